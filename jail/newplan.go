@@ -521,7 +521,8 @@ func checkIDs(_ policy.Policy, r Request) error {
 		}
 		if w.UID != w.GID && w.UID >= BaseSize-1 && w.GID >= BaseSize-1 {
 			return fmt.Errorf(
-				"workspace %s: owner %d and group %d both lie above %d; only one of them can be mapped", w.Path, w.UID, w.GID, BaseSize-2)
+				"workspace %s: owner %d and group %d both lie above %d; only one of them can be "+
+					"mapped", w.Path, w.UID, w.GID, BaseSize-2)
 		}
 	}
 	return nil

@@ -190,7 +190,8 @@ func TestFilters(t *testing.T) {
 		}
 	}
 	if !allows(p.OuterFilter, "execve") {
-		t.Error("the outer filter does not let jail-init execute itself; this test would see nothing")
+		t.Error("the outer filter does not let jail-init execute itself; this test would see " +
+			"nothing")
 	}
 }
 

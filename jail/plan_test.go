@@ -124,8 +124,10 @@ func TestNewPlanIsPure(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := text(t, first)
-	first.OuterFilter.Allow[0], first.OuterFilter.ENOSYS[0], first.InnerFilter.ENOSYS[0], first.InnerFilter.Only[0].Mask = "x", "x", "x", 0
-	first.Namespaces[0], first.Devices[0], first.Mounts[0].Target, first.Landlock.Rules[0].Path, first.Rlimits[0].Value = "x", "x", "x", "x", 9
+	first.OuterFilter.Allow[0], first.OuterFilter.ENOSYS[0], first.InnerFilter.ENOSYS[0], first.InnerFilter.Only[0].Mask = "x",
+		"x", "x", 0
+	first.Namespaces[0], first.Devices[0], first.Mounts[0].Target, first.Landlock.Rules[0].Path, first.Rlimits[0].Value = "x",
+		"x", "x", "x", 9
 	first.Workspace.Source = "x"
 	second, err := jail.NewPlan(eff, r)
 	if err != nil {

@@ -157,7 +157,8 @@ func checkNested(p Policy) (out []error) {
 					return out
 				}
 				out = append(out,
-					fmt.Errorf("mount[%d]: target %q lies in mount[%d], target %q, and shows something else there", j, n.Target, i, m.Target))
+					fmt.Errorf("mount[%d]: target %q lies in mount[%d], target %q, and shows "+
+						"something else there", j, n.Target, i, m.Target))
 			}
 		}
 	}

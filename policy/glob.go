@@ -67,7 +67,8 @@ func ParseGlob(text string) (Glob, error) {
 		case strings.Contains(part, "*") && part != "*":
 			if partial++; partial > maxPartialStars || len(part) > maxBesideStar {
 				return Glob{},
-					fmt.Errorf("pattern %q is too complex: at most %d segments mix text with a *, of at most %d bytes",
+					fmt.Errorf("pattern %q is too complex: at most %d segments mix text with a *, "+
+						"of at most %d bytes",
 						text, maxPartialStars, maxBesideStar)
 			}
 		}

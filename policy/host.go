@@ -63,7 +63,8 @@ func ParseHost(text string) (Host, error) {
 	}
 	if depth != hostExact && !strings.Contains(name, ".") {
 		return Host{},
-			fmt.Errorf("host %q stands for a whole top-level domain: name the domain, as in *.example.%s", text, name)
+			fmt.Errorf("host %q stands for a whole top-level domain: name the domain, as in "+
+				"*.example.%s", text, name)
 	}
 	h := Host{depth: depth, name: name}
 	for _, m := range metadataHosts {
@@ -87,7 +88,8 @@ func ParseHostName(name string) (string, error) {
 	case strings.Contains(name, "://"):
 		return bad("has a scheme: give the name alone")
 	case strings.Contains(name, "/"):
-		return bad("has a slash: give a name; paths have a key of their own, and address ranges cannot be granted")
+		return bad("has a slash: give a name; paths have a key of their own, and address ranges " +
+			"cannot be granted")
 	case strings.Contains(name, "@"):
 		return bad("has a user part: give the name alone")
 	case strings.Contains(name, ":"):

@@ -32,7 +32,9 @@ func TestTexts(t *testing.T) {
 		{policy.Fetch{Allow: []policy.FetchRule{full}, Deny: []policy.FetchDeny{deny},
 			Limits: limits, Rate: 5, Mode: policy.FetchReport},
 			"[" + plain +
-				" credential key types [text/*] websocket tls opaque requests 3 timeout 1s] but not [*.a.example.com ports [80-90 443] methods [*] paths [/x]]" + within + " rate=5 mode=report"},
+				" credential key types [text/*] websocket tls opaque requests 3 timeout 1s] but " +
+				"not [*.a.example.com ports [80-90 443] methods [*] paths [/x]]" + within +
+				" rate=5 mode=report"},
 		{policy.Fetch{Mode: policy.FetchReport, Limits: limits},
 			"∅ within requests=0 bytes_in=0B bytes_out=0B concurrent=0 timeout=0s"},
 		{policy.Ports{}, "∅"},

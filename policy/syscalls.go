@@ -23,9 +23,12 @@ const (
 
 var syscallGroups = []SyscallGroup{
 	{GroupLoopback,
-		"for programs of the host: they may listen on the jail's own loopback and connect there, as the servers of a test suite do, send datagrams there, and ask for its addresses; nothing of the host is on it"},
+		"for programs of the host: they may listen on the jail's own loopback and connect there, " +
+			"as the servers of a test suite do, send datagrams there, and ask for its addresses; " +
+			"nothing of the host is on it"},
 	{GroupNative,
-		"what programs of the host need: processes, threads, files, signals; no new namespaces, no tracing, no sockets but those granted"},
+		"what programs of the host need: processes, threads, files, signals; no new namespaces, " +
+			"no tracing, no sockets but those granted"},
 	{GroupWASI, "what the WebAssembly engine needs, and no way to start another program"},
 }
 

@@ -55,7 +55,8 @@ func (p Policy) Weaknesses() []Weakness {
 	}
 	rule = "fetch.mode"
 	if p.Fetch.Mode == FetchReport && len(p.Fetch.Allow) > 0 {
-		warn("fetch.mode = \"report\": requests that no rule grants are sent all the same, and only recorded")
+		warn("fetch.mode = \"report\": requests that no rule grants are sent all the same, and " +
+			"only recorded")
 	}
 	for _, g := range p.Tools.Native {
 		rule = "tools.native " + strconv.Quote(g.String())
@@ -138,7 +139,8 @@ func warnFetch(r FetchRule, warn func(string, ...any)) {
 			r.Host)
 	}
 	if strings.HasPrefix(r.Host.name, "xn--") || strings.Contains(r.Host.name, ".xn--") {
-		warn("fetch.allow %q: the name is written in another script, and may look like one that it is not", r.Host)
+		warn("fetch.allow %q: the name is written in another script, and may look like one that "+
+			"it is not", r.Host)
 	}
 	if r.Credential != "" && r.Credential != AnyCredential && r.Ports.Has(80) {
 		warn("fetch.allow %q: credential %q would be sent over plain HTTP on port 80", r.Host,

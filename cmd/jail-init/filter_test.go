@@ -354,7 +354,8 @@ func TestUses(t *testing.T) {
 			continue
 		}
 		if call == "prctl" && !namesMemory() {
-			t.Log("prctl: this kernel has no names for areas of memory, so the runtime asks it once, at its start")
+			t.Log("prctl: this kernel has no names for areas of memory, so the runtime asks it " +
+				"once, at its start")
 			continue
 		}
 		refused, status, said := b.run(t, scenario, func(p *jail.Plan) {

@@ -237,7 +237,8 @@ func TestNativeTerminalAttacks(t *testing.T) {
 		}
 	}
 	if !legacyTIOCSTI() {
-		t.Log("this kernel takes TIOCSTI from nobody (dev.tty.legacy_tiocsti=0), so there is no control")
+		t.Log("this kernel takes TIOCSTI from nobody (dev.tty.legacy_tiocsti=0), so there is no " +
+			"control")
 		return
 	}
 	for _, name := range []string{"push_terminal", "push_terminal_wide"} {
@@ -269,7 +270,8 @@ func legacyTIOCSTI() bool {
 // Process 1 cannot be ended by what it runs, and says afterwards how that ended. T-038, T-414.
 func TestNativeKillsAll(t *testing.T) {
 	if o := newBed(t).attack(t, []string{"kill_all"}, false, nil); o.code != 200 {
-		t.Errorf("ended with %d, want 200: the child was killed, the program and process 1 were not\n%s", o.code, o.said)
+		t.Errorf("ended with %d, want 200: the child was killed, the program and process 1 were "+
+			"not\n%s", o.code, o.said)
 	}
 }
 

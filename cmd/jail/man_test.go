@@ -42,9 +42,11 @@ func TestManualOfJail(t *testing.T) {
 func manual(root *cobra.Command) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b,
-		".\\\" Made of the help of jail's commands by cmd/jail/man_test.go; changes here are lost.\n.TH JAIL 1 \"\" \"jail %s\" \"jail\"\n", config.Version)
+		".\\\" Made of the help of jail's commands by cmd/jail/man_test.go; changes here are "+
+			"lost.\n.TH JAIL 1 \"\" \"jail %s\" \"jail\"\n", config.Version)
 	b.WriteString(
-		".SH NAME\njail \\- run tools that nobody trusts\n.SH SYNOPSIS\n.B jail\n.I COMMAND\n[\\fIflags\\fR] [\\fIarguments\\fR]\n.SH DESCRIPTION\n" + roff(root.Long) + "\n")
+		".SH NAME\njail \\- run tools that nobody trusts\n.SH SYNOPSIS\n.B jail\n.I COMMAND\n" +
+			"[\\fIflags\\fR] [\\fIarguments\\fR]\n.SH DESCRIPTION\n" + roff(root.Long) + "\n")
 	b.WriteString(".SH COMMANDS\n")
 	var visit func(cmd *cobra.Command)
 	visit = func(cmd *cobra.Command) {
@@ -270,7 +272,8 @@ func (p *schemaPart) keys(b *strings.Builder, section string) {
 		fmt.Fprintf(b, ".SS %s%s%s\n", open, roff(path), closing)
 		if name == "without" {
 			b.WriteString(
-				"Takes out again what is inherited: the same sections and keys, each a list of patterns or names.\n")
+				"Takes out again what is inherited: the same sections and keys, each a list of " +
+					"patterns or names.\n")
 			continue
 		}
 		sub.keys(b, path+".")

@@ -27,9 +27,10 @@ func newRoot(env *cli.Env) *cobra.Command {
 	// Help lists the commands in the order in which people meet them.
 	cobra.EnableCommandSorting = false
 	root := &cobra.Command{
-		Use:           "jail",
-		Long:          about,
-		Example:       "  jail run -- grep -rn TODO .\n  jail run -- sed -i s/colour/color/ README.md\n  jail diff ID\n  jail commit ID",
+		Use:  "jail",
+		Long: about,
+		Example: "  jail run -- grep -rn TODO .\n" +
+			"  jail run -- sed -i s/colour/color/ README.md\n  jail diff ID\n  jail commit ID",
 		Args:          command.NoSuch,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors: true,

@@ -58,7 +58,8 @@ func (p *passed) take(f *os.File) error {
 		p.api = unix
 	default:
 		return errors.Join(
-			fmt.Errorf("socket %q on %s, passed as descriptor %d: want one Unix socket, named %s, and at most one other, named %s",
+			fmt.Errorf("socket %q on %s, passed as descriptor %d: want one Unix socket, named %s, "+
+				"and at most one other, named %s",
 				name, l.Addr(), fd, passedAPI, passedMetrics), l.Close())
 	}
 	return nil

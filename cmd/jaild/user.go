@@ -101,7 +101,8 @@ func noDelegation(err error) error {
 	if errors.Is(err, cgroup.ErrShared) {
 		return problem.New(problem.Layer,
 			"the limits of a run need a control group that is jaild's alone: %w", err).
-			WithHint("start it where the user's service manager can be asked for one (XDG_RUNTIME_DIR is set there), or in one of its own")
+			WithHint("start it where the user's service manager can be asked for one " +
+				"(XDG_RUNTIME_DIR is set there), or in one of its own")
 	}
 	if e := problem.Missing(probe.Delegation(), err); e != nil {
 		return e

@@ -77,7 +77,8 @@ func handsOn(dir string) error {
 
 // ErrShared is returned for a delegated group that holds other processes than the daemon.
 var ErrShared = errors.New(
-	"other processes are in it, and a group of cgroup v2 that holds processes hands no controllers on")
+	"other processes are in it, and a group of cgroup v2 that holds processes hands no " +
+		"controllers on")
 
 // groupOf returns the group of a process from the text of its /proc/PID/cgroup. It refuses the root
 // group, which nobody delegates.

@@ -30,7 +30,8 @@ func Check(s string) error {
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 		if !letter && (i == 0 || !strings.ContainsRune("._-", rune(c))) {
 			return fmt.Errorf(
-				"id %q: only letters, digits, dots, dashes and underscores, beginning with a letter or digit", s)
+				"id %q: only letters, digits, dots, dashes and underscores, beginning with a "+
+					"letter or digit", s)
 		}
 	}
 	return nil

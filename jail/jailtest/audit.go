@@ -74,7 +74,8 @@ func NeedAudit(t testing.TB) {
 		return
 	}
 	if os.Getenv("JAIL_VM_BUILT") == "" {
-		t.Skip("this host's audit is off, and not the test's to switch on; make vm-test has machines where it is")
+		t.Skip("this host's audit is off, and not the test's to switch on; make vm-test has " +
+			"machines where it is")
 	}
 	if _, err := audit(1); err != nil {
 		t.Fatal(err)

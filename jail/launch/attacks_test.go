@@ -18,7 +18,8 @@ const walltableHead = `# What each layer stops
 
 A test writes this page, as root: ` + "`go test ./jail/launch -run 'TestWalls$' -update`" + `. Each attack is native code inside a jail, as after an
 escape from the WebAssembly engine. It runs in fresh jails: with all layers; with each layer of its row alone, the others of the row removed from
-the plan; and with none of them. Each layer of a row stops the attack by itself. The last column is the control: ` + "`ok`" + ` if the attack works, or
+the plan; and with none of them. Each layer of a row stops the attack by itself. The last column is the control: ` +
+	"`ok`" + ` if the attack works, or
 the error of a kernel that has accepted the call and read its arguments.
 
 | attack | whole stack | each wall alone | none of them |

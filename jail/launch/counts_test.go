@@ -152,7 +152,8 @@ func TestCounted(t *testing.T) {
 				if c.low == 0 && r.Errno == "" {
 					t.Skipf("this machine has more than %d", c.n)
 				}
-				t.Errorf("without the walls, to the user of a jail that has taken %d: %q, want %s: this test would see nothing", r.Ret, got, c.control)
+				t.Errorf("without the walls, to the user of a jail that has taken %d: %q, want "+
+					"%s: this test would see nothing", r.Ret, got, c.control)
 			}
 		})
 	}

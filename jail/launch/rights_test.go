@@ -58,7 +58,8 @@ func TestSetID(t *testing.T) {
 				t.Fatal(err)
 			}
 			if code := runAsNobody(t, path); code != 43 {
-				t.Errorf("on the host the program ends with %d, want 43: this test would see nothing", code)
+				t.Errorf("on the host the program ends with %d, want 43: this test would see "+
+					"nothing", code)
 			}
 			h.WithoutLandlock(t)
 			allowBoth(&h.Plan, append(start, "getuid", "geteuid", "getgid", "getegid", "openat",

@@ -34,7 +34,8 @@ func loopFinding(err error) Finding {
 	case !atControl && errors.Is(err, syscall.EPERM):
 		return no(loopName,
 			"modprobe loop, then systemctl restart jaild: a service is refused the devices "+
-				"of a driver that was loaded after it started; or allow them in the service's DeviceAllow=", "%v", err)
+				"of a driver that was loaded after it started; or allow them in the service's "+
+				"DeviceAllow=", "%v", err)
 	}
 	return no(loopName, "give this process "+loopControl+" and /dev/loop*", "%v", err)
 }

@@ -16,14 +16,17 @@ func forUser() bool { return os.Geteuid() != 0 }
 
 // apparmorFix is an AppArmor profile that exempts jaild from the restriction of user namespaces
 // (AppArmor 4, Ubuntu 23.10 and later).
-const apparmorFix = "let jaild make them: put into /etc/apparmor.d/jaild \"abi <abi/4.0>, include <tunables/global> profile jaild PATH-OF-jaild flags=(unconfined) { userns, }\" " +
-	"and run apparmor_parser -r /etc/apparmor.d/jaild, or set the sysctl kernel.apparmor_restrict_unprivileged_userns to 0 for every program"
+const apparmorFix = "let jaild make them: put into /etc/apparmor.d/jaild \"abi <abi/4.0>, include " +
+	"<tunables/global> profile jaild PATH-OF-jaild flags=(unconfined) { userns, }\" " +
+	"and run apparmor_parser -r /etc/apparmor.d/jaild, or set the sysctl " +
+	"kernel.apparmor_restrict_unprivileged_userns to 0 for every program"
 
 // refusing lists the sysctls that keep users from making user namespaces, with the value that does
 // so and its fix.
 var refusing = []struct{ path, value, fix string }{
 	{"/proc/sys/user/max_user_namespaces", "0",
-		"raise the sysctl user.max_user_namespaces, which is 0: sysctl -w user.max_user_namespaces=15000"},
+		"raise the sysctl user.max_user_namespaces, which is 0: sysctl -w " +
+			"user.max_user_namespaces=15000"},
 	{"/proc/sys/kernel/unprivileged_userns_clone", "0",
 		"set the sysctl kernel.unprivileged_userns_clone to 1"},
 	{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", apparmorFix},
@@ -142,15 +145,18 @@ func untoldManager(told, dir string) string {
 func delegationFix(layout cgroup.Layout, offered []string, untold string) string {
 	switch {
 	case layout != cgroup.V2:
-		return "boot with cgroup v2 alone (systemd.unified_cgroup_hierarchy=1), whose groups a service manager can leave to users, or use a jaild of root's"
+		return "boot with cgroup v2 alone (systemd.unified_cgroup_hierarchy=1), whose groups a " +
+			"service manager can leave to users, or use a jaild of root's"
 	case offered == nil && untold != "":
 		return "set XDG_RUNTIME_DIR=" + untold +
 			", where this user's service manager is; or use a jaild of root's"
 	case offered == nil:
-		return "log in so that systemd runs a manager for the user (XDG_RUNTIME_DIR is set then), or let it run always: sudo loginctl enable-linger " +
+		return "log in so that systemd runs a manager for the user (XDG_RUNTIME_DIR is set then), " +
+			"or let it run always: sudo loginctl enable-linger " +
 			fmt.Sprint(os.Geteuid()) + "; or use a jaild of root's"
 	}
-	return "sudo systemctl edit user@.service, and put in: [Service] Delegate=cpu memory pids io; then log in anew"
+	return "sudo systemctl edit user@.service, and put in: [Service] Delegate=cpu memory pids io; " +
+		"then log in anew"
 }
 
 // marks probes whether a tmpfs, which holds a user's shadows, takes the extended attributes of an

@@ -34,9 +34,12 @@ func usernsFix(err error) string {
 	case errors.Is(err, syscall.ENOSPC):
 		return "raise the sysctl user.max_user_namespaces: it is 0, or as many exist"
 	case errors.Is(err, syscall.EACCES):
-		return "let jaild make them: a security module forbids it, under AppArmor a profile without \"userns,\""
+		return "let jaild make them: a security module forbids it, under AppArmor a profile " +
+			"without \"userns,\""
 	case errors.Is(err, syscall.EINVAL):
 		return "boot a kernel with CONFIG_USER_NS"
 	}
-	return "check the sysctls user.max_user_namespaces and kernel.unprivileged_userns_clone, and what a container's filter or AppArmor (kernel.apparmor_restrict_unprivileged_userns) forbids"
+	return "check the sysctls user.max_user_namespaces and kernel.unprivileged_userns_clone, and " +
+		"what a container's filter or AppArmor (kernel.apparmor_restrict_unprivileged_userns) " +
+		"forbids"
 }

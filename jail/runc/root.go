@@ -27,7 +27,8 @@ func rootPath(runDir string) (string, error) {
 		}
 	}
 	return "", errors.New(
-		"no directory to build the root on: one of /mnt, /media and /srv must be a directory that everybody may enter")
+		"no directory to build the root on: one of /mnt, /media and /srv must be a directory that " +
+			"everybody may enter")
 }
 
 // of mount points, and files but for what is in them
@@ -205,7 +206,8 @@ func bind(source *os.File, target string, m jail.Mount, userns *os.File) error {
 	}
 	if errors.Is(err, syscall.EINVAL) && m.Write {
 		return fmt.Errorf(
-			"the file system under %s cannot map owners on this kernel, so it cannot be written to: mount it read-only, or use ext4, xfs or btrfs (tmpfs from Linux 6.3 on): %w", m.Target, err)
+			"the file system under %s cannot map owners on this kernel, so it cannot be written "+
+				"to: mount it read-only, or use ext4, xfs or btrfs (tmpfs from Linux 6.3 on): %w", m.Target, err)
 	}
 	return err
 }

@@ -225,7 +225,8 @@ func (e *foreignError) Error() string {
 
 // errMounted is returned if a mount covers what has to be put back.
 var errMounted = errors.New(
-	"something is mounted on it: unmount it, and it is put back with the next command that uses this run")
+	"something is mounted on it: unmount it, and it is put back with the next command that uses " +
+		"this run")
 
 // undo reverses step i if the inodes show that it was executed. again is true if undo may have been
 // executed before.

@@ -70,7 +70,8 @@ func TestFullDisk(t *testing.T) {
 		f.write("edit", "gone", "whole/a", "late")
 		w := f.prepare("w")
 		f.run(w, order{
-			Script: "echo more >>edit; rm gone; mkdir new; seq 1000 >new/f; head -c 3M /dev/zero | tr '\\0' x >new/big; rm -r whole"})
+			Script: "echo more >>edit; rm gone; mkdir new; seq 1000 >new/f; head -c 3M /dev/zero " +
+				"| tr '\\0' x >new/big; rm -r whole"})
 		must(t, w.Check())
 		must(t, w.layer.sync())
 		fill(t, d.dir)

@@ -12,7 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-const gitAs = "git -c user.name=x -c user.email=x@example.com -c safe.directory='*' -c protocol.file.allow=always -c init.defaultBranch=main"
+const gitAs = "git -c user.name=x -c user.email=x@example.com -c safe.directory='*' -c " +
+	"protocol.file.allow=always -c init.defaultBranch=main"
 
 // repositoryFixture is a directory with a repository of one commit.
 func repositoryFixture(t *testing.T) *fixture {

@@ -28,7 +28,8 @@ func TestTheLimitCanBeWritten(t *testing.T) {
 			a := f.run(w, order{Script: "dd if=/dev/zero of=more bs=" + piece + " 2>&1 | head -1"})
 			free, _, err := w.Room()
 			if !strings.Contains(a.Out, "No space left on device") || err != nil || free != 0 {
-				t.Errorf("%d bytes, pieces of %s: the tool saw %q, and there is room for %d bytes, %v", c.bytes, piece, a.Out, free, err)
+				t.Errorf("%d bytes, pieces of %s: the tool saw %q, and there is room for %d "+
+					"bytes, %v", c.bytes, piece, a.Out, free, err)
 			}
 			must(t, w.Discard())
 		}

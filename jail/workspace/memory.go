@@ -15,7 +15,8 @@ import (
 // errNoMarks is returned if the kernel's tmpfs lacks the extended attributes that an overlay of a
 // user needs.
 var errNoMarks = errors.New(
-	"the kernel's tmpfs has no user extended attributes, which a shadow without root needs: boot Linux 6.6 or newer")
+	"the kernel's tmpfs has no user extended attributes, which a shadow without root needs: boot " +
+		"Linux 6.6 or newer")
 
 // inodesOfMemory are the inodes of a layer beside the tool's: its root, upper and work, three that
 // the overlay makes in work, and two for attributes, which a tmpfs counts as inodes.

@@ -133,7 +133,8 @@ func (p *powerBed) crash(at int, seed uint64) {
 	must(t, err)
 	defer store.Close()
 	what := fmt.Sprintf(
-		"%s, power lost at %d of %d (the commit was made at %d, the revert begins at %d and was made at %d), seed %d", p.kind, at, p.end, p.made, p.revert, p.undone, seed)
+		"%s, power lost at %d of %d (the commit was made at %d, the revert begins at %d and was "+
+			"made at %d), seed %d", p.kind, at, p.end, p.made, p.revert, p.undone, seed)
 	if _, err := store.Recover(t.Context()); err != nil {
 		t.Fatalf("%s: recover: %v", what, err)
 	}

@@ -152,7 +152,8 @@ func (p preparation) takeSource(given *os.File) error {
 	}
 	if len(mounts) > 0 {
 		return fmt.Errorf(
-			"%w: %s is a mount of its own below it, and a shadow shows one file system: take that directory, or unmount it",
+			"%w: %s is a mount of its own below it, and a shadow shows one file system: take that "+
+				"directory, or unmount it",
 			ErrSource, Name(mounts[0]))
 	}
 	return nil

@@ -85,7 +85,8 @@ func (s *Store) promise(dir *os.File, id string, need, limit int64) error {
 	}
 	if free-promised < need {
 		return fmt.Errorf(
-			"%w: the disk of the state directory %s has %s left, of which shadows that are being written may still take %s; "+
+			"%w: the disk of the state directory %s has %s left, of which shadows that are being "+
+				"written may still take %s; "+
 				"a shadow of %s needs %s", ErrNoSpace, Name(s.dir.Name()), size(free),
 			size(promised),
 			size(limit), size(need))

@@ -377,7 +377,8 @@ func (w *Workspace) GiveUp(record func(left string) error) error {
 		left := "a commit was cut off: " + w.meta.Stuck
 		if j, err := w.home.readJournal(); err == nil {
 			left = fmt.Sprintf(
-				"commit %s was cut off when it was %s: %s; what it put aside has names that begin with .jail-%s-",
+				"commit %s was cut off when it was %s: %s; what it put aside has names that begin "+
+					"with .jail-%s-",
 				j.ID, j.Phase, cmp.Or(w.meta.Stuck, "nobody has tried to undo it"), j.ID)
 		}
 		return record(left)

@@ -57,7 +57,8 @@ func Candidate(l Lesson, wide Draft) Draft {
 		d.Items = append(d.Items, Item{Kind: KindGroup, Name: policy.GroupNative, Fixed: true,
 			Why: "a program of the host"},
 			Item{Kind: KindGroup, Name: policy.GroupLoopback, Blind: true,
-				Why: "without it the run is another: it has a server or a client on the jail's own loopback"})
+				Why: "without it the run is another: it has a server or a client on the jail's " +
+					"own loopback"})
 	default:
 		d.Items = append(d.Items, Item{Kind: l.Kind, Name: l.Tool, Fixed: true,
 			Why: imports(l.Observed.Imports)},
@@ -142,7 +143,8 @@ func blindLinks(d Draft, l Lesson) []Item {
 		}
 		m = policy.Mount{Source: path.Join(m.Source, strings.TrimPrefix(p, m.Target)), Target: p,
 			Access: m.Access}
-		why := "Names that lead elsewhere. Looking one up is not observed; without it the run is another."
+		why := "Names that lead elsewhere. Looking one up is not observed; without it the run is " +
+			"another."
 		if slices.Contains(l.Loaders, p) {
 			why = "The loader of C programs, by the name that is in each of them."
 		}
@@ -173,7 +175,8 @@ func guarded(l Lesson) []string {
 	if proc > 0 && l.Kind == KindNative {
 		out = append(out,
 			fmt.Sprintf(
-				"/proc: %d of its files were opened; they are of the jail's own processes, and nothing of the host's is shown", proc))
+				"/proc: %d of its files were opened; they are of the jail's own processes, and "+
+					"nothing of the host's is shown", proc))
 	}
 	return out
 }
@@ -181,8 +184,10 @@ func guarded(l Lesson) []string {
 // neverGranted lists what no run is shown, and no learnt policy grants.
 func neverGranted() []string {
 	return []string{
-		"secrets (the names of workspace.hide): hidden from the runs, so whether the tool looks for one is not known",
-		"keys and files of a home, /etc but what says how programs work, /sys, other processes: not shown to the runs",
+		"secrets (the names of workspace.hide): hidden from the runs, so whether the tool looks " +
+			"for one is not known",
+		"keys and files of a home, /etc but what says how programs work, /sys, other processes: " +
+			"not shown to the runs",
 		"sockets of services: not shown to the runs"}
 }
 

@@ -81,7 +81,8 @@ func (w *text) workspace(d Draft) {
 	}
 	w.line("access = %s", syntax.Quote(d.Access.String()))
 	if d.hides() {
-		w.comment("Names that usually hold secrets. The runs that this was learnt from did not see them. To show one needs a person.")
+		w.comment("Names that usually hold secrets. The runs that this was learnt from did not " +
+			"see them. To show one needs a person.")
 		var names []string
 		for _, n := range secrets() {
 			names = append(names, syntax.Quote(n))

@@ -182,7 +182,8 @@ func TestDiffOfMeet(t *testing.T) {
 		a, c := policytest.Valid().Draw(t, "a"), policytest.Valid().Draw(t, "ceiling")
 		m := a.Meet(c)
 		if m.Check() != nil || anywhere(a) > 0 {
-			t.Skip("two mounts that contradict each other, or one of which only a ceiling is made: it names no place")
+			t.Skip("two mounts that contradict each other, or one of which only a ceiling is " +
+				"made: it names no place")
 		}
 		d, err := diff(a, m)
 		if err != nil {

@@ -81,7 +81,8 @@ func ParseExpectations(source string, text []byte) (Expectations, error) {
 		default:
 			e, err := expectation(words)
 			if err != nil {
-				fail("a line is `allow read /tmp/x`, `deny connect example.com:443`, `ask commit Makefile`, `file NAME TEXT` or `run grep x . => exit 0`", "%v", err)
+				fail("a line is `allow read /tmp/x`, `deny connect example.com:443`, `ask commit "+
+					"Makefile`, `file NAME TEXT` or `run grep x . => exit 0`", "%v", err)
 				continue
 			}
 			e.Line, e.Text = n, strings.TrimSpace(line)

@@ -225,8 +225,10 @@ func TestExplain(t *testing.T) {
 }
 
 func TestExpectations(t *testing.T) {
-	text := "# about mine\npolicy mine\nallow read /usr/bin/x # comment\ndeny connect evil.test:443\nask commit Makefile\nallow limit memory=64MiB\n" +
-		"file \"a b.txt\" \"one\\ntwo\"\nrun grep -r 'x y' . => exit 1\nrun curl => refused\nrun sort => limit memory\nallow connect GET https://pypi.org/x\n"
+	text := "# about mine\npolicy mine\nallow read /usr/bin/x # comment\n" +
+		"deny connect evil.test:443\nask commit Makefile\nallow limit memory=64MiB\n" +
+		"file \"a b.txt\" \"one\\ntwo\"\nrun grep -r 'x y' . => exit 1\nrun curl => refused\n" +
+		"run sort => limit memory\nallow connect GET https://pypi.org/x\n"
 	e, err := ParseExpectations("mine.test", []byte(text))
 	if err != nil || e.Policy != "mine" || len(e.Lines) != 9 {
 		t.Fatalf("%v, %+v", err, e)
@@ -307,7 +309,8 @@ func TestScore(t *testing.T) {
 		parts = append(parts, part.Name+" "+strconv.Itoa(part.Points))
 	}
 	if got := strings.Join(parts,
-		", "); got != "system calls 5, writable and executable 0, files 2, network 2, secrets 0, missing limits 0" || s.Points != 9 {
+		", "); got != "system calls 5, writable and executable 0, files 2, network 2, secrets 0, "+
+		"missing limits 0" || s.Points != 9 {
 		t.Errorf("%s, %d", got, s.Points)
 	}
 	if s := Measure(policy.Policy{}, Calls{0, 400}); s.Points != 0 {

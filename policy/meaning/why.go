@@ -303,7 +303,8 @@ func allowEdit(q policy.Question, d policy.Decision, p policy.Policy) (syntax.Ed
 			return syntax.Edit{}, "take that pattern out of workspace.hide"
 		case d.Held:
 			return syntax.Edit{},
-				"nothing but the yes of somebody who names it: jail commit --include-protected ID -- " + shellWord(q.Path)
+				"nothing but the yes of somebody who names it: jail commit --include-protected ID " +
+					"-- " + shellWord(q.Path)
 		case strings.HasPrefix(d.Rule, "workspace.access"):
 			return syntax.SetKey("workspace", "access", "shadow"), "first set"
 		}

@@ -96,7 +96,8 @@ func TestMutants(t *testing.T) {
 	}()
 	count := 0
 	tell := func() {
-		t.Logf("%d of %d faults, of %d: %d found, %d of these by a test that did not end; %d survived, %d of these change nothing; %d do not compile",
+		t.Logf("%d of %d faults, of %d: %d found, %d of these by a test that did not end; %d "+
+			"survived, %d of these change nothing; %d do not compile",
 			count, len(tried), len(all), totals[found]+totals[endless], totals[endless],
 			totals[missed], equal, totals[unbuilt])
 	}

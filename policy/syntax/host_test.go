@@ -10,7 +10,11 @@ import (
 	"github.com/jail-sandbox/jail/policy/syntax"
 )
 
-const hostRules = "policy = 1\nversion = 3\n[signed]\nby = [\"ops+5e4f8c11+AeAA\"]\n[profiles.build]\nusers = [\"alice\", \"1000\"]\ngroups = [\"dev\"]\n[profiles.\"*\"]\nusers = [\"root\"]\n[permissions.read]\nusers = [\"auditor\", \"1200\"]\ngroups = [\"adm\"]\n[permissions.run]\ngroups = [\"dev\"]\n[permissions.administer]\nusers = [\"carol\"]\n[limits]\npids = 7\n"
+const hostRules = "policy = 1\nversion = 3\n[signed]\nby = [\"ops+5e4f8c11+AeAA\"]\n" +
+	"[profiles.build]\nusers = [\"alice\", \"1000\"]\ngroups = [\"dev\"]\n[profiles.\"*\"]\n" +
+	"users = [\"root\"]\n[permissions.read]\nusers = [\"auditor\", \"1200\"]\ngroups = [\"adm\"]\n" +
+	"[permissions.run]\ngroups = [\"dev\"]\n[permissions.administer]\nusers = [\"carol\"]\n" +
+	"[limits]\npids = 7\n"
 
 // What a ceiling says of policy files is read beside what it says of runs, and grants and takes
 // nothing there.
@@ -78,8 +82,10 @@ func TestHostRulesAreTheCeilings(t *testing.T) {
 		}
 	}
 	for text, says := range map[string]string{
-		"policy = 1\nversion = -1\n":                                       "version must be a whole number from 1 on",
-		"policy = 1\nversion = 1.5\n":                                      "version must be a whole number from 1 on",
+		"policy = 1\nversion = -1\n": "version must be a " +
+			"whole number from 1 on",
+		"policy = 1\nversion = 1.5\n": "version must be a " +
+			"whole number from 1 on",
 		"policy = 1\n[signed]\n":                                           "signed.by is missing",
 		"policy = 1\n[signed]\nby = [\"ops\"]\n":                           "is no public key",
 		"policy = 1\n[signed]\nby = [\"PRIVATE+KEY+ops+5e4f8c11+AeAA\"]\n": "is no public key",

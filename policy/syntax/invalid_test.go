@@ -78,7 +78,8 @@ func TestLargeFiles(t *testing.T) {
 // Two items that differ only by case are two: names compare byte for byte, but for hosts.
 func TestCaseOfItems(t *testing.T) {
 	f := parse(t, syntax.Ceiling,
-		"policy = 1\n[tools]\nallow = [\"a/b\", \"A/b\"]\n[[fetch.allow]]\nhost = \"EXAMPLE.com\"\n[[fetch.allow]]\nhost = \"example.COM\"\n")
+		"policy = 1\n[tools]\nallow = [\"a/b\", \"A/b\"]\n[[fetch.allow]]\n"+
+			"host = \"EXAMPLE.com\"\n[[fetch.allow]]\nhost = \"example.COM\"\n")
 	if len(f.Policy.Tools.Allow) != 2 || len(f.Policy.Fetch.Allow) != 1 {
 		t.Errorf("%s, %s", f.Policy.Tools, f.Policy.Fetch)
 	}

@@ -12,11 +12,14 @@ import (
 func TestWithout(t *testing.T) {
 	find := files(map[string]string{
 		"base": whole,
-		"less": "policy = 1\ninclude = [\"base\"]\n[without]\ntools.allow = [\"python/*\"]\nworkspace.hide = [\".env\"]",
+		"less": "policy = 1\ninclude = [\"base\"]\n[without]\ntools.allow = [\"python/*\"]\n" +
+			"workspace.hide = [\".env\"]",
 		"more": "policy = 1\ninclude = [\"base\"]\n",
 	})
-	text := "policy = 1\ninclude = [\"base\"]\n[without]\nmount = [\"/data/dict\"]\nfetch.allow = [\"pypi.org\"]\nenv.set = [\"LANG\"]\nenv.pass = [\"TERM\"]\n" +
-		"tools.allow = [\"core-utils/*\"]\nworkspace.protect = [\"Makefile\"]\n[tools]\nallow = [\"core-utils/grep\"]\n"
+	text := "policy = 1\ninclude = [\"base\"]\n[without]\nmount = [\"/data/dict\"]\n" +
+		"fetch.allow = [\"pypi.org\"]\nenv.set = [\"LANG\"]\nenv.pass = [\"TERM\"]\n" +
+		"tools.allow = [\"core-utils/*\"]\nworkspace.protect = [\"Makefile\"]\n[tools]\n" +
+		"allow = [\"core-utils/grep\"]\n"
 	f, err := syntax.Parse(syntax.Profile, "x.toml", []byte(text), find)
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +78,8 @@ func TestWithoutLimit(t *testing.T) {
 func TestToolSections(t *testing.T) {
 	find := files(map[string]string{"base": whole +
 		"\n[tool.\"python/*\".limits]\nmemory = \"128MiB\"\npids = 20\n"})
-	text := "policy = 1\ninclude = [\"base\"]\n[tool.\"python/*\".limits]\nmemory = \"64MiB\"\n[[tool.\"python/python3\".fetch.allow]]\nhost = \"other.test\"\n" +
+	text := "policy = 1\ninclude = [\"base\"]\n[tool.\"python/*\".limits]\nmemory = \"64MiB\"\n" +
+		"[[tool.\"python/python3\".fetch.allow]]\nhost = \"other.test\"\n" +
 		"[tool.\"core-utils/grep\"]\nmount = []\n"
 	f, err := syntax.Parse(syntax.Profile, "x.toml", []byte(text), find)
 	if err != nil {

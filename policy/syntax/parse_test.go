@@ -209,7 +209,9 @@ func TestParseErrors(t *testing.T) {
 		{"number is no string", "policy = 1\n[limits]\nmemory = 268435456\nwall = 30",
 			[]string{"must be a string with a unit, such as \"256MiB\"", "such as \"30s\""}},
 		{"impossible limits",
-			"policy = 1\n[limits]\nmemory = \"0MiB\"\nwall = \"-1s\"\npids = 0\ncpus = -1.5\nopen_files = -3\noutput = \"99999TiB\"\nfile_size = \"64MB\"\nworkspace_files = 99999999999999999999", []string{
+			"policy = 1\n[limits]\nmemory = \"0MiB\"\nwall = \"-1s\"\npids = 0\ncpus = -1.5\n" +
+				"open_files = -3\noutput = \"99999TiB\"\nfile_size = \"64MB\"\n" +
+				"workspace_files = 99999999999999999999", []string{
 				"3:10: limits.memory: 0MiB is no limit", "4:8: limits.wall: -1s",
 				"5:8: limits.pids: 0",
 				"limits.cpus: -1.5", "limits.open_files: -3",
@@ -229,13 +231,16 @@ func TestParseErrors(t *testing.T) {
 				"include[2] is a whole number", "include[3]"}},
 		{"about", "policy = 1\nabout = \"a\\u001b[31m\"", []string{"cannot be shown"}},
 		{"patterns",
-			"policy = 1\n[workspace]\nhide = [\"../x\", \"a[b]\", 1]\n[tools]\nallow = [\"a\", \"a/b\", \"a/b\"]\nmodules = [\"x.wasm\"]\nnative = [\"git\"]", []string{
+			"policy = 1\n[workspace]\nhide = [\"../x\", \"a[b]\", 1]\n[tools]\n" +
+				"allow = [\"a\", \"a/b\", \"a/b\"]\nmodules = [\"x.wasm\"]\nnative = [\"git\"]", []string{
 				"3:9: workspace.hide[0]", "3:17: workspace.hide[1]",
 				"workspace.hide[2] is a whole number", "5:10: tools.allow[0]",
 				"5:22: tools.allow[2]: \"a/b\" is in the list twice", "tools.modules[0]",
 				"tools.native[0]",
 			}},
-		{"mounts", "policy = 1\n[[mount]]\nsource = \"../x\"\ntarget = \"/\"\naccess = \"raed\"\nmode = 1\n[[mount]]\nsource = \"/a\"\n[[mount]]\nsource = \"/a\"\naccess = \"read\"\n[[mount]]\ntarget = \"/x\"\naccess = \"read\"\n[[mount]]\nsource = \"\"", []string{
+		{"mounts", "policy = 1\n[[mount]]\nsource = \"../x\"\ntarget = \"/\"\naccess = \"raed\"\n" +
+			"mode = 1\n[[mount]]\nsource = \"/a\"\n[[mount]]\nsource = \"/a\"\naccess = \"read\"\n" +
+			"[[mount]]\ntarget = \"/x\"\naccess = \"read\"\n[[mount]]\nsource = \"\"", []string{
 			"3:10: mount[0].source", "4:10: mount[0].target", "did you mean `read`?",
 			"6:1: unknown key \"mode\" in [mount[0]]", "7:3: mount[1]: access is missing",
 			"9:3: mount[2]: target is missing", "12:3: mount[3]: source is missing",
@@ -245,11 +250,16 @@ func TestParseErrors(t *testing.T) {
 			[]string{"mount is a string, and must be a list of tables"}},
 		{"mounts of another type", "policy = 1\nmount = [1]",
 			[]string{"mount[0] is a whole number, and must be a table"}},
-		{"hosts", "policy = 1\n[[fetch.allow]]\nhost = \"https://a.test\"\n[[fetch.allow]]\nhost = \"bücher.test\"\n[[fetch.allow]]\nhost = \"*.com\"\n[[fetch.allow]]\nhost = \"a.test:443\"\n[[fetch.allow]]\nports = [443]\n[[fetch.allow]]\nhost = \"10.0.0.0/8\"", []string{
+		{"hosts", "policy = 1\n[[fetch.allow]]\nhost = \"https://a.test\"\n[[fetch.allow]]\n" +
+			"host = \"bücher.test\"\n[[fetch.allow]]\nhost = \"*.com\"\n[[fetch.allow]]\n" +
+			"host = \"a.test:443\"\n[[fetch.allow]]\nports = [443]\n[[fetch.allow]]\n" +
+			"host = \"10.0.0.0/8\"", []string{
 			"3:8: fetch.allow[0].host", "scheme", "xn--", "top-level domain", "colon",
 			"fetch.allow[4]: host is missing", "slash",
 		}},
-		{"rules", "policy = 1\n[[fetch.allow]]\nhost = \"a.test\"\nports = [0, 65536, \"443\", \"https\", true]\nmethods = [\"get\", \"TRACE\"]\npaths = [\"x\", \"/%2f\", \"/%61dmin/**\", \"/%c3%a4/*\"]\ncredential = \"a b\"", []string{
+		{"rules", "policy = 1\n[[fetch.allow]]\nhost = \"a.test\"\n" +
+			"ports = [0, 65536, \"443\", \"https\", true]\nmethods = [\"get\", \"TRACE\"]\n" +
+			"paths = [\"x\", \"/%2f\", \"/%61dmin/**\", \"/%c3%a4/*\"]\ncredential = \"a b\"", []string{
 			"ports[0]", "ports[1]", "write the number without quotes", "ports[3]",
 			"ports[4] is true or false", "methods[0]", "methods[1]", "paths[0]", "paths[1]",
 			`sent is "/admin/**"`, `sent is "/%C3%A4/*"`, "credential",
@@ -263,7 +273,9 @@ func TestParseErrors(t *testing.T) {
 		{"groups", "policy = 1\n[syscalls]\ngroups = [\"everything\"]",
 			[]string{"no syscall group is called \"everything\""}},
 		{"limits are missing", "policy = 1\n[limits]\nmemory = \"1MiB\"",
-			[]string{"2:2: limits are missing, and a limit that is missing grants nothing: [limits] has no wall, cpu_time, cpus, pids, open_files, output, workspace, workspace_files, file_size: add `include = [\"base\"]`"}},
+			[]string{"2:2: limits are missing, and a limit that is missing grants nothing: " +
+				"[limits] has no wall, cpu_time, cpus, pids, open_files, output, workspace, " +
+				"workspace_files, file_size: add `include = [\"base\"]`"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := syntax.Parse(syntax.Profile, "x.toml", []byte(tt.text), nil)
@@ -311,7 +323,8 @@ func TestLeftOut(t *testing.T) {
 			t.Errorf("an empty %s is %s", kind, f.Policy)
 		}
 		f := parse(t, kind,
-			"policy = 1\nmount = []\n[limits]\nmemory = \"1GiB\"\n[tools]\nallow = []\n[fetch]\nallow = []\n[env]\nset = {}")
+			"policy = 1\nmount = []\n[limits]\nmemory = \"1GiB\"\n[tools]\nallow = []\n[fetch]\n"+
+				"allow = []\n[env]\nset = {}")
 		if f.Policy.Limits.Memory != 1<<30 || f.Policy.Limits.PIDs != policy.Unlimited {
 			t.Errorf("limits of a %s are %s", kind, f.Policy.Limits)
 		}
@@ -322,7 +335,8 @@ func TestLeftOut(t *testing.T) {
 		}
 	}
 	ceiling := parse(t, syntax.Ceiling,
-		"policy = 1\n[[fetch.allow]]\nhost = \"*.example.com\"\n[[mount]]\nsource = \"/usr\"\naccess = \"read+exec\"")
+		"policy = 1\n[[fetch.allow]]\nhost = \"*.example.com\"\n[[mount]]\nsource = \"/usr\"\n"+
+			"access = \"read+exec\"")
 	if r := ceiling.Policy.Fetch.Allow[0]; r.Ports.String() != "[*]" ||
 		r.Methods.String() != "[*]" || r.Credential != policy.AnyCredential {
 		t.Errorf("a rule of a ceiling is %s", r)
@@ -345,8 +359,10 @@ func TestLeftOut(t *testing.T) {
 		}
 	}
 	fetch := parse(t, syntax.Profile,
-		limits+"[[fetch.allow]]\nhost = \"a.test\"\n[fetch.limits]\nrequests = 1\nbytes_in = \"1B\"\nbytes_out = \"1B\"\nconcurrent = 1\ntimeout = \"1s\"")
-	if r := fetch.Policy.Fetch.Allow[0].String(); r != "a.test ports [443] methods [GET HEAD] paths [/**]" {
+		limits+"[[fetch.allow]]\nhost = \"a.test\"\n[fetch.limits]\nrequests = 1\n"+
+			"bytes_in = \"1B\"\nbytes_out = \"1B\"\nconcurrent = 1\ntimeout = \"1s\"")
+	if r := fetch.Policy.Fetch.Allow[0].String(); r != "a.test ports [443] methods [GET HEAD] "+
+		"paths [/**]" {
 		t.Errorf("a rule that says only a host is %s", r)
 	}
 }
@@ -367,13 +383,17 @@ func files(texts map[string]string) syntax.Finder {
 
 func TestInclude(t *testing.T) {
 	find := files(map[string]string{
-		"base":   whole,
-		"more":   "policy = 1\ninclude = [\"base\"]\n[limits]\npids = 64\n[tools]\nallow = [\"more/*\"]\n[env]\nset = { LANG = \"de\", X = \"1\" }\n[[mount]]\nsource = \"/opt\"\ntarget = \"/data/dict\"\naccess = \"read\"",
-		"other":  "policy = 1\ninclude = [\"base\"]\n[limits]\npids = 7\n[workspace]\nhide = [\"other\"]",
+		"base": whole,
+		"more": "policy = 1\ninclude = [\"base\"]\n[limits]\npids = 64\n[tools]\n" +
+			"allow = [\"more/*\"]\n[env]\nset = { LANG = \"de\", X = \"1\" }\n[[mount]]\n" +
+			"source = \"/opt\"\ntarget = \"/data/dict\"\naccess = \"read\"",
+		"other": "policy = 1\ninclude = [\"base\"]\n[limits]\npids = 7\n[workspace]\n" +
+			"hide = [\"other\"]",
 		"broken": "policy = 1\nnam = 1",
 	})
 	f, err := syntax.Parse(syntax.Profile, "x.toml",
-		[]byte("policy = 1\nname = \"x\"\ninclude = [\"more\", \"other\"]\n[limits]\nmemory = \"1GiB\"\n[workspace]\ncommit = \"never\"\nhide = [\".env\", \"own\"]"), find)
+		[]byte("policy = 1\nname = \"x\"\ninclude = [\"more\", \"other\"]\n[limits]\n"+
+			"memory = \"1GiB\"\n[workspace]\ncommit = \"never\"\nhide = [\".env\", \"own\"]"), find)
 	if err != nil {
 		t.Fatal(err)
 	}

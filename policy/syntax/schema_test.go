@@ -74,9 +74,13 @@ func TestSchemaLetsThrough(t *testing.T) {
 		}
 	}
 	for _, text := range []string{whole, commented,
-		"policy = 1\nversion = 3\n[signed]\nby = [\"ops+5e4f8c11+AeAA\"]\n[profiles.\"*\"]\nusers = [\"root\"]\n[profiles.\"tools/python\"]\ngroups = [\"dev\", \"100\"]\n", "policy = 1\n[without]\ntools.allow = [\"x\"]\n[tool.\"a/b\".limits]\nmemory = \"1MiB\"\n",
+		"policy = 1\nversion = 3\n[signed]\nby = [\"ops+5e4f8c11+AeAA\"]\n[profiles.\"*\"]\n" +
+			"users = [\"root\"]\n[profiles.\"tools/python\"]\ngroups = [\"dev\", \"100\"]\n",
+		"policy = 1\n[without]\ntools.allow = [\"x\"]\n[tool.\"a/b\".limits]\nmemory = \"1MiB\"\n",
 		"policy = 1\n[[mount]]\nsource = \"${home}/x\"\ntarget = \"/x\"\naccess = \"read\"\n",
-		"policy = 1\n[[fetch.allow]]\nhost = \"*\"\nports = [80, \"8000-8100\"]\nrate = 5\ntimeout = \"1m30s\"\ntls = \"opaque\"\nwebsocket = true\n[fetch]\nmode = \"report\"\nlimits.rate = 3\n[[fetch.deny]]\nhost = \"a.test\""} {
+		"policy = 1\n[[fetch.allow]]\nhost = \"*\"\nports = [80, \"8000-8100\"]\nrate = 5\n" +
+			"timeout = \"1m30s\"\ntls = \"opaque\"\nwebsocket = true\n[fetch]\nmode = \"report\"\n" +
+			"limits.rate = 3\n[[fetch.deny]]\nhost = \"a.test\""} {
 		if err := valid(text); err != nil {
 			t.Errorf("%v in\n%s", err, text)
 		}
@@ -183,11 +187,14 @@ var beyondSchema = map[string]string{
 		"[[mount]]\nsource = \"/b\"\ntarget = \"/proc/x\"\naccess = \"read\"",
 	"paths that are not clean": whole +
 		"[[mount]]\nsource = \"/b/../c\"\ntarget = \"/x\"\naccess = \"read\"",
-	"names that are addresses":     "policy = 1\n[[fetch.allow]]\nhost = \"127.0.0.1\"",
-	"hosts that nobody may name":   "policy = 1\n[[fetch.allow]]\nhost = \"metadata.google.internal\"",
-	"whole top-level domains":      "policy = 1\n[[fetch.allow]]\nhost = \"*.com\"",
-	"methods that nobody may name": "policy = 1\n[[fetch.allow]]\nhost = \"a.test\"\nmethods = [\"TRACE\"]",
-	"ranges that go down":          "policy = 1\n[[fetch.allow]]\nhost = \"a.test\"\nports = [\"90-80\"]",
-	"what nobody includes":         whole + "[without]\ntools.allow = [\"x/y\"]",
-	"policies that there are not":  "policy = 1\ninclude = [\"nosuch\"]",
+	"names that are addresses": "policy = 1\n[[fetch.allow]]\nhost = \"127.0.0.1\"",
+	"hosts that nobody may name": "policy = 1\n[[fetch.allow]]\n" +
+		"host = \"metadata.google.internal\"",
+	"whole top-level domains": "policy = 1\n[[fetch.allow]]\nhost = \"*.com\"",
+	"methods that nobody may name": "policy = 1\n[[fetch.allow]]\nhost = \"a.test\"\n" +
+		"methods = [\"TRACE\"]",
+	"ranges that go down": "policy = 1\n[[fetch.allow]]\nhost = \"a.test\"\n" +
+		"ports = [\"90-80\"]",
+	"what nobody includes":        whole + "[without]\ntools.allow = [\"x/y\"]",
+	"policies that there are not": "policy = 1\ninclude = [\"nosuch\"]",
 }

@@ -75,7 +75,8 @@ func CheckName(name string) error {
 		}
 		if part == "" || part[0] == '-' || strings.ContainsFunc(part, bad) {
 			return fmt.Errorf(
-				"%q is no name of lower-case letters, digits, - and _, such as python or tools/python", name)
+				"%q is no name of lower-case letters, digits, - and _, such as python or "+
+					"tools/python", name)
 		}
 	}
 	return nil

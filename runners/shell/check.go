@@ -129,7 +129,8 @@ func (c *checker) node(n syntax.Node, sub bool) {
 	case *syntax.Stmt:
 		if n.Background || n.Coprocess || n.Disown {
 			c.add(n.Semicolon,
-				"a command in the background (&): there is no job control; use a pipeline, or run the script twice")
+				"a command in the background (&): there is no job control; use a pipeline, or run "+
+					"the script twice")
 		}
 	case *syntax.Redirect:
 		c.redirect(n)
@@ -261,7 +262,8 @@ func (c *checker) ifs(a *syntax.Assign) {
 		return
 	}
 	c.add(a.Pos(),
-		"IFS: words are split at blanks only; to split at something else, give it to read: IFS=: read -r a b")
+		"IFS: words are split at blanks only; to split at something else, give it to read: IFS=: "+
+			"read -r a b")
 }
 
 // trap knows the end of the script itself.

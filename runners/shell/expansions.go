@@ -233,7 +233,8 @@ func (x *expander) flatten(p *syntax.ParamExp) {
 		case *syntax.SglQuoted:
 			if strings.ContainsAny(part.Value, "$`\\\"") {
 				x.add(part.Pos(),
-					"single quotes do not quote within double quotes: write the value into a variable first")
+					"single quotes do not quote within double quotes: write the value into a "+
+						"variable first")
 			}
 			all.Parts = append(all.Parts, &syntax.Lit{ValuePos: part.Pos(), ValueEnd: part.End(),
 				Value: "'" + part.Value + "'"})
@@ -277,7 +278,8 @@ func (x *expander) lazy(p *syntax.ParamExp) {
 		case *syntax.ParamExp:
 			if n.Exp != nil && effects[n.Exp.Op] {
 				x.add(n.Pos(),
-					"${%s%s…} within another expansion would be carried out also where it is not wanted: write if", n.Param.Value, n.Exp.Op)
+					"${%s%s…} within another expansion would be carried out also where it is not "+
+						"wanted: write if", n.Param.Value, n.Exp.Op)
 			}
 		}
 		return true

@@ -5,24 +5,39 @@ var dataFiles = map[string]string{
 	"anchors.yml": "d: &d {x: 1, y: 2}\ne: {<<: *d, y: 3}\nf: [*d, *d]\ng:\n  <<: [{x: 9}, *d]\n",
 	"bad.yml":     "a: [",
 	"bom.csv":     "\ufeffa,b\n1,2\n",
-	"service.yml": "# of a service\napiVersion: v1\nkind: Service\nmetadata: {name: web, labels: {app: web, tier: \"front\"}}\nspec:\n  ports:\n    - port: 80\n      name: http\n    - {port: 443, name: https}\n  on: yes\n  ratio: 1.5\n  mode: 0644\n  date: 2024-02-29\n  empty:\n  text: |\n    one\n    two\n  folded: >-\n    a\n    b\n",
-	"docs.yml":    "---\na: 1\n---\na: 2\n",
-	"dos.csv":     "a,b\r\n1,2\r\n",
-	"holes.csv":   "a,b\n1,x\n2,\n,\n",
-	"cities.csv":  "id,city\n1,Rome\n3,Oslo\n",
-	"filter.jq":   ".spec.ports[0].port\n",
-	"prog.mlr":    "$z = $id . \"-\" . $name\n",
-	"ragged.csv":  "a,b\n1\n1,2,3\n",
-	"semi.csv":    "a;b\n1;2\n",
-	"items.csv":   "id,name,size\n1,one,10\n2,two,20\n3,\"th, ree\",30\n",
-	"t.jsonl":     "{\"id\":1,\"v\":{\"a\":2}}\n{\"id\":2,\"v\":{\"a\":3}}\n",
-	"t.tsv":       "id\tname\n1\tx y\n",
+	"service.yml": "# of a service\napiVersion: v1\nkind: Service\n" +
+		"metadata: {name: web, labels: {app: web, tier: \"front\"}}\nspec:\n  ports:\n" +
+		"    - port: 80\n      name: http\n    - {port: 443, name: https}\n  on: yes\n" +
+		"  ratio: 1.5\n  mode: 0644\n  date: 2024-02-29\n  empty:\n  text: |\n    one\n    two\n" +
+		"  folded: >-\n    a\n    b\n",
+	"docs.yml":   "---\na: 1\n---\na: 2\n",
+	"dos.csv":    "a,b\r\n1,2\r\n",
+	"holes.csv":  "a,b\n1,x\n2,\n,\n",
+	"cities.csv": "id,city\n1,Rome\n3,Oslo\n",
+	"filter.jq":  ".spec.ports[0].port\n",
+	"prog.mlr":   "$z = $id . \"-\" . $name\n",
+	"ragged.csv": "a,b\n1\n1,2,3\n",
+	"semi.csv":   "a;b\n1;2\n",
+	"items.csv":  "id,name,size\n1,one,10\n2,two,20\n3,\"th, ree\",30\n",
+	"t.jsonl":    "{\"id\":1,\"v\":{\"a\":2}}\n{\"id\":2,\"v\":{\"a\":3}}\n",
+	"t.tsv":      "id\tname\n1\tx y\n",
 }
 
 // Debian's is jq with YAML at both ends, too.
 var yqUses = []moreUse{
-	{argv: []string{"yq", ".", "service.yml"}, want: "{\n  \"apiVersion\": \"v1\",\n  \"kind\": \"Service\",\n  \"metadata\": {\n    \"name\": \"web\",\n    \"labels\": {\n      \"app\": \"web\",\n      \"tier\": \"front\"\n    }\n  },\n  \"spec\": {\n    \"ports\": [\n      {\n        \"port\": 80,\n        \"name\": \"http\"\n      },\n      {\n        \"port\": 443,\n        \"name\": \"https\"\n      }\n    ],\n    \"on\": \"yes\",\n    \"ratio\": 1.5,\n    \"mode\": 420,\n    \"date\": \"2024-02-29\",\n    \"empty\": null,\n    \"text\": \"one\\ntwo\\n\",\n    \"folded\": \"a b\"\n  }\n}\n"},
-	{argv: []string{"yq", "-y", ".", "service.yml"}, want: "apiVersion: v1\nkind: Service\nmetadata:\n  name: web\n  labels:\n    app: web\n    tier: front\nspec:\n  ports:\n    - port: 80\n      name: http\n    - port: 443\n      name: https\n  'on': 'yes'\n  ratio: 1.5\n  mode: 420\n  date: '2024-02-29'\n  empty: null\n  text: 'one\n\n    two\n\n    '\n  folded: a b\n"},
+	{argv: []string{"yq", ".", "service.yml"}, want: "{\n  \"apiVersion\": \"v1\",\n" +
+		"  \"kind\": \"Service\",\n  \"metadata\": {\n    \"name\": \"web\",\n    \"labels\": {\n" +
+		"      \"app\": \"web\",\n      \"tier\": \"front\"\n    }\n  },\n  \"spec\": {\n" +
+		"    \"ports\": [\n      {\n        \"port\": 80,\n        \"name\": \"http\"\n      },\n" +
+		"      {\n        \"port\": 443,\n        \"name\": \"https\"\n      }\n    ],\n" +
+		"    \"on\": \"yes\",\n    \"ratio\": 1.5,\n    \"mode\": 420,\n" +
+		"    \"date\": \"2024-02-29\",\n    \"empty\": null,\n    \"text\": \"one\\ntwo\\n\",\n" +
+		"    \"folded\": \"a b\"\n  }\n}\n"},
+	{argv: []string{"yq", "-y", ".", "service.yml"}, want: "apiVersion: v1\nkind: Service\n" +
+		"metadata:\n  name: web\n  labels:\n    app: web\n    tier: front\nspec:\n  ports:\n" +
+		"    - port: 80\n      name: http\n    - port: 443\n      name: https\n  'on': 'yes'\n" +
+		"  ratio: 1.5\n  mode: 420\n  date: '2024-02-29'\n  empty: null\n  text: 'one\n\n    two\n" +
+		"\n    '\n  folded: a b\n"},
 	{argv: []string{"yq", "-y", ".", "docs.yml"}, want: "a: 1\n---\na: 2\n"},
 	{argv: []string{"yq", "-c", ".a", "docs.yml"}, want: "1\n2\n"},
 	{argv: []string{"yq", "-r", ".metadata.name", "service.yml"}, want: "web\n"},
@@ -31,28 +46,45 @@ var yqUses = []moreUse{
 	{argv: []string{"yq", "-y", "del(.spec.text, .spec.folded)", "service.yml"}, want: "apiVersion: v1\nkind: Service\nmetadata:\n  name: web\n  labels:\n    app: web\n    tier: front\nspec:\n  ports:\n    - port: 80\n      name: http\n    - port: 443\n      name: https\n  'on': 'yes'\n  ratio: 1.5\n  mode: 420\n  date: '2024-02-29'\n  empty: null\n"},
 	{argv: []string{"yq", "-y", "--indentless-lists", ".spec.ports", "service.yml"}, want: "- port: 80\n  name: http\n- port: 443\n  name: https\n"},
 	{argv: []string{"yq", "-y", "--indentless", ".spec", "service.yml"}, want: "ports:\n- port: 80\n  name: http\n- port: 443\n  name: https\n'on': 'yes'\nratio: 1.5\nmode: 420\ndate: '2024-02-29'\nempty: null\ntext: 'one\n\n  two\n\n  '\nfolded: a b\n"},
-	{argv: []string{"yq", "--arg", "n", "web", "-r", "select(.metadata.name == $n).kind", "service.yml"}, want: "Service\n"},
-	{argv: []string{"yq", "--argjson", "p", "81", "-c", ".spec.ports[0].port = $p | .spec.ports[0]", "service.yml"}, want: "{\"port\":81,\"name\":\"http\"}\n"},
+	{argv: []string{"yq", "--arg", "n", "web", "-r", "select(.metadata.name == $n).kind",
+		"service.yml"}, want: "Service\n"},
+	{argv: []string{"yq", "--argjson", "p", "81", "-c", ".spec.ports[0].port = $p | .spec.ports[0]",
+		"service.yml"}, want: "{\"port\":81,\"name\":\"http\"}\n"},
 	{argv: []string{"yq", "-c", ".", "anchors.yml"}, want: "{\"d\":{\"x\":1,\"y\":2},\"e\":{\"x\":1,\"y\":3},\"f\":[{\"x\":1,\"y\":2},{\"x\":1,\"y\":2}],\"g\":{\"x\":9,\"y\":2}}\n"},
-	{argv: []string{"yq", "-y", ".", "anchors.yml"}, want: "d:\n  x: 1\n  y: 2\ne:\n  x: 1\n  y: 3\nf:\n  - x: 1\n    y: 2\n  - x: 1\n    y: 2\ng:\n  x: 9\n  y: 2\n"},
+	{argv: []string{"yq", "-y", ".", "anchors.yml"}, want: "d:\n  x: 1\n  y: 2\ne:\n  x: 1\n" +
+		"  y: 3\nf:\n  - x: 1\n    y: 2\n  - x: 1\n    y: 2\ng:\n  x: 9\n  y: 2\n"},
 	{argv: []string{"yq", "-s", "-c", "map(.a)", "docs.yml"}, want: "[1,2]\n"},
 	{argv: []string{"yq", "-n", "-c", "[inputs.a]", "docs.yml"}, want: "[1,2]\n"},
 	{argv: []string{"yq", "-n", "-y", `{a: [1, {b: null}], c: "no", d: "1", e: "", f: "a: b", g: "x\ny", h: true, i: 1.5}`}, want: "a:\n  - 1\n  - b: null\nc: 'no'\nd: '1'\ne: ''\nf: 'a: b'\ng: 'x\n\n  y'\nh: true\ni: 1.5\n"},
 	{argv: []string{"yq", "-f", "filter.jq", "service.yml"}, want: "80\n"},
 	{argv: []string{"yq", "--from-file", "filter.jq", "service.yml"}, want: "80\n"},
 	{argv: []string{"yq", "-S", "-c", ".metadata", "service.yml"}, want: "{\"labels\":{\"app\":\"web\",\"tier\":\"front\"},\"name\":\"web\"}\n"},
-	{argv: []string{"yq", "-S", "-y", ".metadata", "service.yml"}, want: "labels:\n  app: web\n  tier: front\nname: web\n"},
+	{argv: []string{"yq", "-S", "-y", ".metadata", "service.yml"}, want: "labels:\n  app: web\n" +
+		"  tier: front\nname: web\n"},
 	{argv: []string{"yq", "-e", ".missing", "service.yml"}, code: 1, want: "null\n"},
 	{argv: []string{"yq", "-e", ".kind", "service.yml"}, want: "\"Service\"\n"},
 	{argv: []string{"yq", ".", "bad.yml"}, code: 1},
 	{argv: []string{"yq", ".", "missing.yml"}, code: 2},
 	{argv: []string{"yq", ".[", "service.yml"}, code: 3},
 	{argv: []string{"yq", ".kind.x", "service.yml"}, code: 5},
-	{argv: []string{"yq", "."}, stdin: "# of a service\napiVersion: v1\nkind: Service\nmetadata: {name: web, labels: {app: web, tier: \"front\"}}\nspec:\n  ports:\n    - port: 80\n      name: http\n    - {port: 443, name: https}\n  on: yes\n  ratio: 1.5\n  mode: 0644\n  date: 2024-02-29\n  empty:\n  text: |\n    one\n    two\n  folded: >-\n    a\n    b\n", want: "{\n  \"apiVersion\": \"v1\",\n  \"kind\": \"Service\",\n  \"metadata\": {\n    \"name\": \"web\",\n    \"labels\": {\n      \"app\": \"web\",\n      \"tier\": \"front\"\n    }\n  },\n  \"spec\": {\n    \"ports\": [\n      {\n        \"port\": 80,\n        \"name\": \"http\"\n      },\n      {\n        \"port\": 443,\n        \"name\": \"https\"\n      }\n    ],\n    \"on\": \"yes\",\n    \"ratio\": 1.5,\n    \"mode\": 420,\n    \"date\": \"2024-02-29\",\n    \"empty\": null,\n    \"text\": \"one\\ntwo\\n\",\n    \"folded\": \"a b\"\n  }\n}\n"},
+	{argv: []string{"yq", "."}, stdin: "# of a service\napiVersion: v1\nkind: Service\n" +
+		"metadata: {name: web, labels: {app: web, tier: \"front\"}}\nspec:\n  ports:\n" +
+		"    - port: 80\n      name: http\n    - {port: 443, name: https}\n  on: yes\n" +
+		"  ratio: 1.5\n  mode: 0644\n  date: 2024-02-29\n  empty:\n  text: |\n    one\n    two\n" +
+		"  folded: >-\n    a\n    b\n", want: "{\n  \"apiVersion\": \"v1\",\n" +
+		"  \"kind\": \"Service\",\n  \"metadata\": {\n    \"name\": \"web\",\n    \"labels\": {\n" +
+		"      \"app\": \"web\",\n      \"tier\": \"front\"\n    }\n  },\n  \"spec\": {\n" +
+		"    \"ports\": [\n      {\n        \"port\": 80,\n        \"name\": \"http\"\n      },\n" +
+		"      {\n        \"port\": 443,\n        \"name\": \"https\"\n      }\n    ],\n" +
+		"    \"on\": \"yes\",\n    \"ratio\": 1.5,\n    \"mode\": 420,\n" +
+		"    \"date\": \"2024-02-29\",\n    \"empty\": null,\n    \"text\": \"one\\ntwo\\n\",\n" +
+		"    \"folded\": \"a b\"\n  }\n}\n"},
 	{argv: []string{"yq", "-y", "."}, stdin: "---\na: 1\n---\na: 2\n", want: "a: 1\n---\na: 2\n"},
-	{argv: []string{"yq", "-c", ".spec.mode,.spec.ratio,.spec.on,.spec.date,.spec.empty", "service.yml"}, want: "420\n1.5\n\"yes\"\n\"2024-02-29\"\nnull\n"},
+	{argv: []string{"yq", "-c", ".spec.mode,.spec.ratio,.spec.on,.spec.date,.spec.empty",
+		"service.yml"}, want: "420\n1.5\n\"yes\"\n\"2024-02-29\"\nnull\n"},
 	{argv: []string{"yq", "-r", ".spec.ports[] | [.name, .port] | @csv", "service.yml"}, want: "\"http\",80\n\"https\",443\n"},
-	{argv: []string{"yq", "-r", ".spec | keys[]", "service.yml"}, want: "date\nempty\nfolded\nmode\non\nports\nratio\ntext\n"},
+	{argv: []string{"yq", "-r", ".spec | keys[]", "service.yml"}, want: "date\nempty\nfolded\n" +
+		"mode\non\nports\nratio\ntext\n"},
 	{argv: []string{"yq", "-c", "to_entries | map(.key)", "service.yml"}, want: "[\"apiVersion\",\"kind\",\"metadata\",\"spec\"]\n"},
 	{argv: []string{"yq", "-y", "-w", "20", "-n", `{a: "some words that are longer than twenty columns"}`}, want: "a: some words that are\n  longer than twenty columns\n"},
 	{argv: []string{"yq", "-y", "-n", `{a: "some words that are longer than eighty columns, so that they are folded where it is not said otherwise"}`}, want: "a: some words that are longer than eighty columns, so that they are folded where it\n  is not said otherwise\n"},
@@ -61,10 +93,13 @@ var yqUses = []moreUse{
 	{argv: []string{"yq", "-y", "--explicit-start", "--explicit-end", ".", "docs.yml"}, want: "---\na: 1\n...\n---\na: 2\n...\n"},
 	{argv: []string{"yq", "-y", "--yml-out-ver", "1.2", "-n", `["yes", "on", "true", "1", "0o7", "012", "~", "null", "", "1:30", "2024-01-01", "=", "<<"]`}, want: "- yes\n- on\n- 'true'\n- '1'\n- '0o7'\n- '012'\n- '~'\n- 'null'\n- ''\n- 1:30\n- 2024-01-01\n- =\n- '<<'\n"},
 	{argv: []string{"yq", "-y", "-n", `["yes", "on", "true", "1", "0o7", "012", "~", "null", "", "1:30", "2024-01-01", "2024-01-01 10:00:00", "=", "<<", "-", "- a", "#x", "a #b", "a:", "@x", "%x", "{", "[", "\t", " a", "a ", "ü", "\u0001", "\u2028", "🙂", "*a", "&a", "!a", "?", "? a", "0x1f", "1e3", "1.0e+3", "1_000", ".5", ".", "..", "---", "...", "a\n", "a\n\nb\n", "\n", "'", "\"", "\\"]`}, want: "- 'yes'\n- 'on'\n- 'true'\n- '1'\n- 0o7\n- '012'\n- '~'\n- 'null'\n- ''\n- '1:30'\n- '2024-01-01'\n- '2024-01-01 10:00:00'\n- '='\n- '<<'\n- '-'\n- '- a'\n- '#x'\n- 'a #b'\n- 'a:'\n- '@x'\n- '%x'\n- '{'\n- '['\n- \"\\t\"\n- ' a'\n- 'a '\n- ü\n- \"\\x01\"\n- '\u2028  '\n- 🙂\n- '*a'\n- '&a'\n- '!a'\n- '?'\n- '? a'\n- '0x1f'\n- 1e3\n- '1.0e+3'\n- '1_000'\n- '.5'\n- .\n- ..\n- '---'\n- '...'\n- 'a\n\n  '\n- 'a\n\n\n  b\n\n  '\n- '\n\n  '\n- ''''\n- '\"'\n- \\\n"},
-	{argv: []string{"yq", "-c", "."}, stdin: "[0x1F, 0o17, 010, +12, -3, 1e3, .5, -1.5E-3, 1., 12345678901234567890, .inf, 1_000, 0b1, 1:30, 08x]\n", ours: true, want: "[31,15,8,12,-3,1000.0,0.5,-0.0015,1.0,12345678901234567890,1.7976931348623157E+308,\"1_000\",\"0b1\",\"1:30\",\"08x\"]\n"},
-	{argv: []string{"yq", "-c", "."}, stdin: "[null, Null, NULL, ~, \"~\", nULL, true, True, TRUE, tRUE, false, y, n, on, off, Yes]\n", want: "[null,null,null,null,\"~\",\"nULL\",true,true,true,\"tRUE\",false,\"y\",\"n\",\"on\",\"off\",\"Yes\"]\n"},
+	{argv: []string{"yq", "-c", "."}, stdin: "[0x1F, 0o17, 010, +12, -3, 1e3, .5, -1.5E-3, 1., " +
+		"12345678901234567890, .inf, 1_000, 0b1, 1:30, 08x]\n", ours: true, want: "[31,15,8,12,-3,1000.0,0.5,-0.0015,1.0,12345678901234567890,1.7976931348623157E+308,\"1_000\",\"0b1\",\"1:30\",\"08x\"]\n"},
+	{argv: []string{"yq", "-c", "."}, stdin: "[null, Null, NULL, ~, \"~\", nULL, true, True, " +
+		"TRUE, tRUE, false, y, n, on, off, Yes]\n", want: "[null,null,null,null,\"~\",\"nULL\",true,true,true,\"tRUE\",false,\"y\",\"n\",\"on\",\"off\",\"Yes\"]\n"},
 	{argv: []string{"yq", "-c", "."}, stdin: "{1: a, true: b, null: c, 1.5: d, \"x\": e, ~: f}\n", ours: true, want: "{\"1\":\"a\",\"true\":\"b\",\"null\":\"f\",\"1.5\":\"d\",\"x\":\"e\"}\n"},
-	{argv: []string{"yq", "-c", "."}, stdin: "{a: !!str 123, b: !!int \"7\", c: !!float 3, d: !x foo, e: !x {k: 1}, f: !x [1], g: !!binary aGk=, h: ! 12, i: !!set {a, b}}\n", ours: true, want: "{\"a\":\"123\",\"b\":7,\"c\":3,\"d\":\"foo\",\"e\":{\"k\":1},\"f\":[1],\"g\":\"aGk=\",\"h\":\"12\",\"i\":{\"a\":null,\"b\":null}}\n"},
+	{argv: []string{"yq", "-c", "."}, stdin: "{a: !!str 123, b: !!int \"7\", c: !!float 3, d: !x " +
+		"foo, e: !x {k: 1}, f: !x [1], g: !!binary aGk=, h: ! 12, i: !!set {a, b}}\n", ours: true, want: "{\"a\":\"123\",\"b\":7,\"c\":3,\"d\":\"foo\",\"e\":{\"k\":1},\"f\":[1],\"g\":\"aGk=\",\"h\":\"12\",\"i\":{\"a\":null,\"b\":null}}\n"},
 	{argv: []string{"yq", "-c", "."}, stdin: "{a: 1, a: 2}\n", want: "{\"a\":2}\n"},
 	{argv: []string{"yq", "-c", "."}, stdin: "plain\n", want: "\"plain\"\n"},
 	{argv: []string{"yq", "-c", "."}, stdin: "\"quoted \\u00e9 \\x41\"\n", want: "\"quoted é A\"\n"},
@@ -79,16 +114,19 @@ var yqUses = []moreUse{
 	{argv: []string{"yq", "-c", ".[] "}, stdin: "*x\n", code: 1},
 	{argv: []string{"yq", "-c", "."}, stdin: "[&a 1, *a, &a 2, *a]\n", code: 1},
 	{argv: []string{"yq", "--tab", "."}, stdin: "{a: [1]}\n", want: "{\n\t\"a\": [\n\t\t1\n\t]\n}\n"},
-	{argv: []string{"yq", "--indent", "1", "."}, stdin: "{a: [1]}\n", want: "{\n \"a\": [\n  1\n ]\n}\n"},
+	{argv: []string{"yq", "--indent", "1", "."}, stdin: "{a: [1]}\n", want: "{\n \"a\": [\n  1\n" +
+		" ]\n}\n"},
 	{argv: []string{"yq", "-j", ".[]"}, stdin: "[a, b]\n", want: "ab"},
 	{argv: []string{"yq", "-yr", "."}, stdin: "{a: b}\n", ours: true, want: "a: b\n"},
 	{argv: []string{"yq", "-n", "$ARGS.positional", "-c", "--args", "a", "b"}, want: "[\"a\",\"b\"]\n"},
-	{argv: []string{"yq", "-c", "--stream", "."}, stdin: "{a: [1]}\n", want: "[[\"a\",0],1]\n[[\"a\",0]]\n[[\"a\"]]\n"},
+	{argv: []string{"yq", "-c", "--stream", "."}, stdin: "{a: [1]}\n", want: "[[\"a\",0],1]\n" +
+		"[[\"a\",0]]\n[[\"a\"]]\n"},
 	{argv: []string{"yq", "-M", "."}, stdin: "{a: 1}\n", want: "{\n  \"a\": 1\n}\n"},
 	{argv: []string{"yq", "-y", "-i", "."}, code: 1},
 	{argv: []string{"yq", "-i", ".", "service.yml"}, code: 1},
 	{argv: []string{"yq", "-r", ".a | length"}, stdin: "a: \"üx\"\n", want: "2\n"},
-	{argv: []string{"yq", "-y", "."}, stdin: "{\"json\": [1, 2.50, \"x\"], \"n\": 1e20, \"t\": 100000}\n", want: "json:\n  - 1\n  - 2.5\n  - x\nn: 1.0e+20\nt: 100000\n"},
+	{argv: []string{"yq", "-y", "."}, stdin: "{\"json\": [1, 2.50, \"x\"], \"n\": 1e20, \"t\": " +
+		"100000}\n", want: "json:\n  - 1\n  - 2.5\n  - x\nn: 1.0e+20\nt: 100000\n"},
 	{argv: []string{"yq", "-y", ".ratio"}, stdin: "ratio: 1.0\n", ours: true, want: "1.0\n"},
 	{argv: []string{"yq", "-Y", ".", "service.yml"}, code: 2, ours: true},
 	{argv: []string{"yq", "-y", "-i", `.kind = "Deployment"`, "service.yml"}},
@@ -98,8 +136,10 @@ var yqUses = []moreUse{
 
 // Debian 12's is older: 6.6.
 var mlrUses = []moreUse{
-	{argv: []string{"mlr", "--icsv", "--opprint", "cat", "items.csv"}, want: "id name    size\n1  one     10\n2  two     20\n3  th, ree 30\n"},
-	{argv: []string{"mlr", "--icsv", "--ojson", "cat", "items.csv"}, want: "[\n{\n  \"id\": 1,\n  \"name\": \"one\",\n  \"size\": 10\n},\n{\n  \"id\": 2,\n  \"name\": \"two\",\n  \"size\": 20\n},\n{\n  \"id\": 3,\n  \"name\": \"th, ree\",\n  \"size\": 30\n}\n]\n"},
+	{argv: []string{"mlr", "--icsv", "--opprint", "cat", "items.csv"}, want: "id name    size\n" +
+		"1  one     10\n2  two     20\n3  th, ree 30\n"},
+	{argv: []string{"mlr", "--icsv", "--ojson", "cat", "items.csv"}, want: "[\n{\n  \"id\": 1,\n" +
+		"  \"name\": \"one\",\n  \"size\": 10\n},\n{\n  \"id\": 2,\n  \"name\": \"two\",\n  \"size\": 20\n},\n{\n  \"id\": 3,\n  \"name\": \"th, ree\",\n  \"size\": 30\n}\n]\n"},
 	{argv: []string{"mlr", "--icsv", "--ojsonl", "cat", "items.csv"}, want: "{\"id\": 1, \"name\": \"one\", \"size\": 10}\n{\"id\": 2, \"name\": \"two\", \"size\": 20}\n{\"id\": 3, \"name\": \"th, ree\", \"size\": 30}\n"},
 	{argv: []string{"mlr", "--c2p", "sort", "-nr", "size", "items.csv"}, want: "id name    size\n3  th, ree 30\n2  two     20\n1  one     10\n"},
 	{argv: []string{"mlr", "--csv", "sort", "-f", "name", "then", "head", "-n", "2", "items.csv"}, want: "id,name,size\n1,one,10\n3,\"th, ree\",30\n"},

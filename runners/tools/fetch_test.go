@@ -34,10 +34,12 @@ func TestFetchAsCurl(t *testing.T) {
 	one, other := fetchServers(t)
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
-	files := map[string]string{"form": "a=1\nb=2\r\n", "bin": "\x00\x01\n\xff", "headers": "X-Test: from a file\nReferer: here\n", "json": "{\"a\": [1]}\n"}
+	files := map[string]string{"form": "a=1\nb=2\r\n", "bin": "\x00\x01\n\xff", "headers": "X-Test: from a file\nReferer: here\n",
+		"json": "{\"a\": [1]}\n"}
 	for _, args := range fetchCases {
 		for i, s := range args {
-			args[i] = strings.NewReplacer("$A", one, "$B", other, "$GONE", gone.URL, "$HOST", strings.TrimPrefix(one, "http://")).Replace(s)
+			args[i] = strings.NewReplacer("$A", one, "$B", other, "$GONE", gone.URL, "$HOST", strings.TrimPrefix(one,
+				"http://")).Replace(s)
 		}
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			run := func(do func(*testing.T, string, string, ...string) outcome, name string) outcome {
@@ -72,7 +74,8 @@ func plainHeads(text string) string {
 		}
 		lines := strings.SplitAfter(p, "\r\n")
 		lines = slices.DeleteFunc(lines, func(l string) bool {
-			return strings.HasPrefix(l, "Date:") || strings.HasPrefix(l, "Connection:") || strings.HasPrefix(l, "Transfer-Encoding:")
+			return strings.HasPrefix(l, "Date:") || strings.HasPrefix(l, "Connection:") || strings.HasPrefix(l,
+				"Transfer-Encoding:")
 		})
 		slices.Sort(lines[1:])
 		parts[i] = strings.Join(lines, "")
@@ -81,40 +84,76 @@ func plainHeads(text string) string {
 }
 
 var fetchCases = [][]string{
-	{"-s", "$A/"}, {"-s", "$A"}, {"-s", "$HOST/x"}, {"-s", "$A/a/./b/../c?d=e#f"}, {"-s", "$A/a/.."}, {"-s", "$A/../../x"}, {"-s", "$A?x=1"},
-	{"-s", "$A/1", "$A/2"}, {"-s", "-o", "out", "$A/"}, {"-s", "-O", "$A/d/name?q"}, {"-s", "-O", "$A/"}, {"-s", "-o", "1", "-o", "2", "$A/1", "$A/2", "$A/3"},
-	{"-so", "out", "$A/"}, {"-s", "--output", "d/e/out", "--create-dirs", "$A/"}, {"-s", "-o", "no/such/dir", "$A/"}, {"-s", "-o", "-", "$A/"},
-	{"-s", "-o", "out", "$A/empty"}, {"-s", "$A/empty"}, {"-s", "--output-dir", ".", "-o", "out", "$A/"},
-	{"-s", "$A/status/404"}, {"-s", "-f", "$A/status/404"}, {"-sf", "-o", "out", "$A/status/500"}, {"-s", "--fail-with-body", "$A/status/404"}, {"-f", "-s", "-S", "$A/status/403"},
-	{"-s", "-f", "$A/status/200"}, {"-s", "$A/status/204"}, {"-sf", "$A/status/404", "$A/ok"}, {"-sf", "$A/ok", "$A/status/404"},
-	{"-s", "-i", "$A/x"}, {"-s", "-I", "$A/x"}, {"-sI", "-o", "out", "$A/x"}, {"-s", "-D", "heads", "$A/x"}, {"-s", "-D", "-", "-o", "out", "$A/x"}, {"-sif", "$A/status/404"},
-	{"-s", "$A/redirect?to=/x"}, {"-s", "-L", "$A/redirect?to=/x"}, {"-s", "-L", "$A/redirect?to=x"}, {"-s", "-L", "$A/redirect?to=../x"}, {"-s", "-L", "$A/redirect?to=%3Fy=1"},
-	{"-s", "-L", "$A/redirect?to=$B/x"}, {"-sL", "-i", "$A/redirect?to=$B/x"}, {"-sL", "-I", "$A/redirect?to=/x"}, {"-sL", "$A/redirect?to=/a%20b"},
-	{"-sL", "-d", "a=1", "$A/redirect?to=/x"}, {"-sL", "-d", "a=1", "$A/redirect?to=/x&code=307"}, {"-sL", "-d", "a=1", "$A/redirect?to=/x&code=303"}, {"-sL", "-d", "a=1", "$A/redirect?to=/x&code=308"},
-	{"-sL", "-X", "PUT", "-d", "a=1", "$A/redirect?to=/x"}, {"-sL", "-X", "DELETE", "$A/redirect?to=/x&code=303"}, {"-sL", "-X", "DELETE", "$A/redirect?to=/x"},
-	{"-sL", "-H", "Authorization: s", "-H", "Cookie: c=1", "$A/redirect?to=$B/x"}, {"-sL", "-H", "Authorization: s", "$A/redirect?to=/x"},
+	{"-s", "$A/"}, {"-s", "$A"}, {"-s", "$HOST/x"}, {"-s", "$A/a/./b/../c?d=e#f"}, {"-s", "$A/a/.."}, {"-s",
+		"$A/../../x"}, {"-s", "$A?x=1"},
+	{"-s", "$A/1", "$A/2"}, {"-s", "-o", "out", "$A/"}, {"-s", "-O", "$A/d/name?q"}, {"-s", "-O",
+		"$A/"}, {"-s", "-o", "1", "-o", "2", "$A/1", "$A/2", "$A/3"},
+	{"-so", "out", "$A/"}, {"-s", "--output", "d/e/out", "--create-dirs", "$A/"}, {"-s", "-o",
+		"no/such/dir", "$A/"}, {"-s", "-o", "-", "$A/"},
+	{"-s", "-o", "out", "$A/empty"}, {"-s", "$A/empty"}, {"-s", "--output-dir", ".", "-o", "out",
+		"$A/"},
+	{"-s", "$A/status/404"}, {"-s", "-f", "$A/status/404"}, {"-sf", "-o", "out", "$A/status/500"}, {"-s",
+		"--fail-with-body", "$A/status/404"}, {"-f", "-s", "-S", "$A/status/403"},
+	{"-s", "-f", "$A/status/200"}, {"-s", "$A/status/204"}, {"-sf", "$A/status/404", "$A/ok"}, {"-sf",
+		"$A/ok", "$A/status/404"},
+	{"-s", "-i", "$A/x"}, {"-s", "-I", "$A/x"}, {"-sI", "-o", "out", "$A/x"}, {"-s", "-D", "heads",
+		"$A/x"}, {"-s", "-D", "-", "-o", "out", "$A/x"}, {"-sif", "$A/status/404"},
+	{"-s", "$A/redirect?to=/x"}, {"-s", "-L", "$A/redirect?to=/x"}, {"-s", "-L", "$A/redirect?to=x"}, {"-s",
+		"-L", "$A/redirect?to=../x"}, {"-s", "-L", "$A/redirect?to=%3Fy=1"},
+	{"-s", "-L", "$A/redirect?to=$B/x"}, {"-sL", "-i", "$A/redirect?to=$B/x"}, {"-sL", "-I",
+		"$A/redirect?to=/x"}, {"-sL", "$A/redirect?to=/a%20b"},
+	{"-sL", "-d", "a=1", "$A/redirect?to=/x"}, {"-sL", "-d", "a=1", "$A/redirect?to=/x&code=307"}, {"-sL",
+		"-d", "a=1", "$A/redirect?to=/x&code=303"}, {"-sL", "-d", "a=1",
+		"$A/redirect?to=/x&code=308"},
+	{"-sL", "-X", "PUT", "-d", "a=1", "$A/redirect?to=/x"}, {"-sL", "-X", "DELETE",
+		"$A/redirect?to=/x&code=303"}, {"-sL", "-X", "DELETE", "$A/redirect?to=/x"},
+	{"-sL", "-H", "Authorization: s", "-H", "Cookie: c=1", "$A/redirect?to=$B/x"}, {"-sL", "-H",
+		"Authorization: s", "$A/redirect?to=/x"},
 	{"-sL", "--max-redirs", "3", "$A/loop"}, {"-sL", "$A/loop"}, {"-sLO", "$A/redirect?to=/y"},
-	{"-s", "-X", "POST", "$A/"}, {"-s", "-X", "DELETE", "$A/"}, {"-s", "-d", "a=1", "$A/"}, {"-s", "-d", "a=1", "-d", "b=2", "$A/"}, {"-s", "-d", "@form", "$A/"},
-	{"-s", "--data-binary", "@form", "$A/"}, {"-s", "--data-binary", "@bin", "$A/"}, {"-s", "--data-raw", "@form", "$A/"}, {"-s", "-d", "@-", "$A/"}, {"-s", "-d", "", "$A/"},
-	{"-s", "--data-urlencode", "a=b c&d", "$A/"}, {"-s", "--data-urlencode", "=x y", "$A/"}, {"-s", "--data-urlencode", "x y", "$A/"}, {"-s", "--data-urlencode", "n@form", "$A/"},
-	{"-s", "-G", "-d", "a=1", "-d", "b=2", "$A/?c=3"}, {"-s", "-G", "--data-urlencode", "a=b c", "$A/p"}, {"-s", "-G", "-I", "-d", "a=1", "$A/p"},
-	{"-s", "--json", `{"a":1}`, "$A/"}, {"-s", "--json", "@json", "$A/"}, {"-s", "--json", "{", "--json", "}", "$A/"}, {"-s", "--json", "1", "-H", "Accept: text/plain", "$A/"},
-	{"-s", "-H", "X-Test: 1", "-H", "x-test: 2", "$A/"}, {"-s", "-H", "Accept:", "$A/"}, {"-s", "-H", "X-Test;", "$A/"}, {"-s", "-H", "X-Test:", "$A/"}, {"-s", "-H", "@headers", "$A/"},
-	{"-s", "-H", "Content-Type: text/plain", "-d", "x", "$A/"}, {"-s", "-A", "given agent", "$A/"}, {"-s", "-e", "from", "$A/"}, {"-s", "-b", "a=b; c=d", "$A/"},
-	{"-s", "-T", "bin", "$A/up"}, {"-s", "-T", "-", "$A/up"}, {"-s", "-T", "bin", "-X", "POST", "$A/up"},
-	{"-s", "-w", "%{http_code}\\n", "$A/"}, {"-s", "-o", "out", "-w", "%{http_code} %{size_download} %{content_type} %{num_redirects}%%\\t%{method}", "$A/x"},
-	{"-s", "-w", "%{http_code} %{exitcode}", "$GONE/"}, {"-sL", "-w", "%{url_effective} %{num_redirects}", "$A/redirect?to=/x"}, {"-s", "-w", "%{redirect_url} %{response_code}", "$A/redirect?to=x"},
-	{"-s", "-o", "out", "-w", "%{filename_effective} %{scheme} %{http_version} %{url}", "$A"}, {"-sf", "-w", "%{http_code} %{errormsg}", "$A/status/404"},
-	{"$GONE/"}, {"-s", "$GONE/"}, {"-sS", "$GONE/"}, {"-s", "http://no-such-name.invalid/"}, {"-s", "--max-time", "0.3", "$A/slow"}, {"-s", "-m", "1", "$A/slow"}, {"-s", "-o", "out", "-m", "0.3", "$A/slow"},
-	{"-s", "$A/cut"}, {"-s", "-o", "out", "$A/cut"}, {"-s", "$A/chunks"}, {"-s", "$A/big"}, {"-s", "-o", "out", "$A/big"},
-	{"-s", "ftp//x:y"}, {"-s", "nosuch://x/"}, {"-s", "http://"}, {"-s", "$A/a b"}, {"--no-such-option"}, {"-m", "x", "$A"}, {"-I", "-d", "x", "$A"},
+	{"-s", "-X", "POST", "$A/"}, {"-s", "-X", "DELETE", "$A/"}, {"-s", "-d", "a=1", "$A/"}, {"-s",
+		"-d", "a=1", "-d", "b=2", "$A/"}, {"-s", "-d", "@form", "$A/"},
+	{"-s", "--data-binary", "@form", "$A/"}, {"-s", "--data-binary", "@bin", "$A/"}, {"-s",
+		"--data-raw", "@form", "$A/"}, {"-s", "-d", "@-", "$A/"}, {"-s", "-d", "", "$A/"},
+	{"-s", "--data-urlencode", "a=b c&d", "$A/"}, {"-s", "--data-urlencode", "=x y", "$A/"}, {"-s",
+		"--data-urlencode", "x y", "$A/"}, {"-s", "--data-urlencode", "n@form", "$A/"},
+	{"-s", "-G", "-d", "a=1", "-d", "b=2", "$A/?c=3"}, {"-s", "-G", "--data-urlencode", "a=b c",
+		"$A/p"}, {"-s", "-G", "-I", "-d", "a=1", "$A/p"},
+	{"-s", "--json", `{"a":1}`, "$A/"}, {"-s", "--json", "@json", "$A/"}, {"-s", "--json", "{",
+		"--json", "}", "$A/"}, {"-s", "--json", "1", "-H", "Accept: text/plain", "$A/"},
+	{"-s", "-H", "X-Test: 1", "-H", "x-test: 2", "$A/"}, {"-s", "-H", "Accept:", "$A/"}, {"-s", "-H",
+		"X-Test;", "$A/"}, {"-s", "-H", "X-Test:", "$A/"}, {"-s", "-H", "@headers", "$A/"},
+	{"-s", "-H", "Content-Type: text/plain", "-d", "x", "$A/"}, {"-s", "-A", "given agent", "$A/"}, {"-s",
+		"-e", "from", "$A/"}, {"-s", "-b", "a=b; c=d", "$A/"},
+	{"-s", "-T", "bin", "$A/up"}, {"-s", "-T", "-", "$A/up"}, {"-s", "-T", "bin", "-X", "POST",
+		"$A/up"},
+	{"-s", "-w", "%{http_code}\\n", "$A/"}, {"-s", "-o", "out", "-w", "%{http_code} " +
+		"%{size_download} %{content_type} %{num_redirects}%%\\t%{method}", "$A/x"},
+	{"-s", "-w", "%{http_code} %{exitcode}", "$GONE/"}, {"-sL", "-w", "%{url_effective} " +
+		"%{num_redirects}", "$A/redirect?to=/x"}, {"-s", "-w", "%{redirect_url} %{response_code}",
+		"$A/redirect?to=x"},
+	{"-s", "-o", "out", "-w", "%{filename_effective} %{scheme} %{http_version} %{url}", "$A"}, {"-sf",
+		"-w", "%{http_code} %{errormsg}", "$A/status/404"},
+	{"$GONE/"}, {"-s", "$GONE/"}, {"-sS", "$GONE/"}, {"-s", "http://no-such-name.invalid/"}, {"-s",
+		"--max-time", "0.3", "$A/slow"}, {"-s", "-m", "1", "$A/slow"}, {"-s", "-o", "out", "-m",
+		"0.3", "$A/slow"},
+	{"-s", "$A/cut"}, {"-s", "-o", "out", "$A/cut"}, {"-s", "$A/chunks"}, {"-s", "$A/big"}, {"-s",
+		"-o", "out", "$A/big"},
+	{"-s", "ftp//x:y"}, {"-s", "nosuch://x/"}, {"-s", "http://"}, {"-s", "$A/a b"}, {"--no-such-option"}, {"-m",
+		"x", "$A"}, {"-I", "-d", "x", "$A"},
 	{"-s", "--url", "$A/x"}, {"-s", "--compressed", "-N", "-4", "$A/x"}, {"-s", "--", "$A/x"},
-	{"-s", "--fail-early", "-f", "$A/status/404", "$A/ok"}, {"-s", "-T", "bin", "$A/dir/"}, {"-s", "-w", "@form", "$A/x"},
-	{"-s", "-o", "/dev/null", "-w", "%{http_code}", "$A/x"}, {"-s", "-D", "/dev/null", "$A/x"}, {"-s", "-o", "/dev/null", "$A/empty"},
-	{"-s", "-A", "given a", "-A", "given b", "$A/x"}, {"-s", "-A", "", "$A/x"}, {"-s", "-H", "User-Agent: given x", "-A", "given y", "$A/x"}, {"-s", "-e", "a", "-e", "b", "$A/x"},
-	{"-s", "-b", "a=b", "-b", "c=d", "$A/x"}, {"-s", "-H", "Cookie: z=1", "-b", "a=b", "$A/x"}, {"-sL", "-b", "a=b", "$A/redirect?to=/x"},
-	{"-s", "-I", "-L", "$A/redirect?to=/x"}, {"-s", "-f", "-i", "-o", "out", "$A/status/404"}, {"-s", "-D", "h", "-o", "out", "-L", "$A/redirect?to=/x"}, {"-sL", "--max-redirs", "0", "$A/redirect?to=/x"},
-	{"-sL", "-T", "bin", "$A/redirect?to=/y"}, {"-sL", "-T", "bin", "$A/redirect?to=/y&code=307"}, {"-s", "$A//x//y"}, {"-s", "-H", "Accept: a", "-H", "Accept: b", "$A/x"},
+	{"-s", "--fail-early", "-f", "$A/status/404", "$A/ok"}, {"-s", "-T", "bin", "$A/dir/"}, {"-s",
+		"-w", "@form", "$A/x"},
+	{"-s", "-o", "/dev/null", "-w", "%{http_code}", "$A/x"}, {"-s", "-D", "/dev/null", "$A/x"}, {"-s",
+		"-o", "/dev/null", "$A/empty"},
+	{"-s", "-A", "given a", "-A", "given b", "$A/x"}, {"-s", "-A", "", "$A/x"}, {"-s", "-H",
+		"User-Agent: given x", "-A", "given y", "$A/x"}, {"-s", "-e", "a", "-e", "b", "$A/x"},
+	{"-s", "-b", "a=b", "-b", "c=d", "$A/x"}, {"-s", "-H", "Cookie: z=1", "-b", "a=b", "$A/x"}, {"-sL",
+		"-b", "a=b", "$A/redirect?to=/x"},
+	{"-s", "-I", "-L", "$A/redirect?to=/x"}, {"-s", "-f", "-i", "-o", "out", "$A/status/404"}, {"-s",
+		"-D", "h", "-o", "out", "-L", "$A/redirect?to=/x"}, {"-sL", "--max-redirs", "0",
+		"$A/redirect?to=/x"},
+	{"-sL", "-T", "bin", "$A/redirect?to=/y"}, {"-sL", "-T", "bin", "$A/redirect?to=/y&code=307"}, {"-s",
+		"$A//x//y"}, {"-s", "-H", "Accept: a", "-H", "Accept: b", "$A/x"},
 }
 
 // What fetch does otherwise than curl is on purpose: it is written down, and it is still so. Each
@@ -125,7 +164,8 @@ var fetchDifferences = []struct {
 	says, docs string
 }{
 	{[]string{"-s", "$A/[1-2]"}, 0, "GET /[1-2]", "URLs are not expanded"},
-	{[]string{"-s", "-d", "@missing", "$A/"}, 26, "cannot read missing", "an unreadable file is an error"},
+	{[]string{"-s", "-d", "@missing", "$A/"}, 26, "cannot read missing", "an unreadable file is " +
+		"an error"},
 	{[]string{"-s", "--data-urlencode", "a@missing", "$A/"}, 26, "cannot read missing", "an unreadable file is an error"},
 	{[]string{"-s", "-H", "@missing", "$A/"}, 26, "cannot read missing", "an unreadable file is an error"},
 	{[]string{"-sS", "-H", "no colon", "$A/"}, 2, "no header line", "an invalid header"},

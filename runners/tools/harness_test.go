@@ -126,7 +126,8 @@ func (b *built) inJail(t *testing.T, dir, stdin string, args ...string) outcome 
 	}
 	in, out, errs := tempFile(t, stdin), tempFile(t, ""), tempFile(t, "")
 	inv := runners.Invocation{
-		Args: args, Cwd: "/workspace", Env: []string{"PWD=/workspace", "PATH=/bin", "LANG=C.UTF-8", "TZ=UTC"},
+		Args: args, Cwd: "/workspace", Env: []string{"PWD=/workspace", "PATH=/bin", "LANG=C.UTF-8",
+			"TZ=UTC"},
 		Mounts: []runners.Mount{{Path: "/workspace", Source: dir, Write: true}, {Path: "/tmp", Source: t.TempDir(), Write: true}},
 		Layout: b.layout[args[0]],
 	}
@@ -201,7 +202,8 @@ func fixture(t *testing.T) string {
 		"d/deep/more.txt": "hay\nneedle\nhay\n",
 		"d/script.sh":     "#!/bin/sh\necho hello\n",
 		"binary":          "\x00\x01\x02text in it\x00\xff\xfe\n",
-		"change.patch":    "--- fruit\n+++ fruit\n@@ -1,3 +1,3 @@\n banana 3\n-apple 10\n+avocado 10\n cherry 2\n",
+		"change.patch": "--- fruit\n+++ fruit\n@@ -1,3 +1,3 @@\n banana 3\n-apple 10\n" +
+			"+avocado 10\n cherry 2\n",
 	}
 	for name, text := range files {
 		path := filepath.Join(dir, name)

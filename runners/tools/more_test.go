@@ -79,7 +79,8 @@ func TestDatabases(t *testing.T) {
 		t.Errorf("what was written is read as %+v", got)
 	}
 	if _, err := exec.LookPath("sqlite3"); err == nil {
-		if host := onHost(t, dir, "", "sqlite3", "x.db", "pragma integrity_check; insert into t values(5)"); host.stdout != "ok\n" {
+		if host := onHost(t, dir, "", "sqlite3", "x.db", "pragma integrity_check; insert into t "+
+			"values(5)"); host.stdout != "ok\n" {
 			t.Errorf("the host's sqlite3 says %+v", host)
 		}
 		if got := b.inJail(t, dir, "", "sqlite3", "x.db", "select sum(a) from t"); got.stdout != "6\n" {

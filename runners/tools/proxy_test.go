@@ -37,7 +37,8 @@ var withProxy = sync.OnceValue(func() context.Context {
 			if err != nil {
 				panic(err)
 			}
-			theirs, ours := os.NewFile(uintptr(fds[0]), "stream"), os.NewFile(uintptr(fds[1]), "stream")
+			theirs, ours := os.NewFile(uintptr(fds[0]), "stream"), os.NewFile(uintptr(fds[1]),
+				"stream")
 			if err := host.Send(control.Opened{}, theirs); err != nil {
 				panic(err)
 			}
@@ -119,7 +120,8 @@ func exchange(ctx context.Context, req *http.Request) (*http.Response, error) {
 	var e *net.DNSError
 	switch {
 	case errors.As(err, &e):
-		return nil, errors.New("upstream " + req.URL.Hostname() + ": no such host (name has no address)")
+		return nil, errors.New("upstream " + req.URL.Hostname() + ": no such host (name has no " +
+			"address)")
 	case err != nil:
 		return nil, errors.New("upstream " + strings.ReplaceAll(err.Error(), "\n", " "))
 	}
@@ -128,7 +130,8 @@ func exchange(ctx context.Context, req *http.Request) (*http.Response, error) {
 
 func refusal(err error) *http.Response {
 	code, message, _ := strings.Cut(err.Error(), " ")
-	body, _ := json.Marshal(map[string]any{"error": map[string]string{"code": code, "message": message, "next": "do something else"}})
+	body, _ := json.Marshal(map[string]any{"error": map[string]string{"code": code, "message": message,
+		"next": "do something else"}})
 	status := map[string]int{"upstream": 502, "fetch_denied": 403, "bad_request": 400}[code]
 	return &http.Response{Status: fmt.Sprint(status, " X"), StatusCode: status, ContentLength: int64(len(body)), Body: io.NopCloser(strings.NewReader(string(body))),
 		Header: http.Header{"X-Jail-Fetch": {code}, "Content-Length": {fmt.Sprint(len(body))}}}
@@ -175,8 +178,11 @@ func web(w http.ResponseWriter, r *http.Request) {
 	default:
 		body, _ := io.ReadAll(r.Body)
 		u := (&url.URL{Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery}).String()
-		fmt.Fprintf(w, "%s %s\nbody=%q\ntype=%q accept=%q x=%q auth=%q cookie=%q referer=%q length=%d\n", r.Method, u, body, r.Header.Get("Content-Type"),
-			r.Header.Get("Accept"), r.Header["X-Test"], r.Header.Get("Authorization"), r.Header.Get("Cookie"), r.Referer(), r.ContentLength)
+		fmt.Fprintf(w, "%s %s\nbody=%q\n"+
+			"type=%q accept=%q x=%q auth=%q cookie=%q referer=%q length=%d\n", r.Method, u, body, r.Header.Get(
+			"Content-Type"),
+			r.Header.Get("Accept"), r.Header["X-Test"], r.Header.Get("Authorization"), r.Header.Get(
+				"Cookie"), r.Referer(), r.ContentLength)
 		if strings.HasPrefix(r.UserAgent(), "given") {
 			fmt.Fprintln(w, r.UserAgent())
 		}

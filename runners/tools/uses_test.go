@@ -165,10 +165,12 @@ var uses = []use{
 	{args: "awk % fruit", words: []string{"{ n[$1] += $2 } END { print n[\"apple\"], length(n) }"}},
 	{args: "awk -F, % table.csv", words: []string{"NR > 1 { s += $3 } END { printf \"%.2f\\n\", s }"}},
 	{args: "awk % fruit", words: []string{"/apple/ { exit 3 } { print } END { print \"end\", NR }"}},
-	{args: "awk % fruit", words: []string{"function f(x) { if (x > 2) exit 4; return x } { y = f(NR); print y } END { print \"end\" }"}},
+	{args: "awk % fruit", words: []string{"function f(x) { if (x > 2) exit 4; return x } { y = " +
+		"f(NR); print y } END { print \"end\" }"}},
 	{args: "awk %", words: []string{"BEGIN { exit } END { print \"end\" }"}},
 	{args: "awk % fruit", words: []string{"END { exit 5; print \"no\" }"}},
-	{args: "awk -v % %", words: []string{"x=a b", "BEGIN { print toupper(x), substr(x, 2), index(x, \"b\"), split(x, p), p[2] }"}},
+	{args: "awk -v % %", words: []string{"x=a b", "BEGIN { print toupper(x), substr(x, 2), " +
+		"index(x, \"b\"), split(x, p), p[2] }"}},
 	{args: "awk % fruit", words: []string{"{ gsub(/a/, \"<&>\"); print }"}},
 	{args: "awk % fruit", words: []string{"{ print > (\"out-\" $1) }"}},
 	{args: "awk %", words: []string{"BEGIN { while ((getline l < \"sorted\") > 0) print \"got\", l }"}},
@@ -188,7 +190,9 @@ var uses = []use{
 	{args: "base32 fruit"},
 	{args: "od -c fruit"},
 	{args: "od -An -tx1 binary"},
-	{args: "hexdump -C binary", hostless: true, prints: "00000000  00 01 02 74 65 78 74 20  69 6e 20 69 74 00 ff fe  |...text in it...|\n00000010  0a                                                |.|\n00000011\n"},
+	{args: "hexdump -C binary", hostless: true, prints: "00000000  00 01 02 74 65 78 74 20  69 6e " +
+		"20 69 74 00 ff fe  |...text in it...|\n" +
+		"00000010  0a                                                |.|\n00000011\n"},
 	{args: "xxd -p", stdin: "abc", hostless: true, prints: "616263\n"},
 	{args: "xxd -r -p", stdin: "616263\n", hostless: true, prints: "abc"},
 	{args: "crc32 fruit", hostless: true, prints: "6b9b60b9\n"},
@@ -216,5 +220,7 @@ var uses = []use{
 	{args: "env A=b printenv A"},
 	{args: "which missing", code: 1},
 	{args: "sleep 0"},
-	{args: "cal 2 2024", hostless: true, prints: "   February 2024     \nSu Mo Tu We Th Fr Sa \n             1  2  3 \n 4  5  6  7  8  9 10 \n11 12 13 14 15 16 17 \n18 19 20 21 22 23 24 \n25 26 27 28 29       \n                     \n"},
+	{args: "cal 2 2024", hostless: true, prints: "   February 2024     \nSu Mo Tu We Th Fr Sa \n" +
+		"             1  2  3 \n 4  5  6  7  8  9 10 \n11 12 13 14 15 16 17 \n" +
+		"18 19 20 21 22 23 24 \n25 26 27 28 29       \n                     \n"},
 }

@@ -77,7 +77,8 @@ func TestArchives(t *testing.T) {
 	}
 	kinds := []struct{ flag, name, by string }{
 		{"", "x.tar", "jail"}, {"z", "x.tgz", "jail"},
-		{"", "x.tar", "host"}, {"z", "x.tar.gz", "host"}, {"j", "x.tar.bz2", "host"}, {"J", "x.tar.xz", "host"},
+		{"", "x.tar", "host"}, {"z", "x.tar.gz", "host"}, {"j", "x.tar.bz2", "host"}, {"J",
+			"x.tar.xz", "host"},
 	}
 	for _, k := range kinds {
 		t.Run(k.by+" "+k.name, func(t *testing.T) {
@@ -93,7 +94,8 @@ func TestArchives(t *testing.T) {
 			out := filepath.Join(dir, "out")
 			must(t, os.Mkdir(out, 0o755))
 			run(other, dir, "tar", "-x"+k.flag+"f", k.name, "-C", "out")
-			for _, name := range []string{"d/deep/er/text", "d/" + filepath.Base(long), "fruit", "empty"} {
+			for _, name := range []string{"d/deep/er/text", "d/" + filepath.Base(long), "fruit",
+				"empty"} {
 				want, err := os.ReadFile(filepath.Join(dir, name))
 				must(t, err)
 				if got, err := os.ReadFile(filepath.Join(out, name)); err != nil || string(got) != string(want) {
@@ -108,23 +110,27 @@ func TestArchives(t *testing.T) {
 
 	dir := fixture(t)
 	run("jail", dir, "gzip", "-9", "fruit")
-	if got := run("host", dir, "gzip", "-dc", "fruit.gz"); !strings.HasPrefix(got.stdout, "banana 3\n") {
+	if got := run("host", dir, "gzip", "-dc", "fruit.gz"); !strings.HasPrefix(got.stdout,
+		"banana 3\n") {
 		t.Errorf("gzip by jail: %q", got.stdout)
 	}
 	run("host", dir, "gzip", "sorted")
-	if got := run("jail", dir, "zcat", "sorted.gz", "fruit.gz"); got.stdout != "apple\nbanana\ncherry\nbanana 3\napple 10\ncherry 2\napple 10\nDate 7\n" {
+	if got := run("jail", dir, "zcat", "sorted.gz", "fruit.gz"); got.stdout != "apple\nbanana\n"+
+		"cherry\nbanana 3\napple 10\ncherry 2\napple 10\nDate 7\n" {
 		t.Errorf("zcat: %q", got.stdout)
 	}
 	run("jail", dir, "gunzip", "sorted.gz")
 	run("host", dir, "bzip2", "fruit2")
 	run("host", dir, "xz", "tabs")
-	if got := run("jail", dir, "bzcat", "fruit2.bz2"); !strings.HasPrefix(got.stdout, "banana 3\napple 11\n") {
+	if got := run("jail", dir, "bzcat", "fruit2.bz2"); !strings.HasPrefix(got.stdout,
+		"banana 3\napple 11\n") {
 		t.Errorf("bzcat: %q", got.stdout)
 	}
 	if got := run("jail", dir, "xzcat", "tabs.xz"); got.stdout != "a\tb\tc\n1\t2\t3\n" {
 		t.Errorf("xzcat: %q", got.stdout)
 	}
-	must(t, os.WriteFile(filepath.Join(dir, "bad.gz"), []byte("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03KJ\xcc"), 0o644))
+	must(t, os.WriteFile(filepath.Join(dir, "bad.gz"), []byte(
+		"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03KJ\xcc"), 0o644))
 	if got := b.inJail(t, dir, "", "zcat", "bad.gz"); got.code == 0 {
 		t.Errorf("a cut gzip file: %q", got.stdout)
 	}
@@ -136,7 +142,8 @@ func TestGrepAsDebian(t *testing.T) {
 	b := tools(t)
 	dir := t.TempDir()
 	var text strings.Builder
-	words := []string{"alpha", "Beta", "gamma{2}", "delta.go", "a*b", "x(y)z", "[set]", "p|q", "ends$", "^starts", `back\slash`, "naïve", "foo_bar", "foo bar", "", "aaab", "tab\there"}
+	words := []string{"alpha", "Beta", "gamma{2}", "delta.go", "a*b", "x(y)z", "[set]", "p|q",
+		"ends$", "^starts", `back\slash`, "naïve", "foo_bar", "foo bar", "", "aaab", "tab\there"}
 	for i := range 300 {
 		fmt.Fprintf(&text, "%s %d %s\n", words[i%len(words)], i*7919%1000, words[i*31%len(words)])
 	}
@@ -148,14 +155,19 @@ func TestGrepAsDebian(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir, "wide"), []byte(wide), 0o644))
 
 	patterns := []string{
-		"alpha", "^alpha", "beta$", "a.pha", "al*pha", "alphx*a", `a\*b`, "a*b", "[A-C]eta", "[[:upper:]]eta", "[]x]", "[^]a]b",
-		`\(foo\)_bar`, `\(fo*\)\1`, `gam\{2\}a`, "gamma{2}", `gamma\{1,\}`, "x(y)z", `x\(y\)z`, "p|q", `p\|q`, `alpha\|Beta`, "ends$", `ends\$`, "^^starts", `\^starts`,
-		`back\\slash`, "naïve", "na.ve", "naï*ve", `\bfoo\b`, `\<bar\>`, `foo\wbar`, `foo\Wbar`, "", ".", "^$", "^", "$", "--alpha", "no end", `fo\+_`, `fo\?o`,
+		"alpha", "^alpha", "beta$", "a.pha", "al*pha", "alphx*a", `a\*b`, "a*b", "[A-C]eta",
+		"[[:upper:]]eta", "[]x]", "[^]a]b",
+		`\(foo\)_bar`, `\(fo*\)\1`, `gam\{2\}a`, "gamma{2}", `gamma\{1,\}`, "x(y)z", `x\(y\)z`,
+		"p|q", `p\|q`, `alpha\|Beta`, "ends$", `ends\$`, "^^starts", `\^starts`,
+		`back\\slash`, "naïve", "na.ve", "naï*ve", `\bfoo\b`, `\<bar\>`, `foo\wbar`, `foo\Wbar`, "",
+		".", "^$", "^", "$", "--alpha", "no end", `fo\+_`, `fo\?o`,
 		`delta\.go`, "delta.go 1", "1[0-9]*9 ", "xyzzy", "a",
 	}
 	extended := []string{
-		"alpha|Beta", "(alpha|Beta) 1", "al+pha", "al?pha", "(al)?pha", "(al|be)*ta", "gam{2}a", "gamma.2.", `gamma\{2\}`, `x\(y\)z`, "[(]y[)]", "a{1,3}b",
-		"(foo)_(bar)", "(a(b|c)?)+ ", "^(alpha|foo).*9", "foo( |_)bar", `p\|q`, "(^| )foo", "(naïve|foo)$", "x*", "()alpha", "a|", `(foo) .*\1`,
+		"alpha|Beta", "(alpha|Beta) 1", "al+pha", "al?pha", "(al)?pha", "(al|be)*ta", "gam{2}a",
+		"gamma.2.", `gamma\{2\}`, `x\(y\)z`, "[(]y[)]", "a{1,3}b",
+		"(foo)_(bar)", "(a(b|c)?)+ ", "^(alpha|foo).*9", "foo( |_)bar", `p\|q`, "(^| )foo",
+		"(naïve|foo)$", "x*", "()alpha", "a|", `(foo) .*\1`,
 	}
 	flags := []string{"-c", "-i", "-v", "-w", "-x", "-o", "-nb"}
 	for i, p := range append(patterns, extended...) {

@@ -79,7 +79,8 @@ var FetchFunctions = [...]Import{
 }
 
 // noFetch says why a module that imports fetches is refused, and what to do.
-const noFetch = "which is there only where the policy grants a fetch: run with --profile fetch --fetch HOST, or with a policy that has [[fetch.allow]]"
+const noFetch = "which is there only where the policy grants a fetch: run with --profile fetch " +
+	"--fetch HOST, or with a policy that has [[fetch.allow]]"
 
 // Fetches reports whether the module wants the host functions of fetches.
 func (i Info) Fetches() bool {

@@ -107,7 +107,8 @@ func checkHeader(m []byte) error {
 		return nil
 	case version>>16 == 1:
 		return &ModuleError{Kind: ErrComponent,
-			Sentence: "the file is a WebAssembly component (WASI preview 2 or later); only modules for WASI preview 1 can run"}
+			Sentence: "the file is a WebAssembly component (WASI preview 2 or later); only " +
+				"modules for WASI preview 1 can run"}
 	}
 	return bad("the module has WebAssembly version %d; only version 1 is known", version)
 }

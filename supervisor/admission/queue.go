@@ -250,7 +250,8 @@ func (q *Queue) busy(why string) error {
 	return problem.New(problem.Busy,
 		"jaild is busy: %d of %d runs are active, with %d of %d MiB promised to them; %s", q.runs,
 		q.bounds.Runs, q.memory>>20, q.bounds.Memory>>20, why).
-		WithHint("try again when other runs have ended: jail ps lists yours; [admission] in jaild.toml has the bounds")
+		WithHint("try again when other runs have ended: jail ps lists yours; [admission] in " +
+			"jaild.toml has the bounds")
 }
 
 // A Load is how full a queue is. Memory is in bytes.

@@ -201,7 +201,8 @@ func measured(next http.Handler) http.Handler {
 		if give == nil {
 			w.Header().Set("Connection", "close")
 			writeProblem(w, problem.New(problem.Busy,
-				"jaild is busy: the request bodies of this user, or of all users, are at their limit").
+				"jaild is busy: the request bodies of this user, or of all users, are at their "+
+					"limit").
 				WithHint("try again"))
 			return
 		}

@@ -82,8 +82,10 @@ func TestClientFramesAreBounded(t *testing.T) {
 	for sent, want := range map[string]string{
 		frame(FrameInput, maxClientFrame,
 			strings.Repeat("x", maxClientFrame)) + frame(FrameInputEnd, 0, ""): "",
-		frame(FrameInput, maxClientFrame+1, ""):                  "frame of 65537 bytes, at most 65536",
-		frame(FrameSize, maxFrame, ""):                           "frame of 16777216 bytes, at most 65536",
+		frame(FrameInput, maxClientFrame+1, ""): "frame of 65537 bytes, at most " +
+			"65536",
+		frame(FrameSize, maxFrame, ""): "frame of 16777216 bytes, at " +
+			"most 65536",
 		frame(FrameInput, 0, ""):                                 `frame of kind 'i' with 0 bytes`,
 		frame(FrameResult, 2, "{}"):                              `frame of kind 'r' with 2 bytes`,
 		strings.Repeat(frame(FrameInput, 1, "x"), inputWindow+1): "more frames of input",

@@ -77,7 +77,8 @@ var operations = map[string]operationText{
 		about: "With the headers `Connection: Upgrade` and `Upgrade: jail-streams` the answer is " +
 			"101, and from then on both sides send frames over the same connection " +
 			"(x-frames). A client that has not asked for the version adds `Jail-Api: 1`: a " +
-			"daemon of another API refuses it before it reads the request.\n\nA frame is one byte of kind, four bytes of length, big-endian, and " +
+			"daemon of another API refuses it before it reads the request.\n\n" +
+			"A frame is one byte of kind, four bytes of length, big-endian, and " +
 			"so many bytes of content: at most 64 KiB from the client, and 16 MiB from the " +
 			"server.\n\nThe client sends input (`i`) as far as it has leave to: it begins with " +
 			"leave for four frames, and each credit (`c`) from the server is leave for one " +
@@ -131,8 +132,10 @@ var operations = map[string]operationText{
 		about:   "409 where a session or run that is alive uses it, unless force=1 ends that first.",
 		query: []query{
 			{name: "force", enum: []string{"1"},
-				about: "1: end the session or run that uses it first; also where a commit was cut off that " +
-					"can be neither finished nor undone. The directory stays as it is, and a record " +
+				about: "1: end the session or run that uses it first; also where a commit was cut " +
+					"off that " +
+					"can be neither finished nor undone. The directory stays as it is, and a " +
+					"record " +
 					"says what is left in it."},
 		},
 	},
@@ -144,7 +147,8 @@ var operations = map[string]operationText{
 			"collected.",
 		query: []query{
 			{name: "patch", enum: []string{PatchPlain, PatchTerminal},
-				about: "Ask for the differences as text too: plain for git apply, terminal with control " +
+				about: "Ask for the differences as text too: plain for git apply, terminal with " +
+					"control " +
 					"characters escaped, reversibly."},
 			{name: "hunks", enum: []string{"1"},
 				about: "1 asks for the hunks of each change after it."},
@@ -207,7 +211,8 @@ var operations = map[string]operationText{
 			"user otherwise.",
 		query: []query{
 			{name: "after", kind: "integer",
-				about: "Only records with a larger number, from 0: all that the log has. Without it only " +
+				about: "Only records with a larger number, from 0: all that the log has. Without " +
+					"it only " +
 					"those that come from now on."},
 			{name: "run", about: "Of that run."},
 			{name: "session", about: "Of that session."},
@@ -241,7 +246,8 @@ var operations = map[string]operationText{
 		summary: "Take a pulled bundle away; for root and whom [permissions.administer] names.",
 		query: []query{
 			{name: "forget", enum: []string{"1"},
-				about: "1: drop what was seen of its versions too, so that an older one can be installed; " +
+				about: "1: drop what was seen of its versions too, so that an older one can be " +
+					"installed; " +
 					"root only."},
 		},
 	},

@@ -51,13 +51,17 @@ func TestOpenAPIIsCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(have, b.Bytes()) {
-		t.Error("openapi.json is not current: go test ./supervisor/api -run OpenAPIIsCurrent -update")
+		t.Error("openapi.json is not current: go test ./supervisor/api -run OpenAPIIsCurrent " +
+			"-update")
 	}
 }
 
-const aboutAPI = "The API of jaild: HTTP and JSON over the Unix socket /run/jail/jail.sock. The host in a " +
-	"URL has no meaning. The caller is the user that the kernel reports for the connection; no field of " +
-	"a request names the caller. Members of the group jail and root may connect. A caller sees, ends, " +
+const aboutAPI = "The API of jaild: HTTP and JSON over the Unix socket /run/jail/jail.sock. The " +
+	"host in a " +
+	"URL has no meaning. The caller is the user that the kernel reports for the connection; no " +
+	"field of " +
+	"a request names the caller. Members of the group jail and root may connect. A caller sees, " +
+	"ends, " +
 	"reviews and commits only its own runs; root all runs.\n\n" +
 	"An unknown field in the body of a request is an error. Clients ignore fields that they do not " +
 	"know; version 1 may get new ones."
@@ -92,7 +96,8 @@ var written = map[reflect.Type]object{
 	reflect.TypeFor[json.RawMessage](): {
 		{"type", "object"},
 		{"description",
-			"A record of the audit log, byte by byte as it is in the log. Types of record add fields of their own."},
+			"A record of the audit log, byte by byte as it is in the log. Types of record add " +
+				"fields of their own."},
 		{"properties", object{
 			{"seq", object{{"type", "integer"}}},
 			{"time", object{{"type", "string"}, {"format", "date-time"}}},
@@ -173,7 +178,8 @@ func (g *generator) document() object {
 	}
 	problem := object{
 		{"description",
-			"Why not. 400 usage, 403 refused or layer, 404 not_found, 409 conflict, 503 busy or ending, else 500."},
+			"Why not. 400 usage, 403 refused or layer, 404 not_found, 409 conflict, 503 busy or " +
+				"ending, else 500."},
 		{"content",
 			object{{"application/json", object{{"schema", g.schema(reflect.TypeFor[Problem]())}}}}},
 	}

@@ -191,7 +191,8 @@ func (u *unknownRoute) WriteHeader(status int) {
 	if status == http.StatusMethodNotAllowed {
 		e = problem.New(problem.Usage, "%q: the API has no such method there", u.asked)
 	}
-	writeJSON(u.ResponseWriter, status, Problem{e.WithHint("GET " + PathOpenAPI + " describes the API")})
+	writeJSON(u.ResponseWriter, status, Problem{e.WithHint("GET " + PathOpenAPI +
+		" describes the API")})
 }
 
 func (u *unknownRoute) Write(text []byte) (int, error) { return len(text), nil }

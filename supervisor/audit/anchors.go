@@ -170,7 +170,8 @@ func (a *anchors) at(v *verifier) error {
 			continue
 		case h.state != v.chain || h.root != v.edge.root():
 			return v.fault(h.size, altered,
-				"anchor %s signs another history: the log was rebuilt, and it or a record before it is not what it was", it.From)
+				"anchor %s signs another history: the log was rebuilt, and it or a record before "+
+					"it is not what it was", it.From)
 		}
 		a.checked++
 	}
@@ -200,7 +201,8 @@ func (v *verifier) openAnchor(a Anchor) (head, error) {
 	}
 	if v.report.Origin != "" && a.Origin != v.report.Origin {
 		return head{}, v.fault(max(a.Size, 1), missing,
-			"anchor %s is of the log %s, and this one is %s: it was replaced, or the anchor is another host's", a.From, a.Origin, v.report.Origin)
+			"anchor %s is of the log %s, and this one is %s: it was replaced, or the anchor is "+
+				"another host's", a.From, a.Origin, v.report.Origin)
 	}
 	return head{}, v.fault(max(a.Size, 1), unsigned, "anchor %s is not signed by a key of this log",
 		a.From)

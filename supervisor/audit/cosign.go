@@ -75,11 +75,13 @@ func parseCosigner(line string) (cosigner, error) {
 	key, err := fromBase64(digits)
 	if err == nil && len(key) == 1+ed25519.PublicKeySize && key[0] != algCosignature {
 		return cosigner{},
-			fmt.Errorf("%w: %.80q is no key of a witness: it is of another kind, such as that of a log", ErrKey, line)
+			fmt.Errorf("%w: %.80q is no key of a witness: it is of another kind, such as that of "+
+				"a log", ErrKey, line)
 	}
 	if err != nil || len(key) != 1+ed25519.PublicKeySize || !witnessName().MatchString(name) {
 		return cosigner{},
-			fmt.Errorf("%w: %.80q is no public key of a witness: want NAME+8 hexadecimal digits+base64", ErrKey, line)
+			fmt.Errorf("%w: %.80q is no public key of a witness: want NAME+8 hexadecimal "+
+				"digits+base64", ErrKey, line)
 	}
 	c := cosigner{name, ed25519.PublicKey(key[1:])}
 	if fmt.Sprintf("%08x", c.KeyHash()) != hash {

@@ -75,7 +75,8 @@ func TestFormatExample(t *testing.T) {
 		return
 	}
 	if !*update {
-		t.Fatalf("%s shows another log; go test ./supervisor/audit -run FormatExample -update writes it anew", path)
+		t.Fatalf("%s shows another log; go test ./supervisor/audit -run FormatExample -update "+
+			"writes it anew", path)
 	}
 	if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
 		t.Fatal(err)

@@ -11,7 +11,8 @@ import (
 )
 
 // Header is the first line of a table of records.
-const Header = "SEQ       TIME                         TYPE                 RUN           UID    DETAIL"
+const Header = "SEQ       TIME                         TYPE                 RUN           UID " +
+	"   DETAIL"
 
 // Render writes r as one line of a table that is safe on any terminal: control and invisible bytes
 // are escapes of Go source, so that the reader can restore the recorded text.

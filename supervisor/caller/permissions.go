@@ -46,7 +46,8 @@ func (p Permissions) Change(uid uint32, what, id string) error {
 	case !p.decidesOn(uid):
 		return problem.New(problem.Refused,
 			"%s %s is another user's: you may look at it, and not change it", what, id).
-			WithHint("that is for its user, for root, and unless it is root's for whom [permissions.administer] names")
+			WithHint("that is for its user, for root, and unless it is root's for whom " +
+				"[permissions.administer] names")
 	case uid == p.Caller.UID && !p.Run:
 		return MayOnlyLook(p.Caller)
 	}
@@ -56,7 +57,8 @@ func (p Permissions) Change(uid uint32, what, id string) error {
 // MayOnlyLook returns the error for a caller whom the ceiling does not let run tools.
 func MayOnlyLook(c Caller) error {
 	return problem.New(problem.Refused,
-		"uid %d may not run tools or change kept workspaces: [permissions.run] of the ceiling does not name it",
+		"uid %d may not run tools or change kept workspaces: [permissions.run] of the ceiling "+
+			"does not name it",
 		c.UID).
 		WithHint("ask the administrator who maintains the ceiling to name you in [permissions.run]")
 }
@@ -82,7 +84,8 @@ func MayUse(rules syntax.Host, c Caller, profile string, own bool, policyFile st
 	if own && rules.SignedBy != nil {
 		return problem.New(problem.Refused,
 			"policy %s is not allowed: the ceiling admits signed profiles only", policyFile).
-			WithHint("have the policy signed and installed as a profile, and use it by --profile NAME")
+			WithHint("have the policy signed and installed as a profile, and use it by --profile " +
+				"NAME")
 	}
 	if rules.Profiles == nil {
 		return nil
@@ -93,7 +96,8 @@ func MayUse(rules syntax.Host, c Caller, profile string, own bool, policyFile st
 		others, ok := rules.Profiles[syntax.Others]
 		if own && !ok {
 			return problem.New(problem.Refused,
-				"policy %s is not allowed: the ceiling restricts profiles to users, and no entry allows policy files", policyFile).
+				"policy %s is not allowed: the ceiling restricts profiles to users, and no entry "+
+					"allows policy files", policyFile).
 				WithHint(`[profiles."*"] of the ceiling names the users who may bring a policy file`)
 		}
 		if !ok {
@@ -106,11 +110,13 @@ func MayUse(rules syntax.Host, c Caller, profile string, own bool, policyFile st
 	}
 	if own {
 		return problem.New(problem.Refused,
-			"policy %s is not allowed: the ceiling lets only other users than uid %d bring policy files",
+			"policy %s is not allowed: the ceiling lets only other users than uid %d bring policy "+
+				"files",
 			policyFile, c.UID).
 			WithHint("ask the administrator who maintains the ceiling, or use a profile")
 	}
 	return problem.New(problem.Refused,
 		"profile %s is not allowed: the ceiling lets only other users than uid %d use it", name, c.UID).
-		WithHint("ask the administrator who maintains the ceiling, or use another profile: jail profile list")
+		WithHint("ask the administrator who maintains the ceiling, or use another profile: jail " +
+			"profile list")
 }

@@ -115,7 +115,8 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 }
 
 // MayConnect says what to do for a user who may not connect to root's daemon.
-const MayConnect = "members of the group jail may connect, and root: sudo usermod -aG jail NAME, then log in anew; " +
+const MayConnect = "members of the group jail may connect, and root: sudo usermod -aG jail NAME, " +
+	"then log in anew; " +
 	"with JAIL_STATE=DIR a command has a private daemon of this user's"
 
 // answerBound is how long a daemon may take to say what it is.
@@ -142,7 +143,8 @@ func understand(ctx context.Context, c *api.Client, socket string) error {
 		return err
 	case v.API != api.Number:
 		return failed(nil, "install jail and jaild of one version, and restart the daemon",
-			"the daemon on %s is jaild %.40q and speaks API %d; this is jail %s, which speaks API %d",
+			"the daemon on %s is jaild %.40q and speaks API %d; this is jail %s, which speaks API "+
+				"%d",
 			socket, v.Version, v.API, config.Version, api.Number)
 	}
 	return nil

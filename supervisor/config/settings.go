@@ -120,7 +120,8 @@ func loopback(address string) error {
 	}
 	if a, err := netip.ParseAddr(host); err != nil || !a.IsLoopback() {
 		return fmt.Errorf(
-			"metrics = %q: want an address of this host alone, 127.0.0.1 or [::1]; put a proxy that asks for a password before it for others", address)
+			"metrics = %q: want an address of this host alone, 127.0.0.1 or [::1]; put a proxy "+
+				"that asks for a password before it for others", address)
 	}
 	return nil
 }

@@ -79,7 +79,8 @@ fetch(%q, {method: "POST", mode: "no-cors", credentials: "include", headers: {"C
 		t.Errorf("reading, asking and sending from another port: %s", got)
 	}
 	if got := b.Text(
-		"(() => { try { return 'read ' + frames[0].document.body.innerText } catch (e) { return e.name } })()"); got != "SecurityError" {
+		"(() => { try { return 'read ' + frames[0].document.body.innerText } catch (e) { return " +
+			"e.name } })()"); got != "SecurityError" {
 		t.Errorf("a frame: %s", got)
 	}
 	if got := b.Text("String(document.querySelector('#img').naturalWidth)"); got != "0" {

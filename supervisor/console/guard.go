@@ -12,7 +12,8 @@ import (
 
 // headers are those of every answer, the refusals among them.
 var headers = map[string]string{
-	"Content-Security-Policy":      "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+	"Content-Security-Policy": "default-src 'none'; style-src 'self'; form-action 'self'; " +
+		"frame-ancestors 'none'; base-uri 'none'",
 	"X-Content-Type-Options":       "nosniff",
 	"X-Frame-Options":              "DENY",
 	"Cross-Origin-Opener-Policy":   "same-origin",
@@ -45,7 +46,8 @@ func (c *Console) allowed(r *http.Request) (status int, why string) {
 	switch {
 	case !c.knownHost(r.Host):
 		return http.StatusMisdirectedRequest,
-			"This console answers on its own address only. Open the address that jail console printed."
+			"This console answers on its own address only. Open the address that jail console " +
+				"printed."
 	case r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodPost:
 		return http.StatusMethodNotAllowed, "This console answers GET and POST."
 	}

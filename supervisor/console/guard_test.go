@@ -191,7 +191,8 @@ func TestHeaders(t *testing.T) {
 		c.base + "/nothing", "/login/x"} {
 		h := c.do("GET", path, nil, nil).Header()
 		for name, want := range map[string]string{
-			"Content-Security-Policy": "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'", "Cache-Control": "no-store",
+			"Content-Security-Policy": "default-src 'none'; style-src 'self'; form-action 'self'; " +
+				"frame-ancestors 'none'; base-uri 'none'", "Cache-Control": "no-store",
 			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
 			"Referrer-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
 			"Cross-Origin-Opener-Policy": "same-origin",

@@ -147,8 +147,11 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	s, cookie := c.logins.redeem(r.PathValue("token"))
 	if s == nil {
 		c.say(w, http.StatusForbidden, nil, notice{Title: "This link is spent",
-			Text: "A login link is good once, and for ten minutes. This one was used, has expired or was never printed.",
-			Hint: "In the terminal in which jail console runs, press Enter for a new link. If nobody but you had this one and you did not use it, somebody else did: end the console."})
+			Text: "A login link is good once, and for ten minutes. This one was used, has expired " +
+				"or was never printed.",
+			Hint: "In the terminal in which jail console runs, press Enter for a new link. If " +
+				"nobody but you had this one and you did not use it, somebody else did: end the " +
+				"console."})
 		return
 	}
 	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: cookie, Path: s.path() + "/",

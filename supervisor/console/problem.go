@@ -104,7 +104,8 @@ func explain(err error, acts bool) (status int, p notice, again int) {
 		return http.StatusBadGateway, notice{Title: "The daemon went away",
 			Text: "It ended before it answered, so it is not known whether this was done: " +
 				err.Error(),
-			Hint: "The page of the run says what is on record. A commit that was cut off is finished or undone when the daemon starts again."}, 0
+			Hint: "The page of the run says what is on record. A commit that was cut off is " +
+				"finished or undone when the daemon starts again."}, 0
 	}
 	return http.StatusBadGateway, notice{Title: "The daemon did not answer to the end",
 		Text: err.Error(), Hint: "This page asks again every few seconds."}, retry

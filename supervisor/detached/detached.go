@@ -106,7 +106,8 @@ func (s *Runs) Start(ctx context.Context, c caller.Caller,
 	switch {
 	case s.o.Private:
 		return message.DetachedInfo{}, problem.New(problem.Refused,
-			"a detached run outlives the command that starts it, so it needs a daemon for all, and none answers").
+			"a detached run outlives the command that starts it, so it needs a daemon for all, "+
+				"and none answers").
 			WithHint("start jaild, as a service or with sudo")
 	case req.Terminal != nil:
 		return message.DetachedInfo{}, problem.New(problem.Usage, "a detached run has no terminal")

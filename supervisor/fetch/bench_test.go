@@ -29,7 +29,8 @@ func BenchmarkProcess(b *testing.B) {
 
 func benchWorld(b *testing.B) *world {
 	w := newWorld(b,
-		anyTo+"[fetch.limits]\nrequests = 100000000\nbytes_in = \"1TiB\"\nbytes_out = \"1TiB\"\nconcurrent = 64\ntimeout = \"10s\"\n")
+		anyTo+"[fetch.limits]\nrequests = 100000000\nbytes_in = \"1TiB\"\nbytes_out = \"1TiB\"\n"+
+			"concurrent = 64\ntimeout = \"10s\"\n")
 	w.names.Set(upName, []string{upIP})
 	fetchtest.StartHost(b, upIP+":80", nil, says("hi"))
 	return w

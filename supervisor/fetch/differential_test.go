@@ -65,7 +65,8 @@ func TestDifferential(t *testing.T) {
 		}
 	}
 	if one == 0 || two == 0 || ours == len(addrs) {
-		t.Errorf("of %d addresses %d and %d are refused by the others, %d by us: one of us says nothing", len(addrs), one, two, ours)
+		t.Errorf("of %d addresses %d and %d are refused by the others, %d by us: one of us says "+
+			"nothing", len(addrs), one, two, ours)
 	}
 	t.Logf("%d addresses: ssrf refuses %d, safeurl %d, we %d, of which %d alone", len(addrs), one,
 		two, ours, alone)

@@ -72,7 +72,8 @@ func TestForgedRecords(t *testing.T) {
 		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + evil + "\r\n",
 		"HTTP/1.1 302 Found\r\nLocation: /\u202e\u0085\r\nContent-Length: 0\r\n\r\n",
 		"HTTP/1.1 302 Found\r\nLocation: /%1b%0a\r\nContent-Length: 0\r\n\r\n",
-		"HTTP/1.1 302 Found\r\nLocation: http://\u202e\u0085.example.com/\r\nContent-Length: 0\r\n\r\n",
+		"HTTP/1.1 302 Found\r\nLocation: http://\u202e\u0085.example.com/\r\nContent-Length: 0\r\n" +
+			"\r\n",
 		"HTTP/1.1 302 Found\r\nLocation: \u202e:x\r\nContent-Length: 0\r\n\r\n",
 	} {
 		answer = text

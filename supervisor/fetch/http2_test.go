@@ -111,7 +111,8 @@ func (w *world) tunnelTo(authority string) net.Conn {
 // TestHTTP2Opaque: what a tool and a host speak within their own TLS is their affair, HTTP/2 too.
 func TestHTTP2Opaque(t *testing.T) {
 	w := newWorld(t,
-		"[[fetch.allow]]\nhost = \"up.example.com\"\nports = [443]\nmethods = [\"*\"]\npaths = [\"/**\"]\ntls = \"opaque\"\n")
+		"[[fetch.allow]]\nhost = \"up.example.com\"\nports = [443]\nmethods = [\"*\"]\n"+
+			"paths = [\"/**\"]\ntls = \"opaque\"\n")
 	w.names.Set(upName, []string{upIP})
 	config := w.ca.Config(t, time.Now().Add(time.Hour), upName)
 	config.NextProtos = []string{"h2", "http/1.1"}
@@ -142,7 +143,8 @@ func TestHTTP2Opaque(t *testing.T) {
 // TestExplodingAnswers: the proxy never unpacks what a host has packed. An answer counts as what it
 // is on the wire, and one without an end ends where its rule says (T-248, T-273).
 func TestExplodingAnswers(t *testing.T) {
-	rule := "[[fetch.allow]]\nhost = \"up.example.com\"\nports = [80]\nmethods = [\"*\"]\npaths = [\"/**\"]\n"
+	rule := "[[fetch.allow]]\nhost = \"up.example.com\"\nports = [80]\nmethods = [\"*\"]\n" +
+		"paths = [\"/**\"]\n"
 	var bomb bytes.Buffer
 	z := gzip.NewWriter(&bomb)
 	zeros := make([]byte, 1<<20)

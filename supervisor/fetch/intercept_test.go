@@ -61,8 +61,10 @@ func (w *world) sendInside(host string, port int, raw string) string {
 // its method and path, and sent as any other.
 func TestIntercept(t *testing.T) {
 	w := newWorld(t,
-		"[[fetch.allow]]\nhost = \"up.example.com\"\nports = [443, 8443]\nmethods = [\"GET\"]\npaths = [\"/ok/**\"]\nwebsocket = false\ntls = \"intercept\"\n"+
-			"[[fetch.allow]]\nhost = \"opaque.example.com\"\nports = [443]\nmethods = [\"*\"]\npaths = [\"/**\"]\ntls = \"opaque\"\n", intercepts)
+		"[[fetch.allow]]\nhost = \"up.example.com\"\nports = [443, 8443]\nmethods = [\"GET\"]\n"+
+			"paths = [\"/ok/**\"]\nwebsocket = false\ntls = \"intercept\"\n"+
+			"[[fetch.allow]]\nhost = \"opaque.example.com\"\nports = [443]\nmethods = [\"*\"]\n"+
+			"paths = [\"/**\"]\ntls = \"opaque\"\n", intercepts)
 	for _, name := range []string{upName, "opaque.example.com", "evil.example.com"} {
 		w.names.Set(name, []string{upIP})
 	}
@@ -89,15 +91,19 @@ func TestIntercept(t *testing.T) {
 	}
 	up.Took()
 	for name, raw := range map[string]string{
-		"another host":        "GET /ok/ HTTP/1.1\r\nHost: evil.example.com\r\n\r\n",
-		"a URL":               "GET https://up.example.com/ok/ HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
-		"another URL":         "GET http://evil.example.com/ok/ HTTP/1.1\r\nHost: evil.example.com\r\n\r\n",
-		"a user":              "GET @evil.example.com/ok/ HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
-		"a tunnel":            "CONNECT up.example.com:443 HTTP/1.1\r\nHost: up.example.com:443\r\n\r\n",
-		"an asterisk":         "OPTIONS * HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
-		"the preface of h2":   "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-		"another port":        "GET /ok/ HTTP/1.1\r\nHost: up.example.com:8443\r\n\r\n",
-		"a websocket":         "GET /ok/ HTTP/1.1\r\nHost: up.example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n\r\n",
+		"another host": "GET /ok/ HTTP/1.1\r\nHost: evil.example.com\r\n\r\n",
+		"a URL": "GET https://up.example.com/ok/ HTTP/1.1\r\n" +
+			"Host: up.example.com\r\n\r\n",
+		"another URL": "GET http://evil.example.com/ok/ HTTP/1.1\r\n" +
+			"Host: evil.example.com\r\n\r\n",
+		"a user": "GET @evil.example.com/ok/ HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
+		"a tunnel": "CONNECT up.example.com:443 HTTP/1.1\r\n" +
+			"Host: up.example.com:443\r\n\r\n",
+		"an asterisk":       "OPTIONS * HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
+		"the preface of h2": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+		"another port":      "GET /ok/ HTTP/1.1\r\nHost: up.example.com:8443\r\n\r\n",
+		"a websocket": "GET /ok/ HTTP/1.1\r\nHost: up.example.com\r\n" +
+			"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n\r\n",
 		"a method":            "DELETE /ok/ HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
 		"a way out of a path": "GET /ok/../no HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
 	} {

@@ -24,7 +24,8 @@ import (
 const (
 	corpName = "registry.corp.example.com"
 	corpIP   = "10.1.0.7"
-	corpRule = "[[fetch.allow]]\nhost = \"" + corpName + "\"\nports = [80, 443, 8080]\nmethods = [\"*\"]\npaths = [\"/**\"]\n"
+	corpRule = "[[fetch.allow]]\nhost = \"" + corpName + "\"\nports = [80, 443, 8080]\n" +
+		"methods = [\"*\"]\npaths = [\"/**\"]\n"
 )
 
 // entries returns the entries of a file.
@@ -337,7 +338,8 @@ func TestInternalClients(t *testing.T) {
 		if strings.HasSuffix(req.URL.Path, "/info/refs") {
 			body = strings.Repeat("a", 40) + "\trefs/heads/main\n"
 		}
-		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n"+
+			"Connection: close\r\n\r\n%s",
 			len(body), body)
 	})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -417,7 +419,9 @@ func TestBadInternal(t *testing.T) {
 			t.Errorf("%s: %v, want %q", text, err, says)
 		}
 	}
-	good := entry + "ports = [443, 8443]\naddresses = [\"10.0.0.0/8\", \"127.0.0.1\", \"::1\", \"fd12::/16\", \"100.65.0.0/16\", \"93.184.216.34\"]\n" +
+	good := entry + "ports = [443, 8443]\n" +
+		"addresses = [\"10.0.0.0/8\", \"127.0.0.1\", \"::1\", \"fd12::/16\", \"100.65.0.0/16\", " +
+		"\"93.184.216.34\"]\n" +
 		"[[internal]]\nhost = \"*.x.corp\"\nports = [80]\nsocket = \"/run/gateway.sock\"\n"
 	if list := entries(t, good); len(list) != 2 || list[0].Line != 3 || list[0].Host !=
 		must(policy.ParseHost("a.corp")) {

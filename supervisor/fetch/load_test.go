@@ -68,7 +68,8 @@ func TestIdleClients(t *testing.T) {
 // the policy, on record (T-248, T-249).
 func TestExhaustion(t *testing.T) {
 	w := newWorld(t,
-		anyTo+"[fetch.limits]\nrequests = 100\nbytes_in = \"1MiB\"\nbytes_out = \"8MiB\"\nconcurrent = 8\ntimeout = \"2s\"\n")
+		anyTo+"[fetch.limits]\nrequests = 100\nbytes_in = \"1MiB\"\nbytes_out = \"8MiB\"\n"+
+			"concurrent = 8\ntimeout = \"2s\"\n")
 	fast := newWorld(t, anyTo)
 	for _, x := range []*world{w, fast} {
 		x.names.Set(upName, []string{upIP})
@@ -161,7 +162,8 @@ func TestExhaustion(t *testing.T) {
 // TestTurns: a rate and a number at one time make requests wait for their turn, those of one host
 // apart from the run's.
 func TestTurns(t *testing.T) {
-	rule := "[[fetch.allow]]\nhost = \"%s.example.com\"\nports = [80]\nmethods = [\"GET\"]\npaths = [\"/**\"]\n"
+	rule := "[[fetch.allow]]\nhost = \"%s.example.com\"\nports = [80]\nmethods = [\"GET\"]\n" +
+		"paths = [\"/**\"]\n"
 	w := newWorld(t, fmt.Sprintf(rule, "up")+"concurrent = 2\n"+fmt.Sprintf(rule, "slow")+
 		"rate = 5\n")
 	w.names.Set(upName, []string{upIP})

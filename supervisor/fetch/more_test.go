@@ -21,8 +21,10 @@ import (
 // unseen (T-236, T-238, T-241).
 func TestTunnel(t *testing.T) {
 	w := newWorld(t,
-		"[[fetch.allow]]\nhost = \"*.example.com\"\nports = [443]\nmethods = [\"*\"]\npaths = [\"/**\"]\ntls = \"opaque\"\n"+
-			"[[fetch.allow]]\nhost = \"*.example.org\"\nports = [443]\nmethods = [\"GET\"]\npaths = [\"/**\"]\ntls = \"opaque\"\n"+
+		"[[fetch.allow]]\nhost = \"*.example.com\"\nports = [443]\nmethods = [\"*\"]\n"+
+			"paths = [\"/**\"]\ntls = \"opaque\"\n"+
+			"[[fetch.allow]]\nhost = \"*.example.org\"\nports = [443]\nmethods = [\"GET\"]\n"+
+			"paths = [\"/**\"]\ntls = \"opaque\"\n"+
 			"[[fetch.deny]]\nhost = \"part.example.com\"\npaths = [\"/secret/**\"]\n")
 	for _, name := range []string{upName, "up.example.org", "part.example.com"} {
 		w.names.Set(name, []string{upIP})
@@ -111,7 +113,8 @@ func TestTunnel(t *testing.T) {
 // T-243).
 func TestWebSocket(t *testing.T) {
 	w := newWorld(t,
-		"[[fetch.allow]]\nhost = \"up.example.com\"\nports = [80]\nmethods = [\"GET\"]\npaths = [\"/**\"]\nwebsocket = true\n")
+		"[[fetch.allow]]\nhost = \"up.example.com\"\nports = [80]\nmethods = [\"GET\"]\n"+
+			"paths = [\"/**\"]\nwebsocket = true\n")
 	w.names.Set(upName, []string{upIP})
 	const key = "dGhlIHNhbXBsZSBub25jZQ=="
 	agree, echoes := true, 0
@@ -125,13 +128,16 @@ func TestWebSocket(t *testing.T) {
 			accept = "x"
 		}
 		fmt.Fprintf(c,
-			"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: %s\r\n\r\n", accept)
+			"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+				"Sec-WebSocket-Accept: %s\r\n\r\n", accept)
 		buf := make([]byte, 4)
 		if _, err := io.ReadFull(c, buf); err == nil {
 			fmt.Fprintf(c, "echo %s%s", strings.Repeat(" ", echoes), buf)
 		}
 	})
-	ask := "GET http://up.example.com/ws HTTP/1.1\r\nHost: up.example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " + key + "\r\n\r\n"
+	ask := "GET http://up.example.com/ws HTTP/1.1\r\nHost: up.example.com\r\n" +
+		"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n" +
+		"Sec-WebSocket-Key: " + key + "\r\n\r\n"
 	if out := w.send(ask + "ping"); !strings.HasPrefix(out, "HTTP/1.1 101") ||
 		!strings.HasSuffix(out, "echo ping") {
 		t.Errorf("%q", out)
@@ -190,8 +196,10 @@ func TestCredentials(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			w := newWorld(t,
-				"[[fetch.allow]]\nhost = \"up.example.com\"\nports = [80, 443]\nmethods = [\"GET\"]\npaths = [\"/a\"]\ncredential = \"c\"\n"+
-					"[[fetch.allow]]\nhost = \"*.example.com\"\nports = [80, 443]\nmethods = [\"GET\"]\npaths = [\"/**\"]\ncredential = \"\"\n",
+				"[[fetch.allow]]\nhost = \"up.example.com\"\nports = [80, 443]\n"+
+					"methods = [\"GET\"]\npaths = [\"/a\"]\ncredential = \"c\"\n"+
+					"[[fetch.allow]]\nhost = \"*.example.com\"\nports = [80, 443]\n"+
+					"methods = [\"GET\"]\npaths = [\"/**\"]\ncredential = \"\"\n",
 				func(s *Setup) { s.Secrets = map[string]Secret{"c": c.secret} })
 			w.names.Set(upName, []string{upIP})
 			w.names.Set("evil.example.com", []string{upIP})
@@ -203,7 +211,9 @@ func TestCredentials(t *testing.T) {
 				body := fmt.Sprintf("%s %v %s", r.RequestURI, r.Header,
 					base64.StdEncoding.EncodeToString([]byte(canary)))
 				fmt.Fprintf(wr,
-					"HTTP/1.1 302 Found\r\nLocation: https://evil.example.com%s\r\nX-Echo: %s\r\nSet-Cookie: token=x\r\nTransfer-Encoding: chunked\r\n\r\n", r.RequestURI, r.Header.Get("Authorization"))
+					"HTTP/1.1 302 Found\r\nLocation: https://evil.example.com%s\r\nX-Echo: %s\r\n"+
+						"Set-Cookie: token=x\r\nTransfer-Encoding: chunked\r\n\r\n", r.RequestURI, r.Header.Get(
+						"Authorization"))
 				// in single bytes, so that no piece holds a secret
 				for i := range len(body) {
 					fmt.Fprintf(wr, "1\r\n%s\r\n", body[i:i+1])
@@ -213,7 +223,8 @@ func TestCredentials(t *testing.T) {
 			up := fetchtest.StartHost(t, upIP+":443", config, echo)
 			clear80 := fetchtest.StartHost(t, upIP+":80", nil, echo)
 			out := w.send(
-				"GET https://up.example.com/a?b=c HTTP/1.1\r\nHost: up.example.com\r\nAuthorization: Bearer mine\r\nX-Api-Key: mine\r\nCookie: mine=1\r\n" +
+				"GET https://up.example.com/a?b=c HTTP/1.1\r\nHost: up.example.com\r\n" +
+					"Authorization: Bearer mine\r\nX-Api-Key: mine\r\nCookie: mine=1\r\n" +
 					"Connection: Authorization, X-Api-Key, close\r\nX-Amz-Date: mine\r\n\r\n")
 			if !strings.Contains(got.String(), c.sent) ||
 				strings.Contains(strings.ReplaceAll(got.String(), "X-Amz-Date: mine", ""),
@@ -277,8 +288,10 @@ func TestCredentials(t *testing.T) {
 
 // TestBounds: what a rule and a run may use, each with the answer that says so (T-248, T-274).
 func TestBounds(t *testing.T) {
-	rule := "[[fetch.allow]]\nhost = \"up.example.com\"\nports = [80]\nmethods = [\"*\"]\npaths = [\"/**\"]\n"
-	answer := "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: 100\r\n\r\n" + strings.Repeat("x", 100)
+	rule := "[[fetch.allow]]\nhost = \"up.example.com\"\nports = [80]\nmethods = [\"*\"]\n" +
+		"paths = [\"/**\"]\n"
+	answer := "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\n" +
+		"Content-Length: 100\r\n\r\n" + strings.Repeat("x", 100)
 	chunk := "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n" +
 		strings.Repeat("64\r\n"+strings.Repeat("y", 100)+"\r\n", 20) + "0\r\n\r\n"
 	for name, c := range map[string]struct {
@@ -361,7 +374,8 @@ func TestLyingHosts(t *testing.T) {
 		answer, want string
 	}{
 		"splitting": {
-			"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhiHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"},
+			"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhiHTTP/1.1 200 OK\r\n" +
+				"Content-Length: 4\r\n\r\nevil", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"},
 		"no answer":    {"", "HTTP/1.1 502"},
 		"nonsense":     {"SSH-2.0\r\n\r\n", "HTTP/1.1 502"},
 		"endless head": {endless, "HTTP/1.1 502"},
@@ -371,7 +385,9 @@ func TestLyingHosts(t *testing.T) {
 			"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
 			"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"},
 		"CL and TE": {
-			"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"},
+			"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n" +
+				"0\r\n\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n" +
+				"0\r\n\r\n"},
 		"two lengths": {"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nhi",
 			"HTTP/1.1 502"},
 		"a short body": {"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhi",
@@ -381,9 +397,13 @@ func TestLyingHosts(t *testing.T) {
 		"controls": {"HTTP/1.1 200 OK\r\nX-A: \x1b[2J\r\nContent-Length: 2\r\n\r\nhi",
 			"HTTP/1.1 502"},
 		"hop by hop": {
-			"HTTP/1.1 200 OK\r\nConnection: X-A\r\nX-A: 1\r\nAlt-Svc: h3\r\nUpgrade: h2c\r\nKeep-Alive: 1\r\nContent-Length: 2\r\n\r\nhi", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"},
+			"HTTP/1.1 200 OK\r\nConnection: X-A\r\nX-A: 1\r\nAlt-Svc: h3\r\nUpgrade: h2c\r\n" +
+				"Keep-Alive: 1\r\nContent-Length: 2\r\n\r\nhi", "HTTP/1.1 200 OK\r\n" +
+				"Content-Length: 2\r\n\r\nhi"},
 		"a redirect": {
-			"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://127.0.0.1/x?token=y\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 307 Temporary Redirect\r\nLocation: http://127.0.0.1/x?token=y\r\nContent-Length: 0\r\n\r\n"},
+			"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://127.0.0.1/x?token=y\r\n" +
+				"Content-Length: 0\r\n\r\n", "HTTP/1.1 307 Temporary Redirect\r\n" +
+				"Location: http://127.0.0.1/x?token=y\r\nContent-Length: 0\r\n\r\n"},
 		"a reason of ours": {"HTTP/1.1 200 \x1b]0;x\r\nContent-Length: 2\r\n\r\nhi",
 			"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"},
 	} {

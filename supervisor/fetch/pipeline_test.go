@@ -73,7 +73,8 @@ func TestSent(t *testing.T) {
 		"TE: trailers",
 		"Keep-Alive: 5", "Accept: */*", "Authorization: Bearer mine")
 	got, _, _ := up.Took()
-	want := "POST /aA/%C3%A4?x=1 HTTP/1.1\r\nHost: up.example.com\r\nAccept: */*\r\nAuthorization: Bearer mine\r\nContent-Length: 4\r\n\r\nbody"
+	want := "POST /aA/%C3%A4?x=1 HTTP/1.1\r\nHost: up.example.com\r\nAccept: */*\r\n" +
+		"Authorization: Bearer mine\r\nContent-Length: 4\r\n\r\nbody"
 	if string(got) != want {
 		t.Errorf("the host was sent %q, want %q", got, want)
 	}
@@ -104,7 +105,8 @@ func TestSent(t *testing.T) {
 // TestPipelined: each request of a stream is decided anew, and a refusal ends the stream (T-240).
 func TestPipelined(t *testing.T) {
 	w := newWorld(t,
-		"[[fetch.allow]]\nhost = \"up.example.com\"\nports = [80]\nmethods = [\"GET\"]\npaths = [\"/ok/**\"]\n")
+		"[[fetch.allow]]\nhost = \"up.example.com\"\nports = [80]\nmethods = [\"GET\"]\n"+
+			"paths = [\"/ok/**\"]\n")
 	w.names.Set(upName, []string{upIP})
 	w.names.Set("evil.example.com", []string{upIP})
 	up := fetchtest.StartHost(t, upIP+":80", nil, says("hi"))

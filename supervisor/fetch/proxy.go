@@ -206,7 +206,8 @@ func (p *proxy) decide(eff scope, kind, mode, method string, t target) (*roundTr
 				message: fmt.Sprintf(
 					"the credential %q could not be cut out of what a websocket brings back",
 					d.Credential),
-				next: "a rule without a credential for this path, or scrub = false beside the credential in the daemon's configuration"})
+				next: "a rule without a credential for this path, or scrub = false beside the " +
+					"credential in the daemon's configuration"})
 		}
 		rt.secret, rt.what.Credential = &secret, d.Credential
 	}

@@ -19,7 +19,8 @@ import (
 // neither the tool nor the record (T-262, T-265).
 func TestReflection(t *testing.T) {
 	w := newWorld(t,
-		"[[fetch.allow]]\nhost = \"up.example.com\"\nports = [443]\nmethods = [\"*\"]\npaths = [\"/**\"]\ncredential = \"c\"\nwebsocket = true\n",
+		"[[fetch.allow]]\nhost = \"up.example.com\"\nports = [443]\nmethods = [\"*\"]\n"+
+			"paths = [\"/**\"]\ncredential = \"c\"\nwebsocket = true\n",
 		func(s *Setup) {
 			s.Secrets = map[string]Secret{"c": {Kind: secretBearer, Value: canary, Scrub: true}}
 		})
@@ -66,7 +67,8 @@ func TestReflection(t *testing.T) {
 			"\r\n",
 		"a trailer": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX-T: " +
 			canary + "\r\n\r\n",
-		"a compressed body": "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc",
+		"a compressed body": "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n" +
+			"\r\nabc",
 		"an answer before": "HTTP/1.1 103 Early Hints\r\nLink: " + canary +
 			"\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
 		"an unasked switch": "HTTP/1.1 101 " + canary + "\r\nUpgrade: " + canary + "\r\n\r\n" +
@@ -90,13 +92,15 @@ func TestReflection(t *testing.T) {
 		w.forget()
 	}
 	// Of a websocket nothing is cut out, so it is none that brings such a credential along.
-	answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n" + canary
+	answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" +
+		"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n" + canary
 	for _, scrub := range []bool{true, false} {
 		s := w.setup.Secrets["c"]
 		s.Scrub = scrub
 		w.setup.Secrets["c"] = s
 		out := w.send(
-			"GET https://up.example.com/ HTTP/1.1\r\nHost: up.example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n" +
+			"GET https://up.example.com/ HTTP/1.1\r\nHost: up.example.com\r\n" +
+				"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n" +
 				"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
 		intents, _, _ := w.notes.take()
 		if scrub && (!strings.HasPrefix(out, "HTTP/1.1 403") || !strings.Contains(out,

@@ -50,7 +50,8 @@ func (r *refusal) body() []byte {
 func (r *refusal) answer(method string) []byte {
 	body := r.body()
 	out := fmt.Appendf(nil,
-		"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\nX-Jail-Fetch: %s\r\n\r\n",
+		"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"+
+			"Connection: close\r\nX-Jail-Fetch: %s\r\n\r\n",
 		r.status, http.StatusText(r.status), len(body), r.code)
 	if method == http.MethodHead {
 		return out
@@ -71,18 +72,21 @@ func deny(d policy.Decision, q policy.Connect) *refusal {
 			"connect "), d.Rule, d.Layer)}
 	switch {
 	case strings.HasPrefix(d.Rule, "fetch.deny"):
-		r.next = "a rule of fetch.deny refuses it, whatever else grants it; do without, or ask who wrote " + d.Layer
+		r.next = "a rule of fetch.deny refuses it, whatever else grants it; do without, or ask " +
+			"who wrote " + d.Layer
 	case d.Layer == "request":
 		r.next = "run again with --fetch " + q.Host
 	case d.Layer == "ceiling":
 		r.next = "the ceiling of this host refuses it; only its operator can change that"
 	case q.Tunnel:
-		r.next = "ask the proxy for the https:// URL itself, without CONNECT; or add tls = \"opaque\", methods = [\"*\"] to the rule for " + q.Host
+		r.next = "ask the proxy for the https:// URL itself, without CONNECT; or add tls = " +
+			"\"opaque\", methods = [\"*\"] to the rule for " + q.Host
 	case q.WebSocket:
 		r.next = "add websocket = true to the rule for " + q.Host
 	case q.Method == "":
 		r.next = fmt.Sprintf(
-			"add to %s: [[fetch.allow]] host = %q, ports = [%d], and the methods and paths that are needed", d.Layer, q.Host, q.Port)
+			"add to %s: [[fetch.allow]] host = %q, ports = [%d], and the methods and paths that "+
+				"are needed", d.Layer, q.Host, q.Port)
 	default:
 		r.next = fmt.Sprintf(
 			"add to %s: [[fetch.allow]] host = %q, ports = [%d], methods = [%q], paths = [%q]",

@@ -12,8 +12,10 @@ import (
 )
 
 // everyHost grants all that a host can be asked for, by every way in.
-const everyHost = "[[fetch.allow]]\nhost = \"**.example.com\"\nports = [80, 443]\nmethods = [\"*\"]\npaths = [\"/**\"]\ntls = \"intercept\"\n" +
-	"[[fetch.allow]]\nhost = \"**.opaque.example.org\"\nports = [443]\nmethods = [\"*\"]\npaths = [\"/**\"]\ntls = \"opaque\"\n"
+const everyHost = "[[fetch.allow]]\nhost = \"**.example.com\"\nports = [80, 443]\n" +
+	"methods = [\"*\"]\npaths = [\"/**\"]\ntls = \"intercept\"\n" +
+	"[[fetch.allow]]\nhost = \"**.opaque.example.org\"\nports = [443]\nmethods = [\"*\"]\n" +
+	"paths = [\"/**\"]\ntls = \"opaque\"\n"
 
 // TestFloorByEveryWay: whatever way the name comes in, none of the addresses of the floor is
 // dialled (T-201 to T-203, T-235).
@@ -82,7 +84,8 @@ func TestFloorByEveryWay(t *testing.T) {
 // Host too, and no host hears of it (T-206, T-214, T-220 to T-225, T-228, T-231, T-237).
 func TestBadTargetsByEveryWay(t *testing.T) {
 	w := newWorld(t,
-		"[[fetch.allow]]\nhost = \"*\"\nports = [80, 443]\nmethods = [\"*\"]\npaths = [\"/**\"]\ntls = \"intercept\"\n"+
+		"[[fetch.allow]]\nhost = \"*\"\nports = [80, 443]\nmethods = [\"*\"]\npaths = [\"/**\"]\n"+
+			"tls = \"intercept\"\n"+
 			fmt.Sprintf("[[fetch.deny]]\nhost = \"*\"\npaths = [\"%s\"]\n",
 				strings.Join(fetchtest.DenyPaths, `", "`)), intercepts)
 	w.names.Set("a.example", []string{upIP})

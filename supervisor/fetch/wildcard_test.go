@@ -20,7 +20,8 @@ func underWildcard(t *testing.T, bounds string,
 	serve func(w io.Writer, r *http.Request, body string)) *world {
 	t.Helper()
 	w := newWorld(t,
-		"[[fetch.allow]]\nhost = \"*.example.com\"\nports = [80]\nmethods = [\"*\"]\npaths = [\"/**\"]\n"+bounds)
+		"[[fetch.allow]]\nhost = \"*.example.com\"\nports = [80]\nmethods = [\"*\"]\n"+
+			"paths = [\"/**\"]\n"+bounds)
 	for _, name := range []string{"a", "b", "c"} {
 		w.names.Set(name+".example.com", []string{upIP})
 	}

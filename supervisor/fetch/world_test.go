@@ -267,5 +267,6 @@ func says(text string) func(net.Conn) {
 const (
 	upIP   = "93.184.216.34"
 	upName = "up.example.com"
-	anyTo  = "[[fetch.allow]]\nhost = \"**.example.com\"\nports = [80, 443, 8080]\nmethods = [\"*\"]\npaths = [\"/**\"]\nwebsocket = false\ntls = \"intercept\"\n"
+	anyTo  = "[[fetch.allow]]\nhost = \"**.example.com\"\nports = [80, 443, 8080]\n" +
+		"methods = [\"*\"]\npaths = [\"/**\"]\nwebsocket = false\ntls = \"intercept\"\n"
 )

@@ -66,7 +66,8 @@ func Record(pid int, plan jail.Plan, files policy.FileAudit, append func([]audit
 			// This limit is not that of jaild's descriptors, so the error has no cause by which
 			// problem.From would take it for that.
 			return nil, problem.MissingLayer("file events", why,
-				"so many runs are watched at one time as /proc/sys/fs/fanotify/max_user_groups allows: raise it, or run less at once", nil)
+				"so many runs are watched at one time as /proc/sys/fs/fanotify/max_user_groups "+
+					"allows: raise it, or run less at once", nil)
 		}
 		return nil, problem.MissingLayer("file events", why,
 			"take audit.files out of the policy, or use a daemon that root started", err)

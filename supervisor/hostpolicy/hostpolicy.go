@@ -40,7 +40,8 @@ func Open(ctx context.Context, o Options) (*Policies, error) {
 	known, err := openVersions(o.StateDir)
 	if err != nil {
 		return nil, problem.New(problem.Failed, "%w", err).
-			WithHint("look at the disk of jail's state directory, and put the file back from a backup")
+			WithHint("look at the disk of jail's state directory, and put the file back from a " +
+				"backup")
 	}
 	source, err := profiles.Open(profiles.Options{Dir: o.Profiles, Ceiling: o.Ceiling,
 		Admit: known.admit, Record: func(c profiles.Change) error {

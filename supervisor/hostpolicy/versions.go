@@ -59,7 +59,8 @@ func (v *versions) admit(rules syntax.Host, name string, text, signature []byte)
 	}
 	if signature == nil {
 		return fmt.Errorf(
-			"it is not signed, and the ceiling admits signed profiles only: there is no %s.toml.sig beside it; jail policy sign makes one", name)
+			"it is not signed, and the ceiling admits signed profiles only: there is no "+
+				"%s.toml.sig beside it; jail policy sign makes one", name)
 	}
 	said, err := trust.VerifyPolicy(string(signature), rules.SignedBy)
 	if err != nil {
@@ -80,7 +81,8 @@ func (v *versions) admit(rules syntax.Host, name string, text, signature []byte)
 	switch {
 	case said.Version < was.Version:
 		return fmt.Errorf(
-			"its version is %d, and version %d was in force already: what is signed does not go back", said.Version, was.Version)
+			"its version is %d, and version %d was in force already: what is signed does not go "+
+				"back", said.Version, was.Version)
 	case said.Version == was.Version && said.Digest != was.Digest:
 		return fmt.Errorf(
 			"its version is %d, and another text of that version was in force already: count up",

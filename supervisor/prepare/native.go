@@ -134,7 +134,8 @@ func (v *view) mayRun(name string, p place) error {
 	}
 	if p.mount == policy.WorkspaceDir || p.mount == string(v.workspace) {
 		return problem.New(problem.Refused,
-			"program %s lies in the workspace, from which programs run only if policy lets all of it run", name).
+			"program %s lies in the workspace, from which programs run only if policy lets all of "+
+				"it run", name).
 			WithHint("tools.native = [\"" + policy.WorkspaceDir + "/**\"] lets all of it run")
 	}
 	return problem.New(problem.Refused,
@@ -188,7 +189,8 @@ func (v *view) startable(eff policy.Effective, name string, f *os.File) error {
 }
 
 // hintNoProgram marks that there is no such program, and not that it lacks something.
-const hintNoProgram = "what a [[mount]] of the policy does not show is not in the jail; jail plan shows what is"
+const hintNoProgram = "what a [[mount]] of the policy does not show is not in the jail; jail plan " +
+	"shows what is"
 
 // search returns the path in the jail of the program of that name.
 func (f *finder) search(v *view, name string) (string, error) {
@@ -243,7 +245,8 @@ func (f *finder) search(v *view, name string) (string, error) {
 		}
 	}
 	return name, problem.New(problem.NotFound,
-		"no tool is called %q: it is neither a command of a bundle nor a program on the jail's PATH, %s", name, list).
+		"no tool is called %q: it is neither a command of a bundle nor a program on the jail's "+
+			"PATH, %s", name, list).
 		WithHint(hintNoProgram)
 }
 
@@ -310,7 +313,8 @@ func NoExec(name string, why syscall.Errno) *problem.Error {
 	case syscall.E2BIG:
 		return problem.New(problem.Usage,
 			"program %s: its arguments and its environment are too long for the kernel", name).
-			WithHint("one may have 128 KiB, all together a quarter of the stack that ulimit -s names; pass what is longer in a file or on standard input")
+			WithHint("one may have 128 KiB, all together a quarter of the stack that ulimit -s " +
+				"names; pass what is longer in a file or on standard input")
 	case syscall.EAGAIN, syscall.ENOMEM:
 		return problem.New(problem.Busy, "program %s could not be started: %w", name, why).
 			WithHint("raise the limits pids or memory, or try again when other runs have ended")
@@ -320,5 +324,6 @@ func NoExec(name string, why syscall.Errno) *problem.Error {
 			WithHint("something changed or removed it while the run began: try again")
 	}
 	return problem.New(problem.Refused, "program %s cannot be executed: %w", name, why).
-		WithHint("it is not what it was when it was checked, or its file system allows no programs; try again")
+		WithHint("it is not what it was when it was checked, or its file system allows no " +
+			"programs; try again")
 }

@@ -102,7 +102,8 @@ func (s *search) walk(dir string, g policy.Glob) error {
 			name := path.Join(start, rel)
 			if s.looked++; s.looked > maxLooked || len(s.found) > maxPrograms {
 				return problem.New(problem.Refused,
-					"tools.native: to find out what %q stands for takes too long, or it stands for more than %d programs", g, maxPrograms).
+					"tools.native: to find out what %q stands for takes too long, or it stands "+
+						"for more than %d programs", g, maxPrograms).
 					WithHint("name directories, as /usr/bin/**, or programs")
 			}
 			// what the caller may not see does not run

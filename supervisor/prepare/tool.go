@@ -176,7 +176,8 @@ func (f *finder) grantBeside(flag string) string {
 func (f *finder) hintFor(name string) string {
 	const list = "jail tool list shows what is installed"
 	if slices.Contains([]string{"sh", "bash", "dash", "zsh"}, name) {
-		return "jail sh -c SCRIPT runs a script of installed tools; --profile build has the host's own " + name
+		return "jail sh -c SCRIPT runs a script of installed tools; --profile build has the " +
+			"host's own " + name
 	}
 	for _, dir := range filepath.SplitList(defaultPath) {
 		at := filepath.Join(dir, name)
@@ -246,7 +247,8 @@ func (t *Tool) take(module []byte, layout runners.Layout) error {
 	if err != nil {
 		hint := ""
 		if bytes.HasPrefix(module, []byte("\x7fELF")) || bytes.HasPrefix(module, []byte("#!")) {
-			hint = "it is a program of the host: --profile build, or one of your own that grants it, runs such"
+			hint = "it is a program of the host: --profile build, or one of your own that grants " +
+				"it, runs such"
 		}
 		return t.refuse(err, hint)
 	}
@@ -275,7 +277,8 @@ func (t *Tool) fits(limit int64) error {
 		wanted, rule).
 		WithDenied([]runners.Denial{{Layer: "policy", What: "memory " + wanted, Rule: rule,
 			Count: 1}}).
-		WithHint("jail policy explain --why limit:memory says which layer decides, and what would change it")
+		WithHint("jail policy explain --why limit:memory says which layer decides, and what would " +
+			"change it")
 }
 
 func (t *Tool) refuse(err error, hint string) error {

@@ -171,7 +171,8 @@ func Short(err error) *Error {
 			"let it have more: sysctl fs.file-max")
 	case errors.Is(err, ErrProcesses), isFork(err) && errors.Is(err, syscall.EAGAIN):
 		return busy("there are as many processes as there may be, of it or of the host",
-			"let it have more: TasksMax= of its unit, pids.max of its control group, ulimit -u, sysctl kernel.pid_max")
+			"let it have more: TasksMax= of its unit, pids.max of its control group, ulimit -u, "+
+				"sysctl kernel.pid_max")
 	case errors.Is(err, syscall.ENOMEM):
 		return busy(fmt.Sprintf("the host has no memory left (%v)", err), "run less at one time")
 	}
@@ -193,15 +194,18 @@ func hintOf(err error) string {
 	case is(syscall.ENOSPC, syscall.EDQUOT):
 		return "make room on the disk of jail's state directory"
 	case IsShort(err):
-		return "the host is short of descriptors, processes or memory: try again, or run less at one time"
+		return "the host is short of descriptors, processes or memory: try again, or run less at " +
+			"one time"
 	case is(syscall.EIO, syscall.EROFS, syscall.EUCLEAN, syscall.EBADMSG):
 		return "look at the disk of jail's state directory, and at the kernel's log"
 	case is(syscall.EACCES, syscall.EPERM):
-		return "look at the rights of what is named, whether its file system is mounted noexec or read-only, and whether a security module forbids it"
+		return "look at the rights of what is named, whether its file system is mounted noexec or " +
+			"read-only, and whether a security module forbids it"
 	case is(syscall.ENOENT, syscall.ENOTDIR, syscall.EISDIR, syscall.ELOOP, syscall.ENAMETOOLONG):
 		return "look at the path that is named; if it is one of jail's own files, install jail anew"
 	}
-	return "jail doctor says what this host can enforce; if that is all there, this is a fault of jail's own"
+	return "jail doctor says what this host can enforce; if that is all there, this is a fault of " +
+		"jail's own"
 }
 
 // Describe returns the text of an error without the operation that failed.

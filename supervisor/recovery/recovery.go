@@ -200,7 +200,8 @@ func (s *Recovery) recordLost(st rundir.State, end *audit.RunFinished) error {
 	} else if st.Files {
 		entries = append(entries,
 			entry(audit.Gap{
-				Reason: "the daemon was killed: what the run did with files in its last seconds is not on record", Count: -1}))
+				Reason: "the daemon was killed: what the run did with files in its last seconds " +
+					"is not on record", Count: -1}))
 	}
 	if w, err := s.Workspaces.Kept.Get(st.ID); err == nil {
 		finished.Workspace = "kept"

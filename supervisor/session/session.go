@@ -247,7 +247,8 @@ func (s *Sessions) Start(ctx context.Context, c caller.Caller,
 	}
 	if s.private {
 		return message.SessionInfo{}, problem.New(problem.Refused,
-			"a session outlives the command that starts it, so it needs a daemon for all, and none answers").
+			"a session outlives the command that starts it, so it needs a daemon for all, and "+
+				"none answers").
 			WithHint("start jaild, as a service or with sudo")
 	}
 	if req.ID == "" {

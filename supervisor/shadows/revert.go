@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	conflictHint = "look at both sides; then commit other paths by name, take both with --merge, the shadow's with --theirs, or discard"
+	conflictHint = "look at both sides; then commit other paths by name, take both with --merge, " +
+		"the shadow's with --theirs, or discard"
 	maxConflicts = 1000 // in one answer
 	maxRecorded  = 256  // files in one record
 )
@@ -171,7 +172,8 @@ func (s *Store) Revert(ctx context.Context, c caller.Caller, id string,
 	if err != nil {
 		e := reviewError(id, err)
 		if known := problem.From(e); known.Hint == conflictHint {
-			known.Hint = "what was changed since the commit would be lost; move it away, then revert"
+			known.Hint = "what was changed since the commit would be lost; move it away, then " +
+				"revert"
 		}
 		return done, e
 	}

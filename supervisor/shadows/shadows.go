@@ -274,10 +274,12 @@ func reviewError(id string, err error) error {
 			WithHint("jail workspaces lists the shadows that are kept")
 	case errors.Is(err, workspace.ErrIncomplete):
 		return problem.New(problem.Failed, "%w", err).
-			WithHint("look at the paths that are named; jail workspaces says whether a part of it is still to be undone")
+			WithHint("look at the paths that are named; jail workspaces says whether a part of it " +
+				"is still to be undone")
 	case errors.Is(err, workspace.ErrManyDirs):
 		return problem.New(problem.Busy, "%w", err).
-			WithHint("commit a part of it by PATH, or raise the daemon's limit of open files (LimitNOFILE=)")
+			WithHint("commit a part of it by PATH, or raise the daemon's limit of open files " +
+				"(LimitNOFILE=)")
 	case errors.Is(err, workspace.ErrConflict):
 		e := problem.New(problem.Conflict, "%w", err).WithHint(conflictHint)
 		if c, ok := errors.AsType[*workspace.ConflictError](err); ok {
@@ -310,7 +312,8 @@ func reviewError(id string, err error) error {
 			WithHint("the directory is on a file system that is mounted read-only")
 	case errors.Is(err, workspace.ErrRecord):
 		return problem.New(problem.Failed, "%w", err).
-			WithHint("look at the disk of jail's state directory; the shadow cannot be used any more, and the others can; root removes it with jail discard --force " + id)
+			WithHint("look at the disk of jail's state directory; the shadow cannot be used any " +
+				"more, and the others can; root removes it with jail discard --force " + id)
 	case errors.Is(err, workspace.ErrNoCommit), errors.Is(err, workspace.ErrNotKept):
 		return problem.New(problem.Conflict, "%w", err).
 			WithHint("jail workspaces lists what can be reverted, and until when")

@@ -179,9 +179,11 @@ func Problem(err error) *problem.Error {
 	case is(trust.ErrRevoked), is(bundle.ErrAltered), is(bundle.ErrManifest):
 		e.Hint = "nothing was installed; ask its publisher"
 	case is(trust.ErrSignature):
-		e.Hint = "jail tool key list shows whose signatures count; jail tool key add adds a publisher's"
+		e.Hint = "jail tool key list shows whose signatures count; jail tool key add adds a " +
+			"publisher's"
 	case is(trust.ErrExpired):
-		e.Hint = "ask its publisher for a newer signature; a newer key ring comes by jail tool key update"
+		e.Hint = "ask its publisher for a newer signature; a newer key ring comes by jail tool " +
+			"key update"
 	case is(trust.ErrRollback):
 		e.Hint = "jail tool remove --forget NAME drops what was seen, if that is what you want"
 	case is(bundle.ErrNotAccepted):

@@ -58,15 +58,17 @@ const CodeEnding = "ending"
 
 // What a client says of a daemon that gave no result, and what to do.
 const (
-	Cut          = "the daemon went away before the run ended"
-	CutHint      = "it has died or was killed; the next one puts on record what became of the run: jail inspect ID"
+	Cut     = "the daemon went away before the run ended"
+	CutHint = "it has died or was killed; the next one puts on record what became of the " +
+		"run: jail inspect ID"
 	Gone         = "the daemon is gone: nobody listens on its socket any more"
 	GoneHint     = "start jaild and try again"
 	NoAnswer     = "the daemon went away before it answered"
-	NoAnswerHint = "it was ended, has died, or has more connections than it takes: look whether jaild runs, and try again"
-	NoSense      = "no answer of the daemon"
-	NoSenseHint  = "look whether what listens on the socket is jaild, and of this version"
-	SlowHint     = "look at what it does: systemctl status jaild"
+	NoAnswerHint = "it was ended, has died, or has more connections than it takes: look whether " +
+		"jaild runs, and try again"
+	NoSense     = "no answer of the daemon"
+	NoSenseHint = "look whether what listens on the socket is jaild, and of this version"
+	SlowHint    = "look at what it does: systemctl status jaild"
 )
 
 // Version is the version of jail, as CHANGELOG.md has it.

@@ -93,7 +93,8 @@ func document(t *testing.T, outcomes map[string]outcome) string {
 	}
 	b.WriteString(
 		"\n\njail's time is that of a `jail run` that starts a daemon of its own, runs a compiled WebAssembly module and writes its record; [bench.md](bench.md) has\n" +
-			"the times with a running daemon. Do not compare times of two such tables: the load differs.\n")
+			"the times with a running daemon. Do not compare times of two such tables: the load " +
+			"differs.\n")
 	b.WriteString(whatElse)
 	b.WriteString("\n## Settings\n")
 	for _, s := range sandboxes {

@@ -39,7 +39,8 @@ func bundle(t *testing.T, w *world, o *outcome) {
 	}
 	if *inside == "crun" && !pureV2() {
 		o.Notes = append(o.Notes,
-			"It refuses the control groups of this machine, which are v1 and v2 beside each other: it ran without, and so without limits of memory and processes.")
+			"It refuses the control groups of this machine, which are v1 and v2 beside each "+
+				"other: it ran without, and so without limits of memory and processes.")
 		// Its own look at them must find v2. The mount is the throwaway's.
 		if err := unix.Mount("none", cgroup.Root, "cgroup2", 0, ""); err != nil {
 			t.Fatal(err)

@@ -50,23 +50,37 @@ var sandboxes = []sandbox{
 	},
 		paths: func(w *world) paths { return paths{w.data, w.store} }},
 	{name: "bubblewrap", binary: which("bwrap"), asUser: true, paths: rooted, argv: bubblewrap,
-		why: "A user starts it, with every namespace, no way to make more user namespaces, no capability, a new session, nothing of the environment, and a root that has only what is granted. " +
-			"It has no filter of its own (it loads one that the caller compiles, which its command line has none of) and no limits but the size of a tmpfs."},
+		why: "A user starts it, with every namespace, no way to make more user namespaces, no " +
+			"capability, a new session, nothing of the environment, and a root that has only what " +
+			"is granted. " +
+			"It has no filter of its own (it loads one that the caller compiles, which its " +
+			"command line has none of) and no limits but the size of a tmpfs."},
 	{name: "firejail", binary: which("firejail"), asUser: true, hostPIDs: true,
 		prepare: firejailHost, argv: firejail,
 		paths: func(w *world) paths { return paths{w.data, w.store} },
-		why: "A user starts the set-user-id program, with the options that its own templates for new profiles recommend: no capability, its default filter also for 32-bit programs, " +
-			"no network, private /tmp, /dev, /etc and home, no other user ids, no new namespaces, limits of processes and file size as rlimits, and of the address space, which is no limit of memory (with 512 MiB of it a Go program does not start). It shows the host's own root, less what it hides."},
+		why: "A user starts the set-user-id program, with the options that its own templates for " +
+			"new profiles recommend: no capability, its default filter also for 32-bit programs, " +
+			"no network, private /tmp, /dev, /etc and home, no other user ids, no new namespaces, " +
+			"limits of processes and file size as rlimits, and of the address space, which is no " +
+			"limit of memory (with 512 MiB of it a Go program does not start). It shows the " +
+			"host's own root, less what it hides."},
 	{name: "runc", binary: which("runc"), paths: rooted, prepare: bundle, argv: runcRun,
-		why: "Root starts it over the configuration that `runc spec` writes, hardened as container engines do it on request: a user namespace that maps to ids of nobody, uid 1000, " +
-			"no capability, no_new_privs, a read-only root, the default filter that Debian ships for podman, limits of memory and tasks, /tmp of 16 MiB."},
+		why: "Root starts it over the configuration that `runc spec` writes, hardened as " +
+			"container engines do it on request: a user namespace that maps to ids of nobody, uid " +
+			"1000, " +
+			"no capability, no_new_privs, a read-only root, the default filter that Debian ships " +
+			"for podman, limits of memory and tasks, /tmp of 16 MiB."},
 	{name: "crun", binary: which("crun"), paths: rooted, prepare: bundle, argv: crunRun,
 		why: "The same configuration."},
 	{name: "gVisor", binary: func() string { return *runsc }, paths: rooted, prepare: bundle,
 		argv: runscRun,
-		why:  "The same configuration, with `--platform=systrap --network=none --host-uds=none`. What it answers is said by a kernel of its own, so most calls that succeed have not reached the host's."},
+		why: "The same configuration, with `--platform=systrap --network=none --host-uds=none`. " +
+			"What it answers is said by a kernel of its own, so most calls that succeed have not " +
+			"reached the host's."},
 	{name: "jail", ours: true, hostPIDs: true,
-		why: "The plan of a policy with a directory to read, one to write and /tmp, and the limits above. The attack is native code in jail-init's place: no tool of jail's is native, " +
+		why: "The plan of a policy with a directory to read, one to write and /tmp, and the " +
+			"limits above. The attack is native code in jail-init's place: no tool of jail's is " +
+			"native, " +
 			"so it stands for a WebAssembly guest that has broken out of the engine already."},
 }
 

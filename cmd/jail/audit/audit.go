@@ -23,7 +23,8 @@ func New(env *cli.Env) *cobra.Command {
 		newExport(env), newAnchor(env), newVerify(env), newProve(env),
 		newKey(env), newRotate(env), newPrune(env), newIndex(env),
 		command.Removed("witness",
-			"run a C2SP tlog-witness such as github.com/transparency-dev/witness, and name it in an [[anchor]]"))
+			"run a C2SP tlog-witness such as github.com/transparency-dev/witness, and name it in "+
+				"an [[anchor]]"))
 }
 
 // logFlag names the log that a command reads; "" is the daemon's. Reading a log needs no daemon.
@@ -49,7 +50,8 @@ func (l logFlag) askDaemon(env *cli.Env) bool {
 func logError(dir string, err error) error {
 	e := exit.About(err, "audit log %s", dir)
 	if e.Hint = "--log names the directory of a log"; errors.Is(err, fs.ErrPermission) {
-		e.Hint = "jail audit query shows what the daemon tells you of it; --log names the directory of another log"
+		e.Hint = "jail audit query shows what the daemon tells you of it; --log names the " +
+			"directory of another log"
 	}
 	return e
 }

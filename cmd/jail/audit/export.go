@@ -44,8 +44,10 @@ export continues. It is written after the delivery, so every record is delivered
 journal does not acknowledge records: they count as delivered when the kernel has accepted them. --follow continues with new records, and retries for ever
 if the receiver is not available. Nothing is verified: use jail audit verify.`,
 		Example: "  jail audit export --type denied --since 24h > denied.jsonl\n" +
-			"  jail audit export --format journald --to unix:///run/systemd/journal/socket --follow --cursor /var/lib/jail/export.cursor\n" +
-			"  jail audit export --format otlp --to http://127.0.0.1:4318/v1/logs --cursor otlp.cursor",
+			"  jail audit export --format journald --to unix:///run/systemd/journal/socket " +
+			"--follow --cursor /var/lib/jail/export.cursor\n" +
+			"  jail audit export --format otlp --to http://127.0.0.1:4318/v1/logs --cursor " +
+			"otlp.cursor",
 		Args: command.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runExport(cmd.Context(), env, o)

@@ -46,8 +46,9 @@ func newProve(env *cli.Env) *cobra.Command {
 		Short: "prove that one record is in the log",
 		Long: `Print one record and a proof (C2SP tlog-proof) that it is in the log. The proof has a few hundred bytes for a log of any length. With the public key, jail audit
 verify --proof or any program that knows the format checks it, without other records.`,
-		Example: "  jail audit prove 1742 > incident.tlog-proof\n  jail audit verify --proof incident.tlog-proof --key audit.pub",
-		Args:    command.Exactly("RECORD"),
+		Example: "  jail audit prove 1742 > incident.tlog-proof\n" +
+			"  jail audit verify --proof incident.tlog-proof --key audit.pub",
+		Args: command.Exactly("RECORD"),
 	}
 	var log logFlag
 	log.add(cmd)

@@ -124,8 +124,10 @@ An index beside the log speeds up searches; a search updates it, and begins one 
 the index could hide records from a search: --no-index reads the whole log.
 
 Users who may not read the log get the records of their own runs from the daemon.`,
-		Example: "  jail audit query --tool sed --decision denied --since 24h\n  jail audit query --host '*.example.com' --json\n  jail audit query --path '/etc/**' --count",
-		Args:    command.Exactly(),
+		Example: "  jail audit query --tool sed --decision denied --since 24h\n" +
+			"  jail audit query --host '*.example.com' --json\n" +
+			"  jail audit query --path '/etc/**' --count",
+		Args: command.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runQuery(cmd.Context(), env, o)
 		},

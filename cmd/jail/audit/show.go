@@ -33,8 +33,9 @@ func newShow(env *cli.Env) *cobra.Command {
 		Short: "show records",
 		Long: `Show records of the log, the oldest first. Control characters are shown as escapes. Nothing is verified: use jail audit verify. Users who may not read
 the log get the records of their own runs from the daemon, as with jail audit query.`,
-		Example: "  jail audit show --since 1h\n  jail audit show --run 3w5e11264sg0c8v5a9b7k2m4qd --type denied --json",
-		Args:    command.Exactly(),
+		Example: "  jail audit show --since 1h\n" +
+			"  jail audit show --run 3w5e11264sg0c8v5a9b7k2m4qd --type denied --json",
+		Args: command.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runShow(cmd.Context(), env, o)
 		},

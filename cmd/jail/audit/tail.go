@@ -74,8 +74,9 @@ func newTail(env *cli.Env) *cobra.Command {
 interrupted reader continues where it was.
 
 Users who may not read the log get the records of their own runs from the daemon. If the daemon ends, --follow ends, and prints the record to continue after.`,
-		Example: "  jail audit tail\n  jail audit tail -f --type denied\n  jail audit tail -f --json --after 1742",
-		Args:    command.Exactly(),
+		Example: "  jail audit tail\n  jail audit tail -f --type denied\n" +
+			"  jail audit tail -f --json --after 1742",
+		Args: command.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runTail(cmd.Context(), env, o, cmd.Flags().Changed("after"))
 		},

@@ -68,8 +68,11 @@ With --proof the command checks a proof of jail audit prove, that one record is 
 commit, or the lines of a syslog collector. The log is compared with each head. This finds a log that root, or another holder of the key, has rewritten, rolled back or truncated.
 
 --witness takes the public key of a witness, which must have cosigned one of the anchors.`,
-		Example: "  jail audit verify\n  jail audit verify --log /mnt/copy --key audit.pub\n  jail audit verify --proof incident.tlog-proof --key audit.pub\n  jail audit verify --key audit.pub --anchor /mnt/anchors\n  jail audit verify --key audit.pub --anchor seen.note --witness witness.pub",
-		Args:    command.Exactly(),
+		Example: "  jail audit verify\n  jail audit verify --log /mnt/copy --key audit.pub\n" +
+			"  jail audit verify --proof incident.tlog-proof --key audit.pub\n" +
+			"  jail audit verify --key audit.pub --anchor /mnt/anchors\n" +
+			"  jail audit verify --key audit.pub --anchor seen.note --witness witness.pub",
+		Args: command.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.proof != "" {
 				return verifyProof(env, o.proof, o.key, o.json)

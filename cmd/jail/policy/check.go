@@ -61,11 +61,13 @@ func newCheck(env *cli.Env) *cobra.Command {
 		Short: "report all errors of policy files",
 		Long: `Report all errors of policy files, with file, line and column, and warn of grants that weaken a jail.
 The exit code is 0 without errors, else 1; --fail-on warning treats warnings as errors. A profile can be checked by its name, too.`,
-		Example: "  jail policy check my.toml /etc/jail/ceiling.toml\n  jail policy check --fail-on warning --json my.toml",
-		Args:    command.AtLeast("FILE"),
+		Example: "  jail policy check my.toml /etc/jail/ceiling.toml\n" +
+			"  jail policy check --fail-on warning --json my.toml",
+		Args: command.AtLeast("FILE"),
 	}
 	as := cmd.Flags().String("as", "",
-		"what the files are: profile, ceiling or request `KIND` (default profile, and ceiling for ceiling.toml)")
+		"what the files are: profile, ceiling or request `KIND` (default profile, and ceiling for "+
+			"ceiling.toml)")
 	failOn := cmd.Flags().String("fail-on", "error",
 		"exit with 1 on a `SEVERITY`: error or warning")
 	var asJSON bool
@@ -208,7 +210,8 @@ func unmet(file syntax.File) []finding {
 		switch {
 		case len(one.Meet(tools.Native)) > 0 && (len(tools.Native) > 1 ||
 			!tools.Native[0].Literal()):
-			warn("it narrows only runs that begin with this program; another one that the policy lets run may start it without what is said here")
+			warn("it narrows only runs that begin with this program; another one that the policy " +
+				"lets run may start it without what is said here")
 		case len(one.Meet(tools.Native))+len(one.Meet(tools.Allow))+len(
 			one.Meet(tools.Modules)) == 0:
 			warn("the policy lets no such tool run, so what is said here has no effect")

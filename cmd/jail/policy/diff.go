@@ -23,8 +23,9 @@ func newDiff(env *cli.Env) *cobra.Command {
 and order make no difference. Each line has an example on which the two differ.
 
 The exit code is 1 if there is a difference that --fail-on names (wider: B allows more; narrower; any), else 0.`,
-		Example: "  jail policy diff default ./my.toml\n  jail policy diff --fail-on wider old.toml new.toml",
-		Args:    command.Exactly("A", "B"),
+		Example: "  jail policy diff default ./my.toml\n" +
+			"  jail policy diff --fail-on wider old.toml new.toml",
+		Args: command.Exactly("A", "B"),
 	}
 	failOn := cmd.Flags().String("fail-on", "",
 		"exit with 1 if B is `WIDER`: wider, narrower or any")
@@ -106,7 +107,8 @@ func writeDifference(w io.Writer, d meaning.Difference) error {
 	}
 	if !d.Exact {
 		_, err := fmt.Fprintln(w,
-			"warning: the patterns are too many to be run through together; something may have been overlooked")
+			"warning: the patterns are too many to be run through together; something may have "+
+				"been overlooked")
 		return err
 	}
 	return nil

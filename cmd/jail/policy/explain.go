@@ -37,8 +37,10 @@ that is not absolute lies in the workspace. The answer to connect names the entr
 internal one.
 
 With --self, inside a jail, the answers are about that jail. The exit code is 1 if one of the answers is no, else 0.`,
-		Example: "  jail policy explain python\n  jail policy explain --why connect:api.github.com:443 --why limit:memory ./my.toml\n" +
-			"  jail policy explain --tool python/python3 --limit memory=64MiB python\n  jail policy explain --self --why write:/etc/passwd",
+		Example: "  jail policy explain python\n" +
+			"  jail policy explain --why connect:api.github.com:443 --why limit:memory ./my.toml\n" +
+			"  jail policy explain --tool python/python3 --limit memory=64MiB python\n" +
+			"  jail policy explain --self --why write:/etc/passwd",
 		Args: command.AtMost(1),
 	}
 	set := cmd.Flags()

@@ -55,10 +55,13 @@ type learnFlags struct {
 func newLearn(env *cli.Env) *cobra.Command {
 	var f learnFlags
 	cmd := &cobra.Command{
-		Use:               "learn [flags] [--] TOOL [ARG...]",
-		Short:             "observe a tool, and write the least policy for it",
-		Long:              learnAbout,
-		Example:           "  jail policy learn -o grep.toml -- grep -rn TODO .\n  jail policy learn --native -o status.toml -- git status\n  jail policy learn -o status.toml -- git log    # more of the same policy\n  jail policy learn --fetch example.com -- curl -s https://example.com/",
+		Use:   "learn [flags] [--] TOOL [ARG...]",
+		Short: "observe a tool, and write the least policy for it",
+		Long:  learnAbout,
+		Example: "  jail policy learn -o grep.toml -- grep -rn TODO .\n" +
+			"  jail policy learn --native -o status.toml -- git status\n" +
+			"  jail policy learn -o status.toml -- git log    # more of the same policy\n" +
+			"  jail policy learn --fetch example.com -- curl -s https://example.com/",
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: complete.Tool(env),
 		RunE: func(cmd *cobra.Command, args []string) error {

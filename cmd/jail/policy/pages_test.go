@@ -30,7 +30,9 @@ func TestProfilePages(t *testing.T) {
 		t.Fatal(err)
 	}
 	pages := map[string]string{}
-	index := "# Shipped profiles\n\nMade from the profiles themselves by `go test ./cmd/jail/policy -run ProfilePages -update`.\n\n| profile | what it is for | exposure |\n|---|---|---|\n"
+	index := "# Shipped profiles\n\n" +
+		"Made from the profiles themselves by `go test ./cmd/jail/policy -run ProfilePages " +
+		"-update`.\n\n| profile | what it is for | exposure |\n|---|---|---|\n"
 	for _, p := range set.For(syntax.Places{}).List() {
 		if p.Fragment {
 			continue
@@ -57,7 +59,8 @@ func TestProfilePages(t *testing.T) {
 			}
 		}
 		if got, err := os.ReadFile(path); err != nil || string(got) != want {
-			t.Errorf("%s is not what the profile says: go test ./cmd/jail/policy -run ProfilePages -update (%v)", path, err)
+			t.Errorf("%s is not what the profile says: go test ./cmd/jail/policy -run "+
+				"ProfilePages -update (%v)", path, err)
 		}
 	}
 	there, err := filepath.Glob(filepath.Join(pageDir, "*.md"))
@@ -99,7 +102,8 @@ func profilePage(t *testing.T, p profiles.Profile, score meaning.Score) string {
 		t.Fatal(err)
 	}
 	b.WriteString(
-		"## What is in force\n\nWithout a ceiling, and with nothing narrowed by a run.\n\n| item | value |\n|---|---|\n")
+		"## What is in force\n\nWithout a ceiling, and with nothing narrowed by a run.\n\n" +
+			"| item | value |\n|---|---|\n")
 	for _, i := range x.Items {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", i.Key, cell(i.Value))
 	}
@@ -116,7 +120,8 @@ func profilePage(t *testing.T, p profiles.Profile, score meaning.Score) string {
 			cell(strings.Join(part.Why, "; ")))
 	}
 	fmt.Fprintf(&b,
-		"\n## What it promises\n\n`jail policy test profiles/%s.expect` asks the policy, and jails that run with it:\n\n", p.Name)
+		"\n## What it promises\n\n"+
+			"`jail policy test profiles/%s.expect` asks the policy, and jails that run with it:\n\n", p.Name)
 	for line := range strings.Lines(string(expect)) {
 		b.WriteString(strings.TrimRight("    "+line, " \n") + "\n")
 	}

@@ -39,11 +39,14 @@ type newProfile struct {
 func newProfileNew(env *cli.Env) *cobra.Command {
 	var f newProfile
 	cmd := &cobra.Command{
-		Use:     "new [flags] NAME",
-		Short:   "write a profile",
-		Long:    profileNewAbout,
-		Example: "  jail profile new docs --allow-tool core-utils/grep --access read --limit memory=64MiB\n  jail profile new lint --native /usr/bin/python3 --run 'python3 lint.py'\n  jail profile new mine --from ./learnt.toml -o /etc/jail/profiles/mine.toml",
-		Args:    command.Exactly("NAME"),
+		Use:   "new [flags] NAME",
+		Short: "write a profile",
+		Long:  profileNewAbout,
+		Example: "  jail profile new docs --allow-tool core-utils/grep --access read --limit " +
+			"memory=64MiB\n" +
+			"  jail profile new lint --native /usr/bin/python3 --run 'python3 lint.py'\n" +
+			"  jail profile new mine --from ./learnt.toml -o /etc/jail/profiles/mine.toml",
+		Args: command.Exactly("NAME"),
 	}
 	set := cmd.Flags()
 	set.SortFlags = false
@@ -92,7 +95,8 @@ func writeProfile(env *cli.Env, f *newProfile) error {
 	}
 	if !f.shaped() && !f.yes {
 		return exit.Usage(
-			"--from --about --run --allow-tool --add-tool --native --access --read --fetch --limit say what it grants; --yes takes the profile default as it is",
+			"--from --about --run --allow-tool --add-tool --native --access --read --fetch "+
+				"--limit say what it grants; --yes takes the profile default as it is",
 			"jail profile new: no flag says what %s grants", f.name)
 	}
 	text, file, err := profileText(env, f)

@@ -44,11 +44,13 @@ type commitOptions struct {
 func NewCommit(env *cli.Env) *cobra.Command {
 	var o commitOptions
 	cmd := &cobra.Command{
-		Use:     "commit [flags] ID [PATH...]",
-		Short:   "write the changes of a run to the real directory",
-		Long:    commitAbout,
-		Example: "  jail commit 3w5e11264sg0c8v5a9b7k2m4qd\n  jail commit 3w5e11264sg0c8v5a9b7k2m4qd -- src 'docs/*.md'\n  jail commit --class plain 3w5e11264sg0c8v5a9b7k2m4qd",
-		Args:    command.AtLeast("ID"),
+		Use:   "commit [flags] ID [PATH...]",
+		Short: "write the changes of a run to the real directory",
+		Long:  commitAbout,
+		Example: "  jail commit 3w5e11264sg0c8v5a9b7k2m4qd\n" +
+			"  jail commit 3w5e11264sg0c8v5a9b7k2m4qd -- src 'docs/*.md'\n" +
+			"  jail commit --class plain 3w5e11264sg0c8v5a9b7k2m4qd",
+		Args: command.AtLeast("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := command.Exclusive(cmd, "theirs", "merge"); err != nil {
 				return err

@@ -35,11 +35,13 @@ With --patch: only the differences, in the format of git apply. With --json: one
 func NewDiff(env *cli.Env) *cobra.Command {
 	var f diffFlags
 	cmd := &cobra.Command{
-		Use:     "diff [flags] ID [PATH...]",
-		Short:   "show what a run changed",
-		Long:    diffAbout,
-		Example: "  jail diff 3w5e11264sg0c8v5a9b7k2m4qd\n  jail diff --stat 3w5e11264sg0c8v5a9b7k2m4qd\n  jail diff --patch 3w5e11264sg0c8v5a9b7k2m4qd | git apply --check",
-		Args:    command.AtLeast("ID"),
+		Use:   "diff [flags] ID [PATH...]",
+		Short: "show what a run changed",
+		Long:  diffAbout,
+		Example: "  jail diff 3w5e11264sg0c8v5a9b7k2m4qd\n" +
+			"  jail diff --stat 3w5e11264sg0c8v5a9b7k2m4qd\n" +
+			"  jail diff --patch 3w5e11264sg0c8v5a9b7k2m4qd | git apply --check",
+		Args: command.AtLeast("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.tui {
 				return exit.Usage("jail commit --patch "+args[0]+
@@ -124,7 +126,8 @@ func (d *diffWriter) line(l api.ReviewLine, f diffFlags) error {
 		}
 		if err == nil && i.Unfinished {
 			_, err = fmt.Fprintln(d.w,
-				"# the run was cut off: this is what it had written by then, and a file may be half of one")
+				"# the run was cut off: this is what it had written by then, and a file may be "+
+					"half of one")
 		}
 		return err
 	case l.Change != nil && f.nameOnly:

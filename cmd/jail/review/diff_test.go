@@ -54,7 +54,8 @@ func TestWriteChanges(t *testing.T) {
 // each byte stays as it is.
 func TestPatchPainter(t *testing.T) {
 	const patch = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1,1 +1,1 @@\n-a\n+b\n c\n+last"
-	want := "\x1b[1mdiff --git a/x b/x\x1b[0m\n\x1b[1m--- a/x\x1b[0m\n\x1b[1m+++ b/x\x1b[0m\n\x1b[36m@@ -1,1 +1,1 @@\x1b[0m\n" +
+	want := "\x1b[1mdiff --git a/x b/x\x1b[0m\n\x1b[1m--- a/x\x1b[0m\n\x1b[1m+++ b/x\x1b[0m\n" +
+		"\x1b[36m@@ -1,1 +1,1 @@\x1b[0m\n" +
 		"\x1b[31m-a\x1b[0m\n\x1b[32m+b\x1b[0m\n c\n\x1b[32m+last\x1b[0m\n"
 	for step := 1; step <= len(patch); step++ {
 		for colour, want := range map[bool]string{true: want, false: patch} {
@@ -86,7 +87,8 @@ func TestDiffWriter(t *testing.T) {
 			Digest: "sha256:00"}}},
 	}
 	for want, f := range map[string]diffFlags{
-		"# run r1 of core-utils/sed over /home/me, commit: ask\n# D a b\ndiff --git a/a b/a\n# 1 change (+0 ~0 -1), 0 B, digest sha256:00\n": {},
+		"# run r1 of core-utils/sed over /home/me, commit: ask\n# D a b\ndiff --git a/a b/a\n" +
+			"# 1 change (+0 ~0 -1), 0 B, digest sha256:00\n": {},
 		"a b\n": {nameOnly: true},
 	} {
 		var out bytes.Buffer

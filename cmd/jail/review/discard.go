@@ -48,10 +48,11 @@ func (o *discardOptions) many() bool { return o.all || o.older != "" }
 func NewDiscard(env *cli.Env) *cobra.Command {
 	var o discardOptions
 	cmd := &cobra.Command{
-		Use:     "discard [flags] ID [PATH...] | discard --all | discard --older DURATION",
-		Short:   "delete the shadow of a run",
-		Long:    discardAbout,
-		Example: "  jail discard 3w5e11264sg0c8v5a9b7k2m4qd\n  jail discard 3w5e11264sg0c8v5a9b7k2m4qd build '**/*.log'\n  jail discard --older 3d",
+		Use:   "discard [flags] ID [PATH...] | discard --all | discard --older DURATION",
+		Short: "delete the shadow of a run",
+		Long:  discardAbout,
+		Example: "  jail discard 3w5e11264sg0c8v5a9b7k2m4qd\n" +
+			"  jail discard 3w5e11264sg0c8v5a9b7k2m4qd build '**/*.log'\n  jail discard --older 3d",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if !o.many() {
 				return command.AtLeast("ID")(cmd, args)

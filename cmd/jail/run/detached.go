@@ -37,9 +37,10 @@ type logsOptions struct {
 func NewLogs(env *cli.Env) *cobra.Command {
 	var o logsOptions
 	cmd := &cobra.Command{
-		Use:     "logs [flags] ID",
-		Short:   "show the output of a detached run",
-		Long:    "Show the standard output and standard error of a run that was started with --detach, on the same two streams.",
+		Use:   "logs [flags] ID",
+		Short: "show the output of a detached run",
+		Long: "Show the standard output and standard error of a run that was started with " +
+			"--detach, on the same two streams.",
 		Example: "  jail logs -f 3w5e11264sg0c8v5a9b7k2m4qd",
 		Args:    command.Exactly("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -77,9 +78,10 @@ func runLogs(ctx context.Context, env *cli.Env, o logsOptions) error {
 func NewWait(env *cli.Env) *cobra.Command {
 	var o execute.Options
 	cmd := &cobra.Command{
-		Use:     "wait ID",
-		Short:   "wait for the end of a run",
-		Long:    "Wait for the end of a run. The exit code is the tool's, as with \"jail run\". This works after the end of a detached run, too.",
+		Use:   "wait ID",
+		Short: "wait for the end of a run",
+		Long: "Wait for the end of a run. The exit code is the tool's, as with \"jail run\". " +
+			"This works after the end of a detached run, too.",
 		Example: "  jail wait 3w5e11264sg0c8v5a9b7k2m4qd && jail commit 3w5e11264sg0c8v5a9b7k2m4qd",
 		Args:    command.Exactly("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -98,7 +100,8 @@ func NewAttach(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "attach [flags] ID",
 		Short: "take over the streams of a detached run",
-		Long: "Show the output of a detached run, earlier and later. If the run was started with --input, it gets the standard input of this command. The exit code is the\n" +
+		Long: "Show the output of a detached run, earlier and later. If the run was started with " +
+			"--input, it gets the standard input of this command. The exit code is the\n" +
 			"tool's. If this command is interrupted, the run continues.",
 		Example: "  jail attach 3w5e11264sg0c8v5a9b7k2m4qd",
 		Args:    command.Exactly("ID"),

@@ -24,9 +24,10 @@ type killOptions struct {
 func NewKill(env *cli.Env) *cobra.Command {
 	var o killOptions
 	cmd := &cobra.Command{
-		Use:     "kill [--signal N] ID",
-		Short:   "end a run",
-		Long:    "End a run at once, with all of its processes. They always get SIGKILL; --signal is the signal that the result names.",
+		Use:   "kill [--signal N] ID",
+		Short: "end a run",
+		Long: "End a run at once, with all of its processes. They always get SIGKILL; --signal " +
+			"is the signal that the result names.",
 		Example: "  jail kill 3w5e11264sg0c8v5a9b7k2m4qd",
 		Args:    command.Exactly("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -25,10 +25,12 @@ func NewPlan(env *cli.Env) *cobra.Command {
 	var f request.Flags
 	var script string
 	cmd := &cobra.Command{
-		Use:               "plan [flags] [--] TOOL [ARG...]",
-		Short:             "show the plan of a run, and start nothing",
-		Long:              "Show what the kernel would enforce for a run, layer by layer, and start nothing. The flags are those of run.",
-		Example:           "  jail plan --limit memory=64MiB -- sort big.txt\n  jail plan --json -- grep x .\n  jail plan --sh 'sort < in | uniq -c > out'",
+		Use:   "plan [flags] [--] TOOL [ARG...]",
+		Short: "show the plan of a run, and start nothing",
+		Long: "Show what the kernel would enforce for a run, layer by layer, and " +
+			"start nothing. The flags are those of run.",
+		Example: "  jail plan --limit memory=64MiB -- sort big.txt\n" +
+			"  jail plan --json -- grep x .\n  jail plan --sh 'sort < in | uniq -c > out'",
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: complete.Tool(env),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {

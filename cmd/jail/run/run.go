@@ -32,10 +32,12 @@ type runOptions struct {
 func NewRun(env *cli.Env) *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
-		Use:               "run [flags] [--] TOOL [ARG...]",
-		Short:             "run a tool in a fresh jail",
-		Long:              runAbout,
-		Example:           "  jail run -- grep -rn TODO .\n  jail run --profile readonly --limit memory=64MiB -- sort big.txt\n  jail run --json ./filter.wasm < in.txt",
+		Use:   "run [flags] [--] TOOL [ARG...]",
+		Short: "run a tool in a fresh jail",
+		Long:  runAbout,
+		Example: "  jail run -- grep -rn TODO .\n" +
+			"  jail run --profile readonly --limit memory=64MiB -- sort big.txt\n" +
+			"  jail run --json ./filter.wasm < in.txt",
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: complete.Tool(env),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -46,11 +46,12 @@ type consoleFlags struct {
 func NewConsole(env *cli.Env) *cobra.Command {
 	var f consoleFlags
 	cmd := &cobra.Command{
-		Use:     "console [flags]",
-		Short:   "review in a browser",
-		Long:    consoleAbout,
-		Example: "  jail console\n  jail console --listen 127.0.0.1:8080 --no-open\n  jail console --socket ~/console.sock",
-		Args:    command.Exactly(),
+		Use:   "console [flags]",
+		Short: "review in a browser",
+		Long:  consoleAbout,
+		Example: "  jail console\n  jail console --listen 127.0.0.1:8080 --no-open\n" +
+			"  jail console --socket ~/console.sock",
+		Args: command.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := command.Exclusive(cmd, "listen", "socket"); err != nil {
 				return err
@@ -126,7 +127,8 @@ func consoleListener(f consoleFlags) (l net.Listener, hosts []string, err error)
 	address, ok := console.Loopback(f.listen)
 	if !ok {
 		return nil, nil, exit.Usage("from another machine: ssh -L 8080:127.0.0.1:8080 HOST",
-			"--listen %s: want 127.0.0.1:PORT or [::1]:PORT; the console answers on no other interface", f.listen)
+			"--listen %s: want 127.0.0.1:PORT or [::1]:PORT; the console answers on no other "+
+				"interface", f.listen)
 	}
 	if l, err = net.Listen("tcp", address.String()); err != nil {
 		return nil, nil, exit.Failed(err, "--listen 127.0.0.1:0 takes a port that is free",
@@ -191,7 +193,8 @@ func openBrowser(env *cli.Env, url string) (remove func(), err error) {
 	}
 	remove = func() { os.RemoveAll(dir) }
 	file := filepath.Join(dir, "open.html")
-	page := `<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer"><meta http-equiv="refresh" content="0;url=` + url + `"><a href="` + url + `">jail console</a>` + "\n"
+	page := `<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer"><meta http-equiv="refresh" content="0;url=` + url + `"><a href="` + url + `">jail console</a>` +
+		"\n"
 	if err := os.WriteFile(file, []byte(page), 0o600); err != nil {
 		return remove, err
 	}

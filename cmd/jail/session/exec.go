@@ -36,11 +36,13 @@ type execOptions struct {
 func newExec(env *cli.Env) *cobra.Command {
 	var o execOptions
 	cmd := &cobra.Command{
-		Use:     "exec [flags] ID [--] TOOL [ARG...]",
-		Short:   "run a tool in a session",
-		Long:    execAbout,
-		Example: "  jail session exec $ID -- grep -rn TODO .\n  jail session exec $ID --limit wall=5s --json -- wc -l big.txt\n  jail session exec --background $ID -- make watch",
-		Args:    cobra.ArbitraryArgs,
+		Use:   "exec [flags] ID [--] TOOL [ARG...]",
+		Short: "run a tool in a session",
+		Long:  execAbout,
+		Example: "  jail session exec $ID -- grep -rn TODO .\n" +
+			"  jail session exec $ID --limit wall=5s --json -- wc -l big.txt\n" +
+			"  jail session exec --background $ID -- make watch",
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			session, tool, err := splitExec(cmd, args)
 			if err != nil {
@@ -69,7 +71,8 @@ func newExec(env *cli.Env) *cobra.Command {
 		"narrow a limit for this invocation, such as wall=5s (`KEY=VALUE`, repeatable)")
 	set.StringArrayVar(&o.env, "env", nil, "give the tool a variable (`NAME=VALUE`, repeatable)")
 	set.StringVar(&o.cwd, "cwd", "",
-		"start in `DIR` below the workspace (default that of session start, else where you stand in it, else its root)")
+		"start in `DIR` below the workspace (default that of session start, else where you stand "+
+			"in it, else its root)")
 	set.StringVar(&o.id, "id", "", "name the invocation `ID` (default a random one)")
 	set.BoolVar(&o.background, "background", false,
 		"print the invocation's ID and return; it ends with the session")

@@ -44,12 +44,13 @@ type startOptions struct {
 func newStart(env *cli.Env) *cobra.Command {
 	var o startOptions
 	cmd := &cobra.Command{
-		Use:     "start [flags]",
-		Short:   "open a session and print its ID",
-		Long:    startAbout,
-		Example: "  ID=$(jail session start --profile build)\n  jail session exec $ID -- make\n  jail session stop $ID",
-		Args:    command.Exactly(),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return runStart(cmd, env, o) },
+		Use:   "start [flags]",
+		Short: "open a session and print its ID",
+		Long:  startAbout,
+		Example: "  ID=$(jail session start --profile build)\n  jail session exec $ID -- make\n" +
+			"  jail session stop $ID",
+		Args: command.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return runStart(cmd, env, o) },
 	}
 	o.request.Add(cmd, "print an object")
 	cmd.Flags().DurationVar(&o.idle, "idle", message.DefaultIdle,
@@ -134,11 +135,13 @@ type stopOptions struct {
 func newStop(env *cli.Env) *cobra.Command {
 	var o stopOptions
 	cmd := &cobra.Command{
-		Use:     "stop [flags] ID",
-		Short:   "end a session",
-		Long:    "End a session, and what still runs in it. Its shadow is then kept if something changed, or has the fate that was asked for here or when the session was started.",
-		Example: "  jail session stop 3w5e11264sg0c8v5a9b7k2m4qd\n  jail session stop --commit 3w5e11264sg0c8v5a9b7k2m4qd",
-		Args:    command.Exactly("ID"),
+		Use:   "stop [flags] ID",
+		Short: "end a session",
+		Long: "End a session, and what still runs in it. Its shadow is then kept if something " +
+			"changed, or has the fate that was asked for here or when the session was started.",
+		Example: "  jail session stop 3w5e11264sg0c8v5a9b7k2m4qd\n" +
+			"  jail session stop --commit 3w5e11264sg0c8v5a9b7k2m4qd",
+		Args: command.Exactly("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.id = args[0]
 			return runStop(cmd.Context(), env, o)

@@ -255,10 +255,13 @@ func (l *libraries) policy() string {
 
 func newLibs(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "libs PROGRAM...",
-		Short: "print the policy lines that grant programs of the host, with their interpreters and libraries",
-		Long: "Find the loaders, libraries and interpreters of programs of this host, without running them, and print the lines of a policy that grant only these\n" +
-			"files. Files that a program opens by itself (modules, data, plug-ins) are not found: grant their directory, too.",
+		Use: "libs PROGRAM...",
+		Short: "print the policy lines that grant programs of the host, with their interpreters " +
+			"and libraries",
+		Long: "Find the loaders, libraries and interpreters of programs of this host, without " +
+			"running them, and print the lines of a policy that grant only these\n" +
+			"files. Files that a program opens by itself (modules, data, plug-ins) are not found: " +
+			"grant their directory, too.",
 		Example: "  jail tool libs /usr/bin/jq >> jq.toml",
 		Args:    command.AtLeast("PROGRAM"),
 	}

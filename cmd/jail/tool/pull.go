@@ -38,8 +38,10 @@ Other bundles are taken by digest only, and only if keys that an operator added 
 trust on first use. An interrupted pull continues when it is repeated.
 
 --output only fetches the bundle into DIR, which needs no rights: copy DIR to a host without a network, and pull from oci-layout:DIR there.`,
-		Example: "  sudo jail tool pull ghcr.io/acme/words@sha256:8f0c7a…\n  jail tool pull --output /media/stick/words ghcr.io/acme/words@sha256:8f0c7a…\n  sudo jail tool pull oci-layout:/media/stick/words@sha256:8f0c7a…",
-		Args:    command.Exactly("REFERENCE"),
+		Example: "  sudo jail tool pull ghcr.io/acme/words@sha256:8f0c7a…\n" +
+			"  jail tool pull --output /media/stick/words ghcr.io/acme/words@sha256:8f0c7a…\n" +
+			"  sudo jail tool pull oci-layout:/media/stick/words@sha256:8f0c7a…",
+		Args: command.Exactly("REFERENCE"),
 	}
 	var p puller
 	p.client = registryFlags(cmd)
@@ -193,7 +195,8 @@ func (p *puller) dir(ref oci.Reference) (string, func() error, error) {
 	case os.Geteuid() != 0:
 		return "", nil, problem.New(problem.Refused,
 			"only root may install a bundle that is still to be fetched").
-			WithHint("use sudo, or --output DIR to fetch it only, from where whom [permissions.administer] names may install it")
+			WithHint("use sudo, or --output DIR to fetch it only, from where whom " +
+				"[permissions.administer] names may install it")
 	}
 	sum := sha256.Sum256([]byte(ref.Registry + "/" + ref.Repository))
 	base := filepath.Join(p.env.Config.Tools, "pull")

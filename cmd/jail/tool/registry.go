@@ -70,8 +70,9 @@ func newPush(env *cli.Env) *cobra.Command {
 		Short: "send a signed bundle to a registry",
 		Long: `Send the signed bundle in DIR to a registry, or with oci-layout:DIR into a directory in the OCI image layout, and print its digest, by which it can be
 pinned. Stock tools (oras cp, crane cp, skopeo copy --all) can copy it from there. Without a tag in REFERENCE the tag is the bundle's version.`,
-		Example: "  jail tool push words/ ghcr.io/acme/words\n  jail tool push words/ oci-layout:/media/stick/words",
-		Args:    command.Exactly("DIR", "REFERENCE"),
+		Example: "  jail tool push words/ ghcr.io/acme/words\n" +
+			"  jail tool push words/ oci-layout:/media/stick/words",
+		Args: command.Exactly("DIR", "REFERENCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.dir, o.reference = args[0], args[1]
 			return runPush(cmd.Context(), env, o)

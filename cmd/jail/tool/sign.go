@@ -44,7 +44,8 @@ statement stay, so several people can sign. After --expires the bundle can no lo
 	cmd.Flags().StringVar(&o.key, "key", "",
 		"`FILE` with the private key, as jail tool key new makes it")
 	cmd.Flags().DurationVar(&o.life, "expires", 0,
-		"`HOURS` from now on that the signature counts for, as 8760h (default one year, or as long as the signatures that are there)")
+		"`HOURS` from now on that the signature counts for, as 8760h (default one year, or as "+
+			"long as the signatures that are there)")
 	command.JSON(cmd, &o.json, "print an object")
 	return cmd
 }

@@ -67,7 +67,9 @@ func TestTools(t *testing.T) {
 	if code != 0 || stderr != "" {
 		t.Errorf("list: %d, %s", code, stderr)
 	}
-	if want := "TOOL         VERSION  SIGNED BY  ABOUT\nwords/count  1.0.0    nobody     Count words.\nwords/spell  1.0.0    nobody     Spell words.\n"; out != want {
+	if want := "TOOL         VERSION  SIGNED BY  ABOUT\n" +
+		"words/count  1.0.0    nobody     Count words.\n" +
+		"words/spell  1.0.0    nobody     Spell words.\n"; out != want {
 		t.Errorf("list:\n%s\nwant:\n%s", out, want)
 	}
 

@@ -59,7 +59,8 @@ func readable(t *testing.T, f seccomp.Filter) string {
 	program := compile(t, f)
 	var b strings.Builder
 	fmt.Fprintf(&b,
-		"# %s: %d system calls are allowed; the others that have a name are refused, and numbers without one are not there\n",
+		"# %s: %d system calls are allowed; the others that have a name are refused, and numbers "+
+			"without one are not there\n",
 		strings.Join(f.Groups, " "), len(f.Allow))
 	unknown := 0
 	for nr := range uint32(numbers) {

@@ -101,7 +101,8 @@ func (t *tools) command(ctx context.Context, hc interp.HandlerContext, args []st
 		}
 		if strings.Contains(args[0], "/") {
 			return say(exitNotFound,
-				"not found: a script's commands are those of bundles, and .wasm files that it names in plain text")
+				"not found: a script's commands are those of bundles, and .wasm files that it "+
+					"names in plain text")
 		}
 		return say(exitNotFound, "not found")
 	}

@@ -85,7 +85,8 @@ func dataSection(code []byte) (before []byte, data []segment, after []byte, err 
 		}
 		switch id[0] {
 		case dataCountID:
-			return nil, nil, nil, errors.New("its code names segments by their number, which this would change")
+			return nil, nil, nil, errors.New("its code names segments by their number, which this " +
+				"would change")
 		case dataID:
 			data, err = decodeSegments(body)
 			return before, data, r.rest, err

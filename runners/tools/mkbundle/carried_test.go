@@ -13,9 +13,11 @@ import (
 // TestCarry: a module's archive gets other entries at the same place and of the same size, whatever
 // segments it lies in, and nothing else in the module's memory changes.
 func TestCarry(t *testing.T) {
-	archive := zipped(t, map[string]string{"keep.py": strings.Repeat("kept\n", 9), "old.py": strings.Repeat("gone, and as long as what comes", 9)})
+	archive := zipped(t, map[string]string{"keep.py": strings.Repeat("kept\n", 9), "old.py": strings.Repeat(
+		"gone, and as long as what comes", 9)})
 	const at = 300
-	memory := slices.Concat([]byte("PK\x05\x06 is a word of the program's"), make([]byte, at), archive, []byte("behind"))
+	memory := slices.Concat([]byte("PK\x05\x06 is a word of the program's"), make([]byte, at), archive, []byte(
+		"behind"))
 	at2 := bytes.Index(memory, archive)
 	// As wizer leaves them: cut anywhere, one segment across the archive's beginning.
 	segments := []segment{{0, memory[:40]}, {at2 - 5, memory[at2-5 : at2+10]}, {at2 + 10, memory[at2+10 : at2+60]}, {at2 + 60, memory[at2+60:]}}
@@ -35,7 +37,8 @@ func TestCarry(t *testing.T) {
 		t.Fatalf("%q ... %q, %v", before, after, err)
 	}
 	got := image(data)
-	if len(got) != len(memory) || !bytes.Equal(got[:at2], memory[:at2]) || !bytes.HasSuffix(got, []byte("behind")) {
+	if len(got) != len(memory) || !bytes.Equal(got[:at2], memory[:at2]) || !bytes.HasSuffix(got, []byte(
+		"behind")) {
 		t.Fatal("what is beside the archive changed")
 	}
 	r, err := zip.NewReader(bytes.NewReader(got[at2:at2+len(archive)]), int64(len(archive)))
@@ -64,7 +67,8 @@ func TestCarry(t *testing.T) {
 		"no room":           {module(segments), add, nil, "too long"},
 		"an entry twice":    {module(segments), map[string][]byte{"keep.py": nil}, nil, "already"},
 		"nothing to remove": {module(segments), add, []string{"old.py", "none.py"}, "no none.py"},
-		"two archives":      {module(append(segments, segment{len(memory), archive})), add, []string{"old.py"}, "more than one"},
+		"two archives": {module(append(segments, segment{len(memory), archive})), add, []string{"old.py"},
+			"more than one"},
 		"none":              {module(segments[:1]), add, nil, "no archive"},
 		"numbered segments": {module(segments, dataCountID, 1, 4), add, nil, "by their number"},
 		"no data":           {[]byte("\x00asm\x01\x00\x00\x00"), add, nil, "no data"},

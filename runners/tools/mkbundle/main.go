@@ -87,7 +87,8 @@ func main() {
 	help := flag.String("help", "", "toybox's generated help.h")
 	stripped := flag.Bool("strip", false, "take names and debugging data out of the modules first")
 	into := flag.String("into", "", "the module that files are put into, which are the arguments")
-	without := flag.String("without", "", "entries of its archive that make room for them, with commas")
+	without := flag.String("without", "", "entries of its archive that make room for them, with "+
+		"commas")
 	flag.Parse()
 	if *stripped {
 		if err := stripAll(*dir); err != nil {

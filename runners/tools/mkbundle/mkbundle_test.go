@@ -17,7 +17,8 @@ func TestImports(t *testing.T) {
 	}{
 		{"none", head, []string{}, true},
 		{"none but a type", head + types, []string{}, true},
-		{"two, sorted", head + types + "\x02\x0d\x02\x01b\x01x\x00\x00\x01a\x01y\x00\x00", []string{"a.y", "b.x"}, true},
+		{"two, sorted", head + types + "\x02\x0d\x02\x01b\x01x\x00\x00\x01a\x01y\x00\x00", []string{"a.y",
+			"b.x"}, true},
 		{"a memory", head + "\x02\x08\x01\x01m\x01m\x02\x00\x01", nil, false},
 		{"cut in the section", head + "\x02\x0d\x02\x01b", nil, false},
 		{"component", "\x00asm\x0d\x00\x01\x00", nil, false},

@@ -27,7 +27,8 @@ type specification struct {
 func TestConformance(t *testing.T) {
 	suite := os.Getenv("JAIL_WASI_TESTSUITE")
 	if suite == "" {
-		t.Skip("JAIL_WASI_TESTSUITE names no copy of github.com/WebAssembly/wasi-testsuite, branch prod/testsuite-base")
+		t.Skip("JAIL_WASI_TESTSUITE names no copy of github.com/WebAssembly/wasi-testsuite, " +
+			"branch prod/testsuite-base")
 	}
 	modules, err := filepath.Glob(filepath.Join(suite, "tests", "*", "testsuite", "wasm32-wasip1",
 		"*.wasm"))

@@ -62,7 +62,8 @@ func openGit(t Target, k Keeper, u *url.URL) (sender, error) {
 		r.remote = plain.String()
 	default:
 		return nil, fmt.Errorf(
-			"to: %q: want git+file:///PATH, git+ssh://HOST/PATH, git+https://HOST/PATH or git://HOST/PATH", t.To)
+			"to: %q: want git+file:///PATH, git+ssh://HOST/PATH, git+https://HOST/PATH or "+
+				"git://HOST/PATH", t.To)
 	}
 	return r.send, nil
 }
@@ -112,7 +113,8 @@ func (r repository) prepare(ctx context.Context) error {
 		if owner, ok := info.Sys().(*syscall.Stat_t); !ok || int(owner.Uid) != os.Geteuid() ||
 			info.Mode().Perm()&0o022 != 0 {
 			return fmt.Errorf(
-				"%s can be written by others: who can change a repository can have programs run with the rights of who uses it; give it to uid %d alone, or use git+ssh",
+				"%s can be written by others: who can change a repository can have programs run "+
+					"with the rights of who uses it; give it to uid %d alone, or use git+ssh",
 				filepath.Join(r.dir, name), os.Geteuid())
 		}
 	}
@@ -206,7 +208,8 @@ func (r repository) tip(ctx context.Context, ref string) (string, error) {
 		return there, nil
 	}
 	back := fmt.Errorf(
-		"the branch %s was put back there: it lacks the commit %.12s that it took; remove %s to continue from its present state", ref, here, r.dir)
+		"the branch %s was put back there: it lacks the commit %.12s that it took; remove %s to "+
+			"continue from its present state", ref, here, r.dir)
 	if there == "" {
 		return "", back
 	}

@@ -54,7 +54,8 @@ func open(t Target, k Keeper) (sender, error) {
 	send, err := openSyslog(u)
 	if err != nil {
 		return nil, fmt.Errorf(
-			"to: %q: want an https:, udp:, tcp:, unix:, git+ssh:, git+https:, git+file: or witness+https: address, or an absolute path", t.To)
+			"to: %q: want an https:, udp:, tcp:, unix:, git+ssh:, git+https:, git+file: or "+
+				"witness+https: address, or an absolute path", t.To)
 	}
 	return send, nil
 }

@@ -189,7 +189,8 @@ func (t *Target) check() error {
 			"token must be the absolute path of a file, for an https: or git+https: address")
 	case t.Key != "" && (!strings.HasPrefix(u.Scheme, witnessPrefix) || !filepath.IsAbs(t.Key)):
 		return errors.New(
-			"key must be the absolute path of a file with the public key of a witness, for a witness+https: address")
+			"key must be the absolute path of a file with the public key of a witness, for a " +
+				"witness+https: address")
 	}
 	_, err = open(*t, Keeper{})
 	return err

@@ -95,7 +95,8 @@ func (w neighbour) send(ctx context.Context, h audit.Head) error {
 		}
 		if *seen == h.Size && old == h.Size {
 			return fmt.Errorf(
-				"the log is another than the one whose %d records the witness has cosigned: it was rewritten", h.Size)
+				"the log is another than the one whose %d records the witness has cosigned: it "+
+					"was rewritten", h.Size)
 		}
 		old = *seen
 	}
@@ -157,13 +158,16 @@ func (w neighbour) asks(ctx context.Context, h audit.Head, old uint64, keys []by
 		return &n, nil
 	case http.StatusForbidden:
 		return nil, fmt.Errorf(
-			"the witness does not know the key that signs this log: give it the key that `jail audit key` prints, also after jail audit rotate (403)")
+			"the witness does not know the key that signs this log: give it the key that `jail " +
+				"audit key` prints, also after jail audit rotate (403)")
 	case http.StatusNotFound:
 		return nil, fmt.Errorf(
-			"the witness does not watch this log: give it the key that `jail audit key` prints (404)")
+			"the witness does not watch this log: give it the key that `jail audit key` prints " +
+				"(404)")
 	case http.StatusUnprocessableEntity:
 		return nil, fmt.Errorf(
-			"the log is not the one whose first %d records the witness has cosigned: it was rewritten (422)", old)
+			"the log is not the one whose first %d records the witness has cosigned: it was "+
+				"rewritten (422)", old)
 	}
 	return nil, fmt.Errorf("the witness answered %d: %.200s", resp.StatusCode,
 		audit.Printable(said))

@@ -188,7 +188,8 @@ func conditions(f audit.Filter) (where string, args []any) {
 		}
 	}
 	if suffix, below := strings.CutPrefix(f.Host, "*."); below {
-		add(`id IN (SELECT block FROM posting WHERE word IN (SELECT id FROM word WHERE kind = ? AND (substr(CAST(text AS BLOB), -?) = ? OR text = ?)))`, int(kindHost), len(suffix)+1, []byte("."+suffix), tooLong)
+		add(`id IN (SELECT block FROM posting WHERE word IN (SELECT id FROM word WHERE kind = ? AND (substr(CAST(text AS BLOB), -?) = ? OR text = ?)))`, int(kindHost), len(suffix)+1, []byte(
+			"."+suffix), tooLong)
 	} else {
 		one(kindHost, f.Host)
 	}

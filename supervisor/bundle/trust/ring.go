@@ -180,7 +180,8 @@ func checkPublisher(name string) error {
 		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' || r == '.')
 	}) || name[0] == '.' || name[0] == '-' {
 		return fmt.Errorf(
-			"publisher %.70q: only a-z, 0-9, - and . are allowed, of which the last two do not begin it", name)
+			"publisher %.70q: only a-z, 0-9, - and . are allowed, of which the last two do not "+
+				"begin it", name)
 	}
 	return nil
 }

@@ -162,7 +162,8 @@ func TestThresholdCountsKeys(t *testing.T) {
 		"roots: the same twice":           ringText("acme", 1, 2, []pair{a, a}, 1, []pair{b}),
 		"a key that it revokes": ringText("acme", 1, 0, nil, 1, []pair{a},
 			"revoked-key "+KeyID(a.public)),
-		"registries of one who is not us": "jail key ring\npublisher acme\nversion 1\nregistry ghcr.io/acme\n",
+		"registries of one who is not us": "jail key ring\npublisher acme\nversion 1\n" +
+			"registry ghcr.io/acme\n",
 		"a path for a publisher": strings.Replace(ringText("acme", 1, 0, nil, 1, []pair{a}), "acme",
 			"../acme", 1),
 		"a homoglyph for a publisher": strings.Replace(ringText("acme", 1, 0, nil, 1, []pair{a}),

@@ -26,7 +26,8 @@ var Smuggled = map[string]string{
 	"a tab before the colon":   postLines + "Content-Length\t: 1\r\n\r\na",
 	"an underscore length":     postLines + "Content_Length: 1\r\n\r\na",
 	"an underscore coding":     postLines + "Transfer_Encoding: chunked\r\n\r\n0\r\n\r\n",
-	"an underscore host":       "GET http://up.example.com/ok HTTP/1.1\r\nHost: up.example.com\r\nHO_ST: x\r\nhost_: y\r\nHost: z\r\n\r\n",
+	"an underscore host": "GET http://up.example.com/ok HTTP/1.1\r\nHost: up.example.com\r\n" +
+		"HO_ST: x\r\nhost_: y\r\nHost: z\r\n\r\n",
 	"two codings": postLines +
 		"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n",
 	"chunked twice": postLines +
@@ -40,38 +41,53 @@ var Smuggled = map[string]string{
 	"an empty coding":              postLines + "Transfer-Encoding:\r\n\r\n0\r\n\r\n",
 	"a folded coding":              postLines + "Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n",
 	"a folded header":              firstLines + "X-A: 1\r\n 2\r\n\r\n",
-	"a first line that is folded":  "GET http://up.example.com/ok HTTP/1.1\r\n Host: up.example.com\r\n\r\n",
-	"bare LF after the first line": "GET http://up.example.com/ok HTTP/1.1\nHost: up.example.com\r\n\r\n",
-	"bare LF after a header":       firstLines + "X-A: 1\nX-B: 2\r\n\r\n",
-	"bare LF at the end":           firstLines + "\n",
-	"bare CR in a value":           firstLines + "X-A: 1\rX-B: 2\r\n\r\n",
-	"a NUL in a value":             firstLines + "X-A: 1\x002\r\n\r\n",
-	"an escape in a value":         firstLines + "X-A: \x1b[2J\r\n\r\n",
-	"bytes of no text in a value":  firstLines + "X-A: \xff\xfe\r\n\r\n",
-	"a NUL in a name":              firstLines + "X\x00A: 1\r\n\r\n",
-	"a space in a name":            firstLines + "X A: 1\r\n\r\n",
-	"no name":                      firstLines + ": 1\r\n\r\n",
-	"no colon":                     firstLines + "Nonsense\r\n\r\n",
-	"HTTP/1.0 with chunks":         "POST http://up.example.com/ok HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-	"HTTP/1.2":                     "GET http://up.example.com/ok HTTP/1.2\r\nHost: up.example.com\r\n\r\n",
-	"HTTP/2.0":                     "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-	"HTTP/0.9":                     "GET http://up.example.com/ok\r\n\r\n",
-	"http in lower case":           "GET http://up.example.com/ok http/1.1\r\nHost: up.example.com\r\n\r\n",
-	"four words":                   "GET http://up.example.com/ok x HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
-	"two spaces":                   "GET  http://up.example.com/ok HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
-	"a tab in the first line":      "GET\thttp://up.example.com/ok\tHTTP/1.1\r\nHost: up.example.com\r\n\r\n",
-	"an empty line first":          "\r\n" + firstLines + "\r\n",
-	"get":                          "get http://up.example.com/ok HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
-	"G@T":                          "G@T http://up.example.com/ok HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
-	"TRACE":                        "TRACE http://up.example.com/ok HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
-	"two hosts":                    firstLines + "Host: evil.example.com\r\n\r\n",
-	"another host":                 "GET http://up.example.com/ok HTTP/1.1\r\nHost: evil.example.com\r\n\r\n",
-	"another port of the host":     "GET http://up.example.com/ok HTTP/1.1\r\nHost: up.example.com:8080\r\n\r\n",
-	"a host with a path":           "GET http://up.example.com/ok HTTP/1.1\r\nHost: up.example.com/x\r\n\r\n",
-	"a host with a user":           "GET http://up.example.com/ok HTTP/1.1\r\nHost: a@up.example.com\r\n\r\n",
-	"no host":                      "GET http://up.example.com/ok HTTP/1.1\r\n\r\n",
-	"an origin-form target":        "GET /ok HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
-	"an asterisk":                  "OPTIONS * HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
+	"a first line that is folded": "GET http://up.example.com/ok HTTP/1.1\r\n" +
+		" Host: up.example.com\r\n\r\n",
+	"bare LF after the first line": "GET http://up.example.com/ok HTTP/1.1\n" +
+		"Host: up.example.com\r\n\r\n",
+	"bare LF after a header":      firstLines + "X-A: 1\nX-B: 2\r\n\r\n",
+	"bare LF at the end":          firstLines + "\n",
+	"bare CR in a value":          firstLines + "X-A: 1\rX-B: 2\r\n\r\n",
+	"a NUL in a value":            firstLines + "X-A: 1\x002\r\n\r\n",
+	"an escape in a value":        firstLines + "X-A: \x1b[2J\r\n\r\n",
+	"bytes of no text in a value": firstLines + "X-A: \xff\xfe\r\n\r\n",
+	"a NUL in a name":             firstLines + "X\x00A: 1\r\n\r\n",
+	"a space in a name":           firstLines + "X A: 1\r\n\r\n",
+	"no name":                     firstLines + ": 1\r\n\r\n",
+	"no colon":                    firstLines + "Nonsense\r\n\r\n",
+	"HTTP/1.0 with chunks": "POST http://up.example.com/ok HTTP/1.0\r\n" +
+		"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+	"HTTP/1.2": "GET http://up.example.com/ok HTTP/1.2\r\nHost: up.example.com\r\n" +
+		"\r\n",
+	"HTTP/2.0": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+	"HTTP/0.9": "GET http://up.example.com/ok\r\n\r\n",
+	"http in lower case": "GET http://up.example.com/ok http/1.1\r\nHost: up.example.com\r\n" +
+		"\r\n",
+	"four words": "GET http://up.example.com/ok x HTTP/1.1\r\n" +
+		"Host: up.example.com\r\n\r\n",
+	"two spaces": "GET  http://up.example.com/ok HTTP/1.1\r\n" +
+		"Host: up.example.com\r\n\r\n",
+	"a tab in the first line": "GET\thttp://up.example.com/ok\tHTTP/1.1\r\n" +
+		"Host: up.example.com\r\n\r\n",
+	"an empty line first": "\r\n" + firstLines + "\r\n",
+	"get": "get http://up.example.com/ok HTTP/1.1\r\nHost: up.example.com\r\n" +
+		"\r\n",
+	"G@T": "G@T http://up.example.com/ok HTTP/1.1\r\nHost: up.example.com\r\n" +
+		"\r\n",
+	"TRACE": "TRACE http://up.example.com/ok HTTP/1.1\r\n" +
+		"Host: up.example.com\r\n\r\n",
+	"two hosts": firstLines + "Host: evil.example.com\r\n\r\n",
+	"another host": "GET http://up.example.com/ok HTTP/1.1\r\n" +
+		"Host: evil.example.com\r\n\r\n",
+	"another port of the host": "GET http://up.example.com/ok HTTP/1.1\r\n" +
+		"Host: up.example.com:8080\r\n\r\n",
+	"a host with a path": "GET http://up.example.com/ok HTTP/1.1\r\nHost: up.example.com/x\r\n" +
+		"\r\n",
+	"a host with a user": "GET http://up.example.com/ok HTTP/1.1\r\nHost: a@up.example.com\r\n" +
+		"\r\n",
+	"no host":               "GET http://up.example.com/ok HTTP/1.1\r\n\r\n",
+	"an origin-form target": "GET /ok HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
+	"an asterisk":           "OPTIONS * HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
 	"a chunk extension": postLines +
 		"Transfer-Encoding: chunked\r\n\r\n1;a=b\r\na\r\n0\r\n\r\n",
 	"a chunk size with a sign": postLines +
@@ -98,10 +114,13 @@ var Smuggled = map[string]string{
 		"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n",
 	"an unknown upgrade": firstLines + "Connection: Upgrade\r\nUpgrade: foo\r\n\r\n",
 	"websocket without a grant": firstLines +
-		"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\nSec-WebSocket-Version: 13\r\n\r\n",
-	"an odd Expect":           postLines + "Expect: 200-ok\r\nContent-Length: 1\r\n\r\na",
-	"CONNECT without a port":  "CONNECT up.example.com HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
-	"CONNECT to a path":       "CONNECT /x HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
-	"CONNECT with a body":     "CONNECT up.example.com:443 HTTP/1.1\r\nHost: up.example.com:443\r\nContent-Length: 4\r\n\r\nGET ",
-	"CONNECT without a grant": "CONNECT up.example.com:443 HTTP/1.1\r\nHost: up.example.com:443\r\n\r\n" + firstLines + "\r\n",
+		"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n" +
+		"Sec-WebSocket-Version: 13\r\n\r\n",
+	"an odd Expect":          postLines + "Expect: 200-ok\r\nContent-Length: 1\r\n\r\na",
+	"CONNECT without a port": "CONNECT up.example.com HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
+	"CONNECT to a path":      "CONNECT /x HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
+	"CONNECT with a body": "CONNECT up.example.com:443 HTTP/1.1\r\n" +
+		"Host: up.example.com:443\r\nContent-Length: 4\r\n\r\nGET ",
+	"CONNECT without a grant": "CONNECT up.example.com:443 HTTP/1.1\r\n" +
+		"Host: up.example.com:443\r\n\r\n" + firstLines + "\r\n",
 }

@@ -59,7 +59,8 @@ func TestInstalled(t *testing.T) {
 	m := machine{t, os.Getenv("JAIL_VM_DEB")}
 	switch {
 	case m.deb == "":
-		t.Skip("installs a package on this machine: runs in machines that were made for it (make vm-test)")
+		t.Skip("installs a package on this machine: runs in machines that were made for it (make " +
+			"vm-test)")
 	case os.Geteuid() != 0:
 		t.Skip("only root can install a package")
 	}

@@ -31,7 +31,8 @@ func (env *Env) connect(ctx context.Context, o client.Options, f func(c *api.Cli
 	}
 	if c.Started {
 		fmt.Fprintln(env.Stderr,
-			"jail: no daemon answered, so one was started; it ends when nothing is left for it to do")
+			"jail: no daemon answered, so one was started; it ends when nothing is left for it to "+
+				"do")
 	}
 	err = f(c.Client)
 	if closeErr := c.Close(); closeErr != nil && err == nil {

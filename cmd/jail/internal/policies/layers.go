@@ -153,7 +153,8 @@ func Why(env *cli.Env, text string, sources []meaning.Source) (meaning.Answer, e
 	ask, err := meaning.ParseAsk(verb, object, p, Commands(env))
 	if err != nil {
 		return meaning.Answer{},
-			exit.Usage("a question is read:PATH, write:PATH, exec:TOOL, connect:HOST:PORT, env:NAME, commit:PATH or limit:NAME", "--why %s: %v", text, err)
+			exit.Usage("a question is read:PATH, write:PATH, exec:TOOL, connect:HOST:PORT, "+
+				"env:NAME, commit:PATH or limit:NAME", "--why %s: %v", text, err)
 	}
 	var unknown error
 	if q, ok := ask.Connects(); ok {

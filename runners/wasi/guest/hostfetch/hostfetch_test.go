@@ -145,11 +145,14 @@ func TestRequest(t *testing.T) {
 		{"GET", "https://a.example/x?y", "", 0, "",
 			"GET https://a.example/x?y HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n"},
 		{"POST", "http://a.example:81", "A: b\r\nC: d\n", 3, "xyz",
-			"POST http://a.example:81 HTTP/1.1\r\nHost: a.example:81\r\nA: b\r\nC: d\r\nContent-Length: 3\r\nConnection: close\r\n\r\nxyz"},
+			"POST http://a.example:81 HTTP/1.1\r\nHost: a.example:81\r\nA: b\r\nC: d\r\n" +
+				"Content-Length: 3\r\nConnection: close\r\n\r\nxyz"},
 		{"PUT", "http://a.example/", "A:", -1, "xyz",
-			"PUT http://a.example/ HTTP/1.1\r\nHost: a.example\r\nA:\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\r\nxyz\r\n"},
+			"PUT http://a.example/ HTTP/1.1\r\nHost: a.example\r\nA:\r\n" +
+				"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\r\nxyz\r\n"},
 		{"POST", "http://a.example/", "", 0, "",
-			"POST http://a.example/ HTTP/1.1\r\nHost: a.example\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"},
+			"POST http://a.example/ HTTP/1.1\r\nHost: a.example\r\nContent-Length: 0\r\n" +
+				"Connection: close\r\n\r\n"},
 	} {
 		h, e := g.open(tt.method, tt.url, tt.headers, tt.length, 0)
 		if e != success || g.write(h, []byte(tt.body)) != success || g.do("close", h) != success {
@@ -213,7 +216,8 @@ func TestAnswers(t *testing.T) {
 	}{
 		{"GET", "HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello",
 			200, 0, "HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: 5\r\n", "hello", 0},
-		{"GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0A;x=y\r\n0123456789\r\n0\r\nT: x\r\n\r\n", 200, 0, "HTTP/1.1 200 OK\r\n", "abc0123456789", 0},
+		{"GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0A;x=y\r\n" +
+			"0123456789\r\n0\r\nT: x\r\n\r\n", 200, 0, "HTTP/1.1 200 OK\r\n", "abc0123456789", 0},
 		{"GET", "HTTP/1.1 404 No\r\nX-Jail-Fetch: x\r\n\r\nuntil the end", 404, 0,
 			"HTTP/1.1 404 No\r\nX-Jail-Fetch: x\r\n", "until the end", 0},
 		{"HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", 200, 0,
