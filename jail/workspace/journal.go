@@ -48,6 +48,10 @@ type journal struct {
 	Taken []takenPath `json:"taken,omitempty"`
 	// Revert is the commit that this one undoes.
 	Revert string `json:"revert,omitempty"`
+	// Back are the entries of that commit that a revert of a part takes back; none is all. The
+	// caller named them by RevertPaths.
+	Back        []int  `json:"back,omitempty"`
+	RevertPaths []Name `json:"revert_paths,omitempty"`
 }
 
 const journalName = "journal.json"
@@ -181,8 +185,10 @@ func (c *commit) conclude() error {
 		return err
 	}
 	// Before the ctimes are noted: it changes those of files that are linked back.
+	var rest *past
 	if c.journal.Revert != "" {
-		if err := c.w.home.dropPast(c.journal.Revert); err != nil {
+		var err error
+		if rest, err = c.w.home.dropBack(c.journal.Revert, c.journal.Back); err != nil {
 			return err
 		}
 	}
@@ -193,7 +199,7 @@ func (c *commit) conclude() error {
 	m := c.w.meta
 	m.Stuck = ""
 	if m.Commits = slices.Clone(m.Commits); c.journal.Revert != "" {
-		m.finishRevert(c.journal)
+		m.finishRevert(c.journal, rest)
 	} else {
 		m.Commits = append(m.Commits, c.record())
 		m.settle()
@@ -204,6 +210,7 @@ func (c *commit) conclude() error {
 	m.Untold = &untold{Commit: c.journal.ID, Digest: c.journal.Digest}
 	if c.journal.Revert != "" {
 		m.Untold.Commit, m.Untold.Revert = c.journal.Revert, true
+		m.Untold.Paths = c.journal.RevertPaths
 	}
 	if m.State != Frozen && m.State != Active {
 		m.Touched = nil
@@ -342,6 +349,8 @@ type Settled struct {
 	// Digest of the change set.
 	Digest string
 	Revert bool
+	// Paths are those of a revert of a part.
+	Paths []Name
 	// Done: it was finished; otherwise it was undone.
 	Done bool
 	// Left is what was not undone, since somebody else had changed it meanwhile.
@@ -388,7 +397,7 @@ func (s *Store) recoverOne(ctx context.Context, id string) (now Settled, err err
 	}
 	if u := w.meta.Untold; u != nil && w.meta.State != Committing {
 		return Settled{Info: w.meta.info(), Commit: u.Commit, Digest: u.Digest, Revert: u.Revert,
-			Done: true}, nil
+			Paths: u.Paths, Done: true}, nil
 	}
 	if w.meta.State != Committing {
 		// Another process has just settled it.
@@ -413,7 +422,8 @@ func (s *Store) recoverOne(ctx context.Context, id string) (now Settled, err err
 		return now, err
 	}
 	defer dirLock.Close()
-	now = Settled{Commit: j.ID, Digest: j.Digest, Revert: j.Revert != "", Done: j.Phase == done}
+	now = Settled{Commit: j.ID, Digest: j.Digest, Revert: j.Revert != "", Paths: j.RevertPaths,
+		Done: j.Phase == done}
 	if now.Revert {
 		now.Commit = j.Revert
 	}

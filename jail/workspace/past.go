@@ -48,6 +48,8 @@ type pastEntry struct {
 	Lost string `json:"lost,omitempty"`
 	// Repo is the git directory of data of a repository, "." for the workspace.
 	Repo string `json:"repo,omitempty"`
+	// Back: a revert of a part has taken it back. Its content is kept no longer.
+	Back bool `json:"back,omitempty"`
 }
 
 const pastPrefix = "past-"
@@ -223,6 +225,38 @@ func copyAttributes(to, from *os.File) error {
 
 func (home folder) readPast(commit string) (*past, error) {
 	return readJSON[past](home.dir, pastName(commit))
+}
+
+// count returns the number of the paths that were taken back, and the bytes of the others.
+func (p *past) count() (back int, bytes int64) {
+	for _, e := range p.Entries {
+		switch {
+		case e.Back:
+			back++
+		case e.Before != nil:
+			bytes += e.Before.Size
+		}
+	}
+	return back, bytes
+}
+
+// dropBack removes what was kept of the entries of a commit that were taken back, none being all,
+// and returns what is left, or nil. It may run again after a crash.
+func (home folder) dropBack(commit string, back []int) (rest *past, err error) {
+	if len(back) == 0 {
+		return nil, home.dropPast(commit)
+	}
+	if rest, err = home.readPast(commit); err != nil {
+		return nil, err
+	}
+	for _, n := range back {
+		if n >= len(rest.Entries) {
+			return nil, fmt.Errorf("%w: %s", ErrRecord, pastName(commit))
+		}
+		rest.Entries[n].Back = true
+		err = errors.Join(err, removeAt(home.dir, pastContent(commit, n)))
+	}
+	return rest, errors.Join(err, home.writeJSON(pastName(commit), rest, true))
 }
 
 // dropPast removes what was kept of a commit.

@@ -23,9 +23,13 @@ var (
 // RevertOptions say what to revert. The zero value reverts the last valid commit, with the rights
 // of the caller who prepared the workspace.
 type RevertOptions struct {
-	// Commit is the id of the commit; "" is the last one. An earlier one can be reverted only after
-	// the later ones.
+	// Commit is the id of the commit; "" is the last one, or with Paths the last one that changed one
+	// of them. An earlier one can be reverted as a whole only after the later ones.
 	Commit string
+	// Paths are the paths of the commit to take back, each with everything beneath it; nil is all.
+	// Directories above them that the commit removed come back, too. A path that the commit did not
+	// change and that has a *, ? or [ is a pattern as in CommitOptions.
+	Paths []Name
 	// As gives the rights for writing the real directory; nil is the caller who prepared the
 	// workspace.
 	As *Caller
@@ -42,12 +46,16 @@ type Reverted struct {
 	Digest string `json:"digest"`
 	// Changes of the real directory by the revert.
 	Changes []Change `json:"changes"`
-	// State is frozen if the shadow still has the committed changes, else reverted.
+	// Rest is the number of paths of the commit that are still committed.
+	Rest int `json:"rest,omitempty"`
+	// State is frozen if the shadow still has the committed changes, committed if a part of the
+	// commit still stands, else reverted.
 	State State    `json:"state"`
 	Left  []string `json:"left,omitempty"`
 }
 
-// Revert restores what the last commit changed, all or nothing, by the same journal. A path that is
+// Revert restores what the last commit changed, or the chosen paths of it, all or nothing, by the
+// same journal. A path that is
 // not as the commit left it is a conflict, and then nothing is written. Contents, types, permission
 // bits and link targets come back, and for replaced or deleted files owners, times and attributes,
 // as far as the caller may set them. Times of directories and hard links do not.
@@ -76,30 +84,27 @@ func (r reversal) revert(ctx context.Context, o RevertOptions) (Reverted, error)
 		}
 	}
 	live := r.w.meta.State == Active || r.w.meta.State == Prepared
-	rec, err := r.w.meta.last(o.Commit)
-	if err != nil {
-		return Reverted{}, err
-	}
-	p, err := r.w.home.readPast(rec.ID)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("%w: it is gone from the store", ErrNotKept)
-	}
-	if err != nil {
-		return Reverted{}, err
-	}
 	as := r.w.meta.Caller
 	if o.As != nil {
 		as = *o.As
 	}
+	target, err := r.target(o)
+	if err != nil {
+		return Reverted{}, err
+	}
 	if err := (opening{r.w}).openSource(r.w.meta.Caller); err != nil {
 		return Reverted{}, err
 	}
+	rec, p := target.rec, target.past
 	dirLock, err := lockDir(ctx, r.w.source)
 	if err != nil {
 		return Reverted{}, err
 	}
 	defer dirLock.Close()
-	changes, err := r.back(ctx, p)
+	if err := target.addParents(r.w.source); err != nil {
+		return Reverted{}, err
+	}
+	changes, err := r.back(ctx, target)
 	if err != nil {
 		return Reverted{}, err
 	}
@@ -110,7 +115,9 @@ func (r reversal) revert(ctx context.Context, o RevertOptions) (Reverted, error)
 	out := Reverted{Commit: rec.ID, Digest: rec.Digest, Changes: changes}
 	c := &commit{ctx: ctx, w: r.w, past: p, hand: hand{real: r.w.source, as: as, id: randomName()}}
 	c.journal = &journal{ID: c.hand.id, As: as, Digest: rec.Digest,
-		Steps: makePlan(changes, closed), Paths: len(changes), Revert: rec.ID}
+		Steps: makePlan(changes, closed), Paths: len(changes), Revert: rec.ID,
+		RevertPaths: o.Paths}
+	c.journal.Back, out.Rest = target.part()
 	keeps, err := r.w.keepsTaken(live)
 	if err != nil {
 		return Reverted{}, err
@@ -166,11 +173,6 @@ func (m *meta) last(id string) (CommitRecord, error) {
 		case id != "" && rec.ID != id:
 			return rec, fmt.Errorf("%w: %s is the last commit that was not reverted", ErrNoCommit,
 				rec.ID)
-		case rec.NotKept != "":
-			return rec, fmt.Errorf("%w: %s", ErrNotKept, rec.NotKept)
-		case time.Now().After(rec.Until):
-			return rec, fmt.Errorf("%w: it was, until %s", ErrNotKept,
-				rec.Until.Format(time.RFC3339))
 		}
 		return rec, nil
 	}
@@ -179,26 +181,30 @@ func (m *meta) last(id string) (CommitRecord, error) {
 
 // back computes the changes from the real directory, which must be as the commit left it, to its
 // state before.
-func (r reversal) back(ctx context.Context, p *past) ([]Change, error) {
+func (r reversal) back(ctx context.Context, t *revertTarget) ([]Change, error) {
 	k := &walker{ctx: ctx, as: r.w.meta.Caller, meta: &r.w.meta, holes: maxHoles}
-	ours := map[Name]bool{}
-	for _, e := range p.Entries {
-		ours[e.Path] = true
+	p, ours := t.past, map[Name]bool{}
+	chosen := &past{Since: p.Since}
+	for n, e := range p.Entries {
+		if t.take[n] {
+			ours[e.Path] = true
+			chosen.Entries = append(chosen.Entries, e)
+		}
 	}
 	var changes []Change
-	var conflicts ConflictError
-	used, locked, err := k.usedSince(r.w.source, p, ours)
+	conflicts := ConflictError{t.later}
+	used, locked, err := k.usedSince(r.w.source, chosen, ours)
 	if err != nil {
 		return nil, err
 	}
-	conflicts.Conflicts = locked
+	conflicts.Conflicts = append(conflicts.Conflicts, locked...)
 	// comes are directories that the revert restores.
 	comes := map[string]bool{}
 	for n, e := range p.Entries {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if e.addedObject() && used[e.Repo] {
+		if !t.take[n] || e.addedObject() && used[e.Repo] {
 			continue
 		}
 		now, st, err := k.nodeNow(r.w.source, e.Path)
@@ -406,15 +412,21 @@ func (t stager) checkKeptContent(content *os.File, e pastEntry) error {
 	return err
 }
 
-// finishRevert records that a commit was reverted.
-func (m *meta) finishRevert(j *journal) {
-	if m.settle(); m.State == Committed {
+// finishRevert records that a commit was reverted, or a part of it: then rest is what is still kept
+// of the commit.
+func (m *meta) finishRevert(j *journal, rest *past) {
+	m.settle()
+	if rest == nil && m.State == Committed {
 		m.State = ChangedBack
 	}
 	for i := range m.Commits {
-		if m.Commits[i].ID == j.Revert {
-			m.Commits[i].Reverted = time.Now().UTC()
-			m.Commits[i].Bytes = 0
+		rec := &m.Commits[i]
+		switch {
+		case rec.ID != j.Revert:
+		case rest == nil:
+			rec.Reverted, rec.Bytes = time.Now().UTC(), 0
+		default:
+			rec.Back, rec.Bytes = rest.count()
 		}
 	}
 }

@@ -188,6 +188,8 @@ type untold struct {
 	Commit string `json:"commit"`
 	Digest string `json:"digest"`
 	Revert bool   `json:"revert,omitempty"`
+	// Paths are those of a revert of a part.
+	Paths []Name `json:"paths,omitempty"`
 }
 
 // Info describes a workspace without opening it.
@@ -223,6 +225,8 @@ type CommitRecord struct {
 	Bytes int64 `json:"bytes,omitempty"`
 	// Why it is not.
 	NotKept string `json:"not_kept,omitempty"`
+	// Back counts the paths that were taken back while the others stay committed.
+	Back int `json:"back,omitempty"`
 	// Reverted is the time of the revert.
 	Reverted time.Time `json:"reverted,omitzero"`
 }

@@ -237,6 +237,8 @@ type WorkspaceReverted struct {
 	Changes Changes `json:"changes"`
 	// The id of the commit that was undone.
 	Commit string `json:"commit"`
+	// Where only some of its paths were named.
+	Paths []string `json:"paths"`
 	// Files lists kind, content digest and path of each change, as far as a record has room.
 	Files []string `json:"files"`
 	// Begun: the revert is about to be made; a second record says how it ended.

@@ -32,7 +32,7 @@ func lastCommit(i shadows.WorkspaceInfo, now time.Time) *standing {
 			continue
 		}
 		s := &standing{ID: i.ID, Path: path(i.Path), Commit: c.ID, Time: c.Time, UID: c.Caller.UID,
-			Paths: c.Paths, Until: c.Until, NotKept: text(c.NotKept)}
+			Paths: c.Paths - c.Back, Until: c.Until, NotKept: text(c.NotKept)}
 		if s.NotKept == "" && now.After(c.Until) {
 			s.NotKept = "what it replaced was kept until " + c.Until.UTC().Format(time.RFC3339)
 		}

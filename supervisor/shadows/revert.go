@@ -120,12 +120,29 @@ func Digests(changes []workspace.Change) []string {
 
 // A RevertRequest says what to revert.
 type RevertRequest struct {
-	// The id of a commit; none is the last one that stands.
+	// The id of a commit; none is the last one that stands, or with paths the last one that changed
+	// one of them.
 	Commit string `json:"commit,omitempty"`
+	// Which paths of the commit, each with all beneath it; none is all. A path that the commit did
+	// not change is a pattern.
+	Paths []string `json:"paths,omitempty"`
 }
 
-// Revert restores what the last commit of a shadow changed, with the caller's rights. It is on
-// record first and last.
+// options returns what a request asks of the shadow.
+func (req RevertRequest) options() (o workspace.RevertOptions, err error) {
+	o.Commit = req.Commit
+	for _, text := range req.Paths {
+		name, err := workspace.ParseName(text)
+		if err != nil {
+			return o, problem.New(problem.Usage, "path %q: %v", text, err)
+		}
+		o.Paths = append(o.Paths, name)
+	}
+	return o, nil
+}
+
+// Revert restores what the last commit of a shadow changed, or the paths of it that are named, with
+// the caller's rights. It is on record first and last.
 func (s *Store) Revert(ctx context.Context, c caller.Caller, id string,
 	req RevertRequest) (workspace.Reverted, error) {
 	w, err := s.getWorkspace(ctx, c, id)
@@ -134,6 +151,10 @@ func (s *Store) Revert(ctx context.Context, c caller.Caller, id string,
 	}
 	defer w.Close()
 	if err := cutOff(w.Info()); err != nil {
+		return workspace.Reverted{}, err
+	}
+	opts, err := req.options()
+	if err != nil {
 		return workspace.Reverted{}, err
 	}
 	// They are for the record only: what was committed was allowed.
@@ -147,7 +168,8 @@ func (s *Store) Revert(ctx context.Context, c caller.Caller, id string,
 		}
 		return nil
 	}
-	event := audit.WorkspaceReverted{Workspace: string(info.Path), Commit: req.Commit, Begun: true}
+	event := audit.WorkspaceReverted{Workspace: string(info.Path), Commit: req.Commit,
+		Paths: req.Paths, Begun: true}
 	if err := record(event); err != nil {
 		return workspace.Reverted{}, err
 	}
@@ -155,13 +177,15 @@ func (s *Store) Revert(ctx context.Context, c caller.Caller, id string,
 	tell, end := s.progressOf(id)
 	defer end()
 	var done workspace.Reverted
+	opts.As, opts.Progress = &as, tell
 	err = s.still(id, w, func(w *workspace.Workspace, live bool) (err error) {
-		done, err = w.Revert(ctx, workspace.RevertOptions{Commit: req.Commit, As: &as,
-			Progress: tell, Live: live})
+		opts.Live = live
+		done, err = w.Revert(ctx, opts)
 		return err
 	})
 	event = audit.WorkspaceReverted{Workspace: string(info.Path), Digest: done.Digest,
-		Commit: done.Commit, Changes: counted(done.Changes), Files: Digests(done.Changes)}
+		Commit: done.Commit, Paths: req.Paths, Changes: counted(done.Changes),
+		Files: Digests(done.Changes)}
 	if err != nil {
 		event.Error = err.Error()
 	}
@@ -174,6 +198,9 @@ func (s *Store) Revert(ctx context.Context, c caller.Caller, id string,
 		if known := problem.From(e); known.Hint == conflictHint {
 			known.Hint = "what was changed since the commit would be lost; move it away, then " +
 				"revert"
+		}
+		if errors.Is(err, workspace.ErrNoChange) {
+			problem.From(e).Hint = "jail audit show --run " + id + " lists what was committed"
 		}
 		return done, e
 	}
@@ -252,8 +279,12 @@ func settledEvent(w workspace.Settled) audit.Event {
 			strings.Join(w.Left[:min(len(w.Left), maxRecorded)], "; ")
 	}
 	if w.Revert {
-		return audit.WorkspaceReverted{Workspace: string(w.Path), Commit: w.Commit,
+		e := audit.WorkspaceReverted{Workspace: string(w.Path), Commit: w.Commit,
 			Digest: w.Digest, Error: how}
+		for _, path := range w.Paths {
+			e.Paths = append(e.Paths, path.String())
+		}
+		return e
 	}
 	return audit.WorkspaceCommitted{Workspace: string(w.Path), Commit: w.Commit, Digest: w.Digest,
 		Error: how}

@@ -18,7 +18,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-const revertAbout = `Undo the last commit of a run's shadow: the real directory becomes what it was before the commit, as a whole or not at all.
+const revertAbout = `Undo the last commit of a run's shadow: the real directory becomes what it was before the commit, as a whole or not at all. With PATHs,
+written as in jail commit, only these paths of the last commit that changed one of them become what they were; the rest stays committed, and can be undone later.
 
 A path that is not as the commit left it is a conflict, and then nothing is written. What a commit replaced is kept for a time and up to a size, which
 jail workspaces shows. A commit of a part can be undone, and then the one before it. The processes of an open
@@ -34,19 +35,22 @@ type revertOptions struct {
 func NewRevert(env *cli.Env) *cobra.Command {
 	var o revertOptions
 	cmd := &cobra.Command{
-		Use:     "revert [flags] ID",
+		Use:     "revert [flags] ID [PATH...]",
 		Short:   "undo the commit of a run",
 		Long:    revertAbout,
-		Example: "  jail revert 3w5e11264sg0c8v5a9b7k2m4qd",
-		Args:    command.Exactly("ID"),
+		Example: "  jail revert 3w5e11264sg0c8v5a9b7k2m4qd\n  jail revert 3w5e11264sg0c8v5a9b7k2m4qd src/main.c 'docs/*.md'",
+		Args:    command.AtLeast("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.id = args[0]
+			for _, arg := range args[1:] {
+				o.request.Paths = append(o.request.Paths, commitPath(arg))
+			}
 			return env.WithDaemon(cmd.Context(),
 				func(c *api.Client) error { return runRevert(cmd.Context(), env, c, o) })
 		},
 	}
 	cmd.Flags().StringVar(&o.request.Commit, "commit", "",
-		"revert only if `ID` is the last commit that was not reverted")
+		"revert only if `ID` is the last commit that was not reverted; with PATHs, any commit")
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "list all paths, not the first 20")
 	command.JSON(cmd, &o.json, "print an object")
 	return cmd
@@ -70,8 +74,13 @@ func runRevert(ctx context.Context, env *cli.Env, c *api.Client, o revertOptions
 			fmt.Fprintf(w, "%s %s\n",
 				terminal.Paint(colour, terminal.Amber, "left:"), output.Printable(left))
 		}
-		_, err := fmt.Fprintf(w, "reverted %s of run %s\n",
-			output.Count(len(done.Changes), "change", "changes"), output.Printable(o.id))
+		rest := ""
+		if done.Rest > 0 {
+			rest = fmt.Sprintf("; %s of the commit stay committed",
+				output.Count(done.Rest, "path", "paths"))
+		}
+		_, err := fmt.Fprintf(w, "reverted %s of run %s%s\n",
+			output.Count(len(done.Changes), "change", "changes"), output.Printable(o.id), rest)
 		return err
 	})
 }
