@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Warnings returns a sentence for each thing in the policy of a run that weakens the
-// jail, so that nobody grants it without having been told.
+// Warnings returns a sentence for each rule in the policy of a run that weakens the jail, so that
+// nobody grants one unknowingly.
 func (e Effective) Warnings() []string { return e.Policy().Warnings() }
 
 // Warnings returns a sentence for each thing that the policy grants and that weakens a

@@ -199,8 +199,8 @@ func (b *bed) gaps(t *testing.T, wait time.Duration, calls []string) (left []str
 			without(&p.InnerFilter, call)
 		}
 	})
-	// Go's runtime may make any of its calls before the listener is sent: then the start runs into its
-	// deadline, and nobody is told which call it was.
+	// Go's runtime may make any of its calls before the listener is sent: then the start runs into
+	// its deadline, and nobody is told which call it was.
 	if len(refused) == 0 && strings.Contains(said, "has not restricted itself within") {
 		if len(calls) == 1 {
 			return nil, ""

@@ -190,7 +190,8 @@ func TestManyClients(t *testing.T) {
 	d.Stop()
 }
 
-// liveWriter starts a run that writes a file when it is told to, and returns when it waits for that.
+// liveWriter starts a run that writes a file when it is told to, and returns when it waits for
+// that.
 func liveWriter(h *cmdtest.Host, id, size string, flags ...string) *cmdtest.LiveRun {
 	h.T.Helper()
 	cmd := h.Command(append(append([]string{"run", "--id", id}, flags...), "--", h.Probe,

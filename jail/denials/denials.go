@@ -301,7 +301,7 @@ func (w *Watcher) end(d *domain, total uint64) {
 	}
 }
 
-// settle is how long the kernel may take to write what it has told nobody yet.
+// settle is how long the kernel may take to write the records of past refusals.
 const settle = time.Second
 
 // End says what was refused. Its processes must have ended. Where something was, it waits for the

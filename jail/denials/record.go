@@ -30,7 +30,7 @@ type record struct {
 	pid int
 	uid uint32
 
-	// Of one that has ended: how often it refused something, told or not.
+	// Of one that has ended: how often it refused something, with a record or without.
 	ended bool
 	total uint64
 }

@@ -33,8 +33,8 @@ type Event struct {
 	// In the jail, without links; where the name is gone already, the one that it had.
 	Path string
 	PID  int // on the host
-	// What was done. To execute a file is to open it as well, and both are told, Executed first.
-	// for whatever: the kernel does not say
+	// What was done. To execute a file is to open it as well, and both are reported, Executed
+	// first. The kernel does not say what the file was opened for.
 	Opened bool
 	// Or loaded by the kernel as the interpreter of a program.
 	Executed bool
@@ -213,8 +213,8 @@ func startsAsProgram(e sys.FileEvent) bool {
 	return err == nil && string(head[:n]) == "\x7fELF"
 }
 
-// Lost is how many times so far the kernel dropped events, an unknown number each time: what was
-// told is then not all there was.
+// Lost returns how many times the kernel has dropped events so far, an unknown number each time.
+// The reported events are then incomplete.
 func (w *Watcher) Lost() int64 { return w.lost.Load() }
 
 // Close reports the events that are left, and ends; lost is as for Lost. Later opens do not wait.

@@ -27,9 +27,11 @@ const (
 	readRights  = golandlock.AccessFSSet(ll.AccessFSReadFile | ll.AccessFSReadDir)
 	writeRights = golandlock.AccessFSSet(
 		ll.AccessFSWriteFile | ll.AccessFSRemoveDir | ll.AccessFSRemoveFile |
-			ll.AccessFSMakeDir | ll.AccessFSMakeReg | ll.AccessFSMakeSym | ll.AccessFSTruncate | ll.AccessFSRefer)
+			ll.AccessFSMakeDir | ll.AccessFSMakeReg | ll.AccessFSMakeSym |
+			ll.AccessFSTruncate | ll.AccessFSRefer)
 	fileRights = golandlock.AccessFSSet(
-		ll.AccessFSReadFile | ll.AccessFSWriteFile | ll.AccessFSTruncate | ll.AccessFSExecute | ll.AccessFSIoctlDev)
+		ll.AccessFSReadFile | ll.AccessFSWriteFile | ll.AccessFSTruncate | ll.AccessFSExecute |
+			ll.AccessFSIoctlDev)
 	execRights = golandlock.AccessFSSet(ll.AccessFSExecute)
 	// Programs control devices by ioctl(2).
 	deviceRights = golandlock.AccessFSSet(ll.AccessFSIoctlDev)

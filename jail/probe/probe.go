@@ -25,7 +25,7 @@ const (
 // Finding is the result of one probe.
 type Finding struct {
 	Name string `json:"name"`
-	// What cannot be told is neither a yes nor a no.
+	// Answer is Unknown if a probe failed, which is neither yes nor no.
 	Answer Answer `json:"answer"`
 	// Detail says what was found.
 	Detail string `json:"detail,omitempty"`

@@ -138,7 +138,7 @@ func cause(err error) error {
 
 // freezeDamaged freezes a layer that the kernel could not write completely. It unmounts the file
 // system and mounts the content of the disk, read-only. Data that the kernel still held in memory
-// is not kept: it cannot be told from lost data.
+// is not kept: nothing distinguishes it from lost data.
 func (w *Workspace) freezeDamaged(lost error) error {
 	l := &w.layer
 	l.lost = lost

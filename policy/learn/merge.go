@@ -115,7 +115,7 @@ func mergedNote(d Draft) string {
 	return w.out.String()
 }
 
-// edits are the changes to lines that there are, and what is put at the end.
+// edits returns the changes to existing lines, and the tables that are put at the end.
 func (b Base) edits(d Draft) (edits []syntax.Edit, tables string) {
 	if d.Access > b.Policy.Workspace.Access {
 		edits = append(edits, syntax.SetKey("workspace", "access", d.Access.String()))

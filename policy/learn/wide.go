@@ -52,7 +52,7 @@ func WideMounts() []policy.Mount {
 // memoryDirs are the places where a tool may scribble.
 func memoryDirs() []string { return []string{Home, "/tmp"} }
 
-// wideEnv is what programs of the host are told.
+// wideEnv is the environment of programs of the host.
 func wideEnv() []string {
 	return []string{"GOPROXY=off", "GOTELEMETRY=off", "GOTOOLCHAIN=local", "HOME=" + Home,
 		"LANG=C.UTF-8",

@@ -9,8 +9,8 @@ import (
 	"github.com/jail-sandbox/jail/policy/syntax"
 )
 
-// A Source is a layer of a run with the file that it was read from, nil for the flags of a
-// run and for a ceiling that there is none of.
+// A Source is a layer of a run with the file that it was read from. The file is nil for the flags
+// of a run, and for the ceiling of a host that has none.
 type Source struct {
 	Layer policy.Layer
 	File  *syntax.File

@@ -221,13 +221,13 @@ func Syscalls() *rapid.Generator[policy.Syscalls] {
 		func(s []string) policy.Syscalls { return policy.Syscalls{Groups: s} })
 }
 
-// Session draws what invocations may share, values that there are not included.
+// Session draws what invocations may share, undefined values included.
 func Session() *rapid.Generator[policy.Session] {
 	return rapid.Map(rapid.IntRange(0, 3),
 		func(n int) policy.Session { return policy.Session{Engine: policy.EngineRule(n)} })
 }
 
-// Audit draws what is recorded, values that there are not included.
+// Audit draws what is recorded, undefined values included.
 func Audit() *rapid.Generator[policy.Audit] {
 	return rapid.Map(rapid.IntRange(0, 4),
 		func(n int) policy.Audit { return policy.Audit{Files: policy.FileAudit(n)} })

@@ -39,7 +39,7 @@ type Queue struct {
 	// The users with a line, the next one first.
 	turn    []uint32
 	waiting int
-	// refused counts the runs that were told that the daemon is busy.
+	// refused counts the runs that were refused because the daemon is busy.
 	refused int64
 
 	// claim is the run that has waited for memory longest, nil while none waits for memory.

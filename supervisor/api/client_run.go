@@ -171,7 +171,7 @@ func (s *runStream) sendInput(in io.Reader) {
 	_, _ = frameWriter{&s.mu, s, FrameInputEnd}.Write(nil)
 }
 
-// sendSizes tells of each size that the caller's terminal takes.
+// sendSizes sends each new size of the caller's terminal.
 func (s *runStream) sendSizes(ctx context.Context, sizes <-chan runners.Terminal) {
 	w := frameWriter{&s.mu, s, FrameSize}
 	for {

@@ -11,9 +11,9 @@ import (
 // lastWords is how long, in all, a client may hold up what is written to it once the daemon ends.
 const lastWords = 2 * time.Second
 
-// A parting connection is a client's of whom the daemon may have to take leave. What counts is how
-// long writes to it take: the end of a run may itself take longer than that, and its result is
-// still to reach a client that reads.
+// A parting connection is one that the daemon may have to end while it writes to the client. Only
+// the time that writes take is bounded: the end of a run may take longer, and a client that reads
+// must still get the result.
 type parting struct {
 	net.Conn
 

@@ -32,18 +32,18 @@ const leastCache = 1 << 20
 //	[admission]
 //	runs    = 64                 # at one time
 //	memory  = "32GiB"            # promised to them, all together
-//	waiting = 256                # for a place; one more is told that the daemon is busy
+//	waiting = 256                # for admission; one more is refused as busy
 //	wait    = "30s"              # at most
 //
 //	[pool]
 //	size = 8                     # jails that stand and wait for runs, at most; 0 for none
 //
 //	[compile]
-//	times = 1                    # as much time as usual a module may take to compile; more for a slow processor
-//	cache = "4GiB"               # of compiled modules that are kept; those that were used longest ago go
+//	times = 1                    # as much time as usual to compile a module; more if slow
+//	cache = "4GiB"               # of compiled modules; the least recently used are removed
 //
 //	[denied]
-//	landlock = false             # what Landlock refuses is told by way of the host's audit log, where that is on
+//	landlock = false             # whether refusals of Landlock are read from the host's audit log
 type Settings struct {
 	Metrics   string `json:"metrics"`
 	Admission struct {

@@ -27,7 +27,7 @@ func kindClass(k workspace.Kind) string {
 	return "other"
 }
 
-// describe says of a change what stands beside its differences.
+// describe returns what the page shows of a change beside its differences.
 func describe(c api.Change) change {
 	out := change{Path: path(c.Path), Value: escaped(c.Path.String()), Kind: c.Kind,
 		Detail: detail(c.Change)}

@@ -40,8 +40,8 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mux.ServeHTTP(w, r)
 }
 
-// allowed looks at where a request comes from and goes to; who asks is looked at later. why is ""
-// where all is well.
+// allowed checks where a request comes from and goes to. The user is checked later. why is "" if
+// the request is allowed.
 func (c *Console) allowed(r *http.Request) (status int, why string) {
 	switch {
 	case !c.knownHost(r.Host):

@@ -133,7 +133,7 @@ func liveRun(i message.RunInfo) run {
 		Usage: i.Usage, Session: i.Session}
 }
 
-// shadows lists what is kept, what waits for a review first, and of that the newest.
+// shadows lists the kept shadows: those that wait for a review first, the newest first.
 func (c *Console) shadows(ctx context.Context) ([]shadow, error) {
 	all, err := c.Daemon.Workspaces(ctx)
 	if err != nil {
@@ -205,7 +205,8 @@ func (c *Console) run(w http.ResponseWriter, r *http.Request, s *session) {
 		st.Live = &l
 	}
 	if known.Live != nil || known.Truncated {
-		// The daemon tells of a run that has ended only, and of so many records.
+		// The daemon returns reports of runs that have ended only, with a bounded number of
+		// records.
 		records = c.Log.Run(ctx, id)
 	}
 	after, err := strconv.ParseUint(r.URL.Query().Get("after"), 10, 63)

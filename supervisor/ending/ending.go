@@ -27,7 +27,7 @@ type Cause struct {
 	Daemon string
 	// Gone says that the caller is gone, or that what the run does cannot be recorded.
 	Gone bool
-	// Over says that a session was told to end.
+	// Over says that a session was asked to end.
 	Over bool
 	// Fault is one of the host: what the tool does from here on could not be kept.
 	Fault error

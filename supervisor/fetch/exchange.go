@@ -247,7 +247,8 @@ func (s *stream) readHead(rt *roundTrip) (*http.Response, error) {
 
 // answer passes the response on. goesOn reports whether the tool's stream can go on, keep whether
 // the connection to the host can be reused.
-func (s *stream) answer(ctx context.Context, rt *roundTrip, resp *http.Response) (goesOn, keep bool) {
+func (s *stream) answer(ctx context.Context, rt *roundTrip, resp *http.Response) (goesOn,
+	keep bool) {
 	defer resp.Body.Close()
 	if refused := rt.checkAnswer(resp); refused != nil {
 		rt.try.out.Error = refused.message

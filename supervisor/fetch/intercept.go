@@ -25,8 +25,8 @@ func (s *stream) intercept(ctx context.Context, t target) {
 	}
 	conn := tls.Server(&ahead{s.conn, s.r}, s.p.authority.config(t.host))
 	if err := conn.HandshakeContext(ctx); err != nil {
-		s.p.refused.add(What{ID: s.p.ids.Add(1), Kind: kindTunnel, Method: s.h.method, Scheme: t.scheme,
-			Host: t.host, Port: t.port, Decision: Denied,
+		s.p.refused.add(What{ID: s.p.ids.Add(1), Kind: kindTunnel, Method: s.h.method,
+			Scheme: t.scheme, Host: t.host, Port: t.port, Decision: Denied,
 			Layer: "fetch", Rule: "the tool's TLS with the proxy: " + publicError(err),
 			Mode: modeIntercept})
 		return

@@ -34,7 +34,7 @@ type Spec struct {
 	Setup  Setup
 	// Record records what the proxy does. Its Intend returns before anything is dialled.
 	Record Log
-	// Died is called once if the proxy ends before it is told to.
+	// Died is called once if the proxy ends before Close.
 	Died func(error)
 }
 
@@ -66,7 +66,7 @@ type Process struct {
 	// records are on their way to the log.
 	records *recording
 	mu      sync.Mutex
-	// closed: the proxy was told to end.
+	// closed says that the proxy has been asked to end.
 	closed bool
 }
 
@@ -257,7 +257,7 @@ func (p *Process) end(err error) {
 // Close ends the proxy and waits until everything is recorded and nothing of it is left. The jail
 // must have ended.
 func (p *Process) Close() error {
-	// Closing and noting are one step: a proxy that has ended by now ended before it was told to,
+	// Closing and noting are one step: a proxy that has ended by now ended before it was asked to,
 	// perhaps unnoticed.
 	p.mu.Lock()
 	err := p.out.send(answer{End: true})

@@ -84,8 +84,8 @@ func (o Options) record(ctx context.Context, c profiles.Change) error {
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// Watch follows changes of the files. Where the kernel tells of no events, a look every few seconds
-// and the one before each run find the changes.
+// Watch follows changes of the files. Where the kernel reports no events, a check every few
+// seconds and the one before each run find the changes.
 func (p *Policies) Watch() error { return p.Source.Watch(profiles.Every) }
 
 // Status says which policy files are in force, and whether they are those on the disk.

@@ -25,7 +25,7 @@ func In(info fs.FileInfo) ID {
 	return ID{st.Dev, st.Ino}
 }
 
-// All returns the IDs of open files, or nil if one of them cannot be told.
+// All returns the IDs of open files, or nil if one of them is not known.
 func All(files []*os.File) []ID {
 	all := []ID{}
 	for _, f := range files {

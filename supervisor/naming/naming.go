@@ -18,8 +18,8 @@ import (
 // A Namer knows the names of the runs and sessions of a daemon.
 type Namer struct {
 	Names *names.Store
-	// Owner returns whose the run, the session, or what is left of one is, nil where that cannot be
-	// told, and whether there is any.
+	// Owner returns the user of a run, of a session, or of what is left of one: nil if the user is
+	// not known. there is false if nothing has that id.
 	Owner func(id string) (owner *uint32, there bool)
 	// Permissions returns what the ceiling in force lets a caller do.
 	Permissions func(caller.Caller) caller.Permissions

@@ -102,7 +102,8 @@ func sourceOf(dir *os.File, c caller.Caller) (*jail.Source, error) {
 
 func (s *Preparer) caches(j *Job) (all []string) {
 	if j.Shared() {
-		all, j.In.Module = j.In.Modules.place(j.Policy.Digest(), s.modules.cache.Path(j.code(j.Tool)))
+		all, j.In.Module = j.In.Modules.place(j.Policy.Digest(),
+			s.modules.cache.Path(j.code(j.Tool)))
 		return all
 	}
 	for _, m := range j.Tool.modules() {

@@ -171,8 +171,8 @@ func (f *finder) grantBeside(flag string) string {
 			"beside what %[1]s grants: jail run --policy mine.toml", profileName(f.req), flag)
 }
 
-// hintFor says what to do about a tool that is not installed. Who asks for what the host has is
-// told how it is run in a jail.
+// hintFor says what to do about a tool that is not installed. For a program of the host it says how
+// that is run in a jail.
 func (f *finder) hintFor(name string) string {
 	const list = "jail tool list shows what is installed"
 	if slices.Contains([]string{"sh", "bash", "dash", "zsh"}, name) {

@@ -1,9 +1,9 @@
 // Package prewarm makes jails before they are asked for, so that a run need not wait for its jail.
 //
 // A [Pool] follows demand. When a jail of some kind has been claimed, the pool makes as many of
-// that kind in the background as were claimed within Window, one at a time. Once nobody has claimed
-// one for Linger, one jail of the kind is kept, and after Idle none. All kinds together are bounded
-// by options.Size. If that is too little, the kinds that were claimed last have their jails. A jail
+// that kind in the background as were claimed within window, one at a time. Once nobody has claimed
+// one for linger, one jail of the kind is kept, and after idle none. All kinds together are bounded
+// by options.size. If that is too little, the kinds that were claimed last have their jails. A jail
 // is given out once and never comes back.
 package prewarm
 
@@ -44,12 +44,12 @@ const (
 	maxKinds  = 256
 )
 
-// errNoCapacity is the error of options.Make when a jail of the kind may not be made any more. The
+// errNoCapacity is the error of options.make when a jail of the kind may not be made any more. The
 // pool does not count it as a failure.
 var errNoCapacity = errors.New("no capacity for a prewarmed jail of this kind")
 
 // options say how a demand makes jails. S is the specification of a kind, from which each jail of
-// that kind is made. All functions but Make may be nil.
+// that kind is made. All functions but make may be nil.
 type options[S any, J member] struct {
 	// size is how many prewarmed jails there may be, at least 1.
 	size int
@@ -57,10 +57,10 @@ type options[S any, J member] struct {
 	// busy reports whether runs need the processors now. The pool then waits, at most patience.
 	busy func() bool
 	// capacity reports whether one more jail of a kind may be made beside those that are prewarmed.
-	// The answer may be out of date when Make is called, which returns errNoCapacity then.
+	// The answer may be out of date when make is called, which returns errNoCapacity then.
 	capacity func(spec S, prewarmed int) bool
 	// awaits reports whether a claim of a kind waits for the jail of that kind which is being made,
-	// if none is ready. Without Awaits no claim waits.
+	// if none is ready. Without awaits no claim waits.
 	awaits func(spec S) bool
 	// outdated reports, once for each change, that all prewarmed jails are outdated. The pool asks
 	// each second and at each claim.
@@ -122,7 +122,7 @@ func newDemand[S any, J member](o options[S, J]) *demand[S, J] {
 }
 
 // Claim gives the caller a prewarmed jail of the kind with that key for which fits returns true, if
-// there is one. It also has the pool prewarm jails of the kind from spec. If options.Awaits says
+// there is one. It also has the pool prewarm jails of the kind from spec. If options.awaits says
 // so, Claim waits for the jail that is being made until ctx ends, at most 5 s.
 func (p *demand[S, J]) Claim(ctx context.Context, key string, spec S, fits func(J) bool) (J, bool) {
 	if p.o.outdated != nil && p.o.outdated() {

@@ -84,8 +84,8 @@ type Spec struct {
 // nothing of the module has run. Only the daemon has the other ends of its pipes.
 //
 // Whether a run can have a prewarmed jail is decided by the run's own plan, made from the policy
-// and the tools of now: the kernel must have been told the same of this jail, word for word. So a
-// pool that is not drained in time gives out nothing that it should not.
+// and the tools of now: the plan that this jail was made from must be the same for the kernel, word
+// for word. So a pool that is not drained in time gives out nothing that it should not.
 type Jail struct {
 	Process *launch.Process
 	Pipes   *stdio.Pipes

@@ -69,7 +69,7 @@ func (s *Reader) Follow(ctx context.Context, c caller.Caller, req message.Events
 		case err != nil && r.Line == nil && !errors.Is(err, audit.ErrLine):
 			return problem.New(problem.Failed, "audit log: %w", err)
 		case err != nil:
-			// jail audit verify tells of it
+			// jail audit verify reports it
 			e.unsure = true
 			continue
 		}

@@ -90,8 +90,8 @@ var errReading = problem.New(problem.Busy, "the log is being read for you alread
 	WithHint("wait until that has ended")
 
 // Read gives the records that the request wants, of those that the caller may read: of their own
-// runs, or all, for root and whom the ceiling lets. That there are others is not told. The log is
-// read until the context ends.
+// runs, or all, for root and for users that the ceiling permits. Nothing shows that there are
+// others. The log is read until the context ends.
 func (s *Reader) Read(ctx context.Context, c caller.Caller,
 	req message.RecordsRequest) (iter.Seq2[audit.Record, error], error) {
 	f, err := req.Filter()
@@ -119,7 +119,7 @@ func (s *Reader) Read(ctx context.Context, c caller.Caller,
 				yield(r, problem.New(problem.Failed, "audit log: %w", err))
 				return
 			case err != nil:
-				// jail audit verify tells of it
+				// jail audit verify reports it
 				continue
 			}
 			if (readsAll || own.owns(r) && m.Wants(r)) && !yield(r, nil) {

@@ -23,7 +23,7 @@ const (
 // They end after its last process, when nobody can look at them any more.
 const totalsWait = 2 * time.Second
 
-// A toldDenial is one of which the kernel told, and when: exact, whatever runs inside.
+// A toldDenial is a refusal that the kernel reported, with its times. Nothing inside can change it.
 type toldDenial struct {
 	runners.Denial
 	first, last time.Time
@@ -69,7 +69,7 @@ func endFollowing(followed *denials.Jail, plan jail.Plan) (k kernelDenials) {
 	return k
 }
 
-// seenPath returns what the kernel told with the path by which the tool knows it.
+// seenPath returns the kernel's text with the path by which the tool knows the file.
 func seenPath(what string) string {
 	rights, path, ok := strings.Cut(what, " ")
 	if !ok || !strings.HasPrefix(path, "/") {

@@ -40,8 +40,8 @@ func (s *Runner) failure(j *prepare.Job, cause *ending.Cause, res message.Result
 	}
 	switch a := e.answer; {
 	case a.Report == nil && a.Failure == "" && e.status.Signal == 0 && res.Limit == nil:
-		// It ended by itself and has nothing to report: it did not get to the tool, or could not
-		// tell of it.
+		// It ended by itself without a report: it did not get to the tool, or could not report the
+		// end.
 		return problem.New(problem.Failed,
 			"jail-init ended with code %d and did not say how the run went", e.status.Code)
 	case a.Layer != "" && a.Report == nil:
@@ -98,7 +98,7 @@ func outcome(j *prepare.Job, c *ending.Cause, res message.Result, e end,
 	case c != nil && c.Limit != "":
 		res.Limit = limitHit(limits, *c)
 	case c != nil && c.Over:
-		// it was told to end, and there was nothing else for it to do
+		// The session was asked to end, and its jail runs nothing else.
 		signal, res.ExitCode = 0, 0
 	case c != nil && (c.Gone || c.Fault != nil):
 		signal = int(syscall.SIGKILL)

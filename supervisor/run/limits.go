@@ -6,8 +6,9 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
-// errnoLimits are those that a tool knows as an error of a call only. No counter of the kernel
-// tells of all of them, so the inside does; what it keeps to itself it does not get past either.
+// errnoLimits are the limits that a tool sees only as the error of a call. The kernel has no
+// counter for all of them, so the inside reports them. If it does not report one, the limit still
+// holds.
 var errnoLimits = []string{"open_files", "file_size", "workspace", "workspace_files"}
 
 // limitsMet returns the limits that a run met and did not end by, in a fixed order. work is the

@@ -67,9 +67,9 @@ func recordEnd(records *runlog.Log, j *prepare.Job, res message.Result, e end,
 	return recordLimits(records, res, met, e.usage.OOMKills > 0)
 }
 
-// recordDenied puts what was refused on record, each thing once with its count. When the first and
-// the last were is known of what the kernel told; of the rest there is the word of the inside
-// alone, which is not taken for that.
+// recordDenied puts what was refused on record, each thing once with its count. The times
+// of the first and the last are recorded only for refusals that the kernel reported. For the others
+// only the inside could name them, and it is not trusted with that.
 func recordDenied(records *runlog.Log, res message.Result, k kernelDenials) error {
 	said := len(res.Denied) - len(k.told)
 	for i, d := range res.Denied {

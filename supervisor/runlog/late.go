@@ -10,16 +10,16 @@ import (
 // lateMost is how long a record that may be late waits for others to share a flush with.
 const lateMost = 2 * time.Millisecond
 
-// A Late collects records that may be on disk a moment after what they tell of: the ends of the
-// invocations of a shared engine, and nothing else. A crash of the host loses at most those of the
-// last LateMost. Its methods may be called from several goroutines.
+// A Late collects records that may reach the disk shortly after the event: the ends of the
+// invocations of a shared engine, and nothing else. A crash of the host loses at most the records
+// of the last lateMost. Its methods may be called from several goroutines.
 type Late struct {
 	to Appender
 
 	mu      sync.Mutex
 	waiting []audit.Entry
 	timer   *time.Timer
-	// err is why the log did not take what waits.
+	// err is the error of the last append, nil if it succeeded.
 	err error
 	// flushing waits for the appends that have begun.
 	flushing sync.WaitGroup
@@ -28,7 +28,7 @@ type Late struct {
 // NewLate returns a collector of records for a log.
 func NewLate(to Appender) *Late { return &Late{to: to} }
 
-// add has entries appended within LateMost.
+// add has entries appended within lateMost.
 func (l *Late) add(entries []audit.Entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -43,8 +43,8 @@ func (l *Late) add(entries []audit.Entry) {
 	}
 }
 
-// append appends what waits and entries in one flush, and returns the numbers of the first and the
-// last of entries once all are on disk. After an error what waits stays.
+// append appends the waiting entries and then entries in one flush, and returns the numbers of the
+// first and the last of entries once all are on disk. After an error the waiting entries stay.
 func (l *Late) append(entries []audit.Entry) (first, last uint64, err error) {
 	l.mu.Lock()
 	waiting := l.waiting
@@ -70,7 +70,7 @@ func (l *Late) append(entries []audit.Entry) (first, last uint64, err error) {
 	return last - uint64(max(len(entries), 1)) + 1, last, nil
 }
 
-// Close appends what waits, and returns why the log does not take it.
+// Close appends the waiting entries, and returns the error of the log.
 func (l *Late) Close() error {
 	_, _, err := l.append(nil)
 	l.flushing.Wait()
@@ -80,8 +80,8 @@ func (l *Late) Close() error {
 	return nil
 }
 
-// BeginShared is RecordAll for the records of a run's start, which take what waits in late along.
-// The records of its end are late from EndShared on.
+// BeginShared is RecordAll for the records of a run's start. The entries that wait in late are
+// appended with them. After EndShared the run's records go to late.
 func (l *Log) BeginShared(late *Late, events []audit.Event) error {
 	entries := make([]audit.Entry, len(events))
 	for i, e := range events {

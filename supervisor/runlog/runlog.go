@@ -55,7 +55,7 @@ func (l *Log) Entry(cause uint64, e audit.Event) audit.Entry {
 	return entry
 }
 
-// Record puts an event on record before anything is done that the event tells of. What cannot be
+// Record puts an event on record before the caller does what the event describes. What cannot be
 // recorded is not done. The context of a caller is of no concern: the end of a run is recorded also
 // when its caller has gone.
 func (l *Log) Record(e audit.Event) error {

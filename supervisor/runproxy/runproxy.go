@@ -28,7 +28,7 @@ import (
 // Layer is the layer of refused fetches. No word from inside may be in its name.
 const Layer = "fetch"
 
-// maxDenied bounds the refusals of a run that are told one by one.
+// maxDenied bounds the refusals of a run that are reported one by one.
 const maxDenied = 100
 
 // A Proxy is the fetch proxy of one run, and what the proxy did. A nil one did nothing. Its methods
@@ -116,7 +116,7 @@ func (h *Host) Start(ctx context.Context, spec Spec) (*Proxy, error) {
 	return f, nil
 }
 
-// badSettings says what is wrong with the operator's file, and to whom.
+// badSettings returns the error of a run that needs the operator's file while the file is wrong.
 func (h *Host) badSettings(err error) error {
 	text := err.Error()
 	// An error with a place starts with the path, too.
@@ -234,8 +234,8 @@ func (f *Proxy) Ended(o fetch.Outcome) {
 	}
 }
 
-// ended takes over how a request ended, and returns what there is to record of it and its cause, if
-// it was begun.
+// ended notes how a request ended, and returns its record and the number of the record of its
+// intent. The last result is false if the request was never begun.
 func (f *Proxy) ended(o fetch.Outcome) (uint64, audit.Event, bool) {
 	f.mu.Lock()
 	b, ok := f.begun[o.ID]

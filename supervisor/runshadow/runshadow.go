@@ -104,7 +104,7 @@ func InUse(store *shadows.Store, j *prepare.Job) error {
 	}
 	w, err := store.Kept.Get(id)
 	if err != nil {
-		// there is none, or what is wrong with it is told when it is prepared
+		// There is none, or preparing it reports what is wrong.
 		return nil
 	}
 	defer w.Close()

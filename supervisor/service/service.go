@@ -302,8 +302,8 @@ func (s *Service) live(id string) shadows.Live {
 	return nil
 }
 
-// ownerOf returns whose the run, the session, or what is left of one is, nil where that cannot be
-// told, and whether there is any.
+// ownerOf returns the user of a run, of a session, or of what is left of one: nil if the user is
+// not known. there is false if nothing has that id.
 func (s *Service) ownerOf(id string) (owner *uint32, there bool) {
 	if r := s.runner.Live(id); r != nil {
 		return &r.Job().Caller.UID, true

@@ -255,8 +255,8 @@ func (s *Store) Settle(ctx context.Context) error {
 	return nil
 }
 
-// told notes that the end of the last commit or revert of a shadow is on record. A commit of which
-// that cannot be noted is on record twice if the daemon is killed.
+// told notes that the end of the last commit or revert of a shadow is on record. If that fails and
+// the daemon is killed, the end is recorded twice.
 func (s *Store) told(id string) {
 	w, err := s.Kept.Get(id)
 	if err == nil {

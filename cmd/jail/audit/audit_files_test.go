@@ -157,8 +157,8 @@ func TestFilesOfHostileNames(t *testing.T) {
 	}
 }
 
-// waitsInOpen reports whether a process in the process namespace of init waits for the listener of a
-// fanotify group.
+// waitsInOpen reports whether a process in the process namespace of init waits for the listener of
+// a fanotify group.
 func waitsInOpen(init int) bool {
 	namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", init))
 	if err != nil {

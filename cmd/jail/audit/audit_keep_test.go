@@ -48,8 +48,8 @@ func TestAnchorsOfDaemon(t *testing.T) {
 	h.Wants(h.Jail("audit", "verify", "--anchor", filepath.Join(h.Root, "none")), 127, "none")
 }
 
-// TestAnchorFails: an anchor that cannot be reached stops no run; the log, jail doctor and jail audit
-// anchor report it.
+// TestAnchorFails: an anchor that cannot be reached stops no run; the log, jail doctor and jail
+// audit anchor report it.
 func TestAnchorFails(t *testing.T) {
 	h := cmdtest.New(t)
 	auditSettings(h,

@@ -140,9 +140,9 @@ func TestWhoReadsRecords(t *testing.T) {
 	}
 }
 
-// TestOneReadAtATime: the daemon reads the log only once at a time for each user but root, so that no
-// user keeps the daemon busy. Another user is not affected, and after the first reading has ended in
-// any way, the next may begin.
+// TestOneReadAtATime: the daemon reads the log only once at a time for each user but root, so that
+// no user keeps the daemon busy. Another user is not affected, and after the first reading has
+// ended in any way, the next may begin.
 func TestOneReadAtATime(t *testing.T) {
 	h := cmdtest.NewPolicyHost(t,
 		map[string]string{

@@ -131,8 +131,8 @@ func listed(list []struct{ pattern, why string }, p point) bool {
 // else.
 var untold = regexp.MustCompile(`^(jail-init: |exec /run/jail/init: )[^\n]*\n`)
 
-// injectInto runs a tool in a jail while one system call of jail's fails, and returns what came of it
-// and the call; false if it was never made.
+// injectInto runs a tool in a jail while one system call of jail's fails, and returns what came of
+// it and the call; false if it was never made.
 func injectInto(h *cmdtest.Host, p point, n int, args ...string) (cmdtest.Outcome, point, bool) {
 	h.T.Helper()
 	errno := errnos[p.Call]
@@ -298,8 +298,8 @@ func check(h *cmdtest.Host, id string, p point, o cmdtest.Outcome, daemons int) 
 }
 
 // leftSoon returns what is left after the processes that have ended were waited for. The durability
-// marker of an upper layer stays for the next daemon if this one could not close the layer in order,
-// and so does the directory of a run whose end the log did not take.
+// marker of an upper layer stays for the next daemon if this one could not close the layer in
+// order, and so does the directory of a run whose end the log did not take.
 func leftSoon(h *cmdtest.Host) (left []string) {
 	for deadline := time.Now().Add(cmdtest.Bound); ; time.Sleep(5 * time.Millisecond) {
 		left = h.Left(h.Kept())

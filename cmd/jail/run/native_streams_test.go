@@ -21,8 +21,8 @@ const (
 )
 
 // TestNativeStreamNames: a program of the host opens its streams by name, for any owner of
-// the workspace, whether its jail was prewarmed, and with or without a client. The owners are root, an
-// ordinary user, and one above the 64 Ki ids of a jail, who has the tmpfs of the jail as well.
+// the workspace, whether its jail was prewarmed, and with or without a client. The owners are root,
+// an ordinary user, and one above the 64 Ki ids of a jail, who has the tmpfs of the jail as well.
 func TestNativeStreamNames(t *testing.T) {
 	h := cmdtest.New(t)
 	h.Pool(2)

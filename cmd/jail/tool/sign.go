@@ -18,7 +18,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
 )
 
-// defaultLife is how long a signature counts that is not told otherwise.
+// defaultLife is how long a signature is valid without --expires.
 const defaultLife = 365 * 24 * time.Hour
 
 type signOptions struct {

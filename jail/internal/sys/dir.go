@@ -91,7 +91,8 @@ func Birth(f *os.File) (born Time, ok bool, err error) {
 func OpenBeneath(dir *os.File, path string, flags int, perm uint32) (*os.File, error) {
 	how := unix.OpenHow{
 		Flags: uint64(flags | unix.O_CLOEXEC | unix.O_NOFOLLOW), Mode: uint64(perm),
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS |
+			unix.RESOLVE_NO_XDEV,
 	}
 	return openat2(int(dir.Fd()), dir.Name(), path, &how)
 }

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a FileWatch is asked for and tells (fanotify_mark(2)). The first two hold the caller of the
-// event up until it is allowed, are never lost and never two in one; the others are only told.
+// Events of a FileWatch (fanotify_mark(2)). The first two stop the process that causes the event
+// until it is allowed; they are never lost or merged. The others are reported afterwards.
 const (
 	FanOpen       = unix.FAN_OPEN_PERM
 	FanExec       = unix.FAN_OPEN_EXEC_PERM

@@ -20,7 +20,8 @@ func CloneMount(dir *os.File) (*os.File, error) {
 	}
 	f := os.NewFile(uintptr(tree), dir.Name())
 	attr := unix.MountAttr{
-		Attr_set:    unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOATIME,
+		Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV |
+			unix.MOUNT_ATTR_NOATIME,
 		Attr_clr:    unix.MOUNT_ATTR__ATIME,
 		Propagation: unix.MS_PRIVATE,
 	}

@@ -11,12 +11,13 @@ import (
 )
 
 const (
-	// On every thread at once, with an error and not a thread's number where one cannot be brought
-	// along.
+	// filterFlags put the filter on every thread at once. If a thread cannot take it, the result is
+	// an error (ESRCH) and not the number of the thread.
 	filterFlags = unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH
-	// With a listener for what the filter tells of; and a caller of whom the listener was told is
-	// woken by its own end only, so that nothing is told twice.
-	listenerFlags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+	// listenerFlags ask for a listener. A caller that waits for the listener is woken only by a
+	// signal that kills it, so that no call is reported twice.
+	listenerFlags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER |
+		unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
 )
 
 // LoadFilter puts a seccomp filter on every thread of the calling process (seccomp(2)).
@@ -26,7 +27,7 @@ func LoadFilter(program []byte) error {
 	return err
 }
 
-// LoadListenedFilter is LoadFilter for a filter that tells of calls, and returns its listener
+// LoadListenedFilter is LoadFilter for a filter that reports calls, and returns its listener
 // (seccomp_unotify(2)). A process has one at most.
 func LoadListenedFilter(program []byte) (*os.File, error) {
 	fd, err := loadFilter(program, filterFlags|listenerFlags)

@@ -8,7 +8,8 @@ import (
 	"github.com/jail-sandbox/jail/jail/seccomp"
 )
 
-const thread = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_SYSVSEM | unix.CLONE_THREAD
+const thread = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND |
+	unix.CLONE_SYSVSEM | unix.CLONE_THREAD
 
 // An argued call is one whose arguments decide, and in which filters it is allowed.
 type argued struct {

@@ -36,7 +36,7 @@ func CompileTold(f seccomp.Filter) ([]byte, error) {
 }
 
 // CompileOutside is Compile for a filter below one with a Listener. It refuses a call by asking a
-// tracer. A jail has no tracer, so the call fails with ENOSYS, and the listener is still told: an
+// tracer. A jail has no tracer, so the call fails with ENOSYS, and the listener still gets it: an
 // errno would be the stricter answer of the two and hide the call from the listener.
 func CompileOutside(f seccomp.Filter) ([]byte, error) {
 	if f.Errno != "ENOSYS" {

@@ -165,7 +165,8 @@ func findArchive(memory []byte) (start, end int, err error) {
 		if at+size > len(memory) {
 			break
 		}
-		list, offset := binary.LittleEndian.Uint32(memory[at+12:]), binary.LittleEndian.Uint32(memory[at+16:])
+		list := binary.LittleEndian.Uint32(memory[at+12:])
+		offset := binary.LittleEndian.Uint32(memory[at+16:])
 		from := at - int(list) - int(offset)
 		if from < 0 || !bytes.HasPrefix(memory[from:], first) {
 			continue // a word of the code that reads archives

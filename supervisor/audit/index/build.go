@@ -19,7 +19,7 @@ const (
 	blockBytes = 16 << 10
 	// Of lines in a transaction.
 	batchBytes = 64 << 20
-	// Bytes of a word that is told from others.
+	// maxWord is how many bytes of a word are compared.
 	maxWord = 255
 )
 

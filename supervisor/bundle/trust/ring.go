@@ -186,8 +186,8 @@ func checkPublisher(name string) error {
 	return nil
 }
 
-// Single is the ring of a publisher of whom one key is known. It cannot be replaced by another that
-// it signs.
+// Single returns the ring of a publisher with one known key. A ring signed by that key cannot
+// replace it.
 func Single(publisher, vkey string) (Ring, error) {
 	text := fmt.Sprintf("%s\npublisher %s\nversion 0\nkeys 1\nkey %s\n", ringTitle, publisher, vkey)
 	return ParseRing(text)

@@ -133,8 +133,8 @@ func SignRing(text, key string) (string, error) {
 // Rings are those that are in use, by publisher.
 type Rings map[string]Ring
 
-// Verify returns what a signed statement says and whose it is: the publisher of whom enough keys
-// signed it. Whether it has expired is for the installer to ask.
+// Verify returns a signed statement and the ring of its publisher, enough of whose keys have signed
+// it. It does not check whether the statement has expired; an installer does.
 func (rs Rings) Verify(signed string) (Statement, Ring, error) {
 	s, err := ReadStatement(signed)
 	if err != nil {

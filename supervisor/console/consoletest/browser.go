@@ -261,7 +261,7 @@ func (b *Browser) Open(url string) {
 // settle does something that loads a page, and waits for that.
 func (b *Browser) settle(do func()) {
 	b.t.Helper()
-	// What was loaded before has been told by now.
+	// After a reply, all loads before it have been reported.
 	b.Peek("0")
 	for len(b.loaded) > 0 {
 		<-b.loaded

@@ -48,7 +48,8 @@ const (
 	rightSockShutdown = 1 << 28
 	rightSockAccept   = 1 << 29
 	listenerRights    = rightSockAccept | rightFdstatSetFlags | rightFdFilestatGet | rightPollFdReadwrite
-	socketRights      = rightFdRead | rightFdWrite | rightSockShutdown | rightFdstatSetFlags | rightFdFilestatGet | rightPollFdReadwrite
+	socketRights      = rightFdRead | rightFdWrite | rightSockShutdown | rightFdstatSetFlags |
+		rightFdFilestatGet | rightPollFdReadwrite
 
 	stdinRights  = rightFdRead | rightFdstatSetFlags | rightFdFilestatGet | rightPollFdReadwrite
 	stdoutRights = rightFdWrite | rightFdstatSetFlags | rightFdFilestatGet | rightPollFdReadwrite
