@@ -28,6 +28,7 @@ var largeData = map[string]string{
 	"cmd/jail/tool.bundleView":          "what a command prints",
 	"jail.Plan":                         "what the kernel is told",
 	"jail/workspace.Change":             "one change, as it is shown",
+	"jail/workspace.journal":            "a file of the store",
 	"jail/workspace.meta":               "a file of the store",
 	"jail/workspace.step":               "an entry of the journal",
 	"policy.Limits":                     "the limits of a policy, one field each",
