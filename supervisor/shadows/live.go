@@ -36,11 +36,12 @@ func (s *Store) still(id string, kept *workspace.Workspace,
 		WithCause(workspace.ErrActive).WithHint("try again")
 }
 
-// A shownPart is one thing that a showing passes on. One of the fields is set.
+// A shownPart is one thing that a showing passes on. One of the fields is set. The names are
+// exported for gob.
 type shownPart struct {
-	change *workspace.Change
-	patch  []byte
-	hunks  *workspace.FileHunks
+	Change *workspace.Change
+	Patch  []byte
+	Hunks  *workspace.FileHunks
 }
 
 // showLive shows a live shadow. What is shown is collected first and passed on when the processes
@@ -67,12 +68,12 @@ func (s *Store) showLive(ctx context.Context, w *workspace.Workspace, id string,
 		}
 		if o.Hunks != nil {
 			spool.Hunks = func(h workspace.FileHunks) error {
-				return out.Encode(shownPart{hunks: &h})
+				return out.Encode(shownPart{Hunks: &h})
 			}
 		}
 		var err error
 		shown, err = w.Show(ctx, spool, func(c workspace.Change) error {
-			return out.Encode(shownPart{change: &c})
+			return out.Encode(shownPart{Change: &c})
 		})
 		return errors.Join(err, buffer.Flush())
 	})
@@ -100,12 +101,12 @@ func passOn(in *gob.Decoder, o workspace.ShowOptions, emit func(workspace.Change
 		switch {
 		case err != nil:
 			return problem.New(problem.Failed, "read the review again: %w", err)
-		case p.change != nil:
-			err = emit(*p.change)
-		case p.hunks != nil:
-			err = o.Hunks(*p.hunks)
+		case p.Change != nil:
+			err = emit(*p.Change)
+		case p.Hunks != nil:
+			err = o.Hunks(*p.Hunks)
 		default:
-			_, err = o.Patch.Write(p.patch)
+			_, err = o.Patch.Write(p.Patch)
 		}
 		if err != nil {
 			return err
@@ -117,7 +118,7 @@ func passOn(in *gob.Decoder, o workspace.ShowOptions, emit func(workspace.Change
 type patchSpool struct{ out *gob.Encoder }
 
 func (p patchSpool) Write(text []byte) (int, error) {
-	if err := p.out.Encode(shownPart{patch: text}); err != nil {
+	if err := p.out.Encode(shownPart{Patch: text}); err != nil {
 		return 0, err
 	}
 	return len(text), nil

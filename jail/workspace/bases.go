@@ -1,0 +1,422 @@
+package workspace
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/jail-sandbox/jail/jail/internal/sys"
+	"github.com/jail-sandbox/jail/policy"
+)
+
+// A merge needs three contents: the shadow's, the present real one, and the base, from which the
+// tool went on. The base exists only in the real directory, until somebody changes it there. So
+// jail saves the real content of the text files that the tool touched: of a run at its end, of a
+// session after each invocation, since overlayfs reports no copy-up. A file that somebody changed
+// in the real directory before is not saved, and not merged: the tool may have read the content of
+// before. The ctime says so, by the same rule as for a conflict.
+//
+// After a commit of a live workspace the base of a path is the tool's side of that commit.
+const (
+	maxBaseBytes = 16 << 20
+	maxBaseFiles = 5000
+	// maxBaseLog bounds the file with the contents: those of earlier commits stay in it.
+	maxBaseLog  = 4 * maxBaseBytes
+	baseIndex   = "base.json"
+	baseContent = "base.dat"
+)
+
+type baseFile struct {
+	Path   Name   `json:"path"`
+	Offset int64  `json:"offset"`
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"`
+	Mode   uint32 `json:"mode"`
+	// Commit: the tool's side of a commit, and not what was there when the run began.
+	Commit bool `json:"commit,omitempty"`
+}
+
+// bases are the saved bases of a workspace whose layer this process made, and what a look after an
+// invocation need not look at again.
+type bases struct {
+	read  bool
+	index []baseFile
+	// end is that of the content in the file.
+	end int64
+	// looked are the paths of which a look has decided.
+	looked map[Name]bool
+	// dirs are the directories of the layer as they were listed last.
+	dirs map[string]listedDir
+}
+
+// A listedDir is a directory of the layer that has all its entries looked at as long as it keeps
+// its ctime, which a copy-up changes.
+type listedDir struct {
+	ctime sys.Time
+	subs  []string
+}
+
+// open reads the index, once.
+func (b *bases) open(home folder) error {
+	if b.read {
+		return nil
+	}
+	index, err := readJSON[[]baseFile](home.dir, baseIndex)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	b.looked, b.dirs, b.read = map[Name]bool{}, map[string]listedDir{}, true
+	if err != nil {
+		return nil
+	}
+	b.index = *index
+	for _, f := range b.index {
+		b.looked[f.Path] = true
+		b.end = max(b.end, f.Offset+f.Size)
+	}
+	return nil
+}
+
+// room reports whether one more base of that size may be saved beside those in index and more.
+func (b *bases) room(more []newBase, size int64) bool {
+	total, end := size, b.end+size
+	for _, f := range b.index {
+		total += f.Size
+	}
+	for _, m := range more {
+		total += int64(len(m.text))
+		end += int64(len(m.text))
+	}
+	return size <= maxPatched && len(b.index)+len(more) < maxBaseFiles &&
+		total <= maxBaseBytes && end <= maxBaseLog
+}
+
+// A newBase is a base to save.
+type newBase struct {
+	path   Name
+	text   string
+	mode   uint32
+	commit bool
+}
+
+// add saves bases. It does not wait for the disk: a live workspace does not outlive a power loss.
+// Content behind the last one of the index is of an earlier add that was cut off.
+func (b *bases) add(home folder, more []newBase) error {
+	if len(more) == 0 {
+		return nil
+	}
+	f, err := sys.OpenBeneath(home.dir, baseContent, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	index, at := b.index, b.end
+	for _, m := range more {
+		n := textNode(m.text, m.mode)
+		if _, err := f.WriteAt([]byte(m.text), at); err != nil {
+			return err
+		}
+		index = append(index, baseFile{m.path, at, n.Size, n.SHA256, m.mode, m.commit})
+		at += n.Size
+	}
+	if err := home.writeJSON(baseIndex, index, false); err != nil {
+		return err
+	}
+	b.index, b.end = index, at
+	return nil
+}
+
+// SaveBases saves the bases of the files that the tools of a live workspace have touched since the
+// last call. It looks only into directories of the layer that exist in the real directory, and
+// lists only those that changed: its cost does not depend on the size of the workspace. The tools
+// may go on meanwhile.
+func (w *Workspace) SaveBases(ctx context.Context) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.meta.State != Active && w.meta.State != Prepared {
+		return nil
+	}
+	return w.wrap("save what the tool began with", w.saveBases(ctx))
+}
+
+func (w *Workspace) saveBases(ctx context.Context) error {
+	if err := errors.Join(w.bases.open(w.home),
+		opening{w}.openFor(true, w.meta.Caller)); err != nil {
+		return err
+	}
+	upper, err := w.layer.openUpper()
+	if err != nil {
+		return err
+	}
+	defer upper.Close()
+	before, err := w.home.readTaken()
+	if err != nil {
+		return err
+	}
+	now, err := sys.CoarseNow()
+	if err != nil {
+		return err
+	}
+	l := look{b: &w.bases, p: &patcher{w: w}, taken: before, now: now,
+		k: &walker{ctx: ctx, as: w.meta.Caller, meta: &w.meta,
+			hide: policy.Hidden(w.meta.Hide)}}
+	err = l.dir(upper, w.source, "", 0)
+	return errors.Join(err, w.bases.add(w.home, l.found))
+}
+
+// look is one SaveBases.
+type look struct {
+	b     *bases
+	k     *walker
+	p     *patcher
+	taken taken
+	// now is the time at which the look began, on the clock of ctimes.
+	now   sys.Time
+	found []newBase
+}
+
+func (l *look) dir(upper, real *os.File, path string, depth int) error {
+	if err := l.k.ctx.Err(); err != nil || depth > maxDepth {
+		return err
+	}
+	st, err := sys.Fstat(upper)
+	if err != nil {
+		return err
+	}
+	listed, known := l.b.dirs[path]
+	if !known || listed.ctime != st.Ctime {
+		if listed, err = l.list(upper, real, path, st.Ctime); err != nil {
+			return err
+		}
+	}
+	for _, name := range listed.subs {
+		sub, err := sys.OpenSubdir(upper, name)
+		if missing(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		realSub, err := l.k.openDir(real, name)
+		if err == nil {
+			err = l.dir(sub, realSub, join(path, name), depth+1)
+			realSub.Close()
+		} else if missing(err) || errors.Is(err, fs.ErrPermission) {
+			// The tool made it. What is in it has no base.
+			err = nil
+		}
+		sub.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// list looks at the entries of a directory that has changed.
+func (l *look) list(upper, real *os.File, path string, ctime sys.Time) (d listedDir, err error) {
+	d.ctime = ctime
+	names, err := upper.Readdirnames(-1)
+	if err != nil {
+		return d, err
+	}
+	for _, name := range names {
+		st, err := sys.LstatAt(upper, name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return d, err
+		}
+		in := Name(join(path, name))
+		switch _, taken := l.taken.all[in]; {
+		case typeOf(st) == Dir:
+			d.subs = append(d.subs, name)
+		case typeOf(st) != File || taken || l.b.looked[in] || l.k.hide.Match(string(in)):
+		default:
+			if err := l.file(real, name, in); err != nil {
+				return d, err
+			}
+		}
+	}
+	// A later entry in the same tick of the clock would not change the ctime.
+	if ctime.Compare(l.now) < 0 {
+		l.b.dirs[path] = d
+	}
+	return d, nil
+}
+
+// file saves the real content of a file that the layer has, if that is what the tool began with.
+func (l *look) file(real *os.File, name string, path Name) error {
+	l.b.looked[path] = true
+	st, err := l.k.lookup(real, name)
+	if err != nil || st == nil || typeOf(*st) != File || l.k.conflict(*st) != "" ||
+		!l.b.room(l.found, st.Size) {
+		return err
+	}
+	text, err := l.p.readReal(path, st.Size)
+	if errors.Is(err, errNoText) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	after, err := l.k.lookup(real, name)
+	if err != nil || after == nil || after.Ino != st.Ino || after.Ctime != st.Ctime ||
+		strings.IndexByte(text, 0) >= 0 {
+		return err
+	}
+	l.found = append(l.found, newBase{path: path, text: text, mode: st.Perm()})
+	return nil
+}
+
+// saveCommitted saves the tool's sides of a commit of a live workspace: the bases of its further
+// changes. texts are the contents of those that the commit does not take from the layer.
+func (c *commit) saveCommitted() error {
+	b := &c.w.bases
+	if err := b.open(c.w.home); err != nil {
+		return err
+	}
+	b.prune(c.journal.Taken)
+	p := &patcher{w: c.w}
+	var more []newBase
+	for _, t := range c.journal.Taken {
+		if t.Sides == nil || t.Sides.Shadow == nil || t.Sides.Shadow.Type != File ||
+			t.Sides.Real == nil {
+			continue
+		}
+		n := t.Sides.Shadow
+		if !b.room(more, n.Size) {
+			continue
+		}
+		text, ok := c.texts[t.Path]
+		if !ok || textNode(text, 0).SHA256 != n.SHA256 {
+			var err error
+			if text, err = p.readUpper(t.Path, n.Size); errors.Is(err, errNoText) {
+				continue
+			} else if err != nil {
+				return err
+			}
+		}
+		if textNode(text, 0).SHA256 == n.SHA256 && strings.IndexByte(text, 0) < 0 {
+			more = append(more, newBase{t.Path, text, n.Mode, true})
+		}
+	}
+	return b.add(c.w.home, more)
+}
+
+// prune forgets the bases of earlier commits of these paths.
+func (b *bases) prune(again []takenPath) {
+	paths := map[Name]bool{}
+	for _, t := range again {
+		paths[t.Path] = true
+	}
+	var rest []baseFile
+	for _, f := range b.index {
+		if !f.Commit || !paths[f.Path] {
+			rest = append(rest, f)
+		}
+	}
+	b.index = rest
+}
+
+// basis lists the changes of a review whose base a merge could need; see save.
+type basis struct {
+	changes []Change
+	bytes   int64
+}
+
+// add notes a change whose base could be saved.
+func (b *basis) add(c Change) {
+	if c.Kind != Modified || c.Binary || c.Conflict != "" || c.Before.SHA256 == "" ||
+		c.Before.Size > maxPatched || len(b.changes) >= maxBaseFiles {
+		return
+	}
+	if b.bytes += c.Before.Size; b.bytes <= maxBaseBytes {
+		b.changes = append(b.changes, c)
+	}
+}
+
+// save writes the bases that the last review of w noted and that no look has saved, and makes all
+// of them durable.
+func (b *basis) save(w *Workspace) error {
+	if w.source == nil {
+		return nil
+	}
+	if err := w.bases.open(w.home); err != nil {
+		return err
+	}
+	before, err := w.home.readTaken()
+	if err != nil {
+		return err
+	}
+	var more []newBase
+	p := &patcher{w: w}
+	for _, c := range b.changes {
+		if _, taken := before.all[c.Path]; taken || w.bases.looked[c.Path] ||
+			!w.bases.room(more, c.Before.Size) {
+			continue
+		}
+		text, err := p.readReal(c.Path, c.Before.Size)
+		if errors.Is(err, errNoText) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if n := textNode(text, c.Before.Mode); n.SHA256 != c.Before.SHA256 {
+			// The host has just changed it.
+			continue
+		}
+		more = append(more, newBase{path: c.Path, text: text, mode: c.Before.Mode})
+	}
+	if err := w.bases.add(w.home, more); err != nil || len(w.bases.index) == 0 {
+		return err
+	}
+	f, err := sys.OpenBeneath(w.home.dir, baseContent, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return errors.Join(f.Sync(), w.home.writeJSON(baseIndex, w.bases.index, true))
+}
+
+// base returns the saved content from which the tool went on: what the real directory had when the
+// run began, or the tool's side of the last commit of the path.
+func (home folder) base(path Name, t taken) (text string, mode uint32, ok bool, err error) {
+	f, err := sys.OpenBeneath(home.dir, baseIndex, os.O_RDONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", 0, false, nil
+	}
+	if err != nil {
+		return "", 0, false, err
+	}
+	defer f.Close()
+	var index []baseFile
+	if err := json.NewDecoder(f).Decode(&index); err != nil {
+		return "", 0, false, fmt.Errorf("%s: %w", baseIndex, err)
+	}
+	last, committed := t.all[path]
+	for _, b := range index {
+		if b.Path != path || !committed && b.Commit ||
+			committed && (last.Shadow == nil || last.Shadow.SHA256 != b.SHA256) {
+			continue
+		}
+		d, err := sys.OpenBeneath(home.dir, baseContent, os.O_RDONLY, 0)
+		if err != nil {
+			return "", 0, false, err
+		}
+		defer d.Close()
+		content, err := io.ReadAll(io.NewSectionReader(d, b.Offset, b.Size))
+		if err == nil && textNode(string(content), 0).SHA256 != b.SHA256 {
+			err = fmt.Errorf("%s: the saved content of %s is not what it was", baseContent, path)
+		}
+		return string(content), b.Mode, err == nil, err
+	}
+	return "", 0, false, nil
+}
