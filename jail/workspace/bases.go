@@ -135,16 +135,16 @@ func (b *bases) add(home folder, more []newBase) error {
 // last call. It looks only into directories of the layer that exist in the real directory, and
 // lists only those that changed: its cost does not depend on the size of the workspace. The tools
 // may go on meanwhile.
-func (w *Workspace) SaveBases(ctx context.Context) error {
+func SaveBases(ctx context.Context, w *Workspace) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.meta.State != Active && w.meta.State != Prepared {
 		return nil
 	}
-	return w.wrap("save what the tool began with", w.saveBases(ctx))
+	return w.wrap("save what the tool began with", saveBases(ctx, w))
 }
 
-func (w *Workspace) saveBases(ctx context.Context) error {
+func saveBases(ctx context.Context, w *Workspace) error {
 	if err := errors.Join(w.bases.open(w.home),
 		opening{w}.openFor(true, w.meta.Caller)); err != nil {
 		return err

@@ -24,7 +24,7 @@ func lines(n int, replaced map[int]string) string {
 
 func (l *liveTool) saveBases() {
 	l.f.t.Helper()
-	must(l.f.t, l.w.SaveBases(l.f.t.Context()))
+	must(l.f.t, SaveBases(l.f.t.Context(), l.w))
 }
 
 // mergeFails checks that a commit with a merge is refused, for that reason.

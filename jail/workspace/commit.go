@@ -127,12 +127,16 @@ func (w *Workspace) commit(ctx context.Context, o CommitOptions) (Result, error)
 		return Result{}, err
 	}
 	defer upper.Close()
-	d, err := decision{w}.decide(ctx, o)
+	before, err := w.home.readTaken()
+	if err != nil {
+		return Result{}, err
+	}
+	d, err := decision{w, before}.decide(ctx, o)
 	r := d.result
 	if err != nil {
 		return r, err
 	}
-	if len(r.Committed) == 0 && (live || len(w.meta.Commits) > 0) {
+	if len(r.Committed) == 0 && (live || o.Auto || len(w.meta.Commits) > 0) {
 		// A record of it would be what the next revert reverts.
 		r.ID = ""
 		if d.all && !live {
@@ -167,6 +171,16 @@ func (w *Workspace) commit(ctx context.Context, o CommitOptions) (Result, error)
 	c.journal.Past, c.journal.NotKept = newPast(r.ID, r.Committed, o.Keep, since)
 	c.progress = o.Progress
 	defer c.release()
+	if live {
+		if err := c.saveCommitted(); err != nil {
+			return Result{}, err
+		}
+	}
+	if o.Begin != nil {
+		if err := o.Begin(); err != nil {
+			return Result{}, err
+		}
+	}
 	if err := c.run(); err != nil {
 		return Result{ID: r.ID, Digest: r.Digest}, err
 	}
@@ -213,7 +227,10 @@ func (m meta) notFrozen() error {
 }
 
 // decision chooses what a commit of a workspace takes, and with which content.
-type decision struct{ w *Workspace }
+type decision struct {
+	w     *Workspace
+	taken taken
+}
 
 // decided is what a commit takes.
 type decided struct {
@@ -261,12 +278,17 @@ func (d decision) decide(ctx context.Context, o CommitOptions) (out decided, err
 		return out, err
 	}
 	r.Committed, r.Held = chosen.taken()
-	if len(r.Committed) == 0 && len(r.Held) > 0 {
+	if len(r.Committed) == 0 && len(r.Held) > 0 && !o.Auto {
 		return out, chosen.nothingTaken(r.Held)
 	}
 	if !o.Theirs {
 		locked, err := d.gitConflicts(ctx, r.Committed)
-		if err == nil && locked != nil {
+		if err == nil && locked != nil && o.Auto {
+			o.gitBusy = true
+			if chosen, err = choose(changes, o); err == nil {
+				r.Committed, r.Held = chosen.taken()
+			}
+		} else if err == nil && locked != nil {
 			err = &ConflictError{locked}
 		}
 		if err != nil {

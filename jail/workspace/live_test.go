@@ -466,3 +466,52 @@ func TestLiveDiscard(t *testing.T) {
 	}
 	f.holds("both", "person\n")
 }
+
+// A commit without a person takes what is plain, and leaves the rest with reasons: what is
+// protected, risky or in conflict, and the data of a repository in which a git of the host is at
+// work. Nothing to take is no error, and begins nothing.
+func TestLiveAuto(t *testing.T) {
+	f := newFixture(t)
+	f.write("mod", "both", "dir/in")
+	l := f.live("w")
+	begun := 0
+	auto := func(want ...string) Result {
+		t.Helper()
+		r, err := l.w.Commit(t.Context(), CommitOptions{Live: true, Auto: true, Keep: keepAll,
+			Begin: func() error { begun++; return nil }})
+		must(t, err)
+		if diff := cmp.Diff(want, heldPaths(r.Held)); diff != "" {
+			t.Errorf("left: %s", diff)
+		}
+		return r
+	}
+	if r := auto(); r.ID != "" || begun != 0 {
+		t.Errorf("a commit of nothing: %+v", r)
+	}
+	f.edit("both", "person\n")
+	l.do("echo 1 >mod; echo 1 >both; echo x >package.json; mkdir -p .git/hooks; " +
+		"echo x >.git/hooks/post-commit; ln -s /etc/passwd out; echo '#!/bin/sh' >run; " +
+		"chmod 755 run; mkdir new; echo 1 >new/f; rm -r dir; mkfifo pipe")
+	r := auto(".git", ".git/hooks", ".git/hooks/post-commit", "both", "out", "package.json", "pipe",
+		"run")
+	if r.ID == "" || begun != 1 || len(r.Committed) != 5 {
+		t.Errorf("committed %q, begun %d", brief(r.Committed), begun)
+	}
+	f.holds("mod", "1\n")
+	f.holds("new/f", "1\n")
+	f.holds("dir/in", "")
+	f.holds("both", "person\n")
+	f.holds("package.json", "")
+	f.holds("run", "")
+	if r := auto(".git", ".git/hooks", ".git/hooks/post-commit", "both", "out", "package.json",
+		"pipe", "run"); r.ID != "" || begun != 1 {
+		t.Errorf("a second commit: %+v", r)
+	}
+	refused := errors.New("refused")
+	l.do("echo 2 >mod")
+	if _, err := l.w.Commit(t.Context(), CommitOptions{Live: true, Auto: true,
+		Begin: func() error { return refused }}); !errors.Is(err, refused) {
+		t.Errorf("a commit whose beginning is refused: %v", err)
+	}
+	f.holds("mod", "1\n")
+}

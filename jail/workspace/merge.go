@@ -1,122 +1,11 @@
 package workspace
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"io/fs"
-	"os"
 	"strings"
 
 	"github.com/aymanbagabas/go-udiff"
-
-	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
-
-// A merge needs three contents: the shadow's, the present real one, and the one with which the tool
-// started. The last exists only in the real directory, until somebody changes it there. So at the
-// end of a run a kept workspace saves the real content of the text files that the tool modified, if
-// it is still what it was at the beginning. Files that the host changed before, and files that are
-// no text, are not merged.
-const (
-	maxBaseBytes = 16 << 20
-	maxBaseFiles = 5000
-	baseIndex    = "base.json"
-	baseContent  = "base.dat"
-)
-
-type baseFile struct {
-	Path   Name   `json:"path"`
-	Offset int64  `json:"offset"`
-	Size   int64  `json:"size"`
-	SHA256 string `json:"sha256"`
-	Mode   uint32 `json:"mode"`
-}
-
-// basis lists the changes of a review whose base a merge could need; see save.
-type basis struct {
-	changes []Change
-	bytes   int64
-}
-
-// add notes a change whose base could be saved.
-func (b *basis) add(c Change) {
-	if c.Kind != Modified || c.Binary || c.Conflict != "" || c.Before.SHA256 == "" ||
-		c.Before.Size > maxPatched || len(b.changes) >= maxBaseFiles {
-		return
-	}
-	if b.bytes += c.Before.Size; b.bytes <= maxBaseBytes {
-		b.changes = append(b.changes, c)
-	}
-}
-
-// save writes the bases that the last review of w noted.
-func (b *basis) save(w *Workspace) error {
-	if len(b.changes) == 0 || w.source == nil {
-		return nil
-	}
-	f, err := sys.OpenBeneath(w.home.dir, baseContent, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	var index []baseFile
-	at := int64(0)
-	p := &patcher{w: w}
-	for _, c := range b.changes {
-		text, err := p.readReal(c.Path, c.Before.Size)
-		if errors.Is(err, errNoText) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if n := textNode(text, c.Before.Mode); n.SHA256 != c.Before.SHA256 {
-			// The host has just changed it.
-			continue
-		}
-		if _, err := f.WriteAt([]byte(text), at); err != nil {
-			return err
-		}
-		index = append(index,
-			baseFile{c.Path, at, int64(len(text)), c.Before.SHA256, c.Before.Mode})
-		at += int64(len(text))
-	}
-	return errors.Join(f.Sync(), w.home.writeJSON(baseIndex, index, true))
-}
-
-// base returns the saved content with which the tool started.
-func (home folder) base(path Name) (text string, mode uint32, ok bool, err error) {
-	f, err := sys.OpenBeneath(home.dir, baseIndex, os.O_RDONLY, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", 0, false, nil
-	}
-	if err != nil {
-		return "", 0, false, err
-	}
-	defer f.Close()
-	var index []baseFile
-	if err := json.NewDecoder(f).Decode(&index); err != nil {
-		return "", 0, false, fmt.Errorf("%s: %w", baseIndex, err)
-	}
-	for _, b := range index {
-		if b.Path != path {
-			continue
-		}
-		d, err := sys.OpenBeneath(home.dir, baseContent, os.O_RDONLY, 0)
-		if err != nil {
-			return "", 0, false, err
-		}
-		defer d.Close()
-		content, err := io.ReadAll(io.NewSectionReader(d, b.Offset, b.Size))
-		if err == nil && textNode(string(content), 0).SHA256 != b.SHA256 {
-			err = fmt.Errorf("%s: the saved content of %s is not what it was", baseContent, path)
-		}
-		return string(content), b.Mode, err == nil, err
-	}
-	return "", 0, false, nil
-}
 
 // merge turns a conflicting change into one with both sides' changes, if they do not overlap. why
 // says why they cannot be merged.
@@ -124,7 +13,7 @@ func (d decision) merge(c Change) (merged Change, text, why string, err error) {
 	if c.Kind != Modified || c.Before.Type != File || c.After.Type != File {
 		return c, "", "only a file that both sides modified can be merged", nil
 	}
-	base, mode, ok, err := d.w.home.base(c.Path)
+	base, mode, ok, err := d.w.home.base(c.Path, d.taken)
 	if err != nil {
 		return c, "", "", err
 	}

@@ -35,3 +35,6 @@ func (w *Workspace) Device() (*os.File, error) {
 	}
 	return w.layer.loop, nil
 }
+
+// ReadOnly reports whether no commit can be made to a directory, since it is mounted read-only.
+func ReadOnly(dir *os.File) (bool, error) { return sys.ReadOnly(dir) }

@@ -36,6 +36,12 @@ type CommitOptions struct {
 	// the objects that the real repository lacks. Paths may then name one repository. Git reads it.
 	GitOnly *gitrepo.Want
 	Git     GitReader
+	// Auto takes what needs no person: changes that are neither protected nor risky nor in conflict.
+	// The others are held. Nothing to take is no error.
+	Auto bool
+	// Begin is called before the first change of a commit that has something to take, and may refuse
+	// it; may be nil.
+	Begin func() error
 	// Theirs takes the shadow's side of conflicts. Merge takes both sides, of text that was changed
 	// in different places.
 	Theirs, Merge bool
@@ -52,6 +58,9 @@ type CommitOptions struct {
 	// As gives the rights for writing the real directory; nil is the caller who prepared the
 	// workspace.
 	As *Caller
+
+	// gitBusy holds the data of repositories, since git is at work in one.
+	gitBusy bool
 }
 
 // Held is a change that a commit left out, with the reason.
@@ -120,6 +129,12 @@ func choose(changes []Change, o CommitOptions) (selection, error) {
 	for i, c := range changes {
 		if s.take[i] {
 			s.why[i] = holdBack(c, o)
+			if o.Auto && s.why[i] == "" {
+				s.why[i] = needsPerson(c)
+			}
+			if o.gitBusy && s.why[i] == "" && c.inGitGroup() {
+				s.why[i] = gitAtWork
+			}
 		}
 	}
 	s.holdBelowHeld()
@@ -202,6 +217,17 @@ func becomesDir(c Change) bool {
 
 func leavesDir(c Change) bool {
 	return c.Before != nil && c.Before.Type == Dir && (c.Kind == Deleted || c.Kind == Retyped)
+}
+
+// needsPerson says why a commit without a person leaves a change, or "".
+func needsPerson(c Change) string {
+	if c.Conflict != "" {
+		return "conflict: " + c.Conflict
+	}
+	if len(c.Risks) > 0 {
+		return fmt.Sprintf("%s: %s", c.Risks[0].Class, c.Risks[0].Why)
+	}
+	return ""
 }
 
 // holdBack says why a change is not committed, or "".

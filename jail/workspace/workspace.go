@@ -131,6 +131,7 @@ type Workspace struct {
 	dropping []takenPath
 	// basis is what the last review noted for merges.
 	basis    basis
+	bases    bases
 	reviewed []Change
 	// source is the real directory, open with O_PATH.
 	source *os.File

@@ -82,6 +82,9 @@ const (
 	FateKeep    Fate = "keep"
 	FateDiscard Fate = "discard"
 	FateCommit  Fate = "commit"
+	// FateAuto is that of a session whose policy says commit = "auto": what needs no person is
+	// committed. No request has it.
+	FateAuto Fate = "auto"
 )
 
 // digestOf is of all that was asked for, by which the same request is known when it comes again.

@@ -42,6 +42,8 @@ type Result struct {
 	Usage     Usage           `json:"usage"`
 	Changes   shadows.Changes `json:"changes"`
 	Workspace string          `json:"workspace,omitempty"` // kept, discarded or committed
+	// What a session whose policy says commit = "auto" took after the invocation.
+	Commit *shadows.AutoCommit `json:"commit,omitempty"`
 	// How many processes a program of the host left behind at its end. They were killed.
 	LeftProcesses int64 `json:"left_processes,omitempty"`
 	// why the engine ended the module

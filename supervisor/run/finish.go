@@ -12,6 +12,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/prepare"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/runshadow"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
 // conclude turns the end of the jail into the result, puts it on record and does with the shadow
@@ -30,7 +31,35 @@ func (s *Runner) conclude(r *Run, res message.Result, e end, shadow *runshadow.S
 	if err != nil {
 		return res, err
 	}
+	if r.in.After != nil {
+		res = afterInvocation(res, r.in.After())
+	}
 	return res, recordFinished(r.records, res, e)
+}
+
+// maxLeft bounds the changes in a result that are left for a person.
+const maxLeft = 100
+
+// afterInvocation adds to the result of an invocation what was committed after it. A person reads
+// in a warning what is left.
+func afterInvocation(res message.Result, done *shadows.AutoCommit) message.Result {
+	if done == nil {
+		return res
+	}
+	res.Commit = done
+	if done.Error != "" {
+		res.Warnings = append(res.Warnings, "nothing was committed: "+done.Error)
+	}
+	if n := len(done.Left); n > 0 {
+		text := fmt.Sprintf("%s: %s", done.Left[0].Path, done.Left[0].Why)
+		if n > 1 {
+			text += fmt.Sprintf("; and %d more", n-1)
+		}
+		res.Warnings = append(res.Warnings, "left for you, and not committed: "+text+
+			" (jail diff lists the changes of the session)")
+		done.Left = done.Left[:min(n, maxLeft)]
+	}
+	return res
 }
 
 // failure returns the error of a run that did not get to its tool, or nil.
@@ -211,6 +240,9 @@ func (r *Run) fate() message.Fate {
 	}
 	if fate == message.FateDefault && r.job.Policy.Policy().Workspace.Commit == policy.CommitAuto {
 		fate = message.FateCommit
+		if r.holder != nil {
+			fate = message.FateAuto
+		}
 	}
 	return fate
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/rundir"
 	"github.com/jail-sandbox/jail/supervisor/runlog"
 	"github.com/jail-sandbox/jail/supervisor/runproxy"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
 // A Run is one run from the moment that it is decided to the moment that nothing is left of it. Its
@@ -54,6 +55,9 @@ type Within struct {
 	// invocations in them; nil if it has none.
 	Engines *engine.Set
 	Late    *runlog.Late
+	// After is called when the jail of the invocation has ended. It returns what was committed after
+	// the invocation, or nil.
+	After func() *shadows.AutoCommit
 }
 
 // A Holder is a session that a run holds open.

@@ -222,7 +222,8 @@ func (s *Shadow) settle(sum workspace.Summary, digest string, fate message.Fate,
 		}
 	}
 	switch {
-	case sum.Total() == 0 && fate == message.FateDefault && s.committed():
+	case sum.Total() == 0 && s.committed() &&
+		(fate == message.FateDefault || fate == message.FateAuto):
 		// Its terms say what a revert needs.
 		if err := errors.Join(s.keep(), s.work.Conclude()); err != nil {
 			return problem.New(problem.Failed, "%w", err)
@@ -241,6 +242,8 @@ func (s *Shadow) settle(sum workspace.Summary, digest string, fate message.Fate,
 		return nil
 	case fate == message.FateCommit && succeeded:
 		return s.commit(digest)
+	case fate == message.FateAuto:
+		return s.commitPlain(digest)
 	}
 	return s.keep()
 }
@@ -269,6 +272,21 @@ func (s *Shadow) commit(digest string) error {
 		return err
 	}
 	s.end.Workspace = "committed"
+	return nil
+}
+
+// commitPlain commits what needs no person, as after an invocation, and keeps the rest.
+func (s *Shadow) commitPlain(digest string) error {
+	if err := s.keep(); err != nil {
+		return err
+	}
+	done, err := s.o.Store.CommitShadow(context.Background(), s.o.Job.Caller, s.work,
+		shadows.CommitRequest{Digest: digest, Auto: true}, s.terms(false), s.o.Records.Record)
+	// The session was right all the same, and its shadow is kept.
+	s.log("commit what needs no person", err)
+	if err == nil && done.State == workspace.Committed {
+		s.end.Workspace = "committed"
+	}
 	return nil
 }
 

@@ -43,7 +43,7 @@ func (h *session) after(r *run.Run) *shadows.AutoCommit {
 	}
 	id := string(h.run.Job().ID)
 	h.runner.Errors.Failed("save what the tools began with", id,
-		h.shadow.SaveBases(context.Background()))
+		workspace.SaveBases(context.Background(), h.shadow))
 	settler := &h.invocations.settler
 	if !settler.on || h.ended() {
 		// The end of the session commits what is left.

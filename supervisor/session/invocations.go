@@ -34,6 +34,7 @@ type invocations struct {
 	live    map[*run.Run]bool
 	waiting int
 	count   int64
+	settler settler
 	// used is when one last began or ended.
 	used  time.Time
 	timer *time.Timer
@@ -161,9 +162,11 @@ func (v *invocations) restart() {
 
 // join takes a run among them; not after the end.
 func (v *invocations) join(r *run.Run) bool {
+	v.settler.begin(r)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.ended() {
+		v.settler.end(r)
 		return false
 	}
 	v.live[r] = true
@@ -173,6 +176,7 @@ func (v *invocations) join(r *run.Run) bool {
 }
 
 func (v *invocations) leave(r *run.Run) {
+	v.settler.end(r)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	delete(v.live, r)

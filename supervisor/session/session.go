@@ -28,6 +28,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/rundir"
 	"github.com/jail-sandbox/jail/supervisor/rungroup"
 	"github.com/jail-sandbox/jail/supervisor/runlog"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
@@ -272,6 +273,11 @@ func (s *Sessions) Start(ctx context.Context, c caller.Caller,
 	}
 	shared, err := sharesEngine(j.Policy, req.SharedEngine)
 	if err != nil {
+		leave()
+		h.Close()
+		return message.SessionInfo{}, s.runner.Refuse(c, req.Request, j, err).Error
+	}
+	if err := h.commits(j); err != nil {
 		leave()
 		h.Close()
 		return message.SessionInfo{}, s.runner.Refuse(c, req.Request, j, err).Error
@@ -551,8 +557,10 @@ func (s *Sessions) Exec(ctx context.Context, c caller.Caller, id string, req mes
 	if err != nil {
 		return s.runner.Refuse(c, j.Req, j, err)
 	}
-	r := s.runner.NewInvocation(j, run.Within{Files: h.files, Shadow: h.shadow,
-		Prewarmed: h.prewarmed, Engines: h.engines.set, Late: h.engines.late})
+	var r *run.Run
+	r = s.runner.NewInvocation(j, run.Within{Files: h.files, Shadow: h.shadow,
+		Prewarmed: h.prewarmed, Engines: h.engines.set, Late: h.engines.late,
+		After: func() *shadows.AutoCommit { return h.after(r) }})
 	if !h.invocations.join(r) {
 		return s.runner.Refuse(c, j.Req, j, noSession(id))
 	}

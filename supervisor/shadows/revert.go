@@ -33,7 +33,7 @@ func (t Terms) retention() workspace.Retention {
 
 func (req CommitRequest) options() (o workspace.CommitOptions, err error) {
 	o = workspace.CommitOptions{IncludeProtected: req.IncludeProtected, Digest: req.Digest,
-		Exact: req.Exact, Theirs: req.Theirs, Merge: req.Merge}
+		Exact: req.Exact, Theirs: req.Theirs, Merge: req.Merge, Auto: req.Auto}
 	if req.GitOnly != "" {
 		want, err := gitrepo.ParseWant(req.GitOnly)
 		if err != nil {

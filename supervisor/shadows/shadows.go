@@ -414,6 +414,9 @@ type CommitRequest struct {
 	// Take this branch or tag as git fetch would, and nothing else: [+]REF[:NAME]. One path may
 	// name the repository.
 	GitOnly string `json:"git_only,omitempty"`
+	// Auto takes what needs no person, and is no error where that is nothing. It is no request of a
+	// client.
+	Auto bool `json:"-"`
 }
 
 // Commit writes changes of a shadow to the real directory, with the caller's rights. It is on
@@ -475,13 +478,26 @@ func (s *Store) commit(ctx context.Context, c caller.Caller, w *workspace.Worksp
 	opts.Git = s.o.Git
 	begun := audit.WorkspaceCommitted{Workspace: string(info.Path), Digest: req.Digest,
 		Paths: req.Paths, Protected: req.IncludeProtected, Git: req.GitOnly, Begun: true}
-	if err := record(begun); err != nil {
+	began := false
+	begin := func() error {
+		began = true
+		return record(begun)
+	}
+	if req.Auto {
+		opts.Begin = begin
+	} else if err := begin(); err != nil {
 		return workspace.Result{}, err
 	}
 	tell, end := s.progressOf(info.ID)
 	defer end()
 	opts.Progress = tell
 	done, err := w.Commit(ctx, opts)
+	if !began {
+		if err != nil {
+			err = reviewError(info.ID, err)
+		}
+		return done, err
+	}
 	event := committed(info, done, req)
 	if err != nil {
 		event.Error = err.Error()

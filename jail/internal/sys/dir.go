@@ -246,6 +246,15 @@ func FreeBytes(f *os.File) (int64, error) {
 	return bytes, err
 }
 
+// ReadOnly reports whether the mount or the file system of f is read-only.
+func ReadOnly(f *os.File) (bool, error) {
+	var st unix.Statfs_t
+	if err := retryEINTR(func() error { return unix.Fstatfs(int(f.Fd()), &st) }); err != nil {
+		return false, pathError("fstatfs", f.Name(), err)
+	}
+	return st.Flags&unix.ST_RDONLY != 0, nil
+}
+
 // Room returns how many bytes and inodes are free on the file system of f.
 func Room(f *os.File) (bytes, inodes int64, err error) {
 	var st unix.Statfs_t
