@@ -214,10 +214,22 @@ func (r *Dir) Retire() (remove func() error) {
 	return func() error { return r.remove(dir) }
 }
 
+// How often a removal is tried again while the daemon has no free descriptor, and how long after.
+const shortTries, shortPause = 100, 50 * time.Millisecond
+
+func isShort(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}
+
 func (r *Dir) remove(dir string) error {
 	err := os.RemoveAll(dir)
 	if err != nil {
 		// What stopped it may have gone by.
+		err = os.RemoveAll(dir)
+	}
+	// Other runs return their descriptors when they end.
+	for n := 0; n < shortTries && isShort(err); n++ {
+		time.Sleep(shortPause)
 		err = os.RemoveAll(dir)
 	}
 	if r.Lock != nil {
