@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
 // A package is the scripts of the Debian package, and a systemctl that notes what it is told. Units
@@ -217,5 +219,14 @@ func TestInstalledPages(t *testing.T) {
 	})
 	if err != nil || links < 100 {
 		t.Errorf("%d links: %v", links, err)
+	}
+}
+
+// The package is of the version that the programs have.
+func TestPackageVersion(t *testing.T) {
+	cmd := exec.Command("sh", ".packaging/dist", "--version")
+	cmd.Dir = ".."
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != wire.Version+"\n" {
+		t.Errorf("%v: %q, want %s", err, out, wire.Version)
 	}
 }
