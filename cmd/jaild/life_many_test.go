@@ -132,7 +132,9 @@ func TestManyAtOnce(t *testing.T) {
 	outcomes := make([]cmdtest.Outcome, runs)
 	for i := range runs {
 		all.Go(func() {
-			cmd := h.Command("run", "--json", "--", h.Probe, "exit", strconv.Itoa(i))
+			// All shadows must fit on the disk beside one another.
+			cmd := h.Command("run", "--json", "--limit", "workspace=64MiB", "--", h.Probe, "exit",
+				strconv.Itoa(i))
 			var out, errOut bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &errOut
 			err := cmd.Run()
