@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
@@ -57,6 +58,27 @@ func (h *session) after(r *run.Run) *shadows.AutoCommit {
 	return &done
 }
 
+// left is called when an invocation is over, however it ended. If its end was a failure of jail's,
+// nothing was committed after it, and others may have left their changes to it.
+func (h *session) left(r *run.Run) {
+	h.invocations.leave(r)
+	settler := &h.invocations.settler
+	if !settler.on {
+		return
+	}
+	settler.leave(r, func() {
+		if h.ended() {
+			// The end of the session commits what is left.
+			return
+		}
+		id := string(h.run.Job().ID)
+		done := h.runner.Shadows.TakePlain(context.Background(), h.run.Job().Caller, id)
+		if done.Error != "" {
+			h.runner.Errors.Failed("commit what invocations left", id, errors.New(done.Error))
+		}
+	})
+}
+
 // A settler lets a session commit what its invocations left, while none of them writes. Its methods
 // may be called from several goroutines.
 type settler struct {
@@ -67,6 +89,8 @@ type settler struct {
 	settled chan struct{}
 	// on says that the session commits by itself. It is set before the first invocation.
 	on bool
+	// waits says that an invocation left changes to the last that writes.
+	waits bool
 	// left has what invocations named that is left for a person. Only settle uses it.
 	left map[workspace.Name]string
 }
@@ -105,9 +129,29 @@ func (s *settler) settle(r *run.Run, f func()) {
 	s.end(r)
 	s.wait()
 	if len(s.working) > 0 {
+		s.waits = true
 		s.mu.Unlock()
 		return
 	}
+	s.call(f)
+}
+
+// leave is end, and calls f as settle does if others left their changes to this one, and it ended
+// without settle.
+func (s *settler) leave(r *run.Run, f func()) {
+	s.end(r)
+	s.mu.Lock()
+	// While a commit is under way none works, so that nothing was left since it began.
+	if !s.waits || len(s.working) > 0 || s.settled != nil {
+		s.mu.Unlock()
+		return
+	}
+	s.call(f)
+}
+
+// call calls f while none begins. s.mu is held, and released.
+func (s *settler) call(f func()) {
+	s.waits = false
 	over := make(chan struct{})
 	s.settled = over
 	s.mu.Unlock()

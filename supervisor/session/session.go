@@ -564,7 +564,7 @@ func (s *Sessions) Exec(ctx context.Context, c caller.Caller, id string, req mes
 	if !h.invocations.join(r) {
 		return s.runner.Refuse(c, j.Req, j, noSession(id))
 	}
-	defer h.invocations.leave(r)
+	defer h.left(r)
 	var res message.Result
 	res, pipes = s.runner.Do(ctx, r, streams)
 	return res
