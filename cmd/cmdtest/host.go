@@ -344,7 +344,8 @@ func (h *Host) Patient() string {
 	h.T.Helper()
 	path := filepath.Join(h.Root, "patient.toml")
 	if err := os.WriteFile(path,
-		[]byte("policy = 1\nname = \"patient\"\ninclude = [\"default\"]\n[limits]\nwall = \"10m\"\n"), 0o644); err != nil {
+		[]byte("policy = 1\nname = \"patient\"\ninclude = [\"default\"]\n"+
+			"[limits]\nwall = \"10m\"\n"), 0o644); err != nil {
 		h.T.Fatal(err)
 	}
 	return path

@@ -75,7 +75,8 @@ func TestDecideIsWhatTheProxyDoes(t *testing.T) {
 				yes++
 			}
 			if answers[i] != q.Want || q.Op == "request" && w.came(i) != q.Want {
-				t.Errorf("%s: %s %s: the policy says %v, the tool was let through: %v, the other side was asked: %v", name, q.Op, q.What, q.Want, answers[i], w.came(i))
+				t.Errorf("%s: %s %s: the policy says %v, the tool was let through: %v, "+
+					"the other side was asked: %v", name, q.Op, q.What, q.Want, answers[i], w.came(i))
 			}
 		}
 		total += len(batch)

@@ -16,7 +16,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -60,7 +59,7 @@ func newNativeWorld(t *testing.T) *nativeWorld {
 	names.Set("up.example.com", []string{"93.184.216.34"})
 	names.Set("other.example.org", []string{"93.184.216.35"})
 	w := &nativeWorld{h: h}
-	serve := serveConn(t, newRegistries(t, h.Root))
+	serve := fetchtest.HTTP(t, newRegistries(t, h.Root).ServeHTTP)
 	w.up = fetchtest.StartHost(t, "93.184.216.34:443",
 		ca.Config(t, time.Now().Add(time.Hour), "up.example.com"), serve)
 	fetchSettings(h, names, ca)
@@ -78,54 +77,6 @@ func newNativeWorld(t *testing.T) *nativeWorld {
 		}
 	}
 	return w
-}
-
-// serveConn serves HTTP on connections that somebody else accepts.
-func serveConn(t *testing.T, handler http.Handler) func(net.Conn) {
-	l := &handed{conns: make(chan net.Conn), closed: make(chan struct{})}
-	server := &http.Server{Handler: handler}
-	go server.Serve(l)
-	t.Cleanup(func() { server.Close() })
-	return func(c net.Conn) {
-		done := make(chan struct{})
-		select {
-		case l.conns <- &told{Conn: c, done: done}:
-			<-done
-		case <-l.closed:
-		}
-	}
-}
-
-// handed is a listener whose connections come from elsewhere.
-type handed struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (l *handed) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *handed) Close() error { l.once.Do(func() { close(l.closed) }); return nil }
-
-func (l *handed) Addr() net.Addr { return &net.TCPAddr{} }
-
-// told tells of its end.
-type told struct {
-	net.Conn
-	once sync.Once
-	done chan struct{}
-}
-
-func (c *told) Close() error {
-	c.once.Do(func() { close(c.done) })
-	return c.Conn.Close()
 }
 
 // newRegistries serves a page, a git repository, a package index of Python's, one of npm's, and a

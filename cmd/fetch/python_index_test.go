@@ -46,7 +46,7 @@ func newIndex(t *testing.T, h *cmdtest.Host) {
 		})
 		names.Set(name, []string{address})
 		fetchtest.StartHost(t, address+":443", ca.Config(t, time.Now().Add(time.Hour), name),
-			serveConn(t, mux))
+			fetchtest.HTTP(t, mux.ServeHTTP))
 	}
 	serve("pypi.org", "93.184.216.34", "/simple/", "text/html", page)
 	serve("files.pythonhosted.org", "93.184.216.35", "/packages/"+file, "application/zip",
