@@ -89,7 +89,7 @@ func (r reversal) partTarget(o RevertOptions) (*revertTarget, error) {
 		switch {
 		case o.Commit == "" && slices.Contains(t.take, true), rec.ID == o.Commit:
 			if missing != "" {
-				return nil, fmt.Errorf("%s: %w of commit %s", Name(missing), ErrNoChange, rec.ID)
+				return nil, fmt.Errorf("%s: %w in commit %s", Name(missing), ErrNoChange, rec.ID)
 			}
 			for n, e := range p.Entries {
 				if by, again := later[e.Path]; t.take[n] && again {
@@ -108,7 +108,7 @@ func (r reversal) partTarget(o RevertOptions) (*revertTarget, error) {
 	if o.Commit != "" || !standing {
 		return nil, ErrNoCommit
 	}
-	return nil, fmt.Errorf("%s: %w of a commit that can be reverted", o.Paths[0], ErrNoChange)
+	return nil, fmt.Errorf("%s: %w in a commit that can be reverted", o.Paths[0], ErrNoChange)
 }
 
 // match takes the entries that the paths name. It returns the first path that names none.

@@ -76,7 +76,7 @@ func runRevert(ctx context.Context, env *cli.Env, c *api.Client, o revertOptions
 		}
 		rest := ""
 		if done.Rest > 0 {
-			rest = fmt.Sprintf("; %s of the commit stay committed",
+			rest = fmt.Sprintf("; still committed: %s",
 				output.Count(done.Rest, "path", "paths"))
 		}
 		_, err := fmt.Fprintf(w, "reverted %s of run %s%s\n",

@@ -20,7 +20,7 @@ func TestRevertPart(t *testing.T) {
 	h.Wants(h.Jail("commit", id), 0, "")
 	o := h.Jail("revert", id, "./a", "dir/")
 	h.Wants(o, 0, "")
-	if !strings.Contains(o.Out, "reverted 3 changes of run s; 1 path of the commit stay committed") {
+	if !strings.Contains(o.Out, "reverted 3 changes of run s; still committed: 1 path") {
 		t.Errorf("%+v", o)
 	}
 	realFile(h, "a", "0\n")
