@@ -137,7 +137,16 @@ func ceilingRules(c policy.Policy, m Mount, native bool) []LandlockRule {
 	for _, g := range c.Mounts {
 		rule := LandlockRule{Path: m.Target, Write: g.Access&(policy.Write|policy.Tmpfs) != 0,
 			Pipes: native && m.Kind == MountTmpfs}
-		if (m.Kind == MountTmpfs) != (g.Source == "") {
+		if m.Kind == MountCache {
+			// What a ceiling says of the names of caches is no matter of paths.
+			rule.Exec, rule.Write = native && AllMayRun(c, m.Target), true
+			if g.Access == policy.Cache && (g.Target == "" || paths.Within(g.Target, m.Target)) &&
+				(g.Name == "" || g.Name == m.Name) {
+				rules = append(rules, rule)
+			}
+			continue
+		}
+		if g.Access == policy.Cache || (m.Kind == MountTmpfs) != (g.Source == "") {
 			continue
 		}
 		if m.Kind == MountTmpfs {

@@ -268,6 +268,12 @@ func newMounts(pol policy.Policy, r Request) []Mount {
 		{Kind: MountProc, Target: "/proc"},
 	}
 	for _, m := range pol.Mounts {
+		if m.Access == policy.Cache {
+			mounts = append(mounts, Mount{Kind: MountCache, Name: m.Name, Target: m.Target,
+				Write: true, Size: m.Size,
+				Exec: r.Command.Runner == RunnerNative && AllMayRun(pol, m.Target)})
+			continue
+		}
 		if m.Source == "" {
 			mounts = append(mounts, newTmpfs(pol, r.Command, m.Target, tmp))
 			continue
@@ -433,10 +439,13 @@ func checkSyscalls(pol policy.Policy, r Request) error {
 // ownDirs are what the jail itself mounts.
 var ownDirs = []string{"/proc", "/dev", "/run", "/sys"}
 
-func checkMounts(pol policy.Policy, _ Request) error {
+func checkMounts(pol policy.Policy, r Request) error {
 	for i, m := range pol.Mounts {
 		if m.Target == "" {
 			return fmt.Errorf("mount of %s: no target; only a ceiling may leave it open", m.Source)
+		}
+		if err := checkCache(m, r); err != nil {
+			return err
 		}
 		for _, own := range append(slices.Clone(ownDirs), policy.WorkspaceDir) {
 			if paths.Within(own, m.Target) || paths.Within(m.Target, own) {
@@ -449,6 +458,26 @@ func checkMounts(pol policy.Policy, _ Request) error {
 					m.Target)
 			}
 		}
+	}
+	return nil
+}
+
+// checkCache refuses a mount that is a cache without a name or a size, and any cache of a user's
+// jail: only root can mount a file system that has a size.
+func checkCache(m policy.Mount, r Request) error {
+	switch {
+	case m.Access != policy.Cache:
+		return nil
+	case m.Name == "":
+		return fmt.Errorf("mount at %s: a cache without a name; only a ceiling may leave it open",
+			m.Target)
+	case m.Size > policy.MaxCache:
+		return fmt.Errorf("mount at %s: cache %s has no size; only a ceiling may leave it open",
+			m.Target, m.Name)
+	case r.User != nil:
+		return fmt.Errorf(
+			"mount at %s: cache %s needs a file system of a bounded size, which only root can mount: "+
+				"use the daemon of the host, or a profile without caches", m.Target, m.Name)
 	}
 	return nil
 }

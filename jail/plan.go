@@ -136,6 +136,8 @@ const (
 	MountTmpfs = "tmpfs"
 	MountProc  = "proc"
 	MountBind  = "bind"
+	// MountCache is the directory of a file system of a bounded size that later runs have, too.
+	MountCache = "cache"
 	// Terminals of the jail's own; the only mount beside the device nodes that is not nodev.
 	MountPTS = "devpts"
 	// MountMachine is a file or directory of the jail's own that shows the machine as the limits
@@ -143,15 +145,20 @@ const (
 	MountMachine = "machine"
 )
 
+// HasSource reports whether a descriptor comes with the order for the mount.
+func (m Mount) HasSource() bool { return m.Kind == MountBind || m.Kind == MountCache }
+
 // A Mount is one mount of the jail's root. Everything is nosuid and nodev.
 type Mount struct {
 	Kind string `json:"kind"`
-	// Of a bind: a path of the host.
+	// Of a bind: a path of the host. Of a cache: its id, which says for whom it is kept.
 	Source string `json:"source,omitempty"`
+	// Of a cache, as the policy names it.
+	Name   string `json:"name,omitempty"`
 	Target string `json:"target"`
 	Write  bool   `json:"write"`
 	Exec   bool   `json:"exec"`
-	Size   int64  `json:"size,omitempty"`  // bytes, of a tmpfs
+	Size   int64  `json:"size,omitempty"`  // bytes, of a tmpfs or cache
 	Files  int64  `json:"files,omitempty"` // inodes, of a tmpfs
 }
 

@@ -88,13 +88,49 @@ func CheckMount(m Mount) error {
 	switch {
 	case m.Access == 0 || m.Access&^AllRights != 0:
 		return fmt.Errorf("access grants nothing, or nothing that there is")
-	case m.Source == "" && m.Access != Tmpfs:
+	case m.Source == "" && m.Access != Tmpfs && m.Access != Cache:
 		return fmt.Errorf(
 			"source is missing: name a directory or file of the host, or access = \"tmpfs\"")
 	case m.Source != "" && m.Access&Tmpfs != 0:
 		return fmt.Errorf("source %q has no meaning for a tmpfs: leave it out", m.Source)
+	case m.Source != "" && m.Access&Cache != 0:
+		return fmt.Errorf("source %q has no meaning for a cache: leave it out", m.Source)
+	case m.Access != Cache && m.Name != "":
+		return fmt.Errorf("name %q is for access = \"cache\" alone: leave it out", m.Name)
+	case m.Access != Cache && m.Size != 0:
+		return errors.New("size is for access = \"cache\" alone: leave it out")
+	case m.Access == Cache && m.Size < MinCache:
+		return fmt.Errorf("size of a cache is %s: the least is %s", Bytes.Format(m.Size),
+			Bytes.Format(MinCache))
+	case m.Name != "":
+		if err := CheckCacheName(m.Name); err != nil {
+			return err
+		}
 	}
 	return errors.Join(CheckMountSource(m.Source), CheckMountTarget(m.Target))
+}
+
+// MinCache and MaxCache bound the size of a cache, in bytes.
+const (
+	MinCache = 1 << 20
+	MaxCache = 1 << 40
+)
+
+// maxCacheName bounds the name of a cache, in bytes.
+const maxCacheName = 64
+
+// CheckCacheName returns what is wrong with the name of a cache, or nil.
+func CheckCacheName(name string) error {
+	bad := func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' &&
+			r != '_' && r != '.'
+	}
+	if name == "" || len(name) > maxCacheName || strings.ContainsFunc(name, bad) ||
+		strings.ContainsAny(name[:1], "-_.") {
+		return fmt.Errorf("name %q of a cache is not 1 to %d letters, digits, hyphens, "+
+			"underscores and dots that begin with a letter or digit", name, maxCacheName)
+	}
+	return nil
 }
 
 // CheckMountSource returns what is wrong with a path of the host that is to be mounted,
@@ -152,7 +188,7 @@ func checkNested(p Policy) (out []error) {
 			if !ok || m.Target == "" || rel == "" && j < i {
 				continue
 			}
-			if m.at(rel).Source != n.Source {
+			if m.at(rel).Source != n.Source || m.Name != n.Name {
 				if len(out) == maxProblems {
 					return out
 				}

@@ -66,12 +66,12 @@ func TestCheck(t *testing.T) {
 		{mount("", "/a", policy.Read), "source is missing"},
 		{mount("/a", "/a", policy.Tmpfs), "no meaning for a tmpfs"},
 		{mount("/a", "/a", 0), "grants nothing"},
-		{policy.Policy{Mounts: policy.Mounts{{"/a", "/x", policy.Read}, {"/b", "/x", policy.Read}}},
+		{policy.Policy{Mounts: policy.Mounts{{Source: "/a", Target: "/x", Access: policy.Read}, {Source: "/b", Target: "/x", Access: policy.Read}}},
 			"shows something else"},
-		{policy.Policy{Mounts: policy.Mounts{{"/a", "/x", policy.Read},
-			{"/b", "/x/y", policy.Read}}}, "shows something else"},
-		{policy.Policy{Mounts: policy.Mounts{{"/a", "/x", policy.Read},
-			{"", "/x/tmp", policy.Tmpfs}}}, "shows something else"},
+		{policy.Policy{Mounts: policy.Mounts{{Source: "/a", Target: "/x", Access: policy.Read},
+			{Source: "/b", Target: "/x/y", Access: policy.Read}}}, "shows something else"},
+		{policy.Policy{Mounts: policy.Mounts{{Source: "/a", Target: "/x", Access: policy.Read},
+			{Source: "", Target: "/x/tmp", Access: policy.Tmpfs}}}, "shows something else"},
 		{policy.Policy{Limits: policy.Limits{Memory: -1}}, "limits.memory is negative"},
 		{policy.Policy{Fetch: policy.Fetch{Limits: policy.FetchLimits{Timeout: -1}}},
 			"fetch.limits.timeout is negative"},
@@ -153,22 +153,22 @@ func TestCheck(t *testing.T) {
 			"/a/**")}},
 		"programs anywhere":  {Tools: policy.Tools{Native: policy.MustGlobs("**", "/usr/**")}},
 		"tools of any depth": {Tools: policy.Tools{Allow: policy.MustGlobs("**", "a/*", "*/b")}},
-		"places unsaid": {Mounts: policy.Mounts{{"/a", "", policy.Read},
-			{"/b", "", policy.Read}, {"/c", "/c", policy.Read}, {"", "/tmp", policy.Tmpfs}}},
+		"places unsaid": {Mounts: policy.Mounts{{Source: "/a", Target: "", Access: policy.Read},
+			{Source: "/b", Target: "", Access: policy.Read}, {Source: "/c", Target: "/c", Access: policy.Read}, {Source: "", Target: "/tmp", Access: policy.Tmpfs}}},
 	} {
 		if err := good.Check(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	// Two mounts at one place are reported once.
-	twice := policy.Policy{Mounts: policy.Mounts{{"/a", "/x", policy.Read},
-		{"/b", "/x", policy.Read}}}
+	twice := policy.Policy{Mounts: policy.Mounts{{Source: "/a", Target: "/x", Access: policy.Read},
+		{Source: "/b", Target: "/x", Access: policy.Read}}}
 	if err := twice.Check(); err == nil || strings.Contains(err.Error(), "\n") ||
 		!strings.Contains(err.Error(), "mount[1]: target \"/x\" lies in mount[0]") {
 		t.Errorf("two mounts at one place: %v", err)
 	}
-	nested := policy.Policy{Mounts: policy.Mounts{{"/usr", "/usr", policy.Read},
-		{"/usr/bin", "/usr/bin", policy.Read | policy.Exec}}}
+	nested := policy.Policy{Mounts: policy.Mounts{{Source: "/usr", Target: "/usr", Access: policy.Read},
+		{Source: "/usr/bin", Target: "/usr/bin", Access: policy.Read | policy.Exec}}}
 	if err := nested.Check(); err != nil {
 		t.Errorf("a mount in another that shows the same: %v", err)
 	}

@@ -289,6 +289,9 @@ func TestMountsMean(t *testing.T) {
 	m := func(source, target string, access policy.Rights) policy.Mounts {
 		return policy.Mounts{{Source: source, Target: target, Access: access}}
 	}
+	cache := func(name, target string, size int64) policy.Mounts {
+		return policy.Mounts{{Target: target, Access: policy.Cache, Name: name, Size: size}}
+	}
 	r, rx, rw := policy.Read, policy.Read|policy.Exec, policy.Read|policy.Write
 	policytest.Meanings(t, []policytest.Meaning[policy.Mounts]{
 		{Name: "nothing", Less: nil, More: m("/usr", "/usr", r)},
@@ -303,7 +306,7 @@ func TestMountsMean(t *testing.T) {
 		{Name: "anything below a source, anywhere", Less: m("/usr/share/dict", "/data/dict", r),
 			More: m("/usr", "", r)},
 		{Name: "one is less than two", Less: m("/a", "/a", r),
-			More: policy.Mounts{{"/a", "/a", r}, {"/b", "/b", r}}},
+			More: policy.Mounts{{Source: "/a", Target: "/a", Access: r}, {Source: "/b", Target: "/b", Access: r}}},
 		{Name: "memory", Less: m("", "/tmp", policy.Tmpfs), More: m("", "", policy.Tmpfs)},
 		{Name: "to run and to write leave to read", Less: m("/usr", "/usr", rx),
 			More: m("/usr", "/usr", rw), Apart: true, Both: m("/usr", "/usr", r)},
@@ -314,6 +317,17 @@ func TestMountsMean(t *testing.T) {
 		{Name: "another place of the source", Less: m("/a", "/x", r), More: m("/a", "/y", r),
 			Apart: true},
 		{Name: "a name is no prefix", Less: m("/usrlocal", "/usrlocal", r), More: m("/usr", "", r),
+			Apart: true},
+		{Name: "a cache", Less: cache("go", "/c", 1<<20), More: cache("go", "/c", 2<<20)},
+		{Name: "a cache of any name at any place", Less: cache("go", "/c", 1<<20),
+			More: cache("", "", policy.Unlimited)},
+		{Name: "another cache", Less: cache("go", "/c", 1<<20), More: cache("npm", "/c", 1<<20),
+			Apart: true},
+		{Name: "a ceiling bounds a cache", Less: cache("go", "/c", 4<<20),
+			More: cache("", "", 1<<20), Apart: true, Both: cache("go", "/c", 1<<20)},
+		{Name: "a cache is no memory", Less: cache("go", "/c", 1<<20),
+			More: m("", "", policy.Tmpfs), Apart: true},
+		{Name: "a cache is no directory", Less: cache("go", "/c", 1<<20), More: m("/", "", rw),
 			Apart: true},
 		{Name: "memory is no directory", Less: m("", "/data", policy.Tmpfs),
 			More: m("/data", "/data", rw), Apart: true},

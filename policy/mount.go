@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/jail-sandbox/jail/policy/paths"
@@ -9,17 +10,21 @@ import (
 // Mount grants rights on a tree of the host at a place in the jail. As a point of the
 // lattice it is a set of triples: for each name x below it, that Target/x shows
 // Source/x with each right of Access. A mount without a target, as only a ceiling has
-// one, grants its source at any place. A tmpfs has no source.
+// one, grants its source at any place. A tmpfs has no source, and neither has a cache.
 type Mount struct {
 	// Absolute path of the host.
 	Source string `json:"source,omitempty"`
 	// Absolute path in the jail.
 	Target string `json:"target,omitempty"`
 	Access Rights `json:"access"`
+	// Name is that of a cache; as only a ceiling may have it, "" is every name.
+	Name string `json:"name,omitempty"`
+	// Size bounds a cache, in bytes.
+	Size int64 `json:"size,omitempty"`
 }
 
 func (m Mount) below(n Mount) bool {
-	if !m.Access.SubsetOf(n.Access) {
+	if !m.Access.SubsetOf(n.Access) || n.Name != "" && m.Name != n.Name || m.Size > n.Size {
 		return false
 	}
 	if n.Target == "" {
@@ -35,16 +40,19 @@ func (m Mount) below(n Mount) bool {
 
 func (m Mount) meet(n Mount) []Mount {
 	access := m.Access.intersect(n.Access)
-	if access == 0 {
+	if access == 0 || m.Name != "" && n.Name != "" && m.Name != n.Name {
 		return nil
 	}
+	m.Name = cmp.Or(m.Name, n.Name)
+	m.Size = min(m.Size, n.Size)
+	n.Name, n.Size = m.Name, m.Size
 	if m.Target == "" || n.Target != "" && len(n.Target) < len(m.Target) {
 		m, n = n, m
 	}
 	// Now n is the one without a target, if there is one, or else the deeper one.
 	if n.Target == "" {
 		if _, ok := beneath(n.Source, m.Source); ok {
-			return []Mount{{m.Source, m.Target, access}}
+			return []Mount{m.with(access)}
 		}
 		if rel, ok := beneath(m.Source, n.Source); ok {
 			return []Mount{m.at(rel).with(access)}
@@ -76,6 +84,13 @@ func (m Mount) String() string {
 	if target == "" {
 		target = "anywhere"
 	}
+	if m.Access == Cache {
+		target += " cache " + cmp.Or(m.Name, "of any name")
+		if m.Size != Unlimited {
+			target += " of " + Bytes.Format(m.Size)
+		}
+		return target
+	}
 	if m.Source == "" {
 		return target + " " + m.Access.String()
 	}
@@ -95,9 +110,10 @@ func beneath(dir, path string) (rel string, ok bool) {
 // the path and above it grant; a mount never takes a right away.
 type Mounts []Mount
 
-// TopMounts grants every file of the host, and memory, at any place.
+// TopMounts grants every file of the host, memory, and caches, at any place.
 func TopMounts() Mounts {
-	return Mounts{{Source: "/", Access: Read | Exec | Write}, {Access: Tmpfs}}
+	return Mounts{{Source: "/", Access: Read | Exec | Write}, {Access: Tmpfs},
+		{Access: Cache, Size: Unlimited}}
 }
 
 // Meet grants a right on a file at a place where both do.
@@ -107,14 +123,22 @@ func (m Mounts) Meet(n Mounts) Mounts { return meetLists(m.Normal(), n.Normal())
 func (m Mounts) LessEq(n Mounts) bool { return listBelow(m.Normal(), n.Normal()) }
 
 // Normal leaves out mounts that another covers or that grant nothing, and sorts the
-// rest. A tmpfs is one by having no source.
+// rest. What has no source is a tmpfs or a cache, and only a cache has a name and a size.
 func (m Mounts) Normal() Mounts {
 	var out Mounts
 	for _, x := range m {
-		if x.Source == "" {
-			x.Access &= Tmpfs
-		} else {
-			x.Access &^= Tmpfs
+		switch {
+		case x.Source != "":
+			x.Access &^= Tmpfs | Cache
+		case x.Access&Tmpfs != 0:
+			x.Access = Tmpfs
+		case x.Size <= 0:
+			x.Access = 0
+		default:
+			x.Access &= Cache
+		}
+		if x.Access != Cache {
+			x.Name, x.Size = "", 0
 		}
 		if x.Access != 0 {
 			out = append(out, x)
@@ -138,7 +162,7 @@ func (m Mounts) rightsAt(path string) (rights Rights, from Mounts) {
 				continue
 			}
 		}
-		if x.Access == Tmpfs {
+		if x.Access == Tmpfs || x.Access == Cache {
 			rights |= Read | Write
 		} else {
 			rights |= x.Access

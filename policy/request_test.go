@@ -141,7 +141,7 @@ func TestStrings(t *testing.T) {
 	}
 	for _, tt := range [][2]string{
 		{policy.Rights(0).String(), "∅"}, {policy.Exec.String(), "exec"},
-		{policy.AllRights.String(), "read|exec|write|tmpfs"},
+		{policy.AllRights.String(), "read|exec|write|tmpfs|cache"},
 		{policy.Read.Union(policy.Exec).String(), "read+exec"},
 		{policy.WorkspaceAccess(7).String(), "invalid(7)"},
 		{policy.TopEnv().String(), "set any pass [*] allow [*]"},
@@ -151,7 +151,7 @@ func TestStrings(t *testing.T) {
 			t.Errorf("%q, want %q", tt[0], tt[1])
 		}
 	}
-	if len(policy.SyscallGroups()) != 3 || len(policy.RightsWords()) != 5 ||
+	if len(policy.SyscallGroups()) != 3 || len(policy.RightsWords()) != 6 ||
 		len(policy.CommitRuleWords()) != 3 || len(policy.WorkspaceAccessWords()) != 3 {
 		t.Error("a list of words is wrong")
 	}

@@ -8,17 +8,19 @@ import (
 // Rights is a set of what may be done with the files below a path.
 type Rights uint8
 
-// The rights. Tmpfs is no right but a kind of mount: an empty file system in memory,
-// which may be read and written.
+// The rights. Tmpfs and Cache are no rights but kinds of mounts, which may be read and
+// written: an empty file system in memory, and one of a bounded size that is kept for
+// later runs.
 const (
 	Read Rights = 1 << iota
 	Exec
 	Write
 	Tmpfs
+	Cache
 )
 
 // AllRights is every right and kind.
-const AllRights = Read | Exec | Write | Tmpfs
+const AllRights = Read | Exec | Write | Tmpfs | Cache
 
 // intersect returns the rights in both sets.
 func (r Rights) intersect(s Rights) Rights { return r & s }
@@ -34,7 +36,7 @@ var rightsWords = []struct {
 	word   string
 }{
 	{Read, "read"}, {Read | Exec, "read+exec"}, {Read | Write, "write"},
-	{Read | Exec | Write, "write+exec"}, {Tmpfs, "tmpfs"},
+	{Read | Exec | Write, "write+exec"}, {Tmpfs, "tmpfs"}, {Cache, "cache"},
 }
 
 // RightsWords are the words that a policy file has for rights.
@@ -57,7 +59,7 @@ func (r Rights) String() string {
 		}
 	}
 	var out []string
-	for i, name := range []string{"read", "exec", "write", "tmpfs"} {
+	for i, name := range []string{"read", "exec", "write", "tmpfs", "cache"} {
 		if r&(1<<i) != 0 {
 			out = append(out, name)
 		}

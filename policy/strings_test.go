@@ -93,7 +93,7 @@ func TestTexts(t *testing.T) {
 // Each word of the language is read as what it is written from, and no other is.
 func TestWords(t *testing.T) {
 	if got, want := strings.Join(policy.RightsWords(), " "),
-		"read read+exec write write+exec tmpfs"; got != want {
+		"read read+exec write write+exec tmpfs cache"; got != want {
 		t.Errorf("rights are %q, want %q", got, want)
 	}
 	for _, w := range policy.RightsWords() {

@@ -94,6 +94,10 @@ var socketDirs = []string{"/run", "/var/run", "/tmp"}
 
 func warnMount(m Mount, warn func(string, ...any)) {
 	switch {
+	case m.Access == Cache:
+		warn("mount %s: what a run leaves in cache %q, later runs of the profile read", m.Target,
+			m.Name)
+		return
 	case m.Access.SubsetOf(Tmpfs):
 		return
 	case Write.SubsetOf(m.Access):

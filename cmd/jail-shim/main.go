@@ -193,7 +193,7 @@ func inherited(o control.Order) runc.Files {
 	}
 	fd := uintptr(control.ShimBinds)
 	for _, m := range o.Plan.Mounts {
-		if m.Kind == jail.MountBind || runc.IsShared(o, m) {
+		if m.HasSource() || runc.IsShared(o, m) {
 			files.Binds = append(files.Binds, os.NewFile(fd, m.Source))
 			fd++
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/guest"
 	"github.com/jail-sandbox/jail/jail/internal/sys"
+	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/policy/paths"
 )
 
@@ -90,6 +91,14 @@ func buildRoot(dir string, o control.Order, files []*os.File, initBinary *os.Fil
 			}
 			if err := attachShared(files[0], target,
 				sys.MountFlags{Write: m.Write, Exec: m.Exec}); err != nil {
+				return err
+			}
+			files = files[1:]
+		case jail.MountCache:
+			if len(files) == 0 {
+				return fmt.Errorf("mount %s: no descriptor came for it", m.Target)
+			}
+			if err := mountCache(files[0], target, m, userns); err != nil {
 				return err
 			}
 			files = files[1:]
@@ -187,6 +196,28 @@ func mountTmpfs(target string, m jail.Mount, ids jail.IDs) error {
 		"mode": "0700",
 		"uid":  strconv.FormatUint(uint64(uid), 10), "gid": strconv.FormatUint(uint64(gid), 10),
 	})
+}
+
+// mountCache attaches the directory of a cache. A directory in a detached mount cannot be mounted by
+// itself on all kernels (open_tree(2)), so the whole file system is at the target for a moment, in
+// this mount namespace alone. Nothing of the jail can write to the root of that file system.
+func mountCache(mount *os.File, target string, m jail.Mount, userns *os.File) error {
+	if err := mountPoint(target, true); err != nil {
+		return err
+	}
+	flags := sys.MountFlags{Write: m.Write, Exec: m.Exec}
+	if err := sys.AttachTree(mount, target, flags, nil); err != nil {
+		return err
+	}
+	tree, err := sys.CloneMountOf(filepath.Join(target, workspace.CacheRoot))
+	if err := errors.Join(err, sys.DetachTop(target)); err != nil {
+		if tree != nil {
+			tree.Close()
+		}
+		return err
+	}
+	defer tree.Close()
+	return sys.AttachTree(tree, target, flags, userns)
 }
 
 // bind maps owners where the file system can. Where it cannot, a read-only bind shows fewer rights,

@@ -93,6 +93,8 @@ func planned(p jail.Plan, host []sys.Mount) (wants, error) {
 				super: []string{
 					"size=" + strconv.FormatInt((m.Size+page-1)/page*page/1024, 10) + "k",
 					"nr_inodes=" + strconv.FormatInt(m.Files, 10)}})
+		case jail.MountCache:
+			all.add(m.Target, want{kind: "ext4", options: optionsOf(m.Write, m.Exec)})
 		case jail.MountBind:
 			w := want{options: optionsOf(m.Write, m.Exec)}
 			if err := all.bind(m.Source, m.Target, w, host); err != nil {

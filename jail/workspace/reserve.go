@@ -35,7 +35,7 @@ func (s *Store) reserve(id string, need, limit int64) (unlock func(), err error)
 		return nil, err
 	}
 	defer dir.Close()
-	if err := s.promise(dir, id, need, limit); err != nil {
+	if err := s.promise(dir, id, need, limit, 0); err != nil {
 		unlock()
 		return nil, errors.Join(err, s.unreserve(id))
 	}
@@ -74,7 +74,8 @@ func (s *Store) lockLive() (dir *os.File, unlock func(), err error) {
 	return dir, func() { lock.Close() }, nil
 }
 
-func (s *Store) promise(dir *os.File, id string, need, limit int64) error {
+// promise writes down that the layer id may take need bytes, of which it has some already.
+func (s *Store) promise(dir *os.File, id string, need, limit, has int64) error {
 	promised, err := s.unwritten(dir)
 	if err != nil {
 		return err
@@ -83,13 +84,13 @@ func (s *Store) promise(dir *os.File, id string, need, limit int64) error {
 	if err != nil {
 		return err
 	}
-	if free-promised < need {
+	if free-promised < need-has {
 		return fmt.Errorf(
 			"%w: the disk of the state directory %s has %s left, of which shadows that are being "+
 				"written may still take %s; "+
 				"a shadow of %s needs %s", ErrNoSpace, Name(s.dir.Name()), size(free),
 			size(promised),
-			size(limit), size(need))
+			size(limit), size(need-has))
 	}
 	f, err := sys.OpenBeneath(dir, livePrefix+id, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {

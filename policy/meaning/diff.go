@@ -285,6 +285,8 @@ func sources(mounts policy.Mounts, path string) map[string]string {
 		rest, below := strings.CutPrefix(path, m.Target)
 		switch {
 		case !below || m.Target != "" && rest != "" && rest[0] != '/':
+		case m.Access == policy.Cache:
+			out["cache "+m.Name] = m.String()
 		case m.Source == "":
 			out[""] = "memory of its own at " + m.Target
 		case m.Target == "":

@@ -61,6 +61,9 @@ func scoreExec(pol policy.Policy) Part {
 		if (policy.Write | policy.Exec).SubsetOf(m.Access) {
 			p.add(8, "mount %s can be written, and what is in it may run", m.Target)
 		}
+		if m.Access == policy.Cache && pol.Tools.Native.Match(m.Target+"/a") {
+			p.add(5, "what is written to cache %s may run, also later", m.Name)
+		}
 		if m.Access == policy.Tmpfs && pol.Tools.Native.Match(m.Target+"/a") {
 			p.add(3, "what is written to %s may run", m.Target)
 		}

@@ -170,8 +170,14 @@ func Mounts() *rapid.Generator[policy.Mounts] {
 	one := rapid.Custom(func(t *rapid.T) policy.Mount {
 		target := rapid.SampledFrom([]string{"", "/data", "/data/a", "/data/a/b", "/usr",
 			"/usr/share"}).Draw(t, "target")
-		if rapid.IntRange(0, 4).Draw(t, "kind") == 0 {
+		switch rapid.IntRange(0, 6).Draw(t, "kind") {
+		case 0:
 			return policy.Mount{Target: target, Access: policy.Tmpfs}
+		case 1, 2:
+			return policy.Mount{Target: target, Access: policy.Cache,
+				Name: rapid.SampledFrom([]string{"", "go-build", "npm"}).Draw(t, "name"),
+				Size: rapid.SampledFrom([]int64{0, 1 << 20, 1 << 30,
+					policy.Unlimited}).Draw(t, "size")}
 		}
 		return policy.Mount{
 			Source: rapid.SampledFrom([]string{"/", "/usr", "/usr/share", "/data", "/data/a",

@@ -27,8 +27,11 @@ var plainKeys = []Key{
 			"directory itself"},
 	{"mount.source", `"/usr/share/dict"`, "directory or file of the host"},
 	{"mount.target", `"/data/dict"`, "where it appears in the jail"},
-	{"mount.access", "read | read+exec | write | write+exec | tmpfs",
-		"what the tool may do with it"},
+	{"mount.access", "read | read+exec | write | write+exec | tmpfs | cache",
+		"what the tool may do with it; cache is a directory that later runs of the same " +
+			"user and profile have, too"},
+	{"mount.name", `"go-build"`, "name of a cache; in a ceiling, every name if missing"},
+	{"mount.size", `"2GiB"`, "size limit of a cache; in a ceiling, any size if missing"},
 	{"tools.allow", `["core-utils/*"]`, "bundle commands that may run"},
 	{"tools.modules", `["**"]`, "WebAssembly files of the caller that may run"},
 	{"tools.native", `["/usr/bin/git"]`, "host programs that may run"},

@@ -155,6 +155,12 @@ func (w *writer) mounts(mounts policy.Mounts) {
 			w.line("target = %s", quote(m.Target))
 		}
 		w.line("access = %s", quote(m.Access.String()))
+		if m.Name != "" {
+			w.line("name = %s", quote(m.Name))
+		}
+		if m.Access == policy.Cache && m.Size != policy.Unlimited {
+			w.line("size = %s", quote(policy.Bytes.Format(m.Size)))
+		}
 	}
 }
 

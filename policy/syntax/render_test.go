@@ -34,7 +34,8 @@ func TestRenderReadsBack(t *testing.T) {
 func TestRenderProfileReadsBack(t *testing.T) {
 	profile := policytest.Valid().Filter(func(p policy.Policy) bool {
 		for _, m := range p.Mounts {
-			if m.Target == "" {
+			if m.Target == "" || m.Access == policy.Cache &&
+				(m.Name == "" || m.Size == policy.Unlimited) {
 				return false
 			}
 		}

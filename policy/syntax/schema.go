@@ -190,6 +190,9 @@ func structSchema(t reflect.Type, path string) object {
 		props["source"] = described(object{"type": "string",
 			"pattern": `^(/|\$\{(home|workspace)\}(/|$))`}, "mount.source")
 		props["target"] = described(object{"type": "string", "pattern": `^/.`}, "mount.target")
+		props["name"] = described(object{"type": "string",
+			"pattern": `^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`}, "mount.name")
+		props["size"] = described(unitSchema(policy.Bytes), "mount.size")
 	case reflect.TypeFor[policy.FetchRule](), reflect.TypeFor[policy.FetchDeny]():
 		out["required"] = []string{"host"}
 		if c, ok := props["credential"]; ok {

@@ -142,7 +142,17 @@ func (r *reader) mounts(key string, v *node) {
 			},
 			"target": text(&m.Target, policy.CheckMountTarget),
 			"access": func(k string, v *node) { r.oneOf(k, v, policy.RightsWords(), &m.Access) },
+			"name":   text(&m.Name, policy.CheckCacheName),
+			"size": func(k string, v *node) {
+				r.limit(k, v, policy.Bytes, func(text string) (err error) {
+					m.Size, err = policy.Bytes.Parse(text)
+					return err
+				})
+			},
 		})
+		if m.Access == policy.Cache && item.get("size") == nil {
+			m.Size = policy.Unlimited
+		}
 		if len(*r.errs) > before {
 			return
 		}
@@ -152,6 +162,12 @@ func (r *reader) mounts(key string, v *node) {
 		} else if m.Target == "" && r.kind == Profile {
 			r.errs.add(item.pos, "say where it appears in the jail, as in target = \"/data\"",
 				"%s: target is missing", itemKey)
+		} else if m.Access == policy.Cache && m.Name == "" && r.kind == Profile {
+			r.errs.add(item.pos, "say which cache it is, as in name = \"go-build\"",
+				"%s: name of the cache is missing", itemKey)
+		} else if m.Access == policy.Cache && m.Size == policy.Unlimited && r.kind == Profile {
+			r.errs.add(item.pos, "say how large it may become, as in size = \"2GiB\"",
+				"%s: size of the cache is missing", itemKey)
 		} else if r.report(itemKey, item, policy.CheckMount(m)) {
 			r.draft.policy.Mounts = append(r.draft.policy.Mounts, m)
 			r.draft.mountAt = append(r.draft.mountAt, item.pos)

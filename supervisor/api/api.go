@@ -25,6 +25,7 @@ const (
 	PathPlan       = "/v1/plan"
 	PathWorkspaces = "/v1/workspaces"
 	PathPrune      = "/v1/prune"
+	PathCaches     = "/v1/caches"
 	PathVersion    = "/v1/version"
 	PathOpenAPI    = "/v1/openapi.json"
 	PathMetrics    = "/v1/metrics"

@@ -314,6 +314,16 @@ func (c *Client) Prune(ctx context.Context) (p shadows.Pruned, err error) {
 	return p, c.link.do(ctx, "POST", PathPrune, nil, &p)
 }
 
+// Caches lists the caches that runs keep.
+func (c *Client) Caches(ctx context.Context) (all []workspace.CacheInfo, err error) {
+	return all, c.link.do(ctx, "GET", PathCaches, nil, &all)
+}
+
+// RemoveCache removes a cache that no jail uses.
+func (c *Client) RemoveCache(ctx context.Context, id string) error {
+	return c.link.do(ctx, "DELETE", item(PathCaches, id), nil, &struct{}{})
+}
+
 // Discard throws a shadow away, which no session or run uses.
 func (c *Client) Discard(ctx context.Context, id string) error {
 	return c.link.do(ctx, "DELETE", item(PathWorkspaces, id), nil, &struct{}{})

@@ -180,6 +180,16 @@ var operations = map[string]operationText{
 			"commit left it, or what it replaced is not kept. The processes of an open session " +
 			"or a run that runs are stopped until the revert is done.",
 	},
+	"GET /v1/caches": {
+		id:      "listCaches",
+		summary: "The caches that runs keep: all for root, else the caller's own.",
+		about:   "Those used last come first.",
+	},
+	"DELETE /v1/caches/{id}": {
+		id:      "removeCache",
+		summary: "Remove a cache.",
+		about:   "One that a run or session uses is not removed.",
+	},
 	"POST /v1/prune": {
 		id:      "prune",
 		summary: "Forget what is kept of commits for longer than it should be.",

@@ -147,6 +147,8 @@ func (srv *Server) routes() []route {
 		{method: "GET", path: PathWorkspaces + "/{id}/changes", stream: shadows.changes},
 		{method: "POST", path: PathWorkspaces + "/{id}/commit", answer: byID(s, shadows.commit)},
 		{method: "POST", path: PathWorkspaces + "/{id}/revert", answer: byID(s, shadows.revert)},
+		{method: "GET", path: PathCaches, answer: shadows.caches},
+		{method: "DELETE", path: PathCaches + "/{id}", answer: shadows.removeCache},
 		{method: "POST", path: PathPrune, answer: shadows.prune},
 		{method: "DELETE", path: PathWorkspaces + "/{id}", answer: byID(s, shadows.discard)},
 		{method: "POST", path: PathWorkspaces + "/{id}/discard",

@@ -24,6 +24,14 @@ func (h workspaces) prune(ctx context.Context, c caller.Caller, _ *http.Request)
 	return h.s.Workspaces().Prune(ctx, c)
 }
 
+func (h workspaces) caches(_ context.Context, c caller.Caller, _ *http.Request) (any, error) {
+	return h.s.Workspaces().Caches(c)
+}
+
+func (h workspaces) removeCache(_ context.Context, c caller.Caller, r *http.Request) (any, error) {
+	return nil, h.s.Workspaces().RemoveCache(c, r.PathValue("id"))
+}
+
 func (h workspaces) commit(ctx context.Context, c caller.Caller, r *http.Request,
 	id string) (any, error) {
 	var req shadows.CommitRequest

@@ -92,6 +92,8 @@ type RunStarted struct {
 	Start string `json:"start"`
 	// Engine is the id of the shared engine, which all invocations have that share its process.
 	Engine string `json:"engine"`
+	// Caches are those that the run has: the target of each, its name, and its id.
+	Caches []string `json:"caches"`
 }
 
 // Exec is a program or module that was started inside a jail.

@@ -72,7 +72,7 @@ type Need struct {
 // caches are the directories of the plan's compiled modules, in order.
 func (n Need) caches() (all []string) {
 	for _, m := range n.Plan.Mounts {
-		if m.Kind == jail.MountBind && mounts.IsCache(m) {
+		if m.Kind == jail.MountBind && mounts.IsModule(m) {
 			all = append(all, m.Source)
 		}
 	}

@@ -3,13 +3,17 @@
 package mounts
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/asuser"
 	"github.com/jail-sandbox/jail/jail/launch"
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/supervisor/hostlayers"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
@@ -32,9 +36,9 @@ func (f *Files) Close() {
 	}
 }
 
-// IsCache reports whether a bind mount is of a module that the daemon has compiled, and not of a
+// IsModule reports whether a bind mount is of a module that the daemon has compiled, and not of a
 // file of the host.
-func IsCache(m jail.Mount) bool { return strings.HasPrefix(m.Target, jail.CacheDir+"/") }
+func IsModule(m jail.Mount) bool { return strings.HasPrefix(m.Target, jail.CacheDir+"/") }
 
 // Shared reports whether all jails of a session use the same instance of the mount m. They do with
 // the tmpfs mounts of the policy, except those below /dev. This is not about mount propagation.
@@ -42,16 +46,55 @@ func Shared(m jail.Mount) bool {
 	return m.Kind == jail.MountTmpfs && !strings.HasPrefix(m.Target, "/dev/")
 }
 
-// Binds opens the sources of a plan's bind mounts, in order: compiled modules with the daemon's
-// rights, everything else with the caller's. With an error, too, the caller closes those that Binds
+// openCache mounts a cache, and makes it if there is none.
+func openCache(p jail.Plan, m jail.Mount, c asuser.Caller, host hostlayers.Host) (*os.File, error) {
+	store, err := workspace.Open(filepath.Join(host.StateDir, "workspaces"))
+	if err != nil {
+		return nil, problem.New(problem.Failed, "caches: %w", err)
+	}
+	defer store.Close()
+	owner := workspace.CacheOwner{Name: m.Name, UID: c.UID, Policy: p.Policy}
+	for _, l := range p.Layers {
+		if l.Name != policy.CeilingLayer {
+			// The second layer is the profile.
+			owner.Profile = l.Name
+			break
+		}
+	}
+	f, _, err := store.OpenCache(workspace.CacheSpec{ID: m.Source, Owner: owner, Size: m.Size,
+		UID: p.IDs.UID, GID: p.IDs.GID})
+	switch {
+	case errors.Is(err, workspace.ErrNoSpace):
+		return nil, problem.New(problem.Failed, "mount %s: %w", m.Target, err).
+			WithHint("make room, end other runs, or remove caches: jail cache list")
+	case errors.Is(err, workspace.ErrCacheInUse):
+		return nil, problem.New(problem.Busy, "mount %s: %w", m.Target, err).
+			WithHint("try again")
+	case problem.Short(err) != nil:
+		return nil, err
+	case err != nil:
+		return nil, host.Failed("mounts", fmt.Errorf("mount %s: %w", m.Target, err))
+	}
+	return f, nil
+}
+
+// Binds opens the sources of a plan's bind mounts and caches, in order: compiled modules and caches
+// with the daemon's rights, everything else with the caller's. With an error, too, the caller closes those that Binds
 // returns.
 func Binds(p jail.Plan, c asuser.Caller, host hostlayers.Host) (all []*os.File, err error) {
 	for _, m := range p.Mounts {
+		if m.Kind == jail.MountCache {
+			f, err := openCache(p, m, c, host)
+			if err != nil {
+				return all, err
+			}
+			all = append(all, f)
+		}
 		if m.Kind != jail.MountBind {
 			continue
 		}
 		open := c.Open
-		if IsCache(m) {
+		if IsModule(m) {
 			open = os.Open
 		}
 		f, err := open(m.Source)

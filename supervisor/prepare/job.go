@@ -157,7 +157,7 @@ func (j *Job) Started() audit.RunStarted {
 	e := audit.RunStarted{Tool: j.Tool.Name, Digest: j.Tool.digest(), Argv: j.args(),
 		Cwd: j.Plan.Command.Cwd, Profile: profileName(j.Req),
 		Plan: planDigest(j.Plan), Warnings: j.Policy.Warnings(), Learn: j.Req.Learn,
-		Workspace: j.Workspace()}
+		Workspace: j.Workspace(), Caches: j.cachesOf()}
 	if j.Holds > 0 {
 		e.Digest = ""
 	}

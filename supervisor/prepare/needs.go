@@ -33,7 +33,7 @@ func narrowed(eff policy.Effective, name string, needs *bundle.Needs) (policy.Ef
 	}
 	p.Mounts = nil
 	for _, m := range eff.Policy().Mounts {
-		if m.Source == "" || needed(needs, m.Target) {
+		if m.Access == policy.Tmpfs || needed(needs, m.Target) {
 			p.Mounts = append(p.Mounts, m)
 		}
 	}
@@ -79,7 +79,7 @@ func (sc *Script) narrow(eff policy.Effective) error {
 			c.Scope = scopes[owner]
 		}
 		for _, m := range eff.Policy().Mounts {
-			if m.Source != "" && !needed(needs, m.Target) {
+			if m.Access != policy.Tmpfs && !needed(needs, m.Target) {
 				c.Unseen = append(c.Unseen, m.Target)
 			}
 		}

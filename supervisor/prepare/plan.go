@@ -64,6 +64,7 @@ func (s *Preparer) makePlan(j *Job, f *finder) error {
 		return problem.New(problem.Refused, "%w", err).
 			WithHint("jail policy show, and --limit, say what the policy asks for")
 	}
+	j.nameCaches()
 	j.fitSession()
 	if err := fitOOMScore(&j.Plan); err != nil {
 		return err

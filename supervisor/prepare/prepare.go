@@ -162,7 +162,7 @@ func (s *Preparer) decide(j *Job) (policy.Effective, error) {
 	if err != nil {
 		return policy.Effective{}, err
 	}
-	eff, err := policy.Resolve(append(j.In.Policy.Layers(), policy.Layer{Name: "invocation",
+	eff, err := policy.Resolve(append(j.In.Policy.Layers(), policy.Layer{Name: invocationLayer,
 		Source: "command line", Policy: flags.Policy()})...)
 	if err != nil {
 		return eff, problem.New(problem.Usage, "%w", err)

@@ -17,6 +17,9 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
+// Names of the layers that only narrow, for one run.
+const requestLayer, invocationLayer = "request", "invocation"
+
 // resolve meets the ceiling, the profile and the request.
 func (s *Preparer) resolve(c caller.Caller, req message.Request) (policy.Effective, error) {
 	state, where := s.o.Policies(), places(c, req)
@@ -36,7 +39,7 @@ func (s *Preparer) resolve(c caller.Caller, req message.Request) (policy.Effecti
 	if err != nil {
 		return policy.Effective{}, err
 	}
-	eff, err := policy.Resolve(ceiling, profile, policy.Layer{Name: "request",
+	eff, err := policy.Resolve(ceiling, profile, policy.Layer{Name: requestLayer,
 		Source: "command line", Policy: flags.Policy()})
 	if err != nil {
 		return eff, problem.New(problem.Usage, "%w", err)

@@ -129,7 +129,7 @@ func Clear(dirs *rundir.Store, slice string) error {
 // modules.
 func HasHost(p jail.Plan) bool {
 	return slices.ContainsFunc(p.Mounts, func(m jail.Mount) bool {
-		return m.Kind == jail.MountBind && !mounts.IsCache(m)
+		return m.HasSource() && !mounts.IsModule(m)
 	})
 }
 

@@ -147,7 +147,7 @@ func outcome(j *prepare.Job, c *ending.Cause, res message.Result, e end,
 	if res.Limit != nil {
 		met = []message.LimitHit{*res.Limit}
 	}
-	for _, hit := range limitsMet(limits, e, work) {
+	for _, hit := range append(limitsMet(limits, e, work), cachesFull(j)...) {
 		if res.Limit == nil || hit.Name != res.Limit.Name {
 			met = append(met, hit)
 		}

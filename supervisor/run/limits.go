@@ -1,9 +1,11 @@
 package run
 
 import (
+	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/prepare"
 )
 
 // errnoLimits are the limits that a tool sees only as the error of a call. The kernel has no
@@ -49,6 +51,30 @@ func limitsMet(limits policy.Limits, e end, work *workspace.Workspace) []message
 	}
 	return hits
 }
+
+// cachesFull returns a hit for each cache of the run that has no room left, as the host sees it.
+func cachesFull(j *prepare.Job) (hits []message.LimitHit) {
+	binds := j.Host.Binds
+	for _, m := range j.Plan.Mounts {
+		if !m.HasSource() || len(binds) == 0 {
+			continue
+		}
+		f := binds[0]
+		binds = binds[1:]
+		if m.Kind != jail.MountCache {
+			continue
+		}
+		// Where the host cannot tell, the tool has its error alone.
+		bytes, files, err := workspace.CacheRoom(f)
+		if err == nil && (bytes == 0 || files == 0) {
+			hits = append(hits, message.LimitHit{Name: limitCache, Limit: m.Size, Peak: m.Size})
+		}
+	}
+	return hits
+}
+
+// limitCache is the limit that a run meets where a cache of its has no room left.
+const limitCache = "cache"
 
 // shadowFull says which of a shadow's limits are used up, as the host sees it. work may be nil.
 func shadowFull(work *workspace.Workspace) map[string]bool {

@@ -143,7 +143,7 @@ func (h *session) files(p jail.Plan, binds []*os.File) (*mounts.Files, []string,
 		return nil, nil, problem.New(problem.Failed, "session %s: %w", h.run.Job().ID, err)
 	}
 	for _, m := range p.Mounts {
-		if m.Kind == jail.MountBind {
+		if m.HasSource() {
 			files.Binds, binds = append(files.Binds, binds[0]), binds[1:]
 		} else if mounts.Shared(m) {
 			f, err := holder.Share(m.Target)

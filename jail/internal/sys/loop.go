@@ -3,7 +3,10 @@ package sys
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -46,6 +49,40 @@ func AttachLoop(image *os.File, readOnly bool) (*os.File, error) {
 		}
 	}
 	return nil, pathError("ioctl LOOP_CONFIGURE", "/dev/loop*", unix.EBUSY)
+}
+
+// LoopOf returns the loop device, open for writing, whose backing file is image. While it is open
+// the kernel does not release the device. The error is fs.ErrNotExist if there is none (loop(4)).
+func LoopOf(image *os.File) (*os.File, error) {
+	want, err := Fstat(image)
+	if err != nil {
+		return nil, err
+	}
+	bound, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range bound {
+		device, err := os.OpenFile("/dev/"+strings.Split(name, "/")[3], os.O_RDWR, 0)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EBUSY) ||
+			errors.Is(err, unix.ENXIO) {
+			// It was released meanwhile.
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		info, err := unix.IoctlLoopGetStatus64(int(device.Fd()))
+		if err == nil && info.Device == want.Dev && info.Inode == want.Ino &&
+			info.Flags&unix.LO_FLAGS_READ_ONLY == 0 {
+			return device, nil
+		}
+		device.Close()
+		if err != nil && !errors.Is(err, unix.ENXIO) {
+			return nil, pathError("ioctl LOOP_GET_STATUS64", device.Name(), err)
+		}
+	}
+	return nil, &fs.PathError{Op: "loop device of", Path: image.Name(), Err: fs.ErrNotExist}
 }
 
 // MountExt4 mounts the ext4 file system of device, nosuid, nodev and noexec or not, as a detached

@@ -1,0 +1,93 @@
+package review
+
+import (
+	"context"
+	"io"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/supervisor/api"
+)
+
+// NewCache returns the command jail cache.
+func NewCache(env *cli.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "cache",
+		Short: "list and remove the caches that runs keep",
+		Long: `List and remove caches: directories that a [[mount]] with access = "cache" keeps for later runs.
+A cache is for one user, one profile, and what that profile grants. One that nobody uses for 30 days is removed.`,
+		Example: "  jail cache list\n  jail cache rm ID",
+		Args:    command.NoSuch,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newCacheList(env), newCacheRemove(env))
+	return cmd
+}
+
+func newCacheList(env *cli.Env) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "list the caches, and what they take on the disk",
+		Example: "  jail cache list",
+		Args:    command.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return env.WithDaemon(cmd.Context(), func(c *api.Client) error {
+				all, err := c.Caches(cmd.Context())
+				if err != nil {
+					return err
+				}
+				return env.Show(asJSON, all,
+					func(w io.Writer) error { return writeCaches(w, all) })
+			})
+		},
+	}
+	command.JSON(cmd, &asJSON, "print a list of objects")
+	return cmd
+}
+
+func writeCaches(w io.Writer, all []workspace.CacheInfo) error {
+	rows := [][]string{{"ID", "NAME", "UID", "USED", "DISK", "LIMIT", "IN USE", "PROFILE"}}
+	for _, i := range all {
+		inUse := "no"
+		if i.InUse {
+			inUse = "yes"
+		}
+		rows = append(rows, []string{i.ID, i.Name, strconv.FormatUint(uint64(i.UID), 10),
+			output.Age(i.Used), output.Size(i.Disk), output.Size(i.Size), inUse,
+			output.Printable(i.Profile)})
+	}
+	return output.Table(w, rows)
+}
+
+func newCacheRemove(env *cli.Env) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "rm [flags] ID...",
+		Short:   "remove caches that no run or session uses",
+		Example: "  jail cache rm 506760e022d2ee7319ad5bcf992b1e38",
+		Args:    command.AtLeast("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runCacheRemove(cmd.Context(), env, args, asJSON)
+		},
+	}
+	command.JSON(cmd, &asJSON, "print a list of the removed ids")
+	return cmd
+}
+
+func runCacheRemove(ctx context.Context, env *cli.Env, ids []string, asJSON bool) error {
+	return env.WithDaemon(ctx, func(c *api.Client) error {
+		for _, id := range ids {
+			if err := c.RemoveCache(ctx, id); err != nil {
+				return err
+			}
+		}
+		return env.Show(asJSON, ids,
+			output.Text("removed %s\n", output.Count(len(ids), "cache", "caches")))
+	})
+}
