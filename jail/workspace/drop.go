@@ -49,7 +49,7 @@ func (l leftOut) discarded(path string) bool {
 // if something below it is discarded. DiscardPaths passes both counts to record first and does
 // nothing if record returns an error.
 //
-// In a live workspace (see CommitOptions.Live) the layer stays as it is: what is discarded is no
+// In a live workspace (see CommitOptions.Live), and in a resumable one, the layer stays as it is: what is discarded is no
 // change until the tool changes it again, and the tool sees it as before.
 func (w *Workspace) DiscardPaths(ctx context.Context, paths []Name, live bool,
 	record func(gone, left Summary) error) (gone, left Summary, err error) {
@@ -87,6 +87,8 @@ func (w *Workspace) discardPaths(ctx context.Context, paths []Name, live bool,
 	if err := s.matchPaths(CommitOptions{Paths: paths}); err != nil {
 		return gone, left, err
 	}
+	// The tool of a resumable one may change the paths again.
+	stays := live || w.meta.Resumable
 	before := w.meta.Dropped
 	for i, c := range s.changes {
 		gone.add(c)
@@ -98,7 +100,7 @@ func (w *Workspace) discardPaths(ctx context.Context, paths []Name, live bool,
 		if err := wholeRepository(c); err != nil {
 			return Summary{}, left, err
 		}
-		if live {
+		if stays {
 			w.dropping = append(w.dropping, takenPath{Path: c.Path, Dropped: &dropped{c.After}})
 			continue
 		}
@@ -112,7 +114,7 @@ func (w *Workspace) discardPaths(ctx context.Context, paths []Name, live bool,
 	if err == nil {
 		err = record(gone, left)
 	}
-	if err == nil && live {
+	if err == nil && stays {
 		err = w.home.addTaken(w.dropping)
 	} else if err == nil {
 		err = w.save(true)

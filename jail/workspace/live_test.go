@@ -30,7 +30,12 @@ type liveTool struct {
 // live prepares a workspace and starts a shell on it.
 func (f *fixture) live(id string) *liveTool {
 	f.t.Helper()
-	w := f.prepare(id)
+	return f.liveOn(f.prepare(id))
+}
+
+// liveOn starts a shell on a workspace.
+func (f *fixture) liveOn(w *Workspace) *liveTool {
+	f.t.Helper()
 	lower, err := w.Lower()
 	must(f.t, err)
 	defer lower.Close()

@@ -29,6 +29,8 @@ type Spec struct {
 	// Hide are patterns of names that no tool finds, as in policy.Names. With any, Prepare walks
 	// the names of the directory.
 	Hide []string
+	// Resumable says that Resume may open the workspace for writing again after Freeze.
+	Resumable bool
 }
 
 // Prepare makes a workspace with an empty upper layer. It does not read the content of the
@@ -45,7 +47,7 @@ func (s *Store) Prepare(spec Spec) (*Workspace, error) {
 	}
 	w := &Workspace{store: s, meta: meta{ID: spec.ID, State: Prepared, Caller: spec.Caller,
 		Hide:  spec.Hide,
-		Bytes: spec.Bytes &^ 4095, Inodes: spec.Inodes,
+		Bytes: spec.Bytes &^ 4095, Inodes: spec.Inodes, Resumable: spec.Resumable,
 		Prepared: time.Now().UTC().Format(time.RFC3339Nano)}}
 	if err := (preparation{w}).prepare(spec.Source); err != nil {
 		return nil, w.wrap("prepare", errors.Join(err, w.Close()))

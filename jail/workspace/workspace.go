@@ -62,6 +62,8 @@ var (
 	ErrIncomplete = errors.New("an interrupted commit could not be undone whole")
 	ErrRecord     = errors.New("what jail itself keeps of it is damaged")
 	ErrManyDirs   = errors.New("too many directories for one commit")
+	// ErrShape is the error of Resume for a layer that was made for other limits.
+	ErrShape = errors.New("the shadow was made for other limits or other hidden names")
 )
 
 // Caller has the file rights with which a workspace is reviewed and committed.
@@ -92,6 +94,7 @@ func (c Caller) readable(st sys.Stat) bool {
 //	                                                      │  ▲ │
 //	                                                      │  └─┘ Commit or DiscardPaths of a part, Revert of that
 //	Discard, at any time when no jail uses it: gone ◄─────┴──────────────────┴─────────────────┘
+//	Resume, of a resumable frozen one, or of one whose layer is gone: prepared
 //
 //	prepared    an empty upper layer; the time to make it does not depend on the directory,
 //	            except for names to hide
@@ -182,6 +185,9 @@ type meta struct {
 	Commits []CommitRecord      `json:"commits,omitempty"`
 	// Untold is set from the end of a commit or revert until Told.
 	Untold *untold `json:"untold,omitempty"`
+	// Resumable says that Resume may open the frozen layer for writing again, so that a commit of a
+	// part of it is recorded as one of a live workspace is.
+	Resumable bool `json:"resumable,omitempty"`
 }
 
 // untold is a commit or revert that is over, and of which the audit log may have no end.
@@ -207,6 +213,8 @@ type Info struct {
 	// Of a shadow that is committing: what hinders that its commit, which was cut off, is
 	// finished or undone; a directory that cannot be found, say.
 	Stuck string `json:"stuck,omitempty"`
+	// Resumable is as in Spec.
+	Resumable bool `json:"-"`
 
 	untold bool
 }
@@ -245,7 +253,7 @@ func (m meta) info() Info {
 	return Info{ID: m.ID, State: m.State, Path: Name(m.Path), Caller: m.Caller, Bytes: m.Bytes,
 		Inodes:   m.Inodes,
 		Prepared: prepared, Commits: m.Commits, Stuck: m.Stuck,
-		untold: m.Untold != nil}
+		Resumable: m.Resumable, untold: m.Untold != nil}
 }
 
 // Close releases the workspace. Jails keep what they still use until they end.

@@ -1,0 +1,306 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail/internal/sys"
+)
+
+// Resume opens a workspace for writing again, whose jails have ended. A resumable frozen one has
+// its layer as it was left. One whose layer is gone, because all of it was committed or reverted,
+// gets an empty layer, and keeps what its commits replaced.
+//
+// The limits and the hidden names of spec must be those of the layer (ErrShape), and its directory
+// the same (ErrConflict). A layer that is damaged is refused (ErrState): who writes to it again
+// would not see what is lost. So is a layer of a user's daemon, which is memory while it is written.
+// Resume waits up to ten seconds for a review that has the layer open (ErrBusy). After an error the
+// workspace is as it was.
+func (s *Store) Resume(ctx context.Context, spec Spec) (*Workspace, error) {
+	w, err := s.Get(spec.ID)
+	if err != nil {
+		return nil, err
+	}
+	if err := (resumption{w}).resume(ctx, spec); err != nil {
+		// A loop device that is still attached keeps the lock of the image.
+		return nil, w.wrap("resume", errors.Join(err, w.Close()))
+	}
+	return w, nil
+}
+
+// resumption is the work of Store.Resume, step by step.
+type resumption struct{ w *Workspace }
+
+func (r resumption) resume(ctx context.Context, spec Spec) error {
+	lock, err := r.w.home.lock()
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	// Another process may have committed or resumed it.
+	if err := r.w.load(); err != nil {
+		return err
+	}
+	// The lock says that the process that writes to the layer lives.
+	err = sys.Lock(r.w.home.dir, true)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = ErrActive
+	}
+	if err == nil {
+		err = r.takeSource(spec.Source)
+	}
+	if err != nil {
+		return err
+	}
+	switch m := r.w.meta; {
+	case m.State == Committed || m.State == ChangedBack:
+		return r.begin(spec)
+	case m.State != Frozen:
+		return m.notFrozen()
+	case !m.Resumable || len(m.Dropped) > 0 || sys.Rootless():
+		// A layer in memory was written down for a review.
+		return fmt.Errorf("%w: it is kept for a review, and for nothing else", ErrState)
+	}
+	return r.again(ctx, spec)
+}
+
+// takeSource takes the given directory as the real one, if it may have a shadow and is the one that
+// the workspace was prepared for.
+func (r resumption) takeSource(given *os.File) error {
+	now := &Workspace{store: r.w.store, meta: meta{ID: r.w.meta.ID, Caller: r.w.meta.Caller}}
+	if err := (preparation{now}).takeSource(given); err != nil {
+		return errors.Join(err, closeFiles(&now.source))
+	}
+	r.w.source = now.source
+	same, err := r.w.meta.isSource(now.source)
+	if err == nil && !same {
+		err = fmt.Errorf("%w: %s is another directory by now", ErrConflict, Name(now.meta.Path))
+	}
+	return err
+}
+
+// begin makes an empty layer in place of the one that is gone.
+func (r resumption) begin(spec Spec) error {
+	w := r.w
+	before := w.meta
+	p := preparation{w}
+	m := &w.meta
+	m.Bytes, m.Inodes, m.Hide = spec.Bytes&^4095, spec.Inodes, spec.Hide
+	m.Resumable, m.State, m.From = spec.Resumable, Prepared, ""
+	m.Touched, m.Dropped, m.Damaged, m.Indexes = nil, nil, nil, nil
+	m.Path, m.Mode = before.Path, before.Mode
+	m.Prepared = time.Now().UTC().Format(time.RFC3339Nano)
+	err := p.checkLimits()
+	if err == nil {
+		m.Since, err = sys.CoarseNow()
+	}
+	if err == nil {
+		m.Boot, err = sys.BootID()
+	}
+	if err == nil {
+		// Those of the layer that is gone.
+		err = errors.Join(removeAt(w.home.dir, takenName), removeAt(w.home.dir, baseIndex))
+	}
+	if err == nil {
+		// An image may be left where a commit was cut off at its very end.
+		err = removeAt(w.home.dir, "upper.img")
+	}
+	if err == nil {
+		err = p.prepareLayer()
+	}
+	if err != nil {
+		w.meta = before
+		err = errors.Join(err, w.save(true), removeAt(w.home.dir, "upper.img"),
+			w.store.unreserve(m.ID))
+	}
+	return err
+}
+
+// again opens the layer that is there.
+func (r resumption) again(ctx context.Context, spec Spec) error {
+	w := r.w
+	m := w.meta
+	if m.Bytes != spec.Bytes&^4095 || m.Inodes != spec.Inodes || !slices.Equal(m.Hide, spec.Hide) {
+		return ErrShape
+	}
+	boot, err := sys.BootID()
+	if err != nil || m.Boot != "" && m.Boot != boot {
+		return errors.Join(err, errLost)
+	}
+	unlock, err := r.lockImage(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	st, err := sys.Fstat(w.layer.image)
+	if err == nil && (st.Perm() == damagedMode || len(m.Damaged) > 0) {
+		err = fmt.Errorf("%w: a part of it did not reach the disk", ErrState)
+	}
+	if err != nil {
+		return errors.Join(err, w.store.unreserve(m.ID))
+	}
+	if err = r.mount(); err == nil {
+		err = r.hideDeleted()
+	}
+	if err == nil {
+		w.meta.State, w.meta.Boot, w.meta.Resumable = Prepared, boot, spec.Resumable
+		err = w.save(false)
+	}
+	if err != nil {
+		w.meta = m
+		err = errors.Join(err, w.save(true), w.store.unreserve(m.ID))
+	}
+	return err
+}
+
+// lockImage opens the image for writing, takes its lock, and reserves the disk that the layer may
+// still take. The caller calls unlock when it has mounted the layer.
+func (r resumption) lockImage(ctx context.Context) (unlock func(), err error) {
+	w := r.w
+	ctx, cancel := context.WithTimeout(ctx, lockPatience)
+	defer cancel()
+	for {
+		dir, unlock, err := w.store.lockLive()
+		if err != nil {
+			return nil, err
+		}
+		err = r.tryImage(dir)
+		dir.Close()
+		if err == nil {
+			return unlock, nil
+		}
+		unlock()
+		err = errors.Join(err, closeFiles(&w.layer.image))
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: a review has its layer open", ErrBusy)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+func (r resumption) tryImage(live *os.File) (err error) {
+	w := r.w
+	if w.layer.image, err = sys.OpenBeneath(w.home.dir, "upper.img", os.O_RDWR, 0); err != nil {
+		return err
+	}
+	if err := sys.Lock(w.layer.image, true); err != nil {
+		return err
+	}
+	st, err := sys.Fstat(w.layer.image)
+	if err != nil {
+		return err
+	}
+	err = w.store.promise(live, w.meta.ID, st.Size, w.meta.Bytes, st.Blocks*512)
+	if err != nil {
+		err = errors.Join(err, w.store.unreserve(w.meta.ID))
+	}
+	return err
+}
+
+// mount mounts the layer for writing.
+func (r resumption) mount() error {
+	l := &r.w.layer
+	err := l.mountImage()
+	if err != nil && isNoFileSystem(err) {
+		err = fmt.Errorf("%w: upper.img: %w", ErrRecord, err)
+	}
+	if err == nil {
+		err = l.renewWork()
+	}
+	if err == nil {
+		err = l.openRoot()
+	}
+	return err
+}
+
+// renewWork empties the overlay's work directory. A mark in it forbids to mount the layer again,
+// since the overlay does not write to the disk what the tool asks it to ("Volatile mount" in
+// Documentation/filesystems/overlayfs.rst). Keep did that, or the host has been up since.
+func (l *layer) renewWork() error {
+	root, err := sys.OpenRoot(l.mount)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := root.RemoveAll("work"); err != nil {
+		return err
+	}
+	return sys.MkdirAt(l.mount, "work", 0o700)
+}
+
+// hideDeleted makes whiteouts for files that were committed, and that the tool deleted afterwards:
+// the kernel made none in a directory that was the tool's own, and the real directory has the
+// committed files.
+func (r resumption) hideDeleted() error {
+	t, err := r.w.home.readTaken()
+	if err != nil || len(t.all) == 0 {
+		return err
+	}
+	upper, err := r.w.layer.openUpper()
+	if err != nil {
+		return err
+	}
+	defer upper.Close()
+	paths := make([]string, 0, len(t.all))
+	for path, s := range t.all {
+		if path != "" && s.Shadow != nil && s.Real != nil {
+			paths = append(paths, string(path))
+		}
+	}
+	slices.Sort(paths)
+	for _, path := range paths {
+		if err := hidePath(upper, path); err != nil {
+			return fmt.Errorf("%s: %w", Name(path), err)
+		}
+	}
+	return nil
+}
+
+// hidePath makes a whiteout of a path that the layer does not have, in a directory that it has.
+func hidePath(upper *os.File, path string) error {
+	parent, name := split(path)
+	dir := upper
+	if parent != "" {
+		var err error
+		dir, err = sys.OpenSubdir(upper, parent)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) ||
+			errors.Is(err, syscall.ELOOP) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		defer dir.Close()
+	}
+	_, err := sys.LstatAt(dir, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = sys.WhiteoutAt(dir, name)
+	}
+	return err
+}
+
+// SetResumable says whether Resume may open the workspace for writing again once it is frozen.
+func (w *Workspace) SetResumable(yes bool) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	lock, err := w.home.lock()
+	if err != nil {
+		return w.wrap("keep", err)
+	}
+	defer lock.Close()
+	if err := w.load(); err != nil || w.meta.Resumable == yes {
+		return w.wrap("keep", err)
+	}
+	w.meta.Resumable = yes
+	return w.wrap("keep", w.save(true))
+}

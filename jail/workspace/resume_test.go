@@ -1,0 +1,172 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// resumable prepares a workspace that can be resumed.
+func (f *fixture) resumable(id string) (Spec, *Workspace) {
+	f.t.Helper()
+	source, err := os.Open(f.real)
+	must(f.t, err)
+	f.t.Cleanup(func() { source.Close() })
+	spec := Spec{ID: id, Source: source, Bytes: 64 << 20, Inodes: 2000, Resumable: true}
+	w, err := f.store.Prepare(spec)
+	must(f.t, err)
+	return spec, w
+}
+
+// sleep ends the tool and keeps its workspace, as for a session that is not used.
+func (l *liveTool) sleep() {
+	l.f.t.Helper()
+	l.end()
+	must(l.f.t, l.w.Freeze())
+	must(l.f.t, l.w.Keep())
+	must(l.f.t, l.w.Close())
+}
+
+// wake resumes the workspace and starts a shell on it.
+func (f *fixture) wake(spec Spec) *liveTool {
+	f.t.Helper()
+	w, err := f.store.Resume(f.t.Context(), spec)
+	must(f.t, err)
+	return f.liveOn(w)
+}
+
+// A resumed workspace has what its tool wrote, and what was committed or discarded in between is no
+// change.
+func TestResume(t *testing.T) {
+	f := newFixture(t)
+	f.write("kept", "theirs")
+	settle(t)
+	spec, w := f.resumable("r1")
+	l := f.liveOn(w)
+	l.do("echo tool >made; mkdir dir; echo one >dir/one; echo two >dir/two")
+	l.do("echo more >>kept; rm theirs")
+	l.sleep()
+
+	// A part of it is committed while nothing is mounted, another is discarded.
+	kept, err := f.store.Get("r1")
+	must(t, err)
+	r, err := kept.Commit(t.Context(), CommitOptions{Paths: []Name{"dir", "theirs"}})
+	must(t, err)
+	if r.State != Frozen {
+		t.Errorf("after the commit of a part it is %s", r.State)
+	}
+	_, _, err = kept.DiscardPaths(t.Context(), []Name{"made"}, false,
+		func(gone, left Summary) error { return nil })
+	must(t, err)
+	must(t, kept.Close())
+	f.edit("outside", "somebody else's")
+
+	l = f.wake(spec)
+	l.wants("modified kept")
+	l.sees("cat made dir/one outside; echo; ls theirs 2>/dev/null", "tool\none\nsomebody else's\n")
+	// What was discarded is a change again when the tool changes it.
+	l.do("echo again >made; rm dir/one; echo three >dir/three")
+	l.wants("deleted dir/one", "added dir/three", "modified kept", "added made")
+	l.sleep()
+
+	// The tool's own directory has no mark of the deletion, and the real one has the file.
+	f.holds("dir/one", "one\n")
+	l = f.wake(spec)
+	l.sees("ls dir", "three\ntwo\n")
+	l.wants("deleted dir/one", "added dir/three", "modified kept", "added made")
+	l.commitAll()
+	f.holds("dir/one", "")
+	f.holds("made", "again\n")
+	l.sleep()
+}
+
+// A workspace of which all was committed gets an empty layer, and its commits can be reverted.
+func TestResumeCommitted(t *testing.T) {
+	f := newFixture(t)
+	f.write("old")
+	settle(t)
+	spec, w := f.resumable("r1")
+	l := f.liveOn(w)
+	l.do("echo first >made")
+	l.sleep()
+	kept, err := f.store.Get("r1")
+	must(t, err)
+	r, err := kept.Commit(t.Context(), CommitOptions{Keep: Retention{Bytes: 1 << 20,
+		For: time.Hour}})
+	must(t, err)
+	must(t, kept.Close())
+	if r.State != Committed {
+		t.Fatalf("it is %s", r.State)
+	}
+	// Other limits are those of the new layer.
+	spec.Bytes, spec.Resumable = 32<<20, false
+	l = f.wake(spec)
+	l.wants()
+	l.sees("cat made", "first\n")
+	l.do("echo second >made")
+	l.wants("modified made")
+	if info := l.w.Info(); len(info.Commits) != 1 || info.Bytes != 32<<20 {
+		t.Errorf("%+v", info)
+	}
+	l.sleep()
+	f.holds("made", "first\n")
+}
+
+// What cannot be resumed is left as it is.
+func TestResumeRefused(t *testing.T) {
+	f := newFixture(t)
+	f.write("old")
+	settle(t)
+	spec, w := f.resumable("r1")
+	l := f.liveOn(w)
+	l.do("echo tool >made")
+	resume := func(spec Spec, want error) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		w, err := f.store.Resume(ctx, spec)
+		if err == nil {
+			w.Close()
+		}
+		if !errors.Is(err, want) {
+			t.Errorf("resume: %v, want %v", err, want)
+		}
+	}
+	// Its own process writes to it.
+	resume(spec, ErrActive)
+	l.sleep()
+	elsewhere := spec
+	other := filepath.Join(filepath.Dir(f.real), "elsewhere")
+	must(t, os.Mkdir(other, 0o755))
+	var err error
+	elsewhere.Source, err = os.Open(other)
+	must(t, err)
+	defer elsewhere.Source.Close()
+	resume(elsewhere, ErrConflict)
+	small := spec
+	small.Bytes = 8 << 20
+	resume(small, ErrShape)
+	hides := spec
+	hides.Hide = []string{"old"}
+	resume(hides, ErrShape)
+	// A review that is open reads the layer.
+	kept, err := f.store.Get("r1")
+	must(t, err)
+	if _, _, err := kept.Review(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	resume(spec, ErrBusy)
+	must(t, kept.Close())
+	// The control: it can be resumed. One that ends for good cannot.
+	l = f.wake(spec)
+	l.sees("cat made", "tool\n")
+	must(t, l.w.SetResumable(false))
+	l.sleep()
+	resume(spec, ErrState)
+	missing := spec
+	missing.ID = "r2"
+	resume(missing, ErrNotFound)
+}
