@@ -9,6 +9,7 @@ type Type string
 const (
 	TypeRunStarted         Type = "run.started"
 	TypeRunFinished        Type = "run.finished"
+	TypeSession            Type = "session"
 	TypeExec               Type = "exec"
 	TypeFile               Type = "file"
 	TypeFetch              Type = "fetch"
@@ -33,7 +34,7 @@ const (
 // Types returns the types that this version writes.
 func Types() []Type {
 	return []Type{
-		TypeRunStarted, TypeRunFinished, TypeExec, TypeFile, TypeFetch, TypeCredentialUsed,
+		TypeRunStarted, TypeRunFinished, TypeSession, TypeExec, TypeFile, TypeFetch, TypeCredentialUsed,
 		TypeDenied, TypeLimit, TypeWorkspaceChanged,
 		TypeWorkspaceCommitted, TypeWorkspaceDiscarded, TypeWorkspaceReverted, TypePolicyLoaded,
 		TypeToolInstalled, TypeToolRemoved, TypeToolKeys,
@@ -184,6 +185,21 @@ type RunFinished struct {
 	// LeftProcesses were left behind by the tool and killed.
 	LeftProcesses int64 `json:"left_processes,omitzero"`
 }
+
+// Session records that a session falls asleep, after its jail has gone, or is woken, before its jail
+// is made.
+type Session struct {
+	Event string `json:"event"` // slept, woken; ended: while it slept
+	// Was is the digest of the policy before, where the one that it wakes under is another.
+	Was string `json:"was"`
+}
+
+// Events of a session.
+const (
+	SessionSlept = "slept"
+	SessionWoken = "woken"
+	SessionEnded = "ended"
+)
 
 // WorkspaceChanged records the change set of a finished run.
 type WorkspaceChanged struct {

@@ -14,6 +14,7 @@ func (File) Type() Type               { return TypeFile }
 func (Denied) Type() Type             { return TypeDenied }
 func (Limit) Type() Type              { return TypeLimit }
 func (RunFinished) Type() Type        { return TypeRunFinished }
+func (Session) Type() Type            { return TypeSession }
 func (WorkspaceChanged) Type() Type   { return TypeWorkspaceChanged }
 func (WorkspaceCommitted) Type() Type { return TypeWorkspaceCommitted }
 func (WorkspaceDiscarded) Type() Type { return TypeWorkspaceDiscarded }

@@ -75,6 +75,8 @@ type Client struct {
 	*api.Client
 	// Started: no daemon answered, and Options.Lasting had one started.
 	Started bool
+	// Private: no daemon answered, and a private one was started.
+	Private bool
 }
 
 // Connect returns a client of the daemon that answers on the socket. Where there is none, the
@@ -111,7 +113,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 		return nil, failed(err, "build or install jaild beside jail",
 			"no daemon answers on %s, and %s cannot be started: %v", o.Socket, o.Jaild, cause(err))
 	}
-	return &Client{Client: c}, nil
+	return &Client{Client: c, Private: true}, nil
 }
 
 // MayConnect says what to do for a user who may not connect to root's daemon.

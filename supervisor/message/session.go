@@ -18,15 +18,16 @@ const (
 // path.
 type SessionRequest struct {
 	Request
-	// It ends when nothing has run in it for so many milliseconds; 0 or none is ten minutes.
+	// It sleeps when nothing has run in it for so many milliseconds; 0 or none is ten minutes. A
+	// session without a shadow, or with the fate discard, ends then.
 	IdleMS int64 `json:"idle_ms,omitempty"`
-	// It ends after so many milliseconds in any case; 0 or none is eight hours.
+	// It ends when it has been awake for so many milliseconds; 0 or none is eight hours.
 	TimeMS int64 `json:"time_ms,omitempty"`
 	// Its WebAssembly invocations run in one process, where the policy permits that.
 	SharedEngine bool `json:"shared_engine,omitempty"`
 }
 
-// A SessionInfo is an open session.
+// A SessionInfo is a session that is open or sleeps.
 type SessionInfo struct {
 	ID string `json:"id"`
 	// The id that no other run has. `id` is the name that its user gave to it, where there is
@@ -42,15 +43,23 @@ type SessionInfo struct {
 	Started time.Time `json:"started"`
 	// when an invocation last began or ended
 	Used time.Time `json:"used"`
-	// It ends when nothing has run in it for so long.
+	// It sleeps when nothing has run in it for so long.
 	IdleMS int64 `json:"idle_ms"`
-	// It ends after so long in any case.
+	// It ends when it has been awake for so long.
 	TimeMS      int64 `json:"time_ms"`
 	Running     int   `json:"running"`     // invocations
 	Invocations int64 `json:"invocations"` // since it began
 	// Its WebAssembly invocations run in one process.
 	SharedEngine bool `json:"shared_engine,omitempty"`
+	// open, or sleeping: nothing is mounted and nothing runs, and the next invocation wakes it.
+	State string `json:"state"`
 }
+
+// States of a session.
+const (
+	SessionOpen     = "open"
+	SessionSleeping = "sleeping"
+)
 
 // An ExecRequest asks for an invocation in a session. Its limits and variables come on top of the
 // session's, and can only narrow them.

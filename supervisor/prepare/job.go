@@ -45,6 +45,8 @@ type Job struct {
 	// Holds is how long the session may last that the jail holds open, in which no tool runs; 0
 	// for any other jail.
 	Holds time.Duration
+	// Wakes says that the session slept, and goes on with the shadow that was kept.
+	Wakes bool
 	// In is nil unless the job is an invocation of a session.
 	In *Invocation
 }

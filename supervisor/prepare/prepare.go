@@ -75,10 +75,11 @@ func (s *Preparer) Plan(ctx context.Context, c caller.Caller, req message.Reques
 	return j.Plan, err
 }
 
-// Hold decides a request for the jail that holds a session open, for so long at most.
+// Hold decides a request for the jail that holds a session open, for so long at most. With wakes
+// the shadow of the session is there already.
 func (s *Preparer) Hold(ctx context.Context, c caller.Caller, req message.Request,
-	total time.Duration) (*Job, error) {
-	j := &Job{Caller: c, Req: req, Holds: total}
+	total time.Duration, wakes bool) (*Job, error) {
+	j := &Job{Caller: c, Req: req, Holds: total, Wakes: wakes}
 	return j, s.prepare(ctx, j, false)
 }
 

@@ -27,6 +27,9 @@ func (s *Runner) conclude(r *Run, res message.Result, e end, shadow *runshadow.S
 	if err := recordEnd(r.records, r.job, res, e, met); err != nil {
 		return res, err
 	}
+	if r.holder != nil && !r.holder.Sleeps() {
+		shadow.Ends()
+	}
 	res, err := review(r.job, r.fate(), cause, res, shadow, unmount)
 	if err != nil {
 		return res, err

@@ -58,6 +58,8 @@ type Within struct {
 	// After is called when the jail of the invocation has ended. It returns what was committed after
 	// the invocation, or nil.
 	After func() *shadows.AutoCommit
+	// News are warnings for the user of the session.
+	News []string
 }
 
 // A Holder is a session that a run holds open.
@@ -70,6 +72,9 @@ type Holder interface {
 	// Fate returns what the user who stopped the session wants of the shadow. It is called after
 	// Ended.
 	Fate() message.Fate
+	// Sleeps reports whether the session can be woken after this end of its jail. It is called after
+	// Ended.
+	Sleeps() bool
 	// Close is called last, just before the run is done, also where the jail never stood.
 	Close()
 }
@@ -93,6 +98,7 @@ func (s *Runner) NewHolding(j *prepare.Job, h Holder) *Run {
 func (s *Runner) NewInvocation(j *prepare.Job, in Within) *Run {
 	r := s.newRun(j)
 	r.in = in
+	r.result.Warnings = append(r.result.Warnings, in.News...)
 	if in.Shadow != nil {
 		r.result.Warnings = append(r.result.Warnings, in.Shadow.Warnings()...)
 	}

@@ -27,6 +27,7 @@ type holder struct {
 func (h *holder) Stands(rundir.State, *workspace.Workspace) {}
 func (h *holder) Ended(*ending.Cause)                       {}
 func (h *holder) Fate() message.Fate                        { return h.fate }
+func (h *holder) Sleeps() bool                              { return false }
 
 func (h *holder) Close() {
 	select {

@@ -36,6 +36,8 @@ type Shadow struct {
 	o    Options
 	work *workspace.Workspace
 	end  End
+	// resumed says that the shadow was there before, of a session that slept or was committed.
+	resumed bool
 	// reviewed says that the shadow has its fate, or failed to get it.
 	reviewed bool
 }
@@ -66,11 +68,27 @@ func Prepare(o Options) (*Shadow, error) {
 	if j.Source == nil || !j.Plan.Workspace.Shadow || j.In != nil {
 		return nil, nil
 	}
-	w, err := o.Store.Kept.Prepare(workspace.Spec{ID: string(j.ID), Source: j.Source,
+	spec := workspace.Spec{ID: string(j.ID), Source: j.Source,
 		Bytes:  j.Plan.Workspace.Bytes,
 		Inodes: j.Plan.Workspace.Files, Caller: j.Caller.Workspace(),
-		Hide: j.Policy.Policy().Workspace.Hide})
+		Hide: j.Policy.Policy().Workspace.Hide, Resumable: j.Holds > 0}
+	resumes := j.Wakes || reopens(o.Store, j)
+	w, err := (*workspace.Workspace)(nil), error(nil)
+	if resumes {
+		w, err = o.Store.Kept.Resume(context.Background(), spec)
+	} else {
+		w, err = o.Store.Kept.Prepare(spec)
+	}
 	switch {
+	case errors.Is(err, workspace.ErrShape):
+		return nil, problem.New(problem.Refused, "the session cannot be woken: %w", err).
+			WithHint("jail diff " + spec.ID + " shows its shadow; jail session stop " + spec.ID +
+				" ends it and keeps the shadow")
+	case errors.Is(err, workspace.ErrBusy), errors.Is(err, workspace.ErrActive):
+		return nil, problem.New(problem.Busy, "%w", err).WithHint("try again when it has ended")
+	case errors.Is(err, workspace.ErrConflict), errors.Is(err, workspace.ErrState):
+		return nil, problem.New(problem.Conflict, "the session cannot be woken: %w", err).
+			WithHint("jail diff " + spec.ID + " shows its shadow")
 	case errors.Is(err, workspace.ErrSource):
 		return nil, problem.New(problem.Refused, "%w", err)
 	case errors.Is(err, workspace.ErrLimits):
@@ -87,7 +105,7 @@ func Prepare(o Options) (*Shadow, error) {
 		}
 		return nil, o.Layers.Failed("shadow workspaces", err)
 	}
-	s := &Shadow{o: o, work: w}
+	s := &Shadow{o: o, work: w, resumed: resumes}
 	// Now, and not only when it is kept: if this daemon is killed, the next one finds a shadow that
 	// can be reviewed.
 	if err := o.Store.SaveTerms(string(j.ID), s.terms(true)); err != nil {
@@ -99,7 +117,7 @@ func Prepare(o Options) (*Shadow, error) {
 // InUse returns an error if the caller named the run as one whose shadow is still kept.
 func InUse(store *shadows.Store, j *prepare.Job) error {
 	id := string(j.ID)
-	if j.Req.ID == "" || j.In != nil {
+	if j.Req.ID == "" || j.In != nil || j.Wakes || reopens(store, j) {
 		return nil
 	}
 	w, err := store.Kept.Get(id)
@@ -111,6 +129,29 @@ func InUse(store *shadows.Store, j *prepare.Job) error {
 	return problem.New(problem.Usage, "run id %s is in use: the shadow of that run is kept", id).
 		WithHint("take another --id; jail diff " + id + " shows that shadow, jail discard " + id +
 			" throws it away")
+}
+
+// reopens reports whether a job opens a session again that had ended and of whose shadow nothing is
+// left to review.
+func reopens(store *shadows.Store, j *prepare.Job) bool {
+	if j.Holds == 0 || j.Source == nil {
+		return false
+	}
+	w, err := store.Kept.Get(string(j.ID))
+	if err != nil {
+		return false
+	}
+	defer w.Close()
+	state := w.Info().State
+	return state == workspace.Committed || state == workspace.ChangedBack
+}
+
+// Ends says that the session of the shadow does not wake again.
+func (s *Shadow) Ends() {
+	if s != nil {
+		// Nobody wakes a session without a record of it, either.
+		s.log("end the session", s.work.SetResumable(false))
+	}
 }
 
 // terms are those of the run's shadow.
@@ -127,7 +168,10 @@ func (s *Shadow) Abandon(ran bool) {
 	if s == nil || s.reviewed {
 		return
 	}
-	if !ran || !s.wrote() {
+	if s.resumed {
+		s.log("freeze the shadow", s.work.Freeze())
+		s.log("keep the shadow", s.work.Keep())
+	} else if !ran || !s.wrote() {
 		// What cannot be discarded is listed by `jail workspaces`.
 		s.log("discard the shadow", s.discard())
 	}

@@ -94,7 +94,12 @@ func New(ctx context.Context, c config.Config) (*Service, error) {
 	}
 	s.runner.Log = s.log
 	s.records = records.New(c.LogDir, s.log.Extent, s.permissionsOf)
-	s.sessions = session.New(s.runner, c.Private, s.permissionsOf)
+	asleep := filepath.Join(c.StateDir, "sessions")
+	if rootless.User() != nil {
+		// Shadows of a user's daemon are memory of the session.
+		asleep = ""
+	}
+	s.sessions = session.New(s.runner, c.Private, s.permissionsOf, asleep)
 	s.openRefusals()
 	if err := s.open(ctx); err != nil {
 		s.closeRefusals()

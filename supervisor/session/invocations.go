@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jail-sandbox/jail/supervisor/ending"
@@ -30,6 +31,9 @@ type invocations struct {
 	// over is closed when there can be no more.
 	over chan struct{}
 
+	// resting says that there can be no more because there was none for so long.
+	resting atomic.Bool
+
 	mu      sync.Mutex
 	live    map[*run.Run]bool
 	waiting int
@@ -52,6 +56,9 @@ func (v *invocations) open(id string, places int64) {
 
 // ended reports whether there can be no more.
 func (v *invocations) ended() bool { return closed(v.over) }
+
+// rests reports whether the session falls asleep, because nothing ran in it.
+func (v *invocations) rests() bool { return v.resting.Load() }
 
 func closed(c <-chan struct{}) bool {
 	select {
@@ -154,6 +161,7 @@ func (v *invocations) restart() {
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		if unused := time.Since(v.used); v.unused() && unused >= v.idle {
+			v.resting.Store(true)
 			v.shut()
 			v.idled(unused)
 		}

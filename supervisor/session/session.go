@@ -56,11 +56,28 @@ type session struct {
 	shadow *workspace.Workspace
 	// gone is closed when nothing is left of the session; the run has its result then.
 	gone chan struct{}
-	// fate is of its shadow, where who stopped it said so. It does not change once the session is
-	// over.
-	fate message.Fate
 	// free makes the id of the session free.
 	free func()
+	end  end
+}
+
+// end is what becomes of a session when its jail has gone.
+type end struct {
+	// fate is of its shadow, where who stopped it said so. It does not change once the session is
+	// over.
+	fate  message.Fate
+	store *recordStore
+	// record is what wakes the session, once it can have invocations; nil if it cannot sleep.
+	record *record
+	// wakes says that the session slept before, woken is its record of then.
+	wakes bool
+	woken *record
+	// stood is when invocations could begin, sleeps whether the session sleeps after its end.
+	stood  time.Time
+	sleeps bool
+	mu     sync.Mutex
+	// news are warnings for the next invocation.
+	news []string
 }
 
 // engines are the shared engines of a session, with the modules that they have mounted and the
@@ -86,6 +103,7 @@ type asked struct {
 	uid uint32
 	// digest is of the request.
 	digest      string
+	request     message.SessionRequest
 	idle, total time.Duration
 }
 
@@ -96,6 +114,7 @@ type Sessions struct {
 	private bool
 	// permissions returns what the ceiling in force lets a caller do.
 	permissions func(caller.Caller) caller.Permissions
+	store       *recordStore
 
 	mu   sync.Mutex
 	open map[string]*session
@@ -103,20 +122,23 @@ type Sessions struct {
 
 // New returns the sessions of a daemon, of which none is open. private says that the daemon ends
 // with its one client, and so has none. permissions returns what the ceiling in force lets a caller
-// do.
-func New(r *run.Runner, private bool,
-	permissions func(caller.Caller) caller.Permissions) *Sessions {
-	return &Sessions{runner: r, private: private, permissions: permissions,
+// do. dir is the directory of the records of sessions that can sleep, "" where none does.
+func New(r *run.Runner, private bool, permissions func(caller.Caller) caller.Permissions,
+	dir string) *Sessions {
+	store := &recordStore{dir: dir, shadow: func(id string) (*workspace.Workspace, error) {
+		return r.Shadows.Kept.Get(id)
+	}}
+	return &Sessions{runner: r, private: private, permissions: permissions, store: store,
 		open: map[string]*session{}}
 }
 
 // Owner returns whose a session is.
 func (s *Sessions) Owner(id string) (uid uint32, ok bool) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	h := s.open[id]
+	s.mu.Unlock()
 	if h == nil {
-		return 0, false
+		return s.store.owner(id)
 	}
 	return h.asked.uid, true
 }
@@ -178,7 +200,8 @@ func (h *session) mayPrewarm() int { return min(prewarm.MaxOfSession, h.invocati
 
 // Stands lets invocations begin.
 func (h *session) Stands(st rundir.State, work *workspace.Workspace) {
-	h.state, h.shadow = st, work
+	h.state, h.shadow, h.end.stood = st, work, time.Now()
+	h.remember()
 	h.invocations.rest()
 	close(h.stands)
 }
@@ -193,6 +216,7 @@ func (h *session) Ended(c *ending.Cause) {
 		why = ending.Cause{Fault: c.Fault}
 	}
 	h.invocations.endAll(why)
+	h.end.sleeps = h.maySleep(c)
 	h.runner.Jails.Pool.EndSession(h.prewarmed)
 	h.runner.Errors.Failed("record the ends of invocations", string(h.run.Job().ID),
 		h.engines.close())
@@ -210,11 +234,12 @@ func (h *session) share(places int64) {
 }
 
 // Fate returns what who stopped the session wants of its shadow.
-func (h *session) Fate() message.Fate { return h.fate }
+func (h *session) Fate() message.Fate { return h.end.fate }
 
 // Close lets no more invocations begin, and makes the id of the session free.
 func (h *session) Close() {
 	h.invocations.close(nil)
+	h.settle()
 	h.free()
 }
 
@@ -237,8 +262,7 @@ func noSession(id string) *problem.Error {
 // is open already, was asked for in the same words and is the caller's is returned as it is.
 func (s *Sessions) Start(ctx context.Context, c caller.Caller,
 	req message.SessionRequest) (message.SessionInfo, error) {
-	idle, total, err := req.Times()
-	if err != nil {
+	if _, _, err := req.Times(); err != nil {
 		return message.SessionInfo{}, err
 	}
 	if req.Tool != "" || len(req.Args) > 0 || req.Script != nil || req.Terminal != nil ||
@@ -246,26 +270,47 @@ func (s *Sessions) Start(ctx context.Context, c caller.Caller,
 		return message.SessionInfo{}, problem.New(problem.Usage,
 			"a session is started without a tool: its invocations have them")
 	}
+	if req.ID == "" {
+		req.ID = string(jail.NewID())
+	}
+	return s.begin(ctx, c, req, false)
+}
+
+// begin opens a session, or wakes the one of that id that sleeps. With wake it does nothing else.
+func (s *Sessions) begin(ctx context.Context, c caller.Caller, req message.SessionRequest,
+	wake bool) (message.SessionInfo, error) {
 	if s.private {
 		return message.SessionInfo{}, problem.New(problem.Refused,
 			"a session outlives the command that starts it, so it needs a daemon for all, and "+
 				"none answers").
 			WithHint("start jaild, as a service or with sudo")
 	}
-	if req.ID == "" {
-		req.ID = string(jail.NewID())
+	idle, total, err := req.Times()
+	if err != nil {
+		return message.SessionInfo{}, err
 	}
 	// until it can be ended
 	leave, err := s.runner.Life.Enter()
 	if err != nil {
 		return message.SessionInfo{}, err
 	}
-	h := s.newSession(req.ID, asked{uid: c.UID, digest: req.Digest(), idle: idle, total: total})
+	h := s.newSession(req.ID, asked{uid: c.UID, digest: req.Digest(), request: req, idle: idle,
+		total: total})
+	h.end.wakes = wake
 	if open, err := s.admit(c, req, h); open != nil || err != nil {
 		leave()
 		return s.await(ctx, open, err)
 	}
-	j, err := s.runner.Preparer.Hold(ctx, c, req.Request, total)
+	if h.end.woken, err = s.recordFor(c, req, wake); err != nil {
+		leave()
+		h.Close()
+		return message.SessionInfo{}, err
+	}
+	if h.end.woken != nil {
+		total = time.Duration(h.end.woken.LeftMS) * time.Millisecond
+	}
+	j, err := s.runner.Preparer.Hold(ctx, c, req.Request, total,
+		h.end.woken != nil && !h.end.woken.Untouched)
 	if err != nil {
 		leave()
 		h.Close()
@@ -277,7 +322,10 @@ func (s *Sessions) Start(ctx context.Context, c caller.Caller,
 		h.Close()
 		return message.SessionInfo{}, s.runner.Refuse(c, req.Request, j, err).Error
 	}
-	if err := h.commits(j); err != nil {
+	if err = h.commits(j); err == nil {
+		err = h.noteWaking(j)
+	}
+	if err != nil {
 		leave()
 		h.Close()
 		return message.SessionInfo{}, s.runner.Refuse(c, req.Request, j, err).Error
@@ -291,6 +339,26 @@ func (s *Sessions) Start(ctx context.Context, c caller.Caller,
 	h.prewarmed = prewarm.NewSession(string(j.ID), j.Host.IDs.Base, h.mayPrewarm, h.files)
 	s.runner.Life.Go(func() { h.hold(leave) })
 	return s.await(ctx, h, nil)
+}
+
+// recordFor returns the record of the session of that id that sleeps, nil if there is none. It is
+// an error if that session was another request's, or if there is none to wake.
+func (s *Sessions) recordFor(c caller.Caller, req message.SessionRequest,
+	wake bool) (*record, error) {
+	r, err := s.store.sleeping(req.ID)
+	switch {
+	case err != nil:
+		return nil, err
+	case r == nil && wake:
+		return nil, noSession(req.ID)
+	case r != nil && (r.UID != c.UID || r.Digest != req.Digest()):
+		return nil, otherRequest(req.ID)
+	}
+	return r, nil
+}
+
+func otherRequest(id string) error {
+	return problem.New(problem.Usage, "session id %s is in use, by another request", id)
 }
 
 // sharesEngine reports whether the invocations of a session share an engine: if its policy says so,
@@ -320,7 +388,7 @@ func sharesEngine(eff policy.Effective, asked bool) (bool, error) {
 
 // newSession is one that is not open yet.
 func (s *Sessions) newSession(id string, a asked) *session {
-	h := &session{asked: a, runner: s.runner, stands: make(chan struct{}),
+	h := &session{asked: a, runner: s.runner, end: end{store: s.store}, stands: make(chan struct{}),
 		gone: make(chan struct{})}
 	h.invocations = newInvocations(a.idle, h.idled)
 	h.free = func() { s.remove(id, h) }
@@ -384,8 +452,7 @@ func (s *Sessions) admit(c caller.Caller, req message.SessionRequest, h *session
 		case open.asked.digest == h.asked.digest:
 			return open, nil
 		}
-		return nil, problem.New(problem.Usage, "session id %s is in use, by another request",
-			req.ID)
+		return nil, otherRequest(req.ID)
 	}
 	mine := 0
 	for _, other := range s.open {
@@ -448,19 +515,25 @@ func (s *Sessions) find(c caller.Caller, id string) (*session, error) {
 
 func (h *session) info() message.SessionInfo {
 	st, used := h.state, h.invocations.now()
+	if h.end.woken != nil {
+		st.Started = h.end.woken.Started
+		used.count += h.end.woken.Invocations
+	}
 	return message.SessionInfo{ID: st.ID, Profile: st.Profile, Policy: st.Policy,
 		Workspace: st.Workspace, UID: st.UID, PID: st.PID, Started: st.Started,
 		Used: used.last.UTC(), IdleMS: h.asked.idle.Milliseconds(),
 		TimeMS: h.asked.total.Milliseconds(), Running: used.running, Invocations: used.count,
-		SharedEngine: h.engines.set != nil}
+		SharedEngine: h.engines.set != nil, State: message.SessionOpen}
 }
 
-// List lists the open sessions that the caller may see, the oldest first.
+// List lists the sessions that are open or sleep and that the caller may see, the oldest first.
 func (s *Sessions) List(c caller.Caller) []message.SessionInfo {
 	may := s.permissions(c)
 	s.mu.Lock()
 	var open []*session
-	for _, h := range s.open {
+	here := map[string]bool{}
+	for id, h := range s.open {
+		here[id] = true
 		if may.Sees(h.asked.uid) {
 			open = append(open, h)
 		}
@@ -470,6 +543,11 @@ func (s *Sessions) List(c caller.Caller) []message.SessionInfo {
 	for _, h := range open {
 		if closed(h.stands) && !h.ended() {
 			all = append(all, h.info())
+		}
+	}
+	for _, r := range s.store.all() {
+		if !here[r.Request.ID] && may.Sees(r.UID) {
+			all = append(all, r.info())
 		}
 	}
 	slices.SortFunc(all, func(a, b message.SessionInfo) int {
@@ -486,6 +564,19 @@ func (s *Sessions) List(c caller.Caller) []message.SessionInfo {
 func (s *Sessions) Stop(ctx context.Context, c caller.Caller, id string,
 	req message.StopRequest) (message.Result, error) {
 	h, err := s.find(c, id)
+	if err == nil && h.invocations.rests() {
+		// It is falling asleep.
+		select {
+		case <-h.gone:
+			h, err = s.find(c, id)
+		case <-ctx.Done():
+		}
+	}
+	if err != nil && problem.From(err).Code == problem.NotFound {
+		if r, _ := s.asleep(c, id); r != nil {
+			return s.stopAsleep(ctx, c, r, req)
+		}
+	}
 	if err == nil && !h.ended() {
 		h, err = s.standing(c, id)
 	}
@@ -512,7 +603,7 @@ func (s *Sessions) Stop(ctx context.Context, c caller.Caller, id string,
 	h.invocations.close(func() {
 		// What reads it does so after the end of the jail.
 		if req.Fate != message.FateDefault {
-			h.fate = req.Fate
+			h.end.fate = req.Fate
 		}
 	})
 	h.run.End(ending.Cause{Over: true})
@@ -532,17 +623,13 @@ func (s *Sessions) Exec(ctx context.Context, c caller.Caller, id string, req mes
 	var pipes *stdio.Pipes
 	// Last of all: neither the session nor its other invocations wait for who reads of this one.
 	defer func() { pipes.Wait() }()
-	h, err := s.standing(c, id)
-	if err != nil {
+	// It is refused at once where it is, and while it waits for a place or for a session to wake
+	// nothing begins.
+	if err := s.mayEnter(c, id); err != nil {
 		return s.runner.Refuse(c, message.Request{ID: req.ID}, nil, err)
 	}
-	if h.asked.uid != c.UID {
-		return s.runner.Refuse(c, message.Request{ID: req.ID}, nil, problem.New(problem.Refused,
-			"session %s is of user %d, and only that user may run tools in it", id, h.asked.uid))
-	}
-	// while it waits nothing begins
 	streams.Begun()
-	leave, err := h.invocations.enter(ctx)
+	h, leave, err := s.awake(ctx, c, id)
 	if err == nil {
 		// Perhaps jails can be prewarmed again.
 		defer s.runner.Jails.Pool.Wake()
@@ -560,7 +647,8 @@ func (s *Sessions) Exec(ctx context.Context, c caller.Caller, id string, req mes
 	var r *run.Run
 	r = s.runner.NewInvocation(j, run.Within{Files: h.files, Shadow: h.shadow,
 		Prewarmed: h.prewarmed, Engines: h.engines.set, Late: h.engines.late,
-		After: func() *shadows.AutoCommit { return h.after(r) }})
+		After: func() *shadows.AutoCommit { return h.after(r) },
+		News:  h.takeNews()})
 	if !h.invocations.join(r) {
 		return s.runner.Refuse(c, j.Req, j, noSession(id))
 	}

@@ -27,7 +27,7 @@ func requestNamed(id string) message.SessionRequest {
 func noSessions() *Sessions {
 	return New(&run.Runner{}, false, func(c caller.Caller) caller.Permissions {
 		return caller.PermissionsOf(syntax.Host{}, c)
-	})
+	}, "")
 }
 
 // askedBy is a session that a user asks for.

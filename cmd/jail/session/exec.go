@@ -108,7 +108,7 @@ func startBackground(ctx context.Context, env *cli.Env, req message.Request,
 	if shown.Terminal {
 		return exit.Usage("", "--background and -t contradict each other")
 	}
-	return env.WithDaemon(ctx, func(c *api.Client) error {
+	return env.WithSessionDaemon(ctx, shown.Session, func(c *api.Client) error {
 		d, err := c.Detach(ctx, message.DetachRequest{Request: req, Session: shown.Session})
 		if err != nil {
 			return err

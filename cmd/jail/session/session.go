@@ -29,8 +29,12 @@ func New(env *cli.Env) *cobra.Command {
 }
 
 const startAbout = `Open a session: one shadow of the workspace, one /tmp and one set of limits, for as many invocations as you like, also at one time. It prints the session's
-ID and outlives this command. It ends by "jail session stop ID", when nothing has run in it for a while, when its time is up, and with the daemon; then its
-shadow is reviewed as a run's is, by jail diff, jail commit and jail discard.
+ID and outlives this command. It ends by "jail session stop ID" and when its time is up; then its shadow is reviewed as a run's is, by jail diff, jail commit and
+jail discard.
+
+When nothing has run in it for a while, and with the daemon, it falls asleep: its processes and mounts are gone, its id and its shadow stay, and the next
+"jail session exec" or "start" wakes it. /tmp is empty then. A session without a shadow or with --discard, and one of an ordinary user's
+daemon, ends in place of that.
 
 With --shared-engine the WebAssembly tools of the session run in one process, each with memory and descriptors of its own. That is faster for many short
 invocations, slower for long ones, and isolates them less from each other. A policy forbids it with [session] engine = "own".`
@@ -54,9 +58,9 @@ func newStart(env *cli.Env) *cobra.Command {
 	}
 	o.request.Add(cmd, "print an object")
 	cmd.Flags().DurationVar(&o.idle, "idle", message.DefaultIdle,
-		"end the session when nothing has run for `LONG`")
+		"let the session sleep when nothing has run for `LONG`")
 	cmd.Flags().DurationVar(&o.total, "time", message.DefaultTime,
-		"end the session after `LONG`")
+		"end the session when it has been awake for `LONG`")
 	cmd.Flags().BoolVar(&o.shared, "shared-engine", false,
 		"run WebAssembly invocations in one process: faster, and less isolated from each other")
 	return cmd
@@ -90,7 +94,7 @@ func runStart(cmd *cobra.Command, env *cli.Env, o startOptions) error {
 
 func newList(env *cli.Env) *cobra.Command {
 	var asJSON bool
-	cmd := &cobra.Command{Use: "list", Short: "list the open sessions",
+	cmd := &cobra.Command{Use: "list", Short: "list the sessions that are open or sleep",
 		Example: "  jail session list --json", Args: command.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runList(cmd.Context(), env, asJSON)
@@ -114,12 +118,15 @@ func writeSessions(w io.Writer, all []message.SessionInfo) error {
 	rows := [][]string{{"ID", "UID", "AGE", "IDLE", "RUNNING", "INVOCATIONS", "PROFILE",
 		"WORKSPACE"}}
 	for _, s := range all {
-		idle := "-"
+		idle, running := "-", strconv.Itoa(s.Running)
 		if s.Running == 0 {
 			idle = output.Age(s.Used)
 		}
+		if s.State == message.SessionSleeping {
+			running = s.State
+		}
 		rows = append(rows, []string{s.ID, strconv.FormatUint(uint64(s.UID), 10),
-			output.Age(s.Started), idle, strconv.Itoa(s.Running),
+			output.Age(s.Started), idle, running,
 			strconv.FormatInt(s.Invocations, 10), s.Profile,
 			cmp.Or(workspace.Name(s.Workspace).String(), "-")})
 	}
@@ -161,7 +168,7 @@ func runStop(ctx context.Context, env *cli.Env, o stopOptions) error {
 		return err
 	}
 	var res message.Result
-	err = env.WithDaemon(ctx, func(c *api.Client) (err error) {
+	err = env.WithSessionDaemon(ctx, o.id, func(c *api.Client) (err error) {
 		res, err = c.StopSession(ctx, o.id, message.StopRequest{Fate: fate})
 		return err
 	})

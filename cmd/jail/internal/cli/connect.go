@@ -3,11 +3,13 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/client"
 	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -23,7 +25,35 @@ func (env *Env) WithLastingDaemon(ctx context.Context, f func(c *api.Client) err
 	return env.connect(ctx, client.Options{Lasting: true}, f)
 }
 
+// WithSessionDaemon is WithDaemon for an invocation of a session. Where no daemon answers and the
+// session sleeps, it starts a daemon that lasts as long as the session, and that wakes it.
+func (env *Env) WithSessionDaemon(ctx context.Context, id string,
+	f func(c *api.Client) error) error {
+	sleeps := false
+	err := env.reach(ctx, client.Options{}, func(c *client.Client) error {
+		if c.Private && id != "" {
+			// Its answer is as good as that of a lasting one.
+			all, err := c.Sessions(ctx)
+			sleeps = err == nil && slices.ContainsFunc(all, func(s message.SessionInfo) bool {
+				return (s.ID == id || s.GlobalID == id) && s.State == message.SessionSleeping
+			})
+		}
+		if sleeps {
+			return nil
+		}
+		return f(c.Client)
+	})
+	if sleeps && err == nil {
+		return env.WithLastingDaemon(ctx, f)
+	}
+	return err
+}
+
 func (env *Env) connect(ctx context.Context, o client.Options, f func(c *api.Client) error) error {
+	return env.reach(ctx, o, func(c *client.Client) error { return f(c.Client) })
+}
+
+func (env *Env) reach(ctx context.Context, o client.Options, f func(c *client.Client) error) error {
 	o.Socket, o.Jaild, o.State = env.Config.Socket, config.Jaild(env.Exe), env.Getenv("JAIL_STATE")
 	c, err := client.Connect(ctx, o)
 	if err != nil {
@@ -34,7 +64,7 @@ func (env *Env) connect(ctx context.Context, o client.Options, f func(c *api.Cli
 			"jail: no daemon answered, so one was started; it ends when nothing is left for it to "+
 				"do")
 	}
-	err = f(c.Client)
+	err = f(c)
 	if closeErr := c.Close(); closeErr != nil && err == nil {
 		return exit.Failed(closeErr, problem.From(closeErr).Hint,
 			"the private jaild did not end well: %v", closeErr)

@@ -72,7 +72,7 @@ func Run(ctx context.Context, env *cli.Env, req message.Request, o Options) (err
 		req.Terminal, sizes, restore = &now, t.Sizes, t.Restore
 	}
 	var res message.Result
-	err = env.WithDaemon(ctx, func(c *api.Client) (err error) {
+	err = env.WithSessionDaemon(ctx, o.Session, func(c *api.Client) (err error) {
 		res, err = stream(ctx, env, c, req, o, sizes)
 		return err
 	})
