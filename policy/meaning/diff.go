@@ -263,9 +263,15 @@ func (d *differ) shows(path string) {
 	}
 }
 
-// seenIn reports whether a file, or all below a directory, is among what is seen.
+// anyCache is the source of a cache of any name. That of one by name has the name after it.
+const anyCache = "cache "
+
+// seenIn reports whether a file, all below a directory, or a cache is among what is seen.
 func seenIn(seen map[string]string, host string) bool {
 	if _, ok := seen[host]; ok {
+		return true
+	}
+	if _, ok := seen[anyCache]; ok && strings.HasPrefix(host, anyCache) {
 		return true
 	}
 	file := strings.TrimPrefix(host, "* ")
@@ -286,7 +292,7 @@ func sources(mounts policy.Mounts, path string) map[string]string {
 		switch {
 		case !below || m.Target != "" && rest != "" && rest[0] != '/':
 		case m.Access == policy.Cache:
-			out["cache "+m.Name] = m.String()
+			out[anyCache+m.Name] = m.String()
 		case m.Source == "":
 			out[""] = "memory of its own at " + m.Target
 		case m.Target == "":

@@ -200,6 +200,34 @@ func TestDiffOfMeet(t *testing.T) {
 	})
 }
 
+// A cache of any name, as a ceiling grants it, is more than one by name.
+func TestDiffOfCaches(t *testing.T) {
+	with := func(names ...string) (p policy.Policy) {
+		for _, name := range names {
+			p.Mounts = append(p.Mounts, policy.Mount{Target: "/data", Access: policy.Cache,
+				Name: name, Size: 1 << 20})
+		}
+		return p
+	}
+	for _, tt := range []struct {
+		a, b            policy.Policy
+		wider, narrower bool
+	}{
+		{with(""), with(""), false, false},
+		{with(""), with("npm"), false, true},
+		{with("npm"), with(""), true, false},
+		{with("npm"), with("go-build"), true, true},
+	} {
+		d, err := diff(tt.a, tt.b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Has(Wider) != tt.wider || d.Has(Narrower) != tt.narrower {
+			t.Errorf("%s, then %s: %+v", tt.a.Mounts, tt.b.Mounts, d.Changes)
+		}
+	}
+}
+
 // What a difference is called, by examples that a person would judge.
 func TestDiffMeans(t *testing.T) {
 	base := policy.Policy{
