@@ -51,10 +51,16 @@ func AttachLoop(image *os.File, readOnly bool) (*os.File, error) {
 	return nil, pathError("ioctl LOOP_CONFIGURE", "/dev/loop*", unix.EBUSY)
 }
 
-// LoopOf returns the loop device, open for writing, whose backing file is image. While it is open
-// the kernel does not release the device. The error is fs.ErrNotExist if there is none (loop(4)).
+// LoopOf returns the loop device, open for reading, whose backing file is image, and to which the
+// kernel may write. While it is open the kernel does not release the device. The error is
+// fs.ErrNotExist if there is none (loop(4)). It opens only devices whose backing file has the name
+// of image, and leaves those of others alone.
 func LoopOf(image *os.File) (*os.File, error) {
 	want, err := Fstat(image)
+	if err != nil {
+		return nil, err
+	}
+	path, err := PathOf(image)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +69,12 @@ func LoopOf(image *os.File) (*os.File, error) {
 		return nil, err
 	}
 	for _, name := range bound {
-		device, err := os.OpenFile("/dev/"+strings.Split(name, "/")[3], os.O_RDWR, 0)
+		backing, err := os.ReadFile(name)
+		if err != nil || !sameTail(strings.TrimSuffix(string(backing), "\n"), path) {
+			// It was released meanwhile, or is of another file.
+			continue
+		}
+		device, err := os.OpenFile("/dev/"+strings.Split(name, "/")[3], os.O_RDONLY, 0)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EBUSY) ||
 			errors.Is(err, unix.ENXIO) {
 			// It was released meanwhile.
@@ -83,6 +94,13 @@ func LoopOf(image *os.File) (*os.File, error) {
 		}
 	}
 	return nil, &fs.PathError{Op: "loop device of", Path: image.Name(), Err: fs.ErrNotExist}
+}
+
+// sameTail reports whether two paths have the same last two names. What is above them depends on
+// the mount namespace in which the kernel writes a path down.
+func sameTail(a, b string) bool {
+	return filepath.Base(a) == filepath.Base(b) &&
+		filepath.Base(filepath.Dir(a)) == filepath.Base(filepath.Dir(b))
 }
 
 // MountExt4 mounts the ext4 file system of device, nosuid, nodev and noexec or not, as a detached
