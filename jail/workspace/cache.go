@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"syscall"
@@ -68,6 +69,10 @@ type cacheMeta struct {
 	CacheOwner
 	Size    int64     `json:"size"`
 	Created time.Time `json:"created"`
+	// Boot is the boot of the host in which the image was written to last, or "" once all of it
+	// has reached the disk. In another boot the image is not relied on: the mark of ext4 may have
+	// reached the disk before the rest.
+	Boot string `json:"boot,omitempty"`
 }
 
 // A CacheInfo describes a cache.
@@ -79,79 +84,104 @@ type CacheInfo struct {
 	Created time.Time `json:"created"`
 	Used    time.Time `json:"used"` // when it was opened last
 	InUse   bool      `json:"in_use"`
+
+	// unsettled says that a part of it may not have reached the disk.
+	unsettled bool
 }
 
 func cacheFiles(size int64) int64 {
 	return min(max(size/bytesPerFile, minCacheFiles), maxCacheFiles)
 }
 
-// OpenCache returns a detached mount of the file system of a cache, whose directory [CacheRoot] is
+// Caches are the caches of a store. Several processes may use them at once.
+type Caches struct{ store *Store }
+
+// Caches returns the caches of the store.
+func (s *Store) Caches() Caches { return Caches{s} }
+
+// Open returns a detached mount of the file system of a cache, whose directory [CacheRoot] is
 // for the jail, and makes the cache if there is none. fresh says that it is empty: it is new, or
 // the host went down while it was mounted, so that what is on the disk cannot be relied on. The
 // caller closes the mount. The error is ErrNoSpace if the disk has no room for it beside all layers
-// that are being written.
-func (s *Store) OpenCache(spec CacheSpec) (mount *os.File, fresh bool, err error) {
+// that are being written. After an error no unfinished cache is left.
+func (c Caches) Open(spec CacheSpec) (mount *os.File, fresh bool, err error) {
 	fail := func(err error) (*os.File, bool, error) {
 		return nil, false, fmt.Errorf("cache %s: %w", spec.Owner.Name, err)
 	}
 	if checkID(spec.ID) != nil {
 		return fail(fmt.Errorf("%q is no id", spec.ID))
 	}
-	mount, fresh, err = s.lockedCache(spec)
+	mount, fresh, err = c.openLocked(spec)
 	if err != nil {
 		return fail(err)
 	}
 	if fresh {
 		// Only a new one can be one too many, and what stays is pruned by the next.
-		_ = s.PruneCaches(time.Now(), &spec.Owner.UID)
+		_ = c.Prune(time.Now(), &spec.Owner.UID)
 	}
 	return mount, fresh, nil
 }
 
-// lockedCache is openCache with the lock of the cache.
-func (s *Store) lockedCache(spec CacheSpec) (mount *os.File, fresh bool, err error) {
-	dir, unlock, err := s.lockCache(spec.ID, true)
+// openLocked is open with the lock of the cache.
+func (c Caches) openLocked(spec CacheSpec) (mount *os.File, fresh bool, err error) {
+	dir, unlock, err := c.lock(spec.ID, true)
 	if err != nil {
 		return nil, false, err
 	}
 	defer dir.Close()
 	defer unlock()
 	for begun := time.Now(); ; time.Sleep(cachePoll) {
-		mount, fresh, err = s.openCache(dir, spec)
+		mount, fresh, err = c.open(dir, spec)
 		if !errors.Is(err, ErrCacheInUse) || time.Since(begun) > cachePatience {
-			return mount, fresh, err
+			break
 		}
 	}
+	if err != nil {
+		// It was not known before, and would be found by nobody.
+		return nil, false, errors.Join(err, c.removeUnfinished(dir, spec.ID))
+	}
+	return mount, fresh, nil
 }
 
-// lockCache opens the directory of a cache, makes it if that is wanted, and takes its lock.
-func (s *Store) lockCache(id string, create bool) (dir *os.File, unlock func(), err error) {
+// lock opens the directory of a cache, makes it if that is wanted, and waits for its lock.
+func (c Caches) lock(id string, create bool) (dir *os.File, unlock func(), err error) {
 	for {
 		if create {
-			err = sys.MkdirAt(s.dir, cachePrefix+id, 0o700)
+			err = sys.MkdirAt(c.store.dir, cachePrefix+id, 0o700)
 			if err != nil && !errors.Is(err, fs.ErrExist) {
 				return nil, nil, err
 			}
 		}
-		if dir, err = sys.OpenSubdir(s.dir, cachePrefix+id); err != nil {
-			return nil, nil, err
-		}
-		lock, err := sys.OpenBeneath(dir, "lock", os.O_RDWR|os.O_CREATE, 0o600)
-		if err == nil {
-			if err = sys.LockWait(lock, true); err == nil {
-				// Whoever had the lock may have removed the cache.
-				if same, sameErr := isNamed(dir, "lock", lock); sameErr == nil && same {
-					return dir, func() { lock.Close() }, nil
-				}
-				err = fs.ErrNotExist
-			}
-			lock.Close()
-		}
-		dir.Close()
+		wait := func(f *os.File) error { return sys.LockWait(f, true) }
+		dir, unlock, err = c.lockBy(id, wait)
 		if !errors.Is(err, fs.ErrNotExist) || !create {
-			return nil, nil, err
+			return dir, unlock, err
 		}
 	}
+}
+
+// lockBy opens the directory of a cache and takes its lock by take. The error is fs.ErrNotExist if
+// the cache was removed meanwhile.
+func (c Caches) lockBy(id string, take func(*os.File) error) (dir *os.File, unlock func(),
+	err error) {
+	if dir, err = sys.OpenSubdir(c.store.dir, cachePrefix+id); err != nil {
+		return nil, nil, err
+	}
+	lock, err := sys.OpenBeneath(dir, "lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		dir.Close()
+		return nil, nil, err
+	}
+	if err = take(lock); err == nil {
+		// Whoever had the lock may have removed the cache.
+		if same, sameErr := isNamed(dir, "lock", lock); sameErr == nil && same {
+			return dir, func() { lock.Close() }, nil
+		}
+		err = fs.ErrNotExist
+	}
+	lock.Close()
+	dir.Close()
+	return nil, nil, err
 }
 
 // isNamed reports whether name in dir is the open file.
@@ -164,9 +194,9 @@ func isNamed(dir *os.File, name string, file *os.File) (bool, error) {
 	return err == nil && st.Dev == at.Dev && st.Ino == at.Ino, err
 }
 
-// openCache opens a cache whose lock is held. The error is ErrCacheInUse where another process, or
+// open opens a cache whose lock is held. The error is ErrCacheInUse where another process, or
 // the kernel, has not let go of the image yet.
-func (s *Store) openCache(dir *os.File, spec CacheSpec) (mount *os.File, fresh bool, err error) {
+func (c Caches) open(dir *os.File, spec CacheSpec) (mount *os.File, fresh bool, err error) {
 	image, err := sys.OpenBeneath(dir, "upper.img", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, false, err
@@ -176,7 +206,7 @@ func (s *Store) openCache(dir *os.File, spec CacheSpec) (mount *os.File, fresh b
 	name := cachePrefix + spec.ID
 	if err := sys.Lock(image, true); errors.Is(err, syscall.EWOULDBLOCK) {
 		mount, err := mountAgain(image)
-		return mount, false, errors.Join(err, s.touch(dir, mount))
+		return mount, false, errors.Join(err, touch(dir, mount))
 	} else if err != nil {
 		return nil, false, err
 	}
@@ -186,59 +216,83 @@ func (s *Store) openCache(dir *os.File, spec CacheSpec) (mount *os.File, fresh b
 	}
 	most := imageSize(bytes, files)
 	// The reservation of the last use, if there is one, would count as that of another layer.
-	if err := s.unreserve(name); err != nil {
+	if err := c.store.unreserve(name); err != nil {
 		return nil, false, err
 	}
-	unlock, err := s.reserveMore(name, most, spec.Size, st.Blocks*512)
-	if err != nil {
+	if err := c.reserve(name, most, spec.Size, st.Blocks*512); err != nil {
 		return nil, false, err
 	}
-	defer unlock()
-	loop, err := s.readyLoop(dir, image, spec, most, &fresh)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.store.unreserve(name))
+		}
+	}()
+	if fresh, err = c.ready(dir, image, spec, most); err != nil {
+		return nil, false, err
+	}
+	loop, err := sys.AttachLoop(image, false)
 	if err != nil {
-		return nil, false, errors.Join(err, s.unreserve(name))
+		return nil, false, err
 	}
 	// The mount keeps it.
 	defer loop.Close()
 	if mount, err = sys.MountExt4(loop, false); err != nil {
-		return nil, false, errors.Join(err, s.unreserve(name))
+		return nil, false, err
 	}
-	if err = errors.Join(own(mount, spec), s.touch(dir, mount)); err != nil {
+	if err := errors.Join(own(mount, spec), touch(dir, mount)); err != nil {
 		mount.Close()
 		return nil, false, err
 	}
 	return mount, fresh, nil
 }
 
-// readyLoop returns a loop device of the image, which is made anew unless it is whole.
-func (s *Store) readyLoop(dir, image *os.File, spec CacheSpec, most int64,
-	fresh *bool) (*os.File, error) {
-	if !isWhole(dir, image, spec, most) {
-		*fresh = true
-		if err := removeAt(dir, "meta.json"); err != nil {
-			return nil, err
-		}
-		if err := s.format(image, spec.Size&^4095, cacheFiles(spec.Size)); err != nil {
-			return nil, err
-		}
-		meta := cacheMeta{spec.Owner, spec.Size, time.Now().UTC()}
-		if err := (folder{dir}).writeJSON("meta.json", meta, true); err != nil {
-			return nil, err
-		}
+// ready makes the image anew unless it is whole, and notes on the disk that it is written to in
+// this boot of the host.
+func (c Caches) ready(dir, image *os.File, spec CacheSpec, most int64) (fresh bool, err error) {
+	boot, err := sys.BootID()
+	if err != nil {
+		return false, err
 	}
-	return sys.AttachLoop(image, false)
+	meta, err := readJSON[cacheMeta](dir, "meta.json")
+	if err != nil || !meta.isWhole(image, spec, most, boot) {
+		if err := c.format(dir, image, spec); err != nil {
+			return false, err
+		}
+		fresh, meta = true, &cacheMeta{spec.Owner, spec.Size, time.Now().UTC(), ""}
+	}
+	if meta.Boot != boot {
+		meta.Boot = boot
+		err = folder{dir}.writeJSON("meta.json", meta, true)
+	} else {
+		err = nil
+	}
+	return fresh, err
 }
 
-// isWhole reports whether the image is that of the spec and was unmounted after its last use. ext4
-// without a journal marks itself as not clean while it is mounted for writing.
-func isWhole(dir, image *os.File, spec CacheSpec, most int64) bool {
+// format makes the image an empty file system. Before the first write to it no meta of an earlier
+// one is on the disk any more.
+func (c Caches) format(dir, image *os.File, spec CacheSpec) error {
+	bytes, files := spec.Size&^4095, cacheFiles(spec.Size)
+	template, err := c.store.template(bytes, files)
+	if err != nil {
+		return err
+	}
+	defer template.Close()
+	if err := errors.Join(removeAt(dir, "meta.json"), dir.Sync()); err != nil {
+		return err
+	}
+	return copyTemplate(image, template, imageSize(bytes, files))
+}
+
+// isWhole reports whether the image is that of the spec, and has all that was written to it in its
+// last use. ext4 without a journal marks itself as not clean while it is mounted for writing.
+func (m *cacheMeta) isWhole(image *os.File, spec CacheSpec, most int64, boot string) bool {
 	const (
 		magicAt, magic = 1024 + 0x38, 0xef53
 		stateAt        = 1024 + 0x3a
 		clean          = 1 // and no error was found
 	)
-	meta, err := readJSON[cacheMeta](dir, "meta.json")
-	if err != nil || meta.Size != spec.Size {
+	if m.Size != spec.Size || m.Boot != "" && m.Boot != boot {
 		return false
 	}
 	st, err := sys.Fstat(image)
@@ -253,6 +307,83 @@ func isWhole(dir, image *os.File, spec CacheSpec, most int64) bool {
 		binary.LittleEndian.Uint16(head[stateAt-magicAt:]) == clean
 }
 
+// Settle writes the caches that nothing uses to the disk, so that they outlive the end of the host,
+// also a sudden one. It leaves those that are in use.
+func (c Caches) Settle() error {
+	all, err := c.List()
+	for _, info := range all {
+		if !info.InUse && info.unsettled {
+			err = errors.Join(err, c.settle(info.ID))
+		}
+	}
+	return err
+}
+
+func (c Caches) settle(id string) error {
+	// Most of it without the lock, for which a run would wait.
+	if err := c.syncImage(id); err != nil {
+		return fmt.Errorf("cache %s: %w", id, err)
+	}
+	dir, unlock, err := c.lockBy(id, tryLock)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cache %s: %w", id, err)
+	}
+	defer dir.Close()
+	defer unlock()
+	image, err := sys.OpenBeneath(dir, "upper.img", os.O_RDWR, 0)
+	if err == nil {
+		defer image.Close()
+		err = sys.Lock(image, true)
+	}
+	var meta *cacheMeta
+	if err == nil {
+		meta, err = readJSON[cacheMeta](dir, "meta.json")
+	}
+	if err == nil && meta.Boot != "" {
+		err = clearBoot(dir, image, meta)
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EWOULDBLOCK) {
+		// It is being made, or was mounted meanwhile.
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cache %s: %w", id, err)
+	}
+	return nil
+}
+
+// syncImage writes the image of a cache to the disk, if there is one.
+func (c Caches) syncImage(id string) error {
+	image, err := sys.OpenBeneath(c.store.dir, path.Join(cachePrefix+id, "upper.img"), os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(image.Sync(), image.Close())
+}
+
+// clearBoot notes that all of an image has reached the disk. The caller holds the image's lock
+// exclusively, so that nothing is mounted that could write to the image. What was written in an
+// earlier boot stays as unreliable as it is.
+func clearBoot(dir, image *os.File, meta *cacheMeta) error {
+	boot, err := sys.BootID()
+	if err != nil || meta.Boot != boot {
+		return err
+	}
+	if err := image.Sync(); err != nil {
+		return err
+	}
+	meta.Boot = ""
+	return folder{dir}.writeJSON("meta.json", meta, true)
+}
+
+func tryLock(f *os.File) error { return sys.Lock(f, true) }
+
 // own gives the directory of the jail to its owner.
 func own(mount *os.File, spec CacheSpec) error {
 	f, err := sys.OpenSubdirPath(mount, CacheRoot)
@@ -263,7 +394,7 @@ func own(mount *os.File, spec CacheSpec) error {
 }
 
 // touch notes that the cache is used now. mount is nil where it could not be mounted.
-func (s *Store) touch(dir, mount *os.File) error {
+func touch(dir, mount *os.File) error {
 	if mount == nil {
 		return nil
 	}
@@ -289,33 +420,30 @@ func mountAgain(image *os.File) (*os.File, error) {
 	return sys.MountExt4(loop, false)
 }
 
-// reserveMore is reserve for an image of which a part is on the disk already.
-func (s *Store) reserveMore(id string, most, limit, has int64) (unlock func(), err error) {
-	dir, unlock, err := s.lockLive()
+// reserve is Store.reserve for an image whose lock is held, and of which a part is on the disk
+// already.
+func (c Caches) reserve(id string, most, limit, has int64) error {
+	dir, unlock, err := c.store.lockLive()
 	if err != nil {
-		return nil, err
+		return err
 	}
+	defer unlock()
 	defer dir.Close()
-	if err := s.promise(dir, id, most, limit, has); err != nil {
-		unlock()
-		return nil, errors.Join(err, s.unreserve(id))
+	if err := c.store.promise(dir, id, most, limit, has); err != nil {
+		return errors.Join(err, c.store.unreserve(id))
 	}
-	return unlock, nil
+	return nil
 }
 
-// Caches describes all caches, those used last first. It also returns those that can be read beside
+// List describes all caches, those used last first. It also returns those that can be read beside
 // an error.
-func (s *Store) Caches() (all []CacheInfo, err error) {
-	names, err := s.names()
+func (c Caches) List() (all []CacheInfo, err error) {
+	ids, err := c.ids()
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range names {
-		id, ok := strings.CutPrefix(name, cachePrefix)
-		if !ok || checkID(id) != nil {
-			continue
-		}
-		info, infoErr := s.cacheInfo(id)
+	for _, id := range ids {
+		info, infoErr := c.info(id)
 		if errors.Is(infoErr, fs.ErrNotExist) {
 			// It is being made or removed.
 			continue
@@ -330,8 +458,19 @@ func (s *Store) Caches() (all []CacheInfo, err error) {
 	return all, err
 }
 
-func (s *Store) cacheInfo(id string) (info CacheInfo, err error) {
-	dir, err := sys.OpenSubdir(s.dir, cachePrefix+id)
+// ids returns the ids of all caches, also of unfinished ones.
+func (c Caches) ids() (all []string, err error) {
+	names, err := c.store.names()
+	for _, name := range names {
+		if id, ok := strings.CutPrefix(name, cachePrefix); ok && checkID(id) == nil {
+			all = append(all, id)
+		}
+	}
+	return all, err
+}
+
+func (c Caches) info(id string) (info CacheInfo, err error) {
+	dir, err := sys.OpenSubdir(c.store.dir, cachePrefix+id)
 	if err != nil {
 		return info, err
 	}
@@ -345,7 +484,7 @@ func (s *Store) cacheInfo(id string) (info CacheInfo, err error) {
 		return info, err
 	}
 	info = CacheInfo{ID: id, CacheOwner: meta.CacheOwner, Size: meta.Size,
-		Disk: image.Blocks * 512, Created: meta.Created}
+		Disk: image.Blocks * 512, Created: meta.Created, unsettled: meta.Boot != ""}
 	if info.InUse, err = (folder{dir}).live(); err != nil {
 		return info, err
 	}
@@ -356,21 +495,29 @@ func (s *Store) cacheInfo(id string) (info CacheInfo, err error) {
 	return info, err
 }
 
-// RemoveCache removes a cache. The error is ErrNotFound if there is none, and ErrCacheInUse while
+// Remove removes a cache. The error is ErrNotFound if there is none, and ErrCacheInUse while
 // anything has it mounted.
-func (s *Store) RemoveCache(id string) error {
+func (c Caches) Remove(id string) error {
 	if checkID(id) != nil {
 		return fmt.Errorf("cache %q: %w", id, ErrNotFound)
 	}
-	dir, unlock, err := s.lockCache(id, false)
+	dir, unlock, err := c.lock(id, false)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = ErrNotFound
+	}
+	if err == nil {
+		err = c.remove(dir, id)
+		unlock()
+		dir.Close()
 	}
 	if err != nil {
 		return fmt.Errorf("cache %s: %w", id, err)
 	}
-	defer dir.Close()
-	defer unlock()
+	return nil
+}
+
+// remove removes a cache whose lock is held, unless it is in use.
+func (c Caches) remove(dir *os.File, id string) error {
 	live, err := (folder{dir}).live()
 	if err == nil && live {
 		err = ErrCacheInUse
@@ -383,15 +530,45 @@ func (s *Store) RemoveCache(id string) error {
 		err = errors.Join(removeAt(dir, "meta.json"), removeAt(dir, "upper.img"))
 	}
 	if err == nil {
-		err = errors.Join(removeAt(dir, "lock"), s.unreserve(cachePrefix+id))
+		err = errors.Join(removeAt(dir, "lock"), c.store.unreserve(cachePrefix+id))
 	}
 	if err == nil {
-		err = sys.RmdirAt(s.dir, cachePrefix+id)
+		err = sys.RmdirAt(c.store.dir, cachePrefix+id)
 	}
-	if err != nil {
-		return fmt.Errorf("cache %s: %w", id, err)
+	if errors.Is(err, syscall.ENOTEMPTY) {
+		// Somebody who waited for the lock makes it anew.
+		err = nil
 	}
-	return nil
+	return err
+}
+
+// removeUnfinished removes a cache whose lock is held, if it has no meta.
+func (c Caches) removeUnfinished(dir *os.File, id string) error {
+	_, err := sys.LstatAt(dir, "meta.json")
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err = c.remove(dir, id); errors.Is(err, ErrCacheInUse) {
+		err = nil
+	}
+	return err
+}
+
+// pruneUnfinished removes the caches without a meta that nobody is making.
+func (c Caches) pruneUnfinished() error {
+	ids, err := c.ids()
+	for _, id := range ids {
+		dir, unlock, lockErr := c.lockBy(id, tryLock)
+		switch {
+		case lockErr == nil:
+			err = errors.Join(err, c.removeUnfinished(dir, id))
+			unlock()
+			dir.Close()
+		case !errors.Is(lockErr, fs.ErrNotExist) && !errors.Is(lockErr, syscall.EWOULDBLOCK):
+			err = errors.Join(err, lockErr)
+		}
+	}
+	return err
 }
 
 const (
@@ -401,20 +578,23 @@ const (
 	MaxCaches = 64
 )
 
-// PruneCaches removes caches that were not used for CacheAge, and of each user the oldest above
-// MaxCaches. It leaves those in use. uid bounds it to the caches of one user, nil to none.
-func (s *Store) PruneCaches(now time.Time, uid *uint32) error {
-	all, err := s.Caches()
+// Prune removes caches that were not used for CacheAge, and of each user the oldest above
+// MaxCaches. It leaves those in use. uid bounds it to the caches of one user, nil to none. It also
+// removes what is left of caches whose maker was killed.
+func (c Caches) Prune(now time.Time, uid *uint32) error {
+	err := c.pruneUnfinished()
+	all, listErr := c.List()
+	err = errors.Join(err, listErr)
 	count := map[uint32]int{}
-	for _, c := range all {
-		if uid != nil && c.UID != *uid {
+	for _, info := range all {
+		if uid != nil && info.UID != *uid {
 			continue
 		}
-		count[c.UID]++
-		if c.InUse || count[c.UID] <= MaxCaches && now.Sub(c.Used) < CacheAge {
+		count[info.UID]++
+		if info.InUse || count[info.UID] <= MaxCaches && now.Sub(info.Used) < CacheAge {
 			continue
 		}
-		if removeErr := s.RemoveCache(c.ID); !errors.Is(removeErr, ErrCacheInUse) &&
+		if removeErr := c.Remove(info.ID); !errors.Is(removeErr, ErrCacheInUse) &&
 			!errors.Is(removeErr, ErrNotFound) {
 			err = errors.Join(err, removeErr)
 		}
@@ -422,7 +602,7 @@ func (s *Store) PruneCaches(now time.Time, uid *uint32) error {
 	return err
 }
 
-// CacheRoom returns the bytes and files that a cache still takes; mount is of OpenCache.
+// CacheRoom returns the bytes and files that a cache still takes; mount is of [Caches.Open].
 func CacheRoom(mount *os.File) (bytes, files int64, err error) {
 	bytes, files, err = sys.Room(mount)
 	return max(0, bytes-blockSize), files, err

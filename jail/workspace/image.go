@@ -69,7 +69,12 @@ func (s *Store) format(image *os.File, bytes, inodes int64) error {
 		return err
 	}
 	defer template.Close()
-	if err := errors.Join(image.Truncate(0), image.Truncate(imageSize(bytes, inodes))); err != nil {
+	return copyTemplate(image, template, imageSize(bytes, inodes))
+}
+
+// copyTemplate replaces the content of image by that of a template of that size.
+func copyTemplate(image, template *os.File, size int64) error {
+	if err := errors.Join(image.Truncate(0), image.Truncate(size)); err != nil {
 		return err
 	}
 	return copyData(image, template)

@@ -61,7 +61,7 @@ func openCache(p jail.Plan, m jail.Mount, c asuser.Caller, host hostlayers.Host)
 			break
 		}
 	}
-	f, _, err := store.OpenCache(workspace.CacheSpec{ID: m.Source, Owner: owner, Size: m.Size,
+	f, _, err := store.Caches().Open(workspace.CacheSpec{ID: m.Source, Owner: owner, Size: m.Size,
 		UID: p.IDs.UID, GID: p.IDs.GID})
 	switch {
 	case errors.Is(err, workspace.ErrNoSpace):

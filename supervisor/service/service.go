@@ -132,7 +132,7 @@ func (s *Service) open(ctx context.Context) error {
 	if err != nil {
 		return problem.New(problem.Failed, "workspaces: %w", err)
 	}
-	c.Log.Check("remove old caches", kept.PruneCaches(time.Now(), nil))
+	c.Log.Check("remove old caches", kept.Caches().Prune(time.Now(), nil))
 	r.Shadows = shadows.New(kept, shadows.Options{Terms: filepath.Join(c.StateDir, "terms"),
 		Log: s.log, Permissions: s.permissionsOf,
 		Live: s.live, PruneNames: func() error { return s.names.Prune(s.isThere) },

@@ -10,7 +10,7 @@ import (
 
 // Caches lists the caches that the caller may look at, those used last first.
 func (s *Store) Caches(c caller.Caller) ([]workspace.CacheInfo, error) {
-	all, err := s.Kept.Caches()
+	all, err := s.Kept.Caches().List()
 	if err != nil {
 		return nil, problem.New(problem.Failed, "%w", err)
 	}
@@ -28,7 +28,7 @@ func (s *Store) RemoveCache(c caller.Caller, id string) error {
 	missing := problem.New(problem.NotFound, "there is no cache %q", id).
 		WithHint("jail cache list shows the caches")
 	// First, so that a caller who may not see the cache learns nothing from another error.
-	all, err := s.Kept.Caches()
+	all, err := s.Kept.Caches().List()
 	if err != nil {
 		return problem.New(problem.Failed, "%w", err)
 	}
@@ -40,7 +40,7 @@ func (s *Store) RemoveCache(c caller.Caller, id string) error {
 		if err := may.Change(info.UID, "cache", id); err != nil {
 			return err
 		}
-		switch err := s.Kept.RemoveCache(id); {
+		switch err := s.Kept.Caches().Remove(id); {
 		case errors.Is(err, workspace.ErrNotFound):
 			return missing
 		case errors.Is(err, workspace.ErrCacheInUse):
