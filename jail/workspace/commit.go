@@ -145,7 +145,7 @@ func (w *Workspace) commit(ctx context.Context, o CommitOptions) (Result, error)
 		r.State = w.meta.State
 		return r, err
 	}
-	keeps, err := w.keepsTaken(live)
+	keeps, err := keepsTaken(w, live)
 	if err != nil {
 		return Result{}, err
 	}

@@ -19,9 +19,10 @@ import (
 //
 // The limits and the hidden names of spec must be those of the layer (ErrShape), and its directory
 // the same (ErrConflict). A layer that is damaged is refused (ErrState): who writes to it again
-// would not see what is lost. So is a layer of a user's daemon, which is memory while it is written.
-// Resume waits up to ten seconds for a review that has the layer open (ErrBusy). After an error the
-// workspace is as it was.
+// would not see what is lost. So is a layer of a user's daemon, which is memory while it is written,
+// and a workspace that was prepared for another user than that of spec. Resume waits up to ten
+// seconds for a review that has the layer open (ErrBusy), and for the process that wrote to it last
+// (ErrActive). After an error the workspace is as it was.
 func (s *Store) Resume(ctx context.Context, spec Spec) (*Workspace, error) {
 	w, err := s.Get(spec.ID)
 	if err != nil {
@@ -38,6 +39,9 @@ func (s *Store) Resume(ctx context.Context, spec Spec) (*Workspace, error) {
 type resumption struct{ w *Workspace }
 
 func (r resumption) resume(ctx context.Context, spec Spec) error {
+	if err := r.lockWriter(ctx); err != nil {
+		return err
+	}
 	lock, err := r.w.home.lock()
 	if err != nil {
 		return err
@@ -47,15 +51,10 @@ func (r resumption) resume(ctx context.Context, spec Spec) error {
 	if err := r.w.load(); err != nil {
 		return err
 	}
-	// The lock says that the process that writes to the layer lives.
-	err = sys.Lock(r.w.home.dir, true)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		err = ErrActive
+	if r.w.meta.Caller.UID != spec.Caller.UID {
+		return fmt.Errorf("%w: it is another user's", ErrState)
 	}
-	if err == nil {
-		err = r.takeSource(spec.Source)
-	}
-	if err != nil {
+	if err := r.takeSource(spec.Source); err != nil {
 		return err
 	}
 	switch m := r.w.meta; {
@@ -69,6 +68,34 @@ func (r resumption) resume(ctx context.Context, spec Spec) error {
 	}
 	return r.again(ctx, spec)
 }
+
+// lockWriter takes the lock that says that the process that writes to the layer lives. The process
+// that wrote last releases it a moment after the layer is kept, so that lockWriter waits for that.
+// The error is ErrActive if a jail may write to the layer.
+func (r resumption) lockWriter(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, lockPatience)
+	defer cancel()
+	for {
+		err := sys.Lock(r.w.home.dir, true)
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return err
+		}
+		if err := r.w.load(); err != nil {
+			return err
+		}
+		if r.w.meta.State == Prepared || r.w.meta.State == Active {
+			return ErrActive
+		}
+		select {
+		case <-ctx.Done():
+			return ErrActive
+		case <-time.After(resumePoll):
+		}
+	}
+}
+
+// resumePoll is how often a lock is tried again.
+const resumePoll = 5 * time.Millisecond
 
 // takeSource takes the given directory as the real one, if it may have a shadow and is the one that
 // the workspace was prepared for.
@@ -133,11 +160,9 @@ func (r resumption) again(ctx context.Context, spec Spec) error {
 	if err != nil || m.Boot != "" && m.Boot != boot {
 		return errors.Join(err, errLost)
 	}
-	unlock, err := r.lockImage(ctx)
-	if err != nil {
+	if err := r.lockImage(ctx); err != nil {
 		return err
 	}
-	defer unlock()
 	st, err := sys.Fstat(w.layer.image)
 	if err == nil && (st.Perm() == damagedMode || len(m.Damaged) > 0) {
 		err = fmt.Errorf("%w: a part of it did not reach the disk", ErrState)
@@ -145,45 +170,68 @@ func (r resumption) again(ctx context.Context, spec Spec) error {
 	if err != nil {
 		return errors.Join(err, w.store.unreserve(m.ID))
 	}
-	if err = r.mount(); err == nil {
+	// On the disk before anything is written to the layer: in another boot it is not relied on.
+	w.meta.Boot = boot
+	if err = w.save(true); err == nil {
+		err = r.mount()
+	}
+	if err == nil {
 		err = r.hideDeleted()
 	}
 	if err == nil {
-		w.meta.State, w.meta.Boot, w.meta.Resumable = Prepared, boot, spec.Resumable
+		w.meta.State, w.meta.Resumable = Prepared, spec.Resumable
 		err = w.save(false)
 	}
 	if err != nil {
-		w.meta = m
-		err = errors.Join(err, w.save(true), w.store.unreserve(m.ID))
+		err = errors.Join(err, r.undo(m), w.store.unreserve(m.ID))
 	}
 	return err
 }
 
+// undo gives the workspace its meta of before. What was written to the layer since reaches the disk
+// before a meta that relies on it in any boot. If it does not, the meta of this boot stays.
+func (r resumption) undo(before meta) error {
+	w := r.w
+	boot := w.meta.Boot
+	w.meta = before
+	var err error
+	if before.Boot == "" {
+		if w.layer.mount != nil {
+			err = errors.Join(w.layer.sync(), sys.MakeReadOnly(w.layer.mount))
+		}
+		if err = errors.Join(err, w.layer.image.Sync()); err != nil {
+			w.meta.Boot = boot
+		}
+	}
+	return errors.Join(err, w.save(true))
+}
+
 // lockImage opens the image for writing, takes its lock, and reserves the disk that the layer may
-// still take. The caller calls unlock when it has mounted the layer.
-func (r resumption) lockImage(ctx context.Context) (unlock func(), err error) {
+// still take.
+func (r resumption) lockImage(ctx context.Context) error {
 	w := r.w
 	ctx, cancel := context.WithTimeout(ctx, lockPatience)
 	defer cancel()
 	for {
 		dir, unlock, err := w.store.lockLive()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		err = r.tryImage(dir)
+		// With the reservation and the lock of the image others know what it may take.
+		unlock()
 		dir.Close()
 		if err == nil {
-			return unlock, nil
+			return nil
 		}
-		unlock()
 		err = errors.Join(err, closeFiles(&w.layer.image))
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, err
+			return err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: a review has its layer open", ErrBusy)
-		case <-time.After(5 * time.Millisecond):
+			return fmt.Errorf("%w: a review has its layer open", ErrBusy)
+		case <-time.After(resumePoll):
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
 // resumable prepares a workspace that can be resumed.
@@ -169,4 +171,139 @@ func TestResumeRefused(t *testing.T) {
 	missing := spec
 	missing.ID = "r2"
 	resume(missing, ErrNotFound)
+}
+
+// committed prepares a resumable workspace of which all was committed, and nothing is kept.
+func (f *fixture) committed(id string) Spec {
+	f.t.Helper()
+	spec, w := f.resumable(id)
+	l := f.liveOn(w)
+	l.do("echo first >made")
+	l.sleep()
+	kept, err := f.store.Get(id)
+	must(f.t, err)
+	r, err := kept.Commit(f.t.Context(), CommitOptions{})
+	must(f.t, err)
+	must(f.t, kept.Close())
+	if r.State != Committed {
+		f.t.Fatalf("it is %s", r.State)
+	}
+	return spec
+}
+
+// Prune leaves the workspace of a session that sleeps, and one that was resumed since it was listed.
+func TestPruneLeavesResumable(t *testing.T) {
+	f := newFixture(t)
+	spec := f.committed("r1")
+	prune := func(want int) {
+		t.Helper()
+		removed, err := f.store.Prune(time.Now())
+		if err != nil || len(removed) != want {
+			t.Errorf("pruned %v, want %d: %v", removed, want, err)
+		}
+	}
+	prune(0)
+	end := func() Info {
+		t.Helper()
+		w, err := f.store.Get("r1")
+		must(t, err)
+		defer w.Close()
+		must(t, w.SetResumable(false))
+		return w.Info()
+	}
+	before := end()
+	l := f.wake(spec)
+	if gone, err := f.store.pruneOne(before, time.Now()); gone || !errors.Is(err, ErrBusy) {
+		t.Errorf("a live workspace was pruned: %v, %v", gone, err)
+	}
+	l.do("echo second >made")
+	l.commitAll()
+	f.holds("made", "second\n")
+	l.end()
+	must(t, l.w.Freeze())
+	must(t, l.w.Keep())
+	must(t, l.w.Conclude())
+	must(t, l.w.Close())
+	// The control: one that has ended for good is forgotten.
+	end()
+	prune(1)
+}
+
+// A workspace is resumed only for the user that it was prepared for.
+func TestResumeOfAnotherUser(t *testing.T) {
+	f := newFixture(t)
+	spec := f.committed("r1")
+	other := spec
+	other.Caller.UID = 4711
+	if _, err := f.store.Resume(t.Context(), other); !errors.Is(err, ErrState) {
+		t.Errorf("by another user: %v", err)
+	}
+	f.wake(spec).sleep()
+}
+
+// Resume waits for the process that still has the workspace open which it has just kept.
+func TestResumeWaits(t *testing.T) {
+	f := newFixture(t)
+	spec, w := f.resumable("r1")
+	l := f.liveOn(w)
+	l.do("echo tool >made")
+	l.end()
+	must(t, w.Freeze())
+	must(t, w.Keep())
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := f.store.Resume(ctx, spec); !errors.Is(err, ErrActive) {
+		t.Fatalf("resumed while it is open: %v", err)
+	}
+	type resumed struct {
+		w   *Workspace
+		err error
+	}
+	done := make(chan resumed)
+	go func() {
+		w, err := f.store.Resume(t.Context(), spec)
+		done <- resumed{w, err}
+	}()
+	must(t, w.Close())
+	r := <-done
+	must(t, r.err)
+	l = f.liveOn(r.w)
+	l.sees("cat made", "tool\n")
+	l.sleep()
+}
+
+// A workspace that cannot be mounted is one that any boot can show, as before.
+func TestResumeUndone(t *testing.T) {
+	f := newFixture(t)
+	spec, w := f.resumable("r1")
+	l := f.liveOn(w)
+	l.do("echo tool >made")
+	l.sleep()
+	image, err := os.OpenFile(filepath.Join(f.dir, "r1", "upper.img"), os.O_RDWR, 0)
+	must(t, err)
+	defer image.Close()
+	superblock := make([]byte, 1024)
+	_, err = image.ReadAt(superblock, 1024)
+	must(t, err)
+	_, err = image.WriteAt(make([]byte, 1024), 1024)
+	must(t, err)
+	if _, err := f.store.Resume(t.Context(), spec); !errors.Is(err, ErrRecord) {
+		t.Fatalf("resumed without a superblock: %v", err)
+	}
+	kept, err := f.store.Get("r1")
+	must(t, err)
+	if m := kept.meta; m.Boot != "" || m.State != Frozen || !m.Resumable {
+		t.Errorf("it is %s of boot %q", m.State, m.Boot)
+	}
+	must(t, kept.Close())
+	_, err = image.WriteAt(superblock, 1024)
+	must(t, err)
+	l = f.wake(spec)
+	boot, err := sys.BootID()
+	must(t, err)
+	if m, err := readJSON[meta](l.w.home.dir, "meta.json"); err != nil || m.Boot != boot {
+		t.Errorf("resumed, it is of boot %q: %v", m.Boot, err)
+	}
+	l.sees("cat made", "tool\n")
+	l.sleep()
 }

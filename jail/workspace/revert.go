@@ -118,7 +118,7 @@ func (r reversal) revert(ctx context.Context, o RevertOptions) (Reverted, error)
 		Steps: makePlan(changes, closed), Paths: len(changes), Revert: rec.ID,
 		RevertPaths: o.Paths}
 	c.journal.Back, out.Rest = target.part()
-	keeps, err := r.w.keepsTaken(live)
+	keeps, err := keepsTaken(r.w, live)
 	if err != nil {
 		return Reverted{}, err
 	}
@@ -447,9 +447,10 @@ func (s *Store) Prune(now time.Time) (removed []string, err error) {
 	return removed, err
 }
 
-func (s *Store) pruneOne(info Info, now time.Time) (gone bool, err error) {
-	expired, held := false, false
-	for _, rec := range info.Commits {
+// kept reports whether a commit of the workspace has expired content, and whether one can still be
+// reverted.
+func (i Info) kept(now time.Time) (expired, held bool) {
+	for _, rec := range i.Commits {
 		switch {
 		case !rec.kept():
 		case now.After(rec.Until):
@@ -458,8 +459,20 @@ func (s *Store) pruneOne(info Info, now time.Time) (gone bool, err error) {
 			held = true
 		}
 	}
-	done := info.State == Committed || info.State == ChangedBack
-	if !expired && (!done || held) {
+	return expired, held
+}
+
+// forgettable reports whether only the record of the workspace is left. That of a session that may
+// be woken is not forgotten.
+func (i Info) forgettable(now time.Time) bool {
+	_, held := i.kept(now)
+	return (i.State == Committed || i.State == ChangedBack) && !held && !i.Resumable
+}
+
+// pruneOne prunes one workspace. info may be of the past: Resume turns a workspace of which only
+// the record was left into one that a jail writes to.
+func (s *Store) pruneOne(info Info, now time.Time) (gone bool, err error) {
+	if expired, _ := info.kept(now); !expired && !info.forgettable(now) {
 		return false, nil
 	}
 	w, err := s.Get(info.ID)
@@ -467,12 +480,20 @@ func (s *Store) pruneOne(info Info, now time.Time) (gone bool, err error) {
 		return false, err
 	}
 	defer w.Close()
-	if done && !held {
-		err = w.Discard()
-		return err == nil, err
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if info.forgettable(now) {
+		err := w.drop(func() error {
+			if err := w.load(); err != nil {
+				return err
+			}
+			if !w.meta.info().forgettable(now) {
+				return ErrBusy
+			}
+			return nil
+		})
+		return err == nil, err
+	}
 	lock, err := w.home.lock()
 	if err != nil {
 		return false, err

@@ -118,7 +118,7 @@ func (home folder) addTaken(more []takenPath) error {
 }
 
 // keepsTaken reports whether a commit of the workspace has to record what it takes.
-func (w *Workspace) keepsTaken(live bool) (bool, error) {
+func keepsTaken(w *Workspace, live bool) (bool, error) {
 	if live || w.meta.Resumable {
 		return true, nil
 	}
