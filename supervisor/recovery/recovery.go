@@ -32,6 +32,8 @@ type Recovery struct {
 	// Runs are the directories of runs, Prewarmed those of jails that waited.
 	Runs, Prewarmed *rundir.Store
 	Workspaces      *shadows.Store
+	// Sweep sweeps what sessions left that do not wake again.
+	Sweep func() error
 }
 
 // Settle settles what daemons that were killed left: commits that were cut off, jails that waited,
@@ -90,7 +92,9 @@ func (s *Recovery) Again(ticks <-chan time.Time, done <-chan struct{}, log *daem
 		case <-ticks:
 			log.Check("sweep what killed daemons left",
 				errors.Join(s.thawDead(), s.clearDead(context.Background()), s.sweepRuns(),
-					s.Workspaces.Kept.Sweep()))
+					s.Workspaces.Kept.Sweep(), s.Sweep()))
+			caches := s.Workspaces.Kept.Caches()
+			log.Check("keep caches", errors.Join(caches.Prune(time.Now(), nil), caches.Settle()))
 		case <-done:
 			return
 		}

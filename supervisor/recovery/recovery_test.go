@@ -140,8 +140,9 @@ func TestSweptByATimer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer work.Close()
+	swept := 0
 	s := &Recovery{Runs: openRuns(t), Prewarmed: openRuns(t),
-		Workspaces: &shadows.Store{Kept: work}}
+		Workspaces: &shadows.Store{Kept: work}, Sweep: func() error { swept++; return nil }}
 	ticks, done, ended := make(chan time.Time), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -159,6 +160,9 @@ func TestSweptByATimer(t *testing.T) {
 	}
 	close(done)
 	<-ended
+	if swept != 2 {
+		t.Errorf("sessions were swept %d times at two ticks", swept)
+	}
 }
 
 func openRuns(t *testing.T) *rundir.Store {

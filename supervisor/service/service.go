@@ -135,7 +135,8 @@ func (s *Service) open(ctx context.Context) error {
 	c.Log.Check("remove old caches", kept.Caches().Prune(time.Now(), nil))
 	r.Shadows = shadows.New(kept, shadows.Options{Terms: filepath.Join(c.StateDir, "terms"),
 		Log: s.log, Permissions: s.permissionsOf,
-		Live: s.live, PruneNames: func() error { return s.names.Prune(s.isThere) },
+		Live: s.live, Discarded: s.sessions.Forget,
+		PruneNames: func() error { return s.names.Prune(s.isThere) },
 		Background: r.Life.Go, Check: c.Log.Check,
 		Git: &gitview.Host{Launcher: r.Jails.Launcher, Exe: c.Exe}})
 	if r.Preparer, err = prepare.New(prepare.Options{Config: c, Bundles: s.bundles,
@@ -173,7 +174,7 @@ func (s *Service) open(ctx context.Context) error {
 		return err
 	}
 	swept := &recovery.Recovery{Slice: c.Slice, LogDir: c.LogDir, Log: s.log, Runs: r.Dirs,
-		Prewarmed: prewarmed, Workspaces: r.Shadows}
+		Prewarmed: prewarmed, Workspaces: r.Shadows, Sweep: s.sessions.Sweep}
 	if err := swept.Settle(ctx); err != nil || c.Private {
 		return err
 	}
@@ -181,7 +182,11 @@ func (s *Service) open(ctx context.Context) error {
 		Host: r.Jails.Layers}
 	s.openPool()
 	c.Log.Check("watch policies", s.policies.Watch())
-	r.Life.Go(r.Shadows.ForgetOld)
+	r.Life.Go(func() {
+		// First, since the shadow of a session that may be woken is not forgotten.
+		c.Log.Check("sweep sessions", s.sessions.Sweep())
+		r.Shadows.ForgetOld()
+	})
 	r.Life.Go(func() {
 		ticker := time.NewTicker(sweepEvery)
 		defer ticker.Stop()
@@ -394,6 +399,10 @@ func (s *Service) Close(reason string, signal syscall.Signal) error {
 		<-r.Done()
 	}
 	life.AwaitBackground()
+	if !s.config.Private {
+		// They outlive the end of the host, which may follow.
+		s.config.Log.Check("write caches to the disk", s.runner.Shadows.Kept.Caches().Settle())
+	}
 	s.config.Log.Check("remove shadows made ahead", s.runner.Shadows.Kept.EndStock())
 	s.closeRefusals()
 	_, err := s.log.Append(context.Background(),

@@ -3,9 +3,11 @@ package session
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,7 +21,7 @@ import (
 // recordFormat is the version of a record. One of another version is refused.
 const recordFormat = 1
 
-// untouchedTime is how long a session sleeps whose tools changed nothing.
+// untouchedTime is how long a session sleeps that left nothing to review.
 const untouchedTime = 7 * 24 * time.Hour
 
 // A record is all that wakes a session, in a file of the state directory. It is there from the
@@ -59,9 +61,34 @@ type recordStore struct {
 	dir string
 	// shadow returns the shadow that is kept of a session, or workspace.ErrNotFound.
 	shadow func(id string) (*workspace.Workspace, error)
+	// shadows describes all shadows.
+	shadows func() ([]workspace.Info, error)
 }
 
-func (s *recordStore) path(id string) string { return filepath.Join(s.dir, id+".json") }
+// A recordName is what the name of a record's file says: whose session it is of, and of which.
+type recordName struct {
+	uid uint32
+	id  string
+}
+
+func (n recordName) String() string { return fmt.Sprintf("%d.%s.json", n.uid, n.id) }
+
+func parseRecordName(file string) (n recordName, ok bool) {
+	name, ok := strings.CutSuffix(file, ".json")
+	if !ok {
+		return n, false
+	}
+	uid, id, _ := strings.Cut(name, ".")
+	number, err := strconv.ParseUint(uid, 10, 32)
+	if err == nil {
+		_, err = jail.ParseID(id)
+	}
+	return recordName{uint32(number), id}, err == nil
+}
+
+func (r *record) name() recordName { return recordName{r.UID, r.Request.ID} }
+
+func (s *recordStore) path(n recordName) string { return filepath.Join(s.dir, n.String()) }
 
 func (s *recordStore) save(r *record, d atomicfile.Durability) error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
@@ -71,60 +98,113 @@ func (s *recordStore) save(r *record, d atomicfile.Durability) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(s.path(r.Request.ID), text, 0o600, d)
+	return atomicfile.Write(s.path(r.name()), text, 0o600, d)
 }
 
-// remove makes a session one that does not wake again.
-func (s *recordStore) remove(id string) error {
-	err := os.Remove(s.path(id))
+// names returns the names of all records for which want returns true.
+func (s *recordStore) names(want func(recordName) bool) (all []recordName, err error) {
+	if s.dir == "" {
+		return nil, nil
+	}
+	entries, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, e := range entries {
+		if n, ok := parseRecordName(e.Name()); ok && want(n) {
+			all = append(all, n)
+		}
+	}
+	return all, err
+}
+
+// forget makes a session one that does not wake again. What is kept of its shadow stays.
+func (s *recordStore) forget(n recordName) error {
+	if s.dir != "" {
+		if err := os.Remove(s.path(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	w, err := s.shadow(n.id)
+	if errors.Is(err, workspace.ErrNotFound) {
 		return nil
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	if w.Info().Caller.UID == n.uid {
+		err = w.SetResumable(false)
+	}
+	return errors.Join(err, w.Close())
 }
 
-// sleeping returns the record of a session that sleeps, or nil. A session that no daemon could wake
-// is forgotten: its shadow was discarded, or nothing was changed in it for a long time.
-func (s *recordStore) sleeping(id string) (*record, error) {
-	if _, err := jail.ParseID(id); err != nil || s.dir == "" {
-		return nil, nil
+// read returns a record, or nil if there is none. wakes says that its session sleeps, and dead that
+// no daemon can wake it: its shadow was discarded, or nothing was changed in it for a long time.
+func (s *recordStore) read(n recordName) (r *record, wakes, dead bool, err error) {
+	fail := func(err error) (*record, bool, bool, error) {
+		return nil, false, false, problem.New(problem.Failed, "record of session %s: %w", n.id,
+			err).WithHint("its shadow is kept: jail diff " + n.id + ", jail commit " + n.id)
 	}
-	text, err := os.ReadFile(s.path(id))
+	text, err := os.ReadFile(s.path(n))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	r := &record{}
-	if err == nil {
-		err = json.Unmarshal(text, r)
-	}
-	if err == nil && (r.Format != recordFormat || r.Request.ID != id) {
-		err = errors.New("is of another version of jail")
+		return nil, false, false, nil
 	}
 	if err != nil {
-		return nil, problem.New(problem.Failed, "record of session %s: %w", id, err).
-			WithHint("its shadow is kept: jail diff " + id + ", jail commit " + id)
+		return fail(err)
 	}
-	sleeps := time.Since(r.Used) < untouchedTime
-	if !r.Untouched {
-		w, err := s.shadow(id)
-		if err != nil && !errors.Is(err, workspace.ErrNotFound) {
-			return nil, problem.New(problem.Failed, "%w", err)
+	r = &record{}
+	if err := json.Unmarshal(text, r); err != nil {
+		return fail(err)
+	}
+	if r.Format != recordFormat || r.name() != n {
+		return fail(errors.New("is of another version of jail"))
+	}
+	recent := time.Since(r.Used) < untouchedTime
+	if r.Untouched {
+		return r, recent, !recent, nil
+	}
+	w, err := s.shadow(n.id)
+	if errors.Is(err, workspace.ErrNotFound) {
+		return r, false, true, nil
+	}
+	if err != nil {
+		return nil, false, false, problem.New(problem.Failed, "%w", err)
+	}
+	defer w.Close()
+	info := w.Info()
+	if info.Caller.UID != n.uid {
+		// The shadow is another user's, of a run of the same id.
+		return r, false, true, nil
+	}
+	switch info.State {
+	case workspace.Prepared, workspace.Active, workspace.Committing:
+		// It is open, or a commit is under way.
+		return r, false, false, nil
+	case workspace.Committed, workspace.ChangedBack:
+		// Nothing is left to review.
+		wakes = info.Resumable && recent
+	default:
+		wakes = info.Resumable
+	}
+	return r, wakes, !wakes, nil
+}
+
+// sleeping returns the record of a session that sleeps, or nil.
+func (s *recordStore) sleeping(id string) (*record, error) {
+	names, err := s.names(func(n recordName) bool { return n.id == id })
+	if err != nil {
+		return nil, problem.New(problem.Failed, "records of sessions: %w", err)
+	}
+	for _, n := range names {
+		r, wakes, _, err := s.read(n)
+		if err != nil {
+			return nil, err
 		}
-		if sleeps = err == nil; sleeps {
-			info := w.Info()
-			w.Close()
-			switch info.State {
-			case workspace.Prepared, workspace.Active, workspace.Committing:
-				// It is open, or a commit is under way.
-				return nil, nil
-			}
-			sleeps = info.Resumable
+		if wakes {
+			return r, nil
 		}
 	}
-	if !sleeps {
-		return nil, s.remove(id)
-	}
-	return r, nil
+	return nil, nil
 }
 
 // owner returns whose session sleeps without a shadow.
@@ -136,23 +216,86 @@ func (s *recordStore) owner(id string) (uid uint32, ok bool) {
 	return r.UID, true
 }
 
-// all returns the records of the sessions that sleep. One that cannot be read hides no other.
-func (s *recordStore) all() (all []*record) {
-	if s.dir == "" {
-		return nil
-	}
-	entries, err := os.ReadDir(s.dir)
-	if err != nil {
-		return nil
-	}
-	for _, e := range entries {
-		id, ok := strings.CutSuffix(e.Name(), ".json")
-		if !ok {
-			continue
-		}
-		if r, err := s.sleeping(id); err == nil && r != nil {
+// all returns the records of the sessions that sleep, of the users that may be seen. One that cannot
+// be read hides no other.
+func (s *recordStore) all(sees func(uid uint32) bool) (all []*record) {
+	names, _ := s.names(func(n recordName) bool { return sees(n.uid) })
+	for _, n := range names {
+		if r, wakes, _, err := s.read(n); err == nil && wakes {
 			all = append(all, r)
 		}
 	}
 	return all
+}
+
+// sweepOne forgets a session if no daemon can wake it.
+func (s *recordStore) sweepOne(n recordName) (gone bool, err error) {
+	if _, _, dead, err := s.read(n); err != nil || !dead {
+		return false, err
+	}
+	err = s.forget(n)
+	return err == nil, err
+}
+
+// Sweep forgets the sessions that no daemon can wake any more, so that their records and what is
+// left of their shadows do not stay.
+func (s *Sessions) Sweep() error {
+	all, err := s.store.names(func(recordName) bool { return true })
+	has := map[recordName]bool{}
+	for _, n := range all {
+		has[n] = true
+		err = errors.Join(err, s.unlessOpen(n.id, func() error {
+			_, err := s.store.sweepOne(n)
+			return err
+		}))
+	}
+	shadows, listErr := s.store.shadows()
+	for _, info := range shadows {
+		n := recordName{info.Caller.UID, info.ID}
+		switch info.State {
+		case workspace.Prepared, workspace.Active, workspace.Committing:
+			continue
+		}
+		if info.Resumable && !has[n] {
+			// Its daemon was killed before there was a record, or is one whose sessions do not sleep.
+			err = errors.Join(err, s.unlessOpen(n.id, func() error { return s.store.forget(n) }))
+		}
+	}
+	if err = errors.Join(err, listErr); err != nil {
+		return problem.New(problem.Failed, "records of sessions: %w", err)
+	}
+	return nil
+}
+
+// unlessOpen calls f unless a session of that id is open, is being opened or ends.
+func (s *Sessions) unlessOpen(id string, f func() error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open[id] != nil {
+		return nil
+	}
+	return f()
+}
+
+// Forget forgets the session of a user whose shadow was discarded.
+func (s *Sessions) Forget(id string, uid uint32) error {
+	return s.unlessOpen(id, func() error { return s.store.forget(recordName{uid, id}) })
+}
+
+// asleepBeside returns how many sessions of a user sleep, beside that of an id. s.mu is held.
+func (s *Sessions) asleepBeside(uid uint32, id string) (int, error) {
+	all, err := s.store.names(func(n recordName) bool {
+		return n.uid == uid && n.id != id && s.open[n.id] == nil
+	})
+	if len(all) < maxUserAsleep {
+		return len(all), err
+	}
+	count := 0
+	for _, n := range all {
+		// One that cannot be read is there all the same.
+		if gone, _ := s.store.sweepOne(n); !gone {
+			count++
+		}
+	}
+	return count, err
 }

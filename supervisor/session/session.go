@@ -127,7 +127,7 @@ func New(r *run.Runner, private bool, permissions func(caller.Caller) caller.Per
 	dir string) *Sessions {
 	store := &recordStore{dir: dir, shadow: func(id string) (*workspace.Workspace, error) {
 		return r.Shadows.Kept.Get(id)
-	}}
+	}, shadows: func() ([]workspace.Info, error) { return r.Shadows.Kept.List() }}
 	return &Sessions{runner: r, private: private, permissions: permissions, store: store,
 		open: map[string]*session{}}
 }
@@ -147,6 +147,8 @@ func (s *Sessions) Owner(id string) (uid uint32, ok bool) {
 const (
 	maxSessions     = 256 // of a daemon
 	maxUserSessions = 64
+	// those of a user that sleep
+	maxUserAsleep = 256
 	// what one of them has for sure of the session's pids: the threads of its engine
 	roomPIDs   = 12
 	roomMemory = 32 << 20
@@ -460,10 +462,18 @@ func (s *Sessions) admit(c caller.Caller, req message.SessionRequest, h *session
 			mine++
 		}
 	}
+	asleep, err := s.asleepBeside(c.UID, req.ID)
+	if err != nil {
+		return nil, problem.New(problem.Failed, "records of sessions: %w", err)
+	}
 	switch {
 	case mine >= maxUserSessions:
 		return nil, problem.New(problem.Busy,
 			"you have %d sessions open, as many as one user may have", mine).
+			WithHint("jail session list shows them, jail session stop ID ends one")
+	case asleep >= maxUserAsleep:
+		return nil, problem.New(problem.Busy,
+			"%d sessions of yours sleep, as many as one user may have", asleep).
 			WithHint("jail session list shows them, jail session stop ID ends one")
 	case len(s.open) >= maxSessions:
 		return nil, problem.New(problem.Busy, "%d sessions are open, as many as this daemon takes",
@@ -545,8 +555,8 @@ func (s *Sessions) List(c caller.Caller) []message.SessionInfo {
 			all = append(all, h.info())
 		}
 	}
-	for _, r := range s.store.all() {
-		if !here[r.Request.ID] && may.Sees(r.UID) {
+	for _, r := range s.store.all(may.Sees) {
+		if !here[r.Request.ID] {
 			all = append(all, r.info())
 		}
 	}

@@ -74,7 +74,7 @@ func (h *session) settle() {
 			err = h.note(h.run.Job(), audit.Session{Event: audit.SessionSlept})
 		}
 	} else {
-		err = h.end.store.remove(id)
+		err = h.end.store.forget(h.end.record.name())
 	}
 	h.runner.Errors.Failed("keep the session", id, err)
 }
@@ -249,15 +249,7 @@ func (s *Sessions) stopAsleep(ctx context.Context, c caller.Caller, r *record,
 		Policy: r.Policy, Event: audit.Session{Event: audit.SessionEnded}}); err != nil {
 		return message.Result{}, problem.New(problem.Failed, "audit log: %w", err)
 	}
-	err := s.store.remove(id)
-	if err == nil && !r.Untouched {
-		w, getErr := s.store.shadow(id)
-		if err = getErr; err == nil {
-			err = w.SetResumable(false)
-			w.Close()
-		}
-	}
-	if err != nil {
+	if err := s.store.forget(r.name()); err != nil {
 		return message.Result{}, problem.New(problem.Failed, "%w", err)
 	}
 	return res, nil

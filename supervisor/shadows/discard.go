@@ -115,10 +115,7 @@ func (s *Store) discard(ctx context.Context, c caller.Caller, id string, w *work
 	if err := w.Discard(); err != nil {
 		return reviewError(id, err)
 	}
-	if err := s.DropTerms(id); err != nil {
-		return fmt.Errorf("terms of %s: %w", id, err)
-	}
-	return nil
+	return s.dropRest(info)
 }
 
 // discardDamaged discards a shadow of which nothing is known any more, so that only root may.
@@ -198,7 +195,8 @@ func ChangesOf(sum workspace.Summary) Changes {
 // giveUp throws a shadow away of which a part is in the real directory, and says on record which.
 func (s *Store) giveUp(c caller.Caller, w *workspace.Workspace,
 	event audit.WorkspaceDiscarded) error {
-	id := w.Info().ID
+	info := w.Info()
+	id := info.ID
 	err := w.GiveUp(func(left string) error {
 		event.GaveUp = left
 		if _, err := s.o.Log.Append(context.Background(),
@@ -211,8 +209,5 @@ func (s *Store) giveUp(c caller.Caller, w *workspace.Workspace,
 	if err != nil {
 		return reviewError(id, err)
 	}
-	if err := s.DropTerms(id); err != nil {
-		return fmt.Errorf("terms of %s: %w", id, err)
-	}
-	return nil
+	return s.dropRest(info)
 }

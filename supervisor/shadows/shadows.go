@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -46,6 +47,8 @@ type Options struct {
 	Permissions func(caller.Caller) caller.Permissions
 	// Live returns the run or session of an id that this daemon has not ended, nil for none.
 	Live func(id string) Live
+	// Discarded is called when a shadow was discarded that was prepared for that user; nil for none.
+	Discarded func(id string, uid uint32) error
 	// PruneNames forgets the names of what is gone.
 	PruneNames func() error
 	// Check logs the error of something that no caller waits for, if there is one.
@@ -118,6 +121,18 @@ func (s *Store) DropTerms(id string) error {
 	err := os.Remove(s.termsPath(id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
+	}
+	return err
+}
+
+// dropRest removes what is left beside a shadow that was discarded.
+func (s *Store) dropRest(info workspace.Info) error {
+	err := s.DropTerms(info.ID)
+	if err != nil {
+		err = fmt.Errorf("terms of %s: %w", info.ID, err)
+	}
+	if s.o.Discarded != nil {
+		err = errors.Join(err, s.o.Discarded(info.ID, info.Caller.UID))
 	}
 	return err
 }
