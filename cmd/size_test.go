@@ -35,6 +35,7 @@ var largeData = map[string]string{
 	"policy/learn.Draft":                "a policy that was learned, as it is printed",
 	"supervisor/api.Change":             "a message",
 	"supervisor/audit.Fetch":            "a record",
+	"supervisor/audit.RunStarted":       "a record",
 	"supervisor/message.Request":        "a message",
 	"supervisor/audit.Placed":           "a record with its place in the log",
 	"supervisor/audit.Record":           "a record",

@@ -447,10 +447,10 @@ func (s *Store) Prune(now time.Time) (removed []string, err error) {
 	return removed, err
 }
 
-// kept reports whether a commit of the workspace has expired content, and whether one can still be
+// keptContent reports whether one of the commits has expired content, and whether one can still be
 // reverted.
-func (i Info) kept(now time.Time) (expired, held bool) {
-	for _, rec := range i.Commits {
+func keptContent(commits []CommitRecord, now time.Time) (expired, held bool) {
+	for _, rec := range commits {
 		switch {
 		case !rec.kept():
 		case now.After(rec.Until):
@@ -462,17 +462,17 @@ func (i Info) kept(now time.Time) (expired, held bool) {
 	return expired, held
 }
 
-// forgettable reports whether only the record of the workspace is left. That of a session that may
-// be woken is not forgotten.
-func (i Info) forgettable(now time.Time) bool {
-	_, held := i.kept(now)
+// forgettable reports whether only the record of a workspace is left. That of a session that may be
+// woken is not forgotten.
+func forgettable(i Info, now time.Time) bool {
+	_, held := keptContent(i.Commits, now)
 	return (i.State == Committed || i.State == ChangedBack) && !held && !i.Resumable
 }
 
 // pruneOne prunes one workspace. info may be of the past: Resume turns a workspace of which only
 // the record was left into one that a jail writes to.
 func (s *Store) pruneOne(info Info, now time.Time) (gone bool, err error) {
-	if expired, _ := info.kept(now); !expired && !info.forgettable(now) {
+	if expired, _ := keptContent(info.Commits, now); !expired && !forgettable(info, now) {
 		return false, nil
 	}
 	w, err := s.Get(info.ID)
@@ -482,12 +482,12 @@ func (s *Store) pruneOne(info Info, now time.Time) (gone bool, err error) {
 	defer w.Close()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if info.forgettable(now) {
+	if forgettable(info, now) {
 		err := w.drop(func() error {
 			if err := w.load(); err != nil {
 				return err
 			}
-			if !w.meta.info().forgettable(now) {
+			if !forgettable(w.meta.info(), now) {
 				return ErrBusy
 			}
 			return nil

@@ -42,13 +42,17 @@ type Job struct {
 	Plan   jail.Plan
 	// Order says what jail-init runs.
 	Order runners.Order
-	// Holds is how long the session may last that the jail holds open, in which no tool runs; 0
-	// for any other jail.
-	Holds time.Duration
-	// Wakes says that the session slept, and goes on with the shadow that was kept.
-	Wakes bool
+	Holds Holding
 	// In is nil unless the job is an invocation of a session.
 	In *Invocation
+}
+
+// A Holding is what a job has of the session that its jail holds open, in which no tool runs.
+type Holding struct {
+	// For is how long the session may last; 0 for a job that holds none.
+	For time.Duration
+	// Wakes says that the session slept, and goes on with the shadow that was kept.
+	Wakes bool
 }
 
 // Host is what a job has of the host until it is closed.
@@ -124,7 +128,7 @@ func (j *Job) Shared() bool { return j.In != nil && j.In.Shared }
 func (j *Job) Session() string {
 	switch {
 	case j == nil:
-	case j.Holds > 0:
+	case j.Holds.For > 0:
 		return string(j.ID)
 	case j.In != nil:
 		return string(j.In.ID)
@@ -160,7 +164,7 @@ func (j *Job) Started() audit.RunStarted {
 		Cwd: j.Plan.Command.Cwd, Profile: profileName(j.Req),
 		Plan: planDigest(j.Plan), Warnings: j.Policy.Warnings(), Learn: j.Req.Learn,
 		Workspace: j.Workspace(), Caches: j.cachesOf()}
-	if j.Holds > 0 {
+	if j.Holds.For > 0 {
 		e.Digest = ""
 	}
 	for _, v := range j.Order.Invocation.Env {

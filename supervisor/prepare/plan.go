@@ -37,7 +37,7 @@ func (s *Preparer) makePlan(j *Job, f *finder) error {
 		return err
 	}
 	r := jail.Request{ID: j.ID, Base: j.Host.IDs.Base, User: rootless.User(), Slice: slice,
-		Later:  j.Holds == 0 && j.Tool.Native == "",
+		Later:  j.Holds.For == 0 && j.Tool.Native == "",
 		Caches: s.caches(j), Told: s.o.Told, Command: jail.Command{
 			Runner: string(runners.KindWASI), Tool: j.Tool.Name, Digest: j.Tool.digest(),
 			Args: runlog.Readable(j.args()), Env: runlog.Readable(env),
@@ -45,7 +45,7 @@ func (s *Preparer) makePlan(j *Job, f *finder) error {
 	if sc := j.Tool.Script; sc != nil {
 		r.Command.Runner, r.Command.Script = string(runners.KindShell), sc.steps
 	}
-	if j.Holds > 0 {
+	if j.Holds.For > 0 {
 		r.Caches, r.Command.Runner, r.Command.Digest = nil, holder(j.Policy), ""
 	}
 	if j.Tool.Native != "" {
@@ -181,8 +181,8 @@ const sessionFiles = 1 << 17
 func (j *Job) fitSession() {
 	p := &j.Plan
 	switch {
-	case j.Holds > 0:
-		p.Limits.Wall, p.Limits.CPUTime = j.Holds, policy.Unlimited
+	case j.Holds.For > 0:
+		p.Limits.Wall, p.Limits.CPUTime = j.Holds.For, policy.Unlimited
 		// of all the session's processes the last to go
 		p.Cgroup.OOMScore = 0
 		for i, m := range p.Mounts {

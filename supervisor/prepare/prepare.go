@@ -79,7 +79,7 @@ func (s *Preparer) Plan(ctx context.Context, c caller.Caller, req message.Reques
 // the shadow of the session is there already.
 func (s *Preparer) Hold(ctx context.Context, c caller.Caller, req message.Request,
 	total time.Duration, wakes bool) (*Job, error) {
-	j := &Job{Caller: c, Req: req, Holds: total, Wakes: wakes}
+	j := &Job{Caller: c, Req: req, Holds: Holding{For: total, Wakes: wakes}}
 	return j, s.prepare(ctx, j, false)
 }
 
@@ -110,14 +110,14 @@ func (s *Preparer) prepare(ctx context.Context, j *Job, dry bool) (err error) {
 		return err
 	}
 	f := &finder{p: s, caller: j.Caller, req: j.Req, policy: j.Policy, source: j.Source, cwd: cwd}
-	j.Tool, err = f.find(j.Holds > 0)
+	j.Tool, err = f.find(j.Holds.For > 0)
 	if j.Policy = f.policy; err != nil {
 		return err
 	}
 	if j.In != nil {
 		j.In.Shared = j.mayShare()
 	}
-	if !dry && j.Holds == 0 {
+	if !dry && j.Holds.For == 0 {
 		for _, t := range j.Tool.modules() {
 			if err := s.compiled(ctx, j, t); err != nil {
 				return err

@@ -16,7 +16,7 @@ import (
 func (s *Runner) admit(ctx context.Context, j *prepare.Job) (leave func(), err error) {
 	runs, memory := 1, j.Policy.Policy().Limits.Memory
 	switch {
-	case j.Holds > 0:
+	case j.Holds.For > 0:
 		runs = 0
 	case j.In != nil:
 		memory = 0

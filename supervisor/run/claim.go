@@ -21,7 +21,7 @@ import (
 // locked to a jail only if the jail starts with it.
 func canBePrewarmed(j *prepare.Job) bool {
 	switch {
-	case j.Order.Compile || j.Holds > 0 || j.Req.Learn || j.Req.Terminal != nil:
+	case j.Order.Compile || j.Holds.For > 0 || j.Req.Learn || j.Req.Terminal != nil:
 		return false
 	case j.In != nil:
 		return j.Tool.Native == "" || j.Plan.Fetch == nil

@@ -39,7 +39,7 @@ type kernelDenials struct {
 // follow starts to collect what Landlock refuses in the jail, before the tool runs, if the operator
 // wants that and the kernel tells. Else it returns nil.
 func (s Jails) follow(j *prepare.Job, proc *launch.Process) *denials.Jail {
-	if s.Refusals == nil || j.Order.Compile || j.Holds > 0 {
+	if s.Refusals == nil || j.Order.Compile || j.Holds.For > 0 {
 		return nil
 	}
 	ids, domains := j.Plan.IDs, 1

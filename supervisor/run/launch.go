@@ -88,7 +88,7 @@ func (s *Runner) jailed(ctx context.Context, r *Run, has ready, streams stdio.St
 // startFetch starts the run's proxy, where the policy grants any fetch.
 func (s *Runner) startFetch(ctx context.Context, r *Run) error {
 	j := r.job
-	if j.Order.Compile || j.Holds > 0 || j.Plan.Fetch == nil {
+	if j.Order.Compile || j.Holds.For > 0 || j.Plan.Fetch == nil {
 		return nil
 	}
 	spec := runproxy.Spec{Policy: j.Policy, Intercept: j.Tool.Native != "",
@@ -115,7 +115,7 @@ func (s *Runner) makeGroups(j *prepare.Job, given claimed) (drop func(), err err
 			remove()
 		}
 	}
-	if c := j.Plan.Cgroup; j.Holds > 0 {
+	if c := j.Plan.Cgroup; j.Holds.For > 0 {
 		group := rungroup.Session(c.Path)
 		made = append(made, func() {
 			s.log(j, "remove the control group of the session", cgroup.Remove(group))
@@ -254,7 +254,7 @@ func planFor(p jail.Plan, proxy *runproxy.Proxy) jail.Plan {
 // invoke hands the tool over to jail-init. The jail that holds a session open has none, and waits.
 // The outputs of the tool are one where joined says so.
 func (s *Runner) invoke(r *Run, given claimed, proc *launch.Process, joined bool) error {
-	if r.job.Holds > 0 {
+	if r.job.Holds.For > 0 {
 		return nil
 	}
 	if given.jail != nil {

@@ -112,7 +112,7 @@ func (r *Run) Job() *prepare.Job { return r.job }
 func (r *Run) Fetched() message.Usage { return r.proxy.Load().Usage() }
 
 // IsSession reports whether the run holds a session open.
-func (r *Run) IsSession() bool { return r.job.Holds > 0 }
+func (r *Run) IsSession() bool { return r.job.Holds.For > 0 }
 
 // Kill ends the run.
 func (r *Run) Kill() { r.End(ending.Cause{Signal: int(syscall.SIGKILL)}) }

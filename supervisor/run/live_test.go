@@ -39,7 +39,7 @@ func (h *holder) Close() {
 }
 
 func held(s *Runner, h *holder) *Run {
-	h.run = s.NewHolding(&prepare.Job{ID: jail.ID("s"), Holds: time.Hour}, h)
+	h.run = s.NewHolding(&prepare.Job{ID: jail.ID("s"), Holds: prepare.Holding{For: time.Hour}}, h)
 	return h.run
 }
 

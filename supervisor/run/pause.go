@@ -27,7 +27,7 @@ func (p *pauser) open(j *prepare.Job, work *workspace.Workspace) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.work, p.group = work, j.Plan.Cgroup.Path
-	if j.Holds > 0 {
+	if j.Holds.For > 0 {
 		// In the session's own jail no tool runs.
 		p.group = rungroup.Session(j.Plan.Cgroup.Path)
 	}

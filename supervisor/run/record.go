@@ -44,7 +44,7 @@ func (i intent) wait() error {
 // execute puts on record what is executed, or waits until it is. A jail that holds a session
 // executes nothing.
 func (i intent) execute(records *runlog.Log, j *prepare.Job) error {
-	if j.Holds > 0 {
+	if j.Holds.For > 0 {
 		return nil
 	}
 	if i.written != nil {

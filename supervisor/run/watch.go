@@ -154,8 +154,8 @@ func (r *Run) shadow(own *workspace.Workspace) *workspace.Workspace {
 // endByLimit ends the run for a limit that is watched. A session's time is another limit than a
 // run's.
 func (r *Run) endByLimit(c ending.Cause) {
-	if r.job.Holds > 0 && c.Limit == ending.LimitWall {
-		c.Limit, c.Allowed = ending.LimitTime, r.job.Holds.Milliseconds()
+	if r.job.Holds.For > 0 && c.Limit == ending.LimitWall {
+		c.Limit, c.Allowed = ending.LimitTime, r.job.Holds.For.Milliseconds()
 	}
 	r.End(c)
 }
@@ -191,7 +191,7 @@ func identify(dir *rundir.Dir, j *prepare.Job, p *launch.Process) error {
 // usageOf is what the run used: of a session, all its invocations.
 func usageOf(j *prepare.Job, leaf *cgroup.Leaf) (cgroup.Usage, error) {
 	u, err := leaf.Usage()
-	if j.Holds == 0 || err != nil {
+	if j.Holds.For == 0 || err != nil {
 		return u, err
 	}
 	all, err := cgroup.Open(rungroup.Session(j.Plan.Cgroup.Path))

@@ -71,8 +71,8 @@ func Prepare(o Options) (*Shadow, error) {
 	spec := workspace.Spec{ID: string(j.ID), Source: j.Source,
 		Bytes:  j.Plan.Workspace.Bytes,
 		Inodes: j.Plan.Workspace.Files, Caller: j.Caller.Workspace(),
-		Hide: j.Policy.Policy().Workspace.Hide, Resumable: j.Holds > 0}
-	resumes := j.Wakes || reopens(o.Store, j)
+		Hide: j.Policy.Policy().Workspace.Hide, Resumable: j.Holds.For > 0}
+	resumes := j.Holds.Wakes || reopens(o.Store, j)
 	w, err := (*workspace.Workspace)(nil), error(nil)
 	if resumes {
 		w, err = o.Store.Kept.Resume(context.Background(), spec)
@@ -117,7 +117,7 @@ func Prepare(o Options) (*Shadow, error) {
 // InUse returns an error if the caller named the run as one whose shadow is still kept.
 func InUse(store *shadows.Store, j *prepare.Job) error {
 	id := string(j.ID)
-	if j.Req.ID == "" || j.In != nil || j.Wakes || reopens(store, j) {
+	if j.Req.ID == "" || j.In != nil || j.Holds.Wakes || reopens(store, j) {
 		return nil
 	}
 	w, err := store.Kept.Get(id)
@@ -134,7 +134,7 @@ func InUse(store *shadows.Store, j *prepare.Job) error {
 // reopens reports whether a job opens a session again that had ended and of whose shadow nothing is
 // left to review.
 func reopens(store *shadows.Store, j *prepare.Job) bool {
-	if j.Holds == 0 || j.Source == nil {
+	if j.Holds.For == 0 || j.Source == nil {
 		return false
 	}
 	w, err := store.Kept.Get(string(j.ID))

@@ -22,10 +22,7 @@ const (
 // invocations are those of one session: how many there may be at one time, which there are, and
 // since when there is none. Its methods may be called from several goroutines.
 type invocations struct {
-	id   string
-	idle time.Duration
-	// idled is called when there has been none for so long.
-	idled func(unused time.Duration)
+	id string
 	// places has an element for each that has a place.
 	places chan struct{}
 	// over is closed when there can be no more.
@@ -39,14 +36,29 @@ type invocations struct {
 	waiting int
 	count   int64
 	settler settler
+	idling  idling
+}
+
+// An idling is how long there has been no invocation. The mu of the invocations guards it.
+type idling struct {
+	// most is how long there may be none, and over is called then.
+	most time.Duration
+	over func(unused time.Duration)
 	// used is when one last began or ended.
 	used  time.Time
 	timer *time.Timer
 }
 
+// stop stops the timer.
+func (i *idling) stop() {
+	if i.timer != nil {
+		i.timer.Stop()
+	}
+}
+
 func newInvocations(idle time.Duration, idled func(unused time.Duration)) *invocations {
-	return &invocations{idle: idle, idled: idled, over: make(chan struct{}),
-		live: map[*run.Run]bool{}, used: time.Now()}
+	return &invocations{over: make(chan struct{}), live: map[*run.Run]bool{},
+		idling: idling{most: idle, over: idled, used: time.Now()}}
 }
 
 // open names the session, and says how many may run at one time.
@@ -153,17 +165,15 @@ func (v *invocations) rest() {
 
 // restart is rest where v.mu is held.
 func (v *invocations) restart() {
-	v.used = time.Now()
-	if v.timer != nil {
-		v.timer.Stop()
-	}
-	v.timer = time.AfterFunc(v.idle, func() {
+	v.idling.used = time.Now()
+	v.idling.stop()
+	v.idling.timer = time.AfterFunc(v.idling.most, func() {
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		if unused := time.Since(v.used); v.unused() && unused >= v.idle {
+		if unused := time.Since(v.idling.used); v.unused() && unused >= v.idling.most {
 			v.resting.Store(true)
 			v.shut()
-			v.idled(unused)
+			v.idling.over(unused)
 		}
 	})
 }
@@ -179,7 +189,7 @@ func (v *invocations) join(r *run.Run) bool {
 	}
 	v.live[r] = true
 	v.count++
-	v.used = time.Now()
+	v.idling.used = time.Now()
 	return true
 }
 
@@ -188,16 +198,14 @@ func (v *invocations) leave(r *run.Run) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	delete(v.live, r)
-	v.used = time.Now()
+	v.idling.used = time.Now()
 }
 
 // endAll lets none begin any more, ends those that run, and waits for them.
 func (v *invocations) endAll(why ending.Cause) {
 	v.mu.Lock()
 	v.shut()
-	if v.timer != nil {
-		v.timer.Stop()
-	}
+	v.idling.stop()
 	var all []*run.Run
 	for r := range v.live {
 		all = append(all, r)
@@ -222,5 +230,5 @@ type usage struct {
 func (v *invocations) now() usage {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return usage{v.used, len(v.live), v.count}
+	return usage{v.idling.used, len(v.live), v.count}
 }

@@ -19,7 +19,7 @@ import (
 func openedSession(s *Sessions, id string) *session {
 	h := s.newSession(id, asked{digest: requestNamed(id).Digest(), idle: time.Minute})
 	h.invocations.open(id, 2)
-	j := &prepare.Job{ID: jail.ID(id), Req: requestNamed(id).Request, Holds: time.Hour}
+	j := &prepare.Job{ID: jail.ID(id), Req: requestNamed(id).Request, Holds: prepare.Holding{For: time.Hour}}
 	h.run = s.runner.NewHolding(j, h)
 	h.state = rundir.State{ID: id}
 	close(h.stands)

@@ -36,7 +36,7 @@ func (h *session) remember() {
 	r := &record{Format: recordFormat, Request: h.asked.request, UID: h.asked.uid,
 		Digest: h.asked.digest, Policy: h.state.Policy, Workspace: h.state.Workspace,
 		Profile: h.state.Profile, Started: h.state.Started, Used: time.Now().UTC(),
-		LeftMS: j.Holds.Milliseconds()}
+		LeftMS: j.Holds.For.Milliseconds()}
 	if h.end.woken != nil {
 		r.Started, r.Invocations = h.end.woken.Started, h.end.woken.Invocations
 	}
