@@ -5,6 +5,7 @@ package runshadow
 import (
 	"context"
 	"errors"
+	"io/fs"
 
 	"github.com/jail-sandbox/jail/jail/probe"
 	"github.com/jail-sandbox/jail/jail/workspace"
@@ -38,6 +39,8 @@ type Shadow struct {
 	end  End
 	// resumed says that the shadow was there before, of a session that slept or was committed.
 	resumed bool
+	// earlier are the terms of a resumed one of before, nil if it had none.
+	earlier *shadows.Terms
 	// reviewed says that the shadow has its fate, or failed to get it.
 	reviewed bool
 }
@@ -73,8 +76,12 @@ func Prepare(o Options) (*Shadow, error) {
 		Inodes: j.Plan.Workspace.Files, Caller: j.Caller.Workspace(),
 		Hide: j.Policy.Policy().Workspace.Hide, Resumable: j.Holds.For > 0}
 	resumes := j.Holds.Wakes || reopens(o.Store, j)
+	var earlier *shadows.Terms
 	w, err := (*workspace.Workspace)(nil), error(nil)
 	if resumes {
+		if earlier, err = earlierTerms(o.Store, spec.ID); err != nil {
+			return nil, err
+		}
 		w, err = o.Store.Kept.Resume(context.Background(), spec)
 	} else {
 		w, err = o.Store.Kept.Prepare(spec)
@@ -105,13 +112,25 @@ func Prepare(o Options) (*Shadow, error) {
 		}
 		return nil, o.Layers.Failed("shadow workspaces", err)
 	}
-	s := &Shadow{o: o, work: w, resumed: resumes}
+	s := &Shadow{o: o, work: w, resumed: resumes, earlier: earlier}
 	// Now, and not only when it is kept: if this daemon is killed, the next one finds a shadow that
 	// can be reviewed.
 	if err := o.Store.SaveTerms(string(j.ID), s.terms(true)); err != nil {
 		return s, problem.New(problem.Failed, "%w", err)
 	}
 	return s, nil
+}
+
+// earlierTerms returns the terms of a shadow that is kept, nil if it has none.
+func earlierTerms(store *shadows.Store, id string) (*shadows.Terms, error) {
+	t, err := store.LoadTerms(id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, problem.New(problem.Failed, "terms of %s: %w", id, err)
+	}
+	return &t, nil
 }
 
 // InUse returns an error if the caller named the run as one whose shadow is still kept.
@@ -169,6 +188,10 @@ func (s *Shadow) Abandon(ran bool) {
 		return
 	}
 	if s.resumed {
+		if !ran {
+			// The policy of now has not governed what is in the shadow.
+			s.log("restore the terms of the shadow", s.restoreTerms())
+		}
 		s.log("freeze the shadow", s.work.Freeze())
 		s.log("keep the shadow", s.work.Keep())
 	} else if !ran || !s.wrote() {
@@ -176,6 +199,15 @@ func (s *Shadow) Abandon(ran bool) {
 		s.log("discard the shadow", s.discard())
 	}
 	s.log("close the shadow", s.work.Close())
+}
+
+// restoreTerms gives a resumed shadow its terms of before.
+func (s *Shadow) restoreTerms() error {
+	id := string(s.o.Job.ID)
+	if s.earlier == nil {
+		return s.o.Store.DropTerms(id)
+	}
+	return s.o.Store.SaveTerms(id, *s.earlier)
 }
 
 // wrote reports whether there is something in the shadow of a run whose jail is gone, or may be.

@@ -158,7 +158,7 @@ func (s *Store) Revert(ctx context.Context, c caller.Caller, id string,
 		return workspace.Reverted{}, err
 	}
 	// They are for the record only: what was committed was allowed.
-	t, _ := s.loadTerms(id)
+	t, _ := s.LoadTerms(id)
 	info := w.Info()
 	record := func(e audit.Event) error {
 		if _, err := s.o.Log.Append(context.Background(),

@@ -106,8 +106,8 @@ func (s *Store) SaveTerms(id string, t Terms) error {
 	return atomicfile.Write(path, text, 0o600, atomicfile.Durability(!t.Unfinished))
 }
 
-// loadTerms reads the terms of a shadow. Without them nothing may be committed.
-func (s *Store) loadTerms(id string) (Terms, error) {
+// LoadTerms reads the terms of a shadow. Without them nothing may be committed.
+func (s *Store) LoadTerms(id string) (Terms, error) {
 	var t Terms
 	text, err := os.ReadFile(s.termsPath(id))
 	if err == nil {
@@ -215,7 +215,7 @@ func (s *Store) List(c caller.Caller) ([]WorkspaceInfo, error) {
 			continue
 		}
 		info := WorkspaceInfo{Info: w, Commit: policy.CommitNever.String()}
-		if t, err := s.loadTerms(w.ID); err == nil {
+		if t, err := s.LoadTerms(w.ID); err == nil {
 			info.Tool, info.Policy, info.Commit = t.Tool, t.Policy, t.Commit.String()
 			info.Unfinished = s.isUnfinished(t, w)
 		}
@@ -369,7 +369,7 @@ func (s *Store) Review(ctx context.Context, c caller.Caller, id string) (*Review
 		w.Close()
 		return nil, err
 	}
-	t, err := s.loadTerms(id)
+	t, err := s.LoadTerms(id)
 	if err != nil {
 		w.Close()
 		return nil, problem.New(problem.Failed, "shadow %s has no terms: %w", id, err).
@@ -446,7 +446,7 @@ func (s *Store) Commit(ctx context.Context, c caller.Caller, id string,
 	if err := cutOff(w.Info()); err != nil {
 		return workspace.Result{}, err
 	}
-	t, err := s.loadTerms(id)
+	t, err := s.LoadTerms(id)
 	if err != nil {
 		return workspace.Result{}, problem.New(problem.Failed, "shadow %s has no terms: %w", id,
 			err).
