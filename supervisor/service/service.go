@@ -399,15 +399,15 @@ func (s *Service) Close(reason string, signal syscall.Signal) error {
 		<-r.Done()
 	}
 	life.AwaitBackground()
-	if !s.config.Private {
-		// They outlive the end of the host, which may follow.
-		s.config.Log.Check("write caches to the disk", s.runner.Shadows.Kept.Caches().Settle())
-	}
 	s.config.Log.Check("remove shadows made ahead", s.runner.Shadows.Kept.EndStock())
 	s.closeRefusals()
 	_, err := s.log.Append(context.Background(),
 		audit.Entry{Event: audit.DaemonStopped{Reason: reason}})
 	closeErr := s.log.Close()
+	if !s.config.Private {
+		// They outlive the end of the host, which may follow. A slow disk delays nothing else.
+		s.config.Log.Check("write caches to the disk", s.runner.Shadows.Kept.Caches().Settle())
+	}
 	// else both are the same thing
 	if err == nil {
 		err = closeErr
