@@ -122,7 +122,7 @@ func (a *ask) surroundings() bool {
 			return false
 		}
 	}
-	a.request.Inherit = inherit.Variables(os.Environ())
+	a.request.Inherit = inherit.Variables(os.Environ(), req.Workspace, req.Dir)
 	out, err := os.Stdout.Stat()
 	errOut, errErr := os.Stderr.Stat()
 	if err == nil && errErr == nil && os.SameFile(out, errOut) {

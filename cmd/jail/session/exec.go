@@ -95,7 +95,7 @@ func runExec(ctx context.Context, env *cli.Env, o execOptions, tool []string) (e
 	if err := request.Check(&req); err != nil {
 		return err
 	}
-	req.Inherit = inherit.Variables(env.Environ)
+	req.Inherit = inherit.Variables(env.Environ, req.Workspace, req.Dir)
 	if o.background {
 		return startBackground(ctx, env, req, o.shown)
 	}

@@ -4,6 +4,7 @@ package inherit
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -11,10 +12,16 @@ import (
 // localTime is the link to the caller's time zone: localtime(5).
 const localTime = "/etc/localtime"
 
-// Variables returns the variables of an environment that a policy may pass on, and TZ for the time
-// zone of the host where the environment has none. A variable that is not UTF-8 is left out: it
-// cannot be sent as JSON without a change.
-func Variables(environ []string) []string { return variables(environ, localTime) }
+// Variables returns the variables of an environment that a policy may pass on. Where the environment
+// has none of them, it adds TZ for the time zone of the host, and the name and mail address by which
+// git knows the caller in dir; that is workspace if dir is not in it. A variable that is not UTF-8 is
+// left out: it cannot be sent as JSON without a change.
+func Variables(environ []string, workspace, dir string) []string {
+	if workspace != "" && !strings.HasPrefix(dir+"/", strings.TrimSuffix(workspace, "/")+"/") {
+		dir = workspace
+	}
+	return variables(slices.Concat(environ, identity(environ, dir)), localTime)
+}
 
 func variables(environ []string, localTime string) (all []string) {
 	zone := false

@@ -80,7 +80,7 @@ func (f *Flags) Settings(env *cli.Env, cmd *cobra.Command) (message.Request, err
 		checkTexts); err != nil {
 		return req, err
 	}
-	req.Inherit = inherit.Variables(env.Environ)
+	req.Inherit = inherit.Variables(env.Environ, req.Workspace, req.Dir)
 	return req, nil
 }
 
