@@ -22,7 +22,7 @@ const maxProblems = 100
 // in sentences that name the key. A parser of policies reports them with a position.
 var checks = []func(Policy) []error{
 	checkWorkspace, checkMounts, checkNested, checkLimits, checkTools, checkFetch, checkEnv,
-	checkSyscalls, checkAudit, checkSession,
+	checkSyscalls, checkAudit, checkSession, checkApprove,
 }
 
 // Check returns everything that is wrong with a policy, joined, or nil. Resolve refuses

@@ -44,6 +44,13 @@ func TestLaws(t *testing.T) {
 	t.Run("Audit", func(t *testing.T) {
 		policytest.Laws(t, policytest.Audit(), policy.Audit{}, policy.TopAudit())
 	})
+	t.Run("Approve", func(t *testing.T) {
+		var never policy.Approve
+		for _, action := range policy.ApproveActions() {
+			never = append(never, policy.ApproveRule{Action: action})
+		}
+		policytest.Laws(t, policytest.Approve(), never, nil)
+	})
 	t.Run("Session", func(t *testing.T) {
 		policytest.Laws(t, policytest.Session(), policy.Session{}, policy.TopSession())
 	})

@@ -379,6 +379,33 @@ func TestAuditMeans(t *testing.T) {
 	})
 }
 
+func TestApproveMeans(t *testing.T) {
+	a := func(modes ...policy.ApproveMode) (out policy.Approve) {
+		for _, m := range modes {
+			out = append(out, policy.ApproveRule{Action: policy.ActionCommit, Mode: m})
+		}
+		return out
+	}
+	policytest.Meanings(t, []policytest.Meaning[policy.Approve]{
+		{Name: "a question is less than none", Less: a(policy.ApproveAsk), More: nil},
+		{Name: "a refusal is less than a question", Less: a(policy.ApproveNever),
+			More: a(policy.ApproveAsk)},
+		{Name: "the strictest of two rules counts",
+			Less: a(policy.ApproveNever), More: a(policy.ApproveAuto, policy.ApproveAsk)},
+	})
+	if got := a(policy.ApproveAuto, policy.ApproveAsk).Mode(policy.ActionCommit); got !=
+		policy.ApproveAsk {
+		t.Errorf("auto and ask: %s", got)
+	}
+	if got := a(policy.ApproveAuto).Normal(); got != nil {
+		t.Errorf("auto holds back: %s", got)
+	}
+	void := policy.Policy{Approve: a(policy.ApproveAsk)}.Normal()
+	if void.Approve != nil {
+		t.Errorf("without a shadow there is a rule for its commit: %s", void)
+	}
+}
+
 func TestSessionMeans(t *testing.T) {
 	s := func(e policy.EngineRule) policy.Session { return policy.Session{Engine: e} }
 	policytest.Meanings(t, []policytest.Meaning[policy.Session]{

@@ -21,6 +21,7 @@ type Policy struct {
 	Syscalls  Syscalls  `json:"syscalls"`
 	Audit     Audit     `json:"audit"`
 	Session   Session   `json:"session,omitzero"`
+	Approve   Approve   `json:"approve,omitempty"`
 }
 
 // Top grants everything.
@@ -50,6 +51,7 @@ func (p Policy) Meet(q Policy) Policy {
 		Syscalls:  p.Syscalls.Meet(q.Syscalls),
 		Audit:     p.Audit.Meet(q.Audit),
 		Session:   p.Session.Meet(q.Session),
+		Approve:   p.Approve.Meet(q.Approve),
 	}.Normal()
 }
 
@@ -62,12 +64,13 @@ func (p Policy) LessEq(q Policy) bool {
 		p.Tools.LessEq(q.Tools) &&
 		p.Fetch.LessEq(q.Fetch) &&
 		p.Env.LessEq(q.Env) && p.Syscalls.LessEq(q.Syscalls) &&
-		p.Audit.LessEq(q.Audit) && p.Session.LessEq(q.Session)
+		p.Audit.LessEq(q.Audit) && p.Session.LessEq(q.Session) &&
+		p.Approve.LessEq(q.Approve.of(p))
 }
 
 // Normal returns the one form of all policies that grant the same.
 func (p Policy) Normal() Policy {
-	return Policy{
+	n := Policy{
 		Workspace: p.Workspace.Normal(),
 		Mounts:    p.Mounts.Normal(),
 		Limits:    p.Limits.Normal(),
@@ -78,15 +81,21 @@ func (p Policy) Normal() Policy {
 		Audit:     p.Audit.Normal(),
 		Session:   p.Session.Normal(),
 	}
+	n.Approve = p.Approve.of(n).Normal()
+	return n
 }
 
-// String shows one part a line.
+// String shows one part a line. Rules of approval have a line if there are any.
 func (p Policy) String() string {
-	return fmt.Sprintf(
+	text := fmt.Sprintf(
 		"workspace: %s\nmounts: %s\nlimits: %s\ntools: %s\nfetch: %s\n"+
 			"env: %s\nsyscalls: %s\naudit: %s\nsession: %s\n",
 		p.Workspace, p.Mounts, p.Limits, p.Tools, p.Fetch, p.Env, p.Syscalls, p.Audit,
 		p.Session)
+	if len(p.Approve.Normal()) > 0 {
+		text += "approve: " + p.Approve.String() + "\n"
+	}
+	return text
 }
 
 // Digest returns "sha256:" and the hex SHA-256 of the JSON of the normal form, so

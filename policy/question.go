@@ -191,12 +191,19 @@ func (q Commit) decide(p Policy) Decision {
 	if w.Commit == CommitNever {
 		return deny("workspace.commit = %q", w.Commit)
 	}
+	approval := ApproveRule{ActionCommit, p.Approve.Mode(ActionCommit)}
+	if approval.Mode == ApproveNever {
+		return deny("approve %q", approval)
+	}
 	if pattern, hidden := Hidden(w.Hide).find(q.Path); hidden {
 		return deny("workspace.hide %q", pattern)
 	}
 	if risk, held := w.HeldBack(q.Path); held {
 		return Decision{Ask: true, Held: true,
 			Rule: fmt.Sprintf("protected %q: %s", risk.Pattern, risk.Reason)}
+	}
+	if approval.Mode == ApproveAsk {
+		return Decision{Ask: true, Rule: fmt.Sprintf("approve %q", approval)}
 	}
 	if w.Commit == CommitAsk {
 		return Decision{Ask: true, Rule: fmt.Sprintf("workspace.commit = %q", w.Commit)}

@@ -11,6 +11,7 @@
 //	admission           when a run may start
 //	runproxy fetch      the fetch proxy of a run
 //	runshadow shadows   the shadow of a run, and the shadows that are kept
+//	approvals           the actions that wait for somebody
 //	audit runlog        the log, and the records of one run
 //
 // They import each other in one direction, which TestSupervisorOrder in cmd/ holds.

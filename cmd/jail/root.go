@@ -49,7 +49,7 @@ func newRoot(env *cli.Env) *cobra.Command {
 		run.NewWait(env),
 		run.NewAttach(env), service.NewVerify(env), run.NewKill(env),
 		review.NewDiff(env), review.NewCommit(env), review.NewDiscard(env), review.NewRevert(env),
-		review.NewWorkspaces(env), review.NewCache(env),
+		review.NewWorkspaces(env), review.NewCache(env), review.NewApprovals(env),
 		policy.New(env), policy.NewProfile(env), tool.New(env), audit.New(env),
 		service.NewConsole(env), service.NewDoctor(env), service.NewVersion(env),
 		service.NewCompletion(env),

@@ -121,6 +121,7 @@ func (d *differ) compare(a, b policy.Policy) (err error) {
 	d.env()
 	d.audit()
 	d.session()
+	d.approve()
 	d.limits()
 	return nil
 }
@@ -338,6 +339,21 @@ func (d *differ) session() {
 			policy.EngineRequest: "share a process among invocations of a session that asks for it",
 			policy.EngineShared:  "share a process among the invocations of every session"}
 		d.add(way(y > x), "session", what[max(x, y)], fmt.Sprintf("session.engine = %q", y), nil)
+	}
+}
+
+func (d *differ) approve() {
+	for _, action := range policy.ApproveActions() {
+		x, y := d.a.Approve.Mode(action), d.b.Approve.Mode(action)
+		// Where one of them does not grant the action at all, the part that does says so.
+		if x == y || !d.a.GrantsAction(action) || !d.b.GrantsAction(action) {
+			continue
+		}
+		what := map[policy.ApproveMode]string{
+			policy.ApproveAsk:  action + " after an approval",
+			policy.ApproveAuto: action + " without an approval"}
+		d.add(way(y > x), "approve", what[max(x, y)],
+			fmt.Sprintf("approve %s mode %s", action, y), nil)
 	}
 }
 

@@ -233,6 +233,18 @@ func Session() *rapid.Generator[policy.Session] {
 		func(n int) policy.Session { return policy.Session{Engine: policy.EngineRule(n)} })
 }
 
+// Approve draws rules that hold actions back.
+func Approve() *rapid.Generator[policy.Approve] {
+	one := rapid.Custom(func(t *rapid.T) policy.ApproveRule {
+		return policy.ApproveRule{
+			Action: rapid.SampledFrom(policy.ApproveActions()).Draw(t, "action"),
+			Mode:   policy.ApproveMode(rapid.IntRange(0, 2).Draw(t, "mode")),
+		}
+	})
+	return rapid.Map(rapid.SliceOfN(one, 0, 3),
+		func(s []policy.ApproveRule) policy.Approve { return s })
+}
+
 // Audit draws what is recorded, undefined values included.
 func Audit() *rapid.Generator[policy.Audit] {
 	return rapid.Map(rapid.IntRange(0, 4),
@@ -253,6 +265,7 @@ func Policy() *rapid.Generator[policy.Policy] {
 			Syscalls:  Syscalls().Draw(t, "syscalls"),
 			Audit:     Audit().Draw(t, "audit"),
 			Session:   Session().Draw(t, "session"),
+			Approve:   Approve().Draw(t, "approve"),
 		}
 	})
 }

@@ -157,6 +157,7 @@ func (d *draft) inheritPolicy(base *draft) {
 	p.Tools.Native = uniteRules(q.Tools.Native, p.Tools.Native)
 	p.Fetch.Allow = uniteRules(q.Fetch.Allow, p.Fetch.Allow)
 	p.Fetch.Deny = uniteRules(q.Fetch.Deny, p.Fetch.Deny)
+	p.Approve = uniteRules(q.Approve, p.Approve)
 	inheritKey(d, base, "fetch.limits.rate", &p.Fetch.Rate, q.Fetch.Rate)
 	inheritKey(d, base, "fetch.mode", &p.Fetch.Mode, q.Fetch.Mode)
 	p.Env.Pass = uniteRules(q.Env.Pass, p.Env.Pass)

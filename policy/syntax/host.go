@@ -27,6 +27,9 @@ type Host struct {
 	// Administer says who may decide on the runs of other users, but for root's, and install tools,
 	// besides root.
 	Administer Audience
+	// Approve says who decides on actions that wait for an approval, besides root. Nil leaves that
+	// to the owner of each.
+	Approve *Audience
 }
 
 // An Audience is who may use a profile: users and groups of the host, by name or number.
@@ -133,6 +136,7 @@ func (r *reader) permissions(key string, v *node) {
 		"read":       who(func() *Audience { return &host.Read }),
 		"run":        who(func() *Audience { host.Run = &Audience{}; return host.Run }),
 		"administer": who(func() *Audience { return &host.Administer }),
+		"approve":    who(func() *Audience { host.Approve = &Audience{}; return host.Approve }),
 	})
 }
 

@@ -76,6 +76,10 @@ var plainKeys = []Key{
 		"which file accesses of a run are recorded; none if missing"},
 	{"session.engine", "own | request | shared",
 		"whether the WebAssembly invocations of a session share one process; request if missing"},
+	{"approve.action", "workspace.commit",
+		"action that this rule holds back until somebody approves it"},
+	{"approve.mode", "never | ask | auto",
+		"whether the action is refused, waits for an approval, or needs none"},
 	{"version", "1",
 		"revision of the file; a signed profile is never replaced by one with a lower number"},
 	{"signed.by", `["ops+5e4f8c11+Ae…"]`,
@@ -87,6 +91,11 @@ var plainKeys = []Key{
 		"in a ceiling: users who may see the runs and records of everybody"},
 	{"permissions.read.groups", `["adm"]`,
 		"in a ceiling: groups whose members may see the runs and records of everybody"},
+	{"permissions.approve.users", `["carol"]`,
+		"in a ceiling: users who decide on actions that wait for an approval; " +
+			"the owner of each, if missing"},
+	{"permissions.approve.groups", `["ops"]`,
+		"in a ceiling: groups whose members decide on actions that wait for an approval"},
 	{"permissions.run.users", `["alice"]`,
 		"in a ceiling: users who may run tools and review their changes; " +
 			"everybody who may connect, if missing"},

@@ -60,6 +60,11 @@ func Render(f File) []byte {
 	if p.Session.Engine != unsaid {
 		w.line("engine = %s", quote(p.Session.Engine.String()))
 	}
+	for _, r := range p.Approve {
+		w.section("[approve]")
+		w.line("action = %s", quote(r.Action))
+		w.line("mode = %s", quote(r.Mode.String()))
+	}
 	for _, t := range f.Tools {
 		w.tool(t, top)
 	}

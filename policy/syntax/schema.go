@@ -43,7 +43,7 @@ func Schema() []byte {
 		"properties": object{"users": describedTexts("profiles.NAME.users"),
 			"groups": describedTexts("profiles.NAME.groups")}}}
 	permissions := object{}
-	for _, name := range []string{"read", "run", "administer"} {
+	for _, name := range []string{"read", "run", "administer", "approve"} {
 		key := "permissions." + name
 		permissions[name] = object{"type": "object", "additionalProperties": false,
 			"properties": object{"users": describedTexts(key + ".users"),
@@ -106,6 +106,8 @@ func schemaOf(t reflect.Type, path string) object {
 		return object{"enum": policy.RightsWords()}
 	case reflect.TypeFor[policy.EngineRule]():
 		return object{"enum": policy.EngineRuleWords()}
+	case reflect.TypeFor[policy.ApproveMode]():
+		return object{"enum": policy.ApproveModeWords()}
 	case reflect.TypeFor[policy.FileAudit]():
 		return object{"enum": policy.FileAuditWords()}
 	case reflect.TypeFor[policy.FetchMode]():
@@ -193,6 +195,9 @@ func structSchema(t reflect.Type, path string) object {
 		props["name"] = described(object{"type": "string",
 			"pattern": `^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`}, "mount.name")
 		props["size"] = described(unitSchema(policy.Bytes), "mount.size")
+	case reflect.TypeFor[policy.ApproveRule]():
+		out["required"] = []string{"action", "mode"}
+		props["action"].(object)["enum"] = policy.ApproveActions()
 	case reflect.TypeFor[policy.FetchRule](), reflect.TypeFor[policy.FetchDeny]():
 		out["required"] = []string{"host"}
 		if c, ok := props["credential"]; ok {

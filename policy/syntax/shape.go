@@ -37,6 +37,7 @@ func (r *reader) file(root *node) {
 		"syscalls":    r.syscalls,
 		"audit":       r.audit,
 		"session":     r.session,
+		"approve":     r.approve,
 		"tool":        r.toolSections,
 		"without":     r.without,
 		"version":     r.fileVersion,
@@ -277,6 +278,34 @@ func (r *reader) session(key string, v *node) {
 		"engine": func(k string, v *node) {
 			r.oneOf(k, v, policy.EngineRuleWords(), &r.draft.policy.Session.Engine)
 		},
+	})
+}
+
+func (r *reader) approve(key string, v *node) {
+	r.each(key, v, "tables", func(itemKey string, item *node) {
+		rule, before := policy.ApproveRule{}, len(*r.errs)
+		r.table(itemKey, item, map[string]func(string, *node){
+			"action": func(k string, v *node) {
+				if text, ok := r.str(k, v); ok && r.report(k, v, policy.CheckApproveAction(text)) {
+					rule.Action = text
+				}
+			},
+			"mode": func(k string, v *node) {
+				r.oneOf(k, v, policy.ApproveModeWords(), &rule.Mode)
+			},
+		})
+		switch {
+		case len(*r.errs) > before:
+		case item.get("action") == nil:
+			r.errs.add(item.pos, "name one, as in action = \"workspace.commit\"",
+				"%s: action is missing", itemKey)
+		case item.get("mode") == nil:
+			r.errs.add(item.pos, "say whether it waits, as in mode = \"ask\"",
+				"%s: mode is missing", itemKey)
+		default:
+			r.draft.policy.Approve = append(r.draft.policy.Approve, rule)
+			r.says("approve", rule.String(), item.pos)
+		}
 	})
 }
 

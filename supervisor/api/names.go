@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/jail-sandbox/jail/supervisor/approvals"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/naming"
@@ -44,6 +45,19 @@ func shown(s *naming.Namer, c caller.Caller, v any) any {
 			v.IDs[i] = s.Shown(c, id)
 		}
 		return v
+	case approvals.Action:
+		v.Run = s.Shown(c, v.Run)
+		return v
+	case []approvals.Action:
+		return each(v, func(x approvals.Action) approvals.Action {
+			x.Run = s.Shown(c, x.Run)
+			return x
+		})
+	case []approvals.Grant:
+		return each(v, func(x approvals.Grant) approvals.Grant {
+			x.Run = s.Shown(c, x.Run)
+			return x
+		})
 	case []message.RunInfo:
 		return each(v, func(x message.RunInfo) message.RunInfo { return s.Run(c, x) })
 	case []message.SessionInfo:

@@ -126,6 +126,48 @@ var operations = map[string]operationText{
 		id:      "listWorkspaces",
 		summary: "The shadows that are kept, the eldest first.",
 	},
+	"GET /v1/approvals": {
+		id:      "listApprovals",
+		summary: "The actions that wait for an approval, the eldest first.",
+		query: []query{{name: "all", enum: []string{"1"},
+			about: "1: also those that are over, at most 1,000 of the last seven days."}},
+	},
+	"POST /v1/approvals": {
+		id:      "proposeAction",
+		summary: "Propose an action.",
+		about: "It waits until somebody decides, for seven days at most. Where a grant allows it, it " +
+			"is applied before the answer.",
+	},
+	"GET /v1/approvals/{id}": {
+		id:      "getApproval",
+		summary: "One action.",
+		query: []query{{name: "wait", kind: "integer",
+			about: "Answer as soon as the action no longer waits, or after so many seconds, at most 600."}},
+	},
+	"DELETE /v1/approvals/{id}": {
+		id:      "withdrawAction",
+		summary: "Take an action back on which nobody has decided.",
+	},
+	"POST /v1/approvals/{id}/decide": {
+		id:      "decideAction",
+		summary: "Approve or reject an action.",
+		about: "An approved action is applied before the answer, with the rights of its owner. Where " +
+			"what it is about has changed, it is stale, the answer is 409, and nothing is done. The " +
+			"connection over which it was proposed, and a process in a jail or another container, " +
+			"cannot decide.",
+	},
+	"POST /v1/approvals/{id}/revert": {
+		id:      "revertAction",
+		summary: "Undo an action that was applied.",
+	},
+	"GET /v1/grants": {
+		id:      "listGrants",
+		summary: "The grants that allow actions without a decision, the eldest first.",
+	},
+	"DELETE /v1/grants/{id}": {
+		id:      "revokeGrant",
+		summary: "End a grant.",
+	},
 	"DELETE /v1/workspaces/{id}": {
 		id:      "discardWorkspace",
 		summary: "Throw a shadow away.",

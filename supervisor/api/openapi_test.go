@@ -13,6 +13,7 @@ import (
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/supervisor/approvals"
 	"github.com/jail-sandbox/jail/supervisor/bundle"
 	"github.com/jail-sandbox/jail/supervisor/hostpolicy"
 	"github.com/jail-sandbox/jail/supervisor/message"
@@ -105,7 +106,17 @@ var bodies = map[string]struct{ in, out, result reflect.Type }{
 	"POST /v1/prune":         {out: reflect.TypeFor[shadows.Pruned]()},
 	"POST /v1/records": {in: reflect.TypeFor[message.RecordsRequest](),
 		out: reflect.TypeFor[RecordLine]()},
-	"GET /v1/events": {out: reflect.TypeFor[json.RawMessage]()},
+	"GET /v1/events":    {out: reflect.TypeFor[json.RawMessage]()},
+	"GET /v1/approvals": {out: reflect.TypeFor[[]approvals.Action]()},
+	"POST /v1/approvals": {in: reflect.TypeFor[ProposeRequest](),
+		out: reflect.TypeFor[approvals.Action]()},
+	"GET /v1/approvals/{id}":    {out: reflect.TypeFor[approvals.Action]()},
+	"DELETE /v1/approvals/{id}": {out: reflect.TypeFor[approvals.Action]()},
+	"POST /v1/approvals/{id}/decide": {in: reflect.TypeFor[approvals.DecideRequest](),
+		out: reflect.TypeFor[approvals.Action]()},
+	"POST /v1/approvals/{id}/revert": {out: reflect.TypeFor[approvals.Action]()},
+	"GET /v1/grants":                 {out: reflect.TypeFor[[]approvals.Grant]()},
+	"DELETE /v1/grants/{id}":         {out: reflect.TypeFor[approvals.Grant]()},
 	"POST /v1/tools": {in: reflect.TypeFor[bundle.Offer](),
 		out: reflect.TypeFor[bundle.Installed]()},
 	"DELETE /v1/tools/{name}": {out: reflect.TypeFor[bundle.Installed]()},

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 
+	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/asuser"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 )
@@ -35,7 +36,8 @@ func peer(c net.Conn) (caller.Caller, error) {
 	if err != nil {
 		return caller.Caller{}, err
 	}
-	caller := caller.Caller{Caller: p.Caller, PID: p.PID, Home: asuser.Home(p.UID)}
+	caller := caller.Caller{Caller: p.Caller, PID: p.PID, Home: asuser.Home(p.UID),
+		Connection: string(jail.NewID())}
 	// For the record only: the process may have ended, or become another program.
 	caller.Exe, _ = os.Readlink("/proc/" + strconv.Itoa(p.PID) + "/exe")
 	return caller, nil

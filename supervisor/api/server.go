@@ -122,7 +122,7 @@ func (srv *Server) routes() []route {
 	s := srv.s
 	about, tools, shadows := about{s, srv.version}, tools{s}, workspaces{s}
 	runs, sessions := runs{s, srv.streamed}, sessions{s, srv.streamed}
-	records := records{s, srv.leaving}
+	records, waiting := records{s, srv.leaving}, waiting{s, srv.leaving}
 	return []route{
 		{method: "GET", path: PathVersion, answer: about.getVersion},
 		{method: "GET", path: PathOpenAPI, answer: getOpenAPI},
@@ -153,6 +153,14 @@ func (srv *Server) routes() []route {
 		{method: "DELETE", path: PathWorkspaces + "/{id}", answer: byID(s, shadows.discard)},
 		{method: "POST", path: PathWorkspaces + "/{id}/discard",
 			answer: byID(s, shadows.discardPaths)},
+		{method: "GET", path: PathApprovals, answer: waiting.list},
+		{method: "POST", path: PathApprovals, answer: waiting.propose},
+		{method: "GET", path: PathApprovals + "/{id}", answer: waiting.get},
+		{method: "DELETE", path: PathApprovals + "/{id}", answer: waiting.withdraw},
+		{method: "POST", path: PathApprovals + "/{id}/decide", answer: waiting.decide},
+		{method: "POST", path: PathApprovals + "/{id}/revert", answer: waiting.revert},
+		{method: "GET", path: PathGrants, answer: waiting.grants},
+		{method: "DELETE", path: PathGrants + "/{id}", answer: waiting.revoke},
 		{method: "POST", path: PathRecords, stream: records.read},
 		{method: "GET", path: PathEvents, stream: records.events},
 		{method: "POST", path: PathTools, answer: tools.install},
@@ -227,8 +235,8 @@ func (srv *Server) answer(h handler) http.HandlerFunc {
 
 var statuses = map[string]int{
 	problem.Usage: http.StatusBadRequest, problem.NotFound: http.StatusNotFound,
-	problem.Refused: http.StatusForbidden,
-	problem.Layer:   http.StatusForbidden, problem.Conflict: http.StatusConflict,
+	problem.Refused: http.StatusForbidden, problem.ApprovalPending: http.StatusForbidden,
+	problem.Layer: http.StatusForbidden, problem.Conflict: http.StatusConflict,
 	problem.Busy: http.StatusServiceUnavailable, problem.Ending: http.StatusServiceUnavailable,
 }
 

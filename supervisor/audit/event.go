@@ -20,6 +20,7 @@ const (
 	TypeWorkspaceCommitted Type = "workspace.committed"
 	TypeWorkspaceDiscarded Type = "workspace.discarded"
 	TypeWorkspaceReverted  Type = "workspace.reverted"
+	TypeApproval           Type = "approval"
 	TypePolicyLoaded       Type = "policy.loaded"
 	TypeToolInstalled      Type = "tool.installed"
 	TypeToolRemoved        Type = "tool.removed"
@@ -36,7 +37,7 @@ func Types() []Type {
 	return []Type{
 		TypeRunStarted, TypeRunFinished, TypeSession, TypeExec, TypeFile, TypeFetch, TypeCredentialUsed,
 		TypeDenied, TypeLimit, TypeWorkspaceChanged,
-		TypeWorkspaceCommitted, TypeWorkspaceDiscarded, TypeWorkspaceReverted, TypePolicyLoaded,
+		TypeWorkspaceCommitted, TypeWorkspaceDiscarded, TypeWorkspaceReverted, TypeApproval, TypePolicyLoaded,
 		TypeToolInstalled, TypeToolRemoved, TypeToolKeys,
 		TypeDaemonStarted, TypeDaemonStopped, TypeAnchor, TypeGap, TypeCheckpoint,
 	}
@@ -261,6 +262,31 @@ type WorkspaceReverted struct {
 	Files []string `json:"files"`
 	// Begun: the revert is about to be made; a second record says how it ended.
 	Begun bool   `json:"begun"`
+	Error string `json:"error"`
+}
+
+// Approval records a step of an action that waits for an approval, or of a grant. The actor is who
+// took the step.
+type Approval struct {
+	ID     string `json:"id"`
+	Action string `json:"action"` // its type
+	// State is the new state of the action, or granted or revoked for a grant.
+	State string `json:"state"`
+	// SHA256 is the digest of the action, which a decision names.
+	SHA256 string `json:"sha256"`
+	// What the action does, as people are shown it.
+	Summary string `json:"summary"`
+	// Words are the proposer's own.
+	Words string `json:"words"`
+	// Via is the way of a decision: cli, api, console or mcp.
+	Via string `json:"via"`
+	// Scope says what else the decision allows.
+	Scope string `json:"scope"`
+	// Grant is the id of the grant that allowed the action, or that the decision made.
+	Grant string `json:"grant"`
+	// Outcome is what an applied action made, the id of a commit for example.
+	Outcome string `json:"outcome"`
+	// Error says why the action failed or is stale.
 	Error string `json:"error"`
 }
 

@@ -19,6 +19,7 @@ func (WorkspaceChanged) Type() Type   { return TypeWorkspaceChanged }
 func (WorkspaceCommitted) Type() Type { return TypeWorkspaceCommitted }
 func (WorkspaceDiscarded) Type() Type { return TypeWorkspaceDiscarded }
 func (WorkspaceReverted) Type() Type  { return TypeWorkspaceReverted }
+func (Approval) Type() Type           { return TypeApproval }
 func (PolicyLoaded) Type() Type       { return TypePolicyLoaded }
 func (ToolInstalled) Type() Type      { return TypeToolInstalled }
 func (ToolRemoved) Type() Type        { return TypeToolRemoved }

@@ -20,6 +20,8 @@ type Caller struct {
 	Exe string
 	// Home is the home directory, where known. It cannot be a workspace.
 	Home string
+	// Connection tells the connections of the callers of a daemon apart.
+	Connection string
 }
 
 // Actor returns the caller as the records of the audit log name one.

@@ -17,12 +17,19 @@ type Permissions struct {
 	Run bool
 	// administer is for the runs of others, root's excepted, and for the bundles of tools.
 	administer bool
+	// approve says whether [permissions.approve] names the caller, and nil that it names nobody.
+	approve *bool
 }
 
 // PermissionsOf returns what the rules of the ceiling permit a caller. Root may do everything.
 func PermissionsOf(rules syntax.Host, c Caller) Permissions {
-	return Permissions{c, c.UID == 0 || c.in(rules.Read), mayRun(rules, c), c.UID == 0 ||
-		c.in(rules.Administer)}
+	p := Permissions{Caller: c, Read: c.UID == 0 || c.in(rules.Read), Run: mayRun(rules, c),
+		administer: c.UID == 0 || c.in(rules.Administer)}
+	if rules.Approve != nil {
+		named := c.UID == 0 || c.in(*rules.Approve)
+		p.approve = &named
+	}
+	return p
 }
 
 func mayRun(rules syntax.Host, c Caller) bool {
@@ -38,6 +45,30 @@ func (p Permissions) decidesOn(uid uint32) bool {
 // Sees reports whether the caller may look at what uid started. All others get the same answer as
 // for what does not exist.
 func (p Permissions) Sees(uid uint32) bool { return p.decidesOn(uid) || p.Read }
+
+// SeesAction is Sees for an action that waits for an approval: whom [permissions.approve] names may
+// look at those of all users.
+func (p Permissions) SeesAction(uid uint32) bool {
+	return p.Sees(uid) || p.approve != nil && *p.approve
+}
+
+// Approve returns an error unless the caller may decide on an action of uid, which the caller may
+// look at.
+func (p Permissions) Approve(uid uint32) error {
+	switch {
+	case p.approve != nil && !*p.approve:
+		return problem.New(problem.Refused,
+			"uid %d may not decide on this: [permissions.approve] of the ceiling names others",
+			p.Caller.UID).WithHint("ask one whom the ceiling names")
+	case p.approve == nil && !p.decidesOn(uid):
+		return problem.New(problem.Refused,
+			"this action is another user's: you may look at it, and not decide on it").
+			WithHint("that is for its user, and for root")
+	case p.approve == nil && uid == p.Caller.UID && !p.Run:
+		return MayOnlyLook(p.Caller)
+	}
+	return nil
+}
 
 // Change returns an error if the caller may look at what uid started but not change it. what and id
 // name it in the message.

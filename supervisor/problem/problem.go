@@ -41,6 +41,8 @@ const (
 	Usage    = "usage"
 	Conflict = "conflict"
 	Busy     = "busy"
+	// ApprovalPending: an action waits until somebody approves it.
+	ApprovalPending = "approval_pending"
 	// Ending: the daemon ends and has begun nothing. The client asks the next daemon.
 	Ending = wire.CodeEnding
 )
@@ -55,6 +57,8 @@ type Error struct {
 	Message string `json:"message"`
 	// What to do about it.
 	Hint string `json:"hint,omitempty"`
+	// With approval_pending, the id of the action that waits.
+	Approval string `json:"approval,omitempty"`
 	// The paths that a refused commit or revert found changed on both sides, at most 1,000.
 	Conflicts []workspace.Conflict `json:"conflicts,omitempty"`
 	Denied    []runners.Denial     `json:"-"`
@@ -103,7 +107,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // Exit returns the exit code that the command line gives for the error.
 func (e *Error) Exit() int {
 	switch e.Code {
-	case Refused, Layer, Conflict:
+	case Refused, Layer, Conflict, ApprovalPending:
 		return ExitRefused
 	case NotFound:
 		return ExitNotFound

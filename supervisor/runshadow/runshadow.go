@@ -9,6 +9,7 @@ import (
 
 	"github.com/jail-sandbox/jail/jail/probe"
 	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/hostlayers"
 	"github.com/jail-sandbox/jail/supervisor/message"
@@ -176,8 +177,14 @@ func (s *Shadow) Ends() {
 // terms are those of the run's shadow.
 func (s *Shadow) terms(unfinished bool) shadows.Terms {
 	j := s.o.Job
-	w, l := j.Policy.Policy().Workspace, j.Policy.Policy().Limits
-	return shadows.Terms{Policy: j.Policy.Digest(), Tool: j.Tool.Name, Protect: w.Protect,
+	p := j.Policy.Policy()
+	w, l := p.Workspace, p.Limits
+	mode := p.Approve.Mode(policy.ActionCommit)
+	if mode == policy.ApproveNever {
+		w.Commit = policy.CommitNever
+	}
+	return shadows.Terms{Ask: mode == policy.ApproveAsk,
+		Policy: j.Policy.Digest(), Tool: j.Tool.Name, Protect: w.Protect,
 		Commit: w.Commit, Unfinished: unfinished, Revert: l.Revert, RevertTime: l.RevertTime}
 }
 
@@ -358,6 +365,9 @@ func (s *Shadow) commitPlain(digest string) error {
 	}
 	done, err := s.o.Store.CommitShadow(context.Background(), s.o.Job.Caller, s.work,
 		shadows.CommitRequest{Digest: digest, Auto: true}, s.terms(false), s.o.Records.Record)
+	if e, ok := errors.AsType[*problem.Error](err); ok && e.Code == problem.ApprovalPending {
+		return err
+	}
 	// The session was right all the same, and its shadow is kept.
 	s.log("commit what needs no person", err)
 	if err == nil && done.State == workspace.Committed {

@@ -17,6 +17,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/profiles"
 	"github.com/jail-sandbox/jail/supervisor/admission"
+	"github.com/jail-sandbox/jail/supervisor/approvals"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/auditlog"
 	"github.com/jail-sandbox/jail/supervisor/bundle"
@@ -61,6 +62,8 @@ type Service struct {
 	runner   *run.Runner
 	sessions *session.Sessions
 	detached *detached.Runs
+	// approvals are the actions that wait for somebody.
+	approvals *approvals.Queue
 }
 
 // New opens the state and the log, clears what dead daemons left, and puts the start on record.
@@ -133,12 +136,17 @@ func (s *Service) open(ctx context.Context) error {
 		return problem.New(problem.Failed, "workspaces: %w", err)
 	}
 	c.Log.Check("remove old caches", kept.Caches().Prune(time.Now(), nil))
+	commits := &approvals.Commits{}
+	s.approvals = approvals.New(approvals.Options{Dir: filepath.Join(c.StateDir, "approvals"),
+		Log: s.log, Permissions: s.permissionsOf, Commits: commits})
 	r.Shadows = shadows.New(kept, shadows.Options{Terms: filepath.Join(c.StateDir, "terms"),
+		Ask: s.approvals.AskCommit,
 		Log: s.log, Permissions: s.permissionsOf,
 		Live: s.live, Discarded: s.sessions.Forget,
 		PruneNames: func() error { return s.names.Prune(s.isThere) },
 		Background: r.Life.Go, Check: c.Log.Check,
 		Git: &gitview.Host{Launcher: r.Jails.Launcher, Exe: c.Exe}})
+	commits.Store = r.Shadows
 	if r.Preparer, err = prepare.New(prepare.Options{Config: c, Bundles: s.bundles,
 		Policies: func() *profiles.State { return s.policies.Current() }, Layers: r.Jails.Layers,
 		Life: r.Life, Told: r.Jails.Refusals != nil, Compile: r.Compile}); err != nil {
@@ -187,6 +195,7 @@ func (s *Service) open(ctx context.Context) error {
 		c.Log.Check("sweep sessions", s.sessions.Sweep())
 		r.Shadows.ForgetOld()
 	})
+	r.Life.Go(func() { c.Log.Check("apply what was approved", s.approvals.Recover()) })
 	r.Life.Go(func() {
 		ticker := time.NewTicker(sweepEvery)
 		defer ticker.Stop()
@@ -277,6 +286,20 @@ func (s *Service) Preparer() *prepare.Preparer { return s.runner.Preparer }
 
 // Workspaces are the shadows that are kept.
 func (s *Service) Workspaces() *shadows.Store { return s.runner.Shadows }
+
+// Approvals are the actions that wait for somebody's approval.
+func (s *Service) Approvals() *approvals.Queue { return s.approvals }
+
+// ProposeCommit proposes to commit a shadow, whatever its policy says of approvals.
+func (s *Service) ProposeCommit(ctx context.Context, c caller.Caller, id, words string,
+	req shadows.CommitRequest) (approvals.Action, error) {
+	held, err := s.runner.Shadows.Hold(ctx, c, id, req)
+	if err != nil {
+		return approvals.Action{}, err
+	}
+	held.Words = words
+	return s.approvals.ProposeCommit(ctx, c, held)
+}
 
 // Records reads the log for callers.
 func (s *Service) Records() *records.Reader { return s.records }

@@ -18,7 +18,10 @@ import (
 // commits has the session commit after each invocation, if its policy says so and its request does
 // not say what becomes of the shadow. It refuses a directory to which nothing can be committed.
 func (h *session) commits(j *prepare.Job) error {
-	if j.Policy.Policy().Workspace.Commit != policy.CommitAuto ||
+	p := j.Policy.Policy()
+	// A commit that waits for an approval is proposed once, when the session ends.
+	if p.Workspace.Commit != policy.CommitAuto ||
+		p.Approve.Mode(policy.ActionCommit) != policy.ApproveAuto ||
 		j.Req.Fate != message.FateDefault || j.Source == nil || !j.Plan.Workspace.Shadow {
 		return nil
 	}

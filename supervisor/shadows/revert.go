@@ -145,6 +145,12 @@ func (req RevertRequest) options() (o workspace.RevertOptions, err error) {
 // the caller's rights. It is on record first and last.
 func (s *Store) Revert(ctx context.Context, c caller.Caller, id string,
 	req RevertRequest) (workspace.Reverted, error) {
+	return s.revertAs(ctx, c, c.Actor(), id, req)
+}
+
+// revertAs reverts with the rights of c, and puts by on record.
+func (s *Store) revertAs(ctx context.Context, c caller.Caller, by audit.Actor, id string,
+	req RevertRequest) (workspace.Reverted, error) {
 	w, err := s.getWorkspace(ctx, c, id)
 	if err != nil {
 		return workspace.Reverted{}, err
@@ -162,7 +168,7 @@ func (s *Store) Revert(ctx context.Context, c caller.Caller, id string,
 	info := w.Info()
 	record := func(e audit.Event) error {
 		if _, err := s.o.Log.Append(context.Background(),
-			audit.Entry{Run: id, Actor: c.Actor(), Policy: t.Policy, Event: e}); err != nil {
+			audit.Entry{Run: id, Actor: by, Policy: t.Policy, Event: e}); err != nil {
 			return problem.New(problem.Failed, "audit log: %w", err).
 				WithHint("make room for the log; nothing is reverted without it")
 		}

@@ -49,6 +49,9 @@ type Options struct {
 	Live func(id string) Live
 	// Discarded is called when a shadow was discarded that was prepared for that user; nil for none.
 	Discarded func(id string, uid uint32) error
+	// Ask proposes a commit that waits for an approval, and returns the error for who asked for the
+	// commit, or the id of the commit if a grant approved it and it was made.
+	Ask func(context.Context, caller.Caller, HeldCommit) (commit string, err error)
 	// PruneNames forgets the names of what is gone.
 	PruneNames func() error
 	// Check logs the error of something that no caller waits for, if there is one.
@@ -84,6 +87,8 @@ type Terms struct {
 	// Unfinished is true from the preparation of the shadow until it is kept: where it stays true
 	// the run was cut off.
 	Unfinished bool `json:"unfinished,omitempty"`
+	// Ask says that a commit waits for an approval.
+	Ask bool `json:"ask,omitempty"`
 	// Revert and RevertTime are the limits of what a commit keeps; terms of an earlier version keep
 	// nothing.
 	Revert     int64         `json:"revert,omitempty"`
@@ -250,6 +255,19 @@ func (s *Store) getWorkspace(ctx context.Context, c caller.Caller, id string) (*
 // seeWorkspace opens a shadow for who may look at it.
 func (s *Store) seeWorkspace(ctx context.Context, c caller.Caller, id string) (*workspace.Workspace,
 	error) {
+	w, err := s.settled(ctx, id)
+	if err == nil && !s.o.Permissions(c).Sees(w.Info().Caller.UID) {
+		w.Close()
+		err = workspace.ErrNotFound
+	}
+	if err != nil {
+		return nil, reviewError(id, err)
+	}
+	return w, nil
+}
+
+// settled opens a shadow, after a commit of it that was cut off is finished or undone.
+func (s *Store) settled(ctx context.Context, id string) (*workspace.Workspace, error) {
 	w, err := s.Kept.Get(id)
 	// A disk that failed then may work by now.
 	if err == nil && w.Info().State == workspace.Committing {
@@ -259,14 +277,7 @@ func (s *Store) seeWorkspace(ctx context.Context, c caller.Caller, id string) (*
 		}
 		w, err = s.Kept.Get(id)
 	}
-	if err == nil && !s.o.Permissions(c).Sees(w.Info().Caller.UID) {
-		w.Close()
-		err = workspace.ErrNotFound
-	}
-	if err != nil {
-		return nil, reviewError(id, err)
-	}
-	return w, nil
+	return w, err
 }
 
 // cutOff returns the error for a shadow whose commit was cut off and is neither finished nor
@@ -435,31 +446,67 @@ type CommitRequest struct {
 }
 
 // Commit writes changes of a shadow to the real directory, with the caller's rights. It is on
-// record first and last.
+// record first and last. A commit that waits for an approval is proposed.
 func (s *Store) Commit(ctx context.Context, c caller.Caller, id string,
 	req CommitRequest) (workspace.Result, error) {
+	done, err := s.commitAs(ctx, c, c.Actor(), false, id, req)
+	return s.propose(ctx, c, done, err)
+}
+
+// A heldError says that a commit was not made because it waits for an approval.
+type heldError struct{ held HeldCommit }
+
+func (heldError) Error() string { return "the commit waits for an approval" }
+
+// propose proposes the commit that err is about, if it waits for an approval, and returns any other
+// result as it is.
+func (s *Store) propose(ctx context.Context, c caller.Caller, done workspace.Result,
+	err error) (workspace.Result, error) {
+	if e := (heldError{}); errors.As(err, &e) {
+		done = workspace.Result{Digest: e.held.Request.Digest}
+		done.ID, err = s.o.Ask(ctx, c, e.held)
+	}
+	return done, err
+}
+
+// toCommit opens a shadow for who may commit it, with its terms.
+func (s *Store) toCommit(ctx context.Context, c caller.Caller, id string) (*workspace.Workspace,
+	Terms, error) {
 	w, err := s.getWorkspace(ctx, c, id)
+	if err != nil {
+		return nil, Terms{}, err
+	}
+	if err := cutOff(w.Info()); err != nil {
+		w.Close()
+		return nil, Terms{}, err
+	}
+	t, err := s.LoadTerms(id)
+	if err != nil {
+		w.Close()
+		return nil, t, problem.New(problem.Failed, "shadow %s has no terms: %w", id, err).
+			WithHint("jail discard " + id + " throws it away")
+	}
+	return w, t, nil
+}
+
+// commitAs commits with the rights of c, and puts by on record. Unless approved is true, a commit
+// that waits for an approval is a heldError.
+func (s *Store) commitAs(ctx context.Context, c caller.Caller, by audit.Actor, approved bool,
+	id string, req CommitRequest) (workspace.Result, error) {
+	w, t, err := s.toCommit(ctx, c, id)
 	if err != nil {
 		return workspace.Result{}, err
 	}
 	defer w.Close()
-	if err := cutOff(w.Info()); err != nil {
-		return workspace.Result{}, err
-	}
-	t, err := s.LoadTerms(id)
-	if err != nil {
-		return workspace.Result{}, problem.New(problem.Failed, "shadow %s has no terms: %w", id,
-			err).
-			WithHint("jail discard " + id + " throws it away")
-	}
 	record := func(e audit.Event) error {
 		if _, err := s.o.Log.Append(context.Background(),
-			audit.Entry{Run: id, Actor: c.Actor(), Policy: t.Policy, Event: e}); err != nil {
+			audit.Entry{Run: id, Actor: by, Policy: t.Policy, Event: e}); err != nil {
 			return problem.New(problem.Failed, "audit log: %w", err).
 				WithHint("make room for the log; nothing is committed without it")
 		}
 		return nil
 	}
+	t.Ask = t.Ask && !approved
 	var done workspace.Result
 	err = s.still(id, w, func(w *workspace.Workspace, live bool) error {
 		done, err = s.commit(ctx, c, w, live, req, t, record)
@@ -469,20 +516,39 @@ func (s *Store) Commit(ctx context.Context, c caller.Caller, id string,
 }
 
 // CommitShadow commits the open shadow w under the terms t, and calls record with the event of the
-// beginning and that of the end.
+// beginning and that of the end. A commit that waits for an approval is proposed.
 func (s *Store) CommitShadow(ctx context.Context, c caller.Caller, w *workspace.Workspace,
 	req CommitRequest, t Terms, record func(audit.Event) error) (workspace.Result, error) {
-	return s.commit(ctx, c, w, false, req, t, record)
+	done, err := s.commit(ctx, c, w, false, req, t, record)
+	return s.propose(ctx, c, done, err)
 }
 
-// commit is CommitShadow, also of a live shadow whose processes are stopped.
+// mayCommit returns an error for a shadow of which nothing may be committed.
+func (t Terms) mayCommit(id string) error {
+	if t.Commit != policy.CommitNever {
+		return nil
+	}
+	return problem.New(problem.Refused, `commit of %s: workspace.commit is "never"`, id).
+		WithHint("run it again with a profile that allows a commit")
+}
+
+// commit is CommitShadow, also of a live shadow whose processes are stopped. A commit that waits
+// for an approval is a heldError.
 func (s *Store) commit(ctx context.Context, c caller.Caller, w *workspace.Workspace, live bool,
 	req CommitRequest, t Terms, record func(audit.Event) error) (workspace.Result, error) {
 	info := w.Info()
-	if t.Commit == policy.CommitNever {
-		return workspace.Result{}, problem.New(problem.Refused,
-			`commit of %s: workspace.commit is "never"`, info.ID).
-			WithHint("run it again with a profile that allows a commit")
+	if err := t.mayCommit(info.ID); err != nil {
+		return workspace.Result{}, err
+	}
+	if t.Ask {
+		if _, err := req.options(); err != nil {
+			return workspace.Result{}, err
+		}
+		held, err := s.hold(ctx, w, live, req, t)
+		if err == nil {
+			err = heldError{held}
+		}
+		return workspace.Result{}, err
 	}
 	as := c.Workspace()
 	opts, err := req.options()

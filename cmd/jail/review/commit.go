@@ -31,12 +31,17 @@ The processes of an open session or a live run are stopped during the commit, an
 
 --git-only REF takes a branch or tag as git fetch would: the ref and the objects that the real repository lacks, each checked, and nothing else of the
 change set. REF is [+]NAME[:OTHER]: OTHER is the name in the real repository, and + also takes what is not a fast-forward. It refuses a branch that is
-checked out there. A PATH names the repository if several changed.`
+checked out there. A PATH names the repository if several changed.
+
+--propose writes nothing: the commit waits until somebody approves it by jail approvals. So does every commit under a policy with
+[[approve]] action = "workspace.commit" mode = "ask"; jail commit ends with 126 then.`
 
 type commitOptions struct {
 	id             string
 	request        shadows.CommitRequest
 	patch, verbose bool
+	propose        bool
+	words          string
 	json           bool
 }
 
@@ -59,6 +64,10 @@ func NewCommit(env *cli.Env) *cobra.Command {
 				if err := command.Exclusive(cmd, "git-only", other); err != nil {
 					return err
 				}
+			}
+			if o.words != "" && !o.propose {
+				return exit.Usage("jail commit --propose --words TEXT "+args[0],
+					"--words is what the proposer says, and goes with --propose")
 			}
 			for _, other := range []string{"class", "theirs", "merge", "include-protected",
 				"digest"} {
@@ -86,6 +95,9 @@ func NewCommit(env *cli.Env) *cobra.Command {
 	cmd.Flags().StringVar(&o.request.GitOnly, "git-only", "",
 		"take the branch or tag `REF` as git fetch would, and nothing else")
 	cmd.Flags().BoolVarP(&o.patch, "patch", "p", false, "ask about each change and each hunk")
+	cmd.Flags().BoolVar(&o.propose, "propose", false,
+		"write nothing, and print the ID of an action that waits for jail approvals approve")
+	cmd.Flags().StringVar(&o.words, "words", "", "with --propose: `TEXT` to show with the action")
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "list all paths, not the first 20")
 	command.JSON(cmd, &o.json, "print an object")
 	return cmd
@@ -109,6 +121,9 @@ func runCommit(ctx context.Context, env *cli.Env, c *api.Client, o commitOptions
 			_, err := fmt.Fprintln(env.Stdout, "nothing was taken, and nothing is committed")
 			return err
 		}
+	}
+	if o.propose {
+		return propose(ctx, env, c, o)
 	}
 	var done workspace.Result
 	err := showProgress(ctx, env, c, o.id, o.json, func() (err error) {
@@ -163,6 +178,11 @@ func writeCommitted(w io.Writer, colour bool, o commitOptions, r workspace.Resul
 	for _, dir := range r.Left {
 		fmt.Fprintf(w, "%s %s\n",
 			terminal.Paint(colour, terminal.Amber, "left:"), output.Printable(dir))
+	}
+	if len(r.Committed)+len(r.Held) == 0 && r.ID != "" {
+		_, err := fmt.Fprintf(w, "committed run %s, as a grant of jail approvals allows\n",
+			output.Printable(o.id))
+		return err
 	}
 	_, err := fmt.Fprintf(w, "committed %s of run %s\n",
 		output.Count(len(r.Committed), "change", "changes"), output.Printable(o.id))

@@ -108,6 +108,10 @@ func idsOf(cmd *cobra.Command) func(context.Context, *cli.Env) []string {
 	switch strings.TrimPrefix(cmd.CommandPath(), "jail ") {
 	case "diff", "commit", "discard", "revert":
 		return workspaceIDs
+	case "approvals show", "approvals approve", "approvals reject", "approvals revert":
+		return actionIDs
+	case "approvals revoke":
+		return grantIDs
 	case "session exec", "session stop":
 		return sessionIDs
 	}
@@ -158,6 +162,26 @@ func sessionIDs(ctx context.Context, env *cli.Env) []string {
 		all, err := c.Sessions(ctx)
 		for _, s := range all {
 			ids = append(ids, described(s.ID, s.Profile, s.Workspace))
+		}
+		return ids, err
+	})
+}
+
+func actionIDs(ctx context.Context, env *cli.Env) []string {
+	return ids(ctx, env, "", func(c *api.Client) (ids []string, err error) {
+		all, err := c.Approvals(ctx, false)
+		for _, a := range all {
+			ids = append(ids, a.ID+"\t"+output.Printable(a.Summary))
+		}
+		return ids, err
+	})
+}
+
+func grantIDs(ctx context.Context, env *cli.Env) []string {
+	return ids(ctx, env, "", func(c *api.Client) (ids []string, err error) {
+		all, err := c.Grants(ctx)
+		for _, g := range all {
+			ids = append(ids, described(g.ID, g.Scope, g.Directory))
 		}
 		return ids, err
 	})

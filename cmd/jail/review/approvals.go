@@ -1,0 +1,270 @@
+package review
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/terminal"
+	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/approvals"
+)
+
+const approvalsAbout = `List the actions that wait for an approval, show one, and decide on it. An action waits where [[approve]] of its policy says mode = "ask", or where it was
+proposed by jail commit --propose. It waits for seven days, also when the run has ended and over restarts of the daemon.
+
+An approval holds for exactly what is shown. If the shadow or the directory has changed by then, the action is stale, and nothing is written.`
+
+// NewApprovals returns the command jail approvals.
+func NewApprovals(env *cli.Env) *cobra.Command {
+	cmd := newApprovalList(env, "approvals")
+	cmd.Short = "list what waits for an approval, and decide on it"
+	cmd.Long = approvalsAbout
+	cmd.Example = "  jail approvals\n  jail approvals show ID\n  jail approvals approve ID\n  jail approvals approve --scope session ID"
+	cmd.AddCommand(newApprovalList(env, "list"), newApprovalShow(env), newApprove(env),
+		newReject(env), newApprovalRevert(env), newGrants(env), newRevoke(env))
+	return cmd
+}
+
+func newApprovalList(env *cli.Env, name string) *cobra.Command {
+	var all, asJSON bool
+	cmd := &cobra.Command{
+		Use:     name + " [flags]",
+		Short:   "list what waits",
+		Example: "  jail approvals list --all",
+		Args:    command.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx := cmd.Context()
+			return env.WithDaemon(ctx, func(c *api.Client) error {
+				as, err := c.Approvals(ctx, all)
+				if err != nil {
+					return err
+				}
+				return env.Show(asJSON, as, func(w io.Writer) error { return writeActions(w, as) })
+			})
+		},
+	}
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "also what is over")
+	command.JSON(cmd, &asJSON, "print a list of objects")
+	return cmd
+}
+
+func writeActions(w io.Writer, all []approvals.Action) error {
+	rows := [][]string{{"ID", "STATE", "AGE", "TYPE", "RUN", "WHAT"}}
+	for _, a := range all {
+		rows = append(rows, []string{a.ID, string(a.State), output.Age(a.Proposed), a.Type,
+			cmp.Or(a.Run, "-"), a.Summary})
+	}
+	return output.Table(w, rows)
+}
+
+// actionCommand returns a command that asks the daemon for one action and shows it.
+func actionCommand(env *cli.Env, cmd *cobra.Command,
+	ask func(context.Context, *api.Client, string) (approvals.Action, error)) *cobra.Command {
+	var asJSON bool
+	cmd.Args = command.Exactly("ID")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ctx := cmd.Context()
+		return env.WithDaemon(ctx, func(c *api.Client) error {
+			a, err := ask(ctx, c, args[0])
+			if err != nil {
+				return err
+			}
+			return env.Show(asJSON, a, func(w io.Writer) error {
+				return writeAction(w, env.Colour(), a)
+			})
+		})
+	}
+	command.JSON(cmd, &asJSON, "print an object")
+	return cmd
+}
+
+func newApprovalShow(env *cli.Env) *cobra.Command {
+	return actionCommand(env, &cobra.Command{
+		Use:     "show [flags] ID",
+		Short:   "show one action",
+		Example: "  jail approvals show 3w5e11264sg0c8v5a9b7k2m4qd",
+	}, func(ctx context.Context, c *api.Client, id string) (approvals.Action, error) {
+		return c.Approval(ctx, id)
+	})
+}
+
+func newApprove(env *cli.Env) *cobra.Command {
+	var scope, digest string
+	cmd := actionCommand(env, &cobra.Command{
+		Use:   "approve [flags] ID",
+		Short: "approve an action, which is then carried out",
+		Long: `Approve an action. It is carried out at once, with the rights of its owner.
+
+--scope makes a grant, so that actions like this one need no decision: "session" for those of the same run or session, "until=TIME" for some time (8h, or a
+time such as 2026-12-24T18:00:00Z), "uses=N" for N actions, this one included. A grant for commits is for one directory, and never for protected names.`,
+		Example: "  jail approvals approve 3w5e11264sg0c8v5a9b7k2m4qd\n  jail approvals approve --scope until=8h 3w5e11264sg0c8v5a9b7k2m4qd",
+	}, func(ctx context.Context, c *api.Client, id string) (approvals.Action, error) {
+		return decide(ctx, c, id, digest, approvals.DecideRequest{Decision: "approve", Scope: scope})
+	})
+	cmd.Flags().StringVar(&scope, "scope", "", "once, session, until=TIME or uses=N")
+	addDigest(cmd, &digest)
+	return cmd
+}
+
+func newReject(env *cli.Env) *cobra.Command {
+	var digest string
+	cmd := actionCommand(env, &cobra.Command{
+		Use:     "reject [flags] ID",
+		Short:   "reject an action",
+		Example: "  jail approvals reject 3w5e11264sg0c8v5a9b7k2m4qd",
+	}, func(ctx context.Context, c *api.Client, id string) (approvals.Action, error) {
+		return decide(ctx, c, id, digest, approvals.DecideRequest{Decision: "reject"})
+	})
+	addDigest(cmd, &digest)
+	return cmd
+}
+
+func addDigest(cmd *cobra.Command, digest *string) {
+	cmd.Flags().StringVar(digest, "sha256", "",
+		"decide only if the action has this `DIGEST` of jail approvals show")
+}
+
+// decide decides on an action as it is now, unless a digest says as it was.
+func decide(ctx context.Context, c *api.Client, id, digest string,
+	req approvals.DecideRequest) (approvals.Action, error) {
+	if req.SHA256 = digest; digest == "" {
+		a, err := c.Approval(ctx, id)
+		if err != nil {
+			return a, err
+		}
+		req.SHA256 = a.SHA256
+	}
+	req.Via = "cli"
+	return c.Decide(ctx, id, req)
+}
+
+func newApprovalRevert(env *cli.Env) *cobra.Command {
+	return actionCommand(env, &cobra.Command{
+		Use:     "revert [flags] ID",
+		Short:   "undo an action that was carried out",
+		Example: "  jail approvals revert 3w5e11264sg0c8v5a9b7k2m4qd",
+	}, func(ctx context.Context, c *api.Client, id string) (approvals.Action, error) {
+		return c.RevertApproval(ctx, id)
+	})
+}
+
+// writeAction shows an action. What the proposer says stands apart from what the daemon says.
+func writeAction(w io.Writer, colour bool, a approvals.Action) error {
+	rows := [][2]string{{"id", a.ID}, {"state", string(a.State)}, {"type", a.Type},
+		{"what", a.Summary}, {"run", a.Run}, {"owner", strconv.FormatUint(uint64(a.UID), 10)},
+		{"proposed", a.Proposed.Local().Format(time.DateTime)}}
+	if a.Commit != nil {
+		rows = append(rows, [2]string{"changes", a.Commit.Request.Digest})
+	}
+	if d := a.Decision; d != nil {
+		rows = append(rows, [2]string{"decided", fmt.Sprintf("%s by uid %d, via %s %s",
+			d.Time.Local().Format(time.DateTime), d.UID, d.Via, d.Scope)}, [2]string{"grant", d.Grant})
+	} else if a.State == approvals.Pending {
+		rows = append(rows, [2]string{"expires", a.Expires.Local().Format(time.DateTime)})
+	}
+	rows = append(rows, [2]string{"outcome", a.Outcome}, [2]string{"error", a.Error},
+		[2]string{"sha256", a.SHA256})
+	if !a.Reversible && !a.State.Over() {
+		rows = append(rows, [2]string{"note", "it cannot be reverted"})
+	}
+	for _, r := range rows {
+		if r[1] == "" {
+			continue
+		}
+		if _, err := fmt.Fprintf(w, "%-10s %s\n", r[0]+":", output.Printable(r[1])); err != nil {
+			return err
+		}
+	}
+	if a.Words == "" {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "%s %s\n", terminal.Paint(colour, terminal.Amber,
+		"the proposer says, and it may be wrong:"), output.Printable(a.Words))
+	return err
+}
+
+func newGrants(env *cli.Env) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "grants",
+		Short:   "list the grants",
+		Example: "  jail approvals grants",
+		Args:    command.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx := cmd.Context()
+			return env.WithDaemon(ctx, func(c *api.Client) error {
+				all, err := c.Grants(ctx)
+				if err != nil {
+					return err
+				}
+				return env.Show(asJSON, all, func(w io.Writer) error { return writeGrants(w, all) })
+			})
+		},
+	}
+	command.JSON(cmd, &asJSON, "print a list of objects")
+	return cmd
+}
+
+func writeGrants(w io.Writer, all []approvals.Grant) error {
+	rows := [][]string{{"ID", "TYPE", "SCOPE", "LEFT", "UNTIL", "RUN", "DIRECTORY"}}
+	for _, g := range all {
+		left, until := "-", "-"
+		if g.Uses > 0 {
+			left = strconv.Itoa(g.Uses)
+		}
+		if !g.Until.IsZero() {
+			until = g.Until.Local().Format(time.DateTime)
+		}
+		rows = append(rows, []string{g.ID, g.Type, g.Scope, left, until, cmp.Or(g.Run, "-"),
+			cmp.Or(g.Directory, "-")})
+	}
+	return output.Table(w, rows)
+}
+
+func newRevoke(env *cli.Env) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "revoke [flags] ID",
+		Short:   "end a grant",
+		Example: "  jail approvals revoke 3w5e11264sg0c8v5a9b7k2m4qd",
+		Args:    command.Exactly("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			return env.WithDaemon(ctx, func(c *api.Client) error {
+				g, err := c.Revoke(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				return env.Show(asJSON, g, output.Text("revoked %s\n", g.ID))
+			})
+		},
+	}
+	command.JSON(cmd, &asJSON, "print an object")
+	return cmd
+}
+
+// propose proposes a commit.
+func propose(ctx context.Context, env *cli.Env, c *api.Client, o commitOptions) error {
+	a, err := c.Propose(ctx, api.ProposeRequest{Type: "workspace.commit", Run: o.id,
+		Commit: &o.request, Words: o.words})
+	if err != nil {
+		return err
+	}
+	if err := env.Show(o.json, a, output.Text("%s\n", a.ID)); err != nil || o.json {
+		return err
+	}
+	if a.State == approvals.Pending {
+		output.Say(env.Stderr, "hint", "jail approvals show "+a.ID+" shows it; jail approvals approve "+
+			a.ID+" approves it")
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/supervisor/approvals"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/service"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
+)
+
+// Paths of the actions that wait for an approval, and of grants.
+const (
+	PathApprovals = "/v1/approvals"
+	PathGrants    = "/v1/grants"
+)
+
+// A ProposeRequest proposes an action.
+type ProposeRequest struct {
+	// workspace.commit.
+	Type string `json:"type"`
+	// The run or session that it is about.
+	Run string `json:"run"`
+	// What to commit, for the type workspace.commit.
+	Commit *shadows.CommitRequest `json:"commit,omitempty"`
+	// What the proposer says about it, at most 2 KiB. It is shown apart from the daemon's own
+	// words.
+	Words string `json:"words,omitempty"`
+}
+
+// waiting answers for the actions that wait for an approval.
+type waiting struct {
+	s *service.Service
+	// leaving is done when the daemon ends: nobody waits for it then.
+	leaving context.Context
+}
+
+func (h waiting) list(_ context.Context, c caller.Caller, r *http.Request) (any, error) {
+	return h.s.Approvals().List(c, r.URL.Query().Get("all") == "1")
+}
+
+func (h waiting) propose(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
+	var req ProposeRequest
+	if err := readJSON(r, &req); err != nil {
+		return nil, err
+	}
+	if req.Type != policy.ActionCommit || req.Commit == nil {
+		return nil, problem.New(problem.Usage, "a proposal of the type %q: there is %s, with commit",
+			req.Type, policy.ActionCommit)
+	}
+	id, err := h.s.Names().Named(c, req.Run)
+	if err != nil {
+		return nil, err
+	}
+	return h.s.ProposeCommit(ctx, c, id, req.Words, *req.Commit)
+}
+
+// maxWait bounds how long a client may wait for a decision with one request.
+const maxWait = 10 * time.Minute
+
+func (h waiting) get(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
+	id, text := r.PathValue("id"), r.URL.Query().Get("wait")
+	if text == "" {
+		return h.s.Approvals().Get(c, id)
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || time.Duration(n)*time.Second > maxWait {
+		return nil, problem.New(problem.Usage, "wait=%q is no number of seconds up to 600", text)
+	}
+	ctx, stop := context.WithTimeout(ctx, time.Duration(n)*time.Second)
+	defer stop()
+	defer context.AfterFunc(h.leaving, stop)()
+	return h.s.Approvals().Wait(ctx, c, id)
+}
+
+func (h waiting) decide(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
+	var req approvals.DecideRequest
+	if err := readJSON(r, &req); err != nil {
+		return nil, err
+	}
+	return h.s.Approvals().Decide(ctx, c, r.PathValue("id"), req)
+}
+
+func (h waiting) revert(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
+	return h.s.Approvals().Revert(ctx, c, r.PathValue("id"))
+}
+
+func (h waiting) withdraw(_ context.Context, c caller.Caller, r *http.Request) (any, error) {
+	return h.s.Approvals().Withdraw(c, r.PathValue("id"))
+}
+
+func (h waiting) grants(_ context.Context, c caller.Caller, _ *http.Request) (any, error) {
+	return h.s.Approvals().Grants(c)
+}
+
+func (h waiting) revoke(_ context.Context, c caller.Caller, r *http.Request) (any, error) {
+	return h.s.Approvals().Revoke(c, r.PathValue("id"))
+}
+
+// Approvals lists the actions that wait for an approval, or all that are kept.
+func (c *Client) Approvals(ctx context.Context, all bool) (as []approvals.Action, err error) {
+	path := PathApprovals
+	if all {
+		path += "?all=1"
+	}
+	return as, c.link.do(ctx, "GET", path, nil, &as)
+}
+
+// Propose proposes an action.
+func (c *Client) Propose(ctx context.Context, req ProposeRequest) (a approvals.Action, err error) {
+	return a, c.link.do(ctx, "POST", PathApprovals, req, &a)
+}
+
+// Approval asks for an action.
+func (c *Client) Approval(ctx context.Context, id string) (a approvals.Action, err error) {
+	return a, c.link.do(ctx, "GET", item(PathApprovals, id), nil, &a)
+}
+
+// AwaitApproval is Approval as soon as the action is neither pending nor about to be applied, or
+// the time is over, which is counted in seconds.
+func (c *Client) AwaitApproval(ctx context.Context, id string,
+	atMost time.Duration) (a approvals.Action, err error) {
+	q := url.Values{"wait": {strconv.Itoa(int(atMost / time.Second))}}
+	return a, c.link.do(ctx, "GET", item(PathApprovals, id)+"?"+q.Encode(), nil, &a)
+}
+
+// Decide decides on an action.
+func (c *Client) Decide(ctx context.Context, id string,
+	req approvals.DecideRequest) (a approvals.Action, err error) {
+	return a, c.link.do(ctx, "POST", item(PathApprovals, id)+"/decide", req, &a)
+}
+
+// RevertApproval undoes an action that was applied.
+func (c *Client) RevertApproval(ctx context.Context, id string) (a approvals.Action, err error) {
+	return a, c.link.do(ctx, "POST", item(PathApprovals, id)+"/revert", nil, &a)
+}
+
+// Withdraw takes an action back on which nobody has decided.
+func (c *Client) Withdraw(ctx context.Context, id string) (a approvals.Action, err error) {
+	return a, c.link.do(ctx, "DELETE", item(PathApprovals, id), nil, &a)
+}
+
+// Grants lists the grants that allow something.
+func (c *Client) Grants(ctx context.Context) (all []approvals.Grant, err error) {
+	return all, c.link.do(ctx, "GET", PathGrants, nil, &all)
+}
+
+// Revoke ends a grant.
+func (c *Client) Revoke(ctx context.Context, id string) (g approvals.Grant, err error) {
+	return g, c.link.do(ctx, "DELETE", item(PathGrants, id), nil, &g)
+}

@@ -1,0 +1,283 @@
+// Package approvals is the durable queue of actions that wait for somebody's approval, and of the
+// grants by which an approval holds for more than one action.
+//
+// An action is proposed, decided and applied:
+//
+//	pending ── approve ──► approved ── apply ──► applied ── revert ──► reverted
+//	   │                       └──────────────► failed, stale
+//	   └──► rejected, expired, withdrawn
+//
+// An action never changes once it is proposed, and its SHA-256 covers all that people are shown of
+// it. A decision names that digest. What the action is about is compared again while the action is
+// applied: if it is not as it was, the action is stale and nothing happens. An action that nobody
+// decides on stays pending until it expires; that its proposer is gone changes nothing.
+//
+// Each step is in the journal (journal.go), flushed, before anything follows from it, and on record
+// in the audit log before an action is applied. A daemon that is killed leaves a step whole or not
+// at all. The next one puts on record what is owed, and applies what was approved unless that was
+// already done: never twice.
+//
+// Who decides: the owner of the action, or those whom [permissions.approve] of the ceiling names.
+// The connection over which an action was proposed cannot decide on it, and neither can a process
+// in a jail or another container.
+package approvals
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
+)
+
+// State is how far an action is.
+type State string
+
+// States of an action.
+const (
+	Pending   State = "pending"
+	Approved  State = "approved" // and not applied yet
+	Applied   State = "applied"
+	Failed    State = "failed" // when it was applied
+	Rejected  State = "rejected"
+	Expired   State = "expired"
+	Withdrawn State = "withdrawn" // by who proposed it
+	Stale     State = "stale"     // what it was about has changed
+	Reverted  State = "reverted"
+)
+
+// Over reports whether the action can no longer be applied.
+func (s State) Over() bool { return s != Pending && s != Approved }
+
+// An Action is something that waits for an approval, or did.
+type Action struct {
+	ID string `json:"id"`
+	// Digest of everything that is proposed, which a decision names.
+	SHA256 string `json:"sha256"`
+	// workspace.commit.
+	Type  string `json:"type"`
+	State State  `json:"state"`
+	// Whose it is.
+	UID uint32 `json:"uid"`
+	// The run or session that it is about.
+	Run string `json:"run,omitempty"`
+	// Digest of the policy of that run.
+	Policy string `json:"policy,omitempty"`
+	// What it does, in words of the daemon.
+	Summary string `json:"summary"`
+	// The words of who proposed it. They may be wrong.
+	Words string `json:"words,omitempty"`
+	// Of the type workspace.commit.
+	Commit *Commit `json:"commit,omitempty"`
+	// Whether it can be reverted once it is applied.
+	Reversible bool      `json:"reversible"`
+	Proposed   time.Time `json:"proposed"`
+	// From then on nobody can decide on it.
+	Expires  time.Time `json:"expires"`
+	Decision *Decision `json:"decision,omitempty"`
+	// When it was applied, or could no longer be.
+	Ended time.Time `json:"ended,omitzero"`
+	// What it made when it was applied: the id of a commit.
+	Outcome string `json:"outcome,omitempty"`
+	// Why it failed or is stale.
+	Error string `json:"error,omitempty"`
+}
+
+// A Commit is what a commit of a shadow would write.
+type Commit struct {
+	// The directory that it writes to.
+	Directory string          `json:"directory"`
+	Changes   shadows.Changes `json:"changes"`
+	// Protected names among the changes, at most 20.
+	Protected []string `json:"protected,omitempty"`
+	// What is to be committed. Its digest is that of the change set.
+	Request shadows.CommitRequest `json:"request"`
+}
+
+// A Decision says who decided on an action, and how.
+type Decision struct {
+	UID uint32 `json:"uid"`
+	PID int    `json:"pid"`
+	Exe string `json:"exe,omitempty"`
+	// How it came: cli, api, console or mcp, as the client says.
+	Via string `json:"via,omitempty"`
+	// What else it allows: once, session, until=TIME or uses=N.
+	Scope string `json:"scope,omitempty"`
+	// The grant by which the action needed no decision of its own, or that the decision made.
+	Grant string    `json:"grant,omitempty"`
+	Time  time.Time `json:"time"`
+}
+
+func (d Decision) actor() audit.Actor { return audit.Actor{UID: d.UID, PID: d.PID, Exe: d.Exe} }
+
+// A Grant lets actions that are like one that was approved pass without a decision, as far as the
+// policy lets them be approved at all.
+type Grant struct {
+	ID string `json:"id"`
+	// The type of the actions.
+	Type string `json:"type"`
+	// Whose actions.
+	UID uint32 `json:"uid"`
+	// Only actions of this run or session; every one if empty.
+	Run string `json:"run,omitempty"`
+	// Only commits to this directory.
+	Directory string `json:"directory,omitempty"`
+	// The words of the decision that made it.
+	Scope string `json:"scope"`
+	// The action that was approved.
+	Action string `json:"action"`
+	// Until when; without end if not set.
+	Until time.Time `json:"until,omitzero"`
+	// How many actions it still allows; any number if not set.
+	Uses  int       `json:"uses,omitempty"`
+	Given time.Time `json:"given"`
+	// Who gave it.
+	By uint32 `json:"by"`
+}
+
+// stored is an action in the journal.
+type stored struct {
+	Action
+	// Connection is the one over which the action was proposed.
+	Connection string `json:"connection,omitempty"`
+	// Applying is set before the action is applied; Before names what was there then.
+	Applying bool   `json:"applying,omitempty"`
+	Before   string `json:"before,omitempty"`
+}
+
+// digest returns the digest of what is proposed.
+func (a Action) digest() string {
+	a.SHA256, a.State, a.Decision, a.Outcome, a.Error = "", "", nil, "", ""
+	a.Ended = time.Time{}
+	text, err := json.Marshal(a)
+	if err != nil {
+		// Every field is a text, a number, a time or a struct of those.
+		panic("approvals: bug: " + err.Error())
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// summarize returns the words of the daemon for an action.
+func (a Action) summarize() string {
+	c := a.Commit
+	if a.Type != policy.ActionCommit || c == nil {
+		return a.Type
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "write %d added, %d modified and %d deleted paths to %s", c.Changes.Added,
+		c.Changes.Modified, c.Changes.Deleted, runners.Printable(c.Directory, 300))
+	if r := c.Request; len(r.Paths)+len(r.Hunks)+len(r.Classes) > 0 || r.Exact {
+		b.WriteString(", of these only a part")
+		if len(r.Paths) > 0 {
+			b.WriteString(": " + few(r.Paths))
+		}
+	}
+	if c.Request.GitOnly != "" {
+		b.WriteString(", as git fetch of " + runners.Printable(c.Request.GitOnly, 100))
+	}
+	if c.Request.Theirs {
+		b.WriteString(", over what was changed there meanwhile")
+	}
+	switch {
+	case c.Request.IncludeProtected:
+		b.WriteString("; protected names are taken")
+		if len(c.Protected) > 0 {
+			b.WriteString(": " + few(c.Protected))
+		}
+	case len(c.Protected) > 0:
+		b.WriteString("; protected names are held back: " + few(c.Protected))
+	}
+	return b.String()
+}
+
+// few lists the first of some texts.
+func few(texts []string) string {
+	const most = 5
+	var out []string
+	for _, t := range texts[:min(len(texts), most)] {
+		out = append(out, runners.Printable(t, 100))
+	}
+	text := strings.Join(out, ", ")
+	if more := len(texts) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// Ways of a decision.
+var ways = []string{"cli", "api", "console", "mcp"}
+
+// Bounds of a scope.
+const (
+	maxUses  = 1000
+	maxUntil = 30 * 24 * time.Hour
+)
+
+// grantFor returns the grant that a scope makes, or nil for once.
+func grantFor(a Action, scope string, now time.Time) (*Grant, error) {
+	g := &Grant{Type: a.Type, UID: a.UID, Scope: scope, Action: a.ID, Given: now}
+	if a.Commit != nil {
+		g.Directory = a.Commit.Directory
+	}
+	name, value, _ := strings.Cut(scope, "=")
+	switch name {
+	case "", "once":
+		if value != "" {
+			break
+		}
+		return nil, nil
+	case "session":
+		if value != "" {
+			break
+		}
+		g.Run = a.Run
+		return g, nil
+	case "until":
+		until, err := time.Parse(time.RFC3339, value)
+		if d, durationErr := time.ParseDuration(value); durationErr == nil {
+			until, err = now.Add(d), nil
+		}
+		if err != nil || !until.After(now) || until.Sub(now) > maxUntil {
+			return nil, problem.New(problem.Usage, "scope %q: the time is none within 30 days", scope).
+				WithHint("write a duration or a time, as in until=8h or until=2026-12-24T18:00:00Z")
+		}
+		g.Until = until
+		return g, nil
+	case "uses":
+		n, err := strconv.Atoi(value)
+		if err != nil || n < 1 || n > maxUses {
+			return nil, problem.New(problem.Usage, "scope %q: the number is none from 1 to %d", scope,
+				maxUses).WithHint("write uses=3 for this action and two more")
+		}
+		// The action that is approved is the first.
+		if g.Uses = n - 1; g.Uses == 0 {
+			return nil, nil
+		}
+		return g, nil
+	}
+	return nil, problem.New(problem.Usage, "scope %q is none", scope).
+		WithHint("there are once, session, until=TIME and uses=N")
+}
+
+// covers reports whether the grant allows an action now. Protected names, and what was changed on
+// both sides, need a decision each time.
+func (g Grant) covers(a Action, now time.Time) bool {
+	if g.over(now) || g.Type != a.Type || g.UID != a.UID || g.Run != "" && g.Run != a.Run {
+		return false
+	}
+	c := a.Commit
+	return c == nil || g.Directory == c.Directory && !c.Request.IncludeProtected &&
+		!c.Request.Theirs
+}
+
+// over reports whether the time of the grant is over.
+func (g Grant) over(now time.Time) bool { return !g.Until.IsZero() && !now.Before(g.Until) }

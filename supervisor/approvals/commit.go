@@ -1,0 +1,135 @@
+package approvals
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
+)
+
+func newID() string { return string(jail.NewID()) }
+
+// A Committer applies commits. by is who decided; everything is done with the rights of the owner.
+type Committer interface {
+	// Before returns what Settled needs to know of how things are before Apply.
+	Before(ctx context.Context, a Action) (string, error)
+	// Apply applies an action and returns what it made. An error that is errStale says that
+	// nothing was done because something has changed.
+	Apply(ctx context.Context, a Action, by audit.Actor) (outcome string, err error)
+	// Settled finds out whether an Apply that was killed has been done.
+	Settled(ctx context.Context, a Action, before string) (outcome string, done bool, err error)
+	Revert(ctx context.Context, a Action, by audit.Actor) error
+}
+
+// ProposeCommit adds a commit that the store of shadows holds back. A grant may approve it: then
+// the commit has been made when ProposeCommit returns, or the error says why not.
+func (q *Queue) ProposeCommit(ctx context.Context, c caller.Caller,
+	held shadows.HeldCommit) (Action, error) {
+	a := Action{Type: policy.ActionCommit, UID: held.UID, Run: held.Run, Policy: held.Policy,
+		Words: held.Words, Reversible: held.Reversible,
+		Commit: &Commit{Directory: held.Directory, Changes: held.Changes,
+			Protected: held.Protected, Request: held.Request}}
+	var s *stored
+	err := q.step(func(now time.Time) (l line, err error) {
+		s, err = q.add(&l, a, c, now)
+		return l, err
+	})
+	if err != nil || s.State != Approved {
+		return actionOf(s), err
+	}
+	return q.apply(context.WithoutCancel(ctx), s.ID, true)
+}
+
+// AskCommit is ProposeCommit for who wants the commit and no action: unless a grant let it be made,
+// the error says that it waits.
+func (q *Queue) AskCommit(ctx context.Context, c caller.Caller,
+	held shadows.HeldCommit) (commit string, err error) {
+	a, err := q.ProposeCommit(ctx, c, held)
+	if err == nil && !a.State.Over() {
+		err = Waits(a)
+	}
+	return a.Outcome, err
+}
+
+// Waits is the error for a command whose action waits for an approval.
+func Waits(a Action) error {
+	e := problem.New(problem.ApprovalPending, "it waits for an approval: %s", a.Summary).
+		WithHint("jail approvals approve " + a.ID + " approves it, jail approvals show " + a.ID +
+			" shows it")
+	e.Approval = a.ID
+	return e
+}
+
+// Commits applies commits by a store of shadows.
+type Commits struct{ Store *shadows.Store }
+
+// noCommit is Before where there was no commit.
+const noCommit = "none"
+
+// Before returns the last commit of the shadow.
+func (k Commits) Before(ctx context.Context, a Action) (string, error) {
+	commits, err := k.Store.Commits(ctx, a.Run)
+	if err != nil {
+		return "", stale(err)
+	}
+	if len(commits) == 0 {
+		return noCommit, nil
+	}
+	return commits[len(commits)-1].ID, nil
+}
+
+// Settled looks for a commit of the very change set after the last one before.
+func (k Commits) Settled(ctx context.Context, a Action, before string) (string, bool, error) {
+	commits, err := k.Store.Commits(ctx, a.Run)
+	if err != nil {
+		return "", false, stale(err)
+	}
+	after := before == noCommit
+	for _, c := range commits {
+		if after && c.Digest == a.Commit.Request.Digest {
+			return c.ID, true, nil
+		}
+		after = after || c.ID == before
+	}
+	return "", false, nil
+}
+
+// Apply commits what was approved, if it is still the same.
+func (k Commits) Apply(ctx context.Context, a Action, by audit.Actor) (string, error) {
+	done, err := k.Store.CommitApproved(ctx, by, a.Run, a.Commit.Request)
+	if err != nil {
+		return "", stale(err)
+	}
+	return done.ID, nil
+}
+
+// Revert undoes the commit.
+func (k Commits) Revert(ctx context.Context, a Action, by audit.Actor) error {
+	return k.Store.RevertApproved(ctx, by, a.Run, a.Outcome)
+}
+
+// stale marks errors that say that the shadow or the directory is not as it was.
+func stale(err error) error {
+	for _, changed := range []error{workspace.ErrDigest, workspace.ErrConflict,
+		workspace.ErrNoChange} {
+		if errors.Is(err, changed) {
+			return staleError{err}
+		}
+	}
+	if problem.From(err).Code == problem.NotFound {
+		return staleError{err}
+	}
+	return err
+}
+
+type staleError struct{ error }
+
+func (e staleError) Is(target error) bool { return target == errStale }
+func (e staleError) Unwrap() error        { return e.error }

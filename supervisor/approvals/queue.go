@@ -1,0 +1,497 @@
+package approvals
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// Bounds of a queue.
+const (
+	maxPending = 10_000
+	// maxOwn bounds the pending actions of one user but root, so that others have room.
+	maxOwn = 2_000
+	// maxStored bounds the text of one action in bytes, and maxAll that of all pending ones.
+	maxStored = 64 << 10
+	maxAll    = 16 << 20
+	maxWords  = 2 << 10
+	// lifetime is how long an action is pending at most.
+	lifetime = 7 * 24 * time.Hour
+	// Of actions that are over, the last maxOver are kept, for keepOver at most.
+	maxOver  = 1_000
+	keepOver = 7 * 24 * time.Hour
+	maxOwed  = 1_000
+)
+
+// A Queue holds the actions and grants of a host. Its methods may be called from several
+// goroutines, and other daemons may use the same directory at the same time.
+type Queue struct {
+	o Options
+
+	mu      sync.Mutex
+	journal journal
+	actions map[string]*stored
+	grants  map[string]*Grant
+	tally   tally
+	// owed are the records that the audit log may not have yet, by their keys.
+	owed map[string]record
+	// news is closed when something has changed, and then is another channel.
+	news chan struct{}
+}
+
+// Options say what a Queue needs of the daemon.
+type Options struct {
+	// Dir is the directory of the journal. It need not exist.
+	Dir string
+	// Log appends a record and returns once the record is on disk.
+	Log interface {
+		Append(context.Context, audit.Entry) (uint64, error)
+	}
+	// Permissions returns what the ceiling in force lets a caller do.
+	Permissions func(caller.Caller) caller.Permissions
+	// Commits applies and reverts commits.
+	Commits Committer
+}
+
+// A record is what the audit log is to have.
+type record struct {
+	Key    string         `json:"key"`
+	Run    string         `json:"run,omitempty"`
+	Policy string         `json:"policy,omitempty"`
+	Actor  audit.Actor    `json:"actor"`
+	Event  audit.Approval `json:"event"`
+}
+
+// New returns the queue in a directory. It reads nothing yet.
+func New(o Options) *Queue {
+	q := &Queue{o: o, journal: journal{dir: o.Dir}, news: make(chan struct{})}
+	q.forget()
+	return q
+}
+
+func (q *Queue) forget() {
+	q.actions, q.grants, q.owed = map[string]*stored{}, map[string]*Grant{}, map[string]record{}
+	q.tally = tally{own: map[uint32]int{}}
+}
+
+// A tally counts the actions of a queue, so that a step need not look at all of them.
+type tally struct {
+	// of states
+	pending, approved, over int
+	// bytes of pending actions, and how many each user has
+	bytes int
+	own   map[uint32]int
+	// soonest is not after the time at which the next action expires.
+	soonest time.Time
+}
+
+// add counts an action once more, or with n -1 once less.
+func (t *tally) add(a *stored, n int) {
+	switch a.State {
+	case Pending:
+		t.pending += n
+		t.bytes += n * a.size()
+		t.own[a.UID] += n
+		if t.soonest.IsZero() || a.Expires.Before(t.soonest) {
+			t.soonest = a.Expires
+		}
+	case Approved:
+		t.approved += n
+	default:
+		t.over += n
+	}
+}
+
+// take takes over a line of the journal.
+func (q *Queue) take(l line) {
+	for _, a := range l.Actions {
+		if old := q.actions[a.ID]; old != nil {
+			q.tally.add(old, -1)
+		}
+		q.tally.add(a, 1)
+		q.actions[a.ID] = a
+	}
+	for _, g := range l.Grants {
+		q.grants[g.ID] = g
+	}
+	for _, id := range l.Ended {
+		delete(q.grants, id)
+	}
+	for _, r := range l.Records {
+		q.owed[r.Key] = r
+	}
+	for _, key := range l.Recorded {
+		delete(q.owed, key)
+	}
+	close(q.news)
+	q.news = make(chan struct{})
+}
+
+// step takes one step of the queue: f looks at what there is now and returns what is to change, and
+// with an error nothing does. The step is durable and on record when step returns nil. Where only
+// the record failed, the step stands, and the next one puts it on record first.
+func (q *Queue) step(f func(now time.Time) (line, error)) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	unlock, err := q.journal.lock()
+	if err != nil {
+		return broken(err)
+	}
+	err = q.locked(f)
+	return errors.Join(err, unlock())
+}
+
+func (q *Queue) locked(f func(now time.Time) (line, error)) error {
+	if err := q.journal.catchUp(q.forget, q.take); err != nil {
+		return broken(err)
+	}
+	if err := q.pay(); err != nil {
+		return err
+	}
+	now := time.Now().UTC()
+	if err := q.change(q.expired(now)); err != nil {
+		return err
+	}
+	l, err := f(now)
+	if err != nil {
+		return err
+	}
+	if err := q.change(l); err != nil {
+		return err
+	}
+	q.tidy(now)
+	return nil
+}
+
+// change makes a line durable and puts it on record.
+func (q *Queue) change(l line) error {
+	if len(l.Actions)+len(l.Grants)+len(l.Ended)+len(l.Records) == 0 {
+		return nil
+	}
+	if err := q.journal.append(l, true); err != nil {
+		return broken(err)
+	}
+	q.take(l)
+	return q.pay()
+}
+
+// pay puts on record what the audit log may not have.
+func (q *Queue) pay() error {
+	if len(q.owed) == 0 {
+		return nil
+	}
+	var paid []string
+	for key, r := range q.owed {
+		if _, err := q.o.Log.Append(context.Background(), audit.Entry{Run: r.Run, Policy: r.Policy,
+			Actor: r.Actor, Event: r.Event}); err != nil {
+			return problem.New(problem.Failed, "audit log: %w", err).
+				WithHint("make room for the log; nothing is decided without it")
+		}
+		paid = append(paid, key)
+	}
+	// If this is lost, the log has these records twice.
+	l := line{Recorded: paid}
+	if err := q.journal.append(l, false); err != nil {
+		return broken(err)
+	}
+	q.take(l)
+	return nil
+}
+
+// expired returns the actions whose time is over.
+func (q *Queue) expired(now time.Time) (l line) {
+	if q.tally.pending == 0 || now.Before(q.tally.soonest) {
+		return l
+	}
+	q.tally.soonest = time.Time{}
+	for _, a := range q.actions {
+		switch {
+		case a.State != Pending:
+		case !now.Before(a.Expires) && len(l.Actions) < maxOwed:
+			l.move(a, Expired, now, audit.Actor{})
+		case q.tally.soonest.IsZero() || a.Expires.Before(q.tally.soonest):
+			q.tally.soonest = a.Expires
+		}
+	}
+	return l
+}
+
+// move adds the next state of an action, with a record, and returns its new value.
+func (l *line) move(a *stored, to State, now time.Time, by audit.Actor) *stored {
+	next := *a
+	next.State = to
+	if to.Over() && to != Reverted {
+		next.Ended, next.Applying, next.Before, next.Connection = now, false, "", ""
+	}
+	l.Actions = append(l.Actions, &next)
+	l.record(&next, by)
+	return &next
+}
+
+// record adds the record of an action as it is.
+func (l *line) record(a *stored, by audit.Actor) {
+	e := audit.Approval{ID: a.ID, Action: a.Type, State: string(a.State), SHA256: a.SHA256,
+		Summary: a.Summary, Outcome: a.Outcome, Error: a.Error}
+	if a.State == Pending {
+		e.Words = a.Words
+	}
+	if d := a.Decision; d != nil {
+		e.Via, e.Scope, e.Grant = d.Via, d.Scope, d.Grant
+	}
+	l.Records = append(l.Records, record{Key: a.ID + " " + string(a.State), Run: a.Run,
+		Policy: a.Policy, Actor: by, Event: e})
+}
+
+// tidy makes the journal short again if most of it is past. It may fail: the journal stays then.
+func (q *Queue) tidy(now time.Time) {
+	if q.journal.lines < 1000+4*(q.tally.pending+q.tally.approved) && q.tally.over < 2*maxOver {
+		return
+	}
+	var over []*stored
+	for _, a := range q.actions {
+		if a.State.Over() {
+			over = append(over, a)
+		}
+	}
+	slices.SortFunc(over, func(a, b *stored) int { return b.Ended.Compare(a.Ended) })
+	kept := map[string]*stored{}
+	for id, a := range q.actions {
+		if !a.State.Over() {
+			kept[id] = a
+		}
+	}
+	for _, a := range over[:min(len(over), maxOver)] {
+		if now.Sub(a.Ended) < keepOver {
+			kept[a.ID] = a
+		}
+	}
+	var lines []line
+	for _, a := range kept {
+		lines = append(lines, line{Actions: []*stored{a}})
+	}
+	grants := map[string]*Grant{}
+	for id, g := range q.grants {
+		if !g.over(now) {
+			grants[id] = g
+			lines = append(lines, line{Grants: []*Grant{g}})
+		}
+	}
+	for _, r := range q.owed {
+		lines = append(lines, line{Records: []record{r}})
+	}
+	if q.journal.replace(lines) == nil {
+		q.actions, q.grants = kept, grants
+		q.tally.over = len(kept) - q.tally.pending - q.tally.approved
+	}
+}
+
+// broken is the error of a queue that cannot be read or written. Nothing is decided then.
+func broken(err error) error {
+	hint := "look at the disk of jail's state directory; nothing is decided or applied meanwhile"
+	if errors.Is(err, errDamaged) {
+		hint = "restore approvals/journal of the state directory from a backup, or move it away to begin with no actions and no grants"
+	}
+	return problem.New(problem.Failed, "approvals: %w", err).WithHint(hint)
+}
+
+// find returns the action with an id that the caller may see.
+func (q *Queue) find(c caller.Caller, id string) (*stored, error) {
+	a := q.actions[id]
+	if a == nil || !q.o.Permissions(c).SeesAction(a.UID) {
+		return nil, problem.New(problem.NotFound, "no action %q waits for an approval, or did", id).
+			WithHint("jail approvals lists them")
+	}
+	return a, nil
+}
+
+// add adds a new action, which a grant may approve at once. It returns the action.
+func (q *Queue) add(l *line, a Action, c caller.Caller, now time.Time) (*stored, error) {
+	pending, own, size := q.tally.pending, q.tally.own[a.UID], q.tally.bytes
+	s := &stored{Action: a, Connection: c.Connection}
+	s.ID, s.State, s.Proposed, s.Expires = string(jail.NewID()), Pending, now, now.Add(lifetime)
+	s.Summary = s.summarize()
+	s.SHA256 = s.digest()
+	switch {
+	case len(s.Words) > maxWords:
+		return nil, problem.New(problem.Usage, "the words of a proposal have %d bytes, at most %d",
+			len(s.Words), maxWords)
+	case s.size() > maxStored:
+		return nil, problem.New(problem.Usage, "the proposal is larger than %d bytes", maxStored).
+			WithHint("name directories or patterns in place of single paths")
+	case pending >= maxPending || size+s.size() > maxAll || own >= maxOwn && a.UID != 0 && !q.o.alone():
+		return nil, problem.New(problem.Busy, "too many actions wait for an approval: %d, %d of them of uid %d",
+			pending, own, a.UID).WithHint("jail approvals lists them; decide on some")
+	}
+	l.Actions = append(l.Actions, s)
+	l.record(s, c.Actor())
+	for _, g := range q.grants {
+		if g.covers(s.Action, now) {
+			return l.granted(s, g, now), nil
+		}
+	}
+	return s, nil
+}
+
+// granted approves a new action by a grant.
+func (l *line) granted(s *stored, g *Grant, now time.Time) *stored {
+	l.Actions = nil
+	next := l.approve(s, Decision{UID: g.By, Via: "grant", Scope: g.Scope, Grant: g.ID, Time: now},
+		now)
+	if g.Uses == 1 {
+		l.Ended = append(l.Ended, g.ID)
+	} else if g.Uses > 1 {
+		left := *g
+		left.Uses--
+		l.Grants = append(l.Grants, &left)
+	}
+	return next
+}
+
+func (l *line) approve(s *stored, d Decision, now time.Time) *stored {
+	approved := *s
+	approved.Decision = &d
+	return l.move(&approved, Approved, now, d.actor())
+}
+
+// size is about how many bytes an action takes.
+func (a *stored) size() int {
+	n := 600 + len(a.Summary) + len(a.Words)
+	if c := a.Commit; c != nil {
+		n += len(c.Directory) + 64*len(c.Request.Hunks)
+		for _, texts := range [][]string{c.Protected, c.Request.Paths, c.Request.Classes} {
+			for _, t := range texts {
+				n += 24 + len(t)
+			}
+		}
+		for path, hunks := range c.Request.Hunks {
+			n += len(path) + 8*len(hunks)
+		}
+	}
+	return n
+}
+
+// List returns the actions that the caller may see, the eldest first: those that wait, or all that
+// are kept.
+func (q *Queue) List(c caller.Caller, all bool) ([]Action, error) {
+	out := []Action{}
+	may := q.o.Permissions(c)
+	err := q.look(func() {
+		for _, a := range q.actions {
+			if may.SeesAction(a.UID) && (all || !a.State.Over()) {
+				out = append(out, a.Action)
+			}
+		}
+	})
+	slices.SortFunc(out, func(a, b Action) int {
+		if n := a.Proposed.Compare(b.Proposed); n != 0 {
+			return n
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return out, err
+}
+
+// look calls f with the actions and grants as they are now. It puts on record what is owed, and
+// applies what a daemon left that was killed.
+func (q *Queue) look(f func()) error {
+	if err := q.Recover(); err != nil {
+		return err
+	}
+	return q.step(func(time.Time) (line, error) {
+		f()
+		return line{}, nil
+	})
+}
+
+// Get returns an action.
+func (q *Queue) Get(c caller.Caller, id string) (a Action, err error) {
+	var found error
+	err = q.look(func() {
+		var s *stored
+		if s, found = q.find(c, id); found == nil {
+			a = s.Action
+		}
+	})
+	if err == nil {
+		err = found
+	}
+	return a, err
+}
+
+// pollEvery is how often Wait looks whether another daemon has decided.
+const pollEvery = 20 * time.Millisecond
+
+// Wait is Get, as soon as the action is neither pending nor about to be applied, or ctx ends.
+func (q *Queue) Wait(ctx context.Context, c caller.Caller, id string) (Action, error) {
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		q.mu.Lock()
+		news := q.news
+		q.mu.Unlock()
+		a, err := q.Get(c, id)
+		if err != nil || a.State.Over() {
+			return a, err
+		}
+		for changed := false; !changed; {
+			select {
+			case <-ctx.Done():
+				return a, nil
+			case <-news:
+				changed = true
+			case <-tick.C:
+				q.mu.Lock()
+				changed = q.journal.changed()
+				q.mu.Unlock()
+			}
+		}
+	}
+}
+
+// Grants returns the grants that the caller may see, the eldest first.
+func (q *Queue) Grants(c caller.Caller) ([]Grant, error) {
+	out := []Grant{}
+	may, now := q.o.Permissions(c), time.Now()
+	err := q.look(func() {
+		for _, g := range q.grants {
+			if may.SeesAction(g.UID) && !g.over(now) {
+				out = append(out, *g)
+			}
+		}
+	})
+	slices.SortFunc(out, func(a, b Grant) int {
+		if n := a.Given.Compare(b.Given); n != 0 {
+			return n
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return out, err
+}
+
+// Revoke ends a grant.
+func (q *Queue) Revoke(c caller.Caller, id string) (Grant, error) {
+	var gone Grant
+	err := q.step(func(time.Time) (line, error) {
+		may, g := q.o.Permissions(c), q.grants[id]
+		if g == nil || !may.SeesAction(g.UID) {
+			return line{}, problem.New(problem.NotFound, "there is no grant %q", id).
+				WithHint("jail approvals grants lists them")
+		}
+		if err := errors.Join(outside(c), may.Approve(g.UID)); err != nil {
+			return line{}, err
+		}
+		gone = *g
+		return line{Ended: []string{id}, Records: []record{{Key: id + " revoked", Run: g.Run,
+			Actor: c.Actor(), Event: audit.Approval{ID: g.Action, Action: g.Type, State: "revoked",
+				Scope: g.Scope, Grant: id}}}}, nil
+	})
+	return gone, err
+}
