@@ -241,6 +241,8 @@ type decided struct {
 	shadow map[Name]*Node
 	// all is true if no change will be left.
 	all bool
+	// branch is the ref of a commit of a branch alone.
+	branch GitRef
 }
 
 // decide lists the changes and chooses among them.

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -20,6 +21,50 @@ var ErrGitOnly = errors.New("the branch is not taken")
 
 func notTaken(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrGitOnly, fmt.Sprintf(format, args...))
+}
+
+// A GitRef is the ref that a commit of a branch alone changes: its whole name and its values in the
+// real repository. Before is empty for a new one.
+type GitRef struct {
+	Ref    string `json:"ref"`
+	Before string `json:"before,omitempty"`
+	After  string `json:"after"`
+}
+
+func (r GitRef) String() string {
+	return fmt.Sprintf("%s from %s to %s", r.Ref, cmp.Or(r.Before, "nothing"), r.After)
+}
+
+// Branch returns the ref that Commit would change with the options, of which GitOnly is one. It
+// writes nothing, and fails where Commit would refuse the branch.
+func (w *Workspace) Branch(ctx context.Context, o CommitOptions) (GitRef, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ref, err := w.branch(ctx, o)
+	return ref, w.wrap("branch", err)
+}
+
+func (w *Workspace) branch(ctx context.Context, o CommitOptions) (GitRef, error) {
+	lock, err := w.home.lock()
+	if err != nil {
+		return GitRef{}, err
+	}
+	defer lock.Close()
+	if err := w.load(); err != nil {
+		return GitRef{}, err
+	}
+	if err := w.meta.reviewable(o.Live); err != nil {
+		return GitRef{}, err
+	}
+	if err := (opening{w}).openFor(o.Live, w.meta.Caller); err != nil {
+		return GitRef{}, err
+	}
+	before, err := w.home.readTaken()
+	if err != nil {
+		return GitRef{}, err
+	}
+	d, err := decision{w, before}.decide(ctx, o)
+	return d.branch, err
 }
 
 // decideGit chooses for a commit of a branch alone: one new file for each object that the real
@@ -59,6 +104,10 @@ func (d decision) decideGit(ctx context.Context, out *decided, changes []Change,
 	}
 	if err != nil {
 		return err
+	}
+	out.branch = GitRef{Ref: taken.Ref, Before: taken.Before, After: taken.After}
+	if o.Branch != nil && *o.Branch != out.branch {
+		return fmt.Errorf("%w: %s was reviewed, there is %s", ErrDigest, *o.Branch, out.branch)
 	}
 	for _, object := range taken.Objects {
 		if err := p.object(object); err != nil {

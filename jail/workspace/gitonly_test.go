@@ -124,6 +124,39 @@ func TestCraftedObjectsAreFaults(t *testing.T) {
 	}
 }
 
+// A forced branch is taken only while the ref has the value that was reviewed, and Branch, which
+// says the value, writes nothing.
+func TestGitOnlyIsBoundToTheRef(t *testing.T) {
+	f := repositoryFixture(t)
+	f.onHost(".", "$g branch other")
+	before := strings.TrimSpace(f.onHost(".", "$g rev-parse other"))
+	w := f.inJail("w", "$g checkout -q other; $g commit -q --amend -m second")
+	want, err := gitrepo.ParseWant("+other")
+	must(t, err)
+	old := snapshotText(f.real)
+	o := CommitOptions{GitOnly: &want, Git: readerHere{}}
+	ref, err := w.Branch(t.Context(), o)
+	must(t, err)
+	if ref.Ref != "refs/heads/other" || ref.Before != before || ref.After == before {
+		t.Errorf("%+v", ref)
+	}
+	if diff := cmp.Diff(old, snapshotText(f.real)); diff != "" {
+		t.Error(diff)
+	}
+	o.Branch = &ref
+	f.onHost(".", "$g update-ref refs/heads/other $($g commit-tree -m mine HEAD^{tree})")
+	if _, err := w.Commit(t.Context(), o); !errors.Is(err, ErrDigest) {
+		t.Errorf("a ref that moved: %v", err)
+	}
+	f.onHost(".", "$g update-ref refs/heads/other "+before)
+	if _, err := w.Commit(t.Context(), o); err != nil {
+		t.Error(err)
+	}
+	if got := strings.TrimSpace(f.onHost(".", "$g rev-parse other")); got != ref.After {
+		t.Errorf("other is %s, want %s", got, ref.After)
+	}
+}
+
 // A git at work outside, and a ref that moved meanwhile, are conflicts; several repositories need a
 // name; a bare repository has no branch that is checked out.
 func TestGitOnlyBeside(t *testing.T) {

@@ -36,6 +36,9 @@ type CommitOptions struct {
 	// the objects that the real repository lacks. Paths may then name one repository. Git reads it.
 	GitOnly *gitrepo.Want
 	Git     GitReader
+	// Branch is what Workspace.Branch said of GitOnly; if the ref is another now, nothing is
+	// committed. nil accepts the present one.
+	Branch *GitRef
 	// Auto takes what needs no person: changes that are neither protected nor risky nor in conflict.
 	// The others are held. Nothing to take is no error.
 	Auto bool
