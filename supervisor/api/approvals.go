@@ -103,55 +103,62 @@ func (h waiting) revoke(_ context.Context, c caller.Caller, r *http.Request) (an
 	return h.s.Approvals().Revoke(c, r.PathValue("id"))
 }
 
-// Approvals lists the actions that wait for an approval, or all that are kept.
-func (c *Client) Approvals(ctx context.Context, all bool) (as []approvals.Action, err error) {
+// Approvals asks a daemon about actions that wait for an approval, and about grants.
+type Approvals struct{ link *link }
+
+// Approvals returns what the client can do with actions that wait for an approval.
+func (c *Client) Approvals() *Approvals { return &Approvals{&c.link} }
+
+// List lists the actions that wait for an approval, or also the last of those that are over.
+func (a *Approvals) List(ctx context.Context, all bool) (as []approvals.Action, err error) {
 	path := PathApprovals
 	if all {
 		path += "?all=1"
 	}
-	return as, c.link.do(ctx, "GET", path, nil, &as)
+	return as, a.link.do(ctx, "GET", path, nil, &as)
 }
 
 // Propose proposes an action.
-func (c *Client) Propose(ctx context.Context, req ProposeRequest) (a approvals.Action, err error) {
-	return a, c.link.do(ctx, "POST", PathApprovals, req, &a)
+func (a *Approvals) Propose(ctx context.Context, req ProposeRequest) (p approvals.Action,
+	err error) {
+	return p, a.link.do(ctx, "POST", PathApprovals, req, &p)
 }
 
-// Approval asks for an action.
-func (c *Client) Approval(ctx context.Context, id string) (a approvals.Action, err error) {
-	return a, c.link.do(ctx, "GET", item(PathApprovals, id), nil, &a)
+// Get asks for an action.
+func (a *Approvals) Get(ctx context.Context, id string) (found approvals.Action, err error) {
+	return found, a.link.do(ctx, "GET", item(PathApprovals, id), nil, &found)
 }
 
-// AwaitApproval is Approval as soon as the action is neither pending nor about to be applied, or
-// the time is over, which is counted in seconds.
-func (c *Client) AwaitApproval(ctx context.Context, id string,
-	atMost time.Duration) (a approvals.Action, err error) {
+// Await is Get as soon as the action is neither pending nor about to be applied, or the time is
+// over, which is counted in seconds.
+func (a *Approvals) Await(ctx context.Context, id string,
+	atMost time.Duration) (found approvals.Action, err error) {
 	q := url.Values{"wait": {strconv.Itoa(int(atMost / time.Second))}}
-	return a, c.link.do(ctx, "GET", item(PathApprovals, id)+"?"+q.Encode(), nil, &a)
+	return found, a.link.do(ctx, "GET", item(PathApprovals, id)+"?"+q.Encode(), nil, &found)
 }
 
 // Decide decides on an action.
-func (c *Client) Decide(ctx context.Context, id string,
-	req approvals.DecideRequest) (a approvals.Action, err error) {
-	return a, c.link.do(ctx, "POST", item(PathApprovals, id)+"/decide", req, &a)
+func (a *Approvals) Decide(ctx context.Context, id string,
+	req approvals.DecideRequest) (decided approvals.Action, err error) {
+	return decided, a.link.do(ctx, "POST", item(PathApprovals, id)+"/decide", req, &decided)
 }
 
-// RevertApproval undoes an action that was applied.
-func (c *Client) RevertApproval(ctx context.Context, id string) (a approvals.Action, err error) {
-	return a, c.link.do(ctx, "POST", item(PathApprovals, id)+"/revert", nil, &a)
+// Revert undoes an action that was applied.
+func (a *Approvals) Revert(ctx context.Context, id string) (reverted approvals.Action, err error) {
+	return reverted, a.link.do(ctx, "POST", item(PathApprovals, id)+"/revert", nil, &reverted)
 }
 
-// Withdraw takes an action back on which nobody has decided.
-func (c *Client) Withdraw(ctx context.Context, id string) (a approvals.Action, err error) {
-	return a, c.link.do(ctx, "DELETE", item(PathApprovals, id), nil, &a)
+// Withdraw takes an action back that was not applied.
+func (a *Approvals) Withdraw(ctx context.Context, id string) (gone approvals.Action, err error) {
+	return gone, a.link.do(ctx, "DELETE", item(PathApprovals, id), nil, &gone)
 }
 
 // Grants lists the grants that allow something.
-func (c *Client) Grants(ctx context.Context) (all []approvals.Grant, err error) {
-	return all, c.link.do(ctx, "GET", PathGrants, nil, &all)
+func (a *Approvals) Grants(ctx context.Context) (all []approvals.Grant, err error) {
+	return all, a.link.do(ctx, "GET", PathGrants, nil, &all)
 }
 
 // Revoke ends a grant.
-func (c *Client) Revoke(ctx context.Context, id string) (g approvals.Grant, err error) {
-	return g, c.link.do(ctx, "DELETE", item(PathGrants, id), nil, &g)
+func (a *Approvals) Revoke(ctx context.Context, id string) (g approvals.Grant, err error) {
+	return g, a.link.do(ctx, "DELETE", item(PathGrants, id), nil, &g)
 }

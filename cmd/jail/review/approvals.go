@@ -44,7 +44,7 @@ func newApprovalList(env *cli.Env, name string) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
 			return env.WithDaemon(ctx, func(c *api.Client) error {
-				as, err := c.Approvals(ctx, all)
+				as, err := c.Approvals().List(ctx, all)
 				if err != nil {
 					return err
 				}
@@ -93,7 +93,7 @@ func newApprovalShow(env *cli.Env) *cobra.Command {
 		Short:   "show one action",
 		Example: "  jail approvals show 3w5e11264sg0c8v5a9b7k2m4qd",
 	}, func(ctx context.Context, c *api.Client, id string) (approvals.Action, error) {
-		return c.Approval(ctx, id)
+		return c.Approvals().Get(ctx, id)
 	})
 }
 
@@ -137,14 +137,14 @@ func addDigest(cmd *cobra.Command, digest *string) {
 func decide(ctx context.Context, c *api.Client, id, digest string,
 	req approvals.DecideRequest) (approvals.Action, error) {
 	if req.SHA256 = digest; digest == "" {
-		a, err := c.Approval(ctx, id)
+		a, err := c.Approvals().Get(ctx, id)
 		if err != nil {
 			return a, err
 		}
 		req.SHA256 = a.SHA256
 	}
 	req.Via = "cli"
-	return c.Decide(ctx, id, req)
+	return c.Approvals().Decide(ctx, id, req)
 }
 
 func newApprovalRevert(env *cli.Env) *cobra.Command {
@@ -153,7 +153,7 @@ func newApprovalRevert(env *cli.Env) *cobra.Command {
 		Short:   "undo an action that was carried out",
 		Example: "  jail approvals revert 3w5e11264sg0c8v5a9b7k2m4qd",
 	}, func(ctx context.Context, c *api.Client, id string) (approvals.Action, error) {
-		return c.RevertApproval(ctx, id)
+		return c.Approvals().Revert(ctx, id)
 	})
 }
 
@@ -202,7 +202,7 @@ func newGrants(env *cli.Env) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
 			return env.WithDaemon(ctx, func(c *api.Client) error {
-				all, err := c.Grants(ctx)
+				all, err := c.Approvals().Grants(ctx)
 				if err != nil {
 					return err
 				}
@@ -240,7 +240,7 @@ func newRevoke(env *cli.Env) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			return env.WithDaemon(ctx, func(c *api.Client) error {
-				g, err := c.Revoke(ctx, args[0])
+				g, err := c.Approvals().Revoke(ctx, args[0])
 				if err != nil {
 					return err
 				}
@@ -254,7 +254,7 @@ func newRevoke(env *cli.Env) *cobra.Command {
 
 // propose proposes a commit.
 func propose(ctx context.Context, env *cli.Env, c *api.Client, o commitOptions) error {
-	a, err := c.Propose(ctx, api.ProposeRequest{Type: "workspace.commit", Run: o.id,
+	a, err := c.Approvals().Propose(ctx, api.ProposeRequest{Type: "workspace.commit", Run: o.id,
 		Commit: &o.request, Words: o.words})
 	if err != nil {
 		return err

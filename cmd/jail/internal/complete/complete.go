@@ -169,7 +169,7 @@ func sessionIDs(ctx context.Context, env *cli.Env) []string {
 
 func actionIDs(ctx context.Context, env *cli.Env) []string {
 	return ids(ctx, env, "", func(c *api.Client) (ids []string, err error) {
-		all, err := c.Approvals(ctx, false)
+		all, err := c.Approvals().List(ctx, false)
 		for _, a := range all {
 			ids = append(ids, a.ID+"\t"+output.Printable(a.Summary))
 		}
@@ -179,9 +179,10 @@ func actionIDs(ctx context.Context, env *cli.Env) []string {
 
 func grantIDs(ctx context.Context, env *cli.Env) []string {
 	return ids(ctx, env, "", func(c *api.Client) (ids []string, err error) {
-		all, err := c.Grants(ctx)
+		all, err := c.Approvals().Grants(ctx)
 		for _, g := range all {
-			ids = append(ids, described(g.ID, g.Scope, g.Directory))
+			// The directory is escaped already.
+			ids = append(ids, g.ID+"\t"+output.Printable(g.Scope)+" "+g.Directory)
 		}
 		return ids, err
 	})
