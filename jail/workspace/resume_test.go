@@ -197,7 +197,7 @@ func TestPruneLeavesResumable(t *testing.T) {
 	spec := f.committed("r1")
 	prune := func(want int) {
 		t.Helper()
-		removed, err := f.store.Prune(time.Now())
+		removed, err := f.store.Prune(time.Now(), nil)
 		if err != nil || len(removed) != want {
 			t.Errorf("pruned %v, want %d: %v", removed, want, err)
 		}
@@ -213,7 +213,7 @@ func TestPruneLeavesResumable(t *testing.T) {
 	}
 	before := end()
 	l := f.wake(spec)
-	if gone, err := f.store.pruneOne(before, time.Now()); gone || !errors.Is(err, ErrBusy) {
+	if gone, err := f.store.pruneOne(before, time.Now(), nil); gone || !errors.Is(err, ErrBusy) {
 		t.Errorf("a live workspace was pruned: %v, %v", gone, err)
 	}
 	l.do("echo second >made")

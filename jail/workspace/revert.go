@@ -432,11 +432,12 @@ func (m *meta) finishRevert(j *journal, rest *past) {
 }
 
 // Prune removes the expired content of commits, and the workspaces of which only the record is
-// left: those that were committed as a whole or reverted. It returns their ids.
-func (s *Store) Prune(now time.Time) (removed []string, err error) {
+// left: those that were committed as a whole or reverted. It leaves those alone that needed, which
+// may be nil, says are needed. It returns the ids of the removed.
+func (s *Store) Prune(now time.Time, needed func(id string) bool) (removed []string, err error) {
 	all, err := s.List()
 	for _, info := range all {
-		gone, pruneErr := s.pruneOne(info, now)
+		gone, pruneErr := s.pruneOne(info, now, needed)
 		if pruneErr != nil && !errors.Is(pruneErr, ErrBusy) && !errors.Is(pruneErr, ErrNotFound) {
 			err = errors.Join(err, pruneErr)
 		}
@@ -471,8 +472,10 @@ func forgettable(i Info, now time.Time) bool {
 
 // pruneOne prunes one workspace. info may be of the past: Resume turns a workspace of which only
 // the record was left into one that a jail writes to.
-func (s *Store) pruneOne(info Info, now time.Time) (gone bool, err error) {
-	if expired, _ := keptContent(info.Commits, now); !expired && !forgettable(info, now) {
+func (s *Store) pruneOne(info Info, now time.Time, needed func(id string) bool) (gone bool,
+	err error) {
+	expired, _ := keptContent(info.Commits, now)
+	if !expired && !forgettable(info, now) || needed != nil && needed(info.ID) {
 		return false, nil
 	}
 	w, err := s.Get(info.ID)

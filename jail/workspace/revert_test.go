@@ -305,7 +305,7 @@ func TestRetention(t *testing.T) {
 		t.Errorf("too old: %v", err)
 	}
 	young := commit("young", keepAll)
-	removed, err := f.store.Prune(time.Now())
+	removed, err := f.store.Prune(time.Now(), nil)
 	must(t, err)
 	if diff := cmp.Diff([]string{"none", "large", "old"}, removed); diff != "" {
 		t.Errorf("pruned: %s", diff)
@@ -314,7 +314,7 @@ func TestRetention(t *testing.T) {
 		ErrNoCommit) {
 		t.Errorf("another commit: %v", err)
 	}
-	if removed, err = f.store.Prune(time.Now().Add(2 * time.Hour)); err != nil ||
+	if removed, err = f.store.Prune(time.Now().Add(2*time.Hour), nil); err != nil ||
 		len(removed) != 1 {
 		t.Errorf("pruned later: %v, %v", removed, err)
 	}

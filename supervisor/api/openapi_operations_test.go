@@ -130,7 +130,7 @@ var operations = map[string]operationText{
 		id:      "listApprovals",
 		summary: "The actions that wait for an approval, the eldest first.",
 		query: []query{{name: "all", enum: []string{"1"},
-			about: "1: also those that are over, at most 1,000 of the last seven days."}},
+			about: "1: also those that are over, the last 1,000 of the last seven days."}},
 	},
 	"POST /v1/approvals": {
 		id:      "proposeAction",
@@ -146,7 +146,7 @@ var operations = map[string]operationText{
 	},
 	"DELETE /v1/approvals/{id}": {
 		id:      "withdrawAction",
-		summary: "Take an action back on which nobody has decided.",
+		summary: "Take an action back that was not applied.",
 	},
 	"POST /v1/approvals/{id}/decide": {
 		id:      "decideAction",

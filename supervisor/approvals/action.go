@@ -31,6 +31,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/audit"
@@ -89,17 +90,37 @@ type Action struct {
 	Outcome string `json:"outcome,omitempty"`
 	// Why it failed or is stale.
 	Error string `json:"error,omitempty"`
+	// It is over, and the long lists of its request are no longer kept.
+	Trimmed bool `json:"trimmed,omitempty"`
 }
 
 // A Commit is what a commit of a shadow would write.
 type Commit struct {
-	// The directory that it writes to.
-	Directory string          `json:"directory"`
-	Changes   shadows.Changes `json:"changes"`
+	// The directory that it writes to, escaped as paths are shown.
+	Directory string `json:"directory"`
+	// When the shadow was prepared, or resumed last. Another shadow may have the id of the run.
+	Prepared time.Time `json:"prepared,omitzero"`
+	// The shadow is of a session that had not ended for good.
+	Session bool            `json:"session,omitempty"`
+	Changes shadows.Changes `json:"changes"`
 	// Protected names among the changes, at most 20.
 	Protected []string `json:"protected,omitempty"`
 	// What is to be committed. Its digest is that of the change set.
 	Request shadows.CommitRequest `json:"request"`
+	// Only what needs no person is taken.
+	Auto bool `json:"auto,omitempty"`
+	// The ref that a request with git_only changes, and its values.
+	Branch *workspace.GitRef `json:"branch,omitempty"`
+}
+
+// held returns what the store of shadows needs to know of the commit.
+func (a Action) held() shadows.HeldCommit {
+	c := a.Commit
+	h := shadows.HeldCommit{UID: a.UID, Run: a.Run, Policy: a.Policy, Directory: c.Directory,
+		Prepared: c.Prepared, Session: c.Session, Changes: c.Changes, Protected: c.Protected,
+		Request: c.Request, Branch: c.Branch, Words: a.Words, Reversible: a.Reversible}
+	h.Request.Auto = c.Auto
+	return h
 }
 
 // A Decision says who decided on an action, and how.
@@ -126,8 +147,11 @@ type Grant struct {
 	Type string `json:"type"`
 	// Whose actions.
 	UID uint32 `json:"uid"`
-	// Only actions of this run or session; every one if empty.
+	// Only actions of this run, or of this session while it has not ended for good; every one if
+	// empty.
 	Run string `json:"run,omitempty"`
+	// When the shadow of a run was prepared: another run may get its id. A session has many.
+	Prepared time.Time `json:"prepared,omitzero"`
 	// Only commits to this directory.
 	Directory string `json:"directory,omitempty"`
 	// The words of the decision that made it.
@@ -153,10 +177,25 @@ type stored struct {
 	Before   string `json:"before,omitempty"`
 }
 
+// maxOverSize bounds the texts of the request of an action that is over, in bytes.
+const maxOverSize = 4 << 10
+
+// trim leaves the lists of a long request out of an action that is over: its digest and its summary
+// say what it was.
+func (s *stored) trim() {
+	if s.Commit == nil || s.size() <= maxOverSize {
+		return
+	}
+	c := *s.Commit
+	r := &c.Request
+	c.Protected, r.Paths, r.Hunks, r.Classes = nil, nil, nil, nil
+	s.Commit, s.Trimmed = &c, true
+}
+
 // digest returns the digest of what is proposed.
 func (a Action) digest() string {
 	a.SHA256, a.State, a.Decision, a.Outcome, a.Error = "", "", nil, "", ""
-	a.Ended = time.Time{}
+	a.Ended, a.Trimmed = time.Time{}, false
 	text, err := json.Marshal(a)
 	if err != nil {
 		// Every field is a text, a number, a time or a struct of those.
@@ -183,6 +222,15 @@ func (a Action) summarize() string {
 	}
 	if c.Request.GitOnly != "" {
 		b.WriteString(", as git fetch of " + runners.Printable(c.Request.GitOnly, 100))
+	}
+	if c.Branch != nil {
+		b.WriteString(": " + runners.Printable(c.Branch.String(), 300))
+	}
+	if c.Auto {
+		b.WriteString(", of these only what needs no person")
+	}
+	if c.Request.Merge {
+		b.WriteString(", merged with what was changed there meanwhile")
 	}
 	if c.Request.Theirs {
 		b.WriteString(", over what was changed there meanwhile")
@@ -218,12 +266,16 @@ var ways = []string{"cli", "api", "console", "mcp"}
 
 // Bounds of a scope.
 const (
+	maxScope = 64 // bytes
 	maxUses  = 1000
 	maxUntil = 30 * 24 * time.Hour
 )
 
 // grantFor returns the grant that a scope makes, or nil for once.
 func grantFor(a Action, scope string, now time.Time) (*Grant, error) {
+	if len(scope) > maxScope {
+		return nil, problem.New(problem.Usage, "a scope has %d bytes, at most %d", len(scope), maxScope)
+	}
 	g := &Grant{Type: a.Type, UID: a.UID, Scope: scope, Action: a.ID, Given: now}
 	if a.Commit != nil {
 		g.Directory = a.Commit.Directory
@@ -240,6 +292,9 @@ func grantFor(a Action, scope string, now time.Time) (*Grant, error) {
 			break
 		}
 		g.Run = a.Run
+		if a.Commit != nil && !a.Commit.Session {
+			g.Prepared = a.Commit.Prepared
+		}
 		return g, nil
 	case "until":
 		until, err := time.Parse(time.RFC3339, value)
@@ -268,15 +323,22 @@ func grantFor(a Action, scope string, now time.Time) (*Grant, error) {
 		WithHint("there are once, session, until=TIME and uses=N")
 }
 
-// covers reports whether the grant allows an action now. Protected names, and what was changed on
-// both sides, need a decision each time.
+// covers reports whether the grant allows an action now. Protected names, branches of git, and what
+// was changed on both sides, need a decision each time.
 func (g Grant) covers(a Action, now time.Time) bool {
 	if g.over(now) || g.Type != a.Type || g.UID != a.UID || g.Run != "" && g.Run != a.Run {
 		return false
 	}
 	c := a.Commit
-	return c == nil || g.Directory == c.Directory && !c.Request.IncludeProtected &&
-		!c.Request.Theirs
+	if c == nil {
+		return true
+	}
+	if g.Run != "" && (c.Session != g.Prepared.IsZero() || !c.Session && !g.Prepared.Equal(c.Prepared)) {
+		return false
+	}
+	r := c.Request
+	return g.Directory == c.Directory && !r.IncludeProtected && !r.Theirs && !r.Merge &&
+		r.GitOnly == ""
 }
 
 // over reports whether the time of the grant is over.

@@ -3,6 +3,7 @@ package approvals
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail"
@@ -34,8 +35,11 @@ func (q *Queue) ProposeCommit(ctx context.Context, c caller.Caller,
 	held shadows.HeldCommit) (Action, error) {
 	a := Action{Type: policy.ActionCommit, UID: held.UID, Run: held.Run, Policy: held.Policy,
 		Words: held.Words, Reversible: held.Reversible,
-		Commit: &Commit{Directory: held.Directory, Changes: held.Changes,
-			Protected: held.Protected, Request: held.Request}}
+		Commit: &Commit{Directory: held.Directory, Prepared: held.Prepared, Session: held.Session,
+			Changes: held.Changes, Protected: held.Protected, Request: held.Request,
+			Auto: held.Request.Auto, Branch: held.Branch}}
+	// It has a field of its own, which is in the digest.
+	a.Commit.Request.Auto = false
 	var s *stored
 	err := q.step(func(now time.Time) (l line, err error) {
 		s, err = q.add(&l, a, c, now)
@@ -75,24 +79,52 @@ const noCommit = "none"
 
 // Before returns the last commit of the shadow.
 func (k Commits) Before(ctx context.Context, a Action) (string, error) {
-	commits, err := k.Store.Commits(ctx, a.Run)
+	info, err := k.Store.Approvals().Commits(ctx, a.Run)
+	if err == nil {
+		err = a.held().IsShadow(info)
+	}
 	if err != nil {
 		return "", stale(err)
 	}
-	if len(commits) == 0 {
+	if len(info.Commits) == 0 {
 		return noCommit, nil
 	}
-	return commits[len(commits)-1].ID, nil
+	return info.Commits[len(info.Commits)-1].ID, nil
+}
+
+// unknown is the error for an action that was begun, and of which nobody can tell any more whether
+// it was done.
+func unknown(err error) error {
+	return problem.New(problem.Failed, "its outcome is unknown: %w", err).
+		WithHint("look at the directory; jail audit show --run names what was committed")
 }
 
 // Settled looks for a commit of the very change set after the last one before.
 func (k Commits) Settled(ctx context.Context, a Action, before string) (string, bool, error) {
-	commits, err := k.Store.Commits(ctx, a.Run)
+	info, err := k.Store.Approvals().Commits(ctx, a.Run)
 	if err != nil {
-		return "", false, stale(err)
+		if problem.From(err).Code == problem.NotFound {
+			err = unknown(err)
+		}
+		return "", false, err
 	}
+	return settledIn(info, a, before)
+}
+
+// settledIn is Settled in the shadow that has the id of the run now.
+func settledIn(info workspace.Info, a Action, before string) (string, bool, error) {
 	after := before == noCommit
-	for _, c := range commits {
+	known := slices.ContainsFunc(info.Commits, func(c workspace.CommitRecord) bool {
+		return c.ID == before
+	})
+	// The id of a commit is in one shadow only, which may be a session's that was resumed.
+	if err := a.held().IsShadow(info); err != nil && !known {
+		return "", false, unknown(err)
+	}
+	if !after && !known {
+		return "", false, unknown(errors.New("the shadow has other commits now"))
+	}
+	for _, c := range info.Commits {
 		if after && c.Digest == a.Commit.Request.Digest {
 			return c.ID, true, nil
 		}
@@ -103,7 +135,7 @@ func (k Commits) Settled(ctx context.Context, a Action, before string) (string, 
 
 // Apply commits what was approved, if it is still the same.
 func (k Commits) Apply(ctx context.Context, a Action, by audit.Actor) (string, error) {
-	done, err := k.Store.CommitApproved(ctx, by, a.Run, a.Commit.Request)
+	done, err := k.Store.Approvals().Commit(ctx, by, a.held())
 	if err != nil {
 		return "", stale(err)
 	}
@@ -112,13 +144,13 @@ func (k Commits) Apply(ctx context.Context, a Action, by audit.Actor) (string, e
 
 // Revert undoes the commit.
 func (k Commits) Revert(ctx context.Context, a Action, by audit.Actor) error {
-	return k.Store.RevertApproved(ctx, by, a.Run, a.Outcome)
+	return k.Store.Approvals().Revert(ctx, by, a.held(), a.Outcome)
 }
 
 // stale marks errors that say that the shadow or the directory is not as it was.
 func stale(err error) error {
 	for _, changed := range []error{workspace.ErrDigest, workspace.ErrConflict,
-		workspace.ErrNoChange} {
+		workspace.ErrNoChange, shadows.ErrOther} {
 		if errors.Is(err, changed) {
 			return staleError{err}
 		}

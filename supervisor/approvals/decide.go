@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/rootless"
+	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/problem"
@@ -48,7 +49,7 @@ func outside(c caller.Caller) error {
 }
 
 // Decide decides on an action. An approved action is applied before Decide returns. An action that
-// was approved before and could not be applied then is applied now.
+// was approved before and could not be applied then is applied now, or rejected.
 func (q *Queue) Decide(ctx context.Context, c caller.Caller, id string,
 	req DecideRequest) (Action, error) {
 	if !slices.Contains(append(ways, ""), req.Via) {
@@ -57,9 +58,6 @@ func (q *Queue) Decide(ctx context.Context, c caller.Caller, id string,
 	}
 	if req.Via == "" {
 		req.Via = "api"
-	}
-	if err := q.Recover(); err != nil {
-		return Action{}, err
 	}
 	var decided *stored
 	err := q.step(func(now time.Time) (l line, err error) {
@@ -74,12 +72,9 @@ func (q *Queue) Decide(ctx context.Context, c caller.Caller, id string,
 			decided = s
 			return l, nil
 		}
-		if s.State != Pending {
-			return l, problem.New(problem.Conflict, "action %s is %s: nothing is decided any more", id,
-				s.State)
-		}
 		d := Decision{UID: c.UID, PID: c.PID, Exe: c.Exe, Via: req.Via, Scope: req.Scope, Time: now}
 		if req.Decision == "reject" {
+			q.ungrant(&l, s, c.Actor())
 			rejected := *s
 			rejected.Decision = &d
 			decided = l.move(&rejected, Rejected, now, c.Actor())
@@ -93,6 +88,9 @@ func (q *Queue) Decide(ctx context.Context, c caller.Caller, id string,
 			if err := grantable(*g, s.Action, req.Via, now); err != nil {
 				return l, err
 			}
+			if err := q.roomForGrant(&l, g.UID, now); err != nil {
+				return l, err
+			}
 			g.ID, g.By = newID(), c.UID
 			d.Grant = g.ID
 			l.Grants = append(l.Grants, g)
@@ -100,10 +98,32 @@ func (q *Queue) Decide(ctx context.Context, c caller.Caller, id string,
 		decided = l.approve(s, d, now)
 		return l, nil
 	})
+	if owed := (owedError{}); errors.As(err, &owed) && decided != nil {
+		return decided.Action, owedDecision(decided.Action, err)
+	}
 	if err != nil || decided.State != Approved {
 		return actionOf(decided), err
 	}
 	return q.apply(context.WithoutCancel(ctx), id, true)
+}
+
+// owedDecision is the error for a decision that stands, and that the log did not take.
+func owedDecision(a Action, err error) error {
+	text := "action %s is decided, and on record once the log has room: %w"
+	if a.State == Approved {
+		text = "action %s is decided, and applied once the log has room: %w"
+	}
+	return problem.New(problem.Failed, text, a.ID, err).WithHint("make room for the log")
+}
+
+// ungrant ends the grant that the approval of an action made which is not applied after all.
+func (q *Queue) ungrant(l *line, s *stored, by audit.Actor) {
+	if s.State != Approved || s.Decision == nil {
+		return
+	}
+	if g := q.grants[s.Decision.Grant]; g != nil && g.Action == s.ID {
+		l.revoke(g, by)
+	}
 }
 
 func actionOf(s *stored) Action {
@@ -124,13 +144,34 @@ func (q *Queue) mayDecide(c caller.Caller, s *stored, req DecideRequest) error {
 		return problem.New(problem.Refused,
 			"action %s was proposed over this connection, which cannot decide on it", s.ID).
 			WithHint("decide by jail approvals or the console")
+	case req.Via == "mcp" && req.Decision == "approve" && s.Commit != nil &&
+		s.Commit.Request.IncludeProtected:
+		return problem.New(problem.Refused,
+			"action %s takes protected names, and cannot be approved by mcp", s.ID).
+			WithHint("decide by jail approvals or the console")
 	}
 	if err := errors.Join(outside(c), q.o.Permissions(c).Approve(s.UID)); err != nil {
+		return err
+	}
+	if err := s.undecided(req.Decision == "approve"); err != nil {
 		return err
 	}
 	if req.SHA256 != s.SHA256 || s.digest() != s.SHA256 {
 		return problem.New(problem.Conflict, "the digest %.64q is not that of action %s", req.SHA256,
 			s.ID).WithHint("jail approvals show " + s.ID + " shows the action as it is")
+	}
+	return nil
+}
+
+// undecided returns an error for an action that is over, or that is being applied unless again is
+// true.
+func (s *stored) undecided(again bool) error {
+	switch {
+	case s.State.Over():
+		return problem.New(problem.Conflict, "action %s is %s: nothing is decided any more", s.ID,
+			s.State)
+	case s.Applying && !again:
+		return problem.New(problem.Conflict, "action %s is being applied", s.ID)
 	}
 	return nil
 }
@@ -143,13 +184,13 @@ func grantable(g Grant, a Action, via string, now time.Time) error {
 	}
 	if !g.covers(a, now) {
 		return problem.New(problem.Usage,
-			"action %s can be approved once only: protected names, and conflicts, need a decision each time",
+			"action %s can be approved once only: protected names, branches of git, and what was changed on both sides need a decision each time",
 			a.ID).WithHint("leave --scope out")
 	}
 	return nil
 }
 
-// Withdraw takes an action back that was not decided.
+// Withdraw takes an action back that was not applied.
 func (q *Queue) Withdraw(c caller.Caller, id string) (Action, error) {
 	var gone *stored
 	err := q.step(func(now time.Time) (l line, err error) {
@@ -160,9 +201,10 @@ func (q *Queue) Withdraw(c caller.Caller, id string) (Action, error) {
 		if !c.MayControl(s.UID) {
 			return l, problem.New(problem.Refused, "action %s is another user's", id)
 		}
-		if s.State != Pending {
-			return l, problem.New(problem.Conflict, "action %s is %s", id, s.State)
+		if err := s.undecided(false); err != nil {
+			return l, err
 		}
+		q.ungrant(&l, s, c.Actor())
 		gone = l.move(s, Withdrawn, now, c.Actor())
 		return l, nil
 	})
@@ -174,7 +216,7 @@ var errStale = errors.New("it has changed since it was proposed")
 
 // apply applies an approved action, unless that was done. Without wait it leaves an action alone
 // that somebody else applies now.
-func (q *Queue) apply(ctx context.Context, id string, wait bool) (Action, error) {
+func (q *Queue) apply(ctx context.Context, id string, wait bool) (a Action, err error) {
 	release, ok, err := q.journal.applying(id, wait)
 	if err != nil {
 		return Action{}, broken(err)
@@ -182,13 +224,13 @@ func (q *Queue) apply(ctx context.Context, id string, wait bool) (Action, error)
 	if !ok {
 		return Action{}, nil
 	}
-	a, err := q.applyAlone(ctx, id)
-	return a, errors.Join(err, release())
+	defer func() { err = errors.Join(err, release()) }()
+	return q.applyAlone(ctx, id)
 }
 
 // applyAlone is apply while no other daemon or goroutine applies the action.
 func (q *Queue) applyAlone(ctx context.Context, id string) (Action, error) {
-	s, err := q.begin(ctx, id)
+	s, fresh, err := q.begin(ctx, id)
 	switch {
 	case err != nil:
 		return actionOf(s), err
@@ -198,49 +240,82 @@ func (q *Queue) applyAlone(ctx context.Context, id string) (Action, error) {
 	case s.State != Approved:
 		return s.Action, nil
 	}
-	outcome, done := "", false
-	if s.Before != unset {
-		outcome, done, err = q.o.Commits.Settled(ctx, s.Action, s.Before)
+	if !fresh {
+		outcome, done, err := q.o.Commits.Settled(ctx, s.Action, s.Before)
+		if err != nil && isBusy(err) {
+			// What was there before must be known until somebody can tell.
+			return s.Action, err
+		}
+		if err != nil || done {
+			return q.end(id, outcome, err)
+		}
 	}
-	if err == nil && !done {
-		outcome, err = q.o.Commits.Apply(ctx, s.Action, s.Decision.actor())
+	outcome, err := q.o.Commits.Apply(ctx, s.Action, s.Decision.actor())
+	if err == nil && outcome == "" {
+		err = staleError{errors.New("nothing was left to be done")}
+	}
+	if err != nil && !errors.Is(err, errStale) {
+		// It may have failed after the action was done: at its record, for example.
+		if made, done, lookErr := q.o.Commits.Settled(ctx, s.Action, s.Before); lookErr == nil &&
+			done {
+			outcome, err = made, nil
+		}
 	}
 	return q.end(id, outcome, err)
+}
+
+// isBusy reports whether an approved action can be applied later without a change of anything.
+func isBusy(err error) bool {
+	return problem.From(err).Code == problem.Busy && !errors.Is(err, workspace.ErrManyDirs)
 }
 
 // unset is Before of an action that nobody has begun to apply.
 const unset = ""
 
-// begin makes durable that the action is going to be applied, and returns it. Before says what was
-// there if the action was begun by a daemon that was killed.
-func (q *Queue) begin(ctx context.Context, id string) (*stored, error) {
-	now, err := q.current(id)
-	if err != nil || now.State != Approved || now.Applying {
-		return now, err
+// begin makes durable that the action is going to be applied, and returns it. fresh is false for an
+// action that was begun by a daemon that was killed.
+func (q *Queue) begin(ctx context.Context, id string) (s *stored, fresh bool, err error) {
+	s, err = q.current(id)
+	if err != nil || s.State != Approved || s.Applying {
+		return s, false, err
 	}
-	before, err := q.o.Commits.Before(ctx, now.Action)
+	before, err := q.o.Commits.Before(ctx, s.Action)
 	if err != nil {
 		a, err := q.end(id, "", err)
-		return &stored{Action: a}, err
+		return &stored{Action: a}, false, err
 	}
 	err = q.step(func(time.Time) (l line, err error) {
-		begun := *q.actions[id]
+		now, err := q.known(id)
+		if err != nil {
+			return l, err
+		}
+		begun := *now
+		s = &begun
+		if begun.State != Approved || begun.Applying {
+			return l, nil
+		}
+		fresh = true
 		begun.Applying, begun.Before = true, before
-		l.Actions = []*stored{&begun}
+		l.Actions = []*stored{s}
 		return l, nil
 	})
-	// What was there before matters only to the next daemon.
-	out := *now
-	out.Before = unset
-	return &out, err
+	return s, fresh, err
+}
+
+// known returns an action that was there before.
+func (q *Queue) known(id string) (*stored, error) {
+	if s := q.actions[id]; s != nil {
+		return s, nil
+	}
+	return nil, problem.New(problem.NotFound, "action %q is gone", id)
 }
 
 // current returns the action as it is now.
 func (q *Queue) current(id string) (s *stored, err error) {
 	err = q.step(func(time.Time) (line, error) {
-		known := q.actions[id]
-		if known == nil {
-			return line{}, problem.New(problem.NotFound, "action %q is gone", id)
+		known, err := q.known(id)
+		if err != nil {
+			return line{}, err
 		}
 		found := *known
 		s = &found
@@ -253,19 +328,28 @@ func (q *Queue) current(id string) (s *stored, err error) {
 func (q *Queue) end(id, outcome string, failed error) (Action, error) {
 	var ended *stored
 	err := q.step(func(now time.Time) (l line, err error) {
-		s := *q.actions[id]
+		known, err := q.known(id)
+		if err != nil {
+			return l, err
+		}
+		s := *known
+		ended = &s
+		if s.State != Approved {
+			return l, nil
+		}
+		if failed != nil && isBusy(failed) {
+			if s.Applying {
+				s.Applying, s.Before = false, unset
+				l.Actions = []*stored{&s}
+			}
+			return l, nil
+		}
 		state := Applied
 		s.Outcome = outcome
 		if failed != nil {
 			state, s.Outcome, s.Error = Failed, "", failed.Error()
 			if errors.Is(failed, errStale) {
 				state = Stale
-			}
-			if problem.From(failed).Code == problem.Busy {
-				s.Applying, s.Before, s.Error = false, unset, ""
-				l.Actions = []*stored{&s}
-				ended = &s
-				return l, nil
 			}
 		}
 		actor := audit.Actor{}
@@ -296,71 +380,118 @@ func outcomeError(a Action) *problem.Error {
 		WithHint("jail approvals show " + a.ID + " shows it")
 }
 
-// Recover applies what was approved and not applied by a daemon that is gone. A failure is in the
-// state of the action.
+// Recover applies what was approved and not applied, by a daemon that is gone or on a host that was
+// busy. A failure is in the state of the action.
 func (q *Queue) Recover() error {
-	var left []string
+	_, err := q.recover()
+	return err
+}
+
+// recover is Recover, and returns how many actions are still to be applied.
+func (q *Queue) recover() (left int, err error) {
+	if q.unused() {
+		return 0, nil
+	}
+	var ids []string
 	if err := q.step(func(time.Time) (line, error) {
 		if q.tally.approved == 0 {
 			return line{}, nil
 		}
 		for id, a := range q.actions {
 			if a.State == Approved {
-				left = append(left, id)
+				ids = append(ids, id)
 			}
 		}
 		return line{}, nil
 	}); err != nil {
-		return err
+		return 0, err
 	}
-	for _, id := range left {
-		if a, err := q.apply(context.Background(), id, false); err != nil && a.ID == "" {
-			return err
+	for _, id := range ids {
+		a, applyErr := q.apply(context.Background(), id, false)
+		if a.ID == "" || a.State == Approved {
+			left++
+		}
+		if a.ID == "" {
+			err = errors.Join(err, applyErr)
 		}
 	}
-	return nil
+	return left, err
+}
+
+// How long Keep waits between two tries, at first and at most.
+const (
+	retryFirst = 5 * time.Second
+	retryMost  = 10 * time.Minute
+)
+
+// Keep calls Recover again and again until done is closed, less often while actions cannot be
+// applied. failed gets the result of each.
+func (q *Queue) Keep(done <-chan struct{}, failed func(error)) {
+	wait := retryFirst
+	for {
+		timer := time.NewTimer(wait)
+		select {
+		case <-done:
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		left, err := q.recover()
+		failed(err)
+		wait = nextTry(wait, left == 0 && err == nil)
+	}
+}
+
+// nextTry returns how long to wait after a try.
+func nextTry(waited time.Duration, allApplied bool) time.Duration {
+	if allApplied {
+		return retryFirst
+	}
+	return min(2*waited, retryMost)
 }
 
 // Revert undoes an action that was applied.
-func (q *Queue) Revert(ctx context.Context, c caller.Caller, id string) (Action, error) {
-	if err := q.Recover(); err != nil {
-		return Action{}, err
-	}
-	var s *stored
+func (q *Queue) Revert(ctx context.Context, c caller.Caller, id string) (a Action, err error) {
 	if err := q.step(func(time.Time) (line, error) {
-		found, err := q.find(c, id)
+		s, err := q.find(c, id)
 		if err != nil {
 			return line{}, err
 		}
-		s = found
 		return line{}, errors.Join(outside(c), q.o.Permissions(c).Approve(s.UID))
 	}); err != nil {
 		return Action{}, err
-	}
-	if s.State != Applied {
-		return s.Action, problem.New(problem.Conflict, "action %s is %s, and cannot be reverted", id,
-			s.State)
 	}
 	release, _, err := q.journal.applying(id, true)
 	if err != nil {
 		return Action{}, broken(err)
 	}
-	reverted, err := q.revert(context.WithoutCancel(ctx), c, id)
-	return reverted, errors.Join(err, release())
+	defer func() { err = errors.Join(err, release()) }()
+	return q.revert(context.WithoutCancel(ctx), c, id)
 }
 
+// revert is Revert while nobody else applies or reverts the action.
 func (q *Queue) revert(ctx context.Context, c caller.Caller, id string) (Action, error) {
 	s, err := q.current(id)
-	if err != nil || s.State == Reverted {
+	switch {
+	case err != nil:
 		return actionOf(s), err
+	case s.State != Applied:
+		return s.Action, problem.New(problem.Conflict, "action %s is %s, and cannot be reverted", id,
+			s.State)
+	case s.Outcome == "":
+		return s.Action, problem.New(problem.Conflict, "action %s made nothing that could be reverted",
+			id)
 	}
 	if err := q.o.Commits.Revert(ctx, s.Action, c.Actor()); err != nil {
 		return s.Action, err
 	}
 	var done *stored
 	err = q.step(func(now time.Time) (l line, err error) {
-		done = l.move(q.actions[id], Reverted, now, c.Actor())
-		return l, nil
+		s, err := q.known(id)
+		if err == nil {
+			done = l.move(s, Reverted, now, c.Actor())
+		}
+		return l, err
 	})
 	return actionOf(done), err
 }

@@ -37,7 +37,7 @@ type line struct {
 //
 // Lines are appended and flushed. A line that a daemon was killed at has no line feed or a wrong
 // sum, is the last one, and is cut off: nobody was told of that step. Damage anywhere else is an
-// error. The file is replaced by a shorter one that says the same, see replace.
+// error, and so is a whole line that cannot be decoded. The file is replaced by a shorter one that says the same, see replace.
 type journal struct {
 	dir string
 	// file is open at what was read of it, size is how far that is, and lines counts it.
@@ -124,7 +124,8 @@ func (j *journal) read(take func(line)) error {
 		}
 		var l line
 		if parseErr := parseLine(text, &l); parseErr != nil {
-			if _, err := in.Peek(1); !errors.Is(err, io.EOF) {
+			_, err := in.Peek(1)
+			if !errors.Is(parseErr, errUnfinished) || !errors.Is(err, io.EOF) {
 				return fmt.Errorf("%w: %s, line %d: %w", errDamaged, j.path(), j.lines+1, parseErr)
 			}
 			return j.cut()
@@ -143,18 +144,21 @@ func (j *journal) cut() error {
 	return j.file.Sync()
 }
 
+// errUnfinished is the error for a line that was not written as a whole.
+var errUnfinished = errors.New("it is not whole")
+
 func parseLine(text []byte, l *line) error {
 	text, ok := bytes.CutSuffix(text, []byte("\n"))
 	if !ok {
-		return errors.New("it has no end")
+		return fmt.Errorf("%w: it has no end", errUnfinished)
 	}
 	sum, body, ok := bytes.Cut(text, []byte(" "))
 	if !ok {
-		return errors.New("it has no sum")
+		return fmt.Errorf("%w: it has no sum", errUnfinished)
 	}
 	want, err := strconv.ParseUint(string(sum), 16, 32)
 	if err != nil || uint32(want) != crc32.Checksum(body, castagnoli) {
-		return errors.New("its sum is wrong")
+		return fmt.Errorf("%w: its sum is wrong", errUnfinished)
 	}
 	return json.Unmarshal(body, l)
 }

@@ -163,6 +163,9 @@ func afterKill(t *testing.T, dir string, n int) State {
 	}
 	d := deskIn(dir)
 	me := user(alice, "next")
+	if err := d.Recover(); err != nil {
+		t.Fatalf("call %d: %v", n, err)
+	}
 	all, err := d.List(me, true)
 	if err != nil {
 		t.Fatalf("call %d: %v", n, err)

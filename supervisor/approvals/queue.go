@@ -3,6 +3,8 @@ package approvals
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -16,19 +18,27 @@ import (
 
 // Bounds of a queue.
 const (
+	// maxPending bounds the actions that are pending or approved, and maxAll their bytes.
 	maxPending = 10_000
-	// maxOwn bounds the pending actions of one user but root, so that others have room.
-	maxOwn = 2_000
-	// maxStored bounds the text of one action in bytes, and maxAll that of all pending ones.
+	maxAll     = 16 << 20
+	// maxOwn and maxOwnBytes bound those of one user but root, so that others have room.
+	maxOwn      = 2_000
+	maxOwnBytes = 4 << 20
+	// maxStored bounds the text of one action in bytes.
 	maxStored = 64 << 10
-	maxAll    = 16 << 20
 	maxWords  = 2 << 10
-	// lifetime is how long an action is pending at most.
+	// maxGrants bounds the grants for the actions of one user.
+	maxGrants = 100
+	// lifetime is how long an action waits at most until it is decided and applied.
 	lifetime = 7 * 24 * time.Hour
-	// Of actions that are over, the last maxOver are kept, for keepOver at most.
-	maxOver  = 1_000
+	// Of the actions of a user that are over, the last maxOver are kept, for keepOver at most.
+	maxOver  = 500
 	keepOver = 7 * 24 * time.Hour
-	maxOwed  = 1_000
+	// maxListed bounds the actions that are over in one answer.
+	maxListed = 1_000
+	maxOwed   = 1_000
+	// spareLines is how many lines the journal may have beside twice the lines that are needed.
+	spareLines = 1_000
 )
 
 // A Queue holds the actions and grants of a host. Its methods may be called from several
@@ -43,6 +53,8 @@ type Queue struct {
 	tally   tally
 	// owed are the records that the audit log may not have yet, by their keys.
 	owed map[string]record
+	// tidyAt is from how many lines on the journal is replaced; more after a failure.
+	tidyAt int
 	// news is closed when something has changed, and then is another channel.
 	news chan struct{}
 }
@@ -79,34 +91,40 @@ func New(o Options) *Queue {
 
 func (q *Queue) forget() {
 	q.actions, q.grants, q.owed = map[string]*stored{}, map[string]*Grant{}, map[string]record{}
-	q.tally = tally{own: map[uint32]int{}}
+	q.tally, q.tidyAt = tally{own: map[uint32]share{}, over: map[uint32]int{}}, 0
 }
 
 // A tally counts the actions of a queue, so that a step need not look at all of them.
 type tally struct {
-	// of states
-	pending, approved, over int
-	// bytes of pending actions, and how many each user has
-	bytes int
-	own   map[uint32]int
+	// all counts the actions that are pending or approved, own those of each user.
+	all share
+	own map[uint32]share
+	// approved counts those that are to be applied.
+	approved int
+	// over counts the actions of each user that are over.
+	over map[uint32]int
 	// soonest is not after the time at which the next action expires.
 	soonest time.Time
 }
 
+// A share is how many actions there are, and how many bytes they take.
+type share struct{ n, bytes int }
+
+func (s share) plus(n, bytes int) share { return share{s.n + n, s.bytes + bytes} }
+
 // add counts an action once more, or with n -1 once less.
 func (t *tally) add(a *stored, n int) {
-	switch a.State {
-	case Pending:
-		t.pending += n
-		t.bytes += n * a.size()
-		t.own[a.UID] += n
-		if t.soonest.IsZero() || a.Expires.Before(t.soonest) {
-			t.soonest = a.Expires
-		}
-	case Approved:
+	if a.State.Over() {
+		t.over[a.UID] += n
+		return
+	}
+	bytes := n * a.size()
+	t.all, t.own[a.UID] = t.all.plus(n, bytes), t.own[a.UID].plus(n, bytes)
+	if a.State == Approved {
 		t.approved += n
-	default:
-		t.over += n
+	}
+	if t.soonest.IsZero() || a.Expires.Before(t.soonest) {
+		t.soonest = a.Expires
 	}
 }
 
@@ -138,15 +156,28 @@ func (q *Queue) take(l line) {
 // step takes one step of the queue: f looks at what there is now and returns what is to change, and
 // with an error nothing does. The step is durable and on record when step returns nil. Where only
 // the record failed, the step stands, and the next one puts it on record first.
-func (q *Queue) step(f func(now time.Time) (line, error)) error {
+func (q *Queue) step(f func(now time.Time) (line, error)) (err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	unlock, err := q.journal.lock()
 	if err != nil {
 		return broken(err)
 	}
-	err = q.locked(f)
-	return errors.Join(err, unlock())
+	defer func() { err = errors.Join(err, unlock()) }()
+	return q.locked(f)
+}
+
+// An owedError says that a step stands and is not on record yet.
+type owedError struct{ error }
+
+func (e owedError) Unwrap() error { return e.error }
+
+// unused reports whether no daemon has ever used the queue.
+func (q *Queue) unused() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	_, err := os.Stat(q.journal.path())
+	return q.journal.file == nil && errors.Is(err, fs.ErrNotExist)
 }
 
 func (q *Queue) locked(f func(now time.Time) (line, error)) error {
@@ -164,8 +195,11 @@ func (q *Queue) locked(f func(now time.Time) (line, error)) error {
 	if err != nil {
 		return err
 	}
-	if err := q.change(l); err != nil {
+	if err := q.write(l); err != nil {
 		return err
+	}
+	if err := q.pay(); err != nil {
+		return owedError{err}
 	}
 	q.tidy(now)
 	return nil
@@ -173,6 +207,14 @@ func (q *Queue) locked(f func(now time.Time) (line, error)) error {
 
 // change makes a line durable and puts it on record.
 func (q *Queue) change(l line) error {
+	if err := q.write(l); err != nil {
+		return err
+	}
+	return q.pay()
+}
+
+// write makes a line durable.
+func (q *Queue) write(l line) error {
 	if len(l.Actions)+len(l.Grants)+len(l.Ended)+len(l.Records) == 0 {
 		return nil
 	}
@@ -180,7 +222,7 @@ func (q *Queue) change(l line) error {
 		return broken(err)
 	}
 	q.take(l)
-	return q.pay()
+	return nil
 }
 
 // pay puts on record what the audit log may not have.
@@ -189,13 +231,18 @@ func (q *Queue) pay() error {
 		return nil
 	}
 	var paid []string
+	var failed error
 	for key, r := range q.owed {
 		if _, err := q.o.Log.Append(context.Background(), audit.Entry{Run: r.Run, Policy: r.Policy,
 			Actor: r.Actor, Event: r.Event}); err != nil {
-			return problem.New(problem.Failed, "audit log: %w", err).
+			failed = problem.New(problem.Failed, "audit log: %w", err).
 				WithHint("make room for the log; nothing is decided without it")
+			break
 		}
 		paid = append(paid, key)
+	}
+	if len(paid) == 0 {
+		return failed
 	}
 	// If this is lost, the log has these records twice.
 	l := line{Recorded: paid}
@@ -203,18 +250,18 @@ func (q *Queue) pay() error {
 		return broken(err)
 	}
 	q.take(l)
-	return nil
+	return failed
 }
 
 // expired returns the actions whose time is over.
 func (q *Queue) expired(now time.Time) (l line) {
-	if q.tally.pending == 0 || now.Before(q.tally.soonest) {
+	if q.tally.all.n == 0 || now.Before(q.tally.soonest) {
 		return l
 	}
 	q.tally.soonest = time.Time{}
 	for _, a := range q.actions {
 		switch {
-		case a.State != Pending:
+		case a.State.Over() || a.Applying:
 		case !now.Before(a.Expires) && len(l.Actions) < maxOwed:
 			l.move(a, Expired, now, audit.Actor{})
 		case q.tally.soonest.IsZero() || a.Expires.Before(q.tally.soonest):
@@ -230,6 +277,7 @@ func (l *line) move(a *stored, to State, now time.Time, by audit.Actor) *stored 
 	next.State = to
 	if to.Over() && to != Reverted {
 		next.Ended, next.Applying, next.Before, next.Connection = now, false, "", ""
+		next.trim()
 	}
 	l.Actions = append(l.Actions, &next)
 	l.record(&next, by)
@@ -252,7 +300,12 @@ func (l *line) record(a *stored, by audit.Actor) {
 
 // tidy makes the journal short again if most of it is past. It may fail: the journal stays then.
 func (q *Queue) tidy(now time.Time) {
-	if q.journal.lines < 1000+4*(q.tally.pending+q.tally.approved) && q.tally.over < 2*maxOver {
+	// This many lines would be left.
+	need := q.tally.all.n + len(q.grants) + len(q.owed)
+	for _, n := range q.tally.over {
+		need += min(n, maxOver)
+	}
+	if q.journal.lines < max(q.tidyAt, spareLines+2*need) {
 		return
 	}
 	var over []*stored
@@ -268,9 +321,11 @@ func (q *Queue) tidy(now time.Time) {
 			kept[id] = a
 		}
 	}
-	for _, a := range over[:min(len(over), maxOver)] {
-		if now.Sub(a.Ended) < keepOver {
+	left := map[uint32]int{}
+	for _, a := range over {
+		if now.Sub(a.Ended) < keepOver && left[a.UID] < maxOver {
 			kept[a.ID] = a
+			left[a.UID]++
 		}
 	}
 	var lines []line
@@ -287,10 +342,11 @@ func (q *Queue) tidy(now time.Time) {
 	for _, r := range q.owed {
 		lines = append(lines, line{Records: []record{r}})
 	}
-	if q.journal.replace(lines) == nil {
-		q.actions, q.grants = kept, grants
-		q.tally.over = len(kept) - q.tally.pending - q.tally.approved
+	if q.journal.replace(lines) != nil {
+		q.tidyAt = q.journal.lines + spareLines
+		return
 	}
+	q.actions, q.grants, q.tally.over, q.tidyAt = kept, grants, left, 0
 }
 
 // broken is the error of a queue that cannot be read or written. Nothing is decided then.
@@ -314,7 +370,7 @@ func (q *Queue) find(c caller.Caller, id string) (*stored, error) {
 
 // add adds a new action, which a grant may approve at once. It returns the action.
 func (q *Queue) add(l *line, a Action, c caller.Caller, now time.Time) (*stored, error) {
-	pending, own, size := q.tally.pending, q.tally.own[a.UID], q.tally.bytes
+	all, own := q.tally.all, q.tally.own[a.UID]
 	s := &stored{Action: a, Connection: c.Connection}
 	s.ID, s.State, s.Proposed, s.Expires = string(jail.NewID()), Pending, now, now.Add(lifetime)
 	s.Summary = s.summarize()
@@ -326,18 +382,25 @@ func (q *Queue) add(l *line, a Action, c caller.Caller, now time.Time) (*stored,
 	case s.size() > maxStored:
 		return nil, problem.New(problem.Usage, "the proposal is larger than %d bytes", maxStored).
 			WithHint("name directories or patterns in place of single paths")
-	case pending >= maxPending || size+s.size() > maxAll || own >= maxOwn && a.UID != 0 && !q.o.alone():
+	case all.n >= maxPending || all.bytes+s.size() > maxAll, a.UID != 0 && !q.o.alone() &&
+		(own.n >= maxOwn || own.bytes+s.size() > maxOwnBytes):
 		return nil, problem.New(problem.Busy, "too many actions wait for an approval: %d, %d of them of uid %d",
-			pending, own, a.UID).WithHint("jail approvals lists them; decide on some")
+			all.n, own.n, a.UID).WithHint("jail approvals lists them; decide on some")
 	}
 	l.Actions = append(l.Actions, s)
 	l.record(s, c.Actor())
 	for _, g := range q.grants {
-		if g.covers(s.Action, now) {
+		if g.covers(s.Action, now) && q.mayGive(g) {
 			return l.granted(s, g, now), nil
 		}
 	}
 	return s, nil
+}
+
+// mayGive reports whether the user who gave a grant may still decide on such actions.
+func (q *Queue) mayGive(g *Grant) bool {
+	giver, _ := caller.Of(g.By)
+	return q.o.Permissions(giver).Approve(g.UID) == nil
 }
 
 // granted approves a new action by a grant.
@@ -378,18 +441,25 @@ func (a *stored) size() int {
 	return n
 }
 
-// List returns the actions that the caller may see, the eldest first: those that wait, or all that
-// are kept.
+// List returns the actions that the caller may see, the eldest first: those that wait, or also the
+// last of those that are over.
 func (q *Queue) List(c caller.Caller, all bool) ([]Action, error) {
 	out := []Action{}
 	may := q.o.Permissions(c)
+	var over []Action
 	err := q.look(func() {
 		for _, a := range q.actions {
-			if may.SeesAction(a.UID) && (all || !a.State.Over()) {
+			switch {
+			case !may.SeesAction(a.UID):
+			case !a.State.Over():
 				out = append(out, a.Action)
+			case all:
+				over = append(over, a.Action)
 			}
 		}
 	})
+	slices.SortFunc(over, func(a, b Action) int { return b.Ended.Compare(a.Ended) })
+	out = append(out, over[:min(len(over), maxListed)]...)
 	slices.SortFunc(out, func(a, b Action) int {
 		if n := a.Proposed.Compare(b.Proposed); n != 0 {
 			return n
@@ -400,11 +470,8 @@ func (q *Queue) List(c caller.Caller, all bool) ([]Action, error) {
 }
 
 // look calls f with the actions and grants as they are now. It puts on record what is owed, and
-// applies what a daemon left that was killed.
+// applies nothing.
 func (q *Queue) look(f func()) error {
-	if err := q.Recover(); err != nil {
-		return err
-	}
 	return q.step(func(time.Time) (line, error) {
 		f()
 		return line{}, nil
@@ -489,9 +556,69 @@ func (q *Queue) Revoke(c caller.Caller, id string) (Grant, error) {
 			return line{}, err
 		}
 		gone = *g
-		return line{Ended: []string{id}, Records: []record{{Key: id + " revoked", Run: g.Run,
-			Actor: c.Actor(), Event: audit.Approval{ID: g.Action, Action: g.Type, State: "revoked",
-				Scope: g.Scope, Grant: id}}}}, nil
+		var l line
+		l.revoke(g, c.Actor())
+		return l, nil
 	})
 	return gone, err
+}
+
+// revoke ends a grant, with a record.
+func (l *line) revoke(g *Grant, by audit.Actor) {
+	l.Ended = append(l.Ended, g.ID)
+	l.Records = append(l.Records, record{Key: g.ID + " revoked", Run: g.Run, Actor: by,
+		Event: audit.Approval{ID: g.Action, Action: g.Type, State: "revoked", Scope: g.Scope,
+			Grant: g.ID}})
+}
+
+// EndRun ends the grants for a session that has ended for good, and for a run or session whose
+// shadow is gone.
+func (q *Queue) EndRun(run string) error {
+	if q.unused() {
+		return nil
+	}
+	return q.step(func(time.Time) (l line, err error) {
+		for _, g := range q.grants {
+			if g.Run == run {
+				l.revoke(g, audit.Actor{})
+			}
+		}
+		return l, nil
+	})
+}
+
+// Applies reports whether an action about a run is approved and not applied yet. It does so too
+// where nobody can tell.
+func (q *Queue) Applies(run string) bool {
+	if q.unused() {
+		return false
+	}
+	applies := false
+	err := q.step(func(time.Time) (line, error) {
+		for _, a := range q.actions {
+			applies = applies || a.State == Approved && a.Run == run
+		}
+		return line{}, nil
+	})
+	return applies || err != nil
+}
+
+// roomForGrant ends the grants of a user whose time is over, and returns an error if the others are
+// as many as there may be.
+func (q *Queue) roomForGrant(l *line, uid uint32, now time.Time) error {
+	n := 0
+	for id, g := range q.grants {
+		switch {
+		case g.UID != uid:
+		case g.over(now):
+			l.Ended = append(l.Ended, id)
+		default:
+			n++
+		}
+	}
+	if n >= maxGrants {
+		return problem.New(problem.Busy, "there are %d grants for actions of uid %d, the most there may be",
+			n, uid).WithHint("jail approvals revoke ends one")
+	}
+	return nil
 }

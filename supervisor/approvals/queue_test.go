@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -52,15 +53,24 @@ func appendTo(path, text string) error {
 type fileCommits struct {
 	path    string
 	changed error
+	// failAfter is the error of an Apply that has done the commit; empty has Apply do nothing.
+	failAfter error
+	empty     bool
+	// tries counts the calls of Apply.
+	tries int
 }
 
 func (k *fileCommits) Before(context.Context, Action) (string, error) { return noCommit, nil }
 
 func (k *fileCommits) Apply(_ context.Context, a Action, _ audit.Actor) (string, error) {
+	k.tries++
 	if k.changed != nil {
 		return "", stale(k.changed)
 	}
-	return "c-" + a.ID, appendTo(k.path, a.ID+"\n")
+	if k.empty {
+		return "", nil
+	}
+	return "c-" + a.ID, errors.Join(appendTo(k.path, a.ID+"\n"), k.failAfter)
 }
 
 func (k *fileCommits) Settled(_ context.Context, a Action, _ string) (string, bool, error) {
@@ -101,7 +111,7 @@ const alice, bob, carol = 1001, 1002, 1003
 
 func held(uid uint32, n int) shadows.HeldCommit {
 	return shadows.HeldCommit{UID: uid, Run: fmt.Sprintf("run%d", n), Directory: "/srv/project",
-		Changes: shadows.Changes{Added: 1}, Reversible: true,
+		Prepared: time.Unix(int64(n), 0).UTC(), Changes: shadows.Changes{Added: 1}, Reversible: true,
 		Request: shadows.CommitRequest{Digest: "sha256:00"}}
 }
 
@@ -274,8 +284,12 @@ func TestGrants(t *testing.T) {
 		"another run":       held(alice, 4),
 		"another user":      held(bob, 3),
 		"another directory": {UID: alice, Run: "run3", Directory: "/srv/other"},
-		"protected names": {UID: alice, Run: "run3", Directory: "/srv/project",
-			Request: shadows.CommitRequest{IncludeProtected: true}},
+		"protected names":   with(same, shadows.CommitRequest{IncludeProtected: true}),
+		"both sides":        with(same, shadows.CommitRequest{Merge: true}),
+		"one side":          with(same, shadows.CommitRequest{Theirs: true}),
+		"a branch":          with(same, shadows.CommitRequest{GitOnly: "main"}),
+		"another shadow": {UID: alice, Run: "run3", Directory: "/srv/project",
+			Prepared: time.Unix(99, 0).UTC()},
 	} {
 		if got := d.propose(t, h); got.State != Pending {
 			t.Errorf("%s: %+v", what, got)
@@ -304,6 +318,299 @@ func TestGrants(t *testing.T) {
 	wantCode(t, "a grant by mcp", err, problem.Refused)
 }
 
+func with(h shadows.HeldCommit, r shadows.CommitRequest) shadows.HeldCommit {
+	h.Request = r
+	return h
+}
+
+// A grant for a session ends with the session, one of a giver who may no longer decide counts no
+// more, and there are only so many.
+func TestGrantsEnd(t *testing.T) {
+	d := deskIn(t.TempDir())
+	me := user(alice, "cli")
+	h := held(alice, 1)
+	h.Session = true
+	if _, err := d.approve(me, d.propose(t, h), "session"); err != nil {
+		t.Fatal(err)
+	}
+	// It was woken meanwhile.
+	h.Prepared = time.Unix(50, 0).UTC()
+	if a := d.propose(t, h); a.State != Applied {
+		t.Errorf("the same session: %+v", a)
+	}
+	last := h
+	last.Session = false
+	if a := d.propose(t, last); a.State != Pending {
+		t.Errorf("after the session: %+v", a)
+	}
+	d.rules.Approve = &syntax.Audience{Users: []string{fmt.Sprint(carol)}}
+	if a := d.propose(t, h); a.State != Pending {
+		t.Errorf("of a giver who may not decide: %+v", a)
+	}
+	d.rules.Approve = nil
+	if a := d.propose(t, h); a.State != Applied {
+		t.Errorf("of a giver who may decide again: %+v", a)
+	}
+	if err := d.EndRun(h.Run); err != nil {
+		t.Error(err)
+	}
+	if a := d.propose(t, h); a.State != Pending {
+		t.Errorf("of a session that has ended: %+v", a)
+	}
+	for n := range maxGrants {
+		if _, err := d.approve(me, d.propose(t, held(alice, 100+n)), "session"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one := d.propose(t, held(alice, 99))
+	_, err := d.approve(me, one, "session")
+	wantCode(t, "one grant more", err, problem.Busy)
+	_, err = d.approve(me, one, "until="+strings.Repeat("0", maxScope)+"1h")
+	wantCode(t, "a long scope", err, problem.Usage)
+	if _, err := d.approve(me, one, ""); err != nil {
+		t.Error(err)
+	}
+}
+
+// What a busy host did not apply is applied later, by no read, and can be rejected, withdrawn and
+// expire meanwhile.
+func TestBusy(t *testing.T) {
+	d := deskIn(t.TempDir())
+	me := user(alice, "cli")
+	busy := problem.New(problem.Busy, "a session is open")
+	d.commits.changed = busy
+	var all []Action
+	for n := range 4 {
+		a := d.propose(t, held(alice, n))
+		left, err := d.approve(me, a, "session")
+		wantCode(t, "a busy host", err, problem.Busy)
+		if left.State != Approved {
+			t.Fatalf("%+v", left)
+		}
+		all = append(all, a)
+	}
+	tries, lines := d.commits.tries, d.journal.lines
+	over, stop := context.WithCancel(context.Background())
+	stop()
+	for range 3 {
+		_, listErr := d.List(me, true)
+		_, getErr := d.Get(me, all[0].ID)
+		_, grantsErr := d.Grants(me)
+		_, waitErr := d.Wait(over, me, all[0].ID)
+		if err := errors.Join(listErr, getErr, grantsErr, waitErr); err != nil {
+			t.Error(err)
+		}
+	}
+	_, err := d.Revert(over, me, all[0].ID)
+	wantCode(t, "revert", err, problem.Conflict)
+	if d.commits.tries != tries || d.journal.lines != lines {
+		t.Errorf("reads applied: %d tries, were %d; %d lines, were %d", d.commits.tries, tries,
+			d.journal.lines, lines)
+	}
+	if d.tally.all.n != 4 || d.tally.own[alice].bytes == 0 || !d.Applies("run0") ||
+		d.Applies("run9") {
+		t.Errorf("%+v", d.tally)
+	}
+	if r, err := d.Decide(context.Background(), me, all[0].ID, DecideRequest{Decision: "reject",
+		SHA256: all[0].SHA256}); err != nil || r.State != Rejected {
+		t.Errorf("reject: %+v, %v", r, err)
+	}
+	if w, err := d.Withdraw(me, all[1].ID); err != nil || w.State != Withdrawn {
+		t.Errorf("withdraw: %+v, %v", w, err)
+	}
+	if gs, err := d.Grants(me); err != nil || len(gs) != 2 {
+		t.Errorf("grants of what was not applied: %v, %v", gs, err)
+	}
+	d.expire(t, all[2].ID)
+	if a, err := d.Get(me, all[2].ID); err != nil || a.State != Expired {
+		t.Errorf("expire: %+v, %v", a, err)
+	}
+	if left, err := d.recover(); err != nil || left != 1 {
+		t.Errorf("still busy: %d left, %v", left, err)
+	}
+	d.commits.changed = nil
+	if left, err := d.recover(); err != nil || left != 0 || len(d.applied(t)) != 1 {
+		t.Errorf("%d left, applied %v, %v", left, d.applied(t), err)
+	}
+	many := d.propose(t, held(alice, 9))
+	d.commits.changed = problem.New(problem.Busy, "%w", workspace.ErrManyDirs)
+	_, err = d.approve(me, many, "")
+	wantCode(t, "too many directories", err, problem.Busy)
+	if a, err := d.Get(me, many.ID); err != nil || a.State != Failed {
+		t.Errorf("too many directories: %+v, %v", a, err)
+	}
+	if nextTry(retryFirst, false) != 2*retryFirst || nextTry(retryMost, false) != retryMost ||
+		nextTry(retryMost, true) != retryFirst {
+		t.Error("no back-off")
+	}
+}
+
+// expire makes the time of an action over.
+func (d *desk) expire(t *testing.T, id string) {
+	t.Helper()
+	if err := d.step(func(time.Time) (l line, err error) {
+		s := *d.actions[id]
+		s.Expires = s.Proposed
+		l.Actions = []*stored{&s}
+		return l, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An action that is done is applied, whatever fails after it; one that did nothing is stale, and
+// what has no outcome is not reverted.
+func TestOutcome(t *testing.T) {
+	d := deskIn(t.TempDir())
+	me := user(alice, "cli")
+	d.commits.failAfter = problem.New(problem.Failed, "audit log: no room")
+	a, err := d.approve(me, d.propose(t, held(alice, 1)), "")
+	if err != nil || a.State != Applied || a.Outcome != "c-"+a.ID {
+		t.Errorf("failed after the commit: %+v, %v", a, err)
+	}
+	d.commits.failAfter, d.commits.empty = nil, true
+	b, err := d.approve(me, d.propose(t, held(alice, 2)), "")
+	wantCode(t, "nothing to do", err, problem.Conflict)
+	if b.State != Stale {
+		t.Errorf("nothing to do: %+v", b)
+	}
+	// A journal of an earlier version may have one.
+	if err := d.step(func(time.Time) (l line, err error) {
+		s := *d.actions[a.ID]
+		s.Outcome = ""
+		l.Actions = []*stored{&s}
+		return l, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = d.Revert(context.Background(), me, a.ID)
+	wantCode(t, "no outcome", err, problem.Conflict)
+	if err := (Commits{}).Revert(context.Background(), Action{Commit: &Commit{}},
+		audit.Actor{}); err == nil {
+		t.Error("a revert of no commit")
+	}
+}
+
+// What a proposal is about is in its digest, and survives the journal.
+func TestDigest(t *testing.T) {
+	d := deskIn(t.TempDir())
+	h := held(alice, 1)
+	h.Request.Auto = true
+	h.Branch = &workspace.GitRef{Ref: "refs/heads/a", Before: "1", After: "2"}
+	a := d.propose(t, h)
+	if a.Commit.Request.Auto || !a.held().Request.Auto ||
+		!strings.Contains(a.Summary, "only what needs no person") ||
+		!strings.Contains(a.Summary, "refs/heads/a from 1 to 2") {
+		t.Errorf("%+v", a)
+	}
+	again, err := deskIn(d.dir).Get(user(alice, "x"), a.ID)
+	if err != nil || again.digest() != a.SHA256 || !again.held().Request.Auto ||
+		*again.held().Branch != *h.Branch || !again.held().Prepared.Equal(h.Prepared) {
+		t.Errorf("from the journal: %+v, %v", again, err)
+	}
+	seen := map[string]string{a.digest(): "as it was"}
+	for what, change := range map[string]func(*Commit){
+		"auto":      func(c *Commit) { c.Auto = false },
+		"ref":       func(c *Commit) { c.Branch = &workspace.GitRef{Ref: "refs/heads/a", Before: "3"} },
+		"shadow":    func(c *Commit) { c.Prepared = time.Unix(99, 0) },
+		"directory": func(c *Commit) { c.Directory = "/srv/other" },
+	} {
+		other, commit := a, *a.Commit
+		change(&commit)
+		other.Commit = &commit
+		if was, ok := seen[other.digest()]; ok {
+			t.Errorf("%s has the digest of %s", what, was)
+		}
+		seen[other.digest()] = what
+	}
+}
+
+// An approval is for one shadow: another that has the id of the run is stale, and of an action that
+// was begun nobody knows the outcome.
+func TestAnotherShadow(t *testing.T) {
+	h := held(alice, 1)
+	h.Directory = workspace.Name("/srv/a\xff").String()
+	a := Action{UID: h.UID, Run: h.Run, Policy: "p", Commit: &Commit{Directory: h.Directory,
+		Prepared: h.Prepared, Request: h.Request}}
+	info := workspace.Info{ID: h.Run, Path: "/srv/a\xff", Prepared: h.Prepared,
+		Commits: []workspace.CommitRecord{{ID: "1", Digest: "other"},
+			{ID: "2", Digest: h.Request.Digest}}}
+	info.Caller.UID = h.UID
+	if err := a.held().IsShadow(info); err != nil {
+		t.Errorf("the same: %v", err)
+	}
+	for what, change := range map[string]func(*workspace.Info){
+		"directory": func(i *workspace.Info) { i.Path = "/srv/b" },
+		"owner":     func(i *workspace.Info) { i.Caller.UID = bob },
+		"time":      func(i *workspace.Info) { i.Prepared = i.Prepared.Add(1) },
+		"id":        func(i *workspace.Info) { i.ID = "other" },
+	} {
+		other := info
+		change(&other)
+		if err := a.held().IsShadow(other); !errors.Is(stale(err), errStale) {
+			t.Errorf("another %s: %v", what, err)
+		}
+		_, _, err := settledIn(other, a, noCommit)
+		if wantCode(t, "another "+what, err, problem.Failed); !strings.Contains(fmt.Sprint(err),
+			"outcome is unknown") {
+			t.Errorf("another %s: %v", what, err)
+		}
+	}
+	for before, want := range map[string]string{noCommit: "2", "1": "2", "2": ""} {
+		if id, done, err := settledIn(info, a, before); err != nil || id != want || done != (want != "") {
+			t.Errorf("after %s: %q, %v, %v", before, id, done, err)
+		}
+	}
+	_, _, err := settledIn(info, a, "3")
+	wantCode(t, "other commits", err, problem.Failed)
+}
+
+// Protected names are not approved by way of mcp.
+func TestByMCP(t *testing.T) {
+	d := deskIn(t.TempDir())
+	h := held(alice, 1)
+	h.Request.IncludeProtected = true
+	a := d.propose(t, h)
+	by := func(decision string) error {
+		_, err := d.Decide(context.Background(), user(alice, "mcp"), a.ID,
+			DecideRequest{Decision: decision, SHA256: a.SHA256, Via: "mcp"})
+		return err
+	}
+	wantCode(t, "approve", by("approve"), problem.Refused)
+	if err := by("reject"); err != nil {
+		t.Error(err)
+	}
+}
+
+// One user has so many bytes, and one whose actions are over loses the lists of them first.
+func TestBounds(t *testing.T) {
+	d := deskIn(t.TempDir())
+	h := held(alice, 1)
+	for range 1000 {
+		h.Request.Paths = append(h.Request.Paths, strings.Repeat("p", 30))
+	}
+	var last Action
+	for n := 0; ; n++ {
+		a, err := d.ProposeCommit(context.Background(), user(alice, "p"), h)
+		if err != nil {
+			wantCode(t, "more bytes", err, problem.Busy)
+			break
+		}
+		if n > maxOwnBytes/30_000 {
+			t.Fatalf("%d actions of %d bytes", n, d.actions[a.ID].size())
+		}
+		last = a
+	}
+	if b := d.propose(t, held(bob, 1)); b.State != Pending {
+		t.Errorf("another user: %+v", b)
+	}
+	w, err := d.Withdraw(user(alice, "p"), last.ID)
+	if err != nil || !w.Trimmed || len(w.Commit.Request.Paths) != 0 || w.SHA256 != last.SHA256 ||
+		len(last.Commit.Request.Paths) != 1000 {
+		t.Errorf("over: %v, %v", w.Trimmed, err)
+	}
+}
+
 // Nothing is decided or applied without a record; what was decided meanwhile is applied later.
 func TestLogFails(t *testing.T) {
 	d := deskIn(t.TempDir())
@@ -311,12 +618,18 @@ func TestLogFails(t *testing.T) {
 	d.log.fail = errors.New("no room")
 	_, err := d.approve(user(alice, "cli"), a, "")
 	wantCode(t, "approve", err, problem.Failed)
+	if !strings.Contains(fmt.Sprint(err), "is decided, and applied once the log has room") {
+		t.Errorf("approve: %v", err)
+	}
 	_, err = d.List(user(alice, "cli"), true)
 	wantCode(t, "list", err, problem.Failed)
 	if got := d.applied(t); len(got) != 0 {
 		t.Fatalf("applied without a record: %v", got)
 	}
 	d.log.fail = nil
+	if err := d.Recover(); err != nil {
+		t.Error(err)
+	}
 	if a, err = d.Get(user(alice, "cli"), a.ID); err != nil || a.State != Applied {
 		t.Errorf("%+v, %v", a, err)
 	}
@@ -342,6 +655,19 @@ func TestDamagedJournal(t *testing.T) {
 			all[0].ID != a.ID || all[1].ID != b.ID {
 			t.Fatalf("cut at %d: %v, %v", cut, all, err)
 		}
+	}
+	// A whole line of another version is damage, and stays.
+	body := `{"actions":[{"id":7}]}`
+	foreign := fmt.Appendf(whole[:len(whole):len(whole)], "%08x %s\n",
+		crc32.Checksum([]byte(body), castagnoli), body)
+	if err := os.WriteFile(path, foreign, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = deskIn(d.dir).List(user(alice, "cli"), true); !errors.Is(err, errDamaged) {
+		t.Errorf("another version: %v", err)
+	}
+	if now, err := os.ReadFile(path); err != nil || string(now) != string(foreign) {
+		t.Errorf("another version was cut off: %v", err)
 	}
 	changed := append([]byte(strings.Replace(string(whole), "pending", "applied", 1)), whole...)
 	if err := os.WriteFile(path, changed, 0o600); err != nil {
@@ -413,32 +739,29 @@ func TestExpireAndTidy(t *testing.T) {
 	d := deskIn(t.TempDir())
 	old := d.propose(t, held(alice, 1))
 	keep := d.propose(t, held(alice, 2))
-	if err := d.step(func(time.Time) (l line, err error) {
-		s := *d.actions[old.ID]
-		s.Expires = s.Proposed
-		l.Actions = []*stored{&s}
-		return l, nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	d.expire(t, old.ID)
 	if a, err := d.Get(user(alice, "cli"), old.ID); err != nil || a.State != Expired {
 		t.Errorf("%+v, %v", a, err)
 	}
 	_, err := d.approve(user(alice, "cli"), old, "")
 	wantCode(t, "expired", err, problem.Conflict)
-	lines := 0
-	for n := range 400 {
+	most, replaced := 0, 0
+	for n := range maxOver + 400 {
 		a := d.propose(t, held(alice, n))
 		if _, err := d.Withdraw(user(alice, "cli"), a.ID); err != nil {
 			t.Fatal(err)
 		}
-		lines = max(lines, d.journal.lines)
+		if d.journal.lines < most {
+			replaced++
+		}
+		most = d.journal.lines
 	}
-	if d.journal.lines >= lines {
-		t.Errorf("the journal has %d lines, and had at most %d", d.journal.lines, lines)
+	// Not at each step: 900 actions take 3,600 lines, and half of them may be past.
+	if replaced < 1 || replaced > 2 || d.journal.lines > spareLines+2*(maxOver+10) {
+		t.Errorf("the journal was replaced %d times, and has %d lines", replaced, d.journal.lines)
 	}
 	all, err := deskIn(d.dir).List(user(alice, "cli"), true)
-	if err != nil || len(all) != 402 {
+	if err != nil || len(all) < maxOver || len(all) > maxOver+100 {
 		t.Errorf("%d actions, %v", len(all), err)
 	}
 	if a, err := deskIn(d.dir).Get(user(alice, "cli"), keep.ID); err != nil ||

@@ -3,6 +3,7 @@
 package caller
 
 import (
+	"math"
 	"os/user"
 	"slices"
 	"strconv"
@@ -30,6 +31,32 @@ func (c Caller) Actor() audit.Actor { return audit.Actor{UID: c.UID, PID: c.PID,
 // Workspace returns the caller with whose rights a shadow is made and committed.
 func (c Caller) Workspace() workspace.Caller {
 	return workspace.Caller{UID: c.UID, GID: c.GID, Groups: c.Groups}
+}
+
+// Of returns a user of the host with the groups that the user has now, as no process. A user whom the
+// files of the host do not have is not known, and has no group.
+func Of(uid uint32) (c Caller, known bool) {
+	// No group has this number: chown(2) takes it for none.
+	c.UID, c.GID = uid, math.MaxUint32
+	u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
+	if err != nil {
+		return c, false
+	}
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	if err != nil {
+		return c, false
+	}
+	c.GID = uint32(gid)
+	all, err := u.GroupIds()
+	if err != nil {
+		return c, true
+	}
+	for _, text := range all {
+		if gid, err := strconv.ParseUint(text, 10, 32); err == nil {
+			c.Groups = append(c.Groups, uint32(gid))
+		}
+	}
+	return c, true
 }
 
 // MayControl reports whether the caller is the user uid or root.

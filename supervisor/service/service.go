@@ -140,7 +140,7 @@ func (s *Service) open(ctx context.Context) error {
 	s.approvals = approvals.New(approvals.Options{Dir: filepath.Join(c.StateDir, "approvals"),
 		Log: s.log, Permissions: s.permissionsOf, Commits: commits})
 	r.Shadows = shadows.New(kept, shadows.Options{Terms: filepath.Join(c.StateDir, "terms"),
-		Ask: s.approvals.AskCommit,
+		Ask: s.approvals.AskCommit, Approved: s.approvals.Applies, Ended: s.approvals.EndRun,
 		Log: s.log, Permissions: s.permissionsOf,
 		Live: s.live, Discarded: s.sessions.Forget,
 		PruneNames: func() error { return s.names.Prune(s.isThere) },
@@ -183,19 +183,28 @@ func (s *Service) open(ctx context.Context) error {
 	}
 	swept := &recovery.Recovery{Slice: c.Slice, LogDir: c.LogDir, Log: s.log, Runs: r.Dirs,
 		Prewarmed: prewarmed, Workspaces: r.Shadows, Sweep: s.sessions.Sweep}
-	if err := swept.Settle(ctx); err != nil || c.Private {
+	if err := swept.Settle(ctx); err != nil {
 		return err
+	}
+	approved := func() { c.Log.Check("apply what was approved", s.approvals.Recover()) }
+	if c.Private {
+		r.Life.Go(approved)
+		return nil
 	}
 	r.Jails.Maker = prewarm.Options{Dirs: prewarmed, Launcher: r.Jails.Launcher,
 		Host: r.Jails.Layers}
 	s.openPool()
 	c.Log.Check("watch policies", s.policies.Watch())
 	r.Life.Go(func() {
-		// First, since the shadow of a session that may be woken is not forgotten.
+		// First, since the shadow of a session that may be woken is not forgotten, and neither is
+		// that of an action that was approved.
 		c.Log.Check("sweep sessions", s.sessions.Sweep())
+		approved()
 		r.Shadows.ForgetOld()
+		s.approvals.Keep(r.Life.Done(), func(err error) {
+			c.Log.Check("apply what was approved", err)
+		})
 	})
-	r.Life.Go(func() { c.Log.Check("apply what was approved", s.approvals.Recover()) })
 	r.Life.Go(func() {
 		ticker := time.NewTicker(sweepEvery)
 		defer ticker.Stop()
@@ -293,7 +302,7 @@ func (s *Service) Approvals() *approvals.Queue { return s.approvals }
 // ProposeCommit proposes to commit a shadow, whatever its policy says of approvals.
 func (s *Service) ProposeCommit(ctx context.Context, c caller.Caller, id, words string,
 	req shadows.CommitRequest) (approvals.Action, error) {
-	held, err := s.runner.Shadows.Hold(ctx, c, id, req)
+	held, err := s.runner.Shadows.Approvals().Hold(ctx, c, id, req)
 	if err != nil {
 		return approvals.Action{}, err
 	}

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
+	"github.com/jail-sandbox/jail/jail/rootless"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/caller"
@@ -16,14 +19,20 @@ type HeldCommit struct {
 	// UID owns the shadow of Run. Policy is the digest of the run's policy.
 	UID         uint32
 	Run, Policy string
-	// Directory is the real one.
+	// Directory is the escaped path of the real one.
 	Directory string
+	// Prepared is when the shadow was prepared or resumed last: another shadow may get its id.
+	Prepared time.Time
+	// Session says that the shadow is of a session that has not ended for good.
+	Session bool
 	// Changes are all those of the shadow, and Protected the first of the protected names among
 	// them.
 	Changes   Changes
 	Protected []string
 	// Request names the change set by its digest.
 	Request CommitRequest
+	// Branch is the ref that a request with GitOnly changes.
+	Branch *workspace.GitRef
 	// Words are those of the proposer.
 	Words string
 	// Reversible says that what the commit replaces is kept for a revert.
@@ -33,12 +42,52 @@ type HeldCommit struct {
 // maxProtected bounds HeldCommit.Protected.
 const maxProtected = 20
 
+// ErrOther is the error for an approval of a shadow whose id has another shadow now, or the same
+// one under another policy.
+var ErrOther = errors.New("the shadow is not the one that was proposed")
+
+// IsShadow returns an error that is ErrOther unless info is of the shadow that was proposed. A
+// session that slept since then has another shadow in this sense.
+func (h HeldCommit) IsShadow(info workspace.Info) error {
+	what := ""
+	switch {
+	case info.ID != h.Run:
+		what = "its run"
+	case info.Path.String() != h.Directory:
+		what = "its directory"
+	case info.Caller.UID != h.UID:
+		what = "its owner"
+	case !info.Prepared.Equal(h.Prepared):
+		what = "the time at which it was prepared"
+	default:
+		return nil
+	}
+	return problem.New(problem.Conflict, "shadow %s: %w: %s differs", h.Run, ErrOther, what).
+		WithHint("jail diff " + h.Run + " shows what there is now")
+}
+
+// isUnder is IsShadow, and compares the policy too.
+func (h HeldCommit) isUnder(info workspace.Info, t Terms) error {
+	if err := h.IsShadow(info); err != nil || t.Policy == h.Policy {
+		return err
+	}
+	return problem.New(problem.Conflict, "shadow %s: %w: its policy differs", h.Run, ErrOther).
+		WithHint("jail diff " + h.Run + " shows what there is now")
+}
+
+// Approvals describes commits that wait for an approval, and makes those that have one.
+type Approvals struct{ s *Store }
+
+// Approvals returns what the queue of approvals does with the shadows.
+func (s *Store) Approvals() Approvals { return Approvals{s} }
+
 // hold describes a commit that waits for an approval, of a shadow that nothing writes to.
-func (s *Store) hold(ctx context.Context, w *workspace.Workspace, live bool, req CommitRequest,
+func (a Approvals) hold(ctx context.Context, w *workspace.Workspace, live bool, req CommitRequest,
 	t Terms) (HeldCommit, error) {
 	info := w.Info()
 	h := HeldCommit{UID: info.Caller.UID, Run: info.ID, Policy: t.Policy,
-		Directory: string(info.Path), Request: req, Reversible: t.Revert > 0}
+		Directory: info.Path.String(), Prepared: info.Prepared, Session: info.Resumable,
+		Request: req, Reversible: t.Revert > 0}
 	shown, err := w.Show(ctx, workspace.ShowOptions{Live: live}, func(c workspace.Change) error {
 		if _, held := t.held(string(c.Path)); held && len(h.Protected) < maxProtected {
 			h.Protected = append(h.Protected, c.Path.String())
@@ -55,13 +104,26 @@ func (s *Store) hold(ctx context.Context, w *workspace.Workspace, live bool, req
 		return h, problem.New(problem.Usage, "commit of %s: nothing changed", info.ID)
 	}
 	h.Request.Digest, h.Changes = shown.Digest, ChangesOf(shown.Summary)
+	if req.GitOnly == "" {
+		return h, nil
+	}
+	o, err := h.Request.options()
+	if err != nil {
+		return h, err
+	}
+	o.Protect, o.Live, o.Git = t.held, live, a.s.o.Git
+	branch, err := w.Branch(ctx, o)
+	if err != nil {
+		return h, reviewError(info.ID, err)
+	}
+	h.Branch = &branch
 	return h, nil
 }
 
 // Hold describes a commit that the caller wants to be approved first. Nothing is written.
-func (s *Store) Hold(ctx context.Context, c caller.Caller, id string,
+func (a Approvals) Hold(ctx context.Context, c caller.Caller, id string,
 	req CommitRequest) (h HeldCommit, err error) {
-	w, t, err := s.toCommit(ctx, c, id)
+	w, t, err := a.s.toCommit(ctx, c, id)
 	if err != nil {
 		return h, err
 	}
@@ -72,70 +134,97 @@ func (s *Store) Hold(ctx context.Context, c caller.Caller, id string,
 	if _, err := req.options(); err != nil {
 		return h, err
 	}
-	err = s.still(id, w, func(w *workspace.Workspace, live bool) error {
-		h, err = s.hold(ctx, w, live, req, t)
+	err = a.s.still(id, w, func(w *workspace.Workspace, live bool) error {
+		h, err = a.hold(ctx, w, live, req, t)
 		return err
 	})
 	return h, err
 }
 
-// owner opens a shadow for somebody who has an approval, and returns the shadow's owner.
-func (s *Store) owner(ctx context.Context, id string, by audit.Actor) (*workspace.Workspace,
+// owner opens the shadow that was proposed for by, who has an approval, and returns the owner as
+// the owner is now.
+func (a Approvals) owner(ctx context.Context, h HeldCommit, by audit.Actor) (*workspace.Workspace,
 	caller.Caller, error) {
-	w, err := s.settled(ctx, id)
+	w, err := a.s.settled(ctx, h.Run)
 	if err != nil {
-		return nil, caller.Caller{}, reviewError(id, err)
+		return nil, caller.Caller{}, reviewError(h.Run, err)
 	}
-	as := caller.Caller{PID: by.PID, Exe: by.Exe}
-	own := w.Info().Caller
-	as.UID, as.GID, as.Groups = own.UID, own.GID, own.Groups
+	as := ownerNow(w.Info().Caller)
+	as.PID, as.Exe = by.PID, by.Exe
 	// The owner of a shadow may have lost the right to change anything.
-	if err := s.o.Permissions(as).Change(own.UID, "the shadow of run", id); err != nil {
+	if err := a.s.o.Permissions(as).Change(as.UID, "the shadow of run", h.Run); err != nil {
 		w.Close()
 		return nil, as, err
 	}
 	return w, as, nil
 }
 
-// CommitApproved is Commit with an approval of by, and with the rights of the shadow's owner. The
+// ownerNow returns the owner of a shadow without the groups that the owner has left since the run.
+// Of a user whom the files of this host do not have nobody can tell: the first group stays.
+func ownerNow(own workspace.Caller) caller.Caller {
+	var as caller.Caller
+	as.UID, as.GID, as.Groups = own.UID, own.GID, own.Groups
+	if rootless.User() != nil {
+		// The user's own daemon has no other groups than the user.
+		return as
+	}
+	now, known := caller.Of(own.UID)
+	in := func(gid uint32) bool { return gid == now.GID || slices.Contains(now.Groups, gid) }
+	as.Groups = slices.DeleteFunc(slices.Clone(own.Groups), func(gid uint32) bool {
+		return !in(gid)
+	})
+	if known && !in(own.GID) {
+		as.GID = now.GID
+	}
+	return as
+}
+
+// Commit is Store.Commit with an approval of by, and with the rights of the shadow's owner. The
 // digest of the request says what was approved.
-func (s *Store) CommitApproved(ctx context.Context, by audit.Actor, id string,
-	req CommitRequest) (workspace.Result, error) {
-	if req.Digest == "" {
+func (a Approvals) Commit(ctx context.Context, by audit.Actor, h HeldCommit) (workspace.Result,
+	error) {
+	if h.Request.Digest == "" {
 		return workspace.Result{}, errors.New("bug: a commit was approved without a digest")
 	}
-	w, as, err := s.owner(ctx, id, by)
+	w, as, err := a.owner(ctx, h, by)
 	if err != nil {
 		return workspace.Result{}, err
 	}
 	w.Close()
-	return s.commitAs(ctx, as, by, true, id, req)
+	return a.s.commitAs(ctx, as, by, &h, h.Run, h.Request)
 }
 
-// RevertApproved reverts a commit with the rights of the shadow's owner, unless that was done.
-func (s *Store) RevertApproved(ctx context.Context, by audit.Actor, id, commit string) error {
-	w, as, err := s.owner(ctx, id, by)
+// Revert reverts a commit with the rights of the shadow's owner, unless that was done.
+func (a Approvals) Revert(ctx context.Context, by audit.Actor, h HeldCommit, commit string) error {
+	if commit == "" {
+		return errors.New("bug: the revert of an action names no commit")
+	}
+	w, as, err := a.owner(ctx, h, by)
 	if err != nil {
 		return err
 	}
-	commits := w.Info().Commits
+	info := w.Info()
 	w.Close()
-	for _, c := range commits {
+	// A session may have slept since: the id of a commit is in no other shadow.
+	if info.Path.String() != h.Directory || info.Caller.UID != h.UID {
+		return h.IsShadow(info)
+	}
+	for _, c := range info.Commits {
 		if c.ID == commit && !c.Reverted.IsZero() {
 			return nil
 		}
 	}
-	_, err = s.revertAs(ctx, as, by, id, RevertRequest{Commit: commit})
+	_, err = a.s.revertAs(ctx, as, by, h.Run, RevertRequest{Commit: commit})
 	return err
 }
 
-// Commits returns the commits of a shadow, after those that were cut off are finished or undone.
-func (s *Store) Commits(ctx context.Context, id string) ([]workspace.CommitRecord, error) {
-	w, err := s.settled(ctx, id)
+// Commits returns the shadow and its commits, after those that were cut off are finished or undone.
+func (a Approvals) Commits(ctx context.Context, id string) (workspace.Info, error) {
+	w, err := a.s.settled(ctx, id)
 	if err != nil {
-		return nil, reviewError(id, err)
+		return workspace.Info{}, reviewError(id, err)
 	}
 	defer w.Close()
 	info := w.Info()
-	return info.Commits, cutOff(info)
+	return info, cutOff(info)
 }

@@ -231,10 +231,11 @@ func (s *Store) Prune(_ context.Context, c caller.Caller) (Pruned, error) {
 	if err != nil {
 		return Pruned{}, err
 	}
-	removed, err := s.Kept.Prune(time.Now())
+	removed, err := s.Kept.Prune(time.Now(), s.o.Approved)
 	err = errors.Join(err, s.o.PruneNames())
 	for _, id := range removed {
 		err = errors.Join(err, s.DropTerms(id))
+		s.SessionEnded(id)
 	}
 	removed = slices.DeleteFunc(removed, func(id string) bool {
 		return !slices.ContainsFunc(before, func(w WorkspaceInfo) bool { return w.ID == id })

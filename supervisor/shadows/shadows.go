@@ -52,6 +52,12 @@ type Options struct {
 	// Ask proposes a commit that waits for an approval, and returns the error for who asked for the
 	// commit, or the id of the commit if a grant approved it and it was made.
 	Ask func(context.Context, caller.Caller, HeldCommit) (commit string, err error)
+	// Approved reports whether an action about a shadow is approved and not applied yet: Prune leaves
+	// the shadow alone then. nil says no.
+	Approved func(id string) bool
+	// Ended is called when a session has ended for good, or a shadow was thrown away by a user; may
+	// be nil.
+	Ended func(id string) error
 	// PruneNames forgets the names of what is gone.
 	PruneNames func() error
 	// Check logs the error of something that no caller waits for, if there is one.
@@ -132,6 +138,7 @@ func (s *Store) DropTerms(id string) error {
 
 // dropRest removes what is left beside a shadow that was discarded.
 func (s *Store) dropRest(info workspace.Info) error {
+	s.SessionEnded(info.ID)
 	err := s.DropTerms(info.ID)
 	if err != nil {
 		err = fmt.Errorf("terms of %s: %w", info.ID, err)
@@ -449,7 +456,7 @@ type CommitRequest struct {
 // record first and last. A commit that waits for an approval is proposed.
 func (s *Store) Commit(ctx context.Context, c caller.Caller, id string,
 	req CommitRequest) (workspace.Result, error) {
-	done, err := s.commitAs(ctx, c, c.Actor(), false, id, req)
+	done, err := s.commitAs(ctx, c, c.Actor(), nil, id, req)
 	return s.propose(ctx, c, done, err)
 }
 
@@ -467,6 +474,13 @@ func (s *Store) propose(ctx context.Context, c caller.Caller, done workspace.Res
 		done.ID, err = s.o.Ask(ctx, c, e.held)
 	}
 	return done, err
+}
+
+// SessionEnded says that a session does not wake again, or that its shadow is gone.
+func (s *Store) SessionEnded(id string) {
+	if s.o.Ended != nil {
+		s.o.Check("end the grants of a session", s.o.Ended(id))
+	}
 }
 
 // toCommit opens a shadow for who may commit it, with its terms.
@@ -489,10 +503,10 @@ func (s *Store) toCommit(ctx context.Context, c caller.Caller, id string) (*work
 	return w, t, nil
 }
 
-// commitAs commits with the rights of c, and puts by on record. Unless approved is true, a commit
+// commitAs commits with the rights of c, and puts by on record. Unless it is approved, a commit
 // that waits for an approval is a heldError.
-func (s *Store) commitAs(ctx context.Context, c caller.Caller, by audit.Actor, approved bool,
-	id string, req CommitRequest) (workspace.Result, error) {
+func (s *Store) commitAs(ctx context.Context, c caller.Caller, by audit.Actor,
+	approved *HeldCommit, id string, req CommitRequest) (workspace.Result, error) {
 	w, t, err := s.toCommit(ctx, c, id)
 	if err != nil {
 		return workspace.Result{}, err
@@ -506,10 +520,9 @@ func (s *Store) commitAs(ctx context.Context, c caller.Caller, by audit.Actor, a
 		}
 		return nil
 	}
-	t.Ask = t.Ask && !approved
 	var done workspace.Result
 	err = s.still(id, w, func(w *workspace.Workspace, live bool) error {
-		done, err = s.commit(ctx, c, w, live, req, t, record)
+		done, err = s.commit(ctx, c, w, live, approved, req, t, record)
 		return err
 	})
 	return done, err
@@ -519,7 +532,7 @@ func (s *Store) commitAs(ctx context.Context, c caller.Caller, by audit.Actor, a
 // beginning and that of the end. A commit that waits for an approval is proposed.
 func (s *Store) CommitShadow(ctx context.Context, c caller.Caller, w *workspace.Workspace,
 	req CommitRequest, t Terms, record func(audit.Event) error) (workspace.Result, error) {
-	done, err := s.commit(ctx, c, w, false, req, t, record)
+	done, err := s.commit(ctx, c, w, false, nil, req, t, record)
 	return s.propose(ctx, c, done, err)
 }
 
@@ -533,18 +546,19 @@ func (t Terms) mayCommit(id string) error {
 }
 
 // commit is CommitShadow, also of a live shadow whose processes are stopped. A commit that waits
-// for an approval is a heldError.
+// for an approval is a heldError. An approved one is ErrOther unless w is the shadow that was
+// proposed.
 func (s *Store) commit(ctx context.Context, c caller.Caller, w *workspace.Workspace, live bool,
-	req CommitRequest, t Terms, record func(audit.Event) error) (workspace.Result, error) {
+	approved *HeldCommit, req CommitRequest, t Terms, record func(audit.Event) error) (workspace.Result, error) {
 	info := w.Info()
 	if err := t.mayCommit(info.ID); err != nil {
 		return workspace.Result{}, err
 	}
-	if t.Ask {
+	if t.Ask && approved == nil {
 		if _, err := req.options(); err != nil {
 			return workspace.Result{}, err
 		}
-		held, err := s.hold(ctx, w, live, req, t)
+		held, err := s.Approvals().hold(ctx, w, live, req, t)
 		if err == nil {
 			err = heldError{held}
 		}
@@ -557,6 +571,12 @@ func (s *Store) commit(ctx context.Context, c caller.Caller, w *workspace.Worksp
 	}
 	opts.As, opts.Protect, opts.Keep, opts.Live = &as, t.held, t.retention(), live
 	opts.Git = s.o.Git
+	if approved != nil {
+		if err := approved.isUnder(info, t); err != nil {
+			return workspace.Result{}, err
+		}
+		opts.Branch = approved.Branch
+	}
 	begun := audit.WorkspaceCommitted{Workspace: string(info.Path), Digest: req.Digest,
 		Paths: req.Paths, Protected: req.IncludeProtected, Git: req.GitOnly, Begun: true}
 	began := false
