@@ -42,6 +42,8 @@ type Shadow struct {
 	resumed bool
 	// earlier are the terms of a resumed one of before, nil if it had none.
 	earlier *shadows.Terms
+	// ended says that the session of the shadow does not wake again.
+	ended bool
 	// reviewed says that the shadow has its fate, or failed to get it.
 	reviewed bool
 }
@@ -169,6 +171,7 @@ func reopens(store *shadows.Store, j *prepare.Job) bool {
 // Ends says that the session of the shadow does not wake again.
 func (s *Shadow) Ends() {
 	if s != nil {
+		s.ended = true
 		// Nobody wakes a session without a record of it, either.
 		s.log("end the session", s.work.SetResumable(false))
 	}
@@ -257,6 +260,9 @@ func (s *Shadow) Review(fate message.Fate, succeeded bool, fault error,
 		}
 	})
 	err := s.review(fate, succeeded, fault, unmount)
+	if s.ended {
+		s.o.Store.SessionEnded(string(s.o.Job.ID))
+	}
 	return s.end, err
 }
 
@@ -323,6 +329,9 @@ func (s *Shadow) settle(sum workspace.Summary, digest string, fate message.Fate,
 			return problem.New(problem.Failed, "%w", err)
 		}
 		return nil
+	case s.sleeps() && s.terms(false).Ask:
+		// It asks once, when it ends for good.
+		return s.keep()
 	case fate == message.FateCommit && succeeded:
 		return s.commit(digest)
 	case fate == message.FateAuto:
@@ -330,6 +339,9 @@ func (s *Shadow) settle(sum workspace.Summary, digest string, fate message.Fate,
 	}
 	return s.keep()
 }
+
+// sleeps reports whether the shadow is of a session that can be woken again.
+func (s *Shadow) sleeps() bool { return s.o.Job.Holds.For > 0 && !s.ended }
 
 // keep makes the shadow outlive the run, with the terms of its commit.
 func (s *Shadow) keep() error {

@@ -55,7 +55,8 @@ func (h *session) settle() {
 		return
 	}
 	id, res := string(h.run.Job().ID), h.run.Result()
-	sleeps := h.end.sleeps && res.Error == nil
+	// What the shadow became decides: an error, of a commit for example, loses no session.
+	sleeps := h.end.sleeps
 	switch res.Workspace {
 	case "kept", "committed":
 	case "discarded":
@@ -249,6 +250,7 @@ func (s *Sessions) stopAsleep(ctx context.Context, c caller.Caller, r *record,
 		Policy: r.Policy, Event: audit.Session{Event: audit.SessionEnded}}); err != nil {
 		return message.Result{}, problem.New(problem.Failed, "audit log: %w", err)
 	}
+	s.runner.Shadows.SessionEnded(id)
 	if err := s.store.forget(r.name()); err != nil {
 		return message.Result{}, problem.New(problem.Failed, "%w", err)
 	}
