@@ -64,6 +64,9 @@ func TestStrangersFindNothing(t *testing.T) {
 	h.Wants(h.Jail("run", "--quiet", "--detach", "--id", "finish", "--keep", "--", "touch", "made"),
 		0, "")
 	h.Wants(h.Jail("wait", "finish"), 0, "")
+	proposed := h.Jail("commit", "--propose", "finish")
+	h.Wants(proposed, 0, "")
+	action := strings.TrimSpace(proposed.Out)
 	living := h.Live("living", "--no-workspace")
 	h.Session("--id", "opened", "--no-workspace")
 	text, err := os.ReadFile(cmdtest.Tree("supervisor", "api", "openapi.json"))
@@ -99,7 +102,7 @@ func TestStrangersFindNothing(t *testing.T) {
 				t.Errorf("%s %s of nobody's: %d %s", method, path, missing, said)
 			}
 			there := false
-			for _, id := range []string{"finish", "living", "opened"} {
+			for _, id := range []string{"finish", "living", "opened", action} {
 				status, text := askAs(d, cmdtest.Stranger, method, at(id), body)
 				if status != missing || strings.ReplaceAll(text, id, "nobody") != said {
 					t.Errorf("%s %s by a stranger: %d %s, want %d %s", method, at(id), status, text,
