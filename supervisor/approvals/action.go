@@ -333,7 +333,10 @@ func (g Grant) covers(a Action, now time.Time) bool {
 	if c == nil {
 		return true
 	}
-	if g.Run != "" && (c.Session != g.Prepared.IsZero() || !c.Session && !g.Prepared.Equal(c.Prepared)) {
+	if g.Run != "" && c.Session != g.Prepared.IsZero() {
+		return false
+	}
+	if g.Run != "" && !c.Session && !g.Prepared.Equal(c.Prepared) {
 		return false
 	}
 	r := c.Request

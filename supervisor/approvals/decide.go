@@ -184,7 +184,8 @@ func grantable(g Grant, a Action, via string, now time.Time) error {
 	}
 	if !g.covers(a, now) {
 		return problem.New(problem.Usage,
-			"action %s can be approved once only: protected names, branches of git, and what was changed on both sides need a decision each time",
+			"action %s can be approved once only: protected names, branches of git, and what was "+
+				"changed on both sides need a decision each time",
 			a.ID).WithHint("leave --scope out")
 	}
 	return nil

@@ -37,7 +37,8 @@ type line struct {
 //
 // Lines are appended and flushed. A line that a daemon was killed at has no line feed or a wrong
 // sum, is the last one, and is cut off: nobody was told of that step. Damage anywhere else is an
-// error, and so is a whole line that cannot be decoded. The file is replaced by a shorter one that says the same, see replace.
+// error, and so is a whole line that cannot be decoded. The file is replaced by a shorter one that
+// says the same, see replace.
 type journal struct {
 	dir string
 	// file is open at what was read of it, size is how far that is, and lines counts it.

@@ -617,8 +617,8 @@ func (q *Queue) roomForGrant(l *line, uid uint32, now time.Time) error {
 		}
 	}
 	if n >= maxGrants {
-		return problem.New(problem.Busy, "there are %d grants for actions of uid %d, the most there may be",
-			n, uid).WithHint("jail approvals revoke ends one")
+		return problem.New(problem.Busy,
+			"there are %d grants for actions of uid %d, the most there may be", n, uid).WithHint("jail approvals revoke ends one")
 	}
 	return nil
 }

@@ -557,7 +557,8 @@ func TestAnotherShadow(t *testing.T) {
 		}
 	}
 	for before, want := range map[string]string{noCommit: "2", "1": "2", "2": ""} {
-		if id, done, err := settledIn(info, a, before); err != nil || id != want || done != (want != "") {
+		if id, done, err := settledIn(info, a, before); err != nil || id != want ||
+			done != (want != "") {
 			t.Errorf("after %s: %q, %v, %v", before, id, done, err)
 		}
 	}

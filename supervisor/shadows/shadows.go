@@ -549,7 +549,8 @@ func (t Terms) mayCommit(id string) error {
 // for an approval is a heldError. An approved one is ErrOther unless w is the shadow that was
 // proposed.
 func (s *Store) commit(ctx context.Context, c caller.Caller, w *workspace.Workspace, live bool,
-	approved *HeldCommit, req CommitRequest, t Terms, record func(audit.Event) error) (workspace.Result, error) {
+	approved *HeldCommit, req CommitRequest, t Terms,
+	record func(audit.Event) error) (workspace.Result, error) {
 	info := w.Info()
 	if err := t.mayCommit(info.ID); err != nil {
 		return workspace.Result{}, err
