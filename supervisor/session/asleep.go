@@ -63,6 +63,8 @@ type recordStore struct {
 	shadow func(id string) (*workspace.Workspace, error)
 	// shadows describes all shadows.
 	shadows func() ([]workspace.Info, error)
+	// ended ends what was granted to the session.
+	ended func(id string)
 }
 
 // A recordName is what the name of a record's file says: whose session it is of, and of which.
@@ -120,6 +122,9 @@ func (s *recordStore) names(want func(recordName) bool) (all []recordName, err e
 
 // forget makes a session one that does not wake again. What is kept of its shadow stays.
 func (s *recordStore) forget(n recordName) error {
+	if s.ended != nil {
+		s.ended(n.id)
+	}
 	if s.dir != "" {
 		if err := os.Remove(s.path(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err

@@ -127,7 +127,12 @@ func New(r *run.Runner, private bool, permissions func(caller.Caller) caller.Per
 	dir string) *Sessions {
 	store := &recordStore{dir: dir, shadow: func(id string) (*workspace.Workspace, error) {
 		return r.Shadows.Kept.Get(id)
-	}, shadows: func() ([]workspace.Info, error) { return r.Shadows.Kept.List() }}
+	}, shadows: func() ([]workspace.Info, error) { return r.Shadows.Kept.List() },
+		ended: func(id string) {
+			if r.Shadows != nil {
+				r.Shadows.SessionEnded(id)
+			}
+		}}
 	return &Sessions{runner: r, private: private, permissions: permissions, store: store,
 		open: map[string]*session{}}
 }

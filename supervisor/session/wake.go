@@ -250,7 +250,6 @@ func (s *Sessions) stopAsleep(ctx context.Context, c caller.Caller, r *record,
 		Policy: r.Policy, Event: audit.Session{Event: audit.SessionEnded}}); err != nil {
 		return message.Result{}, problem.New(problem.Failed, "audit log: %w", err)
 	}
-	s.runner.Shadows.SessionEnded(id)
 	if err := s.store.forget(r.name()); err != nil {
 		return message.Result{}, problem.New(problem.Failed, "%w", err)
 	}
