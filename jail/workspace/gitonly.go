@@ -37,14 +37,14 @@ func (r GitRef) String() string {
 
 // Branch returns the ref that Commit would change with the options, of which GitOnly is one. It
 // writes nothing, and fails where Commit would refuse the branch.
-func (w *Workspace) Branch(ctx context.Context, o CommitOptions) (GitRef, error) {
+func Branch(ctx context.Context, w *Workspace, o CommitOptions) (GitRef, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	ref, err := w.branch(ctx, o)
+	ref, err := branch(ctx, w, o)
 	return ref, w.wrap("branch", err)
 }
 
-func (w *Workspace) branch(ctx context.Context, o CommitOptions) (GitRef, error) {
+func branch(ctx context.Context, w *Workspace, o CommitOptions) (GitRef, error) {
 	lock, err := w.home.lock()
 	if err != nil {
 		return GitRef{}, err

@@ -135,7 +135,7 @@ func TestGitOnlyIsBoundToTheRef(t *testing.T) {
 	must(t, err)
 	old := snapshotText(f.real)
 	o := CommitOptions{GitOnly: &want, Git: readerHere{}}
-	ref, err := w.Branch(t.Context(), o)
+	ref, err := Branch(t.Context(), w, o)
 	must(t, err)
 	if ref.Ref != "refs/heads/other" || ref.Before != before || ref.After == before {
 		t.Errorf("%+v", ref)

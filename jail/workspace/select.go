@@ -36,7 +36,7 @@ type CommitOptions struct {
 	// the objects that the real repository lacks. Paths may then name one repository. Git reads it.
 	GitOnly *gitrepo.Want
 	Git     GitReader
-	// Branch is what Workspace.Branch said of GitOnly; if the ref is another now, nothing is
+	// Branch is what the function Branch said of GitOnly; if the ref is another now, nothing is
 	// committed. nil accepts the present one.
 	Branch *GitRef
 	// Auto takes what needs no person: changes that are neither protected nor risky nor in conflict.

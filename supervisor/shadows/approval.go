@@ -112,7 +112,7 @@ func (a Approvals) hold(ctx context.Context, w *workspace.Workspace, live bool, 
 		return h, err
 	}
 	o.Protect, o.Live, o.Git = t.held, live, a.s.o.Git
-	branch, err := w.Branch(ctx, o)
+	branch, err := workspace.Branch(ctx, w, o)
 	if err != nil {
 		return h, reviewError(info.ID, err)
 	}
