@@ -261,7 +261,7 @@ func (s *Shadow) Review(fate message.Fate, succeeded bool, fault error,
 	})
 	err := s.review(fate, succeeded, fault, unmount)
 	if s.ended {
-		s.o.Store.SessionEnded(string(s.o.Job.ID))
+		s.o.Store.Approvals().SessionEnded(string(s.o.Job.ID))
 	}
 	return s.end, err
 }

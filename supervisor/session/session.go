@@ -130,7 +130,7 @@ func New(r *run.Runner, private bool, permissions func(caller.Caller) caller.Per
 	}, shadows: func() ([]workspace.Info, error) { return r.Shadows.Kept.List() },
 		ended: func(id string) {
 			if r.Shadows != nil {
-				r.Shadows.SessionEnded(id)
+				r.Shadows.Approvals().SessionEnded(id)
 			}
 		}}
 	return &Sessions{runner: r, private: private, permissions: permissions, store: store,

@@ -81,6 +81,13 @@ type Approvals struct{ s *Store }
 // Approvals returns what the queue of approvals does with the shadows.
 func (s *Store) Approvals() Approvals { return Approvals{s} }
 
+// SessionEnded says that a session does not wake again, or that its shadow is gone.
+func (a Approvals) SessionEnded(id string) {
+	if a.s.o.Ended != nil {
+		a.s.o.Check("end the grants of a session", a.s.o.Ended(id))
+	}
+}
+
 // hold describes a commit that waits for an approval, of a shadow that nothing writes to.
 func (a Approvals) hold(ctx context.Context, w *workspace.Workspace, live bool, req CommitRequest,
 	t Terms) (HeldCommit, error) {

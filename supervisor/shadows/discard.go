@@ -126,7 +126,7 @@ func (s *Store) discardDamaged(ctx context.Context, c caller.Caller, id string) 
 	if err := s.Kept.DiscardDamaged(id); err != nil {
 		return reviewError(id, err)
 	}
-	s.SessionEnded(id)
+	s.Approvals().SessionEnded(id)
 	if err := s.DropTerms(id); err != nil {
 		return fmt.Errorf("terms of %s: %w", id, err)
 	}

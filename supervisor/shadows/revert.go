@@ -235,7 +235,7 @@ func (s *Store) Prune(_ context.Context, c caller.Caller) (Pruned, error) {
 	err = errors.Join(err, s.o.PruneNames())
 	for _, id := range removed {
 		err = errors.Join(err, s.DropTerms(id))
-		s.SessionEnded(id)
+		s.Approvals().SessionEnded(id)
 	}
 	removed = slices.DeleteFunc(removed, func(id string) bool {
 		return !slices.ContainsFunc(before, func(w WorkspaceInfo) bool { return w.ID == id })

@@ -138,7 +138,7 @@ func (s *Store) DropTerms(id string) error {
 
 // dropRest removes what is left beside a shadow that was discarded.
 func (s *Store) dropRest(info workspace.Info) error {
-	s.SessionEnded(info.ID)
+	s.Approvals().SessionEnded(info.ID)
 	err := s.DropTerms(info.ID)
 	if err != nil {
 		err = fmt.Errorf("terms of %s: %w", info.ID, err)
@@ -474,13 +474,6 @@ func (s *Store) propose(ctx context.Context, c caller.Caller, done workspace.Res
 		done.ID, err = s.o.Ask(ctx, c, e.held)
 	}
 	return done, err
-}
-
-// SessionEnded says that a session does not wake again, or that its shadow is gone.
-func (s *Store) SessionEnded(id string) {
-	if s.o.Ended != nil {
-		s.o.Check("end the grants of a session", s.o.Ended(id))
-	}
 }
 
 // toCommit opens a shadow for who may commit it, with its terms.
