@@ -54,6 +54,12 @@ func (s *standing) do(conn *control.Conn, ask request) error {
 		return s.attach(conn, ask.files)
 	case ask.Share != nil:
 		return handOut(conn, s.jail, ask.Share.Target)
+	case ask.Refresh:
+		done := control.Done{}
+		if err := s.jail.RefreshShadow(); err != nil {
+			done.Error = err.Error()
+		}
+		return conn.Send(control.FromShim{Done: &done})
 	}
 	return conn.Send(control.FromShim{Done: &control.Done{}})
 }

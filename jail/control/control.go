@@ -7,7 +7,8 @@
 //	jaild ◄──Shared, a mount───── jail-shim
 //	jaild ──Ask{Attach}, layers─► jail-shim        once, where the order said Later
 //	jaild ──Ask{Ready}──────────► jail-shim        any number of times
-//	jaild ◄──Done──────────────── jail-shim        to both
+//	jaild ──Ask{Refresh}────────► jail-shim        any number of times
+//	jaild ◄──Done──────────────── jail-shim        to these three
 //	jaild ◄──Exited────────────── jail-shim        jaild closing its end means: kill the jail
 //
 //	jail-shim ──Restrict────────► jail-init        another pair, jail-init's descriptor 3; stage 1

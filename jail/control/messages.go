@@ -54,6 +54,8 @@ type Ask struct {
 	Attach *Attach `json:"attach,omitempty"`
 	// Whether the jail is still there; the answer is Done.
 	Ready bool `json:"ready,omitempty"`
+	// Refresh has the shadow of the workspace show its directory as it is now; the answer is Done.
+	Refresh bool `json:"refresh,omitempty"`
 }
 
 // Share asks jail-shim for one more mount of what its jail has at Target: the shadow of its
@@ -72,7 +74,8 @@ type Shared struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Done is the answer to Attach and Ready. After an error there is no jail any more.
+// Done is the answer to Attach, Ready and Refresh. After an error of the first two there is no jail
+// any more.
 type Done struct {
 	Error string `json:"error,omitempty"`
 }

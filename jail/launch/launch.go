@@ -299,6 +299,10 @@ func (p *Process) Attach(lower, upper *os.File) error {
 // Ready asks the shim whether the jail still exists.
 func (p *Process) Ready() error { return p.ask(control.Ask{Ready: true}).err }
 
+// Refresh has the shadow of the workspace show its directory as it is now, but for files and
+// directories that something in the jails that share it has open.
+func (p *Process) Refresh() error { return p.ask(control.Ask{Refresh: true}).err }
+
 // Ended reports whether the jail's first process has ended.
 func (p *Process) Ended() bool {
 	select {

@@ -53,6 +53,14 @@ func attachShared(mount *os.File, target string, flags sys.MountFlags) error {
 	return sys.AttachShared(mount, target, flags)
 }
 
+// RefreshShadow has the shadow show its directory as it is now, but for what is in use.
+func (j *Jail) RefreshShadow() error {
+	if j.shadow == nil {
+		return errors.New("refresh: the jail has no shadow")
+	}
+	return sys.ForgetNames(j.shadow)
+}
+
 // Share returns one more mount, detached, of what the jail has at target: the shadow of its
 // workspace, or a tmpfs. It looks at the mounts that were made for the jail, in the mount namespace
 // in which they were made and in which nothing of the jail has ever run: what the jail does to its

@@ -201,6 +201,23 @@ func (h *session) files(p jail.Plan, binds []*os.File) (*mounts.Files, []string,
 	return files, shared, nil
 }
 
+// refresh has the shadow show what changed in the real directory since it was looked at.
+func (h *session) refresh() error {
+	j := h.run.Job()
+	if w := j.Plan.Workspace; w == nil || !w.Shadow {
+		return nil
+	}
+	err := h.run.Process().Refresh()
+	switch {
+	case errors.Is(err, launch.ErrNotThere):
+		return noSession(string(j.ID))
+	case err != nil:
+		return problem.New(problem.Failed, "session %s: changes of the directory cannot be shown: %w",
+			j.ID, err)
+	}
+	return nil
+}
+
 // mayPrewarm returns how many prewarmed jails the session may have: none beside an invocation, and
 // no more than there can be invocations.
 func (h *session) mayPrewarm() int { return min(prewarm.MaxOfSession, h.invocations.free()) }
@@ -650,6 +667,9 @@ func (s *Sessions) Exec(ctx context.Context, c caller.Caller, id string, req mes
 		defer s.runner.Jails.Pool.Wake()
 		defer leave()
 		streams.Tracked, err = s.runner.Life.Enter()
+	}
+	if err == nil {
+		err = h.refresh()
 	}
 	if err != nil {
 		return s.runner.Refuse(c, message.Request{ID: req.ID}, nil, err)

@@ -141,14 +141,19 @@ func MountExt4(device *os.File, readOnly bool) (*os.File, error) {
 // MakeReadOnly makes the whole file system of mount read-only and writes what is dirty to its
 // device. While anything has a file of it open for writing, through any mount, the error is
 // syscall.EBUSY.
-func MakeReadOnly(mount *os.File) error {
+func MakeReadOnly(mount *os.File) error { return reconfigure(mount, "ro") }
+
+// reconfigure sets flags of the whole file system of mount.
+func reconfigure(mount *os.File, flags ...string) error {
 	fsfd, err := unix.Fspick(int(mount.Fd()), "", unix.FSPICK_CLOEXEC|unix.FSPICK_EMPTY_PATH)
 	if err != nil {
 		return pathError("fspick", mount.Name(), err)
 	}
 	defer unix.Close(fsfd)
-	if err := unix.FsconfigSetFlag(fsfd, "ro"); err != nil {
-		return pathError("fsconfig ro", mount.Name(), err)
+	for _, f := range flags {
+		if err := unix.FsconfigSetFlag(fsfd, f); err != nil {
+			return pathError("fsconfig "+f, mount.Name(), err)
+		}
 	}
 	return pathError("fsconfig reconfigure", mount.Name(), unix.FsconfigReconfigure(fsfd))
 }

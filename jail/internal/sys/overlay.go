@@ -147,3 +147,9 @@ func withFileIDs(id uint32, f func() error) error {
 	}
 	return errors.Join(err, restored)
 }
+
+// ForgetNames has the kernel look up anew all names of the file system of mount that nothing uses.
+// An overlay answers from the names that it looked up before, and so shows a file of its lower layer
+// that was replaced meanwhile as it was. A reconfiguration, even one that changes nothing, drops
+// them (reconfigure_super in the kernel's fs/super.c); no other call does so for one file system.
+func ForgetNames(mount *os.File) error { return reconfigure(mount) }
