@@ -352,3 +352,38 @@ func TestRunsUnderACeiling(t *testing.T) {
 		t.Errorf("left are %v", left)
 	}
 }
+
+// A cache is a right of its own: a ceiling that grants the directory where it would be, and no
+// cache there, grants no cache.
+func TestCeilingOfCaches(t *testing.T) {
+	h := cmdtest.NewPolicyHost(t, map[string]string{"cached": "policy = 1\nname = \"cached\"\n" +
+		"about = \"x\"\ninclude = [\"default\"]\n[[mount]]\naccess = \"cache\"\nname = \"things\"\n" +
+		"target = \"/cache\"\nsize = \"4MiB\"\n"})
+	caches := func(ceiling string) (n int) {
+		t.Helper()
+		h.Write("ceiling", "policy = 1\n"+ceiling)
+		plan, err := h.S.Preparer().Plan(context.Background(), h.Caller(0),
+			message.Request{Tool: "echo", Profile: "cached", Dir: h.Work})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range plan.Mounts {
+			if m.Target == "/cache" {
+				n++
+			}
+		}
+		return n
+	}
+	if n := caches("[[mount]]\naccess = \"cache\"\n"); n != 1 {
+		t.Errorf("a ceiling with any cache: %d mounts", n)
+	}
+	for _, ceiling := range []string{
+		"[[mount]]\ntarget = \"/cache\"\naccess = \"tmpfs\"\n",
+		"[[mount]]\naccess = \"cache\"\nname = \"others\"\n",
+		"[[mount]]\naccess = \"cache\"\ntarget = \"/elsewhere\"\n",
+	} {
+		if n := caches(ceiling); n != 0 {
+			t.Errorf("a ceiling with %s: %d mounts", ceiling, n)
+		}
+	}
+}

@@ -464,6 +464,16 @@ func (u *rootlessUser) refused(t *testing.T) {
 	if code != 126 || !strings.Contains(said, "file events") || !strings.Contains(said, "hint: ") {
 		t.Errorf("audit.files: exit code %d, %q, %q", code, out, said)
 	}
+	if err := os.WriteFile(policy, []byte("policy = 1\nname = \"p\"\ninclude = [\"build\"]\n[[mount]]\n"+
+		"access = \"cache\"\nname = \"things\"\ntarget = \"/cache\"\nsize = \"4MiB\"\n"),
+		0o644); err != nil {
+		t.Fatal(err)
+	}
+	code, out, said = u.run(t, dir, "jail", "run", "--policy", policy, "--no-workspace", "--",
+		"/bin/true")
+	if code != 126 || !strings.Contains(said, "only root can mount") {
+		t.Errorf("a cache: exit code %d, %q, %q", code, out, said)
+	}
 }
 
 // unit: a jaild for all of a user's runs is a service of the user's manager, with the jails beside
