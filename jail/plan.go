@@ -24,8 +24,11 @@ type Plan struct {
 
 	Cgroup     Cgroup      `json:"cgroup"`
 	Namespaces []Namespace `json:"namespaces"`
-	IDs        IDs         `json:"ids"`
-	Hostname   string      `json:"hostname"`
+	// NetworkOf is the jail of the session, if this one has its network namespace in place of one
+	// of its own.
+	NetworkOf ID     `json:"network_of,omitempty"`
+	IDs       IDs    `json:"ids"`
+	Hostname  string `json:"hostname"`
 	// In the order in which they are made; the root is a fresh read-only tmpfs.
 	Mounts  []Mount  `json:"mounts"`
 	Devices []string `json:"devices"`

@@ -405,6 +405,9 @@ func checkSession(p Policy) (out []error) {
 	if p.Session.Engine > EngineShared {
 		out = append(out, errors.New("session.engine is no value there is"))
 	}
+	if p.Session.Loopback > LoopbackShared {
+		out = append(out, errors.New("session.loopback is no value there is"))
+	}
 	return out
 }
 

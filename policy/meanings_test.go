@@ -411,6 +411,10 @@ func TestSessionMeans(t *testing.T) {
 	policytest.Meanings(t, []policytest.Meaning[policy.Session]{
 		{Name: "a ceiling forbids", Less: s(policy.EngineOwn), More: s(policy.EngineRequest)},
 		{Name: "on request", Less: s(policy.EngineRequest), More: s(policy.EngineShared)},
+		{Name: "own loopback", Less: policy.Session{Engine: policy.EngineShared},
+			More: policy.TopSession()},
+		{Name: "the one or the other", Less: policy.Session{Engine: policy.EngineShared},
+			More: policy.Session{Loopback: policy.LoopbackShared}, Apart: true},
 		{Name: "nothing granted, nothing shared", Less: policy.Session{},
 			More: policy.TopSession()},
 	})

@@ -26,28 +26,65 @@ func (e EngineRule) MarshalText() ([]byte, error) { return []byte(e.String()), n
 // UnmarshalText reads the word of a policy file.
 func (e *EngineRule) UnmarshalText(text []byte) error { return unword(engineRuleWords, e, text) }
 
+// LoopbackRule says which loopback interface the invocations of a session have.
+type LoopbackRule uint8
+
+// Values of LoopbackRule, each granting more than the one before.
+const (
+	// LoopbackOwn gives each invocation a network namespace of its own.
+	LoopbackOwn LoopbackRule = iota
+	// LoopbackShared gives the programs of the host of a session one network namespace.
+	LoopbackShared
+)
+
+var loopbackRuleWords = []string{"own", "shared"}
+
+// LoopbackRuleWords returns the words of a policy file, the strictest first.
+func LoopbackRuleWords() []string { return append([]string(nil), loopbackRuleWords...) }
+
+func (l LoopbackRule) String() string { return word(loopbackRuleWords, l) }
+
+// MarshalText writes the word of a policy file.
+func (l LoopbackRule) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
+// UnmarshalText reads the word of a policy file.
+func (l *LoopbackRule) UnmarshalText(text []byte) error {
+	return unword(loopbackRuleWords, l, text)
+}
+
 // Session says what the invocations of a session may share.
 type Session struct {
-	Engine EngineRule `json:"engine"`
+	Engine   EngineRule   `json:"engine"`
+	Loopback LoopbackRule `json:"loopback"`
 }
 
 // TopSession shares all that can be shared.
-func TopSession() Session { return Session{Engine: EngineShared} }
+func TopSession() Session { return Session{Engine: EngineShared, Loopback: LoopbackShared} }
 
 // Meet shares what both share.
 func (s Session) Meet(t Session) Session {
-	return Session{min(s.Normal().Engine, t.Normal().Engine)}
+	s, t = s.Normal(), t.Normal()
+	return Session{Engine: min(s.Engine, t.Engine), Loopback: min(s.Loopback, t.Loopback)}
 }
 
 // LessEq reports whether t shares all that s does.
-func (s Session) LessEq(t Session) bool { return s.Normal().Engine <= t.Normal().Engine }
+func (s Session) LessEq(t Session) bool {
+	s, t = s.Normal(), t.Normal()
+	return s.Engine <= t.Engine && s.Loopback <= t.Loopback
+}
 
-// Normal returns the strictest value for an invalid one.
+// Normal returns the strictest value for each invalid one.
 func (s Session) Normal() Session {
 	if s.Engine > EngineShared {
-		return Session{}
+		s.Engine = EngineOwn
+	}
+	if s.Loopback > LoopbackShared {
+		s.Loopback = LoopbackOwn
 	}
 	return s
 }
 
-func (s Session) String() string { return "engine " + s.Normal().Engine.String() }
+func (s Session) String() string {
+	s = s.Normal()
+	return "engine " + s.Engine.String() + ", loopback " + s.Loopback.String()
+}

@@ -2,6 +2,7 @@ package runners
 
 import (
 	"errors"
+	"net/netip"
 )
 
 // Order is the daemon's order to jail-init, with the module as a descriptor: run a tool, or compile
@@ -65,8 +66,8 @@ type Native struct {
 	// Terminal is the size of a terminal of the jail's own to run it on; nil: on the streams as
 	// they are.
 	Terminal *Terminal `json:"terminal,omitempty"`
-	// Relay is the port on the jail's own loopback that leads to the fetch proxy; 0: none.
-	Relay int `json:"relay,omitempty"`
+	// Relay is the address on the jail's loopback that leads to the fetch proxy; zero: none.
+	Relay netip.AddrPort `json:"relay,omitzero"`
 }
 
 // Terminal asks for a terminal of the jail's own, of this size in characters, for a program of the

@@ -190,6 +190,7 @@ func inherited(o control.Order) runc.Files {
 		Control: os.NewFile(control.ShimInitJail, "init control"),
 		Lower:   os.NewFile(control.ShimLower, "workspace"),
 		Upper:   os.NewFile(control.ShimUpper, "upper layer"),
+		Network: os.NewFile(control.ShimNetwork, "network namespace"),
 	}
 	fd := uintptr(control.ShimBinds)
 	for _, m := range o.Plan.Mounts {

@@ -18,8 +18,10 @@ const (
 	ShimLower = 6
 	// The detached mount of the upper layer, or /dev/null.
 	ShimUpper = 7
+	// The network namespace that the plan's NetworkOf names, or /dev/null.
+	ShimNetwork = 8
 	// And on: the sources of the binds, in the plan's order.
-	ShimBinds = 8
+	ShimBinds = 9
 )
 
 // Descriptors of jail-init at its start, beside 0, 1 and 2, which are the tool's.

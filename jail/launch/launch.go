@@ -52,6 +52,8 @@ type Files struct {
 	Lower *os.File
 	// Upper is the detached mount of the shadow's upper layer, nil without a shadow.
 	Upper *os.File
+	// Network is the network namespace of the plan's NetworkOf, as Network returns it, or nil.
+	Network *os.File
 	// Binds are the sources of the plan's bind mounts, in order, as Clone returns them.
 	Binds []*os.File
 }
@@ -137,7 +139,7 @@ func (l Launcher) Start(ctx context.Context, o control.Order, stdio Stdio, files
 	// collection.
 	cmd.Env = []string{"GOGC=off"}
 	cmd.ExtraFiles = append([]*os.File{shimEnd, initHost.File(), initEnd, orNull(files.Lower, null),
-		orNull(files.Upper, null)}, files.Binds...)
+		orNull(files.Upper, null), orNull(files.Network, null)}, files.Binds...)
 	// A session of its own, so that signals of the daemon's terminal do not reach the shim.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = cmd.Start()
@@ -283,6 +285,19 @@ func (p *Process) Share(target string) (*os.File, error) {
 		return nil, fmt.Errorf("share %s: %w", target, s.err)
 	}
 	return s.mount, s.err
+}
+
+// Network opens the network namespace of the jail, for the launch of another one.
+func (p *Process) Network() (*os.File, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", p.PID))
+	// Asked afterwards: until the process has ended, its number names no other.
+	if p.Ended() {
+		if err == nil {
+			f.Close()
+		}
+		return nil, ErrNotThere
+	}
+	return f, err
 }
 
 // Attach gives the layers of the workspace to a jail that was started with Order.Later. It returns

@@ -31,9 +31,10 @@ var namespaceTypes = map[jail.Namespace]configs.NamespaceType{
 }
 
 // newConfig writes the plan in libcontainer's words. root is where the jail's root is mounted,
-// usernsPath names the user namespace that was made for it.
-func newConfig(p jail.Plan, root, usernsPath string) (*configs.Config, error) {
-	namespaces, err := newNamespaces(p, usernsPath)
+// usernsPath names the user namespace that was made for it, and networkPath the network namespace
+// of the plan's NetworkOf.
+func newConfig(p jail.Plan, root, usernsPath, networkPath string) (*configs.Config, error) {
+	namespaces, err := newNamespaces(p, usernsPath, networkPath)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +48,7 @@ func newConfig(p jail.Plan, root, usernsPath string) (*configs.Config, error) {
 	}
 	var networks []*configs.Network
 	// Elsewhere the loopback device is not the jail's to bring up.
-	if slices.Contains(p.Namespaces, "net") {
+	if slices.Contains(p.Namespaces, "net") && p.NetworkOf == "" {
 		networks = []*configs.Network{{Type: "loopback"}}
 	}
 	return &configs.Config{
@@ -77,7 +78,10 @@ func newConfig(p jail.Plan, root, usernsPath string) (*configs.Config, error) {
 	}, nil
 }
 
-func newNamespaces(p jail.Plan, usernsPath string) (configs.Namespaces, error) {
+// newNamespaces names those that are not new by their paths. libcontainer joins them while it still
+// has the rights of this process over the user namespace of the other jail, and before it joins
+// the jail's own, which gives none over them.
+func newNamespaces(p jail.Plan, usernsPath, networkPath string) (configs.Namespaces, error) {
 	var all configs.Namespaces
 	for _, name := range p.Namespaces {
 		kind, ok := namespaceTypes[name]
@@ -85,8 +89,11 @@ func newNamespaces(p jail.Plan, usernsPath string) (configs.Namespaces, error) {
 			return nil, fmt.Errorf("namespace %q: unknown kind", name)
 		}
 		path := ""
-		if kind == configs.NEWUSER {
+		switch {
+		case kind == configs.NEWUSER:
 			path = usernsPath
+		case kind == configs.NEWNET && p.NetworkOf != "":
+			path = networkPath
 		}
 		all = append(all, configs.Namespace{Type: kind, Path: path})
 	}

@@ -1,6 +1,7 @@
 package runc
 
 import (
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,7 +30,7 @@ func plan() jail.Plan {
 // TestConfig: every layer of the plan is in libcontainer's words.
 func TestConfig(t *testing.T) {
 	p := plan()
-	c, err := newConfig(p, "/mnt", "/proc/1/fd/9")
+	c, err := newConfig(p, "/mnt", "/proc/1/fd/9", "/proc/1/fd/8")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,6 +78,32 @@ func TestConfig(t *testing.T) {
 	}
 }
 
+// TestConfigNetworkOf: a jail that has the network namespace of another joins that one, and leaves
+// its loopback as it is. It never joins the host's.
+func TestConfigNetworkOf(t *testing.T) {
+	p := plan()
+	p.NetworkOf = "session"
+	c, err := newConfig(p, "/mnt", "/proc/1/fd/9", "/proc/1/fd/8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Namespaces.PathOf(configs.NEWNET) != "/proc/1/fd/8" || len(c.Networks) != 0 {
+		t.Errorf("%+v, %+v", c.Namespaces, c.Networks)
+	}
+	host, err := os.Open("/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	if err := checkNetwork(p, host); err == nil {
+		t.Error("it may have the host's")
+	}
+	p.NetworkOf = ""
+	if err := checkNetwork(p, host); err != nil {
+		t.Errorf("the control: %v", err)
+	}
+}
+
 // TestConfigRefused: what the plan says and libcontainer could not do is an error.
 func TestConfigRefused(t *testing.T) {
 	for says, change := range map[string]func(*jail.Plan){
@@ -90,7 +117,7 @@ func TestConfigRefused(t *testing.T) {
 	} {
 		p := plan()
 		change(&p)
-		if c, err := newConfig(p, "/mnt", ""); err == nil || c != nil ||
+		if c, err := newConfig(p, "/mnt", "", ""); err == nil || c != nil ||
 			!strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", says, err)
 		}

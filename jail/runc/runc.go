@@ -77,6 +77,8 @@ type Files struct {
 	Lower    *os.File // the workspace's real directory
 	// the detached mount of its upper layer
 	Upper *os.File
+	// The network namespace of the plan's NetworkOf.
+	Network *os.File
 	// Sources of the plan's binds, in order.
 	Binds []*os.File
 }
@@ -103,6 +105,9 @@ func layer(name string, err error) error {
 // calling process must have no other children.
 func Start(ctx context.Context, o control.Order, files Files) (*Jail, error) {
 	if err := layer("mount", sys.PrivateMounts()); err != nil {
+		return nil, err
+	}
+	if err := layer("namespaces", checkNetwork(o.Plan, files.Network)); err != nil {
 		return nil, err
 	}
 	var userns *os.File
@@ -144,7 +149,7 @@ func Start(ctx context.Context, o control.Order, files Files) (*Jail, error) {
 	if err != nil {
 		return nil, layer("workspace", err)
 	}
-	j, err := start(ctx, o, root, files.Control, files.Listener, userns)
+	j, err := start(ctx, o, root, files, userns)
 	if err != nil {
 		shadow.Close()
 		return nil, err
@@ -212,10 +217,9 @@ func attachWorkspace(root string, o control.Order, files Files, userns *os.File)
 		UserNS: userns, Base: p.IDs.Base, Target: target, Exec: p.Workspace.Exec})
 }
 
-func start(ctx context.Context, o control.Order, root string, controlSocket, listenerSocket,
+func start(ctx context.Context, o control.Order, root string, files Files,
 	userns *os.File) (*Jail, error) {
-	path := "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(int(userns.Fd()))
-	config, err := newConfig(o.Plan, root, path)
+	config, err := newConfig(o.Plan, root, fdPath(userns), fdPath(files.Network))
 	if err != nil {
 		return nil, layer("plan", err)
 	}
@@ -233,7 +237,7 @@ func start(ctx context.Context, o control.Order, root string, controlSocket, lis
 		Stdin:           os.Stdin,
 		Stdout:          os.Stdout,
 		Stderr:          os.Stderr,
-		ExtraFiles:      []*os.File{controlSocket, listenerSocket},
+		ExtraFiles:      []*os.File{files.Control, files.Listener},
 		NoNewPrivileges: &o.Plan.NoNewPrivileges,
 		Init:            true,
 	}
@@ -242,11 +246,29 @@ func start(ctx context.Context, o control.Order, root string, controlSocket, lis
 	}
 	// The streams and the control socket are the jail's now, and end when it does.
 	pid, err := process.Pid()
-	if err = errors.Join(err, sys.LeaveStdio(), controlSocket.Close(),
-		listenerSocket.Close()); err != nil {
+	if err = errors.Join(err, sys.LeaveStdio(), files.Control.Close(),
+		files.Listener.Close(), files.Network.Close()); err != nil {
 		return nil, layer("namespaces", errors.Join(err, container.Destroy()))
 	}
 	return &Jail{PID: pid, container: container, process: process}, nil
+}
+
+// checkNetwork refuses a network namespace of another jail that is the host's.
+func checkNetwork(p jail.Plan, network *os.File) error {
+	if p.NetworkOf == "" {
+		return nil
+	}
+	given, err := network.Stat()
+	host, hostErr := os.Stat("/proc/self/ns/net")
+	if err = errors.Join(err, hostErr); err == nil && os.SameFile(given, host) {
+		err = errors.New("the network namespace of the session is the host's")
+	}
+	return err
+}
+
+// fdPath is a path by which other processes find an open file of this one.
+func fdPath(f *os.File) string {
+	return "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(int(f.Fd()))
 }
 
 // newEnv is the environment of jail-init, not of the tool: no stack traces, and a garbage collector

@@ -18,7 +18,11 @@ import (
 var kindOf = map[jail.Namespace]string{"user": "user", "mount": "mnt", "pid": "pid", "net": "net",
 	"ipc": "ipc", "uts": "uts", "cgroup": "cgroup"}
 
-const ownNamespace = "the jail's own"
+// What a namespace is said to be.
+const (
+	ownNamespace     = "the jail's own"
+	sessionNamespace = "the session's"
+)
 
 func (v *viewer) namespaces() error {
 	for _, name := range v.Plan.Namespaces {
@@ -34,18 +38,39 @@ func (v *viewer) namespaces() error {
 		if err != nil {
 			return err
 		}
-		got := ownNamespace
+		want, strangers := ownNamespace, slices.Concat(v.others, v.peers)
+		if name == "net" && (v.Plan.NetworkOf != "" || len(v.peers) > 0) {
+			want, strangers = sessionNamespace, v.others
+		}
+		got := want
+		if want == sessionNamespace && !v.sharesNetwork(inside) {
+			got = "not that of the session's other jails"
+		}
 		if inside == host {
 			got = "the host's"
 		}
-		for _, other := range v.others {
+		for _, other := range strangers {
 			if theirs, err := os.Readlink(proc(other, "ns/"+kind)); err == nil && theirs == inside {
 				got = fmt.Sprintf("that of process %d too", other)
 			}
 		}
-		v.is("namespaces", string(name), ownNamespace, got)
+		v.is("namespaces", string(name), want, got)
 	}
 	return v.strangers()
+}
+
+// sharesNetwork reports whether the peers that live are in the network namespace that inside names,
+// and there is one. The jail that holds a session outlives the others.
+func (v *viewer) sharesNetwork(inside string) bool {
+	found := false
+	for _, peer := range v.peers {
+		theirs, err := os.Readlink(proc(peer, "ns/net"))
+		if err == nil && theirs != inside {
+			return false
+		}
+		found = found || err == nil
+	}
+	return found || v.Plan.NetworkOf == ""
 }
 
 // strangers checks that no process outside of the jail's cgroup is in its pid namespace: nothing

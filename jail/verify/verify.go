@@ -54,16 +54,17 @@ var settle = time.Second
 const pause = 20 * time.Millisecond
 
 // Look compares a live jail with its plan. others are the first processes of other jails, with
-// which it must share no namespace. For a thread or a jail that is just starting Look repeats the
+// which it must share no namespace, and peers those with which it shares the network namespace
+// alone. For a thread or a jail that is just starting Look repeats the
 // checks for up to a second, and reports only differences that stay.
-func Look(j Jail, others []int) ([]Finding, error) {
+func Look(j Jail, others, peers []int) ([]Finding, error) {
 	process, err := sys.OpenProcess(j.PID)
 	if err != nil {
 		return nil, fmt.Errorf("%w (%w)", ErrGone, err)
 	}
 	defer process.Close()
 	for deadline := time.Now().Add(settle); ; time.Sleep(pause) {
-		findings, err := look(j, others)
+		findings, err := look(j, others, peers)
 		// Checked last, so that all answers before are of this process.
 		if _, start, statErr := sys.ProcStat(j.PID); statErr != nil || start != j.Start {
 			return nil, ErrGone
@@ -85,11 +86,12 @@ func Look(j Jail, others []int) ([]Finding, error) {
 type viewer struct {
 	Jail
 	others   []int
+	peers    []int
 	findings []Finding
 }
 
-func look(j Jail, others []int) ([]Finding, error) {
-	v := &viewer{Jail: j, others: others}
+func look(j Jail, others, peers []int) ([]Finding, error) {
+	v := &viewer{Jail: j, others: others, peers: peers}
 	for _, check := range []func() error{v.controlGroup, v.namespaces, v.ids, v.root, v.mounts,
 		v.network, v.descriptors, v.rlimits, v.threads} {
 		if err := check(); err != nil {

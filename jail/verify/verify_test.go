@@ -37,7 +37,7 @@ func start(t *testing.T, s *jailtest.Setup) verify.Jail {
 
 func look(t *testing.T, j verify.Jail, others ...int) []verify.Finding {
 	t.Helper()
-	findings, err := verify.Look(j, others)
+	findings, err := verify.Look(j, others, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,12 +282,12 @@ func TestAnotherProcess(t *testing.T) {
 		"another process": {Plan: j.Plan, PID: os.Getpid(), Start: j.Start},
 		"no process":      {Plan: j.Plan, PID: 1 << 30, Start: j.Start},
 	} {
-		if got, err := verify.Look(wrong, nil); !errors.Is(err, verify.ErrGone) {
+		if got, err := verify.Look(wrong, nil, nil); !errors.Is(err, verify.ErrGone) {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
 	live.End()
-	if got, err := verify.Look(j, nil); !errors.Is(err, verify.ErrGone) {
+	if got, err := verify.Look(j, nil, nil); !errors.Is(err, verify.ErrGone) {
 		t.Errorf("after its end: %v, %v", got, err)
 	}
 }

@@ -340,6 +340,10 @@ func (d *differ) session() {
 			policy.EngineShared:  "share a process among the invocations of every session"}
 		d.add(way(y > x), "session", what[max(x, y)], fmt.Sprintf("session.engine = %q", y), nil)
 	}
+	if x, y := d.a.Session.Loopback, d.b.Session.Loopback; x != y {
+		d.add(way(y > x), "session", "reach a server of another invocation of the session",
+			fmt.Sprintf("session.loopback = %q", y), nil)
+	}
 }
 
 func (d *differ) approve() {

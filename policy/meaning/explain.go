@@ -96,6 +96,8 @@ func Explain(sources []Source) (Explanation, error) {
 	x.scalar("audit.files", files(p), files, policy.FilesNone.String())
 	engine := func(p policy.Policy) string { return p.Session.Engine.String() }
 	x.scalar("session.engine", engine(p), engine, policy.EngineShared.String())
+	loopback := func(p policy.Policy) string { return p.Session.Loopback.String() }
+	x.scalar("session.loopback", loopback(p), loopback, policy.LoopbackShared.String())
 	explainList(x, "approve", p, func(p policy.Policy) []policy.ApproveRule { return p.Approve },
 		func(a, b policy.ApproveRule) bool { return a == b })
 	return x.out, nil

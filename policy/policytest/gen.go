@@ -229,8 +229,10 @@ func Syscalls() *rapid.Generator[policy.Syscalls] {
 
 // Session draws what invocations may share, undefined values included.
 func Session() *rapid.Generator[policy.Session] {
-	return rapid.Map(rapid.IntRange(0, 3),
-		func(n int) policy.Session { return policy.Session{Engine: policy.EngineRule(n)} })
+	return rapid.Custom(func(t *rapid.T) policy.Session {
+		return policy.Session{Engine: policy.EngineRule(rapid.IntRange(0, 3).Draw(t, "engine")),
+			Loopback: policy.LoopbackRule(rapid.IntRange(0, 2).Draw(t, "loopback"))}
+	})
 }
 
 // Approve draws rules that hold actions back.

@@ -165,6 +165,7 @@ func (d *draft) inheritPolicy(base *draft) {
 	p.Syscalls.Groups = unite(q.Syscalls.Groups, p.Syscalls.Groups)
 	inheritKey(d, base, "audit.files", &p.Audit.Files, q.Audit.Files)
 	inheritKey(d, base, "session.engine", &p.Session.Engine, q.Session.Engine)
+	inheritKey(d, base, "session.loopback", &p.Session.Loopback, q.Session.Loopback)
 	values := maps.Clone(p.Env.Set.Values)
 	if values == nil {
 		values = map[string]string{}
@@ -289,6 +290,7 @@ func (d *draft) open() {
 	openKey(d, "syscalls.groups", &p.Syscalls, top.Syscalls)
 	openKey(d, "audit.files", &p.Audit.Files, top.Audit.Files)
 	openKey(d, "session.engine", &p.Session.Engine, top.Session.Engine)
+	openKey(d, "session.loopback", &p.Session.Loopback, top.Session.Loopback)
 }
 
 // openOptional is open for what even a profile may leave out.
@@ -300,6 +302,7 @@ func (d *draft) openOptional() {
 	}
 	openKey(d, "audit.files", &d.policy.Audit.Files, policy.FilesNone)
 	openKey(d, "session.engine", &d.policy.Session.Engine, policy.EngineRequest)
+	openKey(d, "session.loopback", &d.policy.Session.Loopback, policy.LoopbackOwn)
 }
 
 func openKey[T any](d *draft, key string, into *T, top T) {

@@ -76,6 +76,9 @@ var plainKeys = []Key{
 		"which file accesses of a run are recorded; none if missing"},
 	{"session.engine", "own | request | shared",
 		"whether the WebAssembly invocations of a session share one process; request if missing"},
+	{"session.loopback", "own | shared",
+		"whether the host programs of a session reach each other on one loopback interface; " +
+			"own if missing"},
 	{"approve.action", "workspace.commit",
 		"action that this rule holds back until somebody approves it"},
 	{"approve.mode", "never | ask | auto",

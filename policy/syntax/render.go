@@ -53,12 +53,15 @@ func Render(f File) []byte {
 		w.line("files = %s", quote(p.Audit.Files.String()))
 	}
 	w.section("session")
-	unsaid := policy.EngineRequest
+	unsaid := policy.Session{Engine: policy.EngineRequest}
 	if f.Kind != Profile {
-		unsaid = top.Session.Engine
+		unsaid = top.Session
 	}
-	if p.Session.Engine != unsaid {
+	if p.Session.Engine != unsaid.Engine {
 		w.line("engine = %s", quote(p.Session.Engine.String()))
+	}
+	if p.Session.Loopback != unsaid.Loopback {
+		w.line("loopback = %s", quote(p.Session.Loopback.String()))
 	}
 	for _, r := range p.Approve {
 		w.section("[approve]")

@@ -106,6 +106,8 @@ func schemaOf(t reflect.Type, path string) object {
 		return object{"enum": policy.RightsWords()}
 	case reflect.TypeFor[policy.EngineRule]():
 		return object{"enum": policy.EngineRuleWords()}
+	case reflect.TypeFor[policy.LoopbackRule]():
+		return object{"enum": policy.LoopbackRuleWords()}
 	case reflect.TypeFor[policy.ApproveMode]():
 		return object{"enum": policy.ApproveModeWords()}
 	case reflect.TypeFor[policy.FileAudit]():

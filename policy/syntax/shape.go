@@ -278,6 +278,9 @@ func (r *reader) session(key string, v *node) {
 		"engine": func(k string, v *node) {
 			r.oneOf(k, v, policy.EngineRuleWords(), &r.draft.policy.Session.Engine)
 		},
+		"loopback": func(k string, v *node) {
+			r.oneOf(k, v, policy.LoopbackRuleWords(), &r.draft.policy.Session.Loopback)
+		},
 	})
 }
 

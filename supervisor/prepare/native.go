@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"math"
+	"net/netip"
 	"os"
 	"path"
 	"runtime"
@@ -216,7 +217,7 @@ func (f *finder) search(v *view, name string) (string, error) {
 		}
 		return at, nil
 	}
-	env, err := f.environ(Tool{})
+	env, err := f.environ(Tool{}, netip.AddrPort{})
 	if err != nil {
 		return name, err
 	}
@@ -252,7 +253,7 @@ func (f *finder) search(v *view, name string) (string, error) {
 
 // environ returns the whole environment of a tool. A program of the host has a PATH, and variables
 // that lead to the fetch proxy, unless the policy or the caller say otherwise.
-func (f *finder) environ(t Tool) ([]string, error) {
+func (f *finder) environ(t Tool, relay netip.AddrPort) ([]string, error) {
 	env, err := environ(f.policy, f.req, f.target(t).inJail(f.cwd))
 	// it knows no other directory, and no name of this one
 	if t.layout == runners.LayoutWorking {
@@ -274,7 +275,7 @@ func (f *finder) environ(t Tool) ([]string, error) {
 		}
 	}
 	if len(f.policy.Policy().Fetch.Allow) > 0 && t.Native != "" {
-		proxy := "http://127.0.0.1:" + strconv.Itoa(jail.RelayPort)
+		proxy := "http://" + relay.String()
 		for _, name := range []string{"http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY",
 			"HTTPS_PROXY", "ALL_PROXY"} {
 			add(name, proxy)

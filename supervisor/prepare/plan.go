@@ -2,6 +2,7 @@ package prepare
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -22,7 +23,8 @@ import (
 
 // makePlan makes the plan of a job whose tool was found, and the order for what runs in its jail.
 func (s *Preparer) makePlan(j *Job, f *finder) error {
-	env, err := f.environ(j.Tool)
+	relay := s.relay(j)
+	env, err := f.environ(j.Tool, relay)
 	if err != nil {
 		return err
 	}
@@ -69,7 +71,7 @@ func (s *Preparer) makePlan(j *Job, f *finder) error {
 	if err := fitOOMScore(&j.Plan); err != nil {
 		return err
 	}
-	j.Order = j.order(env)
+	j.Order = j.order(env, relay)
 	if err := j.Order.Invocation.Validate(); err != nil {
 		return problem.New(problem.Usage, "%v", err)
 	}
@@ -117,14 +119,14 @@ func (s *Preparer) caches(j *Job) (all []string) {
 func memory(eff policy.Effective) int64 { return min(eff.Policy().Limits.Memory, 4<<30) }
 
 // order returns the order for jail-init.
-func (j *Job) order(env []string) runners.Order {
+func (j *Job) order(env []string, relay netip.AddrPort) runners.Order {
 	o := runners.Order{Invocation: runners.Invocation{Args: j.args(), Env: env,
 		Cwd: j.Plan.Command.Cwd}}
 	switch sc := j.Tool.Script; {
 	case j.Tool.Native != "":
 		o.Native = &runners.Native{Program: j.Tool.Native, Terminal: j.Req.Terminal}
 		if j.Plan.Fetch != nil {
-			o.Native.Relay = jail.RelayPort
+			o.Native.Relay = relay
 		}
 	case sc != nil:
 		j.fillInvocation(&o.Invocation)
@@ -191,6 +193,9 @@ func (j *Job) fitSession() {
 			}
 		}
 	case j.In != nil:
+		if j.sharesLoopback() {
+			p.NetworkOf = j.In.Plan.ID
+		}
 		for i, m := range p.Mounts {
 			for _, held := range j.In.Plan.Mounts {
 				if mounts.Shared(m) && held.Kind == m.Kind && held.Target == m.Target {
@@ -199,6 +204,27 @@ func (j *Job) fitSession() {
 			}
 		}
 	}
+}
+
+// sharesLoopback reports whether the job has the network namespace of its session: a program of the
+// host that may use a loopback interface as it likes. One with narrower fetch rules than the session
+// has a namespace of its own, since in the session's it could reach the proxies of others.
+func (j *Job) sharesLoopback() bool {
+	pol := j.Policy.Policy()
+	return j.In != nil && j.Tool.Native != "" &&
+		pol.Session.Loopback == policy.LoopbackShared && pol.Syscalls.Has(policy.GroupLoopback) &&
+		j.In.Policy.Policy().Fetch.LessEq(pol.Fetch)
+}
+
+// relay is where jail-init listens for the fetch proxy of the job: on a loopback that invocations
+// share each has another address of 127.64.0.0/10.
+func (s *Preparer) relay(j *Job) netip.AddrPort {
+	at := [4]byte{127, 0, 0, 1}
+	if j.sharesLoopback() {
+		n := s.relays.Add(1)
+		at = [4]byte{127, 64 | byte(n>>16)&63, byte(n >> 8), byte(n)}
+	}
+	return netip.AddrPortFrom(netip.AddrFrom4(at), jail.RelayPort)
 }
 
 // oomScore returns the oom_score_adj of a jail for which want is wanted. No jail has a lower one

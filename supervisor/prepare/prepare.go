@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -46,6 +47,8 @@ type Options struct {
 type Preparer struct {
 	o       Options
 	modules toolFiles
+	// relays counts the relays on loopback interfaces that invocations share.
+	relays atomic.Uint32
 }
 
 // New returns the preparer of a daemon, and opens its cache of compiled modules.

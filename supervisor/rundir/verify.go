@@ -1,6 +1,7 @@
 package rundir
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/atomicfile"
 	"github.com/jail-sandbox/jail/jail/verify"
 	"github.com/jail-sandbox/jail/supervisor/problem"
@@ -57,7 +59,8 @@ func (s *Store) Verify(st State) (Verification, error) {
 	if err != nil {
 		return Verification{}, problem.New(problem.Failed, "run %s: %w", id, err)
 	}
-	findings, err := verify.Look(j, s.otherJails(st.ID))
+	others, peers := s.otherJails(st, j)
+	findings, err := verify.Look(j, others, peers)
 	if errors.Is(err, verify.ErrGone) {
 		return Verification{}, problem.New(problem.NotFound, "run %s has ended", id).
 			WithHint("jail inspect shows what the log says of it")
@@ -70,18 +73,35 @@ func (s *Store) Verify(st State) (Verification, error) {
 	return Verification{ID: st.ID, PID: j.PID, OK: !differs, Findings: findings}, nil
 }
 
-// otherJails are the first processes of the other live runs. One that ends meanwhile shares nothing
-// with anybody.
-func (s *Store) otherJails(id string) []int {
+// otherJails are the first processes of the other live runs, apart from those of the jails of the
+// same session that have one network namespace with j. One that ends meanwhile shares nothing with
+// anybody.
+func (s *Store) otherJails(of State, j verify.Jail) (others, peers []int) {
 	all, err := s.Live()
 	if err != nil {
-		return nil
+		return nil, nil
 	}
-	var pids []int
 	for _, st := range all {
-		if st.ID != id && st.PID != 0 {
-			pids = append(pids, st.PID)
+		switch {
+		case st.ID == of.ID || st.PID == 0:
+		case of.Session != "" && st.Session == of.Session &&
+			networkOf(j) == networkOf(s.jailOf(st)):
+			peers = append(peers, st.PID)
+		default:
+			others = append(others, st.PID)
 		}
 	}
-	return pids
+	return others, peers
 }
+
+// jailOf returns what the jail of a live run is to be; nothing, if that is not known any more.
+func (s *Store) jailOf(st State) (j verify.Jail) {
+	text, err := os.ReadFile(filepath.Join(s.Dir, st.ID, jailFile))
+	if err != nil || json.Unmarshal(text, &j) != nil {
+		return verify.Jail{}
+	}
+	return j
+}
+
+// networkOf names the jail whose network namespace a jail has.
+func networkOf(j verify.Jail) jail.ID { return cmp.Or(j.Plan.NetworkOf, j.Plan.ID) }

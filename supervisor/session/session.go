@@ -183,11 +183,17 @@ func (h *session) files(p jail.Plan, binds []*os.File) (*mounts.Files, []string,
 			files.Binds, shared = append(files.Binds, f), append(shared, m.Target)
 		}
 	}
+	var err error
+	if p.NetworkOf != "" {
+		if files.Network, err = holder.Network(); err != nil {
+			return fail(err)
+		}
+		files.Own(files.Network)
+	}
 	w := p.Workspace
 	if w == nil {
 		return files, shared, nil
 	}
-	var err error
 	if w.Shadow {
 		files.Lower, err = holder.Share(h.run.Job().Plan.Workspace.Target)
 		shared = append(shared, w.Target)

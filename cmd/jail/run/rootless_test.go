@@ -332,6 +332,18 @@ func (u *rootlessUser) verify(t *testing.T) {
 	}
 	u.ok(t, dir, jail("session", "stop", id)...)
 	u.ok(t, dir, jail("discard", id)...)
+	// Invocations that share a loopback join the network namespace of another jail, where one can.
+	id = strings.TrimSpace(u.ok(t, dir, jail("session", "start", "--profile", "build")...))
+	u.ok(t, dir, jail("session", "exec", "--background", "--id", "up", id, "--", "python3", "-c",
+		"import socket, time\ns = socket.create_server(('127.0.0.1', 4000))\n"+
+			"print('up', flush=True)\ntime.sleep(1000)")...)
+	cmdtest.Eventually(t, "the server is up", func() bool {
+		return u.ok(t, dir, jail("logs", "up")...) == "up\n"
+	})
+	u.ok(t, dir, jail("session", "exec", id, "--", "python3", "-c",
+		"import socket\nsocket.create_connection(('127.0.0.1', 4000))")...)
+	u.ok(t, dir, jail("verify", "up")...)
+	u.ok(t, dir, jail("session", "stop", "--discard", id)...)
 }
 
 // verifyPrivate: the user looks at a jail whose daemon is private. Another private daemon could

@@ -30,7 +30,7 @@ func Run(order runners.Order, sizes Sizes, proxy Proxy) (runners.Report, error) 
 	// ending.
 	signal.Notify(make(chan os.Signal, 1))
 	terminated := onTerminate()
-	if n.Relay != 0 && proxy != nil {
+	if n.Relay.IsValid() && proxy != nil {
 		if err := relay(n.Relay, proxy); err != nil {
 			return runners.Report{}, err
 		}

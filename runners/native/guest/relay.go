@@ -3,6 +3,7 @@ package guest
 import (
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"sync"
 	"syscall"
@@ -15,21 +16,21 @@ type Proxy interface{ Open() (*os.File, error) }
 // backlog is how many connections may wait.
 const backlog = 128
 
-// relay listens on the jail's own loopback interface and joins each connection to a stream of its
+// relay listens on the jail's loopback interface and joins each connection to a stream of its
 // own to the fetch proxy, which speaks HTTP. It decides nothing: every client is in the jail.
-func relay(port int, proxy Proxy) error {
+func relay(at netip.AddrPort, proxy Proxy) error {
 	// Not by the package net, which asks the kernel for things that no jail has.
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("relay to the fetch proxy: %w", err)
+		return fmt.Errorf("relay to the fetch proxy at %s: %w", at, err)
 	}
 	if err = syscall.Bind(fd,
-		&syscall.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err == nil {
+		&syscall.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}); err == nil {
 		err = syscall.Listen(fd, backlog)
 	}
 	if err != nil {
 		syscall.Close(fd)
-		return fmt.Errorf("relay to the fetch proxy: %w", err)
+		return fmt.Errorf("relay to the fetch proxy at %s: %w", at, err)
 	}
 	go accept(fd, proxy)
 	return nil
