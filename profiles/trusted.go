@@ -306,3 +306,13 @@ func readSubdir(root *os.Root, dir, name, prefix string, depth int) (map[string]
 	}
 	return readBelow(sub, path, prefix+name+"/", depth+1)
 }
+
+// TrustDirectory refuses a directory to which anyone but root and the caller can write, or whose
+// parents somebody else can exchange.
+func TrustDirectory(dir string) error {
+	root, err := openDir(dir)
+	if err != nil {
+		return err
+	}
+	return root.Close()
+}

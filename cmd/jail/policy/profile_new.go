@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -25,6 +26,7 @@ const profileNewAbout = `Write a profile. It includes another profile, or starts
 The file has comments and starts with the command that it is for. It is checked before it is written, and replaces an existing file only with --force.
 
 --allow-tool grants only the named bundle tools, and no .wasm files; --add-tool grants the named tools in addition to those of the other profile.
+--from-here includes the profile build and adds what the tools of this directory need beside it: the toolchains on your PATH, as read-only mounts, and caches for the project's package managers. It shows them and asks. It never shows your home directory, keys, or a directory that another user can write to.
 --native grants host programs, together with what they need: read access to /usr, memory for their files, and a PATH.`
 
 // newProfile is what a profile is to be.
@@ -34,24 +36,36 @@ type newProfile struct {
 	native, read, hosts, lim       []string
 	output                         string
 	force, yes, json               bool
+
+	fromHere bool
+	here     *surrounding
 }
 
 func newProfileNew(env *cli.Env) *cobra.Command {
 	var f newProfile
 	cmd := &cobra.Command{
-		Use:   "new [flags] NAME",
+		Use:   "new [flags] [NAME]",
 		Short: "write a profile",
 		Long:  profileNewAbout,
 		Example: "  jail profile new docs --allow-tool core-utils/grep --access read --limit " +
 			"memory=64MiB\n" +
 			"  jail profile new lint --native /usr/bin/python3 --run 'python3 lint.py'\n" +
+			"  jail profile new --from-here\n" +
 			"  jail profile new mine --from ./learnt.toml -o /etc/jail/profiles/mine.toml",
-		Args: command.Exactly("NAME"),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if f.fromHere {
+				return command.AtMost(1)(cmd, args)
+			}
+			return command.Exactly("NAME")(cmd, args)
+		},
 	}
 	set := cmd.Flags()
 	set.SortFlags = false
 	set.StringVar(&f.from, "from", "",
 		"profile `NAME` to include (default default), or policy FILE to start from a copy of")
+	set.BoolVar(&f.fromHere, "from-here", false,
+		"add the toolchains on your PATH and the caches of this directory; NAME is that of the "+
+			"directory")
 	set.StringVar(&f.about, "about", "", "one `SENTENCE` that says what the profile is for")
 	set.StringVar(&f.run, "run", "", "the `COMMAND` that the profile is for")
 	set.StringArrayVar(&f.tools, "allow-tool", nil,
@@ -67,11 +81,13 @@ func newProfileNew(env *cli.Env) *cobra.Command {
 		"a limit, such as memory=64MiB (`KEY=VALUE`, repeatable)")
 	set.StringVarP(&f.output, "output", "o", "", "write to `FILE` (default NAME.toml)")
 	set.BoolVar(&f.force, "force", false, "replace a file that exists")
-	set.BoolVar(&f.yes, "yes", false, "include the profile default without changes")
+	set.BoolVar(&f.yes, "yes", false, "ask nothing; without other flags, include the profile default without changes")
 	set.BoolVar(&f.json, "json", false,
 		"print an object: the file, its text, its warnings and its score")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		f.name = args[0]
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			f.name = args[0]
+		}
 		return writeProfile(env, &f)
 	}
 	return cmd
@@ -79,11 +95,19 @@ func newProfileNew(env *cli.Env) *cobra.Command {
 
 // shaped reports whether a flag says what the profile is to be.
 func (f *newProfile) shaped() bool {
-	return f.from+f.about+f.run+f.access != "" ||
+	return f.fromHere || f.from+f.about+f.run+f.access != "" ||
 		len(f.tools)+len(f.added)+len(f.native)+len(f.read)+len(f.hosts)+len(f.lim) > 0
 }
 
 func writeProfile(env *cli.Env, f *newProfile) error {
+	if f.fromHere {
+		dir, err := os.Getwd()
+		if err != nil {
+			return exit.Failed(err, "", "the working directory: %v", exit.Cause(err))
+		}
+		f.here = &surrounding{Directory: dir}
+		f.name, f.from = cmp.Or(f.name, nameOf(dir)), cmp.Or(f.from, "build")
+	}
 	if err := syntax.CheckName(f.name); err != nil {
 		return exit.Usage("", "%v", err)
 	}
@@ -103,6 +127,11 @@ func writeProfile(env *cli.Env, f *newProfile) error {
 	if err != nil {
 		return err
 	}
+	if f.here != nil {
+		if err := f.here.confirm(env, f); err != nil {
+			return err
+		}
+	}
 	if err := policies.Write(f.output, text, f.force); err != nil {
 		return err
 	}
@@ -120,7 +149,9 @@ func tellProfile(env *cli.Env, f *newProfile, text string, file syntax.File) err
 			Policy   string   `json:"policy"`
 			Warnings []string `json:"warnings"`
 			Score    int      `json:"score"`
-		}{f.name, f.output, text, append([]string{}, warnings...), s.Points})
+
+			Here *surrounding `json:"here,omitempty"`
+		}{f.name, f.output, text, append([]string{}, warnings...), s.Points, f.here})
 	}
 	for _, w := range warnings {
 		output.Say(env.Stderr, "warning", w)
@@ -159,6 +190,16 @@ func profileText(env *cli.Env, f *newProfile) (string, syntax.File, error) {
 	edits, err := f.edits(base.Policy)
 	if err != nil {
 		return "", base, err
+	}
+	if f.here != nil {
+		if f.here, err = lookAround(env, f.here.Directory, base.Policy); err != nil {
+			return "", base, err
+		}
+		more, err := f.here.edits()
+		if err != nil {
+			return "", base, err
+		}
+		edits = append(edits, more...)
 	}
 	for _, e := range edits {
 		if text, err = e.apply(text); err != nil {
