@@ -2,6 +2,7 @@ package prepare
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"math"
 	"net/netip"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/paths"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/native"
 	"github.com/jail-sandbox/jail/supervisor/problem"
@@ -57,7 +59,11 @@ func (f *finder) findProgram() (Tool, error) {
 			return m, nil
 		}
 	}
-	return t, nativeErr
+	doErr := f.caller.Do(func() error {
+		e.Hint = f.hintOutside(t.Name)
+		return nil
+	})
+	return t, errors.Join(nativeErr, doErr)
 }
 
 // native finds a program of the host as the tool would: by its path in the jail, through the mounts
@@ -81,6 +87,9 @@ func (f *finder) nativeIn(v *view, name string) (Tool, error) {
 		denied := toolDenied("program "+at, d)
 		if d.Layer != policy.CeilingLayer {
 			denied.Hint = f.grantBeside("--native " + at)
+			if _, err := v.find(at); errors.Is(err, fs.ErrNotExist) && isProgram(at) {
+				denied.Hint = f.hintToShow(at)
+			}
 		}
 		return t, denied
 	}
@@ -162,10 +171,19 @@ func (v *view) startable(eff policy.Effective, name string, f *os.File) error {
 			return openErr
 		}
 		if openErr != nil {
-			return problem.New(problem.NotFound, "program %s needs %s, which is not in the jail",
-				name, program.Interpreter).
-				WithHint("a [[mount]] of " + path.Dir(program.Interpreter) +
-					" with access = \"read+exec\" shows it")
+			missing := program.Interpreter
+			if stray, ok := errors.AsType[*strayError](openErr); ok {
+				missing += ", " + stray.Error()
+			} else {
+				missing += ", which is not in the jail"
+			}
+			hint := "this host has no " + program.Interpreter + ", either"
+			if isProgram(program.Interpreter) {
+				hint = "a [[mount]] of " + path.Dir(program.Interpreter) +
+					" with access = \"read+exec\" shows it"
+			}
+			return problem.New(problem.NotFound, "program %s needs %s", name, missing).
+				WithHint(hint)
 		}
 		defer next.Close()
 		if err := v.mayRun(program.Interpreter, at); err != nil {
@@ -207,6 +225,9 @@ func (f *finder) search(v *view, name string) (string, error) {
 		}
 		if err != nil && f.policy.Decide(policy.Native{Path: v.workspace.inPolicy(at)}).Allowed {
 			at = v.workspace.inJail(at)
+			if stray, ok := errors.AsType[*strayError](err); ok {
+				return at, f.strayed(at, stray)
+			}
 			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 				return at, problem.New(problem.NotFound,
 					"program %s: there is no such file in the jail", at).
@@ -227,6 +248,7 @@ func (f *finder) search(v *view, name string) (string, error) {
 			list = value
 		}
 	}
+	var strayed error
 	for dir := range strings.SplitSeq(list, ":") {
 		if !path.IsAbs(dir) {
 			// what is found must not depend on the directory
@@ -237,6 +259,9 @@ func (f *finder) search(v *view, name string) (string, error) {
 		if problem.Short(err) != nil {
 			return name, err
 		}
+		if stray, ok := errors.AsType[*strayError](err); ok && strayed == nil {
+			strayed = f.strayed(at, stray)
+		}
 		if err != nil {
 			continue
 		}
@@ -245,10 +270,70 @@ func (f *finder) search(v *view, name string) (string, error) {
 			return at, nil
 		}
 	}
+	if strayed != nil {
+		return name, strayed
+	}
 	return name, problem.New(problem.NotFound,
 		"no tool is called %q: it is neither a command of a bundle nor a program on the jail's "+
 			"PATH, %s", name, list).
 		WithHint(hintNoProgram)
+}
+
+// strayed is the error for a program of the jail that is a link out of it.
+func (f *finder) strayed(at string, link *strayError) error {
+	return problem.New(problem.NotFound, "program %s is %v", at, link).
+		WithHint(f.hintOutside(link.to))
+}
+
+// hintOutside says how the jail shows a program that only the host has: at that path, or of that
+// name on the caller's PATH.
+func (f *finder) hintOutside(name string) string {
+	if path.IsAbs(name) {
+		if isProgram(name) {
+			return f.hintToShow(name)
+		}
+		return hintNoProgram
+	}
+	if at := f.outside(name); at != "" {
+		return f.hintToShow(at)
+	}
+	return hintNoProgram
+}
+
+// outside returns the program of that name on the caller's own PATH, "" for none.
+func (f *finder) outside(name string) string {
+	if strings.Contains(name, "/") {
+		return ""
+	}
+	for _, v := range f.req.Inherit {
+		list, ok := strings.CutPrefix(v, "PATH=")
+		for dir := range strings.SplitSeq(list, ":") {
+			if at := path.Join(dir, name); ok && path.IsAbs(dir) && isProgram(at) {
+				return at
+			}
+		}
+	}
+	return ""
+}
+
+// isProgram reports whether the caller may execute a file of the host. It is called with the
+// caller's rights.
+func isProgram(at string) bool {
+	info, err := os.Stat(at)
+	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
+}
+
+// hintToShow says what shows a program of the host in the jail: a mount of its directory, or of the
+// program alone if the directory holds the caller's home.
+func (f *finder) hintToShow(at string) string {
+	show, native := path.Dir(at), path.Dir(at)+"/**"
+	if f.caller.Home != "" && paths.Within(show, f.caller.Home) || show == "/" {
+		show, native = at, at
+	}
+	return fmt.Sprintf("%s is a program of this host that the jail does not show: a [[mount]] with "+
+		"source = %q, target = %[2]q, access = \"read+exec\", and tools.native = [%q] do; "+
+		"jail profile new --from-here writes a profile that shows all of your PATH", at, show,
+		native)
 }
 
 // environ returns the whole environment of a tool. A program of the host has a PATH, and variables

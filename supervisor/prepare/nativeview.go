@@ -71,6 +71,12 @@ func (v *view) leads(p string) bool {
 
 const maxLinks = 40 // as the kernel
 
+// A strayError is returned for a link that leads to a path which the jail does not show.
+type strayError struct{ to string }
+
+func (e *strayError) Error() string { return "a link to " + e.to + ", which is not in the jail" }
+func (e *strayError) Unwrap() error { return fs.ErrNotExist }
+
 // find resolves an absolute path of the jail, link by link: a link leads where it would lead in the
 // jail.
 func (v *view) find(p string) (place, error) {
@@ -89,7 +95,9 @@ func (v *view) find(p string) (place, error) {
 		}
 		m, rel, ok := v.at(current)
 		if !ok {
-			if found = (place{}); !v.leads(current) {
+			if found = (place{}); !v.leads(current) && links > 0 {
+				return fail(&strayError{path.Join(append([]string{current}, rest...)...)})
+			} else if !v.leads(current) {
 				return fail(fs.ErrNotExist)
 			}
 			continue

@@ -187,6 +187,11 @@ func (f *finder) hintFor(name string) string {
 				"runs it with others of its kind; " + f.grantBeside("--native "+at)
 		}
 	}
+	at := ""
+	if err := f.caller.Do(func() error { at = f.outside(name); return nil }); err == nil && at != "" {
+		return at + " is a program of this host: jail profile new --from-here writes a profile " +
+			"that shows it and the rest of your PATH"
+	}
 	return list
 }
 
