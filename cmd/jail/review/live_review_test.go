@@ -247,9 +247,10 @@ func TestLiveReviewByTwo(t *testing.T) {
 	d.Stop()
 }
 
-// TestLiveCommitKilled: the daemon is killed at some moment of the commit of an open session. The
-// real directory is old or new, the log says which, and nothing of the session runs or stays
-// frozen. JAIL_TEST_LONG=1 does so 500 times.
+// TestLiveCommitKilled: the daemon, a shim or a first process is killed at some moment of the
+// commit of an open session, each alone or all at once. The real directory is old or new, the log
+// says which, and the jails of the session go on or have ended: none stays frozen. JAIL_TEST_LONG=1
+// does so 500 times.
 func TestLiveCommitKilled(t *testing.T) {
 	const files = 200
 	rounds := 12
@@ -283,10 +284,32 @@ func TestLiveCommitKilled(t *testing.T) {
 			commit.Wait()
 			close(over)
 		}()
-		killAt(t, dir, files, round, over)
-		d.Kill()
+		// Of the invocation and of the session.
+		inits := []int{tool.InitPID(), (&cmdtest.LiveRun{H: h, ID: id}).InitPID()}
+		shims := []int{cmdtest.ParentOf(t, inits[0]), cmdtest.ParentOf(t, inits[1])}
+		victim := []string{"daemon", "shim", "first process", "shim of the session",
+			"first process of the session", "all"}[round%6]
+		// Every victim comes with every moment.
+		killAt(t, dir, files, round+round/6, over)
+		switch victim {
+		case "daemon":
+			d.Kill()
+		case "shim":
+			cmdtest.Kill9(t, shims[0])
+		case "first process":
+			cmdtest.Kill9(t, inits[0])
+		case "shim of the session":
+			cmdtest.Kill9(t, shims[1])
+		case "first process of the session":
+			cmdtest.Kill9(t, inits[1])
+		case "all":
+			d.KillWith(append(inits, shims...))
+		}
 		<-over
-		d = h.Daemon()
+		lives := victim != "daemon" && victim != "all"
+		if !lives {
+			d = h.Daemon()
+		}
 		h.Wants(h.Jail("workspaces"), 0, "")
 		old, fresh := 0, 0
 		for _, name := range cmdtest.NamesIn(dir) {
@@ -313,13 +336,22 @@ func TestLiveCommitKilled(t *testing.T) {
 				said = last.Error
 			}
 		}
-		ends[said]++
+		ends[victim+": "+said]++
 		switch {
 		case old+fresh != files || old > 0 && fresh > 0:
-			t.Errorf("round %d: %d files are old, %d new", round, old, fresh)
+			t.Errorf("round %d, %s: %d files are old, %d new", round, victim, old, fresh)
 		case fresh > 0 && said != "new" || old > 0 && said == "new":
-			t.Errorf("round %d: %d files are old, %d new, and the log says %q", round, old, fresh,
-				said)
+			t.Errorf("round %d, %s: %d files are old, %d new, and the log says %q", round, victim,
+				old, fresh, said)
+		}
+		if lives {
+			// An invocation that goes on answers, also when the session takes no other.
+			if strings.HasSuffix(victim, "of the session") {
+				tool.In.Close()
+			} else {
+				h.Wants(h.Exec(id, "--", "true"), 0, "")
+			}
+			h.Jail("session", "stop", id)
 		}
 		tool.In.Close()
 		tool.Wait()
@@ -337,9 +369,9 @@ func TestLiveCommitKilled(t *testing.T) {
 	t.Logf("after %d rounds the log said: %v", rounds, ends)
 }
 
-// killAt returns at another moment of a commit each round: while it writes beside the files of dir,
-// while it moves that into place, or while it removes what was there before.
-func killAt(t *testing.T, dir string, files, round int, over <-chan struct{}) {
+// killAt returns at a moment of a commit: while it writes beside the files of dir, while it moves
+// that into place, while it removes what was there before, or wherever it is soon after its start.
+func killAt(t *testing.T, dir string, files, moment int, over <-chan struct{}) {
 	t.Helper()
 	part := rand.IntN(files)
 	names := func() int { return len(cmdtest.NamesIn(dir)) }
@@ -353,7 +385,11 @@ func killAt(t *testing.T, dir string, files, round int, over <-chan struct{}) {
 			return names() < 2*files-part && exec.Command("grep", "-q", "new",
 				filepath.Join(dir, "f0")).Run() == nil
 		},
-	}[round%3]
+		func() bool {
+			part--
+			return part < 0 || names() > files
+		},
+	}[moment%4]
 	for {
 		select {
 		case <-over:
