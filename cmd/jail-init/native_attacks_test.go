@@ -151,8 +151,10 @@ func allowing(calls ...string) func(*jailtest.Setup) {
 			for _, call := range calls {
 				without(f, call)
 				f.Allow = append(f.Allow, call)
-				f.ENOSYS = slices.DeleteFunc(slices.Clone(f.ENOSYS),
-					func(n string) bool { return n == call })
+				for _, absent := range []*[]string{&f.ENOSYS, &f.ENOTSUP} {
+					*absent = slices.DeleteFunc(slices.Clone(*absent),
+						func(n string) bool { return n == call })
+				}
 			}
 			slices.Sort(f.Allow)
 		}

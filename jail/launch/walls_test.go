@@ -273,6 +273,8 @@ func allow(f *seccomp.Filter, names []string) {
 	f.Allow = slices.Compact(f.Allow)
 	f.Only = slices.DeleteFunc(slices.Clone(f.Only),
 		func(c seccomp.Condition) bool { return slices.Contains(names, c.Call) })
-	f.ENOSYS = slices.DeleteFunc(slices.Clone(f.ENOSYS),
-		func(n string) bool { return slices.Contains(names, n) })
+	for _, absent := range []*[]string{&f.ENOSYS, &f.ENOTSUP} {
+		*absent = slices.DeleteFunc(slices.Clone(*absent),
+			func(n string) bool { return slices.Contains(names, n) })
+	}
 }

@@ -20,6 +20,9 @@ type Filter struct {
 	Only []Condition `json:"only"`
 	// ENOSYS are calls that fail with ENOSYS and that no listener counts.
 	ENOSYS []string `json:"enosys"`
+	// ENOTSUP are calls that fail with ENOTSUP, as on a file system that has no such thing, and
+	// that no listener counts.
+	ENOTSUP []string `json:"enotsup,omitempty"`
 	// Errno is EPERM or ENOSYS.
 	Errno string `json:"errno"`
 }
@@ -101,6 +104,7 @@ func NewFilter(names ...string) Filter {
 	f := Filter{Groups: names, ENOSYS: slices.Clone(absent), Errno: "EPERM"}
 	if slices.Contains(names, "processes") {
 		f.ENOSYS = append(f.ENOSYS, absentNative...)
+		f.ENOTSUP = slices.Clone(unsupportedNative)
 	}
 	demands, whole := map[string][]demand{}, map[string]bool{}
 	for _, g := range names {

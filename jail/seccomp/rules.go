@@ -72,8 +72,6 @@ var absentNative = slices.Concat(
 	[]string{"pidfd_open"},
 	// libuv falls back to threads. A filter does not see what a ring is asked to do.
 	[]string{"io_uring_setup"},
-	// cp and install continue as on a file system without extended attributes.
-	[]string{"listxattr", "llistxattr", "flistxattr", "setxattr", "lsetxattr", "fsetxattr"},
 	// Node.
 	[]string{"pkey_alloc"},
 	// JavaScript engines ask for threads of another priority, and continue without.
@@ -83,6 +81,12 @@ var absentNative = slices.Concat(
 	// C libraries fall back to the older call of the same kind.
 	[]string{"preadv2", "pwritev2", "epoll_pwait2"},
 )
+
+// unsupportedNative are the calls that fail with ENOTSUP for programs of the host. cp, install and
+// Python's shutil continue as on a file system without extended attributes; Python does not where
+// the error is ENOSYS or EPERM.
+var unsupportedNative = []string{"listxattr", "llistxattr", "flistxattr", "setxattr", "lsetxattr",
+	"fsetxattr"}
 
 // probed are the calls, as Describe names them, that everyday programs try and do without, so that
 // a refusal changes nothing of what they do. They are refused, counted and recorded like any other,

@@ -128,7 +128,7 @@ func bundleConfig(plan jail.Plan, group string) *specs.Spec {
 }
 
 func bundleFilter(f seccomp.Filter) *specs.LinuxSeccomp {
-	eperm, enosys := uint(syscall.EPERM), uint(syscall.ENOSYS)
+	eperm, enosys, enotsup := uint(syscall.EPERM), uint(syscall.ENOSYS), uint(syscall.ENOTSUP)
 	var always []string
 	for _, name := range f.Allow {
 		if !slices.ContainsFunc(f.Only, func(c seccomp.Condition) bool { return c.Call == name }) {
@@ -138,6 +138,10 @@ func bundleFilter(f seccomp.Filter) *specs.LinuxSeccomp {
 	calls := []specs.LinuxSyscall{
 		{Names: always, Action: specs.ActAllow},
 		{Names: f.ENOSYS, Action: specs.ActErrno, ErrnoRet: &enosys},
+	}
+	if len(f.ENOTSUP) > 0 {
+		calls = append(calls, specs.LinuxSyscall{Names: f.ENOTSUP, Action: specs.ActErrno,
+			ErrnoRet: &enotsup})
 	}
 	for _, c := range f.Only {
 		arg := specs.LinuxSeccompArg{Index: c.Arg, Value: c.Mask, ValueTwo: c.Value,

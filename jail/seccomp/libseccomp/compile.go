@@ -74,12 +74,15 @@ func compile(f seccomp.Filter, refuse lib.ScmpAction) ([]byte, error) {
 			return nil, err
 		}
 	}
-	for _, name := range f.ENOSYS {
+	for n, name := range slices.Concat(f.ENOSYS, f.ENOTSUP) {
+		errno := syscall.ENOSYS
+		if n >= len(f.ENOSYS) {
+			errno = syscall.ENOTSUP
+		}
 		if slices.Contains(f.Allow, name) {
 			return nil, fmt.Errorf("seccomp filter: %q is both allowed and not there", name)
 		}
-		if err := addRule(filter, name,
-			lib.ActErrno.SetReturnCode(int16(syscall.ENOSYS))); err != nil {
+		if err := addRule(filter, name, lib.ActErrno.SetReturnCode(int16(errno))); err != nil {
 			return nil, err
 		}
 	}

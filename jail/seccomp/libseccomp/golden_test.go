@@ -101,6 +101,8 @@ func answerOf(t *testing.T, f seccomp.Filter, program []byte, nr uint32, name st
 		return "refused " + f.Errno
 	case retErrno | 38:
 		return "not there"
+	case retErrno | 95:
+		return "not supported"
 	default:
 		return fmt.Sprintf("%#x", answer)
 	}

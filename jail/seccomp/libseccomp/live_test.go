@@ -64,6 +64,8 @@ func live(t *testing.T, s *jailtest.Setup) {
 		case slices.Contains(f.ENOSYS, name) || name == "futex":
 			// The kernel has no such operation of it.
 			answer = "ENOSYS"
+		case slices.Contains(f.ENOTSUP, name):
+			answer = "ENOTSUP"
 		case !known:
 			answer = "ENOSYS"
 			told++

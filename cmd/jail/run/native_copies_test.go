@@ -1,0 +1,37 @@
+package run_test
+
+import (
+	"testing"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
+)
+
+// Programs that keep the attributes of a file when they copy it do so as on a file system without
+// extended attributes, and a program that is built with AddressSanitizer ends as it would outside.
+func TestNativeCopies(t *testing.T) {
+	cmdtest.Have(t, "/usr/bin/python3", "/usr/bin/gcc")
+	h := cmdtest.New(t)
+	h.Files(map[string]string{"a": "text\n"})
+	for name, script := range map[string]string{
+		"python": `import os, shutil
+shutil.copy2("a", "b")
+shutil.move("b", "/tmp/b")
+os.mkdir("/tmp/d")
+shutil.move("/tmp/b", "/tmp/d")
+shutil.copytree("/tmp/d", "c")
+print(open("c/b").read())`,
+		"cp": "cp -a a d && cp --preserve=all d e && mv e /tmp/e && cat /tmp/e",
+		"sanitizer": `echo 'int puts(const char *); int main(void) { puts("text"); }' > s.c &&
+			gcc -fsanitize=address -o s s.c && ./s`,
+	} {
+		args := []string{"run", "--profile", "build", "--discard", "--quiet", "--", "sh", "-c", script}
+		if name == "python" {
+			args = append(args[:len(args)-3], "/usr/bin/python3", "-c", script)
+		}
+		o := h.Jail(args...)
+		h.Wants(o, 0, "")
+		if o.Out != "text\n" && o.Out != "text\n\n" {
+			t.Errorf("%s: %+v", name, o)
+		}
+	}
+}
