@@ -22,7 +22,7 @@ STATIC  := $(LDFLAGS) -linkmode external -extldflags "-static"
 BUNDLES ?=
 STEP    := @sh .ci/step
 
-.PHONY: build programs modules compile bundles deps test check bench install install-docs dist deb demo clean fuzz league vm-test size
+.PHONY: build programs modules compile bundles deps test check bench day install install-docs dist deb demo clean fuzz league vm-test size
 
 build: programs bundles
 
@@ -65,6 +65,11 @@ check: build
 bench: build
 	@sh .ci/deps bench
 	go run ./cmd/dev/bench -bin $(BIN)
+
+# A recorded day of a coding agent on four repositories, in a session and outside: docs/sessions.md. DAY="-only c -passes 1" asks for less.
+day: programs
+	@sh .ci/deps day
+	go run ./cmd/dev/day -bin $(BIN) $(DAY)
 
 # The same attacks in jail and in the sandboxes that people compare it with: docs/league.md.
 league: build
