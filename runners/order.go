@@ -66,6 +66,8 @@ type Native struct {
 	// Terminal is the size of a terminal of the jail's own to run it on; nil: on the streams as
 	// they are.
 	Terminal *Terminal `json:"terminal,omitempty"`
+	// Keep says that the program is a shell that reports its environment at its end.
+	Keep bool `json:"keep,omitempty"`
 	// Relay is the address on the jail's loopback that leads to the fetch proxy; zero: none.
 	Relay netip.AddrPort `json:"relay,omitzero"`
 }

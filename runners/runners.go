@@ -122,6 +122,18 @@ const (
 	StoppedCPUTime   = "cpu_time"
 )
 
+// MaxKept bounds the environment and the working directory that a shell leaves, in bytes.
+const MaxKept = 64 << 10
+
+// Kept is the environment and the working directory of a shell at its end.
+type Kept struct {
+	// NAME=VALUE.
+	Env Texts  `json:"env,omitempty"`
+	Cwd string `json:"cwd,omitempty"`
+	// TooLarge says that they had more than MaxKept bytes; nothing else is set.
+	TooLarge bool `json:"too_large,omitempty"`
+}
+
 // Report is how a run ended.
 type Report struct {
 	ExitCode int `json:"exit_code"`
@@ -137,6 +149,8 @@ type Report struct {
 	// Stopped says why a shared engine stopped the module before its end; empty if it ended by
 	// itself.
 	Stopped string `json:"stopped,omitempty"`
+	// Kept is what a shell leaves to later invocations of its session, if the order asks for it.
+	Kept *Kept `json:"kept,omitempty"`
 	// By a script, sorted by name.
 	Executed []Executed `json:"executed,omitempty"`
 }

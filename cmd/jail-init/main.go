@@ -13,6 +13,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/guest"
 	"github.com/jail-sandbox/jail/runners"
+	native "github.com/jail-sandbox/jail/runners/native/guest"
 	"github.com/jail-sandbox/jail/runners/wasi"
 	wasiguest "github.com/jail-sandbox/jail/runners/wasi/guest"
 )
@@ -22,6 +23,9 @@ func main() { os.Exit(run(os.Args[1:], os.Environ())) }
 func run(args, env []string) int {
 	if len(args) == 0 {
 		return fail(guest.Enter(env))
+	}
+	if len(args) == 1 && args[0] == native.KeepArg {
+		return native.Keep()
 	}
 	if len(args) != 1 || args[0] != guest.Stage2 {
 		return fail(errors.New("takes no arguments; it is started inside a jail"))

@@ -185,6 +185,9 @@ type RunFinished struct {
 	Changes   Changes `json:"changes"`
 	// LeftProcesses were left behind by the tool and killed.
 	LeftProcesses int64 `json:"left_processes,omitzero"`
+	// Names of variables that a shell left set and unset to later invocations of its session.
+	KeptEnv  []string `json:"kept_env,omitzero"`
+	UnsetEnv []string `json:"unset_env,omitzero"`
 }
 
 // Session records that a session falls asleep, after its jail has gone, or is woken, before its jail

@@ -55,6 +55,8 @@ type Request struct {
 	Limits []string `json:"limits,omitempty"`
 	// NAME=VALUE, given with the run
 	Env []string `json:"env,omitempty"`
+	// In a session: as keep_env of an invocation says.
+	KeepEnv bool `json:"keep_env,omitempty"`
 	// Hosts; narrows only.
 	Fetch []string `json:"fetch,omitempty"`
 	// Terminal asks for a terminal of the jail's own, of that size, for a program of the host.
@@ -128,7 +130,8 @@ type DetachRequest struct {
 // as the policy and the workspace.
 func (q Request) Exec() ExecRequest {
 	return ExecRequest{ID: q.ID, Tool: q.Tool, Args: q.Args, Dir: q.Dir, Cwd: q.Cwd,
-		Limits: q.Limits, Env: q.Env, Inherit: q.Inherit, Terminal: q.Terminal}
+		Limits: q.Limits, Env: q.Env, Inherit: q.Inherit, Terminal: q.Terminal,
+		KeepEnv: q.KeepEnv}
 }
 
 // A DetachedInfo is a detached run.

@@ -44,6 +44,8 @@ type Result struct {
 	Workspace string          `json:"workspace,omitempty"` // kept, discarded or committed
 	// What a session whose policy says commit = "auto" took after the invocation.
 	Commit *shadows.AutoCommit `json:"commit,omitempty"`
+	// What an invocation with keep_env left to later ones.
+	Kept *Kept `json:"kept,omitempty"`
 	// How many processes a program of the host left behind at its end. They were killed.
 	LeftProcesses int64 `json:"left_processes,omitempty"`
 	// why the engine ended the module
@@ -110,4 +112,14 @@ func (o *Output) UnmarshalJSON(text []byte) error {
 	}
 	*o = b.Base64
 	return nil
+}
+
+// Kept is what an invocation of a session left to later ones: the names of variables, and the
+// working directory below the workspace.
+type Kept struct {
+	Set   []string `json:"set,omitempty"`
+	Unset []string `json:"unset,omitempty"`
+	Cwd   string   `json:"cwd,omitempty"`
+	// Why nothing was kept.
+	Error string `json:"error,omitempty"`
 }

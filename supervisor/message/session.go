@@ -83,6 +83,9 @@ type ExecRequest struct {
 	Limits []string `json:"limits,omitempty"`
 	// NAME=VALUE, given with the run.
 	Env []string `json:"env,omitempty"`
+	// What a shell of the host that is called with -c exports and unsets, and its directory, are
+	// there for later invocations of the session.
+	KeepEnv bool `json:"keep_env,omitempty"`
 	// Inherit is the caller's own environment, NAME=VALUE; the policy passes on what it names.
 	Inherit  []string          `json:"inherit,omitempty"`
 	Terminal *runners.Terminal `json:"terminal,omitempty"`

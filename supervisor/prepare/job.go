@@ -77,8 +77,18 @@ type Session struct {
 	Group string
 	// Source is the workspace's real directory, nil without one.
 	Source *os.File
+	// Kept is what earlier invocations have left to this one.
+	Kept Kept
 	// Modules are those of the session's shared engines; nil if it has none.
 	Modules *Modules
+}
+
+// Kept is what the shells of a session have left to later invocations.
+type Kept struct {
+	Set   map[string]string
+	Unset map[string]bool
+	// Cwd is the working directory, below the workspace; empty if none was left.
+	Cwd string
 }
 
 // An Invocation is what a job has of the session that it is an invocation of.

@@ -2,9 +2,11 @@ package prepare
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -14,6 +16,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/rootless"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/runners/native"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/idrange"
 	"github.com/jail-sandbox/jail/supervisor/mounts"
@@ -28,6 +31,7 @@ func (s *Preparer) makePlan(j *Job, f *finder) error {
 	if err != nil {
 		return err
 	}
+	env = j.withKept(env)
 	if j.Req.Terminal != nil && j.Tool.Native == "" {
 		return problem.New(problem.Usage, "a terminal is for programs of the host; %s is none",
 			j.Tool.Name)
@@ -78,6 +82,30 @@ func (s *Preparer) makePlan(j *Job, f *finder) error {
 	return nil
 }
 
+// withKept returns the environment of an invocation with what earlier ones have left to it, as far as
+// its policy lets a caller set it.
+func (j *Job) withKept(env []string) []string {
+	if j.In == nil {
+		return env
+	}
+	allowed := j.Policy.Policy().Env.Allow
+	for _, name := range slices.Sorted(maps.Keys(j.In.Kept.Set)) {
+		if allowed.Match(name) {
+			env = append(without(env, name), name+"="+j.In.Kept.Set[name])
+		}
+	}
+	for name := range j.In.Kept.Unset {
+		if allowed.Match(name) {
+			env = without(env, name)
+		}
+	}
+	return env
+}
+
+func without(env []string, name string) []string {
+	return slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, name+"=") })
+}
+
 // takeIDs takes a range of host ids for a jail.
 func takeIDs() (*idrange.Range, error) {
 	ids, err := idrange.Take()
@@ -118,6 +146,9 @@ func (s *Preparer) caches(j *Job) (all []string) {
 // memory returns how much of it a module may have, in bytes: what WebAssembly can address at most.
 func memory(eff policy.Effective) int64 { return min(eff.Policy().Limits.Memory, 4<<30) }
 
+// reportCommand is what a shell executes at its end to report its environment.
+const reportCommand = "/run/jail/init keep"
+
 // order returns the order for jail-init.
 func (j *Job) order(env []string, relay netip.AddrPort) runners.Order {
 	o := runners.Order{Invocation: runners.Invocation{Args: j.args(), Env: env,
@@ -125,6 +156,10 @@ func (j *Job) order(env []string, relay netip.AddrPort) runners.Order {
 	switch sc := j.Tool.Script; {
 	case j.Tool.Native != "":
 		o.Native = &runners.Native{Program: j.Tool.Native, Terminal: j.Req.Terminal}
+		if j.Req.KeepEnv {
+			o.Invocation.Args, o.Native.Keep = native.Reporting(j.Tool.Native, j.args(),
+				reportCommand)
+		}
 		if j.Plan.Fetch != nil {
 			o.Native.Relay = relay
 		}

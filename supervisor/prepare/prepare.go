@@ -99,6 +99,9 @@ func (s *Preparer) prepare(ctx context.Context, j *Job, dry bool) (err error) {
 	if j.ID, err = identify(j.Req.ID); err != nil {
 		return err
 	}
+	if j.Req.KeepEnv && j.In == nil {
+		return problem.New(problem.Usage, "keep_env is for the invocations of a session")
+	}
 	if j.Policy, err = s.decide(j); err != nil {
 		return err
 	}

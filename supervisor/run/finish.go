@@ -34,6 +34,11 @@ func (s *Runner) conclude(r *Run, res message.Result, e end, shadow *runshadow.S
 	if err != nil {
 		return res, err
 	}
+	if rep := e.answer.Report; rep != nil && r.in.Keep != nil && r.job.Req.KeepEnv {
+		if res.Kept = r.in.Keep(rep.Kept); res.Kept != nil && res.Kept.Error != "" {
+			res.Warnings = append(res.Warnings, res.Kept.Error)
+		}
+	}
 	if r.in.After != nil {
 		res = afterInvocation(res, r.in.After())
 	}

@@ -58,6 +58,9 @@ type Within struct {
 	// After is called when the jail of the invocation has ended. It returns what was committed after
 	// the invocation, or nil.
 	After func() *shadows.AutoCommit
+	// Keep takes what the shell of the invocation left to later ones, which may be nil, and returns
+	// what of it was kept, or nil.
+	Keep func(*runners.Kept) *message.Kept
 	// News are warnings for the user of the session.
 	News []string
 }

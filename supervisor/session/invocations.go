@@ -36,6 +36,7 @@ type invocations struct {
 	waiting int
 	count   int64
 	settler settler
+	kept    kept
 	idling  idling
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/ending"
 	"github.com/jail-sandbox/jail/supervisor/engine"
@@ -681,7 +682,8 @@ func (s *Sessions) Exec(ctx context.Context, c caller.Caller, id string, req mes
 		return s.runner.Refuse(c, message.Request{ID: req.ID}, nil, err)
 	}
 	defer streams.Begun()
-	j, err := s.runner.Preparer.Invoke(ctx, c, h.requestFor(req), h.given())
+	given := h.given(req.Env)
+	j, err := s.runner.Preparer.Invoke(ctx, c, h.requestFor(req, given.Kept.Cwd), given)
 	if err != nil {
 		return s.runner.Refuse(c, j.Req, j, err)
 	}
@@ -689,6 +691,7 @@ func (s *Sessions) Exec(ctx context.Context, c caller.Caller, id string, req mes
 	r = s.runner.NewInvocation(j, run.Within{Files: h.files, Shadow: h.shadow,
 		Prewarmed: h.prewarmed, Engines: h.engines.set, Late: h.engines.late,
 		After: func() *shadows.AutoCommit { return h.after(r) },
+		Keep:  func(rep *runners.Kept) *message.Kept { return h.invocations.kept.take(j, rep) },
 		News:  h.takeNews()})
 	if !h.invocations.join(r) {
 		return s.runner.Refuse(c, j.Req, j, noSession(id))
@@ -699,19 +702,21 @@ func (s *Sessions) Exec(ctx context.Context, c caller.Caller, id string, req mes
 	return res
 }
 
-// given is what an invocation has of the session.
-func (h *session) given() *prepare.Session {
+// given is what an invocation with these variables of its own has of the session.
+func (h *session) given(env []string) *prepare.Session {
 	j := h.run.Job()
 	return &prepare.Session{ID: j.ID, Policy: j.Policy, Plan: j.Plan, IDs: j.Host.IDs,
-		Group: rungroup.Session(j.Plan.Cgroup.Path), Source: j.Source, Modules: h.engines.modules}
+		Group: rungroup.Session(j.Plan.Cgroup.Path), Source: j.Source, Modules: h.engines.modules,
+		Kept: h.invocations.kept.forInvocation(env)}
 }
 
-// requestFor is an invocation's request in the words of a run's.
-func (h *session) requestFor(req message.ExecRequest) message.Request {
+// requestFor is an invocation's request in the words of a run's. cwd is the directory that an
+// earlier invocation has left to it, or empty.
+func (h *session) requestFor(req message.ExecRequest, cwd string) message.Request {
 	of := h.run.Job().Req
 	return message.Request{ID: req.ID, Tool: req.Tool, Args: req.Args, Profile: of.Profile,
-		Policy: of.Policy, PolicyName: of.PolicyName, Dir: req.Dir, Cwd: cmp.Or(req.Cwd, of.Cwd),
+		Policy: of.Policy, PolicyName: of.PolicyName, Dir: req.Dir, Cwd: cmp.Or(req.Cwd, cwd, of.Cwd),
 		Workspace: h.run.Job().Workspace(), NoWorkspace: of.NoWorkspace, Fate: message.FateKeep,
 		Limits: req.Limits, Env: slices.Concat(of.Env, req.Env), Inherit: req.Inherit,
-		Terminal: req.Terminal}
+		Terminal: req.Terminal, KeepEnv: req.KeepEnv}
 }

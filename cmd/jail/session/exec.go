@@ -23,13 +23,17 @@ The tool gets the session's shadow and /tmp, with what earlier invocations left 
 invocations. Its limits are those of the session's policy, narrowed by --limit; memory, pids and workspace are besides bounded for all invocations together.
 
 With --background the command returns when the tool runs, and the tool runs until it or the session ends: jail logs ID shows its output, jail wait ID waits
-for its end, jail kill ID ends it.`
+for its end, jail kill ID ends it.
+
+With --keep-env what a shell of the host that is called with -c exports and unsets, and the directory that it ends in, are there for the next invocations of
+the session: jail session exec --keep-env ID -- bash -c 'cd src; export CC=clang'.`
 
 type execOptions struct {
 	id, cwd     string
 	limits, env []string
 	// background runs the tool without this command.
 	background bool
+	keep       bool
 	shown      execute.Options
 }
 
@@ -76,6 +80,8 @@ func newExec(env *cli.Env) *cobra.Command {
 	set.StringVar(&o.id, "id", "", "name the invocation `ID` (default a random one)")
 	set.BoolVar(&o.background, "background", false,
 		"print the invocation's ID and return; it ends with the session")
+	set.BoolVar(&o.keep, "keep-env", false,
+		"keep the exports and the directory of a shell for the next invocations")
 	set.BoolVar(&o.shown.JSON, "json", false,
 		"print one result object when the tool has ended, its output inside")
 	set.BoolVar(&o.shown.Quiet, "quiet", false, "print errors only")
@@ -88,7 +94,7 @@ func newExec(env *cli.Env) *cobra.Command {
 // runExec runs the command line tool in the session.
 func runExec(ctx context.Context, env *cli.Env, o execOptions, tool []string) (err error) {
 	req := message.Request{ID: o.id, Tool: tool[0], Args: tool[1:], Limits: o.limits, Env: o.env,
-		Cwd: o.cwd}
+		Cwd: o.cwd, KeepEnv: o.keep}
 	if req.Dir, err = os.Getwd(); err != nil {
 		req.Dir = "/"
 	}

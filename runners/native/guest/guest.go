@@ -23,7 +23,7 @@ const exitSignal = 128
 // without one; proxy opens streams to the fetch proxy, nil without one. Only the program reads and
 // writes its streams once it runs, so that their ends are seen. The error says why the program
 // could not be started.
-func Run(order runners.Order, sizes Sizes, proxy Proxy) (runners.Report, error) {
+func Run(order runners.Order, sizes Sizes, proxy Proxy) (_ runners.Report, err error) {
 	n := order.Native
 	// Not ignored, which the program would inherit: taken and thrown away. A signal that process 1
 	// takes by default is one that it ignores (pid_namespaces(7)), but the Go runtime takes some by
@@ -59,11 +59,20 @@ func Run(order runners.Order, sizes Sizes, proxy Proxy) (runners.Report, error) 
 		finish = t.drain
 		t.carry(sizes)
 	}
+	var keep *keeper
+	if n.Keep {
+		if keep, err = newKeeper(start); err != nil {
+			return runners.Report{}, fmt.Errorf("pipe for the environment: %w", err)
+		}
+	}
 	pid, err := syscall.ForkExec(n.Program, order.Invocation.Args, start)
 	if errno := syscall.Errno(0); errors.As(err, &errno) {
 		return runners.Report{}, &runners.ExecError{Path: n.Program, Errno: int(errno), Err: errno}
 	} else if err != nil {
 		return runners.Report{}, fmt.Errorf("execute %s: %w", n.Program, err)
+	}
+	if keep != nil {
+		keep.begin()
 	}
 	// The directory was for the child. That of process 1 is the root, as jail verify wants it.
 	if err := syscall.Chdir("/"); err != nil {
@@ -85,6 +94,9 @@ func Run(order runners.Order, sizes Sizes, proxy Proxy) (runners.Report, error) 
 	finish()
 	rep := reportOf(status)
 	rep.LeftProcesses = left
+	if keep != nil {
+		rep.Kept = keep.end()
+	}
 	return rep, nil
 }
 

@@ -1,0 +1,81 @@
+package guest
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/jail-sandbox/jail/runners"
+)
+
+// KeepArg is the argument of jail-init with which a shell in a jail has it report the shell's
+// environment and directory.
+const KeepArg = "keep"
+
+// keepFD is the descriptor to which Keep writes. Shells number their own from 10 on, and leave out
+// those that are in use.
+const keepFD = 29
+
+// Keep writes the working directory and the environment of this process to the descriptor that it
+// was given for that. It returns the exit code.
+func Keep() int {
+	dir, err := syscall.Getwd()
+	if err != nil {
+		dir = ""
+	}
+	text := []byte(strings.Join(append([]string{dir}, os.Environ()...), "\x00") + "\x00\x00")
+	for len(text) > 0 {
+		n, err := syscall.Write(keepFD, text)
+		if err != nil && err != syscall.EINTR {
+			return 1
+		}
+		text = text[max(n, 0):]
+	}
+	return 0
+}
+
+// keeper reads what a shell says with Keep, or anybody else who has the descriptor.
+type keeper struct {
+	r, w *os.File
+	text chan []byte
+}
+
+// newKeeper adds the descriptor for Keep to those of a program.
+func newKeeper(start *syscall.ProcAttr) (*keeper, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	for len(start.Files) < keepFD {
+		start.Files = append(start.Files, ^uintptr(0))
+	}
+	start.Files = append(start.Files, w.Fd())
+	return &keeper{r, w, make(chan []byte, 1)}, nil
+}
+
+// begin reads until nobody has the descriptor any more. The program has it.
+func (k *keeper) begin() {
+	k.w.Close()
+	go func() {
+		text, _ := io.ReadAll(io.LimitReader(k.r, runners.MaxKept+1))
+		// Nobody waits for a reader.
+		_, _ = io.Copy(io.Discard, struct{ io.Reader }{k.r})
+		k.text <- text
+	}()
+}
+
+// end returns what was said. No process is left that could say more.
+func (k *keeper) end() *runners.Kept {
+	text := <-k.text
+	if len(text) > runners.MaxKept {
+		return &runners.Kept{TooLarge: true}
+	}
+	whole, ok := bytes.CutSuffix(text, []byte("\x00\x00"))
+	if !ok {
+		return nil
+	}
+	fields := strings.Split(string(whole), "\x00")
+	return &runners.Kept{Cwd: fields[0], Env: fields[1:]}
+}

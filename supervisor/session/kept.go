@@ -1,0 +1,141 @@
+package session
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/prepare"
+)
+
+// Bounds of what invocations with --keep-env leave to later ones, all together.
+const (
+	maxKeptNames = 1024
+	maxKeptBytes = runners.MaxKept
+)
+
+// keptName is what a shell can export. Functions that bash exports have other names.
+var keptName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,254}$`)
+
+// shellsOwn are the variables that a shell sets by itself.
+var shellsOwn = []string{"PWD", "OLDPWD", "SHLVL", "_"}
+
+// kept is what the shells of a session have left to its later invocations. Its methods may be called
+// from several goroutines.
+type kept struct {
+	mu   sync.Mutex
+	left prepare.Kept
+}
+
+// forInvocation returns what is left to an invocation that is given some variables of its own.
+func (k *kept) forInvocation(given []string) prepare.Kept {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	left := prepare.Kept{Set: maps.Clone(k.left.Set), Unset: maps.Clone(k.left.Unset),
+		Cwd: k.left.Cwd}
+	for _, v := range given {
+		name, _, _ := strings.Cut(v, "=")
+		delete(left.Set, name)
+		delete(left.Unset, name)
+	}
+	return left
+}
+
+// take adds what the shell of an invocation reported at its end. The report comes from inside the
+// jail: nothing of it is believed but for what a shell may leave. It returns what was kept.
+func (k *kept) take(j *prepare.Job, rep *runners.Kept) *message.Kept {
+	if rep == nil {
+		return nil
+	}
+	if rep.TooLarge {
+		return tooLarge()
+	}
+	out := &message.Kept{}
+	set, unset := changed(j.Order.Invocation.Env, rep.Env, j.Policy.Policy().Env.Allow)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	next := prepare.Kept{Set: maps.Clone(k.left.Set), Unset: maps.Clone(k.left.Unset),
+		Cwd: k.left.Cwd}
+	if next.Set == nil {
+		next.Set, next.Unset = map[string]string{}, map[string]bool{}
+	}
+	for name, value := range set {
+		next.Set[name] = value
+		delete(next.Unset, name)
+		out.Set = append(out.Set, name)
+	}
+	for _, name := range unset {
+		next.Unset[name] = true
+		delete(next.Set, name)
+	}
+	out.Unset = unset
+	slices.Sort(out.Set)
+	if !bounded(next) {
+		return tooLarge()
+	}
+	if w := j.Plan.Workspace; w != nil && filepath.IsAbs(rep.Cwd) {
+		// Which directory that is the jail of the next invocation looks up, not the daemon.
+		if rel, err := filepath.Rel(w.Target, rep.Cwd); err == nil && filepath.IsLocal(rel) {
+			next.Cwd, out.Cwd = rel, rel
+		}
+	}
+	k.left = next
+	return out
+}
+
+func tooLarge() *message.Kept {
+	return &message.Kept{Error: fmt.Sprintf("the environment of the session would have more than "+
+		"%d bytes or %d names: nothing of this invocation's was kept", maxKeptBytes, maxKeptNames)}
+}
+
+func bounded(k prepare.Kept) bool {
+	size := 0
+	for name, value := range k.Set {
+		size += len(name) + len(value) + 2
+	}
+	for name := range k.Unset {
+		size += len(name) + 1
+	}
+	return size <= maxKeptBytes && len(k.Set)+len(k.Unset) <= maxKeptNames
+}
+
+// changed returns the variables that a shell was not given with this value, and the names of those
+// that it has no more. Only names that a caller may set with --env count.
+func changed(given, left []string, allowed policy.Globs) (set map[string]string, unset []string) {
+	may := func(name string) bool {
+		return keptName.MatchString(name) && !slices.Contains(shellsOwn, name) &&
+			allowed.Match(name)
+	}
+	before, after := variables(given), variables(left)
+	set = map[string]string{}
+	for name, value := range after {
+		if was, had := before[name]; may(name) && (!had || was != value) &&
+			policy.CheckEnvValue(value) == nil {
+			set[name] = value
+		}
+	}
+	for name := range before {
+		if _, has := after[name]; !has && may(name) {
+			unset = append(unset, name)
+		}
+	}
+	slices.Sort(unset)
+	return set, unset
+}
+
+func variables(env []string) map[string]string {
+	all := map[string]string{}
+	for _, v := range env {
+		if name, value, ok := strings.Cut(v, "="); ok {
+			all[name] = value
+		}
+	}
+	return all
+}
