@@ -39,7 +39,7 @@ var supervisorOrder = [][]string{
 	{"service"},
 	// The faces.
 	{"api"},
-	{"client", "console", "learn"},
+	{"client", "console", "learn", "mcp"},
 }
 
 // supervisorForTests are the packages below supervisor/ that only tests import.

@@ -12,6 +12,7 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/complete"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/mcp"
 	"github.com/jail-sandbox/jail/cmd/jail/policy"
 	"github.com/jail-sandbox/jail/cmd/jail/review"
 	"github.com/jail-sandbox/jail/cmd/jail/run"
@@ -51,6 +52,7 @@ func newRoot(env *cli.Env) *cobra.Command {
 		review.NewDiff(env), review.NewCommit(env), review.NewDiscard(env), review.NewRevert(env),
 		review.NewWorkspaces(env), review.NewCache(env), review.NewApprovals(env),
 		policy.New(env), policy.NewProfile(env), tool.New(env), audit.New(env),
+		mcp.New(env),
 		service.NewConsole(env), service.NewDoctor(env), service.NewVersion(env),
 		service.NewCompletion(env),
 	)

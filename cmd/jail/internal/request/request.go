@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
@@ -38,23 +39,45 @@ func (f *Flags) Add(cmd *cobra.Command, printsJSON string) {
 	// What follows the tool's name is the tool's.
 	set.SetInterspersed(false)
 	set.SortFlags = false
-	set.StringVar(&f.profile, "profile", "default", "profile `NAME` to run with")
-	set.StringVar(&f.policy, "policy", "", "policy `FILE` to run with, instead of a profile")
-	set.StringVar(&f.workspace, "workspace", ".", "`DIR` that the tool gets a shadow of")
+	f.addPolicy(set, "default")
 	set.StringVar(&f.cwd, "cwd", "",
 		"start in `DIR` below the workspace (default where you stand in it, else its root)")
 	set.BoolVar(&f.noWorkspace, "no-workspace", false, "run without a workspace")
 	set.BoolVar(&f.Keep, "keep", false, "keep the shadow, even if nothing changed")
 	set.BoolVar(&f.Discard, "discard", false, "delete the shadow")
 	set.BoolVar(&f.Commit, "commit", false, "commit what changed, if the tool exits with 0")
-	set.StringArrayVar(&f.limits, "limit", nil,
-		"narrow a limit, such as memory=64MiB (`KEY=VALUE`, repeatable)")
-	set.StringArrayVar(&f.env, "env", nil, "give the tool a variable (`NAME=VALUE`, repeatable)")
-	set.StringArrayVar(&f.fetch, "fetch", nil, "narrow the network to `HOST` (repeatable)")
+	f.addNarrowing(set)
 	set.StringVar(&f.id, "id", "", "name the run `ID` (default a random one)")
 	set.BoolVar(&f.JSON, "json", false, printsJSON)
 	set.BoolVar(&f.Quiet, "quiet", false, "print errors only")
 }
+
+// AddLasting adds the flags to a command that works in one session of a directory, with a profile
+// unless another is asked for.
+func (f *Flags) AddLasting(cmd *cobra.Command, profile string) {
+	set := cmd.Flags()
+	set.SortFlags = false
+	f.addPolicy(set, profile)
+	f.addNarrowing(set)
+	set.StringVar(&f.id, "id", "",
+		"name the session `ID` (default one for the directory and the policy)")
+}
+
+func (f *Flags) addPolicy(set *pflag.FlagSet, profile string) {
+	set.StringVar(&f.profile, "profile", profile, "profile `NAME` to run with")
+	set.StringVar(&f.policy, "policy", "", "policy `FILE` to run with, instead of a profile")
+	set.StringVar(&f.workspace, "workspace", ".", "`DIR` that the tool gets a shadow of")
+}
+
+func (f *Flags) addNarrowing(set *pflag.FlagSet) {
+	set.StringArrayVar(&f.limits, "limit", nil,
+		"narrow a limit, such as memory=64MiB (`KEY=VALUE`, repeatable)")
+	set.StringArrayVar(&f.env, "env", nil, "give the tool a variable (`NAME=VALUE`, repeatable)")
+	set.StringArrayVar(&f.fetch, "fetch", nil, "narrow the network to `HOST` (repeatable)")
+}
+
+// Named reports whether the caller named the run or session.
+func (f *Flags) Named() bool { return f.id != "" }
 
 // Request makes the request for a run of the tool args[0], and refuses what can be refused without
 // a daemon.

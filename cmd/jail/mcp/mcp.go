@@ -1,0 +1,140 @@
+// Package mcp has the command by which coding agents work in a session of jail.
+package mcp
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/request"
+	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/client"
+	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/mcp"
+	"github.com/jail-sandbox/jail/supervisor/message"
+)
+
+const about = `Serve the Model Context Protocol on standard input and output: a coding agent gets the tools read, write, edit, glob, grep, bash, fetch, todo, diff, commit,
+revert and approvals, which all work in one session of the directory. Nothing changes in the real directory until a person approves a commit: in the
+agent, if it can ask its person, or by jail approvals.
+
+The session outlives this command, and the next one for the same directory and policy works in it. jail session list shows it.
+
+With --http the server listens on an address of the loopback. It prints its URL and a token to standard error; each request must have
+"Authorization: Bearer TOKEN". JAIL_MCP_TOKEN names a token of your own, of at least 20 characters.`
+
+// minToken is the least length of a token that the caller chooses.
+const minToken = 20
+
+type options struct {
+	request request.Flags
+	http    string
+}
+
+// New returns the command jail mcp.
+func New(env *cli.Env) *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:   "mcp [flags]",
+		Short: "let a coding agent work in a session",
+		Long:  about,
+		Example: "  claude mcp add jail -- jail mcp\n" +
+			"  jail mcp --profile python-native\n  jail mcp --http 127.0.0.1:0",
+		Args: command.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd, env, o) },
+	}
+	o.request.AddLasting(cmd, "build")
+	cmd.Flags().StringVar(&o.http, "http", "", "serve HTTP on `ADDRESS`, such as 127.0.0.1:0")
+	return cmd
+}
+
+func run(cmd *cobra.Command, env *cli.Env, o options) error {
+	req, err := o.request.Settings(env, cmd)
+	if err != nil {
+		return err
+	}
+	if !o.request.Named() {
+		if req.ID, err = idOf(req); err != nil {
+			return err
+		}
+	}
+	token := env.Getenv("JAIL_MCP_TOKEN")
+	if token != "" && len(token) < minToken {
+		return exit.Usage("", "JAIL_MCP_TOKEN has %d characters: the least is %d", len(token), minToken)
+	}
+	ctx := cmd.Context()
+	return env.WithLastingDaemon(ctx, func(c *api.Client) error {
+		s, err := mcp.New(ctx, mcp.Options{Client: c, Version: config.Version,
+			Session: message.SessionRequest{Request: req},
+			Decider: func(ctx context.Context) (*api.Client, error) {
+				d, err := client.Connect(ctx, client.Options{Socket: env.Config.Socket})
+				if err != nil {
+					return nil, err
+				}
+				return d.Client, nil
+			}})
+		if err != nil {
+			return err
+		}
+		if o.http == "" {
+			return serve(ctx, env, s)
+		}
+		l, err := mcp.Listen(o.http)
+		if err != nil {
+			return exit.Usage("jail mcp --http 127.0.0.1:0", "--http %s: %v", o.http, err)
+		}
+		shown := "token: that of JAIL_MCP_TOKEN"
+		if token == "" {
+			token = mcp.NewToken()
+			shown = "token: " + token
+		}
+		output.Say(env.Stderr, "url", "http://"+l.Addr().String()+mcp.Path)
+		fmt.Fprintln(env.Stderr, shown)
+		return s.ServeHTTP(ctx, l, token)
+	})
+}
+
+// serve answers the client on the standard streams until it ends them.
+func serve(ctx context.Context, env *cli.Env, s *mcp.Server) error {
+	in, ok := env.Stdin.(io.ReadCloser)
+	if !ok {
+		in = io.NopCloser(env.Stdin)
+	}
+	err := s.Serve(ctx, in, nopCloser{env.Stdout})
+	if ctx.Err() != nil {
+		// Ended by a signal, as clients do.
+		return nil
+	}
+	return err
+}
+
+// nopCloser leaves standard output open: errors are still to be written by the process.
+type nopCloser struct{ io.Writer }
+
+func (nopCloser) Close() error { return nil }
+
+// idOf names the session of a directory and of what else is asked for, so that the next server for
+// the same finds it.
+func idOf(req message.Request) (string, error) {
+	dir := req.Workspace
+	if dir == "" {
+		dir = req.Dir
+	}
+	text, err := json.Marshal([]any{os.Getuid(), dir, req.Profile, req.Policy, req.Limits, req.Env,
+		req.Fetch})
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(text)
+	return "mcp-" + hex.EncodeToString(sum[:8]), nil
+}

@@ -1,0 +1,298 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/jail-sandbox/jail/policy"
+)
+
+// Bounds of lists.
+const (
+	defaultLines = 2000
+	maxNames     = 1000
+)
+
+func (s *Server) addFiles() {
+	f := &files{session: s.session}
+	mcp.AddTool(s.server, tool("read", "Read a file",
+		"Read a text file of the directory, 2000 lines from offset on unless limit says otherwise.",
+		readsOnly), f.read)
+	mcp.AddTool(s.server, tool("write", "Write a file",
+		"Write a whole file in the shadow of the directory, and the directories that it needs.",
+		changesShadow), f.write)
+	mcp.AddTool(s.server, tool("edit", "Edit a file",
+		"Replace old_string by new_string in a text file of the shadow. old_string must occur "+
+			"exactly once, unless replace_all is true.", changesShadow), f.edit)
+	mcp.AddTool(s.server, tool("glob", "Find files by name",
+		"List the files whose path matches a pattern, such as **/*.go: * stands for a part of a "+
+			"name, ** for directories. At most 1000.", readsOnly), f.glob)
+	mcp.AddTool(s.server, tool("grep", "Search in files",
+		"Search files for an extended regular expression.", readsOnly), f.grep)
+}
+
+// files are the tools that read and change files.
+type files struct{ session *session }
+
+type readInput struct {
+	FilePath string `json:"file_path" jsonschema:"the file, in the directory or by its absolute path"`
+	Offset   int    `json:"offset,omitempty" jsonschema:"the first line, from 1"`
+	Limit    int    `json:"limit,omitempty" jsonschema:"how many lines"`
+}
+
+type readOutput struct {
+	Content   string `json:"content"`
+	FirstLine int    `json:"first_line"`
+	Lines     int    `json:"lines"`
+	Truncated bool   `json:"truncated" jsonschema:"there is more of the file"`
+}
+
+func (f *files) read(ctx context.Context, _ *mcp.CallToolRequest, in readInput) (
+	*mcp.CallToolResult, readOutput, error) {
+	var o readOutput
+	if in.Offset < 0 || in.Limit < 0 {
+		return nil, o, errors.New("offset and limit are numbers of lines from 1 on")
+	}
+	content, cut, err := f.content(ctx, in.FilePath, maxEdited)
+	if err != nil {
+		return nil, o, err
+	}
+	lines := slices.Collect(strings.Lines(content))
+	o.FirstLine = max(in.Offset, 1)
+	limit := in.Limit
+	if limit == 0 {
+		limit = defaultLines
+	}
+	if o.FirstLine > len(lines) && len(lines) > 0 {
+		return nil, o, fmt.Errorf("offset %d: %s has %d lines", in.Offset, in.FilePath, len(lines))
+	}
+	var b strings.Builder
+	for _, l := range lines[min(o.FirstLine-1, len(lines)):] {
+		if o.Lines == limit || b.Len()+len(l) > maxShown {
+			o.Truncated = true
+			break
+		}
+		b.WriteString(l)
+		o.Lines++
+	}
+	o.Content, o.Truncated = b.String(), o.Truncated || cut
+	return text(o.Content), o, nil
+}
+
+// content returns a text file, or its beginning.
+func (f *files) content(ctx context.Context, name string, most int) (string, bool, error) {
+	if name == "" {
+		return "", false, errors.New("file_path is empty")
+	}
+	o, err := f.session.run(ctx, call{tool: "cat", args: []string{"--", f.session.within(name)},
+		most: most})
+	switch {
+	case err != nil:
+		return "", false, err
+	case o.ExitCode != 0:
+		return "", false, failed("read "+name, o)
+	case !o.out.isText():
+		return "", false, fmt.Errorf("%s is no text in UTF-8", name)
+	}
+	return o.out.String(), o.out.cut || o.Truncated, nil
+}
+
+// failed is the error for a tool that did not end with 0.
+func failed(what string, o outcome) error {
+	why := strings.TrimSpace(o.errOut.String())
+	if why == "" {
+		why = fmt.Sprintf("exit code %d", o.ExitCode)
+	}
+	if o.Limit != nil {
+		why += fmt.Sprintf(" (limit %s)", o.Limit.Name)
+	}
+	return fmt.Errorf("%s: %s", what, why)
+}
+
+type writeInput struct {
+	FilePath string `json:"file_path" jsonschema:"the file, in the directory or by its absolute path"`
+	Content  string `json:"content"`
+}
+
+type writeOutput struct {
+	FilePath string `json:"file_path"`
+	Bytes    int    `json:"bytes"`
+}
+
+func (f *files) write(ctx context.Context, _ *mcp.CallToolRequest, in writeInput) (
+	*mcp.CallToolResult, writeOutput, error) {
+	o := writeOutput{FilePath: in.FilePath, Bytes: len(in.Content)}
+	if in.FilePath == "" {
+		return nil, o, errors.New("file_path is empty")
+	}
+	if err := f.put(ctx, in.FilePath, in.Content); err != nil {
+		return nil, o, err
+	}
+	return text(fmt.Sprintf("wrote %d bytes to %s", o.Bytes, in.FilePath)), o, nil
+}
+
+// put writes a file, and makes its directory if that is not there.
+func (f *files) put(ctx context.Context, name, content string) error {
+	if len(content) > maxEdited {
+		return fmt.Errorf("%s: %d bytes; at most %d can be written at once", name, len(content),
+			maxEdited)
+	}
+	at := f.session.within(name)
+	c := call{tool: "tee", args: []string{"--", at}, in: []byte(content), most: 1}
+	o, err := f.session.run(ctx, c)
+	if err == nil && o.ExitCode != 0 && path.Dir(at) != "." {
+		made, mkdirErr := f.session.run(ctx, call{tool: "mkdir",
+			args: []string{"-p", "--", path.Dir(at)}})
+		switch {
+		case mkdirErr != nil:
+			return mkdirErr
+		case made.ExitCode != 0:
+			return failed("write "+name, made)
+		}
+		o, err = f.session.run(ctx, c)
+	}
+	if err == nil && o.ExitCode != 0 {
+		err = failed("write "+name, o)
+	}
+	return err
+}
+
+type editInput struct {
+	FilePath   string `json:"file_path" jsonschema:"the file, in the directory or by its absolute path"`
+	OldString  string `json:"old_string" jsonschema:"the text to replace, exactly as it stands"`
+	NewString  string `json:"new_string"`
+	ReplaceAll bool   `json:"replace_all,omitempty" jsonschema:"replace every occurrence"`
+}
+
+type editOutput struct {
+	FilePath     string `json:"file_path"`
+	Replacements int    `json:"replacements"`
+}
+
+func (f *files) edit(ctx context.Context, _ *mcp.CallToolRequest, in editInput) (
+	*mcp.CallToolResult, editOutput, error) {
+	o := editOutput{FilePath: in.FilePath}
+	switch {
+	case in.OldString == "":
+		return nil, o, errors.New("old_string is empty: write makes a new file")
+	case in.OldString == in.NewString:
+		return nil, o, errors.New("old_string and new_string are the same")
+	case !utf8.ValidString(in.NewString):
+		return nil, o, errors.New("new_string is no text in UTF-8")
+	}
+	content, cut, err := f.content(ctx, in.FilePath, maxEdited)
+	switch n := strings.Count(content, in.OldString); {
+	case err != nil:
+		return nil, o, err
+	case cut:
+		return nil, o, fmt.Errorf("%s is larger than %d bytes", in.FilePath, maxEdited)
+	case n == 0:
+		return nil, o, fmt.Errorf("old_string does not occur in %s", in.FilePath)
+	case n > 1 && !in.ReplaceAll:
+		return nil, o, fmt.Errorf("old_string occurs %d times in %s: add lines around it, or set "+
+			"replace_all", n, in.FilePath)
+	default:
+		o.Replacements = n
+	}
+	if err := f.put(ctx, in.FilePath,
+		strings.ReplaceAll(content, in.OldString, in.NewString)); err != nil {
+		return nil, o, err
+	}
+	return text(fmt.Sprintf("replaced %d in %s", o.Replacements, in.FilePath)), o, nil
+}
+
+type globInput struct {
+	Pattern string `json:"pattern" jsonschema:"such as **/*.go"`
+	Path    string `json:"path,omitempty" jsonschema:"the directory to search, without it the whole directory"`
+}
+
+type globOutput struct {
+	Files     []string `json:"files"`
+	Truncated bool     `json:"truncated" jsonschema:"there are more"`
+}
+
+func (f *files) glob(ctx context.Context, _ *mcp.CallToolRequest, in globInput) (
+	*mcp.CallToolResult, globOutput, error) {
+	o := globOutput{Files: []string{}}
+	pattern, err := policy.ParseGlob(strings.TrimPrefix(in.Pattern, "./"))
+	if err != nil {
+		return nil, o, err
+	}
+	root := f.session.within(in.Path)
+	found, err := f.session.run(ctx, call{tool: "find", most: maxEdited,
+		args: []string{root, "-name", ".git", "-prune", "-o", "-type", "f", "-print0"}})
+	if err != nil {
+		return nil, o, err
+	}
+	if found.ExitCode != 0 && found.out.Len() == 0 {
+		return nil, o, failed("search "+in.Path, found)
+	}
+	for name := range bytes.SplitSeq(found.out.Bytes(), []byte{0}) {
+		rel := strings.TrimPrefix(strings.TrimPrefix(string(name), root), "/")
+		if rel != "" && pattern.Match(rel) {
+			o.Files = append(o.Files, strings.ToValidUTF8(path.Join(root, rel), "\uFFFD"))
+		}
+	}
+	slices.Sort(o.Files)
+	if o.Truncated = found.out.cut || len(o.Files) > maxNames; len(o.Files) > maxNames {
+		o.Files = o.Files[:maxNames]
+	}
+	return text(strings.Join(o.Files, "\n")), o, nil
+}
+
+type grepInput struct {
+	Pattern    string `json:"pattern" jsonschema:"an extended regular expression"`
+	Path       string `json:"path,omitempty" jsonschema:"the file or directory to search"`
+	Glob       string `json:"glob,omitempty" jsonschema:"only files of such a name, as *.go"`
+	OutputMode string `json:"output_mode,omitempty" jsonschema:"content (lines with their numbers), files_with_matches (default) or count"`
+}
+
+type grepOutput struct {
+	Text      string `json:"text"`
+	Matches   int    `json:"matches" jsonschema:"lines of the text"`
+	Truncated bool   `json:"truncated" jsonschema:"there are more"`
+}
+
+func (f *files) grep(ctx context.Context, _ *mcp.CallToolRequest, in grepInput) (
+	*mcp.CallToolResult, grepOutput, error) {
+	var o grepOutput
+	mode, ok := map[string]string{"": "-l", "files_with_matches": "-l", "content": "-n",
+		"count": "-c"}[in.OutputMode]
+	if !ok {
+		return nil, o, fmt.Errorf("output_mode %s is none of content, files_with_matches and count",
+			strconv.Quote(in.OutputMode))
+	}
+	args := []string{"-r", "-E", mode}
+	if in.Glob != "" {
+		args = append(args, "--include="+in.Glob)
+	}
+	found, err := f.session.run(ctx, call{tool: "grep",
+		args: append(args, "-e", in.Pattern, "--", f.session.within(in.Path))})
+	switch {
+	case err != nil:
+		return nil, o, err
+	case found.ExitCode > 1 && found.out.Len() == 0:
+		return nil, o, failed("search", found)
+	}
+	var b strings.Builder
+	for line := range strings.Lines(found.out.String()) {
+		// Git's own files are no text of anybody, and a file without a match is no match.
+		if line = strings.TrimPrefix(line, "./"); strings.HasPrefix(line, ".git/") ||
+			mode == "-c" && strings.HasSuffix(line, ":0\n") {
+			continue
+		}
+		b.WriteString(line)
+		o.Matches++
+	}
+	o.Text, o.Truncated = b.String(), found.out.cut || found.Truncated
+	return text(o.Text), o, nil
+}

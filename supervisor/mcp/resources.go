@@ -1,0 +1,46 @@
+package mcp
+
+import (
+	"context"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/jail-sandbox/jail/supervisor/message"
+)
+
+// addResources offers the differences and the records of the session, and nothing of other ones.
+func (s *Server) addResources() {
+	id := s.session.id()
+	s.server.AddResource(&mcp.Resource{URI: "jail://diff/" + id, Name: "diff",
+		Title: "What changed in the shadow", MIMEType: "text/x-diff"}, s.readDiff)
+	s.server.AddResource(&mcp.Resource{URI: "jail://log/" + id, Name: "log",
+		Title: "What jail recorded of the session", MIMEType: "application/jsonl"}, s.readLog)
+}
+
+func resource(req *mcp.ReadResourceRequest, mime, content string) *mcp.ReadResourceResult {
+	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{
+		{URI: req.Params.URI, MIMEType: mime, Text: content}}}
+}
+
+func (s *Server) readDiff(ctx context.Context, req *mcp.ReadResourceRequest) (
+	*mcp.ReadResourceResult, error) {
+	o, err := s.review.changes(ctx, diffInput{})
+	if err != nil {
+		return nil, plain(err)
+	}
+	return resource(req, "text/x-diff", o.Text), nil
+}
+
+func (s *Server) readLog(ctx context.Context, req *mcp.ReadResourceRequest) (
+	*mcp.ReadResourceResult, error) {
+	b := kept{most: maxEdited}
+	for r, err := range s.session.client.AuditRecords(ctx,
+		message.RecordsRequest{Session: s.session.id()}) {
+		if err != nil {
+			return nil, plain(err)
+		}
+		b.Write(r.Line)
+		b.WriteString("\n")
+	}
+	return resource(req, "application/jsonl", b.String()), nil
+}

@@ -1,0 +1,326 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/approvals"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
+)
+
+// maxWait bounds how long the tool approvals waits for a decision, in seconds.
+const maxWait = 60
+
+// maxWords bounds what a client says about a commit, as the API does.
+const maxWords = 2 << 10
+
+func (s *Server) addReview() {
+	r := s.review
+	mcp.AddTool(s.server, tool("diff", "Show what changed",
+		"Show how the shadow differs from the real directory.", readsOnly), r.diff)
+	mcp.AddTool(s.server, tool("commit", "Propose a commit",
+		"Propose to take the changes of the shadow into the real directory. A person decides, "+
+			"unless the policy does: the result says whether it waits.", asksPerson), r.commit)
+	mcp.AddTool(s.server, tool("revert", "Take back a commit",
+		"Take back the last commit of this session in the real directory, or a part of it. A "+
+			"person decides.", asksPerson), r.revert)
+	mcp.AddTool(s.server, tool("approvals", "Show what waits for a person",
+		"List what this session proposed, or wait for the decision on one proposal.", readsOnly),
+		r.approvals)
+}
+
+// A review is the tools that lead to the real directory.
+type review struct {
+	session *session
+	decider func(context.Context) (*api.Client, error)
+
+	mu sync.Mutex
+	// shown are the digests of the actions that a person was asked about, by their ids: the state
+	// that a client hands back is not to be trusted.
+	shown map[string]string
+}
+
+type diffInput struct {
+	Paths []string `json:"paths,omitempty" jsonschema:"only changes at and below these, or that match these patterns"`
+	Stat  bool     `json:"stat,omitempty" jsonschema:"only the list of paths"`
+}
+
+type diffOutput struct {
+	Added     int    `json:"added"`
+	Modified  int    `json:"modified"`
+	Deleted   int    `json:"deleted"`
+	Digest    string `json:"digest"`
+	Text      string `json:"text"`
+	Truncated bool   `json:"truncated" jsonschema:"there is more text"`
+}
+
+func (r *review) diff(ctx context.Context, _ *mcp.CallToolRequest, in diffInput) (
+	*mcp.CallToolResult, diffOutput, error) {
+	o, err := r.changes(ctx, in)
+	if err != nil {
+		return nil, o, plain(err)
+	}
+	return text(o.Text), o, nil
+}
+
+func (r *review) changes(ctx context.Context, in diffInput) (o diffOutput, err error) {
+	list, patch := kept{most: maxShown}, kept{most: maxShown}
+	kind := api.PatchPlain
+	if in.Stat {
+		kind = ""
+	}
+	for l, err := range r.session.client.Changes(ctx, r.session.id(), kind, in.Paths...) {
+		switch {
+		case err != nil:
+			return o, err
+		case l.Change != nil && !l.Change.Folds():
+			line := fmt.Sprintf("%s %s", l.Change.Kind, l.Change.Path)
+			if why := l.Change.Conflict; why != "" {
+				line += ": conflict: " + why
+			} else if l.Change.Protected != "" {
+				line += ": held back: " + l.Change.Protected
+			}
+			fmt.Fprintln(&list, line)
+		case l.Patch != nil:
+			patch.Write(l.Patch)
+		case l.Summary != nil:
+			o.Added, o.Modified, o.Deleted = l.Summary.Added, l.Summary.Modified, l.Summary.Deleted
+			o.Digest = l.Summary.Digest
+			for _, g := range l.Summary.Git {
+				for _, what := range g.Lines {
+					fmt.Fprintln(&list, "git: "+what)
+				}
+			}
+		}
+	}
+	o.Text = list.String()
+	if patch.Len() > 0 {
+		o.Text += "\n" + patch.String()
+	}
+	o.Truncated = list.cut || patch.cut
+	return o, nil
+}
+
+type commitInput struct {
+	Paths   []string `json:"paths,omitempty" jsonschema:"only changes at and below these"`
+	Message string   `json:"message,omitempty" jsonschema:"what a person should know; shown as your words"`
+}
+
+// proposalOutput is what became of a proposal.
+type proposalOutput struct {
+	// State is that of the action, or "ask" where a person has to give the command.
+	State    string `json:"state" jsonschema:"applied, pending, rejected, failed, stale, or ask"`
+	Approval string `json:"approval,omitempty" jsonschema:"the id of what waits"`
+	Summary  string `json:"summary"`
+	Hint     string `json:"hint,omitempty" jsonschema:"what a person can do"`
+}
+
+func proposed(a approvals.Action) (*mcp.CallToolResult, proposalOutput, error) {
+	o := proposalOutput{State: string(a.State), Approval: a.ID, Summary: a.Summary}
+	says := fmt.Sprintf("%s: %s", a.State, a.Summary)
+	switch {
+	case a.State == approvals.Pending:
+		o.Hint = fmt.Sprintf("jail approvals show %s, and then jail approvals approve %s", a.ID, a.ID)
+		says = fmt.Sprintf("waits for a person: %s (%s)", a.Summary, o.Hint)
+	case a.Error != "":
+		says += ": " + a.Error
+	}
+	return text(says), o, nil
+}
+
+// question is the key of the one question of a call.
+const question = "decision"
+
+func (r *review) commit(ctx context.Context, req *mcp.CallToolRequest, in commitInput) (
+	*mcp.CallToolResult, proposalOutput, error) {
+	if answer, ok := answered(req); ok {
+		return r.decide(ctx, req.Params.RequestState, answer)
+	}
+	if len(in.Message) > maxWords {
+		return nil, proposalOutput{}, fmt.Errorf("message: %d bytes; at most %d are shown",
+			len(in.Message), maxWords)
+	}
+	a, err := r.session.client.Approvals().Propose(ctx, api.ProposeRequest{
+		Type: policy.ActionCommit, Run: r.session.id(), Words: in.Message,
+		Commit: &shadows.CommitRequest{Paths: in.Paths}})
+	if err != nil {
+		return nil, proposalOutput{}, plain(err)
+	}
+	if a.State != approvals.Pending || !canAsk(req) {
+		return proposed(a)
+	}
+	r.mu.Lock()
+	r.shown[a.ID] = a.SHA256
+	r.mu.Unlock()
+	text := a.Summary + "\n"
+	if a.Words != "" {
+		text += "The agent says: " + a.Words + "\n"
+	}
+	return ask(text+"Take these changes into the real directory?", a.ID), proposalOutput{}, nil
+}
+
+// decide takes a person's answer to the question about an action.
+func (r *review) decide(ctx context.Context, id, answer string) (*mcp.CallToolResult,
+	proposalOutput, error) {
+	r.mu.Lock()
+	digest, ok := r.shown[id]
+	delete(r.shown, id)
+	r.mu.Unlock()
+	if !ok {
+		return nil, proposalOutput{}, errors.New("nobody was asked about that here")
+	}
+	if answer == "" {
+		// No answer is no refusal: it waits.
+		a, err := r.session.client.Approvals().Get(ctx, id)
+		if err != nil {
+			return nil, proposalOutput{}, plain(err)
+		}
+		return proposed(a)
+	}
+	c, err := r.decider(ctx)
+	if err != nil {
+		return nil, proposalOutput{}, plain(err)
+	}
+	defer c.Close()
+	a, err := c.Approvals().Decide(ctx, id, approvals.DecideRequest{Decision: answer,
+		SHA256: digest, Via: "mcp"})
+	if err == nil {
+		return proposed(a)
+	}
+	// It is not for this way to decide: it waits for another.
+	if p := problem.From(err); p.Code == problem.Refused {
+		if a, getErr := r.session.client.Approvals().Get(ctx, id); getErr == nil &&
+			a.State == approvals.Pending {
+			res, o, _ := proposed(a)
+			o.Hint = p.Message + ": " + o.Hint
+			res = text("waits for a person: " + a.Summary + " (" + o.Hint + ")")
+			return res, o, nil
+		}
+	}
+	return nil, proposalOutput{}, plain(err)
+}
+
+// canAsk reports whether the client can ask its person. The SDK makes a call fail that asks another.
+func canAsk(req *mcp.CallToolRequest) bool {
+	p := req.Session.InitializeParams()
+	return p != nil && p.Capabilities != nil && p.Capabilities.Elicitation != nil
+}
+
+// ask is the result that has the client ask its person, and call again with the answer and the
+// state.
+func ask(message, state string) *mcp.CallToolResult {
+	return &mcp.CallToolResult{RequestState: state, InputRequests: mcp.InputRequestMap{
+		question: &mcp.ElicitParams{Mode: "form", Message: message,
+			RequestedSchema: json.RawMessage(`{"type":"object","properties":{"approve":{` +
+				`"type":"boolean","title":"Approve","description":"true takes the changes"}},` +
+				`"required":["approve"]}`)}}}
+}
+
+// answered returns a person's decision, "" for none, if the call brings one.
+func answered(req *mcp.CallToolRequest) (string, bool) {
+	r, ok := req.Params.InputResponses[question].(*mcp.ElicitResult)
+	switch {
+	case !ok:
+		return "", false
+	case r.Action == "accept" && r.Content["approve"] == true:
+		return "approve", true
+	case r.Action == "accept", r.Action == "decline":
+		return "reject", true
+	}
+	return "", true
+}
+
+type revertInput struct {
+	Commit string   `json:"commit,omitempty" jsonschema:"the id of a commit, without it the last one"`
+	Paths  []string `json:"paths,omitempty" jsonschema:"only these paths of the commit"`
+}
+
+func (r *review) revert(ctx context.Context, req *mcp.CallToolRequest, in revertInput) (
+	*mcp.CallToolResult, proposalOutput, error) {
+	what := "take back the last commit of session " + r.session.id()
+	if in.Commit != "" {
+		what = "take back commit " + in.Commit + " of session " + r.session.id()
+	}
+	if len(in.Paths) > 0 {
+		what += ", of it only " + strings.Join(in.Paths, ", ")
+	}
+	o := proposalOutput{State: "ask", Summary: what,
+		Hint: strings.Join(append([]string{"jail revert", r.session.id()}, in.Paths...), " ")}
+	answer, ok := answered(req)
+	switch {
+	case !ok && canAsk(req):
+		return ask("In the real directory: "+what+"?", "revert"), o, nil
+	case answer == "reject":
+		o.State, o.Hint = "rejected", ""
+		return text("rejected: " + what), o, nil
+	case answer != "approve":
+		return text("a person has to do that: " + o.Hint), o, nil
+	}
+	if _, err := r.session.client.Revert(ctx, r.session.id(),
+		shadows.RevertRequest{Commit: in.Commit, Paths: in.Paths}); err != nil {
+		return nil, o, plain(err)
+	}
+	o.State, o.Hint = "applied", ""
+	return text("done: " + what), o, nil
+}
+
+type approvalsInput struct {
+	ID   string `json:"id,omitempty" jsonschema:"only this one"`
+	Wait int    `json:"wait_seconds,omitempty" jsonschema:"wait so long for a decision on id, at most 60"`
+}
+
+type approvalsOutput struct {
+	Approvals []approval `json:"approvals"`
+}
+
+type approval struct {
+	ID      string `json:"id"`
+	Type    string `json:"type"`
+	State   string `json:"state"`
+	Summary string `json:"summary"`
+	Error   string `json:"error,omitempty"`
+}
+
+func (r *review) approvals(ctx context.Context, req *mcp.CallToolRequest, in approvalsInput) (
+	*mcp.CallToolResult, approvalsOutput, error) {
+	o, queue := approvalsOutput{Approvals: []approval{}}, r.session.client.Approvals()
+	if in.Wait < 0 || in.Wait > maxWait || in.Wait > 0 && in.ID == "" {
+		return nil, o, fmt.Errorf("wait_seconds is a number up to %d, and needs an id", maxWait)
+	}
+	var all []approvals.Action
+	var err error
+	if in.ID == "" {
+		all, err = queue.List(ctx, true)
+	} else {
+		defer lives(ctx, req)()
+		all = make([]approvals.Action, 1)
+		if in.Wait > 0 {
+			all[0], err = queue.Await(ctx, in.ID, time.Duration(in.Wait)*time.Second)
+		} else {
+			all[0], err = queue.Get(ctx, in.ID)
+		}
+	}
+	if err != nil {
+		return nil, o, plain(err)
+	}
+	for _, a := range all {
+		// What other sessions of the user propose is none of this one's business.
+		if r.session.is(a.Run) {
+			o.Approvals = append(o.Approvals, approval{a.ID, a.Type, string(a.State), a.Summary, a.Error})
+		}
+	}
+	if in.ID != "" && len(o.Approvals) == 0 {
+		return nil, o, fmt.Errorf("there is no approval %s of this session", in.ID)
+	}
+	return nil, o, nil
+}

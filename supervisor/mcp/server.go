@@ -1,0 +1,94 @@
+// Package mcp offers a session of jail to coding agents by the Model Context Protocol: tools that
+// read, search, change and run things over a shadow of one directory, and a commit that a person
+// approves. https://modelcontextprotocol.io/specification
+//
+//	server.go    the server, its tools and resources
+//	session.go   the session that all tools work in
+//	files.go     read, write, edit, glob and grep
+//	programs.go  bash, fetch and todo
+//	review.go    diff, commit, revert and approvals
+//	resources.go the differences and the records, as resources
+//	http.go      the server over HTTP, on loopback and with a token
+package mcp
+
+import (
+	"context"
+	"io"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/message"
+)
+
+// Options say what a server works with.
+type Options struct {
+	// Client asks for everything but decisions.
+	Client *api.Client
+	// Decider makes a connection of its own for a decision: nobody decides over the connection that
+	// proposed.
+	Decider func(context.Context) (*api.Client, error)
+	// Session is asked for when it is not open. Its id names the session.
+	Session message.SessionRequest
+	// Version is jail's.
+	Version string
+}
+
+// A Server answers clients, all of which work in one session.
+type Server struct {
+	server  *mcp.Server
+	session *session
+	review  *review
+	todos   todos
+}
+
+const instructions = "All tools work on a shadow of the directory: nothing changes in the real one " +
+	"until a person approves a commit. Use diff to see what changed, and commit to propose it."
+
+// New returns a server of a session, which it opens if it is not open.
+func New(ctx context.Context, o Options) (*Server, error) {
+	s := &Server{session: &session{client: o.Client, request: o.Session}}
+	s.review = &review{session: s.session, decider: o.Decider, shown: map[string]string{}}
+	if err := s.session.open(ctx); err != nil {
+		return nil, err
+	}
+	s.server = mcp.NewServer(&mcp.Implementation{Name: "jail", Title: "jail", Version: o.Version},
+		&mcp.ServerOptions{Instructions: instructions})
+	s.addFiles()
+	s.addPrograms()
+	s.addReview()
+	s.addResources()
+	return s, nil
+}
+
+// Serve answers one client on a pair of streams until the client ends the first.
+func (s *Server) Serve(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
+	return s.server.Run(ctx, &mcp.IOTransport{Reader: in, Writer: out})
+}
+
+// A hint says what a tool may do, as clients ask before they call one.
+type hint int
+
+const (
+	// readsOnly changes nothing.
+	readsOnly hint = iota
+	// changesShadow changes files of the shadow, the same way when it is called again.
+	changesShadow
+	// runsAnything may do all that the policy allows.
+	runsAnything
+	// asksPerson leads to a change of the real directory.
+	asksPerson
+)
+
+func tool(name, title, about string, h hint) *mcp.Tool {
+	destructive, open := h == runsAnything || h == asksPerson, h == runsAnything
+	return &mcp.Tool{Name: name, Title: title, Description: about,
+		Annotations: &mcp.ToolAnnotations{Title: title, ReadOnlyHint: h == readsOnly,
+			DestructiveHint: &destructive, OpenWorldHint: &open,
+			IdempotentHint: h == readsOnly || h == changesShadow}}
+}
+
+// text is a result that is shown as it is, beside its structured form.
+func text(t string) *mcp.CallToolResult {
+	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: t}}}
+}
