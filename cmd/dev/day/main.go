@@ -116,7 +116,10 @@ func (w *world) open(ctx context.Context) (err error) {
 		return err
 	}
 	state := filepath.Join(w.root, "state")
-	w.env = append(os.Environ(), "JAIL_STATE="+state, "LANG=C.UTF-8", "TERM=dumb")
+	// The caller's name for git, which the session passes on, is that of the repositories.
+	w.env = append(os.Environ(), "JAIL_STATE="+state, "LANG=C.UTF-8", "TERM=dumb",
+		"GIT_AUTHOR_NAME=Agent", "GIT_AUTHOR_EMAIL=agent@example.org", "GIT_COMMITTER_NAME=Agent",
+		"GIT_COMMITTER_EMAIL=agent@example.org")
 	w.daemon = exec.Command(filepath.Join(w.bin, "jaild"))
 	w.daemon.Env, w.daemon.Stderr = w.env, w.log
 	if err := w.daemon.Start(); err != nil {
