@@ -242,13 +242,16 @@ func (j *Job) fitSession() {
 }
 
 // sharesLoopback reports whether the job has the network namespace of its session: a program of the
-// host that may use a loopback interface as it likes. One with narrower fetch rules than the session
-// has a namespace of its own, since in the session's it could reach the proxies of others.
+// host that may use a loopback interface as it likes. One with narrower fetch rules or fewer mounts
+// than the session has a namespace of its own, since in the session's it could reach the proxies of
+// others, and servers that show what only others see.
 func (j *Job) sharesLoopback() bool {
-	pol := j.Policy.Policy()
-	return j.In != nil && j.Tool.Native != "" &&
-		pol.Session.Loopback == policy.LoopbackShared && pol.Syscalls.Has(policy.GroupLoopback) &&
-		j.In.Policy.Policy().Fetch.LessEq(pol.Fetch)
+	if j.In == nil || j.Tool.Native == "" {
+		return false
+	}
+	pol, all := j.Policy.Policy(), j.In.Policy.Policy()
+	return pol.Session.Loopback == policy.LoopbackShared && pol.Syscalls.Has(policy.GroupLoopback) &&
+		all.Fetch.LessEq(pol.Fetch) && all.Mounts.LessEq(pol.Mounts)
 }
 
 // relay is where jail-init listens for the fetch proxy of the job: on a loopback that invocations

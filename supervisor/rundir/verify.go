@@ -75,7 +75,7 @@ func (s *Store) Verify(st State) (Verification, error) {
 
 // otherJails are the first processes of the other live runs, apart from those of the jails of the
 // same session that have one network namespace with j. One that ends meanwhile shares nothing with
-// anybody.
+// anybody, and one of the session that only begins is compared in all but its network.
 func (s *Store) otherJails(of State, j verify.Jail) (others, peers []int) {
 	all, err := s.Live()
 	if err != nil {
@@ -83,9 +83,10 @@ func (s *Store) otherJails(of State, j verify.Jail) (others, peers []int) {
 	}
 	for _, st := range all {
 		switch {
-		case st.ID == of.ID || st.PID == 0:
+		// Invocations of a shared engine have one process.
+		case st.ID == of.ID || st.PID == 0 || st.PID == j.PID:
 		case of.Session != "" && st.Session == of.Session &&
-			networkOf(j) == networkOf(s.jailOf(st)):
+			slices.Contains([]jail.ID{"", networkOf(j)}, networkOf(s.jailOf(st))):
 			peers = append(peers, st.PID)
 		default:
 			others = append(others, st.PID)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
@@ -19,6 +20,8 @@ import (
 const (
 	maxKeptNames = 1024
 	maxKeptBytes = runners.MaxKept
+	// maxPath is the length of a path from which on the kernel refuses it (PATH_MAX).
+	maxPath = 4096
 )
 
 // keptName is what a shell can export. Functions that bash exports have other names.
@@ -57,6 +60,12 @@ func (k *kept) take(j *prepare.Job, rep *runners.Kept) *message.Kept {
 	if rep.TooLarge {
 		return tooLarge()
 	}
+	all, its := j.In.Policy.Policy(), j.Policy.Policy()
+	if !all.Fetch.LessEq(its.Fetch) || !all.Mounts.LessEq(its.Mounts) {
+		// Else a tool that the policy gives less would choose what tools load that it gives more.
+		return &message.Kept{Error: "the policy gives this tool less than other tools of the " +
+			"session: nothing of this invocation's environment was kept"}
+	}
 	out := &message.Kept{}
 	set, unset := changed(j.Order.Invocation.Env, rep.Env, j.Policy.Policy().Env.Allow)
 	k.mu.Lock()
@@ -80,14 +89,24 @@ func (k *kept) take(j *prepare.Job, rep *runners.Kept) *message.Kept {
 	if !bounded(next) {
 		return tooLarge()
 	}
-	if w := j.Plan.Workspace; w != nil && filepath.IsAbs(rep.Cwd) {
-		// Which directory that is the jail of the next invocation looks up, not the daemon.
-		if rel, err := filepath.Rel(w.Target, rep.Cwd); err == nil && filepath.IsLocal(rel) {
+	if w := j.Plan.Workspace; w != nil && rep.Cwd != j.Plan.Command.Cwd {
+		if rel, ok := below(w.Target, rep.Cwd); ok && !policy.Hidden(its.Workspace.Hide).Match(rel) {
 			next.Cwd, out.Cwd = rel, rel
 		}
 	}
 	k.left = next
 	return out
+}
+
+// below returns the place of a directory below another, if later invocations can be told of it. They
+// look it up themselves.
+func below(root, dir string) (rel string, ok bool) {
+	if !filepath.IsAbs(dir) || len(dir) >= maxPath || !utf8.ValidString(dir) ||
+		strings.ContainsRune(dir, 0) || strings.ContainsRune(dir, utf8.RuneError) {
+		return "", false
+	}
+	rel, err := filepath.Rel(root, dir)
+	return rel, err == nil && filepath.IsLocal(rel)
 }
 
 func tooLarge() *message.Kept {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/jail-sandbox/jail/policy"
@@ -36,5 +37,21 @@ func TestKeptIsBounded(t *testing.T) {
 	}
 	if bounded(k) {
 		t.Error("more names")
+	}
+}
+
+// A directory that a tool reports is kept only if later invocations can be told of it.
+func TestKeptDirectory(t *testing.T) {
+	for dir, want := range map[string]string{"/workspace": ".", "/workspace/a/b": "a/b",
+		"/workspace/a/../b": "b"} {
+		if rel, ok := below("/workspace", dir); !ok || rel != want {
+			t.Errorf("%q: %q, %v", dir, rel, ok)
+		}
+	}
+	for _, dir := range []string{"", "a", "/", "/tmp", "/workspace/..", "/workspaces", "/workspace/\xe9",
+		"/workspace/a\x00b", "/workspace/\uFFFD", "/workspace/" + strings.Repeat("a", maxPath)} {
+		if rel, ok := below("/workspace", dir); ok {
+			t.Errorf("%.40q is kept as %.40q", dir, rel)
+		}
 	}
 }

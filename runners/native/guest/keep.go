@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/jail-sandbox/jail/runners"
 )
@@ -59,6 +60,7 @@ func newKeeper(start *syscall.ProcAttr) (*keeper, error) {
 func (k *keeper) begin() {
 	k.w.Close()
 	go func() {
+		// What came before a deadline counts if it is whole.
 		text, _ := io.ReadAll(io.LimitReader(k.r, runners.MaxKept+1))
 		// Nobody waits for a reader.
 		_, _ = io.Copy(io.Discard, struct{ io.Reader }{k.r})
@@ -66,8 +68,14 @@ func (k *keeper) begin() {
 	}()
 }
 
-// end returns what was said. No process is left that could say more.
+// keepWait is how long the end of the report may take once the program has ended. No process of the
+// jail is left then, but one in another jail of the session may have been given the descriptor.
+const keepWait = 5 * time.Second
+
+// end returns what was said.
 func (k *keeper) end() *runners.Kept {
+	// Where the descriptor cannot be waited for with a bound, that is as before.
+	_ = k.r.SetReadDeadline(time.Now().Add(keepWait))
 	text := <-k.text
 	if len(text) > runners.MaxKept {
 		return &runners.Kept{TooLarge: true}
