@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -41,7 +42,11 @@ func (s *Server) addFiles() {
 }
 
 // files are the tools that read and change files.
-type files struct{ session *session }
+type files struct {
+	session *session
+	// changing is held while a file is changed: an edit reads it before.
+	changing sync.Mutex
+}
 
 type readInput struct {
 	FilePath string `json:"file_path" jsonschema:"the file, in the directory or by its absolute path"`
@@ -62,48 +67,56 @@ func (f *files) read(ctx context.Context, _ *mcp.CallToolRequest, in readInput) 
 	if in.Offset < 0 || in.Limit < 0 {
 		return nil, o, errors.New("offset and limit are numbers of lines from 1 on")
 	}
-	content, cut, err := f.content(ctx, in.FilePath, maxEdited)
-	if err != nil {
-		return nil, o, err
-	}
-	lines := slices.Collect(strings.Lines(content))
 	o.FirstLine = max(in.Offset, 1)
 	limit := in.Limit
 	if limit == 0 {
 		limit = defaultLines
 	}
-	if o.FirstLine > len(lines) && len(lines) > 0 {
-		return nil, o, fmt.Errorf("offset %d: %s has %d lines", in.Offset, in.FilePath, len(lines))
+	// One line more shows whether there is more.
+	last := strconv.Itoa(o.FirstLine + limit)
+	content, cut, err := f.content(ctx, in.FilePath, maxShown, "sed", "-n", "-e",
+		strconv.Itoa(o.FirstLine)+","+last+"p", "-e", last+"q")
+	if err != nil {
+		return nil, o, err
 	}
 	var b strings.Builder
-	for _, l := range lines[min(o.FirstLine-1, len(lines)):] {
-		if o.Lines == limit || b.Len()+len(l) > maxShown {
-			o.Truncated = true
+	for l := range strings.Lines(content) {
+		if o.Lines == limit {
+			cut = true
 			break
 		}
 		b.WriteString(l)
 		o.Lines++
 	}
-	o.Content, o.Truncated = b.String(), o.Truncated || cut
+	if o.Lines == 0 && o.FirstLine > 1 {
+		return nil, o, fmt.Errorf("offset %d: %s has fewer lines", in.Offset, in.FilePath)
+	}
+	o.Content, o.Truncated = b.String(), cut
 	return text(o.Content), o, nil
 }
 
-// content returns a text file, or its beginning.
-func (f *files) content(ctx context.Context, name string, most int) (string, bool, error) {
+// fileLimits bound a tool that may have been given a file that never ends.
+var fileLimits = []string{"wall=60s"}
+
+// content returns what a program writes of a text file, at most so many bytes, and whether there is
+// more.
+func (f *files) content(ctx context.Context, name string, most int, program ...string) (string, bool,
+	error) {
 	if name == "" {
 		return "", false, errors.New("file_path is empty")
 	}
-	o, err := f.session.run(ctx, call{tool: "cat", args: []string{"--", f.session.within(name)},
-		most: most})
+	o, err := f.session.run(ctx, call{tool: program[0], most: most, limits: fileLimits,
+		args: append(program[1:], "--", f.session.within(name))})
+	cut := o.out.cut || o.Truncated
 	switch {
 	case err != nil:
 		return "", false, err
-	case o.ExitCode != 0:
+	case o.ExitCode != 0 && !cut:
 		return "", false, failed("read "+name, o)
 	case !o.out.isText():
 		return "", false, fmt.Errorf("%s is no text in UTF-8", name)
 	}
-	return o.out.String(), o.out.cut || o.Truncated, nil
+	return o.out.String(), cut, nil
 }
 
 // failed is the error for a tool that did not end with 0.
@@ -134,6 +147,8 @@ func (f *files) write(ctx context.Context, _ *mcp.CallToolRequest, in writeInput
 	if in.FilePath == "" {
 		return nil, o, errors.New("file_path is empty")
 	}
+	f.changing.Lock()
+	defer f.changing.Unlock()
 	if err := f.put(ctx, in.FilePath, in.Content); err != nil {
 		return nil, o, err
 	}
@@ -147,9 +162,11 @@ func (f *files) put(ctx context.Context, name, content string) error {
 			maxEdited)
 	}
 	at := f.session.within(name)
-	c := call{tool: "tee", args: []string{"--", at}, in: []byte(content), most: 1}
+	// Without an echo, which the limit of output would count.
+	c := call{tool: "dd", args: []string{"of=" + at, "bs=65536", "status=none"}, in: []byte(content),
+		limits: fileLimits}
 	o, err := f.session.run(ctx, c)
-	if err == nil && o.ExitCode != 0 && path.Dir(at) != "." {
+	if err == nil && o.ExitCode != 0 && o.Limit == nil && path.Dir(at) != "." {
 		made, mkdirErr := f.session.run(ctx, call{tool: "mkdir",
 			args: []string{"-p", "--", path.Dir(at)}})
 		switch {
@@ -189,12 +206,16 @@ func (f *files) edit(ctx context.Context, _ *mcp.CallToolRequest, in editInput) 
 	case !utf8.ValidString(in.NewString):
 		return nil, o, errors.New("new_string is no text in UTF-8")
 	}
-	content, cut, err := f.content(ctx, in.FilePath, maxEdited)
+	f.changing.Lock()
+	defer f.changing.Unlock()
+	content, cut, err := f.content(ctx, in.FilePath, maxEdited, "head", "-c",
+		strconv.Itoa(maxEdited+1))
 	switch n := strings.Count(content, in.OldString); {
 	case err != nil:
 		return nil, o, err
 	case cut:
-		return nil, o, fmt.Errorf("%s is larger than %d bytes", in.FilePath, maxEdited)
+		return nil, o, fmt.Errorf("%s is larger than %d bytes or than the limit output", in.FilePath,
+			maxEdited)
 	case n == 0:
 		return nil, o, fmt.Errorf("old_string does not occur in %s", in.FilePath)
 	case n > 1 && !in.ReplaceAll:
@@ -236,14 +257,16 @@ func (f *files) glob(ctx context.Context, _ *mcp.CallToolRequest, in globInput) 
 	if found.ExitCode != 0 && found.out.Len() == 0 {
 		return nil, o, failed("search "+in.Path, found)
 	}
-	for name := range bytes.SplitSeq(found.out.Bytes(), []byte{0}) {
+	// What follows the last end of a name is a part of one.
+	whole := found.out.Bytes()[:bytes.LastIndexByte(found.out.Bytes(), 0)+1]
+	for name := range bytes.SplitSeq(whole, []byte{0}) {
 		rel := strings.TrimPrefix(strings.TrimPrefix(string(name), root), "/")
 		if rel != "" && pattern.Match(rel) {
 			o.Files = append(o.Files, strings.ToValidUTF8(path.Join(root, rel), "\uFFFD"))
 		}
 	}
 	slices.Sort(o.Files)
-	if o.Truncated = found.out.cut || len(o.Files) > maxNames; len(o.Files) > maxNames {
+	if o.Truncated = found.out.cut || found.Truncated || len(o.Files) > maxNames; len(o.Files) > maxNames {
 		o.Files = o.Files[:maxNames]
 	}
 	return text(strings.Join(o.Files, "\n")), o, nil
@@ -284,7 +307,11 @@ func (f *files) grep(ctx context.Context, _ *mcp.CallToolRequest, in grepInput) 
 		return nil, o, failed("search", found)
 	}
 	var b strings.Builder
+	o.Truncated = found.out.cut || found.Truncated
 	for line := range strings.Lines(found.out.String()) {
+		if o.Truncated && !strings.HasSuffix(line, "\n") {
+			break
+		}
 		// Git's own files are no text of anybody, and a file without a match is no match.
 		if line = strings.TrimPrefix(line, "./"); strings.HasPrefix(line, ".git/") ||
 			mode == "-c" && strings.HasSuffix(line, ":0\n") {
@@ -293,6 +320,6 @@ func (f *files) grep(ctx context.Context, _ *mcp.CallToolRequest, in grepInput) 
 		b.WriteString(line)
 		o.Matches++
 	}
-	o.Text, o.Truncated = b.String(), found.out.cut || found.Truncated
+	o.Text = b.String()
 	return text(o.Text), o, nil
 }

@@ -10,7 +10,7 @@ import (
 
 // addResources offers the differences and the records of the session, and nothing of other ones.
 func (s *Server) addResources() {
-	id := s.session.id()
+	id := s.session.name()
 	s.server.AddResource(&mcp.Resource{URI: "jail://diff/" + id, Name: "diff",
 		Title: "What changed in the shadow", MIMEType: "text/x-diff"}, s.readDiff)
 	s.server.AddResource(&mcp.Resource{URI: "jail://log/" + id, Name: "log",
@@ -27,6 +27,9 @@ func (s *Server) readDiff(ctx context.Context, req *mcp.ReadResourceRequest) (
 	o, err := s.review.changes(ctx, diffInput{})
 	if err != nil {
 		return nil, plain(err)
+	}
+	if o.Truncated {
+		o.Text += "\n[there is more]\n"
 	}
 	return resource(req, "text/x-diff", o.Text), nil
 }

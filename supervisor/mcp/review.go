@@ -1,17 +1,16 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"strings"
-	"sync"
+	"strconv"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/approvals"
 	"github.com/jail-sandbox/jail/supervisor/problem"
@@ -44,10 +43,7 @@ type review struct {
 	session *session
 	decider func(context.Context) (*api.Client, error)
 
-	mu sync.Mutex
-	// shown are the digests of the actions that a person was asked about, by their ids: the state
-	// that a client hands back is not to be trusted.
-	shown map[string]string
+	asked questions
 }
 
 type diffInput struct {
@@ -138,13 +134,14 @@ func proposed(a approvals.Action) (*mcp.CallToolResult, proposalOutput, error) {
 	return text(says), o, nil
 }
 
-// question is the key of the one question of a call.
-const question = "decision"
-
 func (r *review) commit(ctx context.Context, req *mcp.CallToolRequest, in commitInput) (
 	*mcp.CallToolResult, proposalOutput, error) {
-	if answer, ok := answered(req); ok {
-		return r.decide(ctx, req.Params.RequestState, answer)
+	if answered(req) {
+		q, answer, err := r.asked.take(req)
+		if err != nil || q.action == nil {
+			return nil, proposalOutput{}, cmp.Or(err, errNotAsked)
+		}
+		return r.decide(ctx, *q.action, answer)
 	}
 	if len(in.Message) > maxWords {
 		return nil, proposalOutput{}, fmt.Errorf("message: %d bytes; at most %d are shown",
@@ -159,29 +156,20 @@ func (r *review) commit(ctx context.Context, req *mcp.CallToolRequest, in commit
 	if a.State != approvals.Pending || !canAsk(req) {
 		return proposed(a)
 	}
-	r.mu.Lock()
-	r.shown[a.ID] = a.SHA256
-	r.mu.Unlock()
 	text := a.Summary + "\n"
 	if a.Words != "" {
-		text += "The agent says: " + a.Words + "\n"
+		text += "The agent says: " + runners.Printable(a.Words, maxWords) + "\n"
 	}
-	return ask(text+"Take these changes into the real directory?", a.ID), proposalOutput{}, nil
+	return r.asked.ask(text+"Take these changes into the real directory?", asked{action: &a}),
+		proposalOutput{}, nil
 }
 
 // decide takes a person's answer to the question about an action.
-func (r *review) decide(ctx context.Context, id, answer string) (*mcp.CallToolResult,
+func (r *review) decide(ctx context.Context, a approvals.Action, answer string) (*mcp.CallToolResult,
 	proposalOutput, error) {
-	r.mu.Lock()
-	digest, ok := r.shown[id]
-	delete(r.shown, id)
-	r.mu.Unlock()
-	if !ok {
-		return nil, proposalOutput{}, errors.New("nobody was asked about that here")
-	}
 	if answer == "" {
 		// No answer is no refusal: it waits.
-		a, err := r.session.client.Approvals().Get(ctx, id)
+		a, err := r.session.client.Approvals().Get(ctx, a.ID)
 		if err != nil {
 			return nil, proposalOutput{}, plain(err)
 		}
@@ -192,52 +180,21 @@ func (r *review) decide(ctx context.Context, id, answer string) (*mcp.CallToolRe
 		return nil, proposalOutput{}, plain(err)
 	}
 	defer c.Close()
-	a, err := c.Approvals().Decide(ctx, id, approvals.DecideRequest{Decision: answer,
-		SHA256: digest, Via: "mcp"})
+	decided, err := c.Approvals().Decide(ctx, a.ID, approvals.DecideRequest{Decision: answer,
+		SHA256: a.SHA256, Via: "mcp"})
 	if err == nil {
-		return proposed(a)
+		return proposed(decided)
 	}
 	// It is not for this way to decide: it waits for another.
 	if p := problem.From(err); p.Code == problem.Refused {
-		if a, getErr := r.session.client.Approvals().Get(ctx, id); getErr == nil &&
+		if a, getErr := r.session.client.Approvals().Get(ctx, a.ID); getErr == nil &&
 			a.State == approvals.Pending {
-			res, o, _ := proposed(a)
+			_, o, _ := proposed(a)
 			o.Hint = p.Message + ": " + o.Hint
-			res = text("waits for a person: " + a.Summary + " (" + o.Hint + ")")
-			return res, o, nil
+			return text("waits for a person: " + a.Summary + " (" + o.Hint + ")"), o, nil
 		}
 	}
 	return nil, proposalOutput{}, plain(err)
-}
-
-// canAsk reports whether the client can ask its person. The SDK makes a call fail that asks another.
-func canAsk(req *mcp.CallToolRequest) bool {
-	p := req.Session.InitializeParams()
-	return p != nil && p.Capabilities != nil && p.Capabilities.Elicitation != nil
-}
-
-// ask is the result that has the client ask its person, and call again with the answer and the
-// state.
-func ask(message, state string) *mcp.CallToolResult {
-	return &mcp.CallToolResult{RequestState: state, InputRequests: mcp.InputRequestMap{
-		question: &mcp.ElicitParams{Mode: "form", Message: message,
-			RequestedSchema: json.RawMessage(`{"type":"object","properties":{"approve":{` +
-				`"type":"boolean","title":"Approve","description":"true takes the changes"}},` +
-				`"required":["approve"]}`)}}}
-}
-
-// answered returns a person's decision, "" for none, if the call brings one.
-func answered(req *mcp.CallToolRequest) (string, bool) {
-	r, ok := req.Params.InputResponses[question].(*mcp.ElicitResult)
-	switch {
-	case !ok:
-		return "", false
-	case r.Action == "accept" && r.Content["approve"] == true:
-		return "approve", true
-	case r.Action == "accept", r.Action == "decline":
-		return "reject", true
-	}
-	return "", true
 }
 
 type revertInput struct {
@@ -247,32 +204,52 @@ type revertInput struct {
 
 func (r *review) revert(ctx context.Context, req *mcp.CallToolRequest, in revertInput) (
 	*mcp.CallToolResult, proposalOutput, error) {
-	what := "take back the last commit of session " + r.session.id()
-	if in.Commit != "" {
-		what = "take back commit " + in.Commit + " of session " + r.session.id()
+	take, answer := shadows.RevertRequest{Commit: in.Commit, Paths: in.Paths}, ""
+	if answered(req) {
+		q, said, err := r.asked.take(req)
+		if err != nil || q.revert == nil {
+			return nil, proposalOutput{}, cmp.Or(err, errNotAsked)
+		}
+		take, answer = *q.revert, said
 	}
-	if len(in.Paths) > 0 {
-		what += ", of it only " + strings.Join(in.Paths, ", ")
+	what := "take back the last commit of session " + r.session.name()
+	if take.Commit != "" {
+		what = "take back the commit " + runners.Printable(take.Commit, maxNamed) + " of session " +
+			r.session.name()
 	}
-	o := proposalOutput{State: "ask", Summary: what,
-		Hint: strings.Join(append([]string{"jail revert", r.session.id()}, in.Paths...), " ")}
-	answer, ok := answered(req)
+	if n := len(take.Paths); n > maxPaths {
+		what += fmt.Sprintf(", of it only %d paths", n)
+	} else if n > 0 {
+		what += ", of it only"
+		for _, p := range take.Paths {
+			what += " " + strconv.Quote(runners.Printable(p, maxNamed))
+		}
+	}
+	o := proposalOutput{State: "ask", Summary: what, Hint: "jail revert " + r.session.name()}
+	if len(take.Paths) > 0 {
+		o.Hint += " PATH..."
+	}
 	switch {
-	case !ok && canAsk(req):
-		return ask("In the real directory: "+what+"?", "revert"), o, nil
+	case answer == "" && !answered(req) && canAsk(req):
+		return r.asked.ask("In the real directory: "+what+"?", asked{revert: &take}), o, nil
 	case answer == "reject":
 		o.State, o.Hint = "rejected", ""
 		return text("rejected: " + what), o, nil
 	case answer != "approve":
 		return text("a person has to do that: " + o.Hint), o, nil
 	}
-	if _, err := r.session.client.Revert(ctx, r.session.id(),
-		shadows.RevertRequest{Commit: in.Commit, Paths: in.Paths}); err != nil {
+	if _, err := r.session.client.Revert(ctx, r.session.id(), take); err != nil {
 		return nil, o, plain(err)
 	}
 	o.State, o.Hint = "applied", ""
 	return text("done: " + what), o, nil
 }
+
+// Bounds of what a question about a revert names.
+const (
+	maxNamed = 300
+	maxPaths = 5
+)
 
 type approvalsInput struct {
 	ID   string `json:"id,omitempty" jsonschema:"only this one"`
@@ -304,10 +281,8 @@ func (r *review) approvals(ctx context.Context, req *mcp.CallToolRequest, in app
 	} else {
 		defer lives(ctx, req)()
 		all = make([]approvals.Action, 1)
-		if in.Wait > 0 {
+		if all[0], err = queue.Get(ctx, in.ID); err == nil && in.Wait > 0 && r.session.is(all[0].Run) {
 			all[0], err = queue.Await(ctx, in.ID, time.Duration(in.Wait)*time.Second)
-		} else {
-			all[0], err = queue.Get(ctx, in.ID)
 		}
 	}
 	if err != nil {

@@ -7,6 +7,7 @@
 //	files.go     read, write, edit, glob and grep
 //	programs.go  bash, fetch and todo
 //	review.go    diff, commit, revert and approvals
+//	question.go  questions to the person of a client
 //	resources.go the differences and the records, as resources
 //	http.go      the server over HTTP, on loopback and with a token
 package mcp
@@ -43,14 +44,15 @@ type Server struct {
 }
 
 const instructions = "All tools work on a shadow of the directory: nothing changes in the real one " +
-	"until a person approves a commit. Use diff to see what changed, and commit to propose it."
+	"until a person or the policy approves a commit. Use diff to see what changed, and commit to propose it."
 
 // New returns a server of a session, which it opens if it is not open.
 func New(ctx context.Context, o Options) (*Server, error) {
-	s := &Server{session: &session{client: o.Client, request: o.Session}}
-	s.review = &review{session: s.session, decider: o.Decider, shown: map[string]string{}}
+	s := &Server{session: &session{client: o.Client, request: o.Session,
+		places: make(chan struct{}, maxAtOnce)}}
+	s.review = &review{session: s.session, decider: o.Decider}
 	if err := s.session.open(ctx); err != nil {
-		return nil, err
+		return nil, s.session.kept(ctx, err)
 	}
 	s.server = mcp.NewServer(&mcp.Implementation{Name: "jail", Title: "jail", Version: o.Version},
 		&mcp.ServerOptions{Instructions: instructions})

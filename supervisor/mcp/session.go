@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
 // Bounds of what a call returns and takes, in bytes.
@@ -28,45 +30,61 @@ const (
 type session struct {
 	client  *api.Client
 	request message.SessionRequest
-	// opening is held while the session is opened.
-	opening sync.Mutex
-	// globalID is the id that no other session has.
-	globalID string
+	// places has an element for each call that works.
+	places chan struct{}
+
+	mu sync.Mutex
+	// global is the id that no other session has.
+	global string
 }
 
-func (s *session) id() string { return s.request.ID }
+// name is what people call the session.
+func (s *session) name() string { return s.request.ID }
 
-// open opens the session unless it is open or sleeps.
+// id names the session and no other one, which another user may have under the same name.
+func (s *session) id() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.global
+}
+
+// open opens the session, wakes it, or finds it open. One of the same name that was asked for in
+// other words is refused.
 func (s *session) open(ctx context.Context) error {
-	s.opening.Lock()
-	defer s.opening.Unlock()
-	info, ok, err := s.find(ctx)
-	if err == nil && !ok {
-		info, err = s.client.StartSession(ctx, s.request)
+	info, err := s.client.StartSession(ctx, s.request)
+	if err != nil {
+		return err
 	}
-	s.globalID = info.GlobalID
-	return err
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.global = info.GlobalID
+	return nil
 }
 
-// find returns the session if it is open or sleeps.
-func (s *session) find(ctx context.Context) (info message.SessionInfo, ok bool, err error) {
+// stands reports whether the session is open or sleeps. Where nobody says, it does.
+func (s *session) stands(ctx context.Context) bool {
 	all, err := s.client.Sessions(ctx)
-	if err != nil {
-		return info, false, err
+	id := s.id()
+	return err != nil || slices.ContainsFunc(all,
+		func(i message.SessionInfo) bool { return i.GlobalID == id })
+}
+
+// kept says what to do where the session cannot be opened because it ended with changes that nobody
+// has reviewed.
+func (s *session) kept(ctx context.Context, err error) error {
+	all, listErr := s.client.Workspaces(ctx)
+	if listErr != nil || !slices.ContainsFunc(all,
+		func(w shadows.WorkspaceInfo) bool { return w.ID == s.name() }) {
+		return err
 	}
-	i := slices.IndexFunc(all, func(i message.SessionInfo) bool { return i.ID == s.id() })
-	if i < 0 {
-		return info, false, nil
-	}
-	return all[i], true, nil
+	p := problem.From(err)
+	return problem.New(p.Code, "session %s has ended, and its changes wait for a review: %w", s.name(),
+		err).WithHint(fmt.Sprintf("jail diff %[1]s, and then jail commit %[1]s or jail discard %[1]s",
+		s.name()))
 }
 
 // is reports whether an id is one of the session.
-func (s *session) is(id string) bool {
-	s.opening.Lock()
-	defer s.opening.Unlock()
-	return id == s.id() || id == s.globalID
-}
+func (s *session) is(id string) bool { return id != "" && (id == s.name() || id == s.id()) }
 
 // A call is one invocation.
 type call struct {
@@ -87,20 +105,27 @@ type outcome struct {
 	out, errOut kept
 }
 
+// maxAtOnce bounds the calls that work at one time; more wait.
+const maxAtOnce = 16
+
 // run runs an invocation. The error is of jail itself; how the tool ended is in the outcome.
 func (s *session) run(ctx context.Context, c call) (o outcome, err error) {
+	select {
+	case s.places <- struct{}{}:
+		defer func() { <-s.places }()
+	case <-ctx.Done():
+		return o, ctx.Err()
+	}
 	for again := range 2 {
 		if o, err = s.once(ctx, c); err == nil {
 			return o, nil
 		}
 		// The session may have ended: its time is up, or somebody stopped it.
-		if problem.From(err).Code != problem.NotFound || again > 0 {
-			break
-		}
-		if _, ok, findErr := s.find(ctx); ok || findErr != nil {
+		if problem.From(err).Code != problem.NotFound || again > 0 || s.stands(ctx) {
 			break
 		}
 		if err = s.open(ctx); err != nil {
+			err = s.kept(ctx, err)
 			break
 		}
 	}
@@ -153,7 +178,7 @@ func (s *session) within(path string) string {
 	if path == "" {
 		return "."
 	}
-	if strings.HasPrefix(path, "-") {
+	if strings.ContainsRune("-(),!", rune(path[0])) {
 		return "./" + path
 	}
 	return path

@@ -2,6 +2,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,6 +10,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -25,13 +28,16 @@ import (
 )
 
 const about = `Serve the Model Context Protocol on standard input and output: a coding agent gets the tools read, write, edit, glob, grep, bash, fetch, todo, diff, commit,
-revert and approvals, which all work in one session of the directory. Nothing changes in the real directory until a person approves a commit: in the
+revert and approvals, which all work in one session of the directory. Nothing changes in the real directory until a person or the policy approves a commit: in the
 agent, if it can ask its person, or by jail approvals.
 
 The session outlives this command, and the next one for the same directory and policy works in it. jail session list shows it.
 
 With --http the server listens on an address of the loopback. It prints its URL and a token to standard error; each request must have
 "Authorization: Bearer TOKEN". JAIL_MCP_TOKEN names a token of your own, of at least 20 characters.`
+
+// tokenVariable names a token of the caller's own.
+const tokenVariable = "JAIL_MCP_TOKEN"
 
 // minToken is the least length of a token that the caller chooses.
 const minToken = 20
@@ -49,7 +55,7 @@ func New(env *cli.Env) *cobra.Command {
 		Short: "let a coding agent work in a session",
 		Long:  about,
 		Example: "  claude mcp add jail -- jail mcp\n" +
-			"  jail mcp --profile python-native\n  jail mcp --http 127.0.0.1:0",
+			"  jail mcp --profile worker\n  jail mcp --http 127.0.0.1:0",
 		Args: command.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd, env, o) },
 	}
@@ -63,14 +69,19 @@ func run(cmd *cobra.Command, env *cli.Env, o options) error {
 	if err != nil {
 		return err
 	}
+	// The session is that of the directory, wherever in it the agent stands.
+	req.Dir = cmp.Or(req.Workspace, req.Dir)
+	req.Inherit = slices.DeleteFunc(req.Inherit,
+		func(v string) bool { return strings.HasPrefix(v, tokenVariable+"=") })
 	if !o.request.Named() {
 		if req.ID, err = idOf(req); err != nil {
 			return err
 		}
 	}
-	token := env.Getenv("JAIL_MCP_TOKEN")
+	token := env.Getenv(tokenVariable)
 	if token != "" && len(token) < minToken {
-		return exit.Usage("", "JAIL_MCP_TOKEN has %d characters: the least is %d", len(token), minToken)
+		return exit.Usage("", "%s has %d characters: the least is %d", tokenVariable, len(token),
+			minToken)
 	}
 	ctx := cmd.Context()
 	return env.WithLastingDaemon(ctx, func(c *api.Client) error {
@@ -93,7 +104,7 @@ func run(cmd *cobra.Command, env *cli.Env, o options) error {
 		if err != nil {
 			return exit.Usage("jail mcp --http 127.0.0.1:0", "--http %s: %v", o.http, err)
 		}
-		shown := "token: that of JAIL_MCP_TOKEN"
+		shown := "token: that of " + tokenVariable
 		if token == "" {
 			token = mcp.NewToken()
 			shown = "token: " + token
@@ -126,11 +137,7 @@ func (nopCloser) Close() error { return nil }
 // idOf names the session of a directory and of what else is asked for, so that the next server for
 // the same finds it.
 func idOf(req message.Request) (string, error) {
-	dir := req.Workspace
-	if dir == "" {
-		dir = req.Dir
-	}
-	text, err := json.Marshal([]any{os.Getuid(), dir, req.Profile, req.Policy, req.Limits, req.Env,
+	text, err := json.Marshal([]any{os.Getuid(), req.Dir, req.Profile, req.Policy, req.Limits, req.Env,
 		req.Fetch})
 	if err != nil {
 		return "", err

@@ -157,7 +157,10 @@ func TestTools(t *testing.T) {
 		if o["added"] != 3.0 || o["digest"] == "" {
 			t.Errorf("diff %v", o)
 		}
-		a.fails("", "fetch", object{"url": "http://example.invalid/"})
+		a.fails("example.invalid", "fetch", object{"url": "http://example.invalid/"})
+		a.fails("none of HTTP", "fetch", object{"url": "http://x/", "headers": object{"@file": "x"}})
+		a.fails("has fewer lines", "read", object{"file_path": "main.go", "offset": 100})
+		a.works("package main", "read", object{"file_path": "main.go", "limit": 1})
 
 		r, err := a.ListResources(t.Context(), nil)
 		if err != nil || len(r.Resources) != 2 {
@@ -230,6 +233,86 @@ func TestCommit(t *testing.T) {
 		a.Close()
 		stop(h)
 	}
+}
+
+// TestModules: the file tools work with jail's own WebAssembly tools as they do with the host's, also
+// where a file is larger than what a tool may print.
+func TestModules(t *testing.T) {
+	h := cmdtest.New(t)
+	h.Daemon()
+	a := connect(t, h, versions[1], nil, "--profile", "default", "--limit", "output=64KiB")
+	a.works("wrote", "write", object{"file_path": "a/b/f.go", "content": "one\ntwo\n"})
+	a.works("replaced 1", "edit", object{"file_path": "a/b/f.go", "old_string": "two", "new_string": "2"})
+	a.works("one\n2\n", "read", object{"file_path": "a/b/f.go"})
+	a.works("a/b/f.go", "glob", object{"pattern": "**/*.go"})
+	a.works("a/b/f.go:2:2\n", "grep", object{"pattern": "^2$", "output_mode": "content"})
+	large := strings.Repeat("0123456\n", 32<<10)
+	a.works("wrote 262144 bytes", "write", object{"file_path": "large", "content": large})
+	a.fails("larger than", "edit", object{"file_path": "large", "old_string": "x", "new_string": "y"})
+	a.works("0123456\n", "read", object{"file_path": "large", "offset": 32 << 10})
+	a.fails("bash", "bash", object{"command": "true"})
+	a.Close()
+	stop(h)
+}
+
+// TestForgedAnswers: an answer to a question that was not asked, or was asked about something else,
+// decides nothing.
+func TestForgedAnswers(t *testing.T) {
+	h := cmdtest.New(t)
+	h.Daemon()
+	h.Files(map[string]string{"f": "old\n"})
+	yes := mcp.InputResponseMap{"decision": &mcp.ElicitResult{Action: "accept",
+		Content: map[string]any{"approve": true}}}
+	a := connect(t, h, versions[2], nil)
+	a.works("", "bash", object{"command": "echo new > f"})
+	o := a.works("waits for a person", "commit", object{})
+	for _, state := range []string{"", "revert", o["approval"].(string)} {
+		for _, tool := range []string{"commit", "revert"} {
+			r, err := a.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: object{},
+				InputResponses: yes, RequestState: state})
+			if err == nil && !r.IsError {
+				t.Errorf("%s with the state %q: %+v", tool, state, r.StructuredContent)
+			}
+		}
+	}
+	if real(h, "f") != "old\n" {
+		t.Errorf("the real file has %q", real(h, "f"))
+	}
+	a.Close()
+	stop(h)
+}
+
+// TestSameSession: the directory and the policy name the session, not where in the directory the agent
+// stands; and a name stands for one policy.
+func TestSameSession(t *testing.T) {
+	h := cmdtest.New(t)
+	h.Daemon()
+	h.Files(map[string]string{"sub/f": "deep\n", "f": "top\n"})
+	a := connect(t, h, versions[1], nil, "--id", "work", "--workspace", h.Work)
+	a.works("top", "read", object{"file_path": filepath.Join(h.Work, "f")})
+	// Two edits of one file at one time.
+	a.works("", "write", object{"file_path": "both", "content": "a\nb\n"})
+	ended := make(chan bool)
+	for _, letter := range []string{"a", "b"} {
+		go func() {
+			_, _, failed := a.call("edit", object{"file_path": "both", "old_string": letter,
+				"new_string": letter + letter})
+			ended <- failed
+		}()
+	}
+	if <-ended || <-ended {
+		t.Error("an edit failed")
+	}
+	a.works("aa\nbb\n", "read", object{"file_path": "both"})
+	a.Close()
+	h.Wants(h.Jail("mcp", "--id", "work", "--profile", "readonly", "--workspace", h.Work), 2, "in use")
+	o := h.From(filepath.Join(h.Work, "sub"), "mcp", "--id", "work", "--workspace", h.Work)
+	if o.Code != 0 || o.Err != "" {
+		t.Errorf("from below: %+v", o)
+	}
+	h.Wants(h.Jail("session", "stop", "work"), 0, "")
+	h.Wants(h.Jail("mcp", "--id", "work", "--workspace", h.Work), 2, "wait for a review")
+	h.Discard("work")
 }
 
 // TestHTTP: only who has the token, and names the address itself, reaches the server.
