@@ -64,7 +64,7 @@ type recordStore struct {
 	// shadows describes all shadows.
 	shadows func() ([]workspace.Info, error)
 	// ended ends what was granted to the session.
-	ended func(id string)
+	ended func(id string) error
 }
 
 // A recordName is what the name of a record's file says: whose session it is of, and of which.
@@ -123,7 +123,10 @@ func (s *recordStore) names(want func(recordName) bool) (all []recordName, err e
 // forget makes a session one that does not wake again. What is kept of its shadow stays.
 func (s *recordStore) forget(n recordName) error {
 	if s.ended != nil {
-		s.ended(n.id)
+		// First: as long as a record is left, the sweep tries again.
+		if err := s.ended(n.id); err != nil {
+			return err
+		}
 	}
 	if s.dir != "" {
 		if err := os.Remove(s.path(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -129,10 +129,11 @@ func New(r *run.Runner, private bool, permissions func(caller.Caller) caller.Per
 	store := &recordStore{dir: dir, shadow: func(id string) (*workspace.Workspace, error) {
 		return r.Shadows.Kept.Get(id)
 	}, shadows: func() ([]workspace.Info, error) { return r.Shadows.Kept.List() },
-		ended: func(id string) {
-			if r.Shadows != nil {
-				r.Shadows.Approvals().SessionEnded(id)
+		ended: func(id string) error {
+			if r.Shadows == nil {
+				return nil
 			}
+			return r.Shadows.Approvals().EndSession(id)
 		}}
 	return &Sessions{runner: r, private: private, permissions: permissions, store: store,
 		open: map[string]*session{}}

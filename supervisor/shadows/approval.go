@@ -81,11 +81,17 @@ type Approvals struct{ s *Store }
 // Approvals returns what the queue of approvals does with the shadows.
 func (s *Store) Approvals() Approvals { return Approvals{s} }
 
-// SessionEnded says that a session does not wake again, or that its shadow is gone.
+// SessionEnded is EndSession where nothing depends on it.
 func (a Approvals) SessionEnded(id string) {
-	if a.s.o.Ended != nil {
-		a.s.o.Check("end the grants of a session", a.s.o.Ended(id))
+	a.s.o.Check("end the grants of a session", a.EndSession(id))
+}
+
+// EndSession says that a session does not wake again, or that its shadow is gone.
+func (a Approvals) EndSession(id string) error {
+	if a.s.o.Ended == nil {
+		return nil
 	}
+	return a.s.o.Ended(id)
 }
 
 // hold describes a commit that waits for an approval, of a shadow that nothing writes to.
