@@ -1,5 +1,6 @@
-// Package paths says which of two clean paths contains the other. It compares names only: links and
-// mounts are the business of who opens the paths.
+// Package paths says which of two clean paths contains the other, and which paths of a host no
+// proposal should show. It compares names only: links and mounts are the business of who opens the
+// paths.
 package paths
 
 import "strings"

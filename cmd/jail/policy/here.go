@@ -38,7 +38,10 @@ type surrounding struct {
 	// LeftOut holds a sentence for each directory that no profile should show.
 	LeftOut []string `json:"left_out"`
 
+	// home is where tools keep their files. homes has it and the home of the account, each also
+	// with its links resolved.
 	home   string
+	homes  []string
 	have   policy.Mounts
 	getenv func(string) string
 }
@@ -59,17 +62,30 @@ type hereCache struct {
 	Variable string `json:"variable"`
 }
 
-// lookAround finds out what the tools of dir need beside what base shows.
-func lookAround(env *cli.Env, dir string, base policy.Policy) (*surrounding, error) {
+// lookAround finds out what the tools of dir need beside what base shows. account is the home
+// directory of the caller's account, "" where the host knows none: $HOME may name another one.
+func lookAround(env *cli.Env, dir string, base policy.Policy, account string) (*surrounding,
+	error) {
 	s := &surrounding{Directory: dir, Env: hereVariables{}, Mounts: []hereMount{},
-		Caches: []hereCache{}, LeftOut: []string{}, home: env.Getenv("HOME"), have: base.Mounts,
-		getenv: env.Getenv}
-	if resolved, err := filepath.EvalSymlinks(s.home); err == nil {
-		s.home = resolved
+		Caches: []hereCache{}, LeftOut: []string{}, have: base.Mounts, getenv: env.Getenv}
+	for _, home := range []string{env.Getenv("HOME"), account} {
+		if !filepath.IsAbs(home) {
+			continue
+		}
+		all := forms(home)
+		s.home = cmp.Or(s.home, all[len(all)-1])
+		s.homes = append(s.homes, all...)
 	}
-	if dir == "/" || s.home != "" && paths.Within(dir, s.home) {
-		return nil, exit.Usage("go to the directory of a project",
-			"jail profile new --from-here: %s holds your home directory", output.Printable(dir))
+	if s.home == "" {
+		return nil, exit.Usage("set HOME to your home directory",
+			"jail profile new --from-here: your home directory is not known, so that its keys "+
+				"cannot be kept out of the profile")
+	}
+	for _, x := range forms(dir) {
+		if x == "/" || s.holdsHome(x) {
+			return nil, exit.Usage("go to the directory of a project",
+				"jail profile new --from-here: %s holds your home directory", output.Printable(dir))
+		}
 	}
 	s.toolchains()
 	s.search(base)
@@ -77,23 +93,97 @@ func lookAround(env *cli.Env, dir string, base policy.Policy) (*surrounding, err
 	return s, nil
 }
 
-// toolchains proposes those that variables name.
+// forms returns a path, and the path that its links lead to if that is another one.
+func forms(path string) []string {
+	all := []string{filepath.Clean(path)}
+	if real, err := filepath.EvalSymlinks(path); err == nil && real != all[0] {
+		all = append(all, real)
+	}
+	return all
+}
+
+func (s *surrounding) holdsHome(path string) bool {
+	return slices.ContainsFunc(s.homes, func(home string) bool { return paths.Within(path, home) })
+}
+
+// inProject reports whether a path lies in the directory of the project, by one of its names.
+func (s *surrounding) inProject(path string) bool {
+	return slices.ContainsFunc(forms(s.Directory), func(dir string) bool {
+		return slices.ContainsFunc(forms(path),
+			func(x string) bool { return paths.Within(dir, x) })
+	})
+}
+
+// plain reports whether a name can be written into a profile and onto a terminal as it is.
+func plain(name string) bool {
+	return output.Printable(name) == name && !strings.Contains(name, "\t")
+}
+
+// program reports whether a path leads to a regular file that somebody may execute.
+func program(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
+}
+
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// holds returns the first of names that dir has and that is what is asks for, "" for none.
+func holds(dir string, is func(string) bool, names ...string) string {
+	for _, name := range names {
+		if is(filepath.Join(dir, name)) {
+			return name
+		}
+	}
+	return ""
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// leaveOut notes once why a directory is not proposed.
+func (s *surrounding) leaveOut(dir, why, bad string) {
+	line := output.Printable(dir + " (" + why + "): " + bad)
+	if !slices.Contains(s.LeftOut, line) {
+		s.LeftOut = append(s.LeftOut, line)
+	}
+}
+
+// toolchains proposes those that variables name and that look like what the variable is for.
 func (s *surrounding) toolchains() {
 	at := func(variable, below string) string {
 		if dir := s.getenv(variable); filepath.IsAbs(dir) {
 			return filepath.Clean(dir)
-		} else if below != "" && s.home != "" {
+		} else if below != "" {
 			return filepath.Join(s.home, below)
 		}
 		return ""
 	}
-	for _, x := range []struct{ variable, below string }{{"PYENV_ROOT", ".pyenv"},
-		{"RUSTUP_HOME", ".rustup"}, {"GOROOT", ""}, {"JAVA_HOME", ""}, {"VIRTUAL_ENV", ""}} {
+	for _, x := range []struct {
+		variable, below string
+		is              func(string) bool
+		names           []string
+	}{
+		{"PYENV_ROOT", ".pyenv", isDirectory, []string{"versions"}},
+		{"RUSTUP_HOME", ".rustup", isDirectory, []string{"toolchains"}},
+		{"GOROOT", "", program, []string{"bin/go"}},
+		{"JAVA_HOME", "", program, []string{"bin/java"}},
+		{"VIRTUAL_ENV", "", program, []string{"bin/python", "bin/python3"}},
+	} {
 		dir := at(x.variable, x.below)
-		if dir == "" {
+		if dir == "" || !exists(dir) {
 			continue
 		}
-		if s.propose(dir, policy.Read|policy.Exec, x.variable) || s.visible(dir) {
+		if !s.visible(dir) && holds(dir, x.is, x.names...) == "" {
+			s.leaveOut(dir, x.variable, "it has no "+strings.Join(x.names, " or "))
+			continue
+		}
+		if s.propose(dir, policy.Read|policy.Exec, x.variable, true) ||
+			s.visible(dir) && plain(dir) {
 			s.Env[x.variable] = dir
 		}
 	}
@@ -114,9 +204,9 @@ func (s *surrounding) search(base policy.Policy) {
 			continue
 		}
 		if !s.visible(dir) {
-			s.propose(s.prefix(dir), policy.Read|policy.Exec, "programs on your PATH")
+			s.propose(s.prefix(dir), policy.Read|policy.Exec, "programs on your PATH", false)
 		}
-		if s.visible(dir) {
+		if s.visible(dir) && plain(dir) {
 			add(dir)
 			s.follow(dir)
 		}
@@ -127,32 +217,58 @@ func (s *surrounding) search(base policy.Policy) {
 	s.Env["PATH"] = strings.Join(path, ":")
 }
 
+// projectFiles are names of files that a project has at its top, and a toolchain has not.
+var projectFiles = []string{".git", ".hg", ".svn", ".env", "go.mod", "go.work", "Cargo.toml",
+	"package.json", "pyproject.toml", "setup.py", "requirements.txt", "pom.xml", "build.gradle",
+	"build.gradle.kts", "Makefile", "CMakeLists.txt", "configure", "meson.build"}
+
 // prefix returns the toolchain that a directory of programs belongs to, or the directory alone where
 // it is shared by many or looks like none.
 func (s *surrounding) prefix(bin string) string {
 	up := filepath.Dir(bin)
-	if name := filepath.Base(bin); name != "bin" && name != "sbin" ||
-		slices.Contains([]string{s.home, filepath.Join(s.home, ".local"), s.cargo(),
-			s.gopath()}, up) {
+	if name := filepath.Base(bin); name != "bin" && name != "sbin" || s.shared(up) ||
+		holds(up, exists, "lib", "libexec", "pkg", "share", "pyvenv.cfg") == "" {
 		return bin
 	}
-	if _, err := os.Lstat(filepath.Join(up, ".git")); err == nil {
-		return bin
-	}
-	for _, part := range []string{"lib", "libexec", "pkg", "share", "pyvenv.cfg"} {
-		if _, err := os.Stat(filepath.Join(up, part)); err == nil {
-			return up
+	return up
+}
+
+// shared reports whether a directory has, or may have, more in it than one toolchain: it is one of
+// those that packages and people put things into, or a project, or holds projects.
+func (s *surrounding) shared(dir string) bool {
+	for _, x := range forms(dir) {
+		switch {
+		case x == "/opt" || s.holdsHome(x) || x == s.cargo() || x == s.gopath() ||
+			slices.ContainsFunc(s.homes, func(home string) bool {
+				return x == filepath.Join(home, ".local")
+			}):
+			return true
+		// Conda and virtual environments say what they are.
+		case slices.Contains(s.homes, filepath.Dir(x)) &&
+			holds(x, exists, "conda-meta", "pyvenv.cfg") == "":
+			return true
 		}
 	}
-	return bin
+	if holds(dir, exists, projectFiles...) != "" {
+		return true
+	}
+	entries, err := os.ReadDir(dir)
+	return err != nil || len(entries) > maxPrograms ||
+		slices.ContainsFunc(entries, func(e os.DirEntry) bool {
+			return exists(filepath.Join(dir, e.Name(), ".git"))
+		})
 }
 
 // follow proposes the toolchains that links in a proposed directory of programs lead to.
 func (s *surrounding) follow(dir string) {
-	// What the included profile shows is whole. Links of the project may be somebody else's; those
-	// of the virtual environment that the caller has activated lead to its Python.
-	if paths.Within("/usr", dir) || paths.Within(s.Directory, dir) &&
-		dir != filepath.Join(s.getenv("VIRTUAL_ENV"), "bin") {
+	// What the included profile shows is whole.
+	if paths.Within("/usr", dir) {
+		return
+	}
+	// Links of the project may be somebody else's. Those of the virtual environment that the caller
+	// has activated lead to its Python, and to nothing else.
+	project := s.inProject(dir)
+	if project && dir != filepath.Join(s.getenv("VIRTUAL_ENV"), "bin") {
 		return
 	}
 	entries, err := os.ReadDir(dir)
@@ -160,16 +276,28 @@ func (s *surrounding) follow(dir string) {
 		return
 	}
 	for _, e := range entries[:min(len(entries), maxPrograms)] {
-		if e.Type()&os.ModeSymlink == 0 {
+		if e.Type()&os.ModeSymlink == 0 || !plain(e.Name()) {
 			continue
 		}
 		real, err := filepath.EvalSymlinks(filepath.Join(dir, e.Name()))
-		if err != nil || s.visible(real) {
+		if err != nil || s.visible(real) || !program(real) {
 			continue
 		}
-		s.propose(s.prefix(filepath.Dir(real)), policy.Read|policy.Exec,
-			filepath.Join(dir, e.Name())+" is a link into it")
+		if project && !(isPython(e.Name()) && isPython(filepath.Base(real))) {
+			continue
+		}
+		to := filepath.Dir(real)
+		if !slices.Contains([]string{"bin", "sbin", "libexec"}, filepath.Base(to)) {
+			s.leaveOut(to, "links in "+dir+" lead into it", "it is not called bin, sbin or libexec")
+			continue
+		}
+		s.propose(s.prefix(to), policy.Read|policy.Exec,
+			filepath.Join(dir, e.Name())+" is a link into it", false)
 	}
+}
+
+func isPython(name string) bool {
+	return strings.HasPrefix(name, "python") || strings.HasPrefix(name, "pypy")
 }
 
 func (s *surrounding) cargo() string {
@@ -209,15 +337,25 @@ func (s *surrounding) projects(own bool) {
 	}
 	if has("go.mod", "go.work") {
 		mods := cmp.Or(s.getenv("GOMODCACHE"), filepath.Join(s.gopath(), "pkg/mod"))
-		if s.propose(mods, policy.Read, "downloaded modules of Go") {
+		why := "downloaded modules of Go"
+		switch {
+		case !exists(mods):
+		case holds(mods, isDirectory, "cache/download") == "":
+			s.leaveOut(mods, why, "it has no cache/download")
+		case s.propose(mods, policy.Read, why, true):
 			s.Env["GOMODCACHE"] = mods
 		}
 		cache("go-build", "2GiB", "GOCACHE", "")
 	}
 	if has("Cargo.toml") {
-		for _, name := range []string{"registry", "git"} {
-			if dir := filepath.Join(s.cargo(), name); s.propose(dir, policy.Read,
-				"downloaded crates") {
+		for _, x := range [][]string{{"registry", "index", "cache"}, {"git", "db"}} {
+			dir, why := filepath.Join(s.cargo(), x[0]), "downloaded crates"
+			if !exists(dir) {
+				continue
+			}
+			if holds(dir, exists, x[1:]...) == "" {
+				s.leaveOut(dir, why, "it has no "+strings.Join(x[1:], " or "))
+			} else if s.propose(dir, policy.Read, why, true) {
 				s.Env["CARGO_HOME"], s.Env["CARGO_NET_OFFLINE"] = s.cargo(), "true"
 			}
 		}
@@ -253,20 +391,15 @@ func (s *surrounding) visible(path string) bool {
 		func(m policy.Mount) bool { return m.Source != "" && paths.Within(m.Target, path) })
 }
 
-// propose adds a mount of dir at its own place, and reports whether it did.
-func (s *surrounding) propose(dir string, access policy.Rights, why string) bool {
+// propose adds a mount of dir at its own place, and reports whether it did. known says that dir
+// looks like what it is taken for.
+func (s *surrounding) propose(dir string, access policy.Rights, why string, known bool) bool {
 	real, err := filepath.EvalSymlinks(dir)
-	if err != nil || s.visible(dir) {
+	if err != nil || s.visible(dir) || !isDirectory(real) {
 		return false
 	}
-	if info, err := os.Stat(real); err != nil || !info.IsDir() {
-		return false
-	}
-	if bad := s.unfit(dir, real); bad != "" {
-		bad = output.Printable(dir) + " (" + why + "): " + bad
-		if !slices.Contains(s.LeftOut, bad) {
-			s.LeftOut = append(s.LeftOut, bad)
-		}
+	if bad := s.unfit(dir, real, known); bad != "" {
+		s.leaveOut(dir, why, bad)
 		return false
 	}
 	s.Mounts = append(s.Mounts, hereMount{real, dir, access, why})
@@ -274,40 +407,25 @@ func (s *surrounding) propose(dir string, access policy.Rights, why string) bool
 	return true
 }
 
-// secrets are files and directories of a home that hold keys, or name what runs.
-var secrets = []string{".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".netrc", ".npmrc",
-	".pypirc", ".git-credentials", ".config/gcloud", ".config/gh", ".config/git", ".mozilla",
-	".password-store", ".local/share/keyrings", ".cargo/credentials", ".cargo/credentials.toml",
-	".m2/settings.xml", ".m2/settings-security.xml", ".gradle/gradle.properties"}
-
 // credentials are the names of files of package managers that hold keys.
 var credentials = []string{"credentials", "credentials.toml", ".npmrc", "etc/npmrc", ".netrc",
-	"settings.xml", "gradle.properties"}
+	"settings.xml", "gradle.properties", ".env"}
 
 // unfit says why no profile should show a directory, "" for one that it may show.
-func (s *surrounding) unfit(dir, real string) string {
+func (s *surrounding) unfit(dir, real string, known bool) string {
+	if !plain(dir) || !plain(real) {
+		return "its name has a character that cannot be printed"
+	}
 	if strings.ContainsAny(dir, `*?[]{}\`) {
 		return "its name has a character of patterns"
 	}
 	for _, x := range []string{dir, real} {
-		if x == "/" || s.home != "" && paths.Within(x, s.home) {
-			return "it holds your home directory"
-		}
-		if paths.Within(x, s.Directory) {
-			return "it holds the directory of the project"
-		}
-		for _, name := range secrets {
-			secret := filepath.Join(s.home, name)
-			_, err := os.Lstat(secret)
-			if paths.Within(secret, x) || err == nil && paths.Within(x, secret) {
-				return "it shows " + output.Printable(secret)
-			}
+		if bad := s.private(x, known); bad != "" {
+			return bad
 		}
 	}
-	for _, name := range credentials {
-		if _, err := os.Lstat(filepath.Join(real, name)); err == nil {
-			return "it holds " + name
-		}
+	if name := holds(real, exists, credentials...); name != "" {
+		return "it holds " + name
 	}
 	for _, m := range s.have {
 		if m.Target != "" && m.Target != dir && paths.Within(dir, m.Target) ||
@@ -315,10 +433,59 @@ func (s *surrounding) unfit(dir, real string) string {
 			return "the profile has something else at " + m.Target
 		}
 	}
-	if err := profiles.TrustDirectory(real); err != nil {
-		return err.Error()
+	for _, name := range []string{".", "bin", "sbin", "lib", "lib64", "libexec"} {
+		sub, err := filepath.EvalSymlinks(filepath.Join(real, name))
+		if err != nil || !isDirectory(sub) {
+			continue
+		}
+		if err := profiles.TrustDirectory(sub); err != nil {
+			return err.Error()
+		}
 	}
 	return ""
+}
+
+// private says why a path should not be shown because of where it is, "" for one that may be.
+func (s *surrounding) private(x string, known bool) string {
+	if x == "/" || s.holdsHome(x) {
+		return "it holds your home directory"
+	}
+	for _, project := range forms(s.Directory) {
+		if paths.Within(x, project) {
+			return "it holds the directory of the project"
+		}
+	}
+	for _, home := range s.homes {
+		for _, secret := range paths.Secrets(home) {
+			there := exists(secret)
+			for _, form := range forms(secret) {
+				if paths.Within(form, x) || there && paths.Within(x, form) {
+					return "it shows " + output.Printable(secret)
+				}
+			}
+		}
+	}
+	if system := paths.OfSystem(x); system != "" && !s.atHome(system, x) {
+		return "no toolchain belongs below " + system
+	}
+	if base := filepath.Base(x); !known && base != "bin" && base != "sbin" &&
+		slices.Contains(s.homes, filepath.Dir(x)) && holds(x, isDirectory, "bin") == "" {
+		return "it lies directly below your home directory and has no bin"
+	}
+	return ""
+}
+
+// atHome reports whether a path below a directory of the system lies in a home of the caller.
+func (s *surrounding) atHome(system, x string) bool {
+	return paths.MayHoldHome(system) && slices.ContainsFunc(s.homes, func(home string) bool {
+		info, err := os.Stat(home)
+		if err != nil || !paths.Within(system, home) || !paths.Within(home, x) {
+			return false
+		}
+		// $HOME may be wrong.
+		st, ok := info.Sys().(*syscall.Stat_t)
+		return ok && int(st.Uid) == os.Geteuid() && (home != system || system == "/root")
+	})
 }
 
 // edits are the changes to a profile that make the proposal.

@@ -45,6 +45,7 @@ func TestProfileFromHere(t *testing.T) {
 	write(".cargo/credentials.toml", "")
 	write(".cargo/registry/index", "")
 	write("mods/m", "module\n")
+	write("mods/cache/download/m", "")
 	write("open/bin/x", "#!/bin/sh\n")
 	write("bin/own", "#!/bin/sh\necho own\n")
 	write("work/go.mod", "module x\n")

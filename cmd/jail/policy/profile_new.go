@@ -16,6 +16,7 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/policies"
+	"github.com/jail-sandbox/jail/jail/asuser"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/learn"
 	"github.com/jail-sandbox/jail/policy/meaning"
@@ -26,7 +27,7 @@ const profileNewAbout = `Write a profile. It includes another profile, or starts
 The file has comments and starts with the command that it is for. It is checked before it is written, and replaces an existing file only with --force.
 
 --allow-tool grants only the named bundle tools, and no .wasm files; --add-tool grants the named tools in addition to those of the other profile.
---from-here includes the profile build and adds what the tools of this directory need beside it: the toolchains on your PATH, as read-only mounts, and caches for the project's package managers. It shows them and asks. It never shows your home directory, keys, or a directory that another user can write to.
+--from-here includes the profile build and adds what the tools of this directory need beside it: the toolchains on your PATH, as read-only mounts, and caches for the project's package managers. It shows them and asks. It leaves out your home directory, the usual places of keys, and each toolchain that another user can write to, at its top or in its bin and lib; what lies deeper is not looked at.
 --native grants host programs, together with what they need: read access to /usr, memory for their files, and a PATH.`
 
 // newProfile is what a profile is to be.
@@ -192,7 +193,8 @@ func profileText(env *cli.Env, f *newProfile) (string, syntax.File, error) {
 		return "", base, err
 	}
 	if f.here != nil {
-		if f.here, err = lookAround(env, f.here.Directory, base.Policy); err != nil {
+		if f.here, err = lookAround(env, f.here.Directory, base.Policy,
+			asuser.Home(uint32(os.Geteuid()))); err != nil {
 			return "", base, err
 		}
 		more, err := f.here.edits()
@@ -228,7 +230,8 @@ func (e addition) apply(text []byte) ([]byte, error) {
 	if !e.Table {
 		return e.Edit.Apply(text)
 	}
-	return append(slices.Clip(text), "\n# "+e.why+"\n"+strings.Join(e.Lines(), "\n")+"\n"...), nil
+	return append(slices.Clip(text), "\n# "+output.Printable(e.why)+"\n"+
+		strings.Join(e.Lines(), "\n")+"\n"...), nil
 }
 
 func (f *newProfile) meantRun() string {
@@ -258,8 +261,8 @@ func (f *newProfile) skeleton(base syntax.File) string {
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("# %s", output.Printable(f.meantRun()))
 	line("#")
-	line("# What %s grants, and what is said here. jail policy explain %s shows it whole.", f.from,
-		output.Printable(asPath(f.output)))
+	line("# What %s grants, and what is said here. jail policy explain %s shows it whole.",
+		output.Printable(f.from), output.Printable(asPath(f.output)))
 	line("\npolicy = 1")
 	line("name = %s", syntax.Quote(f.name))
 	line("about = %s", syntax.Quote(f.sentence()))
