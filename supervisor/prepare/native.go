@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -28,6 +29,8 @@ const (
 	// maxProgram is how large a program may be that is named, in bytes: it is read once for its
 	// digest.
 	maxProgram = 1 << 30
+	// maxSearched is how many directories of the caller's PATH a hint looks at.
+	maxSearched = 64
 )
 
 // findProgram finds the tool that the request names: a module or a command of a bundle as findTool
@@ -134,7 +137,7 @@ func (f *finder) takeProgram(t *Tool, v *view) error {
 	if t.Sum, err = f.p.modules.digests.Of(file, info, maxProgram); err != nil {
 		return problem.New(problem.Failed, "program %s: %w", t.Native, err)
 	}
-	return v.startable(f.policy, t.Native, file)
+	return f.startable(v, t.Native, file)
 }
 
 // mayRun refuses a program in a place of the jail from which nothing runs.
@@ -154,8 +157,8 @@ func (v *view) mayRun(name string, p place) error {
 }
 
 // startable follows what the kernel starts for a program: interpreters of scripts, and the loader.
-func (v *view) startable(eff policy.Effective, name string, f *os.File) error {
-	program, err := native.Read(f)
+func (f *finder) startable(v *view, name string, file *os.File) error {
+	program, err := native.Read(file)
 	for range native.MaxChain {
 		switch {
 		case errors.Is(err, native.ErrFormat):
@@ -178,7 +181,9 @@ func (v *view) startable(eff policy.Effective, name string, f *os.File) error {
 				missing += ", which is not in the jail"
 			}
 			hint := "this host has no " + program.Interpreter + ", either"
-			if isProgram(program.Interpreter) {
+			if isProgram(program.Interpreter) && f.keeps(path.Dir(program.Interpreter)) {
+				hint = program.Interpreter + " is a program of this host"
+			} else if isProgram(program.Interpreter) {
 				hint = "a [[mount]] of " + path.Dir(program.Interpreter) +
 					" with access = \"read+exec\" shows it"
 			}
@@ -192,7 +197,7 @@ func (v *view) startable(eff policy.Effective, name string, f *os.File) error {
 		if !program.Script {
 			return nil
 		}
-		d := eff.Decide(policy.Native{Path: v.workspace.inPolicy(program.Interpreter)})
+		d := f.policy.Decide(policy.Native{Path: v.workspace.inPolicy(program.Interpreter)})
 		if !d.Allowed {
 			return toolDenied("program "+program.Interpreter+", which "+name+
 				" names in its first line,", d)
@@ -305,30 +310,91 @@ func (f *finder) outside(name string) string {
 	if strings.Contains(name, "/") {
 		return ""
 	}
-	for _, v := range f.req.Inherit {
-		list, ok := strings.CutPrefix(v, "PATH=")
-		for dir := range strings.SplitSeq(list, ":") {
-			if at := path.Join(dir, name); ok && path.IsAbs(dir) && isProgram(at) {
-				return at
-			}
+	list, seen := f.inherited("PATH"), 0
+	for dir := range strings.SplitSeq(list, ":") {
+		if seen++; seen > maxSearched {
+			break
+		}
+		if at := path.Join(dir, name); path.IsAbs(dir) && isProgram(at) {
+			return at
 		}
 	}
 	return ""
 }
 
-// isProgram reports whether the caller may execute a file of the host. It is called with the
-// caller's rights.
+// inherited returns the value of a variable of the caller, "" where it is not set.
+func (f *finder) inherited(name string) (value string) {
+	for _, v := range f.req.Inherit {
+		if x, ok := strings.CutPrefix(v, name+"="); ok {
+			value = x
+		}
+	}
+	return value
+}
+
+// isProgram reports whether the caller may execute a regular file of the host. It is called with
+// the caller's rights.
 func isProgram(at string) bool {
+	// The values of Linux, for which package syscall has no names: faccessat2(2).
+	const atCurrent, atEffective, mayExecute = -100, 0x200, 1
 	info, err := os.Stat(at)
-	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
+	return err == nil && info.Mode().IsRegular() &&
+		syscall.Faccessat(atCurrent, at, mayExecute, atEffective) == nil
+}
+
+// keeps reports whether a hint must not propose a mount of a directory: it is in the system's
+// configuration or state, holds keys of the caller or is among them, or holds the workspace.
+func (f *finder) keeps(dir string) bool {
+	var homes []string
+	for _, home := range []string{f.caller.Home, f.inherited("HOME")} {
+		if path.IsAbs(home) {
+			homes = append(homes, forms(home)...)
+		}
+	}
+	for _, x := range forms(dir) {
+		atHome := slices.ContainsFunc(homes, func(home string) bool {
+			return paths.MayHoldHome(paths.OfSystem(home)) && paths.Within(home, x)
+		})
+		if paths.OfSystem(x) != "" && !atHome && !paths.Within("/var/tmp", x) {
+			return true
+		}
+		for _, home := range homes {
+			for _, secret := range paths.Secrets(home) {
+				_, err := os.Lstat(secret)
+				if slices.ContainsFunc(forms(secret), func(form string) bool {
+					return paths.Within(form, x) || err == nil && paths.Within(x, form)
+				}) {
+					return true
+				}
+			}
+		}
+		if f.req.Dir != "" && slices.ContainsFunc(forms(f.req.Dir),
+			func(project string) bool { return paths.Within(x, project) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// forms returns a path, and the path that its links lead to if that is another one.
+func forms(name string) []string {
+	all := []string{path.Clean(name)}
+	if real, err := filepath.EvalSymlinks(name); err == nil && real != all[0] {
+		all = append(all, real)
+	}
+	return all
 }
 
 // hintToShow says what shows a program of the host in the jail: a mount of its directory, or of the
-// program alone if the directory holds the caller's home.
+// program alone if the directory holds the caller's home. Where no mount should be made, it names
+// the program only. It is called with the caller's rights.
 func (f *finder) hintToShow(at string) string {
 	show, native := path.Dir(at), path.Dir(at)+"/**"
 	if f.caller.Home != "" && paths.Within(show, f.caller.Home) || show == "/" {
 		show, native = at, at
+	}
+	if f.keeps(show) {
+		return at + " is a program of this host that the jail does not show"
 	}
 	return fmt.Sprintf("%s is a program of this host that the jail does not show: a [[mount]] with "+
 		"source = %q, target = %[2]q, access = \"read+exec\", and tools.native = [%q] do; "+
