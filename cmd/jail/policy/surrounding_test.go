@@ -154,7 +154,8 @@ func TestLinksOfAProject(t *testing.T) {
 		"work/venv/bin/tool -> home/private/x/bin/tool",
 		"work/venv/bin/python2 -> home/private/x/bin/tool",
 		"home/bin/text -> home/notes/x/text", "home/bin/script -> home/notes/x/script",
-		"home/bin/tool -> home/private/y/bin/tool", "home/private/y/bin/tool*")
+		"home/bin/tool -> home/private/y/bin/tool", "home/private/y/bin/tool*",
+		"home/bin/data -> home/letters/x/bin/data", "home/letters/x/bin/data")
 	s, mounts := m.look("", "VIRTUAL_ENV="+m.at("work/venv"),
 		"PATH="+m.at("work/venv/bin")+":"+m.at("home/bin"))
 	m.wants(s, mounts, []string{"home/py/v3/bin", "home/bin", "home/private/y/bin"},
