@@ -26,7 +26,7 @@ An approval holds for exactly what is shown. If the shadow or the directory has 
 // NewApprovals returns the command jail approvals.
 func NewApprovals(env *cli.Env) *cobra.Command {
 	cmd := newApprovalList(env, "approvals")
-	cmd.Short = "list what waits for an approval, and decide on it"
+	cmd.Short = "list the actions that wait for an approval, and decide on them"
 	cmd.Long = approvalsAbout
 	cmd.Example = "  jail approvals\n  jail approvals show ID\n  jail approvals approve ID\n  jail approvals approve --scope session ID"
 	cmd.AddCommand(newApprovalList(env, "list"), newApprovalShow(env), newApprove(env),
@@ -35,26 +35,18 @@ func NewApprovals(env *cli.Env) *cobra.Command {
 }
 
 func newApprovalList(env *cli.Env, name string) *cobra.Command {
-	var all, asJSON bool
+	var all bool
 	cmd := &cobra.Command{
 		Use:     name + " [flags]",
-		Short:   "list what waits",
+		Short:   "list the actions that wait for an approval",
 		Example: "  jail approvals list --all",
 		Args:    command.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx := cmd.Context()
-			return env.WithDaemon(ctx, func(c *api.Client) error {
-				as, err := c.Approvals().List(ctx, all)
-				if err != nil {
-					return err
-				}
-				return env.Show(asJSON, as, func(w io.Writer) error { return writeActions(w, as) })
-			})
-		},
 	}
-	cmd.Flags().BoolVarP(&all, "all", "a", false, "also what is over")
-	command.JSON(cmd, &asJSON, "print a list of objects")
-	return cmd
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "list also the last actions that are over")
+	return command.Show(env, cmd, "print a list of objects",
+		func(ctx context.Context, c *api.Client, _ []string) ([]approvals.Action, error) {
+			return c.Approvals().List(ctx, all)
+		}, writeActions)
 }
 
 func writeActions(w io.Writer, all []approvals.Action) error {
@@ -69,22 +61,11 @@ func writeActions(w io.Writer, all []approvals.Action) error {
 // actionCommand returns a command that asks the daemon for one action and shows it.
 func actionCommand(env *cli.Env, cmd *cobra.Command,
 	ask func(context.Context, *api.Client, string) (approvals.Action, error)) *cobra.Command {
-	var asJSON bool
 	cmd.Args = command.Exactly("ID")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		ctx := cmd.Context()
-		return env.WithDaemon(ctx, func(c *api.Client) error {
-			a, err := ask(ctx, c, args[0])
-			if err != nil {
-				return err
-			}
-			return env.Show(asJSON, a, func(w io.Writer) error {
-				return writeAction(w, env.Colour(), a)
-			})
-		})
-	}
-	command.JSON(cmd, &asJSON, "print an object")
-	return cmd
+	return command.Show(env, cmd, "print an object",
+		func(ctx context.Context, c *api.Client, args []string) (approvals.Action, error) {
+			return ask(ctx, c, args[0])
+		}, func(w io.Writer, a approvals.Action) error { return writeAction(w, env.Colour(), a) })
 }
 
 func newApprovalShow(env *cli.Env) *cobra.Command {
@@ -193,25 +174,15 @@ func writeAction(w io.Writer, colour bool, a approvals.Action) error {
 }
 
 func newGrants(env *cli.Env) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return command.Show(env, &cobra.Command{
 		Use:     "grants",
 		Short:   "list the grants",
 		Example: "  jail approvals grants",
 		Args:    command.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx := cmd.Context()
-			return env.WithDaemon(ctx, func(c *api.Client) error {
-				all, err := c.Approvals().Grants(ctx)
-				if err != nil {
-					return err
-				}
-				return env.Show(asJSON, all, func(w io.Writer) error { return writeGrants(w, all) })
-			})
-		},
-	}
-	command.JSON(cmd, &asJSON, "print a list of objects")
-	return cmd
+	}, "print a list of objects",
+		func(ctx context.Context, c *api.Client, _ []string) ([]approvals.Grant, error) {
+			return c.Approvals().Grants(ctx)
+		}, writeGrants)
 }
 
 func writeGrants(w io.Writer, all []approvals.Grant) error {
@@ -231,25 +202,18 @@ func writeGrants(w io.Writer, all []approvals.Grant) error {
 }
 
 func newRevoke(env *cli.Env) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return command.Show(env, &cobra.Command{
 		Use:     "revoke [flags] ID",
 		Short:   "end a grant",
 		Example: "  jail approvals revoke 3w5e11264sg0c8v5a9b7k2m4qd",
 		Args:    command.Exactly("ID"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx := cmd.Context()
-			return env.WithDaemon(ctx, func(c *api.Client) error {
-				g, err := c.Approvals().Revoke(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				return env.Show(asJSON, g, output.Text("revoked %s\n", g.ID))
-			})
-		},
-	}
-	command.JSON(cmd, &asJSON, "print an object")
-	return cmd
+	}, "print an object",
+		func(ctx context.Context, c *api.Client, args []string) (approvals.Grant, error) {
+			return c.Approvals().Revoke(ctx, args[0])
+		}, func(w io.Writer, g approvals.Grant) error {
+			_, err := fmt.Fprintf(w, "revoked %s\n", g.ID)
+			return err
+		})
 }
 
 // propose proposes a commit.

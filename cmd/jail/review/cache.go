@@ -2,6 +2,7 @@ package review
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strconv"
 
@@ -30,25 +31,15 @@ A cache is for one user, one profile, and what that profile grants. One that nob
 }
 
 func newCacheList(env *cli.Env) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return command.Show(env, &cobra.Command{
 		Use:     "list",
 		Short:   "list the caches, and what they take on the disk",
 		Example: "  jail cache list",
 		Args:    command.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return env.WithDaemon(cmd.Context(), func(c *api.Client) error {
-				all, err := c.Caches(cmd.Context())
-				if err != nil {
-					return err
-				}
-				return env.Show(asJSON, all,
-					func(w io.Writer) error { return writeCaches(w, all) })
-			})
-		},
-	}
-	command.JSON(cmd, &asJSON, "print a list of objects")
-	return cmd
+	}, "print a list of objects",
+		func(ctx context.Context, c *api.Client, _ []string) ([]workspace.CacheInfo, error) {
+			return c.Caches(ctx)
+		}, writeCaches)
 }
 
 func writeCaches(w io.Writer, all []workspace.CacheInfo) error {
@@ -66,28 +57,21 @@ func writeCaches(w io.Writer, all []workspace.CacheInfo) error {
 }
 
 func newCacheRemove(env *cli.Env) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return command.Show(env, &cobra.Command{
 		Use:     "rm [flags] ID...",
 		Short:   "remove caches that no run or session uses",
 		Example: "  jail cache rm 506760e022d2ee7319ad5bcf992b1e38",
 		Args:    command.AtLeast("ID"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return runCacheRemove(cmd.Context(), env, args, asJSON)
-		},
-	}
-	command.JSON(cmd, &asJSON, "print a list of the removed ids")
-	return cmd
-}
-
-func runCacheRemove(ctx context.Context, env *cli.Env, ids []string, asJSON bool) error {
-	return env.WithDaemon(ctx, func(c *api.Client) error {
-		for _, id := range ids {
-			if err := c.RemoveCache(ctx, id); err != nil {
-				return err
+	}, "print a list of the removed ids",
+		func(ctx context.Context, c *api.Client, ids []string) ([]string, error) {
+			for _, id := range ids {
+				if err := c.RemoveCache(ctx, id); err != nil {
+					return nil, err
+				}
 			}
-		}
-		return env.Show(asJSON, ids,
-			output.Text("removed %s\n", output.Count(len(ids), "cache", "caches")))
-	})
+			return ids, nil
+		}, func(w io.Writer, ids []string) error {
+			_, err := fmt.Fprintf(w, "removed %s\n", output.Count(len(ids), "cache", "caches"))
+			return err
+		})
 }

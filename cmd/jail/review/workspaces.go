@@ -41,57 +41,36 @@ func revertible(i shadows.WorkspaceInfo) string {
 }
 
 func newPrune(env *cli.Env) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return command.Show(env, &cobra.Command{
 		Use:     "prune",
 		Short:   "delete the data for reverts that has been kept long enough",
 		Example: "  jail workspaces prune",
 		Args:    command.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runPrune(cmd.Context(), env, asJSON)
-		},
-	}
-	command.JSON(cmd, &asJSON, "print an object")
-	return cmd
-}
-
-func runPrune(ctx context.Context, env *cli.Env, asJSON bool) error {
-	return env.WithDaemon(ctx, func(c *api.Client) error {
-		p, err := c.Prune(ctx)
-		if err != nil {
+	}, "print an object",
+		func(ctx context.Context, c *api.Client, _ []string) (shadows.Pruned, error) {
+			return c.Prune(ctx)
+		}, func(w io.Writer, p shadows.Pruned) error {
+			_, err := fmt.Fprintf(w, "forgot %s\n",
+				output.Count(len(p.IDs), "workspace", "workspaces"))
 			return err
-		}
-		return env.Show(asJSON, p,
-			output.Text("forgot %s\n", output.Count(len(p.IDs), "workspace", "workspaces")))
-	})
+		})
 }
 
 // NewWorkspaces returns the command jail workspaces.
 func NewWorkspaces(env *cli.Env) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	cmd := command.Show(env, &cobra.Command{
 		Use:     "workspaces",
 		Short:   "list the kept shadows, their sizes, and what can be reverted",
 		Example: "  jail workspaces\n  jail workspaces prune",
 		Args:    command.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runWorkspaces(cmd.Context(), env, asJSON)
-		},
-	}
+	}, "print a list of objects",
+		func(ctx context.Context, c *api.Client, _ []string) ([]shadows.WorkspaceInfo, error) {
+			return c.Workspaces(ctx)
+		}, func(w io.Writer, all []shadows.WorkspaceInfo) error {
+			return writeWorkspaces(w, env.Colour(), all)
+		})
 	cmd.AddCommand(newPrune(env))
-	command.JSON(cmd, &asJSON, "print a list of objects")
 	return cmd
-}
-
-func runWorkspaces(ctx context.Context, env *cli.Env, asJSON bool) error {
-	return env.WithDaemon(ctx, func(c *api.Client) error {
-		all, err := c.Workspaces(ctx)
-		if err != nil {
-			return err
-		}
-		return env.Show(asJSON, all,
-			func(w io.Writer) error { return writeWorkspaces(w, env.Colour(), all) })
-	})
 }
 
 func writeWorkspaces(w io.Writer, colour bool, all []shadows.WorkspaceInfo) error {

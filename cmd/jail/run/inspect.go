@@ -22,28 +22,17 @@ import (
 
 // NewInspect returns the command jail inspect.
 func NewInspect(env *cli.Env) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	var id string
+	return command.Show(env, &cobra.Command{
 		Use:     "inspect ID",
 		Short:   "show a live run, or the records of one that has ended",
 		Example: "  jail inspect 3w5e11264sg0c8v5a9b7k2m4qd",
 		Args:    command.Exactly("ID"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return runInspect(cmd.Context(), env, args[0], asJSON)
-		},
-	}
-	command.JSON(cmd, &asJSON, `print {"live":…} or {"records":[…]}`)
-	return cmd
-}
-
-func runInspect(ctx context.Context, env *cli.Env, id string, asJSON bool) error {
-	return env.WithDaemon(ctx, func(c *api.Client) error {
-		r, err := c.Inspect(ctx, id)
-		if err != nil {
-			return err
-		}
-		return env.Show(asJSON, r, func(w io.Writer) error { return writeInspection(w, id, r) })
-	})
+	}, `print {"live":…} or {"records":[…]}`,
+		func(ctx context.Context, c *api.Client, args []string) (api.Records, error) {
+			id = args[0]
+			return c.Inspect(ctx, id)
+		}, func(w io.Writer, r api.Records) error { return writeInspection(w, id, r) })
 }
 
 func writeInspection(w io.Writer, id string, r api.Records) error {

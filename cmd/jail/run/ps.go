@@ -19,28 +19,15 @@ import (
 
 // NewPs returns the command jail ps.
 func NewPs(env *cli.Env) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return command.Show(env, &cobra.Command{
 		Use:     "ps",
 		Short:   "list the live runs",
 		Example: "  jail ps\n  jail ps --json",
 		Args:    command.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runPs(cmd.Context(), env, asJSON)
-		},
-	}
-	command.JSON(cmd, &asJSON, "print a list of objects")
-	return cmd
-}
-
-func runPs(ctx context.Context, env *cli.Env, asJSON bool) error {
-	return env.WithDaemon(ctx, func(c *api.Client) error {
-		runs, err := c.Runs(ctx)
-		if err != nil {
-			return err
-		}
-		return env.Show(asJSON, runs, func(w io.Writer) error { return writeRuns(w, runs) })
-	})
+	}, "print a list of objects",
+		func(ctx context.Context, c *api.Client, _ []string) ([]message.RunInfo, error) {
+			return c.Runs(ctx)
+		}, writeRuns)
 }
 
 func writeRuns(w io.Writer, runs []message.RunInfo) error {

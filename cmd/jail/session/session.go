@@ -93,25 +93,15 @@ func runStart(cmd *cobra.Command, env *cli.Env, o startOptions) error {
 }
 
 func newList(env *cli.Env) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{Use: "list", Short: "list the sessions that are open or sleep",
-		Example: "  jail session list --json", Args: command.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runList(cmd.Context(), env, asJSON)
-		},
-	}
-	command.JSON(cmd, &asJSON, "print a list of objects")
-	return cmd
-}
-
-func runList(ctx context.Context, env *cli.Env, asJSON bool) error {
-	return env.WithDaemon(ctx, func(c *api.Client) error {
-		all, err := c.Sessions(ctx)
-		if err != nil {
-			return err
-		}
-		return env.Show(asJSON, all, func(w io.Writer) error { return writeSessions(w, all) })
-	})
+	return command.Show(env, &cobra.Command{
+		Use:     "list",
+		Short:   "list the sessions that are open or sleep",
+		Example: "  jail session list --json",
+		Args:    command.Exactly(),
+	}, "print a list of objects",
+		func(ctx context.Context, c *api.Client, _ []string) ([]message.SessionInfo, error) {
+			return c.Sessions(ctx)
+		}, writeSessions)
 }
 
 func writeSessions(w io.Writer, all []message.SessionInfo) error {

@@ -1,13 +1,17 @@
 package tool
 
 import (
+	"context"
+	"fmt"
+	"io"
+
 	"github.com/spf13/cobra"
 
 	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/complete"
-	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/bundle"
 )
 
 func newRemove(env *cli.Env) *cobra.Command {
@@ -21,18 +25,12 @@ Bundles that came with jail are removed with jail.`,
 	}
 	forget := cmd.Flags().Bool("forget", false,
 		"forget which version was installed, so that an older one can be")
-	var asJSON bool
-	command.JSON(cmd, &asJSON, "print an object")
 	complete.First(env, cmd, complete.Bundles)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return env.WithDaemon(cmd.Context(), func(c *api.Client) error {
-			in, err := c.RemoveTool(cmd.Context(), args[0], *forget)
-			if err != nil {
-				return err
-			}
-			return env.Show(asJSON, in,
-				output.Text("removed %s %s of %s\n", in.Name, in.Version, in.Publisher))
+	return command.Show(env, cmd, "print an object",
+		func(ctx context.Context, c *api.Client, args []string) (bundle.Installed, error) {
+			return c.RemoveTool(ctx, args[0], *forget)
+		}, func(w io.Writer, in bundle.Installed) error {
+			_, err := fmt.Fprintf(w, "removed %s %s of %s\n", in.Name, in.Version, in.Publisher)
+			return err
 		})
-	}
-	return cmd
 }
