@@ -173,7 +173,7 @@ func (c Caches) lockBy(id string, take func(*os.File) error) (dir *os.File, unlo
 		return nil, nil, err
 	}
 	if err = take(lock); err == nil {
-		// Whoever had the lock may have removed the cache.
+		// The process that had the lock may have removed the cache.
 		if same, sameErr := isNamed(dir, "lock", lock); sameErr == nil && same {
 			return dir, func() { lock.Close() }, nil
 		}
@@ -536,7 +536,7 @@ func (c Caches) remove(dir *os.File, id string) error {
 		err = sys.RmdirAt(c.store.dir, cachePrefix+id)
 	}
 	if errors.Is(err, syscall.ENOTEMPTY) {
-		// Somebody who waited for the lock makes it anew.
+		// A process that waited for the lock makes the cache again.
 		err = nil
 	}
 	return err

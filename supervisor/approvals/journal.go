@@ -36,7 +36,7 @@ type line struct {
 //	5a3c1f00 {"actions":[{"id":"…","state":"pending",…}]}
 //
 // Lines are appended and flushed. A line that a daemon was killed at has no line feed or a wrong
-// sum, is the last one, and is cut off: nobody was told of that step. Damage anywhere else is an
+// sum, is the last one, and is cut off: the daemon had not answered yet. Damage anywhere else is an
 // error, and so is a whole line that cannot be decoded. The file is replaced by a shorter one that
 // says the same, see replace.
 type journal struct {
