@@ -30,35 +30,90 @@ func (m ApproveMode) MarshalText() ([]byte, error) { return []byte(m.String()), 
 // UnmarshalText reads the word of a policy file.
 func (m *ApproveMode) UnmarshalText(text []byte) error { return unword(approveModeWords, m, text) }
 
-// ActionCommit is the action by which the changes of a shadow become real.
-const ActionCommit = "workspace.commit"
+// Actions that a rule can hold back.
+const (
+	ActionCommit = "workspace.commit" // the changes of a shadow become real
+	ActionFetch  = "fetch"            // a request is sent
+)
 
 // ApproveActions returns the actions that a rule can name.
-func ApproveActions() []string { return []string{ActionCommit} }
+func ApproveActions() []string { return []string{ActionCommit, ActionFetch} }
 
 // ApproveRule holds an action back. Rules for an action that the rest of the policy does not grant
 // are void, and left out of a policy's normal form.
 type ApproveRule struct {
-	Action string      `json:"action"`
-	Mode   ApproveMode `json:"mode"`
+	Action string `json:"action"`
+	// Host and Methods narrow a rule for fetches: the zero Host is every host, and no method is
+	// every method.
+	Host    Host        `json:"host,omitzero"`
+	Methods Globs       `json:"methods,omitempty"`
+	Mode    ApproveMode `json:"mode"`
 }
 
-func (r ApproveRule) String() string { return fmt.Sprintf("%s mode %s", r.Action, r.Mode) }
+func (r ApproveRule) String() string {
+	text := r.Action
+	if r.Host.depth != hostNone {
+		text += " host " + r.Host.String()
+	}
+	if len(r.Methods) > 0 {
+		text += " methods " + r.Methods.String()
+	}
+	return text + " mode " + r.Mode.String()
+}
+
+// normal leaves out what narrows nothing, and what is of another action.
+func (r ApproveRule) normal() ApproveRule {
+	out := ApproveRule{Action: r.Action, Mode: r.Mode}
+	if r.Action != ActionFetch {
+		return out
+	}
+	if r.Host != AnyHost {
+		out.Host = r.Host
+	}
+	if !MustGlobs("*").LessEq(r.Methods) {
+		out.Methods = r.Methods.Normal()
+	}
+	return out
+}
+
+// below reports whether s holds back all that r does, as strictly. Both are normal.
+func (r ApproveRule) below(s ApproveRule) bool {
+	return r.Action == s.Action && s.Mode <= r.Mode &&
+		(s.Host.depth == hostNone || r.Host.depth != hostNone && r.Host.LessEq(s.Host)) &&
+		(len(s.Methods) == 0 || len(r.Methods) > 0 && r.Methods.LessEq(s.Methods))
+}
+
+// meet is no meet of rules that take away; lists of them meet by union.
+func (r ApproveRule) meet(s ApproveRule) []ApproveRule { return []ApproveRule{r, s} }
 
 // Approve are the actions that a policy holds back. Like protected names they take away, so they
 // meet by union, and of several rules for one action the strictest counts. What no rule names needs
 // no approval.
 type Approve []ApproveRule
 
-// Mode returns the mode of an action.
-func (a Approve) Mode(action string) ApproveMode {
-	mode := ApproveAuto
+// strictest returns the strictest of the rules for an action that hold, or one of ApproveAuto.
+func (a Approve) strictest(action string, holds func(ApproveRule) bool) ApproveRule {
+	out := ApproveRule{Action: action, Mode: ApproveAuto}
 	for _, r := range a {
-		if r.Action == action {
-			mode = min(mode, r.Mode)
+		if r = r.normal(); r.Action == action && r.Mode < out.Mode && holds(r) {
+			out = r
 		}
 	}
-	return mode
+	return out
+}
+
+// Mode returns the strictest mode of an action, whatever else its rules name.
+func (a Approve) Mode(action string) ApproveMode {
+	return a.strictest(action, func(ApproveRule) bool { return true }).Mode
+}
+
+// Fetch returns the rule that holds a request back; its mode is ApproveAuto where none does. Nobody
+// sees the methods of what a tunnel or a websocket carries, so every rule for its host counts.
+func (a Approve) Fetch(q Connect) ApproveRule {
+	return a.strictest(ActionFetch, func(r ApproveRule) bool {
+		return (r.Host.depth == hostNone || r.Host.Match(q.Host)) &&
+			(q.Tunnel || q.WebSocket || len(r.Methods) == 0 || r.Methods.Match(q.Method))
+	})
 }
 
 // of returns the rules for actions that p grants at all.
@@ -73,29 +128,30 @@ func (a Approve) of(p Policy) (out Approve) {
 
 // GrantsAction reports whether p grants an action, its rules of approval aside.
 func (p Policy) GrantsAction(action string) bool {
-	return action != ActionCommit ||
-		p.Workspace.Access == WorkspaceShadow && p.Workspace.Commit != CommitNever
+	switch action {
+	case ActionCommit:
+		return p.Workspace.Access == WorkspaceShadow && p.Workspace.Commit != CommitNever
+	case ActionFetch:
+		return len(p.Fetch.Normal().Allow) > 0
+	}
+	return true
 }
 
 // Meet holds back what either of the two does.
 func (a Approve) Meet(b Approve) Approve { return append(slices.Clone(a), b...).Normal() }
 
 // LessEq reports whether a holds back all that b does, as strictly.
-func (a Approve) LessEq(b Approve) bool {
-	return !slices.ContainsFunc(b, func(r ApproveRule) bool { return a.Mode(r.Action) > r.Mode })
-}
+func (a Approve) LessEq(b Approve) bool { return listBelow(b.Normal(), a.Normal()) }
 
-// Normal returns one rule for each action that is held back, sorted by action.
+// Normal leaves out the rules that hold nothing back, and those that another rule covers.
 func (a Approve) Normal() Approve {
 	var out Approve
 	for _, r := range a {
-		known := slices.ContainsFunc(out, func(o ApproveRule) bool { return o.Action == r.Action })
-		if mode := a.Mode(r.Action); !known && mode != ApproveAuto {
-			out = append(out, ApproveRule{r.Action, mode})
+		if r.Mode < ApproveAuto {
+			out = append(out, r.normal())
 		}
 	}
-	slices.SortFunc(out, func(x, y ApproveRule) int { return strings.Compare(x.Action, y.Action) })
-	return out
+	return normalList(out)
 }
 
 func (a Approve) String() string {
@@ -117,12 +173,20 @@ func CheckApproveAction(action string) error {
 
 func checkApprove(p Policy) (out []error) {
 	out = tooMany("approve", len(p.Approve))
+	items := 0
 	for i, r := range p.Approve {
 		key := fmt.Sprintf("approve[%d]", i)
 		out = append(out, keyed(key+".action", CheckApproveAction(r.Action))...)
 		if r.Mode > ApproveAuto {
 			out = append(out, errors.New(key+".mode is no value there is"))
 		}
+		for _, m := range r.Methods {
+			out = append(out, keyed(key+".methods", checkMethod(m.String()))...)
+		}
+		if r.Action != ActionFetch && (r.Host.depth != hostNone || len(r.Methods) > 0) {
+			out = append(out, errors.New(key+": only fetches have a host and methods"))
+		}
+		items += len(r.Methods)
 	}
-	return out
+	return append(out, tooManyTogether("approve", items)...)
 }

@@ -400,6 +400,43 @@ func TestApproveMeans(t *testing.T) {
 	if got := a(policy.ApproveAuto).Normal(); got != nil {
 		t.Errorf("auto holds back: %s", got)
 	}
+	fetch := func(mode policy.ApproveMode, host string, methods ...string) policy.Approve {
+		r := policy.ApproveRule{Action: policy.ActionFetch, Mode: mode,
+			Methods: policy.MustGlobs(methods...)}
+		if host != "" {
+			h, err := policy.ParseHost(host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Host = h
+		}
+		return policy.Approve{r}
+	}
+	policytest.Meanings(t, []policytest.Meaning[policy.Approve]{
+		{Name: "every host is more held back than one", Less: fetch(policy.ApproveAsk, ""),
+			More: fetch(policy.ApproveAsk, "example.com")},
+		{Name: "two methods are more held back than one",
+			Less: fetch(policy.ApproveAsk, "*.example.com", "POST", "PUT"),
+			More: fetch(policy.ApproveAsk, "a.example.com", "POST")},
+	})
+	rules := append(fetch(policy.ApproveAsk, "*.example.com", "POST"),
+		fetch(policy.ApproveNever, "b.example.com")...)
+	for _, c := range []struct {
+		q    policy.Connect
+		want policy.ApproveMode
+	}{
+		{policy.Connect{Host: "a.example.com", Port: 443, Method: "POST"}, policy.ApproveAsk},
+		{policy.Connect{Host: "a.example.com", Port: 443, Method: "GET"}, policy.ApproveAuto},
+		{policy.Connect{Host: "a.example.com", Port: 443, Tunnel: true}, policy.ApproveAsk},
+		{policy.Connect{Host: "a.example.com", Port: 443, Method: "GET", WebSocket: true},
+			policy.ApproveAsk},
+		{policy.Connect{Host: "b.example.com", Port: 443, Method: "POST"}, policy.ApproveNever},
+		{policy.Connect{Host: "example.com", Port: 443, Method: "POST"}, policy.ApproveAuto},
+	} {
+		if got := rules.Fetch(c.q).Mode; got != c.want {
+			t.Errorf("%s: %s, want %s", c.q, got, c.want)
+		}
+	}
 	void := policy.Policy{Approve: a(policy.ApproveAsk)}.Normal()
 	if void.Approve != nil {
 		t.Errorf("without a shadow there is a rule for its commit: %s", void)

@@ -162,6 +162,12 @@ func (q Connect) decide(p Policy) Decision {
 	if no, ok := p.Fetch.denied(q); ok {
 		return deny("fetch.deny %q", no)
 	}
+	hold := p.Approve.Fetch(q)
+	// Of a host alone nobody knows the methods yet.
+	asked := q.Method != "" || q.Tunnel
+	if asked && hold.Mode == ApproveNever {
+		return deny("approve %q", hold)
+	}
 	rule, credential, err := p.Fetch.find(q)
 	switch {
 	case errors.Is(err, errTwoCredentials):
@@ -172,6 +178,9 @@ func (q Connect) decide(p Policy) Decision {
 	d := allow("fetch.allow %q", rule)
 	d.Credential = credential
 	d.Fetch = &rule
+	if asked && hold.Mode == ApproveAsk {
+		d.Allowed, d.Ask, d.Rule = false, true, fmt.Sprintf("approve %q", hold)
+	}
 	return d
 }
 
@@ -191,7 +200,7 @@ func (q Commit) decide(p Policy) Decision {
 	if w.Commit == CommitNever {
 		return deny("workspace.commit = %q", w.Commit)
 	}
-	approval := ApproveRule{ActionCommit, p.Approve.Mode(ActionCommit)}
+	approval := ApproveRule{Action: ActionCommit, Mode: p.Approve.Mode(ActionCommit)}
 	if approval.Mode == ApproveNever {
 		return deny("approve %q", approval)
 	}

@@ -348,16 +348,24 @@ func (d *differ) session() {
 
 func (d *differ) approve() {
 	for _, action := range policy.ApproveActions() {
-		x, y := d.a.Approve.Mode(action), d.b.Approve.Mode(action)
 		// Where one of them does not grant the action at all, the part that does says so.
-		if x == y || !d.a.GrantsAction(action) || !d.b.GrantsAction(action) {
+		if !d.a.GrantsAction(action) || !d.b.GrantsAction(action) {
 			continue
 		}
-		what := map[policy.ApproveMode]string{
-			policy.ApproveAsk:  action + " after an approval",
-			policy.ApproveAuto: action + " without an approval"}
-		d.add(way(y > x), "approve", what[max(x, y)],
-			fmt.Sprintf("approve %s mode %s", action, y), nil)
+		d.approvals(action, d.a.Approve, d.b.Approve, true)
+		d.approvals(action, d.b.Approve, d.a.Approve, false)
+	}
+}
+
+// approvals says which rules for an action are in a and that b does not cover: more is done without
+// an approval under b.
+func (d *differ) approvals(action string, a, b policy.Approve, more bool) {
+	what := map[policy.ApproveMode]string{policy.ApproveNever: "at all",
+		policy.ApproveAsk: "without an approval"}
+	for _, r := range a.Normal() {
+		if r.Action == action && !b.LessEq(policy.Approve{r}) {
+			d.add(way(more), "approve", action+" "+what[r.Mode], "approve "+r.String(), nil)
+		}
 	}
 }
 

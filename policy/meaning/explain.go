@@ -99,7 +99,7 @@ func Explain(sources []Source) (Explanation, error) {
 	loopback := func(p policy.Policy) string { return p.Session.Loopback.String() }
 	x.scalar("session.loopback", loopback(p), loopback, policy.LoopbackShared.String())
 	explainList(x, "approve", p, func(p policy.Policy) []policy.ApproveRule { return p.Approve },
-		func(a, b policy.ApproveRule) bool { return a == b })
+		func(a, b policy.ApproveRule) bool { return a.String() == b.String() })
 	return x.out, nil
 }
 

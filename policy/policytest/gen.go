@@ -238,10 +238,15 @@ func Session() *rapid.Generator[policy.Session] {
 // Approve draws rules that hold actions back.
 func Approve() *rapid.Generator[policy.Approve] {
 	one := rapid.Custom(func(t *rapid.T) policy.ApproveRule {
-		return policy.ApproveRule{
+		r := policy.ApproveRule{
 			Action: rapid.SampledFrom(policy.ApproveActions()).Draw(t, "action"),
 			Mode:   policy.ApproveMode(rapid.IntRange(0, 2).Draw(t, "mode")),
 		}
+		if r.Action == policy.ActionFetch {
+			target := fetchRule().Draw(t, "target")
+			r.Host, r.Methods = target.Host, target.Methods
+		}
+		return r
 	})
 	return rapid.Map(rapid.SliceOfN(one, 0, 3),
 		func(s []policy.ApproveRule) policy.Approve { return s })

@@ -64,14 +64,25 @@ func Render(f File) []byte {
 		w.line("loopback = %s", quote(p.Session.Loopback.String()))
 	}
 	for _, r := range p.Approve {
-		w.section("[approve]")
-		w.line("action = %s", quote(r.Action))
-		w.line("mode = %s", quote(r.Mode.String()))
+		w.approve(r)
 	}
 	for _, t := range f.Tools {
 		w.tool(t, top)
 	}
 	return []byte(w.out.String())
+}
+
+// approve writes a rule of approvals.
+func (w *writer) approve(r policy.ApproveRule) {
+	w.section("[approve]")
+	w.line("action = %s", quote(r.Action))
+	if r.Host != (policy.Host{}) {
+		w.line("host = %s", quote(r.Host.String()))
+	}
+	if len(r.Methods) > 0 {
+		w.line("methods = %s", list(r.Methods.Strings()))
+	}
+	w.line("mode = %s", quote(r.Mode.String()))
 }
 
 // tool writes the section of a tool, which leaves out what it does not narrow.

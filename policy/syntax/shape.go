@@ -287,12 +287,15 @@ func (r *reader) session(key string, v *node) {
 func (r *reader) approve(key string, v *node) {
 	r.each(key, v, "tables", func(itemKey string, item *node) {
 		rule, before := policy.ApproveRule{}, len(*r.errs)
+		target := (&fetchReader{r.values, r.kind}).target(&rule.Host, nil, &rule.Methods, nil)
 		r.table(itemKey, item, map[string]func(string, *node){
 			"action": func(k string, v *node) {
 				if text, ok := r.str(k, v); ok && r.report(k, v, policy.CheckApproveAction(text)) {
 					rule.Action = text
 				}
 			},
+			"host":    target["host"],
+			"methods": target["methods"],
 			"mode": func(k string, v *node) {
 				r.oneOf(k, v, policy.ApproveModeWords(), &rule.Mode)
 			},
@@ -305,6 +308,13 @@ func (r *reader) approve(key string, v *node) {
 		case item.get("mode") == nil:
 			r.errs.add(item.pos, "say whether it waits, as in mode = \"ask\"",
 				"%s: mode is missing", itemKey)
+		case rule.Action != policy.ActionFetch &&
+			(item.get("host") != nil || item.get("methods") != nil):
+			r.errs.add(item.pos, "write action = \"fetch\", or leave them out",
+				"%s: host and methods are of fetches", itemKey)
+		case item.get("methods") != nil && len(rule.Methods) == 0:
+			r.errs.add(item.pos, "leave the empty list out for all",
+				"%s: an empty list holds nothing back", itemKey)
 		default:
 			r.draft.policy.Approve = append(r.draft.policy.Approve, rule)
 			r.says("approve", rule.String(), item.pos)
