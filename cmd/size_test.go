@@ -35,6 +35,7 @@ var largeData = map[string]string{
 	"policy/learn.Draft":                "a policy that was learned, as it is printed",
 	"supervisor/api.Change":             "a message",
 	"supervisor/approvals.Action":       "an action, as it is listed and kept",
+	"supervisor/approvals.Grant":        "a grant, as it is listed and kept",
 	"supervisor/approvals.stored":       "an action in the journal",
 	"supervisor/audit.Fetch":            "a record",
 	"supervisor/audit.RunStarted":       "a record",

@@ -63,7 +63,7 @@ type Action struct {
 	ID string `json:"id"`
 	// Digest of everything that is proposed, which a decision names.
 	SHA256 string `json:"sha256"`
-	// workspace.commit.
+	// workspace.commit or fetch.
 	Type  string `json:"type"`
 	State State  `json:"state"`
 	// Whose it is.
@@ -78,6 +78,8 @@ type Action struct {
 	Words string `json:"words,omitempty"`
 	// Of the type workspace.commit.
 	Commit *Commit `json:"commit,omitempty"`
+	// Of the type fetch.
+	Fetch *Fetch `json:"fetch,omitempty"`
 	// Whether it can be reverted once it is applied.
 	Reversible bool      `json:"reversible"`
 	Proposed   time.Time `json:"proposed"`
@@ -111,6 +113,48 @@ type Commit struct {
 	Auto bool `json:"auto,omitempty"`
 	// The ref that a request with git_only changes, and its values.
 	Branch *workspace.GitRef `json:"branch,omitempty"`
+}
+
+// A Fetch is a request that a run wants to send. It is approved before it is sent: the next one
+// that is the same, of the same user under the same policy, is sent once.
+type Fetch struct {
+	// request, tunnel or websocket. Nobody sees what a tunnel or a websocket carries.
+	Kind string `json:"kind"`
+	// Of a tunnel CONNECT.
+	Method string `json:"method"`
+	// The whole URL; of a tunnel HOST:PORT.
+	URL string `json:"url"`
+	// SHA-256 of the body in hexadecimal digits, if there is one, and its length in bytes.
+	Body string `json:"body,omitempty"`
+	Size int64  `json:"size,omitempty"`
+	// The credential that the proxy attaches.
+	Credential string `json:"credential,omitempty"`
+}
+
+// target returns the URL without its query.
+func (f Fetch) target() string {
+	target, _, _ := strings.Cut(f.URL, "?")
+	return target
+}
+
+func (f Fetch) String() string {
+	var b strings.Builder
+	switch f.Kind {
+	case "tunnel":
+		fmt.Fprintf(&b, "open a tunnel to %s, in which nobody sees what is sent",
+			runners.Printable(f.URL, 300))
+	case "websocket":
+		fmt.Fprintf(&b, "open a websocket to %s", runners.Printable(f.URL, 300))
+	default:
+		fmt.Fprintf(&b, "send %s %s", runners.Printable(f.Method, 40), runners.Printable(f.URL, 300))
+	}
+	if f.Size > 0 {
+		fmt.Fprintf(&b, ", with a body of %d bytes", f.Size)
+	}
+	if f.Credential != "" {
+		b.WriteString(", with the credential " + runners.Printable(f.Credential, 128))
+	}
+	return b.String()
 }
 
 // held returns what the store of shadows needs to know of the commit.
@@ -154,6 +198,11 @@ type Grant struct {
 	Prepared time.Time `json:"prepared,omitzero"`
 	// Only commits to this directory.
 	Directory string `json:"directory,omitempty"`
+	// Only fetches of this method and of this URL, whatever their query and body.
+	Method string `json:"method,omitempty"`
+	URL    string `json:"url,omitempty"`
+	// Only fetches with this credential.
+	Credential string `json:"credential,omitempty"`
 	// The words of the decision that made it.
 	Scope string `json:"scope"`
 	// The action that was approved.
@@ -207,6 +256,9 @@ func (a Action) digest() string {
 
 // summarize returns the words of the daemon for an action.
 func (a Action) summarize() string {
+	if a.Fetch != nil {
+		return a.Fetch.String()
+	}
 	c := a.Commit
 	if a.Type != policy.ActionCommit || c == nil {
 		return a.Type
@@ -280,6 +332,9 @@ func grantFor(a Action, scope string, now time.Time) (*Grant, error) {
 	if a.Commit != nil {
 		g.Directory = a.Commit.Directory
 	}
+	if f := a.Fetch; f != nil {
+		g.Method, g.URL, g.Credential = f.Method, f.target(), f.Credential
+	}
 	name, value, _ := strings.Cut(scope, "=")
 	switch name {
 	case "", "once":
@@ -328,6 +383,9 @@ func grantFor(a Action, scope string, now time.Time) (*Grant, error) {
 func (g Grant) covers(a Action, now time.Time) bool {
 	if g.over(now) || g.Type != a.Type || g.UID != a.UID || g.Run != "" && g.Run != a.Run {
 		return false
+	}
+	if f := a.Fetch; f != nil {
+		return g.Method == f.Method && g.URL == f.target() && g.Credential == f.Credential
 	}
 	c := a.Commit
 	if c == nil {

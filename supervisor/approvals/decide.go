@@ -101,7 +101,7 @@ func (q *Queue) Decide(ctx context.Context, c caller.Caller, id string,
 	if owed := (owedError{}); errors.As(err, &owed) && decided != nil {
 		return decided.Action, owedDecision(decided.Action, err)
 	}
-	if err != nil || decided.State != Approved {
+	if err != nil || decided.State != Approved || decided.Commit == nil {
 		return actionOf(decided), err
 	}
 	return q.apply(context.WithoutCancel(ctx), id, true)
@@ -110,7 +110,7 @@ func (q *Queue) Decide(ctx context.Context, c caller.Caller, id string,
 // owedDecision is the error for a decision that stands, and that the log did not take.
 func owedDecision(a Action, err error) error {
 	text := "action %s is decided, and on record once the log has room: %w"
-	if a.State == Approved {
+	if a.State == Approved && a.Commit != nil {
 		text = "action %s is decided, and applied once the log has room: %w"
 	}
 	return problem.New(problem.Failed, text, a.ID, err).WithHint("make room for the log")
@@ -399,7 +399,7 @@ func (q *Queue) recover() (left int, err error) {
 			return line{}, nil
 		}
 		for id, a := range q.actions {
-			if a.State == Approved {
+			if a.State == Approved && a.Commit != nil {
 				ids = append(ids, id)
 			}
 		}

@@ -99,7 +99,7 @@ type tally struct {
 	// all counts the actions that are pending or approved, own those of each user.
 	all share
 	own map[uint32]share
-	// approved counts those that are to be applied.
+	// approved counts those that the queue is to apply.
 	approved int
 	// over counts the actions of each user that are over.
 	over map[uint32]int
@@ -120,7 +120,7 @@ func (t *tally) add(a *stored, n int) {
 	}
 	bytes := n * a.size()
 	t.all, t.own[a.UID] = t.all.plus(n, bytes), t.own[a.UID].plus(n, bytes)
-	if a.State == Approved {
+	if a.State == Approved && a.Commit != nil {
 		t.approved += n
 	}
 	if t.soonest.IsZero() || a.Expires.Before(t.soonest) {
@@ -427,6 +427,9 @@ func (l *line) approve(s *stored, d Decision, now time.Time) *stored {
 // size is about how many bytes an action takes.
 func (a *stored) size() int {
 	n := 600 + len(a.Summary) + len(a.Words)
+	if f := a.Fetch; f != nil {
+		n += 200 + len(f.URL)
+	}
 	if c := a.Commit; c != nil {
 		n += len(c.Directory) + 64*len(c.Request.Hunks)
 		for _, texts := range [][]string{c.Protected, c.Request.Paths, c.Request.Classes} {
@@ -498,14 +501,20 @@ const pollEvery = 20 * time.Millisecond
 
 // Wait is Get, as soon as the action is neither pending nor about to be applied, or ctx ends.
 func (q *Queue) Wait(ctx context.Context, c caller.Caller, id string) (Action, error) {
+	return until(ctx, q, State.Over, func() (Action, error) { return q.Get(c, id) })
+}
+
+// until returns an action as soon as its state is enough, or ctx ends.
+func until(ctx context.Context, q *Queue, enough func(State) bool,
+	get func() (Action, error)) (Action, error) {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
 		q.mu.Lock()
 		news := q.news
 		q.mu.Unlock()
-		a, err := q.Get(c, id)
-		if err != nil || a.State.Over() {
+		a, err := get()
+		if err != nil || enough(a.State) {
 			return a, err
 		}
 		for changed := false; !changed; {
@@ -574,12 +583,17 @@ func (l *line) revoke(g *Grant, by audit.Actor) {
 // EndRun ends the grants for a session that has ended for good, and for a run or session whose
 // shadow is gone.
 func (q *Queue) EndRun(run string) error {
+	return endGrants(q, func(g *Grant) bool { return g.Run == run })
+}
+
+// endGrants ends some grants.
+func endGrants(q *Queue, ends func(*Grant) bool) error {
 	if q.unused() {
 		return nil
 	}
 	return q.step(func(time.Time) (l line, err error) {
 		for _, g := range q.grants {
-			if g.Run == run {
+			if ends(g) {
 				l.revoke(g, audit.Actor{})
 			}
 		}
@@ -596,7 +610,7 @@ func (q *Queue) Applies(run string) bool {
 	applies := false
 	err := q.step(func(time.Time) (line, error) {
 		for _, a := range q.actions {
-			applies = applies || a.State == Approved && a.Run == run
+			applies = applies || a.State == Approved && a.Commit != nil && a.Run == run
 		}
 		return line{}, nil
 	})

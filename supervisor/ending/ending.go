@@ -193,6 +193,8 @@ type Watch struct {
 	ask func(Cause)
 	// Start is when the watch began.
 	Start time.Time
+	// pauses are not part of the wall time.
+	pauses *Pauses
 	// a number: how fast CPU time can pass
 	cpus time.Duration
 
@@ -201,11 +203,11 @@ type Watch struct {
 }
 
 // StartWatch watches the limits of wall and CPU time of a plan, for the jail in leaf, and calls end
-// once for the first that is reached, until Stop. At the limit of wall time it calls ask before, if
-// that is not nil, and end after the grace.
-func StartWatch(p jail.Plan, leaf *cgroup.Leaf, end, ask func(Cause)) *Watch {
+// once for the first that is reached, until Stop. At the limit of wall time, of which the pauses are
+// no part, it calls ask before, if that is not nil, and end after the grace.
+func StartWatch(p jail.Plan, leaf *cgroup.Leaf, pauses *Pauses, end, ask func(Cause)) *Watch {
 	l := p.Limits
-	w := &Watch{limits: l, leaf: leaf, end: end, ask: ask, Start: time.Now(),
+	w := &Watch{limits: l, leaf: leaf, end: end, ask: ask, Start: time.Now(), pauses: pauses,
 		stop: make(chan struct{}),
 		cpus: time.Duration(runtime.NumCPU())}
 	if c := p.Cgroup; c.CPUQuota > 0 {
@@ -229,17 +231,15 @@ func (w *Watch) Stop() {
 }
 
 func (w *Watch) wall() {
-	timer := time.NewTimer(w.limits.Wall)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-w.stop:
+	taken, ok := w.pauses.Await(w.Start, w.limits.Wall, w.stop)
+	if !ok {
 		return
 	}
-	c := Cause{Limit: LimitWall, Peak: time.Since(w.Start).Milliseconds()}
+	c := Cause{Limit: LimitWall, Peak: taken.Milliseconds()}
 	if w.ask != nil {
 		w.ask(c)
-		timer.Reset(grace(w.limits.Wall))
+		timer := time.NewTimer(grace(w.limits.Wall))
+		defer timer.Stop()
 		select {
 		case <-timer.C:
 		case <-w.stop:

@@ -41,8 +41,9 @@ func (s *stream) exchange(ctx context.Context, rt *roundTrip) bool {
 			return false
 		}
 	}
-	// A request that may not be safe to send twice uses a connection that is known to be open.
-	reuse := s.h.length == 0
+	// A request that may not be safe to send twice, or was approved once, uses a connection that is
+	// known to be open.
+	reuse := s.h.length == 0 && !rt.asks
 	if refused := rt.reach(ctx, reuse); refused != nil {
 		s.finish(rt, refused)
 		return false
@@ -88,6 +89,9 @@ func (s *stream) body(ctx context.Context, rt *roundTrip) (io.Reader, []byte, *r
 		message: fmt.Sprintf("the body is larger than %d bytes", limit), next: "send less"}
 	if limit > 0 && s.h.length > limit {
 		return nil, nil, tooLarge
+	}
+	if s.whole != nil {
+		return bytes.NewReader(s.whole), s.whole, nil
 	}
 	if s.h.length == 0 {
 		return bytes.NewReader(nil), []byte{}, nil

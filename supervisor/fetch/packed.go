@@ -68,7 +68,8 @@ func (b packing) outcome(o Outcome) packing {
 }
 
 func (b packing) answer(a answer) packing {
-	return b.start(packedAnswer).number(a.ID).text(a.Refuse).flag(a.Failed).flag(a.End).end()
+	return b.start(packedAnswer).number(a.ID).text(a.Refuse).flag(a.Failed).flag(a.End).
+		text(a.Code).text(a.Next).end()
 }
 
 // sender sends packed messages and others over one socket. It may be used by several goroutines.
@@ -179,7 +180,8 @@ func (u *unpacking) outcome() *Outcome {
 }
 
 func (u *unpacking) answer() answer {
-	return answer{ID: u.number(), Refuse: u.text(), Failed: u.flag(), End: u.flag()}
+	return answer{ID: u.number(), Refuse: u.text(), Failed: u.flag(), End: u.flag(), Code: u.text(),
+		Next: u.text()}
 }
 
 // unpack reads a packed message of the proxy.

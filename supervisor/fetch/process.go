@@ -34,6 +34,9 @@ type Spec struct {
 	Setup  Setup
 	// Record records what the proxy does. Its Intend returns before anything is dialled.
 	Record Log
+	// Ask decides on a request that the policy holds back. It returns soon after the end of the
+	// context. Where it is nil, no such request is sent.
+	Ask func(context.Context, Question) Verdict
 	// Died is called once if the proxy ends before Close.
 	Died func(error)
 }
@@ -63,11 +66,16 @@ type Process struct {
 	said  *frames
 	spec  Spec
 	ended chan struct{}
+	asks  questions
 	// records are on their way to the log.
 	records *recording
-	mu      sync.Mutex
-	// closed says that the proxy has been asked to end.
-	closed bool
+	closed  closing
+}
+
+// closing says whether a proxy has been asked to end.
+type closing struct {
+	sync.Mutex
+	done bool
 }
 
 // Start starts a proxy and returns when it is confined.
@@ -81,7 +89,8 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 		return nil, errors.Join(err, conn.Close(), theirs.Close())
 	}
 	defer ours.Close()
-	p := &Process{Door: socket, out: sender{conn: conn}, spec: s, ended: make(chan struct{})}
+	p := &Process{Door: socket, out: sender{conn: conn}, spec: s, ended: make(chan struct{}),
+		asks: questions{tokens: make(chan struct{}, maxAsked)}}
 	sockets := []*os.File{ours.File()}
 	if s.Setup.sockets() {
 		var end *os.File
@@ -118,7 +127,9 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 		return nil, errors.Join(fmt.Errorf("fetch proxy: %w", err), socket.Close(),
 			p.closeSockets(), p.removeGroup())
 	}
-	go p.listen()
+	var asks context.Context
+	asks, p.asks.stop = context.WithCancel(context.Background())
+	go p.listen(asks)
 	if p.dials != nil {
 		go p.dialSockets()
 	}
@@ -209,8 +220,10 @@ func (p *Process) receive(m *fromProxy) error {
 
 // listen receives the proxy's messages until the proxy ends. The proxy talks to strangers, so its
 // messages are only recorded.
-func (p *Process) listen() {
+func (p *Process) listen(asks context.Context) {
 	defer close(p.ended)
+	defer p.asks.waiting.Wait()
+	defer p.asks.stop()
 	var failed error
 	for {
 		var m fromProxy
@@ -227,6 +240,8 @@ func (p *Process) listen() {
 		switch {
 		case m.Failed != "":
 			failed = errors.New(m.Failed)
+		case m.Question != nil:
+			p.decide(asks, *m.Question)
 		case m.Intent != nil:
 			held := p.records.unhold()
 			p.records.atOnce(func() { p.answer(p.records.intend(held, *m.Intent)) })
@@ -246,9 +261,9 @@ func (p *Process) answer(a answer) {
 // end records the requests without a known outcome, and the end of the proxy.
 func (p *Process) end(err error) {
 	p.records.unknown(err)
-	p.mu.Lock()
-	closed := p.closed
-	p.mu.Unlock()
+	p.closed.Lock()
+	closed := p.closed.done
+	p.closed.Unlock()
 	if !closed && p.spec.Died != nil {
 		p.spec.Died(err)
 	}
@@ -257,12 +272,13 @@ func (p *Process) end(err error) {
 // Close ends the proxy and waits until everything is recorded and nothing of it is left. The jail
 // must have ended.
 func (p *Process) Close() error {
+	p.asks.stop()
 	// Closing and noting are one step: a proxy that has ended by now ended before it was asked to,
 	// perhaps unnoticed.
-	p.mu.Lock()
+	p.closed.Lock()
 	err := p.out.send(answer{End: true})
-	p.closed = err == nil
-	p.mu.Unlock()
+	p.closed.done = err == nil
+	p.closed.Unlock()
 	if err != nil {
 		p.kill()
 	}

@@ -12,6 +12,8 @@ import (
 //
 //	jaild ──Setup, sockets─► proxy     once, first: the jail's socket, and the second one, if any
 //	jaild ◄──Ready────────── proxy     it is confined; with its authority's certificate, if any
+//	jaild ◄──Question─────── proxy     before that, if the policy holds the request back
+//	jaild ──Answer─────────► proxy     the verdict
 //	jaild ◄──Intent───────── proxy     before anything is dialled
 //	jaild ──Answer─────────► proxy     the intent is on record, or the request must not be sent
 //	jaild ◄──Outcome──────── proxy     how the request ended
@@ -56,6 +58,8 @@ type SetupLayer struct {
 	Name   string       `json:"name"`
 	Source string       `json:"source"`
 	Fetch  policy.Fetch `json:"fetch"`
+	// Approve holds requests back until somebody has approved them.
+	Approve policy.Approve `json:"approve,omitempty"`
 }
 
 // fromProxy is a message of the proxy; exactly one field is set.
@@ -66,6 +70,8 @@ type fromProxy struct {
 	Intent  *Intent  `json:"intent,omitempty"`
 	Outcome *Outcome `json:"outcome,omitempty"`
 	Refused *Refused `json:"refused,omitempty"`
+	// Question is about a request whose intent follows if it is approved.
+	Question *Question `json:"question,omitempty"`
 }
 
 // ready reports that the proxy is confined and serves.
@@ -155,6 +161,9 @@ type answer struct {
 	Failed bool `json:"failed,omitempty"`
 	// End is no answer: the run has ended, and the proxy sends its last messages and ends.
 	End bool `json:"end,omitempty"`
+	// Code and Next are of the refusal that answers a question; Refuse is its message.
+	Code string `json:"code,omitempty"`
+	Next string `json:"next,omitempty"`
 }
 
 // Outcome describes the end of an intended request.

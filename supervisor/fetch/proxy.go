@@ -72,7 +72,7 @@ func newProxy(s Setup, r recorder) (*proxy, error) {
 	layers := make([]policy.Layer, len(s.Layers))
 	for i, l := range s.Layers {
 		layers[i] = policy.Layer{Name: l.Name, Source: l.Source,
-			Policy: policy.Policy{Fetch: l.Fetch}}
+			Policy: policy.Policy{Fetch: l.Fetch, Approve: l.Approve}}
 	}
 	eff, err := policy.Resolve(layers...)
 	if err != nil {
@@ -126,6 +126,8 @@ type roundTrip struct {
 	timeout time.Duration
 	// held: the request holds a token of bodies.
 	held bool
+	// asks: somebody must approve the request first.
+	asks bool
 	// try is the attempt that is under way, or was the last.
 	try attempt
 }
@@ -164,12 +166,13 @@ func (p *proxy) decide(eff scope, kind, mode, method string, t target) (*roundTr
 	rt.what.Layer, rt.what.Rule = d.Layer, d.Rule
 	rt.decided, rt.what.Internal = d, d.entry != nil
 	switch {
-	case d.Allowed:
+	case d.Allowed || d.Ask:
 		rt.what.Decision = Allowed
-		rt.bounds = d.Fetch.Bounds
+		rt.bounds, rt.asks = d.Fetch.Bounds, d.Ask
 	case p.fetch.Mode == policy.FetchReport && d.Layer != p.setup.Ceiling &&
-		!strings.HasPrefix(d.Rule, "fetch.deny"):
+		!strings.HasPrefix(d.Rule, "fetch.deny") && !strings.HasPrefix(d.Rule, "approve"):
 		rt.what.Decision = Reported
+		rt.asks = eff.Policy().Approve.Fetch(q).Mode != policy.ApproveAuto
 	default:
 		return rt, rt.refuse(deny(d.Decision, q))
 	}

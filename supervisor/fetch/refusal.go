@@ -74,6 +74,9 @@ func deny(d policy.Decision, q policy.Connect) *refusal {
 	case strings.HasPrefix(d.Rule, "fetch.deny"):
 		r.next = "a rule of fetch.deny refuses it, whatever else grants it; do without, or ask " +
 			"who wrote " + d.Layer
+	case strings.HasPrefix(d.Rule, "approve"):
+		r.next = "a rule of approve refuses it, whatever else grants it; do without, or ask " +
+			"who wrote " + d.Layer
 	case d.Layer == "request":
 		r.next = "run again with --fetch " + q.Host
 	case d.Layer == "ceiling":

@@ -24,10 +24,10 @@ func TestScopes(t *testing.T) {
 	rule := policy.TopFetchRule()
 	rule.Host = host
 	w := newWorld(t, anyTo, func(s *Setup) {
-		s.Scopes = []SetupLayer{{"bundle words", "bundle.json",
-			policy.Fetch{Allow: []policy.FetchRule{rule}, Limits: policy.TopFetchLimits(),
+		s.Scopes = []SetupLayer{{Name: "bundle words", Source: "bundle.json",
+			Fetch: policy.Fetch{Allow: []policy.FetchRule{rule}, Limits: policy.TopFetchLimits(),
 				Mode: policy.FetchReport}},
-			{"bundle all", "bundle.json", policy.TopFetch()}}
+			{Name: "bundle all", Source: "bundle.json", Fetch: policy.TopFetch()}}
 	})
 	w.names.Set(upName, []string{upIP})
 	fetchtest.StartHost(t, upIP+":443", w.ca.Config(t, time.Now().Add(time.Hour), upName),

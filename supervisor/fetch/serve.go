@@ -79,6 +79,8 @@ type stream struct {
 	inside *target
 	// eff is the policy of the scope for which the stream was opened.
 	eff scope
+	// whole is the body, if it was read before an approval.
+	whole []byte
 	// ended is closed when waiting requests must give up.
 	ended <-chan struct{}
 }
@@ -126,6 +128,13 @@ func (s *stream) handle(ctx context.Context) bool {
 	if refused != nil {
 		s.reply(refused)
 		return false
+	}
+	defer rt.letGo()
+	if rt.asks {
+		if refused := s.ask(ctx, rt); refused != nil {
+			s.reply(refused)
+			return false
+		}
 	}
 	rt.timeout = rt.time()
 	ctx, cancel := context.WithTimeout(ctx, rt.timeout)

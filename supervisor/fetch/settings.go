@@ -280,7 +280,8 @@ func (s Settings) SetupFor(ctx context.Context, eff policy.Effective) (Setup, er
 			out.Ceiling = l.Name
 		}
 		out.Layers = append(out.Layers,
-			SetupLayer{Name: l.Name, Source: l.Source, Fetch: l.Policy.Fetch})
+			SetupLayer{Name: l.Name, Source: l.Source, Fetch: l.Policy.Fetch,
+				Approve: l.Policy.Approve})
 	}
 	var err error
 	if out.Roots, err = s.roots(); err != nil {

@@ -31,8 +31,8 @@ func (s *stream) tunnel(ctx context.Context) {
 		s.bad(err)
 		return
 	}
-	if s.p.authority != nil && !s.p.decided(s.eff, policy.Connect{Host: t.host, Port: t.port,
-		Tunnel: true}).Allowed {
+	if opaque := s.p.decided(s.eff, policy.Connect{Host: t.host, Port: t.port,
+		Tunnel: true}); s.p.authority != nil && !opaque.Allowed && !opaque.Ask {
 		s.intercept(ctx, t)
 		return
 	}
@@ -40,6 +40,12 @@ func (s *stream) tunnel(ctx context.Context) {
 	if refused != nil {
 		s.reply(refused)
 		return
+	}
+	if rt.asks {
+		if refused := s.ask(ctx, rt); refused != nil {
+			s.reply(refused)
+			return
+		}
 	}
 	rt.timeout = rt.time()
 	ctx, cancel := context.WithTimeout(ctx, rt.timeout)

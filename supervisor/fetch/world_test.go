@@ -145,8 +145,10 @@ func setupOf(t testing.TB, profile string) Setup {
 	if !strings.Contains(profile, "mode") {
 		f.Policy.Fetch.Mode = policy.FetchEnforce
 	}
-	return Setup{Ceiling: "ceiling", Layers: []SetupLayer{{"ceiling", "built in",
-		policy.TopFetch()}, {"profile test", "test.toml", f.Policy.Fetch}}}
+	return Setup{Ceiling: "ceiling", Layers: []SetupLayer{
+		{Name: "ceiling", Source: "built in", Fetch: policy.TopFetch()},
+		{Name: "profile test", Source: "test.toml", Fetch: f.Policy.Fetch,
+			Approve: f.Policy.Approve}}}
 }
 
 // stream returns the tool's end of a new stream to the proxy.

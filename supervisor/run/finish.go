@@ -29,6 +29,14 @@ func (s *Runner) conclude(r *Run, res message.Result, e end, shadow *runshadow.S
 	}
 	if r.holder != nil && !r.holder.Sleeps() {
 		shadow.Ends()
+		if shadow == nil {
+			s.Shadows.Approvals().SessionEnded(string(r.job.ID))
+		}
+	}
+	if e.waits != nil && cause == nil {
+		// Not a success, whatever the tool made of it: nothing is committed unasked.
+		res.Error = problem.From(e.waits)
+		res.ExitCode = res.Error.Exit()
 	}
 	res, err := review(r.job, r.fate(), cause, res, shadow, unmount)
 	if err != nil {

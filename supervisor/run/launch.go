@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/jail/probe"
 	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/supervisor/approvals"
 	"github.com/jail-sandbox/jail/supervisor/ending"
 	"github.com/jail-sandbox/jail/supervisor/hostlayers"
 	"github.com/jail-sandbox/jail/supervisor/mounts"
@@ -93,6 +95,7 @@ func (s *Runner) startFetch(ctx context.Context, r *Run) error {
 	}
 	spec := runproxy.Spec{Policy: j.Policy, Intercept: j.Tool.Native != "",
 		Cgroup: j.Plan.Cgroup.Path, Records: r.records,
+		Caller: j.Caller, Asks: asks(j), InSession: j.In != nil, Waits: r.proxy.pauses.Note,
 		Fail: func() { r.End(ending.Cause{Gone: true}) }}
 	if j.Tool.Script != nil {
 		spec.Scopes = j.Tool.Script.Scopes
@@ -102,6 +105,12 @@ func (s *Runner) startFetch(ctx context.Context, r *Run) error {
 		r.proxy.Store(proxy)
 	}
 	return err
+}
+
+// asks returns what is asked for each request of the run that waits for an approval, but for the
+// request.
+func asks(j *prepare.Job) approvals.FetchRequest {
+	return approvals.FetchRequest{Run: cmp.Or(j.Session(), string(j.ID)), Policy: j.Policy.Digest()}
 }
 
 // makeGroups makes the control groups that are above the jail's own: that of a session's

@@ -37,10 +37,17 @@ type Run struct {
 	// paused stops the run's processes for a review of its shadow.
 	paused pauser
 	// proxy is nil while there is no fetch proxy.
-	proxy atomic.Pointer[runproxy.Proxy]
+	proxy network
 	// done is closed when nothing is left of the run. The result is whole then.
 	done   chan struct{}
 	result message.Result
+}
+
+// A network is the fetch proxy of a run, nil while there is none.
+type network struct {
+	atomic.Pointer[runproxy.Proxy]
+	// pauses are the times in which a request waited for an approval.
+	pauses ending.Pauses
 }
 
 // Within is what an invocation has of the jail that holds its session.

@@ -141,6 +141,10 @@ func (s *Runner) steps(ctx context.Context, r *Run, streams stdio.Streams) (res 
 	if e := runshadow.InUse(s.Shadows, j); e != nil {
 		return res, nil, e
 	}
+	if j.In == nil && j.Req.ID != "" && !j.Holds.Wakes {
+		// An earlier run or session may have had the id, under a daemon that was killed.
+		s.Shadows.Approvals().SessionEnded(j.Req.ID)
+	}
 	start, err := announce(r.records, j, given)
 	if err != nil {
 		return res, nil, err

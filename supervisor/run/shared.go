@@ -95,7 +95,9 @@ func (s *Runner) called(ctx context.Context, r *Run, call *engine.Call,
 		return e, err
 	}
 	closeProxy := sync.OnceFunc(func() {
-		e.fetched, e.unfetched, err = r.proxy.Swap(nil).Close()
+		proxy := r.proxy.Swap(nil)
+		e.fetched, e.unfetched, err = proxy.Close()
+		e.waits = proxy.Waiting()
 	})
 	defer closeProxy()
 	in := pipes.Jail()
@@ -118,10 +120,14 @@ func (s *Runner) called(ctx context.Context, r *Run, call *engine.Call,
 	pipes.Start(streams, j.Plan.Limits.Output, over, gone)
 	e.pipes = pipes
 	if wall := j.Plan.Limits.Wall; wall != policy.Unlimited {
+		over := make(chan struct{})
+		defer close(over)
 		begun := time.Now()
-		defer time.AfterFunc(wall, func() {
-			r.End(ending.Cause{Limit: ending.LimitWall, Peak: time.Since(begun).Milliseconds()})
-		}).Stop()
+		go func() {
+			if passed, ok := r.proxy.pauses.Await(begun, wall, over); ok {
+				r.End(ending.Cause{Limit: ending.LimitWall, Peak: passed.Milliseconds()})
+			}
+		}()
 	}
 	if streams.Started != nil {
 		streams.Started()

@@ -39,7 +39,9 @@ type end struct {
 	// fetched has the fields of fetches, unfetched what the proxy refused.
 	fetched   message.Usage
 	unfetched []runners.Denial
-	told      kernelDenials
+	// waits is the error for a run one of whose requests still waits for an approval, or nil.
+	waits error
+	told  kernelDenials
 }
 
 // supervise lets the tool run and sees it to its end.
@@ -93,7 +95,7 @@ func (s *Runner) supervise(r *Run, has ready, proc *launch.Process, p *stdio.Pip
 	if j.Tool.Native != "" {
 		ask = r.Ask
 	}
-	w := ending.StartWatch(j.Plan, leaf, r.endByLimit, ask)
+	w := ending.StartWatch(j.Plan, leaf, &r.proxy.pauses, r.endByLimit, ask)
 	stopDisk := watchDisk(has.work, r.End)
 	// A caller that learns that the tool runs may ask for its jail at once.
 	unidentified := identified()
@@ -136,9 +138,11 @@ func (s *Runner) supervise(r *Run, has ready, proc *launch.Process, p *stdio.Pip
 	if err = errors.Join(err, usageErr); err != nil {
 		return e, problem.New(problem.Failed, "end of the jail: %w", err)
 	}
-	if e.fetched, e.unfetched, err = r.proxy.Swap(nil).Close(); err != nil {
+	proxy := r.proxy.Swap(nil)
+	if e.fetched, e.unfetched, err = proxy.Close(); err != nil {
 		return e, err
 	}
+	e.waits = proxy.Waiting()
 	e.told = seen.refused(j, calls)
 	return e, nil
 }

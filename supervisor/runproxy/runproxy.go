@@ -15,7 +15,9 @@ import (
 	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/supervisor/approvals"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/fetch"
 	"github.com/jail-sandbox/jail/supervisor/hostlayers"
 	"github.com/jail-sandbox/jail/supervisor/idrange"
@@ -41,6 +43,7 @@ type Proxy struct {
 	records *runlog.Log
 	// roots are the certificates that the proxy trusts, in PEM.
 	roots []byte
+	held  held
 
 	mu    sync.Mutex
 	begun map[uint64]begunFetch
@@ -66,6 +69,10 @@ type Host struct {
 	Exe string
 	// Settings is the operator's file of the settings of fetches.
 	Settings string
+	// Ask asks about requests that the policy holds back. EndFetches ends the grants for the
+	// requests of a run.
+	Ask        Asker
+	EndFetches func(run string) error
 
 	// filter is the system call filter of proxies.
 	filter launch.FilterOnce
@@ -81,6 +88,14 @@ type Spec struct {
 	// Cgroup is the control group of the run's jail.
 	Cgroup  string
 	Records *runlog.Log
+	// Caller started the run, and Asks is what is asked for each request that the policy holds
+	// back, but for the request.
+	Caller caller.Caller
+	Asks   approvals.FetchRequest
+	// InSession says that the grants for the requests hold longer than the run.
+	InSession bool
+	// Waits is called when a request begins to wait for an approval, and ends to.
+	Waits func(begins bool)
 	// Fail ends the run, because something that the proxy did could not be put on record.
 	Fail func()
 }
@@ -89,6 +104,8 @@ type Spec struct {
 // and no network at all.
 func (h *Host) Start(ctx context.Context, spec Spec) (*Proxy, error) {
 	f := &Proxy{fail: spec.Fail, records: spec.Records, begun: map[uint64]begunFetch{}}
+	f.held = held{host: h, spec: spec, left: maxWaits, approved: map[uint64]fetch.What{},
+		pending: map[string]*problem.Error{}}
 	settings, err := fetch.ReadSettings(h.Settings)
 	if err != nil {
 		return nil, h.badSettings(err)
@@ -108,7 +125,7 @@ func (h *Host) Start(ctx context.Context, spec Spec) (*Proxy, error) {
 	}
 	setup.UID = f.ids.Base
 	f.proc, err = fetch.Start(ctx, fetch.Spec{Exe: h.Exe, Cgroup: rungroup.Fetch(spec.Cgroup),
-		Setup: setup, Record: f, Died: f.died})
+		Setup: setup, Record: f, Ask: f.held.ask, Died: f.died})
 	if err != nil {
 		f.ids.Release()
 		return nil, h.Layers.Missing("fetch proxy", err.Error(), err)
@@ -152,13 +169,22 @@ func (f *Proxy) Usage() message.Usage {
 	return f.usage
 }
 
+// Waiting returns the error for the run if one of its requests still waits for an approval, or nil.
+// It is called after Close.
+func (f *Proxy) Waiting() error {
+	if f == nil {
+		return nil
+	}
+	return f.held.waiting()
+}
+
 // Close ends the proxy and returns what it did and what it refused. The jail must have ended. The
 // proxy is closed once.
 func (f *Proxy) Close() (message.Usage, []runners.Denial, error) {
 	if f == nil {
 		return message.Usage{}, nil, nil
 	}
-	err := errors.Join(f.proc.Close(), f.proc.Door.Close())
+	err := errors.Join(f.proc.Close(), f.proc.Door.Close(), f.held.close())
 	f.ids.Release()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -181,6 +207,12 @@ func (f *Proxy) Intend(i fetch.Intent) (string, error) { return f.IntendAfter(ni
 
 // IntendAfter is Intend behind the ends of other requests.
 func (f *Proxy) IntendAfter(ended []fetch.Outcome, i fetch.Intent) (string, error) {
+	if refuse := f.held.unapproved(i.What); refuse != "" {
+		for _, o := range ended {
+			f.Ended(o)
+		}
+		return refuse, nil
+	}
 	var entries []audit.Entry
 	for _, o := range ended {
 		if cause, e, ok := f.ended(o); ok {

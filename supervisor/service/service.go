@@ -139,6 +139,8 @@ func (s *Service) open(ctx context.Context) error {
 	commits := &approvals.Commits{}
 	s.approvals = approvals.New(approvals.Options{Dir: filepath.Join(c.StateDir, "approvals"),
 		Log: s.log, Permissions: s.permissionsOf, Commits: commits})
+	r.Proxies.Ask, r.Proxies.EndFetches = s.approvals.Fetches().Ask,
+		s.approvals.Fetches().End
 	r.Shadows = shadows.New(kept, shadows.Options{Terms: filepath.Join(c.StateDir, "terms"),
 		Ask: s.approvals.AskCommit, Approved: s.approvals.Applies, Ended: s.approvals.EndRun,
 		Log: s.log, Permissions: s.permissionsOf,

@@ -1,0 +1,165 @@
+package fetch
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jail-sandbox/jail/policy"
+)
+
+// A Question asks whether a request may be sent that the policy holds back until somebody has
+// approved it.
+type Question struct {
+	What
+	// URL is the whole URL, with its query as it is; of a tunnel HOST:PORT.
+	URL string `json:"url"`
+	// Body is the SHA-256 of the body in hexadecimal digits, "" if there is none.
+	Body string `json:"body,omitempty"`
+	// Size is the length of the body in bytes.
+	Size int64 `json:"size,omitempty"`
+}
+
+// ConnectOf returns the question that a policy is asked about a request.
+func ConnectOf(w What) policy.Connect {
+	q := policy.Connect{Host: w.Host, Port: w.Port, Method: w.Method, Path: w.Path,
+		Tunnel: w.Kind == kindTunnel, WebSocket: w.Kind == kindWebSocket}
+	if q.Tunnel {
+		q.Method, q.Path = "", ""
+	}
+	return q
+}
+
+// A Verdict answers a Question. With the zero value the request may be sent.
+type Verdict struct {
+	// Code is that of the refusal.
+	Code, Message string
+	// Next says what to do.
+	Next string
+}
+
+// An asker is a recorder that returns verdicts.
+type asker interface {
+	Ask(context.Context, Question) (Verdict, error)
+}
+
+// errNoVerdict is the error where the daemon gives no verdict.
+var errNoVerdict = errors.New("nobody can be asked for an approval")
+
+// maxAsked bounds the requests of one run that wait for a verdict.
+const maxAsked = 64
+
+// ask waits until somebody has approved a request, and returns the refusal if nobody has. Neither
+// the timeout nor the budgets of the request have begun. The body is read before: the question
+// names its digest.
+func (s *stream) ask(ctx context.Context, rt *roundTrip) *refusal {
+	q := Question{What: rt.what, URL: rt.target.scheme + "://" + rt.target.authority() +
+		rt.target.path + rt.target.query}
+	switch rt.what.Kind {
+	case kindTunnel:
+		q.URL = net.JoinHostPort(rt.target.host, strconv.Itoa(int(rt.target.port)))
+	case kindRequest:
+		if refused := s.readAll(ctx, rt); refused != nil {
+			return rt.refuse(refused)
+		}
+		if q.Size = int64(len(s.whole)); q.Size > 0 {
+			sum := sha256.Sum256(s.whole)
+			q.Body = hex.EncodeToString(sum[:])
+		}
+	}
+	// However long that takes.
+	_ = s.conn.SetDeadline(time.Time{})
+	v, err := Verdict{}, errNoVerdict
+	if r, ok := s.p.record.(asker); ok {
+		v, err = r.Ask(ctx, q)
+	}
+	if err != nil {
+		v = Verdict{Code: codeRecord, Message: "the request needs an approval, and " + err.Error(),
+			Next: "try again"}
+	}
+	if v.Code == "" {
+		return nil
+	}
+	rt.letGo()
+	return rt.refuse(&refusal{status: 403, code: v.Code, message: v.Message, next: v.Next,
+		rule: rt.what.Rule, layer: rt.what.Layer})
+}
+
+// readAll reads the body of a request within the timeout of the request.
+func (s *stream) readAll(ctx context.Context, rt *roundTrip) *refusal {
+	ctx, cancel := context.WithTimeout(ctx, rt.time())
+	defer cancel()
+	deadline, _ := ctx.Deadline()
+	_ = s.conn.SetDeadline(deadline)
+	_, whole, refused := s.body(ctx, rt)
+	if refused == nil && whole == nil {
+		refused = &refusal{status: 413, code: codeBudget, layer: rt.what.Layer, rule: rt.what.Rule,
+			message: "the body of a request that waits for an approval has at most " +
+				strconv.Itoa(wholeBody) + " bytes", next: "send less"}
+	}
+	if refused != nil {
+		rt.letGo()
+		return refused
+	}
+	s.whole = whole
+	return nil
+}
+
+// Ask waits for the daemon's verdict.
+func (l *link) Ask(ctx context.Context, q Question) (Verdict, error) {
+	to := make(chan answer, 1)
+	l.mu.Lock()
+	l.waiting[q.ID] = to
+	l.mu.Unlock()
+	if err := l.out.send(fromProxy{Question: &q}); err != nil {
+		return Verdict{}, err
+	}
+	select {
+	case a := <-to:
+		if a.Failed {
+			return Verdict{}, errNoVerdict
+		}
+		return Verdict{Code: a.Code, Message: a.Refuse, Next: a.Next}, nil
+	case <-ctx.Done():
+		l.mu.Lock()
+		delete(l.waiting, q.ID)
+		l.mu.Unlock()
+		return Verdict{}, context.Cause(ctx)
+	}
+}
+
+// questions are the requests of a proxy that wait for a verdict.
+type questions struct {
+	waiting sync.WaitGroup
+	// tokens has one for each of them.
+	tokens chan struct{}
+	// stop ends the waiting.
+	stop context.CancelFunc
+}
+
+// decide asks who decides on a request of the proxy, and passes the verdict on.
+func (p *Process) decide(ctx context.Context, q Question) {
+	answered := func(v Verdict) {
+		p.answer(answer{ID: q.ID, Refuse: v.Message, Code: v.Code, Next: v.Next})
+	}
+	select {
+	case p.asks.tokens <- struct{}{}:
+	default:
+		answered(Verdict{Code: codeBudget, Message: "too many requests wait for an approval",
+			Next: "ask for fewer at one time"})
+		return
+	}
+	p.asks.waiting.Go(func() {
+		defer func() { <-p.asks.tokens }()
+		v := Verdict{Code: codeRecord, Message: errNoVerdict.Error(), Next: "try again"}
+		if p.spec.Ask != nil {
+			v = p.spec.Ask(ctx, q)
+		}
+		answered(v)
+	})
+}
