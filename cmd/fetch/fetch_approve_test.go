@@ -22,14 +22,14 @@ name = "asking"
 include = ["%s"]
 %s
 [limits]
-wall = "5s"
+wall = "30s"
 [[fetch.allow]]
 host = "up.example.com"
 ports = [443]
 methods = ["GET", "POST"]
 paths = ["/**"]
 [fetch.limits]
-timeout = "5s"
+timeout = "30s"
 [[approve]]
 action = "fetch"
 host = "*.example.com"

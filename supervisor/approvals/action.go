@@ -157,6 +157,11 @@ func (f Fetch) String() string {
 	return b.String()
 }
 
+// same reports whether an approval of one of two actions that are approved first is for the other.
+func (a Action) same(b Action) bool {
+	return a.Fetch != nil && b.Fetch != nil && *a.Fetch == *b.Fetch
+}
+
 // held returns what the store of shadows needs to know of the commit.
 func (a Action) held() shadows.HeldCommit {
 	c := a.Commit

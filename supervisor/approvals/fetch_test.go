@@ -131,3 +131,68 @@ func TestFetchGrants(t *testing.T) {
 		}
 	}
 }
+
+// The grant of one action lets another pass that waited before, and a run that has ended uses no
+// approval.
+func TestFetchLater(t *testing.T) {
+	d := deskIn(t.TempDir())
+	me := user(1, "run")
+	ask := func(ctx context.Context, url string) Action {
+		t.Helper()
+		a, err := d.Fetches().Ask(ctx, me, posts("s", url), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	ctx := context.Background()
+	first, second := ask(ctx, "https://a.example.com/x?q=1"), ask(ctx, "https://a.example.com/x?q=2")
+	if _, err := d.approve(user(1, ""), second, "session"); err != nil {
+		t.Fatal(err)
+	}
+	if a := ask(ctx, "https://a.example.com/x?q=1"); a.ID != first.ID || a.State != Applied {
+		t.Errorf("a grant leaves an action waiting: %+v", a)
+	}
+
+	waiting := posts("s", "https://a.example.com/y")
+	ended, end := context.WithCancel(ctx)
+	done := make(chan Action, 1)
+	pending := ask(ctx, waiting.Fetch.URL)
+	go func() {
+		a, _ := d.Fetches().Ask(ended, me, waiting, time.Hour)
+		done <- a
+	}()
+	end()
+	if a := <-done; a.ID != pending.ID || a.State != Pending {
+		t.Errorf("%+v", a)
+	}
+	if _, err := d.approve(user(1, ""), pending, ""); err != nil {
+		t.Fatal(err)
+	}
+	if a := ask(ctx, waiting.Fetch.URL); a.ID != pending.ID || a.State != Applied {
+		t.Errorf("%+v", a)
+	}
+}
+
+// A run has at most maxOfRun actions that wait, and others have room.
+func TestFetchFlood(t *testing.T) {
+	d := deskIn(t.TempDir())
+	me, ctx := user(1, "run"), context.Background()
+	ask := func(run string, i int) (Action, error) {
+		return d.Fetches().Ask(ctx, me, posts(run, "https://a.example.com/"+strconv.Itoa(i)), 0)
+	}
+	for i := range maxOfRun {
+		if _, err := ask("r", i); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	if _, err := ask("r", maxOfRun); problem.From(err).Code != problem.Busy {
+		t.Errorf("one more waits: %v", err)
+	}
+	if _, err := ask("r", 0); err != nil {
+		t.Errorf("one that waits already: %v", err)
+	}
+	if _, err := ask("other", maxOfRun); err != nil {
+		t.Errorf("another run: %v", err)
+	}
+}

@@ -1,9 +1,11 @@
 package approvals
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -57,6 +59,8 @@ type Queue struct {
 	tidyAt int
 	// news is closed when something has changed, and then is another channel.
 	news chan struct{}
+	// looked is when somebody who waits has looked for what other daemons have decided.
+	looked time.Time
 }
 
 // Options say what a Queue needs of the daemon.
@@ -80,6 +84,15 @@ type record struct {
 	Policy string         `json:"policy,omitempty"`
 	Actor  audit.Actor    `json:"actor"`
 	Event  audit.Approval `json:"event"`
+}
+
+// rank orders the records of one action.
+func (r record) rank() int {
+	at := slices.Index([]State{Pending, Approved}, State(r.Event.State))
+	if at < 0 {
+		return 2
+	}
+	return at
 }
 
 // New returns the queue in a directory. It reads nothing yet.
@@ -232,7 +245,10 @@ func (q *Queue) pay() error {
 	}
 	var paid []string
 	var failed error
-	for key, r := range q.owed {
+	for _, key := range slices.SortedFunc(maps.Keys(q.owed), func(a, b string) int {
+		return cmp.Or(q.owed[a].rank()-q.owed[b].rank(), strings.Compare(a, b))
+	}) {
+		r := q.owed[key]
 		if _, err := q.o.Log.Append(context.Background(), audit.Entry{Run: r.Run, Policy: r.Policy,
 			Actor: r.Actor, Event: r.Event}); err != nil {
 			failed = problem.New(problem.Failed, "audit log: %w", err).
@@ -389,18 +405,24 @@ func (q *Queue) add(l *line, a Action, c caller.Caller, now time.Time) (*stored,
 	}
 	l.Actions = append(l.Actions, s)
 	l.record(s, c.Actor())
-	for _, g := range q.grants {
-		if g.covers(s.Action, now) && q.mayGive(g) {
-			return l.granted(s, g, now), nil
-		}
+	if g := grantOf(q, s.Action, now); g != nil {
+		return l.granted(s, g, now), nil
 	}
 	return s, nil
 }
 
-// mayGive reports whether the user who gave a grant may still decide on such actions.
-func (q *Queue) mayGive(g *Grant) bool {
-	giver, _ := caller.Of(g.By)
-	return q.o.Permissions(giver).Approve(g.UID) == nil
+// grantOf returns a grant that covers an action, of a user who may still decide on such, or nil.
+func grantOf(q *Queue, a Action, now time.Time) *Grant {
+	for _, g := range q.grants {
+		if !g.covers(a, now) {
+			continue
+		}
+		giver, _ := caller.Of(g.By)
+		if q.o.Permissions(giver).Approve(g.UID) == nil {
+			return g
+		}
+	}
+	return nil
 }
 
 // granted approves a new action by a grant.
@@ -428,7 +450,7 @@ func (l *line) approve(s *stored, d Decision, now time.Time) *stored {
 func (a *stored) size() int {
 	n := 600 + len(a.Summary) + len(a.Words)
 	if f := a.Fetch; f != nil {
-		n += 200 + len(f.URL)
+		n += 200 + len(f.Kind) + len(f.Method) + len(f.URL) + len(f.Body) + len(f.Credential)
 	}
 	if c := a.Commit; c != nil {
 		n += len(c.Directory) + 64*len(c.Request.Hunks)
@@ -525,7 +547,10 @@ func until(ctx context.Context, q *Queue, enough func(State) bool,
 				changed = true
 			case <-tick.C:
 				q.mu.Lock()
-				changed = q.journal.changed()
+				// One of those who wait looks for all of them.
+				if now := time.Now(); now.Sub(q.looked) >= pollEvery {
+					changed, q.looked = q.journal.changed(), now
+				}
 				q.mu.Unlock()
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"net"
+	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -41,15 +42,20 @@ type Verdict struct {
 	Code, Message string
 	// Next says what to do.
 	Next string
+	// Approval is the id of the action that waits for an approval, if one does.
+	Approval string
 }
 
-// An asker is a recorder that returns verdicts.
+// An asker is a recorder that returns verdicts. Ask ends early if its context ends.
 type asker interface {
 	Ask(context.Context, Question) (Verdict, error)
 }
 
-// errNoVerdict is the error where the daemon gives no verdict.
-var errNoVerdict = errors.New("nobody can be asked for an approval")
+// Errors where the daemon gives no verdict.
+var (
+	errNoVerdict = errors.New("nobody can be asked for an approval")
+	errToolGone  = errors.New("the tool went away")
+)
 
 // maxAsked bounds the requests of one run that wait for a verdict.
 const maxAsked = 64
@@ -72,11 +78,11 @@ func (s *stream) ask(ctx context.Context, rt *roundTrip) *refusal {
 			q.Body = hex.EncodeToString(sum[:])
 		}
 	}
-	// However long that takes.
-	_ = s.conn.SetDeadline(time.Time{})
 	v, err := Verdict{}, errNoVerdict
 	if r, ok := s.p.record.(asker); ok {
-		v, err = r.Ask(ctx, q)
+		there, leave := s.whileThere(ctx)
+		v, err = r.Ask(there, q)
+		leave()
 	}
 	if err != nil {
 		v = Verdict{Code: codeRecord, Message: "the request needs an approval, and " + err.Error(),
@@ -87,7 +93,30 @@ func (s *stream) ask(ctx context.Context, rt *roundTrip) *refusal {
 	}
 	rt.letGo()
 	return rt.refuse(&refusal{status: 403, code: v.Code, message: v.Message, next: v.Next,
-		rule: rt.what.Rule, layer: rt.what.Layer})
+		rule: rt.what.Rule, layer: rt.what.Layer, approval: v.Approval})
+}
+
+// whileThere returns a context that ends when the tool closes the stream, or half of it. Without it
+// a tool that has given up would use the approval that its next try needs. leave returns when
+// nothing reads the stream any more.
+func (s *stream) whileThere(ctx context.Context) (there context.Context, leave func()) {
+	there, cancel := context.WithCancelCause(ctx)
+	// However long that takes.
+	_ = s.conn.SetDeadline(time.Time{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		// Bytes of the next request stay where they are.
+		if _, err := s.r.Peek(1); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			cancel(errToolGone)
+		}
+	}()
+	return there, func() {
+		_ = s.conn.SetReadDeadline(time.Unix(1, 0))
+		<-done
+		_ = s.conn.SetReadDeadline(time.Time{})
+		cancel(nil)
+	}
 }
 
 // readAll reads the body of a request within the timeout of the request.
@@ -124,11 +153,13 @@ func (l *link) Ask(ctx context.Context, q Question) (Verdict, error) {
 		if a.Failed {
 			return Verdict{}, errNoVerdict
 		}
-		return Verdict{Code: a.Code, Message: a.Refuse, Next: a.Next}, nil
+		return Verdict{Code: a.Code, Message: a.Refuse, Next: a.Next, Approval: a.Approval}, nil
 	case <-ctx.Done():
 		l.mu.Lock()
 		delete(l.waiting, q.ID)
 		l.mu.Unlock()
+		// An error is that of the next message.
+		_ = l.out.send(fromProxy{Gone: q.ID})
 		return Verdict{}, context.Cause(ctx)
 	}
 }
@@ -136,26 +167,59 @@ func (l *link) Ask(ctx context.Context, q Question) (Verdict, error) {
 // questions are the requests of a proxy that wait for a verdict.
 type questions struct {
 	waiting sync.WaitGroup
-	// tokens has one for each of them.
-	tokens chan struct{}
-	// stop ends the waiting.
+	// all ends when the proxy does.
+	all  context.Context
 	stop context.CancelFunc
+	mu   sync.Mutex
+	// ends has for each of them what ends its waiting.
+	ends map[uint64]context.CancelFunc
+}
+
+func newQuestions() *questions {
+	q := &questions{ends: map[uint64]context.CancelFunc{}}
+	q.all, q.stop = context.WithCancel(context.Background())
+	return q
+}
+
+// begin returns the context of one more question, or false if there are too many, or it is asked
+// already.
+func (q *questions) begin(id uint64) (context.Context, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.ends) >= maxAsked || q.ends[id] != nil {
+		return nil, false
+	}
+	ctx, end := context.WithCancel(q.all)
+	q.ends[id] = end
+	return ctx, true
+}
+
+// end ends the waiting of a question. left says that it has its verdict.
+func (q *questions) end(id uint64, left bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if end := q.ends[id]; end != nil {
+		end()
+	}
+	if left {
+		delete(q.ends, id)
+	}
 }
 
 // decide asks who decides on a request of the proxy, and passes the verdict on.
-func (p *Process) decide(ctx context.Context, q Question) {
+func (p *Process) decide(q Question) {
 	answered := func(v Verdict) {
-		p.answer(answer{ID: q.ID, Refuse: v.Message, Code: v.Code, Next: v.Next})
+		p.answer(answer{ID: q.ID, Refuse: v.Message, Code: v.Code, Next: v.Next,
+			Approval: v.Approval})
 	}
-	select {
-	case p.asks.tokens <- struct{}{}:
-	default:
+	ctx, ok := p.asks.begin(q.ID)
+	if !ok {
 		answered(Verdict{Code: codeBudget, Message: "too many requests wait for an approval",
 			Next: "ask for fewer at one time"})
 		return
 	}
 	p.asks.waiting.Go(func() {
-		defer func() { <-p.asks.tokens }()
+		defer p.asks.end(q.ID, true)
 		v := Verdict{Code: codeRecord, Message: errNoVerdict.Error(), Next: "try again"}
 		if p.spec.Ask != nil {
 			v = p.spec.Ask(ctx, q)

@@ -69,7 +69,7 @@ func (b packing) outcome(o Outcome) packing {
 
 func (b packing) answer(a answer) packing {
 	return b.start(packedAnswer).number(a.ID).text(a.Refuse).flag(a.Failed).flag(a.End).
-		text(a.Code).text(a.Next).end()
+		text(a.Code).text(a.Next).text(a.Approval).end()
 }
 
 // sender sends packed messages and others over one socket. It may be used by several goroutines.
@@ -181,7 +181,7 @@ func (u *unpacking) outcome() *Outcome {
 
 func (u *unpacking) answer() answer {
 	return answer{ID: u.number(), Refuse: u.text(), Failed: u.flag(), End: u.flag(), Code: u.text(),
-		Next: u.text()}
+		Next: u.text(), Approval: u.text()}
 }
 
 // unpack reads a packed message of the proxy.

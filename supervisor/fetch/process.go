@@ -66,7 +66,7 @@ type Process struct {
 	said  *frames
 	spec  Spec
 	ended chan struct{}
-	asks  questions
+	asks  *questions
 	// records are on their way to the log.
 	records *recording
 	closed  closing
@@ -90,7 +90,7 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 	}
 	defer ours.Close()
 	p := &Process{Door: socket, out: sender{conn: conn}, spec: s, ended: make(chan struct{}),
-		asks: questions{tokens: make(chan struct{}, maxAsked)}}
+		asks: newQuestions()}
 	sockets := []*os.File{ours.File()}
 	if s.Setup.sockets() {
 		var end *os.File
@@ -127,9 +127,7 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 		return nil, errors.Join(fmt.Errorf("fetch proxy: %w", err), socket.Close(),
 			p.closeSockets(), p.removeGroup())
 	}
-	var asks context.Context
-	asks, p.asks.stop = context.WithCancel(context.Background())
-	go p.listen(asks)
+	go p.listen()
 	if p.dials != nil {
 		go p.dialSockets()
 	}
@@ -220,7 +218,7 @@ func (p *Process) receive(m *fromProxy) error {
 
 // listen receives the proxy's messages until the proxy ends. The proxy talks to strangers, so its
 // messages are only recorded.
-func (p *Process) listen(asks context.Context) {
+func (p *Process) listen() {
 	defer close(p.ended)
 	defer p.asks.waiting.Wait()
 	defer p.asks.stop()
@@ -241,7 +239,9 @@ func (p *Process) listen(asks context.Context) {
 		case m.Failed != "":
 			failed = errors.New(m.Failed)
 		case m.Question != nil:
-			p.decide(asks, *m.Question)
+			p.decide(*m.Question)
+		case m.Gone != 0:
+			p.asks.end(m.Gone, false)
 		case m.Intent != nil:
 			held := p.records.unhold()
 			p.records.atOnce(func() { p.answer(p.records.intend(held, *m.Intent)) })

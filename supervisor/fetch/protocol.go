@@ -72,6 +72,8 @@ type fromProxy struct {
 	Refused *Refused `json:"refused,omitempty"`
 	// Question is about a request whose intent follows if it is approved.
 	Question *Question `json:"question,omitempty"`
+	// Gone is the question that nobody waits for any more.
+	Gone uint64 `json:"gone,omitempty"`
 }
 
 // ready reports that the proxy is confined and serves.
@@ -164,6 +166,8 @@ type answer struct {
 	// Code and Next are of the refusal that answers a question; Refuse is its message.
 	Code string `json:"code,omitempty"`
 	Next string `json:"next,omitempty"`
+	// Approval is the id of the action that waits, if the refusal is for that.
+	Approval string `json:"approval,omitempty"`
 }
 
 // Outcome describes the end of an intended request.

@@ -20,6 +20,8 @@ type refusal struct {
 	layer string
 	// next says what to do.
 	next string
+	// approval is the id of the action that waits for an approval, if one does.
+	approval string
 }
 
 // Codes of refusals.
@@ -33,11 +35,16 @@ const (
 	codeRecord     = "not_recorded"
 )
 
-// body returns the JSON that the tool reads: {"error":{"code","message","rule","layer","next"}}.
+// body returns the JSON that the tool reads: {"error":{"code","message","rule","layer","next"}},
+// and "approval" where an action waits.
 func (r *refusal) body() []byte {
-	text, err := json.Marshal(map[string]any{"error": map[string]string{
+	said := map[string]string{
 		"code": r.code, "message": r.message, "rule": r.rule, "layer": r.layer, "next": r.next,
-		"by": "jail fetch proxy"}})
+		"by": "jail fetch proxy"}
+	if r.approval != "" {
+		said["approval"] = r.approval
+	}
+	text, err := json.Marshal(map[string]any{"error": said})
 	if err != nil {
 		// All fields are strings.
 		panic(fmt.Sprintf("bug: a refusal that is not JSON: %v", err))
@@ -51,8 +58,12 @@ func (r *refusal) answer(method string) []byte {
 	body := r.body()
 	out := fmt.Appendf(nil,
 		"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"+
-			"Connection: close\r\nX-Jail-Fetch: %s\r\n\r\n",
+			"Connection: close\r\nX-Jail-Fetch: %s\r\n",
 		r.status, http.StatusText(r.status), len(body), r.code)
+	if r.approval != "" {
+		out = fmt.Appendf(out, "X-Jail-Approval: %s\r\n", r.approval)
+	}
+	out = append(out, "\r\n"...)
 	if method == http.MethodHead {
 		return out
 	}

@@ -141,6 +141,9 @@ func (s *Recovery) clearDead(ctx context.Context) error {
 				return err
 			}
 		}
+		if r.State.Session == "" {
+			s.Workspaces.Approvals().SessionEnded(r.State.ID)
+		}
 		if err := r.Remove(); err != nil {
 			return problem.New(problem.Failed, "run %s: %w", r.State.ID, err)
 		}

@@ -116,6 +116,9 @@ func recordFinished(records *runlog.Log, res message.Result, e end) error {
 			FetchBytesIn:   u.FetchBytesIn, FetchBytesOut: u.FetchBytesOut,
 			FetchRequests: u.FetchRequests, OutBytes: e.pipes.Seen()},
 		Changes: audit.Changes(res.Changes), LeftProcesses: res.LeftProcesses}
+	if res.Error != nil {
+		f.Error = res.Error.Message
+	}
 	if res.Kept != nil {
 		f.KeptEnv, f.UnsetEnv = res.Kept.Set, res.Kept.Unset
 	}

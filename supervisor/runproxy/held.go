@@ -20,6 +20,8 @@ const (
 	// maxWaits bounds how long the requests of a run wait together: the time does not count against
 	// the wall time of the run.
 	maxWaits = 10 * time.Minute
+	// maxApproved bounds the requests of a run that were approved and are not on record yet.
+	maxApproved = 1024
 )
 
 // held are the requests of a run that its policy holds back. Its methods may be called from several
@@ -41,6 +43,11 @@ type held struct {
 
 // ask asks for an approval of a request, and waits for the decision.
 func (h *held) ask(ctx context.Context, q fetch.Question) fetch.Verdict {
+	// The proxy talks to strangers: nobody is asked for what the policy does not hold back.
+	if rule := h.rule(q.What); rule.Mode != policy.ApproveAsk {
+		return fetch.Verdict{Code: problem.Refused, Message: "no approval would let it pass: " +
+			rule.String(), Next: "do without, or ask who wrote the policy"}
+	}
 	h.mu.Lock()
 	wait := min(maxWait, h.left)
 	h.left -= wait
@@ -60,22 +67,31 @@ func (h *held) ask(ctx context.Context, q fetch.Question) fetch.Verdict {
 	switch {
 	case err != nil:
 	case a.State == approvals.Applied:
+		if len(h.approved) >= maxApproved {
+			// The eldest never came.
+			delete(h.approved, slices.Min(slices.Collect(maps.Keys(h.approved))))
+		}
 		h.approved[q.ID] = q.What
 		return fetch.Verdict{}
-	case a.State == approvals.Pending:
+	case !a.State.Over():
 		waits := problem.From(approvals.Waits(a))
 		h.pending[a.ID], err = waits, waits
 	default:
 		err = approvals.Refused(a)
 	}
 	e := problem.From(err)
-	return fetch.Verdict{Code: e.Code, Message: e.Message, Next: e.Hint}
+	return fetch.Verdict{Code: e.Code, Message: e.Message, Next: e.Hint, Approval: e.Approval}
+}
+
+// rule returns the rule of the policy that holds a request back.
+func (h *held) rule(w fetch.What) policy.ApproveRule {
+	return h.spec.Policy.Policy().Approve.Fetch(fetch.ConnectOf(w))
 }
 
 // unapproved returns why a request must not be sent, if the policy holds it back and nobody has
 // approved it. It is the proxy that asks, and the daemon that sees to it.
 func (h *held) unapproved(w fetch.What) string {
-	rule := h.spec.Policy.Policy().Approve.Fetch(fetch.ConnectOf(w))
+	rule := h.rule(w)
 	if rule.Mode == policy.ApproveAuto {
 		return ""
 	}
