@@ -95,7 +95,8 @@ func ceilingLandlock(c policy.Policy, r Request, p Plan) Landlock {
 	if p.Workspace != nil && c.Workspace.Access != policy.WorkspaceNone {
 		l.Rules = append(l.Rules, LandlockRule{Path: p.Workspace.ruleDir(),
 			Write: c.Workspace.Access == policy.WorkspaceShadow,
-			Exec:  native && AllMayRun(c, policy.WorkspaceDir)})
+			Exec:  native && AllMayRun(c, policy.WorkspaceDir),
+			Pipes: native && c.Workspace.Access == policy.WorkspaceShadow})
 	}
 	for _, m := range p.Mounts {
 		l.Rules = append(l.Rules, ceilingRules(c, m, native)...)

@@ -98,13 +98,14 @@ func newDevices(c Command) []string {
 
 // nativeLandlock lets run what policy lets run: all of a tree, or what the request found in it of
 // its names. It opens the device nodes, with what an ioctl may ask of them, and the files that are
-// made for the jail. Named pipes and sockets are for memory of the jail's own, which no process of
-// the host looks at.
+// made for the jail. Named pipes and sockets are for memory of the jail's own and for the shadow, of
+// which a commit never takes them.
 func nativeLandlock(pol policy.Policy, r Request, p Plan) Landlock {
 	l := Landlock{MinABI: 1, Scoped: true,
 		Rules: []LandlockRule{{Path: "/run/jail/init", Exec: true}}}
 	if w := p.Workspace; w != nil {
-		l.Rules = append(l.Rules, LandlockRule{Path: w.Target, Write: w.Shadow, Exec: w.Exec})
+		l.Rules = append(l.Rules, LandlockRule{Path: w.Target, Write: w.Shadow, Exec: w.Exec,
+			Pipes: w.Shadow})
 	}
 	for _, m := range p.Mounts {
 		if inProc(m) {

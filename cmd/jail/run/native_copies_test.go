@@ -1,6 +1,8 @@
 package run_test
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/jail-sandbox/jail/cmd/cmdtest"
@@ -34,4 +36,29 @@ print(open("c/b").read())`,
 			t.Errorf("%s: %+v", name, o)
 		}
 	}
+}
+
+// Programs make named pipes and sockets in the workspace, and a commit leaves them there.
+func TestNativePipesInTheWorkspace(t *testing.T) {
+	cmdtest.Have(t, "/usr/bin/python3")
+	h := cmdtest.New(t)
+	d := h.Daemon()
+	for _, profile := range []string{"build", "python-native"} {
+		o := h.Jail("run", "--profile", profile, "--id", profile, "--keep", "--quiet", "--",
+			"/usr/bin/python3", "-c", `import os, socket
+os.mkfifo("pipe")
+s = socket.socket(socket.AF_UNIX); s.bind("sock"); s.listen()
+socket.socket(socket.AF_UNIX).connect("sock")
+open("file", "w").write("text\n")`)
+		h.Wants(o, 0, "")
+		h.Wants(h.Jail("commit", profile), 0, "")
+		if got := cmdtest.NamesIn(h.Work); len(got) != 1 || got[0] != "file" {
+			t.Errorf("%s: the directory has %q", profile, got)
+		}
+		h.Discard(profile)
+		if err := os.Remove(filepath.Join(h.Work, "file")); err != nil {
+			t.Error(err)
+		}
+	}
+	d.Stop()
 }
