@@ -94,6 +94,18 @@ type Change struct {
 	part policy.GitPart
 }
 
+// special reports whether a change makes a named pipe, a socket or a device, which no commit takes.
+func (c Change) special() bool {
+	if c.After == nil {
+		return false
+	}
+	switch c.After.Type {
+	case Fifo, Socket, Device:
+		return true
+	}
+	return false
+}
+
 // Summary counts changes.
 type Summary struct {
 	Added int `json:"added"`

@@ -136,7 +136,7 @@ func (w *Workspace) commit(ctx context.Context, o CommitOptions) (Result, error)
 	if err != nil {
 		return r, err
 	}
-	if len(r.Committed) == 0 && (live || o.Auto || len(w.meta.Commits) > 0) {
+	if len(r.Committed) == 0 && (live || len(r.Held) > 0 || o.Auto || len(w.meta.Commits) > 0) {
 		// A record of it would be what the next revert reverts.
 		r.ID = ""
 		if d.all && !live {
@@ -281,7 +281,9 @@ func (d decision) decide(ctx context.Context, o CommitOptions) (out decided, err
 	}
 	r.Committed, r.Held = chosen.taken()
 	if len(r.Committed) == 0 && len(r.Held) > 0 && !o.Auto {
-		return out, chosen.nothingTaken(r.Held)
+		if err := chosen.nothingTaken(r.Held, o); err != nil {
+			return out, err
+		}
 	}
 	if !o.Theirs {
 		locked, err := d.gitConflicts(ctx, r.Committed)

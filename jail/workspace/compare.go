@@ -54,14 +54,12 @@ func (k *walker) compare(upper, real *os.File, name, path string, before *sys.St
 		k.last.findings.gitConfig = false
 	}
 	c.nodeRisks(after, k.last.findings)
-	switch c.After.Type {
-	case Fifo, Socket, Device:
+	switch {
+	case c.special():
 		c.Refused = fmt.Sprintf("a %s is never committed", c.After.Type)
-	case File:
-		if c.Refused == "" && !k.as.readable(after) {
-			c.Refused = fmt.Sprintf("its content is uid %d's, and not readable to uid %d",
-				after.UID, k.as.UID)
-		}
+	case c.After.Type == File && c.Refused == "" && !k.as.readable(after):
+		c.Refused = fmt.Sprintf("its content is uid %d's, and not readable to uid %d",
+			after.UID, k.as.UID)
 	}
 	if c.Kind == Mode && c.Before.Mode&0o777 == c.After.Mode&0o777 {
 		c.Refused = "set-user-id, set-group-id and sticky bits are never committed"

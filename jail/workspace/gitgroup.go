@@ -120,7 +120,7 @@ func (s *selection) missing(g *gitGroup, groups []*gitGroup) string {
 // heldAs returns how a held change is listed: a repository that is held together is one entry.
 func (s *selection) heldAs(i int) Held {
 	c := s.changes[i]
-	h := Held{c.Path, s.why[i]}
+	h := Held{c.Path, s.why[i], c.Refused != ""}
 	if r := c.freshRepository(); r != nil && h.Why == r.freshReason() {
 		h.Path = Name(orDot(r.path))
 	} else if s.apart[i] {
@@ -129,14 +129,24 @@ func (s *selection) heldAs(i int) Held {
 	return h
 }
 
-// nothingTaken returns the error of a commit that held everything that it was asked for.
-func (s *selection) nothingTaken(held []Held) error {
-	for i := range s.changes {
-		if s.take[i] && !s.apart[i] {
-			return &protectedError{held}
+// nothingTaken returns the error of a commit that held everything that it was asked for. There is
+// none if nobody asked for more than named pipes, sockets and devices, and not by their names.
+func (s *selection) nothingTaken(held []Held, o CommitOptions) error {
+	apart, never, special := true, true, o.Paths == nil
+	for i, c := range s.changes {
+		if s.take[i] {
+			apart = apart && s.apart[i]
+			never = never && c.Refused != ""
+			special = special && c.special()
 		}
 	}
-	return fmt.Errorf("%w: %s", ErrApart, held[0].Why)
+	switch {
+	case special:
+		return nil
+	case apart:
+		return fmt.Errorf("%w: %s", ErrApart, held[0].Why)
+	}
+	return &protectedError{held, never}
 }
 
 // gitConflicts returns conflicts with git outside in the repositories that a commit changes: a lock

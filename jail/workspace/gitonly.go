@@ -122,7 +122,7 @@ func (d decision) decideGit(ctx context.Context, out *decided, changes []Change,
 	})
 	for _, c := range p.out {
 		if why := holdBack(c, o); why != "" {
-			return &protectedError{[]Held{{c.Path, why}}}
+			return &protectedError{held: []Held{{Path: c.Path, Why: why}}}
 		}
 	}
 	locked, err := d.gitConflicts(ctx, p.out)

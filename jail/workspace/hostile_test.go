@@ -3,7 +3,9 @@ package workspace
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -354,5 +356,43 @@ func TestDiscard(t *testing.T) {
 	}
 	if content(t, canary) != "untouched" {
 		t.Error("the canary was touched")
+	}
+}
+
+// A socket or named pipe of the shadow is another one by the path of the layer below it: nobody
+// who gets hold of the layer reaches the tool that way. T-063.
+func TestSocketsByTheLayer(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("python3 is missing")
+	}
+	f := newFixture(t)
+	l := f.live("w")
+	const connect = `import socket; socket.socket(socket.AF_UNIX).connect("sock")`
+	l.sees(`python3 -c 'import os, signal, socket
+os.mkfifo("pipe"); os.open("pipe", os.O_RDWR)
+s = socket.socket(socket.AF_UNIX); s.bind("sock"); s.listen()
+open("ready", "w"); signal.pause()' &
+until [ -e ready ]; do sleep 0.01; done
+python3 -c '`+connect+`' && echo connected`, "connected\n")
+	defer l.do("kill $!")
+	layer, err := l.w.Upper()
+	must(t, err)
+	defer layer.Close()
+	var sock, pipe string
+	at := fmt.Sprintf("/proc/self/fd/%d", layer.Fd())
+	must(t, filepath.WalkDir(at+"/", func(path string, _ os.DirEntry, err error) error {
+		switch filepath.Base(path) {
+		case "sock":
+			sock = path
+		case "pipe":
+			pipe = path
+		}
+		return err
+	}))
+	if _, err := net.Dial("unix", sock); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("connect to %q: %v", sock, err)
+	}
+	if fd, err := syscall.Open(pipe, syscall.O_WRONLY|syscall.O_NONBLOCK, 0); err != syscall.ENXIO {
+		t.Errorf("open %q, which the tool reads: %d, %v", pipe, fd, err)
 	}
 }

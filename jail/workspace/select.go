@@ -70,6 +70,8 @@ type CommitOptions struct {
 type Held struct {
 	Path Name   `json:"path"`
 	Why  string `json:"why"`
+	// Never: no commit takes such a change.
+	Never bool `json:"never,omitempty"`
 }
 
 // Conflict is a path that changed on both sides.
@@ -102,15 +104,25 @@ func (e *ConflictError) Error() string {
 // Is makes the error an ErrConflict.
 func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
 
-// protectedError says that everything that a commit asked for was held back. It is an ErrProtected.
-type protectedError struct{ held []Held }
-
-func (e *protectedError) Error() string {
-	return fmt.Sprintf("%v: %s: %s", ErrProtected, e.held[0].Path, e.held[0].Why)
+// protectedError says that everything that a commit asked for was held back. It is an ErrProtected,
+// and an ErrNever if no commit takes any of that.
+type protectedError struct {
+	held  []Held
+	never bool
 }
 
-// Is makes the error an ErrProtected.
-func (e *protectedError) Is(target error) bool { return target == ErrProtected }
+func (e *protectedError) Error() string {
+	err := ErrProtected
+	if e.never {
+		err = ErrNever
+	}
+	return fmt.Sprintf("%v: %s: %s", err, e.held[0].Path, e.held[0].Why)
+}
+
+// Is makes the error an ErrProtected, and perhaps an ErrNever.
+func (e *protectedError) Is(target error) bool {
+	return target == ErrProtected || e.never && target == ErrNever
+}
 
 // selection marks the changes that a commit takes, in the order of Workspace.Changes.
 type selection struct {

@@ -53,6 +53,7 @@ var (
 	ErrNoSpace    = errors.New("not enough room on the disk")
 	ErrConflict   = errors.New("the real directory has changed since the run began")
 	ErrProtected  = errors.New("protected names need an explicit yes")
+	ErrNever      = errors.New("nothing of this is ever committed")
 	ErrDigest     = errors.New("the changes are not the ones that were reviewed")
 	ErrSource     = errors.New("the directory cannot have a shadow")
 	errLost       = errors.New("the host went down while the workspace was being written")

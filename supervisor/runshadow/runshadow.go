@@ -361,12 +361,15 @@ func (s *Shadow) commit(digest string) error {
 	if err := s.keep(); err != nil {
 		return err
 	}
-	_, err := s.o.Store.CommitShadow(context.Background(), s.o.Job.Caller, s.work,
+	done, err := s.o.Store.CommitShadow(context.Background(), s.o.Job.Caller, s.work,
 		shadows.CommitRequest{Digest: digest}, s.terms(false), s.o.Records.Record)
 	if err != nil {
 		return err
 	}
-	s.end.Workspace = "committed"
+	// A change set of named pipes and sockets has nothing to commit.
+	if done.ID != "" {
+		s.end.Workspace = "committed"
+	}
 	return nil
 }
 

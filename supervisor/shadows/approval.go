@@ -103,7 +103,9 @@ func (a Approvals) hold(ctx context.Context, w *workspace.Workspace, live bool, 
 	h := HeldCommit{UID: info.Caller.UID, Run: info.ID, Policy: t.Policy,
 		Directory: info.Path.String(), Prepared: info.Prepared, Session: info.Resumable,
 		Request: req, Reversible: t.Revert > 0}
+	some := false
 	shown, err := w.Show(ctx, workspace.ShowOptions{Live: live}, func(c workspace.Change) error {
+		some = some || c.Refused == ""
 		if _, held := t.held(string(c.Path)); held && len(h.Protected) < maxProtected {
 			h.Protected = append(h.Protected, c.Path.String())
 		}
@@ -117,6 +119,10 @@ func (a Approvals) hold(ctx context.Context, w *workspace.Workspace, live bool, 
 	}
 	if shown.Total() == 0 {
 		return h, problem.New(problem.Usage, "commit of %s: nothing changed", info.ID)
+	}
+	if !some {
+		return h, problem.New(problem.Usage, "commit of %s: %w", info.ID, workspace.ErrNever).
+			WithHint("jail diff " + info.ID + " lists the changes, and says which a commit refuses")
 	}
 	h.Request.Digest, h.Changes = shown.Digest, ChangesOf(shown.Summary)
 	if req.GitOnly == "" {

@@ -319,6 +319,9 @@ func reviewError(id string, err error) error {
 			e.Conflicts = c.Conflicts[:min(len(c.Conflicts), maxConflicts)]
 		}
 		return e
+	case errors.Is(err, workspace.ErrNever):
+		return problem.New(problem.Refused, "%w", err).
+			WithHint("jail diff " + id + " lists the changes, and says which a commit refuses")
 	case errors.Is(err, workspace.ErrProtected):
 		return problem.New(problem.Refused, "%w", err).
 			WithHint("name them, with --include-protected, if you have read them")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -138,7 +139,8 @@ func runCommit(ctx context.Context, env *cli.Env, c *api.Client, o commitOptions
 	}); err != nil {
 		return err
 	}
-	if len(done.Held) > 0 && !o.json && !o.request.Exact {
+	if slices.ContainsFunc(done.Held, func(h workspace.Held) bool { return !h.Never }) && !o.json &&
+		!o.request.Exact {
 		output.Say(env.Stderr, "hint", "jail commit --include-protected "+o.id+
 			" PATH... takes protected names, if you have read them")
 	}
