@@ -323,8 +323,9 @@ func (m *meta) touch(st sys.Stat) {
 	m.Touched[st.Ino] = st.Ctime
 }
 
-// Told notes that the audit log has the end of the last commit or revert. Until then Recover
-// returns that commit again, for a process that is killed in between.
+// Told notes that the audit log has the end of the last commit or revert, and of those of
+// processes that have ended. Until then Recover returns that commit again, for a process that is
+// killed in between.
 func (w *Workspace) Told() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -333,6 +334,10 @@ func (w *Workspace) Told() error {
 		return w.wrap("told", err)
 	}
 	defer lock.Close()
+	// Before the commit is told: a note alone says that nothing was changed.
+	if _, err := w.home.begun(true); err != nil {
+		return w.wrap("told", err)
+	}
 	if err := w.load(); err != nil || w.meta.Untold == nil {
 		return w.wrap("told", err)
 	}
@@ -353,19 +358,21 @@ type Settled struct {
 	Paths []Name
 	// Done: it was finished; otherwise it was undone.
 	Done bool
+	// Nothing: its process ended before anything was changed, or after it had failed.
+	Nothing bool
 	// Left is what was not undone, since somebody else had changed it meanwhile.
 	Left []string
 }
 
 // Recover finishes or undoes the interrupted commits, and removes the rests of interrupted
-// preparations and discards. It returns the commits that it settled, and those that were over but
-// of which Told was not called. Call it before the store is used; it leaves the commits of live
-// processes alone.
+// preparations and discards. It returns the commits that it settled, those that were over but of
+// which Told was not called, and those that had changed nothing since Begin. Call it before the
+// store is used; it leaves the commits of live processes alone.
 func (s *Store) Recover(ctx context.Context) (settled []Settled, err error) {
 	all, err := s.List()
 	err = errors.Join(err, s.Sweep())
 	for _, info := range all {
-		if info.State != Committing && !info.untold {
+		if info.State != Committing && !info.untold && !s.isBegun(info.ID) {
 			continue
 		}
 		now, recoverErr := s.recoverOne(ctx, info.ID)
@@ -399,15 +406,28 @@ func (s *Store) recoverOne(ctx context.Context, id string) (now Settled, err err
 		return Settled{Info: w.meta.info(), Commit: u.Commit, Digest: u.Digest, Revert: u.Revert,
 			Paths: u.Paths, Done: true}, nil
 	}
-	if w.meta.State != Committing {
-		// Another process has just settled it.
+	b, err := w.home.begun(false)
+	if err != nil {
+		return now, err
+	}
+	if w.meta.State != Committing && b == nil {
+		// Its process lives, or another one has just settled it.
 		return now, ErrBusy
 	}
-	j, err := w.home.readJournal()
-	// Nothing was begun.
+	var j *journal
+	if w.meta.State == Committing {
+		j, err = w.home.readJournal()
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		w.meta.settle()
-		return Settled{Info: w.meta.info()}, w.save(true)
+		err = w.save(true)
+	}
+	if err == nil && j == nil {
+		now = Settled{Info: w.meta.info(), Nothing: true}
+		if b != nil {
+			now.Revert, now.Commit, now.Paths = b.Revert, b.Commit, b.Paths
+		}
+		return now, nil
 	}
 	if err != nil {
 		return now, err

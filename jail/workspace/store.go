@@ -207,13 +207,15 @@ func (s *Store) List() ([]Info, error) {
 	return all, err
 }
 
-func (s *Store) names() ([]string, error) {
-	dir, err := sys.OpenSubdir(s.dir, ".")
+func (s *Store) names() ([]string, error) { return namesIn(s.dir) }
+
+func namesIn(dir *os.File) ([]string, error) {
+	f, err := sys.OpenSubdir(dir, ".")
 	if err != nil {
 		return nil, err
 	}
-	defer dir.Close()
-	return dir.Readdirnames(-1)
+	defer f.Close()
+	return f.Readdirnames(-1)
 }
 
 // hold takes the store's lock and returns its release. A maker of a workspace or a template shares

@@ -176,6 +176,12 @@ func (s *Store) revertAs(ctx context.Context, c caller.Caller, by audit.Actor, i
 	}
 	event := audit.WorkspaceReverted{Workspace: string(info.Path), Commit: req.Commit,
 		Paths: req.Paths, Begun: true}
+	note, err := workspace.Begin(w, workspace.Begun{Revert: true, Commit: opts.Commit,
+		Paths: opts.Paths})
+	if err != nil {
+		return workspace.Reverted{}, problem.New(problem.Failed, "%w", err)
+	}
+	defer func() { s.o.Check("close the note of a revert", note.Drop()) }()
 	if err := record(event); err != nil {
 		return workspace.Reverted{}, err
 	}
@@ -198,7 +204,7 @@ func (s *Store) revertAs(ctx context.Context, c caller.Caller, by audit.Actor, i
 	if recErr := record(event); recErr != nil {
 		return done, errors.Join(recErr, err)
 	}
-	s.told(id)
+	s.told(id, note)
 	if err != nil {
 		e := reviewError(id, err)
 		if known := problem.From(e); known.Hint == conflictHint {
@@ -257,17 +263,23 @@ func (s *Store) Settle(ctx context.Context) error {
 			audit.Entry{Run: w.ID, Event: settledEvent(w)}); err != nil {
 			return problem.New(problem.Failed, "audit log: %w", err)
 		}
-		s.told(w.ID)
+		s.told(w.ID, nil)
 	}
 	return nil
 }
 
-// told notes that the end of the last commit or revert of a shadow is on record. If that fails and
-// the daemon is killed, the end is recorded twice.
-func (s *Store) told(id string) {
-	w, err := s.Kept.Get(id)
-	if err == nil {
-		err = errors.Join(w.Told(), w.Close())
+// told notes that the end of the last commit or revert of a shadow is on record; note is that of
+// its beginning, nil if the daemon that made it has ended. If that fails and the daemon is killed,
+// the end is recorded twice.
+func (s *Store) told(id string, note *workspace.Begun) {
+	var err error
+	if note != nil {
+		err = note.Told()
+	}
+	w, getErr := s.Kept.Get(id)
+	err = errors.Join(err, getErr)
+	if getErr == nil {
+		err = errors.Join(err, w.Told(), w.Close())
 	}
 	if !errors.Is(err, workspace.ErrNotFound) {
 		s.o.Check("note what is on record", err)
@@ -278,6 +290,8 @@ func (s *Store) told(id string) {
 func settledEvent(w workspace.Settled) audit.Event {
 	how := "it was cut off, and has been undone"
 	switch {
+	case w.Nothing:
+		how = "it was cut off before anything was changed"
 	case w.Done:
 		// It was cut off when all was in place, and stands.
 		how = ""

@@ -576,9 +576,12 @@ func (s *Store) commit(ctx context.Context, c caller.Caller, w *workspace.Worksp
 	}
 	begun := audit.WorkspaceCommitted{Workspace: string(info.Path), Digest: req.Digest,
 		Paths: req.Paths, Protected: req.IncludeProtected, Git: req.GitOnly, Begun: true}
-	began := false
-	begin := func() error {
-		began = true
+	var note *workspace.Begun
+	defer func() { s.o.Check("close the note of a commit", note.Drop()) }()
+	begin := func() (err error) {
+		if note, err = workspace.Begin(w, workspace.Begun{}); err != nil {
+			return problem.New(problem.Failed, "%w", err)
+		}
 		return record(begun)
 	}
 	if req.Auto {
@@ -590,7 +593,7 @@ func (s *Store) commit(ctx context.Context, c caller.Caller, w *workspace.Worksp
 	defer end()
 	opts.Progress = tell
 	done, err := w.Commit(ctx, opts)
-	if !began {
+	if note == nil {
 		if err != nil {
 			err = reviewError(info.ID, err)
 		}
@@ -603,7 +606,7 @@ func (s *Store) commit(ctx context.Context, c caller.Caller, w *workspace.Worksp
 	if recErr := record(event); recErr != nil {
 		return done, errors.Join(recErr, err)
 	}
-	s.told(info.ID)
+	s.told(info.ID, note)
 	if err != nil {
 		return done, reviewError(info.ID, err)
 	}

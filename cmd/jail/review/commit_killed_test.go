@@ -7,9 +7,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/jail-sandbox/jail/cmd/cmdtest"
+	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
@@ -107,4 +109,68 @@ func TestCommitKilledAndMoved(t *testing.T) {
 		"directory d ") {
 		t.Errorf("records: %+v", r)
 	}
+}
+
+// The daemon is killed when a commit or a revert is on record as begun, and nothing is changed yet.
+// The next daemon records that, once.
+func TestCommitKilledBeforeAnyChange(t *testing.T) {
+	h := cmdtest.New(t)
+	h.Files(map[string]string{"f": "mine\n"})
+	d := h.Daemon()
+	h.Wants(h.Jail("run", "--profile", "build", "--id", "r", "--keep", "--quiet", "--", "sh", "-c",
+		"echo tool >f"), 0, "")
+	kill := func(command string) {
+		t.Helper()
+		kind := "workspace.committed"
+		if command == "revert" {
+			kind = "workspace.reverted"
+		}
+		// A commit waits ten seconds for this lock.
+		dir, err := os.Open(h.Work)
+		if err == nil {
+			err = syscall.Flock(int(dir.Fd()), syscall.LOCK_EX)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dir.Close()
+		for {
+			before := len(h.Records("r", kind))
+			cmd := h.Command(command, "r")
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			cmdtest.Eventually(t, "the "+command+" is on record", func() bool {
+				return len(h.Records("r", kind)) > before
+			})
+			d.Kill()
+			cmd.Wait()
+			for range 2 {
+				d = h.Daemon()
+				h.Wants(h.Jail("workspaces"), 0, "")
+				d.Stop()
+			}
+			d = h.Daemon()
+			all := h.Records("r", kind)[before:]
+			if len(all) != 2 || !all[0].Begun || all[1].Begun {
+				t.Fatalf("%s: records %+v", command, all)
+			}
+			if strings.Contains(all[1].Error, "it was cut off before anything was changed") {
+				return
+			}
+			if !strings.Contains(all[1].Error, workspace.ErrBusy.Error()) {
+				t.Fatalf("%s: records %+v", command, all)
+			}
+			// It had waited for ten seconds before it was killed.
+		}
+	}
+	kill("commit")
+	h.Holds("f", "mine\n")
+	h.Wants(h.Jail("commit", "r"), 0, "")
+	kill("revert")
+	h.Holds("f", "tool\n")
+	h.Wants(h.Jail("revert", "r"), 0, "")
+	h.Holds("f", "mine\n")
+	h.Discard("r")
+	d.Stop()
 }
