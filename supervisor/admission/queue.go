@@ -1,5 +1,6 @@
 // Package admission decides when a run may start: a queue lets in as many runs as the bounds of the
-// daemon allow, holds a place for users who have nothing in, and takes the users in turn.
+// daemon allow, holds a place for users who have nothing in, takes the users in turn, and the
+// sessions of each user in turn.
 package admission
 
 import (
@@ -26,8 +27,9 @@ func most[N int | int64](bound N) N {
 	return bound/shareOf*share + bound%shareOf*share/shareOf
 }
 
-// A Queue admits runs: as many as its bounds allow, the runs of each user in the order in which
-// they came, and the users in turn.
+// A Queue admits runs: as many as its bounds allow, the users in turn, the sessions of a user in
+// turn, and the runs of a session in the order in which they came. The runs of a user outside of
+// sessions are in turn as if they were one session.
 type Queue struct {
 	bounds config.Bounds
 
@@ -35,7 +37,7 @@ type Queue struct {
 	runs   int
 	memory int64
 	held   map[uint32]holding // by user
-	lines  map[uint32][]*ticket
+	lines  map[uint32]*line
 	// The users with a line, the next one first.
 	turn    []uint32
 	waiting int
@@ -54,11 +56,54 @@ type holding struct {
 	memory int64
 }
 
+// A line has the waiting runs of a user, in the order of their rounds. Each session has at most one
+// run in a round.
+type line struct {
+	waiting []*ticket
+	// round is that of the last run that was admitted.
+	round int
+	// admitted has the round of the last run of each session that was admitted since the line was
+	// empty.
+	admitted map[string]int
+}
+
+// add puts a run into the first round that is not over and has no run of its session, and not
+// before the claim.
+func (l *line) add(t, claim *ticket) {
+	t.round = l.round
+	if last, ok := l.admitted[t.session]; ok {
+		t.round = max(t.round, last+1)
+	}
+	place := 0
+	for i, other := range l.waiting {
+		if other.session == t.session {
+			t.round = max(t.round, other.round+1)
+		}
+		if other.round <= t.round || other == claim {
+			place = i + 1
+		}
+	}
+	l.waiting = slices.Insert(l.waiting, place, t)
+}
+
+// of counts the waiting runs of a session.
+func (l *line) of(session string) (n int) {
+	for _, t := range l.waiting {
+		if t.session == session {
+			n++
+		}
+	}
+	return n
+}
+
 // A ticket is a run that is admitted or waits.
 type ticket struct {
-	uid    uint32
-	runs   int
-	memory int64
+	uid uint32
+	// session is the id of the session, or "".
+	session string
+	round   int
+	runs    int
+	memory  int64
 	// in is closed when the run is admitted.
 	in    chan struct{}
 	admit bool
@@ -68,17 +113,17 @@ type ticket struct {
 
 // New returns an empty queue.
 func New(b config.Bounds) *Queue {
-	return &Queue{bounds: b, held: map[uint32]holding{}, lines: map[uint32][]*ticket{}}
+	return &Queue{bounds: b, held: map[uint32]holding{}, lines: map[uint32]*line{}}
 }
 
 // Enter waits until a run is admitted. leave must be called when the run has ended; calling leave
-// again does nothing. memory is in bytes. A run that asks for more memory than one user may have
-// counts as all of that memory, so it is admitted when its user has nothing else running. The error
-// has the code busy.
-func (q *Queue) Enter(ctx context.Context, uid uint32, runs int, memory int64) (leave func(),
-	err error) {
-	t := &ticket{uid: uid, runs: runs, memory: min(max(memory, 0), most(q.bounds.Memory)),
-		in: make(chan struct{})}
+// again does nothing. session is the id of the session of the run, or "". memory is in bytes. A run
+// that asks for more memory than one user may have counts as all of that memory, so it is admitted
+// when its user has nothing else running. The error has the code busy.
+func (q *Queue) Enter(ctx context.Context, uid uint32, session string, runs int,
+	memory int64) (leave func(), err error) {
+	t := &ticket{uid: uid, session: session, runs: runs,
+		memory: min(max(memory, 0), most(q.bounds.Memory)), in: make(chan struct{})}
 	if err := q.join(t); err != nil {
 		return nil, err
 	}
@@ -100,17 +145,23 @@ func (q *Queue) Enter(ctx context.Context, uid uint32, runs int, memory int64) (
 func (q *Queue) join(t *ticket) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	line := q.lines[t.uid]
-	// A user may fill the queue up to its share, so that there is a place for the next one.
-	if q.waiting >= q.bounds.Waiting || len(line) >= max(most(q.bounds.Waiting), 1) {
-		if q.lacks(t) != wantNothing || len(line) > 0 {
+	l := q.lines[t.uid]
+	if l == nil {
+		l = &line{admitted: map[string]int{}}
+	}
+	// A user may fill the queue up to its share, so that there is a place for the next one, and a
+	// session the share of its user.
+	may := most(q.bounds.Waiting)
+	if q.waiting >= q.bounds.Waiting || len(l.waiting) >= max(may, 1) ||
+		t.session != "" && l.of(t.session) >= max(most(may), 1) {
+		if q.lacks(t) != wantNothing || len(l.waiting) > 0 {
 			return q.busy(fmt.Sprintf("%d wait already, and no more may", q.waiting))
 		}
 	}
-	if len(line) == 0 {
-		q.turn = append(q.turn, t.uid)
+	if len(l.waiting) == 0 {
+		q.turn, q.lines[t.uid] = append(q.turn, t.uid), l
 	}
-	q.lines[t.uid] = append(line, t)
+	l.add(t, q.claim)
 	q.waiting++
 	q.next()
 	return nil
@@ -152,7 +203,7 @@ func (q *Queue) lacks(t *ticket) want {
 // waits for memory, by those that fit in beside it.
 func (q *Queue) next() {
 	for i := 0; i < len(q.turn); {
-		t := q.lines[q.turn[i]][0]
+		t := q.lines[q.turn[i]].waiting[0]
 		switch q.lacks(t) {
 		case wantNothing:
 			q.take(t)
@@ -171,7 +222,9 @@ func (q *Queue) next() {
 
 // take admits the first run of a line and ends the turn of its user.
 func (q *Queue) take(t *ticket) {
-	q.endTurn(t.uid, q.lines[t.uid][1:])
+	l := q.lines[t.uid]
+	l.waiting, l.round, l.admitted[t.session] = l.waiting[1:], t.round, t.round
+	q.endTurn(t.uid)
 	if q.claim == t {
 		q.unclaim()
 	} else if q.claim != nil {
@@ -189,16 +242,14 @@ func (q *Queue) take(t *ticket) {
 
 func (q *Queue) unclaim() { q.claim, q.beside = nil, 0 }
 
-// endTurn moves a user to the end of the turn with the rest of the line, or out of the turn if the
-// line is empty.
-func (q *Queue) endTurn(uid uint32, line []*ticket) {
+// endTurn moves a user to the end of the turn, or out of the turn if the line is empty.
+func (q *Queue) endTurn(uid uint32) {
 	q.turn = slices.DeleteFunc(q.turn, func(other uint32) bool { return other == uid })
-	if len(line) == 0 {
+	if len(q.lines[uid].waiting) == 0 {
 		delete(q.lines, uid)
 		return
 	}
 	q.turn = append(q.turn, uid)
-	q.lines[uid] = line
 }
 
 func (q *Queue) leave(t *ticket) {
@@ -229,12 +280,11 @@ func (q *Queue) giveUp(t *ticket, why string) error {
 	if q.lacks(t) == wantShare {
 		why = "you have as much in as one user may have; " + why
 	}
-	line := slices.DeleteFunc(q.lines[t.uid], func(other *ticket) bool { return other == t })
+	l := q.lines[t.uid]
+	l.waiting = slices.DeleteFunc(l.waiting, func(other *ticket) bool { return other == t })
 	// After a claim the next run of the same user is not waited for at once.
-	if len(line) == 0 || q.claim == t {
-		q.endTurn(t.uid, line)
-	} else {
-		q.lines[t.uid] = line
+	if len(l.waiting) == 0 || q.claim == t {
+		q.endTurn(t.uid)
 	}
 	if q.claim == t {
 		q.unclaim()

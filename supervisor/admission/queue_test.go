@@ -20,7 +20,7 @@ func small() config.Bounds {
 
 func mustEnter(t *testing.T, q *Queue, uid uint32, runs int, memory int64) (leave func()) {
 	t.Helper()
-	leave, err := q.Enter(t.Context(), uid, runs, memory)
+	leave, err := q.Enter(t.Context(), uid, "", runs, memory)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,13 +40,13 @@ func TestQueueBounds(t *testing.T) {
 			leaves = append(leaves, mustEnter(t, q, 1, 1, 1))
 		}
 		// The eighth place is not this user's, but another's, and root's.
-		if _, err := q.Enter(t.Context(), 1, 1, 1); !isBusy(err) {
+		if _, err := q.Enter(t.Context(), 1, "", 1, 1); !isBusy(err) {
 			t.Errorf("beyond its share: %v", err)
 		}
 		mustEnter(t, q, 2, 1, 1)()
 		leaves = append(leaves, mustEnter(t, q, 0, 1, 1))
 		begun := time.Now()
-		if _, err := q.Enter(t.Context(), 2, 1, 1); !isBusy(err) ||
+		if _, err := q.Enter(t.Context(), 2, "", 1, 1); !isBusy(err) ||
 			time.Since(begun) != time.Second {
 			t.Errorf("when all is full: %v after %v, want busy after a second", err,
 				time.Since(begun))
@@ -74,7 +74,7 @@ type asker struct {
 func (a *asker) ask(name string, uid uint32, memory int64) {
 	a.t.Helper()
 	go func() {
-		leave, err := a.q.Enter(context.Background(), uid, 1, memory)
+		leave, err := a.q.Enter(context.Background(), uid, "", 1, memory)
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if err != nil {
@@ -163,7 +163,7 @@ func TestQueueMemoryOfOneUser(t *testing.T) {
 		q := New(small())
 		mustEnter(t, q, 1, 0, 60)
 		last := mustEnter(t, q, 1, 0, 20)
-		_, err := q.Enter(t.Context(), 1, 0, 8)
+		_, err := q.Enter(t.Context(), 1, "", 0, 8)
 		if !isBusy(err) || !strings.Contains(err.Error(), "as much in as one user may have") {
 			t.Errorf("beyond its share: %v", err)
 		}
@@ -172,7 +172,7 @@ func TestQueueMemoryOfOneUser(t *testing.T) {
 		mustEnter(t, q, 1, 0, 7)
 		waits := make(chan error, 1)
 		go func() {
-			_, err := q.Enter(t.Context(), 1, 1, 20)
+			_, err := q.Enter(t.Context(), 1, "", 1, 20)
 			waits <- err
 		}()
 		synctest.Wait()
@@ -194,7 +194,7 @@ func TestQueueFair(t *testing.T) {
 		var mu sync.Mutex
 		ask := func(uid uint32) {
 			go func() {
-				leave, err := q.Enter(context.Background(), uid, 1, 1)
+				leave, err := q.Enter(context.Background(), uid, "", 1, 1)
 				if err != nil {
 					t.Error(err)
 					return
@@ -225,6 +225,92 @@ func TestQueueFair(t *testing.T) {
 	})
 }
 
+// One session with many runs that wait keeps no other session of the same user waiting behind all of
+// them, and one that asks again and again does not keep them waiting, either.
+func TestQueueFairToSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(config.Bounds{Runs: 1, Memory: 100, Waiting: 200, Wait: time.Hour})
+		leave := mustEnter(t, q, 0, 1, 1)
+		var order []string
+		var mu sync.Mutex
+		ask := func(session string, times int) {
+			go func() {
+				for range times {
+					leave, err := q.Enter(context.Background(), 1, session, 1, 1)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					mu.Lock()
+					order = append(order, session)
+					mu.Unlock()
+					time.Sleep(time.Second)
+					leave()
+				}
+			}()
+			synctest.Wait()
+		}
+		for range 100 {
+			ask("crowded", 1)
+		}
+		ask("other", 3)
+		ask("", 1)
+		ask("other", 1)
+		ask("", 1)
+		leave()
+		time.Sleep(time.Hour / 2)
+		synctest.Wait()
+		want := []string{"crowded", "other", "", "crowded", "other", "", "crowded", "other",
+			"crowded", "other", "crowded", "crowded"}
+		if len(order) != 106 || !slices.Equal(order[:len(want)], want) {
+			t.Errorf("%d began, in the order %q, want it to begin with %q", len(order), order,
+				want)
+		}
+	})
+}
+
+// The runs of a session that went away do not count against the session, and a session that has
+// filled its part of the line keeps no other session out of it.
+func TestQueueLinesOfSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(config.Bounds{Runs: 1, Memory: 100, Waiting: 16, Wait: time.Hour})
+		leave := mustEnter(t, q, 0, 1, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		in := make(chan string, 16)
+		ask := func(ctx context.Context, session string) {
+			go func() {
+				if leave, err := q.Enter(ctx, 1, session, 1, 1); err == nil {
+					in <- session
+					leave()
+				}
+			}()
+			synctest.Wait()
+		}
+		// 7 of 8 parts of the 14 that a user may have.
+		for range 12 {
+			ask(ctx, "crowded")
+		}
+		if _, err := q.Enter(t.Context(), 1, "crowded", 1, 1); !isBusy(err) {
+			t.Errorf("the line of the session is too long: %v", err)
+		}
+		ask(t.Context(), "other")
+		ask(t.Context(), "other")
+		cancel()
+		synctest.Wait()
+		ask(t.Context(), "crowded")
+		if l := q.Load(); l.Waiting != 3 {
+			t.Errorf("%d wait, want 3", l.Waiting)
+		}
+		leave()
+		synctest.Wait()
+		for _, want := range []string{"other", "crowded", "other"} {
+			if got := <-in; got != want {
+				t.Errorf("%q got in, want %q", got, want)
+			}
+		}
+	})
+}
+
 // A client that goes away leaves its line; a line that is too long turns away its user and nobody
 // else.
 func TestQueueLines(t *testing.T) {
@@ -233,15 +319,15 @@ func TestQueueLines(t *testing.T) {
 		leave := mustEnter(t, q, 0, 1, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		for range 14 {
-			go q.Enter(ctx, 1, 1, 1)
+			go q.Enter(ctx, 1, "", 1, 1)
 		}
 		synctest.Wait()
-		if _, err := q.Enter(t.Context(), 1, 1, 1); !isBusy(err) {
+		if _, err := q.Enter(t.Context(), 1, "", 1, 1); !isBusy(err) {
 			t.Errorf("the line is too long: %v", err)
 		}
 		in := make(chan error, 1)
 		go func() {
-			_, err := q.Enter(t.Context(), 2, 1, 1)
+			_, err := q.Enter(t.Context(), 2, "", 1, 1)
 			in <- err
 		}()
 		synctest.Wait()

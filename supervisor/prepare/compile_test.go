@@ -26,7 +26,7 @@ func TestCompileWaitsNoLongerThanTheDaemon(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.modules.compiling.Enter(t.Context(), 0, 1, 0); err != nil {
+		if _, err := s.modules.compiling.Enter(t.Context(), 0, "", 1, 0); err != nil {
 			t.Fatal(err)
 		}
 		told := make(chan error, 1)

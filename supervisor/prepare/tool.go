@@ -359,7 +359,7 @@ func (s *Preparer) compiled(ctx context.Context, j *Job, t Tool) error {
 }
 
 func (s *Preparer) compileInTurn(ctx context.Context, j *Job, t Tool) error {
-	leave, err := s.modules.compiling.Enter(ctx, j.Caller.UID, 1, 0)
+	leave, err := s.modules.compiling.Enter(ctx, j.Caller.UID, j.Session(), 1, 0)
 	if e := (*problem.Error)(nil); errors.As(err, &e) && e.Code == problem.Busy {
 		return problem.New(problem.Busy,
 			"jaild is busy: tool %s is to be compiled, and as many others are "+

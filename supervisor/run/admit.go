@@ -21,7 +21,7 @@ func (s *Runner) admit(ctx context.Context, j *prepare.Job) (leave func(), err e
 	case j.In != nil:
 		memory = 0
 	}
-	leave, err = s.Queue.Enter(ctx, j.Caller.UID, runs, memory)
+	leave, err = s.Queue.Enter(ctx, j.Caller.UID, j.Session(), runs, memory)
 	if err == nil {
 		s.Meters.Queued.Observe(time.Since(j.Begun))
 	}
