@@ -129,6 +129,13 @@ func main() {
 		for s := bufio.NewScanner(os.Stdin); s.Scan(); {
 			fmt.Println("got", s.Text())
 		}
+	case "twice": // answers a line on both outputs; then ends with its argument
+		code, _ := strconv.Atoi(args[1])
+		for s := bufio.NewScanner(os.Stdin); s.Scan(); {
+			fmt.Println("out", s.Text())
+			fmt.Fprintln(os.Stderr, "err", s.Text())
+		}
+		os.Exit(code)
 	case "self": // as lines; then its arguments and variables
 		for s := bufio.NewScanner(os.Stdin); s.Scan(); {
 			fmt.Println("got", s.Text())
