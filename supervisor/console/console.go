@@ -1,6 +1,7 @@
 // Package console is the review of runs in a browser: what runs, the story of a run, its change set
-// with a mark for each hunk, the log and its state, and what a policy means. It is server-rendered
-// HTML without a script, over HTTP on the loopback interface or on a Unix socket.
+// with a mark for each hunk, what waits for an approval, the log and its state, and what a policy
+// means. It is server-rendered HTML without a script, over HTTP on the loopback interface or on a
+// Unix socket.
 //
 // The console has no rights of its own: it is a client of the daemon like the command line, run by
 // the reviewer, and shows and does only what the reviewer may see and do. An attacker who controls
@@ -15,8 +16,8 @@
 //	what a tool wrote                     every text is escaped, reversibly: no control character, no bidi mark, no invisible letter and no HTML of a tool's
 //	somebody at the cache or the history  nothing is stored; a spent link opens nothing
 //
-// A commit names the digest of the change set that was shown: if anything changed since, nothing is
-// committed.
+// A commit names the digest of the change set that was shown, and an approval that of the action: if
+// anything changed since, nothing is committed.
 package console
 
 import (
@@ -77,9 +78,10 @@ type Policies interface {
 
 // Options are what a console is made of.
 type Options struct {
-	Daemon   Daemon
-	Log      Log
-	Policies Policies
+	Daemon    Daemon
+	Approvals Approvals
+	Log       Log
+	Policies  Policies
 	// Hosts are the exact values of the Host header that are answered, such as 127.0.0.1:8080.
 	// None: any port of a loopback name, for a Unix socket, to which somebody forwards a port of a
 	// machine that we do not know.
@@ -188,6 +190,9 @@ func (c *Console) routes() *http.ServeMux {
 		"POST /runs/{id}/kill":    c.kill,
 		"GET /runs/{id}/revert":   c.askRevert,
 		"POST /runs/{id}/revert":  c.revert,
+		"GET /waiting":            c.approvals,
+		"GET /waiting/{action}":   c.proposal,
+		"POST /waiting/{action}":  c.decide,
 		"GET /log":                c.search,
 		"POST /log/verify":        c.verifyNow,
 		"GET /policy":             c.policy,

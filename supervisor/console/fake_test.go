@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,6 +23,7 @@ import (
 	"github.com/jail-sandbox/jail/policy/meaning"
 	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/approvals"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
@@ -43,6 +45,8 @@ type fake struct {
 	reverted  []string
 	killed    []int
 	asked     []message.RecordsRequest
+	actions   []approvals.Action
+	decided   []approvals.DecideRequest
 }
 
 func (f *fake) err() error {
@@ -171,6 +175,46 @@ func (f *fake) Kill(_ context.Context, _ string, signal int) error {
 	return f.err()
 }
 
+// fakeApprovals is the queue of a fake.
+type fakeApprovals struct{ *fake }
+
+func (f fakeApprovals) List(_ context.Context, all bool) ([]approvals.Action, error) {
+	var list []approvals.Action
+	for _, a := range f.actions {
+		if all || !a.State.Over() {
+			list = append(list, a)
+		}
+	}
+	return list, f.err()
+}
+
+func (f fakeApprovals) Get(_ context.Context, id string) (approvals.Action, error) {
+	for _, a := range f.actions {
+		if a.ID == id {
+			return a, f.err()
+		}
+	}
+	return approvals.Action{}, cmp.Or(f.err(), error(problem.New(problem.NotFound,
+		"no action %q waits for an approval, or did", id)))
+}
+
+func (f fakeApprovals) Decide(ctx context.Context, id string,
+	req approvals.DecideRequest) (approvals.Action, error) {
+	a, err := f.Get(ctx, id)
+	if err == nil && req.SHA256 != a.SHA256 {
+		err = problem.New(problem.Conflict, "the digest is not that of action %s", id)
+	}
+	if err != nil {
+		return a, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.decided = append(f.decided, req)
+	a.State = map[string]approvals.State{"approve": approvals.Applied,
+		"reject": approvals.Rejected}[req.Decision]
+	return a, nil
+}
+
 // refusedConnection is what a client says when nobody listens on the socket.
 func refusedConnection() error {
 	return &url.Error{Op: "Get", URL: "http://jail/v1/runs",
@@ -235,6 +279,9 @@ func newClient(t testing.TB, o Options) *client {
 	t.Helper()
 	if o.Daemon == nil {
 		o.Daemon = &fake{digest: "sha256:aa"}
+	}
+	if f, ok := o.Daemon.(*fake); ok && o.Approvals == nil {
+		o.Approvals = fakeApprovals{f}
 	}
 	if o.Log == nil {
 		o.Log = newLog(t)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/approvals"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/console/consoletest"
 	"github.com/jail-sandbox/jail/supervisor/message"
@@ -66,6 +67,7 @@ func wicked(t testing.TB) Options {
 					{Lines: []string{"+" + n}}}}})
 		}
 	}
+	f.actions = wickedActions(kept)
 	log := newLog(t, wickedRecords(everything)...)
 	for r, err := range log.Run(t.Context(), "") {
 		if err != nil {
@@ -73,7 +75,34 @@ func wicked(t testing.TB) Options {
 		}
 		f.records = append(f.records, json.RawMessage(r.Line))
 	}
-	return Options{Daemon: f, Log: log, Policies: fakePolicies{everything}}
+	return Options{Daemon: f, Approvals: fakeApprovals{f}, Log: log,
+		Policies: fakePolicies{everything}}
+}
+
+// wickedActions are actions that wait and one that is over, with hostile texts wherever a proposer
+// has a say.
+func wickedActions(of shadows.WorkspaceInfo) (list []approvals.Action) {
+	for _, id := range []string{everything, "part", "gone", "over"} {
+		a := approvals.Action{ID: id, SHA256: everything, Type: everything, State: approvals.Pending,
+			Run: everything, Policy: everything, Summary: everything, Words: everything,
+			Commit: &approvals.Commit{Directory: of.Path.String(),
+				Protected: []string{everything}, Request: shadows.CommitRequest{
+					Digest: "sha256:aa", Classes: naughty}}}
+		switch id {
+		case "part":
+			a.Commit.Request.Exact = true
+			a.Commit.Request.Paths = []string{of.Path.String()}
+			a.Commit.Request.Hunks = map[string][]int{everything: {0}}
+		case "gone":
+			a.Run, a.Commit.Request.Digest = "gone", everything
+		case "over":
+			a.State, a.Error, a.Outcome = approvals.State(everything), everything, everything
+			a.Decision = &approvals.Decision{Via: everything, Exe: everything, Scope: everything,
+				Grant: everything}
+		}
+		list = append(list, a)
+	}
+	return list
 }
 
 func wickedRecords(s string) (list []audit.Entry) {
@@ -101,13 +130,15 @@ func wickedPages() []string {
 	q := "?" + url.Values{"path": {everything}, "run": {everything}, "type": {everything},
 		"user": {everything}, "since": {everything}, "profile": {everything}, "why": {everything},
 		"live": {everything}}.Encode()
-	id := "/runs/" + url.PathEscape(everything)
+	id, waiting := "/runs/"+url.PathEscape(everything), "/waiting/"+url.PathEscape(everything)
 	pages := []string{"/", "/runs/r1", "/runs/live", "/runs/live/kill", id + "/kill",
 		"/runs/r1/revert", id + "/revert", id, "/runs/r1/review", "/runs/r1/review?page=2",
 		"/runs/r1/review?page=3", id + "/review", "/runs/r1/review?path=" +
 			url.QueryEscape(workspace.Name("d/"+everything).String()),
 		"/runs/r1/review" + q, "/log", "/log" + q, "/log?run=r1&decision=denied", "/policy",
-		"/policy?why=" + url.QueryEscape("read:"+everything), "/policy?why=nonsense", "/policy" + q}
+		"/policy?why=" + url.QueryEscape("read:"+everything), "/policy?why=nonsense", "/policy" + q,
+		"/waiting", "/waiting" + q, waiting, waiting + q, "/waiting/part", "/waiting/gone",
+		"/waiting/over", "/waiting/none" + url.PathEscape(everything)}
 	return pages
 }
 
@@ -157,7 +188,14 @@ func TestHostileText(t *testing.T) {
 	if w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), "Nothing was done") {
 		t.Errorf("a refusal: %d", w.Code)
 	}
+	w = c.post("/waiting/part", url.Values{"decision": {"reject"}, "sha256": {everything}})
+	check("a decision that is refused", w.Code, w.Body.String())
 	f.set(nil)
+	w = c.post("/waiting/part", url.Values{"decision": {"reject"}, "sha256": {everything}})
+	check("a decision", w.Code, w.Body.String())
+	if w.Code != http.StatusOK || len(f.decided) != 1 {
+		t.Errorf("a decision: %d", w.Code)
+	}
 	f.digest = everything
 	w = c.post("/runs/"+url.PathEscape(everything)+"/revert",
 		url.Values{"commit": {everything}, "sure": {"yes"}})

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -102,13 +103,15 @@ type review struct {
 	All    bool
 }
 
+// A shownReview is a review in the page at the path Here.
+type shownReview struct {
+	Here   string
+	Review *review
+}
+
 func (c *Console) review(w http.ResponseWriter, r *http.Request, s *session) {
 	q := r.URL.Query()
-	b, err := c.build(r, q.Get("all") == "1" || q.Has("path"))
-	// Where git's own files cannot be summed up, they are listed.
-	if err == nil && b.review.Folded > 0 && !b.understood() {
-		b, err = c.build(r, true)
-	}
+	b, err := c.build(r, reading{run: r.PathValue("id"), all: q.Get("all") == "1" || q.Has("path")})
 	if err != nil {
 		c.fail(w, r, s, err)
 		return
@@ -122,22 +125,38 @@ func (c *Console) review(w http.ResponseWriter, r *http.Request, s *session) {
 			NextText: "Review what there is now"})
 		return
 	}
-	c.show(w, http.StatusOK, "review.html", s.page("Review of "+text(rv.ID), "runs", rv))
+	c.show(w, http.StatusOK, "review.html", s.page("Review of "+text(rv.ID), "runs", &rv))
 }
 
-// build reads a review for one page. With all, git's own files are listed, too.
-func (c *Console) build(r *http.Request, all bool) (*builder, error) {
+// reading says what of a change set a page shows.
+type reading struct {
+	run string
+	// all lists git's own files, too.
+	all bool
+	// paths limit it to changes at and below them, and takes to those that it returns true for, of
+	// a file to the hunks with these numbers, where there are any; nil is all.
+	paths []string
+	takes func(api.Change) (bool, []int)
+}
+
+// build reads a review for one page. Where git's own files cannot be summed up, they are listed.
+func (c *Console) build(r *http.Request, what reading) (*builder, error) {
 	q := r.URL.Query()
-	b := &builder{page: max(atoi(q.Get("page")), 1), from: max(atoi(q.Get("line")), 0)}
+	b := &builder{what: what, page: max(atoi(q.Get("page")), 1),
+		from: max(atoi(q.Get("line")), 0)}
 	if q.Has("path") {
 		b.only, b.window = q.Get("path"), true
 	}
-	b.review.ID, b.review.All = r.PathValue("id"), all
-	for l, err := range c.Daemon.Changes(r.Context(), b.review.ID, api.PatchReview) {
+	b.review.ID, b.review.All = what.run, what.all
+	for l, err := range c.Daemon.Changes(r.Context(), what.run, api.PatchReview, what.paths...) {
 		if err != nil {
 			return nil, err
 		}
 		b.take(l)
+	}
+	if !what.all && b.review.Folded > 0 && !b.understood() {
+		what.all = true
+		return c.build(r, what)
 	}
 	return b, nil
 }
@@ -163,6 +182,7 @@ func atoi(s string) int {
 // builder makes one page of a review while it streams by, and holds no more than that page and one
 // change.
 type builder struct {
+	what reading
 	page int
 	// A page of one change.
 	window bool
@@ -179,6 +199,14 @@ type builder struct {
 	hunks  []workspace.Hunk
 }
 
+// taken reports whether a change is shown, and which of its hunks; nil is all.
+func (b *builder) taken(c api.Change) (bool, []int) {
+	if b.what.takes == nil {
+		return true, nil
+	}
+	return b.what.takes(c)
+}
+
 func (b *builder) take(l api.ReviewLine) {
 	switch {
 	case l.Info != nil:
@@ -189,7 +217,9 @@ func (b *builder) take(l api.ReviewLine) {
 			b.review.Folded++
 			return
 		}
-		b.begin(*l.Change)
+		if taken, _ := b.taken(*l.Change); taken {
+			b.begin(*l.Change)
+		}
 	case l.Patch != nil && b.open != nil:
 		b.patch.Write(l.Patch)
 	case l.Hunks != nil && b.open != nil:
@@ -231,6 +261,9 @@ func (b *builder) close() {
 	b.open = nil
 	c.Hunks = len(b.hunks)
 	for i, h := range b.hunks {
+		if _, taken := b.taken(b.kind); taken != nil && !slices.Contains(taken, i) {
+			continue
+		}
 		p := part{Number: i + 1, Mark: fmt.Sprintf("%d:%s", i, c.Value),
 			Head: fmt.Sprintf("@@ -%d,%d +%d,%d @@", h.From, h.FromLines, h.To, h.ToLines)}
 		for _, l := range h.Lines {

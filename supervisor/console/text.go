@@ -41,7 +41,8 @@ var functions = template.FuncMap{
 	"table": func(base string, r []record, dates bool) recordTable {
 		return recordTable{base, r, dates}
 	},
-	"lines": printableLines,
+	"lines":   printableLines,
+	"changes": func(here string, rv *review) shownReview { return shownReview{here, rv} },
 }
 
 // hidden reports whether a reader would not see r, or see it move other text.

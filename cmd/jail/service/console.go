@@ -28,7 +28,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/console"
 )
 
-const consoleAbout = `Review runs in a browser: live runs, the history of a run, its changes hunk by hunk, the audit log, and the effect of a policy. The command prints a link
+const consoleAbout = `Review runs in a browser: live runs, the history of a run, its changes hunk by hunk, what waits for an approval, the audit log, and the effect of a policy. The command prints a link
 that logs in once, within ten minutes; on a terminal, Enter prints another link. The console listens only on the loopback interface or on a Unix socket
 and has your rights, like every other command. Ctrl-C ends it.
 
@@ -88,8 +88,8 @@ func runConsole(ctx context.Context, env *cli.Env, c *api.Client, f consoleFlags
 			err = closeErr
 		}
 	}()
-	con, err := console.New(console.Options{Daemon: c, Log: console.Dir(env.Config.LogDir),
-		Policies: consolePolicies{env}, Hosts: hosts})
+	con, err := console.New(console.Options{Daemon: c, Approvals: c.Approvals(),
+		Log: console.Dir(env.Config.LogDir), Policies: consolePolicies{env}, Hosts: hosts})
 	if err != nil {
 		return err
 	}

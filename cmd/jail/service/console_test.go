@@ -265,6 +265,66 @@ func TestConsole(t *testing.T) {
 	r.wants("Not logged in")
 }
 
+// TestConsoleApprovals decides on real proposals in a real browser, by access keys alone: what was
+// approved is written, what was rejected is not, and what has changed since it was shown is stale.
+func TestConsoleApprovals(t *testing.T) {
+	b := consoletest.Start(t)
+	h := cmdtest.New(t)
+	h.Daemon()
+	project(h)
+	propose := func(id, words string, tool ...string) string {
+		t.Helper()
+		h.Wants(h.Jail(append([]string{"run", "--quiet", "--keep", "--id", id, "--"}, tool...)...), 0, "")
+		o := h.Jail("commit", "--propose", "--words", words, id)
+		h.Wants(o, 0, "")
+		return strings.TrimSpace(o.Out)
+	}
+	const hostile = "<script>window.owned=1</script>\u202e harmless"
+	for _, id := range []string{"first", "second"} {
+		propose(id, hostile, "sed", "-i", "s/Every/Each/", "README.md")
+	}
+	propose("third", hostile, "rm", "old.txt")
+	r := console(h).review(b)
+	r.Scripts(true)
+	r.Open(r.base + "/waiting?live=no")
+	r.wants("write 0 added, 1 modified and 0 deleted paths", "first", "third")
+	r.fits("waiting")
+	r.AccessKey("j")
+	r.wants("The proposer says, and it may be wrong: <script>window.owned=1</script>\\u202e harmless",
+		"-Every colour has a name.", "+Each colour has a name.")
+	r.fits("proposal")
+	at := r.Text("location.pathname")
+	r.AccessKey("j")
+	r.AccessKey("k")
+	if back := r.Text("location.pathname"); back != at {
+		t.Errorf("from %s the keys j and k lead to %s", at, back)
+	}
+	r.AccessKey("r")
+	r.wants("rejected: write 0 added")
+	h.Holds("README.md", "Every colour")
+	r.AccessKey("j")
+	r.wants("second")
+	r.AccessKey("a")
+	r.wants("applied: write 0 added", "Have back what was there")
+	h.Holds("README.md", "Each colour")
+
+	// The change is discarded while its page is open.
+	r.AccessKey("j")
+	r.wants("third", "-gone soon")
+	h.Wants(h.Jail("discard", "third", "old.txt"), 0, "")
+	r.AccessKey("a")
+	r.wants("Nothing was done", "is stale, and nothing was done")
+	r.Open(r.base + "/waiting?live=no")
+	r.wants("Nothing waits for an approval", "stale", "applied", "rejected")
+	if owned := r.Text("String(window.owned)"); owned != "undefined" {
+		t.Error("the words of a proposer were run")
+	}
+	h.Holds("old.txt", "gone soon")
+	for _, id := range []string{"first", "second", "third"} {
+		h.Jail("discard", id)
+	}
+}
+
 // hostileReview reviews and commits a file whose name and content try everything, through the whole
 // stack.
 func hostileReview(h *cmdtest.Host, r *reviewer) {
@@ -374,7 +434,14 @@ func TestConsoleRights(t *testing.T) {
 		"permission denied") {
 		t.Errorf("%d %s", code, page)
 	}
-	for _, path := range []string{"/runs/mine", "/runs/mine/review"} {
+	proposed := h.Jail("commit", "--propose", "mine")
+	h.Wants(proposed, 0, "")
+	action := "/waiting/" + strings.TrimSpace(proposed.Out)
+	if code, page := get(base + "/waiting"); code != 200 || strings.Contains(page, action) ||
+		!strings.Contains(page, "Nothing waits for an approval") {
+		t.Errorf("%d %s", code, page)
+	}
+	for _, path := range []string{"/runs/mine", "/runs/mine/review", action} {
 		if code, page := get(base + path); code != 404 || strings.Contains(page, "old.txt") {
 			t.Errorf("%s: %d %s", path, code, page)
 		}

@@ -310,6 +310,19 @@ func (b *Browser) Key(key string, loads bool) {
 	}
 }
 
+// AccessKey types the access key of a button or link, a lower-case letter, which leads to a page.
+func (b *Browser) AccessKey(letter string) {
+	b.t.Helper()
+	b.settle(func() {
+		for _, kind := range []string{"keyDown", "keyUp"} {
+			b.call("Input.dispatchKeyEvent", map[string]any{"type": kind, "key": letter,
+				"code": "Key" + strings.ToUpper(letter), "modifiers": 1,
+				"text": letter, "unmodifiedText": letter,
+				"windowsVirtualKeyCode": strings.ToUpper(letter)[0]}, nil)
+		}
+	})
+}
+
 // Text is what an expression gives, as text.
 func (b *Browser) Text(expression string) string {
 	b.t.Helper()

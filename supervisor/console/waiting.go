@@ -1,0 +1,242 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/approvals"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// Approvals are the actions that wait for an approval, as far as the reviewer may see them. An
+// *api.Approvals is one.
+type Approvals interface {
+	List(ctx context.Context, all bool) ([]approvals.Action, error)
+	Get(ctx context.Context, id string) (approvals.Action, error)
+	Decide(ctx context.Context, id string, req approvals.DecideRequest) (approvals.Action, error)
+}
+
+// maxOver is how many actions that are over the page Waiting lists, the last ones.
+const maxOver = 20
+
+// An action as the page Waiting lists it.
+type action struct {
+	approvals.Action
+	// Mark is how far it is.
+	Mark mark
+	// When and How it was decided.
+	When time.Time
+	How  string
+}
+
+// waiting is the page of all that waits.
+type waiting struct {
+	Actions, Over []action
+	// Actions that are not listed.
+	Skipped int
+	Paused  bool
+}
+
+// shownAction colours the state of an action and says who decided.
+func shownAction(a approvals.Action) action {
+	s := action{Action: a, Mark: mark{"wait", text(string(a.State))}, When: a.Ended}
+	switch a.State {
+	case approvals.Applied:
+		s.Mark.Class = "good"
+	case approvals.Failed, approvals.Stale:
+		s.Mark.Class = "bad"
+	}
+	if d := a.Decision; d != nil {
+		s.When, s.How = d.Time, "via "+text(d.Via)
+	}
+	return s
+}
+
+// approvals lists what waits for an approval, the eldest first, and what was decided lately.
+func (c *Console) approvals(w http.ResponseWriter, r *http.Request, s *session) {
+	all, err := c.Approvals.List(r.Context(), true)
+	if err != nil {
+		c.fail(w, r, s, err)
+		return
+	}
+	body := waiting{Paused: r.URL.Query().Get("live") == "no"}
+	for _, a := range all {
+		if a.State.Over() {
+			body.Over = append(body.Over, shownAction(a))
+		} else {
+			body.Actions = append(body.Actions, shownAction(a))
+		}
+	}
+	slices.SortFunc(body.Over, func(a, b action) int { return b.Ended.Compare(a.Ended) })
+	body.Over = body.Over[:min(len(body.Over), maxOver)]
+	body.Skipped = max(0, len(body.Actions)-maxRows)
+	body.Actions = body.Actions[:min(len(body.Actions), maxRows)]
+	p := s.page("Waiting", "waiting", body)
+	if !body.Paused {
+		p.Again = liveEvery
+	}
+	c.show(w, http.StatusOK, "waiting.html", p)
+}
+
+// proposal is the page of one action.
+type proposal struct {
+	action
+	// Review is what a commit would write; nil for other actions and for one that is over.
+	Review *review
+	// Part says that the commit takes only changes with a risk of these classes.
+	Part string
+	// Changed says why an approval would write nothing.
+	Changed string
+	// Prev and Next are the ids of the actions beside this one.
+	Prev, Next string
+}
+
+// proposal shows one action, and for a commit the differences that it would write.
+func (c *Console) proposal(w http.ResponseWriter, r *http.Request, s *session) {
+	a, err := c.Approvals.Get(r.Context(), r.PathValue("action"))
+	if err != nil {
+		c.fail(w, r, s, err)
+		return
+	}
+	body := proposal{action: shownAction(a)}
+	if !a.State.Over() && a.Commit != nil {
+		body.Part = text(strings.Join(a.Commit.Request.Classes, ", "))
+		if err = c.reviewProposal(r, a, &body); err != nil {
+			c.fail(w, r, s, err)
+			return
+		}
+	}
+	if body.Prev, body.Next, err = c.beside(r.Context(), a); err != nil {
+		c.fail(w, r, s, err)
+		return
+	}
+	c.show(w, http.StatusOK, "proposal.html", s.page("Waiting: "+text(a.Type), "waiting", body))
+}
+
+// beside returns the ids of the waiting actions before and after one.
+func (c *Console) beside(ctx context.Context, a approvals.Action) (prev, next string, err error) {
+	all, err := c.Approvals.List(ctx, false)
+	for _, b := range all {
+		switch order := cmp.Or(b.Proposed.Compare(a.Proposed), strings.Compare(b.ID, a.ID)); {
+		case order < 0:
+			prev = b.ID
+		case order > 0 && next == "":
+			next = b.ID
+		}
+	}
+	return prev, next, err
+}
+
+// reviewProposal reads the changes that a commit would take. If they are not those that were
+// proposed, it says so instead.
+func (c *Console) reviewProposal(r *http.Request, a approvals.Action, body *proposal) error {
+	req := a.Commit.Request
+	list := reading{run: a.Run, all: r.URL.Query().Get("all") == "1" || r.URL.Query().Has("path")}
+	if !req.Exact && len(req.Hunks) == 0 && req.GitOnly == "" {
+		for _, p := range req.Paths {
+			n, err := workspace.ParseName(p)
+			if err != nil {
+				return err
+			}
+			list.paths = append(list.paths, string(n))
+		}
+	} else {
+		list.takes = func(ch api.Change) (bool, []int) { return partOf(a, ch) }
+	}
+	b, err := c.build(r, list)
+	var known *problem.Error
+	if errors.As(err, &known) && (known.Code == problem.NotFound || known.Code == problem.Usage) {
+		body.Changed = "its changes are gone: " + text(known.Message)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	rv := b.finish()
+	rv.Never = true
+	switch i := rv.Info; {
+	case rv.Summary.Digest != req.Digest:
+		body.Changed = "the changes are not those that were proposed"
+	case i.Path.String() != a.Commit.Directory || i.Caller.UID != a.UID ||
+		!i.Prepared.Equal(a.Commit.Prepared):
+		body.Changed = "the shadow is not the one that was proposed"
+	default:
+		body.Review = &rv
+	}
+	return nil
+}
+
+// partOf reports whether a commit that names single paths, hunks or a branch may take a change, and
+// which of its hunks; nil is all.
+func partOf(a approvals.Action, c api.Change) (bool, []int) {
+	req, name := a.Commit.Request, string(c.Path)
+	if req.GitOnly != "" {
+		return false, nil
+	}
+	for _, p := range req.Paths {
+		// What is a pattern may take any change.
+		if n, err := workspace.ParseName(p); err != nil || string(n) == name || !req.Exact &&
+			(strings.HasPrefix(name, strings.TrimSuffix(string(n), "/")+"/") ||
+				strings.ContainsAny(p, "*?[")) {
+			return true, nil
+		}
+	}
+	for p, hunks := range req.Hunks {
+		if n, err := workspace.ParseName(p); err == nil && string(n) == name {
+			return true, hunks
+		}
+	}
+	// New directories above what is taken come along.
+	return c.After != nil && c.After.Type == workspace.Dir, nil
+}
+
+// decided is the page after a decision.
+type decided struct {
+	action
+	// Next is where what waits next is shown.
+	Next string
+}
+
+// decide approves or rejects the action that was shown, which its digest names.
+func (c *Console) decide(w http.ResponseWriter, r *http.Request, s *session) {
+	id, form := r.PathValue("action"), r.PostForm
+	list := s.path() + "/waiting"
+	if why := undecided(form); why != "" {
+		c.say(w, http.StatusBadRequest, s, notice{Title: "Nothing was done", Text: why,
+			Next: list + "/" + segment(id), NextText: "Back"})
+		return
+	}
+	a, err := c.Approvals.Decide(r.Context(), id, approvals.DecideRequest{
+		Decision: form.Get("decision"), SHA256: form.Get("sha256"), Via: "console"})
+	if err != nil {
+		status, p, again := explain(err, true)
+		p.Next, p.NextText = list, "What waits"
+		c.sayAgain(w, status, s, p, again)
+		return
+	}
+	body := decided{action: shownAction(a), Next: list}
+	if _, next, err := c.beside(r.Context(), a); err == nil && next != "" {
+		body.Next += "/" + segment(next)
+	}
+	c.show(w, http.StatusOK, "decided.html", s.page("Decided", "waiting", body))
+}
+
+// undecided says why a form is no decision, or "".
+func undecided(form url.Values) string {
+	switch d := form.Get("decision"); {
+	case d != "approve" && d != "reject":
+		return "The form is no decision."
+	case d == "approve" && form.Get("pages") != "1" && form.Get("sure") != "yes":
+		return "Some of the changes stand on other pages. To approve all of them, tick that you " +
+			"mean those, too."
+	}
+	return ""
+}
