@@ -294,7 +294,8 @@ func (f *files) grep(ctx context.Context, _ *mcp.CallToolRequest, in grepInput) 
 		return nil, o, fmt.Errorf("output_mode %s is none of content, files_with_matches and count",
 			strconv.Quote(in.OutputMode))
 	}
-	args := []string{"-r", "-E", mode}
+	// Git's own files are no text of anybody, and would take the room of what is.
+	args := []string{"-r", "-E", mode, "--exclude-dir=.git"}
 	if in.Glob != "" {
 		args = append(args, "--include="+in.Glob)
 	}
@@ -312,9 +313,8 @@ func (f *files) grep(ctx context.Context, _ *mcp.CallToolRequest, in grepInput) 
 		if o.Truncated && !strings.HasSuffix(line, "\n") {
 			break
 		}
-		// Git's own files are no text of anybody, and a file without a match is no match.
-		if line = strings.TrimPrefix(line, "./"); strings.HasPrefix(line, ".git/") ||
-			mode == "-c" && strings.HasSuffix(line, ":0\n") {
+		// A file without a match is no match.
+		if line = strings.TrimPrefix(line, "./"); mode == "-c" && strings.HasSuffix(line, ":0\n") {
 			continue
 		}
 		b.WriteString(line)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -42,9 +43,13 @@ func (s *Server) addReview() {
 type review struct {
 	session *session
 	decider func(context.Context) (*api.Client, error)
+	// silent: the client is not asked.
+	silent bool
 
 	asked questions
 }
+
+func (r *review) canAsk(req *mcp.CallToolRequest) bool { return !r.silent && canAsk(req) }
 
 type diffInput struct {
 	Paths []string `json:"paths,omitempty" jsonschema:"only changes at and below these, or that match these patterns"`
@@ -147,13 +152,11 @@ func (r *review) commit(ctx context.Context, req *mcp.CallToolRequest, in commit
 		return nil, proposalOutput{}, fmt.Errorf("message: %d bytes; at most %d are shown",
 			len(in.Message), maxWords)
 	}
-	a, err := r.session.client.Approvals().Propose(ctx, api.ProposeRequest{
-		Type: policy.ActionCommit, Run: r.session.id(), Words: in.Message,
-		Commit: &shadows.CommitRequest{Paths: in.Paths}})
+	a, err := r.propose(ctx, in)
 	if err != nil {
 		return nil, proposalOutput{}, plain(err)
 	}
-	if a.State != approvals.Pending || !canAsk(req) {
+	if a.State != approvals.Pending || !r.canAsk(req) {
 		return proposed(a)
 	}
 	text := a.Summary + "\n"
@@ -162,6 +165,34 @@ func (r *review) commit(ctx context.Context, req *mcp.CallToolRequest, in commit
 	}
 	return r.asked.ask(text+"Take these changes into the real directory?", asked{action: &a}),
 		proposalOutput{}, nil
+}
+
+// propose proposes a commit, or returns the same proposal where that still waits.
+func (r *review) propose(ctx context.Context, in commitInput) (approvals.Action, error) {
+	queue := r.session.client.Approvals()
+	waiting, err := queue.List(ctx, false)
+	if err != nil {
+		return approvals.Action{}, err
+	}
+	digest := ""
+	for _, a := range waiting {
+		if a.State != approvals.Pending || a.Commit == nil || !r.session.is(a.Run) ||
+			a.Words != in.Message || !slices.Equal(a.Commit.Request.Paths, in.Paths) {
+			continue
+		}
+		if digest == "" {
+			now, err := r.changes(ctx, diffInput{Stat: true})
+			if err != nil {
+				return approvals.Action{}, err
+			}
+			digest = now.Digest
+		}
+		if a.Commit.Request.Digest == digest {
+			return a, nil
+		}
+	}
+	return queue.Propose(ctx, api.ProposeRequest{Type: policy.ActionCommit, Run: r.session.id(),
+		Words: in.Message, Commit: &shadows.CommitRequest{Paths: in.Paths}})
 }
 
 // decide takes a person's answer to the question about an action.
@@ -211,6 +242,12 @@ func (r *review) revert(ctx context.Context, req *mcp.CallToolRequest, in revert
 			return nil, proposalOutput{}, cmp.Or(err, errNotAsked)
 		}
 		take, answer = *q.revert, said
+	} else if take.Commit == "" && r.canAsk(req) {
+		// There may be another last commit by the time that a person has answered.
+		var err error
+		if take.Commit, err = r.lastCommit(ctx); err != nil {
+			return nil, proposalOutput{}, plain(err)
+		}
 	}
 	what := "take back the last commit of session " + r.session.name()
 	if take.Commit != "" {
@@ -230,7 +267,7 @@ func (r *review) revert(ctx context.Context, req *mcp.CallToolRequest, in revert
 		o.Hint += " PATH..."
 	}
 	switch {
-	case answer == "" && !answered(req) && canAsk(req):
+	case answer == "" && !answered(req) && r.canAsk(req):
 		return r.asked.ask("In the real directory: "+what+"?", asked{revert: &take}), o, nil
 	case answer == "reject":
 		o.State, o.Hint = "rejected", ""
@@ -243,6 +280,25 @@ func (r *review) revert(ctx context.Context, req *mcp.CallToolRequest, in revert
 	}
 	o.State, o.Hint = "applied", ""
 	return text("done: " + what), o, nil
+}
+
+// lastCommit returns the id of the last commit of the session that stands.
+func (r *review) lastCommit(ctx context.Context) (string, error) {
+	all, err := r.session.client.Workspaces(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, w := range all {
+		if !r.session.is(w.GlobalID) {
+			continue
+		}
+		for _, c := range slices.Backward(w.Commits) {
+			if c.Reverted.IsZero() {
+				return c.ID, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("session %s has no commit that can be taken back", r.session.name())
 }
 
 // Bounds of what a question about a revert names.

@@ -31,6 +31,8 @@ type Options struct {
 	Decider func(context.Context) (*api.Client, error)
 	// Session is asked for when it is not open. Its id names the session.
 	Session message.SessionRequest
+	// Silent: a person decides outside of the client, which is not asked.
+	Silent bool
 	// Version is jail's.
 	Version string
 }
@@ -50,7 +52,7 @@ const instructions = "All tools work on a shadow of the directory: nothing chang
 func New(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{session: &session{client: o.Client, request: o.Session,
 		places: make(chan struct{}, maxAtOnce)}}
-	s.review = &review{session: s.session, decider: o.Decider}
+	s.review = &review{session: s.session, decider: o.Decider, silent: o.Silent}
 	if err := s.session.open(ctx); err != nil {
 		return nil, s.session.kept(ctx, err)
 	}

@@ -2,14 +2,9 @@
 package mcp
 
 import (
-	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -45,6 +40,7 @@ const minToken = 20
 type options struct {
 	request request.Flags
 	http    string
+	silent  bool
 }
 
 // New returns the command jail mcp.
@@ -61,23 +57,18 @@ func New(env *cli.Env) *cobra.Command {
 	}
 	o.request.AddLasting(cmd, "build")
 	cmd.Flags().StringVar(&o.http, "http", "", "serve HTTP on `ADDRESS`, such as 127.0.0.1:0")
+	cmd.Flags().BoolVar(&o.silent, "no-ask", false,
+		"do not ask in the agent: a person decides by jail approvals")
 	return cmd
 }
 
 func run(cmd *cobra.Command, env *cli.Env, o options) error {
-	req, err := o.request.Settings(env, cmd)
+	req, err := o.request.LastingSettings(env, cmd)
 	if err != nil {
 		return err
 	}
-	// The session is that of the directory, wherever in it the agent stands.
-	req.Dir = cmp.Or(req.Workspace, req.Dir)
 	req.Inherit = slices.DeleteFunc(req.Inherit,
 		func(v string) bool { return strings.HasPrefix(v, tokenVariable+"=") })
-	if !o.request.Named() {
-		if req.ID, err = idOf(req); err != nil {
-			return err
-		}
-	}
 	token := env.Getenv(tokenVariable)
 	if token != "" && len(token) < minToken {
 		return exit.Usage("", "%s has %d characters: the least is %d", tokenVariable, len(token),
@@ -85,7 +76,7 @@ func run(cmd *cobra.Command, env *cli.Env, o options) error {
 	}
 	ctx := cmd.Context()
 	return env.WithLastingDaemon(ctx, func(c *api.Client) error {
-		s, err := mcp.New(ctx, mcp.Options{Client: c, Version: config.Version,
+		s, err := mcp.New(ctx, mcp.Options{Client: c, Version: config.Version, Silent: o.silent,
 			Session: message.SessionRequest{Request: req},
 			Decider: func(ctx context.Context) (*api.Client, error) {
 				d, err := client.Connect(ctx, client.Options{Socket: env.Config.Socket})
@@ -133,15 +124,3 @@ func serve(ctx context.Context, env *cli.Env, s *mcp.Server) error {
 type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
-
-// idOf names the session of a directory and of what else is asked for, so that the next server for
-// the same finds it.
-func idOf(req message.Request) (string, error) {
-	text, err := json.Marshal([]any{os.Getuid(), req.Dir, req.Profile, req.Policy, req.Limits, req.Env,
-		req.Fetch})
-	if err != nil {
-		return "", err
-	}
-	sum := sha256.Sum256(text)
-	return "mcp-" + hex.EncodeToString(sum[:8]), nil
-}

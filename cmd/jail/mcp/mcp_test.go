@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -146,6 +147,11 @@ func TestTools(t *testing.T) {
 		}
 		a.works("main.go:3:func main() {}\n", "grep", object{"pattern": "^func", "glob": "*.go", "output_mode": "content"})
 		a.works("", "grep", object{"pattern": "nowhere-to-be-found"})
+		a.works("", "bash", object{"command": "mkdir -p sub/.git .git; echo needle | tee .git/f sub/.git/f sub/f"})
+		if o := a.works("sub/f\n", "grep", object{"pattern": "needle"}); o["text"] != "sub/f\n" {
+			t.Errorf("grep found %v", o)
+		}
+		a.works("", "bash", object{"command": "rm -r .git sub"})
 		o = a.works("[exit code 3]", "bash", object{"command": "cat new/dir/f.go; echo problem >&2; exit 3"})
 		if o["exitCode"] != 3.0 || o["stdout"] != "c\nb\nc\n" || o["stderr"] != "problem\n" {
 			t.Errorf("bash %v", o)
@@ -216,12 +222,32 @@ func TestCommit(t *testing.T) {
 		if real(h, "f") != "old\n" {
 			t.Errorf("after the revert: %q", real(h, "f"))
 		}
+		if !regexp.MustCompile(`the commit [0-9a-f]{16} of session`).MatchString(asked[3]) {
+			t.Errorf("the question names no commit: %q", asked[3])
+		}
+		a.fails("no commit", "revert", object{})
+		a.Close()
+
+		// One that is not to be asked is not, though it would answer.
+		a = connect(t, h, version, func(string) *mcp.ElicitResult {
+			t.Error("asked in spite of --no-ask")
+			return answer
+		}, "--no-ask")
+		o = a.works("waits for a person", "commit", object{"message": "quiet"})
+		a.works("a person has to do that", "revert", object{})
+		h.Wants(h.Jail("approvals", "reject", o["approval"].(string)), 0, "")
 		a.Close()
 
 		// One that cannot be asked gets the id, and the next server for the directory the same session.
 		a = connect(t, h, version, nil)
 		o = a.works("waits for a person", "commit", object{})
 		id, _ := o["approval"].(string)
+		if o = a.works("waits for a person", "commit", object{}); o["approval"] != id {
+			t.Errorf("the same proposal has the ids %s and %v", id, o["approval"])
+		}
+		if o = a.works("waits for a person", "commit", object{"message": "x"}); o["approval"] == id {
+			t.Error("a proposal in other words is the same one")
+		}
 		a.works("a person has to do that", "revert", object{})
 		if real(h, "f") != "old\n" || id == "" {
 			t.Errorf("%v, %q", o, real(h, "f"))
@@ -246,6 +272,10 @@ func TestModules(t *testing.T) {
 	a.works("one\n2\n", "read", object{"file_path": "a/b/f.go"})
 	a.works("a/b/f.go", "glob", object{"pattern": "**/*.go"})
 	a.works("a/b/f.go:2:2\n", "grep", object{"pattern": "^2$", "output_mode": "content"})
+	a.works("wrote", "write", object{"file_path": "a/.git/f", "content": "2\n"})
+	if o := a.works("a/b/f.go\n", "grep", object{"pattern": "^2$"}); o["text"] != "a/b/f.go\n" {
+		t.Errorf("grep found %v", o)
+	}
 	large := strings.Repeat("0123456\n", 32<<10)
 	a.works("wrote 262144 bytes", "write", object{"file_path": "large", "content": large})
 	a.fails("larger than", "edit", object{"file_path": "large", "old_string": "x", "new_string": "y"})

@@ -3,6 +3,10 @@
 package request
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,9 +80,6 @@ func (f *Flags) addNarrowing(set *pflag.FlagSet) {
 	set.StringArrayVar(&f.fetch, "fetch", nil, "narrow the network to `HOST` (repeatable)")
 }
 
-// Named reports whether the caller named the run or session.
-func (f *Flags) Named() bool { return f.id != "" }
-
 // Request makes the request for a run of the tool args[0], and refuses what can be refused without
 // a daemon.
 func (f *Flags) Request(env *cli.Env, cmd *cobra.Command,
@@ -105,6 +106,31 @@ func (f *Flags) Settings(env *cli.Env, cmd *cobra.Command) (message.Request, err
 	}
 	req.Inherit = inherit.Variables(env.Environ, req.Workspace, req.Dir)
 	return req, nil
+}
+
+// LastingSettings makes the request for the session of AddLasting, which has a name for its directory
+// and policy unless the caller named it: a caller that asks for the same works in the same session.
+func (f *Flags) LastingSettings(env *cli.Env, cmd *cobra.Command) (message.Request, error) {
+	req, err := f.Settings(env, cmd)
+	if err != nil {
+		return req, err
+	}
+	// The session is that of the directory, wherever in it the caller stands.
+	req.Dir, req.Workspace = cmp.Or(req.Workspace, req.Dir), ""
+	if f.id == "" {
+		req.ID, err = lastingID(req)
+	}
+	return req, err
+}
+
+func lastingID(req message.Request) (string, error) {
+	text, err := json.Marshal([]any{os.Getuid(), req.Dir, req.Profile, req.Policy, req.Limits, req.Env,
+		req.Fetch})
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(text)
+	return "mcp-" + hex.EncodeToString(sum[:8]), nil
 }
 
 // ExplainFlags returns the flags of "jail policy explain" for the policy of the run, with a blank
