@@ -22,7 +22,7 @@ STATIC  := $(LDFLAGS) -linkmode external -extldflags "-static"
 BUNDLES ?=
 STEP    := @sh .ci/step
 
-.PHONY: build programs modules compile bundles deps test check bench day install install-docs dist deb demo clean fuzz league vm-test size
+.PHONY: build programs modules compile bundles deps test check bench day install install-docs dist deb demo clean fuzz league vm-test size clients-test
 
 build: programs bundles
 
@@ -75,6 +75,16 @@ day: programs
 league: build
 	@sh .ci/deps league
 	@sh .ci/league $(BIN)
+
+# Real coding agents from the npm registry, in the versions of the lock file, against a model server of the test's own: docs/agents.
+CLIENTS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/jail/clients
+
+clients-test: build
+	@sh .ci/deps clients
+	@mkdir -p $(CLIENTS)
+	cp cmd/jail/agents/testdata/clients/*.json $(CLIENTS)/
+	$(STEP) clients "about 800 MB from the registry where they are not there" npm ci --prefix $(CLIENTS) --no-audit --no-fund
+	JAIL_CLIENTS=$(CLIENTS)/node_modules/.bin go test -timeout 30m -tags $(TAGS),clients -run TestClients ./cmd/jail/agents
 
 # The suite on other kernels, under systemd and control groups v2, in emulated machines: docs/vm.md. VMTEST="-kernels 6.12 -packages jail/launch" asks for less.
 vm-test: deb

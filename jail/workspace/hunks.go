@@ -34,6 +34,9 @@ type FileHunks struct {
 
 const noNewline = `\ No newline at end of file`
 
+// Unified returns the difference of two texts as a unified diff, "" where they are equal.
+func Unified(path, from, to string) string { return udiff.Unified(path, path, from, to) }
+
 // unified compares two texts.
 func unified(old, text string) ([]*udiff.Hunk, error) {
 	u, err := udiff.ToUnifiedDiff("", "", old, udiff.Lines(old, text), contextSize)

@@ -13,7 +13,8 @@ import (
 // An Edit is one change to the text of a policy that leaves all the rest of it as it is,
 // comments and order included.
 type Edit struct {
-	Section string // "tools", "fetch.limits"
+	// "tools", "fetch.limits", "" for the keys above all sections
+	Section string
 	// "allow"; of a Table a name for it
 	Key string
 	// Lines of a [[section]] are put at the end
@@ -201,9 +202,72 @@ func (e Edit) Apply(text []byte) ([]byte, error) {
 	return out, nil
 }
 
+// Undo is the change that takes an edit of one key back: Value is what the key had before, "" where
+// it had nothing. A key that has another value by then stays.
+func (e Edit) Undo(text []byte, before string) ([]byte, error) {
+	now, err := e.Now(text)
+	if err != nil || now != e.Value {
+		return text, err
+	}
+	if before != "" {
+		e.Value = before
+		return e.Apply(text)
+	}
+	var errs Errors
+	section, _ := e.find(parseTree("", text, &errs))
+	key := offsetOf(text, section.keyAt[e.Key])
+	_, to, _ := valueAt(text, key)
+	from := bytes.LastIndexByte(text[:key], '\n') + 1
+	if i := bytes.IndexByte(text[to:], '\n'); i >= 0 {
+		to += i + 1
+	} else {
+		to = len(text)
+	}
+	out := slices.Concat(text[:from], text[to:])
+	if section.header && len(section.table) == 1 {
+		out = dropHeader(out, offsetOf(text, section.pos))
+	}
+	errs = nil
+	if after := parseTree("", out, &errs); after == nil || len(errs) > 0 {
+		return nil, fmt.Errorf("%w: %s", errEdit, strings.Join(e.Lines(), " "))
+	}
+	return out, nil
+}
+
+// dropHeader takes out the header of a section that has nothing left in it, and the empty line above.
+func dropHeader(text []byte, at int) []byte {
+	from := bytes.LastIndexByte(text[:at], '\n') + 1
+	to := len(text)
+	if i := bytes.IndexByte(text[at:], '\n'); i >= 0 {
+		to = at + i + 1
+	}
+	return slices.Concat(bytes.TrimSuffix(text[:from], []byte("\n")), text[to:])
+}
+
+// Now returns the value of the key as it is written in a text, "" where there is none.
+func (e Edit) Now(text []byte) (string, error) {
+	var errs Errors
+	root := parseTree("", text, &errs)
+	if root == nil || len(errs) > 0 {
+		return "", fmt.Errorf("%w: %w", errEdit, errs)
+	}
+	section, v := e.find(root)
+	if v == nil {
+		return "", nil
+	}
+	from, to, ok := valueAt(text, offsetOf(text, section.keyAt[e.Key]))
+	if !ok {
+		return "", fmt.Errorf("%w: %s", errEdit, strings.Join(e.Lines(), " "))
+	}
+	return string(text[from:to]), nil
+}
+
 // find returns the table of the section, and the value of the key, nil where there is none.
 func (e Edit) find(root *node) (section, v *node) {
 	section = root
+	if e.Section == "" {
+		return section, section.get(e.Key)
+	}
 	for name := range strings.SplitSeq(e.Section, ".") {
 		if section = section.get(name); section == nil || section.table == nil {
 			return nil, nil
@@ -358,6 +422,9 @@ func leadOf(text []byte, last, to int) string {
 
 // intoSection puts a line behind the header of a section, or with a header to the end.
 func intoSection(text []byte, name string, section *node, line string) []byte {
+	if name == "" {
+		return slices.Concat([]byte(line+"\n"), text)
+	}
 	if section == nil || !section.header {
 		return slices.Concat(endLine(text), []byte("\n["+name+"]\n"+line+"\n"))
 	}

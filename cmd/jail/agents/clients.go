@@ -1,0 +1,237 @@
+package agents
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// A client is a coding agent, and what jail setup writes into its configuration.
+type client struct {
+	name string
+	// next says what a person has to do then.
+	next string
+	// files returns what is changed for a project, in paths below its directory, or for a user, in
+	// paths below the home; none where the agent reads no such configuration.
+	files func(p programs, user bool) []file
+}
+
+// A file is one of a client's files.
+type file struct {
+	path string
+	// home is the variable that names another place for the first directory of path.
+	home    string
+	changes []change
+}
+
+// A change is one value in a file of JSON or TOML.
+type change struct {
+	// At is the path of names to the value. In TOML it has two: the table and the key.
+	At []string `json:"at"`
+	// Value is written as the file's language has it.
+	Value string `json:"value"`
+	// Item: the value is one of the list at the path.
+	Item bool `json:"item,omitempty"`
+	// Like is in the items that the value replaces.
+	Like string `json:"-"`
+
+	// Of a change that was made: the value that it replaced, and how many objects and lists it made
+	// on the way.
+	Before string `json:"before,omitempty"`
+	Made   int    `json:"made,omitempty"`
+}
+
+// programs are the commands that a configuration names.
+type programs struct {
+	exe  string
+	args []string
+}
+
+// server is the command line of jail mcp.
+func (p programs) server() []string { return append([]string{"mcp"}, p.args...) }
+
+// hook is the shell command that answers the hooks of a client. Agents let a call pass if a hook
+// ends with another code than 2 and has no answer.
+func (p programs) hook(client string) string {
+	words := []string{p.exe}
+	if strings.ContainsFunc(p.exe, func(r rune) bool { return r == '\'' || r <= ' ' || r > '~' }) {
+		words[0] = quote(p.exe)
+	}
+	words = append(append(words, "hook", client), p.args...)
+	return strings.Join(words, " ") + " || exit 2"
+}
+
+var clients = []client{
+	{"claude-code", "start claude anew, and approve the server jail if it asks", claudeFiles},
+	{"codex", "trust the directory when codex asks, and the hook by /hooks", codexFiles},
+	{"cursor", "turn the server jail on in Cursor's settings of MCP", cursorFiles},
+	{"gemini", "start gemini anew", geminiFiles},
+	{"openhands", "start openhands anew", openhandsFiles},
+}
+
+func set(value any, at ...string) change { return change{At: at, Value: asJSON(value)} }
+
+func item(value any, at ...string) change {
+	return change{At: at, Value: asJSON(value), Item: true}
+}
+
+func items(values []string, at ...string) (all []change) {
+	for _, v := range values {
+		all = append(all, item(v, at...))
+	}
+	return all
+}
+
+// asJSON writes a value that has a form in JSON.
+func asJSON(v any) string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		panic(err)
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// list writes words as TOML does.
+func list(words []string) string {
+	var all []string
+	for _, w := range words {
+		all = append(all, asJSON(w))
+	}
+	return "[" + strings.Join(all, ", ") + "]"
+}
+
+// stdio is a server of MCP as the configurations of JSON have it.
+type stdio struct {
+	Type    string   `json:"type,omitempty"`
+	Command string   `json:"command"`
+	Args    []string `json:"args"`
+	Trust   bool     `json:"trust,omitempty"`
+}
+
+// hookSeconds is how long an agent waits for a hook: longer than the hook takes to deny.
+const hookSeconds = 60
+
+// toolHook is an item of PreToolUse, as Claude Code and Codex have it.
+type toolHook struct {
+	Matcher string        `json:"matcher"`
+	Hooks   []hookCommand `json:"hooks"`
+}
+
+type hookCommand struct {
+	Type    string `json:"type"`
+	Command string `json:"command"`
+	Timeout int    `json:"timeout"`
+}
+
+func preTool(p programs, client, matcher string) change {
+	c := item(toolHook{matcher, []hookCommand{{"command", p.hook(client), hookSeconds}}},
+		"hooks", "PreToolUse")
+	c.Like = " hook " + client
+	return c
+}
+
+// claudeTools are the tools of Claude Code that run programs, change files, or show files as they are
+// in the real directory.
+var claudeTools = []string{"Bash", "Monitor", "Edit", "Write", "NotebookEdit", "EnterWorktree", "Read",
+	"Glob", "Grep"}
+
+func claudeFiles(p programs, user bool) []file {
+	servers := file{path: ".mcp.json"}
+	settings := file{path: ".claude/settings.json", home: "CLAUDE_CONFIG_DIR"}
+	if user {
+		servers = file{path: ".claude.json"}
+	} else {
+		settings.changes = append(settings.changes, item("jail", "enabledMcpjsonServers"))
+	}
+	servers.changes = []change{set(stdio{Type: "stdio", Command: p.exe, Args: p.server()},
+		"mcpServers", "jail")}
+	settings.changes = append(settings.changes, item("mcp__jail", "permissions", "allow"))
+	settings.changes = append(settings.changes, items(claudeTools, "permissions", "deny")...)
+	settings.changes = append(settings.changes, preTool(p, "claude-code",
+		"Bash|Monitor|Edit|MultiEdit|Write|NotebookEdit|EnterWorktree"))
+	return []file{servers, settings}
+}
+
+func codexFiles(p programs, _ bool) []file {
+	// codex exec declines what it is asked, with nobody there who could have said no.
+	server := append(p.server(), "--no-ask")
+	config := file{path: ".codex/config.toml", home: "CODEX_HOME", changes: []change{
+		// The edits of apply_patch are refused, and the questions of MCP servers are asked.
+		{At: []string{"", "approval_policy"}, Value: "{ granular = { sandbox_approval = false, " +
+			"rules = false, skill_approval = false, request_permissions = false, " +
+			"mcp_elicitations = true } }"},
+		{At: []string{"", "sandbox_mode"}, Value: `"read-only"`},
+		{At: []string{"features", "shell_tool"}, Value: "false"},
+		// A table that is made has its keys in the other order.
+		{At: []string{"mcp_servers.jail", "tool_timeout_sec"}, Value: "3600"},
+		{At: []string{"mcp_servers.jail", "startup_timeout_sec"}, Value: "60"},
+		{At: []string{"mcp_servers.jail", "default_tools_approval_mode"}, Value: `"approve"`},
+		// Codex gives a server only a few variables of its environment.
+		{At: []string{"mcp_servers.jail", "env_vars"}, Value: `["JAIL_SOCKET", "JAIL_STATE"]`},
+		{At: []string{"mcp_servers.jail", "args"}, Value: list(server)},
+		{At: []string{"mcp_servers.jail", "command"}, Value: asJSON(p.exe)},
+	}}
+	hooks := file{path: ".codex/hooks.json", home: "CODEX_HOME",
+		changes: []change{preTool(p, "codex", "^(Bash|apply_patch)$")}}
+	return []file{config, hooks}
+}
+
+// cursorHook is an item of a list of Cursor's hooks.
+type cursorHook struct {
+	Command    string `json:"command"`
+	Matcher    string `json:"matcher,omitempty"`
+	Timeout    int    `json:"timeout"`
+	FailClosed bool   `json:"failClosed"`
+}
+
+func cursorFiles(p programs, user bool) []file {
+	hook := func(event, matcher string) change {
+		c := item(cursorHook{p.hook("cursor"), matcher, hookSeconds, true}, "hooks", event)
+		c.Like = " hook cursor"
+		return c
+	}
+	all := []file{
+		{path: ".cursor/mcp.json", changes: []change{
+			set(stdio{Type: "stdio", Command: p.exe, Args: p.server()}, "mcpServers", "jail")}},
+		{path: ".cursor/hooks.json", changes: []change{set(1, "version"),
+			hook("preToolUse", "Shell|Write|Edit|StrReplace|Delete|EditNotebook"),
+			hook("beforeShellExecution", "")}},
+	}
+	if !user {
+		all = append(all, file{path: ".cursor/cli.json", changes: append(
+			[]change{item("Mcp(jail:*)", "permissions", "allow")},
+			items([]string{"Shell(*)", "Write(**)"}, "permissions", "deny")...)})
+	}
+	return all
+}
+
+func geminiFiles(p programs, _ bool) []file {
+	return []file{{path: ".gemini/settings.json", changes: append([]change{
+		set(stdio{Command: p.exe, Args: p.server(), Trust: true}, "mcpServers", "jail")},
+		items([]string{"run_shell_command", "write_file", "replace", "read_file", "read_many_files",
+			"glob", "search_file_content", "grep_search"}, "tools", "exclude")...)}}
+}
+
+func openhandsFiles(p programs, user bool) []file {
+	if !user {
+		return nil
+	}
+	return []file{{path: ".openhands/mcp.json", changes: []change{
+		set(stdio{Command: p.exe, Args: p.server()}, "mcpServers", "jail")}}}
+}
+
+// clientOf returns the client of a name.
+func clientOf(name string) (client, error) {
+	var names []string
+	for _, c := range clients {
+		if c.name == name {
+			return c, nil
+		}
+		names = append(names, c.name)
+	}
+	return client{}, fmt.Errorf("there is no client %s: it is one of %s", strconv.Quote(name),
+		strings.Join(names, ", "))
+}

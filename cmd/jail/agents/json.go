@@ -1,0 +1,278 @@
+package agents
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tailscale/hujson"
+)
+
+// A jsonFile is a file of JSON, perhaps with comments, of which all stays that is not changed:
+// comments, order and layout.
+type jsonFile struct {
+	root hujson.Value
+	// unit indents by one level.
+	unit string
+}
+
+func parseJSON(text []byte) (*jsonFile, error) {
+	f := &jsonFile{unit: "  "}
+	if len(bytes.TrimSpace(text)) == 0 {
+		text = []byte("{}\n")
+	}
+	var err error
+	if f.root, err = hujson.Parse(text); err != nil {
+		return nil, err
+	}
+	o, ok := f.root.Value.(*hujson.Object)
+	if !ok {
+		return nil, fmt.Errorf("it is no object of JSON")
+	}
+	if len(o.Members) > 0 {
+		before := o.Members[0].Name.BeforeExtra
+		if i := bytes.LastIndexByte(before, '\n'); i >= 0 && len(before) > i+1 {
+			f.unit = string(before[i+1:])
+		}
+	}
+	return f, nil
+}
+
+func (f *jsonFile) text() []byte { return f.root.Pack() }
+
+// find returns the place of a member, -1 where there is none. Programs do not agree on which of two of
+// the same name holds.
+func find(o *hujson.Object, name string) (int, error) {
+	at := -1
+	for i := range o.Members {
+		if l, ok := o.Members[i].Name.Value.(hujson.Literal); ok && l.String() == name {
+			if at >= 0 {
+				return 0, fmt.Errorf("it has %s twice", strconv.Quote(name))
+			}
+			at = i
+		}
+	}
+	return at, nil
+}
+
+// object returns the object that a path of names leads to, nil where there is none, and with make
+// makes it: made counts the objects that it made.
+func (f *jsonFile) object(at []string, make bool) (o *hujson.Object, made int, err error) {
+	o = f.root.Value.(*hujson.Object)
+	for depth, name := range at {
+		i, err := find(o, name)
+		switch {
+		case err != nil:
+			return nil, 0, err
+		case i < 0 && !make:
+			return nil, 0, nil
+		case i < 0:
+			f.put(o, depth, name, hujson.Value{Value: &hujson.Object{}})
+			i, made = len(o.Members)-1, made+1
+		}
+		next, ok := o.Members[i].Value.Value.(*hujson.Object)
+		if !ok {
+			return nil, 0, fmt.Errorf("%s is no object", strings.Join(at[:depth+1], "."))
+		}
+		o = next
+	}
+	return o, made, nil
+}
+
+// line is the beginning of a line at a depth.
+func (f *jsonFile) line(depth int) string { return "\n" + strings.Repeat(f.unit, depth) }
+
+// lead moves the comments behind the last element to before the next one, where they stand as they
+// did.
+func (f *jsonFile) lead(after *hujson.Extra, depth int) hujson.Extra {
+	lead := append(slices.Clip(bytes.TrimRight(*after, " \t\r\n")), f.line(depth+1)...)
+	*after = hujson.Extra(f.line(depth))
+	return lead
+}
+
+// put puts a member behind those that an object has.
+func (f *jsonFile) put(o *hujson.Object, depth int, name string, v hujson.Value) {
+	v.BeforeExtra = hujson.Extra(" ")
+	if n := len(o.Members); n > 0 && o.Members[n-1].Value.AfterExtra != nil {
+		// There is a comma behind the last one.
+		v.AfterExtra = hujson.Extra{}
+	}
+	o.Members = append(o.Members, hujson.ObjectMember{Name: hujson.Value{
+		BeforeExtra: f.lead(&o.AfterExtra, depth), Value: hujson.String(name)}, Value: v})
+}
+
+// value reads a text of JSON, laid out for its depth.
+func (f *jsonFile) value(text string, depth int) (hujson.Value, error) {
+	var b bytes.Buffer
+	if err := json.Indent(&b, []byte(text), strings.Repeat(f.unit, depth), f.unit); err != nil {
+		return hujson.Value{}, err
+	}
+	return hujson.Parse(b.Bytes())
+}
+
+// same reports whether a value is that of a text of JSON.
+func same(v hujson.Value, text string) bool {
+	var a, b any
+	return json.Unmarshal([]byte(plainJSON(v)), &a) == nil && json.Unmarshal([]byte(text), &b) == nil &&
+		reflect.DeepEqual(a, b)
+}
+
+func plainJSON(v hujson.Value) string {
+	v = v.Clone()
+	v.Standardize()
+	v.BeforeExtra, v.AfterExtra = nil, nil
+	return string(v.Pack())
+}
+
+// apply makes a change, and returns how to take it back; nil where the file has it.
+func (f *jsonFile) apply(c change) (*change, error) {
+	parent, name := c.At[:len(c.At)-1], c.At[len(c.At)-1]
+	o, made, err := f.object(parent, true)
+	if err != nil {
+		return nil, err
+	}
+	i, err := find(o, name)
+	if err != nil {
+		return nil, err
+	}
+	depth := len(parent)
+	if c.Item {
+		return f.applyItem(c, o, i, made)
+	}
+	v, err := f.value(c.Value, depth+1)
+	switch {
+	case err != nil:
+		return nil, err
+	case i < 0:
+		f.put(o, depth, name, v)
+	case same(o.Members[i].Value, c.Value):
+		return nil, nil
+	default:
+		c.Before = plainJSON(o.Members[i].Value)
+		o.Members[i].Value.Value = v.Value
+	}
+	c.Made = made
+	return &c, nil
+}
+
+func (f *jsonFile) applyItem(c change, o *hujson.Object, i, made int) (*change, error) {
+	name, depth := c.At[len(c.At)-1], len(c.At)
+	if i < 0 {
+		f.put(o, depth-1, name, hujson.Value{Value: &hujson.Array{}})
+		i, made = len(o.Members)-1, made+1
+	}
+	list, ok := o.Members[i].Value.Value.(*hujson.Array)
+	if !ok {
+		return nil, fmt.Errorf("%s is no list", strings.Join(c.At, "."))
+	}
+	if slices.ContainsFunc(list.Elements, func(e hujson.Value) bool { return same(e, c.Value) }) {
+		return nil, nil
+	}
+	// An older one of jail's own.
+	for i := len(list.Elements) - 1; i >= 0; i-- {
+		if c.Like != "" && strings.Contains(plainJSON(list.Elements[i]), c.Like) {
+			removeItem(list, i)
+		}
+	}
+	v, err := f.value(c.Value, depth+1)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(list.Elements); n > 0 && list.Elements[n-1].AfterExtra != nil {
+		v.AfterExtra = hujson.Extra{}
+	}
+	v.BeforeExtra = f.lead(&list.AfterExtra, depth)
+	list.Elements = append(list.Elements, v)
+	c.Made = made
+	return &c, nil
+}
+
+// undo takes a change back, where the file still has it.
+func (f *jsonFile) undo(c change) error {
+	parent, name := c.At[:len(c.At)-1], c.At[len(c.At)-1]
+	o, _, err := f.object(parent, false)
+	if err != nil || o == nil {
+		return err
+	}
+	i, err := find(o, name)
+	if err != nil || i < 0 {
+		return err
+	}
+	v := &o.Members[i].Value
+	switch list, isList := v.Value.(*hujson.Array); {
+	case c.Item && isList:
+		j := slices.IndexFunc(list.Elements, func(e hujson.Value) bool { return same(e, c.Value) })
+		if j >= 0 {
+			removeItem(list, j)
+		}
+		if len(list.Elements) > 0 || c.Made == 0 {
+			return nil
+		}
+		removeMember(o, i)
+		c.Made--
+	case c.Item || !same(*v, c.Value):
+		return nil
+	case c.Before != "":
+		before, err := f.value(c.Before, len(c.At))
+		v.Value = before.Value
+		return err
+	default:
+		removeMember(o, i)
+	}
+	for ; c.Made > 0; c.Made-- {
+		parent, name = parent[:len(parent)-1], parent[len(parent)-1]
+		if o, _, err = f.object(parent, false); err != nil || o == nil {
+			return err
+		}
+		i, err := find(o, name)
+		if err != nil || i < 0 {
+			return err
+		}
+		if inner, ok := o.Members[i].Value.Value.(*hujson.Object); !ok || len(inner.Members) > 0 {
+			return nil
+		}
+		removeMember(o, i)
+	}
+	return nil
+}
+
+// empty reports whether nothing is left in the file.
+func (f *jsonFile) empty() bool {
+	o, ok := f.root.Value.(*hujson.Object)
+	return ok && len(o.Members) == 0 && len(bytes.TrimSpace(o.AfterExtra)) == 0
+}
+
+// removeMember takes a member out, and leaves the comments before it to what follows.
+func removeMember(o *hujson.Object, i int) {
+	next := &o.AfterExtra
+	if i+1 < len(o.Members) {
+		next = &o.Members[i+1].Name.BeforeExtra
+	}
+	*next = append(slices.Clip(bytes.TrimRight(o.Members[i].Name.BeforeExtra, " \t\r\n")), *next...)
+	comma := o.Members[i].Value.AfterExtra
+	if o.Members = slices.Delete(o.Members, i, i+1); i > 0 && i == len(o.Members) {
+		o.Members[i-1].Value.AfterExtra = comma
+	}
+	if len(o.Members) == 0 && len(bytes.TrimSpace(o.AfterExtra)) == 0 {
+		o.AfterExtra = nil
+	}
+}
+
+func removeItem(list *hujson.Array, i int) {
+	next := &list.AfterExtra
+	if i+1 < len(list.Elements) {
+		next = &list.Elements[i+1].BeforeExtra
+	}
+	*next = append(slices.Clip(bytes.TrimRight(list.Elements[i].BeforeExtra, " \t\r\n")), *next...)
+	comma := list.Elements[i].AfterExtra
+	if list.Elements = slices.Delete(list.Elements, i, i+1); i > 0 && i == len(list.Elements) {
+		list.Elements[i-1].AfterExtra = comma
+	}
+	if len(list.Elements) == 0 && len(bytes.TrimSpace(list.AfterExtra)) == 0 {
+		list.AfterExtra = nil
+	}
+}

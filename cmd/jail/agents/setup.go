@@ -1,0 +1,299 @@
+package agents
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/terminal"
+	"github.com/jail-sandbox/jail/jail/asuser"
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/policy/syntax"
+)
+
+const setupAbout = `Write the configuration of a coding agent: it gets the tools of jail mcp, its own shell and editing tools are denied where it allows that, and a hook (jail hook)
+stands before them. CLIENT is claude-code, codex, cursor, gemini or openhands; docs/agents has a page for each, which says what that closes and what it leaves open.
+
+The command shows the difference and asks. What the files have stays, comments included; a second time changes nothing. --undo takes out what was
+written, and puts back what it replaced. A file that is a symbolic link or belongs to another user is refused.
+
+--project (the default, but for openhands) writes files of the current directory, which others of the project get, too; --user writes those of your home directory.`
+
+type setupOptions struct {
+	project, user, undo, yes, json bool
+	profile                        string
+}
+
+// NewSetup returns the command jail setup.
+func NewSetup(env *cli.Env) *cobra.Command {
+	var o setupOptions
+	cmd := &cobra.Command{
+		Use:   "setup [flags] CLIENT",
+		Short: "make jail the sandbox of a coding agent",
+		Long:  setupAbout,
+		Example: "  jail setup claude-code\n  jail setup codex --user --yes\n" +
+			"  jail setup claude-code --undo",
+		Args: command.Exactly("CLIENT"),
+		RunE: func(_ *cobra.Command, args []string) error { return setup(env, o, args[0]) },
+	}
+	set := cmd.Flags()
+	set.SortFlags = false
+	set.BoolVar(&o.project, "project", false, "write files of the current directory")
+	set.BoolVar(&o.user, "user", false, "write files of your home directory")
+	set.StringVar(&o.profile, "profile", "", "profile `NAME` that the agent works with (default build)")
+	set.BoolVar(&o.undo, "undo", false, "take out what was written")
+	set.BoolVarP(&o.yes, "yes", "y", false, "ask nothing")
+	command.JSON(cmd, &o.json, "print an object; without --yes, write nothing")
+	return cmd
+}
+
+// setupResult is what --json prints.
+type setupResult struct {
+	Client  string    `json:"client"`
+	Scope   string    `json:"scope"`
+	Written bool      `json:"written"`
+	Files   []planned `json:"files"`
+	Next    string    `json:"next,omitempty"`
+}
+
+func setup(env *cli.Env, o setupOptions, name string) error {
+	c, err := clientOf(name)
+	if err != nil {
+		return exit.Usage("jail help setup", "jail setup: %v", err)
+	}
+	if o.project && o.user {
+		return exit.Usage("", "--project and --user contradict each other")
+	}
+	p, err := programsOf(env, o.profile)
+	if err != nil {
+		return err
+	}
+	files := c.files(p, o.user)
+	if len(files) == 0 && o.project {
+		return exit.Usage("jail setup --user "+name, "%s reads no configuration of a project", name)
+	} else if len(files) == 0 {
+		o.user = true
+		files = c.files(p, true)
+	}
+	home := cmp.Or(env.Getenv("HOME"), asuser.Home(uint32(os.Geteuid())))
+	w := writer{env: env, home: home, base: ".", client: name, undo: o.undo}
+	if w.state, err = stateOf(env, home); err != nil {
+		return err
+	}
+	r := setupResult{Client: name, Scope: "project"}
+	if o.user {
+		w.base, r.Scope = home, "user"
+	}
+	for _, f := range files {
+		planned, err := w.plan(f, o.user)
+		if err != nil {
+			return err
+		}
+		r.Files = append(r.Files, planned)
+	}
+	if !o.undo {
+		r.Next = c.next
+	}
+	return o.carryOut(env, &w, &r)
+}
+
+// carryOut shows what is planned, asks, and does it.
+func (o setupOptions) carryOut(env *cli.Env, w *writer, r *setupResult) error {
+	changes := 0
+	for _, f := range r.Files {
+		if f.Change != unchanged {
+			changes++
+		}
+	}
+	asks := !o.json && !o.yes && changes > 0
+	if asks && (env.Stdin == nil || !terminal.Is(env.Stdin)) {
+		return exit.Usage("--yes writes without a question",
+			"jail setup: standard input is no terminal")
+	}
+	if !o.json && changes > 0 {
+		if err := show(env.Stderr, r.Files); err != nil {
+			return err
+		}
+	}
+	if asks {
+		if err := confirm(env); err != nil {
+			return err
+		}
+	}
+	if o.yes || !o.json {
+		for _, f := range r.Files {
+			if err := w.write(f); err != nil {
+				return err
+			}
+			r.Written = r.Written || f.Change != unchanged
+		}
+	}
+	return env.Show(o.json, r, func(out io.Writer) error {
+		if changes == 0 {
+			_, err := fmt.Fprintln(out, "nothing to do")
+			return err
+		}
+		for _, f := range r.Files {
+			if f.Change != unchanged {
+				fmt.Fprintf(out, "%sd %s\n", f.Change, output.Printable(f.Path))
+			}
+		}
+		if r.Next == "" {
+			return nil
+		}
+		_, err := fmt.Fprintf(out, "next: %s\n", r.Next)
+		return err
+	})
+}
+
+func show(w io.Writer, files []planned) error {
+	for _, f := range files {
+		for line := range strings.Lines(f.Diff) {
+			if _, err := fmt.Fprintln(w, output.Printable(strings.TrimSuffix(line, "\n"))); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// confirm asks once. The end of the input counts as no.
+func confirm(env *cli.Env) error {
+	fmt.Fprint(env.Stderr, "Write this? [y,n] ")
+	line, err := bufio.NewReader(env.Stdin).ReadString('\n')
+	if answer := strings.ToLower(strings.TrimSpace(line)); answer == "y" || answer == "yes" {
+		return nil
+	}
+	if err != nil {
+		fmt.Fprintln(env.Stderr)
+	}
+	fmt.Fprintln(env.Stderr, "nothing was written")
+	return exit.No
+}
+
+// programsOf returns the commands that a configuration names: jail alone where that is this program.
+func programsOf(env *cli.Env, profile string) (programs, error) {
+	p := programs{exe: env.Exe}
+	if found, err := exec.LookPath("jail"); err == nil && sameFile(found, env.Exe) {
+		p.exe = "jail"
+	}
+	if profile == "" {
+		return p, nil
+	}
+	if err := syntax.CheckName(profile); err != nil {
+		return p, exit.Usage("jail profile list", "--profile: %v", err)
+	}
+	p.args = []string{"--profile", profile}
+	return p, nil
+}
+
+func sameFile(a, b string) bool {
+	x, err := os.Stat(a)
+	y, err2 := os.Stat(b)
+	return err == nil && err2 == nil && os.SameFile(x, y)
+}
+
+// stateOf returns the directory in which setup notes what it wrote.
+func stateOf(env *cli.Env, home string) (string, error) {
+	state := env.Getenv("XDG_STATE_HOME")
+	if state == "" {
+		state = filepath.Join(home, ".local/state")
+	}
+	if !filepath.IsAbs(state) {
+		return "", exit.Usage("set HOME", "jail setup: there is no home directory")
+	}
+	return filepath.Join(state, "jail/setup"), nil
+}
+
+// edited makes the changes in the text of a file, and returns how each can be taken back.
+func edited(path string, text []byte, changes []change) (out []byte, back []change, err error) {
+	if filepath.Ext(path) == ".toml" {
+		return editedTOML(text, changes)
+	}
+	f, err := parseJSON(text)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, c := range changes {
+		done, err := f.apply(c)
+		if err != nil {
+			return nil, nil, err
+		}
+		if done != nil {
+			back = append(back, *done)
+		}
+	}
+	if len(back) == 0 {
+		return text, nil, nil
+	}
+	return f.text(), back, nil
+}
+
+func editOf(c change) syntax.Edit {
+	return syntax.Edit{Section: c.At[0], Key: c.At[1], Value: c.Value}
+}
+
+func editedTOML(text []byte, changes []change) ([]byte, []change, error) {
+	var back []change
+	for _, c := range changes {
+		before, err := editOf(c).Now(text)
+		if err != nil {
+			return nil, nil, err
+		}
+		if before == c.Value {
+			continue
+		}
+		if text, err = editOf(c).Apply(text); err != nil {
+			return nil, nil, err
+		}
+		c.Before = before
+		back = append(back, c)
+	}
+	return text, back, nil
+}
+
+// restored takes changes back, and reports whether nothing is left.
+func restored(path string, text []byte, changes []change) (out []byte, empty bool, err error) {
+	if filepath.Ext(path) == ".toml" {
+		for i := len(changes) - 1; i >= 0; i-- {
+			if text, err = editOf(changes[i]).Undo(text, changes[i].Before); err != nil {
+				return nil, false, err
+			}
+		}
+		return text, strings.TrimSpace(string(text)) == "", nil
+	}
+	f, err := parseJSON(text)
+	if err != nil {
+		return nil, false, err
+	}
+	for i := len(changes) - 1; i >= 0; i-- {
+		if err := f.undo(changes[i]); err != nil {
+			return nil, false, err
+		}
+	}
+	return f.text(), f.empty(), nil
+}
+
+// notEdited is the error for a file that is left to a person.
+func notEdited(path string, err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return exit.Usage("write it by hand: docs/agents has the text", "%s: %v", path, exit.Cause(err))
+}
+
+func diffOf(path string, before, after []byte) string {
+	return workspace.Unified(path, string(before), string(after))
+}

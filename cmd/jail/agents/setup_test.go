@@ -1,0 +1,203 @@
+package agents_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
+)
+
+var names = []string{"claude-code", "codex", "cursor", "gemini", "openhands"}
+
+// home is a host on which setup finds a home directory of its own.
+func home(t *testing.T) (*cmdtest.Host, string) {
+	h := cmdtest.New(t)
+	dir := filepath.Join(h.Root, "home")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	h.Env = append(h.Env, "HOME="+dir, "XDG_STATE_HOME=", "CODEX_HOME=", "CLAUDE_CONFIG_DIR=")
+	return h, dir
+}
+
+// files returns the files below a directory by their path.
+func files(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		rel, _ := filepath.Rel(dir, path)
+		if !strings.HasPrefix(rel, ".local/") {
+			all[rel] = string(text)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestSetupPages: the page of each client has the text that setup writes, for a project and for a
+// user; a second time writes nothing, and --undo leaves nothing.
+func TestSetupPages(t *testing.T) {
+	h, dir := home(t)
+	for _, client := range names {
+		page, err := os.ReadFile(cmdtest.Tree("docs/agents", client+".md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for scope, root := range map[string]string{"--project": h.Work, "--user": dir} {
+			if client == "openhands" && scope == "--project" {
+				h.Wants(h.Jail("setup", scope, client), 2, "no configuration of a project")
+				continue
+			}
+			h.Wants(h.Jail("setup", scope, client), 2, "no terminal")
+			h.Wants(h.Jail("setup", scope, "--json", client), 0, "")
+			if got := files(t, root); len(got) != 0 {
+				t.Errorf("%s %s: written without --yes: %v", client, scope, got)
+			}
+			h.Wants(h.Jail("setup", scope, "--yes", client), 0, "")
+			got := files(t, root)
+			if len(got) == 0 {
+				t.Errorf("%s %s: nothing is written", client, scope)
+			}
+			for name, text := range got {
+				if scope == "--project" || client == "openhands" {
+					if !strings.Contains(string(page), "`"+name+"`") ||
+						!strings.Contains(string(page), "\n"+text+"```\n") {
+						t.Errorf("docs/agents/%s.md has another %s: %s", client, name, text)
+					}
+				} else if !strings.Contains(string(page), "`~/"+name+"`") {
+					t.Errorf("docs/agents/%s.md does not name ~/%s", client, name)
+				}
+			}
+			if o := h.Jail("setup", scope, "--yes", client); o.Out != "nothing to do\n" {
+				t.Errorf("%s %s a second time: %+v", client, scope, o)
+			}
+			h.Wants(h.Jail("setup", scope, "--undo", "--yes", client), 0, "")
+			if got := files(t, root); len(got) != 0 {
+				t.Errorf("%s %s: left by --undo: %v", client, scope, got)
+			}
+		}
+	}
+	h.Wants(h.Jail("setup", "emacs"), 2, "no client")
+	h.Wants(h.Jail("setup", "--user", "--project", "codex"), 2, "contradict")
+}
+
+// TestSetupKeeps: what a person has in the files stays, comments and layout included, and comes back
+// where it was replaced; also if it changed in between.
+func TestSetupKeeps(t *testing.T) {
+	h, _ := home(t)
+	had := map[string]string{
+		".claude/settings.json": "{\n    // mine\n    \"permissions\": {\n        \"deny\": [\n            \"Bash\", // no shell\n            \"WebFetch\"\n        ],\n    },\n    \"model\": \"x\" /* end */\n}\n",
+		".mcp.json":             "{\"mcpServers\":{\"other\":{\"command\":\"x\"},\"jail\":{\"command\":\"old\"}}}",
+		".codex/config.toml":    "# mine\nmodel = \"x\" # why\nsandbox_mode = \"workspace-write\"\n\n[features]\n# more\nother = true\n\n[mcp_servers.other]\ncommand = \"y\"\n",
+		".gemini/settings.json": "{}",
+	}
+	h.Write(had)
+	for _, client := range names[:4] {
+		h.Wants(h.Jail("setup", "--yes", client), 0, "")
+	}
+	h.Holds(".claude/settings.json", "// mine", "// no shell", "/* end */", "\"mcp__jail\"",
+		"    \"model\": \"x\"", "            \"Write\"")
+	h.Holds(".mcp.json", `"other":{"command":"x"}`)
+	h.Holds(".codex/config.toml", "# mine\nmodel = \"x\" # why\nsandbox_mode = \"read-only\"\n",
+		"shell_tool = false\n# more\nother = true\n")
+	// Another profile replaces the entries, and adds none.
+	h.Wants(h.Jail("setup", "--yes", "--profile", "worker", "claude-code"), 0, "")
+	now := files(t, h.Work)
+	if s := now[".claude/settings.json"]; strings.Count(s, "jail hook") != 1 ||
+		!strings.Contains(s, "--profile worker") || !strings.Contains(now[".mcp.json"], "worker") {
+		t.Errorf("%s%s", s, now[".mcp.json"])
+	}
+	// The client and its person write, too.
+	h.Write(map[string]string{
+		".codex/config.toml":    now[".codex/config.toml"] + "\n[projects.\"/x\"]\ntrust_level = \"trusted\"\n",
+		".gemini/settings.json": strings.Replace(now[".gemini/settings.json"], "\n}", ",\n  \"ui\": 1\n}", 1)})
+	for _, client := range names[:4] {
+		h.Wants(h.Jail("setup", "--yes", "--undo", client), 0, "")
+	}
+	now = files(t, h.Work)
+	for name, want := range map[string]string{".claude/settings.json": had[".claude/settings.json"],
+		".codex/config.toml": had[".codex/config.toml"] +
+			"\n[projects.\"/x\"]\ntrust_level = \"trusted\"\n"} {
+		if now[name] != want {
+			t.Errorf("%s: %s", name, now[name])
+		}
+	}
+	var servers map[string]map[string]map[string]string
+	if err := json.Unmarshal([]byte(now[".mcp.json"]), &servers); err != nil ||
+		servers["mcpServers"]["jail"]["command"] != "old" || len(servers["mcpServers"]) != 2 {
+		t.Errorf("%v: %s", err, now[".mcp.json"])
+	}
+	var gemini map[string]int
+	if err := json.Unmarshal([]byte(now[".gemini/settings.json"]), &gemini); err != nil || gemini["ui"] != 1 ||
+		len(gemini) != 1 || len(now) != 4 {
+		t.Errorf("%v: %v", err, now)
+	}
+}
+
+// TestSetupRefuses: a link, another user's file, and a file that is not understood stay as they are,
+// and so does the rest.
+func TestSetupRefuses(t *testing.T) {
+	h, _ := home(t)
+	at := func(name string) string { return filepath.Join(h.Work, name) }
+	outside := filepath.Join(h.Root, "outside")
+	if err := os.Mkdir(outside, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		make func() error
+		want string
+	}{
+		"a link": {func() error { return os.Symlink(filepath.Join(outside, "f"), at(".mcp.json")) },
+			"symbolic link"},
+		"a linked directory": {func() error { return os.Symlink(outside, at(".claude")) },
+			"symbolic link"},
+		"another user's file": {func() error {
+			return errors.Join(os.WriteFile(at(".mcp.json"), []byte("{}"), 0o666),
+				os.Chown(at(".mcp.json"), cmdtest.Stranger, -1))
+		}, "another user"},
+		"another user's directory": {func() error {
+			return errors.Join(os.Mkdir(at(".claude"), 0o777),
+				os.Chown(at(".claude"), cmdtest.Stranger, -1))
+		}, "another user"},
+		"a directory": {func() error { return os.Mkdir(at(".mcp.json"), 0o755) }, "no regular file"},
+		"no JSON":     {func() error { return os.WriteFile(at(".mcp.json"), []byte("{,"), 0o644) }, "by hand"},
+		"a list":      {func() error { return os.WriteFile(at(".mcp.json"), []byte("[]"), 0o644) }, "no object"},
+		"a name twice": {func() error {
+			return os.WriteFile(at(".mcp.json"), []byte(`{"mcpServers":{},"mcp\u0053ervers":{}}`), 0o644)
+		}, "twice"},
+		"another kind": {func() error {
+			return os.WriteFile(at(".mcp.json"), []byte(`{"mcpServers":[]}`), 0o644)
+		}, "no object"},
+	} {
+		if err := c.make(); err != nil {
+			t.Fatal(err)
+		}
+		before := files(t, outside)
+		h.Wants(h.Jail("setup", "--yes", "claude-code"), 2, c.want)
+		if after := files(t, outside); len(after) != len(before) {
+			t.Errorf("%s: written outside: %v", name, after)
+		}
+		if _, err := os.Stat(at(".claude/settings.json")); err == nil {
+			t.Errorf("%s: the other file is written", name)
+		}
+		for _, left := range []string{".mcp.json", ".claude"} {
+			if err := os.RemoveAll(at(left)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	h.Write(map[string]string{".codex/config.toml": "features = {}\n"})
+	h.Wants(h.Jail("setup", "--yes", "codex"), 2, "by hand|person")
+}

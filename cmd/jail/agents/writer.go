@@ -1,0 +1,299 @@
+package agents
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/jail/atomicfile"
+)
+
+// maxFile is the largest file that is changed.
+const maxFile = 16 << 20
+
+// What becomes of a file, as --json has it.
+const (
+	unchanged = "none"
+	created   = "create"
+	changed   = "change"
+	removed   = "remove"
+)
+
+// planned is what is to become of a file.
+type planned struct {
+	Path   string `json:"path"`
+	Change string `json:"change"`
+	Diff   string `json:"diff"`
+
+	base, rel     string
+	before, after []byte
+	// perm is that of the file.
+	perm fs.FileMode
+	note note
+}
+
+// A note is what setup wrote into a file, so that it can be taken out again.
+type note struct {
+	File    string   `json:"file"`
+	Created bool     `json:"created"`
+	Changes []change `json:"changes"`
+}
+
+// A writer reads and writes the files of one client.
+type writer struct {
+	env               *cli.Env
+	home, base, state string
+	client            string
+	undo              bool
+}
+
+// plan reads a file, and says what is to become of it.
+func (w *writer) plan(f file, user bool) (p planned, err error) {
+	p = planned{base: w.base, rel: f.path, Change: unchanged, perm: 0o644}
+	if user {
+		p.perm = 0o600
+	}
+	if dir := w.env.Getenv(f.home); f.home != "" && user && dir != "" {
+		_, name, _ := strings.Cut(f.path, "/")
+		p.base, p.rel = dir, name
+	}
+	if p.Path, err = filepath.Abs(filepath.Join(p.base, p.rel)); err != nil {
+		return p, err
+	}
+	if p.base == w.base && !user {
+		p.Path = filepath.Clean(p.rel)
+	}
+	exists, err := p.read()
+	if err != nil {
+		return p, err
+	}
+	if err := w.load(&p); err != nil {
+		return p, err
+	}
+	if w.undo {
+		if !exists || len(p.note.Changes) == 0 {
+			return p, nil
+		}
+		empty := false
+		if p.after, empty, err = restored(p.rel, p.before, p.note.Changes); err != nil {
+			return p, notEdited(p.Path, err)
+		}
+		if empty && p.note.Created {
+			p.Change, p.after = removed, nil
+		} else if !bytes.Equal(p.before, p.after) {
+			p.Change = changed
+		}
+	} else {
+		var back []change
+		if p.after, back, err = edited(p.rel, p.before, f.changes); err != nil {
+			return p, notEdited(p.Path, err)
+		}
+		switch {
+		case len(back) == 0:
+		case exists:
+			p.Change = changed
+		default:
+			p.Change, p.note.Created = created, true
+		}
+		p.note.add(back)
+	}
+	p.Diff = diffOf(p.Path, p.before, p.after)
+	return p, nil
+}
+
+// add notes changes. Of a value that was written before, what it replaced then stays noted.
+func (n *note) add(back []change) {
+	for _, c := range back {
+		i := slices.IndexFunc(n.Changes, func(old change) bool {
+			return !c.Item && !old.Item && slices.Equal(c.At, old.At)
+		})
+		if i < 0 {
+			n.Changes = append(n.Changes, c)
+		} else {
+			n.Changes[i].Value = c.Value
+		}
+	}
+}
+
+// path is where the note of a file is.
+func (w *writer) path(p planned) (string, error) {
+	abs, err := filepath.Abs(filepath.Join(p.base, p.rel))
+	sum := sha256.Sum256([]byte(abs))
+	return filepath.Join(w.state, hex.EncodeToString(sum[:16])+".json"), err
+}
+
+func (w *writer) load(p *planned) error {
+	path, err := w.path(*p)
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &p.note)
+	}
+	if err != nil {
+		return exit.Failed(err, "remove it, if the configuration is as you want it", "%s: %v", path,
+			exit.Cause(err))
+	}
+	return nil
+}
+
+// write does what is planned. The note is first: what it says and the file has not, undo passes over.
+func (w *writer) write(p planned) error {
+	if p.Change == unchanged {
+		return nil
+	}
+	path, err := w.path(p)
+	if err != nil {
+		return err
+	}
+	now := p
+	if _, err := now.read(); err != nil {
+		return err
+	}
+	if !bytes.Equal(now.before, p.before) {
+		return exit.Failed(errors.New("changed"), "try again", "%s changed meanwhile", p.Path)
+	}
+	if !w.undo {
+		p.note.File = p.Path
+		text, err := json.Marshal(p.note)
+		if err == nil {
+			err = os.MkdirAll(w.state, 0o700)
+		}
+		if err == nil {
+			err = atomicfile.Write(path, text, 0o600, atomicfile.Durable)
+		}
+		if err != nil {
+			return exit.Failed(err, "", "%s: %v", path, exit.Cause(err))
+		}
+	}
+	if err := p.replace(); err != nil {
+		return exit.Failed(err, "", "%s: %v", p.Path, exit.Cause(err))
+	}
+	if w.undo {
+		if err := os.Remove(path); err != nil {
+			return exit.Failed(err, "", "%s: %v", path, exit.Cause(err))
+		}
+	}
+	return nil
+}
+
+// within calls f with the directory of the file, in which its last name is. It makes the directories
+// that are missing if asked to, and else returns fs.ErrNotExist.
+func (p *planned) within(make bool, f func(dir *os.Root, name string) error) error {
+	root, err := os.OpenRoot(p.base)
+	if err != nil {
+		return err
+	}
+	defer func() { root.Close() }()
+	if err := owned(root, ".", fs.ModeDir); err != nil {
+		return err
+	}
+	parts := strings.Split(filepath.Clean(p.rel), "/")
+	for _, name := range parts[:len(parts)-1] {
+		if make {
+			if err := root.Mkdir(name, p.dirPerm()); err != nil && !errors.Is(err, fs.ErrExist) {
+				return err
+			}
+		}
+		if err := owned(root, name, fs.ModeDir); err != nil {
+			return err
+		}
+		next, err := root.OpenRoot(name)
+		if err != nil {
+			return err
+		}
+		root.Close()
+		root = next
+	}
+	return f(root, parts[len(parts)-1])
+}
+
+func (p *planned) dirPerm() fs.FileMode {
+	if p.perm&0o077 == 0 {
+		return 0o700
+	}
+	return 0o755
+}
+
+// owned checks that a name is a directory or a regular file, and no link, and the caller's own.
+func owned(root *os.Root, name string, kind fs.FileMode) error {
+	info, err := root.Lstat(name)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(root.Name(), name)
+	st, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case info.Mode()&fs.ModeSymlink != 0:
+		return fmt.Errorf("%s is a symbolic link", path)
+	case info.Mode().Type() != kind:
+		return fmt.Errorf("%s is no regular file or directory", path)
+	case !ok || int(st.Uid) != os.Geteuid():
+		return fmt.Errorf("%s belongs to another user", path)
+	}
+	return nil
+}
+
+// read reads the file, and reports whether it is there.
+func (p *planned) read() (exists bool, err error) {
+	p.before = nil
+	err = p.within(false, func(dir *os.Root, name string) error {
+		if err := owned(dir, name, 0); err != nil {
+			return err
+		}
+		f, err := dir.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		p.perm = info.Mode().Perm()
+		p.before, err = io.ReadAll(io.LimitReader(f, maxFile+1))
+		if err == nil && len(p.before) > maxFile {
+			err = fmt.Errorf("it has more than %d bytes", maxFile)
+		}
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, exit.Usage("change it by hand: docs/agents has the text", "%s: %v", p.Path,
+			exit.Cause(err))
+	}
+	return true, nil
+}
+
+// replace writes the file, or removes it.
+func (p *planned) replace() error {
+	if p.Change != removed {
+		return p.within(true, func(dir *os.Root, name string) error {
+			return atomicfile.WriteIn(dir, name, p.after, p.perm, atomicfile.Durable)
+		})
+	}
+	err := p.within(false, func(dir *os.Root, name string) error { return dir.Remove(name) })
+	if dir, _ := filepath.Split(p.rel); err == nil && dir != "" {
+		// One in which something else is stays.
+		_ = os.Remove(filepath.Join(p.base, dir))
+	}
+	return err
+}
