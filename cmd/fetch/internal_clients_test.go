@@ -9,10 +9,13 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -175,4 +178,72 @@ func newPackages(t *testing.T, next http.Handler) http.Handler {
 		"Date: Mon, 01 Jan 2024 00:00:00 UTC\nSHA256:\n %x %d %s\n", sha256.Sum256(list),
 		len(list), index))
 	return mux
+}
+
+// TestInternalSocketClients: programs of the host reach a service that listens at a Unix socket of
+// the host, by the proxy alone: an [[internal]] entry gives the socket a name. The socket itself is
+// not in the jail, and without the entry nothing is dialled.
+func TestInternalSocketClients(t *testing.T) {
+	if !onTestInternet(t, "8m") {
+		return
+	}
+	cmdtest.Have(t, "/usr/bin/curl", "/usr/bin/python3")
+	h := cmdtest.New(t)
+	names, ca := fetchtest.StartNames(t), fetchtest.NewAuthority(t)
+	fetchSettings(h, names, ca)
+	socket := filepath.Join(h.Root, "gateway.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int64
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
+		asked.Add(1)
+		body, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%s %s %s says %s\n", r.Method, r.Host, r.URL.Path, body)
+	})}
+	go server.Serve(l)
+	t.Cleanup(func() { server.Close() })
+	settings := filepath.Join(h.State, "fetch.toml")
+	without, err := os.ReadFile(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := fmt.Appendf(nil, "%s[[internal]]\nhost = \"gateway.example.com\"\nports = [80]\n"+
+		"socket = %q\n", without, socket)
+	policy := strings.Replace(fmt.Sprintf(nativeNet, ""), "[443]", "[80]", 1)
+	if err := os.WriteFile(filepath.Join(h.Root, "gateway.toml"), []byte(policy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := &nativeWorld{h: h}
+	const url = "http://gateway.example.com/granted/v1"
+	for _, c := range []struct {
+		name     string
+		settings []byte
+		script   string
+		shows    string
+		asked    int64
+	}{
+		{"curl", with, "curl -sS -d hello " + url,
+			"POST gateway.example.com /granted/v1 says hello\n", 1},
+		{"python", with, `python3 -c 'import urllib.request as u; print(u.urlopen(u.Request("` + url +
+			`", data=b"hello")).read().decode())'`,
+			"POST gateway.example.com /granted/v1 says hello\n", 1},
+		{"another path", with, "curl -sS http://gateway.example.com/elsewhere", "fetch_denied", 0},
+		{"the socket itself", with, "curl -sS --unix-socket " + socket + " http://x/ 2>&1",
+			"curl: (7)", 0},
+		{"without the entry", without, "curl -sS " + url, "", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if err := os.WriteFile(settings, c.settings, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			asked.Store(0)
+			r := w.net(t, "gateway", "--", "sh", "-c", c.script)
+			if !strings.Contains(r.Stdout, c.shows) || asked.Load() != c.asked {
+				t.Errorf("%+v; the service was asked %d times", r, asked.Load())
+			}
+		})
+	}
 }
