@@ -1,10 +1,14 @@
 package probe
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
@@ -69,4 +73,94 @@ func seccomp() Finding {
 		return no(name, letIt, "%s", short(err))
 	}
 	return unknown(name, "%v", err)
+}
+
+// overlay checks whether the kernel has overlayfs, which shadows use.
+func overlay() Finding {
+	const name = "overlayfs"
+	if f, other := onlyRoot(name); other {
+		return f
+	}
+	err := sys.HasFilesystem("overlay")
+	switch {
+	case err == nil:
+		return yes(name, "the kernel has it")
+	case sys.NotThere(err):
+		return no(name, "modprobe overlay, or boot a kernel with CONFIG_OVERLAY_FS", "%s",
+			short(err))
+	case sys.Forbidden(err):
+		return no(name, letIt, "%s", short(err))
+	}
+	return unknown(name, "%v", err)
+}
+
+// tryCgroup makes a cgroup with limits beside those of the jails, and removes it.
+func tryCgroup(slice string) error {
+	path := fmt.Sprintf("%s/probe.%d", slice, os.Getpid())
+	err := cgroup.MakeSlice(path, cgroup.Ceiling{Memory: 1 << 20, PIDs: 1})
+	return errors.Join(err, cgroup.Remove(path))
+}
+
+// Cgroups probes the controllers that limits need, and makes a cgroup below slice. An ordinary
+// user's slice is the one that Delegation finds.
+func Cgroups(slice string) Finding {
+	if forUser() {
+		return Delegation()
+	}
+	const name = "control groups"
+	layout, err := cgroup.Detect()
+	if err != nil {
+		return no(name, "mount control groups on "+cgroup.Root, "%v", err)
+	}
+	missing, err := cgroup.Missing()
+	switch {
+	case err != nil:
+		return unknown(name, "%s: %v", layout, err)
+	case len(missing) > 0:
+		return no(name, "enable them: on the kernel's command line, and in "+cgroup.Root+
+			"/cgroup.subtree_control",
+			"%s, without the controllers %s", layout, strings.Join(missing, ", "))
+	}
+	if err := tryCgroup(slice); err != nil {
+		return no(name, "mount control groups so that this process can make some: "+cgroup.Root+
+			" is read-only, or not this process's to write",
+			"%s, but none can be made: %s", layout, short(err))
+	}
+	return yes(name, "%s, with %s", layout, strings.Join(cgroup.Needed, ", "))
+}
+
+// ids is the range of host ids of the attempts: the last range that jails get.
+var ids = []sys.IDMap{{Inside: 0, Host: lastBase, Size: jail.BaseSize}}
+
+const lastBase = jail.FirstBase + (jail.Bases-1)*jail.BaseSize
+
+// UserNamespace makes a user namespace with the ids of a jail.
+func UserNamespace() Finding {
+	const name = "user namespaces"
+	if forUser() {
+		return userNamespaceOfUser(name)
+	}
+	ns, err := sys.NewUserNS(sys.UserNS{UIDs: ids, GIDs: ids})
+	if err != nil {
+		return no(name, usernsFix(err), "%s", short(err))
+	}
+	ns.Close()
+	return yes(name, "one was made, with 65536 ids from %d", lastBase)
+}
+
+// usernsFix returns what to do, by the errno of each cause that can refuse user namespaces
+// (clone(2)).
+func usernsFix(err error) string {
+	switch {
+	case errors.Is(err, syscall.ENOSPC):
+		return "raise the sysctl user.max_user_namespaces: it is 0, or as many exist"
+	case errors.Is(err, syscall.EACCES):
+		return "let jaild make them: a security module forbids it, under AppArmor a profile " +
+			"without \"userns,\""
+	case errors.Is(err, syscall.EINVAL):
+		return "boot a kernel with CONFIG_USER_NS"
+	}
+	return "check the sysctls user.max_user_namespaces and kernel.unprivileged_userns_clone, and " +
+		"what a container's filter or AppArmor (kernel.apparmor_restrict_unprivileged_userns) " +
+		"forbids"
 }

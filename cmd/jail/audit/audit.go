@@ -2,8 +2,11 @@
 package audit
 
 import (
+	"context"
 	"errors"
 	"io/fs"
+	"iter"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -13,7 +16,9 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 // New returns the command jail audit.
@@ -83,4 +88,34 @@ func parseTime(flag, text string, now time.Time) (time.Time, error) {
 			"--%s %s: want how long ago, as 90m, or a time, as 2006-01-02T15:04:05Z", flag, text)
 	}
 	return t, nil
+}
+
+// mayNotRead reports whether the caller lacks the permission to read the daemon's log.
+func mayNotRead(env *cli.Env) bool {
+	d, err := os.Open(env.Config.LogDir)
+	if err == nil {
+		d.Close()
+	}
+	return errors.Is(err, fs.ErrPermission)
+}
+
+// askDaemon returns records that the daemon reads for the caller: those of the caller's own runs.
+func askDaemon(ctx context.Context, env *cli.Env,
+	req message.RecordsRequest) iter.Seq2[audit.Record, error] {
+	return func(yield func(audit.Record, error) bool) {
+		failed := env.WithDaemon(ctx, func(c *api.Client) error {
+			for r, err := range c.AuditRecords(ctx, req) {
+				if err != nil {
+					return err
+				}
+				if !yield(r, nil) {
+					return nil
+				}
+			}
+			return nil
+		})
+		if failed != nil {
+			yield(audit.Record{}, failed)
+		}
+	}
 }

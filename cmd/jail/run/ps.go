@@ -3,9 +3,11 @@ package run
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
@@ -44,3 +47,62 @@ func writeRuns(w io.Writer, runs []message.RunInfo) error {
 	}
 	return output.Table(w, rows)
 }
+
+// NewInspect returns the command jail inspect.
+func NewInspect(env *cli.Env) *cobra.Command {
+	var id string
+	return command.Show(env, &cobra.Command{
+		Use:     "inspect ID",
+		Short:   "show a live run, or the records of one that has ended",
+		Example: "  jail inspect 3w5e11264sg0c8v5a9b7k2m4qd",
+		Args:    command.Exactly("ID"),
+	}, `print {"live":…} or {"records":[…]}`,
+		func(ctx context.Context, c *api.Client, args []string) (api.Records, error) {
+			id = args[0]
+			return c.Inspect(ctx, id)
+		}, func(w io.Writer, r api.Records) error { return writeInspection(w, id, r) })
+}
+
+func writeInspection(w io.Writer, id string, r api.Records) error {
+	if r.Live != nil {
+		return writeLive(w, *r.Live)
+	}
+	fmt.Fprintln(w, audit.Header)
+	for _, line := range r.Records {
+		rec, err := audit.ParseRecord(line)
+		if err != nil {
+			return fmt.Errorf("record of the daemon: %w", err)
+		}
+		if err := audit.Render(w, rec); err != nil {
+			return err
+		}
+	}
+	if r.Truncated {
+		fmt.Fprintf(w, "these are the first %d records: jail audit show --run %s shows all\n",
+			len(r.Records), id)
+	}
+	return nil
+}
+
+func writeLive(w io.Writer, r message.RunInfo) error {
+	rows := [][]string{
+		{"id", r.ID},
+		{"tool", r.Tool},
+		{"arguments", strings.Join(r.Args, " ")},
+		{"profile", r.Profile},
+		{"policy", r.Policy},
+		{"workspace", cmp.Or(workspace.Name(r.Workspace).String(), "-")},
+		{"uid", strconv.FormatUint(uint64(r.UID), 10)},
+		{"pid", strconv.Itoa(r.PID)},
+		{"cgroup", r.Cgroup},
+		{"started", since(r.Started) + ", " + output.Age(r.Started) + " ago"},
+	}
+	if u := r.Usage; u != nil {
+		rows = append(rows, []string{"used",
+			fmt.Sprintf("cpu %s, memory at most %s, tasks at most %d", output.Millis(u.CPUMS),
+				output.Size(u.MemoryPeak), u.PIDsPeak)})
+	}
+	return output.Table(w, rows)
+}
+
+func since(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }

@@ -2,6 +2,7 @@ package sys
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"io"
 	"os"
@@ -396,4 +397,98 @@ func MakeDirBelow(root, name string) (*os.File, error) {
 		dir = next
 	}
 	return dir, nil
+}
+
+// HandleOf returns the handle by which the file system of f finds its inode, whatever its name is
+// by then (name_to_handle_at(2)); nil where the file system has no handles.
+func HandleOf(f *os.File) ([]byte, error) {
+	h, _, err := unix.NameToHandleAt(int(f.Fd()), "", unix.AT_EMPTY_PATH)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EOVERFLOW) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, pathError("name_to_handle_at", f.Name(), err)
+	}
+	return append(binary.LittleEndian.AppendUint32(nil, uint32(h.Type())), h.Bytes()...), nil
+}
+
+// OpenHandle opens the directory of a handle with O_PATH (open_by_handle_at(2)). mount is any file
+// of the same file system that is open for reading. Without CAP_DAC_READ_SEARCH the error is EPERM;
+// of an inode that is gone it is ESTALE.
+func OpenHandle(mount *os.File, handle []byte) (*os.File, error) {
+	if len(handle) < 4 {
+		return nil, pathError("open_by_handle_at", mount.Name(), unix.EINVAL)
+	}
+	h := unix.NewFileHandle(int32(binary.LittleEndian.Uint32(handle)), handle[4:])
+	var fd int
+	err := retryEINTR(func() (err error) {
+		fd, err = unix.OpenByHandleAt(int(mount.Fd()), h,
+			unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC)
+		return err
+	})
+	if err != nil {
+		return nil, pathError("open_by_handle_at", mount.Name(), err)
+	}
+	return os.NewFile(uintptr(fd), "a handle below "+mount.Name()), nil
+}
+
+// IsMount reports whether something is mounted on the entry name of dir in this mount namespace
+// (statx(2), STATX_ATTR_MOUNT_ROOT).
+func IsMount(dir *os.File, name string) (bool, error) {
+	var st unix.Statx_t
+	err := retryEINTR(func() error {
+		return unix.Statx(int(dir.Fd()), name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT,
+			unix.STATX_TYPE, &st)
+	})
+	if err != nil {
+		return false, pathError("statx", dir.Name()+"/"+name, err)
+	}
+	return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
+}
+
+// LinkInode gives the inode of f, which may be open with O_PATH, another name in dir (linkat(2),
+// AT_EMPTY_PATH). It needs root's right to do so whatever the owner is, and finds no path anew: the
+// inode is the one that f is open on.
+func LinkInode(f *os.File, dir *os.File, name string) error {
+	if Rootless() {
+		return LinkOwn(f, dir, name)
+	}
+	return pathError("linkat", filepath.Join(dir.Name(), name),
+		unix.Linkat(int(f.Fd()), "", int(dir.Fd()), name, unix.AT_EMPTY_PATH))
+}
+
+// LinkOwn is LinkInode with the rights of the calling thread: where links are protected
+// (proc_sys_fs(5), protected_hardlinks), an owner may.
+func LinkOwn(f *os.File, dir *os.File, name string) error {
+	err := unix.Linkat(unix.AT_FDCWD, fdPath(f), int(dir.Fd()), name, unix.AT_SYMLINK_FOLLOW)
+	return pathError("linkat", filepath.Join(dir.Name(), name), err)
+}
+
+// SetMtime sets the time of the last change of content of f, which may be open with O_PATH
+// (utimensat(2)).
+func SetMtime(f *os.File, t Time) error {
+	times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(0)}
+	times[1].Sec, times[1].Nsec = t.Sec, t.Nsec
+	return pathError("utimensat", f.Name(), unix.UtimesNanoAt(unix.AT_FDCWD, fdPath(f), times, 0))
+}
+
+// WhiteoutAt makes the entry name of dir a deletion for an overlay of which dir is in a layer: a
+// device 0:0 (mknodat(2)).
+func WhiteoutAt(dir *os.File, name string) error {
+	return pathError("mknodat", filepath.Join(dir.Name(), name),
+		unix.Mknodat(int(dir.Fd()), name, unix.S_IFCHR, 0))
+}
+
+// MakeOdd makes the entry name of dir a FIFO or a socket that nobody listens on: kind is its type,
+// a constant of syscall.S_IF.
+func MakeOdd(dir *os.File, name string, kind uint32) error {
+	return pathError("mknodat", filepath.Join(dir.Name(), name),
+		unix.Mknodat(int(dir.Fd()), name, kind|0o600, 0))
+}
+
+// ExchangeAt swaps two entries in one step (renameat2(2), RENAME_EXCHANGE). Where the file system
+// cannot, the error is syscall.EINVAL.
+func ExchangeAt(dir *os.File, name string, otherDir *os.File, other string) error {
+	err := unix.Renameat2(int(dir.Fd()), name, int(otherDir.Fd()), other, unix.RENAME_EXCHANGE)
+	return pathError("renameat2 exchange", filepath.Join(otherDir.Name(), other), err)
 }

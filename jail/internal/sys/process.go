@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -146,4 +149,113 @@ func seal(f *os.File) error {
 		time.Sleep(10 * time.Millisecond)
 	}
 	return pathError("fcntl F_ADD_SEALS", f.Name(), err)
+}
+
+// KillChildren sends SIGKILL to every child of the calling process. It kills none and returns false
+// if the kernel was built without lists of children (CONFIG_PROC_CHILDREN; proc_tid_children(5)).
+func KillChildren() bool {
+	lists, _ := filepath.Glob("/proc/self/task/*/children")
+	for _, list := range lists {
+		// A thread may have ended meanwhile.
+		text, _ := os.ReadFile(list)
+		for _, field := range strings.Fields(string(text)) {
+			if pid, err := strconv.Atoi(field); err == nil {
+				killChild(pid)
+			}
+		}
+	}
+	return len(lists) > 0
+}
+
+// killChild kills a child by its number. The child may have been waited for meanwhile, and its
+// number may be another process's: so the parent is compared after the process was opened.
+func killChild(pid int) {
+	process, err := OpenProcess(pid)
+	if err != nil {
+		return
+	}
+	defer process.Close()
+	if parent, _, err := ProcStat(pid); err == nil && parent == os.Getpid() {
+		_ = Signal(process, unix.SIGKILL)
+	}
+}
+
+// ReapChildren waits until every child of the calling process has ended, and reaps them.
+func ReapChildren() {
+	for {
+		_, err := unix.Wait4(-1, nil, unix.WALL, nil)
+		if errors.Is(err, unix.ECHILD) {
+			return
+		}
+	}
+}
+
+// DieWithParent lets the kernel kill the calling process when the thread that is its parent ends
+// (prctl(2), PR_SET_PDEATHSIG). It belongs to the calling thread, which the caller must have
+// locked, and lives through its exec.
+func DieWithParent() error {
+	return callError("prctl PR_SET_PDEATHSIG",
+		unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0))
+}
+
+// OpenProcess returns a descriptor that stands for the process and for no later one of the same
+// number (pidfd_open(2)). It gives no way into it.
+func OpenProcess(pid int) (*os.File, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, callError("pidfd_open "+strconv.Itoa(pid), err)
+	}
+	return os.NewFile(uintptr(fd), "pidfd"), nil
+}
+
+// Signal sends a signal to the process behind a descriptor of OpenProcess (pidfd_send_signal(2)).
+// One that has ended gets none, though another has its number by now.
+func Signal(process *os.File, signal unix.Signal) error {
+	conn, err := process.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sent error
+	if err := conn.Control(func(fd uintptr) {
+		sent = unix.PidfdSendSignal(int(fd), signal, nil, 0)
+	}); err != nil {
+		return err
+	}
+	return callError("pidfd_send_signal", sent)
+}
+
+// HasEnded reports whether the process behind a descriptor of OpenProcess has ended.
+func HasEnded(process *os.File) (bool, error) {
+	fds := []unix.PollFd{{Fd: int32(process.Fd()), Events: unix.POLLIN}}
+	for {
+		n, err := unix.Poll(fds, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return n == 1, callError("poll", err)
+		}
+	}
+}
+
+// ProcStat returns a process's parent and when it started, in clock ticks since the host did
+// (proc_pid_stat(5)). The two numbers of a process and its start name it for good, since process
+// numbers are used again.
+func ProcStat(pid int) (parent int, start uint64, err error) {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0, 0, err
+	}
+	// The name, in parentheses, may hold anything, more of them included.
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	const state, ppid, starttime = 3, 4, 22
+	if len(fields) <= starttime-state {
+		return 0, 0, fmt.Errorf("/proc/%d/stat: %d fields", pid, len(fields))
+	}
+	parent, err = strconv.Atoi(fields[ppid-state])
+	if err != nil {
+		return 0, 0, fmt.Errorf("/proc/%d/stat: %w", pid, err)
+	}
+	start, err = strconv.ParseUint(fields[starttime-state], 10, 64)
+	if err != nil {
+		return 0, 0, fmt.Errorf("/proc/%d/stat: %w", pid, err)
+	}
+	return parent, start, nil
 }

@@ -1,6 +1,8 @@
 package sys
 
 import (
+	"unsafe"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -60,3 +62,121 @@ func SetStatusFlags(fd, flags int) error {
 func Shutdown(fd, how int) error {
 	return wrapFD("shutdown", fd, retry(func() error { return unix.Shutdown(fd, how) }))
 }
+
+// Mkdirat makes the directory name in dirfd. name must be one component, here
+// and in every function of this file.
+func Mkdirat(dirfd int, name string, mode uint32) error {
+	return wrap("mkdirat", name, retry(func() error { return unix.Mkdirat(dirfd, name, mode) }))
+}
+
+// Unlinkat removes the file or link name from dirfd.
+func Unlinkat(dirfd int, name string) error {
+	return wrap("unlinkat", name, retry(func() error { return unix.Unlinkat(dirfd, name, 0) }))
+}
+
+// Rmdirat removes the empty directory name from dirfd.
+func Rmdirat(dirfd int, name string) error {
+	return wrap("rmdir", name, retry(func() error {
+		return unix.Unlinkat(dirfd, name, unix.AT_REMOVEDIR)
+	}))
+}
+
+// Renameat moves a name, replacing what the new name stood for.
+func Renameat(olddir int, oldname string, newdir int, newname string) error {
+	return wrap("renameat", oldname, retry(func() error {
+		return unix.Renameat2(olddir, oldname, newdir, newname, 0)
+	}))
+}
+
+// Linkat makes newname a hard link of oldname; a symbolic link is linked
+// itself, never followed.
+func Linkat(olddir int, oldname string, newdir int, newname string) error {
+	return wrap("linkat", oldname, retry(func() error {
+		return unix.Linkat(olddir, oldname, newdir, newname, 0)
+	}))
+}
+
+// Symlinkat makes name a symbolic link that holds target.
+func Symlinkat(target string, dirfd int, name string) error {
+	return wrap("symlinkat", name, retry(func() error {
+		return unix.Symlinkat(target, dirfd, name)
+	}))
+}
+
+// Readlinkat reads the link name of dirfd, or, with an empty name, the link
+// behind an O_PATH descriptor. It returns the number of bytes put into buf.
+func Readlinkat(dirfd int, name string, buf []byte) (int, error) {
+	var n int
+	err := retry(func() (err error) {
+		n, err = unix.Readlinkat(dirfd, name, buf)
+		return err
+	})
+	return n, wrap("readlinkat", name, err)
+}
+
+// Stat is the kernel's answer about one file.
+type Stat = unix.Stat_t
+
+// Timespec is a kernel time. UTIMEOmit and UTIMENow are special Nsec values.
+type Timespec = unix.Timespec
+
+// Special values of Timespec.Nsec for Futimens and Utimensat.
+const (
+	UTIMEOmit = unix.UTIME_OMIT
+	UTIMENow  = unix.UTIME_NOW
+)
+
+// Device is the number of a device in Stat.Rdev (makedev(3)).
+func Device(major, minor uint32) uint64 { return unix.Mkdev(major, minor) }
+
+// IsMemoryDevice reports whether number is that of /dev/null, /dev/zero and their like.
+func IsMemoryDevice(number uint64) bool { return unix.Major(number) == 1 }
+
+// Fstat describes the open file fd.
+func Fstat(fd int, st *Stat) error {
+	return wrapFD("fstat", fd, retry(func() error { return unix.Fstat(fd, st) }))
+}
+
+// Lstatat describes the file name in the directory dirfd, a link itself. name must be one
+// component.
+func Lstatat(dirfd int, name string, st *Stat) error {
+	return wrap("fstatat", name, retry(func() error {
+		return unix.Fstatat(dirfd, name, st, unix.AT_SYMLINK_NOFOLLOW)
+	}))
+}
+
+// Futimens sets the times of an open file.
+func Futimens(fd int, ts *[2]Timespec) error {
+	return wrapFD("futimens", fd, retry(func() error {
+		_, _, e := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(ts)), 0,
+			0, 0)
+		if e != 0 {
+			return e
+		}
+		return nil
+	}))
+}
+
+// UtimensPath sets the times of the file behind fd, which may be an O_PATH
+// descriptor (AT_EMPTY_PATH, Linux 5.8).
+func UtimensPath(fd int, ts *[2]Timespec) error {
+	return wrapFD("utimensat", fd, retry(func() error {
+		return unix.UtimesNanoAt(fd, "", ts[:], unix.AT_EMPTY_PATH)
+	}))
+}
+
+// FileSystem is the usage of a file system (statfs(2)).
+type FileSystem unix.Statfs_t
+
+// Fstatfs asks the file system of the open file fd.
+func Fstatfs(fd int, st *FileSystem) error {
+	return wrapFD("fstatfs", fd, retry(func() error {
+		return unix.Fstatfs(fd, (*unix.Statfs_t)(st))
+	}))
+}
+
+// IsOverlay reports whether it is an overlay, whose numbers are those of its upper layer.
+func (st *FileSystem) IsOverlay() bool { return st.Type == unix.OVERLAYFS_SUPER_MAGIC }
+
+// Used is how many bytes are in use.
+func (st *FileSystem) Used() int64 { return int64(st.Blocks-st.Bfree) * int64(st.Bsize) }

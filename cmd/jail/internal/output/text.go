@@ -3,13 +3,19 @@
 package output
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"regexp"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 	"time"
+	"unicode/utf16"
+	"unicode/utf8"
 
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/policy"
 )
@@ -120,4 +126,74 @@ func PrintableText(text string) string {
 		}
 	}
 	return b.String()
+}
+
+// Named returns w with a name, which its errors have.
+func Named(w io.Writer, name string) io.Writer { return sink{w, name} }
+
+type sink struct {
+	io.Writer
+	name string
+}
+
+// Write writes p; its errors name the stream.
+func (s sink) Write(p []byte) (int, error) {
+	n, err := s.Writer.Write(p)
+	if err != nil {
+		err = exit.Failed(err, "", "%s: %v", s.name, exit.Cause(err))
+	}
+	return n, err
+}
+
+// Table writes rows, which all have the same number of cells, in columns.
+func Table(w io.Writer, rows [][]string) error {
+	var b strings.Builder
+	columns := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		for _, cell := range row {
+			fmt.Fprint(columns, Printable(strings.ReplaceAll(cell, "\t", `\t`)), "\t")
+		}
+		fmt.Fprintln(columns)
+	}
+	if err := columns.Flush(); err != nil {
+		return err
+	}
+	var lines strings.Builder
+	for line := range strings.Lines(b.String()) {
+		lines.WriteString(strings.TrimRight(line, " \n") + "\n")
+	}
+	_, err := io.WriteString(w, lines.String())
+	return err
+}
+
+// WriteJSON writes v as JSON and a newline, on one line where indent is "". Characters that cannot
+// be printed are written as \u escapes.
+func WriteJSON(w io.Writer, v any, indent string) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", indent)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	_, err := w.Write(escapeJSON(b.Bytes()))
+	return err
+}
+
+func escapeJSON(text []byte) []byte {
+	out := make([]byte, 0, len(text))
+	for len(text) > 0 {
+		r, n := utf8.DecodeRune(text)
+		switch {
+		case r < 0x7f || strconv.IsPrint(r):
+			out = append(out, text[:n]...)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+		text = text[n:]
+	}
+	return out
 }
