@@ -142,7 +142,7 @@ func TestStrings(t *testing.T) {
 	for _, tt := range [][2]string{
 		{policy.Rights(0).String(), "∅"}, {policy.Exec.String(), "exec"},
 		{policy.AllRights.String(), "read|exec|write|tmpfs|cache"},
-		{policy.Read.Union(policy.Exec).String(), "read+exec"},
+		{(policy.Read | policy.Exec).String(), "read+exec"},
 		{policy.WorkspaceAccess(7).String(), "invalid(7)"},
 		{policy.TopEnv().String(), "set any pass [*] allow [*]"},
 		{policy.TopSyscalls().String(), "[loopback native wasi]"},

@@ -97,7 +97,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 			Hint:    MayConnect, Err: err}
 	case !NobodyListens(err):
 		return nil, failed(err, "JAIL_SOCKET names the daemon's socket", "socket %s: %v", o.Socket,
-			cause(err))
+			problem.Cause(err))
 	}
 	if o.Lasting {
 		if c, err = o.startLasting(ctx); err != nil {
@@ -111,7 +111,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 	}
 	if c, err = api.StartPrivate(o.Jaild, args...); err != nil {
 		return nil, failed(err, "build or install jaild beside jail",
-			"no daemon answers on %s, and %s cannot be started: %v", o.Socket, o.Jaild, cause(err))
+			"no daemon answers on %s, and %s cannot be started: %v", o.Socket, o.Jaild, problem.Cause(err))
 	}
 	return &Client{Client: c, Private: true}, nil
 }
@@ -190,13 +190,4 @@ func NobodyListens(err error) bool {
 
 func failed(err error, hint, format string, args ...any) *Error {
 	return &Error{Code: problem.Failed, Message: fmt.Sprintf(format, args...), Hint: hint, Err: err}
-}
-
-// cause strips what an error says of operation and path, where the sentence around it says them
-// better.
-func cause(err error) error {
-	if errno, ok := errors.AsType[syscall.Errno](err); ok {
-		return errno
-	}
-	return err
 }

@@ -50,7 +50,7 @@ func (c *Cmd) Run(ctx context.Context) (Result, error) {
 	if req.Dir == "" {
 		dir, err := os.Getwd()
 		if err != nil {
-			return Result{}, failed(err, "set Dir", "the current directory: %v", cause(err))
+			return Result{}, failed(err, "set Dir", "the current directory: %v", problem.Cause(err))
 		}
 		req.Dir = dir
 	}

@@ -44,7 +44,7 @@ func (o Options) startLasting(ctx context.Context) (*api.Client, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, failed(err, "build or install jaild beside jail",
-			"no daemon answers on %s, and %s cannot be started: %v", o.Socket, o.Jaild, cause(err))
+			"no daemon answers on %s, and %s cannot be started: %v", o.Socket, o.Jaild, problem.Cause(err))
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()

@@ -21,6 +21,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/config"
 	"github.com/jail-sandbox/jail/supervisor/fetch"
 	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 // Checks look at the host of one daemon. A look takes loop devices, mounts and reads every bundle,
@@ -88,7 +89,7 @@ func findProgram(name, path string) probe.Finding {
 	switch {
 	case err != nil:
 		return probe.Finding{Name: name, Answer: probe.No, Detail: fmt.Sprintf("%s: %v", path,
-			errnoOf(err)), Fix: "build or install it beside jail"}
+			problem.Cause(err)), Fix: "build or install it beside jail"}
 	case !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0:
 		return probe.Finding{Name: name, Answer: probe.No, Detail: path + " is no program",
 			Fix: "build or install it anew"}
@@ -153,7 +154,7 @@ func findWritable(name, dir string) probe.Finding {
 	}
 	if err != nil {
 		return probe.Finding{Name: name, Answer: probe.No, Detail: fmt.Sprintf("%s: %v", where,
-			errnoOf(err)),
+			problem.Cause(err)),
 			Fix: "make room in it, or name another place with JAIL_STATE"}
 	}
 	return f
@@ -205,7 +206,7 @@ func Anchors(c config.Config) []probe.Finding {
 		st, err := anchor.ReadStatus(c.Anchors(), t)
 		switch {
 		case err != nil:
-			f.Answer, f.Detail, f.Fix = probe.Unknown, fmt.Sprint(errnoOf(err)),
+			f.Answer, f.Detail, f.Fix = probe.Unknown, fmt.Sprint(problem.Cause(err)),
 				"run jail doctor as root"
 		case st.Error != "":
 			f.Answer, f.Detail, f.Fix = probe.No, fmt.Sprintf("%s, since %s, failed %d times",
@@ -220,15 +221,6 @@ func Anchors(c config.Config) []probe.Finding {
 		all = append(all, f)
 	}
 	return all
-}
-
-// errnoOf strips what an error says of operation and path, where the sentence around it says them
-// better.
-func errnoOf(err error) error {
-	if errno, ok := errors.AsType[syscall.Errno](err); ok {
-		return errno
-	}
-	return err
 }
 
 func plural(n int, one string) string {

@@ -2,6 +2,8 @@ package metrics
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -59,7 +61,7 @@ func (h *Histogram) write(b *strings.Builder) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.top(b)
-	for _, key := range sortedKeys(h.series) {
+	for _, key := range slices.Sorted(maps.Keys(h.series)) {
 		s, total := h.series[key], uint64(0)
 		for i, n := range s.counts {
 			total += n

@@ -14,6 +14,7 @@ package metrics
 import (
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -146,18 +147,9 @@ func (c *Counter) write(b *strings.Builder) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.top(b)
-	for _, key := range sortedKeys(c.series) {
+	for _, key := range slices.Sorted(maps.Keys(c.series)) {
 		fmt.Fprintf(b, "%s%s %s\n", c.called, braced(key), number(c.series[key]))
 	}
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // read is a metric whose value is asked for when it is written.

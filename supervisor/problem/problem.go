@@ -183,6 +183,14 @@ func Short(err error) *Error {
 	return nil
 }
 
+// Cause strips what err says of operation and path, where the sentence around it says them better.
+func Cause(err error) error {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return errno
+	}
+	return err
+}
+
 // isFork reports whether err is of the start of a process, by jaild or, for a jail, by jail-shim.
 func isFork(err error) bool {
 	path, layer := (*fs.PathError)(nil), (*launch.LayerError)(nil)

@@ -11,11 +11,9 @@ type PollFD = unix.PollFd
 
 // Poll events.
 const (
-	PollIn   = unix.POLLIN
-	PollOut  = unix.POLLOUT
-	PollErr  = unix.POLLERR
-	PollHup  = unix.POLLHUP
-	PollNval = unix.POLLNVAL
+	PollIn  = unix.POLLIN
+	PollOut = unix.POLLOUT
+	PollHup = unix.POLLHUP
 )
 
 // Poll waits until a descriptor is ready or the time is over; a nil time waits

@@ -44,43 +44,24 @@ const (
 
 // Error numbers that callers compare.
 const (
-	E2BIG        = unix.E2BIG
 	EACCES       = unix.EACCES
 	EAGAIN       = unix.EAGAIN
 	EBADF        = unix.EBADF
 	EBUSY        = unix.EBUSY
 	EEXIST       = unix.EEXIST
-	EFAULT       = unix.EFAULT
-	EFBIG        = unix.EFBIG
-	EILSEQ       = unix.EILSEQ
 	EINVAL       = unix.EINVAL
 	EIO          = unix.EIO
 	EISDIR       = unix.EISDIR
 	ELOOP        = unix.ELOOP
-	EMFILE       = unix.EMFILE
-	EMLINK       = unix.EMLINK
 	ENAMETOOLONG = unix.ENAMETOOLONG
-	ENFILE       = unix.ENFILE
 	ENOENT       = unix.ENOENT
-	ENOMEM       = unix.ENOMEM
-	ENOSPC       = unix.ENOSPC
-	EDQUOT       = unix.EDQUOT
-	ENOSYS       = unix.ENOSYS
 	ENOTDIR      = unix.ENOTDIR
-	ENOTEMPTY    = unix.ENOTEMPTY
-	ENOTSOCK     = unix.ENOTSOCK
-	ENOTSUP      = unix.EOPNOTSUPP
 	ENXIO        = unix.ENXIO
-	EOVERFLOW    = unix.EOVERFLOW
 	EPERM        = unix.EPERM
 	ECONNRESET   = unix.ECONNRESET
 	EPIPE        = unix.EPIPE
-	ERANGE       = unix.ERANGE
 	EROFS        = unix.EROFS
 	ESPIPE       = unix.ESPIPE
-	ETXTBSY      = unix.ETXTBSY
 	EXDEV        = unix.EXDEV
 	ENODEV       = unix.ENODEV
-	ESTALE       = unix.ESTALE
-	ENOTTY       = unix.ENOTTY
 )

@@ -17,8 +17,11 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/profiles"
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/approvals"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/bundle"
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
 // Profiles and toolNames are for completion, where an error has no place to be shown.
@@ -138,53 +141,38 @@ func typeNames() (names []string) {
 // it may be read.
 
 func runIDs(ctx context.Context, env *cli.Env) []string {
-	return ids(ctx, env, "runs", func(c *api.Client) (ids []string, err error) {
-		all, err := c.Runs(ctx)
-		for _, r := range all {
-			ids = append(ids, described(r.ID, r.Tool, r.Workspace))
-		}
-		return ids, err
+	return ids(ctx, env, "runs", (*api.Client).Runs, func(r message.RunInfo) string {
+		return described(r.ID, r.Tool, r.Workspace)
 	})
 }
 
 func workspaceIDs(ctx context.Context, env *cli.Env) []string {
-	return ids(ctx, env, "workspaces", func(c *api.Client) (ids []string, err error) {
-		all, err := c.Workspaces(ctx)
-		for _, w := range all {
-			ids = append(ids, described(w.ID, w.Tool, string(w.Path)))
-		}
-		return ids, err
-	})
+	return ids(ctx, env, "workspaces", (*api.Client).Workspaces,
+		func(w shadows.WorkspaceInfo) string { return described(w.ID, w.Tool, string(w.Path)) })
 }
 
 func sessionIDs(ctx context.Context, env *cli.Env) []string {
-	return ids(ctx, env, "", func(c *api.Client) (ids []string, err error) {
-		all, err := c.Sessions(ctx)
-		for _, s := range all {
-			ids = append(ids, described(s.ID, s.Profile, s.Workspace))
-		}
-		return ids, err
+	return ids(ctx, env, "", (*api.Client).Sessions, func(s message.SessionInfo) string {
+		return described(s.ID, s.Profile, s.Workspace)
 	})
 }
 
 func actionIDs(ctx context.Context, env *cli.Env) []string {
-	return ids(ctx, env, "", func(c *api.Client) (ids []string, err error) {
-		all, err := c.Approvals().List(ctx, false)
-		for _, a := range all {
-			ids = append(ids, a.ID+"\t"+output.Printable(a.Summary))
-		}
-		return ids, err
+	list := func(c *api.Client, ctx context.Context) ([]approvals.Action, error) {
+		return c.Approvals().List(ctx, false)
+	}
+	return ids(ctx, env, "", list, func(a approvals.Action) string {
+		return a.ID + "\t" + output.Printable(a.Summary)
 	})
 }
 
 func grantIDs(ctx context.Context, env *cli.Env) []string {
-	return ids(ctx, env, "", func(c *api.Client) (ids []string, err error) {
-		all, err := c.Approvals().Grants(ctx)
-		for _, g := range all {
-			// The directory is escaped already.
-			ids = append(ids, g.ID+"\t"+output.Printable(g.Scope)+" "+g.Directory)
-		}
-		return ids, err
+	list := func(c *api.Client, ctx context.Context) ([]approvals.Grant, error) {
+		return c.Approvals().Grants(ctx)
+	}
+	return ids(ctx, env, "", list, func(g approvals.Grant) string {
+		// The directory is escaped already.
+		return g.ID + "\t" + output.Printable(g.Scope) + " " + g.Directory
 	})
 }
 
@@ -193,13 +181,14 @@ func described(id, what, dir string) string {
 	return id + "\t" + output.Printable(what) + " " + workspace.Name(dir).String()
 }
 
-func ids(ctx context.Context, env *cli.Env, store string,
-	list func(*api.Client) ([]string, error)) []string {
-	c, err := api.Dial(ctx, env.Config.Socket)
-	if err == nil {
+func ids[T any](ctx context.Context, env *cli.Env, store string,
+	list func(*api.Client, context.Context) ([]T, error), describe func(T) string) (ids []string) {
+	if c, err := api.Dial(ctx, env.Config.Socket); err == nil {
 		defer c.Close()
-		ids, err := list(c)
-		if err == nil {
+		if all, err := list(c, ctx); err == nil {
+			for _, v := range all {
+				ids = append(ids, describe(v))
+			}
 			return ids
 		}
 	}
@@ -211,7 +200,6 @@ func ids(ctx context.Context, env *cli.Env, store string,
 		// Completion has no place for errors.
 		return nil
 	}
-	var ids []string
 	for _, e := range entries {
 		if _, err := jail.ParseID(e.Name()); err == nil && e.IsDir() {
 			ids = append(ids, e.Name())

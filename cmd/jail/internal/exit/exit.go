@@ -12,14 +12,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// Cause returns the errno in err, without the operation and the path, where the message around it
-// names them; else err.
-func Cause(err error) error {
-	if errno, ok := errors.AsType[syscall.Errno](err); ok {
-		return errno
-	}
-	return err
-}
+// Cause is problem.Cause.
+func Cause(err error) error { return problem.Cause(err) }
 
 // A Code is an error that ends the program with an exit code and prints nothing: the exit code of a
 // tool, or of a check whose result was printed.
