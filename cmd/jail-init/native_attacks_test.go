@@ -151,7 +151,7 @@ func allowing(calls ...string) func(*jailtest.Setup) {
 			for _, call := range calls {
 				without(f, call)
 				f.Allow = append(f.Allow, call)
-				for _, absent := range []*[]string{&f.ENOSYS, &f.ENOTSUP} {
+				for _, absent := range []*[]string{&f.ENOSYS, &f.ENOTSUP, &f.EINVAL} {
 					*absent = slices.DeleteFunc(slices.Clone(*absent),
 						func(n string) bool { return n == call })
 				}
@@ -182,9 +182,10 @@ func running(target string) func(*jailtest.Setup) {
 // wall taken out of the plan. What it could try from the place of process 1 is tried by TestWalls
 // of jail/launch on the same stack; these are about what only programs of the host may do.
 //
-// T-021, T-030, T-036, T-038, T-044, T-060, T-063, T-073, T-074.
+// T-021, T-030, T-036, T-038, T-044, T-060, T-063, T-072, T-073, T-074.
 func TestNativeAttacks(t *testing.T) {
 	const eperm, enoent, eacces = int(syscall.EPERM), int(syscall.ENOENT), int(syscall.EACCES)
+	const einval = int(syscall.EINVAL)
 	attacks := []struct {
 		name    string
 		want    int
@@ -207,6 +208,10 @@ func TestNativeAttacks(t *testing.T) {
 		{"bind_store", eacces, "connect_own"},
 		{"device_node", eperm, "fifo"},
 		{"shadow_file", enoent, "own_environ"},
+		{"splice_program", einval, "splice_program"},
+		{"splice_pipes", einval, "splice_pipes"},
+		{"tee_pipes", einval, "tee_pipes"},
+		{"gift_page", einval, "gift_page"},
 	}
 	var names, controls []string
 	for _, a := range attacks {
@@ -215,7 +220,8 @@ func TestNativeAttacks(t *testing.T) {
 	b := newBed(t)
 	whole := b.attack(t, names, false, nil)
 	weak := b.attack(t, controls, false, func(s *jailtest.Setup) {
-		allowing("ptrace", "memfd_create", "unshare", "clone", "socket")(s)
+		allowing("ptrace", "memfd_create", "unshare", "clone", "socket", "splice", "tee",
+			"vmsplice")(s)
 		running("/tmp")(s)
 		running("/store")(s)
 		s.Plan.UserCounts = nil

@@ -273,7 +273,7 @@ func allow(f *seccomp.Filter, names []string) {
 	f.Allow = slices.Compact(f.Allow)
 	f.Only = slices.DeleteFunc(slices.Clone(f.Only),
 		func(c seccomp.Condition) bool { return slices.Contains(names, c.Call) })
-	for _, absent := range []*[]string{&f.ENOSYS, &f.ENOTSUP} {
+	for _, absent := range []*[]string{&f.ENOSYS, &f.ENOTSUP, &f.EINVAL} {
 		*absent = slices.DeleteFunc(slices.Clone(*absent),
 			func(n string) bool { return slices.Contains(names, n) })
 	}

@@ -23,6 +23,9 @@ type Filter struct {
 	// ENOTSUP are calls that fail with ENOTSUP, as on a file system that has no such thing, and
 	// that no listener counts.
 	ENOTSUP []string `json:"enotsup,omitempty"`
+	// EINVAL are calls that fail with EINVAL, as with files that do not support them, and that no
+	// listener counts.
+	EINVAL []string `json:"einval,omitempty"`
 	// Errno is EPERM or ENOSYS.
 	Errno string `json:"errno"`
 }
@@ -105,6 +108,7 @@ func NewFilter(names ...string) Filter {
 	if slices.Contains(names, "processes") {
 		f.ENOSYS = append(f.ENOSYS, absentNative...)
 		f.ENOTSUP = slices.Clone(unsupportedNative)
+		f.EINVAL = slices.Clone(invalidNative)
 	}
 	demands, whole := map[string][]demand{}, map[string]bool{}
 	for _, g := range names {

@@ -88,6 +88,13 @@ var absentNative = slices.Concat(
 var unsupportedNative = []string{"listxattr", "llistxattr", "flistxattr", "setxattr", "lsetxattr",
 	"fsetxattr"}
 
+// invalidNative are the calls that fail with EINVAL for programs of the host, as between two files
+// that cannot be spliced. GNU grep and cat, pv, and the standard libraries of Go and Rust then read
+// and write; several of them fail where the error is another. The calls move pages of a pipe, or of
+// the page cache, without a copy, and several ways from a read-only file to root led over them
+// (CVE-2022-0847, CVE-2026-31431).
+var invalidNative = []string{"splice", "tee", "vmsplice"}
+
 // probed are the calls, as Describe names them, that everyday programs try and do without, so that
 // a refusal changes nothing of what they do. They are refused, counted and recorded like any other,
 // and not printed one by one.

@@ -129,6 +129,7 @@ func bundleConfig(plan jail.Plan, group string) *specs.Spec {
 
 func bundleFilter(f seccomp.Filter) *specs.LinuxSeccomp {
 	eperm, enosys, enotsup := uint(syscall.EPERM), uint(syscall.ENOSYS), uint(syscall.ENOTSUP)
+	einval := uint(syscall.EINVAL)
 	var always []string
 	for _, name := range f.Allow {
 		if !slices.ContainsFunc(f.Only, func(c seccomp.Condition) bool { return c.Call == name }) {
@@ -142,6 +143,10 @@ func bundleFilter(f seccomp.Filter) *specs.LinuxSeccomp {
 	if len(f.ENOTSUP) > 0 {
 		calls = append(calls, specs.LinuxSyscall{Names: f.ENOTSUP, Action: specs.ActErrno,
 			ErrnoRet: &enotsup})
+	}
+	if len(f.EINVAL) > 0 {
+		calls = append(calls, specs.LinuxSyscall{Names: f.EINVAL, Action: specs.ActErrno,
+			ErrnoRet: &einval})
 	}
 	for _, c := range f.Only {
 		arg := specs.LinuxSeccompArg{Index: c.Arg, Value: c.Mask, ValueTwo: c.Value,

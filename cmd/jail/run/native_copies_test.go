@@ -9,7 +9,8 @@ import (
 )
 
 // Programs that keep the attributes of a file when they copy it do so as on a file system without
-// extended attributes, and a program that is built with AddressSanitizer ends as it would outside.
+// extended attributes, programs that would move the pages of a pipe read and write instead, and a
+// program that is built with AddressSanitizer ends as it would outside.
 func TestNativeCopies(t *testing.T) {
 	cmdtest.Have(t, "/usr/bin/python3", "/usr/bin/gcc")
 	h := cmdtest.New(t)
@@ -23,6 +24,8 @@ shutil.move("/tmp/b", "/tmp/d")
 shutil.copytree("/tmp/d", "c")
 print(open("c/b").read())`,
 		"cp": "cp -a a d && cp --preserve=all d e && mv e /tmp/e && cat /tmp/e",
+		// Reads the rest of the pipe by splice(2), which falls back to read(2).
+		"grep": "seq 100000 | grep 5 >/dev/null && echo text",
 		"sanitizer": `echo 'int puts(const char *); int main(void) { puts("text"); }' > s.c &&
 			gcc -fsanitize=address -o s s.c && ./s`,
 	} {

@@ -74,16 +74,18 @@ func compile(f seccomp.Filter, refuse lib.ScmpAction) ([]byte, error) {
 			return nil, err
 		}
 	}
-	for n, name := range slices.Concat(f.ENOSYS, f.ENOTSUP) {
-		errno := syscall.ENOSYS
-		if n >= len(f.ENOSYS) {
-			errno = syscall.ENOTSUP
-		}
-		if slices.Contains(f.Allow, name) {
-			return nil, fmt.Errorf("seccomp filter: %q is both allowed and not there", name)
-		}
-		if err := addRule(filter, name, lib.ActErrno.SetReturnCode(int16(errno))); err != nil {
-			return nil, err
+	for _, fail := range []struct {
+		names []string
+		errno syscall.Errno
+	}{{f.ENOSYS, syscall.ENOSYS}, {f.ENOTSUP, syscall.ENOTSUP}, {f.EINVAL, syscall.EINVAL}} {
+		for _, name := range fail.names {
+			if slices.Contains(f.Allow, name) {
+				return nil, fmt.Errorf("seccomp filter: %q is both allowed and not there", name)
+			}
+			if err := addRule(filter, name,
+				lib.ActErrno.SetReturnCode(int16(fail.errno))); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return export(filter)

@@ -128,6 +128,9 @@ func TestEveryNumber(t *testing.T) {
 			for _, name := range f.ENOTSUP {
 				want[number(t, name)] = retErrno | uint32(unix.ENOTSUP)
 			}
+			for _, name := range f.EINVAL {
+				want[number(t, name)] = retErrno | uint32(unix.EINVAL)
+			}
 			for _, c := range f.Only { // with arguments of zero
 				want[number(t, c.Call)] = retNotify
 				if c.Call == "clone" && c.Value == 0 {

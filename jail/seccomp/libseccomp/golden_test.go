@@ -103,6 +103,8 @@ func answerOf(t *testing.T, f seccomp.Filter, program []byte, nr uint32, name st
 		return "not there"
 	case retErrno | 95:
 		return "not supported"
+	case retErrno | 22:
+		return "invalid"
 	default:
 		return fmt.Sprintf("%#x", answer)
 	}

@@ -66,6 +66,8 @@ func live(t *testing.T, s *jailtest.Setup) {
 			answer = "ENOSYS"
 		case slices.Contains(f.ENOTSUP, name):
 			answer = "ENOTSUP"
+		case slices.Contains(f.EINVAL, name):
+			answer = "EINVAL"
 		case !known:
 			answer = "ENOSYS"
 			told++

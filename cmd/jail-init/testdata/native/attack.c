@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -129,6 +130,25 @@ static int push_terminal_wide(void) { return syscall(SYS_ioctl, 0, TIOCSTI | 1L 
 static int console_terminal(void) {
 	char arg[2] = {3, 0};
 	return ioctl(0, TIOCLINUX, arg) < 0 ? failed() : 0;
+}
+
+// Each moves one page, or a part of one, from or to a pipe without a copy.
+static int splice_program(void) {
+	int p[2], fd = open("/prog/attack", O_RDONLY);
+	return fd < 0 || pipe(p) < 0 || splice(fd, 0, p[1], 0, 1, 0) < 0 ? failed() : 0;
+}
+static int splice_pipes(void) {
+	int p[2], q[2];
+	return pipe(p) < 0 || pipe(q) < 0 || write(p[1], "x", 1) < 0 || splice(p[0], 0, q[1], 0, 1, 0) < 0 ? failed() : 0;
+}
+static int tee_pipes(void) {
+	int p[2], q[2];
+	return pipe(p) < 0 || pipe(q) < 0 || write(p[1], "x", 1) < 0 || tee(p[0], q[1], 1, 0) < 0 ? failed() : 0;
+}
+static int gift_page(void) {
+	int p[2];
+	struct iovec v = {"x", 1};
+	return pipe(p) < 0 || vmsplice(p[1], &v, 1, SPLICE_F_GIFT) < 0 ? failed() : 0;
 }
 
 static int new_user(void) { return unshare(CLONE_NEWUSER) < 0 ? failed() : 0; }
@@ -286,7 +306,7 @@ static const struct {
 } all[] = {
 #define A(f) {#f, f}
 	A(trace_init), A(trace_child), A(init_memory), A(init_environ), A(own_environ), A(init_root), A(own_root), A(kill_all), A(memory_file), A(yes), A(copy_tmp),
-	A(copy_store), A(map_store), A(set_id), A(euid), A(push_terminal), A(push_terminal_wide), A(console_terminal), A(new_user), A(new_user_clone), A(netlink),
+	A(copy_store), A(map_store), A(set_id), A(euid), A(push_terminal), A(push_terminal_wide), A(console_terminal), A(splice_program), A(splice_pipes), A(tee_pipes), A(gift_page), A(new_user), A(new_user_clone), A(netlink),
 	A(datagram), A(vsock), A(connect_abstract), A(connect_store), A(connect_own), A(bind_store), A(device_node), A(fifo), A(shadow_file), A(forks), A(outlive),
 	A(netlink_datagram), A(netlink_diag), A(netlink_xfrm), A(netlink_audit), A(netlink_filter), A(netlink_uevent), A(netlink_generic), A(packet), A(raw), A(ping), A(udplite),
 	A(unix_datagram), A(list_links), A(add_address), A(add_route), A(change_link), A(new_link), A(datagram_host), A(datagram_out), A(datagram_everybody), A(datagram_own),
