@@ -73,7 +73,7 @@ func ceilingGroups(c policy.Policy) []string {
 		groups = append(append(groups, seccomp.WASIGroups...), "shell", "compile")
 	}
 	if native {
-		groups = append(append(groups, seccomp.NativeGroups...), "terminal")
+		groups = append(groups, seccomp.NativeGroups...)
 	}
 	if fetches {
 		groups = append(groups, "fetch")

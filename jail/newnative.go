@@ -69,13 +69,11 @@ func newTmpfs(pol policy.Policy, c Command, target string, size int64) Mount {
 	return m
 }
 
-// nativeMounts are what programs of the host expect of every system.
-func nativeMounts(c Command, tmp int64) []Mount {
+// nativeMounts are what programs of the host expect of every system, with terminals of the jail's
+// own.
+func nativeMounts(tmp int64) []Mount {
 	mounts := []Mount{{Kind: MountTmpfs, Target: shmDir, Write: true, Size: min(tmp, maxShm),
-		Files: shmFiles}}
-	if c.Terminal {
-		mounts = append(mounts, Mount{Kind: MountPTS, Target: ptsDir, Write: true})
-	}
+		Files: shmFiles}, {Kind: MountPTS, Target: ptsDir, Write: true}}
 	for _, target := range machinePaths {
 		mounts = append(mounts, Mount{Kind: MountMachine, Target: target})
 	}
@@ -90,7 +88,7 @@ var machinePaths = []string{
 
 func newDevices(c Command) []string {
 	devices := []string{"null", "zero", "full", "random", "urandom"}
-	if c.Terminal {
+	if c.Runner == RunnerNative {
 		devices = append(devices, "tty")
 	}
 	return devices

@@ -200,9 +200,6 @@ func withNeeds(pol policy.Policy, r Request, groups []string) []string {
 	if r.Command.Runner == RunnerShell || r.Command.Runner == RunnerCompile {
 		groups = append(groups, r.Command.Runner)
 	}
-	if r.Command.Terminal {
-		groups = append(groups, "terminal")
-	}
 	if r.Command.Runner == RunnerNative && (len(pol.Fetch.Allow) > 0 ||
 		pol.Syscalls.Has(policy.GroupLoopback)) {
 		groups = append(groups, "loopback")
@@ -286,7 +283,7 @@ func newMounts(pol policy.Policy, r Request) []Mount {
 			Mount{Kind: MountBind, Source: dir, Target: path.Join(CacheDir, strconv.Itoa(i))})
 	}
 	if r.Command.Runner == RunnerNative {
-		mounts = append(mounts, nativeMounts(r.Command, tmp)...)
+		mounts = append(mounts, nativeMounts(tmp)...)
 	}
 	return mounts
 }

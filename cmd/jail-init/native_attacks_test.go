@@ -182,7 +182,7 @@ func running(target string) func(*jailtest.Setup) {
 // wall taken out of the plan. What it could try from the place of process 1 is tried by TestWalls
 // of jail/launch on the same stack; these are about what only programs of the host may do.
 //
-// T-021, T-030, T-036, T-038, T-044, T-060, T-063, T-072, T-073, T-074.
+// T-021, T-030, T-033, T-036, T-038, T-044, T-060, T-063, T-072, T-073, T-074.
 func TestNativeAttacks(t *testing.T) {
 	const eperm, enoent, eacces = int(syscall.EPERM), int(syscall.ENOENT), int(syscall.EACCES)
 	const einval = int(syscall.EINVAL)
@@ -212,6 +212,8 @@ func TestNativeAttacks(t *testing.T) {
 		{"splice_pipes", einval, "splice_pipes"},
 		{"tee_pipes", einval, "tee_pipes"},
 		{"gift_page", einval, "gift_page"},
+		{"take_capability", eperm, "take_capability"},
+		{"keep_capability", eperm, "keep_capability"},
 	}
 	var names, controls []string
 	for _, a := range attacks {
@@ -225,6 +227,7 @@ func TestNativeAttacks(t *testing.T) {
 		running("/tmp")(s)
 		running("/store")(s)
 		s.Plan.UserCounts = nil
+		s.Plan.Capabilities = []string{"CAP_CHOWN"}
 	})
 	for _, a := range attacks {
 		if !strings.Contains("\n"+whole.said, fmt.Sprintf("\n%s %d\n", a.name, a.want)) {
@@ -236,11 +239,22 @@ func TestNativeAttacks(t *testing.T) {
 	}
 }
 
-// Nothing is typed into a terminal by what runs on it, not even into the jail's own. T-021.
+// Nothing is typed into a terminal by what runs on it, not even into the jail's own, with -t or
+// without. A program finds no terminal of the host, and no more than a devpts of the jail's own gives
+// it. T-021.
 func TestNativeTerminalAttacks(t *testing.T) {
 	b := newBed(t)
 	for _, name := range []string{"push_terminal", "push_terminal_wide", "console_terminal"} {
 		if o := b.attack(t, []string{name}, true, nil); o.code != int(syscall.EPERM) {
+			t.Errorf("%s: ended with %d\n%s", name, o.code, o.said)
+		}
+	}
+	for name, want := range map[string]syscall.Errno{"own_terminal": 0,
+		"push_own_terminal": syscall.EPERM, "push_own_terminal_wide": syscall.EPERM,
+		"console_own_terminal": syscall.EPERM, "discipline_own_terminal": syscall.EPERM,
+		"host_terminal": syscall.ENOENT, "no_terminal": syscall.ENXIO,
+		"many_terminals": syscall.ENOSPC} {
+		if o := b.attack(t, []string{name}, false, nil); o.code != int(want) {
 			t.Errorf("%s: ended with %d\n%s", name, o.code, o.said)
 		}
 	}
@@ -249,8 +263,10 @@ func TestNativeTerminalAttacks(t *testing.T) {
 			"control")
 		return
 	}
-	for _, name := range []string{"push_terminal", "push_terminal_wide"} {
-		if o := b.attack(t, []string{name}, true, allowing("ioctl")); o.code != 0 {
+	for _, name := range []string{"push_terminal", "push_terminal_wide", "push_own_terminal",
+		"push_own_terminal_wide"} {
+		if o := b.attack(t, []string{name}, !strings.Contains(name, "own"),
+			allowing("ioctl")); o.code != 0 {
 			t.Errorf("control %s: ended with %d\n%s", name, o.code, o.said)
 		}
 	}

@@ -132,6 +132,8 @@ var families = map[uint32]string{
 }
 
 var prctls = map[uint32]string{
+	unix.PR_GET_SECUREBITS:       "PR_GET_SECUREBITS",
+	unix.PR_SET_THP_DISABLE:      "PR_SET_THP_DISABLE",
 	unix.PR_SET_PDEATHSIG:        "PR_SET_PDEATHSIG",
 	unix.PR_GET_PDEATHSIG:        "PR_GET_PDEATHSIG",
 	unix.PR_GET_DUMPABLE:         "PR_GET_DUMPABLE",
@@ -155,15 +157,16 @@ var prctls = map[uint32]string{
 }
 
 var ioctls = map[uint32]string{
-	unix.TCGETS:     "TCGETS",
-	unix.TCSETS:     "TCSETS",
-	unix.TCSETSW:    "TCSETSW",
-	unix.TCSETSF:    "TCSETSF",
-	unix.TIOCSCTTY:  "TIOCSCTTY",
-	unix.TIOCSTI:    "TIOCSTI",
-	unix.TIOCGWINSZ: "TIOCGWINSZ",
-	unix.TIOCLINUX:  "TIOCLINUX",
-	unix.TIOCCONS:   "TIOCCONS",
-	unix.TIOCNOTTY:  "TIOCNOTTY",
-	unix.TIOCSETD:   "TIOCSETD",
+	unix.SIOCGIFCONF: "SIOCGIFCONF",
+	unix.TCGETS:      "TCGETS",
+	unix.TCSETS:      "TCSETS",
+	unix.TCSETSW:     "TCSETSW",
+	unix.TCSETSF:     "TCSETSF",
+	unix.TIOCSCTTY:   "TIOCSCTTY",
+	unix.TIOCSTI:     "TIOCSTI",
+	unix.TIOCGWINSZ:  "TIOCGWINSZ",
+	unix.TIOCLINUX:   "TIOCLINUX",
+	unix.TIOCCONS:    "TIOCCONS",
+	unix.TIOCNOTTY:   "TIOCNOTTY",
+	unix.TIOCSETD:    "TIOCSETD",
 }

@@ -21,6 +21,7 @@ var groups = map[string][]rule{
 	"time":      timeRules,
 	"files":     fileRules,
 	"streams":   streamRules,
+	"terminals": terminalRules,
 	"sockets":   socketRules,
 	"host":      hostRules,
 
@@ -28,7 +29,6 @@ var groups = map[string][]rule{
 	"fetch":    fetchRules,
 	"loopback": loopbackRules,
 	"links":    linkRules,
-	"terminal": terminalRules,
 	"shell":    shellRules,
 	"compile":  compileRules,
 
@@ -48,7 +48,8 @@ var (
 	InitGroups = []string{"runtime", "wasi", "init"}
 	// NativeGroups are for a program of the host.
 	NativeGroups = []string{
-		"memory", "processes", "signals", "time", "files", "streams", "sockets", "host",
+		"memory", "processes", "signals", "time", "files", "streams", "terminals", "sockets",
+		"host",
 	}
 	// NetworkGroups are for the fetch proxy.
 	NetworkGroups = []string{"runtime", "network"}
@@ -115,6 +116,16 @@ var probed = slices.Concat(
 	// C libraries look at routes before they connect, which a jail without a network has not.
 	[]string{"socket(AF_NETLINK, SOCK_RAW)", "socket(AF_INET, SOCK_DGRAM)",
 		"socket(AF_INET6, SOCK_DGRAM)"},
+	// libcap looks at securebits and ambient capabilities when it is loaded.
+	[]string{"prctl(PR_GET_SECUREBITS)", "prctl(PR_CAP_AMBIENT)"},
+	// Ruby and databases ask for small pages in their children.
+	[]string{"prctl(PR_SET_THP_DISABLE)"},
+	// ssh-agent gives up a group that it has not.
+	[]string{"setgid"},
+	// pv shares its cursor with other instances.
+	[]string{"msgget"},
+	// Databases look for an address that is unique to the host.
+	[]string{"ioctl(SIOCGIFCONF)"},
 	// Programs fall back to the call of today, or to a slower way.
 	[]string{"inotify_init", "name_to_handle_at", "readahead"},
 )
@@ -284,6 +295,9 @@ var processRules = []rule{
 		unix.PR_CAPBSET_READ, unix.PR_GET_NO_NEW_PRIVS, unix.PR_GET_SECCOMP,
 		unix.PR_SET_VMA)...),
 	allow("which capabilities it has: none", "capget"),
+	// Without capabilities there is nothing to drop, and the kernel refuses to add any. ip does not
+	// start if it cannot drop them.
+	allow("programs drop the capabilities that they do not need", "capset"),
 	allow("ids", "getpid", "getppid", "gettid", "getuid", "geteuid", "getgid", "getegid",
 		"getgroups", "getresuid", "getresgid"),
 	// Without capabilities a process can change to no id but its own.
@@ -356,8 +370,9 @@ var streamRules = []rule{
 		unix.FICLONE)...),
 	allow("pipes", "pipe", "pipe2"),
 	allow("copies", "sendfile", "copy_file_range"),
+	// epoll_create is epoll_create1 without flags. Redis and nginx have no other way to wait.
 	allow("waits", "poll", "ppoll", "select", "pselect6", "eventfd2",
-		"epoll_create1", "epoll_ctl", "epoll_wait", "epoll_pwait"),
+		"epoll_create", "epoll_create1", "epoll_ctl", "epoll_wait", "epoll_pwait"),
 }
 
 // socketRules are about Unix stream sockets inside the jail.
@@ -393,8 +408,10 @@ var linkRules = []rule{
 		socketOf(unix.AF_NETLINK, unix.SOCK_DGRAM, unix.NETLINK_ROUTE)),
 }
 
-// terminalRules are for a jail with a terminal of its own. None of them puts input into a terminal
-// that somebody else reads: no TIOCSTI, no TIOCLINUX.
+// terminalRules are for the terminals of a jail of programs of the host: the one that -t gives it,
+// and those that script, expect, tmux and test suites make for the programs that they run. All are of
+// the jail's own devpts. None of the rules puts input into a terminal, not even into one of these: no
+// TIOCSTI, no TIOCLINUX; and none loads a line discipline: no TIOCSETD.
 var terminalRules = []rule{
 	allow("the jail's own terminal", "ioctl").when(arg(1,
 		// An editor reads key by key.

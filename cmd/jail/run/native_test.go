@@ -493,3 +493,25 @@ func TestNativeTooLong(t *testing.T) {
 	h.Wants(h.Jail("run", "--no-workspace", "--policy", policy, "--", "/bin/true"), 2,
 		`program /bin/true: its arguments and its environment are too long(.|\n)*hint: .*128 KiB`)
 }
+
+// A program of the host makes terminals of the jail's own without -t, each run from the first
+// number on, and finds none of the host.
+func TestNativeOwnTerminals(t *testing.T) {
+	h := cmdtest.New(t)
+	h.Daemon()
+	for _, c := range []struct{ program, script, want string }{
+		{"script", `script -qec 'tty; exit 3' /dev/null </dev/null || echo $?`, "/dev/pts/0\r\n3\n"},
+		{"python3", `python3 -c 'import os, pty; print(os.waitstatus_to_exitcode(pty.spawn(["sh", "-c", "tty; exit 4"])))'`,
+			"/dev/pts/0\r\n4\n"},
+		{"sh", "ls /dev/pts; (: </dev/tty) 2>/dev/null || echo none", "ptmx\nnone\n"},
+	} {
+		if c.program != "sh" && !shown(c.program) {
+			t.Logf("the host has no %s that the profile shows", c.program)
+			continue
+		}
+		r := runNative(h, "build", "--", "sh", "-c", c.script)
+		if r.ExitCode != 0 || len(r.Denied) > 0 || r.Stdout != c.want {
+			t.Errorf("%s: %+v, want %q", c.script, r, c.want)
+		}
+	}
+}

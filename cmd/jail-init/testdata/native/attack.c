@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <netinet/in.h>
@@ -20,6 +21,7 @@
 #include <sys/uio.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -130,6 +132,42 @@ static int push_terminal_wide(void) { return syscall(SYS_ioctl, 0, TIOCSTI | 1L 
 static int console_terminal(void) {
 	char arg[2] = {3, 0};
 	return ioctl(0, TIOCLINUX, arg) < 0 ? failed() : 0;
+}
+
+// A terminal of the jail's own, which is made without -t, becomes that of the process; 0 where it is.
+static int own_terminal(void) {
+	int ends = posix_openpt(O_RDWR | O_NOCTTY);
+	if (ends < 0 || grantpt(ends) < 0 || unlockpt(ends) < 0) return failed();
+	setsid();
+	int fd = open(ptsname(ends), O_RDWR);
+	return fd < 0 || ioctl(fd, TIOCSCTTY, 0) < 0 || dup2(fd, 0) < 0 ? failed() : 0;
+}
+static int push_own_terminal(void) { return own_terminal() ? 254 : push_terminal(); }
+static int push_own_terminal_wide(void) { return own_terminal() ? 254 : push_terminal_wide(); }
+static int console_own_terminal(void) { return own_terminal() ? 254 : console_terminal(); }
+static int discipline_own_terminal(void) {
+	int discipline = N_SLIP;
+	return own_terminal() ? 254 : ioctl(0, TIOCSETD, &discipline) < 0 ? failed() : 0;
+}
+// The first terminal of the host would be here.
+static int host_terminal(void) { return reads("/dev/pts/0"); }
+static int no_terminal(void) { return open("/dev/tty", O_RDWR) < 0 ? failed() : 0; }
+static int many_terminals(void) {
+	for (int i = 0; i < 65; i++)
+		if (posix_openpt(O_RDWR | O_NOCTTY) < 0) return failed();
+	return 0;
+}
+
+// A process without capabilities takes one; it may take what it has.
+static int take_capability(void) {
+	struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
+	struct __user_cap_data_struct sets[2] = {{1 << CAP_CHOWN, 1 << CAP_CHOWN, 1 << CAP_CHOWN}, {0, 0, 0}};
+	return syscall(SYS_capset, &head, sets) < 0 ? failed() : 0;
+}
+static int keep_capability(void) {
+	struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
+	struct __user_cap_data_struct sets[2] = {{0, 0, 1 << CAP_CHOWN}, {0, 0, 0}};
+	return syscall(SYS_capset, &head, sets) < 0 ? failed() : 0;
 }
 
 // Each moves one page, or a part of one, from or to a pipe without a copy.
@@ -306,7 +344,8 @@ static const struct {
 } all[] = {
 #define A(f) {#f, f}
 	A(trace_init), A(trace_child), A(init_memory), A(init_environ), A(own_environ), A(init_root), A(own_root), A(kill_all), A(memory_file), A(yes), A(copy_tmp),
-	A(copy_store), A(map_store), A(set_id), A(euid), A(push_terminal), A(push_terminal_wide), A(console_terminal), A(splice_program), A(splice_pipes), A(tee_pipes), A(gift_page), A(new_user), A(new_user_clone), A(netlink),
+	A(copy_store), A(map_store), A(set_id), A(euid), A(push_terminal), A(push_terminal_wide), A(console_terminal), A(own_terminal), A(push_own_terminal), A(push_own_terminal_wide), A(console_own_terminal), A(discipline_own_terminal), A(host_terminal), A(no_terminal), A(many_terminals), A(take_capability), A(keep_capability),
+	A(splice_program), A(splice_pipes), A(tee_pipes), A(gift_page), A(new_user), A(new_user_clone), A(netlink),
 	A(datagram), A(vsock), A(connect_abstract), A(connect_store), A(connect_own), A(bind_store), A(device_node), A(fifo), A(shadow_file), A(forks), A(outlive),
 	A(netlink_datagram), A(netlink_diag), A(netlink_xfrm), A(netlink_audit), A(netlink_filter), A(netlink_uevent), A(netlink_generic), A(packet), A(raw), A(ping), A(udplite),
 	A(unix_datagram), A(list_links), A(add_address), A(add_route), A(change_link), A(new_link), A(datagram_host), A(datagram_out), A(datagram_everybody), A(datagram_own),

@@ -299,7 +299,7 @@ E(fadvise64, CALL(SYS_fadvise64, file(), 0, 0, 0)) E(flock, CALL(SYS_flock, file
 E(chdir, CALL(SYS_chdir, ".")) E(umask, CALL(SYS_umask, 022)) E(inotify_init1, CALL(SYS_inotify_init1, 0))
 E(read, CALL(SYS_read, file(), buf, 1)) E(write, CALL(SYS_write, file(), "x", 1)) E(lseek, CALL(SYS_lseek, file(), 0, 0))
 E(fcntl, CALL(SYS_fcntl, 0, F_GETFL)) E(pipe, CALL(SYS_pipe, p)) E(pipe2, CALL(SYS_pipe2, p, 0)) E(eventfd2, CALL(SYS_eventfd2, 0, 0))
-E(epoll_create1, CALL(SYS_epoll_create1, 0)) E(epoll_ctl, epoll())
+E(epoll_create, CALL(SYS_epoll_create, 1)) E(epoll_create1, CALL(SYS_epoll_create1, 0)) E(epoll_ctl, epoll())
 E(socketpair, pair()) E(connect, waiting()) E(accept, CALL(SYS_accept, waiting(), 0, 0)) E(accept4, CALL(SYS_accept4, waiting(), 0, 0, 0))
 E(shutdown, CALL(SYS_shutdown, pair(), SHUT_WR)) E(sendto, CALL(SYS_sendto, pair(), "x", 1, 0, 0, 0))
 static long use_node(int call) { unlink("fifo"); return call == SYS_mknod ? CALL(call, "fifo", S_IFIFO | 0600, 0) : CALL(call, HERE, "fifo", S_IFIFO | 0600, 0); }
@@ -308,6 +308,7 @@ E(chown, (file(), CALL(SYS_chown, "f", getuid(), getgid()))) E(fchown, CALL(SYS_
 E(lchown, (file(), CALL(SYS_lchown, "f", getuid(), getgid()))) E(fchownat, (file(), CALL(SYS_fchownat, HERE, "f", getuid(), getgid(), 0)))
 E(creat, CALL(SYS_creat, "f", 0600)) E(getpriority, CALL(SYS_getpriority, PRIO_PROCESS, 0)) E(setpriority, CALL(SYS_setpriority, PRIO_PROCESS, 0, 19))
 E(uname, CALL(SYS_uname, buf)) E(sysinfo, CALL(SYS_sysinfo, buf)) E(getrandom, CALL(SYS_getrandom, buf, 8, 0)) E(capget, (memcpy(buf, (int[]){0x20080522, 0}, 8), CALL(SYS_capget, buf, buf + 8))) E(getcpu, CALL(SYS_getcpu, 0, 0, 0))
+E(capset, (memset(buf, 0, 64), memcpy(buf, (int[]){0x20080522, 0}, 8), CALL(SYS_capset, buf, buf + 8)))
 #define S(n) {#n, e_##n, 0, 0}
 
 static struct use uses[] = {
@@ -329,10 +330,10 @@ static struct use uses[] = {
 	S(inotify_init1), G(inotify_add_watch, use_inotify), G(inotify_rm_watch, use_inotify), S(read), S(write), G(readv, use_iov), G(writev, use_iov), G(pread64, use_pread),
 	G(pwrite64, use_pwrite), G(preadv, use_iov), G(pwritev, use_iov), G(preadv2, use_iov), G(pwritev2, use_iov), S(lseek), S(fcntl), F(ioctl, use_ioctl), G(dup, use_dup),
 	G(dup2, use_dup), G(dup3, use_dup), S(pipe), S(pipe2), G(sendfile, use_copy), G(copy_file_range, use_copy), G(poll, use_poll), G(ppoll, use_poll), G(select, use_poll),
-	G(pselect6, use_poll), S(eventfd2), S(epoll_create1), S(epoll_ctl), G(epoll_wait, use_epoll), G(epoll_pwait, use_epoll), G(epoll_pwait2, use_epoll), F(socket, use_socket),
+	G(pselect6, use_poll), S(eventfd2), S(epoll_create), S(epoll_create1), S(epoll_ctl), G(epoll_wait, use_epoll), G(epoll_pwait, use_epoll), G(epoll_pwait2, use_epoll), F(socket, use_socket),
 	S(socketpair), S(connect), F(bind, use_bind), F(listen, use_listen), S(accept), S(accept4), S(shutdown), G(getsockname, use_names), G(getpeername, use_names),
 	G(getsockopt, use_sockopt), G(setsockopt, use_sockopt), S(sendto), F(recvfrom, use_received), G(sendmsg, use_messages), G(recvmsg, use_messages), S(uname), S(sysinfo),
-	S(getrandom), S(getcpu), S(capget), S(creat), S(getpriority), S(setpriority), S(setresuid), S(setresgid), S(chown), S(fchown), S(lchown), S(fchownat), G(mknod, use_node), G(mknodat, use_node),
+	S(getrandom), S(getcpu), S(capget), S(capset), S(creat), S(getpriority), S(setpriority), S(setresuid), S(setresgid), S(chown), S(fchown), S(lchown), S(fchownat), G(mknod, use_node), G(mknodat, use_node),
 };
 
 static int use(struct use *u) {
