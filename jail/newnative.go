@@ -32,8 +32,18 @@ const PolicyFile = "/run/jail/policy.json"
 // it is filled when the proxy has started.
 const AuthorityFile = "/run/jail/certificates.pem"
 
-// bundleFile is where programs of Debian and others look for them, if no variable says otherwise.
-const bundleFile = "/etc/ssl/certs/ca-certificates.crt"
+// Where programs of Debian and others look for certificates, if no variable says otherwise.
+const (
+	certificatesDir = "/etc/ssl/certs"
+	bundleFile      = certificatesDir + "/ca-certificates.crt"
+)
+
+// leftOut reports whether the jail lacks the mount m of its policy: the host lacks the source, or
+// the certificates of the fetch proxy are in its place.
+func leftOut(pol policy.Policy, r Request, m policy.Mount) bool {
+	return slices.Contains(r.Absent, m.Source) || r.Command.Runner == RunnerNative &&
+		len(pol.Fetch.Allow) > 0 && m.Source == certificatesDir && m.Target == certificatesDir
+}
 
 // RelayPort is where a jail's own loopback leads to the fetch proxy.
 const RelayPort = 3128
@@ -191,7 +201,9 @@ func newFiles(pol policy.Policy, r Request) []File {
 	var files []File
 	for _, f := range all {
 		if !slices.ContainsFunc(pol.Mounts,
-			func(m policy.Mount) bool { return paths.Within(m.Target, f.Path) }) {
+			func(m policy.Mount) bool {
+				return paths.Within(m.Target, f.Path) && !leftOut(pol, r, m)
+			}) {
 			files = append(files, f)
 		}
 	}

@@ -97,6 +97,8 @@ type Request struct {
 	// directories by their paths in the jail, and the loaders that they need.
 	Programs []string
 	Command  Command
+	// Absent are the sources of mounts of settings (policy.Mount.Setting) that the host lacks.
+	Absent []string
 	// Told says that somebody reads on the host what Landlock refuses, if the kernel tells.
 	Told bool
 }
@@ -269,6 +271,9 @@ func newMounts(pol policy.Policy, r Request) []Mount {
 			mounts = append(mounts, Mount{Kind: MountCache, Name: m.Name, Target: m.Target,
 				Write: true, Size: m.Size,
 				Exec: r.Command.Runner == RunnerNative && AllMayRun(pol, m.Target)})
+			continue
+		}
+		if leftOut(pol, r, m) {
 			continue
 		}
 		if m.Source == "" {

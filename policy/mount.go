@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"path"
 	"slices"
 
 	"github.com/jail-sandbox/jail/policy/paths"
@@ -21,6 +22,14 @@ type Mount struct {
 	Name string `json:"name,omitempty"`
 	// Size bounds a cache, in bytes.
 	Size int64 `json:"size,omitempty"`
+}
+
+// Setting reports whether m shows, for reading, a name in /etc, /etc/ssl or /var/lib, as settings and
+// tables of programs are. Systems differ in them, so a run starts without such a mount if the host
+// lacks the source.
+func (m Mount) Setting() bool {
+	dir := path.Dir(m.Source)
+	return m.Access == Read && (dir == "/etc" || dir == "/etc/ssl" || dir == "/var/lib")
 }
 
 func (m Mount) below(n Mount) bool {

@@ -91,9 +91,12 @@ func scoreFiles(pol policy.Policy) Part {
 			p.add(5, "changes become real without anyone's yes")
 		}
 	}
+	settings := 0
 	for _, m := range pol.Mounts {
 		switch {
 		case m.Source == "":
+		case m.Setting():
+			settings++
 		case policy.Write.SubsetOf(m.Access):
 			p.add(6, "%s itself is written to", m.Source)
 		case m.Source == "/":
@@ -103,6 +106,9 @@ func scoreFiles(pol policy.Policy) Part {
 		default:
 			p.add(1, "%s can be read", m.Source)
 		}
+	}
+	if settings > 0 {
+		p.add(1, "settings of the host can be read (%d)", settings)
 	}
 	return p
 }

@@ -1,7 +1,9 @@
 package prepare
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net/netip"
 	"os"
@@ -44,6 +46,7 @@ func (s *Preparer) makePlan(j *Job, f *finder) error {
 	}
 	r := jail.Request{ID: j.ID, Base: j.Host.IDs.Base, User: rootless.User(), Slice: slice,
 		Later:  j.Holds.For == 0 && j.Tool.Native == "",
+		Absent: absent(j.Policy.Policy().Mounts),
 		Caches: s.caches(j), Told: s.o.Told, Command: jail.Command{
 			Runner: string(runners.KindWASI), Tool: j.Tool.Name, Digest: j.Tool.digest(),
 			Args: runlog.Readable(j.args()), Env: runlog.Readable(env),
@@ -302,4 +305,18 @@ func checkIO(slice string, l policy.Limits) error {
 				"or enable the controller (blkio, or io of cgroup v2)", err)
 	}
 	return nil
+}
+
+// absent returns the sources of mounts of settings that the host lacks. All are names in directories
+// that everybody may list.
+func absent(all policy.Mounts) (sources []string) {
+	for _, m := range all {
+		if !m.Setting() {
+			continue
+		}
+		if _, err := os.Stat(m.Source); errors.Is(err, fs.ErrNotExist) {
+			sources = append(sources, m.Source)
+		}
+	}
+	return sources
 }
