@@ -359,14 +359,21 @@ func TestDiscard(t *testing.T) {
 	}
 }
 
-// A socket or named pipe of the shadow is another one by the path of the layer below it: nobody
-// who gets hold of the layer reaches the tool that way. T-063.
+// A socket or named pipe of the shadow is another one by the path of a layer: nobody who gets hold
+// of the upper layer reaches the tool that way, and the tool reaches no socket of the real
+// directory. T-063.
 func TestSocketsByTheLayer(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("python3 is missing")
 	}
 	f := newFixture(t)
+	host, err := net.Listen("unix", filepath.Join(f.real, "host"))
+	must(t, err)
+	defer host.Close()
+	must(t, os.Chmod(filepath.Join(f.real, "host"), 0o777))
 	l := f.live("w")
+	l.sees(`python3 -c 'import socket; print(socket.socket(socket.AF_UNIX).connect_ex("host"))'`,
+		fmt.Sprintf("%d\n", syscall.ECONNREFUSED))
 	const connect = `import socket; socket.socket(socket.AF_UNIX).connect("sock")`
 	l.sees(`python3 -c 'import os, signal, socket
 os.mkfifo("pipe"); os.open("pipe", os.O_RDWR)
