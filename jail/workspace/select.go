@@ -112,11 +112,13 @@ type protectedError struct {
 }
 
 func (e *protectedError) Error() string {
-	err := ErrProtected
+	err, first := ErrProtected, e.held[0]
 	if e.never {
 		err = ErrNever
+	} else if i := slices.IndexFunc(e.held, func(h Held) bool { return !h.Never }); i >= 0 {
+		first = e.held[i]
 	}
-	return fmt.Sprintf("%v: %s: %s", err, e.held[0].Path, e.held[0].Why)
+	return fmt.Sprintf("%v: %s: %s", err, first.Path, first.Why)
 }
 
 // Is makes the error an ErrProtected, and perhaps an ErrNever.

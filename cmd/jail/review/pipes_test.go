@@ -101,6 +101,11 @@ func TestPipesAlone(t *testing.T) {
 		h.Wants(h.Jail("commit", "--propose", "r"+fate), 2, "nothing of this is ever committed")
 		h.Discard("r" + fate)
 	}
+	// What a person may take is named, not the pipe before it.
+	h.Wants(h.Jail("run", "--profile", "build", "--id", "both", "--quiet", "--", "sh", "-c",
+		"mkfifo a; ln -s /etc out"), 0, "")
+	h.Wants(h.Jail("commit", "both"), 126, "protected names need an explicit yes: out: ")
+	h.Discard("both")
 	id := h.Session("--policy", autoPolicy(h))
 	r := h.ObjectOf("session", "exec", "--json", id, "--", "sh", "-c", "mkfifo pipe; echo text > file")
 	if r.Commit == nil || r.Commit.ID == "" || r.Commit.Error != "" || len(r.Commit.Left) != 1 ||
