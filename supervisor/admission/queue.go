@@ -203,8 +203,8 @@ func (q *Queue) lacks(t *ticket) want {
 // waits for memory, by those that fit in beside it.
 func (q *Queue) next() {
 	for i := 0; i < len(q.turn); {
-		t := q.lines[q.turn[i]].waiting[0]
-		switch q.lacks(t) {
+		t, lacks := q.first(q.lines[q.turn[i]])
+		switch lacks {
 		case wantNothing:
 			q.take(t)
 			i = 0
@@ -220,10 +220,30 @@ func (q *Queue) next() {
 	}
 }
 
-// take admits the first run of a line and ends the turn of its user.
+// first returns the next run of a line, and what it waits for. Where that run waits for memory, the
+// next one is that of another session which asks for none: an invocation in a session, whose jail
+// has its memory already.
+func (q *Queue) first(l *line) (*ticket, want) {
+	head := l.waiting[0]
+	lacks := q.lacks(head)
+	if head.memory == 0 || lacks != wantShare && lacks != wantMemory {
+		return head, lacks
+	}
+	seen := map[string]bool{}
+	for _, t := range l.waiting {
+		if t.memory == 0 && !seen[t.session] && q.lacks(t) == wantNothing {
+			return t, wantNothing
+		}
+		seen[t.session] = true
+	}
+	return head, lacks
+}
+
+// take admits a run of a line and ends the turn of its user.
 func (q *Queue) take(t *ticket) {
 	l := q.lines[t.uid]
-	l.waiting, l.round, l.admitted[t.session] = l.waiting[1:], t.round, t.round
+	l.waiting = slices.DeleteFunc(l.waiting, func(other *ticket) bool { return other == t })
+	l.round, l.admitted[t.session] = t.round, t.round
 	q.endTurn(t.uid)
 	if q.claim == t {
 		q.unclaim()

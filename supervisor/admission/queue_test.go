@@ -137,6 +137,34 @@ func TestQueueMemory(t *testing.T) {
 	})
 }
 
+// What waits for memory keeps no invocation of the same user's sessions waiting, which asks for none.
+func TestQueueMemoryOfOneLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &asker{t: t, q: New(small()), leave: map[string]func(){}}
+		a.ask("session", 1, 80)
+		a.ask("another session", 1, 20)
+		a.ask("a run beside it", 1, 0)
+		a.want("session")
+		enter := func(session string) {
+			t.Helper()
+			leave, err := a.q.Enter(t.Context(), 1, session, 1, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			leave()
+		}
+		for range 3 {
+			enter("one")
+			enter("two")
+		}
+		a.want()
+		a.end("session")
+		// Both at once, in any order.
+		slices.Sort(a.order)
+		a.want("a run beside it", "another session")
+	})
+}
+
 // What gives up its claim on memory makes way for who came after it, before its user's next one.
 func TestQueueClaimEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
