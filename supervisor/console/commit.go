@@ -65,8 +65,8 @@ func chosen(f url.Values) (req shadows.CommitRequest, why string) {
 	}
 	if f.Get("what") == "all" {
 		if f.Get("pages") != "1" && f.Get("sure") != "yes" {
-			return req, "Some of the changes stand on other pages. To commit all of them, tick " +
-				"that you mean those, too."
+			return req, "Some of the changes stand on other pages, or not in full on this one. " +
+				"To commit all of them, tick that you mean those, too."
 		}
 		return req, ""
 	}

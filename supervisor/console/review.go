@@ -27,7 +27,11 @@ const (
 )
 
 // A line of differences, with the class that colours it.
-type line struct{ Class, Text string }
+type line struct {
+	Class, Text string
+	// The end of it is not shown.
+	Cut bool
+}
 
 // A part is a hunk, or all of the text of a change that has no hunks.
 type part struct {
@@ -101,6 +105,15 @@ type review struct {
 	// Folded changes are of git's own files, and not listed. All: they are.
 	Folded int
 	All    bool
+}
+
+// Whole reports whether the page shows all of the changes, to the last byte of each line.
+func (r *review) Whole() bool {
+	return r.File == "" && r.Pages <= 1 && !slices.ContainsFunc(r.Changes, func(c change) bool {
+		return c.Hidden > 0 || slices.ContainsFunc(c.Parts, func(p part) bool {
+			return slices.ContainsFunc(p.Lines, func(l line) bool { return l.Cut })
+		})
+	})
 }
 
 // A shownReview is a review in the page at the path Here.
@@ -389,11 +402,13 @@ func shownLine(l string) line {
 		class = ""
 	}
 	out := escaped(l)
-	if short := cut(out, maxLine); short != out {
+	short := cut(out, maxLine)
+	isCut := short != out
+	if isCut {
 		out = fmt.Sprintf("%s… (%d bytes more in this line: jail diff shows them)", short,
 			len(out)-len(short))
 	}
-	return line{class, out}
+	return line{class, out, isCut}
 }
 
 // query is a query of one or two parameters.

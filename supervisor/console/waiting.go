@@ -182,10 +182,11 @@ func partOf(a approvals.Action, c api.Change) (bool, []int) {
 		return false, nil
 	}
 	for _, p := range req.Paths {
-		// What is a pattern may take any change.
-		if n, err := workspace.ParseName(p); err != nil || string(n) == name || !req.Exact &&
-			(strings.HasPrefix(name, strings.TrimSuffix(string(n), "/")+"/") ||
-				strings.ContainsAny(p, "*?[")) {
+		n, err := workspace.ParseName(p)
+		// As a commit reads it, "" is the workspace. What is a pattern may take any change.
+		path := strings.TrimSuffix(string(n), "/")
+		if err != nil || path == "" || path == name || !req.Exact &&
+			(strings.HasPrefix(name, path+"/") || strings.ContainsAny(p, "*?[")) {
 			return true, nil
 		}
 	}
@@ -235,8 +236,8 @@ func undecided(form url.Values) string {
 	case d != "approve" && d != "reject":
 		return "The form is no decision."
 	case d == "approve" && form.Get("pages") != "1" && form.Get("sure") != "yes":
-		return "Some of the changes stand on other pages. To approve all of them, tick that you " +
-			"mean those, too."
+		return "Some of the changes stand on other pages, or not in full on this one. To approve all " +
+			"of them, tick that you mean those, too."
 	}
 	return ""
 }

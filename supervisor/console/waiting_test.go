@@ -96,6 +96,12 @@ func TestApprovalOfAPart(t *testing.T) {
 			[]string{"<code>a</code>", "new 1</span>"}, []string{"new 0</span>", "<code>b</code>"}},
 		"hunks and a pattern": {shadows.CommitRequest{Paths: []string{"[b]"},
 			Hunks: map[string][]int{"a": {1}}}, []string{"<code>b</code>", "new 1</span>"}, nil},
+		"the workspace and a hunk": {shadows.CommitRequest{Paths: []string{"/"},
+			Hunks: map[string][]int{"a": {1}}}, []string{"<code>b</code>", "new 0</span>"}, nil},
+		"no path and a hunk": {shadows.CommitRequest{Paths: []string{""},
+			Hunks: map[string][]int{"a": {1}}}, []string{"<code>b</code>", "new 0</span>"}, nil},
+		"exactly, with a slash": {shadows.CommitRequest{Exact: true, Paths: []string{"b/"}},
+			[]string{"<code>b</code>"}, []string{"<code>a</code>"}},
 		"classes": {shadows.CommitRequest{Classes: []string{"plain"}},
 			[]string{"only those of the classes plain"}, nil},
 		"a branch": {shadows.CommitRequest{GitOnly: "main"}, []string{"sha256"},
@@ -105,6 +111,24 @@ func TestApprovalOfAPart(t *testing.T) {
 		req.Digest = "sha256:aa"
 		t.Run(name, func(t *testing.T) {
 			holds(t, c.get("/waiting/one").Body.String(), x.wants, x.not)
+		})
+	}
+}
+
+// A page that leaves out lines, or the end of one, asks for a tick as several pages do.
+func TestApprovalOfMore(t *testing.T) {
+	const tick, whole = `name="sure"`, `name="pages" value="1"`
+	wide := modified("wide", 1)
+	wide[1].Hunks.Hunks[0].Lines[1] += strings.Repeat("x", maxLine)
+	for name, lines := range map[string][]api.ReviewLine{
+		"many lines": modified("long", fileLines), "a long line": wide,
+	} {
+		f := proposed()
+		c := newClient(t, Options{Daemon: f})
+		holds(t, c.get("/waiting/one").Body.String(), []string{whole}, []string{tick})
+		f.lines = append(f.lines, lines...)
+		t.Run(name, func(t *testing.T) {
+			holds(t, c.get("/waiting/one").Body.String(), []string{tick}, []string{whole})
 		})
 	}
 }
