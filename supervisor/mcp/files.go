@@ -162,9 +162,10 @@ func (f *files) put(ctx context.Context, name, content string) error {
 			maxEdited)
 	}
 	at := f.session.within(name)
-	// Without an echo, which the limit of output would count.
-	c := call{tool: "dd", args: []string{"of=" + at, "bs=65536", "status=none"}, in: []byte(content),
-		limits: fileLimits}
+	// Without an echo, which the limit of output would count. With bs, toybox reads beyond its
+	// buffer after a read that was short.
+	c := call{tool: "dd", args: []string{"of=" + at, "ibs=65536", "obs=65536", "status=none"},
+		in: []byte(content), limits: fileLimits}
 	o, err := f.session.run(ctx, c)
 	if err == nil && o.ExitCode != 0 && o.Limit == nil && path.Dir(at) != "." {
 		made, mkdirErr := f.session.run(ctx, call{tool: "mkdir",
