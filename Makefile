@@ -84,7 +84,7 @@ clients-test: build
 	@mkdir -p $(CLIENTS)
 	cp cmd/jail/agents/testdata/clients/*.json $(CLIENTS)/
 	$(STEP) clients "about 800 MB from the registry where they are not there" npm ci --prefix $(CLIENTS) --no-audit --no-fund
-	JAIL_CLIENTS=$(CLIENTS)/node_modules/.bin go test -timeout 30m -tags $(TAGS),clients -run TestClients ./cmd/jail/agents
+	JAIL_CLIENTS=$(CLIENTS)/node_modules/.bin go test -timeout 30m -tags $(TAGS),clients -run 'TestClients|TestAgentInside' ./cmd/jail/agents ./cmd/fetch
 
 # The suite on other kernels, under systemd and control groups v2, in emulated machines: docs/vm.md. VMTEST="-kernels 6.12 -packages jail/launch" asks for less.
 vm-test: deb

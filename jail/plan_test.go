@@ -63,14 +63,14 @@ func resolve(t testing.TB, policies ...policy.Policy) policy.Effective {
 // TestGoldenPlans shows every change of what the kernel is told, for the review of it.
 func TestGoldenPlans(t *testing.T) {
 	for _, name := range []string{"default", "readonly", "strict", "python", "fetch", "build",
-		"worker", "python-native"} {
+		"worker", "python-native", "claude-code", "codex"} {
 		t.Run(name, func(t *testing.T) {
 			r := request()
 			r.Later = true
 			switch name {
 			case "strict":
 				r.Workspace, r.Command.Cwd = nil, "/"
-			case "build", "worker", "python-native":
+			case "build", "worker", "python-native", "claude-code", "codex":
 				r.Later = false
 				r.Caches, r.Programs = nil, []string{"/lib64/ld-linux-x86-64.so.2",
 					"/usr/bin/python3"}

@@ -43,7 +43,7 @@ func TestProfilePages(t *testing.T) {
 			score.Points)
 	}
 	pages["README.md"] = index
-	if len(pages) < 9 {
+	if len(pages) < 11 {
 		t.Fatalf("only %d pages", len(pages))
 	}
 	if *update {
@@ -144,7 +144,7 @@ func TestShippedScores(t *testing.T) {
 		t.Fatal(err)
 	}
 	most := map[string]int{"strict": 5, "readonly": 8, "default": 8, "python": 12,
-		"python-native": 18, "fetch": 22, "worker": 30, "build": 30}
+		"python-native": 18, "fetch": 22, "worker": 30, "build": 30, "claude-code": 45, "codex": 45}
 	for name, max := range most {
 		p, err := set.Get(name)
 		if err != nil {
