@@ -102,13 +102,15 @@ type review struct {
 	Never bool
 	// Git is what changed in repositories, a line each.
 	Git []string
+	// Whole: the page shows all of the changes, to the last byte of each line.
+	Whole bool
 	// Folded changes are of git's own files, and not listed. All: they are.
 	Folded int
 	All    bool
 }
 
-// Whole reports whether the page shows all of the changes, to the last byte of each line.
-func (r *review) Whole() bool {
+// whole reports whether a page shows all of the changes, to the last byte of each line.
+func whole(r review) bool {
 	return r.File == "" && r.Pages <= 1 && !slices.ContainsFunc(r.Changes, func(c change) bool {
 		return c.Hidden > 0 || slices.ContainsFunc(c.Parts, func(p part) bool {
 			return slices.ContainsFunc(p.Lines, func(l line) bool { return l.Cut })
@@ -371,6 +373,7 @@ func (b *builder) finish() review {
 	if b.window && len(rv.Changes) > 0 {
 		rv.File = rv.Changes[0].Path
 	}
+	rv.Whole = whole(rv)
 	for _, g := range rv.Summary.Git {
 		label := ""
 		if g.Path != ".git" {
