@@ -34,10 +34,11 @@ func (m *ApproveMode) UnmarshalText(text []byte) error { return unword(approveMo
 const (
 	ActionCommit = "workspace.commit" // the changes of a shadow become real
 	ActionFetch  = "fetch"            // a request is sent
+	ActionTool   = "tool"             // a tool is started
 )
 
 // ApproveActions returns the actions that a rule can name.
-func ApproveActions() []string { return []string{ActionCommit, ActionFetch} }
+func ApproveActions() []string { return []string{ActionCommit, ActionFetch, ActionTool} }
 
 // ApproveRule holds an action back. Rules for an action that the rest of the policy does not grant
 // are void, and left out of a policy's normal form.
@@ -45,9 +46,12 @@ type ApproveRule struct {
 	Action string `json:"action"`
 	// Host and Methods narrow a rule for fetches: the zero Host is every host, and no method is
 	// every method.
-	Host    Host        `json:"host,omitzero"`
-	Methods Globs       `json:"methods,omitempty"`
-	Mode    ApproveMode `json:"mode"`
+	Host    Host  `json:"host,omitzero"`
+	Methods Globs `json:"methods,omitempty"`
+	// Tool narrows a rule for tools, each of which is named as bundle/command or by the absolute
+	// path of its program or module; empty is every tool.
+	Tool Globs       `json:"tool,omitempty"`
+	Mode ApproveMode `json:"mode"`
 }
 
 func (r ApproveRule) String() string {
@@ -58,20 +62,27 @@ func (r ApproveRule) String() string {
 	if len(r.Methods) > 0 {
 		text += " methods " + r.Methods.String()
 	}
+	if len(r.Tool) > 0 {
+		text += " tool " + r.Tool.String()
+	}
 	return text + " mode " + r.Mode.String()
 }
 
 // normal leaves out what narrows nothing, and what is of another action.
 func (r ApproveRule) normal() ApproveRule {
 	out := ApproveRule{Action: r.Action, Mode: r.Mode}
-	if r.Action != ActionFetch {
-		return out
-	}
-	if r.Host != AnyHost {
-		out.Host = r.Host
-	}
-	if !MustGlobs("*").LessEq(r.Methods) {
-		out.Methods = r.Methods.Normal()
+	switch r.Action {
+	case ActionFetch:
+		if r.Host != AnyHost {
+			out.Host = r.Host
+		}
+		if !MustGlobs("*").LessEq(r.Methods) {
+			out.Methods = r.Methods.Normal()
+		}
+	case ActionTool:
+		if !MustGlobs("**").LessEq(r.Tool) {
+			out.Tool = r.Tool.Normal()
+		}
 	}
 	return out
 }
@@ -80,7 +91,8 @@ func (r ApproveRule) normal() ApproveRule {
 func (r ApproveRule) below(s ApproveRule) bool {
 	return r.Action == s.Action && s.Mode <= r.Mode &&
 		(s.Host.depth == hostNone || r.Host.depth != hostNone && r.Host.LessEq(s.Host)) &&
-		(len(s.Methods) == 0 || len(r.Methods) > 0 && r.Methods.LessEq(s.Methods))
+		(len(s.Methods) == 0 || len(r.Methods) > 0 && r.Methods.LessEq(s.Methods)) &&
+		(len(s.Tool) == 0 || len(r.Tool) > 0 && r.Tool.LessEq(s.Tool))
 }
 
 // meet is no meet of rules that take away; lists of them meet by union.
@@ -116,6 +128,14 @@ func (a Approve) Fetch(q Connect) ApproveRule {
 	})
 }
 
+// ForTool returns the rule that holds the start of a tool back; its mode is ApproveAuto where none
+// does. The name is bundle/command or an absolute path.
+func (a Approve) ForTool(name string) ApproveRule {
+	return a.strictest(ActionTool, func(r ApproveRule) bool {
+		return len(r.Tool) == 0 || r.Tool.Match(name)
+	})
+}
+
 // of returns the rules for actions that p grants at all.
 func (a Approve) of(p Policy) (out Approve) {
 	for _, r := range a {
@@ -133,6 +153,8 @@ func (p Policy) GrantsAction(action string) bool {
 		return p.Workspace.Access == WorkspaceShadow && p.Workspace.Commit != CommitNever
 	case ActionFetch:
 		return len(p.Fetch.Normal().Allow) > 0
+	case ActionTool:
+		return !p.Tools.Empty()
 	}
 	return true
 }
@@ -171,6 +193,19 @@ func CheckApproveAction(action string) error {
 	return nil
 }
 
+// ParseApproveTool reads the tool of a rule. A name without a slash stands for each tool that ends
+// with it.
+func ParseApproveTool(text string) (Globs, error) {
+	if text != "" && text != "**" && !strings.Contains(text, "/") {
+		text = "**/" + text
+	}
+	g, err := ParseGlob(text)
+	if err != nil {
+		return nil, err
+	}
+	return Globs{g}, nil
+}
+
 func checkApprove(p Policy) (out []error) {
 	out = tooMany("approve", len(p.Approve))
 	items := 0
@@ -183,10 +218,13 @@ func checkApprove(p Policy) (out []error) {
 		for _, m := range r.Methods {
 			out = append(out, keyed(key+".methods", checkMethod(m.String()))...)
 		}
-		if r.Action != ActionFetch && (r.Host.depth != hostNone || len(r.Methods) > 0) {
+		switch {
+		case r.Action != ActionFetch && (r.Host.depth != hostNone || len(r.Methods) > 0):
 			out = append(out, errors.New(key+": only fetches have a host and methods"))
+		case r.Action != ActionTool && len(r.Tool) > 0:
+			out = append(out, errors.New(key+": only the action tool has a tool"))
 		}
-		items += len(r.Methods)
+		items += len(r.Methods) + len(r.Tool)
 	}
 	return append(out, tooManyTogether("approve", items)...)
 }

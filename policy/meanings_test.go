@@ -412,15 +412,24 @@ func TestApproveMeans(t *testing.T) {
 		}
 		return policy.Approve{r}
 	}
+	tool := func(mode policy.ApproveMode, text string) policy.Approve {
+		g, err := policy.ParseApproveTool(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return policy.Approve{{Action: policy.ActionTool, Tool: g, Mode: mode}}
+	}
 	policytest.Meanings(t, []policytest.Meaning[policy.Approve]{
 		{Name: "every host is more held back than one", Less: fetch(policy.ApproveAsk, ""),
 			More: fetch(policy.ApproveAsk, "example.com")},
 		{Name: "two methods are more held back than one",
 			Less: fetch(policy.ApproveAsk, "*.example.com", "POST", "PUT"),
 			More: fetch(policy.ApproveAsk, "a.example.com", "POST")},
+		{Name: "each tool is more held back than one", Less: tool(policy.ApproveAsk, "**"),
+			More: tool(policy.ApproveAsk, "curl")},
 	})
 	rules := append(fetch(policy.ApproveAsk, "*.example.com", "POST"),
-		fetch(policy.ApproveNever, "b.example.com")...)
+		append(fetch(policy.ApproveNever, "b.example.com"), tool(policy.ApproveAsk, "curl")...)...)
 	for _, c := range []struct {
 		q    policy.Connect
 		want policy.ApproveMode
@@ -435,6 +444,12 @@ func TestApproveMeans(t *testing.T) {
 	} {
 		if got := rules.Fetch(c.q).Mode; got != c.want {
 			t.Errorf("%s: %s, want %s", c.q, got, c.want)
+		}
+	}
+	for name, want := range map[string]policy.ApproveMode{"net-utils/curl": policy.ApproveAsk,
+		"/usr/bin/curl": policy.ApproveAsk, "net-utils/curler": policy.ApproveAuto} {
+		if got := rules.ForTool(name).Mode; got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
 		}
 	}
 	void := policy.Policy{Approve: a(policy.ApproveAsk)}.Normal()

@@ -107,6 +107,12 @@ func decideRun(p Policy, key string, globs Globs, name, group string) Decision {
 	if !p.Syscalls.Has(group) {
 		return deny("syscalls.groups = %q does not hold %s", p.Syscalls.Groups, group)
 	}
+	switch hold := p.Approve.ForTool(name); hold.Mode {
+	case ApproveNever:
+		return deny("approve %q", hold)
+	case ApproveAsk:
+		return Decision{Ask: true, Rule: fmt.Sprintf("approve %q", hold)}
+	}
 	return allow("%s %q", key, glob)
 }
 

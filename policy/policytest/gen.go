@@ -242,9 +242,14 @@ func Approve() *rapid.Generator[policy.Approve] {
 			Action: rapid.SampledFrom(policy.ApproveActions()).Draw(t, "action"),
 			Mode:   policy.ApproveMode(rapid.IntRange(0, 2).Draw(t, "mode")),
 		}
-		if r.Action == policy.ActionFetch {
+		switch r.Action {
+		case policy.ActionFetch:
 			target := fetchRule().Draw(t, "target")
 			r.Host, r.Methods = target.Host, target.Methods
+		case policy.ActionTool:
+			tool := rapid.SampledFrom([]string{"**", "**/a", "a/*", "a/b", "/usr/bin/c"}).Draw(t,
+				"tool")
+			r.Tool = policy.MustGlobs(tool)
 		}
 		return r
 	})

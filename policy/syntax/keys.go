@@ -79,10 +79,13 @@ var plainKeys = []Key{
 	{"session.loopback", "own | shared",
 		"whether the host programs of a session reach each other on one loopback interface; " +
 			"own if missing"},
-	{"approve.action", "workspace.commit | fetch",
+	{"approve.action", "workspace.commit | fetch | tool",
 		"action that this rule holds back until somebody approves it"},
 	{"approve.host", "*.example.com", "host of the fetches; every host if missing"},
 	{"approve.methods", `["POST"]`, "methods of the fetches; every method if missing"},
+	{"approve.tool", "curl",
+		"tool that is started: NAME, BUNDLE/COMMAND or an absolute path, each a pattern; " +
+			"every tool if missing"},
 	{"approve.mode", "never | ask | auto",
 		"whether the action is refused, waits for an approval, or needs none"},
 	{"version", "1",

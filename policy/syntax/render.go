@@ -72,17 +72,26 @@ func Render(f File) []byte {
 	return []byte(w.out.String())
 }
 
-// approve writes a rule of approvals.
+// approve writes a rule of approvals, once for each of its tools.
 func (w *writer) approve(r policy.ApproveRule) {
-	w.section("[approve]")
-	w.line("action = %s", quote(r.Action))
-	if r.Host != (policy.Host{}) {
-		w.line("host = %s", quote(r.Host.String()))
+	tools := r.Tool.Strings()
+	if len(tools) == 0 {
+		tools = []string{""}
 	}
-	if len(r.Methods) > 0 {
-		w.line("methods = %s", list(r.Methods.Strings()))
+	for _, tool := range tools {
+		w.section("[approve]")
+		w.line("action = %s", quote(r.Action))
+		if r.Host != (policy.Host{}) {
+			w.line("host = %s", quote(r.Host.String()))
+		}
+		if len(r.Methods) > 0 {
+			w.line("methods = %s", list(r.Methods.Strings()))
+		}
+		if tool != "" {
+			w.line("tool = %s", quote(tool))
+		}
+		w.line("mode = %s", quote(r.Mode.String()))
 	}
-	w.line("mode = %s", quote(r.Mode.String()))
 }
 
 // tool writes the section of a tool, which leaves out what it does not narrow.

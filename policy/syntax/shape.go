@@ -296,6 +296,14 @@ func (r *reader) approve(key string, v *node) {
 			},
 			"host":    target["host"],
 			"methods": target["methods"],
+			"tool": func(k string, v *node) {
+				if text, ok := r.str(k, v); ok {
+					tool, err := policy.ParseApproveTool(text)
+					if r.report(k, v, err) {
+						rule.Tool = tool
+					}
+				}
+			},
 			"mode": func(k string, v *node) {
 				r.oneOf(k, v, policy.ApproveModeWords(), &rule.Mode)
 			},
@@ -312,6 +320,9 @@ func (r *reader) approve(key string, v *node) {
 			(item.get("host") != nil || item.get("methods") != nil):
 			r.errs.add(item.pos, "write action = \"fetch\", or leave them out",
 				"%s: host and methods are of fetches", itemKey)
+		case rule.Action != policy.ActionTool && item.get("tool") != nil:
+			r.errs.add(item.pos, "write action = \"tool\", or leave it out",
+				"%s: tool is of the action tool", itemKey)
 		case item.get("methods") != nil && len(rule.Methods) == 0:
 			r.errs.add(item.pos, "leave the empty list out for all",
 				"%s: an empty list holds nothing back", itemKey)

@@ -63,7 +63,7 @@ type Action struct {
 	ID string `json:"id"`
 	// Digest of everything that is proposed, which a decision names.
 	SHA256 string `json:"sha256"`
-	// workspace.commit or fetch.
+	// workspace.commit, fetch or tool.
 	Type  string `json:"type"`
 	State State  `json:"state"`
 	// Whose it is.
@@ -80,6 +80,8 @@ type Action struct {
 	Commit *Commit `json:"commit,omitempty"`
 	// Of the type fetch.
 	Fetch *Fetch `json:"fetch,omitempty"`
+	// Of the type tool.
+	Tool *Tool `json:"tool,omitempty"`
 	// Whether it can be reverted once it is applied.
 	Reversible bool      `json:"reversible"`
 	Proposed   time.Time `json:"proposed"`
@@ -157,9 +159,49 @@ func (f Fetch) String() string {
 	return b.String()
 }
 
+// A Tool is the start of a tool. It is approved before the tool starts: the next start that is the
+// same, of the same user under the same policy, passes once; in a session that of the session.
+type Tool struct {
+	// bundle/command, or the path of a module or program.
+	Name string `json:"name"`
+	// SHA-256 of the module or program, as records have it.
+	Digest string `json:"digest"`
+	// SHA-256, in hexadecimal digits, of what the tool is started with: all arguments, the
+	// directories, and the variables of the request.
+	Input string `json:"input"`
+	// The first arguments, escaped as records show them.
+	Args []string `json:"args,omitempty"`
+	// The workspace's real directory, escaped as paths are shown.
+	Directory string `json:"directory,omitempty"`
+	// The start is an invocation of a session.
+	Session bool `json:"session,omitempty"`
+}
+
+func (t Tool) String() string {
+	text := "start " + runners.Printable(t.Name, 300)
+	if len(t.Args) > 0 {
+		text += " " + runners.Printable(strings.Join(t.Args, " "), 300)
+	}
+	if t.Directory != "" {
+		text += " in " + runners.Printable(t.Directory, 300)
+	}
+	if t.Session {
+		text += ", and again in the same session"
+	}
+	return text
+}
+
 // same reports whether an approval of one of two actions that are approved first is for the other.
 func (a Action) same(b Action) bool {
-	return a.Fetch != nil && b.Fetch != nil && *a.Fetch == *b.Fetch
+	switch {
+	case a.Fetch != nil && b.Fetch != nil:
+		return *a.Fetch == *b.Fetch
+	case a.Tool != nil && b.Tool != nil:
+		x, y := *a.Tool, *b.Tool
+		return x.Name == y.Name && x.Digest == y.Digest && x.Input == y.Input &&
+			x.Session == y.Session && (!x.Session || a.Run == b.Run)
+	}
+	return false
 }
 
 // held returns what the store of shadows needs to know of the commit.
@@ -208,6 +250,9 @@ type Grant struct {
 	URL    string `json:"url,omitempty"`
 	// Only fetches with this credential.
 	Credential string `json:"credential,omitempty"`
+	// Only this tool with this digest, whatever its arguments.
+	Tool   string `json:"tool,omitempty"`
+	Digest string `json:"digest,omitempty"`
 	// The words of the decision that made it.
 	Scope string `json:"scope"`
 	// The action that was approved.
@@ -227,7 +272,9 @@ type stored struct {
 	// Connection is the one over which the action was proposed.
 	Connection string `json:"connection,omitempty"`
 	// Applying is set before the action is applied; Before names what was there then.
-	Applying bool   `json:"applying,omitempty"`
+	Applying bool `json:"applying,omitempty"`
+	// RunEnded says that no grant for the run or session would be used.
+	RunEnded bool   `json:"run_ended,omitempty"`
 	Before   string `json:"before,omitempty"`
 }
 
@@ -263,6 +310,9 @@ func (a Action) digest() string {
 func (a Action) summarize() string {
 	if a.Fetch != nil {
 		return a.Fetch.String()
+	}
+	if a.Tool != nil {
+		return a.Tool.String()
 	}
 	c := a.Commit
 	if a.Type != policy.ActionCommit || c == nil {
@@ -340,6 +390,9 @@ func grantFor(a Action, scope string, now time.Time) (*Grant, error) {
 	if f := a.Fetch; f != nil {
 		g.Method, g.URL, g.Credential = f.Method, f.target(), f.Credential
 	}
+	if t := a.Tool; t != nil {
+		g.Tool, g.Digest = t.Name, t.Digest
+	}
 	name, value, _ := strings.Cut(scope, "=")
 	switch name {
 	case "", "once":
@@ -391,6 +444,9 @@ func (g Grant) covers(a Action, now time.Time) bool {
 	}
 	if f := a.Fetch; f != nil {
 		return g.Method == f.Method && g.URL == f.target() && g.Credential == f.Credential
+	}
+	if t := a.Tool; t != nil {
+		return g.Tool == t.Name && g.Digest == t.Digest
 	}
 	c := a.Commit
 	if c == nil {

@@ -72,6 +72,11 @@ func (q *Queue) Decide(ctx context.Context, c caller.Caller, id string,
 			decided = s
 			return l, nil
 		}
+		if req.Scope == "" && req.Decision == "approve" && req.Via != "mcp" && s.Tool != nil &&
+			s.Tool.Session {
+			// A tool asks once in a session.
+			req.Scope = "session"
+		}
 		d := Decision{UID: c.UID, PID: c.PID, Exe: c.Exe, Via: req.Via, Scope: req.Scope, Time: now}
 		if req.Decision == "reject" {
 			q.ungrant(&l, s, c.Actor())
@@ -85,7 +90,7 @@ func (q *Queue) Decide(ctx context.Context, c caller.Caller, id string,
 			return l, err
 		}
 		if g != nil {
-			if err := grantable(*g, s.Action, req.Via, now); err != nil {
+			if err := grantable(*g, s, req.Via, now); err != nil {
 				return l, err
 			}
 			if err := q.roomForGrant(&l, g.UID, now); err != nil {
@@ -144,6 +149,9 @@ func (q *Queue) mayDecide(c caller.Caller, s *stored, req DecideRequest) error {
 		return problem.New(problem.Refused,
 			"action %s was proposed over this connection, which cannot decide on it", s.ID).
 			WithHint("decide by jail approvals or the console")
+	case req.Via == "mcp" && q.o.NoMCP:
+		return problem.New(problem.Refused, "the operator of this host lets nobody decide by mcp").
+			WithHint("decide by jail approvals or the console")
 	case req.Via == "mcp" && req.Decision == "approve" && s.Commit != nil &&
 		s.Commit.Request.IncludeProtected:
 		return problem.New(problem.Refused,
@@ -177,12 +185,16 @@ func (s *stored) undecided(again bool) error {
 }
 
 // grantable returns an error for a grant that would not cover the action that it is given for.
-func grantable(g Grant, a Action, via string, now time.Time) error {
+func grantable(g Grant, a *stored, via string, now time.Time) error {
 	if via == "mcp" {
 		return problem.New(problem.Refused, "a decision by mcp counts once").
 			WithHint("give a grant by jail approvals approve --scope")
 	}
-	if !g.covers(a, now) {
+	if g.Run != "" && (a.RunEnded || a.Tool != nil && !a.Tool.Session) {
+		return problem.New(problem.Usage, "run %s has ended: a grant for it would not be used",
+			g.Run).WithHint("leave --scope out, or give until=TIME or uses=N")
+	}
+	if !g.covers(a.Action, now) {
 		return problem.New(problem.Usage,
 			"action %s can be approved once only: protected names, branches of git, and what was "+
 				"changed on both sides need a decision each time",

@@ -47,9 +47,7 @@ func (f Fetches) Ask(ctx context.Context, c caller.Caller, req FetchRequest,
 
 // End ends the grants for the fetches of a run that has ended.
 func (f Fetches) End(run string) error {
-	return endGrants(f.q, func(g *Grant) bool {
-		return g.Run == run && g.Type == policy.ActionFetch
-	})
+	return endGrants(f.q, run, func(g *Grant) bool { return g.Type == policy.ActionFetch })
 }
 
 // Refused is the error for a request whose action nobody will approve.

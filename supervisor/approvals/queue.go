@@ -61,6 +61,8 @@ type Queue struct {
 	news chan struct{}
 	// looked is when somebody who waits has looked for what other daemons have decided.
 	looked time.Time
+	// fresh are the actions that begin to wait with the step that is being taken.
+	fresh []Action
 }
 
 // Options say what a Queue needs of the daemon.
@@ -75,6 +77,10 @@ type Options struct {
 	Permissions func(caller.Caller) caller.Permissions
 	// Commits applies and reverts commits.
 	Commits Committer
+	// NoMCP refuses decisions that come by mcp.
+	NoMCP bool
+	// Notify is called for each action that begins to wait, and must not block; nil for none.
+	Notify func(Action)
 }
 
 // A record is what the audit log is to have.
@@ -177,7 +183,12 @@ func (q *Queue) step(f func(now time.Time) (line, error)) (err error) {
 		return broken(err)
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	return q.locked(f)
+	err = q.locked(f)
+	for _, a := range q.fresh {
+		q.o.Notify(a)
+	}
+	q.fresh = nil
+	return err
 }
 
 // An owedError says that a step stands and is not on record yet.
@@ -233,6 +244,11 @@ func (q *Queue) write(l line) error {
 	}
 	if err := q.journal.append(l, true); err != nil {
 		return broken(err)
+	}
+	for _, a := range l.Actions {
+		if q.o.Notify != nil && a.State == Pending && q.actions[a.ID] == nil {
+			q.fresh = append(q.fresh, a.Action)
+		}
 	}
 	q.take(l)
 	return nil
@@ -452,6 +468,12 @@ func (a *stored) size() int {
 	if f := a.Fetch; f != nil {
 		n += 200 + len(f.Kind) + len(f.Method) + len(f.URL) + len(f.Body) + len(f.Credential)
 	}
+	if t := a.Tool; t != nil {
+		n += 200 + len(t.Name) + len(t.Directory)
+		for _, arg := range t.Args {
+			n += 24 + len(arg)
+		}
+	}
 	if c := a.Commit; c != nil {
 		n += len(c.Directory) + 64*len(c.Request.Hunks)
 		for _, texts := range [][]string{c.Protected, c.Request.Paths, c.Request.Classes} {
@@ -608,18 +630,25 @@ func (l *line) revoke(g *Grant, by audit.Actor) {
 // EndRun ends the grants for a session that has ended for good, and for a run or session whose
 // shadow is gone.
 func (q *Queue) EndRun(run string) error {
-	return endGrants(q, func(g *Grant) bool { return g.Run == run })
+	return endGrants(q, run, func(g *Grant) bool { return true })
 }
 
-// endGrants ends some grants.
-func endGrants(q *Queue, ends func(*Grant) bool) error {
+// endGrants ends some grants for a run that has ended. Its fetches get no more of them.
+func endGrants(q *Queue, run string, ends func(*Grant) bool) error {
 	if q.unused() {
 		return nil
 	}
 	return q.step(func(time.Time) (l line, err error) {
 		for _, g := range q.grants {
-			if ends(g) {
+			if g.Run == run && ends(g) {
 				l.revoke(g, audit.Actor{})
+			}
+		}
+		for _, a := range q.actions {
+			if a.Run == run && a.Commit == nil && !a.State.Over() && !a.RunEnded {
+				next := *a
+				next.RunEnded = true
+				l.Actions = append(l.Actions, &next)
 			}
 		}
 		return l, nil

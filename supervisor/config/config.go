@@ -31,6 +31,8 @@ type Config struct {
 	// Ceiling, Fetch, Audit and Settings are files of the operator: the host's ceiling, and what
 	// they say of fetches, of the log and of the daemon. None need exist.
 	Ceiling, Fetch, Audit, Settings string
+	// Approvals is a file of the operator that need not exist: see ReadApprovals.
+	Approvals string
 
 	// Exe is the daemon's own program, which is the fetch proxy's too.
 	Exe string
@@ -59,18 +61,19 @@ func (c Config) Places() bundle.Places { return bundle.Places{Dirs: c.Bundles, T
 // build leaves them, and where `make install` puts them.
 func Default(exe string, getenv func(string) string) Config {
 	c := Config{
-		StateDir: "/var/lib/jail",
-		LogDir:   "/var/log/jail/audit",
-		Tools:    "/var/lib/jail-tools",
-		Socket:   systemSocket,
-		Profiles: profiles.Dir,
-		Ceiling:  "/etc/jail/ceiling.toml",
-		Fetch:    "/etc/jail/fetch.toml",
-		Audit:    "/etc/jail/audit.toml",
-		Settings: "/etc/jail/jaild.toml",
-		Exe:      exe,
-		Slice:    "/jail",
-		Version:  Version,
+		StateDir:  "/var/lib/jail",
+		LogDir:    "/var/log/jail/audit",
+		Tools:     "/var/lib/jail-tools",
+		Socket:    systemSocket,
+		Profiles:  profiles.Dir,
+		Ceiling:   "/etc/jail/ceiling.toml",
+		Fetch:     "/etc/jail/fetch.toml",
+		Audit:     "/etc/jail/audit.toml",
+		Settings:  "/etc/jail/jaild.toml",
+		Approvals: "/etc/jail/approvals.toml",
+		Exe:       exe,
+		Slice:     "/jail",
+		Version:   Version,
 	}
 	if dir := getenv("JAIL_STATE"); dir != "" {
 		c = c.Below(dir)
@@ -100,6 +103,7 @@ func (c Config) Below(dir string) Config {
 	c.Fetch = filepath.Join(dir, "fetch.toml")
 	c.Audit = filepath.Join(dir, "audit.toml")
 	c.Settings = filepath.Join(dir, "jaild.toml")
+	c.Approvals = filepath.Join(dir, "approvals.toml")
 	c.Socket = filepath.Join(dir, "jail.sock")
 	return c
 }

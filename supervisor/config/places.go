@@ -31,6 +31,7 @@ func (c Config) ForUser(getenv func(string) string) Config {
 	c.Fetch = filepath.Join(config, "fetch.toml")
 	c.Audit = filepath.Join(config, "audit.toml")
 	c.Settings = filepath.Join(config, "jaild.toml")
+	c.Approvals = filepath.Join(config, "approvals.toml")
 	if dir := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
 		c.Socket = filepath.Join(dir, "jail", "jail.sock")
 	} else {

@@ -55,7 +55,7 @@ func (h *Checks) Status(c caller.Caller) message.HostStatus {
 	}
 	all := append([]probe.Finding{}, h.findings...)
 	h.mu.Unlock()
-	all = append(all, Fetches(h.config, true))
+	all = append(all, Approvals(h.config), Fetches(h.config, true))
 	if h.permissions(c).Read || rootless.User() != nil {
 		all[len(all)-1] = Fetches(h.config, false)
 		all = append(all, Anchors(h.config)...)
@@ -156,6 +156,31 @@ func findWritable(name, dir string) probe.Finding {
 		return probe.Finding{Name: name, Answer: probe.No, Detail: fmt.Sprintf("%s: %v", where,
 			problem.Cause(err)),
 			Fix: "make room in it, or name another place with JAIL_STATE"}
+	}
+	return f
+}
+
+// Approvals says whether the settings of approvals can be used.
+func Approvals(c config.Config) probe.Finding {
+	f := probe.Finding{Name: "approvals", Answer: probe.Yes, Detail: "decisions by mcp count once"}
+	s, err := config.ReadApprovals(c.Approvals)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return probe.Finding{Name: f.Name, Answer: probe.Unknown, Detail: err.Error(),
+			Fix: "run jail doctor as root"}
+	case err != nil:
+		return probe.Finding{Name: f.Name, Answer: probe.No, Detail: err.Error(),
+			Fix: "correct " + c.Approvals + ": until then the daemon does not start"}
+	case s.NoMCP:
+		f.Detail = "no decisions by mcp"
+	}
+	if len(s.Notify) == 0 {
+		return f
+	}
+	f.Detail += ", notify by " + s.Notify[0]
+	if program := findProgram(f.Name, s.Notify[0]); program.Answer != probe.Yes {
+		program.Fix = "correct notify in " + c.Approvals
+		return program
 	}
 	return f
 }

@@ -43,8 +43,10 @@ func (f *finder) findProgram() (Tool, error) {
 		return f.findTool(name)
 	}
 	c, err := f.p.o.Bundles.Find(name)
-	if err == nil && f.policy.Decide(policy.Tool{Bundle: c.Bundle, Command: c.Name}).Allowed {
-		return f.bundled(name)
+	if err == nil {
+		if _, ok := f.permits(policy.Tool{Bundle: c.Bundle, Command: c.Name}); ok {
+			return f.bundled(name)
+		}
 	}
 	t, nativeErr := f.native(name)
 	var e *problem.Error
@@ -86,7 +88,7 @@ func (f *finder) nativeIn(v *view, name string) (Tool, error) {
 	if err != nil {
 		return t, err
 	}
-	if d := f.policy.Decide(policy.Native{Path: v.workspace.inPolicy(at)}); !d.Allowed {
+	if d, ok := f.permits(policy.Native{Path: v.workspace.inPolicy(at)}); !ok {
 		denied := toolDenied("program "+at, d)
 		if d.Layer != policy.CeilingLayer {
 			denied.Hint = f.grantBeside("--native " + at)
@@ -197,8 +199,8 @@ func (f *finder) startable(v *view, name string, file *os.File) error {
 		if !program.Script {
 			return nil
 		}
-		d := f.policy.Decide(policy.Native{Path: v.workspace.inPolicy(program.Interpreter)})
-		if !d.Allowed {
+		d, ok := f.permits(policy.Native{Path: v.workspace.inPolicy(program.Interpreter)})
+		if !ok {
 			return toolDenied("program "+program.Interpreter+", which "+name+
 				" names in its first line,", d)
 		}
@@ -228,7 +230,8 @@ func (f *finder) search(v *view, name string) (string, error) {
 		if problem.Short(err) != nil {
 			return at, err
 		}
-		if err != nil && f.policy.Decide(policy.Native{Path: v.workspace.inPolicy(at)}).Allowed {
+		_, granted := f.permits(policy.Native{Path: v.workspace.inPolicy(at)})
+		if err != nil && granted {
 			at = v.workspace.inJail(at)
 			if stray, ok := errors.AsType[*strayError](err); ok {
 				return at, f.strayed(at, stray)

@@ -244,6 +244,20 @@ type finder struct {
 	source *os.File
 	// cwd is the working directory, as policies name it.
 	cwd string
+	// asked says that the policy holds the start of what was found back, and asks which commands of
+	// a script it holds back.
+	asked bool
+	asks  []Asked
+}
+
+// An Asked is a tool that starts only after an approval.
+type Asked struct{ Name, Digest string }
+
+// permits returns the policy's decision on a start, and whether an approval would at least let it.
+func (f *finder) permits(q policy.Question) (policy.Decision, bool) {
+	d := f.policy.Decide(q)
+	f.asked = f.asked || d.Ask
+	return d, d.Allowed || d.Ask
 }
 
 // target is where the tool finds the workspace.
@@ -261,7 +275,9 @@ func (f *finder) find(holds bool) (Tool, error) {
 		return Tool{Name: sessionTool, command: sessionTool}, nil
 	}
 	if f.req.Script != nil {
-		return f.script()
+		t, err := f.script()
+		t.Asks = f.asks
+		return t, err
 	}
 	t, err := f.findProgram()
 	if err == nil {
@@ -269,6 +285,9 @@ func (f *finder) find(holds bool) (Tool, error) {
 	}
 	if err == nil {
 		err = t.fits(memory(f.policy))
+	}
+	if f.asked {
+		t.Asks = []Asked{{t.Name, t.digest()}}
 	}
 	return t, err
 }

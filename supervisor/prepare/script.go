@@ -81,8 +81,14 @@ func (f *finder) findCommands(sc *Script) error {
 func (f *finder) addBundles(sc *Script) error {
 	for _, b := range f.p.o.Bundles.List() {
 		for _, c := range b.Manifest.Commands {
-			if d := f.policy.Decide(policy.Tool{Bundle: b.Name, Command: c.Name}); !d.Allowed ||
-				sc.commands[c.Name].Name != "" {
+			d := f.policy.Decide(policy.Tool{Bundle: b.Name, Command: c.Name})
+			if sc.commands[c.Name].Name != "" {
+				continue
+			}
+			if d.Ask {
+				sc.refused[c.Name] = d.Rule + ": name it in the script, so that it can be approved"
+			}
+			if !d.Allowed {
 				continue
 			}
 			if err := f.addCommand(sc, c.Name); err != nil {
@@ -102,6 +108,9 @@ func (f *finder) addCommand(sc *Script, name string) error {
 	var missing *bundle.NotFoundError
 	switch e := problem.From(err); {
 	case err == nil:
+		if one.asked {
+			f.asks = append(f.asks, Asked{t.Name, t.digest()})
+		}
 		sc.add(name, t)
 		return nil
 	case errors.As(err, &missing), e.Code == problem.NotFound:

@@ -44,8 +44,8 @@ type Tool struct {
 	// installed says that an operator chose it: it is of a bundle, and not a file that a caller
 	// names.
 	installed bool
-	// it imports the host functions of fetches
-	fetches bool
+	// Asks are what starts only after an approval: the tool, or some of the script.
+	Asks []Asked
 	// bytes of linear memory that the module starts with
 	memory int64
 	// Imports are those of the module.
@@ -57,6 +57,13 @@ type Tool struct {
 
 // digest is that of the module or program.
 func (t Tool) digest() string { return "sha256:" + hex.EncodeToString(t.Sum[:]) }
+
+// fetches reports whether the module imports the host functions of fetches.
+func (t Tool) fetches() bool {
+	return slices.ContainsFunc(t.Imports, func(name string) bool {
+		return strings.HasPrefix(name, wasi.Fetch+".")
+	})
+}
 
 // modules returns the tools whose modules the tool loads: itself, for a script those of its
 // commands, for a program of the host none.
@@ -123,7 +130,7 @@ func (f *finder) bundled(name string) (Tool, error) {
 		return Tool{}, problem.New(problem.NotFound, "%w", err).WithHint(f.hintFor(name))
 	}
 	t := Tool{Name: c.Bundle + "/" + c.Name, command: c.Name, installed: true, needs: c.Needs}
-	if d := f.policy.Decide(policy.Tool{Bundle: c.Bundle, Command: c.Name}); !d.Allowed {
+	if d, ok := f.permits(policy.Tool{Bundle: c.Bundle, Command: c.Name}); !ok {
 		denied := toolDenied("tool "+t.Name, d)
 		if d.Layer != policy.CeilingLayer {
 			denied.Hint = f.grantBeside("--add-tool " + t.Name)
@@ -203,7 +210,7 @@ func (f *finder) moduleFile(name string) (Tool, error) {
 	}
 	path = filepath.Clean(path)
 	t := Tool{Name: path, command: strings.TrimSuffix(filepath.Base(path), ".wasm")}
-	if d := f.policy.Decide(policy.Module{Path: path}); !d.Allowed {
+	if d, ok := f.permits(policy.Module{Path: path}); !ok {
 		return t, toolDenied("module "+path, d)
 	}
 	module, err := f.caller.ReadFile(path, wasi.MaxModuleBytes)
@@ -233,7 +240,7 @@ func (f *finder) moduleFile(name string) (Tool, error) {
 // none. It is asked of each run: the module's bytes are verified once, and used under other
 // policies.
 func (t *Tool) mayFetch(eff policy.Effective) error {
-	if !t.fetches || len(eff.Policy().Fetch.Allow) > 0 {
+	if !t.fetches() || len(eff.Policy().Fetch.Allow) > 0 {
 		return nil
 	}
 	t.module.Close()
@@ -257,7 +264,7 @@ func (t *Tool) take(module []byte, layout runners.Layout) error {
 		}
 		return t.refuse(err, hint)
 	}
-	t.fetches, t.memory = info.Fetches(), int64(info.MemoryMin)
+	t.memory = int64(info.MemoryMin)
 	for _, im := range info.Imports {
 		t.Imports = append(t.Imports, im.String())
 	}

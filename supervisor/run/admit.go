@@ -2,9 +2,13 @@ package run
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"time"
 
+	"github.com/jail-sandbox/jail/supervisor/approvals"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/prepare"
 	"github.com/jail-sandbox/jail/supervisor/problem"
@@ -32,4 +36,36 @@ func (s *Runner) admit(ctx context.Context, j *prepare.Job) (leave func(), err e
 func unbegun(records *runlog.Log, err error) error {
 	e := problem.From(err)
 	return errors.Join(e, records.Record(audit.RunFinished{ExitCode: e.Exit(), Error: e.Message}))
+}
+
+// maxShownArgs bounds the arguments of a tool that are shown to who approves its start, in bytes.
+const maxShownArgs = 4 << 10
+
+// approved returns an error unless the tools of a job may start without an approval, or have one.
+func (s *Runner) approved(j *prepare.Job) error {
+	if len(j.Tool.Asks) == 0 {
+		return nil
+	}
+	exec := j.Exec()
+	shown, left := []string{}, maxShownArgs
+	for _, a := range runlog.Readable(exec.Argv[1:]) {
+		if left -= len(a); left < 0 {
+			shown = append(shown, "...")
+			break
+		}
+		shown = append(shown, a)
+	}
+	input := sha256.New()
+	fmt.Fprintf(input, "%q %q %q %q", []string(j.Req.Args), j.Req.Env, exec.Cwd, j.Workspace())
+	if s := j.Req.Script; s != nil {
+		fmt.Fprintf(input, " %q", s.Text)
+	}
+	var tools []approvals.Tool
+	for _, t := range j.Tool.Asks {
+		tools = append(tools, approvals.Tool{Name: t.Name, Digest: t.Digest,
+			Input: hex.EncodeToString(input.Sum(nil)), Args: shown,
+			Directory: runlog.Readable([]string{j.Workspace()})[0], Session: j.In != nil})
+	}
+	run := asks(j)
+	return s.Tools.Ask(j.Caller, run.Run, run.Policy, tools...)
 }

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/supervisor/admission"
+	"github.com/jail-sandbox/jail/supervisor/approvals"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/daemonlog"
@@ -49,7 +50,9 @@ type Runner struct {
 	Shadows  *shadows.Store
 	Log      runlog.Appender
 	Meters   *meters.Meters
-	Life     *lifetime.Lifetime
+	// Tools asks about tools that start only after an approval.
+	Tools approvals.Tools
+	Life  *lifetime.Lifetime
 	// Errors is for tasks whose failure changes nothing of how a run ends.
 	Errors *daemonlog.Log
 
@@ -109,6 +112,9 @@ func (s *Runner) steps(ctx context.Context, r *Run, streams stdio.Streams) (res 
 		return res, nil, unbegun(r.records, err)
 	}
 	defer leave()
+	if err := s.approved(j); err != nil {
+		return res, nil, unbegun(r.records, err)
+	}
 	if j.Shared() {
 		return s.shared(ctx, r, res, streams)
 	}

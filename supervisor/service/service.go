@@ -137,10 +137,20 @@ func (s *Service) open(ctx context.Context) error {
 	}
 	c.Log.Check("remove old caches", kept.Caches().Prune(time.Now(), nil))
 	commits := &approvals.Commits{}
-	s.approvals = approvals.New(approvals.Options{Dir: filepath.Join(c.StateDir, "approvals"),
-		Log: s.log, Permissions: s.permissionsOf, Commits: commits})
+	settings, err := config.ReadApprovals(c.Approvals)
+	if err != nil {
+		return err
+	}
+	o := approvals.Options{Dir: filepath.Join(c.StateDir, "approvals"), Log: s.log,
+		Permissions: s.permissionsOf, Commits: commits, NoMCP: settings.NoMCP}
+	if len(settings.Notify) > 0 {
+		o.Notify = (&approvals.Notifier{Words: settings.Notify, Background: r.Life.Go,
+			Ended: func(err error) { c.Log.Check("notify of an action", err) }}).Notify
+	}
+	s.approvals = approvals.New(o)
 	r.Proxies.Ask, r.Proxies.EndFetches = s.approvals.Fetches().Ask,
 		s.approvals.Fetches().End
+	r.Tools = s.approvals.Tools()
 	r.Shadows = shadows.New(kept, shadows.Options{Terms: filepath.Join(c.StateDir, "terms"),
 		Ask: s.approvals.AskCommit, Approved: s.approvals.Applies, Ended: s.approvals.EndRun,
 		Log: s.log, Permissions: s.permissionsOf,

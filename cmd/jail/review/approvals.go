@@ -84,10 +84,10 @@ func newApprove(env *cli.Env) *cobra.Command {
 	cmd := actionCommand(env, &cobra.Command{
 		Use:   "approve [flags] ID",
 		Short: "approve an action, which is then carried out",
-		Long: `Approve an action. A commit is made at once, with the rights of its owner. A fetch goes on if it waits; else the next one that is the same passes once.
+		Long: `Approve an action. A commit is made at once, with the rights of its owner. A fetch goes on if it waits; else the next one that is the same passes once. So does the start of a tool; in a session the tool then starts again with any arguments, unless the scope is "once".
 
 --scope makes a grant, so that actions like this one need no decision: "session" for those of the same run or session, "until=TIME" for some time (8h, or a
-time such as 2026-12-24T18:00:00Z), "uses=N" for N actions, this one included. A grant for commits is for one directory, and never for protected names; one for fetches is for one method and one URL without its query.`,
+time such as 2026-12-24T18:00:00Z), "uses=N" for N actions, this one included. A grant for commits is for one directory, and never for protected names; one for fetches is for one method and one URL without its query, one for tools is for one program with its digest.`,
 		Example: "  jail approvals approve 3w5e11264sg0c8v5a9b7k2m4qd\n  jail approvals approve --scope until=8h 3w5e11264sg0c8v5a9b7k2m4qd",
 	}, func(ctx context.Context, c *api.Client, id string) (approvals.Action, error) {
 		return decide(ctx, c, id, digest, approvals.DecideRequest{Decision: "approve", Scope: scope})
@@ -150,6 +150,9 @@ func writeAction(w io.Writer, colour bool, a approvals.Action) error {
 	if f := a.Fetch; f != nil {
 		rows = append(rows, [2]string{"url", f.URL}, [2]string{"body", f.Body})
 	}
+	if t := a.Tool; t != nil {
+		rows = append(rows, [2]string{"program", t.Digest}, [2]string{"input", t.Input})
+	}
 	if d := a.Decision; d != nil {
 		rows = append(rows, [2]string{"decided", fmt.Sprintf("%s by uid %d, via %s %s",
 			d.Time.Local().Format(time.DateTime), d.UID, d.Via, d.Scope)}, [2]string{"grant", d.Grant})
@@ -200,7 +203,7 @@ func writeGrants(w io.Writer, all []approvals.Grant) error {
 			until = g.Until.Local().Format(time.DateTime)
 		}
 		rows = append(rows, []string{g.ID, g.Type, g.Scope, left, until, cmp.Or(g.Run, "-"),
-			output.Printable(cmp.Or(g.Directory, strings.TrimSpace(g.Method+" "+g.URL), "-"))})
+			output.Printable(cmp.Or(g.Directory, strings.TrimSpace(g.Method+" "+g.URL), g.Tool, "-"))})
 	}
 	return output.Table(w, rows)
 }

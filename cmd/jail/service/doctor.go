@@ -149,7 +149,8 @@ func lookAtHost(ctx context.Context, env *cli.Env) (daemon string, findings []pr
 	case client.NobodyListens(err):
 		findings = append(probed(ctx, env), hoststatus.Installed(env.Config)...)
 		findings = append(findings, policyFiles(ctx, env))
-		findings = append(findings, hoststatus.Fetches(env.Config, false))
+		findings = append(findings, hoststatus.Approvals(env.Config),
+			hoststatus.Fetches(env.Config, false))
 		findings = append(findings, hoststatus.Anchors(env.Config)...)
 		return fmt.Sprintf("none answers on %s (%v); each command has a private one",
 			env.Config.Socket, exit.Cause(err)), findings

@@ -1,0 +1,91 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/jail-sandbox/jail/policy/syntax"
+	"github.com/jail-sandbox/jail/profiles"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// Approvals are what the operator of a host says of approvals, in a TOML file of the daemon's that
+// nobody else can write; jaild(8) has them:
+//
+//	mcp    = false                         # whether jail mcp may decide; true if missing
+//	notify = ["/usr/local/bin/tell", "-q"] # started for each action that begins to wait
+type Approvals struct {
+	NoMCP  bool
+	Notify []string
+}
+
+// maxNotify bounds the words of notify, and maxNotifyWord each of them in bytes.
+const (
+	maxNotify     = 32
+	maxNotifyWord = 4 << 10
+)
+
+// ReadApprovals reads the file at path, which need not exist.
+func ReadApprovals(path string) (s Approvals, err error) {
+	text, err := profiles.ReadTrusted(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if problem.IsShort(err) {
+		return s, problem.New(problem.Failed, "settings of approvals: %w", err)
+	}
+	if err == nil {
+		err = s.parse(path, text)
+	}
+	if err != nil {
+		return Approvals{}, problem.New(problem.Usage, "settings of approvals: %w", err).
+			WithHint("jaild(8) has the keys of approvals.toml")
+	}
+	return s, nil
+}
+
+func (s *Approvals) parse(path string, text []byte) error {
+	values, places, err := syntax.PlainAt(path, text)
+	if err != nil {
+		return err
+	}
+	for key, value := range values {
+		var err error
+		switch key {
+		case "mcp":
+			may, ok := value.(bool)
+			if s.NoMCP = !may; !ok {
+				err = errors.New("mcp is true or false")
+			}
+		case "notify":
+			s.Notify, err = program(value)
+		default:
+			err = fmt.Errorf("unknown key %q; there are mcp and notify", key)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", places[key], err)
+		}
+	}
+	return nil
+}
+
+// program reads a program and its arguments.
+func program(value any) (words []string, err error) {
+	list, _ := value.([]any)
+	for _, item := range list {
+		word, ok := item.(string)
+		if !ok || len(word) > maxNotifyWord || strings.ContainsRune(word, 0) {
+			return nil, fmt.Errorf("an item of notify is no text of at most %d bytes", maxNotifyWord)
+		}
+		words = append(words, word)
+	}
+	if len(words) == 0 || len(words) > maxNotify || !filepath.IsAbs(words[0]) {
+		return nil, fmt.Errorf(
+			"notify is a list of 1 to %d texts, the first the absolute path of a program", maxNotify)
+	}
+	return slices.Clip(words), nil
+}
