@@ -18,7 +18,7 @@ import (
 
 const help = `bench measures jail beside bubblewrap, runc and the bare process. It needs root, and writes Markdown.
 
-usage: bench [warm | shared | versus | kernel | many | lasting | fetch | workspace | tools | audit] [-bin DIR] [-n ROUNDS] [-only PART] [-files N] [-records N]
+usage: bench [warm | shared | versus | kernel | many | lasting | fetch | workspace | tools | audit | approvals] [-bin DIR] [-n ROUNDS] [-only PART] [-files N] [-records N]
 
   warm       measure jails that wait for runs beside jails that are made for them
   shared     measure session calls in a shared engine beside those in jails of their own
@@ -30,6 +30,7 @@ usage: bench [warm | shared | versus | kernel | many | lasting | fetch | workspa
   workspace  measure shadows alone, beside cp, git and rsync
   tools      measure the shipped tools alone: starts, and work beside the host's programs
   audit      measure the audit log alone: append, verify, search, pack, and what opens on record cost a run
+  approvals  measure approvals alone: propose, resume what waits, and the memory of 10,000 that wait
 
   -bin DIR   where make build left the programs (default bin)
   -against DIR  where another build of the programs is
@@ -49,7 +50,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	part := ""
 	parts := []string{warmPart, sharedPart, versusPart, kernelPart, manyPart, lastingPart,
-		fetchPart, shadowPart, toolsPart, auditPart}
+		fetchPart, shadowPart, toolsPart, auditPart, approvalsPart}
 	if len(args) > 0 && slices.Contains(parts, args[0]) {
 		part, args = args[0], args[1:]
 	}
@@ -97,6 +98,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		err = shadows(ctx, *bin, *files, stdout, stderr)
 	case auditPart:
 		err = audits(ctx, *bin, *records, stdout, stderr)
+	case approvalsPart:
+		err = asks(ctx, *rounds, stdout, stderr)
 	case toolsPart:
 		err = tools(ctx, *bin, *rounds, stdout, stderr)
 	default:
