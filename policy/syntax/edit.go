@@ -215,6 +215,10 @@ func (e Edit) Undo(text []byte, before string) ([]byte, error) {
 	}
 	var errs Errors
 	section, _ := e.find(parseTree("", text, &errs))
+	if e.Section != "" && !section.header {
+		// Other keys may be on the line.
+		return nil, fmt.Errorf("%w: %s", errEdit, strings.Join(e.Lines(), " "))
+	}
 	key := offsetOf(text, section.keyAt[e.Key])
 	_, to, _ := valueAt(text, key)
 	from := bytes.LastIndexByte(text[:key], '\n') + 1

@@ -247,6 +247,24 @@ func TestEdits(t *testing.T) {
 	}
 }
 
+// An edit is taken back where its key has a line of its own, and else refused.
+func TestEditUndo(t *testing.T) {
+	e := syntax.Edit{Section: "mcp.jail", Key: "mode", Value: `"on"`}
+	for _, tt := range []struct{ old, new string }{
+		{"[mcp.jail]\nmode = \"on\"\nmine = 1\n", "[mcp.jail]\nmine = 1\n"},
+		{"a = 1\n\n[mcp.jail]\nmode = \"on\"\n", "a = 1\n"},
+		{"[mcp.jail]\nmode = \"off\"\n", "[mcp.jail]\nmode = \"off\"\n"},
+		{"mcp.jail = { mode = \"on\", mine = 1 }\n", ""},
+		{"[mcp]\njail = { mine = 1, mode = \"on\" }\n", ""},
+		{"mcp.jail.mode = \"on\"\n", ""},
+	} {
+		got, err := e.Undo([]byte(tt.old), "")
+		if string(got) != tt.new || (err == nil) != (tt.new != "") {
+			t.Errorf("%q became %q, %v", tt.old, got, err)
+		}
+	}
+}
+
 // Whatever the text is, an edit gives TOML with all of its lines, or an error.
 func FuzzEdit(f *testing.F) {
 	for _, seed := range []string{commented, whole, "policy = 1", "[tools]\nallow=[ 'a' ,\n'b'\n]",
