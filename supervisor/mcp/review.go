@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"time"
@@ -174,10 +175,18 @@ func (r *review) propose(ctx context.Context, in commitInput) (approvals.Action,
 	if err != nil {
 		return approvals.Action{}, err
 	}
+	take := shadows.CommitRequest{Paths: in.Paths}
+	if len(in.Paths) == 0 {
+		take.Paths = nil
+	}
 	digest := ""
 	for _, a := range waiting {
-		if a.State != approvals.Pending || a.Commit == nil || !r.session.is(a.Run) ||
-			a.Words != in.Message || !slices.Equal(a.Commit.Request.Paths, in.Paths) {
+		if a.State != approvals.Pending || a.Commit == nil || a.Commit.Auto ||
+			!r.session.is(a.Run) || a.Words != in.Message {
+			continue
+		}
+		took := a.Commit.Request
+		if took.Digest = ""; !reflect.DeepEqual(took, take) {
 			continue
 		}
 		if digest == "" {
@@ -192,7 +201,7 @@ func (r *review) propose(ctx context.Context, in commitInput) (approvals.Action,
 		}
 	}
 	return queue.Propose(ctx, api.ProposeRequest{Type: policy.ActionCommit, Run: r.session.id(),
-		Words: in.Message, Commit: &shadows.CommitRequest{Paths: in.Paths}})
+		Words: in.Message, Commit: &take})
 }
 
 // decide takes a person's answer to the question about an action.

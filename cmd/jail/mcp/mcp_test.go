@@ -16,6 +16,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/jail-sandbox/jail/cmd/cmdtest"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
 // versions are those of the protocol that coding agents speak.
@@ -281,6 +284,35 @@ func TestModules(t *testing.T) {
 	a.fails("larger than", "edit", object{"file_path": "large", "old_string": "x", "new_string": "y"})
 	a.works("0123456\n", "read", object{"file_path": "large", "offset": 32 << 10})
 	a.fails("bash", "bash", object{"command": "true"})
+	a.Close()
+	stop(h)
+}
+
+// TestOtherProposals: a proposal in the same words that takes more is another one.
+func TestOtherProposals(t *testing.T) {
+	h := cmdtest.New(t)
+	h.Daemon()
+	h.Files(map[string]string{"f": "old\n"})
+	a := connect(t, h, versions[1], nil)
+	a.works("", "bash", object{"command": "echo new > f"})
+	c, err := api.Dial(t.Context(), filepath.Join(h.State, "jail.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	more, err := c.Approvals().Propose(t.Context(), api.ProposeRequest{Type: policy.ActionCommit,
+		Run: h.Sessions()[0].ID, Commit: &shadows.CommitRequest{IncludeProtected: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := a.works("waits for a person", "commit", object{})
+	if o["approval"] == more.ID {
+		t.Error("a proposal that takes protected names stands for one that does not")
+	}
+	again := a.works("waits for a person", "commit", object{"paths": []string{}})
+	if again["approval"] != o["approval"] {
+		t.Errorf("the same proposal has the ids %v and %v", o["approval"], again["approval"])
+	}
 	a.Close()
 	stop(h)
 }
