@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -20,7 +21,6 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/request"
-	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
@@ -38,7 +38,8 @@ const (
 	// hookTime is less than the time that jail setup gives a hook, after which agents let a call pass.
 	hookTime = 45 * time.Second
 	maxHook  = 8 << 20
-	// maxCommand is less than what the kernel takes as one argument (execve(2), MAX_ARG_STRLEN).
+	// maxCommand bounds what a call becomes. It is less than what the kernel takes as one argument
+	// (execve(2), MAX_ARG_STRLEN).
 	maxCommand = 100 << 10
 )
 
@@ -47,16 +48,17 @@ type dialect struct {
 	// shells are the tools that run a shell command.
 	shells []string
 	// directory returns the directory that the agent works in, "" for that of the hook.
-	directory func(env *cli.Env, in hookInput) string
+	directory func(env *cli.Env, in hookInput) (string, error)
 	allow     func(in hookInput, input map[string]json.RawMessage) any
 	deny      func(why string) any
 }
 
 var dialects = map[string]dialect{
-	"claude-code": {[]string{"Bash"}, func(env *cli.Env, _ hookInput) string {
-		return env.Getenv("CLAUDE_PROJECT_DIR")
+	"claude-code": {[]string{"Bash"}, func(env *cli.Env, _ hookInput) (string, error) {
+		return env.Getenv("CLAUDE_PROJECT_DIR"), nil
 	}, allowTool, denyTool},
-	"codex":  {[]string{"Bash"}, func(*cli.Env, hookInput) string { return "" }, allowTool, denyTool},
+	"codex": {[]string{"Bash"}, func(*cli.Env, hookInput) (string, error) { return "", nil },
+		allowTool, denyTool},
 	"cursor": {[]string{"Shell"}, rootOf, allowCursor, denyCursor},
 }
 
@@ -107,12 +109,14 @@ func denyCursor(why string) any {
 	return cursorAnswer{Permission: "deny", User: why, Agent: why}
 }
 
-// rootOf returns the one directory of Cursor's window.
-func rootOf(_ *cli.Env, in hookInput) string {
-	if len(in.Roots) != 1 {
-		return ""
+// rootOf returns the one directory of Cursor's window. Cursor runs the hooks of a user in ~/.cursor,
+// which is no workspace.
+func rootOf(_ *cli.Env, in hookInput) (string, error) {
+	if len(in.Roots) != 1 || !filepath.IsAbs(in.Roots[0]) {
+		return "", fmt.Errorf("the window has %d directories, and a session works in one: open one "+
+			"directory, or use the tool bash of the MCP server jail", len(in.Roots))
 	}
-	return in.Roots[0]
+	return in.Roots[0], nil
 }
 
 // NewHook returns the command jail hook.
@@ -162,10 +166,12 @@ func answerHook(ctx context.Context, env *cli.Env, cmd *cobra.Command, flags *re
 	prefix := quote(env.Exe) + " session exec --quiet --keep-env "
 	// Cursor asks once more about a command that preToolUse has changed.
 	if in.Event == "beforeShellExecution" {
-		rest, ours := strings.CutPrefix(in.Command, prefix)
-		id, script, _ := strings.Cut(rest, " -- bash -c ")
-		_, err := jail.ParseID(id)
-		if ours && err == nil && quote(unquote(script)) == script {
+		req, err := d.settings(env, cmd, flags, in)
+		if err != nil {
+			return nil, err
+		}
+		script, ours := strings.CutPrefix(in.Command, prefix+req.ID+" -- bash -c ")
+		if ours && quote(unquote(script)) == script {
 			return d.allow(in, nil), nil
 		}
 		return nil, errors.New("a shell command of the agent does not run on the host; use the tool " +
@@ -178,12 +184,23 @@ func answerHook(ctx context.Context, env *cli.Env, cmd *cobra.Command, flags *re
 	if err != nil {
 		return nil, err
 	}
-	id, err := sessionOf(ctx, env, cmd, flags, d.directory(env, in))
+	req, err := d.settings(env, cmd, flags, in)
 	if err != nil {
 		return nil, err
 	}
+	command := prefix + req.ID + " -- bash -c " + quote(script)
+	if len(command) > maxCommand {
+		return nil, fmt.Errorf("the command has %d bytes, quotes included, and at most %d can be given "+
+			"to a shell: write it to a file", len(command), maxCommand)
+	}
+	if err := env.WithLastingDaemon(ctx, func(c *api.Client) error {
+		_, err := c.StartSession(ctx, message.SessionRequest{Request: req})
+		return err
+	}); err != nil {
+		return nil, err
+	}
 	changed := maps.Clone(in.Input)
-	if changed["command"], err = json.Marshal(prefix + id + " -- bash -c " + quote(script)); err != nil {
+	if changed["command"], err = json.Marshal(command); err != nil {
 		return nil, err
 	}
 	return d.allow(in, changed), nil
@@ -220,9 +237,6 @@ func (d dialect) script(in hookInput) (script string, err error) {
 			return "", fmt.Errorf("the call of %s has no command", tool)
 		case strings.ContainsRune(script, 0):
 			return "", errors.New("the command has a NUL byte, which no shell can be given")
-		case len(script) > maxCommand:
-			return "", fmt.Errorf("the command has %d bytes, and at most %d can be given to a shell: "+
-				"write it to a file", len(script), maxCommand)
 		}
 		return script, nil
 	}
@@ -230,29 +244,33 @@ func (d dialect) script(in hookInput) (script string, err error) {
 		"MCP server jail", cmp.Or(output.Printable(in.Tool), "the tool"))
 }
 
-// sessionOf returns the id of the session of the directory, which is open when it returns.
-func sessionOf(ctx context.Context, env *cli.Env, cmd *cobra.Command, flags *request.Flags,
-	dir string) (string, error) {
-	if dir != "" && !cmd.Flags().Changed("workspace") {
-		if err := cmd.Flags().Set("workspace", dir); err != nil {
-			return "", err
+// settings returns the request for the session of the agent's directory, with the id of jail mcp there.
+func (d dialect) settings(env *cli.Env, cmd *cobra.Command, flags *request.Flags,
+	in hookInput) (message.Request, error) {
+	if !cmd.Flags().Changed("workspace") {
+		dir, err := d.directory(env, in)
+		if err == nil && dir != "" {
+			err = cmd.Flags().Set("workspace", dir)
+		}
+		if err != nil {
+			return message.Request{}, err
 		}
 	}
-	req, err := flags.LastingSettings(env, cmd)
-	if err != nil {
-		return "", err
-	}
-	return req.ID, env.WithLastingDaemon(ctx, func(c *api.Client) error {
-		_, err := c.StartSession(ctx, message.SessionRequest{Request: req})
-		return err
-	})
+	return flags.LastingSettings(env, cmd)
 }
 
-// quote writes a text as one word of a POSIX shell, which takes nothing in it for more than a
-// character (POSIX.1-2024, XCU 2.2.2).
-func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+// In single quotes, a POSIX shell takes a backslash for itself (POSIX.1-2024, XCU 2.2.2), and fish
+// takes it for an escape. Outside, both take the character behind it for itself.
+var (
+	quoted   = strings.NewReplacer("'", `'\''`, `\`, `'\\'`)
+	unquoted = strings.NewReplacer(`'\''`, "'", `'\\'`, `\`)
+)
+
+// quote writes a text as one word of a POSIX shell and of fish, which take nothing in it for more than
+// a character.
+func quote(text string) string { return "'" + quoted.Replace(text) + "'" }
 
 // unquote reads what quote wrote.
 func unquote(word string) string {
-	return strings.ReplaceAll(strings.TrimSuffix(strings.TrimPrefix(word, "'"), "'"), `'\''`, "'")
+	return unquoted.Replace(strings.TrimSuffix(strings.TrimPrefix(word, "'"), "'"))
 }

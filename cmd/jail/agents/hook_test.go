@@ -15,11 +15,11 @@ import (
 type object = map[string]any
 
 // call is what a client writes to a hook before it runs a shell command.
-func call(client, script string) object {
+func call(h *cmdtest.Host, client, script string) object {
 	switch client {
 	case "cursor":
 		return object{"hook_event_name": "preToolUse", "tool_name": "Shell",
-			"tool_input": object{"command": script, "working_directory": "/x"}}
+			"workspace_roots": []string{h.Work}, "tool_input": object{"command": script, "working_directory": "/x"}}
 	default:
 		return object{"hook_event_name": "PreToolUse", "tool_name": "Bash", "session_id": "s",
 			"tool_input": object{"command": script, "description": "what it does"}}
@@ -101,44 +101,49 @@ func TestHook(t *testing.T) {
 		"'",
 		"''\\''",
 		"cat <<'E'\na'b\"c\\d\nE\n",
+		`\' ; touch ` + marker + ` ; '`,
+		`\\\' ; touch ` + marker + ` ; '\`,
+		`printf '%s' '\' "\\" \\\'`,
 		"echo '--' -- \t\r \\\n x; printf '%s' \"a\\\\b\"",
 		"echo \u00e9\u2028\U0001f600 !! !$ ~ * ? [a] {a,b} >/dev/null",
 		"--help",
 	}
 	for _, client := range []string{"claude-code", "codex", "cursor"} {
-		got, why := hook(h, client, text(t, call(client, "echo made > "+h.Work+"/made; mkdir -p "+h.Work+"/sub; cd "+h.Work+"/sub; export KEPT=1")))
+		got, why := hook(h, client, text(t, call(h, client, "echo made > "+h.Work+"/made; mkdir -p "+h.Work+"/sub; cd "+h.Work+"/sub; export KEPT=1")))
 		if why != "" {
 			t.Fatalf("%s: %s", client, why)
 		}
 		h.Wants(shell(h, "bash", got), 0, "")
-		got, _ = hook(h, client, text(t, call(client, "cat "+h.Work+"/made; pwd; echo $KEPT")))
+		got, _ = hook(h, client, text(t, call(h, client, "cat "+h.Work+"/made; pwd; echo $KEPT")))
 		if o := shell(h, "sh", got); o.Out != "made\n"+h.Work+"/sub\n1\n" {
 			t.Errorf("%s: what a call left: %+v", client, o)
 		}
 	}
 	for _, script := range hostile {
-		got, why := hook(h, "claude-code", text(t, call("claude-code", script)))
+		got, why := hook(h, "claude-code", text(t, call(h, "claude-code", script)))
 		if why != "" {
 			t.Fatalf("%q: %s", script, why)
 		}
 		// What the shell of the client makes of it is the command, and the text as one word.
-		words := shell(h, "dash", "set -- "+got+"; for w; do printf '%s\\0' \"$w\"; done").Out
-		all := strings.Split(strings.TrimSuffix(words, "\x00"), "\x00")
-		if len(all) != 10 || all[9] != script || all[8] != "-c" || all[7] != "bash" {
-			t.Errorf("%q became %q", script, all)
+		for _, program := range shells(t) {
+			words := shell(h, program, "printf '%s\\n--end--\\n' "+got).Out
+			all := strings.Split(strings.TrimSuffix(words, "\n--end--\n"), "\n--end--\n")
+			if len(all) != 10 || all[9] != script || all[8] != "-c" || all[7] != "bash" {
+				t.Errorf("%s: %q became %q", program, script, all)
+			}
 		}
-		inside, outside := shell(h, "bash", got), h.Run(exec.Command("bash", "-c", script))
+		inside := shell(h, "bash", got)
+		if _, err := os.Lstat(marker); err == nil {
+			t.Fatalf("%q left the session", script)
+		}
 		if strings.Contains(script, marker) {
-			os.Remove(marker)
-		} else if inside.Out != outside.Out && !strings.Contains(script, "$HOME") ||
+			continue
+		}
+		outside := h.Run(exec.Command("bash", "-c", script))
+		if inside.Out != outside.Out && !strings.Contains(script, "$HOME") ||
 			inside.Code != outside.Code {
 			t.Errorf("%q: inside %+v, outside %+v", script, inside, outside)
 		}
-	}
-	got, _ := hook(h, "codex", text(t, call("codex", hostile[1])))
-	shell(h, "bash", got)
-	if _, err := os.Lstat(marker); err == nil {
-		t.Error("a call left the session")
 	}
 	if _, err := os.Lstat(filepath.Join(h.Work, "made")); err == nil {
 		t.Error("the real directory changed")
@@ -149,12 +154,25 @@ func TestHook(t *testing.T) {
 	stop(h)
 }
 
+// shells are those of the host that clients use.
+func shells(t *testing.T) (found []string) {
+	for _, name := range []string{"dash", "bash", "zsh", "fish"} {
+		if _, err := exec.LookPath(name); err == nil {
+			found = append(found, name)
+		} else {
+			t.Logf("%s is not installed", name)
+		}
+	}
+	return found
+}
+
 // TestHookDenies: what is no shell call, or is not understood, is denied with a sentence.
 func TestHookDenies(t *testing.T) {
 	h := cmdtest.New(t)
 	h.Daemon()
 	event := func(name, tool string, input any) string {
-		return text(t, object{"hook_event_name": name, "tool_name": tool, "tool_input": input})
+		return text(t, object{"hook_event_name": name, "tool_name": tool, "tool_input": input,
+			"workspace_roots": []string{h.Work}})
 	}
 	for _, client := range []string{"claude-code", "codex", "cursor"} {
 		shellTool := map[bool]string{true: "Shell", false: "Bash"}[client == "cursor"]
@@ -162,7 +180,7 @@ func TestHookDenies(t *testing.T) {
 			"nothing":          {"", "not understood"},
 			"no JSON":          {"hello", "not understood"},
 			"half":             {`{"hook_event_name":"PreToolUse"`, "not understood"},
-			"two":              {text(t, call(client, "ls")) + "{}", "not understood"},
+			"two":              {text(t, call(h, client, "ls")) + "{}", "not understood"},
 			"a list":           {"[]", "not understood"},
 			"no UTF-8":         {"{\"x\":\"\xff\"}", "not UTF-8"},
 			"large":            {strings.Repeat(" ", 9<<20), "more than"},
@@ -178,6 +196,8 @@ func TestHookDenies(t *testing.T) {
 			"a NUL byte":       {event("PreToolUse", shellTool, object{"command": "a\x00b"}), "NUL"},
 			"a long command": {event("PreToolUse", shellTool,
 				object{"command": strings.Repeat("x", 101<<10)}), "at most"},
+			"a command of quotes": {event("PreToolUse", shellTool,
+				object{"command": strings.Repeat("'", 30<<10)}), "at most"},
 		} {
 			if got, why := hook(h, client, c.input); got != "" || !strings.Contains(why, c.want) {
 				t.Errorf("%s: %s: became %q, %q", client, name, got, why)
@@ -188,15 +208,27 @@ func TestHookDenies(t *testing.T) {
 	before := func(command string) string {
 		cmd := h.Command("hook", "cursor")
 		cmd.Stdin = strings.NewReader(text(t, object{"hook_event_name": "beforeShellExecution",
-			"command": command}))
+			"command": command, "workspace_roots": []string{h.Work}}))
 		return h.Run(cmd).Out
 	}
-	got, _ := hook(h, "cursor", text(t, call("cursor", "ls 'a'")))
+	// A user's hook runs in a directory that is no workspace.
+	for _, roots := range [][]string{nil, {}, {h.Work, h.Root}, {"."}, {""}} {
+		c := call(h, "cursor", "ls")
+		c["workspace_roots"] = roots
+		if got, why := hook(h, "cursor", text(t, c)); got != "" || !strings.Contains(why, "one directory") {
+			t.Errorf("%q: became %q, %q", roots, got, why)
+		}
+	}
+	if n := len(h.Sessions()); n != 0 {
+		t.Errorf("%d sessions of denied calls", n)
+	}
+	got, _ := hook(h, "cursor", text(t, call(h, "cursor", "ls 'a'")))
 	if answer := before(got); !strings.Contains(answer, `"allow"`) {
 		t.Errorf("%q: %s", got, answer)
 	}
 	for _, command := range []string{"ls", "", got + "; ls", got + "'; ls; '", " " + got,
 		strings.Replace(got, "mcp-", "$(ls) mcp-", 1),
+		strings.Replace(got, "mcp-", "mcp-0", 1),
 		strings.Replace(got, " -- bash -c ", " -- bash -c 'x' ", 1),
 		strings.Replace(got, " session exec ", " run ", 1)} {
 		if answer := before(command); !strings.Contains(answer, `"deny"`) {
@@ -213,7 +245,7 @@ func TestHookWithoutDaemon(t *testing.T) {
 	for _, client := range []string{"claude-code", "codex", "cursor"} {
 		cmd := h.Command("hook", client)
 		cmd.Env = append(cmd.Env, "JAIL_SOCKET="+h.Work)
-		cmd.Stdin = strings.NewReader(text(t, call(client, "ls")))
+		cmd.Stdin = strings.NewReader(text(t, call(h, client, "ls")))
 		var out bytes.Buffer
 		cmd.Stdout = &out
 		if err := cmd.Run(); err != nil || !strings.Contains(out.String(), `"deny"`) ||
