@@ -3,6 +3,7 @@ package agents
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -20,7 +21,8 @@ type client struct {
 // A file is one of a client's files.
 type file struct {
 	path string
-	// home is the variable that names another place for the first directory of path.
+	// home is the variable that names another place for the first directory of path, or for the
+	// file where path has none.
 	home    string
 	changes []change
 }
@@ -33,11 +35,13 @@ type change struct {
 	Value string `json:"value"`
 	// Item: the value is one of the list at the path.
 	Item bool `json:"item,omitempty"`
-	// Like is in the items that the value replaces.
-	Like string `json:"-"`
+	// Hook is the client of a hook, which replaces the items that an earlier setup wrote for it.
+	Hook string `json:"-"`
+	// Must: another value than this one is refused, and not replaced.
+	Must bool `json:"-"`
 
-	// Of a change that was made: the value that it replaced, and how many objects and lists it made
-	// on the way.
+	// Of a change that was made: the value that it replaced, of an item the list of those that it
+	// replaced, and how many objects and lists it made on the way.
 	Before string `json:"before,omitempty"`
 	Made   int    `json:"made,omitempty"`
 }
@@ -51,15 +55,39 @@ type programs struct {
 // server is the command line of jail mcp.
 func (p programs) server() []string { return append([]string{"mcp"}, p.args...) }
 
-// hook is the shell command that answers the hooks of a client. Agents let a call pass if a hook
-// ends with another code than 2 and has no answer.
+// failed ends the commands of hooks: agents let a call pass if a hook has no answer and ends with
+// another code than 2, or without a text on standard error. It is read alike by POSIX shells and fish.
+const failed = " || sh -c 'echo the hook of jail failed >&2; exit 2'"
+
+// hook is the shell command that answers the hooks of a client.
 func (p programs) hook(client string) string {
 	words := []string{p.exe}
 	if strings.ContainsFunc(p.exe, func(r rune) bool { return r == '\'' || r <= ' ' || r > '~' }) {
 		words[0] = quote(p.exe)
 	}
 	words = append(append(words, "hook", client), p.args...)
-	return strings.Join(words, " ") + " || exit 2"
+	return strings.Join(words, " ") + failed
+}
+
+// wrote matches the commands that hook makes, and made before.
+var wrote = regexp.MustCompile(`^(?:'(?:[^']*/)?jail'|(?:[^' ]*/)?jail) hook ([a-z-]+)` +
+	`(?: --profile [^ ']+)? \|\| (?:exit 2|sh -c 'echo the hook of jail failed >&2; exit 2')$`)
+
+// isHook reports whether an item of JSON is a hook that setup wrote for a client, with nothing else
+// in it.
+func isHook(item, client string) bool {
+	var v struct {
+		Command string
+		Hooks   []hookCommand
+	}
+	if json.Unmarshal([]byte(item), &v) != nil || len(v.Hooks) > 1 {
+		return false
+	}
+	if len(v.Hooks) == 1 && v.Command == "" {
+		v.Command = v.Hooks[0].Command
+	}
+	m := wrote.FindStringSubmatch(v.Command)
+	return m != nil && m[1] == client
 }
 
 var clients = []client{
@@ -129,7 +157,7 @@ type hookCommand struct {
 func preTool(p programs, client, matcher string) change {
 	c := item(toolHook{matcher, []hookCommand{{"command", p.hook(client), hookSeconds}}},
 		"hooks", "PreToolUse")
-	c.Like = " hook " + client
+	c.Hook = client
 	return c
 }
 
@@ -142,7 +170,7 @@ func claudeFiles(p programs, user bool) []file {
 	servers := file{path: ".mcp.json"}
 	settings := file{path: ".claude/settings.json", home: "CLAUDE_CONFIG_DIR"}
 	if user {
-		servers = file{path: ".claude.json"}
+		servers = file{path: ".claude.json", home: "CLAUDE_CONFIG_DIR"}
 	} else {
 		settings.changes = append(settings.changes, item("jail", "enabledMcpjsonServers"))
 	}
@@ -190,13 +218,15 @@ type cursorHook struct {
 func cursorFiles(p programs, user bool) []file {
 	hook := func(event, matcher string) change {
 		c := item(cursorHook{p.hook("cursor"), matcher, hookSeconds, true}, "hooks", event)
-		c.Like = " hook cursor"
+		c.Hook = "cursor"
 		return c
 	}
+	version := set(1, "version")
+	version.Must = true
 	all := []file{
 		{path: ".cursor/mcp.json", changes: []change{
 			set(stdio{Type: "stdio", Command: p.exe, Args: p.server()}, "mcpServers", "jail")}},
-		{path: ".cursor/hooks.json", changes: []change{set(1, "version"),
+		{path: ".cursor/hooks.json", changes: []change{version,
 			hook("preToolUse", "Shell|Write|Edit|StrReplace|Delete|EditNotebook"),
 			hook("beforeShellExecution", "")}},
 	}
@@ -212,7 +242,7 @@ func geminiFiles(p programs, _ bool) []file {
 	return []file{{path: ".gemini/settings.json", changes: append([]change{
 		set(stdio{Command: p.exe, Args: p.server(), Trust: true}, "mcpServers", "jail")},
 		items([]string{"run_shell_command", "write_file", "replace", "read_file", "read_many_files",
-			"glob", "search_file_content", "grep_search"}, "tools", "exclude")...)}}
+			"list_directory", "glob", "search_file_content", "grep_search"}, "tools", "exclude")...)}}
 }
 
 func openhandsFiles(p programs, user bool) []file {

@@ -115,9 +115,11 @@ func (f *jsonFile) value(text string, depth int) (hujson.Value, error) {
 }
 
 // same reports whether a value is that of a text of JSON.
-func same(v hujson.Value, text string) bool {
+func same(v hujson.Value, text string) bool { return sameJSON(plainJSON(v), text) }
+
+func sameJSON(x, y string) bool {
 	var a, b any
-	return json.Unmarshal([]byte(plainJSON(v)), &a) == nil && json.Unmarshal([]byte(text), &b) == nil &&
+	return json.Unmarshal([]byte(x), &a) == nil && json.Unmarshal([]byte(y), &b) == nil &&
 		reflect.DeepEqual(a, b)
 }
 
@@ -151,6 +153,9 @@ func (f *jsonFile) apply(c change) (*change, error) {
 		f.put(o, depth, name, v)
 	case same(o.Members[i].Value, c.Value):
 		return nil, nil
+	case c.Must:
+		return nil, fmt.Errorf("%s is %s, and not %s", strings.Join(c.At, "."),
+			plainJSON(o.Members[i].Value), c.Value)
 	default:
 		c.Before = plainJSON(o.Members[i].Value)
 		o.Members[i].Value.Value = v.Value
@@ -172,23 +177,54 @@ func (f *jsonFile) applyItem(c change, o *hujson.Object, i, made int) (*change, 
 	if slices.ContainsFunc(list.Elements, func(e hujson.Value) bool { return same(e, c.Value) }) {
 		return nil, nil
 	}
-	// An older one of jail's own.
-	for i := len(list.Elements) - 1; i >= 0; i-- {
-		if c.Like != "" && strings.Contains(plainJSON(list.Elements[i]), c.Like) {
+	var replaced []json.RawMessage
+	for i := 0; i < len(list.Elements); i++ {
+		if old := plainJSON(list.Elements[i]); c.Hook != "" && isHook(old, c.Hook) {
+			replaced = append(replaced, json.RawMessage(old))
 			removeItem(list, i)
+			i--
 		}
 	}
-	v, err := f.value(c.Value, depth+1)
+	if len(replaced) > 0 {
+		c.Before = asJSON(replaced)
+	}
+	c.Made = made
+	return &c, f.add(list, c.Value, depth)
+}
+
+// add puts a value behind those that a list has.
+func (f *jsonFile) add(list *hujson.Array, value string, depth int) error {
+	v, err := f.value(value, depth+1)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if n := len(list.Elements); n > 0 && list.Elements[n-1].AfterExtra != nil {
 		v.AfterExtra = hujson.Extra{}
 	}
 	v.BeforeExtra = f.lead(&list.AfterExtra, depth)
 	list.Elements = append(list.Elements, v)
-	c.Made = made
-	return &c, nil
+	return nil
+}
+
+// undoItem takes an item out, and puts back those that it replaced.
+func (f *jsonFile) undoItem(c change, list *hujson.Array) error {
+	i := slices.IndexFunc(list.Elements, func(e hujson.Value) bool { return same(e, c.Value) })
+	if i < 0 {
+		return nil
+	}
+	removeItem(list, i)
+	var replaced []json.RawMessage
+	if c.Before != "" {
+		if err := json.Unmarshal([]byte(c.Before), &replaced); err != nil {
+			return err
+		}
+	}
+	for _, old := range replaced {
+		if err := f.add(list, string(old), len(c.At)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // undo takes a change back, where the file still has it.
@@ -205,12 +241,8 @@ func (f *jsonFile) undo(c change) error {
 	v := &o.Members[i].Value
 	switch list, isList := v.Value.(*hujson.Array); {
 	case c.Item && isList:
-		j := slices.IndexFunc(list.Elements, func(e hujson.Value) bool { return same(e, c.Value) })
-		if j >= 0 {
-			removeItem(list, j)
-		}
-		if len(list.Elements) > 0 || c.Made == 0 {
-			return nil
+		if err := f.undoItem(c, list); err != nil || len(list.Elements) > 0 || c.Made == 0 {
+			return err
 		}
 		removeMember(o, i)
 		c.Made--

@@ -198,6 +198,117 @@ func TestSetupRefuses(t *testing.T) {
 			}
 		}
 	}
+	h.Write(map[string]string{".cursor/hooks.json": `{"version": 2}`})
+	h.Wants(h.Jail("setup", "--yes", "cursor"), 2, "by hand|version")
+	h.Holds(".cursor/hooks.json", `{"version": 2}`)
 	h.Write(map[string]string{".codex/config.toml": "features = {}\n"})
 	h.Wants(h.Jail("setup", "--yes", "codex"), 2, "by hand|person")
+}
+
+// TestSetupDirectory: the files of a user are where the client's variable says, the servers included.
+func TestSetupDirectory(t *testing.T) {
+	h, dir := home(t)
+	other := filepath.Join(h.Root, "other")
+	if err := os.Mkdir(other, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	h.Env = append(h.Env, "CLAUDE_CONFIG_DIR="+other, "CODEX_HOME="+other)
+	h.Wants(h.Jail("setup", "--yes", "--user", "claude-code"), 0, "")
+	h.Wants(h.Jail("setup", "--yes", "--user", "codex"), 0, "")
+	got := files(t, other)
+	for _, name := range []string{".claude.json", "settings.json", "config.toml", "hooks.json"} {
+		if got[name] == "" {
+			t.Errorf("no %s", name)
+		}
+	}
+	if left := files(t, dir); len(left) != 0 || len(got) != 4 {
+		t.Errorf("%v, and %v in the home directory", got, left)
+	}
+	h.Wants(h.Jail("setup", "--yes", "--user", "--undo", "claude-code"), 0, "")
+	h.Wants(h.Jail("setup", "--yes", "--user", "--undo", "codex"), 0, "")
+	if left := files(t, other); len(left) != 0 {
+		t.Errorf("left by --undo: %v", left)
+	}
+	if _, err := os.Stat(other); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSetupHooks: hooks that name jail hook and are a person's own stay, and one of jail's form that
+// setup replaces comes back.
+func TestSetupHooks(t *testing.T) {
+	h, _ := home(t)
+	own := []string{
+		`{"matcher":"Bash","hooks":[{"type":"command","command":"mine"},{"type":"command","command":"jail hook claude-code || exit 2"}]}`,
+		`{"matcher":"Bash","hooks":[{"type":"command","command":"mine; jail hook claude-code || exit 2"}]}`,
+		`{"matcher":"Bash","hooks":[{"type":"command","command":"echo jail hook claude-code"}]}`,
+	}
+	old := `{"matcher":"Bash","hooks":[{"type":"command","command":"jail hook claude-code || exit 2"}]}`
+	had := `{"hooks":{"PreToolUse":[` + strings.Join(own, ",") + "," + old + `]}}`
+	h.Write(map[string]string{".claude/settings.json": had})
+	hooks := func() (all []any) {
+		var v struct{ Hooks map[string][]any }
+		if err := json.Unmarshal([]byte(files(t, h.Work)[".claude/settings.json"]), &v); err != nil {
+			t.Fatal(err)
+		}
+		return v.Hooks["PreToolUse"]
+	}
+	before := text(t, hooks())
+	h.Wants(h.Jail("setup", "--yes", "claude-code"), 0, "")
+	if got := hooks(); len(got) != 4 || !strings.HasPrefix(before, strings.TrimSuffix(text(t, got[:3]), "]")) ||
+		!strings.Contains(text(t, got[3]), "the hook of jail failed") {
+		t.Errorf("%s", text(t, got))
+	}
+	h.Wants(h.Jail("setup", "--yes", "--profile", "worker", "claude-code"), 0, "")
+	if got := hooks(); len(got) != 4 || !strings.Contains(text(t, got[3]), "--profile worker") {
+		t.Errorf("%s", text(t, got))
+	}
+	h.Wants(h.Jail("setup", "--yes", "--undo", "claude-code"), 0, "")
+	if got := text(t, hooks()); got != before {
+		t.Errorf("after --undo: %s", got)
+	}
+	if _, err := os.Stat(filepath.Join(h.Work, ".claude")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSetupUndo: --undo puts back what a person set last, forgets what it has done, and leaves an
+// empty directory that was there.
+func TestSetupUndo(t *testing.T) {
+	h, _ := home(t)
+	h.Write(map[string]string{".codex/config.toml": "sandbox_mode = \"workspace-write\"\n",
+		".mcp.json": `{"mcpServers":{"jail":{"command":"first"}}}`})
+	both := func(flags ...string) {
+		t.Helper()
+		for _, client := range []string{"codex", "claude-code"} {
+			h.Wants(h.Jail(append(append([]string{"setup", "--yes"}, flags...), client)...), 0, "")
+		}
+	}
+	both()
+	now := files(t, h.Work)
+	h.Write(map[string]string{
+		".codex/config.toml": strings.Replace(now[".codex/config.toml"], "read-only", "mine", 1),
+		".mcp.json":          `{"mcpServers":{"jail":{"command":"second"}}}`})
+	both()
+	both("--undo")
+	h.Holds(".codex/config.toml", "sandbox_mode = \"mine\"\n")
+	h.Holds(".mcp.json", `"second"`)
+	// What an undo without anything to do leaves behind would be undone later.
+	both()
+	h.Write(map[string]string{".mcp.json": "{}"})
+	both("--undo")
+	h.Write(map[string]string{".mcp.json": `{"mcpServers":{"jail":{"type":"stdio","command":"jail","args":["mcp"]}}}`})
+	before := files(t, h.Work)[".mcp.json"]
+	both("--undo")
+	if got := files(t, h.Work)[".mcp.json"]; got != before {
+		t.Errorf("a second --undo: %s", got)
+	}
+	if err := os.Mkdir(filepath.Join(h.Work, ".gemini"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	h.Wants(h.Jail("setup", "--yes", "gemini"), 0, "")
+	h.Wants(h.Jail("setup", "--yes", "--undo", "gemini"), 0, "")
+	if _, err := os.Stat(filepath.Join(h.Work, ".gemini")); err != nil {
+		t.Error(err)
+	}
 }

@@ -46,9 +46,11 @@ type planned struct {
 
 // A note is what setup wrote into a file, so that it can be taken out again.
 type note struct {
-	File    string   `json:"file"`
-	Created bool     `json:"created"`
-	Changes []change `json:"changes"`
+	File    string `json:"file"`
+	Created bool   `json:"created"`
+	// Directory: setup made the directory of the file, too.
+	Directory bool     `json:"directory,omitempty"`
+	Changes   []change `json:"changes"`
 }
 
 // A writer reads and writes the files of one client.
@@ -66,8 +68,10 @@ func (w *writer) plan(f file, user bool) (p planned, err error) {
 		p.perm = 0o600
 	}
 	if dir := w.env.Getenv(f.home); f.home != "" && user && dir != "" {
-		_, name, _ := strings.Cut(f.path, "/")
-		p.base, p.rel = dir, name
+		p.base = dir
+		if _, name, ok := strings.Cut(f.path, "/"); ok {
+			p.rel = name
+		}
 	}
 	if p.Path, err = filepath.Abs(filepath.Join(p.base, p.rel)); err != nil {
 		return p, err
@@ -106,6 +110,9 @@ func (w *writer) plan(f file, user bool) (p planned, err error) {
 			p.Change = changed
 		default:
 			p.Change, p.note.Created = created, true
+			if _, err := os.Lstat(filepath.Join(p.base, filepath.Dir(p.rel))); err != nil {
+				p.note.Directory = true
+			}
 		}
 		p.note.add(back)
 	}
@@ -113,16 +120,20 @@ func (w *writer) plan(f file, user bool) (p planned, err error) {
 	return p, nil
 }
 
-// add notes changes. Of a value that was written before, what it replaced then stays noted.
+// add notes changes. Where a change replaces what setup wrote before, the value that was there first
+// stays noted.
 func (n *note) add(back []change) {
 	for _, c := range back {
 		i := slices.IndexFunc(n.Changes, func(old change) bool {
 			return !c.Item && !old.Item && slices.Equal(c.At, old.At)
 		})
-		if i < 0 {
+		switch {
+		case i < 0:
 			n.Changes = append(n.Changes, c)
-		} else {
+		case c.Before == n.Changes[i].Value || sameJSON(c.Before, n.Changes[i].Value):
 			n.Changes[i].Value = c.Value
+		default:
+			n.Changes[i] = c
 		}
 	}
 }
@@ -155,12 +166,12 @@ func (w *writer) load(p *planned) error {
 
 // write does what is planned. The note is first: what it says and the file has not, undo passes over.
 func (w *writer) write(p planned) error {
-	if p.Change == unchanged {
-		return nil
-	}
 	path, err := w.path(p)
 	if err != nil {
 		return err
+	}
+	if p.Change == unchanged {
+		return w.forget(path)
 	}
 	now := p
 	if _, err := now.read(); err != nil {
@@ -185,10 +196,16 @@ func (w *writer) write(p planned) error {
 	if err := p.replace(); err != nil {
 		return exit.Failed(err, "", "%s: %v", p.Path, exit.Cause(err))
 	}
-	if w.undo {
-		if err := os.Remove(path); err != nil {
-			return exit.Failed(err, "", "%s: %v", path, exit.Cause(err))
-		}
+	return w.forget(path)
+}
+
+// forget removes the note of a file that was undone.
+func (w *writer) forget(path string) error {
+	if !w.undo {
+		return nil
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return exit.Failed(err, "", "%s: %v", path, exit.Cause(err))
 	}
 	return nil
 }
@@ -291,7 +308,7 @@ func (p *planned) replace() error {
 		})
 	}
 	err := p.within(false, func(dir *os.Root, name string) error { return dir.Remove(name) })
-	if dir, _ := filepath.Split(p.rel); err == nil && dir != "" {
+	if dir, _ := filepath.Split(p.rel); err == nil && dir != "" && p.note.Directory {
 		// One in which something else is stays.
 		_ = os.Remove(filepath.Join(p.base, dir))
 	}
