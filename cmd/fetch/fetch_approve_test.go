@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -84,11 +85,13 @@ type askedRun struct {
 	out  cmdtest.Outcome
 }
 
-func (w *askWorld) start(args ...string) *askedRun {
+func (w *askWorld) start(args ...string) *askedRun { return w.run(w.Command(args...)) }
+
+func (w *askWorld) run(cmd *exec.Cmd) *askedRun {
 	r := &askedRun{done: make(chan struct{})}
 	go func() {
 		defer close(r.done)
-		r.out = w.Jail(args...)
+		r.out = w.Run(cmd)
 	}()
 	return r
 }
@@ -161,6 +164,9 @@ func TestFetchWaits(t *testing.T) {
 	w := newAskWorld(t)
 	// The one that nobody decides on waits for a minute, beside the others.
 	left := w.post("left")
+	shared := w.Session("--policy", w.policy, "--shared-engine")
+	ofShared := w.start("session", "exec", "--json", shared, "--", w.guest, "-X", "POST", "-d",
+		"shared", "http://up.example.com:443/things?q=shared")
 	t.Run("not asked", func(t *testing.T) {
 		r := w.ended(w.start("run", "--json", "--policy", w.native, "--", "curl", "-s",
 			"https://up.example.com/free"), 0)
@@ -183,6 +189,10 @@ func TestFetchWaits(t *testing.T) {
 	t.Run("guest", w.ofGuest)
 	t.Run("left", func(t *testing.T) {
 		a := w.waits(left, "left")
+		// The minute is longer than the wall time of the run, of an invocation of an engine, too.
+		if r := w.ended(ofShared, 126); r.Error == nil || r.Error.Code != "approval_pending" {
+			t.Errorf("%+v", r)
+		}
 		r := w.ended(left, 126)
 		if !strings.Contains(r.Stdout, `"code":"approval_pending"`) || r.Error == nil || r.Error.Code != "approval_pending" || r.Error.Approval != a.ID {
 			t.Fatalf("%+v", r)
@@ -264,9 +274,18 @@ func (w *askWorld) session(t *testing.T) {
 
 // gone ends a program while its request waits, and approves the next one.
 func (w *askWorld) gone(t *testing.T) {
-	args := append([]string{"run", "--json", "--policy", w.native}, curl("gone", "-m", "1")...)
-	gone := w.start(args...)
+	cmd := w.Command("run", "--json", "--policy", w.native, "--", "sh", "-c",
+		strings.Join(curl("gone")[1:], " ")+" & read line; kill $!; wait")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := w.run(cmd)
 	a := w.waits(gone, "gone")
+	// The shell ends curl now.
+	if _, err := io.WriteString(in, "\n"); err != nil {
+		t.Fatal(err)
+	}
 	if r := w.ended(gone, 126); r.Error == nil || r.Error.Approval != a.ID {
 		t.Fatalf("%+v", r)
 	}

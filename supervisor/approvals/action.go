@@ -191,6 +191,20 @@ func (t Tool) String() string {
 	return text
 }
 
+// onRecord returns the words for an action in the log and in errors: the whole query of a URL is
+// nobody's business but that of who decides. Its hash is the one of the records of fetches.
+func (a Action) onRecord() string {
+	if a.Fetch == nil {
+		return a.Summary
+	}
+	f := *a.Fetch
+	if target := f.target(); target != f.URL {
+		sum := sha256.Sum256([]byte(f.URL[len(target):]))
+		f.URL = target + "?sha256:" + hex.EncodeToString(sum[:])
+	}
+	return f.String()
+}
+
 // same reports whether an approval of one of two actions that are approved first is for the other.
 func (a Action) same(b Action) bool {
 	switch {
@@ -245,7 +259,8 @@ type Grant struct {
 	Prepared time.Time `json:"prepared,omitzero"`
 	// Only commits to this directory.
 	Directory string `json:"directory,omitempty"`
-	// Only fetches of this method and of this URL, whatever their query and body.
+	// Only fetches of this kind, of this method and of this URL, whatever their query and body.
+	Kind   string `json:"kind,omitempty"`
 	Method string `json:"method,omitempty"`
 	URL    string `json:"url,omitempty"`
 	// Only fetches with this credential.
@@ -271,6 +286,8 @@ type stored struct {
 	Action
 	// Connection is the one over which the action was proposed.
 	Connection string `json:"connection,omitempty"`
+	// Others are the connections that proposed the same since.
+	Others []string `json:"others,omitempty"`
 	// Applying is set before the action is applied; Before names what was there then.
 	Applying bool `json:"applying,omitempty"`
 	// RunEnded says that no grant for the run or session would be used.
@@ -388,7 +405,7 @@ func grantFor(a Action, scope string, now time.Time) (*Grant, error) {
 		g.Directory = a.Commit.Directory
 	}
 	if f := a.Fetch; f != nil {
-		g.Method, g.URL, g.Credential = f.Method, f.target(), f.Credential
+		g.Kind, g.Method, g.URL, g.Credential = f.Kind, f.Method, f.target(), f.Credential
 	}
 	if t := a.Tool; t != nil {
 		g.Tool, g.Digest = t.Name, t.Digest
@@ -443,7 +460,8 @@ func (g Grant) covers(a Action, now time.Time) bool {
 		return false
 	}
 	if f := a.Fetch; f != nil {
-		return g.Method == f.Method && g.URL == f.target() && g.Credential == f.Credential
+		return g.Kind == f.Kind && g.Method == f.Method && g.URL == f.target() &&
+			g.Credential == f.Credential
 	}
 	if t := a.Tool; t != nil {
 		return g.Tool == t.Name && g.Digest == t.Digest

@@ -64,9 +64,13 @@ func (q *Queue) AskCommit(ctx context.Context, c caller.Caller,
 
 // Waits is the error for a command whose action waits for an approval.
 func Waits(a Action) error {
-	e := problem.New(problem.ApprovalPending, "it waits for an approval: %s", a.Summary).
+	e := problem.New(problem.ApprovalPending, "it waits for an approval: %s", a.onRecord()).
 		WithHint("jail approvals approve " + a.ID + " approves it, jail approvals show " + a.ID +
 			" shows it")
+	if a.State == Approved {
+		e = problem.New(problem.ApprovalPending, "action %s was approved too late: %s", a.ID,
+			a.onRecord()).WithHint("run it again")
+	}
 	e.Approval = a.ID
 	return e
 }

@@ -145,7 +145,7 @@ func (q *Queue) mayDecide(c caller.Caller, s *stored, req DecideRequest) error {
 		return problem.New(problem.Usage, "decision %q is neither approve nor reject", req.Decision)
 	case req.Decision == "reject" && req.Scope != "":
 		return problem.New(problem.Usage, "a rejection has no scope")
-	case s.Connection != "" && s.Connection == c.Connection:
+	case c.Connection != "" && s.proposedBy(c.Connection):
 		return problem.New(problem.Refused,
 			"action %s was proposed over this connection, which cannot decide on it", s.ID).
 			WithHint("decide by jail approvals or the console")
@@ -169,6 +169,11 @@ func (q *Queue) mayDecide(c caller.Caller, s *stored, req DecideRequest) error {
 			s.ID).WithHint("jail approvals show " + s.ID + " shows the action as it is")
 	}
 	return nil
+}
+
+// proposedBy reports whether an action was proposed over a connection.
+func (s *stored) proposedBy(connection string) bool {
+	return s.Connection == connection || slices.Contains(s.Others, connection)
 }
 
 // undecided returns an error for an action that is over, or that is being applied unless again is

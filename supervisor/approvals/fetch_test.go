@@ -2,7 +2,9 @@ package approvals
 
 import (
 	"context"
+	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -194,5 +196,238 @@ func TestFetchFlood(t *testing.T) {
 	}
 	if _, err := ask("other", maxOfRun); err != nil {
 		t.Errorf("another run: %v", err)
+	}
+}
+
+// Only a request that waits for a person stops the clock of its run: one that a grant covers does
+// not, and neither does one that may not wait.
+func TestFetchWaits(t *testing.T) {
+	d := deskIn(t.TempDir())
+	me := user(1, "run")
+	req := posts("s", "https://a.example.com/x")
+	var said []bool
+	ctx, end := context.WithCancel(context.Background())
+	req.Waits = func(begins bool) {
+		if said = append(said, begins); begins {
+			end()
+		}
+	}
+	ask := func(ctx context.Context, wait time.Duration, want State) Action {
+		t.Helper()
+		a, err := d.Fetches().Ask(ctx, me, req, wait)
+		if err != nil || a.State != want {
+			t.Fatalf("%+v, want %s: %v", a, want, err)
+		}
+		return a
+	}
+	a := ask(context.Background(), 0, Pending)
+	if len(said) > 0 {
+		t.Errorf("it may not wait: %v", said)
+	}
+	ask(ctx, time.Hour, Pending)
+	if len(said) != 2 || !said[0] || said[1] {
+		t.Errorf("it waited: %v", said)
+	}
+	if _, err := d.approve(user(1, ""), a, "until=1h"); err != nil {
+		t.Fatal(err)
+	}
+	said = nil
+	for range 3 {
+		ask(context.Background(), time.Hour, Applied)
+	}
+	if len(said) > 0 {
+		t.Errorf("a grant covers it: %v", said)
+	}
+}
+
+// A grant is for one kind of request, and for no other with the same method and URL.
+func TestFetchGrantKind(t *testing.T) {
+	d := deskIn(t.TempDir())
+	me, ctx := user(1, "run"), context.Background()
+	req := FetchRequest{Run: "r", Policy: "p", Fetch: Fetch{Kind: "request", Method: "GET",
+		URL: "https://a.example.com/x"}}
+	a, err := d.Fetches().Ask(ctx, me, req, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.approve(user(1, ""), a, "until=1h"); err != nil {
+		t.Fatal(err)
+	}
+	for kind, want := range map[string]State{"request": Applied, "websocket": Pending} {
+		req.Fetch.Kind = kind
+		if a, err := d.Fetches().Ask(ctx, me, req, 0); err != nil || a.State != want {
+			t.Errorf("%s: %+v, %v", kind, a, err)
+		}
+	}
+}
+
+// A run that has ended gets no grant, and its id may be another run's later.
+func TestFetchRunOver(t *testing.T) {
+	for name, end := range map[string]func(*desk, string) error{
+		"run":     func(d *desk, id string) error { return d.Fetches().End(id) },
+		"session": func(d *desk, id string) error { return d.EndRun(id) },
+	} {
+		d := deskIn(t.TempDir())
+		me, ctx := user(1, "run"), context.Background()
+		ask := func(url string) Action {
+			t.Helper()
+			a, err := d.Fetches().Ask(ctx, me, posts("r", url), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return a
+		}
+		a, rejected := ask("https://a.example.com/x"), ask("https://a.example.com/no")
+		if _, err := d.Decide(ctx, user(1, ""), rejected.ID, DecideRequest{Decision: "reject",
+			SHA256: rejected.SHA256}); err != nil {
+			t.Fatal(err)
+		}
+		if a := ask("https://a.example.com/no"); a.ID != rejected.ID || a.State != Rejected {
+			t.Errorf("%s: a rejection is asked again: %+v", name, a)
+		}
+		if other, err := d.Fetches().Ask(ctx, me, posts("other", "https://a.example.com/no"),
+			0); err != nil || other.State != Pending {
+			t.Errorf("%s: another run: %+v, %v", name, other, err)
+		}
+		if err := end(d, "r"); err != nil {
+			t.Fatal(err)
+		}
+		if a := ask("https://a.example.com/no"); a.ID == rejected.ID || a.State != Pending {
+			t.Errorf("%s: the rejection of another run: %+v", name, a)
+		}
+		if _, err := d.approve(user(1, ""), a, "session"); problem.From(err).Code != problem.Usage {
+			t.Errorf("%s: a grant for what has ended: %v", name, err)
+		}
+		if g, err := d.Grants(user(1, "")); err != nil || len(g) > 0 {
+			t.Errorf("%s: %+v, %v", name, g, err)
+		}
+		if _, err := d.approve(user(1, ""), a, "uses=2"); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A grant that is newer than a rejection lets the request pass.
+func TestFetchRejectedThenGranted(t *testing.T) {
+	d := deskIn(t.TempDir())
+	me, ctx := user(1, "run"), context.Background()
+	ask := func(url string) Action {
+		t.Helper()
+		a, err := d.Fetches().Ask(ctx, me, posts("s", url), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	a, b := ask("https://a.example.com/x?1"), ask("https://a.example.com/x?2")
+	if _, err := d.Decide(ctx, user(1, ""), a.ID, DecideRequest{Decision: "reject",
+		SHA256: a.SHA256}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.approve(user(1, ""), b, "session"); err != nil {
+		t.Fatal(err)
+	}
+	if a := ask("https://a.example.com/x?1"); a.State != Applied {
+		t.Errorf("%+v", a)
+	}
+}
+
+// The log has the hash of a query, as the records of fetches do.
+func TestFetchQueryOnRecord(t *testing.T) {
+	d := deskIn(t.TempDir())
+	a, err := d.Fetches().Ask(context.Background(), user(1, "run"),
+		posts("r", "https://a.example.com/x?token=hunter2"), 0)
+	if err != nil || !strings.Contains(a.Summary, "hunter2") {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	if err := Waits(a); strings.Contains(err.Error(), "hunter2") {
+		t.Error(err)
+	}
+	if err := Refused(a); strings.Contains(err.Error(), "hunter2") {
+		t.Error(err)
+	}
+	text, err := os.ReadFile(d.log.path)
+	if err != nil || strings.Contains(string(text), "hunter2") ||
+		!strings.Contains(string(text), "https://a.example.com/x?sha256:") {
+		t.Errorf("%s, %v", text, err)
+	}
+}
+
+// A request that nobody waits for any more uses no approval and makes no action.
+func TestFetchEnded(t *testing.T) {
+	d := deskIn(t.TempDir())
+	me, ctx := user(1, "run"), context.Background()
+	ended, end := context.WithCancel(ctx)
+	end()
+	req := posts("r", "https://a.example.com/x")
+	if a, err := d.Fetches().Ask(ended, me, req, time.Hour); err == nil || a.ID != "" {
+		t.Errorf("%+v, %v", a, err)
+	}
+	a, err := d.Fetches().Ask(ctx, me, req, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.approve(user(1, ""), a, ""); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := d.Fetches().Ask(ended, me, req, time.Hour); err != nil || a.State != Approved {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if a, err := d.Fetches().Ask(ctx, me, req, 0); err != nil || a.State != Applied {
+		t.Errorf("%+v, %v", a, err)
+	}
+}
+
+// Every connection that proposed a request is kept from deciding on it, a restart of the daemon
+// between or not.
+func TestFetchProposers(t *testing.T) {
+	d := deskIn(t.TempDir())
+	var a Action
+	for _, c := range []string{"one", "two", "two", "three"} {
+		var err error
+		if a, err = d.Fetches().Ask(context.Background(), user(1, c),
+			posts("run of "+c, "https://a.example.com/x"), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := deskIn(d.dir)
+	for _, c := range []string{"one", "two", "three"} {
+		if _, err := next.approve(user(1, c), a, ""); problem.From(err).Code != problem.Refused {
+			t.Errorf("%s decides on its own request: %v", c, err)
+		}
+	}
+	if _, err := next.approve(user(1, "person"), a, ""); err != nil {
+		t.Error(err)
+	}
+}
+
+// What a run asks for takes a part of what its owner's actions may take, root's too.
+func TestFetchBytes(t *testing.T) {
+	for _, uid := range []uint32{0, 1} {
+		d := deskIn(t.TempDir())
+		ctx, long := context.Background(), strings.Repeat("x", 15<<10)
+		ask := func(run string, i int) error {
+			_, err := d.Fetches().Ask(ctx, user(uid, "run"),
+				posts(run, "https://a.example.com/"+long+strconv.Itoa(i)), 0)
+			return err
+		}
+		asked, runs := 0, 0
+		for ; runs < maxOwnBytes/maxOfRunBytes; runs++ {
+			n := 0
+			for ; n < maxOfRun && ask("r"+strconv.Itoa(runs), n+1000*runs) == nil; n++ {
+			}
+			if n > maxOfRunBytes/len(long) {
+				t.Errorf("%d requests of one run wait", n)
+			}
+			if asked += n; n == 0 {
+				break
+			}
+		}
+		if asked*len(long) > maxOwnBytes/2 {
+			t.Errorf("uid %d: %d requests of %d runs wait", uid, asked, runs)
+		}
+		if a := d.propose(t, held(uid, 1)); a.State != Pending {
+			t.Errorf("uid %d: no room for a commit: %+v", uid, a)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package approvals
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jail-sandbox/jail/supervisor/caller"
@@ -11,18 +12,32 @@ import (
 // maxOfRun bounds the actions of one run or session that wait to be approved before they are done.
 const maxOfRun = 200
 
+const (
+	// maxOfRunBytes bounds their bytes.
+	maxOfRunBytes = 256 << 10
+	// maxOthers bounds the connections that propose the same action.
+	maxOthers = 64
+)
+
 // first is how a queue is asked for actions that are approved before they are done.
 type first struct{ q *Queue }
 
 // ask asks whether actions may be done that are approved first. If each was approved, or a
 // grant covers it, all are Applied and the last is returned. Else none is, and the first one that
-// waits is returned: a known one that is the same, or a new one.
-func (f first) ask(c caller.Caller, all ...Action) (Action, error) {
+// waits is returned: a known one that is the same, or a new one. After the end of ctx no action
+// becomes Applied.
+func (f first) ask(ctx context.Context, c caller.Caller, all ...Action) (Action, error) {
 	var out *stored
 	err := f.q.step(func(now time.Time) (done line, err error) {
 		for _, a := range all {
+			if ctx.Err() != nil {
+				if out, _ = f.like(a, c.Connection); out == nil {
+					err = context.Cause(ctx)
+				}
+				return line{}, err
+			}
 			var l line
-			if out, err = f.pass(&l, a, c, now); err != nil || out.State == Pending {
+			if out, err = f.pass(&l, a, c, now); err != nil || out.State != Applied {
 				return l, err
 			}
 			done.add(l)
@@ -35,13 +50,16 @@ func (f first) ask(c caller.Caller, all ...Action) (Action, error) {
 // pass makes an action Applied that was approved or that a grant covers. Else it returns the one
 // that waits.
 func (f first) pass(l *line, a Action, c caller.Caller, now time.Time) (*stored, error) {
-	s, waiting := f.like(a)
+	s, waiting := f.like(a, c.Connection)
 	var err error
 	switch {
-	case s == nil && waiting >= maxOfRun:
-		return nil, problem.New(problem.Busy, "%d actions of %s wait for an approval, the most there may be",
-			waiting, a.Run).WithHint("jail approvals lists them; decide on some")
-	case s == nil:
+	case s != nil && s.State == Rejected && grantOf(f.q, a, now) == nil:
+		return s, nil
+	case s == nil || s.State == Rejected:
+		if waiting.n >= maxOfRun || waiting.bytes+(&stored{Action: a}).size() > maxOfRunBytes {
+			return nil, problem.New(problem.Busy, "%d actions of %s wait for an approval, %d bytes",
+				waiting.n, a.Run, waiting.bytes).WithHint("jail approvals lists them; decide on some")
+		}
 		if s, err = f.q.add(l, a, c, now); err != nil {
 			return nil, err
 		}
@@ -49,6 +67,11 @@ func (f first) pass(l *line, a Action, c caller.Caller, now time.Time) (*stored,
 		// The grant is newer than the action.
 		if g := grantOf(f.q, s.Action, now); g != nil {
 			s = l.granted(s, g, now)
+		} else if c.Connection != "" && !s.proposedBy(c.Connection) {
+			also := *s
+			also.Others = append(slices.Clone(s.Others), c.Connection)
+			s = &also
+			l.Actions = append(l.Actions, s)
 		}
 	}
 	if s.State == Approved {
@@ -58,18 +81,26 @@ func (f first) pass(l *line, a Action, c caller.Caller, now time.Time) (*stored,
 	return s, nil
 }
 
-// like returns the action that is the same as a and is not over, an approved one first, and how many
-// actions of the run of a wait.
-func (f first) like(a Action) (found *stored, waiting int) {
+// like returns the action that is the same as a and is approved, or else waits, or else was rejected
+// in the run of a while that lasts; and the actions of that run that wait. A start of a tool asks
+// anew after a rejection.
+func (f first) like(a Action, connection string) (found *stored, waiting share) {
+	ranks := []State{Rejected, Pending, Approved}
+	best := -1
 	for _, s := range f.q.actions {
-		if s.State.Over() || s.UID != a.UID || s.Commit != nil {
+		if s.UID != a.UID || s.Commit != nil {
 			continue
 		}
 		if s.State == Pending && s.Run == a.Run {
-			waiting++
+			waiting = waiting.plus(1, s.size())
 		}
-		if s.Policy == a.Policy && s.same(a) && (found == nil || s.State == Approved) {
-			found = s
+		rank := slices.Index(ranks, s.State)
+		switch {
+		case rank <= best || s.Policy != a.Policy || !s.same(a):
+		case s.State == Rejected && (s.Run != a.Run || s.RunEnded || a.Tool != nil):
+		case s.State == Pending && len(s.Others) >= maxOthers && !s.proposedBy(connection):
+		default:
+			found, best = s, rank
 		}
 	}
 	return found, waiting

@@ -308,7 +308,8 @@ func (l *line) move(a *stored, to State, now time.Time, by audit.Actor) *stored 
 	next := *a
 	next.State = to
 	if to.Over() && to != Reverted {
-		next.Ended, next.Applying, next.Before, next.Connection = now, false, "", ""
+		next.Ended, next.Applying, next.Before = now, false, ""
+		next.Connection, next.Others = "", nil
 		next.trim()
 	}
 	l.Actions = append(l.Actions, &next)
@@ -319,7 +320,7 @@ func (l *line) move(a *stored, to State, now time.Time, by audit.Actor) *stored 
 // record adds the record of an action as it is.
 func (l *line) record(a *stored, by audit.Actor) {
 	e := audit.Approval{ID: a.ID, Action: a.Type, State: string(a.State), SHA256: a.SHA256,
-		Summary: a.Summary, Outcome: a.Outcome, Error: a.Error}
+		Summary: a.onRecord(), Outcome: a.Outcome, Error: a.Error}
 	if a.State == Pending {
 		e.Words = a.Words
 	}
@@ -415,7 +416,9 @@ func (q *Queue) add(l *line, a Action, c caller.Caller, now time.Time) (*stored,
 		return nil, problem.New(problem.Usage, "the proposal is larger than %d bytes", maxStored).
 			WithHint("name directories or patterns in place of single paths")
 	case all.n >= maxPending || all.bytes+s.size() > maxAll, a.UID != 0 && !q.o.alone() &&
-		(own.n >= maxOwn || own.bytes+s.size() > maxOwnBytes):
+		(own.n >= maxOwn || own.bytes+s.size() > maxOwnBytes),
+		// Jails of anybody make these, and room is left for what people propose.
+		a.Commit == nil && (own.n >= maxOwn/2 || own.bytes+s.size() > maxOwnBytes/2):
 		return nil, problem.New(problem.Busy, "too many actions wait for an approval: %d, %d of them of uid %d",
 			all.n, own.n, a.UID).WithHint("jail approvals lists them; decide on some")
 	}
@@ -465,6 +468,9 @@ func (l *line) approve(s *stored, d Decision, now time.Time) *stored {
 // size is about how many bytes an action takes.
 func (a *stored) size() int {
 	n := 600 + len(a.Summary) + len(a.Words)
+	for _, c := range a.Others {
+		n += 24 + len(c)
+	}
 	if f := a.Fetch; f != nil {
 		n += 200 + len(f.Kind) + len(f.Method) + len(f.URL) + len(f.Body) + len(f.Credential)
 	}
@@ -645,7 +651,8 @@ func endGrants(q *Queue, run string, ends func(*Grant) bool) error {
 			}
 		}
 		for _, a := range q.actions {
-			if a.Run == run && a.Commit == nil && !a.State.Over() && !a.RunEnded {
+			if a.Run == run && a.Commit == nil && !a.RunEnded &&
+				(!a.State.Over() || a.State == Rejected) {
 				next := *a
 				next.RunEnded = true
 				l.Actions = append(l.Actions, &next)

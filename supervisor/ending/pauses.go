@@ -5,8 +5,11 @@ import (
 	"time"
 )
 
+// maxPause bounds the pauses of a run together.
+const maxPause = 10 * time.Minute
+
 // Pauses are the times in which a run waits for somebody's approval. They are no part of its wall
-// time. The zero value is of a run that has not waited. Its methods may be called from several
+// time, as far as maxPause goes. The zero value is of a run that has not waited. Its methods may be called from several
 // goroutines.
 type Pauses struct {
 	mu sync.Mutex
@@ -39,11 +42,23 @@ func (p *Pauses) since(start time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	passed := now.Sub(start) - p.sum
+	return now.Sub(start) - p.taken(now)
+}
+
+// taken returns how long the run has waited, at most maxPause.
+func (p *Pauses) taken(now time.Time) time.Duration {
+	taken := p.sum
 	if p.waiting > 0 {
-		passed -= now.Sub(p.begun)
+		taken += now.Sub(p.begun)
 	}
-	return passed
+	return min(taken, maxPause)
+}
+
+// Left returns for how much longer the requests of the run may wait.
+func (p *Pauses) Left() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maxPause - p.taken(time.Now())
 }
 
 // leastWait bounds how often Await looks at a run that waits.

@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"bufio"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,6 +38,20 @@ func ConnectOf(w What) policy.Connect {
 	return q
 }
 
+// names reports whether the URL is that of the request that is decided on and recorded.
+func (q Question) names() bool {
+	t := target{scheme: q.Scheme, host: q.Host, port: q.Port, path: q.Path}
+	switch q.Kind {
+	case kindTunnel:
+		return q.URL == net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port)))
+	case kindRequest, kindWebSocket:
+		query, ok := strings.CutPrefix(q.URL, t.String())
+		return ok && (query == "" || query[0] == '?') &&
+			(q.Query == query || q.Query == hashedQuery(query))
+	}
+	return false
+}
+
 // A Verdict answers a Question. With the zero value the request may be sent.
 type Verdict struct {
 	// Code is that of the refusal.
@@ -55,6 +71,7 @@ type asker interface {
 var (
 	errNoVerdict = errors.New("nobody can be asked for an approval")
 	errToolGone  = errors.New("the tool went away")
+	errBehind    = errors.New("too much follows it on its stream")
 )
 
 // maxAsked bounds the requests of one run that wait for a verdict.
@@ -64,11 +81,15 @@ const maxAsked = 64
 // the timeout nor the budgets of the request have begun. The body is read before: the question
 // names its digest.
 func (s *stream) ask(ctx context.Context, rt *roundTrip) *refusal {
-	q := Question{What: rt.what, URL: rt.target.scheme + "://" + rt.target.authority() +
-		rt.target.path + rt.target.query}
+	q := Question{What: rt.what, URL: rt.target.String() + rt.target.query}
+	if refused := rt.usedUp(); refused != nil {
+		return refused
+	}
 	switch rt.what.Kind {
 	case kindTunnel:
 		q.URL = net.JoinHostPort(rt.target.host, strconv.Itoa(int(rt.target.port)))
+	case kindWebSocket:
+		s.whole = []byte{}
 	case kindRequest:
 		if refused := s.readAll(ctx, rt); refused != nil {
 			return rt.refuse(refused)
@@ -77,6 +98,10 @@ func (s *stream) ask(ctx context.Context, rt *roundTrip) *refusal {
 			sum := sha256.Sum256(s.whole)
 			q.Body = hex.EncodeToString(sum[:])
 		}
+	}
+	if _, _, refused := s.attached(rt, s.whole); refused != nil {
+		rt.letGo()
+		return refused
 	}
 	v, err := Verdict{}, errNoVerdict
 	if r, ok := s.p.record.(asker); ok {
@@ -106,8 +131,17 @@ func (s *stream) whileThere(ctx context.Context) (there context.Context, leave f
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		// Bytes of the next request stay where they are.
-		if _, err := s.r.Peek(1); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		// Bytes of the next request stay where they are. When they fill the buffer, nobody can tell
+		// any more.
+		var err error
+		for err == nil {
+			_, err = s.r.Peek(s.r.Buffered() + 1)
+		}
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+		case errors.Is(err, bufio.ErrBufferFull):
+			cancel(errBehind)
+		default:
 			cancel(errToolGone)
 		}
 	}()
@@ -221,7 +255,7 @@ func (p *Process) decide(q Question) {
 	p.asks.waiting.Go(func() {
 		defer p.asks.end(q.ID, true)
 		v := Verdict{Code: codeRecord, Message: errNoVerdict.Error(), Next: "try again"}
-		if p.spec.Ask != nil {
+		if p.spec.Ask != nil && q.names() {
 			v = p.spec.Ask(ctx, q)
 		}
 		answered(v)

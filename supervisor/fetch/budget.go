@@ -98,6 +98,21 @@ func (b *budget) begin(ctx context.Context) error {
 	}
 }
 
+// usedUp returns an error if nothing is left for one more request.
+func (b *budget) usedUp() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch most := b.bounds; {
+	case most.Requests > 0 && b.requests >= most.Requests:
+		return b.over("requests", most.Requests)
+	case most.BytesIn > 0 && b.in >= most.BytesIn:
+		return b.over("bytes_in", most.BytesIn)
+	case most.BytesOut > 0 && b.out >= most.BytesOut:
+		return b.over("bytes_out", most.BytesOut)
+	}
+	return nil
+}
+
 // rate returns how many requests may start in one second, 0 for any number.
 func (b *budget) rate() int { return int(min(max(b.bounds.Rate, 0), 1<<16)) }
 

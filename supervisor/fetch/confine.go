@@ -213,6 +213,9 @@ func (l *link) Intend(i Intent) (string, error) {
 	if a.Failed {
 		return "", errors.New("not on record")
 	}
+	if a.Code != "" {
+		return "", &heldError{a.Refuse}
+	}
 	return a.Refuse, nil
 }
 

@@ -29,18 +29,12 @@ func (s *stream) exchange(ctx context.Context, rt *roundTrip) bool {
 		s.reply(rt.refuse(refused))
 		return false
 	}
-	headers := s.h.forwarded(rt.secret)
-	if rt.secret != nil {
-		var err error
-		if headers, err = rt.secret.attach(&rt.target, s.h.method, headers, whole,
-			time.Now()); err != nil {
-			r := badRequest(err)
-			r.layer, r.rule, r.next = "fetch", "credential "+rt.what.Credential,
-				"ask without it: what is sent with a credential is what the rule names"
-			s.reply(rt.refuse(r))
-			return false
-		}
+	headers, query, refused := s.attached(rt, whole)
+	if refused != nil {
+		s.reply(refused)
+		return false
 	}
+	rt.target.query = query
 	// A request that may not be safe to send twice, or was approved once, uses a connection that is
 	// known to be open.
 	reuse := s.h.length == 0 && !rt.asks
@@ -70,6 +64,22 @@ func (s *stream) exchange(ctx context.Context, rt *roundTrip) bool {
 		rt.try.up.close()
 	}
 	return goesOn
+}
+
+// attached returns the headers and the query of a request as the host gets them, with the credential
+// of its rule.
+func (s *stream) attached(rt *roundTrip, whole []byte) (headers fields, query string, r *refusal) {
+	to, headers := rt.target, s.h.forwarded(rt.secret)
+	if rt.secret != nil {
+		var err error
+		if headers, err = rt.secret.attach(&to, s.h.method, headers, whole, time.Now()); err != nil {
+			r := badRequest(err)
+			r.layer, r.rule, r.next = "fetch", "credential "+rt.what.Credential,
+				"ask without it: what is sent with a credential is what the rule names"
+			return nil, "", rt.refuse(r)
+		}
+	}
+	return headers, to.query, nil
 }
 
 // finish ends a request that got no response of its host.

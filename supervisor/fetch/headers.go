@@ -49,7 +49,7 @@ var notReturned = []string{"connection", "proxy-connection", "keep-alive", "prox
 	"proxy-authorization", "te", "trailer",
 	"transfer-encoding", "upgrade", "content-length", "alt-svc",
 	// Guests recognize a refusal of the proxy by it.
-	"x-jail-fetch"}
+	"x-jail-fetch", "x-jail-approval"}
 
 // returned returns the headers of a response that the tool gets, sorted by name.
 func returned(header http.Header, secret *Secret) (out fields, scrubbed bool) {

@@ -44,7 +44,8 @@ type Spec struct {
 // Log is the daemon's record of a run.
 type Log interface {
 	recorder
-	// IntendAfter is Intend after the outcomes ended, with one flush for all of them.
+	// IntendAfter is Intend after the outcomes ended, with one flush for all of them. It refuses what
+	// nobody has approved; addresses are checked before.
 	IntendAfter(ended []Outcome, i Intent) (refuse string, err error)
 }
 

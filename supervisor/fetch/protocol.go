@@ -163,7 +163,8 @@ type answer struct {
 	Failed bool `json:"failed,omitempty"`
 	// End is no answer: the run has ended, and the proxy sends its last messages and ends.
 	End bool `json:"end,omitempty"`
-	// Code and Next are of the refusal that answers a question; Refuse is its message.
+	// Code and Next are of the refusal that answers a question; Refuse is its message. An intent
+	// that nobody approved has a code, too.
 	Code string `json:"code,omitempty"`
 	Next string `json:"next,omitempty"`
 	// Approval is the id of the action that waits, if the refusal is for that.

@@ -31,7 +31,13 @@ const (
 	defaultTime = 10 * time.Minute
 )
 
-// recorder records what the proxy does. Intend returns why a request must not be sent, or "".
+// A heldError says that the daemon lets no intent pass that nobody has approved.
+type heldError struct{ why string }
+
+func (e *heldError) Error() string { return e.why }
+
+// recorder records what the proxy does. Intend returns why no address of a request may be dialled,
+// or "". A heldError is a refusal, too.
 type recorder interface {
 	Intend(Intent) (refuse string, err error)
 	Ended(Outcome)
@@ -222,6 +228,10 @@ func (p *proxy) shownQuery(query string) string {
 	if query == "" || p.setup.Queries {
 		return query
 	}
+	return hashedQuery(query)
+}
+
+func hashedQuery(query string) string {
 	sum := sha256.Sum256([]byte(query))
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
@@ -263,6 +273,21 @@ func (rt *roundTrip) reserve(ctx context.Context) (end func(), r *refusal) {
 			p.end()
 		}
 	}, nil
+}
+
+// usedUp refuses a request for which a budget has nothing left. It takes nothing.
+func (rt *roundTrip) usedUp() *refusal {
+	host, err := rt.p.budgets.of(rt.target.host, rt.bounds)
+	if err == nil && host != nil {
+		err = host.usedUp()
+	}
+	if err == nil {
+		err = rt.p.budgets.run.usedUp()
+	}
+	if err != nil {
+		return rt.refuse(overBudget(err))
+	}
+	return nil
 }
 
 // time returns the timeout of the request.
@@ -319,10 +344,15 @@ func (rt *roundTrip) reach(ctx context.Context, reuse bool) *refusal {
 	}
 	intent.Addresses = rt.addrs
 	refused, err := rt.p.record.Intend(intent)
+	if up != nil && (err != nil || refused != "") {
+		up.close()
+	}
+	var held *heldError
+	if errors.As(err, &held) {
+		return rt.refuse(&refusal{status: 403, code: codeDenied, layer: rt.what.Layer,
+			rule: "approve", message: held.why, next: "ask for it anew"})
+	}
 	if err == nil && refused != "" {
-		if up != nil {
-			up.close()
-		}
 		return rt.refuse(rt.p.addressDenied(rt.target.host,
 			strings.Trim(fmt.Sprint(rt.addrs), "[]"), refused))
 	}

@@ -68,7 +68,9 @@ func (r *recording) intend(held []Outcome, i Intent) answer {
 	r.open[i.ID] = open
 	r.mu.Unlock()
 	refuse, err := r.log.IntendAfter(held, i)
-	a.Refuse, a.Failed = refuse, err != nil
+	if a.Refuse, a.Failed = refuse, err != nil; refuse != "" {
+		a.Code = codeDenied
+	}
 	r.mu.Lock()
 	if open.recorded = !a.Failed && refuse == ""; !open.recorded {
 		delete(r.open, i.ID)

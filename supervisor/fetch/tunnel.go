@@ -224,15 +224,12 @@ const webSocketGUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 // webSocket sends the request with its upgrade, and carries bytes both ways if the host accepts it
 // as RFC 6455 requires.
 func (s *stream) webSocket(ctx context.Context, rt *roundTrip) {
-	headers := s.h.forwarded(rt.secret)
-	var err error
-	if rt.secret != nil {
-		if headers, err = rt.secret.attach(&rt.target, s.h.method, headers, []byte{},
-			time.Now()); err != nil {
-			s.reply(rt.refuse(badRequest(err)))
-			return
-		}
+	headers, query, refused := s.attached(rt, []byte{})
+	if refused != nil {
+		s.reply(refused)
+		return
 	}
+	rt.target.query = query
 	headers = append(headers, field{"Connection", "Upgrade"}, field{"Upgrade", "websocket"})
 	if refused := rt.reach(ctx, false); refused != nil {
 		s.finish(rt, refused)

@@ -42,7 +42,7 @@ func unbegun(records *runlog.Log, err error) error {
 const maxShownArgs = 4 << 10
 
 // approved returns an error unless the tools of a job may start without an approval, or have one.
-func (s *Runner) approved(j *prepare.Job) error {
+func (s *Runner) approved(ctx context.Context, j *prepare.Job) error {
 	if len(j.Tool.Asks) == 0 {
 		return nil
 	}
@@ -67,5 +67,5 @@ func (s *Runner) approved(j *prepare.Job) error {
 			Directory: runlog.Readable([]string{j.Workspace()})[0], Session: j.In != nil})
 	}
 	run := asks(j)
-	return s.Tools.Ask(j.Caller, run.Run, run.Policy, tools...)
+	return s.Tools.Ask(ctx, j.Caller, run.Run, run.Policy, tools...)
 }

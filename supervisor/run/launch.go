@@ -95,8 +95,9 @@ func (s *Runner) startFetch(ctx context.Context, r *Run) error {
 	}
 	spec := runproxy.Spec{Policy: j.Policy, Intercept: j.Tool.Native != "",
 		Cgroup: j.Plan.Cgroup.Path, Records: r.records,
-		Caller: j.Caller, Asks: asks(j), InSession: j.In != nil, Waits: r.proxy.pauses.Note,
+		Caller: j.Caller, Asks: asks(j), InSession: j.In != nil, Left: r.proxy.pauses.Left,
 		Fail: func() { r.End(ending.Cause{Gone: true}) }}
+	spec.Asks.Waits = r.proxy.pauses.Note
 	if j.Tool.Script != nil {
 		spec.Scopes = j.Tool.Script.Scopes
 	}

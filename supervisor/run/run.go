@@ -112,7 +112,7 @@ func (s *Runner) steps(ctx context.Context, r *Run, streams stdio.Streams) (res 
 		return res, nil, unbegun(r.records, err)
 	}
 	defer leave()
-	if err := s.approved(j); err != nil {
+	if err := s.approved(ctx, j); err != nil {
 		return res, nil, unbegun(r.records, err)
 	}
 	if j.Shared() {

@@ -17,9 +17,6 @@ import (
 const (
 	// maxWait bounds how long a request waits for an approval.
 	maxWait = time.Minute
-	// maxWaits bounds how long the requests of a run wait together: the time does not count against
-	// the wall time of the run.
-	maxWaits = 10 * time.Minute
 	// maxApproved bounds the requests of a run that were approved and are not on record yet.
 	maxApproved = 1024
 )
@@ -31,8 +28,6 @@ type held struct {
 	spec Spec
 
 	mu sync.Mutex
-	// left is for how long requests may still wait.
-	left time.Duration
 	// approved are requests that were approved and are not on record yet.
 	approved map[uint64]fetch.What
 	// pending are the errors for actions that nobody has decided on, by their ids.
@@ -49,20 +44,14 @@ func (h *held) ask(ctx context.Context, q fetch.Question) fetch.Verdict {
 			rule.String(), Next: "do without, or ask who wrote the policy"}
 	}
 	h.mu.Lock()
-	wait := min(maxWait, h.left)
-	h.left -= wait
 	h.asked = true
 	h.mu.Unlock()
-	h.spec.Waits(true)
-	defer h.spec.Waits(false)
-	begun := time.Now()
 	req := h.spec.Asks
 	req.Fetch = approvals.Fetch{Kind: q.Kind, Method: q.Method, URL: q.URL, Body: q.Body,
 		Size: q.Size, Credential: q.Credential}
-	a, err := h.host.Ask(ctx, h.spec.Caller, req, wait)
+	a, err := h.host.Queue.Ask(ctx, h.spec.Caller, req, min(maxWait, h.spec.Left()))
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.left += max(wait-time.Since(begun), 0)
 	delete(h.pending, a.ID)
 	switch {
 	case err != nil:
@@ -80,7 +69,24 @@ func (h *held) ask(ctx context.Context, q fetch.Question) fetch.Verdict {
 		err = approvals.Refused(a)
 	}
 	e := problem.From(err)
+	if e.Code != problem.ApprovalPending && e.Code != problem.Refused {
+		return h.unanswered(ctx, e)
+	}
 	return fetch.Verdict{Code: e.Code, Message: e.Message, Next: e.Hint, Approval: e.Approval}
+}
+
+// unanswered returns the verdict where the queue has none. Its errors name what is the host's and
+// other users', so they are for the daemon's log only.
+func (h *held) unanswered(ctx context.Context, e *problem.Error) fetch.Verdict {
+	if e.Code == problem.Busy {
+		return fetch.Verdict{Code: problem.Busy, Message: "too many requests wait for an approval",
+			Next: "ask again when some are decided"}
+	}
+	if ctx.Err() == nil {
+		h.host.Errors.Check("ask for the approval of a fetch", e)
+	}
+	return fetch.Verdict{Code: problem.Failed, Message: "nobody can be asked for an approval now",
+		Next: "ask again later"}
 }
 
 // rule returns the rule of the policy that holds a request back.
@@ -112,7 +118,7 @@ func (h *held) close() error {
 	if !h.asked || h.spec.InSession {
 		return nil
 	}
-	return h.host.EndFetches(h.spec.Asks.Run)
+	return h.host.Queue.End(h.spec.Asks.Run)
 }
 
 // waiting returns the error for the run if one of its requests still waits for an approval, or nil.
@@ -120,11 +126,25 @@ func (h *held) waiting() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(h.pending)) {
-		return h.pending[id]
+		a, err := h.host.Queue.Look(id)
+		switch {
+		case err == nil && !a.State.Over():
+			return approvals.Waits(a)
+		case err != nil && problem.From(err).Code != problem.NotFound:
+			return h.pending[id]
+		}
+		// Somebody has decided meanwhile, or another run was sent for it.
 	}
 	return nil
 }
 
-// An Asker returns once somebody has decided on a request, or nobody has within some time.
-type Asker func(context.Context, caller.Caller, approvals.FetchRequest,
-	time.Duration) (approvals.Action, error)
+// A Queue is asked about requests that a policy holds back.
+type Queue interface {
+	// Ask returns once somebody has decided on a request, or nobody has within some time.
+	Ask(context.Context, caller.Caller, approvals.FetchRequest, time.Duration) (approvals.Action,
+		error)
+	// Look returns an action as it is now.
+	Look(id string) (approvals.Action, error)
+	// End ends the grants for the requests of a run.
+	End(run string) error
+}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/jail-sandbox/jail/jail/confine"
 	"github.com/jail-sandbox/jail/jail/launch"
@@ -18,6 +19,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/approvals"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/daemonlog"
 	"github.com/jail-sandbox/jail/supervisor/fetch"
 	"github.com/jail-sandbox/jail/supervisor/hostlayers"
 	"github.com/jail-sandbox/jail/supervisor/idrange"
@@ -69,10 +71,10 @@ type Host struct {
 	Exe string
 	// Settings is the operator's file of the settings of fetches.
 	Settings string
-	// Ask asks about requests that the policy holds back. EndFetches ends the grants for the
-	// requests of a run.
-	Ask        Asker
-	EndFetches func(run string) error
+	// Queue is asked about requests that the policy holds back.
+	Queue Queue
+	// Errors gets what fails there.
+	Errors *daemonlog.Log
 
 	// filter is the system call filter of proxies.
 	filter launch.FilterOnce
@@ -94,8 +96,8 @@ type Spec struct {
 	Asks   approvals.FetchRequest
 	// InSession says that the grants for the requests hold longer than the run.
 	InSession bool
-	// Waits is called when a request begins to wait for an approval, and ends to.
-	Waits func(begins bool)
+	// Left returns for how much longer the requests of the run may wait for approvals.
+	Left func() time.Duration
 	// Fail ends the run, because something that the proxy did could not be put on record.
 	Fail func()
 }
@@ -104,7 +106,7 @@ type Spec struct {
 // and no network at all.
 func (h *Host) Start(ctx context.Context, spec Spec) (*Proxy, error) {
 	f := &Proxy{fail: spec.Fail, records: spec.Records, begun: map[uint64]begunFetch{}}
-	f.held = held{host: h, spec: spec, left: maxWaits, approved: map[uint64]fetch.What{},
+	f.held = held{host: h, spec: spec, approved: map[uint64]fetch.What{},
 		pending: map[string]*problem.Error{}}
 	settings, err := fetch.ReadSettings(h.Settings)
 	if err != nil {

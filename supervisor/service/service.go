@@ -148,8 +148,7 @@ func (s *Service) open(ctx context.Context) error {
 			Ended: func(err error) { c.Log.Check("notify of an action", err) }}).Notify
 	}
 	s.approvals = approvals.New(o)
-	r.Proxies.Ask, r.Proxies.EndFetches = s.approvals.Fetches().Ask,
-		s.approvals.Fetches().End
+	r.Proxies.Queue, r.Proxies.Errors = s.approvals.Fetches(), c.Log
 	r.Tools = s.approvals.Tools()
 	r.Shadows = shadows.New(kept, shadows.Options{Terms: filepath.Join(c.StateDir, "terms"),
 		Ask: s.approvals.AskCommit, Approved: s.approvals.Applies, Ended: s.approvals.EndRun,

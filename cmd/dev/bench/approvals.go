@@ -40,7 +40,7 @@ func openQueue(dir string) (queued, error) {
 
 // propose adds the start of a tool in a run, which waits. A run may have few that wait.
 func (q queued) propose(n int) error {
-	err := q.queue.Tools().Ask(caller.Caller{Connection: "proposes"}, fmt.Sprintf("run-%d", n/100), "policy",
+	err := q.queue.Tools().Ask(context.Background(), caller.Caller{Connection: "proposes"}, fmt.Sprintf("run-%d", n/100), "policy",
 		approvals.Tool{Name: "core-utils/wc", Digest: "sha256:" + fmt.Sprintf("%064x", n),
 			Input: fmt.Sprintf("%064x", n), Args: []string{"-w", "a"}, Directory: "/home/u/project"})
 	if problem.From(err).Code == problem.ApprovalPending {

@@ -148,7 +148,8 @@ func writeAction(w io.Writer, colour bool, a approvals.Action) error {
 		rows = append(rows, [2]string{"changes", a.Commit.Request.Digest})
 	}
 	if f := a.Fetch; f != nil {
-		rows = append(rows, [2]string{"url", f.URL}, [2]string{"body", f.Body})
+		rows = append(rows, [2]string{"url", f.URL}, [2]string{"body", f.Body},
+			[2]string{"note", "other headers of the request are not part of the approval"})
 	}
 	if t := a.Tool; t != nil {
 		rows = append(rows, [2]string{"program", t.Digest}, [2]string{"input", t.Input})
@@ -203,9 +204,18 @@ func writeGrants(w io.Writer, all []approvals.Grant) error {
 			until = g.Until.Local().Format(time.DateTime)
 		}
 		rows = append(rows, []string{g.ID, g.Type, g.Scope, left, until, cmp.Or(g.Run, "-"),
-			output.Printable(cmp.Or(g.Directory, strings.TrimSpace(g.Method+" "+g.URL), g.Tool, "-"))})
+			output.Printable(cmp.Or(g.Directory, grantedFetch(g), g.Tool, "-"))})
 	}
 	return output.Table(w, rows)
+}
+
+// grantedFetch says which fetches a grant is for.
+func grantedFetch(g approvals.Grant) string {
+	text := strings.TrimSpace(g.Kind + " " + g.Method + " " + g.URL)
+	if g.Credential != "" {
+		text += " with the credential " + g.Credential
+	}
+	return text
 }
 
 func newRevoke(env *cli.Env) *cobra.Command {
