@@ -39,7 +39,7 @@ func ConnectOf(w What) policy.Connect {
 }
 
 // names reports whether the URL is that of the request that is decided on and recorded.
-func (q Question) names() bool {
+func names(q Question) bool {
 	t := target{scheme: q.Scheme, host: q.Host, port: q.Port, path: q.Path}
 	switch q.Kind {
 	case kindTunnel:
@@ -255,7 +255,7 @@ func (p *Process) decide(q Question) {
 	p.asks.waiting.Go(func() {
 		defer p.asks.end(q.ID, true)
 		v := Verdict{Code: codeRecord, Message: errNoVerdict.Error(), Next: "try again"}
-		if p.spec.Ask != nil && q.names() {
+		if p.spec.Ask != nil && names(q) {
 			v = p.spec.Ask(ctx, q)
 		}
 		answered(v)

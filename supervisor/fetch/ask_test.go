@@ -240,7 +240,7 @@ func TestQuestionNames(t *testing.T) {
 		{tunnel, "a.example.com:8443", false},
 		{other, "https://a.example.com/x?q=1", false},
 	} {
-		if got := (Question{What: c.what, URL: c.url}).names(); got != c.want {
+		if got := names(Question{What: c.what, URL: c.url}); got != c.want {
 			t.Errorf("%s %s: %v", c.what.Kind, c.url, got)
 		}
 	}

@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -133,7 +134,8 @@ func (s *Settings) place(key string) string {
 	var found syntax.Position
 	for path, at := range s.places {
 		same := path == key || strings.HasSuffix(path, "."+key) || withoutNumbers(path) == key
-		if key != "" && same && (found.Line == 0 || at.Line < found.Line) {
+		before := cmp.Or(cmp.Compare(at.Line, found.Line), cmp.Compare(at.Column, found.Column)) < 0
+		if key != "" && same && (found.Line == 0 || before) {
 			found = at
 		}
 	}
