@@ -214,6 +214,8 @@ func TestNativeAttacks(t *testing.T) {
 		{"gift_page", einval, "gift_page"},
 		{"take_capability", eperm, "take_capability"},
 		{"keep_capability", eperm, "keep_capability"},
+		{"become_root", eperm, "become_root"},
+		{"become_root_group", eperm, "become_root_group"},
 	}
 	var names, controls []string
 	for _, a := range attacks {
@@ -227,7 +229,7 @@ func TestNativeAttacks(t *testing.T) {
 		running("/tmp")(s)
 		running("/store")(s)
 		s.Plan.UserCounts = nil
-		s.Plan.Capabilities = []string{"CAP_CHOWN"}
+		s.Plan.Capabilities = []string{"CAP_CHOWN", "CAP_SETUID", "CAP_SETGID"}
 	})
 	for _, a := range attacks {
 		if !strings.Contains("\n"+whole.said, fmt.Sprintf("\n%s %d\n", a.name, a.want)) {

@@ -120,8 +120,8 @@ var probed = slices.Concat(
 	[]string{"prctl(PR_GET_SECUREBITS)", "prctl(PR_CAP_AMBIENT)"},
 	// Ruby and databases ask for small pages in their children.
 	[]string{"prctl(PR_SET_THP_DISABLE)"},
-	// ssh-agent gives up a group that it has not.
-	[]string{"setgid"},
+	// nano asks whether it is on a console, which no jail has (VT_GETSTATE).
+	[]string{"ioctl(0x5603)"},
 	// pv shares its cursor with other instances.
 	[]string{"msgget"},
 	// Databases look for an address that is unique to the host.
@@ -302,6 +302,8 @@ var processRules = []rule{
 		"getgroups", "getresuid", "getresgid"),
 	// Without capabilities a process can change to no id but its own.
 	allow("make gives its children the ids that they have", "setresuid", "setresgid"),
+	// Older forms of these. A window of screen ends if they fail.
+	allow("screen, likewise", "setuid", "setgid"),
 	allow("jobs of a shell", "getpgrp", "getpgid", "setpgid", "getsid"),
 	allow("a session of its own for a child", "setsid"),
 	allow("threads", "sched_yield"),

@@ -170,6 +170,9 @@ static int keep_capability(void) {
 	return syscall(SYS_capset, &head, sets) < 0 ? failed() : 0;
 }
 
+static int become_root(void) { return setuid(0) < 0 ? failed() : 0; }
+static int become_root_group(void) { return setgid(0) < 0 ? failed() : 0; }
+
 // Each moves one page, or a part of one, from or to a pipe without a copy.
 static int splice_program(void) {
 	int p[2], fd = open("/prog/attack", O_RDONLY);
@@ -344,7 +347,7 @@ static const struct {
 } all[] = {
 #define A(f) {#f, f}
 	A(trace_init), A(trace_child), A(init_memory), A(init_environ), A(own_environ), A(init_root), A(own_root), A(kill_all), A(memory_file), A(yes), A(copy_tmp),
-	A(copy_store), A(map_store), A(set_id), A(euid), A(push_terminal), A(push_terminal_wide), A(console_terminal), A(own_terminal), A(push_own_terminal), A(push_own_terminal_wide), A(console_own_terminal), A(discipline_own_terminal), A(host_terminal), A(no_terminal), A(many_terminals), A(take_capability), A(keep_capability),
+	A(copy_store), A(map_store), A(set_id), A(euid), A(push_terminal), A(push_terminal_wide), A(console_terminal), A(own_terminal), A(push_own_terminal), A(push_own_terminal_wide), A(console_own_terminal), A(discipline_own_terminal), A(host_terminal), A(no_terminal), A(many_terminals), A(take_capability), A(keep_capability), A(become_root), A(become_root_group),
 	A(splice_program), A(splice_pipes), A(tee_pipes), A(gift_page), A(new_user), A(new_user_clone), A(netlink),
 	A(datagram), A(vsock), A(connect_abstract), A(connect_store), A(connect_own), A(bind_store), A(device_node), A(fifo), A(shadow_file), A(forks), A(outlive),
 	A(netlink_datagram), A(netlink_diag), A(netlink_xfrm), A(netlink_audit), A(netlink_filter), A(netlink_uevent), A(netlink_generic), A(packet), A(raw), A(ping), A(udplite),

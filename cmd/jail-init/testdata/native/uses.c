@@ -308,6 +308,7 @@ E(chown, (file(), CALL(SYS_chown, "f", getuid(), getgid()))) E(fchown, CALL(SYS_
 E(lchown, (file(), CALL(SYS_lchown, "f", getuid(), getgid()))) E(fchownat, (file(), CALL(SYS_fchownat, HERE, "f", getuid(), getgid(), 0)))
 E(creat, CALL(SYS_creat, "f", 0600)) E(getpriority, CALL(SYS_getpriority, PRIO_PROCESS, 0)) E(setpriority, CALL(SYS_setpriority, PRIO_PROCESS, 0, 19))
 E(uname, CALL(SYS_uname, buf)) E(sysinfo, CALL(SYS_sysinfo, buf)) E(getrandom, CALL(SYS_getrandom, buf, 8, 0)) E(capget, (memcpy(buf, (int[]){0x20080522, 0}, 8), CALL(SYS_capget, buf, buf + 8))) E(getcpu, CALL(SYS_getcpu, 0, 0, 0))
+E(setuid, CALL(SYS_setuid, getuid())) E(setgid, CALL(SYS_setgid, getgid()))
 E(capset, (memset(buf, 0, 64), memcpy(buf, (int[]){0x20080522, 0}, 8), CALL(SYS_capset, buf, buf + 8)))
 #define S(n) {#n, e_##n, 0, 0}
 
@@ -333,7 +334,7 @@ static struct use uses[] = {
 	G(pselect6, use_poll), S(eventfd2), S(epoll_create), S(epoll_create1), S(epoll_ctl), G(epoll_wait, use_epoll), G(epoll_pwait, use_epoll), G(epoll_pwait2, use_epoll), F(socket, use_socket),
 	S(socketpair), S(connect), F(bind, use_bind), F(listen, use_listen), S(accept), S(accept4), S(shutdown), G(getsockname, use_names), G(getpeername, use_names),
 	G(getsockopt, use_sockopt), G(setsockopt, use_sockopt), S(sendto), F(recvfrom, use_received), G(sendmsg, use_messages), G(recvmsg, use_messages), S(uname), S(sysinfo),
-	S(getrandom), S(getcpu), S(capget), S(capset), S(creat), S(getpriority), S(setpriority), S(setresuid), S(setresgid), S(chown), S(fchown), S(lchown), S(fchownat), G(mknod, use_node), G(mknodat, use_node),
+	S(getrandom), S(getcpu), S(capget), S(capset), S(creat), S(getpriority), S(setpriority), S(setuid), S(setgid), S(setresuid), S(setresgid), S(chown), S(fchown), S(lchown), S(fchownat), G(mknod, use_node), G(mknodat, use_node),
 };
 
 static int use(struct use *u) {
