@@ -22,7 +22,7 @@ STATIC  := $(LDFLAGS) -linkmode external -extldflags "-static"
 BUNDLES ?=
 STEP    := @sh .ci/step
 
-.PHONY: build programs modules compile bundles deps test check bench day install install-docs dist deb demo clean fuzz league vm-test size clients-test
+.PHONY: build programs compare-programs modules compile bundles deps test check bench day install install-docs dist deb demo clean fuzz league vm-test size clients-test
 
 build: programs bundles
 
@@ -90,6 +90,11 @@ clients-test: build
 vm-test: deb
 	@sh .ci/deps vm
 	go run ./cmd/dev/vmtest $(or $(VMTEST),-o docs/vm.md)
+
+# Everyday programs of the host, run plainly and in a jail: what differs (docs/native.md). Debian's packages of those that are missing are installed first, about 2 GB. PROGRAMS="-run git" asks for less.
+compare-programs: build
+	@missing=$$(go run ./cmd/dev/programs -packages); [ -z "$$missing" ] || sh .ci/deps packages $$missing
+	go run ./cmd/dev/programs -bin $(BIN) $(PROGRAMS)
 
 fuzz:
 	@for p in $$(grep -rl 'func Fuzz' --include=*_test.go . | xargs -n1 dirname | sort -u); do \
