@@ -85,7 +85,7 @@ func TestFloodWithoutReader(t *testing.T) {
 	h.Wants(h.Jail("run", "--", h.Probe), 0, "")
 	before := cmdtest.ResidentKiB(t, d.Cmd.Process.Pid)
 	cmd := h.Command("run", "--id", "flood", "--no-workspace", "--limit",
-		"wall="+(2*time.Second*time.Duration(min(cmdtest.Slower(), 10))).String(), "--", h.Probe, "flood",
+		"wall="+(10*time.Second*time.Duration(min(cmdtest.Slower(), 3))).String(), "--", h.Probe, "flood",
 		"1000")
 	in, out, err := os.Pipe()
 	if err != nil {
