@@ -42,7 +42,7 @@ compile:
 
 # A release is made with JAIL_RELEASE_KEY, the file of a key of the official ring: docs/tools.md.
 bundles: deps
-	$(STEP) bundles "about 5 min on two processors where none is there" sh runners/tools/build.sh $(BIN)/bundles $(BUNDLES)
+	$(STEP) bundles "about 4 min on two processors where none is there" sh runners/tools/build.sh $(BIN)/bundles $(BUNDLES)
 	@[ -z "$(JAIL_RELEASE_KEY)" ] || for b in $(BIN)/bundles/*/; do go run ./cmd/jail tool sign --key "$(JAIL_RELEASE_KEY)" "$$b"; done
 
 deps:

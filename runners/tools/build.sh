@@ -72,7 +72,8 @@ install_bundle() {
 }
 
 now=$(mktemp -d "$work/build.XXXXXX")
-trap 'rm -rf "$now"' EXIT
+beside=
+trap '[ -z "$beside" ] || kill "$beside" 2>/dev/null; rm -rf "$now"' EXIT
 trap 'exit 1' INT TERM
 # Fetches what a lock names and unpacks it: unpack LOCK PACKAGE...
 unpack() {
@@ -216,6 +217,14 @@ manifest() {
 
 common="build.sh deps.sh fetch.sh mkbundle"
 keys=
+# The compiler of search uses one processor for most of its time, so the others are built meanwhile.
+if wanted search; then
+	needs search --rust
+	if [ "$wanted" != " search " ]; then
+		JAIL_TOOLS_WORK=$work sh "$tools/build.sh" "$out" search >"$now/search.log" 2>&1 &
+		beside=$!
+	fi
+fi
 if wanted core-utils; then
 	bundle core-utils "$(key_of $common sources.lock core-utils.json toybox awk fetch compat uroot ../wasi/guestlib/c)" "core_$kind" 20
 fi
@@ -232,7 +241,11 @@ if wanted python; then
 	bundle python "$(key_of $common python.json python ../wasi/guestlib/python)" python_npm 5
 fi
 if wanted search; then
-	needs search --rust
+	if [ -n "$beside" ]; then
+		pid=$beside beside=
+		wait "$pid" || { cat "$now/search.log" >&2; exit 1; }
+		cat "$now/search.log"
+	fi
 	search=$({ key_of $common search.json ripgrep; dpkg-query -W -f '${Package} ${Version}\n' rustc libstd-rust-dev-wasm32 'librust-*-dev' 2>/dev/null; } | sha256sum | cut -d' ' -f1)
 	bundle search "$search" search_rust 80
 fi
