@@ -15,7 +15,7 @@ var supervisorOrder = [][]string{
 	// What a client must know of the API, which imports nothing.
 	{"wire"},
 	// They know nothing of other packages of the supervisor but that.
-	{"daemonlog", "ending", "idrange", "inode", "jsonbound", "metrics", "modules", "names",
+	{"daemonlog", "ending", "idrange", "inode", "jsonbound", "loopback", "metrics", "modules", "names",
 		"problem", "rungroup",
 		"audit/internal/flock", "bundle/trust"},
 	// The parts below the work: the log, bundles, the fetch proxy.
@@ -39,7 +39,9 @@ var supervisorOrder = [][]string{
 	{"service"},
 	// The faces.
 	{"api"},
-	{"client", "console", "learn", "mcp"},
+	{"client", "console", "lasting", "learn"},
+	// What coding agents speak.
+	{"execserver", "mcp"},
 }
 
 // supervisorForTests are the packages below supervisor/ that only tests import.

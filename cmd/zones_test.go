@@ -41,6 +41,7 @@ var soleImporters = map[string][]string{
 	"github.com/pelletier/go-toml":           {"policy/syntax"},
 	"modernc.org/sqlite":                     {"supervisor/audit/index"},
 	"github.com/modelcontextprotocol/go-sdk": {"supervisor/mcp"},
+	"github.com/coder/websocket":             {"supervisor/execserver"},
 	"github.com/tailscale/hujson":            {"cmd/jail/agents"},
 	"github.com/google/renameio":             {"jail/atomicfile"},
 	"go.opentelemetry.io/proto/otlp":         {"supervisor/audit/export"},

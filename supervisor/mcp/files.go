@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/supervisor/lasting"
 )
 
 // Bounds of lists.
@@ -43,7 +44,7 @@ func (s *Server) addFiles() {
 
 // files are the tools that read and change files.
 type files struct {
-	session *session
+	session session
 	// changing is held while a file is changed: an edit reads it before.
 	changing sync.Mutex
 }
@@ -74,7 +75,7 @@ func (f *files) read(ctx context.Context, _ *mcp.CallToolRequest, in readInput) 
 	}
 	// One line more shows whether there is more.
 	last := strconv.Itoa(o.FirstLine + limit)
-	content, cut, err := f.content(ctx, in.FilePath, maxShown, "sed", "-n", "-e",
+	content, cut, err := f.content(ctx, in.FilePath, lasting.MaxShown, "sed", "-n", "-e",
 		strconv.Itoa(o.FirstLine)+","+last+"p", "-e", last+"q")
 	if err != nil {
 		return nil, o, err
@@ -95,9 +96,6 @@ func (f *files) read(ctx context.Context, _ *mcp.CallToolRequest, in readInput) 
 	return text(o.Content), o, nil
 }
 
-// fileLimits bound a tool that may have been given a file that never ends.
-var fileLimits = []string{"wall=60s"}
-
 // content returns what a program writes of a text file, at most so many bytes, and whether there is
 // more.
 func (f *files) content(ctx context.Context, name string, most int, program ...string) (string, bool,
@@ -105,31 +103,22 @@ func (f *files) content(ctx context.Context, name string, most int, program ...s
 	if name == "" {
 		return "", false, errors.New("file_path is empty")
 	}
-	o, err := f.session.run(ctx, call{tool: program[0], most: most, limits: fileLimits,
-		args: append(program[1:], "--", f.session.within(name))})
-	cut := o.out.cut || o.Truncated
+	o, err := f.session.run(ctx, lasting.Call{Tool: program[0], Most: most, Limits: lasting.FileLimits,
+		Args: append(program[1:], "--", f.session.Within(name))})
+	cut := o.Out.Cut || o.Truncated
 	switch {
 	case err != nil:
 		return "", false, err
 	case o.ExitCode != 0 && !cut:
 		return "", false, failed("read "+name, o)
-	case !o.out.isText():
+	case !o.Out.IsText():
 		return "", false, fmt.Errorf("%s is no text in UTF-8", name)
 	}
-	return o.out.String(), cut, nil
+	return o.Out.String(), cut, nil
 }
 
 // failed is the error for a tool that did not end with 0.
-func failed(what string, o outcome) error {
-	why := strings.TrimSpace(o.errOut.String())
-	if why == "" {
-		why = fmt.Sprintf("exit code %d", o.ExitCode)
-	}
-	if o.Limit != nil {
-		why += fmt.Sprintf(" (limit %s)", o.Limit.Name)
-	}
-	return fmt.Errorf("%s: %s", what, why)
-}
+func failed(what string, o lasting.Outcome) error { return fmt.Errorf("%s: %s", what, o.Why()) }
 
 type writeInput struct {
 	FilePath string `json:"file_path" jsonschema:"the file, in the directory or by its absolute path"`
@@ -157,31 +146,27 @@ func (f *files) write(ctx context.Context, _ *mcp.CallToolRequest, in writeInput
 
 // put writes a file, and makes its directory if that is not there.
 func (f *files) put(ctx context.Context, name, content string) error {
-	if len(content) > maxEdited {
+	if len(content) > lasting.MaxWritten {
 		return fmt.Errorf("%s: %d bytes; at most %d can be written at once", name, len(content),
-			maxEdited)
+			lasting.MaxWritten)
 	}
-	at := f.session.within(name)
-	// Without an echo, which the limit of output would count. With bs, toybox reads beyond its
-	// buffer after a read that was short.
-	c := call{tool: "dd", args: []string{"of=" + at, "ibs=65536", "obs=65536", "status=none"},
-		in: []byte(content), limits: fileLimits}
-	o, err := f.session.run(ctx, c)
+	at := f.session.Within(name)
+	o, err := f.session.Write(ctx, at, []byte(content))
 	if err == nil && o.ExitCode != 0 && o.Limit == nil && path.Dir(at) != "." {
-		made, mkdirErr := f.session.run(ctx, call{tool: "mkdir",
-			args: []string{"-p", "--", path.Dir(at)}})
+		made, mkdirErr := f.session.run(ctx, lasting.Call{Tool: "mkdir",
+			Args: []string{"-p", "--", path.Dir(at)}})
 		switch {
 		case mkdirErr != nil:
 			return mkdirErr
 		case made.ExitCode != 0:
 			return failed("write "+name, made)
 		}
-		o, err = f.session.run(ctx, c)
+		o, err = f.session.Write(ctx, at, []byte(content))
 	}
 	if err == nil && o.ExitCode != 0 {
-		err = failed("write "+name, o)
+		return failed("write "+name, o)
 	}
-	return err
+	return plain(err)
 }
 
 type editInput struct {
@@ -209,14 +194,14 @@ func (f *files) edit(ctx context.Context, _ *mcp.CallToolRequest, in editInput) 
 	}
 	f.changing.Lock()
 	defer f.changing.Unlock()
-	content, cut, err := f.content(ctx, in.FilePath, maxEdited, "head", "-c",
-		strconv.Itoa(maxEdited+1))
+	content, cut, err := f.content(ctx, in.FilePath, lasting.MaxWritten, "head", "-c",
+		strconv.Itoa(lasting.MaxWritten+1))
 	switch n := strings.Count(content, in.OldString); {
 	case err != nil:
 		return nil, o, err
 	case cut:
 		return nil, o, fmt.Errorf("%s is larger than %d bytes or than the limit output", in.FilePath,
-			maxEdited)
+			lasting.MaxWritten)
 	case n == 0:
 		return nil, o, fmt.Errorf("old_string does not occur in %s", in.FilePath)
 	case n > 1 && !in.ReplaceAll:
@@ -249,17 +234,17 @@ func (f *files) glob(ctx context.Context, _ *mcp.CallToolRequest, in globInput) 
 	if err != nil {
 		return nil, o, err
 	}
-	root := f.session.within(in.Path)
-	found, err := f.session.run(ctx, call{tool: "find", most: maxEdited,
-		args: []string{root, "-name", ".git", "-prune", "-o", "-type", "f", "-print0"}})
+	root := f.session.Within(in.Path)
+	found, err := f.session.run(ctx, lasting.Call{Tool: "find", Most: lasting.MaxWritten,
+		Args: []string{root, "-name", ".git", "-prune", "-o", "-type", "f", "-print0"}})
 	if err != nil {
 		return nil, o, err
 	}
-	if found.ExitCode != 0 && found.out.Len() == 0 {
+	if found.ExitCode != 0 && found.Out.Len() == 0 {
 		return nil, o, failed("search "+in.Path, found)
 	}
 	// What follows the last end of a name is a part of one.
-	whole := found.out.Bytes()[:bytes.LastIndexByte(found.out.Bytes(), 0)+1]
+	whole := found.Out.Bytes()[:bytes.LastIndexByte(found.Out.Bytes(), 0)+1]
 	for name := range bytes.SplitSeq(whole, []byte{0}) {
 		rel := strings.TrimPrefix(strings.TrimPrefix(string(name), root), "/")
 		if rel != "" && pattern.Match(rel) {
@@ -267,7 +252,7 @@ func (f *files) glob(ctx context.Context, _ *mcp.CallToolRequest, in globInput) 
 		}
 	}
 	slices.Sort(o.Files)
-	if o.Truncated = found.out.cut || found.Truncated || len(o.Files) > maxNames; len(o.Files) > maxNames {
+	if o.Truncated = found.Out.Cut || found.Truncated || len(o.Files) > maxNames; len(o.Files) > maxNames {
 		o.Files = o.Files[:maxNames]
 	}
 	return text(strings.Join(o.Files, "\n")), o, nil
@@ -300,17 +285,17 @@ func (f *files) grep(ctx context.Context, _ *mcp.CallToolRequest, in grepInput) 
 	if in.Glob != "" {
 		args = append(args, "--include="+in.Glob)
 	}
-	found, err := f.session.run(ctx, call{tool: "grep",
-		args: append(args, "-e", in.Pattern, "--", f.session.within(in.Path))})
+	found, err := f.session.run(ctx, lasting.Call{Tool: "grep",
+		Args: append(args, "-e", in.Pattern, "--", f.session.Within(in.Path))})
 	switch {
 	case err != nil:
 		return nil, o, err
-	case found.ExitCode > 1 && found.out.Len() == 0:
+	case found.ExitCode > 1 && found.Out.Len() == 0:
 		return nil, o, failed("search", found)
 	}
 	var b strings.Builder
-	o.Truncated = found.out.cut || found.Truncated
-	for line := range strings.Lines(found.out.String()) {
+	o.Truncated = found.Out.Cut || found.Truncated
+	for line := range strings.Lines(found.Out.String()) {
 		if o.Truncated && !strings.HasSuffix(line, "\n") {
 			break
 		}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/jail-sandbox/jail/supervisor/lasting"
 )
 
 // progressEvery is how often a client that asks for it is told that a program still runs.
@@ -49,9 +51,9 @@ type commandMeta struct {
 	Denied []string `json:"denied,omitempty" jsonschema:"what the policy refused it"`
 }
 
-func outputOf(o outcome) commandOutput {
-	out := commandOutput{ExitCode: o.ExitCode, Stdout: o.out.String(), Stderr: o.errOut.String(),
-		Truncated: o.Truncated || o.out.cut || o.errOut.cut,
+func outputOf(o lasting.Outcome) commandOutput {
+	out := commandOutput{ExitCode: o.ExitCode, Stdout: o.Out.String(), Stderr: o.ErrOut.String(),
+		Truncated: o.Truncated || o.Out.Cut || o.ErrOut.Cut,
 		Meta:      commandMeta{Run: o.ID, WallMS: o.Usage.WallMS}}
 	if o.Limit != nil {
 		out.Meta.Limit = o.Limit.Name
@@ -92,12 +94,12 @@ func (s *Server) bash(ctx context.Context, req *mcp.CallToolRequest, in bashInpu
 	case in.Timeout < 0:
 		return nil, commandOutput{}, fmt.Errorf("timeout %d is negative", in.Timeout)
 	}
-	c := call{tool: "bash", args: []string{"-c", in.Command}}
+	c := lasting.Call{Tool: "bash", Args: []string{"-c", in.Command}}
 	if in.Cwd != "" {
-		c.cwd = s.session.within(in.Cwd)
+		c.Cwd = s.session.Within(in.Cwd)
 	}
 	if in.Timeout > 0 {
-		c.limits = []string{fmt.Sprintf("wall=%dms", in.Timeout)}
+		c.Limits = []string{fmt.Sprintf("wall=%dms", in.Timeout)}
 	}
 	defer lives(ctx, req)()
 	o, err := s.session.run(ctx, c)
@@ -151,25 +153,25 @@ func (s *Server) fetch(ctx context.Context, req *mcp.CallToolRequest, in fetchIn
 	if in.URL == "" {
 		return nil, commandOutput{}, errors.New("url is empty")
 	}
-	c := call{args: []string{"-sS"}}
+	c := lasting.Call{Args: []string{"-sS"}}
 	if in.Method != "" {
-		c.args = append(c.args, "-X", in.Method)
+		c.Args = append(c.Args, "-X", in.Method)
 	}
 	for name, value := range in.Headers {
 		if !headerName.MatchString(name) || strings.ContainsAny(value, "\r\n\x00") {
 			return nil, commandOutput{}, fmt.Errorf("header %q is none of HTTP", name)
 		}
-		c.args = append(c.args, "-H", name+": "+value)
+		c.Args = append(c.Args, "-H", name+": "+value)
 	}
 	if in.Body != "" {
-		c.args, c.in = append(c.args, "--data-binary", "@-"), []byte(in.Body)
+		c.Args, c.In = append(c.Args, "--data-binary", "@-"), []byte(in.Body)
 	}
-	c.args = append(c.args, "--", in.URL)
+	c.Args = append(c.Args, "--", in.URL)
 	defer lives(ctx, req)()
-	var o outcome
+	var o lasting.Outcome
 	var err error
 	// Jail's own tool, or that of the host, whichever the policy grants: they have the same flags.
-	for _, c.tool = range []string{"fetch", "curl"} {
+	for _, c.Tool = range []string{"fetch", "curl"} {
 		if o, err = s.session.run(ctx, c); err == nil {
 			break
 		}

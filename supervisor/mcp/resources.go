@@ -5,12 +5,13 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/jail-sandbox/jail/supervisor/lasting"
 	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 // addResources offers the differences and the records of the session, and nothing of other ones.
 func (s *Server) addResources() {
-	id := s.session.name()
+	id := s.session.Name()
 	s.server.AddResource(&mcp.Resource{URI: "jail://diff/" + id, Name: "diff",
 		Title: "What changed in the shadow", MIMEType: "text/x-diff"}, s.readDiff)
 	s.server.AddResource(&mcp.Resource{URI: "jail://log/" + id, Name: "log",
@@ -36,9 +37,9 @@ func (s *Server) readDiff(ctx context.Context, req *mcp.ReadResourceRequest) (
 
 func (s *Server) readLog(ctx context.Context, req *mcp.ReadResourceRequest) (
 	*mcp.ReadResourceResult, error) {
-	b := kept{most: maxEdited}
-	for r, err := range s.session.client.AuditRecords(ctx,
-		message.RecordsRequest{Session: s.session.id()}) {
+	b := lasting.Kept{Most: lasting.MaxWritten}
+	for r, err := range s.session.Client().AuditRecords(ctx,
+		message.RecordsRequest{Session: s.session.ID()}) {
 		if err != nil {
 			return nil, plain(err)
 		}

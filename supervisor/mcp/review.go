@@ -15,6 +15,7 @@ import (
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/approvals"
+	"github.com/jail-sandbox/jail/supervisor/lasting"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
@@ -42,7 +43,7 @@ func (s *Server) addReview() {
 
 // A review is the tools that lead to the real directory.
 type review struct {
-	session *session
+	session session
 	decider func(context.Context) (*api.Client, error)
 	// silent: the client is not asked.
 	silent bool
@@ -76,12 +77,12 @@ func (r *review) diff(ctx context.Context, _ *mcp.CallToolRequest, in diffInput)
 }
 
 func (r *review) changes(ctx context.Context, in diffInput) (o diffOutput, err error) {
-	list, patch := kept{most: maxShown}, kept{most: maxShown}
+	list, patch := lasting.Kept{Most: lasting.MaxShown}, lasting.Kept{Most: lasting.MaxShown}
 	kind := api.PatchPlain
 	if in.Stat {
 		kind = ""
 	}
-	for l, err := range r.session.client.Changes(ctx, r.session.id(), kind, in.Paths...) {
+	for l, err := range r.session.Client().Changes(ctx, r.session.ID(), kind, in.Paths...) {
 		switch {
 		case err != nil:
 			return o, err
@@ -109,7 +110,7 @@ func (r *review) changes(ctx context.Context, in diffInput) (o diffOutput, err e
 	if patch.Len() > 0 {
 		o.Text += "\n" + patch.String()
 	}
-	o.Truncated = list.cut || patch.cut
+	o.Truncated = list.Cut || patch.Cut
 	return o, nil
 }
 
@@ -170,7 +171,7 @@ func (r *review) commit(ctx context.Context, req *mcp.CallToolRequest, in commit
 
 // propose proposes a commit, or returns the same proposal where that still waits.
 func (r *review) propose(ctx context.Context, in commitInput) (approvals.Action, error) {
-	queue := r.session.client.Approvals()
+	queue := r.session.Client().Approvals()
 	waiting, err := queue.List(ctx, false)
 	if err != nil {
 		return approvals.Action{}, err
@@ -182,7 +183,7 @@ func (r *review) propose(ctx context.Context, in commitInput) (approvals.Action,
 	digest := ""
 	for _, a := range waiting {
 		if a.State != approvals.Pending || a.Commit == nil || a.Commit.Auto ||
-			!r.session.is(a.Run) || a.Words != in.Message {
+			!r.session.Is(a.Run) || a.Words != in.Message {
 			continue
 		}
 		took := a.Commit.Request
@@ -200,7 +201,7 @@ func (r *review) propose(ctx context.Context, in commitInput) (approvals.Action,
 			return a, nil
 		}
 	}
-	return queue.Propose(ctx, api.ProposeRequest{Type: policy.ActionCommit, Run: r.session.id(),
+	return queue.Propose(ctx, api.ProposeRequest{Type: policy.ActionCommit, Run: r.session.ID(),
 		Words: in.Message, Commit: &take})
 }
 
@@ -209,7 +210,7 @@ func (r *review) decide(ctx context.Context, a approvals.Action, answer string) 
 	proposalOutput, error) {
 	if answer == "" {
 		// No answer is no refusal: it waits.
-		a, err := r.session.client.Approvals().Get(ctx, a.ID)
+		a, err := r.session.Client().Approvals().Get(ctx, a.ID)
 		if err != nil {
 			return nil, proposalOutput{}, plain(err)
 		}
@@ -227,7 +228,7 @@ func (r *review) decide(ctx context.Context, a approvals.Action, answer string) 
 	}
 	// It is not for this way to decide: it waits for another.
 	if p := problem.From(err); p.Code == problem.Refused {
-		if a, getErr := r.session.client.Approvals().Get(ctx, a.ID); getErr == nil &&
+		if a, getErr := r.session.Client().Approvals().Get(ctx, a.ID); getErr == nil &&
 			a.State == approvals.Pending {
 			_, o, _ := proposed(a)
 			o.Hint = p.Message + ": " + o.Hint
@@ -258,10 +259,10 @@ func (r *review) revert(ctx context.Context, req *mcp.CallToolRequest, in revert
 			return nil, proposalOutput{}, plain(err)
 		}
 	}
-	what := "take back the last commit of session " + r.session.name()
+	what := "take back the last commit of session " + r.session.Name()
 	if take.Commit != "" {
 		what = "take back the commit " + runners.Printable(take.Commit, maxNamed) + " of session " +
-			r.session.name()
+			r.session.Name()
 	}
 	if n := len(take.Paths); n > maxPaths {
 		what += fmt.Sprintf(", of it only %d paths", n)
@@ -271,7 +272,7 @@ func (r *review) revert(ctx context.Context, req *mcp.CallToolRequest, in revert
 			what += " " + strconv.Quote(runners.Printable(p, maxNamed))
 		}
 	}
-	o := proposalOutput{State: "ask", Summary: what, Hint: "jail revert " + r.session.name()}
+	o := proposalOutput{State: "ask", Summary: what, Hint: "jail revert " + r.session.Name()}
 	if len(take.Paths) > 0 {
 		o.Hint += " PATH..."
 	}
@@ -284,7 +285,7 @@ func (r *review) revert(ctx context.Context, req *mcp.CallToolRequest, in revert
 	case answer != "approve":
 		return text("a person has to do that: " + o.Hint), o, nil
 	}
-	if _, err := r.session.client.Revert(ctx, r.session.id(), take); err != nil {
+	if _, err := r.session.Client().Revert(ctx, r.session.ID(), take); err != nil {
 		return nil, o, plain(err)
 	}
 	o.State, o.Hint = "applied", ""
@@ -293,12 +294,12 @@ func (r *review) revert(ctx context.Context, req *mcp.CallToolRequest, in revert
 
 // lastCommit returns the id of the last commit of the session that stands.
 func (r *review) lastCommit(ctx context.Context) (string, error) {
-	all, err := r.session.client.Workspaces(ctx)
+	all, err := r.session.Client().Workspaces(ctx)
 	if err != nil {
 		return "", err
 	}
 	for _, w := range all {
-		if !r.session.is(w.GlobalID) {
+		if !r.session.Is(w.GlobalID) {
 			continue
 		}
 		for _, c := range slices.Backward(w.Commits) {
@@ -307,7 +308,7 @@ func (r *review) lastCommit(ctx context.Context) (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("session %s has no commit that can be taken back", r.session.name())
+	return "", fmt.Errorf("session %s has no commit that can be taken back", r.session.Name())
 }
 
 // Bounds of what a question about a revert names.
@@ -335,7 +336,7 @@ type approval struct {
 
 func (r *review) approvals(ctx context.Context, req *mcp.CallToolRequest, in approvalsInput) (
 	*mcp.CallToolResult, approvalsOutput, error) {
-	o, queue := approvalsOutput{Approvals: []approval{}}, r.session.client.Approvals()
+	o, queue := approvalsOutput{Approvals: []approval{}}, r.session.Client().Approvals()
 	if in.Wait < 0 || in.Wait > maxWait || in.Wait > 0 && in.ID == "" {
 		return nil, o, fmt.Errorf("wait_seconds is a number up to %d, and needs an id", maxWait)
 	}
@@ -346,7 +347,7 @@ func (r *review) approvals(ctx context.Context, req *mcp.CallToolRequest, in app
 	} else {
 		defer lives(ctx, req)()
 		all = make([]approvals.Action, 1)
-		if all[0], err = queue.Get(ctx, in.ID); err == nil && in.Wait > 0 && r.session.is(all[0].Run) {
+		if all[0], err = queue.Get(ctx, in.ID); err == nil && in.Wait > 0 && r.session.Is(all[0].Run) {
 			all[0], err = queue.Await(ctx, in.ID, time.Duration(in.Wait)*time.Second)
 		}
 	}
@@ -355,7 +356,7 @@ func (r *review) approvals(ctx context.Context, req *mcp.CallToolRequest, in app
 	}
 	for _, a := range all {
 		// What other sessions of the user propose is none of this one's business.
-		if r.session.is(a.Run) {
+		if r.session.Is(a.Run) {
 			o.Approvals = append(o.Approvals, approval{a.ID, a.Type, string(a.State), a.Summary, a.Error})
 		}
 	}

@@ -3,7 +3,7 @@
 // approves. https://modelcontextprotocol.io/specification
 //
 //	server.go    the server, its tools and resources
-//	session.go   the session that all tools work in
+//	session.go   the session that all tools work in (supervisor/lasting)
 //	files.go     read, write, edit, glob and grep
 //	programs.go  bash, fetch and todo
 //	review.go    diff, commit, revert and approvals
@@ -19,6 +19,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/lasting"
 	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
@@ -40,7 +41,7 @@ type Options struct {
 // A Server answers clients, all of which work in one session.
 type Server struct {
 	server  *mcp.Server
-	session *session
+	session session
 	review  *review
 	todos   todos
 }
@@ -50,12 +51,12 @@ const instructions = "All tools work on a shadow of the directory: nothing chang
 
 // New returns a server of a session, which it opens if it is not open.
 func New(ctx context.Context, o Options) (*Server, error) {
-	s := &Server{session: &session{client: o.Client, request: o.Session,
-		places: make(chan struct{}, maxAtOnce)}}
-	s.review = &review{session: s.session, decider: o.Decider, silent: o.Silent}
-	if err := s.session.open(ctx); err != nil {
-		return nil, s.session.kept(ctx, err)
+	opened, err := lasting.Open(ctx, o.Client, o.Session)
+	if err != nil {
+		return nil, err
 	}
+	s := &Server{session: session{opened}}
+	s.review = &review{session: s.session, decider: o.Decider, silent: o.Silent}
 	s.server = mcp.NewServer(&mcp.Implementation{Name: "jail", Title: "jail", Version: o.Version},
 		&mcp.ServerOptions{Instructions: instructions})
 	s.addFiles()

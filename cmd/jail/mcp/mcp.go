@@ -18,6 +18,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/client"
 	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/loopback"
 	"github.com/jail-sandbox/jail/supervisor/mcp"
 	"github.com/jail-sandbox/jail/supervisor/message"
 )
@@ -91,13 +92,13 @@ func run(cmd *cobra.Command, env *cli.Env, o options) error {
 		if o.http == "" {
 			return serve(ctx, env, s)
 		}
-		l, err := mcp.Listen(o.http)
+		l, err := loopback.Listen(o.http)
 		if err != nil {
 			return exit.Usage("jail mcp --http 127.0.0.1:0", "--http %s: %v", o.http, err)
 		}
 		shown := "token: that of " + tokenVariable
 		if token == "" {
-			token = mcp.NewToken()
+			token = loopback.NewToken()
 			shown = "token: " + token
 		}
 		output.Say(env.Stderr, "url", "http://"+l.Addr().String()+mcp.Path)

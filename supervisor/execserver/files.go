@@ -1,0 +1,485 @@
+package execserver
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jail-sandbox/jail/supervisor/lasting"
+)
+
+// Bounds of files.
+const (
+	// maxRead is the largest file that is read, in bytes. The limit of output of the policy may be
+	// less.
+	maxRead = lasting.MaxWritten
+	// maxList is the most that is kept of a list of names, in bytes.
+	maxList = 4 << 20
+	// maxOpen bounds the files that a client has open, and maxOpenBytes what they hold.
+	maxOpen      = 64
+	maxOpenBytes = 64 << 20
+	// maxHandle bounds the name of an open file, in bytes.
+	maxHandle = 32
+)
+
+// files are what a client does with files, each by a tool of the session: a client sees and changes
+// what its processes see and change, and nothing else. A connection does one after the other.
+type files struct {
+	session *lasting.Session
+	// open are the contents of open files.
+	open  map[string][]byte
+	bytes int
+}
+
+// handler returns what answers a request.
+func (f *files) handler(method string) func(context.Context, json.RawMessage) (any, error) {
+	return map[string]func(context.Context, json.RawMessage) (any, error){
+		"fs/readFile": f.readFile, "fs/writeFile": f.writeFile, "fs/open": f.openFile,
+		"fs/readBlock": f.readBlock, "fs/close": f.closeFile, "fs/getMetadata": f.metadata,
+		"fs/canonicalize": f.canonicalize, "fs/readDirectory": f.readDirectory, "fs/walk": f.walk,
+		"fs/createDirectory": f.createDirectory, "fs/remove": f.remove, "fs/copy": f.copy}[method]
+}
+
+// A place is the path of most requests.
+type place struct {
+	Path string `json:"path"`
+}
+
+// at decodes a request about a place and returns its path in the jail.
+func (f *files) at(params json.RawMessage, in any, p *place) (string, error) {
+	if err := decode(params, in); err != nil {
+		return "", err
+	}
+	name, err := pathOf(p.Path)
+	if err != nil {
+		return "", err
+	}
+	return f.session.Within(name), nil
+}
+
+// run runs a tool of which nothing but its end counts.
+func (f *files) run(ctx context.Context, most int, program ...string) (lasting.Outcome, error) {
+	o, err := f.session.Run(ctx, lasting.Call{Tool: program[0], Args: program[1:], Most: most,
+		Limits: lasting.FileLimits})
+	if err == nil {
+		err = failed(o)
+	}
+	return o, err
+}
+
+// failed is the error for a tool that did not end with 0. The tools say why in the words of
+// strerror(3).
+func failed(o lasting.Outcome) error {
+	why := o.Why()
+	switch {
+	case o.ExitCode == 0:
+		return nil
+	case strings.Contains(why, "No such file or directory"):
+		return fail(codeNotFound, "%s", why)
+	case strings.Contains(why, "Permission denied"), strings.Contains(why, "Is a directory"),
+		strings.Contains(why, "Read-only file system"), strings.Contains(why, "into itself"):
+		return invalid("%s", why)
+	}
+	return internal("%s", why)
+}
+
+// content returns a whole file.
+func (f *files) content(ctx context.Context, name, at string) ([]byte, error) {
+	o, err := f.run(ctx, maxRead, "cat", "--", at)
+	if o.Out.Cut || o.Truncated {
+		return nil, internal("%s is larger than %d bytes or than the limit output", name, maxRead)
+	}
+	return o.Out.Bytes(), err
+}
+
+type fileContent struct {
+	Data []byte `json:"dataBase64"`
+}
+
+func (f *files) readFile(ctx context.Context, params json.RawMessage) (any, error) {
+	var in place
+	at, err := f.at(params, &in, &in)
+	if err != nil {
+		return nil, err
+	}
+	text, err := f.content(ctx, in.Path, at)
+	if err != nil {
+		return nil, err
+	}
+	return fileContent{append([]byte{}, text...)}, nil
+}
+
+func (f *files) writeFile(ctx context.Context, params json.RawMessage) (any, error) {
+	var in struct {
+		place
+		fileContent
+	}
+	at, err := f.at(params, &in, &in.place)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(in.Data) > lasting.MaxWritten:
+		return nil, invalid("%s: %d bytes; at most %d can be written at once", in.Path, len(in.Data),
+			lasting.MaxWritten)
+	}
+	o, err := f.session.Write(ctx, at, in.Data)
+	if err == nil {
+		err = failed(o)
+	}
+	return struct{}{}, err
+}
+
+// A handle names an open file.
+type handle struct {
+	HandleID string `json:"handleId"`
+}
+
+// openFile keeps what the file holds: a client reads it as it was when it was opened.
+func (f *files) openFile(ctx context.Context, params json.RawMessage) (any, error) {
+	var in struct {
+		place
+		handle
+	}
+	at, err := f.at(params, &in, &in.place)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(in.HandleID) > maxHandle:
+		return nil, invalid("a handle has %d bytes, at most %d", len(in.HandleID), maxHandle)
+	case f.open[in.HandleID] != nil:
+		return nil, invalid("the handle %q is in use", in.HandleID)
+	case len(f.open) >= maxOpen:
+		return nil, internal("%d files are open, the most that may be", len(f.open))
+	}
+	text, err := f.content(ctx, in.Path, at)
+	if err != nil {
+		return nil, err
+	}
+	if f.bytes+len(text) > maxOpenBytes {
+		return nil, internal("open files may hold %d bytes together", maxOpenBytes)
+	}
+	if f.open == nil {
+		f.open = map[string][]byte{}
+	}
+	f.open[in.HandleID] = append([]byte{}, text...)
+	f.bytes += len(text)
+	return in.handle, nil
+}
+
+type block struct {
+	Chunk []byte `json:"chunk"`
+	EOF   bool   `json:"eof"`
+}
+
+func (f *files) readBlock(_ context.Context, params json.RawMessage) (any, error) {
+	var in struct {
+		handle
+		Offset uint64 `json:"offset"`
+		Len    uint64 `json:"len"`
+	}
+	if err := decode(params, &in); err != nil {
+		return nil, err
+	}
+	text, ok := f.open[in.HandleID]
+	if !ok {
+		return nil, fail(codeNotFound, "unknown file handle %.64q", in.HandleID)
+	}
+	from := min(in.Offset, uint64(len(text)))
+	to := from + min(in.Len, uint64(len(text))-from)
+	return block{text[from:to], to == uint64(len(text))}, nil
+}
+
+func (f *files) closeFile(_ context.Context, params json.RawMessage) (any, error) {
+	var in handle
+	if err := decode(params, &in); err != nil {
+		return nil, err
+	}
+	f.bytes -= len(f.open[in.HandleID])
+	delete(f.open, in.HandleID)
+	return struct{}{}, nil
+}
+
+type metadata struct {
+	IsDirectory bool   `json:"isDirectory"`
+	IsFile      bool   `json:"isFile"`
+	IsSymlink   bool   `json:"isSymlink"`
+	Size        uint64 `json:"size"`
+	// CreatedAtMS is 0: overlayfs does not know it.
+	CreatedAtMS  int64 `json:"createdAtMs"`
+	ModifiedAtMS int64 `json:"modifiedAtMs"`
+}
+
+// Types of files in st_mode: see inode(7).
+const (
+	typeMask = 0o170000
+	typeDir  = 0o040000
+	typeFile = 0o100000
+	typeLink = 0o120000
+)
+
+// metadata is what a link leads to, and whether it is one.
+func (f *files) metadata(ctx context.Context, params json.RawMessage) (any, error) {
+	var in place
+	at, err := f.at(params, &in, &in)
+	if err != nil {
+		return nil, err
+	}
+	o, err := f.run(ctx, maxList, "stat", "-L", "-c", "%f %s %Y", "--", at)
+	if err != nil {
+		return nil, err
+	}
+	l, err := f.run(ctx, maxList, "stat", "-c", "%f", "--", at)
+	if err != nil {
+		return nil, err
+	}
+	words := strings.Fields(o.Out.String())
+	link, linkErr := strconv.ParseUint(strings.TrimSpace(l.Out.String()), 16, 32)
+	if len(words) != 3 || linkErr != nil {
+		return nil, internal("stat of %s says %q", in.Path, o.Out.String())
+	}
+	mode, modeErr := strconv.ParseUint(words[0], 16, 32)
+	size, sizeErr := strconv.ParseUint(words[1], 10, 64)
+	seconds, timeErr := strconv.ParseInt(words[2], 10, 64)
+	if err := cmp.Or(modeErr, sizeErr, timeErr); err != nil {
+		return nil, internal("stat of %s: %v", in.Path, err)
+	}
+	return metadata{IsDirectory: mode&typeMask == typeDir, IsFile: mode&typeMask == typeFile,
+		IsSymlink: link&typeMask == typeLink, Size: size, ModifiedAtMS: seconds * 1000}, nil
+}
+
+func (f *files) canonicalize(ctx context.Context, params json.RawMessage) (any, error) {
+	var in place
+	at, err := f.at(params, &in, &in)
+	if err != nil {
+		return nil, err
+	}
+	o, err := f.run(ctx, maxList, "realpath", "-e", "--", at)
+	if err != nil {
+		return nil, err
+	}
+	return place{uriOf(f.seen(strings.TrimSuffix(o.Out.String(), "\n")))}, nil
+}
+
+// A found is a name below a directory.
+type found struct {
+	// name is relative to the directory.
+	name string
+	// dir and file say what it is, with links followed; others are neither.
+	dir, file bool
+}
+
+// find lists what is below a directory, so many levels deep at most. With follow it follows links;
+// else they are no files and no directories. more says that there is more.
+func (f *files) find(ctx context.Context, at string, follow bool, depth int) (all []found, more bool,
+	err error) {
+	// Names have no room for more than themselves: a directory is printed twice, a file three times.
+	args := []string{at, "-mindepth", "1", "-maxdepth", strconv.Itoa(depth), "(", "-type", "d",
+		"-print0", "-print0", ")", "-o", "(", "-type", "f", "-print0", "-print0", "-print0", ")", "-o",
+		"-print0"}
+	if follow {
+		args = slices.Insert(args, 0, "-L")
+	}
+	o, err := f.session.Run(ctx, lasting.Call{Tool: "find", Most: maxList, Limits: lasting.FileLimits,
+		Args: args})
+	if err != nil {
+		return nil, false, err
+	}
+	if o.ExitCode != 0 && o.Out.Len() == 0 {
+		return nil, false, failed(o)
+	}
+	text := o.Out.Bytes()
+	last := ""
+	for name := range bytes.SplitSeq(text[:bytes.LastIndexByte(text, 0)+1], []byte{0}) {
+		switch n := string(name); {
+		case n == "":
+		case n != last:
+			last = n
+			all = append(all, found{name: strings.TrimPrefix(strings.TrimPrefix(n, at), "/")})
+		case all[len(all)-1].dir:
+			all[len(all)-1].dir, all[len(all)-1].file = false, true
+		default:
+			all[len(all)-1].dir = true
+		}
+	}
+	return all, o.Out.Cut || o.Truncated, nil
+}
+
+type directoryEntry struct {
+	FileName    string `json:"fileName"`
+	IsDirectory bool   `json:"isDirectory"`
+	IsFile      bool   `json:"isFile"`
+}
+
+func (f *files) readDirectory(ctx context.Context, params json.RawMessage) (any, error) {
+	var in place
+	at, err := f.at(params, &in, &in)
+	if err != nil {
+		return nil, err
+	}
+	// A file has nothing below it, which is no error to find.
+	if _, err := f.run(ctx, maxList, "ls", "-d", "--", path.Join(at, ".")+"/"); err != nil {
+		return nil, err
+	}
+	all, more, err := f.find(ctx, at, true, 1)
+	if err == nil && more {
+		err = internal("the names in %s have more than %d bytes", in.Path, maxList)
+	}
+	if err != nil {
+		return nil, err
+	}
+	entries := []directoryEntry{}
+	for _, e := range all {
+		entries = append(entries, directoryEntry{e.name, e.dir, e.file})
+	}
+	return map[string]any{"entries": entries}, nil
+}
+
+type walkParams struct {
+	place
+	Options struct {
+		MaxDepth       *int `json:"maxDepth"`
+		MaxDirectories *int `json:"maxDirectories"`
+		MaxEntries     *int `json:"maxEntries"`
+		Follow         bool `json:"followDirectorySymlinks"`
+	} `json:"options"`
+}
+
+type walked struct {
+	Entries   []walkedEntry `json:"entries"`
+	Errors    []struct{}    `json:"errors"`
+	Truncated bool          `json:"truncated"`
+}
+
+type walkedEntry struct {
+	place
+	Kind string `json:"kind"`
+}
+
+// maxDepth bounds how deep walk goes.
+const maxDepth = 64
+
+// walk lists files and directories, those of one level before those of the next.
+func (f *files) walk(ctx context.Context, params json.RawMessage) (any, error) {
+	var in walkParams
+	at, err := f.at(params, &in, &in.place)
+	if err != nil {
+		return nil, err
+	}
+	o := in.Options
+	for _, n := range []*int{o.MaxDepth, o.MaxDirectories, o.MaxEntries} {
+		if n == nil || *n < 0 {
+			return nil, badParams("options: maxDepth, maxDirectories and maxEntries are numbers from 0 on")
+		}
+	}
+	// Directories so deep are read.
+	all, more, err := f.find(ctx, at, o.Follow, min(*o.MaxDepth, maxDepth)+1)
+	if err != nil {
+		return nil, err
+	}
+	out := walked{Entries: []walkedEntry{}, Errors: []struct{}{}, Truncated: more}
+	slices.SortFunc(all, func(a, b found) int {
+		return cmp.Or(strings.Count(a.name, "/")-strings.Count(b.name, "/"),
+			slices.Compare(strings.Split(a.name, "/"), strings.Split(b.name, "/")))
+	})
+	root, err := pathOf(in.Path)
+	if err != nil {
+		return nil, err
+	}
+	dirs := 1
+	for _, e := range all {
+		kind := "file"
+		switch {
+		case !e.dir && !e.file:
+			continue
+		case e.dir:
+			kind, dirs = "directory", dirs+1
+		}
+		if len(out.Entries) >= *o.MaxEntries || dirs > *o.MaxDirectories {
+			out.Truncated = true
+			break
+		}
+		out.Entries = append(out.Entries, walkedEntry{place{uriOf(filepath.Join(root, e.name))}, kind})
+	}
+	return out, nil
+}
+
+type changeParams struct {
+	place
+	Recursive *bool `json:"recursive"`
+	Force     *bool `json:"force"`
+}
+
+// or returns a flag, which is true where nobody says otherwise.
+func or(flag *bool) bool { return flag == nil || *flag }
+
+func (f *files) createDirectory(ctx context.Context, params json.RawMessage) (any, error) {
+	var in changeParams
+	at, err := f.at(params, &in, &in.place)
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"mkdir", "--", at}
+	if or(in.Recursive) {
+		args = []string{"mkdir", "-p", "--", at}
+	}
+	_, err = f.run(ctx, maxList, args...)
+	return struct{}{}, err
+}
+
+func (f *files) remove(ctx context.Context, params json.RawMessage) (any, error) {
+	var in changeParams
+	at, err := f.at(params, &in, &in.place)
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"rm"}
+	if or(in.Recursive) {
+		args = append(args, "-r")
+	}
+	if or(in.Force) {
+		args = append(args, "-f")
+	}
+	o, err := f.run(ctx, maxList, append(args, "--", at)...)
+	if err != nil && !or(in.Recursive) && strings.Contains(o.Why(), "directory") {
+		// An empty one may go.
+		if _, dirErr := f.run(ctx, maxList, "rmdir", "--", at); dirErr == nil ||
+			!strings.Contains(dirErr.Error(), "Not a directory") {
+			err = dirErr
+		}
+	}
+	return struct{}{}, err
+}
+
+func (f *files) copy(ctx context.Context, params json.RawMessage) (any, error) {
+	var in struct {
+		Source      string `json:"sourcePath"`
+		Destination string `json:"destinationPath"`
+		Recursive   bool   `json:"recursive"`
+	}
+	if err := decode(params, &in); err != nil {
+		return nil, err
+	}
+	from, err := pathOf(in.Source)
+	if err != nil {
+		return nil, err
+	}
+	to, err := pathOf(in.Destination)
+	if err != nil {
+		return nil, err
+	}
+	if in.Recursive && (to == from || strings.HasPrefix(to, from+"/")) {
+		return nil, invalid("a directory cannot be copied into itself")
+	}
+	flags := "-PT"
+	if in.Recursive {
+		flags = "-RPT"
+	}
+	_, err = f.run(ctx, maxList, "cp", flags, "--", f.session.Within(from), f.session.Within(to))
+	return struct{}{}, err
+}

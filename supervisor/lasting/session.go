@@ -1,0 +1,242 @@
+// Package lasting is the session in which the tools of a coding agent work: that of one directory
+// and one policy, which is opened when it is needed, and again after it has ended.
+package lasting
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
+)
+
+// Bounds of what a call returns and takes, in bytes.
+const (
+	// MaxShown is what is kept of one stream unless a call asks for more.
+	MaxShown = 256 << 10
+	// MaxWritten is the most that Write writes.
+	MaxWritten = 8 << 20
+)
+
+// maxAtOnce bounds the calls of Run that work at one time; more wait.
+const maxAtOnce = 16
+
+// A Session is one session of jail. Its methods may be called from several goroutines.
+type Session struct {
+	client  *api.Client
+	request message.SessionRequest
+	// places has an element for each call that works.
+	places chan struct{}
+
+	mu sync.Mutex
+	// global is the id that no other session has.
+	global string
+}
+
+// Open opens the session of a request, wakes it, or finds it open. The id of the request names it;
+// a session of the same name that was asked for in other words is refused.
+func Open(ctx context.Context, c *api.Client, r message.SessionRequest) (*Session, error) {
+	s := &Session{client: c, request: r, places: make(chan struct{}, maxAtOnce)}
+	if err := s.open(ctx); err != nil {
+		return nil, s.kept(ctx, err)
+	}
+	return s, nil
+}
+
+// Client asks the daemon that has the session.
+func (s *Session) Client() *api.Client { return s.client }
+
+// Name is what people call the session.
+func (s *Session) Name() string { return s.request.ID }
+
+// Root is the real directory of the session.
+func (s *Session) Root() string {
+	if s.request.Workspace != "" {
+		return s.request.Workspace
+	}
+	return s.request.Dir
+}
+
+// ID names the session and no other one, which another user may have under the same name.
+func (s *Session) ID() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.global
+}
+
+// Is reports whether an id is one of the session.
+func (s *Session) Is(id string) bool { return id != "" && (id == s.Name() || id == s.ID()) }
+
+func (s *Session) open(ctx context.Context) error {
+	info, err := s.client.StartSession(ctx, s.request)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.global = info.GlobalID
+	return nil
+}
+
+// stands reports whether the session is open or sleeps. Where nobody says, it does.
+func (s *Session) stands(ctx context.Context) bool {
+	all, err := s.client.Sessions(ctx)
+	id := s.ID()
+	return err != nil || slices.ContainsFunc(all,
+		func(i message.SessionInfo) bool { return i.GlobalID == id })
+}
+
+// kept says what to do where the session cannot be opened because it ended with changes that nobody
+// has reviewed.
+func (s *Session) kept(ctx context.Context, err error) error {
+	all, listErr := s.client.Workspaces(ctx)
+	if listErr != nil || !slices.ContainsFunc(all,
+		func(w shadows.WorkspaceInfo) bool { return w.ID == s.Name() }) {
+		return err
+	}
+	p := problem.From(err)
+	return problem.New(p.Code, "session %s has ended, and its changes wait for a review: %w", s.Name(),
+		err).WithHint(fmt.Sprintf("jail diff %[1]s, and then jail commit %[1]s or jail discard %[1]s",
+		s.Name()))
+}
+
+// Exec runs an invocation with streams of the caller's; out and errOut may be the same. The error is
+// of jail itself.
+func (s *Session) Exec(ctx context.Context, req message.ExecRequest, in io.Reader, out,
+	errOut io.Writer) (message.Result, error) {
+	req.Dir = s.request.Dir
+	for again := false; ; again = true {
+		r, err := s.client.Exec(ctx, s.ID(), req, in, out, errOut, nil)
+		if err == nil && r.Error != nil {
+			err = r.Error
+		}
+		// The session may have ended: its time is up, or somebody stopped it.
+		if err == nil || again || problem.From(err).Code != problem.NotFound || s.stands(ctx) {
+			return r, err
+		}
+		if err = s.open(ctx); err != nil {
+			return r, s.kept(ctx, err)
+		}
+	}
+}
+
+// Inherited are the variables of the caller's that the policy passes on where it names them.
+func (s *Session) Inherited() []string { return s.request.Inherit }
+
+// A Call is one invocation whose output is kept.
+type Call struct {
+	Tool string
+	Args []string
+	// In is its standard input; nil is nothing.
+	In []byte
+	// Limits narrow those of the policy, each KEY=VALUE.
+	Limits []string
+	Cwd    string
+	// Most bounds what is kept of each stream, MaxShown if 0.
+	Most int
+}
+
+// An Outcome is what a call gave.
+type Outcome struct {
+	message.Result
+	Out, ErrOut Kept
+}
+
+// Why returns why a call did not end with 0.
+func (o *Outcome) Why() string {
+	why := strings.TrimSpace(o.ErrOut.String())
+	if why == "" {
+		why = fmt.Sprintf("exit code %d", o.ExitCode)
+	}
+	if o.Limit != nil {
+		why += fmt.Sprintf(" (limit %s)", o.Limit.Name)
+	}
+	return why
+}
+
+// Run runs a call. The error is of jail itself; how the tool ended is in the outcome.
+func (s *Session) Run(ctx context.Context, c Call) (o Outcome, err error) {
+	select {
+	case s.places <- struct{}{}:
+		defer func() { <-s.places }()
+	case <-ctx.Done():
+		return o, ctx.Err()
+	}
+	most := c.Most
+	if most == 0 {
+		most = MaxShown
+	}
+	o.Out.Most, o.ErrOut.Most = most, most
+	req := message.ExecRequest{Tool: c.Tool, Cwd: c.Cwd, Limits: c.Limits, Inherit: s.Inherited()}
+	for _, a := range c.Args {
+		req.Args = append(req.Args, a)
+	}
+	o.Result, err = s.Exec(ctx, req, bytes.NewReader(c.In), &o.Out, &o.ErrOut)
+	return o, err
+}
+
+// FileLimits bound a tool that may have been given a file that never ends.
+var FileLimits = []string{"wall=60s"}
+
+// Write writes a file at a path as Within returns it. Its directory must be there.
+func (s *Session) Write(ctx context.Context, path string, content []byte) (Outcome, error) {
+	// Without an echo, which the limit of output would count. With bs, toybox reads beyond its
+	// buffer after a read that was short.
+	return s.Run(ctx, Call{Tool: "dd", In: content, Limits: FileLimits,
+		Args: []string{"of=" + path, "ibs=65536", "obs=65536", "status=none"}})
+}
+
+// Within returns a path as tools in the jail name it: what lies in the workspace by its place there,
+// what lies elsewhere as it is. No tool takes the path for an option.
+func (s *Session) Within(path string) string {
+	if filepath.IsAbs(path) {
+		if rel, err := filepath.Rel(s.Root(), path); err == nil && filepath.IsLocal(rel) {
+			path = rel
+		}
+	}
+	if path == "" {
+		return "."
+	}
+	if strings.ContainsRune("-(),!", rune(path[0])) {
+		return "./" + path
+	}
+	return path
+}
+
+// Kept is the beginning of a stream.
+type Kept struct {
+	bytes.Buffer
+	// Most is the most that is kept in bytes; Cut says that there was more.
+	Most int
+	Cut  bool
+}
+
+// Write keeps what there is room for. It never fails: the tool writes on.
+func (k *Kept) Write(p []byte) (int, error) {
+	n := min(len(p), k.Most-k.Len())
+	k.Cut = k.Cut || n < len(p)
+	k.Buffer.Write(p[:n])
+	return len(p), nil
+}
+
+// ReadFrom hides that of the buffer, which knows no bound.
+func (k *Kept) ReadFrom(r io.Reader) (int64, error) {
+	return io.Copy(struct{ io.Writer }{k}, r)
+}
+
+// String is the text, without half a character at a cut.
+func (k *Kept) String() string { return strings.ToValidUTF8(k.Buffer.String(), "\uFFFD") }
+
+// IsText reports whether the stream can be shown as text.
+func (k *Kept) IsText() bool {
+	return !bytes.ContainsRune(k.Bytes(), 0) && (utf8.Valid(k.Bytes()) || k.Cut)
+}
