@@ -76,15 +76,16 @@ league: build
 	@sh .ci/deps league
 	@sh .ci/league $(BIN)
 
-# Real coding agents from the npm registry, in the versions of the lock file, against a model server of the test's own: docs/agents.
+# Real coding agents from the npm registry, in the versions of the lock file, against a model server of the test's own (docs/agents), and the official inspector
+# and conformance tests of MCP (docs/mcp.md).
 CLIENTS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/jail/clients
 
 clients-test: build
 	@sh .ci/deps clients
 	@mkdir -p $(CLIENTS)
 	cp cmd/jail/agents/testdata/clients/*.json $(CLIENTS)/
-	$(STEP) clients "about 800 MB from the registry where they are not there" npm ci --prefix $(CLIENTS) --no-audit --no-fund
-	JAIL_CLIENTS=$(CLIENTS)/node_modules/.bin go test -timeout 30m -tags $(TAGS),clients -run 'TestClients|TestAgentInside' ./cmd/jail/agents ./cmd/fetch
+	$(STEP) clients "about 1 GB from the registry where they are not there" npm ci --prefix $(CLIENTS) --no-audit --no-fund
+	JAIL_CLIENTS=$(CLIENTS)/node_modules/.bin go test -timeout 30m -tags $(TAGS),clients -run 'TestClients|TestAgentInside' ./cmd/jail/agents ./cmd/jail/mcp ./cmd/fetch
 
 # The suite on other kernels, under systemd and control groups v2, in emulated machines: docs/vm.md. VMTEST="-kernels 6.12 -packages jail/launch" asks for less.
 vm-test: deb

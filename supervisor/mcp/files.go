@@ -26,19 +26,19 @@ const (
 
 func (s *Server) addFiles() {
 	f := &files{session: s.session}
-	mcp.AddTool(s.server, tool("read", "Read a file",
+	add(s, tool("read", "Read a file",
 		"Read a text file of the directory, 2000 lines from offset on unless limit says otherwise.",
 		readsOnly), f.read)
-	mcp.AddTool(s.server, tool("write", "Write a file",
+	add(s, tool("write", "Write a file",
 		"Write a whole file in the shadow of the directory, and the directories that it needs.",
 		changesShadow), f.write)
-	mcp.AddTool(s.server, tool("edit", "Edit a file",
+	add(s, tool("edit", "Edit a file",
 		"Replace old_string by new_string in a text file of the shadow. old_string must occur "+
 			"exactly once, unless replace_all is true.", changesShadow), f.edit)
-	mcp.AddTool(s.server, tool("glob", "Find files by name",
+	add(s, tool("glob", "Find files by name",
 		"List the files whose path matches a pattern, such as **/*.go: * stands for a part of a "+
 			"name, ** for directories. At most 1000.", readsOnly), f.glob)
-	mcp.AddTool(s.server, tool("grep", "Search in files",
+	add(s, tool("grep", "Search in files",
 		"Search files for an extended regular expression.", readsOnly), f.grep)
 }
 

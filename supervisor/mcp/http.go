@@ -37,10 +37,28 @@ func (s *Server) ServeHTTP(ctx context.Context, l net.Listener, token string) er
 	return nil
 }
 
+// stateless is the first version of the protocol that has no sessions: each request stands alone.
+const stateless = "2026-07-28"
+
+// handler answers requests of all versions of the protocol.
+func (s *Server) handler() http.HandlerFunc {
+	server := func(*http.Request) *mcp.Server { return s.server }
+	old := mcp.NewStreamableHTTPHandler(server,
+		&mcp.StreamableHTTPOptions{SessionTimeout: idleTime, MaxRequestBodyBytes: maxBody})
+	alone := mcp.NewStreamableHTTPHandler(server,
+		&mcp.StreamableHTTPOptions{Stateless: true, MaxRequestBodyBytes: maxBody})
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Mcp-Protocol-Version") >= stateless {
+			alone.ServeHTTP(w, r)
+			return
+		}
+		old.ServeHTTP(w, r)
+	}
+}
+
 // guarded lets in who names the token, at the address itself, and from no page of another origin.
 func (s *Server) guarded(address, token string) http.Handler {
-	next := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s.server },
-		&mcp.StreamableHTTPOptions{SessionTimeout: idleTime, MaxRequestBodyBytes: maxBody})
+	next := s.handler()
 	return loopback.Guard(address, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case !loopback.Same(r.Header.Get("Authorization"), "Bearer "+token):
@@ -48,7 +66,7 @@ func (s *Server) guarded(address, token string) http.Handler {
 		case strings.TrimSuffix(r.URL.Path, "/") != Path:
 			http.NotFound(w, r)
 		default:
-			next.ServeHTTP(w, r)
+			next(w, r)
 		}
 	}))
 }

@@ -19,12 +19,12 @@ import (
 const progressEvery = 2 * time.Second
 
 func (s *Server) addPrograms() {
-	mcp.AddTool(s.server, tool("bash", "Run a command",
+	add(s, tool("bash", "Run a command",
 		"Run a shell command over the shadow of the directory, behind the walls of the session. "+
 			"timeout is in milliseconds; the policy may allow less.", runsAnything), s.bash)
-	mcp.AddTool(s.server, tool("fetch", "Fetch a URL",
+	add(s, tool("fetch", "Fetch a URL",
 		"Fetch a URL through the audited proxy, if the policy grants its host.", runsAnything), s.fetch)
-	mcp.AddTool(s.server, tool("todo", "Keep a list of work",
+	add(s, tool("todo", "Keep a list of work",
 		"Replace the list of what is to be done, or read it if todos is left out.", changesShadow),
 		s.todo)
 }

@@ -28,15 +28,15 @@ const maxWords = 2 << 10
 
 func (s *Server) addReview() {
 	r := s.review
-	mcp.AddTool(s.server, tool("diff", "Show what changed",
+	add(s, tool("diff", "Show what changed",
 		"Show how the shadow differs from the real directory.", readsOnly), r.diff)
-	mcp.AddTool(s.server, tool("commit", "Propose a commit",
+	add(s, tool("commit", "Propose a commit",
 		"Propose to take the changes of the shadow into the real directory. A person decides, "+
 			"unless the policy does: the result says whether it waits.", asksPerson), r.commit)
-	mcp.AddTool(s.server, tool("revert", "Take back a commit",
+	add(s, tool("revert", "Take back a commit",
 		"Take back the last commit of this session in the real directory, or a part of it. A "+
 			"person decides.", asksPerson), r.revert)
-	mcp.AddTool(s.server, tool("approvals", "Show what waits for a person",
+	add(s, tool("approvals", "Show what waits for a person",
 		"List what this session proposed, or wait for the decision on one proposal.", readsOnly),
 		r.approvals)
 }

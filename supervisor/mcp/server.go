@@ -15,7 +15,9 @@ package mcp
 import (
 	"context"
 	"io"
+	"slices"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/jail-sandbox/jail/supervisor/api"
@@ -91,6 +93,36 @@ func tool(name, title, about string, h hint) *mcp.Tool {
 		Annotations: &mcp.ToolAnnotations{Title: title, ReadOnlyHint: h == readsOnly,
 			DestructiveHint: &destructive, OpenWorldHint: &open,
 			IdempotentHint: h == readsOnly || h == changesShadow}}
+}
+
+// add adds a tool. Its lists are lists: clients that know one type for each value, as models have it,
+// do not take the null beside it that a nil slice would be.
+func add[In, Out any](s *Server, t *mcp.Tool, h mcp.ToolHandlerFor[In, Out]) {
+	t.InputSchema, t.OutputSchema = schema[In](), schema[Out]()
+	mcp.AddTool(s.server, t, h)
+}
+
+// schema returns the JSON Schema of a type.
+func schema[T any]() *jsonschema.Schema {
+	out, err := jsonschema.For[T](nil)
+	if err != nil {
+		panic("mcp: bug: " + err.Error())
+	}
+	listsAreLists(out)
+	return out
+}
+
+func listsAreLists(s *jsonschema.Schema) {
+	if s == nil {
+		return
+	}
+	if slices.Equal(s.Types, []string{"null", "array"}) {
+		s.Type, s.Types = "array", nil
+	}
+	listsAreLists(s.Items)
+	for _, p := range s.Properties {
+		listsAreLists(p)
+	}
 }
 
 // text is a result that is shown as it is, beside its structured form.

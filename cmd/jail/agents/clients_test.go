@@ -3,6 +3,7 @@
 package agents_test
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -363,6 +364,66 @@ func TestClientsHook(t *testing.T) {
 				t.Fatalf("%d sessions", len(all))
 			}
 			a.Wants(a.Jail("session", "exec", all[0].ID, "--", "cat", "native1"), 0, "")
+			stop(a.Host)
+		})
+	}
+}
+
+// TestClientsExecServer: Codex whose processes run by jail exec-server works on the shadow with its own
+// shell and its own editor, over both transports. TestClientsControl sees the same calls change the real
+// directory without it.
+func TestClientsExecServer(t *testing.T) {
+	for _, transport := range []string{"stdio", "ws"} {
+		t.Run(transport, func(t *testing.T) {
+			a := newAgent(t, "codex")
+			where := fmt.Sprintf("program = %q\nargs = [\"exec-server\"]", a.Command("exec-server").Path)
+			if transport == "ws" {
+				cmd := a.Command("exec-server", "--listen", "ws://127.0.0.1:0")
+				out, err := cmd.StdoutPipe()
+				if err == nil {
+					err = cmd.Start()
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				url, err := bufio.NewReader(out).ReadString('\n')
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { cmd.Process.Signal(os.Interrupt); cmd.Wait() })
+				where = fmt.Sprintf("url = %q", strings.TrimSpace(url))
+			}
+			configure := a.configure
+			a.configure = func(url string) map[string]string {
+				files := configure(url)
+				files[".codex/environments.toml"] = "default = \"jail\"\ninclude_local = false\n\n" +
+					"[[environments]]\nid = \"jail\"\ninitialize_timeout_sec = 120\n" + where + "\n"
+				return files
+			}
+			m := a.converse(slices.Concat(a.native, []step{
+				{"exec_command", object{"cmd": "cat native1 native2; echo new >f; sh test.sh; pwd"}},
+				{"exec_command", object{"cmd": "tty; exit 3", "tty": true}}}))
+			for call, want := range map[int]string{1: "Success", 2: "PASSED", 3: "/dev/pts/"} {
+				if !strings.Contains(m.result(call), want) {
+					t.Errorf("call %d: %s, want %s", call, m.result(call), want)
+				}
+			}
+			if !strings.Contains(m.result(2), a.Work) {
+				t.Errorf("it works elsewhere: %s", m.result(2))
+			}
+			if a.has("native1") || a.has("native2") {
+				t.Error("a tool of the client's own changed the real directory")
+			}
+			a.Holds("f", "old\n")
+			all := a.Sessions()
+			if len(all) != 1 {
+				t.Fatalf("%d sessions", len(all))
+			}
+			o := a.Jail("commit", "--propose", all[0].ID)
+			a.Wants(o, 0, "")
+			a.Wants(a.Jail("approvals", "approve", strings.TrimSpace(o.Out)), 0, "")
+			a.Holds("f", "new\n")
+			a.Holds("native2", "x\n")
 			stop(a.Host)
 		})
 	}

@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -46,10 +48,16 @@ func connect(t *testing.T, h *cmdtest.Host, version string,
 			return answer(r.Params.Message), nil
 		}
 	}
+	return connectBy(t, h, &mcp.CommandTransport{
+		Command: h.Command(append([]string{"mcp"}, flags...)...)}, version, o)
+}
+
+// connectBy speaks to a server that a transport reaches.
+func connectBy(t *testing.T, h *cmdtest.Host, by mcp.Transport, version string,
+	o *mcp.ClientOptions) agent {
+	t.Helper()
 	c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, o)
-	s, err := c.Connect(t.Context(), &mcp.CommandTransport{
-		Command: h.Command(append([]string{"mcp"}, flags...)...)},
-		&mcp.ClientSessionOptions{ProtocolVersion: version})
+	s, err := c.Connect(t.Context(), by, &mcp.ClientSessionOptions{ProtocolVersion: version})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,6 +139,12 @@ func TestTools(t *testing.T) {
 			reads := slices.Contains([]string{"read", "glob", "grep", "diff", "approvals"}, tool.Name)
 			if tool.Annotations.ReadOnlyHint != reads || tool.OutputSchema == nil {
 				t.Errorf("%s: %+v", tool.Name, tool.Annotations)
+			}
+			// Some models know one type for each value.
+			for _, schema := range []any{tool.InputSchema, tool.OutputSchema} {
+				if text, err := json.Marshal(schema); err != nil || strings.Contains(string(text), `"null"`) {
+					t.Errorf("%s: %s, %v", tool.Name, text, err)
+				}
 			}
 		}
 		if slices.Sort(got); !slices.Equal(got, names) {
@@ -377,12 +391,10 @@ func TestSameSession(t *testing.T) {
 	h.Discard("work")
 }
 
-// TestHTTP: only who has the token, and names the address itself, reaches the server.
-func TestHTTP(t *testing.T) {
-	h := cmdtest.New(t)
-	h.Daemon()
-	h.Wants(h.Jail("mcp", "--http", "0.0.0.0:0"), 2, "must be a number of the loopback")
-	cmd := h.Command("mcp", "--http", "127.0.0.1:0")
+// serve starts jail mcp over HTTP.
+func serve(t *testing.T, h *cmdtest.Host) (cmd *exec.Cmd, url, token string) {
+	t.Helper()
+	cmd = h.Command("mcp", "--http", "127.0.0.1:0")
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -400,8 +412,78 @@ func TestHTTP(t *testing.T) {
 		}
 		return value
 	}
-	url, token := line("url: "), line("token: ")
+	url, token = line("url: "), line("token: ")
 	go io.Copy(io.Discard, said)
+	return cmd, url, token
+}
+
+// interrupt ends a server as every command ends that is interrupted.
+func interrupt(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil || !strings.Contains(err.Error(), "interrupt") {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+// A bearer sends a token with each request.
+type bearer string
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+string(b))
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// TestVersionsHTTP: over HTTP, too, a client of each version of the protocol works, and is asked if it can
+// be.
+func TestVersionsHTTP(t *testing.T) {
+	h := cmdtest.New(t)
+	h.Daemon()
+	cmd, url, token := serve(t, h)
+	for _, version := range versions {
+		for _, asked := range []int{1, 0} {
+			questions := 0
+			o := &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{}}
+			if asked > 0 {
+				o.ElicitationHandler = func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+					questions++
+					return &mcp.ElicitResult{Action: "accept", Content: object{"approve": true}}, nil
+				}
+			}
+			a := connectBy(t, h, &mcp.StreamableClientTransport{Endpoint: url,
+				HTTPClient: &http.Client{Transport: bearer(token)}}, version, o)
+			if got := a.InitializeResult().ProtocolVersion; got != version {
+				t.Errorf("version %s became %s", version, got)
+			}
+			file, state, want := fmt.Sprint(version, asked), "applied", "new\n"
+			if asked == 0 {
+				state, want = "waits for a person", ""
+			}
+			a.works("", "bash", object{"command": "echo new > " + file})
+			a.works("+new", "diff", object{})
+			a.works(state, "commit", object{"paths": []string{file}})
+			if real(h, file) != want || questions != asked {
+				t.Errorf("%s has %q after %d questions", file, real(h, file), questions)
+			}
+			if r, err := a.ListResources(t.Context(), nil); err != nil || len(r.Resources) != 2 {
+				t.Errorf("%s: %v, %v", version, r, err)
+			}
+			a.Close()
+		}
+	}
+	interrupt(t, cmd)
+	stop(h)
+}
+
+// TestHTTP: only who has the token, and names the address itself, reaches the server.
+func TestHTTP(t *testing.T) {
+	h := cmdtest.New(t)
+	h.Daemon()
+	h.Wants(h.Jail("mcp", "--http", "0.0.0.0:0"), 2, "must be a number of the loopback")
+	cmd, url, token := serve(t, h)
 	const body = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",` +
 		`"capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`
 	post := func(change func(*http.Request)) int {
@@ -441,13 +523,7 @@ func TestHTTP(t *testing.T) {
 			t.Errorf("%s: status %d, want %d", name, got, c.want)
 		}
 	}
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	// As every command ends that is interrupted.
-	if err := cmd.Wait(); err == nil || !strings.Contains(err.Error(), "interrupt") {
-		t.Errorf("it ended with %v", err)
-	}
+	interrupt(t, cmd)
 	stop(h)
 }
 
