@@ -38,9 +38,11 @@ func openQueue(dir string) (queued, error) {
 		}}), l}, err
 }
 
-// propose adds the start of a tool in a run, which waits. A run may have few that wait.
+// propose adds the start of a tool in a run, which waits. A run and a user may have few that wait.
 func (q queued) propose(n int) error {
-	err := q.queue.Tools().Ask(context.Background(), caller.Caller{Connection: "proposes"}, fmt.Sprintf("run-%d", n/100), "policy",
+	c := caller.Caller{Connection: "proposes"}
+	c.UID = uint32(1000 + n/500)
+	err := q.queue.Tools().Ask(context.Background(), c, fmt.Sprintf("run-%d", n/100), "policy",
 		approvals.Tool{Name: "core-utils/wc", Digest: "sha256:" + fmt.Sprintf("%064x", n),
 			Input: fmt.Sprintf("%064x", n), Args: []string{"-w", "a"}, Directory: "/home/u/project"})
 	if problem.From(err).Code == problem.ApprovalPending {

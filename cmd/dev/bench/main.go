@@ -18,7 +18,7 @@ import (
 
 const help = `bench measures jail beside bubblewrap, runc and the bare process. It needs root, and writes Markdown.
 
-usage: bench [warm | shared | versus | kernel | many | lasting | fetch | workspace | tools | audit | approvals] [-bin DIR] [-n ROUNDS] [-only PART] [-files N] [-records N]
+usage: bench [warm | shared | versus | kernel | many | lasting | fetch | workspace | tools | audit | approvals | mcp] [-bin DIR] [-n ROUNDS] [-only PART] [-files N] [-records N]
 
   warm       measure jails that wait for runs beside jails that are made for them
   shared     measure session calls in a shared engine beside those in jails of their own
@@ -31,6 +31,7 @@ usage: bench [warm | shared | versus | kernel | many | lasting | fetch | workspa
   tools      measure the shipped tools alone: starts, and work beside the host's programs
   audit      measure the audit log alone: append, verify, search, pack, and what opens on record cost a run
   approvals  measure approvals alone: propose, resume what waits, and the memory of 10,000 that wait
+  mcp        measure jail mcp alone: what its tool bash adds to an invocation of the session, and its memory
 
   -bin DIR   where make build left the programs (default bin)
   -against DIR  where another build of the programs is
@@ -50,7 +51,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	part := ""
 	parts := []string{warmPart, sharedPart, versusPart, kernelPart, manyPart, lastingPart,
-		fetchPart, shadowPart, toolsPart, auditPart, approvalsPart}
+		fetchPart, shadowPart, toolsPart, auditPart, approvalsPart, mcpPart}
 	if len(args) > 0 && slices.Contains(parts, args[0]) {
 		part, args = args[0], args[1:]
 	}
@@ -100,6 +101,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		err = audits(ctx, *bin, *records, stdout, stderr)
 	case approvalsPart:
 		err = asks(ctx, *rounds, stdout, stderr)
+	case mcpPart:
+		err = mcps(ctx, *bin, *rounds, stdout, stderr)
 	case toolsPart:
 		err = tools(ctx, *bin, *rounds, stdout, stderr)
 	default:
@@ -108,6 +111,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 		}
 		if err == nil {
 			err = tools(ctx, *bin, *rounds, stdout, stderr)
+		}
+		if err == nil {
+			err = asks(ctx, *rounds, stdout, stderr)
+		}
+		if err == nil {
+			err = mcps(ctx, *bin, *rounds, stdout, stderr)
 		}
 	}
 	if err != nil {
