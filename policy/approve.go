@@ -184,14 +184,26 @@ func (a Approve) String() string {
 	return fmt.Sprintf("%q", texts)
 }
 
+// notProposed are the actions of which this release has nothing that proposes them. A rule for one
+// would hold nothing back, and is an error.
+var notProposed = []string{"gate", "git.push", "pr.create", "policy.grant"}
+
 // CheckApproveAction returns what is wrong with the action of a rule, or nil.
 func CheckApproveAction(action string) error {
+	if slices.Contains(notProposed, action) {
+		return fmt.Errorf("nothing in this release proposes the action %q, so a rule for it would hold "+
+			"nothing back: there are %s", action, strings.Join(ApproveActions(), ", "))
+	}
 	if !slices.Contains(ApproveActions(), action) {
 		return fmt.Errorf("%q is no action that can wait for an approval: there are %s", action,
 			strings.Join(ApproveActions(), ", "))
 	}
 	return nil
 }
+
+// ApproveToolPrefix begins the action of a rule for one tool: tool:NAME is the action tool with NAME as
+// its tool.
+const ApproveToolPrefix = ActionTool + ":"
 
 // ParseApproveTool reads the tool of a rule. A name without a slash stands for each tool that ends
 // with it.

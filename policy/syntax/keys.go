@@ -80,7 +80,7 @@ var plainKeys = []Key{
 		"whether the host programs of a session reach each other on one loopback interface; " +
 			"own if missing"},
 	{"approve.action", "workspace.commit | fetch | tool",
-		"action that this rule holds back until somebody approves it"},
+		"action that this rule holds back until somebody approves it; tool:NAME for one tool"},
 	{"approve.host", "*.example.com", "host of the fetches; every host if missing"},
 	{"approve.methods", `["POST"]`, "methods of the fetches; every method if missing"},
 	{"approve.tool", "curl",

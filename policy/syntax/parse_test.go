@@ -158,6 +158,14 @@ func TestParseErrors(t *testing.T) {
 		{"version of another type", `policy = "1"`, []string{"1:10: policy is the version"}},
 		{"unknown key", "policy = 1\nmemory = 1",
 			[]string{"2:1: unknown key \"memory\": `memory` belongs to [limits]"}},
+		{"an action that nothing proposes",
+			"policy = 1\n[[approve]]\naction = \"git.push\"\nmode = \"ask\"",
+			[]string{`3:10: approve[0].action: nothing in this release proposes the action "git.push"`}},
+		{"no action", "policy = 1\n[[approve]]\naction = \"push\"\nmode = \"ask\"",
+			[]string{`3:10: approve[0].action: "push" is no action that can wait for an approval`}},
+		{"a tool twice",
+			"policy = 1\n[[approve]]\naction = \"tool:curl\"\ntool = \"wget\"\nmode = \"ask\"",
+			[]string{"3:10: approve[0].action: the tool is named twice"}},
 		{"near miss", "policy = 1\n[limits]\nmemmory = 1",
 			[]string{"3:1: unknown key \"memmory\" in [limits]: did you mean `memory`?"}},
 		{"swapped letters", "policy = 1\n[limits]\npisd = 1", []string{"did you mean `pids`?"}},
@@ -302,6 +310,15 @@ func TestParseErrors(t *testing.T) {
 }
 
 // All at once, in the order of the file.
+// TestApproveTool: tool:NAME is short for the action tool with a tool of that name.
+func TestApproveTool(t *testing.T) {
+	short := parse(t, syntax.Ceiling, "policy = 1\n[[approve]]\naction = \"tool:curl\"\nmode = \"ask\"")
+	long := parse(t, syntax.Ceiling, "policy = 1\n[[approve]]\naction = \"tool\"\ntool = \"curl\"\nmode = \"ask\"")
+	if got, want := short.Policy.Approve, long.Policy.Approve; len(got) != 1 || got[0].String() != want[0].String() {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 func TestAllErrorsAtOnce(t *testing.T) {
 	_, err := syntax.Parse(syntax.Profile, "x.toml",
 		[]byte("polcy = 1\nname = 3\n[limits]\nmemory = 1\npids = 0\n[tools]\nalow = []\n"), nil)

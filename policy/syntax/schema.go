@@ -199,7 +199,11 @@ func structSchema(t reflect.Type, path string) object {
 		props["size"] = described(unitSchema(policy.Bytes), "mount.size")
 	case reflect.TypeFor[policy.ApproveRule]():
 		out["required"] = []string{"action", "mode"}
-		props["action"].(object)["enum"] = policy.ApproveActions()
+		// With the name of one tool, too.
+		action := props["action"].(object)
+		delete(action, "type")
+		action["anyOf"] = []object{{"enum": policy.ApproveActions()},
+			{"type": "string", "pattern": "^" + policy.ApproveToolPrefix + "."}}
 	case reflect.TypeFor[policy.FetchRule](), reflect.TypeFor[policy.FetchDeny]():
 		out["required"] = []string{"host"}
 		if c, ok := props["credential"]; ok {

@@ -290,7 +290,16 @@ func (r *reader) approve(key string, v *node) {
 		target := (&fetchReader{r.values, r.kind}).target(&rule.Host, nil, &rule.Methods, nil)
 		r.table(itemKey, item, map[string]func(string, *node){
 			"action": func(k string, v *node) {
-				if text, ok := r.str(k, v); ok && r.report(k, v, policy.CheckApproveAction(text)) {
+				text, ok := r.str(k, v)
+				if name, isTool := strings.CutPrefix(text, policy.ApproveToolPrefix); ok && isTool {
+					tool, err := policy.ParseApproveTool(name)
+					if err == nil && item.get("tool") != nil {
+						err = errors.New("the tool is named twice")
+					}
+					if r.report(k, v, err) {
+						rule.Action, rule.Tool = policy.ActionTool, tool
+					}
+				} else if ok && r.report(k, v, policy.CheckApproveAction(text)) {
 					rule.Action = text
 				}
 			},

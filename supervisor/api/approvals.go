@@ -50,9 +50,12 @@ func (h waiting) propose(ctx context.Context, c caller.Caller, r *http.Request) 
 	if err := readJSON(r, &req); err != nil {
 		return nil, err
 	}
+	if err := policy.CheckApproveAction(req.Type); err != nil {
+		return nil, problem.New(problem.Usage, "type: %w", err)
+	}
 	if req.Type != policy.ActionCommit || req.Commit == nil {
-		return nil, problem.New(problem.Usage, "a proposal of the type %q: there is %s, with commit",
-			req.Type, policy.ActionCommit)
+		return nil, problem.New(problem.Usage, "a proposal of the type %q: only %s is proposed so, with "+
+			"commit; a run that wants another action proposes it itself", req.Type, policy.ActionCommit)
 	}
 	id, err := h.s.Names().Named(c, req.Run)
 	if err != nil {

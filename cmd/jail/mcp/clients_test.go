@@ -64,23 +64,18 @@ func TestClientsInspector(t *testing.T) {
 					t.Errorf("%s, %s, %s: %s, %v; want %s", name, era, tool, out, err, want)
 				}
 			}
-			tools, _ := inspect("--method", "tools/list", "--strict")["tools"].([]any)
-			if len(tools) != len(names) {
-				t.Errorf("%s, %s: %d tools", name, era, len(tools))
-			}
-			call("write", map[string]string{"file_path": "f", "content": "new"}, "wrote 3 bytes")
-			call("bash", map[string]string{"command": "cat f; exit 3"}, `"exitCode":3`)
-			call("diff", nil, "+new")
-			call("commit", map[string]string{"message": "m"}, "waits for a person")
-			all, _ := inspect("--method", "resources/list")["resources"].([]any)
-			if len(all) != 2 {
-				t.Fatalf("%s, %s: resources %v", name, era, all)
-			}
-			for _, each := range all {
-				uri, _ := each.(map[string]any)["uri"].(string)
-				if out := inspect("--method", "resources/read", "--uri", uri); out["contents"] == nil {
-					t.Errorf("%s, %s, %s: %v", name, era, uri, out)
+			// What the tools say of themselves is the same for all.
+			if name == "stdio" {
+				tools, _ := inspect("--method", "tools/list", "--strict")["tools"].([]any)
+				if len(tools) != len(names) {
+					t.Errorf("%s, %s: %d tools", name, era, len(tools))
 				}
+			}
+			call("bash", map[string]string{"command": "echo new >f; exit 3"}, `"exitCode":3`)
+			call("commit", map[string]string{"message": "m"}, "waits for a person")
+			out := inspect("--method", "resources/read", "--uri", "jail://diff/"+h.Sessions()[0].ID)
+			if text, err := json.Marshal(out); err != nil || !strings.Contains(string(text), "+new") {
+				t.Errorf("%s, %s: %s, %v", name, era, text, err)
 			}
 		}
 	}

@@ -319,6 +319,15 @@ func TestOtherProposals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// An action that nothing proposes is refused by its name, and so is one that only a run proposes.
+	for kind, want := range map[string]string{"git.push": "nothing in this release proposes",
+		policy.ActionTool: "proposes it itself", "x": "is no action"} {
+		_, err := c.Approvals().Propose(t.Context(), api.ProposeRequest{Type: kind,
+			Run: h.Sessions()[0].ID})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", kind, err, want)
+		}
+	}
 	o := a.works("waits for a person", "commit", object{})
 	if o["approval"] == more.ID {
 		t.Error("a proposal that takes protected names stands for one that does not")
