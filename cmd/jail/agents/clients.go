@@ -195,8 +195,8 @@ func codexFiles(p programs, _ bool) []file {
 		{At: []string{"features", "shell_tool"}, Value: "false"},
 		// A table that is made has its keys in the other order.
 		{At: []string{"mcp_servers.jail", "tool_timeout_sec"}, Value: "3600"},
-		{At: []string{"mcp_servers.jail", "required"}, Value: "true"},
 		{At: []string{"mcp_servers.jail", "startup_timeout_sec"}, Value: "60"},
+		{At: []string{"mcp_servers.jail", "required"}, Value: "true"},
 		{At: []string{"mcp_servers.jail", "default_tools_approval_mode"}, Value: `"approve"`},
 		// Codex gives a server only a few variables of its environment.
 		{At: []string{"mcp_servers.jail", "env_vars"}, Value: `["JAIL_SOCKET", "JAIL_STATE"]`},
