@@ -50,6 +50,7 @@ var largeData = map[string]string{
 	"supervisor/console.proposal":       "what the page of an action shows",
 	"supervisor/config.Config":          "the configuration of a daemon",
 	"supervisor/console.story":          "what a page shows",
+	"supervisor/lasting.Outcome":        "what a call gave",
 	"supervisor/fetch.Credential":       "an entry of the file of credentials",
 	"supervisor/message.DetachRequest":  "a message",
 	"supervisor/message.EventsRequest":  "a message",

@@ -53,7 +53,6 @@ type process struct {
 	run string
 	// input is what waits to be read by it; nil if it reads nothing.
 	input chan []byte
-	tty   bool
 	stop  context.CancelFunc
 
 	mu       sync.Mutex
@@ -188,7 +187,7 @@ func (p *processes) start(params json.RawMessage) (any, error) {
 		return strings.Compare(x, y)
 	})
 	ctx, stop := context.WithCancel(p.ctx)
-	one := &process{owner: p, id: in.ProcessID, run: req.ID, tty: in.TTY, stop: stop,
+	one := &process{owner: p, id: in.ProcessID, run: req.ID, stop: stop,
 		news: make(chan struct{})}
 	if in.TTY {
 		// The size of a terminal of which nobody says another.
@@ -237,7 +236,7 @@ func (p *process) execute(ctx context.Context, req message.ExecRequest) {
 	defer p.stop()
 	out := stream{p, "stdout"}
 	errOut := stream{p, "stderr"}
-	if p.tty {
+	if req.Terminal != nil {
 		out.name = "pty"
 		errOut = out
 	}
