@@ -41,7 +41,9 @@ func TestClientsInspector(t *testing.T) {
 	h.Files(map[string]string{"f": "old\n"})
 	cmd, url, token := serve(t, h)
 	jail := h.Command("mcp").Path
-	for name, target := range map[string][]string{"stdio": {jail, "mcp"},
+	// The inspector gives a server nothing of its own environment.
+	stdio := []string{"-e", "JAIL_STATE=" + h.State, jail, "mcp"}
+	for name, target := range map[string][]string{"stdio": stdio,
 		"HTTP": {url, "--header", "Authorization: Bearer " + token}} {
 		for _, era := range []string{"legacy", "modern"} {
 			inspect := func(args ...string) (out map[string]any) {
