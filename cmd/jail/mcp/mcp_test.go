@@ -385,8 +385,10 @@ func TestSameSession(t *testing.T) {
 			ended <- failed
 		}()
 	}
-	if <-ended || <-ended {
-		t.Error("an edit failed")
+	for range 2 {
+		if <-ended {
+			t.Error("an edit failed")
+		}
 	}
 	a.works("aa\nbb\n", "read", object{"file_path": "both"})
 	a.Close()
