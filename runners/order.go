@@ -26,6 +26,9 @@ type Order struct {
 	Fetch bool `json:"fetch,omitempty"`
 	// Joined gives the tool its standard output as its standard error, too.
 	Joined bool `json:"joined,omitempty"`
+	// NoInput gives a program of the host /dev/null as its standard input, in place of the
+	// descriptor. Programs such as rg read a pipe where they would search the directory.
+	NoInput bool `json:"no_input,omitempty"`
 	// Serve makes jail-init the shared engine of a session: instead of one run, it carries out the
 	// Calls that follow until the control socket is closed.
 	Serve bool `json:"serve,omitempty"`

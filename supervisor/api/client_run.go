@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"reflect"
+	"strings"
 	"sync"
 
 	"github.com/jail-sandbox/jail/runners"
@@ -20,7 +21,7 @@ import (
 )
 
 // Run starts a tool, carries its streams until its end and returns the result. in may be nil for no
-// input. If out and errOut are the same writer, of a type that == can compare, the tool gets one
+// input: a program of the host then has /dev/null. If out and errOut are the same writer, of a type that == can compare, the tool gets one
 // pipe for both outputs, and the writer gets them in the order in which the tool wrote them. A
 // failure of jail's own that has a place in a result is in the result; the error is for a
 // daemon that does not answer. When ctx ends the connection is closed, and with it the run.
@@ -32,16 +33,23 @@ func (c *Client) Run(ctx context.Context, req message.Request, in io.Reader, out
 // RunSized is Run of a tool with a terminal, whose sizes come from the channel, nil for none.
 func (c *Client) RunSized(ctx context.Context, req message.Request, in io.Reader, out,
 	errOut io.Writer, sizes <-chan runners.Terminal) (message.Result, error) {
-	return c.link.streamed(ctx, PathRuns+joined(out, errOut), req, in, out, errOut, sizes)
+	return c.link.streamed(ctx, PathRuns+streamQuery(in, out, errOut), req, in, out, errOut, sizes)
 }
 
-// joined returns the query that asks for one pipe for both outputs, "" for writers that are two.
-func joined(out, errOut io.Writer) string {
-	if !reflect.ValueOf(out).Comparable() || !reflect.ValueOf(errOut).Comparable() ||
-		out != errOut {
+// streamQuery returns the query that asks for what the streams need: one pipe for both outputs if
+// the writers are the same, and no input if there is no reader.
+func streamQuery(in io.Reader, out, errOut io.Writer) string {
+	var asks []string
+	if reflect.ValueOf(out).Comparable() && reflect.ValueOf(errOut).Comparable() && out == errOut {
+		asks = append(asks, wire.Joined)
+	}
+	if in == nil {
+		asks = append(asks, wire.NoInput)
+	}
+	if asks == nil {
 		return ""
 	}
-	return "?" + wire.Joined
+	return "?" + strings.Join(asks, "&")
 }
 
 // streamed asks for what has streams, and carries them. Where the daemon ends before it has begun

@@ -27,10 +27,13 @@ type query struct {
 	about        string
 }
 
-// joinedOutput is the query for both outputs of a tool in one.
-var joinedOutput = []query{{name: "output", enum: []string{"joined"},
+// toolStreams is the query for the streams of a tool.
+var toolStreams = []query{{name: "output", enum: []string{"joined"},
 	about: "joined gives the tool one pipe for its standard output and standard error: both come " +
-		"as output, in the order in which the tool wrote them, and the error output is empty."}}
+		"as output, in the order in which the tool wrote them, and the error output is empty."},
+	{name: "input", enum: []string{"none"},
+		about: "none gives a program of the host /dev/null as its standard input, in place of " +
+			"the frames of input. Requests without streams have no input either."}}
 
 // operations are the texts of all routes, by method and path.
 var operations = map[string]operationText{
@@ -94,7 +97,7 @@ var operations = map[string]operationText{
 			"/run/jail/jail.sock -d '{\"tool\":\"ls\",\"dir\":\"/srv/data\"}' " +
 			"http://jail/v1/runs`. A client that goes away ends the run. Of each stream the " +
 			"first 16 MiB are kept; `truncated` says that there was more.",
-		query:   joinedOutput,
+		query:   toolStreams,
 		upgrade: onRequest,
 	},
 	"GET /v1/runs/{id}": {
@@ -350,7 +353,7 @@ var operations = map[string]operationText{
 		about: "As starting a run. A client that closes the connection ends the invocation, and " +
 			"the session lives. Without the headers of the upgrade the answer is the Result, as " +
 			"there.",
-		query:   joinedOutput,
+		query:   toolStreams,
 		upgrade: onRequest,
 	},
 	"POST /v1/sessions/{id}/stop": {

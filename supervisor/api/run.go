@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -82,7 +81,8 @@ func (srv *Server) streamed(w http.ResponseWriter, r *http.Request, req any,
 		return
 	}
 	defer tracked()
-	joined := r.URL.Query().Get(wire.QueryOutput) == wire.OutputJoined
+	query := r.URL.Query()
+	joined := query.Get(wire.QueryOutput) == wire.OutputJoined
 	if r.Header.Get("Upgrade") != Upgrade {
 		writeJSON(w, http.StatusOK, srv.s.Names().Result(caller,
 			unstreamed(func(s stdio.Streams) message.Result {
@@ -107,6 +107,9 @@ func (srv *Server) streamed(w http.ResponseWriter, r *http.Request, req any,
 	}
 	srv.carry(conn, buffered.Reader, func(ctx context.Context, s stdio.Streams) message.Result {
 		s.Tracked, s.Joined = tracked, joined
+		if query.Get(wire.QueryInput) == wire.InputNone {
+			s.In = nil
+		}
 		return srv.s.Names().Result(caller, do(ctx, caller, s))
 	})
 }
@@ -260,7 +263,7 @@ const maxPlain = 16 << 20
 // result. The run ends when the client goes away.
 func unstreamed(do func(stdio.Streams) message.Result) message.Result {
 	var out, errOut bounded
-	res := do(stdio.Streams{In: strings.NewReader(""), Out: &out, Err: &errOut})
+	res := do(stdio.Streams{Out: &out, Err: &errOut})
 	res.Stdout, res.Stderr = out.kept.Bytes(), errOut.kept.Bytes()
 	res.Truncated = res.Truncated || out.more || errOut.more
 	return res

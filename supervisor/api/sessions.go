@@ -95,8 +95,8 @@ func (c *Client) Sessions(ctx context.Context) (all []message.SessionInfo, err e
 // Exec runs a tool in a session, as RunSized does without one.
 func (c *Client) Exec(ctx context.Context, session string, req message.ExecRequest, in io.Reader,
 	out, errOut io.Writer, sizes <-chan runners.Terminal) (message.Result, error) {
-	return c.link.streamed(ctx, item(pathSessions, session)+"/exec"+joined(out, errOut), req, in,
-		out, errOut, sizes)
+	return c.link.streamed(ctx, item(pathSessions, session)+"/exec"+streamQuery(in, out, errOut), req,
+		in, out, errOut, sizes)
 }
 
 // StopSession ends a session and returns how: what its invocations used and changed together.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -244,7 +245,11 @@ func (s *Runs) Attach(ctx context.Context, c caller.Caller, id string,
 				id).WithHint(hint))
 		}
 		defer d.give()
-		defer d.in.from(ctx, streams.In)()
+		in := streams.In
+		if in == nil {
+			in = strings.NewReader("")
+		}
+		defer d.in.from(ctx, in)()
 	}
 	res, err := s.outputs.follow(ctx, about, d, true, streams.Out, streams.Err)
 	if err != nil {

@@ -262,8 +262,7 @@ func planFor(p jail.Plan, proxy *runproxy.Proxy) jail.Plan {
 }
 
 // invoke hands the tool over to jail-init. The jail that holds a session open has none, and waits.
-// The outputs of the tool are one where joined says so.
-func (s *Runner) invoke(r *Run, given claimed, proc *launch.Process, joined bool) error {
+func (s *Runner) invoke(r *Run, given claimed, proc *launch.Process, streams stdio.Streams) error {
 	if r.job.Holds.For > 0 {
 		return nil
 	}
@@ -271,7 +270,7 @@ func (s *Runner) invoke(r *Run, given claimed, proc *launch.Process, joined bool
 		given.alone()
 	}
 	order := r.job.Order
-	order.Joined = joined
+	order.Joined, order.NoInput = streams.Joined, streams.In == nil
 	order.Prepared = r.job.Tool.Script == nil && given.jail.Loaded(r.job.Tool.Sum)
 	err := proc.Invoke(order, append(r.job.Modules(), r.proxy.Load().Door()...)...)
 	if err == nil && r.job.In == nil && !r.job.Order.Compile {

@@ -81,7 +81,7 @@ func (s *Runner) supervise(r *Run, has ready, proc *launch.Process, p *stdio.Pip
 	if err := has.start.execute(r.records, j); err != nil {
 		return e, err
 	}
-	if err := s.invoke(r, has.claimed, proc, streams.Joined); err != nil {
+	if err := s.invoke(r, has.claimed, proc, streams); err != nil {
 		return e, err
 	}
 	over := func(seen int64) { r.End(ending.Cause{Limit: "output", Peak: seen}) }

@@ -18,8 +18,9 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// Streams are the caller's ends of the tool's standard streams. In may be nil for none.
+// Streams are the caller's ends of the tool's standard streams.
 type Streams struct {
+	// In may be nil for none: a program of the host then has /dev/null, and a module an empty pipe.
 	In       io.Reader
 	Out, Err io.Writer
 	// Joined gives the tool one pipe for both of its outputs, so that Out gets them in the order in

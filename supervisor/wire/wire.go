@@ -18,15 +18,20 @@ const (
 	PathSessions = "/v1/sessions"
 )
 
-// Joined in the query of a request for a run or an invocation asks for one pipe for both outputs of
-// the tool. It is no field of the request: daemons before 0.8.0 refuse those that they do not know,
-// and ignore this.
-const Joined = QueryOutput + "=" + OutputJoined
+// What the query of a request for a run or an invocation asks of the streams of the tool: Joined for
+// one pipe for both outputs, NoInput for /dev/null as standard input. They are no fields of the
+// request: daemons before 0.8.0 refuse those that they do not know, and ignore these.
+const (
+	Joined  = QueryOutput + "=" + OutputJoined
+	NoInput = QueryInput + "=" + InputNone
+)
 
-// Parts of Joined.
+// Parts of Joined and NoInput.
 const (
 	QueryOutput  = "output"
 	OutputJoined = "joined"
+	QueryInput   = "input"
+	InputNone    = "none"
 )
 
 // Upgrade is the protocol that POST /v1/runs switches to: the streams of a run, see api.FrameKind.

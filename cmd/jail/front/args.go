@@ -123,10 +123,17 @@ func (a *ask) surroundings() bool {
 		}
 	}
 	a.request.Inherit = inherit.Variables(os.Environ(), req.Workspace, req.Dir)
+	var asks []string
 	out, err := os.Stdout.Stat()
 	errOut, errErr := os.Stderr.Stat()
 	if err == nil && errErr == nil && os.SameFile(out, errOut) {
-		a.query = "?" + wire.Joined
+		asks = append(asks, wire.Joined)
+	}
+	if inherit.NoInput(os.Stdin) {
+		asks = append(asks, wire.NoInput)
+	}
+	if asks != nil {
+		a.query = "?" + strings.Join(asks, "&")
 	}
 	return !terminal(out) && !terminal(errOut)
 }

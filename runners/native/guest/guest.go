@@ -46,6 +46,14 @@ func Run(order runners.Order, sizes Sizes, proxy Proxy) (_ runners.Report, err e
 	if order.Joined {
 		start.Files[2] = start.Files[1]
 	}
+	if order.NoInput && n.Terminal == nil {
+		null, err := os.Open(os.DevNull)
+		if err != nil {
+			return runners.Report{}, fmt.Errorf("no standard input: %w", err)
+		}
+		defer null.Close()
+		start.Files[0] = null.Fd()
+	}
 	finish := func() {}
 	if n.Terminal != nil {
 		t, err := openTerminal(*n.Terminal)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/inherit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/terminal"
 	"github.com/jail-sandbox/jail/runners"
@@ -123,10 +124,14 @@ func stream(ctx context.Context, env *cli.Env, c *api.Client, req message.Reques
 // start runs a tool in a jail of its own, or in a session where session is not "".
 func start(ctx context.Context, env *cli.Env, c *api.Client, session string, req message.Request,
 	out, errOut io.Writer, sizes <-chan runners.Terminal) (message.Result, error) {
-	if session == "" {
-		return c.RunSized(ctx, req, env.Stdin, out, errOut, sizes)
+	in := env.Stdin
+	if f, ok := in.(*os.File); ok && inherit.NoInput(f) {
+		in = nil
 	}
-	return c.Exec(ctx, session, req.Exec(), env.Stdin, out, errOut, sizes)
+	if session == "" {
+		return c.RunSized(ctx, req, in, out, errOut, sizes)
+	}
+	return c.Exec(ctx, session, req.Exec(), in, out, errOut, sizes)
 }
 
 // noResult makes a result where there is none because nobody answered: a caller that asked for JSON
