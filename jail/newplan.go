@@ -144,7 +144,7 @@ func NewPlan(eff policy.Effective, r Request) (Plan, error) {
 		NoNewPrivileges: true,
 		OuterFilter:     seccomp.NewOuterFilter(withNeeds(pol, r, outerGroups(r.Command))...),
 		InnerFilter:     seccomp.NewFilter(withNeeds(pol, r, innerGroups(r.Command))...),
-		Rlimits:         newRlimits(pol.Limits),
+		Rlimits:         newRlimits(pol.Limits, r.Command.Runner),
 		UserCounts:      newUserCounts(),
 		Limits: Limits{Wall: pol.Limits.Wall, CPUTime: pol.Limits.CPUTime,
 			Output: pol.Limits.Output},
@@ -349,10 +349,17 @@ func SeenPath(name string) string {
 	return name
 }
 
-func newRlimits(l policy.Limits) []Rlimit {
+// maxLocked is RLIMIT_MEMLOCK of programs of the host, in bytes: what gpg keeps keys in.
+const maxLocked = 64 << 10
+
+func newRlimits(l policy.Limits, runner string) []Rlimit {
+	locked := uint64(0)
+	if runner == RunnerNative {
+		locked = maxLocked
+	}
 	// "nice" and "rtprio" are whatever the daemon was started with, unless they are taken away: a
 	// tool comes before nobody.
-	limits := []Rlimit{{"core", 0}, {"memlock", 0}, {"msgqueue", 0}, {"nice", 0}, {"rtprio", 0},
+	limits := []Rlimit{{"core", 0}, {"memlock", locked}, {"msgqueue", 0}, {"nice", 0}, {"rtprio", 0},
 		{"sigpending", maxSignals}}
 	if l.OpenFiles != policy.Unlimited {
 		limits = append(limits, Rlimit{"nofile", uint64(l.OpenFiles) + initFiles})

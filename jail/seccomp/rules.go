@@ -100,8 +100,8 @@ var invalidNative = []string{"splice", "tee", "vmsplice"}
 // a refusal changes nothing of what they do. They are refused, counted and recorded like any other,
 // and not printed one by one.
 var probed = slices.Concat(
-	// gpg, ssh-agent and browsers keep secrets out of swap and core dumps; a jail has neither.
-	[]string{"mlock", "mlock2", "mlockall", "munlock", "munlockall", "prctl(PR_SET_DUMPABLE)"},
+	// ssh-agent and browsers keep secrets out of swap and core dumps; a jail has neither.
+	[]string{"mlock2", "mlockall", "munlockall", "prctl(PR_SET_DUMPABLE)"},
 	// Crash handlers name who may look at them; nobody may.
 	[]string{"prctl(PR_SET_PTRACER)"},
 	// Numerical libraries, build tools and package managers place and rank their threads.
@@ -110,9 +110,15 @@ var probed = slices.Concat(
 		"set_mempolicy"},
 	// syslog(3) without a daemon that listens.
 	[]string{"socket(AF_UNIX, SOCK_DGRAM)"},
-	// libaudit, and ss. Both continue without, or read /proc.
+	// libaudit, ss and libudev. They continue without, or read /proc.
 	[]string{"socket(AF_NETLINK, SOCK_RAW, protocol 9)",
-		"socket(AF_NETLINK, SOCK_RAW, protocol 4)"},
+		"socket(AF_NETLINK, SOCK_RAW, protocol 4)", "socket(AF_NETLINK, SOCK_RAW, protocol 15)"},
+	// Browsers fall back to files in /dev/shm, and to no further sandbox of their own.
+	[]string{"memfd_create", "landlock_create_ruleset"},
+	// MariaDB falls back to threads.
+	[]string{"io_setup"},
+	// SQLite asks whether the file system is F2FS (F2FS_IOC_GET_FEATURES).
+	[]string{"ioctl(0x8004f50c)"},
 	// C libraries look at routes before they connect, which a jail without a network has not.
 	[]string{"socket(AF_NETLINK, SOCK_RAW)", "socket(AF_INET, SOCK_DGRAM)",
 		"socket(AF_INET6, SOCK_DGRAM)"},
@@ -152,6 +158,9 @@ const (
 	ioctlFIONCLEX = 0x5450
 	ioctlFIOCLEX  = 0x5451
 )
+
+// shmHugePages is SHM_HUGETLB of linux/shm.h, a flag of shmget(2).
+const shmHugePages = 0o4000
 
 // sockTypeMask are the bits of the type argument of socket(2) that are not flags (SOCK_TYPE_MASK of
 // linux/net.h).
@@ -277,6 +286,14 @@ var memoryRules = []rule{
 	allow("the oldest heap", "brk"),
 	allow("mapped files", "msync"),
 	allow("threads of V8", "membarrier"),
+	// RLIMIT_MEMLOCK bounds each process, and the pages count against the memory of the jail.
+	allow("gpg keeps keys out of swap", "mlock", "munlock"),
+	// The namespace has no segments but the jail's own. Their pages count against the memory of the
+	// jail, and they end with it. Huge pages, locks and other owners stay out.
+	allow("PostgreSQL, which a cluster needs to start", "shmget").when(masked(2, shmHugePages, 0)),
+	allow("segments", "shmat", "shmdt"),
+	allow("the end of a segment, and who uses it", "shmctl").when(
+		arg(1, unix.IPC_RMID, unix.IPC_STAT)...),
 }
 
 // processRules are about processes and threads of programs of the host.
@@ -294,6 +311,8 @@ var processRules = []rule{
 		unix.PR_SET_PDEATHSIG, unix.PR_GET_DUMPABLE, unix.PR_SET_NAME, unix.PR_GET_NAME,
 		unix.PR_CAPBSET_READ, unix.PR_GET_NO_NEW_PRIVS, unix.PR_GET_SECCOMP,
 		unix.PR_SET_VMA)...),
+	allow("no new privileges, which is so already", "prctl").when(arg(0,
+		unix.PR_SET_NO_NEW_PRIVS)...),
 	allow("which capabilities it has: none", "capget"),
 	// Without capabilities there is nothing to drop, and the kernel refuses to add any. ip does not
 	// start if it cannot drop them.
@@ -377,10 +396,15 @@ var streamRules = []rule{
 		"epoll_create", "epoll_create1", "epoll_ctl", "epoll_wait", "epoll_pwait"),
 }
 
-// socketRules are about Unix stream sockets inside the jail.
+// socketRules are about Unix sockets inside the jail: streams, and messages between a program and its
+// children.
 var socketRules = []rule{
 	allow("streams between programs of the jail", "socket").when(stream(unix.AF_UNIX, 0)),
-	allow("streams to a child", "socketpair").when(stream(unix.AF_UNIX, 0)),
+	// A pair is connected from the start. One of datagrams can be connected anew, to a socket that a
+	// stream could be connected to as well.
+	allow("streams and messages to a child, as socat's and Chromium's", "socketpair").when(
+		stream(unix.AF_UNIX, 0), socketOf(unix.AF_UNIX, unix.SOCK_DGRAM, 0),
+		socketOf(unix.AF_UNIX, unix.SOCK_SEQPACKET, 0)),
 	allow("streams", "connect", "bind", "listen", "accept", "accept4", "shutdown",
 		"getsockname", "getpeername", "getsockopt", "setsockopt",
 		"sendto", "recvfrom", "sendmsg", "recvmsg"),

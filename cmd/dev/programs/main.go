@@ -109,7 +109,8 @@ func report(ctx context.Context, bin, only string, bound time.Duration, stdout i
 			differ = true
 			fmt.Fprintf(table, "%s\tthe same\tbut documented: %s\n", p.name, p.differs)
 		case p.differs != "":
-			fmt.Fprintf(table, "%s\tdocumented\t%s\n", p.name, p.differs)
+			fmt.Fprintf(table, "%s\tdocumented\t%s\n\t\t%s\n", p.name, p.differs,
+				strings.Join(found, "\n\t\t"))
 		default:
 			differ = true
 			fmt.Fprintf(table, "%s\tDIFFERS\t%s\n", p.name, strings.Join(found, "\n\t\t"))

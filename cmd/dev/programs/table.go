@@ -24,11 +24,9 @@ type program struct {
 
 // Why some programs are otherwise in a jail, as docs/native.md says.
 const (
-	tracing   = "nothing may be traced"
-	systemV   = "System V memory is refused"
-	otherKind = "only stream sockets are allowed among Unix sockets, and no socket diagnosis"
-	machine   = "memory is not locked, and processes are not pinned or ranked"
-	input     = "standard input is a pipe, and rg searches that"
+	tracing = "nothing may be traced"
+	diag    = "the kernel's protocol for socket diagnosis is refused"
+	machine = "processes are not pinned to processors or ranked"
 )
 
 const helloC = "#include <stdio.h>\n#include <pthread.h>\n" +
@@ -226,7 +224,7 @@ console.log(new Intl.DateTimeFormat('en', { timeStyle: 'long', timeZone: process
 
 	// Databases.
 	{name: "sqlite3", needs: "sqlite3", packages: "sqlite3", script: `sqlite3 a.db 'pragma journal_mode=wal; create table t (x); insert into t values (1), (2);'; for i in 1 2 3; do sqlite3 -cmd '.timeout 5000' a.db "insert into t values ($i)" & done; wait; sqlite3 a.db 'select count(*), sum(x) from t; vacuum; pragma integrity_check'`, varies: "a.db"},
-	{name: "postgres", differs: systemV, needs: "psql /usr/lib/postgresql", packages: "postgresql",
+	{name: "postgres", needs: "psql /usr/lib/postgresql", packages: "postgresql",
 		script: `b=$(echo /usr/lib/postgresql/*/bin); $b/initdb -D d -U me -A trust >log 2>&1 || { cat log; exit 1; }; $b/pg_ctl -D d -w -l log2 -o "-k $PWD/d -c listen_addresses=127.0.0.1 -p 15432" start | tail -1; psql -h $PWD/d -p 15432 -U me postgres -Atc 'create table t as select generate_series(1, 1000) x; select sum(x) from t'; psql -h 127.0.0.1 -p 15432 -U me postgres -Atc 'select current_user'; $b/pg_ctl -D d -m fast stop; rm -r d log log2`},
 	{name: "redis", needs: "redis-server redis-cli", packages: "redis-server",
 		script: `redis-server --port 0 --unixsocket r.sock --dir . --daemonize yes --logfile log >/dev/null; until redis-cli -s r.sock ping 2>/dev/null | grep PONG; do sleep 0.1; done; redis-cli -s r.sock set a 1; redis-cli -s r.sock save; redis-cli -s r.sock incr a; redis-cli -s r.sock shutdown nosave; rm -f log; ls`, varies: "dump.rdb"},
@@ -253,7 +251,7 @@ console.log(new Intl.DateTimeFormat('en', { timeStyle: 'long', timeZone: process
 	{name: "jq", needs: "jq", packages: "jq", script: `echo '{"a": [1, 2]}' | jq -c '.a | map(. + 1)'; jq -n 'env.LANG, (0 | localtime | mktime)'; jq -n '1/0' || echo $?`},
 	{name: "awk", needs: "gawk mawk", packages: "gawk mawk", files: map[string]string{"w": words}, script: `for a in gawk mawk; do $a '{n[$1] += $2} END {print n["apple"]; "echo sub" | getline x; print x, ENVIRON["LANG"]}' w; done; gawk 'BEGIN {print strftime("%H %Z", 0); s = "/inet/tcp/0/127.0.0.1/9"; print "x" |& s; print ERRNO != ""}'`},
 	{name: "sed", quick: true, needs: "sed", packages: "sed", files: map[string]string{"w": words}, script: "sed -i.bak -E 's/(a)(p)/\\2\\1/; $d' w; cat w; sed -n '2{p;q}' w; chmod 600 w; sed -i 1d w; stat -c %a w"},
-	{name: "rg", differs: input, needs: "rg", packages: "ripgrep", files: map[string]string{"d/w": words, ".gitignore": "*.log\n", "x.log": "apple\n"}, script: "rg -n --sort path apple; rg -c --no-ignore --sort path apple . ; rg nothing || echo $?"},
+	{name: "rg", needs: "rg", packages: "ripgrep", files: map[string]string{"d/w": words, ".gitignore": "*.log\n", "x.log": "apple\n"}, script: "rg -n --sort path apple; rg -c --no-ignore --sort path apple . ; rg nothing || echo $?"},
 	{name: "grep-find-xargs", quick: true, needs: "grep find xargs", packages: "grep findutils", files: map[string]string{"d/w": words, "e/v": "fig\n"}, script: "grep -rn apple .; find . -type f -newermt 2000-01-01 -print0 | sort -z | xargs -0 -P2 -n1 wc -c | sort; find . -user $(id -u) -perm -u+r | sort; find . -name v -delete; find / -maxdepth 0"},
 	{name: "parallel", needs: "parallel", packages: "parallel", script: "parallel -k echo ::: a b c; seq 3 | parallel -j2 -k 'echo {} {#}'; env_parallel --version 2>/dev/null | head -1; parallel --will-cite false ::: 1 || echo $?"},
 	{name: "diff-patch", needs: "diff patch", packages: "diffutils patch", files: map[string]string{"a": words, "b": "pear 3\nfig\n"}, script: "diff a b >p || echo $?; patch a p; cmp a b; patch -R a p; sdiff -w40 a b || true"},
@@ -281,17 +279,17 @@ console.log(new Intl.DateTimeFormat('en', { timeStyle: 'long', timeZone: process
 		script: "python3 -m http.server --bind 127.0.0.1 18080 >/dev/null 2>&1 & p=$!; echo content >f; until curl -s -o /dev/null http://127.0.0.1:18080/; do sleep 0.1; done; curl -s http://localhost:18080/f; curl -s -o /dev/null -w '%{http_code}\\n' http://127.0.0.1:18080/no; curl -s http://127.0.0.1:9 || echo $?; kill $p"},
 	{name: "wget", needs: "wget /usr/bin/python3", packages: "wget python3", script: "python3 -m http.server --bind 127.0.0.1 18082 >/dev/null 2>&1 & p=$!; echo content >f; until wget -qO- http://127.0.0.1:18082/f; do sleep 0.1; done; kill $p"},
 	{name: "nc", needs: "nc.openbsd", packages: "netcat-openbsd", script: "nc.openbsd -lU s & while ! test -S s; do sleep 0.1; done; echo through | nc.openbsd -NU s; wait; rm s; nc.openbsd -z 127.0.0.1 9 || echo closed; (nc.openbsd -u -l 127.0.0.1 18085 -W1 || true) & sleep 0.5; echo datagram | nc.openbsd -u -w1 127.0.0.1 18085; wait"},
-	{name: "socat", differs: otherKind, needs: "socat", packages: "socat", script: "socat UNIX-LISTEN:s,fork EXEC:'tr a-z A-Z' & p=$!; for i in $(seq 300); do if test -S s; then break; fi; kill -0 $p || exit 1; sleep 0.1; done; echo hi | socat -t5 - UNIX-CONNECT:s; kill $p; socat -u EXEC:'echo pty',pty,stderr - | tr -d '\\r'; rm -f s"},
+	{name: "socat", needs: "socat", packages: "socat", script: "socat UNIX-LISTEN:s,fork EXEC:'tr a-z A-Z' & p=$!; for i in $(seq 300); do if test -S s; then break; fi; kill -0 $p || exit 1; sleep 0.1; done; echo hi | socat -t5 - UNIX-CONNECT:s; kill $p; socat -u EXEC:'echo pty',pty,stderr - | tr -d '\\r'; rm -f s"},
 	{name: "openssl", needs: "openssl", packages: "openssl", script: "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout k -out c -days 1 -subj /CN=localhost 2>/dev/null; openssl x509 -in c -noout -subject; openssl s_server -quiet -accept 127.0.0.1:18084 -key k -cert c -www >/dev/null 2>&1 & p=$!; until openssl s_client -connect 127.0.0.1:18084 -CAfile c </dev/null 2>/dev/null | grep 'Verify return' | head -1; do sleep 0.2; done; kill $p; echo x | openssl dgst -sha256; openssl version -d", varies: "k c"},
 	{name: "ssh-keygen", needs: "ssh-keygen ssh", packages: "openssh-client", script: "ssh-keygen -q -t ed25519 -N '' -C c -f k; ssh-keygen -l -f k.pub | cut -d' ' -f1,3-; ssh -G example.com | grep -m1 '^port'; eval $(ssh-agent -a $PWD/s) >/dev/null; ssh-add -q k; ssh-add -l | wc -l; ssh-agent -k >/dev/null; rm -f s", varies: "k k.pub"},
-	{name: "gpg", differs: machine, needs: "gpg gpg-agent", packages: "gnupg", script: "export GNUPGHOME=$(mktemp -d); gpg -q --batch --passphrase '' --quick-gen-key t@example.com ed25519 sign 2>/dev/null; echo x >f; gpg -q --batch -u t@example.com --detach-sign f; gpg -q --verify f.sig f 2>&1 | grep -c Good; gpgconf --kill all; rm -r $GNUPGHOME", varies: "f.sig"},
+	{name: "gpg", needs: "gpg gpg-agent", packages: "gnupg", script: "export GNUPGHOME=$(mktemp -d); gpg -q --batch --passphrase '' --quick-gen-key t@example.com ed25519 sign 2>/dev/null; echo x >f; gpg -q --batch -u t@example.com --detach-sign f; gpg -q --verify f.sig f 2>&1 | grep -c Good; gpgconf --kill all; rm -r $GNUPGHOME", varies: "f.sig"},
 	{name: "age", needs: "age age-keygen", packages: "age", script: "age-keygen -o k 2>/dev/null; echo secret | age -r $(age-keygen -y k) -o e; age -d -i k e", varies: "k e"},
 	{name: "rsync", needs: "rsync", packages: "rsync", files: map[string]string{"a/f": "f", "a/d/g": "g"}, script: "ln -s f a/l; chmod 600 a/f; rsync -aOH --delete -i a/ b/; rsync -aOi a/ b/; stat -c %a b/f; rm a/f; rsync -aO --delete -i a/ b/"},
 	{name: "ip", needs: "ip", packages: "iproute2", script: "ip -o -4 address show lo | awk '{print $4}'; ip link show lo | head -1; ip -V | cut -c1-2"},
-	{name: "ss", differs: otherKind, needs: "ss", packages: "iproute2", script: "ss -ltn | head -1"},
+	{name: "ss", differs: diag, needs: "ss", packages: "iproute2", script: "ss -ltn | head -1"},
 
 	// Browsers and pictures.
-	{name: "chromium", differs: otherKind, needs: "chromium", packages: "chromium", files: map[string]string{"a.html": "<p id=x></p><script>x.textContent = 6 * 7</script>\n"},
+	{name: "chromium", needs: "chromium", packages: "chromium", files: map[string]string{"a.html": "<p id=x></p><script>x.textContent = 6 * 7</script>\n"},
 		script: "chromium --headless --no-sandbox --disable-gpu --user-data-dir=$(mktemp -d) --dump-dom file://$PWD/a.html 2>/dev/null; chromium --headless --no-sandbox --disable-gpu --user-data-dir=$(mktemp -d) --screenshot=$PWD/a.png file://$PWD/a.html >/dev/null 2>&1; file a.png | cut -c1-20", varies: "a.png"},
 	{name: "imagemagick", needs: "convert identify", packages: "imagemagick", script: "convert -size 10x10 xc:red a.png; identify -format '%wx%h %m\\n' a.png; convert a.png -resize 50% a.gif; identify a.gif | cut -d' ' -f3", varies: "a.png a.gif"},
 	{name: "graphviz", needs: "dot", packages: "graphviz", script: "echo 'digraph { a -> b }' | dot -Tsvg -o a.svg; grep -c '<g id' a.svg; echo 'digraph { a -> b }' | dot -Tpng -o a.png; file a.png | cut -c1-20", varies: "a.png"},

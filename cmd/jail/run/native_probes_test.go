@@ -14,13 +14,13 @@ func TestNativeProbes(t *testing.T) {
 	h.Daemon()
 	const probes = `import ctypes, os
 libc = ctypes.CDLL(None)
-for n in range(3): libc.mlock(0, 4096)
+for n in range(3): libc.mlockall(1)
 try: os.sched_setaffinity(0, {0})
 except PermissionError: pass
 `
 	id := h.Session("--discard", "--profile", "build")
 	const line = "jail: denied: calls that programs try and do without: " +
-		"mlock (3), sched_setaffinity (1)\n"
+		"mlockall (3), sched_setaffinity (1)\n"
 	for _, c := range []struct {
 		flags       []string
 		more, lines string
@@ -40,12 +40,12 @@ except PermissionError: pass
 	}
 	r := h.ObjectOf("session", "exec", id, "--json", "--", "python3", "-c", probes)
 	for _, d := range r.Denied {
-		if !d.Probe || d.What != "mlock" && d.What != "sched_setaffinity" {
+		if !d.Probe || d.What != "mlockall" && d.What != "sched_setaffinity" {
 			t.Errorf("%+v", d)
 		}
 	}
 	o := h.Jail("audit", "query", "--run", r.ID, "--type", "denied", "--json")
-	if len(r.Denied) != 2 || !strings.Contains(o.Out, `"what":"mlock"`) ||
+	if len(r.Denied) != 2 || !strings.Contains(o.Out, `"what":"mlockall"`) ||
 		!strings.Contains(o.Out, `"what":"sched_setaffinity"`) {
 		t.Errorf("the record: %+v\n%+v", r.Denied, o)
 	}

@@ -34,7 +34,7 @@ var arguedCalls = []argued{
 	{"clone", []uint64{unix.CLONE_NEWUSER | uint64(unix.SIGCHLD)}, ""},
 	{"prctl", []uint64{unix.PR_SET_VMA}, "win"},
 	{"prctl", []uint64{unix.PR_SET_DUMPABLE}, "i"}, {"prctl", []uint64{unix.PR_SET_PDEATHSIG},
-		"in"}, {"prctl", []uint64{unix.PR_SET_NO_NEW_PRIVS}, "i"},
+		"in"}, {"prctl", []uint64{unix.PR_SET_NO_NEW_PRIVS}, "in"},
 	{"prctl", []uint64{unix.PR_SET_NAME}, "n"}, {"prctl", []uint64{unix.PR_GET_NAME}, "n"},
 	{"prctl", []uint64{unix.PR_GET_DUMPABLE}, "n"},
 	{"prctl", []uint64{unix.PR_CAPBSET_READ}, "n"},
@@ -80,9 +80,18 @@ var arguedCalls = []argued{
 	{"fcntl", []uint64{0, unix.F_NOTIFY}, "n"},
 	{"socketpair", []uint64{unix.AF_UNIX, unix.SOCK_STREAM, 0}, "n"},
 	{"socketpair", []uint64{unix.AF_UNIX, unix.SOCK_STREAM | unix.SOCK_CLOEXEC, 0}, "n"},
-	{"socketpair", []uint64{unix.AF_UNIX, unix.SOCK_DGRAM, 0}, ""}, {"socketpair",
-		[]uint64{unix.AF_UNIX, unix.SOCK_SEQPACKET, 0}, ""}, {"socketpair", []uint64{unix.AF_TIPC,
-		unix.SOCK_STREAM, 0}, ""},
+	{"socketpair", []uint64{unix.AF_UNIX, unix.SOCK_DGRAM, 0}, "n"},
+	{"socketpair", []uint64{unix.AF_UNIX, unix.SOCK_SEQPACKET | unix.SOCK_CLOEXEC, 0}, "n"},
+	{"socketpair", []uint64{unix.AF_UNIX, unix.SOCK_RAW, 0}, ""},
+	{"socketpair", []uint64{unix.AF_UNIX, unix.SOCK_DGRAM, 1}, ""},
+	{"socketpair", []uint64{unix.AF_INET, unix.SOCK_DGRAM, 0}, ""},
+	{"socketpair", []uint64{unix.AF_TIPC, unix.SOCK_STREAM, 0}, ""},
+	{"shmget", []uint64{0, 4096, unix.IPC_CREAT | unix.IPC_EXCL | 0o600}, "n"},
+	{"shmget", []uint64{0, 4096, unix.IPC_CREAT | 0o4000 | 0o600}, ""}, // SHM_HUGETLB
+	{"shmctl", []uint64{0, unix.IPC_RMID}, "n"}, {"shmctl", []uint64{0, unix.IPC_STAT}, "n"},
+	{"shmctl", []uint64{0, unix.IPC_SET}, ""},
+	{"shmctl", []uint64{0, 11}, ""}, // SHM_LOCK
+	{"shmctl", []uint64{0, 13}, ""}, // SHM_STAT
 }
 
 // TestArguments: upper bits that the kernel does not read change nothing (T-030, T-052).

@@ -15,6 +15,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -311,6 +312,58 @@ static int device_node(void) { return mknod("/tmp/null", S_IFCHR | 0666, 1 << 8 
 static int fifo(void) { return mknod("/tmp/fifo", S_IFIFO | 0666, 0) < 0 ? failed() : 0; }
 static int shadow_file(void) { return reads("/etc/shadow"); }
 
+// lock_much locks twice what a program may, and lock_some what it may.
+static int locks(size_t size) {
+	void *p = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	return mlock(p, size) < 0 ? failed() : 0;
+}
+static int lock_much(void) { return locks(128 << 10); }
+static int lock_some(void) { return locks(64 << 10); }
+
+static int segment_of(key_t key, size_t size, int flags) {
+	int id = shmget(key, size, flags);
+	if (id < 0) return failed();
+	char *p = shmat(id, 0, 0);
+	if (p == (void *)-1) return failed();
+	if (flags) memset(p, 1, size);
+	return 0;
+}
+static int own_segment(void) { return segment_of(IPC_PRIVATE, 1 << 20, IPC_CREAT | 0600); }
+static int host_segment(void) { return segment_of(argument, 0, 0); }
+static int fill_segments(void) {
+	for (int n = 0; n < 8; n++) {
+		int err = segment_of(IPC_PRIVATE, 64 << 20, IPC_CREAT | 0600);
+		if (err) return err;
+	}
+	return 0;
+}
+static int lock_segment(void) {
+	int id = shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0600);
+	return id < 0 || shmctl(id, SHM_LOCK, 0) < 0 ? failed() : 0;
+}
+
+// A pair of datagrams, of which one end is connected to a socket of the host's.
+static int pair_store(void) {
+	struct sockaddr_un a = {.sun_family = AF_UNIX, .sun_path = "/store/datagrams"};
+	int fds[2];
+	if (socketpair(AF_UNIX, SOCK_DGRAM, 0, fds) < 0) return failed();
+	return connect(fds[0], (struct sockaddr *)&a, sizeof a) < 0 ? failed() : 0;
+}
+static int pair_abstract(void) {
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	const char *name = "jail-attack-datagrams";
+	int fds[2];
+	strcpy(a.sun_path + 1, name);
+	if (socketpair(AF_UNIX, SOCK_DGRAM, 0, fds) < 0) return failed();
+	return connect(fds[0], (struct sockaddr *)&a, sizeof(sa_family_t) + 1 + strlen(name)) < 0 ? failed() : 0;
+}
+static int pair_own(void) {
+	int fds[2];
+	char c;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, fds) < 0 || write(fds[0], "x", 1) != 1) return failed();
+	return read(fds[1], &c, 1) == 1 ? 0 : failed();
+}
+
 static int forks(void) {
 	for (int n = 0; n < 500; n++) {
 		pid_t pid = fork();
@@ -349,6 +402,7 @@ static const struct {
 	A(trace_init), A(trace_child), A(init_memory), A(init_environ), A(own_environ), A(init_root), A(own_root), A(kill_all), A(memory_file), A(yes), A(copy_tmp),
 	A(copy_store), A(map_store), A(set_id), A(euid), A(push_terminal), A(push_terminal_wide), A(console_terminal), A(own_terminal), A(push_own_terminal), A(push_own_terminal_wide), A(console_own_terminal), A(discipline_own_terminal), A(host_terminal), A(no_terminal), A(many_terminals), A(take_capability), A(keep_capability), A(become_root), A(become_root_group),
 	A(splice_program), A(splice_pipes), A(tee_pipes), A(gift_page), A(new_user), A(new_user_clone), A(netlink),
+	A(lock_much), A(lock_some), A(own_segment), A(host_segment), A(fill_segments), A(lock_segment), A(pair_store), A(pair_abstract), A(pair_own),
 	A(datagram), A(vsock), A(connect_abstract), A(connect_store), A(connect_own), A(bind_store), A(device_node), A(fifo), A(shadow_file), A(forks), A(outlive),
 	A(netlink_datagram), A(netlink_diag), A(netlink_xfrm), A(netlink_audit), A(netlink_filter), A(netlink_uevent), A(netlink_generic), A(packet), A(raw), A(ping), A(udplite),
 	A(unix_datagram), A(list_links), A(add_address), A(add_route), A(change_link), A(new_link), A(datagram_host), A(datagram_out), A(datagram_everybody), A(datagram_own),
