@@ -48,22 +48,33 @@ func enter(copyDir, at string) error {
 	if err := syscall.Mount(copyDir, at, "", syscall.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind %s: %w", copyDir, err)
 	}
+	if err := nameUser("/tmp"); err != nil {
+		return fmt.Errorf("make the user: %w", err)
+	}
 	for _, dir := range []string{"/tmp", "/home"} {
 		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "mode=1777"); err != nil {
 			return fmt.Errorf("mount %s: %w", dir, err)
 		}
 	}
-	// The user has a name, as in a jail.
-	passwd := "/tmp/passwd"
-	if err := errors.Join(os.WriteFile(passwd, fmt.Appendf(nil, "root:x:0:0::/root:/bin/sh\n"+
-		"tool:x:%d:%d::%s:/bin/sh\n", user, user, home), 0o644), syscall.Mount(passwd, "/etc/passwd",
-		"", syscall.MS_BIND, ""), os.WriteFile(passwd+".group", fmt.Appendf(nil,
-		"root:x:0:\ntool:x:%d:\n", user), 0o644), syscall.Mount(passwd+".group", "/etc/group", "",
-		syscall.MS_BIND, ""), os.Remove(passwd), os.Remove(passwd+".group"), os.Mkdir(home, 0o755),
-		os.Chown(home, user, user)); err != nil {
-		return fmt.Errorf("make the user: %w", err)
+	return errors.Join(os.Mkdir(home, 0o755), os.Chown(home, user, user))
+}
+
+// nameUser gives the user a name, as in a jail, by a layer over /etc. A file that is mounted over
+// /etc/passwd would be gone as soon as somebody installs a package on the host. The layer is made in
+// a tmpfs at scratch, which it alone keeps.
+func nameUser(scratch string) error {
+	if err := syscall.Mount("tmpfs", scratch, "tmpfs", 0, "mode=755"); err != nil {
+		return err
 	}
-	return nil
+	upper, work := filepath.Join(scratch, "upper"), filepath.Join(scratch, "work")
+	return errors.Join(os.Mkdir(upper, 0o755), os.Mkdir(work, 0o755),
+		os.WriteFile(filepath.Join(upper, "passwd"), fmt.Appendf(nil,
+			"root:x:0:0::/root:/bin/sh\ntool:x:%d:%d::%s:/bin/sh\n", user, user, home), 0o644),
+		os.WriteFile(filepath.Join(upper, "group"), fmt.Appendf(nil, "root:x:0:\ntool:x:%d:\n",
+			user), 0o644),
+		syscall.Mount("overlay", "/etc", "overlay", 0, "lowerdir=/etc,upperdir="+upper+",workdir="+
+			work),
+		syscall.Unmount(scratch, syscall.MNT_DETACH))
 }
 
 // command prepares a shell line in dir.

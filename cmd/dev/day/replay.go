@@ -99,7 +99,7 @@ func (w *world) replay(ctx context.Context, d day, pass int, rep *report) (err e
 		return fmt.Errorf("session start: %s", o.err)
 	}
 	defer r.jail(context.WithoutCancel(ctx), "", "discard", "--force", r.session)
-	defer r.jail(context.WithoutCancel(ctx), "", "session", "stop", "--quiet", r.session)
+	defer r.jail(context.WithoutCancel(ctx), "", "session", "stop", r.session)
 	defer r.stopAll()
 	for n := 0; n < len(d.calls) && ctx.Err() == nil; {
 		end := n + 1
@@ -212,8 +212,8 @@ func (r *replay) within(ctx context.Context, n int) outcome {
 	}
 	var out, errOut bytes.Buffer
 	res, err := r.w.api.Exec(ctx, r.session, message.ExecRequest{Tool: "bash",
-		Args: []string{"-c", c.line}, Dir: r.at(c), Inherit: r.w.env}, strings.NewReader(""),
-		&out, &errOut, nil)
+		Args: []string{"-c", c.line}, Dir: r.at(c), Inherit: r.w.env}, nil, &out, &errOut,
+		nil)
 	if err != nil {
 		fmt.Fprintln(&errOut, "error:", err)
 	}
