@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/supervisor/api"
 )
@@ -134,8 +136,9 @@ func TestLiveReviewOfARun(t *testing.T) {
 }
 
 // TestLiveReviewByTwo: an editor outside and a tool inside write the same thousand files while what
-// the tool did is committed again and again. A file that the editor wrote has what it wrote last; a
-// file of the tool's has that, too, or is a conflict by name.
+// the tool did is committed again and again. A file that the editor wrote has what it wrote last,
+// and is a conflict by name unless the editor replaced what the tool wrote last; a file of the
+// tool's alone has what that wrote.
 func TestLiveReviewByTwo(t *testing.T) {
 	const files, passes = 1000, 3
 	h := cmdtest.New(t)
@@ -152,11 +155,11 @@ func TestLiveReviewByTwo(t *testing.T) {
 			i=0; while [ $i -lt 1000 ]; do echo tool $pass >f$i; i=$((i+1)); done
 			echo got $pass
 		done`), "tool")
-	person := map[string]string{}
+	person, replaced := map[string]string{}, map[string]string{}
 	var wait sync.WaitGroup
 	stop := make(chan struct{})
 	wait.Go(func() {
-		// As editors do it: the whole file anew, by a rename.
+		// As editors do it: the whole file anew, by a rename. An exchange says what was replaced.
 		for n := 0; ; n++ {
 			select {
 			case <-stop:
@@ -165,10 +168,16 @@ func TestLiveReviewByTwo(t *testing.T) {
 			}
 			name, text := fmt.Sprintf("f%d", rand.IntN(files)), fmt.Sprintf("person %d\n", n)
 			temp := filepath.Join(h.Root, "edited")
-			if err := errors.Join(os.WriteFile(temp, []byte(text), 0o644),
-				os.Rename(temp, filepath.Join(h.Work, name))); err != nil {
+			err := errors.Join(os.WriteFile(temp, []byte(text), 0o644),
+				unix.Renameat2(unix.AT_FDCWD, temp, unix.AT_FDCWD, filepath.Join(h.Work, name),
+					unix.RENAME_EXCHANGE))
+			old, readErr := os.ReadFile(temp)
+			if err := errors.Join(err, readErr, os.Remove(temp)); err != nil {
 				t.Error(err)
 				return
+			}
+			if string(old) != person[name] {
+				replaced[name] = string(old)
 			}
 			person[name] = text
 			if len(person) > files/2 {
@@ -229,6 +238,9 @@ func TestLiveReviewByTwo(t *testing.T) {
 			t.Error(err)
 		case edited && string(got) != theirs:
 			t.Errorf("%s: the editor's %q is lost: %q", name, theirs, got)
+		case edited && !conflicts[name] && replaced[name] != last:
+			t.Errorf("%s: the editor replaced %q, and the tool's last is no conflict", name,
+				replaced[name])
 		case !edited && (string(got) != last || conflicts[name]):
 			t.Errorf("%s: the tool's is lost: %q, conflict %v", name, got, conflicts[name])
 		}
