@@ -1,6 +1,7 @@
 package review_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,6 +26,16 @@ func TestWorkspaceTarget(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(elsewhere, "here"), []byte("there\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	// Where h.Root may not be.
+	below, err := os.MkdirTemp("/tmp", "jail-target-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(below) })
+	if err := errors.Join(os.Chmod(below, 0o755), os.WriteFile(filepath.Join(below, "here"),
+		[]byte("below\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
 	docs, fixed := filepath.Join(way, "docs"), filepath.Join(h.Root, "fixed.toml")
 	text := "policy = 1\nname = \"fixed\"\nabout = \"x\"\ninclude = [\"build\"]\n[workspace]\n" +
 		"target = \"/workspace\"\n"
@@ -46,14 +57,14 @@ func TestWorkspaceTarget(t *testing.T) {
 			way + "/say.sh in " + docs + "\n"},
 		{"module", elsewhere, []string{"--policy", modules, "--", "cat", elsewhere + "/here"},
 			"there\n"},
-		{"module below /tmp", docs, []string{"--policy", modules, "--", "cat", "/workspace/here"},
-			"root\n"},
+		{"module below /tmp", below, []string{"--policy", modules, "--", "cat", "/workspace/here"},
+			"below\n"},
 		{"control", docs, []string{"--policy", fixed, "--", "sh", "-c", "pwd"},
 			"/workspace/docs\n"},
 	} {
 		workspace := way
-		if c.dir == elsewhere {
-			workspace = elsewhere
+		if c.dir == elsewhere || c.dir == below {
+			workspace = c.dir
 		}
 		args := []string{"run", "--quiet", "--workspace", workspace}
 		o := h.From(c.dir, append(args, c.args...)...)
