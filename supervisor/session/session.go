@@ -321,6 +321,9 @@ func (s *Sessions) begin(ctx context.Context, c caller.Caller, req message.Sessi
 	if err != nil {
 		return message.SessionInfo{}, err
 	}
+	if err := s.fallen(ctx, c, req.ID); err != nil {
+		return message.SessionInfo{}, err
+	}
 	// until it can be ended
 	leave, err := s.runner.Life.Enter()
 	if err != nil {

@@ -161,23 +161,30 @@ func (s *Sessions) mayEnter(c caller.Caller, id string) error {
 	return nil
 }
 
+// fallen waits until a session of the caller's that is falling asleep sleeps. It returns at once for
+// any other.
+func (s *Sessions) fallen(ctx context.Context, c caller.Caller, id string) error {
+	h, err := s.find(c, id)
+	if err != nil || h.asked.uid != c.UID || !h.invocations.rests() {
+		return nil
+	}
+	select {
+	case <-h.gone:
+		return nil
+	case <-ctx.Done():
+		return problem.New(problem.Failed, "the caller went away").WithCause(ctx.Err())
+	}
+}
+
 // reach returns a session that stands, and wakes it if it sleeps.
 func (s *Sessions) reach(ctx context.Context, c caller.Caller, id string) (*session, error) {
+	if err := s.fallen(ctx, c, id); err != nil {
+		return nil, err
+	}
 	h, err := s.find(c, id)
-	if err == nil && h.asked.uid == c.UID {
-		switch {
-		case h.invocations.rests():
-			// It is falling asleep.
-			select {
-			case <-h.gone:
-			case <-ctx.Done():
-				return nil, problem.New(problem.Failed, "the caller went away").
-					WithCause(ctx.Err())
-			}
-		case h.end.wakes && !h.ended() && !closed(h.stands):
-			if _, err := s.await(ctx, h, nil); err != nil {
-				return nil, err
-			}
+	if err == nil && h.asked.uid == c.UID && h.end.wakes && !h.ended() && !closed(h.stands) {
+		if _, err := s.await(ctx, h, nil); err != nil {
+			return nil, err
 		}
 	}
 	h, err = s.standing(c, id)

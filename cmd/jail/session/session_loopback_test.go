@@ -60,7 +60,8 @@ func serve(h *cmdtest.Host, session, id string) (port string) {
 func TestSessionLoopback(t *testing.T) {
 	h := cmdtest.New(t)
 	h.Daemon()
-	shared := h.Session("--profile", "build")
+	shared := h.Session("--profile", "build", "--limit",
+		"workspace=64MiB")
 	port := serve(h, shared, "server")
 	asks := func(who string, o cmdtest.Outcome, want string) {
 		t.Helper()
@@ -71,8 +72,10 @@ func TestSessionLoopback(t *testing.T) {
 	ask := []string{"--", "python3", "-c", client, port}
 	asks("the next invocation", h.Exec(shared, ask...), "served")
 	asks("the one after it", h.Exec(shared, ask...), "served")
-	asks("another session", h.Exec(h.Session("--profile", "build"), ask...), "refused")
-	asks("a run", h.Jail(append([]string{"run", "--profile", "build"}, ask...)...), "refused")
+	another := h.Session("--profile", "build", "--limit", "workspace=64MiB")
+	asks("another session", h.Exec(another, ask...), "refused")
+	asks("a run", h.Jail(append([]string{"run", "--profile", "build", "--limit", "workspace=64MiB"},
+		ask...)...), "refused")
 	// Something of the host may have the number, too.
 	answer := make([]byte, 100)
 	if c, err := net.Dial("tcp", "127.0.0.1:"+port); err == nil {
@@ -91,7 +94,8 @@ func TestSessionLoopback(t *testing.T) {
 			t.Errorf("verify %s says nothing of a namespace that is %s", id, want)
 		}
 	}
-	own := h.Session("--policy", buildWith(h, "own", "[session]\nloopback = \"own\""))
+	own := h.Session("--policy", buildWith(h, "own", "[session]\nloopback = \"own\""),
+		"--limit", "workspace=64MiB")
 	port = serve(h, own, "alone")
 	asks("with own", h.Exec(own, "--", "python3", "-c", client, port), "refused")
 	h.Verification("alone", 0)
