@@ -99,9 +99,9 @@ func CheckMount(m Mount) error {
 		return fmt.Errorf("name %q is for access = \"cache\" alone: leave it out", m.Name)
 	case m.Access != Cache && m.Size != 0:
 		return errors.New("size is for access = \"cache\" alone: leave it out")
-	case m.Access == Cache && m.Size < MinCache:
+	case m.Access == Cache && m.Size < minCache:
 		return fmt.Errorf("size of a cache is %s: the least is %s", Bytes.Format(m.Size),
-			Bytes.Format(MinCache))
+			Bytes.Format(minCache))
 	case m.Name != "":
 		if err := CheckCacheName(m.Name); err != nil {
 			return err
@@ -110,9 +110,9 @@ func CheckMount(m Mount) error {
 	return errors.Join(CheckMountSource(m.Source), CheckMountTarget(m.Target))
 }
 
-// MinCache and MaxCache bound the size of a cache, in bytes.
+// minCache and MaxCache bound the size of a cache, in bytes.
 const (
-	MinCache = 1 << 20
+	minCache = 1 << 20
 	MaxCache = 1 << 40
 )
 

@@ -32,7 +32,7 @@ type Layout string
 
 // The layouts.
 const (
-	V1 Layout = "v1"
+	v1 Layout = "v1"
 	// Hybrid uses v1 for the limits and v2 for killing and freezing.
 	Hybrid Layout = "hybrid"
 	V2     Layout = "v2"
@@ -46,7 +46,7 @@ func Detect() (Layout, error) {
 	case cgroups.Hybrid:
 		return Hybrid, nil
 	case cgroups.Legacy:
-		return V1, nil
+		return v1, nil
 	}
 	return "", fmt.Errorf("%w: no known cgroup layout is mounted on %s", errUnsupported, Root)
 }

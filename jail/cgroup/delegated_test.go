@@ -46,7 +46,7 @@ func TestGroupOf(t *testing.T) {
 		{"hybrid", hybrid, Hybrid, "/system.slice/jaild.service"},
 		{"the root", "0::/\n", V2, ""},
 		{"outside of the name space", "0::/../../user.slice\n", V2, ""},
-		{"not under systemd", "9:memory:/\n0::/x\n", V1, ""},
+		{"not under systemd", "9:memory:/\n0::/x\n", v1, ""},
 		{"nothing", "", V2, ""},
 	} {
 		got, err := groupOf(c.text, c.layout)

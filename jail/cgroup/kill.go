@@ -81,7 +81,7 @@ func (l *Leaf) killAll() error {
 	if l.layout == Hybrid {
 		path = filepath.Join(Root, "unified", l.path)
 	}
-	if l.layout == V1 {
+	if l.layout == v1 {
 		return fs.ErrNotExist
 	}
 	return os.WriteFile(filepath.Join(path, "cgroup.kill"), []byte("1"), 0)

@@ -22,7 +22,7 @@ type commit struct {
 const maxParents = 1000
 
 // commit reads a commit.
-func (r *Repository) commit(name oid) (*commit, error) {
+func (r *repository) commit(name oid) (*commit, error) {
 	if c := r.commits[name]; c != nil {
 		return c, nil
 	}
@@ -91,7 +91,7 @@ func cutLast(s, sep string) (before, after string, ok bool) {
 }
 
 // peel returns the commit to which a name leads, through tags. ok is false for other objects.
-func (r *Repository) peel(name oid) (at oid, ok bool, err error) {
+func (r *repository) peel(name oid) (at oid, ok bool, err error) {
 	for range 10 {
 		if r.commits[name] != nil {
 			return name, true, nil
@@ -134,7 +134,7 @@ type compared struct {
 
 // compare walks two histories from their newest commits down to what both have, as git does to
 // find merge bases. both says that the commits that only the old side has are wanted, too.
-func (r *Repository) compare(fresh, old []oid, both bool) (c compared, err error) {
+func (r *repository) compare(fresh, old []oid, both bool) (c compared, err error) {
 	c.marks = map[oid]int{}
 	q := &dateQueue{r: r, holds: map[oid]bool{}, came: map[oid]int{}}
 	var order []oid
@@ -203,7 +203,7 @@ func (r *Repository) compare(fresh, old []oid, both bool) (c compared, err error
 
 // dateQueue has the newest commit first, and those of one second in the order in which they came.
 type dateQueue struct {
-	r     *Repository
+	r     *repository
 	names []oid
 	holds map[oid]bool
 	came  map[oid]int

@@ -28,7 +28,7 @@ func Explain(ctx context.Context, files Files) (Report, error) {
 	return report, err
 }
 
-func (r *Repository) explain() (report Report, err error) {
+func (r *repository) explain() (report Report, err error) {
 	var heads [2]string
 	var refs [2]map[string]string
 	for _, side := range []Side{Real, Shadow} {
@@ -74,7 +74,7 @@ func (r *Repository) explain() (report Report, err error) {
 }
 
 // tips returns the commits of refs that can be read.
-func (r *Repository) tips(refs map[string]string) (tips []oid) {
+func (r *repository) tips(refs map[string]string) (tips []oid) {
 	for _, value := range refs {
 		if name, ok := parseOID(value); ok {
 			if at, ok, err := r.peel(name); ok && err == nil {
@@ -107,7 +107,7 @@ func shortHead(head string) string {
 }
 
 // refChange compares the two values of a ref. was are the commits of all refs of the real side.
-func (r *Repository) refChange(name, before, after string, was []oid) (c RefChange, err error) {
+func (r *repository) refChange(name, before, after string, was []oid) (c RefChange, err error) {
 	c = RefChange{Ref: clean(name, 200), Before: refValue(before), After: refValue(after)}
 	if !validRef(name) {
 		c.Problem = "git takes no ref of this name"

@@ -121,8 +121,8 @@ func parseOID(s string) (o oid, ok bool) {
 	return o, err == nil && o != oid{}
 }
 
-// Repository reads one repository. It serves one goroutine.
-type Repository struct {
+// A repository is open for reading. It serves one goroutine.
+type repository struct {
 	ctx   context.Context
 	files Files
 	// inflated counts the bytes of all objects that were inflated.
@@ -136,8 +136,8 @@ type Repository struct {
 }
 
 // openRepository opens a repository whose sides exist as has says.
-func openRepository(ctx context.Context, files Files) (*Repository, error) {
-	r := &Repository{ctx: ctx, files: files, bases: map[packPlace]object{},
+func openRepository(ctx context.Context, files Files) (*repository, error) {
+	r := &repository{ctx: ctx, files: files, bases: map[packPlace]object{},
 		commits: map[oid]*commit{}, shallow: map[oid]bool{}}
 	for _, side := range []Side{Real, Shadow} {
 		if err := r.understand(side); err != nil {
@@ -153,7 +153,7 @@ func openRepository(ctx context.Context, files Files) (*Repository, error) {
 }
 
 // Close closes the packs.
-func (r *Repository) Close() {
+func (r *repository) Close() {
 	for _, packs := range r.packs {
 		for _, p := range packs {
 			p.close()
@@ -162,7 +162,7 @@ func (r *Repository) Close() {
 }
 
 // understand returns errUnknown for a side in a format that this package does not read.
-func (r *Repository) understand(side Side) error {
+func (r *repository) understand(side Side) error {
 	for name, what := range map[string]string{
 		"commondir":               "it belongs to a linked worktree",
 		"objects/info/alternates": "it borrows objects of another repository",
@@ -210,7 +210,7 @@ func (r *Repository) understand(side Side) error {
 	return nil
 }
 
-func (r *Repository) list(side Side, path string) ([]string, error) {
+func (r *repository) list(side Side, path string) ([]string, error) {
 	names, err := r.files.List(side, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
@@ -218,7 +218,7 @@ func (r *Repository) list(side Side, path string) ([]string, error) {
 	return names, err
 }
 
-func (r *Repository) exists(side Side, path string) (bool, error) {
+func (r *repository) exists(side Side, path string) (bool, error) {
 	f, _, err := r.files.Open(side, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -230,7 +230,7 @@ func (r *Repository) exists(side Side, path string) (bool, error) {
 }
 
 // read returns the content of a small file.
-func (r *Repository) read(side Side, path string, most int64) ([]byte, error) {
+func (r *repository) read(side Side, path string, most int64) ([]byte, error) {
 	f, size, err := r.files.Open(side, path)
 	if err != nil {
 		return nil, err

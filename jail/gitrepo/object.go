@@ -48,7 +48,7 @@ func (o object) named() (name oid, err error) {
 }
 
 // load returns an object of either side, and that its content has the name.
-func (r *Repository) load(name oid) (object, error) {
+func (r *repository) load(name oid) (object, error) {
 	if name == emptyTree {
 		return object{kind: treeKind}, nil
 	}
@@ -65,7 +65,7 @@ func (r *Repository) load(name oid) (object, error) {
 	return object{}, fmt.Errorf("object %s %w", name, errMissing)
 }
 
-func (r *Repository) loadFrom(side Side, name oid) (object, error) {
+func (r *repository) loadFrom(side Side, name oid) (object, error) {
 	if err := r.ctx.Err(); err != nil {
 		return object{}, err
 	}
@@ -84,7 +84,7 @@ func (r *Repository) loadFrom(side Side, name oid) (object, error) {
 }
 
 // has reports whether a side has an object, without reading it.
-func (r *Repository) has(side Side, name oid) (bool, error) {
+func (r *repository) has(side Side, name oid) (bool, error) {
 	for _, p := range r.packs[side] {
 		if _, ok, err := p.find(name); ok || err != nil {
 			return ok, err
@@ -100,7 +100,7 @@ func loosePath(name oid) string {
 }
 
 // loadLoose reads a loose object.
-func (r *Repository) loadLoose(side Side, name oid) (object, error) {
+func (r *repository) loadLoose(side Side, name oid) (object, error) {
 	packed, err := r.readLoose(side, name)
 	if err != nil {
 		return object{}, err
@@ -109,7 +109,7 @@ func (r *Repository) loadLoose(side Side, name oid) (object, error) {
 }
 
 // readLoose returns the file of a loose object.
-func (r *Repository) readLoose(side Side, name oid) ([]byte, error) {
+func (r *repository) readLoose(side Side, name oid) ([]byte, error) {
 	f, size, err := r.files.Open(side, loosePath(name))
 	if err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func (r *Repository) readLoose(side Side, name oid) ([]byte, error) {
 }
 
 // parseLoose reads the file of a loose object: one zlib stream and nothing after it.
-func (r *Repository) parseLoose(packed []byte) (object, error) {
+func (r *repository) parseLoose(packed []byte) (object, error) {
 	in := &counter{r: bytes.NewReader(packed)}
 	z, err := zlib.NewReader(in)
 	if err != nil {
@@ -173,7 +173,7 @@ func (c *counter) Read(p []byte) (int, error) { return c.r.Read(p) }
 func (c *counter) ReadByte() (byte, error)    { return c.r.ReadByte() }
 
 // inflate reads exactly length bytes, and the end of the stream with its checksum.
-func (r *Repository) inflate(z io.Reader, length int64) ([]byte, error) {
+func (r *repository) inflate(z io.Reader, length int64) ([]byte, error) {
 	if length > maxObject {
 		return nil, fmt.Errorf("has more than %d MiB", maxObject>>20)
 	}

@@ -36,7 +36,7 @@ const (
 )
 
 // openPacks opens the packs of a side. Those that both sides have are opened for each.
-func (r *Repository) openPacks(side Side) error {
+func (r *repository) openPacks(side Side) error {
 	names, err := r.list(side, "objects/pack")
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func (r *Repository) openPacks(side Side) error {
 	return nil
 }
 
-func (r *Repository) openPack(side Side, base string) (p *pack, err error) {
+func (r *repository) openPack(side Side, base string) (p *pack, err error) {
 	p = &pack{}
 	defer func() {
 		if err != nil {
@@ -156,7 +156,7 @@ func (p *pack) offset(n int64) (int64, error) {
 	return at, nil
 }
 
-func (r *Repository) loadPacked(side Side, name oid) (object, error) {
+func (r *repository) loadPacked(side Side, name oid) (object, error) {
 	var damaged error
 	for _, p := range r.packs[side] {
 		at, ok, err := p.find(name)
@@ -193,7 +193,7 @@ type packEntry struct {
 
 // unpack returns the object at a place. It follows the chain of deltas to its end and then applies
 // them, so that its depth takes no stack.
-func (r *Repository) unpack(p *pack, at int64) (object, error) {
+func (r *repository) unpack(p *pack, at int64) (object, error) {
 	var deltas [][]byte
 	var places []int64
 	held := 0
@@ -221,7 +221,7 @@ func (r *Repository) unpack(p *pack, at int64) (object, error) {
 	}
 }
 
-func (r *Repository) applyAll(p *pack, o object, deltas [][]byte, places []int64) (object, error) {
+func (r *repository) applyAll(p *pack, o object, deltas [][]byte, places []int64) (object, error) {
 	for i := len(deltas) - 1; i >= 0; i-- {
 		if err := r.ctx.Err(); err != nil {
 			return object{}, err
@@ -236,7 +236,7 @@ func (r *Repository) applyAll(p *pack, o object, deltas [][]byte, places []int64
 	return o, nil
 }
 
-func (r *Repository) cache(p *pack, at int64, o object) {
+func (r *repository) cache(p *pack, at int64, o object) {
 	if len(o.data) > maxBases/8 {
 		return
 	}
@@ -247,7 +247,7 @@ func (r *Repository) cache(p *pack, at int64, o object) {
 }
 
 // entry reads one entry.
-func (r *Repository) entry(p *pack, at int64) (e packEntry, err error) {
+func (r *repository) entry(p *pack, at int64) (e packEntry, err error) {
 	if err := r.ctx.Err(); err != nil {
 		return e, err
 	}
@@ -312,7 +312,7 @@ func readOffset(in io.ByteReader) (int64, error) {
 }
 
 // applyDelta makes an object of its base.
-func (r *Repository) applyDelta(base, delta []byte) ([]byte, error) {
+func (r *repository) applyDelta(base, delta []byte) ([]byte, error) {
 	from, n := binary.Uvarint(delta)
 	if n <= 0 || from != uint64(len(base)) {
 		return nil, errPack

@@ -147,7 +147,7 @@ func FuzzDelta(f *testing.F) {
 	f.Add([]byte("hello"), []byte{5, 5, 0x90, 5})
 	f.Add([]byte("hello"), []byte{5, 3, 3, 'a', 'b', 'c'})
 	f.Fuzz(func(t *testing.T, base, delta []byte) {
-		r := &Repository{}
+		r := &repository{}
 		out, err := r.applyDelta(base, delta)
 		if err == nil && len(out) > maxObject {
 			t.Error(fmt.Sprint(len(out)))

@@ -8,7 +8,7 @@ import (
 
 // refs returns the refs of a side by name: the name of an object, or "ref: " and another ref. A
 // loose ref comes before a packed one.
-func (r *Repository) refs(side Side) (map[string]string, error) {
+func (r *repository) refs(side Side) (map[string]string, error) {
 	refs := map[string]string{}
 	text, err := r.read(side, "packed-refs", maxRefFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -30,7 +30,7 @@ func (r *Repository) refs(side Side) (map[string]string, error) {
 // maxRefDepth bounds the directories of refs.
 const maxRefDepth = 64
 
-func (r *Repository) looseRefs(side Side, dir string, refs map[string]string, depth int) error {
+func (r *repository) looseRefs(side Side, dir string, refs map[string]string, depth int) error {
 	if depth > maxRefDepth {
 		return unknown("its refs are nested too deep")
 	}
@@ -74,7 +74,7 @@ var (
 )
 
 // head returns the content of HEAD, "" for none.
-func (r *Repository) head(side Side) (string, error) {
+func (r *repository) head(side Side) (string, error) {
 	text, err := r.read(side, "HEAD", 4096)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrIrregular) ||
 		errors.Is(err, ErrDirectory) {

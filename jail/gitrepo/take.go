@@ -101,7 +101,7 @@ func Take(ctx context.Context, files Files, want Want) (Taken, error) {
 	r, err := openRepository(ctx, files)
 	if err == nil {
 		defer r.Close()
-		t := &taker{Repository: r, seen: map[oid]bool{}, out: map[oid]bool{}}
+		t := &taker{repository: r, seen: map[oid]bool{}, out: map[oid]bool{}}
 		if err = t.take(want); err == nil {
 			return t.taken, nil
 		}
@@ -118,7 +118,7 @@ func Take(ctx context.Context, files Files, want Want) (Taken, error) {
 }
 
 type taker struct {
-	*Repository
+	*repository
 	taken Taken
 	// seen are trees and blobs that were looked at, out the objects of taken.
 	seen, out map[oid]bool

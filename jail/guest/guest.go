@@ -97,15 +97,15 @@ func enter(conn *control.Conn, env []string) error {
 	if err := landlock.RestrictThread(order.Landlock); err != nil {
 		return layer("landlock", err)
 	}
-	if err := CloseOthers(); err != nil {
+	if err := closeOthers(); err != nil {
 		return err
 	}
 	return sys.Exec(Self, []string{Self, Stage2}, env)
 }
 
-// CloseOthers comes last before exec: an inherited descriptor is a path back to the host. The two
+// closeOthers comes last before exec: an inherited descriptor is a path back to the host. The two
 // sockets alone go on.
-func CloseOthers() error {
+func closeOthers() error {
 	if err := sys.CloseFrom(control.InitControl); err != nil {
 		return err
 	}

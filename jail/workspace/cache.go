@@ -572,10 +572,10 @@ func (c Caches) pruneUnfinished() error {
 }
 
 const (
-	// CacheAge is how long a cache is kept that nobody uses.
-	CacheAge = 30 * 24 * time.Hour
-	// MaxCaches is how many caches a user has. With one more, that which was used longest ago goes.
-	MaxCaches = 64
+	// cacheAge is how long a cache is kept that nobody uses.
+	cacheAge = 30 * 24 * time.Hour
+	// maxCaches is how many caches a user has. With one more, that which was used longest ago goes.
+	maxCaches = 64
 )
 
 // Prune removes caches that were not used for CacheAge, and of each user the oldest above
@@ -591,7 +591,7 @@ func (c Caches) Prune(now time.Time, uid *uint32) error {
 			continue
 		}
 		count[info.UID]++
-		if info.InUse || count[info.UID] <= MaxCaches && now.Sub(info.Used) < CacheAge {
+		if info.InUse || count[info.UID] <= maxCaches && now.Sub(info.Used) < cacheAge {
 			continue
 		}
 		if removeErr := c.Remove(info.ID); !errors.Is(removeErr, ErrCacheInUse) &&

@@ -22,19 +22,19 @@ const Number = wire.Number
 // Paths of the API.
 const (
 	PathRuns       = wire.PathRuns
-	PathPlan       = "/v1/plan"
-	PathWorkspaces = "/v1/workspaces"
-	PathPrune      = "/v1/prune"
-	PathCaches     = "/v1/caches"
+	pathPlan       = "/v1/plan"
+	pathWorkspaces = "/v1/workspaces"
+	pathPrune      = "/v1/prune"
+	pathCaches     = "/v1/caches"
 	PathVersion    = "/v1/version"
-	PathOpenAPI    = "/v1/openapi.json"
-	PathMetrics    = "/v1/metrics"
-	PathPolicy     = "/v1/policy"
-	PathHost       = "/v1/host"
-	PathRecords    = "/v1/records"
-	PathEvents     = "/v1/events"
-	PathTools      = "/v1/tools"
-	PathPublishers = "/v1/publishers"
+	pathOpenAPI    = "/v1/openapi.json"
+	pathMetrics    = "/v1/metrics"
+	pathPolicy     = "/v1/policy"
+	pathHost       = "/v1/host"
+	pathRecords    = "/v1/records"
+	pathEvents     = "/v1/events"
+	pathTools      = "/v1/tools"
+	pathPublishers = "/v1/publishers"
 )
 
 // Forms of the differences in a review, for ?patch=.

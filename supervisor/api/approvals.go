@@ -17,8 +17,8 @@ import (
 
 // Paths of the actions that wait for an approval, and of grants.
 const (
-	PathApprovals = "/v1/approvals"
-	PathGrants    = "/v1/grants"
+	pathApprovals = "/v1/approvals"
+	pathGrants    = "/v1/grants"
 )
 
 // A ProposeRequest proposes an action.
@@ -114,7 +114,7 @@ func (c *Client) Approvals() *Approvals { return &Approvals{&c.link} }
 
 // List lists the actions that wait for an approval, or also the last of those that are over.
 func (a *Approvals) List(ctx context.Context, all bool) (as []approvals.Action, err error) {
-	path := PathApprovals
+	path := pathApprovals
 	if all {
 		path += "?all=1"
 	}
@@ -124,12 +124,12 @@ func (a *Approvals) List(ctx context.Context, all bool) (as []approvals.Action, 
 // Propose proposes an action.
 func (a *Approvals) Propose(ctx context.Context, req ProposeRequest) (p approvals.Action,
 	err error) {
-	return p, a.link.do(ctx, "POST", PathApprovals, req, &p)
+	return p, a.link.do(ctx, "POST", pathApprovals, req, &p)
 }
 
 // Get asks for an action.
 func (a *Approvals) Get(ctx context.Context, id string) (found approvals.Action, err error) {
-	return found, a.link.do(ctx, "GET", item(PathApprovals, id), nil, &found)
+	return found, a.link.do(ctx, "GET", item(pathApprovals, id), nil, &found)
 }
 
 // Await is Get as soon as the action is neither pending nor about to be applied, or the time is
@@ -137,31 +137,31 @@ func (a *Approvals) Get(ctx context.Context, id string) (found approvals.Action,
 func (a *Approvals) Await(ctx context.Context, id string,
 	atMost time.Duration) (found approvals.Action, err error) {
 	q := url.Values{"wait": {strconv.Itoa(int(atMost / time.Second))}}
-	return found, a.link.do(ctx, "GET", item(PathApprovals, id)+"?"+q.Encode(), nil, &found)
+	return found, a.link.do(ctx, "GET", item(pathApprovals, id)+"?"+q.Encode(), nil, &found)
 }
 
 // Decide decides on an action.
 func (a *Approvals) Decide(ctx context.Context, id string,
 	req approvals.DecideRequest) (decided approvals.Action, err error) {
-	return decided, a.link.do(ctx, "POST", item(PathApprovals, id)+"/decide", req, &decided)
+	return decided, a.link.do(ctx, "POST", item(pathApprovals, id)+"/decide", req, &decided)
 }
 
 // Revert undoes an action that was applied.
 func (a *Approvals) Revert(ctx context.Context, id string) (reverted approvals.Action, err error) {
-	return reverted, a.link.do(ctx, "POST", item(PathApprovals, id)+"/revert", nil, &reverted)
+	return reverted, a.link.do(ctx, "POST", item(pathApprovals, id)+"/revert", nil, &reverted)
 }
 
 // Withdraw takes an action back that was not applied.
 func (a *Approvals) Withdraw(ctx context.Context, id string) (gone approvals.Action, err error) {
-	return gone, a.link.do(ctx, "DELETE", item(PathApprovals, id), nil, &gone)
+	return gone, a.link.do(ctx, "DELETE", item(pathApprovals, id), nil, &gone)
 }
 
 // Grants lists the grants that allow something.
 func (a *Approvals) Grants(ctx context.Context) (all []approvals.Grant, err error) {
-	return all, a.link.do(ctx, "GET", PathGrants, nil, &all)
+	return all, a.link.do(ctx, "GET", pathGrants, nil, &all)
 }
 
 // Revoke ends a grant.
 func (a *Approvals) Revoke(ctx context.Context, id string) (g approvals.Grant, err error) {
-	return g, a.link.do(ctx, "DELETE", item(PathGrants, id), nil, &g)
+	return g, a.link.do(ctx, "DELETE", item(pathGrants, id), nil, &g)
 }

@@ -259,17 +259,17 @@ func (c *Client) Version(ctx context.Context) (v Version, err error) {
 
 // Policy asks which policy files are in force.
 func (c *Client) Policy(ctx context.Context) (p hostpolicy.Status, err error) {
-	return p, c.link.do(ctx, "GET", PathPolicy, nil, &p)
+	return p, c.link.do(ctx, "GET", pathPolicy, nil, &p)
 }
 
 // Host asks what the host, and the daemon on it, can enforce.
 func (c *Client) Host(ctx context.Context) (h message.HostStatus, err error) {
-	return h, c.link.do(ctx, "GET", PathHost, nil, &h)
+	return h, c.link.do(ctx, "GET", pathHost, nil, &h)
 }
 
 // Plan asks for the plan of a request; nothing starts.
 func (c *Client) Plan(ctx context.Context, req message.Request) (p jail.Plan, err error) {
-	return p, c.link.do(ctx, "POST", PathPlan, req, &p)
+	return p, c.link.do(ctx, "POST", pathPlan, req, &p)
 }
 
 // Runs lists the live runs.
@@ -294,51 +294,51 @@ func (c *Client) Kill(ctx context.Context, id string, signal int) error {
 
 // Workspaces lists the shadows that are kept.
 func (c *Client) Workspaces(ctx context.Context) (all []shadows.WorkspaceInfo, err error) {
-	return all, c.link.do(ctx, "GET", PathWorkspaces, nil, &all)
+	return all, c.link.do(ctx, "GET", pathWorkspaces, nil, &all)
 }
 
 // Commit writes changes of a shadow to the real directory.
 func (c *Client) Commit(ctx context.Context, id string,
 	req shadows.CommitRequest) (r workspace.Result, err error) {
-	return r, c.link.do(ctx, "POST", item(PathWorkspaces, id)+"/commit", req, &r)
+	return r, c.link.do(ctx, "POST", item(pathWorkspaces, id)+"/commit", req, &r)
 }
 
 // Revert undoes the last commit of a shadow.
 func (c *Client) Revert(ctx context.Context, id string,
 	req shadows.RevertRequest) (r workspace.Reverted, err error) {
-	return r, c.link.do(ctx, "POST", item(PathWorkspaces, id)+"/revert", req, &r)
+	return r, c.link.do(ctx, "POST", item(pathWorkspaces, id)+"/revert", req, &r)
 }
 
 // Prune forgets shadows of which nothing is left but what was kept for a revert, for too long.
 func (c *Client) Prune(ctx context.Context) (p shadows.Pruned, err error) {
-	return p, c.link.do(ctx, "POST", PathPrune, nil, &p)
+	return p, c.link.do(ctx, "POST", pathPrune, nil, &p)
 }
 
 // Caches lists the caches that runs keep.
 func (c *Client) Caches(ctx context.Context) (all []workspace.CacheInfo, err error) {
-	return all, c.link.do(ctx, "GET", PathCaches, nil, &all)
+	return all, c.link.do(ctx, "GET", pathCaches, nil, &all)
 }
 
 // RemoveCache removes a cache that no jail uses.
 func (c *Client) RemoveCache(ctx context.Context, id string) error {
-	return c.link.do(ctx, "DELETE", item(PathCaches, id), nil, &struct{}{})
+	return c.link.do(ctx, "DELETE", item(pathCaches, id), nil, &struct{}{})
 }
 
 // Discard throws a shadow away, which no session or run uses.
 func (c *Client) Discard(ctx context.Context, id string) error {
-	return c.link.do(ctx, "DELETE", item(PathWorkspaces, id), nil, &struct{}{})
+	return c.link.do(ctx, "DELETE", item(pathWorkspaces, id), nil, &struct{}{})
 }
 
 // ForceDiscard ends the session or run that uses a shadow, or gives up a commit of it that was cut
 // off and that can be neither finished nor undone, and throws the shadow away.
 func (c *Client) ForceDiscard(ctx context.Context, id string) error {
-	return c.link.do(ctx, "DELETE", item(PathWorkspaces, id)+"?force=1", nil, &struct{}{})
+	return c.link.do(ctx, "DELETE", item(pathWorkspaces, id)+"?force=1", nil, &struct{}{})
 }
 
 // DiscardPaths throws a part of the changes in a shadow away.
 func (c *Client) DiscardPaths(ctx context.Context, id string,
 	req shadows.DiscardRequest) (d shadows.Discarded, err error) {
-	return d, c.link.do(ctx, "POST", item(PathWorkspaces, id)+"/discard", req, &d)
+	return d, c.link.do(ctx, "POST", item(pathWorkspaces, id)+"/discard", req, &d)
 }
 
 // Changes streams a review: its first line has Info, its last Summary, those between a Change each
@@ -362,7 +362,7 @@ func (c *Client) Changes(ctx context.Context, id, patch string,
 		if len(paths) > 0 {
 			ask["path"] = paths
 		}
-		path := item(PathWorkspaces, id) + "/changes"
+		path := item(pathWorkspaces, id) + "/changes"
 		if len(ask) > 0 {
 			path += "?" + ask.Encode()
 		}

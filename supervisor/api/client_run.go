@@ -159,7 +159,7 @@ func (s *runStream) begins() {
 
 // sendInput sends what the caller has for the tool, as far as the daemon gives leave.
 func (s *runStream) sendInput(in io.Reader) {
-	w := frameWriter{&s.mu, s, FrameInput}
+	w := frameWriter{&s.mu, s, frameInput}
 	buf := make([]byte, maxClientFrame)
 	for in != nil {
 		if _, ok := <-s.credit; !ok {
@@ -176,12 +176,12 @@ func (s *runStream) sendInput(in io.Reader) {
 		}
 	}
 	// A run that has ended needs no end of input.
-	_, _ = frameWriter{&s.mu, s, FrameInputEnd}.Write(nil)
+	_, _ = frameWriter{&s.mu, s, frameInputEnd}.Write(nil)
 }
 
 // sendSizes sends each new size of the caller's terminal.
 func (s *runStream) sendSizes(ctx context.Context, sizes <-chan runners.Terminal) {
-	w := frameWriter{&s.mu, s, FrameSize}
+	w := frameWriter{&s.mu, s, frameSize}
 	for {
 		select {
 		case size, ok := <-sizes:
@@ -210,7 +210,7 @@ func (s *runStream) receive(r *bufio.Reader, out, errOut io.Writer) (message.Res
 			s.begins()
 		}
 		switch kind {
-		case FrameCredit:
+		case frameCredit:
 			select {
 			case s.credit <- struct{}{}:
 			default:
@@ -219,7 +219,7 @@ func (s *runStream) receive(r *bufio.Reader, out, errOut io.Writer) (message.Res
 			err = writeOutput(out, content)
 		case FrameErrorOutput:
 			err = writeOutput(errOut, content)
-		case FrameInputEnd:
+		case frameInputEnd:
 			return message.Result{}, errNoResult
 		case FrameResult:
 			var res message.Result

@@ -90,7 +90,7 @@ func TestRunIsTheNextDaemons(t *testing.T) {
 			sendResult(t, conn, ending)
 		}, func(conn net.Conn, r *bufio.Reader) {
 			got <- frames(t, r, 2)
-			sendFrame(t, conn, FrameCredit, "")
+			sendFrame(t, conn, frameCredit, "")
 			sendFrame(t, conn, FrameOutput, "out")
 			sendResult(t, conn, message.Result{ExitCode: 7})
 		})

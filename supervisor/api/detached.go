@@ -89,7 +89,7 @@ func (h runs) logs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// All there is so far.
-	_, _ = frameWriter{&mu, out, FrameInputEnd}.Write(nil)
+	_, _ = frameWriter{&mu, out, frameInputEnd}.Write(nil)
 }
 
 // flushed sends what is written at once.

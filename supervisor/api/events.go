@@ -247,7 +247,7 @@ func (e *eventStream) end(why *problem.Error) {
 func (c *Client) Events(ctx context.Context, req message.EventsRequest) iter.Seq2[audit.Record,
 	error] {
 	return func(yield func(audit.Record, error) bool) {
-		answer, err := c.link.open(ctx, "GET", PathEvents+"?"+values(req).Encode(), nil)
+		answer, err := c.link.open(ctx, "GET", pathEvents+"?"+values(req).Encode(), nil)
 		if err != nil {
 			yield(audit.Record{}, err)
 			return

@@ -189,7 +189,7 @@ func TestEventsQuery(t *testing.T) {
 		}
 	}
 	var described, known []string
-	for _, p := range readDocument(t).Paths[PathEvents]["get"].Parameters {
+	for _, p := range readDocument(t).Paths[pathEvents]["get"].Parameters {
 		described = append(described, p.Name)
 	}
 	for name := range values(full) {

@@ -23,10 +23,10 @@ type FrameKind byte
 
 // Kinds of frames.
 const (
-	FrameInput       FrameKind = wire.FrameInput
-	FrameInputEnd    FrameKind = wire.FrameInputEnd
-	FrameSize        FrameKind = wire.FrameSize
-	FrameCredit      FrameKind = wire.FrameCredit
+	frameInput       FrameKind = wire.FrameInput
+	frameInputEnd    FrameKind = wire.FrameInputEnd
+	frameSize        FrameKind = wire.FrameSize
+	frameCredit      FrameKind = wire.FrameCredit
 	FrameOutput      FrameKind = wire.FrameOutput
 	FrameErrorOutput FrameKind = wire.FrameErrorOutput
 	FrameResult      FrameKind = wire.FrameResult

@@ -42,11 +42,11 @@ func TestFramesComeBack(t *testing.T) {
 // T-508: no frame is larger than what is kept of one.
 func TestFramesAreBounded(t *testing.T) {
 	var mu sync.Mutex
-	if _, err := (frameWriter{&mu, io.Discard, FrameInput}).Write(make([]byte,
+	if _, err := (frameWriter{&mu, io.Discard, frameInput}).Write(make([]byte,
 		maxFrame+1)); err == nil {
 		t.Error("wrote a frame that is too large")
 	}
-	head := binary.BigEndian.AppendUint32([]byte{byte(FrameInput)}, maxFrame+1)
+	head := binary.BigEndian.AppendUint32([]byte{byte(frameInput)}, maxFrame+1)
 	if _, _, err := readFrame(bufio.NewReader(bytes.NewReader(head)), nil, maxFrame); err == nil ||
 		errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("a frame that is too large: %v", err)
@@ -58,13 +58,13 @@ func TestFramesAreBounded(t *testing.T) {
 func TestInputKeepsToItsWindow(t *testing.T) {
 	var frames bytes.Buffer
 	var mu sync.Mutex
-	w := frameWriter{&mu, &frames, FrameInput}
+	w := frameWriter{&mu, &frames, frameInput}
 	for range inputWindow + 1 {
 		if _, err := w.Write([]byte("x")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	in := newInput(frameWriter{&mu, io.Discard, FrameCredit})
+	in := newInput(frameWriter{&mu, io.Discard, frameCredit})
 	// Returns at the frame too many, with nobody reading.
 	in.receive(bufio.NewReader(&frames))
 	text, err := io.ReadAll(in)
@@ -80,15 +80,15 @@ func TestClientFramesAreBounded(t *testing.T) {
 		return string(binary.BigEndian.AppendUint32([]byte{byte(kind)}, size)) + content
 	}
 	for sent, want := range map[string]string{
-		frame(FrameInput, maxClientFrame,
-			strings.Repeat("x", maxClientFrame)) + frame(FrameInputEnd, 0, ""): "",
-		frame(FrameInput, maxClientFrame+1, ""): "frame of 65537 bytes, at most " +
+		frame(frameInput, maxClientFrame,
+			strings.Repeat("x", maxClientFrame)) + frame(frameInputEnd, 0, ""): "",
+		frame(frameInput, maxClientFrame+1, ""): "frame of 65537 bytes, at most " +
 			"65536",
-		frame(FrameSize, maxFrame, ""): "frame of 16777216 bytes, at " +
+		frame(frameSize, maxFrame, ""): "frame of 16777216 bytes, at " +
 			"most 65536",
-		frame(FrameInput, 0, ""):                                 `frame of kind 'i' with 0 bytes`,
+		frame(frameInput, 0, ""):                                 `frame of kind 'i' with 0 bytes`,
 		frame(FrameResult, 2, "{}"):                              `frame of kind 'r' with 2 bytes`,
-		strings.Repeat(frame(FrameInput, 1, "x"), inputWindow+1): "more frames of input",
+		strings.Repeat(frame(frameInput, 1, "x"), inputWindow+1): "more frames of input",
 	} {
 		srv := &Server{ending: t.Context()}
 		theirs, ours := net.Pipe()
@@ -116,7 +116,7 @@ func TestClientFramesAreBounded(t *testing.T) {
 
 func TestInputEndsWithTheRun(t *testing.T) {
 	var mu sync.Mutex
-	in := newInput(frameWriter{&mu, io.Discard, FrameCredit})
+	in := newInput(frameWriter{&mu, io.Discard, frameCredit})
 	in.stop()
 	if n, err := in.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 		t.Fatalf("read %d, %v", n, err)

@@ -27,13 +27,13 @@ func FuzzInput(f *testing.F) {
 		var want []byte
 		for r, n := bufio.NewReader(bytes.NewReader(text)), 0; n < inputWindow; n++ {
 			kind, content, err := readFrame(r, nil, maxClientFrame)
-			if err != nil || kind != FrameInput || len(content) == 0 {
+			if err != nil || kind != frameInput || len(content) == 0 {
 				break
 			}
 			want = append(want, content...)
 		}
 		var mu sync.Mutex
-		in := newInput(frameWriter{&mu, io.Discard, FrameCredit})
+		in := newInput(frameWriter{&mu, io.Discard, frameCredit})
 		// returns: nobody has to read meanwhile
 		in.receive(bufio.NewReader(bytes.NewReader(text)))
 		var end error

@@ -43,7 +43,7 @@ func (srv *Server) ServeMetrics(l net.Listener) error {
 
 // Metrics asks for what the daemon has counted, in the text format of Prometheus.
 func (c *Client) Metrics(ctx context.Context) (string, error) {
-	answer, err := c.link.open(ctx, "GET", PathMetrics, nil)
+	answer, err := c.link.open(ctx, "GET", pathMetrics, nil)
 	if err != nil {
 		return "", err
 	}

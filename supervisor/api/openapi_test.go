@@ -197,7 +197,7 @@ func TestOpenAPIHasEveryParameter(t *testing.T) {
 			}
 		}
 	}
-	patch := d.Paths[PathWorkspaces+"/{id}/changes"]["get"].Parameters[1]
+	patch := d.Paths[pathWorkspaces+"/{id}/changes"]["get"].Parameters[1]
 	if want := []string{PatchPlain, PatchTerminal}; patch.Name != "patch" ||
 		!slices.Equal(patch.Schema.Enum, want) {
 		t.Errorf("parameter %s has %v, want patch with %v", patch.Name, patch.Schema.Enum, want)
@@ -206,8 +206,8 @@ func TestOpenAPIHasEveryParameter(t *testing.T) {
 
 func TestOpenAPIDescribesTheStreams(t *testing.T) {
 	op := readDocument(t).Paths[PathRuns]["post"]
-	want := map[string]string{"input": string(FrameInput), "inputEnd": string(FrameInputEnd),
-		"credit": string(FrameCredit),
+	want := map[string]string{"input": string(frameInput), "inputEnd": string(frameInputEnd),
+		"credit": string(frameCredit),
 		"output": string(FrameOutput), "errorOutput": string(FrameErrorOutput),
 		"result": string(FrameResult)}
 	if !reflect.DeepEqual(op.Frames, want) {

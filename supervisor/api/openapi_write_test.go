@@ -240,8 +240,8 @@ func (g *generator) operation(r route) object {
 	}
 	if text.upgrade != 0 {
 		o = append(o, member{"x-frames", object{
-			{"input", string(FrameInput)}, {"inputEnd", string(FrameInputEnd)},
-			{"credit", string(FrameCredit)},
+			{"input", string(frameInput)}, {"inputEnd", string(frameInputEnd)},
+			{"credit", string(frameCredit)},
 			{"output", string(FrameOutput)}, {"errorOutput", string(FrameErrorOutput)},
 			{"result", string(FrameResult)},
 		}})
@@ -285,7 +285,7 @@ func (g *generator) responses(path string, text operationText, out, result refle
 	if text.done != "" {
 		done[0].value = text.done
 	}
-	if path == PathEvents {
+	if path == pathEvents {
 		done = append(done, member{"headers", object{{afterHeader, object{
 			{"description", "Number of the record behind which the stream begins."},
 			{"schema", object{{"type", "integer"}}},

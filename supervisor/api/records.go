@@ -70,7 +70,7 @@ func (h records) named(c caller.Caller, req *message.RecordsRequest) (err error)
 func (c *Client) AuditRecords(ctx context.Context,
 	req message.RecordsRequest) iter.Seq2[audit.Record, error] {
 	return func(yield func(audit.Record, error) bool) {
-		answer, err := c.link.open(ctx, "POST", PathRecords, req)
+		answer, err := c.link.open(ctx, "POST", pathRecords, req)
 		if err != nil {
 			yield(audit.Record{}, err)
 			return

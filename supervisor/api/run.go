@@ -135,7 +135,7 @@ func (srv *Server) carry(plain net.Conn, buffered *bufio.Reader,
 	calm := context.AfterFunc(srv.ending, conn.hurry)
 	defer calm()
 	var mu sync.Mutex
-	in := newInput(frameWriter{&mu, conn, FrameCredit})
+	in := newInput(frameWriter{&mu, conn, frameCredit})
 	var reading sync.WaitGroup
 	reading.Go(func() {
 		// The client closed the connection, or broke the protocol.
@@ -198,13 +198,13 @@ func (in *input) receive(conn *bufio.Reader) error {
 		switch {
 		case err != nil:
 			return err
-		case kind == FrameInputEnd:
+		case kind == frameInputEnd:
 			in.whole.Store(true)
 			end()
-		case kind == FrameSize && len(content) == 4:
+		case kind == frameSize && len(content) == 4:
 			in.resize(runners.Terminal{Rows: binary.BigEndian.Uint16(content),
 				Columns: binary.BigEndian.Uint16(content[2:])})
-		case kind == FrameInput && !ended && len(content) > 0:
+		case kind == frameInput && !ended && len(content) > 0:
 			select {
 			case in.frames <- content:
 			default:

@@ -125,11 +125,11 @@ func (srv *Server) routes() []route {
 	records, waiting := records{s, srv.leaving}, waiting{s, srv.leaving}
 	return []route{
 		{method: "GET", path: PathVersion, answer: about.getVersion},
-		{method: "GET", path: PathOpenAPI, answer: getOpenAPI},
-		{method: "GET", path: PathMetrics, stream: about.metrics},
-		{method: "GET", path: PathPolicy, answer: about.getPolicy},
-		{method: "GET", path: PathHost, answer: about.getHost},
-		{method: "POST", path: PathPlan, answer: runs.plan},
+		{method: "GET", path: pathOpenAPI, answer: getOpenAPI},
+		{method: "GET", path: pathMetrics, stream: about.metrics},
+		{method: "GET", path: pathPolicy, answer: about.getPolicy},
+		{method: "GET", path: pathHost, answer: about.getHost},
+		{method: "POST", path: pathPlan, answer: runs.plan},
 		{method: "GET", path: PathRuns, answer: runs.list},
 		{method: "POST", path: PathRuns, stream: runs.run},
 		{method: "GET", path: PathRuns + "/{id}", answer: byID(s, runs.inspect)},
@@ -143,30 +143,30 @@ func (srv *Server) routes() []route {
 		{method: "PUT", path: pathSessions + "/{id}", answer: sessions.start},
 		{method: "POST", path: pathSessions + "/{id}/exec", stream: sessions.exec},
 		{method: "POST", path: pathSessions + "/{id}/stop", answer: byID(s, sessions.stop)},
-		{method: "GET", path: PathWorkspaces, answer: shadows.list},
-		{method: "GET", path: PathWorkspaces + "/{id}/changes", stream: shadows.changes},
-		{method: "POST", path: PathWorkspaces + "/{id}/commit", answer: byID(s, shadows.commit)},
-		{method: "POST", path: PathWorkspaces + "/{id}/revert", answer: byID(s, shadows.revert)},
-		{method: "GET", path: PathCaches, answer: shadows.caches},
-		{method: "DELETE", path: PathCaches + "/{id}", answer: shadows.removeCache},
-		{method: "POST", path: PathPrune, answer: shadows.prune},
-		{method: "DELETE", path: PathWorkspaces + "/{id}", answer: byID(s, shadows.discard)},
-		{method: "POST", path: PathWorkspaces + "/{id}/discard",
+		{method: "GET", path: pathWorkspaces, answer: shadows.list},
+		{method: "GET", path: pathWorkspaces + "/{id}/changes", stream: shadows.changes},
+		{method: "POST", path: pathWorkspaces + "/{id}/commit", answer: byID(s, shadows.commit)},
+		{method: "POST", path: pathWorkspaces + "/{id}/revert", answer: byID(s, shadows.revert)},
+		{method: "GET", path: pathCaches, answer: shadows.caches},
+		{method: "DELETE", path: pathCaches + "/{id}", answer: shadows.removeCache},
+		{method: "POST", path: pathPrune, answer: shadows.prune},
+		{method: "DELETE", path: pathWorkspaces + "/{id}", answer: byID(s, shadows.discard)},
+		{method: "POST", path: pathWorkspaces + "/{id}/discard",
 			answer: byID(s, shadows.discardPaths)},
-		{method: "GET", path: PathApprovals, answer: waiting.list},
-		{method: "POST", path: PathApprovals, answer: waiting.propose},
-		{method: "GET", path: PathApprovals + "/{id}", answer: waiting.get},
-		{method: "DELETE", path: PathApprovals + "/{id}", answer: waiting.withdraw},
-		{method: "POST", path: PathApprovals + "/{id}/decide", answer: waiting.decide},
-		{method: "POST", path: PathApprovals + "/{id}/revert", answer: waiting.revert},
-		{method: "GET", path: PathGrants, answer: waiting.grants},
-		{method: "DELETE", path: PathGrants + "/{id}", answer: waiting.revoke},
-		{method: "POST", path: PathRecords, stream: records.read},
-		{method: "GET", path: PathEvents, stream: records.events},
-		{method: "POST", path: PathTools, answer: tools.install},
-		{method: "DELETE", path: PathTools + "/{name}", answer: tools.remove},
-		{method: "PUT", path: PathPublishers + "/{name}", answer: tools.setRing},
-		{method: "DELETE", path: PathPublishers + "/{name}", answer: tools.removeRing},
+		{method: "GET", path: pathApprovals, answer: waiting.list},
+		{method: "POST", path: pathApprovals, answer: waiting.propose},
+		{method: "GET", path: pathApprovals + "/{id}", answer: waiting.get},
+		{method: "DELETE", path: pathApprovals + "/{id}", answer: waiting.withdraw},
+		{method: "POST", path: pathApprovals + "/{id}/decide", answer: waiting.decide},
+		{method: "POST", path: pathApprovals + "/{id}/revert", answer: waiting.revert},
+		{method: "GET", path: pathGrants, answer: waiting.grants},
+		{method: "DELETE", path: pathGrants + "/{id}", answer: waiting.revoke},
+		{method: "POST", path: pathRecords, stream: records.read},
+		{method: "GET", path: pathEvents, stream: records.events},
+		{method: "POST", path: pathTools, answer: tools.install},
+		{method: "DELETE", path: pathTools + "/{name}", answer: tools.remove},
+		{method: "PUT", path: pathPublishers + "/{name}", answer: tools.setRing},
+		{method: "DELETE", path: pathPublishers + "/{name}", answer: tools.removeRing},
 	}
 }
 
@@ -201,7 +201,7 @@ func (u *unknownRoute) WriteHeader(status int) {
 	if status == http.StatusMethodNotAllowed {
 		e = problem.New(problem.Usage, "%q: the API has no such method there", u.asked)
 	}
-	writeJSON(u.ResponseWriter, status, Problem{e.WithHint("GET " + PathOpenAPI +
+	writeJSON(u.ResponseWriter, status, Problem{e.WithHint("GET " + pathOpenAPI +
 		" describes the API")})
 }
 

@@ -109,7 +109,7 @@ func (c *Client) InstallTool(ctx context.Context, o bundle.Offer,
 	}
 	source := &keepsError{Reader: files}
 	body := io.MultiReader(bytes.NewReader(append(line, '\n')), source)
-	req, err := http.NewRequestWithContext(ctx, "POST", "http://jail"+PathTools, body)
+	req, err := http.NewRequestWithContext(ctx, "POST", "http://jail"+pathTools, body)
 	if err != nil {
 		return in, err
 	}
@@ -132,7 +132,7 @@ func (c *Client) InstallTool(ctx context.Context, o bundle.Offer,
 // RemoveTool takes a pulled bundle away; forget drops what was seen of its versions as well.
 func (c *Client) RemoveTool(ctx context.Context, name string, forget bool) (in bundle.Installed,
 	err error) {
-	path := item(PathTools, name)
+	path := item(pathTools, name)
 	if forget {
 		path += "?forget=1"
 	}
@@ -141,12 +141,12 @@ func (c *Client) RemoveTool(ctx context.Context, name string, forget bool) (in b
 
 // SetRing puts the key ring of a publisher into use.
 func (c *Client) SetRing(ctx context.Context, publisher string, req RingRequest) error {
-	return c.link.do(ctx, "PUT", item(PathPublishers, publisher), req, &struct{}{})
+	return c.link.do(ctx, "PUT", item(pathPublishers, publisher), req, &struct{}{})
 }
 
 // RemoveRing takes the keys of a publisher out of use.
 func (c *Client) RemoveRing(ctx context.Context, publisher string) error {
-	return c.link.do(ctx, "DELETE", item(PathPublishers, publisher), nil, &struct{}{})
+	return c.link.do(ctx, "DELETE", item(pathPublishers, publisher), nil, &struct{}{})
 }
 
 // keepsError is a reader that remembers why it failed. To net/http that is a request that failed,

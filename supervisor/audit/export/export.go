@@ -28,13 +28,13 @@ const (
 	// Open Cybersecurity Schema Framework 1.3.0, one event a line
 	OCSF Format = "ocsf"
 	// systemd's journal: its native protocol, or its export format in a file
-	journald Format = "journald"
+	Journald Format = "journald"
 	// OpenTelemetry logs, JSON over HTTP, or one request a line in a file
 	OTLP Format = "otlp"
 )
 
 // Formats are all formats.
-func Formats() []Format { return []Format{JSONL, OCSF, journald, OTLP} }
+func Formats() []Format { return []Format{JSONL, OCSF, Journald, OTLP} }
 
 // Host describes the host of the records.
 type Host struct {
@@ -61,7 +61,7 @@ func (f Format) encode(h Host, r audit.Record) []byte {
 	switch f {
 	case OCSF:
 		return append(ocsf(h, r), '\n')
-	case journald:
+	case Journald:
 		return append(journal(h, r, true), '\n')
 	case OTLP:
 		return append(otlp(h, []audit.Record{r}), '\n')

@@ -113,7 +113,7 @@ func TestNothingForTerminals(t *testing.T) {
 				break
 			}
 		}
-		if n := bytes.Count(text, []byte("\n")); f != journald && n != records {
+		if n := bytes.Count(text, []byte("\n")); f != Journald && n != records {
 			t.Errorf("%s: %d lines of %d records", f, n, records)
 		}
 	}

@@ -76,7 +76,7 @@ func TestJournalSocket(t *testing.T) {
 		got <- entries
 	}()
 	// A small buffer, so that a long record does not go through as a datagram.
-	s, err := Open(journald, "unix://"+path, host, nil)
+	s, err := Open(Journald, "unix://"+path, host, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestJournalRemote(t *testing.T) {
 	dir, _ := newLog(t)
 	journal := filepath.Join(t.TempDir(), "x.journal")
 	cmd := exec.CommandContext(t.Context(), remote, "-o", journal, "-")
-	cmd.Stdin = bytes.NewReader(exported(t, dir, journald))
+	cmd.Stdin = bytes.NewReader(exported(t, dir, Journald))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -32,7 +32,7 @@ func Open(f Format, to string, h Host, out io.Writer) (Sink, error) {
 		return fmt.Errorf("%s does not go to %s: it goes to %s", f, to, want)
 	}
 	switch f {
-	case journald:
+	case Journald:
 		if u.Scheme == "unix" {
 			return &journalSocket{host: h, path: socketPath(u)}, nil
 		}
