@@ -73,8 +73,11 @@ func NeedBuilt(t *testing.T) {
 	}
 }
 
-// scratch outlives single tests: it holds the programs that they are made with.
+// scratch outlives single tests: it holds the programs that they are made with. A process that a
+// test starts from its own program shares that of its parent, which names it in scratchEnv.
 var scratch string
+
+const scratchEnv = "JAIL_TEST_SCRATCH"
 
 // Main runs the tests of a package that uses this fixture, and returns the exit code. Each such
 // package calls it from its TestMain.
@@ -88,10 +91,13 @@ func Main(m *testing.M) int {
 			signal.Notify(make(chan os.Signal, 1), s)
 		}
 	}
+	if scratch = os.Getenv(scratchEnv); scratch != "" {
+		return m.Run()
+	}
 	var err error
 	if scratch, err = os.MkdirTemp("", "jail-life-"); err == nil {
 		// Other users run what is in it.
-		err = os.Chmod(scratch, 0o755)
+		err = errors.Join(os.Chmod(scratch, 0o755), os.Setenv(scratchEnv, scratch))
 	}
 	if err == nil {
 		code = m.Run()
@@ -122,12 +128,16 @@ var Built = Tree("bin")
 func Build(name, pkg string, env ...string) func() (string, error) {
 	return sync.OnceValues(func() (string, error) {
 		path := filepath.Join(scratch, name)
-		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, pkg)
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+		fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
+		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", fresh, pkg)
 		cmd.Dir, cmd.Env = Tree("cmd"), append(append(os.Environ(), "CGO_ENABLED=0"), env...)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("build of %s: %w\n%s", pkg, err, out)
 		}
-		return path, nil
+		return path, os.Rename(fresh, path)
 	})
 }
 
@@ -167,6 +177,9 @@ type Host struct {
 // build beside the tests changes them.
 var Installed = sync.OnceValues(func() (string, error) {
 	dir := filepath.Join(scratch, "bin")
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
 	args := []string{"-R"}
 	for _, name := range []string{"jail", "jail-full", "jaild", "jail-shim", "jail-init", "bundles"} {
 		args = append(args, filepath.Join(Built, name))
@@ -178,28 +191,6 @@ var Installed = sync.OnceValues(func() (string, error) {
 		return "", fmt.Errorf("cp: %w: %s", err, out)
 	}
 	return dir, nil
-})
-
-// seed holds what every state directory would make anew: the compiled probe.
-var seed = sync.OnceValues(func() (string, error) {
-	probe, err := probeModule()
-	if err != nil {
-		return "", err
-	}
-	bin, err := Installed()
-	if err != nil {
-		return "", err
-	}
-	dir := filepath.Join(scratch, "seed")
-	if err := errors.Join(os.Mkdir(dir, 0o755), CompileSlowly(dir)); err != nil {
-		return "", err
-	}
-	cmd := exec.Command(filepath.Join(bin, "jail"), "run", "--no-workspace", "--", probe)
-	cmd.Env = append(os.Environ(), "JAIL_STATE="+dir)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("first run: %w\n%s", err, out)
-	}
-	return filepath.Join(dir, "state", "modules"), nil
 })
 
 // New returns a host on which the probe is compiled already. When the test ends nothing may be
@@ -217,15 +208,13 @@ func New(t *testing.T) *Host {
 		Daemons: map[int]bool{}, Foreign: map[string]bool{}}
 	h.Bin = Must(Installed())(t)
 	h.Probe = Must(probeModule())(t)
-	modules := Must(seed())(t)
 	for _, dir := range []string{root, h.State, filepath.Join(h.State, "state"), h.Work} {
 		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if out, err := exec.Command("cp", "-a", modules,
-		filepath.Join(h.State, "state", "modules")).CombinedOutput(); err != nil {
-		t.Fatalf("cp: %v: %s", err, out)
+	if err := Compiled(h.State, h.Probe); err != nil {
+		t.Fatal(err)
 	}
 	// What waits for runs would be taken for what is left of them.
 	h.Pool(0)
@@ -241,6 +230,16 @@ func New(t *testing.T) *Host {
 			h.Wants(h.Jail("audit", "verify"), 0, "")
 		}
 	})
+	return h
+}
+
+// NewForEngines returns a host as New does, on which the probe is compiled for shared engines, too.
+func NewForEngines(t *testing.T) *Host {
+	t.Helper()
+	h := New(t)
+	if err := CompiledForEngines(h.State, h.Probe); err != nil {
+		t.Fatal(err)
+	}
 	return h
 }
 

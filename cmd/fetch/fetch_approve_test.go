@@ -2,6 +2,7 @@ package fetch_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -53,8 +54,11 @@ func newAskWorld(t *testing.T) *askWorld {
 	h := cmdtest.New(t)
 	w := &askWorld{Host: h, got: map[string]int{}, policy: filepath.Join(h.Root, "ask.toml"),
 		native: filepath.Join(h.Root, "native.toml"),
-		guest: cmdtest.Must(cmdtest.Build("fetcher.wasm", "./testdata/fetcher", "GOOS=wasip1",
-			"GOARCH=wasm")())(t)}
+		guest:  cmdtest.Must(fetcherModule())(t)}
+	if err := errors.Join(cmdtest.Compiled(h.State, w.guest),
+		cmdtest.CompiledForEngines(h.State, w.guest)); err != nil {
+		t.Fatal(err)
+	}
 	names, ca := fetchtest.StartNames(t), fetchtest.NewAuthority(t)
 	names.Set("up.example.com", []string{"93.184.216.34"})
 	fetchtest.StartHost(t, "93.184.216.34:443",

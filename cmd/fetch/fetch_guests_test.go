@@ -19,7 +19,7 @@ func TestFetchGuests(t *testing.T) {
 	if !onTestInternet(t, "9m") {
 		return
 	}
-	w := newFetchWorld(t)
+	w := newFetchWorld(t, pythonModule())
 	t.Run("command", w.command)
 	t.Run("command refused", w.commandRefused)
 	t.Run("script", w.script)
@@ -206,7 +206,6 @@ wasm-ld-$V -m wasm32 --strip-all -L$R/lib/$T $R/lib/$T/crt1-command.o $R/example
 
 // pythonGuest is the shipped CPython, which has the library among its own.
 func (w *fetchWorld) pythonGuest(t *testing.T) {
-	cmdtest.Have(t, filepath.Join(w.bin, "bundles/python/python.wasm"))
 	const policy = `policy = 1
 name = "python"
 include = ["base"]

@@ -33,6 +33,9 @@ type insideWorld struct {
 func newInsideWorld(t *testing.T) *insideWorld {
 	w := &insideWorld{h: cmdtest.New(t), names: fetchtest.StartNames(t), ca: fetchtest.NewAuthority(t)}
 	w.guest = cmdtest.Must(cmdtest.Build("rawfetch.wasm", "./testdata/rawfetch", "GOOS=wasip1", "GOARCH=wasm")())(t)
+	if err := cmdtest.Compiled(w.h.State, w.guest); err != nil {
+		t.Fatal(err)
+	}
 	program, err := os.ReadFile(cmdtest.Must(cmdtest.Build("rawfetch", "./testdata/rawfetch")())(t))
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,10 @@ func TestFetchShared(t *testing.T) {
 		return
 	}
 	h := cmdtest.New(t)
-	guest := cmdtest.Must(cmdtest.Build("fetcher.wasm", "./testdata/fetcher", "GOOS=wasip1", "GOARCH=wasm")())(t)
+	guest := cmdtest.Must(fetcherModule())(t)
+	if err := cmdtest.CompiledForEngines(h.State, guest); err != nil {
+		t.Fatal(err)
+	}
 	names, ca := fetchtest.StartNames(t), fetchtest.NewAuthority(t)
 	names.Set("up.example.com", []string{"93.184.216.34"})
 	names.Set("other.example.com", []string{"93.184.216.34"})

@@ -27,6 +27,10 @@ func onTestInternet(t *testing.T, timeout string) bool {
 	t.Helper()
 	cmdtest.NeedBuilt(t)
 	if !fetchtest.Inside() {
+		// Each has a namespace and hosts of its own, and waits much.
+		t.Parallel()
+		// Here, so that all such processes share it.
+		cmdtest.Must(cmdtest.Installed())(t)
 		cmd := fetchtest.Command("-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout="+timeout)
 		out, err := cmd.CombinedOutput()
 		if t.Logf("%s", out); err != nil {
@@ -39,6 +43,13 @@ func onTestInternet(t *testing.T, timeout string) bool {
 	}
 	return true
 }
+
+// pythonModule is the shipped CPython.
+func pythonModule() string { return filepath.Join(cmdtest.Built, "bundles/python/python.wasm") }
+
+// fetcherModule is testdata/fetcher as a guest.
+var fetcherModule = cmdtest.Build("fetcher.wasm", "./testdata/fetcher", "GOOS=wasip1",
+	"GOARCH=wasm")
 
 // fetchSettings has fetches ask names for addresses, and trust ca.
 func fetchSettings(h *cmdtest.Host, names *fetchtest.Names, ca *fetchtest.Authority) {
@@ -80,7 +91,8 @@ type fetchWorld struct {
 	leaked []string
 }
 
-func newFetchWorld(t *testing.T) *fetchWorld {
+// newFetchWorld returns a host on which testdata/fetcher and other modules are compiled.
+func newFetchWorld(t *testing.T, modules ...string) *fetchWorld {
 	bin, err := filepath.Abs(cmdtest.Built)
 	if err != nil {
 		t.Fatal(err)
@@ -93,13 +105,9 @@ func newFetchWorld(t *testing.T) *fetchWorld {
 	if err := cmdtest.CompileSlowly(state); err != nil {
 		t.Fatal(err)
 	}
-	w := &fetchWorld{bin: bin, state: state, dir: t.TempDir(),
-		guest: filepath.Join(t.TempDir(), "fetcher.wasm")}
-	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", w.guest,
-		"./testdata/fetcher")
-	build.Dir, build.Env = cmdtest.Tree("cmd"), append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	w := &fetchWorld{bin: bin, state: state, dir: t.TempDir(), guest: cmdtest.Must(fetcherModule())(t)}
+	if err := cmdtest.Compiled(state, append(modules, w.guest)...); err != nil {
+		t.Fatal(err)
 	}
 	// Whatever the tests did: before the directory goes.
 	t.Cleanup(func() {

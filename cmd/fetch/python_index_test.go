@@ -22,6 +22,9 @@ func TestPythonIndex(t *testing.T) {
 		return
 	}
 	h := cmdtest.New(t)
+	if err := cmdtest.Compiled(h.State, pythonModule()); err != nil {
+		t.Fatal(err)
+	}
 	newIndex(t, h)
 	t.Run("wasi", func(t *testing.T) { indexFromModule(t, h) })
 	t.Run("native", func(t *testing.T) { indexFromHost(t, h) })

@@ -14,7 +14,7 @@ import (
 // session, by the front and by the whole program. Both outputs together have the limit, and --json
 // keeps them apart.
 func TestJoinedOutput(t *testing.T) {
-	h := cmdtest.New(t)
+	h := cmdtest.NewForEngines(t)
 	h.Daemon()
 	const times = 200
 	id := h.Session("--discard", "--profile", "build")

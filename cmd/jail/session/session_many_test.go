@@ -36,7 +36,7 @@ func TestSessionFiftyAtOnce(t *testing.T) {
 			tool: func(h *cmdtest.Host) []string { return []string{h.Probe, "twice"} }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := cmdtest.New(t)
+			h := cmdtest.NewForEngines(t)
 			h.Daemon()
 			id := h.Session(append(c.flags, "--policy", c.policy(h, "many", limits))...)
 			client, err := api.Dial(t.Context(), filepath.Join(h.State, "jail.sock"))

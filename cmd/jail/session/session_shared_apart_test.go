@@ -11,7 +11,7 @@ import (
 // Invocations that run in one engine at one time have arguments, variables and standard streams of
 // their own: none sees those of another.
 func TestSharedEngineApart(t *testing.T) {
-	h := cmdtest.New(t)
+	h := cmdtest.NewForEngines(t)
 	h.Daemon()
 	// With fewer processes the session would let the last of them wait for the first.
 	id := h.Session("--policy", profileWith(h, "apart",

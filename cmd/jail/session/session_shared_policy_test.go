@@ -55,7 +55,7 @@ func TestSharedEngineCeiling(t *testing.T) {
 // With workspace.target = "same" the modules of a shared engine find the workspace at the
 // directory's own path, and at /workspace where that path lies in a mount of the policy.
 func TestSharedEngineTarget(t *testing.T) {
-	h := cmdtest.New(t)
+	h := cmdtest.NewForEngines(t)
 	h.Daemon()
 	_, modules := h.TargetPolicies()
 	outside := cmdtest.OutsideMounts(t)

@@ -36,7 +36,7 @@ func execOf(h *cmdtest.Host, session, id string, flags ...string) *cmdtest.LiveR
 // descriptors, arguments and variables of its own, and the record of each says so. A program of the
 // host has a jail of its own, as in any session.
 func TestSharedEngine(t *testing.T) {
-	h := cmdtest.New(t)
+	h := cmdtest.NewForEngines(t)
 	h.Daemon()
 	h.Files(map[string]string{"a.txt": "one\n"})
 	both := filepath.Join(h.Root, "both.toml")
@@ -156,7 +156,7 @@ func TestSharedEngineAPI(t *testing.T) {
 // When the process of an engine ends, the invocations in it are told that, and the next one gets a
 // new process.
 func TestSharedEngineCrash(t *testing.T) {
-	h := cmdtest.New(t)
+	h := cmdtest.NewForEngines(t)
 	h.Daemon()
 	id := h.Session("--shared-engine")
 	first, second := execOf(h, id, "first"), execOf(h, id, "second")
@@ -180,7 +180,7 @@ func TestSharedEngineCrash(t *testing.T) {
 
 // Each invocation is held to its limits, and ended alone.
 func TestSharedEngineLimits(t *testing.T) {
-	h := cmdtest.New(t)
+	h := cmdtest.NewForEngines(t)
 	h.Daemon()
 	id := h.Session("--policy", profileWith(h, "limited",
 		"[limits]\nwall = \"10m\"\ncpu_time = \"2s\"\nmemory = \"256MiB\"\noutput = \"1MiB\""),
@@ -248,7 +248,7 @@ func TestSharedEngineLimits(t *testing.T) {
 // If the memory of all invocations in an engine runs out, the kernel kills the process, and the
 // result of each invocation names that limit.
 func TestSharedEngineMemory(t *testing.T) {
-	h := cmdtest.New(t)
+	h := cmdtest.NewForEngines(t)
 	h.Daemon()
 	id := h.Session("--policy", profileWith(h, "small", "[limits]\nmemory = \"256MiB\"\nwall = \"10m\""),
 		"--shared-engine")
@@ -270,7 +270,7 @@ func TestSharedEngineMemory(t *testing.T) {
 
 // A policy whose engine is "own" forbids a shared one; a policy may have every session share one.
 func TestSharedEnginePolicy(t *testing.T) {
-	h := cmdtest.New(t)
+	h := cmdtest.NewForEngines(t)
 	h.Daemon()
 	own := profileWith(h, "own", "[session]\nengine = \"own\"")
 	h.Wants(h.Jail("session", "start", "--policy", own, "--shared-engine"), 126,
