@@ -1,6 +1,6 @@
-// Package jail says what the kernel is told for one run. Its centre is the Plan: a plain value,
-// made by a pure function from an effective policy, that prints as JSON and that its sub-packages
-// carry out, so that what is reviewed is what is enforced.
+// Package jail describes what the kernel enforces for one run. Its centre is the Plan: a plain
+// value, made by a pure function from an effective policy, that prints as JSON and that its
+// sub-packages carry out, so that what is reviewed is what is enforced.
 package jail
 
 import (
@@ -12,7 +12,7 @@ import (
 // planVersion is the version of the Plan's JSON form.
 const planVersion = 1
 
-// A Plan is everything that the kernel is told for one run, layer by layer from the outside to the
+// A Plan is everything that the kernel enforces for one run, layer by layer from the outside to the
 // inside. A run has all of it, or it does not start.
 type Plan struct {
 	Version int `json:"version"`

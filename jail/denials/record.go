@@ -151,8 +151,8 @@ func isName(s string) bool {
 		"abcdefghijklmnopqrstuvwxyz0123456789_-") == ""
 }
 
-// plain is the text of a field that may hold any bytes: in quotes as it is, else in hexadecimal. ok
-// is false where the kernel could not tell, and writes "<too_long>", or wrote neither.
+// plain decodes the value of a field that may hold any bytes. The kernel writes such a value in
+// quotes, or in hexadecimal. ok is false for other values, such as "<too_long>".
 func plain(value string) (text string, ok bool) {
 	if inside, quoted := strings.CutPrefix(value, `"`); quoted {
 		inside, ok = strings.CutSuffix(inside, `"`)

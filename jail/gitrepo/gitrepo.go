@@ -135,7 +135,7 @@ type repository struct {
 	shallow   map[oid]bool
 }
 
-// openRepository opens a repository whose sides exist as has says.
+// openRepository opens both sides of a repository, and their packs.
 func openRepository(ctx context.Context, files Files) (*repository, error) {
 	r := &repository{ctx: ctx, files: files, bases: map[packPlace]object{},
 		commits: map[oid]*commit{}, shallow: map[oid]bool{}}

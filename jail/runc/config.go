@@ -100,7 +100,8 @@ func newNamespaces(p jail.Plan, usernsPath, networkPath string) (configs.Namespa
 	return all, nil
 }
 
-// newCapabilities are in every set, so that those of a plan are the jail's whatever it executes.
+// newCapabilities returns sets of which each holds all of names, so that a program of the jail
+// keeps the capabilities of the plan when it executes another.
 func newCapabilities(names []string) *configs.Capabilities {
 	return &configs.Capabilities{Bounding: names, Effective: names, Inheritable: names,
 		Permitted: names, Ambient: names}

@@ -76,7 +76,7 @@ type rule struct {
 	alternatives []demand
 }
 
-// A demand is met when all of its comparisons hold.
+// A demand holds when all of its comparisons hold.
 type demand []Bits
 
 func allow(why string, calls ...string) rule { return rule{why: why, calls: calls} }

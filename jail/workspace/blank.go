@@ -17,7 +17,7 @@ import (
 // nobody, and becomes the layer of one shadow.
 //
 // <store>/.blank-<name>/upper.img is its image. The directory is locked while its maker lives. A
-// blank reserves no room on the disk: the shadow that takes it does, as with a layer of its own.
+// blank reserves no space on the disk: the shadow that takes it does, as with a layer of its own.
 type blank struct {
 	folder
 	name string

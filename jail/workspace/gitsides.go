@@ -54,13 +54,13 @@ func (c *Change) gitPart() GitPart {
 	return ""
 }
 
-// gitSurvey collects the repositories of a showing, with what their files say.
+// gitSurvey collects the repositories that a diff shows, with a report about each.
 type gitSurvey struct {
 	repos   []*repository
 	reports map[*repository]*gitrepo.Report
 }
 
-// maxRepositories bounds the repositories that one showing explains.
+// maxRepositories bounds the repositories that one diff explains.
 const maxRepositories = 20
 
 func (s *gitSurvey) add(c Change) {

@@ -198,7 +198,7 @@ func (home folder) keepCopy(content *os.File, st sys.Stat, name string) error {
 	return errors.Join(sys.Chmod(f, st.Perm()), sys.SetMtime(f, st.Mtime))
 }
 
-// syncStore makes the kept content durable, whatever its number.
+// syncStore makes all kept files durable with one call.
 func (home folder) syncStore() error { return sys.Syncfs(home.dir) }
 
 // kept reports whether a file keeps an extended attribute when its content is replaced: user

@@ -163,7 +163,8 @@ func (t *revertTarget) apart() error {
 	return nil
 }
 
-// addParents takes the directories that the commit removed, and in which a chosen path comes back.
+// addParents adds to the selection the directories that the commit removed and that hold a selected
+// path.
 func (t *revertTarget) addParents(real *os.File) error {
 	needed := map[string]bool{}
 	for n, e := range slices.Backward(t.past.Entries) {

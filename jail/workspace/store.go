@@ -392,8 +392,8 @@ func (w *Workspace) GiveUp(record func(left string) error) error {
 	return w.Close()
 }
 
-// DiscardDamaged removes a workspace of which ErrRecord is all that can be read: whose it was and
-// what it was of is not known. Any other is an error.
+// DiscardDamaged removes a workspace whose record cannot be read (ErrRecord), so that its owner and
+// its directory are unknown. It returns an error for a workspace whose record can be read.
 func (s *Store) DiscardDamaged(id string) error {
 	if err := checkID(id); err != nil {
 		return err

@@ -157,7 +157,7 @@ func (s *runStream) begins() {
 	}
 }
 
-// sendInput sends what the caller has for the tool, as far as the daemon gives leave.
+// sendInput sends the caller's input to the tool, one frame for each credit of the daemon.
 func (s *runStream) sendInput(in io.Reader) {
 	w := frameWriter{&s.mu, s, frameInput}
 	buf := make([]byte, maxClientFrame)

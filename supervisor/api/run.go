@@ -55,14 +55,15 @@ func (h runs) runNamed(ctx context.Context, c caller.Caller, req message.Request
 	return h.s.Run(ctx, c, req, s)
 }
 
-// failedResult is that of a run whose id stands for nothing.
+// failedResult returns the result of a request that failed before there was a run. id is what the
+// caller chose, and may be "".
 func failedResult(id string, err error) message.Result {
 	e := problem.From(err)
 	return message.Result{ID: id, ExitCode: e.Exit(), Error: e, Denied: []runners.Denial{}}
 }
 
-// streamed reads a request into req, switches the connection to streams and carries those of what
-// do does. Where the request asks for no streams, the answer is the result.
+// streamed reads a request into req, calls do, and passes its input and output over the connection.
+// If the request asks for no streams, the answer is the result alone.
 func (srv *Server) streamed(w http.ResponseWriter, r *http.Request, req any,
 	do func(context.Context, caller.Caller, stdio.Streams) message.Result) {
 	caller, err := callerOf(r.Context())

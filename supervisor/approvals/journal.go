@@ -74,8 +74,8 @@ func (j *journal) lock() (unlock func() error, err error) {
 	}
 }
 
-// catchUp passes the lines that other daemons have written since the last call to take. forget is
-// called before the lines of another file than that of the last call. The caller holds the lock.
+// catchUp calls take with each line that other daemons have written since the last call. If the
+// file has been replaced since then, it calls forget first. The caller holds the lock.
 func (j *journal) catchUp(forget func(), take func(line)) error {
 	f, err := os.OpenFile(j.path(), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {

@@ -143,7 +143,8 @@ func (w *writer) write(end int64) error {
 	return nil
 }
 
-// fail ends this handle: its knowledge of the disk may be wrong from here on.
+// fail makes all later calls of the writer fail: after err, the writer may be wrong about what is
+// on the disk.
 func (w *writer) fail(err error) error {
 	w.broken = fmt.Errorf("%w: %w", errBroken, err)
 	return w.broken

@@ -147,7 +147,7 @@ func (b *block) hash(quit <-chan struct{}) {
 	}
 }
 
-// peek returns the result of the following next.
+// peek returns the line that the following call of next will return.
 func (m *marks) peek() (*marked, error) {
 	fresh := false
 	for {

@@ -108,8 +108,8 @@ func (s *calls) lose() {
 	}
 }
 
-// cpu returns how much CPU time the invocations may have used so far. limited is false if one that
-// runs has no limit, or none runs.
+// cpu returns how much CPU time the invocations may have used so far. limited is false if no
+// invocation runs, or if a running one has no limit.
 func (s *calls) cpu() (may time.Duration, limited bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -38,7 +38,7 @@ func ConnectOf(w What) policy.Connect {
 	return q
 }
 
-// names reports whether the URL is that of the request that is decided on and recorded.
+// names reports whether the URL of q names the host, port and path that were decided on.
 func names(q Question) bool {
 	t := target{scheme: q.Scheme, host: q.Host, port: q.Port, path: q.Path}
 	switch q.Kind {

@@ -438,7 +438,7 @@ func (rt *roundTrip) failed(ctx context.Context, err error) *refusal {
 	return upstreamFailed(rt.target.host, err)
 }
 
-// overLimit records an exceeded limit, beside the outcome.
+// overLimit records that a request exceeded a limit. Its outcome is a record of its own.
 func (rt *roundTrip) overLimit(err error) *refusal {
 	w := rt.what
 	w.Decision, w.Layer, w.Rule = Denied, "fetch", err.Error()

@@ -70,8 +70,8 @@ func (l *Learner) take(e fileevents.Event) {
 	f.Program = f.Program || e.Program || e.Executed
 }
 
-// Close ends the learner and returns what it has collected, sorted, with the imports of the module
-// that was run. It returns nil if l is nil or was closed.
+// Close ends the learner. It returns the collected accesses, sorted, and the imports of the module.
+// It returns nil if l is nil or was closed.
 func (l *Learner) Close(imports []string) (*learn.Observed, error) {
 	if l == nil || l.watcher == nil {
 		return nil, nil

@@ -77,7 +77,7 @@ func thaw(path string) error {
 	return err
 }
 
-// sweepRuns removes what killed daemons left of runs that they had only begun to make.
+// sweepRuns removes the directories of runs and prewarmed jails that killed daemons did not finish.
 func (s *Recovery) sweepRuns() error {
 	if err := errors.Join(s.Runs.Sweep(), s.Prewarmed.Sweep()); err != nil {
 		return problem.New(problem.Failed, "runs that were half made: %w", err)

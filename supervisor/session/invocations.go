@@ -154,7 +154,7 @@ func (v *invocations) left() {
 	}
 }
 
-// unused reports whether none runs, is being prepared or waits. v.mu is held.
+// unused reports whether no invocation runs, is being prepared or waits. v.mu is held.
 func (v *invocations) unused() bool { return !v.ended() && v.waiting == 0 && len(v.places) == 0 }
 
 // rest begins to count idle time.
@@ -164,7 +164,7 @@ func (v *invocations) rest() {
 	v.restart()
 }
 
-// restart is rest where v.mu is held.
+// restart does what rest does. v.mu is held.
 func (v *invocations) restart() {
 	v.idling.used = time.Now()
 	v.idling.stop()

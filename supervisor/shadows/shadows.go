@@ -541,9 +541,9 @@ func (t Terms) mayCommit(id string) error {
 		WithHint("run it again with a profile that allows a commit")
 }
 
-// commit is CommitShadow, also of a live shadow whose processes are stopped. A commit that waits
-// for an approval is a heldError. An approved one is ErrOther unless w is the shadow that was
-// proposed.
+// commit commits a shadow. If live is true, the shadow's processes are stopped. The error is a
+// heldError if the commit needs an approval first, and ErrOther if approved was proposed for
+// another shadow than w.
 func (s *Store) commit(ctx context.Context, c caller.Caller, w *workspace.Workspace, live bool,
 	approved *HeldCommit, req CommitRequest, t Terms,
 	record func(audit.Event) error) (workspace.Result, error) {

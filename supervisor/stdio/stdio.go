@@ -82,7 +82,7 @@ func New(ids jail.IDs) (*Pipes, error) {
 	return p, nil
 }
 
-// HandOver closes the jail's ends, which the jail now has.
+// HandOver closes the supervisor's copies of the jail's ends, after the jail has started.
 func (p *Pipes) HandOver() {
 	for _, f := range p.jail {
 		f.Close()

@@ -195,7 +195,7 @@ func (l *link) begins() {
 	}
 }
 
-// sendInput sends what the caller has for the tool, as far as the daemon gives leave.
+// sendInput sends the caller's input to the tool, one frame for each credit of the daemon.
 func (c *carrier) sendInput() {
 	buf := make([]byte, wire.MaxClientFrame)
 	for {

@@ -241,7 +241,7 @@ func Fallocate(f *os.File, size int64) error {
 		retryEINTR(func() error { return unix.Fallocate(int(f.Fd()), 0, 0, size) }))
 }
 
-// FreeBytes returns the room on the file system of f for unprivileged users.
+// FreeBytes returns the free space, in bytes, on the file system of f for unprivileged users.
 func FreeBytes(f *os.File) (int64, error) {
 	bytes, _, err := Room(f)
 	return bytes, err

@@ -202,7 +202,7 @@ func (x *index) batch(ctx context.Context) (records int64, more bool, err error)
 	return records, more, err
 }
 
-// last returns the beginning of the last block, which may have room for more.
+// last returns where the last block begins. The writer adds to that block until it is full.
 func (x *index) last(ctx context.Context, s state, w *writer) (audit.Place, error) {
 	var from audit.Place
 	err := x.con.QueryRowContext(ctx,

@@ -24,7 +24,7 @@ func Load(env *cli.Env) (*profiles.Set, error) {
 	return set.For(places()), nil
 }
 
-// places returns the values of the variables of a policy, for a run that starts in this directory.
+// places returns the values of a policy's variables for a run that starts in the working directory.
 func places() syntax.Places {
 	p := syntax.Places{Home: asuser.Home(uint32(os.Geteuid()))}
 	if dir, err := os.Getwd(); err == nil {
