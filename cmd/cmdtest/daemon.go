@@ -41,18 +41,18 @@ type SharedDaemon struct {
 // Daemon starts a shared jaild and returns when it answers. Commands of the host find it.
 func (h *Host) Daemon() *SharedDaemon {
 	h.T.Helper()
-	return h.DaemonWith(nil)
+	return DaemonWith(h, nil)
 }
 
 // DaemonWith is daemon, with what it says going to log.
-func (h *Host) DaemonWith(log io.Writer) *SharedDaemon {
+func DaemonWith(h *Host, log io.Writer) *SharedDaemon {
 	h.T.Helper()
 	// It may live as long as the test.
-	return h.DaemonOf(exec.Command(filepath.Join(h.Bin, "jaild")), log)
+	return DaemonOf(h, exec.Command(filepath.Join(h.Bin, "jaild")), log)
 }
 
 // DaemonOf is DaemonWith of a command that becomes jaild.
-func (h *Host) DaemonOf(cmd *exec.Cmd, log io.Writer) *SharedDaemon {
+func DaemonOf(h *Host, cmd *exec.Cmd, log io.Writer) *SharedDaemon {
 	h.T.Helper()
 	d := &SharedDaemon{H: h, Cmd: cmd, Socket: filepath.Join(h.State, "jail.sock")}
 	d.Cmd.Dir, d.Cmd.Env, d.Cmd.Stderr = h.Work, h.Env, &d.Err

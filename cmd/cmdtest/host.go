@@ -33,7 +33,7 @@ func (h *Host) From(dir string, args ...string) Outcome {
 }
 
 // Detached starts a run that goes on by itself.
-func (h *Host) Detached(args ...string) string {
+func Detached(h *Host, args ...string) string {
 	h.T.Helper()
 	o := h.Jail(append([]string{"run", "--detach"}, args...)...)
 	id := strings.TrimSpace(o.Out)
@@ -193,8 +193,11 @@ var Installed = sync.OnceValues(func() (string, error) {
 	return dir, nil
 })
 
-// New returns a host on which the probe is compiled already. When the test ends nothing may be
-// left of its runs, and the log must verify.
+// coreUtils is the module of most commands of the default profile.
+const coreUtils = "bundles/core-utils/toybox.wasm"
+
+// New returns a host on which the probe and coreUtils are compiled already. When the test ends
+// nothing may be left of its runs, and the log must verify.
 func New(t *testing.T) *Host {
 	t.Helper()
 	NeedBuilt(t)
@@ -213,7 +216,7 @@ func New(t *testing.T) *Host {
 			t.Fatal(err)
 		}
 	}
-	if err := Compiled(h.State, h.Probe); err != nil {
+	if err := Compiled(h.State, h.Probe, filepath.Join(h.Bin, coreUtils)); err != nil {
 		t.Fatal(err)
 	}
 	// What waits for runs would be taken for what is left of them.
@@ -339,7 +342,7 @@ func (h *Host) Live(id string, flags ...string) *LiveRun {
 
 // Patient is the default profile with more time, for a run that is to outlast what a slow processor
 // does beside it.
-func (h *Host) Patient() string {
+func Patient(h *Host) string {
 	h.T.Helper()
 	path := filepath.Join(h.Root, "patient.toml")
 	if err := os.WriteFile(path,
@@ -484,7 +487,7 @@ func (h *Host) WantNothingLeft(kept ...string) {
 	var left []string
 	deadline := time.Now().Add(Bound / 4)
 	for {
-		if left = h.Left(kept); len(left) == 0 {
+		if left = Left(h, kept); len(left) == 0 {
 			return
 		}
 		if time.Now().After(deadline) {

@@ -33,7 +33,7 @@ type Learnt struct {
 }
 
 // Learn learns a tool into a file and returns what was learnt.
-func (h *Host) Learn(file string, args ...string) (l Learnt) {
+func Learn(h *Host, file string, args ...string) (l Learnt) {
 	h.T.Helper()
 	// Tens of runs, one after the other.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
@@ -55,7 +55,7 @@ func (h *Host) Learn(file string, args ...string) (l Learnt) {
 }
 
 // Doing is what a tool did under a policy, as far as it is always the same.
-func (h *Host) Doing(l Learnt, policy string, args []string) string {
+func Doing(h *Host, l Learnt, policy string, args []string) string {
 	h.T.Helper()
 	file := filepath.Join(h.Root, "try.toml")
 	if err := os.WriteFile(file, []byte(policy), 0o644); err != nil {

@@ -13,7 +13,7 @@ import (
 // Left lists what there is on the host that belongs to this test's state: control groups, mounts,
 // loop devices, processes, and what is kept in the state directory for as long as a run lives.
 // Other jails on the same host, those of other tests among them, are none of it.
-func (h *Host) Left(kept []string) []string {
+func Left(h *Host, kept []string) []string {
 	var left []string
 	add := func(format string, args ...any) { left = append(left, fmt.Sprintf(format, args...)) }
 	runs := map[string]bool{}

@@ -24,7 +24,7 @@ func (h *Host) Pool(size int) {
 }
 
 // Metric returns one of the daemon's, by its name and labels.
-func (h *Host) Metric(name string) int {
+func Metric(h *Host, name string) int {
 	h.T.Helper()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -52,7 +52,7 @@ func (h *Host) Metric(name string) int {
 func (h *Host) Stands(n int) {
 	h.T.Helper()
 	Eventually(h.T, fmt.Sprintf("%d jails wait for runs", n),
-		func() bool { return h.Metric("jail_pool_jails") == n })
+		func() bool { return Metric(h, "jail_pool_jails") == n })
 }
 
 // StartOf says how a run came to its jail.
@@ -68,7 +68,7 @@ func (h *Host) StartOf(id string) string {
 
 // Waiting are the first processes of the jails that wait for runs, and their shims: the daemon's
 // other children that are of no run.
-func (h *Host) Waiting() (pids []int) {
+func Waiting(h *Host) (pids []int) {
 	h.T.Helper()
 	for _, id := range NamesIn(filepath.Join(h.State, "state", "pool")) {
 		for _, dir := range GroupsOf(id) {
@@ -106,7 +106,7 @@ const (
 )
 
 // WantNoneWaiting wants nothing of jails that waited, when their daemon has ended.
-func (h *Host) WantNoneWaiting() {
+func WantNoneWaiting(h *Host) {
 	h.T.Helper()
 	if names := NamesIn(filepath.Join(h.State, "state", "pool")); len(names) != 0 {
 		h.T.Errorf("jails wait still: %q", names)

@@ -44,7 +44,7 @@ func DeniedRecords(t *testing.T, h *Host, id string) []DeniedRecord {
 
 // Verification asks another daemon than the run's own, as every command of root's does where none
 // is shared.
-func (h *Host) Verification(id string, code int) rundir.Verification {
+func Verification(h *Host, id string, code int) rundir.Verification {
 	h.T.Helper()
 	o := h.Jail("verify", "--json", id)
 	var v rundir.Verification

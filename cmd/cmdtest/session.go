@@ -74,7 +74,7 @@ func (h *Host) Sessions() (all []message.SessionInfo) {
 }
 
 // PlanOf reads the plan of a live run's jail.
-func (h *Host) PlanOf(id string) (p jail.Plan) {
+func PlanOf(h *Host, id string) (p jail.Plan) {
 	h.T.Helper()
 	var j struct{ Plan jail.Plan }
 	text, err := os.ReadFile(filepath.Join(h.State, "state", "runs", h.GlobalID(id), "jail.json"))

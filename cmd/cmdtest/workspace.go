@@ -56,7 +56,7 @@ var Blame = regexp.MustCompile(`fault of jail's own|daemon|did not answer`)
 
 // TargetPolicies writes two policies whose workspace is at its own path: one of programs of the
 // host, one of modules.
-func (h *Host) TargetPolicies() (native, modules string) {
+func TargetPolicies(h *Host) (native, modules string) {
 	h.T.Helper()
 	text := func(base string) string {
 		return "policy = 1\nname = \"same\"\nabout = \"x\"\ninclude = [\"" + base +

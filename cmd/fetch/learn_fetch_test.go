@@ -22,13 +22,13 @@ func TestLearnFetch(t *testing.T) {
 		"s.sh*": "#!/bin/sh\ncurl -sS https://up.example.com/granted/hello\ncurl -sS https://other.example.org/ >/dev/null 2>&1 || true\n"})
 	file := filepath.Join(h.Root, "curl.toml")
 	args := []string{"--", "/bin/sh", "./s.sh"}
-	l := h.Learn(file, append([]string{"--fetch", "up.example.com"}, args...)...)
+	l := cmdtest.Learn(h, file, append([]string{"--fetch", "up.example.com"}, args...)...)
 	// A tool whose requests have effects is not run again and again unless somebody says so.
 	if l.Least || l.Trials > 1 {
 		t.Errorf("%d trials", l.Trials)
 	}
 	if os.Getenv("JAIL_TEST_LONG") != "" {
-		l = h.Learn(file,
+		l = cmdtest.Learn(h, file,
 			append([]string{"--force", "--fetch", "up.example.com", "--trials"}, args...)...)
 	}
 	for _, want := range []string{
@@ -37,7 +37,7 @@ func TestLearnFetch(t *testing.T) {
 			t.Errorf("nothing of %q in\n%s", want, l.Policy)
 		}
 	}
-	want := h.Doing(l, l.Policy, args)
+	want := cmdtest.Doing(h, l, l.Policy, args)
 	if !strings.Contains(want, "exit 0 ") || !strings.Contains(want, "hello from outside") {
 		t.Fatalf("%s\n%s", want, l.Policy)
 	}
@@ -45,7 +45,7 @@ func TestLearnFetch(t *testing.T) {
 		if !strings.Contains(what, "host") && os.Getenv("JAIL_TEST_LONG") == "" {
 			continue
 		}
-		if got := h.Doing(l, policy, args); got == want {
+		if got := cmdtest.Doing(h, l, policy, args); got == want {
 			t.Errorf("without %s the tool does the same", what)
 		}
 	}

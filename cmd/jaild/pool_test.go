@@ -25,13 +25,13 @@ func TestWarm(t *testing.T) {
 	h.Files(map[string]string{"a.txt": "one\n"})
 	for n, flags := range [][]string{{"--discard"}, {"--no-workspace"}} {
 		cold := h.Live("cold", flags...)
-		if v := h.Verification("cold", 0); !v.OK {
+		if v := cmdtest.Verification(h, "cold", 0); !v.OK {
 			t.Errorf("cold: %+v", v)
 		}
 		h.Stands(1 + n) // one of each kind
 		warm := h.Live("warm", flags...)
-		a, b := h.PlanOf("cold"), h.PlanOf("warm")
-		v := h.Verification("warm", 0)
+		a, b := cmdtest.PlanOf(h, "cold"), cmdtest.PlanOf(h, "warm")
+		v := cmdtest.Verification(h, "warm", 0)
 		for _, f := range v.Findings {
 			if f.Answer == "differs" {
 				t.Errorf("%q: %+v", flags, f)
@@ -78,14 +78,14 @@ func TestWarm(t *testing.T) {
 			fresh := slices.ContainsFunc(now,
 				func(name string) bool { return !slices.Contains(before, name) })
 			// None is being made or on its way out.
-			return fresh && h.Metric("jail_pool_jails") == len(now)
+			return fresh && cmdtest.Metric(h, "jail_pool_jails") == len(now)
 		})
 	}
 	if ps := h.Jail("ps"); strings.Count(ps.Out, "\n") > 1 {
 		t.Errorf("what waits is shown as a run: %s", ps.Out)
 	}
 	d.Stop()
-	h.WantNoneWaiting()
+	cmdtest.WantNoneWaiting(h)
 }
 
 // runWarmed is a run after which a jail is made for the next one.
@@ -102,7 +102,7 @@ func TestKilledWhileJailsWait(t *testing.T) {
 	d := h.Daemon()
 	runWarmed(h, "first", "true")
 	h.Stands(1)
-	pids := h.Waiting()
+	pids := cmdtest.Waiting(h)
 	ids := cmdtest.NamesIn(filepath.Join(h.State, "state", "pool"))
 	if len(pids) < 2 || len(ids) != 1 {
 		t.Fatalf("waiting: %v, %q", pids, ids)
@@ -115,7 +115,7 @@ func TestKilledWhileJailsWait(t *testing.T) {
 	d = h.Daemon()
 	// By then it has cleared up.
 	h.Wants(h.Jail("ps"), 0, "")
-	h.WantNoneWaiting()
+	cmdtest.WantNoneWaiting(h)
 	for _, id := range ids {
 		if dirs := cmdtest.GroupsOf(h.GlobalID(id)); len(dirs) != 0 {
 			t.Errorf("control groups %q", dirs)
@@ -128,11 +128,11 @@ func TestKilledWhileJailsWait(t *testing.T) {
 	d = h.Daemon()
 	runWarmed(h, "second", "true")
 	h.Stands(1)
-	pids, ids = h.Waiting(), cmdtest.NamesIn(filepath.Join(h.State, "state", "pool"))
+	pids, ids = cmdtest.Waiting(h), cmdtest.NamesIn(filepath.Join(h.State, "state", "pool"))
 	d.KillWith(pids)
 	h.Pool(0)
 	h.Daemon().Stop()
-	h.WantNoneWaiting()
+	cmdtest.WantNoneWaiting(h)
 	for _, id := range ids {
 		if dirs := cmdtest.GroupsOf(h.GlobalID(id)); len(dirs) != 0 {
 			t.Errorf("control groups %q", dirs)
@@ -147,7 +147,7 @@ func TestWaitingJailIsKilled(t *testing.T) {
 	h.Daemon()
 	runWarmed(h, "first", "true")
 	h.Stands(1)
-	pids := h.Waiting()
+	pids := cmdtest.Waiting(h)
 	for _, pid := range pids {
 		cmdtest.Kill9(t, pid)
 	}
@@ -171,7 +171,7 @@ func TestPoolIsDrained(t *testing.T) {
 		t.Helper()
 		h.WantRun(cmdtest.Request("default", "true"))
 		cmdtest.Eventually(t, "a jail waits", func() bool { return h.Waits() == "1" })
-		return h.Waiting()
+		return cmdtest.Waiting(h.Host)
 	}
 	for _, c := range []struct {
 		name   string
@@ -211,7 +211,7 @@ func TestPoolIsDrained(t *testing.T) {
 		ended <- r
 	}()
 	<-started
-	if p := h.PlanOf("narrow"); h.StartOf("narrow") != cmdtest.StartWarm || p.Cgroup.Memory != 100<<20 {
+	if p := cmdtest.PlanOf(h.Host, "narrow"); h.StartOf("narrow") != cmdtest.StartWarm || p.Cgroup.Memory != 100<<20 {
 		t.Errorf("%s, memory %d", h.StartOf("narrow"), p.Cgroup.Memory)
 	}
 	if v, err := h.S.Live().Verify(h.Caller(0), "narrow"); err != nil || !v.OK {
@@ -222,7 +222,7 @@ func TestPoolIsDrained(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	h.Close()
-	h.WantNoneWaiting()
+	cmdtest.WantNoneWaiting(h.Host)
 }
 
 // There are never more than the settings have, of whatever kinds.
@@ -245,12 +245,12 @@ func TestPoolIsBounded(t *testing.T) {
 	d = h.Daemon()
 	runWarmed(h, "off", "true")
 	runWarmed(h, "off2", "true")
-	if h.Metric("jail_pool_jails") != 0 || h.StartOf("off2") != cmdtest.StartCold ||
-		h.Metric("jail_pool_jails_max") != 0 {
+	if cmdtest.Metric(h, "jail_pool_jails") != 0 || h.StartOf("off2") != cmdtest.StartCold ||
+		cmdtest.Metric(h, "jail_pool_jails_max") != 0 {
 		t.Error("there is a pool")
 	}
 	d.Stop()
-	h.WantNoneWaiting()
+	cmdtest.WantNoneWaiting(h)
 }
 
 // The module of a jail that waits is loaded before there is a run, and is the one that the run asks

@@ -46,7 +46,7 @@ func TestUpgrade(t *testing.T) {
 	h := cmdtest.New(t)
 	d := h.Daemon()
 	r := h.Live("through")
-	h.Detached("--id", "detached", "--input", "--", h.Probe, "lines")
+	cmdtest.Detached(h, "--id", "detached", "--input", "--", h.Probe, "lines")
 	typed := h.LiveWith(h.Command("attach", "detached"), "detached")
 	if err := d.Cmd.Process.Signal(syscall.SIGUSR2); err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestUpgrade(t *testing.T) {
 	r.In.Close()
 	h.Wants(r.Wait(), 0, "")
 	// To the new daemon the detached run is one that runs, though it has no handle of it.
-	h.Detached("--id", "detached", "--input", "--", h.Probe, "lines")
+	cmdtest.Detached(h, "--id", "detached", "--input", "--", h.Probe, "lines")
 	h.Wants(h.Jail("attach", "detached"), 125, "the daemon before this one has run detached")
 	followed := h.Command("logs", "-f", "detached")
 	out, err := followed.StdoutPipe()
@@ -134,7 +134,7 @@ func daemonPID(h *cmdtest.Host) int {
 func TestUpgradeThatFails(t *testing.T) {
 	h := cmdtest.New(t)
 	var log lockedBuffer
-	d := h.DaemonWith(&log)
+	d := cmdtest.DaemonWith(h, &log)
 	settings := filepath.Join(h.State, "jaild.toml")
 	if err := os.WriteFile(settings, []byte("metric = 1\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -249,7 +249,7 @@ func TestSettings(t *testing.T) {
 func TestEndWithStalledClients(t *testing.T) {
 	h := cmdtest.New(t)
 	d := h.Daemon()
-	id := h.Detached("--", "seq", "140000")
+	id := cmdtest.Detached(h, "--", "seq", "140000")
 	h.Wants(h.Jail("wait", id), 0, "")
 	for _, ask := range []string{
 		"GET " + api.PathRuns + "/" + id + "/logs?follow=1 HTTP/1.1\r\nHost: jail\r\n\r\n",
@@ -277,7 +277,7 @@ func TestEndWithStalledClients(t *testing.T) {
 // CAP_SYS_RESOURCE may lower that.
 func TestSessionOfADispensableDaemon(t *testing.T) {
 	h := cmdtest.New(t)
-	h.DaemonOf(exec.Command("choom", "-n", "600", "--", "setpriv", "--bounding-set",
+	cmdtest.DaemonOf(h, exec.Command("choom", "-n", "600", "--", "setpriv", "--bounding-set",
 		"-sys_resource", "--inh-caps", "-sys_resource", "--", filepath.Join(h.Bin, "jaild")), nil)
 	id := h.Session()
 	defer h.StopSession(id, 0)

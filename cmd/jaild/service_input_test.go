@@ -115,7 +115,7 @@ func TestManyConnections(t *testing.T) {
 // daemonWithFew starts a daemon that may have so many descriptors.
 func daemonWithFew(h *cmdtest.Host, descriptors int) *cmdtest.SharedDaemon {
 	h.T.Helper()
-	return h.DaemonOf(exec.Command("prlimit", fmt.Sprintf("--nofile=%d", descriptors),
+	return cmdtest.DaemonOf(h, exec.Command("prlimit", fmt.Sprintf("--nofile=%d", descriptors),
 		filepath.Join(h.Bin, "jaild")), nil)
 }
 

@@ -17,7 +17,7 @@ func TestVerify(t *testing.T) {
 	for id, flags := range map[string][]string{"shadow": {"--discard"},
 		"readonly": {"--profile", "readonly"}, "bare": {"--no-workspace"}} {
 		live := h.Live(id, flags...)
-		v := h.Verification(id, 0)
+		v := cmdtest.Verification(h, id, 0)
 		for _, f := range v.Findings {
 			if f.Answer == "differs" {
 				t.Errorf("%s: %+v", id, f)
@@ -66,7 +66,7 @@ func TestVerifyOfAnother(t *testing.T) {
 	live := h.Live("roots")
 	other := func(args ...string) *exec.Cmd { return cmdtest.As(h.Command(args...), cmdtest.Stranger) }
 	h.Wants(h.Run(other("verify", "roots")), 127, `no run "roots" is running`)
-	if v := h.Verification("roots", 0); !v.OK {
+	if v := cmdtest.Verification(h, "roots", 0); !v.OK {
 		t.Errorf("%+v", v)
 	}
 	live.In.Close()

@@ -45,7 +45,7 @@ func TestWhoDecides(t *testing.T) {
 			"session start --id NAME-opened --workspace DIR",
 		} {
 			h.Wants(say(uid, strings.NewReplacer("NAME", name, "DIR", dir, "PATIENT",
-				h.Patient()).Replace(line)), 0, "")
+				cmdtest.Patient(h.Host)).Replace(line)), 0, "")
 		}
 	}
 	h.Write("ceiling",

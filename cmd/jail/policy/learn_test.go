@@ -102,7 +102,7 @@ func learnAndTry(h *cmdtest.Host, c lesson) {
 	h.T.Helper()
 	file := filepath.Join(h.Root, "learnt.toml")
 	args := append([]string{"--"}, c.args...)
-	l := h.Learn(file, append(append([]string{"--force"}, c.flags...), args...)...)
+	l := cmdtest.Learn(h, file, append(append([]string{"--force"}, c.flags...), args...)...)
 	if !l.Least || l.Observed.Lost != 0 {
 		h.T.Errorf("least %t, lost %d", l.Least, l.Observed.Lost)
 	}
@@ -111,13 +111,13 @@ func learnAndTry(h *cmdtest.Host, c lesson) {
 			h.T.Errorf("the run saw a secret: %+v", f)
 		}
 	}
-	want := h.Doing(l, l.Policy, args)
+	want := cmdtest.Doing(h, l, l.Policy, args)
 	if !strings.Contains(want, "exit 0 ") || !strings.Contains(want, c.shows) {
 		h.T.Fatalf("under what was learnt:\n%s\n%s", want, l.Policy)
 	}
 	less := cmdtest.WithoutEach(l.Policy)
 	for what, policy := range less {
-		if got := h.Doing(l, policy, args); got == want {
+		if got := cmdtest.Doing(h, l, policy, args); got == want {
 			h.T.Errorf("without %s the tool does the same", what)
 		}
 	}

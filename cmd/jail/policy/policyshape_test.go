@@ -97,7 +97,7 @@ func TestPolicyFileChanges(t *testing.T) {
 	const tight = "policy = 1\nname = \"own\"\ninclude = [\"base\"]\n[tools]\nmodules = [\"**\"]\n[workspace]\naccess = \"read\"\n[limits]\npids = 20\n"
 	write(tight)
 	live := h.Live("victim", "--policy", file)
-	before := h.Verification("victim", 0)
+	before := cmdtest.Verification(h, "victim", 0)
 	for name, change := range map[string]func(){
 		"rewritten": func() { write(strings.Replace(tight, "pids = 20", "pids = 4000", 1)) },
 		"cut off":   func() { write("") },
@@ -113,7 +113,7 @@ func TestPolicyFileChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 		change()
-		after := h.Verification("victim", 0)
+		after := cmdtest.Verification(h, "victim", 0)
 		if want, got := pidsLimit(t, before.Findings),
 			pidsLimit(t, after.Findings); want != "20 tasks" || got != want {
 			t.Errorf("%s: the limit of tasks is %s, was %s", name, got, want)

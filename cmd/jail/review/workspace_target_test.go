@@ -15,7 +15,7 @@ import (
 func TestWorkspaceTarget(t *testing.T) {
 	h := cmdtest.New(t)
 	h.Daemon()
-	native, modules := h.TargetPolicies()
+	native, modules := cmdtest.TargetPolicies(h)
 	h.Files(map[string]string{"way/here": "root\n", "way/docs/here": "docs\n",
 		"way/say.sh": "#!/bin/sh\necho $0 in $PWD\n"})
 	way := filepath.Join(h.Work, "way")
@@ -89,7 +89,7 @@ func TestWorkspaceTarget(t *testing.T) {
 func TestWorkspaceTargetLink(t *testing.T) {
 	h := cmdtest.New(t)
 	h.Daemon()
-	native, _ := h.TargetPolicies()
+	native, _ := cmdtest.TargetPolicies(h)
 	way, err := os.MkdirTemp("/tmp", "jail-target-")
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +119,7 @@ func TestWorkspaceTargetLink(t *testing.T) {
 func TestWorkspaceNames(t *testing.T) {
 	h := cmdtest.New(t)
 	h.Daemon()
-	native, modules := h.TargetPolicies()
+	native, modules := cmdtest.TargetPolicies(h)
 	dir := cmdtest.OutsideMounts(t)
 	for _, name := range []string{
 		"app[id]{x}?*b", "**", "two words 'x' \"y\" $HOME", `a:b,c=d\134 %s #ü`, "-\nend\ttab\x01",

@@ -14,7 +14,7 @@ func TestDetached(t *testing.T) {
 	h := cmdtest.New(t)
 	d := h.Daemon()
 	d.Admit()
-	id := h.Detached("--id", "d1", "--", h.Probe, "both")
+	id := cmdtest.Detached(h, "--id", "d1", "--", h.Probe, "both")
 	for range 2 {
 		if o := h.Jail("wait", id); o.Code != 0 || o.Out != "" {
 			t.Errorf("wait: %+v", o)
@@ -32,7 +32,7 @@ func TestDetached(t *testing.T) {
 		t.Errorf("logs: %+v", o)
 	}
 	// Asked for again in the same words it is the same run; in others it is none.
-	if again := h.Detached("--id", "d1", "--", h.Probe, "both"); again != id ||
+	if again := cmdtest.Detached(h, "--id", "d1", "--", h.Probe, "both"); again != id ||
 		len(h.Records(id, "run.started")) != 1 {
 		t.Errorf("%q", again)
 	}
@@ -40,15 +40,15 @@ func TestDetached(t *testing.T) {
 		"run id d1 is in use, by another request")
 	h.Wants(h.Jail("run", "--detach", "--", "no-such-tool"), 127, "no-such-tool")
 	h.Wants(h.Jail("run", "--input", "--", "true"), 2, "--input is for --detach")
-	if o := h.Jail("wait", h.Detached("--", h.Probe, "exit", "9")); o.Code != 9 {
+	if o := h.Jail("wait", cmdtest.Detached(h, "--", h.Probe, "exit", "9")); o.Code != 9 {
 		t.Errorf("%+v", o)
 	}
-	if r := h.ObjectOf("wait", "--json", h.Detached("--limit", "wall=300ms", "--", h.Probe, "sleep",
+	if r := h.ObjectOf("wait", "--json", cmdtest.Detached(h, "--limit", "wall=300ms", "--", h.Probe, "sleep",
 		"1h")); r.ExitCode != 124 || r.Limit == nil || r.Limit.Name != "wall" {
 		t.Errorf("%+v", r)
 	}
 	// The output is bounded as that of any run.
-	flood := h.Detached("--limit", "output=64KiB", "--", h.Probe, "flood", "1")
+	flood := cmdtest.Detached(h, "--limit", "output=64KiB", "--", h.Probe, "flood", "1")
 	if r := h.ObjectOf("wait", "--json", flood); !r.Truncated {
 		t.Errorf("%+v", r)
 	}
@@ -66,7 +66,7 @@ func TestDetached(t *testing.T) {
 func TestAttach(t *testing.T) {
 	h := cmdtest.New(t)
 	d := h.Daemon()
-	id := h.Detached("--id", "typed", "--input", "--", h.Probe, "lines")
+	id := cmdtest.Detached(h, "--id", "typed", "--input", "--", h.Probe, "lines")
 	first := h.LiveWith(h.Command("attach", id), id)
 	h.Wants(h.Jail("attach", id), 125, "another client is attached to run typed")
 	if err := first.Cmd.Process.Kill(); err != nil {
@@ -87,7 +87,7 @@ func TestAttach(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 	// It ends with the daemon; its output stays.
-	id = h.Detached("--id", "waits", "--input", "--", h.Probe, "lines")
+	id = cmdtest.Detached(h, "--id", "waits", "--input", "--", h.Probe, "lines")
 	live := h.LiveWith(h.Command("attach", id), id)
 	d.Stop()
 	if o := live.Wait(); o.Code != 143 {
@@ -97,7 +97,7 @@ func TestAttach(t *testing.T) {
 	if o := h.Jail("logs", id); o.Out != "got hello\n" {
 		t.Errorf("%+v", o)
 	}
-	id = h.Detached("--id", "killed", "--input", "--", h.Probe, "lines")
+	id = cmdtest.Detached(h, "--id", "killed", "--input", "--", h.Probe, "lines")
 	h.LiveWith(h.Command("attach", id), id).Cmd.Process.Kill()
 	d.Kill()
 	h.Daemon()

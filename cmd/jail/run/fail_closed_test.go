@@ -302,14 +302,14 @@ func check(h *cmdtest.Host, id string, p point, o cmdtest.Outcome, daemons int) 
 // order, and so does the directory of a run whose end the log did not take.
 func leftSoon(h *cmdtest.Host) (left []string) {
 	for deadline := time.Now().Add(cmdtest.Bound); ; time.Sleep(5 * time.Millisecond) {
-		left = h.Left(h.Kept())
+		left = cmdtest.Left(h, h.Kept())
 		next := func(name string) bool {
 			return name == "workspaces/.live" || strings.HasPrefix(name, "runs/")
 		}
 		if len(left) > 0 && !slices.ContainsFunc(left,
 			func(name string) bool { return !next(name) }) {
 			h.Wants(h.Jail("workspaces"), 0, "")
-			left = h.Left(h.Kept())
+			left = cmdtest.Left(h, h.Kept())
 		}
 		if len(left) == 0 || time.Now().After(deadline) {
 			return left

@@ -158,7 +158,7 @@ func TestLargeStdin(t *testing.T) {
 	blocks := 1024 / min(cmdtest.Slower(), 12)
 	h := cmdtest.New(t)
 	d := h.Daemon()
-	cmd := h.Command("run", "--id", "large", "--policy", h.Patient(), "--limit", "memory=64MiB", "--",
+	cmd := h.Command("run", "--id", "large", "--policy", cmdtest.Patient(h), "--limit", "memory=64MiB", "--",
 		h.Probe, "count")
 	in, err := cmd.StdinPipe()
 	if err != nil {

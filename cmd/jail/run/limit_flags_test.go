@@ -28,7 +28,7 @@ func TestLimitFlags(t *testing.T) {
 		t.Errorf("%q, want %q", o.Err, want)
 	}
 	if r := h.ObjectOf("wait", "--json",
-		h.Detached("--no-workspace", "--", h.Probe, "exit", "0")); len(r.Warnings) > 0 {
+		cmdtest.Detached(h, "--no-workspace", "--", h.Probe, "exit", "0")); len(r.Warnings) > 0 {
 		t.Errorf("detached: %q", r.Warnings)
 	}
 	h.Wants(h.Jail("session", "start", "--id", "s", "--no-workspace", "--profile", "default"), 0,

@@ -54,7 +54,7 @@ func TestNativeStreamNames(t *testing.T) {
 		h.Stands(1)
 	}
 	h.StopSession(id, 0)
-	id = h.Detached("--no-workspace", "--input", "--profile", "build", "--", "sh", "-c", useStreams)
+	id = cmdtest.Detached(h, "--no-workspace", "--input", "--profile", "build", "--", "sh", "-c", useStreams)
 	cmd := h.Command("attach", id)
 	cmd.Stdin = strings.NewReader(streamsInput)
 	wants("detached", h.Run(cmd))

@@ -43,7 +43,7 @@ func TestDoctorAsksTheDaemon(t *testing.T) {
 	if got := control.answer("loop devices"); got != "yes" {
 		t.Fatalf("without a daemon: loop devices %q", got)
 	}
-	h.DaemonOf(exec.Command(cmdtest.Must(cmdtest.WithoutProgram())(t), "-no-loop", "--",
+	cmdtest.DaemonOf(h, exec.Command(cmdtest.Must(cmdtest.WithoutProgram())(t), "-no-loop", "--",
 		filepath.Join(h.Bin, "jaild")), nil)
 	o := h.Jail("doctor", "--json")
 	d := readDoctor(t, o)

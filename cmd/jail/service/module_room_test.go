@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -41,13 +42,18 @@ func compiledModules(h *cmdtest.Host) map[string]bool {
 // run that is under way what it has mounted.
 func TestCompiledModulesAreBounded(t *testing.T) {
 	h := cmdtest.New(t)
+	// No module is compiled that no run uses.
+	if err := errors.Join(os.RemoveAll(filepath.Join(h.State, "state", "modules")),
+		cmdtest.Compiled(h.State, h.Probe)); err != nil {
+		t.Fatal(err)
+	}
 	settings := fmt.Sprintf("[pool]\nsize = 0\n[compile]\ntimes = %d\ncache = \"1MiB\"\n", cmdtest.Slower())
 	if err := os.WriteFile(filepath.Join(h.State, "jaild.toml"), []byte(settings),
 		0o600); err != nil {
 		t.Fatal(err)
 	}
 	d := h.Daemon()
-	live := h.Live("under-way", "--policy", h.Patient())
+	live := h.Live("under-way", "--policy", cmdtest.Patient(h))
 	begun := compiledModules(h)
 	for n := range byte(3) {
 		h.Wants(h.Jail("run", "--", variant(h, n)), 0, "")

@@ -38,7 +38,7 @@ func TestClockJumps(t *testing.T) {
 			h := cmdtest.New(t)
 			d := h.Daemon()
 			h.Wants(h.Jail("session", "start", "--id", "idle", "--profile", "default"), 0, "")
-			patient := h.Live("patient", "--policy", h.Patient())
+			patient := h.Live("patient", "--policy", cmdtest.Patient(h))
 			limited := make(chan message.Result, 1)
 			const wall = 5 * time.Second
 			begun := time.Now()

@@ -87,7 +87,7 @@ func TestSessionLoopback(t *testing.T) {
 	asks("the session again", h.Exec(shared, ask...), "served")
 	for id, want := range map[string]string{shared: "the session's", "server": "the session's"} {
 		found := false
-		for _, f := range h.Verification(id, 0).Findings {
+		for _, f := range cmdtest.Verification(h, id, 0).Findings {
 			found = found || f.Layer == "namespaces" && f.What == "net" && f.Want == want
 		}
 		if !found {
@@ -98,7 +98,7 @@ func TestSessionLoopback(t *testing.T) {
 		"--limit", "workspace=64MiB")
 	port = serve(h, own, "alone")
 	asks("with own", h.Exec(own, "--", "python3", "-c", client, port), "refused")
-	h.Verification("alone", 0)
+	cmdtest.Verification(h, "alone", 0)
 }
 
 // A ceiling with own narrows a profile that shares.

@@ -57,7 +57,7 @@ func TestSharedEngineCeiling(t *testing.T) {
 func TestSharedEngineTarget(t *testing.T) {
 	h := cmdtest.NewForEngines(t)
 	h.Daemon()
-	_, modules := h.TargetPolicies()
+	_, modules := cmdtest.TargetPolicies(h)
 	outside := cmdtest.OutsideMounts(t)
 	for _, c := range []struct{ dir, path string }{{outside, outside}, {h.Work, "/workspace"}} {
 		docs := filepath.Join(c.dir, "docs")

@@ -172,7 +172,7 @@ file_size = "16MiB"
 			if err := json.Unmarshal([]byte(o.Out), &got); err != nil {
 				t.Fatalf("%v: %+v", err, o)
 			}
-			got["user and group ids"] = h.PlanOf("a").IDs.Base == h.PlanOf(id).IDs.Base
+			got["user and group ids"] = cmdtest.PlanOf(h, "a").IDs.Base == cmdtest.PlanOf(h, id).IDs.Base
 			h.Wants(h.Jail("kill", "a"), 0, "")
 			h.Jail("wait", "a")
 			got["id, result, records"] = h.GlobalID("a") == h.GlobalID("b") ||

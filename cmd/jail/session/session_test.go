@@ -152,12 +152,12 @@ func TestSessionWalls(t *testing.T) {
 		h.Live("run", "--discard")
 	for _, live := range []string{id, "first", "second", "run"} {
 		// That it shares no namespace with any of the others is among it.
-		v := h.Verification(live, 0)
+		v := cmdtest.Verification(h, live, 0)
 		if !v.OK || len(v.Findings) < 40 {
 			t.Errorf("%s: %+v", live, v)
 		}
 	}
-	want, got := h.PlanOf("run"), h.PlanOf("first")
+	want, got := cmdtest.PlanOf(h, "run"), cmdtest.PlanOf(h, "first")
 	for _, p := range []*jail.Plan{&want, &got} {
 		p.ID, p.Cgroup.Path, p.IDs.Base, p.IDs.Owner, p.Policy, p.Layers = "", "", 0, 0, "", nil
 	}

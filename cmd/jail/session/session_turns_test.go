@@ -23,7 +23,7 @@ func TestSessionsTakeTurns(t *testing.T) {
 	h.Daemon()
 	crowded := h.Session("--policy", profileWith(h, "crowded",
 		"[limits]\npids = 200\nmemory = \"1GiB\"\nwall = \"20m\"\n"))
-	other := h.Session("--policy", h.Patient())
+	other := h.Session("--policy", cmdtest.Patient(h))
 	running := []*cmdtest.LiveRun{execOf(h, crowded, "c0"), execOf(h, crowded, "c1")}
 	waiting := 0
 	waits := func(session string, args ...string) *exec.Cmd {
@@ -36,7 +36,7 @@ func TestSessionsTakeTurns(t *testing.T) {
 		t.Cleanup(func() { in.Close() })
 		waiting++
 		cmdtest.Eventually(t, fmt.Sprintf("%d wait", waiting), func() bool {
-			return h.Metric("jail_admission_waiting") == waiting
+			return cmdtest.Metric(h, "jail_admission_waiting") == waiting
 		})
 		return cmd
 	}
@@ -52,7 +52,7 @@ func TestSessionsTakeTurns(t *testing.T) {
 	if code := h.ExitCode(last, last.Wait()); code != 3 {
 		t.Errorf("the other session's ended with %d", code)
 	}
-	if n := h.Metric("jail_admission_waiting"); n < 4 {
+	if n := cmdtest.Metric(h, "jail_admission_waiting"); n < 4 {
 		t.Errorf("%d of the crowded session's wait", n)
 	}
 	h.StopSession(crowded, 0)

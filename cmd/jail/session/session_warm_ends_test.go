@@ -26,7 +26,7 @@ func TestSessionWarmEnds(t *testing.T) {
 		id := h.Session(flags...)
 		h.Wants(h.Exec(id, "--", "touch", "made"), 0, "")
 		h.Stands(1)
-		pids := h.Waiting()
+		pids := cmdtest.Waiting(h)
 		if len(pids) < 2 || len(callsOf(t, id)) != 1 {
 			t.Fatalf("waiting: %v, %v", pids, callsOf(t, id))
 		}
@@ -50,11 +50,11 @@ func TestSessionWarmEnds(t *testing.T) {
 		t.Error(got)
 	}
 	h.Stands(1)
-	pids = h.Waiting()
+	pids = cmdtest.Waiting(h)
 	h.StopSession(id, 3)
 	// By the time that it has stopped.
 	wantGone(id, pids)
-	h.WantNoneWaiting()
+	cmdtest.WantNoneWaiting(h)
 
 	// A shadow that another jail still has mounted could not be committed.
 	id, pids = warmed()
@@ -69,7 +69,7 @@ func TestSessionWarmEnds(t *testing.T) {
 	id, pids = warmed()
 	d.Stop()
 	wantGone(id, pids)
-	h.WantNoneWaiting()
+	cmdtest.WantNoneWaiting(h)
 	h.Discard(id)
 
 	d = h.Daemon()
@@ -82,7 +82,7 @@ func TestSessionWarmEnds(t *testing.T) {
 	// By then it has cleared up.
 	h.Wants(h.Jail("ps"), 0, "")
 	wantGone(id, pids)
-	h.WantNoneWaiting()
+	cmdtest.WantNoneWaiting(h)
 	h.Discard(id)
 
 	// Daemon, shim and jail at once: their control groups stay for the next daemon.
@@ -90,7 +90,7 @@ func TestSessionWarmEnds(t *testing.T) {
 	d.KillWith(pids)
 	h.Daemon().Stop()
 	wantGone(id, pids)
-	h.WantNoneWaiting()
+	cmdtest.WantNoneWaiting(h)
 	h.Discard(id)
 }
 
@@ -132,7 +132,7 @@ func TestSessionWarmStorm(t *testing.T) {
 		}
 	}
 	d.Stop()
-	h.WantNoneWaiting()
+	cmdtest.WantNoneWaiting(h)
 }
 
 // What waits for a session's calls ends when a policy changes. The session has the policy that it
@@ -163,7 +163,7 @@ func TestSessionWarmIsDrained(t *testing.T) {
 	cmdtest.Eventually(t, "a jail waits", func() bool { return h.Waits() == "1" })
 	call("second", cmdtest.StartWarm)
 	cmdtest.Eventually(t, "a jail waits", func() bool { return h.Waits() == "1" })
-	pids := h.Waiting()
+	pids := cmdtest.Waiting(h.Host)
 	h.Write("ceiling", "policy = 1\n[limits]\nmemory = \"100MiB\"\n")
 	if err := h.S.Policies().Reload(); err != nil || len(pids) == 0 {
 		t.Fatal(err, pids)
@@ -187,5 +187,5 @@ func TestSessionWarmIsDrained(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	h.Close()
-	h.WantNoneWaiting()
+	cmdtest.WantNoneWaiting(h.Host)
 }

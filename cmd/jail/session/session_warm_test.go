@@ -60,14 +60,14 @@ func TestSessionWarm(t *testing.T) {
 		var places []jail.Plan
 		for n, want := range []string{cmdtest.StartCold, cmdtest.StartWarm} {
 			live := liveExec(h, id, want+id)
-			v := h.Verification(want+id, 0)
+			v := cmdtest.Verification(h, want+id, 0)
 			if !v.OK || v.PID != live.InitPID() || len(v.Findings) < 40 {
 				t.Errorf("%q: %+v", flags, v)
 			}
 			if got := h.StartOf(want + id); got != want {
 				t.Errorf("%q: call %d is %s", flags, n, got)
 			}
-			p := h.PlanOf(want + id)
+			p := cmdtest.PlanOf(h, want+id)
 			places = append(places, p)
 			p.ID, p.Cgroup.Path = "", ""
 			plans = append(plans, string(cmdtest.Must(json.Marshal(p))(t)))
@@ -92,7 +92,7 @@ func TestSessionWarm(t *testing.T) {
 			t.Errorf("%q: writing: %+v, %s", flags, o, h.StartOf("write"+id))
 		}
 		h.StopSession(id, 0+int64(strings.Count(strings.Join(flags, " "), "default")))
-		h.WantNoneWaiting()
+		cmdtest.WantNoneWaiting(h)
 	}
 	if _, err := os.Stat(filepath.Join(h.Work, "new")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the real directory was written to: %v", err)
@@ -234,7 +234,7 @@ func TestSessionWarmNative(t *testing.T) {
 	}
 	live := h.LiveWith(h.Command("session", "exec", id, "--id", "alive", "--env", "SECRET=x", "--",
 		"sh", "-c", "while read line; do echo got $line; done"), "alive")
-	if v := h.Verification("alive", 0); !v.OK || v.PID != live.InitPID() || len(v.Findings) < 40 ||
+	if v := cmdtest.Verification(h, "alive", 0); !v.OK || v.PID != live.InitPID() || len(v.Findings) < 40 ||
 		h.StartOf("alive") != cmdtest.StartWarm {
 		t.Errorf("%s: %+v", h.StartOf("alive"), v)
 	}
