@@ -204,7 +204,7 @@ func (c *commit) conclude() error {
 		m.Commits = append(m.Commits, c.record())
 		m.settle()
 		if c.journal.Complete {
-			m.State = Committed
+			m.commit()
 		}
 	}
 	m.Untold = &untold{Commit: c.journal.ID, Digest: c.journal.Digest}

@@ -192,7 +192,7 @@ func (r reversal) back(ctx context.Context, t *revertTarget) ([]Change, error) {
 		}
 	}
 	var changes []Change
-	conflicts := ConflictError{t.later}
+	conflicts := ConflictError{Conflicts: t.later}
 	used, locked, err := k.usedSince(r.w.source, chosen, ours)
 	if err != nil {
 		return nil, err

@@ -22,14 +22,17 @@ import (
 //	lock          held by a commit or discard
 //	upper.img     the upper layer's ext4 image; its lock is held while a mount of it lives
 //	journal.json  a commit in progress
+//	merged.json   of a branch: what was merged into its parent
 //	taken.json    what was committed while a jail used the layer; see sides
 //
-// It also has the reservations of the disk (see reserve), templates of empty images, and layers
-// made ahead (see blank). Several processes may use one store at once.
+// It also has the reservations of the disk (see reserve), templates of empty images, layers made
+// ahead (see blank), and layers of several workspaces (see frozenLayer). Several processes may use one store at once.
 type Store struct {
 	dir *os.File
 	// blanks are the layers that this process made ahead.
 	blanks blanks
+	// frozen are the frozen layers that this process has mounted.
+	frozen frozenSet
 	// fault is called before each action of a commit, for tests to end it there.
 	fault func(at string) error
 	// noHandles finds directories by their paths alone, for tests, as without root's rights.
@@ -257,7 +260,7 @@ func (s *Store) Sweep() error {
 			err = errors.Join(err, s.sweepDead(name))
 		}
 	}
-	return err
+	return errors.Join(err, s.dropLayers())
 }
 
 // sweepDead is sweep, unless the process that makes or discards the workspace lives.
@@ -350,6 +353,17 @@ func (w *Workspace) drop(check func() error) error {
 	if err := check(); err != nil {
 		return err
 	}
+	// Another object of the store may have forked it.
+	now, err := readJSON[meta](w.home.dir, "meta.json")
+	if err != nil {
+		// What it was does not matter to who discards a damaged one.
+		now = &w.meta
+	}
+	if now.Forked {
+		if err := w.store.hasNoBranches(w.meta.ID); err != nil {
+			return err
+		}
+	}
 	// The process that made it may hold this lock, and lives then, as this one does.
 	if err := sys.Lock(w.home.dir, true); err != nil && !errors.Is(err, syscall.EWOULDBLOCK) {
 		return w.wrap("discard", err)
@@ -358,10 +372,17 @@ func (w *Workspace) drop(check func() error) error {
 	if err := removeAt(w.home.dir, "meta.json"); err != nil {
 		return err
 	}
+	if err := w.store.reach("discard", 0); err != nil {
+		return err
+	}
 	if err := w.store.sweep(w.meta.ID); err != nil {
 		return err
 	}
-	return w.store.unreserve(w.meta.ID)
+	err = w.store.unreserve(w.meta.ID)
+	if len(now.layersInUse()) > 0 {
+		err = errors.Join(err, w.store.reach("discard", 1), w.store.SweepLayers())
+	}
+	return err
 }
 
 // GiveUp is Discard of a workspace whose commit was interrupted and that Recover could neither
