@@ -110,11 +110,11 @@ func (w *Workspace) fold(ctx context.Context, n int) (err error) {
 	}
 	before := w.meta.Layers
 	w.meta.Layers = append([]string{joined.id}, before[n:]...)
+	joined.offer()
 	if err := errors.Join(w.store.dir.Sync(), w.save(true)); err != nil {
 		w.meta.Layers = before
 		return err
 	}
-	joined.keep()
 	return nil
 }
 

@@ -282,7 +282,7 @@ func (w *Workspace) branch(id string, depth int) (Info, error) {
 		err = b.save(true)
 	}
 	if err != nil {
-		return Info{}, errors.Join(err, w.store.sweep(id))
+		return Info{}, errors.Join(err, removeAt(b.home.dir, "meta.json"), w.store.sweep(id))
 	}
 	return b.meta.info(), errors.Join(w.store.dir.Sync(), w.store.reach("fork", 1))
 }
@@ -318,7 +318,16 @@ func nextTick() (sys.Time, error) {
 }
 
 // Branches returns the ids of the branches of the workspace, sorted.
-func (w *Workspace) Branches() ([]string, error) { return w.store.branchesOf(w.Info().ID) }
+func (w *Workspace) Branches() ([]string, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	// Another object of the store may have forked it.
+	m, err := readJSON[meta](w.home.dir, "meta.json")
+	if err != nil || !m.Forked {
+		return nil, err
+	}
+	return w.store.branchesOf(m.ID)
+}
 
 func (s *Store) branchesOf(id string) ([]string, error) {
 	all, err := s.List()

@@ -605,10 +605,10 @@ func (m *mergeSides) settleMerge(ctx context.Context, rec MergeRecord, paths []m
 	}
 	p.meta.Merged = append(p.meta.Merged, rec.ID)
 	p.meta.Merged = p.meta.Merged[max(0, len(p.meta.Merged)-maxMerged):]
+	m.target.offer()
 	if err := p.freezeOwn(ctx, []string{m.target.id}); err != nil {
 		return err
 	}
-	m.target.keep()
 	r.State = Frozen
 	return b.store.reach("merge", 2)
 }
@@ -659,10 +659,11 @@ func (m *mergeSides) revert(ctx context.Context, rec MergeRecord) error {
 		if err := p.save(true); err != nil {
 			return err
 		}
-	} else if err := p.freezeOwn(ctx, above); err != nil {
-		return err
 	} else {
-		m.target.keep()
+		m.target.offer()
+		if err := p.freezeOwn(ctx, above); err != nil {
+			return err
+		}
 	}
 	if err := p.store.reach("revert", 0); err != nil {
 		return err

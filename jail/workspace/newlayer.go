@@ -20,7 +20,8 @@ type newLayer struct {
 	bytes, inodes int64
 	dir           *os.File
 	layer         layer
-	kept          bool
+	// offered: a meta may name it.
+	offered bool
 }
 
 // newLayer makes an empty layer with these limits, whose root is like root.
@@ -78,14 +79,15 @@ func (n *newLayer) seal() error {
 	return err
 }
 
-// keep says that a meta names the layer.
-func (n *newLayer) keep() { n.kept = true }
+// offer says that a meta is about to name the layer. From here on only dropLayers removes it: an
+// error of the replacement of a meta does not say whether it happened.
+func (n *newLayer) offer() { n.offered = true }
 
-// drop closes the layer, and removes one that is not kept.
+// drop closes the layer, and removes one that was not offered.
 func (n *newLayer) drop() error {
 	err := errors.Join(n.layer.close(), closeFiles(&n.dir),
 		n.store.unreserve(layerPrefix+n.id))
-	if !n.kept {
+	if !n.offered {
 		err = errors.Join(err, n.store.sweep(layerPrefix+n.id))
 	}
 	return err

@@ -24,6 +24,7 @@ const (
 	PathRuns       = wire.PathRuns
 	PathPlan       = "/v1/plan"
 	PathWorkspaces = "/v1/workspaces"
+	PathBranches   = "/v1/branches"
 	PathPrune      = "/v1/prune"
 	PathCaches     = "/v1/caches"
 	PathVersion    = "/v1/version"
