@@ -153,3 +153,31 @@ func WriteDifferences(out io.Writer, all []Difference, a, b Texts, terminal bool
 	}
 	return p.out.Flush()
 }
+
+// A Row is one path beside what several shadows made of it.
+type Row struct {
+	Path Name `json:"path"`
+	// Cells are the changes, nil where a shadow has none.
+	Cells []*Change `json:"cells"`
+}
+
+// Beside puts the changes of several shadows side by side, by path.
+func Beside(shadows [][]Change) []Row {
+	at := map[Name]int{}
+	rows := []Row{}
+	for i, changes := range shadows {
+		for _, c := range changes {
+			n, ok := at[c.Path]
+			if !ok {
+				n = len(rows)
+				at[c.Path] = n
+				rows = append(rows, Row{c.Path, make([]*Change, len(shadows))})
+			}
+			rows[n].Cells[i] = &c
+		}
+	}
+	slices.SortFunc(rows, func(a, b Row) int {
+		return strings.Compare(walkOrder(a.Path), walkOrder(b.Path))
+	})
+	return rows
+}
