@@ -105,5 +105,5 @@ func (c *Client) RevertMerge(ctx context.Context, id string) (r workspace.MergeR
 
 // DiscardBranch ends the session of a branch, and throws its shadow away.
 func (c *Client) DiscardBranch(ctx context.Context, id string) error {
-	return c.link.do(ctx, "DELETE", item(PathBranches, id), nil, nil)
+	return c.link.do(ctx, "DELETE", item(PathBranches, id), nil, &struct{}{})
 }
