@@ -217,7 +217,8 @@ func (w *Workspace) conclude() error {
 
 // commit makes the state that of a workspace of which nothing is left to commit.
 func (m *meta) commit() {
-	m.State, m.Touched, m.Layers, m.Bare = Committed, nil, nil, false
+	m.State, m.Touched = Committed, nil
+	m.Format, m.Layers, m.Bare = 0, nil, false
 }
 
 // notFrozen is the error for a workspace that must be frozen first.

@@ -165,6 +165,7 @@ func (w *Workspace) freezeOwn(ctx context.Context, above []string) error {
 		return nil
 	}
 	w.meta.Layers, w.meta.Bare, w.meta.Boot = slices.Concat(above, layers), true, ""
+	w.meta.Format = metaFormat
 	if err := errors.Join(w.store.dir.Sync(), w.store.reach("freeze", 1)); err != nil {
 		w.meta = m
 		return err

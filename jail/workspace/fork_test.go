@@ -364,6 +364,34 @@ func TestLayersFold(t *testing.T) {
 	}
 }
 
+// A meta of a later version is refused, and one of the release before is read.
+func TestFormatOfMeta(t *testing.T) {
+	f := newFixture(t)
+	m := newFamily(f, "echo x >x")
+	path := filepath.Join(f.dir, "p", "meta.json")
+	text, err := os.ReadFile(path)
+	must(t, err)
+	if strings.Contains(string(text), "format") || strings.Contains(string(text), "layers") {
+		t.Errorf("a workspace without branches is as before: %s", text)
+	}
+	m.fork("p", "a")
+	text, err = os.ReadFile(path)
+	must(t, err)
+	if !strings.Contains(string(text), `"format":1`) {
+		t.Fatalf("no format: %s", text)
+	}
+	later := strings.Replace(string(text), `"format":1`, `"format":2`, 1)
+	must(t, os.WriteFile(path, []byte(later), 0o600))
+	if _, err := m.store.Get("p"); !errors.Is(err, ErrRecord) ||
+		!strings.Contains(err.Error(), "a later version of jail") {
+		t.Errorf("a later format: %v", err)
+	}
+	must(t, os.WriteFile(path, text, 0o600))
+	if diff := cmp.Diff([]string{"added x"}, m.changes("p")); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // Each user's workspaces are that user's alone, and one that is in use is not forked.
 func TestForkRefusals(t *testing.T) {
 	f := newFixture(t)

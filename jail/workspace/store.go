@@ -132,6 +132,9 @@ func decode(name string, content []byte, into any) error {
 	return nil
 }
 
+// metaFormat is the latest format of a meta that this version reads.
+const metaFormat = 1
+
 // load reads the meta, and settles the state of a workspace whose process may have died.
 func (w *Workspace) load() error {
 	f, err := sys.OpenBeneath(w.home.dir, "meta.json", os.O_RDONLY, 0)
@@ -150,6 +153,10 @@ func (w *Workspace) load() error {
 	var m meta
 	if err := decode("meta.json", content, &m); err != nil {
 		return err
+	}
+	if m.Format > metaFormat {
+		return fmt.Errorf("%w: meta.json: a later version of jail wrote it (format %d, this one reads "+
+			"%d): use that version", ErrRecord, m.Format, metaFormat)
 	}
 	w.meta = m
 	if w.meta.State != Prepared && w.meta.State != Active {

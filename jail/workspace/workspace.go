@@ -149,7 +149,9 @@ func (w *Workspace) Warnings() []string { return w.warnings }
 
 // meta is the store's record of a workspace, as JSON.
 type meta struct {
-	ID    string `json:"id"`
+	// Format is 1 for a workspace with frozen layers, else 0, as in all releases before 0.8.
+	Format int    `json:"format,omitempty"`
+	ID     string `json:"id"`
 	State State  `json:"state"`
 	// Path of the real directory, as the kernel knew it.
 	Path string `json:"path"`
