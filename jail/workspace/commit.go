@@ -211,8 +211,14 @@ func (w *Workspace) Conclude() error {
 }
 
 func (w *Workspace) conclude() error {
+	layered := len(w.meta.Layers) > 0
 	w.meta.commit()
-	return errors.Join(w.save(true), removeAt(w.home.dir, "upper.img"))
+	err := errors.Join(w.save(true), removeAt(w.home.dir, "upper.img"))
+	if layered {
+		// The commit is made, and what stays is swept later.
+		_ = w.store.SweepLayers()
+	}
+	return err
 }
 
 // commit makes the state that of a workspace of which nothing is left to commit.

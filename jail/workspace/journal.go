@@ -197,6 +197,7 @@ func (c *commit) conclude() error {
 		return err
 	}
 	m := c.w.meta
+	layered := len(m.Layers) > 0
 	m.Stuck = ""
 	if m.Commits = slices.Clone(m.Commits); c.journal.Revert != "" {
 		m.finishRevert(c.journal, rest)
@@ -223,6 +224,10 @@ func (c *commit) conclude() error {
 	err := removeAt(c.w.home.dir, journalName)
 	if m.State == Committed {
 		err = errors.Join(err, removeAt(c.w.home.dir, "upper.img"))
+		if layered {
+			// The commit is made, and what stays is swept later.
+			_ = c.w.store.SweepLayers()
+		}
 	}
 	return err
 }

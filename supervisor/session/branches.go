@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/atomicfile"
@@ -49,8 +50,8 @@ func (b Branches) Fork(ctx context.Context, c caller.Caller, parent, id string,
 		total: total})
 	defer h.Close()
 	open, err := s.admit(c, r.Request, h)
-	if err == nil && open != nil {
-		err = problem.New(problem.Usage, "id %s is in use", id)
+	if err == nil && (open != nil || b.taken(id)) {
+		err = problem.New(problem.Usage, "id %s is in use", id).WithHint("take another --id")
 	}
 	if err != nil {
 		return made, err
@@ -63,6 +64,19 @@ func (b Branches) Fork(ctx context.Context, c caller.Caller, parent, id string,
 		s.runner.Errors.Failed("remove the record of a branch", id, s.store.drop(r.name()))
 	}
 	return made, err
+}
+
+// taken reports whether there is a session that sleeps, or a shadow, of an id.
+func (b Branches) taken(id string) bool {
+	names, err := b.sessions.store.names(func(n recordName) bool { return n.id == id })
+	if err != nil || len(names) > 0 {
+		return true
+	}
+	w, err := b.sessions.runner.Shadows.Kept.Get(id)
+	if err == nil {
+		w.Close()
+	}
+	return !errors.Is(err, workspace.ErrNotFound)
 }
 
 // record returns what the record of a branch begins with: that of the session which it is a branch

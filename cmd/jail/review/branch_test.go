@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
@@ -100,6 +102,11 @@ func TestBranchOfARun(t *testing.T) {
 	h.Wants(h.Exec("a", "--", "sh", "-c", "echo a >>f"), 0, "")
 	d.Kill()
 	h.Daemon()
+	cmdtest.Eventually(t, "the branch sleeps", func() bool {
+		return slices.ContainsFunc(h.Sessions(), func(s message.SessionInfo) bool {
+			return s.ID == "a" && s.State == message.SessionSleeping
+		})
+	})
 	o := h.Exec("a", "--", "cat", "f")
 	if h.Wants(o, 0, ""); o.Out != "f\nr\na\n" {
 		t.Errorf("%+v", o)
@@ -182,6 +189,8 @@ func TestBranchTry(t *testing.T) {
 		h.Wants(h.Jail("branch", "discard", fmt.Sprintf("p-%d", i+1)), 0, "")
 	}
 	h.StopSession("p", 3, "--commit")
+	h.WantNothingLeft("p")
+	h.Discard("p")
 	if _, err := os.Stat(filepath.Join(h.Work, "f")); !os.IsNotExist(err) {
 		t.Errorf("f is still there: %v", err)
 	}
