@@ -14,7 +14,7 @@ type Attachment struct {
 	Lower *os.File
 	// Upper is from Workspace.Upper; nil mounts the real directory read-only, without a shadow.
 	Upper *os.File
-	// Frozen are the layers between the two, the newest first; from Workspace.Frozen.
+	// Frozen are the layers between the two, the newest first; from FrozenLayers.
 	Frozen []*os.File
 	// UserNS is the user namespace whose id mapping both layers get; nil leaves owners unmapped,
 	// and the tool is the user.

@@ -11,7 +11,7 @@ import (
 )
 
 // List returns the changes of a workspace. live is as in CommitOptions.
-func (w *Workspace) List(ctx context.Context, live bool) (all []Change, err error) {
+func List(ctx context.Context, w *Workspace, live bool) (all []Change, err error) {
 	for c, err := range w.changes(ctx, live) {
 		if err != nil {
 			return nil, err
@@ -69,17 +69,17 @@ const maxTexts = 16 << 20
 
 // TextsOf reads the texts of the files among nodes, as the shadow has them. It leaves out what is no
 // text, too long, or another content by now. live is as in CommitOptions.
-func (w *Workspace) TextsOf(ctx context.Context, live bool, nodes map[Name]*Node) (Texts, error) {
+func TextsOf(ctx context.Context, w *Workspace, live bool, nodes map[Name]*Node) (Texts, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := (opening{w}).openFor(live, w.meta.Caller); err != nil {
 		return nil, w.wrap("compare", err)
 	}
 	if w.meta.State == Committed {
-		return w.texts(ctx, nodes, (&patcher{w: w}).readReal)
+		return texts(ctx, w, nodes, (&patcher{w: w}).readReal)
 	}
 	p := &patcher{w: w}
-	return w.texts(ctx, nodes, func(path Name, length int64) (string, error) {
+	return texts(ctx, w, nodes, func(path Name, length int64) (string, error) {
 		text, err := p.readUpper(path, length)
 		if missing(err) {
 			return p.readReal(path, length)
@@ -88,7 +88,7 @@ func (w *Workspace) TextsOf(ctx context.Context, live bool, nodes map[Name]*Node
 	})
 }
 
-func (w *Workspace) texts(ctx context.Context, nodes map[Name]*Node,
+func texts(ctx context.Context, w *Workspace, nodes map[Name]*Node,
 	read func(Name, int64) (string, error)) (Texts, error) {
 	all, room := Texts{}, int64(maxTexts)
 	for path, n := range nodes {

@@ -118,11 +118,11 @@ func (w *Workspace) walk(ctx context.Context, yield func(Change) bool) error {
 	for _, p := range w.dropping {
 		before.drop(p)
 	}
-	return w.walkWith(ctx, before, yield)
+	return walkWith(ctx, w, before, yield)
 }
 
 // walkWith is walk with the paths that were taken before.
-func (w *Workspace) walkWith(ctx context.Context, before taken, yield func(Change) bool) error {
+func walkWith(ctx context.Context, w *Workspace, before taken, yield func(Change) bool) error {
 	m := w.meta
 	upper, err := w.layer.openUpper()
 	if err != nil {

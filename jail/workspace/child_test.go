@@ -274,7 +274,7 @@ func (f *fixture) run(w *Workspace, o order) answer {
 	upper, err := w.Upper()
 	must(f.t, err)
 	defer upper.Close()
-	frozen, err := w.Frozen()
+	frozen, err := FrozenLayers(w)
 	must(f.t, err)
 	defer closeAll(frozen...)
 	return f.child(lower, upper, o, frozen...)

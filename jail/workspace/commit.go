@@ -216,7 +216,7 @@ func (w *Workspace) conclude() error {
 	err := errors.Join(w.save(true), removeAt(w.home.dir, "upper.img"))
 	if layered {
 		// The commit is made, and what stays is swept later.
-		_ = w.store.SweepLayers()
+		_ = (layerStore{w.store}).sweepUnused()
 	}
 	return err
 }

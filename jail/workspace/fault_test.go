@@ -59,13 +59,13 @@ func (a act) run() (State, error) {
 	defer store.Close()
 	switch a.Do {
 	case "fork":
-		_, err := store.Fork(context.Background(), "p", "b", Caller{})
+		_, err := BranchesOf(store).Fork(context.Background(), "p", "b", Caller{})
 		return Frozen, err
 	case "merge":
-		_, err := store.Merge(context.Background(), "b", Caller{}, CommitOptions{})
+		_, err := BranchesOf(store).Merge(context.Background(), "b", Caller{}, CommitOptions{})
 		return Frozen, err
 	case "revert-merge":
-		_, err := store.RevertMerge(context.Background(), "b", Caller{})
+		_, err := BranchesOf(store).RevertMerge(context.Background(), "b", Caller{})
 		return Frozen, err
 	case "discard":
 		w, err := store.Get("b")

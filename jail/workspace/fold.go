@@ -14,16 +14,17 @@ import (
 
 // makeRoom makes sure that the workspace may have more frozen layers. Beyond foldAbove it joins
 // those at the top that no other workspace needs.
-func (w *Workspace) makeRoom(ctx context.Context, more int) error {
+func (f forking) makeRoom(ctx context.Context, more int) error {
+	w := f.w
 	if len(w.meta.Layers)+more <= foldAbove {
 		return nil
 	}
-	n, err := w.store.ofOneAlone(w.meta)
+	n, err := (layerStore{w.store}).ofOneAlone(w.meta)
 	if err != nil {
 		return err
 	}
 	if n > 1 {
-		err := w.fold(ctx, n)
+		err := (forking{w}).fold(ctx, n)
 		if err != nil && !errors.Is(err, errOdd) {
 			return fmt.Errorf("join frozen layers: %w", err)
 		}
@@ -36,7 +37,8 @@ func (w *Workspace) makeRoom(ctx context.Context, more int) error {
 }
 
 // ofOneAlone returns how many frozen layers at the top of a workspace no other workspace needs.
-func (s *Store) ofOneAlone(m meta) (int, error) {
+func (l layerStore) ofOneAlone(m meta) (int, error) {
+	s := l.s
 	names, err := s.names()
 	if err != nil {
 		return 0, err
@@ -73,8 +75,9 @@ var errOdd = errors.New("a special file")
 
 // fold joins the first n frozen layers into one. The replacement of the meta makes it the
 // workspace's, and the others are swept.
-func (w *Workspace) fold(ctx context.Context, n int) (err error) {
-	layers, err := w.store.openStack(w.meta.Layers[:n])
+func (f forking) fold(ctx context.Context, n int) (err error) {
+	w := f.w
+	layers, err := (layerStore{w.store}).openStack(w.meta.Layers[:n])
 	if err != nil {
 		return err
 	}
@@ -88,7 +91,7 @@ func (w *Workspace) fold(ctx context.Context, n int) (err error) {
 	if err != nil {
 		return err
 	}
-	joined, err := w.store.newLayer(w.meta.Bytes, w.meta.Inodes, root)
+	joined, err := (layerStore{w.store}).newLayer(w.meta.Bytes, w.meta.Inodes, root)
 	if err != nil {
 		return err
 	}
@@ -97,10 +100,10 @@ func (w *Workspace) fold(ctx context.Context, n int) (err error) {
 	if err != nil {
 		return err
 	}
-	f := joiner{ctx: ctx, links: map[inodeKey]*os.File{}}
-	err = f.dir(top, to, 0)
+	j := joiner{ctx: ctx, links: map[inodeKey]*os.File{}}
+	err = j.dir(top, to, 0)
 	// A file system with a file that is open for writing does not become read-only.
-	f.close()
+	j.close()
 	to.Close()
 	if err != nil {
 		return err

@@ -31,6 +31,15 @@ var (
 	ErrNoBranch = errors.New("the workspace is no branch")
 )
 
+// Branches are those of the workspaces of a store.
+type Branches struct{ s *Store }
+
+// BranchesOf returns the branches of a store.
+func BranchesOf(s *Store) Branches { return Branches{s} }
+
+// forking is the work of a fork or merge on one workspace, step by step.
+type forking struct{ w *Workspace }
+
 // fork is where a branch comes from.
 type fork struct {
 	Parent string `json:"parent"`
@@ -48,7 +57,8 @@ type fork struct {
 //
 // The error is ErrActive if a jail may write to parent, ErrState for a workspace that another user
 // prepared or that was kept for a review alone, ErrForks beyond MaxDepth or MaxBranches.
-func (s *Store) Fork(ctx context.Context, parent, id string, as Caller) (Info, error) {
+func (b Branches) Fork(ctx context.Context, parent, id string, as Caller) (Info, error) {
+	s := b.s
 	if checkID(id) != nil {
 		return Info{}, fmt.Errorf("workspace %q: is no id", id)
 	}
@@ -57,12 +67,13 @@ func (s *Store) Fork(ctx context.Context, parent, id string, as Caller) (Info, e
 		return Info{}, err
 	}
 	defer w.Close()
-	info, err := w.fork(ctx, id, as)
+	info, err := (forking{w}).fork(ctx, id, as)
 	return info, w.wrap("fork", err)
 }
 
-func (w *Workspace) fork(ctx context.Context, id string, as Caller) (Info, error) {
-	unlock, err := w.quiesce(ctx, as)
+func (f forking) fork(ctx context.Context, id string, as Caller) (Info, error) {
+	w := f.w
+	unlock, err := (forking{w}).quiesce(ctx, as)
 	if err != nil {
 		return Info{}, err
 	}
@@ -71,7 +82,7 @@ func (w *Workspace) fork(ctx context.Context, id string, as Caller) (Info, error
 	if w.meta.Fork != nil {
 		depth = w.meta.Fork.Depth + 1
 	}
-	branches, err := w.store.branchesOf(w.meta.ID)
+	branches, err := BranchesOf(w.store).of(w.meta.ID)
 	switch {
 	case err != nil:
 		return Info{}, err
@@ -84,7 +95,7 @@ func (w *Workspace) fork(ctx context.Context, id string, as Caller) (Info, error
 	if _, err := sys.LstatAt(w.store.dir, id); !errors.Is(err, fs.ErrNotExist) {
 		return Info{}, cmp.Or(err, errExists)
 	}
-	if err := w.makeRoom(ctx, 1); err != nil {
+	if err := (forking{w}).makeRoom(ctx, 1); err != nil {
 		return Info{}, err
 	}
 	if !w.meta.Forked && w.meta.Bare {
@@ -94,15 +105,16 @@ func (w *Workspace) fork(ctx context.Context, id string, as Caller) (Info, error
 		}
 	}
 	w.meta.Forked = true
-	if err := w.freezeOwn(ctx, nil); err != nil {
+	if err := (forking{w}).freezeOwn(ctx, nil); err != nil {
 		return Info{}, err
 	}
-	return w.branch(id, depth)
+	return (forking{w}).branch(id, depth)
 }
 
 // quiesce takes the locks of a frozen workspace that no jail uses, so that nobody resumes, commits
 // or discards it until unlock.
-func (w *Workspace) quiesce(ctx context.Context, as Caller) (unlock func(), err error) {
+func (f forking) quiesce(ctx context.Context, as Caller) (unlock func(), err error) {
+	w := f.w
 	if sys.Rootless() {
 		return nil, fmt.Errorf("%w: a user's own daemon keeps layers in memory, and these cannot be "+
 			"frozen: use a daemon of root", ErrState)
@@ -152,11 +164,12 @@ func (m meta) forkable(as Caller) error {
 
 // freezeOwn makes the layer that the tools wrote to a frozen one, and puts layers above it that were
 // made already. The switch is one replacement of the meta.
-func (w *Workspace) freezeOwn(ctx context.Context, above []string) error {
+func (f forking) freezeOwn(ctx context.Context, above []string) error {
+	w := f.w
 	m := w.meta
 	layers := m.Layers
 	if !m.Bare {
-		id, err := w.linkOwn(ctx)
+		id, err := (forking{w}).linkOwn(ctx)
 		if err != nil {
 			return err
 		}
@@ -181,8 +194,9 @@ func (w *Workspace) freezeOwn(ctx context.Context, above []string) error {
 }
 
 // linkOwn gives the image of the workspace a second name, as a frozen layer.
-func (w *Workspace) linkOwn(ctx context.Context) (id string, err error) {
-	if err := w.settleOwn(ctx); err != nil {
+func (f forking) linkOwn(ctx context.Context) (id string, err error) {
+	w := f.w
+	if err := (forking{w}).settleOwn(ctx); err != nil {
 		return "", err
 	}
 	if err := (opening{w}).mountAgain(); err != nil {
@@ -191,7 +205,7 @@ func (w *Workspace) linkOwn(ctx context.Context) (id string, err error) {
 	if len(w.layer.damaged) > 0 {
 		return "", fmt.Errorf("%w: a part of it did not reach the disk", ErrState)
 	}
-	bytes, inodes, err := w.limitsOfOwn()
+	bytes, inodes, err := (forking{w}).limitsOfOwn()
 	if err != nil {
 		return "", err
 	}
@@ -224,8 +238,9 @@ func (w *Workspace) linkOwn(ctx context.Context) (id string, err error) {
 }
 
 // limitsOfOwn returns the limits that the workspace's own layer was made for.
-func (w *Workspace) limitsOfOwn() (bytes, inodes int64, err error) {
-	bytes, inodes, err = w.room()
+func (f forking) limitsOfOwn() (bytes, inodes int64, err error) {
+	w := f.w
+	bytes, inodes, err = (forking{w}).room()
 	if errors.Is(err, ErrLimits) {
 		err = nil
 	}
@@ -233,7 +248,8 @@ func (w *Workspace) limitsOfOwn() (bytes, inodes int64, err error) {
 }
 
 // settleOwn makes the whiteouts that Resume would make before anything is written to the layer.
-func (w *Workspace) settleOwn(ctx context.Context) error {
+func (f forking) settleOwn(ctx context.Context) error {
+	w := f.w
 	t, err := w.home.readTaken()
 	if err != nil || len(t.all) == 0 {
 		return err
@@ -256,7 +272,8 @@ func (w *Workspace) settleOwn(ctx context.Context) error {
 }
 
 // branch writes a branch down. Its meta makes it one.
-func (w *Workspace) branch(id string, depth int) (Info, error) {
+func (f forking) branch(id string, depth int) (Info, error) {
+	w := f.w
 	since, err := nextTick()
 	if err != nil {
 		return Info{}, err
@@ -318,8 +335,8 @@ func nextTick() (sys.Time, error) {
 	}
 }
 
-// Branches returns the ids of the branches of the workspace, sorted.
-func (w *Workspace) Branches() ([]string, error) {
+// Of returns the ids of the branches of a workspace, sorted.
+func (Branches) Of(w *Workspace) ([]string, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	// Another object of the store may have forked it.
@@ -327,10 +344,11 @@ func (w *Workspace) Branches() ([]string, error) {
 	if err != nil || !m.Forked {
 		return nil, err
 	}
-	return w.store.branchesOf(m.ID)
+	return BranchesOf(w.store).of(m.ID)
 }
 
-func (s *Store) branchesOf(id string) ([]string, error) {
+func (b Branches) of(id string) ([]string, error) {
+	s := b.s
 	all, err := s.List()
 	if err != nil {
 		return nil, err
@@ -346,8 +364,8 @@ func (s *Store) branchesOf(id string) ([]string, error) {
 }
 
 // hasNoBranches returns an error that names the branches of a workspace.
-func (s *Store) hasNoBranches(id string) error {
-	found, err := s.branchesOf(id)
+func (b Branches) none(id string) error {
+	found, err := b.of(id)
 	if err == nil && len(found) > 0 {
 		err = fmt.Errorf("%w: discard or merge them first: %s", ErrBranches,
 			strings.Join(found, ", "))

@@ -124,7 +124,7 @@ func (m *family) ready(do, branch string) {
 	var err error
 	switch {
 	case do == "merge" && merged:
-		_, err = m.store.RevertMerge(m.t.Context(), "b", Caller{})
+		_, err = BranchesOf(m.store).RevertMerge(m.t.Context(), "b", Caller{})
 	case do == "revert-merge" && !merged:
 		_, err = m.merge("b", CommitOptions{})
 	}

@@ -164,7 +164,7 @@ func oneRandomMerge(t *testing.T, f *fixture, seed uint64) (merged, refused int)
 		if states[i] == nil {
 			continue
 		}
-		if _, err := m.store.RevertMerge(t.Context(), id, spec.Caller); err != nil {
+		if _, err := BranchesOf(m.store).RevertMerge(t.Context(), id, spec.Caller); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(states[i], treeOf(m.tree(spec.ID))); diff != "" {

@@ -58,13 +58,13 @@ func (m *family) order(id string, o order) answer {
 
 func (m *family) fork(parent, id string) {
 	m.t.Helper()
-	_, err := m.store.Fork(m.t.Context(), parent, id, m.spec.Caller)
+	_, err := BranchesOf(m.store).Fork(m.t.Context(), parent, id, m.spec.Caller)
 	must(m.t, err)
 }
 
 func (m *family) merge(id string, o CommitOptions) (Result, error) {
 	m.t.Helper()
-	return m.store.Merge(m.t.Context(), id, m.spec.Caller, o)
+	return BranchesOf(m.store).Merge(m.t.Context(), id, m.spec.Caller, o)
 }
 
 // tree is what the tool sees in a workspace.
@@ -163,7 +163,7 @@ func TestMerge(t *testing.T) {
 		mkdir n; echo n >n/n; ln -s n l; echo '#!' >Makefile; touch d/y; mkdir .git; echo x >.git/config`)
 	m.in("b", `sed -i 's/^18$/eighteen/' text; echo b >>own/f; rm -r d`)
 	before := m.tree("p")
-	p, err := m.store.PreviewMerge(t.Context(), "a", Caller{})
+	p, err := BranchesOf(m.store).PreviewMerge(t.Context(), "a", Caller{})
 	must(t, err)
 	want := []string{"added .git", "added .git/config", "added Makefile", "deleted gone", "added l",
 		"added n", "added n/n", "modified own/f", "modified text", "type whole", "deleted whole/a"}
@@ -222,20 +222,20 @@ func TestMerge(t *testing.T) {
 	}
 	// The merges go, the last one first.
 	for range 2 {
-		_, err := m.store.RevertMerge(t.Context(), "b", Caller{})
+		_, err := BranchesOf(m.store).RevertMerge(t.Context(), "b", Caller{})
 		must(t, err)
 	}
 	if diff := cmp.Diff(merged, m.tree("p")); diff != "" {
 		t.Errorf("after the reverts of b: %s", diff)
 	}
 	m.in("p", "echo later >>own/f")
-	if _, err := m.store.RevertMerge(t.Context(), "a", Caller{}); !errors.Is(err, ErrConflict) ||
+	if _, err := BranchesOf(m.store).RevertMerge(t.Context(), "a", Caller{}); !errors.Is(err, ErrConflict) ||
 		!strings.Contains(err.Error(), "own/f") {
 		t.Errorf("revert of what changed since: %v", err)
 	}
 	m.in("p", "printf '1\\na\\n' >own/f; echo other >other")
 	for range 2 {
-		_, err := m.store.RevertMerge(t.Context(), "a", Caller{})
+		_, err := BranchesOf(m.store).RevertMerge(t.Context(), "a", Caller{})
 		must(t, err)
 	}
 	if got := m.in("p", "rm other"); got != "" {
@@ -244,7 +244,7 @@ func TestMerge(t *testing.T) {
 	if diff := cmp.Diff(before, m.tree("p")); diff != "" {
 		t.Errorf("after all reverts: %s", diff)
 	}
-	if _, err := m.store.RevertMerge(t.Context(), "a", Caller{}); !errors.Is(err, ErrState) {
+	if _, err := BranchesOf(m.store).RevertMerge(t.Context(), "a", Caller{}); !errors.Is(err, ErrState) {
 		t.Errorf("revert without a merge: %v", err)
 	}
 }
@@ -295,7 +295,7 @@ func TestForkDepthAndNumber(t *testing.T) {
 			n-1, n, n))
 		last = id
 	}
-	if _, err := m.store.Fork(t.Context(), last, "deeper", Caller{}); !errors.Is(err, ErrForks) {
+	if _, err := BranchesOf(m.store).Fork(t.Context(), last, "deeper", Caller{}); !errors.Is(err, ErrForks) {
 		t.Errorf("fork beyond the depth: %v", err)
 	}
 	want := []string{"modified a", "added d/15", "deleted d/x", "added f15", "added p"}
@@ -305,7 +305,7 @@ func TestForkDepthAndNumber(t *testing.T) {
 	for n := range MaxBranches - 1 {
 		m.fork("p", fmt.Sprintf("m%d", n))
 	}
-	if _, err := m.store.Fork(t.Context(), "p", "more", Caller{}); !errors.Is(err, ErrForks) {
+	if _, err := BranchesOf(m.store).Fork(t.Context(), "p", "more", Caller{}); !errors.Is(err, ErrForks) {
 		t.Errorf("a branch too many: %v", err)
 	}
 	// Up again, merge by merge.
@@ -397,16 +397,16 @@ func TestForkRefusals(t *testing.T) {
 	f := newFixture(t)
 	f.write("a")
 	m := newFamily(f, "echo x >x")
-	if _, err := m.store.Fork(t.Context(), "p", "q", Caller{UID: 4321}); !errors.Is(err, ErrState) {
+	if _, err := BranchesOf(m.store).Fork(t.Context(), "p", "q", Caller{UID: 4321}); !errors.Is(err, ErrState) {
 		t.Errorf("fork by a stranger: %v", err)
 	}
 	m.fork("p", "q")
 	for _, id := range []string{"q", "p"} {
-		if _, err := m.store.Fork(t.Context(), "p", id, Caller{}); !errors.Is(err, errExists) {
+		if _, err := BranchesOf(m.store).Fork(t.Context(), "p", id, Caller{}); !errors.Is(err, errExists) {
 			t.Errorf("fork to a name in use: %v", err)
 		}
 	}
-	if _, err := m.store.Merge(t.Context(), "q", Caller{UID: 4321}, CommitOptions{}); !errors.Is(err,
+	if _, err := BranchesOf(m.store).Merge(t.Context(), "q", Caller{UID: 4321}, CommitOptions{}); !errors.Is(err,
 		ErrState) {
 		t.Errorf("merge by a stranger: %v", err)
 	}
@@ -418,7 +418,7 @@ func TestForkRefusals(t *testing.T) {
 	w, err := m.store.Resume(t.Context(), spec)
 	must(t, err)
 	defer w.Close()
-	if _, err := m.store.Fork(t.Context(), "q", "r", Caller{}); !errors.Is(err, ErrActive) &&
+	if _, err := BranchesOf(m.store).Fork(t.Context(), "q", "r", Caller{}); !errors.Is(err, ErrActive) &&
 		!errors.Is(err, ErrBusy) {
 		t.Errorf("fork of one in use: %v", err)
 	}

@@ -48,6 +48,9 @@ type frozenLayer struct {
 	mount       *os.File
 }
 
+// A layerStore is the frozen layers of a store.
+type layerStore struct{ s *Store }
+
 // frozenSet has the frozen layers that are mounted, each once for all shadows that use it. The zero
 // set is empty.
 type frozenSet struct {
@@ -67,7 +70,8 @@ func (f *frozenLayer) release() error {
 }
 
 // openFrozen mounts a frozen layer. The caller releases it.
-func (s *Store) openFrozen(id string) (*frozenLayer, error) {
+func (l layerStore) openFrozen(id string) (*frozenLayer, error) {
+	s := l.s
 	set := &s.frozen
 	set.mu.Lock()
 	defer set.mu.Unlock()
@@ -116,14 +120,15 @@ func (o opening) openLayers() error {
 	if len(l.frozen) > 0 {
 		return nil
 	}
-	all, err := o.w.store.openStack(o.w.meta.Layers)
+	all, err := (layerStore{o.w.store}).openStack(o.w.meta.Layers)
 	l.frozen = all
 	return err
 }
 
-func (s *Store) openStack(ids []string) (all []*frozenLayer, err error) {
+func (l layerStore) openStack(ids []string) (all []*frozenLayer, err error) {
+	s := l.s
 	for _, id := range ids {
-		f, err := s.openFrozen(id)
+		f, err := (layerStore{s}).openFrozen(id)
 		if err != nil {
 			return nil, errors.Join(err, releaseAll(all))
 		}
@@ -139,9 +144,9 @@ func releaseAll(all []*frozenLayer) (err error) {
 	return err
 }
 
-// Frozen returns detached read-only mounts of the frozen layers of the workspace, the newest first,
+// FrozenLayers returns detached read-only mounts of the frozen layers of the workspace, the newest first,
 // for Attach. The caller closes them.
-func (w *Workspace) Frozen() ([]*os.File, error) {
+func FrozenLayers(w *Workspace) ([]*os.File, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	all, err := mountsOf(w.layer.frozen)
@@ -163,7 +168,8 @@ func mountsOf(layers []*frozenLayer) (all []*os.File, err error) {
 // room returns what the limits of the workspace leave for the layer that its tools write to, after
 // what the frozen layers take. It is in steps of a 64th of the limit, so that few templates of
 // images are needed.
-func (w *Workspace) room() (bytes, inodes int64, err error) {
+func (f forking) room() (bytes, inodes int64, err error) {
+	w := f.w
 	bytes, inodes = w.meta.Bytes, w.meta.Inodes
 	var usedBytes, usedInodes int64
 	for _, f := range w.layer.frozen {
@@ -194,7 +200,8 @@ func usage(mount *os.File, bytes, inodes int64) (layerMeta, error) {
 
 // dropLayers removes the frozen layers that no workspace names. It removes none if a workspace
 // cannot be read. The caller holds the store's lock exclusively.
-func (s *Store) dropLayers() error {
+func (l layerStore) dropLayers() error {
+	s := l.s
 	names, err := s.names()
 	if err != nil {
 		return err
@@ -247,12 +254,13 @@ func (m meta) layersInUse() []string {
 	return all
 }
 
-// SweepLayers removes the frozen layers that no workspace needs any more.
-func (s *Store) SweepLayers() error {
+// sweepUnused removes the frozen layers that no workspace needs any more.
+func (l layerStore) sweepUnused() error {
+	s := l.s
 	release, err := s.hold(true)
 	if err != nil {
 		return err
 	}
 	defer release()
-	return s.dropLayers()
+	return (layerStore{s}).dropLayers()
 }

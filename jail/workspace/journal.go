@@ -226,7 +226,7 @@ func (c *commit) conclude() error {
 		err = errors.Join(err, removeAt(c.w.home.dir, "upper.img"))
 		if layered {
 			// The commit is made, and what stays is swept later.
-			_ = c.w.store.SweepLayers()
+			_ = (layerStore{c.w.store}).sweepUnused()
 		}
 	}
 	return err

@@ -69,7 +69,8 @@ type mergeSides struct {
 }
 
 // openMerge opens a branch and its parent. The caller closes the result.
-func (s *Store) openMerge(ctx context.Context, id string, as Caller) (m *mergeSides, err error) {
+func (b Branches) open(ctx context.Context, id string, as Caller) (m *mergeSides, err error) {
+	s := b.s
 	m = &mergeSides{}
 	defer func() {
 		if err != nil {
@@ -87,13 +88,13 @@ func (s *Store) openMerge(ctx context.Context, id string, as Caller) (m *mergeSi
 	}
 	// The parent first, as a fork of the branch takes the lock of the branch alone.
 	for _, w := range []*Workspace{m.parent, m.branch} {
-		unlock, err := w.quiesce(ctx, as)
+		unlock, err := (forking{w}).quiesce(ctx, as)
 		if err != nil {
 			return m, w.wrap("merge", err)
 		}
 		m.unlock = append(m.unlock, unlock)
 	}
-	if err := m.parent.makeRoom(ctx, 2); err != nil {
+	if err := (forking{m.parent}).makeRoom(ctx, 2); err != nil {
 		return m, err
 	}
 	for _, w := range []*Workspace{m.parent, m.branch} {
@@ -105,7 +106,7 @@ func (s *Store) openMerge(ctx context.Context, id string, as Caller) (m *mergeSi
 		}
 	}
 	m.since, m.real = m.branch.meta.Fork.Since, m.parent.source
-	if m.base, err = joinRoots(m.branch.baseLayers()); err != nil {
+	if m.base, err = joinRoots(forking{m.branch}.baseLayers()); err != nil {
 		return m, err
 	}
 	if m.taken, err = m.earlier(); err != nil {
@@ -115,19 +116,21 @@ func (s *Store) openMerge(ctx context.Context, id string, as Caller) (m *mergeSi
 }
 
 // ownLayers returns the frozen layers of a branch that its parent has not.
-func (w *Workspace) ownLayers() []*frozenLayer {
+func (f forking) ownLayers() []*frozenLayer {
+	w := f.w
 	return w.layer.frozen[:len(w.layer.frozen)-w.meta.Fork.Base]
 }
 
 // baseLayers returns the frozen layers of a branch that its parent had at the fork.
-func (w *Workspace) baseLayers() []*frozenLayer {
+func (f forking) baseLayers() []*frozenLayer {
+	w := f.w
 	return w.layer.frozen[len(w.layer.frozen)-w.meta.Fork.Base:]
 }
 
 // openView makes an empty layer above the parent's, and mounts the parent's shadow with it.
 func (m *mergeSides) openView() (err error) {
 	p := m.parent
-	bytes, inodes, err := p.roomAbove()
+	bytes, inodes, err := (forking{p}).roomAbove()
 	if err != nil {
 		return err
 	}
@@ -140,19 +143,20 @@ func (m *mergeSides) openView() (err error) {
 	if err != nil {
 		return err
 	}
-	if m.target, err = p.store.newLayer(bytes, inodes, root); err != nil {
+	if m.target, err = (layerStore{p.store}).newLayer(bytes, inodes, root); err != nil {
 		return err
 	}
-	m.view, err = p.mountView(m.target)
+	m.view, err = (forking{p}).mountView(m.target)
 	return err
 }
 
 // roomAbove returns what the limits leave for one more layer.
-func (w *Workspace) roomAbove() (bytes, inodes int64, err error) {
+func (f forking) roomAbove() (bytes, inodes int64, err error) {
+	w := f.w
 	if w.layer.mount == nil {
-		return w.room()
+		return (forking{w}).room()
 	}
-	bytes, inodes, err = w.limitsOfOwn()
+	bytes, inodes, err = (forking{w}).limitsOfOwn()
 	if err != nil {
 		return 0, 0, err
 	}
@@ -163,12 +167,13 @@ func (w *Workspace) roomAbove() (bytes, inodes int64, err error) {
 	own := w.layer.frozen
 	defer func() { w.layer.frozen = own }()
 	w.layer.frozen = append([]*frozenLayer{{layerMeta: used}}, own...)
-	return w.room()
+	return (forking{w}).room()
 }
 
 // mountView mounts the shadow of a frozen workspace with a new layer above it, where no process but
 // this one finds it.
-func (w *Workspace) mountView(above *newLayer) (*os.File, error) {
+func (f forking) mountView(above *newLayer) (*os.File, error) {
+	w := f.w
 	frozen, err := mountsOf(w.layer.frozen)
 	if err != nil {
 		return nil, err
@@ -198,8 +203,8 @@ func (w *Workspace) mountView(above *newLayer) (*os.File, error) {
 // earlier returns the paths of earlier merges of the branch that are still in the parent.
 func (m *mergeSides) earlier() (taken, error) {
 	t := taken{all: map[Name]sides{}, names: map[string][]string{}}
-	for _, r := range m.branch.merged(m.parent.meta) {
-		paths, err := m.branch.readMerge(r.ID)
+	for _, r := range (forking{m.branch}).merged(m.parent.meta) {
+		paths, err := (forking{m.branch}).readMerge(r.ID)
 		if err != nil {
 			return t, err
 		}
@@ -214,7 +219,8 @@ func (m *mergeSides) earlier() (taken, error) {
 	return t, nil
 }
 
-func (w *Workspace) readMerge(id string) ([]mergedPath, error) {
+func (f forking) readMerge(id string) ([]mergedPath, error) {
+	w := f.w
 	paths, err := readJSON[[]mergedPath](w.home.dir, mergeName(id))
 	if err != nil {
 		return nil, fmt.Errorf("merge %s: %w", id, err)
@@ -223,7 +229,8 @@ func (w *Workspace) readMerge(id string) ([]mergedPath, error) {
 }
 
 // merged returns the merges of a branch that happened and were not reverted.
-func (w *Workspace) merged(parent meta) (all []MergeRecord) {
+func (f forking) merged(parent meta) (all []MergeRecord) {
+	w := f.w
 	for _, r := range w.meta.Merges {
 		if r.Reverted.IsZero() && slices.Contains(parent.Merged, r.ID) {
 			all = append(all, r)
@@ -257,7 +264,7 @@ func (m *mergeSides) asReal() (*Workspace, error) {
 	w := &Workspace{store: b.store, home: b.home, meta: m.parent.meta, source: m.view}
 	w.meta.ID, w.meta.State, w.meta.Since = b.meta.ID, Frozen, m.since
 	w.meta.Touched, w.meta.Indexes = nil, nil
-	w.layer.mount, w.layer.frozen = b.layer.mount, b.ownLayers()
+	w.layer.mount, w.layer.frozen = b.layer.mount, (forking{b}).ownLayers()
 	// Only what the tool made of the root's mode is a change.
 	st, err := m.base.stat()
 	w.meta.Mode = st.Perm()
@@ -273,7 +280,7 @@ func (m *mergeSides) changes(ctx context.Context, w *Workspace) (all []Change, e
 	var kept []bool
 	k := &walker{ctx: ctx, as: w.meta.Caller, meta: &w.meta, holes: maxHoles}
 	var walkErr error
-	err = w.walkWith(ctx, m.taken, func(c Change) bool {
+	err = walkWith(ctx, w, m.taken, func(c Change) bool {
 		var keep bool
 		keep, walkErr = m.settle(k, &c)
 		found, kept = append(found, c), append(kept, keep)
@@ -499,8 +506,8 @@ type MergePreview struct {
 
 // PreviewMerge lists what the branch changed since the fork, as changes of the workspace that it was
 // forked from, and returns the digest that a merge of them names. Jails may use neither.
-func (s *Store) PreviewMerge(ctx context.Context, id string, as Caller) (p MergePreview, err error) {
-	m, err := s.openMerge(ctx, id, as)
+func (b Branches) PreviewMerge(ctx context.Context, id string, as Caller) (p MergePreview, err error) {
+	m, err := b.open(ctx, id, as)
 	if err != nil {
 		return p, err
 	}
@@ -524,9 +531,9 @@ func (s *Store) PreviewMerge(ctx context.Context, id string, as Caller) (p Merge
 // or none of what o chooses. Of o, Paths, Exact, Digest, Theirs, Merge and Begin count. Protected
 // names are taken, too: they come before a person when the parent is committed. The branch stays as
 // it is. Jails may use neither of the two (ErrActive).
-func (s *Store) Merge(ctx context.Context, id string, as Caller, o CommitOptions) (r Result,
+func (b Branches) Merge(ctx context.Context, id string, as Caller, o CommitOptions) (r Result,
 	err error) {
-	m, err := s.openMerge(ctx, id, as)
+	m, err := b.open(ctx, id, as)
 	if err != nil {
 		return r, err
 	}
@@ -589,7 +596,7 @@ func (m *mergeSides) settleMerge(ctx context.Context, rec MergeRecord, paths []m
 	rec.Layer, rec.Below = m.target.id, slices.Clone(p.meta.Layers)
 	if !p.meta.Bare {
 		// The parent's own layer is frozen first, so that the record names it.
-		if err := p.freezeOwn(ctx, nil); err != nil {
+		if err := (forking{p}).freezeOwn(ctx, nil); err != nil {
 			return err
 		}
 		rec.Below = slices.Clone(p.meta.Layers)
@@ -606,7 +613,7 @@ func (m *mergeSides) settleMerge(ctx context.Context, rec MergeRecord, paths []m
 	p.meta.Merged = append(p.meta.Merged, rec.ID)
 	p.meta.Merged = p.meta.Merged[max(0, len(p.meta.Merged)-maxMerged):]
 	m.target.offer()
-	if err := p.freezeOwn(ctx, []string{m.target.id}); err != nil {
+	if err := (forking{p}).freezeOwn(ctx, []string{m.target.id}); err != nil {
 		return err
 	}
 	r.State = Frozen
@@ -623,13 +630,13 @@ func (m *mergeSides) seal() error {
 // RevertMerge undoes the last merge of a branch that was not reverted: the workspace that it was
 // forked from is as it was before in all paths of the merge. A path that changed there since is a
 // conflict, and nothing is reverted.
-func (s *Store) RevertMerge(ctx context.Context, id string, as Caller) (rec MergeRecord, err error) {
-	m, err := s.openMerge(ctx, id, as)
+func (b Branches) RevertMerge(ctx context.Context, id string, as Caller) (rec MergeRecord, err error) {
+	m, err := b.open(ctx, id, as)
 	if err != nil {
 		return rec, err
 	}
 	defer func() { err = errors.Join(err, m.close()) }()
-	all := m.branch.merged(m.parent.meta)
+	all := (forking{m.branch}).merged(m.parent.meta)
 	if len(all) == 0 {
 		return rec, m.branch.wrap("revert",
 			fmt.Errorf("%w: it has no merge to revert", ErrState))
@@ -661,7 +668,7 @@ func (m *mergeSides) revert(ctx context.Context, rec MergeRecord) error {
 		}
 	} else {
 		m.target.offer()
-		if err := p.freezeOwn(ctx, above); err != nil {
+		if err := (forking{p}).freezeOwn(ctx, above); err != nil {
 			return err
 		}
 	}
@@ -679,11 +686,11 @@ func (m *mergeSides) revert(ctx context.Context, rec MergeRecord) error {
 
 // undo writes what a merge replaced into the parent's shadow.
 func (m *mergeSides) undo(ctx context.Context, rec MergeRecord) error {
-	paths, err := m.branch.readMerge(rec.ID)
+	paths, err := (forking{m.branch}).readMerge(rec.ID)
 	if err != nil {
 		return err
 	}
-	layers, err := m.parent.store.openStack(rec.Below)
+	layers, err := (layerStore{m.parent.store}).openStack(rec.Below)
 	if err != nil {
 		return err
 	}

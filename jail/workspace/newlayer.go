@@ -25,7 +25,8 @@ type newLayer struct {
 }
 
 // newLayer makes an empty layer with these limits, whose root is like root.
-func (s *Store) newLayer(bytes, inodes int64, root sys.Stat) (n *newLayer, err error) {
+func (l layerStore) newLayer(bytes, inodes int64, root sys.Stat) (n *newLayer, err error) {
+	s := l.s
 	n = &newLayer{store: s, id: randomName(), bytes: bytes, inodes: inodes}
 	defer func() {
 		if err != nil {

@@ -199,7 +199,7 @@ func (p preparation) prepareLayer() (err error) {
 		defer hidden.closeIndexes()
 		p.w.meta.Indexes, p.w.warnings = hidden.roots, hidden.warnings()
 	}
-	bytes, inodes, err := p.w.room()
+	bytes, inodes, err := (forking{p.w}).room()
 	if err != nil {
 		return err
 	}

@@ -267,7 +267,7 @@ func (s *Store) Sweep() error {
 			err = errors.Join(err, s.sweepDead(name))
 		}
 	}
-	return errors.Join(err, s.dropLayers())
+	return errors.Join(err, (layerStore{s}).dropLayers())
 }
 
 // sweepDead is sweep, unless the process that makes or discards the workspace lives.
@@ -367,7 +367,7 @@ func (w *Workspace) drop(check func() error) error {
 		now = &w.meta
 	}
 	if now.Forked {
-		if err := w.store.hasNoBranches(w.meta.ID); err != nil {
+		if err := BranchesOf(w.store).none(w.meta.ID); err != nil {
 			return err
 		}
 	}
@@ -387,7 +387,7 @@ func (w *Workspace) drop(check func() error) error {
 	}
 	err = w.store.unreserve(w.meta.ID)
 	if len(now.layersInUse()) > 0 {
-		err = errors.Join(err, w.store.reach("discard", 1), w.store.SweepLayers())
+		err = errors.Join(err, w.store.reach("discard", 1), (layerStore{w.store}).sweepUnused())
 	}
 	return err
 }

@@ -152,7 +152,7 @@ type meta struct {
 	// Format is 1 for a workspace with frozen layers, else 0, as in all releases before 0.8.
 	Format int    `json:"format,omitempty"`
 	ID     string `json:"id"`
-	State State  `json:"state"`
+	State  State  `json:"state"`
 	// Path of the real directory, as the kernel knew it.
 	Path string `json:"path"`
 	Dev  uint64 `json:"dev"`

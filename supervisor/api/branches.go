@@ -31,7 +31,7 @@ func (h branches) fork(ctx context.Context, c caller.Caller, r *http.Request, pa
 }
 
 func (h branches) list(_ context.Context, c caller.Caller, _ *http.Request) (any, error) {
-	return h.s.Workspaces().Branches(c)
+	return shadows.BranchesOf(h.s.Workspaces()).List(c)
 }
 
 func (h branches) diff(ctx context.Context, c caller.Caller, r *http.Request, id string) (any,
@@ -44,7 +44,7 @@ func (h branches) diff(ctx context.Context, c caller.Caller, r *http.Request, id
 	if err != nil {
 		return nil, err
 	}
-	return h.s.Workspaces().Compare(ctx, c, id, other)
+	return shadows.BranchesOf(h.s.Workspaces()).Compare(ctx, c, id, other)
 }
 
 func (h branches) preview(ctx context.Context, c caller.Caller, _ *http.Request, id string) (any,
@@ -71,39 +71,45 @@ func (h branches) discard(ctx context.Context, c caller.Caller, _ *http.Request,
 	return nil, h.s.Sessions().Branches().Discard(ctx, c, id)
 }
 
+// Branches are the branches of the shadows of a daemon.
+type Branches struct{ link *link }
+
+// BranchesOf returns the branches of the daemon of a client.
+func BranchesOf(c *Client) Branches { return Branches{&c.link} }
+
 // Fork makes a branch of the shadow of a session or run.
-func (c *Client) Fork(ctx context.Context, parent string,
-	req message.ForkRequest) (b shadows.BranchInfo, err error) {
-	return b, c.link.do(ctx, "POST", item(pathSessions, parent)+"/fork", req, &b)
+func (b Branches) Fork(ctx context.Context, parent string,
+	req message.ForkRequest) (made shadows.BranchInfo, err error) {
+	return made, b.link.do(ctx, "POST", item(pathSessions, parent)+"/fork", req, &made)
 }
 
-// Branches lists branches.
-func (c *Client) Branches(ctx context.Context) (all []shadows.BranchInfo, err error) {
-	return all, c.link.do(ctx, "GET", PathBranches, nil, &all)
+// List lists branches.
+func (b Branches) List(ctx context.Context) (all []shadows.BranchInfo, err error) {
+	return all, b.link.do(ctx, "GET", PathBranches, nil, &all)
 }
 
 // Compare compares two shadows of one directory.
-func (c *Client) Compare(ctx context.Context, a, b string) (r shadows.Comparison, err error) {
-	return r, c.link.do(ctx, "GET", item(PathBranches, a)+"/diff?with="+url.QueryEscape(b), nil, &r)
+func (b Branches) Compare(ctx context.Context, a, b string) (r shadows.Comparison, err error) {
+	return r, b.link.do(ctx, "GET", item(PathBranches, a)+"/diff?with="+url.QueryEscape(b), nil, &r)
 }
 
 // PreviewMerge lists what a merge of a branch would take.
-func (c *Client) PreviewMerge(ctx context.Context, id string) (p workspace.MergePreview, err error) {
-	return p, c.link.do(ctx, "POST", item(PathBranches, id)+"/preview", nil, &p)
+func (b Branches) PreviewMerge(ctx context.Context, id string) (p workspace.MergePreview, err error) {
+	return p, b.link.do(ctx, "POST", item(PathBranches, id)+"/preview", nil, &p)
 }
 
 // Merge takes what a branch changed into the shadow that it was forked from.
-func (c *Client) Merge(ctx context.Context, id string,
+func (b Branches) Merge(ctx context.Context, id string,
 	req shadows.MergeRequest) (r workspace.Result, err error) {
-	return r, c.link.do(ctx, "POST", item(PathBranches, id)+"/merge", req, &r)
+	return r, b.link.do(ctx, "POST", item(PathBranches, id)+"/merge", req, &r)
 }
 
 // RevertMerge undoes the last merge of a branch.
-func (c *Client) RevertMerge(ctx context.Context, id string) (r workspace.MergeRecord, err error) {
-	return r, c.link.do(ctx, "POST", item(PathBranches, id)+"/revert", nil, &r)
+func (b Branches) RevertMerge(ctx context.Context, id string) (r workspace.MergeRecord, err error) {
+	return r, b.link.do(ctx, "POST", item(PathBranches, id)+"/revert", nil, &r)
 }
 
-// DiscardBranch ends the session of a branch, and throws its shadow away.
-func (c *Client) DiscardBranch(ctx context.Context, id string) error {
-	return c.link.do(ctx, "DELETE", item(PathBranches, id), nil, &struct{}{})
+// Discard ends the session of a branch, and throws its shadow away.
+func (b Branches) Discard(ctx context.Context, id string) error {
+	return b.link.do(ctx, "DELETE", item(PathBranches, id), nil, &struct{}{})
 }

@@ -235,7 +235,7 @@ func (s *Runner) ownFiles(j *prepare.Job, w *workspace.Workspace) (*mounts.Files
 		files.Own(files.Lower)
 		if files.Upper, err = w.Upper(); err == nil {
 			files.Own(files.Upper)
-			files.Frozen, err = w.Frozen()
+			files.Frozen, err = workspace.FrozenLayers(w)
 			files.Own(files.Frozen...)
 		}
 	}

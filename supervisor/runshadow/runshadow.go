@@ -271,7 +271,7 @@ func (s *Shadow) review(fate message.Fate, succeeded bool, fault error, unmount 
 	if fault != nil {
 		return s.salvage(work.Freeze(), fault)
 	}
-	if branches, err := work.Branches(); err != nil || len(branches) > 0 {
+	if branches, err := workspace.BranchesOf(s.o.Store.Kept).Of(work); err != nil || len(branches) > 0 {
 		// They need what it holds.
 		fate = message.FateKeep
 	}

@@ -59,7 +59,7 @@ func (b Branches) Fork(ctx context.Context, c caller.Caller, parent, id string,
 	if err := s.store.save(r, atomicfile.Durable); err != nil {
 		return made, problem.New(problem.Failed, "record of the branch: %w", err)
 	}
-	made, err = s.runner.Shadows.Fork(ctx, c, parent, id)
+	made, err = shadows.BranchesOf(s.runner.Shadows).Fork(ctx, c, parent, id)
 	if err != nil && made.ID == "" {
 		s.runner.Errors.Failed("remove the record of a branch", id, s.store.drop(r.name()))
 	}
@@ -189,7 +189,7 @@ func (b Branches) both(ctx context.Context, c caller.Caller, id string) error {
 	if _, err := b.rest(ctx, c, id); err != nil {
 		return err
 	}
-	parent, err := b.sessions.runner.Shadows.Parent(ctx, c, id)
+	parent, err := shadows.BranchesOf(b.sessions.runner.Shadows).Parent(ctx, c, id)
 	if err == nil {
 		_, err = b.rest(ctx, c, parent)
 	}
@@ -202,7 +202,7 @@ func (b Branches) Preview(ctx context.Context, c caller.Caller,
 	if err := b.both(ctx, c, id); err != nil {
 		return workspace.MergePreview{}, err
 	}
-	return b.sessions.runner.Shadows.PreviewMerge(ctx, c, id)
+	return shadows.BranchesOf(b.sessions.runner.Shadows).PreviewMerge(ctx, c, id)
 }
 
 // Merge takes what a branch changed into the shadow that it was forked from.
@@ -211,7 +211,7 @@ func (b Branches) Merge(ctx context.Context, c caller.Caller, id string,
 	if err := b.both(ctx, c, id); err != nil {
 		return workspace.Result{}, err
 	}
-	return b.sessions.runner.Shadows.Merge(ctx, c, id, req)
+	return shadows.BranchesOf(b.sessions.runner.Shadows).Merge(ctx, c, id, req)
 }
 
 // Revert undoes the last merge of a branch.
@@ -220,12 +220,12 @@ func (b Branches) Revert(ctx context.Context, c caller.Caller,
 	if err := b.both(ctx, c, id); err != nil {
 		return workspace.MergeRecord{}, err
 	}
-	return b.sessions.runner.Shadows.RevertMerge(ctx, c, id)
+	return shadows.BranchesOf(b.sessions.runner.Shadows).RevertMerge(ctx, c, id)
 }
 
 // Discard ends the session of a branch and throws its shadow away.
 func (b Branches) Discard(ctx context.Context, c caller.Caller, id string) error {
-	if _, err := b.sessions.runner.Shadows.Parent(ctx, c, id); err != nil {
+	if _, err := shadows.BranchesOf(b.sessions.runner.Shadows).Parent(ctx, c, id); err != nil {
 		return err
 	}
 	return b.sessions.runner.Shadows.Discard(ctx, c, id, true)

@@ -642,7 +642,7 @@ func (s *Sessions) Stop(ctx context.Context, c caller.Caller, id string,
 	}
 	if req.Fate == message.FateDiscard && h.shadow != nil {
 		// They need what it holds.
-		branches, err := h.shadow.Branches()
+		branches, err := workspace.BranchesOf(h.runner.Shadows.Kept).Of(h.shadow)
 		if err == nil && len(branches) > 0 {
 			err = problem.New(problem.Conflict, "session %s has branches: %s", id,
 				strings.Join(branches, ", ")).WithHint("jail branch discard throws them away")

@@ -12,6 +12,12 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
+// Branches are those of the shadows of a store.
+type Branches struct{ s *Store }
+
+// BranchesOf returns the branches of a store.
+func BranchesOf(s *Store) Branches { return Branches{s} }
+
 // A BranchInfo describes a branch of a shadow.
 type BranchInfo struct {
 	ID       string `json:"id"`
@@ -30,8 +36,9 @@ type BranchInfo struct {
 	Merges []workspace.MergeRecord `json:"merges,omitempty"`
 }
 
-// Branches lists the branches that the caller may see, the oldest first.
-func (s *Store) Branches(c caller.Caller) ([]BranchInfo, error) {
+// List lists the branches that the caller may see, the oldest first.
+func (b Branches) List(c caller.Caller) ([]BranchInfo, error) {
+	s := b.s
 	all, err := s.List(c)
 	if err != nil {
 		return nil, err
@@ -51,7 +58,8 @@ func branchOf(w workspace.Info, disk int64) BranchInfo {
 }
 
 // Fork makes the branch id of a shadow that no jail uses. It has the terms of that shadow.
-func (s *Store) Fork(ctx context.Context, c caller.Caller, parent, id string) (BranchInfo, error) {
+func (b Branches) Fork(ctx context.Context, c caller.Caller, parent, id string) (BranchInfo, error) {
+	s := b.s
 	w, err := s.getWorkspace(ctx, c, parent)
 	if err != nil {
 		return BranchInfo{}, err
@@ -70,15 +78,16 @@ func (s *Store) Fork(ctx context.Context, c caller.Caller, parent, id string) (B
 	if err := s.SaveTerms(id, t); err != nil {
 		return BranchInfo{}, problem.New(problem.Failed, "%w", err)
 	}
-	made, err := s.Kept.Fork(ctx, parent, id, info.Caller)
+	made, err := workspace.BranchesOf(s.Kept).Fork(ctx, parent, id, info.Caller)
 	if err != nil {
 		return BranchInfo{}, errors.Join(reviewError(parent, err), s.DropTerms(id))
 	}
-	return branchOf(made, 0), s.record(c, parent, t, audit.WorkspaceForked{
+	return branchOf(made, 0), b.record(c, parent, t, audit.WorkspaceForked{
 		Workspace: string(info.Path), Branch: id, Depth: int64(made.Depth)})
 }
 
-func (s *Store) record(c caller.Caller, id string, t Terms, e audit.Event) error {
+func (b Branches) record(c caller.Caller, id string, t Terms, e audit.Event) error {
+	s := b.s
 	if _, err := s.o.Log.Append(context.Background(),
 		audit.Entry{Run: id, Actor: c.Actor(), Policy: t.Policy, Event: e}); err != nil {
 		return problem.New(problem.Failed, "audit log: %w", err).WithHint("make room for the log")
@@ -87,8 +96,8 @@ func (s *Store) record(c caller.Caller, id string, t Terms, e audit.Event) error
 }
 
 // branch returns what a branch is, for who may change it.
-func (s *Store) branch(ctx context.Context, c caller.Caller, id string) (workspace.Info, error) {
-	w, err := s.getWorkspace(ctx, c, id)
+func (b Branches) branch(ctx context.Context, c caller.Caller, id string) (workspace.Info, error) {
+	w, err := b.s.getWorkspace(ctx, c, id)
 	if err != nil {
 		return workspace.Info{}, err
 	}
@@ -101,19 +110,20 @@ func (s *Store) branch(ctx context.Context, c caller.Caller, id string) (workspa
 }
 
 // Parent returns the session or run that a branch was forked from.
-func (s *Store) Parent(ctx context.Context, c caller.Caller, id string) (string, error) {
-	info, err := s.branch(ctx, c, id)
+func (b Branches) Parent(ctx context.Context, c caller.Caller, id string) (string, error) {
+	info, err := b.branch(ctx, c, id)
 	return info.Parent, err
 }
 
 // PreviewMerge lists what a merge of a branch would take. No jail may use it or its parent.
-func (s *Store) PreviewMerge(ctx context.Context, c caller.Caller,
+func (b Branches) PreviewMerge(ctx context.Context, c caller.Caller,
 	id string) (workspace.MergePreview, error) {
-	info, err := s.branch(ctx, c, id)
+	s := b.s
+	info, err := b.branch(ctx, c, id)
 	if err != nil {
 		return workspace.MergePreview{}, err
 	}
-	p, err := s.Kept.PreviewMerge(ctx, id, info.Caller)
+	p, err := workspace.BranchesOf(s.Kept).PreviewMerge(ctx, id, info.Caller)
 	if err != nil {
 		return p, reviewError(id, err)
 	}
@@ -134,9 +144,10 @@ type MergeRequest struct {
 
 // Merge takes what a branch changed into the shadow that it was forked from. It is on record first
 // and last. No jail may use the two.
-func (s *Store) Merge(ctx context.Context, c caller.Caller, id string,
+func (b Branches) Merge(ctx context.Context, c caller.Caller, id string,
 	req MergeRequest) (workspace.Result, error) {
-	info, err := s.branch(ctx, c, id)
+	s := b.s
+	info, err := b.branch(ctx, c, id)
 	if err != nil {
 		return workspace.Result{}, err
 	}
@@ -153,16 +164,16 @@ func (s *Store) Merge(ctx context.Context, c caller.Caller, id string,
 	began := false
 	o.Begin = func() error {
 		began = true
-		return s.record(c, id, t, begun)
+		return b.record(c, id, t, begun)
 	}
-	done, err := s.Kept.Merge(ctx, id, info.Caller, o)
+	done, err := workspace.BranchesOf(s.Kept).Merge(ctx, id, info.Caller, o)
 	event.Digest, event.Merge, event.Changes, event.Files = done.Digest, done.ID,
 		counted(done.Committed), Digests(done.Committed)
 	if err != nil {
 		event.Error, event.Merge = err.Error(), ""
 	}
 	if began || err != nil {
-		if recErr := s.record(c, id, t, event); recErr != nil {
+		if recErr := b.record(c, id, t, event); recErr != nil {
 			return done, errors.Join(recErr, err)
 		}
 	}
@@ -173,24 +184,25 @@ func (s *Store) Merge(ctx context.Context, c caller.Caller, id string,
 }
 
 // RevertMerge undoes the last merge of a branch.
-func (s *Store) RevertMerge(ctx context.Context, c caller.Caller,
+func (b Branches) RevertMerge(ctx context.Context, c caller.Caller,
 	id string) (workspace.MergeRecord, error) {
-	info, err := s.branch(ctx, c, id)
+	s := b.s
+	info, err := b.branch(ctx, c, id)
 	if err != nil {
 		return workspace.MergeRecord{}, err
 	}
 	t, _ := s.LoadTerms(id)
 	event := audit.WorkspaceReverted{Workspace: string(info.Path), Into: info.Parent, Begun: true}
-	if err := s.record(c, id, t, event); err != nil {
+	if err := b.record(c, id, t, event); err != nil {
 		return workspace.MergeRecord{}, err
 	}
-	done, err := s.Kept.RevertMerge(ctx, id, info.Caller)
+	done, err := workspace.BranchesOf(s.Kept).RevertMerge(ctx, id, info.Caller)
 	event.Begun, event.Commit, event.Digest = false, done.ID, done.Digest
 	event.Changes.Modified = int64(done.Paths)
 	if err != nil {
 		event.Error = err.Error()
 	}
-	if recErr := s.record(c, id, t, event); recErr != nil {
+	if recErr := b.record(c, id, t, event); recErr != nil {
 		return done, errors.Join(recErr, err)
 	}
 	if err != nil {
@@ -216,14 +228,14 @@ const (
 )
 
 // Compare compares two shadows of one directory, of runs that live, too.
-func (s *Store) Compare(ctx context.Context, c caller.Caller, a, b string) (Comparison, error) {
+func (all Branches) Compare(ctx context.Context, c caller.Caller, a, b string) (Comparison, error) {
 	r := Comparison{A: a, B: b, Differences: []workspace.Difference{}}
 	var of [2]workspace.Info
 	var changes [2][]workspace.Change
 	for i, id := range []string{a, b} {
-		err := s.seen(ctx, c, id, func(w *workspace.Workspace, live bool) (err error) {
+		err := all.seen(ctx, c, id, func(w *workspace.Workspace, live bool) (err error) {
 			of[i] = w.Info()
-			changes[i], err = w.List(ctx, live)
+			changes[i], err = workspace.List(ctx, w, live)
 			return err
 		})
 		if err != nil {
@@ -245,8 +257,8 @@ func (s *Store) Compare(ctx context.Context, c caller.Caller, a, b string) (Comp
 		for _, d := range r.Differences {
 			nodes[d.Path] = [2]*workspace.Node{d.A, d.B}[i]
 		}
-		err := s.seen(ctx, c, id, func(w *workspace.Workspace, live bool) (err error) {
-			texts[i], err = w.TextsOf(ctx, live, nodes)
+		err := all.seen(ctx, c, id, func(w *workspace.Workspace, live bool) (err error) {
+			texts[i], err = workspace.TextsOf(ctx, w, live, nodes)
 			return err
 		})
 		if err != nil {
@@ -265,8 +277,9 @@ func (s *Store) Compare(ctx context.Context, c caller.Caller, a, b string) (Comp
 }
 
 // seen calls f with a shadow for who may look at it, while nothing writes to it.
-func (s *Store) seen(ctx context.Context, c caller.Caller, id string,
+func (b Branches) seen(ctx context.Context, c caller.Caller, id string,
 	f func(w *workspace.Workspace, live bool) error) error {
+	s := b.s
 	w, err := s.seeWorkspace(ctx, c, id)
 	if err != nil {
 		return err

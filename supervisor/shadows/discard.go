@@ -107,7 +107,7 @@ func (s *Store) discard(ctx context.Context, c caller.Caller, id string, w *work
 		}
 		return s.giveUp(c, w, event)
 	}
-	branches, err := w.Branches()
+	branches, err := workspace.BranchesOf(s.Kept).Of(w)
 	if err == nil && len(branches) > 0 {
 		err = fmt.Errorf("%w: discard or merge them first: %s", workspace.ErrBranches,
 			strings.Join(branches, ", "))

@@ -52,7 +52,7 @@ func newFork(env *cli.Env) *cobra.Command {
 			fork := message.ForkRequest{ID: req.ID, Session: &message.SessionRequest{Request: req}}
 			fork.Session.ID, fork.Session.Inherit = "", nil
 			return env.WithDaemon(cmd.Context(), func(c *api.Client) error {
-				b, err := c.Fork(cmd.Context(), args[0], fork)
+				b, err := api.BranchesOf(c).Fork(cmd.Context(), args[0], fork)
 				if err != nil {
 					return err
 				}
@@ -79,7 +79,7 @@ func newBranchList(env *cli.Env) *cobra.Command {
 		Args:    command.Exactly(),
 	}, "print a list of objects",
 		func(ctx context.Context, c *api.Client, _ []string) ([]shadows.BranchInfo, error) {
-			return c.Branches(ctx)
+			return api.BranchesOf(c).List(ctx)
 		}, writeBranches)
 }
 
@@ -112,7 +112,7 @@ func newBranchDiff(env *cli.Env) *cobra.Command {
 		Args:    command.Exactly("A", "B"),
 	}, "print an object",
 		func(ctx context.Context, c *api.Client, args []string) (shadows.Comparison, error) {
-			return c.Compare(ctx, args[0], args[1])
+			return api.BranchesOf(c).Compare(ctx, args[0], args[1])
 		}, func(w io.Writer, r shadows.Comparison) error { return writeComparison(env, w, r) })
 }
 
@@ -187,7 +187,7 @@ func newMerge(env *cli.Env) *cobra.Command {
 func runMerge(ctx context.Context, env *cli.Env, c *api.Client, id string, o mergeOptions) error {
 	colour := env.Colour()
 	if o.preview {
-		p, err := c.PreviewMerge(ctx, id)
+		p, err := api.BranchesOf(c).PreviewMerge(ctx, id)
 		if err != nil {
 			return err
 		}
@@ -200,7 +200,7 @@ func runMerge(ctx context.Context, env *cli.Env, c *api.Client, id string, o mer
 			return err
 		})
 	}
-	r, err := c.Merge(ctx, id, o.request)
+	r, err := api.BranchesOf(c).Merge(ctx, id, o.request)
 	if err != nil {
 		return withConflicts(env, err, "parent", "branch")
 	}
@@ -229,7 +229,7 @@ func newRevertMerge(env *cli.Env) *cobra.Command {
 		Args:    command.Exactly("ID"),
 	}, "print an object",
 		func(ctx context.Context, c *api.Client, args []string) (workspace.MergeRecord, error) {
-			r, err := c.RevertMerge(ctx, args[0])
+			r, err := api.BranchesOf(c).RevertMerge(ctx, args[0])
 			if err != nil {
 				err = withConflicts(env, err, "now", "merged")
 			}
@@ -252,7 +252,7 @@ func newBranchDiscard(env *cli.Env) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return env.WithDaemon(cmd.Context(), func(c *api.Client) error {
 				for _, id := range args {
-					if err := c.DiscardBranch(cmd.Context(), id); err != nil {
+					if err := api.BranchesOf(c).Discard(cmd.Context(), id); err != nil {
 						return err
 					}
 				}

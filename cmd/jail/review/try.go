@@ -107,7 +107,7 @@ func runTry(ctx context.Context, env *cli.Env, c *api.Client, o tryOptions,
 	var all [][]workspace.Change
 	for i := range out.Attempts {
 		a := &out.Attempts[i]
-		p, err := c.PreviewMerge(ctx, a.ID)
+		p, err := api.BranchesOf(c).PreviewMerge(ctx, a.ID)
 		if err != nil {
 			return err
 		}
@@ -121,12 +121,12 @@ func runTry(ctx context.Context, env *cli.Env, c *api.Client, o tryOptions,
 // fork makes the branches. After an error none is left.
 func (t *tried) fork(ctx context.Context, c *api.Client, n int, ask message.SessionRequest) error {
 	for i := range n {
-		b, err := c.Fork(ctx, t.Parent, message.ForkRequest{
+		b, err := api.BranchesOf(c).Fork(ctx, t.Parent, message.ForkRequest{
 			ID: fmt.Sprintf("%s-%d", t.Parent, i+1), Session: &ask})
 		if err != nil {
 			for _, a := range t.Attempts {
 				// The error of the fork is the one to tell.
-				_ = c.DiscardBranch(context.WithoutCancel(ctx), a.ID)
+				_ = api.BranchesOf(c).Discard(context.WithoutCancel(ctx), a.ID)
 			}
 			return err
 		}

@@ -162,7 +162,9 @@ func sessionIDs(ctx context.Context, env *cli.Env) []string {
 }
 
 func branchIDs(ctx context.Context, env *cli.Env) []string {
-	return ids(ctx, env, "", (*api.Client).Branches, func(b shadows.BranchInfo) string {
+	return ids(ctx, env, "", func(c *api.Client, ctx context.Context) ([]shadows.BranchInfo, error) {
+		return api.BranchesOf(c).List(ctx)
+	}, func(b shadows.BranchInfo) string {
 		return described(b.ID, "of "+b.Parent, b.Workspace)
 	})
 }
