@@ -89,8 +89,8 @@ func (b Branches) List(ctx context.Context) (all []shadows.BranchInfo, err error
 }
 
 // Compare compares two shadows of one directory.
-func (b Branches) Compare(ctx context.Context, a, b string) (r shadows.Comparison, err error) {
-	return r, b.link.do(ctx, "GET", item(PathBranches, a)+"/diff?with="+url.QueryEscape(b), nil, &r)
+func (b Branches) Compare(ctx context.Context, id, with string) (r shadows.Comparison, err error) {
+	return r, b.link.do(ctx, "GET", item(PathBranches, id)+"/diff?with="+url.QueryEscape(with), nil, &r)
 }
 
 // PreviewMerge lists what a merge of a branch would take.
