@@ -99,6 +99,7 @@ var bodies = map[string]struct{ in, out, result reflect.Type }{
 	"POST /v1/branches/{id}/preview": {out: reflect.TypeFor[workspace.MergePreview]()},
 	"POST /v1/branches/{id}/merge": {in: reflect.TypeFor[shadows.MergeRequest](),
 		out: reflect.TypeFor[workspace.Result]()},
+	"DELETE /v1/branches/{id}":      {},
 	"POST /v1/branches/{id}/revert": {out: reflect.TypeFor[workspace.MergeRecord]()},
 	"POST /v1/sessions/{id}/stop": {in: reflect.TypeFor[message.StopRequest](),
 		out: reflect.TypeFor[message.Result]()},
