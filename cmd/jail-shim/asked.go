@@ -67,8 +67,8 @@ func (s *standing) do(conn *control.Conn, ask request) error {
 // attach mounts the workspace of the jail. It kills a jail that cannot get its workspace.
 func (s *standing) attach(conn *control.Conn, files []*os.File) error {
 	err := errors.New("no two layers came with it")
-	if len(files) == 2 {
-		err = s.jail.Attach(s.order, files[0], files[1])
+	if len(files) >= 2 {
+		err = s.jail.Attach(s.order, files[0], files[1], files[2:])
 	}
 	if err != nil {
 		return errors.Join(conn.Send(control.FromShim{Done: &control.Done{Error: err.Error()}}),

@@ -199,5 +199,9 @@ func inherited(o control.Order) runc.Files {
 			fd++
 		}
 	}
+	for range o.Frozen {
+		files.Frozen = append(files.Frozen, os.NewFile(fd, "frozen layer"))
+		fd++
+	}
 	return files
 }

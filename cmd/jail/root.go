@@ -52,7 +52,7 @@ func newRoot(env *cli.Env) *cobra.Command {
 		run.NewWait(env),
 		run.NewAttach(env), service.NewVerify(env), run.NewKill(env),
 		review.NewDiff(env), review.NewCommit(env), review.NewDiscard(env), review.NewRevert(env),
-		review.NewWorkspaces(env), review.NewCache(env), review.NewApprovals(env),
+		review.NewWorkspaces(env), review.NewBranch(env), review.NewCache(env), review.NewApprovals(env),
 		policy.New(env), policy.NewProfile(env), tool.New(env), audit.New(env),
 		mcp.New(env), execserver.New(env), agents.NewSetup(env), agents.NewHook(env),
 		service.NewConsole(env), service.NewDoctor(env), service.NewVersion(env),

@@ -20,7 +20,8 @@ const (
 	ShimUpper = 7
 	// The network namespace that the plan's NetworkOf names, or /dev/null.
 	ShimNetwork = 8
-	// And on: the sources of the binds, in the plan's order.
+	// And on: the sources of the binds, in the plan's order, and then the frozen layers of the
+	// shadow, the newest first.
 	ShimBinds = 9
 )
 
@@ -46,6 +47,8 @@ type Order struct {
 	// with Attach, to a jail that has restricted itself. The plan must allow that
 	// (jail.Workspace.MayComeLater).
 	Later bool `json:"later,omitempty"`
+	// Frozen is the number of frozen layers of the shadow.
+	Frozen int `json:"frozen,omitempty"`
 	// Patience is how long jail-init may take to restrict itself once it has its restrictions.
 	Patience time.Duration `json:"patience"`
 }
@@ -67,8 +70,8 @@ type Share struct {
 }
 
 // Attach tells jail-shim to attach the shadow of the workspace where the order's plan has it. The
-// two layers come with it as they would have as ShimLower and ShimUpper. It is sent once, and only
-// if the order said Later.
+// layers come with it: the two that would have been ShimLower and ShimUpper, and the frozen ones. It
+// is sent once, and only if the order said Later.
 type Attach struct{}
 
 // Shared is the answer to Share. The mount comes with it, detached, unless there is an error.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -52,6 +53,8 @@ type Files struct {
 	Lower *os.File
 	// Upper is the detached mount of the shadow's upper layer, nil without a shadow.
 	Upper *os.File
+	// Frozen are detached mounts of the shadow's frozen layers, the newest first.
+	Frozen []*os.File
 	// Network is the network namespace of the plan's NetworkOf, as Network returns it, or nil.
 	Network *os.File
 	// Binds are the sources of the plan's bind mounts, in order, as Clone returns them.
@@ -138,8 +141,9 @@ func (l Launcher) Start(ctx context.Context, o control.Order, stdio Stdio, files
 	// The shim gets no environment of the daemon. It lives for one jail and needs no garbage
 	// collection.
 	cmd.Env = []string{"GOGC=off"}
-	cmd.ExtraFiles = append([]*os.File{shimEnd, initHost.File(), initEnd, orNull(files.Lower, null),
-		orNull(files.Upper, null), orNull(files.Network, null)}, files.Binds...)
+	o.Frozen = len(files.Frozen)
+	cmd.ExtraFiles = slices.Concat([]*os.File{shimEnd, initHost.File(), initEnd, orNull(files.Lower, null),
+		orNull(files.Upper, null), orNull(files.Network, null)}, files.Binds, files.Frozen)
 	// A session of its own, so that signals of the daemon's terminal do not reach the shim.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = cmd.Start()
@@ -303,8 +307,9 @@ func (p *Process) Network() (*os.File, error) {
 // Attach gives the layers of the workspace to a jail that was started with Order.Later. It returns
 // when the workspace is attached. After an error the caller can only release the jail. The launcher
 // keeps none of the files.
-func (p *Process) Attach(lower, upper *os.File) error {
-	err := p.ask(control.Ask{Attach: &control.Attach{}}, lower, upper).err
+func (p *Process) Attach(lower, upper *os.File, frozen ...*os.File) error {
+	err := p.ask(control.Ask{Attach: &control.Attach{}},
+		append([]*os.File{lower, upper}, frozen...)...).err
 	if err != nil && !errors.Is(err, ErrNotThere) && !errors.Is(err, ErrLate) {
 		return layerError(control.FailedOf("workspace", err))
 	}

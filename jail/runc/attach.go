@@ -22,7 +22,7 @@ import (
 // changing what they refuse (mount_namespaces(7)). One that comes later is not. A shadow refuses
 // nothing that its file system does not refuse by itself; a real directory that is read-only by its
 // mount alone would, and so is never attached later.
-func (j *Jail) Attach(o control.Order, lower, upper *os.File) error {
+func (j *Jail) Attach(o control.Order, lower, upper *os.File, frozen []*os.File) error {
 	w, l := j.plan.Workspace, j.later
 	if l == nil || w == nil || !w.Shadow {
 		return errors.New("the jail waits for no shadow")
@@ -30,7 +30,8 @@ func (j *Jail) Attach(o control.Order, lower, upper *os.File) error {
 	j.later = nil
 	defer l.userns.Close()
 	o.Later = false
-	if err := attachWorkspace(j.root, o, Files{Lower: lower, Upper: upper}, l.userns); err != nil {
+	files := Files{Lower: lower, Upper: upper, Frozen: frozen}
+	if err := attachWorkspace(j.root, o, files, l.userns); err != nil {
 		return err
 	}
 	mount, err := sys.CloneMountOf(filepath.Join(j.root, w.Target))

@@ -77,6 +77,8 @@ type Files struct {
 	Lower    *os.File // the workspace's real directory
 	// the detached mount of its upper layer
 	Upper *os.File
+	// Frozen are the detached mounts of its frozen layers, the newest first.
+	Frozen []*os.File
 	// The network namespace of the plan's NetworkOf.
 	Network *os.File
 	// Sources of the plan's binds, in order.
@@ -214,7 +216,7 @@ func attachWorkspace(root string, o control.Order, files Files, userns *os.File)
 		userns = nil
 	}
 	return workspace.Attach(workspace.Attachment{Lower: files.Lower, Upper: files.Upper,
-		UserNS: userns, Base: p.IDs.Base, Target: target, Exec: p.Workspace.Exec})
+		Frozen: files.Frozen, UserNS: userns, Base: p.IDs.Base, Target: target, Exec: p.Workspace.Exec})
 }
 
 func start(ctx context.Context, o control.Order, root string, files Files,

@@ -14,6 +14,8 @@ type Attachment struct {
 	Lower *os.File
 	// Upper is from Workspace.Upper; nil mounts the real directory read-only, without a shadow.
 	Upper *os.File
+	// Frozen are the layers between the two, the newest first; from FrozenLayers.
+	Frozen []*os.File
 	// UserNS is the user namespace whose id mapping both layers get; nil leaves owners unmapped,
 	// and the tool is the user.
 	UserNS *os.File
@@ -40,8 +42,10 @@ func Attach(a Attachment) error {
 	if a.Upper == nil {
 		return attachAs(a, a.Lower)
 	}
-	if err := mapIDs(a.Upper, a.UserNS); err != nil {
-		return fmt.Errorf("attach workspace: %w", err)
+	for _, layer := range append([]*os.File{a.Upper}, a.Frozen...) {
+		if err := mapIDs(layer, a.UserNS); err != nil {
+			return fmt.Errorf("attach workspace: %w", err)
+		}
 	}
 	overlay, err := overlayOf(a)
 	if err != nil {
@@ -70,7 +74,7 @@ func attachAs(a Attachment, mount *os.File) error {
 // overlayOf makes the overlay mount, detached. An overlay takes layers only from attached mounts,
 // so they are mounted on the target until the overlay has its own copies.
 func overlayOf(a Attachment) (overlay *os.File, err error) {
-	for _, layer := range []*os.File{a.Lower, a.Upper} {
+	for _, layer := range append([]*os.File{a.Lower, a.Upper}, a.Frozen...) {
 		if err := sys.AttachMount(layer, a.Target); err != nil {
 			return nil, err
 		}
@@ -82,5 +86,6 @@ func overlayOf(a Attachment) (overlay *os.File, err error) {
 			}
 		}()
 	}
-	return sys.MountOverlay(a.Lower, a.Upper, a.Base)
+	return sys.MountOverlay(sys.Overlay{Lower: a.Lower, Frozen: a.Frozen, Upper: a.Upper,
+		ID: a.Base})
 }

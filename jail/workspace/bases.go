@@ -149,7 +149,7 @@ func saveBases(ctx context.Context, w *Workspace) error {
 		opening{w}.openFor(true, w.meta.Caller)); err != nil {
 		return err
 	}
-	upper, err := w.layer.openUpper()
+	upper, err := w.layer.openOwn()
 	if err != nil {
 		return err
 	}

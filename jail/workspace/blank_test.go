@@ -1,7 +1,6 @@
 package workspace
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -94,8 +93,9 @@ func TestBlanks(t *testing.T) {
 	}
 	upper, err := third.layer.openUpper()
 	must(t, err)
-	st, err := sys.Fstat(upper)
-	must(t, errors.Join(err, upper.Close()))
+	st, err := upper.stat()
+	upper.Close()
+	must(t, err)
 	if st.UID != 4321 || st.GID != 4321 || st.Perm() != 0o750 {
 		t.Errorf("owner %d:%d, mode %o", st.UID, st.GID, st.Perm())
 	}

@@ -108,15 +108,9 @@ var errStop = errors.New("stop")
 // walk lists the changes of an open workspace until yield returns false. It looks with the rights
 // of the caller who prepared the workspace, so the result never depends on who commits.
 func (w *Workspace) walk(ctx context.Context, yield func(Change) bool) error {
-	m := w.meta
-	if m.State == Committed {
+	if w.meta.State == Committed {
 		return nil
 	}
-	upper, err := w.layer.openUpper()
-	if err != nil {
-		return err
-	}
-	defer upper.Close()
 	before, err := w.home.readTaken()
 	if err != nil {
 		return err
@@ -124,6 +118,17 @@ func (w *Workspace) walk(ctx context.Context, yield func(Change) bool) error {
 	for _, p := range w.dropping {
 		before.drop(p)
 	}
+	return walkWith(ctx, w, before, yield)
+}
+
+// walkWith is walk with the paths that were taken before.
+func walkWith(ctx context.Context, w *Workspace, before taken, yield func(Change) bool) error {
+	m := w.meta
+	upper, err := w.layer.openUpper()
+	if err != nil {
+		return err
+	}
+	defer upper.Close()
 	k := &walker{ctx: ctx, as: m.Caller, meta: &m, holes: maxHoles, hide: policy.Hidden(m.Hide),
 		taken: before, out: newLeftOut(m, w.layer.damaged), emit: func(c Change) error {
 			if !yield(c) {
@@ -170,8 +175,8 @@ type lastHashed struct {
 	tokens *scanner
 }
 
-func (k *walker) root(upper, real *os.File) error {
-	ust, err := sys.Fstat(upper)
+func (k *walker) root(upper *upperDir, real *os.File) error {
+	ust, err := upper.stat()
 	if err != nil {
 		return err
 	}
@@ -204,11 +209,11 @@ func (k *walker) root(upper, real *os.File) error {
 
 // dir compares the entries of a directory of the upper layer with the real directory below it, or
 // with nothing if real is nil.
-func (k *walker) dir(upper, real *os.File, path string, depth int) error {
+func (k *walker) dir(upper *upperDir, real *os.File, path string, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("%w: %d levels at %.100s…", errTooDeep, depth, Name(path))
 	}
-	names, err := upper.Readdirnames(-1)
+	names, err := upper.names()
 	if err != nil {
 		return err
 	}
@@ -237,13 +242,10 @@ func (k *walker) dir(upper, real *os.File, path string, depth int) error {
 }
 
 // hiddenBy returns the real names below an opaque directory, which was made anew after another had
-// been deleted. The mark is an attribute that only root can set; user.overlay.*, which a tool can
-// write, means nothing here. In a user's layer user.overlay.* is the mark, and the overlay reserves
-// these names: a tool cannot set them.
-func (k *walker) hiddenBy(upper, real *os.File) ([]string, error) {
-	opaque, err := sys.Xattr(upper, mark()+"opaque")
-	if err != nil || string(opaque) != "y" {
-		return nil, err
+// been deleted.
+func (k *walker) hiddenBy(upper *upperDir, real *os.File) ([]string, error) {
+	if !upper.opaque {
+		return nil, nil
 	}
 	return k.list(real)
 }
@@ -300,7 +302,7 @@ func (k *walker) lookup(real *os.File, name string) (st *sys.Stat, err error) {
 	return st, nil
 }
 
-func (k *walker) entry(upper, real *os.File, path, name string, depth int) error {
+func (k *walker) entry(upper *upperDir, real *os.File, path, name string, depth int) error {
 	path = join(path, name)
 	if k.out.damaged[path] {
 		k.repo.damage(path)
@@ -314,7 +316,7 @@ func (k *walker) entry(upper, real *os.File, path, name string, depth int) error
 	if err != nil {
 		return err
 	}
-	after, err := sys.LstatAt(upper, name)
+	at, after, err := upper.find(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && whiteout(after):
 		if before == nil {
@@ -332,7 +334,7 @@ func (k *walker) entry(upper, real *os.File, path, name string, depth int) error
 		// The directory stays, so nothing can take its place.
 		return nil
 	}
-	c, err := k.compare(upper, real, name, path, before, after)
+	c, err := k.compare(at, real, name, path, before, after)
 	if err != nil {
 		return err
 	}
@@ -352,7 +354,8 @@ func (k *walker) entry(upper, real *os.File, path, name string, depth int) error
 	if err != nil {
 		return err
 	}
-	defer closeAll(sub, realSub)
+	defer sub.Close()
+	defer closeAll(realSub)
 	outer := k.repo
 	defer func() { k.repo = outer }()
 	if sub != nil {
@@ -381,12 +384,12 @@ func (k *walker) entry(upper, real *os.File, path, name string, depth int) error
 
 // openBoth opens the two sides of an entry that is a directory in the shadow; real is nil if it is
 // none there.
-func (k *walker) openBoth(upper, real *os.File, name string, before *sys.Stat, after sys.Stat) (sub,
-	realSub *os.File, err error) {
+func (k *walker) openBoth(upper *upperDir, real *os.File, name string, before *sys.Stat,
+	after sys.Stat) (sub *upperDir, realSub *os.File, err error) {
 	if typeOf(after) != Dir {
 		return nil, nil, nil
 	}
-	if sub, err = sys.OpenSubdir(upper, name); err != nil {
+	if sub, err = upper.sub(name); err != nil {
 		return nil, nil, err
 	}
 	if before != nil && typeOf(*before) == Dir {

@@ -35,6 +35,8 @@ type order struct {
 	Read   bool // without an upper layer
 	// Shell reads scripts from the child's input, for as long as that is open.
 	Shell bool
+	// Frozen is the number of frozen layers.
+	Frozen int
 	// do not look at the tree afterwards
 	Quiet bool
 	// Copy the tree there afterwards, as root.
@@ -154,6 +156,9 @@ func childAttach(o order, a *answer) error {
 	defer userns.Close()
 	att := Attachment{Lower: os.NewFile(3, "lower"), Upper: os.NewFile(4, "upper"), UserNS: userns,
 		Base: testBase, Target: o.Target}
+	for i := range o.Frozen {
+		att.Frozen = append(att.Frozen, os.NewFile(uintptr(5+i), "frozen"))
+	}
 	if o.Read {
 		att.Upper = nil
 	}
@@ -269,12 +274,15 @@ func (f *fixture) run(w *Workspace, o order) answer {
 	upper, err := w.Upper()
 	must(f.t, err)
 	defer upper.Close()
-	return f.child(lower, upper, o)
+	frozen, err := FrozenLayers(w)
+	must(f.t, err)
+	defer closeAll(frozen...)
+	return f.child(lower, upper, o, frozen...)
 }
 
-func (f *fixture) child(lower, upper *os.File, o order) answer {
+func (f *fixture) child(lower, upper *os.File, o order, frozen ...*os.File) answer {
 	f.t.Helper()
-	a := f.ask(lower, upper, o)
+	a := f.ask(lower, upper, o, frozen...)
 	if a.Err != "" {
 		f.t.Fatalf("child: %s", a.Err)
 	}
@@ -282,16 +290,16 @@ func (f *fixture) child(lower, upper *os.File, o order) answer {
 }
 
 // ask is child for a shadow that may be refused.
-func (f *fixture) ask(lower, upper *os.File, o order) answer {
+func (f *fixture) ask(lower, upper *os.File, o order, frozen ...*os.File) answer {
 	f.t.Helper()
-	o.Target = f.target
+	o.Target, o.Frozen = f.target, len(frozen)
 	text, err := json.Marshal(o)
 	must(f.t, err)
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), childEnv+"="+string(text))
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	cmd.ExtraFiles = []*os.File{lower, upper}
+	cmd.ExtraFiles = append([]*os.File{lower, upper}, frozen...)
 	out, err := cmd.Output()
 	must(f.t, err)
 	var a answer

@@ -63,7 +63,7 @@ type commit struct {
 	hand    hand
 	ctx     context.Context
 	w       *Workspace
-	upper   *os.File
+	upper   *upperDir
 	journal *journal
 	// texts are contents of neither side: chosen hunks, merges.
 	texts map[Name]string
@@ -131,7 +131,7 @@ func (w *Workspace) commit(ctx context.Context, o CommitOptions) (Result, error)
 	if err != nil {
 		return Result{}, err
 	}
-	d, err := decision{w, before}.decide(ctx, o)
+	d, err := decision{w: w, taken: before}.decide(ctx, o)
 	r := d.result
 	if err != nil {
 		return r, err
@@ -211,8 +211,20 @@ func (w *Workspace) Conclude() error {
 }
 
 func (w *Workspace) conclude() error {
-	w.meta.State, w.meta.Touched = Committed, nil
-	return errors.Join(w.save(true), removeAt(w.home.dir, "upper.img"))
+	layered := len(w.meta.Layers) > 0
+	w.meta.commit()
+	err := errors.Join(w.save(true), removeAt(w.home.dir, "upper.img"))
+	if layered {
+		// The commit is made, and what stays is swept later.
+		_ = (layerStore{w.store}).sweepUnused()
+	}
+	return err
+}
+
+// commit makes the state that of a workspace of which nothing is left to commit.
+func (m *meta) commit() {
+	m.State, m.Touched = Committed, nil
+	m.Format, m.Layers, m.Bare = 0, nil, false
 }
 
 // notFrozen is the error for a workspace that must be frozen first.
@@ -230,6 +242,20 @@ func (m meta) notFrozen() error {
 type decision struct {
 	w     *Workspace
 	taken taken
+	// into are the sides of a merge of a branch; nil for a commit.
+	into *mergeSides
+}
+
+// changes lists the changes to choose from.
+func (d decision) changes(ctx context.Context) (all []Change, err error) {
+	if d.into != nil {
+		return d.into.changes(ctx, d.w)
+	}
+	err = d.w.walk(ctx, func(c Change) bool {
+		all = append(all, c)
+		return true
+	})
+	return all, err
 }
 
 // decided is what a commit takes.
@@ -251,16 +277,15 @@ func (d decision) decide(ctx context.Context, o CommitOptions) (out decided, err
 		return out, fmt.Errorf("%w: hunk numbers need the digest of the review that listed them",
 			ErrDigest)
 	}
-	var changes []Change
+	changes, err := d.changes(ctx)
+	if err != nil {
+		return out, err
+	}
 	out.shadow = map[Name]*Node{}
 	digester := newDigester()
-	if err := d.w.walk(ctx, func(c Change) bool {
-		changes = append(changes, c)
+	for _, c := range changes {
 		out.shadow[c.Path] = c.After
 		digester.add(c)
-		return true
-	}); err != nil {
-		return out, err
 	}
 	out.result = Result{ID: randomName(), Digest: digester.sum()}
 	r := &out.result
@@ -293,7 +318,7 @@ func (d decision) decide(ctx context.Context, o CommitOptions) (out decided, err
 				r.Committed, r.Held = chosen.taken()
 			}
 		} else if err == nil && locked != nil {
-			err = &ConflictError{locked}
+			err = &ConflictError{Conflicts: locked}
 		}
 		if err != nil {
 			return out, err

@@ -167,7 +167,7 @@ func (w *Workspace) freezeDamaged(lost error) error {
 // entries describes what is in the layer, by path, as far as it can be read.
 func (l *layer) entries() map[string]sys.Stat {
 	all := map[string]sys.Stat{}
-	upper, err := l.openUpper()
+	upper, err := l.openOwn()
 	if err != nil {
 		return all
 	}
@@ -270,7 +270,7 @@ func (l *layer) lookForDamage(known []Name) error {
 	if err != nil {
 		return err
 	}
-	upper, err := l.openUpper()
+	upper, err := l.openOwn()
 	if err != nil {
 		return fmt.Errorf("nothing of the layer can be read: %w", err)
 	}

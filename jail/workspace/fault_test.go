@@ -23,7 +23,8 @@ const actEnv = "JAIL_WORKSPACE_TEST_ACT"
 // An act is a commit or revert by a process of its own, so that it can be killed.
 type act struct {
 	Store string
-	Do    string // commit or revert
+	// Do is commit or revert of w, or fork of p, merge, revert-merge or discard of its branch b.
+	Do string
 }
 
 // An acted says how it went.
@@ -56,6 +57,23 @@ func (a act) run() (State, error) {
 		return "", err
 	}
 	defer store.Close()
+	switch a.Do {
+	case "fork":
+		_, err := BranchesOf(store).Fork(context.Background(), "p", "b", Caller{})
+		return Frozen, err
+	case "merge":
+		_, err := BranchesOf(store).Merge(context.Background(), "b", Caller{}, CommitOptions{})
+		return Frozen, err
+	case "revert-merge":
+		_, err := BranchesOf(store).RevertMerge(context.Background(), "b", Caller{})
+		return Frozen, err
+	case "discard":
+		w, err := store.Get("b")
+		if err == nil {
+			err = errors.Join(w.Discard(), w.Close())
+		}
+		return "", err
+	}
 	w, err := store.Get("w")
 	if err != nil {
 		return "", err

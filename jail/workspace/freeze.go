@@ -90,7 +90,7 @@ func (o opening) open(as Caller) error {
 		return nil
 	case o.w.meta.State == Prepared || o.w.meta.State == Active:
 		return ErrActive
-	case o.w.layer.mount == nil:
+	case o.w.layer.mount == nil && (!o.w.meta.Bare || len(o.w.layer.frozen) == 0):
 		if err := o.mountAgain(); err != nil {
 			return err
 		}
@@ -122,6 +122,9 @@ func (o opening) mountAgain() (err error) {
 		return errors.Join(err, errLost)
 	}
 	l := &o.w.layer
+	if err := o.openLayers(); err != nil || o.w.meta.Bare {
+		return err
+	}
 	if l.image, err = sys.OpenBeneath(o.w.home.dir, "upper.img", os.O_RDONLY, 0); err != nil {
 		return err
 	}

@@ -145,7 +145,7 @@ func FuzzChanges(f *testing.F) {
 			}
 			return nil
 		}}
-		if err := k.root(open[0], open[1]); err != nil && !errors.Is(err, errTooDeep) {
+		if err := k.root(&upperDir{dirs: open[:1]}, open[1]); err != nil && !errors.Is(err, errTooDeep) {
 			t.Fatal(err)
 		}
 		if _, err := choose(slices.Clone(changes), CommitOptions{}); err == nil {

@@ -41,7 +41,7 @@ func (r *repository) damage(path string) {
 
 // repositoryIn returns the innermost repository of a directory, or the one that the directory is.
 // upper and real are its two sides, nil if missing.
-func (k *walker) repositoryIn(upper, real *os.File, path string) (*repository, error) {
+func (k *walker) repositoryIn(upper *upperDir, real *os.File, path string) (*repository, error) {
 	was, now := map[string]bool{}, map[string]bool{}
 	for _, name := range []string{"HEAD", "commondir", "objects", "refs"} {
 		st, err := k.lookup(real, name)
@@ -73,8 +73,8 @@ func shapedLikeGit(has map[string]bool) bool {
 	return has["HEAD"] && (has["commondir"] || has["objects"] && has["refs"])
 }
 
-func hasEntry(upper *os.File, name string) (bool, error) {
-	st, err := sys.LstatAt(upper, name)
+func hasEntry(upper *upperDir, name string) (bool, error) {
+	_, st, err := upper.find(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -82,31 +82,34 @@ func hasEntry(upper *os.File, name string) (bool, error) {
 }
 
 // borrows reports whether one of the two sides has objects/info/alternates.
-func (k *walker) borrows(upper, real *os.File) (bool, error) {
-	for _, side := range []struct {
-		dir  *os.File
-		look func(dir *os.File, f func() error) error
-	}{{upper, func(_ *os.File, f func() error) error { return f() }}, {real, k.look}} {
-		if side.dir == nil {
-			continue
-		}
-		err := side.look(side.dir, func() error {
-			info, err := openDir(side.dir, "objects/info")
-			if err != nil {
-				return err
-			}
-			defer info.Close()
-			_, err = sys.LstatAt(info, "alternates")
-			return err
-		})
+func (k *walker) borrows(upper *upperDir, real *os.File) (bool, error) {
+	const dir, file = "objects/info", "alternates"
+	if upper != nil {
+		info, err := upper.open(dir)
 		if err == nil {
-			return true, nil
+			_, _, err = info.find(file)
+			info.Close()
 		}
-		if !missing(err) {
-			return false, err
+		if err == nil || !missing(err) {
+			return err == nil, err
 		}
 	}
-	return false, nil
+	if real == nil {
+		return false, nil
+	}
+	err := k.look(real, func() error {
+		info, err := openDir(real, dir)
+		if err != nil {
+			return err
+		}
+		defer info.Close()
+		_, err = sys.LstatAt(info, file)
+		return err
+	})
+	if missing(err) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // outermost returns the outermost repository around r.

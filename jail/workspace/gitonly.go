@@ -63,7 +63,7 @@ func branch(ctx context.Context, w *Workspace, o CommitOptions) (GitRef, error) 
 	if err != nil {
 		return GitRef{}, err
 	}
-	d, err := decision{w, before}.decide(ctx, o)
+	d, err := decision{w: w, taken: before}.decide(ctx, o)
 	return d.branch, err
 }
 
@@ -127,7 +127,7 @@ func (d decision) decideGit(ctx context.Context, out *decided, changes []Change,
 	}
 	locked, err := d.gitConflicts(ctx, p.out)
 	if err == nil && locked != nil {
-		err = &ConflictError{locked}
+		err = &ConflictError{Conflicts: locked}
 	}
 	if err != nil {
 		return err

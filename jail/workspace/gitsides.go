@@ -134,13 +134,14 @@ func (s *gitSurvey) explain(ctx context.Context, w *Workspace, reader GitReader)
 // gitFiles opens the files of one repository: the real ones with the caller's rights, those of the
 // shadow as overlayfs joins both layers.
 type gitFiles struct {
-	k           *walker
-	upper, real *os.File
+	k     *walker
+	upper *upperDir
+	real  *os.File
 	// path of the git directory.
 	path string
 }
 
-func (w *Workspace) gitFiles(upper *os.File, r *repository) (gitFiles, error) {
+func (w *Workspace) gitFiles(upper *upperDir, r *repository) (gitFiles, error) {
 	before, err := w.home.readTaken()
 	k := &walker{as: w.meta.Caller, meta: &w.meta, taken: before,
 		out: newLeftOut(w.meta, w.layer.damaged)}
@@ -211,12 +212,12 @@ func (g gitFiles) openShadow(path string) (*os.File, error) {
 	if up != nil {
 		defer up.Close()
 		_, name := split(path)
-		st, err := sys.LstatAt(up, name)
+		at, st, err := up.find(name)
 		switch {
 		case err == nil && whiteout(st):
 			return nil, fs.ErrNotExist
 		case err == nil:
-			return openGitFile(up, name)
+			return openGitFile(at, name)
 		case !errors.Is(err, fs.ErrNotExist):
 			return nil, err
 		}
@@ -229,7 +230,7 @@ func (g gitFiles) openShadow(path string) (*os.File, error) {
 
 // dirOf opens the directory of a path in the upper layer, nil if the layer has none. real reports
 // whether the real directory shows through there.
-func (g gitFiles) dirOf(path string) (up *os.File, real bool, err error) {
+func (g gitFiles) dirOf(path string) (up *upperDir, real bool, err error) {
 	for at := path; at != ""; at = parentOf(at) {
 		if g.k.out.damaged[at] {
 			return nil, false, fmt.Errorf("%s is damaged", Name(at))
@@ -239,47 +240,40 @@ func (g gitFiles) dirOf(path string) (up *os.File, real bool, err error) {
 		// A discarded change is none: the real path shows through.
 		return nil, true, nil
 	}
-	if up, err = sys.OpenSubdir(g.upper, "."); err != nil {
+	if up, err = g.upper.open(""); err != nil {
 		return nil, false, err
 	}
-	real = true
 	dir, _ := split(path)
 	at := ""
 	for rest := dir; rest != ""; {
 		var name string
 		name, rest, _ = strings.Cut(rest, "/")
-		st, err := sys.LstatAt(up, name)
+		_, st, err := up.find(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			up.Close()
-			return nil, real && !g.dropped(at+name), nil
+			return nil, !up.opaque && !g.dropped(at+name), nil
 		}
 		at += name + "/"
 		if err == nil && typeOf(st) != Dir {
 			err = fs.ErrNotExist
 		}
-		var next *os.File
+		var next *upperDir
 		if err == nil {
-			next, err = sys.OpenSubdir(up, name)
+			next, err = up.sub(name)
 		}
 		up.Close()
 		if err != nil {
 			return nil, false, err
 		}
 		up = next
-		opaque, err := sys.Xattr(up, mark()+"opaque")
-		if err != nil {
-			up.Close()
-			return nil, false, err
-		}
-		real = real && string(opaque) != "y"
 	}
-	return up, real, nil
+	return up, !up.opaque, nil
 }
 
 // List returns the names in a directory of one side.
 func (g gitFiles) List(side gitrepo.Side, path string) (names []string, err error) {
 	path = join(g.path, path)
-	up, real := (*os.File)(nil), true
+	up, real := (*upperDir)(nil), true
 	if side == gitrepo.Shadow {
 		// The directory itself is that of the names in it.
 		if up, real, err = g.dirOf(path + "/."); err != nil {
@@ -290,12 +284,15 @@ func (g gitFiles) List(side gitrepo.Side, path string) (names []string, err erro
 	gone := map[string]bool{}
 	if up != nil {
 		defer up.Close()
-		upper, err := up.Readdirnames(-1)
+		upper, err := up.names()
 		if err != nil {
 			return nil, err
 		}
 		for _, name := range upper {
-			st, err := sys.LstatAt(up, name)
+			if gone[name] {
+				continue
+			}
+			_, st, err := up.find(name)
 			if err != nil {
 				return nil, err
 			}

@@ -330,7 +330,7 @@ func (d decision) bothSides(
 		return nil, err
 	}
 	defer root.Close()
-	upper, err := openDir(root, parent)
+	upper, _, err := root.at(at)
 	if err != nil {
 		return nil, err
 	}

@@ -6,15 +6,14 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-
-	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
 // inside is the knowledge of a walk about one directory of the shadow, for risks of names beside
 // each other. It is computed on demand.
 type inside struct {
-	k           *walker
-	upper, real *os.File
+	k     *walker
+	upper *upperDir
+	real  *os.File
 	// names of the upper layer.
 	names []string
 	// all names, with those of the real directory.
@@ -86,15 +85,15 @@ func (in *inside) otherThan(name string) (string, error) {
 
 // has reports whether the shadow has a name in the directory.
 func (in *inside) has(name string) (bool, error) {
-	st, err := sys.LstatAt(in.upper, name)
+	_, st, err := in.upper.find(name)
 	if err == nil {
 		return !whiteout(st), nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	if opaque, err := sys.Xattr(in.upper, mark()+"opaque"); err != nil || string(opaque) == "y" {
-		return false, err
+	if in.upper.opaque {
+		return false, nil
 	}
 	real, err := in.k.lookup(in.real, name)
 	return real != nil, err

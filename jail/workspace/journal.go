@@ -197,6 +197,7 @@ func (c *commit) conclude() error {
 		return err
 	}
 	m := c.w.meta
+	layered := len(m.Layers) > 0
 	m.Stuck = ""
 	if m.Commits = slices.Clone(m.Commits); c.journal.Revert != "" {
 		m.finishRevert(c.journal, rest)
@@ -204,7 +205,7 @@ func (c *commit) conclude() error {
 		m.Commits = append(m.Commits, c.record())
 		m.settle()
 		if c.journal.Complete {
-			m.State = Committed
+			m.commit()
 		}
 	}
 	m.Untold = &untold{Commit: c.journal.ID, Digest: c.journal.Digest}
@@ -223,6 +224,10 @@ func (c *commit) conclude() error {
 	err := removeAt(c.w.home.dir, journalName)
 	if m.State == Committed {
 		err = errors.Join(err, removeAt(c.w.home.dir, "upper.img"))
+		if layered {
+			// The commit is made, and what stays is swept later.
+			_ = (layerStore{c.w.store}).sweepUnused()
+		}
 	}
 	return err
 }

@@ -24,13 +24,20 @@ type layer struct {
 	damaged map[string]bool
 	// memory says that mount is a tmpfs, attached in this process's mount namespace; see newMemory.
 	memory bool
+	// frozen are the frozen layers below it, the newest first.
+	frozen []*frozenLayer
 }
 
-// openUpper opens the root of what the tool wrote.
-func (l *layer) openUpper() (*os.File, error) { return sys.OpenSubdir(l.mount, "upper") }
+// openOwn opens the root of what the tool wrote to this layer.
+func (l *layer) openOwn() (*os.File, error) { return sys.OpenSubdir(l.mount, "upper") }
 
 func (l *layer) close() error {
-	return errors.Join(l.detachMemory(), closeFiles(&l.root, &l.mount, &l.loop, &l.image))
+	err := errors.Join(l.detachMemory(), closeFiles(&l.root, &l.mount, &l.loop, &l.image))
+	for _, f := range l.frozen {
+		err = errors.Join(err, f.release())
+	}
+	l.frozen = nil
+	return err
 }
 
 // closeFiles closes the files that are open and forgets them.

@@ -71,7 +71,7 @@ func (l *layer) detachMemory() error {
 // keepMemory writes the layer to its file, which is empty until then. The last line of the file
 // marks it as complete.
 func (l *layer) keepMemory() error {
-	upper, err := l.openUpper()
+	upper, err := l.openOwn()
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (l *layer) readMemory(bytes, inodes int64) (err error) {
 	if err := sys.MkdirAt(l.mount, "upper", 0o700); err != nil {
 		return err
 	}
-	upper, err := l.openUpper()
+	upper, err := l.openOwn()
 	if err != nil {
 		return err
 	}

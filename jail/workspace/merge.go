@@ -13,7 +13,7 @@ func (d decision) merge(c Change) (merged Change, text, why string, err error) {
 	if c.Kind != Modified || c.Before.Type != File || c.After.Type != File {
 		return c, "", "only a file that both sides modified can be merged", nil
 	}
-	base, mode, ok, err := d.w.home.base(c.Path, d.taken)
+	base, mode, ok, err := d.base(c)
 	if err != nil {
 		return c, "", "", err
 	}
@@ -40,6 +40,14 @@ func (d decision) merge(c Change) (merged Change, text, why string, err error) {
 	}
 	c.After, c.Conflict, c.Merged = textNode(text, perm), "", true
 	return c, text, "", nil
+}
+
+// base returns the content that both sides of a change went on from.
+func (d decision) base(c Change) (text string, mode uint32, ok bool, err error) {
+	if d.into != nil {
+		return d.into.baseText(c)
+	}
+	return d.w.home.base(c.Path, d.taken)
 }
 
 // merge3 applies the edits from base to each of two texts, if no line of base is in or beside edits

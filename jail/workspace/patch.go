@@ -175,16 +175,15 @@ func (p *patcher) readUpper(path Name, length int64) (string, error) {
 		return "", err
 	}
 	defer upper.Close()
-	dir, name := split(string(path))
-	d, err := openDir(upper, dir)
+	dir, name, err := upper.at(path)
 	if err != nil {
 		return "", err
 	}
-	defer d.Close()
-	if st, err := sys.LstatAt(d, name); err != nil || !p.w.meta.Caller.readable(st) {
+	defer dir.Close()
+	if st, err := sys.LstatAt(dir, name); err != nil || !p.w.meta.Caller.readable(st) {
 		return "", errors.Join(err, errNoText)
 	}
-	return readBelow(upper, path, length)
+	return readRegular(dir, name, length)
 }
 
 func readBelow(root *os.File, path Name, length int64) (string, error) {
@@ -194,7 +193,11 @@ func readBelow(root *os.File, path Name, length int64) (string, error) {
 		return "", err
 	}
 	defer d.Close()
-	f, err := openRegular(d, name)
+	return readRegular(d, name, length)
+}
+
+func readRegular(dir *os.File, name string, length int64) (string, error) {
+	f, err := openRegular(dir, name)
 	if err != nil {
 		return "", err
 	}

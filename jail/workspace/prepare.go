@@ -199,16 +199,27 @@ func (p preparation) prepareLayer() (err error) {
 		defer hidden.closeIndexes()
 		p.w.meta.Indexes, p.w.warnings = hidden.roots, hidden.warnings()
 	}
-	if err := p.newLayer(p.w.meta.Bytes+hidden.bytes(),
-		p.w.meta.Inodes+hidden.inodes()); err != nil {
+	bytes, inodes, err := (forking{p.w}).room()
+	if err != nil {
 		return err
+	}
+	if err := p.newLayer(bytes+hidden.bytes(), inodes+hidden.inodes()); err != nil {
+		return err
+	}
+	mode := p.w.meta.Mode
+	if len(p.w.layer.frozen) > 0 {
+		st, err := sys.LstatAt(p.w.layer.frozen[0].mount, "upper")
+		if err != nil {
+			return err
+		}
+		mode = st.Perm()
 	}
 	// The root of an overlay has the owner and mode of the upper layer's root.
 	for _, d := range []struct {
 		name     string
 		mode     uint32
 		uid, gid uint32
-	}{{"upper", p.w.meta.Mode, p.w.meta.UID, p.w.meta.GID}, {"work", 0o700, 0, 0}} {
+	}{{"upper", mode, p.w.meta.UID, p.w.meta.GID}, {"work", 0o700, 0, 0}} {
 		d.uid, d.gid = ownerOf(d.uid, d.gid)
 		if err := sys.MkdirAt(p.w.layer.mount, d.name, 0o700); err != nil && (p.w.layer.memory ||
 			!errors.Is(err, fs.ErrExist)) {
@@ -228,6 +239,7 @@ func (p preparation) prepareLayer() (err error) {
 			return fmt.Errorf("names to hide: %w", err)
 		}
 	}
+	p.w.meta.Bare = false
 	return p.w.save(false)
 }
 

@@ -160,6 +160,12 @@ func (r resumption) again(ctx context.Context, spec Spec) error {
 	if err != nil || m.Boot != "" && m.Boot != boot {
 		return errors.Join(err, errLost)
 	}
+	if err := (opening{w}).openLayers(); err != nil {
+		return err
+	}
+	if m.Bare {
+		return r.above(spec, boot)
+	}
 	if err := r.lockImage(ctx); err != nil {
 		return err
 	}
@@ -184,6 +190,25 @@ func (r resumption) again(ctx context.Context, spec Spec) error {
 	}
 	if err != nil {
 		err = errors.Join(err, r.undo(m), w.store.unreserve(m.ID))
+	}
+	return err
+}
+
+// above makes an empty layer above frozen ones.
+func (r resumption) above(spec Spec, boot string) error {
+	w := r.w
+	before := w.meta
+	// On the disk before anything is written to the layer, as for one that is there.
+	w.meta.Boot = boot
+	err := errors.Join(w.save(true), removeAt(w.home.dir, "upper.img"))
+	if err == nil {
+		w.meta.State, w.meta.Resumable = Prepared, spec.Resumable
+		err = preparation{w}.prepareLayer()
+	}
+	if err != nil {
+		w.meta = before
+		err = errors.Join(err, w.save(true), removeAt(w.home.dir, "upper.img"),
+			w.store.unreserve(before.ID))
 	}
 	return err
 }
@@ -294,7 +319,7 @@ func (r resumption) hideDeleted() error {
 	if err != nil || len(t.all) == 0 {
 		return err
 	}
-	upper, err := r.w.layer.openUpper()
+	upper, err := r.w.layer.openOwn()
 	if err != nil {
 		return err
 	}

@@ -192,7 +192,7 @@ func (r reversal) back(ctx context.Context, t *revertTarget) ([]Change, error) {
 		}
 	}
 	var changes []Change
-	conflicts := ConflictError{t.later}
+	conflicts := ConflictError{Conflicts: t.later}
 	used, locked, err := k.usedSince(r.w.source, chosen, ours)
 	if err != nil {
 		return nil, err
@@ -438,7 +438,8 @@ func (s *Store) Prune(now time.Time, needed func(id string) bool) (removed []str
 	all, err := s.List()
 	for _, info := range all {
 		gone, pruneErr := s.pruneOne(info, now, needed)
-		if pruneErr != nil && !errors.Is(pruneErr, ErrBusy) && !errors.Is(pruneErr, ErrNotFound) {
+		if pruneErr != nil && !errors.Is(pruneErr, ErrBusy) &&
+			!errors.Is(pruneErr, ErrBranches) && !errors.Is(pruneErr, ErrNotFound) {
 			err = errors.Join(err, pruneErr)
 		}
 		if gone {

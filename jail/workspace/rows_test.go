@@ -71,7 +71,7 @@ func TestReviewIsWhatIsCommitted(t *testing.T) {
 	upper, err := w.layer.openUpper()
 	must(t, err)
 	defer upper.Close()
-	if f, err := sys.OpenBeneath(upper, "a", os.O_WRONLY|os.O_APPEND, 0); !errors.Is(err,
+	if f, err := sys.OpenBeneath(upper.dirs[0], "a", os.O_WRONLY|os.O_APPEND, 0); !errors.Is(err,
 		syscall.EROFS) {
 		f.Close()
 		t.Errorf("the reviewed layer can be written to, by root even: %v", err)

@@ -64,6 +64,8 @@ type CommitOptions struct {
 
 	// gitBusy holds the data of repositories, since git is at work in one.
 	gitBusy bool
+	// inner: the target is a shadow, whose own commit holds protected names back.
+	inner bool
 }
 
 // Held is a change that a commit left out, with the reason.
@@ -86,11 +88,19 @@ type Conflict struct {
 
 // ConflictError lists every conflict among the paths of a commit, which wrote nothing. It is an
 // ErrConflict.
-type ConflictError struct{ Conflicts []Conflict }
+type ConflictError struct {
+	Conflicts []Conflict
+	// Of is the workspace that has changed, "" for the real directory.
+	Of string
+}
 
 func (e *ConflictError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v:", ErrConflict)
+	if e.Of != "" {
+		b.Reset()
+		fmt.Fprintf(&b, "%s has changed since the fork:", e.Of)
+	}
 	for i, c := range e.Conflicts {
 		if i == 10 {
 			fmt.Fprintf(&b, " and %d more;", len(e.Conflicts)-i)
@@ -249,7 +259,7 @@ func needsPerson(c Change) string {
 
 // holdBack says why a change is not committed, or "".
 func holdBack(c Change, o CommitOptions) string {
-	if c.Refused != "" {
+	if c.Refused != "" || o.inner {
 		return c.Refused
 	}
 	why, on, held := protected(c, o)

@@ -138,13 +138,12 @@ func (t stager) stageFile(i int, s step) (made *os.File, err error) {
 	var content *os.File
 	text, rewritten := t.c.texts[s.Path]
 	if !rewritten {
-		dir, name := split(string(s.Path))
-		upperDir, err := openDir(t.c.upper, dir)
+		dir, name, err := t.c.upper.at(s.Path)
 		if err != nil {
 			return nil, err
 		}
-		defer upperDir.Close()
-		if content, err = openRegular(upperDir, name); err != nil {
+		defer dir.Close()
+		if content, err = openRegular(dir, name); err != nil {
 			return nil, err
 		}
 		defer content.Close()

@@ -22,14 +22,17 @@ import (
 //	lock          held by a commit or discard
 //	upper.img     the upper layer's ext4 image; its lock is held while a mount of it lives
 //	journal.json  a commit in progress
+//	merged.json   of a branch: what was merged into its parent
 //	taken.json    what was committed while a jail used the layer; see sides
 //
-// It also has the reservations of the disk (see reserve), templates of empty images, and layers
-// made ahead (see blank). Several processes may use one store at once.
+// It also has the reservations of the disk (see reserve), templates of empty images, layers made
+// ahead (see blank), and layers of several workspaces (see frozenLayer). Several processes may use one store at once.
 type Store struct {
 	dir *os.File
 	// blanks are the layers that this process made ahead.
 	blanks blanks
+	// frozen are the frozen layers that this process has mounted.
+	frozen frozenSet
 	// fault is called before each action of a commit, for tests to end it there.
 	fault func(at string) error
 	// noHandles finds directories by their paths alone, for tests, as without root's rights.
@@ -129,6 +132,9 @@ func decode(name string, content []byte, into any) error {
 	return nil
 }
 
+// metaFormat is the latest format of a meta that this version reads.
+const metaFormat = 1
+
 // load reads the meta, and settles the state of a workspace whose process may have died.
 func (w *Workspace) load() error {
 	f, err := sys.OpenBeneath(w.home.dir, "meta.json", os.O_RDONLY, 0)
@@ -147,6 +153,10 @@ func (w *Workspace) load() error {
 	var m meta
 	if err := decode("meta.json", content, &m); err != nil {
 		return err
+	}
+	if m.Format > metaFormat {
+		return fmt.Errorf("%w: meta.json: a later version of jail wrote it (format %d, this one reads "+
+			"%d): use that version", ErrRecord, m.Format, metaFormat)
 	}
 	w.meta = m
 	if w.meta.State != Prepared && w.meta.State != Active {
@@ -257,7 +267,7 @@ func (s *Store) Sweep() error {
 			err = errors.Join(err, s.sweepDead(name))
 		}
 	}
-	return err
+	return errors.Join(err, (layerStore{s}).dropLayers())
 }
 
 // sweepDead is sweep, unless the process that makes or discards the workspace lives.
@@ -350,6 +360,17 @@ func (w *Workspace) drop(check func() error) error {
 	if err := check(); err != nil {
 		return err
 	}
+	// Another object of the store may have forked it.
+	now, err := readJSON[meta](w.home.dir, "meta.json")
+	if err != nil {
+		// What it was does not matter to who discards a damaged one.
+		now = &w.meta
+	}
+	if now.Forked {
+		if err := BranchesOf(w.store).none(w.meta.ID); err != nil {
+			return err
+		}
+	}
 	// The process that made it may hold this lock, and lives then, as this one does.
 	if err := sys.Lock(w.home.dir, true); err != nil && !errors.Is(err, syscall.EWOULDBLOCK) {
 		return w.wrap("discard", err)
@@ -358,10 +379,17 @@ func (w *Workspace) drop(check func() error) error {
 	if err := removeAt(w.home.dir, "meta.json"); err != nil {
 		return err
 	}
+	if err := w.store.reach("discard", 0); err != nil {
+		return err
+	}
 	if err := w.store.sweep(w.meta.ID); err != nil {
 		return err
 	}
-	return w.store.unreserve(w.meta.ID)
+	err = w.store.unreserve(w.meta.ID)
+	if len(now.layersInUse()) > 0 {
+		err = errors.Join(err, w.store.reach("discard", 1), (layerStore{w.store}).sweepUnused())
+	}
+	return err
 }
 
 // GiveUp is Discard of a workspace whose commit was interrupted and that Recover could neither

@@ -95,6 +95,7 @@ func (c Caller) readable(st sys.Stat) bool {
 //	                                                      │  ▲ │
 //	                                                      │  └─┘ Commit or DiscardPaths of a part, Revert of that
 //	Discard, at any time when no jail uses it: gone ◄─────┴──────────────────┴─────────────────┘
+//	Fork, of a frozen one: its layer is frozen for good, and becomes the lower one of a branch
 //	Resume, of a resumable frozen one, or of one whose layer is gone: prepared
 //
 //	prepared    an empty upper layer; the time to make it does not depend on the directory,
@@ -148,8 +149,10 @@ func (w *Workspace) Warnings() []string { return w.warnings }
 
 // meta is the store's record of a workspace, as JSON.
 type meta struct {
-	ID    string `json:"id"`
-	State State  `json:"state"`
+	// Format is 1 for a workspace with frozen layers, else 0, as in all releases before 0.8.
+	Format int    `json:"format,omitempty"`
+	ID     string `json:"id"`
+	State  State  `json:"state"`
 	// Path of the real directory, as the kernel knew it.
 	Path string `json:"path"`
 	Dev  uint64 `json:"dev"`
@@ -189,6 +192,18 @@ type meta struct {
 	// Resumable says that Resume may open the frozen layer for writing again, so that a commit of a
 	// part of it is recorded as one of a live workspace is.
 	Resumable bool `json:"resumable,omitempty"`
+	// Layers are the frozen layers below upper.img, the newest first; see frozenLayer.
+	Layers []string `json:"layers,omitempty"`
+	// Bare: upper.img, if there is one, is no layer of the workspace. Resume makes an empty one.
+	Bare bool `json:"bare,omitempty"`
+	// Fork is set for a branch.
+	Fork *fork `json:"fork,omitempty"`
+	// Merged are the ids of the merges of branches that are in Layers.
+	Merged []string `json:"merged,omitempty"`
+	// Forked: the workspace has or had branches.
+	Forked bool `json:"forked,omitempty"`
+	// Merges are those of a branch into the workspace that it was forked from.
+	Merges []MergeRecord `json:"merges,omitempty"`
 }
 
 // untold is a commit or revert that is over, and of which the audit log may have no end.
@@ -216,6 +231,12 @@ type Info struct {
 	Stuck string `json:"stuck,omitempty"`
 	// Resumable is as in Spec.
 	Resumable bool `json:"-"`
+	// Parent is the workspace that a branch was forked from, Depth how many forks it is away from a
+	// workspace that is no branch.
+	Parent string `json:"parent,omitempty"`
+	Depth  int    `json:"depth,omitempty"`
+	// Merges of a branch, the oldest first.
+	Merges []MergeRecord `json:"merges,omitempty"`
 
 	untold bool
 }
@@ -251,10 +272,14 @@ func (w *Workspace) Info() Info {
 func (m meta) info() Info {
 	// Only for display.
 	prepared, _ := time.Parse(time.RFC3339Nano, m.Prepared)
-	return Info{ID: m.ID, State: m.State, Path: Name(m.Path), Caller: m.Caller, Bytes: m.Bytes,
+	info := Info{ID: m.ID, State: m.State, Path: Name(m.Path), Caller: m.Caller, Bytes: m.Bytes,
 		Inodes:   m.Inodes,
 		Prepared: prepared, Commits: m.Commits, Stuck: m.Stuck,
-		Resumable: m.Resumable, untold: m.Untold != nil}
+		Resumable: m.Resumable, Merges: m.Merges, untold: m.Untold != nil}
+	if m.Fork != nil {
+		info.Parent, info.Depth = m.Fork.Parent, m.Fork.Depth
+	}
+	return info
 }
 
 // Close releases the workspace. Jails keep what they still use until they end.

@@ -24,6 +24,7 @@ const (
 	PathRuns       = wire.PathRuns
 	pathPlan       = "/v1/plan"
 	pathWorkspaces = "/v1/workspaces"
+	pathBranches   = "/v1/branches"
 	pathPrune      = "/v1/prune"
 	pathCaches     = "/v1/caches"
 	PathVersion    = "/v1/version"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/supervisor/approvals"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/message"
@@ -64,6 +65,19 @@ func shown(s *naming.Namer, c caller.Caller, v any) any {
 		return each(v, func(x message.SessionInfo) message.SessionInfo {
 			return s.Session(c, x)
 		})
+	case shadows.BranchInfo:
+		return s.Branch(c, v)
+	case []shadows.BranchInfo:
+		return each(v, func(x shadows.BranchInfo) shadows.BranchInfo { return s.Branch(c, x) })
+	case workspace.MergePreview:
+		v.Parent = s.Shown(c, v.Parent)
+		return v
+	case workspace.MergeRecord:
+		v.Into = s.Shown(c, v.Into)
+		return v
+	case shadows.Comparison:
+		v.A, v.B = s.Shown(c, v.A), s.Shown(c, v.B)
+		return v
 	case []shadows.WorkspaceInfo:
 		return each(v, func(x shadows.WorkspaceInfo) shadows.WorkspaceInfo {
 			return s.Workspace(c, x)

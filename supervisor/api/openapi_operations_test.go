@@ -356,6 +356,42 @@ var operations = map[string]operationText{
 		query:   toolStreams,
 		upgrade: onRequest,
 	},
+	"POST /v1/sessions/{id}/fork": {
+		id:      "forkSession",
+		summary: "Make a branch of the shadow of a session or of a run that is kept.",
+		about: "The branch is a session that sleeps. A session that is open is put to sleep; it is " +
+			"refused while an invocation runs. For the shadow of a run, the body says which session " +
+			"the branch is.",
+	},
+	"GET /v1/branches": {
+		id:      "listBranches",
+		summary: "The branches that the caller may see, the oldest first.",
+	},
+	"GET /v1/branches/{id}/diff": {
+		id:      "diffBranches",
+		summary: "Compare two shadows of one directory.",
+		about:   "Either may be a branch or not, and of a session that is open.",
+		query:   []query{{name: "with", about: "The other shadow."}},
+	},
+	"POST /v1/branches/{id}/preview": {
+		id:      "previewMerge",
+		summary: "What a branch changed since its fork, as a merge would take it into its parent.",
+		about:   "Puts the sessions of the branch and of its parent to sleep.",
+	},
+	"POST /v1/branches/{id}/merge": {
+		id:      "mergeBranch",
+		summary: "Take what a branch changed into the shadow that it was forked from.",
+		about: "All or nothing of what the request chooses. Puts the sessions of both to sleep; it is " +
+			"refused while an invocation runs in one of them.",
+	},
+	"POST /v1/branches/{id}/revert": {
+		id:      "revertMerge",
+		summary: "Undo the last merge of a branch.",
+	},
+	"DELETE /v1/branches/{id}": {
+		id:      "discardBranch",
+		summary: "End the session of a branch, and throw its shadow away.",
+	},
 	"POST /v1/sessions/{id}/stop": {
 		id:      "stopSession",
 		summary: "End a session, and what still runs in it.",

@@ -122,6 +122,7 @@ func (srv *Server) routes() []route {
 	s := srv.s
 	about, tools, shadows := about{s, srv.version}, tools{s}, workspaces{s}
 	runs, sessions := runs{s, srv.streamed}, sessions{s, srv.streamed}
+	branches := branches{s}
 	records, waiting := records{s, srv.leaving}, waiting{s, srv.leaving}
 	return []route{
 		{method: "GET", path: PathVersion, answer: about.getVersion},
@@ -143,6 +144,13 @@ func (srv *Server) routes() []route {
 		{method: "PUT", path: pathSessions + "/{id}", answer: sessions.start},
 		{method: "POST", path: pathSessions + "/{id}/exec", stream: sessions.exec},
 		{method: "POST", path: pathSessions + "/{id}/stop", answer: byID(s, sessions.stop)},
+		{method: "POST", path: pathSessions + "/{id}/fork", answer: byID(s, branches.fork)},
+		{method: "GET", path: pathBranches, answer: branches.list},
+		{method: "GET", path: pathBranches + "/{id}/diff", answer: byID(s, branches.diff)},
+		{method: "POST", path: pathBranches + "/{id}/preview", answer: byID(s, branches.preview)},
+		{method: "POST", path: pathBranches + "/{id}/merge", answer: byID(s, branches.merge)},
+		{method: "POST", path: pathBranches + "/{id}/revert", answer: byID(s, branches.revert)},
+		{method: "DELETE", path: pathBranches + "/{id}", answer: byID(s, branches.discard)},
 		{method: "GET", path: pathWorkspaces, answer: shadows.list},
 		{method: "GET", path: pathWorkspaces + "/{id}/changes", stream: shadows.changes},
 		{method: "POST", path: pathWorkspaces + "/{id}/commit", answer: byID(s, shadows.commit)},

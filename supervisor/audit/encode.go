@@ -197,6 +197,8 @@ func (WorkspaceChanged) Type() Type   { return TypeWorkspaceChanged }
 func (WorkspaceCommitted) Type() Type { return TypeWorkspaceCommitted }
 func (WorkspaceDiscarded) Type() Type { return TypeWorkspaceDiscarded }
 func (WorkspaceReverted) Type() Type  { return TypeWorkspaceReverted }
+func (WorkspaceForked) Type() Type    { return TypeWorkspaceForked }
+func (WorkspaceMerged) Type() Type    { return TypeWorkspaceMerged }
 func (Approval) Type() Type           { return TypeApproval }
 func (PolicyLoaded) Type() Type       { return TypePolicyLoaded }
 func (ToolInstalled) Type() Type      { return TypeToolInstalled }

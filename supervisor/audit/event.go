@@ -20,6 +20,8 @@ const (
 	TypeWorkspaceCommitted Type = "workspace.committed"
 	TypeWorkspaceDiscarded Type = "workspace.discarded"
 	TypeWorkspaceReverted  Type = "workspace.reverted"
+	TypeWorkspaceForked    Type = "workspace.forked"
+	TypeWorkspaceMerged    Type = "workspace.merged"
 	TypeApproval           Type = "approval"
 	TypePolicyLoaded       Type = "policy.loaded"
 	TypeToolInstalled      Type = "tool.installed"
@@ -37,7 +39,8 @@ func Types() []Type {
 	return []Type{
 		TypeRunStarted, TypeRunFinished, TypeSession, TypeExec, TypeFile, TypeFetch, TypeCredentialUsed,
 		TypeDenied, TypeLimit, TypeWorkspaceChanged,
-		TypeWorkspaceCommitted, TypeWorkspaceDiscarded, TypeWorkspaceReverted, TypeApproval, TypePolicyLoaded,
+		TypeWorkspaceCommitted, TypeWorkspaceDiscarded, TypeWorkspaceReverted,
+		TypeWorkspaceForked, TypeWorkspaceMerged, TypeApproval, TypePolicyLoaded,
 		TypeToolInstalled, TypeToolRemoved, TypeToolKeys,
 		TypeDaemonStarted, TypeDaemonStopped, TypeAnchor, TypeGap, TypeCheckpoint,
 	}
@@ -263,7 +266,36 @@ type WorkspaceReverted struct {
 	Paths []string `json:"paths"`
 	// Files lists kind, content digest and path of each change, as far as a record has room.
 	Files []string `json:"files"`
+	// Into is the session or run whose shadow is as before a merge; empty for a commit.
+	Into string `json:"into"`
 	// Begun: the revert is about to be made; a second record says how it ended.
+	Begun bool   `json:"begun"`
+	Error string `json:"error"`
+}
+
+// WorkspaceForked records that a branch of a shadow was made. The run is that of the shadow.
+type WorkspaceForked struct {
+	Workspace string `json:"workspace"`
+	// Branch is the session that is the branch.
+	Branch string `json:"branch"`
+	// How many forks the branch is away from a shadow that is no branch.
+	Depth int64 `json:"depth"`
+}
+
+// WorkspaceMerged records that a branch was merged into the shadow that it was forked from. The run
+// is the branch.
+type WorkspaceMerged struct {
+	Workspace string `json:"workspace"`
+	// Into is the session or run of that shadow.
+	Into    string  `json:"into"`
+	Digest  string  `json:"digest"`
+	Changes Changes `json:"changes"`
+	Merge   string  `json:"merge"` // its id
+	// Where only some were named.
+	Paths []string `json:"paths"`
+	// Files lists kind, content digest and path of each change, as far as a record has room.
+	Files []string `json:"files"`
+	// Begun: the merge is about to be made; a second record says how it ended.
 	Begun bool   `json:"begun"`
 	Error string `json:"error"`
 }

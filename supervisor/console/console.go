@@ -184,6 +184,7 @@ func (c *Console) routes() *http.ServeMux {
 		"GET /{$}":                c.home,
 		"GET /runs/{id}":          c.run,
 		"GET /runs/{id}/review":   c.review,
+		"GET /runs/{id}/branches": c.branches,
 		"POST /runs/{id}/commit":  c.commit,
 		"POST /runs/{id}/discard": c.discard,
 		"GET /runs/{id}/kill":     c.askKill,

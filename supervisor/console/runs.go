@@ -54,6 +54,8 @@ type shadow struct {
 	Open bool
 	// Its run was cut off.
 	Cut bool
+	// Family says that it is a branch or has some.
+	Family bool
 }
 
 type home struct {
@@ -140,8 +142,13 @@ func (c *Console) shadows(ctx context.Context) ([]shadow, error) {
 		return nil, err
 	}
 	var list []shadow
+	family := map[string]bool{}
 	for _, i := range all {
-		list = append(list, shadow{ID: i.ID, Tool: text(i.Tool), Path: path(i.Path),
+		family[i.ID] = family[i.ID] || i.Parent != ""
+		family[i.Parent] = true
+	}
+	for _, i := range all {
+		list = append(list, shadow{Family: family[i.ID], ID: i.ID, Tool: text(i.Tool), Path: path(i.Path),
 			State: text(string(i.State)), Disk: i.Disk, UID: i.Caller.UID, Prepared: i.Prepared,
 			Commit: text(i.Commit), Open: i.State == workspace.Frozen ||
 				i.State == workspace.Committing, Cut: i.Unfinished})

@@ -97,6 +97,15 @@ type StopRequest struct {
 	Fate Fate `json:"fate,omitempty"`
 }
 
+// A ForkRequest asks for a branch of a shadow.
+type ForkRequest struct {
+	// ID is the name of the branch, which is a session; none makes one.
+	ID string `json:"id,omitempty"`
+	// Session says which session the branch of a run's shadow is. The branch of a session is as the
+	// session.
+	Session *SessionRequest `json:"session,omitempty"`
+}
+
 // Digest stands for all that was asked for: the same request has the same digest.
 func (q SessionRequest) Digest() string {
 	// another terminal's variables ask for nothing else

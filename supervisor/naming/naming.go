@@ -157,7 +157,20 @@ func (s *Namer) Session(c caller.Caller, i message.SessionInfo) message.SessionI
 func (s *Namer) Workspace(c caller.Caller,
 	w shadows.WorkspaceInfo) shadows.WorkspaceInfo {
 	w.GlobalID, w.ID = w.ID, s.Shown(c, w.ID)
+	if w.Parent != "" {
+		w.Parent = s.Shown(c, w.Parent)
+	}
 	return w
+}
+
+// Branch is a branch for a caller.
+func (s *Namer) Branch(c caller.Caller, b shadows.BranchInfo) shadows.BranchInfo {
+	b.GlobalID, b.ID = b.ID, s.Shown(c, b.ID)
+	b.Parent = s.Shown(c, b.Parent)
+	for i := range b.Merges {
+		b.Merges[i].Into = s.Shown(c, b.Merges[i].Into)
+	}
+	return b
 }
 
 // Detached is a detached run for a caller.

@@ -189,7 +189,7 @@ func (s *Runner) attach(r *Run, has ready) (*launch.Process, error) {
 		return nil, err
 	}
 	defer files.Close()
-	if err = given.Process.Attach(files.Lower, files.Upper); err == nil {
+	if err = given.Process.Attach(files.Lower, files.Upper, files.Frozen...); err == nil {
 		return given.Process, nil
 	}
 	given.End()
@@ -233,7 +233,11 @@ func (s *Runner) ownFiles(j *prepare.Job, w *workspace.Workspace) (*mounts.Files
 		files.Lower, err = workspace.CloneLower(j.Source)
 	} else if files.Lower, err = w.Lower(); err == nil {
 		files.Own(files.Lower)
-		files.Upper, err = w.Upper()
+		if files.Upper, err = w.Upper(); err == nil {
+			files.Own(files.Upper)
+			files.Frozen, err = workspace.FrozenLayers(w)
+			files.Own(files.Frozen...)
+		}
 	}
 	if err != nil {
 		files.Close()
@@ -241,8 +245,6 @@ func (s *Runner) ownFiles(j *prepare.Job, w *workspace.Workspace) (*mounts.Files
 	}
 	if w == nil {
 		files.Own(files.Lower)
-	} else {
-		files.Own(files.Upper)
 	}
 	return files, nil
 }

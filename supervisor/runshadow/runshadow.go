@@ -271,6 +271,10 @@ func (s *Shadow) review(fate message.Fate, succeeded bool, fault error, unmount 
 	if fault != nil {
 		return s.salvage(work.Freeze(), fault)
 	}
+	if branches, err := workspace.BranchesOf(s.o.Store.Kept).Of(work); err != nil || len(branches) > 0 {
+		// They need what it holds.
+		fate = message.FateKeep
+	}
 	sum, digest, err := work.Peek(context.Background())
 	if err == nil && sum.Total() == 0 && fate != message.FateKeep && !s.committed() {
 		s.end.Workspace = "discarded"

@@ -129,7 +129,7 @@ func (s *recordStore) forget(n recordName) error {
 		}
 	}
 	if s.dir != "" {
-		if err := os.Remove(s.path(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := s.drop(n); err != nil {
 			return err
 		}
 	}
@@ -144,6 +144,15 @@ func (s *recordStore) forget(n recordName) error {
 		err = w.SetResumable(false)
 	}
 	return errors.Join(err, w.Close())
+}
+
+// drop removes a record.
+func (s *recordStore) drop(n recordName) error {
+	err := os.Remove(s.path(n))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // read returns a record, or nil if there is none. wakes says that its session sleeps, and dead that

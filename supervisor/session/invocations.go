@@ -179,6 +179,20 @@ func (v *invocations) restart() {
 	})
 }
 
+// sleep lets no more begin, and reports whether none was there. It calls settle before.
+func (v *invocations) sleep(settle func()) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.unused() {
+		return false
+	}
+	settle()
+	v.resting.Store(true)
+	v.shut()
+	v.idling.stop()
+	return true
+}
+
 // join takes a run among them; not after the end.
 func (v *invocations) join(r *run.Run) bool {
 	v.settler.begin(r)

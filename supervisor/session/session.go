@@ -643,6 +643,17 @@ func (s *Sessions) Stop(ctx context.Context, c caller.Caller, id string,
 			id).
 			WithHint("stop it, and then jail commit " + id + " commits what your own rights allow")
 	}
+	if req.Fate == message.FateDiscard && h.shadow != nil {
+		// They need what it holds.
+		branches, err := workspace.BranchesOf(h.runner.Shadows.Kept).Of(h.shadow)
+		if err == nil && len(branches) > 0 {
+			err = problem.New(problem.Conflict, "session %s has branches: %s", id,
+				strings.Join(branches, ", ")).WithHint("jail branch discard throws them away")
+		}
+		if err != nil {
+			return message.Result{}, err
+		}
+	}
 	h.invocations.close(func() {
 		// What reads it does so after the end of the jail.
 		if req.Fate != message.FateDefault {

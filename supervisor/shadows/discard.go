@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/supervisor/audit"
@@ -105,6 +106,14 @@ func (s *Store) discard(ctx context.Context, c caller.Caller, id string, w *work
 			return err
 		}
 		return s.giveUp(c, w, event)
+	}
+	branches, err := workspace.BranchesOf(s.Kept).Of(w)
+	if err == nil && len(branches) > 0 {
+		err = fmt.Errorf("%w: discard or merge them first: %s", workspace.ErrBranches,
+			strings.Join(branches, ", "))
+	}
+	if err != nil {
+		return reviewError(id, err)
 	}
 	if sum, digest, err := w.Review(ctx); err == nil {
 		event.Digest, event.Changes = digest, audit.Changes(ChangesOf(sum))

@@ -305,6 +305,15 @@ func reviewError(id string, err error) error {
 	case errors.Is(err, workspace.ErrNotFound):
 		return problem.New(problem.NotFound, "no shadow is kept for run %q", id).
 			WithHint("jail workspaces lists the shadows that are kept")
+	case errors.Is(err, workspace.ErrBranches):
+		return problem.New(problem.Conflict, "%w", err).
+			WithHint("jail branch list shows them")
+	case errors.Is(err, workspace.ErrForks):
+		return problem.New(problem.Refused, "%w", err).
+			WithHint("jail branch list shows them, jail branch discard ID throws one away")
+	case errors.Is(err, workspace.ErrNoBranch):
+		return problem.New(problem.Usage, "run %s is no branch: jail branch fork makes one", id).
+			WithHint("jail commit " + id + " takes its changes into the directory")
 	case errors.Is(err, workspace.ErrIncomplete):
 		return problem.New(problem.Failed, "%w", err).
 			WithHint("look at the paths that are named; jail workspaces says whether a part of it " +

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"runtime"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -65,57 +66,92 @@ func DetachTop(target string) error {
 	return pathError("umount2", target, unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW))
 }
 
-// MountOverlay returns a detached overlay mount over lower and upper, mounts that must be attached
-// in the calling thread's mount namespace; upper holds the directories "upper" and "work". id is
-// the host's id of the layers' owner 0: an overlay acts with the ids of who makes it, and where the
-// layers' id mapping has no place for those it comes up read-only.
-//
-// Where upper holds a directory "hide" as well, that is a layer between the two.
-func MountOverlay(lower, upper *os.File, id uint32) (*os.File, error) {
-	layers := fdPath(lower)
-	if _, err := LstatAt(upper, "hide"); err == nil {
-		layers = fdPath(upper) + "/hide:" + layers
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+// An Overlay says what MountOverlay joins. All mounts must be attached in the calling thread's mount
+// namespace.
+type Overlay struct {
+	// Lower is the directory at the bottom.
+	Lower *os.File
+	// Frozen are mounts with a directory "upper" each, which nothing writes to, the newest first.
+	Frozen []*os.File
+	// Upper holds the directories "upper" and "work", and perhaps "hide", a layer between Frozen and
+	// Lower.
+	Upper *os.File
+	// ID is the host's id of the layers' owner 0: an overlay acts with the ids of who makes it, and
+	// where the layers' id mapping has no place for those it comes up read-only.
+	ID uint32
+}
+
+// legacyLayers is how many lower layers fit into one option, which the kernel bounds to 256 bytes.
+const legacyLayers = 8
+
+// layers sets the lower layers, the topmost first. Linux 6.7 and newer take them one by one.
+func (o Overlay) layers(fsfd int) error {
+	var all []string
+	for _, f := range o.Frozen {
+		all = append(all, fdPath(f)+"/upper")
 	}
+	if _, err := LstatAt(o.Upper, "hide"); err == nil {
+		all = append(all, fdPath(o.Upper)+"/hide")
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	all = append(all, fdPath(o.Lower))
+	if len(all) <= legacyLayers {
+		return pathError("fsconfig overlay lowerdir", o.Lower.Name(),
+			unix.FsconfigSetString(fsfd, "lowerdir", strings.Join(all, ":")))
+	}
+	for _, layer := range all {
+		if err := unix.FsconfigSetString(fsfd, "lowerdir+", layer); err != nil {
+			return pathError("fsconfig overlay lowerdir+ (more than 8 layers need Linux 6.7)",
+				o.Lower.Name(), err)
+		}
+	}
+	return nil
+}
+
+// MountOverlay returns a detached overlay mount.
+func MountOverlay(o Overlay) (*os.File, error) {
+	name := o.Lower.Name()
 	fsfd, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
 	if err != nil {
-		return nil, pathError("fsopen overlay", lower.Name(), err)
+		return nil, pathError("fsopen overlay", name, err)
 	}
 	defer unix.Close(fsfd)
+	if err := o.layers(fsfd); err != nil {
+		return nil, err
+	}
 	options := [][2]string{
-		{"lowerdir", layers}, {"upperdir", fdPath(upper) + "/upper"},
-		{"workdir", fdPath(upper) + "/work"},
+		{"upperdir", fdPath(o.Upper) + "/upper"}, {"workdir", fdPath(o.Upper) + "/work"},
 		// What is in the upper layer is the whole change and means the same on every kernel,
 		// whatever its defaults are.
 		{"index", "off"}, {"metacopy", "off"}, {"redirect_dir", "nofollow"}, {"xino", "off"},
 		{"nfs_export", "off"},
 	}
-	for _, o := range options {
-		if err := unix.FsconfigSetString(fsfd, o[0], o[1]); err != nil {
-			return nil, pathError("fsconfig overlay "+o[0], lower.Name(), err)
+	for _, option := range options {
+		if err := unix.FsconfigSetString(fsfd, option[0], option[1]); err != nil {
+			return nil, pathError("fsconfig overlay "+option[0], name, err)
 		}
 	}
 	// A tool that calls fsync does not keep the host's disk busy: the content is made durable when
 	// it is kept.
 	if err := unix.FsconfigSetFlag(fsfd, "volatile"); err != nil {
-		return nil, pathError("fsconfig overlay volatile", lower.Name(), err)
+		return nil, pathError("fsconfig overlay volatile", name, err)
 	}
 	// Whose marks are attributes that a user can set, and which the overlay keeps to itself.
 	if Rootless() {
 		if err := unix.FsconfigSetFlag(fsfd, "userxattr"); err != nil {
-			return nil, pathError("fsconfig overlay userxattr", lower.Name(), err)
+			return nil, pathError("fsconfig overlay userxattr", name, err)
 		}
 	}
-	if err := withFileIDs(id, func() error { return unix.FsconfigCreate(fsfd) }); err != nil {
-		return nil, pathError("fsconfig create overlay", lower.Name(), err)
+	if err := withFileIDs(o.ID, func() error { return unix.FsconfigCreate(fsfd) }); err != nil {
+		return nil, pathError("fsconfig create overlay", name, err)
 	}
 	mount, err := unix.Fsmount(fsfd, unix.FSMOUNT_CLOEXEC,
 		unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
 	if err != nil {
-		return nil, pathError("fsmount overlay", lower.Name(), err)
+		return nil, pathError("fsmount overlay", name, err)
 	}
-	return os.NewFile(uintptr(mount), lower.Name()), nil
+	return os.NewFile(uintptr(mount), name), nil
 }
 
 // withFileIDs runs f with id as file system user and group but with the capabilities that the

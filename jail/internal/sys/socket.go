@@ -9,7 +9,7 @@ import (
 )
 
 // MaxFiles is the most descriptors that one message carries.
-const MaxFiles = 8
+const MaxFiles = 48
 
 // SocketPair returns two connected stream sockets, close-on-exec and non-blocking, so that
 // Go's poller waits for them (unix(7)).

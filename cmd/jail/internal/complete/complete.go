@@ -104,7 +104,7 @@ func All(env *cli.Env, cmd *cobra.Command) {
 // commands.
 func idsOf(cmd *cobra.Command) func(context.Context, *cli.Env) []string {
 	if !slices.ContainsFunc(strings.Fields(cmd.Use), func(word string) bool {
-		return word == "ID" || word == "[ID" || word == "[ID]"
+		return word == "ID" || word == "ID..." || word == "[ID" || word == "[ID]"
 	}) {
 		return nil
 	}
@@ -115,6 +115,10 @@ func idsOf(cmd *cobra.Command) func(context.Context, *cli.Env) []string {
 		return actionIDs
 	case "approvals revoke":
 		return grantIDs
+	case "branch merge", "branch revert", "branch discard":
+		return branchIDs
+	case "branch fork":
+		return workspaceIDs
 	case "session exec", "session stop":
 		return sessionIDs
 	}
@@ -154,6 +158,14 @@ func workspaceIDs(ctx context.Context, env *cli.Env) []string {
 func sessionIDs(ctx context.Context, env *cli.Env) []string {
 	return ids(ctx, env, "", (*api.Client).Sessions, func(s message.SessionInfo) string {
 		return described(s.ID, s.Profile, s.Workspace)
+	})
+}
+
+func branchIDs(ctx context.Context, env *cli.Env) []string {
+	return ids(ctx, env, "", func(c *api.Client, ctx context.Context) ([]shadows.BranchInfo, error) {
+		return api.BranchesOf(c).List(ctx)
+	}, func(b shadows.BranchInfo) string {
+		return described(b.ID, "of "+b.Parent, b.Workspace)
 	})
 }
 

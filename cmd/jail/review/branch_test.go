@@ -1,0 +1,200 @@
+package review_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
+)
+
+func branches(h *cmdtest.Host) (all []shadows.BranchInfo) {
+	h.T.Helper()
+	o := h.Jail("branch", "list", "--json")
+	h.Wants(o, 0, "")
+	if err := json.Unmarshal([]byte(o.Out), &all); err != nil {
+		h.T.Fatalf("%v: %+v", err, o)
+	}
+	return all
+}
+
+// Branches of a session that is open: each is a session, a merge takes one of them into the parent,
+// and a revert takes it out again.
+func TestBranch(t *testing.T) {
+	h := cmdtest.New(t)
+	h.Daemon()
+	h.Files(map[string]string{"keep": "keep\n", "gone": "gone\n", "d/x": "x\n"})
+	h.Session("--id", "s", "--profile", "build")
+	h.Wants(h.Exec("s", "--", "sh", "-c", "echo s >>keep; rm gone; mkdir n; echo n >n/n"), 0, "")
+	h.Says(h.Jail("branch", "fork", "s", "--id", "a"), 0, "a\n")
+	h.Says(h.Jail("branch", "fork", "s", "--id", "b"), 0, "b\n")
+	h.Wants(h.Jail("branch", "fork", "s", "--id", "b"), 2, "in use")
+	h.Wants(h.Exec("a", "--", "sh", "-c", "echo a >>keep; rm -r n d; mkdir d; echo a >d/a; ls"), 0, "")
+	h.Wants(h.Exec("b", "--", "sh", "-c", "echo b >>keep; cat n/n"), 0, "")
+	// The parent is as it was, awake and asleep.
+	o := h.Exec("s", "--", "sh", "-c", "cat keep n/n d/x; ls")
+	if h.Wants(o, 0, ""); o.Out != "keep\ns\nn\nx\nd\nkeep\nn\n" {
+		t.Errorf("the parent: %+v", o)
+	}
+	h.Says(h.Jail("branch", "diff", "s", "a"), 0, "M keep\nD n\n")
+	h.Says(h.Jail("branch", "diff", "s", "a"), 0, "\n+a\n")
+	h.Says(h.Jail("branch", "diff", "a", "a"), 0, "are alike")
+	h.Says(h.Jail("diff", "b"), 0, "+s\n+b\n")
+	h.Says(h.Jail("branch", "merge", "--preview", "a"), 0, "changes for s, digest sha256:")
+	h.Says(h.Jail("branch", "merge", "a"), 0, "changes of a\n")
+	h.Says(h.Jail("branch", "merge", "b"), 126,
+		"conflict: keep: the parent changed the file since the fork")
+	o = h.Exec("s", "--", "sh", "-c", "cat keep d/*; ls")
+	if h.Wants(o, 0, ""); o.Out != "keep\ns\na\na\nd\nkeep\n" {
+		t.Errorf("the parent after the merge: %+v", o)
+	}
+	if all := branches(h); len(all) != 2 || all[0].Parent != "s" || len(all[0].Merges) != 1 ||
+		all[0].Merges[0].Into != "s" {
+		t.Errorf("list: %+v", all)
+	}
+	h.Wants(h.Jail("session", "stop", "--discard", "s"), 126, "session s has branches: ")
+	h.Says(h.Jail("branch", "revert", "a"), 0, "paths into s\n")
+	o = h.Exec("s", "--", "sh", "-c", "cat keep n/n d/x")
+	if h.Wants(o, 0, ""); o.Out != "keep\ns\nn\nx\n" {
+		t.Errorf("the parent after the revert: %+v", o)
+	}
+	// A fork while something runs in it is refused.
+	h.Wants(h.Jail("session", "exec", "--background", "s", "--", "sleep", "1000"), 0, "")
+	h.Wants(h.Jail("branch", "fork", "s", "--id", "c"), 125, "an invocation runs in session s")
+	h.Wants(h.Jail("branch", "merge", "a"), 125, "an invocation runs in session s")
+	h.StopSession("s", 4)
+	h.Wants(h.Jail("discard", "s"), 126, "it has branches: discard or merge them first: ")
+	// A branch is committed as any shadow.
+	h.Wants(h.Jail("commit", "b", "keep"), 0, "")
+	h.Holds("keep", "keep\ns\nb\n")
+	h.Wants(h.Jail("branch", "discard", "a", "b"), 0, "")
+	h.Wants(h.Exec("a", "--", "true"), 127, "")
+	h.Wants(h.Jail("discard", "s"), 0, "")
+	for kind, n := range map[audit.Type]int{audit.TypeWorkspaceForked: 2,
+		audit.TypeWorkspaceMerged: 3, audit.TypeWorkspaceReverted: 2} {
+		o := h.Jail("audit", "query", "--type", string(kind), "--json")
+		if got := strings.Count(o.Out, "\n"); got < n {
+			t.Errorf("%d records of %s: %s", got, kind, o.Out)
+		}
+	}
+	h.Says(h.Jail("audit", "verify"), 0, "verified")
+	h.WantNothingLeft()
+	if left, _ := filepath.Glob(filepath.Join(h.State, "workspaces", ".layer-*")); len(left) > 0 {
+		t.Errorf("layers are left: %v", left)
+	}
+}
+
+// The shadow of a run is forked, too; and the next daemon knows all branches.
+func TestBranchOfARun(t *testing.T) {
+	h := cmdtest.New(t)
+	d := h.Daemon()
+	h.Files(map[string]string{"f": "f\n"})
+	h.Wants(h.Jail("run", "--id", "r", "--profile", "build", "--", "sh", "-c", "echo r >>f"), 0, "")
+	h.Wants(h.Jail("branch", "fork", "r", "--id", "a", "--profile", "build"), 0, "")
+	h.Wants(h.Exec("a", "--", "sh", "-c", "echo a >>f"), 0, "")
+	d.Kill()
+	h.Daemon()
+	cmdtest.Eventually(t, "the branch sleeps", func() bool {
+		return slices.ContainsFunc(h.Sessions(), func(s message.SessionInfo) bool {
+			return s.ID == "a" && s.State == message.SessionSleeping
+		})
+	})
+	o := h.Exec("a", "--", "cat", "f")
+	if h.Wants(o, 0, ""); o.Out != "f\nr\na\n" {
+		t.Errorf("%+v", o)
+	}
+	h.Says(h.Jail("branch", "merge", "a"), 0, "merged 1 change of a")
+	h.Wants(h.Jail("branch", "discard", "a"), 0, "")
+	h.Wants(h.Jail("commit", "r"), 0, "")
+	h.Holds("f", "f\nr\na\n")
+	h.WantNothingLeft("r")
+	h.Discard("r")
+}
+
+// A stranger sees nothing of another's branches, and can do nothing with them.
+func TestBranchesOfAnother(t *testing.T) {
+	h := cmdtest.New(t)
+	h.Daemon().Admit()
+	h.Files(map[string]string{"f": "f\n"})
+	h.Session("--id", "s", "--profile", "build")
+	h.Wants(h.Exec("s", "--", "sh", "-c", "echo secret >>f"), 0, "")
+	h.Wants(h.Jail("branch", "fork", "s", "--id", "a"), 0, "")
+	all := branches(h)
+	id := all[0].GlobalID
+	as := func(args ...string) cmdtest.Outcome {
+		return h.Run(cmdtest.As(h.Command(args...), cmdtest.Stranger))
+	}
+	for _, name := range []string{"a", "root/a", id} {
+		for _, args := range [][]string{{"branch", "fork", name}, {"branch", "merge", name},
+			{"branch", "merge", "--preview", name}, {"branch", "revert", name},
+			{"branch", "discard", name}, {"branch", "diff", name, name},
+			{"session", "exec", name, "--", "cat", "f"}, {"diff", name}, {"discard", name}} {
+			o := as(args...)
+			if o.Code == 0 || strings.Contains(o.Out+o.Err, "secret") {
+				t.Errorf("%v: %+v", args, o)
+			}
+		}
+	}
+	if o := as("branch", "list", "--json"); o.Code != 0 || strings.TrimSpace(o.Out) != "[]" {
+		t.Errorf("list: %+v", o)
+	}
+	// The control: it is there.
+	h.Says(h.Jail("branch", "diff", "a", "s"), 0, "are alike")
+	h.Wants(h.Jail("branch", "discard", "a"), 0, "")
+	h.StopSession("s", 1, "--discard")
+}
+
+// Attempts run at one time, each in a branch, and cost no more disk than what they wrote.
+func TestBranchTry(t *testing.T) {
+	h := cmdtest.New(t)
+	h.Daemon()
+	h.Files(map[string]string{"big": strings.Repeat("0123456789abcdef", 1<<18), "f": "f\n"})
+	const n, wrote = 4, 1 << 20
+	o := h.Jail("branch", "try", "--profile", "build", "--id", "p", "--json", fmt.Sprint(n), "--", "sh",
+		"-c", "head -c 1048576 /dev/urandom >made; echo same >same; rm f")
+	h.Wants(o, 0, "")
+	var tried struct {
+		Attempts []struct{ ID string }
+		Rows     []workspace.Row
+	}
+	if err := json.Unmarshal([]byte(o.Out), &tried); err != nil {
+		t.Fatalf("%v: %+v", err, o)
+	}
+	if len(tried.Attempts) != n || len(tried.Rows) != 3 {
+		t.Fatalf("%d attempts, %d rows", len(tried.Attempts), len(tried.Rows))
+	}
+	digests := map[string]bool{}
+	for _, c := range tried.Rows[1].Cells {
+		digests[c.After.SHA256] = true
+	}
+	if tried.Rows[1].Path != "made" || len(digests) != n {
+		t.Errorf("row %s with %d contents", tried.Rows[1].Path, len(digests))
+	}
+	// An image beside its content is a few tables.
+	const tables = 512 << 10
+	for _, b := range branches(h) {
+		if b.Disk > wrote+tables || b.Disk < wrote {
+			t.Errorf("branch %s takes %d bytes", b.ID, b.Disk)
+		}
+	}
+	h.Says(h.Jail("branch", "merge", "p-2"), 0, "merged 3 changes")
+	for i := range n {
+		h.Wants(h.Jail("branch", "discard", fmt.Sprintf("p-%d", i+1)), 0, "")
+	}
+	h.StopSession("p", 3, "--commit")
+	h.WantNothingLeft("p")
+	h.Discard("p")
+	if _, err := os.Stat(filepath.Join(h.Work, "f")); !os.IsNotExist(err) {
+		t.Errorf("f is still there: %v", err)
+	}
+	h.Wants(h.Jail("branch", "try", "--profile", "build", "33", "--", "true"), 2, "want a number from 1 to 32")
+	h.WantNothingLeft()
+}

@@ -1,0 +1,203 @@
+package review
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/request"
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/message"
+)
+
+const tryAbout = `Run N attempts of a tool at one time, each in a branch of its own, and show what they changed side by side. Nothing of them is in the parent until you merge one:
+
+    jail branch merge ID && jail branch discard OTHER...
+
+The parent is the shadow of --from ID, or of a new session of the directory, which is then the one to commit. The branches are called as the parent with a number.`
+
+type tryOptions struct {
+	flags request.Flags
+	from  string
+	n     int
+	tool  []string
+	json  bool
+}
+
+// An attempt is one branch of a try.
+type attempt struct {
+	ID      string             `json:"id"`
+	Result  message.Result     `json:"result"`
+	Changes []workspace.Change `json:"changes"`
+	Digest  string             `json:"digest"`
+}
+
+// A tried is the outcome of a try.
+type tried struct {
+	Parent   string          `json:"parent"`
+	Attempts []attempt       `json:"attempts"`
+	Rows     []workspace.Row `json:"rows"`
+}
+
+func newTry(env *cli.Env) *cobra.Command {
+	var o tryOptions
+	cmd := &cobra.Command{
+		Use:     "try [flags] N [--] TOOL [ARG...]",
+		Short:   "run several attempts in branches",
+		Long:    tryAbout,
+		Example: "  jail branch try --profile build 4 -- ./fix.sh",
+		Args:    command.AtLeast("N", "TOOL"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := strconv.Atoi(args[0])
+			if err != nil || n < 1 || n > workspace.MaxBranches {
+				return exit.Usage(cmd.CommandPath()+" --help", "%s: N is %q: want a number from 1 to %d",
+					cmd.CommandPath(), args[0], workspace.MaxBranches)
+			}
+			if args = args[1:]; args[0] == "--" {
+				args = args[1:]
+			}
+			if len(args) == 0 {
+				return exit.Usage("usage: "+cmd.UseLine(), "%s: TOOL is missing", cmd.CommandPath())
+			}
+			o.n, o.tool = n, args
+			req, err := o.flags.Settings(env, cmd)
+			if err != nil {
+				return err
+			}
+			return env.WithLastingDaemon(cmd.Context(), func(c *api.Client) error {
+				return runTry(cmd.Context(), env, c, o, req)
+			})
+		},
+	}
+	addLasting(cmd, &o.flags, "name the parent `ID`, if it is new (default a random ID)")
+	// What follows N is the tool's.
+	cmd.Flags().SetInterspersed(false)
+	cmd.Flags().StringVar(&o.from, "from", "", "begin with the shadow of `ID`")
+	command.JSON(cmd, &o.json, "print an object")
+	return cmd
+}
+
+func runTry(ctx context.Context, env *cli.Env, c *api.Client, o tryOptions,
+	req message.Request) error {
+	out := tried{Parent: o.from}
+	ask := message.SessionRequest{Request: req}
+	if o.from == "" {
+		s, err := c.StartSession(ctx, ask)
+		if err != nil {
+			return err
+		}
+		out.Parent = s.ID
+	}
+	ask.ID, ask.Inherit = "", nil
+	if err := out.fork(ctx, c, o.n, ask); err != nil {
+		return err
+	}
+	outputs := out.run(ctx, c, o.tool, req)
+	var all [][]workspace.Change
+	for i := range out.Attempts {
+		a := &out.Attempts[i]
+		p, err := api.BranchesOf(c).PreviewMerge(ctx, a.ID)
+		if err != nil {
+			return err
+		}
+		a.Changes, a.Digest = p.Changes, p.Digest
+		all = append(all, p.Changes)
+	}
+	out.Rows = workspace.Beside(all)
+	return env.Show(o.json, out, func(w io.Writer) error { return writeTried(w, out, outputs) })
+}
+
+// fork makes the branches. After an error none is left.
+func (t *tried) fork(ctx context.Context, c *api.Client, n int, ask message.SessionRequest) error {
+	for i := range n {
+		b, err := api.BranchesOf(c).Fork(ctx, t.Parent, message.ForkRequest{
+			ID: fmt.Sprintf("%s-%d", t.Parent, i+1), Session: &ask})
+		if err != nil {
+			for _, a := range t.Attempts {
+				// The error of the fork is the one to tell.
+				_ = api.BranchesOf(c).Discard(context.WithoutCancel(ctx), a.ID)
+			}
+			return err
+		}
+		t.Attempts = append(t.Attempts, attempt{ID: b.ID, Changes: []workspace.Change{}})
+	}
+	return nil
+}
+
+// run runs the tool in all branches, and returns what it wrote in each.
+func (t *tried) run(ctx context.Context, c *api.Client, tool []string,
+	req message.Request) []*bytes.Buffer {
+	outputs := make([]*bytes.Buffer, len(t.Attempts))
+	var wg sync.WaitGroup
+	for i := range t.Attempts {
+		outputs[i] = &bytes.Buffer{}
+		wg.Go(func() {
+			a := &t.Attempts[i]
+			var err error
+			a.Result, err = c.Exec(ctx, a.ID, message.ExecRequest{Tool: tool[0], Args: tool[1:],
+				Dir: req.Dir, Inherit: req.Inherit}, strings.NewReader(""), outputs[i], outputs[i], nil)
+			if err != nil && a.Result.Error == nil {
+				a.Result.Error = exit.Describe(err)
+			}
+		})
+	}
+	wg.Wait()
+	return outputs
+}
+
+func writeTried(w io.Writer, t tried, outputs []*bytes.Buffer) error {
+	for i, a := range t.Attempts {
+		state := fmt.Sprintf("exit %d", a.Result.ExitCode)
+		if a.Result.Error != nil {
+			state = a.Result.Error.Error()
+		}
+		fmt.Fprintf(w, "# %s: %s, %s\n", output.Printable(a.ID), output.Printable(state),
+			output.Count(len(a.Changes), "change", "changes"))
+		if text := strings.TrimRight(outputs[i].String(), "\n"); text != "" {
+			fmt.Fprintln(w, output.PrintableText(text))
+		}
+	}
+	fmt.Fprintln(w)
+	rows := [][]string{{"PATH"}}
+	for i := range t.Attempts {
+		rows[0] = append(rows[0], strconv.Itoa(i+1))
+	}
+	for _, r := range t.Rows {
+		row := []string{shownPath(r.Path)}
+		for _, c := range r.Cells {
+			row = append(row, cellText(c))
+		}
+		rows = append(rows, row)
+	}
+	return output.Table(w, rows)
+}
+
+// cellText is a change beside those of other attempts: its mark, and the first digits of what it
+// made, so that equal cells are equal changes.
+func cellText(c *workspace.Change) string {
+	if c == nil {
+		return "-"
+	}
+	text := marks[c.Kind][0]
+	switch a := c.After; {
+	case a == nil:
+	case a.SHA256 != "":
+		text += " " + a.SHA256[:7]
+	case a.Type == workspace.Link:
+		text += " " + a.Target.String()
+	default:
+		text += fmt.Sprintf(" %s %04o", a.Type, a.Mode)
+	}
+	return text
+}

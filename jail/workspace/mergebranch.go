@@ -1,0 +1,766 @@
+package workspace
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail/internal/sys"
+	"github.com/jail-sandbox/jail/policy"
+)
+
+// A merge compares three states of each path that the branch has touched: the base, which is what
+// both had at the fork, the parent's and the branch's. It takes what the branch changed, and a path
+// that the parent changed since, too, is a conflict. The content decides, not the times.
+//
+// What it takes becomes a new frozen layer above the parent's, written through an overlay that only
+// this process sees, and the replacement of the parent's meta makes it a part of the parent. So an
+// interrupted merge has happened or not. The layers below stay as they are as long as the branch
+// may revert the merge.
+
+// MergeRecord describes one merge of a branch into the workspace that it was forked from.
+type MergeRecord struct {
+	ID     string    `json:"id"`
+	Time   time.Time `json:"time"`
+	Into   string    `json:"into"`
+	Digest string    `json:"digest"`
+	// Paths counts the merged paths.
+	Paths int `json:"paths"`
+	// Layer is the frozen layer with what was merged, Below are those of the parent before.
+	Layer string   `json:"layer"`
+	Below []string `json:"below,omitempty"`
+	// Reverted is the time of the revert.
+	Reverted time.Time `json:"reverted,omitzero"`
+}
+
+// maxMerged bounds the ids of merges that a parent remembers.
+const maxMerged = 4 * MaxBranches
+
+// mergedPath is a path of a merge, in merge-<id>.json of the branch.
+type mergedPath struct {
+	Path Name `json:"path"`
+	// Before and After are the parent's sides, Shadow is the branch's.
+	Before *Node `json:"before,omitempty"`
+	After  *Node `json:"after,omitempty"`
+	Shadow *Node `json:"shadow,omitempty"`
+}
+
+func mergeName(id string) string { return "merge-" + id + ".json" }
+
+// mergeSides are a branch and its parent, locked, with what a merge of them looks at.
+type mergeSides struct {
+	branch, parent *Workspace
+	unlock         []func()
+	// below are the parent's own layers, which become those below a new one.
+	target *newLayer
+	// view is the parent's shadow, writable into target.
+	view *os.File
+	// real is the real directory.
+	real *os.File
+	// base are the layers that both had at the fork.
+	base  *upperDir
+	since sys.Time
+	taken taken
+}
+
+// openMerge opens a branch and its parent. The caller closes the result.
+func (b Branches) open(ctx context.Context, id string, as Caller) (m *mergeSides, err error) {
+	s := b.s
+	m = &mergeSides{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, m.close())
+		}
+	}()
+	if m.branch, err = s.Get(id); err != nil {
+		return m, err
+	}
+	if m.branch.meta.Fork == nil {
+		return m, ErrNoBranch
+	}
+	if m.parent, err = s.Get(m.branch.meta.Fork.Parent); err != nil {
+		return m, err
+	}
+	// The parent first, as a fork of the branch takes the lock of the branch alone.
+	for _, w := range []*Workspace{m.parent, m.branch} {
+		unlock, err := (forking{w}).quiesce(ctx, as)
+		if err != nil {
+			return m, w.wrap("merge", err)
+		}
+		m.unlock = append(m.unlock, unlock)
+	}
+	if err := (forking{m.parent}).makeRoom(ctx, 2); err != nil {
+		return m, err
+	}
+	for _, w := range []*Workspace{m.parent, m.branch} {
+		if err := (opening{w}).open(as); err != nil {
+			return m, w.wrap("merge", err)
+		}
+		if len(w.layer.damaged) > 0 {
+			return m, w.wrap("merge", fmt.Errorf("%w: a part of it did not reach the disk", ErrState))
+		}
+	}
+	m.since, m.real = m.branch.meta.Fork.Since, m.parent.source
+	if m.base, err = joinRoots(forking{m.branch}.baseLayers()); err != nil {
+		return m, err
+	}
+	if m.taken, err = m.earlier(); err != nil {
+		return m, err
+	}
+	return m, m.openView()
+}
+
+// ownLayers returns the frozen layers of a branch that its parent has not.
+func (f forking) ownLayers() []*frozenLayer {
+	w := f.w
+	return w.layer.frozen[:len(w.layer.frozen)-w.meta.Fork.Base]
+}
+
+// baseLayers returns the frozen layers of a branch that its parent had at the fork.
+func (f forking) baseLayers() []*frozenLayer {
+	w := f.w
+	return w.layer.frozen[len(w.layer.frozen)-w.meta.Fork.Base:]
+}
+
+// openView makes an empty layer above the parent's, and mounts the parent's shadow with it.
+func (m *mergeSides) openView() (err error) {
+	p := m.parent
+	bytes, inodes, err := (forking{p}).roomAbove()
+	if err != nil {
+		return err
+	}
+	top, err := p.layer.openUpper()
+	if err != nil {
+		return err
+	}
+	root, err := top.stat()
+	top.Close()
+	if err != nil {
+		return err
+	}
+	if m.target, err = (layerStore{p.store}).newLayer(bytes, inodes, root); err != nil {
+		return err
+	}
+	m.view, err = (forking{p}).mountView(m.target)
+	return err
+}
+
+// roomAbove returns what the limits leave for one more layer.
+func (f forking) roomAbove() (bytes, inodes int64, err error) {
+	w := f.w
+	if w.layer.mount == nil {
+		return (forking{w}).room()
+	}
+	bytes, inodes, err = (forking{w}).limitsOfOwn()
+	if err != nil {
+		return 0, 0, err
+	}
+	used, err := usage(w.layer.mount, bytes, inodes)
+	if err != nil {
+		return 0, 0, err
+	}
+	own := w.layer.frozen
+	defer func() { w.layer.frozen = own }()
+	w.layer.frozen = append([]*frozenLayer{{layerMeta: used}}, own...)
+	return (forking{w}).room()
+}
+
+// mountView mounts the shadow of a frozen workspace with a new layer above it, where no process but
+// this one finds it.
+func (f forking) mountView(above *newLayer) (*os.File, error) {
+	w := f.w
+	frozen, err := mountsOf(w.layer.frozen)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { closeAll(frozen...) }()
+	if w.layer.mount != nil {
+		own, err := sys.MountExt4(w.layer.loop, true)
+		if err != nil {
+			return nil, err
+		}
+		frozen = append([]*os.File{own}, frozen...)
+	}
+	lower, err := CloneLower(w.source)
+	if err != nil {
+		return nil, err
+	}
+	defer lower.Close()
+	upper, err := sys.MountExt4(above.layer.loop, false)
+	if err != nil {
+		return nil, err
+	}
+	defer upper.Close()
+	return mountAlone(Attachment{Lower: lower, Upper: upper, Frozen: frozen,
+		Target: w.store.dir.Name()})
+}
+
+// earlier returns the paths of earlier merges of the branch that are still in the parent.
+func (m *mergeSides) earlier() (taken, error) {
+	t := taken{all: map[Name]sides{}, names: map[string][]string{}}
+	for _, r := range (forking{m.branch}).merged(m.parent.meta) {
+		paths, err := (forking{m.branch}).readMerge(r.ID)
+		if err != nil {
+			return t, err
+		}
+		for _, p := range paths {
+			if _, again := t.all[p.Path]; !again && p.Shadow != nil && p.Path != "" {
+				dir, name := split(string(p.Path))
+				t.names[dir] = append(t.names[dir], name)
+			}
+			t.all[p.Path] = sides{Shadow: p.Shadow, Real: p.After}
+		}
+	}
+	return t, nil
+}
+
+func (f forking) readMerge(id string) ([]mergedPath, error) {
+	w := f.w
+	paths, err := readJSON[[]mergedPath](w.home.dir, mergeName(id))
+	if err != nil {
+		return nil, fmt.Errorf("merge %s: %w", id, err)
+	}
+	return *paths, nil
+}
+
+// merged returns the merges of a branch that happened and were not reverted.
+func (f forking) merged(parent meta) (all []MergeRecord) {
+	w := f.w
+	for _, r := range w.meta.Merges {
+		if r.Reverted.IsZero() && slices.Contains(parent.Merged, r.ID) {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+func (m *mergeSides) close() error {
+	closeAll(m.view)
+	m.base.Close()
+	var err error
+	if m.target != nil {
+		err = m.target.drop()
+	}
+	for _, unlock := range slices.Backward(m.unlock) {
+		unlock()
+	}
+	for _, w := range []*Workspace{m.branch, m.parent} {
+		if w != nil {
+			err = errors.Join(err, w.Close())
+		}
+	}
+	return err
+}
+
+// asReal returns a workspace whose real directory is the parent's shadow, and whose layers are those
+// of the branch alone.
+func (m *mergeSides) asReal() (*Workspace, error) {
+	b := m.branch
+	w := &Workspace{store: b.store, home: b.home, meta: m.parent.meta, source: m.view}
+	w.meta.ID, w.meta.State, w.meta.Since = b.meta.ID, Frozen, m.since
+	w.meta.Touched, w.meta.Indexes = nil, nil
+	w.layer.mount, w.layer.frozen = b.layer.mount, (forking{b}).ownLayers()
+	// Only what the tool made of the root's mode is a change.
+	st, err := m.base.stat()
+	w.meta.Mode = st.Perm()
+	return w, err
+}
+
+// changes lists what the branch changed since the fork, as changes of the parent's shadow.
+func (m *mergeSides) changes(ctx context.Context, w *Workspace) (all []Change, err error) {
+	if w.layer.mount == nil && len(w.layer.frozen) == 0 {
+		return nil, nil
+	}
+	var found []Change
+	var kept []bool
+	k := &walker{ctx: ctx, as: w.meta.Caller, meta: &w.meta, holes: maxHoles}
+	var walkErr error
+	err = walkWith(ctx, w, m.taken, func(c Change) bool {
+		var keep bool
+		keep, walkErr = m.settle(k, &c)
+		found, kept = append(found, c), append(kept, keep)
+		return walkErr == nil
+	})
+	if err = cmp.Or(walkErr, err); err != nil {
+		return nil, err
+	}
+	// A directory in which the branch made something is needed for that.
+	needed := map[string]bool{}
+	for i, c := range slices.Backward(found) {
+		if needed[string(c.Path)] && becomesDir(c) {
+			kept[i] = true
+		}
+		if kept[i] && c.After != nil {
+			needed[parentOf(string(c.Path))] = true
+		}
+	}
+	gone := map[string]bool{}
+	for i, c := range found {
+		if kept[i] && (c.Kind == Deleted || leavesDir(c)) {
+			gone[string(c.Path)] = true
+		} else if !kept[i] && c.Kind == Deleted && gone[parentOf(string(c.Path))] {
+			kept[i] = true
+			gone[string(c.Path)] = true
+			found[i].Conflict = fmt.Sprintf("the parent made the %s since the fork, and the branch "+
+				"deleted the directory", c.Before.Type)
+		}
+		if kept[i] {
+			all = append(all, found[i])
+		}
+	}
+	return all, nil
+}
+
+// settle decides of a difference between branch and parent whether the branch made it, and whether
+// the parent changed the path, too.
+func (m *mergeSides) settle(k *walker, c *Change) (keep bool, err error) {
+	if b := c.Before; b != nil && b.Type == File && b.SHA256 == "" {
+		// A revert compares with it.
+		if c.Before, err = m.hashed(k, m.view, c.Path, c.seen); err != nil {
+			return false, err
+		}
+	}
+	if _, merged := m.taken.all[c.Path]; merged || c.Path == "" {
+		return true, nil
+	}
+	base, known, err := m.baseNode(k, c)
+	if err != nil {
+		return false, err
+	}
+	if !known {
+		c.Conflict = "the real directory changed there since the fork"
+		return true, nil
+	}
+	if base.same(c.After) {
+		return false, nil
+	}
+	theirs := c.Before
+	switch {
+	case base.same(theirs):
+		c.Conflict = ""
+	case base == nil:
+		c.Conflict = fmt.Sprintf("the parent made the %s since the fork", theirs.Type)
+	case theirs == nil:
+		c.Conflict = fmt.Sprintf("the parent deleted or moved the %s since the fork", base.Type)
+	default:
+		c.Conflict = fmt.Sprintf("the parent changed the %s since the fork", base.Type)
+	}
+	return true, nil
+}
+
+// baseNode describes a path as it was at the fork, nil if it was not there. It is not known if the
+// real directory, which shows through there, has changed since.
+func (m *mergeSides) baseNode(k *walker, c *Change) (n *Node, known bool, err error) {
+	dir, name := split(string(c.Path))
+	real := true
+	at := m.base
+	var sub *upperDir
+	for rest := dir; ; {
+		if rest == "" {
+			break
+		}
+		var next string
+		next, rest = cutPath(rest)
+		_, st, err := at.find(next)
+		if errors.Is(err, fs.ErrNotExist) {
+			real, at = !at.opaque, nil
+			break
+		}
+		if err == nil && typeOf(st) != Dir {
+			// A whiteout, or a file: nothing is below it.
+			return nil, true, nil
+		}
+		if err == nil {
+			sub, err = at.sub(next)
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		defer sub.Close()
+		at = sub
+	}
+	if at != nil {
+		found, st, err := at.find(name)
+		if err == nil {
+			if whiteout(st) {
+				return nil, true, nil
+			}
+			n, err = nodeAt(k, found, name, st)
+			return n, true, err
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, false, err
+		}
+		real = !at.opaque
+	}
+	if !real {
+		return nil, true, nil
+	}
+	return m.realNode(k, c, dir, name)
+}
+
+// realNode is baseNode where no layer has the path.
+func (m *mergeSides) realNode(k *walker, c *Change, dir, name string) (n *Node, known bool, err error) {
+	at, err := openDir(m.real, dir)
+	if missing(err) {
+		return nil, c.Before == nil || c.Kind == Deleted, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	defer at.Close()
+	st, err := k.lookup(at, name)
+	if err != nil {
+		return nil, false, err
+	}
+	if st == nil {
+		// Somebody may have deleted it since.
+		above, err := sys.Fstat(at)
+		return nil, above.Ctime.Compare(m.since) < 0 || c.After == nil || c.Before == nil, err
+	}
+	n = nodeOf(*st)
+	fresh := st.Ctime.Compare(m.since) >= 0
+	switch {
+	case n.Type == Dir:
+		// The ctime of a directory tells of its entries, too.
+		return n, !fresh || c.Kind != Mode, nil
+	case fresh:
+		return nil, false, nil
+	case n.Type == Link:
+		n.Target, err = k.readlink(at, name)
+	case n.Type == File && c.After != nil && c.After.Type == File || n.Type == File &&
+		c.Before != nil && c.Before.Type == File:
+		n, err = m.hashed(k, m.real, c.Path, *st)
+	}
+	return n, true, err
+}
+
+// hashed describes a file below root with its hash.
+func (m *mergeSides) hashed(k *walker, root *os.File, path Name, st sys.Stat) (*Node, error) {
+	dir, name := split(string(path))
+	at, err := openDir(root, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer at.Close()
+	c := Change{Before: nodeOf(st), seen: st}
+	other := &walker{ctx: k.ctx, as: k.as, meta: k.meta, holes: maxHoles}
+	err = other.hashReal(&c, at, name)
+	return c.Before, err
+}
+
+// nodeAt describes an entry of a layer.
+func nodeAt(k *walker, dir *os.File, name string, st sys.Stat) (*Node, error) {
+	n := nodeOf(st)
+	switch n.Type {
+	case Link:
+		target, err := sys.ReadlinkAt(dir, name)
+		n.Target = Name(target)
+		return n, err
+	case File:
+		f, err := openRegular(dir, name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		n.SHA256, _, err = hashFile(f, n.Size, k.ctx.Err, nil)
+		return n, err
+	}
+	return n, nil
+}
+
+// baseText returns the text of a path at the fork, for a merge of both sides' lines.
+func (m *mergeSides) baseText(c Change) (text string, mode uint32, ok bool, err error) {
+	if _, merged := m.taken.all[c.Path]; merged {
+		return "", 0, false, nil
+	}
+	k := &walker{ctx: context.Background(), as: m.branch.meta.Caller, meta: &m.branch.meta}
+	n, known, err := m.baseNode(k, &c)
+	if err != nil || !known || n == nil || n.Type != File || n.Size > maxPatched {
+		return "", 0, false, err
+	}
+	dir, name, err := m.base.at(c.Path)
+	if err == nil {
+		defer dir.Close()
+		text, err = readRegular(dir, name, n.Size)
+	} else if missing(err) {
+		text, err = (&patcher{w: m.parent}).readReal(c.Path, n.Size)
+	}
+	if errors.Is(err, errNoText) {
+		return "", 0, false, nil
+	}
+	return text, n.Mode, err == nil && textNode(text, 0).SHA256 == n.SHA256, err
+}
+
+// A MergePreview is what a merge of a branch would take.
+type MergePreview struct {
+	Parent  string   `json:"parent"`
+	Changes []Change `json:"changes"`
+	Digest  string   `json:"digest"`
+}
+
+// PreviewMerge lists what the branch changed since the fork, as changes of the workspace that it was
+// forked from, and returns the digest that a merge of them names. Jails may use neither.
+func (b Branches) PreviewMerge(ctx context.Context, id string, as Caller) (p MergePreview, err error) {
+	m, err := b.open(ctx, id, as)
+	if err != nil {
+		return p, err
+	}
+	defer func() { err = errors.Join(err, m.close()) }()
+	w, err := m.asReal()
+	if err != nil {
+		return p, err
+	}
+	if p.Changes, err = m.changes(ctx, w); err != nil {
+		return p, w.wrap("merge", err)
+	}
+	d := newDigester()
+	for _, c := range p.Changes {
+		d.add(c)
+	}
+	p.Parent, p.Digest = m.parent.meta.ID, d.sum()
+	return p, nil
+}
+
+// Merge takes what a branch changed since the fork into the workspace that it was forked from, all
+// or none of what o chooses. Of o, Paths, Exact, Digest, Theirs, Merge and Begin count. Protected
+// names are taken, too: they come before a person when the parent is committed. The branch stays as
+// it is. Jails may use neither of the two (ErrActive).
+func (b Branches) Merge(ctx context.Context, id string, as Caller, o CommitOptions) (r Result,
+	err error) {
+	m, err := b.open(ctx, id, as)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, m.close()) }()
+	w, err := m.asReal()
+	if err != nil {
+		return r, err
+	}
+	r, err = m.merge(ctx, w, o)
+	return r, w.wrap("merge", err)
+}
+
+func (m *mergeSides) merge(ctx context.Context, w *Workspace, o CommitOptions) (Result, error) {
+	o.inner, o.Live, o.GitOnly, o.Auto, o.Hunks, o.Classes = true, false, nil, false, nil, nil
+	d, err := decision{w: w, taken: m.taken, into: m}.decide(ctx, o)
+	if err != nil {
+		if c, ok := errors.AsType[*ConflictError](err); ok {
+			c.Of = m.parent.meta.ID
+		}
+		return d.result, err
+	}
+	r := d.result
+	if len(r.Committed) == 0 {
+		r.ID, r.State = "", Frozen
+		return r, nil
+	}
+	if o.Begin != nil {
+		if err := o.Begin(); err != nil {
+			return Result{}, err
+		}
+	}
+	upper, err := w.layer.openUpper()
+	if err != nil {
+		return r, err
+	}
+	defer upper.Close()
+	a := applier{ctx: ctx, root: m.view, texts: d.texts, content: upper.at}
+	if err := a.apply(r.Committed); err != nil {
+		return r, err
+	}
+	var paths []mergedPath
+	for _, c := range r.Committed {
+		paths = append(paths, mergedPath{c.Path, c.Before, c.After, d.shadow[c.Path]})
+	}
+	return r, m.settleMerge(ctx, MergeRecord{ID: r.ID, Time: time.Now().UTC(),
+		Into: m.parent.meta.ID, Digest: r.Digest, Paths: len(paths)}, paths, &r)
+}
+
+// settleMerge makes the new layer a part of the parent. The record of the branch comes first, and
+// means nothing until the parent names it.
+func (m *mergeSides) settleMerge(ctx context.Context, rec MergeRecord, paths []mergedPath,
+	r *Result) error {
+	b, p := m.branch, m.parent
+	if err := m.seal(); err != nil {
+		return err
+	}
+	if err := b.home.writeJSON(mergeName(rec.ID), paths, true); err != nil {
+		return err
+	}
+	rec.Layer, rec.Below = m.target.id, slices.Clone(p.meta.Layers)
+	if !p.meta.Bare {
+		// The parent's own layer is frozen first, so that the record names it.
+		if err := (forking{p}).freezeOwn(ctx, nil); err != nil {
+			return err
+		}
+		rec.Below = slices.Clone(p.meta.Layers)
+	}
+	before := b.meta.Merges
+	// Records of merges that were cut off go.
+	b.meta.Merges = append(slices.DeleteFunc(slices.Clone(before), func(r MergeRecord) bool {
+		return !slices.Contains(p.meta.Merged, r.ID) && r.Reverted.IsZero()
+	}), rec)
+	if err := errors.Join(b.save(true), b.store.reach("merge", 1)); err != nil {
+		b.meta.Merges = before
+		return err
+	}
+	p.meta.Merged = append(p.meta.Merged, rec.ID)
+	p.meta.Merged = p.meta.Merged[max(0, len(p.meta.Merged)-maxMerged):]
+	m.target.offer()
+	if err := (forking{p}).freezeOwn(ctx, []string{m.target.id}); err != nil {
+		return err
+	}
+	r.State = Frozen
+	return b.store.reach("merge", 2)
+}
+
+// seal unmounts the parent's shadow, and makes the new layer durable.
+func (m *mergeSides) seal() error {
+	err := m.view.Close()
+	m.view = nil
+	return errors.Join(err, m.target.seal(), m.branch.store.reach("merge", 0))
+}
+
+// RevertMerge undoes the last merge of a branch that was not reverted: the workspace that it was
+// forked from is as it was before in all paths of the merge. A path that changed there since is a
+// conflict, and nothing is reverted.
+func (b Branches) RevertMerge(ctx context.Context, id string, as Caller) (rec MergeRecord, err error) {
+	m, err := b.open(ctx, id, as)
+	if err != nil {
+		return rec, err
+	}
+	defer func() { err = errors.Join(err, m.close()) }()
+	all := (forking{m.branch}).merged(m.parent.meta)
+	if len(all) == 0 {
+		return rec, m.branch.wrap("revert",
+			fmt.Errorf("%w: it has no merge to revert", ErrState))
+	}
+	rec = all[len(all)-1]
+	return rec, m.branch.wrap("revert", m.revert(ctx, rec))
+}
+
+func (m *mergeSides) revert(ctx context.Context, rec MergeRecord) error {
+	p := m.parent
+	only := p.meta.Bare && len(p.meta.Layers) > 0 && p.meta.Layers[0] == rec.Layer &&
+		slices.Equal(p.meta.Layers[1:], rec.Below)
+	var above []string
+	if !only {
+		if err := m.undo(ctx, rec); err != nil {
+			return err
+		}
+		if err := m.seal(); err != nil {
+			return err
+		}
+		above = []string{m.target.id}
+	}
+	p.meta.Merged = slices.DeleteFunc(slices.Clone(p.meta.Merged),
+		func(id string) bool { return id == rec.ID })
+	if only {
+		p.meta.Layers = rec.Below
+		if err := p.save(true); err != nil {
+			return err
+		}
+	} else {
+		m.target.offer()
+		if err := (forking{p}).freezeOwn(ctx, above); err != nil {
+			return err
+		}
+	}
+	if err := p.store.reach("revert", 0); err != nil {
+		return err
+	}
+	b := m.branch
+	for i := range b.meta.Merges {
+		if b.meta.Merges[i].ID == rec.ID {
+			b.meta.Merges[i].Reverted = time.Now().UTC()
+		}
+	}
+	return errors.Join(b.save(true), removeAt(b.home.dir, mergeName(rec.ID)))
+}
+
+// undo writes what a merge replaced into the parent's shadow.
+func (m *mergeSides) undo(ctx context.Context, rec MergeRecord) error {
+	paths, err := (forking{m.branch}).readMerge(rec.ID)
+	if err != nil {
+		return err
+	}
+	layers, err := (layerStore{m.parent.store}).openStack(rec.Below)
+	if err != nil {
+		return err
+	}
+	defer releaseAll(layers)
+	below, err := joinRoots(layers)
+	if err != nil {
+		return err
+	}
+	defer below.Close()
+	k := &walker{ctx: ctx, as: m.parent.meta.Caller, meta: &m.parent.meta, holes: maxHoles,
+		hide: policy.Names{}}
+	conflicts := ConflictError{Of: m.parent.meta.ID}
+	var back []Change
+	for _, p := range paths {
+		now, err := m.nodeInView(k, p.Path)
+		if err != nil {
+			return err
+		}
+		if !now.same(p.After) {
+			conflicts.Conflicts = append(conflicts.Conflicts, Conflict{p.Path,
+				"it was changed since the merge", now, p.After})
+			continue
+		}
+		c := Change{Path: p.Path, Before: p.After, After: p.Before}
+		switch {
+		case c.Before == nil:
+			c.Kind = Added
+		case c.After == nil:
+			c.Kind = Deleted
+		default:
+			c.Kind = cmp.Or(kindOf(*c.Before, *c.After), Mode)
+		}
+		back = append(back, c)
+	}
+	if len(conflicts.Conflicts) > 0 {
+		return &conflicts
+	}
+	a := applier{ctx: ctx, root: m.view, content: func(path Name) (*os.File, string, error) {
+		dir, name, err := below.at(path)
+		if missing(err) {
+			parent, name := split(string(path))
+			dir, err := openDir(m.real, parent)
+			return dir, name, err
+		}
+		return dir, name, err
+	}}
+	return a.apply(back)
+}
+
+// nodeInView describes a path of the parent's shadow, nil if it is not there.
+func (m *mergeSides) nodeInView(k *walker, path Name) (*Node, error) {
+	if path == "" {
+		st, err := sys.Fstat(m.view)
+		return nodeOf(st), err
+	}
+	dir, name := split(string(path))
+	at, err := openDir(m.view, dir)
+	if missing(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer at.Close()
+	st, err := sys.LstatAt(at, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return nodeAt(k, at, name, st)
+}

@@ -1,0 +1,115 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/service"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
+)
+
+// branches answers for the branches of the shadows of a daemon.
+type branches struct{ s *service.Service }
+
+func (h branches) fork(ctx context.Context, c caller.Caller, r *http.Request, parent string) (any,
+	error) {
+	var req message.ForkRequest
+	if err := readJSON(r, &req); err != nil {
+		return nil, err
+	}
+	id, done, err := h.s.Names().Take(c, req.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return h.s.Sessions().Branches().Fork(ctx, c, parent, id, req.Session)
+}
+
+func (h branches) list(_ context.Context, c caller.Caller, _ *http.Request) (any, error) {
+	return shadows.BranchesOf(h.s.Workspaces()).List(c)
+}
+
+func (h branches) diff(ctx context.Context, c caller.Caller, r *http.Request, id string) (any,
+	error) {
+	text := r.URL.Query().Get("with")
+	if text == "" {
+		return nil, problem.New(problem.Usage, "with: no other shadow is named")
+	}
+	other, err := h.s.Names().Named(c, text)
+	if err != nil {
+		return nil, err
+	}
+	return shadows.BranchesOf(h.s.Workspaces()).Compare(ctx, c, id, other)
+}
+
+func (h branches) preview(ctx context.Context, c caller.Caller, _ *http.Request, id string) (any,
+	error) {
+	return h.s.Sessions().Branches().Preview(ctx, c, id)
+}
+
+func (h branches) merge(ctx context.Context, c caller.Caller, r *http.Request, id string) (any,
+	error) {
+	var req shadows.MergeRequest
+	if err := readJSON(r, &req); err != nil {
+		return nil, err
+	}
+	return h.s.Sessions().Branches().Merge(ctx, c, id, req)
+}
+
+func (h branches) revert(ctx context.Context, c caller.Caller, _ *http.Request, id string) (any,
+	error) {
+	return h.s.Sessions().Branches().Revert(ctx, c, id)
+}
+
+func (h branches) discard(ctx context.Context, c caller.Caller, _ *http.Request, id string) (any,
+	error) {
+	return nil, h.s.Sessions().Branches().Discard(ctx, c, id)
+}
+
+// Branches are the branches of the shadows of a daemon.
+type Branches struct{ link *link }
+
+// BranchesOf returns the branches of the daemon of a client.
+func BranchesOf(c *Client) Branches { return Branches{&c.link} }
+
+// Fork makes a branch of the shadow of a session or run.
+func (b Branches) Fork(ctx context.Context, parent string,
+	req message.ForkRequest) (made shadows.BranchInfo, err error) {
+	return made, b.link.do(ctx, "POST", item(pathSessions, parent)+"/fork", req, &made)
+}
+
+// List lists branches.
+func (b Branches) List(ctx context.Context) (all []shadows.BranchInfo, err error) {
+	return all, b.link.do(ctx, "GET", pathBranches, nil, &all)
+}
+
+// Compare compares two shadows of one directory.
+func (b Branches) Compare(ctx context.Context, id, with string) (r shadows.Comparison, err error) {
+	return r, b.link.do(ctx, "GET", item(pathBranches, id)+"/diff?with="+url.QueryEscape(with), nil, &r)
+}
+
+// PreviewMerge lists what a merge of a branch would take.
+func (b Branches) PreviewMerge(ctx context.Context, id string) (p workspace.MergePreview, err error) {
+	return p, b.link.do(ctx, "POST", item(pathBranches, id)+"/preview", nil, &p)
+}
+
+// Merge takes what a branch changed into the shadow that it was forked from.
+func (b Branches) Merge(ctx context.Context, id string,
+	req shadows.MergeRequest) (r workspace.Result, err error) {
+	return r, b.link.do(ctx, "POST", item(pathBranches, id)+"/merge", req, &r)
+}
+
+// RevertMerge undoes the last merge of a branch.
+func (b Branches) RevertMerge(ctx context.Context, id string) (r workspace.MergeRecord, err error) {
+	return r, b.link.do(ctx, "POST", item(pathBranches, id)+"/revert", nil, &r)
+}
+
+// Discard ends the session of a branch, and throws its shadow away.
+func (b Branches) Discard(ctx context.Context, id string) error {
+	return b.link.do(ctx, "DELETE", item(pathBranches, id), nil, &struct{}{})
+}
