@@ -1,5 +1,7 @@
 package policy
 
+import "sync"
+
 // A Class is what kind of risk a change is.
 type Class string
 
@@ -32,12 +34,20 @@ type Risk struct {
 	Itself bool
 }
 
+// riskNames are risks and their patterns, ready to match.
+type riskNames struct {
+	risks []Risk
+	names Names
+}
+
+// The built-in lists are made when they are first used: every jail starts programs that link this
+// package and never use them.
 var (
-	builtinHeld    = compileRisks(heldNames)
-	builtinFlagged = compileRisks(flaggedNames)
+	builtinHeld    = sync.OnceValue(func() riskNames { return compileRisks(heldNames()) })
+	builtinFlagged = sync.OnceValue(func() riskNames { return compileRisks(flaggedNames()) })
 )
 
-func compileRisks(risks []Risk) Names {
+func compileRisks(risks []Risk) riskNames {
 	texts := make([]string, len(risks))
 	for i, r := range risks {
 		texts[i] = r.Pattern
@@ -46,32 +56,32 @@ func compileRisks(risks []Risk) Names {
 	for i, r := range risks {
 		names.patterns[i].itself = r.Itself
 	}
-	return names
+	return riskNames{risks, names}
 }
 
 // Protected reports whether a commit of path, relative to the workspace, always needs an
 // explicit yes, and why: the host would run what it says, or give it secrets. Names
 // compare without regard to case and to characters that cannot be seen. Objects, refs,
 // logs and the index of a repository are never protected; see GitPart.
-func Protected(path string) (Risk, bool) { return findRisk(builtinHeld, heldNames, path) }
+func Protected(path string) (Risk, bool) { return builtinHeld().find(path) }
 
 // Flagged reports whether a review should point path out: a later build, test or
 // pipeline would run what it says.
-func Flagged(path string) (Risk, bool) { return findRisk(builtinFlagged, flaggedNames, path) }
+func Flagged(path string) (Risk, bool) { return builtinFlagged().find(path) }
 
 // ProtectedRisks returns the built-in list.
-func ProtectedRisks() []Risk { return append([]Risk(nil), heldNames...) }
+func ProtectedRisks() []Risk { return heldNames() }
 
-func findRisk(names Names, risks []Risk, path string) (Risk, bool) {
+func (n riskNames) find(path string) (Risk, bool) {
 	path, data := gitName(path)
 	if data {
 		return Risk{}, false
 	}
-	pattern, ok := names.find(path)
+	pattern, ok := n.names.find(path)
 	if !ok {
 		return Risk{}, false
 	}
-	for _, r := range risks {
+	for _, r := range n.risks {
 		if r.Pattern == pattern {
 			return r, true
 		}

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // The checks of this file are those of git fsck --strict (git-fsck(1)). They hold for objects that
@@ -130,7 +131,10 @@ func isDotFile(name, file, short string) bool {
 }
 
 // ident is a person and a date in a commit or tag.
-var ident = regexp.MustCompile(`^[^<>\n]* <[^<>\n]*> (0|[1-9][0-9]{0,17}) [+-][0-9]{4}$`)
+// It is compiled when it is first used, since each jail-shim links this package.
+var ident = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[^<>\n]* <[^<>\n]*> (0|[1-9][0-9]{0,17}) [+-][0-9]{4}$`)
+})
 
 // checkCommit returns an error for a commit that git fsck refuses.
 func checkCommit(data []byte) error {
@@ -163,7 +167,7 @@ func checkCommit(data []byte) error {
 	}
 	for _, field := range []string{"author", "committer"} {
 		who, ok := next(field)
-		if !ok || !ident.MatchString(who) {
+		if !ok || !ident().MatchString(who) {
 			return fmt.Errorf("its %s is not well-formed", field)
 		}
 	}
@@ -211,7 +215,7 @@ func checkTag(data []byte) (of oid, what kind, err error) {
 		return of, "", errors.New("it has no name")
 	}
 	if len(lines) > 3 {
-		if who, ok := strings.CutPrefix(lines[3], "tagger "); ok && !ident.MatchString(who) {
+		if who, ok := strings.CutPrefix(lines[3], "tagger "); ok && !ident().MatchString(who) {
 			return of, "", errors.New("its tagger is not well-formed")
 		}
 	}

@@ -24,7 +24,7 @@ var ErrSeal = errors.New("compiled module does not match its seal")
 // can be found, mounted and thrown away without knowing how the engine names it.
 func CacheKey(module [sha256.Size]byte, machine string) string {
 	h := sha256.New()
-	for _, part := range []string{"jail wasi cache 1", string(module[:]), Engine, machine} {
+	for _, part := range []string{"jail wasi cache 2", string(module[:]), Engine, machine} {
 		// A hash takes every write.
 		_ = binary.Write(h, binary.BigEndian, uint64(len(part)))
 		io.WriteString(h, part)

@@ -38,6 +38,33 @@ func TestHollow(t *testing.T) {
 	}
 }
 
+// The engine takes the limits of tables from the hollow module, so they are those of the module that
+// was compiled.
+func TestHollowBoundsTables(t *testing.T) {
+	for name, code := range map[string][]byte{"grows": {0xfc, 0x0f, 0x00}, "does not grow": nil} {
+		m := writes
+		m.Tables = [][]byte{Cat([]byte{0x70, 0}, U(2))}
+		m.Funcs = append(m.Funcs, Func{Code: code})
+		whole := m.Encode()
+		hollow := wasi.Hollow(whole)
+		if bounded := wasi.BoundTables(whole); bytes.Equal(bounded, whole) != (code == nil) {
+			t.Errorf("%s: the module does not show it", name)
+		} else if !bytes.Equal(tables(hollow), tables(bounded)) {
+			t.Errorf("%s: %x, want %x", name, tables(hollow), tables(bounded))
+		}
+	}
+}
+
+// tables returns the section of tables of a module whose sections are all short.
+func tables(module []byte) []byte {
+	for rest := module[8:]; len(rest) > 1; rest = rest[2+int(rest[1]):] {
+		if rest[0] == 4 {
+			return rest[:2+int(rest[1])]
+		}
+	}
+	return nil
+}
+
 // FuzzHollow: what passed passes still, with the same imports, functions and memory, and nothing
 // panics.
 func FuzzHollow(f *testing.F) {

@@ -27,12 +27,12 @@ type Namer struct {
 
 // Take returns the id of a run or session that a caller asks for by a name: a new one, or where
 // the caller has something of that name, that one's id, so that the same request finds it and
-// another is refused. Without a name it is new. An id of the form that jail makes is taken as it
-// is if nobody has it: a client chooses one to end its run by. done must be called when the run is
-// known by its id, or over.
+// another is refused. Without a name it returns an empty id, and the run gets one that nobody else
+// knows. An id of the form that jail makes is taken as it is if nobody has it: a client chooses one
+// to end its run by. done must be called when the run is known by its id, or over.
 func (s *Namer) Take(c caller.Caller, name string) (id string, done func(), err error) {
 	if name == "" {
-		return string(jail.NewID()), func() {}, nil
+		return "", func() {}, nil
 	}
 	if _, err := jail.ParseID(name); err != nil {
 		return "", nil, problem.New(problem.Usage, "%v", err)

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/caller"
@@ -17,10 +18,15 @@ func (s *Runner) Refuse(c caller.Caller, req message.Request, j *prepare.Job,
 	err = nil
 	defer func() { s.Meters.Ended(&res, 0) }()
 	res = message.Result{ID: req.ID, ExitCode: e.Exit(), Error: e, Denied: e.Denied}
-	entry := audit.Entry{Run: req.ID, Actor: c.Actor()}
 	if j != nil {
 		defer j.Close()
-		res.ID, entry.Run = string(j.ID), string(j.ID)
+		res.ID = string(j.ID)
+	}
+	if res.ID == "" {
+		res.ID = string(jail.NewID())
+	}
+	entry := audit.Entry{Run: res.ID, Actor: c.Actor()}
+	if j != nil {
 		res.Session, entry.Session = j.Session(), j.Session()
 		if !j.Policy.IsZero() {
 			res.Policy = j.Policy.Digest()

@@ -690,15 +690,18 @@ func (s *Sessions) Exec(ctx context.Context, c caller.Caller, id string, req mes
 		defer leave()
 		streams.Tracked, err = s.runner.Life.Enter()
 	}
-	if err == nil {
-		err = h.refresh()
-	}
 	if err != nil {
 		return s.runner.Refuse(c, message.Request{ID: req.ID}, nil, err)
 	}
 	defer streams.Begun()
+	// The shim does that meanwhile: a request is decided without a look at the shadow.
+	refreshed := make(chan error, 1)
+	go func() { refreshed <- h.refresh() }()
 	given := h.given(req.Env)
 	j, err := s.runner.Preparer.Invoke(ctx, c, h.requestFor(req, given.Kept.Cwd), given)
+	if failed := <-refreshed; failed != nil {
+		err = failed
+	}
 	if err != nil {
 		return s.runner.Refuse(c, j.Req, j, err)
 	}

@@ -19,17 +19,12 @@ const (
 	unknown verdict = "not measured"
 )
 
-// budgets holds the figures against what jail is to reach. What this version does not do yet
-// (sessions, warm jails, fetch) has none.
-func budgets(subjects []*subject, r rates) []budget {
+// budgets holds the figures against what jail promises beside the goals of reach.go. verified is
+// how many records are verified in a second.
+func budgets(subjects []*subject, verified float64) []budget {
 	of := func(name string) sample { return took(subjects, name) }
 	return []budget{
-		atMost("cold jail, all layers, request to exit, over a shadow", of(clientShadow).median(),
-			12*time.Millisecond),
-		ratioAtMost("the same against `runc run`", of(clientShadow), of(runcTrue), 0.8),
 		atMost("whole `jail run`, no daemon at all", of(aloneTrue).median(), 60*time.Millisecond),
-		ratioAtMost(
-			"whole `jail run` with a daemon against bwrap (the budget is for a warm jail, this one is cold)", of(daemonTrue), of(bwrapTrue), 1.5),
 		atMost("prepare a workspace of 100,000 files", of(prepMany).median(), 3*time.Millisecond),
 		ratioAtMost("the same against 1,000 files", of(prepMany), of(prepFew), flat),
 		atMost("diff after 10 changes in 100,000 files", of(diffMany).median(), 5*time.Millisecond),
@@ -38,9 +33,7 @@ func budgets(subjects []*subject, r rates) []budget {
 			of(wallTrue).percentile(99), 100*time.Millisecond),
 		atMost("the same: a read of nothing", of(wallRead).percentile(99), 100*time.Millisecond),
 		atMost("the same: a sleep", of(wallSleep).percentile(99), 100*time.Millisecond),
-		atLeast("runs a second, each in a fresh jail", r.runs, 100),
-		atLeast("audit records appended a second, durable, 16 writers", r.appends, 50_000),
-		atLeast("audit records verified a second", r.verified, 500_000),
+		atLeast("audit records verified a second", verified, 500_000),
 	}
 }
 

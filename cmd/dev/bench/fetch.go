@@ -68,6 +68,9 @@ func measureFetch(ctx context.Context, bin, only string, rounds int, stdout,
 	if err != nil {
 		return err
 	}
+	if only == figuresOnly {
+		return figures(ways, dir, rounds, stdout, progress)
+	}
 	parts := []struct {
 		name string
 		do   func() error

@@ -18,14 +18,16 @@ import (
 
 const help = `bench measures jail beside bubblewrap, runc and the bare process. It needs root, and writes Markdown.
 
-usage: bench [warm | shared | versus | kernel | many | lasting | fetch | workspace | tools | audit | approvals | mcp] [-bin DIR] [-n ROUNDS] [-only PART] [-files N] [-records N]
+usage: bench [reach | warm | shared | versus | kernel | many | lasting | soak | fetch | workspace | tools | audit | approvals | mcp] [-bin DIR] [-n ROUNDS] [-only PART] [-files N] [-records N]
 
+  reach      measure what jail is to reach, each row beside its peer, and print one table of goals
   warm       measure jails that wait for runs beside jails that are made for them
   shared     measure session calls in a shared engine beside those in jails of their own
   versus     measure two builds of jail in turn: that of -against, and that of -bin
   kernel     measure what the kernel alone takes for the parts of a jail: namespaces, mounts, control groups
   many       start -n jails at once (default 500) and measure their memory, and that of as many that wait
   lasting    do -n runs (default 5000) and measure how the daemon's memory grows
+  soak       do -n rounds (default 1000) of calls of each kind, and count failures, hangs and what is left behind
   fetch      measure fetches alone
   workspace  measure shadows alone, beside cp, git and rsync
   tools      measure the shipped tools alone: starts, and work beside the host's programs
@@ -50,8 +52,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return fetchHelper(args, stdout, stderr)
 	}
 	part := ""
-	parts := []string{warmPart, sharedPart, versusPart, kernelPart, manyPart, lastingPart,
-		fetchPart, shadowPart, toolsPart, auditPart, approvalsPart, mcpPart}
+	parts := []string{reachPart, warmPart, sharedPart, versusPart, kernelPart, manyPart, lastingPart,
+		soakPart, fetchPart, shadowPart, toolsPart, auditPart, approvalsPart, mcpPart}
 	if len(args) > 0 && slices.Contains(parts, args[0]) {
 		part, args = args[0], args[1:]
 	}
@@ -72,7 +74,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 2
 	}
 	if *rounds == 0 {
-		*rounds = map[string]int{fetchPart: 200, manyPart: 500, lastingPart: 5000}[part]
+		*rounds = map[string]int{fetchPart: 200, manyPart: 500, lastingPart: 5000,
+			soakPart: 1000}[part]
 	}
 	if *rounds == 0 {
 		*rounds = 50
@@ -81,6 +84,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	defer stop()
 	var err error
 	switch part {
+	case reachPart:
+		err = reach(ctx, *bin, *rounds, stdout, stderr)
 	case warmPart:
 		err = warms(ctx, *bin, *rounds, stdout, stderr)
 	case sharedPart:
@@ -93,6 +98,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		err = many(ctx, *bin, *rounds, stdout, stderr)
 	case lastingPart:
 		err = lasting(ctx, *bin, *rounds, stdout, stderr)
+	case soakPart:
+		err = soak(ctx, *bin, *rounds, stdout, stderr)
 	case fetchPart:
 		err = fetches(ctx, *bin, *only, *rounds, stdout, stderr)
 	case shadowPart:
@@ -106,7 +113,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case toolsPart:
 		err = tools(ctx, *bin, *rounds, stdout, stderr)
 	default:
-		if err = bench(ctx, *bin, *rounds, stdout, stderr); err == nil {
+		if err = reach(ctx, *bin, *rounds, stdout, stderr); err == nil {
+			fmt.Fprintln(stdout)
+			err = bench(ctx, *bin, *rounds, stdout, stderr)
+		}
+		if err == nil {
 			err = shadows(ctx, *bin, *files, stdout, stderr)
 		}
 		if err == nil {
@@ -164,7 +175,7 @@ func bench(ctx context.Context, bin string, rounds int, stdout, stderr io.Writer
 	if err := measure(ctx, subjects, rounds, stderr); err != nil {
 		return err
 	}
-	m, err := measureRates(ctx, b, stderr)
+	verified, err := verifiedRate(ctx, b, stderr)
 	if err != nil {
 		return err
 	}
@@ -179,7 +190,7 @@ func bench(ctx context.Context, bin string, rounds int, stdout, stderr io.Writer
 		return err
 	}
 	fmt.Fprintf(stdout, "\nBudgets:\n\n")
-	if err := budgetTable(budgets(subjects, m)).write(stdout); err != nil {
+	if err := budgetTable(budgets(subjects, verified)).write(stdout); err != nil {
 		return err
 	}
 	return fetches(ctx, bin, "", rounds, stdout, stderr)

@@ -13,20 +13,28 @@ import (
 func (b *bed) process(state string, argv func() []string) func(context.Context) (time.Duration,
 	error) {
 	return func(ctx context.Context) (time.Duration, error) {
-		if err := b.forget(); err != nil {
+		cmd, err := b.command(ctx, state, argv())
+		if err != nil {
 			return 0, err
 		}
-		args := argv()
-		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-		cmd.Dir, cmd.Env, cmd.Stderr = b.path("small"), b.environment(state), b.errors
 		start := time.Now()
-		err := cmd.Run()
+		err = cmd.Run()
 		took := time.Since(start)
 		if err != nil {
 			return 0, fmt.Errorf("%w%s", err, b.said())
 		}
 		return took, nil
 	}
+}
+
+// command is a process in the small directory that sees nothing of the caller's environment.
+func (b *bed) command(ctx context.Context, state string, args []string) (*exec.Cmd, error) {
+	if err := b.forget(); err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Dir, cmd.Env, cmd.Stderr = b.path("small"), b.environment(state), b.errors
+	return cmd, nil
 }
 
 func fixed(args ...string) func() []string { return func() []string { return args } }

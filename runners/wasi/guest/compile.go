@@ -24,8 +24,7 @@ func Compile(ctx context.Context, module []byte, limits wasi.Limits, cacheDir st
 	if err := wasi.CheckCode(module); err != nil {
 		return err
 	}
-	bounded := wasi.BoundTables(module)
-	entry, err := compileInto(ctx, info, bounded, cacheDir, limits.Interruptible)
+	entry, err := compileInto(ctx, info, wasi.BoundTables(module), cacheDir, limits.Interruptible)
 	if err != nil {
 		return err
 	}
@@ -33,7 +32,7 @@ func Compile(ctx context.Context, module []byte, limits wasi.Limits, cacheDir st
 	// gives its name.
 	hollow := filepath.Join(cacheDir, "hollow")
 	defer os.RemoveAll(hollow)
-	name, err := compileInto(ctx, info, wasi.Hollow(bounded), hollow, limits.Interruptible)
+	name, err := compileInto(ctx, info, wasi.Hollow(module), hollow, limits.Interruptible)
 	if err != nil {
 		return fmt.Errorf("%w: without its code: %w", errEngine, err)
 	}

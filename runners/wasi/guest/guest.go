@@ -81,7 +81,7 @@ func Load(ctx context.Context, module []byte, limits wasi.Limits, cacheDir strin
 	if err != nil {
 		return nil, err
 	}
-	l, err := load(ctx, info, wasi.Hollow(wasi.BoundTables(module)), cacheDir,
+	l, err := load(ctx, info, wasi.Hollow(module), cacheDir,
 		limits.Interruptible)
 	if err != nil {
 		return nil, err

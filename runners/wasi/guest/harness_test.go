@@ -160,7 +160,7 @@ var stockEngine = sync.OnceValue(func() stockLoaded {
 	r := wazero.NewRuntimeWithConfig(ctx, config(false).WithCompilationCache(cache))
 	wasi_snapshot_preview1.MustInstantiate(ctx, r)
 	// What is in the cache.
-	m, err := r.CompileModule(ctx, wasi.Hollow(wasi.BoundTables(prober())))
+	m, err := r.CompileModule(ctx, wasi.Hollow(prober()))
 	if err != nil {
 		panic(err)
 	}
