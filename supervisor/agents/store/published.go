@@ -1,0 +1,75 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"time"
+)
+
+func isFull(err error) bool { return errors.Is(err, ErrFull) }
+
+// A Publication is a message that an agent sent.
+type Publication struct {
+	N       int64     `json:"n"`
+	Time    time.Time `json:"time"`
+	Channel string    `json:"channel"`
+	// To is the agent that a direct message is for.
+	To      string          `json:"to,omitempty"`
+	Kind    string          `json:"kind"`
+	ID      string          `json:"id"`
+	Type    string          `json:"type"`
+	ReplyTo string          `json:"reply_to,omitempty"`
+	Data    json.RawMessage `json:"data,omitempty"`
+}
+
+// Published returns what the instances of an agent sent after a number, at most limit of it. Of each
+// instance about the last 1,000 messages are kept.
+func (s *Store) Published(ctx context.Context, name string, after int64,
+	limit int) (all []Publication, err error) {
+	err = s.read(ctx, `SELECT n, time, channel, receiver, kind, id, type, reply_to, data
+		FROM publication WHERE n > ? AND instance IN (SELECT id FROM instance WHERE agent = ?)
+		ORDER BY n LIMIT ?`, []any{after, name, limit}, func(r *sql.Rows) error {
+		var p Publication
+		var at int64
+		var data []byte
+		err := r.Scan(&p.N, &at, &p.Channel, &p.To, &p.Kind, &p.ID, &p.Type, &p.ReplyTo, &data)
+		p.Time, p.Data = fromMillis(at), data
+		all = append(all, p)
+		return err
+	})
+	return all, err
+}
+
+// Settings returns the settings of a channel, an object.
+func (s *Store) Settings(ctx context.Context, channel string) (json.RawMessage, error) {
+	var value []byte
+	err := s.readers.QueryRowContext(ctx, `SELECT value FROM settings WHERE channel = ?`,
+		channel).Scan(&value)
+	if err == sql.ErrNoRows {
+		return json.RawMessage(`{}`), nil
+	}
+	return value, err
+}
+
+// AddTokens counts tokens that an agent used today.
+func (s *Store) AddTokens(name string, input, output int64) error {
+	return s.write(func(w *writer) error {
+		return w.exec(`INSERT INTO tokens VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+			input = input + excluded.input, output = output + excluded.output`, name, s.day(),
+			input, output)
+	})
+}
+
+// Tokens returns how many tokens an agent used today (UTC).
+func (s *Store) Tokens(ctx context.Context, name string) (input, output int64, err error) {
+	err = s.readers.QueryRowContext(ctx, `SELECT input, output FROM tokens
+		WHERE agent = ? AND day = ?`, name, s.day()).Scan(&input, &output)
+	if err == sql.ErrNoRows {
+		err = nil
+	}
+	return input, output, err
+}
+
+func (s *Store) day() string { return s.now().UTC().Format(time.DateOnly) }
