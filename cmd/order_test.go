@@ -16,7 +16,7 @@ var supervisorOrder = [][]string{
 	{"wire"},
 	// They know nothing of other packages of the supervisor but that.
 	{"daemonlog", "ending", "idrange", "inode", "jsonbound", "metrics", "modules", "names",
-		"problem", "rungroup",
+		"problem", "rungroup", "agents/manifest",
 		"audit/internal/flock", "bundle/trust"},
 	// The parts below the work: the log, bundles, the fetch proxy.
 	{"audit", "bundle", "fetch", "gitview", "hostlayers", "lifetime", "stdio"},
