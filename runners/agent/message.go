@@ -223,13 +223,15 @@ type Report struct {
 	Slept bool `json:"slept,omitempty"`
 }
 
-// Ready is the host's first report.
+// Ready is the host's first report, and with More the next ones.
 type Ready struct {
 	// Committed is the number of the last event that is committed. jail-agentd drops events up to
 	// it.
 	Committed uint64 `json:"committed"`
 	// Left are the effects of committed events that were not settled.
 	Left []Effects `json:"left,omitempty"`
+	// More says that another Ready follows with further Left, which do not fit into this one.
+	More bool `json:"more,omitempty"`
 	// Error says why the agent cannot run, as for a damaged database.
 	Error string `json:"error,omitempty"`
 }
