@@ -122,19 +122,20 @@ func (w *writer) fire(to int64, a Alarm, now time.Time) (uint64, error) {
 	return w.append(to, e, now)
 }
 
-// fired is called for events that are committed, up to a number: alarms whose events they are have
-// fired. One that was set again meanwhile stays, and a heartbeat begins anew.
-func (w *writer) fired(of int64, seq uint64, now time.Time) error {
+// fired is called for events that are committed, up to a number, and reports whether alarms have
+// fired by that: those whose events they are. One that was set again meanwhile stays, and a heartbeat begins anew.
+func (w *writer) fired(of int64, seq uint64, now time.Time) (some bool, err error) {
 	var n int
+	args := []any{of, seq}
 	if err := w.row(`SELECT count(*) FROM alarm WHERE instance = ? AND pending > 0
-		AND pending <= ?`, []any{of, seq}, &n); err != nil || n == 0 {
-		return err
+		AND pending <= ?`, args, &n); err != nil || n == 0 {
+		return false, err
 	}
 	if err := w.exec(`DELETE FROM alarm WHERE instance = ? AND pending > 0 AND pending <= ?
 		AND at = 0 AND every = 0`, of, seq); err != nil {
-		return err
+		return false, err
 	}
-	return w.exec(`UPDATE alarm SET pending = 0, at = CASE WHEN every > 0 THEN ? + every ELSE at END
+	return true, w.exec(`UPDATE alarm SET pending = 0, at = CASE WHEN every > 0 THEN ? + every ELSE at END
 		WHERE instance = ? AND pending > 0 AND pending <= ?`, millis(now), of, seq)
 }
 

@@ -31,20 +31,12 @@ var ErrUnknown = errors.New("no such event was delivered")
 type Settlement struct {
 	// Woken are the instances that have new events.
 	Woken []int64
-	// Proposals are the actions for approval, with the ids that they have.
-	Proposals []Proposal
 	// Refused says which effects were not carried out, and why.
 	Refused []string
 	// Spilled says which sends a full inbox had no room for; they are dead letters of the receiver.
 	Spilled []string
-	// Alarms were set.
+	// Alarms were set, or have fired.
 	Alarms bool
-}
-
-// A Proposal is an action that an agent asks for.
-type Proposal struct {
-	ID   string
-	Data json.RawMessage
 }
 
 // AgentID is the identity of an agent.
@@ -83,9 +75,11 @@ func (s *Store) Ack(of int64, seq uint64, effects []agent.Effects, spill bool) (
 		if seq <= from.Settled {
 			return nil
 		}
-		if err := w.fired(of, seq, now); err != nil {
+		fired, err := w.fired(of, seq, now)
+		if err != nil {
 			return err
 		}
+		done.Alarms = done.Alarms || fired
 		if err := w.remove(of, 0, seq); err != nil {
 			return err
 		}
@@ -135,7 +129,11 @@ func (d *delivery) all(e agent.Effects) error {
 			return err
 		}
 	}
-	return d.trim(e.Seq)
+	// Not every event pays for that.
+	if e.Seq%64 == 0 {
+		return d.w.trim(d.from.ID)
+	}
+	return nil
 }
 
 // refusal is the reason why an effect is left out.
@@ -173,8 +171,7 @@ func (d *delivery) one(seq uint64, f agent.Effect) error {
 	case agent.OpState:
 		return d.note(f)
 	case agent.OpPropose:
-		d.done.Proposals = append(d.done.Proposals, Proposal{id, f.Data})
-		return nil
+		return d.propose(id, f)
 	}
 	return refused("%q is no operation", f.Op)
 }
@@ -198,9 +195,12 @@ func (d *delivery) send(id string, f agent.Effect) error {
 		return err
 	}
 	e.Channel = channel
-	receivers, err := d.receivers(channel, name)
-	if err != nil {
-		return err
+	var receivers []receiver
+	// The result of a call is for the caller, who waits for it.
+	if f.Type != agent.TypeResult {
+		if receivers, err = d.receivers(channel, name); err != nil {
+			return err
+		}
 	}
 	for _, r := range receivers {
 		e.Type = typeFor(f.Type, name != "", f.Data, r.handle)
@@ -321,13 +321,10 @@ func (d *delivery) publish(e agent.Event, receiver string) error {
 		receiver, e.Kind, e.ID, e.Type, e.ReplyTo, []byte(e.Data))
 }
 
-// trim forgets publications but the last ones. Not every event pays for that.
-func (d *delivery) trim(seq uint64) error {
-	if seq%64 != 0 {
-		return nil
-	}
-	return d.w.exec(`DELETE FROM publication WHERE n IN (SELECT n FROM publication
-		WHERE instance = ? ORDER BY n DESC LIMIT -1 OFFSET ?)`, d.from.ID, publications)
+// trim forgets the publications of an instance but the last ones.
+func (w *writer) trim(of int64) error {
+	return w.exec(`DELETE FROM publication WHERE n IN (SELECT n FROM publication
+		WHERE instance = ? ORDER BY n DESC LIMIT -1 OFFSET ?)`, of, publications)
 }
 
 func (d *delivery) note(f agent.Effect) error {

@@ -182,22 +182,30 @@ func (s *Store) Waiting(ctx context.Context, to int64, limit int) (events []agen
 	return events, err
 }
 
-// Blame counts a failure of the first waiting event, on which the agent failed, and returns that
-// event and how often it failed.
-func (s *Store) Blame(to int64) (e agent.Event, failed int, err error) {
+// Blame counts a failure of the first waiting event, on which the agent failed, and returns its
+// number and how often it failed; 0 if none waits.
+func (s *Store) Blame(to int64) (seq uint64, failed int, err error) {
 	err = s.write(func(w *writer) error {
-		err := w.rows(`SELECT `+eventColumns+`, failed + 1 FROM inbox WHERE instance = ?
-			ORDER BY seq LIMIT 1`, []any{to}, func(r *sql.Rows) (err error) {
-			e, err = scanEvent(r.Scan, &failed)
-			return err
-		})
-		if err != nil || failed == 0 {
-			return err
+		err := w.row(`UPDATE inbox SET failed = failed + 1 WHERE instance = ? AND seq =
+			(SELECT min(seq) FROM inbox WHERE instance = ?) RETURNING seq, failed`, []any{to, to},
+			&seq, &failed)
+		if err == ErrNotFound {
+			return nil
 		}
-		return w.exec(`UPDATE inbox SET failed = ? WHERE instance = ? AND seq = ?`, failed, to,
-			e.Seq)
+		return err
 	})
-	return e, failed, err
+	return seq, failed, err
+}
+
+// Head returns the number of the first waiting event, and how often the agent failed on it; 0 if
+// none waits.
+func (s *Store) Head(ctx context.Context, to int64) (seq uint64, failed int, err error) {
+	err = s.readers.QueryRowContext(ctx, `SELECT seq, failed FROM inbox WHERE instance = ?
+		ORDER BY seq LIMIT 1`, to).Scan(&seq, &failed)
+	if err == sql.ErrNoRows {
+		err = nil
+	}
+	return seq, failed, err
 }
 
 // A Letter is an event that was given up.
@@ -208,7 +216,7 @@ type Letter struct {
 }
 
 // Bury takes an event out of the inbox and lists it among the dead letters, with the reason. An
-// alarm whose event it is has fired.
+// alarm whose event it is has fired. The last 10,000 dead letters of an instance are kept.
 func (s *Store) Bury(to int64, seq uint64, reason string) error {
 	return s.write(func(w *writer) error {
 		now := s.now()
@@ -221,7 +229,12 @@ func (s *Store) Bury(to int64, seq uint64, reason string) error {
 		if n == 0 {
 			return ErrNotFound
 		}
-		if err := w.fired(to, seq, now); err != nil {
+		if _, err := w.fired(to, seq, now); err != nil {
+			return err
+		}
+		if err := w.exec(`DELETE FROM dead WHERE instance = ? AND seq IN (SELECT seq FROM dead
+			WHERE instance = ? ORDER BY seq DESC LIMIT -1 OFFSET ?)`, to, to,
+			MaxWaiting); err != nil {
 			return err
 		}
 		return w.remove(to, seq, seq)

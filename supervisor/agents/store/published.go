@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"time"
+
+	"github.com/jail-sandbox/jail/runners/agent"
 )
 
 func isFull(err error) bool { return errors.Is(err, ErrFull) }
@@ -31,15 +33,56 @@ func (s *Store) Published(ctx context.Context, name string, after int64,
 	err = s.read(ctx, `SELECT n, time, channel, receiver, kind, id, type, reply_to, data
 		FROM publication WHERE n > ? AND instance IN (SELECT id FROM instance WHERE agent = ?)
 		ORDER BY n LIMIT ?`, []any{after, name, limit}, func(r *sql.Rows) error {
-		var p Publication
-		var at int64
-		var data []byte
-		err := r.Scan(&p.N, &at, &p.Channel, &p.To, &p.Kind, &p.ID, &p.Type, &p.ReplyTo, &data)
-		p.Time, p.Data = fromMillis(at), data
+		p, err := scanPublication(r)
 		all = append(all, p)
 		return err
 	})
 	return all, err
+}
+
+// Answer returns the first message of an instance that answers another by its id, and is of a type,
+// or ErrNotFound.
+func (s *Store) Answer(ctx context.Context, of int64, id, kind string) (p Publication, err error) {
+	err = ErrNotFound
+	if e := s.read(ctx, `SELECT n, time, channel, receiver, kind, id, type, reply_to, data
+		FROM publication WHERE reply_to = ? AND instance = ? AND type = ? ORDER BY n LIMIT 1`,
+		[]any{id, of, kind}, func(r *sql.Rows) (e error) {
+			err = nil
+			p, e = scanPublication(r)
+			return e
+		}); e != nil {
+		err = e
+	}
+	return p, err
+}
+
+func scanPublication(r *sql.Rows) (p Publication, err error) {
+	var at int64
+	var data []byte
+	err = r.Scan(&p.N, &at, &p.Channel, &p.To, &p.Kind, &p.ID, &p.Type, &p.ReplyTo, &data)
+	p.Time, p.Data = fromMillis(at), data
+	return p, err
+}
+
+// LogKind is the kind of a publication that is a line of the agent's log and was sent to nobody.
+const LogKind = "log"
+
+// Log notes a line that an agent logged. It is listed with what the agent published.
+func (s *Store) Log(of int64, l agent.Log) error {
+	text, err := json.Marshal(map[string]string{"message": l.Message})
+	if err != nil {
+		return err
+	}
+	return s.write(func(w *writer) error {
+		var n int64
+		if err := w.row(`INSERT INTO publication (instance, time, channel, receiver, kind, id,
+			type, reply_to, data) SELECT id, ?, channel, '', ?, '', ?, '', ? FROM instance
+			WHERE id = ? RETURNING n`, []any{millis(s.now()), LogKind, l.Level, text, of},
+			&n); err != nil || n%64 != 0 {
+			return err
+		}
+		return w.trim(of)
+	})
 }
 
 // Settings returns the settings of a channel, an object.

@@ -153,7 +153,8 @@ func (s *Store) Delete(name string) error {
 		if n == 0 {
 			return ErrNotFound
 		}
-		for _, table := range []string{"inbox", "dead", "seen", "alarm", "publication"} {
+		for _, table := range []string{"inbox", "dead", "seen", "alarm", "publication",
+			"proposal"} {
 			if err := w.exec(`DELETE FROM `+table+` WHERE instance IN
 				(SELECT id FROM instance WHERE agent = ?)`, name); err != nil {
 				return err

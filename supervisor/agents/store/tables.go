@@ -107,6 +107,16 @@ var tables = []string{
 		data BLOB
 	)`,
 	`CREATE INDEX publication_instance ON publication (instance, n)`,
+	`CREATE INDEX publication_answer ON publication (reply_to, instance) WHERE reply_to <> ''`,
+	`CREATE TABLE proposal (
+		id TEXT PRIMARY KEY,
+		instance INTEGER NOT NULL,
+		time INTEGER NOT NULL,
+		data BLOB,
+		decision TEXT NOT NULL DEFAULT '',
+		decided INTEGER NOT NULL DEFAULT 0
+	) WITHOUT ROWID`,
+	`CREATE INDEX proposal_instance ON proposal (instance, time)`,
 	`CREATE TABLE settings (channel TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID`,
 	`CREATE TABLE tokens (
 		agent TEXT NOT NULL,
