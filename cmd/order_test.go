@@ -22,8 +22,8 @@ var supervisorOrder = [][]string{
 	{"audit", "bundle", "fetch", "gitview", "hostlayers", "lifetime", "stdio"},
 	{"audit/anchor", "audit/export", "audit/index", "audit/report", "bundle/oci", "caller",
 		"config",
-		"filewatch", "hostpolicy", "mounts", "rundir", "runlog"},
-	{"admission", "prewarm", "shadows"},
+		"filewatch", "hostpolicy", "mounts", "rundir", "runlog", "lasting"},
+	{"admission", "prewarm", "shadows", "agents/agentapi"},
 	// What clients and the daemon say to each other.
 	{"message", "engine"},
 	// The parts beside the work.
