@@ -31,6 +31,15 @@ type Jails interface {
 	// Run starts an agent, carries its frames and returns when it has ended. When ctx is done it
 	// ends the agent.
 	Run(ctx context.Context, l Launch, orders Orders) (End, error)
+	// Usage returns what the runs use, by the names of the instances.
+	Usage(ctx context.Context) (map[string]Usage, error)
+}
+
+// Usage is what an awake agent uses.
+type Usage struct {
+	// Memory is in bytes.
+	Memory int64
+	CPU    time.Duration
 }
 
 // A Launch is what a jail must know of an agent.
@@ -93,6 +102,8 @@ type Agents struct {
 	pulse  pulse
 	alarms chan struct{}
 	turns  turns
+	// problems are those of the folder.
+	problems problems
 	// work are the goroutines that Close waits for.
 	work sync.WaitGroup
 }
@@ -126,6 +137,34 @@ func New(o Options) (*Agents, error) {
 		return nil, err
 	}
 	return a, nil
+}
+
+// Retry delivers a dead letter again, under a new number.
+func (a *Agents) Retry(i store.Instance, seq uint64) (uint64, error) {
+	again, err := a.Store.Retry(i.ID, seq)
+	if err == nil {
+		a.wake(i.ID)
+	}
+	return again, err
+}
+
+// Decide decides on a proposal, and tells the agent.
+func (a *Agents) Decide(id, decision string) error {
+	of, err := a.Store.Decide(id, decision)
+	if err == nil {
+		a.wake(of)
+	}
+	return err
+}
+
+// Usage returns what the awake instances use, by their names, as it is measured from
+// outside.
+func (a *Agents) Usage(ctx context.Context) map[string]Usage {
+	used, err := a.Jails.Usage(ctx)
+	if err != nil {
+		a.Log.Warn("what agents use cannot be read", "error", err)
+	}
+	return used
 }
 
 // Close lets all agents sleep, kills those that do not in time, and returns when all have ended.

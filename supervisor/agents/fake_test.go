@@ -82,6 +82,8 @@ func (f *fakeJails) dies(instance, point string) bool {
 	return f.die != nil && f.die(instance, point)
 }
 
+func (f *fakeJails) Usage(context.Context) (map[string]Usage, error) { return nil, nil }
+
 type fakeHost struct {
 	f       *fakeJails
 	l       Launch

@@ -2,14 +2,15 @@ package agents
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
@@ -95,6 +96,12 @@ func copyFile(from *os.Root, name, to string) error {
 // Register reads the agent in the folder and registers what is there now: the agent is new, changed,
 // or as it was. What runs of it takes up a change when it has ended the event that it works on.
 func (a *Agents) Register(ctx context.Context, name string) (store.Agent, error) {
+	known, err := a.register(ctx, name)
+	a.problems.note(name, err)
+	return known, err
+}
+
+func (a *Agents) register(ctx context.Context, name string) (store.Agent, error) {
 	dir := filepath.Join(a.Folder, name)
 	stamp := stampOf(dir)
 	m, err := manifest.Load(dir, manifest.Options{})
@@ -201,6 +208,7 @@ func (a *Agents) Delete(ctx context.Context, name string) error {
 	for _, i := range all {
 		a.record(i, "removed", 0, "")
 	}
+	a.problems.note(name, nil)
 	// First what would bring it back.
 	if err := os.RemoveAll(filepath.Join(a.Folder, name)); err != nil {
 		return err
@@ -273,11 +281,37 @@ func (a *Agents) missing(ctx context.Context, name string) error {
 	})
 }
 
-// Manifest returns what an agent is, as JSON.
-func (a *Agents) Manifest(name string) (json.RawMessage, error) {
+// Manifest returns what an agent is.
+func (a *Agents) Manifest(name string) (manifest.Manifest, error) {
 	m, _, err := a.manifest(name)
-	if err != nil {
-		return nil, err
+	return m, err
+}
+
+// Problems returns what is wrong with agents of the folder, by their names.
+func (a *Agents) Problems() map[string]string { return a.problems.all() }
+
+// problems are what is wrong with agents that cannot be registered.
+type problems struct {
+	mu sync.Mutex
+	of map[string]string
+}
+
+func (p *problems) all() map[string]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.of)
+}
+
+// note notes what is wrong with an agent, nil for nothing.
+func (p *problems) note(name string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil {
+		delete(p.of, name)
+		return
 	}
-	return json.Marshal(m)
+	if p.of == nil {
+		p.of = map[string]string{}
+	}
+	p.of[name] = err.Error()
 }

@@ -226,7 +226,14 @@ func typeFor(given string, direct bool, data []byte, handle string) string {
 		return given
 	case direct:
 		return agent.TypeDirect
-	case mentions(data, handle):
+	}
+	return MessageType(data, handle)
+}
+
+// MessageType returns the type of a message to a channel for a receiver: a mention if it has the
+// handle in it as @handle, or a plain message.
+func MessageType(data []byte, handle string) string {
+	if mentions(data, handle) {
 		return agent.TypeMention
 	}
 	return agent.TypeMessage

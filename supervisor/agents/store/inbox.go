@@ -261,14 +261,45 @@ func (w *writer) remove(to int64, from, last uint64) error {
 func (s *Store) Letters(ctx context.Context, of int64, limit int) (all []Letter, err error) {
 	err = s.read(ctx, `SELECT `+eventColumns+`, died, reason FROM dead WHERE instance = ?
 		ORDER BY seq DESC LIMIT ?`, []any{of, limit}, func(r *sql.Rows) error {
-		var l Letter
-		var died int64
-		e, err := scanEvent(r.Scan, &died, &l.Reason)
-		l.Event, l.Died = e, fromMillis(died)
+		l, err := scanLetter(r)
 		all = append(all, l)
 		return err
 	})
 	return all, err
+}
+
+// Letter returns a dead letter, or ErrNotFound.
+func (s *Store) Letter(ctx context.Context, of int64, seq uint64) (l Letter, err error) {
+	err = ErrNotFound
+	if e := s.read(ctx, `SELECT `+eventColumns+`, died, reason FROM dead WHERE instance = ?
+		AND seq = ?`, []any{of, seq}, func(r *sql.Rows) (e error) {
+		l, e = scanLetter(r)
+		err = nil
+		return e
+	}); e != nil {
+		err = e
+	}
+	return l, err
+}
+
+func scanLetter(r *sql.Rows) (l Letter, err error) {
+	var died int64
+	l.Event, err = scanEvent(r.Scan, &died, &l.Reason)
+	l.Died = fromMillis(died)
+	return l, err
+}
+
+// Dead returns how many dead letters each instance has.
+func (s *Store) Dead(ctx context.Context) (map[int64]int, error) {
+	all := map[int64]int{}
+	return all, s.read(ctx, `SELECT instance, count(*) FROM dead GROUP BY instance`, nil,
+		func(r *sql.Rows) error {
+			var id int64
+			var n int
+			err := r.Scan(&id, &n)
+			all[id] = n
+			return err
+		})
 }
 
 // Retry puts a dead letter into the inbox again, as its last event, and returns its new number.

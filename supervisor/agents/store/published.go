@@ -40,6 +40,20 @@ func (s *Store) Published(ctx context.Context, name string, after int64,
 	return all, err
 }
 
+// PublishedBy returns the messages of an instance whose ids begin with a text, such as those of one
+// event.
+func (s *Store) PublishedBy(ctx context.Context, of int64,
+	prefix string) (all []Publication, err error) {
+	err = s.read(ctx, `SELECT n, time, channel, receiver, kind, id, type, reply_to, data
+		FROM publication WHERE instance = ? AND substr(id, 1, length(?)) = ? ORDER BY n`,
+		[]any{of, prefix, prefix}, func(r *sql.Rows) error {
+			p, err := scanPublication(r)
+			all = append(all, p)
+			return err
+		})
+	return all, err
+}
+
 // Answer returns the first message of an instance that answers another by its id, and is of a type,
 // or ErrNotFound.
 func (s *Store) Answer(ctx context.Context, of int64, id, kind string) (p Publication, err error) {
