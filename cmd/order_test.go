@@ -42,6 +42,7 @@ var supervisorOrder = [][]string{
 	{"client", "console", "learn", "mcp"},
 	// What stands above a daemon: jail-agentd is a client.
 	{"agents"},
+	{"agents/jailed", "agents/server"},
 }
 
 // supervisorForTests are the packages below supervisor/ that only tests import.

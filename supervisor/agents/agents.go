@@ -72,7 +72,6 @@ type Options struct {
 	Record func(Record)
 	// Folder is where the agents of the user are, State where their databases are.
 	Folder, State string
-	User          string
 	Now           func() time.Time
 	Log           *slog.Logger
 	// Awake is how many agents are awake at one time; 0 is DefaultAwake.

@@ -258,7 +258,7 @@ func (w *world) start() *world {
 		w.t.Fatal(err)
 	}
 	a, err := New(Options{Store: s, Jails: w.jails, Models: w.models, Record: w.records,
-		Folder: filepath.Join(w.dir, "agents"), State: filepath.Join(w.dir, "state"), User: "ann",
+		Folder: filepath.Join(w.dir, "agents"), State: filepath.Join(w.dir, "state"),
 		Now: func() time.Time { return w.now() }, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		FirstPause: 2 * time.Millisecond, Awake: w.awake})
 	if err != nil {
