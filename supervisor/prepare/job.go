@@ -45,6 +45,8 @@ type Job struct {
 	Holds Holding
 	// In is nil unless the job is an invocation of a session.
 	In *Invocation
+	// Agent is nil unless the job is an agent.
+	Agent *Agent
 }
 
 // A Holding is what a job has of the session that its jail holds open, in which no tool runs.

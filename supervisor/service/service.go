@@ -116,7 +116,7 @@ func New(ctx context.Context, c config.Config) (*Service, error) {
 
 // newRunner returns the runner of a daemon, with what needs no file of the state.
 func newRunner(c config.Config) *run.Runner {
-	l := launch.Launcher{Shim: c.Shim, Init: c.Init}
+	l := launch.Launcher{Shim: c.Shim, Init: c.Init, AgentInit: c.AgentInit}
 	layers := hostlayers.Host{StateDir: c.StateDir, Slice: c.Slice}
 	return &run.Runner{Life: lifetime.New(), Queue: admission.New(c.Bounds), Errors: c.Log,
 		Jails: run.Jails{Launcher: l, Layers: layers},
