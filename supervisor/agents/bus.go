@@ -14,9 +14,9 @@ type Bus interface {
 	// whose source and id are known has the number that it got the first time. Without room it
 	// returns store.ErrFull.
 	Append(to int64, e agent.Event) (seq uint64, err error)
-	// Next returns the events of an instance after a number, at most limit, and counts a delivery of
-	// each.
-	Next(to int64, after uint64, limit int) ([]agent.Event, error)
+	// Next returns the events of an instance after a number, at most limit, and whether there may be
+	// more. It counts a delivery of each.
+	Next(to int64, after uint64, limit int) (events []agent.Event, more bool, err error)
 	// Ack takes the events up to a number out of the inbox and delivers their effects, both or
 	// neither. Effects of events that were taken out before are not delivered again. With spill it
 	// does not return store.ErrFull, but makes what a receiver has no room for a dead letter.

@@ -380,11 +380,11 @@ func (r *run) next() ([]agent.Event, *cause) {
 		room < (most+1)/2 {
 		return nil, nil
 	}
-	events, err := r.a.Bus.Next(r.from.ID, r.window.sent, room)
+	events, more, err := r.a.Bus.Next(r.from.ID, r.window.sent, room)
 	if err != nil {
 		return nil, &cause{why: err.Error()}
 	}
-	r.window.more = len(events) == room
+	r.window.more = more
 	return events, nil
 }
 

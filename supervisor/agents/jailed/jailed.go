@@ -106,7 +106,7 @@ func (j *Jaild) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agen
 	case res.Limit != nil:
 		end.Why = fmt.Sprintf("it reached the limit %s (%d)", res.Limit.Name, res.Limit.Limit)
 	case res.Trap != nil:
-		end.Why = fmt.Sprintf("its module was ended: %s", res.Trap.Reason)
+		end.Why = fmt.Sprintf("its module was ended: %s", res.Trap.Sentence)
 	case res.Signal != nil:
 		end.Why = "it was ended by " + *res.Signal
 	}

@@ -137,9 +137,10 @@ func scanEvent(scan func(...any) error, more ...any) (e agent.Event, err error) 
 	return e, err
 }
 
-// Next returns the events of an instance after the number, at most limit and in order, and counts a
-// delivery of each of them durably before it returns.
-func (s *Store) Next(to int64, after uint64, limit int) (events []agent.Event, err error) {
+// Next returns the events of an instance after the number, at most limit and in order, and whether
+// there may be more. It counts a delivery of each of them durably before it returns.
+func (s *Store) Next(to int64, after uint64, limit int) (events []agent.Event, more bool,
+	err error) {
 	err = s.write(func(w *writer) error {
 		events = events[:0]
 		bytes, room := 0, true
@@ -157,7 +158,7 @@ func (s *Store) Next(to int64, after uint64, limit int) (events []agent.Event, e
 			events = append(events, e)
 			return nil
 		})
-		if err != nil || len(events) == 0 {
+		if more = !room || len(events) == limit; err != nil || len(events) == 0 {
 			return err
 		}
 		last := events[len(events)-1].Seq
@@ -167,7 +168,7 @@ func (s *Store) Next(to int64, after uint64, limit int) (events []agent.Event, e
 		}
 		return w.exec(`UPDATE instance SET delivered = max(delivered, ?) WHERE id = ?`, last, to)
 	})
-	return events, err
+	return events, more, err
 }
 
 // Waiting returns the events that wait for an instance, at most limit.
