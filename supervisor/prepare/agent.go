@@ -6,11 +6,9 @@ import (
 	"io"
 	"math"
 	"net/netip"
-	"os/user"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -45,10 +43,7 @@ var bindings = map[string]string{agent.PubSub: policy.BindingPubSub,
 	agent.Storage: policy.BindingStorage, agent.AI: policy.BindingAI,
 	agent.Host: policy.BindingHost}
 
-var (
-	agentName    = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
-	instanceName = regexp.MustCompile(`^agent-[A-Za-z0-9][A-Za-z0-9._-]{0,254}$`)
-)
+var instanceName = regexp.MustCompile(`^agent-[A-Za-z0-9][A-Za-z0-9._-]{0,254}$`)
 
 // asAgent decides what the request says of an agent, and returns nil if the job is none.
 func (j *Job) asAgent() (*Agent, error) {
@@ -100,18 +95,13 @@ func (j *Job) checkKind(message.Agent) error {
 
 // checkID refuses an agent by the name of another user's.
 func (j *Job) checkID(a message.Agent) error {
-	owner, name, ok := strings.Cut(strings.TrimPrefix(a.ID, "agent:"), ":")
-	if !strings.HasPrefix(a.ID, "agent:") || !ok || !agentName.MatchString(name) {
-		return problem.New(problem.Usage, "agent id %q: want agent:USER:NAME, where NAME has "+
-			"lower-case letters, digits and hyphens", a.ID)
-	}
 	if !instanceName.MatchString(a.Instance) {
 		return problem.New(problem.Usage, "agent instance %q: want agent-NAME-CHANNEL", a.Instance)
 	}
-	uid := strconv.FormatUint(uint64(j.Caller.UID), 10)
-	if u, err := user.LookupId(uid); owner != uid && (err != nil || u.Username != owner) {
-		return problem.New(problem.Refused, "agent %s is another user's", a.ID).
-			WithHint("USER in agent:USER:NAME is who runs the agent")
+	if !j.Caller.OwnsAgent(a.ID) {
+		return problem.New(problem.Refused, "agent id %q is not one of yours: want agent:USER:NAME, "+
+			"where NAME has lower-case letters, digits and hyphens", a.ID).
+			WithHint("USER is who runs the agent")
 	}
 	return nil
 }

@@ -179,6 +179,9 @@ func (j *Job) Started() audit.RunStarted {
 	if j.Holds.For > 0 {
 		e.Digest = ""
 	}
+	if j.Agent != nil {
+		e.Agent, e.Instance = j.Agent.ID, j.Agent.Instance
+	}
 	for _, v := range j.Order.Invocation.Env {
 		name, _, _ := strings.Cut(v, "=")
 		e.Env = append(e.Env, name)

@@ -306,7 +306,7 @@ func (t *Tool) refuse(err error, hint string) error {
 	var module *wasi.ModuleError
 	if errors.As(err, &module) && module.Import != "" {
 		denied = []runners.Denial{{Layer: "wasi", What: "import " + module.Import,
-			Rule: "only WASI preview 1, " + wasi.Fetch + " and the bindings of agents are granted",
+			Rule:  "only WASI preview 1, " + wasi.Fetch + " and the bindings of agents are granted",
 			Count: 1}}
 	}
 	return problem.New(problem.Refused, "tool %s: %v", t.Name,

@@ -460,3 +460,9 @@ func (s *Service) Close(reason string, signal syscall.Signal) error {
 	}
 	return nil
 }
+
+// RecordAgents puts steps of agents on record, all of them or none. It returns the numbers of the
+// first and the last record.
+func (s *Service) RecordAgents(entries []audit.Entry) (first, last uint64, err error) {
+	return s.log.AppendAll(entries)
+}
