@@ -73,7 +73,7 @@ func (d *draft) takeOut(base *draft, errs *Errors) {
 		have := base.items(t.key)
 		name := sameItem(t.key, t.item)
 		if !slices.Contains(have, name) {
-			hint := didYouMean(t.item, have)
+			hint := DidYouMean(t.item, have)
 			if hint == "" && len(have) > 0 {
 				hint = "inherited are " + strings.Join(firstFew(have), ", ")
 			}
