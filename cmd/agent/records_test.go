@@ -15,7 +15,10 @@ import (
 func TestRecordAgents(t *testing.T) {
 	h := cmdtest.New(t)
 	h.Daemon()
-	c := api.NewClient(h.State + "/jail.sock")
+	c, err := api.Dial(t.Context(), h.State+"/jail.sock")
+	if err != nil {
+		t.Fatal(err)
+	}
 	step := audit.AgentStep{ID: "agent:root:triage", Instance: "agent-triage-team",
 		Step: audit.AgentWoken, Reason: "alarm"}
 	recorded, err := c.RecordAgents(t.Context(), step, step)
