@@ -4,6 +4,7 @@
 package jail
 
 import (
+	"slices"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/seccomp"
@@ -163,6 +164,11 @@ type Mount struct {
 	Exec   bool   `json:"exec"`
 	Size   int64  `json:"size,omitempty"`  // bytes, of a tmpfs or cache
 	Files  int64  `json:"files,omitempty"` // inodes, of a tmpfs
+}
+
+// HostsAgent reports whether the jail has the database of an agent.
+func (p Plan) HostsAgent() bool {
+	return slices.ContainsFunc(p.Mounts, func(m Mount) bool { return m.Target == AgentDir })
 }
 
 // A File is made for the jail and holds nothing of the host's.

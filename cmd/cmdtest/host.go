@@ -168,7 +168,8 @@ type Host struct {
 var Installed = sync.OnceValues(func() (string, error) {
 	dir := filepath.Join(scratch, "bin")
 	args := []string{"-R"}
-	for _, name := range []string{"jail", "jail-full", "jaild", "jail-shim", "jail-init", "bundles"} {
+	for _, name := range []string{"jail", "jail-full", "jaild", "jail-shim", "jail-init",
+		"jail-init-agent", "bundles"} {
 		args = append(args, filepath.Join(Built, name))
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil {

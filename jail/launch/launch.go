@@ -24,6 +24,8 @@ type Launcher struct {
 	Shim string
 	// Init is the path of jail-init.
 	Init string
+	// AgentInit is the path of the jail-init that hosts agents.
+	AgentInit string
 	// Patience bounds each step before the tool: until the jail exists, until its workspace is
 	// attached, and until jail-init has restricted itself. 0 is DefaultPatience.
 	Patience time.Duration
@@ -118,6 +120,9 @@ type exit struct {
 func (l Launcher) Start(ctx context.Context, o control.Order, stdio Stdio, files Files) (*Process,
 	error) {
 	o.InitPath, o.Patience = l.Init, l.patience()
+	if o.Plan.HostsAgent() {
+		o.InitPath = l.AgentInit
+	}
 	shim, shimEnd, err := control.Pair("shim")
 	if err != nil {
 		return nil, err

@@ -31,6 +31,7 @@ var groups = map[string][]rule{
 	"links":    linkRules,
 	"shell":    shellRules,
 	"compile":  compileRules,
+	"agent":    agentRules,
 
 	// jail-init under the filter of a ceiling.
 	"confine": confineRules,
@@ -253,6 +254,20 @@ var confineRules = []rule{
 // compileRules are what the engine needs to leave the compiled form of a module behind.
 var compileRules = []rule{
 	allow("a compiled form gets its name", "renameat"),
+}
+
+// agentRules are what the host of an agent needs, which has the agent's database open and listens to
+// its guest, besides the engine.
+var agentRules = []rule{
+	allow("the database and its log", "open", "pwrite64"),
+	allow("whether the database and its log are there", "stat", "lstat", "access"),
+	allow("the log of a database that was closed", "unlink"),
+	// Locks are for the one file that the jail can write on the host.
+	allow("the database has one holder", "fcntl").when(arg(1, unix.F_SETLK, unix.F_GETLK)...),
+	allow("who owns a new log", "fchown", "geteuid"),
+	allow("a stream between the host of the agent and its guest", "socketpair").when(
+		stream(unix.AF_UNIX, 0)),
+	allow("half of a stream", "shutdown"),
 }
 
 // shellRules are what the interpreter of shell scripts needs besides the engine.

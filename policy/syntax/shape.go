@@ -38,6 +38,7 @@ func (r *reader) file(root *node) {
 		"audit":       r.audit,
 		"session":     r.session,
 		"approve":     r.approve,
+		"agent":       r.agent,
 		"tool":        r.toolSections,
 		"without":     r.without,
 		"version":     r.fileVersion,
@@ -337,6 +338,13 @@ func (r *reader) syscalls(key string, v *node) {
 	s := &r.draft.policy.Syscalls
 	r.table(key, v, map[string]func(string, *node){
 		"groups": func(k string, v *node) { s.Groups = r.texts(k, v, policy.CheckSyscallGroup) },
+	})
+}
+
+func (r *reader) agent(key string, v *node) {
+	a := &r.draft.policy.Agent
+	r.table(key, v, map[string]func(string, *node){
+		"bindings": func(k string, v *node) { a.Bindings = r.texts(k, v, policy.CheckBinding) },
 	})
 }
 

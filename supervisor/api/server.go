@@ -161,6 +161,7 @@ func (srv *Server) routes() []route {
 		{method: "POST", path: PathApprovals + "/{id}/revert", answer: waiting.revert},
 		{method: "GET", path: PathGrants, answer: waiting.grants},
 		{method: "DELETE", path: PathGrants + "/{id}", answer: waiting.revoke},
+		{method: "POST", path: PathAgentRecords, answer: agents{s}.record},
 		{method: "POST", path: PathRecords, stream: records.read},
 		{method: "GET", path: PathEvents, stream: records.events},
 		{method: "POST", path: PathTools, answer: tools.install},

@@ -198,6 +198,7 @@ func (WorkspaceCommitted) Type() Type { return TypeWorkspaceCommitted }
 func (WorkspaceDiscarded) Type() Type { return TypeWorkspaceDiscarded }
 func (WorkspaceReverted) Type() Type  { return TypeWorkspaceReverted }
 func (Approval) Type() Type           { return TypeApproval }
+func (AgentStep) Type() Type          { return TypeAgent }
 func (PolicyLoaded) Type() Type       { return TypePolicyLoaded }
 func (ToolInstalled) Type() Type      { return TypeToolInstalled }
 func (ToolRemoved) Type() Type        { return TypeToolRemoved }

@@ -45,6 +45,8 @@ type Job struct {
 	Holds Holding
 	// In is nil unless the job is an invocation of a session.
 	In *Invocation
+	// Agent is nil unless the job is an agent.
+	Agent *Agent
 }
 
 // A Holding is what a job has of the session that its jail holds open, in which no tool runs.
@@ -176,6 +178,9 @@ func (j *Job) Started() audit.RunStarted {
 		Workspace: j.Workspace(), Caches: j.cachesOf()}
 	if j.Holds.For > 0 {
 		e.Digest = ""
+	}
+	if j.Agent != nil {
+		e.Agent, e.Instance = j.Agent.ID, j.Agent.Instance
 	}
 	for _, v := range j.Order.Invocation.Env {
 		name, _, _ := strings.Cut(v, "=")

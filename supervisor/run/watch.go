@@ -86,6 +86,9 @@ func (s *Runner) supervise(r *Run, has ready, proc *launch.Process, p *stdio.Pip
 	}
 	over := func(seen int64) { r.End(ending.Cause{Limit: "output", Peak: seen}) }
 	gone := func() { r.End(ending.Cause{Gone: true}) }
+	if j.Agent != nil {
+		p.Messages()
+	}
 	p.Start(streams, j.Plan.Limits.Output, over, gone)
 	e.pipes = p
 	if j.Req.Terminal != nil {

@@ -20,10 +20,11 @@ import (
 const exitSignal = 128
 
 // Run starts the order's program and waits for its end. sizes are those of the terminal, nil
-// without one; proxy opens streams to the fetch proxy, nil without one. Only the program reads and
-// writes its streams once it runs, so that their ends are seen. The error says why the program
-// could not be started.
-func Run(order runners.Order, sizes Sizes, proxy Proxy) (_ runners.Report, err error) {
+// without one; proxy opens streams to the fetch proxy, nil without one; host takes the connections of
+// an agent's program, nil where it is none. Only the program reads and writes its streams once it
+// runs, so that their ends are seen; those of an agent are its host's, and the program has the
+// standard error. The error says why the program could not be started.
+func Run(order runners.Order, sizes Sizes, proxy Proxy, host Host) (_ runners.Report, err error) {
 	n := order.Native
 	// Not ignored, which the program would inherit: taken and thrown away. A signal that process 1
 	// takes by default is one that it ignores (pid_namespaces(7)), but the Go runtime takes some by
@@ -33,6 +34,11 @@ func Run(order runners.Order, sizes Sizes, proxy Proxy) (_ runners.Report, err e
 	if n.Relay.IsValid() && proxy != nil {
 		if err := relay(n.Relay, proxy); err != nil {
 			return runners.Report{}, err
+		}
+	}
+	if host != nil {
+		if err := listen(order.Agent.Listen, host.Take); err != nil {
+			return runners.Report{}, fmt.Errorf("listen for the agent's calls: %w", err)
 		}
 	}
 	// Here, and not in the child: an error of execve(2) is another one.

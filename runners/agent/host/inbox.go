@@ -1,0 +1,107 @@
+package host
+
+import (
+	"sync"
+	"time"
+
+	"github.com/jail-sandbox/jail/runners/agent"
+)
+
+// An inbox holds what waits for the guest.
+type inbox struct {
+	mu     sync.Mutex
+	queue  []Next
+	first  *agent.Wake
+	sleep  bool
+	asleep bool
+	closed bool
+	// changed has a token when something has come.
+	changed chan struct{}
+}
+
+func (b *inbox) add(o agent.Order) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case o.Wake != nil:
+		if b.first == nil {
+			b.first = o.Wake
+		}
+		b.queue = append(b.queue, Next{Type: nextWake, Wake: o.Wake})
+	case o.Event != nil:
+		b.queue = append(b.queue, Next{Type: nextEvent, Event: o.Event})
+	case o.Sleep:
+		b.sleep = true
+	}
+	b.tell()
+}
+
+func (b *inbox) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	b.tell()
+}
+
+func (b *inbox) tell() {
+	select {
+	case b.changed <- struct{}{}:
+	default:
+	}
+}
+
+// next returns what comes next, and waits for it at most d.
+func (b *inbox) next(d time.Duration) (Next, bool) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for {
+		if n, ok := b.take(); ok {
+			return n, true
+		}
+		select {
+		case <-b.changed:
+		case <-timer.C:
+			return b.take()
+		}
+	}
+}
+
+func (b *inbox) take() (Next, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.sleep {
+		b.asleep = true
+		return Next{Type: nextSleep}, true
+	}
+	if len(b.queue) == 0 {
+		return Next{}, false
+	}
+	n := b.queue[0]
+	b.queue = b.queue[1:]
+	return n, true
+}
+
+// wakes waits for the first wake, and returns nil if there is none any more.
+func (b *inbox) wakes() *agent.Wake {
+	for {
+		b.mu.Lock()
+		first, closed := b.first, b.closed
+		b.mu.Unlock()
+		if first != nil || closed {
+			return first
+		}
+		<-b.changed
+	}
+}
+
+func (b *inbox) hasEvent() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.sleep && len(b.queue) > 0
+}
+
+func (b *inbox) isAsleep() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.asleep
+}
