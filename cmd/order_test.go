@@ -16,7 +16,7 @@ var supervisorOrder = [][]string{
 	{"wire"},
 	// They know nothing of other packages of the supervisor but that.
 	{"daemonlog", "ending", "idrange", "inode", "jsonbound", "metrics", "modules", "names",
-		"problem", "rungroup", "agents/manifest",
+		"problem", "rungroup", "agents/manifest", "agents/store",
 		"audit/internal/flock", "bundle/trust"},
 	// The parts below the work: the log, bundles, the fetch proxy.
 	{"audit", "bundle", "fetch", "gitview", "hostlayers", "lifetime", "stdio"},
@@ -40,6 +40,9 @@ var supervisorOrder = [][]string{
 	// The faces.
 	{"api"},
 	{"client", "console", "learn", "mcp"},
+	// What stands above a daemon: jail-agentd is a client.
+	{"agents"},
+	{"agents/jailed", "agents/server"},
 }
 
 // supervisorForTests are the packages below supervisor/ that only tests import.

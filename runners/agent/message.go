@@ -61,7 +61,8 @@ const (
 	KindComplete = "complete"
 )
 
-// Types of events that jail-agentd makes. A guest may give its messages other types.
+// Types of events that jail-agentd makes. A guest may give its messages other types. A message of the
+// type result with reply_to answers a call (callMethod), and is delivered to nobody else.
 const (
 	TypeMessage  = "message"
 	TypeMention  = "mention"
@@ -72,6 +73,7 @@ const (
 	TypeApproval = "approval"
 	TypeHTTP     = "http"
 	TypeCall     = "call"
+	TypeResult   = "result"
 	TypeManual   = "manual"
 )
 
@@ -209,7 +211,9 @@ type Effects struct {
 // A Report is a message of the host's to jail-agentd. One field is set.
 type Report struct {
 	Ready *Ready `json:"ready,omitempty"`
-	// Done: the transaction of the event is on the disk.
+	// Done: the transaction of the event is on the disk. It is not held back for longer than a
+	// second: an agent of which jail-agentd hears nothing for the deadline of an event and five
+	// seconds is killed.
 	Done   *Effects     `json:"done,omitempty"`
 	Failed *Failed      `json:"failed,omitempty"`
 	Call   *Call        `json:"call,omitempty"`
@@ -219,18 +223,22 @@ type Report struct {
 	Slept bool `json:"slept,omitempty"`
 }
 
-// Ready is the host's first report.
+// Ready is the host's first report, and with More the next ones.
 type Ready struct {
 	// Committed is the number of the last event that is committed. jail-agentd drops events up to
 	// it.
 	Committed uint64 `json:"committed"`
 	// Left are the effects of committed events that were not settled.
 	Left []Effects `json:"left,omitempty"`
+	// More says that another Ready follows with further Left, which do not fit into this one.
+	More bool `json:"more,omitempty"`
 	// Error says why the agent cannot run, as for a damaged database.
 	Error string `json:"error,omitempty"`
 }
 
-// Failed says that an event was not committed. Its transaction was rolled back.
+// Failed says that an event was not committed. Its transaction was rolled back. The host then begins
+// no other event, so that none overtakes this one: jail-agentd ends the run, and wakes the agent
+// again for the same event, or for the next one if this has failed too often.
 type Failed struct {
 	Seq     uint64 `json:"seq"`
 	Code    string `json:"code"`
