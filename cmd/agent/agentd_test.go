@@ -135,7 +135,7 @@ func (a *agentd) runs() (pids []int) {
 		PID int `json:"pid"`
 	}
 	o := a.h.Jail("ps", "--json")
-	if json.Unmarshal([]byte(o.Stdout), &all) != nil {
+	if json.Unmarshal([]byte(o.Out), &all) != nil {
 		// There may be no daemon.
 		return nil
 	}
@@ -166,7 +166,7 @@ func TestAgentSleeps(t *testing.T) {
 	cmdtest.Eventually(t, "its life is on record", func() bool {
 		steps = nil
 		for line := range strings.Lines(h.Jail("audit", "query", "--type", "agent",
-			"--json").Stdout) {
+			"--json").Out) {
 			var r struct {
 				Step string `json:"step"`
 			}
