@@ -11,6 +11,7 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
+	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
 // Bounds of what is awake.
@@ -26,10 +27,13 @@ const (
 	grace = 5 * time.Second
 )
 
+// ErrNoJail is wrapped by errors of a Jails that are no fault of the agent's: it can be run later.
+var ErrNoJail = errors.New("no jail can be had")
+
 // A Jails runs agents in jails.
 type Jails interface {
 	// Run starts an agent, carries its frames and returns when it has ended. When ctx is done it
-	// ends the agent.
+	// ends the agent. The error wraps ErrNoJail if the agent has nothing to do with it.
 	Run(ctx context.Context, l Launch, orders Orders) (End, error)
 	// Usage returns what the runs use, by the names of the instances.
 	Usage(ctx context.Context) (map[string]Usage, error)
@@ -68,8 +72,8 @@ type Options struct {
 	Bus    Bus
 	Jails  Jails
 	Models Models
-	// Record puts a record into the log of jail. It may block.
-	Record func(Record)
+	// Record puts a step of an agent into the log of jail. It may block.
+	Record func(audit.AgentStep)
 	// Folder is where the agents of the user are, State where their databases are.
 	Folder, State string
 	Now           func() time.Time
@@ -78,18 +82,6 @@ type Options struct {
 	Awake int
 	// FirstPause is the pause after a failure, which doubles; 0 is a second.
 	FirstPause time.Duration
-}
-
-// A Record is what the log of jail says of an agent.
-type Record struct {
-	// What happened: installed, removed, woken, slept, failed, dead_letter, refused, tokens.
-	Event    string
-	Agent    string
-	Instance string
-	// Digest is that of the manifest and the files of the agent.
-	Digest string
-	Seq    uint64
-	Detail string
 }
 
 // Agents are those of one user. Its methods may be called from several goroutines.
@@ -252,7 +244,7 @@ func (a *Agents) begin(t *turn) time.Duration {
 
 // settle notes that an instance sleeps after a run without a failure.
 func (a *Agents) settle(i store.Instance, r *run) error {
-	a.record(i, "slept", 0, r.reason)
+	a.record(i, audit.AgentStep{Step: audit.AgentSlept, Reason: r.reason})
 	if !i.NotBefore.IsZero() && i.Settled == r.from.Settled {
 		// It slept without an event: it did not fail, which is all that is known.
 		if err := a.Store.SetFailures(i.ID, 0, time.Time{}, ""); err != nil {
@@ -265,16 +257,16 @@ func (a *Agents) settle(i store.Instance, r *run) error {
 	return a.Store.SetState(i.ID, store.Dormant, "")
 }
 
-func (a *Agents) record(i store.Instance, event string, seq uint64, detail string) {
+// record puts a step of an instance on record.
+func (a *Agents) record(i store.Instance, step audit.AgentStep) {
 	if a.Record == nil {
 		return
 	}
-	digest := ""
 	if known, err := a.Store.Agent(a.ctx, i.Agent); err == nil {
-		digest = known.Digest
+		step.Digest = known.Digest
 	}
-	a.Record(Record{Event: event, Agent: a.Store.AgentID(i.Agent), Instance: i.Name,
-		Digest: digest, Seq: seq, Detail: detail})
+	step.ID, step.Instance = a.Store.AgentID(i.Agent), i.Name
+	a.Record(step)
 }
 
 // StateOf returns the state of an instance: that of the database, or what it is while awake.
@@ -290,6 +282,7 @@ func (a *Agents) StateOf(i store.Instance) string {
 func (a *Agents) Pause(ctx context.Context, name string) error {
 	return a.eachOf(ctx, name, func(i store.Instance) error {
 		err := a.Store.SetPaused(i.ID, true)
+		a.record(i, audit.AgentStep{Step: audit.AgentPaused})
 		a.turns.tell(i.ID, signal{sleep: "paused"})
 		return err
 	})
@@ -298,6 +291,7 @@ func (a *Agents) Pause(ctx context.Context, name string) error {
 // Resume lets an agent be woken again that was paused or has failed.
 func (a *Agents) Resume(ctx context.Context, name string) error {
 	return a.eachOf(ctx, name, func(i store.Instance) error {
+		a.record(i, audit.AgentStep{Step: audit.AgentResumed})
 		err := errors.Join(a.Store.SetPaused(i.ID, false),
 			a.Store.SetFailures(i.ID, 0, time.Time{}, ""))
 		if i.State == store.Failed {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
+	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
 // ErrWrong is wrapped by errors about the files of an agent.
@@ -116,9 +117,9 @@ func (a *Agents) register(ctx context.Context, name string) (store.Agent, error)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return store.Agent{}, err
 	}
-	event := "installed"
+	step := audit.AgentInstalled
 	if err == nil {
-		event = "changed"
+		step = audit.AgentReloaded
 	}
 	var members []store.Member
 	for _, channel := range m.Channels {
@@ -135,7 +136,7 @@ func (a *Agents) register(ctx context.Context, name string) (store.Agent, error)
 			a.Log.Warn(w.Error())
 		}
 		return known, a.eachOf(ctx, name, func(i store.Instance) error {
-			a.record(i, event, 0, "")
+			a.record(i, audit.AgentStep{Step: step})
 			a.turns.tell(i.ID, signal{sleep: "its files have changed"})
 			if i.State == store.Failed {
 				// A new version has its own tries.
@@ -206,7 +207,7 @@ func (a *Agents) Delete(ctx context.Context, name string) error {
 		return err
 	}
 	for _, i := range all {
-		a.record(i, "removed", 0, "")
+		a.record(i, audit.AgentStep{Step: audit.AgentRemoved})
 	}
 	a.problems.note(name, nil)
 	// First what would bring it back.

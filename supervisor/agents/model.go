@@ -13,6 +13,7 @@ import (
 
 	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
+	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
 // A Models asks models.
@@ -83,8 +84,8 @@ func (c *calls) streamText(ctx context.Context, call agent.Call) error {
 	if e := c.r.a.Store.AddTokens(c.r.from.Agent, used.input, used.output); e != nil {
 		err = errors.Join(err, e)
 	}
-	c.r.a.record(c.r.from, "tokens", 0, fmt.Sprintf("role %s, model %s: %d in, %d out", name,
-		role.Model, used.input, used.output))
+	c.r.a.record(c.r.from, audit.AgentStep{Step: audit.AgentTokens, Role: name,
+		Reason: role.Model, Tokens: used.input + used.output})
 	return err
 }
 

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents"
 	"github.com/jail-sandbox/jail/supervisor/client"
 	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 // maxSaid is how much of an agent's standard error is kept, its end.
@@ -83,7 +83,7 @@ func (j *Jaild) forget(c *client.Client) {
 func (j *Jaild) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agents.End, error) {
 	c, err := j.client(ctx)
 	if err != nil {
-		return agents.End{}, err
+		return agents.End{}, fmt.Errorf("%w: %w", agents.ErrNoJail, err)
 	}
 	if err := os.MkdirAll(l.State, 0o700); err != nil {
 		return agents.End{}, err
@@ -100,7 +100,9 @@ func (j *Jaild) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agen
 	switch {
 	case err != nil:
 		j.forget(c)
-		return end, err
+		return end, fmt.Errorf("%w: %w", agents.ErrNoJail, err)
+	case res.Error != nil && (res.Error.Code == problem.Ending || res.Error.Code == problem.Busy):
+		return end, fmt.Errorf("%w: %w", agents.ErrNoJail, res.Error)
 	case res.Error != nil:
 		return end, res.Error
 	case res.Limit != nil:
@@ -228,12 +230,4 @@ func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return strings.TrimSpace(string(bytes.ToValidUTF8(t.kept, []byte("?"))))
-}
-
-// Record returns what puts a record of an agent into the log of jail.
-func (j *Jaild) Record(log *slog.Logger) func(agents.Record) {
-	return func(r agents.Record) {
-		log.Info("agent", "event", r.Event, "instance", r.Instance, "seq", r.Seq,
-			"detail", r.Detail)
-	}
 }

@@ -1,0 +1,270 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
+	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// An agentd is a jail-agentd with a state directory of the test's own.
+type agentd struct {
+	t   *testing.T
+	h   *cmdtest.Host
+	cmd *exec.Cmd
+	log *os.File
+	*agentapi.Client
+}
+
+func startAgentd(t *testing.T, h *cmdtest.Host) *agentd {
+	t.Helper()
+	log, err := os.Create(filepath.Join(h.State, "agentd.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &agentd{t: t, h: h, log: log,
+		Client: agentapi.NewClient(filepath.Join(h.State, "agentd.sock"))}
+	a.start()
+	t.Cleanup(func() {
+		a.end(syscall.SIGTERM)
+		// The one that jail-agentd started. It would end by itself, some seconds later.
+		if pid := a.jaild(); pid != 0 {
+			_ = syscall.Kill(pid, syscall.SIGTERM)
+		}
+		if t.Failed() {
+			text, err := os.ReadFile(log.Name())
+			t.Logf("jail-agentd says (%v):\n%s", err, text)
+		}
+		log.Close()
+	})
+	return a
+}
+
+func (a *agentd) start() {
+	a.t.Helper()
+	// It may live for longer than a program of the test otherwise does.
+	a.cmd = exec.Command(filepath.Join(a.h.Bin, "jail-agentd"))
+	a.cmd.Dir, a.cmd.Env, a.cmd.Stderr = a.h.Work, a.h.Env, a.log
+	if err := a.cmd.Start(); err != nil {
+		a.t.Fatal(err)
+	}
+	cmdtest.Eventually(a.t, "jail-agentd answers", func() bool {
+		_, err := a.List(context.Background())
+		return err == nil
+	})
+}
+
+func (a *agentd) end(s syscall.Signal) {
+	a.t.Helper()
+	// It may have ended.
+	_ = a.cmd.Process.Signal(s)
+	_ = a.cmd.Wait()
+}
+
+// install installs the agent of the tests under a name.
+func (a *agentd) install(name, more string) {
+	a.t.Helper()
+	dir := filepath.Join(a.h.Work, name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		a.t.Fatal(err)
+	}
+	module, err := os.ReadFile(cmdtest.Must(guest())(a.t))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	manifest := fmt.Sprintf("agent = 1\ntype = \"agent\"\nname = %q\nmodule = \"agent.wasm\"\n"+
+		"policy = \"policy.toml\"\ncapabilities = { storage = true }\n%s", name, more)
+	for file, text := range map[string]string{"agent.toml": manifest, "policy.toml": profile,
+		"agent.wasm": string(module)} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+	if _, err := a.Add(a.t.Context(), dir); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// send sends an event, and asks again for as long as jail-agentd is not there: its id makes that
+// harmless.
+func (a *agentd) send(name, id string, wait time.Duration, do string, calls ...call) agentapi.Sent {
+	a.t.Helper()
+	content, err := json.Marshal(map[string]any{"calls": calls, "do": do})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	var sent agentapi.Sent
+	cmdtest.Eventually(a.t, "the event is taken", func() bool {
+		sent, err = a.Send(a.t.Context(), name, agentapi.Send{Content: content, ID: id,
+			WaitMS: wait.Milliseconds()})
+		var p *problem.Error
+		if errors.As(err, &p) && p.Code != problem.Failed && p.Code != problem.Busy {
+			a.t.Fatal(err)
+		}
+		return err == nil
+	})
+	return sent
+}
+
+func (a *agentd) instance(name string) agentapi.Instance {
+	a.t.Helper()
+	agent, err := a.Status(a.t.Context(), name)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return agent.Instances[0]
+}
+
+// runs returns the process 1 of each agent's jail.
+func (a *agentd) runs() (pids []int) {
+	a.t.Helper()
+	var all []struct {
+		PID int `json:"pid"`
+	}
+	o := a.h.Jail("ps", "--json")
+	if json.Unmarshal([]byte(o.Out), &all) != nil {
+		// There may be no daemon.
+		return nil
+	}
+	for _, r := range all {
+		pids = append(pids, r.PID)
+	}
+	return pids
+}
+
+const counting = `INSERT INTO counted VALUES (1)`
+
+// TestAgentSleeps: an agent is woken by an event, answers, is dormant when nothing comes, and then
+// has no process.
+func TestAgentSleeps(t *testing.T) {
+	h := cmdtest.New(t)
+	a := startAgentd(t, h)
+	a.install("echo", "[wake]\nidle = \"200ms\"\n")
+	sent := a.send("echo", "", time.Minute, "", sql("get", "SELECT 7 AS seven"))
+	if sent.State != agentapi.Committed || len(sent.Published) != 1 ||
+		!strings.Contains(string(sent.Published[0].Data), `{"seven":7}`) {
+		t.Fatalf("%+v", sent)
+	}
+	cmdtest.Eventually(t, "it is dormant", func() bool {
+		return a.instance("echo").State == agentapi.Dormant
+	})
+	cmdtest.Eventually(t, "no process of it is there", func() bool { return len(a.runs()) == 0 })
+	var steps []string
+	cmdtest.Eventually(t, "its life is on record", func() bool {
+		steps = nil
+		for line := range strings.Lines(h.Jail("audit", "query", "--type", "agent",
+			"--json").Out) {
+			var r struct {
+				Step string `json:"step"`
+			}
+			if json.Unmarshal([]byte(line), &r) == nil && r.Step != "" {
+				steps = append(steps, r.Step)
+			}
+		}
+		return slices.Equal(steps, []string{"installed", "woken", "slept"}) || t.Context().Err() != nil
+	})
+}
+
+// TestAgentsSurviveKills: agents, jail-agentd and jaild are killed at random moments while an agent
+// counts events and sends each count to another. Neither counts one twice, and neither misses one.
+// With JAIL_AGENT_EVENTS=10000 JAIL_AGENT_KILLS=200 it takes longer.
+func TestAgentsSurviveKills(t *testing.T) {
+	events := cmdtest.Number(t, "JAIL_AGENT_EVENTS", 1000)
+	kills := cmdtest.Number(t, "JAIL_AGENT_KILLS", 20)
+	if testing.Short() {
+		events, kills = 200, 6
+	}
+	h := cmdtest.New(t)
+	a := startAgentd(t, h)
+	manifest := "channels = [\"%s\"]\n[wake]\nretries = 100\nbatch = 16\n"
+	a.install("counter", fmt.Sprintf(manifest, "team"))
+	a.install("receiver", fmt.Sprintf(manifest, "team"))
+	table := sql("exec", "CREATE TABLE IF NOT EXISTS counted (n INTEGER)")
+	for _, name := range []string{"counter", "receiver"} {
+		if sent := a.send(name, "table", time.Minute, "", table); sent.State != agentapi.Committed {
+			t.Fatalf("%+v", sent)
+		}
+	}
+	random := rand.New(rand.NewPCG(7, uint64(events)))
+	killed := map[string]int{}
+	for n := range events {
+		// What the counter sends is the order for the receiver.
+		a.send("counter", fmt.Sprint(n), 0, "", sql("run", counting))
+		if n*kills/events != (n+1)*kills/events {
+			what := []string{"agent", "agent", "jail-agentd", "jaild"}[random.IntN(4)]
+			time.Sleep(time.Duration(random.IntN(50)) * time.Millisecond)
+			killed[what] += a.kill(what)
+		}
+	}
+	for _, name := range []string{"counter", "receiver"} {
+		cmdtest.Eventually(t, "all events of "+name+" are committed", func() bool {
+			return a.instance(name).Waiting == 0
+		})
+	}
+	got := a.send("counter", "count", time.Minute, "", sql("get", "SELECT count(*) AS n FROM counted"))
+	want := fmt.Sprintf(`{"n":%d}`, events)
+	if len(got.Published) != 1 || !strings.Contains(string(got.Published[0].Data), want) {
+		t.Errorf("the count is not %d: %+v", events, got)
+	}
+	t.Logf("killed: %v", killed)
+}
+
+// kill kills something, and starts what has to be there again. It returns how many it killed.
+func (a *agentd) kill(what string) int {
+	a.t.Helper()
+	switch what {
+	case "agent":
+		pids := a.runs()
+		for _, pid := range pids {
+			// It may have ended meanwhile.
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		return len(pids)
+	case "jail-agentd":
+		a.end(syscall.SIGKILL)
+		a.start()
+	case "jaild":
+		pid := a.jaild()
+		if pid == 0 {
+			return 0
+		}
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	return 1
+}
+
+// jaild returns the daemon that jail-agentd started, 0 for none.
+func (a *agentd) jaild() int {
+	a.t.Helper()
+	found, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	for _, file := range found {
+		// A process may have ended meanwhile.
+		text, _ := os.ReadFile(file)
+		args := strings.Split(string(text), "\x00")
+		if filepath.Base(args[0]) != "jaild" || !slices.Contains(args, "--until-idle") ||
+			!slices.Contains(args, a.h.State) {
+			continue
+		}
+		var pid int
+		if _, err := fmt.Sscanf(file, "/proc/%d/", &pid); err == nil {
+			return pid
+		}
+	}
+	return 0
+}
