@@ -20,8 +20,9 @@ const (
 	DefaultAwake = 256
 	// sleepTime is how long an agent has for its onSleep; then it is killed.
 	sleepTime = 5 * time.Second
-	// readyTime is how long a jail may take to start its agent.
-	readyTime = 60 * time.Second
+	// readyTime is how long a jail may take to start its agent. Its module is compiled first, which
+	// takes minutes on a busy machine if it is as large as Python.
+	readyTime = 10 * time.Minute
 	// grace is how long after the deadline of an event, which the agent's jail enforces, an agent
 	// that says nothing is killed.
 	grace = 5 * time.Second

@@ -91,7 +91,7 @@ const manifestText = `agent = 1
 type = "agent"
 name = "NAME"
 %s
-channels = ["main"]
+channels = ["NAME"]
 
 # What is false is not there. See the guide: docs/agents/agents.md.
 [capabilities]

@@ -409,7 +409,7 @@ static int one(const jail_agent *a, const char *json) {
 	char *text_copy = jail_json_text(text && *text == '"' ? text : NULL);
 	jail_event e = {.seq = jail_json_number(jail_json_at(json, "seq"), 0), .attempt = (int)jail_json_number(jail_json_at(json, "attempt"), 1),
 		.id = texts[ID], .time = texts[TIME], .source = texts[SOURCE], .channel = texts[CHANNEL], .type = texts[TYPE], .kind = texts[KIND],
-		.reply_to = texts[REPLY_TO], .data = data_copy, .text = text_copy};
+		.reply_to = texts[REPLY_TO], .from_agent = !strncmp(texts[SOURCE], "agent:", 6), .data = data_copy, .text = text_copy};
 	fail("", "");
 	int err = a->on_event ? a->on_event(&e) : 0;
 	if (err) {

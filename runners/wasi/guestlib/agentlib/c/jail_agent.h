@@ -27,6 +27,8 @@ typedef struct {
 	const char *id, *time, *source, *channel, *type, *kind, *reply_to;
 	// JSON.
 	const char *data;
+	// Whether another agent sent it. Two agents that answer each other's messages on one channel never end.
+	int from_agent;
 	// The text of a message: data if that is a text, or its field text; else "".
 	const char *text;
 } jail_event;

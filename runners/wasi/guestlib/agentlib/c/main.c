@@ -35,6 +35,8 @@ static int on_event(const jail_event *e) {
 		free(what);
 		return err;
 	}
+	// Two that answer each other would never end.
+	if (e->from_agent) return 0;
 	if (!strncmp(e->text, "remind ", strlen("remind "))) return remind(e);
 	if (!*e->text) return 0;
 	char *text = jail_json_quote(e->text);

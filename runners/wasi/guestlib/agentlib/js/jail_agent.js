@@ -224,7 +224,8 @@ export const clearAlarm = (name) => void call("HOST", "clearAlarm", { name });
 // propose asks for the approval of an action and returns the proposal's id. What is decided comes as an event of the type approval.
 export const propose = (action) => call("HOST", "propose", { action }).id;
 
-// run runs an agent until it is asked to sleep: onWake(reason), onEvent(event) for each event, one at a time and in order, and onSleep().
+// run runs an agent until it is asked to sleep: onWake(reason), onEvent(event) for each event, one at a time and in order, and onSleep(). An event has
+// the fields of docs/agent-abi.md, and text and fromAgent.
 export async function run(agent) {
   call("HOST", "ready");
   for (;;) {
@@ -240,6 +241,8 @@ export async function run(agent) {
 
 async function one(agent, event) {
   const data = event.data;
+  // Two agents that answer each other's messages on one channel never end.
+  event.fromAgent = event.source.startsWith("agent:");
   event.text = typeof data === "string" ? data : (data && typeof data.text === "string" && data.text) || "";
   try {
     if (agent.onEvent) await agent.onEvent(event);

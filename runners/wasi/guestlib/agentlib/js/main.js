@@ -9,6 +9,8 @@ run({
   onEvent(event) {
     if (event.type === "alarm") {
       pubsub.send("reminder: " + event.data.data);
+    } else if (event.fromAgent) {
+      return; // two that answer each other would never end
     } else if (event.text.startsWith("remind ")) {
       setAlarm("remind", 1000, event.text.slice("remind ".length));
       pubsub.send("I will remind you", { reply_to: event.id });

@@ -108,6 +108,11 @@ class Event:
         self.data = said.get("data")
 
     @property
+    def from_agent(self):
+        """Whether another agent sent it. Two agents that answer each other's messages on one channel never end."""
+        return self.source.startswith("agent:")
+
+    @property
     def text(self):
         """The text of a message: data if that is a text, or data["text"]; else ""."""
         if isinstance(self.data, str):

@@ -10,6 +10,8 @@ class Responder(jail_agent.Agent):
     def on_event(self, event):
         if event.type == "alarm":
             self.send("reminder: " + event.data["data"])
+        elif event.from_agent:
+            pass  # two that answer each other would never end
         elif event.text.startswith("remind "):
             self.set_alarm("remind", seconds=1, data=event.text[len("remind "):])
             self.send("I will remind you", reply_to=event.id)

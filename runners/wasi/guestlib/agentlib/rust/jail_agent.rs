@@ -192,6 +192,11 @@ impl Event {
         }
     }
 
+    /// Whether another agent sent it. Two agents that answer each other's messages on one channel never end.
+    pub fn from_agent(&self) -> bool {
+        self.source.starts_with("agent:")
+    }
+
     /// The text of a message: data if that is a text, or its field text; else "".
     pub fn text(&self) -> &str {
         match &self.data {

@@ -15,6 +15,8 @@ impl Agent for Responder {
         let text = event.text();
         if event.event_type == "alarm" {
             send(&format!("reminder: {}", event.data["data"].text()), None)?;
+        } else if event.from_agent() {
+            // Two that answer each other would never end.
         } else if let Some(what) = text.strip_prefix("remind ") {
             set_alarm("remind", 1000, what.into())?;
             send("I will remind you", Some(&event.id))?;

@@ -41,6 +41,10 @@ type Event struct {
 	Data    json.RawMessage `json:"data"`
 }
 
+// FromAgent reports whether another agent sent the event. Two agents that answer each other's
+// messages on one channel never end.
+func (e *Event) FromAgent() bool { return strings.HasPrefix(e.Source, "agent:") }
+
 // Text returns the text of a message: Data if that is a text, or its field text; else "".
 func (e *Event) Text() string {
 	var text string
