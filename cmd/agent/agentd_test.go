@@ -142,7 +142,10 @@ func (a *agentd) runs() (pids []int) {
 		return nil
 	}
 	for _, r := range all {
-		pids = append(pids, r.PID)
+		// Before its jail is there, a run has no process. A signal to 0 would go to our own group.
+		if r.PID > 1 {
+			pids = append(pids, r.PID)
+		}
 	}
 	return pids
 }
