@@ -82,6 +82,9 @@ func ceilingGroups(c policy.Policy) []string {
 	if agents {
 		groups = append(groups, "agent")
 	}
+	if native && agents {
+		groups = append(groups, "narrow")
+	}
 	if native && (fetches || agents || c.Syscalls.Has(policy.GroupLoopback)) {
 		groups = append(groups, "loopback")
 	}

@@ -226,6 +226,9 @@ func withNeeds(pol policy.Policy, r Request, groups []string) []string {
 	}
 	if r.Agent != nil {
 		groups = append(groups, "agent")
+		if r.Command.Runner == RunnerNative {
+			groups = append(groups, "narrow")
+		}
 	}
 	if r.Command.Runner == RunnerNative && (len(pol.Fetch.Allow) > 0 || r.Agent != nil ||
 		pol.Syscalls.Has(policy.GroupLoopback)) {

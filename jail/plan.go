@@ -171,6 +171,15 @@ func (p Plan) HostsAgent() bool {
 	return slices.ContainsFunc(p.Mounts, func(m Mount) bool { return m.Target == AgentDir })
 }
 
+// GuestLandlock returns the domain of the program of an agent: that of the jail without the directory
+// of the database.
+func (p Plan) GuestLandlock() Landlock {
+	l := p.Landlock
+	l.Rules = slices.DeleteFunc(slices.Clone(l.Rules),
+		func(r LandlockRule) bool { return r.Path == AgentDir })
+	return l
+}
+
 // A File is made for the jail and holds nothing of the host's.
 type File struct {
 	Path string `json:"path"`

@@ -3,6 +3,8 @@ package runners
 import (
 	"errors"
 	"net/netip"
+
+	"github.com/jail-sandbox/jail/jail"
 )
 
 // Order is the daemon's order to jail-init, with the module as a descriptor: run a tool, or compile
@@ -71,6 +73,9 @@ type Agent struct {
 	// Listen is the address on the jail's loopback at which a program of the host calls its
 	// bindings; zero: none.
 	Listen netip.AddrPort `json:"listen,omitzero"`
+	// Landlock is the domain of a program of the host, which is that of process 1 without the
+	// directory of the database.
+	Landlock *jail.Landlock `json:"landlock,omitempty"`
 }
 
 // SignalTerminate is the signal, SIGPWR, by which the host asks process 1 of a jail to have its

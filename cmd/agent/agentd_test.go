@@ -74,14 +74,16 @@ func (a *agentd) end(s syscall.Signal) {
 	_ = a.cmd.Wait()
 }
 
-// install installs the agent of the tests under a name.
-func (a *agentd) install(name, more string) {
+var counter = cmdtest.Build("counter.wasm", "./testdata/counter", "GOOS=wasip1", "GOARCH=wasm")
+
+// install installs an agent under a name.
+func (a *agentd) install(name, file, more string) {
 	a.t.Helper()
 	dir := filepath.Join(a.h.Work, name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		a.t.Fatal(err)
 	}
-	module, err := os.ReadFile(cmdtest.Must(guest())(a.t))
+	module, err := os.ReadFile(file)
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -100,15 +102,15 @@ func (a *agentd) install(name, more string) {
 
 // send sends an event, and asks again for as long as jail-agentd is not there: its id makes that
 // harmless.
-func (a *agentd) send(name, id string, wait time.Duration, do string, calls ...call) agentapi.Sent {
+func (a *agentd) send(name, id string, wait time.Duration, content any) agentapi.Sent {
 	a.t.Helper()
-	content, err := json.Marshal(map[string]any{"calls": calls, "do": do})
+	text, err := json.Marshal(content)
 	if err != nil {
 		a.t.Fatal(err)
 	}
 	var sent agentapi.Sent
 	cmdtest.Eventually(a.t, "the event is taken", func() bool {
-		sent, err = a.Send(a.t.Context(), name, agentapi.Send{Content: content, ID: id,
+		sent, err = a.Send(a.t.Context(), name, agentapi.Send{Content: text, ID: id,
 			WaitMS: wait.Milliseconds()})
 		var p *problem.Error
 		if errors.As(err, &p) && p.Code != problem.Failed && p.Code != problem.Busy {
@@ -145,15 +147,14 @@ func (a *agentd) runs() (pids []int) {
 	return pids
 }
 
-const counting = `INSERT INTO counted VALUES (1)`
-
 // TestAgentSleeps: an agent is woken by an event, answers, is dormant when nothing comes, and then
 // has no process.
 func TestAgentSleeps(t *testing.T) {
 	h := cmdtest.New(t)
 	a := startAgentd(t, h)
-	a.install("echo", "[wake]\nidle = \"200ms\"\n")
-	sent := a.send("echo", "", time.Minute, "", sql("get", "SELECT 7 AS seven"))
+	a.install("echo", cmdtest.Must(guest())(t), "[wake]\nidle = \"200ms\"\n")
+	sent := a.send("echo", "", cmdtest.Bound, map[string]any{
+		"calls": []call{sql("get", "SELECT 7 AS seven")}})
 	if sent.State != agentapi.Committed || len(sent.Published) != 1 ||
 		!strings.Contains(string(sent.Published[0].Data), `{"seven":7}`) {
 		t.Fatalf("%+v", sent)
@@ -189,20 +190,14 @@ func TestAgentsSurviveKills(t *testing.T) {
 	}
 	h := cmdtest.New(t)
 	a := startAgentd(t, h)
-	manifest := "channels = [\"%s\"]\n[wake]\nretries = 100\nbatch = 16\n"
-	a.install("counter", fmt.Sprintf(manifest, "team"))
-	a.install("receiver", fmt.Sprintf(manifest, "team"))
-	table := sql("exec", "CREATE TABLE IF NOT EXISTS counted (n INTEGER)")
-	for _, name := range []string{"counter", "receiver"} {
-		if sent := a.send(name, "table", time.Minute, "", table); sent.State != agentapi.Committed {
-			t.Fatalf("%+v", sent)
-		}
-	}
+	const manifest = "channels = [\"team\"]\nconfig = { pass = %t }\n[wake]\nretries = 100\n" +
+		"batch = 16\n"
+	a.install("counter", cmdtest.Must(counter())(t), fmt.Sprintf(manifest, true))
+	a.install("receiver", cmdtest.Must(counter())(t), fmt.Sprintf(manifest, false))
 	random := rand.New(rand.NewPCG(7, uint64(events)))
 	killed := map[string]int{}
 	for n := range events {
-		// What the counter sends is the order for the receiver.
-		a.send("counter", fmt.Sprint(n), 0, "", sql("run", counting))
+		a.send("counter", fmt.Sprint(n), 0, n)
 		if n*kills/events != (n+1)*kills/events {
 			what := []string{"agent", "agent", "jail-agentd", "jaild"}[random.IntN(4)]
 			time.Sleep(time.Duration(random.IntN(50)) * time.Millisecond)
@@ -214,10 +209,12 @@ func TestAgentsSurviveKills(t *testing.T) {
 			return a.instance(name).Waiting == 0
 		})
 	}
-	got := a.send("counter", "count", time.Minute, "", sql("get", "SELECT count(*) AS n FROM counted"))
-	want := fmt.Sprintf(`{"n":%d}`, events)
-	if len(got.Published) != 1 || !strings.Contains(string(got.Published[0].Data), want) {
-		t.Errorf("the count is not %d: %+v", events, got)
+	want := fmt.Sprintf(`{"events":%d,"ids":%d}`, events, events)
+	for _, name := range []string{"receiver", "counter"} {
+		got := a.send(name, "total", cmdtest.Bound, "total")
+		if len(got.Published) != 1 || string(got.Published[0].Data) != want {
+			t.Errorf("%s has not %s, but %+v", name, want, got)
+		}
 	}
 	t.Logf("killed: %v", killed)
 }

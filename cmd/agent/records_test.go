@@ -14,7 +14,8 @@ import (
 // another user's agent, and unknown ones, are refused, and then none of the request is on record.
 func TestRecordAgents(t *testing.T) {
 	h := cmdtest.New(t)
-	h.Daemon()
+	d := h.Daemon()
+	defer d.Stop()
 	c, err := api.Dial(t.Context(), h.State+"/jail.sock")
 	if err != nil {
 		t.Fatal(err)

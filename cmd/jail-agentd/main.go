@@ -158,7 +158,6 @@ func open(places agentapi.Places, o options, log *slog.Logger) (a *agents.Agents
 	records := j.Record(log)
 	closeAll = func() {
 		records.Close()
-		j.Close()
 		if err := s.Close(); err != nil {
 			log.Error("the database was not closed", "error", err)
 		}

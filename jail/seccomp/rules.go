@@ -32,6 +32,7 @@ var groups = map[string][]rule{
 	"shell":    shellRules,
 	"compile":  compileRules,
 	"agent":    agentRules,
+	"narrow":   narrowRules,
 
 	// jail-init under the filter of a ceiling.
 	"confine": confineRules,
@@ -268,6 +269,14 @@ var agentRules = []rule{
 	allow("a stream between the host of the agent and its guest", "socketpair").when(
 		stream(unix.AF_UNIX, 0)),
 	allow("half of a stream", "shutdown"),
+}
+
+// narrowRules are what process 1 of an agent's jail needs to start the agent's program in a narrower
+// domain than its own. The program has them, too, and they take nothing but rights of whoever calls.
+var narrowRules = []rule{
+	allow("the program cannot open the database", "landlock_create_ruleset", "landlock_add_rule",
+		"landlock_restrict_self"),
+	allow("privileges stay given up", "prctl").when(arg(0, unix.PR_SET_NO_NEW_PRIVS)...),
 }
 
 // shellRules are what the interpreter of shell scripts needs besides the engine.

@@ -181,6 +181,8 @@ func (j *Job) agentOrder() *runners.Agent {
 		Size:          j.Agent.Storage,
 		DeadlineNanos: j.Agent.DeadlineMS * int64(time.Millisecond)}
 	if j.Tool.Native != "" {
+		l := j.Plan.GuestLandlock()
+		o.Landlock = &l
 		o.Listen = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), jail.AgentPort)
 	}
 	return o

@@ -29,8 +29,8 @@ const (
 	toSleep = 5 * time.Second
 	// maxUnsynced is how long a commit may wait for others to share a sync with.
 	maxUnsynced = 10 * time.Millisecond
-	// maxLeft bounds what Ready says of effects that are left, in bytes; the rest follows.
-	maxLeft = agent.MaxFrame / 2
+	// maxLeft bounds what one Ready says of effects that are left, in bytes.
+	maxLeft = agent.MaxFrame / 8
 )
 
 // Options say what a host is for.
@@ -94,23 +94,22 @@ func (h *Host) ready(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r := agent.Ready{Committed: h.store.Committed()}
-	size := 0
-	for len(left) > 0 {
-		text, err := json.Marshal(left[0])
-		if err != nil {
-			return err
+	for more := true; more; {
+		r := agent.Ready{Committed: h.store.Committed()}
+		for size := 0; len(left) > 0; left = left[1:] {
+			text, err := json.Marshal(left[0])
+			if err != nil {
+				return err
+			}
+			// Those of one event fit.
+			if size += len(text); size > maxLeft && len(r.Left) > 0 {
+				break
+			}
+			r.Left = append(r.Left, left[0])
 		}
-		if size += len(text); size > maxLeft {
-			break
-		}
-		r.Left, left = append(r.Left, left[0]), left[1:]
-	}
-	if err := h.out.Write(agent.Report{Ready: &r}); err != nil {
-		return err
-	}
-	for i := range left {
-		if err := h.out.Write(agent.Report{Done: &left[i]}); err != nil {
+		more = len(left) > 0
+		r.More = more
+		if err := h.out.Write(agent.Report{Ready: &r}); err != nil {
 			return err
 		}
 	}
@@ -239,6 +238,8 @@ func (h *Host) fail(why *agent.Error) {
 	}
 	if w.event != nil {
 		h.flush()
+		// None may overtake this event.
+		h.inbox.fail()
 		h.report(agent.Report{Failed: &agent.Failed{Seq: w.event.Seq, Code: why.Code,
 			Message: why.Message}})
 		return

@@ -9,10 +9,13 @@ import (
 
 // An inbox holds what waits for the guest.
 type inbox struct {
-	mu     sync.Mutex
-	queue  []Next
-	first  *agent.Wake
-	sleep  bool
+	mu    sync.Mutex
+	queue []Next
+	first *agent.Wake
+	// sleep says that jail-agentd asked for the end of the guest, failed that an event has failed,
+	// after which the guest gets no other.
+	sleep, failed bool
+	// asleep says that the guest was asked to end.
 	asleep bool
 	closed bool
 	// changed has a token when something has come.
@@ -69,7 +72,7 @@ func (b *inbox) next(d time.Duration) (Next, bool) {
 func (b *inbox) take() (Next, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.sleep {
+	if b.sleep || b.failed {
 		b.asleep = true
 		return Next{Type: nextSleep}, true
 	}
@@ -97,11 +100,20 @@ func (b *inbox) wakes() *agent.Wake {
 func (b *inbox) hasEvent() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return !b.sleep && len(b.queue) > 0
+	return !b.sleep && !b.failed && len(b.queue) > 0
 }
 
+// fail has the guest get no more events, and ends it.
+func (b *inbox) fail() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.failed = true
+	b.tell()
+}
+
+// isAsleep reports whether jail-agentd asked for the end of the guest, and the guest knows.
 func (b *inbox) isAsleep() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.asleep
+	return b.sleep && b.asleep
 }

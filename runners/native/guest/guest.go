@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"sync/atomic"
 	"syscall"
 
+	"github.com/jail-sandbox/jail/jail/landlock"
 	"github.com/jail-sandbox/jail/runners"
 )
 
@@ -71,7 +73,15 @@ func Run(order runners.Order, sizes Sizes, proxy Proxy, host Host) (_ runners.Re
 			return runners.Report{}, fmt.Errorf("pipe for the environment: %w", err)
 		}
 	}
-	pid, err := syscall.ForkExec(n.Program, order.Invocation.Args, start)
+	if host != nil {
+		null, err := os.Open(os.DevNull)
+		if err != nil {
+			return runners.Report{}, err
+		}
+		defer null.Close()
+		start.Files = []uintptr{null.Fd(), 2, 2}
+	}
+	pid, err := fork(order, start)
 	if errno := syscall.Errno(0); errors.As(err, &errno) {
 		return runners.Report{}, &runners.ExecError{Path: n.Program, Errno: int(errno), Err: errno}
 	} else if err != nil {
@@ -84,7 +94,7 @@ func Run(order runners.Order, sizes Sizes, proxy Proxy, host Host) (_ runners.Re
 	if err := syscall.Chdir("/"); err != nil {
 		return runners.Report{}, fmt.Errorf("working directory of process 1: %w", err)
 	}
-	if n.Terminal == nil {
+	if n.Terminal == nil && host == nil {
 		if err := leaveStreams(); err != nil {
 			return runners.Report{}, err
 		}
@@ -104,6 +114,28 @@ func Run(order runners.Order, sizes Sizes, proxy Proxy, host Host) (_ runners.Re
 		rep.Kept = keep.end()
 	}
 	return rep, nil
+}
+
+// fork starts the program. That of an agent has a domain of its own, which is put on a thread that
+// lives no longer than that takes: the program has the domain of the thread that it was made by.
+func fork(order runners.Order, start *syscall.ProcAttr) (pid int, err error) {
+	program, args := order.Native.Program, order.Invocation.Args
+	if order.Agent == nil || order.Agent.Landlock == nil {
+		return syscall.ForkExec(program, args, start)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		// A thread that is locked when its goroutine ends is ended with it.
+		runtime.LockOSThread()
+		if err = landlock.RestrictThread(*order.Agent.Landlock); err != nil {
+			err = fmt.Errorf("the program's own domain: %w", err)
+			return
+		}
+		pid, err = syscall.ForkExec(program, args, start)
+	}()
+	<-done
+	return pid, err
 }
 
 // onTerminate asks every process of the jail to end, with SIGTERM, when process 1 gets

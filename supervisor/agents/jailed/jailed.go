@@ -31,52 +31,20 @@ const filesTarget = "/agent"
 type Jaild struct {
 	options client.Options
 	mu      sync.Mutex
-	c       *client.Client
 	// runs are the ids of the runs, by the names of their instances.
 	runs map[string]string
 }
 
-// New returns a Jaild. Jaild is connected to when it is needed.
+// New returns a Jaild. It connects when it is asked for something.
 func New(o client.Options) *Jaild {
 	o.Lasting = true
 	return &Jaild{options: o, runs: map[string]string{}}
 }
 
-// Close ends the connections.
-func (j *Jaild) Close() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.c != nil {
-		j.c.Close()
-	}
-}
-
-// client returns the connection to a daemon that answers. One that is gone is followed by the next,
-// which is started where nobody else does that.
+// client returns a client of a daemon that answers now. One that is gone is followed by the next,
+// which is started where nobody else does that. The caller closes it.
 func (j *Jaild) client(ctx context.Context) (*client.Client, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.c != nil {
-		if _, err := os.Stat(j.options.Socket); err == nil || j.options.Socket == "" {
-			return j.c, nil
-		}
-		j.c.Close()
-		j.c = nil
-	}
-	c, err := client.Connect(ctx, j.options)
-	if err == nil {
-		j.c = c
-	}
-	return c, err
-}
-
-// forget drops a connection on which something failed, so that the next request makes one.
-func (j *Jaild) forget(c *client.Client) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.c == c {
-		j.c = nil
-	}
+	return client.Connect(ctx, j.options)
 }
 
 // Run starts an agent as a run of jaild's whose standard streams carry its frames.
@@ -85,6 +53,7 @@ func (j *Jaild) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agen
 	if err != nil {
 		return agents.End{}, fmt.Errorf("%w: %w", agents.ErrNoJail, err)
 	}
+	defer c.Close()
 	if err := os.MkdirAll(l.State, 0o700); err != nil {
 		return agents.End{}, err
 	}
@@ -98,8 +67,9 @@ func (j *Jaild) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agen
 	res, err := c.Run(ctx, req, o.In, o.Out, said)
 	end := agents.End{ExitCode: res.ExitCode, Said: said.String()}
 	switch {
+	case ctx.Err() != nil:
+		return end, context.Cause(ctx)
 	case err != nil:
-		j.forget(c)
 		return end, fmt.Errorf("%w: %w", agents.ErrNoJail, err)
 	case res.Error != nil && (res.Error.Code == problem.Ending || res.Error.Code == problem.Busy):
 		return end, fmt.Errorf("%w: %w", agents.ErrNoJail, res.Error)
@@ -132,6 +102,7 @@ func (j *Jaild) Usage(ctx context.Context) (map[string]agents.Usage, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer c.Close()
 	runs, err := c.Runs(ctx)
 	if err != nil {
 		return nil, err

@@ -95,14 +95,15 @@ func (r *Records) put(ctx context.Context, j *Jaild, log *slog.Logger, group []a
 	for warned := false; ; {
 		c, err := j.client(ctx)
 		if err == nil {
-			if _, err = c.RecordAgents(ctx, group...); err == nil {
+			_, err = c.RecordAgents(ctx, group...)
+			c.Close()
+			if err == nil {
 				return
 			}
 			if e, ok := errors.AsType[*problem.Error](err); ok && !passing(e.Code) {
 				refused(log, group, err)
 				return
 			}
-			j.forget(c)
 		}
 		if !warned {
 			log.Warn("steps of agents wait to be put on record", "error", err)
