@@ -197,6 +197,12 @@ func TestAgentsSurviveKills(t *testing.T) {
 		"batch = 16\n"
 	a.install("counter", cmdtest.Must(counter())(t), fmt.Sprintf(manifest, true))
 	a.install("receiver", cmdtest.Must(counter())(t), fmt.Sprintf(manifest, false))
+	// Their module is compiled once, before anything is killed.
+	for _, name := range []string{"counter", "receiver"} {
+		if sent := a.send(name, "first", cmdtest.Bound, "total"); sent.State != agentapi.Committed {
+			t.Fatalf("%+v", sent)
+		}
+	}
 	random := rand.New(rand.NewPCG(7, uint64(events)))
 	killed := map[string]int{}
 	for n := range events {

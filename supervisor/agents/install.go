@@ -229,6 +229,9 @@ func (a *Agents) Delete(ctx context.Context, name string) error {
 	return nil
 }
 
+// scanned is how many agents of the folder are registered at one time.
+const scanned = 16
+
 // Scan compares the folder of agents with what is registered, and registers and forgets agents
 // accordingly. It returns what is wrong with each agent that cannot be registered.
 func (a *Agents) Scan(ctx context.Context) map[string]error {
@@ -256,11 +259,22 @@ func (a *Agents) Scan(ctx context.Context) map[string]error {
 		problems[""] = err
 		return problems
 	}
+	// Those that are registered together are committed together.
+	var mu sync.Mutex
+	var work sync.WaitGroup
+	free := make(chan struct{}, scanned)
 	for name := range there {
-		if _, err := a.Register(ctx, name); err != nil {
-			problems[name] = err
-		}
+		free <- struct{}{}
+		work.Go(func() {
+			defer func() { <-free }()
+			if _, err := a.Register(ctx, name); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				problems[name] = err
+			}
+		})
 	}
+	work.Wait()
 	for _, name := range gone {
 		if err := a.missing(ctx, name); err != nil {
 			problems[name] = err
