@@ -48,7 +48,7 @@ bindings = ["pubsub", "storage", "ai", "host"]
 `
 
 // bound is how long a test waits for what hangs.
-const bound = cmdtest.Bound
+var bound = cmdtest.Bound
 
 // An agentRun is an agent that is awake.
 type agentRun struct {
