@@ -240,3 +240,28 @@ func requestOf(t *testing.T, h *cmdtest.PolicyHost, a *manifest.Agent) message.R
 		fmt.Sprintf("[[mount]]\nsource = %q\ntarget = \"/agent\"\naccess = \"read\"\n", a.Dir)
 	return req
 }
+
+// An agent without the capability network has no way to the fetch proxy, whatever its policy grants;
+// with it, the same agent has.
+func TestNetwork(t *testing.T) {
+	h := cmdtest.NewPolicyHost(t, map[string]string{"agent": profile})
+	dir := agentDir(t, "js", "")
+	main := "import * as jail from \"jail\";\nimport { pubsub, run } from \"./jail_agent.js\";\n" +
+		"run({ onEvent(e) { pubsub.send(jail.env(\"JAIL_FETCH_FD\") !== undefined); } });\n"
+	if err := os.WriteFile(filepath.Join(dir.Dir, "main.js"), []byte(main), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, network := range []bool{false, true} {
+		req := requestOf(t, h, dir)
+		req.Policy += "[[fetch.allow]]\nhost = \"example.com\"\n"
+		req.Agent.Network = network
+		r, _ := wake(t, h, root, req)
+		r.order(agent.Order{Event: &agent.Event{Seq: 1, ID: "1", Source: "user",
+			Type: agent.TypeMessage, Kind: agent.KindNew, Attempt: 1, Data: json.RawMessage(`"x"`)}})
+		rep := r.report()
+		if rep == nil || rep.Done == nil || string(rep.Done.Effects[0].Data) != fmt.Sprint(network) {
+			t.Errorf("network %v: %+v\n%s", network, rep, r.output())
+		}
+		r.sleep()
+	}
+}

@@ -129,7 +129,8 @@ func requestOf(l agents.Launch) (message.Request, error) {
 	req := message.Request{ID: string(jail.NewID()), Dir: l.Dir, NoWorkspace: true,
 		Limits: m.Limits, Profile: m.Profile,
 		Agent: &message.Agent{ID: l.AgentID, Instance: l.Instance, Bindings: m.Bindings(),
-			State: l.State, Storage: m.Storage, DeadlineMS: m.Wake.Deadline.Milliseconds()}}
+			Network: m.Capabilities.Network,
+			State:   l.State, Storage: m.Storage, DeadlineMS: m.Wake.Deadline.Milliseconds()}}
 	args := m.Args
 	switch {
 	case len(m.Native) > 0:
@@ -148,7 +149,9 @@ func requestOf(l agents.Launch) (message.Request, error) {
 	}
 	if m.Script() {
 		req.Policy, req.Profile = withFiles(req, l.Dir), ""
-		req.PolicyName = "agent " + m.Name
+		if m.Policy == "" {
+			req.PolicyName = "agent " + m.Name
+		}
 		args = inJail(l.Dir, args)
 	}
 	req.Args = runners.Texts(args)
@@ -157,8 +160,12 @@ func requestOf(l agents.Launch) (message.Request, error) {
 
 // withFiles is the policy of the request with the files of the agent to read.
 func withFiles(req message.Request, dir string) string {
-	return fmt.Sprintf("policy = 1\nname = %q\ninclude = [%q]\n[[mount]]\nsource = %q\n"+
-		"target = %q\naccess = \"read\"\n", manifestPolicy, req.Profile, dir, filesTarget)
+	text := req.Policy
+	if text == "" {
+		text = fmt.Sprintf("policy = 1\nname = %q\ninclude = [%q]\n", manifestPolicy, req.Profile)
+	}
+	return text + fmt.Sprintf("\n[[mount]]\nsource = %q\ntarget = %q\naccess = \"read\"\n", dir,
+		filesTarget)
 }
 
 // manifestPolicy is the name of the policies that this package writes.
