@@ -123,11 +123,20 @@ func (a *agentd) send(name, id string, wait time.Duration, content any) agentapi
 
 func (a *agentd) instance(name string) agentapi.Instance {
 	a.t.Helper()
-	agent, err := a.Status(a.t.Context(), name)
-	if err != nil {
-		a.t.Fatal(err)
+	i, ok := a.look(name)
+	if !ok {
+		a.t.Fatalf("no agent %s", name)
 	}
-	return agent.Instances[0]
+	return i
+}
+
+// look returns the state of an agent, false if nobody answers.
+func (a *agentd) look(name string) (agentapi.Instance, bool) {
+	agent, err := a.Agent(a.t.Context(), name)
+	if err != nil {
+		return agentapi.Instance{}, false
+	}
+	return agent.Instances[0], true
 }
 
 // runs returns the process 1 of each agent's jail.
@@ -205,10 +214,20 @@ func TestAgentsSurviveKills(t *testing.T) {
 	}
 	random := rand.New(rand.NewPCG(7, uint64(events)))
 	killed := map[string]int{}
+	var committed uint64
 	for n := range events {
 		a.send("counter", fmt.Sprint(n), 0, n)
 		if n*kills/events != (n+1)*kills/events {
 			what := []string{"agent", "agent", "jail-agentd", "jaild"}[random.IntN(4)]
+			// An agent that is killed at each of its starts has failed, and rightly so.
+			cmdtest.Eventually(t, "events are committed again", func() bool {
+				i, ok := a.look("counter")
+				done := ok && (i.Committed > committed || i.Waiting == 0)
+				if done {
+					committed = i.Committed
+				}
+				return done
+			})
 			a.kill(what, time.Duration(random.IntN(50))*time.Millisecond)
 			killed[what]++
 		}
