@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/agent"
@@ -127,7 +128,7 @@ func checkBounds(a message.Agent) error {
 	return nil
 }
 
-// openState looks at the directory of the database with the caller's rights. A directory that holds
+// openState opens the directory of the database with the caller's rights. A directory that holds
 // anything else is refused: whoever gets into the process that hosts the agent can write there.
 func (j *Job) openState(a message.Agent) (jail.State, error) {
 	f, err := j.Caller.OpenDir(a.State)
@@ -155,6 +156,9 @@ func (j *Job) openState(a message.Agent) (jail.State, error) {
 		}
 	}
 	source, err := sourceOf(f, j.Caller)
+	if err == nil {
+		j.Host.State, err = launch.Clone(f)
+	}
 	if err != nil {
 		return jail.State{}, problem.New(problem.Failed, "state of the agent: %w", err)
 	}

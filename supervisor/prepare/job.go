@@ -63,6 +63,8 @@ type Host struct {
 	IDs *idrange.Range
 	// Binds are the trees that the policy mounts.
 	Binds []*os.File
+	// State is the directory of the agent's database, as launch.Clone returns it.
+	State *os.File
 	// Programs are those that may run by their names, and not with all that is beside them.
 	Programs []inode.ID
 	// cached are the compiled modules that the job uses.
@@ -122,7 +124,7 @@ func (in *Session) openSource() (*os.File, error) {
 
 // Close lets go of all that the job holds.
 func (j *Job) Close() {
-	for _, f := range slices.Concat(j.Host.Binds, j.Tool.files(), []*os.File{j.Source}) {
+	for _, f := range slices.Concat(j.Host.Binds, j.Tool.files(), []*os.File{j.Source, j.Host.State}) {
 		if f != nil {
 			f.Close()
 		}
