@@ -40,7 +40,7 @@ var soleImporters = map[string][]string{
 	"github.com/fsnotify/fsnotify":           {"profiles", "supervisor/agents"},
 	"github.com/landlock-lsm/go-landlock":    {"jail/landlock"},
 	"github.com/pelletier/go-toml":           {"policy/syntax"},
-	"modernc.org/sqlite":                     {"supervisor/audit/index", "supervisor/agents/store"},
+	"modernc.org/sqlite":                     {"supervisor/audit/index", "supervisor/agents/store", "runners/agent/store"},
 	"github.com/modelcontextprotocol/go-sdk": {"supervisor/mcp"},
 	"github.com/tailscale/hujson":            {"cmd/jail/agents"},
 	"github.com/google/renameio":             {"jail/atomicfile"},
