@@ -29,18 +29,19 @@ var mayUse = map[string][]string{"supervisor": {"profiles"}, "cmd": {"profiles"}
 
 // soleImporters are the packages that wrap a dependency; "/..." stands for all packages below.
 var soleImporters = map[string][]string{
-	"github.com/opencontainers/runc":         {"jail/runc"},
-	"github.com/seccomp/libseccomp-golang":   {"jail/seccomp/libseccomp"},
-	"github.com/pjbgf/sha1cd":                {"jail/gitrepo"},
-	"github.com/containerd/cgroups":          {"jail/cgroup"},
-	"github.com/coreos/go-systemd":           {"cmd/jaild", "cmd/jail-agentd"},
-	"github.com/coder/websocket":             {"supervisor/agents/server"},
-	"github.com/tetratelabs/wazero":          {"runners/wasi/guest"},
-	"github.com/CycloneDX/cyclonedx-go":      {"cmd/dev/sbom"},
-	"github.com/fsnotify/fsnotify":           {"profiles", "supervisor/agents"},
-	"github.com/landlock-lsm/go-landlock":    {"jail/landlock"},
-	"github.com/pelletier/go-toml":           {"policy/syntax"},
-	"modernc.org/sqlite":                     {"supervisor/audit/index", "supervisor/agents/store", "runners/agent/store"},
+	"github.com/opencontainers/runc":       {"jail/runc"},
+	"github.com/seccomp/libseccomp-golang": {"jail/seccomp/libseccomp"},
+	"github.com/pjbgf/sha1cd":              {"jail/gitrepo"},
+	"github.com/containerd/cgroups":        {"jail/cgroup"},
+	"github.com/coreos/go-systemd":         {"cmd/jaild", "cmd/jail-agentd"},
+	"github.com/coder/websocket":           {"supervisor/agents/server"},
+	"github.com/tetratelabs/wazero":        {"runners/wasi/guest"},
+	"github.com/CycloneDX/cyclonedx-go":    {"cmd/dev/sbom"},
+	"github.com/fsnotify/fsnotify":         {"profiles", "supervisor/agents"},
+	"github.com/landlock-lsm/go-landlock":  {"jail/landlock"},
+	"github.com/pelletier/go-toml":         {"policy/syntax"},
+	"modernc.org/sqlite": {"supervisor/audit/index", "supervisor/agents/store",
+		"runners/agent/store"},
 	"github.com/modelcontextprotocol/go-sdk": {"supervisor/mcp"},
 	"github.com/tailscale/hujson":            {"cmd/jail/agents"},
 	"github.com/google/renameio":             {"jail/atomicfile"},
@@ -54,8 +55,9 @@ var soleImporters = map[string][]string{
 	"github.com/aymanbagabas/go-udiff":     {"jail/workspace"},
 	"golang.org/x/text":                    {"jail/workspace"},
 	// jail/seccomp names constants only: TestSeccompRulesCallNothing.
-	"golang.org/x/sys/unix":  {"jail/internal/sys", "runners/internal/sys", "jail/seccomp"},
-	"unsafe":                 {"jail/internal/sys", "runners/internal/sys"},
+	"golang.org/x/sys/unix": {"jail/internal/sys", "runners/internal/sys", "jail/seccomp"},
+	"unsafe": {"jail/internal/sys", "runners/internal/sys",
+		"runners/wasi/guestlib/agentlib/go/jailagent"},
 	"github.com/spf13/cobra": {"cmd/jail/..."},
 }
 

@@ -169,7 +169,7 @@ var Installed = sync.OnceValues(func() (string, error) {
 	dir := filepath.Join(scratch, "bin")
 	args := []string{"-R"}
 	for _, name := range []string{"jail", "jail-full", "jaild", "jail-shim", "jail-init",
-		"jail-init-agent", "bundles"} {
+		"jail-init-agent", "jail-agentd", "bundles"} {
 		args = append(args, filepath.Join(Built, name))
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil {

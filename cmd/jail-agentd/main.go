@@ -103,19 +103,16 @@ func serve(ctx context.Context, o options, stderr io.Writer) error {
 	}
 	defer unlock()
 	log := slog.New(slog.NewTextHandler(stderr, nil))
-	a, j, err := open(places, o, log)
+	a, closeAll, err := open(places, o, log)
 	if err != nil {
 		return err
 	}
-	defer j.Close()
+	defer closeAll()
 	// Before the agents: a client that waits for them must not keep them from ending.
 	serving, end := context.WithCancel(ctx)
 	defer func() {
 		end()
 		a.Close()
-		if err := a.Store.Close(); err != nil {
-			log.Error("the database was not closed", "error", err)
-		}
 	}()
 	if err := a.Watch(); err != nil {
 		return problem.New(problem.Failed, "folder of agents: %w", err)
@@ -145,9 +142,10 @@ func serve(ctx context.Context, o options, stderr io.Writer) error {
 	return answer(ctx, listeners, log)
 }
 
-// open opens the database, and begins to wake agents.
-func open(places agentapi.Places, o options, log *slog.Logger) (*agents.Agents, *jailed.Jaild,
-	error) {
+// open opens the database, and begins to wake agents. After Close of the agents, closeAll closes
+// what they used.
+func open(places agentapi.Places, o options, log *slog.Logger) (a *agents.Agents, closeAll func(),
+	err error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, nil, err
@@ -157,13 +155,21 @@ func open(places agentapi.Places, o options, log *slog.Logger) (*agents.Agents, 
 		return nil, nil, problem.New(problem.Failed, "%w", err)
 	}
 	j := jailed.New(client.Options{State: o.state, Jaild: config.Jaild(exe)})
-	a, err := agents.New(agents.Options{Store: s, Jails: j, Models: j, Record: j.Record(log),
+	records := j.Record(log)
+	closeAll = func() {
+		records.Close()
+		if err := s.Close(); err != nil {
+			log.Error("the database was not closed", "error", err)
+		}
+	}
+	a, err = agents.New(agents.Options{Store: s, Jails: j, Models: j, Record: records.Add,
 		Folder: places.Folder, State: filepath.Join(places.State, "state"), Now: time.Now,
 		Log: log})
 	if err != nil {
-		return nil, nil, errors.Join(err, s.Close())
+		closeAll()
+		return nil, nil, err
 	}
-	return a, j, nil
+	return a, closeAll, nil
 }
 
 // owner is the name of the user whose agents they are, or the number of one without a name.

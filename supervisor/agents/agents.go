@@ -11,6 +11,7 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
+	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
 // Bounds of what is awake.
@@ -19,17 +20,21 @@ const (
 	DefaultAwake = 256
 	// sleepTime is how long an agent has for its onSleep; then it is killed.
 	sleepTime = 5 * time.Second
-	// readyTime is how long a jail may take to start its agent.
-	readyTime = 60 * time.Second
+	// readyTime is how long a jail may take to start its agent. Its module is compiled first, which
+	// takes minutes on a busy machine if it is as large as Python.
+	readyTime = 10 * time.Minute
 	// grace is how long after the deadline of an event, which the agent's jail enforces, an agent
 	// that says nothing is killed.
 	grace = 5 * time.Second
 )
 
+// ErrNoJail is wrapped by errors of a Jails that are no fault of the agent's: it can be run later.
+var ErrNoJail = errors.New("no jail can be had")
+
 // A Jails runs agents in jails.
 type Jails interface {
 	// Run starts an agent, carries its frames and returns when it has ended. When ctx is done it
-	// ends the agent.
+	// ends the agent. The error wraps ErrNoJail if the agent has nothing to do with it.
 	Run(ctx context.Context, l Launch, orders Orders) (End, error)
 	// Usage returns what the runs use, by the names of the instances.
 	Usage(ctx context.Context) (map[string]Usage, error)
@@ -68,8 +73,8 @@ type Options struct {
 	Bus    Bus
 	Jails  Jails
 	Models Models
-	// Record puts a record into the log of jail. It may block.
-	Record func(Record)
+	// Record puts a step of an agent into the log of jail. It may block.
+	Record func(audit.AgentStep)
 	// Folder is where the agents of the user are, State where their databases are.
 	Folder, State string
 	Now           func() time.Time
@@ -80,21 +85,11 @@ type Options struct {
 	FirstPause time.Duration
 }
 
-// A Record is what the log of jail says of an agent.
-type Record struct {
-	// What happened: installed, removed, woken, slept, failed, dead_letter, refused, tokens.
-	Event    string
-	Agent    string
-	Instance string
-	// Digest is that of the manifest and the files of the agent.
-	Digest string
-	Seq    uint64
-	Detail string
-}
-
 // Agents are those of one user. Its methods may be called from several goroutines.
 type Agents struct {
-	Options
+	// Store is the database; what is changed in it is to be changed by methods of Agents.
+	Store  *store.Store
+	o      Options
 	ctx    context.Context
 	cancel context.CancelFunc
 	// pulse beats when something was published or committed.
@@ -118,12 +113,9 @@ func New(o Options) (*Agents, error) {
 	if o.FirstPause == 0 {
 		o.FirstPause = time.Second
 	}
-	a := &Agents{Options: o, alarms: make(chan struct{}, 1), pulse: newPulse()}
+	a := &Agents{Store: o.Store, o: o, alarms: make(chan struct{}, 1), pulse: newPulse()}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	a.turns = turns{all: map[int64]*turn{}, most: o.Awake, begin: a.begin}
-	if err := o.Store.Forget(); err != nil {
-		return nil, err
-	}
 	a.work.Go(a.fireAlarms)
 	err := o.Store.Ready(a.ctx, func(i store.Instance) error {
 		if i.State != store.Failed {
@@ -159,9 +151,9 @@ func (a *Agents) Decide(id, decision string) error {
 // Usage returns what the awake instances use, by their names, as it is measured from
 // outside.
 func (a *Agents) Usage(ctx context.Context) map[string]Usage {
-	used, err := a.Jails.Usage(ctx)
+	used, err := a.o.Jails.Usage(ctx)
 	if err != nil {
-		a.Log.Warn("what agents use cannot be read", "error", err)
+		a.o.Log.Warn("what agents use cannot be read", "error", err)
 	}
 	return used
 }
@@ -194,7 +186,7 @@ func (a *Agents) Idle(ctx context.Context) (bool, error) {
 
 // Send puts an event durably into the inbox of an instance, and wakes it.
 func (a *Agents) Send(to int64, e agent.Event) (uint64, error) {
-	seq, err := a.Bus.Append(to, e)
+	seq, err := a.o.Bus.Append(to, e)
 	if err == nil {
 		a.wake(to)
 	}
@@ -217,7 +209,7 @@ func (a *Agents) begin(t *turn) time.Duration {
 	case errors.Is(err, store.ErrNotFound):
 		return never
 	case err != nil:
-		a.Log.Error("an agent is not woken", "error", err)
+		a.o.Log.Error("an agent is not woken", "error", err)
 		return time.Minute
 	}
 	asked := a.turns.asked(t)
@@ -225,7 +217,7 @@ func (a *Agents) begin(t *turn) time.Duration {
 		i.Waiting == 0) {
 		return never
 	}
-	if wait := i.NotBefore.Sub(a.Now()); wait > 0 && !asked {
+	if wait := i.NotBefore.Sub(a.o.Now()); wait > 0 && !asked {
 		return wait
 	}
 	m, dir, err := a.manifest(i.Agent)
@@ -242,7 +234,7 @@ func (a *Agents) begin(t *turn) time.Duration {
 		return a.failed(i, m, *why)
 	}
 	if err := a.settle(i, r); err != nil {
-		a.Log.Error("the state of an agent is not noted", "instance", i.Name, "error", err)
+		a.o.Log.Error("the state of an agent is not noted", "instance", i.Name, "error", err)
 	}
 	if i.Waiting > 0 && !i.Paused {
 		return 0
@@ -252,7 +244,7 @@ func (a *Agents) begin(t *turn) time.Duration {
 
 // settle notes that an instance sleeps after a run without a failure.
 func (a *Agents) settle(i store.Instance, r *run) error {
-	a.record(i, "slept", 0, r.reason)
+	a.record(i, audit.AgentStep{Step: audit.AgentSlept, Reason: r.reason})
 	if !i.NotBefore.IsZero() && i.Settled == r.from.Settled {
 		// It slept without an event: it did not fail, which is all that is known.
 		if err := a.Store.SetFailures(i.ID, 0, time.Time{}, ""); err != nil {
@@ -265,16 +257,16 @@ func (a *Agents) settle(i store.Instance, r *run) error {
 	return a.Store.SetState(i.ID, store.Dormant, "")
 }
 
-func (a *Agents) record(i store.Instance, event string, seq uint64, detail string) {
-	if a.Record == nil {
+// record puts a step of an instance on record.
+func (a *Agents) record(i store.Instance, step audit.AgentStep) {
+	if a.o.Record == nil {
 		return
 	}
-	digest := ""
 	if known, err := a.Store.Agent(a.ctx, i.Agent); err == nil {
-		digest = known.Digest
+		step.Digest = known.Digest
 	}
-	a.Record(Record{Event: event, Agent: a.Store.AgentID(i.Agent), Instance: i.Name,
-		Digest: digest, Seq: seq, Detail: detail})
+	step.ID, step.Instance = a.Store.AgentID(i.Agent), i.Name
+	a.o.Record(step)
 }
 
 // StateOf returns the state of an instance: that of the database, or what it is while awake.
@@ -290,6 +282,7 @@ func (a *Agents) StateOf(i store.Instance) string {
 func (a *Agents) Pause(ctx context.Context, name string) error {
 	return a.eachOf(ctx, name, func(i store.Instance) error {
 		err := a.Store.SetPaused(i.ID, true)
+		a.record(i, audit.AgentStep{Step: audit.AgentPaused})
 		a.turns.tell(i.ID, signal{sleep: "paused"})
 		return err
 	})
@@ -298,6 +291,7 @@ func (a *Agents) Pause(ctx context.Context, name string) error {
 // Resume lets an agent be woken again that was paused or has failed.
 func (a *Agents) Resume(ctx context.Context, name string) error {
 	return a.eachOf(ctx, name, func(i store.Instance) error {
+		a.record(i, audit.AgentStep{Step: audit.AgentResumed})
 		err := errors.Join(a.Store.SetPaused(i.ID, false),
 			a.Store.SetFailures(i.ID, 0, time.Time{}, ""))
 		if i.State == store.Failed {

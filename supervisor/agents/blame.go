@@ -6,6 +6,7 @@ import (
 
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
+	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
 // Bounds of failures.
@@ -21,12 +22,13 @@ const (
 // If the agent was working on an event, the failure is that event's: after the retries of the
 // manifest the event becomes a dead letter, and the next event has its turn. Any other failure is
 // the agent's own. After five dead letters or failures of its own in a row the agent has failed, and
-// only `resume` wakes it again. A committed event ends the row.
+// only `resume` wakes it again. A committed event ends the row. What has nothing to do with the agent,
+// such as a jaild that is not there, counts for nothing.
 func (a *Agents) failed(i store.Instance, m manifest.Manifest, c cause) time.Duration {
-	a.Log.Warn("an agent failed", "instance", i.Name, "cause", c.why)
+	a.o.Log.Warn("an agent failed", "instance", i.Name, "cause", c.why)
 	again, err := a.judge(i, m, c)
 	if err != nil {
-		a.Log.Error("the failure of an agent is not noted", "instance", i.Name, "error", err)
+		a.o.Log.Error("the failure of an agent is not noted", "instance", i.Name, "error", err)
 		return time.Minute
 	}
 	return again
@@ -37,7 +39,10 @@ func (a *Agents) judge(i store.Instance, m manifest.Manifest, c cause) (time.Dur
 		o.fail(fmt.Errorf("agent %q failed: %s", i.Agent, c.why))
 	}
 	failures, tries := i.Failures, 0
-	if c.blame {
+	switch {
+	case c.elsewhere:
+		tries = 1
+	case c.blame:
 		seq, n, err := a.Store.Blame(i.ID)
 		if err != nil {
 			return 0, err
@@ -50,32 +55,33 @@ func (a *Agents) judge(i store.Instance, m manifest.Manifest, c cause) (time.Dur
 			}
 			tries, failures = 0, failures+1
 		}
-	} else {
+	default:
 		failures++
 		tries = failures
 	}
-	a.record(i, "failed", 0, c.why)
+	a.record(i, audit.AgentStep{Step: audit.AgentFailed, Error: clipped(c.why)})
 	if failures >= mostFailures {
 		if err := a.Store.SetFailures(i.ID, failures, time.Time{}, c.why); err != nil {
 			return 0, err
 		}
 		return never, a.Store.SetState(i.ID, store.Failed, c.why)
 	}
-	pause := min(a.FirstPause<<max(tries-1, 0), mostPause)
+	pause := min(a.o.FirstPause<<max(tries-1, 0), mostPause)
 	if tries == 0 {
 		pause = 0
 	}
 	if err := a.Store.SetState(i.ID, store.Dormant, c.why); err != nil {
 		return 0, err
 	}
-	return pause, a.Store.SetFailures(i.ID, failures, a.Now().Add(pause), c.why)
+	return pause, a.Store.SetFailures(i.ID, failures, a.o.Now().Add(pause), c.why)
 }
 
 // bury gives an event up.
 func (a *Agents) bury(i store.Instance, seq uint64, why string) error {
 	err := a.Store.Bury(i.ID, seq, why)
 	if err == nil {
-		a.record(i, "dead_letter", seq, why)
+		a.record(i, audit.AgentStep{Step: audit.AgentDeadLetter, Event: int64(seq),
+			Error: clipped(why)})
 		a.alarmSet()
 		a.pulse.beat()
 	}

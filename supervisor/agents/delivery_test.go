@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
+	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
 func count(g *work) error {
@@ -207,8 +208,8 @@ func TestRule6DeadLetters(t *testing.T) {
 	for _, how := range []error{errors.New("no"), errKilled} {
 		t.Run(how.Error(), func(t *testing.T) {
 			w := newWorld(t)
-			var records []Record
-			w.records = func(r Record) { records = append(records, r) }
+			var records []audit.AgentStep
+			w.records = func(r audit.AgentStep) { records = append(records, r) }
 			w.start()
 			bad := true
 			i := w.install("a", "[wake]\nretries = 2\n", func(g *work) error {
@@ -239,8 +240,8 @@ func TestRule6DeadLetters(t *testing.T) {
 			if got := w.disk(i).count; got != 3 {
 				t.Errorf("%d events after the retry, want 3", got)
 			}
-			if !slices.ContainsFunc(records, func(r Record) bool {
-				return r.Event == "dead_letter" && r.Seq == n
+			if !slices.ContainsFunc(records, func(r audit.AgentStep) bool {
+				return r.Step == audit.AgentDeadLetter && r.Event == int64(n)
 			}) {
 				t.Errorf("no record of the dead letter in %+v", records)
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
+	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
 // fakeJails runs agents that are functions of the test, with what a jail's host process does: an
@@ -238,7 +239,7 @@ type world struct {
 	jails *fakeJails
 	now   func() time.Time
 	*Agents
-	records func(Record)
+	records func(audit.AgentStep)
 	models  Models
 	awake   int
 }

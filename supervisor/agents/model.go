@@ -13,6 +13,7 @@ import (
 
 	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
+	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
 // A Models asks models.
@@ -70,7 +71,7 @@ func (c *calls) streamText(ctx context.Context, call agent.Call) error {
 	if err != nil {
 		return err
 	}
-	if c.r.a.Models == nil {
+	if c.r.a.o.Models == nil {
 		return &agent.Error{Code: agent.ErrModel, Message: "no models can be asked here"}
 	}
 	res, err := c.askPatiently(ctx, role, call.Key, body)
@@ -83,8 +84,8 @@ func (c *calls) streamText(ctx context.Context, call agent.Call) error {
 	if e := c.r.a.Store.AddTokens(c.r.from.Agent, used.input, used.output); e != nil {
 		err = errors.Join(err, e)
 	}
-	c.r.a.record(c.r.from, "tokens", 0, fmt.Sprintf("role %s, model %s: %d in, %d out", name,
-		role.Model, used.input, used.output))
+	c.r.a.record(c.r.from, audit.AgentStep{Step: audit.AgentTokens, Role: name,
+		Reason: role.Model, Tokens: used.input + used.output})
 	return err
 }
 
@@ -217,7 +218,7 @@ func (c *calls) askPatiently(ctx context.Context, role manifest.Role, key string
 	body []byte) (*Response, error) {
 	busy, broken := 0, 0
 	for {
-		res, err := c.r.a.Models.Ask(ctx, role, key, body)
+		res, err := c.r.a.o.Models.Ask(ctx, role, key, body)
 		if err != nil {
 			return nil, &agent.Error{Code: agent.ErrModel, Message: clipped(err.Error())}
 		}
@@ -249,7 +250,7 @@ func (c *calls) askPatiently(ctx context.Context, role manifest.Role, key string
 
 // scaled is a pause that is a second by default, in the measure of Options.FirstPause.
 func (a *Agents) scaled(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * a.FirstPause.Seconds())
+	return time.Duration(float64(d) * a.o.FirstPause.Seconds())
 }
 
 // stream sends a body as it comes.

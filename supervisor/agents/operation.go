@@ -6,6 +6,7 @@ import (
 
 	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
+	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
 // maxResult bounds what an operation takes and returns, in bytes.
@@ -42,6 +43,10 @@ func (a *Agents) Operate(ctx context.Context, i store.Instance, op string,
 		return nil, store.ErrTooLarge
 	}
 	o := &Operation{op: op, data: data, done: make(chan error, 1)}
+	if step := map[string]string{agent.AdminExport: audit.AgentExported,
+		agent.AdminImport: audit.AgentImported}[op]; step != "" {
+		a.record(i, audit.AgentStep{Step: step})
+	}
 	a.turns.ask(i.ID, o)
 	select {
 	case err := <-o.done:

@@ -13,6 +13,7 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
+	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
 // fullTime is how long the effects of an event wait for room in the inbox of a receiver.
@@ -73,6 +74,8 @@ type cause struct {
 	blame bool
 	// code is that of the agent's own report.
 	code string
+	// elsewhere: the agent has nothing to do with it.
+	elsewhere bool
 }
 
 // errAsked ends a run that did nothing wrong.
@@ -104,7 +107,7 @@ func (r *run) whole() *cause {
 	})
 	go func() {
 		var err error
-		end, err = r.a.Jails.Run(ctx, Launch{Instance: r.from.Name,
+		end, err = r.a.o.Jails.Run(ctx, Launch{Instance: r.from.Name,
 			AgentID: r.a.Store.AgentID(r.from.Agent), Channel: r.from.Channel, Dir: r.dir,
 			State: r.a.stateDir(r.from.Name), Manifest: r.m}, Orders{in, out})
 		out.CloseWithError(io.EOF)
@@ -138,6 +141,8 @@ func (r *run) verdict(failure *cause, killed error, end End, err error) *cause {
 		return nil
 	case failure != nil && failure.code != "":
 		return failure
+	case errors.Is(err, ErrNoJail):
+		return &cause{why: err.Error(), elsewhere: true}
 	case killed != nil && !errors.Is(killed, errAsked) && failure == nil && r.reason == "":
 		return &cause{why: killed.Error(), blame: busy}
 	case killed != nil && !errors.Is(killed, errAsked) && failure == nil:
@@ -283,8 +288,8 @@ func (r *run) begin(ctx context.Context) *cause {
 		return &cause{why: ready.Error}
 	}
 	if ready.Committed < r.from.Settled {
-		r.a.record(r.from, "state_lost", r.from.Settled,
-			fmt.Sprintf("its database knows of event %d as the last", ready.Committed))
+		r.a.o.Log.Warn("an agent has an older database than it had", "instance", r.from.Name,
+			"committed", ready.Committed, "settled", r.from.Settled)
 	}
 	if ready.Committed > 0 {
 		if failure := r.commit(ctx, ready.Committed, ready.Left); failure != nil {
@@ -313,7 +318,7 @@ func (r *run) begin(ctx context.Context) *cause {
 		AgentID: r.a.Store.AgentID(r.from.Agent), Channel: r.from.Channel, Handle: r.from.Handle,
 		Config: r.m.Config}})
 	r.a.turns.setState(r.turn, store.Active)
-	r.a.record(r.from, "woken", 0, reason)
+	r.a.record(r.from, audit.AgentStep{Step: audit.AgentWoken, Reason: reason})
 	r.watch(0, "")
 	r.deliver(ctx, events)
 	return nil
@@ -380,7 +385,7 @@ func (r *run) next() ([]agent.Event, *cause) {
 		room < (most+1)/2 {
 		return nil, nil
 	}
-	events, more, err := r.a.Bus.Next(r.from.ID, r.window.sent, room)
+	events, more, err := r.a.o.Bus.Next(r.from.ID, r.window.sent, room)
 	if err != nil {
 		return nil, &cause{why: err.Error()}
 	}
@@ -510,7 +515,7 @@ func (r *run) done(ctx context.Context, first agent.Effects) (next *agent.Report
 func (r *run) commit(ctx context.Context, seq uint64, effects []agent.Effects) *cause {
 	begun := time.Now()
 	for {
-		done, err := r.a.Bus.Ack(r.from.ID, seq, effects, time.Since(begun) > fullTime)
+		done, err := r.a.o.Bus.Ack(r.from.ID, seq, effects, time.Since(begun) > fullTime)
 		switch {
 		case errors.Is(err, store.ErrFull):
 			r.watch(fullTime+grace, "the inbox of a receiver was full for too long")
@@ -537,10 +542,11 @@ func (r *run) settled(done store.Settlement) {
 		r.a.alarmSet()
 	}
 	for _, why := range done.Refused {
-		r.a.record(r.from, "refused", 0, clipped(why))
+		r.calls.log(agent.Log{Level: "warn", Message: "refused: " + why})
 	}
 	for _, which := range done.Spilled {
-		r.a.record(r.from, "dead_letter", 0, which+": the inbox was full")
+		r.a.record(r.from, audit.AgentStep{Step: audit.AgentDeadLetter,
+			Error: which + ": the inbox was full"})
 	}
 	r.a.pulse.beat()
 }

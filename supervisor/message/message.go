@@ -79,6 +79,8 @@ type Agent struct {
 	// Bindings are those that its manifest asks for, of PUBSUB, STORAGE, AI and HOST; the policy
 	// narrows them.
 	Bindings []string `json:"bindings"`
+	// Network lets it fetch what the policy grants; without it the run fetches nothing.
+	Network bool `json:"network,omitempty"`
 	// State is the directory of its database, an absolute path. It holds nothing else, and is
 	// opened with the rights of the caller.
 	State string `json:"state"`

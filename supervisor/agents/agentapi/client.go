@@ -260,6 +260,16 @@ func (c *Client) Retry(ctx context.Context, name, channel string, seq uint64) (r
 	return r, c.call(ctx, http.MethodPost, path, nil, &r)
 }
 
+// Proposals returns the actions that an agent asks for, the newest first.
+func (c *Client) Proposals(ctx context.Context, name string) (all []Proposal, err error) {
+	return all, c.call(ctx, http.MethodGet, of(name, "/proposals"), nil, &all)
+}
+
+// Decide decides on the proposal AGENT/SEQ/N, which SEQ/N names among those of one agent.
+func (c *Client) Decide(ctx context.Context, name, id, decision string) error {
+	return c.call(ctx, http.MethodPost, of(name, "/proposals/"+id), Decision{decision}, nil)
+}
+
 // Export returns the memory of an agent. Channel may be "" for an agent with one.
 func (c *Client) Export(ctx context.Context, name, channel string) (m json.RawMessage, err error) {
 	return m, c.call(ctx, http.MethodGet, of(name, "/do/memory/export")+onChannel(channel), nil, &m)

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents"
 	"github.com/jail-sandbox/jail/supervisor/client"
 	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 // maxSaid is how much of an agent's standard error is kept, its end.
@@ -31,60 +31,29 @@ const filesTarget = "/agent"
 type Jaild struct {
 	options client.Options
 	mu      sync.Mutex
-	c       *client.Client
 	// runs are the ids of the runs, by the names of their instances.
 	runs map[string]string
 }
 
-// New returns a Jaild. Jaild is connected to when it is needed.
+// New returns a Jaild. It connects when it is asked for something.
 func New(o client.Options) *Jaild {
 	o.Lasting = true
 	return &Jaild{options: o, runs: map[string]string{}}
 }
 
-// Close ends the connections.
-func (j *Jaild) Close() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.c != nil {
-		j.c.Close()
-	}
-}
-
-// client returns the connection to a daemon that answers. One that is gone is followed by the next,
-// which is started where nobody else does that.
+// client returns a client of a daemon that answers now. One that is gone is followed by the next,
+// which is started where nobody else does that. The caller closes it.
 func (j *Jaild) client(ctx context.Context) (*client.Client, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.c != nil {
-		if _, err := os.Stat(j.options.Socket); err == nil || j.options.Socket == "" {
-			return j.c, nil
-		}
-		j.c.Close()
-		j.c = nil
-	}
-	c, err := client.Connect(ctx, j.options)
-	if err == nil {
-		j.c = c
-	}
-	return c, err
-}
-
-// forget drops a connection on which something failed, so that the next request makes one.
-func (j *Jaild) forget(c *client.Client) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.c == c {
-		j.c = nil
-	}
+	return client.Connect(ctx, j.options)
 }
 
 // Run starts an agent as a run of jaild's whose standard streams carry its frames.
 func (j *Jaild) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agents.End, error) {
 	c, err := j.client(ctx)
 	if err != nil {
-		return agents.End{}, err
+		return agents.End{}, fmt.Errorf("%w: %w", agents.ErrNoJail, err)
 	}
+	defer c.Close()
 	if err := os.MkdirAll(l.State, 0o700); err != nil {
 		return agents.End{}, err
 	}
@@ -98,9 +67,12 @@ func (j *Jaild) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agen
 	res, err := c.Run(ctx, req, o.In, o.Out, said)
 	end := agents.End{ExitCode: res.ExitCode, Said: said.String()}
 	switch {
+	case ctx.Err() != nil:
+		return end, context.Cause(ctx)
 	case err != nil:
-		j.forget(c)
-		return end, err
+		return end, fmt.Errorf("%w: %w", agents.ErrNoJail, err)
+	case res.Error != nil && (res.Error.Code == problem.Ending || res.Error.Code == problem.Busy):
+		return end, fmt.Errorf("%w: %w", agents.ErrNoJail, res.Error)
 	case res.Error != nil:
 		return end, res.Error
 	case res.Limit != nil:
@@ -130,6 +102,7 @@ func (j *Jaild) Usage(ctx context.Context) (map[string]agents.Usage, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer c.Close()
 	runs, err := c.Runs(ctx)
 	if err != nil {
 		return nil, err
@@ -156,7 +129,8 @@ func requestOf(l agents.Launch) (message.Request, error) {
 	req := message.Request{ID: string(jail.NewID()), Dir: l.Dir, NoWorkspace: true,
 		Limits: m.Limits, Profile: m.Profile,
 		Agent: &message.Agent{ID: l.AgentID, Instance: l.Instance, Bindings: m.Bindings(),
-			State: l.State, Storage: m.Storage, DeadlineMS: m.Wake.Deadline.Milliseconds()}}
+			Network: m.Capabilities.Network,
+			State:   l.State, Storage: m.Storage, DeadlineMS: m.Wake.Deadline.Milliseconds()}}
 	args := m.Args
 	switch {
 	case len(m.Native) > 0:
@@ -175,7 +149,9 @@ func requestOf(l agents.Launch) (message.Request, error) {
 	}
 	if m.Script() {
 		req.Policy, req.Profile = withFiles(req, l.Dir), ""
-		req.PolicyName = "agent " + m.Name
+		if m.Policy == "" {
+			req.PolicyName = "agent " + m.Name
+		}
 		args = inJail(l.Dir, args)
 	}
 	req.Args = runners.Texts(args)
@@ -184,8 +160,12 @@ func requestOf(l agents.Launch) (message.Request, error) {
 
 // withFiles is the policy of the request with the files of the agent to read.
 func withFiles(req message.Request, dir string) string {
-	return fmt.Sprintf("policy = 1\nname = %q\ninclude = [%q]\n[[mount]]\nsource = %q\n"+
-		"target = %q\naccess = \"read\"\n", manifestPolicy, req.Profile, dir, filesTarget)
+	text := req.Policy
+	if text == "" {
+		text = fmt.Sprintf("policy = 1\nname = %q\ninclude = [%q]\n", manifestPolicy, req.Profile)
+	}
+	return text + fmt.Sprintf("\n[[mount]]\nsource = %q\ntarget = %q\naccess = \"read\"\n", dir,
+		filesTarget)
 }
 
 // manifestPolicy is the name of the policies that this package writes.
@@ -228,12 +208,4 @@ func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return strings.TrimSpace(string(bytes.ToValidUTF8(t.kept, []byte("?"))))
-}
-
-// Record returns what puts a record of an agent into the log of jail.
-func (j *Jaild) Record(log *slog.Logger) func(agents.Record) {
-	return func(r agents.Record) {
-		log.Info("agent", "event", r.Event, "instance", r.Instance, "seq", r.Seq,
-			"detail", r.Detail)
-	}
 }

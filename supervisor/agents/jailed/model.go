@@ -54,10 +54,10 @@ func (j *Jaild) Ask(ctx context.Context, role manifest.Role, key string,
 	out, in := io.Pipe()
 	said := &tail{most: maxSaid}
 	go func() {
+		defer c.Close()
 		res, err := c.Run(ctx, req, bytes.NewReader(body), in, said)
 		switch {
 		case err != nil:
-			j.forget(c)
 		case res.Error != nil:
 			err = res.Error
 		case res.ExitCode != 0:

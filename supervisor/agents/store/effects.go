@@ -215,6 +215,7 @@ func (d *delivery) send(id string, f agent.Effect) error {
 			return err
 		}
 	}
+	e.Type = typeFor(f.Type, name != "", nil, "")
 	return d.publish(e, name)
 }
 
