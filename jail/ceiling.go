@@ -136,13 +136,13 @@ func ceilingRules(c policy.Policy, m Mount, native bool) []LandlockRule {
 	if inProc(m) {
 		return nil
 	}
-	if m.Target == AgentDir && len(c.Agent.Normal().Bindings) == 0 {
+	if m.Kind == MountState && len(c.Agent.Normal().Bindings) == 0 {
 		return nil
 	}
-	if m.Target == AgentDir || m.Kind == MountProc || m.Kind == MountPTS || m.Kind == MountMachine ||
+	if m.Kind == MountState || m.Kind == MountProc || m.Kind == MountPTS || m.Kind == MountMachine ||
 		paths.Within(CacheDir, m.Target) || native && m.Target == shmDir {
 		// The jail's own.
-		return []LandlockRule{{Path: m.Target, Write: m.Write, Pipes: m.Kind == MountTmpfs}}
+		return []LandlockRule{{Path: m.ruleDir(), Write: m.Write, Pipes: m.Kind == MountTmpfs}}
 	}
 	var rules []LandlockRule
 	for _, g := range c.Mounts {

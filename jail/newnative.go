@@ -123,7 +123,7 @@ func nativeLandlock(pol policy.Policy, r Request, p Plan) Landlock {
 		if inProc(m) {
 			continue
 		}
-		l.Rules = append(l.Rules, LandlockRule{Path: m.Target, Write: m.Write, Exec: m.Exec &&
+		l.Rules = append(l.Rules, LandlockRule{Path: m.ruleDir(), Write: m.Write, Exec: m.Exec &&
 			AllMayRun(pol, m.Target), Pipes: m.Kind == MountTmpfs})
 	}
 	for _, path := range r.Programs {

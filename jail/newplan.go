@@ -19,8 +19,11 @@ import (
 const (
 	// The compiled forms of the modules, each in a directory of its own, named 0 and on; read-only.
 	CacheDir = "/run/jail/cache"
-	// AgentDir is where the database of an agent lies. No guest sees it.
-	AgentDir = "/run/jail/agent"
+	// AgentDir is where the database of an agent lies. No guest sees it. It may be mounted after the
+	// jail has restricted itself, as laterWorkspace, so the Landlock rule is on agentParent, which
+	// holds nothing else.
+	AgentDir    = agentParent + "/state"
+	agentParent = "/run/jail/agent"
 	// laterDir holds only laterWorkspace.
 	laterDir = "/run/jail/ws"
 	// laterWorkspace is where a shadow is mounted that may come after the jail has restricted
@@ -317,7 +320,7 @@ func newMounts(pol policy.Policy, r Request) []Mount {
 			Mount{Kind: MountBind, Source: dir, Target: path.Join(CacheDir, strconv.Itoa(i))})
 	}
 	if r.Agent != nil {
-		mounts = append(mounts, Mount{Kind: MountBind, Source: r.Agent.Path, Target: AgentDir,
+		mounts = append(mounts, Mount{Kind: MountState, Source: r.Agent.Path, Target: AgentDir,
 			Write: true})
 	}
 	if r.Command.Runner == RunnerNative {
@@ -361,6 +364,14 @@ func (p Plan) PolicyPath(name string) string {
 
 // MayComeLater reports whether the shadow may be attached to a jail that has restricted itself.
 func (w *Workspace) MayComeLater() bool { return w.Shadow && w.Target == laterWorkspace }
+
+// ruleDir is the directory that the Landlock rule of the mount names.
+func (m Mount) ruleDir() string {
+	if m.Kind == MountState {
+		return agentParent
+	}
+	return m.Target
+}
 
 // ruleDir is the directory that the Landlock rule of the workspace names.
 func (w *Workspace) ruleDir() string {
@@ -422,7 +433,7 @@ func newLandlock(pol policy.Policy, r Request, p Plan) Landlock {
 			Write: p.Workspace.Shadow})
 	}
 	for _, m := range p.Mounts {
-		l.Rules = append(l.Rules, LandlockRule{Path: m.Target, Write: m.Write, Exec: m.Exec})
+		l.Rules = append(l.Rules, LandlockRule{Path: m.ruleDir(), Write: m.Write, Exec: m.Exec})
 	}
 	if p.Command.Runner != RunnerCompile {
 		l.Rules = append(l.Rules, LandlockRule{Path: devDir, Write: true})

@@ -84,7 +84,7 @@ func TestScripts(t *testing.T) {
 				r, _ := wake(t, h, o, req)
 				answers, failed := r.event(1, sql("exec", "CREATE TABLE t (a)"),
 					sql("run", "INSERT INTO t VALUES (?)", "x"), sql("query", "SELECT * FROM t"),
-					call{"HOST", "look", map[string]any{"name": "/run/jail/agent/state.db"}},
+					call{"HOST", "look", map[string]any{"name": "/run/jail/agent/state/state.db"}},
 					call{"STORAGE", "nonsense", map[string]any{}})
 				if failed != nil {
 					t.Fatalf("%+v\n%s", failed, r.output())

@@ -66,8 +66,9 @@ type Share struct {
 	Target string `json:"target"`
 }
 
-// Attach tells jail-shim to attach the shadow of the workspace where the order's plan has it. The
-// two layers come with it as they would have as ShimLower and ShimUpper. It is sent once, and only
+// Attach tells jail-shim to attach the shadow of the workspace, or the state of the agent, where the
+// order's plan has it. The two layers of the one come with it as they would have as ShimLower and
+// ShimUpper, the other as ShimLower. It is sent once, and only
 // if the order said Later.
 type Attach struct{}
 

@@ -67,6 +67,14 @@ func (s *Setup) TryStart(t testing.TB) (*Jail, error) {
 		files.Lower, order.Shared = shared, append(order.Shared, w.Target)
 	}
 	for _, m := range s.Plan.Mounts {
+		if m.Kind == jail.MountState {
+			tree, err := cloneOf(m.Source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tree.Close()
+			files.Lower = tree
+		}
 		take := func() (*os.File, error) { return cloneOf(m.Source) }
 		switch {
 		case m.Kind == jail.MountTmpfs && s.Holder != nil:

@@ -305,11 +305,15 @@ func (p *Process) Network() (*os.File, error) {
 	return f, err
 }
 
-// Attach gives the layers of the workspace to a jail that was started with Order.Later. It returns
+// Attach gives the layers of the workspace, or as lower alone the state of the agent, to a jail that was started with Order.Later. It returns
 // when the workspace is attached. After an error the caller can only release the jail. The launcher
 // keeps none of the files.
 func (p *Process) Attach(lower, upper *os.File) error {
-	err := p.ask(control.Ask{Attach: &control.Attach{}}, lower, upper).err
+	files := []*os.File{lower}
+	if upper != nil {
+		files = append(files, upper)
+	}
+	err := p.ask(control.Ask{Attach: &control.Attach{}}, files...).err
 	if err != nil && !errors.Is(err, ErrNotThere) && !errors.Is(err, ErrLate) {
 		return layerError(control.FailedOf("workspace", err))
 	}

@@ -38,7 +38,7 @@ func (r *reader) file(root *node) {
 		"audit":       r.audit,
 		"session":     r.session,
 		"approve":     r.approve,
-		"agent":       r.agent,
+		"agent":       agentOf(r),
 		"tool":        r.toolSections,
 		"without":     r.without,
 		"version":     r.fileVersion,
@@ -341,11 +341,14 @@ func (r *reader) syscalls(key string, v *node) {
 	})
 }
 
-func (r *reader) agent(key string, v *node) {
-	a := &r.draft.policy.Agent
-	r.table(key, v, map[string]func(string, *node){
-		"bindings": func(k string, v *node) { a.Bindings = r.texts(k, v, policy.CheckBinding) },
-	})
+// agentOf reads [agent].
+func agentOf(r *reader) func(string, *node) {
+	return func(key string, v *node) {
+		a := &r.draft.policy.Agent
+		r.table(key, v, map[string]func(string, *node){
+			"bindings": func(k string, v *node) { a.Bindings = r.texts(k, v, policy.CheckBinding) },
+		})
+	}
 }
 
 // toolSections reads [tool."python/python3"]: what narrows the runs of single tools. Like a

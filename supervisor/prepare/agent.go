@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/agent"
@@ -34,8 +36,17 @@ type Agent struct {
 	// Granted are the bindings that the request asks for and the policy grants, in the order of
 	// agent.Bindings.
 	Granted []string
-	// state is the directory of the database.
+	// state is the directory of the database, and tree what launch.Clone returns of it.
 	state jail.State
+	tree  *os.File
+}
+
+// Dir returns the directory of the database, as launch.Clone returns it, or nil.
+func (a *Agent) Dir() *os.File {
+	if a == nil {
+		return nil
+	}
+	return a.tree
 }
 
 // bindings are the names of bindings in policies.
@@ -70,9 +81,7 @@ func (j *Job) asAgent() (*Agent, error) {
 				Rule: "agent.bindings = " + granted.String(), Count: 1}}).
 			WithHint("run it with --profile agent, or with a policy whose [agent] bindings grant it")
 	}
-	var err error
-	out.state, err = j.openState(*a)
-	return out, err
+	return out, j.openState(out)
 }
 
 // checkKind refuses requests that cannot be an agent's.
@@ -127,15 +136,15 @@ func checkBounds(a message.Agent) error {
 	return nil
 }
 
-// openState looks at the directory of the database with the caller's rights. A directory that holds
+// openState opens the directory of the database with the caller's rights. A directory that holds
 // anything else is refused: whoever gets into the process that hosts the agent can write there.
-func (j *Job) openState(a message.Agent) (jail.State, error) {
+func (j *Job) openState(a *Agent) error {
 	f, err := j.Caller.OpenDir(a.State)
 	switch {
 	case problem.Short(err) != nil:
-		return jail.State{}, err
+		return err
 	case err != nil:
-		return jail.State{}, problem.New(problem.NotFound, "state of the agent: %s",
+		return problem.New(problem.NotFound, "state of the agent: %s",
 			problem.Describe(err)).
 			WithHint("make the directory; it is opened with your own rights")
 	}
@@ -145,20 +154,24 @@ func (j *Job) openState(a message.Agent) (jail.State, error) {
 		names, err = f.Readdirnames(math.MaxUint8)
 		return err
 	}); err != nil && len(names) == 0 && !errors.Is(err, io.EOF) {
-		return jail.State{}, problem.New(problem.Failed, "state of the agent: %w", err)
+		return problem.New(problem.Failed, "state of the agent: %w", err)
 	}
 	for _, name := range names {
 		if !slices.Contains(stateFiles, name) {
-			return jail.State{}, problem.New(problem.Refused,
+			return problem.New(problem.Refused,
 				"state %s of the agent holds %q, which is no part of its database", a.State, name).
 				WithHint("an agent has a directory of its own")
 		}
 	}
 	source, err := sourceOf(f, j.Caller)
-	if err != nil {
-		return jail.State{}, problem.New(problem.Failed, "state of the agent: %w", err)
+	if err == nil {
+		a.state = jail.State{Source: *source, Size: a.Storage}
+		a.tree, err = launch.Clone(f)
 	}
-	return jail.State{Source: *source, Size: a.Storage}, nil
+	if err != nil {
+		return problem.New(problem.Failed, "state of the agent: %w", err)
+	}
+	return nil
 }
 
 // stateFiles are the files of a database.
@@ -166,20 +179,20 @@ var stateFiles = []string{"state.db", "state.db-wal", "state.db-shm", "state.db-
 
 // agentState returns what the plan has of the agent, or nil.
 func (j *Job) agentState() *jail.State {
-	if j.Agent == nil {
+	if j.Host.Agent == nil {
 		return nil
 	}
-	return &j.Agent.state
+	return &j.Host.Agent.state
 }
 
 // agentOrder returns what the host of the agent needs, or nil.
 func (j *Job) agentOrder() *runners.Agent {
-	if j.Agent == nil {
+	if j.Host.Agent == nil {
 		return nil
 	}
-	o := &runners.Agent{ID: j.Agent.ID, Bindings: j.Agent.Granted, Dir: jail.AgentDir,
-		Size:          j.Agent.Storage,
-		DeadlineNanos: j.Agent.DeadlineMS * int64(time.Millisecond)}
+	o := &runners.Agent{ID: j.Host.Agent.ID, Bindings: j.Host.Agent.Granted, Dir: jail.AgentDir,
+		Size:          j.Host.Agent.Storage,
+		DeadlineNanos: j.Host.Agent.DeadlineMS * int64(time.Millisecond)}
 	if j.Tool.Native != "" {
 		l := j.Plan.GuestLandlock()
 		o.Landlock = &l

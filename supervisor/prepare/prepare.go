@@ -105,7 +105,7 @@ func (s *Preparer) prepare(ctx context.Context, j *Job, dry bool) (err error) {
 	if j.Policy, err = s.decide(j); err != nil {
 		return err
 	}
-	if j.Agent, err = j.asAgent(); err != nil {
+	if j.Host.Agent, err = j.asAgent(); err != nil {
 		return err
 	}
 	if j.Source, err = j.openWorkspace(); err != nil {
@@ -119,7 +119,7 @@ func (s *Preparer) prepare(ctx context.Context, j *Job, dry bool) (err error) {
 		return err
 	}
 	f := &finder{p: s, caller: j.Caller, req: j.Req, policy: j.Policy, source: j.Source, cwd: cwd,
-		agent: j.Agent}
+		agent: j.Host.Agent}
 	j.Tool, err = f.find(j.Holds.For > 0)
 	if j.Policy = f.policy; err != nil {
 		return err
