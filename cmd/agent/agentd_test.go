@@ -142,7 +142,10 @@ func (a *agentd) runs() (pids []int) {
 		return nil
 	}
 	for _, r := range all {
-		pids = append(pids, r.PID)
+		// Before its jail is there, a run has no process. A signal to 0 would go to our own group.
+		if r.PID > 1 {
+			pids = append(pids, r.PID)
+		}
 	}
 	return pids
 }
@@ -194,14 +197,20 @@ func TestAgentsSurviveKills(t *testing.T) {
 		"batch = 16\n"
 	a.install("counter", cmdtest.Must(counter())(t), fmt.Sprintf(manifest, true))
 	a.install("receiver", cmdtest.Must(counter())(t), fmt.Sprintf(manifest, false))
+	// Their module is compiled once, before anything is killed.
+	for _, name := range []string{"counter", "receiver"} {
+		if sent := a.send(name, "first", cmdtest.Bound, "total"); sent.State != agentapi.Committed {
+			t.Fatalf("%+v", sent)
+		}
+	}
 	random := rand.New(rand.NewPCG(7, uint64(events)))
 	killed := map[string]int{}
 	for n := range events {
 		a.send("counter", fmt.Sprint(n), 0, n)
 		if n*kills/events != (n+1)*kills/events {
 			what := []string{"agent", "agent", "jail-agentd", "jaild"}[random.IntN(4)]
-			time.Sleep(time.Duration(random.IntN(50)) * time.Millisecond)
-			killed[what] += a.kill(what)
+			a.kill(what, time.Duration(random.IntN(50))*time.Millisecond)
+			killed[what]++
 		}
 	}
 	for _, name := range []string{"counter", "receiver"} {
@@ -219,28 +228,33 @@ func TestAgentsSurviveKills(t *testing.T) {
 	t.Logf("killed: %v", killed)
 }
 
-// kill kills something, and starts what has to be there again. It returns how many it killed.
-func (a *agentd) kill(what string) int {
+// kill kills something that works, after a while, and starts what has to be there again.
+func (a *agentd) kill(what string, after time.Duration) {
 	a.t.Helper()
-	switch what {
-	case "agent":
-		pids := a.runs()
-		for _, pid := range pids {
-			// It may have ended meanwhile.
-			_ = syscall.Kill(pid, syscall.SIGKILL)
+	var pids []int
+	cmdtest.Eventually(a.t, what+" is there", func() bool {
+		switch what {
+		case "agent":
+			pids = a.runs()
+		case "jaild":
+			if pid := a.jaild(); pid != 0 {
+				pids = []int{pid}
+			}
+		default:
+			pids = []int{a.cmd.Process.Pid}
 		}
-		return len(pids)
-	case "jail-agentd":
-		a.end(syscall.SIGKILL)
-		a.start()
-	case "jaild":
-		pid := a.jaild()
-		if pid == 0 {
-			return 0
-		}
+		return len(pids) > 0
+	})
+	// The moment is to be any: nothing is waited for.
+	time.Sleep(after)
+	for _, pid := range pids {
+		// It may have ended meanwhile.
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
-	return 1
+	if what == "jail-agentd" {
+		_ = a.cmd.Wait()
+		a.start()
+	}
 }
 
 // jaild returns the daemon that jail-agentd started, 0 for none.

@@ -222,16 +222,26 @@ type answer struct {
 // event sends an event and returns the answers of its calls, or why it failed.
 func (r *agentRun) event(seq uint64, calls ...call) ([]answer, *agent.Failed) {
 	r.t.Helper()
+	answers, failed := r.tryEvent(seq, calls...)
+	if answers == nil && failed == nil {
+		r.t.Fatalf("the run ended: %s%s", r.end(), r.output())
+	}
+	return answers, failed
+}
+
+// tryEvent is event, and returns nothing if the run has ended.
+func (r *agentRun) tryEvent(seq uint64, calls ...call) ([]answer, *agent.Failed) {
+	r.t.Helper()
 	r.send(seq, "", calls...)
 	for {
 		rep := r.report()
 		switch {
 		case rep == nil:
-			r.t.Fatalf("the run ended: %s%s", r.end(), r.output())
+			return nil, nil
 		case rep.Failed != nil:
 			return nil, rep.Failed
 		case rep.Done != nil:
-			var sent []answer
+			sent := []answer{}
 			for _, e := range rep.Done.Effects {
 				if e.Op == agent.OpSend {
 					if err := json.Unmarshal(e.Data, &sent); err != nil {

@@ -49,12 +49,12 @@ while True:
 `
 
 const overListener = `
-listener = socket.socket(fileno=int(os.environ["JAIL_AGENT_FD"]))
+listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=int(os.environ["JAIL_AGENT_FD"]))
 
 class Connection(http.client.HTTPConnection):
     def connect(self):
         fd, _ = listener._accept()
-        self.sock = socket.socket(fileno=fd)
+        self.sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=fd)
 
 def connect():
     return Connection("agent")
@@ -83,13 +83,13 @@ func TestScripts(t *testing.T) {
 				req.Args = []string{"-c", strings.Replace(loop, "%CONNECT%", connect, 1)}
 				r, _ := wake(t, h, o, req)
 				answers, failed := r.event(1, sql("exec", "CREATE TABLE t (a)"),
-					sql("run", "INSERT INTO t VALUES (?)", "ä"), sql("query", "SELECT * FROM t"),
+					sql("run", "INSERT INTO t VALUES (?)", "x"), sql("query", "SELECT * FROM t"),
 					call{"HOST", "look", map[string]any{"name": "/run/jail/agent/state.db"}},
 					call{"STORAGE", "nonsense", map[string]any{}})
 				if failed != nil {
 					t.Fatalf("%+v\n%s", failed, r.output())
 				}
-				if string(answers[2].Result) != `[{"a":"ä"}]` {
+				if string(answers[2].Result) != `[{"a":"x"}]` {
 					t.Errorf("%s, %+v", answers[2].Result, answers[2].Error)
 				}
 				var seen string

@@ -183,6 +183,9 @@ func (j *Jail) End() {
 	})
 }
 
+// Input is written to the jail's standard input, where it has pipes.
+func (j *Jail) Input() io.Writer { return j.stdin }
+
 func (j *Jail) endStdin() {
 	if j.stdin != nil {
 		j.stdin.Close()

@@ -261,7 +261,7 @@ var compileRules = []rule{
 // its guest, besides the engine.
 var agentRules = []rule{
 	allow("the database and its log", "open", "pwrite64"),
-	allow("whether the database and its log are there", "stat", "lstat", "access"),
+	allow("whether the database and its log are there", "stat", "lstat"),
 	allow("the log of a database that was closed", "unlink"),
 	// Locks are for the one file that the jail can write on the host.
 	allow("the database has one holder", "fcntl").when(arg(1, unix.F_SETLK, unix.F_GETLK)...),

@@ -87,7 +87,9 @@ type Options struct {
 
 // Agents are those of one user. Its methods may be called from several goroutines.
 type Agents struct {
-	Options
+	// Store is the database; what is changed in it is to be changed by methods of Agents.
+	Store  *store.Store
+	o      Options
 	ctx    context.Context
 	cancel context.CancelFunc
 	// pulse beats when something was published or committed.
@@ -111,12 +113,9 @@ func New(o Options) (*Agents, error) {
 	if o.FirstPause == 0 {
 		o.FirstPause = time.Second
 	}
-	a := &Agents{Options: o, alarms: make(chan struct{}, 1), pulse: newPulse()}
+	a := &Agents{Store: o.Store, o: o, alarms: make(chan struct{}, 1), pulse: newPulse()}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	a.turns = turns{all: map[int64]*turn{}, most: o.Awake, begin: a.begin}
-	if err := o.Store.Forget(); err != nil {
-		return nil, err
-	}
 	a.work.Go(a.fireAlarms)
 	err := o.Store.Ready(a.ctx, func(i store.Instance) error {
 		if i.State != store.Failed {
@@ -152,9 +151,9 @@ func (a *Agents) Decide(id, decision string) error {
 // Usage returns what the awake instances use, by their names, as it is measured from
 // outside.
 func (a *Agents) Usage(ctx context.Context) map[string]Usage {
-	used, err := a.Jails.Usage(ctx)
+	used, err := a.o.Jails.Usage(ctx)
 	if err != nil {
-		a.Log.Warn("what agents use cannot be read", "error", err)
+		a.o.Log.Warn("what agents use cannot be read", "error", err)
 	}
 	return used
 }
@@ -187,7 +186,7 @@ func (a *Agents) Idle(ctx context.Context) (bool, error) {
 
 // Send puts an event durably into the inbox of an instance, and wakes it.
 func (a *Agents) Send(to int64, e agent.Event) (uint64, error) {
-	seq, err := a.Bus.Append(to, e)
+	seq, err := a.o.Bus.Append(to, e)
 	if err == nil {
 		a.wake(to)
 	}
@@ -210,7 +209,7 @@ func (a *Agents) begin(t *turn) time.Duration {
 	case errors.Is(err, store.ErrNotFound):
 		return never
 	case err != nil:
-		a.Log.Error("an agent is not woken", "error", err)
+		a.o.Log.Error("an agent is not woken", "error", err)
 		return time.Minute
 	}
 	asked := a.turns.asked(t)
@@ -218,7 +217,7 @@ func (a *Agents) begin(t *turn) time.Duration {
 		i.Waiting == 0) {
 		return never
 	}
-	if wait := i.NotBefore.Sub(a.Now()); wait > 0 && !asked {
+	if wait := i.NotBefore.Sub(a.o.Now()); wait > 0 && !asked {
 		return wait
 	}
 	m, dir, err := a.manifest(i.Agent)
@@ -235,7 +234,7 @@ func (a *Agents) begin(t *turn) time.Duration {
 		return a.failed(i, m, *why)
 	}
 	if err := a.settle(i, r); err != nil {
-		a.Log.Error("the state of an agent is not noted", "instance", i.Name, "error", err)
+		a.o.Log.Error("the state of an agent is not noted", "instance", i.Name, "error", err)
 	}
 	if i.Waiting > 0 && !i.Paused {
 		return 0
@@ -260,14 +259,14 @@ func (a *Agents) settle(i store.Instance, r *run) error {
 
 // record puts a step of an instance on record.
 func (a *Agents) record(i store.Instance, step audit.AgentStep) {
-	if a.Record == nil {
+	if a.o.Record == nil {
 		return
 	}
 	if known, err := a.Store.Agent(a.ctx, i.Agent); err == nil {
 		step.Digest = known.Digest
 	}
 	step.ID, step.Instance = a.Store.AgentID(i.Agent), i.Name
-	a.Record(step)
+	a.o.Record(step)
 }
 
 // StateOf returns the state of an instance: that of the database, or what it is while awake.

@@ -11,13 +11,13 @@ func (a *Agents) fireAlarms() {
 	for {
 		woken, next, err := a.Store.Fire()
 		if err != nil {
-			a.Log.Error("alarms cannot be read", "error", err)
-			next = a.Now().Add(alarmLook)
+			a.o.Log.Error("alarms cannot be read", "error", err)
+			next = a.o.Now().Add(alarmLook)
 		}
 		a.wake(woken...)
 		var timer <-chan time.Time
 		if !next.IsZero() {
-			timer = time.After(min(max(next.Sub(a.Now()), 0), alarmLook))
+			timer = time.After(min(max(next.Sub(a.o.Now()), 0), alarmLook))
 		}
 		select {
 		case <-timer:

@@ -25,10 +25,10 @@ const (
 // only `resume` wakes it again. A committed event ends the row. What has nothing to do with the agent,
 // such as a jaild that is not there, counts for nothing.
 func (a *Agents) failed(i store.Instance, m manifest.Manifest, c cause) time.Duration {
-	a.Log.Warn("an agent failed", "instance", i.Name, "cause", c.why)
+	a.o.Log.Warn("an agent failed", "instance", i.Name, "cause", c.why)
 	again, err := a.judge(i, m, c)
 	if err != nil {
-		a.Log.Error("the failure of an agent is not noted", "instance", i.Name, "error", err)
+		a.o.Log.Error("the failure of an agent is not noted", "instance", i.Name, "error", err)
 		return time.Minute
 	}
 	return again
@@ -66,14 +66,14 @@ func (a *Agents) judge(i store.Instance, m manifest.Manifest, c cause) (time.Dur
 		}
 		return never, a.Store.SetState(i.ID, store.Failed, c.why)
 	}
-	pause := min(a.FirstPause<<max(tries-1, 0), mostPause)
+	pause := min(a.o.FirstPause<<max(tries-1, 0), mostPause)
 	if tries == 0 {
 		pause = 0
 	}
 	if err := a.Store.SetState(i.ID, store.Dormant, c.why); err != nil {
 		return 0, err
 	}
-	return pause, a.Store.SetFailures(i.ID, failures, a.Now().Add(pause), c.why)
+	return pause, a.Store.SetFailures(i.ID, failures, a.o.Now().Add(pause), c.why)
 }
 
 // bury gives an event up.

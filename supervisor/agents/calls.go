@@ -272,7 +272,7 @@ func (c *calls) log(l agent.Log) {
 		l.Message = l.Message[:maxLine]
 	}
 	if err := c.r.a.Store.Log(c.r.from.ID, l); err != nil {
-		c.r.a.Log.Error("a line of an agent is not noted", "error", err)
+		c.r.a.o.Log.Error("a line of an agent is not noted", "error", err)
 	}
 	c.r.a.pulse.beat()
 }

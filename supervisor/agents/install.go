@@ -21,7 +21,7 @@ import (
 var ErrWrong = errors.New("the agent cannot run")
 
 // stateDir is where the database of an instance is, inside of its jail.
-func (a *Agents) stateDir(instance string) string { return filepath.Join(a.State, instance) }
+func (a *Agents) stateDir(instance string) string { return filepath.Join(a.o.State, instance) }
 
 // Add checks the agent in a directory and copies it into the folder of agents, in place of one of
 // the same name, which keeps its state and its inbox.
@@ -30,7 +30,7 @@ func (a *Agents) Add(ctx context.Context, dir string) (store.Agent, error) {
 	if err != nil {
 		return store.Agent{}, wrong(err)
 	}
-	to := filepath.Join(a.Folder, m.Name)
+	to := filepath.Join(a.o.Folder, m.Name)
 	if from, err := filepath.EvalSymlinks(m.Dir); err != nil || from != to {
 		if err := copyAgent(m, to); err != nil {
 			return store.Agent{}, fmt.Errorf("agent %q: %w", m.Name, err)
@@ -103,7 +103,7 @@ func (a *Agents) Register(ctx context.Context, name string) (store.Agent, error)
 }
 
 func (a *Agents) register(ctx context.Context, name string) (store.Agent, error) {
-	dir := filepath.Join(a.Folder, name)
+	dir := filepath.Join(a.o.Folder, name)
 	stamp := stampOf(dir)
 	m, err := manifest.Load(dir, manifest.Options{})
 	if err != nil {
@@ -133,7 +133,7 @@ func (a *Agents) register(ctx context.Context, name string) (store.Agent, error)
 	a.alarmSet()
 	if before.Digest != known.Digest {
 		for _, w := range m.Warnings {
-			a.Log.Warn(w.Error())
+			a.o.Log.Warn(w.Error())
 		}
 		return known, a.eachOf(ctx, name, func(i store.Instance) error {
 			a.record(i, audit.AgentStep{Step: step})
@@ -211,7 +211,7 @@ func (a *Agents) Delete(ctx context.Context, name string) error {
 	}
 	a.problems.note(name, nil)
 	// First what would bring it back.
-	if err := os.RemoveAll(filepath.Join(a.Folder, name)); err != nil {
+	if err := os.RemoveAll(filepath.Join(a.o.Folder, name)); err != nil {
 		return err
 	}
 	if err := a.Store.Delete(name); err != nil {
@@ -229,11 +229,14 @@ func (a *Agents) Delete(ctx context.Context, name string) error {
 	return nil
 }
 
+// scanned is how many agents of the folder are registered at one time.
+const scanned = 16
+
 // Scan compares the folder of agents with what is registered, and registers and forgets agents
 // accordingly. It returns what is wrong with each agent that cannot be registered.
 func (a *Agents) Scan(ctx context.Context) map[string]error {
 	problems := map[string]error{}
-	entries, err := os.ReadDir(a.Folder)
+	entries, err := os.ReadDir(a.o.Folder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		problems[""] = err
 		return problems
@@ -256,11 +259,22 @@ func (a *Agents) Scan(ctx context.Context) map[string]error {
 		problems[""] = err
 		return problems
 	}
+	// Those that are registered together are committed together.
+	var mu sync.Mutex
+	var work sync.WaitGroup
+	free := make(chan struct{}, scanned)
 	for name := range there {
-		if _, err := a.Register(ctx, name); err != nil {
-			problems[name] = err
-		}
+		free <- struct{}{}
+		work.Go(func() {
+			defer func() { <-free }()
+			if _, err := a.Register(ctx, name); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				problems[name] = err
+			}
+		})
 	}
+	work.Wait()
 	for _, name := range gone {
 		if err := a.missing(ctx, name); err != nil {
 			problems[name] = err

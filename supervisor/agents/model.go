@@ -71,7 +71,7 @@ func (c *calls) streamText(ctx context.Context, call agent.Call) error {
 	if err != nil {
 		return err
 	}
-	if c.r.a.Models == nil {
+	if c.r.a.o.Models == nil {
 		return &agent.Error{Code: agent.ErrModel, Message: "no models can be asked here"}
 	}
 	res, err := c.askPatiently(ctx, role, call.Key, body)
@@ -218,7 +218,7 @@ func (c *calls) askPatiently(ctx context.Context, role manifest.Role, key string
 	body []byte) (*Response, error) {
 	busy, broken := 0, 0
 	for {
-		res, err := c.r.a.Models.Ask(ctx, role, key, body)
+		res, err := c.r.a.o.Models.Ask(ctx, role, key, body)
 		if err != nil {
 			return nil, &agent.Error{Code: agent.ErrModel, Message: clipped(err.Error())}
 		}
@@ -250,7 +250,7 @@ func (c *calls) askPatiently(ctx context.Context, role manifest.Role, key string
 
 // scaled is a pause that is a second by default, in the measure of Options.FirstPause.
 func (a *Agents) scaled(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * a.FirstPause.Seconds())
+	return time.Duration(float64(d) * a.o.FirstPause.Seconds())
 }
 
 // stream sends a body as it comes.

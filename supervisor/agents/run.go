@@ -107,7 +107,7 @@ func (r *run) whole() *cause {
 	})
 	go func() {
 		var err error
-		end, err = r.a.Jails.Run(ctx, Launch{Instance: r.from.Name,
+		end, err = r.a.o.Jails.Run(ctx, Launch{Instance: r.from.Name,
 			AgentID: r.a.Store.AgentID(r.from.Agent), Channel: r.from.Channel, Dir: r.dir,
 			State: r.a.stateDir(r.from.Name), Manifest: r.m}, Orders{in, out})
 		out.CloseWithError(io.EOF)
@@ -288,7 +288,7 @@ func (r *run) begin(ctx context.Context) *cause {
 		return &cause{why: ready.Error}
 	}
 	if ready.Committed < r.from.Settled {
-		r.a.Log.Warn("an agent has an older database than it had", "instance", r.from.Name,
+		r.a.o.Log.Warn("an agent has an older database than it had", "instance", r.from.Name,
 			"committed", ready.Committed, "settled", r.from.Settled)
 	}
 	if ready.Committed > 0 {
@@ -385,7 +385,7 @@ func (r *run) next() ([]agent.Event, *cause) {
 		room < (most+1)/2 {
 		return nil, nil
 	}
-	events, more, err := r.a.Bus.Next(r.from.ID, r.window.sent, room)
+	events, more, err := r.a.o.Bus.Next(r.from.ID, r.window.sent, room)
 	if err != nil {
 		return nil, &cause{why: err.Error()}
 	}
@@ -515,7 +515,7 @@ func (r *run) done(ctx context.Context, first agent.Effects) (next *agent.Report
 func (r *run) commit(ctx context.Context, seq uint64, effects []agent.Effects) *cause {
 	begun := time.Now()
 	for {
-		done, err := r.a.Bus.Ack(r.from.ID, seq, effects, time.Since(begun) > fullTime)
+		done, err := r.a.o.Bus.Ack(r.from.ID, seq, effects, time.Since(begun) > fullTime)
 		switch {
 		case errors.Is(err, store.ErrFull):
 			r.watch(fullTime+grace, "the inbox of a receiver was full for too long")

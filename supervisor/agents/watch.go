@@ -31,14 +31,14 @@ func digest(text string, err error) string {
 
 // Watch takes up changes in the folder of agents until Close.
 func (a *Agents) Watch() error {
-	if err := os.MkdirAll(a.Folder, 0o700); err != nil {
+	if err := os.MkdirAll(a.o.Folder, 0o700); err != nil {
 		return err
 	}
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		return err
 	}
-	if err := w.Add(a.Folder); err != nil {
+	if err := w.Add(a.o.Folder); err != nil {
 		w.Close()
 		return err
 	}
@@ -59,7 +59,7 @@ func (a *Agents) follow(w *fsnotify.Watcher) {
 	for {
 		select {
 		case e := <-w.Events:
-			name, err := filepath.Rel(a.Folder, e.Name)
+			name, err := filepath.Rel(a.o.Folder, e.Name)
 			if err != nil || name == "." || name[0] == '.' {
 				continue
 			}
@@ -75,7 +75,7 @@ func (a *Agents) follow(w *fsnotify.Watcher) {
 			clear(changed)
 		case err := <-w.Errors:
 			// Events were lost.
-			a.Log.Warn("the folder of agents is read anew", "error", err)
+			a.o.Log.Warn("the folder of agents is read anew", "error", err)
 			a.report(a.Scan(a.ctx))
 			a.watchAll(w)
 		case <-a.ctx.Done():
@@ -86,7 +86,7 @@ func (a *Agents) follow(w *fsnotify.Watcher) {
 
 func (a *Agents) report(problems map[string]error) {
 	for name, err := range problems {
-		a.Log.Warn("an agent is not registered", "agent", name, "error", err)
+		a.o.Log.Warn("an agent is not registered", "agent", name, "error", err)
 	}
 }
 
@@ -99,16 +99,16 @@ func (a *Agents) watchAll(w *fsnotify.Watcher) {
 		}
 		return nil
 	}); err != nil {
-		a.Log.Warn("agents are not watched", "error", err)
+		a.o.Log.Warn("agents are not watched", "error", err)
 	}
 }
 
 // changed takes up the files of one agent.
 func (a *Agents) changed(w *fsnotify.Watcher, name string) {
-	dir := filepath.Join(a.Folder, name)
+	dir := filepath.Join(a.o.Folder, name)
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		if err := a.missing(a.ctx, name); err == nil {
-			a.Log.Info("the files of an agent are gone", "agent", name)
+			a.o.Log.Info("the files of an agent are gone", "agent", name)
 		}
 		return
 	}

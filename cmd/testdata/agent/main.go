@@ -5,7 +5,10 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"os"
+	"strconv"
 	"unsafe"
 )
 
@@ -85,6 +88,8 @@ func onEvent(n next) {
 		os.Exit(7)
 	case "forget":
 		return
+	case "http":
+		overHTTP()
 	case "eat":
 		var all [][]byte
 		for {
@@ -97,6 +102,30 @@ func onEvent(n next) {
 		ask("PUBSUB", "send", content)
 	}
 	fmt.Printf("checkpoint: %s\n", ask("HOST", "checkpoint", fmt.Appendf(nil, `{"seq":%d}`, n.Event.Seq)))
+}
+
+// overHTTP makes a call by HTTP over a stream of the listener.
+func overHTTP() {
+	n, err := strconv.Atoi(os.Getenv("JAIL_AGENT_FD"))
+	if err != nil {
+		panic(err)
+	}
+	l, err := net.FileListener(os.NewFile(uintptr(n), "agent"))
+	if err != nil {
+		panic(err)
+	}
+	c, err := l.Accept()
+	if err != nil {
+		panic(err)
+	}
+	const body = `{"method":"ready"}`
+	fmt.Fprintf(c, "POST /rpc/HOST HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n"+
+		"Content-Length: %d\r\n\r\n%s", len(body), body)
+	if half, ok := c.(interface{ CloseWrite() error }); !ok || half.CloseWrite() != nil {
+		panic("the stream has no halves")
+	}
+	text, err := io.ReadAll(c)
+	fmt.Printf("%s %v\n", text, err)
 }
 
 func wait() []byte {

@@ -44,7 +44,7 @@ func main() {
 		check(json.Unmarshal(wait(), &n))
 		switch n.Type {
 		case "wake":
-			sql("exec", "CREATE TABLE IF NOT EXISTS counted (id TEXT PRIMARY KEY, n INTEGER) "+
+			sql("run", "CREATE TABLE IF NOT EXISTS counted (id TEXT PRIMARY KEY, n INTEGER) "+
 				"WITHOUT ROWID")
 		case "sleep":
 			return

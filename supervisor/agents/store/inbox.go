@@ -119,13 +119,6 @@ func (w *writer) append(to int64, e agent.Event, now time.Time) (seq uint64, err
 		millis(now))
 }
 
-// Forget drops the ids of events that are older than seven days.
-func (s *Store) Forget() error {
-	return s.write(func(w *writer) error {
-		return w.exec(`DELETE FROM seen WHERE time < ?`, millis(s.now().Add(-seenTime)))
-	})
-}
-
 const eventColumns = `seq, id, time, source, channel, type, kind, reply_to, attempt, data`
 
 func scanEvent(scan func(...any) error, more ...any) (e agent.Event, err error) {

@@ -101,6 +101,11 @@ func Open(path, user string, now func() time.Time) (*Store, error) {
 	s := &Store{readers: readers, writer: w, writes: make(chan write), done: make(chan struct{}),
 		closed: make(chan struct{}), user: user, now: now}
 	go s.loop()
+	if err := s.write(func(w *writer) error {
+		return w.exec(`DELETE FROM seen WHERE time < ?`, millis(now().Add(-seenTime)))
+	}); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	return s, nil
 }
 
