@@ -158,6 +158,8 @@ func asProblem(err error) *problem.Error {
 		return with(problem.NotFound, "jail agent list has the agents")
 	case errors.Is(err, store.ErrFull):
 		return with(problem.Busy, "send it again when the agent has worked on some of them")
+	case errors.Is(err, store.ErrDecided):
+		return with(problem.Conflict, "a decision is final")
 	case errors.Is(err, store.ErrTaken):
 		return with(problem.Conflict, "")
 	case errors.Is(err, store.ErrTooLarge):
