@@ -16,14 +16,14 @@ var supervisorOrder = [][]string{
 	{"wire"},
 	// They know nothing of other packages of the supervisor but that.
 	{"daemonlog", "ending", "idrange", "inode", "jsonbound", "loopback", "metrics", "modules", "names",
-		"problem", "rungroup",
+		"problem", "rungroup", "agents/manifest", "agents/store",
 		"audit/internal/flock", "bundle/trust"},
 	// The parts below the work: the log, bundles, the fetch proxy.
 	{"audit", "bundle", "fetch", "gitview", "hostlayers", "lifetime", "stdio"},
 	{"audit/anchor", "audit/export", "audit/index", "audit/report", "bundle/oci", "caller",
 		"config",
-		"filewatch", "hostpolicy", "mounts", "rundir", "runlog"},
-	{"admission", "prewarm", "shadows"},
+		"filewatch", "hostpolicy", "mounts", "rundir", "runlog", "lasting"},
+	{"admission", "prewarm", "shadows", "agents/agentapi"},
 	// What clients and the daemon say to each other.
 	{"message", "engine"},
 	// The parts beside the work.
@@ -42,6 +42,9 @@ var supervisorOrder = [][]string{
 	{"client", "console", "lasting", "learn"},
 	// What coding agents speak.
 	{"execserver", "mcp"},
+	// What stands above a daemon: jail-agentd is a client.
+	{"agents"},
+	{"agents/jailed", "agents/server"},
 }
 
 // supervisorForTests are the packages below supervisor/ that only tests import.

@@ -78,7 +78,14 @@ func ceilingGroups(c policy.Policy) []string {
 	if fetches {
 		groups = append(groups, "fetch")
 	}
-	if native && (fetches || c.Syscalls.Has(policy.GroupLoopback)) {
+	agents := len(c.Agent.Normal().Bindings) > 0
+	if agents {
+		groups = append(groups, "agent")
+	}
+	if native && agents {
+		groups = append(groups, "narrow")
+	}
+	if native && (fetches || agents || c.Syscalls.Has(policy.GroupLoopback)) {
 		groups = append(groups, "loopback")
 	}
 	if native && c.Syscalls.Has(policy.GroupLoopback) {
@@ -118,8 +125,8 @@ func ceilingLandlock(c policy.Policy, r Request, p Plan) Landlock {
 	switch {
 	case c.Syscalls.Has(policy.GroupLoopback):
 		l.Network = true
-	case len(c.Fetch.Allow) > 0:
-		l.Ports = []uint16{RelayPort}
+	default:
+		l.Ports = ports(len(c.Fetch.Allow) > 0, r.Agent != nil)
 	}
 	return l
 }
@@ -129,10 +136,13 @@ func ceilingRules(c policy.Policy, m Mount, native bool) []LandlockRule {
 	if inProc(m) {
 		return nil
 	}
-	if m.Kind == MountProc || m.Kind == MountPTS || m.Kind == MountMachine ||
+	if m.Kind == MountState && len(c.Agent.Normal().Bindings) == 0 {
+		return nil
+	}
+	if m.Kind == MountState || m.Kind == MountProc || m.Kind == MountPTS || m.Kind == MountMachine ||
 		paths.Within(CacheDir, m.Target) || native && m.Target == shmDir {
 		// The jail's own.
-		return []LandlockRule{{Path: m.Target, Write: m.Write, Pipes: m.Kind == MountTmpfs}}
+		return []LandlockRule{{Path: m.ruleDir(), Write: m.Write, Pipes: m.Kind == MountTmpfs}}
 	}
 	var rules []LandlockRule
 	for _, g := range c.Mounts {

@@ -45,8 +45,12 @@ func leftOut(pol policy.Policy, r Request, m policy.Mount) bool {
 		len(pol.Fetch.Allow) > 0 && m.Source == certificatesDir && m.Target == certificatesDir
 }
 
-// RelayPort is where a jail's own loopback leads to the fetch proxy.
-const RelayPort = 3128
+// Ports of a jail's own loopback: RelayPort leads to the fetch proxy, AgentPort to the host of the
+// agent that the program is.
+const (
+	RelayPort = 3128
+	AgentPort = 3129
+)
 
 func outerGroups(c Command) []string {
 	if c.Runner == RunnerNative {
@@ -119,7 +123,7 @@ func nativeLandlock(pol policy.Policy, r Request, p Plan) Landlock {
 		if inProc(m) {
 			continue
 		}
-		l.Rules = append(l.Rules, LandlockRule{Path: m.Target, Write: m.Write, Exec: m.Exec &&
+		l.Rules = append(l.Rules, LandlockRule{Path: m.ruleDir(), Write: m.Write, Exec: m.Exec &&
 			AllMayRun(pol, m.Target), Pipes: m.Kind == MountTmpfs})
 	}
 	for _, path := range r.Programs {
@@ -135,10 +139,21 @@ func nativeLandlock(pol policy.Policy, r Request, p Plan) Landlock {
 	switch {
 	case pol.Syscalls.Has(policy.GroupLoopback):
 		l.Network = true
-	case len(pol.Fetch.Allow) > 0:
-		l.Ports = []uint16{RelayPort}
+	default:
+		l.Ports = ports(len(pol.Fetch.Allow) > 0, r.Agent != nil)
 	}
 	return l
+}
+
+// ports are those of the jail's loopback at which process 1 listens.
+func ports(fetches, agent bool) (all []uint16) {
+	if fetches {
+		all = append(all, RelayPort)
+	}
+	if agent {
+		all = append(all, AgentPort)
+	}
+	return all
 }
 
 // inProc reports whether m lies below /proc, which has a rule.

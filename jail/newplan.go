@@ -19,6 +19,11 @@ import (
 const (
 	// The compiled forms of the modules, each in a directory of its own, named 0 and on; read-only.
 	CacheDir = "/run/jail/cache"
+	// AgentDir is where the database of an agent lies. No guest sees it. It may be mounted after the
+	// jail has restricted itself, as laterWorkspace, so the Landlock rule is on agentParent, which
+	// holds nothing else.
+	AgentDir    = agentParent + "/state"
+	agentParent = "/run/jail/agent"
 	// laterDir holds only laterWorkspace.
 	laterDir = "/run/jail/ws"
 	// laterWorkspace is where a shadow is mounted that may come after the jail has restricted
@@ -88,6 +93,8 @@ type Request struct {
 	// Control group above all jails, as "/jail".
 	Slice     string
 	Workspace *Source // nil without one
+	// Agent is the directory of an agent's database; nil where the run is no agent.
+	Agent *State
 	// Later says that the shadow of the workspace may come after the jail has restricted itself.
 	// The tool of such a jail must not depend on the path of the mount, see [SeenPath].
 	Later bool
@@ -110,6 +117,24 @@ type Source struct {
 	UID, GID uint32
 	// A clean absolute path in the jail; empty means policy.WorkspaceDir.
 	Target string
+}
+
+// A State is a directory of the host for the database of an agent, which is its tool's alone to write
+// to, and the size of the database in bytes.
+type State struct {
+	Source
+	Size int64
+}
+
+// owner returns the directory whose owner the tool is, or nil.
+func (r Request) owner() *Source {
+	switch {
+	case r.Workspace != nil:
+		return r.Workspace
+	case r.Agent != nil:
+		return &r.Agent.Source
+	}
+	return nil
 }
 
 // A User is an ordinary user of the host, who has no other ids than these to give to a jail.
@@ -144,7 +169,7 @@ func NewPlan(eff policy.Effective, r Request) (Plan, error) {
 		NoNewPrivileges: true,
 		OuterFilter:     seccomp.NewOuterFilter(withNeeds(pol, r, outerGroups(r.Command))...),
 		InnerFilter:     seccomp.NewFilter(withNeeds(pol, r, innerGroups(r.Command))...),
-		Rlimits:         newRlimits(pol.Limits, r.Command.Runner),
+		Rlimits:         newRlimits(pol.Limits, r),
 		UserCounts:      newUserCounts(),
 		Limits: Limits{Wall: pol.Limits.Wall, CPUTime: pol.Limits.CPUTime,
 			Output: pol.Limits.Output},
@@ -192,8 +217,8 @@ func newFetch(pol policy.Policy, runner string) *Fetch {
 	return f
 }
 
-// withNeeds adds what the streams to the proxy need, where there are any, and what a shell script
-// does.
+// withNeeds adds what the streams to the proxy need, where there are any, what a shell script does,
+// and what the host of an agent does.
 func withNeeds(pol policy.Policy, r Request, groups []string) []string {
 	groups = slices.Clone(groups)
 	if len(pol.Fetch.Allow) > 0 {
@@ -202,7 +227,13 @@ func withNeeds(pol policy.Policy, r Request, groups []string) []string {
 	if r.Command.Runner == RunnerShell || r.Command.Runner == RunnerCompile {
 		groups = append(groups, r.Command.Runner)
 	}
-	if r.Command.Runner == RunnerNative && (len(pol.Fetch.Allow) > 0 ||
+	if r.Agent != nil {
+		groups = append(groups, "agent")
+		if r.Command.Runner == RunnerNative {
+			groups = append(groups, "narrow")
+		}
+	}
+	if r.Command.Runner == RunnerNative && (len(pol.Fetch.Allow) > 0 || r.Agent != nil ||
 		pol.Syscalls.Has(policy.GroupLoopback)) {
 		groups = append(groups, "loopback")
 	}
@@ -248,10 +279,11 @@ func newIDs(r Request) IDs {
 		return IDs{Base: r.User.UID, GroupBase: r.User.GID, Size: 1, User: true, Owner: r.User.UID}
 	}
 	ids := IDs{Base: r.Base, Size: BaseSize - 1, UID: guestID, GID: guestID, Owner: r.Base}
-	if r.Workspace == nil {
+	owner := r.owner()
+	if owner == nil {
 		return ids
 	}
-	ids.UID, ids.GID = r.Workspace.UID, r.Workspace.GID
+	ids.UID, ids.GID = owner.UID, owner.GID
 	for _, id := range []uint32{ids.UID, ids.GID} {
 		if id >= ids.Size && len(ids.Extra) == 0 {
 			ids.Extra = []IDMap{{Inside: id, Host: r.Base + BaseSize - 1}}
@@ -286,6 +318,10 @@ func newMounts(pol policy.Policy, r Request) []Mount {
 	for i, dir := range r.Caches {
 		mounts = append(mounts,
 			Mount{Kind: MountBind, Source: dir, Target: path.Join(CacheDir, strconv.Itoa(i))})
+	}
+	if r.Agent != nil {
+		mounts = append(mounts, Mount{Kind: MountState, Source: r.Agent.Path, Target: AgentDir,
+			Write: true})
 	}
 	if r.Command.Runner == RunnerNative {
 		mounts = append(mounts, nativeMounts(tmp)...)
@@ -329,6 +365,14 @@ func (p Plan) PolicyPath(name string) string {
 // MayComeLater reports whether the shadow may be attached to a jail that has restricted itself.
 func (w *Workspace) MayComeLater() bool { return w.Shadow && w.Target == laterWorkspace }
 
+// ruleDir is the directory that the Landlock rule of the mount names.
+func (m Mount) ruleDir() string {
+	if m.Kind == MountState {
+		return agentParent
+	}
+	return m.Target
+}
+
 // ruleDir is the directory that the Landlock rule of the workspace names.
 func (w *Workspace) ruleDir() string {
 	if w.MayComeLater() {
@@ -352,9 +396,13 @@ func SeenPath(name string) string {
 // maxLocked is RLIMIT_MEMLOCK of programs of the host, in bytes: what gpg keeps keys in.
 const maxLocked = 64 << 10
 
-func newRlimits(l policy.Limits, runner string) []Rlimit {
+func newRlimits(l policy.Limits, r Request) []Rlimit {
+	if r.Agent != nil {
+		// The database and its log, each.
+		l.FileSize = min(l.FileSize, r.Agent.Size)
+	}
 	locked := uint64(0)
-	if runner == RunnerNative {
+	if r.Command.Runner == RunnerNative {
 		locked = maxLocked
 	}
 	// "nice" and "rtprio" are whatever the daemon was started with, unless they are taken away: a
@@ -392,7 +440,7 @@ func newLandlock(pol policy.Policy, r Request, p Plan) Landlock {
 			Write: p.Workspace.Shadow})
 	}
 	for _, m := range p.Mounts {
-		l.Rules = append(l.Rules, LandlockRule{Path: m.Target, Write: m.Write, Exec: m.Exec})
+		l.Rules = append(l.Rules, LandlockRule{Path: m.ruleDir(), Write: m.Write, Exec: m.Exec})
 	}
 	if p.Command.Runner != RunnerCompile {
 		l.Rules = append(l.Rules, LandlockRule{Path: devDir, Write: true})
@@ -550,16 +598,16 @@ func checkIDs(_ policy.Policy, r Request) error {
 	if r.Base < FirstBase || r.Base >= FirstBase+Bases*BaseSize || r.Base%BaseSize != 0 {
 		return fmt.Errorf("host id range %d is not one that jails use", r.Base)
 	}
-	if w := r.Workspace; w != nil {
+	if w := r.owner(); w != nil {
 		for _, id := range []uint32{w.UID, w.GID} {
 			if id == nobody || id == math.MaxUint32 {
-				return fmt.Errorf("workspace %s belongs to id %d, which stands for nobody", w.Path,
+				return fmt.Errorf("directory %s belongs to id %d, which stands for nobody", w.Path,
 					id)
 			}
 		}
 		if w.UID != w.GID && w.UID >= BaseSize-1 && w.GID >= BaseSize-1 {
 			return fmt.Errorf(
-				"workspace %s: owner %d and group %d both lie above %d; only one of them can be "+
+				"directory %s: owner %d and group %d both lie above %d; only one of them can be "+
 					"mapped", w.Path, w.UID, w.GID, BaseSize-2)
 		}
 	}

@@ -4,6 +4,7 @@
 package jail
 
 import (
+	"slices"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/seccomp"
@@ -139,6 +140,9 @@ const (
 	MountTmpfs = "tmpfs"
 	MountProc  = "proc"
 	MountBind  = "bind"
+	// MountState is the directory of an agent's database, whose descriptor comes as that of the
+	// workspace's real directory. No agent has a workspace.
+	MountState = "state"
 	// MountCache is the directory of a file system of a bounded size that later runs have, too.
 	MountCache = "cache"
 	// Terminals of the jail's own; the only mount beside the device nodes that is not nodev.
@@ -154,7 +158,7 @@ func (m Mount) HasSource() bool { return m.Kind == MountBind || m.Kind == MountC
 // A Mount is one mount of the jail's root. Everything is nosuid and nodev.
 type Mount struct {
 	Kind string `json:"kind"`
-	// Of a bind: a path of the host. Of a cache: its id, which says for whom it is kept.
+	// Of a bind or state: a path of the host. Of a cache: its id, which says for whom it is kept.
 	Source string `json:"source,omitempty"`
 	// Of a cache, as the policy names it.
 	Name   string `json:"name,omitempty"`
@@ -163,6 +167,20 @@ type Mount struct {
 	Exec   bool   `json:"exec"`
 	Size   int64  `json:"size,omitempty"`  // bytes, of a tmpfs or cache
 	Files  int64  `json:"files,omitempty"` // inodes, of a tmpfs
+}
+
+// HostsAgent reports whether the jail has the database of an agent.
+func (p Plan) HostsAgent() bool {
+	return slices.ContainsFunc(p.Mounts, func(m Mount) bool { return m.Kind == MountState })
+}
+
+// GuestLandlock returns the domain of the program of an agent: that of the jail without the directory
+// of the database.
+func (p Plan) GuestLandlock() Landlock {
+	l := p.Landlock
+	l.Rules = slices.DeleteFunc(slices.Clone(l.Rules),
+		func(r LandlockRule) bool { return r.Path == agentParent })
+	return l
 }
 
 // A File is made for the jail and holds nothing of the host's.

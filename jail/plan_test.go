@@ -63,20 +63,25 @@ func resolve(t testing.TB, policies ...policy.Policy) policy.Effective {
 // TestGoldenPlans shows every change of what the kernel is told, for the review of it.
 func TestGoldenPlans(t *testing.T) {
 	for _, name := range []string{"default", "readonly", "strict", "python", "fetch", "build",
-		"worker", "python-native", "claude-code", "codex"} {
+		"worker", "python-native", "claude-code", "codex", "agent", "agent-native"} {
 		t.Run(name, func(t *testing.T) {
 			r := request()
 			r.Later = true
 			switch name {
 			case "strict":
 				r.Workspace, r.Command.Cwd = nil, "/"
-			case "build", "worker", "python-native", "claude-code", "codex":
+			case "build", "worker", "python-native", "claude-code", "codex", "agent-native":
 				r.Later = false
 				r.Caches, r.Programs = nil, []string{"/lib64/ld-linux-x86-64.so.2",
 					"/usr/bin/python3"}
 				r.Command = jail.Command{Runner: jail.RunnerNative, Tool: "/usr/bin/python3",
 					Digest: "sha256:00", Args: []string{"python3"},
 					Env: []string{"HOME=/home/tool"}, Cwd: "/workspace"}
+			}
+			if strings.HasPrefix(name, "agent") {
+				r.Workspace, r.Later, r.Command.Cwd = nil, false, "/"
+				r.Agent = &jail.State{Source: jail.Source{Path: "/var/lib/agents/a", UID: 1000,
+					GID: 1000}, Size: 64 << 20}
 			}
 			plan, err := jail.NewPlan(shipped(t, name), r)
 			if err != nil {

@@ -41,8 +41,8 @@ func leafName(id ID, base uint32) string {
 // Standing returns the part of the plan that the kernel gets before the run is asked for, without
 // the jail's ID, ids and paths. Two plans with the same Standing can be carried out by the same
 // prewarmed jail. It leaves out what the host's side alone looks at (policy, layers, fetches, what
-// is watched), the invocation, and which directory the workspace is: a shadow is attached to the
-// jail later.
+// is watched), the invocation, and which directories the workspace
+// and the state of an agent are: both are attached to the jail later.
 func (p Plan) Standing() Plan {
 	p = p.Elsewhere("", FirstBase)
 	p.Policy, p.Layers, p.Fetch, p.Limits, p.FileEvents = "", nil, nil, Limits{}, ""
@@ -51,6 +51,12 @@ func (p Plan) Standing() Plan {
 		w := *p.Workspace
 		w.Source, w.Bytes, w.Files = "", 0, 0
 		p.Workspace = &w
+	}
+	p.Mounts = slices.Clone(p.Mounts)
+	for i := range p.Mounts {
+		if p.Mounts[i].Kind == MountState {
+			p.Mounts[i].Source = ""
+		}
 	}
 	if p.Ceiling != nil {
 		c := *p.Ceiling

@@ -22,7 +22,7 @@ const maxProblems = 100
 // in sentences that name the key. A parser of policies reports them with a position.
 var checks = []func(Policy) []error{
 	checkWorkspace, checkMounts, checkNested, checkLimits, checkTools, checkFetch, checkEnv,
-	checkSyscalls, checkAudit, checkSession, checkApprove,
+	checkSyscalls, checkAudit, checkSession, checkApprove, checkAgent,
 }
 
 // Check returns everything that is wrong with a policy, joined, or nil. Resolve refuses
@@ -407,6 +407,13 @@ func checkSession(p Policy) (out []error) {
 	}
 	if p.Session.Loopback > LoopbackShared {
 		out = append(out, errors.New("session.loopback is no value there is"))
+	}
+	return out
+}
+
+func checkAgent(p Policy) (out []error) {
+	for _, b := range p.Agent.Bindings {
+		out = append(out, keyed("agent.bindings", CheckBinding(b))...)
 	}
 	return out
 }

@@ -51,6 +51,9 @@ func TestLaws(t *testing.T) {
 		}
 		policytest.Laws(t, policytest.Approve(), never, nil)
 	})
+	t.Run("Agent", func(t *testing.T) {
+		policytest.Laws(t, policytest.Agent(), policy.Agents{}, policy.TopAgents())
+	})
 	t.Run("Session", func(t *testing.T) {
 		policytest.Laws(t, policytest.Session(), policy.Session{}, policy.TopSession())
 	})

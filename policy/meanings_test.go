@@ -472,6 +472,16 @@ func TestSessionMeans(t *testing.T) {
 	})
 }
 
+func TestAgentMeans(t *testing.T) {
+	a := func(bindings ...string) policy.Agents { return policy.Agents{Bindings: bindings} }
+	policytest.Meanings(t, []policytest.Meaning[policy.Agents]{
+		{Name: "no agent", Less: a(), More: a("host")},
+		{Name: "one binding", Less: a("host"), More: policy.TopAgents()},
+		{Name: "one of two", Less: a("storage"), More: a("host", "storage")},
+		{Name: "the one or the other", Less: a("ai"), More: a("pubsub"), Apart: true},
+	})
+}
+
 func TestSyscallsMean(t *testing.T) {
 	s := func(groups ...string) policy.Syscalls { return policy.Syscalls{Groups: groups} }
 	policytest.Meanings(t, []policytest.Meaning[policy.Syscalls]{
@@ -493,6 +503,7 @@ func TestPolicyMeans(t *testing.T) {
 		Env:      policy.Env{Pass: policy.MustGlobs("TERM")},
 		Syscalls: policy.Syscalls{Groups: []string{"wasi"}},
 		Audit:    policy.TopAudit(),
+		Agent:    policy.Agents{Bindings: []string{policy.BindingHost}},
 	}
 	table := []policytest.Meaning[policy.Policy]{
 		{Name: "nothing", Less: policy.Policy{}, More: base},
@@ -507,6 +518,7 @@ func TestPolicyMeans(t *testing.T) {
 		"env":       func(p *policy.Policy) { p.Env = policy.Env{} },
 		"syscalls":  func(p *policy.Policy) { p.Syscalls = policy.Syscalls{} },
 		"audit":     func(p *policy.Policy) { p.Audit = policy.Audit{} },
+		"agent":     func(p *policy.Policy) { p.Agent = policy.Agents{} },
 	} {
 		less := base
 		drop(&less)

@@ -22,6 +22,7 @@ type Policy struct {
 	Audit     Audit     `json:"audit"`
 	Session   Session   `json:"session,omitzero"`
 	Approve   Approve   `json:"approve,omitempty"`
+	Agent     Agents    `json:"agent,omitzero"`
 }
 
 // Top grants everything.
@@ -36,6 +37,7 @@ func Top() Policy {
 		Syscalls:  TopSyscalls(),
 		Audit:     TopAudit(),
 		Session:   TopSession(),
+		Agent:     TopAgents(),
 	}
 }
 
@@ -52,6 +54,7 @@ func (p Policy) Meet(q Policy) Policy {
 		Audit:     p.Audit.Meet(q.Audit),
 		Session:   p.Session.Meet(q.Session),
 		Approve:   p.Approve.Meet(q.Approve),
+		Agent:     p.Agent.Meet(q.Agent),
 	}.Normal()
 }
 
@@ -65,7 +68,7 @@ func (p Policy) LessEq(q Policy) bool {
 		p.Fetch.LessEq(q.Fetch) &&
 		p.Env.LessEq(q.Env) && p.Syscalls.LessEq(q.Syscalls) &&
 		p.Audit.LessEq(q.Audit) && p.Session.LessEq(q.Session) &&
-		p.Approve.LessEq(q.Approve.of(p))
+		p.Approve.LessEq(q.Approve.of(p)) && p.Agent.LessEq(q.Agent)
 }
 
 // Normal returns the one form of all policies that grant the same.
@@ -80,12 +83,14 @@ func (p Policy) Normal() Policy {
 		Syscalls:  p.Syscalls.Normal(),
 		Audit:     p.Audit.Normal(),
 		Session:   p.Session.Normal(),
+		Agent:     p.Agent.Normal(),
 	}
 	n.Approve = p.Approve.of(n).Normal()
 	return n
 }
 
-// String shows one part a line. Rules of approval have a line if there are any.
+// String shows one part a line. Rules of approval and bindings of agents have a
+// line if there are any.
 func (p Policy) String() string {
 	text := fmt.Sprintf(
 		"workspace: %s\nmounts: %s\nlimits: %s\ntools: %s\nfetch: %s\n"+
@@ -94,6 +99,9 @@ func (p Policy) String() string {
 		p.Session)
 	if len(p.Approve.Normal()) > 0 {
 		text += "approve: " + p.Approve.String() + "\n"
+	}
+	if len(p.Agent.Normal().Bindings) > 0 {
+		text += "agent: " + p.Agent.String() + "\n"
 	}
 	return text
 }

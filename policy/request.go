@@ -53,6 +53,9 @@ func (r *Request) Fetch(host string) error {
 	return nil
 }
 
+// NoFetch narrows the hosts to none, whatever Fetch named.
+func (r *Request) NoFetch() { r.policy.Fetch = Fetch{} }
+
 // Workspace narrows the access to the workspace.
 func (r *Request) Workspace(access WorkspaceAccess) {
 	r.policy.Workspace = r.policy.Workspace.Meet(Workspace{Access: access,

@@ -43,6 +43,17 @@ func TestRequest(t *testing.T) {
 	}
 }
 
+func TestRequestNoFetch(t *testing.T) {
+	r := policy.NewRequest()
+	if err := r.Fetch("example.com"); err != nil {
+		t.Fatal(err)
+	}
+	r.NoFetch()
+	if f := r.Policy().Fetch; len(f.Allow) != 0 || f.Mode != (policy.Fetch{}).Mode {
+		t.Errorf("%+v", f)
+	}
+}
+
 func TestRequestWorkspace(t *testing.T) {
 	r := policy.NewRequest()
 	r.Workspace(policy.WorkspaceNone)

@@ -3,6 +3,8 @@ package runners
 import (
 	"errors"
 	"net/netip"
+
+	"github.com/jail-sandbox/jail/jail"
 )
 
 // Order is the daemon's order to jail-init, with the module as a descriptor: run a tool, or compile
@@ -22,6 +24,9 @@ type Order struct {
 	// Native is a program of the host, which is run in place of a module. Of the invocation it
 	// takes arguments, environment and directory.
 	Native *Native `json:"native,omitempty"`
+	// Agent says that the module or program is the guest of an agent. Standard input and output then
+	// carry the frames of package agent, and the guest has only the standard error.
+	Agent *Agent `json:"agent,omitempty"`
 	// Fetch: the last descriptor is the socket to the fetch proxy.
 	Fetch bool `json:"fetch,omitempty"`
 	// Joined gives the tool its standard output as its standard error, too.
@@ -55,6 +60,25 @@ type Call struct {
 type Reply struct {
 	ID     uint64 `json:"id"`
 	Answer Answer `json:"answer"`
+}
+
+// Agent is what the host of an agent needs.
+type Agent struct {
+	// ID is agent:USER:NAME.
+	ID string `json:"id"`
+	// Bindings are those that the guest has.
+	Bindings []string `json:"bindings"`
+	// Dir is the directory of the database in the jail, which has at most Size bytes.
+	Dir  string `json:"dir"`
+	Size int64  `json:"size"`
+	// DeadlineNanos is how long the guest may work on an event.
+	DeadlineNanos int64 `json:"deadline_ns"`
+	// Listen is the address on the jail's loopback at which a program of the host calls its
+	// bindings; zero: none.
+	Listen netip.AddrPort `json:"listen,omitzero"`
+	// Landlock is the domain of a program of the host, which is that of process 1 without the
+	// directory of the database.
+	Landlock *jail.Landlock `json:"landlock,omitempty"`
 }
 
 // SignalTerminate is the signal, SIGPWR, by which the host asks process 1 of a jail to have its

@@ -181,7 +181,8 @@ var Installed = sync.OnceValues(func() (string, error) {
 		return dir, nil
 	}
 	args := []string{"-R"}
-	for _, name := range []string{"jail", "jail-full", "jaild", "jail-shim", "jail-init", "bundles"} {
+	for _, name := range []string{"jail", "jail-full", "jaild", "jail-shim", "jail-init",
+		"jail-init-agent", "jail-agentd", "bundles"} {
 		args = append(args, filepath.Join(Built, name))
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil {

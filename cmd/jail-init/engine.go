@@ -109,9 +109,10 @@ func (p *prepared) of(order runners.Order) *wasiguest.Loaded {
 }
 
 // runNative runs a program of the host. Meanwhile the control socket carries only sizes of its
-// terminal.
-func runNative(order runners.Order, conn *control.Conn,
-	proxy *wasiguest.Proxy) (int, runners.Answer) {
+// terminal. host takes the connections of a program that is the guest of an agent; it is nil for
+// others.
+func runNative(order runners.Order, conn *control.Conn, proxy *wasiguest.Proxy,
+	host native.Host) (int, runners.Answer) {
 	sizes := func() (size runners.Terminal, err error) {
 		files, err := conn.ReceiveMost(&size, maxSize)
 		for _, f := range files {
@@ -124,7 +125,7 @@ func runNative(order runners.Order, conn *control.Conn,
 	if proxy != nil {
 		opener = proxy
 	}
-	report, err := native.Run(order, sizes, opener)
+	report, err := native.Run(order, sizes, opener, host)
 	if err != nil {
 		return failureCode, runners.FailureAnswer(&report, err)
 	}

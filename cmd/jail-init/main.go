@@ -43,11 +43,14 @@ func run(args, env []string) int {
 		return serve(conn)
 	}
 	code, answer := 0, runners.Answer{}
-	if order.Native != nil {
-		code, answer = runNative(order, conn, proxy)
-	} else {
-		code, answer = carryOut(wasiguest.WithProxy(context.Background(), proxy), order, modules,
-			ready.of(order))
+	ctx := wasiguest.WithProxy(context.Background(), proxy)
+	switch {
+	case order.Agent != nil:
+		code, answer = hostAgent(ctx, order, conn, modules, ready.of(order), proxy)
+	case order.Native != nil:
+		code, answer = runNative(order, conn, proxy, nil)
+	default:
+		code, answer = carryOut(ctx, order, modules, ready.of(order))
 	}
 	if err := conn.Send(answer); err != nil {
 		return fail(fmt.Errorf("send the report: %w", err))

@@ -66,8 +66,10 @@ func (s *standing) do(conn *control.Conn, ask request) error {
 
 // attach mounts the workspace of the jail. It kills a jail that cannot get its workspace.
 func (s *standing) attach(conn *control.Conn, files []*os.File) error {
-	err := errors.New("no two layers came with it")
-	if len(files) >= 2 {
+	err := errors.New("no two layers came with it, and no state of an agent")
+	if agent := s.order.Plan.HostsAgent(); len(files) == 1 && agent {
+		err = s.jail.Attach(s.order, files[0], nil, nil)
+	} else if len(files) >= 2 && !agent {
 		err = s.jail.Attach(s.order, files[0], files[1], files[2:])
 	}
 	if err != nil {

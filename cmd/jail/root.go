@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/jail-sandbox/jail/cmd/jail/agent"
 	"github.com/jail-sandbox/jail/cmd/jail/agents"
 	"github.com/jail-sandbox/jail/cmd/jail/audit"
 	"github.com/jail-sandbox/jail/cmd/jail/execserver"
@@ -54,7 +55,7 @@ func newRoot(env *cli.Env) *cobra.Command {
 		review.NewDiff(env), review.NewCommit(env), review.NewDiscard(env), review.NewRevert(env),
 		review.NewWorkspaces(env), review.NewBranch(env), review.NewCache(env), review.NewApprovals(env),
 		policy.New(env), policy.NewProfile(env), tool.New(env), audit.New(env),
-		mcp.New(env), execserver.New(env), agents.NewSetup(env), agents.NewHook(env),
+		agent.New(env), mcp.New(env), execserver.New(env), agents.NewSetup(env), agents.NewHook(env),
 		service.NewConsole(env), service.NewDoctor(env), service.NewVersion(env),
 		service.NewCompletion(env),
 	)

@@ -69,9 +69,10 @@ type Share struct {
 	Target string `json:"target"`
 }
 
-// Attach tells jail-shim to attach the shadow of the workspace where the order's plan has it. The
-// layers come with it: the two that would have been ShimLower and ShimUpper, and the frozen ones. It
-// is sent once, and only if the order said Later.
+// Attach tells jail-shim to attach the shadow of the workspace, or the state of the agent, where the
+// order's plan has it. The layers of the one come with it: the two that would have been ShimLower and
+// ShimUpper, and the frozen ones. The other comes as ShimLower would have. Attach is sent once, and
+// only if the order said Later.
 type Attach struct{}
 
 // Shared is the answer to Share. The mount comes with it, detached, unless there is an error.

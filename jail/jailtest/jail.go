@@ -67,6 +67,14 @@ func (s *Setup) TryStart(t testing.TB) (*Jail, error) {
 		files.Lower, order.Shared = shared, append(order.Shared, w.Target)
 	}
 	for _, m := range s.Plan.Mounts {
+		if m.Kind == jail.MountState {
+			tree, err := cloneOf(m.Source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tree.Close()
+			files.Lower = tree
+		}
 		take := func() (*os.File, error) { return cloneOf(m.Source) }
 		switch {
 		case m.Kind == jail.MountTmpfs && s.Holder != nil:
@@ -182,6 +190,9 @@ func (j *Jail) End() {
 		j.copied.Wait()
 	})
 }
+
+// Input is written to the jail's standard input, where it has pipes.
+func (j *Jail) Input() io.Writer { return j.stdin }
 
 func (j *Jail) endStdin() {
 	if j.stdin != nil {

@@ -25,6 +25,8 @@ type Launcher struct {
 	Shim string
 	// Init is the path of jail-init.
 	Init string
+	// AgentInit is the path of the jail-init that hosts agents.
+	AgentInit string
 	// Patience bounds each step before the tool: until the jail exists, until its workspace is
 	// attached, and until jail-init has restricted itself. 0 is DefaultPatience.
 	Patience time.Duration
@@ -121,6 +123,9 @@ type exit struct {
 func (l Launcher) Start(ctx context.Context, o control.Order, stdio Stdio, files Files) (*Process,
 	error) {
 	o.InitPath, o.Patience = l.Init, l.patience()
+	if o.Plan.HostsAgent() {
+		o.InitPath = l.AgentInit
+	}
 	shim, shimEnd, err := control.Pair("shim")
 	if err != nil {
 		return nil, err
@@ -304,12 +309,16 @@ func (p *Process) Network() (*os.File, error) {
 	return f, err
 }
 
-// Attach gives the layers of the workspace to a jail that was started with Order.Later. It returns
-// when the workspace is attached. After an error the caller can only release the jail. The launcher
+// Attach gives the layers of the workspace, or as lower alone the state of the agent, to a jail that
+// was started with Order.Later. It returns when the workspace is attached. After an error the caller can only release the jail. The launcher
 // keeps none of the files.
 func (p *Process) Attach(lower, upper *os.File, frozen ...*os.File) error {
-	err := p.ask(control.Ask{Attach: &control.Attach{}},
-		append([]*os.File{lower, upper}, frozen...)...).err
+	files := []*os.File{lower}
+	if upper != nil {
+		files = append(files, upper)
+	}
+	files = append(files, frozen...)
+	err := p.ask(control.Ask{Attach: &control.Attach{}}, files...).err
 	if err != nil && !errors.Is(err, ErrNotThere) && !errors.Is(err, ErrLate) {
 		return layerError(control.FailedOf("workspace", err))
 	}

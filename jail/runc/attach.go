@@ -12,8 +12,8 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// Attach gives a jail the shadow of its workspace that was started without it, from the layers that
-// the run has. It is made where that of any jail is made, in the mount namespace of the thread that
+// Attach gives a jail the shadow of its workspace, or the state of its agent, that was started without
+// it, from what the run has. It is made where that of any jail is made, in the mount namespace of the thread that
 // called Start, which must be the one that calls this, and a mount of it goes into the jail's own.
 // There jail-init waits, restricted: it can mount nothing, so what target means is what Start made
 // it. Its Landlock domain names the directory that the mount point is in.
@@ -24,6 +24,11 @@ import (
 // mount alone would, and so is never attached later.
 func (j *Jail) Attach(o control.Order, lower, upper *os.File, frozen []*os.File) error {
 	w, l := j.plan.Workspace, j.later
+	if l != nil && j.plan.HostsAgent() {
+		j.later = nil
+		defer l.userns.Close()
+		return j.attachState(lower, l.userns)
+	}
 	if l == nil || w == nil || !w.Shadow {
 		return errors.New("the jail waits for no shadow")
 	}
@@ -40,6 +45,22 @@ func (j *Jail) Attach(o control.Order, lower, upper *os.File, frozen []*os.File)
 	}
 	defer mount.Close()
 	return sys.AttachIn(mount, j.PID, w.Target)
+}
+
+// attachState gives a jail the directory of its agent's database. It refuses nothing by its mount
+// alone but programs, devices and set-id bits, and a jail has no right to change that.
+func (j *Jail) attachState(source, userns *os.File) error {
+	i := slices.IndexFunc(j.plan.Mounts, func(m jail.Mount) bool { return m.Kind == jail.MountState })
+	m := j.plan.Mounts[i]
+	if err := bindState(source, filepath.Join(j.root, m.Target), m, j.plan, userns); err != nil {
+		return err
+	}
+	mount, err := sys.CloneMountOf(filepath.Join(j.root, m.Target))
+	if err != nil {
+		return err
+	}
+	defer mount.Close()
+	return sys.AttachIn(mount, j.PID, m.Target)
 }
 
 // IsShared reports whether a mount of the order's plan is one that comes from another jail.

@@ -42,9 +42,9 @@ const rootInodes = 256
 // fresh tmpfs that no jail has ever seen, with everything already mounted in it. The mounts are
 // made here and not by the container library, by descriptor and with their attributes set before
 // they are attached, so that there is no moment at which one is writable or points elsewhere.
-func buildRoot(dir string, o control.Order, files []*os.File, initBinary *os.File,
+func buildRoot(dir string, o control.Order, given Files, initBinary *os.File,
 	userns *os.File) error {
-	p := o.Plan
+	p, files := o.Plan, given.Binds
 	room := rootBytes
 	for _, f := range p.Files {
 		room += len(f.Text)
@@ -102,6 +102,14 @@ func buildRoot(dir string, o control.Order, files []*os.File, initBinary *os.Fil
 				return err
 			}
 			files = files[1:]
+		case jail.MountState:
+			if o.Later {
+				if err := mountPoint(target, true); err != nil {
+					return err
+				}
+			} else if err := bindState(given.Lower, target, m, p, userns); err != nil {
+				return err
+			}
 		case jail.MountBind:
 			if len(files) == 0 {
 				return fmt.Errorf("mount %s: no descriptor came for it", m.Target)
@@ -218,6 +226,15 @@ func mountCache(mount *os.File, target string, m jail.Mount, userns *os.File) er
 	}
 	defer tree.Close()
 	return sys.AttachTree(tree, target, flags, userns)
+}
+
+// bindState binds the directory of an agent's database.
+func bindState(source *os.File, target string, m jail.Mount, p jail.Plan, userns *os.File) error {
+	if p.IDs.User {
+		// Owners stay who they are.
+		userns = nil
+	}
+	return bind(source, target, m, userns)
 }
 
 // bind maps owners where the file system can. Where it cannot, a read-only bind shows fewer rights,

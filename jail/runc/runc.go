@@ -138,7 +138,7 @@ func Start(ctx context.Context, o control.Order, files Files) (*Jail, error) {
 		return nil, layer("mount", err)
 	}
 	defer initBinary.Close()
-	if err := layer("mount", buildRoot(root, o, files.Binds, initBinary, userns)); err != nil {
+	if err := layer("mount", buildRoot(root, o, files, initBinary, userns)); err != nil {
 		return nil, err
 	}
 	if err := layer("workspace", attachWorkspace(root, o, files, userns)); err != nil {

@@ -31,6 +31,8 @@ var groups = map[string][]rule{
 	"links":    linkRules,
 	"shell":    shellRules,
 	"compile":  compileRules,
+	"agent":    agentRules,
+	"narrow":   narrowRules,
 
 	// jail-init under the filter of a ceiling.
 	"confine": confineRules,
@@ -262,6 +264,28 @@ var confineRules = []rule{
 // compileRules are what the engine needs to leave the compiled form of a module behind.
 var compileRules = []rule{
 	allow("a compiled form gets its name", "renameat"),
+}
+
+// agentRules are what the host of an agent needs, which has the agent's database open and listens to
+// its guest, besides the engine.
+var agentRules = []rule{
+	allow("the database and its log", "open", "pwrite64"),
+	allow("whether the database and its log are there", "stat", "lstat"),
+	allow("the log of a database that was closed", "unlink"),
+	// Locks are for the one file that the jail can write on the host.
+	allow("the database has one holder", "fcntl").when(arg(1, unix.F_SETLK, unix.F_GETLK)...),
+	allow("who owns a new log", "fchown", "geteuid"),
+	allow("a stream between the host of the agent and its guest", "socketpair").when(
+		stream(unix.AF_UNIX, 0)),
+	allow("half of a stream", "shutdown"),
+}
+
+// narrowRules are what process 1 of an agent's jail needs to start the agent's program in a narrower
+// domain than its own. The program has them, too, and they take nothing but rights of whoever calls.
+var narrowRules = []rule{
+	allow("the program cannot open the database", "landlock_create_ruleset", "landlock_add_rule",
+		"landlock_restrict_self"),
+	allow("privileges stay given up", "prctl").when(arg(0, unix.PR_SET_NO_NEW_PRIVS)...),
 }
 
 // shellRules are what the interpreter of shell scripts needs besides the engine.

@@ -95,7 +95,7 @@ func planned(p jail.Plan, host []sys.Mount) (wants, error) {
 					"nr_inodes=" + strconv.FormatInt(m.Files, 10)}})
 		case jail.MountCache:
 			all.add(m.Target, want{kind: "ext4", options: optionsOf(m.Write, m.Exec)})
-		case jail.MountBind:
+		case jail.MountBind, jail.MountState:
 			w := want{options: optionsOf(m.Write, m.Exec)}
 			if err := all.bind(m.Source, m.Target, w, host); err != nil {
 				return nil, err

@@ -121,6 +121,7 @@ func (d *differ) compare(a, b policy.Policy) (err error) {
 	d.env()
 	d.audit()
 	d.session()
+	d.agent()
 	d.approve()
 	d.limits()
 	return nil
@@ -320,6 +321,17 @@ func (d *differ) tools() {
 				"syscalls.groups", nil)
 		case x && !y:
 			d.add(Narrower, "syscalls", "use the system calls of "+g.Name, "syscalls.groups", nil)
+		}
+	}
+}
+
+func (d *differ) agent() {
+	for _, b := range policy.AllBindings() {
+		switch x, y := d.a.Agent.Has(b.Name), d.b.Agent.Has(b.Name); {
+		case y && !x:
+			d.add(Wider, "agent", "as an agent, "+b.About, "agent.bindings", nil)
+		case x && !y:
+			d.add(Narrower, "agent", "as an agent, "+b.About, "agent.bindings", nil)
 		}
 	}
 }

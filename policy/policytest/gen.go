@@ -235,6 +235,13 @@ func Session() *rapid.Generator[policy.Session] {
 	})
 }
 
+// Agent draws bindings, some of which do not exist.
+func Agent() *rapid.Generator[policy.Agents] {
+	return rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]string{"ai", "host", "pubsub", "storage",
+		"no-such-binding"}), 0, 4),
+		func(s []string) policy.Agents { return policy.Agents{Bindings: s} })
+}
+
 // Approve draws rules that hold actions back.
 func Approve() *rapid.Generator[policy.Approve] {
 	one := rapid.Custom(func(t *rapid.T) policy.ApproveRule {
@@ -278,6 +285,7 @@ func Policy() *rapid.Generator[policy.Policy] {
 			Audit:     Audit().Draw(t, "audit"),
 			Session:   Session().Draw(t, "session"),
 			Approve:   Approve().Draw(t, "approve"),
+			Agent:     Agent().Draw(t, "agent"),
 		}
 	})
 }

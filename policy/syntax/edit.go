@@ -72,6 +72,8 @@ func AddItem(section, key, item string) Edit {
 				p.Workspace.Protect = append(slices.Clone(p.Workspace.Protect), item)
 			case "syscalls.groups":
 				p.Syscalls.Groups = append(slices.Clone(p.Syscalls.Groups), item)
+			case "agent.bindings":
+				p.Agent.Bindings = append(slices.Clone(p.Agent.Bindings), item)
 			default:
 				list := d.globs(section + "." + key)
 				g, err := policy.ParseGlob(item)

@@ -62,6 +62,19 @@ func (e Errors) Unwrap() []error {
 	return out
 }
 
+// Report returns the errors of one file that is no policy: bounded, in order, and each with the line
+// that it is about. It returns nil if there are none.
+func Report(source string, text []byte, found []Error) error {
+	if len(found) == 0 {
+		return nil
+	}
+	var errs Errors
+	for _, one := range found {
+		errs.add(one.Position, one.Hint, "%s", one.Message)
+	}
+	return errs.sorted().quoted(map[string][]byte{source: text[:min(len(text), MaxBytes)]})
+}
+
 // full reports whether there are as many errors as are reported: no more of the file is read.
 func (e *Errors) full() bool { return len(*e) >= maxErrors }
 
@@ -124,8 +137,8 @@ func (e Errors) quoted(texts map[string][]byte) Errors {
 	return e
 }
 
-// didYouMean returns a hint that names the word nearest to the one given, or "".
-func didYouMean(word string, words []string) string {
+// DidYouMean returns a hint that names the word nearest to the one given, or "".
+func DidYouMean(word string, words []string) string {
 	best, distance := "", 3
 	for _, w := range words {
 		d := editDistance(strings.ToLower(word), w)

@@ -79,6 +79,8 @@ var plainKeys = []Key{
 	{"session.loopback", "own | shared",
 		"whether the host programs of a session reach each other on one loopback interface; " +
 			"own if missing"},
+	{"agent.bindings", `["host", "storage"]`,
+		"what a run may do as an agent: ai, host, pubsub, storage; without any it can be none"},
 	{"approve.action", "workspace.commit | fetch | tool",
 		"action that this rule holds back until somebody approves it; tool:NAME for one tool"},
 	{"approve.host", "*.example.com", "host of the fetches; every host if missing"},

@@ -175,7 +175,7 @@ func TestParseErrors(t *testing.T) {
 			"policy = 1\n[limits]\nmemory = \"1MiB\"\nMemory = \"2MiB\"",
 			[]string{"4:1: unknown key \"Memory\""}},
 		{"far from anything", "policy = 1\nzzzzzzzz = 1",
-			[]string{"there are about, approve, audit, env, fetch"}},
+			[]string{"there are about, agent, approve, audit, env, fetch"}},
 		{"key twice", "policy = 1\nname = \"a\"\nname = \"b\"",
 			[]string{"3:1: \"name\" is said a second time, after line 2"}},
 		{"section twice", "policy = 1\n[limits]\n[limits]",

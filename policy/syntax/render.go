@@ -63,6 +63,8 @@ func Render(f File) []byte {
 	if p.Session.Loopback != unsaid.Loopback {
 		w.line("loopback = %s", quote(p.Session.Loopback.String()))
 	}
+	w.section("agent")
+	w.strings("bindings", p.Agent.Bindings, p.Agent.String() == top.Agent.String())
 	for _, r := range p.Approve {
 		w.approve(r)
 	}

@@ -137,6 +137,13 @@ func schemaOf(t reflect.Type, path string) object {
 			}
 			return object{"type": "array", "uniqueItems": true, "items": object{"enum": names}}
 		}
+		if path == "agent.bindings" {
+			var names []string
+			for _, b := range policy.AllBindings() {
+				names = append(names, b.Name)
+			}
+			return object{"type": "array", "uniqueItems": true, "items": object{"enum": names}}
+		}
 		return globs(plainGlob)
 	}
 	switch t.Kind() {

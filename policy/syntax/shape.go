@@ -38,6 +38,7 @@ func (r *reader) file(root *node) {
 		"audit":       r.audit,
 		"session":     r.session,
 		"approve":     r.approve,
+		"agent":       agentOf(r),
 		"tool":        r.toolSections,
 		"without":     r.without,
 		"version":     r.fileVersion,
@@ -347,6 +348,16 @@ func (r *reader) syscalls(key string, v *node) {
 	r.table(key, v, map[string]func(string, *node){
 		"groups": func(k string, v *node) { s.Groups = r.texts(k, v, policy.CheckSyscallGroup) },
 	})
+}
+
+// agentOf reads [agent].
+func agentOf(r *reader) func(string, *node) {
+	return func(key string, v *node) {
+		a := &r.draft.policy.Agent
+		r.table(key, v, map[string]func(string, *node){
+			"bindings": func(k string, v *node) { a.Bindings = r.texts(k, v, policy.CheckBinding) },
+		})
+	}
 }
 
 // toolSections reads [tool."python/python3"]: what narrows the runs of single tools. Like a

@@ -41,7 +41,7 @@ func (r *values) hintFor(path, name string, known []string) string {
 	if slices.Contains(known, strings.ToLower(name)) {
 		return "keys are in lower case: write `" + strings.ToLower(name) + "`"
 	}
-	if hint := didYouMean(name, known); hint != "" {
+	if hint := DidYouMean(name, known); hint != "" {
 		return hint
 	}
 	for _, k := range Keys() {
@@ -198,7 +198,7 @@ func (r *values) oneOf(key string, v *node, words []string,
 		return
 	}
 	if into.UnmarshalText([]byte(text)) != nil {
-		hint := didYouMean(text, words)
+		hint := DidYouMean(text, words)
 		if hint == "" {
 			hint = "it is one of " + strings.Join(words, ", ")
 		}

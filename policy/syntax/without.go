@@ -33,6 +33,7 @@ var withoutLists = []struct{ section, key, about string }{
 	{"env", "pass", "patterns"},
 	{"env", "allow", "patterns"},
 	{"syscalls", "groups", "names of groups"},
+	{"agent", "bindings", "names of bindings"},
 }
 
 // without reads [without], which has the shape of the file itself, with lists of what to
@@ -72,7 +73,7 @@ func (d *draft) takeOut(base *draft, errs *Errors) {
 		have := base.items(t.key)
 		name := sameItem(t.key, t.item)
 		if !slices.Contains(have, name) {
-			hint := didYouMean(t.item, have)
+			hint := DidYouMean(t.item, have)
 			if hint == "" && len(have) > 0 {
 				hint = "inherited are " + strings.Join(firstFew(have), ", ")
 			}
@@ -142,6 +143,8 @@ func (d *draft) items(key string) []string {
 		out = slices.Sorted(maps.Keys(p.Env.Set.Values))
 	case "syscalls.groups":
 		out = p.Syscalls.Groups
+	case "agent.bindings":
+		out = p.Agent.Bindings
 	default:
 		out = d.globs(key).Strings()
 	}
@@ -193,6 +196,8 @@ func (d *draft) remove(key, name string) {
 		delete(d.at, "env.set."+name)
 	case "syscalls.groups":
 		p.Syscalls.Groups = slices.DeleteFunc(slices.Clone(p.Syscalls.Groups), is)
+	case "agent.bindings":
+		p.Agent.Bindings = slices.DeleteFunc(slices.Clone(p.Agent.Bindings), is)
 	default:
 		list := d.globs(key)
 		*list = slices.DeleteFunc(slices.Clone(*list),

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/runners/agent"
 )
 
 // Preview1 is the module name of the interface that every WASI tool is granted.
@@ -78,6 +79,48 @@ var FetchFunctions = [...]Import{
 	{Fetch, "write", "iii", "i"},
 }
 
+// agentModules are the module names of the host functions of agents, one for each binding, by the
+// binding's name; see docs/agent-abi.md. Their meaning never changes: another meaning gets another
+// name.
+var agentModules = map[string]string{
+	agent.PubSub:  "jail_agent_pubsub_v1",
+	agent.Storage: "jail_agent_storage_v1",
+	agent.AI:      "jail_agent_ai_v1",
+	agent.Host:    "jail_agent_host_v1",
+}
+
+// AgentFunctions returns the host functions of bindings. Those of each are sorted by name.
+func AgentFunctions(bindings ...string) (all []Import) {
+	for _, b := range bindings {
+		m := agentModules[b]
+		all = append(all, Import{m, "call", "iiiii", "i"}, Import{m, "close", "i", "i"},
+			Import{m, "error", "iii", "i"}, Import{m, "read", "iiii", "i"})
+		if b == agent.Host {
+			all = append(all, Import{m, "wait", "ii", "i"})
+		}
+	}
+	return all
+}
+
+// BindingOf returns the binding that the name of an imported module stands for, or "".
+func BindingOf(module string) string {
+	for b, m := range agentModules {
+		if m == module {
+			return b
+		}
+	}
+	return ""
+}
+
+// EveryFunction are all host functions beyond preview 1 that a run can be granted.
+func EveryFunction() []Import {
+	return append(AgentFunctions(agent.Bindings...), FetchFunctions[:]...)
+}
+
+// noBinding says why a module that imports a binding is refused.
+const noBinding = "which is the binding %s: it is there only for an agent whose manifest asks for " +
+	"that capability, under a policy whose [agent] bindings grant it"
+
 // noFetch says why a module that imports fetches is refused, and what to do.
 const noFetch = "which is there only where the policy grants a fetch: run with --profile fetch " +
 	"--fetch HOST, or with a policy that has [[fetch.allow]]"
@@ -95,6 +138,10 @@ func checkImports(imports, granted []Import) error {
 			func(f Import) bool { return f.Module == im.Module && f.Name == im.Name })
 		if !ok && known {
 			return notGranted(im, fmt.Sprintf("the module imports %s, %s", im, noFetch))
+		}
+		if b := BindingOf(im.Module); !ok && b != "" {
+			return notGranted(im, fmt.Sprintf("the module imports %s, "+noBinding,
+				runners.Printable(im.String(), 120), b))
 		}
 		if !ok {
 			return notGranted(im, fmt.Sprintf("the module imports %s, which is not granted",

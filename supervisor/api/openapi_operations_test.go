@@ -129,6 +129,12 @@ var operations = map[string]operationText{
 		id:      "listWorkspaces",
 		summary: "The shadows that are kept, the eldest first.",
 	},
+	"POST /v1/agents/records": {
+		id:      "recordAgents",
+		summary: "Put steps of the caller's agents on record.",
+		about: "All of them or none. The records have the caller as their actor, as the kernel " +
+			"names it.",
+	},
 	"GET /v1/approvals": {
 		id:      "listApprovals",
 		summary: "The actions that wait for an approval, the eldest first.",

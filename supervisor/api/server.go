@@ -169,6 +169,7 @@ func (srv *Server) routes() []route {
 		{method: "POST", path: pathApprovals + "/{id}/revert", answer: waiting.revert},
 		{method: "GET", path: pathGrants, answer: waiting.grants},
 		{method: "DELETE", path: pathGrants + "/{id}", answer: waiting.revoke},
+		{method: "POST", path: pathAgentRecords, answer: agents{s}.record},
 		{method: "POST", path: pathRecords, stream: records.read},
 		{method: "GET", path: pathEvents, stream: records.events},
 		{method: "POST", path: pathTools, answer: tools.install},

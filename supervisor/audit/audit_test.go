@@ -151,6 +151,7 @@ func TestEveryTypeIsOneLine(t *testing.T) {
 		WorkspaceCommitted{Workspace: "/w", Held: []string{".git/hooks"}, Protected: true},
 		WorkspaceDiscarded{Workspace: "/w", Changes: changes, GaveUp: "d", Paths: []string{"a"}},
 		WorkspaceReverted{Workspace: "/w", Changes: changes, Commit: "c", Begun: true},
+		AgentStep{ID: "agent:ada:triage", Step: AgentWoken, Reason: "alarm"},
 		PolicyLoaded{Kind: "ceiling", Error: "line 3"}, ToolInstalled{Bundle: "core-utils"},
 		ToolRemoved{Bundle: "words"}, ToolKeys{Publisher: "acme"},
 		DaemonStarted{Version: "1", Private: true, Missing: []string{"landlock"}},

@@ -200,6 +200,7 @@ func (WorkspaceReverted) Type() Type  { return TypeWorkspaceReverted }
 func (WorkspaceForked) Type() Type    { return TypeWorkspaceForked }
 func (WorkspaceMerged) Type() Type    { return TypeWorkspaceMerged }
 func (Approval) Type() Type           { return TypeApproval }
+func (AgentStep) Type() Type          { return TypeAgent }
 func (PolicyLoaded) Type() Type       { return TypePolicyLoaded }
 func (ToolInstalled) Type() Type      { return TypeToolInstalled }
 func (ToolRemoved) Type() Type        { return TypeToolRemoved }

@@ -23,6 +23,7 @@ const (
 	TypeWorkspaceForked    Type = "workspace.forked"
 	TypeWorkspaceMerged    Type = "workspace.merged"
 	TypeApproval           Type = "approval"
+	TypeAgent              Type = "agent"
 	TypePolicyLoaded       Type = "policy.loaded"
 	TypeToolInstalled      Type = "tool.installed"
 	TypeToolRemoved        Type = "tool.removed"
@@ -40,7 +41,7 @@ func Types() []Type {
 		TypeRunStarted, TypeRunFinished, TypeSession, TypeExec, TypeFile, TypeFetch, TypeCredentialUsed,
 		TypeDenied, TypeLimit, TypeWorkspaceChanged,
 		TypeWorkspaceCommitted, TypeWorkspaceDiscarded, TypeWorkspaceReverted,
-		TypeWorkspaceForked, TypeWorkspaceMerged, TypeApproval, TypePolicyLoaded,
+		TypeWorkspaceForked, TypeWorkspaceMerged, TypeApproval, TypeAgent, TypePolicyLoaded,
 		TypeToolInstalled, TypeToolRemoved, TypeToolKeys,
 		TypeDaemonStarted, TypeDaemonStopped, TypeAnchor, TypeGap, TypeCheckpoint,
 	}
@@ -99,6 +100,9 @@ type RunStarted struct {
 	Engine string `json:"engine"`
 	// Caches are those that the run has: the target of each, its name, and its id.
 	Caches []string `json:"caches"`
+	// Agent is the id of the agent that the run is, Instance that of its instance.
+	Agent    string `json:"agent"`
+	Instance string `json:"instance"`
 }
 
 // Exec is a program or module that was started inside a jail.
@@ -323,6 +327,49 @@ type Approval struct {
 	Outcome string `json:"outcome"`
 	// Error says why the action failed or is stale.
 	Error string `json:"error"`
+}
+
+// Steps of agents, as an AgentStep records them.
+const (
+	AgentInstalled  = "installed"
+	AgentReloaded   = "reloaded"
+	AgentRemoved    = "removed"
+	AgentWoken      = "woken"
+	AgentSlept      = "slept"
+	AgentFailed     = "failed"
+	AgentPaused     = "paused"
+	AgentResumed    = "resumed"
+	AgentDeadLetter = "dead_letter"
+	AgentTokens     = "tokens"
+	AgentExported   = "exported"
+	AgentImported   = "imported"
+)
+
+// AgentSteps returns all steps of agents.
+func AgentSteps() []string {
+	return []string{AgentInstalled, AgentReloaded, AgentRemoved, AgentWoken, AgentSlept, AgentFailed,
+		AgentPaused, AgentResumed, AgentDeadLetter, AgentTokens, AgentExported, AgentImported}
+}
+
+// AgentStep records a step of an agent, as jail-agentd reports it. The actor is the process that reported
+// it, a program of the agent's user.
+type AgentStep struct {
+	// agent:USER:NAME
+	ID string `json:"id"`
+	// Instance is one agent on one channel.
+	Instance string `json:"instance"`
+	// One of AgentSteps.
+	Step string `json:"step"`
+	// Digest is that of the manifest, the module and the policy together.
+	Digest string `json:"digest"`
+	// Reason is why it was woken, or paused.
+	Reason string `json:"reason"`
+	// Event is the number of the event that the step is about.
+	Event int64 `json:"event,omitzero"`
+	// Tokens are those that a call of a model used, Role is the model's in the manifest.
+	Tokens int64  `json:"tokens,omitzero"`
+	Role   string `json:"role"`
+	Error  string `json:"error"`
 }
 
 // PolicyLoaded records that policy files were read, or refused.

@@ -5,8 +5,10 @@ package caller
 import (
 	"math"
 	"os/user"
+	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/jail-sandbox/jail/jail/asuser"
 	"github.com/jail-sandbox/jail/jail/workspace"
@@ -58,6 +60,24 @@ func Of(uid uint32) (c Caller, known bool) {
 	}
 	return c, true
 }
+
+// OwnsAgent reports whether an agent is the caller's: its id is agent:USER:NAME, with the caller's name
+// or number as USER.
+func (c Caller) OwnsAgent(id string) bool {
+	rest, ok := strings.CutPrefix(id, "agent:")
+	owner, name, named := strings.Cut(rest, ":")
+	if !ok || !named || !agentName.MatchString(name) {
+		return false
+	}
+	uid := strconv.FormatUint(uint64(c.UID), 10)
+	if owner == uid {
+		return true
+	}
+	u, err := user.LookupId(uid)
+	return err == nil && u.Username == owner
+}
+
+var agentName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
 // MayControl reports whether the caller is the user uid or root.
 func (c Caller) MayControl(uid uint32) bool { return c.UID == 0 || c.UID == uid }

@@ -36,8 +36,8 @@ type Config struct {
 
 	// Exe is the daemon's own program, which is the fetch proxy's too.
 	Exe string
-	// Shim and Init are the programs jail-shim and jail-init.
-	Shim, Init string
+	// Shim, Init and AgentInit are the programs jail-shim, jail-init, and the jail-init of agents.
+	Shim, Init, AgentInit string
 	// Slice is the control group above all jails.
 	Slice string
 	// Socket is where the daemon listens; the record of its start names it.
@@ -87,6 +87,8 @@ func Default(exe string, getenv func(string) string) Config {
 		filepath.Join(prefix, "libexec/jail/jail-shim"))
 	c.Init = firstFile(filepath.Join(dir, "jail-init"),
 		filepath.Join(prefix, "libexec/jail/jail-init"))
+	c.AgentInit = firstFile(filepath.Join(dir, "jail-init-agent"),
+		filepath.Join(prefix, "libexec/jail/jail-init-agent"))
 	c.Bundles = []string{filepath.Join(dir, "bundles"), filepath.Join(prefix, "share/jail/bundles")}
 	return c
 }

@@ -67,8 +67,8 @@ func (h *Checks) Status(c caller.Caller) message.HostStatus {
 // directories can be written.
 func Installed(c config.Config) []probe.Finding {
 	return []probe.Finding{
-		findProgram("jail-shim", c.Shim), findProgram("jail-init", c.Init), findProgram("jaild",
-			config.Jaild(c.Exe)),
+		findProgram("jail-shim", c.Shim), findProgram("jail-init", c.Init),
+		findProgram("jail-init-agent", c.AgentInit), findProgram("jaild", config.Jaild(c.Exe)),
 		findBundles(c.Places()), findWritable("state directory", c.StateDir),
 		findWritable("audit log", c.LogDir),
 	}

@@ -63,8 +63,31 @@ type Request struct {
 	Terminal *runners.Terminal `json:"terminal,omitempty"`
 	// Tell in the result what the run opens, executes and writes, to make a policy from it.
 	Learn bool `json:"learn,omitempty"`
+	// Agent makes the run one of an agent: its standard input and output carry the messages of
+	// package runners/agent, and its tool has only the standard error.
+	Agent *Agent `json:"agent,omitempty"`
 	// Inherit is the caller's own environment, NAME=VALUE; the policy passes on what it names.
 	Inherit []string `json:"inherit,omitempty"`
+}
+
+// An Agent says what a run is as an agent.
+type Agent struct {
+	// agent:USER:NAME
+	ID string `json:"id"`
+	// Instance is one agent on one channel, as agent-NAME-CHANNEL.
+	Instance string `json:"instance"`
+	// Bindings are those that its manifest asks for, of PUBSUB, STORAGE, AI and HOST; the policy
+	// narrows them.
+	Bindings []string `json:"bindings"`
+	// Network lets it fetch what the policy grants; without it the run fetches nothing.
+	Network bool `json:"network,omitempty"`
+	// State is the directory of its database, an absolute path. It holds nothing else, and is
+	// opened with the rights of the caller.
+	State string `json:"state"`
+	// Storage is how many bytes the database may have.
+	Storage int64 `json:"storage"`
+	// DeadlineMS is how many milliseconds an event may take.
+	DeadlineMS int64 `json:"deadline_ms"`
 }
 
 // A Script is a POSIX shell script to run in place of a tool; args are then its parameters. What

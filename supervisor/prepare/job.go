@@ -61,6 +61,8 @@ type Host struct {
 	IDs *idrange.Range
 	// Binds are the trees that the policy mounts.
 	Binds []*os.File
+	// Agent is nil unless the job is an agent.
+	Agent *Agent
 	// Programs are those that may run by their names, and not with all that is beside them.
 	Programs []inode.ID
 	// cached are the compiled modules that the job uses.
@@ -120,7 +122,7 @@ func (in *Session) openSource() (*os.File, error) {
 
 // Close lets go of all that the job holds.
 func (j *Job) Close() {
-	for _, f := range slices.Concat(j.Host.Binds, j.Tool.files(), []*os.File{j.Source}) {
+	for _, f := range slices.Concat(j.Host.Binds, j.Tool.files(), []*os.File{j.Source, j.Host.Agent.Dir()}) {
 		if f != nil {
 			f.Close()
 		}
@@ -176,6 +178,9 @@ func (j *Job) Started() audit.RunStarted {
 		Workspace: j.Workspace(), Caches: j.cachesOf()}
 	if j.Holds.For > 0 {
 		e.Digest = ""
+	}
+	if j.Host.Agent != nil {
+		e.Agent, e.Instance = j.Host.Agent.ID, j.Host.Agent.Instance
 	}
 	for _, v := range j.Order.Invocation.Env {
 		name, _, _ := strings.Cut(v, "=")

@@ -63,6 +63,7 @@ func (s *Preparer) makePlan(j *Job, f *finder) error {
 			return err
 		}
 	}
+	r.Agent = j.agentState()
 	if j.Source != nil {
 		if r.Workspace, err = sourceOf(j.Source, j.Caller); err != nil {
 			return problem.New(problem.Failed, "workspace: %w", err)
@@ -173,6 +174,7 @@ func (j *Job) order(env []string, relay netip.AddrPort) runners.Order {
 		j.fillInvocation(&o.Invocation)
 	}
 	o.Fetch = j.Plan.Fetch != nil
+	o.Agent = j.agentOrder()
 	return o
 }
 
@@ -195,7 +197,7 @@ func (j *Job) fillInvocation(inv *runners.Invocation) {
 			Source: w.Target, Write: w.Shadow, Hide: pol.Workspace.Hide})
 	}
 	for _, m := range j.Plan.Mounts {
-		if m.Kind != jail.MountProc && !strings.HasPrefix(m.Target, jail.CacheDir) {
+		if m.Kind != jail.MountProc && m.Target != jail.AgentDir && !strings.HasPrefix(m.Target, jail.CacheDir) {
 			inv.Mounts = append(inv.Mounts, runners.Mount{Path: m.Target, Write: m.Write})
 		}
 	}

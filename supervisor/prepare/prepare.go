@@ -105,6 +105,9 @@ func (s *Preparer) prepare(ctx context.Context, j *Job, dry bool) (err error) {
 	if j.Policy, err = s.decide(j); err != nil {
 		return err
 	}
+	if j.Host.Agent, err = j.asAgent(); err != nil {
+		return err
+	}
 	if j.Source, err = j.openWorkspace(); err != nil {
 		return err
 	}
@@ -115,7 +118,8 @@ func (s *Preparer) prepare(ctx context.Context, j *Job, dry bool) (err error) {
 	if err != nil {
 		return err
 	}
-	f := &finder{p: s, caller: j.Caller, req: j.Req, policy: j.Policy, source: j.Source, cwd: cwd}
+	f := &finder{p: s, caller: j.Caller, req: j.Req, policy: j.Policy, source: j.Source, cwd: cwd,
+		agent: j.Host.Agent}
 	j.Tool, err = f.find(j.Holds.For > 0)
 	if j.Policy = f.policy; err != nil {
 		return err
@@ -244,6 +248,8 @@ type finder struct {
 	source *os.File
 	// cwd is the working directory, as policies name it.
 	cwd string
+	// agent is nil unless the tool is an agent.
+	agent *Agent
 	// asked says that the policy holds the start of what was found back, and asks which commands of
 	// a script it holds back.
 	asked bool

@@ -139,6 +139,9 @@ func readFlags(req message.Request) (*policy.Request, error) {
 			return nil, problem.New(problem.Usage, "--fetch: %v", err)
 		}
 	}
+	if req.Agent != nil && !req.Agent.Network {
+		flags.NoFetch()
+	}
 	if req.NoWorkspace {
 		flags.Workspace(policy.WorkspaceNone)
 	}

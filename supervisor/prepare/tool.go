@@ -146,7 +146,7 @@ func (f *finder) bundled(name string) (Tool, error) {
 	if known, module, ok := f.p.modules.sealed.Get(path); ok {
 		known.module = module
 		known.Name, known.command, known.needs = t.Name, t.command, t.needs
-		err := known.mayFetch(f.policy)
+		err := known.mayImport(f)
 		return known, err
 	}
 	before, err := modules.StampOf(path)
@@ -167,7 +167,7 @@ func (f *finder) bundled(name string) (Tool, error) {
 	if err := f.p.modules.sealed.Put(path, before, t.Sum, t.module, about); err != nil {
 		return t, problem.New(problem.Failed, "tool %s: %w", t.Name, err)
 	}
-	err = t.mayFetch(f.policy)
+	err = t.mayImport(f)
 	return t, err
 }
 
@@ -231,9 +231,17 @@ func (f *finder) moduleFile(name string) (Tool, error) {
 			WithHint("the module is read with your own rights")
 	}
 	if err = t.take(module, ""); err == nil {
-		err = t.mayFetch(f.policy)
+		err = t.mayImport(f)
 	}
 	return t, err
+}
+
+// mayImport refuses a module that imports host functions which the run is not granted.
+func (t *Tool) mayImport(f *finder) error {
+	if err := t.mayFetch(f.policy); err != nil {
+		return err
+	}
+	return t.mayBind(f.agent)
 }
 
 // mayFetch refuses a module that imports the host functions of fetches where the policy grants
@@ -255,7 +263,7 @@ func (t *Tool) mayFetch(eff policy.Effective) error {
 // take reads the module's outside and seals it: a module that is none, is too large, or imports
 // what it is not granted never comes near an engine.
 func (t *Tool) take(module []byte, layout runners.Layout) error {
-	info, err := wasi.Check(module, runners.ModuleLimits{}, wasi.FetchFunctions[:]...)
+	info, err := wasi.Check(module, runners.ModuleLimits{}, wasi.EveryFunction()...)
 	if err != nil {
 		hint := ""
 		if bytes.HasPrefix(module, []byte("\x7fELF")) || bytes.HasPrefix(module, []byte("#!")) {
@@ -298,7 +306,8 @@ func (t *Tool) refuse(err error, hint string) error {
 	var module *wasi.ModuleError
 	if errors.As(err, &module) && module.Import != "" {
 		denied = []runners.Denial{{Layer: "wasi", What: "import " + module.Import,
-			Rule: "only WASI preview 1 and " + wasi.Fetch + " are granted", Count: 1}}
+			Rule:  "only WASI preview 1, " + wasi.Fetch + " and the bindings of agents are granted",
+			Count: 1}}
 	}
 	return problem.New(problem.Refused, "tool %s: %v", t.Name,
 		err).WithDenied(denied).WithHint(hint)

@@ -314,9 +314,13 @@ func (j *Jail) Outdated(plan jail.Plan, binds []*os.File) bool {
 	return !slices.Equal(j.binds, inode.All(binds)) || !j.hasSameHost(plan, j.spec)
 }
 
-// AttachesLater reports whether the run attaches its shadow workspace to the jail. A session's jail
+// AttachesLater reports whether the run attaches its shadow workspace, or the state of its agent, to
+// the jail. A session's jail
 // has the session's.
-func (j *Jail) AttachesLater() bool { return j.spec.plan.Workspace != nil && j.spec.Session == nil }
+func (j *Jail) AttachesLater() bool {
+	p := j.spec.plan
+	return (p.Workspace != nil || p.HostsAgent()) && j.spec.Session == nil
+}
 
 // Loaded reports whether the module with that digest was loaded in the jail.
 func (j *Jail) Loaded(sum [sha256.Size]byte) bool {

@@ -224,7 +224,7 @@ func (s *Runner) files(r *Run, work *workspace.Workspace) (*mounts.Files, []stri
 // ownFiles opens the descriptors of the launch of a run that shares nothing with others.
 func (s *Runner) ownFiles(j *prepare.Job, w *workspace.Workspace) (*mounts.Files, error) {
 	files := &mounts.Files{}
-	files.Binds = j.Host.Binds
+	files.Binds, files.Lower = j.Host.Binds, j.Host.Agent.Dir()
 	if j.Source == nil {
 		return files, nil
 	}

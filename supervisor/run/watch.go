@@ -86,6 +86,9 @@ func (s *Runner) supervise(r *Run, has ready, proc *launch.Process, p *stdio.Pip
 	}
 	over := func(seen int64) { r.End(ending.Cause{Limit: "output", Peak: seen}) }
 	gone := func() { r.End(ending.Cause{Gone: true}) }
+	if j.Host.Agent != nil {
+		p.Messages()
+	}
 	p.Start(streams, j.Plan.Limits.Output, over, gone)
 	e.pipes = p
 	if j.Req.Terminal != nil {
@@ -271,7 +274,7 @@ func (o *observers) refused(j *prepare.Job, calls []control.Refused) kernelDenia
 	return told
 }
 
-// limitIO bounds how fast the jail uses the disks that it can reach: those of its workspace and of
+// limitIO bounds how fast the jail uses the disks that it can reach: those of its workspace, of
 // the daemon's state, where its shadow lies, and the shadow's own. work may be nil.
 func limitIO(stateDir string, j *prepare.Job, work *workspace.Workspace, leaf *cgroup.Leaf) error {
 	c := j.Plan.Cgroup
@@ -284,6 +287,9 @@ func limitIO(stateDir string, j *prepare.Job, work *workspace.Workspace, leaf *c
 	}
 	defer state.Close()
 	files := append([]*os.File{state}, j.Host.Binds...)
+	if j.Host.Agent.Dir() != nil {
+		files = append(files, j.Host.Agent.Dir())
+	}
 	if j.Source != nil {
 		files = append(files, j.Source)
 	}

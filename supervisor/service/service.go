@@ -116,7 +116,7 @@ func New(ctx context.Context, c config.Config) (*Service, error) {
 
 // newRunner returns the runner of a daemon, with what needs no file of the state.
 func newRunner(c config.Config) *run.Runner {
-	l := launch.Launcher{Shim: c.Shim, Init: c.Init}
+	l := launch.Launcher{Shim: c.Shim, Init: c.Init, AgentInit: c.AgentInit}
 	layers := hostlayers.Host{StateDir: c.StateDir, Slice: c.Slice}
 	return &run.Runner{Life: lifetime.New(), Queue: admission.New(c.Bounds), Errors: c.Log,
 		Jails: run.Jails{Launcher: l, Layers: layers},
@@ -459,4 +459,10 @@ func (s *Service) Close(reason string, signal syscall.Signal) error {
 		return problem.New(problem.Failed, "audit log: %w", err).WithHint("make room for the log")
 	}
 	return nil
+}
+
+// RecordAgents puts steps of agents on record, all of them or none. It returns the numbers of the
+// first and the last record.
+func (s *Service) RecordAgents(entries []audit.Entry) (first, last uint64, err error) {
+	return s.log.AppendAll(entries)
 }

@@ -108,6 +108,10 @@ func (p *Pipes) Explain(err error) error {
 // noThread is what the runtime says then, without cgo and with it.
 var noThread = []string{"failed to create new OS thread", "pthread_create failed"}
 
+// Messages says that the standard output carries messages of jail's own, which do not count as output.
+// It is called before Start.
+func (p *Pipes) Messages() { p.out[0].uncounted = true }
+
 // Start carries the streams of a caller. Beyond limit bytes of output it calls over, for each part
 // that the tool writes. When the caller takes nothing more, it calls gone.
 func (p *Pipes) Start(s Streams, limit int64, over func(seen int64), gone func()) {
@@ -136,6 +140,8 @@ func (p *Pipes) Start(s Streams, limit int64, over func(seen int64), gone func()
 type pump struct {
 	all  *Pipes
 	from *os.File
+	// uncounted says that what comes out of the pipe is not output.
+	uncounted bool
 
 	mu sync.Mutex
 	// Nothing more comes out of the pipe.
@@ -177,7 +183,7 @@ func (p *pump) next(buf []byte) ([]byte, error) {
 func (p *pump) take(buf []byte) ([]byte, error) {
 	n, err := p.from.Read(buf)
 	all, fits := p.all, int64(n)
-	if n > 0 {
+	if n > 0 && !p.uncounted {
 		seen := all.seen.Add(fits)
 		if seen > all.limit {
 			fits = max(0, fits-(seen-all.limit))

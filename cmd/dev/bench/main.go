@@ -18,7 +18,7 @@ import (
 
 const help = `bench measures jail beside bubblewrap, runc and the bare process. It needs root, and writes Markdown.
 
-usage: bench [reach | warm | shared | versus | kernel | many | lasting | soak | fetch | workspace | tools | audit | approvals | mcp] [-bin DIR] [-n ROUNDS] [-only PART] [-files N] [-records N]
+usage: bench [reach | warm | shared | versus | kernel | many | lasting | soak | fetch | workspace | tools | audit | approvals | mcp | agents] [-bin DIR] [-n ROUNDS] [-only PART] [-files N] [-records N] [-agents N]
 
   reach      measure what jail is to reach, each row beside its peer, and print one table of goals
   warm       measure jails that wait for runs beside jails that are made for them
@@ -34,6 +34,7 @@ usage: bench [reach | warm | shared | versus | kernel | many | lasting | soak | 
   audit      measure the audit log alone: append, verify, search, pack, and what opens on record cost a run
   approvals  measure approvals alone: propose, resume what waits, and the memory of 10,000 that wait
   mcp        measure jail mcp alone: what its tool bash adds to an invocation of the session, and its memory
+  agents     measure agents alone: events of dormant and awake ones, events a second, and many that are registered
 
   -bin DIR   where make build left the programs (default bin)
   -against DIR  where another build of the programs is
@@ -41,6 +42,7 @@ usage: bench [reach | warm | shared | versus | kernel | many | lasting | soak | 
   -only PART measure of fetches only this: added, load, memory or flood
   -files N   how many files the largest directory of the workspace part has (default 100000)
   -records N how many records the long log of the audit part has (default 200000)
+  -agents N  how many agents are registered at the end of the agents part (default 100000)
 
 example: bench -bin bin -n 200
 `
@@ -53,7 +55,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	part := ""
 	parts := []string{reachPart, warmPart, sharedPart, versusPart, kernelPart, manyPart, lastingPart,
-		soakPart, fetchPart, shadowPart, toolsPart, auditPart, approvalsPart, mcpPart}
+		soakPart, fetchPart, shadowPart, toolsPart, auditPart, approvalsPart, mcpPart, agentsPart}
 	if len(args) > 0 && slices.Contains(parts, args[0]) {
 		part, args = args[0], args[1:]
 	}
@@ -66,9 +68,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	only := flags.String("only", "", "")
 	files := flags.Int("files", 100_000, "")
 	records := flags.Int("records", 200_000, "")
+	registered := flags.Int("agents", registeredAgents, "")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
-	} else if err != nil || flags.NArg() > 0 || *rounds < 0 || *files < 1000 || *records < 1000 ||
+	} else if err != nil || flags.NArg() > 0 || *rounds < 0 || *files < 1000 || *records < 1000 || *registered < 1 ||
 		(*against != "") != (part == versusPart) {
 		fmt.Fprint(stderr, help)
 		return 2
@@ -110,6 +113,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		err = asks(ctx, *rounds, stdout, stderr)
 	case mcpPart:
 		err = mcps(ctx, *bin, *rounds, stdout, stderr)
+	case agentsPart:
+		err = agentFigures(ctx, *bin, *rounds, *registered, stdout, stderr)
 	case toolsPart:
 		err = tools(ctx, *bin, *rounds, stdout, stderr)
 	default:

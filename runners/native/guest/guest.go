@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"sync/atomic"
 	"syscall"
 
+	"github.com/jail-sandbox/jail/jail/landlock"
 	"github.com/jail-sandbox/jail/runners"
 )
 
@@ -20,10 +22,11 @@ import (
 const exitSignal = 128
 
 // Run starts the order's program and waits for its end. sizes are those of the terminal, nil
-// without one; proxy opens streams to the fetch proxy, nil without one. Only the program reads and
-// writes its streams once it runs, so that their ends are seen. The error says why the program
-// could not be started.
-func Run(order runners.Order, sizes Sizes, proxy Proxy) (_ runners.Report, err error) {
+// without one; proxy opens streams to the fetch proxy, nil without one; host takes the connections of
+// an agent's program, nil where it is none. Only the program reads and writes its streams once it
+// runs, so that their ends are seen; those of an agent are its host's, and the program has the
+// standard error. The error says why the program could not be started.
+func Run(order runners.Order, sizes Sizes, proxy Proxy, host Host) (_ runners.Report, err error) {
 	n := order.Native
 	// Not ignored, which the program would inherit: taken and thrown away. A signal that process 1
 	// takes by default is one that it ignores (pid_namespaces(7)), but the Go runtime takes some by
@@ -33,6 +36,11 @@ func Run(order runners.Order, sizes Sizes, proxy Proxy) (_ runners.Report, err e
 	if n.Relay.IsValid() && proxy != nil {
 		if err := relay(n.Relay, proxy); err != nil {
 			return runners.Report{}, err
+		}
+	}
+	if host != nil {
+		if err := listen(order.Agent.Listen, host.Take); err != nil {
+			return runners.Report{}, fmt.Errorf("listen for the agent's calls: %w", err)
 		}
 	}
 	// Here, and not in the child: an error of execve(2) is another one.
@@ -73,7 +81,15 @@ func Run(order runners.Order, sizes Sizes, proxy Proxy) (_ runners.Report, err e
 			return runners.Report{}, fmt.Errorf("pipe for the environment: %w", err)
 		}
 	}
-	pid, err := syscall.ForkExec(n.Program, order.Invocation.Args, start)
+	if host != nil {
+		null, err := os.Open(os.DevNull)
+		if err != nil {
+			return runners.Report{}, err
+		}
+		defer null.Close()
+		start.Files = []uintptr{null.Fd(), 2, 2}
+	}
+	pid, err := fork(order, start)
 	if errno := syscall.Errno(0); errors.As(err, &errno) {
 		return runners.Report{}, &runners.ExecError{Path: n.Program, Errno: int(errno), Err: errno}
 	} else if err != nil {
@@ -86,7 +102,7 @@ func Run(order runners.Order, sizes Sizes, proxy Proxy) (_ runners.Report, err e
 	if err := syscall.Chdir("/"); err != nil {
 		return runners.Report{}, fmt.Errorf("working directory of process 1: %w", err)
 	}
-	if n.Terminal == nil {
+	if n.Terminal == nil && host == nil {
 		if err := leaveStreams(); err != nil {
 			return runners.Report{}, err
 		}
@@ -106,6 +122,28 @@ func Run(order runners.Order, sizes Sizes, proxy Proxy) (_ runners.Report, err e
 		rep.Kept = keep.end()
 	}
 	return rep, nil
+}
+
+// fork starts the program. That of an agent has a domain of its own, which is put on a thread that
+// lives no longer than that takes: the program has the domain of the thread that it was made by.
+func fork(order runners.Order, start *syscall.ProcAttr) (pid int, err error) {
+	program, args := order.Native.Program, order.Invocation.Args
+	if order.Agent == nil || order.Agent.Landlock == nil {
+		return syscall.ForkExec(program, args, start)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		// A thread that is locked when its goroutine ends is ended with it.
+		runtime.LockOSThread()
+		if err = landlock.RestrictThread(*order.Agent.Landlock); err != nil {
+			err = fmt.Errorf("the program's own domain: %w", err)
+			return
+		}
+		pid, err = syscall.ForkExec(program, args, start)
+	}()
+	<-done
+	return pid, err
 }
 
 // onTerminate asks every process of the jail to end, with SIGTERM, when process 1 gets

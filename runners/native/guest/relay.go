@@ -16,36 +16,13 @@ type Proxy interface{ Open() (*os.File, error) }
 // backlog is how many connections may wait.
 const backlog = 128
 
-// relay listens on the jail's loopback interface and joins each connection to a stream of its
-// own to the fetch proxy, which speaks HTTP. It decides nothing: every client is in the jail.
-func relay(at netip.AddrPort, proxy Proxy) error {
-	// Not by the package net, which asks the kernel for things that no jail has.
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("relay to the fetch proxy at %s: %w", at, err)
-	}
-	if err = syscall.Bind(fd,
-		&syscall.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}); err == nil {
-		err = syscall.Listen(fd, backlog)
-	}
-	if err != nil {
-		syscall.Close(fd)
-		return fmt.Errorf("relay to the fetch proxy at %s: %w", at, err)
-	}
-	go accept(fd, proxy)
-	return nil
-}
+// Host takes the connections of a program that is the guest of an agent, to its host.
+type Host interface{ Take(client *os.File) }
 
-// accept lives as long as process 1.
-func accept(fd int, proxy Proxy) {
-	for {
-		conn, _, err := syscall.Accept4(fd, syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK)
-		if err != nil {
-			// No descriptor is free, or the client has gone again.
-			time.Sleep(10 * time.Millisecond)
-			continue
-		}
-		client := os.NewFile(uintptr(conn), "client")
+// relay joins each connection to at, on the jail's loopback interface, to a stream of its own to the
+// fetch proxy, which speaks HTTP. It decides nothing: every client is in the jail.
+func relay(at netip.AddrPort, proxy Proxy) error {
+	err := listen(at, func(client *os.File) {
 		go func() {
 			defer client.Close()
 			stream, err := proxy.Open()
@@ -56,6 +33,42 @@ func accept(fd int, proxy Proxy) {
 			defer stream.Close()
 			carryBoth(client, stream)
 		}()
+	})
+	if err != nil {
+		return fmt.Errorf("relay to the fetch proxy at %s: %w", at, err)
+	}
+	return nil
+}
+
+// listen hands the connections to at, on the jail's loopback interface, to take.
+func listen(at netip.AddrPort, take func(client *os.File)) error {
+	// Not by the package net, which asks the kernel for things that no jail has.
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	if err = syscall.Bind(fd,
+		&syscall.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}); err == nil {
+		err = syscall.Listen(fd, backlog)
+	}
+	if err != nil {
+		syscall.Close(fd)
+		return err
+	}
+	go accept(fd, take)
+	return nil
+}
+
+// accept lives as long as process 1.
+func accept(fd int, take func(client *os.File)) {
+	for {
+		conn, _, err := syscall.Accept4(fd, syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK)
+		if err != nil {
+			// No descriptor is free, or the client has gone again.
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		take(os.NewFile(uintptr(conn), "client"))
 	}
 }
 

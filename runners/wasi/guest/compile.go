@@ -17,7 +17,7 @@ import (
 // much work is done before anything of the module runs.
 func Compile(ctx context.Context, module []byte, limits wasi.Limits, cacheDir string) error {
 	// No function is called here, and each run checks again.
-	info, err := wasi.Check(module, limits, wasi.FetchFunctions[:]...)
+	info, err := wasi.Check(module, limits, wasi.EveryFunction()...)
 	if err != nil {
 		return err
 	}

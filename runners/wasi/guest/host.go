@@ -4,15 +4,17 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/runners/wasi"
+	"github.com/jail-sandbox/jail/runners/wasi/guest/hostagent"
 	"github.com/jail-sandbox/jail/runners/wasi/guest/hostfetch"
 	"github.com/jail-sandbox/jail/runners/wasi/guest/preview1"
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 )
 
-// host is the modules that guests import: preview 1, and the functions of fetches. The functions
-// are bound once for a loaded module; the context of a call identifies the process.
+// host is the modules that guests import: preview 1, and the functions of fetches and of agents. The
+// functions are bound once for a loaded module; the context of a call identifies the process.
 type host struct {
 	// The module has a linear memory. The engine hands out a nil pointer in a non-nil interface for
 	// the memory of a module without one.
@@ -25,8 +27,13 @@ type processKey struct{}
 // requestsKey finds its open requests there.
 type requestsKey struct{}
 
-func withProcess(ctx context.Context, p *preview1.Process, r *hostfetch.Requests) context.Context {
-	return context.WithValue(context.WithValue(ctx, processKey{}, p), requestsKey{}, r)
+// answersKey finds the open answers of its bindings there.
+type answersKey struct{}
+
+func withProcess(ctx context.Context, p *preview1.Process, r *hostfetch.Requests,
+	a *hostagent.Answers) context.Context {
+	return context.WithValue(context.WithValue(context.WithValue(ctx, processKey{}, p),
+		requestsKey{}, r), answersKey{}, a)
 }
 
 func (h host) bind(ctx context.Context, r wazero.Runtime) error {
@@ -45,7 +52,37 @@ func (h host) bind(ctx context.Context, r wazero.Runtime) error {
 	if _, err := b.Instantiate(ctx); err != nil {
 		return fmt.Errorf("%w: %w", errEngine, err)
 	}
-	return h.bindFetch(ctx, r)
+	if err := h.bindFetch(ctx, r); err != nil {
+		return err
+	}
+	for _, binding := range agent.Bindings {
+		if err := h.bindAgent(ctx, r, binding); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bindAgent binds the functions of one binding of agents. Whether a module may import them was
+// checked before.
+func (h host) bindAgent(ctx context.Context, r wazero.Runtime, binding string) error {
+	functions := wasi.AgentFunctions(binding)
+	b := r.NewHostModuleBuilder(functions[0].Module)
+	for _, f := range functions {
+		call := hostagent.Lookup(f.Name)
+		if call == nil {
+			return fmt.Errorf("%w: no function %s", errEngine, f)
+		}
+		b.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(func(ctx context.Context,
+			m api.Module, stack []uint64) {
+			stack[0] = uint64(ctx.Value(answersKey{}).(*hostagent.Answers).Do(call, binding,
+				h.linearOf(m), stack))
+		}), valueTypes(f.Params), valueTypes(f.Results)).Export(f.Name)
+	}
+	if _, err := b.Instantiate(ctx); err != nil {
+		return fmt.Errorf("%w: %w", errEngine, err)
+	}
+	return nil
 }
 
 // bindFetch binds the functions of fetches. Whether a module may import them was checked before.

@@ -80,8 +80,9 @@ func opener(ctx context.Context) func() (*os.File, error) {
 
 // granted are the imports beyond preview 1 of a run's guests.
 func granted(ctx context.Context) []wasi.Import {
-	if opener(ctx) == nil {
-		return nil
+	all := wasi.AgentFunctions(agentOf(ctx).Bindings...)
+	if opener(ctx) != nil {
+		all = append(all, wasi.FetchFunctions[:]...)
 	}
-	return wasi.FetchFunctions[:]
+	return all
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/wasi"
+	"github.com/jail-sandbox/jail/runners/wasi/guest/hostagent"
 	"github.com/jail-sandbox/jail/runners/wasi/guest/hostfetch"
 	"github.com/jail-sandbox/jail/runners/wasi/guest/preview1"
 	"github.com/tetratelabs/wazero"
@@ -43,7 +44,7 @@ func (l *Loaded) Run(ctx context.Context, inv runners.Invocation, stdin, stdout,
 	}
 	defer g.view.Close()
 	p := preview1.New(preview1.Config{
-		Args: inv.Args, Env: inv.Env, Fetch: opener(ctx),
+		Args: inv.Args, Env: inv.Env, Fetch: opener(ctx), Agent: agentOpener(ctx),
 		Stdin: descriptor(stdin), Stdout: descriptor(stdout), Stderr: descriptor(stderr),
 		Dirs: g.dirs, OpenFiles: inv.OpenFiles,
 		// The engine ends the guest when a host function panics with this type.
@@ -53,8 +54,10 @@ func (l *Loaded) Run(ctx context.Context, inv runners.Invocation, stdin, stdout,
 	defer p.Close()
 	requests := hostfetch.New(opener(ctx))
 	defer requests.Close()
+	answers := hostagent.New(agentOf(ctx).Host)
+	defer answers.Close()
 	start := time.Now()
-	runErr := l.start(withProcess(ctx, p, requests), mem)
+	runErr := l.start(withProcess(ctx, p, requests, answers), mem)
 	for _, f := range [...]*os.File{stdin, stdout, stderr} {
 		// Only their descriptors were used, which a finalizer closes.
 		runtime.KeepAlive(f)

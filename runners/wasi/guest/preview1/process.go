@@ -28,6 +28,8 @@ type Config struct {
 	OpenFiles int
 	// Fetch opens a stream to the fetch proxy; nil where there is none.
 	Fetch func() (*os.File, error)
+	// Agent opens a stream to the host of the agent that the guest is; nil where it is none.
+	Agent func() (*os.File, error)
 	// Exit ends the guest with a code; it does not return.
 	Exit func(code int)
 	// Done is closed when the guest is to end, so that no call waits on; nil is never.
@@ -70,7 +72,10 @@ func New(c Config, denials *runners.Denials) *Process {
 			rights: rights{base: dirRights, inherit: allRights}})
 	}
 	if c.Fetch != nil {
-		p.addFetch(c.Fetch)
+		p.addListener(fetchVariable, c.Fetch)
+	}
+	if c.Agent != nil {
+		p.addListener(agentVariable, c.Agent)
 	}
 	return p
 }

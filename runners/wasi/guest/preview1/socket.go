@@ -8,22 +8,26 @@ import (
 	"github.com/jail-sandbox/jail/runners/internal/sys"
 )
 
-// fetchVariable tells a guest the number of its descriptor from which sock_accept takes streams to
-// the fetch proxy.
-const fetchVariable = "JAIL_FETCH_FD"
+// Variables that tell a guest the number of its descriptor from which sock_accept takes streams to
+// the fetch proxy, and to the host of the agent that it is.
+const (
+	fetchVariable = "JAIL_FETCH_FD"
+	agentVariable = "JAIL_AGENT_FD"
+)
 
-// addFetch gives the guest a listener that accepts streams to the fetch proxy. It comes after the
-// directories, because a C library searches those up to the first number that is none.
-func (p *Process) addFetch(open func() (*os.File, error)) {
+// addListener gives the guest a listener that accepts streams, and tells its number in a variable.
+// It comes after the directories, because a C library searches those up to the first number that is
+// none.
+func (p *Process) addListener(variable string, open func() (*os.File, error)) {
 	n := p.fds.put(&file{kind: kindListener, fd: -1, filetype: typeSocketStream,
 		rights: rights{base: listenerRights, inherit: socketRights}, accept: open})
 	var env []string
 	for _, e := range p.env {
-		if !strings.HasPrefix(e, fetchVariable+"=") {
+		if !strings.HasPrefix(e, variable+"=") {
 			env = append(env, e)
 		}
 	}
-	p.env = append(env, fetchVariable+"="+strconv.Itoa(int(n)))
+	p.env = append(env, variable+"="+strconv.Itoa(int(n)))
 }
 
 // socket returns the stream behind fd. Where there is none, trying is recorded, unless it is a

@@ -1,0 +1,268 @@
+package agent_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/runners/wasi/guestlib/agentlib"
+	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
+	"github.com/jail-sandbox/jail/supervisor/message"
+)
+
+// mains are the files of each language's main program: in the directory of an agent, and among the
+// tests.
+var mains = map[string][2]string{"python": {"main.py", "main.py"}, "js": {"main.js", "main.js"},
+	"go": {"main.go", "main.go.txt"}, "rust": {"src/main.rs", "main.rs"}, "c": {"main.c", "main.c"}}
+
+// agentDir makes the directory of a new agent in a language and builds it. Where main is not empty it
+// is the program in place of that of the template.
+func agentDir(t *testing.T, language, main string) *manifest.Agent {
+	t.Helper()
+	files, err := agentlib.New(language, "ask"+language)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if main != "" {
+		text, err := os.ReadFile(filepath.Join("testdata", main, mains[language][1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[mains[language][0]] = text
+		files["agent.toml"] = []byte(strings.ReplaceAll(string(files["agent.toml"]), "ai = false",
+			"ai = true"))
+	}
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, ok := files["Makefile"]; ok {
+		build(t, language, dir)
+	}
+	a, err := manifest.Load(dir, manifest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func build(t *testing.T, language, dir string) {
+	t.Helper()
+	args := []string{"-s", "-C", dir}
+	path := os.Getenv("PATH")
+	switch language {
+	case "rust":
+		const rustc, linker = "/usr/bin/rustc", "/usr/lib/llvm-14/bin/lld"
+		cmdtest.Have(t, rustc, linker, "/usr/lib/rustlib/wasm32-wasi")
+		bin := t.TempDir()
+		if err := os.Symlink(linker, filepath.Join(bin, "rust-lld")); err != nil {
+			t.Fatal(err)
+		}
+		path, args = bin+":"+path, append(args, "RUSTC="+rustc)
+	case "c":
+		cmdtest.Have(t, "/usr/include/wasm32-wasi", "/usr/lib/wasm32-wasi/libc.a")
+		if exec.Command("sh", cmdtest.Tree("runners/tools/deps.sh"), "--check").Run() != nil {
+			t.Skip("this host has no compiler of C for WebAssembly")
+		}
+	}
+	cmd := exec.Command("make", args...)
+	cmd.Env = append(os.Environ(), "PATH="+path, "GOWORK=off", "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("make: %v\n%s", err, out)
+	}
+}
+
+// The agent of each language's template answers, keeps what it counts while it sleeps, and reminds.
+func TestTemplates(t *testing.T) {
+	for language := range mains {
+		t.Run(language, func(t *testing.T) {
+			h := cmdtest.New(t)
+			a := startAgentd(t, h)
+			dir := agentDir(t, language, "")
+			name := dir.Name
+			h.Wants(h.Jail("agent", "add", dir.Dir), 0, "")
+			ask := func(text, want string) {
+				t.Helper()
+				o := h.Jail("agent", "send", "--wait", "--timeout", "10m", name, text)
+				if o.Code != 0 || o.Out != want+"\n" {
+					t.Fatalf("%s: %+v\n%+v", text, o, a.instance(name))
+				}
+			}
+			ask("hé\"llo", "echo: hé\"llo (1)")
+			ask("again", "echo: again (2)")
+			// It sleeps, and wakes for the next event.
+			h.Wants(h.Jail("agent", "pause", name), 0, "")
+			cmdtest.Eventually(t, "it sleeps", func() bool {
+				return a.instance(name).State == "dormant"
+			})
+			h.Wants(h.Jail("agent", "resume", name), 0, "")
+			ask("remind of tea", "I will remind you")
+			log := func() string { return h.Jail("agent", "log", "--json", name).Out }
+			cmdtest.Eventually(t, "it reminds", func() bool {
+				return strings.Contains(log(), `"data":"reminder: of tea"`)
+			})
+			ask("and now", "echo: and now (3)")
+		})
+	}
+}
+
+// asked are the effects of an event of the asker, of which the model's answer is in parts.
+func asked(id string, parts ...string) (all []agent.Effect) {
+	add := func(e agent.Effect, data string) {
+		e.N = len(all) + 1
+		if data != "" {
+			e.Data = json.RawMessage(data)
+		}
+		all = append(all, e)
+	}
+	add(agent.Effect{Op: agent.OpSend, ReplyTo: id}, `"…"`)
+	for _, p := range parts[1:] {
+		add(agent.Effect{Op: agent.OpSend, To: "other", Type: "part"}, fmt.Sprintf("%q", "part "+p))
+	}
+	message := fmt.Sprintf("agent:root:test/%s/1", id)
+	add(agent.Effect{Op: agent.OpUpdate, ID: message}, fmt.Sprintf("%q", parts[0]))
+	add(agent.Effect{Op: agent.OpComplete, ID: message}, "")
+	add(agent.Effect{Op: agent.OpState}, `{"asked":`+id+`}`)
+	add(agent.Effect{Op: agent.OpSettings}, `{"roles":["fast"]}`)
+	add(agent.Effect{Op: agent.OpClearAlarm, Name: "none"}, "")
+	return all
+}
+
+// The library of each language sends, updates, completes, logs, asks a model in each of the three
+// forms, takes a stream whose parts are cut anywhere, and says which event failed.
+func TestLibraries(t *testing.T) {
+	h := cmdtest.NewPolicyHost(t, map[string]string{"agent": profile})
+	chat := `data: {"choices":[{"delta":{"content":"hé"}}]}` + "\n\n" +
+		`data: {"choices":[{"delta":{}}]}` + "\r\n\r\n" +
+		`data: {"choices":[{"delta":{"content":"llo"}}]}` + "\n\ndata: [DONE]\n\n"
+	messages := "event: message_start\n" + `data: {"type":"message_start"}` + "\n\n" +
+		`data: {"type":"content_block_delta","delta":{"type":"text_delta","text":"hé"}}` + "\n\n" +
+		`data: {"type":"content_block_delta","delta":{"type":"text_delta","text":"llo"}}` + "\n\n"
+	responses := `data: {"type":"response.output_text.delta","delta":"hé"}` + "\n\n" +
+		`data: {"type":"response.output_text.delta","delta":"llo"}` + "\n\n"
+	for language := range mains {
+		t.Run(language, func(t *testing.T) {
+			dir := agentDir(t, language, "asker")
+			r, _ := wake(t, h, root, requestOf(t, h, dir))
+			seq := uint64(0)
+			ask := func(text string, replies ...agent.Reply) *agent.Report {
+				t.Helper()
+				seq++
+				data, _ := json.Marshal(text)
+				r.order(agent.Order{Event: &agent.Event{Seq: seq, ID: fmt.Sprint(seq), Source: "user",
+					Type: agent.TypeMessage, Kind: agent.KindNew, Attempt: 1, Data: data}})
+				logged := false
+				for {
+					rep := r.report()
+					switch {
+					case rep == nil:
+						t.Fatalf("the run ended: %s%s", r.end(), r.output())
+					case rep.Call != nil && rep.Call.Method == "listRoles":
+						r.order(agent.Order{Reply: &agent.Reply{ID: rep.Call.ID,
+							Result: json.RawMessage(`["fast"]`)}})
+					case rep.Call != nil:
+						var p map[string]any
+						if err := json.Unmarshal(rep.Call.Params, &p); err != nil || p["role"] != "fast" ||
+							rep.Call.Method != "streamText" {
+							t.Errorf("%+v, %s", rep.Call, rep.Call.Params)
+						}
+						for _, reply := range replies {
+							reply.ID = rep.Call.ID
+							r.order(agent.Order{Reply: &reply})
+						}
+					case rep.Log != nil:
+						logged = *rep.Log == agent.Log{Level: "warn", Message: "asked"}
+					case rep.Done != nil || rep.Failed != nil:
+						if rep.Done != nil && !logged {
+							t.Error("nothing was logged")
+						}
+						return rep
+					}
+				}
+			}
+			wants := func(what string, rep *agent.Report, parts ...string) {
+				t.Helper()
+				got, _ := json.Marshal(rep.Done)
+				want, _ := json.Marshal(agent.Effects{Seq: seq, Effects: asked(fmt.Sprint(seq),
+					parts...)})
+				if string(got) != string(want) {
+					t.Errorf("%s: %+v\n%s\nwant\n%s\n%s", what, rep.Failed, got, want, r.output())
+				}
+			}
+			for what, stream := range map[string]string{"chat": chat, "messages": messages,
+				"responses": responses} {
+				// In the middle of a character.
+				at := strings.Index(stream, "é") + 1
+				wants(what, ask("hi", agent.Reply{Chunk: []byte(stream[:at]), More: true},
+					agent.Reply{Chunk: []byte(stream[at:]), More: true}, agent.Reply{}),
+					"héllo", "hé", "llo")
+			}
+			no := &agent.Error{Code: agent.ErrBudget, Message: "no more"}
+			wants("an error", ask("hi", agent.Reply{Error: no}), "budget: no more")
+			wants("an error later", ask("hi", agent.Reply{Chunk: []byte(chat[:strings.Index(chat,
+				"\n\n")+2]), More: true}, agent.Reply{Error: no}), "budget: no more", "hé")
+			if rep := ask("fail"); rep.Failed == nil || rep.Failed.Seq != seq ||
+				language != "c" && !strings.Contains(rep.Failed.Message, "as it was asked to") {
+				t.Errorf("an event that fails: %+v", rep)
+			}
+			if res := r.sleep(); res.ExitCode != 0 || res.Error != nil {
+				t.Errorf("%+v\n%s", res, r.output())
+			}
+		})
+	}
+}
+
+// requestOf asks for an agent of a directory, whose files a script has at /agent.
+func requestOf(t *testing.T, h *cmdtest.PolicyHost, a *manifest.Agent) message.Request {
+	t.Helper()
+	req := request(t, root, state(t, h, root))
+	req.Agent.DeadlineMS = 600_000
+	if !a.Script() {
+		req.Tool = filepath.Join(a.Dir, a.Module)
+		return req
+	}
+	req.Tool, req.Args = a.Module, runners.Texts{"/agent/" + a.Args[0]}
+	req.Profile, req.PolicyName = "", "files"
+	req.Policy = strings.Replace(profile, "modules =", `allow = ["python/*", "js/*"]`+"\nmodules =", 1) +
+		fmt.Sprintf("[[mount]]\nsource = %q\ntarget = \"/agent\"\naccess = \"read\"\n", a.Dir)
+	return req
+}
+
+// An agent without the capability network has no way to the fetch proxy, whatever its policy grants;
+// with it, the same agent has.
+func TestNetwork(t *testing.T) {
+	h := cmdtest.NewPolicyHost(t, map[string]string{"agent": profile})
+	dir := agentDir(t, "js", "")
+	main := "import * as jail from \"jail\";\nimport { pubsub, run } from \"./jail_agent.js\";\n" +
+		"run({ onEvent(e) { pubsub.send(jail.env(\"JAIL_FETCH_FD\") !== undefined); } });\n"
+	if err := os.WriteFile(filepath.Join(dir.Dir, "main.js"), []byte(main), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, network := range []bool{false, true} {
+		req := requestOf(t, h, dir)
+		req.Policy += "[[fetch.allow]]\nhost = \"example.com\"\n[fetch.limits]\nrequests = 1\n" +
+			"bytes_in = \"1MiB\"\nbytes_out = \"1MiB\"\nconcurrent = 1\ntimeout = \"1s\"\n"
+		req.Agent.Network = network
+		r, _ := wake(t, h, root, req)
+		r.order(agent.Order{Event: &agent.Event{Seq: 1, ID: "1", Source: "user",
+			Type: agent.TypeMessage, Kind: agent.KindNew, Attempt: 1, Data: json.RawMessage(`"x"`)}})
+		rep := r.report()
+		if rep == nil || rep.Done == nil || string(rep.Done.Effects[0].Data) != fmt.Sprint(network) {
+			t.Errorf("network %v: %+v\n%s", network, rep, r.output())
+		}
+		r.sleep()
+	}
+}

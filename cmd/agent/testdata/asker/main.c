@@ -1,0 +1,35 @@
+#include "jail_agent.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char all[1000];
+
+static int part(void *with, const char *text) {
+	char message[200];
+	(void)with;
+	strcat(all, text);
+	snprintf(message, sizeof message, "part %s", text);
+	char *json = jail_json_quote(message);
+	int err = jail_send_json(json, "{\"to\":\"other\",\"type\":\"part\"}", NULL);
+	free(json);
+	return err;
+}
+
+static int on_event(const jail_event *e) {
+	char *answer, *roles, text[200];
+	if (!strcmp(e->text, "fail")) return 1;
+	if (jail_send("…", e->id, &answer)) return 1;
+	*all = 0;
+	if (jail_ai_stream("fast", e->text, part, NULL)) snprintf(all, sizeof all, "%s: %s", jail_agent_error_code(), jail_agent_error());
+	if (jail_update(answer, all) || jail_complete(answer)) return 1;
+	free(answer);
+	snprintf(text, sizeof text, "{\"asked\":%llu}", (unsigned long long)e->seq);
+	if (jail_set_state(text) || jail_ai_roles(&roles)) return 1;
+	snprintf(text, sizeof text, "{\"roles\":%s}", roles);
+	free(roles);
+	return jail_update_settings(text) || jail_clear_alarm("none") || jail_log("warn", "asked");
+}
+
+int main(void) { return jail_agent_run(&(jail_agent){.on_event = on_event}); }

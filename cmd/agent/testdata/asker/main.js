@@ -1,0 +1,24 @@
+import { ai, clearAlarm, log, pubsub, run, setState } from "./jail_agent.js";
+
+run({
+  async onEvent(event) {
+    await null;
+    if (event.text === "fail") throw new Error("as it was asked to");
+    const answer = pubsub.send("…", { reply_to: event.id });
+    let all = "";
+    try {
+      for (const part of ai.streamText({ prompt: event.text, role: "fast" })) {
+        all += part;
+        pubsub.send("part " + part, { to: "other", type: "part" });
+      }
+    } catch (e) {
+      all = e.code + ": " + e.message;
+    }
+    pubsub.update(answer, all);
+    pubsub.complete(answer);
+    setState({ asked: event.seq });
+    pubsub.updateSettings({ roles: ai.listRoles() });
+    clearAlarm("none");
+    log("asked", "warn");
+  },
+});

@@ -1,0 +1,34 @@
+mod jail_agent;
+
+use jail_agent::{ai, clear_alarm, complete, log, send, send_json, set_state, update, update_settings, Agent, Event, Json, Result};
+
+struct Asker;
+
+impl Agent for Asker {
+    fn on_event(&mut self, event: &Event) -> Result<()> {
+        if event.text() == "fail" {
+            return Err("as it was asked to".into());
+        }
+        let answer = send("…", Some(&event.id))?;
+        let mut all = String::new();
+        let params = Json::object(vec![("prompt", event.text().into()), ("role", "fast".into())]);
+        let asked = ai::stream(params, &mut |part| {
+            all.push_str(part);
+            let options = Json::object(vec![("to", "other".into()), ("type", "part".into())]);
+            send_json(format!("part {}", part).as_str().into(), options).map(drop)
+        });
+        if let Err(e) = asked {
+            all = format!("{}: {}", e.code, e.message);
+        }
+        update(&answer, all.as_str().into())?;
+        complete(&answer)?;
+        set_state(Json::object(vec![("asked", event.seq.into())]))?;
+        update_settings(Json::object(vec![("roles", ai::roles()?)]))?;
+        clear_alarm("none")?;
+        log("warn", "asked")
+    }
+}
+
+fn main() {
+    jail_agent::run(&mut Asker)
+}

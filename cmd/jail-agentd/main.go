@@ -1,0 +1,285 @@
+// Command jail-agentd keeps the agents of one user: their inboxes, alarms and channels. It is an
+// ordinary process of its user, and runs agents as a client of jaild, so that an agent never has
+// more than its owner.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/activation"
+
+	"github.com/jail-sandbox/jail/supervisor/agents"
+	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
+	"github.com/jail-sandbox/jail/supervisor/agents/jailed"
+	"github.com/jail-sandbox/jail/supervisor/agents/server"
+	"github.com/jail-sandbox/jail/supervisor/agents/store"
+	"github.com/jail-sandbox/jail/supervisor/client"
+	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+const name = "jail-agentd"
+
+const help = `jail-agentd keeps the agents of its user, wakes them in jails and lets them sleep.
+
+usage: jail-agentd [--socket PATH] [--state DIR] [--listen ADDRESS] [--until-idle TIME]
+
+  --socket PATH      where to listen (default agentd.sock beside the socket of jaild); a socket that a service manager passes comes first
+  --state DIR        keep everything below DIR, as $JAIL_STATE says
+  --listen ADDRESS   listen on the loopback, too, such as 127.0.0.1:8790; clients name the token in the file token of the state directory
+  --until-idle TIME  end when for so long no agent was awake, no alarm was set and no client asked; jail agent starts such a one where none answers
+
+SIGTERM lets the agents that are awake sleep, and ends.
+
+example: jail-agentd --listen 127.0.0.1:8790
+`
+
+func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stderr)) }
+
+// options are the flags of the command.
+type options struct {
+	socket, state, listen string
+	untilIdle             time.Duration
+}
+
+func run(ctx context.Context, args []string, stderr io.Writer) int {
+	flags := flag.NewFlagSet(name, flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() { fmt.Fprint(stderr, help) }
+	var o options
+	flags.StringVar(&o.socket, "socket", "", "")
+	flags.StringVar(&o.state, "state", os.Getenv("JAIL_STATE"), "")
+	flags.StringVar(&o.listen, "listen", "", "")
+	flags.DurationVar(&o.untilIdle, "until-idle", 0, "")
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return 0
+	} else if err != nil || flags.NArg() > 0 {
+		return problem.ExitUsage
+	}
+	if err := serve(ctx, o, stderr); err != nil {
+		e := problem.From(err)
+		fmt.Fprintf(stderr, "%s: error: %s\n", name, e.Message)
+		if e.Hint != "" {
+			fmt.Fprintf(stderr, "%s: hint: %s\n", name, e.Hint)
+		}
+		return e.Exit()
+	}
+	return 0
+}
+
+func serve(ctx context.Context, o options, stderr io.Writer) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	places := agentapi.PlacesOf(func(key string) string {
+		if key == "JAIL_STATE" {
+			return o.state
+		}
+		return os.Getenv(key)
+	})
+	if o.socket != "" {
+		places.Socket = o.socket
+	}
+	if err := os.MkdirAll(places.State, 0o700); err != nil {
+		return problem.New(problem.Failed, "state directory: %w", err)
+	}
+	unlock, err := lock(places.State)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	log := slog.New(slog.NewTextHandler(stderr, nil))
+	a, closeAll, err := open(places, o, log)
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	// Before the agents: a client that waits for them must not keep them from ending.
+	serving, end := context.WithCancel(ctx)
+	defer func() {
+		end()
+		a.Close()
+	}()
+	if err := a.Watch(); err != nil {
+		return problem.New(problem.Failed, "folder of agents: %w", err)
+	}
+	s := server.New(serving, a, log)
+	l, activated, err := listen(places.Socket)
+	if err != nil {
+		return err
+	}
+	listeners := map[net.Listener]http.Handler{l: s}
+	if o.listen != "" {
+		token, err := server.Token(filepath.Join(places.State, "token"))
+		if err != nil {
+			return problem.New(problem.Failed, "token: %w", err)
+		}
+		l, err := server.Listen(o.listen)
+		if err != nil {
+			return err
+		}
+		listeners[l] = s.Guarded(l.Addr().String(), token)
+		log.Info("listening", "address", l.Addr().String(),
+			"token", filepath.Join(places.State, "token"))
+	}
+	if o.untilIdle > 0 && !activated {
+		go whenIdle(serving, a, s, o.untilIdle, stop)
+	}
+	return answer(ctx, listeners, log)
+}
+
+// open opens the database, and begins to wake agents. After Close of the agents, closeAll closes
+// what they used.
+func open(places agentapi.Places, o options, log *slog.Logger) (a *agents.Agents, closeAll func(),
+	err error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := store.Open(filepath.Join(places.State, "agentd.db"), owner(), time.Now)
+	if err != nil {
+		return nil, nil, problem.New(problem.Failed, "%w", err)
+	}
+	j := jailed.New(client.Options{State: o.state, Jaild: config.Jaild(exe)})
+	records := j.Record(log)
+	closeAll = func() {
+		records.Close()
+		if err := s.Close(); err != nil {
+			log.Error("the database was not closed", "error", err)
+		}
+	}
+	a, err = agents.New(agents.Options{Store: s, Jails: j, Models: j, Record: records.Add,
+		Folder: places.Folder, State: filepath.Join(places.State, "state"), Now: time.Now,
+		Log: log})
+	if err != nil {
+		closeAll()
+		return nil, nil, err
+	}
+	return a, closeAll, nil
+}
+
+// owner is the name of the user whose agents they are, or the number of one without a name.
+func owner() string {
+	uid := strconv.Itoa(os.Geteuid())
+	if u, err := user.LookupId(uid); err == nil {
+		return u.Username
+	}
+	return uid
+}
+
+// lock keeps a second process from the state directory. Of two that start at one time, one ends.
+func lock(dir string) (unlock func(), err error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, problem.New(problem.Failed, "state directory: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, problem.New(problem.Failed, "state directory %s: another jail-agentd uses it",
+			dir).WithHint("jail agent list asks that one")
+	}
+	return func() { f.Close() }, nil
+}
+
+// listen returns the socket that a service manager passes, or one of our own that only its owner may
+// connect to.
+func listen(path string) (l net.Listener, activated bool, err error) {
+	passed, err := activation.Listeners()
+	if err != nil {
+		return nil, false, err
+	}
+	if len(passed) == 1 && passed[0] != nil {
+		return passed[0], true, nil
+	}
+	if len(passed) > 1 {
+		return nil, false, problem.New(problem.Usage, "%d sockets were passed, want one", len(passed))
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, false, problem.New(problem.Failed, "socket: %w", err)
+	}
+	// The lock of the state directory says that nobody of ours listens there.
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
+		if conn, err := net.Dial("unix", path); err == nil {
+			conn.Close()
+			return nil, false, problem.New(problem.Failed, "socket %s: somebody listens there", path).
+				WithHint("end that, or name another place with --socket")
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, false, problem.New(problem.Failed, "socket: %w", err)
+		}
+	}
+	// There is no moment at which others may connect.
+	old := syscall.Umask(0o177)
+	l, err = net.Listen("unix", path)
+	syscall.Umask(old)
+	if err != nil {
+		return nil, false, problem.New(problem.Failed, "socket %s: %w", path, err)
+	}
+	return l, false, nil
+}
+
+// answer serves until ctx is done.
+func answer(ctx context.Context, listeners map[net.Listener]http.Handler, log *slog.Logger) error {
+	ended := make(chan error, len(listeners))
+	var servers []*http.Server
+	for l, h := range listeners {
+		s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second,
+			IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+			ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+		servers = append(servers, s)
+		go func() { ended <- s.Serve(l) }()
+	}
+	var err error
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	for _, s := range servers {
+		if e := s.Shutdown(last); e != nil {
+			e = s.Close()
+			err = errors.Join(err, e)
+		}
+	}
+	return err
+}
+
+// whenIdle calls end when for a while there was nothing to do.
+func whenIdle(ctx context.Context, a *agents.Agents, s *server.Server, after time.Duration,
+	end func()) {
+	look := time.NewTicker(min(after, time.Second))
+	defer look.Stop()
+	busy := time.Now()
+	for {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return
+		}
+		used, quiet := s.IdleSince()
+		idle, err := a.Idle(ctx)
+		if err != nil || !idle || !quiet {
+			busy = time.Now()
+			continue
+		}
+		if time.Since(busy) >= after && time.Since(used) >= after {
+			end()
+			return
+		}
+	}
+}

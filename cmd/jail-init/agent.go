@@ -1,0 +1,92 @@
+//go:build agents
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/runners/agent/host"
+	wasiguest "github.com/jail-sandbox/jail/runners/wasi/guest"
+)
+
+// hostAgent hosts the agent that is the module or the program of the order.
+func hostAgent(ctx context.Context, order runners.Order, conn *control.Conn, modules [][]byte,
+	ready *wasiguest.Loaded, proxy *wasiguest.Proxy) (int, runners.Answer) {
+	a := order.Agent
+	h, err := host.New(ctx, host.Options{ID: a.ID, Bindings: a.Bindings, Dir: a.Dir, Size: a.Size,
+		Deadline: time.Duration(a.DeadlineNanos), In: os.Stdin, Out: os.Stdout, Exit: os.Exit})
+	if err != nil {
+		return failureCode, runners.FailureAnswer(nil, fmt.Errorf("database of the agent: %w", err))
+	}
+	wake, err := h.Wake()
+	if err != nil {
+		return failureCode, runners.FailureAnswer(nil, err)
+	}
+	order.Invocation.Env = withAgent(order.Invocation.Env, a.Bindings, wake)
+	streams := h.Serve()
+	var code int
+	var answer runners.Answer
+	if order.Native != nil {
+		code, answer = runNative(order, conn, proxy, streams)
+	} else {
+		code, answer = runGuest(ctx, order, modules, ready, h, streams)
+	}
+	if err := h.Close(h.Asleep() && code == 0, ended(code, answer)); err != nil {
+		return failureCode, runners.FailureAnswer(answer.Report, err)
+	}
+	return code, answer
+}
+
+// runGuest runs a module as the guest of an agent, whose streams are the standard error.
+func runGuest(ctx context.Context, order runners.Order, modules [][]byte, ready *wasiguest.Loaded,
+	h *host.Host, streams *host.Streams) (int, runners.Answer) {
+	ctx = wasiguest.WithAgent(ctx, wasiguest.Agent{Host: h, Bindings: order.Agent.Bindings,
+		Open: streams.Open})
+	var report runners.Report
+	var err error
+	if ready != nil {
+		report, err = ready.Run(ctx, order.Invocation, nil, os.Stderr, os.Stderr)
+	} else {
+		report, err = wasiguest.Run(ctx, order.Invocation, modules[0], nil, os.Stderr, os.Stderr)
+	}
+	if err != nil {
+		return failureCode, runners.FailureAnswer(&report, err)
+	}
+	return report.ExitCode, runners.Answer{Report: &report}
+}
+
+// withAgent returns the environment of an agent's guest.
+func withAgent(env []string, bindings []string, w agent.Wake) []string {
+	config := string(w.Config)
+	if config == "" {
+		config = "{}"
+	}
+	own := []string{"AGENT_ID=" + w.AgentID, "CHANNEL=" + w.Channel, "HANDLE=" + w.Handle,
+		"CONFIG=" + config, "AGENT_BINDINGS=" + strings.Join(bindings, ",")}
+	env = slices.DeleteFunc(slices.Clone(env), func(v string) bool {
+		return slices.ContainsFunc(own, func(o string) bool {
+			name, _, _ := strings.Cut(o, "=")
+			return strings.HasPrefix(v, name+"=")
+		})
+	})
+	return append(env, own...)
+}
+
+// ended says how the guest ended.
+func ended(code int, a runners.Answer) string {
+	switch {
+	case a.Failure != "":
+		return "the guest could not run: " + a.Failure
+	case a.Report != nil && a.Report.Trap != nil:
+		return "the guest has ended: " + a.Report.Trap.Sentence
+	}
+	return fmt.Sprintf("the guest has ended with code %d before it had committed the event", code)
+}

@@ -1,0 +1,20 @@
+//go:build !agents
+
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/runners"
+	wasiguest "github.com/jail-sandbox/jail/runners/wasi/guest"
+)
+
+// hostAgent hosts no agent: that takes the program that is built with the tag agents, so that no
+// other jail has a database engine in it.
+func hostAgent(context.Context, runners.Order, *control.Conn, [][]byte, *wasiguest.Loaded,
+	*wasiguest.Proxy) (int, runners.Answer) {
+	return failureCode, runners.FailureAnswer(nil,
+		errors.New("this jail-init hosts no agents; jail-init-agent does"))
+}

@@ -1,0 +1,114 @@
+// Package agent has the commands of agents: new, check, add, list, show, send, log and others. They
+// ask jail-agentd, which the first of them starts.
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
+	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
+)
+
+const about = `An agent is a program with a name, storage and channels of its own. It sleeps until an event comes, works on it in a jail, and sleeps again.
+"jail agent new" makes one, "add" installs it, "send" gives it an event.`
+
+// New returns the command jail agent.
+func New(env *cli.Env) *cobra.Command {
+	cmd := command.Group("agent", "programs that wake in a jail when an event comes", newNew(env),
+		newCheck(env), newAdd(env), newList(env), newShow(env), newStatus(env), newSend(env),
+		newTick(env), newLog(env), newEvents(env), newRetry(env),
+		newProposals(env),
+		newDecision(env, "approve", "approve an action that an agent proposes", agentapi.Approved),
+		newDecision(env, "reject", "reject an action that an agent proposes", agentapi.Rejected),
+		newSwitch(env, "pause", "keep an agent from being woken",
+			"Let an agent sleep, and keep it asleep. Events wait in its inbox until \"jail agent "+
+				"resume\".", (*agentapi.Client).Pause),
+		newSwitch(env, "resume", "let an agent be woken again",
+			"Let an agent be woken again that was paused, or that has failed too often in a row.",
+			(*agentapi.Client).Resume),
+		newDelete(env), newExport(env), newImport(env))
+	cmd.Long = about
+	for _, sub := range cmd.Commands() {
+		switch words := strings.Fields(sub.Use); {
+		case slices.Contains(words, "DIR"):
+			sub.ValidArgsFunction = directories
+		case slices.Contains(words, "NAME") && sub.Name() != "new":
+			sub.ValidArgsFunction = names(env)
+		}
+	}
+	return cmd
+}
+
+func directories(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return nil, cobra.ShellCompDirectiveFilterDirs
+}
+
+// names completes the name of an agent. Completion starts no jail-agentd, and has no place for
+// errors.
+func names(env *cli.Env) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) (all []string,
+		_ cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		c, _, err := agentapi.Connect(cmd.Context(),
+			agentapi.Options{Places: agentapi.PlacesOf(env.Getenv)})
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		defer c.Close()
+		known, _ := c.List(cmd.Context())
+		for _, a := range known {
+			all = append(all, a.Name+"\t"+a.State)
+		}
+		return all, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// withAgents calls f with a client of jail-agentd, which it starts if none answers.
+func withAgents(ctx context.Context, env *cli.Env, f func(c *agentapi.Client) error) error {
+	c, started, err := agentapi.Connect(ctx, agentapi.Options{
+		Places:  agentapi.PlacesOf(env.Getenv),
+		Program: agentapi.Program(env.Exe),
+		State:   env.Getenv("JAIL_STATE")})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if started {
+		fmt.Fprintln(env.Stderr, "jail: no jail-agentd answered, so one was started; it ends when "+
+			"nothing is left for it to do")
+	}
+	return f(c)
+}
+
+// named returns a check that the arguments are those, the first the name of an agent.
+func named(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := command.Exactly(names...)(cmd, args); err != nil {
+			return err
+		}
+		return checkName(cmd, args[0])
+	}
+}
+
+func checkName(cmd *cobra.Command, name string) error {
+	if err := manifest.CheckName(name); err != nil {
+		return exit.Usage("jail agent list", "%s: %v", cmd.CommandPath(), err)
+	}
+	return nil
+}
+
+// channelFlag adds --channel, for agents on several channels.
+func channelFlag(cmd *cobra.Command, channel *string) {
+	cmd.Flags().StringVar(channel, "channel", "",
+		"the instance on this `CHANNEL` (default the agent's only one)")
+}

@@ -1,0 +1,162 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/policy/syntax"
+	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
+	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
+)
+
+// checked is what jail agent check --json prints.
+type checked struct {
+	Manifest *manifest.Manifest `json:"manifest"`
+	Bindings []string           `json:"bindings"`
+	Files    []string           `json:"files"`
+	Digest   string             `json:"digest"`
+	Warnings []finding          `json:"warnings"`
+}
+
+// A finding is a warning about a place in a file.
+type finding struct {
+	syntax.Position
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+const checkAbout = `Check the agent in a directory without installing it: the manifest agent.toml, the files that it names, and what the module or the scripts import.
+All errors of the manifest are reported at once, with file, line and column. The exit code is 0 without errors, else 1.`
+
+func newCheck(env *cli.Env) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "check [flags] DIR",
+		Short:   "report all errors of an agent's directory",
+		Long:    checkAbout,
+		Example: "  jail agent check ./triage",
+		Args:    command.Exactly("DIR"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			a, err := load(env, args[0])
+			if err != nil {
+				return err
+			}
+			out := checked{Manifest: a.Manifest, Bindings: a.Bindings(), Files: a.Files,
+				Digest: a.Digest, Warnings: []finding{}}
+			for _, w := range a.Warnings {
+				out.Warnings = append(out.Warnings, finding{w.Position, w.Message, w.Hint})
+			}
+			return env.Show(asJSON, out, func(w io.Writer) error { return writeChecked(w, a) })
+		},
+	}
+	command.JSON(cmd, &asJSON, "print an object: the manifest, the bindings, the files")
+	return cmd
+}
+
+// load reads the agent in a directory, and writes what is wrong with its files to standard error.
+func load(env *cli.Env, dir string) (*manifest.Agent, error) {
+	a, err := manifest.Load(dir, manifest.Options{})
+	found, ok := errors.AsType[syntax.Errors](err)
+	switch {
+	case ok:
+		writeFindings(env.Stderr, "", found)
+		// Where "jail agent new" left a Makefile, the module is a matter of one command.
+		if _, no := os.Stat(filepath.Join(dir, "Makefile")); no == nil &&
+			strings.Contains(err.Error(), "module: there is no file") {
+			output.Say(env.Stderr, "hint", "make -C "+dir+" builds it")
+		}
+		return nil, exit.No
+	case errors.Is(err, fs.ErrNotExist):
+		if _, no := os.Stat(dir); no == nil {
+			return nil, exit.NotFound("jail agent new "+filepath.Base(dir)+" makes one to begin with",
+				"%s holds no agent: there is no %s", dir, manifest.File)
+		}
+		return nil, exit.NotFound("write the path of an agent's directory", "there is no directory %s",
+			dir)
+	case err != nil:
+		return nil, exit.About(err, "agent in %s", dir)
+	}
+	return a, nil
+}
+
+// writeFindings writes errors with the lines that they are about.
+func writeFindings(w io.Writer, severity string, found syntax.Errors) {
+	for _, one := range found {
+		text := one.Position.String() + ": " + severity + one.Message
+		if one.Hint != "" {
+			text += ": " + one.Hint
+		}
+		// There is nobody left to tell that stderr is gone.
+		fmt.Fprintln(w, output.Printable(text))
+		if one.Text == "" {
+			continue
+		}
+		line := strings.ReplaceAll(one.Text, "\t", " ")
+		fmt.Fprintf(w, "    %s\n    %s^\n", output.Printable(line),
+			strings.Repeat(" ", min(max(one.Column-1, 0), len(line))))
+	}
+}
+
+func writeChecked(w io.Writer, a *manifest.Agent) error {
+	var b strings.Builder
+	writeFindings(&b, "warning: ", a.Warnings)
+	what := a.Module
+	if len(a.Native) > 0 {
+		what = strings.Join(a.Native, " ") + " (a program of the host)"
+	} else if len(a.Args) > 0 {
+		what += " " + strings.Join(a.Args, " ")
+	}
+	bounds := "profile " + a.Profile
+	if a.Policy != "" {
+		bounds = "policy " + a.Policy
+	}
+	network := "no network"
+	if a.Capabilities.Network {
+		network = "fetches that the policy grants"
+	}
+	fmt.Fprintf(&b, "agent %s: %s\n", a.Name, output.Printable(what))
+	fmt.Fprintf(&b, "channels %s; bindings %s; %s; %s\n", strings.Join(a.Channels, ", "),
+		strings.Join(a.Bindings(), ", "), network, bounds)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+const addAbout = `Check the agent in a directory and install it: its files are copied into the folder of your agents. An agent of the same name is replaced, and keeps its state and its inbox.
+The command prints what the agent gets.`
+
+func newAdd(env *cli.Env) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "add [flags] DIR",
+		Short:   "install the agent in a directory",
+		Long:    addAbout,
+		Example: "  jail agent add ./triage",
+		Args:    command.Exactly("DIR"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a, err := load(env, args[0])
+			if err != nil {
+				return err
+			}
+			return withAgents(cmd.Context(), env, func(c *agentapi.Client) error {
+				added, err := c.Add(cmd.Context(), a.Dir)
+				if err != nil {
+					return err
+				}
+				return env.Show(asJSON, added, func(w io.Writer) error { return writeChecked(w, a) })
+			})
+		},
+	}
+	command.JSON(cmd, &asJSON, "print the agent as an object")
+	return cmd
+}

@@ -1,0 +1,149 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/terminal"
+	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
+)
+
+// newSwitch returns a command that does one thing to an agent and prints nothing.
+func newSwitch(env *cli.Env, name, short, long string,
+	do func(*agentapi.Client, context.Context, string) error) *cobra.Command {
+	return &cobra.Command{
+		Use:     name + " NAME",
+		Short:   short,
+		Long:    long,
+		Example: "  jail agent " + name + " triage",
+		Args:    named("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withAgents(cmd.Context(), env, func(c *agentapi.Client) error {
+				return do(c, cmd.Context(), args[0])
+			})
+		},
+	}
+}
+
+func newDelete(env *cli.Env) *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "delete [flags] NAME",
+		Short: "delete an agent, with its state and its inbox",
+		Long: "Delete an agent: its files in the folder of your agents, its database, its inbox and its " +
+			"alarms. What you wrote elsewhere stays. \"jail agent export\" saves its memory first.",
+		Example: "  jail agent export triage > triage.json\n  jail agent delete triage",
+		Args:    named("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withAgents(cmd.Context(), env, func(c *agentapi.Client) error {
+				if _, err := c.Status(cmd.Context(), args[0]); err != nil {
+					return err
+				}
+				if err := confirm(env, yes, args[0]); err != nil {
+					return err
+				}
+				return c.Delete(cmd.Context(), args[0])
+			})
+		},
+	}
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return cmd
+}
+
+// confirm asks whether an agent is to be deleted.
+func confirm(env *cli.Env, yes bool, name string) error {
+	if yes {
+		return nil
+	}
+	if !terminal.Is(env.Stdin) {
+		return exit.Usage("jail agent delete --yes "+name,
+			"jail agent delete: there is nobody to ask whether agent %q and its state may go", name)
+	}
+	fmt.Fprintf(env.Stderr, "Delete agent %s, with its state and its inbox? [y/N] ", name)
+	var answer string
+	// No answer is no.
+	_, _ = fmt.Fscanln(env.Stdin, &answer)
+	if !strings.EqualFold(answer, "y") && !strings.EqualFold(answer, "yes") {
+		return exit.No
+	}
+	return nil
+}
+
+func newExport(env *cli.Env) *cobra.Command {
+	var channel string
+	cmd := &cobra.Command{
+		Use:   "export [flags] NAME",
+		Short: "print the memory of an agent as JSON",
+		Long: "Print the memory of an agent as JSON: conversations with their messages, learned " +
+			"patterns, goals and peers. It wakes the agent.",
+		Example: "  jail agent export triage > triage.json",
+		Args:    named("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withAgents(cmd.Context(), env, func(c *agentapi.Client) error {
+				memory, err := c.Export(cmd.Context(), args[0], channel)
+				if err != nil {
+					return err
+				}
+				return env.PrintJSON(memory)
+			})
+		},
+	}
+	channelFlag(cmd, &channel)
+	return cmd
+}
+
+// maxMemory bounds the file of a memory, in bytes.
+const maxMemory = 64 << 20
+
+func newImport(env *cli.Env) *cobra.Command {
+	var channel string
+	cmd := &cobra.Command{
+		Use:   "import [flags] NAME FILE",
+		Short: "merge an exported memory into that of an agent",
+		Long: `Merge a memory that "jail agent export" printed into that of an agent, by the ids: of two conversations or goals the newer one stays, of two patterns the
+one with the higher confidence. The same import twice is one. "-" reads standard input.`,
+		Example: "  jail agent import triage triage.json",
+		Args:    named("NAME", "FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			memory, err := readMemory(env, args[1])
+			if err != nil {
+				return err
+			}
+			return withAgents(cmd.Context(), env, func(c *agentapi.Client) error {
+				return c.Import(cmd.Context(), args[0], channel, memory)
+			})
+		},
+	}
+	channelFlag(cmd, &channel)
+	return cmd
+}
+
+func readMemory(env *cli.Env, path string) ([]byte, error) {
+	in := env.Stdin
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, exit.About(err, "memory %s", path)
+		}
+		defer f.Close()
+		in = f
+	}
+	text, err := io.ReadAll(io.LimitReader(in, maxMemory+1))
+	switch {
+	case err != nil:
+		return nil, exit.About(err, "memory %s", path)
+	case len(text) > maxMemory:
+		return nil, exit.Usage("", "memory %s is larger than %d MiB", path, maxMemory>>20)
+	case !json.Valid(text):
+		return nil, exit.Usage("jail agent export NAME prints one", "memory %s is no JSON", path)
+	}
+	return text, nil
+}

@@ -1,0 +1,92 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Binding is a set of calls by which an agent reaches what is outside of it. Who answers them is
+// the affair of other zones; the policy only grants them or not.
+type Binding struct {
+	Name  string
+	About string
+}
+
+// The bindings there are.
+const (
+	BindingAI      = "ai"
+	BindingHost    = "host"
+	BindingPubSub  = "pubsub"
+	BindingStorage = "storage"
+)
+
+var bindings = []Binding{
+	{BindingAI, "ask language models, by the roles of the agent's manifest"},
+	{BindingHost, "wait for events, commit them, log, and set alarms"},
+	{BindingPubSub, "send messages to the channels of the agent's manifest, and call the tools there"},
+	{BindingStorage, "use a database of the agent's own"},
+}
+
+// AllBindings returns the bindings there are, by name.
+func AllBindings() []Binding { return slices.Clone(bindings) }
+
+// Agents say what a run may do as an agent. Without a binding it can be none.
+type Agents struct {
+	// Bindings is a set.
+	Bindings []string `json:"bindings"`
+}
+
+// TopAgents grants every binding.
+func TopAgents() Agents {
+	var out Agents
+	for _, b := range bindings {
+		out.Bindings = append(out.Bindings, b.Name)
+	}
+	return out
+}
+
+// Meet grants the bindings in both.
+func (a Agents) Meet(b Agents) Agents {
+	var out []string
+	for _, name := range a.Bindings {
+		if slices.Contains(b.Bindings, name) {
+			out = append(out, name)
+		}
+	}
+	return Agents{out}.Normal()
+}
+
+// LessEq reports whether b has every binding of a.
+func (a Agents) LessEq(b Agents) bool {
+	return subsetStrings(a.Normal().Bindings, b.Normal().Bindings)
+}
+
+// Normal sorts the bindings, and drops names that are no binding.
+func (a Agents) Normal() Agents {
+	known := slices.DeleteFunc(slices.Clone(a.Bindings),
+		func(name string) bool { return CheckBinding(name) != nil })
+	return Agents{unionStrings(known, nil)}
+}
+
+// Has reports whether a binding is granted.
+func (a Agents) Has(binding string) bool { return slices.Contains(a.Normal().Bindings, binding) }
+
+func (a Agents) String() string {
+	if names := a.Normal().Bindings; len(names) > 0 {
+		return "[" + strings.Join(names, " ") + "]"
+	}
+	return "∅"
+}
+
+// CheckBinding returns an error that names the bindings there are, if name is none.
+func CheckBinding(name string) error {
+	var names []string
+	for _, b := range bindings {
+		if b.Name == name {
+			return nil
+		}
+		names = append(names, b.Name)
+	}
+	return fmt.Errorf("no binding is called %q: there are %s", name, strings.Join(names, ", "))
+}

@@ -1,0 +1,80 @@
+package agent
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// MaxFrame bounds the JSON of one frame, in bytes.
+const MaxFrame = 1 << 20
+
+// ErrFrame is wrapped by errors about bytes that are no frame.
+var ErrFrame = errors.New("no proper frame")
+
+// A Writer writes frames: the length of the JSON in four bytes, most significant first, then the
+// JSON. Its methods may be called from several goroutines.
+type Writer struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+// NewWriter returns a Writer on w.
+func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
+
+// Write writes one message in one call of the underlying writer.
+func (w *Writer) Write(message any) error {
+	body, err := json.Marshal(message)
+	if err != nil {
+		return err
+	}
+	if len(body) > MaxFrame {
+		return fmt.Errorf("%w: a message of %d bytes, more than %d", ErrFrame, len(body), MaxFrame)
+	}
+	frame := append(binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(body)), uint32(len(body))),
+		body...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, err = w.w.Write(frame)
+	return err
+}
+
+// A Reader reads frames. It is for one goroutine.
+type Reader struct {
+	r   *bufio.Reader
+	buf []byte
+}
+
+// NewReader returns a Reader on r.
+func NewReader(r io.Reader) *Reader { return &Reader{r: bufio.NewReaderSize(r, 64<<10)} }
+
+// Read reads the next frame into message. It returns io.EOF at the end between two frames, and an
+// error that wraps ErrFrame for anything that is no frame.
+func (r *Reader) Read(message any) error {
+	var head [4]byte
+	if _, err := io.ReadFull(r.r, head[:]); err != nil {
+		return err
+	}
+	n := binary.BigEndian.Uint32(head[:])
+	if n > MaxFrame {
+		return fmt.Errorf("%w: %d bytes, more than %d", ErrFrame, n, MaxFrame)
+	}
+	if cap(r.buf) < int(n) {
+		r.buf = make([]byte, n)
+	}
+	body := r.buf[:n]
+	if _, err := io.ReadFull(r.r, body); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return err
+	}
+	if err := json.Unmarshal(body, message); err != nil {
+		return fmt.Errorf("%w: %w", ErrFrame, err)
+	}
+	return nil
+}

@@ -1,0 +1,87 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/jail-sandbox/jail/runners/agent"
+)
+
+// maxAdmin bounds what an operation takes, in bytes.
+const maxAdmin = 64 << 20
+
+// admin are the owner's operations on the database.
+type admin struct {
+	// parts is what has come of an operation, by its id.
+	parts map[uint64][]byte
+	// waiting are the operations that wait for the end of a transaction.
+	waiting []agent.Admin
+}
+
+// administer takes a part of an operation, and carries out the operation once all of it is there
+// and the guest is in no transaction.
+func (h *Host) administer(a agent.Admin) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.admin.parts == nil {
+		h.admin.parts = map[uint64][]byte{}
+	}
+	all := append(h.admin.parts[a.ID], a.Data...)
+	if len(all) > maxAdmin {
+		h.report(agent.Report{Admin: &agent.AdminResult{ID: a.ID, Error: &agent.Error{
+			Code:    agent.ErrTooLarge,
+			Message: fmt.Sprintf("more than %d MiB", maxAdmin>>20)}}})
+		delete(h.admin.parts, a.ID)
+		return
+	}
+	if a.More {
+		h.admin.parts[a.ID] = all
+		return
+	}
+	delete(h.admin.parts, a.ID)
+	a.Data = all
+	h.admin.waiting = append(h.admin.waiting, a)
+	h.operate()
+}
+
+// operate carries out the operations that wait, if the guest is in no transaction. h.mu is held.
+func (h *Host) operate() {
+	if h.work != nil {
+		return
+	}
+	for _, a := range h.admin.waiting {
+		result, err := h.operation(a)
+		h.result(a.ID, result, err)
+	}
+	h.admin.waiting = nil
+}
+
+// operation carries out one operation and returns its result. h.mu is held.
+func (h *Host) operation(a agent.Admin) (result any, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), h.o.Deadline)
+	defer cancel()
+	result, err = h.store.Administer(ctx, h.o.ID, a)
+	if err == nil {
+		err = h.store.Sync()
+	}
+	return result, err
+}
+
+// result reports the result of an operation, in parts.
+func (h *Host) result(id uint64, result any, err error) {
+	var text []byte
+	if err == nil {
+		text, err = json.Marshal(result)
+	}
+	if err != nil {
+		h.report(agent.Report{Admin: &agent.AdminResult{ID: id, Error: asError(err)}})
+		return
+	}
+	for more := true; more; {
+		part := text[:min(len(text), agent.MaxParams)]
+		text = text[len(part):]
+		more = len(text) > 0
+		h.report(agent.Report{Admin: &agent.AdminResult{ID: id, Data: part, More: more}})
+	}
+}

@@ -1,0 +1,136 @@
+package host
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/jail-sandbox/jail/runners/agent"
+)
+
+const (
+	// maxCalls is how many calls wait for jail-agentd at one time.
+	maxCalls = 64
+	// maxAhead is how many replies of a call wait for the guest to read them.
+	maxAhead = 64
+)
+
+// calls are those that wait for replies of jail-agentd.
+type calls struct {
+	mu   sync.Mutex
+	last uint64
+	open map[uint64]*pending
+}
+
+// A pending is a call that waits.
+type pending struct {
+	id      uint64
+	replies chan agent.Reply
+	// given is closed when the guest wants no more replies.
+	given chan struct{}
+	once  sync.Once
+}
+
+func (c *calls) add() (*pending, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.open) >= maxCalls {
+		return nil, &agent.Error{Code: agent.ErrInProgress,
+			Message: fmt.Sprintf("%d calls wait for their answers already", maxCalls)}
+	}
+	if c.open == nil {
+		c.open = map[uint64]*pending{}
+	}
+	c.last++
+	p := &pending{id: c.last, replies: make(chan agent.Reply, maxAhead),
+		given: make(chan struct{})}
+	c.open[p.id] = p
+	return p, nil
+}
+
+func (c *calls) remove(p *pending) {
+	p.once.Do(func() { close(p.given) })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.open, p.id)
+}
+
+// reply gives a reply to its call. It waits for a guest that reads slowly.
+func (c *calls) reply(r agent.Reply) {
+	c.mu.Lock()
+	p := c.open[r.ID]
+	c.mu.Unlock()
+	if p == nil {
+		return
+	}
+	select {
+	case p.replies <- r:
+	case <-p.given:
+	}
+}
+
+// An Answer is what a call returns: the guest reads it to its end, and closes it.
+type Answer struct {
+	// Stream says that the answer is a stream of server-sent events, else it is one JSON object.
+	Stream bool
+
+	text bytes.Reader
+	// more returns the next part, and io.EOF after the last one. It is nil after that.
+	more  func() ([]byte, error)
+	close func()
+}
+
+// Read reads some of the answer. It waits for what has not come yet.
+func (a *Answer) Read(b []byte) (int, error) {
+	for a.text.Len() == 0 {
+		if a.more == nil {
+			return 0, io.EOF
+		}
+		part, err := a.more()
+		if err != nil {
+			a.more = nil
+			a.Close()
+			if !errors.Is(err, io.EOF) {
+				return 0, err
+			}
+		}
+		a.text.Reset(part)
+	}
+	return a.text.Read(b)
+}
+
+// Close says that no more of the answer is read.
+func (a *Answer) Close() error {
+	if a.close != nil {
+		a.close()
+		a.close = nil
+	}
+	return nil
+}
+
+// answerOf is the answer of a call that has a result or an error already.
+func answerOf(result any, err error) *Answer {
+	a := &Answer{}
+	a.text.Reset(envelope(result, err))
+	return a
+}
+
+// envelope is the JSON of an answer.
+func envelope(result any, err error) []byte {
+	var of any = struct {
+		Result any `json:"result"`
+	}{result}
+	if err != nil {
+		of = struct {
+			Error *agent.Error `json:"error"`
+		}{asError(err)}
+	}
+	text, err := json.Marshal(of)
+	if err != nil {
+		return envelope(nil, &agent.Error{Code: agent.ErrFailed, Message: err.Error()})
+	}
+	return text
+}

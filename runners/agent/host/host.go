@@ -1,0 +1,412 @@
+// Package host is the host of an agent: the part of process 1 of the agent's jail that stands
+// between jail-agentd, which sends events and answers calls over the run's standard streams, the
+// agent's guest, a module or a program, and the agent's database, which it opens (package store).
+//
+// The guest asks for what comes next (Wait) and calls its bindings (Call). It works on one event at
+// a time. What it writes to its database, what it sends and the number of the event are one
+// transaction, which its call of HOST.checkpoint commits. The host reports an event as done when
+// the commit is on the disk, and several commits may share one sync of the disk.
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/runners/agent/store"
+)
+
+const (
+	// grace is how long a guest may take to end an event whose time is over, and to end when it was
+	// asked to sleep, before the process ends.
+	grace = time.Second
+	// toSleep is how long a guest may take to end when it was asked to.
+	toSleep = 5 * time.Second
+	// maxUnsynced is how long a commit may wait for others to share a sync with.
+	maxUnsynced = 10 * time.Millisecond
+	// maxLeft bounds what one Ready says of effects that are left, in bytes.
+	maxLeft = agent.MaxFrame / 8
+)
+
+// Options say what a host is for.
+type Options struct {
+	// ID is agent:USER:NAME.
+	ID string
+	// Bindings are those that the guest has.
+	Bindings []string
+	// Dir is the directory of the database, of at most Size bytes.
+	Dir  string
+	Size int64
+	// Deadline is how long the guest may work on an event.
+	Deadline time.Duration
+	// In and Out carry the frames from and to jail-agentd.
+	In  io.Reader
+	Out io.Writer
+	// Exit ends the process. It is called from any goroutine when the guest does not end in time,
+	// or nobody is there any more to report to.
+	Exit func(code int)
+}
+
+// A Host is for one guest. Its methods may be called from several goroutines.
+type Host struct {
+	o     Options
+	out   *agent.Writer
+	inbox inbox
+	calls calls
+
+	// mu guards what follows, and is held while a statement runs.
+	mu    sync.Mutex
+	store *store.Store
+	// work is what the guest works on, nil for nothing.
+	work *work
+	// done are the events whose commits are not on the disk yet.
+	done []agent.Effects
+	// admin are operations that wait for the end of the transaction.
+	admin admin
+}
+
+// New opens the database, reports that the host is ready, and starts to read orders. If the
+// database cannot be opened, it reports that and returns the error.
+func New(ctx context.Context, o Options) (*Host, error) {
+	h := &Host{o: o, out: agent.NewWriter(o.Out)}
+	h.inbox.changed = make(chan struct{}, 1)
+	var err error
+	if h.store, err = store.Open(ctx, o.Dir, o.Size); err == nil {
+		err = h.ready(ctx)
+	}
+	if err != nil {
+		// The caller reports the error, too.
+		_ = h.out.Write(agent.Report{Ready: &agent.Ready{Error: err.Error()}})
+		return nil, err
+	}
+	go h.read()
+	return h, nil
+}
+
+// ready reports what is committed, and the effects that are left of it.
+func (h *Host) ready(ctx context.Context) error {
+	left, err := h.store.Left(ctx)
+	if err != nil {
+		return err
+	}
+	for more := true; more; {
+		r := agent.Ready{Committed: h.store.Committed()}
+		for size := 0; len(left) > 0; left = left[1:] {
+			text, err := json.Marshal(left[0])
+			if err != nil {
+				return err
+			}
+			// Those of one event fit.
+			if size += len(text); size > maxLeft && len(r.Left) > 0 {
+				break
+			}
+			r.Left = append(r.Left, left[0])
+		}
+		more = len(left) > 0
+		r.More = more
+		if err := h.out.Write(agent.Report{Ready: &r}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Wake waits for the reason why the agent was woken, which comes before anything else.
+func (h *Host) Wake() (agent.Wake, error) {
+	w := h.inbox.wakes()
+	if w == nil {
+		return agent.Wake{}, errors.New("jail-agentd has gone before it said why the agent is woken")
+	}
+	return *w, nil
+}
+
+// read takes the orders until jail-agentd is gone.
+func (h *Host) read() {
+	in := agent.NewReader(h.o.In)
+	for {
+		var order agent.Order
+		if err := in.Read(&order); err != nil {
+			break
+		}
+		switch {
+		case order.Reply != nil:
+			h.calls.reply(*order.Reply)
+		case order.Settled > 0:
+			h.mu.Lock()
+			h.store.Settle(order.Settled)
+			h.mu.Unlock()
+		case order.Admin != nil:
+			h.administer(*order.Admin)
+		default:
+			h.inbox.add(order)
+		}
+	}
+	h.inbox.close()
+	h.o.Exit(1)
+}
+
+// report sends a report. A host that nobody hears ends.
+func (h *Host) report(r agent.Report) {
+	if err := h.out.Write(r); err != nil {
+		h.o.Exit(1)
+	}
+}
+
+// A work is what the guest works on: an event or, where it uses its database outside of one, a
+// transaction that the next Wait commits.
+type work struct {
+	event  *agent.Event // nil outside of an event
+	ctx    context.Context
+	cancel context.CancelFunc
+	// killer ends the process if the guest does not end its event.
+	killer *time.Timer
+
+	effects []agent.Effect
+	size    int // bytes of the effects
+	called  int // calls that have an idempotency key
+	// failed is why the event cannot be committed.
+	failed *agent.Error
+}
+
+func (w *work) seq() uint64 {
+	if w == nil || w.event == nil {
+		return 0
+	}
+	return w.event.Seq
+}
+
+// begin makes e what the guest works on. h.mu is held.
+func (h *Host) begin(e *agent.Event) *work {
+	w := &work{event: e}
+	w.ctx, w.cancel = context.WithTimeout(context.Background(), h.o.Deadline)
+	if e != nil {
+		w.killer = time.AfterFunc(h.o.Deadline+grace, func() { h.kill(w) })
+	}
+	h.work = w
+	return w
+}
+
+// end ends the work. h.mu is held.
+func (h *Host) end() {
+	h.work.cancel()
+	if h.work.killer != nil {
+		h.work.killer.Stop()
+	}
+	h.work = nil
+}
+
+// kill ends the process, since the guest does not end the event w.
+func (h *Host) kill(w *work) {
+	flushed := make(chan bool)
+	go func() {
+		h.mu.Lock()
+		current := h.work == w
+		if current {
+			h.flush()
+		}
+		h.mu.Unlock()
+		flushed <- current
+	}()
+	select {
+	case current := <-flushed:
+		if !current {
+			// The event ended meanwhile.
+			return
+		}
+	case <-time.After(grace):
+		// A statement that nothing ends.
+	}
+	h.report(agent.Report{Failed: &agent.Failed{Seq: w.event.Seq, Code: agent.ErrDeadline,
+		Message: fmt.Sprintf("the guest has not ended the event within %v", h.o.Deadline)}})
+	h.o.Exit(1)
+}
+
+// fail rolls the work back and, of an event, reports it. h.mu is held.
+func (h *Host) fail(why *agent.Error) {
+	w := h.work
+	h.end()
+	if err := h.store.Rollback(context.Background()); err != nil {
+		h.report(agent.Report{Log: &agent.Log{Level: "error", Message: "the database cannot be " +
+			"opened again: " + err.Error()}})
+		h.o.Exit(1)
+		return
+	}
+	if w.event != nil {
+		h.flush()
+		// None may overtake this event.
+		h.inbox.fail()
+		h.report(agent.Report{Failed: &agent.Failed{Seq: w.event.Seq, Code: why.Code,
+			Message: why.Message}})
+		return
+	}
+	h.report(agent.Report{Log: &agent.Log{Level: "error",
+		Message: "what was written outside of an event is lost: " + why.Message}})
+}
+
+// commit commits the work. With an error it is still to be failed. h.mu is held.
+func (h *Host) commit() *agent.Error {
+	w := h.work
+	if w.failed != nil {
+		return w.failed
+	}
+	if !h.store.Inside() {
+		if w.event == nil {
+			h.end()
+			return nil
+		}
+		if err := h.store.Begin(w.ctx); err != nil {
+			return asError(err)
+		}
+	}
+	e := agent.Effects{Seq: w.seq(), Effects: w.effects}
+	if err := h.store.Commit(w.ctx, e); err != nil {
+		return asError(err)
+	}
+	h.end()
+	if e.Seq > 0 {
+		h.done = append(h.done, e)
+	}
+	return nil
+}
+
+// committed reports the events that are committed, at once if no other is at hand to share the sync
+// with. h.mu is held.
+func (h *Host) committed() {
+	switch {
+	case !h.inbox.hasEvent():
+		h.flush()
+	case len(h.done) == 1:
+		time.AfterFunc(maxUnsynced, func() {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.flush()
+		})
+	}
+}
+
+// flush puts what is committed on the disk, and reports it. h.mu is held.
+func (h *Host) flush() {
+	if err := h.store.Sync(); err != nil {
+		h.report(agent.Report{Log: &agent.Log{Level: "error",
+			Message: "the database cannot be put on the disk: " + err.Error()}})
+		h.o.Exit(1)
+		return
+	}
+	for i := range h.done {
+		h.report(agent.Report{Done: &h.done[i]})
+	}
+	h.done = nil
+}
+
+// A Next is what Wait returns.
+type Next struct {
+	Type  string       `json:"type"`
+	Wake  *agent.Wake  `json:"wake,omitempty"`
+	Event *agent.Event `json:"event,omitempty"`
+}
+
+// Types of a Next.
+const (
+	nextWake  = "wake"
+	nextEvent = "event"
+	nextSleep = "sleep"
+	nextNone  = "none"
+)
+
+// maxWait bounds a wait.
+const maxWait = 30 * time.Second
+
+// Wait returns what comes next for the guest, and waits for it at most d. An event that the guest
+// has not committed has failed.
+func (h *Host) Wait(d time.Duration) Next {
+	h.mu.Lock()
+	if h.work != nil {
+		h.ended()
+	}
+	h.operate()
+	h.mu.Unlock()
+	until := time.Now().Add(min(max(d, 0), maxWait))
+	for {
+		next, ok := h.inbox.next(time.Until(until))
+		switch {
+		case !ok:
+			return Next{Type: nextNone}
+		case next.Type == nextSleep:
+			time.AfterFunc(toSleep, func() { h.o.Exit(1) })
+			return next
+		case next.Type == nextEvent:
+			h.mu.Lock()
+			fresh := next.Event.Seq > h.store.Committed()
+			if fresh {
+				h.begin(next.Event)
+			} else {
+				h.done = append(h.done, agent.Effects{Seq: next.Event.Seq})
+				h.committed()
+			}
+			h.mu.Unlock()
+			if !fresh {
+				continue
+			}
+		}
+		return next
+	}
+}
+
+// ended ends the work of a guest that asks for more. h.mu is held.
+func (h *Host) ended() {
+	if h.work.event != nil {
+		why := h.work.failed
+		if why == nil {
+			why = &agent.Error{Code: agent.ErrFailed,
+				Message: "the guest asked for the next event without a checkpoint of this one"}
+		}
+		h.fail(why)
+		return
+	}
+	if err := h.commit(); err != nil {
+		h.fail(err)
+		return
+	}
+	h.flush()
+}
+
+// Close ends what the guest has left, with the reason why it ended, and closes the database.
+func (h *Host) Close(asked bool, why string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.work != nil && h.work.event != nil {
+		failed := h.work.failed
+		if failed == nil {
+			failed = &agent.Error{Code: agent.ErrFailed, Message: why}
+		}
+		h.fail(failed)
+	} else if h.work != nil {
+		h.ended()
+	}
+	h.flush()
+	if err := h.store.Close(); err != nil {
+		return err
+	}
+	if asked {
+		h.report(agent.Report{Slept: true})
+	}
+	return nil
+}
+
+// Asleep reports whether the guest was asked to end.
+func (h *Host) Asleep() bool { return h.inbox.isAsleep() }
+
+func asError(err error) *agent.Error {
+	if e, ok := errors.AsType[*agent.Error](err); ok {
+		return e
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &agent.Error{Code: agent.ErrDeadline, Message: "the time of the event is over"}
+	}
+	return &agent.Error{Code: agent.ErrStorage, Message: err.Error()}
+}

@@ -1,0 +1,524 @@
+package host
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/runners/agent/store"
+)
+
+const (
+	// maxEffects bounds the effects of an event together, in bytes: they are one report.
+	maxEffects = 768 << 10
+	// maxLog bounds a line of the guest's log, in bytes.
+	maxLog = 16 << 10
+)
+
+// A method answers one call of the guest.
+type method func(h *Host, params json.RawMessage) (any, error)
+
+// methods are those that the host answers, by binding. jail-agentd answers those in forwarded.
+var methods = map[string]map[string]method{
+	agent.PubSub: {
+		"send":           send,
+		"update":         update,
+		"complete":       complete,
+		"updateSettings": updateSettings,
+	},
+	agent.Storage: {
+		"exec":  exec,
+		"run":   run,
+		"get":   get,
+		"query": query,
+	},
+	agent.Host: {
+		"ready":      ready,
+		"log":        logLine,
+		"setState":   setState,
+		"checkpoint": checkpoint,
+		"fail":       failEvent,
+		"setAlarm":   setAlarm,
+		"clearAlarm": clearAlarm,
+		"propose":    propose,
+	},
+}
+
+// forwarded are the methods that jail-agentd answers, by binding; true marks those whose answer is a
+// stream.
+var forwarded = map[string]map[string]bool{
+	agent.PubSub: {"discoverMethodDefs": false, "callMethod": false, "roster": false,
+		"getSettings": false},
+	agent.AI: {"listRoles": false, "streamText": true},
+}
+
+// Call makes a call of the guest. params are a JSON object, or nothing.
+func (h *Host) Call(binding, name string, params []byte) *Answer {
+	if !slices.Contains(h.o.Bindings, binding) {
+		return answerOf(nil, &agent.Error{Code: agent.ErrNoBinding,
+			Message: fmt.Sprintf("there is no binding %s: it is not among the capabilities that the "+
+				"manifest asks for and the policy grants", printable(binding))})
+	}
+	if len(params) > agent.MaxParams {
+		return answerOf(nil, &agent.Error{Code: agent.ErrTooLarge,
+			Message: fmt.Sprintf("the parameters have %d bytes, more than %d", len(params),
+				agent.MaxParams)})
+	}
+	if len(bytes.TrimSpace(params)) == 0 {
+		params = []byte("{}")
+	}
+	if m, ok := methods[binding][name]; ok {
+		return answerOf(m(h, params))
+	}
+	stream, ok := forwarded[binding][name]
+	if !ok {
+		return answerOf(nil, &agent.Error{Code: agent.ErrNoMethod,
+			Message: fmt.Sprintf("%s has no method %s", binding, printable(name))})
+	}
+	return h.forward(binding, name, params, stream)
+}
+
+// printable is a name of the guest's in a message.
+func printable(name string) string {
+	const most = 64
+	if len(name) > most {
+		name = name[:most] + "…"
+	}
+	return fmt.Sprintf("%q", name)
+}
+
+// read reads the parameters of a method.
+func read(params json.RawMessage, to any) error {
+	d := json.NewDecoder(bytes.NewReader(params))
+	d.DisallowUnknownFields()
+	err := d.Decode(to)
+	if err == nil && d.More() {
+		err = errors.New("more than one JSON value")
+	}
+	if err != nil {
+		return badParams("%v", err)
+	}
+	return nil
+}
+
+func badParams(format string, args ...any) *agent.Error {
+	return &agent.Error{Code: agent.ErrParams, Message: "parameters: " + fmt.Sprintf(format, args...)}
+}
+
+// forward has jail-agentd answer a call.
+func (h *Host) forward(binding, name string, params []byte, stream bool) *Answer {
+	var object map[string]json.RawMessage
+	if err := read(params, &object); err != nil {
+		return answerOf(nil, err)
+	}
+	p, err := h.calls.add()
+	if err != nil {
+		return answerOf(nil, err)
+	}
+	key := ""
+	h.mu.Lock()
+	ended := make(<-chan struct{})
+	if w := h.work; w != nil && w.event != nil {
+		w.called++
+		key = fmt.Sprintf("%s/%d/%d", h.o.ID, w.event.Seq, w.called)
+		ended = w.ctx.Done()
+	}
+	h.mu.Unlock()
+	h.report(agent.Report{Call: &agent.Call{ID: p.id, Binding: binding, Method: name,
+		Params: params, Key: key}})
+	next := func() (agent.Reply, error) {
+		select {
+		case r := <-p.replies:
+			return r, nil
+		case <-ended:
+			return agent.Reply{}, &agent.Error{Code: agent.ErrDeadline,
+				Message: "the event has ended"}
+		}
+	}
+	a := &Answer{Stream: stream, close: func() { h.calls.remove(p) }}
+	if stream {
+		a.more = func() ([]byte, error) { return streamed(next) }
+	} else {
+		a.more = func() ([]byte, error) { return whole(next), io.EOF }
+	}
+	return a
+}
+
+// whole is the JSON of an answer that comes in any number of replies.
+func whole(next func() (agent.Reply, error)) []byte {
+	var text []byte
+	for {
+		r, err := next()
+		if err == nil && r.Error != nil {
+			err = r.Error
+		}
+		if err != nil {
+			return envelope(nil, err)
+		}
+		text = append(append(text, r.Chunk...), r.Result...)
+		if !r.More {
+			break
+		}
+	}
+	if len(text) == 0 {
+		text = []byte("null")
+	}
+	return envelope(json.RawMessage(text), nil)
+}
+
+// streamed is the next part of a stream of server-sent events. An error is an event, too.
+func streamed(next func() (agent.Reply, error)) ([]byte, error) {
+	r, err := next()
+	if err == nil && r.Error != nil {
+		err = r.Error
+	}
+	if err != nil {
+		text, _ := json.Marshal(asError(err)) // two strings
+		return fmt.Appendf(r.Chunk, "event: error\ndata: %s\n\n", text), io.EOF
+	}
+	if !r.More {
+		return r.Chunk, io.EOF
+	}
+	return r.Chunk, nil
+}
+
+// effect adds an effect to the event, and returns its number.
+func (h *Host) effect(e agent.Effect) (string, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w := h.work
+	if w == nil || w.event == nil {
+		return "", &agent.Error{Code: agent.ErrNoEvent, Message: "there is no event: what an agent " +
+			"does outside of itself belongs to an event, and is done when the event is committed"}
+	}
+	if w.failed != nil {
+		return "", w.failed
+	}
+	for what, name := range map[string]string{"receiver": e.To, "name": e.Name, "id": e.ID,
+		"type": e.Type, "reply_to": e.ReplyTo} {
+		// An id is AGENT/SEQ/N.
+		if len(name) > 4*agent.MaxName {
+			return "", badParams("the %s has %d bytes, more than %d", what, len(name),
+				4*agent.MaxName)
+		}
+	}
+	if len(w.effects) >= agent.MaxEffects {
+		return "", &agent.Error{Code: agent.ErrTooLarge,
+			Message: fmt.Sprintf("the event has %d effects already", agent.MaxEffects)}
+	}
+	e.N = len(w.effects) + 1
+	text, err := json.Marshal(e)
+	if err != nil {
+		return "", badParams("%v", err)
+	}
+	if w.size += len(text); len(text) > agent.MaxEvent || w.size > maxEffects {
+		w.size -= len(text)
+		return "", &agent.Error{Code: agent.ErrTooLarge, Message: fmt.Sprintf(
+			"more than %d KiB in one, or %d KiB in all effects of an event", agent.MaxEvent>>10,
+			maxEffects>>10)}
+	}
+	w.effects = append(w.effects, e)
+	return fmt.Sprintf("%s/%d/%d", h.o.ID, w.event.Seq, e.N), nil
+}
+
+// nothing is the result of methods that return nothing.
+type nothing struct{}
+
+type id struct {
+	ID string `json:"id"`
+}
+
+// options are those of a message.
+type options struct {
+	To      string `json:"to"`
+	Type    string `json:"type"`
+	ReplyTo string `json:"reply_to"`
+}
+
+func send(h *Host, params json.RawMessage) (any, error) {
+	var p struct {
+		Content json.RawMessage `json:"content"`
+		Options options         `json:"options"`
+	}
+	if err := read(params, &p); err != nil {
+		return nil, err
+	}
+	if len(p.Content) == 0 {
+		return nil, badParams("no content")
+	}
+	sent, err := h.effect(agent.Effect{Op: agent.OpSend, To: p.Options.To, Type: p.Options.Type,
+		ReplyTo: p.Options.ReplyTo, Data: p.Content})
+	return id{sent}, err
+}
+
+func update(h *Host, params json.RawMessage) (any, error) {
+	var p struct {
+		ID      string          `json:"id"`
+		Content json.RawMessage `json:"content"`
+		Options options         `json:"options"`
+	}
+	if err := read(params, &p); err != nil {
+		return nil, err
+	}
+	if p.ID == "" || len(p.Content) == 0 {
+		return nil, badParams("no id, or no content")
+	}
+	_, err := h.effect(agent.Effect{Op: agent.OpUpdate, ID: p.ID, To: p.Options.To,
+		Type: p.Options.Type, ReplyTo: p.Options.ReplyTo, Data: p.Content})
+	return nothing{}, err
+}
+
+func complete(h *Host, params json.RawMessage) (any, error) {
+	var p id
+	if err := read(params, &p); err != nil {
+		return nil, err
+	}
+	if p.ID == "" {
+		return nil, badParams("no id")
+	}
+	_, err := h.effect(agent.Effect{Op: agent.OpComplete, ID: p.ID})
+	return nothing{}, err
+}
+
+func updateSettings(h *Host, params json.RawMessage) (any, error) {
+	var p struct {
+		Patch map[string]json.RawMessage `json:"patch"`
+	}
+	if err := read(params, &p); err != nil {
+		return nil, err
+	}
+	if p.Patch == nil {
+		return nil, badParams("no patch")
+	}
+	patch, err := json.Marshal(p.Patch)
+	if err != nil {
+		return nil, badParams("%v", err)
+	}
+	_, err = h.effect(agent.Effect{Op: agent.OpSettings, Data: patch})
+	return nothing{}, err
+}
+
+func ready(*Host, json.RawMessage) (any, error) { return nothing{}, nil }
+
+func logLine(h *Host, params json.RawMessage) (any, error) {
+	var l agent.Log
+	if err := read(params, &l); err != nil {
+		return nil, err
+	}
+	if !slices.Contains([]string{"info", "warn", "error"}, l.Level) {
+		return nil, badParams("level %s: want info, warn or error", printable(l.Level))
+	}
+	if len(l.Message) > maxLog {
+		return nil, &agent.Error{Code: agent.ErrTooLarge,
+			Message: fmt.Sprintf("the message has %d bytes, more than %d", len(l.Message), maxLog)}
+	}
+	h.report(agent.Report{Log: &l})
+	return nothing{}, nil
+}
+
+func setState(h *Host, params json.RawMessage) (any, error) {
+	var p struct {
+		State json.RawMessage `json:"state"`
+	}
+	if err := read(params, &p); err != nil {
+		return nil, err
+	}
+	if len(p.State) == 0 {
+		return nil, badParams("no state")
+	}
+	_, err := h.effect(agent.Effect{Op: agent.OpState, Data: p.State})
+	return nothing{}, err
+}
+
+func setAlarm(h *Host, params json.RawMessage) (any, error) {
+	var p struct {
+		Name string          `json:"name"`
+		At   time.Time       `json:"at"`
+		InMS int64           `json:"in_ms"`
+		Data json.RawMessage `json:"data"`
+	}
+	if err := read(params, &p); err != nil {
+		return nil, err
+	}
+	switch {
+	case p.Name == "":
+		return nil, badParams("no name")
+	case p.At.IsZero() == (p.InMS == 0):
+		return nil, badParams("want either at, a time as in RFC 3339, or in_ms, milliseconds from now")
+	case p.InMS < 0 || p.InMS > int64(maxAlarm/time.Millisecond):
+		return nil, badParams("in_ms: want 1 to %d", int64(maxAlarm/time.Millisecond))
+	case p.InMS > 0:
+		p.At = time.Now().Add(time.Duration(p.InMS) * time.Millisecond)
+	}
+	_, err := h.effect(agent.Effect{Op: agent.OpAlarm, Name: p.Name, At: p.At.UTC(), Data: p.Data})
+	return nothing{}, err
+}
+
+// maxAlarm is how far away an alarm may be.
+const maxAlarm = 10 * 365 * 24 * time.Hour
+
+func clearAlarm(h *Host, params json.RawMessage) (any, error) {
+	var p struct {
+		Name string `json:"name"`
+	}
+	if err := read(params, &p); err != nil {
+		return nil, err
+	}
+	if p.Name == "" {
+		return nil, badParams("no name")
+	}
+	_, err := h.effect(agent.Effect{Op: agent.OpClearAlarm, Name: p.Name})
+	return nothing{}, err
+}
+
+func propose(h *Host, params json.RawMessage) (any, error) {
+	var p struct {
+		Action json.RawMessage `json:"action"`
+	}
+	if err := read(params, &p); err != nil {
+		return nil, err
+	}
+	if len(p.Action) == 0 {
+		return nil, badParams("no action")
+	}
+	proposed, err := h.effect(agent.Effect{Op: agent.OpPropose, Data: p.Action})
+	return id{proposed}, err
+}
+
+// ofEvent returns the event that the guest works on, which has to be that of seq. h.mu is held.
+func (h *Host) ofEvent(seq uint64) (*work, error) {
+	w := h.work
+	if w == nil || w.event == nil {
+		return nil, &agent.Error{Code: agent.ErrNoEvent, Message: "there is no event"}
+	}
+	if w.event.Seq != seq {
+		return nil, badParams("seq is %d, but the event is %d", seq, w.event.Seq)
+	}
+	return w, nil
+}
+
+func checkpoint(h *Host, params json.RawMessage) (any, error) {
+	var p struct {
+		Seq uint64 `json:"seq"`
+	}
+	if err := read(params, &p); err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, err := h.ofEvent(p.Seq); err != nil {
+		return nil, err
+	}
+	if err := h.commit(); err != nil {
+		h.fail(err)
+		return nil, err
+	}
+	h.operate()
+	h.committed()
+	return nothing{}, nil
+}
+
+// failEvent is the guest's own word that it could not handle the event.
+func failEvent(h *Host, params json.RawMessage) (any, error) {
+	var p struct {
+		Seq     uint64 `json:"seq"`
+		Message string `json:"message"`
+	}
+	if err := read(params, &p); err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, err := h.ofEvent(p.Seq); err != nil {
+		return nil, err
+	}
+	h.fail(&agent.Error{Code: agent.ErrFailed, Message: p.Message[:min(len(p.Message), maxLog)]})
+	return nothing{}, nil
+}
+
+// inStore runs f in the transaction of what the guest works on, which the first statement begins.
+func (h *Host) inStore(f func(w *work) error) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w := h.work
+	if w == nil {
+		w = h.begin(nil)
+	}
+	if w.failed != nil {
+		return w.failed
+	}
+	if !h.store.Inside() {
+		if err := h.store.Begin(w.ctx); err != nil {
+			return err
+		}
+	}
+	err := f(w)
+	if h.store.Ended() {
+		// Whatever the guest makes of the error, nothing of the event can be committed.
+		w.failed = asError(err)
+	}
+	return err
+}
+
+func exec(h *Host, params json.RawMessage) (any, error) {
+	var p struct {
+		SQL string `json:"sql"`
+	}
+	if err := read(params, &p); err != nil {
+		return nil, err
+	}
+	err := h.inStore(func(w *work) error {
+		_, err := h.store.Run(w.ctx, p.SQL, nil)
+		return err
+	})
+	return nothing{}, err
+}
+
+// A statement is what most methods of STORAGE take.
+type statement struct {
+	SQL    string            `json:"sql"`
+	Params []json.RawMessage `json:"params"`
+}
+
+func run(h *Host, params json.RawMessage) (any, error) {
+	var p statement
+	if err := read(params, &p); err != nil {
+		return nil, err
+	}
+	var changed store.Changed
+	err := h.inStore(func(w *work) (err error) {
+		changed, err = h.store.Run(w.ctx, p.SQL, p.Params)
+		return err
+	})
+	return changed, err
+}
+
+func get(h *Host, params json.RawMessage) (any, error) {
+	rows, err := h.rows(params, 1)
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	return rows[0], nil
+}
+
+// maxRows is how many rows a query returns at most.
+const maxRows = 1 << 20
+
+func query(h *Host, params json.RawMessage) (any, error) { return h.rows(params, maxRows) }
+
+func (h *Host) rows(params json.RawMessage, most int) (rows []json.RawMessage, err error) {
+	var p statement
+	if err := read(params, &p); err != nil {
+		return nil, err
+	}
+	err = h.inStore(func(w *work) (err error) {
+		rows, err = h.store.Query(w.ctx, p.SQL, p.Params, most)
+		return err
+	})
+	return rows, err
+}

@@ -1,0 +1,49 @@
+package host
+
+import (
+	"net"
+	"net/http"
+	"os"
+	"syscall"
+)
+
+// Streams are connections of the guest's, as files: package net asks the kernel for things that no
+// jail has. It is a net.Listener.
+type Streams struct{ waiting chan *os.File }
+
+// Serve answers the calls of the guest as HTTP on streams that it returns.
+func (h *Host) Serve() *Streams {
+	s := &Streams{make(chan *os.File)}
+	// It serves as long as the process lives.
+	go func() { _ = http.Serve(s, h) }()
+	return s
+}
+
+// Take serves a connection.
+func (s *Streams) Take(f *os.File) { s.waiting <- f }
+
+// Open returns the guest's end of a new connection.
+func (s *Streams) Open() (*os.File, error) {
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|
+		syscall.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socketpair", err)
+	}
+	s.Take(os.NewFile(uintptr(fds[0]), "agent"))
+	return os.NewFile(uintptr(fds[1]), "agent"), nil
+}
+
+// Accept waits for the next connection.
+func (s *Streams) Accept() (net.Conn, error) { return stream{<-s.waiting}, nil }
+
+// Close does nothing: the streams end with the process.
+func (s *Streams) Close() error { return nil }
+
+// Addr returns an address that says nothing.
+func (s *Streams) Addr() net.Addr { return &net.UnixAddr{Net: "unix"} }
+
+// stream is a file as a connection.
+type stream struct{ *os.File }
+
+func (stream) LocalAddr() net.Addr  { return &net.UnixAddr{Net: "unix"} }
+func (stream) RemoteAddr() net.Addr { return &net.UnixAddr{Net: "unix"} }

@@ -1,0 +1,290 @@
+// Package store is the database of one agent. It runs inside the agent's jail, in the process that
+// hosts the agent, and treats the SQL of the guest as hostile: the jail bounds memory and sizes of
+// files, the caller's contexts bound time, and what a guest does to its database harms that agent
+// alone.
+//
+// The guest works only inside a transaction of the store's. A commit hook refuses every commit but
+// the store's own, and a rollback hook tells the store that the transaction has ended: then the
+// event has failed, and the store opens the database anew, which undoes what later statements have
+// changed of the connection.
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+
+	"modernc.org/sqlite" // the driver, too
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/jail-sandbox/jail/runners/agent"
+)
+
+// Bounds, in bytes if nothing else is said.
+const (
+	// File is the name of the database in its directory.
+	File = "state.db"
+	// maxValue bounds a value, a row, and the SQL of a call.
+	maxValue = 4 << 20
+	// maxRows bounds the JSON form of the rows that a query returns.
+	maxRows = 8 << 20
+	// MinSize and MaxSize bound the size of a database.
+	MinSize = 1 << 20
+	MaxSize = 1 << 30
+
+	pageSize = 4096
+)
+
+// errEnded is returned for a statement that ended the transaction of the event.
+var errEnded = &agent.Error{Code: agent.ErrStorage,
+	Message: "the statement ended the transaction of the event, which only a checkpoint does: " +
+		"leave COMMIT, ROLLBACK and OR ROLLBACK out"}
+
+// A Store is open until Close. Its methods are for one goroutine at a time.
+type Store struct {
+	dir  string
+	size int64
+
+	db   *sql.DB
+	conn *sql.Conn
+	// wal is the write-ahead log, to put commits on the disk.
+	wal *os.File
+	// inside is true in a transaction, and dirty if commits may not be on the disk.
+	inside, dirty bool
+	// committing is true while the store commits. ended is set by the end of a transaction that the
+	// store did not ask for.
+	committing, ended atomic.Bool
+
+	committed uint64
+	// settled is the number up to which the outbox can be emptied, done that up to which it was.
+	settled, done uint64
+}
+
+// Open opens the database in dir, and makes it if there is none. The database and its log have at
+// most size bytes each.
+func Open(ctx context.Context, dir string, size int64) (*Store, error) {
+	s := &Store{dir: dir, size: min(max(size, MinSize), MaxSize)}
+	if err := s.open(ctx); err != nil {
+		return nil, fmt.Errorf("open %s: %w", File, err)
+	}
+	return s, nil
+}
+
+// open opens the connection. The database has one holder: another one finds it locked.
+func (s *Store) open(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	options := url.Values{"_defensive": {"1"}, "_pragma": {"locking_mode(EXCLUSIVE)", "journal_mode(WAL)",
+		"synchronous(NORMAL)", "foreign_keys(1)", "trusted_schema(0)", "cell_size_check(1)",
+		"temp_store(MEMORY)", fmt.Sprintf("max_page_count(%d)", s.size/pageSize)}}
+	path := filepath.Join(s.dir, File)
+	if s.db, err = sql.Open("sqlite", (&url.URL{Scheme: "file", Path: path,
+		RawQuery: options.Encode()}).String()); err != nil {
+		return err
+	}
+	s.db.SetMaxOpenConns(1)
+	if s.conn, err = s.db.Conn(ctx); err != nil {
+		return err
+	}
+	s.ended.Store(false)
+	s.inside = false
+	err = s.conn.Raw(func(c any) error {
+		hooks, ok := c.(sqlite.HookRegisterer)
+		if !ok {
+			return errors.New("the driver has no hooks")
+		}
+		hooks.RegisterCommitHook(func() int32 {
+			if s.committing.Load() {
+				return 0
+			}
+			return 1
+		})
+		hooks.RegisterRollbackHook(func() { s.ended.Store(true) })
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.make(ctx); err != nil {
+		return err
+	}
+	for id, value := range map[int]int{sqlite3.SQLITE_LIMIT_LENGTH: maxValue,
+		sqlite3.SQLITE_LIMIT_SQL_LENGTH: maxValue, sqlite3.SQLITE_LIMIT_ATTACHED: 0} {
+		if _, err := sqlite.Limit(s.conn, id, value); err != nil {
+			return err
+		}
+	}
+	s.wal, err = os.Open(path + "-wal")
+	return err
+}
+
+// make makes the tables that are missing, and reads what is committed.
+func (s *Store) make(ctx context.Context) error {
+	if err := s.Begin(ctx); err != nil {
+		return err
+	}
+	for _, table := range tables {
+		if _, err := s.conn.ExecContext(ctx, table); err != nil {
+			return err
+		}
+	}
+	err := s.conn.QueryRowContext(ctx,
+		"SELECT coalesce(max(seq), 0) FROM _jail_checkpoint").Scan(&s.committed)
+	if err != nil {
+		return err
+	}
+	return s.commit(ctx)
+}
+
+// Close closes the database. A transaction that is open leaves no trace.
+func (s *Store) Close() error {
+	var err error
+	if s.wal != nil {
+		err = s.wal.Close()
+	}
+	if s.conn != nil {
+		err = errors.Join(err, s.conn.Close())
+	}
+	if s.db != nil {
+		err = errors.Join(err, s.db.Close())
+	}
+	s.wal, s.conn, s.db = nil, nil, nil
+	return err
+}
+
+// Committed is the number of the last event that is committed.
+func (s *Store) Committed() uint64 { return s.committed }
+
+// Inside reports whether a transaction is open.
+func (s *Store) Inside() bool { return s.inside }
+
+// Begin begins the transaction of an event.
+func (s *Store) Begin(ctx context.Context) error {
+	s.ended.Store(false)
+	if _, err := s.conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	s.inside = true
+	return nil
+}
+
+// Rollback ends the transaction, and nothing of it stays.
+func (s *Store) Rollback(ctx context.Context) error {
+	if !s.inside {
+		return nil
+	}
+	return s.reopen(ctx)
+}
+
+// reopen opens the database anew, with nothing left of the transaction and of what was changed of
+// the connection.
+func (s *Store) reopen(ctx context.Context) error {
+	if err := s.Close(); err != nil {
+		return err
+	}
+	return s.open(ctx)
+}
+
+// Commit commits the transaction as that of an event with its effects, or of none if seq is 0. The
+// commit is on the disk after Sync.
+func (s *Store) Commit(ctx context.Context, e agent.Effects) error {
+	if e.Seq > 0 {
+		if _, err := s.conn.ExecContext(ctx,
+			"INSERT OR REPLACE INTO _jail_checkpoint (id, seq) VALUES (0, ?)", int64(e.Seq)); err != nil {
+			return err
+		}
+	}
+	for _, effect := range e.Effects {
+		text, err := json.Marshal(effect)
+		if err != nil {
+			return err
+		}
+		if _, err := s.conn.ExecContext(ctx,
+			"INSERT OR REPLACE INTO _jail_outbox (seq, n, effect) VALUES (?, ?, ?)", int64(e.Seq), effect.N,
+			string(text)); err != nil {
+			return err
+		}
+	}
+	if err := s.empty(ctx); err != nil {
+		return err
+	}
+	if err := s.commit(ctx); err != nil {
+		return err
+	}
+	s.committed = max(s.committed, e.Seq)
+	return nil
+}
+
+// empty forgets the effects that are settled.
+func (s *Store) empty(ctx context.Context) error {
+	if s.settled <= s.done {
+		return nil
+	}
+	_, err := s.conn.ExecContext(ctx, "DELETE FROM _jail_outbox WHERE seq <= ?", int64(s.settled))
+	return err
+}
+
+func (s *Store) commit(ctx context.Context) error {
+	if s.ended.Load() {
+		return errEnded
+	}
+	s.committing.Store(true)
+	_, err := s.conn.ExecContext(ctx, "COMMIT")
+	s.committing.Store(false)
+	if err != nil {
+		return err
+	}
+	s.inside, s.dirty, s.done = false, true, s.settled
+	return nil
+}
+
+// Sync puts all commits on the disk. The database syncs only where it copies its log
+// (synchronous=NORMAL), so that several commits need one sync.
+func (s *Store) Sync() error {
+	if !s.dirty {
+		return nil
+	}
+	if err := s.wal.Sync(); err != nil {
+		return err
+	}
+	s.dirty = false
+	return nil
+}
+
+// Settle says that the effects of events up to seq are delivered. The next commit forgets them.
+func (s *Store) Settle(seq uint64) { s.settled = max(s.settled, min(seq, s.committed)) }
+
+// Left returns the effects that are committed and not settled, event by event.
+func (s *Store) Left(ctx context.Context) (all []agent.Effects, err error) {
+	rows, err := s.conn.QueryContext(ctx, "SELECT seq, effect FROM _jail_outbox ORDER BY seq, n")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var seq uint64
+		var text string
+		if err := rows.Scan(&seq, &text); err != nil {
+			return nil, err
+		}
+		var e agent.Effect
+		if err := json.Unmarshal([]byte(text), &e); err != nil {
+			return nil, fmt.Errorf("_jail_outbox: %w", err)
+		}
+		if n := len(all); n == 0 || all[n-1].Seq != seq {
+			all = append(all, agent.Effects{Seq: seq})
+		}
+		last := &all[len(all)-1]
+		last.Effects = append(last.Effects, e)
+	}
+	return all, rows.Err()
+}

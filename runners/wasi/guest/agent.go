@@ -1,0 +1,35 @@
+package guest
+
+import (
+	"context"
+	"os"
+
+	"github.com/jail-sandbox/jail/runners/wasi/guest/hostagent"
+)
+
+// An Agent is what the guest of an agent has beside what every guest has.
+type Agent struct {
+	// Host answers its calls.
+	Host hostagent.Host
+	// Bindings are those whose functions it may import.
+	Bindings []string
+	// Open opens a stream on which Host answers the same calls as HTTP.
+	Open func() (*os.File, error)
+}
+
+// agentKey is the key of the Agent in the context of a run.
+type agentKey struct{}
+
+// WithAgent makes the guests of a run those of an agent.
+func WithAgent(ctx context.Context, a Agent) context.Context {
+	return context.WithValue(ctx, agentKey{}, a)
+}
+
+// agentOf returns the agent of a run, or one without bindings.
+func agentOf(ctx context.Context) Agent {
+	a, _ := ctx.Value(agentKey{}).(Agent)
+	return a
+}
+
+// agentOpener returns how a run's guests get streams to the host of their agent, or nil.
+func agentOpener(ctx context.Context) func() (*os.File, error) { return agentOf(ctx).Open }

@@ -1,0 +1,453 @@
+#include "jail_agent.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define IMPORT(module, name) __attribute__((import_module(module), import_name(name)))
+#define BINDING(b, m) \
+	IMPORT(m, "call") uint32_t b##_call(const char *, uint32_t, const char *, uint32_t, uint32_t *); \
+	IMPORT(m, "read") uint32_t b##_read(uint32_t, char *, uint32_t, uint32_t *); \
+	IMPORT(m, "close") uint32_t b##_close(uint32_t); \
+	IMPORT(m, "error") uint32_t b##_error(char *, uint32_t, uint32_t *);
+
+BINDING(host, "jail_agent_host_v1")
+BINDING(pubsub, "jail_agent_pubsub_v1")
+BINDING(storage, "jail_agent_storage_v1")
+BINDING(ai, "jail_agent_ai_v1")
+IMPORT("jail_agent_host_v1", "wait") uint32_t host_wait(uint32_t, uint32_t *);
+
+// The functions of one binding. Each has a table of its own, so that a program without it does not import them.
+typedef struct {
+	uint32_t (*call)(const char *, uint32_t, const char *, uint32_t, uint32_t *);
+	uint32_t (*read)(uint32_t, char *, uint32_t, uint32_t *);
+	uint32_t (*close)(uint32_t);
+	uint32_t (*error)(char *, uint32_t, uint32_t *);
+} binding;
+
+static const binding HOST = {host_call, host_read, host_close, host_error};
+static const binding PUBSUB = {pubsub_call, pubsub_read, pubsub_close, pubsub_error};
+static const binding STORAGE = {storage_call, storage_read, storage_close, storage_error};
+static const binding AI = {ai_call, ai_read, ai_close, ai_error};
+
+static char *message, *code;
+
+static void *room(void *p) {
+	if (!p) {
+		fputs("out of memory\n", stderr);
+		abort();
+	}
+	return p;
+}
+
+static char *copied(const char *s, size_t n) {
+	char *out = room(malloc(n + 1));
+	memcpy(out, s, n);
+	out[n] = 0;
+	return out;
+}
+
+static int fail(const char *why, const char *text) {
+	free(code);
+	free(message);
+	code = copied(why, strlen(why));
+	message = copied(text, strlen(text));
+	return -1;
+}
+
+const char *jail_agent_error(void) { return message ? message : ""; }
+const char *jail_agent_error_code(void) { return code ? code : ""; }
+
+// Texts that grow.
+typedef struct {
+	char *text;
+	size_t len, room;
+} buffer;
+
+static void add(buffer *b, const char *s, size_t n) {
+	if (b->len + n + 1 > b->room) {
+		b->room = 2 * (b->len + n + 1);
+		b->text = room(realloc(b->text, b->room));
+	}
+	memcpy(b->text + b->len, s, n);
+	b->len += n;
+	b->text[b->len] = 0;
+}
+
+// Adds strings up to a NULL.
+static void adds(buffer *b, ...) {
+	va_list all;
+	va_start(all, b);
+	for (const char *s; (s = va_arg(all, const char *));) add(b, s, strlen(s));
+	va_end(all);
+}
+
+// JSON. What comes from the host is well-formed.
+
+static const char *space(const char *p) {
+	while (*p == ' ' || *p == '\t' || *p == '\r' || *p == '\n') p++;
+	return p;
+}
+
+static const char *past_text(const char *p) {
+	for (p++; *p && *p != '"'; p++)
+		if (*p == '\\' && p[1]) p++;
+	return *p ? p + 1 : p;
+}
+
+static const char *past(const char *p) {
+	p = space(p);
+	if (*p == '"') return past_text(p);
+	if (*p != '{' && *p != '[') {
+		while (*p && !strchr(",]} \t\r\n", *p)) p++;
+		return p;
+	}
+	for (int depth = 0; *p; p++) {
+		if (*p == '"') {
+			p = past_text(p) - 1;
+		} else if (*p == '{' || *p == '[') {
+			depth++;
+		} else if ((*p == '}' || *p == ']') && --depth == 0) {
+			return p + 1;
+		}
+	}
+	return p;
+}
+
+const char *jail_json_at(const char *json, const char *path) {
+	const char *p = json ? space(json) : NULL;
+	while (p && *path) {
+		size_t n = strcspn(path, ".");
+		char open = *p;
+		if (open != '{' && open != '[') return NULL;
+		long want = open == '[' ? strtol(path, NULL, 10) : 0;
+		for (p = space(p + 1); *p && *p != '}' && *p != ']';) {
+			int found = open == '[' && want-- == 0;
+			if (open == '{') {
+				char *key = jail_json_text(p);
+				found = strlen(key) == n && !strncmp(key, path, n);
+				free(key);
+				p = space(past_text(p));
+				p = space(p + 1);
+			}
+			if (found) break;
+			p = space(past(p));
+			if (*p == ',') p = space(p + 1);
+		}
+		if (!*p || *p == '}' || *p == ']') return NULL;
+		path += n + (path[n] == '.');
+	}
+	return p;
+}
+
+static void add_rune(buffer *b, unsigned long c) {
+	char out[4];
+	if (c < 0x80) {
+		out[0] = c;
+		add(b, out, 1);
+	} else if (c < 0x800) {
+		out[0] = 0xc0 | c >> 6, out[1] = 0x80 | (c & 0x3f);
+		add(b, out, 2);
+	} else if (c < 0x10000) {
+		out[0] = 0xe0 | c >> 12, out[1] = 0x80 | (c >> 6 & 0x3f), out[2] = 0x80 | (c & 0x3f);
+		add(b, out, 3);
+	} else {
+		out[0] = 0xf0 | c >> 18, out[1] = 0x80 | (c >> 12 & 0x3f), out[2] = 0x80 | (c >> 6 & 0x3f), out[3] = 0x80 | (c & 0x3f);
+		add(b, out, 4);
+	}
+}
+
+static unsigned long hex4(const char *p) {
+	char digits[5] = {0};
+	strncpy(digits, p, 4);
+	return strtoul(digits, NULL, 16);
+}
+
+char *jail_json_text(const char *value) {
+	buffer b = {0};
+	add(&b, "", 0);
+	if (!value) return b.text;
+	const char *end = past(value), *p = space(value);
+	if (*p != '"') {
+		add(&b, p, end - p);
+		return b.text;
+	}
+	for (p++; *p && *p != '"'; p++) {
+		if (*p != '\\') {
+			add(&b, p, 1);
+			continue;
+		}
+		static const char from[] = "bfnrt", to[] = "\b\f\n\r\t";
+		const char *known = strchr(from, *++p);
+		if (!*p) break;
+		if (*p == 'u' && strlen(p) > 4) {
+			unsigned long c = hex4(p + 1);
+			p += 4;
+			if (c >= 0xd800 && c < 0xdc00 && p[1] == '\\' && p[2] == 'u') {
+				c = 0x10000 + ((c - 0xd800) << 10) + (hex4(p + 3) - 0xdc00);
+				p += 6;
+			}
+			add_rune(&b, c);
+		} else {
+			add(&b, known ? to + (known - from) : p, 1);
+		}
+	}
+	return b.text;
+}
+
+int64_t jail_json_number(const char *value, int64_t otherwise) {
+	char *end;
+	long long n = value ? strtoll(value, &end, 10) : 0;
+	return value && end != value ? n : otherwise;
+}
+
+char *jail_json_quote(const char *text) {
+	buffer b = {0};
+	add(&b, "\"", 1);
+	for (; *text; text++) {
+		unsigned char c = *text;
+		if (c < ' ') {
+			char out[8];
+			add(&b, out, snprintf(out, sizeof out, "\\u%04x", c));
+		} else {
+			if (c == '"' || c == '\\') add(&b, "\\", 1);
+			add(&b, text, 1);
+		}
+	}
+	add(&b, "\"", 1);
+	return b.text;
+}
+
+// Calls.
+
+static int refused(const binding *b, uint32_t number) {
+	char text[512];
+	uint32_t total = 0;
+	if (b->error(text, sizeof text - 1, &total)) return fail("failed", strerror(number));
+	text[total < sizeof text ? total : sizeof text - 1] = 0;
+	return fail("failed", text);
+}
+
+static int slurp(const binding *b, uint32_t handle, char **into) {
+	buffer out = {0};
+	char part[8192];
+	uint32_t got, number;
+	add(&out, "", 0);
+	while (!(number = b->read(handle, part, sizeof part, &got)) && got) add(&out, part, got);
+	b->close(handle);
+	*into = out.text;
+	return number ? refused(b, number) : 0;
+}
+
+static int failed_with(const char *error) {
+	char *why = jail_json_text(jail_json_at(error, "code")), *text = jail_json_text(jail_json_at(error, "message"));
+	fail(*why ? why : "failed", text);
+	free(why);
+	free(text);
+	return -1;
+}
+
+// Makes a call with params, which are freed. *result is JSON, unless result is NULL.
+static int call(const binding *b, const char *method, char *params, char **result) {
+	uint32_t handle, number = b->call(method, strlen(method), params, strlen(params), &handle);
+	char *text = NULL;
+	free(params);
+	if (number) return refused(b, number);
+	int err = slurp(b, handle, &text);
+	const char *error = err ? NULL : jail_json_at(text, "error"), *value;
+	if (error) err = failed_with(error);
+	if (!err && result) {
+		value = jail_json_at(text, "result");
+		*result = value ? copied(value, past(value) - value) : copied("null", 4);
+	}
+	free(text);
+	return err;
+}
+
+// Makes {"name": value, ...} of pairs up to a NULL. A name that begins with = has JSON as its value, others a text. Pairs with the value NULL are left out.
+static char *object(const char *name, ...) {
+	buffer b = {0};
+	va_list all;
+	va_start(all, name);
+	for (; name; name = va_arg(all, const char *)) {
+		const char *value = va_arg(all, const char *);
+		if (!value) continue;
+		adds(&b, b.len ? "," : "{", "\"", name + (*name == '='), "\":", NULL);
+		char *quoted = *name == '=' ? NULL : jail_json_quote(value);
+		adds(&b, quoted ? quoted : value, NULL);
+		free(quoted);
+	}
+	va_end(all);
+	adds(&b, b.len ? "}" : "{}", NULL);
+	return b.text;
+}
+
+static char *digits(int64_t n) {
+	static char text[32];
+	snprintf(text, sizeof text, "%lld", (long long)n);
+	return text;
+}
+
+int jail_log(const char *level, const char *text) { return call(&HOST, "log", object("level", level, "message", text, NULL), NULL); }
+int jail_set_state(const char *json) { return call(&HOST, "setState", object("=state", json, NULL), NULL); }
+int jail_set_alarm(const char *name, int64_t in_ms, const char *json) {
+	return call(&HOST, "setAlarm", object("name", name, "=in_ms", digits(in_ms), "=data", json, NULL), NULL);
+}
+int jail_clear_alarm(const char *name) { return call(&HOST, "clearAlarm", object("name", name, NULL), NULL); }
+int jail_propose(const char *json) { return call(&HOST, "propose", object("=action", json, NULL), NULL); }
+
+int jail_send_json(const char *json, const char *options, char **id) {
+	char *result = NULL;
+	int err = call(&PUBSUB, "send", object("=content", json, "=options", options ? options : "{}", NULL), &result);
+	if (!err && id) *id = jail_json_text(jail_json_at(result, "id"));
+	free(result);
+	return err;
+}
+
+int jail_send(const char *text, const char *reply_to, char **id) {
+	char *json = jail_json_quote(text), *options = object("reply_to", reply_to, NULL);
+	int err = jail_send_json(json, options, id);
+	free(json);
+	free(options);
+	return err;
+}
+
+int jail_update(const char *id, const char *text) { return call(&PUBSUB, "update", object("id", id, "content", text, NULL), NULL); }
+int jail_complete(const char *id) { return call(&PUBSUB, "complete", object("id", id, NULL), NULL); }
+int jail_roster(char **json) { return call(&PUBSUB, "roster", object(NULL), json); }
+int jail_discover(char **json) { return call(&PUBSUB, "discoverMethodDefs", object(NULL), json); }
+int jail_call_method(const char *provider, const char *method, const char *args, char **json) {
+	return call(&PUBSUB, "callMethod", object("providerId", provider, "methodName", method, "=args", args ? args : "{}", NULL), json);
+}
+int jail_get_settings(char **json) { return call(&PUBSUB, "getSettings", object(NULL), json); }
+int jail_update_settings(const char *patch) { return call(&PUBSUB, "updateSettings", object("=patch", patch, NULL), NULL); }
+
+int jail_storage_exec(const char *sql) { return call(&STORAGE, "exec", object("sql", sql, NULL), NULL); }
+int jail_storage_run(const char *sql, const char *params, int64_t *changes, int64_t *last_row_id) {
+	char *result = NULL;
+	int err = call(&STORAGE, "run", object("sql", sql, "=params", params, NULL), &result);
+	if (!err && changes) *changes = jail_json_number(jail_json_at(result, "changes"), 0);
+	if (!err && last_row_id) *last_row_id = jail_json_number(jail_json_at(result, "lastRowId"), 0);
+	free(result);
+	return err;
+}
+int jail_storage_get(const char *sql, const char *params, char **json) { return call(&STORAGE, "get", object("sql", sql, "=params", params, NULL), json); }
+int jail_storage_query(const char *sql, const char *params, char **json) { return call(&STORAGE, "query", object("sql", sql, "=params", params, NULL), json); }
+
+int jail_ai_roles(char **json) { return call(&AI, "listRoles", object(NULL), json); }
+
+// The text that an event of a model's answer adds, in the three forms of APIs that there are; the caller frees it.
+static char *delta(const char *event) {
+	char *type = jail_json_text(jail_json_at(event, "type"));
+	const char *path = !strcmp(type, "content_block_delta") ? "delta.text" : !strcmp(type, "response.output_text.delta") ? "delta" : "choices.0.delta.content";
+	free(type);
+	const char *value = jail_json_at(event, path);
+	return jail_json_text(value && *value == '"' ? value : NULL);
+}
+
+// Takes one line of the stream. is_error is set while the lines of an error come.
+static int line_of(char *line, int *is_error, int (*part)(void *, const char *), void *with) {
+	if (!*line) *is_error = 0;
+	if (*line == '{') {
+		const char *error = jail_json_at(line, "error");
+		return error ? failed_with(error) : 0;
+	}
+	if (!strncmp(line, "event:", 6)) *is_error = !strcmp(space(line + 6), "error");
+	if (strncmp(line, "data:", 5)) return 0;
+	const char *event = space(line + 5);
+	if (*is_error) return failed_with(event);
+	if (*event != '{') return 0;
+	char *text = delta(event);
+	int err = *text && part(with, text) ? fail("stopped", "the answer was not read to its end") : 0;
+	free(text);
+	return err;
+}
+
+int jail_ai_stream_json(const char *params, int (*part)(void *, const char *), void *with) {
+	uint32_t handle, got = 0, number = AI.call("streamText", 10, params, strlen(params), &handle);
+	if (number) return refused(&AI, number);
+	buffer line = {0};
+	char bytes[8192];
+	int err = 0, is_error = 0;
+	add(&line, "", 0);
+	while (!err && !(number = AI.read(handle, bytes, sizeof bytes, &got)) && got) {
+		for (uint32_t i = 0; i < got && !err; i++) {
+			if (bytes[i] != '\n') {
+				if (bytes[i] != '\r') add(&line, bytes + i, 1);
+				continue;
+			}
+			err = line_of(line.text, &is_error, part, with);
+			line.text[line.len = 0] = 0;
+		}
+	}
+	if (!err && number) err = refused(&AI, number);
+	// An answer that is no stream has one line without an end.
+	if (!err && line.len) err = line_of(line.text, &is_error, part, with);
+	AI.close(handle);
+	free(line.text);
+	return err;
+}
+
+int jail_ai_stream(const char *role, const char *prompt, int (*part)(void *, const char *), void *with) {
+	char *params = object("role", role, "prompt", prompt, NULL);
+	int err = jail_ai_stream_json(params, part, with);
+	free(params);
+	return err;
+}
+
+// The loop.
+
+static int one(const jail_agent *a, const char *json) {
+	enum { ID, TIME, SOURCE, CHANNEL, TYPE, KIND, REPLY_TO, ALL };
+	static const char *names[ALL] = {"id", "time", "source", "channel", "type", "kind", "reply_to"};
+	char *texts[ALL];
+	for (int i = 0; i < ALL; i++) texts[i] = jail_json_text(jail_json_at(json, names[i]));
+	const char *data = jail_json_at(json, "data"), *text = data && *data == '"' ? data : jail_json_at(data, "text");
+	char *data_copy = data ? copied(data, past(data) - data) : copied("null", 4);
+	char *text_copy = jail_json_text(text && *text == '"' ? text : NULL);
+	jail_event e = {.seq = jail_json_number(jail_json_at(json, "seq"), 0), .attempt = (int)jail_json_number(jail_json_at(json, "attempt"), 1),
+		.id = texts[ID], .time = texts[TIME], .source = texts[SOURCE], .channel = texts[CHANNEL], .type = texts[TYPE], .kind = texts[KIND],
+		.reply_to = texts[REPLY_TO], .from_agent = !strncmp(texts[SOURCE], "agent:", 6), .data = data_copy, .text = text_copy};
+	fail("", "");
+	int err = a->on_event ? a->on_event(&e) : 0;
+	if (err) {
+		fprintf(stderr, "event %llu: %s\n", (unsigned long long)e.seq, jail_agent_error());
+		char *why = copied(*jail_agent_error() ? jail_agent_error() : "on_event failed", strlen(*jail_agent_error() ? jail_agent_error() : "on_event failed"));
+		err = call(&HOST, "fail", object("=seq", digits(e.seq), "message", why, NULL), NULL);
+		free(why);
+	} else if (call(&HOST, "checkpoint", object("=seq", digits(e.seq), NULL), NULL)) {
+		// The host has said so itself, and delivers the event again.
+		fprintf(stderr, "event %llu is not committed: %s\n", (unsigned long long)e.seq, jail_agent_error());
+	}
+	for (int i = 0; i < ALL; i++) free(texts[i]);
+	free(data_copy);
+	free(text_copy);
+	return err;
+}
+
+int jail_agent_run(const jail_agent *a) {
+	int err = call(&HOST, "ready", object(NULL), NULL);
+	while (!err) {
+		uint32_t handle, number = host_wait(30000, &handle);
+		char *said = NULL;
+		if (number ? refused(&HOST, number) : slurp(&HOST, handle, &said)) break;
+		char *type = jail_json_text(jail_json_at(said, "type"));
+		int sleep = !strcmp(type, "sleep");
+		if (!strcmp(type, "wake") && a->on_wake) {
+			char *reason = jail_json_text(jail_json_at(said, "wake.reason"));
+			err = a->on_wake(reason);
+			free(reason);
+		} else if (!strcmp(type, "event")) {
+			err = one(a, jail_json_at(said, "event"));
+		} else if (sleep && a->on_sleep) {
+			err = a->on_sleep();
+		}
+		free(type);
+		free(said);
+		if (sleep && !err) return 0;
+	}
+	fprintf(stderr, "%s\n", jail_agent_error());
+	return 1;
+}

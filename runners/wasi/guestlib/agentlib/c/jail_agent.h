@@ -1,0 +1,101 @@
+// The bindings of an agent in a jail, for C and C++ compiled to WebAssembly (WASI preview 1).
+//
+// Compile jail_agent.c with your program; nothing else is needed. The functions stand on the host functions of docs/agent-abi.md. A program that uses
+// none of jail_storage_... or jail_ai_... does not import those bindings; for the others the manifest must ask.
+//
+//	static int on_event(const jail_event *e) {
+//		return jail_send(e->text, e->id, NULL);
+//	}
+//	int main(void) { return jail_agent_run(&(jail_agent){.on_event = on_event}); }
+//
+// One event is one transaction: what on_event writes to storage and what it sends are there together when it returns 0, or not at all. Then the
+// event comes again, with the kind "replay".
+#ifndef JAIL_AGENT_H
+#define JAIL_AGENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// What an agent is woken for; docs/agent-abi.md describes the fields. Strings are never NULL, and are valid until the handler returns.
+typedef struct {
+	uint64_t seq;
+	int attempt;
+	const char *id, *time, *source, *channel, *type, *kind, *reply_to;
+	// JSON.
+	const char *data;
+	// Whether another agent sent it. Two agents that answer each other's messages on one channel never end.
+	int from_agent;
+	// The text of a message: data if that is a text, or its field text; else "".
+	const char *text;
+} jail_event;
+
+// The handlers of an agent; each may be NULL. They return 0, or another number if they failed.
+typedef struct {
+	// reason is message, mention, direct, alarm, tick and others.
+	int (*on_wake)(const char *reason);
+	// Events come one at a time and in order.
+	int (*on_event)(const jail_event *e);
+	// Has a few seconds.
+	int (*on_sleep)(void);
+} jail_agent;
+
+// Runs an agent until it is asked to sleep, and returns the exit code of the program.
+int jail_agent_run(const jail_agent *a);
+
+// All functions below return 0, or -1: then jail_agent_error says why, and jail_agent_error_code for programs (no_binding, busy, storage, ...).
+const char *jail_agent_error(void);
+const char *jail_agent_error_code(void);
+
+// HOST. level is info, warn or error. json is any JSON value.
+int jail_log(const char *level, const char *message);
+int jail_set_state(const char *json);
+// An event of the type alarm comes in so many milliseconds, whose data has the field data: json, or nothing for NULL.
+int jail_set_alarm(const char *name, int64_t in_ms, const char *json);
+int jail_clear_alarm(const char *name);
+// Asks for the approval of an action, which is JSON.
+int jail_propose(const char *json);
+
+// PUBSUB. Sends a text to the channel of the event. reply_to and id may be NULL; into *id comes the message's id, which the caller frees.
+// Messages are delivered when on_event has returned.
+int jail_send(const char *text, const char *reply_to, char **id);
+// Sends any JSON, with options as JSON: {"to": ..., "type": ..., "reply_to": ...}.
+int jail_send_json(const char *json, const char *options, char **id);
+int jail_update(const char *id, const char *text);
+int jail_complete(const char *id);
+// Into *json comes the result, which the caller frees.
+int jail_roster(char **json);
+int jail_discover(char **json);
+int jail_call_method(const char *provider, const char *method, const char *args_json, char **json);
+int jail_get_settings(char **json);
+int jail_update_settings(const char *patch_json);
+
+// STORAGE: the agent's own SQLite database. params is a JSON list, or NULL for none.
+int jail_storage_exec(const char *sql);
+int jail_storage_run(const char *sql, const char *params, int64_t *changes, int64_t *last_row_id);
+// *json is the row as an object or null, or all rows as a list. The caller frees it.
+int jail_storage_get(const char *sql, const char *params, char **json);
+int jail_storage_query(const char *sql, const char *params, char **json);
+
+// AI: calls part with each part of the answer's text as it comes. role may be NULL if the manifest has one. part returns 0 to go on.
+int jail_ai_roles(char **json);
+int jail_ai_stream(const char *role, const char *prompt, int (*part)(void *with, const char *text), void *with);
+// The same with the parameters of streamText as JSON.
+int jail_ai_stream_json(const char *params, int (*part)(void *with, const char *text), void *with);
+
+// JSON, as far as an agent needs it. Returns the value at a path such as "data.items.0.name", or NULL. It ends where JSON says that it ends.
+const char *jail_json_at(const char *json, const char *path);
+// Copies a value: a text without its quotes and escapes, anything else as it is written; "" for NULL. The caller frees it.
+char *jail_json_text(const char *value);
+// Returns a number, or otherwise.
+int64_t jail_json_number(const char *value, int64_t otherwise);
+// Returns a text with quotes and escapes. The caller frees it.
+char *jail_json_quote(const char *text);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,260 @@
+// The bindings of an agent in a jail, for the JavaScript of jail's bundle (QuickJS), and the loop that wakes it.
+//
+//   import { run, pubsub } from "./jail_agent.js";
+//   run({
+//     onEvent(event) { pubsub.send("echo: " + event.text, { reply_to: event.id }); },
+//   });
+//
+// One event is one transaction: what onEvent writes to storage and what it sends are there together when it returns, or not at all if it throws. Then the
+// event comes again, with event.kind "replay". Handlers may be async.
+import * as jail from "jail";
+
+const WAIT_MS = 30000;
+
+// A call that failed. code is for programs: no_binding, not_found, busy, budget, storage, deadline, model and others.
+export class AgentError extends Error {
+  constructor(code, message) {
+    super(message);
+    this.code = code;
+  }
+}
+
+// Stream is an HTTP/1.1 connection over a stream that is accepted on the listener named by a variable of the environment.
+class Stream {
+  constructor(variable) {
+    const listener = jail.env(variable);
+    if (listener === undefined) throw new AgentError("no_binding", variable + " is not set: this is no jail of an agent");
+    this.fd = jail.accept(+listener);
+    this.bytes = "";
+  }
+
+  close() {
+    jail.close(this.fd);
+  }
+
+  fill() {
+    const more = jail.recv(this.fd);
+    this.bytes += more;
+    return more !== "";
+  }
+
+  line() {
+    let end;
+    while ((end = this.bytes.indexOf("\r\n")) < 0) {
+      if (!this.fill()) throw new AgentError("failed", "the answer is incomplete");
+    }
+    const line = this.bytes.slice(0, end);
+    this.bytes = this.bytes.slice(end + 2);
+    return line;
+  }
+
+  take(n) {
+    while (this.bytes.length < n) {
+      if (!this.fill()) throw new AgentError("failed", "the answer is incomplete");
+    }
+    const out = this.bytes.slice(0, n);
+    this.bytes = this.bytes.slice(n);
+    return out;
+  }
+
+  // request sends a request and reads the head of its answer.
+  request(method, url, body, headers) {
+    let head = method + " " + url + " HTTP/1.1\r\n";
+    for (const name in headers) head += name + ": " + headers[name] + "\r\n";
+    jail.send(this.fd, head, body);
+    const answer = { status: +this.line().split(" ")[1], headers: {} };
+    for (let line; (line = this.line()) !== ""; ) {
+      const colon = line.indexOf(":");
+      answer.headers[line.slice(0, colon).toLowerCase()] = line.slice(colon + 1).trim();
+    }
+    return answer;
+  }
+
+  // parts yields the body of an answer as it comes.
+  *parts(answer) {
+    if ((answer.headers["transfer-encoding"] || "").toLowerCase() === "chunked") {
+      for (let n; (n = parseInt(this.line(), 16)) > 0; this.take(2)) yield this.take(n);
+      while (this.line() !== "");
+      return;
+    }
+    let left = +answer.headers["content-length"];
+    if (isNaN(left)) {
+      do {
+        yield this.bytes;
+        this.bytes = "";
+      } while (this.fill());
+      return;
+    }
+    while (left > 0) {
+      if (this.bytes === "" && !this.fill()) throw new AgentError("failed", "the answer is incomplete");
+      const part = this.take(Math.min(left, this.bytes.length));
+      left -= part.length;
+      yield part;
+    }
+  }
+
+  whole(answer) {
+    let out = "";
+    for (const part of this.parts(answer)) out += part;
+    return jail.utf8(out);
+  }
+}
+
+let idle = null;
+
+// ask makes a request to the host of the agent and returns its JSON.
+function ask(method, path, body) {
+  const stream = idle || new Stream("JAIL_AGENT_FD");
+  idle = null;
+  const answer = stream.request(method, path, body, { Host: "agent", "Content-Type": "application/json" });
+  const text = stream.whole(answer);
+  idle = stream;
+  return JSON.parse(text);
+}
+
+// call calls a method of a binding and returns its result. What is undefined is left out of params.
+export function call(binding, method, params = {}) {
+  const said = ask("POST", "/rpc/" + binding, JSON.stringify({ method, params }));
+  if (said.error) throw new AgentError(said.error.code, said.error.message);
+  return said.result;
+}
+
+// What the agent is: its identity, its channel, its handle, and the table config of its manifest.
+export const id = jail.env("AGENT_ID");
+export const channel = jail.env("CHANNEL");
+export const handle = jail.env("HANDLE");
+export const config = JSON.parse(jail.env("CONFIG") || "{}");
+export const bindings = (jail.env("AGENT_BINDINGS") || "").split(",").filter((name) => name);
+
+// Messages to the channel, and what its members offer. Messages are delivered when onEvent has returned.
+export const pubsub = {
+  // send returns the message's id. options are to, type and reply_to.
+  send: (content, options = {}) => call("PUBSUB", "send", { content, options }).id,
+  update: (id, content) => void call("PUBSUB", "update", { id, content }),
+  complete: (id) => void call("PUBSUB", "complete", { id }),
+  roster: () => call("PUBSUB", "roster"),
+  discoverMethodDefs: () => call("PUBSUB", "discoverMethodDefs"),
+  callMethod: (providerId, methodName, args = {}) => call("PUBSUB", "callMethod", { providerId, methodName, args }),
+  getSettings: () => call("PUBSUB", "getSettings") || {},
+  updateSettings: (patch) => void call("PUBSUB", "updateSettings", { patch }),
+};
+
+// The agent's own SQLite database. Its tables for memory are there from the beginning.
+export const storage = {
+  exec: (sql) => void call("STORAGE", "exec", { sql }),
+  run: (sql, ...params) => call("STORAGE", "run", { sql, params }),
+  get: (sql, ...params) => call("STORAGE", "get", { sql, params }),
+  query: (sql, ...params) => call("STORAGE", "query", { sql, params }) || [],
+};
+
+// The text that an event of a model's answer adds, in the three forms of APIs that there are.
+function delta(event) {
+  if (event.type === "content_block_delta") return event.delta.text || "";
+  if (event.type === "response.output_text.delta") return event.delta || "";
+  const choice = (event.choices || [])[0];
+  return (choice && choice.delta && choice.delta.content) || "";
+}
+
+// Models by role. Keys never come into the jail.
+export const ai = {
+  listRoles: () => call("AI", "listRoles"),
+
+  // streamText yields the text of an answer as it comes. params are those of the method: role, prompt or messages, system, max_tokens and others.
+  *streamText(params) {
+    const stream = new Stream("JAIL_AGENT_FD");
+    try {
+      const body = JSON.stringify({ method: "streamText", params });
+      const answer = stream.request("POST", "/rpc/AI", body, { Host: "agent", "Content-Type": "application/json" });
+      if (!(answer.headers["content-type"] || "").startsWith("text/event-stream")) {
+        const error = JSON.parse(stream.whole(answer)).error || {};
+        throw new AgentError(error.code, error.message);
+      }
+      let name = "", bytes = "";
+      for (const part of stream.parts(answer)) {
+        bytes += part;
+        for (let end; (end = bytes.indexOf("\n")) >= 0; bytes = bytes.slice(end + 1)) {
+          const line = jail.utf8(bytes.slice(0, end)).trimEnd();
+          if (line === "") name = "";
+          else if (line.startsWith("event:")) name = line.slice(6).trim();
+          else if (line.startsWith("data:") && line.slice(5).trim() !== "[DONE]") {
+            const event = JSON.parse(line.slice(5));
+            if (name === "error") throw new AgentError(event.code || "model", event.message || line);
+            const text = delta(event);
+            if (text) yield text;
+          }
+        }
+      }
+    } finally {
+      stream.close();
+    }
+  },
+
+  // ask returns the text of an answer.
+  ask: (prompt) => [...ai.streamText({ prompt })].join(""),
+};
+
+// fetch requests a URL through the fetch proxy, with capabilities.network = true. It returns the status, the headers and the text.
+export function fetch(url, options = {}) {
+  const stream = new Stream("JAIL_FETCH_FD");
+  try {
+    const host = url.split("/")[2];
+    const headers = Object.assign({ Host: host, Connection: "close" }, options.headers);
+    const answer = stream.request(options.method || "GET", url, options.body || "", headers);
+    answer.text = stream.whole(answer);
+    return answer;
+  } finally {
+    stream.close();
+  }
+}
+
+// log writes a line into the log. level is info, warn or error.
+export const log = (message, level = "info") => void call("HOST", "log", { level, message: String(message) });
+
+// setState says what "jail agent list" shows of this agent.
+export const setState = (state) => void call("HOST", "setState", { state });
+
+// setAlarm sets the alarm of that name: an event of the type alarm comes in so many milliseconds, or at a Date, with data.
+export function setAlarm(name, when, data) {
+  const at = when instanceof Date ? { at: when.toISOString() } : { in_ms: Math.max(1, Math.round(when)) };
+  call("HOST", "setAlarm", { name, data, ...at });
+}
+
+export const clearAlarm = (name) => void call("HOST", "clearAlarm", { name });
+
+// propose asks for the approval of an action and returns the proposal's id. What is decided comes as an event of the type approval.
+export const propose = (action) => call("HOST", "propose", { action }).id;
+
+// run runs an agent until it is asked to sleep: onWake(reason), onEvent(event) for each event, one at a time and in order, and onSleep(). An event has
+// the fields of docs/agent-abi.md, and text and fromAgent.
+export async function run(agent) {
+  call("HOST", "ready");
+  for (;;) {
+    const next = ask("GET", "/events?wait=" + WAIT_MS, "");
+    if (next.type === "wake" && agent.onWake) await agent.onWake(next.wake.reason);
+    else if (next.type === "event") await one(agent, next.event);
+    else if (next.type === "sleep") {
+      if (agent.onSleep) await agent.onSleep();
+      return;
+    }
+  }
+}
+
+async function one(agent, event) {
+  const data = event.data;
+  // Two agents that answer each other's messages on one channel never end.
+  event.fromAgent = event.source.startsWith("agent:");
+  event.text = typeof data === "string" ? data : (data && typeof data.text === "string" && data.text) || "";
+  try {
+    if (agent.onEvent) await agent.onEvent(event);
+  } catch (e) {
+    jail.log(e + "\n" + (e.stack || ""));
+    call("HOST", "fail", { seq: event.seq, message: String(e) });
+    return;
+  }
+  try {
+    call("HOST", "checkpoint", { seq: event.seq });
+  } catch (e) {
+    // The host has said so itself, and delivers the event again.
+    jail.log("event " + event.seq + " is not committed: " + e.message);
+  }
+}

@@ -1,0 +1,722 @@
+//! The bindings of an agent in a jail, for Rust compiled to WebAssembly (WASI preview 1).
+//!
+//! ```no_run
+//! struct Echo;
+//!
+//! impl jail_agent::Agent for Echo {
+//!     fn on_event(&mut self, event: &jail_agent::Event) -> jail_agent::Result<()> {
+//!         jail_agent::send(&format!("echo: {}", event.text()), Some(&event.id))?;
+//!         Ok(())
+//!     }
+//! }
+//!
+//! fn main() {
+//!     jail_agent::run(&mut Echo)
+//! }
+//! ```
+//!
+//! The module stands on the host functions of docs/agent-abi.md. A program that uses nothing of `storage` or `ai` does not import those bindings; for the
+//! others the manifest must ask. One event is one transaction: what `on_event` writes to storage and what it sends are there together when it returns `Ok`,
+//! or not at all. Then the event comes again, with the kind `replay`.
+
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+macro_rules! binding {
+    ($name:ident, $module:literal) => {
+        mod $name {
+            #[link(wasm_import_module = $module)]
+            extern "C" {
+                pub fn call(method: *const u8, method_len: usize, params: *const u8, params_len: usize, handle: *mut u32) -> u32;
+                pub fn read(handle: u32, to: *mut u8, len: usize, got: *mut u32) -> u32;
+                pub fn close(handle: u32) -> u32;
+                pub fn error(to: *mut u8, len: usize, total: *mut u32) -> u32;
+            }
+            pub(super) fn binding() -> super::Binding {
+                super::Binding { call, read, close, error }
+            }
+        }
+    };
+}
+
+binding!(abi_host, "jail_agent_host_v1");
+binding!(abi_pubsub, "jail_agent_pubsub_v1");
+binding!(abi_storage, "jail_agent_storage_v1");
+binding!(abi_ai, "jail_agent_ai_v1");
+
+mod abi_wait {
+    #[link(wasm_import_module = "jail_agent_host_v1")]
+    extern "C" {
+        pub fn wait(ms: u32, handle: *mut u32) -> u32;
+    }
+}
+
+/// The functions of one binding.
+struct Binding {
+    call: unsafe extern "C" fn(*const u8, usize, *const u8, usize, *mut u32) -> u32,
+    read: unsafe extern "C" fn(u32, *mut u8, usize, *mut u32) -> u32,
+    close: unsafe extern "C" fn(u32) -> u32,
+    error: unsafe extern "C" fn(*mut u8, usize, *mut u32) -> u32,
+}
+
+/// Why a call did not work: a code for programs, such as no_binding, busy or storage, and words.
+#[derive(Debug, Clone)]
+pub struct Error {
+    pub code: String,
+    pub message: String,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<String> for Error {
+    fn from(message: String) -> Self {
+        Error { code: "failed".into(), message }
+    }
+}
+
+impl From<&str> for Error {
+    fn from(message: &str) -> Self {
+        message.to_string().into()
+    }
+}
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An answer that is open.
+struct Answer {
+    of: Binding,
+    handle: u32,
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        unsafe { (self.of.close)(self.handle) };
+    }
+}
+
+impl Binding {
+    fn check(&self, number: u32) -> Result<()> {
+        if number == 0 {
+            return Ok(());
+        }
+        let mut text = vec![0u8; 512];
+        let mut total = 0u32;
+        let failed = unsafe { (self.error)(text.as_mut_ptr(), text.len(), &mut total) };
+        text.truncate(if failed == 0 { total as usize } else { 0 });
+        Err(format!("error {}: {}", number, String::from_utf8_lossy(&text)).into())
+    }
+
+    fn open(self, method: &str, params: &Json) -> Result<Answer> {
+        let params = params.to_string();
+        let mut handle = 0u32;
+        let number = unsafe { (self.call)(method.as_ptr(), method.len(), params.as_ptr(), params.len(), &mut handle) };
+        self.check(number)?;
+        Ok(Answer { of: self, handle })
+    }
+
+    fn invoke(self, method: &str, params: Json) -> Result<Json> {
+        unwrap(&self.open(method, &params)?.all()?)
+    }
+}
+
+impl Answer {
+    fn read(&self, to: &mut [u8]) -> Result<usize> {
+        let mut got = 0u32;
+        let number = unsafe { (self.of.read)(self.handle, to.as_mut_ptr(), to.len(), &mut got) };
+        self.of.check(number)?;
+        Ok(got as usize)
+    }
+
+    fn all(&self) -> Result<String> {
+        let mut all = Vec::new();
+        let mut part = [0u8; 8192];
+        loop {
+            match self.read(&mut part)? {
+                0 => return Ok(String::from_utf8_lossy(&all).into_owned()),
+                n => all.extend_from_slice(&part[..n]),
+            }
+        }
+    }
+}
+
+fn unwrap(text: &str) -> Result<Json> {
+    let said = Json::parse(text)?;
+    let error = &said["error"];
+    if *error != Json::Null {
+        return Err(error_of(error));
+    }
+    Ok(said["result"].clone())
+}
+
+fn error_of(said: &Json) -> Error {
+    Error { code: said["code"].text().into(), message: said["message"].text().into() }
+}
+
+/// What an agent is woken for; docs/agent-abi.md describes the fields.
+#[derive(Debug, Clone)]
+pub struct Event {
+    pub seq: i64,
+    pub attempt: i64,
+    pub id: String,
+    pub time: String,
+    pub source: String,
+    pub channel: String,
+    pub kind: String,
+    pub event_type: String,
+    pub reply_to: String,
+    pub data: Json,
+}
+
+impl Event {
+    fn new(said: &Json) -> Self {
+        let text = |name: &str| said[name].text().to_string();
+        Event {
+            seq: said["seq"].number() as i64,
+            attempt: said["attempt"].number() as i64,
+            id: text("id"),
+            time: text("time"),
+            source: text("source"),
+            channel: text("channel"),
+            kind: text("kind"),
+            event_type: text("type"),
+            reply_to: text("reply_to"),
+            data: said["data"].clone(),
+        }
+    }
+
+    /// Whether another agent sent it. Two agents that answer each other's messages on one channel never end.
+    pub fn from_agent(&self) -> bool {
+        self.source.starts_with("agent:")
+    }
+
+    /// The text of a message: data if that is a text, or its field text; else "".
+    pub fn text(&self) -> &str {
+        match &self.data {
+            Json::Text(text) => text,
+            other => other["text"].text(),
+        }
+    }
+}
+
+/// An agent. Each handler may be left out.
+pub trait Agent {
+    /// Called first, with the reason: message, mention, direct, alarm, tick and others.
+    fn on_wake(&mut self, _reason: &str) -> Result<()> {
+        Ok(())
+    }
+    /// Called for each event, one at a time and in order.
+    fn on_event(&mut self, _event: &Event) -> Result<()> {
+        Ok(())
+    }
+    /// Called last, within a few seconds.
+    fn on_sleep(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Runs an agent until it is asked to sleep, and ends the program.
+pub fn run(agent: &mut dyn Agent) {
+    if let Err(e) = serve(agent) {
+        eprintln!("{}", e);
+        std::process::exit(1);
+    }
+}
+
+fn serve(agent: &mut dyn Agent) -> Result<()> {
+    host("ready", Json::object(vec![]))?;
+    loop {
+        let of = abi_host::binding();
+        let mut handle = 0u32;
+        let number = unsafe { abi_wait::wait(30000, &mut handle) };
+        of.check(number)?;
+        let next = Json::parse(&Answer { of, handle }.all()?)?;
+        match next["type"].text() {
+            "wake" => agent.on_wake(next["wake"]["reason"].text())?,
+            "event" => one(agent, &Event::new(&next["event"]))?,
+            "sleep" => return agent.on_sleep(),
+            _ => {}
+        }
+    }
+}
+
+fn one(agent: &mut dyn Agent, event: &Event) -> Result<()> {
+    let seq = ("seq", Json::from(event.seq));
+    if let Err(e) = agent.on_event(event) {
+        eprintln!("event {}: {}", event.seq, e);
+        host("fail", Json::object(vec![seq, ("message", e.message.as_str().into())]))?;
+    } else if let Err(e) = host("checkpoint", Json::object(vec![seq])) {
+        // The host has said so itself, and delivers the event again.
+        eprintln!("event {} is not committed: {}", event.seq, e);
+    }
+    Ok(())
+}
+
+fn host(method: &str, params: Json) -> Result<Json> {
+    abi_host::binding().invoke(method, params)
+}
+
+/// Writes a line into the log. level is info, warn or error.
+pub fn log(level: &str, message: &str) -> Result<()> {
+    host("log", Json::object(vec![("level", level.into()), ("message", message.into())])).map(drop)
+}
+
+/// Says what "jail agent list" shows of this agent.
+pub fn set_state(state: Json) -> Result<()> {
+    host("setState", Json::object(vec![("state", state)])).map(drop)
+}
+
+/// Sets the alarm of that name: an event of the type alarm comes in so many milliseconds.
+pub fn set_alarm(name: &str, in_ms: i64, data: Json) -> Result<()> {
+    host("setAlarm", Json::object(vec![("name", name.into()), ("in_ms", in_ms.into()), ("data", data)])).map(drop)
+}
+
+pub fn clear_alarm(name: &str) -> Result<()> {
+    host("clearAlarm", Json::object(vec![("name", name.into())])).map(drop)
+}
+
+/// Asks for the approval of an action, and returns the proposal's id. What is decided comes as an event of the type approval.
+pub fn propose(action: Json) -> Result<String> {
+    Ok(host("propose", Json::object(vec![("action", action)]))?["id"].text().into())
+}
+
+fn pubsub(method: &str, params: Vec<(&str, Json)>) -> Result<Json> {
+    abi_pubsub::binding().invoke(method, Json::object(params))
+}
+
+/// Sends a text to the channel of the event, and returns the message's id. It is delivered when `on_event` has returned.
+pub fn send(text: &str, reply_to: Option<&str>) -> Result<String> {
+    let options = reply_to.map(|id| ("reply_to", Json::from(id))).into_iter().collect();
+    send_json(text.into(), Json::object(options))
+}
+
+/// Sends any JSON, with the options to, type and reply_to.
+pub fn send_json(content: Json, options: Json) -> Result<String> {
+    Ok(pubsub("send", vec![("content", content), ("options", options)])?["id"].text().into())
+}
+
+/// Replaces what a message says.
+pub fn update(id: &str, content: Json) -> Result<()> {
+    pubsub("update", vec![("id", id.into()), ("content", content)]).map(drop)
+}
+
+/// Says that a message gets no more updates.
+pub fn complete(id: &str) -> Result<()> {
+    pubsub("complete", vec![("id", id.into())]).map(drop)
+}
+
+/// The members of the channel.
+pub fn roster() -> Result<Json> {
+    pubsub("roster", vec![])
+}
+
+/// The methods that members offer: providerId, methodName, description and schema of each.
+pub fn discover() -> Result<Json> {
+    pubsub("discoverMethodDefs", vec![])
+}
+
+pub fn call_method(provider: &str, method: &str, args: Json) -> Result<Json> {
+    pubsub("callMethod", vec![("providerId", provider.into()), ("methodName", method.into()), ("args", args)])
+}
+
+pub fn settings() -> Result<Json> {
+    pubsub("getSettings", vec![])
+}
+
+/// Merges into the settings of the channel.
+pub fn update_settings(patch: Json) -> Result<()> {
+    pubsub("updateSettings", vec![("patch", patch)]).map(drop)
+}
+
+/// The agent's own SQLite database. Its tables for memory are there from the beginning.
+pub mod storage {
+    use super::{abi_storage, Json, Result};
+
+    fn invoke(method: &str, sql: &str, params: Vec<Json>) -> Result<Json> {
+        abi_storage::binding().invoke(method, Json::object(vec![("sql", sql.into()), ("params", Json::List(params))]))
+    }
+
+    /// Executes a statement, such as CREATE TABLE.
+    pub fn exec(sql: &str) -> Result<()> {
+        abi_storage::binding().invoke("exec", Json::object(vec![("sql", sql.into())])).map(drop)
+    }
+
+    /// Executes a statement with parameters, and returns {"changes", "lastRowId"}.
+    pub fn run(sql: &str, params: Vec<Json>) -> Result<Json> {
+        invoke("run", sql, params)
+    }
+
+    /// Returns the first row as an object, or Null.
+    pub fn get(sql: &str, params: Vec<Json>) -> Result<Json> {
+        invoke("get", sql, params)
+    }
+
+    /// Returns all rows, a list of objects.
+    pub fn query(sql: &str, params: Vec<Json>) -> Result<Json> {
+        invoke("query", sql, params)
+    }
+}
+
+/// Models by role. Keys never come into the jail.
+pub mod ai {
+    use super::{abi_ai, error_of, unwrap, Error, Json, Result};
+
+    pub fn roles() -> Result<Json> {
+        abi_ai::binding().invoke("listRoles", Json::object(vec![]))
+    }
+
+    /// Asks a model, and calls part with each part of its answer's text. params are those of streamText: role, prompt or messages, system and others.
+    pub fn stream(params: Json, part: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+        let answer = abi_ai::binding().open("streamText", &params)?;
+        let mut lines = Lines { line: Vec::new(), is_error: false };
+        let mut bytes = [0u8; 8192];
+        loop {
+            let n = answer.read(&mut bytes)?;
+            if n == 0 {
+                return lines.take(part);
+            }
+            for c in &bytes[..n] {
+                match c {
+                    b'\n' => lines.take(part)?,
+                    b'\r' => {}
+                    c => lines.line.push(*c),
+                }
+            }
+        }
+    }
+
+    /// Asks a model and returns the text of its answer.
+    pub fn ask(prompt: &str) -> Result<String> {
+        let mut all = String::new();
+        stream(Json::object(vec![("prompt", prompt.into())]), &mut |text| {
+            all.push_str(text);
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    struct Lines {
+        line: Vec<u8>,
+        is_error: bool,
+    }
+
+    impl Lines {
+        fn take(&mut self, part: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+            let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).into_owned();
+            if line.is_empty() {
+                self.is_error = false;
+            } else if line.starts_with('{') {
+                // The answer is no stream.
+                unwrap(&line)?;
+            } else if let Some(name) = line.strip_prefix("event:") {
+                self.is_error = name.trim() == "error";
+            } else if let Some(data) = line.strip_prefix("data:") {
+                let data = data.trim();
+                if data == "[DONE]" {
+                    return Ok(());
+                }
+                let event = Json::parse(data)?;
+                if self.is_error {
+                    let e: Error = error_of(&event);
+                    return Err(e);
+                }
+                let text = delta(&event);
+                if !text.is_empty() {
+                    return part(text);
+                }
+            }
+            Ok(())
+        }
+    }
+
+    /// The text that an event of a model's answer adds, in the three forms of APIs that there are.
+    fn delta(event: &Json) -> &str {
+        match event["type"].text() {
+            "content_block_delta" => event["delta"]["text"].text(),
+            "response.output_text.delta" => event["delta"].text(),
+            _ => event["choices"].items().first().map_or("", |choice| choice["delta"]["content"].text()),
+        }
+    }
+}
+
+/// A JSON value.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Json {
+    Null,
+    Bool(bool),
+    Number(f64),
+    Text(String),
+    List(Vec<Json>),
+    Object(BTreeMap<String, Json>),
+}
+
+static NULL: Json = Json::Null;
+
+impl Json {
+    pub fn object(pairs: Vec<(&str, Json)>) -> Json {
+        Json::Object(pairs.into_iter().map(|(name, value)| (name.to_string(), value)).collect())
+    }
+
+    /// The text, or "" for anything else.
+    pub fn text(&self) -> &str {
+        match self {
+            Json::Text(text) => text,
+            _ => "",
+        }
+    }
+
+    /// The number, or 0 for anything else.
+    pub fn number(&self) -> f64 {
+        match self {
+            Json::Number(n) => *n,
+            _ => 0.0,
+        }
+    }
+
+    /// The items of a list; none for anything else.
+    pub fn items(&self) -> &[Json] {
+        match self {
+            Json::List(items) => items,
+            _ => &[],
+        }
+    }
+
+    pub fn parse(text: &str) -> Result<Json> {
+        let mut p = Parser { text: text.as_bytes(), at: 0 };
+        let value = p.value(0)?;
+        p.space();
+        if p.at < p.text.len() {
+            return Err("JSON: something behind the value".into());
+        }
+        Ok(value)
+    }
+}
+
+impl std::ops::Index<&str> for Json {
+    type Output = Json;
+
+    /// The value of a key; Null if there is none.
+    fn index(&self, key: &str) -> &Json {
+        match self {
+            Json::Object(all) => all.get(key).unwrap_or(&NULL),
+            _ => &NULL,
+        }
+    }
+}
+
+impl From<&str> for Json {
+    fn from(text: &str) -> Self {
+        Json::Text(text.into())
+    }
+}
+
+impl From<i64> for Json {
+    fn from(n: i64) -> Self {
+        Json::Number(n as f64)
+    }
+}
+
+impl fmt::Display for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Json::Null => f.write_str("null"),
+            Json::Bool(b) => write!(f, "{}", b),
+            Json::Number(n) if n.is_finite() => write!(f, "{}", n),
+            Json::Number(_) => f.write_str("null"),
+            Json::Text(text) => quote(f, text),
+            Json::List(items) => {
+                f.write_str("[")?;
+                for (i, item) in items.iter().enumerate() {
+                    write!(f, "{}{}", if i > 0 { "," } else { "" }, item)?;
+                }
+                f.write_str("]")
+            }
+            Json::Object(all) => {
+                f.write_str("{")?;
+                for (i, (name, value)) in all.iter().enumerate() {
+                    f.write_str(if i > 0 { "," } else { "" })?;
+                    quote(f, name)?;
+                    write!(f, ":{}", value)?;
+                }
+                f.write_str("}")
+            }
+        }
+    }
+}
+
+fn quote(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    f.write_str("\"")?;
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => write!(f, "\\{}", c)?,
+            c if c < ' ' => write!(f, "\\u{:04x}", c as u32)?,
+            c => write!(f, "{}", c)?,
+        }
+    }
+    f.write_str("\"")
+}
+
+struct Parser<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+impl Parser<'_> {
+    fn peek(&self) -> u8 {
+        self.text.get(self.at).copied().unwrap_or(0)
+    }
+
+    fn space(&mut self) {
+        while matches!(self.peek(), b' ' | b'\t' | b'\r' | b'\n') {
+            self.at += 1;
+        }
+    }
+
+    fn wrong<T>(&self) -> Result<T> {
+        Err(format!("JSON: unexpected text at byte {}", self.at).into())
+    }
+
+    fn word(&mut self, word: &str, value: Json) -> Result<Json> {
+        if !self.text[self.at..].starts_with(word.as_bytes()) {
+            return self.wrong();
+        }
+        self.at += word.len();
+        Ok(value)
+    }
+
+    fn value(&mut self, depth: usize) -> Result<Json> {
+        self.space();
+        if depth > 100 {
+            return self.wrong();
+        }
+        match self.peek() {
+            b'n' => self.word("null", Json::Null),
+            b't' => self.word("true", Json::Bool(true)),
+            b'f' => self.word("false", Json::Bool(false)),
+            b'"' => Ok(Json::Text(self.string()?)),
+            b'[' => self.list(depth),
+            b'{' => self.map(depth),
+            _ => self.number(),
+        }
+    }
+
+    fn number(&mut self) -> Result<Json> {
+        let start = self.at;
+        while matches!(self.peek(), b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E') {
+            self.at += 1;
+        }
+        match std::str::from_utf8(&self.text[start..self.at]).ok().and_then(|text| text.parse().ok()) {
+            Some(n) => Ok(Json::Number(n)),
+            None => self.wrong(),
+        }
+    }
+
+    /// Goes past a comma and reports true, or past the closing mark and reports false.
+    fn more(&mut self, close: u8) -> Result<bool> {
+        self.space();
+        let c = self.peek();
+        self.at += 1;
+        match c {
+            b',' => Ok(true),
+            c if c == close => Ok(false),
+            _ => self.wrong(),
+        }
+    }
+
+    fn empty(&mut self, close: u8) -> bool {
+        self.at += 1;
+        self.space();
+        let empty = self.peek() == close;
+        self.at += empty as usize;
+        empty
+    }
+
+    fn list(&mut self, depth: usize) -> Result<Json> {
+        let mut all = Vec::new();
+        if !self.empty(b']') {
+            loop {
+                all.push(self.value(depth + 1)?);
+                if !self.more(b']')? {
+                    break;
+                }
+            }
+        }
+        Ok(Json::List(all))
+    }
+
+    fn map(&mut self, depth: usize) -> Result<Json> {
+        let mut all = BTreeMap::new();
+        if !self.empty(b'}') {
+            loop {
+                self.space();
+                let name = self.string()?;
+                self.space();
+                self.word(":", Json::Null)?;
+                all.insert(name, self.value(depth + 1)?);
+                if !self.more(b'}')? {
+                    break;
+                }
+            }
+        }
+        Ok(Json::Object(all))
+    }
+
+    fn string(&mut self) -> Result<String> {
+        if self.peek() != b'"' {
+            return self.wrong();
+        }
+        self.at += 1;
+        let mut out = Vec::new();
+        while self.at < self.text.len() {
+            let c = self.peek();
+            self.at += 1;
+            match c {
+                b'"' => return Ok(String::from_utf8_lossy(&out).into_owned()),
+                b'\\' => self.escape(&mut out)?,
+                c => out.push(c),
+            }
+        }
+        self.wrong()
+    }
+
+    fn escape(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        let c = self.peek();
+        self.at += 1;
+        match c {
+            b'b' => out.push(8),
+            b'f' => out.push(12),
+            b'n' => out.push(b'\n'),
+            b'r' => out.push(b'\r'),
+            b't' => out.push(b'\t'),
+            b'u' => {
+                let mut code = self.hex()?;
+                if (0xd800..0xdc00).contains(&code) && self.text[self.at..].starts_with(b"\\u") {
+                    self.at += 2;
+                    code = 0x10000 + ((code - 0xd800) << 10) + (self.hex()?.wrapping_sub(0xdc00) & 0x3ff);
+                }
+                let c = char::from_u32(code).unwrap_or('\u{fffd}');
+                out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+            }
+            c => out.push(c),
+        }
+        Ok(())
+    }
+
+    fn hex(&mut self) -> Result<u32> {
+        let digits = self.text.get(self.at..self.at + 4).and_then(|d| std::str::from_utf8(d).ok());
+        match digits.and_then(|d| u32::from_str_radix(d, 16).ok()) {
+            Some(n) => {
+                self.at += 4;
+                Ok(n)
+            }
+            None => self.wrong(),
+        }
+    }
+}

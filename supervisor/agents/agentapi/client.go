@@ -1,0 +1,282 @@
+package agentapi
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"syscall"
+
+	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/supervisor/lasting"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// maxAnswer bounds an answer that is held in memory: an exported memory is the largest.
+const maxAnswer = 64 << 20
+
+// A Client asks one jail-agentd. Errors of its methods are of the type *problem.Error.
+type Client struct {
+	http   *http.Client
+	socket string
+}
+
+// Options say where jail-agentd is.
+type Options struct {
+	Places
+	// Program is that of jail-agentd, to be started if none answers; State is $JAIL_STATE.
+	Program, State string
+}
+
+// Connect returns a client of the jail-agentd that answers on the socket. If none does it starts
+// one, which ends by itself when nothing is left for it to do; started says so.
+func Connect(ctx context.Context, o Options) (c *Client, started bool, err error) {
+	dial := func(ctx context.Context) error {
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, "unix", o.Socket)
+		if err == nil {
+			conn.Close()
+		}
+		return err
+	}
+	err = dial(ctx)
+	nobody := errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
+	switch {
+	case err == nil:
+	case nobody && o.Program != "":
+		args := []string{"--until-idle", lasting.Linger.String(), "--socket", o.Socket}
+		if o.State != "" {
+			args = append(args, "--state", o.State)
+		}
+		if err := lasting.Start(ctx, o.Socket, o.Program, args, dial); err != nil {
+			return nil, false, err
+		}
+		started = true
+	case errors.Is(err, fs.ErrPermission):
+		return nil, false, &problem.Error{Code: problem.Refused, Err: err,
+			Message: fmt.Sprintf("socket %s: permission denied", o.Socket),
+			Hint:    "each user has agents of their own: run the command as the user whose they are"}
+	default:
+		return nil, false, &problem.Error{Code: problem.Failed, Err: err,
+			Message: fmt.Sprintf("socket %s: %v", o.Socket, problem.Cause(err)),
+			Hint:    "look whether the directory is there, and whether jail-agentd runs"}
+	}
+	return NewClient(o.Socket), started, nil
+}
+
+// NewClient returns a client of the jail-agentd at a socket.
+func NewClient(socket string) *Client {
+	return &Client{socket: socket, http: &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", socket)
+		}}}}
+}
+
+// Close ends connections that are not used.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// ask makes a request and returns the body of an answer that is a success.
+func (c *Client) ask(ctx context.Context, method, path string, body any) (io.ReadCloser, error) {
+	var text io.Reader
+	if raw, ok := body.([]byte); ok {
+		text = bytes.NewReader(raw)
+	} else if body != nil {
+		encoded, err := json.Marshal(body)
+		if err != nil {
+			return nil, problem.New(problem.Failed, "request %s %s: %w", method, path, err)
+		}
+		text = bytes.NewReader(encoded)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://jail-agentd"+path, text)
+	if err != nil {
+		return nil, problem.New(problem.Failed, "request %s %s: %w", method, path, err)
+	}
+	if text != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.unanswered(ctx, err)
+	}
+	if resp.StatusCode/100 == 2 {
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	var p Problem
+	said, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err == nil && json.Unmarshal(said, &p) == nil && p.Error != nil {
+		return nil, p.Error
+	}
+	return nil, &problem.Error{Code: problem.Failed,
+		Message: fmt.Sprintf("jail-agentd answered %s %s with %s: %.200q", method, path, resp.Status,
+			said),
+		Hint: "install jail and jail-agentd of one version"}
+}
+
+func (c *Client) unanswered(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if at, ok := errors.AsType[*url.Error](err); ok {
+		err = at.Err
+	}
+	return problem.New(problem.Failed, "jail-agentd on %s did not answer: %w", c.socket, err).
+		WithHint("jail agent list starts it anew; what it had taken is not lost")
+}
+
+// call makes a request, and reads its answer into to unless that is nil.
+func (c *Client) call(ctx context.Context, method, path string, body, to any) error {
+	answer, err := c.ask(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	defer answer.Close()
+	text, err := io.ReadAll(io.LimitReader(answer, maxAnswer+1))
+	switch {
+	case err != nil:
+		return c.unanswered(ctx, err)
+	case len(text) > maxAnswer:
+		return problem.New(problem.Failed, "the answer to %s %s is larger than %d MiB", method, path,
+			maxAnswer>>20)
+	case to == nil:
+		return nil
+	}
+	if err := json.Unmarshal(text, to); err != nil {
+		return problem.New(problem.Failed, "the answer to %s %s: %w", method, path, err)
+	}
+	return nil
+}
+
+// of is the path of a request about one agent.
+func of(name, below string) string { return Path + "/" + url.PathEscape(name) + below }
+
+// Add registers the agent in a directory.
+func (c *Client) Add(ctx context.Context, dir string) (a Agent, err error) {
+	return a, c.call(ctx, http.MethodPost, Path, Add{Dir: dir}, &a)
+}
+
+// List returns the agents.
+func (c *Client) List(ctx context.Context) (all []Agent, err error) {
+	return all, c.call(ctx, http.MethodGet, Path, nil, &all)
+}
+
+// Agent returns one agent with its manifest.
+func (c *Client) Agent(ctx context.Context, name string) (a Agent, err error) {
+	return a, c.call(ctx, http.MethodGet, of(name, ""), nil, &a)
+}
+
+// Status returns one agent without its manifest, its instances with alarms and what they use.
+func (c *Client) Status(ctx context.Context, name string) (a Agent, err error) {
+	return a, c.call(ctx, http.MethodGet, of(name, "/do/status"), nil, &a)
+}
+
+// Delete forgets an agent, with its state.
+func (c *Client) Delete(ctx context.Context, name string) error {
+	return c.call(ctx, http.MethodDelete, of(name, ""), nil, nil)
+}
+
+// Send puts an event into an agent's inbox.
+func (c *Client) Send(ctx context.Context, name string, s Send) (sent Sent, err error) {
+	return sent, c.call(ctx, http.MethodPost, of(name, "/send"), s, &sent)
+}
+
+// Tick wakes an agent as its heartbeat does. Channel may be "" for an agent with one.
+func (c *Client) Tick(ctx context.Context, name, channel string) (sent Sent, err error) {
+	return sent, c.call(ctx, http.MethodPost, of(name, "/do/tick")+onChannel(channel), nil, &sent)
+}
+
+func onChannel(channel string) string {
+	if channel == "" {
+		return ""
+	}
+	return "?channel=" + url.QueryEscape(channel)
+}
+
+// Log calls f for each publication after a number, oldest first. With follow it goes on until ctx
+// ends.
+func (c *Client) Log(ctx context.Context, name string, after int64, follow bool,
+	f func(Publication) error) error {
+	query := url.Values{"after": {strconv.FormatInt(after, 10)}}
+	if follow {
+		query.Set("follow", "1")
+	}
+	body, err := c.ask(ctx, http.MethodGet, of(name, "/log?"+query.Encode()), nil)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	lines := bufio.NewScanner(body)
+	lines.Buffer(nil, 4*agent.MaxEvent)
+	for lines.Scan() {
+		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+			// The daemon says that it is still there.
+			continue
+		}
+		var p Publication
+		if err := json.Unmarshal(lines.Bytes(), &p); err != nil {
+			return problem.New(problem.Failed, "the log of agent %q: %w", name, err)
+		}
+		if err := f(p); err != nil {
+			return err
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return c.unanswered(ctx, err)
+	}
+	if follow && ctx.Err() == nil {
+		return problem.New(problem.Failed, "jail-agentd ended the log of agent %q", name).
+			WithHint("it ends when it is stopped: ask again")
+	}
+	return nil
+}
+
+// Pause keeps an agent from being woken, Resume ends that, and forgets failures.
+func (c *Client) Pause(ctx context.Context, name string) error {
+	return c.call(ctx, http.MethodPost, of(name, "/pause"), nil, nil)
+}
+
+// Resume ends a pause, and lets an agent that has failed be woken again.
+func (c *Client) Resume(ctx context.Context, name string) error {
+	return c.call(ctx, http.MethodPost, of(name, "/resume"), nil, nil)
+}
+
+// Events returns the events that wait, and the dead letters.
+func (c *Client) Events(ctx context.Context, name string) (e Events, err error) {
+	return e, c.call(ctx, http.MethodGet, of(name, "/events"), nil, &e)
+}
+
+// Retry delivers a dead letter again. Channel may be "" for an agent with one.
+func (c *Client) Retry(ctx context.Context, name, channel string, seq uint64) (r Retry, err error) {
+	path := of(name, "/events/"+strconv.FormatUint(seq, 10)+"/retry") + onChannel(channel)
+	return r, c.call(ctx, http.MethodPost, path, nil, &r)
+}
+
+// Proposals returns the actions that an agent asks for, the newest first.
+func (c *Client) Proposals(ctx context.Context, name string) (all []Proposal, err error) {
+	return all, c.call(ctx, http.MethodGet, of(name, "/proposals"), nil, &all)
+}
+
+// Decide decides on the proposal AGENT/SEQ/N, which SEQ/N names among those of one agent.
+func (c *Client) Decide(ctx context.Context, name, id, decision string) error {
+	return c.call(ctx, http.MethodPost, of(name, "/proposals/"+id), Decision{decision}, nil)
+}
+
+// Export returns the memory of an agent. Channel may be "" for an agent with one.
+func (c *Client) Export(ctx context.Context, name, channel string) (m json.RawMessage, err error) {
+	return m, c.call(ctx, http.MethodGet, of(name, "/do/memory/export")+onChannel(channel), nil, &m)
+}
+
+// Import merges a memory, as Export returns it, into that of an agent.
+func (c *Client) Import(ctx context.Context, name, channel string, memory []byte) error {
+	return c.call(ctx, http.MethodPost, of(name, "/do/memory/import")+onChannel(channel), memory,
+		nil)
+}

@@ -1,0 +1,197 @@
+// Package agentapi is what clients and jail-agentd say to each other: JSON over HTTP on a Unix
+// socket, and on loopback with a token. docs/agents/http.md describes the requests.
+package agentapi
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// Path is where the requests about all agents go. Those about one agent go to Path/NAME and below.
+const Path = "/api/agents"
+
+// States of an instance.
+const (
+	Created      = "created"
+	Initializing = "initializing"
+	Active       = "active"
+	Dormant      = "dormant"
+	Failed       = "failed"
+	Terminated   = "terminated"
+)
+
+// An Add asks for the agent in a directory: POST Path.
+type Add struct {
+	// Dir is an absolute path.
+	Dir string `json:"dir"`
+}
+
+// An Agent is one that is registered: GET Path lists them, GET Path/NAME shows one.
+type Agent struct {
+	Name string `json:"name"`
+	// ID is agent:USER:NAME.
+	ID string `json:"id"`
+	// State is that of the instance that needs the most attention: failed before active before
+	// dormant.
+	State  string `json:"state"`
+	Paused bool   `json:"paused,omitempty"`
+	// Dir holds the agent's files.
+	Dir    string    `json:"dir"`
+	Digest string    `json:"digest"`
+	Added  time.Time `json:"added,omitzero"`
+	// Problem says why the files in Dir are no agent that can run.
+	Problem   string     `json:"problem,omitempty"`
+	Instances []Instance `json:"instances"`
+	Tokens    Tokens     `json:"tokens,omitzero"`
+	// Manifest is that of the agent; lists leave it out.
+	Manifest json.RawMessage `json:"manifest,omitempty"`
+}
+
+// Tokens of models are those of the current day (UTC).
+type Tokens struct {
+	Input  int64 `json:"input"`
+	Output int64 `json:"output"`
+	// Limit is tokens_day of the manifest, 0 for none.
+	Limit int64 `json:"limit,omitempty"`
+}
+
+// An Instance is one agent on one channel.
+type Instance struct {
+	Instance string `json:"instance"`
+	Agent    string `json:"agent"`
+	Channel  string `json:"channel"`
+	State    string `json:"state"`
+	Paused   bool   `json:"paused,omitempty"`
+	// Failures counts those in a row; the instance is not woken again before NotBefore.
+	Failures  int       `json:"failures,omitempty"`
+	NotBefore time.Time `json:"not_before,omitzero"`
+	// Committed is the number of the last event that is committed.
+	Committed    uint64 `json:"committed"`
+	Waiting      int    `json:"waiting"`
+	WaitingBytes int64  `json:"waiting_bytes"`
+	Dead         int    `json:"dead,omitempty"`
+	// Note is what the agent says of itself, a JSON value; Error is why it failed.
+	Note    string    `json:"note,omitempty"`
+	Error   string    `json:"error,omitempty"`
+	Changed time.Time `json:"changed,omitzero"`
+	Alarms  []Alarm   `json:"alarms,omitempty"`
+	// Memory (bytes) and CPUMS are those of the jail of an awake instance.
+	Memory int64 `json:"memory,omitempty"`
+	CPUMS  int64 `json:"cpu_ms,omitempty"`
+}
+
+// An Alarm is one that is set. Name is empty for the heartbeat.
+type Alarm struct {
+	Name    string          `json:"name"`
+	At      time.Time       `json:"at,omitzero"`
+	Data    json.RawMessage `json:"data,omitempty"`
+	EveryMS int64           `json:"every_ms,omitempty"`
+	Pending uint64          `json:"pending,omitempty"`
+}
+
+// A Send is an event for an agent: POST Path/NAME/send.
+type Send struct {
+	// Content is any JSON value: the event's data.
+	Content json.RawMessage `json:"content"`
+	// Channel may be left out of an agent with one channel.
+	Channel string `json:"channel,omitempty"`
+	// Type is message if it is left out: a mention if the content names the handle of the agent.
+	Type    string `json:"type,omitempty"`
+	ReplyTo string `json:"reply_to,omitempty"`
+	// ID makes the event unique: what is sent twice is delivered once.
+	ID string `json:"id,omitempty"`
+	// WaitMS is how long the answer waits for the event to be committed or dead, at most MaxWait.
+	WaitMS int64 `json:"wait_ms,omitempty"`
+}
+
+// MaxWait bounds how long an answer waits.
+const MaxWait = 10 * time.Minute
+
+// What became of an event that was sent.
+const (
+	Waiting   = "waiting"
+	Committed = "committed"
+	Dead      = "dead"
+)
+
+// Sent answers a Send. The event is durable.
+type Sent struct {
+	ID       string `json:"id"`
+	Seq      uint64 `json:"seq"`
+	Instance string `json:"instance"`
+	Channel  string `json:"channel"`
+	State    string `json:"state"`
+	// Published is what the agent sent while it worked on the event, if that is committed.
+	Published []Publication `json:"published,omitempty"`
+	// Error is why the last attempt failed, if one did.
+	Error string `json:"error,omitempty"`
+}
+
+// A Publication is a message that an agent sent: GET Path/NAME/log?after=N&follow=1 has them, each as
+// a line of JSON, oldest first. Without follow the answer ends with the last one.
+type Publication struct {
+	// N orders all publications.
+	N       int64     `json:"n"`
+	Time    time.Time `json:"time"`
+	Channel string    `json:"channel"`
+	// To is the agent that a direct message is for.
+	To string `json:"to,omitempty"`
+	// Kind is new, update or complete.
+	Kind    string          `json:"kind"`
+	ID      string          `json:"id"`
+	Type    string          `json:"type"`
+	ReplyTo string          `json:"reply_to,omitempty"`
+	Data    json.RawMessage `json:"data,omitempty"`
+}
+
+// Events are those that an agent has not committed: GET Path/NAME/events. Of each list the first
+// 1,000 are there.
+type Events struct {
+	Waiting []Event `json:"waiting"`
+	Dead    []Event `json:"dead"`
+}
+
+// An Event waits, or is a dead letter: then Died and Reason are set.
+type Event struct {
+	agent.Event
+	Instance string    `json:"instance"`
+	Died     time.Time `json:"died,omitzero"`
+	Reason   string    `json:"reason,omitempty"`
+}
+
+// A Retry answers POST Path/NAME/events/SEQ/retry, which delivers a dead letter again under a new
+// number.
+type Retry struct {
+	Seq uint64 `json:"seq"`
+}
+
+// A Proposal is an action that an agent asks its owner for: GET Path/NAME/proposals lists those of
+// an agent, the newest first. POST Path/NAME/proposals/SEQ/N with a Decision decides on the one with
+// the id AGENT/SEQ/N; then the agent gets an event of the type approval.
+type Proposal struct {
+	ID   string          `json:"id"`
+	Time time.Time       `json:"time"`
+	Data json.RawMessage `json:"data,omitempty"`
+	// Decision is empty while the proposal waits.
+	Decision string    `json:"decision,omitempty"`
+	Decided  time.Time `json:"decided,omitzero"`
+}
+
+// Decisions on a proposal.
+const (
+	Approved = "approved"
+	Rejected = "rejected"
+)
+
+// A Decision is Approved or Rejected.
+type Decision struct {
+	Decision string `json:"decision"`
+}
+
+// A Problem is the body of every answer that is no success.
+type Problem struct {
+	Error *problem.Error `json:"error"`
+}

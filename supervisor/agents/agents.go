@@ -1,0 +1,352 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
+	"github.com/jail-sandbox/jail/supervisor/agents/store"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+)
+
+// Bounds of what is awake.
+const (
+	// DefaultAwake is how many agents are awake at one time.
+	DefaultAwake = 256
+	// sleepTime is how long an agent has for its onSleep; then it is killed.
+	sleepTime = 5 * time.Second
+	// readyTime is how long a jail may take to start its agent. Its module is compiled first, which
+	// takes minutes on a busy machine if it is as large as Python.
+	readyTime = 10 * time.Minute
+	// grace is how long after the deadline of an event, which the agent's jail enforces, an agent
+	// that says nothing is killed.
+	grace = 5 * time.Second
+)
+
+// ErrNoJail is wrapped by errors of a Jails that are no fault of the agent's: it can be run later.
+var ErrNoJail = errors.New("no jail can be had")
+
+// A Jails runs agents in jails.
+type Jails interface {
+	// Run starts an agent, carries its frames and returns when it has ended. When ctx is done it
+	// ends the agent. The error wraps ErrNoJail if the agent has nothing to do with it.
+	Run(ctx context.Context, l Launch, orders Orders) (End, error)
+	// Usage returns what the runs use, by the names of the instances.
+	Usage(ctx context.Context) (map[string]Usage, error)
+}
+
+// Usage is what an awake agent uses.
+type Usage struct {
+	// Memory is in bytes.
+	Memory int64
+	CPU    time.Duration
+}
+
+// A Launch is what a jail must know of an agent.
+type Launch struct {
+	Instance string
+	AgentID  string
+	Channel  string
+	// Dir holds the agent's files, State its database.
+	Dir, State string
+	Manifest   manifest.Manifest
+}
+
+// An End says how an agent's run ended.
+type End struct {
+	ExitCode int
+	// Why is a sentence about the cause, such as a limit, empty for an ordinary end.
+	Why string
+	// Said is the last that the agent wrote to its standard error.
+	Said string
+}
+
+// Options are what an Agents needs.
+type Options struct {
+	Store *store.Store
+	// Bus is where events wait; nil is the Store.
+	Bus    Bus
+	Jails  Jails
+	Models Models
+	// Record puts a step of an agent into the log of jail. It may block.
+	Record func(audit.AgentStep)
+	// Folder is where the agents of the user are, State where their databases are.
+	Folder, State string
+	Now           func() time.Time
+	Log           *slog.Logger
+	// Awake is how many agents are awake at one time; 0 is DefaultAwake.
+	Awake int
+	// FirstPause is the pause after a failure, which doubles; 0 is a second.
+	FirstPause time.Duration
+}
+
+// Agents are those of one user. Its methods may be called from several goroutines.
+type Agents struct {
+	// Store is the database; what is changed in it is to be changed by methods of Agents.
+	Store  *store.Store
+	o      Options
+	ctx    context.Context
+	cancel context.CancelFunc
+	// pulse beats when something was published or committed.
+	pulse  pulse
+	alarms chan struct{}
+	turns  turns
+	// problems are those of the folder.
+	problems problems
+	// work are the goroutines that Close waits for.
+	work sync.WaitGroup
+}
+
+// New returns the Agents of a user, who begins to wake those for whom events wait.
+func New(o Options) (*Agents, error) {
+	if o.Bus == nil {
+		o.Bus = o.Store
+	}
+	if o.Awake == 0 {
+		o.Awake = DefaultAwake
+	}
+	if o.FirstPause == 0 {
+		o.FirstPause = time.Second
+	}
+	a := &Agents{Store: o.Store, o: o, alarms: make(chan struct{}, 1), pulse: newPulse()}
+	a.ctx, a.cancel = context.WithCancel(context.Background())
+	a.turns = turns{all: map[int64]*turn{}, most: o.Awake, begin: a.begin}
+	a.work.Go(a.fireAlarms)
+	err := o.Store.Ready(a.ctx, func(i store.Instance) error {
+		if i.State != store.Failed {
+			a.turns.want(i.ID, i.NotBefore.Sub(o.Now()))
+		}
+		return nil
+	})
+	if err != nil {
+		a.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// Retry delivers a dead letter again, under a new number.
+func (a *Agents) Retry(i store.Instance, seq uint64) (uint64, error) {
+	again, err := a.Store.Retry(i.ID, seq)
+	if err == nil {
+		a.wake(i.ID)
+	}
+	return again, err
+}
+
+// Decide decides on a proposal, and tells the agent.
+func (a *Agents) Decide(id, decision string) error {
+	of, err := a.Store.Decide(id, decision)
+	if err == nil {
+		a.wake(of)
+	}
+	return err
+}
+
+// Usage returns what the awake instances use, by their names, as it is measured from
+// outside.
+func (a *Agents) Usage(ctx context.Context) map[string]Usage {
+	used, err := a.o.Jails.Usage(ctx)
+	if err != nil {
+		a.o.Log.Warn("what agents use cannot be read", "error", err)
+	}
+	return used
+}
+
+// Close lets all agents sleep, kills those that do not in time, and returns when all have ended.
+func (a *Agents) Close() {
+	a.turns.close()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		a.turns.work.Wait()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(sleepTime + time.Second):
+	}
+	a.cancel()
+	<-ended
+	a.work.Wait()
+}
+
+// Idle reports whether no agent is awake or about to be, and no alarm is set.
+func (a *Agents) Idle(ctx context.Context) (bool, error) {
+	if a.turns.count() > 0 {
+		return false, nil
+	}
+	set, err := a.Store.HasAlarms(ctx)
+	return !set, err
+}
+
+// Send puts an event durably into the inbox of an instance, and wakes it.
+func (a *Agents) Send(to int64, e agent.Event) (uint64, error) {
+	seq, err := a.o.Bus.Append(to, e)
+	if err == nil {
+		a.wake(to)
+	}
+	return seq, err
+}
+
+// wake has the instances run that are not paused and have not failed, when there is something for
+// them to do.
+func (a *Agents) wake(ids ...int64) {
+	for _, id := range ids {
+		a.turns.want(id, 0)
+	}
+}
+
+// begin is one turn of an instance: it runs until it sleeps. It returns when the instance wants
+// another turn, a negative time for not at all.
+func (a *Agents) begin(t *turn) time.Duration {
+	i, err := a.Store.Instance(a.ctx, t.id)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return never
+	case err != nil:
+		a.o.Log.Error("an agent is not woken", "error", err)
+		return time.Minute
+	}
+	asked := a.turns.asked(t)
+	if !asked && (i.Paused || i.State == store.Failed || i.State == store.Terminated ||
+		i.Waiting == 0) {
+		return never
+	}
+	if wait := i.NotBefore.Sub(a.o.Now()); wait > 0 && !asked {
+		return wait
+	}
+	m, dir, err := a.manifest(i.Agent)
+	if err != nil {
+		return a.failed(i, m, cause{why: err.Error()})
+	}
+	r := newRun(a, t, i, m, dir)
+	why := r.whole()
+	// The row may have changed while it ran.
+	if i, err = a.Store.Instance(a.ctx, t.id); err != nil {
+		return never
+	}
+	if why != nil {
+		return a.failed(i, m, *why)
+	}
+	if err := a.settle(i, r); err != nil {
+		a.o.Log.Error("the state of an agent is not noted", "instance", i.Name, "error", err)
+	}
+	if i.Waiting > 0 && !i.Paused {
+		return 0
+	}
+	return never
+}
+
+// settle notes that an instance sleeps after a run without a failure.
+func (a *Agents) settle(i store.Instance, r *run) error {
+	a.record(i, audit.AgentStep{Step: audit.AgentSlept, Reason: r.reason})
+	if !i.NotBefore.IsZero() && i.Settled == r.from.Settled {
+		// It slept without an event: it did not fail, which is all that is known.
+		if err := a.Store.SetFailures(i.ID, 0, time.Time{}, ""); err != nil {
+			return err
+		}
+	}
+	if i.State == store.Dormant || i.State == store.Terminated {
+		return nil
+	}
+	return a.Store.SetState(i.ID, store.Dormant, "")
+}
+
+// record puts a step of an instance on record.
+func (a *Agents) record(i store.Instance, step audit.AgentStep) {
+	if a.o.Record == nil {
+		return
+	}
+	if known, err := a.Store.Agent(a.ctx, i.Agent); err == nil {
+		step.Digest = known.Digest
+	}
+	step.ID, step.Instance = a.Store.AgentID(i.Agent), i.Name
+	a.o.Record(step)
+}
+
+// StateOf returns the state of an instance: that of the database, or what it is while awake.
+func (a *Agents) StateOf(i store.Instance) string {
+	if state := a.turns.state(i.ID); state != "" {
+		return state
+	}
+	return i.State
+}
+
+// Pause keeps an agent from being woken; what runs goes on to its end of the event. Resume ends
+// that, and forgets failures.
+func (a *Agents) Pause(ctx context.Context, name string) error {
+	return a.eachOf(ctx, name, func(i store.Instance) error {
+		err := a.Store.SetPaused(i.ID, true)
+		a.record(i, audit.AgentStep{Step: audit.AgentPaused})
+		a.turns.tell(i.ID, signal{sleep: "paused"})
+		return err
+	})
+}
+
+// Resume lets an agent be woken again that was paused or has failed.
+func (a *Agents) Resume(ctx context.Context, name string) error {
+	return a.eachOf(ctx, name, func(i store.Instance) error {
+		a.record(i, audit.AgentStep{Step: audit.AgentResumed})
+		err := errors.Join(a.Store.SetPaused(i.ID, false),
+			a.Store.SetFailures(i.ID, 0, time.Time{}, ""))
+		if i.State == store.Failed {
+			err = errors.Join(err, a.Store.SetState(i.ID, store.Dormant, ""))
+		}
+		a.wake(i.ID)
+		return err
+	})
+}
+
+// eachOf calls f for each instance of an agent, all of them even if one fails.
+func (a *Agents) eachOf(ctx context.Context, name string, f func(store.Instance) error) error {
+	all, err := a.Of(ctx, name)
+	for _, i := range all {
+		err = errors.Join(err, f(i))
+	}
+	return err
+}
+
+// Of returns the instances of an agent, or store.ErrNotFound.
+func (a *Agents) Of(ctx context.Context, name string) (all []store.Instance, err error) {
+	if _, err := a.Store.Agent(ctx, name); err != nil {
+		return nil, fmt.Errorf("agent %q: %w", name, err)
+	}
+	err = a.Store.Instances(ctx, name, func(i store.Instance) error {
+		all = append(all, i)
+		return nil
+	})
+	return all, err
+}
+
+// pulse wakes those who wait for anything to change.
+type pulse struct {
+	mu   *sync.Mutex
+	next *chan struct{}
+}
+
+func newPulse() pulse {
+	c := make(chan struct{})
+	return pulse{&sync.Mutex{}, &c}
+}
+
+// wait returns a channel that is closed at the next beat.
+func (p pulse) wait() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return *p.next
+}
+
+func (p pulse) beat() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(*p.next)
+	*p.next = make(chan struct{})
+}
+
+// Changed returns a channel that is closed when something was published or committed.
+func (a *Agents) Changed() <-chan struct{} { return a.pulse.wait() }

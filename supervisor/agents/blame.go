@@ -1,0 +1,109 @@
+package agents
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
+	"github.com/jail-sandbox/jail/supervisor/agents/store"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+)
+
+// Bounds of failures.
+const (
+	// mostPause is the longest pause after a failure.
+	mostPause = 5 * time.Minute
+	// mostFailures in a row end an agent: failed starts, or events that became dead letters.
+	mostFailures = 5
+)
+
+// failed decides what a failure means, and returns as begin does.
+//
+// If the agent was working on an event, the failure is that event's: after the retries of the
+// manifest the event becomes a dead letter, and the next event has its turn. Any other failure is
+// the agent's own. After five dead letters or failures of its own in a row the agent has failed, and
+// only `resume` wakes it again. A committed event ends the row. What has nothing to do with the agent,
+// such as a jaild that is not there, counts for nothing.
+func (a *Agents) failed(i store.Instance, m manifest.Manifest, c cause) time.Duration {
+	a.o.Log.Warn("an agent failed", "instance", i.Name, "cause", c.why)
+	again, err := a.judge(i, m, c)
+	if err != nil {
+		a.o.Log.Error("the failure of an agent is not noted", "instance", i.Name, "error", err)
+		return time.Minute
+	}
+	return again
+}
+
+func (a *Agents) judge(i store.Instance, m manifest.Manifest, c cause) (time.Duration, error) {
+	for _, o := range a.turns.takeID(i.ID) {
+		o.fail(fmt.Errorf("agent %q failed: %s", i.Agent, c.why))
+	}
+	failures, tries := i.Failures, 0
+	switch {
+	case c.elsewhere:
+		tries = 1
+	case c.blame:
+		seq, n, err := a.Store.Blame(i.ID)
+		if err != nil {
+			return 0, err
+		}
+		tries = n
+		// Of an event whose failure its jail reported it is known that it is not committed.
+		if n > m.Wake.Retries && c.code != "" {
+			if err := a.bury(i, seq, c.why); err != nil {
+				return 0, err
+			}
+			tries, failures = 0, failures+1
+		}
+	default:
+		failures++
+		tries = failures
+	}
+	a.record(i, audit.AgentStep{Step: audit.AgentFailed, Error: clipped(c.why)})
+	if failures >= mostFailures {
+		if err := a.Store.SetFailures(i.ID, failures, time.Time{}, c.why); err != nil {
+			return 0, err
+		}
+		return never, a.Store.SetState(i.ID, store.Failed, c.why)
+	}
+	pause := min(a.o.FirstPause<<max(tries-1, 0), mostPause)
+	if tries == 0 {
+		pause = 0
+	}
+	if err := a.Store.SetState(i.ID, store.Dormant, c.why); err != nil {
+		return 0, err
+	}
+	return pause, a.Store.SetFailures(i.ID, failures, a.o.Now().Add(pause), c.why)
+}
+
+// bury gives an event up.
+func (a *Agents) bury(i store.Instance, seq uint64, why string) error {
+	err := a.Store.Bury(i.ID, seq, why)
+	if err == nil {
+		a.record(i, audit.AgentStep{Step: audit.AgentDeadLetter, Event: int64(seq),
+			Error: clipped(why)})
+		a.alarmSet()
+		a.pulse.beat()
+	}
+	return err
+}
+
+// exhausted gives up the first event if the agent failed on it too often. It is called when the
+// agent's database has said that the event is not committed: after a crash that is not known before.
+func (r *run) exhausted() *cause {
+	seq, failed, err := r.a.Store.Head(r.a.ctx, r.from.ID)
+	if err == nil && failed > r.m.Wake.Retries {
+		if err = r.a.bury(r.from, seq, r.from.Error); err == nil {
+			r.from.Failures++
+			err = r.a.Store.SetFailures(r.from.ID, r.from.Failures, r.from.NotBefore, r.from.Error)
+		}
+	}
+	switch {
+	case err != nil:
+		return &cause{why: err.Error()}
+	case r.from.Failures >= mostFailures:
+		return &cause{why: fmt.Sprintf("it failed on %d events in a row: %s", r.from.Failures,
+			r.from.Error)}
+	}
+	return nil
+}

@@ -1,0 +1,284 @@
+package agents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
+	"github.com/jail-sandbox/jail/supervisor/agents/store"
+)
+
+// Bounds of what an agent asks for while it is awake.
+const (
+	// mostCalls are answered at one time.
+	mostCalls = 16
+	// mostLines of a log are taken at once, and of each further second linesSecond.
+	mostLines   = 200
+	linesSecond = 20
+	maxLine     = 2 << 10
+)
+
+// calls answers what the agent of one run calls. Each call has a goroutine, so that a model that
+// takes its time delays neither events nor other calls.
+type calls struct {
+	ctx  context.Context
+	r    *run
+	work sync.WaitGroup
+	free chan struct{}
+	// lines that may still be logged, as of the time.
+	lines float64
+	since time.Time
+}
+
+func newCalls(ctx context.Context, r *run) *calls {
+	return &calls{ctx: ctx, r: r, free: make(chan struct{}, mostCalls), lines: mostLines,
+		since: time.Now()}
+}
+
+func (c *calls) wait() { c.work.Wait() }
+
+// begin answers a call. It does not block.
+func (c *calls) begin(call agent.Call) {
+	select {
+	case c.free <- struct{}{}:
+	default:
+		c.work.Go(func() {
+			c.answer(call, nil, &agent.Error{Code: agent.ErrBusy, Message: fmt.Sprintf(
+				"%d calls are under way, more than that are not answered", mostCalls)})
+		})
+		return
+	}
+	c.work.Go(func() {
+		defer func() { <-c.free }()
+		result, err := c.call(call)
+		c.answer(call, result, err)
+	})
+}
+
+// answer sends the last reply to a call.
+func (c *calls) answer(call agent.Call, result any, err error) {
+	reply := &agent.Reply{ID: call.ID}
+	if err == nil && result != nil {
+		reply.Result, err = json.Marshal(result)
+	}
+	if err == nil && len(reply.Result) > agent.MaxParams {
+		err = &agent.Error{Code: agent.ErrTooLarge, Message: fmt.Sprintf(
+			"the result has %d bytes, more than %d", len(reply.Result), agent.MaxParams)}
+	}
+	if err != nil {
+		reply.Result, reply.Error = nil, asError(err)
+	}
+	c.r.order(c.ctx, agent.Order{Reply: reply})
+}
+
+// asError is the error that a guest sees.
+func asError(err error) *agent.Error {
+	if e, ok := errors.AsType[*agent.Error](err); ok {
+		return e
+	}
+	code := agent.ErrFailed
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		code = agent.ErrNotFound
+	case errors.Is(err, store.ErrFull):
+		code = agent.ErrBusy
+	case errors.Is(err, store.ErrTooLarge):
+		code = agent.ErrTooLarge
+	case errors.Is(err, context.DeadlineExceeded):
+		code = agent.ErrDeadline
+	}
+	return &agent.Error{Code: code, Message: err.Error()}
+}
+
+// call carries a call out. What the agent may call is decided by its manifest, again after its own
+// jail did: reports come from inside.
+func (c *calls) call(call agent.Call) (any, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, c.r.m.Wake.Deadline)
+	defer cancel()
+	switch call.Binding + "." + call.Method {
+	case "PUBSUB.roster":
+		return c.roster(ctx)
+	case "PUBSUB.getSettings":
+		return c.r.a.Store.Settings(ctx, c.r.from.Channel)
+	case "PUBSUB.discoverMethodDefs":
+		return c.methods(ctx)
+	case "PUBSUB.callMethod":
+		return c.callMethod(ctx, call)
+	case "AI.listRoles", "AI.streamText":
+		if !c.r.m.Capabilities.AI {
+			return nil, &agent.Error{Code: agent.ErrNoBinding,
+				Message: `the manifest does not grant AI: write ai = true in [capabilities]`}
+		}
+		if call.Method == "listRoles" {
+			return roleNames(c.r.m), nil
+		}
+		return nil, c.streamText(ctx, call)
+	}
+	return nil, &agent.Error{Code: agent.ErrNoMethod, Message: fmt.Sprintf(
+		"the binding %.40q has no method %.40q that jail-agentd answers", call.Binding,
+		call.Method)}
+}
+
+// A peer is a member of the channel, as an agent sees it.
+type peer struct {
+	ID     string `json:"id"`
+	Name   string `json:"name"`
+	Handle string `json:"handle"`
+	State  string `json:"state"`
+	Note   string `json:"note,omitempty"`
+	Self   bool   `json:"self,omitempty"`
+}
+
+func (c *calls) roster(ctx context.Context) (any, error) {
+	members, err := c.r.a.Store.Members(ctx, c.r.from.Channel)
+	peers := []peer{}
+	for _, m := range members {
+		peers = append(peers, peer{c.r.a.Store.AgentID(m.Agent), m.Agent, m.Handle,
+			c.r.a.StateOf(m), m.Note, m.ID == c.r.from.ID})
+	}
+	return peers, err
+}
+
+// A Method is a tool that an agent offers to the others on its channels. It declares them in the
+// table config of its manifest, as the list methods.
+type Method struct {
+	ProviderID  string          `json:"providerId"`
+	MethodName  string          `json:"methodName"`
+	Description string          `json:"description"`
+	Schema      json.RawMessage `json:"schema,omitempty"`
+}
+
+// offered returns the methods of an agent.
+func offered(m manifest.Manifest) []Method {
+	var config struct {
+		Methods []struct {
+			Name        string          `json:"name"`
+			Description string          `json:"description"`
+			Schema      json.RawMessage `json:"schema"`
+		} `json:"methods"`
+	}
+	// A config of another shape offers none.
+	if json.Unmarshal(m.Config, &config) != nil {
+		return nil
+	}
+	var all []Method
+	for _, d := range config.Methods {
+		all = append(all, Method{m.Name, d.Name, d.Description, d.Schema})
+	}
+	return all
+}
+
+func (c *calls) methods(ctx context.Context) (any, error) {
+	members, err := c.r.a.Store.Members(ctx, c.r.from.Channel)
+	all := []Method{}
+	for _, member := range members {
+		if member.ID == c.r.from.ID {
+			continue
+		}
+		// An agent whose manifest is wrong offers nothing.
+		if m, _, err := c.r.a.manifest(member.Agent); err == nil {
+			all = append(all, offered(m)...)
+		}
+	}
+	return all, err
+}
+
+// callMethod delivers a call to the agent that offers the method, as an event of the type call whose
+// id is the key of the call, and waits for its message of the type result that answers it. The same
+// call of an event that is delivered again is not carried out again.
+func (c *calls) callMethod(ctx context.Context, call agent.Call) (any, error) {
+	var p struct {
+		ProviderID string          `json:"providerId"`
+		MethodName string          `json:"methodName"`
+		Args       json.RawMessage `json:"args"`
+	}
+	if err := json.Unmarshal(call.Params, &p); err != nil || call.Key == "" {
+		return nil, &agent.Error{Code: agent.ErrParams,
+			Message: "callMethod takes providerId, methodName and args, in an event"}
+	}
+	members, err := c.r.a.Store.Members(ctx, c.r.from.Channel)
+	if err != nil {
+		return nil, err
+	}
+	for _, member := range members {
+		if member.Agent != p.ProviderID || member.ID == c.r.from.ID {
+			continue
+		}
+		m, _, err := c.r.a.manifest(member.Agent)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range offered(m) {
+			if o.MethodName == p.MethodName {
+				return c.ask(ctx, member, call.Key, map[string]any{"method": p.MethodName,
+					"args": p.Args})
+			}
+		}
+	}
+	return nil, &agent.Error{Code: agent.ErrNotFound, Message: fmt.Sprintf(
+		"no agent %.60q on channel %q offers a method %.60q: discoverMethodDefs lists them",
+		p.ProviderID, c.r.from.Channel, p.MethodName)}
+}
+
+func (c *calls) ask(ctx context.Context, provider store.Instance, key string,
+	what any) (any, error) {
+	data, err := json.Marshal(what)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.r.a.Send(provider.ID, agent.Event{ID: key,
+		Source: c.r.a.Store.AgentID(c.r.from.Agent), Channel: c.r.from.Channel,
+		Type: agent.TypeCall, Data: data}); err != nil {
+		return nil, err
+	}
+	for {
+		changed := c.r.a.Changed()
+		answer, err := c.r.a.Store.Answer(ctx, provider.ID, key, agent.TypeResult)
+		if err == nil {
+			return answer.Data, nil
+		}
+		if !errors.Is(err, store.ErrNotFound) {
+			return nil, err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, &agent.Error{Code: agent.ErrDeadline, Message: fmt.Sprintf(
+				"agent %q has not answered", provider.Agent)}
+		}
+	}
+}
+
+// log notes a line of the agent's, as far as it does not log too many.
+func (c *calls) log(l agent.Log) {
+	now := time.Now()
+	c.lines = min(mostLines, c.lines+linesSecond*now.Sub(c.since).Seconds())
+	c.since = now
+	if c.lines < 1 {
+		return
+	}
+	if c.lines--; c.lines < 1 {
+		l.Message = "further lines are left out: there are too many of them"
+	}
+	if l.Level != "warn" && l.Level != "error" {
+		l.Level = "info"
+	}
+	if len(l.Message) > maxLine {
+		l.Message = l.Message[:maxLine]
+	}
+	if err := c.r.a.Note(c.r.from, l.Level, l.Message); err != nil {
+		c.r.a.o.Log.Error("a line of an agent is not noted", "error", err)
+	}
+}
+
+// Note puts a line into the log of an agent, beside what it publishes.
+func (a *Agents) Note(i store.Instance, level, message string) error {
+	err := a.Store.Log(i.ID, agent.Log{Level: level, Message: message})
+	a.pulse.beat()
+	return err
+}

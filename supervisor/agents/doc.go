@@ -1,0 +1,19 @@
+// Package agents keeps the agents of one user: it wakes an agent in a jail when an event waits for
+// it, delivers the events, and lets it sleep when none comes.
+//
+//	agents.go    which agents are awake, and whose turn it is
+//	bus.go       where events wait
+//	run.go       one awake agent: its orders and reports, until it sleeps
+//	blame.go     what a failure means: another try, a dead letter, or no more tries
+//	calls.go     what an agent asks for while it works on an event
+//	alarms.go    when alarms are due
+//	install.go   how agents come, change and go
+//	watch.go     changes of an agent's files
+//	jails.go     an awake agent is one run of jaild's
+//	model.go     a model is asked by a run of the tool fetch, which has the credential
+//
+// The promise of delivery, in seven rules, is in SPECIFICATION.md. Three places keep it: the
+// agent's own database in its jail, where an event is one transaction; [store.Store.Ack], which
+// takes a committed event out of the inbox in the transaction in which it delivers the effects; and
+// [run.begin], which brings the two together after a crash of either side.
+package agents

@@ -1,0 +1,363 @@
+package agents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
+	"github.com/jail-sandbox/jail/supervisor/agents/store"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+)
+
+// fakeJails runs agents that are functions of the test, with what a jail's host process does: an
+// event is one transaction, of which nothing is left if the agent ends before its commit.
+type fakeJails struct {
+	mu    sync.Mutex
+	disks map[string]*disk
+	guest map[string]guest
+	// die is asked at each point at which a host could be killed.
+	die func(instance, point string) bool
+	// ran counts starts.
+	ran map[string]int
+}
+
+// A guest works on one event.
+type guest func(g *work) error
+
+// A disk is what of an instance survives its end.
+type disk struct {
+	committed uint64
+	count     int
+	left      []agent.Effects
+	seen      []string
+}
+
+// work is one event in the hands of a guest.
+type work struct {
+	agent.Event
+	ctx     context.Context
+	effects []agent.Effect
+	count   int
+	host    *fakeHost
+	memory  map[string]int
+}
+
+func (w *work) send(to string, data any) {
+	w.effect(agent.Effect{Op: agent.OpSend, To: to, Data: mustJSON(data)})
+}
+
+func (w *work) effect(f agent.Effect) {
+	f.N = len(w.effects) + 1
+	w.effects = append(w.effects, f)
+}
+
+func (w *work) call(binding, method string, params any) (agent.Reply, []byte) {
+	return w.host.call(agent.Call{Binding: binding, Method: method, Params: mustJSON(params),
+		Key: fmt.Sprintf("%s/%d/%d", w.host.l.AgentID, w.Seq, 1000+len(w.effects))})
+}
+
+func mustJSON(v any) json.RawMessage {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+var errKilled = errors.New("killed by the test")
+
+func (f *fakeJails) dies(instance, point string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.die != nil && f.die(instance, point)
+}
+
+func (f *fakeJails) Usage(context.Context) (map[string]Usage, error) { return nil, nil }
+
+type fakeHost struct {
+	f       *fakeJails
+	l       Launch
+	out     *agent.Writer
+	mu      sync.Mutex
+	calls   uint64
+	replies map[uint64]chan agent.Reply
+}
+
+func (h *fakeHost) call(c agent.Call) (last agent.Reply, text []byte) {
+	h.mu.Lock()
+	h.calls++
+	c.ID = h.calls
+	replies := make(chan agent.Reply, 64)
+	h.replies[c.ID] = replies
+	h.mu.Unlock()
+	if err := h.out.Write(agent.Report{Call: &c}); err != nil {
+		return agent.Reply{Error: &agent.Error{Code: agent.ErrFailed, Message: err.Error()}}, nil
+	}
+	for last = range replies {
+		text = append(text, last.Chunk...)
+		if !last.More {
+			break
+		}
+	}
+	return last, text
+}
+
+func (f *fakeJails) Run(ctx context.Context, l Launch, o Orders) (End, error) {
+	f.mu.Lock()
+	d := f.disks[l.Instance]
+	if d == nil {
+		d = &disk{}
+		f.disks[l.Instance] = d
+	}
+	f.ran[l.Instance]++
+	run := f.guest[l.Instance]
+	f.mu.Unlock()
+	h := &fakeHost{f: f, l: l, out: agent.NewWriter(o.Out),
+		replies: map[uint64]chan agent.Reply{}}
+	orders := make(chan agent.Order, 4*manifest.MaxBatch)
+	go func() {
+		defer close(orders)
+		in := agent.NewReader(o.In)
+		for {
+			var order agent.Order
+			if err := in.Read(&order); err != nil {
+				return
+			}
+			if order.Reply != nil {
+				h.mu.Lock()
+				h.replies[order.Reply.ID] <- *order.Reply
+				h.mu.Unlock()
+				continue
+			}
+			orders <- order
+		}
+	}()
+	if f.dies(l.Instance, "start") {
+		return End{}, errKilled
+	}
+	f.mu.Lock()
+	ready := agent.Ready{Committed: d.committed}
+	left := slices.Clone(d.left)
+	f.mu.Unlock()
+	for _, e := range left {
+		part := agent.Ready{Committed: ready.Committed, Left: []agent.Effects{e}, More: true}
+		if err := h.out.Write(agent.Report{Ready: &part}); err != nil {
+			return End{}, nil
+		}
+	}
+	if err := h.out.Write(agent.Report{Ready: &ready}); err != nil {
+		return End{}, nil
+	}
+	memory := map[string]int{}
+	for {
+		select {
+		case order, ok := <-orders:
+			if !ok {
+				return End{}, nil
+			}
+			switch end, err := h.order(ctx, order, run, memory, d); {
+			case err != nil:
+				return End{}, err
+			case end:
+				return End{}, nil
+			}
+		case <-ctx.Done():
+			return End{}, ctx.Err()
+		}
+	}
+}
+
+func (h *fakeHost) order(ctx context.Context, o agent.Order, run guest, memory map[string]int,
+	d *disk) (end bool, err error) {
+	switch {
+	case o.Settled > 0:
+		h.f.mu.Lock()
+		d.left = slices.DeleteFunc(d.left, func(e agent.Effects) bool { return e.Seq <= o.Settled })
+		h.f.mu.Unlock()
+	case o.Sleep:
+		if h.f.dies(h.l.Instance, "sleep") {
+			<-ctx.Done()
+			return true, nil
+		}
+		return true, h.out.Write(agent.Report{Slept: true})
+	case o.Admin != nil:
+		text := mustJSON(map[string]int{"count": d.count})
+		return false, h.out.Write(agent.Report{Admin: &agent.AdminResult{ID: o.Admin.ID,
+			Data: text}})
+	case o.Event != nil:
+		return h.event(ctx, *o.Event, run, memory, d)
+	}
+	return false, nil
+}
+
+func (h *fakeHost) event(ctx context.Context, e agent.Event, run guest, memory map[string]int,
+	d *disk) (end bool, err error) {
+	w := &work{Event: e, ctx: ctx, host: h, count: d.count, memory: memory}
+	if err := run(w); err != nil {
+		if errors.Is(err, errKilled) || ctx.Err() != nil {
+			return false, err
+		}
+		return true, h.out.Write(agent.Report{Failed: &agent.Failed{Seq: e.Seq,
+			Code: agent.ErrFailed, Message: err.Error()}})
+	}
+	if h.f.dies(h.l.Instance, "before commit") {
+		return false, errKilled
+	}
+	done := agent.Effects{Seq: e.Seq, Effects: w.effects}
+	h.f.mu.Lock()
+	d.committed, d.count = e.Seq, w.count
+	d.seen = append(d.seen, e.ID)
+	d.left = append(d.left, done)
+	h.f.mu.Unlock()
+	if h.f.dies(h.l.Instance, "after commit") {
+		return false, errKilled
+	}
+	if err := h.out.Write(agent.Report{Done: &done}); err != nil {
+		return true, nil
+	}
+	if h.f.dies(h.l.Instance, "after done") {
+		return false, errKilled
+	}
+	return false, nil
+}
+
+// A world is a place with agents, whose agentd can be ended and started again.
+type world struct {
+	t     *testing.T
+	dir   string
+	jails *fakeJails
+	now   func() time.Time
+	*Agents
+	records func(audit.AgentStep)
+	models  Models
+	awake   int
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, dir: t.TempDir(), now: time.Now, jails: &fakeJails{disks: map[string]*disk{},
+		guest: map[string]guest{}, ran: map[string]int{}}}
+	return w
+}
+
+func (w *world) start() *world {
+	w.t.Helper()
+	s, err := store.Open(filepath.Join(w.dir, "agentd.db"), "ann", func() time.Time {
+		return w.now()
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	a, err := New(Options{Store: s, Jails: w.jails, Models: w.models, Record: w.records,
+		Folder: filepath.Join(w.dir, "agents"), State: filepath.Join(w.dir, "state"),
+		Now: func() time.Time { return w.now() }, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		FirstPause: 2 * time.Millisecond, Awake: w.awake})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.Agents = a
+	w.t.Cleanup(w.stop)
+	return w
+}
+
+func (w *world) stop() {
+	w.Agents.Close()
+	if err := w.Agents.Store.Close(); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// crash ends agentd without letting anything end properly.
+func (w *world) crash() {
+	w.Agents.cancel()
+	w.stop()
+}
+
+// install writes an agent and registers it, and returns its first instance.
+func (w *world) install(name, more string, run guest) store.Instance {
+	w.t.Helper()
+	dir := filepath.Join(w.dir, "agents", name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		w.t.Fatal(err)
+	}
+	text := fmt.Sprintf("agent = 1\ntype = \"agent\"\nname = %q\nmodule = \"python/python3\"\n"+
+		"args = [\"main.py\"]\n%s", name, more)
+	for file, text := range map[string]string{"agent.toml": text, "main.py": "print(1)\n"} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	if _, err := w.Register(w.t.Context(), name); err != nil {
+		w.t.Fatal(err)
+	}
+	all := w.instances(name)
+	w.jails.mu.Lock()
+	defer w.jails.mu.Unlock()
+	for _, i := range all {
+		w.jails.guest[i.Name] = run
+	}
+	return all[0]
+}
+
+func (w *world) instances(name string) []store.Instance {
+	w.t.Helper()
+	all, err := w.Of(w.t.Context(), name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return all
+}
+
+func (w *world) instance(name string) store.Instance { return w.instances(name)[0] }
+
+func (w *world) say(i store.Instance, data any) uint64 {
+	w.t.Helper()
+	seq, err := w.Send(i.ID, agent.Event{Source: "user", Channel: i.Channel,
+		Type: agent.TypeMessage, Data: mustJSON(data)})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return seq
+}
+
+// until waits for a condition.
+func (w *world) until(what string, done func() bool) {
+	w.t.Helper()
+	deadline := time.Now().Add(60 * time.Second)
+	for !done() {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("after a minute still not: %s", what)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+func (w *world) empty(names ...string) {
+	w.t.Helper()
+	for _, name := range names {
+		w.until("the inbox of "+name+" is empty", func() bool {
+			return w.instance(name).Waiting == 0
+		})
+	}
+}
+
+func (w *world) disk(i store.Instance) disk {
+	w.jails.mu.Lock()
+	defer w.jails.mu.Unlock()
+	if d := w.jails.disks[i.Name]; d != nil {
+		copied := *d
+		copied.seen = slices.Clone(d.seen)
+		return copied
+	}
+	return disk{}
+}

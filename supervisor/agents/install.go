@@ -1,0 +1,332 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
+	"github.com/jail-sandbox/jail/supervisor/agents/store"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+)
+
+// ErrWrong is wrapped by errors about the files of an agent.
+var ErrWrong = errors.New("the agent cannot run")
+
+// stateDir is where the database of an instance is, inside of its jail.
+func (a *Agents) stateDir(instance string) string { return filepath.Join(a.o.State, instance) }
+
+// Add checks the agent in a directory and copies it into the folder of agents, in place of one of
+// the same name, which keeps its state and its inbox.
+func (a *Agents) Add(ctx context.Context, dir string) (store.Agent, error) {
+	m, err := manifest.Load(dir, manifest.Options{})
+	if err != nil {
+		return store.Agent{}, wrong(err)
+	}
+	to := filepath.Join(a.o.Folder, m.Name)
+	if from, err := filepath.EvalSymlinks(m.Dir); err != nil || from != to {
+		if err := copyAgent(m, to); err != nil {
+			return store.Agent{}, fmt.Errorf("agent %q: %w", m.Name, err)
+		}
+	}
+	return a.Register(ctx, m.Name)
+}
+
+func wrong(err error) error { return fmt.Errorf("%w: %w", ErrWrong, err) }
+
+// copyAgent copies the files of an agent beside their place, and then puts the copy there.
+func copyAgent(m *manifest.Agent, to string) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+		return err
+	}
+	beside, err := os.MkdirTemp(filepath.Dir(to), ".adding-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(beside)
+	from, err := os.OpenRoot(m.Dir)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	made := filepath.Join(beside, "new")
+	for _, name := range m.Files {
+		if err := copyFile(from, name, filepath.Join(made, name)); err != nil {
+			return err
+		}
+	}
+	// A directory cannot replace another in one step without a moment in which there is none.
+	if err := os.Rename(to, filepath.Join(beside, "old")); err != nil &&
+		!errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Rename(made, to); err != nil {
+		return errors.Join(err, os.Rename(filepath.Join(beside, "old"), to))
+	}
+	return nil
+}
+
+func copyFile(from *os.Root, name, to string) error {
+	in, err := from.Open(name)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	info, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644|info.Mode().Perm()&0o111)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, io.LimitReader(in, manifest.MaxBytes))
+	return errors.Join(err, out.Close())
+}
+
+// Register reads the agent in the folder and registers what is there now: the agent is new, changed,
+// or as it was. What runs of it takes up a change when it has ended the event that it works on.
+func (a *Agents) Register(ctx context.Context, name string) (store.Agent, error) {
+	known, err := a.register(ctx, name)
+	a.problems.note(name, err)
+	return known, err
+}
+
+func (a *Agents) register(ctx context.Context, name string) (store.Agent, error) {
+	dir := filepath.Join(a.o.Folder, name)
+	stamp := stampOf(dir)
+	m, err := manifest.Load(dir, manifest.Options{})
+	if err != nil {
+		return store.Agent{}, wrong(err)
+	}
+	if m.Name != name {
+		return store.Agent{}, wrong(fmt.Errorf("%s: the name is %q, and the directory %q: "+
+			"they must be the same", m.Source, m.Name, name))
+	}
+	before, err := a.Store.Agent(ctx, name)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return store.Agent{}, err
+	}
+	step := audit.AgentInstalled
+	if err == nil {
+		step = audit.AgentReloaded
+	}
+	var members []store.Member
+	for _, channel := range m.Channels {
+		members = append(members, store.Member{Channel: channel, Handle: m.Handle,
+			Heartbeat: m.Wake.Heartbeat})
+	}
+	known := store.Agent{Name: name, Dir: dir, Stamp: stamp, Digest: m.Digest}
+	if err := a.Store.Put(known, members); err != nil {
+		return store.Agent{}, err
+	}
+	a.alarmSet()
+	if before.Digest != known.Digest {
+		for _, w := range m.Warnings {
+			a.o.Log.Warn(w.Error())
+		}
+		return known, a.eachOf(ctx, name, func(i store.Instance) error {
+			a.record(i, audit.AgentStep{Step: step})
+			a.turns.tell(i.ID, signal{sleep: "its files have changed"})
+			if i.State == store.Failed {
+				// A new version has its own tries.
+				err := errors.Join(a.Store.SetFailures(i.ID, 0, i.NotBefore, ""),
+					a.Store.SetState(i.ID, store.Dormant, ""))
+				a.wake(i.ID)
+				return err
+			}
+			a.wake(i.ID)
+			return nil
+		})
+	}
+	return known, nil
+}
+
+// stampOf changes when a file of an agent does: its size, its times or its place.
+func stampOf(dir string) string {
+	var b strings.Builder
+	n := 0
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if n++; err != nil || n > 4*manifest.MaxFiles {
+			return errors.Join(err, fs.SkipAll)
+		}
+		fmt.Fprintf(&b, "%s %d %d %v\n", path, info.Size(), info.ModTime().UnixNano(), info.Mode())
+		return nil
+	})
+	return digest(b.String(), err)
+}
+
+// manifest returns what an agent is now, and the directory of its files. If they have changed since
+// the agent was registered, it is registered anew.
+func (a *Agents) manifest(name string) (manifest.Manifest, string, error) {
+	known, err := a.Store.Agent(a.ctx, name)
+	if err != nil {
+		return manifest.Manifest{}, "", err
+	}
+	if known.Stamp != stampOf(known.Dir) {
+		if _, err := a.Register(a.ctx, name); err != nil {
+			return manifest.Manifest{}, "", err
+		}
+	}
+	for _, file := range []string{manifest.File, manifest.FileJSON} {
+		path := filepath.Join(known.Dir, file)
+		text, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return manifest.Manifest{}, "", err
+		}
+		m, err := manifest.Parse(path, text)
+		if err != nil {
+			return manifest.Manifest{}, "", wrong(err)
+		}
+		return *m, known.Dir, nil
+	}
+	return manifest.Manifest{}, "", wrong(fmt.Errorf("%s: there is no %s", known.Dir, manifest.File))
+}
+
+// Delete ends an agent and forgets it, with its files, its inbox and its state.
+func (a *Agents) Delete(ctx context.Context, name string) error {
+	all, err := a.Of(ctx, name)
+	if err != nil {
+		return err
+	}
+	for _, i := range all {
+		a.record(i, audit.AgentStep{Step: audit.AgentRemoved})
+	}
+	a.problems.note(name, nil)
+	// First what would bring it back.
+	if err := os.RemoveAll(filepath.Join(a.o.Folder, name)); err != nil {
+		return err
+	}
+	if err := a.Store.Delete(name); err != nil {
+		return err
+	}
+	for _, i := range all {
+		a.turns.tell(i.ID, signal{kill: "deleted"})
+		if err := a.turns.gone(ctx, i.ID); err != nil {
+			return err
+		}
+		if err := os.RemoveAll(a.stateDir(i.Name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scanned is how many agents of the folder are registered at one time.
+const scanned = 16
+
+// Scan compares the folder of agents with what is registered, and registers and forgets agents
+// accordingly. It returns what is wrong with each agent that cannot be registered.
+func (a *Agents) Scan(ctx context.Context) map[string]error {
+	problems := map[string]error{}
+	entries, err := os.ReadDir(a.o.Folder)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		problems[""] = err
+		return problems
+	}
+	there := make(map[string]bool, len(entries))
+	for _, e := range entries {
+		if e.IsDir() && manifest.CheckName(e.Name()) == nil {
+			there[e.Name()] = true
+		}
+	}
+	var gone []string
+	if err := a.Store.Agents(ctx, func(known store.Agent) error {
+		if !there[known.Name] {
+			gone = append(gone, known.Name)
+		} else if known.Stamp == stampOf(known.Dir) {
+			delete(there, known.Name)
+		}
+		return nil
+	}); err != nil {
+		problems[""] = err
+		return problems
+	}
+	// Those that are registered together are committed together.
+	var mu sync.Mutex
+	var work sync.WaitGroup
+	free := make(chan struct{}, scanned)
+	for name := range there {
+		free <- struct{}{}
+		work.Go(func() {
+			defer func() { <-free }()
+			if _, err := a.Register(ctx, name); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				problems[name] = err
+			}
+		})
+	}
+	work.Wait()
+	for _, name := range gone {
+		if err := a.missing(ctx, name); err != nil {
+			problems[name] = err
+		}
+	}
+	return problems
+}
+
+// missing is called for an agent whose directory is gone. Its state stays until it is deleted: a
+// directory that was moved away can come back.
+func (a *Agents) missing(ctx context.Context, name string) error {
+	return a.eachOf(ctx, name, func(i store.Instance) error {
+		a.turns.tell(i.ID, signal{sleep: "its files are gone"})
+		if i.State == store.Failed {
+			return nil
+		}
+		return a.Store.SetState(i.ID, store.Failed, "its files are gone: jail agent delete "+name+
+			" forgets it")
+	})
+}
+
+// Manifest returns what an agent is.
+func (a *Agents) Manifest(name string) (manifest.Manifest, error) {
+	m, _, err := a.manifest(name)
+	return m, err
+}
+
+// Problems returns what is wrong with agents of the folder, by their names.
+func (a *Agents) Problems() map[string]string { return a.problems.all() }
+
+// problems are what is wrong with agents that cannot be registered.
+type problems struct {
+	mu sync.Mutex
+	of map[string]string
+}
+
+func (p *problems) all() map[string]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.of)
+}
+
+// note notes what is wrong with an agent, nil for nothing.
+func (p *problems) note(name string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil {
+		delete(p.of, name)
+		return
+	}
+	if p.of == nil {
+		p.of = map[string]string{}
+	}
+	p.of[name] = err.Error()
+}

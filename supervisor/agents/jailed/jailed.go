@@ -1,0 +1,211 @@
+// Package jailed runs agents in jails, and asks models through jails: it is the client of jaild that
+// jail-agentd is. Whatever it asks for is asked for as the user whose agents they are, and jaild
+// decides on it.
+package jailed
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/supervisor/agents"
+	"github.com/jail-sandbox/jail/supervisor/client"
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// maxSaid is how much of an agent's standard error is kept, its end.
+const maxSaid = 2 << 10
+
+// filesTarget is where the files of an agent that is a script are in its jail.
+const filesTarget = "/agent"
+
+// A Jaild runs agents with the help of jaild.
+type Jaild struct {
+	options client.Options
+	mu      sync.Mutex
+	// runs are the ids of the runs, by the names of their instances.
+	runs map[string]string
+}
+
+// New returns a Jaild. It connects when it is asked for something.
+func New(o client.Options) *Jaild {
+	o.Lasting = true
+	return &Jaild{options: o, runs: map[string]string{}}
+}
+
+// client returns a client of a daemon that answers now. One that is gone is followed by the next,
+// which is started where nobody else does that. The caller closes it.
+func (j *Jaild) client(ctx context.Context) (*client.Client, error) {
+	return client.Connect(ctx, j.options)
+}
+
+// Run starts an agent as a run of jaild's whose standard streams carry its frames.
+func (j *Jaild) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agents.End, error) {
+	c, err := j.client(ctx)
+	if err != nil {
+		return agents.End{}, fmt.Errorf("%w: %w", agents.ErrNoJail, err)
+	}
+	defer c.Close()
+	if err := os.MkdirAll(l.State, 0o700); err != nil {
+		return agents.End{}, err
+	}
+	req, err := requestOf(l)
+	if err != nil {
+		return agents.End{}, err
+	}
+	j.running(l.Instance, req.ID)
+	defer j.running(l.Instance, "")
+	said := &tail{most: maxSaid}
+	res, err := c.Run(ctx, req, o.In, o.Out, said)
+	end := agents.End{ExitCode: res.ExitCode, Said: said.String()}
+	switch {
+	case ctx.Err() != nil:
+		return end, context.Cause(ctx)
+	case err != nil:
+		return end, fmt.Errorf("%w: %w", agents.ErrNoJail, err)
+	case res.Error != nil && (res.Error.Code == problem.Ending || res.Error.Code == problem.Busy):
+		return end, fmt.Errorf("%w: %w", agents.ErrNoJail, res.Error)
+	case res.Error != nil:
+		return end, res.Error
+	case res.Limit != nil:
+		end.Why = fmt.Sprintf("it reached the limit %s (%d)", res.Limit.Name, res.Limit.Limit)
+	case res.Trap != nil:
+		end.Why = fmt.Sprintf("its module was ended: %s", res.Trap.Sentence)
+	case res.Signal != nil:
+		end.Why = "it was ended by " + *res.Signal
+	}
+	return end, nil
+}
+
+// running notes the id of the run of an instance, empty for none.
+func (j *Jaild) running(instance, id string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if id == "" {
+		delete(j.runs, instance)
+	} else {
+		j.runs[instance] = id
+	}
+}
+
+// Usage returns what the agents that are awake use.
+func (j *Jaild) Usage(ctx context.Context) (map[string]agents.Usage, error) {
+	c, err := j.client(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	runs, err := c.Runs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	of := map[string]string{}
+	for instance, id := range j.runs {
+		of[id] = instance
+	}
+	used := map[string]agents.Usage{}
+	for _, r := range runs {
+		if instance, ok := of[r.ID]; ok && r.Usage != nil {
+			used[instance] = agents.Usage{Memory: r.Usage.MemoryPeak,
+				CPU: time.Duration(r.Usage.CPUMS) * time.Millisecond}
+		}
+	}
+	return used, nil
+}
+
+// requestOf is the run of an agent.
+func requestOf(l agents.Launch) (message.Request, error) {
+	m := l.Manifest
+	req := message.Request{ID: string(jail.NewID()), Dir: l.Dir, NoWorkspace: true,
+		Limits: m.Limits, Profile: m.Profile,
+		Agent: &message.Agent{ID: l.AgentID, Instance: l.Instance, Bindings: m.Bindings(),
+			Network: m.Capabilities.Network,
+			State:   l.State, Storage: m.Storage, DeadlineMS: m.Wake.Deadline.Milliseconds()}}
+	args := m.Args
+	switch {
+	case len(m.Native) > 0:
+		req.Tool, args = m.Native[0], m.Native[1:]
+	case !m.Script():
+		req.Tool = filepath.Join(l.Dir, m.Module)
+	default:
+		req.Tool = m.Module
+	}
+	if m.Policy != "" {
+		text, err := os.ReadFile(filepath.Join(l.Dir, m.Policy))
+		if err != nil {
+			return req, err
+		}
+		req.Profile, req.Policy, req.PolicyName = "", string(text), m.Policy
+	}
+	if m.Script() {
+		req.Policy, req.Profile = withFiles(req, l.Dir), ""
+		if m.Policy == "" {
+			req.PolicyName = "agent " + m.Name
+		}
+		args = inJail(l.Dir, args)
+	}
+	req.Args = runners.Texts(args)
+	return req, nil
+}
+
+// withFiles is the policy of the request with the files of the agent to read.
+func withFiles(req message.Request, dir string) string {
+	text := req.Policy
+	if text == "" {
+		text = fmt.Sprintf("policy = 1\nname = %q\ninclude = [%q]\n", manifestPolicy, req.Profile)
+	}
+	return text + fmt.Sprintf("\n[[mount]]\nsource = %q\ntarget = %q\naccess = \"read\"\n", dir,
+		filesTarget)
+}
+
+// manifestPolicy is the name of the policies that this package writes.
+const manifestPolicy = "agent-files"
+
+// inJail returns the arguments of a script with the files of the agent as they are named in its
+// jail.
+func inJail(dir string, args []string) []string {
+	out := make([]string, len(args))
+	for i, arg := range args {
+		out[i] = arg
+		if !filepath.IsLocal(arg) {
+			continue
+		}
+		if _, err := os.Lstat(filepath.Join(dir, arg)); err == nil {
+			out[i] = filesTarget + "/" + filepath.ToSlash(arg)
+		}
+	}
+	return out
+}
+
+// tail keeps the last bytes that are written to it.
+type tail struct {
+	mu   sync.Mutex
+	most int
+	kept []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kept = append(t.kept, p...)
+	if over := len(t.kept) - t.most; over > 0 {
+		t.kept = append(t.kept[:0], t.kept[over:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimSpace(string(bytes.ToValidUTF8(t.kept, []byte("?"))))
+}

@@ -1,0 +1,155 @@
+package manifest
+
+import (
+	"encoding/json"
+
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/runners/agent"
+)
+
+// A Key describes one key of agent.toml.
+type Key struct {
+	Path string
+	// Type is what its value looks like.
+	Type  string
+	About string
+}
+
+// Keys returns every key there is, in the order in which a manifest is written.
+func Keys() []Key {
+	return []Key{
+		{"agent", "1", "version of the manifest: 1"},
+		{"type", `"agent"`, "what the directory holds: an agent"},
+		{"name", `"triage"`, "name of the agent: lower-case letters, digits and -"},
+		{"runtime", "sandboxed | host", "sandboxed if missing; host is for agents of the host's " +
+			"own folder. workerd and node are other words for the two"},
+		{"module", `"triage.wasm"`,
+			"a .wasm file of the directory, or a command of a bundle, such as python/python3"},
+		{"args", `["main.py"]`, "arguments of the module; files relative to the directory"},
+		{"native", `["python3", "main.py"]`,
+			"a program of the host and its arguments, in place of module"},
+		{"profile", `"agent"`, "profile that bounds the agent; agent if missing"},
+		{"policy", `"policy.toml"`, "a policy file of the directory, in place of profile"},
+		{"channels", `["team"]`, "channels that the agent is on, each with an instance of its " +
+			"own; main if missing"},
+		{"handle", `"triage"`, "name by which a message mentions the agent, as @triage; name if " +
+			"missing"},
+		{"config", `{ repo = "acme/web" }`, "any values, which the agent gets as JSON"},
+		{"capabilities.network", "false", "whether the agent may fetch what the policy grants"},
+		{"capabilities.ai", "false", "whether the agent has the binding AI"},
+		{"capabilities.storage", "false", "whether the agent has the binding STORAGE"},
+		{"capabilities.facets", "false", "reserved"},
+		{"capabilities.tools", `["core-utils/*"]`, "reserved"},
+		{"storage.size", `"64MiB"`, "largest size of the agent's database; 64MiB if missing"},
+		{"ai.roles", `{ fast = "anthropic/MODEL" }`,
+			"models by names of the agent's: PROVIDER/MODEL, or a table of url, form (chat, " +
+				"messages or responses), model, credential and max_tokens"},
+		{"ai.tokens_day", "200000", "tokens of a day; unlimited if missing"},
+		{"wake.heartbeat", `"15m"`, "time between two ticks; none if missing"},
+		{"wake.idle", `"30s"`, "time without an event after which the agent sleeps"},
+		{"wake.deadline", `"60s"`, "time for one event"},
+		{"wake.batch", "64", "events delivered at one time"},
+		{"wake.retries", "5", "times that a failed event is delivered again before it is a dead " +
+			"letter"},
+		{"limits.NAME", `"128MiB"`, "a limit of a policy, which this narrows"},
+		// They have no dot, so that they are known keys of the file.
+		{"capabilities", "[…]", "bindings that the agent asks for; what is false is not there"},
+		{"storage", "[…]", "the agent's database"},
+		{"ai", "[…]", "the agent's models"},
+		{"wake", "[…]", "when the agent is awake"},
+		{"limits", "[…]", "limits of the agent's jail"},
+	}
+}
+
+type object = map[string]any
+
+// Schema returns a JSON Schema (2020-12) of agent.toml, for editors. It refuses less than Parse: it
+// cannot say how large a size may be, for example.
+func Schema() []byte {
+	about := map[string]string{}
+	for _, k := range Keys() {
+		about[k.Path] = k.About
+	}
+	with := func(path string, s object) object {
+		if about[path] != "" {
+			s["description"] = about[path]
+		}
+		return s
+	}
+	closed := func(props object) object {
+		return object{"type": "object", "additionalProperties": false, "properties": props}
+	}
+	section := func(name string, props object) object {
+		for key, s := range props {
+			with(name+"."+key, s.(object))
+		}
+		return with(name, closed(props))
+	}
+	text := func(pattern string) object { return object{"type": "string", "pattern": pattern} }
+	list := func(item object) object {
+		return object{"type": "array", "maxItems": maxList, "items": item}
+	}
+	flag := func() object { return object{"type": "boolean"} }
+	number := func(least, most int) object {
+		return object{"type": "integer", "minimum": least, "maximum": most}
+	}
+	duration := func() object {
+		return text(`^(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`)
+	}
+	channel := object{"type": "string", "maxLength": agent.MaxName,
+		"pattern": "^[a-z0-9_][a-z0-9._-]*$"}
+	args := func() object {
+		return list(object{"type": "string", "minLength": 1, "maxLength": maxText})
+	}
+	role := closed(object{"url": text("^https?://[^/?#@]+(/[^?#]*)?$"),
+		"form": object{"enum": []string{"chat", "messages", "responses"}}, "model": text("."),
+		"credential": text("."), "max_tokens": number(1, 1<<30)})
+	role["required"] = []string{"url", "model"}
+	limits := object{}
+	for _, info := range policy.LimitInfos() {
+		if _, _, known := policy.TopLimits().Get(info.Name); known {
+			limits[info.Name] = object{"type": []string{"string", "number"},
+				"description": info.About}
+		}
+	}
+	channels := list(channel)
+	channels["minItems"], channels["uniqueItems"] = 1, true
+	native := args()
+	native["minItems"] = 1
+	root := closed(object{
+		"agent": with("agent", object{"const": Version}),
+		"type":  with("type", object{"const": "agent"}),
+		"name":  with("name", text("^[a-z0-9][a-z0-9-]{0,62}$")),
+		"runtime": with("runtime",
+			object{"enum": []string{Sandboxed, Host, "workerd", "node"}}),
+		"module":   with("module", object{"type": "string", "minLength": 1, "maxLength": maxText}),
+		"args":     with("args", args()),
+		"native":   with("native", native),
+		"profile":  with("profile", text("^[a-z0-9_][a-z0-9_-]*(/[a-z0-9_][a-z0-9_-]*)*$")),
+		"policy":   with("policy", text(`\.toml$`)),
+		"channels": with("channels", channels),
+		"handle":   with("handle", text("^[A-Za-z0-9_-]{1,63}$")),
+		"config":   with("config", object{"type": "object"}),
+		"capabilities": section("capabilities", object{"network": flag(), "ai": flag(),
+			"storage": flag(), "facets": flag(), "tools": args()}),
+		"storage": section("storage", object{"size": text("^[0-9]+(B|KiB|MiB|GiB|TiB)$")}),
+		"ai": section("ai", object{"tokens_day": number(1, 1<<40),
+			"roles": object{"type": "object", "propertyNames": channel,
+				"additionalProperties": object{"oneOf": []object{text("^(anthropic|openai)/."),
+					role}}}}),
+		"wake": section("wake", object{"heartbeat": duration(), "idle": duration(),
+			"deadline": duration(), "batch": number(1, MaxBatch), "retries": number(0, MaxRetries)}),
+		"limits": with("limits", closed(limits)),
+	})
+	root["required"] = []string{"agent", "type", "name"}
+	root["oneOf"] = []object{{"required": []string{"module"}}, {"required": []string{"native"}}}
+	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	root["$id"] = "https://jail-sandbox.github.io/jail/agent.schema.json"
+	root["title"] = "Manifest of an agent of jail"
+	out, err := json.MarshalIndent(root, "", "  ")
+	if err != nil {
+		// It is made of maps, lists and texts.
+		panic("manifest: bug: " + err.Error())
+	}
+	return append(out, '\n')
+}

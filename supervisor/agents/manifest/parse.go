@@ -1,0 +1,345 @@
+package manifest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/syntax"
+	"github.com/jail-sandbox/jail/runners/agent"
+)
+
+// Parse reads the text of agent.toml or, if the name of source ends so, of agent.json. The error is
+// of type syntax.Errors, and has all that is wrong.
+func Parse(source string, text []byte) (*Manifest, error) {
+	read := syntax.PlainAt
+	if strings.HasSuffix(source, ".json") {
+		read = plainJSON
+	}
+	values, at, err := read(source, text)
+	if err != nil {
+		if found, ok := errors.AsType[syntax.Errors](err); ok {
+			return nil, syntax.Report(source, text, found)
+		}
+		return nil, err
+	}
+	r := &reader{source: source, at: at}
+	m := r.manifest(table{values: values})
+	if err := syntax.Report(source, text, r.errs); err != nil {
+		return nil, err
+	}
+	m.Source = source
+	if found, ok := errors.AsType[syntax.Errors](syntax.Report(source, text, r.warns)); ok {
+		m.Warnings = found
+	}
+	return m, nil
+}
+
+func (r *reader) manifest(t table) *Manifest {
+	m := &Manifest{}
+	var known []string
+	for _, k := range Keys() {
+		if !strings.Contains(k.Path, ".") {
+			known = append(known, k.Path)
+		}
+	}
+	r.keys(t, known...)
+	r.head(t, m)
+	r.what(t, m)
+	m.Channels = r.texts(t, "channels", true, CheckChannel)
+	if _, ok := t.values["channels"]; !ok {
+		m.Channels = []string{DefaultChannel}
+	} else if len(m.Channels) == 0 && len(r.errs) == 0 {
+		r.fail("channels", `leave it out for ["main"]`, "channels is empty")
+	}
+	m.Handle = m.Name
+	if v, ok := r.text(t, "handle"); ok {
+		if err := checkHandle(v); err != nil {
+			r.fail("handle", "", "handle: %v", err)
+		}
+		m.Handle = v
+	}
+	r.config(t, m)
+	r.capabilities(r.sub(t, "capabilities"), m)
+	storage := r.sub(t, "storage")
+	r.keys(storage, "size")
+	m.Storage = r.quantity(storage, "size", policy.Bytes, MinStorage, MaxStorage, DefaultStorage)
+	if _, ok := t.values["storage"]; ok && !m.Capabilities.Storage {
+		r.warn("storage", "write capabilities.storage = true, or leave the table out",
+			"[storage] has no effect: the agent has no storage")
+	}
+	r.ai(t, r.sub(t, "ai"), m)
+	r.wake(r.sub(t, "wake"), &m.Wake)
+	r.limits(r.sub(t, "limits"), m)
+	return m
+}
+
+func (r *reader) head(t table, m *Manifest) {
+	if _, ok := t.values["agent"]; !ok {
+		r.fail("agent", fmt.Sprintf("write `agent = %d` as the first line", Version),
+			"the version of the manifest is missing")
+	} else if v, ok := t.values["agent"].(int64); !ok || v != Version {
+		r.fail("agent", fmt.Sprintf("write `agent = %d`", Version),
+			"agent is the version of the manifest, and there is only %d", Version)
+	}
+	if _, ok := t.values["type"]; !ok {
+		r.fail("type", `write type = "agent"`, "type is missing")
+	} else {
+		r.word(t, "type", "agent")
+	}
+	if v, ok := r.text(t, "name"); ok {
+		if err := CheckName(v); err != nil {
+			r.fail("name", "", "name: %v", err)
+		}
+		m.Name = v
+	} else if _, ok := t.values["name"]; !ok {
+		r.fail("name", `give it one, as in name = "triage"`, "name is missing")
+	}
+	m.Runtime = r.word(t, "runtime", Sandboxed, Host, "workerd", "node")
+	switch m.Runtime {
+	case "workerd":
+		m.Runtime = Sandboxed
+	case "node":
+		m.Runtime = Host
+	}
+}
+
+// what reads what runs, and under which policy.
+func (r *reader) what(t table, m *Manifest) {
+	m.Module, _ = r.text(t, "module")
+	m.Args = r.texts(t, "args", false, nil)
+	m.Native = r.texts(t, "native", false, nil)
+	_, module := t.values["module"]
+	_, native := t.values["native"]
+	switch {
+	case module && native:
+		r.fail("native", "leave one of them out", "module and native exclude each other")
+	case !module && !native:
+		r.fail("", `name a .wasm file or a command of a bundle, as in module = "triage.wasm"`,
+			"module is missing")
+	case native && len(m.Native) == 0 && len(r.errs) == 0:
+		r.fail("native", `name the program, as in native = ["python3", "main.py"]`,
+			"native is empty")
+	}
+	if _, args := t.values["args"]; args && native {
+		r.fail("args", "write the arguments behind the program, in native",
+			"args are those of a module")
+	}
+	if isModule(m.Module) && !filepath.IsLocal(m.Module) {
+		r.fail("module", "put the file into the agent's directory, and write its name",
+			"module: %q is no file below the agent's directory", m.Module)
+	} else if !isModule(m.Module) && m.Module != "" && strings.Count(m.Module, "/") > 1 {
+		r.fail("module", `a command is bundle/command, as in module = "python/python3"`,
+			"module: %q is neither a .wasm file nor a command of a bundle", m.Module)
+	}
+	m.Profile = DefaultProfile
+	if v, ok := r.text(t, "profile"); ok {
+		if err := syntax.CheckName(v); err != nil {
+			r.fail("profile", "", "profile: %v", err)
+		}
+		m.Profile = v
+	}
+	v, ok := r.text(t, "policy")
+	if !ok {
+		return
+	}
+	if _, both := t.values["profile"]; both {
+		r.fail("policy", "leave one of them out", "profile and policy exclude each other")
+	}
+	if path.Ext(v) != ".toml" || !filepath.IsLocal(v) {
+		r.fail("policy", "put the file into the agent's directory, and write its name",
+			"policy: %q is no .toml file below the agent's directory", v)
+	}
+	m.Profile, m.Policy = "", v
+}
+
+// isModule reports whether a module is a file, and not a command of a bundle.
+func isModule(module string) bool { return path.Ext(module) == ".wasm" }
+
+func (r *reader) config(t table, m *Manifest) {
+	config := r.sub(t, "config")
+	m.Config = json.RawMessage("{}")
+	if len(config.values) == 0 {
+		return
+	}
+	text, err := json.Marshal(config.values)
+	switch {
+	case err != nil:
+		r.fail("config", "", "config: %v", err)
+	case len(text) > MaxConfig:
+		r.fail("config", "", "config is %d bytes of JSON, more than %d", len(text), MaxConfig)
+	default:
+		m.Config = text
+	}
+}
+
+func (r *reader) capabilities(t table, m *Manifest) {
+	r.keys(t, "network", "ai", "storage", "facets", "tools")
+	c := &m.Capabilities
+	c.Network, c.AI, c.Storage = r.flag(t, "network"), r.flag(t, "ai"), r.flag(t, "storage")
+	c.Facets = r.flag(t, "facets")
+	c.Tools = r.texts(t, "tools", true, func(text string) error {
+		_, err := policy.ParseGlob(text)
+		return err
+	})
+	const none = "this version of jail grants none, and the agent runs without"
+	if c.Facets {
+		r.warn("capabilities.facets", none, "capabilities.facets has no effect")
+	}
+	if len(c.Tools) > 0 {
+		r.warn("capabilities.tools", none, "capabilities.tools has no effect")
+	}
+}
+
+// providers are the models that a role may name as PROVIDER/MODEL. The credential has the name of
+// the provider.
+var providers = map[string]Role{
+	"anthropic": {Form: "messages", URL: "https://api.anthropic.com", Credential: "anthropic"},
+	"openai":    {Form: "chat", URL: "https://api.openai.com", Credential: "openai"},
+}
+
+func (r *reader) ai(file, t table, m *Manifest) {
+	r.keys(t, "roles", "tokens_day")
+	m.AI.TokensDay = r.number(t, "tokens_day", 1, 1<<40, 0)
+	roles := r.sub(t, "roles")
+	if len(roles.values) > maxList {
+		r.fail("ai.roles", "", "ai.roles has more than %d roles", maxList)
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(roles.values)) {
+		if m.AI.Roles == nil {
+			m.AI.Roles = map[string]Role{}
+		}
+		if err := CheckChannel(name); err != nil {
+			r.fail(roles.path+name, "", "ai.roles: %v", err)
+		}
+		m.AI.Roles[name] = r.role(roles, name)
+	}
+	_, said := file.values["ai"]
+	switch {
+	case said && !m.Capabilities.AI:
+		r.warn("ai", "write capabilities.ai = true, or leave the table out",
+			"[ai] has no effect: the agent has no AI")
+	case m.Capabilities.AI && len(m.AI.Roles) == 0:
+		r.warn("capabilities.ai", `as in [ai] roles = { fast = "anthropic/MODEL" }`,
+			"capabilities.ai has no effect without a role")
+	}
+}
+
+func (r *reader) role(t table, name string) Role {
+	at := t.path + name
+	if text, ok := t.values[name].(string); ok {
+		provider, model, _ := strings.Cut(text, "/")
+		role, known := providers[provider]
+		if !known || model == "" {
+			r.fail(at, `write a table for another host, as in { url = "https://HOST", form = `+
+				`"chat", model = "MODEL", credential = "NAME" }`,
+				"%s: %q is no PROVIDER/MODEL with a provider of %s", at, text,
+				strings.Join(slices.Sorted(maps.Keys(providers)), ", "))
+		}
+		role.Model = model
+		return role
+	}
+	role := r.sub(t, name)
+	r.keys(role, "url", "form", "model", "credential", "max_tokens")
+	var out Role
+	out.Form = r.word(role, "form", "chat", "messages", "responses")
+	out.Model, _ = r.text(role, "model")
+	if _, ok := role.values["credential"]; ok {
+		out.Credential, _ = r.text(role, "credential")
+	}
+	out.MaxTokens = r.number(role, "max_tokens", 1, 1<<30, 0)
+	out.URL, _ = r.text(role, "url")
+	for _, key := range []string{"url", "model"} {
+		if _, ok := role.values[key]; !ok && role.values != nil {
+			r.fail(at, "", "%s: %s is missing", at, key)
+		}
+	}
+	if u, err := url.Parse(out.URL); out.URL != "" && (err != nil || u.Host == "" || u.User != nil ||
+		u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && u.Scheme != "http") {
+		r.fail(role.path+"url", "write it as https://HOST or https://HOST/PREFIX",
+			"%s: %q is no URL of a model's host", role.path+"url", out.URL)
+	}
+	out.URL = strings.TrimSuffix(out.URL, "/")
+	return out
+}
+
+func (r *reader) wake(t table, w *Wake) {
+	r.keys(t, "heartbeat", "idle", "deadline", "batch", "retries")
+	w.Heartbeat = r.duration(t, "heartbeat", MinHeartbeat, MaxHeartbeat, 0)
+	w.Idle = r.duration(t, "idle", MinTime, MaxTime, DefaultIdle)
+	w.Deadline = r.duration(t, "deadline", MinTime, MaxTime, DefaultDeadline)
+	w.Batch = int(r.number(t, "batch", 1, MaxBatch, DefaultBatch))
+	w.Retries = int(r.number(t, "retries", 0, MaxRetries, DefaultRetries))
+}
+
+func (r *reader) limits(t table, m *Manifest) {
+	r.keys(t, policy.LimitNames()...)
+	for _, name := range policy.LimitNames() {
+		raw, ok := t.values[name]
+		if !ok {
+			continue
+		}
+		var text string
+		switch v := raw.(type) {
+		case string:
+			text = v
+		case int64:
+			text = strconv.FormatInt(v, 10)
+		case float64:
+			text = strconv.FormatFloat(v, 'f', -1, 64)
+		}
+		top := policy.TopLimits()
+		if err := top.Set(name, text); err != nil {
+			if inner := errors.Unwrap(err); inner != nil {
+				err = inner
+			}
+			r.fail(t.path+name, "", "limits.%s: %v", name, err)
+			continue
+		}
+		m.Limits = append(m.Limits, name+"="+text)
+	}
+}
+
+// CheckName returns what is wrong with the name of an agent.
+func CheckName(name string) error {
+	bad := func(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' }
+	if name == "" || len(name) > 63 || name[0] == '-' || strings.ContainsFunc(name, bad) {
+		return fmt.Errorf("%.80q is no name of 1 to 63 lower-case letters, digits and -, such as "+
+			"triage", name)
+	}
+	return nil
+}
+
+// CheckChannel returns what is wrong with the name of a channel or role. The name is a part of file
+// names.
+func CheckChannel(name string) error {
+	bad := func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.'
+	}
+	if name == "" || len(name) > agent.MaxName || name[0] == '-' || name[0] == '.' ||
+		strings.ContainsFunc(name, bad) {
+		return fmt.Errorf("%.80q is no name of 1 to %d lower-case letters, digits, -, _ and ., "+
+			"such as team", name, agent.MaxName)
+	}
+	return nil
+}
+
+func checkHandle(name string) error {
+	bad := func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' &&
+			c != '_'
+	}
+	if len(name) > 63 || strings.ContainsFunc(name, bad) {
+		return fmt.Errorf("%.80q is no handle of 1 to 63 letters, digits, - and _", name)
+	}
+	return nil
+}

@@ -1,0 +1,189 @@
+package manifest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/syntax"
+)
+
+// reader reads values with their places, and collects what is wrong with them.
+type reader struct {
+	source string
+	at     map[string]syntax.Position
+	errs   []syntax.Error
+	warns  []syntax.Error
+}
+
+// table is a table of the file: its values, and its path with a dot behind it, "" for the file.
+type table struct {
+	values map[string]any
+	path   string
+}
+
+func (r *reader) place(path string) syntax.Position {
+	if pos, ok := r.at[path]; ok {
+		return pos
+	}
+	return syntax.Position{File: r.source, Line: 1, Column: 1}
+}
+
+func (r *reader) fail(path, hint, format string, args ...any) {
+	r.errs = append(r.errs, syntax.Error{Position: r.place(path), Hint: hint,
+		Message: fmt.Sprintf(format, args...)})
+}
+
+func (r *reader) warn(path, hint, format string, args ...any) {
+	r.warns = append(r.warns, syntax.Error{Position: r.place(path), Hint: hint,
+		Message: fmt.Sprintf(format, args...)})
+}
+
+// keys refuses keys that are not known.
+func (r *reader) keys(t table, known ...string) {
+	for _, key := range slices.Sorted(maps.Keys(t.values)) {
+		if slices.Contains(known, key) {
+			continue
+		}
+		hint := syntax.DidYouMean(key, known)
+		if hint == "" {
+			hint = "there are " + strings.Join(known, ", ")
+		}
+		r.fail(t.path+key, hint, "unknown key %q", t.path+key)
+	}
+}
+
+func (r *reader) wrongType(path, want string) { r.fail(path, "", "%s must be %s", path, want) }
+
+// value returns the value of a key, of the type T, and whether it is there. kind is what T is
+// called.
+func value[T any](r *reader, t table, key, kind string) (v T, ok bool) {
+	raw, there := t.values[key]
+	if !there {
+		return v, false
+	}
+	if v, ok = raw.(T); !ok {
+		r.wrongType(t.path+key, kind)
+	}
+	return v, ok
+}
+
+// text returns a text of at most maxText bytes without control characters.
+func (r *reader) text(t table, key string) (string, bool) {
+	v, ok := value[string](r, t, key, "text in quotes")
+	return v, ok && r.plain(t.path+key, v)
+}
+
+func (r *reader) plain(path, v string) bool {
+	switch {
+	case v == "":
+		r.fail(path, "", "%s is empty", path)
+	case len(v) > maxText:
+		r.fail(path, "", "%s is longer than %d bytes", path, maxText)
+	case strings.ContainsFunc(v, func(c rune) bool { return c < ' ' || c == 0x7f }):
+		r.fail(path, "", "%s has control characters", path)
+	default:
+		return true
+	}
+	return false
+}
+
+func (r *reader) flag(t table, key string) bool {
+	v, _ := value[bool](r, t, key, "true or false")
+	return v
+}
+
+// word returns a text that is one of words, or the first of them.
+func (r *reader) word(t table, key string, words ...string) string {
+	v, ok := r.text(t, key)
+	if !ok {
+		return words[0]
+	}
+	if !slices.Contains(words, v) {
+		hint := syntax.DidYouMean(v, words)
+		if hint == "" {
+			hint = "it is one of " + strings.Join(words, ", ")
+		}
+		r.fail(t.path+key, hint, "%s: %q is no value that it can have", t.path+key, v)
+	}
+	return v
+}
+
+// number returns a whole number between least and most, or otherwise.
+func (r *reader) number(t table, key string, least, most, otherwise int64) int64 {
+	v, ok := value[int64](r, t, key, "a whole number")
+	if !ok {
+		return otherwise
+	}
+	if v < least || v > most {
+		r.fail(t.path+key, "", "%s: want %d to %d, not %d", t.path+key, least, most, v)
+	}
+	return v
+}
+
+// quantity returns a duration or a size between least and most, or otherwise.
+func (r *reader) quantity(t table, key string, unit policy.Unit, least, most, otherwise int64) int64 {
+	v, ok := value[string](r, t, key, "text with a unit, such as "+
+		map[policy.Unit]string{policy.Bytes: `"64MiB"`, policy.Duration: `"30s"`}[unit])
+	if !ok {
+		return otherwise
+	}
+	n, err := unit.Parse(v)
+	switch {
+	case err != nil:
+		r.fail(t.path+key, "", "%s: %v", t.path+key, err)
+	case n < least || n > most:
+		r.fail(t.path+key, "", "%s: want %s to %s, not %s", t.path+key, unit.Format(least),
+			unit.Format(most), v)
+	}
+	return n
+}
+
+func (r *reader) duration(t table, key string, least, most, otherwise time.Duration) time.Duration {
+	return time.Duration(r.quantity(t, key, policy.Duration, int64(least), int64(most),
+		int64(otherwise)))
+}
+
+// texts returns a list of texts, each of which check accepts. The list has no text twice if it is a
+// set.
+func (r *reader) texts(t table, key string, set bool, check func(string) error) []string {
+	list, ok := value[[]any](r, t, key, "a list of texts in quotes")
+	if !ok {
+		return nil
+	}
+	if len(list) > maxList {
+		r.fail(t.path+key, "", "%s has more than %d items", t.path+key, maxList)
+		return nil
+	}
+	var out []string
+	for i, raw := range list {
+		path := t.path + key + "." + strconv.Itoa(i)
+		v, ok := raw.(string)
+		switch {
+		case !ok:
+			r.wrongType(path, "text in quotes")
+			continue
+		case !r.plain(path, v):
+			continue
+		case set && slices.Contains(out, v):
+			r.fail(path, "leave one of them out", "%s: %q is said twice", t.path+key, v)
+		}
+		if check != nil {
+			if err := check(v); err != nil {
+				r.fail(path, "", "%s: %v", t.path+key, err)
+			}
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// sub returns a table of t, which is empty if it is not there.
+func (r *reader) sub(t table, key string) table {
+	v, _ := value[map[string]any](r, t, key, "a table")
+	return table{v, t.path + key + "."}
+}

@@ -1,0 +1,325 @@
+package agents
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+)
+
+// A Models asks models.
+type Models interface {
+	// Ask sends a request to the model of a role and returns the response once its head is there.
+	// key is the Idempotency-Key of the request.
+	Ask(ctx context.Context, role manifest.Role, key string, body []byte) (*Response, error)
+}
+
+// A Response is that of a model's host.
+type Response struct {
+	Status int
+	// Body is a stream of server-sent events if Status is 200, else a text.
+	Body io.ReadCloser
+}
+
+// Forms of requests to models.
+const (
+	formMessages  = "messages"
+	formChat      = "chat"
+	formResponses = "responses"
+)
+
+const (
+	// defaultTokens is max_tokens of the form messages, which needs one.
+	defaultTokens = 4096
+	// maxModelError is how much of a failed response a guest sees.
+	maxModelError = 1 << 10
+)
+
+func roleNames(m manifest.Manifest) []string {
+	return slices.Sorted(maps.Keys(m.AI.Roles))
+}
+
+// streamText asks the model of a role, and sends what the model's host answers as it comes, in
+// parts: server-sent events in the form of the role's API. Parameters:
+//
+//	role        a name of listRoles; may be left out if there is one
+//	messages    those of the API; or prompt, one text of the user's
+//	system      a text
+//	max_tokens  of the answer
+//
+// Others are passed on as they are, such as tools. Model and streaming are the role's.
+func (c *calls) streamText(ctx context.Context, call agent.Call) error {
+	name, params, err := roleOf(c.r.m, call.Params)
+	if err != nil {
+		return err
+	}
+	role := c.r.m.AI.Roles[name]
+	left, err := c.tokensLeft(ctx)
+	if err != nil {
+		return err
+	}
+	body, err := requestOf(role, params, left)
+	if err != nil {
+		return err
+	}
+	if c.r.a.o.Models == nil {
+		return &agent.Error{Code: agent.ErrModel, Message: "no models can be asked here"}
+	}
+	res, err := c.askPatiently(ctx, role, call.Key, body)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	used := &usage{form: role.Form}
+	err = c.stream(ctx, call.ID, res.Body, used)
+	if e := c.r.a.Store.AddTokens(c.r.from.Agent, used.input, used.output); e != nil {
+		err = errors.Join(err, e)
+	}
+	c.r.a.record(c.r.from, audit.AgentStep{Step: audit.AgentTokens, Role: name,
+		Reason: role.Model, Tokens: used.input + used.output})
+	return err
+}
+
+// roleOf returns the role that the parameters name, and the other parameters.
+func roleOf(m manifest.Manifest, text []byte) (string, map[string]json.RawMessage, error) {
+	var params map[string]json.RawMessage
+	if err := json.Unmarshal(text, &params); err != nil || params == nil {
+		return "", nil, &agent.Error{Code: agent.ErrParams, Message: "the parameters are no object"}
+	}
+	name := ""
+	if names := roleNames(m); len(names) == 1 {
+		name = names[0]
+	}
+	if given, ok := params["role"]; ok {
+		if err := json.Unmarshal(given, &name); err != nil {
+			return "", nil, &agent.Error{Code: agent.ErrParams, Message: "role is no text"}
+		}
+		delete(params, "role")
+	}
+	if _, ok := m.AI.Roles[name]; !ok {
+		return "", nil, &agent.Error{Code: agent.ErrNotFound, Message: fmt.Sprintf(
+			"no role %.60q: the manifest has %q", name, roleNames(m))}
+	}
+	return name, params, nil
+}
+
+// tokensLeft returns how many tokens of today are left, a negative number if they are not bounded.
+func (c *calls) tokensLeft(ctx context.Context) (int64, error) {
+	day := c.r.m.AI.TokensDay
+	if day == 0 {
+		return -1, nil
+	}
+	input, output, err := c.r.a.Store.Tokens(ctx, c.r.from.Agent)
+	if err != nil {
+		return 0, err
+	}
+	if input+output >= day {
+		return 0, &agent.Error{Code: agent.ErrBudget, Message: fmt.Sprintf(
+			"%d of the %d tokens of today are used: tokens_day of the manifest bounds them",
+			input+output, day)}
+	}
+	return day - input - output, nil
+}
+
+// requestOf makes the body of a request in the form of the role.
+func requestOf(role manifest.Role, params map[string]json.RawMessage, left int64) ([]byte, error) {
+	body := map[string]any{}
+	for key, value := range params {
+		body[key] = value
+	}
+	wrong := func(what string) error {
+		return &agent.Error{Code: agent.ErrParams, Message: what}
+	}
+	var messages []json.RawMessage
+	if text, ok := params["messages"]; ok && json.Unmarshal(text, &messages) != nil {
+		return nil, wrong("messages is no list")
+	}
+	if text, ok := params["prompt"]; ok {
+		var prompt string
+		if json.Unmarshal(text, &prompt) != nil {
+			return nil, wrong("prompt is no text")
+		}
+		messages = append(messages, message("user", prompt))
+		delete(body, "prompt")
+	}
+	if len(messages) == 0 {
+		return nil, wrong("messages or prompt is missing")
+	}
+	var system string
+	if text, ok := params["system"]; ok && json.Unmarshal(text, &system) != nil {
+		return nil, wrong("system is no text")
+	}
+	var most int64
+	if text, ok := params["max_tokens"]; ok && (json.Unmarshal(text, &most) != nil || most < 1) {
+		return nil, wrong("max_tokens is no number from 1")
+	}
+	for _, bound := range []int64{role.MaxTokens, left} {
+		if bound > 0 && (most == 0 || most > bound) {
+			most = bound
+		}
+	}
+	body["model"], body["stream"] = role.Model, true
+	switch role.Form {
+	case formMessages:
+		body["messages"] = messages
+		if most == 0 {
+			most = defaultTokens
+		}
+		body["max_tokens"] = most
+	case formResponses:
+		delete(body, "messages")
+		delete(body, "system")
+		delete(body, "max_tokens")
+		body["input"], body["store"] = messages, false
+		if system != "" {
+			body["instructions"] = system
+		}
+		if most > 0 {
+			body["max_output_tokens"] = most
+		}
+	default:
+		delete(body, "system")
+		if system != "" {
+			messages = append([]json.RawMessage{message("system", system)}, messages...)
+		}
+		body["messages"] = messages
+		body["stream_options"] = map[string]bool{"include_usage": true}
+		if most > 0 {
+			body["max_tokens"] = most
+		}
+	}
+	return json.Marshal(body)
+}
+
+func message(role, text string) json.RawMessage {
+	b, err := json.Marshal(map[string]string{"role": role, "content": text})
+	if err != nil {
+		panic(fmt.Sprintf("bug: two texts that are not JSON: %v", err))
+	}
+	return b
+}
+
+// modelWaits are the pauses after a response with the status 429; after one of 5xx there is one
+// pause of a second.
+var modelWaits = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}
+
+// askPatiently asks again when the model's host says that it is busy: at most three times after
+// 429, and once after 5xx.
+func (c *calls) askPatiently(ctx context.Context, role manifest.Role, key string,
+	body []byte) (*Response, error) {
+	busy, broken := 0, 0
+	for {
+		res, err := c.r.a.o.Models.Ask(ctx, role, key, body)
+		if err != nil {
+			return nil, &agent.Error{Code: agent.ErrModel, Message: clipped(err.Error())}
+		}
+		if res.Status == 200 {
+			return res, nil
+		}
+		text, err := io.ReadAll(io.LimitReader(res.Body, maxModelError))
+		res.Body.Close()
+		wait := time.Duration(-1)
+		switch {
+		case res.Status == 429 && busy < len(modelWaits)-1:
+			wait = modelWaits[busy]
+			busy++
+		case res.Status >= 500 && broken == 0:
+			wait = modelWaits[0]
+			broken++
+		}
+		if wait < 0 || err != nil {
+			return nil, &agent.Error{Code: agent.ErrModel, Message: fmt.Sprintf(
+				"the model's host answered %d: %s", res.Status, bytes.ToValidUTF8(text, nil))}
+		}
+		select {
+		case <-time.After(c.r.a.scaled(wait)):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// scaled is a pause that is a second by default, in the measure of Options.FirstPause.
+func (a *Agents) scaled(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * a.o.FirstPause.Seconds())
+}
+
+// stream sends a body as it comes.
+func (c *calls) stream(ctx context.Context, id uint64, body io.Reader, used *usage) error {
+	part := make([]byte, 32<<10)
+	for {
+		n, err := body.Read(part)
+		if n > 0 {
+			used.take(part[:n])
+			c.r.order(ctx, agent.Order{Reply: &agent.Reply{ID: id, Chunk: bytes.Clone(part[:n]),
+				More: true}})
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return ctx.Err()
+		case err != nil:
+			return &agent.Error{Code: agent.ErrModel, Message: clipped(err.Error())}
+		}
+	}
+}
+
+// usage reads from a stream of server-sent events how many tokens were used, which each of the three
+// forms says in its own way.
+type usage struct {
+	form          string
+	line          []byte
+	input, output int64
+}
+
+// maxEventLine bounds a line that usage reads; it is not interested in longer ones.
+const maxEventLine = 1 << 20
+
+func (u *usage) take(part []byte) {
+	for len(part) > 0 {
+		line, rest, whole := bytes.Cut(part, []byte("\n"))
+		if len(u.line)+len(line) <= maxEventLine {
+			u.line = append(u.line, line...)
+		}
+		if part = rest; whole {
+			u.read(u.line)
+			u.line = u.line[:0]
+		}
+	}
+}
+
+func (u *usage) read(line []byte) {
+	data, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("data:"))
+	if !ok || !bytes.Contains(data, []byte(`"usage"`)) {
+		return
+	}
+	type counts struct {
+		InputTokens      int64 `json:"input_tokens"`
+		OutputTokens     int64 `json:"output_tokens"`
+		CacheCreation    int64 `json:"cache_creation_input_tokens"`
+		CacheRead        int64 `json:"cache_read_input_tokens"`
+		PromptTokens     int64 `json:"prompt_tokens"`
+		CompletionTokens int64 `json:"completion_tokens"`
+	}
+	var event struct {
+		Usage    counts                 `json:"usage"`
+		Message  struct{ Usage counts } `json:"message"`
+		Response struct{ Usage counts } `json:"response"`
+	}
+	if json.Unmarshal(data, &event) != nil {
+		return
+	}
+	for _, n := range []counts{event.Usage, event.Message.Usage, event.Response.Usage} {
+		// Each number is that of the whole answer so far.
+		u.input = max(u.input, n.InputTokens+n.CacheCreation+n.CacheRead, n.PromptTokens)
+		u.output = max(u.output, n.OutputTokens, n.CompletionTokens)
+	}
+}

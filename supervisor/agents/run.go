@@ -1,0 +1,552 @@
+package agents
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
+	"github.com/jail-sandbox/jail/supervisor/agents/store"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+)
+
+// fullTime is how long the effects of an event wait for room in the inbox of a receiver.
+const (
+	fullTime = 30 * time.Second
+	fullTry  = 100 * time.Millisecond
+)
+
+// fairTime is how long an agent may go on while others wait for their turn.
+const fairTime = 10 * time.Second
+
+// Orders are the two ends of an agent's streams that a jail is given.
+type Orders struct {
+	In  io.Reader
+	Out io.Writer
+}
+
+// A run is one awake instance, from the start of its jail until that has ended. All its methods but
+// those of calls are for one goroutine.
+type run struct {
+	a    *Agents
+	turn *turn
+	from store.Instance
+	m    manifest.Manifest
+	dir  string
+	// orders are sent by a goroutine of their own, so that an agent that does not read them cannot
+	// stop this one.
+	orders  chan agent.Order
+	reports chan agent.Report
+	kill    context.CancelCauseFunc
+	calls   *calls
+	window  window
+	// reason is why it sleeps, empty while it does not; asked: it was told to.
+	reason string
+	asked  bool
+}
+
+// A window holds what was delivered in this run and is not committed.
+type window struct {
+	// sent is the number of the last event that was delivered; more: others may wait.
+	sent uint64
+	more bool
+	// open are the numbers of those that are not committed.
+	open []uint64
+	// single: after a failure events come one at a time, so that the one that fails is known.
+	single bool
+	// watchdog ends the run if the agent says nothing for too long.
+	watchdog *time.Timer
+	// admins are operations of the owner that were sent; operations is their last number.
+	admins     map[uint64]*Operation
+	operations uint64
+}
+
+// A cause is why a run failed.
+type cause struct {
+	why string
+	// blame: it happened while the agent worked on its first event.
+	blame bool
+	// code is that of the agent's own report.
+	code string
+	// elsewhere: the agent has nothing to do with it.
+	elsewhere bool
+}
+
+// errAsked ends a run that did nothing wrong.
+var errAsked = errors.New("it was asked to end")
+
+func newRun(a *Agents, t *turn, i store.Instance, m manifest.Manifest, dir string) *run {
+	return &run{a: a, turn: t, from: i, m: m, dir: dir,
+		orders: make(chan agent.Order, 2*manifest.MaxBatch), reports: make(chan agent.Report, 64),
+		window: window{single: !i.NotBefore.IsZero(), admins: map[uint64]*Operation{}}}
+}
+
+// whole starts the agent, serves it until it has ended, and returns why it failed, nil if it sleeps.
+func (r *run) whole() *cause {
+	ctx, kill := context.WithCancelCause(r.a.ctx)
+	defer kill(errAsked)
+	r.kill = kill
+	r.calls = newCalls(ctx, r)
+	defer r.calls.wait()
+	in, orders := io.Pipe()
+	reports, out := io.Pipe()
+	var work sync.WaitGroup
+	work.Go(func() { orders.CloseWithError(send(ctx, orders, r.orders)) })
+	work.Go(func() { r.read(ctx, reports) })
+	ended := make(chan error, 1)
+	var end End
+	r.a.turns.setState(r.turn, store.Initializing)
+	r.window.watchdog = time.AfterFunc(readyTime, func() {
+		kill(fmt.Errorf("it was not ready after %v", readyTime))
+	})
+	go func() {
+		var err error
+		end, err = r.a.o.Jails.Run(ctx, Launch{Instance: r.from.Name,
+			AgentID: r.a.Store.AgentID(r.from.Agent), Channel: r.from.Channel, Dir: r.dir,
+			State: r.a.stateDir(r.from.Name), Manifest: r.m}, Orders{in, out})
+		out.CloseWithError(io.EOF)
+		in.CloseWithError(io.ErrClosedPipe)
+		ended <- err
+	}()
+	failure := r.serve(ctx)
+	if failure != nil {
+		kill(errors.New(failure.why))
+	}
+	// An agent that has said its last word and does not end is ended.
+	last := time.AfterFunc(sleepTime, func() { kill(errAsked) })
+	err := <-ended
+	last.Stop()
+	r.window.watchdog.Stop()
+	// Before kill below: this names the watchdog.
+	why := context.Cause(ctx)
+	kill(errAsked)
+	work.Wait()
+	for _, o := range r.window.admins {
+		o.fail(errors.New("the agent ended meanwhile"))
+	}
+	return r.verdict(failure, why, end, err)
+}
+
+// verdict says what the end of a run was.
+func (r *run) verdict(failure *cause, killed error, end End, err error) *cause {
+	busy := len(r.window.open) > 0
+	switch {
+	case errors.Is(killed, errDeleted) || r.a.ctx.Err() != nil:
+		return nil
+	case failure != nil && failure.code != "":
+		return failure
+	case errors.Is(err, ErrNoJail):
+		return &cause{why: err.Error(), elsewhere: true}
+	case killed != nil && !errors.Is(killed, errAsked) && failure == nil && r.reason == "":
+		return &cause{why: killed.Error(), blame: busy}
+	case killed != nil && !errors.Is(killed, errAsked) && failure == nil:
+		// It would have slept, and did nothing else wrong.
+		r.reason = "killed: " + killed.Error()
+		return nil
+	case err != nil && failure == nil && r.reason != "":
+		return nil
+	case err != nil:
+		return &cause{why: err.Error(), blame: busy}
+	case failure != nil:
+		why := failure.why
+		if end.Why != "" {
+			why = end.Why
+		} else if end.Said != "" {
+			why += ": " + end.Said
+		}
+		return &cause{why: why, blame: failure.blame || busy}
+	}
+	return nil
+}
+
+// send writes the orders, those that are there together in one piece.
+func send(ctx context.Context, to io.Writer, orders <-chan agent.Order) error {
+	b := bufio.NewWriterSize(to, 64<<10)
+	w := agent.NewWriter(b)
+	for {
+		select {
+		case o := <-orders:
+			if err := w.Write(o); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return io.ErrClosedPipe
+		}
+		for more := true; more; {
+			select {
+			case o := <-orders:
+				if err := w.Write(o); err != nil {
+					return err
+				}
+			default:
+				more = false
+			}
+		}
+		if err := b.Flush(); err != nil {
+			return err
+		}
+	}
+}
+
+// read hands over the reports until there are no more.
+func (r *run) read(ctx context.Context, from *io.PipeReader) {
+	defer close(r.reports)
+	in := agent.NewReader(from)
+	for {
+		var report agent.Report
+		if err := in.Read(&report); err != nil {
+			if !errors.Is(err, io.EOF) {
+				r.kill(fmt.Errorf("its jail sent nonsense: %w", err))
+			}
+			from.CloseWithError(io.ErrClosedPipe)
+			return
+		}
+		select {
+		case r.reports <- report:
+		case <-ctx.Done():
+			from.CloseWithError(io.ErrClosedPipe)
+			return
+		}
+	}
+}
+
+func (r *run) order(ctx context.Context, o agent.Order) {
+	select {
+	case r.orders <- o:
+	case <-ctx.Done():
+	}
+}
+
+// serve carries the conversation. It returns nil if the agent slept as it was asked to.
+func (r *run) serve(ctx context.Context) *cause {
+	if failure := r.begin(ctx); failure != nil {
+		return failure
+	}
+	begun := time.Now()
+	idle := time.NewTimer(r.m.Wake.Idle)
+	defer idle.Stop()
+	for {
+		if failure := r.fill(ctx); failure != nil {
+			return failure
+		}
+		if r.busy() {
+			idle.Reset(r.m.Wake.Idle)
+		}
+		if (!r.busy() || time.Since(begun) > fairTime) && r.a.turns.crowded() {
+			r.sleep(ctx, "others wait for their turn")
+		}
+		select {
+		case report, ok := <-r.reports:
+			if !ok {
+				return r.gone(ctx)
+			}
+			if slept, failure := r.report(ctx, report); slept || failure != nil {
+				return failure
+			}
+		case s := <-r.turn.signals:
+			r.window.more = true
+			switch {
+			case s.kill != "":
+				r.kill(errDeleted)
+			case s.sleep != "":
+				r.sleep(ctx, s.sleep)
+			}
+		case <-idle.C:
+			r.sleep(ctx, "idle")
+		}
+	}
+}
+
+func (r *run) busy() bool { return len(r.window.open) > 0 || len(r.window.admins) > 0 }
+
+// gone is the cause of an agent that ended without being asked, or in the middle of an event.
+func (r *run) gone(ctx context.Context) *cause {
+	if r.reason != "" && len(r.window.open) == 0 {
+		return nil
+	}
+	why := "it ended by itself"
+	if err := context.Cause(ctx); err != nil {
+		why = err.Error()
+	}
+	return &cause{why: why, blame: len(r.window.open) > 0}
+}
+
+// begin waits until the agent's database is open, and brings it and the inbox together: what the
+// database has committed leaves the inbox, with its effects, and comes no more.
+func (r *run) begin(ctx context.Context) *cause {
+	ready, failure := r.ready(ctx)
+	if failure != nil {
+		return failure
+	}
+	if ready.Error != "" {
+		return &cause{why: ready.Error}
+	}
+	if ready.Committed < r.from.Settled {
+		r.a.o.Log.Warn("an agent has an older database than it had", "instance", r.from.Name,
+			"committed", ready.Committed, "settled", r.from.Settled)
+	}
+	if ready.Committed > 0 {
+		if failure := r.commit(ctx, ready.Committed, ready.Left); failure != nil {
+			return failure
+		}
+	}
+	r.window.sent = max(ready.Committed, r.from.Settled)
+	if r.window.sent > 0 {
+		r.order(ctx, agent.Order{Settled: r.window.sent})
+	}
+	if r.window.single {
+		if failure := r.exhausted(); failure != nil {
+			return failure
+		}
+	}
+	r.window.more = true
+	events, failure := r.next()
+	if failure != nil {
+		return failure
+	}
+	reason := agent.TypeManual
+	if len(events) > 0 {
+		reason = events[0].Type
+	}
+	r.order(ctx, agent.Order{Wake: &agent.Wake{Reason: reason,
+		AgentID: r.a.Store.AgentID(r.from.Agent), Channel: r.from.Channel, Handle: r.from.Handle,
+		Config: r.m.Config}})
+	r.a.turns.setState(r.turn, store.Active)
+	r.a.record(r.from, audit.AgentStep{Step: audit.AgentWoken, Reason: reason})
+	r.watch(0, "")
+	r.deliver(ctx, events)
+	return nil
+}
+
+// ready reads the first reports of the agent's jail, as one.
+func (r *run) ready(ctx context.Context) (all agent.Ready, _ *cause) {
+	for more := true; more; {
+		select {
+		case report, ok := <-r.reports:
+			if !ok {
+				return all, r.gone(ctx)
+			}
+			if report.Ready == nil {
+				return all, nonsense("it does not begin with Ready")
+			}
+			all.Committed, all.Error = report.Ready.Committed, report.Ready.Error
+			all.Left = append(all.Left, report.Ready.Left...)
+			more = report.Ready.More && all.Error == ""
+		case <-ctx.Done():
+			return all, r.gone(ctx)
+		}
+	}
+	return all, nil
+}
+
+// watch ends the run if nothing is heard of it for a while; 0 is for ever.
+func (r *run) watch(d time.Duration, why string) {
+	r.window.watchdog.Stop()
+	if d > 0 {
+		r.window.watchdog = time.AfterFunc(d, func() { r.kill(errors.New(why)) })
+	}
+}
+
+func (r *run) watchEvent() {
+	if len(r.window.open) == 0 {
+		r.watch(0, "")
+		return
+	}
+	r.watch(r.m.Wake.Deadline+grace, fmt.Sprintf(
+		"it did not end event %d, whose deadline is %v", r.window.open[0], r.m.Wake.Deadline))
+}
+
+// fill delivers events as far as the batch has room, and operations of the owner's.
+func (r *run) fill(ctx context.Context) *cause {
+	for _, o := range r.a.turns.take(r.turn) {
+		r.operate(ctx, o)
+	}
+	events, failure := r.next()
+	if failure == nil {
+		r.deliver(ctx, events)
+	}
+	return failure
+}
+
+// next takes events from the bus, if there may be some and the batch has room for many.
+func (r *run) next() ([]agent.Event, *cause) {
+	most := r.m.Wake.Batch
+	if r.window.single {
+		most = 1
+	}
+	room := most - len(r.window.open)
+	if !r.window.more || r.reason != "" || r.from.Paused || r.from.State == store.Failed ||
+		room < (most+1)/2 {
+		return nil, nil
+	}
+	events, more, err := r.a.o.Bus.Next(r.from.ID, r.window.sent, room)
+	if err != nil {
+		return nil, &cause{why: err.Error()}
+	}
+	r.window.more = more
+	return events, nil
+}
+
+func (r *run) deliver(ctx context.Context, events []agent.Event) {
+	if len(events) == 0 {
+		return
+	}
+	first := len(r.window.open) == 0
+	for i := range events {
+		r.window.sent = events[i].Seq
+		r.window.open = append(r.window.open, events[i].Seq)
+		r.order(ctx, agent.Order{Event: &events[i]})
+	}
+	if first {
+		r.watchEvent()
+	}
+}
+
+// sleep asks the agent to sleep, as soon as it has committed what was delivered.
+func (r *run) sleep(ctx context.Context, why string) {
+	if r.reason != "" {
+		return
+	}
+	r.reason = why
+	r.settleDown(ctx)
+}
+
+func (r *run) settleDown(ctx context.Context) {
+	if r.reason != "" && !r.asked && !r.busy() {
+		r.asked = true
+		r.order(ctx, agent.Order{Sleep: true})
+		r.watch(sleepTime, "it did not sleep")
+	}
+}
+
+// report takes a report, and those after it that belong to it. slept says that the agent has said
+// its last word.
+func (r *run) report(ctx context.Context, report agent.Report) (slept bool, failure *cause) {
+	for next := &report; next != nil && failure == nil && !slept; {
+		report, next = *next, nil
+		switch {
+		case report.Done != nil:
+			next, failure = r.done(ctx, *report.Done)
+		case report.Failed != nil:
+			failure = &cause{why: fmt.Sprintf("event %d: %s", report.Failed.Seq,
+				clipped(report.Failed.Message)), code: report.Failed.Code, blame: true}
+			if len(r.window.open) == 0 || report.Failed.Seq != r.window.open[0] {
+				failure = nonsense("it reports that event %d failed, which is not its turn",
+					report.Failed.Seq)
+			}
+		case report.Call != nil:
+			r.calls.begin(*report.Call)
+		case report.Log != nil:
+			r.calls.log(*report.Log)
+		case report.Admin != nil:
+			failure = r.operated(*report.Admin)
+		case report.Slept:
+			if len(r.window.open) > 0 {
+				failure = r.gone(ctx)
+				break
+			}
+			if r.reason == "" {
+				r.reason = "it ended by itself"
+			}
+			slept = true
+		default:
+			failure = nonsense("it reports nothing")
+		}
+	}
+	if failure == nil && !slept {
+		r.settleDown(ctx)
+	}
+	return slept, failure
+}
+
+func nonsense(format string, args ...any) *cause {
+	return &cause{why: "its jail breaks the protocol: " + fmt.Sprintf(format, args...)}
+}
+
+// clipped bounds a text of an agent's for messages and records.
+func clipped(text string) string {
+	if len(text) > 500 {
+		return strings.ToValidUTF8(text[:500], "") + "…"
+	}
+	return text
+}
+
+// done takes an event that is committed, with those whose reports are there already, out of the
+// inbox. It returns a report of another kind that it read.
+func (r *run) done(ctx context.Context, first agent.Effects) (next *agent.Report, _ *cause) {
+	all := []agent.Effects{first}
+	for more := true; more && len(all) < r.m.Wake.Batch; {
+		select {
+		case report, ok := <-r.reports:
+			if more = ok && report.Done != nil; more {
+				all = append(all, *report.Done)
+			} else if ok {
+				next = &report
+			}
+		default:
+			more = false
+		}
+	}
+	open := r.window.open
+	for _, e := range all {
+		if len(open) == 0 || e.Seq != open[0] {
+			return nil, nonsense("it reports event %d as committed, which is not its turn", e.Seq)
+		}
+		open = open[1:]
+	}
+	if failure := r.commit(ctx, all[len(all)-1].Seq, all); failure != nil {
+		return nil, failure
+	}
+	r.window.open, r.window.single = open, false
+	r.order(ctx, agent.Order{Settled: all[len(all)-1].Seq})
+	r.watchEvent()
+	return next, nil
+}
+
+// commit settles events. While the inbox of a receiver is full it waits, so that a fast sender
+// becomes as slow as its receiver; after a while what has no room becomes dead letters, since two
+// full agents could wait for each other.
+func (r *run) commit(ctx context.Context, seq uint64, effects []agent.Effects) *cause {
+	begun := time.Now()
+	for {
+		done, err := r.a.o.Bus.Ack(r.from.ID, seq, effects, time.Since(begun) > fullTime)
+		switch {
+		case errors.Is(err, store.ErrFull):
+			r.watch(fullTime+grace, "the inbox of a receiver was full for too long")
+			select {
+			case <-time.After(fullTry):
+				continue
+			case <-ctx.Done():
+				return r.gone(ctx)
+			}
+		case errors.Is(err, store.ErrUnknown):
+			return nonsense("%v", err)
+		case err != nil:
+			return &cause{why: err.Error()}
+		}
+		r.settled(done)
+		return nil
+	}
+}
+
+// settled carries out what follows from committed events.
+func (r *run) settled(done store.Settlement) {
+	r.a.wake(done.Sorted()...)
+	if done.Alarms {
+		r.a.alarmSet()
+	}
+	for _, why := range done.Refused {
+		r.calls.log(agent.Log{Level: "warn", Message: "refused: " + why})
+	}
+	for _, which := range done.Spilled {
+		r.a.record(r.from, audit.AgentStep{Step: audit.AgentDeadLetter,
+			Error: which + ": the inbox was full"})
+	}
+	r.a.pulse.beat()
+}

@@ -1,0 +1,470 @@
+// Package server answers the clients of jail-agentd: JSON over HTTP on its socket, whose permissions
+// let in the owner alone, and on loopback to those who have the token. The messages are those of
+// package agentapi.
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/jail-sandbox/jail/policy/syntax"
+	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/supervisor/agents"
+	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
+	"github.com/jail-sandbox/jail/supervisor/agents/store"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// Bounds of requests.
+const (
+	maxBody   = 1 << 20
+	maxMemory = 64 << 20
+	maxListed = 1000
+	// sign is how often a stream without news says that it is still there.
+	sign = 15 * time.Second
+)
+
+// A Server answers clients.
+type Server struct {
+	agents *agents.Agents
+	log    *slog.Logger
+	mux    *http.ServeMux
+	// ctx is done when the daemon ends: nobody waits for anything then.
+	ctx context.Context
+	// active is how many requests are under way; used is when one ended last, as Unix nanoseconds.
+	active atomic.Int64
+	used   atomic.Int64
+}
+
+// New returns a Server of these agents. Streams end with ctx.
+func New(ctx context.Context, a *agents.Agents, log *slog.Logger) *Server {
+	s := &Server{agents: a, log: log, mux: http.NewServeMux(), ctx: ctx}
+	s.used.Store(time.Now().UnixNano())
+	const one = agentapi.Path + "/{name}"
+	for pattern, h := range map[string]handler{
+		"GET " + agentapi.Path:                 s.list,
+		"POST " + agentapi.Path:                s.add,
+		"GET " + one:                           s.get,
+		"DELETE " + one:                        s.remove,
+		"POST " + one + "/send":                s.send,
+		"POST " + one + "/pause":               s.pause,
+		"POST " + one + "/resume":              s.resume,
+		"GET " + one + "/events":               s.events,
+		"POST " + one + "/events/{seq}/retry":  s.retry,
+		"GET " + one + "/proposals":            s.proposals,
+		"POST " + one + "/proposals/{seq}/{n}": s.decide,
+		"GET " + one + "/do/status":            s.status,
+		"POST " + one + "/do/tick":             s.tick,
+		"GET " + one + "/do/goals":             s.operation(agent.AdminGoals),
+		"POST " + one + "/do/goals":            s.operation(agent.AdminAddGoal),
+		"GET " + one + "/do/tables":            s.operation(agent.AdminTables),
+		"GET " + one + "/do/memory/export":     s.operation(agent.AdminExport),
+		"POST " + one + "/do/memory/import":    s.operation(agent.AdminImport),
+	} {
+		s.mux.HandleFunc(pattern, s.answered(h))
+	}
+	s.mux.HandleFunc("GET "+one+"/log", s.logLines)
+	s.mux.HandleFunc("GET "+one+"/ws", s.socket)
+	s.mux.HandleFunc("/", s.answered(func(*http.Request) (any, error) {
+		return nil, problem.New(problem.NotFound, "there is nothing at this path").
+			WithHint("docs/agents/http.md lists the paths")
+	}))
+	return s
+}
+
+type handler func(*http.Request) (any, error)
+
+// ServeHTTP answers a request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.active.Add(1)
+	defer func() {
+		s.used.Store(time.Now().UnixNano())
+		s.active.Add(-1)
+	}()
+	s.mux.ServeHTTP(w, r)
+}
+
+// IdleSince returns since when no request is under way, or false while one is.
+func (s *Server) IdleSince() (time.Time, bool) {
+	return time.Unix(0, s.used.Load()), s.active.Load() == 0
+}
+
+// answered writes what h returns.
+func (s *Server) answered(h handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		r.Body = http.MaxBytesReader(w, r.Body, maxMemory)
+		v, err := h(r)
+		if err != nil {
+			s.refuse(w, err)
+			return
+		}
+		if raw, ok := v.(json.RawMessage); ok {
+			_, err = w.Write(raw)
+		} else {
+			err = json.NewEncoder(w).Encode(v)
+		}
+		if err != nil {
+			s.log.Debug("an answer was not sent", "error", err)
+		}
+	}
+}
+
+var statuses = map[string]int{
+	problem.Usage: http.StatusBadRequest, problem.NotFound: http.StatusNotFound,
+	problem.Refused: http.StatusForbidden, problem.Conflict: http.StatusConflict,
+	problem.Busy: http.StatusServiceUnavailable, problem.Ending: http.StatusServiceUnavailable,
+}
+
+func (s *Server) refuse(w http.ResponseWriter, err error) {
+	e := asProblem(err)
+	status, ok := statuses[e.Code]
+	if !ok {
+		status = http.StatusInternalServerError
+		s.log.Warn("a request failed", "error", err)
+	}
+	w.WriteHeader(status)
+	// A client that is gone needs no answer.
+	_ = json.NewEncoder(w).Encode(agentapi.Problem{Error: e})
+}
+
+// asProblem says what an error is to a client.
+func asProblem(err error) *problem.Error {
+	var p *problem.Error
+	var own *agent.Error
+	var positions syntax.Errors
+	with := func(code, hint string) *problem.Error {
+		return (&problem.Error{Code: code, Message: err.Error(), Err: err}).WithHint(hint)
+	}
+	switch {
+	case errors.As(err, &p):
+		return p
+	case errors.As(err, &own):
+		return with(problem.Usage, "")
+	case errors.Is(err, fs.ErrNotExist):
+		return with(problem.NotFound, "name the directory that holds the manifest of the agent")
+	case errors.As(err, &positions), errors.Is(err, agents.ErrWrong):
+		return with(problem.Usage, "jail agent check DIR says all that is wrong")
+	case errors.Is(err, store.ErrNotFound):
+		return with(problem.NotFound, "jail agent list has the agents")
+	case errors.Is(err, store.ErrFull):
+		return with(problem.Busy, "send it again when the agent has worked on some of them")
+	case errors.Is(err, store.ErrDecided):
+		return with(problem.Conflict, "a decision is final")
+	case errors.Is(err, store.ErrTaken):
+		return with(problem.Conflict, "")
+	case errors.Is(err, store.ErrTooLarge):
+		return with(problem.Usage, "")
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return with(problem.Ending, "ask again")
+	}
+	return with(problem.Failed, "")
+}
+
+// read reads the body of a request, strictly.
+func read(r *http.Request, to any) error {
+	text, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	if err == nil && len(text) > maxBody {
+		err = fmt.Errorf("it has more than %d bytes", maxBody)
+	}
+	if err == nil {
+		err = strict(text, to)
+	}
+	if err != nil {
+		return problem.New(problem.Usage, "the body of the request: %w", err)
+	}
+	return nil
+}
+
+// instance returns the instance that a request is about: that on the channel of the query, or the
+// only one.
+func (s *Server) instance(r *http.Request) (store.Instance, error) {
+	return s.on(r, r.URL.Query().Get("channel"))
+}
+
+func (s *Server) on(r *http.Request, channel string) (store.Instance, error) {
+	name := r.PathValue("name")
+	all, err := s.agents.Of(r.Context(), name)
+	if err != nil {
+		return store.Instance{}, err
+	}
+	var channels []string
+	for _, i := range all {
+		if i.State == store.Terminated {
+			continue
+		}
+		if i.Channel == channel {
+			return i, nil
+		}
+		channels = append(channels, i.Channel)
+	}
+	if channel == "" && len(channels) > 0 {
+		// The first of the manifest.
+		for _, i := range all {
+			if i.Channel == channels[0] {
+				return i, nil
+			}
+		}
+	}
+	return store.Instance{}, problem.New(problem.NotFound,
+		"agent %q is not on channel %q, but on %q", name, channel, channels)
+}
+
+func (s *Server) list(r *http.Request) (any, error) {
+	all := []*agentapi.Agent{}
+	at := map[string]*agentapi.Agent{}
+	err := s.agents.Store.Agents(r.Context(), func(a store.Agent) error {
+		shown := s.agentOf(a)
+		all, at[a.Name] = append(all, shown), shown
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	dead, err := s.agents.Store.Dead(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	err = s.agents.Store.Instances(r.Context(), "", func(i store.Instance) error {
+		if a := at[i.Agent]; a != nil {
+			s.addInstance(a, i, dead[i.ID])
+		}
+		return nil
+	})
+	for name, why := range s.agents.Problems() {
+		if a := at[name]; a != nil {
+			a.Problem = why
+		} else {
+			all = append(all, &agentapi.Agent{Name: name, ID: s.agents.Store.AgentID(name),
+				State: agentapi.Failed, Problem: why, Instances: []agentapi.Instance{}})
+		}
+	}
+	return all, err
+}
+
+func (s *Server) agentOf(a store.Agent) *agentapi.Agent {
+	return &agentapi.Agent{Name: a.Name, ID: s.agents.Store.AgentID(a.Name), Dir: a.Dir,
+		Digest: a.Digest, Added: a.Added, Instances: []agentapi.Instance{}}
+}
+
+// rank orders states by how much attention they need.
+var rank = map[string]int{store.Terminated: 1, store.Created: 2, store.Dormant: 3,
+	store.Initializing: 4, store.Active: 5, store.Failed: 6}
+
+func (s *Server) addInstance(a *agentapi.Agent, i store.Instance, dead int) {
+	shown := agentapi.Instance{Instance: i.Name, Agent: i.Agent, Channel: i.Channel,
+		State: s.agents.StateOf(i), Paused: i.Paused, Failures: i.Failures,
+		NotBefore: i.NotBefore, Committed: i.Settled, Waiting: i.Waiting,
+		WaitingBytes: i.WaitingBytes, Dead: dead, Note: i.Note, Error: i.Error,
+		Changed: i.Changed}
+	if rank[shown.State] > rank[a.State] {
+		a.State = shown.State
+	}
+	a.Paused = a.Paused || i.Paused
+	a.Instances = append(a.Instances, shown)
+}
+
+func (s *Server) one(r *http.Request) (*agentapi.Agent, error) {
+	name := r.PathValue("name")
+	known, err := s.agents.Store.Agent(r.Context(), name)
+	if err != nil {
+		return nil, fmt.Errorf("agent %q: %w", name, err)
+	}
+	a := s.agentOf(known)
+	a.Problem = s.agents.Problems()[name]
+	dead, err := s.agents.Store.Dead(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	if err := s.agents.Store.Instances(r.Context(), name, func(i store.Instance) error {
+		s.addInstance(a, i, dead[i.ID])
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	a.Tokens.Input, a.Tokens.Output, err = s.agents.Store.Tokens(r.Context(), name)
+	if err != nil {
+		return nil, err
+	}
+	if m, err := s.agents.Manifest(name); err == nil {
+		a.Tokens.Limit = m.AI.TokensDay
+	}
+	return a, nil
+}
+
+func (s *Server) get(r *http.Request) (any, error) {
+	a, err := s.one(r)
+	if err != nil {
+		return nil, err
+	}
+	m, err := s.agents.Manifest(a.Name)
+	if err != nil {
+		// That is shown, and the rest of the agent with it.
+		a.Problem = err.Error()
+		return a, nil
+	}
+	a.Manifest, err = json.Marshal(m)
+	return a, err
+}
+
+func (s *Server) status(r *http.Request) (any, error) {
+	a, err := s.one(r)
+	if err != nil {
+		return nil, err
+	}
+	used := s.agents.Usage(r.Context())
+	all, err := s.agents.Of(r.Context(), a.Name)
+	if err != nil {
+		return nil, err
+	}
+	for n, i := range all {
+		alarms, err := s.agents.Store.Alarms(r.Context(), i.ID)
+		if err != nil {
+			return nil, err
+		}
+		for _, alarm := range alarms {
+			a.Instances[n].Alarms = append(a.Instances[n].Alarms, agentapi.Alarm{
+				Name: alarm.Name, At: alarm.At, Data: alarm.Data, EveryMS: alarm.Every,
+				Pending: alarm.Pending})
+		}
+		a.Instances[n].Memory = used[i.Name].Memory
+		a.Instances[n].CPUMS = used[i.Name].CPU.Milliseconds()
+	}
+	return a, nil
+}
+
+func (s *Server) add(r *http.Request) (any, error) {
+	var req agentapi.Add
+	if err := read(r, &req); err != nil {
+		return nil, err
+	}
+	a, err := s.agents.Add(r.Context(), req.Dir)
+	if err != nil {
+		return nil, err
+	}
+	r.SetPathValue("name", a.Name)
+	return s.one(r)
+}
+
+func (s *Server) remove(r *http.Request) (any, error) {
+	return struct{}{}, s.agents.Delete(r.Context(), r.PathValue("name"))
+}
+
+func (s *Server) pause(r *http.Request) (any, error) {
+	return struct{}{}, s.agents.Pause(r.Context(), r.PathValue("name"))
+}
+
+func (s *Server) resume(r *http.Request) (any, error) {
+	return struct{}{}, s.agents.Resume(r.Context(), r.PathValue("name"))
+}
+
+func (s *Server) events(r *http.Request) (any, error) {
+	all, err := s.agents.Of(r.Context(), r.PathValue("name"))
+	if err != nil {
+		return nil, err
+	}
+	shown := agentapi.Events{Waiting: []agentapi.Event{}, Dead: []agentapi.Event{}}
+	for _, i := range all {
+		waiting, err := s.agents.Store.Waiting(r.Context(), i.ID, maxListed)
+		if err != nil {
+			return nil, err
+		}
+		letters, err := s.agents.Store.Letters(r.Context(), i.ID, maxListed)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range waiting {
+			shown.Waiting = append(shown.Waiting, agentapi.Event{Event: e, Instance: i.Name})
+		}
+		for _, l := range letters {
+			shown.Dead = append(shown.Dead, agentapi.Event{Event: l.Event, Instance: i.Name,
+				Died: l.Died, Reason: l.Reason})
+		}
+	}
+	return shown, nil
+}
+
+func (s *Server) retry(r *http.Request) (any, error) {
+	seq, err := strconv.ParseUint(r.PathValue("seq"), 10, 64)
+	if err != nil {
+		return nil, problem.New(problem.Usage, "event %q: want a number", r.PathValue("seq"))
+	}
+	i, err := s.instance(r)
+	if err != nil {
+		return nil, err
+	}
+	again, err := s.agents.Retry(i, seq)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, problem.New(problem.NotFound, "event %d of agent %q is no dead letter", seq,
+			i.Agent).WithHint("jail agent status " + i.Agent + " lists them")
+	}
+	return agentapi.Retry{Seq: again}, err
+}
+
+// operation carries out an operation on the database of an agent.
+func (s *Server) operation(op string) handler {
+	return func(r *http.Request) (any, error) {
+		i, err := s.instance(r)
+		if err != nil {
+			return nil, err
+		}
+		var data []byte
+		if r.Method == http.MethodPost {
+			if data, err = io.ReadAll(r.Body); err != nil {
+				return nil, problem.New(problem.Usage, "the body of the request: %w", err)
+			}
+			if !json.Valid(data) {
+				return nil, problem.New(problem.Usage, "the body of the request is no JSON")
+			}
+		}
+		result, err := s.agents.Operate(r.Context(), i, op, data)
+		if err == nil && len(result) == 0 {
+			result = []byte("{}")
+		}
+		return json.RawMessage(result), err
+	}
+}
+
+func (s *Server) proposals(r *http.Request) (any, error) {
+	all, err := s.agents.Of(r.Context(), r.PathValue("name"))
+	if err != nil {
+		return nil, err
+	}
+	shown := []store.Proposal{}
+	for _, i := range all {
+		some, err := s.agents.Store.Proposals(r.Context(), i.ID, maxListed)
+		if err != nil {
+			return nil, err
+		}
+		shown = append(shown, some...)
+	}
+	return shown, nil
+}
+
+// A decision on a proposal.
+type decision struct {
+	Decision string `json:"decision"`
+}
+
+func (s *Server) decide(r *http.Request) (any, error) {
+	var d decision
+	if err := read(r, &d); err != nil {
+		return nil, err
+	}
+	if d.Decision != store.Approved && d.Decision != store.Rejected {
+		return nil, problem.New(problem.Usage, "decision %.40q: want %s or %s", d.Decision,
+			store.Approved, store.Rejected)
+	}
+	id := fmt.Sprintf("%s/%s/%s", s.agents.Store.AgentID(r.PathValue("name")), r.PathValue("seq"),
+		r.PathValue("n"))
+	return d, s.agents.Decide(id, d.Decision)
+}

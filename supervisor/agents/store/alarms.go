@@ -1,0 +1,162 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jail-sandbox/jail/runners/agent"
+)
+
+// An Alarm is one that is set.
+type Alarm struct {
+	// Name is empty for the heartbeat.
+	Name string          `json:"name"`
+	At   time.Time       `json:"at,omitzero"`
+	Data json.RawMessage `json:"data,omitempty"`
+	// Every is the time between two ticks of the heartbeat, in milliseconds.
+	Every int64 `json:"every_ms,omitempty"`
+	// Pending is the number of the alarm's event, while that waits.
+	Pending uint64 `json:"pending,omitempty"`
+}
+
+// alarm sets an alarm, in place of one of that name.
+func (d *delivery) alarm(f agent.Effect) error {
+	if f.Name == "" || f.At.IsZero() || f.At.UnixMilli() <= 0 {
+		return refused("an alarm needs a name, and a time after 1970")
+	}
+	var n int
+	if err := d.w.row(`SELECT count(*) FROM alarm WHERE instance = ? AND name <> ?`,
+		[]any{d.from.ID, f.Name}, &n); err != nil {
+		return err
+	}
+	if n >= maxAlarms {
+		return refused("agent %q has %d alarms already", d.from.Agent, n)
+	}
+	d.done.Alarms = true
+	return d.w.exec(`INSERT INTO alarm (instance, name, at, every, pending, data)
+		VALUES (?, ?, ?, 0, 0, ?) ON CONFLICT DO UPDATE SET at = excluded.at,
+		data = excluded.data`, d.from.ID, f.Name, millis(f.At), []byte(f.Data))
+}
+
+// Fire makes an event of each alarm that is due, and returns whose they are and when the next alarm
+// is due, the zero time for never. An alarm whose event still waits is not due: there is one
+// outstanding event for each alarm, however often it would have been due.
+func (s *Store) Fire() (woken []int64, next time.Time, err error) {
+	err = s.write(func(w *writer) error {
+		woken = woken[:0]
+		now := s.now()
+		// After the clock was set back, a heartbeat would be late by more than its own time.
+		if err := w.exec(`UPDATE alarm SET at = ? + every WHERE every > 0 AND pending = 0
+			AND at > ? + every`, millis(now), millis(now)); err != nil {
+			return err
+		}
+		type due struct {
+			instance int64
+			Alarm
+		}
+		var all []due
+		if err := w.rows(`SELECT instance, name, at, every, data FROM alarm
+			WHERE at > 0 AND pending = 0 AND at <= ? ORDER BY at LIMIT 1000`, []any{millis(now)},
+			func(r *sql.Rows) error {
+				var a due
+				var at int64
+				var data []byte
+				err := r.Scan(&a.instance, &a.Name, &at, &a.Every, &data)
+				a.At, a.Data = fromMillis(at), data
+				all = append(all, a)
+				return err
+			}); err != nil {
+			return err
+		}
+		for _, a := range all {
+			seq, err := w.fire(a.instance, a.Alarm, now)
+			if err == nil {
+				woken = append(woken, a.instance)
+			} else if !isFull(err) && err != ErrNotFound {
+				return err
+			}
+			// Without room in the inbox the alarm comes with the next try.
+			at := int64(0)
+			if err != nil {
+				at = millis(now.Add(fullPause))
+			}
+			if err := w.exec(`UPDATE alarm SET pending = ?, at = ? WHERE instance = ? AND name = ?`,
+				seq, at, a.instance, a.Name); err != nil {
+				return err
+			}
+		}
+		var at int64
+		err := w.row(`SELECT at FROM alarm WHERE at > 0 AND pending = 0 ORDER BY at LIMIT 1`, nil,
+			&at)
+		if next = fromMillis(at); err == ErrNotFound {
+			next, err = time.Time{}, nil
+		}
+		return err
+	})
+	return woken, next, err
+}
+
+// fullPause is how long an alarm waits for room in an inbox.
+const fullPause = 10 * time.Second
+
+// fire puts the event of an alarm into the inbox.
+func (w *writer) fire(to int64, a Alarm, now time.Time) (uint64, error) {
+	e := agent.Event{Source: "host", Type: agent.TypeAlarm}
+	said := map[string]any{"at": a.At, "late_ms": now.Sub(a.At).Milliseconds()}
+	if a.Name == "" {
+		e.Type = agent.TypeTick
+	} else {
+		said["name"] = a.Name
+	}
+	if len(a.Data) > 0 {
+		said["data"] = a.Data
+	}
+	text, err := json.Marshal(said)
+	if err != nil {
+		return 0, fmt.Errorf("alarm %q: %w", a.Name, err)
+	}
+	e.Data = text
+	return w.append(to, e, now)
+}
+
+// fired is called for events that are committed, up to a number, and reports whether alarms have
+// fired by that: those whose events they are. One that was set again meanwhile stays, and a heartbeat begins anew.
+func (w *writer) fired(of int64, seq uint64, now time.Time) (some bool, err error) {
+	var n int
+	args := []any{of, seq}
+	if err := w.row(`SELECT count(*) FROM alarm WHERE instance = ? AND pending > 0
+		AND pending <= ?`, args, &n); err != nil || n == 0 {
+		return false, err
+	}
+	if err := w.exec(`DELETE FROM alarm WHERE instance = ? AND pending > 0 AND pending <= ?
+		AND at = 0 AND every = 0`, of, seq); err != nil {
+		return false, err
+	}
+	return true, w.exec(`UPDATE alarm SET pending = 0, at = CASE WHEN every > 0 THEN ? + every ELSE at END
+		WHERE instance = ? AND pending > 0 AND pending <= ?`, millis(now), of, seq)
+}
+
+// Alarms returns the alarms of an instance.
+func (s *Store) Alarms(ctx context.Context, of int64) (all []Alarm, err error) {
+	err = s.read(ctx, `SELECT name, at, every, pending, data FROM alarm WHERE instance = ?
+		ORDER BY name`, []any{of}, func(r *sql.Rows) error {
+		var a Alarm
+		var at int64
+		var data []byte
+		err := r.Scan(&a.Name, &at, &a.Every, &a.Pending, &data)
+		a.At, a.Data = fromMillis(at), data
+		all = append(all, a)
+		return err
+	})
+	return all, err
+}
+
+// HasAlarms reports whether any alarm is set.
+func (s *Store) HasAlarms(ctx context.Context) (bool, error) {
+	var n int
+	err := s.readers.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM alarm)`).Scan(&n)
+	return n > 0, err
+}

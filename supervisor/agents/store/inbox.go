@@ -1,0 +1,330 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jail-sandbox/jail/runners/agent"
+)
+
+// deliveryBytes bounds the data of the events that one Next returns.
+const deliveryBytes = 4 << 20
+
+// seenTime is how long the ids of events of users and of the host are known.
+const seenTime = 7 * 24 * time.Hour
+
+func channelsJSON(members []Member) string {
+	names := []string{}
+	for _, m := range members {
+		names = append(names, m.Channel)
+	}
+	text, err := json.Marshal(names)
+	if err != nil {
+		panic(fmt.Sprintf("bug: names that are not JSON: %v", err))
+	}
+	return string(text)
+}
+
+// A receiver is what a delivery must know of an instance.
+type receiver struct {
+	id      int64
+	agent   string
+	handle  string
+	waiting int
+	bytes   int64
+}
+
+const receiverColumns = `id, agent, handle, waiting, bytes`
+
+func scanReceiver(scan func(...any) error) (r receiver, err error) {
+	return r, scan(&r.id, &r.agent, &r.handle, &r.waiting, &r.bytes)
+}
+
+// full reports whether the inbox has no room for so many bytes of data.
+func (r receiver) full(bytes int) bool {
+	return r.waiting >= MaxWaiting || r.bytes+int64(bytes) > MaxWaitingBytes
+}
+
+// number returns the number of the next event of an agent.
+func (w *writer) number(name string) (seq uint64, err error) {
+	return seq, w.row(`UPDATE agent SET next = next + 1 WHERE name = ? RETURNING next - 1`,
+		[]any{name}, &seq)
+}
+
+// deliver puts an event into an inbox, with its number there.
+func (w *writer) deliver(to receiver, e agent.Event) (seq uint64, err error) {
+	if to.full(len(e.Data)) {
+		return 0, fmt.Errorf("%d events of %d bytes wait for agent %q: %w", to.waiting, to.bytes,
+			to.agent, ErrFull)
+	}
+	if seq, err = w.number(to.agent); err != nil {
+		return 0, err
+	}
+	if err := w.exec(`INSERT INTO inbox (instance, seq, id, time, source, channel, type, kind,
+		reply_to, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, to.id, seq, e.ID, millis(e.Time),
+		e.Source, e.Channel, e.Type, e.Kind, e.ReplyTo, []byte(e.Data)); err != nil {
+		return 0, err
+	}
+	return seq, w.exec(`UPDATE instance SET waiting = waiting + 1, bytes = bytes + ? WHERE id = ?`,
+		len(e.Data), to.id)
+}
+
+// Append puts an event of a user's or of the host's durably into the inbox of an instance, and
+// returns its number there. An event whose source and id were seen before is delivered once: it
+// gets the number that it has.
+func (s *Store) Append(to int64, e agent.Event) (seq uint64, err error) {
+	if len(e.Data) > agent.MaxEvent {
+		return 0, fmt.Errorf("an event of %d bytes, more than %d: %w", len(e.Data), agent.MaxEvent,
+			ErrTooLarge)
+	}
+	err = s.write(func(w *writer) error {
+		if e.ID != "" {
+			err := w.row(`SELECT seq FROM seen WHERE instance = ? AND source = ? AND id = ?`,
+				[]any{to, e.Source, e.ID}, &seq)
+			if err != ErrNotFound {
+				return err
+			}
+		}
+		seq, err = w.append(to, e, s.now())
+		return err
+	})
+	return seq, err
+}
+
+// append is Append of an event that was not seen.
+func (w *writer) append(to int64, e agent.Event, now time.Time) (seq uint64, err error) {
+	var r receiver
+	if err := w.row(`SELECT `+receiverColumns+` FROM instance WHERE id = ? AND state <> ?`,
+		[]any{to, Terminated}, &r.id, &r.agent, &r.handle, &r.waiting, &r.bytes); err != nil {
+		return 0, err
+	}
+	named := e.ID != ""
+	if e.Time.IsZero() {
+		e.Time = now
+	}
+	if e.Kind == "" {
+		e.Kind = agent.KindNew
+	}
+	if seq, err = w.deliver(r, e); err != nil {
+		return 0, err
+	}
+	if !named {
+		return seq, w.exec(`UPDATE inbox SET id = ? WHERE instance = ? AND seq = ?`,
+			fmt.Sprintf("%s/%s/%d", e.Source, r.agent, seq), to, seq)
+	}
+	return seq, w.exec(`INSERT INTO seen VALUES (?, ?, ?, ?, ?)`, to, e.Source, e.ID, seq,
+		millis(now))
+}
+
+const eventColumns = `seq, id, time, source, channel, type, kind, reply_to, attempt, data`
+
+func scanEvent(scan func(...any) error, more ...any) (e agent.Event, err error) {
+	var at int64
+	var data []byte
+	err = scan(append([]any{&e.Seq, &e.ID, &at, &e.Source, &e.Channel, &e.Type, &e.Kind,
+		&e.ReplyTo, &e.Attempt, &data}, more...)...)
+	e.Time, e.Data = fromMillis(at), data
+	return e, err
+}
+
+// Next returns the events of an instance after the number, at most limit and in order, and whether
+// there may be more. It counts a delivery of each of them durably before it returns.
+func (s *Store) Next(to int64, after uint64, limit int) (events []agent.Event, more bool,
+	err error) {
+	err = s.write(func(w *writer) error {
+		events = events[:0]
+		bytes, room := 0, true
+		err := w.rows(`SELECT `+eventColumns+` FROM inbox WHERE instance = ? AND seq > ?
+			ORDER BY seq LIMIT ?`, []any{to, after, limit}, func(r *sql.Rows) error {
+			e, err := scanEvent(r.Scan)
+			bytes += len(e.Data)
+			room = room && (len(events) == 0 || bytes <= deliveryBytes)
+			if err != nil || !room {
+				return err
+			}
+			if e.Attempt++; e.Attempt > 1 && e.Kind == agent.KindNew {
+				e.Kind = agent.KindReplay
+			}
+			events = append(events, e)
+			return nil
+		})
+		if more = !room || len(events) == limit; err != nil || len(events) == 0 {
+			return err
+		}
+		last := events[len(events)-1].Seq
+		if err := w.exec(`UPDATE inbox SET attempt = attempt + 1 WHERE instance = ? AND seq > ?
+			AND seq <= ?`, to, after, last); err != nil {
+			return err
+		}
+		return w.exec(`UPDATE instance SET delivered = max(delivered, ?) WHERE id = ?`, last, to)
+	})
+	return events, more, err
+}
+
+// Waiting returns the events that wait for an instance, at most limit.
+func (s *Store) Waiting(ctx context.Context, to int64, limit int) (events []agent.Event,
+	err error) {
+	err = s.read(ctx, `SELECT `+eventColumns+` FROM inbox WHERE instance = ? ORDER BY seq LIMIT ?`,
+		[]any{to, limit}, func(r *sql.Rows) error {
+			e, err := scanEvent(r.Scan)
+			events = append(events, e)
+			return err
+		})
+	return events, err
+}
+
+// Blame counts a failure of the first waiting event, on which the agent failed, and returns its
+// number and how often it failed; 0 if none waits.
+func (s *Store) Blame(to int64) (seq uint64, failed int, err error) {
+	err = s.write(func(w *writer) error {
+		err := w.row(`UPDATE inbox SET failed = failed + 1 WHERE instance = ? AND seq =
+			(SELECT min(seq) FROM inbox WHERE instance = ?) RETURNING seq, failed`, []any{to, to},
+			&seq, &failed)
+		if err == ErrNotFound {
+			return nil
+		}
+		return err
+	})
+	return seq, failed, err
+}
+
+// Head returns the number of the first waiting event, and how often the agent failed on it; 0 if
+// none waits.
+func (s *Store) Head(ctx context.Context, to int64) (seq uint64, failed int, err error) {
+	err = s.readers.QueryRowContext(ctx, `SELECT seq, failed FROM inbox WHERE instance = ?
+		ORDER BY seq LIMIT 1`, to).Scan(&seq, &failed)
+	if err == sql.ErrNoRows {
+		err = nil
+	}
+	return seq, failed, err
+}
+
+// A Letter is an event that was given up.
+type Letter struct {
+	agent.Event
+	Died   time.Time `json:"died"`
+	Reason string    `json:"reason"`
+}
+
+// Bury takes an event out of the inbox and lists it among the dead letters, with the reason. An
+// alarm whose event it is has fired. The last 10,000 dead letters of an instance are kept.
+func (s *Store) Bury(to int64, seq uint64, reason string) error {
+	return s.write(func(w *writer) error {
+		now := s.now()
+		n, err := w.changed(`INSERT INTO dead SELECT instance, seq, id, time, source, channel, type,
+			kind, reply_to, attempt, data, ?, ? FROM inbox WHERE instance = ? AND seq = ?`,
+			millis(now), reason, to, seq)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return ErrNotFound
+		}
+		if _, err := w.fired(to, seq, now); err != nil {
+			return err
+		}
+		if err := w.exec(`DELETE FROM dead WHERE instance = ? AND seq IN (SELECT seq FROM dead
+			WHERE instance = ? ORDER BY seq DESC LIMIT -1 OFFSET ?)`, to, to,
+			MaxWaiting); err != nil {
+			return err
+		}
+		return w.remove(to, seq, seq)
+	})
+}
+
+// remove takes events out of an inbox, from one number to another.
+func (w *writer) remove(to int64, from, last uint64) error {
+	var n, bytes int64
+	if err := w.row(`SELECT count(*), coalesce(sum(length(data)), 0) FROM inbox
+		WHERE instance = ? AND seq BETWEEN ? AND ?`, []any{to, from, last}, &n,
+		&bytes); err != nil || n == 0 {
+		return err
+	}
+	if err := w.exec(`DELETE FROM inbox WHERE instance = ? AND seq BETWEEN ? AND ?`, to, from,
+		last); err != nil {
+		return err
+	}
+	return w.exec(`UPDATE instance SET waiting = waiting - ?, bytes = bytes - ? WHERE id = ?`, n,
+		bytes, to)
+}
+
+// Letters returns the dead letters of an instance, the newest first, at most limit.
+func (s *Store) Letters(ctx context.Context, of int64, limit int) (all []Letter, err error) {
+	err = s.read(ctx, `SELECT `+eventColumns+`, died, reason FROM dead WHERE instance = ?
+		ORDER BY seq DESC LIMIT ?`, []any{of, limit}, func(r *sql.Rows) error {
+		l, err := scanLetter(r)
+		all = append(all, l)
+		return err
+	})
+	return all, err
+}
+
+// Letter returns a dead letter, or ErrNotFound.
+func (s *Store) Letter(ctx context.Context, of int64, seq uint64) (l Letter, err error) {
+	err = ErrNotFound
+	if e := s.read(ctx, `SELECT `+eventColumns+`, died, reason FROM dead WHERE instance = ?
+		AND seq = ?`, []any{of, seq}, func(r *sql.Rows) (e error) {
+		l, e = scanLetter(r)
+		err = nil
+		return e
+	}); e != nil {
+		err = e
+	}
+	return l, err
+}
+
+func scanLetter(r *sql.Rows) (l Letter, err error) {
+	var died int64
+	l.Event, err = scanEvent(r.Scan, &died, &l.Reason)
+	l.Died = fromMillis(died)
+	return l, err
+}
+
+// Dead returns how many dead letters each instance has.
+func (s *Store) Dead(ctx context.Context) (map[int64]int, error) {
+	all := map[int64]int{}
+	return all, s.read(ctx, `SELECT instance, count(*) FROM dead GROUP BY instance`, nil,
+		func(r *sql.Rows) error {
+			var id int64
+			var n int
+			err := r.Scan(&id, &n)
+			all[id] = n
+			return err
+		})
+}
+
+// Retry puts a dead letter into the inbox again, as its last event, and returns its new number.
+func (s *Store) Retry(of int64, seq uint64) (again uint64, err error) {
+	err = s.write(func(w *writer) error {
+		var r receiver
+		if err := w.row(`SELECT `+receiverColumns+` FROM instance WHERE id = ? AND state <> ?`,
+			[]any{of, Terminated}, &r.id, &r.agent, &r.handle, &r.waiting, &r.bytes); err != nil {
+			return err
+		}
+		var e agent.Event
+		found := false
+		if err := w.rows(`SELECT `+eventColumns+` FROM dead WHERE instance = ? AND seq = ?`,
+			[]any{of, seq}, func(rows *sql.Rows) (err error) {
+				found = true
+				e, err = scanEvent(rows.Scan)
+				return err
+			}); err != nil {
+			return err
+		}
+		if !found {
+			return ErrNotFound
+		}
+		if again, err = w.deliver(r, e); err != nil {
+			return err
+		}
+		if err := w.exec(`UPDATE inbox SET attempt = ? WHERE instance = ? AND seq = ?`, e.Attempt,
+			of, again); err != nil {
+			return err
+		}
+		return w.exec(`DELETE FROM dead WHERE instance = ? AND seq = ?`, of, seq)
+	})
+	return again, err
+}

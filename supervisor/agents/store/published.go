@@ -1,0 +1,132 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/jail-sandbox/jail/runners/agent"
+)
+
+func isFull(err error) bool { return errors.Is(err, ErrFull) }
+
+// A Publication is a message that an agent sent.
+type Publication struct {
+	N       int64     `json:"n"`
+	Time    time.Time `json:"time"`
+	Channel string    `json:"channel"`
+	// To is the agent that a direct message is for.
+	To      string          `json:"to,omitempty"`
+	Kind    string          `json:"kind"`
+	ID      string          `json:"id"`
+	Type    string          `json:"type"`
+	ReplyTo string          `json:"reply_to,omitempty"`
+	Data    json.RawMessage `json:"data,omitempty"`
+}
+
+// Published returns what the instances of an agent sent after a number, at most limit of it. Of each
+// instance about the last 1,000 messages are kept.
+func (s *Store) Published(ctx context.Context, name string, after int64,
+	limit int) (all []Publication, err error) {
+	err = s.read(ctx, `SELECT n, time, channel, receiver, kind, id, type, reply_to, data
+		FROM publication WHERE n > ? AND instance IN (SELECT id FROM instance WHERE agent = ?)
+		ORDER BY n LIMIT ?`, []any{after, name, limit}, func(r *sql.Rows) error {
+		p, err := scanPublication(r)
+		all = append(all, p)
+		return err
+	})
+	return all, err
+}
+
+// PublishedBy returns the messages of an instance whose ids begin with a text, such as those of one
+// event.
+func (s *Store) PublishedBy(ctx context.Context, of int64,
+	prefix string) (all []Publication, err error) {
+	err = s.read(ctx, `SELECT n, time, channel, receiver, kind, id, type, reply_to, data
+		FROM publication WHERE instance = ? AND substr(id, 1, length(?)) = ? ORDER BY n`,
+		[]any{of, prefix, prefix}, func(r *sql.Rows) error {
+			p, err := scanPublication(r)
+			all = append(all, p)
+			return err
+		})
+	return all, err
+}
+
+// Answer returns the first message of an instance that answers another by its id, and is of a type,
+// or ErrNotFound.
+func (s *Store) Answer(ctx context.Context, of int64, id, kind string) (p Publication, err error) {
+	err = ErrNotFound
+	if e := s.read(ctx, `SELECT n, time, channel, receiver, kind, id, type, reply_to, data
+		FROM publication WHERE reply_to = ? AND instance = ? AND type = ? ORDER BY n LIMIT 1`,
+		[]any{id, of, kind}, func(r *sql.Rows) (e error) {
+			err = nil
+			p, e = scanPublication(r)
+			return e
+		}); e != nil {
+		err = e
+	}
+	return p, err
+}
+
+func scanPublication(r *sql.Rows) (p Publication, err error) {
+	var at int64
+	var data []byte
+	err = r.Scan(&p.N, &at, &p.Channel, &p.To, &p.Kind, &p.ID, &p.Type, &p.ReplyTo, &data)
+	p.Time, p.Data = fromMillis(at), data
+	return p, err
+}
+
+// LogKind is the kind of a publication that is a line of the agent's log and was sent to nobody.
+const LogKind = "log"
+
+// Log notes a line that an agent logged. It is listed with what the agent published.
+func (s *Store) Log(of int64, l agent.Log) error {
+	text, err := json.Marshal(map[string]string{"message": l.Message})
+	if err != nil {
+		return err
+	}
+	return s.write(func(w *writer) error {
+		var n int64
+		if err := w.row(`INSERT INTO publication (instance, time, channel, receiver, kind, id,
+			type, reply_to, data) SELECT id, ?, channel, '', ?, '', ?, '', ? FROM instance
+			WHERE id = ? RETURNING n`, []any{millis(s.now()), LogKind, l.Level, text, of},
+			&n); err != nil || n%64 != 0 {
+			return err
+		}
+		return w.trim(of)
+	})
+}
+
+// Settings returns the settings of a channel, an object.
+func (s *Store) Settings(ctx context.Context, channel string) (json.RawMessage, error) {
+	var value []byte
+	err := s.readers.QueryRowContext(ctx, `SELECT value FROM settings WHERE channel = ?`,
+		channel).Scan(&value)
+	if err == sql.ErrNoRows {
+		return json.RawMessage(`{}`), nil
+	}
+	return value, err
+}
+
+// AddTokens counts tokens that an agent used today.
+func (s *Store) AddTokens(name string, input, output int64) error {
+	return s.write(func(w *writer) error {
+		return w.exec(`INSERT INTO tokens VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+			input = input + excluded.input, output = output + excluded.output`, name, s.day(),
+			input, output)
+	})
+}
+
+// Tokens returns how many tokens an agent used today (UTC).
+func (s *Store) Tokens(ctx context.Context, name string) (input, output int64, err error) {
+	err = s.readers.QueryRowContext(ctx, `SELECT input, output FROM tokens
+		WHERE agent = ? AND day = ?`, name, s.day()).Scan(&input, &output)
+	if err == sql.ErrNoRows {
+		err = nil
+	}
+	return input, output, err
+}
+
+func (s *Store) day() string { return s.now().UTC().Format(time.DateOnly) }

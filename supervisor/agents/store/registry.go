@@ -1,0 +1,268 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+)
+
+// States of an instance. Initializing and Active are those of an awake one, which is never in the
+// database: after a crash nothing is awake.
+const (
+	Created      = "created"
+	Initializing = "initializing"
+	Active       = "active"
+	Dormant      = "dormant"
+	Failed       = "failed"
+	Terminated   = "terminated"
+)
+
+// An Agent is a registered agent.
+type Agent struct {
+	Name string
+	// Dir holds its manifest.
+	Dir string
+	// Stamp changes when the manifest's file does; Digest is that of what was read from it.
+	Stamp, Digest string
+	Added         time.Time
+}
+
+// A Member says that an agent is to be on a channel.
+type Member struct {
+	Channel, Handle string
+	// Heartbeat is the time between two ticks, 0 for none.
+	Heartbeat time.Duration
+}
+
+// An Instance is one agent on one channel.
+type Instance struct {
+	ID     int64  `json:"-"`
+	Name   string `json:"instance"`
+	Agent  string `json:"agent"`
+	State  string `json:"state"`
+	Paused bool   `json:"paused,omitempty"`
+	Member `json:"-"`
+	// Failures counts those in a row.
+	Failures int `json:"failures,omitempty"`
+	// NotBefore is when it may be woken again after a failure.
+	NotBefore time.Time `json:"not_before,omitzero"`
+	// Settled is the number of the last event that is committed, with its effects delivered.
+	Settled uint64 `json:"committed"`
+	// Delivered is the highest number that was ever given to the agent.
+	Delivered uint64 `json:"-"`
+	// Waiting events, and the bytes of their data.
+	Waiting      int   `json:"waiting"`
+	WaitingBytes int64 `json:"waiting_bytes"`
+	// Note is what the agent said of itself (HOST.setState), Error why it failed.
+	Note    string    `json:"note,omitempty"`
+	Error   string    `json:"error,omitempty"`
+	Changed time.Time `json:"changed,omitzero"`
+}
+
+const instanceColumns = `id, name, agent, state, paused, channel, handle, failures, not_before,
+	settled, delivered, waiting, bytes, note, error, changed`
+
+func scanInstance(scan func(...any) error) (i Instance, err error) {
+	var before, changed int64
+	err = scan(&i.ID, &i.Name, &i.Agent, &i.State, &i.Paused, &i.Channel, &i.Handle, &i.Failures,
+		&before, &i.Settled, &i.Delivered, &i.Waiting, &i.WaitingBytes, &i.Note, &i.Error, &changed)
+	i.NotBefore, i.Changed = fromMillis(before), fromMillis(changed)
+	return i, err
+}
+
+// InstanceName is the name of an agent's instance on a channel.
+func InstanceName(name, channel string) string { return "agent-" + name + "-" + channel }
+
+// Put registers an agent, or replaces what is registered of it, and makes it a member of exactly
+// the channels given. Inboxes and alarms are kept; an instance on a channel that is no longer
+// given is terminated, and keeps its state until the agent is deleted or is on the channel again.
+// It returns ErrTaken if an instance would have the name of another agent's.
+func (s *Store) Put(a Agent, members []Member) error {
+	return s.write(func(w *writer) error {
+		now := millis(s.now())
+		if err := w.exec(`INSERT INTO agent (name, dir, stamp, digest, next, added)
+			VALUES (?, ?, ?, ?, 1, ?) ON CONFLICT (name) DO UPDATE SET dir = excluded.dir,
+			stamp = excluded.stamp, digest = excluded.digest, removed = 0,
+			added = CASE WHEN removed > 0 THEN excluded.added ELSE added END`,
+			a.Name, a.Dir, a.Stamp, a.Digest, now); err != nil {
+			return err
+		}
+		if err := w.exec(`UPDATE instance SET state = ?, changed = ? WHERE agent = ?
+			AND state <> ? AND channel NOT IN (SELECT value FROM json_each(?))`, Terminated, now,
+			a.Name, Terminated, channelsJSON(members)); err != nil {
+			return err
+		}
+		for _, m := range members {
+			if err := w.join(a.Name, m, now); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// join makes an agent a member of a channel.
+func (w *writer) join(name string, m Member, now int64) error {
+	instance := InstanceName(name, m.Channel)
+	var other, channel string
+	var id int64
+	err := w.row(`SELECT id, agent, channel FROM instance WHERE name = ?`, []any{instance}, &id,
+		&other, &channel)
+	switch {
+	case err == ErrNotFound:
+		if err := w.row(`INSERT INTO instance (name, agent, channel, handle, state, changed)
+			VALUES (?, ?, ?, ?, ?, ?) RETURNING id`, []any{instance, name, m.Channel, m.Handle,
+			Created, now}, &id); err != nil {
+			return err
+		}
+	case err != nil:
+		return err
+	case other != name || channel != m.Channel:
+		return fmt.Errorf("agent %q on channel %q would have the instance %s, which is that of "+
+			"agent %q on channel %q: %w", name, m.Channel, instance, other, channel, ErrTaken)
+	default:
+		if err := w.exec(`UPDATE instance SET handle = ?, state = CASE state WHEN ? THEN ?
+			ELSE state END WHERE id = ?`, m.Handle, Terminated, Dormant, id); err != nil {
+			return err
+		}
+	}
+	return w.heartbeat(id, m.Heartbeat, now)
+}
+
+// heartbeat sets the time between two ticks of an instance. A tick that is due stays due.
+func (w *writer) heartbeat(id int64, every time.Duration, now int64) error {
+	if every <= 0 {
+		return w.exec(`DELETE FROM alarm WHERE instance = ? AND name = ''`, id)
+	}
+	ms := every.Milliseconds()
+	return w.exec(`INSERT INTO alarm (instance, name, at, every, pending) VALUES (?, '', ?, ?, 0)
+		ON CONFLICT DO UPDATE SET every = excluded.every, at = min(at, excluded.at)`, id, now+ms,
+		ms)
+}
+
+// Delete forgets an agent, with its inboxes, alarms and publications. The numbers of its events are
+// not used again.
+func (s *Store) Delete(name string) error {
+	return s.write(func(w *writer) error {
+		n, err := w.changed(`UPDATE agent SET removed = ? WHERE name = ? AND removed = 0`,
+			millis(s.now()), name)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return ErrNotFound
+		}
+		for _, table := range []string{"inbox", "dead", "seen", "alarm", "publication",
+			"proposal"} {
+			if err := w.exec(`DELETE FROM `+table+` WHERE instance IN
+				(SELECT id FROM instance WHERE agent = ?)`, name); err != nil {
+				return err
+			}
+		}
+		if err := w.exec(`DELETE FROM tokens WHERE agent = ?`, name); err != nil {
+			return err
+		}
+		return w.exec(`DELETE FROM instance WHERE agent = ?`, name)
+	})
+}
+
+// Agents calls f for each registered agent, in order of their names.
+func (s *Store) Agents(ctx context.Context, f func(Agent) error) error {
+	return s.read(ctx, `SELECT name, dir, stamp, digest, added FROM agent WHERE removed = 0
+		ORDER BY name`, nil, func(r *sql.Rows) error {
+		var a Agent
+		var added int64
+		if err := r.Scan(&a.Name, &a.Dir, &a.Stamp, &a.Digest, &added); err != nil {
+			return err
+		}
+		a.Added = fromMillis(added)
+		return f(a)
+	})
+}
+
+// Agent returns a registered agent, or ErrNotFound.
+func (s *Store) Agent(ctx context.Context, name string) (a Agent, err error) {
+	var added int64
+	err = s.readers.QueryRowContext(ctx, `SELECT name, dir, stamp, digest, added FROM agent
+		WHERE removed = 0 AND name = ?`, name).Scan(&a.Name, &a.Dir, &a.Stamp, &a.Digest, &added)
+	if err == sql.ErrNoRows {
+		err = ErrNotFound
+	}
+	a.Added = fromMillis(added)
+	return a, err
+}
+
+// Instances calls f for the instances of an agent, or of all with "", in the order in which they
+// were made.
+func (s *Store) Instances(ctx context.Context, name string, f func(Instance) error) error {
+	text, args := `SELECT `+instanceColumns+` FROM instance ORDER BY agent, id`, []any(nil)
+	if name != "" {
+		text, args = `SELECT `+instanceColumns+` FROM instance WHERE agent = ? ORDER BY id`,
+			[]any{name}
+	}
+	return s.read(ctx, text, args, func(r *sql.Rows) error {
+		i, err := scanInstance(r.Scan)
+		if err != nil {
+			return err
+		}
+		return f(i)
+	})
+}
+
+// Members returns the instances on a channel.
+func (s *Store) Members(ctx context.Context, channel string) (all []Instance, err error) {
+	err = s.read(ctx, `SELECT `+instanceColumns+` FROM instance WHERE channel = ?
+		AND state <> ? ORDER BY id`, []any{channel, Terminated}, func(r *sql.Rows) error {
+		i, err := scanInstance(r.Scan)
+		all = append(all, i)
+		return err
+	})
+	return all, err
+}
+
+// Instance returns the instance with a number, or ErrNotFound.
+func (s *Store) Instance(ctx context.Context, id int64) (Instance, error) {
+	i, err := scanInstance(s.readers.QueryRowContext(ctx, `SELECT `+instanceColumns+
+		` FROM instance WHERE id = ?`, id).Scan)
+	if err == sql.ErrNoRows {
+		err = ErrNotFound
+	}
+	return i, err
+}
+
+// SetState notes the state of an instance, and for Failed why.
+func (s *Store) SetState(id int64, state, why string) error {
+	return s.write(func(w *writer) error {
+		return w.exec(`UPDATE instance SET state = ?, error = ?, changed = ? WHERE id = ?
+			AND state <> ?`, state, why, millis(s.now()), id, Terminated)
+	})
+}
+
+// SetPaused notes whether an instance is to be woken.
+func (s *Store) SetPaused(id int64, paused bool) error {
+	return s.write(func(w *writer) error {
+		return w.exec(`UPDATE instance SET paused = ?, changed = ? WHERE id = ?`, paused,
+			millis(s.now()), id)
+	})
+}
+
+// SetFailures notes how often an instance failed in a row, why, and when it may be woken again.
+func (s *Store) SetFailures(id int64, failures int, notBefore time.Time, why string) error {
+	return s.write(func(w *writer) error {
+		return w.exec(`UPDATE instance SET failures = ?, not_before = ?, error = ? WHERE id = ?`,
+			failures, millis(notBefore), why, id)
+	})
+}
+
+// Ready calls f for the instances that have events waiting.
+func (s *Store) Ready(ctx context.Context, f func(Instance) error) error {
+	return s.read(ctx, `SELECT `+instanceColumns+` FROM instance WHERE waiting > 0`, nil,
+		func(r *sql.Rows) error {
+			i, err := scanInstance(r.Scan)
+			if err != nil {
+				return err
+			}
+			return f(i)
+		})
+}

@@ -1,0 +1,298 @@
+// Package store keeps what jail-agentd must not forget, in one SQLite database of a user's: which
+// agents there are, the events that wait in their inboxes, their alarms, what they published, and
+// the tokens that they used.
+//
+// A write is durable when its method returns: the database is in WAL mode with full flushes.
+// Writes that arrive together are committed together, each in a savepoint of its own, so that one
+// flush serves all of them and a failed write undoes nothing of the others.
+//
+// Agents never see this database. Their own is opened inside their jails.
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	_ "modernc.org/sqlite" // the driver
+)
+
+// Errors that callers compare with.
+var (
+	// ErrNotFound: there is no such agent, event or row.
+	ErrNotFound = errors.New("there is none")
+	// ErrFull: the inbox of a receiver has no room.
+	ErrFull = errors.New("the inbox is full")
+	// ErrTaken: an instance of another agent has the name.
+	ErrTaken = errors.New("the name is taken")
+	// ErrDecided: a proposal has a decision already.
+	ErrDecided = errors.New("it was decided before")
+	// ErrTooLarge: an event is larger than an event may be.
+	ErrTooLarge = errors.New("too large")
+)
+
+// Bounds of an inbox. Beyond them a publisher gets ErrFull.
+const (
+	MaxWaiting      = 10_000
+	MaxWaitingBytes = 64 << 20
+)
+
+// groupBound is how many writes one commit may take.
+const groupBound = 512
+
+// A Store is an open database. Its methods may be called from several goroutines.
+type Store struct {
+	readers *sql.DB
+	writer  *writer
+	writes  chan write
+	// done is closed when the goroutine that writes has ended.
+	done    chan struct{}
+	closing sync.Once
+	closed  chan struct{}
+	user    string
+	now     func() time.Time
+}
+
+type write struct {
+	do   func(*writer) error
+	done chan error
+}
+
+// Open opens the database at path, and makes it if there is none. The agents are those of user; now
+// is the clock.
+func Open(path, user string, now func() time.Time) (*Store, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	f.Close()
+	open := func(more ...string) (*sql.DB, error) {
+		options := url.Values{"mode": {"rw"}, "_pragma": append([]string{"busy_timeout(30000)",
+			"trusted_schema(0)", "journal_mode(WAL)", "synchronous(FULL)"}, more...)}
+		return sql.Open("sqlite",
+			(&url.URL{Scheme: "file", Path: path, RawQuery: options.Encode()}).String())
+	}
+	db, err := open("cache_size(-8192)", "wal_autocheckpoint(4000)")
+	if err != nil {
+		return nil, err
+	}
+	w, err := newWriter(db)
+	if err != nil {
+		return nil, fmt.Errorf("database %s: %w", path, errors.Join(err, db.Close()))
+	}
+	readers, err := open("cache_size(-2048)", "query_only(1)")
+	if err != nil {
+		return nil, errors.Join(err, w.close())
+	}
+	readers.SetMaxOpenConns(4)
+	s := &Store{readers: readers, writer: w, writes: make(chan write), done: make(chan struct{}),
+		closed: make(chan struct{}), user: user, now: now}
+	go s.loop()
+	if err := s.write(func(w *writer) error {
+		return w.exec(`DELETE FROM seen WHERE time < ?`, millis(now().Add(-seenTime)))
+	}); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// Close waits for the writes that have begun, and closes the database.
+func (s *Store) Close() (err error) {
+	s.closing.Do(func() {
+		close(s.closed)
+		<-s.done
+		err = errors.Join(s.readers.Close(), s.writer.close())
+	})
+	return err
+}
+
+var errClosed = errors.New("the database of jail-agentd is closed")
+
+// write carries do out in a transaction, and returns when that is durable.
+func (s *Store) write(do func(*writer) error) error {
+	w := write{do, make(chan error, 1)}
+	select {
+	case s.writes <- w:
+		return <-w.done
+	case <-s.closed:
+		return errClosed
+	}
+}
+
+func (s *Store) loop() {
+	defer close(s.done)
+	for {
+		var group []write
+		select {
+		case w := <-s.writes:
+			group = append(group, w)
+		case <-s.closed:
+			return
+		}
+		for more := true; more && len(group) < groupBound; {
+			select {
+			case w := <-s.writes:
+				group = append(group, w)
+			default:
+				more = false
+			}
+		}
+		s.writer.commit(group)
+	}
+}
+
+// A writer is the one connection that writes. Its methods are for one goroutine.
+type writer struct {
+	db   *sql.DB
+	con  *sql.Conn
+	made map[string]*sql.Stmt
+}
+
+func newWriter(db *sql.DB) (*writer, error) {
+	con, err := db.Conn(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	w := &writer{db: db, con: con, made: map[string]*sql.Stmt{}}
+	return w, w.migrate()
+}
+
+func (w *writer) close() error { return errors.Join(w.con.Close(), w.db.Close()) }
+
+// commit carries writes out in one transaction and tells each how it went.
+func (w *writer) commit(group []write) {
+	results := make([]error, len(group))
+	err := w.exec("BEGIN IMMEDIATE")
+	for i := range group {
+		if err != nil {
+			break
+		}
+		results[i], err = w.saved(group[i].do)
+	}
+	if err == nil {
+		err = w.exec("COMMIT")
+	}
+	if err != nil {
+		// Whatever the cause, nothing of the group is on the disk. SQLite may have rolled back by
+		// itself already.
+		_ = w.exec("ROLLBACK")
+	}
+	for i, g := range group {
+		if err != nil {
+			results[i] = fmt.Errorf("database of jail-agentd: %w", err)
+		}
+		g.done <- results[i]
+	}
+}
+
+// saved carries one write out in a savepoint. The second error is one that ends the group.
+func (w *writer) saved(do func(*writer) error) (result, fatal error) {
+	if err := w.exec("SAVEPOINT w"); err != nil {
+		return nil, err
+	}
+	if result = do(w); result != nil {
+		fatal = w.exec("ROLLBACK TO w")
+	}
+	return result, errors.Join(fatal, w.exec("RELEASE w"))
+}
+
+// statement returns the prepared form of a text that the code holds; there are few of them.
+func (w *writer) statement(text string) (*sql.Stmt, error) {
+	if s := w.made[text]; s != nil {
+		return s, nil
+	}
+	s, err := w.con.PrepareContext(context.Background(), text)
+	if err == nil {
+		w.made[text] = s
+	}
+	return s, err
+}
+
+func (w *writer) exec(text string, args ...any) error {
+	_, err := w.changed(text, args...)
+	return err
+}
+
+// changed is exec, and returns how many rows it changed.
+func (w *writer) changed(text string, args ...any) (int64, error) {
+	s, err := w.statement(text)
+	if err != nil {
+		return 0, err
+	}
+	r, err := s.Exec(args...)
+	if err != nil {
+		return 0, err
+	}
+	return r.RowsAffected()
+}
+
+// row reads one row into to. Without one it returns ErrNotFound.
+func (w *writer) row(text string, args []any, to ...any) error {
+	s, err := w.statement(text)
+	if err != nil {
+		return err
+	}
+	err = s.QueryRow(args...).Scan(to...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return ErrNotFound
+	}
+	return err
+}
+
+// rows calls scan for each row.
+func (w *writer) rows(text string, args []any, scan func(*sql.Rows) error) error {
+	s, err := w.statement(text)
+	if err != nil {
+		return err
+	}
+	r, err := s.Query(args...)
+	return each(r, err, scan)
+}
+
+// each calls scan for each row of the result of a query.
+func each(r *sql.Rows, err error, scan func(*sql.Rows) error) error {
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	for r.Next() {
+		if err := scan(r); err != nil {
+			return err
+		}
+	}
+	return r.Err()
+}
+
+// read is rows for those that only read: it sees what is committed.
+func (s *Store) read(ctx context.Context, text string, args []any,
+	scan func(*sql.Rows) error) error {
+	r, err := s.readers.QueryContext(ctx, text, args...)
+	return each(r, err, scan)
+}
+
+func millis(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+func fromMillis(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
+}

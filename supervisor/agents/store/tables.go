@@ -1,0 +1,155 @@
+package store
+
+import "fmt"
+
+// format is the version of the tables, in the database's user_version.
+const format = 1
+
+// Times are milliseconds since 1970, 0 for none. An instance has a number that no other instance
+// ever had, so that nothing of a deleted one is taken for that of a new one.
+var tables = []string{
+	// next is the number of the next event of any instance of the agent: the ids of what an agent
+	// sends hold the agent's name and such a number. The row stays when the agent is deleted.
+	`CREATE TABLE agent (
+		name TEXT PRIMARY KEY,
+		dir TEXT NOT NULL,
+		stamp TEXT NOT NULL,
+		digest TEXT NOT NULL,
+		next INTEGER NOT NULL,
+		added INTEGER NOT NULL,
+		removed INTEGER NOT NULL DEFAULT 0
+	) WITHOUT ROWID`,
+	`CREATE TABLE instance (
+		id INTEGER PRIMARY KEY AUTOINCREMENT,
+		name TEXT NOT NULL UNIQUE,
+		agent TEXT NOT NULL,
+		channel TEXT NOT NULL,
+		handle TEXT NOT NULL,
+		state TEXT NOT NULL,
+		paused INTEGER NOT NULL DEFAULT 0,
+		failures INTEGER NOT NULL DEFAULT 0,
+		not_before INTEGER NOT NULL DEFAULT 0,
+		delivered INTEGER NOT NULL DEFAULT 0,
+		settled INTEGER NOT NULL DEFAULT 0,
+		waiting INTEGER NOT NULL DEFAULT 0,
+		bytes INTEGER NOT NULL DEFAULT 0,
+		note TEXT NOT NULL DEFAULT '',
+		error TEXT NOT NULL DEFAULT '',
+		changed INTEGER NOT NULL DEFAULT 0
+	)`,
+	`CREATE INDEX instance_channel ON instance (channel)`,
+	`CREATE INDEX instance_agent ON instance (agent)`,
+	`CREATE INDEX instance_waiting ON instance (id) WHERE waiting > 0`,
+	`CREATE TABLE inbox (
+		instance INTEGER NOT NULL,
+		seq INTEGER NOT NULL,
+		id TEXT NOT NULL,
+		time INTEGER NOT NULL,
+		source TEXT NOT NULL,
+		channel TEXT NOT NULL,
+		type TEXT NOT NULL,
+		kind TEXT NOT NULL,
+		reply_to TEXT NOT NULL,
+		attempt INTEGER NOT NULL DEFAULT 0,
+		failed INTEGER NOT NULL DEFAULT 0,
+		data BLOB,
+		PRIMARY KEY (instance, seq)
+	) WITHOUT ROWID`,
+	`CREATE TABLE dead (
+		instance INTEGER NOT NULL,
+		seq INTEGER NOT NULL,
+		id TEXT NOT NULL,
+		time INTEGER NOT NULL,
+		source TEXT NOT NULL,
+		channel TEXT NOT NULL,
+		type TEXT NOT NULL,
+		kind TEXT NOT NULL,
+		reply_to TEXT NOT NULL,
+		attempt INTEGER NOT NULL,
+		data BLOB,
+		died INTEGER NOT NULL,
+		reason TEXT NOT NULL,
+		PRIMARY KEY (instance, seq)
+	) WITHOUT ROWID`,
+	// The ids of events of others than agents, whose own numbers say what was delivered.
+	`CREATE TABLE seen (
+		instance INTEGER NOT NULL,
+		source TEXT NOT NULL,
+		id TEXT NOT NULL,
+		seq INTEGER NOT NULL,
+		time INTEGER NOT NULL,
+		PRIMARY KEY (instance, source, id)
+	) WITHOUT ROWID`,
+	`CREATE INDEX seen_time ON seen (time)`,
+	// at is when the alarm is due, 0 for never; every is the time of a heartbeat, which is set anew
+	// when it has fired; pending is the number of its event while that waits.
+	`CREATE TABLE alarm (
+		instance INTEGER NOT NULL,
+		name TEXT NOT NULL,
+		at INTEGER NOT NULL,
+		every INTEGER NOT NULL,
+		pending INTEGER NOT NULL,
+		data BLOB,
+		PRIMARY KEY (instance, name)
+	) WITHOUT ROWID`,
+	`CREATE INDEX alarm_due ON alarm (at) WHERE at > 0 AND pending = 0`,
+	`CREATE INDEX alarm_pending ON alarm (instance, pending) WHERE pending > 0`,
+	`CREATE TABLE publication (
+		n INTEGER PRIMARY KEY AUTOINCREMENT,
+		instance INTEGER NOT NULL,
+		time INTEGER NOT NULL,
+		channel TEXT NOT NULL,
+		receiver TEXT NOT NULL,
+		kind TEXT NOT NULL,
+		id TEXT NOT NULL,
+		type TEXT NOT NULL,
+		reply_to TEXT NOT NULL,
+		data BLOB
+	)`,
+	`CREATE INDEX publication_instance ON publication (instance, n)`,
+	`CREATE INDEX publication_answer ON publication (reply_to, instance) WHERE reply_to <> ''`,
+	`CREATE TABLE proposal (
+		id TEXT PRIMARY KEY,
+		instance INTEGER NOT NULL,
+		time INTEGER NOT NULL,
+		data BLOB,
+		decision TEXT NOT NULL DEFAULT '',
+		decided INTEGER NOT NULL DEFAULT 0
+	) WITHOUT ROWID`,
+	`CREATE INDEX proposal_instance ON proposal (instance, time)`,
+	`CREATE TABLE settings (channel TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID`,
+	`CREATE TABLE tokens (
+		agent TEXT NOT NULL,
+		day TEXT NOT NULL,
+		input INTEGER NOT NULL,
+		output INTEGER NOT NULL,
+		PRIMARY KEY (agent, day)
+	) WITHOUT ROWID`,
+	fmt.Sprintf(`PRAGMA user_version = %d`, format),
+}
+
+// migrate makes the tables of a new database, and refuses one of another version.
+func (w *writer) migrate() error {
+	var version int
+	if err := w.row(`PRAGMA user_version`, nil, &version); err != nil {
+		return err
+	}
+	switch version {
+	case format:
+		return nil
+	case 0:
+	default:
+		return fmt.Errorf("it has format %d, and this jail-agentd knows format %d: "+
+			"use the jail-agentd that wrote it, or one of a later version", version, format)
+	}
+	if err := w.exec(`BEGIN IMMEDIATE`); err != nil {
+		return err
+	}
+	for _, t := range tables {
+		if err := w.exec(t); err != nil {
+			_ = w.exec(`ROLLBACK`)
+			return err
+		}
+	}
+	return w.exec(`COMMIT`)
+}

@@ -1,0 +1,283 @@
+package agents
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// never is the time until the next turn of an instance that wants none.
+const never = time.Duration(-1)
+
+// turns says which instances run. At most `most` run at one time; those that have to wait do so in
+// the order in which they came, as numbers in a list, so that many of them cost little.
+type turns struct {
+	mu   sync.Mutex
+	all  map[int64]*turn
+	line []*turn
+	busy int
+	most int
+	// begin is one turn; it returns as Agents.begin does.
+	begin  func(*turn) time.Duration
+	closed bool
+	work   sync.WaitGroup
+}
+
+// A turn is that of an instance that runs, or waits for that.
+type turn struct {
+	id int64
+	// again is set when there is something new for the instance.
+	again   bool
+	running bool
+	timer   *time.Timer
+	state   string
+	// admins are operations that its owner asks for.
+	admins []*Operation
+	// signals are for the run, which has one.
+	signals chan signal
+}
+
+// A signal is what a run is told from outside.
+type signal struct {
+	// sleep is why it should sleep, empty if it should not.
+	sleep string
+	// crowded: others wait for their turn, so it should sleep if it has nothing to do.
+	crowded bool
+	// kill is why it is to end at once.
+	kill string
+}
+
+// want asks for a turn of the instance, after a while.
+func (t *turns) want(id int64, after time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.wanted(t.at(id), after)
+}
+
+// ask is want for an operation of the owner's, which does not wait for anything.
+func (t *turns) ask(id int64, o *Operation) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at := t.at(id)
+	at.admins = append(at.admins, o)
+	t.wanted(at, 0)
+}
+
+func (t *turns) at(id int64) *turn {
+	at := t.all[id]
+	if at == nil {
+		at = &turn{id: id, signals: make(chan signal, 4)}
+		t.all[id] = at
+	}
+	return at
+}
+
+// wanted puts an instance into the line, unless it is there. t.mu is held.
+func (t *turns) wanted(at *turn, after time.Duration) {
+	switch {
+	case t.closed:
+		return
+	case at.running:
+		at.again = true
+		at.tell(signal{})
+		return
+	case at.timer != nil:
+		if after > 0 && len(at.admins) == 0 {
+			return
+		}
+		// Whether it waits on is for its turn to say.
+		at.timer.Stop()
+		at.timer = nil
+	case at.again:
+		return
+	}
+	if after > 0 {
+		at.timer = time.AfterFunc(after, func() {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			// It may have been removed meanwhile.
+			if at.timer = nil; t.all[at.id] == at {
+				t.wanted(at, 0)
+			}
+		})
+		return
+	}
+	at.again = true
+	t.line = append(t.line, at)
+	if t.busy < t.most {
+		t.busy++
+		t.work.Go(t.worker)
+		return
+	}
+	for _, other := range t.all {
+		if other.running {
+			other.tell(signal{crowded: true})
+		}
+	}
+}
+
+// worker carries out turns until nobody waits for one.
+func (t *turns) worker() {
+	for {
+		t.mu.Lock()
+		if len(t.line) == 0 || t.closed {
+			t.busy--
+			t.mu.Unlock()
+			return
+		}
+		at := t.line[0]
+		t.line = t.line[1:]
+		at.again, at.running = false, true
+		// Of an earlier turn.
+		for len(at.signals) > 0 {
+			<-at.signals
+		}
+		t.mu.Unlock()
+		after := t.begin(at)
+		t.mu.Lock()
+		at.running, at.state = false, ""
+		again := at.again || len(at.admins) > 0
+		at.again = false
+		switch {
+		case after > 0 && len(at.admins) == 0:
+			t.wanted(at, after)
+		case after >= 0 || again:
+			t.wanted(at, 0)
+		default:
+			delete(t.all, at.id)
+		}
+		t.mu.Unlock()
+	}
+}
+
+// tell leaves a signal for the run. Of many that it has not read only some count: each makes it
+// look at everything.
+func (at *turn) tell(s signal) {
+	select {
+	case at.signals <- s:
+	default:
+		if s.sleep == "" && s.kill == "" {
+			return
+		}
+		// Make room: what is lost says less.
+		select {
+		case <-at.signals:
+		default:
+		}
+		select {
+		case at.signals <- s:
+		default:
+		}
+	}
+}
+
+func (t *turns) tell(id int64, s signal) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if at := t.all[id]; at != nil && at.running {
+		at.tell(s)
+	}
+}
+
+// take returns the operations that wait for the run, and takes them over.
+func (t *turns) take(at *turn) []*Operation {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := at.admins
+	at.admins = nil
+	return all
+}
+
+func (t *turns) setState(at *turn, state string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at.state = state
+}
+
+func (t *turns) state(id int64) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if at := t.all[id]; at != nil {
+		return at.state
+	}
+	return ""
+}
+
+// count returns how many instances run or wait for their turn.
+func (t *turns) count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.all)
+}
+
+// asked reports whether operations wait for the turn.
+func (t *turns) asked(at *turn) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(at.admins) > 0
+}
+
+// crowded reports whether instances wait for their turn.
+func (t *turns) crowded() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.line) > 0
+}
+
+// close lets nothing begin any more, and has everything that runs sleep.
+func (t *turns) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	for _, at := range t.all {
+		if at.timer != nil {
+			at.timer.Stop()
+		}
+		if at.running {
+			at.tell(signal{sleep: "jail-agentd ends"})
+		}
+		for _, o := range at.admins {
+			o.fail(errEnding)
+		}
+		at.admins = nil
+	}
+}
+
+// takeID is take by the number of the instance.
+func (t *turns) takeID(id int64) []*Operation {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if at := t.all[id]; at != nil {
+		all := at.admins
+		at.admins = nil
+		return all
+	}
+	return nil
+}
+
+// gone waits until an instance that was told to end has ended. One that waits for its turn has none
+// any more.
+func (t *turns) gone(ctx context.Context, id int64) error {
+	for {
+		t.mu.Lock()
+		at := t.all[id]
+		if at != nil && !at.running {
+			if at.timer != nil {
+				at.timer.Stop()
+			}
+			t.line = slices.DeleteFunc(t.line, func(other *turn) bool { return other == at })
+			delete(t.all, id)
+			at = nil
+		}
+		t.mu.Unlock()
+		if at == nil {
+			return nil
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

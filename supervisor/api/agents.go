@@ -1,0 +1,93 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/service"
+)
+
+// pathAgentRecords takes records about agents.
+const pathAgentRecords = "/v1/agents/records"
+
+// Bounds of what is recorded about agents at one time.
+const (
+	maxAgentRecords = 100
+	maxAgentText    = 4 << 10 // bytes
+)
+
+// AgentRecords are steps of the caller's agents to put on record.
+type AgentRecords struct {
+	Records []audit.AgentStep `json:"records"`
+}
+
+// AgentRecorded has the numbers of the records.
+type AgentRecorded struct {
+	First uint64 `json:"first"`
+	Last  uint64 `json:"last"`
+}
+
+// agents answers for the agents of users.
+type agents struct{ s *service.Service }
+
+func (h agents) record(_ context.Context, c caller.Caller, r *http.Request) (any, error) {
+	var req AgentRecords
+	if err := readJSON(r, &req); err != nil {
+		return nil, err
+	}
+	if n := len(req.Records); n < 1 || n > maxAgentRecords {
+		return nil, problem.New(problem.Usage, "%d records of agents: want 1 to %d", n,
+			maxAgentRecords)
+	}
+	entries := make([]audit.Entry, 0, len(req.Records))
+	for _, e := range req.Records {
+		if err := checkAgent(c, e); err != nil {
+			return nil, err
+		}
+		entries = append(entries, audit.Entry{Actor: c.Actor(), Event: e})
+	}
+	first, last, err := h.s.RecordAgents(entries)
+	if err != nil {
+		return nil, problem.New(problem.Failed, "audit log: %w", err)
+	}
+	return AgentRecorded{First: first, Last: last}, nil
+}
+
+// checkAgent refuses a record of an agent that is not the caller's, or that says what no agent does.
+func checkAgent(c caller.Caller, e audit.AgentStep) error {
+	if !c.OwnsAgent(e.ID) {
+		return problem.New(problem.Refused, "agent id %q is not one of yours: want agent:USER:NAME",
+			shortText(e.ID))
+	}
+	if !slices.Contains(audit.AgentSteps(), e.Step) {
+		return problem.New(problem.Usage, "step %q of an agent: there are %s", shortText(e.Step),
+			strings.Join(audit.AgentSteps(), ", "))
+	}
+	for _, text := range []string{e.Instance, e.Digest, e.Reason, e.Role, e.Error} {
+		if len(text) > maxAgentText {
+			return problem.New(problem.Usage, "a text of a record of an agent has %d bytes: at most %d",
+				len(text), maxAgentText)
+		}
+	}
+	return nil
+}
+
+// shortText is a text of a caller's in a message.
+func shortText(text string) string {
+	const most = 100
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}
+
+// RecordAgents puts steps of the caller's agents on record, all of them or none.
+func (c *Client) RecordAgents(ctx context.Context, steps ...audit.AgentStep) (r AgentRecorded,
+	err error) {
+	return r, c.link.do(ctx, "POST", pathAgentRecords, AgentRecords{steps}, &r)
+}
