@@ -121,7 +121,8 @@ func showSent(env *cli.Env, name string, sent agentapi.Sent, waited, asJSON bool
 	}
 	why := "it is still in the inbox"
 	if sent.Error != "" {
-		why = sent.Error
+		// It may name the event itself.
+		why = strings.TrimPrefix(sent.Error, fmt.Sprintf("event %d: ", sent.Seq))
 	}
 	if sent.State == agentapi.Dead {
 		return exit.Failed(errors.New(sent.Error), fmt.Sprintf("jail agent retry %s %d delivers it "+

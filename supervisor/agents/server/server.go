@@ -405,7 +405,7 @@ func (s *Server) retry(r *http.Request) (any, error) {
 	again, err := s.agents.Retry(i, seq)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, problem.New(problem.NotFound, "event %d of agent %q is no dead letter", seq,
-			i.Agent).WithHint("jail agent status " + i.Agent + " lists them")
+			i.Agent).WithHint("jail agent events " + i.Agent + " lists them")
 	}
 	return agentapi.Retry{Seq: again}, err
 }
