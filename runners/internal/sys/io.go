@@ -50,9 +50,6 @@ func Pwritev(fd int, iovs [][]byte, off int64) (int, error) {
 	return rw("pwritev", unix.SYS_PWRITEV, fd, iovs, off)
 }
 
-// iovMax is the most buffers that one vectored call takes.
-const iovMax = 1024
-
 // Seek moves the file offset; whence is 0 (start), 1 (current) or 2 (end).
 func Seek(fd int, off int64, whence int) (int64, error) {
 	n, err := unix.Seek(fd, off, whence)

@@ -25,8 +25,6 @@ type state uint8
 
 const (
 	inText state = iota
-	// Behind 0xC2, the first byte of a C1 control in UTF-8.
-	afterHigh
 	// Within another character of several bytes.
 	inRune
 	// Behind ESC and its intermediate bytes.
