@@ -246,6 +246,8 @@ if wanted search; then
 		wait "$pid" || { cat "$now/search.log" >&2; exit 1; }
 		cat "$now/search.log"
 	fi
+	# No compiler for C makes it.
+	version=
 	search=$({ key_of $common search.json ripgrep; dpkg-query -W -f '${Package} ${Version}\n' rustc libstd-rust-dev-wasm32 'librust-*-dev' 2>/dev/null; } | sha256sum | cut -d' ' -f1)
 	bundle search "$search" search_rust 80
 fi

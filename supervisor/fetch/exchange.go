@@ -306,6 +306,10 @@ func (s *stream) answer(ctx context.Context, rt *roundTrip, resp *http.Response)
 	w := writerTo(s.conn)
 	defer giveBack(w)
 	_, err := w.Write(append(out, "\r\n"...))
+	if err == nil && !none && rt.try.up.r.Buffered() == 0 {
+		// The body may take its time, as the events of a model do.
+		err = w.Flush()
+	}
 	if err == nil && !none {
 		err = s.copyBody(w, body, chunks)
 	}
@@ -339,7 +343,7 @@ func (rt *roundTrip) truncated(ctx context.Context, err error) {
 	}
 }
 
-// copyBody passes a body on as it arrives: it flushes the buffer before each read that would wait.
+// copyBody passes a body on as it arrives.
 func (s *stream) copyBody(w *bufio.Writer, body io.Reader, chunks bool) error {
 	var to io.Writer = w
 	if chunks {

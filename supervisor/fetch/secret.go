@@ -163,8 +163,8 @@ func scrub(b []byte, forms [][]byte) (hit bool) {
 	return hit
 }
 
-// scrubber removes forms from a stream, also those that arrive in pieces: it holds back bytes that
-// could start one.
+// scrubber removes forms from a stream, also those that arrive in pieces: it holds back an end that
+// could be the beginning of one, and nothing else, so that a stream of events passes as it comes.
 type scrubber struct {
 	r     io.Reader
 	forms [][]byte
@@ -175,22 +175,36 @@ type scrubber struct {
 
 func (s *scrubber) Read(p []byte) (int, error) {
 	const chunk = 32 << 10
-	hold := len(s.forms[0]) - 1
-	for s.err == nil && len(s.buf) <= hold {
+	ready := s.ready()
+	for s.err == nil && ready == 0 {
 		part := make([]byte, chunk)
 		var n int
 		n, s.err = s.r.Read(part)
 		s.buf = append(s.buf, part[:n]...)
 		s.hit = scrub(s.buf, s.forms) || s.hit
+		ready = s.ready()
 	}
-	ready := len(s.buf) - hold
-	if s.err != nil {
-		ready = len(s.buf)
-	}
-	if ready <= 0 {
+	if ready == 0 {
 		return 0, s.err
 	}
 	n := copy(p, s.buf[:ready])
 	s.buf = s.buf[n:]
 	return n, nil
+}
+
+// ready returns how many bytes can be passed on: all but the longest end that a form begins with. At
+// the end of the stream these are all.
+func (s *scrubber) ready() int {
+	if s.err != nil {
+		return len(s.buf)
+	}
+	held := 0
+	for _, f := range s.forms {
+		for n := min(len(f)-1, len(s.buf)); n > held; n-- {
+			if bytes.HasSuffix(s.buf, f[:n]) {
+				held = n
+			}
+		}
+	}
+	return len(s.buf) - held
 }
