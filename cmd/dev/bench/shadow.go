@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/workspace"
 )
 
@@ -140,7 +141,9 @@ func (s *shadowBed) ours(bin string) (took []time.Duration, err error) {
 	if err := os.WriteFile(rules, []byte(shadowPolicy), 0o600); err != nil {
 		return nil, err
 	}
-	run := exec.CommandContext(s.ctx, filepath.Join(bin, "jail"), "sh", "--quiet", "--id", "shadow",
+	// An id of the form that jail makes is that of the shadow, and no alias of it.
+	id := string(jail.NewID())
+	run := exec.CommandContext(s.ctx, filepath.Join(bin, "jail"), "sh", "--quiet", "--id", id,
 		"--workspace", s.tree, "--policy", rules, file)
 	run.Env = append(os.Environ(), "JAIL_STATE="+state)
 	if out, err := run.CombinedOutput(); err != nil {
@@ -151,7 +154,7 @@ func (s *shadowBed) ours(bin string) (took []time.Duration, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	w, err := store.Get("shadow")
+	w, err := store.Get(id)
 	if err != nil {
 		return nil, err
 	}
