@@ -57,6 +57,7 @@ var soleImporters = map[string][]string{
 	// jail/seccomp names constants only: TestSeccompRulesCallNothing.
 	"golang.org/x/sys/unix": {"jail/internal/sys", "runners/internal/sys", "jail/seccomp"},
 	"unsafe": {"jail/internal/sys", "runners/internal/sys",
+		// A library for guests, which is part of no program of the host.
 		"runners/wasi/guestlib/agentlib/go/jailagent"},
 	"github.com/spf13/cobra": {"cmd/jail/..."},
 }

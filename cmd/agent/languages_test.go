@@ -253,7 +253,8 @@ func TestNetwork(t *testing.T) {
 	}
 	for _, network := range []bool{false, true} {
 		req := requestOf(t, h, dir)
-		req.Policy += "[[fetch.allow]]\nhost = \"example.com\"\n"
+		req.Policy += "[[fetch.allow]]\nhost = \"example.com\"\n[fetch.limits]\nrequests = 1\n" +
+			"bytes_in = \"1MiB\"\nbytes_out = \"1MiB\"\nconcurrent = 1\ntimeout = \"1s\"\n"
 		req.Agent.Network = network
 		r, _ := wake(t, h, root, req)
 		r.order(agent.Order{Event: &agent.Event{Seq: 1, ID: "1", Source: "user",

@@ -271,8 +271,14 @@ func (c *calls) log(l agent.Log) {
 	if len(l.Message) > maxLine {
 		l.Message = l.Message[:maxLine]
 	}
-	if err := c.r.a.Store.Log(c.r.from.ID, l); err != nil {
+	if err := c.r.a.Note(c.r.from, l.Level, l.Message); err != nil {
 		c.r.a.o.Log.Error("a line of an agent is not noted", "error", err)
 	}
-	c.r.a.pulse.beat()
+}
+
+// Note puts a line into the log of an agent, beside what it publishes.
+func (a *Agents) Note(i store.Instance, level, message string) error {
+	err := a.Store.Log(i.ID, agent.Log{Level: level, Message: message})
+	a.pulse.beat()
+	return err
 }

@@ -472,6 +472,23 @@ func TestProposals(t *testing.T) {
 	w.start()
 }
 
+// An agent that waits for its next try can be deleted.
+func TestDeleteFailing(t *testing.T) {
+	w := newWorld(t).start()
+	w.o.FirstPause = time.Hour
+	i := w.install("a", "", func(*work) error { return errKilled })
+	w.tell("a", "x")
+	w.until("it waits for its next try", func() bool {
+		return !w.instance("a").NotBefore.IsZero() && w.turns.state(i.ID) == ""
+	})
+	if err := w.Delete(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.turns.count(); got != 0 {
+		t.Errorf("%d turns are left", got)
+	}
+}
+
 // Delete ends what runs and leaves nothing of the agent; a new one of the name begins anew.
 func TestDelete(t *testing.T) {
 	w := newWorld(t).start()

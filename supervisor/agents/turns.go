@@ -2,6 +2,7 @@ package agents
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -95,8 +96,10 @@ func (t *turns) wanted(at *turn, after time.Duration) {
 		at.timer = time.AfterFunc(after, func() {
 			t.mu.Lock()
 			defer t.mu.Unlock()
-			at.timer = nil
-			t.wanted(at, 0)
+			// It may have been removed meanwhile.
+			if at.timer = nil; t.all[at.id] == at {
+				t.wanted(at, 0)
+			}
 		})
 		return
 	}
@@ -253,11 +256,20 @@ func (t *turns) takeID(id int64) []*Operation {
 	return nil
 }
 
-// gone waits until an instance that was told to end has ended.
+// gone waits until an instance that was told to end has ended. One that waits for its turn has none
+// any more.
 func (t *turns) gone(ctx context.Context, id int64) error {
 	for {
 		t.mu.Lock()
 		at := t.all[id]
+		if at != nil && !at.running {
+			if at.timer != nil {
+				at.timer.Stop()
+			}
+			t.line = slices.DeleteFunc(t.line, func(other *turn) bool { return other == at })
+			delete(t.all, id)
+			at = nil
+		}
 		t.mu.Unlock()
 		if at == nil {
 			return nil

@@ -295,10 +295,38 @@ func (b *agentBed) rates(ctx context.Context, t *table, progress io.Writer) erro
 			return err
 		}
 	}
-	rate, err := b.checkpoints(ctx, names, 200)
-	t.add(fmt.Sprintf("events a second of %d agents, their starts included", togetherAgents),
+	for _, name := range names {
+		if _, err := b.event(ctx, name); err != nil {
+			return err
+		}
+	}
+	rate, err := b.together(ctx, names, 100)
+	t.add(fmt.Sprintf("events a second of %d awake agents, from send to commit", togetherAgents),
 		fmt.Sprintf("%.0f", rate), none)
 	return err
+}
+
+// together measures how many events a second agents commit that are awake, while each gets so many.
+func (b *agentBed) together(ctx context.Context, names []string, each int) (float64, error) {
+	begun := time.Now()
+	failures := make(chan error, len(names))
+	for _, name := range names {
+		go func() {
+			var err error
+			for n := 0; n < each && err == nil; n++ {
+				_, err = b.Send(ctx, name, agentapi.Send{Content: json.RawMessage(`"x"`)})
+			}
+			if err == nil {
+				_, err = b.state(ctx, name, "")
+			}
+			failures <- err
+		}()
+	}
+	var err error
+	for range names {
+		err = errors.Join(err, <-failures)
+	}
+	return float64(each*len(names)) / time.Since(begun).Seconds(), err
 }
 
 // asleep measures the disk that a dormant agent takes, and jail-agentd with many agents.

@@ -5,6 +5,8 @@ package agent
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -34,7 +36,41 @@ func New(env *cli.Env) *cobra.Command {
 			(*agentapi.Client).Resume),
 		newDelete(env), newExport(env), newImport(env))
 	cmd.Long = about
+	for _, sub := range cmd.Commands() {
+		switch words := strings.Fields(sub.Use); {
+		case slices.Contains(words, "DIR"):
+			sub.ValidArgsFunction = directories
+		case slices.Contains(words, "NAME") && sub.Name() != "new":
+			sub.ValidArgsFunction = names(env)
+		}
+	}
 	return cmd
+}
+
+func directories(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return nil, cobra.ShellCompDirectiveFilterDirs
+}
+
+// names completes the name of an agent. Completion starts no jail-agentd, and has no place for
+// errors.
+func names(env *cli.Env) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) (all []string,
+		_ cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		c, _, err := agentapi.Connect(cmd.Context(),
+			agentapi.Options{Places: agentapi.PlacesOf(env.Getenv)})
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		defer c.Close()
+		known, _ := c.List(cmd.Context())
+		for _, a := range known {
+			all = append(all, a.Name+"\t"+a.State)
+		}
+		return all, cobra.ShellCompDirectiveNoFileComp
+	}
 }
 
 // withAgents calls f with a client of jail-agentd, which it starts if none answers.

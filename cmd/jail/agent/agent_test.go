@@ -163,6 +163,19 @@ func TestCommands(t *testing.T) {
 	}
 }
 
+// Names of agents are completed, and directories where one is wanted.
+func TestCompletion(t *testing.T) {
+	f := start(t)
+	f.answers["GET /api/agents"] = []agentapi.Agent{{Name: "one", State: "dormant"}, {Name: "two"}}
+	for args, want := range map[string]string{"send ": "one\tdormant\ntwo", "status ": "one\tdormant",
+		"add ": ":16", "new --lang ": "python\njs\ngo"} {
+		got := f.run("", append([]string{"__complete"}, strings.Split(args, " ")...)...)
+		if got.code != 0 || !strings.Contains(got.out, want) {
+			t.Errorf("%s: %+v", args, got)
+		}
+	}
+}
+
 // What is wrong is said in one sentence before anything is asked.
 func TestWrong(t *testing.T) {
 	f := start(t)

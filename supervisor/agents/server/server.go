@@ -150,12 +150,16 @@ func asProblem(err error) *problem.Error {
 		return p
 	case errors.As(err, &own):
 		return with(problem.Usage, "")
+	case errors.Is(err, fs.ErrNotExist):
+		return with(problem.NotFound, "name the directory that holds the manifest of the agent")
 	case errors.As(err, &positions), errors.Is(err, agents.ErrWrong):
 		return with(problem.Usage, "jail agent check DIR says all that is wrong")
-	case errors.Is(err, store.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, store.ErrNotFound):
 		return with(problem.NotFound, "jail agent list has the agents")
 	case errors.Is(err, store.ErrFull):
 		return with(problem.Busy, "send it again when the agent has worked on some of them")
+	case errors.Is(err, store.ErrDecided):
+		return with(problem.Conflict, "a decision is final")
 	case errors.Is(err, store.ErrTaken):
 		return with(problem.Conflict, "")
 	case errors.Is(err, store.ErrTooLarge):

@@ -67,10 +67,10 @@ func (s *Store) Decide(id, decision string) (of int64, err error) {
 		var before string
 		if err := w.row(`SELECT instance, decision FROM proposal WHERE id = ?`, []any{id}, &of,
 			&before); err != nil {
-			return err
+			return fmt.Errorf("proposal %s: %w", id, err)
 		}
 		if before != "" {
-			return fmt.Errorf("proposal %s is %s already: %w", id, before, ErrTaken)
+			return fmt.Errorf("proposal %s: %w: it is %s", id, ErrDecided, before)
 		}
 		if err := w.exec(`UPDATE proposal SET decision = ?, decided = ? WHERE id = ?`, decision,
 			millis(now), id); err != nil {

@@ -26,11 +26,13 @@ import (
 // Errors that callers compare with.
 var (
 	// ErrNotFound: there is no such agent, event or row.
-	ErrNotFound = errors.New("not found")
+	ErrNotFound = errors.New("there is none")
 	// ErrFull: the inbox of a receiver has no room.
 	ErrFull = errors.New("the inbox is full")
 	// ErrTaken: an instance of another agent has the name.
 	ErrTaken = errors.New("the name is taken")
+	// ErrDecided: a proposal has a decision already.
+	ErrDecided = errors.New("it was decided before")
 	// ErrTooLarge: an event is larger than an event may be.
 	ErrTooLarge = errors.New("too large")
 )

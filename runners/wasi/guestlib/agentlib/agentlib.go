@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-//go:embed go rust c python js
+//go:embed go rust c js python/main.py python/jail_agent.py python/jail_agent_more.py
 var files embed.FS
 
 // A Language is one in which an agent can be written.

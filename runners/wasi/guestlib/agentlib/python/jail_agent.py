@@ -83,10 +83,14 @@ def _answer(method, path, body=None):
     return json.loads(text)
 
 
+def _body(method, params):
+    return json.dumps({"method": method, "params": params}, ensure_ascii=False).encode("utf-8", "replace")
+
+
 def call(binding, method, **params):
     """Call a method of a binding, and return its result. What is None is left out of params."""
     params = {name: value for name, value in params.items() if value is not None}
-    said = _answer("POST", "/rpc/" + binding, json.dumps({"method": method, "params": params}).encode())
+    said = _answer("POST", "/rpc/" + binding, _body(method, params))
     if said.get("error"):
         raise Error(said["error"].get("code", "failed"), said["error"].get("message", ""))
     return said.get("result")
@@ -197,7 +201,7 @@ class AI:
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
         params.update({"messages": messages}, **({"role": role} if role else {}))
-        body = json.dumps({"method": "streamText", "params": params}).encode()
+        body = _body("streamText", params)
         connection, response = _request("POST", "/rpc/AI", body)
         try:
             if not response.getheader("Content-Type", "").startswith("text/event-stream"):

@@ -1,0 +1,50 @@
+package agentlib
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The helpers of the Python library do what they say, with a store in memory and in a database.
+func TestPythonHelpers(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("no Python here")
+	}
+	out, err := exec.Command("python3", "-B", "python/test_jail_agent_more.py").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "OK") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// Every library and program is a part of some language's agent, so that none is forgotten.
+func TestFiles(t *testing.T) {
+	used := map[string]bool{}
+	for _, l := range Languages() {
+		for _, from := range l.files {
+			used[from] = true
+		}
+		files, err := New(l.Name, "some-name")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := string(files["agent.toml"]); !strings.Contains(text, `name = "some-name"`) ||
+			strings.Contains(text, "NAME") || strings.Contains(string(files["Makefile"]), "NAME.") {
+			t.Errorf("%s: %s\n%s", l.Name, text, files["Makefile"])
+		}
+	}
+	for _, pattern := range []string{"*/*", "go/jailagent/*"} {
+		found, _ := filepath.Glob(pattern)
+		for _, name := range found {
+			info, err := os.Stat(name)
+			if err == nil && !info.IsDir() && !used[name] && !strings.Contains(name, "/test_") {
+				t.Errorf("%s is in no agent", name)
+			}
+		}
+	}
+	if _, err := New("perl", "x"); err == nil {
+		t.Error("perl is a language")
+	}
+}
