@@ -51,10 +51,17 @@ while True:
 const overListener = `
 listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=int(os.environ["JAIL_AGENT_FD"]))
 
+class Stream(socket.socket):
+    def _real_close(self):
+        try:
+            super()._real_close()
+        except OSError:
+            pass  # some builds of CPython know no more of a stream than to read and write it
+
 class Connection(http.client.HTTPConnection):
     def connect(self):
         fd, _ = listener._accept()
-        self.sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=fd)
+        self.sock = Stream(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=fd)
 
 def connect():
     return Connection("agent")

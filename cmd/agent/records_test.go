@@ -22,7 +22,7 @@ func TestRecordAgents(t *testing.T) {
 	}
 	step := audit.AgentStep{ID: "agent:root:triage", Instance: "agent-triage-team",
 		Step: audit.AgentWoken, Reason: "alarm"}
-	recorded, err := c.RecordAgents(t.Context(), step, step)
+	recorded, err := api.RecordSteps(t.Context(), c, step, step)
 	if err != nil || recorded.Last != recorded.First+1 {
 		t.Fatalf("%+v, %v", recorded, err)
 	}
@@ -32,7 +32,7 @@ func TestRecordAgents(t *testing.T) {
 		"no step":        {ID: "agent:root:triage", Step: "danced"},
 	} {
 		e := (*problem.Error)(nil)
-		if _, err := c.RecordAgents(t.Context(), step, bad); !errors.As(err, &e) {
+		if _, err := api.RecordSteps(t.Context(), c, step, bad); !errors.As(err, &e) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -86,8 +86,8 @@ func shortText(text string) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
-// RecordAgents puts steps of the caller's agents on record, all of them or none.
-func (c *Client) RecordAgents(ctx context.Context, steps ...audit.AgentStep) (r AgentRecorded,
+// RecordSteps puts steps of the caller's agents on record, all of them or none.
+func RecordSteps(ctx context.Context, c *Client, steps ...audit.AgentStep) (r AgentRecorded,
 	err error) {
 	return r, c.link.do(ctx, "POST", pathAgentRecords, AgentRecords{steps}, &r)
 }

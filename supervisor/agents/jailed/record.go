@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
@@ -95,7 +96,7 @@ func (r *Records) put(ctx context.Context, j *Jaild, log *slog.Logger, group []a
 	for warned := false; ; {
 		c, err := j.client(ctx)
 		if err == nil {
-			_, err = c.RecordAgents(ctx, group...)
+			_, err = api.RecordSteps(ctx, c.Client, group...)
 			c.Close()
 			if err == nil {
 				return
