@@ -1,10 +1,12 @@
 package agent_test
 
 import (
+	"encoding/pem"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,14 +23,10 @@ import (
 // is streamed as it comes, and an error is told by its status.
 func TestModel(t *testing.T) {
 	h := cmdtest.New(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	const key = "a-key-that-nobody-else-has"
 	first := make(chan struct{})
 	asked := make(chan *http.Request, 10)
-	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Error(err)
@@ -48,15 +46,16 @@ func TestModel(t *testing.T) {
 			t.Error("the first part has not come before the second was sent")
 		}
 		fmt.Fprint(w, "data: 2\n\n")
-	})}
-	go srv.Serve(l)
+	}))
 	defer srv.Close()
-	secret := filepath.Join(h.Root, "secret")
-	port := l.Addr().(*net.TCPAddr).Port
-	settings := fmt.Sprintf("[[credential]]\nname = \"model\"\nkind = \"bearer\"\nfile = %q\n"+
-		"[[internal]]\nhost = \"model.example\"\naddresses = [\"127.0.0.1\"]\nports = [%d]\n"+
-		"resolve = false\n", secret, port)
-	for file, text := range map[string]string{secret: key,
+	secret, roots := filepath.Join(h.Root, "secret"), filepath.Join(h.Root, "roots.pem")
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+		Bytes: srv.Certificate().Raw})
+	port := srv.Listener.Addr().(*net.TCPAddr).Port
+	settings := fmt.Sprintf("roots = %q\n[[credential]]\nname = \"model\"\nkind = \"bearer\"\nfile = %q\n"+
+		"[[internal]]\nhost = \"model.example.com\"\naddresses = [\"127.0.0.1\"]\nports = [%d]\n"+
+		"resolve = false\n", roots, secret, port)
+	for file, text := range map[string]string{secret: key, roots: string(certificate),
 		filepath.Join(h.State, "fetch.toml"): settings} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -65,7 +64,7 @@ func TestModel(t *testing.T) {
 	h.Daemon()
 	j := jailed.New(client.Options{State: h.State, Socket: filepath.Join(h.State, "jail.sock"),
 		Jaild: filepath.Join(h.Bin, "jaild")})
-	role := manifest.Role{Form: "chat", URL: fmt.Sprintf("http://model.example:%d", port),
+	role := manifest.Role{Form: "chat", URL: fmt.Sprintf("https://model.example.com:%d", port),
 		Model: "m", Credential: "model"}
 	res, err := j.Ask(t.Context(), role, "agent:root:a/1/1", []byte(`{"a":1}`))
 	if err != nil {
@@ -96,7 +95,7 @@ func TestModel(t *testing.T) {
 	}
 	// The key is on no record.
 	if o := h.Jail("audit", "query", "--type", "fetch", "--json"); strings.Contains(o.Out, key) ||
-		!strings.Contains(o.Out, "model.example") {
+		!strings.Contains(o.Out, "model.example.com") {
 		t.Errorf("the records of the fetches are %s", o.Out)
 	}
 }

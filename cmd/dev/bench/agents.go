@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 const agentsPart = "agents"
@@ -64,7 +65,7 @@ func (b *agentBed) start(ctx context.Context) (time.Duration, error) {
 	for {
 		// The answer names an agent that is not there.
 		_, err := b.Agent(ctx, "none")
-		if err != nil && strings.Contains(err.Error(), "not found") {
+		if p, ok := errors.AsType[*problem.Error](err); ok && p.Code == problem.NotFound {
 			return time.Since(begun), nil
 		}
 		if ctx.Err() != nil || time.Since(begun) > time.Minute {

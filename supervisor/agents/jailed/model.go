@@ -34,6 +34,8 @@ func (j *Jaild) Ask(ctx context.Context, role manifest.Role, key string,
 	if err != nil {
 		return nil, fmt.Errorf("url of the role: %w", err)
 	}
+	// JoinPath does not make up the slash of a URL without a path.
+	to.Path = "/" + strings.TrimPrefix(to.Path, "/")
 	to = to.JoinPath(paths[role.Form])
 	c, err := j.client(ctx)
 	if err != nil {

@@ -106,7 +106,7 @@ func TestRequests(t *testing.T) {
 	}{
 		{"GET", "", "", 200, `"name":"a"`},
 		{"GET", "/a", "", 200, `"manifest":{`},
-		{"GET", "/b", "", 404, `agent \"b\": not found`},
+		{"GET", "/b", "", 404, `agent \"b\": there is none`},
 		{"POST", "", `{"dir":"/nowhere"}`, 404, `/nowhere`},
 		{"POST", "", `{"dir":"/nowhere","more":1}`, 400, `more`},
 		{"POST", "", `{"dir":"/nowhere"} x`, 400, `body`},
@@ -123,7 +123,7 @@ func TestRequests(t *testing.T) {
 		{"POST", "/a/pause", "", 200, ``},
 		{"GET", "/a/do/status", "", 200, `"paused":true`},
 		{"POST", "/a/proposals/1/1", `{"decision":"maybe"}`, 400, `want approved or rejected`},
-		{"POST", "/a/proposals/1/1", `{"decision":"approved"}`, 404, `not found`},
+		{"POST", "/a/proposals/1/1", `{"decision":"approved"}`, 404, `not_found`},
 		{"GET", "/a/log?after=x", "", 400, `want a number`},
 		{"GET", "/a/nothing", "", 404, `nothing at this path`},
 		{"DELETE", "/a", "", 200, ``},
