@@ -129,7 +129,7 @@ install: build install-docs
 	$(BIN)/jail completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/jail.fish
 
 # The pages, and the files that they link to, are laid out as in the tree, so that each link holds.
-DOCS = LICENSE $(wildcard *.md docs/*.md docs/*.json docs/*.py docs/*/*.md docs/*/*.png profiles/*.toml jail/testdata/plan-*.json) \
+DOCS = LICENSE $(wildcard *.md docs/*.md docs/*.json docs/*.py docs/*/*.md docs/*/*.png docs/agents/*/* profiles/*.toml jail/testdata/plan-*.json) \
 	$(filter-out %_test.go,$(wildcard supervisor/client/*.go)) supervisor/audit/doc.go runners/tools/DIFFERENCES.md .packaging/Containerfile
 
 install-docs:

@@ -39,7 +39,7 @@ var supervisorOrder = [][]string{
 	{"service"},
 	// The faces.
 	{"api"},
-	{"client", "console", "lasting", "learn"},
+	{"client", "console", "learn", "toolsession"},
 	// What coding agents speak.
 	{"execserver", "mcp"},
 	// What stands above a daemon: jail-agentd is a client.

@@ -52,7 +52,7 @@ var largeData = map[string]string{
 	"supervisor/console.proposal":         "what the page of an action shows",
 	"supervisor/console.story":            "what a page shows",
 	"supervisor/fetch.Credential":         "an entry of the file of credentials",
-	"supervisor/lasting.Outcome":          "what a call gave",
+	"supervisor/toolsession.Outcome":      "what a call gave",
 	"supervisor/message.DetachRequest":    "a message",
 	"supervisor/message.EventsRequest":    "a message",
 	"supervisor/message.Request":          "a message",

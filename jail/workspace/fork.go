@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// MaxDepth is how many forks a branch may be away from a workspace that is no branch.
-	MaxDepth = 16
+	// maxForkDepth is how many forks a branch may be away from a workspace that is no branch.
+	maxForkDepth = 16
 	// MaxBranches is how many branches one workspace may have.
 	MaxBranches = 32
 )
@@ -25,7 +25,7 @@ const (
 var (
 	// ErrBranches is the error for a workspace that has branches, which need its layers.
 	ErrBranches = errors.New("it has branches")
-	// ErrForks is the error for a fork beyond MaxDepth or MaxBranches.
+	// ErrForks is the error for a fork beyond maxForkDepth or MaxBranches.
 	ErrForks = errors.New("no more branches")
 	// ErrNoBranch is the error of a merge of a workspace that is no branch.
 	ErrNoBranch = errors.New("the workspace is no branch")
@@ -56,7 +56,7 @@ type fork struct {
 // directory holds. An interrupted Fork has made the branch or not, and changes nothing in parent.
 //
 // The error is ErrActive if a jail may write to parent, ErrState for a workspace that another user
-// prepared or that was kept for a review alone, ErrForks beyond MaxDepth or MaxBranches.
+// prepared or that was kept for a review alone, ErrForks beyond maxForkDepth or MaxBranches.
 func (b Branches) Fork(ctx context.Context, parent, id string, as Caller) (Info, error) {
 	s := b.s
 	if checkID(id) != nil {
@@ -86,9 +86,9 @@ func (f forking) fork(ctx context.Context, id string, as Caller) (Info, error) {
 	switch {
 	case err != nil:
 		return Info{}, err
-	case depth > MaxDepth:
+	case depth > maxForkDepth:
 		return Info{}, fmt.Errorf("%w: a branch may be %d forks deep: merge branches, or fork one that "+
-			"is less deep", ErrForks, MaxDepth)
+			"is less deep", ErrForks, maxForkDepth)
 	case len(branches) >= MaxBranches:
 		return Info{}, fmt.Errorf("%w: a workspace may have %d: discard some", ErrForks, MaxBranches)
 	}

@@ -288,7 +288,7 @@ func TestForkDepthAndNumber(t *testing.T) {
 	f.write("a", "d/x")
 	m := newFamily(f, "echo p >p")
 	last := "p"
-	for n := range MaxDepth {
+	for n := range maxForkDepth {
 		id := fmt.Sprintf("n%d", n)
 		m.fork(last, id)
 		m.in(id, fmt.Sprintf("echo %d >f%d; echo %d >>a; rm -f f%d; rm -rf d; mkdir d; echo %d >d/%d", n, n, n,
@@ -309,7 +309,7 @@ func TestForkDepthAndNumber(t *testing.T) {
 		t.Errorf("a branch too many: %v", err)
 	}
 	// Up again, merge by merge.
-	for n := MaxDepth - 1; n >= 0; n-- {
+	for n := maxForkDepth - 1; n >= 0; n-- {
 		if _, err := m.merge(fmt.Sprintf("n%d", n), CommitOptions{}); err != nil {
 			t.Fatalf("merge of n%d: %v", n, err)
 		}
@@ -324,7 +324,7 @@ func TestForkDepthAndNumber(t *testing.T) {
 	if _, err := m.store.Get("p"); err != nil {
 		t.Fatal(err)
 	}
-	for n := MaxDepth - 1; n >= 0; n-- {
+	for n := maxForkDepth - 1; n >= 0; n-- {
 		must(t, m.store.discard(fmt.Sprintf("n%d", n)))
 	}
 	for n := range MaxBranches - 1 {

@@ -13,8 +13,8 @@ import (
 // MaxFrame bounds the JSON of one frame, in bytes.
 const MaxFrame = 1 << 20
 
-// ErrFrame is wrapped by errors about bytes that are no frame.
-var ErrFrame = errors.New("no proper frame")
+// errFrame is wrapped by errors about bytes that are no frame.
+var errFrame = errors.New("no proper frame")
 
 // A Writer writes frames: the length of the JSON in four bytes, most significant first, then the
 // JSON. Its methods may be called from several goroutines.
@@ -33,7 +33,7 @@ func (w *Writer) Write(message any) error {
 		return err
 	}
 	if len(body) > MaxFrame {
-		return fmt.Errorf("%w: a message of %d bytes, more than %d", ErrFrame, len(body), MaxFrame)
+		return fmt.Errorf("%w: a message of %d bytes, more than %d", errFrame, len(body), MaxFrame)
 	}
 	frame := append(binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(body)), uint32(len(body))),
 		body...)
@@ -53,7 +53,7 @@ type Reader struct {
 func NewReader(r io.Reader) *Reader { return &Reader{r: bufio.NewReaderSize(r, 64<<10)} }
 
 // Read reads the next frame into message. It returns io.EOF at the end between two frames, and an
-// error that wraps ErrFrame for anything that is no frame.
+// error that wraps errFrame for anything that is no frame.
 func (r *Reader) Read(message any) error {
 	var head [4]byte
 	if _, err := io.ReadFull(r.r, head[:]); err != nil {
@@ -61,7 +61,7 @@ func (r *Reader) Read(message any) error {
 	}
 	n := binary.BigEndian.Uint32(head[:])
 	if n > MaxFrame {
-		return fmt.Errorf("%w: %d bytes, more than %d", ErrFrame, n, MaxFrame)
+		return fmt.Errorf("%w: %d bytes, more than %d", errFrame, n, MaxFrame)
 	}
 	if cap(r.buf) < int(n) {
 		r.buf = make([]byte, n)
@@ -74,7 +74,7 @@ func (r *Reader) Read(message any) error {
 		return err
 	}
 	if err := json.Unmarshal(body, message); err != nil {
-		return fmt.Errorf("%w: %w", ErrFrame, err)
+		return fmt.Errorf("%w: %w", errFrame, err)
 	}
 	return nil
 }

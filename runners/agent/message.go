@@ -69,9 +69,7 @@ const (
 	TypeDirect   = "direct"
 	TypeAlarm    = "alarm"
 	TypeTick     = "tick"
-	TypeRoster   = "roster"
 	TypeApproval = "approval"
-	TypeHTTP     = "http"
 	TypeCall     = "call"
 	TypeResult   = "result"
 	TypeManual   = "manual"
@@ -154,10 +152,8 @@ const (
 	ErrStorage    = "storage"     // SQLite refused the statement
 	ErrDeadline   = "deadline"    // the time of the event is over
 	ErrTooLarge   = "too_large"   // more than a bound allows
-	ErrForbidden  = "forbidden"   // refused by policy
 	ErrModel      = "model"       // the model's host answered with an error
 	ErrNoEvent    = "no_event"    // what was called belongs to an event, and there is none
-	ErrPending    = "pending"     // an approval is waited for
 	ErrFailed     = "failed"      // jail failed
 	ErrInProgress = "in_progress" // a second call where one is allowed
 )

@@ -16,8 +16,8 @@ import (
 
 // Bounds of what is awake.
 const (
-	// DefaultAwake is how many agents are awake at one time.
-	DefaultAwake = 256
+	// defaultAwake is how many agents are awake at one time.
+	defaultAwake = 256
 	// sleepTime is how long an agent has for its onSleep; then it is killed.
 	sleepTime = 5 * time.Second
 	// readyTime is how long a jail may take to start its agent. Its module is compiled first, which
@@ -79,7 +79,7 @@ type Options struct {
 	Folder, State string
 	Now           func() time.Time
 	Log           *slog.Logger
-	// Awake is how many agents are awake at one time; 0 is DefaultAwake.
+	// Awake is how many agents are awake at one time; 0 is defaultAwake.
 	Awake int
 	// FirstPause is the pause after a failure, which doubles; 0 is a second.
 	FirstPause time.Duration
@@ -108,7 +108,7 @@ func New(o Options) (*Agents, error) {
 		o.Bus = o.Store
 	}
 	if o.Awake == 0 {
-		o.Awake = DefaultAwake
+		o.Awake = defaultAwake
 	}
 	if o.FirstPause == 0 {
 		o.FirstPause = time.Second

@@ -144,9 +144,9 @@ func (c *calls) roster(ctx context.Context) (any, error) {
 	return peers, err
 }
 
-// A Method is a tool that an agent offers to the others on its channels. It declares them in the
+// An offer is a tool that an agent offers to the others on its channels. It declares them in the
 // table config of its manifest, as the list methods.
-type Method struct {
+type offer struct {
 	ProviderID  string          `json:"providerId"`
 	MethodName  string          `json:"methodName"`
 	Description string          `json:"description"`
@@ -154,7 +154,7 @@ type Method struct {
 }
 
 // offered returns the methods of an agent.
-func offered(m manifest.Manifest) []Method {
+func offered(m manifest.Manifest) []offer {
 	var config struct {
 		Methods []struct {
 			Name        string          `json:"name"`
@@ -166,16 +166,16 @@ func offered(m manifest.Manifest) []Method {
 	if json.Unmarshal(m.Config, &config) != nil {
 		return nil
 	}
-	var all []Method
+	var all []offer
 	for _, d := range config.Methods {
-		all = append(all, Method{m.Name, d.Name, d.Description, d.Schema})
+		all = append(all, offer{m.Name, d.Name, d.Description, d.Schema})
 	}
 	return all
 }
 
 func (c *calls) methods(ctx context.Context) (any, error) {
 	members, err := c.r.a.Store.Members(ctx, c.r.from.Channel)
-	all := []Method{}
+	all := []offer{}
 	for _, member := range members {
 		if member.ID == c.r.from.ID {
 			continue

@@ -297,7 +297,7 @@ func (w *world) install(name, more string, run guest) store.Instance {
 			w.t.Fatal(err)
 		}
 	}
-	if _, err := w.Register(w.t.Context(), name); err != nil {
+	if _, err := w.register(w.t.Context(), name); err != nil {
 		w.t.Fatal(err)
 	}
 	all := w.instances(name)

@@ -36,7 +36,7 @@ func (a *Agents) Add(ctx context.Context, dir string) (store.Agent, error) {
 			return store.Agent{}, fmt.Errorf("agent %q: %w", m.Name, err)
 		}
 	}
-	return a.Register(ctx, m.Name)
+	return a.register(ctx, m.Name)
 }
 
 func wrong(err error) error { return fmt.Errorf("%w: %w", ErrWrong, err) }
@@ -94,15 +94,15 @@ func copyFile(from *os.Root, name, to string) error {
 	return errors.Join(err, out.Close())
 }
 
-// Register reads the agent in the folder and registers what is there now: the agent is new, changed,
+// register reads the agent in the folder and registers what is there now: the agent is new, changed,
 // or as it was. What runs of it takes up a change when it has ended the event that it works on.
-func (a *Agents) Register(ctx context.Context, name string) (store.Agent, error) {
-	known, err := a.register(ctx, name)
+func (a *Agents) register(ctx context.Context, name string) (store.Agent, error) {
+	known, err := a.readAndRegister(ctx, name)
 	a.problems.note(name, err)
 	return known, err
 }
 
-func (a *Agents) register(ctx context.Context, name string) (store.Agent, error) {
+func (a *Agents) readAndRegister(ctx context.Context, name string) (store.Agent, error) {
 	dir := filepath.Join(a.o.Folder, name)
 	stamp := stampOf(dir)
 	m, err := manifest.Load(dir, manifest.Options{})
@@ -178,7 +178,7 @@ func (a *Agents) manifest(name string) (manifest.Manifest, string, error) {
 		return manifest.Manifest{}, "", err
 	}
 	if known.Stamp != stampOf(known.Dir) {
-		if _, err := a.Register(a.ctx, name); err != nil {
+		if _, err := a.register(a.ctx, name); err != nil {
 			return manifest.Manifest{}, "", err
 		}
 	}
@@ -267,7 +267,7 @@ func (a *Agents) Scan(ctx context.Context) map[string]error {
 		free <- struct{}{}
 		work.Go(func() {
 			defer func() { <-free }()
-			if _, err := a.Register(ctx, name); err != nil {
+			if _, err := a.register(ctx, name); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
 				problems[name] = err

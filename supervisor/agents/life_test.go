@@ -253,7 +253,7 @@ func TestInstanceNames(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, manifest.File), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Register(t.Context(), "a"); !errors.Is(err, store.ErrTaken) {
+	if _, err := w.register(t.Context(), "a"); !errors.Is(err, store.ErrTaken) {
 		t.Errorf("an instance of the name agent-a-b-c a second time: %v", err)
 	}
 	if _, err := w.Of(t.Context(), "a"); !errors.Is(err, store.ErrNotFound) {

@@ -20,15 +20,15 @@ var (
 	errDeleted = errors.New("the agent is deleted")
 )
 
-// An Operation is one that the owner asks for, on the database of an agent.
-type Operation struct {
+// An operation is one that the owner asks for, on the database of an agent.
+type operation struct {
 	op     string
 	data   []byte
 	result []byte
 	done   chan error
 }
 
-func (o *Operation) fail(err error) {
+func (o *operation) fail(err error) {
 	select {
 	case o.done <- err:
 	default:
@@ -42,7 +42,7 @@ func (a *Agents) Operate(ctx context.Context, i store.Instance, op string,
 	if len(data) > maxResult {
 		return nil, store.ErrTooLarge
 	}
-	o := &Operation{op: op, data: data, done: make(chan error, 1)}
+	o := &operation{op: op, data: data, done: make(chan error, 1)}
 	if step := map[string]string{agent.AdminExport: audit.AgentExported,
 		agent.AdminImport: audit.AgentImported}[op]; step != "" {
 		a.record(i, audit.AgentStep{Step: step})
@@ -59,7 +59,7 @@ func (a *Agents) Operate(ctx context.Context, i store.Instance, op string,
 }
 
 // operate sends an operation to the agent's jail.
-func (r *run) operate(ctx context.Context, o *Operation) {
+func (r *run) operate(ctx context.Context, o *operation) {
 	r.window.operations++
 	id := r.window.operations
 	r.window.admins[id] = o

@@ -63,7 +63,7 @@ type window struct {
 	// watchdog ends the run if the agent says nothing for too long.
 	watchdog *time.Timer
 	// admins are operations of the owner that were sent; operations is their last number.
-	admins     map[uint64]*Operation
+	admins     map[uint64]*operation
 	operations uint64
 }
 
@@ -84,7 +84,7 @@ var errAsked = errors.New("it was asked to end")
 func newRun(a *Agents, t *turn, i store.Instance, m manifest.Manifest, dir string) *run {
 	return &run{a: a, turn: t, from: i, m: m, dir: dir,
 		orders: make(chan agent.Order, 2*manifest.MaxBatch), reports: make(chan agent.Report, 64),
-		window: window{single: !i.NotBefore.IsZero(), admins: map[uint64]*Operation{}}}
+		window: window{single: !i.NotBefore.IsZero(), admins: map[uint64]*operation{}}}
 }
 
 // whole starts the agent, serves it until it has ended, and returns why it failed, nil if it sleeps.

@@ -33,7 +33,7 @@ type turn struct {
 	timer   *time.Timer
 	state   string
 	// admins are operations that its owner asks for.
-	admins []*Operation
+	admins []*operation
 	// signals are for the run, which has one.
 	signals chan signal
 }
@@ -56,7 +56,7 @@ func (t *turns) want(id int64, after time.Duration) {
 }
 
 // ask is want for an operation of the owner's, which does not wait for anything.
-func (t *turns) ask(id int64, o *Operation) {
+func (t *turns) ask(id int64, o *operation) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	at := t.at(id)
@@ -181,7 +181,7 @@ func (t *turns) tell(id int64, s signal) {
 }
 
 // take returns the operations that wait for the run, and takes them over.
-func (t *turns) take(at *turn) []*Operation {
+func (t *turns) take(at *turn) []*operation {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := at.admins
@@ -245,7 +245,7 @@ func (t *turns) close() {
 }
 
 // takeID is take by the number of the instance.
-func (t *turns) takeID(id int64) []*Operation {
+func (t *turns) takeID(id int64) []*operation {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if at := t.all[id]; at != nil {

@@ -118,7 +118,7 @@ func (a *Agents) changed(w *fsnotify.Watcher, name string) {
 	if known, err := a.Store.Agent(a.ctx, name); err == nil && known.Stamp == stampOf(dir) {
 		return
 	}
-	if _, err := a.Register(a.ctx, name); err != nil {
+	if _, err := a.register(a.ctx, name); err != nil {
 		a.report(map[string]error{name: err})
 	}
 }

@@ -11,14 +11,14 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/jail-sandbox/jail/supervisor/lasting"
+	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
 // Bounds of files.
 const (
 	// maxRead is the largest file that is read, in bytes. The limit of output of the policy may be
 	// less.
-	maxRead = lasting.MaxWritten
+	maxRead = toolsession.MaxWritten
 	// maxList is the most that is kept of a list of names, in bytes.
 	maxList = 4 << 20
 	// maxOpen bounds the files that a client has open, and maxOpenBytes what they hold.
@@ -31,7 +31,7 @@ const (
 // files are what a client does with files, each by a tool of the session: a client sees and changes
 // what its processes see and change, and nothing else. A connection does one after the other.
 type files struct {
-	session *lasting.Session
+	session *toolsession.Session
 	// open are the contents of open files.
 	open  map[string][]byte
 	bytes int
@@ -64,9 +64,9 @@ func (f *files) at(params json.RawMessage, in any, p *place) (string, error) {
 }
 
 // run runs a tool of which nothing but its end counts.
-func (f *files) run(ctx context.Context, most int, program ...string) (lasting.Outcome, error) {
-	o, err := f.session.Run(ctx, lasting.Call{Tool: program[0], Args: program[1:], Most: most,
-		Limits: lasting.FileLimits})
+func (f *files) run(ctx context.Context, most int, program ...string) (toolsession.Outcome, error) {
+	o, err := f.session.Run(ctx, toolsession.Call{Tool: program[0], Args: program[1:], Most: most,
+		Limits: toolsession.FileLimits})
 	if err == nil {
 		err = failed(o)
 	}
@@ -75,7 +75,7 @@ func (f *files) run(ctx context.Context, most int, program ...string) (lasting.O
 
 // failed is the error for a tool that did not end with 0. The tools say why in the words of
 // strerror(3).
-func failed(o lasting.Outcome) error {
+func failed(o toolsession.Outcome) error {
 	why := o.Why()
 	switch {
 	case o.ExitCode == 0:
@@ -124,9 +124,9 @@ func (f *files) writeFile(ctx context.Context, params json.RawMessage) (any, err
 	switch {
 	case err != nil:
 		return nil, err
-	case len(in.Data) > lasting.MaxWritten:
+	case len(in.Data) > toolsession.MaxWritten:
 		return nil, invalid("%s: %d bytes; at most %d can be written at once", in.Path, len(in.Data),
-			lasting.MaxWritten)
+			toolsession.MaxWritten)
 	}
 	o, err := f.session.Write(ctx, at, in.Data)
 	if err == nil {
@@ -285,7 +285,7 @@ func (f *files) find(ctx context.Context, at string, follow bool, depth int) (al
 	if follow {
 		args = slices.Insert(args, 0, "-L")
 	}
-	o, err := f.session.Run(ctx, lasting.Call{Tool: "find", Most: maxList, Limits: lasting.FileLimits,
+	o, err := f.session.Run(ctx, toolsession.Call{Tool: "find", Most: maxList, Limits: toolsession.FileLimits,
 		Args: args})
 	if err != nil {
 		return nil, false, err

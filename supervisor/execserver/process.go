@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/runners"
-	"github.com/jail-sandbox/jail/supervisor/lasting"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
 // Bounds of processes.
@@ -35,7 +35,7 @@ const (
 
 // processes are those of one connection. Each is an invocation of the session.
 type processes struct {
-	session *lasting.Session
+	session *toolsession.Session
 	notify  func(method string, params any)
 	// ctx is done when the client is gone.
 	ctx context.Context

@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/jail-sandbox/jail/supervisor/lasting"
+	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
 // Messages are those of JSON-RPC 2.0 without its member "jsonrpc", one a line or a frame.
 
 // maxMessage bounds a message in bytes: it may hold a file in base64.
-const maxMessage = lasting.MaxWritten*4/3 + 64<<10
+const maxMessage = toolsession.MaxWritten*4/3 + 64<<10
 
 type incoming struct {
 	ID     json.RawMessage `json:"id"`

@@ -23,17 +23,19 @@ import (
 	"os"
 	"sync"
 
-	"github.com/jail-sandbox/jail/supervisor/lasting"
+	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
 // A Server answers clients, all of which work in one session.
 type Server struct {
-	session *lasting.Session
+	session *toolsession.Session
 	version string
 }
 
 // New returns a server of a session. version is jail's.
-func New(s *lasting.Session, version string) *Server { return &Server{session: s, version: version} }
+func New(s *toolsession.Session, version string) *Server {
+	return &Server{session: s, version: version}
+}
 
 // Bounds of a connection.
 const (

@@ -15,7 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/jail-sandbox/jail/policy"
-	"github.com/jail-sandbox/jail/supervisor/lasting"
+	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
 // Bounds of lists.
@@ -75,7 +75,7 @@ func (f *files) read(ctx context.Context, _ *mcp.CallToolRequest, in readInput) 
 	}
 	// One line more shows whether there is more.
 	last := strconv.Itoa(o.FirstLine + limit)
-	content, cut, err := f.content(ctx, in.FilePath, lasting.MaxShown, "sed", "-n", "-e",
+	content, cut, err := f.content(ctx, in.FilePath, toolsession.MaxShown, "sed", "-n", "-e",
 		strconv.Itoa(o.FirstLine)+","+last+"p", "-e", last+"q")
 	if err != nil {
 		return nil, o, err
@@ -103,7 +103,7 @@ func (f *files) content(ctx context.Context, name string, most int, program ...s
 	if name == "" {
 		return "", false, errors.New("file_path is empty")
 	}
-	o, err := f.session.run(ctx, lasting.Call{Tool: program[0], Most: most, Limits: lasting.FileLimits,
+	o, err := f.session.run(ctx, toolsession.Call{Tool: program[0], Most: most, Limits: toolsession.FileLimits,
 		Args: append(program[1:], "--", f.session.Within(name))})
 	cut := o.Out.Cut || o.Truncated
 	switch {
@@ -118,7 +118,7 @@ func (f *files) content(ctx context.Context, name string, most int, program ...s
 }
 
 // failed is the error for a tool that did not end with 0.
-func failed(what string, o lasting.Outcome) error { return fmt.Errorf("%s: %s", what, o.Why()) }
+func failed(what string, o toolsession.Outcome) error { return fmt.Errorf("%s: %s", what, o.Why()) }
 
 type writeInput struct {
 	FilePath string `json:"file_path" jsonschema:"the file, in the directory or by its absolute path"`
@@ -146,14 +146,14 @@ func (f *files) write(ctx context.Context, _ *mcp.CallToolRequest, in writeInput
 
 // put writes a file, and makes its directory if that is not there.
 func (f *files) put(ctx context.Context, name, content string) error {
-	if len(content) > lasting.MaxWritten {
+	if len(content) > toolsession.MaxWritten {
 		return fmt.Errorf("%s: %d bytes; at most %d can be written at once", name, len(content),
-			lasting.MaxWritten)
+			toolsession.MaxWritten)
 	}
 	at := f.session.Within(name)
 	o, err := f.session.Write(ctx, at, []byte(content))
 	if err == nil && o.ExitCode != 0 && o.Limit == nil && path.Dir(at) != "." {
-		made, mkdirErr := f.session.run(ctx, lasting.Call{Tool: "mkdir",
+		made, mkdirErr := f.session.run(ctx, toolsession.Call{Tool: "mkdir",
 			Args: []string{"-p", "--", path.Dir(at)}})
 		switch {
 		case mkdirErr != nil:
@@ -194,14 +194,14 @@ func (f *files) edit(ctx context.Context, _ *mcp.CallToolRequest, in editInput) 
 	}
 	f.changing.Lock()
 	defer f.changing.Unlock()
-	content, cut, err := f.content(ctx, in.FilePath, lasting.MaxWritten, "head", "-c",
-		strconv.Itoa(lasting.MaxWritten+1))
+	content, cut, err := f.content(ctx, in.FilePath, toolsession.MaxWritten, "head", "-c",
+		strconv.Itoa(toolsession.MaxWritten+1))
 	switch n := strings.Count(content, in.OldString); {
 	case err != nil:
 		return nil, o, err
 	case cut:
 		return nil, o, fmt.Errorf("%s is larger than %d bytes or than the limit output", in.FilePath,
-			lasting.MaxWritten)
+			toolsession.MaxWritten)
 	case n == 0:
 		return nil, o, fmt.Errorf("old_string does not occur in %s", in.FilePath)
 	case n > 1 && !in.ReplaceAll:
@@ -235,7 +235,7 @@ func (f *files) glob(ctx context.Context, _ *mcp.CallToolRequest, in globInput) 
 		return nil, o, err
 	}
 	root := f.session.Within(in.Path)
-	found, err := f.session.run(ctx, lasting.Call{Tool: "find", Most: lasting.MaxWritten,
+	found, err := f.session.run(ctx, toolsession.Call{Tool: "find", Most: toolsession.MaxWritten,
 		Args: []string{root, "-name", ".git", "-prune", "-o", "-type", "f", "-print0"}})
 	if err != nil {
 		return nil, o, err
@@ -285,7 +285,7 @@ func (f *files) grep(ctx context.Context, _ *mcp.CallToolRequest, in grepInput) 
 	if in.Glob != "" {
 		args = append(args, "--include="+in.Glob)
 	}
-	found, err := f.session.run(ctx, lasting.Call{Tool: "grep",
+	found, err := f.session.run(ctx, toolsession.Call{Tool: "grep",
 		Args: append(args, "-e", in.Pattern, "--", f.session.Within(in.Path))})
 	switch {
 	case err != nil:

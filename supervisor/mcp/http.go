@@ -10,8 +10,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/jail-sandbox/jail/supervisor/lasting"
 	"github.com/jail-sandbox/jail/supervisor/loopback"
+	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
 // Path is where the server answers over HTTP.
@@ -22,7 +22,7 @@ const (
 	readHeaderTime = 10 * time.Second
 	idleTime       = 10 * time.Minute
 	maxHeader      = 64 << 10
-	maxBody        = lasting.MaxWritten + lasting.MaxWritten/2
+	maxBody        = toolsession.MaxWritten + toolsession.MaxWritten/2
 )
 
 // ServeHTTP answers clients that name the token until ctx is done.

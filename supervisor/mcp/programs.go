@@ -12,7 +12,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/jail-sandbox/jail/supervisor/lasting"
+	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
 // progressEvery is how often a client that asks for it is told that a program still runs.
@@ -51,7 +51,7 @@ type commandMeta struct {
 	Denied []string `json:"denied,omitempty" jsonschema:"what the policy refused it"`
 }
 
-func outputOf(o lasting.Outcome) commandOutput {
+func outputOf(o toolsession.Outcome) commandOutput {
 	out := commandOutput{ExitCode: o.ExitCode, Stdout: o.Out.String(), Stderr: o.ErrOut.String(),
 		Truncated: o.Truncated || o.Out.Cut || o.ErrOut.Cut,
 		Meta:      commandMeta{Run: o.ID, WallMS: o.Usage.WallMS}}
@@ -94,7 +94,7 @@ func (s *Server) bash(ctx context.Context, req *mcp.CallToolRequest, in bashInpu
 	case in.Timeout < 0:
 		return nil, commandOutput{}, fmt.Errorf("timeout %d is negative", in.Timeout)
 	}
-	c := lasting.Call{Tool: "bash", Args: []string{"-c", in.Command}}
+	c := toolsession.Call{Tool: "bash", Args: []string{"-c", in.Command}}
 	if in.Cwd != "" {
 		c.Cwd = s.session.Within(in.Cwd)
 	}
@@ -153,7 +153,7 @@ func (s *Server) fetch(ctx context.Context, req *mcp.CallToolRequest, in fetchIn
 	if in.URL == "" {
 		return nil, commandOutput{}, errors.New("url is empty")
 	}
-	c := lasting.Call{Args: []string{"-sS"}}
+	c := toolsession.Call{Args: []string{"-sS"}}
 	if in.Method != "" {
 		c.Args = append(c.Args, "-X", in.Method)
 	}
@@ -168,7 +168,7 @@ func (s *Server) fetch(ctx context.Context, req *mcp.CallToolRequest, in fetchIn
 	}
 	c.Args = append(c.Args, "--", in.URL)
 	defer lives(ctx, req)()
-	var o lasting.Outcome
+	var o toolsession.Outcome
 	var err error
 	// Jail's own tool, or that of the host, whichever the policy grants: they have the same flags.
 	for _, c.Tool = range []string{"fetch", "curl"} {

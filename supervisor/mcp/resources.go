@@ -5,8 +5,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/jail-sandbox/jail/supervisor/lasting"
 	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
 // addResources offers the differences and the records of the session, and nothing of other ones.
@@ -37,7 +37,7 @@ func (s *Server) readDiff(ctx context.Context, req *mcp.ReadResourceRequest) (
 
 func (s *Server) readLog(ctx context.Context, req *mcp.ReadResourceRequest) (
 	*mcp.ReadResourceResult, error) {
-	b := lasting.Kept{Most: lasting.MaxWritten}
+	b := toolsession.Kept{Most: toolsession.MaxWritten}
 	for r, err := range s.session.Client().AuditRecords(ctx,
 		message.RecordsRequest{Session: s.session.ID()}) {
 		if err != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/approvals"
-	"github.com/jail-sandbox/jail/supervisor/lasting"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
+	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
 // maxWait bounds how long the tool approvals waits for a decision, in seconds.
@@ -77,7 +77,7 @@ func (r *review) diff(ctx context.Context, _ *mcp.CallToolRequest, in diffInput)
 }
 
 func (r *review) changes(ctx context.Context, in diffInput) (o diffOutput, err error) {
-	list, patch := lasting.Kept{Most: lasting.MaxShown}, lasting.Kept{Most: lasting.MaxShown}
+	list, patch := toolsession.Kept{Most: toolsession.MaxShown}, toolsession.Kept{Most: toolsession.MaxShown}
 	kind := api.PatchPlain
 	if in.Stat {
 		kind = ""

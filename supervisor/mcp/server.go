@@ -3,7 +3,7 @@
 // approves. https://modelcontextprotocol.io/specification
 //
 //	server.go    the server, its tools and resources
-//	session.go   the session that all tools work in (supervisor/lasting)
+//	session.go   the session that all tools work in (supervisor/toolsession)
 //	files.go     read, write, edit, glob and grep
 //	programs.go  bash, fetch and todo
 //	review.go    diff, commit, revert and approvals
@@ -21,8 +21,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/jail-sandbox/jail/supervisor/api"
-	"github.com/jail-sandbox/jail/supervisor/lasting"
 	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
 // Options say what a server works with.
@@ -53,7 +53,7 @@ const instructions = "All tools work on a shadow of the directory: nothing chang
 
 // New returns a server of a session, which it opens if it is not open.
 func New(ctx context.Context, o Options) (*Server, error) {
-	opened, err := lasting.Open(ctx, o.Client, o.Session)
+	opened, err := toolsession.Open(ctx, o.Client, o.Session)
 	if err != nil {
 		return nil, err
 	}

@@ -4,15 +4,15 @@ import (
 	"context"
 	"errors"
 
-	"github.com/jail-sandbox/jail/supervisor/lasting"
 	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
 // A session is the session of jail in which all tools run.
-type session struct{ *lasting.Session }
+type session struct{ *toolsession.Session }
 
 // run is Run with an error in the words that a client gets.
-func (s session) run(ctx context.Context, c lasting.Call) (lasting.Outcome, error) {
+func (s session) run(ctx context.Context, c toolsession.Call) (toolsession.Outcome, error) {
 	o, err := s.Run(ctx, c)
 	return o, plain(err)
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/config"
 	"github.com/jail-sandbox/jail/supervisor/execserver"
-	"github.com/jail-sandbox/jail/supervisor/lasting"
 	"github.com/jail-sandbox/jail/supervisor/loopback"
 	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
 const about = `Serve the protocol of Codex's exec-server: Codex runs its processes and reads and changes files in one session of the directory, in place of the host. Nothing changes in the
@@ -57,7 +57,7 @@ func run(cmd *cobra.Command, env *cli.Env, flags *request.Flags, listen string) 
 	}
 	ctx := cmd.Context()
 	return env.WithLastingDaemon(ctx, func(c *api.Client) error {
-		session, err := lasting.Open(ctx, c, message.SessionRequest{Request: req})
+		session, err := toolsession.Open(ctx, c, message.SessionRequest{Request: req})
 		if err != nil {
 			return err
 		}

@@ -71,17 +71,17 @@ func TestFaults(t *testing.T) {
 func inject(t *testing.T, first, call, fault string, n int) (hit, said bool) {
 	t.Helper()
 	dir := t.TempDir()
-	text, err := os.ReadFile(filepath.Join(first, File))
+	text, err := os.ReadFile(filepath.Join(first, dbFile))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, File), text, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, dbFile), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	trace := filepath.Join(t.TempDir(), "trace")
 	// The calls before the event are those of the start.
-	cmd := exec.Command("strace", "-f", "-qq", "-o", trace, "-P", dir, "-P", filepath.Join(dir, File),
-		"-P", filepath.Join(dir, File+"-wal"), "-e", "trace="+call, "-e",
+	cmd := exec.Command("strace", "-f", "-qq", "-o", trace, "-P", dir, "-P", filepath.Join(dir, dbFile),
+		"-P", filepath.Join(dir, dbFile+"-wal"), "-e", "trace="+call, "-e",
 		fmt.Sprintf("inject=%s:%s:when=%d", call, fault, n),
 		os.Args[0], "-test.run", "^TestFaults$")
 	cmd.Env = append(os.Environ(), "STORE_TEST_DIR="+dir)

@@ -28,15 +28,15 @@ import (
 
 // Bounds, in bytes if nothing else is said.
 const (
-	// File is the name of the database in its directory.
-	File = "state.db"
+	// dbFile is the name of the database in its directory.
+	dbFile = "state.db"
 	// maxValue bounds a value, a row, and the SQL of a call.
 	maxValue = 4 << 20
 	// maxRows bounds the JSON form of the rows that a query returns.
 	maxRows = 8 << 20
-	// MinSize and MaxSize bound the size of a database.
-	MinSize = 1 << 20
-	MaxSize = 1 << 30
+	// minSize and maxSize bound the size of a database.
+	minSize = 1 << 20
+	maxSize = 1 << 30
 
 	pageSize = 4096
 )
@@ -69,9 +69,9 @@ type Store struct {
 // Open opens the database in dir, and makes it if there is none. The database and its log have at
 // most size bytes each.
 func Open(ctx context.Context, dir string, size int64) (*Store, error) {
-	s := &Store{dir: dir, size: min(max(size, MinSize), MaxSize)}
+	s := &Store{dir: dir, size: min(max(size, minSize), maxSize)}
 	if err := s.open(ctx); err != nil {
-		return nil, fmt.Errorf("open %s: %w", File, err)
+		return nil, fmt.Errorf("open %s: %w", dbFile, err)
 	}
 	return s, nil
 }
@@ -86,7 +86,7 @@ func (s *Store) open(ctx context.Context) (err error) {
 	options := url.Values{"_defensive": {"1"}, "_pragma": {"locking_mode(EXCLUSIVE)", "journal_mode(WAL)",
 		"synchronous(NORMAL)", "foreign_keys(1)", "trusted_schema(0)", "cell_size_check(1)",
 		"temp_store(MEMORY)", fmt.Sprintf("max_page_count(%d)", s.size/pageSize)}}
-	path := filepath.Join(s.dir, File)
+	path := filepath.Join(s.dir, dbFile)
 	if s.db, err = sql.Open("sqlite", (&url.URL{Scheme: "file", Path: path,
 		RawQuery: options.Encode()}).String()); err != nil {
 		return err

@@ -158,7 +158,7 @@ func TestOneHolder(t *testing.T) {
 	if code := again(t, dir); code != 3 {
 		t.Errorf("once it is closed: exit code %d", code)
 	}
-	if _, err := os.Stat(filepath.Join(dir, File)); err != nil {
+	if _, err := os.Stat(filepath.Join(dir, dbFile)); err != nil {
 		t.Error(err)
 	}
 }

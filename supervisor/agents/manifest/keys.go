@@ -7,17 +7,17 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 )
 
-// A Key describes one key of agent.toml.
-type Key struct {
+// A key describes one key of agent.toml.
+type key struct {
 	Path string
 	// Type is what its value looks like.
 	Type  string
 	About string
 }
 
-// Keys returns every key there is, in the order in which a manifest is written.
-func Keys() []Key {
-	return []Key{
+// keys returns every key there is, in the order in which a manifest is written.
+func keys() []key {
+	return []key{
 		{"agent", "1", "version of the manifest: 1"},
 		{"type", `"agent"`, "what the directory holds: an agent"},
 		{"name", `"triage"`, "name of the agent: lower-case letters, digits and -"},
@@ -63,11 +63,11 @@ func Keys() []Key {
 
 type object = map[string]any
 
-// Schema returns a JSON Schema (2020-12) of agent.toml, for editors. It refuses less than Parse: it
+// schema returns a JSON Schema (2020-12) of agent.toml, for editors. It refuses less than Parse: it
 // cannot say how large a size may be, for example.
-func Schema() []byte {
+func schema() []byte {
 	about := map[string]string{}
-	for _, k := range Keys() {
+	for _, k := range keys() {
 		about[k.Path] = k.About
 	}
 	with := func(path string, s object) object {
@@ -117,11 +117,11 @@ func Schema() []byte {
 	native := args()
 	native["minItems"] = 1
 	root := closed(object{
-		"agent": with("agent", object{"const": Version}),
+		"agent": with("agent", object{"const": version}),
 		"type":  with("type", object{"const": "agent"}),
 		"name":  with("name", text("^[a-z0-9][a-z0-9-]{0,62}$")),
 		"runtime": with("runtime",
-			object{"enum": []string{Sandboxed, Host, "workerd", "node"}}),
+			object{"enum": []string{sandboxed, host, "workerd", "node"}}),
 		"module":   with("module", object{"type": "string", "minLength": 1, "maxLength": maxText}),
 		"args":     with("args", args()),
 		"native":   with("native", native),
@@ -138,7 +138,7 @@ func Schema() []byte {
 				"additionalProperties": object{"oneOf": []object{text("^(anthropic|openai)/."),
 					role}}}}),
 		"wake": section("wake", object{"heartbeat": duration(), "idle": duration(),
-			"deadline": duration(), "batch": number(1, MaxBatch), "retries": number(0, MaxRetries)}),
+			"deadline": duration(), "batch": number(1, MaxBatch), "retries": number(0, maxRetries)}),
 		"limits": with("limits", closed(limits)),
 	})
 	root["required"] = []string{"agent", "type", "name"}

@@ -60,7 +60,7 @@ func Load(dir string, o Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m.Runtime == Host && !o.Host {
+	if m.Runtime == host && !o.Host {
 		return nil, reportAt(m, text, "runtime", `write runtime = "sandboxed", or leave it out`,
 			"runtime: an agent of a user runs in a jail; host is for agents of the host's own folder")
 	}

@@ -4,7 +4,7 @@
 // A lenient reader would let an agent have more, or less, than its author believes. So each key that
 // is not known, each value of another type and each value out of its bounds is an error with file,
 // line and column, and all errors of a file are reported at once. docs/agent.schema.json is the JSON
-// Schema of the file; [Keys] describes each key.
+// schema of the file; [Keys] describes each key.
 package manifest
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 )
 
-// Version is the one version of the manifest.
-const Version = 1
+// version is the one version of the manifest.
+const version = 1
 
 // Names of files in the directory of an agent: one of the two is there.
 const (
@@ -28,35 +28,35 @@ const (
 
 // Runtimes of an agent.
 const (
-	// Sandboxed agents run in a jail.
-	Sandboxed = "sandboxed"
-	// Host agents are those of the host's own folder: they have the rights of their user.
-	Host = "host"
+	// sandboxed agents run in a jail.
+	sandboxed = "sandboxed"
+	// host agents are those of the host's own folder: they have the rights of their user.
+	host = "host"
 )
 
 // Values of keys that are left out.
 const (
-	DefaultProfile  = "agent"
-	DefaultChannel  = "main"
-	DefaultStorage  = 64 << 20
-	DefaultIdle     = 30 * time.Second
-	DefaultDeadline = time.Minute
-	DefaultBatch    = 64
-	DefaultRetries  = 5
+	defaultProfile  = "agent"
+	defaultChannel  = "main"
+	defaultStorage  = 64 << 20
+	defaultIdle     = 30 * time.Second
+	defaultDeadline = time.Minute
+	defaultBatch    = 64
+	defaultRetries  = 5
 )
 
 // Bounds of values.
 const (
-	MinStorage   = 1 << 20
-	MaxStorage   = 1 << 30
-	MinHeartbeat = time.Second
-	MaxHeartbeat = 366 * 24 * time.Hour
-	MinTime      = 100 * time.Millisecond
-	MaxTime      = time.Hour
+	minStorage   = 1 << 20
+	maxStorage   = 1 << 30
+	minHeartbeat = time.Second
+	maxHeartbeat = 366 * 24 * time.Hour
+	minTime      = 100 * time.Millisecond
+	maxTime      = time.Hour
 	MaxBatch     = 1000
-	MaxRetries   = 100
-	// MaxConfig bounds the JSON form of the table config, in bytes.
-	MaxConfig = 64 << 10
+	maxRetries   = 100
+	// maxConfig bounds the JSON form of the table config, in bytes.
+	maxConfig = 64 << 10
 	maxList   = 64
 	maxText   = 4096
 )
@@ -64,7 +64,7 @@ const (
 // A Manifest is what agent.toml says, with the defaults of what it leaves out.
 type Manifest struct {
 	Name string `json:"name"`
-	// Runtime is Sandboxed or Host.
+	// Runtime is sandboxed or host.
 	Runtime string `json:"runtime"`
 	// Module is a .wasm file of the agent's directory, or a command of an installed bundle. Native
 	// is a program of the host and its arguments. One of the two is set.

@@ -83,14 +83,14 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.Runtime != Sandboxed || m.Profile != "agent" || !slices.Equal(m.Channels, []string{"main"}) ||
-		m.Handle != "a" || string(m.Config) != "{}" || m.Storage != DefaultStorage ||
-		m.Wake != (Wake{0, DefaultIdle, DefaultDeadline, DefaultBatch, DefaultRetries}) ||
+	if m.Runtime != sandboxed || m.Profile != "agent" || !slices.Equal(m.Channels, []string{"main"}) ||
+		m.Handle != "a" || string(m.Config) != "{}" || m.Storage != defaultStorage ||
+		m.Wake != (Wake{0, defaultIdle, defaultDeadline, defaultBatch, defaultRetries}) ||
 		!slices.Equal(m.Bindings(), []string{"PUBSUB", "HOST"}) || len(m.Warnings) != 0 {
 		t.Errorf("%+v", m)
 	}
-	for text, want := range map[string]string{"workerd": Sandboxed, "node": Host, "host": Host,
-		"sandboxed": Sandboxed} {
+	for text, want := range map[string]string{"workerd": sandboxed, "node": host, "host": host,
+		"sandboxed": sandboxed} {
 		m, err := Parse("agent.toml", []byte(least+"runtime = \""+text+"\""))
 		if err != nil || m.Runtime != want {
 			t.Errorf("runtime %s: %v, %v", text, m, err)
@@ -187,12 +187,12 @@ func TestWrong(t *testing.T) {
 
 func TestSchemaFile(t *testing.T) {
 	if *update {
-		if err := os.WriteFile(schemaFile, Schema(), 0o644); err != nil {
+		if err := os.WriteFile(schemaFile, schema(), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	text, err := os.ReadFile(schemaFile)
-	if err != nil || string(text) != string(Schema()) {
+	if err != nil || string(text) != string(schema()) {
 		t.Errorf("%s is not current: go test ./supervisor/agents/manifest -run Schema -update (%v)",
 			schemaFile, err)
 	}
@@ -204,7 +204,7 @@ var beyondSchema = []string{"../", "exclude", "limits.memory", "want 1MiB", "wan
 
 func TestSchema(t *testing.T) {
 	var s jsonschema.Schema
-	if err := json.Unmarshal(Schema(), &s); err != nil {
+	if err := json.Unmarshal(schema(), &s); err != nil {
 		t.Fatal(err)
 	}
 	r, err := s.Resolve(nil)

@@ -46,7 +46,7 @@ func Parse(source string, text []byte) (*Manifest, error) {
 func (r *reader) manifest(t table) *Manifest {
 	m := &Manifest{}
 	var known []string
-	for _, k := range Keys() {
+	for _, k := range keys() {
 		if !strings.Contains(k.Path, ".") {
 			known = append(known, k.Path)
 		}
@@ -54,9 +54,9 @@ func (r *reader) manifest(t table) *Manifest {
 	r.keys(t, known...)
 	r.head(t, m)
 	r.what(t, m)
-	m.Channels = r.texts(t, "channels", true, CheckChannel)
+	m.Channels = r.texts(t, "channels", true, checkChannel)
 	if _, ok := t.values["channels"]; !ok {
-		m.Channels = []string{DefaultChannel}
+		m.Channels = []string{defaultChannel}
 	} else if len(m.Channels) == 0 && len(r.errs) == 0 {
 		r.fail("channels", `leave it out for ["main"]`, "channels is empty")
 	}
@@ -71,7 +71,7 @@ func (r *reader) manifest(t table) *Manifest {
 	r.capabilities(r.sub(t, "capabilities"), m)
 	storage := r.sub(t, "storage")
 	r.keys(storage, "size")
-	m.Storage = r.quantity(storage, "size", policy.Bytes, MinStorage, MaxStorage, DefaultStorage)
+	m.Storage = r.quantity(storage, "size", policy.Bytes, minStorage, maxStorage, defaultStorage)
 	if _, ok := t.values["storage"]; ok && !m.Capabilities.Storage {
 		r.warn("storage", "write capabilities.storage = true, or leave the table out",
 			"[storage] has no effect: the agent has no storage")
@@ -84,11 +84,11 @@ func (r *reader) manifest(t table) *Manifest {
 
 func (r *reader) head(t table, m *Manifest) {
 	if _, ok := t.values["agent"]; !ok {
-		r.fail("agent", fmt.Sprintf("write `agent = %d` as the first line", Version),
+		r.fail("agent", fmt.Sprintf("write `agent = %d` as the first line", version),
 			"the version of the manifest is missing")
-	} else if v, ok := t.values["agent"].(int64); !ok || v != Version {
-		r.fail("agent", fmt.Sprintf("write `agent = %d`", Version),
-			"agent is the version of the manifest, and there is only %d", Version)
+	} else if v, ok := t.values["agent"].(int64); !ok || v != version {
+		r.fail("agent", fmt.Sprintf("write `agent = %d`", version),
+			"agent is the version of the manifest, and there is only %d", version)
 	}
 	if _, ok := t.values["type"]; !ok {
 		r.fail("type", `write type = "agent"`, "type is missing")
@@ -103,12 +103,12 @@ func (r *reader) head(t table, m *Manifest) {
 	} else if _, ok := t.values["name"]; !ok {
 		r.fail("name", `give it one, as in name = "triage"`, "name is missing")
 	}
-	m.Runtime = r.word(t, "runtime", Sandboxed, Host, "workerd", "node")
+	m.Runtime = r.word(t, "runtime", sandboxed, host, "workerd", "node")
 	switch m.Runtime {
 	case "workerd":
-		m.Runtime = Sandboxed
+		m.Runtime = sandboxed
 	case "node":
-		m.Runtime = Host
+		m.Runtime = host
 	}
 }
 
@@ -140,7 +140,7 @@ func (r *reader) what(t table, m *Manifest) {
 		r.fail("module", `a command is bundle/command, as in module = "python/python3"`,
 			"module: %q is neither a .wasm file nor a command of a bundle", m.Module)
 	}
-	m.Profile = DefaultProfile
+	m.Profile = defaultProfile
 	if v, ok := r.text(t, "profile"); ok {
 		if err := syntax.CheckName(v); err != nil {
 			r.fail("profile", "", "profile: %v", err)
@@ -174,8 +174,8 @@ func (r *reader) config(t table, m *Manifest) {
 	switch {
 	case err != nil:
 		r.fail("config", "", "config: %v", err)
-	case len(text) > MaxConfig:
-		r.fail("config", "", "config is %d bytes of JSON, more than %d", len(text), MaxConfig)
+	case len(text) > maxConfig:
+		r.fail("config", "", "config is %d bytes of JSON, more than %d", len(text), maxConfig)
 	default:
 		m.Config = text
 	}
@@ -218,7 +218,7 @@ func (r *reader) ai(file, t table, m *Manifest) {
 		if m.AI.Roles == nil {
 			m.AI.Roles = map[string]Role{}
 		}
-		if err := CheckChannel(name); err != nil {
+		if err := checkChannel(name); err != nil {
 			r.fail(roles.path+name, "", "ai.roles: %v", err)
 		}
 		m.AI.Roles[name] = r.role(roles, name)
@@ -274,11 +274,11 @@ func (r *reader) role(t table, name string) Role {
 
 func (r *reader) wake(t table, w *Wake) {
 	r.keys(t, "heartbeat", "idle", "deadline", "batch", "retries")
-	w.Heartbeat = r.duration(t, "heartbeat", MinHeartbeat, MaxHeartbeat, 0)
-	w.Idle = r.duration(t, "idle", MinTime, MaxTime, DefaultIdle)
-	w.Deadline = r.duration(t, "deadline", MinTime, MaxTime, DefaultDeadline)
-	w.Batch = int(r.number(t, "batch", 1, MaxBatch, DefaultBatch))
-	w.Retries = int(r.number(t, "retries", 0, MaxRetries, DefaultRetries))
+	w.Heartbeat = r.duration(t, "heartbeat", minHeartbeat, maxHeartbeat, 0)
+	w.Idle = r.duration(t, "idle", minTime, maxTime, defaultIdle)
+	w.Deadline = r.duration(t, "deadline", minTime, maxTime, defaultDeadline)
+	w.Batch = int(r.number(t, "batch", 1, MaxBatch, defaultBatch))
+	w.Retries = int(r.number(t, "retries", 0, maxRetries, defaultRetries))
 }
 
 func (r *reader) limits(t table, m *Manifest) {
@@ -319,9 +319,9 @@ func CheckName(name string) error {
 	return nil
 }
 
-// CheckChannel returns what is wrong with the name of a channel or role. The name is a part of file
+// checkChannel returns what is wrong with the name of a channel or role. The name is a part of file
 // names.
-func CheckChannel(name string) error {
+func checkChannel(name string) error {
 	bad := func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.'
 	}

@@ -45,7 +45,7 @@ func scanReceiver(scan func(...any) error) (r receiver, err error) {
 
 // full reports whether the inbox has no room for so many bytes of data.
 func (r receiver) full(bytes int) bool {
-	return r.waiting >= MaxWaiting || r.bytes+int64(bytes) > MaxWaitingBytes
+	return r.waiting >= maxWaiting || r.bytes+int64(bytes) > maxWaitingBytes
 }
 
 // number returns the number of the next event of an agent.
@@ -228,7 +228,7 @@ func (s *Store) Bury(to int64, seq uint64, reason string) error {
 		}
 		if err := w.exec(`DELETE FROM dead WHERE instance = ? AND seq IN (SELECT seq FROM dead
 			WHERE instance = ? ORDER BY seq DESC LIMIT -1 OFFSET ?)`, to, to,
-			MaxWaiting); err != nil {
+			maxWaiting); err != nil {
 			return err
 		}
 		return w.remove(to, seq, seq)

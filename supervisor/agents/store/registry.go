@@ -71,8 +71,8 @@ func scanInstance(scan func(...any) error) (i Instance, err error) {
 	return i, err
 }
 
-// InstanceName is the name of an agent's instance on a channel.
-func InstanceName(name, channel string) string { return "agent-" + name + "-" + channel }
+// instanceName is the name of an agent's instance on a channel.
+func instanceName(name, channel string) string { return "agent-" + name + "-" + channel }
 
 // Put registers an agent, or replaces what is registered of it, and makes it a member of exactly
 // the channels given. Inboxes and alarms are kept; an instance on a channel that is no longer
@@ -104,7 +104,7 @@ func (s *Store) Put(a Agent, members []Member) error {
 
 // join makes an agent a member of a channel.
 func (w *writer) join(name string, m Member, now int64) error {
-	instance := InstanceName(name, m.Channel)
+	instance := instanceName(name, m.Channel)
 	var other, channel string
 	var id int64
 	err := w.row(`SELECT id, agent, channel FROM instance WHERE name = ?`, []any{instance}, &id,

@@ -39,8 +39,8 @@ var (
 
 // Bounds of an inbox. Beyond them a publisher gets ErrFull.
 const (
-	MaxWaiting      = 10_000
-	MaxWaitingBytes = 64 << 20
+	maxWaiting      = 10_000
+	maxWaitingBytes = 64 << 20
 )
 
 // groupBound is how many writes one commit may take.

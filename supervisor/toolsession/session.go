@@ -1,6 +1,6 @@
-// Package lasting is the session in which the tools of a coding agent work: that of one directory
+// Package toolsession is the session in which the tools of a coding agent work: that of one directory
 // and one policy, which is opened when it is needed, and again after it has ended.
-package lasting
+package toolsession
 
 import (
 	"bytes"
