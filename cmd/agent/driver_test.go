@@ -254,16 +254,23 @@ func (r *agentRun) tryEvent(seq uint64, calls ...call) ([]answer, *agent.Failed)
 	}
 }
 
+// rest takes the reports that are left, and returns how the run ended. slept says that the agent has
+// reported that it sleeps.
+func (r *agentRun) rest() (res message.Result, slept bool) {
+	r.t.Helper()
+	for rep := r.report(); rep != nil; rep = r.report() {
+		slept = slept || rep.Slept
+	}
+	res = <-r.result
+	r.result <- res
+	return res, slept
+}
+
 // sleep asks the agent to sleep, and returns how the run ended.
 func (r *agentRun) sleep() message.Result {
 	r.t.Helper()
 	r.order(agent.Order{Sleep: true})
-	slept := false
-	for rep := r.report(); rep != nil; rep = r.report() {
-		slept = slept || rep.Slept
-	}
-	res := <-r.result
-	r.result <- res
+	res, slept := r.rest()
 	if !slept {
 		r.t.Errorf("the agent has not said that it sleeps\n%+v\n%s", res, r.output())
 	}
