@@ -97,15 +97,15 @@ func enter(conn *control.Conn, env []string) error {
 	if err := landlock.RestrictThread(order.Landlock); err != nil {
 		return layer("landlock", err)
 	}
-	if err := closeOthers(); err != nil {
+	if err := CloseOthers(); err != nil {
 		return err
 	}
 	return sys.Exec(Self, []string{Self, Stage2}, env)
 }
 
-// closeOthers comes last before exec: an inherited descriptor is a path back to the host. The two
+// CloseOthers comes last before exec: an inherited descriptor is a path back to the host. The two
 // sockets alone go on.
-func closeOthers() error {
+func CloseOthers() error {
 	if err := sys.CloseFrom(control.InitControl); err != nil {
 		return err
 	}
