@@ -31,6 +31,7 @@ var unusedNames = map[string]string{
 	"supervisor/agents/agentapi.Terminated":   oneOfSeveral,
 	"supervisor/agents/agentapi.Decision":     inDocument,
 	"supervisor/api.AgentRecords":             inDocument,
+	"jail/guest.CloseOthers":                  byOwnTests,
 	"jail.ErrPlan":                            byOwnTests,
 	"jail.RunnerShell":                        oneOfSeveral,
 	"jail/launch.ErrLate":                     byOwnTests,

@@ -18,6 +18,8 @@ func Describe(name string, args []uint64) string {
 		return name + "(" + socketText(uint32(args[0]), uint32(args[1]), uint32(args[2])) + ")"
 	case "prctl":
 		return name + "(" + named(prctls, uint32(args[0])) + ")"
+	case "shmctl":
+		return name + "(" + named(segmentCalls, uint32(args[1])) + ")"
 	case "ioctl":
 		return name + "(" + named(ioctls, uint32(args[1])) + ")"
 	case "clone", "unshare":
@@ -154,6 +156,12 @@ var prctls = map[uint32]string{
 	unix.PR_SET_SPECULATION_CTRL: "PR_SET_SPECULATION_CTRL",
 	unix.PR_SET_VMA:              "PR_SET_VMA",
 	unix.PR_SET_PTRACER:          "PR_SET_PTRACER",
+}
+
+var segmentCalls = map[uint32]string{
+	unix.IPC_RMID: "IPC_RMID",
+	unix.IPC_SET:  "IPC_SET",
+	unix.IPC_STAT: "IPC_STAT",
 }
 
 var ioctls = map[uint32]string{

@@ -460,7 +460,7 @@ func TestProposals(t *testing.T) {
 	if err := w.Decide(all[0].ID, store.Approved); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Decide(all[0].ID, store.Rejected); !errors.Is(err, store.ErrTaken) {
+	if err := w.Decide(all[0].ID, store.Rejected); !errors.Is(err, store.ErrDecided) {
 		t.Errorf("a second decision: %v", err)
 	}
 	w.empty("a")

@@ -23,6 +23,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/shm.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -142,10 +143,28 @@ static long use_rseq(void) { // the C library's own start has used it, and a sec
 static long use_prctl(void) {
 	static char what[16];
 	long r = CALL(SYS_prctl, PR_SET_PDEATHSIG, 0) | CALL(SYS_prctl, PR_GET_DUMPABLE) | CALL(SYS_prctl, PR_SET_NAME, "uses") | CALL(SYS_prctl, PR_GET_NAME, what) |
-		CALL(SYS_prctl, PR_CAPBSET_READ, 0) | CALL(SYS_prctl, PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) | (CALL(SYS_prctl, PR_GET_SECCOMP) == 2 ? 0 : -1);
+		CALL(SYS_prctl, PR_CAPBSET_READ, 0) | CALL(SYS_prctl, PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) | CALL(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) | (CALL(SYS_prctl, PR_GET_SECCOMP) == 2 ? 0 : -1);
 	void *m = mmap(0, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (CALL(SYS_prctl, 0x53564d41, 0, m, 4096, "uses") < 0 && errno != EINVAL) return -1; // a kernel may be built without
 	return r;
+}
+static long use_pairs(void) {
+	static int types[] = {SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET};
+	long r = 0;
+	for (int i = 0; i < 3; i++) r |= CALL(SYS_socketpair, AF_UNIX, types[i], 0, sv);
+	return r;
+}
+// A segment is made, attached, looked at and removed by each of its calls, whatever of them is refused.
+static long use_segment(long nr) {
+	struct shmid_ds ds;
+	long id = CALL(SYS_shmget, IPC_PRIVATE, 4096, 0600);
+	void *at = (void *)CALL(SYS_shmat, id, 0, 0);
+	long r = CALL(SYS_shmctl, id, IPC_STAT, &ds) | CALL(SYS_shmdt, at);
+	return CALL(SYS_shmctl, id, IPC_RMID, 0) | r | (id < 0 ? -1 : 0);
+}
+static long use_locked(long nr) {
+	void *m = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	return CALL(SYS_mlock, m, 4096) | CALL(SYS_munlock, m, 4096);
 }
 static long use_ioctl(void) { // the first ones ask a file whether it is a terminal, or one that can be cloned
 	int fd = pipes(), one = 1, refused = 0;
@@ -300,7 +319,7 @@ E(chdir, CALL(SYS_chdir, ".")) E(umask, CALL(SYS_umask, 022)) E(inotify_init1, C
 E(read, CALL(SYS_read, file(), buf, 1)) E(write, CALL(SYS_write, file(), "x", 1)) E(lseek, CALL(SYS_lseek, file(), 0, 0))
 E(fcntl, CALL(SYS_fcntl, 0, F_GETFL)) E(pipe, CALL(SYS_pipe, p)) E(pipe2, CALL(SYS_pipe2, p, 0)) E(eventfd2, CALL(SYS_eventfd2, 0, 0))
 E(epoll_create, CALL(SYS_epoll_create, 1)) E(epoll_create1, CALL(SYS_epoll_create1, 0)) E(epoll_ctl, epoll())
-E(socketpair, pair()) E(connect, waiting()) E(accept, CALL(SYS_accept, waiting(), 0, 0)) E(accept4, CALL(SYS_accept4, waiting(), 0, 0, 0))
+E(connect, waiting()) E(accept, CALL(SYS_accept, waiting(), 0, 0)) E(accept4, CALL(SYS_accept4, waiting(), 0, 0, 0))
 E(shutdown, CALL(SYS_shutdown, pair(), SHUT_WR)) E(sendto, CALL(SYS_sendto, pair(), "x", 1, 0, 0, 0))
 static long use_node(int call) { unlink("fifo"); return call == SYS_mknod ? CALL(call, "fifo", S_IFIFO | 0600, 0) : CALL(call, HERE, "fifo", S_IFIFO | 0600, 0); }
 E(setresuid, CALL(SYS_setresuid, getuid(), getuid(), getuid())) E(setresgid, CALL(SYS_setresgid, getgid(), getgid(), getgid()))
@@ -332,7 +351,7 @@ static struct use uses[] = {
 	G(pwrite64, use_pwrite), G(preadv, use_iov), G(pwritev, use_iov), G(preadv2, use_iov), G(pwritev2, use_iov), S(lseek), S(fcntl), F(ioctl, use_ioctl), G(dup, use_dup),
 	G(dup2, use_dup), G(dup3, use_dup), S(pipe), S(pipe2), G(sendfile, use_copy), G(copy_file_range, use_copy), G(poll, use_poll), G(ppoll, use_poll), G(select, use_poll),
 	G(pselect6, use_poll), S(eventfd2), S(epoll_create), S(epoll_create1), S(epoll_ctl), G(epoll_wait, use_epoll), G(epoll_pwait, use_epoll), G(epoll_pwait2, use_epoll), F(socket, use_socket),
-	S(socketpair), S(connect), F(bind, use_bind), F(listen, use_listen), S(accept), S(accept4), S(shutdown), G(getsockname, use_names), G(getpeername, use_names),
+	F(socketpair, use_pairs), G(shmget, use_segment), G(shmat, use_segment), G(shmdt, use_segment), G(shmctl, use_segment), G(mlock, use_locked), G(munlock, use_locked), S(connect), F(bind, use_bind), F(listen, use_listen), S(accept), S(accept4), S(shutdown), G(getsockname, use_names), G(getpeername, use_names),
 	G(getsockopt, use_sockopt), G(setsockopt, use_sockopt), S(sendto), F(recvfrom, use_received), G(sendmsg, use_messages), G(recvmsg, use_messages), S(uname), S(sysinfo),
 	S(getrandom), S(getcpu), S(capget), S(capset), S(creat), S(getpriority), S(setpriority), S(setuid), S(setgid), S(setresuid), S(setresgid), S(chown), S(fchown), S(lchown), S(fchownat), G(mknod, use_node), G(mknodat, use_node),
 };
