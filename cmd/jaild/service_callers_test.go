@@ -80,6 +80,7 @@ func TestStrangersFindNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	bodies := map[string]string{"exec": `{"tool":"true"}`}
+	queries := map[string]string{"/v1/branches/{id}/diff": "?with=finish"}
 	asked := 0
 	for path, methods := range doc.Paths {
 		if !strings.Contains(path, "{id}") {
@@ -96,7 +97,7 @@ func TestStrangersFindNothing(t *testing.T) {
 			if body == "" && method != http.MethodGet {
 				body = "{}"
 			}
-			at := func(id string) string { return strings.ReplaceAll(path, "{id}", id) }
+			at := func(id string) string { return strings.ReplaceAll(path, "{id}", id) + queries[path] }
 			missing, said := askAs(d, cmdtest.Stranger, method, at("nobody"), body)
 			if !strings.Contains(said, `"`+problem.NotFound+`"`) {
 				t.Errorf("%s %s of nobody's: %d %s", method, path, missing, said)
