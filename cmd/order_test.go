@@ -42,7 +42,7 @@ var supervisorOrder = [][]string{
 	{"client", "console", "learn", "toolsession"},
 	// What coding agents speak.
 	{"execserver", "mcp"},
-	// What stands above a daemon: jail-agentd is a client.
+	// jail-agentd is a client of a daemon.
 	{"agents"},
 	{"agents/jailed", "agents/server"},
 }

@@ -281,7 +281,7 @@ var agentRules = []rule{
 }
 
 // narrowRules are what process 1 of an agent's jail needs to start the agent's program in a narrower
-// domain than its own. The program has them, too, and they take nothing but rights of whoever calls.
+// domain than its own. The program has them, too, and they take only rights of the process that calls them.
 var narrowRules = []rule{
 	allow("the program cannot open the database", "landlock_create_ruleset", "landlock_add_rule",
 		"landlock_restrict_self"),

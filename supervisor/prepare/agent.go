@@ -137,7 +137,7 @@ func checkBounds(a message.Agent) error {
 }
 
 // openState opens the directory of the database with the caller's rights. A directory that holds
-// anything else is refused: whoever gets into the process that hosts the agent can write there.
+// anything else is refused: an attacker in the process that hosts the agent can write there.
 func (j *Job) openState(a *Agent) error {
 	f, err := j.Caller.OpenDir(a.State)
 	switch {

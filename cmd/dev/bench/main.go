@@ -71,7 +71,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	registered := flags.Int("agents", registeredAgents, "")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
-	} else if err != nil || flags.NArg() > 0 || *rounds < 0 || *files < 1000 || *records < 1000 || *registered < 1 ||
+	} else if err != nil || flags.NArg() > 0 || *rounds < 0 || *files < 1000 || *records < 1000 ||
+		*registered < 1 ||
 		(*against != "") != (part == versusPart) {
 		fmt.Fprint(stderr, help)
 		return 2
