@@ -2,12 +2,17 @@
 # Puts the source files that a lock names into a folder, by apt from the archives
 # that this machine takes its Debian packages from (npm:NAME by npm from the
 # registry that it is set up with), and checks each against the lock. Files that are there and right are not fetched again.
+# Several may ask for the same folder at one time: each waits for the one before it.
 #
 # usage: fetch.sh LOCK DIR
 set -eu
 lock=$(realpath "$1")
 mkdir -p "$2"
 cd "$2"
+
+# apt does not wait for its lists, it fails.
+exec 9>.lock
+flock 9
 
 right() {
 	[ -f "$1" ] && echo "$2  $1" | sha256sum --check --quiet --status
