@@ -163,7 +163,8 @@ func (p Policy) GrantsAction(action string) bool {
 		return p.Workspace.Access == WorkspaceShadow && p.Workspace.Commit != CommitNever
 	case ActionFetch:
 		return len(p.Fetch.Normal().Allow) > 0
-	case ActionTool:
+	case ActionTool, ActionGate, ActionPush, ActionPullRequest, ActionPolicyGrant:
+		// Others act for a run, and without a tool there is none.
 		return !p.Tools.Empty()
 	}
 	return true
