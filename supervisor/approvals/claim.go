@@ -105,7 +105,12 @@ func (q *Queue) Propose(c caller.Caller, p Proposal, rule Rule) (Action, error) 
 		return Action{}, err
 	}
 	a := Action{Type: p.Type, UID: rule.UID, Run: p.Run, Policy: rule.Policy, Words: p.Words,
-		Agent: p.Agent, External: p.External, Reversible: p.Gate != nil && p.Gate.Reversible}
+		Agent: p.Agent, External: p.External,
+		Reversible: p.Gate != nil && p.Gate.Reversible || p.PolicyGrant != nil}
+	if p.PolicyGrant != nil {
+		// A policy does not widen itself.
+		rule.Mode = min(rule.Mode, policy.ApproveAsk)
+	}
 	key, from := keySum(p.Key), processOf(c.PID)
 	var s *stored
 	err := q.step(func(now time.Time) (l line, err error) {
@@ -181,7 +186,7 @@ func (q *Queue) proposed(c caller.Caller, id, key string) (*stored, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case s.task() == nil:
+	case !s.carried():
 		return nil, problem.New(problem.Usage, "action %s is of the type %s, which jail itself applies",
 			id, s.Type)
 	case !c.MayControl(s.UID) || !s.hasKey(key):
@@ -370,5 +375,5 @@ func (q *Queue) Settle(c caller.Caller, id string, r SettleRequest) (Action, err
 
 // settled reports whether nobody waits for a decision on the action, or for the daemon to apply it.
 func (a Action) settled() bool {
-	return a.State.Over() || a.State == Approved && a.task() != nil
+	return a.State.Over() || a.State == Approved && a.carried()
 }

@@ -396,6 +396,11 @@ func TestForgedProposals(t *testing.T) {
 		f(r)
 		return Proposal{Type: policy.ActionPullRequest, External: External{PullRequest: r}, Key: key}
 	}
+	granted := func(f func(*PolicyGrant)) Proposal {
+		g := widens()
+		f(g)
+		return Proposal{Type: policy.ActionPolicyGrant, External: External{PolicyGrant: g}, Key: key}
+	}
 	for what, p := range map[string]Proposal{
 		"nothing":           {Type: policy.ActionGate, Key: key},
 		"a commit":          with(func(p *Proposal) { p.Type = policy.ActionCommit }),
@@ -450,6 +455,17 @@ func TestForgedProposals(t *testing.T) {
 		"a long title":       request(func(r *PullRequest) { r.Title = strings.Repeat("t", maxTitle+1) }),
 		"a body with codes":  request(func(r *PullRequest) { r.Body = "a\x1b[2J" }),
 		"no commit":          request(func(r *PullRequest) { r.Commit = "" }),
+		"a grant of nothing": granted(func(g *PolicyGrant) { g.Fetch, g.Tools = nil, nil }),
+		"a profile's path":   granted(func(g *PolicyGrant) { g.Profile = "../x" }),
+		"no time":            granted(func(g *PolicyGrant) { g.For = "" }),
+		"no end":             granted(func(g *PolicyGrant) { g.For = "9000h" }),
+		"every host":         granted(func(g *PolicyGrant) { g.Fetch[0].Host = "*" }),
+		"no host":            granted(func(g *PolicyGrant) { g.Fetch[0].Host = "a b" }),
+		"a port":             granted(func(g *PolicyGrant) { g.Fetch[0].Ports = []string{"99999"} }),
+		"a method":           granted(func(g *PolicyGrant) { g.Fetch[0].Methods = []string{"get it"} }),
+		"every tool":         granted(func(g *PolicyGrant) { g.Tools = []string{"**"} }),
+		"a native tool":      granted(func(g *PolicyGrant) { g.Tools = []string{"/bin/sh"} }),
+		"many tools":         granted(func(g *PolicyGrant) { g.Tools = make([]string, maxGranted+1) }),
 		"another repository": request(func(r *PullRequest) { r.Repository = "acme/web" }),
 	} {
 		if a, err := d.Propose(agentd, p, ask(alice)); err == nil {
@@ -463,7 +479,7 @@ func TestForgedProposals(t *testing.T) {
 	}
 	// The control: the same without what is wrong.
 	for n, p := range []Proposal{with(func(*Proposal) {}), pushed(func(*Push) {}),
-		request(func(*PullRequest) {})} {
+		request(func(*PullRequest) {}), granted(func(*PolicyGrant) {})} {
 		p.Key = fmt.Sprint(key, n)
 		if _, err := d.Propose(agentd, p, ask(alice)); err != nil {
 			t.Errorf("%s: %v", p.Type, err)

@@ -85,6 +85,10 @@ func (q *Queue) Decide(ctx context.Context, c caller.Caller, id string,
 			decided = l.move(&rejected, Rejected, now, c.Actor())
 			return l, nil
 		}
+		if s.PolicyGrant != nil {
+			decided, err = q.applyGrant(&l, s, d, c)
+			return l, err
+		}
 		g, err := grantFor(s.Action, req.Scope, now)
 		if err != nil {
 			return l, err
@@ -161,6 +165,9 @@ func (q *Queue) mayDecide(c caller.Caller, s *stored, req DecideRequest) error {
 		return problem.New(problem.Refused,
 			"action %s takes protected names, and cannot be approved by mcp", s.ID).
 			WithHint("decide by jail approvals or the console")
+	case req.Via == "mcp" && req.Decision == "approve" && s.PolicyGrant != nil:
+		return problem.New(problem.Refused, "action %s widens a policy, and cannot be approved by mcp",
+			s.ID).WithHint("decide by jail approvals or the console")
 	}
 	if err := errors.Join(outside(c), q.o.Permissions(c).Approve(s.UID)); err != nil {
 		return err
@@ -503,6 +510,16 @@ func (q *Queue) revert(ctx context.Context, c caller.Caller, id string) (Action,
 	case s.State != Applied:
 		return s.Action, problem.New(problem.Conflict, "action %s is %s, and cannot be reverted", id,
 			s.State)
+	case s.PolicyGrant != nil:
+		var gone *stored
+		err := q.step(func(now time.Time) (l line, err error) {
+			s, err := q.known(id)
+			if err == nil && s.State == Applied {
+				gone = q.takeGrant(&l, s, now, c.Actor())
+			}
+			return l, err
+		})
+		return actionOf(gone), err
 	case s.task() != nil:
 		return q.askUndo(c, id)
 	case s.Outcome == "":

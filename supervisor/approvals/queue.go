@@ -629,7 +629,7 @@ func (q *Queue) Grants(c caller.Caller) ([]Grant, error) {
 // Revoke ends a grant.
 func (q *Queue) Revoke(c caller.Caller, id string) (Grant, error) {
 	var gone Grant
-	err := q.step(func(time.Time) (line, error) {
+	err := q.step(func(now time.Time) (line, error) {
 		may, g := q.o.Permissions(c), q.grants[id]
 		if g == nil || !may.SeesAction(g.UID) {
 			return line{}, problem.New(problem.NotFound, "there is no grant %q", id).
@@ -641,6 +641,9 @@ func (q *Queue) Revoke(c caller.Caller, id string) (Grant, error) {
 		gone = *g
 		var l line
 		l.revoke(g, c.Actor())
+		if s := q.actions[g.Action]; s != nil && s.PolicyGrant != nil && s.State == Applied {
+			q.takeGrant(&l, s, now, c.Actor())
+		}
 		return l, nil
 	})
 	return gone, err
