@@ -229,12 +229,13 @@ func (q *Queue) Widening(uid uint32, id, profile, agent string) (w policy.Wideni
 			id, uid).WithHint("jail approvals grants lists those there are")
 	}
 	if g.Widens.Profile != profile || g.Agent != agent {
-		what := "no agent"
+		what := "of no agent"
 		if g.Agent != "" {
-			what = g.Agent
+			what = "of " + g.Agent
 		}
-		return w, problem.New(problem.Refused, "grant %s is for runs of the profile %s for %s, and not for this one", id,
-			g.Widens.Profile, what).WithHint("jail approvals grants lists the others")
+		return w, problem.New(problem.Refused,
+			"grant %s is for runs of the profile %s, %s, and not for this one", id, g.Widens.Profile,
+			what).WithHint("jail approvals grants lists the others")
 	}
 	giver, _ := caller.Of(g.By)
 	if err := q.o.Permissions(giver).Approve(g.UID); err != nil {
