@@ -130,7 +130,7 @@ func (h waiting) report(_ context.Context, c caller.Caller, r *http.Request) (an
 	if err := readJSON(r, &req); err != nil {
 		return nil, err
 	}
-	return h.s.Approvals().Report(c, r.PathValue("id"), req)
+	return h.s.Approvals().Programs().Report(c, r.PathValue("id"), req)
 }
 
 func (h waiting) settle(_ context.Context, c caller.Caller, r *http.Request) (any, error) {
@@ -138,7 +138,7 @@ func (h waiting) settle(_ context.Context, c caller.Caller, r *http.Request) (an
 	if err := readJSON(r, &req); err != nil {
 		return nil, err
 	}
-	return h.s.Approvals().Settle(c, r.PathValue("id"), req)
+	return h.s.Approvals().Programs().Settle(c, r.PathValue("id"), req)
 }
 
 func (h waiting) withdraw(_ context.Context, c caller.Caller, r *http.Request) (any, error) {

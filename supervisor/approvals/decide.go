@@ -79,14 +79,14 @@ func (q *Queue) Decide(ctx context.Context, c caller.Caller, id string,
 		}
 		d := Decision{UID: c.UID, PID: c.PID, Exe: c.Exe, Via: req.Via, Scope: req.Scope, Time: now}
 		if req.Decision == "reject" {
-			q.ungrant(&l, s, c.Actor())
+			ungrant(q, &l, s, c.Actor())
 			rejected := *s
 			rejected.Decision = &d
 			decided = l.move(&rejected, Rejected, now, c.Actor())
 			return l, nil
 		}
 		if s.PolicyGrant != nil {
-			decided, err = q.applyGrant(&l, s, d, c)
+			decided, err = q.Programs().applyGrant(&l, s, d, c)
 			return l, err
 		}
 		g, err := grantFor(s.Action, req.Scope, now)
@@ -126,7 +126,7 @@ func owedDecision(a Action, err error) error {
 }
 
 // ungrant ends the grant that the approval of an action made which is not applied after all.
-func (q *Queue) ungrant(l *line, s *stored, by audit.Actor) {
+func ungrant(q *Queue, l *line, s *stored, by audit.Actor) {
 	if s.State != Approved || s.Decision == nil {
 		return
 	}
@@ -236,7 +236,7 @@ func (q *Queue) Withdraw(c caller.Caller, id string) (Action, error) {
 		if err := s.undecided(false); err != nil {
 			return l, err
 		}
-		q.ungrant(&l, s, c.Actor())
+		ungrant(q, &l, s, c.Actor())
 		gone = l.move(s, Withdrawn, now, c.Actor())
 		return l, nil
 	})
@@ -515,13 +515,13 @@ func (q *Queue) revert(ctx context.Context, c caller.Caller, id string) (Action,
 		err := q.step(func(now time.Time) (l line, err error) {
 			s, err := q.known(id)
 			if err == nil && s.State == Applied {
-				gone = q.takeGrant(&l, s, now, c.Actor())
+				gone = q.Programs().takeGrant(&l, s, now, c.Actor())
 			}
 			return l, err
 		})
 		return actionOf(gone), err
 	case s.task() != nil:
-		return q.askUndo(c, id)
+		return q.Programs().askUndo(c, id)
 	case s.Outcome == "":
 		return s.Action, problem.New(problem.Conflict, "action %s made nothing that could be reverted",
 			id)

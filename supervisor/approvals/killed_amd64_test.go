@@ -220,7 +220,7 @@ func claimAndReport(dir string) error {
 	proposer, claimant := user(alice, "proposer"), user(alice, "claimant")
 	proposer.PID = os.Getppid()
 	_, _, _ = syscall.RawSyscall(marker, 1, 0, 0)
-	a, err := d.Propose(proposer, Proposal{Type: policy.ActionGate, External: External{Gate: gate()},
+	a, err := d.Programs().Propose(proposer, Proposal{Type: policy.ActionGate, External: External{Gate: gate()},
 		Key: key}, ask(alice))
 	if err != nil {
 		return err
@@ -240,7 +240,7 @@ func claimAndReport(dir string) error {
 	return appendTo(filepath.Join(dir, "reported"), a.ID)
 }
 
-// TestClaimKilled: a daemon and its client are killed at each system call from the proposal of an
+// TestClaimKilled (T-551): a daemon and its client are killed at each system call from the proposal of an
 // external action to its report. Nothing is done that no claim on record allowed, and what may have
 // been done is never given to anybody again.
 func TestClaimKilled(t *testing.T) {
@@ -311,7 +311,7 @@ func afterClaim(t *testing.T, d *desk, n int, me, successor caller.Caller) State
 		if !a.Claim.Lost {
 			t.Errorf("call %d: the claim is not shown as lost", n)
 		}
-		_, err = d.Settle(me, a.ID, SettleRequest{SHA256: a.SHA256, State: Applied})
+		_, err = d.Programs().Settle(me, a.ID, SettleRequest{SHA256: a.SHA256, State: Applied})
 	default:
 		wantCode(t, fmt.Sprintf("call %d: a claim of what is over", n), err, problem.Conflict)
 		err = nil

@@ -184,7 +184,7 @@ func (p Proposal) Widening() (policy.Widening, error) {
 }
 
 // applyGrant approves and applies a policy grant in one step.
-func (q *Queue) applyGrant(l *line, s *stored, d Decision, c caller.Caller) (*stored, error) {
+func (p Programs) applyGrant(l *line, s *stored, d Decision, c caller.Caller) (*stored, error) {
 	if d.Scope != "" && d.Scope != "once" {
 		return nil, problem.New(problem.Usage, "scope %q: a policy grant has its own time", d.Scope).
 			WithHint("leave --scope out")
@@ -193,7 +193,7 @@ func (q *Queue) applyGrant(l *line, s *stored, d Decision, c caller.Caller) (*st
 	if err != nil {
 		return nil, problem.New(problem.Failed, "%w", err)
 	}
-	if err := q.roomForGrant(l, s.UID, d.Time); err != nil {
+	if err := p.q.roomForGrant(l, s.UID, d.Time); err != nil {
 		return nil, err
 	}
 	g := &Grant{ID: newID(), Type: s.Type, UID: s.UID, Agent: s.Agent, Widens: s.PolicyGrant,
@@ -210,8 +210,8 @@ func (q *Queue) applyGrant(l *line, s *stored, d Decision, c caller.Caller) (*st
 }
 
 // takeGrant revokes what a policy grant gave, and ends the action.
-func (q *Queue) takeGrant(l *line, s *stored, now time.Time, by audit.Actor) *stored {
-	if g := q.grants[s.Outcome]; g != nil && !slices.Contains(l.Ended, g.ID) {
+func (p Programs) takeGrant(l *line, s *stored, now time.Time, by audit.Actor) *stored {
+	if g := p.q.grants[s.Outcome]; g != nil && !slices.Contains(l.Ended, g.ID) {
 		l.revoke(g, by)
 	}
 	return l.move(s, Reverted, now, by)
@@ -219,9 +219,9 @@ func (q *Queue) takeGrant(l *line, s *stored, now time.Time, by audit.Actor) *st
 
 // Widening returns what a grant gives to runs of a user with a profile, on behalf of an agent or of
 // none. A grant counts as long as who gave it may decide.
-func (q *Queue) Widening(uid uint32, id, profile, agent string) (w policy.Widening, err error) {
+func (p Programs) Widening(uid uint32, id, profile, agent string) (w policy.Widening, err error) {
 	var g *Grant
-	if err := q.look(func() { g = q.grants[id] }); err != nil {
+	if err := p.q.look(func() { g = p.q.grants[id] }); err != nil {
 		return w, err
 	}
 	if g == nil || g.UID != uid || g.Widens == nil || g.over(time.Now()) {
@@ -238,7 +238,7 @@ func (q *Queue) Widening(uid uint32, id, profile, agent string) (w policy.Wideni
 			what).WithHint("jail approvals grants lists the others")
 	}
 	giver, _ := caller.Of(g.By)
-	if err := q.o.Permissions(giver).Approve(g.UID); err != nil {
+	if err := p.q.o.Permissions(giver).Approve(g.UID); err != nil {
 		return w, problem.New(problem.Refused, "grant %s: uid %d, who gave it, may not do so any more", id,
 			g.By).WithHint("have it approved anew")
 	}

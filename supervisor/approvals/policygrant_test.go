@@ -16,14 +16,14 @@ func widens() *PolicyGrant {
 		For: "8h"}
 }
 
-// TestPolicyGrant: a policy grant counts from its approval until it is revoked, for one user, one
+// TestPolicyGrant (T-553): a policy grant counts from its approval until it is revoked, for one user, one
 // profile and one agent. Neither a policy nor another grant approves it, and MCP does not.
 func TestPolicyGrant(t *testing.T) {
 	d, agentd, me := deskIn(t.TempDir()), other(t, alice), user(alice, "cli")
 	const agent = "agent:1001:one"
 	p := Proposal{Type: policy.ActionPolicyGrant, External: External{PolicyGrant: widens()},
 		Agent: agent, Key: key}
-	a, err := d.Propose(agentd, p, Rule{Mode: policy.ApproveAuto, UID: alice})
+	a, err := d.Programs().Propose(agentd, p, Rule{Mode: policy.ApproveAuto, UID: alice})
 	if err != nil || a.State != Pending {
 		t.Fatalf("proposed: %+v, %v", a, err)
 	}
@@ -47,21 +47,21 @@ func TestPolicyGrant(t *testing.T) {
 	}
 	d.wantLog(t, "pending", "approved", "applied")
 	id := a.Outcome
-	w, err := deskIn(d.dir).Widening(alice, id, "agent", agent)
+	w, err := deskIn(d.dir).Programs().Widening(alice, id, "agent", agent)
 	if err != nil || len(w.Fetch) != 1 || len(w.Tools) != 1 {
 		t.Fatalf("granted: %+v, %v", w, err)
 	}
 	for what, err := range map[string]error{
-		"another user":    second(d.Widening(bob, id, "agent", agent)),
-		"another profile": second(d.Widening(alice, id, "default", agent)),
-		"another agent":   second(d.Widening(alice, id, "agent", "agent:1001:two")),
-		"no agent":        second(d.Widening(alice, id, "agent", "")),
-		"no grant":        second(d.Widening(alice, a.ID, "agent", agent)),
+		"another user":    second(d.Programs().Widening(bob, id, "agent", agent)),
+		"another profile": second(d.Programs().Widening(alice, id, "default", agent)),
+		"another agent":   second(d.Programs().Widening(alice, id, "agent", "agent:1001:two")),
+		"no agent":        second(d.Programs().Widening(alice, id, "agent", "")),
+		"no grant":        second(d.Programs().Widening(alice, a.ID, "agent", agent)),
 	} {
 		wantCode(t, what, err, problem.Refused)
 	}
 	p.Key += "2"
-	if b, err := d.Propose(agentd, p, Rule{Mode: policy.ApproveAuto, UID: alice}); err != nil ||
+	if b, err := d.Programs().Propose(agentd, p, Rule{Mode: policy.ApproveAuto, UID: alice}); err != nil ||
 		b.State != Pending {
 		t.Errorf("the same again: %+v, %v", b, err)
 	}
@@ -71,13 +71,13 @@ func TestPolicyGrant(t *testing.T) {
 	if a, err = d.Revert(context.Background(), me, a.ID); err != nil || a.State != Reverted {
 		t.Fatalf("reverted: %+v, %v", a, err)
 	}
-	wantCode(t, "what was reverted", second(d.Widening(alice, id, "agent", agent)), problem.Refused)
+	wantCode(t, "what was reverted", second(d.Programs().Widening(alice, id, "agent", agent)), problem.Refused)
 }
 
 // TestPolicyGrantRevoked: to revoke what a policy grant gave is to revert it.
 func TestPolicyGrantRevoked(t *testing.T) {
 	d, me := deskIn(t.TempDir()), user(alice, "cli")
-	a, err := d.Propose(other(t, alice), Proposal{Type: policy.ActionPolicyGrant,
+	a, err := d.Programs().Propose(other(t, alice), Proposal{Type: policy.ActionPolicyGrant,
 		External: External{PolicyGrant: widens()}, Key: key}, ask(alice))
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func TestPolicyGrantRevoked(t *testing.T) {
 	if a, err = d.Get(me, a.ID); err != nil || a.State != Reverted {
 		t.Errorf("revoked: %+v, %v", a, err)
 	}
-	wantCode(t, "what was revoked", second(d.Widening(alice, a.Outcome, "agent", "")),
+	wantCode(t, "what was revoked", second(d.Programs().Widening(alice, a.Outcome, "agent", "")),
 		problem.Refused)
 }
 

@@ -414,14 +414,10 @@ func (q *Queue) find(c caller.Caller, id string) (*stored, error) {
 }
 
 // add adds a new action, which a grant may approve at once. It returns the action.
-func (q *Queue) add(l *line, a Action, c caller.Caller, now time.Time) (*stored, error) {
-	return q.addAs(l, stored{Action: a, Connection: c.Connection}, c, now)
-}
-
-// addAs is add with what is known of the proposer.
-func (q *Queue) addAs(l *line, a stored, c caller.Caller, now time.Time) (*stored, error) {
+func (q *Queue) add(l *line, a stored, c caller.Caller, now time.Time) (*stored, error) {
 	all, own := q.tally.all, q.tally.own[a.UID]
 	s := &a
+	s.Connection = c.Connection
 	s.ID, s.State, s.Proposed, s.Expires = string(jail.NewID()), Pending, now, now.Add(lifetime)
 	s.Summary = s.summarize()
 	s.SHA256 = s.digest()
@@ -642,7 +638,7 @@ func (q *Queue) Revoke(c caller.Caller, id string) (Grant, error) {
 		var l line
 		l.revoke(g, c.Actor())
 		if s := q.actions[g.Action]; s != nil && s.PolicyGrant != nil && s.State == Applied {
-			q.takeGrant(&l, s, now, c.Actor())
+			q.Programs().takeGrant(&l, s, now, c.Actor())
 		}
 		return l, nil
 	})

@@ -161,7 +161,7 @@ func (s *Service) open(ctx context.Context) error {
 	commits.Store = r.Shadows
 	if r.Preparer, err = prepare.New(prepare.Options{Config: c, Bundles: s.bundles,
 		Policies: func() *profiles.State { return s.policies.Current() }, Layers: r.Jails.Layers,
-		Widening: s.approvals.Widening, Life: r.Life, Told: r.Jails.Refusals != nil, Compile: r.Compile}); err != nil {
+		Widening: s.approvals.Programs().Widening, Life: r.Life, Told: r.Jails.Refusals != nil, Compile: r.Compile}); err != nil {
 		return problem.New(problem.Failed, "compiled modules: %w", err)
 	}
 	if s.detached, err = detached.Open(detached.Options{Dir: filepath.Join(c.StateDir, "output"),
@@ -338,7 +338,7 @@ func (s *Service) ProposeCommit(ctx context.Context, c caller.Caller, id, words 
 	return s.approvals.ProposeCommit(ctx, c, held)
 }
 
-// Propose proposes an action that the proposer carries out. See [approvals.Queue.Propose].
+// Propose proposes an action that the proposer carries out. See [approvals.Programs.Propose].
 func (s *Service) Propose(c caller.Caller, p approvals.Proposal) (approvals.Action, error) {
 	rule, err := s.ruleFor(c, p.Type, p.Run)
 	if err != nil {
@@ -349,7 +349,7 @@ func (s *Service) Propose(c caller.Caller, p approvals.Proposal) (approvals.Acti
 			return approvals.Action{}, err
 		}
 	}
-	return s.approvals.Propose(c, p, rule)
+	return s.approvals.Programs().Propose(c, p, rule)
 }
 
 // mayGrant returns an error unless a grant of a policy could be used as it is proposed.
@@ -390,9 +390,9 @@ func (s *Service) RevertAction(ctx context.Context, c caller.Caller, id string) 
 	return s.approvals.Revert(ctx, c, id)
 }
 
-// Claim gives an approved action to its proposer. See [approvals.Queue.Claim].
+// Claim gives an approved action to its proposer. See [approvals.Programs.Claim].
 func (s *Service) Claim(c caller.Caller, id, key string) (approvals.Action, error) {
-	return s.approvals.Claim(c, id, key, func(a approvals.Action) error {
+	return s.approvals.Programs().Claim(c, id, key, func(a approvals.Action) error {
 		ceiling, err := s.runner.Preparer.Ceiling()
 		if err == nil && ceiling.Approve.Mode(a.Type) == policy.ApproveNever {
 			err = problem.New(problem.Refused, "%s: the ceiling lets nobody approve it any more", a.Type)
