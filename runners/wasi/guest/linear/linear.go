@@ -59,7 +59,7 @@ func (l *LastError) Keep(err error, other Errno) Errno {
 	return f.errno
 }
 
-// Put is Put of the text.
+// Put writes the text to memory as the function Put does.
 func (l *LastError) Put(mem []byte, ptr, n, total uint64) error {
 	return Put(mem, ptr, n, total, []byte(l.text))
 }
