@@ -93,9 +93,6 @@ cp -a "$TREE/.ci/vm/guest" "$TREE/.ci/vm/bin" "$JOB/"
 mkdir -p "$JOB/src/bin"
 cp "$TREE"/bin/dist/*.deb "$JOB/jail.deb" || { echo "there is no package to install: make deb" >&2; exit 1; }
 cp -a "$TREE"/bin/jail "$TREE"/bin/jail-full "$TREE"/bin/jaild "$TREE"/bin/jail-agentd "$TREE"/bin/jail-shim "$TREE"/bin/jail-init "$TREE"/bin/jail-init-agent "$TREE"/bin/bundles "$JOB/src/bin/"
-programs=$(cd "$TREE/bin" && cat jaild jail-full jail-shim jail-init | sha256sum | cut -c1-16)
-modules="${XDG_CACHE_HOME:-$HOME/.cache}/jail-tests/$programs"
-[ ! -d "$modules" ] || { mkdir "$JOB/modules" && cp -a "$modules" "$JOB/modules/" && cat /proc/cpuinfo >"$JOB/cpuinfo"; }
 export JAIL_VM_PATH="$PATH" JAIL_VM_BUILT="$JOB/built" JAIL_VM_TREE="$TREE" out="$JOB/program"
 cd "$TREE" && PATH="$JOB/bin:$PATH" && . .ci/vm/programs
 rm -f "$out"
