@@ -201,6 +201,17 @@ const coreUtils = "bundles/core-utils/toybox.wasm"
 // nothing may be left of its runs, and the log must verify.
 func New(t *testing.T) *Host {
 	t.Helper()
+	h := NewNative(t)
+	if err := Compiled(h.State, h.Probe, filepath.Join(h.Bin, coreUtils)); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// NewNative is New for tests that run no module: nothing is compiled, which takes minutes on an
+// emulated processor.
+func NewNative(t *testing.T) *Host {
+	t.Helper()
 	NeedBuilt(t)
 	root, err := os.MkdirTemp("", "jail-life-")
 	if err != nil {
@@ -216,9 +227,6 @@ func New(t *testing.T) *Host {
 		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755)); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := Compiled(h.State, h.Probe, filepath.Join(h.Bin, coreUtils)); err != nil {
-		t.Fatal(err)
 	}
 	// What waits for runs would be taken for what is left of them.
 	h.Pool(0)

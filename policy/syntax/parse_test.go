@@ -83,18 +83,17 @@ func TestParseWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	limits := policy.TopLimits()
+	limits.Wall, limits.CPUTime, limits.CPUs = 30*time.Second, 20*time.Second, 1000
+	limits.Memory, limits.PIDs, limits.OpenFiles = 256<<20, 32, 256
+	limits.Output, limits.Workspace, limits.WorkspaceFiles = 1<<20, 512<<20, 10000
+	limits.FileSize = 64 << 20
 	want := policy.Policy{
 		Workspace: policy.Workspace{Access: policy.WorkspaceShadow, Hide: []string{".env",
 			"**/*.pem"}, Protect: []string{"Makefile"}, Commit: policy.CommitAsk},
 		Mounts: policy.Mounts{{Source: "/usr/share/dict", Target: "/data/dict",
 			Access: policy.Read}},
-		Limits: policy.Limits{
-			Wall: 30 * time.Second, CPUTime: 20 * time.Second, CPUs: 1000, Memory: 256 << 20,
-			PIDs: 32, OpenFiles: 256,
-			Output: 1 << 20, Workspace: 512 << 20, WorkspaceFiles: 10000, FileSize: 64 << 20,
-			IORead: policy.Unlimited, IOWrite: policy.Unlimited, Revert: policy.Unlimited,
-			RevertTime: policy.Unlimited,
-		},
+		Limits: limits,
 		Tools: policy.Tools{Allow: policy.MustGlobs("core-utils/*", "python/*"),
 			Modules: policy.MustGlobs("**")},
 		Fetch: policy.Fetch{
