@@ -164,6 +164,11 @@ func (c *Client) Add(ctx context.Context, dir string) (a Agent, err error) {
 	return a, c.call(ctx, http.MethodPost, Path, Add{Dir: dir}, &a)
 }
 
+// Spawn puts an agent on a channel.
+func (c *Client) Spawn(ctx context.Context, name string, s Spawn) (a Agent, err error) {
+	return a, c.call(ctx, http.MethodPost, of(name, "/spawn"), s, &a)
+}
+
 // List returns the agents.
 func (c *Client) List(ctx context.Context) (all []Agent, err error) {
 	return all, c.call(ctx, http.MethodGet, Path, nil, &all)

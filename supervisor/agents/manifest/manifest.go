@@ -30,8 +30,9 @@ const (
 const (
 	// sandboxed agents run in a jail.
 	sandboxed = "sandboxed"
-	// host agents are those of the host's own folder: they have the rights of their user.
-	host = "host"
+	// Host agents have the rights of their user: the built-in ones, and those of the host's own
+	// folder.
+	Host = "host"
 )
 
 // Values of keys that are left out.
@@ -152,6 +153,9 @@ func (m *Manifest) Bindings() []string {
 // the policy lets it read only: Args or Native name files of it, relative to its root. A .wasm file
 // of the directory is the tool of the run itself, by its path.
 func (m *Manifest) Script() bool { return !isModule(m.Module) }
+
+// OnHost reports whether the agent runs outside of any jail, with the rights of its user.
+func (m *Manifest) OnHost() bool { return m.Runtime == Host }
 
 // ID returns the identity of the agent of a user.
 func (m *Manifest) ID(user string) string { return fmt.Sprintf("agent:%s:%s", user, m.Name) }
