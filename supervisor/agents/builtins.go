@@ -50,9 +50,11 @@ func (a *Agents) Spawn(ctx context.Context, name, channel string,
 		return store.Instance{}, err
 	}
 	places[channel] = p
-	if err := all.place(a.Store, b, places); err != nil {
+	woken, err := all.place(a.Store, b, places)
+	if err != nil {
 		return store.Instance{}, err
 	}
+	a.wake(woken...)
 	i, err := instanceOn(ctx, a, name, channel)
 	if err != nil {
 		return i, err
@@ -115,17 +117,17 @@ func (b builtins) places(name string) (map[string]builtin.Place, error) {
 
 // place notes where a built-in agent is, and makes it a member of these channels.
 func (b builtins) place(s *store.Store, of builtin.Agent,
-	places map[string]builtin.Place) error {
+	places map[string]builtin.Place) ([]int64, error) {
 	text, err := json.Marshal(places)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	dir := b.dir(of.Name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
+		return nil, err
 	}
 	if err := atomicfile.Write(filepath.Join(dir, placesFile), text, 0o600, atomicfile.Durable); err != nil {
-		return err
+		return nil, err
 	}
 	var members []store.Member
 	for _, channel := range slices.Sorted(maps.Keys(places)) {

@@ -131,12 +131,14 @@ func (a *Agents) readAndRegister(ctx context.Context, name string) (store.Agent,
 	var members []store.Member
 	for _, channel := range m.Channels {
 		members = append(members, store.Member{Channel: channel, Handle: m.Handle,
-			Heartbeat: m.Wake.Heartbeat})
+			Heartbeat: m.Wake.Heartbeat, Roster: m.Wake.Roster})
 	}
 	known := store.Agent{Name: name, Dir: dir, Stamp: stamp, Digest: m.Digest}
-	if err := a.Store.Put(known, members); err != nil {
+	woken, err := a.Store.Put(known, members)
+	if err != nil {
 		return store.Agent{}, err
 	}
+	a.wake(woken...)
 	a.alarmSet()
 	if before.Digest != known.Digest {
 		for _, w := range m.Warnings {
@@ -231,9 +233,11 @@ func (a *Agents) Delete(ctx context.Context, name string) error {
 	if err := os.RemoveAll(files); err != nil {
 		return err
 	}
-	if err := a.Store.Delete(name); err != nil {
+	woken, err := a.Store.Delete(name)
+	if err != nil {
 		return err
 	}
+	a.wake(woken...)
 	for _, i := range all {
 		a.turns.tell(i.ID, signal{kill: "deleted"})
 		if err := a.turns.gone(ctx, i.ID); err != nil {

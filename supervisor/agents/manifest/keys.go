@@ -47,6 +47,7 @@ func keys() []key {
 				"messages or responses), model, credential and max_tokens"},
 		{"ai.tokens_day", "200000", "tokens of a day; unlimited if missing"},
 		{"wake.heartbeat", `"15m"`, "time between two ticks; none if missing"},
+		{"wake.roster", "false", "whether an event says that a member joins or leaves the channel"},
 		{"wake.idle", `"30s"`, "time without an event after which the agent sleeps"},
 		{"wake.deadline", `"60s"`, "time for one event"},
 		{"wake.batch", "64", "events delivered at one time"},
@@ -138,7 +139,7 @@ func schema() []byte {
 			"roles": object{"type": "object", "propertyNames": channel,
 				"additionalProperties": object{"oneOf": []object{text("^(anthropic|openai)/."),
 					role}}}}),
-		"wake": section("wake", object{"heartbeat": duration(), "idle": duration(),
+		"wake": section("wake", object{"heartbeat": duration(), "roster": flag(), "idle": duration(),
 			"deadline": duration(), "batch": number(1, MaxBatch), "retries": number(0, maxRetries)}),
 		"limits": with("limits", closed(limits)),
 	})

@@ -126,6 +126,8 @@ type Role struct {
 type Wake struct {
 	// Heartbeat is the time between two ticks; 0 for none.
 	Heartbeat time.Duration `json:"heartbeat,omitempty"`
+	// Roster asks for events about members that join or leave the channel.
+	Roster bool `json:"roster,omitempty"`
 	// Idle is how long an agent without events stays awake.
 	Idle time.Duration `json:"idle"`
 	// Deadline bounds the work on one event.

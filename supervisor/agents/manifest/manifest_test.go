@@ -64,7 +64,7 @@ func TestParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	if m.Name != "triage" || m.Handle != "Triage" || !m.Has("ops") || m.Storage != 32<<20 ||
-		m.Wake != (Wake{15 * time.Minute, 10 * time.Second, 20 * time.Second, 8, 0}) ||
+		m.Wake != (Wake{15 * time.Minute, false, 10 * time.Second, 20 * time.Second, 8, 0}) ||
 		!slices.Equal(m.Limits, []string{"memory=128MiB", "pids=8"}) || m.AI.TokensDay != 200000 ||
 		m.AI.Roles["fast"] != (Role{Form: "messages", URL: "https://api.anthropic.com",
 			Model: "small", Credential: "anthropic"}) ||
@@ -89,7 +89,7 @@ func TestDefaults(t *testing.T) {
 	}
 	if m.Runtime != sandboxed || m.Profile != "agent" || !slices.Equal(m.Channels, []string{"main"}) ||
 		m.Handle != "a" || string(m.Config) != "{}" || m.Storage != defaultStorage ||
-		m.Wake != (Wake{0, defaultIdle, defaultDeadline, defaultBatch, defaultRetries}) ||
+		m.Wake != (Wake{0, false, defaultIdle, defaultDeadline, defaultBatch, defaultRetries}) ||
 		!slices.Equal(m.Bindings(), []string{"PUBSUB", "HOST"}) || len(m.Warnings) != 0 {
 		t.Errorf("%+v", m)
 	}

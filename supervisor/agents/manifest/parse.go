@@ -295,8 +295,9 @@ func (r *reader) role(t table, name string) Role {
 }
 
 func (r *reader) wake(t table, w *Wake) {
-	r.keys(t, "heartbeat", "idle", "deadline", "batch", "retries")
+	r.keys(t, "heartbeat", "roster", "idle", "deadline", "batch", "retries")
 	w.Heartbeat = r.duration(t, "heartbeat", minHeartbeat, maxHeartbeat, 0)
+	w.Roster = r.flag(t, "roster")
 	w.Idle = r.duration(t, "idle", minTime, maxTime, defaultIdle)
 	w.Deadline = r.duration(t, "deadline", minTime, maxTime, defaultDeadline)
 	w.Batch = int(r.number(t, "batch", 1, MaxBatch, defaultBatch))
