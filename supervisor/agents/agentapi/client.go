@@ -275,6 +275,13 @@ func (c *Client) Decide(ctx context.Context, name, id, decision string) error {
 	return c.call(ctx, http.MethodPost, of(name, "/proposals/"+id), Decision{decision}, nil)
 }
 
+// Tables counts the rows of each table of an agent's database, which wakes the agent. Channel may be
+// "" for an agent with one.
+func (c *Client) Tables(ctx context.Context, name, channel string) (rows map[string]int64,
+	err error) {
+	return rows, c.call(ctx, http.MethodGet, of(name, "/do/tables")+onChannel(channel), nil, &rows)
+}
+
 // Export returns the memory of an agent. Channel may be "" for an agent with one.
 func (c *Client) Export(ctx context.Context, name, channel string) (m json.RawMessage, err error) {
 	return m, c.call(ctx, http.MethodGet, of(name, "/do/memory/export")+onChannel(channel), nil, &m)
