@@ -46,7 +46,8 @@ func TestBuiltinAgents(t *testing.T) {
 	a := startAgentd(t, h)
 
 	h.Wants(h.Jail("agent", "spawn", "codex-responder"), 127, "codex, which is not on the PATH")
-	h.Wants(h.Jail("agent", "send", "claude-code-responder", "hi"), 127, "there is none")
+	h.Wants(h.Jail("agent", "send", "claude-code-responder", "hi"), 127,
+		"it is built in, and on no channel\njail: hint: jail agent spawn")
 	h.Wants(h.Jail("agent", "add", filepath.Join(h.State, "agents", "codex-responder")), 2,
 		"the name of a built-in agent")
 	cmdtest.Eventually(t, "the agent with a reserved name is reported", func() bool {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/supervisor/agents/builtin"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 	"github.com/jail-sandbox/jail/supervisor/audit"
@@ -316,6 +317,9 @@ func (a *Agents) eachOf(ctx context.Context, name string, f func(store.Instance)
 // Of returns the instances of an agent, or store.ErrNotFound.
 func (a *Agents) Of(ctx context.Context, name string) (all []store.Instance, err error) {
 	if _, err := a.Store.Agent(ctx, name); err != nil {
+		if _, ok := builtin.Find(name); ok && errors.Is(err, store.ErrNotFound) {
+			err = ErrAvailable
+		}
 		return nil, fmt.Errorf("agent %q: %w", name, err)
 	}
 	err = a.Store.Instances(ctx, name, func(i store.Instance) error {

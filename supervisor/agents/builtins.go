@@ -21,6 +21,14 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
+// Errors about the places of agents.
+var (
+	// ErrPlace is wrapped by errors about a place that an agent cannot have.
+	ErrPlace = errors.New("the agent cannot be put there")
+	// ErrAvailable is wrapped by errors about a built-in agent that is on no channel.
+	ErrAvailable = errors.New("it is built in, and on no channel")
+)
+
 // placesFile is the file in the directory of a built-in agent that says where its user has put it:
 // an object of builtin.Place by channel.
 const placesFile = "places.json"
@@ -42,7 +50,7 @@ func (a *Agents) Spawn(ctx context.Context, name, channel string,
 		return wakeOn(ctx, a, name, channel, p)
 	}
 	if err := builtin.CheckPlace(channel, p); err != nil {
-		return store.Instance{}, wrong(err)
+		return store.Instance{}, fmt.Errorf("%w: %w", ErrPlace, err)
 	}
 	all := builtinsOf(a.o.State)
 	places, err := all.places(name)
@@ -75,11 +83,11 @@ func wakeOn(ctx context.Context, a *Agents, name, channel string,
 	case err != nil:
 		return store.Instance{}, err
 	case p.Handle != "" && p.Handle != m.Handle, len(p.Config) > 0:
-		return store.Instance{}, wrong(fmt.Errorf("handle and config of agent %q are those of its "+
-			"manifest, %s", name, m.Source))
+		return store.Instance{}, fmt.Errorf("%w: handle and config of agent %q are those of its "+
+			"manifest, %s", ErrPlace, name, m.Source)
 	case !m.Has(channel):
-		return store.Instance{}, wrong(fmt.Errorf("agent %q is not on channel %q: its manifest has %q",
-			name, channel, m.Channels))
+		return store.Instance{}, fmt.Errorf("%w: agent %q is not on channel %q: its manifest has %q",
+			ErrPlace, name, channel, m.Channels)
 	}
 	i, err := instanceOn(ctx, a, name, channel)
 	if err == nil {

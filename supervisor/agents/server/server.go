@@ -158,6 +158,10 @@ func asProblem(err error) *problem.Error {
 		return with(problem.NotFound, "name the directory that holds the manifest of the agent")
 	case errors.As(err, &positions), errors.Is(err, agents.ErrWrong):
 		return with(problem.Usage, "jail agent check DIR says all that is wrong")
+	case errors.Is(err, agents.ErrAvailable):
+		return with(problem.NotFound, "jail agent spawn puts it on one")
+	case errors.Is(err, agents.ErrPlace):
+		return with(problem.Usage, "")
 	case errors.Is(err, store.ErrNotFound):
 		return with(problem.NotFound, "jail agent list has the agents")
 	case errors.Is(err, store.ErrFull):
