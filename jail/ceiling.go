@@ -78,6 +78,9 @@ func ceilingGroups(c policy.Policy) []string {
 	if fetches {
 		groups = append(groups, "fetch")
 	}
+	if fetches && c.Outer.Allows(policy.OuterRunsc) {
+		groups = append(groups, "mux")
+	}
 	agents := len(c.Agent.Normal().Bindings) > 0
 	if agents {
 		groups = append(groups, "agent")

@@ -62,6 +62,18 @@ func Inherit(fd int) (*Conn, error) {
 	return &Conn{f}, nil
 }
 
+// Passed returns the n descriptors from InitPassed on, which jail-init has had since its start.
+func Passed(n int) (files []*os.File, err error) {
+	for i := range n {
+		f, err := sys.Inherited(InitPassed+i, "passed")
+		if err != nil {
+			return files, err
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
 // New takes over f, one end of a socket pair.
 func New(f *os.File) *Conn { return &Conn{f} }
 

@@ -33,6 +33,7 @@ var groups = map[string][]rule{
 	"compile":  compileRules,
 	"agent":    agentRules,
 	"narrow":   narrowRules,
+	"mux":      muxRules,
 
 	// jail-init under the filter of a ceiling.
 	"confine": confineRules,
@@ -276,6 +277,14 @@ var agentRules = []rule{
 	allow("the database has one holder", "fcntl").when(arg(1, unix.F_SETLK, unix.F_GETLK)...),
 	allow("who owns a new log", "fchown", "geteuid"),
 	allow("a stream between the host of the agent and its guest", "socketpair").when(
+		stream(unix.AF_UNIX, 0)),
+	allow("half of a stream", "shutdown"),
+}
+
+// muxRules are what process 1 needs to carry streams to the proxy over one socket, in a jail whose
+// kernel takes no descriptor out of a message.
+var muxRules = []rule{
+	allow("a stream of a guest, whose other end process 1 has", "socketpair").when(
 		stream(unix.AF_UNIX, 0)),
 	allow("half of a stream", "shutdown"),
 }
