@@ -15,6 +15,9 @@ type Outer struct {
 	// Layer is its name, as in policies: crun, runc, runsc.
 	Layer   string  `json:"layer"`
 	Runtime Runtime `json:"runtime"`
+	// Memory and PIDs are what of the control group is for the layer itself, in bytes and tasks.
+	Memory int64 `json:"memory,omitempty"`
+	PIDs   int64 `json:"pids,omitempty"`
 	// Instead says of each layer of the jail that is not there inside what stands in its place.
 	Instead []Instead `json:"instead,omitempty"`
 }
@@ -41,6 +44,14 @@ const (
 	// Tasks: threads of both, and one more for each process of the tool.
 	runscPIDs = 256
 )
+
+// ToolMemory is how much memory of the control group is the tool's, in bytes, or -1.
+func (p Plan) ToolMemory() int64 {
+	if p.Outer != nil && p.Cgroup.Memory > 0 {
+		return p.Cgroup.Memory - p.Outer.Memory
+	}
+	return p.Cgroup.Memory
+}
 
 // KernelInside reports whether the tool speaks to another kernel than the host's.
 func (p Plan) KernelInside() bool { return p.Outer != nil && p.Outer.Layer == policy.OuterRunsc }
@@ -77,6 +88,7 @@ func addOuter(p *Plan, pol policy.Policy, r Request) error {
 		{"filter of system calls to the host", "the filter that gVisor's kernel has on itself"},
 	}
 	p.Landlock, p.UserCounts = Landlock{}, []UserCount{}
+	p.Outer.Memory, p.Outer.PIDs = runscMemory, runscPIDs
 	widen := func(c *Cgroup) {
 		if c.Memory > 0 {
 			c.Memory += runscMemory

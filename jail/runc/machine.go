@@ -61,7 +61,7 @@ func machineOf(p jail.Plan) (machine.Machine, time.Duration, error) {
 		return machine.Machine{}, 0, err
 	}
 	return machine.New(
-		machine.Limits{Memory: p.Cgroup.Memory, Quota: p.Cgroup.CPUQuota,
+		machine.Limits{Memory: p.ToolMemory(), Quota: p.Cgroup.CPUQuota,
 			Period: p.Cgroup.CPUPeriod},
 		machine.Host{Processors: runtime.NumCPU(), Processor: processor, Memory: memory,
 			Boot: time.Now().Add(-up)}), up, nil

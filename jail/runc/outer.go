@@ -95,23 +95,10 @@ func (c *ociContainer) remove() error {
 
 // explain returns what the runtime has last written of a failure, after ": ", or nothing.
 func (c *ociContainer) explain() string {
-	text, err := os.ReadFile(c.bundle.LogFile())
-	if err != nil {
-		return ""
+	if said := outer.Explain(c.bundle); said != "" {
+		return ": " + said
 	}
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	last := lines[len(lines)-1]
-	var entry struct {
-		Msg string `json:"msg"`
-	}
-	if json.Unmarshal([]byte(last), &entry) == nil && entry.Msg != "" {
-		last = entry.Msg
-	}
-	if last == "" {
-		return ""
-	}
-	const most = 500
-	return ": " + last[:min(len(last), most)]
+	return ""
 }
 
 // startOuter starts jail-init by the runtime of the plan's outer layer.
@@ -126,7 +113,7 @@ func startOuter(ctx context.Context, o control.Order, root string, files Files,
 		bundle: outer.Bundle{Dir: filepath.Join(o.RunDir, "outer"), ID: string(o.Plan.ID),
 			Files: len(passed)}}
 	place := outer.Place{Root: root, UserNS: fdPath(userns), Args: []string{guest.Self},
-		Env: newEnv(o.Plan.Cgroup.Memory)}
+		Env: newEnv(o.Plan.ToolMemory())}
 	if files.Network != nil {
 		place.Network = fdPath(files.Network)
 	}
@@ -177,7 +164,7 @@ func (c *ociContainer) begin(ctx context.Context, o control.Order, passed []*os.
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.ExtraFiles = passed
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := c.startIn(cmd); err != nil {
+	if err := c.startIn(cmd, o.Plan.Cgroup.OOMScore); err != nil {
 		return err
 	}
 	if start := c.adapter.Start(c.bundle); start != nil {
@@ -213,7 +200,8 @@ func (c *ociContainer) begin(ctx context.Context, o control.Order, passed []*os.
 }
 
 // startIn starts cmd in the control group, if jail makes it: it waits at a gate until it is there.
-func (c *ociContainer) startIn(cmd *exec.Cmd) error {
+// score is its oom_score_adj.
+func (c *ociContainer) startIn(cmd *exec.Cmd, score int) error {
 	if c.group == nil {
 		return cmd.Start()
 	}
@@ -233,6 +221,10 @@ func (c *ociContainer) startIn(cmd *exec.Cmd) error {
 	err = c.group.Apply(cmd.Process.Pid)
 	if err == nil {
 		err = c.group.Set(c.limits)
+	}
+	if err == nil {
+		err = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", cmd.Process.Pid),
+			[]byte(strconv.Itoa(score)), 0)
 	}
 	if err == nil {
 		_, err = open.Write([]byte{1})

@@ -281,7 +281,7 @@ func start(ctx context.Context, o control.Order, root string, files Files,
 	}
 	process := &libcontainer.Process{
 		Args:            []string{guest.Self},
-		Env:             newEnv(o.Plan.Cgroup.Memory),
+		Env:             newEnv(o.Plan.ToolMemory()),
 		Cwd:             "/",
 		UID:             int(o.Plan.IDs.UID),
 		GID:             int(o.Plan.IDs.GID),

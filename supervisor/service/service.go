@@ -13,7 +13,6 @@ import (
 
 	"github.com/jail-sandbox/jail/jail/denials"
 	"github.com/jail-sandbox/jail/jail/launch"
-	"github.com/jail-sandbox/jail/jail/outer"
 	"github.com/jail-sandbox/jail/jail/rootless"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/profiles"
@@ -161,7 +160,7 @@ func (s *Service) open(ctx context.Context) error {
 	commits.Store = r.Shadows
 	if r.Preparer, err = prepare.New(prepare.Options{Config: c, Bundles: s.bundles,
 		Policies: func() *profiles.State { return s.policies.Current() }, Layers: r.Jails.Layers,
-		Runtimes: &outer.Runtimes{Dir: filepath.Dir(c.Shim)}, Life: r.Life, Told: r.Jails.Refusals != nil, Compile: r.Compile}); err != nil {
+		Runtimes: hoststatus.RuntimesOf(c), Life: r.Life, Told: r.Jails.Refusals != nil, Compile: r.Compile}); err != nil {
 		return problem.New(problem.Failed, "compiled modules: %w", err)
 	}
 	if s.detached, err = detached.Open(detached.Options{Dir: filepath.Join(c.StateDir, "output"),
