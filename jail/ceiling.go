@@ -78,8 +78,11 @@ func ceilingGroups(c policy.Policy) []string {
 	if fetches {
 		groups = append(groups, "fetch")
 	}
-	if fetches && c.Outer.Allows(policy.OuterRunsc) {
-		groups = append(groups, "mux")
+	if c.Outer.Allows(policy.OuterRunsc) {
+		groups = append(groups, "inside")
+		if fetches {
+			groups = append(groups, "mux")
+		}
 	}
 	agents := len(c.Agent.Normal().Bindings) > 0
 	if agents {

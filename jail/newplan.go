@@ -229,9 +229,11 @@ func withNeeds(pol policy.Policy, r Request, groups []string) []string {
 	if len(pol.Fetch.Allow) > 0 {
 		groups = append(groups, "fetch")
 	}
-	if layer, err := pol.Outer.Choose(); err == nil && layer == policy.OuterRunsc &&
-		len(pol.Fetch.Allow) > 0 {
-		groups = append(groups, "mux")
+	if layer, err := pol.Outer.Choose(); err == nil && layer == policy.OuterRunsc {
+		groups = append(groups, "inside")
+		if len(pol.Fetch.Allow) > 0 {
+			groups = append(groups, "mux")
+		}
 	}
 	if r.Command.Runner == RunnerShell || r.Command.Runner == RunnerCompile {
 		groups = append(groups, r.Command.Runner)

@@ -156,6 +156,9 @@ func (c *Conn) ReceiveMost(message any, most uint32) ([]*os.File, error) {
 // (shutdown(2), SHUT_RD).
 func (c *Conn) EndReceive() error { return sys.ShutdownRead(c.f) }
 
+// EndSend says that nothing more will be sent: the other end reads io.EOF (shutdown(2), SHUT_WR).
+func EndSend(c *Conn) error { return sys.ShutdownWrite(c.f) }
+
 func noEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

@@ -64,8 +64,10 @@ func TestOuterWalls(t *testing.T) {
 					t.Run(strings.ReplaceAll(a.name, "/", "_"), func(t *testing.T) {
 						t.Parallel()
 						answers[i] = a.meetWithin(t, layer, runtime)
-						// Inside gVisor some fail at their aim alone, which through tells of Linux.
-						if answers[i] == "ok" {
+						// What only Landlock and the counts of the host's kernel stop works inside gVisor:
+						// it concerns gVisor's own kernel and the memory of the jail.
+						replaced := l.Replaces && len(without(without(a.walls, domain), counts)) == 0
+						if answers[i] == "ok" && !replaced {
 							t.Errorf("the whole stack inside %s: ok", layer)
 						}
 					})

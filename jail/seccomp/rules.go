@@ -34,6 +34,7 @@ var groups = map[string][]rule{
 	"agent":    agentRules,
 	"narrow":   narrowRules,
 	"mux":      muxRules,
+	"inside":   insideRules,
 
 	// jail-init under the filter of a ceiling.
 	"confine": confineRules,
@@ -287,6 +288,12 @@ var muxRules = []rule{
 	allow("a stream of a guest, whose other end process 1 has", "socketpair").when(
 		stream(unix.AF_UNIX, 0)),
 	allow("half of a stream", "shutdown"),
+}
+
+// insideRules are what programs ask of a kernel of the jail's own that the host's answers without a
+// call (vdso(7)).
+var insideRules = []rule{
+	allow("which processor, as a JVM asks for ever", "getcpu"),
 }
 
 // narrowRules are what process 1 of an agent's jail needs to start the agent's program in a narrower
