@@ -1,6 +1,7 @@
 package outer
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -144,6 +145,9 @@ var rlimitNames = map[string]string{"core": "RLIMIT_CORE", "memlock": "RLIMIT_ME
 
 // common is what every runtime is told.
 func common(p jail.Plan, at Place) (*specs.Spec, error) {
+	if p.NetworkOf != "" {
+		return nil, errors.New("no runtime joins the network namespace of another jail")
+	}
 	filter, err := newSeccomp(p.OuterFilter)
 	if err != nil {
 		return nil, err
@@ -171,11 +175,8 @@ func namespaces(p jail.Plan, at Place) (all []specs.LinuxNamespace, err error) {
 			return nil, fmt.Errorf("namespace %q: unknown kind", name)
 		}
 		path := ""
-		switch {
-		case kind == specs.UserNamespace:
+		if kind == specs.UserNamespace {
 			path = at.UserNS
-		case kind == specs.NetworkNamespace && p.NetworkOf != "":
-			path = at.Network
 		}
 		all = append(all, specs.LinuxNamespace{Type: kind, Path: path})
 	}

@@ -40,7 +40,7 @@ func config(t *testing.T, p jail.Plan) (*specs.Spec, error) {
 		t.Fatal(err)
 	}
 	return adapter.Config(p, outer.Place{Root: "/mnt", UserNS: "/proc/1/fd/9",
-		Network: "/proc/1/fd/8", Args: []string{"/run/jail/init"}, Env: []string{"GOMAXPROCS=2"}})
+		Args: []string{"/run/jail/init"}, Env: []string{"GOMAXPROCS=2"}})
 }
 
 func TestGoldenBundles(t *testing.T) {
@@ -113,6 +113,7 @@ func TestBundleHoldsPlan(t *testing.T) {
 func TestBundleRefuses(t *testing.T) {
 	for name, change := range map[string]func(*jail.Plan){
 		"a filter that answers otherwise": func(p *jail.Plan) { p.OuterFilter.Errno = "EPERM" },
+		"the network of another jail":     func(p *jail.Plan) { p.NetworkOf = "other" },
 		"a kind of namespace":             func(p *jail.Plan) { p.Namespaces = []jail.Namespace{"x"} },
 	} {
 		for _, l := range policy.OuterLayers() {

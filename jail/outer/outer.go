@@ -19,9 +19,8 @@ import (
 type Place struct {
 	// Root is the directory on which the jail's root is mounted.
 	Root string
-	// UserNS and Network are paths of the user namespace that was made for the jail, and of the
-	// network namespace of the plan's NetworkOf.
-	UserNS, Network string
+	// UserNS is a path of the user namespace that was made for the jail.
+	UserNS string
 	// Args and Env are of jail-init.
 	Args, Env []string
 }

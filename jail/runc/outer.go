@@ -114,9 +114,6 @@ func startOuter(ctx context.Context, o control.Order, root string, files Files,
 			Files: len(passed)}}
 	place := outer.Place{Root: root, UserNS: fdPath(userns), Args: []string{guest.Self},
 		Env: newEnv(o.Plan.ToolMemory())}
-	if files.Network != nil {
-		place.Network = fdPath(files.Network)
-	}
 	if err := c.writeBundle(o, place); err != nil {
 		return nil, 0, err
 	}

@@ -259,8 +259,9 @@ func (j *Job) sharesLoopback() bool {
 		return false
 	}
 	pol, all := j.Policy.Policy(), j.In.Policy.Policy()
-	if outer, err := pol.Outer.Choose(); err != nil || outer == policy.OuterRunsc {
-		// Its network is in its own kernel.
+	if outer, err := pol.Outer.Choose(); err != nil || outer != policy.OuterNone {
+		// gVisor's network is in its own kernel, and runtimes join a network namespace only after
+		// the user namespace, which has no rights over that of another jail.
 		return false
 	}
 	return pol.Session.Loopback == policy.LoopbackShared && pol.Syscalls.Has(policy.GroupLoopback) &&
