@@ -173,6 +173,11 @@ type Host struct {
 	Foreign map[string]bool
 }
 
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 // Installed is a copy of the built programs where every user of the host can execute them, and no
 // build beside the tests changes them.
 var Installed = sync.OnceValues(func() (string, error) {
@@ -184,6 +189,10 @@ var Installed = sync.OnceValues(func() (string, error) {
 	for _, name := range []string{"jail", "jail-full", "jaild", "jail-shim", "jail-init",
 		"jail-init-agent", "jail-agentd", "bundles"} {
 		args = append(args, filepath.Join(Built, name))
+	}
+	// Where it was built: no run needs it.
+	if runsc := filepath.Join(Built, "runsc"); exists(runsc) {
+		args = append(args, runsc)
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return "", err

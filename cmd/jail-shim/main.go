@@ -33,6 +33,10 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == control.ShimFilterArg {
 		os.Exit(compileFilter(os.Stdin, os.Stdout))
 	}
+	if len(os.Args) > 1 && os.Args[1] == runc.GateArg {
+		fmt.Fprintln(os.Stderr, "jail-shim:", runc.Gate(os.Args[2:]))
+		os.Exit(125)
+	}
 	os.Exit(run())
 }
 
@@ -80,7 +84,11 @@ func serve(conn *control.Conn) error {
 	if _, err := conn.Receive(&order); err != nil {
 		return fmt.Errorf("read orders: %w", err)
 	}
-	filter, err := libseccomp.CompileTold(order.Plan.InnerFilter)
+	compile := libseccomp.CompileTold
+	if order.Plan.KernelInside() {
+		compile = libseccomp.Compile
+	}
+	filter, err := compile(order.Plan.InnerFilter)
 	if err != nil {
 		return &runc.LayerError{Layer: "seccomp", Err: err}
 	}
@@ -100,8 +108,15 @@ func serve(conn *control.Conn) error {
 		return err
 	}
 	defer fromInit.Close()
-	files := inherited(order)
+	files, proxy := inherited(order)
 	files.Listener = listenerEnd
+	if proxy != nil {
+		stream, err := serveStreams(proxy)
+		if err != nil {
+			return err
+		}
+		files.Passed = append(files.Passed, stream)
+	}
 	gone, asked, ended := make(chan struct{}), make(chan request), make(chan struct{})
 	// The context ends when jaild closes its end or dies.
 	ctx, cancel := context.WithCancel(context.Background())
@@ -116,16 +131,16 @@ func serve(conn *control.Conn) error {
 	}
 	// The jail may have ended by itself.
 	defer context.AfterFunc(ctx, func() { _ = jail.Kill() })()
-	var refusals refusals
+	refusals := newRefusals()
 	deaf := make(chan error, 2)
 	go func() {
-		if err := refusals.listen(fromInit, order.Plan.InnerFilter); err != nil {
+		if err := refusals.listen(fromInit, order.Plan.InnerFilter, order.Plan.KernelInside()); err != nil {
 			deaf <- &runc.LayerError{Layer: "seccomp", Err: err}
 			// Nobody would answer the calls that the filter refuses.
 			_ = jail.Kill()
 		}
 	}()
-	first, second := restrictions(order.Plan, filter, outside)
+	first, second := restrictions(order.Plan, filter, outside, len(files.Passed))
 	late := time.AfterFunc(order.Patience, func() {
 		if !refusals.begun() {
 			deaf <- &runc.LayerError{Layer: "jail-init",
@@ -136,6 +151,9 @@ func serve(conn *control.Conn) error {
 	defer late.Stop()
 	if err = toInit.Send(first); err == nil {
 		err = toInit.Send(second)
+	}
+	if err == nil && order.Plan.Outer != nil {
+		err = awaitOuter(refusals, jail, toInit)
 	}
 	if err == nil {
 		err = conn.Send(control.FromShim{Started: &control.Started{PID: jail.PID}})
@@ -177,15 +195,22 @@ func receive(conn *control.Conn, asked chan<- request, ended <-chan struct{}) {
 }
 
 // restrictions returns the two orders of jail-init.
-func restrictions(p jail.Plan, filter, outside []byte) (control.Restrict, control.Filter) {
+func restrictions(p jail.Plan, filter, outside []byte,
+	passed int) (control.Restrict, control.Filter) {
+	second := control.Filter{Program: filter, Ceiling: outside, Silent: p.KernelInside()}
+	if p.KernelInside() {
+		return control.Restrict{KernelInside: true, Passed: passed}, second
+	}
 	first := control.Restrict{Rlimits: p.Rlimits, Landlock: p.Landlock}
 	if p.Ceiling != nil {
 		first.Ceiling = &p.Ceiling.Landlock
 	}
-	return first, control.Filter{Program: filter, Ceiling: outside}
+	return first, second
 }
 
-func inherited(o control.Order) runc.Files {
+// inherited returns the descriptors that came with the start, and that of the fetch proxy, if it
+// stays here.
+func inherited(o control.Order) (runc.Files, *os.File) {
 	files := runc.Files{
 		Control: os.NewFile(control.ShimInitJail, "init control"),
 		Lower:   os.NewFile(control.ShimLower, "workspace"),
@@ -203,5 +228,15 @@ func inherited(o control.Order) runc.Files {
 		files.Frozen = append(files.Frozen, os.NewFile(fd, "frozen layer"))
 		fd++
 	}
-	return files
+	for range o.Passed {
+		files.Passed = append(files.Passed, os.NewFile(fd, "passed"))
+		fd++
+	}
+	if !o.Proxy || o.Passed == 0 {
+		return files, nil
+	}
+	last := o.Passed - 1
+	proxy := files.Passed[last]
+	files.Passed = files.Passed[:last]
+	return files, proxy
 }

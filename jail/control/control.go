@@ -62,6 +62,18 @@ func Inherit(fd int) (*Conn, error) {
 	return &Conn{f}, nil
 }
 
+// Passed returns the n descriptors from InitPassed on, which jail-init has had since its start.
+func Passed(n int) (files []*os.File, err error) {
+	for i := range n {
+		f, err := sys.Inherited(InitPassed+i, "passed")
+		if err != nil {
+			return files, err
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
 // New takes over f, one end of a socket pair.
 func New(f *os.File) *Conn { return &Conn{f} }
 
@@ -143,6 +155,9 @@ func (c *Conn) ReceiveMost(message any, most uint32) ([]*os.File, error) {
 // EndReceive says that no more is waited for: what has arrived is still received, and then io.EOF
 // (shutdown(2), SHUT_RD).
 func (c *Conn) EndReceive() error { return sys.ShutdownRead(c.f) }
+
+// EndSend says that nothing more will be sent: the other end reads io.EOF (shutdown(2), SHUT_WR).
+func EndSend(c *Conn) error { return sys.ShutdownWrite(c.f) }
 
 func noEOF(err error) error {
 	if errors.Is(err, io.EOF) {

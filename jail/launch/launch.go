@@ -61,6 +61,9 @@ type Files struct {
 	Network *os.File
 	// Binds are the sources of the plan's bind mounts, in order, as Clone returns them.
 	Binds []*os.File
+	// Passed are what would come with the invocation, for a jail with a kernel of its own, which
+	// takes no descriptors later (jail.Plan.KernelInside).
+	Passed []*os.File
 }
 
 // LayerError names the layer that could not be set up on this host.
@@ -146,9 +149,10 @@ func (l Launcher) Start(ctx context.Context, o control.Order, stdio Stdio, files
 	// The shim gets no environment of the daemon. It lives for one jail and needs no garbage
 	// collection.
 	cmd.Env = []string{"GOGC=off"}
-	o.Frozen = len(files.Frozen)
+	o.Frozen, o.Passed = len(files.Frozen), len(files.Passed)
 	cmd.ExtraFiles = slices.Concat([]*os.File{shimEnd, initHost.File(), initEnd, orNull(files.Lower, null),
-		orNull(files.Upper, null), orNull(files.Network, null)}, files.Binds, files.Frozen)
+		orNull(files.Upper, null), orNull(files.Network, null)}, files.Binds, files.Frozen,
+		files.Passed)
 	// A session of its own, so that signals of the daemon's terminal do not reach the shim.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = cmd.Start()

@@ -50,9 +50,8 @@ func Init() {
 
 // A Jail is a jail that stands, with jail-init waiting in it for its restrictions.
 type Jail struct {
-	PID       int
-	container *libcontainer.Container
-	process   *libcontainer.Process
+	PID  int
+	held holder
 
 	// Where the jail's mounts are in the mount namespace of the thread that started it.
 	root string
@@ -64,6 +63,44 @@ type Jail struct {
 	shadow *os.File
 	// What the programs see of the machine; nil where the plan has nothing of it.
 	shown *shown
+}
+
+// A holder is what started the first process of a jail, and removes what is left of it.
+type holder interface {
+	kill() error
+	// wait waits for the first process.
+	wait() (syscall.WaitStatus, error)
+	// groups are the directories of the jail's control groups, by the name of the controller.
+	groups() map[string]string
+	remove() error
+	// explain returns what is known of a failure of its own, after ": ", or nothing.
+	explain() string
+}
+
+// A contained is a jail that libcontainer has started.
+type contained struct {
+	container *libcontainer.Container
+	process   *libcontainer.Process
+}
+
+func (c contained) kill() error     { return c.container.Signal(syscall.SIGKILL) }
+func (c contained) remove() error   { return c.container.Destroy() }
+func (c contained) explain() string { return "" }
+
+func (c contained) wait() (syscall.WaitStatus, error) {
+	state, err := c.process.Wait()
+	if state == nil {
+		return 0, err
+	}
+	return state.Sys().(syscall.WaitStatus), nil
+}
+
+func (c contained) groups() map[string]string {
+	state, err := c.container.State()
+	if err != nil {
+		return nil
+	}
+	return state.CgroupPaths
 }
 
 // later is kept for the workspace that a jail does not have yet.
@@ -83,6 +120,8 @@ type Files struct {
 	Network *os.File
 	// Sources of the plan's binds, in order.
 	Binds []*os.File
+	// Passed are for jail-init from the start, behind its sockets, where no descriptor can be sent.
+	Passed []*os.File
 }
 
 // A LayerError says which layer could not be set up.
@@ -221,6 +260,16 @@ func attachWorkspace(root string, o control.Order, files Files, userns *os.File)
 
 func start(ctx context.Context, o control.Order, root string, files Files,
 	userns *os.File) (*Jail, error) {
+	if o.Plan.Outer != nil {
+		c, pid, err := startOuter(ctx, o, root, files, userns)
+		if err != nil {
+			return nil, layer("outer "+o.Plan.Outer.Layer, err)
+		}
+		if err := leave(files); err != nil {
+			return nil, layer("namespaces", errors.Join(err, c.kill(), c.remove()))
+		}
+		return &Jail{PID: pid, held: c}, nil
+	}
 	config, err := newConfig(o.Plan, root, fdPath(userns), fdPath(files.Network))
 	if err != nil {
 		return nil, layer("plan", err)
@@ -232,7 +281,7 @@ func start(ctx context.Context, o control.Order, root string, files Files,
 	}
 	process := &libcontainer.Process{
 		Args:            []string{guest.Self},
-		Env:             newEnv(o.Plan.Cgroup.Memory),
+		Env:             newEnv(o.Plan.ToolMemory()),
 		Cwd:             "/",
 		UID:             int(o.Plan.IDs.UID),
 		GID:             int(o.Plan.IDs.GID),
@@ -246,13 +295,21 @@ func start(ctx context.Context, o control.Order, root string, files Files,
 	if err := run(ctx, container, process); err != nil {
 		return nil, layer("namespaces", errors.Join(err, container.Destroy()))
 	}
-	// The streams and the control socket are the jail's now, and end when it does.
 	pid, err := process.Pid()
-	if err = errors.Join(err, sys.LeaveStdio(), files.Control.Close(),
-		files.Listener.Close(), files.Network.Close()); err != nil {
+	if err = errors.Join(err, leave(files)); err != nil {
 		return nil, layer("namespaces", errors.Join(err, container.Destroy()))
 	}
-	return &Jail{PID: pid, container: container, process: process}, nil
+	return &Jail{PID: pid, held: contained{container, process}}, nil
+}
+
+// leave gives up the streams and the sockets, which are the jail's now and end when it does.
+func leave(files Files) error {
+	errs := []error{sys.LeaveStdio(), files.Control.Close(), files.Listener.Close(),
+		files.Network.Close()}
+	for _, f := range files.Passed {
+		errs = append(errs, f.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // checkNetwork refuses a network namespace of another jail that is the host's.
@@ -308,15 +365,14 @@ func idMap(ids jail.IDs, base uint32) []sys.IDMap {
 
 // Kill ends every process of the jail: the end of process 1 is the end of its process namespace
 // (pid_namespaces(7)).
-func (j *Jail) Kill() error { return j.container.Signal(syscall.SIGKILL) }
+func (j *Jail) Kill() error { return j.held.kill() }
 
 // Wait waits for the jail's first process and says how it ended.
 func (j *Jail) Wait() (control.Exited, error) {
-	state, err := j.process.Wait()
-	if state == nil {
+	status, err := j.held.wait()
+	if err != nil {
 		return control.Exited{}, fmt.Errorf("wait for jail-init: %w", err)
 	}
-	status := state.Sys().(syscall.WaitStatus)
 	if status.Signaled() {
 		return control.Exited{Signal: int(status.Signal())}, nil
 	}
@@ -324,4 +380,8 @@ func (j *Jail) Wait() (control.Exited, error) {
 }
 
 // Remove takes away what is left of the jail on the host: its control group.
-func (j *Jail) Remove() error { return j.container.Destroy() }
+func (j *Jail) Remove() error { return j.held.remove() }
+
+// Explain returns what the runtime of an outer layer has last said of a failure, after ": ", or
+// nothing.
+func (j *Jail) Explain() string { return j.held.explain() }

@@ -227,6 +227,15 @@ func Syscalls() *rapid.Generator[policy.Syscalls] {
 		func(s []string) policy.Syscalls { return policy.Syscalls{Groups: s} })
 }
 
+// Outer draws layers around a jail, a name that is no layer included.
+func Outer() *rapid.Generator[policy.Outer] {
+	names := rapid.SliceOfN(rapid.SampledFrom([]string{policy.OuterCrun, policy.OuterRunc,
+		policy.OuterRunsc, policy.OuterNone}), 0, 4)
+	return rapid.Custom(func(t *rapid.T) policy.Outer {
+		return policy.Outer{Layers: names.Draw(t, "layers"), Must: rapid.Bool().Draw(t, "must")}
+	})
+}
+
 // Session draws what invocations may share, undefined values included.
 func Session() *rapid.Generator[policy.Session] {
 	return rapid.Custom(func(t *rapid.T) policy.Session {
@@ -285,6 +294,7 @@ func Policy() *rapid.Generator[policy.Policy] {
 			Syscalls:  Syscalls().Draw(t, "syscalls"),
 			Audit:     Audit().Draw(t, "audit"),
 			Session:   Session().Draw(t, "session"),
+			Outer:     Outer().Draw(t, "outer"),
 			Approve:   Approve().Draw(t, "approve"),
 			Agent:     Agent().Draw(t, "agent"),
 		}

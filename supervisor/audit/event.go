@@ -100,6 +100,12 @@ type RunStarted struct {
 	Engine string `json:"engine"`
 	// Caches are those that the run has: the target of each, its name, and its id.
 	Caches []string `json:"caches"`
+	// Outer is the layer around the jail, with the version and the digest of its runtime, and what
+	// is not there inside for it.
+	Outer        string   `json:"outer"`
+	OuterVersion string   `json:"outer_version"`
+	OuterDigest  string   `json:"outer_digest"`
+	OuterInstead []string `json:"outer_instead"`
 	// Agent is the id of the agent that the run is, Instance that of its instance.
 	Agent    string `json:"agent"`
 	Instance string `json:"instance"`

@@ -216,6 +216,11 @@ func readFlags(req message.Request) (*policy.Request, error) {
 			return nil, problem.New(problem.Usage, "--fetch: %v", err)
 		}
 	}
+	if req.Outer != "" {
+		if err := flags.Outer(req.Outer); err != nil {
+			return nil, problem.New(problem.Usage, "--outer: %v", err)
+		}
+	}
 	if req.Agent != nil && !req.Agent.Network {
 		flags.NoFetch()
 	}

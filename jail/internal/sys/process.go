@@ -190,6 +190,13 @@ func ReapChildren() {
 	}
 }
 
+// AdoptOrphans makes the calling process the parent of what its children leave behind when they end
+// (prctl(2), PR_SET_CHILD_SUBREAPER).
+func AdoptOrphans() error {
+	return callError("prctl PR_SET_CHILD_SUBREAPER",
+		unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
+}
+
 // DieWithParent lets the kernel kill the calling process when the thread that is its parent ends
 // (prctl(2), PR_SET_PDEATHSIG). It belongs to the calling thread, which the caller must have
 // locked, and lives through its exec.
