@@ -81,7 +81,7 @@ var plainKeys = []Key{
 			"own if missing"},
 	{"agent.bindings", `["host", "storage"]`,
 		"what a run may do as an agent: ai, host, pubsub, storage; without any it can be none"},
-	{"approve.action", "workspace.commit | fetch | tool",
+	{"approve.action", "workspace.commit | fetch | tool | gate | git.push | pr.create | policy.grant",
 		"action that this rule holds back until somebody approves it; tool:NAME for one tool"},
 	{"approve.host", "*.example.com", "host of the fetches; every host if missing"},
 	{"approve.methods", `["POST"]`, "methods of the fetches; every method if missing"},

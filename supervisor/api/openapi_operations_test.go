@@ -144,8 +144,10 @@ var operations = map[string]operationText{
 	"POST /v1/approvals": {
 		id:      "proposeAction",
 		summary: "Propose an action.",
-		about: "It waits until somebody decides, for seven days at most. Where a grant allows it, it " +
-			"is applied before the answer.",
+		about: "It waits until somebody decides, for seven days at most. A commit that a grant allows " +
+			"is applied before the answer. An action of another type is approved at once where a " +
+			"grant or the policy of the run allows it, and carried out by who proposed it: claim it, " +
+			"do it, and report how it ended.",
 	},
 	"GET /v1/approvals/{id}": {
 		id:      "getApproval",
@@ -168,6 +170,26 @@ var operations = map[string]operationText{
 	"POST /v1/approvals/{id}/revert": {
 		id:      "revertAction",
 		summary: "Undo an action that was applied.",
+		about: "An action that its proposer carried out is reverting until the proposer has undone it " +
+			"and says so.",
+	},
+	"POST /v1/approvals/{id}/claim": {
+		id:      "claimAction",
+		summary: "Claim an approved action that the proposer carries out.",
+		about: "The claim is on the disk and on record before the answer. It is given once: 409 for " +
+			"every other claim, also over restarts of the daemon. An action that is reverting is " +
+			"claimed in the same way.",
+	},
+	"POST /v1/approvals/{id}/report": {
+		id:      "reportAction",
+		summary: "Say how a claimed action ended.",
+		about:   "The same report may come again.",
+	},
+	"POST /v1/approvals/{id}/settle": {
+		id:      "settleAction",
+		summary: "Say how an action ended whose proposer does not.",
+		about: "For a person who may decide on the action and has looked; nothing is done. 409 while " +
+			"the process lives that has claimed the action.",
 	},
 	"GET /v1/grants": {
 		id:      "listGrants",

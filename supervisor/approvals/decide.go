@@ -135,7 +135,7 @@ func actionOf(s *stored) Action {
 	if s == nil {
 		return Action{}
 	}
-	return s.Action
+	return s.shown()
 }
 
 // mayDecide returns an error unless the caller may decide on an action in this way.
@@ -148,6 +148,10 @@ func (q *Queue) mayDecide(c caller.Caller, s *stored, req DecideRequest) error {
 	case c.Connection != "" && s.proposedBy(c.Connection):
 		return problem.New(problem.Refused,
 			"action %s was proposed over this connection, which cannot decide on it", s.ID).
+			WithHint("decide by jail approvals or the console")
+	case s.Process.is(c.PID):
+		return problem.New(problem.Refused,
+			"action %s was proposed by this process, which cannot decide on it", s.ID).
 			WithHint("decide by jail approvals or the console")
 	case req.Via == "mcp" && q.o.NoMCP:
 		return problem.New(problem.Refused, "the operator of this host lets nobody decide by mcp").
@@ -183,6 +187,9 @@ func (s *stored) undecided(again bool) error {
 	case s.State.Over():
 		return problem.New(problem.Conflict, "action %s is %s: nothing is decided any more", s.ID,
 			s.State)
+	case s.State.claimable():
+		return problem.New(problem.Conflict, "action %s is %s: its proposer says how that ends", s.ID,
+			s.State).WithHint("jail approvals settle " + s.ID + " says it if the proposer is gone")
 	case s.Applying && !again:
 		return problem.New(problem.Conflict, "action %s is being applied", s.ID)
 	}
@@ -496,6 +503,8 @@ func (q *Queue) revert(ctx context.Context, c caller.Caller, id string) (Action,
 	case s.State != Applied:
 		return s.Action, problem.New(problem.Conflict, "action %s is %s, and cannot be reverted", id,
 			s.State)
+	case s.task() != nil:
+		return q.askUndo(c, id)
 	case s.Outcome == "":
 		return s.Action, problem.New(problem.Conflict, "action %s made nothing that could be reverted",
 			id)

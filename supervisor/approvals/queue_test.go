@@ -129,6 +129,15 @@ func (d *desk) approve(c caller.Caller, a Action, scope string) (Action, error) 
 		SHA256: a.SHA256, Scope: scope, Via: "cli"})
 }
 
+func (d *desk) read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(d.dir, name))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 func (d *desk) applied(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile(d.commits.path)

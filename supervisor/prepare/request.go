@@ -75,6 +75,12 @@ func ceilingOf(state *profiles.State, where syntax.Places) (policy.Layer, error)
 	return file.Layer(policy.CeilingLayer, file.Source), nil
 }
 
+// Ceiling is the host's ceiling for what belongs to no run.
+func (s *Preparer) Ceiling() (policy.Policy, error) {
+	layer, err := ceilingOf(s.o.Policies(), syntax.Places{})
+	return layer.Policy, err
+}
+
 func profileOf(req message.Request, set *profiles.Set) (policy.Layer, error) {
 	if req.Policy != "" {
 		name := req.PolicyName

@@ -15,6 +15,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/jail/rootless"
 	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/profiles"
 	"github.com/jail-sandbox/jail/supervisor/admission"
 	"github.com/jail-sandbox/jail/supervisor/approvals"
@@ -319,6 +320,51 @@ func (s *Service) ProposeCommit(ctx context.Context, c caller.Caller, id, words 
 	}
 	held.Words = words
 	return s.approvals.ProposeCommit(ctx, c, held)
+}
+
+// Propose proposes an action that the proposer carries out. See [approvals.Queue.Propose].
+func (s *Service) Propose(c caller.Caller, p approvals.Proposal) (approvals.Action, error) {
+	rule, err := s.ruleFor(c, p.Type, p.Run)
+	if err != nil {
+		return approvals.Action{}, err
+	}
+	return s.approvals.Propose(c, p, rule)
+}
+
+// Claim gives an approved action to its proposer. See [approvals.Queue.Claim].
+func (s *Service) Claim(c caller.Caller, id, key string) (approvals.Action, error) {
+	return s.approvals.Claim(c, id, key, func(a approvals.Action) error {
+		ceiling, err := s.runner.Preparer.Ceiling()
+		if err == nil && ceiling.Approve.Mode(a.Type) == policy.ApproveNever {
+			err = problem.New(problem.Refused, "%s: the ceiling lets nobody approve it any more", a.Type)
+		}
+		return err
+	})
+}
+
+// ruleFor returns what the policy of a live run or session says of an action. Where an action is of
+// no run, a person is asked unless the ceiling forbids the action.
+func (s *Service) ruleFor(c caller.Caller, action, run string) (approvals.Rule, error) {
+	ceiling, err := s.runner.Preparer.Ceiling()
+	if err != nil {
+		return approvals.Rule{}, err
+	}
+	rule := approvals.Rule{Mode: min(policy.ApproveAsk, ceiling.Approve.Mode(action)), UID: c.UID}
+	if run == "" {
+		return rule, nil
+	}
+	r := s.runner.Live(run)
+	if r == nil || !s.permissionsOf(c).Sees(r.Job().Caller.UID) {
+		return rule, problem.New(problem.NotFound, "no run or session %q is alive", run).
+			WithHint("propose while it is open, or for no run")
+	}
+	j := r.Job()
+	if !c.MayControl(j.Caller.UID) {
+		return rule, problem.New(problem.Refused, "run %s is another user's", run)
+	}
+	rule.UID, rule.Policy = j.Caller.UID, j.Policy.Digest()
+	rule.Mode = min(j.Policy.Policy().Approve.Mode(action), ceiling.Approve.Mode(action))
+	return rule, nil
 }
 
 // Records reads the log for callers.
