@@ -41,11 +41,12 @@ var supervisorOrder = [][]string{
 	{"api"},
 	{"client", "console", "learn", "toolsession"},
 	// What coding agents work with: their tools, and the models.
-	{"codetools", "models"},
+	{"codetools", "fetchrun"},
+	{"models"},
 	// What coding agents speak, and the loop of jail's own.
 	{"execserver", "loop", "mcp"},
-	// jail-agentd is a client of a daemon.
-	{"agents"},
+	// jail-agentd and the worker are clients of a daemon.
+	{"agents", "worker"},
 	{"agents/jailed", "agents/server"},
 }
 

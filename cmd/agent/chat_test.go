@@ -58,6 +58,11 @@ func (m *modelHost) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		step = m.steps[n]
 	}
 	m.mu.Unlock()
+	if status, why, ok := strings.Cut(step, "!"); ok && status == "400" {
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprint(w, why)
+		return
+	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	data := func(v any) {
 		text, err := json.Marshal(v)
@@ -72,6 +77,7 @@ func (m *modelHost) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		data(o{"choices": []o{{"delta": o{"content": "thinking"}}}})
 		select {
 		case <-m.held:
+			// The stream breaks off, and the client asks again.
 		case <-r.Context().Done():
 		}
 		return

@@ -127,3 +127,10 @@ func (m Model) pause(ctx context.Context, d time.Duration) error {
 		return context.Cause(ctx)
 	}
 }
+
+// MayHelp reports whether asking again later may help after an error of Reply: the host was busy,
+// broken, or broke off.
+func MayHelp(err error) bool {
+	failed, ok := errors.AsType[*hostError](err)
+	return ok && (failed.Status == 429 || failed.Status >= 500 || failed.Status == 200)
+}

@@ -5,11 +5,12 @@ import (
 
 	"github.com/jail-sandbox/jail/supervisor/agents"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
+	"github.com/jail-sandbox/jail/supervisor/fetchrun"
 	"github.com/jail-sandbox/jail/supervisor/models"
 )
 
 // Ask sends a request to the model of a role, as package models does.
 func (j *Jaild) Ask(ctx context.Context, role manifest.Role, key string,
 	body []byte) (*agents.Response, error) {
-	return models.Jail{Client: j.client}.Ask(ctx, role, key, body)
+	return models.Jail{Sender: fetchrun.Sender{Client: j.client}}.Ask(ctx, role, key, body)
 }
