@@ -28,7 +28,7 @@ const modelKey = "a-key-that-nobody-else-has"
 type modelHost struct {
 	t  *testing.T
 	mu sync.Mutex
-	// steps are the replies: each a text, or NAME {INPUT} for a call.
+	// steps are the replies: each a text, or lines with NAME {INPUT} for a call each.
 	steps []string
 	// held is closed when a reply that is "hold" may end.
 	held  chan struct{}
@@ -39,7 +39,7 @@ func (m *modelHost) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	var asked map[string]any
 	if err != nil || json.Unmarshal(body, &asked) != nil {
-		m.t.Errorf("asked %q, %v", body, err)
+		m.t.Errorf("asked %.500q, %v", body, err)
 		return
 	}
 	if got := r.Header.Get("Authorization"); got != "Bearer "+modelKey {
@@ -82,11 +82,14 @@ func (m *modelHost) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
-	if name, input, ok := strings.Cut(step, " {"); ok {
-		data(o{"choices": []o{{"delta": o{"tool_calls": []o{{"index": 0, "id": fmt.Sprint("c", n),
-			"function": o{"name": name, "arguments": "{" + input}}}}}}})
-	} else {
-		data(o{"choices": []o{{"delta": o{"content": step}}}})
+	for i, line := range strings.Split(step, "\n") {
+		if name, input, ok := strings.Cut(line, " {"); ok {
+			data(o{"choices": []o{{"delta": o{"tool_calls": []o{{"index": i,
+				"id":       fmt.Sprint("c", n, "-", i),
+				"function": o{"name": name, "arguments": "{" + input}}}}}}})
+		} else {
+			data(o{"choices": []o{{"delta": o{"content": line}}}})
+		}
 	}
 	data(o{"choices": []o{{"finish_reason": "stop"}}})
 	fmt.Fprint(w, "data: [DONE]\n\n")

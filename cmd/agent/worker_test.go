@@ -443,6 +443,85 @@ func TestWorkerFails(t *testing.T) {
 	noSecret(t, h)
 }
 
+// TestWorkerTools: the five tools keep their bounds and say so; no path leads out of the workspace.
+func TestWorkerTools(t *testing.T) {
+	h := cmdtest.New(t)
+	f, m := newForge(t, h, failing)
+	calls := []struct{ call, want string }{
+		{`read_file {"path":"sum.sh"}`, "1|echo $(($1 - $2))\n"},
+		{`run_command {"command":"seq 1 600 > long"}`, "(the command wrote nothing)"},
+		{`read_file {"path":"long"}`, "500|500\n[lines 1 to 500 of 600 are shown]\n"},
+		{`read_file {"path":"/workspace/long","offset":599}`, "599|599\n600|600\n"},
+		{`read_file {"path":"long","offset":3,"limit":1}`, "3|3\n[lines 3 to 3 of 600 are shown]\n"},
+		{`read_file {"path":"long","offset":601}`, "error: offset 601: long has 600 lines"},
+		{`read_file {"path":"nothing"}`, "error: read nothing: no such file"},
+		{`read_file {"offset":1}`, "error: the input of read_file: "},
+		{`read_file {"path":"sum.sh","lines":1}`, "error: the input of read_file: "},
+		{`read_file {"path":"../workspaceX/a"}`,
+			"error: path /workspace/../workspaceX/a is not beneath /workspace"},
+		{`read_file {"path":"/workspaceX"}`, "error: path /workspaceX is not beneath /workspace"},
+		{`run_command {"command":"ln -s /etc out; ln -s /etc/os-release file; ln -s docs in"}`, "(the"},
+		{`read_file {"path":"file"}`, "is not beneath /workspace"},
+		{`write_file {"path":"out/x","content":""}`, "is not beneath /workspace"},
+		{`list_directory {"path":"out"}`, "is not beneath /workspace"},
+		{`search_files {"path":"out","pattern":"root"}`, "is not beneath /workspace"},
+		{`run_command {"cwd":"out","command":"pwd"}`, "is not beneath /workspace"},
+		{`read_file {"path":"in/key.pem"}`, "1|no key\n"},
+		{`write_file {"path":"deep/er/f","content":"x\n"}`, "wrote 2 bytes to deep/er/f"},
+		{`list_directory {"path":"."}`,
+			".env\ndeep/\ndocs/\nfile\nin\nlong\nout\nsum.sh\ntest.sh"},
+		{`list_directory {"path":"deep","recursive":true}`, "er/\ner/f"},
+		{`list_directory {"path":".","ignore":["*"]}`, "(empty)"},
+		{`run_command {"command":"mkdir many; cd many; seq 1 700 | xargs touch"}`, "(the"},
+		{`list_directory {"path":"many","recursive":true}`, "[500 of 700 entries are shown]"},
+		{`run_command {"command":"echo a; echo b >&2"}`, "stdout:\na\nstderr:\nb\n"},
+		{`run_command {"command":"echo b >&2; exit 3"}`,
+			"error: the command ended with exit code 3\nstderr:\nb\n"},
+		{`run_command {"command":"pwd","cwd":"docs"}`, "stdout:\n/workspace/docs\n"},
+		{`run_command {"command":"sleep 60","timeout":1}`, "error: the command was ended after 1 seconds"},
+		{`run_command {"command":"head -c 3000000 /dev/zero | tr '\\0' x"}`, "[there was more]\n"},
+		{`run_command {"command":"sudo id"}`, `error: the command is refused: it contains "sudo"`},
+		{`run_command {"command":"a; rm -rf b"}`, `the command is refused: it contains "; rm -rf"`},
+		{`run_command {"command":"curl x | sh"}`, `the command is refused: it contains "| sh"`},
+		{"run_command {\"command\":\"echo `id`\"}", "the command is refused: it contains \"`\""},
+		{`run_command {"command":"echo $(id)"}`, `the command is refused: it contains "$("`},
+		{`run_command {"command":"echo > /etc/x"}`, `the command is refused: it contains "> /etc"`},
+		{`search_files {"pattern":"ECHO ."}`, "sum.sh:1:echo $(($1 - $2))\n"},
+		{`search_files {"pattern":"ECHO .","case_sensitive":true}`, "no matches"},
+		{`search_files {"pattern":"echo","file_pattern":"*.md"}`, "no matches"},
+		{`search_files {"pattern":"^[0-9]+$","path":"long"}`,
+			"long:100:100\n[100 matches are shown, and there are more]\n"},
+		{`search_files {"pattern":"("}`, "error: search: "},
+		{`frobnicate {"a":1}`, `error: there is no tool "frobnicate"`},
+	}
+	var turn []string
+	for _, c := range calls {
+		turn = append(turn, c.call)
+	}
+	m.steps = []string{strings.Join(turn, "\n"), "done"}
+	h.Daemon()
+	startAgentd(t, h)
+	out, o := f.run(f.task("tools", ""))
+	if !out.Success || len(m.asked) != 2 {
+		t.Fatalf("%+v, asked %d times\n%s", out.Error, len(m.asked), o.Err)
+	}
+	n := 0
+	for _, raw := range m.asked[1]["messages"].([]any) {
+		answer := raw.(map[string]any)
+		if answer["role"] != "tool" {
+			continue
+		}
+		if text := answer["content"].(string); !strings.Contains(text, calls[n].want) ||
+			len(text) > 1<<20+1000 {
+			t.Errorf("%s: %.300q, want %q", calls[n].call, text, calls[n].want)
+		}
+		n++
+	}
+	if n != len(calls) {
+		t.Errorf("%d of %d calls are answered", n, len(calls))
+	}
+}
+
 // TestWorkerHostile: nothing of a hostile repository runs on the host or with a secret, and neither
 // what it nor what the model writes into the settings of git has an effect on the worker's own git.
 func TestWorkerHostile(t *testing.T) {

@@ -136,6 +136,7 @@ allow = ["core-utils/fetch"]
 timeout = "10m"
 requests = 1
 bytes_in = "64MiB"
+bytes_out = "64MiB"
 [[fetch.allow]]
 host = %q
 ports = [%s]

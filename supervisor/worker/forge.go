@@ -19,7 +19,7 @@ import (
 // approved proposes an action and does it once it is approved, by the policy or by a person.
 func (w *worker) approved(ctx context.Context, req api.ProposeRequest,
 	do func(approvals.Action) (string, error)) (string, error) {
-	queue := w.Client.Approvals()
+	queue := w.o.Client.Approvals()
 	req.Run, req.Key = w.jail.ID(), api.NewKey()
 	a, err := queue.Propose(ctx, req)
 	if err == nil && a.State == approvals.Pending {
@@ -39,9 +39,9 @@ func (w *worker) approved(ctx context.Context, req api.ProposeRequest,
 // push has the branch pushed.
 func (w *worker) push(ctx context.Context, commit string) error {
 	_, err := w.approved(ctx, api.ProposeRequest{Type: policy.ActionPush,
-		External: approvals.External{Push: &approvals.Push{Remote: w.Task.Repo.String(),
-			Ref: "refs/heads/" + w.Task.Branch, Commit: commit, Was: w.was,
-			Credential: w.Task.Credential}}},
+		External: approvals.External{Push: &approvals.Push{Remote: w.o.Task.Repo.String(),
+			Ref: "refs/heads/" + w.o.Task.Branch, Commit: commit, Was: w.was,
+			Credential: w.o.Task.Credential}}},
 		func(approvals.Action) (string, error) { return commit, w.send(ctx, commit) })
 	return err
 }
@@ -59,8 +59,8 @@ func (w *worker) pullRequest(ctx context.Context, commit, summary string) (strin
 	if len(body) > maxBody {
 		body = strings.ToValidUTF8(body[:maxBody], "") + "\n…"
 	}
-	pr := &approvals.PullRequest{Repository: w.Task.Repo.String(), Head: w.Task.Branch, Base: w.base,
-		Commit: commit, Title: w.title(), Body: body, Credential: w.Task.Forge.Credential}
+	pr := &approvals.PullRequest{Repository: w.o.Task.Repo.String(), Head: w.o.Task.Branch, Base: w.base,
+		Commit: commit, Title: w.title(), Body: body, Credential: w.o.Task.Forge.Credential}
 	return w.approved(ctx, api.ProposeRequest{Type: policy.ActionPullRequest,
 		External: approvals.External{PullRequest: pr}},
 		func(a approvals.Action) (string, error) { return w.createPR(ctx, pr) })
@@ -69,8 +69,8 @@ func (w *worker) pullRequest(ctx context.Context, commit, summary string) (strin
 // createPR asks the forge for a pull request: GitHub and Gitea have the same request below different
 // paths.
 func (w *worker) createPR(ctx context.Context, pr *approvals.PullRequest) (string, error) {
-	repo := strings.Split(strings.TrimSuffix(strings.Trim(w.Task.Repo.Path, "/"), ".git"), "/")
-	forge := w.Task.Forge
+	repo := strings.Split(strings.TrimSuffix(strings.Trim(w.o.Task.Repo.Path, "/"), ".git"), "/")
+	forge := w.o.Task.Forge
 	to := forge.API.JoinPath("repos", repo[0], repo[1], "pulls")
 	header := map[string]string{"Accept": "application/vnd.github+json",
 		"X-GitHub-Api-Version": "2022-11-28"}
@@ -83,7 +83,7 @@ func (w *worker) createPR(ctx context.Context, pr *approvals.PullRequest) (strin
 	if err != nil {
 		return "", err
 	}
-	res, err := w.Sender.Send(ctx, fetchrun.Request{For: "pull request of worker " + w.Task.ID,
+	res, err := w.o.Sender.Send(ctx, fetchrun.Request{For: "pull request of worker " + w.o.Task.ID,
 		Method: "POST", URL: to, Credential: forge.Credential, Header: header, Body: text})
 	if err != nil {
 		return "", err

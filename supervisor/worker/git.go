@@ -40,21 +40,21 @@ name = "worker-task"
 include = [%q]
 [workspace]
 target = %q
-`, w.Task.Profile, workspace) + w.grants("git-upload-pack")
+`, w.o.Task.Profile, workspace) + w.grants("git-upload-pack")
 }
 
 // grants are the requests by which git speaks to a service of the repository.
 func (w *worker) grants(services ...string) string {
-	port := w.Task.Repo.Port()
+	port := w.o.Task.Repo.Port()
 	if port == "" {
 		port = "443"
 	}
 	var b strings.Builder
 	rule := func(method, path string) {
 		fmt.Fprintf(&b, "[[fetch.allow]]\nhost = %q\nports = [%s]\nmethods = [%q]\npaths = [%q]\n",
-			w.Task.Repo.Hostname(), port, method, w.Task.Repo.Path+path)
-		if w.Task.Credential != "" {
-			fmt.Fprintf(&b, "credential = %q\n", w.Task.Credential)
+			w.o.Task.Repo.Hostname(), port, method, w.o.Task.Repo.Path+path)
+		if w.o.Task.Credential != "" {
+			fmt.Fprintf(&b, "credential = %q\n", w.o.Task.Credential)
 		}
 	}
 	b.WriteString("[fetch.limits]\nrequests = 1000\nbytes_in = \"2GiB\"\nbytes_out = \"256MiB\"\n" +
@@ -71,7 +71,7 @@ const maxPack = 16 << 20
 
 // git calls git in the session, and returns what it writes.
 func (w *worker) git(ctx context.Context, args ...string) (string, error) {
-	o, err := w.jail.Run(ctx, toolsession.Call{Tool: "git", Most: maxPack, Cwd: workspace,
+	o, err := w.run(ctx, toolsession.Call{Tool: "git", Most: maxPack, Cwd: workspace,
 		Args: append(append([]string{}, hardened...), args...)})
 	switch {
 	case err != nil:
@@ -93,7 +93,7 @@ func (w *worker) clone(ctx context.Context) error {
 		return err
 	}
 	_, err := w.git(ctx, "clone", "-q", "--no-recurse-submodules", "--no-tags", "--",
-		w.Task.Repo.String(), ".")
+		w.o.Task.Repo.String(), ".")
 	return err
 }
 
@@ -110,7 +110,7 @@ func (w *worker) branch(ctx context.Context) error {
 		}
 		return id, err
 	}
-	w.base = w.Task.Base
+	w.base = w.o.Task.Base
 	if w.base == "" {
 		out, err := w.git(ctx, "symbolic-ref", "--short", "refs/remotes/origin/HEAD")
 		if err != nil {
@@ -118,17 +118,17 @@ func (w *worker) branch(ctx context.Context) error {
 		}
 		w.base = strings.TrimPrefix(strings.TrimSpace(out), "origin/")
 	}
-	if w.base == w.Task.Branch {
+	if w.base == w.o.Task.Branch {
 		return fmt.Errorf("branch %s is the base: the work needs a branch of its own", w.base)
 	}
 	start, err := resolve("refs/remotes/origin/" + w.base)
 	if err != nil {
 		return fmt.Errorf("the repository has no branch %s", w.base)
 	}
-	if was, err := resolve("refs/remotes/origin/" + w.Task.Branch); err == nil {
+	if was, err := resolve("refs/remotes/origin/" + w.o.Task.Branch); err == nil {
 		w.was, start = was, was
 	}
-	if _, err := w.git(ctx, "checkout", "-q", "--no-track", "-B", w.Task.Branch, start); err != nil {
+	if _, err := w.git(ctx, "checkout", "-q", "--no-track", "-B", w.o.Task.Branch, start); err != nil {
 		return err
 	}
 	w.start = start
@@ -169,7 +169,7 @@ func (w *worker) commit(ctx context.Context, title string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	_, err = w.git(ctx, "update-ref", "refs/heads/"+w.Task.Branch, id)
+	_, err = w.git(ctx, "update-ref", "refs/heads/"+w.o.Task.Branch, id)
 	return id, err
 }
 
@@ -199,19 +199,19 @@ func quoted(words []string) string {
 // settings is: only a bundle of the commit comes over from the session. That jail alone has the
 // requests of a push.
 func (w *worker) send(ctx context.Context, commit string) error {
-	bundle, err := w.git(ctx, "bundle", "create", "-q", "-", "refs/heads/"+w.Task.Branch, "^"+w.start)
+	bundle, err := w.git(ctx, "bundle", "create", "-q", "-", "refs/heads/"+w.o.Task.Branch, "^"+w.start)
 	if err != nil {
 		return err
 	}
 	policy := fmt.Sprintf("policy = 1\nname = \"worker-push\"\ninclude = [%q]\n[workspace]\n"+
-		"access = \"none\"\n", w.Task.Profile) + w.grants("git-upload-pack", "git-receive-pack")
+		"access = \"none\"\n", w.o.Task.Profile) + w.grants("git-upload-pack", "git-receive-pack")
 	req := message.Request{ID: string(jail.NewID()), Tool: "sh", Dir: "/", NoWorkspace: true,
-		Policy: policy, PolicyName: "push of worker " + w.Task.ID, Inherit: w.inherited(),
-		Args: runners.Texts{"-c", pushScript, "sh", w.Task.Repo.String(), w.start, commit,
-			w.Task.Branch}}
+		Policy: policy, PolicyName: "push of worker " + w.o.Task.ID, Inherit: w.inherited(),
+		Args: runners.Texts{"-c", pushScript, "sh", w.o.Task.Repo.String(), w.start, commit,
+			w.o.Task.Branch}}
 	var o toolsession.Outcome
 	o.Out.Most, o.ErrOut.Most = maxWhy, maxWhy
-	o.Result, err = w.Client.Run(ctx, req, strings.NewReader(bundle), &o.Out, &o.ErrOut)
+	o.Result, err = w.o.Client.Run(ctx, req, strings.NewReader(bundle), &o.Out, &o.ErrOut)
 	switch {
 	case err != nil:
 		return err

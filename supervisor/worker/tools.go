@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/jail-sandbox/jail/supervisor/codetools"
 	"github.com/jail-sandbox/jail/supervisor/loop"
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
@@ -35,15 +34,6 @@ func (w *worker) toolbox() *loop.Toolbox {
 	loop.AddTool(b, "run_command", "Run a shell command.", w.runCommand)
 	loop.AddTool(b, "search_files", "Search files for an extended regular expression.", w.searchFiles)
 	return b
-}
-
-// run carries out a call. That jail itself fails is noted: it ends the task.
-func (w *worker) run(ctx context.Context, c toolsession.Call) (toolsession.Outcome, error) {
-	o, err := w.jail.Run(ctx, c)
-	if err != nil && ctx.Err() == nil {
-		w.broken = err
-	}
-	return o, codetools.Plain(err)
 }
 
 // outside is the exit code of within for a path that is not beneath the workspace.

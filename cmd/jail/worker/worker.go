@@ -114,17 +114,17 @@ func tasksOf(env *cli.Env, files []string) (tasks []manifest.Task, err error) {
 			return nil, exit.Usage("", "two tasks have the id %s", t.ID)
 		}
 		ids[t.ID] = true
-		if t.Role.URL == "" {
-			name := cmp.Or(t.RoleName, known.Default)
+		if t.Model.Role.URL == "" {
+			name := cmp.Or(t.Model.Name, known.Default)
 			role, ok := known.Roles[name]
 			if !ok {
 				return nil, exit.NotFound("models.toml names models; docs/agents/chat.md says how",
 					"task %s: there is no model %q in %s, but %q", t.ID, name, places.Models,
 					slices.Sorted(maps.Keys(known.Roles)))
 			}
-			t.RoleName, t.Role = name, role
+			t.Model.Name, t.Model.Role = name, role
 		}
-		t.Role.Credential = cmp.Or(t.Key, t.Role.Credential)
+		t.Model.Role.Credential = cmp.Or(t.Model.Key, t.Model.Role.Credential)
 	}
 	return tasks, nil
 }

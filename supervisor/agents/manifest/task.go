@@ -22,7 +22,7 @@ const (
 
 // Kinds of forges, which make pull requests.
 const (
-	GitHub = "github"
+	gitHub = "github"
 	Gitea  = "gitea"
 	// NoForge makes none.
 	NoForge = "none"
@@ -41,13 +41,18 @@ type Task struct {
 	Prompt       string
 	Timeout      time.Duration
 	Profile      string
-	// RoleName is a role of models.toml. If it is empty, Role is the role.
-	RoleName string
-	Role     Role
+	Model        TaskModel
+	Forge        Forge
+	Coordinator  Coordinator
+}
+
+// A TaskModel is the model that does a task.
+type TaskModel struct {
+	// Name is that of a role of models.toml. If it is empty, Role is the role.
+	Name string
+	Role Role
 	// Key is a credential in place of that of the role, empty for that.
-	Key         string
-	Forge       Forge
-	Coordinator Coordinator
+	Key string
 }
 
 // A Forge is where pull requests are made.
@@ -91,9 +96,9 @@ func ParseTask(source string, text []byte) (Task, error) {
 	task.Timeout = r.duration(t, "timeout", time.Second, maxTimeout, defaultTimeout)
 	if _, ok := t.values["model"]; ok {
 		if name, ok := t.values["model"].(string); ok && !strings.Contains(name, "/") {
-			task.RoleName = name
+			task.Model.Name = name
 		} else {
-			task.Role = r.role(t, "model")
+			task.Model.Role = r.role(t, "model")
 		}
 	}
 	forge, coordinator := r.sub(t, "forge"), r.sub(t, "coordinator")
@@ -115,11 +120,12 @@ func ParseTask(source string, text []byte) (Task, error) {
 // are names of credentials.
 func TaskOf(getenv func(string) string) (Task, error) {
 	task := Task{ID: getenv("TASK_ID"), Branch: getenv("BRANCH"), Prompt: getenv("PROMPT"),
-		Timeout: defaultTimeout, RoleName: getenv("MODEL"), Key: getenv("CLAUDE_API_KEY")}
+		Timeout: defaultTimeout,
+		Model:   TaskModel{Name: getenv("MODEL"), Key: getenv("CLAUDE_API_KEY")}}
 	task.Coordinator.Credential = getenv("WORKER_SECRET")
-	if model, ok := strings.CutPrefix(task.RoleName, "anthropic/"); ok {
-		task.RoleName, task.Role = "", providers["anthropic"]
-		task.Role.Model = model
+	if model, ok := strings.CutPrefix(task.Model.Name, "anthropic/"); ok {
+		task.Model.Name, task.Model.Role = "", providers["anthropic"]
+		task.Model.Role.Model = model
 	}
 	if text := getenv("TIMEOUT_MS"); text != "" {
 		ms, err := strconv.ParseInt(text, 10, 64)
@@ -190,7 +196,7 @@ func (t *Task) fill(repo, api, coordinator string) map[string]error {
 		}
 	}
 	t.fillForge(api, wrong)
-	for key, name := range map[string]string{"credential": t.Credential, "key": t.Key,
+	for key, name := range map[string]string{"credential": t.Credential, "key": t.Model.Key,
 		"forge.credential": t.Forge.Credential, "coordinator.credential": t.Coordinator.Credential} {
 		if name != "" && (!credentialName.MatchString(name) || secretLike.MatchString(name)) {
 			wrong[key] = errors.New("it is no name of a credential of fetch.toml; a secret itself is " +
@@ -210,12 +216,12 @@ func (t *Task) fillForge(api string, wrong map[string]error) {
 	f := &t.Forge
 	onGitHub := t.Repo.Hostname() == "github.com"
 	if f.Kind == "" && onGitHub {
-		f.Kind = GitHub
+		f.Kind = gitHub
 	}
 	switch f.Kind {
 	case NoForge:
 		return
-	case GitHub, Gitea:
+	case gitHub, Gitea:
 	case "":
 		// Of a host that nobody knows there are no pull requests.
 		f.Kind = NoForge

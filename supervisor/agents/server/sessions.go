@@ -25,7 +25,7 @@ func (s *Server) addSessions() {
 }
 
 func (s *Server) sessions(r *http.Request) (any, error) {
-	all, err := s.agents.Store.Sessions().List(r.Context(), maxListed)
+	all, err := store.SessionsOf(s.agents.Store).List(r.Context(), maxListed)
 	if all == nil {
 		all = []transcript.Summary{}
 	}
@@ -63,7 +63,7 @@ func (s *Server) appendEvent(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, problem.New(problem.Usage, "an event of session %s: %w", id, err)
 	}
-	err = s.agents.Store.Sessions().Append(id, e.Seq, compact.Bytes())
+	err = store.SessionsOf(s.agents.Store).Append(id, e.Seq, compact.Bytes())
 	if errors.Is(err, store.ErrOther) {
 		return nil, problem.New(problem.Conflict, "%w", err).
 			WithHint("end the other process, and go on with jail agent chat --resume " + id)
@@ -77,7 +77,7 @@ func (s *Server) sessionEvents(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/jsonl")
 	begun := false
 	if err == nil {
-		err = s.agents.Store.Sessions().Events(r.Context(), id, func(event []byte) error {
+		err = store.SessionsOf(s.agents.Store).Events(r.Context(), id, func(event []byte) error {
 			begun = true
 			if _, err := w.Write(event); err != nil {
 				return err
@@ -107,7 +107,7 @@ func (s *Server) deleteSession(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = s.agents.Store.Sessions().Delete(id)
+	err = store.SessionsOf(s.agents.Store).Delete(id)
 	if errors.Is(err, store.ErrNotFound) {
 		err = problem.New(problem.NotFound, "there is no session %s", id).
 			WithHint("jail agent sessions lists them")

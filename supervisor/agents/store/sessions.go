@@ -37,8 +37,8 @@ const maxSession = 1 << 30
 // Sessions keeps the events of sessions of the tool loop.
 type Sessions struct{ s *Store }
 
-// Sessions are those of the tool loop.
-func (s *Store) Sessions() Sessions { return Sessions{s} }
+// SessionsOf are those in a store.
+func SessionsOf(s *Store) Sessions { return Sessions{s} }
 
 // Append adds an event, in JSON, to a session of the tool loop, which begins with the event 1.
 // An event that is there already, in the same bytes, is no error.
