@@ -34,7 +34,8 @@ func New(env *cli.Env) *cobra.Command {
 		newSwitch(env, "resume", "let an agent be woken again",
 			"Let an agent be woken again that was paused, or that has failed too often in a row.",
 			(*agentapi.Client).Resume),
-		newDelete(env), newExport(env), newImport(env))
+		newDelete(env), newExport(env), newImport(env),
+		newChat(env), newSessions(env), newTranscript(env), newReplay(env))
 	cmd.Long = about
 	for _, sub := range cmd.Commands() {
 		switch words := strings.Fields(sub.Use); {

@@ -76,6 +76,7 @@ func New(ctx context.Context, a *agents.Agents, log *slog.Logger) *Server {
 	} {
 		s.mux.HandleFunc(pattern, s.answered(h))
 	}
+	s.addSessions()
 	s.mux.HandleFunc("GET "+one+"/log", s.logLines)
 	s.mux.HandleFunc("GET "+one+"/ws", s.socket)
 	s.mux.HandleFunc("/", s.answered(func(*http.Request) (any, error) {
