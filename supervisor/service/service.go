@@ -161,7 +161,8 @@ func (s *Service) open(ctx context.Context) error {
 	commits.Store = r.Shadows
 	if r.Preparer, err = prepare.New(prepare.Options{Config: c, Bundles: s.bundles,
 		Policies: func() *profiles.State { return s.policies.Current() }, Layers: r.Jails.Layers,
-		Widening: s.approvals.Programs().Widening, Life: r.Life, Told: r.Jails.Refusals != nil, Compile: r.Compile}); err != nil {
+		Widening: s.approvals.Programs().Widening, Life: r.Life,
+		Told: r.Jails.Refusals != nil, Compile: r.Compile}); err != nil {
 		return problem.New(problem.Failed, "compiled modules: %w", err)
 	}
 	if s.detached, err = detached.Open(detached.Options{Dir: filepath.Join(c.StateDir, "output"),
