@@ -192,6 +192,9 @@ func TestPolicyGrant(t *testing.T) {
 	h.Wants(h.Jail("approvals", "grants"), 0, "")
 	h.Wants(h.Jail("approvals", "revert", a.ID), 0, "")
 	h.Wants(h.Jail(with(a.Outcome)...), 126, "or is over")
+	cmdtest.Eventually(t, "the session ends with the grant", func() bool {
+		return len(h.Records(session, "run.finished")) > 0 && len(h.Sessions()) == 0
+	})
 	if f := h.Finished(session); f.Signal != "SIGKILL" {
 		t.Errorf("the session of a grant that is over: %+v", f)
 	}
