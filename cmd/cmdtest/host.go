@@ -426,6 +426,7 @@ type Record struct {
 	Workspace string
 	Begun     bool
 	GaveUp    string `json:"gave_up"`
+	State     string
 	Git       string
 }
 

@@ -23,7 +23,7 @@ const (
 
 // A ProposeRequest proposes an action.
 type ProposeRequest struct {
-	// workspace.commit, gate, git.push or pr.create.
+	// workspace.commit, gate, git.push, pr.create or policy.grant.
 	Type string `json:"type"`
 	// The run or session that it is about. Without one, which a commit needs, a person is asked
 	// unless the ceiling forbids the action; else the policy of the run says so.
@@ -108,7 +108,7 @@ func (h waiting) decide(ctx context.Context, c caller.Caller, r *http.Request) (
 }
 
 func (h waiting) revert(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-	return h.s.Approvals().Revert(ctx, c, r.PathValue("id"))
+	return h.s.RevertAction(ctx, c, r.PathValue("id"))
 }
 
 // A ClaimRequest claims an approved action for its proposer.
@@ -130,7 +130,7 @@ func (h waiting) report(_ context.Context, c caller.Caller, r *http.Request) (an
 	if err := readJSON(r, &req); err != nil {
 		return nil, err
 	}
-	return h.s.Approvals().Report(c, r.PathValue("id"), req)
+	return h.s.Approvals().Programs().Report(c, r.PathValue("id"), req)
 }
 
 func (h waiting) settle(_ context.Context, c caller.Caller, r *http.Request) (any, error) {
@@ -138,7 +138,7 @@ func (h waiting) settle(_ context.Context, c caller.Caller, r *http.Request) (an
 	if err := readJSON(r, &req); err != nil {
 		return nil, err
 	}
-	return h.s.Approvals().Settle(c, r.PathValue("id"), req)
+	return h.s.Approvals().Programs().Settle(c, r.PathValue("id"), req)
 }
 
 func (h waiting) withdraw(_ context.Context, c caller.Caller, r *http.Request) (any, error) {
@@ -150,7 +150,7 @@ func (h waiting) grants(_ context.Context, c caller.Caller, _ *http.Request) (an
 }
 
 func (h waiting) revoke(_ context.Context, c caller.Caller, r *http.Request) (any, error) {
-	return h.s.Approvals().Revoke(c, r.PathValue("id"))
+	return h.s.Revoke(c, r.PathValue("id"))
 }
 
 // Approvals asks a daemon about actions that wait for an approval, and about grants.

@@ -293,6 +293,8 @@ type Grant struct {
 	Target string `json:"target,omitempty"`
 	// Only external actions on behalf of this agent, or of none.
 	Agent string `json:"agent,omitempty"`
+	// What runs may have beside what their profile grants: a policy grant, and no other.
+	Widens *PolicyGrant `json:"widens,omitempty"`
 	// The words of the decision that made it.
 	Scope string `json:"scope"`
 	// The action that was approved.

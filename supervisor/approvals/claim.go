@@ -98,28 +98,39 @@ func (p Proposal) check(c caller.Caller) error {
 	return nil
 }
 
+// Programs is what programs outside of jails do with a queue, to act on behalf of agents.
+type Programs struct{ q *Queue }
+
+// Programs returns what programs do with the queue.
+func (q *Queue) Programs() Programs { return Programs{q} }
+
 // Propose adds an action that its proposer carries out. rule says what the policy says of it: it may
 // be approved at once, by the policy or a grant.
-func (q *Queue) Propose(c caller.Caller, p Proposal, rule Rule) (Action, error) {
-	if err := p.check(c); err != nil {
+func (p Programs) Propose(c caller.Caller, of Proposal, rule Rule) (Action, error) {
+	if err := of.check(c); err != nil {
 		return Action{}, err
 	}
-	a := Action{Type: p.Type, UID: rule.UID, Run: p.Run, Policy: rule.Policy, Words: p.Words,
-		Agent: p.Agent, External: p.External, Reversible: p.Gate != nil && p.Gate.Reversible}
-	key, from := keySum(p.Key), processOf(c.PID)
+	a := Action{Type: of.Type, UID: rule.UID, Run: of.Run, Policy: rule.Policy, Words: of.Words,
+		Agent: of.Agent, External: of.External,
+		Reversible: of.Gate != nil && of.Gate.Reversible || of.PolicyGrant != nil}
+	if of.PolicyGrant != nil {
+		// A policy does not widen itself.
+		rule.Mode = min(rule.Mode, policy.ApproveAsk)
+	}
+	key, from := keySum(of.Key), processOf(c.PID)
 	var s *stored
-	err := q.step(func(now time.Time) (l line, err error) {
-		if s, err = q.again(a, key); s != nil || err != nil {
+	err := p.q.step(func(now time.Time) (l line, err error) {
+		if s, err = p.again(a, key); s != nil || err != nil {
 			return l, err
 		}
 		if rule.Mode == policy.ApproveNever {
 			return l, problem.New(problem.Refused, "%s: the policy lets nobody approve it ([[approve]])",
 				a.Type).WithHint("do without it; jail policy show NAME shows the rules of a profile")
 		}
-		if err := q.roomFor(a); err != nil {
+		if err := p.roomFor(a); err != nil {
 			return l, err
 		}
-		s, err = q.addAs(&l, stored{Action: a, Connection: c.Connection, Key: key, Process: from}, c,
+		s, err = p.q.add(&l, stored{Action: a, Key: key, Process: from}, c,
 			now)
 		if err == nil && s.State == Pending && rule.Mode == policy.ApproveAuto {
 			l.Actions = nil
@@ -132,8 +143,8 @@ func (q *Queue) Propose(c caller.Caller, p Proposal, rule Rule) (Action, error) 
 }
 
 // again returns the action that was proposed with a key before, or nil.
-func (q *Queue) again(a Action, key string) (*stored, error) {
-	for _, s := range q.actions {
+func (p Programs) again(a Action, key string) (*stored, error) {
+	for _, s := range p.q.actions {
 		if s.UID != a.UID || s.Key != key {
 			continue
 		}
@@ -154,12 +165,12 @@ func (q *Queue) again(a Action, key string) (*stored, error) {
 
 // roomFor returns an error if too many external actions of the agent, or else of the run, of an
 // action are not over.
-func (q *Queue) roomFor(a Action) error {
+func (p Programs) roomFor(a Action) error {
 	n, of := 0, a.Agent
 	if of == "" {
 		of = a.Run
 	}
-	for _, s := range q.actions {
+	for _, s := range p.q.actions {
 		if s.UID == a.UID && s.task() != nil && !s.State.Over() && s.Agent == a.Agent &&
 			(a.Agent != "" || s.Run == a.Run) {
 			n++
@@ -176,12 +187,12 @@ func (q *Queue) roomFor(a Action) error {
 }
 
 // proposed returns the external action with an id for who has its key.
-func (q *Queue) proposed(c caller.Caller, id, key string) (*stored, error) {
-	s, err := q.find(c, id)
+func (p Programs) proposed(c caller.Caller, id, key string) (*stored, error) {
+	s, err := p.q.find(c, id)
 	switch {
 	case err != nil:
 		return nil, err
-	case s.task() == nil:
+	case !s.carried():
 		return nil, problem.New(problem.Usage, "action %s is of the type %s, which jail itself applies",
 			id, s.Type)
 	case !c.MayControl(s.UID) || !s.hasKey(key):
@@ -194,10 +205,10 @@ func (q *Queue) proposed(c caller.Caller, id, key string) (*stored, error) {
 // Claim gives an approved external action to its proposer, to carry it out once; or one that is to be
 // undone. The claim is on the disk and on record when Claim returns without an error: nobody gets
 // the action a second time. allowed returns an error if the policy does not let it be done any more.
-func (q *Queue) Claim(c caller.Caller, id, key string, allowed func(Action) error) (Action, error) {
+func (p Programs) Claim(c caller.Caller, id, key string, allowed func(Action) error) (Action, error) {
 	var claimed *stored
-	err := q.step(func(now time.Time) (l line, err error) {
-		s, err := q.proposed(c, id, key)
+	err := p.q.step(func(now time.Time) (l line, err error) {
+		s, err := p.proposed(c, id, key)
 		if err != nil {
 			return l, err
 		}
@@ -244,14 +255,14 @@ type ReportRequest struct {
 }
 
 // Report notes how an external action ended. The same report may come again.
-func (q *Queue) Report(c caller.Caller, id string, r ReportRequest) (Action, error) {
+func (p Programs) Report(c caller.Caller, id string, r ReportRequest) (Action, error) {
 	if err := errors.Join(checkLine("outcome", r.Outcome, maxOutcome, false),
 		checkText("error", r.Error, maxOutcome)); err != nil {
 		return Action{}, problem.New(problem.Usage, "%w", err)
 	}
 	var ended *stored
-	err := q.step(func(now time.Time) (l line, err error) {
-		s, err := q.proposed(c, id, r.Key)
+	err := p.q.step(func(now time.Time) (l line, err error) {
+		s, err := p.proposed(c, id, r.Key)
 		if err != nil {
 			return l, err
 		}
@@ -295,10 +306,10 @@ func (l *line) end(s *stored, to State, outcome, why string, now time.Time,
 }
 
 // askUndo has the proposer of an external action undo it.
-func (q *Queue) askUndo(c caller.Caller, id string) (Action, error) {
+func (p Programs) askUndo(c caller.Caller, id string) (Action, error) {
 	var asked *stored
-	err := q.step(func(now time.Time) (l line, err error) {
-		s, err := q.known(id)
+	err := p.q.step(func(now time.Time) (l line, err error) {
+		s, err := p.q.known(id)
 		switch {
 		case err != nil:
 			return l, err
@@ -335,17 +346,17 @@ type SettleRequest struct {
 // Settle ends an external action whose claim is lost, or that nobody undoes, by the word of a person
 // who has looked. Nothing is done. While the process lives that has claimed the action, the process
 // alone says how it ends.
-func (q *Queue) Settle(c caller.Caller, id string, r SettleRequest) (Action, error) {
+func (p Programs) Settle(c caller.Caller, id string, r SettleRequest) (Action, error) {
 	if r.Via != "" && r.Via != "cli" && r.Via != "api" && r.Via != "console" {
 		return Action{}, problem.New(problem.Usage, "via %q is none of cli, api and console", r.Via)
 	}
 	var ended *stored
-	err := q.step(func(now time.Time) (l line, err error) {
-		s, err := q.find(c, id)
+	err := p.q.step(func(now time.Time) (l line, err error) {
+		s, err := p.q.find(c, id)
 		if err != nil {
 			return l, err
 		}
-		if err := errors.Join(outside(c), q.o.Permissions(c).Approve(s.UID)); err != nil {
+		if err := errors.Join(outside(c), p.q.o.Permissions(c).Approve(s.UID)); err != nil {
 			return l, err
 		}
 		switch {
@@ -370,5 +381,5 @@ func (q *Queue) Settle(c caller.Caller, id string, r SettleRequest) (Action, err
 
 // settled reports whether nobody waits for a decision on the action, or for the daemon to apply it.
 func (a Action) settled() bool {
-	return a.State.Over() || a.State == Approved && a.task() != nil
+	return a.State.Over() || a.State == Approved && a.carried()
 }

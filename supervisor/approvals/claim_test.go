@@ -54,7 +54,7 @@ func ask(uid uint32) Rule { return Rule{Mode: policy.ApproveAsk, UID: uid} }
 
 func (d *desk) proposeGate(t *testing.T, c caller.Caller) Action {
 	t.Helper()
-	a, err := d.Propose(c, Proposal{Type: policy.ActionGate, External: External{Gate: gate()},
+	a, err := d.Programs().Propose(c, Proposal{Type: policy.ActionGate, External: External{Gate: gate()},
 		Key: key, Words: "please"}, ask(c.UID))
 	if err != nil || a.State != Pending {
 		t.Fatalf("proposed: %+v, %v", a, err)
@@ -63,7 +63,7 @@ func (d *desk) proposeGate(t *testing.T, c caller.Caller) Action {
 }
 
 func (d *desk) claim(c caller.Caller, id string) (Action, error) {
-	return d.Claim(c, id, key, func(Action) error { return nil })
+	return d.Programs().Claim(c, id, key, func(Action) error { return nil })
 }
 
 func (d *desk) report(c caller.Caller, id string, to State) (Action, error) {
@@ -71,11 +71,11 @@ func (d *desk) report(c caller.Caller, id string, to State) (Action, error) {
 	if to == Applied {
 		r.Outcome = "#1"
 	}
-	return d.Report(c, id, r)
+	return d.Programs().Report(c, id, r)
 }
 
-// TestExternalLife: an action is proposed, approved, claimed once, reported, and undone in the same
-// way. Each step is on record before the next one.
+// TestExternalLife (T-552): an action is proposed, approved, claimed once, reported, and undone in
+// the same way, by its proposer; a person decides. Each step is on record before the next one.
 func TestExternalLife(t *testing.T) {
 	d, me, agentd := deskIn(t.TempDir()), user(alice, "cli"), other(t, alice)
 	a := d.proposeGate(t, agentd)
@@ -90,7 +90,7 @@ func TestExternalLife(t *testing.T) {
 	if a, err = d.approve(me, a, ""); err != nil || a.State != Approved {
 		t.Fatalf("approved: %+v, %v", a, err)
 	}
-	_, err = d.Claim(agentd, a.ID, key+"?", nil)
+	_, err = d.Programs().Claim(agentd, a.ID, key+"?", nil)
 	wantCode(t, "another key", err, problem.Refused)
 	_, err = d.claim(user(bob, "b"), a.ID)
 	wantCode(t, "another user's claim", err, problem.NotFound)
@@ -105,7 +105,7 @@ func TestExternalLife(t *testing.T) {
 	wantCode(t, "a decision on what is carried out", err, problem.Conflict)
 	_, err = d.Withdraw(me, a.ID)
 	wantCode(t, "a withdrawal of what is carried out", err, problem.Conflict)
-	_, err = d.Settle(me, a.ID, SettleRequest{SHA256: a.SHA256, State: Failed})
+	_, err = d.Programs().Settle(me, a.ID, SettleRequest{SHA256: a.SHA256, State: Failed})
 	wantCode(t, "settled while its proposer lives", err, problem.Conflict)
 	_, err = d.report(agentd, a.ID, Reverted)
 	wantCode(t, "reverted what is not applied", err, problem.Usage)
@@ -197,13 +197,13 @@ func TestLostClaim(t *testing.T) {
 	successor := other(t, alice)
 	_, err = d.claim(successor, a.ID)
 	wantCode(t, "a claim of the successor", err, problem.Conflict)
-	_, err = d.Settle(user(bob, "b"), a.ID, SettleRequest{SHA256: a.SHA256, State: Failed})
+	_, err = d.Programs().Settle(user(bob, "b"), a.ID, SettleRequest{SHA256: a.SHA256, State: Failed})
 	wantCode(t, "settled by another user", err, problem.NotFound)
-	_, err = d.Settle(me, a.ID, SettleRequest{SHA256: newCommit, State: Failed})
+	_, err = d.Programs().Settle(me, a.ID, SettleRequest{SHA256: newCommit, State: Failed})
 	wantCode(t, "settled with another digest", err, problem.Conflict)
-	_, err = d.Settle(me, a.ID, SettleRequest{SHA256: a.SHA256, State: Reverted})
+	_, err = d.Programs().Settle(me, a.ID, SettleRequest{SHA256: a.SHA256, State: Reverted})
 	wantCode(t, "settled as reverted", err, problem.Usage)
-	if a, err = d.Settle(me, a.ID, SettleRequest{SHA256: a.SHA256, State: Applied}); err != nil ||
+	if a, err = d.Programs().Settle(me, a.ID, SettleRequest{SHA256: a.SHA256, State: Applied}); err != nil ||
 		a.State != Applied || !strings.Contains(a.Error, "settled by uid 1001") {
 		t.Fatalf("settled: %+v, %v", a, err)
 	}
@@ -213,13 +213,13 @@ func TestLostClaim(t *testing.T) {
 	if _, err = d.Revert(context.Background(), me, a.ID); err != nil {
 		t.Fatal(err)
 	}
-	if a, err = d.Settle(me, a.ID, SettleRequest{SHA256: a.SHA256, State: Failed}); err != nil ||
+	if a, err = d.Programs().Settle(me, a.ID, SettleRequest{SHA256: a.SHA256, State: Failed}); err != nil ||
 		a.State != Applied {
 		t.Fatalf("given up: %+v, %v", a, err)
 	}
 }
 
-// TestClaimedOnce: of many claims at one time, in two daemons, one is given.
+// TestClaimedOnce (T-551): of many claims at one time, in two daemons, one is given.
 func TestClaimedOnce(t *testing.T) {
 	d, agentd := deskIn(t.TempDir()), other(t, alice)
 	a := d.proposeGate(t, agentd)
@@ -260,10 +260,10 @@ func TestProposedAgain(t *testing.T) {
 	}
 	changed := gate()
 	changed.Resource += "1"
-	_, err := d.Propose(agentd, Proposal{Type: policy.ActionGate, External: External{Gate: changed},
+	_, err := d.Programs().Propose(agentd, Proposal{Type: policy.ActionGate, External: External{Gate: changed},
 		Key: key, Words: "please"}, ask(alice))
 	wantCode(t, "another proposal with the key", err, problem.Conflict)
-	b, err := d.Propose(other(t, bob), Proposal{Type: policy.ActionGate,
+	b, err := d.Programs().Propose(other(t, bob), Proposal{Type: policy.ActionGate,
 		External: External{Gate: gate()}, Key: key, Words: "please"}, ask(bob))
 	if err != nil || b.ID == a.ID {
 		t.Errorf("another user's proposal with that key: %+v, %v", b, err)
@@ -274,14 +274,14 @@ func TestProposedAgain(t *testing.T) {
 func TestExternalRules(t *testing.T) {
 	d, agentd := deskIn(t.TempDir()), other(t, alice)
 	p := Proposal{Type: policy.ActionPush, External: External{Push: push()}, Key: key}
-	_, err := d.Propose(agentd, p, Rule{Mode: policy.ApproveNever, UID: alice})
+	_, err := d.Programs().Propose(agentd, p, Rule{Mode: policy.ApproveNever, UID: alice})
 	wantCode(t, "never", err, problem.Refused)
-	a, err := d.Propose(agentd, p, Rule{Mode: policy.ApproveAuto, UID: alice})
+	a, err := d.Programs().Propose(agentd, p, Rule{Mode: policy.ApproveAuto, UID: alice})
 	if err != nil || a.State != Approved || a.Decision.Via != "policy" {
 		t.Fatalf("auto: %+v, %v", a, err)
 	}
 	d.wantLog(t, "pending", "approved")
-	_, err = d.Claim(agentd, a.ID, key, func(Action) error {
+	_, err = d.Programs().Claim(agentd, a.ID, key, func(Action) error {
 		return problem.New(problem.Refused, "the ceiling has changed")
 	})
 	wantCode(t, "a claim under another policy", err, problem.Refused)
@@ -298,7 +298,7 @@ func TestExternalRules(t *testing.T) {
 // TestPushHasNoWayBack: what its type says is irreversible stays.
 func TestPushHasNoWayBack(t *testing.T) {
 	d, agentd := deskIn(t.TempDir()), other(t, alice)
-	a, err := d.Propose(agentd, Proposal{Type: policy.ActionPush, External: External{Push: push()},
+	a, err := d.Programs().Propose(agentd, Proposal{Type: policy.ActionPush, External: External{Push: push()},
 		Key: key}, Rule{Mode: policy.ApproveAuto, UID: alice})
 	if err != nil {
 		t.Fatal(err)
@@ -320,7 +320,7 @@ func TestExternalGrants(t *testing.T) {
 	propose := func(p *Push, agent, run string) Action {
 		t.Helper()
 		n++
-		a, err := d.Propose(agentd, Proposal{Type: policy.ActionPush, External: External{Push: p},
+		a, err := d.Programs().Propose(agentd, Proposal{Type: policy.ActionPush, External: External{Push: p},
 			Agent: agent, Run: run, Key: fmt.Sprint(key, n)}, ask(alice))
 		if err != nil {
 			t.Fatal(err)
@@ -359,7 +359,7 @@ func TestExternalGrants(t *testing.T) {
 func TestExternalBounds(t *testing.T) {
 	d, agentd := deskIn(t.TempDir()), other(t, alice)
 	propose := func(n int, agent string) error {
-		_, err := d.Propose(agentd, Proposal{Type: policy.ActionGate, External: External{Gate: gate()},
+		_, err := d.Programs().Propose(agentd, Proposal{Type: policy.ActionGate, External: External{Gate: gate()},
 			Agent: agent, Key: fmt.Sprint(key, agent, n)}, ask(alice))
 		return err
 	}
@@ -377,7 +377,7 @@ func TestExternalBounds(t *testing.T) {
 	}
 }
 
-// TestForgedProposals: a proposal that people could misread, or that is none, is refused.
+// TestForgedProposals (T-550): a proposal that people could misread, or that is none, is refused.
 func TestForgedProposals(t *testing.T) {
 	d, agentd := deskIn(t.TempDir()), other(t, alice)
 	with := func(f func(*Proposal)) Proposal {
@@ -395,6 +395,11 @@ func TestForgedProposals(t *testing.T) {
 			Base: "main", Commit: newCommit, Title: "Add a page", Body: "It was\n\tmissing."}
 		f(r)
 		return Proposal{Type: policy.ActionPullRequest, External: External{PullRequest: r}, Key: key}
+	}
+	granted := func(f func(*PolicyGrant)) Proposal {
+		g := widens()
+		f(g)
+		return Proposal{Type: policy.ActionPolicyGrant, External: External{PolicyGrant: g}, Key: key}
 	}
 	for what, p := range map[string]Proposal{
 		"nothing":           {Type: policy.ActionGate, Key: key},
@@ -450,9 +455,20 @@ func TestForgedProposals(t *testing.T) {
 		"a long title":       request(func(r *PullRequest) { r.Title = strings.Repeat("t", maxTitle+1) }),
 		"a body with codes":  request(func(r *PullRequest) { r.Body = "a\x1b[2J" }),
 		"no commit":          request(func(r *PullRequest) { r.Commit = "" }),
+		"a grant of nothing": granted(func(g *PolicyGrant) { g.Fetch, g.Tools = nil, nil }),
+		"a profile's path":   granted(func(g *PolicyGrant) { g.Profile = "../x" }),
+		"no time":            granted(func(g *PolicyGrant) { g.For = "" }),
+		"no end":             granted(func(g *PolicyGrant) { g.For = "9000h" }),
+		"every host":         granted(func(g *PolicyGrant) { g.Fetch[0].Host = "*" }),
+		"no host":            granted(func(g *PolicyGrant) { g.Fetch[0].Host = "a b" }),
+		"a port":             granted(func(g *PolicyGrant) { g.Fetch[0].Ports = []string{"99999"} }),
+		"a method":           granted(func(g *PolicyGrant) { g.Fetch[0].Methods = []string{"get it"} }),
+		"every tool":         granted(func(g *PolicyGrant) { g.Tools = []string{"**"} }),
+		"a native tool":      granted(func(g *PolicyGrant) { g.Tools = []string{"/bin/sh"} }),
+		"many tools":         granted(func(g *PolicyGrant) { g.Tools = make([]string, maxGranted+1) }),
 		"another repository": request(func(r *PullRequest) { r.Repository = "acme/web" }),
 	} {
-		if a, err := d.Propose(agentd, p, ask(alice)); err == nil {
+		if a, err := d.Programs().Propose(agentd, p, ask(alice)); err == nil {
 			t.Errorf("%s: %+v", what, a)
 		} else {
 			wantCode(t, what, err, problem.Usage)
@@ -463,15 +479,15 @@ func TestForgedProposals(t *testing.T) {
 	}
 	// The control: the same without what is wrong.
 	for n, p := range []Proposal{with(func(*Proposal) {}), pushed(func(*Push) {}),
-		request(func(*PullRequest) {})} {
+		request(func(*PullRequest) {}), granted(func(*PolicyGrant) {})} {
 		p.Key = fmt.Sprint(key, n)
-		if _, err := d.Propose(agentd, p, ask(alice)); err != nil {
+		if _, err := d.Programs().Propose(agentd, p, ask(alice)); err != nil {
 			t.Errorf("%s: %v", p.Type, err)
 		}
 	}
 	gone := agentd
 	gone.PID = 0
-	_, err := d.Propose(gone, with(func(*Proposal) {}), ask(alice))
+	_, err := d.Programs().Propose(gone, with(func(*Proposal) {}), ask(alice))
 	wantCode(t, "a process that cannot be seen", err, problem.Refused)
 }
 
@@ -479,7 +495,7 @@ func TestForgedProposals(t *testing.T) {
 func TestExternalExpires(t *testing.T) {
 	d, agentd, me := deskIn(t.TempDir()), other(t, alice), user(alice, "cli")
 	a := d.proposeGate(t, agentd)
-	b, err := d.Propose(agentd, Proposal{Type: policy.ActionPush, External: External{Push: push()},
+	b, err := d.Programs().Propose(agentd, Proposal{Type: policy.ActionPush, External: External{Push: push()},
 		Key: key + "b"}, Rule{Mode: policy.ApproveAuto, UID: alice})
 	if _, e := d.approve(me, a, ""); err != nil || e != nil {
 		t.Fatal(err, e)

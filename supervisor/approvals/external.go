@@ -16,8 +16,9 @@ import (
 	"github.com/jail-sandbox/jail/runners"
 )
 
-// External is an action that its proposer carries out: a program outside of any jail, which claims
-// the action once it is approved (claim.go). One field is set, or none for the other types.
+// External is an action that a program outside of any jail proposes. All but policy grants are
+// carried out by their proposer, who claims the action once it is approved (claim.go). One field is
+// set, or none for the other types.
 type External struct {
 	// Of the type gate.
 	Gate *Gate `json:"gate,omitempty"`
@@ -25,6 +26,8 @@ type External struct {
 	Push *Push `json:"push,omitempty"`
 	// Of the type pr.create.
 	PullRequest *PullRequest `json:"pull_request,omitempty"`
+	// Of the type policy.grant.
+	PolicyGrant *PolicyGrant `json:"policy_grant,omitempty"`
 }
 
 // A Gate is what a gatekeeper does to the resource that it keeps.
@@ -96,7 +99,7 @@ type task interface {
 	size() int
 }
 
-// task returns what is to be done, or nil if the proposer carries nothing out.
+// task returns what is to be done, or nil for actions of the other types.
 func (e External) task() task {
 	switch {
 	case e.Gate != nil:
@@ -105,14 +108,20 @@ func (e External) task() task {
 		return e.Push
 	case e.PullRequest != nil:
 		return e.PullRequest
+	case e.PolicyGrant != nil:
+		return e.PolicyGrant
 	}
 	return nil
 }
 
+// carried reports whether the proposer carries the action out.
+func (e External) carried() bool { return e.task() != nil && e.PolicyGrant == nil }
+
 // check returns an error unless one field is set, of an action of this type, and is right.
 func (e External) check(kind string) error {
 	n := 0
-	for _, set := range []bool{e.Gate != nil, e.Push != nil, e.PullRequest != nil} {
+	for _, set := range []bool{e.Gate != nil, e.Push != nil, e.PullRequest != nil,
+		e.PolicyGrant != nil} {
 		if set {
 			n++
 		}
@@ -121,7 +130,7 @@ func (e External) check(kind string) error {
 		return t.check()
 	}
 	return fmt.Errorf("an action of the type %s has its own description and no other: one of gate, "+
-		"push and pull_request", kind)
+		"push, pull_request and policy_grant", kind)
 }
 
 // trimmed is e without its long texts.

@@ -60,7 +60,7 @@ func (f first) pass(l *line, a Action, c caller.Caller, now time.Time) (*stored,
 			return nil, problem.New(problem.Busy, "%d actions of %s wait for an approval, %d bytes",
 				waiting.n, a.Run, waiting.bytes).WithHint("jail approvals lists them; decide on some")
 		}
-		if s, err = f.q.add(l, a, c, now); err != nil {
+		if s, err = f.q.add(l, stored{Action: a}, c, now); err != nil {
 			return nil, err
 		}
 	case s.State == Pending:

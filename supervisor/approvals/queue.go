@@ -414,14 +414,10 @@ func (q *Queue) find(c caller.Caller, id string) (*stored, error) {
 }
 
 // add adds a new action, which a grant may approve at once. It returns the action.
-func (q *Queue) add(l *line, a Action, c caller.Caller, now time.Time) (*stored, error) {
-	return q.addAs(l, stored{Action: a, Connection: c.Connection}, c, now)
-}
-
-// addAs is add with what is known of the proposer.
-func (q *Queue) addAs(l *line, a stored, c caller.Caller, now time.Time) (*stored, error) {
+func (q *Queue) add(l *line, a stored, c caller.Caller, now time.Time) (*stored, error) {
 	all, own := q.tally.all, q.tally.own[a.UID]
 	s := &a
+	s.Connection = c.Connection
 	s.ID, s.State, s.Proposed, s.Expires = string(jail.NewID()), Pending, now, now.Add(lifetime)
 	s.Summary = s.summarize()
 	s.SHA256 = s.digest()
@@ -629,7 +625,7 @@ func (q *Queue) Grants(c caller.Caller) ([]Grant, error) {
 // Revoke ends a grant.
 func (q *Queue) Revoke(c caller.Caller, id string) (Grant, error) {
 	var gone Grant
-	err := q.step(func(time.Time) (line, error) {
+	err := q.step(func(now time.Time) (line, error) {
 		may, g := q.o.Permissions(c), q.grants[id]
 		if g == nil || !may.SeesAction(g.UID) {
 			return line{}, problem.New(problem.NotFound, "there is no grant %q", id).
@@ -641,6 +637,9 @@ func (q *Queue) Revoke(c caller.Caller, id string) (Grant, error) {
 		gone = *g
 		var l line
 		l.revoke(g, c.Actor())
+		if s := q.actions[g.Action]; s != nil && s.PolicyGrant != nil && s.State == Applied {
+			q.Programs().takeGrant(&l, s, now, c.Actor())
+		}
 		return l, nil
 	})
 	return gone, err

@@ -36,6 +36,8 @@ type Options struct {
 	Bundles  *bundle.Catalog
 	Layers   hostlayers.Host
 	Life     *lifetime.Lifetime
+	// Widening returns what a grant of a policy gives to a run.
+	Widening func(uid uint32, id, profile, agent string) (policy.Widening, error)
 	// Told says that the kernel tells what Landlock refuses.
 	Told bool
 	// Compile runs a job that compiles a module, and writes the compiled form to out. The failure

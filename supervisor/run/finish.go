@@ -153,6 +153,10 @@ func outcome(j *prepare.Job, c *ending.Cause, res message.Result, e end,
 			res.Warnings = append(res.Warnings,
 				"the daemon was stopped or restarted, and ended this run ("+c.Daemon+")")
 		}
+		if c.Grant != "" {
+			res.Warnings = append(res.Warnings,
+				"the grant "+c.Grant+", by which this run had more than its profile, is over")
+		}
 	case signal == int(syscall.SIGKILL) && e.usage.OOMKills > 0:
 		res.Limit = limitHit(limits, ending.Cause{Limit: "memory", Peak: e.usage.MemoryPeak})
 	case signal == int(syscall.SIGKILL) && e.usage.CPU >= limits.CPUTime:

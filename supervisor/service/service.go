@@ -161,7 +161,7 @@ func (s *Service) open(ctx context.Context) error {
 	commits.Store = r.Shadows
 	if r.Preparer, err = prepare.New(prepare.Options{Config: c, Bundles: s.bundles,
 		Policies: func() *profiles.State { return s.policies.Current() }, Layers: r.Jails.Layers,
-		Life: r.Life, Told: r.Jails.Refusals != nil, Compile: r.Compile}); err != nil {
+		Widening: s.approvals.Programs().Widening, Life: r.Life, Told: r.Jails.Refusals != nil, Compile: r.Compile}); err != nil {
 		return problem.New(problem.Failed, "compiled modules: %w", err)
 	}
 	if s.detached, err = detached.Open(detached.Options{Dir: filepath.Join(c.StateDir, "output"),
@@ -218,12 +218,28 @@ func (s *Service) open(ctx context.Context) error {
 		})
 	})
 	r.Life.Go(func() {
+		ticker := time.NewTicker(lookEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				s.endUngranted()
+			case <-r.Life.Done():
+				return
+			}
+		}
+	})
+	r.Life.Go(func() {
 		ticker := time.NewTicker(sweepEvery)
 		defer ticker.Stop()
 		swept.Again(ticker.C, r.Life.Done(), c.Log)
 	})
 	return nil
 }
+
+// lookEvery is how often a daemon looks for runs whose grants are over, or were revoked by another
+// daemon.
+const lookEvery = 2 * time.Second
 
 // sweepEvery is how often a daemon looks for what others, killed meanwhile, have left half made.
 const sweepEvery = 10 * time.Minute
@@ -322,18 +338,61 @@ func (s *Service) ProposeCommit(ctx context.Context, c caller.Caller, id, words 
 	return s.approvals.ProposeCommit(ctx, c, held)
 }
 
-// Propose proposes an action that the proposer carries out. See [approvals.Queue.Propose].
+// Propose proposes an action that the proposer carries out. See [approvals.Programs.Propose].
 func (s *Service) Propose(c caller.Caller, p approvals.Proposal) (approvals.Action, error) {
 	rule, err := s.ruleFor(c, p.Type, p.Run)
 	if err != nil {
 		return approvals.Action{}, err
 	}
-	return s.approvals.Propose(c, p, rule)
+	if g := p.PolicyGrant; g != nil {
+		if err := s.mayGrant(c, p); err != nil {
+			return approvals.Action{}, err
+		}
+	}
+	return s.approvals.Programs().Propose(c, p, rule)
 }
 
-// Claim gives an approved action to its proposer. See [approvals.Queue.Claim].
+// mayGrant returns an error unless a grant of a policy could be used as it is proposed.
+func (s *Service) mayGrant(c caller.Caller, p approvals.Proposal) error {
+	w, err := p.Widening()
+	if err != nil {
+		return err
+	}
+	if err := s.runner.Preparer.Profile(c, p.PolicyGrant.Profile); err != nil {
+		return err
+	}
+	return s.runner.Preparer.MayWiden(c, w)
+}
+
+// endUngranted ends the runs and sessions that were given more than their profile by a grant that is
+// over.
+func (s *Service) endUngranted() {
+	for _, r := range s.runner.AllLive() {
+		j := r.Job()
+		for _, id := range j.Req.Grants {
+			if err := s.runner.Preparer.Granted(j.Caller, j.Req, id); err != nil {
+				r.End(ending.Cause{Signal: int(syscall.SIGKILL), Grant: id})
+			}
+		}
+	}
+}
+
+// Revoke ends a grant, and what lives of it. See [approvals.Queue.Revoke].
+func (s *Service) Revoke(c caller.Caller, id string) (approvals.Grant, error) {
+	defer s.endUngranted()
+	return s.approvals.Revoke(c, id)
+}
+
+// RevertAction undoes an action. See [approvals.Queue.Revert].
+func (s *Service) RevertAction(ctx context.Context, c caller.Caller, id string) (approvals.Action,
+	error) {
+	defer s.endUngranted()
+	return s.approvals.Revert(ctx, c, id)
+}
+
+// Claim gives an approved action to its proposer. See [approvals.Programs.Claim].
 func (s *Service) Claim(c caller.Caller, id, key string) (approvals.Action, error) {
-	return s.approvals.Claim(c, id, key, func(a approvals.Action) error {
+	return s.approvals.Programs().Claim(c, id, key, func(a approvals.Action) error {
 		ceiling, err := s.runner.Preparer.Ceiling()
 		if err == nil && ceiling.Approve.Mode(a.Type) == policy.ApproveNever {
 			err = problem.New(problem.Refused, "%s: the ceiling lets nobody approve it any more", a.Type)

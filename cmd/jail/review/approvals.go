@@ -265,9 +265,18 @@ func writeGrants(w io.Writer, all []approvals.Grant) error {
 			until = g.Until.Local().Format(time.DateTime)
 		}
 		rows = append(rows, []string{g.ID, g.Type, g.Scope, left, until, cmp.Or(g.Run, "-"),
-			output.Printable(cmp.Or(g.Directory, grantedFetch(g), g.Tool, g.Target, "-"))})
+			output.Printable(cmp.Or(g.Directory, grantedFetch(g), g.Tool, g.Target,
+				grantedPolicy(g), "-"))})
 	}
 	return output.Table(w, rows)
+}
+
+// grantedPolicy says which runs have more by a grant.
+func grantedPolicy(g approvals.Grant) string {
+	if g.Widens == nil {
+		return ""
+	}
+	return g.Widens.String()
 }
 
 // grantedFetch says which fetches a grant is for.

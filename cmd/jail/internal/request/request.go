@@ -32,6 +32,7 @@ type Flags struct {
 	noWorkspace     bool
 	Fate
 	limits, env, fetch     []string
+	grants                 []string
 	id                     string
 	JSON, Quiet            bool
 	profileSet, policyFile bool
@@ -51,6 +52,8 @@ func (f *Flags) Add(cmd *cobra.Command, printsJSON string) {
 	set.BoolVar(&f.Discard, "discard", false, "delete the shadow")
 	set.BoolVar(&f.Commit, "commit", false, "commit what changed, if the tool exits with 0")
 	f.addNarrowing(set)
+	set.StringArrayVar(&f.grants, "grant", nil,
+		"add what a grant of jail approvals gives to the profile (`ID`, repeatable)")
 	set.StringVar(&f.id, "id", "", "name the run `ID` (default a random one)")
 	set.BoolVar(&f.JSON, "json", false, printsJSON)
 	set.BoolVar(&f.Quiet, "quiet", false, "print errors only")
@@ -99,7 +102,7 @@ func (f *Flags) Request(env *cli.Env, cmd *cobra.Command,
 func (f *Flags) Settings(env *cli.Env, cmd *cobra.Command) (message.Request, error) {
 	f.profileSet, f.policyFile = cmd.Flags().Changed("profile"), cmd.Flags().Changed("policy")
 	req := message.Request{ID: f.id, Profile: f.profile, NoWorkspace: f.noWorkspace, Cwd: f.cwd,
-		Limits: f.limits, Env: f.env, Fetch: f.fetch}
+		Limits: f.limits, Env: f.env, Fetch: f.fetch, Grants: f.grants}
 	if err := steps(f, &req, checkExclusive, takeID, checkNarrowing, takeDirs, takePolicy,
 		checkTexts); err != nil {
 		return req, err
