@@ -76,10 +76,19 @@ func run() int {
 }
 
 func serve(conn *control.Conn) error {
-	var order control.Order
-	if _, err := conn.Receive(&order); err != nil {
+	order, received, err := conn.ReceiveOrder()
+	if errors.Is(err, io.EOF) {
+		// A shim that was started ahead, and not needed.
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("read orders: %w", err)
 	}
+	toInit, files, err := sorted(order, received)
+	if err != nil {
+		return err
+	}
+	defer toInit.Close()
 	filter, err := libseccomp.CompileTold(order.Plan.InnerFilter)
 	if err != nil {
 		return &runc.LayerError{Layer: "seccomp", Err: err}
@@ -90,17 +99,11 @@ func serve(conn *control.Conn) error {
 			return &runc.LayerError{Layer: "seccomp", Err: err}
 		}
 	}
-	toInit, err := control.Inherit(control.ShimInitHost)
-	if err != nil {
-		return err
-	}
-	defer toInit.Close()
 	fromInit, listenerEnd, err := control.Pair("listener")
 	if err != nil {
 		return err
 	}
 	defer fromInit.Close()
-	files := inherited(order)
 	files.Listener = listenerEnd
 	gone, asked, ended := make(chan struct{}), make(chan request), make(chan struct{})
 	// The context ends when jaild closes its end or dies.
@@ -185,23 +188,21 @@ func restrictions(p jail.Plan, filter, outside []byte) (control.Restrict, contro
 	return first, control.Filter{Program: filter, Ceiling: outside}
 }
 
-func inherited(o control.Order) runc.Files {
-	files := runc.Files{
-		Control: os.NewFile(control.ShimInitJail, "init control"),
-		Lower:   os.NewFile(control.ShimLower, "workspace"),
-		Upper:   os.NewFile(control.ShimUpper, "upper layer"),
-		Network: os.NewFile(control.ShimNetwork, "network namespace"),
+// sorted says what the descriptors of an order are.
+func sorted(o control.Order, all []*os.File) (toInit *control.Conn, files runc.Files, err error) {
+	binds := all[min(len(all), control.ShimBinds):]
+	if len(all) < control.ShimBinds || len(binds) < o.Frozen {
+		return nil, files, fmt.Errorf("an order came with %d descriptors", len(all))
 	}
-	fd := uintptr(control.ShimBinds)
-	for _, m := range o.Plan.Mounts {
-		if m.HasSource() || runc.IsShared(o, m) {
-			files.Binds = append(files.Binds, os.NewFile(fd, m.Source))
-			fd++
-		}
-	}
-	for range o.Frozen {
-		files.Frozen = append(files.Frozen, os.NewFile(fd, "frozen layer"))
-		fd++
-	}
-	return files
+	return control.New(all[control.ShimInitHost]), runc.Files{
+		In:      all[control.ShimIn],
+		Out:     all[control.ShimOut],
+		Err:     all[control.ShimErr],
+		Control: all[control.ShimInitJail],
+		Lower:   all[control.ShimLower],
+		Upper:   all[control.ShimUpper],
+		Network: all[control.ShimNetwork],
+		Binds:   binds[:len(binds)-o.Frozen],
+		Frozen:  binds[len(binds)-o.Frozen:],
+	}, nil
 }

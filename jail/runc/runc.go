@@ -71,7 +71,9 @@ type later struct{ userns *os.File }
 
 // Files are the descriptors that a plan needs, opened by the daemon.
 type Files struct {
-	Control *os.File // jail-init's control socket
+	// In, Out and Err are the tool's streams.
+	In, Out, Err *os.File
+	Control      *os.File // jail-init's control socket
 	// and its socket for the listener of the inner filter
 	Listener *os.File
 	Lower    *os.File // the workspace's real directory
@@ -185,7 +187,7 @@ func attachWorkspace(root string, o control.Order, files Files, userns *os.File)
 	}
 	target := filepath.Join(root, p.Workspace.Target)
 	if slices.ContainsFunc(p.Mounts, func(m jail.Mount) bool {
-		return IsShared(o, m) && paths.Within(m.Target, p.Workspace.Target)
+		return isShared(o, m) && paths.Within(m.Target, p.Workspace.Target)
 	}) {
 		// An earlier tool may have put a link in the way.
 		point, err := sys.MakeDirBelow(root, p.Workspace.Target)
@@ -236,9 +238,9 @@ func start(ctx context.Context, o control.Order, root string, files Files,
 		Cwd:             "/",
 		UID:             int(o.Plan.IDs.UID),
 		GID:             int(o.Plan.IDs.GID),
-		Stdin:           os.Stdin,
-		Stdout:          os.Stdout,
-		Stderr:          os.Stderr,
+		Stdin:           files.In,
+		Stdout:          files.Out,
+		Stderr:          files.Err,
 		ExtraFiles:      []*os.File{files.Control, files.Listener},
 		NoNewPrivileges: &o.Plan.NoNewPrivileges,
 		Init:            true,
@@ -248,8 +250,8 @@ func start(ctx context.Context, o control.Order, root string, files Files,
 	}
 	// The streams and the control socket are the jail's now, and end when it does.
 	pid, err := process.Pid()
-	if err = errors.Join(err, sys.LeaveStdio(), files.Control.Close(),
-		files.Listener.Close(), files.Network.Close()); err != nil {
+	if err = errors.Join(err, files.In.Close(), files.Out.Close(), files.Err.Close(),
+		files.Control.Close(), files.Listener.Close(), files.Network.Close()); err != nil {
 		return nil, layer("namespaces", errors.Join(err, container.Destroy()))
 	}
 	return &Jail{PID: pid, container: container, process: process}, nil
