@@ -80,10 +80,19 @@ func run() int {
 }
 
 func serve(conn *control.Conn) error {
-	var order control.Order
-	if _, err := conn.Receive(&order); err != nil {
+	order, received, err := conn.ReceiveOrder()
+	if errors.Is(err, io.EOF) {
+		// A shim that was started ahead, and not needed.
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("read orders: %w", err)
 	}
+	toInit, files, proxy, err := sorted(order, received)
+	if err != nil {
+		return err
+	}
+	defer toInit.Close()
 	compile := libseccomp.CompileTold
 	if order.Plan.KernelInside() {
 		compile = libseccomp.Compile
@@ -98,17 +107,11 @@ func serve(conn *control.Conn) error {
 			return &runc.LayerError{Layer: "seccomp", Err: err}
 		}
 	}
-	toInit, err := control.Inherit(control.ShimInitHost)
-	if err != nil {
-		return err
-	}
-	defer toInit.Close()
 	fromInit, listenerEnd, err := control.Pair("listener")
 	if err != nil {
 		return err
 	}
 	defer fromInit.Close()
-	files, proxy := inherited(order)
 	files.Listener = listenerEnd
 	if proxy != nil {
 		stream, err := serveStreams(proxy)
@@ -208,35 +211,28 @@ func restrictions(p jail.Plan, filter, outside []byte,
 	return first, second
 }
 
-// inherited returns the descriptors that came with the start, and that of the fetch proxy, if it
-// stays here.
-func inherited(o control.Order) (runc.Files, *os.File) {
-	files := runc.Files{
-		Control: os.NewFile(control.ShimInitJail, "init control"),
-		Lower:   os.NewFile(control.ShimLower, "workspace"),
-		Upper:   os.NewFile(control.ShimUpper, "upper layer"),
-		Network: os.NewFile(control.ShimNetwork, "network namespace"),
+// sorted says what the descriptors of an order are. The proxy is the control socket of the fetch
+// proxy, if it stays here.
+func sorted(o control.Order, all []*os.File) (toInit *control.Conn, files runc.Files, proxy *os.File,
+	err error) {
+	if len(all) < control.ShimBinds+o.Frozen+o.Passed {
+		return nil, files, nil, fmt.Errorf("an order came with %d descriptors", len(all))
 	}
-	fd := uintptr(control.ShimBinds)
-	for _, m := range o.Plan.Mounts {
-		if m.HasSource() || runc.IsShared(o, m) {
-			files.Binds = append(files.Binds, os.NewFile(fd, m.Source))
-			fd++
-		}
+	passed := all[len(all)-o.Passed:]
+	frozen := all[len(all)-o.Passed-o.Frozen : len(all)-o.Passed]
+	if o.Proxy && o.Passed > 0 {
+		passed, proxy = passed[:o.Passed-1], passed[o.Passed-1]
 	}
-	for range o.Frozen {
-		files.Frozen = append(files.Frozen, os.NewFile(fd, "frozen layer"))
-		fd++
-	}
-	for range o.Passed {
-		files.Passed = append(files.Passed, os.NewFile(fd, "passed"))
-		fd++
-	}
-	if !o.Proxy || o.Passed == 0 {
-		return files, nil
-	}
-	last := o.Passed - 1
-	proxy := files.Passed[last]
-	files.Passed = files.Passed[:last]
-	return files, proxy
+	return control.New(all[control.ShimInitHost]), runc.Files{
+		In:      all[control.ShimIn],
+		Out:     all[control.ShimOut],
+		Err:     all[control.ShimErr],
+		Control: all[control.ShimInitJail],
+		Lower:   all[control.ShimLower],
+		Upper:   all[control.ShimUpper],
+		Network: all[control.ShimNetwork],
+		Binds:   all[control.ShimBinds : len(all)-o.Passed-o.Frozen],
+		Frozen:  frozen,
+		Passed:  passed,
+	}, proxy, nil
 }

@@ -8,21 +8,27 @@ import (
 	"github.com/jail-sandbox/jail/jail"
 )
 
-// Descriptors of jail-shim at its start, beside 0, 1 and 2, which become the tool's.
+// ShimControl is the descriptor of jail-shim at its start that leads to jaild. All others come with
+// its order.
+const ShimControl = 3
+
+// Places of the descriptors that come with an order. The first three become the tool's.
 const (
-	ShimControl = 3 // to jaild
+	ShimIn = iota
+	ShimOut
+	ShimErr
 	// the host's end of jail-init's control socket
-	ShimInitHost = 4
-	ShimInitJail = 5 // the jail's end
+	ShimInitHost
+	ShimInitJail // the jail's end
 	// the workspace's real directory, or /dev/null
-	ShimLower = 6
+	ShimLower
 	// The detached mount of the upper layer, or /dev/null.
-	ShimUpper = 7
+	ShimUpper
 	// The network namespace that the plan's NetworkOf names, or /dev/null.
-	ShimNetwork = 8
+	ShimNetwork
 	// And on: the sources of the binds, in the plan's order, then the frozen layers of the shadow,
 	// the newest first, and then what is passed to jail-init at its start.
-	ShimBinds = 9
+	ShimBinds
 )
 
 // Descriptors of jail-init at its start, beside 0, 1 and 2, which are the tool's.
@@ -59,7 +65,12 @@ type Order struct {
 	Proxy bool `json:"proxy,omitempty"`
 	// Patience is how long jail-init may take to restrict itself once it has its restrictions.
 	Patience time.Duration `json:"patience"`
+	// Files is the number of descriptors that come with the order. SendOrder sets it.
+	Files int `json:"files"`
 }
+
+// more carries the descriptors of an order for which the messages before it had no room.
+type more struct{}
 
 // Ask is what jaild asks of a jail-shim whose jail stands. One of its fields is set.
 type Ask struct {

@@ -108,16 +108,15 @@ func startOuter(ctx context.Context, o control.Order, root string, files Files,
 	if err != nil {
 		return nil, 0, err
 	}
-	passed := append([]*os.File{files.Control, files.Listener}, files.Passed...)
 	c := &ociContainer{path: o.Plan.Outer.Runtime.Path, adapter: adapter,
 		bundle: outer.Bundle{Dir: filepath.Join(o.RunDir, "outer"), ID: string(o.Plan.ID),
-			Files: len(passed)}}
+			Files: 2 + len(files.Passed)}}
 	place := outer.Place{Root: root, UserNS: fdPath(userns), Args: []string{guest.Self},
 		Env: newEnv(o.Plan.ToolMemory())}
 	if err := c.writeBundle(o, place); err != nil {
 		return nil, 0, err
 	}
-	if err := c.begin(ctx, o, passed); err != nil {
+	if err := c.begin(ctx, o, files); err != nil {
 		endChildren()
 		return nil, 0, errors.Join(fmt.Errorf("%w%s", err, c.explain()), c.remove())
 	}
@@ -141,7 +140,7 @@ func (c *ociContainer) writeBundle(o control.Order, place outer.Place) error {
 
 // begin runs the runtime until jail-init has been executed, or, where the runtime stays, until it is
 // in the control group and has begun.
-func (c *ociContainer) begin(ctx context.Context, o control.Order, passed []*os.File) error {
+func (c *ociContainer) begin(ctx context.Context, o control.Order, files Files) error {
 	// What a runtime leaves behind when it ends becomes a child of this process.
 	if err := sys.AdoptOrphans(); err != nil {
 		return err
@@ -158,8 +157,8 @@ func (c *ociContainer) begin(ctx context.Context, o control.Order, passed []*os.
 	}
 	cmd := exec.Command(c.path, c.adapter.Create(c.bundle)...)
 	cmd.Env = []string{}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.ExtraFiles = passed
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = files.In, files.Out, files.Err
+	cmd.ExtraFiles = append([]*os.File{files.Control, files.Listener}, files.Passed...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := c.startIn(cmd, o.Plan.Cgroup.OOMScore); err != nil {
 		return err

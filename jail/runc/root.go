@@ -85,7 +85,7 @@ func buildRoot(dir string, o control.Order, given Files, initBinary *os.File,
 				return err
 			}
 		case jail.MountTmpfs:
-			if !IsShared(o, m) {
+			if !isShared(o, m) {
 				if err := mountTmpfs(target, m, p.IDs); err != nil {
 					return err
 				}

@@ -108,7 +108,9 @@ type later struct{ userns *os.File }
 
 // Files are the descriptors that a plan needs, opened by the daemon.
 type Files struct {
-	Control *os.File // jail-init's control socket
+	// In, Out and Err are the tool's streams.
+	In, Out, Err *os.File
+	Control      *os.File // jail-init's control socket
 	// and its socket for the listener of the inner filter
 	Listener *os.File
 	Lower    *os.File // the workspace's real directory
@@ -224,7 +226,7 @@ func attachWorkspace(root string, o control.Order, files Files, userns *os.File)
 	}
 	target := filepath.Join(root, p.Workspace.Target)
 	if slices.ContainsFunc(p.Mounts, func(m jail.Mount) bool {
-		return IsShared(o, m) && paths.Within(m.Target, p.Workspace.Target)
+		return isShared(o, m) && paths.Within(m.Target, p.Workspace.Target)
 	}) {
 		// An earlier tool may have put a link in the way.
 		point, err := sys.MakeDirBelow(root, p.Workspace.Target)
@@ -285,9 +287,9 @@ func start(ctx context.Context, o control.Order, root string, files Files,
 		Cwd:             "/",
 		UID:             int(o.Plan.IDs.UID),
 		GID:             int(o.Plan.IDs.GID),
-		Stdin:           os.Stdin,
-		Stdout:          os.Stdout,
-		Stderr:          os.Stderr,
+		Stdin:           files.In,
+		Stdout:          files.Out,
+		Stderr:          files.Err,
 		ExtraFiles:      []*os.File{files.Control, files.Listener},
 		NoNewPrivileges: &o.Plan.NoNewPrivileges,
 		Init:            true,
@@ -304,9 +306,9 @@ func start(ctx context.Context, o control.Order, root string, files Files,
 
 // leave gives up the streams and the sockets, which are the jail's now and end when it does.
 func leave(files Files) error {
-	errs := []error{sys.LeaveStdio(), files.Control.Close(), files.Listener.Close(),
-		files.Network.Close()}
-	for _, f := range files.Passed {
+	var errs []error
+	for _, f := range append([]*os.File{files.In, files.Out, files.Err, files.Control, files.Listener,
+		files.Network}, files.Passed...) {
 		errs = append(errs, f.Close())
 	}
 	return errors.Join(errs...)

@@ -118,6 +118,9 @@ func New(ctx context.Context, c config.Config) (*Service, error) {
 // newRunner returns the runner of a daemon, with what needs no file of the state.
 func newRunner(c config.Config) *run.Runner {
 	l := launch.Launcher{Shim: c.Shim, Init: c.Init, AgentInit: c.AgentInit}
+	if !c.Private {
+		l.Ahead = launch.NewAhead(c.Shim)
+	}
 	layers := hostlayers.Host{StateDir: c.StateDir, Slice: c.Slice}
 	return &run.Runner{Life: lifetime.New(), Queue: admission.New(c.Bounds), Errors: c.Log,
 		Jails: run.Jails{Launcher: l, Layers: layers},
@@ -548,6 +551,7 @@ func (s *Service) Close(reason string, signal syscall.Signal) error {
 		<-r.Done()
 	}
 	life.AwaitBackground()
+	s.runner.Jails.Launcher.Ahead.Close()
 	s.config.Log.Check("remove shadows made ahead", s.runner.Shadows.Kept.EndStock())
 	s.closeRefusals()
 	_, err := s.log.Append(context.Background(),

@@ -37,22 +37,6 @@ func ClearCloexec(fd int) error {
 	return callError("fcntl F_SETFD", err)
 }
 
-// LeaveStdio replaces descriptors 0, 1 and 2 by /dev/null. Otherwise the reader of a pipe would
-// wait for this process, too.
-func LeaveStdio() error {
-	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return pathError("open", os.DevNull, err)
-	}
-	defer unix.Close(null)
-	for fd := range 3 {
-		if err := unix.Dup3(null, fd, 0); err != nil {
-			return callError("dup3", err)
-		}
-	}
-	return nil
-}
-
 // SetRlimit sets both the soft and the hard limit of the calling process (setrlimit(2)).
 // A value above the present hard limit is lowered to it, since raising needs CAP_SYS_RESOURCE.
 func SetRlimit(resource int, value uint64) error {
