@@ -82,7 +82,7 @@ func (s *Server) sent(ctx context.Context, i store.Instance, e agent.Event,
 	ctx, cancel := context.WithTimeout(ctx, min(max(wait, 0), agentapi.MaxWait))
 	defer cancel()
 	for {
-		changed := s.agents.Changed()
+		changed := s.agents.Changed(i.ID)
 		done, err := s.became(&answer, i)
 		if err != nil || done {
 			return answer, err
@@ -130,7 +130,7 @@ func (s *Server) became(to *agentapi.Sent, i store.Instance) (bool, error) {
 func (s *Server) follow(ctx context.Context, name string, after int64, more bool,
 	f func(agentapi.Publication) error, tick func() error) error {
 	for {
-		changed := s.agents.Changed()
+		changed := s.agents.AnyChanged()
 		all, err := s.agents.Store.Published(ctx, name, after, maxListed)
 		if err != nil {
 			return err

@@ -176,16 +176,18 @@ func (w *writer) close() error { return errors.Join(w.con.Close(), w.db.Close())
 func (w *writer) commit(group []write) {
 	results := make([]error, len(group))
 	err := w.exec("BEGIN IMMEDIATE")
-	for i := range group {
-		if err != nil {
-			break
-		}
+	if err == nil && len(group) == 1 {
+		// It needs no savepoint.
+		results[0] = group[0].do(w)
+	}
+	for i := 0; err == nil && len(group) > 1 && i < len(group); i++ {
 		results[i], err = w.saved(group[i].do)
 	}
-	if err == nil {
+	failed := err != nil || len(group) == 1 && results[0] != nil
+	if !failed {
 		err = w.exec("COMMIT")
 	}
-	if err != nil {
+	if failed || err != nil {
 		// Whatever the cause, nothing of the group is on the disk. SQLite may have rolled back by
 		// itself already.
 		_ = w.exec("ROLLBACK")
