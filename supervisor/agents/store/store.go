@@ -170,7 +170,14 @@ func newWriter(db *sql.DB) (*writer, error) {
 	return w, w.migrate()
 }
 
-func (w *writer) close() error { return errors.Join(w.con.Close(), w.db.Close()) }
+// close closes the connection. With statements that are open, SQLite would leave its log beside the
+// database.
+func (w *writer) close() (err error) {
+	for _, s := range w.made {
+		err = errors.Join(err, s.Close())
+	}
+	return errors.Join(err, w.con.Close(), w.db.Close())
+}
 
 // commit carries writes out in one transaction and tells each how it went.
 func (w *writer) commit(group []write) {
