@@ -78,6 +78,10 @@ func (s *Server) sent(ctx context.Context, i store.Instance, e agent.Event,
 		State: agentapi.Waiting}
 	if answer.ID == "" {
 		answer.ID = fmt.Sprintf("%s/%s/%d", e.Source, i.Agent, seq)
+		if wait <= 0 {
+			// It is new, and nobody wants to know what becomes of it.
+			return answer, nil
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(max(wait, 0), agentapi.MaxWait))
 	defer cancel()
