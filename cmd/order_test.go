@@ -43,8 +43,10 @@ var supervisorOrder = [][]string{
 	// What coding agents speak.
 	{"execserver", "mcp"},
 	// jail-agentd is a client of a daemon.
+	{"agents/builtin"},
 	{"agents"},
-	{"agents/jailed", "agents/server"},
+	{"agents/hosted", "agents/jailed"},
+	{"agents/server"},
 }
 
 // supervisorForTests are the packages below supervisor/ that only tests import.

@@ -77,8 +77,10 @@ type Options struct {
 	Record func(audit.AgentStep)
 	// Folder is where the agents of the user are, State where their databases are.
 	Folder, State string
-	Now           func() time.Time
-	Log           *slog.Logger
+	// Host lets agents of the folder have the rights of their user: it is the host's own.
+	Host bool
+	Now  func() time.Time
+	Log  *slog.Logger
 	// Awake is how many agents are awake at one time; 0 is defaultAwake.
 	Awake int
 	// FirstPause is the pause after a failure, which doubles; 0 is a second.
@@ -223,7 +225,7 @@ func (a *Agents) begin(t *turn) time.Duration {
 	if wait := i.NotBefore.Sub(a.o.Now()); wait > 0 && !asked {
 		return wait
 	}
-	m, dir, err := a.manifest(i.Agent)
+	m, dir, err := a.manifest(i.Agent, i.Channel)
 	if err != nil {
 		return a.failed(i, m, cause{why: err.Error()})
 	}

@@ -364,6 +364,9 @@ type AgentStep struct {
 	Digest string `json:"digest"`
 	// Reason is why it was woken, or paused.
 	Reason string `json:"reason"`
+	// Runtime is host for an agent that is in no jail and has the rights of its user, when it is
+	// installed or woken.
+	Runtime string `json:"runtime,omitzero"`
 	// Event is the number of the event that the step is about.
 	Event int64 `json:"event,omitzero"`
 	// Tokens are those that a call of a model used, Role is the model's in the manifest.

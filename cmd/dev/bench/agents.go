@@ -336,7 +336,7 @@ func (b *agentBed) awake(ctx context.Context, rounds int) (sample, error) {
 
 func (b *agentBed) rates(ctx context.Context, t *table, progress io.Writer) error {
 	fmt.Fprintln(progress, "bench: events a second")
-	const each = 5000
+	const each = 2000
 	for _, batch := range []int{1, 64} {
 		name := fmt.Sprintf("batch%d", batch)
 		if err := b.install(ctx, name, fmt.Sprintf("[wake]\nidle = \"1m\"\nbatch = %d\n",

@@ -54,7 +54,7 @@ func (j *Jaild) Ask(ctx context.Context, role manifest.Role, key string,
 		Args: runners.Texts(append(args, to.String()))}
 	ctx, cancel := context.WithCancel(ctx)
 	out, in := io.Pipe()
-	said := &tail{most: maxSaid}
+	said := &agents.Tail{Most: maxSaid}
 	go func() {
 		defer c.Close()
 		res, err := c.Run(ctx, req, bytes.NewReader(body), in, said)

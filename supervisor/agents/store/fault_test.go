@@ -20,7 +20,7 @@ var steps = []string{"", "appended", "delivered", "settled"}
 
 // effects are those of the second event: a message to another agent, and an alarm.
 var effects = []agent.Effects{{Seq: 2, Effects: []agent.Effect{
-	{N: 1, Op: agent.OpSend, To: "team", Data: json.RawMessage(`1`)},
+	{N: 1, Op: agent.OpSend, To: "b", Data: json.RawMessage(`1`)},
 	{N: 2, Op: agent.OpAlarm, Name: "later", At: time.UnixMilli(1 << 41)}}}}
 
 // TestFaults kills jail-agentd at each system call that it makes on its database between an event and
@@ -40,7 +40,7 @@ func TestFaults(t *testing.T) {
 	first := t.TempDir()
 	s := openIn(t, first)
 	for _, name := range []string{"a", "b"} {
-		if err := s.Put(Agent{Name: name, Dir: "/" + name}, []Member{{Channel: "team",
+		if _, err := s.Put(Agent{Name: name, Dir: "/" + name}, []Member{{Channel: "of-" + name,
 			Handle: name}}); err != nil {
 			t.Fatal(err)
 		}
