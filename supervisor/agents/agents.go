@@ -328,13 +328,14 @@ func (a *Agents) Of(ctx context.Context, name string) (all []store.Instance, err
 	return all, err
 }
 
-// pulse wakes those who wait for something of an instance to change, or with anyone of any.
+// pulse wakes those who wait for something of an instance to change, or with Anyone of any.
 type pulse struct {
 	mu   sync.Mutex
 	next map[int64]chan struct{}
 }
 
-const anyone = 0
+// Anyone stands for all instances.
+const Anyone = 0
 
 // wait returns a channel that is closed at the next beat.
 func (p *pulse) wait(of int64) <-chan struct{} {
@@ -354,7 +355,7 @@ func (p *pulse) wait(of int64) <-chan struct{} {
 func (p *pulse) beat(of int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, id := range [...]int64{of, anyone} {
+	for _, id := range [...]int64{of, Anyone} {
 		if c := p.next[id]; c != nil {
 			close(c)
 			delete(p.next, id)
@@ -362,8 +363,6 @@ func (p *pulse) beat(of int64) {
 	}
 }
 
-// Changed returns a channel that is closed when an instance has published or committed something.
+// Changed returns a channel that is closed when an instance has published or committed something,
+// with Anyone any instance.
 func (a *Agents) Changed(of int64) <-chan struct{} { return a.pulse.wait(of) }
-
-// AnyChanged is Changed for all instances.
-func (a *Agents) AnyChanged() <-chan struct{} { return a.pulse.wait(anyone) }

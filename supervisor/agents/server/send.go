@@ -14,6 +14,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/supervisor/agents"
 	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 	"github.com/jail-sandbox/jail/supervisor/problem"
@@ -134,7 +135,7 @@ func (s *Server) became(to *agentapi.Sent, i store.Instance) (bool, error) {
 func (s *Server) follow(ctx context.Context, name string, after int64, more bool,
 	f func(agentapi.Publication) error, tick func() error) error {
 	for {
-		changed := s.agents.AnyChanged()
+		changed := s.agents.Changed(agents.Anyone)
 		all, err := s.agents.Store.Published(ctx, name, after, maxListed)
 		if err != nil {
 			return err
