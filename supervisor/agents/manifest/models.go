@@ -48,7 +48,7 @@ func parseModels(source string, text []byte) (Models, error) {
 	r.keys(t, "roles", "default", "agent")
 	roles := r.sub(t, "roles")
 	for _, name := range slices.Sorted(maps.Keys(roles.values)) {
-		if err := checkChannel(name); err != nil {
+		if err := CheckChannel(name); err != nil {
 			r.fail(roles.path+name, "", "roles: %v", err)
 		}
 		m.Roles[name] = r.role(roles, name)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jail-sandbox/jail/runners/wasi/guest/linear"
 )
 
 // echo is a host whose answers are what was asked, and that counts those that are open.
@@ -57,7 +59,7 @@ const (
 	outside = size - 3
 )
 
-func do(t *testing.T, s *Answers, name string, mem []byte, a ...uint64) Errno {
+func do(t *testing.T, s *Answers, name string, mem []byte, a ...uint64) linear.Errno {
 	t.Helper()
 	f := Lookup(name)
 	if f == nil {
@@ -69,13 +71,13 @@ func do(t *testing.T, s *Answers, name string, mem []byte, a ...uint64) Errno {
 func TestCalls(t *testing.T) {
 	host := &echo{}
 	s, mem := New(host), memory()
-	if e := do(t, s, "call", mem, 0, 4, 16, 2, handle); e != success {
+	if e := do(t, s, "call", mem, 0, 4, 16, 2, handle); e != linear.Success {
 		t.Fatal(e)
 	}
 	h := uint64(binary.LittleEndian.Uint32(mem[handle:]))
 	var all []byte
 	for {
-		if e := do(t, s, "read", mem, h, into, 5, got); e != success {
+		if e := do(t, s, "read", mem, h, into, 5, got); e != linear.Success {
 			t.Fatal(e)
 		}
 		n := binary.LittleEndian.Uint32(mem[got:])
@@ -87,16 +89,16 @@ func TestCalls(t *testing.T) {
 	if string(all) != "PUBSUB.send {}" {
 		t.Errorf("%q", all)
 	}
-	if e := do(t, s, "close", mem, h); e != success || host.open != 0 {
+	if e := do(t, s, "close", mem, h); e != linear.Success || host.open != 0 {
 		t.Errorf("%d, %d open", e, host.open)
 	}
 	// What is closed is gone, and its number is used again.
 	for _, name := range []string{"read", "close"} {
-		if e := do(t, s, name, mem, h, into, 5, got); e != badHandle {
+		if e := do(t, s, name, mem, h, into, 5, got); e != linear.BadHandle {
 			t.Errorf("%s after close: %d", name, e)
 		}
 	}
-	if e := do(t, s, "wait", mem, 1500, handle); e != success || host.waited != 1500*time.Millisecond ||
+	if e := do(t, s, "wait", mem, 1500, handle); e != linear.Success || host.waited != 1500*time.Millisecond ||
 		uint64(binary.LittleEndian.Uint32(mem[handle:])) != h {
 		t.Errorf("%d, %v", e, host.waited)
 	}
@@ -110,14 +112,14 @@ func TestHandles(t *testing.T) {
 	host := &echo{}
 	s, mem := New(host), memory()
 	for range maxAnswers {
-		if e := do(t, s, "call", mem, 0, 4, 16, 2, handle); e != success {
+		if e := do(t, s, "call", mem, 0, 4, 16, 2, handle); e != linear.Success {
 			t.Fatal(e)
 		}
 	}
-	if e := do(t, s, "call", mem, 0, 4, 16, 2, handle); e != tooMany || host.open != maxAnswers {
+	if e := do(t, s, "call", mem, 0, 4, 16, 2, handle); e != linear.TooMany || host.open != maxAnswers {
 		t.Errorf("one more: %d, %d open", e, host.open)
 	}
-	if e := do(t, s, "error", mem, into, 20, got); e != success ||
+	if e := do(t, s, "error", mem, into, 20, got); e != linear.Success ||
 		!bytes.HasPrefix(mem[into:], []byte("16 answers are open ")) {
 		t.Errorf("%d %q", e, mem[into:])
 	}
@@ -134,20 +136,20 @@ func TestBounds(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		args []uint64
-		want Errno
+		want linear.Errno
 	}{
-		{"call", []uint64{outside, 4, 16, 2, handle}, badPointer},
-		{"call", []uint64{0, 4, 16, size, handle}, badPointer},
-		{"call", []uint64{0, 4, 16, 2, outside}, badPointer},
-		{"call", []uint64{0, far, 16, 2, handle}, badPointer},
-		{"call", []uint64{far, far, 16, 2, handle}, badPointer},
-		{"call", []uint64{0, maxMethod + 1, 16, 2, handle}, badArgument},
-		{"wait", []uint64{0, outside}, badPointer},
-		{"read", []uint64{0, outside, 4, got}, badHandle},
-		{"read", []uint64{1 << 32, into, 4, got}, badHandle},
-		{"close", []uint64{far}, badHandle},
-		{"error", []uint64{outside, 4, got}, badPointer},
-		{"error", []uint64{into, 4, outside}, badPointer},
+		{"call", []uint64{outside, 4, 16, 2, handle}, linear.BadPointer},
+		{"call", []uint64{0, 4, 16, size, handle}, linear.BadPointer},
+		{"call", []uint64{0, 4, 16, 2, outside}, linear.BadPointer},
+		{"call", []uint64{0, far, 16, 2, handle}, linear.BadPointer},
+		{"call", []uint64{far, far, 16, 2, handle}, linear.BadPointer},
+		{"call", []uint64{0, maxMethod + 1, 16, 2, handle}, linear.BadArgument},
+		{"wait", []uint64{0, outside}, linear.BadPointer},
+		{"read", []uint64{0, outside, 4, got}, linear.BadHandle},
+		{"read", []uint64{1 << 32, into, 4, got}, linear.BadHandle},
+		{"close", []uint64{far}, linear.BadHandle},
+		{"error", []uint64{outside, 4, got}, linear.BadPointer},
+		{"error", []uint64{into, 4, outside}, linear.BadPointer},
 	} {
 		host := &echo{}
 		if e := do(t, New(host), c.name, memory(), c.args...); e != c.want || host.open != 0 {
@@ -159,9 +161,9 @@ func TestBounds(t *testing.T) {
 	do(t, s, "call", mem, 0, 4, 16, 2, handle)
 	for _, c := range []struct {
 		args []uint64
-		want Errno
-	}{{[]uint64{0, outside, 4, got}, badPointer}, {[]uint64{0, into, 4, outside}, badPointer},
-		{[]uint64{0, into, 9, got}, success}, {[]uint64{0, into, 9, got}, broken}} {
+		want linear.Errno
+	}{{[]uint64{0, outside, 4, got}, linear.BadPointer}, {[]uint64{0, into, 4, outside}, linear.BadPointer},
+		{[]uint64{0, into, 9, got}, linear.Success}, {[]uint64{0, into, 9, got}, broken}} {
 		if e := do(t, s, "read", mem, c.args...); e != c.want {
 			t.Errorf("read%v: %d, want %d", c.args, e, c.want)
 		}
