@@ -112,7 +112,8 @@ func (s *Store) Put(a Agent, members []Member) (woken []int64, err error) {
 		}
 		after, err := w.memberships(a.Name)
 		if err == nil {
-			woken, err = w.tellOthers(s.peer(a.Name), before, after, s.now())
+			woken, err = w.tellOthers(peer{ID: s.AgentID(a.Name), Name: a.Name}, before, after,
+				s.now())
 		}
 		return err
 	})
@@ -125,8 +126,6 @@ type peer struct {
 	Name   string `json:"name"`
 	Handle string `json:"handle"`
 }
-
-func (s *Store) peer(name string) peer { return peer{ID: s.AgentID(name), Name: name} }
 
 // memberships returns the handles of an agent by the channels that it is on.
 func (w *writer) memberships(name string) (map[string]string, error) {
@@ -253,7 +252,7 @@ func (s *Store) Delete(name string) (woken []int64, err error) {
 		if err := w.exec(`DELETE FROM instance WHERE agent = ?`, name); err != nil {
 			return err
 		}
-		woken, err = w.tellOthers(s.peer(name), before, nil, s.now())
+		woken, err = w.tellOthers(peer{ID: s.AgentID(name), Name: name}, before, nil, s.now())
 		return err
 	})
 	return woken, err
