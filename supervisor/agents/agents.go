@@ -101,6 +101,8 @@ type Agents struct {
 	turns  turns
 	// problems are those of the folder.
 	problems problems
+	// placing is held while the places of a built-in agent are read and written.
+	placing sync.Mutex
 	// work are the goroutines that Close waits for.
 	work sync.WaitGroup
 }
