@@ -80,8 +80,8 @@ func TestWatch(t *testing.T) {
 	w.until("an agent whose files come back can run again", func() bool {
 		return known("later").Digest != third && w.instances("later")[1].State == store.Dormant
 	})
-	write("later", "main.py", "print(4)\n")
 	fourth := known("later").Digest
+	write("later", "main.py", "print(4)\n")
 	w.until("the directory that came back is watched", func() bool {
 		return known("later").Digest != fourth
 	})
