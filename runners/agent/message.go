@@ -101,6 +101,8 @@ type Wake struct {
 	AgentID string `json:"agent_id"`
 	Channel string `json:"channel,omitempty"`
 	Handle  string `json:"handle,omitempty"`
+	// Class is which of the agents of its module a facet is, as its parent named it.
+	Class string `json:"class,omitempty"`
 	// Config is the manifest's table config.
 	Config json.RawMessage `json:"config,omitempty"`
 }
@@ -156,6 +158,7 @@ const (
 	ErrNoEvent    = "no_event"    // what was called belongs to an event, and there is none
 	ErrFailed     = "failed"      // jail failed
 	ErrInProgress = "in_progress" // a second call where one is allowed
+	ErrAborted    = "aborted"     // the parent ended the facet
 )
 
 // An Error is what a failed call returns to the guest.

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -83,6 +85,10 @@ func asError(err error) *agent.Error {
 	}
 	code := agent.ErrFailed
 	switch {
+	case errors.Is(err, store.ErrTooMany):
+		code = agent.ErrTooLarge
+	case errors.Is(err, store.ErrDeleting):
+		code = agent.ErrBusy
 	case errors.Is(err, store.ErrNotFound):
 		code = agent.ErrNotFound
 	case errors.Is(err, store.ErrFull):
@@ -100,7 +106,14 @@ func asError(err error) *agent.Error {
 func (c *calls) call(call agent.Call) (any, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.r.m.Wake.Deadline)
 	defer cancel()
+	if !slices.Contains(c.r.m.Bindings(), call.Binding) {
+		return nil, &agent.Error{Code: agent.ErrNoBinding, Message: fmt.Sprintf(
+			"there is no binding %.40q: write it into [capabilities] of the manifest, or into "+
+				"bindings of a facet", call.Binding)}
+	}
 	switch call.Binding + "." + call.Method {
+	case "HOST.facet", "HOST.facets", "HOST.callFacets", "HOST.abortFacet", "HOST.deleteFacet":
+		return c.parent(ctx, call)
 	case "PUBSUB.roster":
 		return c.roster(ctx)
 	case "PUBSUB.getSettings":
@@ -109,14 +122,9 @@ func (c *calls) call(call agent.Call) (any, error) {
 		return c.methods(ctx)
 	case "PUBSUB.callMethod":
 		return c.callMethod(ctx, call)
-	case "AI.listRoles", "AI.streamText":
-		if !c.r.m.Capabilities.AI {
-			return nil, &agent.Error{Code: agent.ErrNoBinding,
-				Message: `the manifest does not grant AI: write ai = true in [capabilities]`}
-		}
-		if call.Method == "listRoles" {
-			return roleNames(c.r.m), nil
-		}
+	case "AI.listRoles":
+		return roleNames(c.r.m), nil
+	case "AI.streamText":
 		return nil, c.streamText(ctx, call)
 	}
 	return nil, &agent.Error{Code: agent.ErrNoMethod, Message: fmt.Sprintf(
@@ -232,7 +240,7 @@ func (c *calls) ask(ctx context.Context, provider store.Instance, key string,
 		return nil, err
 	}
 	if _, err := c.r.a.Send(provider.ID, agent.Event{ID: key,
-		Source: c.r.a.Store.AgentID(c.r.from.Agent), Channel: c.r.from.Channel,
+		Source: c.r.a.Store.AgentID(store.PathOf(c.r.from)), Channel: c.r.from.Channel,
 		Type: agent.TypeCall, Data: data}); err != nil {
 		return nil, err
 	}
@@ -245,11 +253,25 @@ func (c *calls) ask(ctx context.Context, provider store.Instance, key string,
 		if !errors.Is(err, store.ErrNotFound) {
 			return nil, err
 		}
+		who := strings.TrimSuffix(provider.Agent+"/"+provider.Facet, "/")
+		switch why, err := store.ChildrenOf(c.r.a.Store).Lost(ctx, provider.ID, key); {
+		case err == nil && strings.HasPrefix(why, abortedBy):
+			return nil, &agent.Error{Code: agent.ErrAborted, Message: why}
+		case err == nil:
+			return nil, &agent.Error{Code: agent.ErrFailed, Message: fmt.Sprintf(
+				"agent %q failed: %s", who, why)}
+		case !errors.Is(err, store.ErrNotFound):
+			return nil, err
+		}
+		if _, err := c.r.a.Store.Instance(ctx, provider.ID); errors.Is(err, store.ErrNotFound) {
+			return nil, &agent.Error{Code: agent.ErrAborted, Message: fmt.Sprintf(
+				"agent %q is deleted", who)}
+		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
 			return nil, &agent.Error{Code: agent.ErrDeadline, Message: fmt.Sprintf(
-				"agent %q has not answered", provider.Agent)}
+				"agent %q has not answered", who)}
 		}
 	}
 }

@@ -7,6 +7,8 @@
 //	blame.go     what a failure means: another try, a dead letter, or no more tries
 //	calls.go     what an agent asks for while it works on an event
 //	alarms.go    when alarms are due
+//	facets.go    children of agents, which agents call
+//	families.go  what an agent has is divided among it and its facets
 //	install.go   how agents come, change and go
 //	watch.go     changes of an agent's files
 //	jails.go     an awake agent is one run of jaild's

@@ -46,6 +46,7 @@ var methods = map[string]map[string]method{
 		"setAlarm":   setAlarm,
 		"clearAlarm": clearAlarm,
 		"propose":    propose,
+		"return":     returnResult,
 	},
 }
 
@@ -55,6 +56,8 @@ var forwarded = map[string]map[string]bool{
 	agent.PubSub: {"discoverMethodDefs": false, "callMethod": false, "roster": false,
 		"getSettings": false},
 	agent.AI: {"listRoles": false, "streamText": true},
+	agent.Host: {"facet": false, "facets": false, "callFacets": false, "abortFacet": false,
+		"deleteFacet": false},
 }
 
 // Call makes a call of the guest. params are a JSON object, or nothing.
@@ -388,6 +391,32 @@ func propose(h *Host, params json.RawMessage) (any, error) {
 	}
 	proposed, err := h.effect(agent.Effect{Op: agent.OpPropose, Data: p.Action})
 	return id{proposed}, err
+}
+
+// returnResult answers the call that is the event.
+func returnResult(h *Host, params json.RawMessage) (any, error) {
+	var p struct {
+		Result json.RawMessage `json:"result"`
+	}
+	if err := read(params, &p); err != nil {
+		return nil, err
+	}
+	if len(p.Result) == 0 {
+		return nil, badParams("no result")
+	}
+	h.mu.Lock()
+	of := ""
+	if w := h.work; w != nil && w.event != nil && w.event.Type == agent.TypeCall {
+		of = w.event.ID
+	}
+	h.mu.Unlock()
+	if of == "" {
+		return nil, &agent.Error{Code: agent.ErrNoEvent,
+			Message: "there is no event of the type " + agent.TypeCall + " to answer"}
+	}
+	_, err := h.effect(agent.Effect{Op: agent.OpSend, Type: agent.TypeResult, ReplyTo: of,
+		Data: p.Result})
+	return nothing{}, err
 }
 
 // ofEvent returns the event that the guest works on, which has to be that of seq. h.mu is held.

@@ -6,14 +6,17 @@ package jailed
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/agents"
 	"github.com/jail-sandbox/jail/supervisor/client"
@@ -85,6 +88,30 @@ func (j *Jaild) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agen
 	return end, nil
 }
 
+// Limits returns what the run of an agent may have, as the plan of it says.
+func (j *Jaild) Limits(ctx context.Context, l agents.Launch) (agents.Share, error) {
+	c, err := j.client(ctx)
+	if err != nil {
+		return agents.Share{}, fmt.Errorf("%w: %w", agents.ErrNoJail, err)
+	}
+	defer c.Close()
+	if err := os.MkdirAll(l.State, 0o700); err != nil {
+		return agents.Share{}, err
+	}
+	req, err := requestOf(l)
+	if err != nil {
+		return agents.Share{}, err
+	}
+	plan, err := c.Plan(ctx, req)
+	if e, ok := errors.AsType[*problem.Error](err); ok && e.Code != problem.Ending &&
+		e.Code != problem.Busy {
+		return agents.Share{}, e
+	} else if err != nil {
+		return agents.Share{}, fmt.Errorf("%w: %w", agents.ErrNoJail, err)
+	}
+	return agents.Share{Memory: plan.Cgroup.Memory, PIDs: plan.Cgroup.PIDs}, nil
+}
+
 // running notes the id of the run of an instance, empty for none.
 func (j *Jaild) running(instance, id string) {
 	j.mu.Lock()
@@ -129,8 +156,8 @@ func requestOf(l agents.Launch) (message.Request, error) {
 	req := message.Request{ID: string(jail.NewID()), Dir: l.Dir, NoWorkspace: true,
 		Limits: m.Limits, Profile: m.Profile,
 		Agent: &message.Agent{ID: l.AgentID, Instance: l.Instance, Bindings: m.Bindings(),
-			Network: m.Capabilities.Network,
-			State:   l.State, Storage: m.Storage, DeadlineMS: m.Wake.Deadline.Milliseconds()}}
+			Facet: strings.Contains(l.AgentID, "/"), Network: m.Capabilities.Network, State: l.State,
+			Storage: m.Storage, DeadlineMS: m.Wake.Deadline.Milliseconds()}}
 	args := m.Args
 	switch {
 	case len(m.Native) > 0:
@@ -146,6 +173,17 @@ func requestOf(l agents.Launch) (message.Request, error) {
 			return req, err
 		}
 		req.Profile, req.Policy, req.PolicyName = "", string(text), m.Policy
+	}
+	if l.Share != nil {
+		req.Limits = append(slices.Clone(req.Limits), "memory="+policy.Bytes.Format(l.Share.Memory),
+			fmt.Sprintf("pids=%d", l.Share.PIDs))
+	}
+	for i, text := range l.Narrow {
+		if m.Script() {
+			text += filesMount(l.Dir)
+		}
+		req.Narrow = append(req.Narrow, message.Narrow{Policy: text,
+			Name: fmt.Sprintf("facet %d of %s", i+1, l.AgentID)})
 	}
 	if m.Script() {
 		req.Policy, req.Profile = withFiles(req, l.Dir), ""
@@ -164,7 +202,12 @@ func withFiles(req message.Request, dir string) string {
 	if text == "" {
 		text = fmt.Sprintf("policy = 1\nname = %q\ninclude = [%q]\n", manifestPolicy, req.Profile)
 	}
-	return text + fmt.Sprintf("\n[[mount]]\nsource = %q\ntarget = %q\naccess = \"read\"\n", dir,
+	return text + filesMount(dir)
+}
+
+// filesMount lets a policy read the files of an agent.
+func filesMount(dir string) string {
+	return fmt.Sprintf("\n[[mount]]\nsource = %q\ntarget = %q\naccess = \"read\"\n", dir,
 		filesTarget)
 }
 

@@ -73,7 +73,7 @@ func TestParse(t *testing.T) {
 	if !slices.Equal(m.Bindings(), []string{"PUBSUB", "STORAGE", "AI", "HOST"}) {
 		t.Errorf("bindings: %v", m.Bindings())
 	}
-	if len(m.Warnings) != 2 || !strings.Contains(m.Warnings.Error(), "capabilities.facets has no") {
+	if len(m.Warnings) != 1 || !strings.Contains(m.Warnings.Error(), "capabilities.tools has no") {
 		t.Errorf("warnings: %v", m.Warnings)
 	}
 }
