@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jail-sandbox/jail/runners/agent"
@@ -38,6 +39,8 @@ type Jails interface {
 	Run(ctx context.Context, l Launch, orders Orders) (End, error)
 	// Usage returns what the runs use, by the names of the instances.
 	Usage(ctx context.Context) (map[string]Usage, error)
+	// Load runs a program once. The error wraps ErrNoJail if the program has nothing to do with it.
+	Load(ctx context.Context, l Load) (Loaded, error)
 	// Limits returns what an agent may have under its policy and all that narrows it.
 	Limits(ctx context.Context, l Launch) (Share, error)
 }
@@ -114,6 +117,8 @@ type Agents struct {
 	// problems are those of the folder.
 	problems problems
 	families families
+	// loads numbers the programs that are loaded, from -1 downwards.
+	loads atomic.Int64
 	// work are the goroutines that Close waits for.
 	work sync.WaitGroup
 }
@@ -131,7 +136,7 @@ func New(o Options) (*Agents, error) {
 	}
 	a := &Agents{Store: o.Store, o: o, alarms: make(chan struct{}, 1), pulse: newPulse()}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
-	if err := (facets{a}).finishDeletions(); err != nil {
+	if err := errors.Join((facets{a}).finishDeletions(), clearLoads(o.State)); err != nil {
 		a.cancel()
 		return nil, err
 	}

@@ -23,6 +23,8 @@ const (
 	mostLines   = 200
 	linesSecond = 20
 	maxLine     = 2 << 10
+	// maxResults bounds the JSON form of a result that goes in parts.
+	maxResults = 2 << 20
 )
 
 // calls answers what the agent of one run calls. Each call has a goroutine, so that a model that
@@ -35,14 +37,41 @@ type calls struct {
 	// lines that may still be logged, as of the time.
 	lines float64
 	since time.Time
+	// parts are those of calls that have not come whole, by their ids.
+	parts map[uint64][]byte
 }
 
 func newCalls(ctx context.Context, r *run) *calls {
 	return &calls{ctx: ctx, r: r, free: make(chan struct{}, mostCalls), lines: mostLines,
-		since: time.Now()}
+		since: time.Now(), parts: map[uint64][]byte{}}
 }
 
 func (c *calls) wait() { c.work.Wait() }
+
+// take takes a part of a call, and answers the call once it is whole.
+func (c *calls) take(call agent.Call) *cause {
+	if call.More || len(call.Part) > 0 {
+		all, held := append(c.parts[call.ID], call.Part...), 0
+		for id, part := range c.parts {
+			if id != call.ID {
+				held += len(part)
+			}
+		}
+		if held += len(all); held > 2*agent.MaxLoad || len(c.parts) > mostCalls {
+			return nonsense("it sends calls of %d bytes", held)
+		}
+		if c.parts[call.ID] = all; call.More {
+			return nil
+		}
+		delete(c.parts, call.ID)
+		call.Params = all
+	}
+	if len(call.Params) > agent.MaxParamsOf(call.Binding, call.Method) {
+		return nonsense("it sends parameters of %d bytes", len(call.Params))
+	}
+	c.begin(call)
+	return nil
+}
 
 // begin answers a call. It does not block.
 func (c *calls) begin(call agent.Call) {
@@ -67,6 +96,14 @@ func (c *calls) answer(call agent.Call, result any, err error) {
 	reply := &agent.Reply{ID: call.ID}
 	if err == nil && result != nil {
 		reply.Result, err = json.Marshal(result)
+	}
+	for err == nil && len(reply.Result) > agent.MaxParams && len(reply.Result) <= maxResults {
+		// Parts are joined as bytes.
+		c.r.order(c.ctx, agent.Order{Reply: &agent.Reply{ID: call.ID, More: true,
+			Chunk: reply.Result[:agent.MaxParams]}})
+		if reply.Result = reply.Result[agent.MaxParams:]; len(reply.Result) <= agent.MaxParams {
+			reply.Chunk, reply.Result = reply.Result, nil
+		}
 	}
 	if err == nil && len(reply.Result) > agent.MaxParams {
 		err = &agent.Error{Code: agent.ErrTooLarge, Message: fmt.Sprintf(
@@ -112,7 +149,8 @@ func (c *calls) call(call agent.Call) (any, error) {
 				"bindings of a facet", call.Binding)}
 	}
 	switch call.Binding + "." + call.Method {
-	case "HOST.facet", "HOST.facets", "HOST.callFacets", "HOST.abortFacet", "HOST.deleteFacet":
+	case "HOST.facet", "HOST.facets", "HOST.callFacets", "HOST.abortFacet", "HOST.deleteFacet",
+		"HOST." + agent.MethodLoad:
 		return c.parent(ctx, call)
 	case "PUBSUB.roster":
 		return c.roster(ctx)

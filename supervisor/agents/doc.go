@@ -9,6 +9,7 @@
 //	alarms.go    when alarms are due
 //	facets.go    children of agents, which agents call
 //	families.go  what an agent has is divided among it and its facets
+//	load.go      programs that agents run once
 //	install.go   how agents come, change and go
 //	watch.go     changes of an agent's files
 //	jails.go     an awake agent is one run of jaild's

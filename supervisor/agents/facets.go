@@ -196,6 +196,8 @@ func (c *calls) parent(ctx context.Context, call agent.Call) (any, error) {
 		return c.facets(ctx)
 	case "callFacets":
 		return c.callFacets(ctx, call)
+	case agent.MethodLoad:
+		return c.load(ctx, call.Params)
 	}
 	var p struct {
 		Name   string `json:"name"`

@@ -33,6 +33,8 @@ type fakeJails struct {
 	// classes are the guests of facets, by their classes; launches are the last ones of instances.
 	classes  map[string]guest
 	launches map[string]Launch
+	// load runs programs.
+	load func(context.Context, Load) (Loaded, error)
 	// limits are those of policies, by the ids of agents.
 	limits map[string]Share
 }
@@ -95,6 +97,13 @@ func (f *fakeJails) Limits(_ context.Context, l Launch) (Share, error) {
 		return s, nil
 	}
 	return Share{Memory: 128 << 20, PIDs: 64}, nil
+}
+
+func (f *fakeJails) Load(ctx context.Context, l Load) (Loaded, error) {
+	f.mu.Lock()
+	load := f.load
+	f.mu.Unlock()
+	return load(ctx, l)
 }
 
 func (f *fakeJails) Usage(context.Context) (map[string]Usage, error) { return nil, nil }

@@ -439,7 +439,7 @@ func (r *run) report(ctx context.Context, report agent.Report) (slept bool, fail
 					report.Failed.Seq)
 			}
 		case report.Call != nil:
-			r.calls.begin(*report.Call)
+			failure = r.calls.take(*report.Call)
 		case report.Log != nil:
 			r.calls.log(*report.Log)
 		case report.Admin != nil:

@@ -57,7 +57,7 @@ var forwarded = map[string]map[string]bool{
 		"getSettings": false},
 	agent.AI: {"listRoles": false, "streamText": true},
 	agent.Host: {"facet": false, "facets": false, "callFacets": false, "abortFacet": false,
-		"deleteFacet": false},
+		"deleteFacet": false, agent.MethodLoad: false},
 }
 
 // Call makes a call of the guest. params are a JSON object, or nothing.
@@ -67,10 +67,9 @@ func (h *Host) Call(binding, name string, params []byte) *Answer {
 			Message: fmt.Sprintf("there is no binding %s: it is not among the capabilities that the "+
 				"manifest asks for and the policy grants", printable(binding))})
 	}
-	if len(params) > agent.MaxParams {
+	if most := agent.MaxParamsOf(binding, name); len(params) > most {
 		return answerOf(nil, &agent.Error{Code: agent.ErrTooLarge,
-			Message: fmt.Sprintf("the parameters have %d bytes, more than %d", len(params),
-				agent.MaxParams)})
+			Message: fmt.Sprintf("the parameters have %d bytes, more than %d", len(params), most)})
 	}
 	if len(bytes.TrimSpace(params)) == 0 {
 		params = []byte("{}")
@@ -132,8 +131,18 @@ func (h *Host) forward(binding, name string, params []byte, stream bool) *Answer
 		ended = w.ctx.Done()
 	}
 	h.mu.Unlock()
-	h.report(agent.Report{Call: &agent.Call{ID: p.id, Binding: binding, Method: name,
-		Params: params, Key: key}})
+	call := agent.Call{ID: p.id, Binding: binding, Method: name, Key: key}
+	if len(params) <= agent.MaxParams {
+		call.Params = params
+	} else {
+		for len(params) > agent.MaxParams {
+			h.report(agent.Report{Call: &agent.Call{ID: p.id, Part: params[:agent.MaxParams],
+				More: true}})
+			params = params[agent.MaxParams:]
+		}
+		call.Part = params
+	}
+	h.report(agent.Report{Call: &call})
 	next := func() (agent.Reply, error) {
 		select {
 		case r := <-p.replies:

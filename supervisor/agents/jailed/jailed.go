@@ -153,11 +153,13 @@ func (j *Jaild) Usage(ctx context.Context) (map[string]agents.Usage, error) {
 // requestOf is the run of an agent.
 func requestOf(l agents.Launch) (message.Request, error) {
 	m := l.Manifest
-	req := message.Request{ID: string(jail.NewID()), Dir: l.Dir, NoWorkspace: true,
-		Limits: m.Limits, Profile: m.Profile,
-		Agent: &message.Agent{ID: l.AgentID, Instance: l.Instance, Bindings: m.Bindings(),
-			Facet: strings.Contains(l.AgentID, "/"), Network: m.Capabilities.Network, State: l.State,
-			Storage: m.Storage, DeadlineMS: m.Wake.Deadline.Milliseconds()}}
+	req, err := bare(l, l.Dir)
+	if err != nil {
+		return req, err
+	}
+	req.Agent = &message.Agent{ID: l.AgentID, Instance: l.Instance, Bindings: m.Bindings(),
+		Facet: strings.Contains(l.AgentID, "/"), Network: m.Capabilities.Network, State: l.State,
+		Storage: m.Storage, DeadlineMS: m.Wake.Deadline.Milliseconds()}
 	args := m.Args
 	switch {
 	case len(m.Native) > 0:
@@ -167,6 +169,20 @@ func requestOf(l agents.Launch) (message.Request, error) {
 	default:
 		req.Tool = m.Module
 	}
+	if m.Script() {
+		readFiles(&req, m.Name)
+		args = inJail(l.Dir, args)
+	}
+	req.Args = runners.Texts(args)
+	return req, nil
+}
+
+// bare is a run in a directory under the policy of an agent and all that narrows it, which runs
+// nothing.
+func bare(l agents.Launch, dir string) (message.Request, error) {
+	m := l.Manifest
+	req := message.Request{ID: string(jail.NewID()), Dir: dir, NoWorkspace: true,
+		Limits: m.Limits, Profile: m.Profile}
 	if m.Policy != "" {
 		text, err := os.ReadFile(filepath.Join(l.Dir, m.Policy))
 		if err != nil {
@@ -175,25 +191,25 @@ func requestOf(l agents.Launch) (message.Request, error) {
 		req.Profile, req.Policy, req.PolicyName = "", string(text), m.Policy
 	}
 	if l.Share != nil {
-		req.Limits = append(slices.Clone(req.Limits), "memory="+policy.Bytes.Format(l.Share.Memory),
-			fmt.Sprintf("pids=%d", l.Share.PIDs))
+		req.Limits = append(slices.Clone(req.Limits), "memory="+
+			policy.Bytes.Format(l.Share.Memory), fmt.Sprintf("pids=%d", l.Share.PIDs))
 	}
 	for i, text := range l.Narrow {
-		if m.Script() {
-			text += filesMount(l.Dir)
-		}
 		req.Narrow = append(req.Narrow, message.Narrow{Policy: text,
 			Name: fmt.Sprintf("facet %d of %s", i+1, l.AgentID)})
 	}
-	if m.Script() {
-		req.Policy, req.Profile = withFiles(req, l.Dir), ""
-		if m.Policy == "" {
-			req.PolicyName = "agent " + m.Name
-		}
-		args = inJail(l.Dir, args)
-	}
-	req.Args = runners.Texts(args)
 	return req, nil
+}
+
+// readFiles lets a run read the files of its directory, under all of its policies.
+func readFiles(req *message.Request, agent string) {
+	if req.Policy == "" {
+		req.PolicyName = "agent " + agent
+	}
+	req.Policy, req.Profile = withFiles(*req, req.Dir), ""
+	for i := range req.Narrow {
+		req.Narrow[i].Policy += filesMount(req.Dir)
+	}
 }
 
 // withFiles is the policy of the request with the files of the agent to read.

@@ -32,6 +32,10 @@ func (noJails) Limits(context.Context, agents.Launch) (agents.Share, error) {
 	return agents.Share{}, nil
 }
 
+func (noJails) Load(context.Context, agents.Load) (agents.Loaded, error) {
+	return agents.Loaded{}, agents.ErrNoJail
+}
+
 func (noJails) Usage(context.Context) (map[string]agents.Usage, error) { return nil, nil }
 
 // serve returns the address of a server with an agent of the name a.

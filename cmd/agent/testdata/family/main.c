@@ -41,6 +41,12 @@ static int on_event(const jail_event *e) {
 	say(text);
 	if (count() || !jail_call_facet("a", "fail", NULL, NULL)) return 1;
 	say(jail_agent_error_code());
+	if (jail_load("x", "x.js", "{\"x.js\":\"print(6 * 7)\"}", NULL, &all)) return 1;
+	char *out = jail_json_text(jail_json_at(all, "stdout"));
+	out[strcspn(out, "\n")] = 0;
+	say(out);
+	free(out);
+	free(all);
 	return jail_delete_sub_agent("a") || jail_send(said, NULL, NULL);
 }
 

@@ -1,4 +1,4 @@
-import { AgentError, abortFacet, callAll, deleteFacet, deleteSubAgent, facet, facets, pubsub, run, storage } from "./jail_agent.js";
+import { AgentError, abortFacet, callAll, deleteFacet, deleteSubAgent, facet, facets, load, pubsub, run, storage } from "./jail_agent.js";
 
 const parent = {
   onEvent() {
@@ -18,6 +18,7 @@ const parent = {
       said.push(e.code);
     }
     deleteSubAgent("a");
+    said.push(load("x", { mainModule: "x.js", modules: { "x.js": "print(6 * 7)" } }).stdout.trim());
     pubsub.send(said.join(", "));
   },
 };

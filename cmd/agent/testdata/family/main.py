@@ -20,6 +20,7 @@ class Parent(jail_agent.Agent):
         except jail_agent.Error as e:
             said.append(e.code)
         jail_agent.delete_sub_agent("a")
+        said.append(jail_agent.load("x", "x.js", {"x.js": "print(6 * 7)"})["stdout"].strip())
         self.send(", ".join(said))
 
 

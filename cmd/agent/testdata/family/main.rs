@@ -1,6 +1,6 @@
 mod jail_agent;
 
-use jail_agent::{abort_facet, call_all, call_facet, class, delete_facet, delete_sub_agent, facet, facets, send, storage, Agent, Event, Json, Result};
+use jail_agent::{abort_facet, call_all, call_facet, class, delete_facet, delete_sub_agent, facet, facets, load, send, storage, Agent, Event, Json, Result};
 
 struct Parent;
 
@@ -28,7 +28,8 @@ impl Agent for Parent {
             Ok(_) => "none".into(),
         };
         delete_sub_agent("a")?;
-        send(&format!("{}, {} left, {}, {}", first, left, second, code), None).map(drop)
+        let done = load("x", "x.js", Json::object(vec![("x.js", "print(6 * 7)".into())]), Json::object(vec![]))?;
+        send(&format!("{}, {} left, {}, {}, {}", first, left, second, code, done["stdout"].text().trim()), None).map(drop)
     }
 }
 

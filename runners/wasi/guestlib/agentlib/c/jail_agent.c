@@ -332,6 +332,10 @@ int jail_call_facet(const char *name, const char *method, const char *args, char
 	return err;
 }
 
+int jail_load(const char *execution_id, const char *main_module, const char *modules, const char *env, char **json) {
+	return call(&HOST, "load", object("executionId", execution_id, "mainModule", main_module, "=modules", modules, "=env", env, NULL), json);
+}
+
 int jail_facets(char **json) { return call(&HOST, "facets", object(NULL), json); }
 int jail_abort_facet(const char *name, const char *reason) { return call(&HOST, "abortFacet", object("name", name, "reason", reason, NULL), NULL); }
 int jail_delete_facet(const char *name) { return call(&HOST, "deleteFacet", object("name", name, NULL), NULL); }

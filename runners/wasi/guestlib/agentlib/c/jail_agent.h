@@ -76,6 +76,9 @@ int jail_facets(char **json);
 int jail_abort_facet(const char *name, const char *reason);
 // Ends a facet, and removes its storage and its own facets.
 int jail_delete_facet(const char *name);
+// Runs a program once, in a fresh jail without files, network and bindings. modules is an object of texts, or of {"base64": ...}, by their names; main_module
+// names one of them by its ending: .wasm, .py or .js. env is an object of texts, or NULL. *json has exitCode, stdout, stderr, limit, trap and usage.
+int jail_load(const char *execution_id, const char *main_module, const char *modules, const char *env, char **json);
 // The same for facets that are agents.
 #define jail_sub_agent jail_facet
 #define jail_abort_sub_agent jail_abort_facet

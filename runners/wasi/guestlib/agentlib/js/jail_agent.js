@@ -263,6 +263,10 @@ export const deleteFacet = (name) => void call("HOST", "deleteFacet", { name });
 // The same for facets that are agents.
 export { facet as subAgent, abortFacet as abortSubAgent, deleteFacet as deleteSubAgent };
 
+// load runs a program once, in a fresh jail without files, network and bindings. options are mainModule, modules and env: mainModule names one of the modules
+// by its ending (.wasm, .py, .js), modules are texts or { base64 } by their names, env holds texts. It returns exitCode, stdout, stderr, limit, trap, usage.
+export const load = (executionId, options) => call("HOST", "load", { executionId, globalOutbound: null, ...options });
+
 // run runs an agent until it is asked to sleep: onWake(reason), onEvent(event) for each event, one at a time and in order, and onSleep(). An event has
 // the fields of docs/agent-abi.md, and text and fromAgent. onCall(method, args) returns the result of a call of the parent, or of another agent; without
 // it, calls are events of the type call. With facets, agent is { classes: { "": agent, NAME: agent of that class } }.

@@ -14,6 +14,7 @@ It works with the Python of jail's bundle, which speaks over JAIL_AGENT_FD, and 
 raises. Then the event comes again, with event.kind == "replay". jail_agent_more.py has more: a queue, settings, approvals, tools.
 """
 
+import base64
 import http.client
 import json
 import os
@@ -301,6 +302,13 @@ def delete_facet(name):
 
 # The same for facets that are agents.
 sub_agent, abort_sub_agent, delete_sub_agent = facet, abort_facet, delete_facet
+
+
+def load(execution_id, main_module, modules, env=None):
+    """Run a program once, in a fresh jail without files, network and bindings, and return a dict of exitCode, stdout, stderr, limit, trap and usage.
+    main_module names one of modules by its ending: .wasm, .py or .js. modules are texts or bytes by their names, env is the program's environment."""
+    modules = {n: m if isinstance(m, str) else {"base64": base64.b64encode(m).decode("ascii")} for n, m in modules.items()}
+    return call("HOST", "load", executionId=execution_id, mainModule=main_module, modules=modules, env=env or {})
 
 
 class Agent:

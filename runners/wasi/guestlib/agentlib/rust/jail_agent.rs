@@ -348,6 +348,12 @@ pub fn delete_facet(name: &str) -> Result<()> {
     host("deleteFacet", Json::object(vec![("name", name.into())])).map(drop)
 }
 
+/// Runs a program once, in a fresh jail without files, network and bindings. main_module names one of modules by its ending: .wasm, .py or .js. A module is a
+/// text, or an object with its bytes as base64. The result has exitCode, stdout, stderr, limit, trap and usage.
+pub fn load(execution_id: &str, main_module: &str, modules: Json, env: Json) -> Result<Json> {
+    host("load", Json::object(vec![("executionId", execution_id.into()), ("mainModule", main_module.into()), ("modules", modules), ("env", env)]))
+}
+
 pub use abort_facet as abort_sub_agent;
 pub use delete_facet as delete_sub_agent;
 /// The same for facets that are agents.

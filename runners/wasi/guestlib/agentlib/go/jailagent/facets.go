@@ -103,6 +103,42 @@ func (r FacetResult) Read(into any) error {
 	return json.Unmarshal(r.Result, into)
 }
 
+// A Program is what Load runs.
+type Program struct {
+	// MainModule names one of Modules by its ending: .wasm, .py or .js.
+	MainModule string
+	Modules    map[string][]byte
+	// Env is its whole environment.
+	Env map[string]string
+}
+
+// Loaded is what a program did.
+type Loaded struct {
+	ExitCode       int
+	Stdout, Stderr string
+	// Limit is the limit that ended it, Trap why its engine did.
+	Limit, Trap string
+	Usage       struct {
+		WallMS     int64 `json:"wall_ms"`
+		CPUMS      int64 `json:"cpu_ms"`
+		MemoryPeak int64 `json:"memory_peak"`
+	}
+}
+
+// Load runs a program once, in a fresh jail without files, network and bindings. It needs
+// capabilities.facets = true.
+func Load(executionID string, p Program) (done Loaded, err error) {
+	type module struct {
+		Base64 []byte `json:"base64"`
+	}
+	modules := map[string]module{}
+	for name, code := range p.Modules {
+		modules[name] = module{code}
+	}
+	return done, host("load", map[string]any{"executionId": executionID, "env": p.Env,
+		"mainModule": p.MainModule, "modules": modules, "globalOutbound": nil}, &done)
+}
+
 // CallAll makes calls in parallel, and returns what each returned when all have.
 func CallAll(calls ...FacetCall) (all []FacetResult, err error) {
 	return all, host("callFacets", map[string]any{"calls": calls}, &all)
