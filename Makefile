@@ -22,7 +22,7 @@ STATIC  := $(LDFLAGS) -linkmode external -extldflags "-static"
 BUNDLES ?=
 STEP    := @sh .ci/step
 
-.PHONY: build programs compare-programs modules compile bundles deps test check bench day install install-docs dist deb demo clean fuzz league vm-test size clients-test
+.PHONY: build programs runsc compare-programs modules compile bundles deps test check bench day install install-docs dist deb demo clean fuzz league vm-test size clients-test
 
 build: programs bundles
 
@@ -40,6 +40,11 @@ compile:
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/jail-full ./cmd/jail
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/jail ./cmd/jail/front
 	CGO_ENABLED=1 go build -trimpath -tags $(TAGS) -ldflags '$(STATIC)' -o $(BIN)/ ./cmd/jail-shim
+
+# The runtime of the outer layer runsc (docs/outer.md), at the version that cmd/dev/runsc pins. The version is for reading; a record has the digest.
+runsc:
+	@mkdir -p $(BIN)
+	$(STEP) runsc "about 2 min on two processors, and what the network takes" sh -c 'cd cmd/dev/runsc && version=$$(go list -m -f "{{.Version}}" gvisor.dev/gvisor) && CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS) -X gvisor.dev/gvisor/runsc/version.version=$$version" -o $(abspath $(BIN))/runsc gvisor.dev/gvisor/runsc'
 
 # A release is made with JAIL_RELEASE_KEY, the file of a key of the official ring: docs/tools.md.
 bundles: deps
@@ -93,7 +98,7 @@ vm-test: deb
 	@sh .ci/deps vm
 	go run ./cmd/dev/vmtest $(or $(VMTEST),-o docs/vm.md)
 
-# Everyday programs of the host, run plainly and in a jail: what differs (docs/native.md). Debian's packages of those that are missing are installed first, about 2 GB. PROGRAMS="-run git" asks for less.
+# Everyday programs of the host, run plainly and in a jail: what differs (docs/native.md). Debian's packages of those that are missing are installed first, about 2 GB. PROGRAMS="-run git" asks for less, and PROGRAMS="-outer runsc" for jails inside an outer layer.
 compare-programs: build
 	@missing=$$(go run ./cmd/dev/programs -packages); [ -z "$$missing" ] || sh .ci/deps packages $$missing
 	go run ./cmd/dev/programs -bin $(BIN) $(PROGRAMS)

@@ -252,4 +252,8 @@ var threats = []struct{ id, attack string }{
 	{"T-547", "names, contents and headers of a tool are HTML, scripts or hidden text in the console"},
 	{"T-548", "the console's login link is used twice, late, or leaks"},
 	{"T-549", "the console is reached from another host or from a jail"},
+	{"T-550", "an action of a program reads to people as another one, or is no action"},
+	{"T-551", "an action of a program is done without its claim on record, or given to two"},
+	{"T-552", "the program that proposes an action, or another user, decides on it or claims it"},
+	{"T-553", "a policy is widened by a rule, another grant, MCP, or for another user or profile"},
 }

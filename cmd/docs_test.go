@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/jail-sandbox/jail/policy"
 )
 
 var (
@@ -56,6 +58,26 @@ func TestDocsLinks(t *testing.T) {
 	}
 	if links < 100 {
 		t.Errorf("only %d links were found", links)
+	}
+}
+
+// TestDocsLimits holds that the table of docs/limits.md has each limit of policies.
+func TestDocsLimits(t *testing.T) {
+	text, err := os.ReadFile("../docs/limits.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		keys, _, _ := strings.Cut(strings.TrimPrefix(line, "|"), "|")
+		for _, key := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(keys, -1) {
+			documented[key[1]] = documented[key[1]] || strings.HasPrefix(line, "|")
+		}
+	}
+	for _, name := range policy.LimitNames() {
+		if !documented[name] {
+			t.Errorf("docs/limits.md: the table has no row for the limit %s", name)
+		}
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 // on the lowest floor above all packages that it imports.
 var supervisorOrder = [][]string{
 	// What a client must know of the API, which imports nothing.
-	{"wire"},
+	{"wire", "transcript"},
 	// They know nothing of other packages of the supervisor but that.
 	{"daemonlog", "ending", "idrange", "inode", "jsonbound", "loopback", "metrics", "modules", "names",
 		"problem", "rungroup", "agents/manifest", "agents/store",
@@ -40,11 +40,16 @@ var supervisorOrder = [][]string{
 	// The faces.
 	{"api"},
 	{"client", "console", "learn", "toolsession"},
-	// What coding agents speak.
-	{"execserver", "mcp"},
-	// jail-agentd is a client of a daemon.
-	{"agents"},
-	{"agents/jailed", "agents/server"},
+	// What coding agents work with: their tools, and the models.
+	{"codetools", "fetchrun"},
+	{"models"},
+	// What coding agents speak, and the loop of jail's own.
+	{"execserver", "loop", "mcp"},
+	// jail-agentd and the worker are clients of a daemon.
+	{"agents/builtin"},
+	{"agents", "worker"},
+	{"agents/hosted", "agents/jailed"},
+	{"agents/server"},
 }
 
 // supervisorForTests are the packages below supervisor/ that only tests import.

@@ -54,6 +54,7 @@ var soleImporters = map[string][]string{
 	"github.com/opencontainers/image-spec": {"supervisor/bundle/oci"},
 	"github.com/aymanbagabas/go-udiff":     {"jail/workspace"},
 	"golang.org/x/text":                    {"jail/workspace"},
+	"github.com/hashicorp/yamux":           {"jail/streams"},
 	// jail/seccomp names constants only: TestSeccompRulesCallNothing.
 	"golang.org/x/sys/unix": {"jail/internal/sys", "runners/internal/sys", "jail/seccomp"},
 	"unsafe": {"jail/internal/sys", "runners/internal/sys",

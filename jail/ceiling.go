@@ -78,6 +78,12 @@ func ceilingGroups(c policy.Policy) []string {
 	if fetches {
 		groups = append(groups, "fetch")
 	}
+	if c.Outer.Allows(policy.OuterRunsc) {
+		groups = append(groups, "inside")
+		if fetches {
+			groups = append(groups, "mux")
+		}
+	}
 	agents := len(c.Agent.Normal().Bindings) > 0
 	if agents {
 		groups = append(groups, "agent")

@@ -106,6 +106,8 @@ type Request struct {
 	Command  Command
 	// Absent are the sources of mounts of settings (policy.Mount.Setting) that the host lacks.
 	Absent []string
+	// Runtime is the program of the outer layer that the policy asks for; nil where it asks for none.
+	Runtime *Runtime
 	// Told says that somebody reads on the host what Landlock refuses, if the kernel tells.
 	Told bool
 }
@@ -187,6 +189,9 @@ func NewPlan(eff policy.Effective, r Request) (Plan, error) {
 	if p.Landlock.Told = r.Told; p.Ceiling != nil {
 		p.Ceiling.Landlock.Told = r.Told
 	}
+	if err := addOuter(&p, pol, r); err != nil {
+		return Plan{}, fmt.Errorf("%w: %w", ErrPlan, err)
+	}
 	return p, nil
 }
 
@@ -223,6 +228,12 @@ func withNeeds(pol policy.Policy, r Request, groups []string) []string {
 	groups = slices.Clone(groups)
 	if len(pol.Fetch.Allow) > 0 {
 		groups = append(groups, "fetch")
+	}
+	if layer, err := pol.Outer.Choose(); err == nil && layer == policy.OuterRunsc {
+		groups = append(groups, "inside")
+		if len(pol.Fetch.Allow) > 0 {
+			groups = append(groups, "mux")
+		}
 	}
 	if r.Command.Runner == RunnerShell || r.Command.Runner == RunnerCompile {
 		groups = append(groups, r.Command.Runner)

@@ -3,6 +3,7 @@ package jail_test
 import (
 	"errors"
 	"math"
+	"os"
 	"strings"
 	"testing"
 
@@ -208,4 +209,45 @@ func allows(f seccomp.Filter, name string) bool {
 		}
 	}
 	return false
+}
+
+// notInPlans are the limits that no plan holds, each with the file that enforces the limit.
+var notInPlans = map[string]string{
+	"revert":      "../supervisor/shadows/revert.go",
+	"revert_time": "../supervisor/shadows/revert.go",
+}
+
+// TestLimitsAreEnforced holds that each limit changes the plan, or is in notInPlans. A limit that
+// does neither bounds nothing.
+func TestLimitsAreEnforced(t *testing.T) {
+	planOf := func(limits policy.Limits) string {
+		p := shipped(t, "default").Policy()
+		p.Limits = limits
+		plan, err := jail.NewPlan(resolve(t, p), request())
+		if err != nil {
+			t.Fatal(err)
+		}
+		// They repeat the limits, and enforce none.
+		plan.Policy, plan.Layers = "", nil
+		return string(text(t, plan))
+	}
+	for _, name := range policy.LimitNames() {
+		wide := shipped(t, "default").Policy().Limits
+		wide.Put(name, 128<<20)
+		narrow := wide
+		narrow.Put(name, 64<<20)
+		file, elsewhere := notInPlans[name]
+		inPlan := planOf(wide) != planOf(narrow)
+		switch {
+		case !inPlan && !elsewhere:
+			t.Errorf("limit %s changes no plan: enforce it in jail/newplan.go, or name in "+
+				"notInPlans the file that enforces it", name)
+		case inPlan && elsewhere:
+			t.Errorf("limit %s changes the plan, and notInPlans says that it does not", name)
+		case elsewhere:
+			if _, err := os.Stat(file); err != nil {
+				t.Errorf("limit %s: %v", name, err)
+			}
+		}
+	}
 }

@@ -52,6 +52,8 @@ type Plan struct {
 	InnerFilter seccomp.Filter `json:"inner_filter"`
 	// The host's ceiling as layers of its own around the tool; absent where the host has none.
 	Ceiling *Ceiling `json:"ceiling,omitempty"`
+	// Outer is the layer around the jail; absent where there is none.
+	Outer *Outer `json:"outer,omitempty"`
 
 	Limits Limits `json:"limits"` // watched from outside
 	// What is put on record of the files that the run opens or writes: changes, opens, or

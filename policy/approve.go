@@ -35,10 +35,20 @@ const (
 	ActionCommit = "workspace.commit" // the changes of a shadow become real
 	ActionFetch  = "fetch"            // a request is sent
 	ActionTool   = "tool"             // a tool is started
+
+	// A program outside of any jail proposes these and carries them out itself.
+	ActionGate        = "gate"      // a gatekeeper acts on a resource
+	ActionPush        = "git.push"  // a branch is pushed
+	ActionPullRequest = "pr.create" // a pull request is opened
+
+	ActionPolicyGrant = "policy.grant" // runs of a profile get more than the profile grants
 )
 
 // ApproveActions returns the actions that a rule can name.
-func ApproveActions() []string { return []string{ActionCommit, ActionFetch, ActionTool} }
+func ApproveActions() []string {
+	return []string{ActionCommit, ActionFetch, ActionTool, ActionGate, ActionPush,
+		ActionPullRequest, ActionPolicyGrant}
+}
 
 // ApproveRule holds an action back. Rules for an action that the rest of the policy does not grant
 // are void, and left out of a policy's normal form.
@@ -153,7 +163,8 @@ func (p Policy) GrantsAction(action string) bool {
 		return p.Workspace.Access == WorkspaceShadow && p.Workspace.Commit != CommitNever
 	case ActionFetch:
 		return len(p.Fetch.Normal().Allow) > 0
-	case ActionTool:
+	case ActionTool, ActionGate, ActionPush, ActionPullRequest, ActionPolicyGrant:
+		// Others act for a run, and without a tool there is none.
 		return !p.Tools.Empty()
 	}
 	return true
@@ -184,16 +195,8 @@ func (a Approve) String() string {
 	return fmt.Sprintf("%q", texts)
 }
 
-// notProposed are the actions of which this release has nothing that proposes them. A rule for one
-// would hold nothing back, and is an error.
-var notProposed = []string{"gate", "git.push", "pr.create", "policy.grant"}
-
 // CheckApproveAction returns what is wrong with the action of a rule, or nil.
 func CheckApproveAction(action string) error {
-	if slices.Contains(notProposed, action) {
-		return fmt.Errorf("nothing in this release proposes the action %q, so a rule for it would hold "+
-			"nothing back: there are %s", action, strings.Join(ApproveActions(), ", "))
-	}
 	if !slices.Contains(ApproveActions(), action) {
 		return fmt.Errorf("%q is no action that can wait for an approval: there are %s", action,
 			strings.Join(ApproveActions(), ", "))

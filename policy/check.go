@@ -23,6 +23,7 @@ const maxProblems = 100
 var checks = []func(Policy) []error{
 	checkWorkspace, checkMounts, checkNested, checkLimits, checkTools, checkFetch, checkEnv,
 	checkSyscalls, checkAudit, checkSession, checkApprove, checkAgent,
+	checkOuter,
 }
 
 // Check returns everything that is wrong with a policy, joined, or nil. Resolve refuses
@@ -407,6 +408,13 @@ func checkSession(p Policy) (out []error) {
 	}
 	if p.Session.Loopback > LoopbackShared {
 		out = append(out, errors.New("session.loopback is no value there is"))
+	}
+	return out
+}
+
+func checkOuter(p Policy) (out []error) {
+	for _, name := range p.Outer.Layers {
+		out = append(out, keyed("outer", CheckOuter(name))...)
 	}
 	return out
 }

@@ -26,7 +26,7 @@ type Decision struct {
 }
 
 // Question is something that a jail may be allowed to do: Open, Tool, Module, Native,
-// Connect, Commit or Env.
+// Connect, Commit, EnvVar or InLayer.
 type Question interface {
 	decide(Policy) Decision
 	fmt.Stringer

@@ -54,6 +54,9 @@ func TestLaws(t *testing.T) {
 	t.Run("Agent", func(t *testing.T) {
 		policytest.Laws(t, policytest.Agent(), policy.Agents{}, policy.TopAgents())
 	})
+	t.Run("Outer", func(t *testing.T) {
+		policytest.Laws(t, policytest.Outer(), policy.Outer{Must: true}, policy.TopOuter())
+	})
 	t.Run("Session", func(t *testing.T) {
 		policytest.Laws(t, policytest.Session(), policy.Session{}, policy.TopSession())
 	})

@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -134,6 +135,34 @@ func TestLimitsSet(t *testing.T) {
 	}
 	if got := (policy.Limits{Memory: -1}).Normal(); got != (policy.Limits{}) {
 		t.Errorf("a negative limit is %s", got)
+	}
+}
+
+// TestLimitFields holds that each field of Limits and FetchLimits has a row of its own in the table
+// of its kind. A field without a row would have no name, and no policy would bound it.
+func TestLimitFields(t *testing.T) {
+	checkLimitRows(t, "limitFields", policy.LimitNames(), (*policy.Limits).Put)
+	checkLimitRows(t, "fetchLimitFields", policy.FetchLimitNames(), (*policy.FetchLimits).Put)
+}
+
+func checkLimitRows[T any](t *testing.T, table string, names []string,
+	put func(l *T, name string, n int64) bool) {
+	t.Helper()
+	limits := reflect.TypeFor[T]()
+	if len(names) > limits.NumField() {
+		t.Errorf("%s has the rows %v, and %v has %d fields", table, names, limits,
+			limits.NumField())
+	}
+	for field := range limits.Fields() {
+		name := field.Tag.Get("json")
+		var got, want T
+		reflect.ValueOf(&want).Elem().FieldByIndex(field.Index).SetInt(1)
+		if !put(&got, name, 1) {
+			t.Errorf("field %s of %v has no row in %s (policy/limits.go) named %q", field.Name,
+				limits, table, name)
+		} else if !reflect.DeepEqual(got, want) {
+			t.Errorf("row %q of %s sets another field than %s: %+v", name, table, field.Name, got)
+		}
 	}
 }
 

@@ -472,6 +472,30 @@ func TestSessionMeans(t *testing.T) {
 	})
 }
 
+func TestOuterMeans(t *testing.T) {
+	o := policy.OuterOf
+	policytest.Meanings(t, []policytest.Meaning[policy.Outer]{
+		{Name: "a ceiling demands one", Less: o("runsc"), More: o("none", "runsc")},
+		{Name: "a ceiling forbids one", Less: o("none", "crun"), More: o("none", "crun", "runsc")},
+		{Name: "nothing is left", Less: o(), More: o("none")},
+		{Name: "silent ceiling", Less: policy.KeepingOuter(), More: policy.TopOuter()},
+	})
+	for _, c := range []struct {
+		a, b policy.Outer
+		want string
+	}{
+		{o("none", "runsc"), o("runsc"), "runsc"}, {policy.TopOuter(), o("none"), "none"},
+		{policy.TopOuter(), policy.TopOuter(), "none"}, {o("crun", "runc"), o("runc", "none"), "runc"},
+		{o("runsc"), o("none"), ""}, {o("runsc"), policy.KeepingOuter(), ""},
+		{o("crun", "runc"), policy.TopOuter(), ""},
+	} {
+		got, err := c.a.Meet(c.b).Choose()
+		if got != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%s and %s choose %q, %v; want %q", c.a, c.b, got, err, c.want)
+		}
+	}
+}
+
 func TestAgentMeans(t *testing.T) {
 	a := func(bindings ...string) policy.Agents { return policy.Agents{Bindings: bindings} }
 	policytest.Meanings(t, []policytest.Meaning[policy.Agents]{

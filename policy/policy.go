@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 )
 
 // Policy says what a jail may do. The zero value grants nothing.
@@ -23,6 +24,7 @@ type Policy struct {
 	Session   Session   `json:"session,omitzero"`
 	Approve   Approve   `json:"approve,omitempty"`
 	Agent     Agents    `json:"agent,omitzero"`
+	Outer     Outer     `json:"outer,omitzero"`
 }
 
 // Top grants everything.
@@ -38,6 +40,7 @@ func Top() Policy {
 		Audit:     TopAudit(),
 		Session:   TopSession(),
 		Agent:     TopAgents(),
+		Outer:     TopOuter(),
 	}
 }
 
@@ -55,6 +58,7 @@ func (p Policy) Meet(q Policy) Policy {
 		Session:   p.Session.Meet(q.Session),
 		Approve:   p.Approve.Meet(q.Approve),
 		Agent:     p.Agent.Meet(q.Agent),
+		Outer:     p.Outer.Meet(q.Outer),
 	}.Normal()
 }
 
@@ -68,7 +72,8 @@ func (p Policy) LessEq(q Policy) bool {
 		p.Fetch.LessEq(q.Fetch) &&
 		p.Env.LessEq(q.Env) && p.Syscalls.LessEq(q.Syscalls) &&
 		p.Audit.LessEq(q.Audit) && p.Session.LessEq(q.Session) &&
-		p.Approve.LessEq(q.Approve.of(p)) && p.Agent.LessEq(q.Agent)
+		p.Approve.LessEq(q.Approve.of(p)) && p.Agent.LessEq(q.Agent) &&
+		p.Outer.of(p).LessEq(q.Outer.of(p))
 }
 
 // Normal returns the one form of all policies that grant the same.
@@ -85,11 +90,11 @@ func (p Policy) Normal() Policy {
 		Session:   p.Session.Normal(),
 		Agent:     p.Agent.Normal(),
 	}
-	n.Approve = p.Approve.of(n).Normal()
+	n.Approve, n.Outer = p.Approve.of(n).Normal(), p.Outer.of(n)
 	return n
 }
 
-// String shows one part a line. Rules of approval and bindings of agents have a
+// String shows one part a line. Rules of approval, bindings of agents and outer layers have a
 // line if there are any.
 func (p Policy) String() string {
 	text := fmt.Sprintf(
@@ -102,6 +107,9 @@ func (p Policy) String() string {
 	}
 	if len(p.Agent.Normal().Bindings) > 0 {
 		text += "agent: " + p.Agent.String() + "\n"
+	}
+	if words := p.Outer.Words(); !slices.Equal(words, []string{OuterNone}) {
+		text += "outer: " + p.Outer.String() + "\n"
 	}
 	return text
 }

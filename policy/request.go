@@ -62,6 +62,15 @@ func (r *Request) Workspace(access WorkspaceAccess) {
 		Commit: CommitAuto, Target: TargetSame})
 }
 
+// Outer narrows the layers around the jail to one, or to none.
+func (r *Request) Outer(layer string) error {
+	if err := CheckOuter(layer); err != nil {
+		return err
+	}
+	r.policy.Outer = r.policy.Outer.Meet(OuterOf(layer))
+	return nil
+}
+
 // Env gives a variable a value, from K=V. It is an input of the run, not part of the
 // policy: whether the policy lets a caller give it is for Effective.Decide(EnvVar{K}),
 // or for Env.Environ, to say.

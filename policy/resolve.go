@@ -112,12 +112,15 @@ func (e Effective) For(tools ...string) Effective {
 }
 
 // Ceiling returns what the host's ceiling says by itself, and whether there is one that narrows
-// anything.
+// anything inside of a jail.
 func (e Effective) Ceiling() (Policy, bool) {
-	if len(e.layers) == 0 || e.layers[0].Name != CeilingLayer || Top().LessEq(e.layers[0].Policy) {
+	if len(e.layers) == 0 || e.layers[0].Name != CeilingLayer {
 		return Policy{}, false
 	}
-	return e.layers[0].Policy, true
+	// Outer layers are around the jail: the ceiling has no layer inside that could hold them.
+	inside := e.layers[0].Policy
+	inside.Outer = TopOuter()
+	return e.layers[0].Policy, !Top().LessEq(inside)
 }
 
 // Policy returns the met policy, in normal form. Its lists must not be changed.

@@ -37,6 +37,10 @@ type Order struct {
 	// Serve makes jail-init the shared engine of a session: instead of one run, it carries out the
 	// Calls that follow until the control socket is closed.
 	Serve bool `json:"serve,omitempty"`
+	// Passed is the number of descriptors that jail-init has had since its start (control.InitPassed)
+	// in place of those that come with the order. The last one of an order that fetches carries
+	// streams, and is no control socket.
+	Passed int `json:"passed,omitempty"`
 }
 
 // Call is the daemon's message to a shared engine: an invocation to carry out, or one to cancel. An

@@ -267,3 +267,57 @@ func TestNetwork(t *testing.T) {
 		r.sleep()
 	}
 }
+
+// TestCapabilityOff: in each language a binding that the manifest does not ask for is not there. A
+// module that imports it is refused by name before anything runs; a script that calls it gets an
+// error, and its event fails. TestLibraries is the control, in which the same programs have it.
+func TestCapabilityOff(t *testing.T) {
+	h := cmdtest.NewPolicyHost(t, map[string]string{"agent": profile})
+	for language := range mains {
+		t.Run(language, func(t *testing.T) {
+			dir := agentDir(t, language, "asker")
+			path := filepath.Join(dir.Dir, manifest.File)
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			off := strings.ReplaceAll(string(text), "ai = true", "ai = false")
+			if err := os.WriteFile(path, []byte(off), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			a, err := manifest.Load(dir.Dir, manifest.Options{})
+			if !dir.Script() {
+				if err == nil || !strings.Contains(err.Error(), "it imports jail_agent_ai_v1.") ||
+					!strings.Contains(err.Error(), "capabilities.ai is false") {
+					t.Errorf("%v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			req := requestOf(t, h, a)
+			req.Agent.Bindings = a.Bindings()
+			r, _ := wake(t, h, root, req)
+			r.order(agent.Order{Event: &agent.Event{Seq: 1, ID: "1", Source: "user",
+				Type: agent.TypeMessage, Kind: agent.KindNew, Attempt: 1, Data: json.RawMessage(`"hi"`)}})
+			for {
+				rep := r.report()
+				switch {
+				case rep == nil:
+					t.Fatalf("the run ended: %s%s", r.end(), r.output())
+				case rep.Call != nil:
+					t.Fatalf("it called %+v", rep.Call)
+				case rep.Done != nil:
+					t.Fatalf("its event is done: %+v", rep.Done)
+				case rep.Failed != nil:
+					if !strings.Contains(rep.Failed.Message, "there is no binding") {
+						t.Errorf("%+v", rep.Failed)
+					}
+					r.rest()
+					return
+				}
+			}
+		})
+	}
+}

@@ -173,6 +173,11 @@ type Host struct {
 	Foreign map[string]bool
 }
 
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 // Installed is a copy of the built programs where every user of the host can execute them, and no
 // build beside the tests changes them.
 var Installed = sync.OnceValues(func() (string, error) {
@@ -184,6 +189,10 @@ var Installed = sync.OnceValues(func() (string, error) {
 	for _, name := range []string{"jail", "jail-full", "jaild", "jail-shim", "jail-init",
 		"jail-init-agent", "jail-agentd", "bundles"} {
 		args = append(args, filepath.Join(Built, name))
+	}
+	// Where it was built: no run needs it.
+	if runsc := filepath.Join(Built, "runsc"); exists(runsc) {
+		args = append(args, runsc)
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return "", err
@@ -201,6 +210,17 @@ const coreUtils = "bundles/core-utils/toybox.wasm"
 // nothing may be left of its runs, and the log must verify.
 func New(t *testing.T) *Host {
 	t.Helper()
+	h := NewNative(t)
+	if err := Compiled(h.State, h.Probe, filepath.Join(h.Bin, coreUtils)); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// NewNative is New for tests that run no module: nothing is compiled, which takes minutes on an
+// emulated processor.
+func NewNative(t *testing.T) *Host {
+	t.Helper()
 	NeedBuilt(t)
 	root, err := os.MkdirTemp("", "jail-life-")
 	if err != nil {
@@ -216,9 +236,6 @@ func New(t *testing.T) *Host {
 		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755)); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := Compiled(h.State, h.Probe, filepath.Join(h.Bin, coreUtils)); err != nil {
-		t.Fatal(err)
 	}
 	// What waits for runs would be taken for what is left of them.
 	h.Pool(0)
@@ -426,6 +443,7 @@ type Record struct {
 	Workspace string
 	Begun     bool
 	GaveUp    string `json:"gave_up"`
+	State     string
 	Git       string
 }
 

@@ -25,6 +25,7 @@ import (
 
 	"github.com/jail-sandbox/jail/supervisor/agents"
 	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
+	"github.com/jail-sandbox/jail/supervisor/agents/hosted"
 	"github.com/jail-sandbox/jail/supervisor/agents/jailed"
 	"github.com/jail-sandbox/jail/supervisor/agents/server"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
@@ -49,7 +50,12 @@ SIGTERM lets the agents that are awake sleep, and ends.
 example: jail-agentd --listen 127.0.0.1:8790
 `
 
-func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stderr)) }
+func main() {
+	if len(os.Args) == 2 && os.Args[1] == hosted.Argument {
+		os.Exit(hosted.Main())
+	}
+	os.Exit(run(context.Background(), os.Args[1:], os.Stderr))
+}
 
 // options are the flags of the command.
 type options struct {
@@ -162,8 +168,9 @@ func open(places agentapi.Places, o options, log *slog.Logger) (a *agents.Agents
 			log.Error("the database was not closed", "error", err)
 		}
 	}
-	a, err = agents.New(agents.Options{Store: s, Jails: j, Models: j, Record: records.Add,
-		Folder: places.Folder, State: filepath.Join(places.State, "state"), Now: time.Now,
+	a, err = agents.New(agents.Options{Store: s, Jails: &hosted.Jails{Jails: j, Program: exe},
+		Models: j, Record: records.Add, Folder: places.Folder,
+		State: filepath.Join(places.State, "state"), Host: os.Geteuid() == 0, Now: time.Now,
 		Log: log})
 	if err != nil {
 		closeAll()

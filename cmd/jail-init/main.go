@@ -72,6 +72,10 @@ func receive(conn *control.Conn, ready *prepared) (runners.Order, [][]byte, *was
 		order = runners.Order{}
 		files, err = conn.Receive(&order)
 	}
+	if err == nil && order.Passed > 0 {
+		closeAll(files)
+		files, err = control.Passed(order.Passed)
+	}
 	if err != nil {
 		return order, nil, nil, fmt.Errorf("read the order: %w", err)
 	}
@@ -82,7 +86,11 @@ func receive(conn *control.Conn, ready *prepared) (runners.Order, [][]byte, *was
 	}()
 	var proxy *wasiguest.Proxy
 	if n := len(files) - 1; order.Fetch && n >= 0 {
-		proxy = wasiguest.NewProxy(files[n])
+		if order.Passed == 0 {
+			proxy = wasiguest.NewProxy(files[n])
+		} else if proxy, err = wasiguest.NewStreams(files[n]); err != nil {
+			return order, nil, nil, fmt.Errorf("streams to the fetch proxy: %w", err)
+		}
 		files = files[:n]
 	}
 	if order.Serve && len(files) == 0 {

@@ -33,6 +33,10 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == control.ShimFilterArg {
 		os.Exit(compileFilter(os.Stdin, os.Stdout))
 	}
+	if len(os.Args) > 1 && os.Args[1] == runc.GateArg {
+		fmt.Fprintln(os.Stderr, "jail-shim:", runc.Gate(os.Args[2:]))
+		os.Exit(125)
+	}
 	os.Exit(run())
 }
 
@@ -76,11 +80,24 @@ func run() int {
 }
 
 func serve(conn *control.Conn) error {
-	var order control.Order
-	if _, err := conn.Receive(&order); err != nil {
+	order, received, err := conn.ReceiveOrder()
+	if errors.Is(err, io.EOF) {
+		// A shim that was started ahead, and not needed.
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("read orders: %w", err)
 	}
-	filter, err := libseccomp.CompileTold(order.Plan.InnerFilter)
+	toInit, files, proxy, err := sorted(order, received)
+	if err != nil {
+		return err
+	}
+	defer toInit.Close()
+	compile := libseccomp.CompileTold
+	if order.Plan.KernelInside() {
+		compile = libseccomp.Compile
+	}
+	filter, err := compile(order.Plan.InnerFilter)
 	if err != nil {
 		return &runc.LayerError{Layer: "seccomp", Err: err}
 	}
@@ -90,18 +107,19 @@ func serve(conn *control.Conn) error {
 			return &runc.LayerError{Layer: "seccomp", Err: err}
 		}
 	}
-	toInit, err := control.Inherit(control.ShimInitHost)
-	if err != nil {
-		return err
-	}
-	defer toInit.Close()
 	fromInit, listenerEnd, err := control.Pair("listener")
 	if err != nil {
 		return err
 	}
 	defer fromInit.Close()
-	files := inherited(order)
 	files.Listener = listenerEnd
+	if proxy != nil {
+		stream, err := serveStreams(proxy)
+		if err != nil {
+			return err
+		}
+		files.Passed = append(files.Passed, stream)
+	}
 	gone, asked, ended := make(chan struct{}), make(chan request), make(chan struct{})
 	// The context ends when jaild closes its end or dies.
 	ctx, cancel := context.WithCancel(context.Background())
@@ -116,16 +134,16 @@ func serve(conn *control.Conn) error {
 	}
 	// The jail may have ended by itself.
 	defer context.AfterFunc(ctx, func() { _ = jail.Kill() })()
-	var refusals refusals
+	refusals := newRefusals()
 	deaf := make(chan error, 2)
 	go func() {
-		if err := refusals.listen(fromInit, order.Plan.InnerFilter); err != nil {
+		if err := refusals.listen(fromInit, order.Plan.InnerFilter, order.Plan.KernelInside()); err != nil {
 			deaf <- &runc.LayerError{Layer: "seccomp", Err: err}
 			// Nobody would answer the calls that the filter refuses.
 			_ = jail.Kill()
 		}
 	}()
-	first, second := restrictions(order.Plan, filter, outside)
+	first, second := restrictions(order.Plan, filter, outside, len(files.Passed))
 	late := time.AfterFunc(order.Patience, func() {
 		if !refusals.begun() {
 			deaf <- &runc.LayerError{Layer: "jail-init",
@@ -136,6 +154,9 @@ func serve(conn *control.Conn) error {
 	defer late.Stop()
 	if err = toInit.Send(first); err == nil {
 		err = toInit.Send(second)
+	}
+	if err == nil && order.Plan.Outer != nil {
+		err = awaitOuter(refusals, jail, toInit)
 	}
 	if err == nil {
 		err = conn.Send(control.FromShim{Started: &control.Started{PID: jail.PID}})
@@ -177,31 +198,41 @@ func receive(conn *control.Conn, asked chan<- request, ended <-chan struct{}) {
 }
 
 // restrictions returns the two orders of jail-init.
-func restrictions(p jail.Plan, filter, outside []byte) (control.Restrict, control.Filter) {
+func restrictions(p jail.Plan, filter, outside []byte,
+	passed int) (control.Restrict, control.Filter) {
+	second := control.Filter{Program: filter, Ceiling: outside, Silent: p.KernelInside()}
+	if p.KernelInside() {
+		return control.Restrict{KernelInside: true, Passed: passed}, second
+	}
 	first := control.Restrict{Rlimits: p.Rlimits, Landlock: p.Landlock}
 	if p.Ceiling != nil {
 		first.Ceiling = &p.Ceiling.Landlock
 	}
-	return first, control.Filter{Program: filter, Ceiling: outside}
+	return first, second
 }
 
-func inherited(o control.Order) runc.Files {
-	files := runc.Files{
-		Control: os.NewFile(control.ShimInitJail, "init control"),
-		Lower:   os.NewFile(control.ShimLower, "workspace"),
-		Upper:   os.NewFile(control.ShimUpper, "upper layer"),
-		Network: os.NewFile(control.ShimNetwork, "network namespace"),
+// sorted says what the descriptors of an order are. The proxy is the control socket of the fetch
+// proxy, if it stays here.
+func sorted(o control.Order, all []*os.File) (toInit *control.Conn, files runc.Files, proxy *os.File,
+	err error) {
+	if len(all) < control.ShimBinds+o.Frozen+o.Passed {
+		return nil, files, nil, fmt.Errorf("an order came with %d descriptors", len(all))
 	}
-	fd := uintptr(control.ShimBinds)
-	for _, m := range o.Plan.Mounts {
-		if m.HasSource() || runc.IsShared(o, m) {
-			files.Binds = append(files.Binds, os.NewFile(fd, m.Source))
-			fd++
-		}
+	passed := all[len(all)-o.Passed:]
+	frozen := all[len(all)-o.Passed-o.Frozen : len(all)-o.Passed]
+	if o.Proxy && o.Passed > 0 {
+		passed, proxy = passed[:o.Passed-1], passed[o.Passed-1]
 	}
-	for range o.Frozen {
-		files.Frozen = append(files.Frozen, os.NewFile(fd, "frozen layer"))
-		fd++
-	}
-	return files
+	return control.New(all[control.ShimInitHost]), runc.Files{
+		In:      all[control.ShimIn],
+		Out:     all[control.ShimOut],
+		Err:     all[control.ShimErr],
+		Control: all[control.ShimInitJail],
+		Lower:   all[control.ShimLower],
+		Upper:   all[control.ShimUpper],
+		Network: all[control.ShimNetwork],
+		Binds:   all[control.ShimBinds : len(all)-o.Passed-o.Frozen],
+		Frozen:  frozen,
+		Passed:  passed,
+	}, proxy, nil
 }

@@ -2,6 +2,7 @@
 // next one less.
 //
 //	jaild ──Order, descriptors──► jail-shim        one socket pair, the shim's descriptor 3
+//	jaild ──more, descriptors───► jail-shim        as often as the order's descriptors need
 //	jaild ◄──Started | Failed──── jail-shim
 //	jaild ──Ask{Share}──────────► jail-shim        any number of times, while the jail lives
 //	jaild ◄──Shared, a mount───── jail-shim
@@ -28,6 +29,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
@@ -60,6 +62,18 @@ func Inherit(fd int) (*Conn, error) {
 		return nil, err
 	}
 	return &Conn{f}, nil
+}
+
+// Passed returns the n descriptors from InitPassed on, which jail-init has had since its start.
+func Passed(n int) (files []*os.File, err error) {
+	for i := range n {
+		f, err := sys.Inherited(InitPassed+i, "passed")
+		if err != nil {
+			return files, err
+		}
+		files = append(files, f)
+	}
+	return files, nil
 }
 
 // New takes over f, one end of a socket pair.
@@ -140,9 +154,49 @@ func (c *Conn) ReceiveMost(message any, most uint32) ([]*os.File, error) {
 	return files, nil
 }
 
+// SendOrder sends an order with its descriptors.
+func (c *Conn) SendOrder(o Order, files []*os.File) error {
+	o.Files = len(files)
+	first := min(len(files), sys.MaxFiles)
+	if err := c.Send(o, files[:first]...); err != nil {
+		return err
+	}
+	for rest := range slices.Chunk(files[first:], sys.MaxFiles) {
+		if err := c.Send(more{}, rest...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ReceiveOrder reads an order and its descriptors, which the caller must close. It returns io.EOF
+// when the other end has closed without an order.
+func (c *Conn) ReceiveOrder() (o Order, files []*os.File, err error) {
+	files, err = c.Receive(&o)
+	for some := files; err == nil && len(some) > 0 && len(files) < o.Files; {
+		if some, err = c.Receive(&more{}); err != nil {
+			err = noEOF(err)
+		}
+		files = append(files, some...)
+	}
+	if err == nil && len(files) != o.Files {
+		err = fmt.Errorf("an order of %d descriptors came with %d", o.Files, len(files))
+	}
+	if err != nil {
+		for _, f := range files {
+			f.Close()
+		}
+		return Order{}, nil, err
+	}
+	return o, files, nil
+}
+
 // EndReceive says that no more is waited for: what has arrived is still received, and then io.EOF
 // (shutdown(2), SHUT_RD).
 func (c *Conn) EndReceive() error { return sys.ShutdownRead(c.f) }
+
+// EndSend says that nothing more will be sent: the other end reads io.EOF (shutdown(2), SHUT_WR).
+func EndSend(c *Conn) error { return sys.ShutdownWrite(c.f) }
 
 func noEOF(err error) error {
 	if errors.Is(err, io.EOF) {

@@ -228,3 +228,59 @@ func TestEndReceive(t *testing.T) {
 	}
 	c.Close()
 }
+
+// TestOrderWithManyFiles: an order may have more descriptors than one message carries, and one that
+// comes with others than it says is refused.
+func TestOrderWithManyFiles(t *testing.T) {
+	files := make([]*os.File, 130)
+	for i := range files {
+		f, err := os.CreateTemp(t.TempDir(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		files[i] = f
+	}
+	before := descriptors(t)
+	for _, n := range []int{0, 1, 48, 49, 130} {
+		a, b := pair(t)
+		sent := make(chan error, 1)
+		go func() { sent <- a.SendOrder(control.Order{RunDir: "x"}, files[:n]) }()
+		o, got, err := b.ReceiveOrder()
+		if err = errors.Join(err, <-sent); err != nil || o.RunDir != "x" || len(got) != n {
+			t.Fatalf("%d descriptors: order %+v with %d, %v", n, o, len(got), err)
+		}
+		for i, f := range got {
+			want, wantErr := files[i].Stat()
+			info, err := f.Stat()
+			if errors.Join(err, wantErr) != nil || !os.SameFile(info, want) {
+				t.Errorf("descriptor %d of %d is another file", i, n)
+			}
+			f.Close()
+		}
+		a.Close()
+		b.Close()
+	}
+	for name, send := range map[string]func(a *control.Conn) error{
+		"none of two": func(a *control.Conn) error { return a.Send(control.Order{Files: 2}) },
+		"two of one": func(a *control.Conn) error {
+			return a.Send(control.Order{Files: 1}, files[:2]...)
+		},
+		"one of two, then none": func(a *control.Conn) error {
+			return errors.Join(a.Send(control.Order{Files: 2}, files[0]), a.Send(control.More{}))
+		},
+	} {
+		a, b := pair(t)
+		if err := send(a); err != nil {
+			t.Fatal(err)
+		}
+		a.Close()
+		if _, got, err := b.ReceiveOrder(); err == nil || errors.Is(err, io.EOF) || got != nil {
+			t.Errorf("%s: %d descriptors, %v", name, len(got), err)
+		}
+		b.Close()
+	}
+	if after := descriptors(t); after != before {
+		t.Errorf("%d descriptors are open, and %d were before", after, before)
+	}
+}

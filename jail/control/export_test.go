@@ -11,3 +11,5 @@ func SendRaw(c *Conn, p []byte, f *os.File) error {
 	_, err := sys.SendWithFiles(c.f, p, []*os.File{f})
 	return err
 }
+
+type More = more

@@ -8,21 +8,27 @@ import (
 	"github.com/jail-sandbox/jail/jail"
 )
 
-// Descriptors of jail-shim at its start, beside 0, 1 and 2, which become the tool's.
+// ShimControl is the descriptor of jail-shim at its start that leads to jaild. All others come with
+// its order.
+const ShimControl = 3
+
+// Places of the descriptors that come with an order. The first three become the tool's.
 const (
-	ShimControl = 3 // to jaild
+	ShimIn = iota
+	ShimOut
+	ShimErr
 	// the host's end of jail-init's control socket
-	ShimInitHost = 4
-	ShimInitJail = 5 // the jail's end
+	ShimInitHost
+	ShimInitJail // the jail's end
 	// the workspace's real directory, or /dev/null
-	ShimLower = 6
+	ShimLower
 	// The detached mount of the upper layer, or /dev/null.
-	ShimUpper = 7
+	ShimUpper
 	// The network namespace that the plan's NetworkOf names, or /dev/null.
-	ShimNetwork = 8
-	// And on: the sources of the binds, in the plan's order, and then the frozen layers of the
-	// shadow, the newest first.
-	ShimBinds = 9
+	ShimNetwork
+	// And on: the sources of the binds, in the plan's order, then the frozen layers of the shadow,
+	// the newest first, and then what is passed to jail-init at its start.
+	ShimBinds
 )
 
 // Descriptors of jail-init at its start, beside 0, 1 and 2, which are the tool's.
@@ -30,6 +36,8 @@ const (
 	InitControl = 3 // its control socket
 	// a socket to jail-shim that takes one message, the inner filter's listener, and is closed then
 	InitListener = 4
+	// And on, where the jail has a kernel of its own: what else would come with the invocation.
+	InitPassed = 5
 )
 
 // Order tells jail-shim what to start.
@@ -49,9 +57,20 @@ type Order struct {
 	Later bool `json:"later,omitempty"`
 	// Frozen is the number of frozen layers of the shadow.
 	Frozen int `json:"frozen,omitempty"`
+	// Passed is the number of descriptors that jail-init gets at its start, for a jail whose kernel
+	// takes none out of messages: the modules of the invocation. They come after the frozen layers.
+	Passed int `json:"passed,omitempty"`
+	// Proxy says that the last of Passed is the control socket of the fetch proxy, which jail-shim
+	// keeps: jail-init gets a stream in its place that carries many.
+	Proxy bool `json:"proxy,omitempty"`
 	// Patience is how long jail-init may take to restrict itself once it has its restrictions.
 	Patience time.Duration `json:"patience"`
+	// Files is the number of descriptors that come with the order. SendOrder sets it.
+	Files int `json:"files"`
 }
+
+// more carries the descriptors of an order for which the messages before it had no room.
+type more struct{}
 
 // Ask is what jaild asks of a jail-shim whose jail stands. One of its fields is set.
 type Ask struct {
@@ -147,6 +166,11 @@ type Restrict struct {
 	Landlock jail.Landlock `json:"landlock"`
 	// Ceiling is the host's own domain, put on before the plan's.
 	Ceiling *jail.Landlock `json:"ceiling,omitempty"`
+	// KernelInside says that the kernel of the jail is not the host's and has no Landlock: the outer
+	// layer holds the rlimits and the rights of the mounts.
+	KernelInside bool `json:"kernel_inside,omitempty"`
+	// Passed is the number of descriptors from InitPassed on that jail-init keeps.
+	Passed int `json:"passed,omitempty"`
 }
 
 // Unable is what jail-init says in place of a report when it could not restrict itself. The tool
@@ -161,6 +185,8 @@ type Filter struct {
 	Program []byte `json:"program"` // struct sock_filter instructions
 	// the host's own, put on before it
 	Ceiling []byte `json:"ceiling,omitempty"`
+	// Silent says that there is no listener: the filter refuses with an error.
+	Silent bool `json:"silent,omitempty"`
 }
 
 // ShimFilterArg is the argument with which jail-shim compiles a filter that it reads from standard

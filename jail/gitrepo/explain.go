@@ -109,7 +109,7 @@ func shortHead(head string) string {
 // refChange compares the two values of a ref. was are the commits of all refs of the real side.
 func (r *repository) refChange(name, before, after string, was []oid) (c RefChange, err error) {
 	c = RefChange{Ref: clean(name, 200), Before: refValue(before), After: refValue(after)}
-	if !validRef(name) {
+	if !ValidRef(name) {
 		c.Problem = "git takes no ref of this name"
 		return c, nil
 	}

@@ -211,7 +211,7 @@ func checkTag(data []byte) (of oid, what kind, err error) {
 	if what = kind(text); !ok || !what.known() {
 		return of, "", errors.New("it has no type")
 	}
-	if tag, ok := strings.CutPrefix(lines[2], "tag "); !ok || !validRef("refs/tags/"+tag) {
+	if tag, ok := strings.CutPrefix(lines[2], "tag "); !ok || !ValidRef("refs/tags/"+tag) {
 		return of, "", errors.New("it has no name")
 	}
 	if len(lines) > 3 {

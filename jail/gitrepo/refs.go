@@ -89,8 +89,8 @@ func symbolic(value string) (ref string, ok bool) {
 	return strings.TrimSpace(ref), ok
 }
 
-// validRef reports whether git takes a name for a ref (git-check-ref-format(1)).
-func validRef(name string) bool {
+// ValidRef reports whether git takes a name for a ref (git-check-ref-format(1)).
+func ValidRef(name string) bool {
 	if !strings.Contains(name, "/") || strings.ContainsAny(name, " ~^:?*[\\\x7f") ||
 		strings.Contains(name, "..") || strings.Contains(name, "@{") ||
 		strings.HasSuffix(name, ".") || len(name) > 1024 || clean(name, 1024) != name {

@@ -27,7 +27,7 @@ func ParseWant(text string) (w Want, err error) {
 	text, w.Force = strings.CutPrefix(text, "+")
 	w.From, w.Into, _ = strings.Cut(text, ":")
 	for _, name := range []string{w.From, w.Into} {
-		if name != "" && !validRef("refs/heads/"+strings.TrimPrefix(name, "refs/heads/")) {
+		if name != "" && !ValidRef("refs/heads/"+strings.TrimPrefix(name, "refs/heads/")) {
 			return w, fmt.Errorf("%q is no name of a branch or tag", clean(name, 100))
 		}
 	}
@@ -74,7 +74,7 @@ func (t Taken) Valid() bool {
 }
 
 func validTarget(ref string) bool {
-	return validRef(ref) && (strings.HasPrefix(ref, "refs/heads/") ||
+	return ValidRef(ref) && (strings.HasPrefix(ref, "refs/heads/") ||
 		strings.HasPrefix(ref, "refs/tags/"))
 }
 

@@ -77,6 +77,9 @@ func enter(conn *control.Conn, env []string) error {
 	if wd, err := os.Getwd(); err != nil || !strings.HasPrefix(wd, "/") {
 		return fmt.Errorf("working directory %q is not inside the jail", wd)
 	}
+	if order.KernelInside {
+		return enterKernelInside(order, env)
+	}
 	// Before Landlock, which forbids nothing of this, and before the exec that makes them count.
 	for _, r := range order.Rlimits {
 		resource, ok := sys.Rlimits[r.Name]
@@ -99,6 +102,24 @@ func enter(conn *control.Conn, env []string) error {
 	}
 	if err := CloseOthers(); err != nil {
 		return err
+	}
+	return sys.Exec(Self, []string{Self, Stage2}, env)
+}
+
+// enterKernelInside is the rest of stage 1 where the kernel is that of an outer layer, which has set
+// the rlimits already. A kernel with Landlock is not the one that the plan was made for.
+func enterKernelInside(order control.Restrict, env []string) error {
+	if abi, err := sys.LandlockABI(); err == nil {
+		return layer("landlock", fmt.Errorf(
+			"the plan has an outer layer in its place, but this kernel has version %d of it", abi))
+	}
+	if err := CloseOthers(); err != nil {
+		return err
+	}
+	for fd := range order.Passed {
+		if err := sys.ClearCloexec(control.InitPassed + fd); err != nil {
+			return err
+		}
 	}
 	return sys.Exec(Self, []string{Self, Stage2}, env)
 }
@@ -146,7 +167,23 @@ func confine(conn *control.Conn) error {
 			return layer("seccomp", fmt.Errorf("the host's ceiling: %w", err))
 		}
 	}
+	if filter.Silent {
+		return layer("seccomp", loadSilent(filter.Program))
+	}
 	return layer("seccomp", load(filter.Program))
+}
+
+// loadSilent puts a filter on that has no listener, and says so to jail-shim.
+func loadSilent(program []byte) error {
+	toShim, err := control.Inherit(control.InitListener)
+	if err != nil {
+		return err
+	}
+	defer toShim.Close()
+	if err := sys.LoadFilter(program); err != nil {
+		return err
+	}
+	return toShim.Send(control.Listener{})
 }
 
 // load puts the filter on and hands its listener to jail-shim, with which alone it lies from then

@@ -27,6 +27,8 @@ type Launcher struct {
 	Init string
 	// AgentInit is the path of the jail-init that hosts agents.
 	AgentInit string
+	// Ahead has a shim that was started before it is needed. It may be nil.
+	Ahead *Ahead
 	// Patience bounds each step before the tool: until the jail exists, until its workspace is
 	// attached, and until jail-init has restricted itself. 0 is DefaultPatience.
 	Patience time.Duration
@@ -61,6 +63,9 @@ type Files struct {
 	Network *os.File
 	// Binds are the sources of the plan's bind mounts, in order, as Clone returns them.
 	Binds []*os.File
+	// Passed are what would come with the invocation, for a jail with a kernel of its own, which
+	// takes no descriptors later (jail.Plan.KernelInside).
+	Passed []*os.File
 }
 
 // LayerError names the layer that could not be set up on this host.
@@ -126,50 +131,35 @@ func (l Launcher) Start(ctx context.Context, o control.Order, stdio Stdio, files
 	if o.Plan.HostsAgent() {
 		o.InitPath = l.AgentInit
 	}
-	shim, shimEnd, err := control.Pair("shim")
+	initHost, initEnd, err := control.Pair("init")
 	if err != nil {
 		return nil, err
 	}
-	initHost, initEnd, err := control.Pair("init")
+	defer initEnd.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
-		return nil, errors.Join(err, shim.Close(), shimEnd.Close())
-	}
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		return nil, errors.Join(err, shim.Close(), shimEnd.Close(), initHost.Close(),
-			initEnd.Close())
+		return nil, errors.Join(err, initHost.Close())
 	}
 	defer null.Close()
-
-	cmd := exec.Command(l.Shim)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdio.In, stdio.Out, stdio.Err
-	// The shim gets no environment of the daemon. It lives for one jail and needs no garbage
-	// collection.
-	cmd.Env = []string{"GOGC=off"}
-	o.Frozen = len(files.Frozen)
-	cmd.ExtraFiles = slices.Concat([]*os.File{shimEnd, initHost.File(), initEnd, orNull(files.Lower, null),
-		orNull(files.Upper, null), orNull(files.Network, null)}, files.Binds, files.Frozen)
-	// A session of its own, so that signals of the daemon's terminal do not reach the shim.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	err = cmd.Start()
-	// Only the shim may hold its ends of the sockets. Otherwise the daemon would not read end of
-	// file when the shim dies.
-	shimEnd.Close()
-	initEnd.Close()
+	o.Frozen, o.Passed = len(files.Frozen), len(files.Passed)
+	shim, err := l.shim()
 	if err != nil {
-		return nil, errors.Join(err, shim.Close(), initHost.Close())
+		return nil, errors.Join(err, initHost.Close())
 	}
-	p := &Process{cmd: cmd, shim: shim, init: initHost, exited: make(chan exit, 1),
-		shared: make(chan share), ended: make(chan struct{}),
-		patience: l.patience()}
+	p := &Process{cmd: shim.cmd, shim: shim.conn, init: initHost, exited: make(chan exit, 1),
+		shared: make(chan share), ended: make(chan struct{}), patience: l.patience()}
 	// The shim reads the closed socket as an order to kill the jail.
 	stop := context.AfterFunc(ctx, func() { p.shim.Close() })
 	defer stop()
 	defer p.bounded()()
-	if err := p.start(o); err != nil {
+	if err := p.start(o, slices.Concat([]*os.File{orNull(stdio.In, null),
+		orNull(stdio.Out, null), orNull(stdio.Err, null), initHost.File(), initEnd,
+		orNull(files.Lower, null), orNull(files.Upper, null), orNull(files.Network, null)},
+		files.Binds, files.Frozen, files.Passed)); err != nil {
 		p.Release()
 		return nil, errors.Join(p.lateOr(err), ctx.Err())
 	}
+	l.Ahead.refill()
 	go p.watch()
 	return p, nil
 }
@@ -202,8 +192,8 @@ func orNull(f, null *os.File) *os.File {
 	return f
 }
 
-func (p *Process) start(o control.Order) error {
-	if err := p.shim.Send(o); err != nil {
+func (p *Process) start(o control.Order, files []*os.File) error {
+	if err := p.shim.SendOrder(o, files); err != nil {
 		return fmt.Errorf("jail-shim: %w", err)
 	}
 	var said control.FromShim

@@ -12,7 +12,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// Answer is yes, no or unknown. Unknown must not be taken for either.
+// Answer is yes, no, unknown or off. Unknown must not be taken for any other.
 type Answer string
 
 // The answers.
@@ -20,6 +20,8 @@ const (
 	Yes     Answer = "yes"
 	No      Answer = "no"
 	Unknown Answer = "unknown"
+	// Off is the answer for what the host does not have and no run needs.
+	Off Answer = "off"
 )
 
 // Finding is the result of one probe.

@@ -63,8 +63,8 @@ func (j *Jail) attachState(source, userns *os.File) error {
 	return sys.AttachIn(mount, j.PID, m.Target)
 }
 
-// IsShared reports whether a mount of the order's plan is one that comes from another jail.
-func IsShared(o control.Order, m jail.Mount) bool {
+// isShared reports whether a mount of the order's plan is one that comes from another jail.
+func isShared(o control.Order, m jail.Mount) bool {
 	return m.Kind == jail.MountTmpfs && slices.Contains(o.Shared, m.Target)
 }
 

@@ -38,7 +38,7 @@ func newConfig(p jail.Plan, root, usernsPath, networkPath string) (*configs.Conf
 	if err != nil {
 		return nil, err
 	}
-	rules, err := newDeviceRules(p)
+	group, err := newCgroups(p)
 	if err != nil {
 		return nil, err
 	}
@@ -66,16 +66,25 @@ func newConfig(p jail.Plan, root, usernsPath, networkPath string) (*configs.Conf
 		Networks:          networks,
 		OomScoreAdj:       &p.Cgroup.OOMScore,
 		Seccomp:           filter,
-		Cgroups: &cgroups.Cgroup{Path: p.Cgroup.Path, Resources: &cgroups.Resources{
-			Devices: rules,
-			Memory:  p.Cgroup.Memory,
-			// Memory and swap together: no swap.
-			MemorySwap: p.Cgroup.Memory,
-			PidsLimit:  &p.Cgroup.PIDs,
-			CpuQuota:   p.Cgroup.CPUQuota,
-			CpuPeriod:  p.Cgroup.CPUPeriod,
-		}},
+		Cgroups:           group,
 	}, nil
+}
+
+// newCgroups writes the control group of the plan in the library's words.
+func newCgroups(p jail.Plan) (*cgroups.Cgroup, error) {
+	rules, err := newDeviceRules(p)
+	if err != nil {
+		return nil, err
+	}
+	return &cgroups.Cgroup{Path: p.Cgroup.Path, Resources: &cgroups.Resources{
+		Devices: rules,
+		Memory:  p.Cgroup.Memory,
+		// Memory and swap together: no swap.
+		MemorySwap: p.Cgroup.Memory,
+		PidsLimit:  &p.Cgroup.PIDs,
+		CpuQuota:   p.Cgroup.CPUQuota,
+		CpuPeriod:  p.Cgroup.CPUPeriod,
+	}}, nil
 }
 
 // newNamespaces names those that are not new by their paths. libcontainer joins them while it still

@@ -61,7 +61,7 @@ func machineOf(p jail.Plan) (machine.Machine, time.Duration, error) {
 		return machine.Machine{}, 0, err
 	}
 	return machine.New(
-		machine.Limits{Memory: p.Cgroup.Memory, Quota: p.Cgroup.CPUQuota,
+		machine.Limits{Memory: p.ToolMemory(), Quota: p.Cgroup.CPUQuota,
 			Period: p.Cgroup.CPUPeriod},
 		machine.Host{Processors: runtime.NumCPU(), Processor: processor, Memory: memory,
 			Boot: time.Now().Add(-up)}), up, nil
@@ -153,6 +153,11 @@ func (j *Jail) showMachine() error {
 			return err
 		}
 	}
+	if j.plan.KernelInside() {
+		// The outer layer has mounted them.
+		j.shown = s
+		return nil
+	}
 	var trees []sys.Shown
 	for _, m := range j.plan.Mounts {
 		if !isMachine(m) {
@@ -233,11 +238,11 @@ func (s *shown) close() {
 // usage returns what reads the processor time of the jail, in either version of control groups; 0
 // where the group cannot be read.
 func (j *Jail) usage() func() time.Duration {
-	state, err := j.container.State()
-	if err != nil {
+	groups := j.held.groups()
+	if groups == nil {
 		return func() time.Duration { return 0 }
 	}
-	return func() time.Duration { return usageOf(state.CgroupPaths) }
+	return func() time.Duration { return usageOf(groups) }
 }
 
 func usageOf(groups map[string]string) time.Duration {

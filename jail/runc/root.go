@@ -68,7 +68,12 @@ func buildRoot(dir string, o control.Order, given Files, initBinary *os.File,
 		}
 		switch m.Kind {
 		case jail.MountMachine:
-			// showMachine mounts it when the jail's proc is there.
+			// showMachine mounts it when the jail's proc is there, or an outer layer does.
+			if p.KernelInside() && inProc(m) {
+				if err := mountPoint(target, false); err != nil {
+					return err
+				}
+			}
 			if !inProc(m) {
 				if err := mountPoint(target, true); err != nil {
 					return err
@@ -80,7 +85,7 @@ func buildRoot(dir string, o control.Order, given Files, initBinary *os.File,
 				return err
 			}
 		case jail.MountTmpfs:
-			if !IsShared(o, m) {
+			if !isShared(o, m) {
 				if err := mountTmpfs(target, m, p.IDs); err != nil {
 					return err
 				}

@@ -50,9 +50,8 @@ func Init() {
 
 // A Jail is a jail that stands, with jail-init waiting in it for its restrictions.
 type Jail struct {
-	PID       int
-	container *libcontainer.Container
-	process   *libcontainer.Process
+	PID  int
+	held holder
 
 	// Where the jail's mounts are in the mount namespace of the thread that started it.
 	root string
@@ -66,12 +65,52 @@ type Jail struct {
 	shown *shown
 }
 
+// A holder is what started the first process of a jail, and removes what is left of it.
+type holder interface {
+	kill() error
+	// wait waits for the first process.
+	wait() (syscall.WaitStatus, error)
+	// groups are the directories of the jail's control groups, by the name of the controller.
+	groups() map[string]string
+	remove() error
+	// explain returns what is known of a failure of its own, after ": ", or nothing.
+	explain() string
+}
+
+// A contained is a jail that libcontainer has started.
+type contained struct {
+	container *libcontainer.Container
+	process   *libcontainer.Process
+}
+
+func (c contained) kill() error     { return c.container.Signal(syscall.SIGKILL) }
+func (c contained) remove() error   { return c.container.Destroy() }
+func (c contained) explain() string { return "" }
+
+func (c contained) wait() (syscall.WaitStatus, error) {
+	state, err := c.process.Wait()
+	if state == nil {
+		return 0, err
+	}
+	return state.Sys().(syscall.WaitStatus), nil
+}
+
+func (c contained) groups() map[string]string {
+	state, err := c.container.State()
+	if err != nil {
+		return nil
+	}
+	return state.CgroupPaths
+}
+
 // later is kept for the workspace that a jail does not have yet.
 type later struct{ userns *os.File }
 
 // Files are the descriptors that a plan needs, opened by the daemon.
 type Files struct {
-	Control *os.File // jail-init's control socket
+	// In, Out and Err are the tool's streams.
+	In, Out, Err *os.File
+	Control      *os.File // jail-init's control socket
 	// and its socket for the listener of the inner filter
 	Listener *os.File
 	Lower    *os.File // the workspace's real directory
@@ -83,6 +122,8 @@ type Files struct {
 	Network *os.File
 	// Sources of the plan's binds, in order.
 	Binds []*os.File
+	// Passed are for jail-init from the start, behind its sockets, where no descriptor can be sent.
+	Passed []*os.File
 }
 
 // A LayerError says which layer could not be set up.
@@ -185,7 +226,7 @@ func attachWorkspace(root string, o control.Order, files Files, userns *os.File)
 	}
 	target := filepath.Join(root, p.Workspace.Target)
 	if slices.ContainsFunc(p.Mounts, func(m jail.Mount) bool {
-		return IsShared(o, m) && paths.Within(m.Target, p.Workspace.Target)
+		return isShared(o, m) && paths.Within(m.Target, p.Workspace.Target)
 	}) {
 		// An earlier tool may have put a link in the way.
 		point, err := sys.MakeDirBelow(root, p.Workspace.Target)
@@ -221,6 +262,16 @@ func attachWorkspace(root string, o control.Order, files Files, userns *os.File)
 
 func start(ctx context.Context, o control.Order, root string, files Files,
 	userns *os.File) (*Jail, error) {
+	if o.Plan.Outer != nil {
+		c, pid, err := startOuter(ctx, o, root, files, userns)
+		if err != nil {
+			return nil, layer("outer "+o.Plan.Outer.Layer, err)
+		}
+		if err := leave(files); err != nil {
+			return nil, layer("namespaces", errors.Join(err, c.kill(), c.remove()))
+		}
+		return &Jail{PID: pid, held: c}, nil
+	}
 	config, err := newConfig(o.Plan, root, fdPath(userns), fdPath(files.Network))
 	if err != nil {
 		return nil, layer("plan", err)
@@ -232,13 +283,13 @@ func start(ctx context.Context, o control.Order, root string, files Files,
 	}
 	process := &libcontainer.Process{
 		Args:            []string{guest.Self},
-		Env:             newEnv(o.Plan.Cgroup.Memory),
+		Env:             newEnv(o.Plan.ToolMemory()),
 		Cwd:             "/",
 		UID:             int(o.Plan.IDs.UID),
 		GID:             int(o.Plan.IDs.GID),
-		Stdin:           os.Stdin,
-		Stdout:          os.Stdout,
-		Stderr:          os.Stderr,
+		Stdin:           files.In,
+		Stdout:          files.Out,
+		Stderr:          files.Err,
 		ExtraFiles:      []*os.File{files.Control, files.Listener},
 		NoNewPrivileges: &o.Plan.NoNewPrivileges,
 		Init:            true,
@@ -246,13 +297,21 @@ func start(ctx context.Context, o control.Order, root string, files Files,
 	if err := run(ctx, container, process); err != nil {
 		return nil, layer("namespaces", errors.Join(err, container.Destroy()))
 	}
-	// The streams and the control socket are the jail's now, and end when it does.
 	pid, err := process.Pid()
-	if err = errors.Join(err, sys.LeaveStdio(), files.Control.Close(),
-		files.Listener.Close(), files.Network.Close()); err != nil {
+	if err = errors.Join(err, leave(files)); err != nil {
 		return nil, layer("namespaces", errors.Join(err, container.Destroy()))
 	}
-	return &Jail{PID: pid, container: container, process: process}, nil
+	return &Jail{PID: pid, held: contained{container, process}}, nil
+}
+
+// leave gives up the streams and the sockets, which are the jail's now and end when it does.
+func leave(files Files) error {
+	var errs []error
+	for _, f := range append([]*os.File{files.In, files.Out, files.Err, files.Control, files.Listener,
+		files.Network}, files.Passed...) {
+		errs = append(errs, f.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // checkNetwork refuses a network namespace of another jail that is the host's.
@@ -308,15 +367,14 @@ func idMap(ids jail.IDs, base uint32) []sys.IDMap {
 
 // Kill ends every process of the jail: the end of process 1 is the end of its process namespace
 // (pid_namespaces(7)).
-func (j *Jail) Kill() error { return j.container.Signal(syscall.SIGKILL) }
+func (j *Jail) Kill() error { return j.held.kill() }
 
 // Wait waits for the jail's first process and says how it ended.
 func (j *Jail) Wait() (control.Exited, error) {
-	state, err := j.process.Wait()
-	if state == nil {
+	status, err := j.held.wait()
+	if err != nil {
 		return control.Exited{}, fmt.Errorf("wait for jail-init: %w", err)
 	}
-	status := state.Sys().(syscall.WaitStatus)
 	if status.Signaled() {
 		return control.Exited{Signal: int(status.Signal())}, nil
 	}
@@ -324,4 +382,8 @@ func (j *Jail) Wait() (control.Exited, error) {
 }
 
 // Remove takes away what is left of the jail on the host: its control group.
-func (j *Jail) Remove() error { return j.container.Destroy() }
+func (j *Jail) Remove() error { return j.held.remove() }
+
+// Explain returns what the runtime of an outer layer has last said of a failure, after ": ", or
+// nothing.
+func (j *Jail) Explain() string { return j.held.explain() }

@@ -33,6 +33,8 @@ var groups = map[string][]rule{
 	"compile":  compileRules,
 	"agent":    agentRules,
 	"narrow":   narrowRules,
+	"mux":      muxRules,
+	"inside":   insideRules,
 
 	// jail-init under the filter of a ceiling.
 	"confine": confineRules,
@@ -278,6 +280,20 @@ var agentRules = []rule{
 	allow("a stream between the host of the agent and its guest", "socketpair").when(
 		stream(unix.AF_UNIX, 0)),
 	allow("half of a stream", "shutdown"),
+}
+
+// muxRules are what process 1 needs to carry streams to the proxy over one socket, in a jail whose
+// kernel takes no descriptor out of a message.
+var muxRules = []rule{
+	allow("a stream of a guest, whose other end process 1 has", "socketpair").when(
+		stream(unix.AF_UNIX, 0)),
+	allow("half of a stream", "shutdown"),
+}
+
+// insideRules are what programs ask of a kernel of the jail's own that the host's answers without a
+// call (vdso(7)).
+var insideRules = []rule{
+	allow("which processor, as a JVM asks for ever", "getcpu"),
 }
 
 // narrowRules are what process 1 of an agent's jail needs to start the agent's program in a narrower

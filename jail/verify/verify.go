@@ -92,6 +92,17 @@ type viewer struct {
 
 func look(j Jail, others, peers []int) ([]Finding, error) {
 	v := &viewer{Jail: j, others: others, peers: peers}
+	if j.Plan.KernelInside() {
+		if err := v.controlGroup(); err != nil {
+			return nil, err
+		}
+		for _, layer := range []string{"namespaces", "ids", "mounts", "rlimits", "capabilities",
+			"seccomp"} {
+			v.findings = append(v.findings, Finding{Layer: layer, What: "inside",
+				Answer: Unreadable, Want: "held by the kernel of " + j.Plan.Outer.Layer})
+		}
+		return v.findings, nil
+	}
 	for _, check := range []func() error{v.controlGroup, v.namespaces, v.ids, v.root, v.mounts,
 		v.network, v.descriptors, v.rlimits, v.threads} {
 		if err := check(); err != nil {

@@ -121,6 +121,7 @@ func (d *differ) compare(a, b policy.Policy) (err error) {
 	d.env()
 	d.audit()
 	d.session()
+	d.outer()
 	d.agent()
 	d.approve()
 	d.limits()
@@ -355,6 +356,19 @@ func (d *differ) session() {
 	if x, y := d.a.Session.Loopback, d.b.Session.Loopback; x != y {
 		d.add(way(y > x), "session", "reach a server of another invocation of the session",
 			fmt.Sprintf("session.loopback = %q", y), nil)
+	}
+}
+
+func (d *differ) outer() {
+	for _, name := range policy.OuterWords() {
+		x, y := d.a.Outer.Allows(name), d.b.Outer.Allows(name)
+		if x != y && !d.a.Tools.Empty() && !d.b.Tools.Empty() {
+			what := "run inside the outer layer " + name
+			if name == policy.OuterNone {
+				what = "run without an outer layer"
+			}
+			d.add(way(y), "outer", what, "outer.allow "+d.b.Outer.String(), nil)
+		}
 	}
 }
 

@@ -98,6 +98,7 @@ func Explain(sources []Source) (Explanation, error) {
 	x.scalar("session.engine", engine(p), engine, policy.EngineShared.String())
 	loopback := func(p policy.Policy) string { return p.Session.Loopback.String() }
 	x.scalar("session.loopback", loopback(p), loopback, policy.LoopbackShared.String())
+	explainList(x, "outer", p, func(p policy.Policy) []word { return words(p.Outer.Words()) }, text)
 	explainList(x, "agent.bindings", p,
 		func(p policy.Policy) []word { return words(p.Agent.Bindings) }, text)
 	explainList(x, "approve", p, func(p policy.Policy) []policy.ApproveRule { return p.Approve },

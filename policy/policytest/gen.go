@@ -227,6 +227,15 @@ func Syscalls() *rapid.Generator[policy.Syscalls] {
 		func(s []string) policy.Syscalls { return policy.Syscalls{Groups: s} })
 }
 
+// Outer draws layers around a jail, a name that is no layer included.
+func Outer() *rapid.Generator[policy.Outer] {
+	names := rapid.SliceOfN(rapid.SampledFrom([]string{policy.OuterCrun, policy.OuterRunc,
+		policy.OuterRunsc, policy.OuterNone}), 0, 4)
+	return rapid.Custom(func(t *rapid.T) policy.Outer {
+		return policy.Outer{Layers: names.Draw(t, "layers"), Must: rapid.Bool().Draw(t, "must")}
+	})
+}
+
 // Session draws what invocations may share, undefined values included.
 func Session() *rapid.Generator[policy.Session] {
 	return rapid.Custom(func(t *rapid.T) policy.Session {
@@ -285,10 +294,21 @@ func Policy() *rapid.Generator[policy.Policy] {
 			Syscalls:  Syscalls().Draw(t, "syscalls"),
 			Audit:     Audit().Draw(t, "audit"),
 			Session:   Session().Draw(t, "session"),
+			Outer:     Outer().Draw(t, "outer"),
 			Approve:   Approve().Draw(t, "approve"),
 			Agent:     Agent().Draw(t, "agent"),
 		}
 	})
+}
+
+// sayable draws the limits of each unit that a file can say.
+var sayable = map[policy.Unit]*rapid.Generator[int64]{
+	policy.Count: rapid.Int64Range(1, 1<<31),
+	policy.Bytes: rapid.Int64Range(1, 1<<40),
+	policy.Duration: rapid.Map(rapid.Int64Range(1, 1e9), func(ms int64) int64 {
+		return ms * int64(time.Millisecond)
+	}),
+	policy.Cores: rapid.Int64Range(1, 4096000),
 }
 
 // Valid draws a policy that passes Check and whose limits a file can say.
@@ -296,15 +316,14 @@ func Valid() *rapid.Generator[policy.Policy] {
 	return rapid.Custom(func(t *rapid.T) policy.Policy {
 		p := Policy().Filter(func(p policy.Policy) bool { return p.Normal().Check() == nil }).Draw(
 			t, "policy")
-		p.Limits = policy.Limits{
-			Wall:    time.Duration(rapid.Int64Range(1, 1e6).Draw(t, "wall")) * time.Millisecond,
-			CPUTime: 90 * time.Minute,
-			CPUs:    rapid.Int64Range(1, 64000).Draw(t, "cpus"), Memory: rapid.Int64Range(1,
-				1<<40).Draw(t, "memory"),
-			PIDs: 32, OpenFiles: 256, Output: 1 << 20, Workspace: 3 << 30, WorkspaceFiles: 10000,
-			FileSize: 1025,
-			IORead:   rapid.SampledFrom([]int64{1, 10 << 20, policy.Unlimited}).Draw(t, "io_read"),
-			IOWrite:  7, Revert: 1 << 20, RevertTime: time.Hour,
+		for _, name := range policy.LimitNames() {
+			_, unit, _ := p.Limits.Get(name)
+			n := sayable[unit].Draw(t, name)
+			if slices.Contains(policy.OptionalLimits(), name) &&
+				rapid.Bool().Draw(t, name+" is missing") {
+				n = policy.Unlimited
+			}
+			p.Limits.Put(name, n)
 		}
 		p.Fetch.Limits = policy.FetchLimits{Requests: 1, BytesIn: 1 << 20, BytesOut: 7,
 			Concurrent: 8, Timeout: time.Second}

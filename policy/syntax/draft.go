@@ -167,6 +167,7 @@ func (d *draft) inheritPolicy(base *draft) {
 	inheritKey(d, base, "audit.files", &p.Audit.Files, q.Audit.Files)
 	inheritKey(d, base, "session.engine", &p.Session.Engine, q.Session.Engine)
 	inheritKey(d, base, "session.loopback", &p.Session.Loopback, q.Session.Loopback)
+	inheritKey(d, base, "outer", &p.Outer, q.Outer)
 	values := maps.Clone(p.Env.Set.Values)
 	if values == nil {
 		values = map[string]string{}
@@ -264,7 +265,7 @@ func uniteBy[L ~[]T, T any, K comparable](base, own L, key func(T) K) L {
 }
 
 // open fills what a ceiling or a request leaves out with the top of its part.
-func (d *draft) open() {
+func (d *draft) open(kind Kind) {
 	p, top := &d.policy, policy.Top()
 	openKey(d, "workspace.access", &p.Workspace.Access, top.Workspace.Access)
 	openKey(d, "workspace.commit", &p.Workspace.Commit, top.Workspace.Commit)
@@ -293,6 +294,11 @@ func (d *draft) open() {
 	openKey(d, "audit.files", &p.Audit.Files, top.Audit.Files)
 	openKey(d, "session.engine", &p.Session.Engine, top.Session.Engine)
 	openKey(d, "session.loopback", &p.Session.Loopback, top.Session.Loopback)
+	outer := top.Outer
+	if kind == Ceiling {
+		outer = policy.KeepingOuter()
+	}
+	openKey(d, "outer", &p.Outer, outer)
 }
 
 // openOptional is open for what even a profile may leave out.
@@ -305,6 +311,7 @@ func (d *draft) openOptional() {
 	openKey(d, "audit.files", &d.policy.Audit.Files, policy.FilesNone)
 	openKey(d, "session.engine", &d.policy.Session.Engine, policy.EngineRequest)
 	openKey(d, "session.loopback", &d.policy.Session.Loopback, policy.LoopbackOwn)
+	openKey(d, "outer", &d.policy.Outer, policy.TopOuter())
 }
 
 func openKey[T any](d *draft, key string, into *T, top T) {

@@ -34,7 +34,7 @@ func TestHostRules(t *testing.T) {
 		t.Errorf("%+v, version %d", file.Host, file.Version)
 	}
 	only := policy.Top()
-	only.Limits.PIDs = 7
+	only.Limits.PIDs, only.Outer = 7, policy.KeepingOuter()
 	if file.Policy.Digest() != only.Digest() {
 		t.Errorf("it changes what runs may do: %s", file.Policy)
 	}

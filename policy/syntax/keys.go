@@ -79,9 +79,14 @@ var plainKeys = []Key{
 	{"session.loopback", "own | shared",
 		"whether the host programs of a session reach each other on one loopback interface; " +
 			"own if missing"},
+	{"outer.layer", "none | crun | runc | runsc",
+		"outer layer that every run must have: a sandbox around the jail, or none"},
+	{"outer.allow", `["none", "runsc"]`,
+		"outer layers that a run may choose from with --outer, none among them or not; every one " +
+			"if missing, and in a ceiling every one that has Landlock inside"},
 	{"agent.bindings", `["host", "storage"]`,
 		"what a run may do as an agent: ai, host, pubsub, storage; without any it can be none"},
-	{"approve.action", "workspace.commit | fetch | tool",
+	{"approve.action", "workspace.commit | fetch | tool | gate | git.push | pr.create | policy.grant",
 		"action that this rule holds back until somebody approves it; tool:NAME for one tool"},
 	{"approve.host", "*.example.com", "host of the fetches; every host if missing"},
 	{"approve.methods", `["POST"]`, "methods of the fetches; every method if missing"},

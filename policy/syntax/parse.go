@@ -167,10 +167,10 @@ func (p *parser) finish(source string, d *draft) {
 			(*p.errs)[i].Incomplete = true
 		}
 	} else {
-		d.open()
+		d.open(p.kind)
 	}
 	for _, t := range d.tools {
-		t.open()
+		t.open(Request)
 	}
 	if len(*p.errs) > 0 {
 		return

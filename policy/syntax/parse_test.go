@@ -83,18 +83,17 @@ func TestParseWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	limits := policy.TopLimits()
+	limits.Wall, limits.CPUTime, limits.CPUs = 30*time.Second, 20*time.Second, 1000
+	limits.Memory, limits.PIDs, limits.OpenFiles = 256<<20, 32, 256
+	limits.Output, limits.Workspace, limits.WorkspaceFiles = 1<<20, 512<<20, 10000
+	limits.FileSize = 64 << 20
 	want := policy.Policy{
 		Workspace: policy.Workspace{Access: policy.WorkspaceShadow, Hide: []string{".env",
 			"**/*.pem"}, Protect: []string{"Makefile"}, Commit: policy.CommitAsk},
 		Mounts: policy.Mounts{{Source: "/usr/share/dict", Target: "/data/dict",
 			Access: policy.Read}},
-		Limits: policy.Limits{
-			Wall: 30 * time.Second, CPUTime: 20 * time.Second, CPUs: 1000, Memory: 256 << 20,
-			PIDs: 32, OpenFiles: 256,
-			Output: 1 << 20, Workspace: 512 << 20, WorkspaceFiles: 10000, FileSize: 64 << 20,
-			IORead: policy.Unlimited, IOWrite: policy.Unlimited, Revert: policy.Unlimited,
-			RevertTime: policy.Unlimited,
-		},
+		Limits: limits,
 		Tools: policy.Tools{Allow: policy.MustGlobs("core-utils/*", "python/*"),
 			Modules: policy.MustGlobs("**")},
 		Fetch: policy.Fetch{
@@ -108,6 +107,7 @@ func TestParseWhole(t *testing.T) {
 		Syscalls: policy.Syscalls{Groups: []string{"wasi"}},
 		Audit:    policy.TopAudit(),
 		Session:  policy.Session{Engine: policy.EngineRequest},
+		Outer:    policy.TopOuter(),
 	}
 	if !policytest.Same(f.Policy, want) {
 		t.Errorf("read as\n%s\nwant\n%s", f.Policy, want)
@@ -158,9 +158,9 @@ func TestParseErrors(t *testing.T) {
 		{"version of another type", `policy = "1"`, []string{"1:10: policy is the version"}},
 		{"unknown key", "policy = 1\nmemory = 1",
 			[]string{"2:1: unknown key \"memory\": `memory` belongs to [limits]"}},
-		{"an action that nothing proposes",
-			"policy = 1\n[[approve]]\naction = \"git.push\"\nmode = \"ask\"",
-			[]string{`3:10: approve[0].action: nothing in this release proposes the action "git.push"`}},
+		{"a host of a push",
+			"policy = 1\n[[approve]]\naction = \"git.push\"\nhost = \"example.com\"\nmode = \"ask\"",
+			[]string{"approve[0]: host and methods are of fetches"}},
 		{"no action", "policy = 1\n[[approve]]\naction = \"push\"\nmode = \"ask\"",
 			[]string{`3:10: approve[0].action: "push" is no action that can wait for an approval`}},
 		{"a tool twice",
@@ -336,7 +336,11 @@ func TestAllErrorsAtOnce(t *testing.T) {
 // T-226: what a key that is left out means.
 func TestLeftOut(t *testing.T) {
 	for _, kind := range []syntax.Kind{syntax.Ceiling, syntax.Request} {
-		if f := parse(t, kind, "policy = 1"); !policytest.Same(f.Policy, policy.Top()) {
+		all := policy.Top()
+		if kind == syntax.Ceiling {
+			all.Outer = policy.KeepingOuter()
+		}
+		if f := parse(t, kind, "policy = 1"); !policytest.Same(f.Policy, all) {
 			t.Errorf("an empty %s is %s", kind, f.Policy)
 		}
 		f := parse(t, kind,

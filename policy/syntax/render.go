@@ -65,6 +65,14 @@ func Render(f File) []byte {
 	}
 	w.section("agent")
 	w.strings("bindings", p.Agent.Bindings, p.Agent.String() == top.Agent.String())
+	w.section("outer")
+	unsaidOuter := policy.TopOuter()
+	if f.Kind == Ceiling {
+		unsaidOuter = policy.KeepingOuter()
+	}
+	if p.Outer.String() != unsaidOuter.String() && !p.Tools.Empty() {
+		w.line("allow = %s", list(p.Outer.Words()))
+	}
 	for _, r := range p.Approve {
 		w.approve(r)
 	}

@@ -39,6 +39,7 @@ func (r *reader) file(root *node) {
 		"session":     r.session,
 		"approve":     r.approve,
 		"agent":       agentOf(r),
+		"outer":       outerOf(r),
 		"tool":        r.toolSections,
 		"without":     r.without,
 		"version":     r.fileVersion,
@@ -357,6 +358,30 @@ func agentOf(r *reader) func(string, *node) {
 		r.table(key, v, map[string]func(string, *node){
 			"bindings": func(k string, v *node) { a.Bindings = r.texts(k, v, policy.CheckBinding) },
 		})
+	}
+}
+
+// outerOf reads [outer].
+func outerOf(r *reader) func(string, *node) {
+	return func(key string, v *node) {
+		o := &r.draft.policy.Outer
+		r.table(key, v, map[string]func(string, *node){
+			"layer": func(k string, v *node) {
+				if name, ok := r.str(k, v); ok && r.report(k, v, policy.CheckOuter(name)) {
+					*o = policy.OuterOf(name)
+				}
+			},
+			"allow": func(k string, v *node) {
+				*o = policy.OuterOf(r.texts(k, v, policy.CheckOuter)...)
+			},
+		})
+		if v.get("layer") != nil && v.get("allow") != nil {
+			r.errs.add(v.pos, "write one of them: a layer is a list of one",
+				"%s has both layer and allow", key)
+		}
+		if v.get("layer") == nil && v.get("allow") == nil {
+			delete(r.draft.at, r.draft.section.prefix+key)
+		}
 	}
 }
 

@@ -75,6 +75,9 @@ const (
 	TypeCall     = "call"
 	TypeResult   = "result"
 	TypeManual   = "manual"
+	// TypeRoster tells a member of a channel, whose manifest asks for it, of another that has joined
+	// or left it.
+	TypeRoster = "roster"
 )
 
 // An Event is what an agent is woken for, one at a time and in the order of Seq.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/supervisor/agents/builtin"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 	"github.com/jail-sandbox/jail/supervisor/audit"
@@ -95,8 +96,10 @@ type Options struct {
 	Record func(audit.AgentStep)
 	// Folder is where the agents of the user are, State where their databases are.
 	Folder, State string
-	Now           func() time.Time
-	Log           *slog.Logger
+	// Host lets agents of the folder have the rights of their user: it is the host's own.
+	Host bool
+	Now  func() time.Time
+	Log  *slog.Logger
 	// Awake is how many agents are awake at one time; 0 is defaultAwake.
 	Awake int
 	// FirstPause is the pause after a failure, which doubles; 0 is a second.
@@ -350,6 +353,9 @@ func (a *Agents) eachOf(ctx context.Context, name string, f func(store.Instance)
 // Of returns the instances of an agent, or store.ErrNotFound.
 func (a *Agents) Of(ctx context.Context, name string) (all []store.Instance, err error) {
 	if _, err := a.Store.Agent(ctx, name); err != nil {
+		if _, ok := builtin.Find(name); ok && errors.Is(err, store.ErrNotFound) {
+			err = ErrAvailable
+		}
 		return nil, fmt.Errorf("agent %q: %w", name, err)
 	}
 	err = a.Store.Instances(ctx, name, func(i store.Instance) error {

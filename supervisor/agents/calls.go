@@ -227,7 +227,7 @@ func (c *calls) methods(ctx context.Context) (any, error) {
 			continue
 		}
 		// An agent whose manifest is wrong offers nothing.
-		if m, _, err := c.r.a.manifest(member.Agent); err == nil {
+		if m, _, err := c.r.a.manifest(member.Agent, member.Channel); err == nil {
 			all = append(all, offered(m)...)
 		}
 	}
@@ -255,7 +255,7 @@ func (c *calls) callMethod(ctx context.Context, call agent.Call) (any, error) {
 		if member.Agent != p.ProviderID || member.ID == c.r.from.ID {
 			continue
 		}
-		m, _, err := c.r.a.manifest(member.Agent)
+		m, _, err := c.r.a.manifest(member.Agent, member.Channel)
 		if err != nil {
 			return nil, err
 		}

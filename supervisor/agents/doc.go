@@ -11,8 +11,8 @@
 //	families.go  what an agent has is divided among it and its facets
 //	load.go      programs that agents run once
 //	install.go   how agents come, change and go
+//	builtins.go  the agents that are a part of jail, which nobody installs
 //	watch.go     changes of an agent's files
-//	jails.go     an awake agent is one run of jaild's
 //	model.go     a model is asked by a run of the tool fetch, which has the credential
 //
 // The promise of delivery, in seven rules, is in SPECIFICATION.md. Three places keep it: the

@@ -114,7 +114,7 @@ func (k ask) of(m manifest.Manifest) manifest.Manifest {
 // line returns the line from an agent to one of its instances, which is the last.
 func (f facets) line(ctx context.Context, i store.Instance) ([]kin, error) {
 	a := f.a
-	m, dir, err := a.manifest(i.Agent)
+	m, dir, err := a.manifest(i.Agent, i.Channel)
 	if err != nil {
 		return nil, err
 	}
@@ -185,6 +185,10 @@ func strict(params json.RawMessage, to any) error {
 
 // parent answers the calls by which an agent has facets.
 func (c *calls) parent(ctx context.Context, call agent.Call) (any, error) {
+	if c.r.m.OnHost() {
+		return nil, &agent.Error{Code: agent.ErrNoBinding, Message: "there are no facets and no " +
+			"loaded programs: they have a part of the jail of their agent, and this agent has none"}
+	}
 	if !c.r.m.Capabilities.Facets {
 		return nil, &agent.Error{Code: agent.ErrNoBinding, Message: "there are no facets: write " +
 			"facets = true in [capabilities], and facets: true for a facet that has some itself"}

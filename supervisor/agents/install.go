@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/jail-sandbox/jail/jail/atomicfile"
+	"github.com/jail-sandbox/jail/supervisor/agents/builtin"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 	"github.com/jail-sandbox/jail/supervisor/audit"
@@ -30,6 +31,9 @@ func (a *Agents) Add(ctx context.Context, dir string) (store.Agent, error) {
 	m, err := manifest.Load(dir, manifest.Options{})
 	if err != nil {
 		return store.Agent{}, wrong(err)
+	}
+	if err := reserved(m.Name); err != nil {
+		return store.Agent{}, err
 	}
 	to := filepath.Join(a.o.Folder, m.Name)
 	if from, err := filepath.EvalSymlinks(m.Dir); err != nil || from != to {
@@ -104,9 +108,12 @@ func (a *Agents) register(ctx context.Context, name string) (store.Agent, error)
 }
 
 func (a *Agents) readAndRegister(ctx context.Context, name string) (store.Agent, error) {
+	if err := reserved(name); err != nil {
+		return store.Agent{}, err
+	}
 	dir := filepath.Join(a.o.Folder, name)
 	stamp := stampOf(dir)
-	m, err := manifest.Load(dir, manifest.Options{})
+	m, err := manifest.Load(dir, manifest.Options{Host: a.o.Host})
 	if err != nil {
 		return store.Agent{}, wrong(err)
 	}
@@ -125,19 +132,21 @@ func (a *Agents) readAndRegister(ctx context.Context, name string) (store.Agent,
 	var members []store.Member
 	for _, channel := range m.Channels {
 		members = append(members, store.Member{Channel: channel, Handle: m.Handle,
-			Heartbeat: m.Wake.Heartbeat})
+			Heartbeat: m.Wake.Heartbeat, Roster: m.Wake.Roster})
 	}
 	known := store.Agent{Name: name, Dir: dir, Stamp: stamp, Digest: m.Digest}
-	if err := a.Store.Put(known, members); err != nil {
+	woken, err := a.Store.Put(known, members)
+	if err != nil {
 		return store.Agent{}, err
 	}
+	a.wake(woken...)
 	a.alarmSet()
 	if before.Digest != known.Digest {
 		for _, w := range m.Warnings {
 			a.o.Log.Warn(w.Error())
 		}
 		return known, a.eachOf(ctx, name, func(i store.Instance) error {
-			a.record(i, audit.AgentStep{Step: step})
+			a.record(i, audit.AgentStep{Step: step, Runtime: runtimeOf(*m.Manifest)})
 			a.turns.tell(i.ID, signal{sleep: "its files have changed"})
 			if i.State == store.Failed {
 				// A new version has its own tries.
@@ -171,9 +180,15 @@ func stampOf(dir string) string {
 	return digest(b.String(), err)
 }
 
-// manifest returns what an agent is now, and the directory of its files. If they have changed since
-// the agent was registered, it is registered anew.
-func (a *Agents) manifest(name string) (manifest.Manifest, string, error) {
+// manifest returns what an agent is now on a channel, and the directory of its files. The built-in
+// agents are asked for first. If the files of another have changed since it was registered, it is
+// registered anew.
+func (a *Agents) manifest(name, channel string) (manifest.Manifest, string, error) {
+	if b, ok := builtin.Find(name); ok {
+		all := builtinsOf(a.o.State)
+		places, err := all.places(name)
+		return b.Manifest(places, channel), all.dir(name), err
+	}
 	known, err := a.Store.Agent(a.ctx, name)
 	if err != nil {
 		return manifest.Manifest{}, "", err
@@ -210,14 +225,20 @@ func (a *Agents) Delete(ctx context.Context, name string) error {
 	for _, i := range all {
 		a.record(i, audit.AgentStep{Step: audit.AgentRemoved})
 	}
-	a.problems.note(name, nil)
+	files := builtinsOf(a.o.State).dir(name)
+	if _, ok := builtin.Find(name); !ok {
+		a.problems.note(name, nil)
+		files = filepath.Join(a.o.Folder, name)
+	}
 	// First what would bring it back.
-	if err := os.RemoveAll(filepath.Join(a.o.Folder, name)); err != nil {
+	if err := os.RemoveAll(files); err != nil {
 		return err
 	}
-	if all, err = a.Store.Delete(name); err != nil {
+	all, woken, err := a.Store.Delete(name)
+	if err != nil {
 		return err
 	}
+	a.wake(woken...)
 	return a.remove(ctx, all)
 }
 
@@ -272,6 +293,9 @@ func (a *Agents) Scan(ctx context.Context) map[string]error {
 	}
 	var gone []string
 	if err := a.Store.Agents(ctx, func(known store.Agent) error {
+		if _, ok := builtin.Find(known.Name); ok {
+			return nil
+		}
 		if !there[known.Name] {
 			gone = append(gone, known.Name)
 		} else if known.Stamp == stampOf(known.Dir) {
@@ -319,9 +343,13 @@ func (a *Agents) missing(ctx context.Context, name string) error {
 	})
 }
 
-// Manifest returns what an agent is.
+// Manifest returns what an agent is. That of a built-in agent is as seen from its first channel.
 func (a *Agents) Manifest(name string) (manifest.Manifest, error) {
-	m, _, err := a.manifest(name)
+	channel := ""
+	if all, err := a.Of(a.ctx, name); err == nil && len(all) > 0 {
+		channel = all[0].Channel
+	}
+	m, _, err := a.manifest(name, channel)
 	return m, err
 }
 

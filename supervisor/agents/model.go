@@ -14,6 +14,7 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/models"
 )
 
 // A Models asks models.
@@ -24,11 +25,7 @@ type Models interface {
 }
 
 // A Response is that of a model's host.
-type Response struct {
-	Status int
-	// Body is a stream of server-sent events if Status is 200, else a text.
-	Body io.ReadCloser
-}
+type Response = models.Response
 
 // Forms of requests to models.
 const (

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/jail-sandbox/jail/supervisor/agents/builtin"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 )
 
@@ -93,6 +94,9 @@ func (a *Agents) report(problems map[string]error) {
 func (a *Agents) watchAll(w *fsnotify.Watcher) {
 	n := 0
 	if err := a.Store.Agents(a.ctx, func(known store.Agent) error {
+		if _, ok := builtin.Find(known.Name); ok {
+			return nil
+		}
 		if n++; n <= mostWatched {
 			// One that is gone meanwhile has an event of its own.
 			_ = w.Add(known.Dir)
@@ -107,6 +111,9 @@ func (a *Agents) watchAll(w *fsnotify.Watcher) {
 func (a *Agents) changed(w *fsnotify.Watcher, name string) {
 	dir := filepath.Join(a.o.Folder, name)
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		if a.problems.note(name, nil); reserved(name) != nil {
+			return
+		}
 		if err := a.missing(a.ctx, name); err == nil {
 			a.o.Log.Info("the files of an agent are gone", "agent", name)
 		}

@@ -23,12 +23,19 @@ const (
 
 // A ProposeRequest proposes an action.
 type ProposeRequest struct {
-	// workspace.commit.
+	// workspace.commit, gate, git.push, pr.create or policy.grant.
 	Type string `json:"type"`
-	// The run or session that it is about.
-	Run string `json:"run"`
+	// The run or session that it is about. Without one, which a commit needs, a person is asked
+	// unless the ceiling forbids the action; else the policy of the run says so.
+	Run string `json:"run,omitempty"`
 	// What to commit, for the type workspace.commit.
 	Commit *shadows.CommitRequest `json:"commit,omitempty"`
+	approvals.External
+	// The agent of the caller on whose behalf it is proposed: agent:USER:NAME.
+	Agent string `json:"agent,omitempty"`
+	// A secret of 20 to 128 bytes of who carries the action out, which claims and reports it. The
+	// same proposal with the same key is the same action. Not for workspace.commit.
+	Key string `json:"key,omitempty"`
 	// What the proposer says about it, at most 2 KiB. It is shown apart from the daemon's own
 	// words.
 	Words string `json:"words,omitempty"`
@@ -53,15 +60,25 @@ func (h waiting) propose(ctx context.Context, c caller.Caller, r *http.Request) 
 	if err := policy.CheckApproveAction(req.Type); err != nil {
 		return nil, problem.New(problem.Usage, "type: %w", err)
 	}
-	if req.Type != policy.ActionCommit || req.Commit == nil {
-		return nil, problem.New(problem.Usage, "a proposal of the type %q: only %s is proposed so, with "+
-			"commit; a run that wants another action proposes it itself", req.Type, policy.ActionCommit)
-	}
 	id, err := h.s.Names().Named(c, req.Run)
 	if err != nil {
 		return nil, err
 	}
-	return h.s.ProposeCommit(ctx, c, id, req.Words, *req.Commit)
+	switch req.Type {
+	case policy.ActionFetch, policy.ActionTool:
+		return nil, problem.New(problem.Usage, "type: only a run itself proposes %s", req.Type)
+	case policy.ActionCommit:
+		if req.Commit == nil || req.Agent != "" || req.Key != "" || req.External != (approvals.External{}) {
+			return nil, problem.New(problem.Usage, "a proposal of the type %s has run, commit and words",
+				req.Type)
+		}
+		return h.s.ProposeCommit(ctx, c, id, req.Words, *req.Commit)
+	}
+	if req.Commit != nil {
+		return nil, problem.New(problem.Usage, "a proposal of the type %s has no commit", req.Type)
+	}
+	return h.s.Propose(c, approvals.Proposal{Type: req.Type, External: req.External, Run: id,
+		Agent: req.Agent, Words: req.Words, Key: req.Key})
 }
 
 // maxWait bounds how long a client may wait for a decision with one request.
@@ -91,7 +108,37 @@ func (h waiting) decide(ctx context.Context, c caller.Caller, r *http.Request) (
 }
 
 func (h waiting) revert(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-	return h.s.Approvals().Revert(ctx, c, r.PathValue("id"))
+	return h.s.RevertAction(ctx, c, r.PathValue("id"))
+}
+
+// A ClaimRequest claims an approved action for its proposer.
+type ClaimRequest struct {
+	// The key of the proposal.
+	Key string `json:"key"`
+}
+
+func (h waiting) claim(_ context.Context, c caller.Caller, r *http.Request) (any, error) {
+	var req ClaimRequest
+	if err := readJSON(r, &req); err != nil {
+		return nil, err
+	}
+	return h.s.Claim(c, r.PathValue("id"), req.Key)
+}
+
+func (h waiting) report(_ context.Context, c caller.Caller, r *http.Request) (any, error) {
+	var req approvals.ReportRequest
+	if err := readJSON(r, &req); err != nil {
+		return nil, err
+	}
+	return h.s.Approvals().Programs().Report(c, r.PathValue("id"), req)
+}
+
+func (h waiting) settle(_ context.Context, c caller.Caller, r *http.Request) (any, error) {
+	var req approvals.SettleRequest
+	if err := readJSON(r, &req); err != nil {
+		return nil, err
+	}
+	return h.s.Approvals().Programs().Settle(c, r.PathValue("id"), req)
 }
 
 func (h waiting) withdraw(_ context.Context, c caller.Caller, r *http.Request) (any, error) {
@@ -103,7 +150,7 @@ func (h waiting) grants(_ context.Context, c caller.Caller, _ *http.Request) (an
 }
 
 func (h waiting) revoke(_ context.Context, c caller.Caller, r *http.Request) (any, error) {
-	return h.s.Approvals().Revoke(c, r.PathValue("id"))
+	return h.s.Revoke(c, r.PathValue("id"))
 }
 
 // Approvals asks a daemon about actions that wait for an approval, and about grants.
@@ -149,6 +196,25 @@ func (a *Approvals) Decide(ctx context.Context, id string,
 // Revert undoes an action that was applied.
 func (a *Approvals) Revert(ctx context.Context, id string) (reverted approvals.Action, err error) {
 	return reverted, a.link.do(ctx, "POST", item(pathApprovals, id)+"/revert", nil, &reverted)
+}
+
+// Claim claims an approved action that the caller carries out. It is the caller's once it returns
+// without an error, and nobody's a second time.
+func (a *Approvals) Claim(ctx context.Context, id, key string) (claimed approvals.Action, err error) {
+	return claimed, a.link.do(ctx, "POST", item(pathApprovals, id)+"/claim", ClaimRequest{key},
+		&claimed)
+}
+
+// Report says how an action ended that the caller claimed.
+func (a *Approvals) Report(ctx context.Context, id string,
+	req approvals.ReportRequest) (ended approvals.Action, err error) {
+	return ended, a.link.do(ctx, "POST", item(pathApprovals, id)+"/report", req, &ended)
+}
+
+// Settle says how an action ended whose proposer is gone.
+func (a *Approvals) Settle(ctx context.Context, id string,
+	req approvals.SettleRequest) (ended approvals.Action, err error) {
+	return ended, a.link.do(ctx, "POST", item(pathApprovals, id)+"/settle", req, &ended)
 }
 
 // Withdraw takes an action back that was not applied.

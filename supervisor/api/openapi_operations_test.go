@@ -1,10 +1,26 @@
 package api
 
-// An operationText is the text of a route in openapi.json. The routes and the types of the bodies
-// are the table routes and the table bodies.
+import (
+	"encoding/json"
+	"reflect"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/supervisor/approvals"
+	"github.com/jail-sandbox/jail/supervisor/bundle"
+	"github.com/jail-sandbox/jail/supervisor/hostpolicy"
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/rundir"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
+)
+
+// An operationText is what openapi.json says of a route of the table routes.
 type operationText struct {
 	id, summary, about string
-	query              []query
+	// in is the type of the request body, and out that of the body of a success. result is the
+	// type of the last frame of a stream.
+	in, out, result reflect.Type
+	query           []query
 	// upgrade says whether the answer is a stream of frames.
 	upgrade int
 	// takes and gives are the media types of the request and of the answer, if they are not JSON.
@@ -35,11 +51,12 @@ var toolStreams = []query{{name: "output", enum: []string{"joined"},
 		about: "none gives a program of the host /dev/null as its standard input, in place of " +
 			"the frames of input. Requests without streams have no input either."}}
 
-// operations are the texts of all routes, by method and path.
+// operations has all routes, by method and path.
 var operations = map[string]operationText{
 	"GET /v1/version": {
 		id:      "getVersion",
 		summary: "What answers.",
+		out:     reflect.TypeFor[Version](),
 	},
 	"GET /v1/openapi.json": {
 		id:      "getOpenAPI",
@@ -51,12 +68,14 @@ var operations = map[string]operationText{
 		about: "Names of users, tools, files and hosts are not in it. The keys of " +
 			"/etc/jail/jaild.toml say whether it is on a loopback port, too, as /metrics.",
 		gives: "text/plain",
+		out:   reflect.TypeFor[string](),
 	},
 	"GET /v1/policy": {
 		id:      "getPolicy",
 		summary: "Which policy files are in force.",
 		about: "Looks at nothing but what the daemon knows. What is on the disk is looked at " +
 			"before each run, when it changes, and every few seconds.",
+		out: reflect.TypeFor[hostpolicy.Status](),
 	},
 	"GET /v1/host": {
 		id:      "getHost",
@@ -64,15 +83,19 @@ var operations = map[string]operationText{
 		about: "Tries what a run needs from within the daemon, by making it and taking it away " +
 			"again. Calls within one second share one look. The places that heads of the log go " +
 			"to are in it for those who may read all records.",
+		out: reflect.TypeFor[message.HostStatus](),
 	},
 	"POST /v1/plan": {
 		id:      "makePlan",
 		summary: "What the kernel would be told for a run; starts nothing.",
 		about:   "The range of host ids in it is one that is free now.",
+		in:      reflect.TypeFor[message.Request](),
+		out:     reflect.TypeFor[jail.Plan](),
 	},
 	"GET /v1/runs": {
 		id:      "listRuns",
 		summary: "The live runs that the caller may see.",
+		out:     reflect.TypeFor[[]message.RunInfo](),
 	},
 	"POST /v1/runs": {
 		id:      "startRun",
@@ -99,12 +122,15 @@ var operations = map[string]operationText{
 			"first 16 MiB are kept; `truncated` says that there was more.",
 		query:   toolStreams,
 		upgrade: onRequest,
+		in:      reflect.TypeFor[message.Request](),
+		result:  reflect.TypeFor[message.Result](),
 	},
 	"GET /v1/runs/{id}": {
 		id:      "inspectRun",
 		summary: "A live run, or the records of one that has ended.",
 		about: "At most 10,000 records. A user but root can have one answer from the log at a " +
 			"time, as with POST /v1/records.",
+		out: reflect.TypeFor[Records](),
 	},
 	"PUT /v1/runs/{id}": {
 		id:      "detachRun",
@@ -112,50 +138,65 @@ var operations = map[string]operationText{
 		about: "Answers once the tool runs, or has run. Asked for twice in the same words it is " +
 			"one run; an id that stands for another request is refused. The output is kept, up " +
 			"to the policy's limit and 64 MiB.",
+		in:  reflect.TypeFor[message.DetachRequest](),
+		out: reflect.TypeFor[message.DetachedInfo](),
 	},
 	"GET /v1/runs/{id}/verify": {
 		id:      "verifyRun",
 		summary: "Whether the jail of a live run is what its plan says.",
 		about: "The kernel is asked, from outside: nothing is attached to the run. A difference is " +
 			"no problem but a finding.",
+		out: reflect.TypeFor[rundir.Verification](),
 	},
 	"POST /v1/runs/{id}/kill": {
 		id:      "killRun",
 		summary: "End a run.",
 		about: "The answer comes when the end is on its way; the result of the run says how it " +
 			"ended.",
+		in:  reflect.TypeFor[KillRequest](),
+		out: reflect.TypeFor[struct{}](),
 	},
 	"GET /v1/workspaces": {
 		id:      "listWorkspaces",
 		summary: "The shadows that are kept, the eldest first.",
+		out:     reflect.TypeFor[[]shadows.WorkspaceInfo](),
 	},
 	"POST /v1/agents/records": {
 		id:      "recordAgents",
 		summary: "Put steps of the caller's agents on record.",
 		about: "All of them or none. The records have the caller as their actor, as the kernel " +
 			"names it.",
+		in:  reflect.TypeFor[AgentRecords](),
+		out: reflect.TypeFor[AgentRecorded](),
 	},
 	"GET /v1/approvals": {
 		id:      "listApprovals",
 		summary: "The actions that wait for an approval, the eldest first.",
 		query: []query{{name: "all", enum: []string{"1"},
 			about: "1: also those that are over, the last 1,000 of the last seven days."}},
+		out: reflect.TypeFor[[]approvals.Action](),
 	},
 	"POST /v1/approvals": {
 		id:      "proposeAction",
 		summary: "Propose an action.",
-		about: "It waits until somebody decides, for seven days at most. Where a grant allows it, it " +
-			"is applied before the answer.",
+		about: "It waits until somebody decides, for seven days at most. A commit that a grant allows " +
+			"is applied before the answer. An action of another type is approved at once where a " +
+			"grant or the policy of the run allows it, and carried out by who proposed it: claim it, " +
+			"do it, and report how it ended.",
+		in:  reflect.TypeFor[ProposeRequest](),
+		out: reflect.TypeFor[approvals.Action](),
 	},
 	"GET /v1/approvals/{id}": {
 		id:      "getApproval",
 		summary: "One action.",
 		query: []query{{name: "wait", kind: "integer",
 			about: "Answer as soon as the action no longer waits, or after so many seconds, at most 600."}},
+		out: reflect.TypeFor[approvals.Action](),
 	},
 	"DELETE /v1/approvals/{id}": {
 		id:      "withdrawAction",
 		summary: "Take an action back that was not applied.",
+		out:     reflect.TypeFor[approvals.Action](),
 	},
 	"POST /v1/approvals/{id}/decide": {
 		id:      "decideAction",
@@ -164,18 +205,49 @@ var operations = map[string]operationText{
 			"what it is about has changed, it is stale, the answer is 409, and nothing is done. The " +
 			"connection over which it was proposed, and a process in a jail or another container, " +
 			"cannot decide.",
+		in:  reflect.TypeFor[approvals.DecideRequest](),
+		out: reflect.TypeFor[approvals.Action](),
 	},
 	"POST /v1/approvals/{id}/revert": {
 		id:      "revertAction",
 		summary: "Undo an action that was applied.",
+		about: "An action that its proposer carried out is reverting until the proposer has undone it " +
+			"and says so.",
+		out: reflect.TypeFor[approvals.Action](),
+	},
+	"POST /v1/approvals/{id}/claim": {
+		id:      "claimAction",
+		summary: "Claim an approved action that the proposer carries out.",
+		about: "The claim is on the disk and on record before the answer. It is given once: 409 for " +
+			"every other claim, also over restarts of the daemon. An action that is reverting is " +
+			"claimed in the same way.",
+		in:  reflect.TypeFor[ClaimRequest](),
+		out: reflect.TypeFor[approvals.Action](),
+	},
+	"POST /v1/approvals/{id}/report": {
+		id:      "reportAction",
+		summary: "Say how a claimed action ended.",
+		about:   "The same report may come again.",
+		in:      reflect.TypeFor[approvals.ReportRequest](),
+		out:     reflect.TypeFor[approvals.Action](),
+	},
+	"POST /v1/approvals/{id}/settle": {
+		id:      "settleAction",
+		summary: "Say how an action ended whose proposer does not.",
+		about: "For a person who may decide on the action and has looked; nothing is done. 409 while " +
+			"the process lives that has claimed the action.",
+		in:  reflect.TypeFor[approvals.SettleRequest](),
+		out: reflect.TypeFor[approvals.Action](),
 	},
 	"GET /v1/grants": {
 		id:      "listGrants",
 		summary: "The grants that allow actions without a decision, the eldest first.",
+		out:     reflect.TypeFor[[]approvals.Grant](),
 	},
 	"DELETE /v1/grants/{id}": {
 		id:      "revokeGrant",
 		summary: "End a grant.",
+		out:     reflect.TypeFor[approvals.Grant](),
 	},
 	"DELETE /v1/workspaces/{id}": {
 		id:      "discardWorkspace",
@@ -189,6 +261,7 @@ var operations = map[string]operationText{
 					"record " +
 					"says what is left in it."},
 		},
+		out: reflect.TypeFor[struct{}](),
 	},
 	"GET /v1/workspaces/{id}/changes": {
 		id:      "reviewWorkspace",
@@ -209,6 +282,7 @@ var operations = map[string]operationText{
 		},
 		gives: "application/x-ndjson",
 		done:  "Lines, each a ReviewLine.",
+		out:   reflect.TypeFor[ReviewLine](),
 	},
 	"POST /v1/workspaces/{id}/commit": {
 		id:      "commitWorkspace",
@@ -217,12 +291,16 @@ var operations = map[string]operationText{
 			"path changed on both sides, or the digest is not that of the changes; 403 where " +
 			"protected names were asked for without an explicit yes. The processes of an open " +
 			"session or a run that runs are stopped until the commit is done.",
+		in:  reflect.TypeFor[shadows.CommitRequest](),
+		out: reflect.TypeFor[workspace.Result](),
 	},
 	"POST /v1/workspaces/{id}/discard": {
 		id:      "discardPaths",
 		summary: "Throw a part of the changes in a shadow away.",
 		about: "What is discarded in the shadow of an open session or a run that runs is no " +
 			"change until a tool changes it again. The tools see it as before.",
+		in:  reflect.TypeFor[shadows.DiscardRequest](),
+		out: reflect.TypeFor[shadows.Discarded](),
 	},
 	"POST /v1/workspaces/{id}/revert": {
 		id:      "revertWorkspace",
@@ -230,21 +308,26 @@ var operations = map[string]operationText{
 		about: "All of it or none; with the rights of the caller. 409 where a path is not as the " +
 			"commit left it, or what it replaced is not kept. The processes of an open session " +
 			"or a run that runs are stopped until the revert is done.",
+		in:  reflect.TypeFor[shadows.RevertRequest](),
+		out: reflect.TypeFor[workspace.Reverted](),
 	},
 	"GET /v1/caches": {
 		id:      "listCaches",
 		summary: "The caches that runs keep: all for root, else the caller's own.",
 		about:   "Those used last come first.",
+		out:     reflect.TypeFor[[]workspace.CacheInfo](),
 	},
 	"DELETE /v1/caches/{id}": {
 		id:      "removeCache",
 		summary: "Remove a cache.",
 		about:   "One that a run or session uses is not removed.",
+		out:     reflect.TypeFor[struct{}](),
 	},
 	"POST /v1/prune": {
 		id:      "prune",
 		summary: "Forget what is kept of commits for longer than it should be.",
 		about:   "Shadows of which nothing else is left go with it.",
+		out:     reflect.TypeFor[shadows.Pruned](),
 	},
 	"POST /v1/records": {
 		id:      "queryRecords",
@@ -253,6 +336,8 @@ var operations = map[string]operationText{
 			"told. A user but root can have one such answer at a time.",
 		gives: "application/x-ndjson",
 		done:  "Lines, each a RecordLine.",
+		in:    reflect.TypeFor[message.RecordsRequest](),
+		out:   reflect.TypeFor[RecordLine](),
 	},
 	"GET /v1/events": {
 		id: "followRecords",
@@ -291,6 +376,7 @@ var operations = map[string]operationText{
 		},
 		gives: "application/x-ndjson",
 		done:  "Lines, each a record, empty, or at last a Problem.",
+		out:   reflect.TypeFor[json.RawMessage](),
 	},
 	"POST /v1/tools": {
 		id: "installTool",
@@ -301,6 +387,8 @@ var operations = map[string]operationText{
 			"that the manifest has them: modules, then licences. Nothing is written whose " +
 			"digest nobody signed.",
 		takes: "application/vnd.jail.bundle",
+		in:    reflect.TypeFor[bundle.Offer](),
+		out:   reflect.TypeFor[bundle.Installed](),
 	},
 	"DELETE /v1/tools/{name}": {
 		id:      "removeTool",
@@ -311,19 +399,24 @@ var operations = map[string]operationText{
 					"installed; " +
 					"root only."},
 		},
+		out: reflect.TypeFor[bundle.Installed](),
 	},
 	"PUT /v1/publishers/{name}": {
 		id:      "setRing",
 		summary: "Put the key ring of a publisher into use; root only.",
+		in:      reflect.TypeFor[RingRequest](),
+		out:     reflect.TypeFor[struct{}](),
 	},
 	"DELETE /v1/publishers/{name}": {
 		id:      "removeRing",
 		summary: "Take the keys of a publisher out of use; root only.",
+		out:     reflect.TypeFor[struct{}](),
 	},
 	"GET /v1/runs/{id}/result": {
 		id:      "waitRun",
 		summary: "Wait for the end of a run.",
 		about:   "The result has no output. A detached run can be asked for after its end too.",
+		out:     reflect.TypeFor[message.Result](),
 	},
 	"GET /v1/runs/{id}/logs": {
 		id:      "readLogs",
@@ -342,16 +435,21 @@ var operations = map[string]operationText{
 		about: "As starting a run. A client that closes the connection leaves the run alone. Input " +
 			"is for a run that was started with input, and of one client at a time.",
 		upgrade: always,
+		in:      reflect.TypeFor[AttachRequest](),
+		result:  reflect.TypeFor[message.Result](),
 	},
 	"GET /v1/sessions": {
 		id:      "listSessions",
 		summary: "The open sessions that the caller may see.",
+		out:     reflect.TypeFor[[]message.SessionInfo](),
 	},
 	"PUT /v1/sessions/{id}": {
 		id:      "startSession",
 		summary: "Open a session.",
 		about: "Answers once it can have invocations. Asked for twice in the same words it is one " +
 			"session; an id that stands for another request is refused.",
+		in:  reflect.TypeFor[message.SessionRequest](),
+		out: reflect.TypeFor[message.SessionInfo](),
 	},
 	"POST /v1/sessions/{id}/exec": {
 		id:      "execInSession",
@@ -361,6 +459,8 @@ var operations = map[string]operationText{
 			"there.",
 		query:   toolStreams,
 		upgrade: onRequest,
+		in:      reflect.TypeFor[message.ExecRequest](),
+		result:  reflect.TypeFor[message.Result](),
 	},
 	"POST /v1/sessions/{id}/fork": {
 		id:      "forkSession",
@@ -368,31 +468,39 @@ var operations = map[string]operationText{
 		about: "The branch is a session that sleeps. A session that is open is put to sleep; it is " +
 			"refused while an invocation runs. For the shadow of a run, the body says which session " +
 			"the branch is.",
+		in:  reflect.TypeFor[message.ForkRequest](),
+		out: reflect.TypeFor[shadows.BranchInfo](),
 	},
 	"GET /v1/branches": {
 		id:      "listBranches",
 		summary: "The branches that the caller may see, the oldest first.",
+		out:     reflect.TypeFor[[]shadows.BranchInfo](),
 	},
 	"GET /v1/branches/{id}/diff": {
 		id:      "diffBranches",
 		summary: "Compare two shadows of one directory.",
 		about:   "Either may be a branch or not, and of a session that is open.",
 		query:   []query{{name: "with", about: "The other shadow."}},
+		out:     reflect.TypeFor[shadows.Comparison](),
 	},
 	"POST /v1/branches/{id}/preview": {
 		id:      "previewMerge",
 		summary: "What a branch changed since its fork, as a merge would take it into its parent.",
 		about:   "Puts the sessions of the branch and of its parent to sleep.",
+		out:     reflect.TypeFor[workspace.MergePreview](),
 	},
 	"POST /v1/branches/{id}/merge": {
 		id:      "mergeBranch",
 		summary: "Take what a branch changed into the shadow that it was forked from.",
 		about: "All or nothing of what the request chooses. Puts the sessions of both to sleep; it is " +
 			"refused while an invocation runs in one of them.",
+		in:  reflect.TypeFor[shadows.MergeRequest](),
+		out: reflect.TypeFor[workspace.Result](),
 	},
 	"POST /v1/branches/{id}/revert": {
 		id:      "revertMerge",
 		summary: "Undo the last merge of a branch.",
+		out:     reflect.TypeFor[workspace.MergeRecord](),
 	},
 	"DELETE /v1/branches/{id}": {
 		id:      "discardBranch",
@@ -402,4 +510,7 @@ var operations = map[string]operationText{
 		id:      "stopSession",
 		summary: "End a session, and what still runs in it.",
 		about:   "Answers when its shadow has its fate.",
-	}}
+		in:      reflect.TypeFor[message.StopRequest](),
+		out:     reflect.TypeFor[message.Result](),
+	},
+}

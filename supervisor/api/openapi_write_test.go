@@ -162,7 +162,7 @@ func (g *generator) document() object {
 	var paths object
 	// Bodies of requests come first: their types are strict, wherever else they are used.
 	for _, r := range (&Server{}).routes() {
-		if in := bodies[r.method+" "+r.path].in; in != nil {
+		if in := operations[r.method+" "+r.path].in; in != nil {
 			g.strict = true
 			g.schema(in)
 			g.strict = false
@@ -224,7 +224,6 @@ func (g *generator) operation(r route) object {
 	if !ok {
 		g.t.Errorf("%s has no text in operations", key)
 	}
-	types := bodies[key]
 	o := object{{"operationId", text.id}, {"summary", text.summary}}
 	if text.about != "" {
 		o = append(o, member{"description", text.about})
@@ -232,10 +231,10 @@ func (g *generator) operation(r route) object {
 	if parameters := g.parameters(r.path, text); len(parameters) > 0 {
 		o = append(o, member{"parameters", parameters})
 	}
-	if types.in != nil {
+	if text.in != nil {
 		o = append(o, member{"requestBody", object{
 			{"required", true},
-			{"content", media(text.takes, g.schema(types.in))},
+			{"content", media(text.takes, g.schema(text.in))},
 		}})
 	}
 	if text.upgrade != 0 {
@@ -246,7 +245,7 @@ func (g *generator) operation(r route) object {
 			{"result", string(FrameResult)},
 		}})
 	}
-	return append(o, member{"responses", g.responses(r.path, text, types.out, types.result)})
+	return append(o, member{"responses", g.responses(r.path, text)})
 }
 
 func (g *generator) parameters(path string, text operationText) []object {
@@ -279,7 +278,7 @@ func (g *generator) parameters(path string, text operationText) []object {
 
 var upgradeSchema = object{{"type", "string"}, {"const", Upgrade}}
 
-func (g *generator) responses(path string, text operationText, out, result reflect.Type) object {
+func (g *generator) responses(path string, text operationText) object {
 	var all object
 	done := object{{"description", "Done."}}
 	if text.done != "" {
@@ -292,13 +291,13 @@ func (g *generator) responses(path string, text operationText, out, result refle
 		}}}})
 	}
 	switch {
-	case out != nil:
+	case text.out != nil:
 		all = append(all,
-			member{"200", append(done, member{"content", media(text.gives, g.schema(out))})})
+			member{"200", append(done, member{"content", media(text.gives, g.schema(text.out))})})
 	case text.upgrade == onRequest:
 		all = append(all, member{"200", object{
 			{"description", "The whole run, where the request asks for no streams."},
-			{"content", media("", g.schema(result))},
+			{"content", media("", g.schema(text.result))},
 		}})
 	case text.upgrade == 0 && text.gives != "":
 		all = append(all,
@@ -307,12 +306,12 @@ func (g *generator) responses(path string, text operationText, out, result refle
 		all = append(all,
 			member{"200", append(done, member{"content", media("", object{{"type", "object"}})})})
 	}
-	if result != nil {
+	if text.result != nil {
 		all = append(all, member{"101", object{
 			{"description",
 				"The connection now carries frames; the content of the last one is a Result."},
 			{"headers", object{{"Upgrade", object{{"required", true}, {"schema", upgradeSchema}}}}},
-			{"x-result", g.schema(result)},
+			{"x-result", g.schema(text.result)},
 		}})
 	}
 	return append(all, member{"default", object{{"$ref", "#/components/responses/Problem"}}})

@@ -7,6 +7,12 @@
 //	   │                       └──────────────► failed, stale
 //	   └──► rejected, expired, withdrawn
 //
+// An action that its proposer carries out (external.go) is applying from the claim of the proposer
+// until the proposer reports how it ended, and reverting from the wish of a person to have it undone
+// until the proposer has done that:
+//
+//	approved ── claim ──► applying ── report ──► applied ── revert ──► reverting ── report ──► reverted
+//
 // An action never changes once it is proposed, and its SHA-256 covers all that people are shown of
 // it. A decision names that digest. What the action is about is compared again while the action is
 // applied: if it is not as it was, the action is stale and nothing happens. An action that nobody
@@ -46,8 +52,10 @@ type State string
 const (
 	Pending   State = "pending"
 	Approved  State = "approved" // and not applied yet
+	Applying  State = "applying" // its proposer has claimed it, and has not said how it ended
 	Applied   State = "applied"
-	Failed    State = "failed" // when it was applied
+	Reverting State = "reverting" // its proposer is to undo it, and has not said how that ended
+	Failed    State = "failed"    // when it was applied
 	Rejected  State = "rejected"
 	Expired   State = "expired"
 	Withdrawn State = "withdrawn" // by who proposed it
@@ -56,14 +64,19 @@ const (
 )
 
 // Over reports whether the action can no longer be applied.
-func (s State) Over() bool { return s != Pending && s != Approved }
+func (s State) Over() bool {
+	return s != Pending && s != Approved && s != Applying && s != Reverting
+}
+
+// claimable reports whether the proposer of an external action has or may get something to do.
+func (s State) claimable() bool { return s == Applying || s == Reverting }
 
 // An Action is something that waits for an approval, or did.
 type Action struct {
 	ID string `json:"id"`
 	// Digest of everything that is proposed, which a decision names.
 	SHA256 string `json:"sha256"`
-	// workspace.commit, fetch or tool.
+	// workspace.commit, fetch, tool, gate, git.push, pr.create or policy.grant.
 	Type  string `json:"type"`
 	State State  `json:"state"`
 	// Whose it is.
@@ -82,15 +95,22 @@ type Action struct {
 	Fetch *Fetch `json:"fetch,omitempty"`
 	// Of the type tool.
 	Tool *Tool `json:"tool,omitempty"`
+	External
+	// The agent on whose behalf it is proposed, as the proposer says: agent:USER:NAME.
+	Agent string `json:"agent,omitempty"`
 	// Whether it can be reverted once it is applied.
 	Reversible bool      `json:"reversible"`
 	Proposed   time.Time `json:"proposed"`
 	// From then on nobody can decide on it.
 	Expires  time.Time `json:"expires"`
 	Decision *Decision `json:"decision,omitempty"`
+	// Who carries an external action out or undoes it, since when.
+	Claim *Claim `json:"claim,omitempty"`
+	// Who wants an external action undone.
+	Undo *Decision `json:"undo,omitempty"`
 	// When it was applied, or could no longer be.
 	Ended time.Time `json:"ended,omitzero"`
-	// What it made when it was applied: the id of a commit.
+	// What it made when it was applied: the id of a commit, or what its proposer says.
 	Outcome string `json:"outcome,omitempty"`
 	// Why it failed or is stale.
 	Error string `json:"error,omitempty"`
@@ -268,6 +288,13 @@ type Grant struct {
 	// Only this tool with this digest, whatever its arguments.
 	Tool   string `json:"tool,omitempty"`
 	Digest string `json:"digest,omitempty"`
+	// Only external actions on this target: GATEKEEPER ACTION RESOURCE, REMOTE REF CREDENTIAL, or
+	// REPOSITORY BASE CREDENTIAL.
+	Target string `json:"target,omitempty"`
+	// Only external actions on behalf of this agent, or of none.
+	Agent string `json:"agent,omitempty"`
+	// What runs may have beside what their profile grants: a policy grant, and no other.
+	Widens *PolicyGrant `json:"widens,omitempty"`
 	// The words of the decision that made it.
 	Scope string `json:"scope"`
 	// The action that was approved.
@@ -293,6 +320,11 @@ type stored struct {
 	// RunEnded says that no grant for the run or session would be used.
 	RunEnded bool   `json:"run_ended,omitempty"`
 	Before   string `json:"before,omitempty"`
+	// Key is the SHA-256 of the key of who proposed an external action, and Process that process.
+	Key     string  `json:"key,omitempty"`
+	Process process `json:"process,omitzero"`
+	// Claimant is the process that has claimed it.
+	Claimant process `json:"claimant,omitzero"`
 }
 
 // maxOverSize bounds the texts of the request of an action that is over, in bytes.
@@ -301,6 +333,9 @@ const maxOverSize = 4 << 10
 // trim leaves the lists of a long request out of an action that is over: its digest and its summary
 // say what it was.
 func (s *stored) trim() {
+	if s.task() != nil && s.size() > maxOverSize {
+		s.External, s.Trimmed = s.trimmed(), true
+	}
 	if s.Commit == nil || s.size() <= maxOverSize {
 		return
 	}
@@ -313,7 +348,7 @@ func (s *stored) trim() {
 // digest returns the digest of what is proposed.
 func (a Action) digest() string {
 	a.SHA256, a.State, a.Decision, a.Outcome, a.Error = "", "", nil, "", ""
-	a.Ended, a.Trimmed = time.Time{}, false
+	a.Ended, a.Trimmed, a.Claim, a.Undo = time.Time{}, false, nil, nil
 	text, err := json.Marshal(a)
 	if err != nil {
 		// Every field is a text, a number, a time or a struct of those.
@@ -330,6 +365,9 @@ func (a Action) summarize() string {
 	}
 	if a.Tool != nil {
 		return a.Tool.String()
+	}
+	if t := a.task(); t != nil {
+		return t.String()
 	}
 	c := a.Commit
 	if a.Type != policy.ActionCommit || c == nil {
@@ -385,7 +423,7 @@ func few(texts []string) string {
 	return text
 }
 
-// Ways of a decision.
+// Ways of a decision. Decisions by a grant or a policy have these words in their place.
 var ways = []string{"cli", "api", "console", "mcp"}
 
 // Bounds of a scope.
@@ -410,6 +448,9 @@ func grantFor(a Action, scope string, now time.Time) (*Grant, error) {
 	if t := a.Tool; t != nil {
 		g.Tool, g.Digest = t.Name, t.Digest
 	}
+	if t := a.task(); t != nil {
+		g.Target, g.Agent = t.target(), a.Agent
+	}
 	name, value, _ := strings.Cut(scope, "=")
 	switch name {
 	case "", "once":
@@ -420,6 +461,10 @@ func grantFor(a Action, scope string, now time.Time) (*Grant, error) {
 	case "session":
 		if value != "" {
 			break
+		}
+		if a.Run == "" {
+			return nil, problem.New(problem.Usage, "action %s is of no session", a.ID).
+				WithHint("give until=TIME or uses=N")
 		}
 		g.Run = a.Run
 		if a.Commit != nil && !a.Commit.Session {
@@ -465,6 +510,9 @@ func (g Grant) covers(a Action, now time.Time) bool {
 	}
 	if t := a.Tool; t != nil {
 		return g.Tool == t.Name && g.Digest == t.Digest
+	}
+	if t := a.task(); t != nil {
+		return g.Target != "" && g.Target == t.target() && g.Agent == a.Agent
 	}
 	c := a.Commit
 	if c == nil {

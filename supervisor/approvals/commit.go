@@ -42,7 +42,7 @@ func (q *Queue) ProposeCommit(ctx context.Context, c caller.Caller,
 	a.Commit.Request.Auto = false
 	var s *stored
 	err := q.step(func(now time.Time) (l line, err error) {
-		s, err = q.add(&l, a, c, now)
+		s, err = q.add(&l, stored{Action: a}, c, now)
 		return l, err
 	})
 	if err != nil || s.State != Approved {

@@ -79,11 +79,15 @@ func (q *Queue) Decide(ctx context.Context, c caller.Caller, id string,
 		}
 		d := Decision{UID: c.UID, PID: c.PID, Exe: c.Exe, Via: req.Via, Scope: req.Scope, Time: now}
 		if req.Decision == "reject" {
-			q.ungrant(&l, s, c.Actor())
+			ungrant(q, &l, s, c.Actor())
 			rejected := *s
 			rejected.Decision = &d
 			decided = l.move(&rejected, Rejected, now, c.Actor())
 			return l, nil
+		}
+		if s.PolicyGrant != nil {
+			decided, err = q.Programs().applyGrant(&l, s, d, c)
+			return l, err
 		}
 		g, err := grantFor(s.Action, req.Scope, now)
 		if err != nil {
@@ -122,7 +126,7 @@ func owedDecision(a Action, err error) error {
 }
 
 // ungrant ends the grant that the approval of an action made which is not applied after all.
-func (q *Queue) ungrant(l *line, s *stored, by audit.Actor) {
+func ungrant(q *Queue, l *line, s *stored, by audit.Actor) {
 	if s.State != Approved || s.Decision == nil {
 		return
 	}
@@ -135,7 +139,7 @@ func actionOf(s *stored) Action {
 	if s == nil {
 		return Action{}
 	}
-	return s.Action
+	return s.shown()
 }
 
 // mayDecide returns an error unless the caller may decide on an action in this way.
@@ -149,6 +153,10 @@ func (q *Queue) mayDecide(c caller.Caller, s *stored, req DecideRequest) error {
 		return problem.New(problem.Refused,
 			"action %s was proposed over this connection, which cannot decide on it", s.ID).
 			WithHint("decide by jail approvals or the console")
+	case s.Process.is(c.PID):
+		return problem.New(problem.Refused,
+			"action %s was proposed by this process, which cannot decide on it", s.ID).
+			WithHint("decide by jail approvals or the console")
 	case req.Via == "mcp" && q.o.NoMCP:
 		return problem.New(problem.Refused, "the operator of this host lets nobody decide by mcp").
 			WithHint("decide by jail approvals or the console")
@@ -157,6 +165,9 @@ func (q *Queue) mayDecide(c caller.Caller, s *stored, req DecideRequest) error {
 		return problem.New(problem.Refused,
 			"action %s takes protected names, and cannot be approved by mcp", s.ID).
 			WithHint("decide by jail approvals or the console")
+	case req.Via == "mcp" && req.Decision == "approve" && s.PolicyGrant != nil:
+		return problem.New(problem.Refused, "action %s widens a policy, and cannot be approved by mcp",
+			s.ID).WithHint("decide by jail approvals or the console")
 	}
 	if err := errors.Join(outside(c), q.o.Permissions(c).Approve(s.UID)); err != nil {
 		return err
@@ -183,6 +194,9 @@ func (s *stored) undecided(again bool) error {
 	case s.State.Over():
 		return problem.New(problem.Conflict, "action %s is %s: nothing is decided any more", s.ID,
 			s.State)
+	case s.State.claimable():
+		return problem.New(problem.Conflict, "action %s is %s: its proposer says how that ends", s.ID,
+			s.State).WithHint("jail approvals settle " + s.ID + " says it if the proposer is gone")
 	case s.Applying && !again:
 		return problem.New(problem.Conflict, "action %s is being applied", s.ID)
 	}
@@ -222,7 +236,7 @@ func (q *Queue) Withdraw(c caller.Caller, id string) (Action, error) {
 		if err := s.undecided(false); err != nil {
 			return l, err
 		}
-		q.ungrant(&l, s, c.Actor())
+		ungrant(q, &l, s, c.Actor())
 		gone = l.move(s, Withdrawn, now, c.Actor())
 		return l, nil
 	})
@@ -496,6 +510,18 @@ func (q *Queue) revert(ctx context.Context, c caller.Caller, id string) (Action,
 	case s.State != Applied:
 		return s.Action, problem.New(problem.Conflict, "action %s is %s, and cannot be reverted", id,
 			s.State)
+	case s.PolicyGrant != nil:
+		var gone *stored
+		err := q.step(func(now time.Time) (l line, err error) {
+			s, err := q.known(id)
+			if err == nil && s.State == Applied {
+				gone = q.Programs().takeGrant(&l, s, now, c.Actor())
+			}
+			return l, err
+		})
+		return actionOf(gone), err
+	case s.task() != nil:
+		return q.Programs().askUndo(c, id)
 	case s.Outcome == "":
 		return s.Action, problem.New(problem.Conflict, "action %s made nothing that could be reverted",
 			id)

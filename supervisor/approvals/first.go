@@ -60,7 +60,7 @@ func (f first) pass(l *line, a Action, c caller.Caller, now time.Time) (*stored,
 			return nil, problem.New(problem.Busy, "%d actions of %s wait for an approval, %d bytes",
 				waiting.n, a.Run, waiting.bytes).WithHint("jail approvals lists them; decide on some")
 		}
-		if s, err = f.q.add(l, a, c, now); err != nil {
+		if s, err = f.q.add(l, stored{Action: a}, c, now); err != nil {
 			return nil, err
 		}
 	case s.State == Pending:
@@ -88,7 +88,7 @@ func (f first) like(a Action, connection string) (found *stored, waiting share) 
 	ranks := []State{Rejected, Pending, Approved}
 	best := -1
 	for _, s := range f.q.actions {
-		if s.UID != a.UID || s.Commit != nil {
+		if s.UID != a.UID || s.Commit != nil || s.task() != nil {
 			continue
 		}
 		if s.State == Pending && s.Run == a.Run {
@@ -108,7 +108,7 @@ func (f first) like(a Action, connection string) (found *stored, waiting share) 
 
 // await waits until an action is no longer pending, or ctx ends.
 func (f first) await(ctx context.Context, id string) (Action, error) {
-	return until(ctx, f.q, func(s State) bool { return s != Pending }, func() (Action, error) {
+	return until(ctx, f.q, func(a Action) bool { return a.State != Pending }, func() (Action, error) {
 		// Many may wait: a look at what is known costs no step.
 		f.q.mu.Lock()
 		s := f.q.actions[id]

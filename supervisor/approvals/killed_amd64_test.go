@@ -2,6 +2,7 @@ package approvals
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,11 +12,18 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// killedIn names the directory of the child of TestKilled.
-const killedIn = "JAIL_TEST_KILLED_IN"
+// killedIn names the directory of the child of TestKilled or TestClaimKilled, and killedAs what the
+// child does.
+const killedIn, killedAs = "JAIL_TEST_KILLED_IN", "JAIL_TEST_KILLED_AS"
+
+// children are what a child does, by the test.
+var children = map[string]func(dir string) error{"TestKilled": proposeAndApprove,
+	"TestClaimKilled": claimAndReport}
 
 func init() {
 	if os.Getenv(killedIn) != "" {
@@ -26,7 +34,7 @@ func init() {
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(killedIn); dir != "" {
-		if err := proposeAndApprove(dir); err != nil {
+		if err := children[os.Getenv(killedAs)](dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -67,7 +75,7 @@ func TestKilled(t *testing.T) {
 			t.Fatal("the child makes more than 2,000 system calls")
 		}
 		dir := t.TempDir()
-		ended, err := killAt(dir, n)
+		ended, err := killAt(t.Name(), dir, n)
 		if err != nil {
 			t.Fatalf("call %d: %v", n, err)
 		}
@@ -86,9 +94,9 @@ func TestKilled(t *testing.T) {
 }
 
 // killAt kills the child at the entry of its system call n. ended says that it made fewer.
-func killAt(dir string, n int) (ended bool, err error) {
+func killAt(as, dir string, n int) (ended bool, err error) {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), killedIn+"="+dir, "GODEBUG=asyncpreemptoff=1")
+	cmd.Env = append(os.Environ(), killedIn+"="+dir, killedAs+"="+as, "GODEBUG=asyncpreemptoff=1")
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
 	if err := cmd.Start(); err != nil {
@@ -201,6 +209,115 @@ func afterKill(t *testing.T, dir string, n int) State {
 	}
 	if log := read("log"); !strings.Contains(log, `"state":"applied"`) {
 		t.Errorf("call %d: log %s", n, log)
+	}
+	return was
+}
+
+// claimAndReport proposes an action for its parent, approves it, claims it, does it and reports it, and
+// notes in files what it was answered and that it did it.
+func claimAndReport(dir string) error {
+	d := deskIn(dir)
+	proposer, claimant := user(alice, "proposer"), user(alice, "claimant")
+	proposer.PID = os.Getppid()
+	_, _, _ = syscall.RawSyscall(marker, 1, 0, 0)
+	a, err := d.Programs().Propose(proposer, Proposal{Type: policy.ActionGate, External: External{Gate: gate()},
+		Key: key}, ask(alice))
+	if err != nil {
+		return err
+	}
+	if _, err := d.approve(user(alice, "cli"), a, ""); err != nil {
+		return err
+	}
+	if _, err := d.claim(claimant, a.ID); err != nil {
+		return err
+	}
+	if err := appendTo(filepath.Join(dir, "done"), a.ID+"\n"); err != nil {
+		return err
+	}
+	if _, err := d.report(claimant, a.ID, Applied); err != nil {
+		return err
+	}
+	return appendTo(filepath.Join(dir, "reported"), a.ID)
+}
+
+// TestClaimKilled (T-551): a daemon and its client are killed at each system call from the proposal of an
+// external action to its report. Nothing is done that no claim on record allowed, and what may have
+// been done is never given to anybody again.
+func TestClaimKilled(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	me, successor := other(t, alice), other(t, alice)
+	states := map[State]int{}
+	for n := 1; ; n++ {
+		if n > 4000 {
+			t.Fatal("the child makes more than 4,000 system calls")
+		}
+		dir := t.TempDir()
+		ended, err := killAt(t.Name(), dir, n)
+		if err != nil {
+			t.Fatalf("call %d: %v", n, err)
+		}
+		states[afterClaim(t, deskIn(dir), n, me, successor)]++
+		if ended || t.Failed() {
+			break
+		}
+	}
+	t.Logf("left behind: %v", states)
+	for _, s := range []State{"none", Pending, Approved, Applying, Applied} {
+		if states[s] == 0 && !t.Failed() {
+			t.Errorf("the child was never killed where the action is %s: %v", s, states)
+		}
+	}
+}
+
+// afterClaim holds what was killed against what was done, has the next client go on, and returns the
+// state of the action as the killed one left it.
+func afterClaim(t *testing.T, d *desk, n int, me, successor caller.Caller) State {
+	t.Helper()
+	if err := d.Recover(); err != nil {
+		t.Fatalf("call %d: %v", n, err)
+	}
+	done := strings.Fields(d.read(t, "done"))
+	all, err := d.List(me, true)
+	if err != nil || len(all) > 1 || len(all) == 0 && len(done) > 0 {
+		t.Fatalf("call %d: there are %v, %v; done %v", n, all, err, done)
+	}
+	if len(all) == 0 {
+		return "none"
+	}
+	a, log := all[0], d.read(t, "log")
+	was := a.State
+	if len(done) > 0 && (was != Applying && was != Applied ||
+		!strings.Contains(log, `"state":"applying"`)) {
+		t.Errorf("call %d: it was done; it is %s, log %s", n, was, log)
+	}
+	if d.read(t, "reported") != "" && was != Applied {
+		t.Errorf("call %d: it was reported; it is %s", n, was)
+	}
+	if was == Pending {
+		if a, err = d.approve(me, a, ""); err != nil {
+			t.Errorf("call %d: %v", n, err)
+		}
+	}
+	_, err = d.claim(successor, a.ID)
+	switch {
+	case was == Pending || was == Approved:
+		if err != nil || len(done) > 0 {
+			t.Errorf("call %d: %s: %v, done %v", n, was, err, done)
+		}
+		_, err = d.report(successor, a.ID, Applied)
+	case was == Applying:
+		wantCode(t, fmt.Sprintf("call %d: a second claim", n), err, problem.Conflict)
+		if !a.Claim.Lost {
+			t.Errorf("call %d: the claim is not shown as lost", n)
+		}
+		_, err = d.Programs().Settle(me, a.ID, SettleRequest{SHA256: a.SHA256, State: Applied})
+	default:
+		wantCode(t, fmt.Sprintf("call %d: a claim of what is over", n), err, problem.Conflict)
+		err = nil
+	}
+	if a, getErr := d.Get(me, a.ID); err != nil || getErr != nil || a.State != Applied {
+		t.Errorf("call %d: in the end: %+v, %v", n, a, errors.Join(err, getErr))
 	}
 	return was
 }

@@ -94,11 +94,19 @@ type record struct {
 
 // rank orders the records of one action.
 func (r record) rank() int {
-	at := slices.Index([]State{Pending, Approved}, State(r.Event.State))
-	if at < 0 {
+	switch State(r.Event.State) {
+	case Pending:
+		return 0
+	case Approved:
+		return 1
+	case Applying:
 		return 2
+	case Reverting:
+		return 4
+	case Reverted:
+		return 5
 	}
-	return at
+	return 3
 }
 
 // New returns the queue in a directory. It reads nothing yet.
@@ -293,12 +301,16 @@ func (q *Queue) expired(now time.Time) (l line) {
 	q.tally.soonest = time.Time{}
 	for _, a := range q.actions {
 		switch {
-		case a.State.Over() || a.Applying:
+		case a.State.Over() || a.Applying || a.State.claimable():
 		case !now.Before(a.Expires) && len(l.Actions) < maxOwed:
 			l.move(a, Expired, now, audit.Actor{})
 		case q.tally.soonest.IsZero() || a.Expires.Before(q.tally.soonest):
 			q.tally.soonest = a.Expires
 		}
+	}
+	if q.tally.soonest.IsZero() {
+		// None of them expires.
+		q.tally.soonest = now.Add(lifetime)
 	}
 	return l
 }
@@ -402,9 +414,10 @@ func (q *Queue) find(c caller.Caller, id string) (*stored, error) {
 }
 
 // add adds a new action, which a grant may approve at once. It returns the action.
-func (q *Queue) add(l *line, a Action, c caller.Caller, now time.Time) (*stored, error) {
+func (q *Queue) add(l *line, a stored, c caller.Caller, now time.Time) (*stored, error) {
 	all, own := q.tally.all, q.tally.own[a.UID]
-	s := &stored{Action: a, Connection: c.Connection}
+	s := &a
+	s.Connection = c.Connection
 	s.ID, s.State, s.Proposed, s.Expires = string(jail.NewID()), Pending, now, now.Add(lifetime)
 	s.Summary = s.summarize()
 	s.SHA256 = s.digest()
@@ -480,6 +493,9 @@ func (a *stored) size() int {
 			n += 24 + len(arg)
 		}
 	}
+	if t := a.task(); t != nil {
+		n += 600 + t.size() + len(a.Outcome) + len(a.Error)
+	}
 	if c := a.Commit; c != nil {
 		n += len(c.Directory) + 64*len(c.Request.Hunks)
 		for _, texts := range [][]string{c.Protected, c.Request.Paths, c.Request.Classes} {
@@ -505,9 +521,9 @@ func (q *Queue) List(c caller.Caller, all bool) ([]Action, error) {
 			switch {
 			case !may.SeesAction(a.UID):
 			case !a.State.Over():
-				out = append(out, a.Action)
+				out = append(out, a.shown())
 			case all:
-				over = append(over, a.Action)
+				over = append(over, a.shown())
 			}
 		}
 	})
@@ -537,7 +553,7 @@ func (q *Queue) Get(c caller.Caller, id string) (a Action, err error) {
 	err = q.look(func() {
 		var s *stored
 		if s, found = q.find(c, id); found == nil {
-			a = s.Action
+			a = s.shown()
 		}
 	})
 	if err == nil {
@@ -549,13 +565,14 @@ func (q *Queue) Get(c caller.Caller, id string) (a Action, err error) {
 // pollEvery is how often Wait looks whether another daemon has decided.
 const pollEvery = 20 * time.Millisecond
 
-// Wait is Get, as soon as the action is neither pending nor about to be applied, or ctx ends.
+// Wait is Get, as soon as the action is neither pending nor about to be applied by the daemon, or ctx
+// ends.
 func (q *Queue) Wait(ctx context.Context, c caller.Caller, id string) (Action, error) {
-	return until(ctx, q, State.Over, func() (Action, error) { return q.Get(c, id) })
+	return until(ctx, q, Action.settled, func() (Action, error) { return q.Get(c, id) })
 }
 
-// until returns an action as soon as its state is enough, or ctx ends.
-func until(ctx context.Context, q *Queue, enough func(State) bool,
+// until returns an action as soon as it is enough, or ctx ends.
+func until(ctx context.Context, q *Queue, enough func(Action) bool,
 	get func() (Action, error)) (Action, error) {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
@@ -564,7 +581,7 @@ func until(ctx context.Context, q *Queue, enough func(State) bool,
 		news := q.news
 		q.mu.Unlock()
 		a, err := get()
-		if err != nil || enough(a.State) {
+		if err != nil || enough(a) {
 			return a, err
 		}
 		for changed := false; !changed; {
@@ -608,7 +625,7 @@ func (q *Queue) Grants(c caller.Caller) ([]Grant, error) {
 // Revoke ends a grant.
 func (q *Queue) Revoke(c caller.Caller, id string) (Grant, error) {
 	var gone Grant
-	err := q.step(func(time.Time) (line, error) {
+	err := q.step(func(now time.Time) (line, error) {
 		may, g := q.o.Permissions(c), q.grants[id]
 		if g == nil || !may.SeesAction(g.UID) {
 			return line{}, problem.New(problem.NotFound, "there is no grant %q", id).
@@ -620,6 +637,9 @@ func (q *Queue) Revoke(c caller.Caller, id string) (Grant, error) {
 		gone = *g
 		var l line
 		l.revoke(g, c.Actor())
+		if s := q.actions[g.Action]; s != nil && s.PolicyGrant != nil && s.State == Applied {
+			q.Programs().takeGrant(&l, s, now, c.Actor())
+		}
 		return l, nil
 	})
 	return gone, err

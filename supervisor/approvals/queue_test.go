@@ -129,6 +129,15 @@ func (d *desk) approve(c caller.Caller, a Action, scope string) (Action, error) 
 		SHA256: a.SHA256, Scope: scope, Via: "cli"})
 }
 
+func (d *desk) read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(d.dir, name))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 func (d *desk) applied(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile(d.commits.path)
@@ -781,9 +790,9 @@ func TestManyPending(t *testing.T) {
 		if err := d.step(func(now time.Time) (l line, err error) {
 			for i := range 100 {
 				h := held(0, 100*n+i)
-				if _, err := d.add(&l, Action{Type: "workspace.commit", Run: h.Run,
-					Words: strings.Repeat("w", 100), Commit: &Commit{Directory: h.Directory,
-						Request: h.Request}}, user(0, "c"), now); err != nil {
+				if _, err := d.add(&l, stored{Action: Action{Type: "workspace.commit",
+					Run: h.Run, Words: strings.Repeat("w", 100),
+					Commit: &Commit{Directory: h.Directory, Request: h.Request}}}, user(0, "c"), now); err != nil {
 					return l, err
 				}
 			}

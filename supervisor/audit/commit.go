@@ -67,7 +67,7 @@ func (w *writer) line(next *position, body []byte) uint64 {
 	w.buf = append(w.buf, `{"seq":`...)
 	w.buf = strconv.AppendUint(w.buf, next.size+1, 10)
 	w.buf = append(w.buf, `,"time":"`...)
-	w.buf = w.opt.Now().UTC().AppendFormat(w.buf, timeLayout)
+	w.buf = appendTime(w.buf, w.opt.Now())
 	w.buf = append(w.buf, `",`...)
 	w.buf = append(w.buf, body...)
 	w.buf = append(w.buf, `,"prev":"`+sumPrefix...)

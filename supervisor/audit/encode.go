@@ -27,6 +27,29 @@ const (
 // timeLayout is RFC 3339 with all nine digits, so that the text sorts as the time does.
 const timeLayout = "2006-01-02T15:04:05.000000000Z07:00"
 
+// appendTime appends t in timeLayout and in UTC. Time.AppendFormat does so in four times the time,
+// which was a tenth of what a record costs.
+func appendTime(to []byte, t time.Time) []byte {
+	t = t.UTC()
+	year, month, day := t.Date()
+	hour, minute, second := t.Clock()
+	if year < 1000 || year > 9999 {
+		return t.AppendFormat(to, timeLayout)
+	}
+	to = strconv.AppendInt(to, int64(year), 10)
+	for _, part := range [...]struct {
+		before byte
+		n      int
+	}{{'-', int(month)}, {'-', day}, {'T', hour}, {':', minute}, {':', second}} {
+		to = append(to, part.before, byte('0'+part.n/10), byte('0'+part.n%10))
+	}
+	to = append(to, ".000000000Z"...)
+	for i, n := len(to)-2, t.Nanosecond(); n > 0; i, n = i-1, n/10 {
+		to[i] = byte('0' + n%10)
+	}
+	return to
+}
+
 // encoder writes the fields of one record. Names are ours and trusted; values are not.
 type encoder struct {
 	buf    []byte
@@ -124,7 +147,9 @@ func (e *encoder) flag(name string, b bool) {
 
 func (e *encoder) when(name string, t time.Time) {
 	if !t.IsZero() {
-		e.text(name, name, t.UTC().Format(timeLayout))
+		e.name(name)
+		e.buf = append(e.buf, '"')
+		e.buf = append(appendTime(e.buf, t), '"')
 	}
 }
 

@@ -100,6 +100,12 @@ type RunStarted struct {
 	Engine string `json:"engine"`
 	// Caches are those that the run has: the target of each, its name, and its id.
 	Caches []string `json:"caches"`
+	// Outer is the layer around the jail, with the version and the digest of its runtime, and what
+	// is not there inside for it.
+	Outer        string   `json:"outer"`
+	OuterVersion string   `json:"outer_version"`
+	OuterDigest  string   `json:"outer_digest"`
+	OuterInstead []string `json:"outer_instead"`
 	// Agent is the id of the agent that the run is, Instance that of its instance.
 	Agent    string `json:"agent"`
 	Instance string `json:"instance"`
@@ -367,6 +373,9 @@ type AgentStep struct {
 	Digest string `json:"digest"`
 	// Reason is why it was woken, or paused.
 	Reason string `json:"reason"`
+	// Runtime is host for an agent that is in no jail and has the rights of its user, when it is
+	// installed or woken.
+	Runtime string `json:"runtime,omitzero"`
 	// Event is the number of the event that the step is about.
 	Event int64 `json:"event,omitzero"`
 	// Tokens are those that a call of a model used, Role is the model's in the manifest.

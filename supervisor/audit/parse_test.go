@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 )
 
@@ -174,4 +175,33 @@ func TestVerifyEndlessLine(t *testing.T) {
 	if n != 4 {
 		t.Errorf("%d records and errors, want 3 and 1", n)
 	}
+}
+
+// TestAppendTime: the times of records are those that package time writes in the same layout.
+func TestAppendTime(t *testing.T) {
+	zone := time.FixedZone("east", 5*3600+45*60)
+	for _, at := range []time.Time{{}, time.Unix(0, 0), time.Unix(1, 9), time.Unix(1<<33, 999_999_999),
+		time.Date(999, 12, 31, 23, 59, 59, 1, time.UTC), time.Date(1000, 1, 1, 0, 0, 0, 0, time.UTC),
+		time.Date(2026, 2, 28, 23, 59, 59, 120_000_000, zone),
+		time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC),
+		time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)} {
+		want := at.UTC().Format(timeLayout)
+		if got := string(appendTime([]byte("x"), at)); got != "x"+want {
+			t.Errorf("%s, want %s", got[1:], want)
+		}
+	}
+}
+
+func BenchmarkAppendTime(b *testing.B) {
+	now, to := time.Now(), make([]byte, 0, 64)
+	b.Run("appendTime", func(b *testing.B) {
+		for b.Loop() {
+			appendTime(to, now)
+		}
+	})
+	b.Run("AppendFormat", func(b *testing.B) {
+		for b.Loop() {
+			now.UTC().AppendFormat(to, timeLayout)
+		}
+	})
 }

@@ -144,7 +144,7 @@ func (w *writer) sealLater(more bool) {
 
 // end writes what is left, a last checkpoint, and removes the zeros behind the lines.
 func (w *writer) end(take func() []*request) error {
-	if err := w.turn(take, true); err != nil {
+	if _, err := w.turn(take, true); err != nil {
 		return err
 	}
 	return w.do(func() error {
@@ -158,8 +158,8 @@ func (w *writer) end(take func() []*request) error {
 
 // turn writes one batch under the lock. It calls take after the lock, so that a record can be
 // withdrawn while another process holds it.
-func (w *writer) turn(take func() []*request, checkpoint bool) error {
-	err := w.broken
+func (w *writer) turn(take func() []*request, checkpoint bool) (answered int, err error) {
+	err = w.broken
 	if err == nil {
 		if err = flock.Lock(w.lock); err == nil {
 			defer flock.Unlock(w.lock)
@@ -175,5 +175,5 @@ func (w *writer) turn(take func() []*request, checkpoint bool) error {
 		}
 		close(r.done)
 	}
-	return err
+	return len(batch), err
 }

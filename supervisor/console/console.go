@@ -1,6 +1,6 @@
 // Package console is the review of runs in a browser: what runs, the story of a run, its change set
-// with a mark for each hunk, what waits for an approval, the log and its state, and what a policy
-// means. It is server-rendered HTML without a script, over HTTP on the loopback interface or on a
+// with a mark for each hunk, what waits for an approval, the reviewer's agents, the log and its state,
+// and what a policy means. It is server-rendered HTML without a script, over HTTP on the loopback interface or on a
 // Unix socket.
 //
 // The console has no rights of its own: it is a client of the daemon like the command line, run by
@@ -82,6 +82,8 @@ type Options struct {
 	Approvals Approvals
 	Log       Log
 	Policies  Policies
+	// Agents connects to the agents of the reviewer; nil: there are none.
+	Agents func(ctx context.Context) (Agents, error)
 	// Hosts are the exact values of the Host header that are answered, such as 127.0.0.1:8080.
 	// None: any port of a loopback name, for a Unix socket, to which somebody forwards a port of a
 	// machine that we do not know.
@@ -181,23 +183,26 @@ func (c *Console) routes() *http.ServeMux {
 	})
 	mux.HandleFunc("GET "+loginPath+"{token}", c.login)
 	for pattern, h := range map[string]handler{
-		"GET /{$}":                c.home,
-		"GET /runs/{id}":          c.run,
-		"GET /runs/{id}/review":   c.review,
-		"GET /runs/{id}/branches": c.branches,
-		"POST /runs/{id}/commit":  c.commit,
-		"POST /runs/{id}/discard": c.discard,
-		"GET /runs/{id}/kill":     c.askKill,
-		"POST /runs/{id}/kill":    c.kill,
-		"GET /runs/{id}/revert":   c.askRevert,
-		"POST /runs/{id}/revert":  c.revert,
-		"GET /waiting":            c.approvals,
-		"GET /waiting/{action}":   c.proposal,
-		"POST /waiting/{action}":  c.decide,
-		"GET /log":                c.search,
-		"POST /log/verify":        c.verifyNow,
-		"GET /policy":             c.policy,
-		"POST /logout":            c.logout,
+		"GET /{$}":                   c.home,
+		"GET /runs/{id}":             c.run,
+		"GET /runs/{id}/review":      c.review,
+		"GET /runs/{id}/branches":    c.branches,
+		"POST /runs/{id}/commit":     c.commit,
+		"POST /runs/{id}/discard":    c.discard,
+		"GET /runs/{id}/kill":        c.askKill,
+		"POST /runs/{id}/kill":       c.kill,
+		"GET /runs/{id}/revert":      c.askRevert,
+		"POST /runs/{id}/revert":     c.revert,
+		"GET /waiting":               c.approvals,
+		"GET /waiting/{action}":      c.proposal,
+		"POST /waiting/{action}":     c.decide,
+		"GET /agents":                c.agents,
+		"GET /agents/{name}":         c.agent,
+		"POST /agents/{name}/tables": c.tables,
+		"GET /log":                   c.search,
+		"POST /log/verify":           c.verifyNow,
+		"GET /policy":                c.policy,
+		"POST /logout":               c.logout,
 	} {
 		method, path := pattern[:len("GET")], pattern[len("GET "):]
 		if pattern[0] == 'P' {

@@ -76,7 +76,7 @@ func wicked(t testing.TB) Options {
 		f.records = append(f.records, json.RawMessage(r.Line))
 	}
 	return Options{Daemon: f, Approvals: fakeApprovals{f}, Log: log,
-		Policies: fakePolicies{everything}}
+		Policies: fakePolicies{everything}, Agents: agentsOf(everything, new([]string))}
 }
 
 // wickedActions are actions that wait and one that is over, with hostile texts wherever a proposer
@@ -138,7 +138,8 @@ func wickedPages() []string {
 		"/runs/r1/review" + q, "/log", "/log" + q, "/log?run=r1&decision=denied", "/policy",
 		"/policy?why=" + url.QueryEscape("read:"+everything), "/policy?why=nonsense", "/policy" + q,
 		"/waiting", "/waiting" + q, waiting, waiting + q, "/waiting/part", "/waiting/gone",
-		"/waiting/over", "/waiting/none" + url.PathEscape(everything)}
+		"/waiting/over", "/waiting/none" + url.PathEscape(everything), "/agents", "/agents" + q,
+		"/agents/a", "/agents/a" + q, "/agents/" + url.PathEscape(everything)}
 	return pages
 }
 

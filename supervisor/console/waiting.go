@@ -35,6 +35,8 @@ type action struct {
 	// When and How it was decided.
 	When time.Time
 	How  string
+	// Undecided says that somebody can decide on it.
+	Undecided bool
 }
 
 // waiting is the page of all that waits.
@@ -47,7 +49,8 @@ type waiting struct {
 
 // shownAction colours the state of an action and says who decided.
 func shownAction(a approvals.Action) action {
-	s := action{Action: a, Mark: mark{"wait", text(string(a.State))}, When: a.Ended}
+	s := action{Action: a, Mark: mark{"wait", text(string(a.State))}, When: a.Ended,
+		Undecided: a.State == approvals.Pending || a.State == approvals.Approved}
 	switch a.State {
 	case approvals.Applied:
 		s.Mark.Class = "good"

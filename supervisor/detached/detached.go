@@ -91,7 +91,7 @@ type run struct {
 	changed chan struct{}
 }
 
-// about is what is kept of a detached run beside its output and its result.
+// about is the file about.json of a detached run: whose run it is and what was requested.
 type about struct {
 	ID  string `json:"id"`
 	UID uint32 `json:"uid"`
@@ -100,8 +100,8 @@ type about struct {
 	Started time.Time `json:"started"`
 }
 
-// Start starts a run that goes on by itself, and returns once its tool runs, or has run. A run of
-// that id that was asked for in the same words by the same caller is returned as it is.
+// Start starts a run that goes on when its client leaves, and returns when the tool has started. If
+// the same caller made the same request with the same id before, Start returns that run.
 func (s *Runs) Start(ctx context.Context, c caller.Caller,
 	req message.DetachRequest) (message.DetachedInfo, error) {
 	switch {

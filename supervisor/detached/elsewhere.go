@@ -29,7 +29,8 @@ func held(file *os.File) bool {
 // of more.
 const lookAgain = 200 * time.Millisecond
 
-// stateElsewhere is state of a run that this daemon does not have.
+// stateElsewhere is state for a run of another daemon, of which only the output file is at hand. It
+// counts whole parts only: the last one may be incomplete.
 func stateElsewhere(file *os.File, read int64) (size int64, ended bool, changed <-chan struct{}) {
 	// asked first: then nothing more comes
 	ended = !held(file)

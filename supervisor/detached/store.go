@@ -137,7 +137,8 @@ func (o *store) forget(d *run) {
 	d.end()
 }
 
-// finish keeps the result. Where it cannot be kept the log has it all the same.
+// finish writes the result of a run to its directory and marks the run as ended. If the result cannot
+// be written, the error is logged, and the audit log still has the result.
 func (o *store) finish(d *run, res message.Result) {
 	d.mu.Lock()
 	res.Truncated = res.Truncated || d.lost != nil

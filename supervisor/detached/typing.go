@@ -8,9 +8,9 @@ import (
 	"sync"
 )
 
-// typing is the input of a detached run, on its way from the attached client, one at a time.
-// The tool need not read: what a client still has to say when it goes is dropped, and nothing of it
-// stays behind.
+// typing passes the standard input of a detached run from the attached client to the tool. Clients
+// attach one after another. Input that the tool has not read when its client leaves is dropped, so
+// that the next client's input does not come after it.
 type typing struct {
 	parts chan []byte
 	// closed when there is no more: a client has said so, or the run has ended
@@ -43,7 +43,8 @@ func (t *typing) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// give waits until the tool takes a part, no longer than the client is there.
+// give waits until the tool reads part. It fails if ctx ends first, which is when the client leaves,
+// and with io.ErrClosedPipe if the input has ended.
 func (t *typing) give(ctx context.Context, part []byte) error {
 	t.turn <- struct{}{}
 	defer func() { <-t.turn }()
@@ -60,8 +61,8 @@ func (t *typing) give(ctx context.Context, part []byte) error {
 	}
 }
 
-// from gives the tool what a client types, until stop. The end of that is the end of the tool's
-// input only where the client says so, and not where it went away.
+// from copies the input of a client to the tool until stop is called. An end of file of in, which a
+// client sends, ends the input of the tool. A client that only goes away does not end it.
 func (t *typing) from(ctx context.Context, in io.Reader) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {

@@ -25,6 +25,8 @@ type Cause struct {
 	Signal int
 	// Daemon is why the daemon ends, where that ends the run.
 	Daemon string
+	// Grant says which grant of a policy is over that the run was given.
+	Grant string
 	// Gone says that the caller is gone, or that what the run does cannot be recorded.
 	Gone bool
 	// Over says that a session was asked to end.

@@ -2,6 +2,7 @@
 package hoststatus
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,8 +13,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jail-sandbox/jail/jail/outer"
 	"github.com/jail-sandbox/jail/jail/probe"
 	"github.com/jail-sandbox/jail/jail/rootless"
+	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/audit/anchor"
 	"github.com/jail-sandbox/jail/supervisor/bundle"
@@ -32,16 +35,21 @@ type Checks struct {
 	// permissions returns what the ceiling in force lets a caller do.
 	permissions func(caller.Caller) caller.Permissions
 
+	runtimes *outer.Runtimes
+
 	mu       sync.Mutex
 	done     time.Time
 	findings []probe.Finding
+	// Starting containers takes longer, so what came of it is kept for longer.
+	tried  time.Time
+	layers []probe.Finding
 }
 
-const fresh = time.Second
+const fresh, freshOuter = time.Second, time.Minute
 
 // New returns the checks of a daemon with that configuration.
 func New(c config.Config, permissions func(caller.Caller) caller.Permissions) *Checks {
-	return &Checks{config: c, permissions: permissions}
+	return &Checks{config: c, permissions: permissions, runtimes: RuntimesOf(c)}
 }
 
 // Status tries what a run needs from within this process: a service can be refused what a shell of
@@ -53,7 +61,10 @@ func (h *Checks) Status(c caller.Caller) message.HostStatus {
 		h.findings = append(probe.All(h.config.StateDir, h.config.Slice), Installed(h.config)...)
 		h.done = time.Now()
 	}
-	all := append([]probe.Finding{}, h.findings...)
+	if time.Since(h.tried) > freshOuter {
+		h.layers, h.tried = OuterLayers(h.config, h.runtimes), time.Now()
+	}
+	all := append(append([]probe.Finding{}, h.findings...), h.layers...)
 	h.mu.Unlock()
 	all = append(all, Approvals(h.config), Fetches(h.config, true))
 	if h.permissions(c).Read || rootless.User() != nil {
@@ -61,6 +72,39 @@ func (h *Checks) Status(c caller.Caller) message.HostStatus {
 		all = append(all, Anchors(h.config)...)
 	}
 	return message.HostStatus{Findings: all}
+}
+
+// RuntimesOf returns the runtimes of outer layers as the daemon of c looks for them.
+func RuntimesOf(c config.Config) *outer.Runtimes {
+	return &outer.Runtimes{Dir: filepath.Dir(c.Shim)}
+}
+
+// OuterLayers tries the runtime of each outer layer by starting a program in it. No run needs one, so
+// one that is not there, or does not work, is no fault of the host's.
+func OuterLayers(c config.Config, runtimes *outer.Runtimes) (all []probe.Finding) {
+	if os.Geteuid() != 0 || rootless.User() != nil {
+		return []probe.Finding{{Name: "outer layers", Answer: probe.Off,
+			Detail: "none: only the daemon of the host has them"}}
+	}
+	for _, l := range policy.OuterLayers() {
+		f := probe.Finding{Name: "outer " + l.Name, Answer: probe.Yes}
+		ctx := context.Background()
+		runtime, err := runtimes.Find(ctx, l.Name)
+		if err == nil {
+			f.Detail = fmt.Sprintf("works: %s, %s", runtime.Path, runtime.Version)
+			err = outer.Try(ctx, l.Name, runtime, c.Init, c.Slice)
+		}
+		switch {
+		case errors.Is(err, outer.ErrMissing):
+			f.Answer = probe.Off
+			f.Detail = "not there, and no run needs it"
+		case err != nil:
+			f.Answer = probe.Off
+			f.Detail = "does not work here, and --outer " + l.Name + " is refused: " + err.Error()
+		}
+		all = append(all, f)
+	}
+	return all
 }
 
 // Installed says whether the programs and bundles of jail are there, and whether its

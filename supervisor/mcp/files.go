@@ -1,311 +1,39 @@
 package mcp
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
-	"path"
-	"slices"
-	"strconv"
-	"strings"
-	"sync"
-	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/jail-sandbox/jail/policy"
-	"github.com/jail-sandbox/jail/supervisor/toolsession"
-)
-
-// Bounds of lists.
-const (
-	defaultLines = 2000
-	maxNames     = 1000
+	"github.com/jail-sandbox/jail/supervisor/codetools"
 )
 
 func (s *Server) addFiles() {
-	f := &files{session: s.session}
+	f := codetools.NewFiles(s.session.Session)
 	add(s, tool("read", "Read a file",
 		"Read a text file of the directory, 2000 lines from offset on unless limit says otherwise.",
-		readsOnly), f.read)
+		readsOnly), showing(f.Read))
 	add(s, tool("write", "Write a file",
 		"Write a whole file in the shadow of the directory, and the directories that it needs.",
-		changesShadow), f.write)
+		changesShadow), showing(f.Write))
 	add(s, tool("edit", "Edit a file",
 		"Replace old_string by new_string in a text file of the shadow. old_string must occur "+
-			"exactly once, unless replace_all is true.", changesShadow), f.edit)
+			"exactly once, unless replace_all is true.", changesShadow), showing(f.Edit))
 	add(s, tool("glob", "Find files by name",
 		"List the files whose path matches a pattern, such as **/*.go: * stands for a part of a "+
-			"name, ** for directories. At most 1000.", readsOnly), f.glob)
+			"name, ** for directories. At most 1000.", readsOnly), showing(f.Glob))
 	add(s, tool("grep", "Search in files",
-		"Search files for an extended regular expression.", readsOnly), f.grep)
+		"Search files for an extended regular expression.", readsOnly), showing(f.Grep))
 }
 
-// files are the tools that read and change files.
-type files struct {
-	session session
-	// changing is held while a file is changed: an edit reads it before.
-	changing sync.Mutex
-}
-
-type readInput struct {
-	FilePath string `json:"file_path" jsonschema:"the file, in the directory or by its absolute path"`
-	Offset   int    `json:"offset,omitempty" jsonschema:"the first line, from 1"`
-	Limit    int    `json:"limit,omitempty" jsonschema:"how many lines"`
-}
-
-type readOutput struct {
-	Content   string `json:"content"`
-	FirstLine int    `json:"first_line"`
-	Lines     int    `json:"lines"`
-	Truncated bool   `json:"truncated" jsonschema:"there is more of the file"`
-}
-
-func (f *files) read(ctx context.Context, _ *mcp.CallToolRequest, in readInput) (
-	*mcp.CallToolResult, readOutput, error) {
-	var o readOutput
-	if in.Offset < 0 || in.Limit < 0 {
-		return nil, o, errors.New("offset and limit are numbers of lines from 1 on")
-	}
-	o.FirstLine = max(in.Offset, 1)
-	limit := in.Limit
-	if limit == 0 {
-		limit = defaultLines
-	}
-	// One line more shows whether there is more.
-	last := strconv.Itoa(o.FirstLine + limit)
-	content, cut, err := f.content(ctx, in.FilePath, toolsession.MaxShown, "sed", "-n", "-e",
-		strconv.Itoa(o.FirstLine)+","+last+"p", "-e", last+"q")
-	if err != nil {
-		return nil, o, err
-	}
-	var b strings.Builder
-	for l := range strings.Lines(content) {
-		if o.Lines == limit {
-			cut = true
-			break
+// showing is the handler of a tool whose result says how it is shown.
+func showing[In any, Out interface{ Shown() string }](f func(context.Context, In) (Out, error)) mcp.
+	ToolHandlerFor[In, Out] {
+	return func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
+		out, err := f(ctx, in)
+		if err != nil {
+			return nil, out, err
 		}
-		b.WriteString(l)
-		o.Lines++
+		return text(out.Shown()), out, nil
 	}
-	if o.Lines == 0 && o.FirstLine > 1 {
-		return nil, o, fmt.Errorf("offset %d: %s has fewer lines", in.Offset, in.FilePath)
-	}
-	o.Content, o.Truncated = b.String(), cut
-	return text(o.Content), o, nil
-}
-
-// content returns what a program writes of a text file, at most so many bytes, and whether there is
-// more.
-func (f *files) content(ctx context.Context, name string, most int, program ...string) (string, bool,
-	error) {
-	if name == "" {
-		return "", false, errors.New("file_path is empty")
-	}
-	o, err := f.session.run(ctx, toolsession.Call{Tool: program[0], Most: most, Limits: toolsession.FileLimits,
-		Args: append(program[1:], "--", f.session.Within(name))})
-	cut := o.Out.Cut || o.Truncated
-	switch {
-	case err != nil:
-		return "", false, err
-	case o.ExitCode != 0 && !cut:
-		return "", false, failed("read "+name, o)
-	case !o.Out.IsText():
-		return "", false, fmt.Errorf("%s is no text in UTF-8", name)
-	}
-	return o.Out.String(), cut, nil
-}
-
-// failed is the error for a tool that did not end with 0.
-func failed(what string, o toolsession.Outcome) error { return fmt.Errorf("%s: %s", what, o.Why()) }
-
-type writeInput struct {
-	FilePath string `json:"file_path" jsonschema:"the file, in the directory or by its absolute path"`
-	Content  string `json:"content"`
-}
-
-type writeOutput struct {
-	FilePath string `json:"file_path"`
-	Bytes    int    `json:"bytes"`
-}
-
-func (f *files) write(ctx context.Context, _ *mcp.CallToolRequest, in writeInput) (
-	*mcp.CallToolResult, writeOutput, error) {
-	o := writeOutput{FilePath: in.FilePath, Bytes: len(in.Content)}
-	if in.FilePath == "" {
-		return nil, o, errors.New("file_path is empty")
-	}
-	f.changing.Lock()
-	defer f.changing.Unlock()
-	if err := f.put(ctx, in.FilePath, in.Content); err != nil {
-		return nil, o, err
-	}
-	return text(fmt.Sprintf("wrote %d bytes to %s", o.Bytes, in.FilePath)), o, nil
-}
-
-// put writes a file, and makes its directory if that is not there.
-func (f *files) put(ctx context.Context, name, content string) error {
-	if len(content) > toolsession.MaxWritten {
-		return fmt.Errorf("%s: %d bytes; at most %d can be written at once", name, len(content),
-			toolsession.MaxWritten)
-	}
-	at := f.session.Within(name)
-	o, err := f.session.Write(ctx, at, []byte(content))
-	if err == nil && o.ExitCode != 0 && o.Limit == nil && path.Dir(at) != "." {
-		made, mkdirErr := f.session.run(ctx, toolsession.Call{Tool: "mkdir",
-			Args: []string{"-p", "--", path.Dir(at)}})
-		switch {
-		case mkdirErr != nil:
-			return mkdirErr
-		case made.ExitCode != 0:
-			return failed("write "+name, made)
-		}
-		o, err = f.session.Write(ctx, at, []byte(content))
-	}
-	if err == nil && o.ExitCode != 0 {
-		return failed("write "+name, o)
-	}
-	return plain(err)
-}
-
-type editInput struct {
-	FilePath   string `json:"file_path" jsonschema:"the file, in the directory or by its absolute path"`
-	OldString  string `json:"old_string" jsonschema:"the text to replace, exactly as it stands"`
-	NewString  string `json:"new_string"`
-	ReplaceAll bool   `json:"replace_all,omitempty" jsonschema:"replace every occurrence"`
-}
-
-type editOutput struct {
-	FilePath     string `json:"file_path"`
-	Replacements int    `json:"replacements"`
-}
-
-func (f *files) edit(ctx context.Context, _ *mcp.CallToolRequest, in editInput) (
-	*mcp.CallToolResult, editOutput, error) {
-	o := editOutput{FilePath: in.FilePath}
-	switch {
-	case in.OldString == "":
-		return nil, o, errors.New("old_string is empty: write makes a new file")
-	case in.OldString == in.NewString:
-		return nil, o, errors.New("old_string and new_string are the same")
-	case !utf8.ValidString(in.NewString):
-		return nil, o, errors.New("new_string is no text in UTF-8")
-	}
-	f.changing.Lock()
-	defer f.changing.Unlock()
-	content, cut, err := f.content(ctx, in.FilePath, toolsession.MaxWritten, "head", "-c",
-		strconv.Itoa(toolsession.MaxWritten+1))
-	switch n := strings.Count(content, in.OldString); {
-	case err != nil:
-		return nil, o, err
-	case cut:
-		return nil, o, fmt.Errorf("%s is larger than %d bytes or than the limit output", in.FilePath,
-			toolsession.MaxWritten)
-	case n == 0:
-		return nil, o, fmt.Errorf("old_string does not occur in %s", in.FilePath)
-	case n > 1 && !in.ReplaceAll:
-		return nil, o, fmt.Errorf("old_string occurs %d times in %s: add lines around it, or set "+
-			"replace_all", n, in.FilePath)
-	default:
-		o.Replacements = n
-	}
-	if err := f.put(ctx, in.FilePath,
-		strings.ReplaceAll(content, in.OldString, in.NewString)); err != nil {
-		return nil, o, err
-	}
-	return text(fmt.Sprintf("replaced %d in %s", o.Replacements, in.FilePath)), o, nil
-}
-
-type globInput struct {
-	Pattern string `json:"pattern" jsonschema:"such as **/*.go"`
-	Path    string `json:"path,omitempty" jsonschema:"the directory to search, without it the whole directory"`
-}
-
-type globOutput struct {
-	Files     []string `json:"files"`
-	Truncated bool     `json:"truncated" jsonschema:"there are more"`
-}
-
-func (f *files) glob(ctx context.Context, _ *mcp.CallToolRequest, in globInput) (
-	*mcp.CallToolResult, globOutput, error) {
-	o := globOutput{Files: []string{}}
-	pattern, err := policy.ParseGlob(strings.TrimPrefix(in.Pattern, "./"))
-	if err != nil {
-		return nil, o, err
-	}
-	root := f.session.Within(in.Path)
-	found, err := f.session.run(ctx, toolsession.Call{Tool: "find", Most: toolsession.MaxWritten,
-		Args: []string{root, "-name", ".git", "-prune", "-o", "-type", "f", "-print0"}})
-	if err != nil {
-		return nil, o, err
-	}
-	if found.ExitCode != 0 && found.Out.Len() == 0 {
-		return nil, o, failed("search "+in.Path, found)
-	}
-	// What follows the last end of a name is a part of one.
-	whole := found.Out.Bytes()[:bytes.LastIndexByte(found.Out.Bytes(), 0)+1]
-	for name := range bytes.SplitSeq(whole, []byte{0}) {
-		rel := strings.TrimPrefix(strings.TrimPrefix(string(name), root), "/")
-		if rel != "" && pattern.Match(rel) {
-			o.Files = append(o.Files, strings.ToValidUTF8(path.Join(root, rel), "\uFFFD"))
-		}
-	}
-	slices.Sort(o.Files)
-	if o.Truncated = found.Out.Cut || found.Truncated || len(o.Files) > maxNames; len(o.Files) > maxNames {
-		o.Files = o.Files[:maxNames]
-	}
-	return text(strings.Join(o.Files, "\n")), o, nil
-}
-
-type grepInput struct {
-	Pattern    string `json:"pattern" jsonschema:"an extended regular expression"`
-	Path       string `json:"path,omitempty" jsonschema:"the file or directory to search"`
-	Glob       string `json:"glob,omitempty" jsonschema:"only files of such a name, as *.go"`
-	OutputMode string `json:"output_mode,omitempty" jsonschema:"content (lines with their numbers), files_with_matches (default) or count"`
-}
-
-type grepOutput struct {
-	Text      string `json:"text"`
-	Matches   int    `json:"matches" jsonschema:"lines of the text"`
-	Truncated bool   `json:"truncated" jsonschema:"there are more"`
-}
-
-func (f *files) grep(ctx context.Context, _ *mcp.CallToolRequest, in grepInput) (
-	*mcp.CallToolResult, grepOutput, error) {
-	var o grepOutput
-	mode, ok := map[string]string{"": "-l", "files_with_matches": "-l", "content": "-n",
-		"count": "-c"}[in.OutputMode]
-	if !ok {
-		return nil, o, fmt.Errorf("output_mode %s is none of content, files_with_matches and count",
-			strconv.Quote(in.OutputMode))
-	}
-	// Git's own files are no text of anybody, and would take the room of what is.
-	args := []string{"-r", "-E", mode, "--exclude-dir=.git"}
-	if in.Glob != "" {
-		args = append(args, "--include="+in.Glob)
-	}
-	found, err := f.session.run(ctx, toolsession.Call{Tool: "grep",
-		Args: append(args, "-e", in.Pattern, "--", f.session.Within(in.Path))})
-	switch {
-	case err != nil:
-		return nil, o, err
-	case found.ExitCode > 1 && found.Out.Len() == 0:
-		return nil, o, failed("search", found)
-	}
-	var b strings.Builder
-	o.Truncated = found.Out.Cut || found.Truncated
-	for line := range strings.Lines(found.Out.String()) {
-		if o.Truncated && !strings.HasSuffix(line, "\n") {
-			break
-		}
-		// A file without a match is no match.
-		if line = strings.TrimPrefix(line, "./"); mode == "-c" && strings.HasSuffix(line, ":0\n") {
-			continue
-		}
-		b.WriteString(line)
-		o.Matches++
-	}
-	o.Text = b.String()
-	return text(o.Text), o, nil
 }

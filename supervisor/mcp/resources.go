@@ -5,6 +5,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/jail-sandbox/jail/supervisor/codetools"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
@@ -25,9 +26,9 @@ func resource(req *mcp.ReadResourceRequest, mime, content string) *mcp.ReadResou
 
 func (s *Server) readDiff(ctx context.Context, req *mcp.ReadResourceRequest) (
 	*mcp.ReadResourceResult, error) {
-	o, err := s.review.changes(ctx, diffInput{})
+	o, err := codetools.Changes(ctx, s.session.Session, codetools.DiffInput{})
 	if err != nil {
-		return nil, plain(err)
+		return nil, codetools.Plain(err)
 	}
 	if o.Truncated {
 		o.Text += "\n[there is more]\n"
@@ -41,7 +42,7 @@ func (s *Server) readLog(ctx context.Context, req *mcp.ReadResourceRequest) (
 	for r, err := range s.session.Client().AuditRecords(ctx,
 		message.RecordsRequest{Session: s.session.ID()}) {
 		if err != nil {
-			return nil, plain(err)
+			return nil, codetools.Plain(err)
 		}
 		b.Write(r.Line)
 		b.WriteString("\n")

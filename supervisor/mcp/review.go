@@ -15,9 +15,9 @@ import (
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/approvals"
+	"github.com/jail-sandbox/jail/supervisor/codetools"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
-	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
 // maxWait bounds how long the tool approvals waits for a decision, in seconds.
@@ -53,65 +53,13 @@ type review struct {
 
 func (r *review) canAsk(req *mcp.CallToolRequest) bool { return !r.silent && canAsk(req) }
 
-type diffInput struct {
-	Paths []string `json:"paths,omitempty" jsonschema:"only changes at and below these, or that match these patterns"`
-	Stat  bool     `json:"stat,omitempty" jsonschema:"only the list of paths"`
-}
-
-type diffOutput struct {
-	Added     int    `json:"added"`
-	Modified  int    `json:"modified"`
-	Deleted   int    `json:"deleted"`
-	Digest    string `json:"digest"`
-	Text      string `json:"text"`
-	Truncated bool   `json:"truncated" jsonschema:"there is more text"`
-}
-
-func (r *review) diff(ctx context.Context, _ *mcp.CallToolRequest, in diffInput) (
-	*mcp.CallToolResult, diffOutput, error) {
-	o, err := r.changes(ctx, in)
+func (r *review) diff(ctx context.Context, _ *mcp.CallToolRequest, in codetools.DiffInput) (
+	*mcp.CallToolResult, codetools.DiffOutput, error) {
+	o, err := codetools.Changes(ctx, r.session.Session, in)
 	if err != nil {
-		return nil, o, plain(err)
+		return nil, o, codetools.Plain(err)
 	}
 	return text(o.Text), o, nil
-}
-
-func (r *review) changes(ctx context.Context, in diffInput) (o diffOutput, err error) {
-	list, patch := toolsession.Kept{Most: toolsession.MaxShown}, toolsession.Kept{Most: toolsession.MaxShown}
-	kind := api.PatchPlain
-	if in.Stat {
-		kind = ""
-	}
-	for l, err := range r.session.Client().Changes(ctx, r.session.ID(), kind, in.Paths...) {
-		switch {
-		case err != nil:
-			return o, err
-		case l.Change != nil && !l.Change.Folds():
-			line := fmt.Sprintf("%s %s", l.Change.Kind, l.Change.Path)
-			if why := l.Change.Conflict; why != "" {
-				line += ": conflict: " + why
-			} else if l.Change.Protected != "" {
-				line += ": held back: " + l.Change.Protected
-			}
-			fmt.Fprintln(&list, line)
-		case l.Patch != nil:
-			patch.Write(l.Patch)
-		case l.Summary != nil:
-			o.Added, o.Modified, o.Deleted = l.Summary.Added, l.Summary.Modified, l.Summary.Deleted
-			o.Digest = l.Summary.Digest
-			for _, g := range l.Summary.Git {
-				for _, what := range g.Lines {
-					fmt.Fprintln(&list, "git: "+what)
-				}
-			}
-		}
-	}
-	o.Text = list.String()
-	if patch.Len() > 0 {
-		o.Text += "\n" + patch.String()
-	}
-	o.Truncated = list.Cut || patch.Cut
-	return o, nil
 }
 
 type commitInput struct {
@@ -156,7 +104,7 @@ func (r *review) commit(ctx context.Context, req *mcp.CallToolRequest, in commit
 	}
 	a, err := r.propose(ctx, in)
 	if err != nil {
-		return nil, proposalOutput{}, plain(err)
+		return nil, proposalOutput{}, codetools.Plain(err)
 	}
 	if a.State != approvals.Pending || !r.canAsk(req) {
 		return proposed(a)
@@ -191,7 +139,8 @@ func (r *review) propose(ctx context.Context, in commitInput) (approvals.Action,
 			continue
 		}
 		if digest == "" {
-			now, err := r.changes(ctx, diffInput{Stat: true})
+			now, err := codetools.Changes(ctx, r.session.Session,
+				codetools.DiffInput{Stat: true})
 			if err != nil {
 				return approvals.Action{}, err
 			}
@@ -212,13 +161,13 @@ func (r *review) decide(ctx context.Context, a approvals.Action, answer string) 
 		// No answer is no refusal: it waits.
 		a, err := r.session.Client().Approvals().Get(ctx, a.ID)
 		if err != nil {
-			return nil, proposalOutput{}, plain(err)
+			return nil, proposalOutput{}, codetools.Plain(err)
 		}
 		return proposed(a)
 	}
 	c, err := r.decider(ctx)
 	if err != nil {
-		return nil, proposalOutput{}, plain(err)
+		return nil, proposalOutput{}, codetools.Plain(err)
 	}
 	defer c.Close()
 	decided, err := c.Approvals().Decide(ctx, a.ID, approvals.DecideRequest{Decision: answer,
@@ -235,7 +184,7 @@ func (r *review) decide(ctx context.Context, a approvals.Action, answer string) 
 			return text("waits for a person: " + a.Summary + " (" + o.Hint + ")"), o, nil
 		}
 	}
-	return nil, proposalOutput{}, plain(err)
+	return nil, proposalOutput{}, codetools.Plain(err)
 }
 
 type revertInput struct {
@@ -256,7 +205,7 @@ func (r *review) revert(ctx context.Context, req *mcp.CallToolRequest, in revert
 		// There may be another last commit by the time that a person has answered.
 		var err error
 		if take.Commit, err = r.lastCommit(ctx); err != nil {
-			return nil, proposalOutput{}, plain(err)
+			return nil, proposalOutput{}, codetools.Plain(err)
 		}
 	}
 	what := "take back the last commit of session " + r.session.Name()
@@ -286,7 +235,7 @@ func (r *review) revert(ctx context.Context, req *mcp.CallToolRequest, in revert
 		return text("a person has to do that: " + o.Hint), o, nil
 	}
 	if _, err := r.session.Client().Revert(ctx, r.session.ID(), take); err != nil {
-		return nil, o, plain(err)
+		return nil, o, codetools.Plain(err)
 	}
 	o.State, o.Hint = "applied", ""
 	return text("done: " + what), o, nil
@@ -352,7 +301,7 @@ func (r *review) approvals(ctx context.Context, req *mcp.CallToolRequest, in app
 		}
 	}
 	if err != nil {
-		return nil, o, plain(err)
+		return nil, o, codetools.Plain(err)
 	}
 	for _, a := range all {
 		// What other sessions of the user propose is none of this one's business.

@@ -4,8 +4,8 @@
 //
 //	server.go    the server, its tools and resources
 //	session.go   the session that all tools work in (supervisor/toolsession)
-//	files.go     read, write, edit, glob and grep
-//	programs.go  bash, fetch and todo
+//	files.go     read, write, edit, glob and grep, of supervisor/codetools
+//	programs.go  bash, fetch and todo, of supervisor/codetools
 //	review.go    diff, commit, revert and approvals
 //	question.go  questions to the person of a client
 //	resources.go the differences and the records, as resources
@@ -15,12 +15,11 @@ package mcp
 import (
 	"context"
 	"io"
-	"slices"
 
-	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/codetools"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
@@ -45,7 +44,7 @@ type Server struct {
 	server  *mcp.Server
 	session session
 	review  *review
-	todos   todos
+	todos   codetools.Todos
 }
 
 const instructions = "All tools work on a shadow of the directory: nothing changes in the real one " +
@@ -95,34 +94,10 @@ func tool(name, title, about string, h hint) *mcp.Tool {
 			IdempotentHint: h == readsOnly || h == changesShadow}}
 }
 
-// add adds a tool. Its lists are lists: clients that know one type for each value, as models have it,
-// do not take the null beside it that a nil slice would be.
+// add adds a tool.
 func add[In, Out any](s *Server, t *mcp.Tool, h mcp.ToolHandlerFor[In, Out]) {
-	t.InputSchema, t.OutputSchema = schema[In](), schema[Out]()
+	t.InputSchema, t.OutputSchema = codetools.Schema[In](), codetools.Schema[Out]()
 	mcp.AddTool(s.server, t, h)
-}
-
-// schema returns the JSON Schema of a type.
-func schema[T any]() *jsonschema.Schema {
-	out, err := jsonschema.For[T](nil)
-	if err != nil {
-		panic("mcp: bug: " + err.Error())
-	}
-	listsAreLists(out)
-	return out
-}
-
-func listsAreLists(s *jsonschema.Schema) {
-	if s == nil {
-		return
-	}
-	if slices.Equal(s.Types, []string{"null", "array"}) {
-		s.Type, s.Types = "array", nil
-	}
-	listsAreLists(s.Items)
-	for _, p := range s.Properties {
-		listsAreLists(p)
-	}
 }
 
 // text is a result that is shown as it is, beside its structured form.

@@ -63,6 +63,11 @@ type Request struct {
 	KeepEnv bool `json:"keep_env,omitempty"`
 	// Hosts; narrows only.
 	Fetch []string `json:"fetch,omitempty"`
+	// Grants of a policy, by their ids, at most 20: what the run may have beside what the profile
+	// grants. The run ends when one of them is over.
+	Grants []string `json:"grants,omitempty"`
+	// Outer is the layer around the jail; empty leaves the choice to the policies.
+	Outer string `json:"outer,omitempty"`
 	// Terminal asks for a terminal of the jail's own, of that size, for a program of the host.
 	Terminal *runners.Terminal `json:"terminal,omitempty"`
 	// Tell in the result what the run opens, executes and writes, to make a policy from it.

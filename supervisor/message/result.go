@@ -64,6 +64,8 @@ type LimitHit struct {
 	Name  string `json:"name"`
 	Limit int64  `json:"limit"`
 	Peak  int64  `json:"peak"`
+	// Layer is the outer layer whose own use counts in the peak, too; empty without one.
+	Layer string `json:"layer,omitempty"`
 }
 
 // Usage is what a run used.

@@ -176,6 +176,12 @@ func (j *Job) Started() audit.RunStarted {
 		Cwd: j.Plan.Command.Cwd, Profile: profileName(j.Req),
 		Plan: planDigest(j.Plan), Warnings: j.Policy.Warnings(), Learn: j.Req.Learn,
 		Workspace: j.Workspace(), Caches: j.cachesOf()}
+	if o := j.Plan.Outer; o != nil {
+		e.Outer, e.OuterVersion, e.OuterDigest = o.Layer, o.Runtime.Version, o.Runtime.Digest
+		for _, i := range o.Instead {
+			e.OuterInstead = append(e.OuterInstead, i.Layer+": "+i.By)
+		}
+	}
 	if j.Holds.For > 0 {
 		e.Digest = ""
 	}

@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -27,7 +28,7 @@ import (
 )
 
 // makePlan makes the plan of a job whose tool was found, and the order for what runs in its jail.
-func (s *Preparer) makePlan(j *Job, f *finder) error {
+func (s *Preparer) makePlan(ctx context.Context, j *Job, f *finder) error {
 	relay := s.relay(j)
 	env, err := f.environ(j.Tool, relay)
 	if err != nil {
@@ -64,6 +65,9 @@ func (s *Preparer) makePlan(j *Job, f *finder) error {
 		}
 	}
 	r.Agent = j.agentState()
+	if r.Runtime, err = s.outerRuntime(ctx, j); err != nil {
+		return err
+	}
 	if j.Source != nil {
 		if r.Workspace, err = sourceOf(j.Source, j.Caller); err != nil {
 			return problem.New(problem.Failed, "workspace: %w", err)
@@ -255,6 +259,11 @@ func (j *Job) sharesLoopback() bool {
 		return false
 	}
 	pol, all := j.Policy.Policy(), j.In.Policy.Policy()
+	if outer, err := pol.Outer.Choose(); err != nil || outer != policy.OuterNone {
+		// gVisor's network is in its own kernel, and runtimes join a network namespace only after
+		// the user namespace, which has no rights over that of another jail.
+		return false
+	}
 	return pol.Session.Loopback == policy.LoopbackShared && pol.Syscalls.Has(policy.GroupLoopback) &&
 		all.Fetch.LessEq(pol.Fetch) && all.Mounts.LessEq(pol.Mounts)
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/outer"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/profiles"
 	"github.com/jail-sandbox/jail/supervisor/bundle"
@@ -36,6 +37,10 @@ type Options struct {
 	Bundles  *bundle.Catalog
 	Layers   hostlayers.Host
 	Life     *lifetime.Lifetime
+	// Widening returns what a grant of a policy gives to a run.
+	Widening func(uid uint32, id, profile, agent string) (policy.Widening, error)
+	// Runtimes are the programs of outer layers.
+	Runtimes *outer.Runtimes
 	// Told says that the kernel tells what Landlock refuses.
 	Told bool
 	// Compile runs a job that compiles a module, and writes the compiled form to out. The failure
@@ -134,7 +139,10 @@ func (s *Preparer) prepare(ctx context.Context, j *Job, dry bool) (err error) {
 			}
 		}
 	}
-	if err := s.makePlan(j, f); err != nil || dry {
+	if err := j.fitsOuter(); err != nil {
+		return err
+	}
+	if err := s.makePlan(ctx, j, f); err != nil || dry {
 		return err
 	}
 	if err := checkIO(s.o.Config.Slice, j.Policy.Policy().Limits); err != nil {

@@ -38,6 +38,9 @@ func (s *Preparer) resolve(c caller.Caller, req message.Request) (policy.Effecti
 	if err != nil {
 		return policy.Effective{}, err
 	}
+	if profile, err = s.widened(c, req, profile); err != nil {
+		return policy.Effective{}, err
+	}
 	flags, err := readFlags(req)
 	if err != nil {
 		return policy.Effective{}, err
@@ -88,6 +91,80 @@ func ceilingOf(state *profiles.State, where syntax.Places) (policy.Layer, error)
 			Policy: policy.Top()}, nil
 	}
 	return file.Layer(policy.CeilingLayer, file.Source), nil
+}
+
+// maxGrants bounds the grants of a policy that one run names.
+const maxGrants = 20
+
+// widened returns the layer of a profile with what the grants of the run add to it.
+func (s *Preparer) widened(c caller.Caller, req message.Request,
+	profile policy.Layer) (policy.Layer, error) {
+	if len(req.Grants) == 0 {
+		return profile, nil
+	}
+	if len(req.Grants) > maxGrants || req.Policy != "" {
+		return profile, problem.New(problem.Usage,
+			"grants: a run names at most %d, with a profile and no policy file", maxGrants)
+	}
+	for _, id := range req.Grants {
+		w, err := s.granted(c, req, id)
+		if err != nil {
+			return profile, err
+		}
+		profile.Policy = profile.Policy.Widen(w)
+		profile.Name += " with grant " + id
+	}
+	return profile, nil
+}
+
+func (s *Preparer) granted(c caller.Caller, req message.Request, id string) (policy.Widening, error) {
+	agent := ""
+	if req.Agent != nil {
+		agent = req.Agent.ID
+	}
+	w, err := s.o.Widening(c.UID, id, profileName(req), agent)
+	if err != nil {
+		return w, err
+	}
+	return w, s.MayWiden(c, w)
+}
+
+// Granted returns an error if a run that has begun would not get a grant of a policy any more.
+func (s *Preparer) Granted(c caller.Caller, req message.Request, id string) error {
+	_, err := s.granted(c, req, id)
+	return err
+}
+
+// MayWiden returns an error unless the runs of a user may have what a grant of a policy gives: the
+// user could bring a policy file that grants it, and the ceiling grants it.
+func (s *Preparer) MayWiden(c caller.Caller, w policy.Widening) error {
+	state := s.o.Policies()
+	if err := caller.MayUse(state.Rules(), c, "", true, "by a grant"); err != nil {
+		return err
+	}
+	ceiling, err := ceilingOf(state, syntax.Places{Home: c.Home})
+	if err == nil && !w.LessEq(ceiling.Policy) {
+		err = problem.New(problem.Refused, "the grant is wider than the ceiling of this host").
+			WithHint("jail policy show shows the ceiling; ask for less")
+	}
+	return err
+}
+
+// Profile returns an error unless a user may use a profile.
+func (s *Preparer) Profile(c caller.Caller, name string) error {
+	state := s.o.Policies()
+	if err := caller.MayUse(state.Rules(), c, name, false, ""); err != nil {
+		return err
+	}
+	req := message.Request{Profile: name}
+	_, err := profileOf(req, state.Set.For(places(c, req)))
+	return err
+}
+
+// Ceiling is the host's ceiling for what belongs to no run.
+func (s *Preparer) Ceiling() (policy.Policy, error) {
+	layer, err := ceilingOf(s.o.Policies(), syntax.Places{})
+	return layer.Policy, err
 }
 
 func profileOf(req message.Request, set *profiles.Set) (policy.Layer, error) {
@@ -156,6 +233,11 @@ func readFlags(req message.Request) (*policy.Request, error) {
 	for _, host := range req.Fetch {
 		if err := flags.Fetch(host); err != nil {
 			return nil, problem.New(problem.Usage, "--fetch: %v", err)
+		}
+	}
+	if req.Outer != "" {
+		if err := flags.Outer(req.Outer); err != nil {
+			return nil, problem.New(problem.Usage, "--outer: %v", err)
 		}
 	}
 	if req.Agent != nil && !req.Agent.Network {

@@ -21,6 +21,9 @@ import (
 // locked to a jail only if the jail starts with it.
 func canBePrewarmed(j *prepare.Job) bool {
 	switch {
+	case j.Plan.Outer != nil:
+		// Attaching to a jail that stands enters its namespaces, which are those of another program.
+		return false
 	case j.Order.Compile || j.Holds.For > 0 || j.Req.Learn || j.Req.Terminal != nil:
 		return false
 	case j.In != nil:

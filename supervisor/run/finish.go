@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"syscall"
 
+	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
@@ -153,6 +154,10 @@ func outcome(j *prepare.Job, c *ending.Cause, res message.Result, e end,
 			res.Warnings = append(res.Warnings,
 				"the daemon was stopped or restarted, and ended this run ("+c.Daemon+")")
 		}
+		if c.Grant != "" {
+			res.Warnings = append(res.Warnings,
+				"the grant "+c.Grant+", by which this run had more than its profile, is over")
+		}
 	case signal == int(syscall.SIGKILL) && e.usage.OOMKills > 0:
 		res.Limit = limitHit(limits, ending.Cause{Limit: "memory", Peak: e.usage.MemoryPeak})
 	case signal == int(syscall.SIGKILL) && e.usage.CPU >= limits.CPUTime:
@@ -168,7 +173,8 @@ func outcome(j *prepare.Job, c *ending.Cause, res message.Result, e end,
 			met = append(met, hit)
 		}
 	}
-	if res.Limit == nil && len(met) > 0 {
+	nameLayer(j.Plan, met)
+	if len(met) > 0 && (res.Limit == nil || met[0].Name == res.Limit.Name) {
 		res.Limit = &met[0]
 	}
 	if signal == 0 {
@@ -184,6 +190,19 @@ func outcome(j *prepare.Job, c *ending.Cause, res message.Result, e end,
 		res.ExitCode = problem.ExitTime
 	}
 	return res, met
+}
+
+// nameLayer names the outer layer in limits that the layer's own use counts in.
+func nameLayer(p jail.Plan, hits []message.LimitHit) {
+	if p.Outer == nil {
+		return
+	}
+	own := map[string]bool{"memory": p.Outer.Memory > 0, "pids": p.Outer.PIDs > 0}
+	for i := range hits {
+		if own[hits[i].Name] {
+			hits[i].Layer = p.Outer.Layer
+		}
+	}
 }
 
 // limitHit returns how a limit ended a run.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"syscall"
 	"time"
@@ -168,6 +169,10 @@ func (s *Runner) launch(ctx context.Context, r *Run, has ready, p *stdio.Pipes) 
 	defer files.Close()
 	order := control.Order{Plan: planFor(r.job.Plan, r.proxy.Load()), RunDir: has.dir.Path,
 		Shared: shared}
+	if r.job.Plan.KernelInside() && r.job.Holds.For == 0 {
+		files.Passed = r.inputs()
+		order.Proxy = r.proxy.Load() != nil
+	}
 	proc, err := s.Jails.Launcher.Start(ctx, order, p.Jail(), files.Files)
 	if layer, ok := errors.AsType[*launch.LayerError](err); ok {
 		return nil, s.Jails.Layers.Missing(layer.Layer, layer.Reason, err)
@@ -263,6 +268,11 @@ func planFor(p jail.Plan, proxy *runproxy.Proxy) jail.Plan {
 	return p
 }
 
+// inputs are the descriptors that the invocation needs.
+func (r *Run) inputs() []*os.File {
+	return append(r.job.Modules(), r.proxy.Load().Door()...)
+}
+
 // invoke hands the tool over to jail-init. The jail that holds a session open has none, and waits.
 func (s *Runner) invoke(r *Run, given claimed, proc *launch.Process, streams stdio.Streams) error {
 	if r.job.Holds.For > 0 {
@@ -274,7 +284,12 @@ func (s *Runner) invoke(r *Run, given claimed, proc *launch.Process, streams std
 	order := r.job.Order
 	order.Joined, order.NoInput = streams.Joined, streams.In == nil
 	order.Prepared = r.job.Tool.Script == nil && given.jail.Loaded(r.job.Tool.Sum)
-	err := proc.Invoke(order, append(r.job.Modules(), r.proxy.Load().Door()...)...)
+	inputs := r.inputs()
+	if r.job.Plan.KernelInside() {
+		// They were passed at the start.
+		order.Passed, inputs = len(inputs), nil
+	}
+	err := proc.Invoke(order, inputs...)
 	if err == nil && r.job.In == nil && !r.job.Order.Compile {
 		s.Meters.Begin.Observe(time.Since(r.job.Begun))
 	}

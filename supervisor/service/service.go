@@ -15,6 +15,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/jail/rootless"
 	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/profiles"
 	"github.com/jail-sandbox/jail/supervisor/admission"
 	"github.com/jail-sandbox/jail/supervisor/approvals"
@@ -117,6 +118,9 @@ func New(ctx context.Context, c config.Config) (*Service, error) {
 // newRunner returns the runner of a daemon, with what needs no file of the state.
 func newRunner(c config.Config) *run.Runner {
 	l := launch.Launcher{Shim: c.Shim, Init: c.Init, AgentInit: c.AgentInit}
+	if !c.Private {
+		l.Ahead = launch.NewAhead(c.Shim)
+	}
 	layers := hostlayers.Host{StateDir: c.StateDir, Slice: c.Slice}
 	return &run.Runner{Life: lifetime.New(), Queue: admission.New(c.Bounds), Errors: c.Log,
 		Jails: run.Jails{Launcher: l, Layers: layers},
@@ -160,7 +164,8 @@ func (s *Service) open(ctx context.Context) error {
 	commits.Store = r.Shadows
 	if r.Preparer, err = prepare.New(prepare.Options{Config: c, Bundles: s.bundles,
 		Policies: func() *profiles.State { return s.policies.Current() }, Layers: r.Jails.Layers,
-		Life: r.Life, Told: r.Jails.Refusals != nil, Compile: r.Compile}); err != nil {
+		Widening: s.approvals.Programs().Widening, Runtimes: hoststatus.RuntimesOf(c), Life: r.Life,
+		Told: r.Jails.Refusals != nil, Compile: r.Compile}); err != nil {
 		return problem.New(problem.Failed, "compiled modules: %w", err)
 	}
 	if s.detached, err = detached.Open(detached.Options{Dir: filepath.Join(c.StateDir, "output"),
@@ -217,12 +222,28 @@ func (s *Service) open(ctx context.Context) error {
 		})
 	})
 	r.Life.Go(func() {
+		ticker := time.NewTicker(lookEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				s.endUngranted()
+			case <-r.Life.Done():
+				return
+			}
+		}
+	})
+	r.Life.Go(func() {
 		ticker := time.NewTicker(sweepEvery)
 		defer ticker.Stop()
 		swept.Again(ticker.C, r.Life.Done(), c.Log)
 	})
 	return nil
 }
+
+// lookEvery is how often a daemon looks for runs whose grants are over, or were revoked by another
+// daemon.
+const lookEvery = 2 * time.Second
 
 // sweepEvery is how often a daemon looks for what others, killed meanwhile, have left half made.
 const sweepEvery = 10 * time.Minute
@@ -319,6 +340,94 @@ func (s *Service) ProposeCommit(ctx context.Context, c caller.Caller, id, words 
 	}
 	held.Words = words
 	return s.approvals.ProposeCommit(ctx, c, held)
+}
+
+// Propose proposes an action that the proposer carries out. See [approvals.Programs.Propose].
+func (s *Service) Propose(c caller.Caller, p approvals.Proposal) (approvals.Action, error) {
+	rule, err := s.ruleFor(c, p.Type, p.Run)
+	if err != nil {
+		return approvals.Action{}, err
+	}
+	if g := p.PolicyGrant; g != nil {
+		if err := s.mayGrant(c, p); err != nil {
+			return approvals.Action{}, err
+		}
+	}
+	return s.approvals.Programs().Propose(c, p, rule)
+}
+
+// mayGrant returns an error unless a grant of a policy could be used as it is proposed.
+func (s *Service) mayGrant(c caller.Caller, p approvals.Proposal) error {
+	w, err := p.Widening()
+	if err != nil {
+		return err
+	}
+	if err := s.runner.Preparer.Profile(c, p.PolicyGrant.Profile); err != nil {
+		return err
+	}
+	return s.runner.Preparer.MayWiden(c, w)
+}
+
+// endUngranted ends the runs and sessions that were given more than their profile by a grant that is
+// over.
+func (s *Service) endUngranted() {
+	for _, r := range s.runner.AllLive() {
+		j := r.Job()
+		for _, id := range j.Req.Grants {
+			if err := s.runner.Preparer.Granted(j.Caller, j.Req, id); err != nil {
+				r.End(ending.Cause{Signal: int(syscall.SIGKILL), Grant: id})
+			}
+		}
+	}
+}
+
+// Revoke ends a grant, and what lives of it. See [approvals.Queue.Revoke].
+func (s *Service) Revoke(c caller.Caller, id string) (approvals.Grant, error) {
+	defer s.endUngranted()
+	return s.approvals.Revoke(c, id)
+}
+
+// RevertAction undoes an action. See [approvals.Queue.Revert].
+func (s *Service) RevertAction(ctx context.Context, c caller.Caller, id string) (approvals.Action,
+	error) {
+	defer s.endUngranted()
+	return s.approvals.Revert(ctx, c, id)
+}
+
+// Claim gives an approved action to its proposer. See [approvals.Programs.Claim].
+func (s *Service) Claim(c caller.Caller, id, key string) (approvals.Action, error) {
+	return s.approvals.Programs().Claim(c, id, key, func(a approvals.Action) error {
+		ceiling, err := s.runner.Preparer.Ceiling()
+		if err == nil && ceiling.Approve.Mode(a.Type) == policy.ApproveNever {
+			err = problem.New(problem.Refused, "%s: the ceiling lets nobody approve it any more", a.Type)
+		}
+		return err
+	})
+}
+
+// ruleFor returns what the policy of a live run or session says of an action. Where an action is of
+// no run, a person is asked unless the ceiling forbids the action.
+func (s *Service) ruleFor(c caller.Caller, action, run string) (approvals.Rule, error) {
+	ceiling, err := s.runner.Preparer.Ceiling()
+	if err != nil {
+		return approvals.Rule{}, err
+	}
+	rule := approvals.Rule{Mode: min(policy.ApproveAsk, ceiling.Approve.Mode(action)), UID: c.UID}
+	if run == "" {
+		return rule, nil
+	}
+	r := s.runner.Live(run)
+	if r == nil || !s.permissionsOf(c).Sees(r.Job().Caller.UID) {
+		return rule, problem.New(problem.NotFound, "no run or session %q is alive", run).
+			WithHint("propose while it is open, or for no run")
+	}
+	j := r.Job()
+	if !c.MayControl(j.Caller.UID) {
+		return rule, problem.New(problem.Refused, "run %s is another user's", run)
+	}
+	rule.UID, rule.Policy = j.Caller.UID, j.Policy.Digest()
+	rule.Mode = min(j.Policy.Policy().Approve.Mode(action), ceiling.Approve.Mode(action))
+	return rule, nil
 }
 
 // Records reads the log for callers.
@@ -442,6 +551,7 @@ func (s *Service) Close(reason string, signal syscall.Signal) error {
 		<-r.Done()
 	}
 	life.AwaitBackground()
+	s.runner.Jails.Launcher.Ahead.Close()
 	s.config.Log.Check("remove shadows made ahead", s.runner.Shadows.Kept.EndStock())
 	s.closeRefusals()
 	_, err := s.log.Append(context.Background(),

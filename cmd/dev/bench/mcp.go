@@ -128,9 +128,17 @@ func mcps(ctx context.Context, bin string, rounds int, stdout, stderr io.Writer)
 		}
 		return took, err
 	}
+	used, err := cpuOfTree(server.cmd.Process.Pid)
+	if err != nil {
+		return err
+	}
 	subjects := []*subject{{name: "API: an invocation of `bash -c true` in a session", once: rested(invoke)},
 		{name: "MCP: the same by the tool `bash` of `jail mcp`", once: rested(server.call)}}
 	if err := measure(ctx, subjects, rounds, stderr); err != nil {
+		return err
+	}
+	after, err := cpuOfTree(server.cmd.Process.Pid)
+	if err != nil {
 		return err
 	}
 	memory, err := resident(server.cmd.Process.Pid)
@@ -153,6 +161,9 @@ func mcps(ctx context.Context, bin string, rounds int, stdout, stderr io.Writer)
 		added = append(added, mcp[n]-api[n])
 	}
 	t.add("what the tool adds, of each pair", millis(added.median()), none, none)
+	// Other work on the machine makes the calls slow, and this hardly.
+	calls := len(mcp) + warmUps
+	t.add("processor time of `jail mcp` for a call", millis((after-used)/time.Duration(calls)), none, none)
 	if err := t.write(stdout); err != nil {
 		return err
 	}

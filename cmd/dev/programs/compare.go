@@ -26,7 +26,9 @@ import (
 type comparer struct {
 	// The program jail, and the environment that it is called with.
 	jail string
-	env  []string
+	// The outer layer of the jails.
+	outer string
+	env   []string
 	// base is a directory that every user may pass through. Each program gets one of its own below.
 	base string
 	// Who runs the programs plainly, and owns the workspaces; nil: the caller.
@@ -172,7 +174,7 @@ func (c *comparer) plainly(ctx context.Context, p program, work, home string) (o
 
 // jailed runs p in a jail and takes what it changed, as a person who looked at it does.
 func (c *comparer) jailed(ctx context.Context, p program, work string) (outcome, error) {
-	args := append([]string{"run", "--json", "--keep", "--profile", "build", "--env",
+	args := append([]string{"run", "--json", "--keep", "--profile", "build", "--outer", c.outer, "--env",
 		"LANG=C.UTF-8", "--env", "TZ=Asia/Kathmandu", "--"}, shell(p)...)
 	out, err := c.call(ctx, work, args...)
 	var r message.Result

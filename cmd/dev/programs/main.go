@@ -26,6 +26,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	bin := flags.String("bin", "bin", "the `DIRECTORY` of jail")
 	only := flags.String("run", "", "run only the programs whose names match `REGEXP`")
 	bound := flags.Duration("bound", 10*time.Minute, "take a program that runs for `TIME` to hang")
+	outer := flags.String("outer", "none", "run the jails inside an outer `LAYER` (docs/outer.md)")
 	packages := flags.Bool("packages", false, "print the packages of Debian that are missing")
 	if flags.Parse(args) != nil {
 		return 2
@@ -36,7 +37,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	differ, err := report(ctx, *bin, *only, *bound, stdout)
+	differ, err := report(ctx, *bin, *outer, *only, *bound, stdout)
 	if err != nil {
 		fmt.Fprintln(stderr, "programs:", err)
 		return 2
@@ -60,7 +61,7 @@ func missing() (all []string) {
 
 // report prints the table and reports whether a program differs that must not, or does not although
 // the table says so.
-func report(ctx context.Context, bin, only string, bound time.Duration, stdout io.Writer) (bool, error) {
+func report(ctx context.Context, bin, outer, only string, bound time.Duration, stdout io.Writer) (bool, error) {
 	bin, err := filepath.Abs(bin)
 	if err != nil {
 		return false, err
@@ -74,7 +75,7 @@ func report(ctx context.Context, bin, only string, bound time.Duration, stdout i
 		return false, err
 	}
 	defer os.RemoveAll(state)
-	c := comparer{jail: filepath.Join(bin, "jail"), base: filepath.Join(state, "at"),
+	c := comparer{jail: filepath.Join(bin, "jail"), outer: outer, base: filepath.Join(state, "at"),
 		bound: bound,
 		env:   append(os.Environ(), "JAIL_STATE="+filepath.Join(state, "state"))}
 	if err := os.Chmod(state, 0o755); err != nil {

@@ -43,7 +43,7 @@ is asked.
 
 ## How to run it
 
-On Debian, as root; ` + "`.ci/deps vm`" + ` installs qemu and mmdebstrap, and about 3 GB below ` + "`bin/.build/vm`" + ` are used:
+On Debian, as root; ` + "`.ci/deps vm`" + ` installs qemu and mmdebstrap, and about 4 GB below ` + "`bin/.build/vm`" + ` are used:
 
 ` + "```" + `
 make vm-test                                                       # all kernels, all packages; writes this page

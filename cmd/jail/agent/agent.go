@@ -23,7 +23,7 @@ const about = `An agent is a program with a name, storage and channels of its ow
 // New returns the command jail agent.
 func New(env *cli.Env) *cobra.Command {
 	cmd := command.Group("agent", "programs that wake in a jail when an event comes", newNew(env),
-		newCheck(env), newAdd(env), newList(env), newShow(env), newStatus(env), newSend(env),
+		newCheck(env), newAdd(env), newSpawn(env), newList(env), newShow(env), newStatus(env), newSend(env),
 		newTick(env), newLog(env), newEvents(env), newRetry(env),
 		newProposals(env),
 		newDecision(env, "approve", "approve an action that an agent proposes", agentapi.Approved),
@@ -34,7 +34,8 @@ func New(env *cli.Env) *cobra.Command {
 		newSwitch(env, "resume", "let an agent be woken again",
 			"Let an agent be woken again that was paused, or that has failed too often in a row.",
 			(*agentapi.Client).Resume),
-		newDelete(env), newExport(env), newImport(env))
+		newDelete(env), newExport(env), newImport(env),
+		newChat(env), newSessions(env), newTranscript(env), newReplay(env))
 	cmd.Long = about
 	for _, sub := range cmd.Commands() {
 		switch words := strings.Fields(sub.Use); {

@@ -17,6 +17,7 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
+	"github.com/jail-sandbox/jail/supervisor/agents/builtin"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 )
 
@@ -66,7 +67,7 @@ func newCheck(env *cli.Env) *cobra.Command {
 
 // load reads the agent in a directory, and writes what is wrong with its files to standard error.
 func load(env *cli.Env, dir string) (*manifest.Agent, error) {
-	a, err := manifest.Load(dir, manifest.Options{})
+	a, err := manifest.Load(dir, manifest.Options{Host: os.Geteuid() == 0})
 	found, ok := errors.AsType[syntax.Errors](err)
 	switch {
 	case ok:
@@ -86,6 +87,10 @@ func load(env *cli.Env, dir string) (*manifest.Agent, error) {
 			dir)
 	case err != nil:
 		return nil, exit.About(err, "agent in %s", dir)
+	}
+	if _, taken := builtin.Find(a.Name); taken {
+		return nil, exit.Usage("give it another name", "%s: %q is the name of a built-in agent",
+			a.Source, a.Name)
 	}
 	return a, nil
 }
@@ -121,9 +126,15 @@ func writeChecked(w io.Writer, a *manifest.Agent) error {
 	if a.Policy != "" {
 		bounds = "policy " + a.Policy
 	}
+	if a.OnHost() {
+		bounds = "in no jail: it has all rights of its user"
+	}
 	network := "no network"
 	if a.Capabilities.Network {
 		network = "fetches that the policy grants"
+	}
+	if a.OnHost() {
+		network = "the network of its user"
 	}
 	fmt.Fprintf(&b, "agent %s: %s\n", a.Name, output.Printable(what))
 	fmt.Fprintf(&b, "channels %s; bindings %s; %s; %s\n", strings.Join(a.Channels, ", "),

@@ -16,6 +16,7 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
+	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 )
 
 // ask makes cmd ask jail-agentd about what its arguments name, and print the answer.
@@ -54,15 +55,26 @@ func writeAgents(w io.Writer, all []agentapi.Agent) error {
 	for _, a := range all {
 		if len(a.Instances) == 0 {
 			rows = append(rows, []string{a.Name, "-", a.State, "-", "-", "-",
-				output.Printable(a.Problem)})
+				output.Printable(cmp.Or(a.Problem, rights(a)))})
 		}
 		for i, of := range a.Instances {
 			rows = append(rows, []string{output.Once(i, a.Name), place(of), state(of),
 				strconv.Itoa(of.Waiting), strconv.Itoa(of.Dead), output.Age(of.Changed),
-				shortened(cmp.Or(of.Error, a.Problem, of.Note), 60)})
+				shortened(cmp.Or(of.Error, a.Problem, of.Note, rights(a)), 60)})
 		}
 	}
 	return output.Table(w, rows)
+}
+
+// rights says of an agent in no jail what it can do.
+func rights(a agentapi.Agent) string {
+	switch {
+	case a.Builtin:
+		return "built-in, has your rights"
+	case a.Runtime == manifest.Host:
+		return "has your rights"
+	}
+	return ""
 }
 
 // state is what a list shows of an instance's state.
@@ -117,11 +129,19 @@ func writeAgent(w io.Writer, a agentapi.Agent) error {
 	}
 	line("agent", "%s", a.ID)
 	line("state", "%s", a.State)
+	if a.About != "" {
+		line("about", "%s", a.About)
+	}
+	if a.Runtime == manifest.Host {
+		line("rights", "all of its user: it runs in no jail")
+	}
 	if a.Problem != "" {
 		line("problem", "%s", a.Problem)
 	}
-	line("files", "%s", a.Dir)
-	line("digest", "%s", a.Digest)
+	if !a.Builtin {
+		line("files", "%s", a.Dir)
+		line("digest", "%s", a.Digest)
+	}
 	if len(a.Manifest) > 0 {
 		var m struct {
 			Module       string         `json:"module"`
@@ -136,10 +156,12 @@ func writeAgent(w io.Writer, a agentapi.Agent) error {
 		if err := json.Unmarshal(a.Manifest, &m); err != nil {
 			return fmt.Errorf("manifest of agent %q: %w", a.Name, err)
 		}
-		line("runs", "%s", strings.Join(append(append([]string{}, m.Native...),
-			append([]string{m.Module}, m.Args...)...), " "))
-		line("bounds", "%s", strings.TrimSpace(cmp.Or(m.Profile, m.Policy)+" "+
-			strings.Join(m.Limits, " ")))
+		line("runs", "%s", strings.TrimSpace(strings.Join(append(append([]string{}, m.Native...),
+			append([]string{m.Module}, m.Args...)...), " ")))
+		if m.Profile+m.Policy != "" {
+			line("bounds", "%s", strings.TrimSpace(cmp.Or(m.Profile, m.Policy)+" "+
+				strings.Join(m.Limits, " ")))
+		}
 		line("handle", "@%s", m.Handle)
 		for _, name := range []string{"network", "ai", "storage", "facets"} {
 			if on, _ := m.Capabilities[name].(bool); on {

@@ -72,7 +72,8 @@ type hookInput struct {
 	Roots   []string `json:"workspace_roots"`
 }
 
-// The answers of Claude Code, which Codex took over.
+// toolAnswer is what a hook of Claude Code or Codex prints to allow or deny the use of a tool;
+// cursorAnswer is what a hook of Cursor prints.
 type (
 	toolAnswer struct {
 		Output toolDecision `json:"hookSpecificOutput"`
@@ -266,8 +267,8 @@ var (
 	unquoted = strings.NewReplacer(`'\''`, "'", `'\\'`, `\`)
 )
 
-// quote writes a text as one word of a POSIX shell and of fish, which take nothing in it for more than
-// a character.
+// quote returns text as one word for a POSIX shell and for fish. Neither shell expands anything in
+// it.
 func quote(text string) string { return "'" + quoted.Replace(text) + "'" }
 
 // unquote reads what quote wrote.

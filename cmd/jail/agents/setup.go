@@ -264,7 +264,8 @@ func editedTOML(text []byte, changes []change) ([]byte, []change, error) {
 	return text, back, nil
 }
 
-// restored takes changes back, and reports whether nothing is left.
+// restored returns the text of the file at path without the changes, the last of which is undone
+// first. empty reports whether the file holds nothing else, so that it can be removed.
 func restored(path string, text []byte, changes []change) (out []byte, empty bool, err error) {
 	if filepath.Ext(path) == ".toml" {
 		for i := len(changes) - 1; i >= 0; i-- {

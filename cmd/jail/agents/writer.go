@@ -61,7 +61,8 @@ type writer struct {
 	undo              bool
 }
 
-// plan reads a file, and says what is to become of it.
+// plan reads a file of the client and returns the changes that setup, or with w.undo its undoing,
+// would make there. It writes nothing. user says that the file lies in the user's home directory.
 func (w *writer) plan(f file, user bool) (p planned, err error) {
 	p = planned{base: w.base, rel: f.path, Change: unchanged, perm: 0o644}
 	if user {
@@ -164,7 +165,9 @@ func (w *writer) load(p *planned) error {
 	return nil
 }
 
-// write does what is planned. The note is first: what it says and the file has not, undo passes over.
+// write makes the planned changes of one file, unless the file was changed since it was planned. It
+// keeps the note first, by which undo finds the changes. After a crash between the two the note has
+// changes that the file lacks: undo skips them.
 func (w *writer) write(p planned) error {
 	path, err := w.path(p)
 	if err != nil {

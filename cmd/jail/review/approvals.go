@@ -31,7 +31,7 @@ func NewApprovals(env *cli.Env) *cobra.Command {
 	cmd.Long = approvalsAbout
 	cmd.Example = "  jail approvals\n  jail approvals show ID\n  jail approvals approve ID\n  jail approvals approve --scope session ID"
 	cmd.AddCommand(newApprovalList(env, "list"), newApprovalShow(env), newApprove(env),
-		newReject(env), newApprovalRevert(env), newGrants(env), newRevoke(env))
+		newReject(env), newApprovalRevert(env), newSettle(env), newGrants(env), newRevoke(env))
 	return cmd
 }
 
@@ -139,6 +139,33 @@ func newApprovalRevert(env *cli.Env) *cobra.Command {
 	})
 }
 
+func newSettle(env *cli.Env) *cobra.Command {
+	var digest string
+	cmd := &cobra.Command{
+		Use:   "settle [flags] ID applied|failed|reverted",
+		Short: "say how an action ended whose proposer is gone",
+		Long: `Say how an action ended that its proposer has claimed and that no report came for, because that process was killed. Nothing is done: look first whether the action was done,
+and say "applied" or "failed". Of an action that is to be undone, say "reverted" if it was undone, and "failed" if it stands. jail never does such an action a second time.
+
+While the process lives that has claimed the action, it alone says how the action ends.`,
+		Example: "  jail approvals settle 3w5e11264sg0c8v5a9b7k2m4qd failed",
+		Args:    command.Exactly("ID", "STATE"),
+	}
+	addDigest(cmd, &digest)
+	return command.Show(env, cmd, "print an object",
+		func(ctx context.Context, c *api.Client, args []string) (approvals.Action, error) {
+			req := approvals.SettleRequest{SHA256: digest, State: approvals.State(args[1]), Via: "cli"}
+			if digest == "" {
+				a, err := c.Approvals().Get(ctx, args[0])
+				if err != nil {
+					return a, err
+				}
+				req.SHA256 = a.SHA256
+			}
+			return c.Approvals().Settle(ctx, args[0], req)
+		}, func(w io.Writer, a approvals.Action) error { return writeAction(w, env.Colour(), a) })
+}
+
 // writeAction shows an action. What the proposer says stands apart from what the daemon says.
 func writeAction(w io.Writer, colour bool, a approvals.Action) error {
 	rows := [][2]string{{"id", a.ID}, {"state", string(a.State)}, {"type", a.Type},
@@ -154,6 +181,7 @@ func writeAction(w io.Writer, colour bool, a approvals.Action) error {
 	if t := a.Tool; t != nil {
 		rows = append(rows, [2]string{"program", t.Digest}, [2]string{"input", t.Input})
 	}
+	rows = append(rows, externalRows(a)...)
 	if d := a.Decision; d != nil {
 		rows = append(rows, [2]string{"decided", fmt.Sprintf("%s by uid %d, via %s %s",
 			d.Time.Local().Format(time.DateTime), d.UID, d.Via, d.Scope)}, [2]string{"grant", d.Grant})
@@ -162,6 +190,15 @@ func writeAction(w io.Writer, colour bool, a approvals.Action) error {
 	}
 	rows = append(rows, [2]string{"outcome", a.Outcome}, [2]string{"error", a.Error},
 		[2]string{"sha256", a.SHA256})
+	if c := a.Claim; c != nil {
+		text := fmt.Sprintf("%s by process %d of uid %d %s", c.Time.Local().Format(time.DateTime), c.PID,
+			c.UID, c.Exe)
+		rows = append(rows, [2]string{"claimed", text})
+		if c.Lost {
+			rows = append(rows, [2]string{"note", "that process has ended and has not said whether it " +
+				"was done; look, then: jail approvals settle " + a.ID + " applied|failed"})
+		}
+	}
 	if !a.Reversible && !a.State.Over() {
 		rows = append(rows, [2]string{"note", "it cannot be reverted"})
 	}
@@ -179,6 +216,30 @@ func writeAction(w io.Writer, colour bool, a approvals.Action) error {
 	_, err := fmt.Fprintf(w, "%s %s\n", terminal.Paint(colour, terminal.Amber,
 		"the proposer says, and it may be wrong:"), output.Printable(a.Words))
 	return err
+}
+
+// externalRows says what an action is in full that its proposer carries out.
+func externalRows(a approvals.Action) (rows [][2]string) {
+	rows = append(rows, [2]string{"agent", a.Agent})
+	if g := a.Gate; g != nil {
+		rows = append(rows, [2]string{"resource", g.Resource}, [2]string{"args", g.Args})
+	}
+	if p := a.Push; p != nil {
+		rows = append(rows, [2]string{"remote", p.Remote}, [2]string{"ref", p.Ref},
+			[2]string{"commit", p.Commit}, [2]string{"was", p.Was},
+			[2]string{"credential", p.Credential})
+	}
+	if r := a.PullRequest; r != nil {
+		rows = append(rows, [2]string{"repository", r.Repository},
+			[2]string{"merges", r.Head + " into " + r.Base}, [2]string{"commit", r.Commit},
+			[2]string{"credential", r.Credential}, [2]string{"title", r.Title},
+			[2]string{"text", r.Body})
+	}
+	if d := a.Undo; d != nil {
+		rows = append(rows, [2]string{"undo", fmt.Sprintf("%s by uid %d",
+			d.Time.Local().Format(time.DateTime), d.UID)})
+	}
+	return rows
 }
 
 func newGrants(env *cli.Env) *cobra.Command {
@@ -204,9 +265,18 @@ func writeGrants(w io.Writer, all []approvals.Grant) error {
 			until = g.Until.Local().Format(time.DateTime)
 		}
 		rows = append(rows, []string{g.ID, g.Type, g.Scope, left, until, cmp.Or(g.Run, "-"),
-			output.Printable(cmp.Or(g.Directory, grantedFetch(g), g.Tool, "-"))})
+			output.Printable(cmp.Or(g.Directory, grantedFetch(g), g.Tool, g.Target,
+				grantedPolicy(g), "-"))})
 	}
 	return output.Table(w, rows)
+}
+
+// grantedPolicy says which runs have more by a grant.
+func grantedPolicy(g approvals.Grant) string {
+	if g.Widens == nil {
+		return ""
+	}
+	return g.Widens.String()
 }
 
 // grantedFetch says which fetches a grant is for.

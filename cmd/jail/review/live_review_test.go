@@ -23,7 +23,7 @@ import (
 // TestLiveReview: an open session is shown, committed and reverted between and during its
 // invocations, and goes on afterwards.
 func TestLiveReview(t *testing.T) {
-	h := cmdtest.New(t)
+	h := cmdtest.NewNative(t)
 	d := h.Daemon()
 	h.Files(map[string]string{"mod": "0\n", "gone": "0\n"})
 	id := h.Session("--id", "s", "--profile", "build")
@@ -141,7 +141,7 @@ func TestLiveReviewOfARun(t *testing.T) {
 // tool's alone has what that wrote.
 func TestLiveReviewByTwo(t *testing.T) {
 	const files, passes = 1000, 3
-	h := cmdtest.New(t)
+	h := cmdtest.NewNative(t)
 	d := h.Daemon()
 	all := map[string]string{}
 	for i := range files {

@@ -39,7 +39,7 @@ func prints(t *testing.T, o cmdtest.Outcome, pattern string) {
 // Reviews of the open and of the ended session say so, and commit what else there is.
 func TestPipesOfASession(t *testing.T) {
 	cmdtest.Have(t, "/usr/bin/python3")
-	h := cmdtest.New(t)
+	h := cmdtest.NewNative(t)
 	d := h.Daemon()
 	id, other := h.Session("--profile", "build"), h.Session("--profile", "build")
 	isReal := func(names ...string) {

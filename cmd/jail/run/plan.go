@@ -75,10 +75,13 @@ func writePlan(w io.Writer, p jail.Plan) error {
 		{"", fmt.Sprintf("memory %s, cpu %s, tasks %d, goes first when memory runs out (%+d)",
 			output.Size(p.Cgroup.Memory), quota(p.Cgroup), p.Cgroup.PIDs,
 			p.Cgroup.OOMScore) + bandwidth(p.Cgroup)},
+	}
+	rows = append(rows, outerRows(p.Outer)...)
+	rows = append(rows, [][]string{
 		{"namespaces", joined(p.Namespaces)},
 		{"ids", fmt.Sprintf("uid %d gid %d inside; %d to %d on the host", p.IDs.UID, p.IDs.GID,
 			p.IDs.Base, uint64(p.IDs.Base)+uint64(p.IDs.Size)-1)},
-	}
+	}...)
 	for _, m := range p.IDs.Extra {
 		rows = append(rows,
 			[]string{"", fmt.Sprintf("and %d inside is %d on the host", m.Inside, m.Host)})
@@ -98,10 +101,15 @@ func writePlan(w io.Writer, p jail.Plan) error {
 		rows = append(rows, []string{output.Once(i, "landlock"),
 			r.Path + "  " + access(r.Write, r.Exec) + alsoMay(r)})
 	}
+	if p.KernelInside() {
+		rows = append(rows, []string{"landlock", "none inside: see the outer layer"})
+	}
 	reported := map[bool]string{true: "; refusals are reported"}[p.Landlock.Told]
-	rows = append(rows,
-		[]string{"", portsText(p.Landlock) + fmt.Sprintf("version %d or newer, nothing else",
-			p.Landlock.MinABI) + reported})
+	if !p.KernelInside() {
+		rows = append(rows,
+			[]string{"", portsText(p.Landlock) + fmt.Sprintf("version %d or newer, nothing else",
+				p.Landlock.MinABI) + reported})
+	}
 	for i, r := range p.Rlimits {
 		rows = append(rows, []string{output.Once(i, "rlimits"), r.Name + " " +
 			strconv.FormatUint(r.Value, 10)})
@@ -119,6 +127,19 @@ func writePlan(w io.Writer, p jail.Plan) error {
 		rows = append(rows, []string{output.Once(i, "commands"), scriptText(c)})
 	}
 	return output.Table(w, rows)
+}
+
+// outerRows are the outer layer, and what stands in the place of what is not there inside.
+func outerRows(o *jail.Outer) [][]string {
+	if o == nil {
+		return nil
+	}
+	rows := [][]string{{"outer layer", fmt.Sprintf("%s, %s (%s)", o.Layer, o.Runtime.Path,
+		o.Runtime.Version)}, {"", o.Runtime.Digest}}
+	for _, i := range o.Instead {
+		rows = append(rows, []string{"", "in place of " + i.Layer + ": " + i.By})
+	}
+	return rows
 }
 
 func layersText(all []jail.Layer) string {

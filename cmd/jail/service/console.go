@@ -24,6 +24,7 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/policies"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/terminal"
 	"github.com/jail-sandbox/jail/policy/meaning"
+	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/console"
 )
@@ -89,7 +90,8 @@ func runConsole(ctx context.Context, env *cli.Env, c *api.Client, f consoleFlags
 		}
 	}()
 	con, err := console.New(console.Options{Daemon: c, Approvals: c.Approvals(),
-		Log: console.Dir(env.Config.LogDir), Policies: consolePolicies{env}, Hosts: hosts})
+		Log: console.Dir(env.Config.LogDir), Policies: consolePolicies{env},
+		Agents: consoleAgents(env), Hosts: hosts})
 	if err != nil {
 		return err
 	}
@@ -114,6 +116,15 @@ func runConsole(ctx context.Context, env *cli.Env, c *api.Client, f consoleFlags
 		go moreLinks(env, con, f, hosts)
 	}
 	return con.Serve(ctx, l)
+}
+
+// consoleAgents connects to the jail-agentd of the reviewer, which it starts if none answers.
+func consoleAgents(env *cli.Env) func(context.Context) (console.Agents, error) {
+	return func(ctx context.Context) (console.Agents, error) {
+		c, _, err := agentapi.Connect(ctx, agentapi.Options{Places: agentapi.PlacesOf(env.Getenv),
+			Program: agentapi.Program(env.Exe), State: env.Getenv("JAIL_STATE")})
+		return c, err
+	}
 }
 
 // consoleListener listens where only this machine, or only this user, can connect.

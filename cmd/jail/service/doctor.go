@@ -72,7 +72,7 @@ of fetch.toml. It exits with 0 if everything that a run needs is available, else
 func diagnose(ctx context.Context, env *cli.Env) diagnosis {
 	daemon, findings := lookAtHost(ctx, env)
 	wanting := slices.ContainsFunc(findings,
-		func(f probe.Finding) bool { return f.Answer != probe.Yes })
+		func(f probe.Finding) bool { return f.Answer != probe.Yes && f.Answer != probe.Off })
 	return diagnosis{!wanting, findings, daemon,
 		refusedText(env.Config.Settings, denials.Available)}
 }
@@ -105,7 +105,7 @@ func refusedText(path string, available func() error) string {
 // byUrgency sorts the findings: no, unknown, yes. The sort is stable, since findings that others
 // depend on come first.
 func byUrgency(findings []probe.Finding) []probe.Finding {
-	urgency := map[probe.Answer]int{probe.No: 0, probe.Unknown: 1, probe.Yes: 2}
+	urgency := map[probe.Answer]int{probe.No: 0, probe.Unknown: 1, probe.Yes: 2, probe.Off: 2}
 	return slices.SortedStableFunc(slices.Values(findings),
 		func(a, b probe.Finding) int { return urgency[a.Answer] - urgency[b.Answer] })
 }
@@ -114,10 +114,11 @@ func writeDiagnosis(w io.Writer, d diagnosis, colour bool) error {
 	words := map[probe.Answer]string{
 		probe.Yes: terminal.Paint(colour, terminal.Green, "yes"), probe.No: terminal.Paint(colour,
 			terminal.Red, "no "), probe.Unknown: terminal.Paint(colour, terminal.Amber, "?  "),
+		probe.Off: "off",
 	}
 	ordered := byUrgency(d.Findings)
 	missing := slices.IndexFunc(append(ordered, probe.Finding{Answer: probe.Yes}),
-		func(f probe.Finding) bool { return f.Answer == probe.Yes })
+		func(f probe.Finding) bool { return f.Answer == probe.Yes || f.Answer == probe.Off })
 	verdict := "all that a run needs is there"
 	if missing > 0 {
 		verdict = output.Count(missing, "thing has", "things have") +
@@ -148,6 +149,8 @@ func lookAtHost(ctx context.Context, env *cli.Env) (daemon string, findings []pr
 		return daemonFindings(ctx, env, c)
 	case client.NobodyListens(err):
 		findings = append(probed(ctx, env), hoststatus.Installed(env.Config)...)
+		findings = append(findings, hoststatus.OuterLayers(env.Config,
+			hoststatus.RuntimesOf(env.Config))...)
 		findings = append(findings, policyFiles(ctx, env))
 		findings = append(findings, hoststatus.Approvals(env.Config),
 			hoststatus.Fetches(env.Config, false))

@@ -10,7 +10,7 @@ import (
 // An invocation in the background goes on without its command, works on the session's shadow, has
 // its output in jail logs, and ends by jail kill, or with the session.
 func TestSessionBackground(t *testing.T) {
-	h := cmdtest.New(t)
+	h := cmdtest.NewNative(t)
 	h.Daemon()
 	id := h.Session("--profile", "build", "--id", "day")
 	background := func(name, script string) {

@@ -58,7 +58,7 @@ func serve(h *cmdtest.Host, session, id string) (port string) {
 // (T-070): no other session, no run, and no process of the host. With loopback = "own" it answers
 // none.
 func TestSessionLoopback(t *testing.T) {
-	h := cmdtest.New(t)
+	h := cmdtest.NewNative(t)
 	h.Daemon()
 	shared := h.Session("--profile", "build", "--limit",
 		"workspace=64MiB")

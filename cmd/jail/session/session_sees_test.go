@@ -12,7 +12,17 @@ import (
 // it, whatever they looked up there. The kernel itself does not see to that: a file that is in use
 // stays as it was.
 func TestSessionSeesDirectory(t *testing.T) {
-	h := cmdtest.New(t)
+	seesDirectory(cmdtest.NewNative(t), map[string][]string{"native": {"--profile", "build"}})
+}
+
+func TestSessionOfModulesSeesDirectory(t *testing.T) {
+	seesDirectory(cmdtest.New(t), map[string][]string{"wasi": {}, "engine": {"--shared-engine"}})
+}
+
+// seesDirectory tries each kind of session in turn.
+func seesDirectory(h *cmdtest.Host, kinds map[string][]string) {
+	t := h.T
+	t.Helper()
 	d := h.Daemon()
 	replace := func(name, content string) {
 		t.Helper()
@@ -27,9 +37,7 @@ func TestSessionSeesDirectory(t *testing.T) {
 			t.Errorf("%s %v: %+v, want %q", id, command, o, want)
 		}
 	}
-	for name, args := range map[string][]string{
-		"native": {"--profile", "build"}, "wasi": {}, "engine": {"--shared-engine"},
-	} {
+	for name, args := range kinds {
 		h.Files(map[string]string{"mod": "old\n", "dir/mod": "old\n", "dir/gone": "old\n"})
 		id := h.Session(append([]string{"--id", name}, args...)...)
 		shows(id, "old\nold\nold\n", "cat", "mod", "dir/mod", "dir/gone")

@@ -56,7 +56,7 @@ func sleepRecords(h *cmdtest.Host, id string) (all []sleepRecord) {
 // its shadow stay. What is committed and discarded meanwhile is no difference any more, and the
 // next invocation wakes it.
 func TestSessionSleeps(t *testing.T) {
-	h := cmdtest.New(t)
+	h := cmdtest.NewNative(t)
 	h.Daemon()
 	id := h.Session("--id", "s1", "--profile", "build", "--idle", "2s")
 	h.Wants(h.Exec(id, "--", "sh", "-c", "echo one >one; echo two >two; echo t >/tmp/t"), 0, "")

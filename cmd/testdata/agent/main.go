@@ -9,26 +9,9 @@ import (
 	"net"
 	"os"
 	"strconv"
-	"unsafe"
+
+	"github.com/jail-sandbox/jail/cmd/testdata/agentabi"
 )
-
-//go:wasmimport jail_agent_host_v1 wait
-func hostWait(ms uint32, handle *uint32) uint32
-
-//go:wasmimport jail_agent_host_v1 read
-func hostRead(handle uint32, to *byte, n uint32, got *uint32) uint32
-
-//go:wasmimport jail_agent_host_v1 close
-func hostClose(handle uint32) uint32
-
-//go:wasmimport jail_agent_host_v1 call
-func hostCall(method *byte, mlen uint32, params *byte, plen uint32, handle *uint32) uint32
-
-//go:wasmimport jail_agent_storage_v1 call
-func storageCall(method *byte, mlen uint32, params *byte, plen uint32, handle *uint32) uint32
-
-//go:wasmimport jail_agent_pubsub_v1 call
-func pubsubCall(method *byte, mlen uint32, params *byte, plen uint32, handle *uint32) uint32
 
 // A call is one of those that an event asks for.
 type call struct {
@@ -48,9 +31,8 @@ type next struct {
 func main() {
 	for {
 		var n next
-		if err := json.Unmarshal(wait(), &n); err != nil {
-			fmt.Println("no JSON:", err)
-			os.Exit(3)
+		if err := json.Unmarshal(agentabi.Wait(), &n); err != nil {
+			agentabi.End("no JSON: %v", err)
 		}
 		switch n.Type {
 		case "wake":
@@ -71,12 +53,11 @@ func onEvent(n next) {
 		Do string `json:"do"`
 	}
 	if err := json.Unmarshal(n.Event.Data, &order); err != nil {
-		fmt.Println("no order:", err)
-		os.Exit(3)
+		agentabi.End("no order: %v", err)
 	}
 	answers := []json.RawMessage{}
 	for _, c := range order.Calls {
-		answers = append(answers, ask(c.Binding, c.Method, c.Params))
+		answers = append(answers, agentabi.Ask(c.Binding, c.Method, c.Params))
 	}
 	switch order.Do {
 	case "loop":
@@ -99,9 +80,10 @@ func onEvent(n next) {
 	}
 	if len(answers) > 0 {
 		content, _ := json.Marshal(map[string]any{"content": answers})
-		ask("PUBSUB", "send", content)
+		agentabi.Ask("PUBSUB", "send", content)
 	}
-	fmt.Printf("checkpoint: %s\n", ask("HOST", "checkpoint", fmt.Appendf(nil, `{"seq":%d}`, n.Event.Seq)))
+	seq := fmt.Appendf(nil, `{"seq":%d}`, n.Event.Seq)
+	fmt.Printf("checkpoint: %s\n", agentabi.Ask("HOST", "checkpoint", seq))
 }
 
 // overHTTP makes a call by HTTP over a stream of the listener.
@@ -126,42 +108,4 @@ func overHTTP() {
 	}
 	text, err := io.ReadAll(c)
 	fmt.Printf("%s %v\n", text, err)
-}
-
-func wait() []byte {
-	var h uint32
-	if e := hostWait(30_000, &h); e != 0 {
-		fmt.Println("wait:", e)
-		os.Exit(3)
-	}
-	return all(h)
-}
-
-func all(h uint32) (text []byte) {
-	defer hostClose(h)
-	buf := make([]byte, 64<<10)
-	for {
-		var n uint32
-		if e := hostRead(h, &buf[0], uint32(len(buf)), &n); e != 0 {
-			fmt.Println("read:", e)
-			os.Exit(3)
-		}
-		if n == 0 {
-			return text
-		}
-		text = append(text, buf[:n]...)
-	}
-}
-
-func ask(binding, method string, params []byte) []byte {
-	call := map[string]func(*byte, uint32, *byte, uint32, *uint32) uint32{"HOST": hostCall,
-		"STORAGE": storageCall, "PUBSUB": pubsubCall}[binding]
-	var h uint32
-	e := call(unsafe.StringData(method), uint32(len(method)), unsafe.SliceData(params),
-		uint32(len(params)), &h)
-	if e != 0 {
-		fmt.Printf("%s.%s: %d\n", binding, method, e)
-		os.Exit(3)
-	}
-	return all(h)
 }

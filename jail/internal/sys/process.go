@@ -37,22 +37,6 @@ func ClearCloexec(fd int) error {
 	return callError("fcntl F_SETFD", err)
 }
 
-// LeaveStdio replaces descriptors 0, 1 and 2 by /dev/null. Otherwise the reader of a pipe would
-// wait for this process, too.
-func LeaveStdio() error {
-	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return pathError("open", os.DevNull, err)
-	}
-	defer unix.Close(null)
-	for fd := range 3 {
-		if err := unix.Dup3(null, fd, 0); err != nil {
-			return callError("dup3", err)
-		}
-	}
-	return nil
-}
-
 // SetRlimit sets both the soft and the hard limit of the calling process (setrlimit(2)).
 // A value above the present hard limit is lowered to it, since raising needs CAP_SYS_RESOURCE.
 func SetRlimit(resource int, value uint64) error {
@@ -188,6 +172,13 @@ func ReapChildren() {
 			return
 		}
 	}
+}
+
+// AdoptOrphans makes the calling process the parent of what its children leave behind when they end
+// (prctl(2), PR_SET_CHILD_SUBREAPER).
+func AdoptOrphans() error {
+	return callError("prctl PR_SET_CHILD_SUBREAPER",
+		unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 }
 
 // DieWithParent lets the kernel kill the calling process when the thread that is its parent ends

@@ -21,9 +21,13 @@ const (
 )
 
 // LoadFilter puts a seccomp filter on every thread of the calling process (seccomp(2)).
-// The bytes are struct sock_filter instructions, as seccomp_export_bpf(3) writes them.
+// The bytes are struct sock_filter instructions, as seccomp_export_bpf(3) writes them. It asks for no
+// flag but the one that gVisor has, too: a thread that cannot take the filter is then the result.
 func LoadFilter(program []byte) error {
-	_, err := loadFilter(program, filterFlags)
+	thread, err := loadFilter(program, unix.SECCOMP_FILTER_FLAG_TSYNC)
+	if err == nil && thread != 0 {
+		return fmt.Errorf("seccomp SECCOMP_SET_MODE_FILTER: thread %d did not take the filter", thread)
+	}
 	return err
 }
 

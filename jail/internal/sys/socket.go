@@ -33,15 +33,34 @@ func NewSocket(fd int, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
+// Inherited wraps an inherited descriptor of any kind, which no program that is started gets. A socket
+// becomes non-blocking.
+func Inherited(fd int, name string) (*os.File, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, callError("fstat", err)
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFSOCK {
+		return NewSocket(fd, name)
+	}
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, unix.FD_CLOEXEC)
+	return os.NewFile(uintptr(fd), name), callError("fcntl FD_CLOEXEC", err)
+}
+
 // ShutdownRead ends the receiving side of a socket: what is queued is still read, and then its end.
-func ShutdownRead(f *os.File) error {
+func ShutdownRead(f *os.File) error { return shutdown(f, unix.SHUT_RD) }
+
+// ShutdownWrite ends the sending side of a socket.
+func ShutdownWrite(f *os.File) error { return shutdown(f, unix.SHUT_WR) }
+
+func shutdown(f *os.File, how int) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var shut error
 	if err := raw.Control(func(fd uintptr) {
-		shut = unix.Shutdown(int(fd), unix.SHUT_RD)
+		shut = unix.Shutdown(int(fd), how)
 	}); err != nil {
 		return err
 	}

@@ -108,6 +108,23 @@ func read(params json.RawMessage, to any) error {
 	return nil
 }
 
+// readOne reads the parameters of a method that takes one value of any type, called name.
+func readOne(params json.RawMessage, name string) (json.RawMessage, error) {
+	var p map[string]json.RawMessage
+	if err := read(params, &p); err != nil {
+		return nil, err
+	}
+	value := p[name]
+	delete(p, name)
+	for other := range p {
+		return nil, badParams("unknown field %s", printable(other))
+	}
+	if len(value) == 0 {
+		return nil, badParams("no %s", name)
+	}
+	return value, nil
+}
+
 func badParams(format string, args ...any) *agent.Error {
 	return &agent.Error{Code: agent.ErrParams, Message: "parameters: " + fmt.Sprintf(format, args...)}
 }
@@ -334,16 +351,11 @@ func logLine(h *Host, params json.RawMessage) (any, error) {
 }
 
 func setState(h *Host, params json.RawMessage) (any, error) {
-	var p struct {
-		State json.RawMessage `json:"state"`
-	}
-	if err := read(params, &p); err != nil {
+	state, err := readOne(params, "state")
+	if err != nil {
 		return nil, err
 	}
-	if len(p.State) == 0 {
-		return nil, badParams("no state")
-	}
-	_, err := h.effect(agent.Effect{Op: agent.OpState, Data: p.State})
+	_, err = h.effect(agent.Effect{Op: agent.OpState, Data: state})
 	return nothing{}, err
 }
 
@@ -389,16 +401,11 @@ func clearAlarm(h *Host, params json.RawMessage) (any, error) {
 }
 
 func propose(h *Host, params json.RawMessage) (any, error) {
-	var p struct {
-		Action json.RawMessage `json:"action"`
-	}
-	if err := read(params, &p); err != nil {
+	action, err := readOne(params, "action")
+	if err != nil {
 		return nil, err
 	}
-	if len(p.Action) == 0 {
-		return nil, badParams("no action")
-	}
-	proposed, err := h.effect(agent.Effect{Op: agent.OpPropose, Data: p.Action})
+	proposed, err := h.effect(agent.Effect{Op: agent.OpPropose, Data: action})
 	return id{proposed}, err
 }
 

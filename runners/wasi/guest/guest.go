@@ -128,7 +128,7 @@ func (l *Loaded) compile(ctx context.Context, module []byte) error {
 	if err := l.read(ctx, module); err != nil {
 		return err
 	}
-	return l.host.bind(ctx, l.runtime)
+	return l.host.bind(ctx, l.runtime, l.info.Imports)
 }
 
 // read has the engine read the module. There are bytes that make it panic rather than return an

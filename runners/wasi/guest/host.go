@@ -36,69 +36,76 @@ func withProcess(ctx context.Context, p *preview1.Process, r *hostfetch.Requests
 		requestsKey{}, r), answersKey{}, a)
 }
 
-func (h host) bind(ctx context.Context, r wazero.Runtime) error {
-	b := r.NewHostModuleBuilder(wasi.Preview1)
-	for i := range wasi.Functions {
-		f := &wasi.Functions[i]
-		call := preview1.Lookup(f.Name)
-		if call == nil {
-			return fmt.Errorf("%w: no function %s", errEngine, f.Name)
+// bind binds the functions that a module imports. Whether it may was checked before. The engine
+// compiles a step for each function that is bound, so those that nobody imports are left out.
+func (h host) bind(ctx context.Context, r wazero.Runtime, imports []wasi.Import) error {
+	imported := map[wasi.Import]bool{}
+	for _, i := range imports {
+		imported[i] = true
+	}
+	err := export(ctx, r, wasi.Functions[:], imported, func(f wasi.Import) api.GoModuleFunc {
+		if call := preview1.Lookup(f.Name); call != nil {
+			return h.function(call, len(f.Results) > 0)
 		}
-		b.NewFunctionBuilder().
-			WithGoModuleFunction(h.function(call, len(f.Results) > 0), valueTypes(f.Params),
-				valueTypes(f.Results)).
-			Export(f.Name)
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	if _, err := b.Instantiate(ctx); err != nil {
-		return fmt.Errorf("%w: %w", errEngine, err)
-	}
-	if err := h.bindFetch(ctx, r); err != nil {
+	err = export(ctx, r, wasi.FetchFunctions[:], imported, func(f wasi.Import) api.GoModuleFunc {
+		call := hostfetch.Lookup(f.Name)
+		if call == nil {
+			return nil
+		}
+		return func(ctx context.Context, m api.Module, stack []uint64) {
+			stack[0] = uint64(ctx.Value(requestsKey{}).(*hostfetch.Requests).Do(call, h.linearOf(m),
+				stack))
+		}
+	})
+	if err != nil {
 		return err
 	}
 	for _, binding := range agent.Bindings {
-		if err := h.bindAgent(ctx, r, binding); err != nil {
+		err := export(ctx, r, wasi.AgentFunctions(binding), imported,
+			func(f wasi.Import) api.GoModuleFunc { return h.agent(f, binding) })
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// bindAgent binds the functions of one binding of agents. Whether a module may import them was
-// checked before.
-func (h host) bindAgent(ctx context.Context, r wazero.Runtime, binding string) error {
-	functions := wasi.AgentFunctions(binding)
-	b := r.NewHostModuleBuilder(functions[0].Module)
-	for _, f := range functions {
-		call := hostagent.Lookup(f.Name)
-		if call == nil {
-			return fmt.Errorf("%w: no function %s", errEngine, f)
-		}
-		b.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(func(ctx context.Context,
-			m api.Module, stack []uint64) {
-			stack[0] = uint64(ctx.Value(answersKey{}).(*hostagent.Answers).Do(call, binding,
-				h.linearOf(m), stack))
-		}), valueTypes(f.Params), valueTypes(f.Results)).Export(f.Name)
+// agent returns a function of one binding of agents; nil if there is none of that name.
+func (h host) agent(f wasi.Import, binding string) api.GoModuleFunc {
+	call := hostagent.Lookup(f.Name)
+	if call == nil {
+		return nil
 	}
-	if _, err := b.Instantiate(ctx); err != nil {
-		return fmt.Errorf("%w: %w", errEngine, err)
+	return func(ctx context.Context, m api.Module, stack []uint64) {
+		stack[0] = uint64(ctx.Value(answersKey{}).(*hostagent.Answers).Do(call, binding,
+			h.linearOf(m), stack))
 	}
-	return nil
 }
 
-// bindFetch binds the functions of fetches. Whether a module may import them was checked before.
-func (h host) bindFetch(ctx context.Context, r wazero.Runtime) error {
-	b := r.NewHostModuleBuilder(wasi.Fetch)
-	for i := range wasi.FetchFunctions {
-		f := &wasi.FetchFunctions[i]
-		call := hostfetch.Lookup(f.Name)
+// export makes a module for the engine of those of the functions, all of one module, that are
+// imported; none if there are none. of returns what carries a function out.
+func export(ctx context.Context, r wazero.Runtime, functions []wasi.Import,
+	imported map[wasi.Import]bool, of func(wasi.Import) api.GoModuleFunc) error {
+	b, found := r.NewHostModuleBuilder(functions[0].Module), false
+	for _, f := range functions {
+		if !imported[f] {
+			continue
+		}
+		call := of(f)
 		if call == nil {
 			return fmt.Errorf("%w: no function %s", errEngine, f)
 		}
-		b.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(func(ctx context.Context,
-			m api.Module, stack []uint64) {
-			stack[0] = uint64(ctx.Value(requestsKey{}).(*hostfetch.Requests).Do(call, h.linearOf(m),
-				stack))
-		}), valueTypes(f.Params), valueTypes(f.Results)).Export(f.Name)
+		b.NewFunctionBuilder().
+			WithGoModuleFunction(call, valueTypes(f.Params), valueTypes(f.Results)).Export(f.Name)
+		found = true
+	}
+	if !found {
+		return nil
 	}
 	if _, err := b.Instantiate(ctx); err != nil {
 		return fmt.Errorf("%w: %w", errEngine, err)

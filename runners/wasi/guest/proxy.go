@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/jail/streams"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/wasi"
 )
@@ -17,7 +18,9 @@ var errNoStream = errors.New("the fetch proxy gives no stream")
 // Proxy opens streams to the fetch proxy. Several guests may use it at once.
 type Proxy struct {
 	socket *socket
-	scope  int
+	// streams is in the place of socket in a jail that gets no descriptors.
+	streams *streams.Client
+	scope   int
 }
 
 // socket is the control socket of the fetch proxy, which all guests of a run share.
@@ -29,17 +32,34 @@ type socket struct {
 // NewProxy takes over the control socket f, which came with the order.
 func NewProxy(f *os.File) *Proxy { return &Proxy{socket: &socket{conn: control.New(f)}} }
 
+// NewStreams takes over the socket f, which carries streams to the fetch proxy, in place of the
+// control socket.
+func NewStreams(f *os.File) (*Proxy, error) {
+	client, err := streams.NewClient(f)
+	if err != nil {
+		return nil, err
+	}
+	return &Proxy{streams: client}, nil
+}
+
 // As returns p for guests under one scope of the proxy; see control.OpenStream. For runners.NoFetch
 // it returns nil.
 func (p *Proxy) As(scope int) *Proxy {
 	if p == nil || scope == runners.NoFetch {
 		return nil
 	}
-	return &Proxy{p.socket, scope}
+	return &Proxy{p.socket, p.streams, scope}
 }
 
 // Open returns a new stream to the proxy.
 func (p *Proxy) Open() (*os.File, error) {
+	if p.streams != nil {
+		f, err := p.streams.Open(p.scope)
+		if err != nil {
+			return nil, errNoStream
+		}
+		return f, nil
+	}
 	p.socket.mu.Lock()
 	defer p.socket.mu.Unlock()
 	if err := p.socket.conn.Send(control.OpenStream{Scope: p.scope}); err != nil {

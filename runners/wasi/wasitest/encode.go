@@ -21,7 +21,8 @@ type Module struct {
 // Type is a function type, in the binary's value types.
 type Type struct{ Params, Results []byte }
 
-// Import is an import of a function; Kind changes that, and Desc is then the rest after the kind.
+// Import is an import. If Kind is 0 it is a function of type Type. Otherwise Kind is the kind, and
+// Desc is what follows it in the binary.
 type Import struct {
 	Module, Name string
 	Type         uint32
@@ -36,7 +37,7 @@ type Func struct {
 	Code   []byte
 }
 
-// Export is an export of the function Index; Kind changes that.
+// Export is an export of the function Index, or of the Index of another Kind if Kind is not 0.
 type Export struct {
 	Name  string
 	Kind  byte

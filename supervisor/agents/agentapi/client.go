@@ -164,6 +164,11 @@ func (c *Client) Add(ctx context.Context, dir string) (a Agent, err error) {
 	return a, c.call(ctx, http.MethodPost, Path, Add{Dir: dir}, &a)
 }
 
+// Spawn puts an agent on a channel.
+func (c *Client) Spawn(ctx context.Context, name string, s Spawn) (a Agent, err error) {
+	return a, c.call(ctx, http.MethodPost, of(name, "/spawn"), s, &a)
+}
+
 // List returns the agents.
 func (c *Client) List(ctx context.Context) (all []Agent, err error) {
 	return all, c.call(ctx, http.MethodGet, Path, nil, &all)
@@ -268,6 +273,13 @@ func (c *Client) Proposals(ctx context.Context, name string) (all []Proposal, er
 // Decide decides on the proposal AGENT/SEQ/N, which SEQ/N names among those of one agent.
 func (c *Client) Decide(ctx context.Context, name, id, decision string) error {
 	return c.call(ctx, http.MethodPost, of(name, "/proposals/"+id), Decision{decision}, nil)
+}
+
+// Tables counts the rows of each table of an agent's database, which wakes the agent. Channel may be
+// "" for an agent with one.
+func (c *Client) Tables(ctx context.Context, name, channel string) (rows map[string]int64,
+	err error) {
+	return rows, c.call(ctx, http.MethodGet, of(name, "/do/tables")+onChannel(channel), nil, &rows)
 }
 
 // Export returns the memory of an agent. Channel may be "" for an agent with one.

@@ -21,12 +21,22 @@ const (
 	Dormant      = "dormant"
 	Failed       = "failed"
 	Terminated   = "terminated"
+	// Available is the state of a built-in agent that is on no channel.
+	Available = "available"
 )
 
 // An Add asks for the agent in a directory: POST Path.
 type Add struct {
 	// Dir is an absolute path.
 	Dir string `json:"dir"`
+}
+
+// A Spawn puts an agent on a channel: POST Path/NAME/spawn. Of an agent with a manifest the handle and
+// the config are those of the manifest, and the channel is one of its channels.
+type Spawn struct {
+	Channel string          `json:"channel"`
+	Handle  string          `json:"handle,omitempty"`
+	Config  json.RawMessage `json:"config,omitempty"`
 }
 
 // An Agent is one that is registered: GET Path lists them, GET Path/NAME shows one.
@@ -38,6 +48,11 @@ type Agent struct {
 	// dormant.
 	State  string `json:"state"`
 	Paused bool   `json:"paused,omitempty"`
+	// Builtin says that the agent is a part of jail. About is what it does.
+	Builtin bool   `json:"builtin,omitempty"`
+	About   string `json:"about,omitempty"`
+	// Runtime is sandboxed, or host for an agent in no jail, which has the rights of its user.
+	Runtime string `json:"runtime,omitempty"`
 	// Dir holds the agent's files.
 	Dir    string    `json:"dir"`
 	Digest string    `json:"digest"`

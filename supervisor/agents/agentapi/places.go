@@ -13,6 +13,8 @@ type Places struct {
 	Socket string
 	// Folder has a directory for each agent, with its files.
 	Folder string
+	// Models is the file of the models that jail agent chat may ask.
+	Models string
 	// State holds the database of jail-agentd, and those of the agents.
 	State string
 }
@@ -25,15 +27,16 @@ func PlacesOf(getenv func(string) string) Places {
 			dir = abs
 		}
 		return Places{Socket: filepath.Join(dir, "agentd.sock"), Folder: filepath.Join(dir, "agents"),
-			State: filepath.Join(dir, "agentd")}
+			Models: filepath.Join(dir, "models.toml"), State: filepath.Join(dir, "agentd")}
 	}
 	if os.Geteuid() == 0 {
 		return Places{Socket: "/run/jail/agentd.sock", Folder: "/etc/jail/agents",
-			State: "/var/lib/jail-agents"}
+			Models: "/etc/jail/models.toml", State: "/var/lib/jail-agents"}
 	}
 	user := config.Config{}.ForUser(getenv)
 	return Places{Socket: filepath.Join(filepath.Dir(user.Socket), "agentd.sock"),
 		Folder: filepath.Join(filepath.Dir(user.Profiles), "agents"),
+		Models: filepath.Join(filepath.Dir(user.Profiles), "models.toml"),
 		State:  filepath.Join(user.StateDir, "agentd")}
 }
 

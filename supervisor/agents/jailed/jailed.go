@@ -4,7 +4,6 @@
 package jailed
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -66,7 +65,7 @@ func (j *Jaild) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agen
 	}
 	j.running(l.Instance, req.ID)
 	defer j.running(l.Instance, "")
-	said := &tail{most: maxSaid}
+	said := &agents.Tail{Most: maxSaid}
 	res, err := c.Run(ctx, req, o.In, o.Out, said)
 	end := agents.End{ExitCode: res.ExitCode, Said: said.String()}
 	switch {
@@ -244,27 +243,4 @@ func inJail(dir string, args []string) []string {
 		}
 	}
 	return out
-}
-
-// tail keeps the last bytes that are written to it.
-type tail struct {
-	mu   sync.Mutex
-	most int
-	kept []byte
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.kept = append(t.kept, p...)
-	if over := len(t.kept) - t.most; over > 0 {
-		t.kept = append(t.kept[:0], t.kept[over:]...)
-	}
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.TrimSpace(string(bytes.ToValidUTF8(t.kept, []byte("?"))))
 }

@@ -22,7 +22,8 @@ func keys() []key {
 		{"type", `"agent"`, "what the directory holds: an agent"},
 		{"name", `"triage"`, "name of the agent: lower-case letters, digits and -"},
 		{"runtime", "sandboxed | host", "sandboxed if missing; host is for agents of the host's " +
-			"own folder. workerd and node are other words for the two"},
+			"own folder, which have all rights of root and are programs. workerd and node are " +
+			"other words for the two"},
 		{"module", `"triage.wasm"`,
 			"a .wasm file of the directory, or a command of a bundle, such as python/python3"},
 		{"args", `["main.py"]`, "arguments of the module; files relative to the directory"},
@@ -50,6 +51,7 @@ func keys() []key {
 				"messages or responses), model, credential and max_tokens"},
 		{"ai.tokens_day", "200000", "tokens of a day; unlimited if missing"},
 		{"wake.heartbeat", `"15m"`, "time between two ticks; none if missing"},
+		{"wake.roster", "false", "whether an event says that a member joins or leaves the channel"},
 		{"wake.idle", `"30s"`, "time without an event after which the agent sleeps"},
 		{"wake.deadline", `"60s"`, "time for one event"},
 		{"wake.batch", "64", "events delivered at one time"},
@@ -126,7 +128,7 @@ func schema() []byte {
 		"type":  with("type", object{"const": "agent"}),
 		"name":  with("name", text("^[a-z0-9][a-z0-9-]{0,62}$")),
 		"runtime": with("runtime",
-			object{"enum": []string{sandboxed, host, "workerd", "node"}}),
+			object{"enum": []string{sandboxed, Host, "workerd", "node"}}),
 		"module":   with("module", object{"type": "string", "minLength": 1, "maxLength": maxText}),
 		"args":     with("args", args()),
 		"native":   with("native", native),
@@ -144,12 +146,18 @@ func schema() []byte {
 			"roles": object{"type": "object", "propertyNames": channel,
 				"additionalProperties": object{"oneOf": []object{text("^(anthropic|openai)/."),
 					role}}}}),
-		"wake": section("wake", object{"heartbeat": duration(), "idle": duration(),
+		"wake": section("wake", object{"heartbeat": duration(), "roster": flag(), "idle": duration(),
 			"deadline": duration(), "batch": number(1, MaxBatch), "retries": number(0, maxRetries)}),
 		"limits": with("limits", closed(limits)),
 	})
 	root["required"] = []string{"agent", "type", "name"}
 	root["oneOf"] = []object{{"required": []string{"module"}}, {"required": []string{"native"}}}
+	root["if"] = object{"required": []string{"runtime"},
+		"properties": object{"runtime": object{"enum": []string{Host, "node"}}}}
+	root["then"] = object{"required": []string{"native", "capabilities"}, "properties": object{
+		"capabilities": object{"required": []string{"network"},
+			"properties": object{"network": object{"const": true}}},
+		"profile": false, "policy": false, "limits": false}}
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	root["$id"] = "https://jail-sandbox.github.io/jail/agent.schema.json"
 	root["title"] = "Manifest of an agent of jail"

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/jail-sandbox/jail/policy/syntax"
 )
@@ -35,7 +36,8 @@ type Agent struct {
 
 // Options say what an agent may be.
 type Options struct {
-	// Host lets an agent have the runtime host.
+	// Host lets an agent have the runtime host, if its files and all directories above them are
+	// root's alone to change.
 	Host bool
 }
 
@@ -60,7 +62,7 @@ func Load(dir string, o Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m.Runtime == host && !o.Host {
+	if m.OnHost() && !o.Host {
 		return nil, reportAt(m, text, "runtime", `write runtime = "sandboxed", or leave it out`,
 			"runtime: an agent of a user runs in a jail; host is for agents of the host's own folder")
 	}
@@ -68,7 +70,36 @@ func Load(dir string, o Options) (*Agent, error) {
 	if err := a.files(root); err != nil {
 		return nil, err
 	}
+	if m.OnHost() {
+		if err := a.ownedByRoot(); err != nil {
+			return nil, reportAt(m, text, "runtime", "let root own it, and nobody else write to it",
+				"runtime: %v", err)
+		}
+	}
 	return a, a.check(root, text)
+}
+
+// ownedByRoot returns an error about a file of the agent, or a directory above one, that another
+// user than root can change: an agent that runs as root is root's word.
+func (a *Agent) ownedByRoot() error {
+	seen := map[string]bool{}
+	for _, name := range a.Files {
+		for path := filepath.Join(a.Dir, name); !seen[path]; path = filepath.Dir(path) {
+			seen[path] = true
+			info, err := os.Lstat(path)
+			if err != nil {
+				return err
+			}
+			owner, ok := info.Sys().(*syscall.Stat_t)
+			// In a directory with the sticky bit nobody replaces what is root's.
+			shared := info.Mode().Perm()&0o022 != 0 &&
+				!(info.IsDir() && info.Mode()&os.ModeSticky != 0)
+			if !ok || owner.Uid != 0 || shared || info.Mode()&os.ModeSymlink != 0 {
+				return fmt.Errorf("%s can be changed by others than root", path)
+			}
+		}
+	}
+	return nil
 }
 
 func readManifest(root *os.Root, dir string) (name string, text []byte, err error) {

@@ -30,8 +30,9 @@ const (
 const (
 	// sandboxed agents run in a jail.
 	sandboxed = "sandboxed"
-	// host agents are those of the host's own folder: they have the rights of their user.
-	host = "host"
+	// Host agents have the rights of their user: the built-in ones, and those of the host's own
+	// folder.
+	Host = "host"
 )
 
 // Values of keys that are left out.
@@ -137,6 +138,8 @@ type Role struct {
 type Wake struct {
 	// Heartbeat is the time between two ticks; 0 for none.
 	Heartbeat time.Duration `json:"heartbeat,omitempty"`
+	// Roster asks for events about members that join or leave the channel.
+	Roster bool `json:"roster,omitempty"`
 	// Idle is how long an agent without events stays awake.
 	Idle time.Duration `json:"idle"`
 	// Deadline bounds the work on one event.
@@ -167,6 +170,9 @@ func (m *Manifest) Bindings() []string {
 // the policy lets it read only: Args or Native name files of it, relative to its root. A .wasm file
 // of the directory is the tool of the run itself, by its path.
 func (m *Manifest) Script() bool { return !isModule(m.Module) }
+
+// OnHost reports whether the agent runs outside of any jail, with the rights of its user.
+func (m *Manifest) OnHost() bool { return m.Runtime == Host }
 
 // ID returns the identity of the agent of a user.
 func (m *Manifest) ID(user string) string { return fmt.Sprintf("agent:%s:%s", user, m.Name) }

@@ -52,6 +52,10 @@ memory = "128MiB"
 pids = 8
 `
 
+// onHost is one of the host's own folder.
+const onHost = "agent = 1\ntype = \"agent\"\nname = \"a\"\nruntime = \"node\"\nnative = [\"./a\"]\n" +
+	"capabilities = { network = true }\n"
+
 const least = "agent = 1\ntype = \"agent\"\nname = \"a\"\nmodule = \"a.wasm\"\n"
 
 func TestParse(t *testing.T) {
@@ -60,7 +64,7 @@ func TestParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	if m.Name != "triage" || m.Handle != "Triage" || !m.Has("ops") || m.Storage != 32<<20 ||
-		m.Wake != (Wake{15 * time.Minute, 10 * time.Second, 20 * time.Second, 8, 0}) ||
+		m.Wake != (Wake{15 * time.Minute, false, 10 * time.Second, 20 * time.Second, 8, 0}) ||
 		!slices.Equal(m.Limits, []string{"memory=128MiB", "pids=8"}) || m.AI.TokensDay != 200000 ||
 		m.AI.Roles["fast"] != (Role{Form: "messages", URL: "https://api.anthropic.com",
 			Model: "small", Credential: "anthropic"}) ||
@@ -85,13 +89,18 @@ func TestDefaults(t *testing.T) {
 	}
 	if m.Runtime != sandboxed || m.Profile != "agent" || !slices.Equal(m.Channels, []string{"main"}) ||
 		m.Handle != "a" || string(m.Config) != "{}" || m.Storage != defaultStorage ||
-		m.Wake != (Wake{0, defaultIdle, defaultDeadline, defaultBatch, defaultRetries}) ||
+		m.Wake != (Wake{0, false, defaultIdle, defaultDeadline, defaultBatch, defaultRetries}) ||
 		!slices.Equal(m.Bindings(), []string{"PUBSUB", "HOST"}) || len(m.Warnings) != 0 {
 		t.Errorf("%+v", m)
 	}
-	for text, want := range map[string]string{"workerd": sandboxed, "node": host, "host": host,
+	for text, want := range map[string]string{"workerd": sandboxed, "node": Host, "host": Host,
 		"sandboxed": sandboxed} {
-		m, err := Parse("agent.toml", []byte(least+"runtime = \""+text+"\""))
+		what := "module = \"a.wasm\"\n"
+		if want == Host {
+			what = "native = [\"./a\"]\ncapabilities = { network = true }\n"
+		}
+		m, err := Parse("agent.toml", []byte(what+"agent = 1\ntype = \"agent\"\nname = \"a\"\n"+
+			"runtime = \""+text+"\""))
 		if err != nil || m.Runtime != want {
 			t.Errorf("runtime %s: %v, %v", text, m, err)
 		}
@@ -135,31 +144,35 @@ func TestJSON(t *testing.T) {
 
 // wrong has what is wrong behind the keys that a manifest must have, and what is said of it.
 var wrong = map[string]string{
-	"":                                             "agent.toml:1:1: the version of the manifest is missing: write `agent = 1` as the first line",
-	"agent = 2":                                    "agent.toml:1:1: agent is the version of the manifest, and there is only 1",
-	least + "chanels = [\"a\"]":                    "agent.toml:5:1: unknown key \"chanels\": did you mean `channels`?",
-	least + "xyzzy = 1":                            "unknown key \"xyzzy\": there are agent, type, name",
-	least + "[wake]\nhearbeat = \"1m\"":            "agent.toml:6:1: unknown key \"wake.hearbeat\": did you mean `heartbeat`?",
-	least + "[limits]\nmemry = \"1MiB\"":           "agent.toml:6:1: unknown key \"limits.memry\": did you mean `memory`?",
-	least + "[limits]\nmemory = \"1MB\"":           "agent.toml:6:1: limits.memory: ",
-	least + "channels = \"team\"":                  "agent.toml:5:1: channels must be a list of texts in quotes",
-	least + "channels = [\"ok\", 3]":               "agent.toml:5:19: channels.1 must be text in quotes",
-	least + "channels = [\"../x\"]":                "\"../x\" is no name of 1 to 128 lower-case letters",
-	least + "channels = [\"a\", \"a\"]":            "channels: \"a\" is said twice: leave one of them out",
-	least + "channels = []":                        "channels is empty: leave it out for [\"main\"]",
-	least + "runtime = \"sandbox\"":                "did you mean `sandboxed`?",
-	least + "native = [\"x\"]":                     "module and native exclude each other",
-	least + "policy = \"../p.toml\"":               "is no .toml file below the agent's directory",
-	least + "profile = \"x\"\npolicy = \"p.toml\"": "profile and policy exclude each other",
-	least + "handle = \"a b\"":                     "is no handle of 1 to 63 letters",
-	least + "config = 3":                           "config must be a table",
-	least + "config = { at = 2020-01-01 }":         "a value that has no meaning here",
-	least + "[capabilities]\nai = 1":               "capabilities.ai must be true or false",
-	least + "[storage]\nsize = \"2GiB\"":           "storage.size: want 1MiB to 1GiB, not 2GiB",
-	least + "[storage]\nsize = 5":                  "storage.size must be text with a unit, such as \"64MiB\"",
-	least + "[wake]\nidle = \"2h\"":                "wake.idle: want 100ms to 1h, not 2h",
-	least + "[wake]\nbatch = 0":                    "wake.batch: want 1 to 1000, not 0",
-	least + "[ai]\nroles = { a = \"x/y\" }":        "is no PROVIDER/MODEL with a provider of anthropic, openai",
+	"":                                   "agent.toml:1:1: the version of the manifest is missing: write `agent = 1` as the first line",
+	"agent = 2":                          "agent.toml:1:1: agent is the version of the manifest, and there is only 1",
+	least + "chanels = [\"a\"]":          "agent.toml:5:1: unknown key \"chanels\": did you mean `channels`?",
+	least + "xyzzy = 1":                  "unknown key \"xyzzy\": there are agent, type, name",
+	least + "[wake]\nhearbeat = \"1m\"":  "agent.toml:6:1: unknown key \"wake.hearbeat\": did you mean `heartbeat`?",
+	least + "[limits]\nmemry = \"1MiB\"": "agent.toml:6:1: unknown key \"limits.memry\": did you mean `memory`?",
+	least + "[limits]\nmemory = \"1MB\"": "agent.toml:6:1: limits.memory: ",
+	least + "channels = \"team\"":        "agent.toml:5:1: channels must be a list of texts in quotes",
+	least + "channels = [\"ok\", 3]":     "agent.toml:5:19: channels.1 must be text in quotes",
+	least + "channels = [\"../x\"]":      "\"../x\" is no name of 1 to 128 lower-case letters",
+	least + "channels = [\"a\", \"a\"]":  "channels: \"a\" is said twice: leave one of them out",
+	least + "channels = []":              "channels is empty: leave it out for [\"main\"]",
+	least + "runtime = \"sandbox\"":      "did you mean `sandboxed`?",
+	least + "runtime = \"host\"":         "module: an agent with runtime = \"host\" is a program of the host",
+	"agent = 1\ntype = \"agent\"\nname = \"a\"\nnative = [\"./a\"]\nruntime = \"host\"": "capabilities.network: an agent with runtime = \"host\" has the network of its user",
+	"agent = 1\ntype = \"agent\"\nname = \"a\"\nnative = [\"./a\"]\nruntime = \"host\"\nprofile = \"agent\"\n" +
+		"[capabilities]\nnetwork = true\n[limits]\nmemory = \"1MiB\"": "limits bounds a jail, and an agent with runtime = \"host\" has none",
+	least + "native = [\"x\"]":                                                    "module and native exclude each other",
+	least + "policy = \"../p.toml\"":                                              "is no .toml file below the agent's directory",
+	least + "profile = \"x\"\npolicy = \"p.toml\"":                                "profile and policy exclude each other",
+	least + "handle = \"a b\"":                                                    "is no handle of 1 to 63 letters",
+	least + "config = 3":                                                          "config must be a table",
+	least + "config = { at = 2020-01-01 }":                                        "a value that has no meaning here",
+	least + "[capabilities]\nai = 1":                                              "capabilities.ai must be true or false",
+	least + "[storage]\nsize = \"2GiB\"":                                          "storage.size: want 1MiB to 1GiB, not 2GiB",
+	least + "[storage]\nsize = 5":                                                 "storage.size must be text with a unit, such as \"64MiB\"",
+	least + "[wake]\nidle = \"2h\"":                                               "wake.idle: want 100ms to 1h, not 2h",
+	least + "[wake]\nbatch = 0":                                                   "wake.batch: want 1 to 1000, not 0",
+	least + "[ai]\nroles = { a = \"x/y\" }":                                       "is no PROVIDER/MODEL with a provider of anthropic, openai",
 	least + "[ai]\nroles = { a = { url = \"ftp://x\", model = \"m\" } }":          "is no URL of a model's host",
 	least + "[ai]\nroles = { a = { url = \"https://x\" } }":                       "ai.roles.a: model is missing",
 	"agent = 1\ntype = \"agent\"\nname = \"A\"\nmodule = \"a.wasm\"":              "is no name of 1 to 63 lower-case letters",
@@ -223,7 +236,7 @@ func TestSchema(t *testing.T) {
 		}
 		return r.Validate(instance)
 	}
-	for _, text := range []string{whole, least} {
+	for _, text := range []string{whole, least, onHost} {
 		if err := valid(text); err != nil {
 			t.Errorf("%v in\n%s", err, text)
 		}
@@ -284,7 +297,7 @@ func TestLoad(t *testing.T) {
 		`module: there is no file "a.wasm"`:                            {"agent.toml": least},
 		`args: there is no file "main.py"`:                             {"agent.toml": bundle},
 		`policy: there is no file "p.toml"`:                            {"agent.toml": least + `policy = "p.toml"`, "a.wasm": module()},
-		"an agent of a user runs in a jail":                            {"agent.toml": least + `runtime = "node"`, "a.wasm": module()},
+		"an agent of a user runs in a jail":                            {"agent.toml": onHost, "a": "#!/bin/sh\n"},
 		"agent.toml:4:1: module a.wasm: the file is not a WebAssembly": {"agent.toml": least, "a.wasm": "no module at all"},
 		"it imports jail_agent_storage_v1.call, and capabilities.storage is false: write " +
 			"capabilities.storage = true": {"agent.toml": least, "a.wasm": module("jail_agent_host_v1.wait",
@@ -298,6 +311,18 @@ func TestLoad(t *testing.T) {
 		if _, err := Load(dir(t, files), Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v\nwant %s", err, want)
 		}
+	}
+	// Of the host's folder every file is root's alone to change.
+	d = dir(t, map[string]string{"agent.toml": onHost, "a": "#!/bin/sh\n", "lib/b": ""})
+	if _, err := Load(d, Options{Host: true}); os.Geteuid() == 0 && err != nil {
+		t.Errorf("an agent of root: %v", err)
+	}
+	if err := os.Chmod(filepath.Join(d, "lib"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(d, Options{Host: true}); err == nil ||
+		!strings.Contains(err.Error(), "can be changed by others than root") {
+		t.Errorf("a directory that all can write to: %v", err)
 	}
 	if _, err := Load(t.TempDir(), Options{}); !errors.Is(err, fs.ErrNotExist) ||
 		!strings.Contains(err.Error(), "has no agent.toml") {

@@ -54,7 +54,7 @@ func (r *reader) manifest(t table) *Manifest {
 	r.keys(t, known...)
 	r.head(t, m)
 	r.what(t, m)
-	m.Channels = r.texts(t, "channels", true, checkChannel)
+	m.Channels = r.texts(t, "channels", true, CheckChannel)
 	if _, ok := t.values["channels"]; !ok {
 		m.Channels = []string{defaultChannel}
 	} else if len(m.Channels) == 0 && len(r.errs) == 0 {
@@ -62,7 +62,7 @@ func (r *reader) manifest(t table) *Manifest {
 	}
 	m.Handle = m.Name
 	if v, ok := r.text(t, "handle"); ok {
-		if err := checkHandle(v); err != nil {
+		if err := CheckHandle(v); err != nil {
 			r.fail("handle", "", "handle: %v", err)
 		}
 		m.Handle = v
@@ -87,7 +87,34 @@ func (r *reader) manifest(t table) *Manifest {
 	r.ai(t, r.sub(t, "ai"), m)
 	r.wake(r.sub(t, "wake"), &m.Wake)
 	r.limits(r.sub(t, "limits"), m)
+	if m.OnHost() {
+		r.onHost(t, m)
+	}
 	return m
+}
+
+// onHost refuses what would promise a jail to the reader of a manifest whose agent has none.
+func (r *reader) onHost(t table, m *Manifest) {
+	if len(m.Native) == 0 {
+		r.fail("module", `name a program, as in native = ["./main"]`,
+			"module: an agent with runtime = %q is a program of the host", Host)
+	}
+	for _, key := range []string{"profile", "policy", "limits"} {
+		if _, ok := t.values[key]; ok {
+			r.fail(key, "leave it out", "%s bounds a jail, and an agent with runtime = %q has none",
+				key, Host)
+		}
+	}
+	if !m.Capabilities.Network {
+		r.fail("capabilities.network", "write capabilities.network = true",
+			"capabilities.network: an agent with runtime = %q has the network of its user", Host)
+	}
+	if m.Capabilities.Facets {
+		r.fail("capabilities.facets", "leave it out, or run the agent in a jail: leave runtime out",
+			"capabilities.facets: facets and loaded programs have a part of the jail of their agent, "+
+				"and an agent with runtime = %q has none", Host)
+	}
+	m.Profile = ""
 }
 
 func (r *reader) head(t table, m *Manifest) {
@@ -111,12 +138,12 @@ func (r *reader) head(t table, m *Manifest) {
 	} else if _, ok := t.values["name"]; !ok {
 		r.fail("name", `give it one, as in name = "triage"`, "name is missing")
 	}
-	m.Runtime = r.word(t, "runtime", sandboxed, host, "workerd", "node")
+	m.Runtime = r.word(t, "runtime", sandboxed, Host, "workerd", "node")
 	switch m.Runtime {
 	case "workerd":
 		m.Runtime = sandboxed
 	case "node":
-		m.Runtime = host
+		m.Runtime = Host
 	}
 }
 
@@ -223,7 +250,7 @@ func (r *reader) ai(file, t table, m *Manifest) {
 		if m.AI.Roles == nil {
 			m.AI.Roles = map[string]Role{}
 		}
-		if err := checkChannel(name); err != nil {
+		if err := CheckChannel(name); err != nil {
 			r.fail(roles.path+name, "", "ai.roles: %v", err)
 		}
 		m.AI.Roles[name] = r.role(roles, name)
@@ -278,8 +305,9 @@ func (r *reader) role(t table, name string) Role {
 }
 
 func (r *reader) wake(t table, w *Wake) {
-	r.keys(t, "heartbeat", "idle", "deadline", "batch", "retries")
+	r.keys(t, "heartbeat", "roster", "idle", "deadline", "batch", "retries")
 	w.Heartbeat = r.duration(t, "heartbeat", minHeartbeat, maxHeartbeat, 0)
+	w.Roster = r.flag(t, "roster")
 	w.Idle = r.duration(t, "idle", minTime, maxTime, defaultIdle)
 	w.Deadline = r.duration(t, "deadline", minTime, maxTime, defaultDeadline)
 	w.Batch = int(r.number(t, "batch", 1, MaxBatch, defaultBatch))
@@ -324,9 +352,9 @@ func CheckName(name string) error {
 	return nil
 }
 
-// checkChannel returns what is wrong with the name of a channel or role. The name is a part of file
+// CheckChannel returns what is wrong with the name of a channel or role. The name is a part of file
 // names.
-func checkChannel(name string) error {
+func CheckChannel(name string) error {
 	bad := func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.'
 	}
@@ -338,7 +366,8 @@ func checkChannel(name string) error {
 	return nil
 }
 
-func checkHandle(name string) error {
+// CheckHandle returns what is wrong with the name by which messages mention an agent.
+func CheckHandle(name string) error {
 	bad := func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' &&
 			c != '_'

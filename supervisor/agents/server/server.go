@@ -20,6 +20,9 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/supervisor/agents"
 	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
+	"github.com/jail-sandbox/jail/supervisor/agents/builtin"
+	"github.com/jail-sandbox/jail/supervisor/agents/hosted"
+	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
@@ -56,6 +59,7 @@ func New(ctx context.Context, a *agents.Agents, log *slog.Logger) *Server {
 		"GET " + one:                           s.get,
 		"DELETE " + one:                        s.remove,
 		"POST " + one + "/send":                s.send,
+		"POST " + one + "/spawn":               s.spawn,
 		"POST " + one + "/pause":               s.pause,
 		"POST " + one + "/resume":              s.resume,
 		"GET " + one + "/events":               s.events,
@@ -72,6 +76,7 @@ func New(ctx context.Context, a *agents.Agents, log *slog.Logger) *Server {
 	} {
 		s.mux.HandleFunc(pattern, s.answered(h))
 	}
+	s.addSessions()
 	s.mux.HandleFunc("GET "+one+"/log", s.logLines)
 	s.mux.HandleFunc("GET "+one+"/ws", s.socket)
 	s.mux.HandleFunc("/", s.answered(func(*http.Request) (any, error) {
@@ -154,6 +159,10 @@ func asProblem(err error) *problem.Error {
 		return with(problem.NotFound, "name the directory that holds the manifest of the agent")
 	case errors.As(err, &positions), errors.Is(err, agents.ErrWrong):
 		return with(problem.Usage, "jail agent check DIR says all that is wrong")
+	case errors.Is(err, agents.ErrAvailable):
+		return with(problem.NotFound, "jail agent spawn puts it on one")
+	case errors.Is(err, agents.ErrPlace):
+		return with(problem.Usage, "")
 	case errors.Is(err, store.ErrNotFound):
 		return with(problem.NotFound, "jail agent list has the agents")
 	case errors.Is(err, store.ErrFull):
@@ -240,6 +249,12 @@ func (s *Server) list(r *http.Request) (any, error) {
 		}
 		return nil
 	})
+	for _, b := range builtin.All() {
+		if at[b.Name] == nil {
+			at[b.Name] = s.available(b)
+			all = append(all, at[b.Name])
+		}
+	}
 	for name, why := range s.agents.Problems() {
 		if a := at[name]; a != nil {
 			a.Problem = why
@@ -252,8 +267,42 @@ func (s *Server) list(r *http.Request) (any, error) {
 }
 
 func (s *Server) agentOf(a store.Agent) *agentapi.Agent {
-	return &agentapi.Agent{Name: a.Name, ID: s.agents.Store.AgentID(a.Name), Dir: a.Dir,
+	shown := &agentapi.Agent{Name: a.Name, ID: s.agents.Store.AgentID(a.Name), Dir: a.Dir,
 		Digest: a.Digest, Added: a.Added, Instances: []agentapi.Instance{}}
+	if b, ok := builtin.Find(a.Name); ok {
+		shown.Builtin, shown.About, shown.Runtime = true, b.About, manifest.Host
+	}
+	return shown
+}
+
+// available is a built-in agent that is on no channel.
+func (s *Server) available(b builtin.Agent) *agentapi.Agent {
+	shown := s.agentOf(store.Agent{Name: b.Name})
+	shown.State = agentapi.Available
+	return shown
+}
+
+// spawn puts an agent on a channel.
+func (s *Server) spawn(r *http.Request) (any, error) {
+	var req agentapi.Spawn
+	if err := read(r, &req); err != nil {
+		return nil, err
+	}
+	name := r.PathValue("name")
+	if b, ok := builtin.Find(name); ok {
+		c, err := builtin.ParseConfig(req.Config)
+		if err != nil {
+			return nil, problem.New(problem.Usage, "agent %q: %w", name, err)
+		}
+		if err := hosted.Look(b, c); err != nil {
+			return nil, problem.New(problem.NotFound, "%w", err)
+		}
+	}
+	if _, err := s.agents.Spawn(r.Context(), name, req.Channel,
+		builtin.Place{Handle: req.Handle, Config: req.Config}); err != nil {
+		return nil, err
+	}
+	return s.get(r)
 }
 
 // rank orders states by how much attention they need.
@@ -277,6 +326,11 @@ func (s *Server) addInstance(a *agentapi.Agent, i store.Instance, dead int) {
 func (s *Server) one(r *http.Request) (*agentapi.Agent, error) {
 	name := r.PathValue("name")
 	known, err := s.agents.Store.Agent(r.Context(), name)
+	if b, ok := builtin.Find(name); ok && errors.Is(err, store.ErrNotFound) {
+		a := s.available(b)
+		a.Problem = s.agents.Problems()[name]
+		return a, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("agent %q: %w", name, err)
 	}
@@ -297,7 +351,7 @@ func (s *Server) one(r *http.Request) (*agentapi.Agent, error) {
 		return nil, err
 	}
 	if m, err := s.agents.Manifest(name); err == nil {
-		a.Tokens.Limit = m.AI.TokensDay
+		a.Tokens.Limit, a.Runtime = m.AI.TokensDay, m.Runtime
 	}
 	return a, nil
 }
@@ -306,6 +360,9 @@ func (s *Server) get(r *http.Request) (any, error) {
 	a, err := s.one(r)
 	if err != nil {
 		return nil, err
+	}
+	if a.State == agentapi.Available {
+		return a, nil
 	}
 	m, err := s.agents.Manifest(a.Name)
 	if err != nil {
@@ -321,6 +378,9 @@ func (s *Server) status(r *http.Request) (any, error) {
 	a, err := s.one(r)
 	if err != nil {
 		return nil, err
+	}
+	if a.State == agentapi.Available {
+		return a, nil
 	}
 	used := s.agents.Usage(r.Context())
 	all, err := s.agents.Of(r.Context(), a.Name)

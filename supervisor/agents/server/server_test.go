@@ -133,9 +133,20 @@ func TestRequests(t *testing.T) {
 		{"POST", "/a/proposals/1/1", `{"decision":"maybe"}`, 400, `want approved or rejected`},
 		{"POST", "/a/proposals/1/1", `{"decision":"approved"}`, 404, `not_found`},
 		{"GET", "/a/log?after=x", "", 400, `want a number`},
+		{"POST", "/a/spawn", `{"channel":"other"}`, 400, `its manifest has`},
+		{"POST", "/a/spawn", `{"channel":"main","handle":"x"}`, 400, `those of its manifest`},
+		{"POST", "/a/spawn", `{"channel":"main"}`, 200, `"waiting":4`},
 		{"GET", "/a/nothing", "", 404, `nothing at this path`},
 		{"DELETE", "/a", "", 200, ``},
-		{"GET", "", "", 200, `[]`},
+		{"GET", "/a", "", 404, `there is none`},
+		{"GET", "", "", 200, `"state":"available"`},
+		{"GET", "/codex-responder", "", 200, `"builtin":true`},
+		{"POST", "/codex-responder/spawn", `{"channel":"main","config":{"x":1}}`, 400, `unknown field`},
+		{"POST", "/codex-responder/spawn", `{"channel":"main","config":{"program":"/nowhere"}}`, 404,
+			`/nowhere`},
+		{"POST", "/codex-responder/spawn", `{"channel":"../x","config":{"program":"/bin/true"}}`, 400,
+			`no name`},
+		{"POST", "/a/spawn", `{"channel":"main"}`, 404, `there is none`},
 	} {
 		status, text := ask(t, c.method, h.URL+agentapi.Path+c.path, c.body)
 		if status != c.status || !strings.Contains(text, c.says) {

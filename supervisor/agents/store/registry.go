@@ -3,8 +3,12 @@ package store
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/jail-sandbox/jail/runners/agent"
 )
 
 // States of an instance. Initializing and Active are those of an awake one, which is never in the
@@ -33,6 +37,8 @@ type Member struct {
 	Channel, Handle string
 	// Heartbeat is the time between two ticks, 0 for none.
 	Heartbeat time.Duration
+	// Roster asks for events about members that join or leave the channel.
+	Roster bool
 }
 
 // An Instance is one agent on one channel, or a facet of such a one.
@@ -92,10 +98,16 @@ func instanceName(name, channel string) string { return "agent-" + name + "-" + 
 // Put registers an agent, or replaces what is registered of it, and makes it a member of exactly
 // the channels given. Inboxes and alarms are kept; an instance on a channel that is no longer
 // given is terminated, and keeps its state until the agent is deleted or is on the channel again.
-// It returns ErrTaken if an instance would have the name of another agent's.
-func (s *Store) Put(a Agent, members []Member) error {
-	return s.write(func(w *writer) error {
+// It returns the instances that have an event about it, or ErrTaken if an instance would have the name
+// of another agent's.
+func (s *Store) Put(a Agent, members []Member) (woken []int64, err error) {
+	err = s.write(func(w *writer) error {
+		woken = nil
 		now := millis(s.now())
+		before, err := w.memberships(a.Name)
+		if err != nil {
+			return err
+		}
 		if err := w.exec(`INSERT INTO agent (name, dir, stamp, digest, next, added)
 			VALUES (?, ?, ?, ?, 1, ?) ON CONFLICT (name) DO UPDATE SET dir = excluded.dir,
 			stamp = excluded.stamp, digest = excluded.digest, removed = 0,
@@ -113,8 +125,78 @@ func (s *Store) Put(a Agent, members []Member) error {
 				return err
 			}
 		}
-		return nil
+		after, err := w.memberships(a.Name)
+		if err == nil {
+			woken, err = w.tellOthers(s.peer(a.Name), before, after, s.now())
+		}
+		return err
 	})
+	return woken, err
+}
+
+// A peer is a member of a channel, as an event of the type roster names it.
+type peer struct {
+	ID     string `json:"id"`
+	Name   string `json:"name"`
+	Handle string `json:"handle"`
+}
+
+func (s *Store) peer(name string) peer { return peer{ID: s.AgentID(name), Name: name} }
+
+// memberships returns the handles of an agent by the channels that it is on.
+func (w *writer) memberships(name string) (map[string]string, error) {
+	on := map[string]string{}
+	err := w.rows(`SELECT channel, handle FROM instance WHERE agent = ? AND state <> ?`,
+		[]any{name, Terminated}, func(r *sql.Rows) error {
+			var channel, handle string
+			err := r.Scan(&channel, &handle)
+			on[channel] = handle
+			return err
+		})
+	return on, err
+}
+
+// tellOthers tells those members of channels that want to know it which channels an agent has joined
+// and left. It returns the instances that have an event. A member whose inbox is full is not told.
+func (w *writer) tellOthers(who peer, before, after map[string]string,
+	now time.Time) (woken []int64, err error) {
+	tell := func(change string, from, to map[string]string) error {
+		for channel, handle := range from {
+			if _, stays := to[channel]; stays {
+				continue
+			}
+			who.Handle = handle
+			data, err := json.Marshal(map[string]peer{change: who})
+			if err != nil {
+				return err
+			}
+			var others []int64
+			if err := w.rows(`SELECT id FROM instance WHERE channel = ? AND roster AND state <> ?
+				AND agent <> ?`, []any{channel, Terminated, who.Name}, func(r *sql.Rows) error {
+				var id int64
+				err := r.Scan(&id)
+				others = append(others, id)
+				return err
+			}); err != nil {
+				return err
+			}
+			for _, id := range others {
+				_, err := w.append(id, agent.Event{Source: "host", Channel: channel,
+					Type: agent.TypeRoster, Data: data}, now)
+				if err == nil {
+					woken = append(woken, id)
+				} else if !errors.Is(err, ErrFull) {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	err = tell("left", before, after)
+	if err == nil {
+		err = tell("joined", after, before)
+	}
+	return woken, err
 }
 
 // join makes an agent a member of a channel.
@@ -127,9 +209,9 @@ func (w *writer) join(name string, m Member, now int64) error {
 		[]any{instance}, &id, &other, &channel, &deleting)
 	switch {
 	case err == ErrNotFound:
-		if err := w.row(`INSERT INTO instance (name, agent, channel, handle, state, changed)
-			VALUES (?, ?, ?, ?, ?, ?) RETURNING id`, []any{instance, name, m.Channel, m.Handle,
-			Created, now}, &id); err != nil {
+		if err := w.row(`INSERT INTO instance (name, agent, channel, handle, roster, state, changed)
+			VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id`, []any{instance, name, m.Channel, m.Handle,
+			m.Roster, Created, now}, &id); err != nil {
 			return err
 		}
 	case err != nil:
@@ -140,10 +222,11 @@ func (w *writer) join(name string, m Member, now int64) error {
 		return fmt.Errorf("agent %q on channel %q would have the instance %s, which is that of "+
 			"agent %q on channel %q: %w", name, m.Channel, instance, other, channel, ErrTaken)
 	default:
-		// Its facets are on its channel.
-		if err := w.exec(`UPDATE instance SET handle = ?, state = CASE state WHEN ? THEN ?
-			ELSE state END WHERE agent = ? AND channel = ? AND deleting = 0`, m.Handle, Terminated,
-			Dormant, name, m.Channel); err != nil {
+		// Its facets are on its channel, and hear of nobody.
+		if err := w.exec(`UPDATE instance SET handle = ?, roster = CASE parent WHEN 0 THEN ? ELSE 0
+			END, state = CASE state WHEN ? THEN ? ELSE state END WHERE agent = ? AND channel = ?
+			AND deleting = 0`, m.Handle, m.Roster, Terminated, Dormant, name,
+			m.Channel); err != nil {
 			return err
 		}
 	}
@@ -162,9 +245,14 @@ func (w *writer) heartbeat(id int64, every time.Duration, now int64) error {
 }
 
 // Delete takes an agent away, with its inboxes, alarms and publications. The numbers of its events
-// are not used again. It returns its instances, whose files are to be removed before Forget.
-func (s *Store) Delete(name string) (all []Instance, err error) {
+// are not used again. It returns its instances, whose files are to be removed before Forget, and
+// the instances of others that have an event about it.
+func (s *Store) Delete(name string) (all []Instance, woken []int64, err error) {
 	err = s.write(func(w *writer) error {
+		before, err := w.memberships(name)
+		if err != nil {
+			return err
+		}
 		n, err := w.changed(`UPDATE agent SET removed = ? WHERE name = ? AND removed = 0`,
 			millis(s.now()), name)
 		if err != nil {
@@ -176,10 +264,13 @@ func (s *Store) Delete(name string) (all []Instance, err error) {
 		if err := w.exec(`DELETE FROM tokens WHERE agent = ?`, name); err != nil {
 			return err
 		}
-		all, err = w.condemn(`SELECT id FROM instance WHERE agent = ?`, name)
+		if all, err = w.condemn(`SELECT id FROM instance WHERE agent = ?`, name); err != nil {
+			return err
+		}
+		woken, err = w.tellOthers(s.peer(name), before, nil, s.now())
 		return err
 	})
-	return all, err
+	return all, woken, err
 }
 
 // Agents calls f for each registered agent, in order of their names.

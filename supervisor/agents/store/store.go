@@ -102,6 +102,11 @@ func Open(path, user string, now func() time.Time) (*Store, error) {
 		closed: make(chan struct{}), user: user, now: now}
 	go s.loop()
 	if err := s.write(func(w *writer) error {
+		for _, table := range sessionTables {
+			if err := w.exec(table); err != nil {
+				return err
+			}
+		}
 		return w.exec(`DELETE FROM seen WHERE time < ?`, millis(now().Add(-seenTime)))
 	}); err != nil {
 		return nil, errors.Join(err, s.Close())

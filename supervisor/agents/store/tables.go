@@ -6,9 +6,10 @@ import "fmt"
 const format = 2
 
 // Times are milliseconds since 1970, 0 for none. An instance has a number that no other instance
-// ever had, so that nothing of a deleted one is taken for that of a new one. tables are those of
-// format 1, and changes follow.
-// tables are those of format 1; changes makes them those of this version.
+// ever had, so that nothing of a deleted one is taken for that of a new one.
+//
+// tables are those of format 1, which are not changed any more: changes makes them those of this
+// version.
 var tables = []string{
 	// next is the number of the next event of any instance of the agent: the ids of what an agent
 	// sends hold the agent's name and such a number. The row stays when the agent is deleted.
@@ -131,6 +132,7 @@ var tables = []string{
 
 // changes are what each format adds to the one before it, from format 2 on.
 var changes = [][]string{{
+	`ALTER TABLE instance ADD COLUMN roster INTEGER NOT NULL DEFAULT 0`,
 	// A facet has the number of its parent, the names of its parents and its own as a path, and what
 	// its parent asked for. What is deleting is gone for everybody, but for its files.
 	`ALTER TABLE instance ADD COLUMN parent INTEGER NOT NULL DEFAULT 0`,

@@ -51,7 +51,7 @@ func (l *lines) fail(format string, args ...any) {
 	}
 }
 
-// has reports whether the next line is of that word.
+// has reports whether the next line begins with word and a space.
 func (l *lines) has(word string) bool {
 	return l.err == nil && len(l.rest) > 0 && strings.HasPrefix(l.rest[0], word+" ")
 }

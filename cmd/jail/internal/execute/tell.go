@@ -38,7 +38,11 @@ func Tell(env *cli.Env, res message.Result, verbose bool) {
 				output.Quantity(l.Name, l.Limit))
 		}
 		if l.Peak > 0 {
-			text += fmt.Sprintf(" (peak %s)", output.Quantity(l.Name, l.Peak))
+			text += fmt.Sprintf(" (peak %s", output.Quantity(l.Name, l.Peak))
+			if l.Layer != "" {
+				text += ", " + l.Layer + "'s own use in it"
+			}
+			text += ")"
 		}
 		output.Say(env.Stderr, "limit", text)
 	}

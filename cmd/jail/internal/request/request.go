@@ -32,7 +32,8 @@ type Flags struct {
 	noWorkspace     bool
 	Fate
 	limits, env, fetch     []string
-	id                     string
+	grants                 []string
+	id, outer              string
 	JSON, Quiet            bool
 	profileSet, policyFile bool
 }
@@ -51,6 +52,8 @@ func (f *Flags) Add(cmd *cobra.Command, printsJSON string) {
 	set.BoolVar(&f.Discard, "discard", false, "delete the shadow")
 	set.BoolVar(&f.Commit, "commit", false, "commit what changed, if the tool exits with 0")
 	f.addNarrowing(set)
+	set.StringArrayVar(&f.grants, "grant", nil,
+		"add what a grant of jail approvals gives to the profile (`ID`, repeatable)")
 	set.StringVar(&f.id, "id", "", "name the run `ID` (default a random one)")
 	set.BoolVar(&f.JSON, "json", false, printsJSON)
 	set.BoolVar(&f.Quiet, "quiet", false, "print errors only")
@@ -78,6 +81,8 @@ func (f *Flags) addNarrowing(set *pflag.FlagSet) {
 		"narrow a limit, such as memory=64MiB (`KEY=VALUE`, repeatable)")
 	set.StringArrayVar(&f.env, "env", nil, "give the tool a variable (`NAME=VALUE`, repeatable)")
 	set.StringArrayVar(&f.fetch, "fetch", nil, "narrow the network to `HOST` (repeatable)")
+	set.StringVar(&f.outer, "outer", "",
+		"run inside an outer `LAYER`: "+strings.Join(policy.OuterWords(), ", "))
 }
 
 // Request makes the request for a run of the tool args[0], and refuses what can be refused without
@@ -99,7 +104,7 @@ func (f *Flags) Request(env *cli.Env, cmd *cobra.Command,
 func (f *Flags) Settings(env *cli.Env, cmd *cobra.Command) (message.Request, error) {
 	f.profileSet, f.policyFile = cmd.Flags().Changed("profile"), cmd.Flags().Changed("policy")
 	req := message.Request{ID: f.id, Profile: f.profile, NoWorkspace: f.noWorkspace, Cwd: f.cwd,
-		Limits: f.limits, Env: f.env, Fetch: f.fetch}
+		Limits: f.limits, Env: f.env, Fetch: f.fetch, Grants: f.grants, Outer: f.outer}
 	if err := steps(f, &req, checkExclusive, takeID, checkNarrowing, takeDirs, takePolicy,
 		checkTexts); err != nil {
 		return req, err
@@ -125,7 +130,7 @@ func (f *Flags) LastingSettings(env *cli.Env, cmd *cobra.Command) (message.Reque
 
 func lastingID(req message.Request) (string, error) {
 	text, err := json.Marshal([]any{os.Getuid(), req.Dir, req.Profile, req.Policy, req.Limits, req.Env,
-		req.Fetch})
+		req.Fetch, req.Outer})
 	if err != nil {
 		return "", err
 	}

@@ -5,49 +5,22 @@ package hostagent
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
-	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/runners/wasi/guest/linear"
 )
 
 // Bounds of the arguments of these functions.
 const (
 	maxAnswers = 16 // open at one time
 	maxMethod  = agent.MaxName
-	// Bytes of an error's text.
-	maxError = 500
 )
 
-// Errno is an error number, the same as preview 1 has.
-type Errno uint16
-
-// The numbers that these functions return.
-const (
-	success     Errno = 0
-	badHandle   Errno = 8  // EBADF
-	badPointer  Errno = 21 // EFAULT
-	badArgument Errno = 28 // EINVAL
-	// EIO: the answer cannot be read any further
-	broken  Errno = 29
-	tooMany Errno = 33 // EMFILE
-)
-
-// fault is an error with its number and its text.
-type fault struct {
-	errno Errno
-	text  string
-}
-
-func (f *fault) Error() string { return f.text }
-
-func fail(e Errno, format string, args ...any) error {
-	return &fault{e, fmt.Sprintf(format, args...)}
-}
+// broken is EIO: the answer cannot be read any further.
+const broken linear.Errno = 29
 
 // Host is what the functions call.
 type Host interface {
@@ -61,8 +34,7 @@ type Host interface {
 type Answers struct {
 	host Host
 	all  [maxAnswers]io.ReadCloser
-	// Words of the last error.
-	last string
+	last linear.LastError
 }
 
 // New makes the functions of a guest of host.
@@ -101,63 +73,30 @@ func Lookup(name string) Call {
 }
 
 // Do makes a call of the guest, and keeps the words of its error for it.
-func (s *Answers) Do(c Call, binding string, mem []byte, a []uint64) Errno {
-	err := c(s, binding, mem, a)
-	if err == nil {
-		return success
-	}
-	f := &fault{broken, err.Error()}
-	_ = errors.As(err, &f)
-	s.last = runners.Printable(f.text, maxError)
-	return f.errno
-}
-
-// at returns n bytes of memory at ptr.
-func at(mem []byte, ptr, n uint64) ([]byte, error) {
-	p, l := uint64(uint32(ptr)), uint64(uint32(n))
-	if p+l > uint64(len(mem)) {
-		return nil, fail(badPointer, "a pointer leads out of memory")
-	}
-	return mem[p : p+l : p+l], nil
-}
-
-func putU32(mem []byte, ptr uint64, v uint32) error {
-	b, err := at(mem, ptr, 4)
-	if err == nil {
-		binary.LittleEndian.PutUint32(b, v)
-	}
-	return err
-}
-
-// text copies an argument, so that it cannot change while it is used.
-func text(mem []byte, ptr, n uint64, what string, most int) (string, error) {
-	b, err := at(mem, ptr, n)
-	if err == nil && len(b) > most {
-		err = fail(badArgument, "the %s has %d bytes, more than %d", what, len(b), most)
-	}
-	return string(b[:min(len(b), most)]), err
+func (s *Answers) Do(c Call, binding string, mem []byte, a []uint64) linear.Errno {
+	return s.last.Keep(c(s, binding, mem, a), broken)
 }
 
 // put opens an answer and writes its handle to ptr.
 func (s *Answers) put(mem []byte, ptr uint64, open func() io.ReadCloser) error {
-	if _, err := at(mem, ptr, 4); err != nil {
+	if _, err := linear.At(mem, ptr, 4); err != nil {
 		return err
 	}
 	for i, a := range s.all {
 		if a == nil {
 			s.all[i] = open()
-			return putU32(mem, ptr, uint32(i))
+			return linear.PutU32(mem, ptr, uint32(i))
 		}
 	}
-	return fail(tooMany, "%d answers are open already: close one", maxAnswers)
+	return linear.Fail(linear.TooMany, "%d answers are open already: close one", maxAnswers)
 }
 
 func call(s *Answers, binding string, mem []byte, a []uint64) error {
-	method, err := text(mem, a[0], a[1], "method", maxMethod)
+	method, err := linear.Text(mem, a[0], a[1], "method", maxMethod)
 	if err != nil {
 		return err
 	}
-	params, err := text(mem, a[2], a[3], "list of parameters",
+	params, err := linear.Text(mem, a[2], a[3], "list of parameters",
 		agent.MaxParamsOf(binding, method))
 	if err != nil {
 		return err
@@ -175,13 +114,13 @@ func wait(s *Answers, _ string, mem []byte, a []uint64) error {
 func read(s *Answers, _ string, mem []byte, a []uint64) error {
 	h := uint32(a[0])
 	if h >= maxAnswers || s.all[h] == nil {
-		return fail(badHandle, "there is no answer %d", h)
+		return linear.Fail(linear.BadHandle, "there is no answer %d", h)
 	}
-	to, err := at(mem, a[1], a[2])
+	to, err := linear.At(mem, a[1], a[2])
 	if err != nil {
 		return err
 	}
-	if _, err := at(mem, a[3], 4); err != nil {
+	if _, err := linear.At(mem, a[3], 4); err != nil {
 		return err
 	}
 	n := 0
@@ -190,13 +129,13 @@ func read(s *Answers, _ string, mem []byte, a []uint64) error {
 			return err
 		}
 	}
-	return putU32(mem, a[3], uint32(n))
+	return linear.PutU32(mem, a[3], uint32(n))
 }
 
 func closeAnswer(s *Answers, _ string, _ []byte, a []uint64) error {
 	h := uint32(a[0])
 	if h >= maxAnswers || s.all[h] == nil {
-		return fail(badHandle, "there is no answer %d", h)
+		return linear.Fail(linear.BadHandle, "there is no answer %d", h)
 	}
 	err := s.all[h].Close()
 	s.all[h] = nil
@@ -205,13 +144,5 @@ func closeAnswer(s *Answers, _ string, _ []byte, a []uint64) error {
 
 // lastError copies as much of the text of the last error as fits, and returns its full length.
 func lastError(s *Answers, _ string, mem []byte, a []uint64) error {
-	to, err := at(mem, a[0], a[1])
-	if err != nil {
-		return err
-	}
-	if _, err := at(mem, a[2], 4); err != nil {
-		return err
-	}
-	copy(to, s.last)
-	return putU32(mem, a[2], uint32(len(s.last)))
+	return s.last.Put(mem, a[0], a[1], a[2])
 }

@@ -6,13 +6,10 @@ package hostfetch
 
 import (
 	"bytes"
-	"encoding/binary"
-	"errors"
-	"fmt"
 	"os"
 	"time"
 
-	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/runners/wasi/guest/linear"
 )
 
 // Bounds of the arguments of these functions.
@@ -24,50 +21,27 @@ const (
 	maxHeaders = 60 << 10
 	// Bytes of an answer's status line and headers.
 	maxHead = 512 << 10
-	// Bytes of an error's text.
-	maxError = 500
 )
 
-// Errno is an error number, the same as preview 1 has.
-type Errno uint16
-
-// The numbers that these functions return.
+// The numbers that these functions return besides those of linear.
 const (
-	success   Errno = 0
-	badHandle Errno = 8 // EBADF
 	// ECONNREFUSED: the proxy gives no stream
-	noStream Errno = 14
+	noStream linear.Errno = 14
 	// ECONNRESET: the answer ended before its end
-	cutShort    Errno = 15
-	badPointer  Errno = 21 // EFAULT
-	badArgument Errno = 28 // EINVAL
-	tooMany     Errno = 33 // EMFILE
+	cutShort linear.Errno = 15
 	// ENOTSUP: the policy grants no fetch
-	noFetch Errno = 58
+	noFetch linear.Errno = 58
 	// EPIPE: the proxy reads no more of the body; call status.
-	bodyClosed Errno = 64
-	badAnswer  Errno = 65 // EPROTO
-	timedOut   Errno = 73 // ETIMEDOUT
+	bodyClosed linear.Errno = 64
+	badAnswer  linear.Errno = 65 // EPROTO
+	timedOut   linear.Errno = 73 // ETIMEDOUT
 )
-
-// fault is an error with its number and its text.
-type fault struct {
-	errno Errno
-	text  string
-}
-
-func (f *fault) Error() string { return f.text }
-
-func fail(e Errno, format string, args ...any) error {
-	return &fault{e, fmt.Sprintf(format, args...)}
-}
 
 // Requests are those that one guest has open. They are for one goroutine.
 type Requests struct {
 	dial func() (*os.File, error)
 	all  [maxRequests]*request
-	// Words of the last error.
-	last string
+	last linear.LastError
 }
 
 // New makes the functions of a guest; dial opens a stream to the proxy, and is nil where there is
@@ -110,65 +84,32 @@ func Lookup(name string) Call {
 }
 
 // Do makes a call of the guest, and keeps the words of its error for it.
-func (r *Requests) Do(c Call, mem []byte, a []uint64) Errno {
-	err := c(r, mem, a)
-	if err == nil {
-		return success
-	}
-	f := &fault{badAnswer, err.Error()}
-	_ = errors.As(err, &f)
-	r.last = runners.Printable(f.text, maxError)
-	return f.errno
-}
-
-// at returns n bytes of memory at ptr.
-func at(mem []byte, ptr, n uint64) ([]byte, error) {
-	p, l := uint64(uint32(ptr)), uint64(uint32(n))
-	if p+l > uint64(len(mem)) {
-		return nil, fail(badPointer, "a pointer leads out of memory")
-	}
-	return mem[p : p+l : p+l], nil
-}
-
-func putU32(mem []byte, ptr uint64, v uint32) error {
-	b, err := at(mem, ptr, 4)
-	if err == nil {
-		binary.LittleEndian.PutUint32(b, v)
-	}
-	return err
-}
-
-// text copies an argument, so that it cannot change while it is used.
-func text(mem []byte, ptr, n uint64, what string, most int) (string, error) {
-	b, err := at(mem, ptr, n)
-	if err == nil && len(b) > most {
-		err = fail(badArgument, "the %s has %d bytes, more than %d", what, len(b), most)
-	}
-	return string(b[:min(len(b), most)]), err
+func (r *Requests) Do(c Call, mem []byte, a []uint64) linear.Errno {
+	return r.last.Keep(c(r, mem, a), badAnswer)
 }
 
 func (r *Requests) get(handle uint64) (*request, error) {
 	h := uint32(handle)
 	if h >= maxRequests || r.all[h] == nil {
-		return nil, fail(badHandle, "there is no request %d", h)
+		return nil, linear.Fail(linear.BadHandle, "there is no request %d", h)
 	}
 	return r.all[h], nil
 }
 
 func open(r *Requests, mem []byte, a []uint64) error {
-	method, err := text(mem, a[0], a[1], "method", maxMethod)
+	method, err := linear.Text(mem, a[0], a[1], "method", maxMethod)
 	if err != nil {
 		return err
 	}
-	url, err := text(mem, a[2], a[3], "URL", maxURL)
+	url, err := linear.Text(mem, a[2], a[3], "URL", maxURL)
 	if err != nil {
 		return err
 	}
-	headers, err := text(mem, a[4], a[5], "list of headers", maxHeaders)
+	headers, err := linear.Text(mem, a[4], a[5], "list of headers", maxHeaders)
 	if err != nil {
 		return err
 	}
-	if _, err := at(mem, a[8], 4); err != nil {
+	if _, err := linear.At(mem, a[8], 4); err != nil {
 		return err
 	}
 	first, err := requestHead(method, url, headers, int64(a[6]))
@@ -176,7 +117,7 @@ func open(r *Requests, mem []byte, a []uint64) error {
 		return err
 	}
 	if r.dial == nil {
-		return fail(noFetch, "the policy grants no fetch")
+		return linear.Fail(noFetch, "the policy grants no fetch")
 	}
 	free := -1
 	for i, q := range r.all {
@@ -186,7 +127,7 @@ func open(r *Requests, mem []byte, a []uint64) error {
 		}
 	}
 	if free < 0 {
-		return fail(tooMany, "%d requests are open already: close one", maxRequests)
+		return linear.Fail(linear.TooMany, "%d requests are open already: close one", maxRequests)
 	}
 	s, err := r.stream(uint32(a[7]))
 	if err != nil {
@@ -199,7 +140,7 @@ func open(r *Requests, mem []byte, a []uint64) error {
 		return err
 	}
 	r.all[free] = q
-	return putU32(mem, a[8], uint32(free))
+	return linear.PutU32(mem, a[8], uint32(free))
 }
 
 // stream opens a stream that is used for so many milliseconds; 0 is as long as the run lasts.
@@ -210,7 +151,7 @@ func (r *Requests) stream(ms uint32) (*stream, error) {
 	}
 	f, err := r.dial()
 	if err != nil {
-		return nil, fail(noStream, "%v", err)
+		return nil, linear.Fail(noStream, "%v", err)
 	}
 	return newStream(f, until)
 }
@@ -220,7 +161,7 @@ func write(r *Requests, mem []byte, a []uint64) error {
 	if err != nil {
 		return err
 	}
-	b, err := at(mem, a[1], a[2])
+	b, err := linear.At(mem, a[1], a[2])
 	if err != nil {
 		return err
 	}
@@ -232,13 +173,13 @@ func status(r *Requests, mem []byte, a []uint64) error {
 	if err != nil {
 		return err
 	}
-	if _, err := at(mem, a[1], 4); err != nil {
+	if _, err := linear.At(mem, a[1], 4); err != nil {
 		return err
 	}
 	if err := q.answer(); err != nil {
 		return err
 	}
-	return putU32(mem, a[1], uint32(q.code))
+	return linear.PutU32(mem, a[1], uint32(q.code))
 }
 
 func head(r *Requests, mem []byte, a []uint64) error {
@@ -247,26 +188,13 @@ func head(r *Requests, mem []byte, a []uint64) error {
 		return err
 	}
 	if q.code == 0 {
-		return fail(badArgument, "the request has no answer yet: ask for the status first")
+		return linear.Fail(linear.BadArgument, "the request has no answer yet: ask for the status first")
 	}
-	return put(mem, a[1], a[2], a[3], q.head)
+	return linear.Put(mem, a[1], a[2], a[3], q.head)
 }
 
 func lastError(r *Requests, mem []byte, a []uint64) error {
-	return put(mem, a[0], a[1], a[2], []byte(r.last))
-}
-
-// put copies as much of a text as fits, and returns its full length.
-func put(mem []byte, ptr, n, total uint64, b []byte) error {
-	to, err := at(mem, ptr, n)
-	if err != nil {
-		return err
-	}
-	if _, err := at(mem, total, 4); err != nil {
-		return err
-	}
-	copy(to, b)
-	return putU32(mem, total, uint32(len(b)))
+	return r.last.Put(mem, a[0], a[1], a[2])
 }
 
 func read(r *Requests, mem []byte, a []uint64) error {
@@ -274,21 +202,21 @@ func read(r *Requests, mem []byte, a []uint64) error {
 	if err != nil {
 		return err
 	}
-	b, err := at(mem, a[1], a[2])
+	b, err := linear.At(mem, a[1], a[2])
 	if err != nil {
 		return err
 	}
-	if _, err := at(mem, a[3], 4); err != nil {
+	if _, err := linear.At(mem, a[3], 4); err != nil {
 		return err
 	}
 	if q.code == 0 {
-		return fail(badArgument, "the request has no answer yet: ask for the status first")
+		return linear.Fail(linear.BadArgument, "the request has no answer yet: ask for the status first")
 	}
 	n, err := q.read(b)
 	if err != nil {
 		return err
 	}
-	return putU32(mem, a[3], uint32(n))
+	return linear.PutU32(mem, a[3], uint32(n))
 }
 
 func closeRequest(r *Requests, _ []byte, a []uint64) error {

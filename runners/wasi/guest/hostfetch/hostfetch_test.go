@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/runners/wasi"
+	"github.com/jail-sandbox/jail/runners/wasi/guest/linear"
 )
 
 // A guest calls the functions as a module would, with a proxy that each test writes.
@@ -57,13 +58,13 @@ func (g *guest) dial() (*os.File, error) {
 	return os.NewFile(uintptr(fds[0]), "stream"), nil
 }
 
-func (g *guest) do(name string, a ...uint64) Errno {
+func (g *guest) do(name string, a ...uint64) linear.Errno {
 	return g.r.Do(Lookup(name), g.mem, append(a, make([]uint64, 9)...))
 }
 
 func (g *guest) u32(at int) uint32 { return binary.LittleEndian.Uint32(g.mem[at:]) }
 
-func (g *guest) open(method, url, headers string, length int64, ms uint64) (uint64, Errno) {
+func (g *guest) open(method, url, headers string, length int64, ms uint64) (uint64, linear.Errno) {
 	at := 1024
 	var a []uint64
 	for _, s := range []string{method, url, headers} {
@@ -74,32 +75,32 @@ func (g *guest) open(method, url, headers string, length int64, ms uint64) (uint
 	return uint64(g.u32(0)), e
 }
 
-func (g *guest) write(h uint64, b []byte) Errno {
+func (g *guest) write(h uint64, b []byte) linear.Errno {
 	copy(g.mem[1024:], b)
 	return g.do("write", h, 1024, uint64(len(b)))
 }
 
-func (g *guest) status(h uint64) (int, Errno) {
+func (g *guest) status(h uint64) (int, linear.Errno) {
 	e := g.do("status", h, 4)
 	return int(g.u32(4)), e
 }
 
 func (g *guest) text(name string, a ...uint64) string {
-	if e := g.do(name, append(a, 1024, 4096, 8)...); e != success {
+	if e := g.do(name, append(a, 1024, 4096, 8)...); e != linear.Success {
 		return fmt.Sprint("error ", e)
 	}
 	return string(g.mem[1024 : 1024+min(g.u32(8), 4096)])
 }
 
-func (g *guest) body(h uint64, piece uint64) (string, Errno) {
+func (g *guest) body(h uint64, piece uint64) (string, linear.Errno) {
 	var all []byte
 	for {
-		if e := g.do("read", h, 1024, piece, 12); e != success {
+		if e := g.do("read", h, 1024, piece, 12); e != linear.Success {
 			return string(all), e
 		}
 		n := g.u32(12)
 		if n == 0 {
-			return string(all), success
+			return string(all), linear.Success
 		}
 		all = append(all, g.mem[1024:1024+n]...)
 	}
@@ -155,7 +156,8 @@ func TestRequest(t *testing.T) {
 				"Connection: close\r\n\r\n"},
 	} {
 		h, e := g.open(tt.method, tt.url, tt.headers, tt.length, 0)
-		if e != success || g.write(h, []byte(tt.body)) != success || g.do("close", h) != success {
+		if e != linear.Success || g.write(h, []byte(tt.body)) != linear.Success ||
+			g.do("close", h) != linear.Success {
 			t.Fatalf("%s: %d %s", tt.url, e, g.text("error"))
 		}
 		if raw := <-got; raw != tt.want {
@@ -192,11 +194,11 @@ func TestBadRequests(t *testing.T) {
 		{"POST", "http://a/", "Proxy-Authorization: x", 3},
 		{"POST", "http://a/", "", -2},
 	} {
-		if h, e := g.open(tt.method, tt.url, tt.headers, tt.length, 0); e != badArgument {
+		if h, e := g.open(tt.method, tt.url, tt.headers, tt.length, 0); e != linear.BadArgument {
 			t.Errorf("%.40q %.40q %.40q: %d, handle %d", tt.method, tt.url, tt.headers, e, h)
 		}
 		if said := g.text("error"); said == "" || strings.ContainsAny(said, "\r\n\x00") ||
-			len(said) > 2*maxError {
+			len(said) > 2*linear.MaxError {
 			t.Errorf("%q", said)
 		}
 	}
@@ -210,9 +212,9 @@ func TestAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		method, answer string
 		code           int
-		status         Errno
+		status         linear.Errno
 		head, body     string
-		read           Errno
+		read           linear.Errno
 	}{
 		{"GET", "HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello",
 			200, 0, "HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: 5\r\n", "hello", 0},
@@ -247,14 +249,14 @@ func TestAnswers(t *testing.T) {
 		for _, piece := range []uint64{1, 2, 7, 4096} {
 			g := newGuest(t, says(tt.answer))
 			h, e := g.open(tt.method, "http://a/", "", 0, 0)
-			if e != success {
+			if e != linear.Success {
 				t.Fatal(g.text("error"))
 			}
 			code, e := g.status(h)
-			if e != tt.status || e == success && code != tt.code {
+			if e != tt.status || e == linear.Success && code != tt.code {
 				t.Errorf("%.60q: status %d, error %d %s", tt.answer, code, e, g.text("error"))
 			}
-			if e != success {
+			if e != linear.Success {
 				continue
 			}
 			if head := g.text("head", h); head != tt.head {
@@ -282,12 +284,13 @@ func TestLarge(t *testing.T) {
 			c.Write(bytes.Repeat([]byte("x"), int(n)))
 		})
 		h, e := g.open("POST", "http://a/", "", length, 0)
-		for sent := 0; e == success && sent < size; sent += 512 << 10 {
+		for sent := 0; e == linear.Success && sent < size; sent += 512 << 10 {
 			e = g.write(h, make([]byte, 512<<10))
 		}
 		code, e2 := g.status(h)
 		body, e3 := g.body(h, 512<<10)
-		if e != success || e2 != success || e3 != success || code != 200 || len(body) != size {
+		if e != linear.Success || e2 != linear.Success || e3 != linear.Success || code != 200 ||
+			len(body) != size {
 			t.Errorf("length %d: %d %d %d, status %d, %d bytes: %s", length, e, e2, e3, code,
 				len(body), g.text("error"))
 		}
@@ -298,35 +301,35 @@ func TestLarge(t *testing.T) {
 func TestOrder(t *testing.T) {
 	g := newGuest(t, says("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"))
 	h, _ := g.open("POST", "http://a/", "", 5, 0)
-	check := func(what string, got, want Errno) {
+	check := func(what string, got, want linear.Errno) {
 		t.Helper()
 		if got != want {
 			t.Errorf("%s: %d, want %d", what, got, want)
 		}
 	}
-	check("head too early", g.do("head", h, 1024, 10, 0), badArgument)
-	check("read too early", g.do("read", h, 1024, 10, 0), badArgument)
+	check("head too early", g.do("head", h, 1024, 10, 0), linear.BadArgument)
+	check("read too early", g.do("read", h, 1024, 10, 0), linear.BadArgument)
 	_, e := g.status(h)
-	check("a body is missing", e, badArgument)
-	check("a body too long", g.write(h, []byte("123456")), badArgument)
-	check("a part", g.write(h, []byte("123")), success)
-	check("none", g.write(h, nil), success)
-	check("the rest", g.write(h, []byte("45")), success)
+	check("a body is missing", e, linear.BadArgument)
+	check("a body too long", g.write(h, []byte("123456")), linear.BadArgument)
+	check("a part", g.write(h, []byte("123")), linear.Success)
+	check("none", g.write(h, nil), linear.Success)
+	check("the rest", g.write(h, []byte("45")), linear.Success)
 	for range 2 {
 		_, e = g.status(h)
-		check("status", e, success)
+		check("status", e, linear.Success)
 	}
 	check("a body after the answer", g.write(h, []byte("x")), bodyClosed)
-	check("read of nothing", g.do("read", h, 1024, 0, 0), success)
+	check("read of nothing", g.do("read", h, 1024, 0, 0), linear.Success)
 	body, e := g.body(h, 10)
-	if body != "ok" || e != success {
+	if body != "ok" || e != linear.Success {
 		t.Errorf("%q %d", body, e)
 	}
-	check("close", g.do("close", h), success)
+	check("close", g.do("close", h), linear.Success)
 	for _, name := range []string{"close", "status", "head", "read", "write"} {
-		check(name+" of a closed request", g.do(name, h, 1024, 10, 0), badHandle)
+		check(name+" of a closed request", g.do(name, h, 1024, 10, 0), linear.BadHandle)
 	}
-	check("made up", g.do("close", 1<<32-1), badHandle)
+	check("made up", g.do("close", 1<<32-1), linear.BadHandle)
 	copy(g.mem[1024:], "GEThttp://a/")
 	none := New(nil)
 	if e := none.Do(Lookup("open"), g.mem,
@@ -345,11 +348,11 @@ func TestManyRequests(t *testing.T) {
 	g := newGuest(t, nil)
 	for range 3 {
 		for i := range maxRequests {
-			if h, e := g.open("GET", "http://a/", "", 0, 0); e != success || h != uint64(i) {
+			if h, e := g.open("GET", "http://a/", "", 0, 0); e != linear.Success || h != uint64(i) {
 				t.Fatalf("%d: handle %d, error %d", i, h, e)
 			}
 		}
-		if _, e := g.open("GET", "http://a/", "", 0, 0); e != tooMany {
+		if _, e := g.open("GET", "http://a/", "", 0, 0); e != linear.TooMany {
 			t.Errorf("one more: %d", e)
 		}
 		for i := range maxRequests {
@@ -369,8 +372,8 @@ func TestTime(t *testing.T) {
 		t.Errorf("no answer: %d", e)
 	}
 	h, _ = silent.open("POST", "http://a/", "", -1, 50)
-	var e Errno
-	for e == success {
+	var e linear.Errno
+	for e == linear.Success {
 		e = silent.write(h, make([]byte, 512<<10))
 	}
 	if e != timedOut {
@@ -380,7 +383,7 @@ func TestTime(t *testing.T) {
 		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
 	})
 	h, _ = stuck.open("GET", "http://a/", "", 0, 300)
-	if _, e := stuck.status(h); e == success {
+	if _, e := stuck.status(h); e == linear.Success {
 		if body, e := stuck.body(h, 100); body != "abc" || e != timedOut {
 			t.Errorf("no more: %q %d", body, e)
 		}
@@ -416,7 +419,7 @@ func TestPointers(t *testing.T) {
 	g := newGuest(t, says("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"))
 	h, _ := g.open("GET", "http://a/", "", 0, 0)
 	g.status(h)
-	if e := g.do("read", h, 1024, 10, uint64(len(g.mem)-3)); e != badPointer {
+	if e := g.do("read", h, 1024, 10, uint64(len(g.mem)-3)); e != linear.BadPointer {
 		t.Errorf("%d", e)
 	}
 	if body, _ := g.body(h, 10); body != "ok" {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/jail-sandbox/jail/runners/wasi/guest/linear"
 )
 
 // ours are headers that say where a message ends, whose it is, or how the stream goes on: this
@@ -25,16 +27,16 @@ func requestHead(method, url, headers string, length int64) ([]byte, error) {
 	switch {
 	case method == "" || strings.Trim(method, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "" ||
 		method == "CONNECT":
-		return nil, fail(badArgument, "the method is no upper-case name such as GET")
+		return nil, linear.Fail(linear.BadArgument, "the method is no upper-case name such as GET")
 	case !ok || host == "" || !strings.EqualFold(scheme, "http") && !strings.EqualFold(scheme,
 		"https"):
-		return nil, fail(badArgument, "the URL is no http:// or https:// URL with a host")
+		return nil, linear.Fail(linear.BadArgument, "the URL is no http:// or https:// URL with a host")
 	case strings.Contains(url, "#"):
-		return nil, fail(badArgument, "the URL has a fragment, which is never sent")
+		return nil, linear.Fail(linear.BadArgument, "the URL has a fragment, which is never sent")
 	case strings.Contains(url, " ") || !plain(url) || strings.Contains(url, "\t"):
-		return nil, fail(badArgument, "the URL has a byte that must be escaped")
+		return nil, linear.Fail(linear.BadArgument, "the URL has a byte that must be escaped")
 	case length < -1:
-		return nil, fail(badArgument, "the length of the body is %d", length)
+		return nil, linear.Fail(linear.BadArgument, "the length of the body is %d", length)
 	}
 	out := fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: %s\r\n", method, url, host)
 	for line := range strings.SplitSeq(strings.TrimSuffix(headers, "\n"), "\n") {
@@ -45,9 +47,9 @@ func requestHead(method, url, headers string, length int64) ([]byte, error) {
 		name, _, ok := strings.Cut(line, ":")
 		switch {
 		case !ok || name == "" || strings.ContainsAny(name, " \t") || !plain(line):
-			return nil, fail(badArgument, "%.60q is no header line: it is NAME: VALUE", line)
+			return nil, linear.Fail(linear.BadArgument, "%.60q is no header line: it is NAME: VALUE", line)
 		case slices.Contains(ours, strings.ToLower(name)):
-			return nil, fail(badArgument,
+			return nil, linear.Fail(linear.BadArgument,
 				"the header %s follows from the request, and cannot be given", name)
 		}
 		out = append(append(out, line...), "\r\n"...)
@@ -91,11 +93,11 @@ const (
 func (q *request) write(b []byte) error {
 	switch {
 	case q.ended:
-		return fail(bodyClosed, "the body has ended")
+		return linear.Fail(bodyClosed, "the body has ended")
 	case len(b) == 0:
 		return nil
 	case q.left >= 0 && int64(len(b)) > q.left:
-		return fail(badArgument, "the body is longer than the length that was said of it")
+		return linear.Fail(linear.BadArgument, "the body is longer than the length that was said of it")
 	}
 	if q.left >= 0 {
 		q.left -= int64(len(b))
@@ -132,7 +134,7 @@ func (q *request) answer() error {
 	case q.ended:
 		// The proxy has heard enough.
 	case q.left > 0:
-		return fail(badArgument, "%d bytes of the body are missing", q.left)
+		return linear.Fail(linear.BadArgument, "%d bytes of the body are missing", q.left)
 	case q.left < 0:
 		if err := q.s.write([]byte("0\r\n\r\n")); err != nil && !isClosed(err) {
 			return err
@@ -150,7 +152,7 @@ func (q *request) answer() error {
 			return nil
 		}
 	}
-	return fail(badAnswer, "the answer does not begin")
+	return linear.Fail(badAnswer, "the answer does not begin")
 }
 
 func (q *request) readHead() (int, error) {
@@ -163,7 +165,7 @@ func (q *request) readHead() (int, error) {
 	code, err := strconv.Atoi(string(digits))
 	if err != nil || len(digits) != 3 || code < 100 || code == 101 || !bytes.HasPrefix(version,
 		[]byte("HTTP/1.")) {
-		return 0, fail(badAnswer, "the answer is not HTTP")
+		return 0, linear.Fail(badAnswer, "the answer is not HTTP")
 	}
 	q.head = append(append(q.head[:0], first...), "\r\n"...)
 	q.framing, q.rest = untilEnd, -1
@@ -189,13 +191,13 @@ func (q *request) readHead() (int, error) {
 func (q *request) field(line []byte) error {
 	name, value, ok := strings.Cut(string(line), ":")
 	if !ok || name == "" {
-		return fail(badAnswer, "a header of the answer has no name")
+		return linear.Fail(badAnswer, "a header of the answer has no name")
 	}
 	value = strings.Trim(value, " \t")
 	switch strings.ToLower(name) {
 	case "transfer-encoding":
 		if !strings.EqualFold(value, "chunked") {
-			return fail(badAnswer, "the answer is coded as %.40q", value)
+			return linear.Fail(badAnswer, "the answer is coded as %.40q", value)
 		}
 		q.framing, q.rest = byChunks, 0
 		return nil
@@ -204,14 +206,14 @@ func (q *request) field(line []byte) error {
 	case "content-length":
 		n, err := strconv.ParseUint(value, 10, 62)
 		if err != nil {
-			return fail(badAnswer, "the answer's length is no number")
+			return linear.Fail(badAnswer, "the answer's length is no number")
 		}
 		if q.framing != byChunks {
 			q.framing, q.rest = byLength, int64(n)
 		}
 	}
 	if len(q.head)+len(line)+2 > maxHead {
-		return fail(badAnswer, "the head of the answer is larger than %d bytes", maxHead)
+		return linear.Fail(badAnswer, "the head of the answer is larger than %d bytes", maxHead)
 	}
 	q.head = append(append(q.head, line...), "\r\n"...)
 	return nil
@@ -240,7 +242,7 @@ func (q *request) read(b []byte) (int, error) {
 	}
 	if n == 0 {
 		if q.framing != untilEnd {
-			return 0, fail(cutShort, "the answer ended before its end")
+			return 0, linear.Fail(cutShort, "the answer ended before its end")
 		}
 		q.done = true
 	}
@@ -258,7 +260,7 @@ func (q *request) chunk() error {
 			return err
 		}
 		if len(end) != 0 {
-			return fail(badAnswer, "a chunk of the answer is longer than it says")
+			return linear.Fail(badAnswer, "a chunk of the answer is longer than it says")
 		}
 	}
 	line, err := q.s.line(1 << 10)
@@ -268,7 +270,7 @@ func (q *request) chunk() error {
 	digits, _, _ := bytes.Cut(line, []byte(";"))
 	n, err := strconv.ParseUint(string(bytes.TrimSpace(digits)), 16, 62)
 	if err != nil {
-		return fail(badAnswer, "a chunk of the answer has no length")
+		return linear.Fail(badAnswer, "a chunk of the answer has no length")
 	}
 	q.begun = true
 	if q.rest = int64(n); n > 0 {

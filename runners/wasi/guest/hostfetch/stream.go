@@ -1,11 +1,11 @@
 package hostfetch
 
 import (
-	"errors"
 	"os"
 	"time"
 
 	"github.com/jail-sandbox/jail/runners/internal/sys"
+	"github.com/jail-sandbox/jail/runners/wasi/guest/linear"
 )
 
 // stream is a stream to the proxy, with the bytes that were read ahead.
@@ -26,7 +26,7 @@ func newStream(f *os.File, until time.Time) (*stream, error) {
 	}
 	if err != nil {
 		f.Close()
-		return nil, fail(noStream, "%v", err)
+		return nil, linear.Fail(noStream, "%v", err)
 	}
 	return s, nil
 }
@@ -48,7 +48,7 @@ func (s *stream) wait(events int16) error {
 		fds := [1]sys.PollFD{{Fd: int32(s.fd), Events: events}}
 		n, err := sys.Poll(fds[:], most)
 		if err != nil {
-			return fail(cutShort, "%v", err)
+			return linear.Fail(cutShort, "%v", err)
 		}
 		if n > 0 {
 			return nil
@@ -57,15 +57,14 @@ func (s *stream) wait(events int16) error {
 }
 
 func (s *stream) late() error {
-	return fail(timedOut, "the time that the request was given is over")
+	return linear.Fail(timedOut, "the time that the request was given is over")
 }
 
 func (s *stream) isLate() bool { return !s.until.IsZero() && !time.Now().Before(s.until) }
 
 // isClosed reports whether err says that the proxy reads no more.
 func isClosed(err error) bool {
-	var f *fault
-	return errors.As(err, &f) && f.errno == bodyClosed
+	return linear.Has(err, bodyClosed)
 }
 
 // write writes all of b.
@@ -83,9 +82,9 @@ func (s *stream) write(b []byte) error {
 				return err
 			}
 		case e == sys.EPIPE, e == sys.ECONNRESET:
-			return fail(bodyClosed, "the fetch proxy reads no more of the request")
+			return linear.Fail(bodyClosed, "the fetch proxy reads no more of the request")
 		default:
-			return fail(cutShort, "the stream to the fetch proxy: %v", e)
+			return linear.Fail(cutShort, "the stream to the fetch proxy: %v", e)
 		}
 	}
 	return nil
@@ -111,7 +110,7 @@ func (s *stream) read(b []byte) (int, error) {
 				return 0, err
 			}
 		default:
-			return 0, fail(cutShort, "the fetch proxy ended the stream")
+			return 0, linear.Fail(cutShort, "the fetch proxy ended the stream")
 		}
 	}
 }
@@ -120,7 +119,7 @@ func (s *stream) read(b []byte) (int, error) {
 func (s *stream) fill() error {
 	n, err := s.read(s.room[:])
 	if err == nil && n == 0 {
-		err = fail(cutShort, "the fetch proxy ended the stream before the answer's end")
+		err = linear.Fail(cutShort, "the fetch proxy ended the stream before the answer's end")
 	}
 	if err == nil {
 		s.ahead = s.room[:n]
@@ -143,9 +142,9 @@ func (s *stream) line(most int) ([]byte, error) {
 		case c == '\n' && len(out) > 0 && out[len(out)-1] == '\r':
 			return out[:len(out)-1], nil
 		case c == '\n':
-			return nil, fail(badAnswer, "a line of the answer ends without CR LF")
+			return nil, linear.Fail(badAnswer, "a line of the answer ends without CR LF")
 		case len(out) >= most:
-			return nil, fail(badAnswer, "a line of the answer is longer than %d bytes", most)
+			return nil, linear.Fail(badAnswer, "a line of the answer is longer than %d bytes", most)
 		}
 		out = append(out, c)
 	}

@@ -117,7 +117,8 @@ func makefile(l Language) string {
 	switch l.Name {
 	case "c":
 		b.WriteString("# A clang with wasi-libc: clang-19 lld-19 libclang-rt-19-dev-wasm32 wasi-libc.\n" +
-			"CC := $(firstword $(shell command -v clang-19 clang-18 clang-17 clang-16 clang))\n\n")
+			"CC := $(shell for c in clang-22 clang-21 clang-20 clang-19 clang-18 clang-17 clang-16; do \\\n" +
+			"\tcommand -v $$c && exit; done; echo clang)\n\n")
 	case "rust":
 		b.WriteString("# A rustc with the target wasm32-wasip1: rustc libstd-rust-dev-wasm32 lld.\n" +
 			"RUSTC := rustc\n\n")

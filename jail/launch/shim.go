@@ -1,0 +1,146 @@
+package launch
+
+import (
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+
+	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/jail/internal/sys"
+)
+
+// A shim is a jail-shim that has no order yet. It ends when the daemon closes conn, or dies.
+type shim struct {
+	cmd *exec.Cmd
+	// process is its pidfd.
+	process *os.File
+	conn    *control.Conn
+}
+
+// newShim starts the jail-shim at path.
+func newShim(path string) (*shim, error) {
+	conn, theirs, err := control.Pair("shim")
+	if err != nil {
+		return nil, err
+	}
+	// Only the shim may hold its end of the socket. Otherwise the daemon would not read end of file
+	// when the shim dies.
+	defer theirs.Close()
+	cmd := exec.Command(path)
+	// The shim gets no environment of the daemon. It lives for one jail and needs no garbage
+	// collection, and no look at the CPU limit of its control group.
+	cmd.Env = []string{"GOGC=off", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
+	cmd.ExtraFiles = []*os.File{theirs}
+	// A session of its own, so that signals of the daemon's terminal do not reach the shim.
+	pidfd := -1
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd}
+	if err := cmd.Start(); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	s := &shim{cmd: cmd, conn: conn}
+	if pidfd >= 0 {
+		s.process = os.NewFile(uintptr(pidfd), "jail-shim")
+	}
+	return s, nil
+}
+
+// hasEnded reports whether the process has ended, or cannot be told from one that has.
+func (s *shim) hasEnded() bool {
+	if s.process == nil {
+		return true
+	}
+	ended, err := sys.HasEnded(s.process)
+	return ended || err != nil
+}
+
+// end ends a shim that has no order, and waits for it.
+func (s *shim) end() {
+	s.conn.Close()
+	s.process.Close()
+	// It may have been killed.
+	_ = s.cmd.Wait()
+}
+
+// shim returns the shim that was started ahead, or a new one.
+func (l Launcher) shim() (*shim, error) {
+	if s := l.Ahead.take(); s != nil {
+		if !s.hasEnded() {
+			s.process.Close()
+			return s, nil
+		}
+		s.end()
+	}
+	s, err := newShim(l.Shim)
+	if err != nil {
+		return nil, err
+	}
+	s.process.Close()
+	return s, nil
+}
+
+// Ahead keeps one shim that is started before its jail is asked for, so that the start of a jail
+// does not wait for the start of a program. The shim has no order, no descriptor of a run and
+// nothing to do: it serves one jail, as any other. There is none until the first jail was made. A
+// nil Ahead has none. Its methods may be called from several goroutines.
+type Ahead struct {
+	path string
+
+	mu     sync.Mutex
+	next   *shim
+	making bool
+	closed bool
+	made   sync.WaitGroup
+}
+
+// NewAhead returns an Ahead for the jail-shim at path. The caller closes it.
+func NewAhead(path string) *Ahead { return &Ahead{path: path} }
+
+// take returns the shim that was started ahead, or nil.
+func (a *Ahead) take() *shim {
+	if a == nil {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.next
+	a.next = nil
+	return s
+}
+
+// refill starts the next shim in the background, if there is none.
+func (a *Ahead) refill() {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.next != nil || a.making || a.closed {
+		return
+	}
+	a.making = true
+	a.made.Go(func() {
+		// Without it the next start takes longer, and says what is wrong.
+		s, err := newShim(a.path)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.making = false; err == nil {
+			a.next = s
+		}
+	})
+}
+
+// Close ends the shim that has no order.
+func (a *Ahead) Close() {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	a.closed = true
+	a.mu.Unlock()
+	a.made.Wait()
+	if s := a.take(); s != nil {
+		s.end()
+	}
+}

@@ -1,0 +1,256 @@
+package outer
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/seccomp"
+)
+
+// Numbers of the device nodes that a plan may name (the kernel's
+// Documentation/admin-guide/devices.txt).
+var deviceNumbers = map[string][2]int64{"null": {1, 3}, "zero": {1, 5}, "full": {1, 7},
+	"random": {1, 8}, "urandom": {1, 9}, "tty": {5, 0}}
+
+// ptsMajor are the terminals of a devpts.
+const ptsMajor = 136
+
+var namespaceTypes = map[jail.Namespace]specs.LinuxNamespaceType{
+	"user": specs.UserNamespace, "mount": specs.MountNamespace, "pid": specs.PIDNamespace,
+	"net": specs.NetworkNamespace, "ipc": specs.IPCNamespace, "uts": specs.UTSNamespace,
+	"cgroup": specs.CgroupNamespace,
+}
+
+// hostKernel writes a plan for a runtime whose containers have the host's kernel. The root is ready
+// but for what must be mounted inside the new namespaces. group says that the runtime makes the
+// control group.
+func hostKernel(p jail.Plan, at Place, group bool) (*specs.Spec, error) {
+	spec, err := common(p, at)
+	if err != nil {
+		return nil, err
+	}
+	if spec.Linux.Namespaces, err = namespaces(p, at); err != nil {
+		return nil, err
+	}
+	flags := []string{"nosuid", "nodev", "noexec"}
+	hidden := []string{"subset=pid", "hidepid=4"}
+	if slices.ContainsFunc(p.Mounts, isMachine) {
+		// It is narrowed when the files of the machine are on it.
+		hidden = hidden[1:]
+	}
+	for _, m := range p.Mounts {
+		if m.Kind == jail.MountProc {
+			spec.Mounts = append(spec.Mounts, specs.Mount{Destination: m.Target, Type: "proc",
+				Source: "proc", Options: append(slices.Clone(flags), hidden...)})
+		}
+	}
+	// A bind tells the runtime that the nodes are there.
+	spec.Mounts = append(spec.Mounts, specs.Mount{Destination: "/dev", Type: "bind",
+		Source: filepath.Join(at.Root, "dev"), Options: []string{"rbind"}})
+	for _, m := range p.Mounts {
+		if m.Kind == jail.MountPTS {
+			spec.Mounts = append(spec.Mounts, specs.Mount{Destination: m.Target, Type: "devpts",
+				Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance",
+					"ptmxmode=0666", "mode=0620", "max=64"}})
+		}
+	}
+	if group {
+		spec.Linux.CgroupsPath = p.Cgroup.Path
+		if spec.Linux.Resources, err = resources(p); err != nil {
+			return nil, err
+		}
+	}
+	return spec, nil
+}
+
+// kernelInside writes a plan for a runtime with a kernel of its own, which is told of every mount
+// and holds its rights. It makes /dev, /proc and /dev/pts itself.
+func kernelInside(p jail.Plan, at Place) (*specs.Spec, error) {
+	spec, err := common(p, at)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range p.Namespaces {
+		kind, ok := namespaceTypes[name]
+		if !ok {
+			return nil, fmt.Errorf("namespace %q: unknown kind", name)
+		}
+		spec.Linux.Namespaces = append(spec.Linux.Namespaces, specs.LinuxNamespace{Type: kind})
+	}
+	spec.Mounts = append(spec.Mounts, specs.Mount{Destination: "/proc", Type: "proc", Source: "proc",
+		Options: []string{"nosuid", "nodev", "noexec"}})
+	bind := func(target string, write, exec bool) {
+		options := []string{"rbind", "nosuid", "nodev"}
+		if !write {
+			options = append(options, "ro")
+		}
+		if !exec {
+			options = append(options, "noexec")
+		}
+		spec.Mounts = append(spec.Mounts, specs.Mount{Destination: target, Type: "bind",
+			Source: filepath.Join(at.Root, target), Options: options})
+	}
+	for _, m := range p.Mounts {
+		switch m.Kind {
+		case jail.MountTmpfs, jail.MountBind, jail.MountCache:
+			bind(m.Target, m.Write, m.Exec)
+		case jail.MountMachine:
+			spec.Mounts = append(spec.Mounts, specs.Mount{Destination: m.Target, Type: "bind",
+				Source:  filepath.Join(at.Root, MachineFile(m.Target)),
+				Options: []string{"rbind", "nosuid", "nodev", "noexec", "ro"}})
+		case jail.MountProc, jail.MountPTS:
+		default:
+			return nil, fmt.Errorf("mount %s: a %s cannot be there", m.Target, m.Kind)
+		}
+	}
+	if w := p.Workspace; w != nil {
+		bind(w.Target, w.Shadow, w.Exec)
+	}
+	bind(initPath, false, true)
+	for _, l := range p.Rlimits {
+		name, ok := rlimitNames[l.Name]
+		if !ok {
+			return nil, fmt.Errorf("rlimit %q: unknown name", l.Name)
+		}
+		spec.Process.Rlimits = append(spec.Process.Rlimits,
+			specs.POSIXRlimit{Type: name, Hard: l.Value, Soft: l.Value})
+	}
+	return spec, nil
+}
+
+// initPath is where jail-init lies inside.
+const initPath = "/run/jail/init"
+
+// machineDir is where the root has the files of the machine.
+const machineDir = "/run/jail/machine"
+
+// MachineFile is the path in the root of the file that is mounted on target, a path below /proc or
+// /sys.
+func MachineFile(target string) string {
+	if rel, err := filepath.Rel("/proc", target); err == nil && filepath.IsLocal(rel) {
+		return filepath.Join(machineDir, rel)
+	}
+	return filepath.Join(machineDir, target)
+}
+
+var rlimitNames = map[string]string{"core": "RLIMIT_CORE", "memlock": "RLIMIT_MEMLOCK",
+	"msgqueue": "RLIMIT_MSGQUEUE", "nice": "RLIMIT_NICE", "rtprio": "RLIMIT_RTPRIO",
+	"sigpending": "RLIMIT_SIGPENDING", "nofile": "RLIMIT_NOFILE", "fsize": "RLIMIT_FSIZE",
+	"cpu": "RLIMIT_CPU"}
+
+// common is what every runtime is told.
+func common(p jail.Plan, at Place) (*specs.Spec, error) {
+	if p.NetworkOf != "" {
+		return nil, errors.New("no runtime joins the network namespace of another jail")
+	}
+	filter, err := newSeccomp(p.OuterFilter)
+	if err != nil {
+		return nil, err
+	}
+	none := p.Capabilities
+	return &specs.Spec{
+		Version: "1.0.2",
+		Process: &specs.Process{
+			User: specs.User{UID: p.IDs.UID, GID: p.IDs.GID}, Args: at.Args, Env: at.Env, Cwd: "/",
+			Capabilities: &specs.LinuxCapabilities{Bounding: none, Effective: none,
+				Inheritable: none, Permitted: none, Ambient: none},
+			NoNewPrivileges: p.NoNewPrivileges, OOMScoreAdj: &p.Cgroup.OOMScore,
+		},
+		Root:     &specs.Root{Path: at.Root, Readonly: true},
+		Hostname: p.Hostname,
+		Linux: &specs.Linux{UIDMappings: mappings(p.IDs, p.IDs.Base),
+			GIDMappings: mappings(p.IDs, p.IDs.HostGroup()), Seccomp: filter},
+	}, nil
+}
+
+func namespaces(p jail.Plan, at Place) (all []specs.LinuxNamespace, err error) {
+	for _, name := range p.Namespaces {
+		kind, ok := namespaceTypes[name]
+		if !ok {
+			return nil, fmt.Errorf("namespace %q: unknown kind", name)
+		}
+		path := ""
+		if kind == specs.UserNamespace {
+			path = at.UserNS
+		}
+		all = append(all, specs.LinuxNamespace{Type: kind, Path: path})
+	}
+	return all, nil
+}
+
+func mappings(ids jail.IDs, base uint32) []specs.LinuxIDMapping {
+	all := []specs.LinuxIDMapping{{ContainerID: 0, HostID: base, Size: ids.Size}}
+	for _, e := range ids.Extra {
+		all = append(all, specs.LinuxIDMapping{ContainerID: e.Inside, HostID: e.Host, Size: 1})
+	}
+	return all
+}
+
+// resources are the limits of the control group, and the devices that can be opened by whatever
+// name they have.
+func resources(p jail.Plan) (*specs.LinuxResources, error) {
+	r := &specs.LinuxResources{
+		Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}},
+		Memory:  &specs.LinuxMemory{Limit: &p.Cgroup.Memory, Swap: &p.Cgroup.Memory},
+		Pids:    &specs.LinuxPids{Limit: &p.Cgroup.PIDs},
+	}
+	if p.Cgroup.CPUQuota > 0 {
+		r.CPU = &specs.LinuxCPU{Quota: &p.Cgroup.CPUQuota, Period: &p.Cgroup.CPUPeriod}
+	}
+	allow := func(major int64, minor *int64) {
+		r.Devices = append(r.Devices, specs.LinuxDeviceCgroup{Allow: true, Type: "c",
+			Major: &major, Minor: minor, Access: "rw"})
+	}
+	for _, name := range p.Devices {
+		number, ok := deviceNumbers[name]
+		if !ok {
+			return nil, fmt.Errorf("device %q: not one that a jail may have", name)
+		}
+		allow(number[0], &number[1])
+	}
+	if slices.ContainsFunc(p.Mounts, func(m jail.Mount) bool { return m.Kind == jail.MountPTS }) {
+		ptmx := int64(2)
+		allow(5, &ptmx)
+		allow(ptsMajor, nil)
+	}
+	return r, nil
+}
+
+func isMachine(m jail.Mount) bool { return m.Kind == jail.MountMachine }
+
+// newSeccomp refuses by an action that asks a tracer. A jail has none, so the call fails with
+// ENOSYS, and the listener of the inner filter still gets it (seccomp(2): of the answers of several
+// filters the one of the highest precedence counts).
+func newSeccomp(f seccomp.Filter) (*specs.LinuxSeccomp, error) {
+	if f.Errno != "ENOSYS" {
+		return nil, fmt.Errorf("outer filter: errno %q: only ENOSYS is supported", f.Errno)
+	}
+	enosys := uint(38)
+	out := &specs.LinuxSeccomp{DefaultAction: specs.ActTrace, DefaultErrnoRet: &enosys,
+		Architectures: []specs.Arch{specs.ArchX86_64}}
+	conditional := map[string]bool{}
+	for _, c := range f.Only {
+		conditional[c.Call] = true
+		args := []specs.LinuxSeccompArg{{Index: c.Arg, Value: c.Mask, ValueTwo: c.Value,
+			Op: specs.OpMaskedEqual}}
+		for _, b := range c.And {
+			args = append(args, specs.LinuxSeccompArg{Index: b.Arg, Value: b.Mask, ValueTwo: b.Value,
+				Op: specs.OpMaskedEqual})
+		}
+		out.Syscalls = append(out.Syscalls, specs.LinuxSyscall{Names: []string{c.Call},
+			Action: specs.ActAllow, Args: args})
+	}
+	var names []string
+	for _, name := range f.Allow {
+		if !conditional[name] {
+			names = append(names, name)
+		}
+	}
+	out.Syscalls = append(out.Syscalls, specs.LinuxSyscall{Names: names, Action: specs.ActAllow})
+	return out, nil
+}

@@ -1,0 +1,120 @@
+package outer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/jail-sandbox/jail/jail"
+)
+
+// tryTime bounds a try: a runtime that waits for something that the host has not may wait for ever.
+const tryTime = 20 * time.Second
+
+// ownCode is the exit code by which jail-init says that nobody has started it as it should be.
+const ownCode = 125
+
+// Try starts a container in which jail-init, from its path on the host, says that it is in no jail.
+// It returns why that did not work here. cgroup is the control group above all jails.
+func Try(ctx context.Context, layer string, runtime jail.Runtime, init, cgroup string) error {
+	adapter, err := For(layer)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "jail-outer-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	b := Bundle{Dir: dir, ID: filepath.Base(dir)}
+	spec, err := trySpec(dir, init)
+	if err == nil && adapter.MakesGroup() {
+		spec.Linux.CgroupsPath = filepath.Join(cgroup, b.ID)
+	}
+	if err == nil {
+		err = writeSpec(b, spec)
+	}
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, tryTime)
+	defer cancel()
+	args := adapter.Create(b)
+	if start := adapter.Start(b); start != nil {
+		// The same arguments but for what only a container that waits has.
+		args = append(start[:len(start)-2:len(start)-2], "run", "--bundle", b.Dir, b.ID)
+	}
+	cmd := exec.CommandContext(ctx, runtime.Path, args...)
+	cmd.Env, cmd.WaitDelay = []string{}, time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	out, err := cmd.CombinedOutput()
+	// Whatever is left of it.
+	remove := exec.Command(runtime.Path, adapter.Delete(b)...)
+	remove.Env = []string{}
+	_ = remove.Run()
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("it did not start a program within %v", tryTime)
+	case cmd.ProcessState != nil && cmd.ProcessState.ExitCode() == ownCode:
+		return nil
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)+"\n"+Explain(b)), "\n")
+	return errors.Join(errors.New(lines[len(lines)-1]), err)
+}
+
+func writeSpec(b Bundle, spec *specs.Spec) error {
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(b.Dir, "config.json"), text, 0o600)
+}
+
+// trySpec is a container with a root that holds nothing but init.
+func trySpec(dir, init string) (*specs.Spec, error) {
+	root := filepath.Join(dir, "root")
+	if err := os.MkdirAll(filepath.Join(root, "proc"), 0o755); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(root, "init"), nil, 0o755); err != nil {
+		return nil, err
+	}
+	spec := &specs.Spec{Version: "1.0.2", Root: &specs.Root{Path: root, Readonly: true},
+		Process: &specs.Process{Args: []string{"/init", "try"}, Cwd: "/", NoNewPrivileges: true},
+		Mounts: []specs.Mount{
+			{Destination: "/proc", Type: "proc", Source: "proc"},
+			{Destination: "/init", Type: "bind", Source: init, Options: []string{"bind", "ro"}}},
+		Linux: &specs.Linux{}}
+	for _, kind := range []specs.LinuxNamespaceType{specs.PIDNamespace, specs.MountNamespace,
+		specs.NetworkNamespace, specs.IPCNamespace, specs.UTSNamespace} {
+		spec.Linux.Namespaces = append(spec.Linux.Namespaces, specs.LinuxNamespace{Type: kind})
+	}
+	return spec, nil
+}
+
+// Explain returns what the runtime has last written of a failure, or nothing.
+func Explain(b Bundle) string {
+	text, err := os.ReadFile(b.LogFile())
+	if err != nil {
+		return ""
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	last := lines[len(lines)-1]
+	var entry struct {
+		Msg string `json:"msg"`
+	}
+	if json.Unmarshal([]byte(last), &entry) == nil && entry.Msg != "" {
+		last = entry.Msg
+	}
+	const most = 500
+	return last[:min(len(last), most)]
+}

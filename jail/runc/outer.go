@@ -1,0 +1,252 @@
+package runc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/manager"
+
+	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/jail/guest"
+	"github.com/jail-sandbox/jail/jail/internal/sys"
+	"github.com/jail-sandbox/jail/jail/outer"
+)
+
+// GateArg is the argument with which jail-shim executes itself to become the runtime of an outer
+// layer: only once it is in the control group of the jail. The descriptor of the gate follows, then
+// the runtime and its arguments.
+const GateArg = "gate"
+
+// Gate waits until the parent has written to the gate, and becomes the runtime. It returns only on
+// error.
+func Gate(args []string) error {
+	if len(args) < 2 {
+		return errors.New("gate: no runtime is named")
+	}
+	fd, err := strconv.Atoi(args[0])
+	if err != nil {
+		return fmt.Errorf("gate: descriptor %q is no number", args[0])
+	}
+	gate := os.NewFile(uintptr(fd), "gate")
+	if n, err := gate.Read(make([]byte, 1)); n != 1 {
+		// The parent has ended.
+		return errors.Join(errors.New("gate: it was never opened"), err)
+	}
+	if err := gate.Close(); err != nil {
+		return err
+	}
+	return sys.Exec(args[1], args[1:], os.Environ())
+}
+
+// An ociContainer is a jail that the runtime of an outer layer has started.
+type ociContainer struct {
+	path    string
+	adapter outer.Adapter
+	bundle  outer.Bundle
+	// The first process: that of jail-init, or the runtime that ends with it.
+	process *os.Process
+	// nil where the runtime has made the group.
+	group  cgroups.Manager
+	limits *cgroups.Resources
+	// Of the group.
+	paths map[string]string
+}
+
+func (c *ociContainer) kill() error {
+	err := c.process.Kill()
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	return err
+}
+
+func (c *ociContainer) wait() (syscall.WaitStatus, error) {
+	state, err := c.process.Wait()
+	if state == nil {
+		return 0, err
+	}
+	return state.Sys().(syscall.WaitStatus), nil
+}
+
+func (c *ociContainer) groups() map[string]string { return c.paths }
+
+// remove removes what the runtime keeps, and the control group. Nothing of the jail is alive.
+func (c *ociContainer) remove() error {
+	cmd := exec.Command(c.path, c.adapter.Delete(c.bundle)...)
+	cmd.Env = []string{}
+	err := cmd.Run()
+	if err != nil {
+		err = fmt.Errorf("%s: %w%s", strings.Join(cmd.Args, " "), err, c.explain())
+	}
+	if c.group != nil {
+		err = errors.Join(err, c.group.Destroy())
+	}
+	return errors.Join(err, os.RemoveAll(c.bundle.Dir))
+}
+
+// explain returns what the runtime has last written of a failure, after ": ", or nothing.
+func (c *ociContainer) explain() string {
+	if said := outer.Explain(c.bundle); said != "" {
+		return ": " + said
+	}
+	return ""
+}
+
+// startOuter starts jail-init by the runtime of the plan's outer layer.
+func startOuter(ctx context.Context, o control.Order, root string, files Files,
+	userns *os.File) (*ociContainer, int, error) {
+	adapter, err := outer.For(o.Plan.Outer.Layer)
+	if err != nil {
+		return nil, 0, err
+	}
+	c := &ociContainer{path: o.Plan.Outer.Runtime.Path, adapter: adapter,
+		bundle: outer.Bundle{Dir: filepath.Join(o.RunDir, "outer"), ID: string(o.Plan.ID),
+			Files: 2 + len(files.Passed)}}
+	place := outer.Place{Root: root, UserNS: fdPath(userns), Args: []string{guest.Self},
+		Env: newEnv(o.Plan.ToolMemory())}
+	if err := c.writeBundle(o, place); err != nil {
+		return nil, 0, err
+	}
+	if err := c.begin(ctx, o, files); err != nil {
+		endChildren()
+		return nil, 0, errors.Join(fmt.Errorf("%w%s", err, c.explain()), c.remove())
+	}
+	return c, c.process.Pid, nil
+}
+
+func (c *ociContainer) writeBundle(o control.Order, place outer.Place) error {
+	spec, err := c.adapter.Config(o.Plan, place)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(c.bundle.Dir, 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(c.bundle.Dir, "config.json"), text, 0o600)
+}
+
+// begin runs the runtime until jail-init has been executed, or, where the runtime stays, until it is
+// in the control group and has begun.
+func (c *ociContainer) begin(ctx context.Context, o control.Order, files Files) error {
+	// What a runtime leaves behind when it ends becomes a child of this process.
+	if err := sys.AdoptOrphans(); err != nil {
+		return err
+	}
+	if !c.adapter.MakesGroup() {
+		config, err := newCgroups(o.Plan)
+		if err != nil {
+			return err
+		}
+		if c.group, err = manager.New(config); err != nil {
+			return err
+		}
+		c.limits = config.Resources
+	}
+	cmd := exec.Command(c.path, c.adapter.Create(c.bundle)...)
+	cmd.Env = []string{}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = files.In, files.Out, files.Err
+	cmd.ExtraFiles = append([]*os.File{files.Control, files.Listener}, files.Passed...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := c.startIn(cmd, o.Plan.Cgroup.OOMScore); err != nil {
+		return err
+	}
+	if start := c.adapter.Start(c.bundle); start != nil {
+		if err := interruptible(ctx, 0, cmd.Wait); err != nil {
+			return fmt.Errorf("%s create: %w", o.Plan.Outer.Layer, err)
+		}
+		text, err := os.ReadFile(c.bundle.PIDFile())
+		if err != nil {
+			return err
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil {
+			return fmt.Errorf("%s: pid file: %w", o.Plan.Outer.Layer, err)
+		}
+		if c.process, err = os.FindProcess(pid); err != nil {
+			return err
+		}
+		begin := exec.Command(c.path, start...)
+		begin.Env = []string{}
+		if err := interruptible(ctx, 0, begin.Run); err != nil {
+			return fmt.Errorf("%s start: %w", o.Plan.Outer.Layer, err)
+		}
+	} else {
+		c.process = cmd.Process
+	}
+	if c.group != nil {
+		c.paths = c.group.GetPaths()
+		return nil
+	}
+	var err error
+	c.paths, err = groupsOf(c.process.Pid)
+	return err
+}
+
+// startIn starts cmd in the control group, if jail makes it: it waits at a gate until it is there.
+// score is its oom_score_adj.
+func (c *ociContainer) startIn(cmd *exec.Cmd, score int) error {
+	if c.group == nil {
+		return cmd.Start()
+	}
+	gate, open, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer gate.Close()
+	defer open.Close()
+	fd := 3 + len(cmd.ExtraFiles)
+	cmd.ExtraFiles = append(cmd.ExtraFiles, gate)
+	cmd.Args = append([]string{"jail-shim", GateArg, strconv.Itoa(fd)}, cmd.Args...)
+	cmd.Path = "/proc/self/exe"
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	err = c.group.Apply(cmd.Process.Pid)
+	if err == nil {
+		err = c.group.Set(c.limits)
+	}
+	if err == nil {
+		err = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", cmd.Process.Pid),
+			[]byte(strconv.Itoa(score)), 0)
+	}
+	if err == nil {
+		_, err = open.Write([]byte{1})
+	}
+	if err != nil {
+		// The gate closes, and the process ends by itself.
+		open.Close()
+		_ = cmd.Wait()
+		return fmt.Errorf("control group: %w", err)
+	}
+	return nil
+}
+
+// groupsOf returns the directories of the control groups of a process (cgroups(7)).
+func groupsOf(pid int) (map[string]string, error) {
+	paths, err := cgroups.ParseCgroupFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
+	if err != nil {
+		return nil, err
+	}
+	dirs := map[string]string{}
+	for name, path := range paths {
+		if cgroups.IsCgroup2UnifiedMode() {
+			dirs[""] = filepath.Join("/sys/fs/cgroup", path)
+		} else if name == "cpuacct" {
+			dirs[name] = filepath.Join("/sys/fs/cgroup", name, path)
+		}
+	}
+	return dirs, nil
+}

@@ -1,0 +1,148 @@
+// Package streams carries any number of streams to a fetch proxy over one socket, for a jail whose
+// kernel takes no descriptor out of a message. It is the only importer of yamux.
+//
+// The inside opens a stream, writes its scope as four bytes, big-endian (control.OpenStream), and
+// reads one byte: 1 if the proxy has given a stream, else 0.
+package streams
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/hashicorp/yamux"
+
+	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/jail/internal/sys"
+)
+
+// errRefused is returned for a stream that the proxy does not give.
+var errRefused = errors.New("the fetch proxy gives no stream")
+
+func config() *yamux.Config {
+	c := yamux.DefaultConfig()
+	// Both ends end with the jail, and neither is asked meanwhile.
+	c.EnableKeepAlive = false
+	c.LogOutput = io.Discard
+	return c
+}
+
+// Serve answers for the proxy whose control socket is proxy, until the inside closes socket. It
+// closes both.
+func Serve(socket, proxy *os.File) error {
+	defer proxy.Close()
+	session, err := yamux.Server(socket, config())
+	if err != nil {
+		return errors.Join(err, socket.Close())
+	}
+	defer session.Close()
+	door := &door{conn: control.New(proxy)}
+	for {
+		stream, err := session.AcceptStream()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		go door.answer(stream)
+	}
+}
+
+// A door is the control socket of a proxy.
+type door struct {
+	mu   sync.Mutex
+	conn *control.Conn
+}
+
+func (d *door) answer(stream *yamux.Stream) {
+	defer stream.Close()
+	var scope [4]byte
+	if _, err := io.ReadFull(stream, scope[:]); err != nil {
+		return
+	}
+	to, err := d.open(int(binary.BigEndian.Uint32(scope[:])))
+	if err != nil {
+		_, _ = stream.Write([]byte{0})
+		return
+	}
+	defer to.Close()
+	if _, err := stream.Write([]byte{1}); err == nil {
+		join(stream, to)
+	}
+}
+
+func (d *door) open(scope int) (*os.File, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.conn.Send(control.OpenStream{Scope: scope}); err != nil {
+		return nil, err
+	}
+	var opened control.Opened
+	files, err := d.conn.Receive(&opened)
+	if err == nil && !opened.Refused && len(files) == 1 {
+		return files[0], nil
+	}
+	for _, f := range files {
+		f.Close()
+	}
+	return nil, errors.Join(errRefused, err)
+}
+
+// join copies both ways until both are at their end.
+func join(stream *yamux.Stream, socket *os.File) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		// Without the methods for which io.Copy would use calls that a filter refuses.
+		_, _ = io.Copy(struct{ io.Writer }{stream}, struct{ io.Reader }{socket})
+		// Of a stream that closes only this direction.
+		_ = stream.Close()
+	}()
+	_, _ = io.Copy(struct{ io.Writer }{socket}, struct{ io.Reader }{stream})
+	_ = sys.ShutdownWrite(socket)
+	<-done
+}
+
+// A Client is the inside of a jail.
+type Client struct{ session *yamux.Session }
+
+// NewClient takes over socket, whose other end Serve has.
+func NewClient(socket *os.File) (*Client, error) {
+	session, err := yamux.Client(socket, config())
+	if err != nil {
+		return nil, errors.Join(err, socket.Close())
+	}
+	return &Client{session}, nil
+}
+
+// Open returns a new stream to the proxy under one of its scopes.
+func (c *Client) Open(scope int) (*os.File, error) {
+	stream, err := c.session.OpenStream()
+	if err != nil {
+		return nil, err
+	}
+	ask := binary.BigEndian.AppendUint32(nil, uint32(scope))
+	var given [1]byte
+	_, err = stream.Write(ask)
+	if err == nil {
+		_, err = io.ReadFull(stream, given[:])
+	}
+	if err == nil && given[0] != 1 {
+		err = errRefused
+	}
+	if err != nil {
+		return nil, errors.Join(err, stream.Close())
+	}
+	own, other, err := sys.SocketPair("stream")
+	if err != nil {
+		return nil, errors.Join(err, stream.Close())
+	}
+	go func() {
+		defer other.Close()
+		join(stream, other)
+	}()
+	return own, nil
+}

@@ -1,0 +1,181 @@
+package hosted
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/supervisor/agents"
+	"github.com/jail-sandbox/jail/supervisor/agents/builtin"
+	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
+)
+
+// Argument makes the program of jail-agentd the process of an agent: see [Main].
+const Argument = "--agent-with-rights-of-its-user"
+
+// maxSaid is how much of an agent's standard error is kept, its end.
+const maxSaid = 2 << 10
+
+// Jails runs agents that have the rights of their user, and leaves all others to the Jails of jails.
+type Jails struct {
+	// Jailed runs the agents that are in jails.
+	agents.Jails
+	// Program is that of jail-agentd.
+	Program string
+
+	mu sync.Mutex
+	// groups are the process groups of the agents that are awake, by their instances.
+	groups map[string]int
+}
+
+// order is what the process of an agent is told first.
+type order struct {
+	AgentID string `json:"agent_id"`
+	Channel string `json:"channel"`
+	// Dir holds the agent's files; State is the directory of its database.
+	Dir      string            `json:"dir"`
+	State    string            `json:"state"`
+	Manifest manifest.Manifest `json:"manifest"`
+}
+
+// Run starts an agent as a process of its user, or in a jail.
+func (j *Jails) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agents.End, error) {
+	if !l.Manifest.OnHost() {
+		return j.Jails.Run(ctx, l, o)
+	}
+	if _, ok := builtin.Find(l.Manifest.Name); !ok {
+		// The files may have changed since they were registered.
+		m, err := manifest.Load(l.Dir, manifest.Options{Host: os.Geteuid() == 0})
+		if err != nil {
+			return agents.End{}, err
+		}
+		l.Manifest = *m.Manifest
+	}
+	if err := os.MkdirAll(l.State, 0o700); err != nil {
+		return agents.End{}, err
+	}
+	var first bytes.Buffer
+	if err := agent.NewWriter(&first).Write(order{l.AgentID, l.Channel, l.Dir, l.State,
+		l.Manifest}); err != nil {
+		return agents.End{}, err
+	}
+	said := &agents.Tail{Most: maxSaid}
+	cmd := exec.Command(j.Program, Argument)
+	cmd.Dir, cmd.Stderr = "/", said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// What the agent leaves behind may hold its standard error.
+	cmd.WaitDelay = time.Second
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return agents.End{}, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return agents.End{}, err
+	}
+	if err := cmd.Start(); err != nil {
+		return agents.End{}, fmt.Errorf("%w: %w", agents.ErrNoJail, err)
+	}
+	j.running(l.Instance, cmd.Process.Pid)
+	defer j.running(l.Instance, 0)
+	kill := func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // there may be none left
+	stop := context.AfterFunc(ctx, kill)
+	go func() {
+		// The end of the process ends this; the reader of its output notices that.
+		_, _ = io.Copy(in, io.MultiReader(&first, o.In))
+		in.Close()
+	}()
+	_, copied := io.Copy(o.Out, out)
+	// Its output has ended, so it has, too, and what it started ends with it. The number of the
+	// group stays in use until Wait.
+	ended := stop()
+	kill()
+	err = cmd.Wait()
+	if !ended {
+		return agents.End{}, context.Cause(ctx)
+	}
+	end := agents.End{ExitCode: cmd.ProcessState.ExitCode(), Said: said.String()}
+	if exited, ok := errors.AsType[*exec.ExitError](err); ok {
+		if status, ok := exited.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+			end.Why = "it was ended by " + status.Signal().String()
+		}
+		err = nil
+	}
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil
+	}
+	return end, errors.Join(copied, err)
+}
+
+// running notes the process group of an instance, 0 for none.
+func (j *Jails) running(instance string, group int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.groups == nil {
+		j.groups = map[string]int{}
+	}
+	if group == 0 {
+		delete(j.groups, instance)
+	} else {
+		j.groups[instance] = group
+	}
+}
+
+// Usage returns what the agents that are awake use, those in jails and others.
+func (j *Jails) Usage(ctx context.Context) (map[string]agents.Usage, error) {
+	used, err := j.Jails.Usage(ctx)
+	if used == nil {
+		used = map[string]agents.Usage{}
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.groups) == 0 {
+		return used, err
+	}
+	of := map[int]string{}
+	for instance, group := range j.groups {
+		of[group] = instance
+	}
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is a proper one
+	for _, stat := range stats {
+		group, u, ok := usageIn(stat)
+		if instance := of[group]; ok && instance != "" {
+			sum := used[instance]
+			used[instance] = agents.Usage{Memory: sum.Memory + u.Memory, CPU: sum.CPU + u.CPU}
+		}
+	}
+	return used, err
+}
+
+// usageIn returns the group of a process and what the process uses: proc_pid_stat(5). The process
+// may have ended.
+func usageIn(stat string) (group int, u agents.Usage, ok bool) {
+	text, err := os.ReadFile(stat)
+	if err != nil {
+		return 0, u, false
+	}
+	// The name before may have spaces; behind it are the fields from the third on.
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if len(fields) < 22 {
+		return 0, u, false
+	}
+	number := func(field int) int64 {
+		n, _ := strconv.ParseInt(fields[field-3], 10, 64)
+		return n
+	}
+	// Times are in hundredths of a second, memory in pages.
+	const hundredth = 10 * time.Millisecond
+	return int(number(5)), agents.Usage{Memory: number(24) * int64(os.Getpagesize()),
+		CPU: time.Duration(number(14)+number(15)) * hundredth}, true
+}

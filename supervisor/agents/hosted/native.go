@@ -1,0 +1,124 @@
+package hosted
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/runners/agent/host"
+)
+
+// maxStreams are how many connections the program has at one time.
+const maxStreams = 16
+
+// fd is the number of the listener's descriptor in the program.
+const fd = 3
+
+// native runs an agent of the host's folder: a program that speaks HTTP over connections that it
+// accepts on a listener of its own.
+func native(h *host.Host, o order, wake agent.Wake) (code int, err error) {
+	s, err := newStreams(o.State)
+	if err != nil {
+		return 1, err
+	}
+	defer s.Close()
+	server := &http.Server{Handler: h, ConnState: s.changed}
+	// It serves until the streams are closed.
+	go func() { _ = server.Serve(s) }()
+	name := o.Manifest.Native[0]
+	if local := filepath.Join(o.Dir, name); filepath.IsLocal(name) {
+		if _, err := os.Lstat(local); err == nil {
+			name = local
+		}
+	}
+	cmd := exec.Command(name, o.Manifest.Native[1:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = o.Dir, os.Stderr, os.Stderr
+	cmd.ExtraFiles = []*os.File{s.listener}
+	config := string(wake.Config)
+	if config == "" {
+		config = "{}"
+	}
+	cmd.Env = append(os.Environ(), "AGENT_ID="+wake.AgentID, "CHANNEL="+wake.Channel,
+		"HANDLE="+wake.Handle, "CONFIG="+config,
+		"AGENT_BINDINGS="+strings.Join(o.Manifest.Bindings(), ","),
+		fmt.Sprintf("JAIL_AGENT_FD=%d", fd))
+	err = cmd.Run()
+	if exited, ok := errors.AsType[*exec.ExitError](err); ok {
+		return max(exited.ExitCode(), 1), nil
+	}
+	return 0, err
+}
+
+// streams are connections that the program accepts on its listener: a net.Listener, each of whose
+// connections waits there until the program wants one more.
+type streams struct {
+	listener *os.File
+	path     string
+	// free has a token for each connection that may be made.
+	free   chan struct{}
+	closed chan struct{}
+	// closeRoot closes the directory.
+	closeRoot func() error
+}
+
+// newStreams makes the listener in the directory of the agent's database, which is its user's alone.
+func newStreams(dir string) (*streams, error) {
+	root, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &streams{path: fmt.Sprintf("/proc/self/fd/%d/agent.sock", root.Fd()),
+		free: make(chan struct{}, maxStreams), closed: make(chan struct{})}
+	for range maxStreams {
+		s.free <- struct{}{}
+	}
+	// That of a run before.
+	if err := os.Remove(s.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.path, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	l.SetUnlinkOnClose(false)
+	if s.listener, err = l.File(); err != nil {
+		return nil, err
+	}
+	// The descriptor of the directory is a part of the path.
+	s.closeRoot = root.Close
+	return s, nil
+}
+
+// Accept makes the next connection.
+func (s *streams) Accept() (net.Conn, error) {
+	select {
+	case <-s.free:
+		return net.Dial("unix", s.path)
+	case <-s.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// changed takes a connection that has ended.
+func (s *streams) changed(_ net.Conn, state http.ConnState) {
+	if state == http.StateClosed {
+		s.free <- struct{}{}
+	}
+}
+
+// Close ends Accept.
+func (s *streams) Close() error {
+	close(s.closed)
+	return errors.Join(s.listener.Close(), s.closeRoot())
+}
+
+// Addr returns an address that says nothing.
+func (s *streams) Addr() net.Addr { return &net.UnixAddr{Net: "unix"} }

@@ -1,0 +1,75 @@
+package manifest
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/jail-sandbox/jail/policy/syntax"
+)
+
+// Models are those that jail agent chat and jail worker may ask: the file models.toml of a user.
+type Models struct {
+	// Roles are models by the user's names for them.
+	Roles map[string]Role
+	// Default is the role that is asked unless another is named.
+	Default string
+	// Search is the URL of a search with {query} in it; empty for none.
+	Search string
+}
+
+// LoadModels reads models.toml, strictly. A file that is missing holds no models. The error is of
+// type syntax.Errors if the file is wrong, and has all that is.
+func LoadModels(path string) (Models, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Models{}, nil
+	}
+	if err != nil {
+		return Models{}, err
+	}
+	return parseModels(path, text)
+}
+
+func parseModels(source string, text []byte) (Models, error) {
+	values, at, err := syntax.PlainAt(source, text)
+	if err != nil {
+		if found, ok := errors.AsType[syntax.Errors](err); ok {
+			return Models{}, syntax.Report(source, text, found)
+		}
+		return Models{}, err
+	}
+	r := &reader{source: source, at: at}
+	m := Models{Roles: map[string]Role{}}
+	t := table{values: values}
+	r.keys(t, "roles", "default", "agent")
+	roles := r.sub(t, "roles")
+	for _, name := range slices.Sorted(maps.Keys(roles.values)) {
+		if err := CheckChannel(name); err != nil {
+			r.fail(roles.path+name, "", "roles: %v", err)
+		}
+		m.Roles[name] = r.role(roles, name)
+	}
+	if v, ok := r.text(t, "default"); ok {
+		if _, known := m.Roles[v]; !known {
+			r.fail("default", "", "default: there is no role %q", v)
+		}
+		m.Default = v
+	} else if len(m.Roles) == 1 {
+		m.Default = slices.Collect(maps.Keys(m.Roles))[0]
+	}
+	agent := r.sub(t, "agent")
+	r.keys(agent, "search")
+	if v, ok := r.text(agent, "search"); ok {
+		if !strings.HasPrefix(v, "https://") && !strings.HasPrefix(v, "http://") ||
+			strings.Count(v, "{query}") != 1 {
+			r.fail("agent.search", "write it as https://HOST/PATH?q={query}",
+				"agent.search: %q is no URL with one {query} in it", v)
+		}
+		m.Search = v
+	}
+	return m, syntax.Report(source, text, r.errs)
+}

@@ -1,0 +1,269 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/syntax"
+)
+
+// Bounds of a task.
+const (
+	defaultTimeout = 30 * time.Minute
+	maxTimeout     = 24 * time.Hour
+	maxPrompt      = 256 << 10
+)
+
+// Kinds of forges, which make pull requests.
+const (
+	gitHub = "github"
+	Gitea  = "gitea"
+	// NoForge makes none.
+	NoForge = "none"
+)
+
+// A Task is a piece of work of jail worker: a change to a repository, on a branch of its own.
+type Task struct {
+	ID string
+	// Repo is the https URL of the repository, without a user. Credential is the name of that for
+	// git, empty for none.
+	Repo       *url.URL
+	Credential string
+	// Branch is where the work goes. Base is the branch that it begins at, empty for that of the
+	// repository's HEAD.
+	Branch, Base string
+	Prompt       string
+	Timeout      time.Duration
+	Profile      string
+	Model        TaskModel
+	Forge        Forge
+	Coordinator  Coordinator
+}
+
+// A TaskModel is the model that does a task.
+type TaskModel struct {
+	// Name is that of a role of models.toml. If it is empty, Role is the role.
+	Name string
+	Role Role
+	// Key is a credential in place of that of the role, empty for that.
+	Key string
+}
+
+// A Forge is where pull requests are made.
+type Forge struct {
+	Kind       string
+	API        *url.URL
+	Credential string
+}
+
+// A Coordinator is told how a task goes on. Its URL is nil for none.
+type Coordinator struct {
+	URL        *url.URL
+	Credential string
+}
+
+// ParseTask reads the file of a task, strictly. The error is of type syntax.Errors if the file is
+// wrong, and has all that is.
+func ParseTask(source string, text []byte) (Task, error) {
+	values, at, err := syntax.PlainAt(source, text)
+	if err != nil {
+		if found, ok := errors.AsType[syntax.Errors](err); ok {
+			return Task{}, syntax.Report(source, text, found)
+		}
+		return Task{}, err
+	}
+	r := &reader{source: source, at: at}
+	t := table{values: values}
+	r.keys(t, "task", "id", "repo", "credential", "branch", "base", "prompt", "timeout", "profile",
+		"model", "forge", "coordinator")
+	if v, ok := t.values["task"].(int64); !ok || v != 1 {
+		r.fail("task", "write `task = 1` as the first line", "the version of the task is missing or not 1")
+	}
+	field := func(t table, key string) string {
+		v, _ := r.text(t, key)
+		return v
+	}
+	var task Task
+	task.ID, task.Credential = field(t, "id"), field(t, "credential")
+	task.Branch, task.Base, task.Profile = field(t, "branch"), field(t, "base"), field(t, "profile")
+	task.Prompt, _ = value[string](r, t, "prompt", "text in quotes")
+	task.Timeout = r.duration(t, "timeout", time.Second, maxTimeout, defaultTimeout)
+	if _, ok := t.values["model"]; ok {
+		if name, ok := t.values["model"].(string); ok && !strings.Contains(name, "/") {
+			task.Model.Name = name
+		} else {
+			task.Model.Role = r.role(t, "model")
+		}
+	}
+	forge, coordinator := r.sub(t, "forge"), r.sub(t, "coordinator")
+	r.keys(forge, "kind", "api", "credential")
+	r.keys(coordinator, "url", "credential")
+	task.Forge.Credential, task.Coordinator.Credential = field(forge, "credential"),
+		field(coordinator, "credential")
+	if v, ok := r.text(forge, "kind"); ok {
+		task.Forge.Kind = v
+	}
+	for key, err := range task.fill(field(t, "repo"), field(forge, "api"), field(coordinator, "url")) {
+		r.fail(key, "", "%s: %v", key, err)
+	}
+	return task, syntax.Report(source, text, r.errs)
+}
+
+// TaskOf makes the task of environment variables: TASK_ID, REPO_URL, BRANCH, PROMPT, CLAUDE_API_KEY,
+// COORDINATOR_URL, WORKER_SECRET, TIMEOUT_MS and MODEL. The key, the secret and the user of the URL
+// are names of credentials.
+func TaskOf(getenv func(string) string) (Task, error) {
+	task := Task{ID: getenv("TASK_ID"), Branch: getenv("BRANCH"), Prompt: getenv("PROMPT"),
+		Timeout: defaultTimeout,
+		Model:   TaskModel{Name: getenv("MODEL"), Key: getenv("CLAUDE_API_KEY")}}
+	task.Coordinator.Credential = getenv("WORKER_SECRET")
+	if model, ok := strings.CutPrefix(task.Model.Name, "anthropic/"); ok {
+		task.Model.Name, task.Model.Role = "", providers["anthropic"]
+		task.Model.Role.Model = model
+	}
+	if text := getenv("TIMEOUT_MS"); text != "" {
+		ms, err := strconv.ParseInt(text, 10, 64)
+		task.Timeout = time.Duration(ms) * time.Millisecond
+		if err != nil || task.Timeout < time.Second || task.Timeout > maxTimeout {
+			return task, fmt.Errorf("TIMEOUT_MS is no number of milliseconds from 1000 to %d",
+				maxTimeout.Milliseconds())
+		}
+	}
+	names := map[string]string{"id": "TASK_ID", "repo": "REPO_URL", "branch": "BRANCH",
+		"prompt": "PROMPT", "coordinator.url": "COORDINATOR_URL", "key": "CLAUDE_API_KEY",
+		"coordinator.credential": "WORKER_SECRET", "credential": "REPO_URL"}
+	for key, err := range task.fill(getenv("REPO_URL"), "", getenv("COORDINATOR_URL")) {
+		if names[key] != "" {
+			key = names[key]
+		}
+		return task, fmt.Errorf("%s: %w", key, err)
+	}
+	return task, nil
+}
+
+// credentialName is the name of a credential. What is longer is taken for a secret itself.
+var credentialName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}$`)
+
+// branchName is what git check-ref-format takes, and less.
+var branchName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*([./][A-Za-z0-9_-]+)*$`)
+
+// secretLike are values that are a token or a key, and no name of one.
+var secretLike = regexp.MustCompile(`^(sk-|gh[pousr]_|github_pat_|glpat-|eyJ)`)
+
+// fill takes the URLs, fills in what they imply, and returns what is wrong, by the keys. No error
+// quotes what may be a secret.
+func (t *Task) fill(repo, api, coordinator string) map[string]error {
+	wrong := map[string]error{}
+	if CheckName(t.ID) != nil {
+		wrong["id"] = errors.New("want a name of a-z, 0-9 and -, at most 63 characters")
+	}
+	for key, name := range map[string]*string{"branch": &t.Branch, "base": &t.Base} {
+		if (*name != "" || key == "branch") && (!branchName.MatchString(*name) || len(*name) > 200 ||
+			strings.HasSuffix(*name, ".lock") || strings.Contains(*name, ".lock/")) {
+			wrong[key] = fmt.Errorf("%.80q is no name of a branch, such as agent/task-123", *name)
+		}
+	}
+	switch {
+	case strings.TrimSpace(t.Prompt) == "":
+		wrong["prompt"] = errors.New("it is missing")
+	case len(t.Prompt) > maxPrompt:
+		wrong["prompt"] = fmt.Errorf("it is larger than %s", policy.Bytes.Format(maxPrompt))
+	}
+	var err error
+	var user *url.Userinfo
+	if t.Repo, user, err = httpsURL(repo); err != nil {
+		wrong["repo"] = err
+	} else if t.Repo.Path == "/" {
+		wrong["repo"] = errors.New("the URL names no repository")
+	}
+	if _, secret := user.Password(); secret {
+		wrong["repo"] = errors.New("it holds a password: name a credential of fetch.toml as its user")
+	} else if user != nil {
+		t.Credential = user.Username()
+	}
+	if coordinator != "" {
+		if t.Coordinator.URL, user, err = httpsURL(coordinator); err == nil && user != nil {
+			err = errors.New("it holds a user")
+		}
+		if err != nil {
+			wrong["coordinator.url"] = err
+		}
+	}
+	t.fillForge(api, wrong)
+	for key, name := range map[string]string{"credential": t.Credential, "key": t.Model.Key,
+		"forge.credential": t.Forge.Credential, "coordinator.credential": t.Coordinator.Credential} {
+		if name != "" && (!credentialName.MatchString(name) || secretLike.MatchString(name)) {
+			wrong[key] = errors.New("it is no name of a credential of fetch.toml; a secret itself is " +
+				"not taken")
+		}
+	}
+	if t.Profile == "" {
+		t.Profile = "worker"
+	}
+	return wrong
+}
+
+func (t *Task) fillForge(api string, wrong map[string]error) {
+	if t.Repo == nil {
+		return
+	}
+	f := &t.Forge
+	onGitHub := t.Repo.Hostname() == "github.com"
+	if f.Kind == "" && onGitHub {
+		f.Kind = gitHub
+	}
+	switch f.Kind {
+	case NoForge:
+		return
+	case gitHub, Gitea:
+	case "":
+		// Of a host that nobody knows there are no pull requests.
+		f.Kind = NoForge
+		return
+	default:
+		wrong["forge.kind"] = fmt.Errorf("%.40q is none of github, gitea and none", f.Kind)
+		return
+	}
+	if f.Credential == "" {
+		f.Credential = t.Credential
+	}
+	if api == "" {
+		api = t.Repo.Scheme + "://" + t.Repo.Host
+		if onGitHub {
+			api = "https://api.github.com"
+		}
+	}
+	var user *url.Userinfo
+	var err error
+	if f.API, user, err = httpsURL(api); err == nil && user != nil {
+		err = errors.New("it holds a user")
+	}
+	if err != nil {
+		wrong["forge.api"] = err
+	}
+	if len(strings.Split(strings.Trim(t.Repo.Path, "/"), "/")) != 2 {
+		wrong["repo"] = fmt.Errorf("want https://HOST/OWNER/NAME for a forge of the kind %s", f.Kind)
+	}
+}
+
+// repoPath is a path without anything that a shell, git or a pattern of a policy would take for more.
+var repoPath = regexp.MustCompile(`^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?$`)
+
+// httpsURL returns a URL and its user apart. An error does not quote it.
+func httpsURL(text string) (*url.URL, *url.Userinfo, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" ||
+		u.Fragment != "" || !repoPath.MatchString(u.Path) || u.RawPath != "" {
+		return nil, nil, errors.New("want a URL as https://HOST/PATH")
+	}
+	user := u.User
+	// JoinPath does not make up the slash of a URL without a path.
+	u.User, u.Path = nil, "/"+strings.Trim(u.Path, "/")
+	return u, user, nil
+}

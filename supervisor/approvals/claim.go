@@ -1,0 +1,385 @@
+package approvals
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// A Claim says who carries an external action out, or undoes it.
+type Claim struct {
+	UID uint32 `json:"uid"`
+	PID int    `json:"pid"`
+	Exe string `json:"exe,omitempty"`
+	// Since when.
+	Time time.Time `json:"time"`
+	// The process has ended and has not reported. Whether it did what it claimed, nobody knows: it
+	// is not done again, and a person settles the action.
+	Lost bool `json:"lost,omitempty"`
+}
+
+// shown returns the action as it is shown now.
+func (s *stored) shown() Action {
+	a := s.Action
+	if a.Claim != nil && a.State.claimable() && !s.Claimant.lives() {
+		c := *a.Claim
+		c.Lost = true
+		a.Claim = &c
+	}
+	return a
+}
+
+// A Proposal is an external action, as its proposer describes it.
+type Proposal struct {
+	External
+	// The type of the action.
+	Type string
+	// The run or session for which it is proposed, or none.
+	Run string
+	// On whose behalf.
+	Agent string
+	Words string
+	// Key is a secret of the proposer: who has it may claim the action. A proposal with the key of
+	// an action is that action.
+	Key string
+}
+
+// A Rule says what the policy says of an action of some run.
+type Rule struct {
+	Mode policy.ApproveMode
+	// UID owns the run, and Policy is the digest of its policy.
+	UID    uint32
+	Policy string
+}
+
+// Bounds of a key, and of what a proposer reports, in bytes.
+const (
+	minKey     = 20
+	maxKey     = 128
+	maxOutcome = 1 << 10
+)
+
+func checkKey(key string) error {
+	if len(key) < minKey || len(key) > maxKey {
+		return problem.New(problem.Usage, "the key has %d bytes: it is a secret of %d to %d", len(key),
+			minKey, maxKey).WithHint("draw it at random for each action, and keep it")
+	}
+	return nil
+}
+
+func keySum(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:])
+}
+
+func (s *stored) hasKey(key string) bool {
+	return s.Key != "" && subtle.ConstantTimeCompare([]byte(s.Key), []byte(keySum(key))) == 1
+}
+
+// check returns what is wrong with a proposal, or nil.
+func (p Proposal) check(c caller.Caller) error {
+	if err := errors.Join(outside(c), checkKey(p.Key)); err != nil {
+		return err
+	}
+	if err := p.External.check(p.Type); err != nil {
+		return problem.New(problem.Usage, "%w", err)
+	}
+	if p.Agent != "" && !c.OwnsAgent(p.Agent) {
+		return problem.New(problem.Usage, "agent: %.80q is no agent of uid %d, as in agent:%d:NAME",
+			p.Agent, c.UID, c.UID)
+	}
+	return nil
+}
+
+// Programs is what programs outside of jails do with a queue, to act on behalf of agents.
+type Programs struct{ q *Queue }
+
+// Programs returns what programs do with the queue.
+func (q *Queue) Programs() Programs { return Programs{q} }
+
+// Propose adds an action that its proposer carries out. rule says what the policy says of it: it may
+// be approved at once, by the policy or a grant.
+func (p Programs) Propose(c caller.Caller, of Proposal, rule Rule) (Action, error) {
+	if err := of.check(c); err != nil {
+		return Action{}, err
+	}
+	a := Action{Type: of.Type, UID: rule.UID, Run: of.Run, Policy: rule.Policy, Words: of.Words,
+		Agent: of.Agent, External: of.External,
+		Reversible: of.Gate != nil && of.Gate.Reversible || of.PolicyGrant != nil}
+	if of.PolicyGrant != nil {
+		// A policy does not widen itself.
+		rule.Mode = min(rule.Mode, policy.ApproveAsk)
+	}
+	key, from := keySum(of.Key), processOf(c.PID)
+	var s *stored
+	err := p.q.step(func(now time.Time) (l line, err error) {
+		if s, err = p.again(a, key); s != nil || err != nil {
+			return l, err
+		}
+		if rule.Mode == policy.ApproveNever {
+			return l, problem.New(problem.Refused, "%s: the policy lets nobody approve it ([[approve]])",
+				a.Type).WithHint("do without it; jail policy show NAME shows the rules of a profile")
+		}
+		if err := p.roomFor(a); err != nil {
+			return l, err
+		}
+		s, err = p.q.add(&l, stored{Action: a, Key: key, Process: from}, c,
+			now)
+		if err == nil && s.State == Pending && rule.Mode == policy.ApproveAuto {
+			l.Actions = nil
+			s = l.approve(s, Decision{UID: c.UID, PID: c.PID, Exe: c.Exe, Via: "policy", Time: now},
+				now)
+		}
+		return l, err
+	})
+	return actionOf(s), err
+}
+
+// again returns the action that was proposed with a key before, or nil.
+func (p Programs) again(a Action, key string) (*stored, error) {
+	for _, s := range p.q.actions {
+		if s.UID != a.UID || s.Key != key {
+			continue
+		}
+		if s.Trimmed {
+			// Its digest is of more than there is now.
+			return s, nil
+		}
+		same := a
+		same.ID, same.Proposed, same.Expires, same.Summary = s.ID, s.Proposed, s.Expires, s.Summary
+		if same.digest() != s.SHA256 {
+			return nil, problem.New(problem.Conflict, "the key is that of action %s, which is another one",
+				s.ID).WithHint("draw another key for another action")
+		}
+		return s, nil
+	}
+	return nil, nil
+}
+
+// roomFor returns an error if too many external actions of the agent, or else of the run, of an
+// action are not over.
+func (p Programs) roomFor(a Action) error {
+	n, of := 0, a.Agent
+	if of == "" {
+		of = a.Run
+	}
+	for _, s := range p.q.actions {
+		if s.UID == a.UID && s.task() != nil && !s.State.Over() && s.Agent == a.Agent &&
+			(a.Agent != "" || s.Run == a.Run) {
+			n++
+		}
+	}
+	if n < maxOfRun {
+		return nil
+	}
+	if of == "" {
+		of = fmt.Sprintf("uid %d", a.UID)
+	}
+	return problem.New(problem.Busy, "%d actions of %s are not over", n, of).
+		WithHint("jail approvals lists them; decide on some")
+}
+
+// proposed returns the external action with an id for who has its key.
+func (p Programs) proposed(c caller.Caller, id, key string) (*stored, error) {
+	s, err := p.q.find(c, id)
+	switch {
+	case err != nil:
+		return nil, err
+	case !s.carried():
+		return nil, problem.New(problem.Usage, "action %s is of the type %s, which jail itself applies",
+			id, s.Type)
+	case !c.MayControl(s.UID) || !s.hasKey(key):
+		return nil, problem.New(problem.Refused, "the key is not that of action %s", id).
+			WithHint("only its proposer carries an action out")
+	}
+	return s, outside(c)
+}
+
+// Claim gives an approved external action to its proposer, to carry it out once; or one that is to be
+// undone. The claim is on the disk and on record when Claim returns without an error: nobody gets
+// the action a second time. allowed returns an error if the policy does not let it be done any more.
+func (p Programs) Claim(c caller.Caller, id, key string, allowed func(Action) error) (Action, error) {
+	var claimed *stored
+	err := p.q.step(func(now time.Time) (l line, err error) {
+		s, err := p.proposed(c, id, key)
+		if err != nil {
+			return l, err
+		}
+		switch {
+		case s.State.claimable() && s.Claim != nil:
+			return l, problem.New(problem.Conflict, "action %s is %s: process %d claimed it at %s", id,
+				s.State, s.Claim.PID, s.Claim.Time.Format(time.RFC3339)).
+				WithHint("report how it ended; never do it again")
+		case s.State == Pending:
+			return l, Waits(s.Action)
+		case s.State.Over():
+			return l, problem.New(problem.Conflict, "action %s is %s, and cannot be carried out", id,
+				s.State)
+		}
+		next := *s
+		next.Claim = &Claim{UID: c.UID, PID: c.PID, Exe: c.Exe, Time: now}
+		next.Claimant = processOf(c.PID)
+		if s.State == Approved {
+			if err := allowed(s.Action); err != nil {
+				return l, err
+			}
+			claimed = l.move(&next, Applying, now, c.Actor())
+			return l, nil
+		}
+		// That somebody wants it undone is on record already.
+		claimed = &next
+		l.Actions = append(l.Actions, claimed)
+		return l, nil
+	})
+	return actionOf(claimed), err
+}
+
+// A ReportRequest says how an external action ended that its proposer claimed.
+type ReportRequest struct {
+	// The key of the proposal.
+	Key string `json:"key"`
+	// applied, failed, or stale if what it is about has changed and nothing was done. Of an action
+	// that was to be undone: reverted, or failed.
+	State State `json:"state"`
+	// What it made, the URL of a pull request for example, at most 1 KiB.
+	Outcome string `json:"outcome,omitempty"`
+	// Why it failed or is stale, at most 1 KiB.
+	Error string `json:"error,omitempty"`
+}
+
+// Report notes how an external action ended. The same report may come again.
+func (p Programs) Report(c caller.Caller, id string, r ReportRequest) (Action, error) {
+	if err := errors.Join(checkLine("outcome", r.Outcome, maxOutcome, false),
+		checkText("error", r.Error, maxOutcome)); err != nil {
+		return Action{}, problem.New(problem.Usage, "%w", err)
+	}
+	var ended *stored
+	err := p.q.step(func(now time.Time) (l line, err error) {
+		s, err := p.proposed(c, id, r.Key)
+		if err != nil {
+			return l, err
+		}
+		was := s.State
+		if was == Applied && s.Undo != nil {
+			// It could not be undone, and stands.
+			was = Failed
+		}
+		if s.Claim != nil && was == r.State && s.Error == r.Error &&
+			(was != Applied || s.Outcome == r.Outcome) {
+			ended = s
+			return l, nil
+		}
+		if s.Claim == nil || !s.State.claimable() {
+			return l, problem.New(problem.Conflict, "action %s is %s: nobody carries it out", id, s.State).
+				WithHint("claim it first")
+		}
+		ended, err = l.end(s, r.State, r.Outcome, r.Error, now, c)
+		return l, err
+	})
+	return actionOf(ended), err
+}
+
+// end ends the claim of an external action.
+func (l *line) end(s *stored, to State, outcome, why string, now time.Time,
+	c caller.Caller) (*stored, error) {
+	next := *s
+	switch {
+	case s.State == Applying && (to == Applied || to == Failed || to == Stale):
+		next.Outcome, next.Error = outcome, why
+	case s.State == Reverting && to == Reverted:
+		next.Error = why
+	case s.State == Reverting && to == Failed:
+		// It stands as it was before.
+		to, next.Error = Applied, why
+	default:
+		return nil, problem.New(problem.Usage, "state: action %s is %s and cannot become %.40q", s.ID,
+			s.State, to).WithHint("say applied, failed or stale; reverted or failed where it is reverting")
+	}
+	return l.move(&next, to, now, c.Actor()), nil
+}
+
+// askUndo has the proposer of an external action undo it.
+func (p Programs) askUndo(c caller.Caller, id string) (Action, error) {
+	var asked *stored
+	err := p.q.step(func(now time.Time) (l line, err error) {
+		s, err := p.q.known(id)
+		switch {
+		case err != nil:
+			return l, err
+		case s.State != Applied:
+			return l, problem.New(problem.Conflict, "action %s is %s, and cannot be reverted", id, s.State)
+		case !s.Reversible:
+			return l, problem.New(problem.Conflict,
+				"action %s cannot be reverted: %s has no way back that jail knows", id, s.Type).
+				WithHint("undo it where it was done")
+		case s.Process.is(c.PID):
+			return l, problem.New(problem.Refused,
+				"action %s was proposed by this process, which cannot decide on it", id).
+				WithHint("use jail approvals revert")
+		}
+		next := *s
+		next.Claim, next.Claimant, next.Error = nil, process{}, ""
+		next.Undo = &Decision{UID: c.UID, PID: c.PID, Exe: c.Exe, Time: now}
+		asked = l.move(&next, Reverting, now, c.Actor())
+		return l, nil
+	})
+	return actionOf(asked), err
+}
+
+// A SettleRequest says how an external action ended whose proposer does not say so any more.
+type SettleRequest struct {
+	// The digest of the action, as it was shown to who settles it.
+	SHA256 string `json:"sha256"`
+	// applied or failed; of an action that was to be undone reverted or failed.
+	State State `json:"state"`
+	// How it comes: cli, api (or empty) or console.
+	Via string `json:"via,omitempty"`
+}
+
+// Settle ends an external action whose claim is lost, or that nobody undoes, by the word of a person
+// who has looked. Nothing is done. While the process lives that has claimed the action, the process
+// alone says how it ends.
+func (p Programs) Settle(c caller.Caller, id string, r SettleRequest) (Action, error) {
+	if r.Via != "" && r.Via != "cli" && r.Via != "api" && r.Via != "console" {
+		return Action{}, problem.New(problem.Usage, "via %q is none of cli, api and console", r.Via)
+	}
+	var ended *stored
+	err := p.q.step(func(now time.Time) (l line, err error) {
+		s, err := p.q.find(c, id)
+		if err != nil {
+			return l, err
+		}
+		if err := errors.Join(outside(c), p.q.o.Permissions(c).Approve(s.UID)); err != nil {
+			return l, err
+		}
+		switch {
+		case !s.State.claimable() || r.State == Stale:
+			return l, problem.New(problem.Conflict, "action %s is %s: there is nothing to settle as %.40q",
+				id, s.State, r.State)
+		case r.SHA256 != s.SHA256:
+			return l, problem.New(problem.Conflict, "the digest %.64q is not that of action %s", r.SHA256,
+				id).WithHint("jail approvals show " + id + " shows the action as it is")
+		case s.Claim != nil && s.Claimant.lives():
+			return l, problem.New(problem.Conflict,
+				"process %d carries action %s out since %s and lives: it says how that ends",
+				s.Claim.PID, id, s.Claim.Time.Format(time.RFC3339)).
+				WithHint("end that process first if it hangs")
+		}
+		why := fmt.Sprintf("settled by uid %d; its proposer has not said how it ended", c.UID)
+		ended, err = l.end(s, r.State, "", why, now, c)
+		return l, err
+	})
+	return actionOf(ended), err
+}
+
+// settled reports whether nobody waits for a decision on the action, or for the daemon to apply it.
+func (a Action) settled() bool {
+	return a.State.Over() || a.State == Approved && a.carried()
+}

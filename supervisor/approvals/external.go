@@ -1,0 +1,381 @@
+package approvals
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/jail-sandbox/jail/jail/gitrepo"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/runners"
+)
+
+// External is an action that a program outside of any jail proposes. All but policy grants are
+// carried out by their proposer, who claims the action once it is approved (claim.go). One field is
+// set, or none for the other types.
+type External struct {
+	// Of the type gate.
+	Gate *Gate `json:"gate,omitempty"`
+	// Of the type git.push.
+	Push *Push `json:"push,omitempty"`
+	// Of the type pr.create.
+	PullRequest *PullRequest `json:"pull_request,omitempty"`
+	// Of the type policy.grant.
+	PolicyGrant *PolicyGrant `json:"policy_grant,omitempty"`
+}
+
+// A Gate is what a gatekeeper does to the resource that it keeps.
+type Gate struct {
+	// The name of the gatekeeper: a-z, 0-9 and -.
+	Gatekeeper string `json:"gatekeeper"`
+	// What the gatekeeper does: a-z, 0-9, and _ . - between them.
+	Action string `json:"action"`
+	// What it is done to: a URL or a name, at most 1 KiB.
+	Resource string `json:"resource"`
+	// What else the gatekeeper is given: the text of a JSON object, at most 16 KiB. No key is in an
+	// object twice.
+	Args string `json:"args,omitempty"`
+	// Whether the gatekeeper can undo it.
+	Reversible bool `json:"reversible,omitempty"`
+}
+
+// A Push gives a branch of a remote repository another commit, never by force.
+type Push struct {
+	// The URL of the repository, with http or https and without a user, a query or a fragment.
+	Remote string `json:"remote"`
+	// The branch: refs/heads/NAME.
+	Ref string `json:"ref"`
+	// The commit that the branch is to be, in hexadecimal digits.
+	Commit string `json:"commit"`
+	// What the branch is before the push; none if the push makes the branch.
+	Was string `json:"was,omitempty"`
+	// The name of the credential for the push.
+	Credential string `json:"credential,omitempty"`
+}
+
+// A PullRequest asks for a branch to be merged.
+type PullRequest struct {
+	// The URL of the repository, as that of a push.
+	Repository string `json:"repository"`
+	// The branch that is to be merged, and the one into which.
+	Head string `json:"head"`
+	Base string `json:"base"`
+	// The commit that the head is, in hexadecimal digits.
+	Commit string `json:"commit"`
+	// One line of at most 256 bytes.
+	Title string `json:"title"`
+	// At most 16 KiB.
+	Body  string `json:"body,omitempty"`
+	Draft bool   `json:"draft,omitempty"`
+	// The name of the credential for it.
+	Credential string `json:"credential,omitempty"`
+}
+
+// Bounds of external actions, in bytes.
+const (
+	maxURL   = 1 << 10
+	maxTitle = 256
+	maxText  = 16 << 10
+	// maxName bounds names of credentials and of what a gatekeeper does.
+	maxName = 128
+)
+
+// A task is what the types of external actions have in common.
+type task interface {
+	// kind is the type of the action.
+	kind() string
+	// check returns what is wrong with a field, or nil.
+	check() error
+	// String is the words of the daemon.
+	String() string
+	// target is what a grant for actions that are like this one names.
+	target() string
+	size() int
+}
+
+// task returns what is to be done, or nil for actions of the other types.
+func (e External) task() task {
+	switch {
+	case e.Gate != nil:
+		return e.Gate
+	case e.Push != nil:
+		return e.Push
+	case e.PullRequest != nil:
+		return e.PullRequest
+	case e.PolicyGrant != nil:
+		return e.PolicyGrant
+	}
+	return nil
+}
+
+// carried reports whether the proposer carries the action out.
+func (e External) carried() bool { return e.task() != nil && e.PolicyGrant == nil }
+
+// check returns an error unless one field is set, of an action of this type, and is right.
+func (e External) check(kind string) error {
+	n := 0
+	for _, set := range []bool{e.Gate != nil, e.Push != nil, e.PullRequest != nil,
+		e.PolicyGrant != nil} {
+		if set {
+			n++
+		}
+	}
+	if t := e.task(); n == 1 && t.kind() == kind {
+		return t.check()
+	}
+	return fmt.Errorf("an action of the type %s has its own description and no other: one of gate, "+
+		"push, pull_request and policy_grant", kind)
+}
+
+// trimmed is e without its long texts.
+func (e External) trimmed() External {
+	if g := e.Gate; g != nil {
+		short := *g
+		short.Args = ""
+		e.Gate = &short
+	}
+	if r := e.PullRequest; r != nil {
+		short := *r
+		short.Body = ""
+		e.PullRequest = &short
+	}
+	return e
+}
+
+func (*Gate) kind() string { return policy.ActionGate }
+
+func (g *Gate) check() error {
+	return errors.Join(checkName("gate.gatekeeper", g.Gatekeeper, gatekeeperName),
+		checkName("gate.action", g.Action, plainName),
+		checkLine("gate.resource", g.Resource, maxURL, true), checkArgs("gate.args", g.Args))
+}
+
+func (g *Gate) String() string {
+	text := fmt.Sprintf("have the gatekeeper %s do %s to %s", g.Gatekeeper, g.Action,
+		runners.Printable(g.Resource, 300))
+	if g.Args != "" {
+		text += " with " + runners.Printable(g.Args, 300)
+	}
+	return text
+}
+
+func (g *Gate) target() string {
+	return g.Gatekeeper + " " + g.Action + " " + g.Resource
+}
+
+func (g *Gate) size() int {
+	return len(g.Gatekeeper) + len(g.Action) + len(g.Resource) + len(g.Args)
+}
+
+func (*Push) kind() string { return policy.ActionPush }
+
+func (p *Push) check() error {
+	err := errors.Join(checkURL("push.remote", p.Remote), checkBranch("push.ref", p.Ref),
+		checkCommit("push.commit", p.Commit), checkCredential("push.credential", p.Credential))
+	if p.Was != "" {
+		err = errors.Join(err, checkCommit("push.was", p.Was))
+	}
+	if err == nil && p.Was == p.Commit {
+		err = errors.New("push.was: the branch is that commit already")
+	}
+	return err
+}
+
+func (p *Push) String() string {
+	text := fmt.Sprintf("push commit %s to %s of %s", p.Commit, p.Ref, p.Remote)
+	if p.Was == "" {
+		text += ", which is a new branch there"
+	} else {
+		text += ", which is " + p.Was + " there"
+	}
+	return withCredential(text, p.Credential)
+}
+
+func (p *Push) target() string { return p.Remote + " " + p.Ref + " " + p.Credential }
+
+func (p *Push) size() int {
+	return len(p.Remote) + len(p.Ref) + len(p.Commit) + len(p.Was) + len(p.Credential)
+}
+
+func (*PullRequest) kind() string { return policy.ActionPullRequest }
+
+func (r *PullRequest) check() error {
+	err := errors.Join(checkURL("pull_request.repository", r.Repository),
+		checkBranch("pull_request.head", headsPrefix+r.Head),
+		checkBranch("pull_request.base", headsPrefix+r.Base),
+		checkCommit("pull_request.commit", r.Commit),
+		checkLine("pull_request.title", r.Title, maxTitle, true),
+		checkText("pull_request.body", r.Body, maxText),
+		checkCredential("pull_request.credential", r.Credential))
+	if err == nil && r.Head == r.Base {
+		err = errors.New("pull_request.head: it is the base, too")
+	}
+	return err
+}
+
+func (r *PullRequest) String() string {
+	kind := "pull request"
+	if r.Draft {
+		kind = "draft of a pull request"
+	}
+	return withCredential(fmt.Sprintf("open a %s in %s to merge %s (commit %s) into %s, titled %q",
+		kind, r.Repository, r.Head, r.Commit, r.Base, r.Title), r.Credential)
+}
+
+func (r *PullRequest) target() string {
+	return r.Repository + " " + r.Base + " " + r.Credential
+}
+
+func (r *PullRequest) size() int {
+	return len(r.Repository) + len(r.Head) + len(r.Base) + len(r.Commit) + len(r.Title) +
+		len(r.Body) + len(r.Credential)
+}
+
+func withCredential(text, name string) string {
+	if name == "" {
+		return text
+	}
+	return text + ", with the credential " + name
+}
+
+var (
+	gatekeeperName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+	plainName      = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$`)
+	commitName     = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+)
+
+const headsPrefix = "refs/heads/"
+
+func checkName(field, name string, form *regexp.Regexp) error {
+	if len(name) > maxName || !form.MatchString(name) {
+		return fmt.Errorf("%s: %.80q is no name of the form %s", field, name, form)
+	}
+	return nil
+}
+
+func checkCredential(field, name string) error {
+	if name == "" {
+		return nil
+	}
+	return checkName(field, name, plainName)
+}
+
+func checkCommit(field, name string) error {
+	if !commitName.MatchString(name) || strings.Trim(name, "0") == "" {
+		return fmt.Errorf("%s: %.80q is no commit: 40 or 64 digits of 0-9 and a-f, not all 0", field,
+			name)
+	}
+	return nil
+}
+
+func checkBranch(field, ref string) error {
+	if !strings.HasPrefix(ref, headsPrefix) || !gitrepo.ValidRef(ref) || len(ref) > maxTitle {
+		return fmt.Errorf("%s: %.80q is no branch that git takes", field, ref)
+	}
+	return checkLine(field, ref, maxTitle, true)
+}
+
+func checkURL(field, text string) error {
+	u, err := url.Parse(text)
+	if err != nil || len(text) > maxURL || u.Scheme != "https" && u.Scheme != "http" ||
+		u.Host == "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" ||
+		strings.HasSuffix(text, "#") || strings.Trim(u.Path, "/") == "" {
+		return fmt.Errorf("%s: %.80q is no URL of a repository: http or https, a host and a path, and "+
+			"no user, query or fragment", field, text)
+	}
+	return checkLine(field, text, maxURL, true)
+}
+
+// checkLine returns an error unless a text is one line that people can read.
+func checkLine(field, text string, most int, needed bool) error {
+	if needed && strings.TrimSpace(text) == "" {
+		return fmt.Errorf("%s is missing", field)
+	}
+	if strings.ContainsAny(text, "\n\t") {
+		return fmt.Errorf("%s: %.80q is more than one line", field, text)
+	}
+	return checkText(field, text, most)
+}
+
+// checkText returns an error for a text that would not look to people as it is: one that is not
+// UTF-8, or that has control characters or invisible ones, such as those that turn the direction of
+// writing.
+func checkText(field, text string, most int) error {
+	if len(text) > most {
+		return fmt.Errorf("%s has %d bytes, at most %d", field, len(text), most)
+	}
+	hidden := func(r rune) bool {
+		return r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r) ||
+			unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r))
+	}
+	if !utf8.ValidString(text) || strings.ContainsFunc(text, hidden) {
+		return fmt.Errorf("%s: %.80q is not UTF-8 or has characters that nobody sees", field, text)
+	}
+	return nil
+}
+
+// maxDepth bounds the objects and lists in each other of the arguments of a gatekeeper.
+const maxDepth = 32
+
+// checkArgs returns an error unless a text is empty or one JSON object in which no object has a key
+// twice: what people see must be what any decoder reads.
+func checkArgs(field, text string) error {
+	if text == "" {
+		return nil
+	}
+	if err := checkText(field, text, maxText); err != nil {
+		return err
+	}
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	first, err := d.Token()
+	if err != nil || first != json.Delim('{') {
+		return fmt.Errorf("%s: %.80q is no JSON object", field, text)
+	}
+	if err := checkObject(d, first, maxDepth); err != nil {
+		return fmt.Errorf("%s: %w", field, err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s: something follows the object", field)
+	}
+	return nil
+}
+
+// checkObject reads the rest of an object or list.
+func checkObject(d *json.Decoder, opened json.Token, depth int) error {
+	if depth == 0 {
+		return fmt.Errorf("more than %d objects and lists in each other", maxDepth)
+	}
+	seen := map[string]bool{}
+	for d.More() {
+		if opened == json.Delim('{') {
+			key, err := d.Token()
+			if err != nil {
+				return err
+			}
+			// Most decoders take no notice of the case of a key.
+			name := strings.ToLower(key.(string))
+			if seen[name] {
+				return fmt.Errorf("the key %.80q is there twice", key)
+			}
+			seen[name] = true
+		}
+		value, err := d.Token()
+		if err != nil {
+			return err
+		}
+		if value == json.Delim('{') || value == json.Delim('[') {
+			if err := checkObject(d, value, depth-1); err != nil {
+				return err
+			}
+		}
+	}
+	_, err := d.Token()
+	return err
+}

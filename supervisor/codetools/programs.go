@@ -1,0 +1,190 @@
+package codetools
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/jail-sandbox/jail/supervisor/toolsession"
+)
+
+// A BashInput is a command of a shell.
+type BashInput struct {
+	Command string `json:"command"`
+	Timeout int    `json:"timeout,omitempty" jsonschema:"milliseconds until the command is ended"`
+	Cwd     string `json:"cwd,omitempty" jsonschema:"where it starts, without it the directory itself"`
+}
+
+// A CommandOutput is how a program ended.
+type CommandOutput struct {
+	ExitCode  int         `json:"exitCode"`
+	Stdout    string      `json:"stdout"`
+	Stderr    string      `json:"stderr"`
+	Truncated bool        `json:"truncated" jsonschema:"there was more output"`
+	Meta      CommandMeta `json:"meta"`
+}
+
+// A CommandMeta is what jail says of a program.
+type CommandMeta struct {
+	Run    string   `json:"run" jsonschema:"the id of the invocation in jail's log"`
+	WallMS int64    `json:"wall_ms"`
+	Limit  string   `json:"limit,omitempty" jsonschema:"the limit that ended it"`
+	Denied []string `json:"denied,omitempty" jsonschema:"what the policy refused it"`
+}
+
+func outputOf(o toolsession.Outcome) CommandOutput {
+	out := CommandOutput{ExitCode: o.ExitCode, Stdout: o.Out.String(), Stderr: o.ErrOut.String(),
+		Truncated: o.Truncated || o.Out.Cut || o.ErrOut.Cut,
+		Meta:      CommandMeta{Run: o.ID, WallMS: o.Usage.WallMS}}
+	if o.Limit != nil {
+		out.Meta.Limit = o.Limit.Name
+	}
+	for _, d := range o.Denied {
+		out.Meta.Denied = append(out.Meta.Denied, fmt.Sprint(d))
+	}
+	return out
+}
+
+// Shown is what a model reads of a program's end.
+func (o CommandOutput) Shown() string {
+	b := &strings.Builder{}
+	b.WriteString(o.Stdout)
+	if o.Stderr != "" && b.Len() > 0 && !strings.HasSuffix(b.String(), "\n") {
+		b.WriteByte('\n')
+	}
+	b.WriteString(o.Stderr)
+	if o.Truncated {
+		b.WriteString("\n[there was more output]")
+	}
+	if o.Meta.Limit != "" {
+		fmt.Fprintf(b, "\n[ended by the limit %s]", o.Meta.Limit)
+	}
+	if o.ExitCode != 0 {
+		fmt.Fprintf(b, "\n[exit code %d]", o.ExitCode)
+	}
+	return b.String()
+}
+
+// Bash runs a command of a shell in a session.
+func Bash(ctx context.Context, s *toolsession.Session, in BashInput) (CommandOutput, error) {
+	switch {
+	case strings.TrimSpace(in.Command) == "":
+		return CommandOutput{}, errors.New("command is empty")
+	case in.Timeout < 0:
+		return CommandOutput{}, fmt.Errorf("timeout %d is negative", in.Timeout)
+	}
+	c := toolsession.Call{Tool: "bash", Args: []string{"-c", in.Command}}
+	if in.Cwd != "" {
+		c.Cwd = s.Within(in.Cwd)
+	}
+	if in.Timeout > 0 {
+		c.Limits = []string{fmt.Sprintf("wall=%dms", in.Timeout)}
+	}
+	o, err := run(ctx, s, c)
+	if err != nil {
+		return CommandOutput{}, err
+	}
+	return outputOf(o), nil
+}
+
+// A FetchInput is a request of HTTP.
+type FetchInput struct {
+	URL     string            `json:"url"`
+	Method  string            `json:"method,omitempty" jsonschema:"GET without it, and POST with a body"`
+	Headers map[string]string `json:"headers,omitempty"`
+	Body    string            `json:"body,omitempty"`
+}
+
+// headerName is the name of a field of HTTP (RFC 9110, section 5.1), as far as people use them.
+var headerName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
+// Fetch fetches a URL by a program of the session, through the fetch proxy.
+func Fetch(ctx context.Context, s *toolsession.Session, in FetchInput) (CommandOutput, error) {
+	if in.URL == "" {
+		return CommandOutput{}, errors.New("url is empty")
+	}
+	c := toolsession.Call{Args: []string{"-sS"}}
+	if in.Method != "" {
+		c.Args = append(c.Args, "-X", in.Method)
+	}
+	for name, value := range in.Headers {
+		if !headerName.MatchString(name) || strings.ContainsAny(value, "\r\n\x00") {
+			return CommandOutput{}, fmt.Errorf("header %q is none of HTTP", name)
+		}
+		c.Args = append(c.Args, "-H", name+": "+value)
+	}
+	if in.Body != "" {
+		c.Args, c.In = append(c.Args, "--data-binary", "@-"), []byte(in.Body)
+	}
+	c.Args = append(c.Args, "--", in.URL)
+	var o toolsession.Outcome
+	var err error
+	// Jail's own tool, or that of the host, whichever the policy grants: they have the same flags.
+	for _, c.Tool = range []string{"fetch", "curl"} {
+		if o, err = run(ctx, s, c); err == nil {
+			break
+		}
+	}
+	if err != nil {
+		return CommandOutput{}, err
+	}
+	return outputOf(o), nil
+}
+
+// Todos is the list of what a client has to do.
+type Todos struct {
+	mu  sync.Mutex
+	all []Todo
+}
+
+// A Todo is one piece of work.
+type Todo struct {
+	Content    string `json:"content"`
+	Status     string `json:"status" jsonschema:"pending, in_progress or completed"`
+	ActiveForm string `json:"activeForm,omitempty" jsonschema:"the same in the form of what is being done"`
+}
+
+// A TodoInput is a new list.
+type TodoInput struct {
+	Todos []Todo `json:"todos,omitempty"`
+}
+
+// A TodoOutput is the list as it is now.
+type TodoOutput struct {
+	Todos []Todo `json:"todos"`
+}
+
+// Shown is what a model reads.
+func (o TodoOutput) Shown() string {
+	b := &strings.Builder{}
+	for _, t := range o.Todos {
+		fmt.Fprintf(b, "[%s] %s\n", t.Status, t.Content)
+	}
+	return b.String()
+}
+
+// maxTodos bounds the list.
+const maxTodos = 500
+
+// Keep replaces the list, or reads it if there is no new one.
+func (t *Todos) Keep(in TodoInput) (TodoOutput, error) {
+	if len(in.Todos) > maxTodos {
+		return TodoOutput{}, fmt.Errorf("%d todos; at most %d are kept", len(in.Todos), maxTodos)
+	}
+	for _, todo := range in.Todos {
+		if !slices.Contains([]string{"pending", "in_progress", "completed"}, todo.Status) {
+			return TodoOutput{}, fmt.Errorf(
+				"status %q is none of pending, in_progress and completed", todo.Status)
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if in.Todos != nil {
+		t.all = in.Todos
+	}
+	return TodoOutput{Todos: append([]Todo{}, t.all...)}, nil
+}

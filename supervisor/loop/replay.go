@@ -1,0 +1,200 @@
+package loop
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jail-sandbox/jail/supervisor/models"
+	"github.com/jail-sandbox/jail/supervisor/transcript"
+)
+
+// errLifeOver is what a replay's log answers where the recorded process ended.
+var errLifeOver = errors.New("the recorded process ended here")
+
+// Replay runs a session again from its events: what the model said, what tools answered and what
+// people decided come from the events, and no model, tool or jail is asked. The events that it makes
+// must be those that were recorded; the error names the first one that is not.
+func Replay(ctx context.Context, events []transcript.Event) error {
+	if len(events) == 0 || events[0].Type != transcript.Init {
+		return errors.New("a session begins with system.init")
+	}
+	id, from := events[0].SessionID, 0
+	for from < len(events) {
+		// Each system.init begins the life of a process.
+		to := from + 1
+		for to < len(events) && events[to].Type != transcript.Init {
+			to++
+		}
+		if events[from].Start == nil {
+			return fmt.Errorf("event %d: system.init says nothing", events[from].Seq)
+		}
+		p := &replay{all: events[:to], next: from, cancel: func() {}}
+		if err := p.life(ctx, id, from); err != nil && !errors.Is(err, errLifeOver) {
+			return err
+		}
+		if p.next != to {
+			return fmt.Errorf("event %d, %s, does not come about again", events[p.next].Seq,
+				events[p.next].Type)
+		}
+		from = to
+	}
+	return nil
+}
+
+// A replay plays all parts that are outside of the loop, for the life of one process.
+type replay struct {
+	// all ends where that life ended; next is the event that is to come about.
+	all    []transcript.Event
+	next   int
+	cancel context.CancelFunc
+}
+
+func (p *replay) life(ctx context.Context, id string, from int) error {
+	first := p.all[from]
+	start := *first.Start
+	start.Resumed = false
+	o := Options{Log: p, Model: p, Runner: p, Now: p.now,
+		Gate: Gate{Ask: p.decide, recorded: p.mode}}
+	var s *Session
+	var err error
+	if first.Start.Resumed {
+		s, err = Resume(ctx, o, id, p.all[:from], start)
+	} else {
+		s, err = Start(ctx, o, id, start)
+	}
+	for err == nil && p.next < len(p.all) {
+		turn, cancel := context.WithCancel(ctx)
+		p.cancel = cancel
+		switch e := p.all[p.next]; e.Type {
+		case transcript.UserMessage:
+			_, err = s.Say(turn, e.Text)
+		case transcript.PermissionDecision:
+			err = s.Revoke(turn, e.Tool)
+		case transcript.WorkspaceImport, transcript.WorkspaceDiff, transcript.WorkspaceCommit:
+			err = s.Note(turn, e)
+		default:
+			_, err = s.Continue(turn)
+		}
+		cancel()
+	}
+	return err
+}
+
+// mode is what a rule said of a call that is about to pass the gate.
+func (p *replay) mode() string {
+	if p.next >= len(p.all) {
+		return ModeAllow
+	}
+	switch e := p.all[p.next]; {
+	case e.Type == transcript.PermissionQuestion:
+		return ModeAsk
+	case e.Type == transcript.PermissionDecision:
+		return ModeDeny
+	}
+	return ModeAllow
+}
+
+func (p *replay) now() time.Time {
+	if p.next < len(p.all) {
+		return p.all[p.next].Time
+	}
+	return time.Time{}
+}
+
+// Append compares an event with what was recorded.
+func (p *replay) Append(_ context.Context, e transcript.Event) error {
+	if p.next >= len(p.all) {
+		return errLifeOver
+	}
+	want, err := json.Marshal(p.all[p.next])
+	if err != nil {
+		return err
+	}
+	got, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(got, want) {
+		return fmt.Errorf("it is %.500s when it is run again, and %.500s was recorded", got, want)
+	}
+	p.next++
+	if p.interrupted() {
+		p.cancel()
+	}
+	return nil
+}
+
+// interrupted reports whether the turn was interrupted before the event that is to come.
+func (p *replay) interrupted() bool {
+	if p.next >= len(p.all) {
+		return false
+	}
+	e := p.all[p.next]
+	if e.Type == transcript.ToolResult && (!e.IsError || !strings.HasPrefix(e.Text,
+		errInterrupted.Error())) {
+		return false
+	}
+	if e.Type != transcript.ToolResult && e.Type != transcript.Result {
+		return false
+	}
+	for _, e := range p.all[p.next:] {
+		if e.Type == transcript.Result {
+			return e.Status == transcript.Interrupted
+		}
+	}
+	return e.Type == transcript.ToolResult
+}
+
+// Reply is the next message that was recorded.
+func (p *replay) Reply(_ context.Context, _ string, _ models.Request) (models.Reply, error) {
+	if p.next >= len(p.all) {
+		return models.Reply{}, errLifeOver
+	}
+	switch e := p.all[p.next]; {
+	case e.Type == transcript.AssistantMessage:
+		r := models.Reply{Text: e.Text}
+		if e.Usage != nil {
+			r.Usage = models.Usage{Input: e.Usage.Input, Output: e.Usage.Output}
+		}
+		for _, c := range e.Calls {
+			r.Calls = append(r.Calls, models.Call{ID: c.ID, Name: c.Name, Input: c.Input,
+				Malformed: c.Malformed})
+		}
+		return r, nil
+	default:
+		return models.Reply{}, errors.New(e.Text)
+	}
+}
+
+// Tools are of no use to a model that is recorded.
+func (p *replay) Tools() []models.Tool { return nil }
+
+// Run is the result that was recorded.
+func (p *replay) Run(context.Context, transcript.Call) (string, bool) {
+	if p.next >= len(p.all) {
+		return "", true
+	}
+	return p.all[p.next].Text, p.all[p.next].IsError
+}
+
+// decide is the decision that was recorded.
+func (p *replay) decide(context.Context, Question) (Answer, error) {
+	if p.next >= len(p.all) {
+		return Answer{}, errLifeOver
+	}
+	e := p.all[p.next]
+	switch d := e.Decision; {
+	case d == nil:
+		// The turn was interrupted before anybody answered.
+		return Answer{}, errInterrupted
+	case d.Via == "nobody":
+		return Answer{}, errors.New("nobody")
+	default:
+		return Answer{Allow: d.Decision == transcript.Allow, Session: d.Scope == "session"}, nil
+	}
+}

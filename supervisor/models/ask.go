@@ -1,0 +1,136 @@
+package models
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
+)
+
+// An Asker sends requests to models.
+type Asker interface {
+	// Ask sends a request to the model of a role and returns the response once its head is there.
+	// key is the Idempotency-Key of the request.
+	Ask(ctx context.Context, role manifest.Role, key string, body []byte) (*Response, error)
+}
+
+// A Response is that of a model's host.
+type Response struct {
+	Status int
+	// Body is a stream of server-sent events if Status is 200, else a text.
+	Body io.ReadCloser
+}
+
+// waits are the pauses after a response with the status 429, which is asked for three times in all.
+// After a status of 5xx and after a stream that broke off there is one more attempt, after a second.
+var waits = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}
+
+// maxRefusal is how much of a response that is no success an error quotes.
+const maxRefusal = 1 << 10
+
+// A Model is the model of a role.
+type Model struct {
+	Asker Asker
+	Role  manifest.Role
+	// Delta gets each part of a reply's text as it comes. Again says that the parts so far are void,
+	// and why: the model is asked again after a pause. Both may be nil.
+	Delta func(text string)
+	Again func(why string, pause time.Duration)
+	// Pause waits; nil waits by the clock.
+	Pause func(ctx context.Context, d time.Duration) error
+}
+
+// A hostError is what a model's host answered, or why it did not.
+type hostError struct {
+	// Status is that of the response, 0 for none.
+	Status int
+	Err    error
+}
+
+func (e *hostError) Error() string {
+	if e.Status != 0 && e.Status != 200 {
+		return fmt.Sprintf("the model's host answered %d: %v", e.Status, e.Err)
+	}
+	return e.Err.Error()
+}
+
+func (e *hostError) Unwrap() error { return e.Err }
+
+// Reply asks for the next part of a conversation, again where that may help.
+func (m Model) Reply(ctx context.Context, key string, r Request) (Reply, error) {
+	text, err := body(m.Role, r)
+	if err != nil {
+		return Reply{}, &hostError{Err: err}
+	}
+	busy, broken := 0, 0
+	for {
+		reply, err := m.once(ctx, key, text)
+		var failed *hostError
+		if err == nil || ctx.Err() != nil || !errors.As(err, &failed) {
+			return reply, err
+		}
+		pause := time.Duration(-1)
+		switch {
+		case failed.Status == 429 && busy < len(waits)-1:
+			pause = waits[busy]
+			busy++
+		case (failed.Status >= 500 || failed.Status == 200) && broken == 0:
+			pause = waits[0]
+			broken++
+		}
+		if pause < 0 {
+			return Reply{}, err
+		}
+		if m.Again != nil {
+			m.Again(failed.Error(), pause)
+		}
+		if err := m.pause(ctx, pause); err != nil {
+			return Reply{}, err
+		}
+	}
+}
+
+func (m Model) once(ctx context.Context, key string, text []byte) (Reply, error) {
+	res, err := m.Asker.Ask(ctx, m.Role, key, text)
+	if err != nil {
+		return Reply{}, &hostError{Err: err}
+	}
+	defer res.Body.Close()
+	if res.Status != 200 {
+		said, err := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
+		if err == nil {
+			err = errors.New(string(bytes.ToValidUTF8(said, nil)))
+		}
+		return Reply{}, &hostError{Status: res.Status, Err: err}
+	}
+	reply, err := read(m.Role.Form, res.Body, m.Delta)
+	if err != nil {
+		return Reply{}, &hostError{Status: res.Status, Err: err}
+	}
+	return reply, nil
+}
+
+func (m Model) pause(ctx context.Context, d time.Duration) error {
+	if m.Pause != nil {
+		return m.Pause(ctx, d)
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// MayHelp reports whether asking again later may help after an error of Reply: the host was busy,
+// broken, or broke off.
+func MayHelp(err error) bool {
+	failed, ok := errors.AsType[*hostError](err)
+	return ok && (failed.Status == 429 || failed.Status >= 500 || failed.Status == 200)
+}

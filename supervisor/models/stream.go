@@ -1,0 +1,324 @@
+package models
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// Bounds of a stream.
+const (
+	// maxLine bounds one event, in bytes.
+	maxLine = 8 << 20
+	// maxReply bounds a reply: its text and the inputs of its calls, in bytes.
+	maxReply = 16 << 20
+	// maxCalls bounds the calls of one reply.
+	maxCalls = 128
+)
+
+// errCut: a stream ended before the reply did.
+var errCut = errors.New("the stream broke off before the reply ended")
+
+// A reading collects what a stream says.
+type reading struct {
+	text  strings.Builder
+	calls []*calling
+	full  bool
+	// whole: the host said that the reply has ended.
+	whole bool
+	usage Usage
+	size  int
+	delta func(string)
+}
+
+// calling is a call whose input comes in parts.
+type calling struct {
+	key      string
+	id, name string
+	input    strings.Builder
+}
+
+// read reads the stream that answers a request of a form. Each part of the text goes to delta as it
+// comes.
+func read(form string, stream io.Reader, delta func(string)) (Reply, error) {
+	r := &reading{delta: delta}
+	take := map[string]func(*reading, []byte) error{formMessages: (*reading).messages,
+		formResponses: (*reading).responses}[form]
+	if take == nil {
+		take = (*reading).chat
+	}
+	lines := bufio.NewScanner(stream)
+	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
+	for lines.Scan() {
+		data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data:"))
+		if !ok {
+			continue
+		}
+		data = bytes.TrimSpace(data)
+		if string(data) == "[DONE]" {
+			r.whole = true
+			break
+		}
+		if err := take(r, data); err != nil {
+			return Reply{}, err
+		}
+		if r.size > maxReply || len(r.calls) > maxCalls {
+			return Reply{}, fmt.Errorf("the reply is larger than %d MiB, or has more than %d calls",
+				maxReply>>20, maxCalls)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return Reply{}, err
+	}
+	if !r.whole {
+		return Reply{}, errCut
+	}
+	return r.reply()
+}
+
+func (r *reading) reply() (Reply, error) {
+	out := Reply{Text: r.text.String(), Full: r.full, Usage: r.usage}
+	for n, c := range r.calls {
+		if c.id == "" || c.name == "" {
+			return Reply{}, fmt.Errorf("call %d of the reply has no id or no name", n+1)
+		}
+		call := Call{ID: c.id, Name: c.name, Input: json.RawMessage("{}")}
+		var input map[string]json.RawMessage
+		switch text := strings.TrimSpace(c.input.String()); {
+		case text == "":
+		case json.Unmarshal([]byte(text), &input) != nil || input == nil:
+			call.Malformed = text
+		default:
+			call.Input = json.RawMessage(text)
+		}
+		out.Calls = append(out.Calls, call)
+	}
+	return out, nil
+}
+
+func (r *reading) say(text string) {
+	if text == "" {
+		return
+	}
+	r.text.WriteString(text)
+	r.size += len(text)
+	if r.delta != nil {
+		r.delta(text)
+	}
+}
+
+// call returns the call with a key of the stream's, which begins if it is not there.
+func (r *reading) call(key string) *calling {
+	for _, c := range slices.Backward(r.calls) {
+		if c.key == key {
+			return c
+		}
+	}
+	c := &calling{key: key}
+	r.calls = append(r.calls, c)
+	return c
+}
+
+func (r *reading) input(key, part string) {
+	r.call(key).input.WriteString(part)
+	r.size += len(part)
+}
+
+// event reads one event, strictly as far as it is JSON.
+func event(data []byte, to any) error {
+	if err := json.Unmarshal(data, to); err != nil {
+		return fmt.Errorf("the stream has an event that cannot be read: %w", err)
+	}
+	return nil
+}
+
+// said is what a host says of its own failure, within a stream.
+type said struct {
+	Type    string `json:"type"`
+	Message string `json:"message"`
+}
+
+func (s *said) err() error {
+	if s == nil {
+		return nil
+	}
+	return fmt.Errorf("the model's host ended the stream: %.200s: %.1000s", s.Type, s.Message)
+}
+
+func (r *reading) messages(data []byte) error {
+	var e struct {
+		Type    string `json:"type"`
+		Index   int    `json:"index"`
+		Message struct {
+			Usage messagesUsage `json:"usage"`
+		} `json:"message"`
+		ContentBlock struct {
+			Type  string          `json:"type"`
+			ID    string          `json:"id"`
+			Name  string          `json:"name"`
+			Text  string          `json:"text"`
+			Input json.RawMessage `json:"input"`
+		} `json:"content_block"`
+		Delta struct {
+			Text        string `json:"text"`
+			PartialJSON string `json:"partial_json"`
+			StopReason  string `json:"stop_reason"`
+		} `json:"delta"`
+		Usage messagesUsage `json:"usage"`
+		Error *said         `json:"error"`
+	}
+	if err := event(data, &e); err != nil {
+		return err
+	}
+	key := fmt.Sprint(e.Index)
+	switch e.Type {
+	case "message_start":
+		r.count(e.Message.Usage)
+	case "content_block_start":
+		if e.ContentBlock.Type == "tool_use" {
+			c := r.call(key)
+			c.id, c.name = e.ContentBlock.ID, e.ContentBlock.Name
+		}
+		r.say(e.ContentBlock.Text)
+	case "content_block_delta":
+		r.say(e.Delta.Text)
+		if e.Delta.PartialJSON != "" {
+			r.input(key, e.Delta.PartialJSON)
+		}
+	case "message_delta":
+		r.full = r.full || e.Delta.StopReason == "max_tokens"
+		r.count(e.Usage)
+	case "message_stop":
+		r.whole = true
+	case "error":
+		return ended(e.Error)
+	}
+	return nil
+}
+
+// ended is the error of an event by which a host ends a stream.
+func ended(s *said) error {
+	if s == nil {
+		s = &said{Type: "error", Message: "without a reason"}
+	}
+	return s.err()
+}
+
+type messagesUsage struct {
+	Input         int64 `json:"input_tokens"`
+	CacheCreation int64 `json:"cache_creation_input_tokens"`
+	CacheRead     int64 `json:"cache_read_input_tokens"`
+	Output        int64 `json:"output_tokens"`
+}
+
+// count takes numbers that are those of the whole reply so far.
+func (r *reading) count(u messagesUsage) {
+	r.usage.Input = max(r.usage.Input, u.Input+u.CacheCreation+u.CacheRead)
+	r.usage.Output = max(r.usage.Output, u.Output)
+}
+
+func (r *reading) chat(data []byte) error {
+	var e struct {
+		Choices []struct {
+			Delta struct {
+				Content   string `json:"content"`
+				ToolCalls []struct {
+					Index    int    `json:"index"`
+					ID       string `json:"id"`
+					Function struct {
+						Name      string `json:"name"`
+						Arguments string `json:"arguments"`
+					} `json:"function"`
+				} `json:"tool_calls"`
+			} `json:"delta"`
+			FinishReason string `json:"finish_reason"`
+		} `json:"choices"`
+		Usage *struct {
+			Prompt     int64 `json:"prompt_tokens"`
+			Completion int64 `json:"completion_tokens"`
+		} `json:"usage"`
+		Error *said `json:"error"`
+	}
+	if err := event(data, &e); err != nil {
+		return err
+	}
+	if e.Error != nil {
+		return e.Error.err()
+	}
+	if e.Usage != nil {
+		r.usage.Input = max(r.usage.Input, e.Usage.Prompt)
+		r.usage.Output = max(r.usage.Output, e.Usage.Completion)
+	}
+	for _, choice := range e.Choices {
+		r.say(choice.Delta.Content)
+		for _, part := range choice.Delta.ToolCalls {
+			key := fmt.Sprint(part.Index)
+			c := r.call(key)
+			if part.ID != "" {
+				c.id = part.ID
+			}
+			if part.Function.Name != "" {
+				c.name = part.Function.Name
+			}
+			r.input(key, part.Function.Arguments)
+		}
+		// Some hosts end a stream without [DONE].
+		r.whole = r.whole || choice.FinishReason != ""
+		r.full = r.full || choice.FinishReason == "length"
+	}
+	return nil
+}
+
+func (r *reading) responses(data []byte) error {
+	var e struct {
+		Type   string `json:"type"`
+		ItemID string `json:"item_id"`
+		Delta  string `json:"delta"`
+		Item   struct {
+			ID        string `json:"id"`
+			Type      string `json:"type"`
+			CallID    string `json:"call_id"`
+			Name      string `json:"name"`
+			Arguments string `json:"arguments"`
+		} `json:"item"`
+		Response struct {
+			Usage struct {
+				Input  int64 `json:"input_tokens"`
+				Output int64 `json:"output_tokens"`
+			} `json:"usage"`
+			Error *said `json:"error"`
+		} `json:"response"`
+		Message string `json:"message"`
+	}
+	if err := event(data, &e); err != nil {
+		return err
+	}
+	switch e.Type {
+	case "response.output_text.delta":
+		r.say(e.Delta)
+	case "response.output_item.added", "response.output_item.done":
+		if e.Item.Type != "function_call" {
+			break
+		}
+		c := r.call(e.Item.ID)
+		c.id, c.name = e.Item.CallID, e.Item.Name
+		if c.input.Len() == 0 {
+			r.input(e.Item.ID, e.Item.Arguments)
+		}
+	case "response.function_call_arguments.delta":
+		r.input(e.ItemID, e.Delta)
+	case "response.completed", "response.incomplete":
+		r.whole, r.full = true, e.Type == "response.incomplete"
+		r.usage = Usage{Input: e.Response.Usage.Input, Output: e.Response.Usage.Output}
+	case "response.failed":
+		return ended(e.Response.Error)
+	case "error":
+		return ended(&said{Type: "error", Message: e.Message})
+	}
+	return nil
+}

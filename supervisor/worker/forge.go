@@ -1,0 +1,107 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
+	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/approvals"
+	"github.com/jail-sandbox/jail/supervisor/fetchrun"
+)
+
+// approved proposes an action and does it once it is approved, by the policy or by a person.
+func (w *worker) approved(ctx context.Context, req api.ProposeRequest,
+	do func(approvals.Action) (string, error)) (string, error) {
+	queue := w.o.Client.Approvals()
+	req.Run, req.Key = w.jail.ID(), api.NewKey()
+	a, err := queue.Propose(ctx, req)
+	if err == nil && a.State == approvals.Pending {
+		w.say(statusWaiting, "a person has to approve it: jail approvals approve "+a.ID)
+		a, err = queue.Wait(ctx, a.ID)
+	}
+	if err != nil {
+		return "", err
+	}
+	if a.State != approvals.Approved {
+		return "", fmt.Errorf("%s: it is %s", a.Summary, a.State)
+	}
+	done, err := queue.Carry(ctx, a.ID, req.Key, do)
+	return done.Outcome, err
+}
+
+// push has the branch pushed.
+func (w *worker) push(ctx context.Context, commit string) error {
+	_, err := w.approved(ctx, api.ProposeRequest{Type: policy.ActionPush,
+		External: approvals.External{Push: &approvals.Push{Remote: w.o.Task.Repo.String(),
+			Ref: "refs/heads/" + w.o.Task.Branch, Commit: commit, Was: w.was,
+			Credential: w.o.Task.Credential}}},
+		func(approvals.Action) (string, error) { return commit, w.send(ctx, commit) })
+	return err
+}
+
+// Bounds of a pull request, in bytes.
+const (
+	maxBody     = 15 << 10
+	maxAnswer   = 1 << 20
+	maxRefusals = 1000
+)
+
+// pullRequest has a pull request made, and returns its URL.
+func (w *worker) pullRequest(ctx context.Context, commit, summary string) (string, error) {
+	body := summary
+	if len(body) > maxBody {
+		body = strings.ToValidUTF8(body[:maxBody], "") + "\n…"
+	}
+	pr := &approvals.PullRequest{Repository: w.o.Task.Repo.String(), Head: w.o.Task.Branch, Base: w.base,
+		Commit: commit, Title: w.title(), Body: body, Credential: w.o.Task.Forge.Credential}
+	return w.approved(ctx, api.ProposeRequest{Type: policy.ActionPullRequest,
+		External: approvals.External{PullRequest: pr}},
+		func(a approvals.Action) (string, error) { return w.createPR(ctx, pr) })
+}
+
+// createPR asks the forge for a pull request: GitHub and Gitea have the same request below different
+// paths.
+func (w *worker) createPR(ctx context.Context, pr *approvals.PullRequest) (string, error) {
+	repo := strings.Split(strings.TrimSuffix(strings.Trim(w.o.Task.Repo.Path, "/"), ".git"), "/")
+	forge := w.o.Task.Forge
+	to := forge.API.JoinPath("repos", repo[0], repo[1], "pulls")
+	header := map[string]string{"Accept": "application/vnd.github+json",
+		"X-GitHub-Api-Version": "2022-11-28"}
+	if forge.Kind == manifest.Gitea {
+		to = forge.API.JoinPath("api", "v1", "repos", repo[0], repo[1], "pulls")
+		header = map[string]string{"Accept": "application/json"}
+	}
+	text, err := json.Marshal(map[string]string{"title": pr.Title, "head": pr.Head, "base": pr.Base,
+		"body": pr.Body})
+	if err != nil {
+		return "", err
+	}
+	res, err := w.o.Sender.Send(ctx, fetchrun.Request{For: "pull request of worker " + w.o.Task.ID,
+		Method: "POST", URL: to, Credential: forge.Credential, Header: header, Body: text})
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
+		return "", err
+	}
+	var made struct {
+		URL string `json:"html_url"`
+	}
+	switch {
+	case res.Status != 201:
+		return "", fmt.Errorf("the forge answered %d: %s", res.Status,
+			runners.Printable(string(answer), maxRefusals))
+	case json.Unmarshal(answer, &made) != nil || made.URL == "":
+		return "", errors.New("the forge's answer has no html_url")
+	}
+	return made.URL, nil
+}

@@ -1,0 +1,333 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jail-sandbox/jail/supervisor/loop"
+	"github.com/jail-sandbox/jail/supervisor/toolsession"
+)
+
+// Bounds of the five tools.
+const (
+	defaultLimit   = 500
+	maxEntries     = 500
+	defaultTimeout = 60
+	maxCommand     = 1 << 20
+	maxMatches     = 100
+	maxSearch      = 2 << 20
+)
+
+// toolbox are the five tools, each an invocation of the session.
+func (w *worker) toolbox() *loop.Toolbox {
+	b := &loop.Toolbox{}
+	loop.AddTool(b, "read_file", "Read lines of a file, each as N|text.", w.readFile)
+	loop.AddTool(b, "write_file", "Write a whole file, and the directories that it needs.",
+		w.writeFile)
+	loop.AddTool(b, "list_directory", "List a directory. Directories end in /.", w.listDirectory)
+	loop.AddTool(b, "run_command", "Run a shell command.", w.runCommand)
+	loop.AddTool(b, "search_files", "Search files for an extended regular expression.", w.searchFiles)
+	return b
+}
+
+// outside is the exit code of within for a path that is not beneath the workspace.
+const outside = 93
+
+// within is the beginning of a script: it makes p of $1, with all links resolved, and ends unless
+// that is beneath the workspace. It tells a model what it may not do; the wall is the jail's.
+const within = `p=$(realpath -m -- "$1") || exit 1
+case "$p" in /workspace|/workspace/*) ;; *) exit 93 ;; esac
+shift
+`
+
+// script runs a shell script about a path.
+func (w *worker) script(ctx context.Context, text, at string, most int, in []byte,
+	args ...string) (toolsession.Outcome, error) {
+	if at == "" {
+		return toolsession.Outcome{}, errors.New("path is empty")
+	}
+	if strings.ContainsRune(at, 0) {
+		return toolsession.Outcome{}, errors.New("path has a zero byte")
+	}
+	if !path.IsAbs(at) {
+		at = workspace + "/" + at
+	}
+	o, err := w.run(ctx, toolsession.Call{Tool: "sh", In: in, Most: most, Cwd: workspace,
+		Limits: toolsession.FileLimits, Args: append([]string{"-c", within + text, "sh", at}, args...)})
+	if err == nil && o.ExitCode == outside {
+		err = fmt.Errorf("path %s is not beneath %s", at, workspace)
+	}
+	return o, err
+}
+
+type readFileInput struct {
+	Path   string `json:"path"`
+	Offset int    `json:"offset,omitempty" jsonschema:"the first line, from 1"`
+	Limit  int    `json:"limit,omitempty" jsonschema:"how many lines, 500 without it"`
+}
+
+func (w *worker) readFile(ctx context.Context, in readFileInput) (string, error) {
+	if in.Offset < 0 || in.Limit < 0 {
+		return "", errors.New("offset and limit are numbers from 1")
+	}
+	first, limit := max(in.Offset, 1), in.Limit
+	if limit == 0 {
+		limit = defaultLimit
+	}
+	o, err := w.script(ctx, `[ -f "$p" ] || { echo "no such file" >&2; exit 1; }
+exec awk -v a="$1" -v b="$2" 'NR >= a && NR <= b; END { print NR > "/dev/stderr" }' "$p"`, in.Path,
+		toolsession.MaxShown, nil, strconv.Itoa(first), strconv.Itoa(first+limit-1))
+	cut := o.Out.Cut || o.Truncated
+	switch {
+	case err != nil:
+		return "", err
+	case o.ExitCode != 0 && !cut:
+		return "", fmt.Errorf("read %s: %s", in.Path, o.Why())
+	case !o.Out.IsText():
+		return "", fmt.Errorf("read %s: it is no text", in.Path)
+	}
+	var b strings.Builder
+	n := first
+	for line := range strings.Lines(o.Out.String()) {
+		if cut && !strings.HasSuffix(line, "\n") {
+			break
+		}
+		fmt.Fprintf(&b, "%d|%s\n", n, strings.TrimSuffix(line, "\n"))
+		n++
+	}
+	total, err := strconv.Atoi(strings.TrimSpace(o.ErrOut.String()))
+	switch {
+	case cut || err != nil:
+		fmt.Fprintf(&b, "[lines %d to %d are shown, and there are more]\n", first, n-1)
+	case first > max(total, 1):
+		return "", fmt.Errorf("offset %d: %s has %d lines", in.Offset, in.Path, total)
+	case n-1 < total:
+		fmt.Fprintf(&b, "[lines %d to %d of %d are shown]\n", first, n-1, total)
+	}
+	return b.String(), nil
+}
+
+type writeFileInput struct {
+	Path    string `json:"path"`
+	Content string `json:"content"`
+}
+
+func (w *worker) writeFile(ctx context.Context, in writeFileInput) (string, error) {
+	if len(in.Content) > toolsession.MaxWritten {
+		return "", fmt.Errorf("write %s: %d bytes; at most %d can be written at once", in.Path,
+			len(in.Content), toolsession.MaxWritten)
+	}
+	o, err := w.script(ctx, `mkdir -p -- "$(dirname -- "$p")" && exec cat > "$p"`, in.Path, 0,
+		[]byte(in.Content))
+	switch {
+	case err != nil:
+		return "", err
+	case o.ExitCode != 0:
+		return "", fmt.Errorf("write %s: %s", in.Path, o.Why())
+	}
+	return fmt.Sprintf("wrote %d bytes to %s", len(in.Content), in.Path), nil
+}
+
+type listInput struct {
+	Path      string   `json:"path"`
+	Recursive bool     `json:"recursive,omitempty"`
+	Ignore    []string `json:"ignore,omitempty" jsonschema:"names to leave out, without it node_modules, .git, dist and build"`
+}
+
+func (w *worker) listDirectory(ctx context.Context, in listInput) (string, error) {
+	ignore := in.Ignore
+	if ignore == nil {
+		ignore = []string{"node_modules", ".git", "dist", "build"}
+	}
+	args := []string{"-mindepth", "1"}
+	if !in.Recursive {
+		args = append(args, "-maxdepth", "1")
+	}
+	for _, name := range ignore {
+		args = append(args, "-name", name, "-prune", "-o")
+	}
+	args = append(args, "-printf", `%y%P\0`)
+	o, err := w.script(ctx, `[ -d "$p" ] || { echo "no such directory" >&2; exit 1; }
+exec find "$p" "$@"`, in.Path, maxSearch, nil, args...)
+	cut := o.Out.Cut || o.Truncated
+	switch {
+	case err != nil:
+		return "", err
+	case o.ExitCode != 0 && o.Out.Len() == 0:
+		return "", fmt.Errorf("list %s: %s", in.Path, o.Why())
+	}
+	var names []string
+	entries := strings.Split(o.Out.Buffer.String(), "\x00")
+	// What follows the last end of a name is a part of one, or nothing.
+	for _, entry := range entries[:len(entries)-1] {
+		name := strings.ToValidUTF8(entry[1:], "\uFFFD")
+		if entry[0] == 'd' {
+			name += "/"
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	if n := len(names); in.Recursive && n > maxEntries {
+		names = append(names[:maxEntries], fmt.Sprintf("[%d of %d entries are shown]", maxEntries, n))
+	} else if cut {
+		names = append(names, fmt.Sprintf("[%d entries are shown, and there are more]", n))
+	}
+	if len(names) == 0 {
+		return "(empty)", nil
+	}
+	return strings.Join(names, "\n"), nil
+}
+
+// refused are commands that a model is told not to run. It is a courtesy, and no wall.
+var (
+	refusedTexts    = []string{"rm -rf /", "sudo", "chmod 777", ":(){", "mkfs"}
+	refusedPatterns = []*regexp.Regexp{regexp.MustCompile(`;\s*rm -rf`),
+		regexp.MustCompile(`\|\s*(ba|da|z)?sh\b`), regexp.MustCompile("`"),
+		regexp.MustCompile(`\$\(`), regexp.MustCompile(`>\s*/etc`),
+		regexp.MustCompile(`curl\b.*\|\s*(ba)?sh\b`)}
+)
+
+// checkCommand returns why a command is refused.
+func checkCommand(command string) error {
+	for _, text := range refusedTexts {
+		if strings.Contains(command, text) {
+			return fmt.Errorf("the command is refused: it contains %q", text)
+		}
+	}
+	for _, pattern := range refusedPatterns {
+		if found := pattern.FindString(command); found != "" {
+			return fmt.Errorf("the command is refused: it contains %q", found)
+		}
+	}
+	if strings.TrimSpace(command) == "" {
+		return errors.New("command is empty")
+	}
+	return nil
+}
+
+type commandInput struct {
+	Command string `json:"command"`
+	Cwd     string `json:"cwd,omitempty" jsonschema:"where it starts, without it /workspace"`
+	Timeout int    `json:"timeout,omitempty" jsonschema:"seconds until it is ended, 60 without it"`
+}
+
+func (w *worker) runCommand(ctx context.Context, in commandInput) (string, error) {
+	if err := checkCommand(in.Command); err != nil {
+		return "", err
+	}
+	timeout := in.Timeout
+	if timeout == 0 {
+		timeout = defaultTimeout
+	}
+	if timeout < 0 || timeout > 24*3600 {
+		return "", fmt.Errorf("timeout %d is no number of seconds from 1 to 86400", in.Timeout)
+	}
+	at := in.Cwd
+	if at == "" {
+		at = workspace
+	}
+	if !path.IsAbs(at) {
+		at = workspace + "/" + at
+	}
+	o, err := w.run(ctx, toolsession.Call{Tool: "sh", Cwd: workspace, Most: maxCommand,
+		Limits: []string{fmt.Sprintf("wall=%ds", timeout)},
+		Args: []string{"-c", within + `cd -- "$p" || exit 1
+exec sh -c "$1"`, "sh", at, in.Command}})
+	switch {
+	case err != nil:
+		return "", err
+	case o.Limit != nil && o.Limit.Name == "wall":
+		return "", fmt.Errorf("the command was ended after %d seconds\n%s", timeout, streams(o))
+	case o.ExitCode == outside && o.ErrOut.Len() == 0 && o.Out.Len() == 0:
+		return "", fmt.Errorf("cwd %s is not beneath %s", at, workspace)
+	case o.Limit != nil:
+		return "", fmt.Errorf("the command was ended by the limit %s\n%s", o.Limit.Name, streams(o))
+	case o.ExitCode != 0:
+		return "", fmt.Errorf("the command ended with exit code %d\n%s", o.ExitCode, streams(o))
+	}
+	return streams(o), nil
+}
+
+// streams are what a command wrote, at most 1 MiB.
+func streams(o toolsession.Outcome) string {
+	var b strings.Builder
+	for _, s := range []struct {
+		name string
+		kept *toolsession.Kept
+	}{{"stdout", &o.Out}, {"stderr", &o.ErrOut}} {
+		text := s.kept.String()
+		if text == "" {
+			continue
+		}
+		cut := s.kept.Cut
+		if room := maxCommand - b.Len(); len(text) > room {
+			text, cut = strings.ToValidUTF8(text[:max(room, 0)], ""), true
+		}
+		fmt.Fprintf(&b, "%s:\n%s", s.name, text)
+		if !strings.HasSuffix(text, "\n") {
+			b.WriteByte('\n')
+		}
+		if cut || o.Truncated {
+			b.WriteString("[there was more]\n")
+		}
+	}
+	if b.Len() == 0 {
+		return "(the command wrote nothing)"
+	}
+	return b.String()
+}
+
+type searchInput struct {
+	Pattern       string `json:"pattern" jsonschema:"an extended regular expression"`
+	Path          string `json:"path,omitempty" jsonschema:"a file or directory, without it /workspace"`
+	FilePattern   string `json:"file_pattern,omitempty" jsonschema:"only files of such a name, as *.go"`
+	CaseSensitive bool   `json:"case_sensitive,omitempty"`
+}
+
+func (w *worker) searchFiles(ctx context.Context, in searchInput) (string, error) {
+	at := in.Path
+	if at == "" {
+		at = workspace
+	}
+	args := []string{"-rnEIH", "--exclude-dir=.git"}
+	if !in.CaseSensitive {
+		args = append(args, "-i")
+	}
+	if in.FilePattern != "" {
+		args = append(args, "--include="+in.FilePattern)
+	}
+	o, err := w.script(ctx, `[ -e "$p" ] || { echo "no such file or directory" >&2; exit 2; }
+exec grep "$@" -- "$p"`, at, maxSearch, nil, append(args, "-e", in.Pattern)...)
+	switch {
+	case err != nil:
+		return "", err
+	case o.ExitCode > 1 && o.Out.Len() == 0:
+		return "", fmt.Errorf("search: %s", o.Why())
+	}
+	var b strings.Builder
+	n, more := 0, o.Out.Cut || o.Truncated
+	for line := range strings.Lines(o.Out.String()) {
+		if more && !strings.HasSuffix(line, "\n") {
+			break
+		}
+		if n == maxMatches {
+			more = true
+			break
+		}
+		b.WriteString(strings.TrimPrefix(line, workspace+"/"))
+		n++
+	}
+	switch {
+	case n == 0:
+		return "no matches", nil
+	case more:
+		fmt.Fprintf(&b, "[%d matches are shown, and there are more]\n", n)
+	}
+	return b.String(), nil
+}
