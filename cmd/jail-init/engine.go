@@ -94,7 +94,7 @@ func (p *prepared) load(order runners.Order, files []*os.File) {
 	if err != nil {
 		return
 	}
-	if l, err := wasiguest.Load(context.Background(), module, order.Invocation.Module,
+	if l, err := wasiguest.Prepare(context.Background(), module, order.Invocation.Module,
 		order.Invocation.CacheDir); err == nil {
 		p.loaded = l
 	}

@@ -49,26 +49,41 @@ func (c Caller) open(path string, flags int) (f *os.File, err error) {
 	return f, err
 }
 
+// OpenFile opens a regular file to be read.
+func (c Caller) OpenFile(path string) (*os.File, fs.FileInfo, error) {
+	f, err := c.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "read", Path: path, Err: ErrNotRegular}
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return f, info, nil
+}
+
 // ReadFile reads a regular file of at most limit bytes.
 func (c Caller) ReadFile(path string, limit int64) ([]byte, error) {
-	f, err := c.Open(path)
+	f, _, err := c.OpenFile(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: ErrNotRegular}
-	}
+	return ReadAll(f, limit)
+}
+
+// ReadAll reads the rest of a file, of at most limit bytes.
+func ReadAll(f *os.File, limit int64) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
 		return nil, err
 	}
 	if int64(len(text)) > limit {
-		return nil, &fs.PathError{Op: "read", Path: path,
+		return nil, &fs.PathError{Op: "read", Path: f.Name(),
 			Err: fmt.Errorf("%w: more than %d bytes", ErrTooLarge, limit)}
 	}
 	return text, nil

@@ -21,6 +21,7 @@ escape from the WebAssembly engine. It runs in fresh jails: with all layers; wit
 the plan; and with none of them. Each layer of a row stops the attack by itself. The last column is the control: ` +
 	"`ok`" + ` if the attack works, or
 the error of a kernel that has accepted the call and read its arguments.
+The same attacks inside an [outer layer](outer.md): [walls-outer.md](walls-outer.md).
 
 | attack | whole stack | each wall alone | none of them |
 |---|---|---|---|

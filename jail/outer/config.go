@@ -101,7 +101,7 @@ func kernelInside(p jail.Plan, at Place) (*specs.Spec, error) {
 			bind(m.Target, m.Write, m.Exec)
 		case jail.MountMachine:
 			spec.Mounts = append(spec.Mounts, specs.Mount{Destination: m.Target, Type: "bind",
-				Source:  filepath.Join(at.Root, MachineFile(m.Target)),
+				Source:  filepath.Join(at.Root, machineFile(m.Target)),
 				Options: []string{"rbind", "nosuid", "nodev", "noexec", "ro"}})
 		case jail.MountProc, jail.MountPTS:
 		default:
@@ -129,9 +129,9 @@ const initPath = "/run/jail/init"
 // machineDir is where the root has the files of the machine.
 const machineDir = "/run/jail/machine"
 
-// MachineFile is the path in the root of the file that is mounted on target, a path below /proc or
+// machineFile is the path in the root of the file that is mounted on target, a path below /proc or
 // /sys.
-func MachineFile(target string) string {
+func machineFile(target string) string {
 	if rel, err := filepath.Rel("/proc", target); err == nil && filepath.IsLocal(rel) {
 		return filepath.Join(machineDir, rel)
 	}

@@ -37,8 +37,8 @@ type Bundle struct {
 // PIDFile is where the runtime writes the process of the container.
 func (b Bundle) PIDFile() string { return filepath.Join(b.Dir, "pid") }
 
-// LogFile is where the runtime writes what failed.
-func (b Bundle) LogFile() string { return filepath.Join(b.Dir, "log") }
+// logFile is where the runtime writes what failed.
+func (b Bundle) logFile() string { return filepath.Join(b.Dir, "log") }
 
 func (b Bundle) state() string { return filepath.Join(b.Dir, "state") }
 
@@ -78,16 +78,16 @@ func (runc) Config(p jail.Plan, at Place) (*specs.Spec, error) { return hostKern
 func (runc) MakesGroup() bool                                  { return true }
 
 func (runc) Create(b Bundle) []string {
-	return []string{"--root", b.state(), "--log", b.LogFile(), "create", "--bundle", b.Dir,
+	return []string{"--root", b.state(), "--log", b.logFile(), "create", "--bundle", b.Dir,
 		"--pid-file", b.PIDFile(), "--preserve-fds", strconv.Itoa(b.Files), b.ID}
 }
 
 func (runc) Start(b Bundle) []string {
-	return []string{"--root", b.state(), "--log", b.LogFile(), "start", b.ID}
+	return []string{"--root", b.state(), "--log", b.logFile(), "start", b.ID}
 }
 
 func (runc) Delete(b Bundle) []string {
-	return []string{"--root", b.state(), "--log", b.LogFile(), "delete", "--force", b.ID}
+	return []string{"--root", b.state(), "--log", b.logFile(), "delete", "--force", b.ID}
 }
 
 type crun struct{}
@@ -105,7 +105,7 @@ func (c crun) Delete(b Bundle) []string { return append(c.global(b), "delete", "
 
 // global leaves the control group to jail: crun 1.8 does not know hybrid hierarchies.
 func (crun) global(b Bundle) []string {
-	return []string{"--root=" + b.state(), "--log=" + b.LogFile(), "--cgroup-manager=disabled"}
+	return []string{"--root=" + b.state(), "--log=" + b.logFile(), "--cgroup-manager=disabled"}
 }
 
 type runsc struct{}
@@ -127,7 +127,7 @@ func (r runsc) Create(b Bundle) []string {
 func (r runsc) Delete(b Bundle) []string { return append(r.global(b), "delete", "--force", b.ID) }
 
 func (runsc) global(b Bundle) []string {
-	return []string{"--root", b.state(), "--log", b.LogFile(), "--log-format", "json",
+	return []string{"--root", b.state(), "--log", b.logFile(), "--log-format", "json",
 		// The only one that needs no rights over the processor; a /dev/kvm that is there may hang.
 		"--platform", "systrap", "--network", "none",
 		// runsc is started in the group of the jail, which jail made.

@@ -103,7 +103,7 @@ func trySpec(dir, init string) (*specs.Spec, error) {
 
 // Explain returns what the runtime has last written of a failure, or nothing.
 func Explain(b Bundle) string {
-	text, err := os.ReadFile(b.LogFile())
+	text, err := os.ReadFile(b.logFile())
 	if err != nil {
 		return ""
 	}

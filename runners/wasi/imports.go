@@ -130,6 +130,9 @@ func (i Info) Fetches() bool {
 	return slices.ContainsFunc(i.Imports, func(im Import) bool { return im.Module == Fetch })
 }
 
+// Granted refuses the module if it imports a function beyond preview 1 that is not in granted.
+func (i Info) Granted(granted ...Import) error { return checkImports(i.Imports, granted) }
+
 // checkImports refuses the first import that is not granted.
 func checkImports(imports, granted []Import) error {
 	for _, im := range imports {

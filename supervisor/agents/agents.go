@@ -137,7 +137,7 @@ func New(o Options) (*Agents, error) {
 	if o.FirstPause == 0 {
 		o.FirstPause = time.Second
 	}
-	a := &Agents{Store: o.Store, o: o, alarms: make(chan struct{}, 1), pulse: newPulse()}
+	a := &Agents{Store: o.Store, o: o, alarms: make(chan struct{}, 1)}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	if err := errors.Join((facets{a}).finishDeletions(), clearLoads(o.State)); err != nil {
 		a.cancel()
@@ -214,8 +214,11 @@ func (a *Agents) Idle(ctx context.Context) (bool, error) {
 
 // Send puts an event durably into the inbox of an instance, and wakes it.
 func (a *Agents) Send(to int64, e agent.Event) (uint64, error) {
-	seq, err := a.o.Bus.Append(to, e)
-	if err == nil {
+	h := a.turns.hand(to)
+	claimed := h.claim()
+	seq, given, err := a.o.Bus.Append(to, e, claimed)
+	taken := claimed && h.give(given)
+	if err == nil && !taken {
 		a.wake(to)
 	}
 	return seq, err
@@ -365,30 +368,41 @@ func (a *Agents) Of(ctx context.Context, name string) (all []store.Instance, err
 	return all, err
 }
 
-// pulse wakes those who wait for anything to change.
+// pulse wakes those who wait for something of an instance to change, or with Anyone of any.
 type pulse struct {
-	mu   *sync.Mutex
-	next *chan struct{}
+	mu   sync.Mutex
+	next map[int64]chan struct{}
 }
 
-func newPulse() pulse {
-	c := make(chan struct{})
-	return pulse{&sync.Mutex{}, &c}
-}
+// Anyone stands for all instances.
+const Anyone = 0
 
 // wait returns a channel that is closed at the next beat.
-func (p pulse) wait() <-chan struct{} {
+func (p *pulse) wait(of int64) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return *p.next
+	if p.next == nil {
+		p.next = map[int64]chan struct{}{}
+	}
+	c := p.next[of]
+	if c == nil {
+		c = make(chan struct{})
+		p.next[of] = c
+	}
+	return c
 }
 
-func (p pulse) beat() {
+func (p *pulse) beat(of int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	close(*p.next)
-	*p.next = make(chan struct{})
+	for _, id := range [...]int64{of, Anyone} {
+		if c := p.next[id]; c != nil {
+			close(c)
+			delete(p.next, id)
+		}
+	}
 }
 
-// Changed returns a channel that is closed when something was published or committed.
-func (a *Agents) Changed() <-chan struct{} { return a.pulse.wait() }
+// Changed returns a channel that is closed when an instance has published or committed something,
+// with Anyone any instance.
+func (a *Agents) Changed(of int64) <-chan struct{} { return a.pulse.wait(of) }

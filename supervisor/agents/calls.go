@@ -283,7 +283,7 @@ func (c *calls) ask(ctx context.Context, provider store.Instance, key string,
 		return nil, err
 	}
 	for {
-		changed := c.r.a.Changed()
+		changed := c.r.a.Changed(provider.ID)
 		answer, err := c.r.a.Store.Answer(ctx, provider.ID, key, agent.TypeResult)
 		if err == nil {
 			return answer.Data, nil
@@ -339,6 +339,6 @@ func (c *calls) log(l agent.Log) {
 // Note puts a line into the log of an agent, beside what it publishes.
 func (a *Agents) Note(i store.Instance, level, message string) error {
 	err := a.Store.Log(i.ID, agent.Log{Level: level, Message: message})
-	a.pulse.beat()
+	a.pulse.beat(i.ID)
 	return err
 }

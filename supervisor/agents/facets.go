@@ -360,8 +360,8 @@ func (f facets) abort(ctx context.Context, i store.Instance, reason string) erro
 	if err != nil {
 		return err
 	}
-	a.pulse.beat()
 	for _, i := range all {
+		a.pulse.beat(i.ID)
 		a.record(i, audit.AgentStep{Step: audit.AgentAborted, Reason: reason})
 		a.turns.end(i.ID)
 	}
@@ -384,11 +384,8 @@ func (f facets) delete(ctx context.Context, i store.Instance) error {
 	if err != nil {
 		return err
 	}
-	a.pulse.beat()
 	for _, i := range all {
 		a.record(i, audit.AgentStep{Step: audit.AgentRemoved})
 	}
-	err = a.remove(ctx, all)
-	a.pulse.beat()
-	return err
+	return a.remove(ctx, all)
 }

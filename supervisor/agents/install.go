@@ -260,7 +260,14 @@ func (a *Agents) remove(ctx context.Context, all []store.Instance) error {
 	if err := atomicfile.SyncDir(a.o.State); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return store.ChildrenOf(a.Store).Forget(all)
+	if err := store.ChildrenOf(a.Store).Forget(all); err != nil {
+		return err
+	}
+	for _, i := range all {
+		// Its parent may wait for an answer.
+		a.pulse.beat(i.ID)
+	}
+	return nil
 }
 
 // finishDeletions does what was left of deletions when jail-agentd ended.

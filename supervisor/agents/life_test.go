@@ -319,13 +319,13 @@ func TestSpill(t *testing.T) {
 	}
 	effects := []agent.Effects{{Seq: seq, Effects: []agent.Effect{{N: 1, Op: agent.OpSend, To: "b",
 		Data: large}}}}
-	if _, err := w.Store.Ack(a.ID, seq, effects, false); !errors.Is(err, store.ErrFull) {
+	if _, err := w.Store.Ack(a.ID, seq, effects, false, store.Want{}); !errors.Is(err, store.ErrFull) {
 		t.Fatalf("without spill: %v", err)
 	}
 	if got := w.instance("a").Waiting; got != 1 {
 		t.Fatalf("after a refused Ack %d events wait, want 1", got)
 	}
-	done, err := w.Store.Ack(a.ID, seq, effects, true)
+	done, err := w.Store.Ack(a.ID, seq, effects, true, store.Want{})
 	if err != nil || len(done.Spilled) != 1 {
 		t.Fatalf("with spill: %+v, %v", done, err)
 	}
@@ -346,7 +346,7 @@ func TestHostileReports(t *testing.T) {
 	}
 	w.say(a, "x")
 	w.say(a, "y")
-	if _, err := w.Store.Ack(a.ID, 2, nil, false); !errors.Is(err, store.ErrUnknown) {
+	if _, err := w.Store.Ack(a.ID, 2, nil, false, store.Want{}); !errors.Is(err, store.ErrUnknown) {
 		t.Errorf("an event that was not delivered: %v", err)
 	}
 	if _, _, err := w.Store.Next(a.ID, 0, 1); err != nil {
@@ -359,7 +359,7 @@ func TestHostileReports(t *testing.T) {
 		{N: 4, Op: agent.OpSend, To: "nobody", Data: mustJSON("x")},
 		{N: 5, Op: agent.OpSettings, To: "secret", Data: mustJSON(map[string]int{"x": 1})},
 		{N: 6, Op: agent.OpAlarm, Name: "", At: time.Now()},
-	}}}, false)
+	}}}, false, store.Want{})
 	if err != nil || len(done.Refused) != 6 {
 		t.Errorf("refused %q, %v", done.Refused, err)
 	}

@@ -57,6 +57,8 @@ type window struct {
 	// sent is the number of the last event that was delivered; more: others may wait.
 	sent uint64
 	more bool
+	// hand takes an event while the run waits for one.
+	hand *hand
 	// open are the numbers of those that are not committed.
 	open []uint64
 	// single: after a failure events come one at a time, so that the one that fails is known.
@@ -85,7 +87,8 @@ var errAsked = errors.New("it was asked to end")
 func newRun(a *Agents, t *turn, i store.Instance, l Launch) *run {
 	return &run{a: a, turn: t, from: i, m: l.Manifest, l: l,
 		orders: make(chan agent.Order, 2*manifest.MaxBatch), reports: make(chan agent.Report, 64),
-		window: window{single: !i.NotBefore.IsZero(), admins: map[uint64]*operation{}}}
+		window: window{single: !i.NotBefore.IsZero(), hand: newHand(),
+			admins: map[uint64]*operation{}}}
 }
 
 // whole starts the agent, serves it until it has ended, and returns why it failed, nil if it sleeps.
@@ -95,6 +98,8 @@ func (r *run) whole() *cause {
 	r.kill = kill
 	r.a.turns.setKill(r.turn, kill)
 	defer r.a.turns.setKill(r.turn, nil)
+	r.a.turns.setHand(r.turn, r.window.hand)
+	defer r.window.hand.close()
 	r.calls = newCalls(ctx, r)
 	defer r.calls.wait()
 	in, orders := io.Pipe()
@@ -236,6 +241,8 @@ func (r *run) serve(ctx context.Context) *cause {
 		if failure := r.fill(ctx); failure != nil {
 			return failure
 		}
+		r.settleDown(ctx)
+		r.window.hand.offer(r.isHungry())
 		if r.busy() {
 			idle.Reset(r.m.Wake.Idle)
 		}
@@ -255,6 +262,7 @@ func (r *run) serve(ctx context.Context) *cause {
 			if s.sleep != "" {
 				r.sleep(ctx, s.sleep)
 			}
+		case <-r.window.hand.ready:
 		case <-idle.C:
 			r.sleep(ctx, "idle")
 		}
@@ -289,8 +297,8 @@ func (r *run) begin(ctx context.Context) *cause {
 		r.a.o.Log.Warn("an agent has an older database than it had", "instance", r.from.Name,
 			"committed", ready.Committed, "settled", r.from.Settled)
 	}
-	if ready.Committed > 0 {
-		if failure := r.commit(ctx, ready.Committed, ready.Left); failure != nil {
+	if ready.Committed > r.from.Settled {
+		if _, failure := r.commit(ctx, ready.Committed, ready.Left, store.Want{}); failure != nil {
 			return failure
 		}
 	}
@@ -366,6 +374,11 @@ func (r *run) fill(ctx context.Context) *cause {
 	for _, o := range r.a.turns.take(r.turn) {
 		r.operate(ctx, o)
 	}
+	given, coming := r.window.hand.take()
+	r.deliver(ctx, given)
+	if coming {
+		return nil
+	}
 	events, failure := r.next()
 	if failure == nil {
 		r.deliver(ctx, events)
@@ -373,15 +386,33 @@ func (r *run) fill(ctx context.Context) *cause {
 	return failure
 }
 
-// next takes events from the bus, if there may be some and the batch has room for many.
-func (r *run) next() ([]agent.Event, *cause) {
+// isHungry reports whether an event could be delivered at once that comes now.
+func (r *run) isHungry() bool {
+	return len(r.window.open) == 0 && !r.window.more && !r.window.single && r.mayHave()
+}
+
+// mayHave reports whether more events may be delivered at all.
+func (r *run) mayHave() bool {
+	return r.reason == "" && !r.from.Paused && r.from.State != store.Failed
+}
+
+// room returns how many events are to be delivered, if there may be some and the batch has room for
+// many.
+func (r *run) room() int {
 	most := r.m.Wake.Batch
 	if r.window.single {
 		most = 1
 	}
-	room := most - len(r.window.open)
-	if !r.window.more || r.reason != "" || r.from.Paused || r.from.State == store.Failed ||
-		room < (most+1)/2 {
+	if n := most - len(r.window.open); r.window.more && r.mayHave() && n >= (most+1)/2 {
+		return n
+	}
+	return 0
+}
+
+// next takes events from the bus, as many as are to be delivered.
+func (r *run) next() ([]agent.Event, *cause) {
+	room := r.room()
+	if room == 0 {
 		return nil, nil
 	}
 	events, more, err := r.a.o.Bus.Next(r.from.ID, r.window.sent, room)
@@ -417,7 +448,7 @@ func (r *run) sleep(ctx context.Context, why string) {
 }
 
 func (r *run) settleDown(ctx context.Context) {
-	if r.reason != "" && !r.asked && !r.busy() {
+	if r.reason != "" && !r.asked && !r.busy() && !r.window.hand.isBusy() {
 		r.asked = true
 		r.order(ctx, agent.Order{Sleep: true})
 		r.watch(sleepTime, "it did not sleep")
@@ -521,23 +552,27 @@ func (r *run) done(ctx context.Context, first agent.Effects) (next *agent.Report
 		}
 		open = open[1:]
 	}
-	if failure := r.commit(ctx, all[len(all)-1].Seq, all); failure != nil {
+	r.window.open, r.window.single = open, false
+	events, failure := r.commit(ctx, all[len(all)-1].Seq, all,
+		store.Want{After: r.window.sent, Limit: r.room()})
+	if failure != nil {
 		return nil, failure
 	}
-	r.window.open, r.window.single = open, false
 	r.order(ctx, agent.Order{Settled: all[len(all)-1].Seq})
 	r.watchEvent()
+	r.deliver(ctx, events)
 	return next, nil
 }
 
-// commit settles events. While the inbox of a receiver is full it waits, so that a fast sender
-// becomes as slow as its receiver; after a while what has no room becomes dead letters, since two
-// full agents could wait for each other.
-func (r *run) commit(ctx context.Context, seq uint64, effects []agent.Effects) *cause {
+// commit settles events, and returns those that are wanted next. While the inbox of a receiver is
+// full it waits, so that a fast sender becomes as slow as its receiver; after a while what has no
+// room becomes dead letters, since two full agents could wait for each other.
+func (r *run) commit(ctx context.Context, seq uint64, effects []agent.Effects,
+	want store.Want) ([]agent.Event, *cause) {
 	effects = r.permitted(effects)
 	begun := time.Now()
 	for {
-		done, err := r.a.o.Bus.Ack(r.from.ID, seq, effects, time.Since(begun) > fullTime)
+		done, err := r.a.o.Bus.Ack(r.from.ID, seq, effects, time.Since(begun) > fullTime, want)
 		switch {
 		case errors.Is(err, store.ErrFull):
 			r.watch(fullTime+grace, "the inbox of a receiver was full for too long")
@@ -545,15 +580,18 @@ func (r *run) commit(ctx context.Context, seq uint64, effects []agent.Effects) *
 			case <-time.After(fullTry):
 				continue
 			case <-ctx.Done():
-				return r.gone(ctx)
+				return nil, r.gone(ctx)
 			}
 		case errors.Is(err, store.ErrUnknown):
-			return nonsense("%v", err)
+			return nil, nonsense("%v", err)
 		case err != nil:
-			return &cause{why: err.Error()}
+			return nil, &cause{why: err.Error()}
+		}
+		if want.Limit > 0 {
+			r.window.more = done.More
 		}
 		r.settled(done)
-		return nil
+		return done.Events, nil
 	}
 }
 
@@ -570,5 +608,5 @@ func (r *run) settled(done store.Settlement) {
 		r.a.record(r.from, audit.AgentStep{Step: audit.AgentDeadLetter,
 			Error: which + ": the inbox was full"})
 	}
-	r.a.pulse.beat()
+	r.a.pulse.beat(r.from.ID)
 }

@@ -38,6 +38,8 @@ type turn struct {
 	signals chan signal
 	// kill ends the run at once, nil while there is none.
 	kill context.CancelCauseFunc
+	// hand is the run's, nil while none is there.
+	hand *hand
 }
 
 // A signal is what a run is told from outside.
@@ -136,7 +138,7 @@ func (t *turns) worker() {
 		t.mu.Unlock()
 		after := t.begin(at)
 		t.mu.Lock()
-		at.running, at.state = false, ""
+		at.running, at.state, at.hand = false, "", nil
 		again := at.again || len(at.admins) > 0
 		at.again = false
 		switch {
@@ -202,6 +204,23 @@ func (t *turns) take(at *turn) []*operation {
 	all := at.admins
 	at.admins = nil
 	return all
+}
+
+// setHand is called when a run begins.
+func (t *turns) setHand(at *turn, h *hand) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at.hand = h
+}
+
+// hand returns that of the run of an instance, or nil.
+func (t *turns) hand(id int64) *hand {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if at := t.all[id]; at != nil {
+		return at.hand
+	}
+	return nil
 }
 
 func (t *turns) setState(at *turn, state string) {

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -25,8 +24,7 @@ const (
 
 // Of returns the digest of at most limit bytes of a file that info describes.
 func (d *Digests) Of(f *os.File, info fs.FileInfo, limit int64) (sum [sha256.Size]byte, err error) {
-	st := info.Sys().(*syscall.Stat_t)
-	stamp := Stamp{st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim}
+	stamp := StampOfInfo(info)
 	d.mu.Lock()
 	sum, ok := d.all[stamp]
 	d.mu.Unlock()
@@ -38,7 +36,7 @@ func (d *Digests) Of(f *os.File, info fs.FileInfo, limit int64) (sum [sha256.Siz
 		return sum, err
 	}
 	h.Sum(sum[:0])
-	if time.Since(time.Unix(st.Ctim.Unix())) < settledAfter {
+	if !stamp.Settled() {
 		return sum, nil
 	}
 	d.mu.Lock()

@@ -2,20 +2,28 @@ package modules
 
 import (
 	"crypto/sha256"
+	"io/fs"
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/jail-sandbox/jail/jail/launch"
 )
 
-// A Sealed keeps the verified bytes of installed modules in sealed memory files (memfd_create(2)),
-// which nobody can change any more, and beside each what the caller found out about it. So a daemon
-// reads and hashes a module once, and every run gets the very bytes that were verified. A module
-// whose file on the disk was replaced or written since is verified anew.
+// A Sealed keeps the verified bytes of modules in sealed memory files (memfd_create(2)), which
+// nobody can change any more, and beside each what the caller found out about it. So a daemon reads
+// and hashes a module once, and every run gets the very bytes that were verified. A module whose
+// file on the disk was replaced or written since is verified anew.
 type Sealed[T any] struct {
+	// Most bounds the bytes of all modules together: the ones that were used last are kept. 0 is for
+	// no bound.
+	Most int64
+
 	mu  sync.Mutex
-	all map[string]sealedModule[T] // by path
+	all map[string]*sealedModule[T]
+	// uses counts the calls that used a module.
+	uses int64
 }
 
 type sealedModule[T any] struct {
@@ -23,6 +31,8 @@ type sealedModule[T any] struct {
 	sum   [sha256.Size]byte
 	about T
 	file  *os.File
+	// used is the count of uses at the last one.
+	used int64
 }
 
 // A Stamp identifies a file and when its content, owner or mode was last changed.
@@ -38,26 +48,38 @@ func StampOf(path string) (Stamp, error) {
 	if err := syscall.Lstat(path, &st); err != nil {
 		return Stamp{}, &os.PathError{Op: "lstat", Path: path, Err: err}
 	}
-	return Stamp{st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim}, nil
+	return stampOf(&st), nil
 }
 
-// Get returns what was put for the module at path, and a new descriptor of its bytes, if the file
-// on the disk is still the one that was verified.
-func (s *Sealed[T]) Get(path string) (about T, file *os.File, ok bool) {
+// StampOfInfo is the stamp of the file that info describes.
+func StampOfInfo(info fs.FileInfo) Stamp { return stampOf(info.Sys().(*syscall.Stat_t)) }
+
+func stampOf(st *syscall.Stat_t) Stamp {
+	return Stamp{st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim}
+}
+
+// Settled reports whether the next change of the file will have another time, because the last one
+// is a while ago.
+func (s Stamp) Settled() bool { return time.Since(time.Unix(s.ctime.Unix())) >= settledAfter }
+
+// Get returns what was put by that name, such as the path of the module, and a new descriptor of its
+// bytes, if the file on the disk, which has the stamp now, is still the one that was verified.
+func (s *Sealed[T]) Get(name string, now Stamp) (about T, file *os.File, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m, ok := s.all[path]
+	m, ok := s.all[name]
 	if !ok {
 		return about, nil, false
 	}
-	now, err := StampOf(path)
-	if err == nil && now == m.stamp {
-		if file, err = launch.Reopen(m.file); err == nil {
+	if now == m.stamp {
+		if file, err := launch.Reopen(m.file); err == nil {
+			s.uses++
+			m.used = s.uses
 			return m.about, file, true
 		}
 	}
 	m.file.Close()
-	delete(s.all, path)
+	delete(s.all, name)
 	return about, nil, false
 }
 
@@ -75,9 +97,9 @@ func (s *Sealed[T]) BySum(sum [sha256.Size]byte) (*os.File, bool) {
 	return nil, false
 }
 
-// Put remembers a module that was verified: the stamp that its file had before, the digest of its
-// bytes and what is known about it. The caller keeps file.
-func (s *Sealed[T]) Put(path string, before Stamp, sum [sha256.Size]byte, file *os.File,
+// Put remembers a module that was verified by a name: the stamp that its file had before, the digest
+// of its bytes and what is known about it. The caller keeps file.
+func (s *Sealed[T]) Put(name string, before Stamp, sum [sha256.Size]byte, file *os.File,
 	about T) error {
 	file, err := launch.Reopen(file)
 	if err != nil {
@@ -86,11 +108,32 @@ func (s *Sealed[T]) Put(path string, before Stamp, sum [sha256.Size]byte, file *
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all == nil {
-		s.all = map[string]sealedModule[T]{}
+		s.all = map[string]*sealedModule[T]{}
 	}
-	if old, ok := s.all[path]; ok {
+	if old, ok := s.all[name]; ok {
 		old.file.Close()
 	}
-	s.all[path] = sealedModule[T]{before, sum, about, file}
+	s.uses++
+	s.all[name] = &sealedModule[T]{before, sum, about, file, s.uses}
+	s.shrink()
 	return nil
+}
+
+// shrink forgets the modules whose last use is oldest, until the rest is within the bound. s.mu is
+// held.
+func (s *Sealed[T]) shrink() {
+	for s.Most > 0 {
+		oldest, total := "", int64(0)
+		for name, m := range s.all {
+			total += m.stamp.size
+			if oldest == "" || m.used < s.all[oldest].used {
+				oldest = name
+			}
+		}
+		if total <= s.Most {
+			return
+		}
+		s.all[oldest].file.Close()
+		delete(s.all, oldest)
+	}
 }

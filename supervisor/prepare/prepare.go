@@ -62,9 +62,10 @@ func New(o Options) (*Preparer, error) {
 	return s, s.modules.open(o.Config)
 }
 
-// Module returns the verified bytes of an installed module that was used before, by its digest.
+// Module returns the verified bytes of a module that was used before, by its digest: one that is
+// installed, or an agent's.
 func (s *Preparer) Module(sum [sha256.Size]byte) (*os.File, bool) {
-	return s.modules.sealed.BySum(sum)
+	return s.modules.bySum(sum)
 }
 
 // Run decides a request. On error the job holds what was known by then.

@@ -92,13 +92,26 @@ type toolFiles struct {
 	// cache holds the compiled modules. A run waits in compiling before it compiles one.
 	cache     *modules.Cache
 	compiling *admission.Queue
-	// sealed holds the verified bytes of installed modules, digests what named programs hash to.
-	sealed  modules.Sealed[Tool]
-	digests modules.Digests
+	// sealed holds the verified bytes of installed modules, agents those of users' own that are
+	// agents: they are woken again and again. digests is what named programs hash to.
+	sealed, agents modules.Sealed[Tool]
+	digests        modules.Digests
+}
+
+// maxAgentModules bounds the bytes of the modules of agents that are kept.
+const maxAgentModules = 64 << 20
+
+// bySum returns a descriptor of a module that is kept, by its digest.
+func (f *toolFiles) bySum(sum [sha256.Size]byte) (*os.File, bool) {
+	if module, ok := f.sealed.BySum(sum); ok {
+		return module, true
+	}
+	return f.agents.BySum(sum)
 }
 
 // open opens the cache and the queue that the configuration asks for.
 func (f *toolFiles) open(c config.Config) (err error) {
+	f.agents.Most = maxAgentModules
 	f.compiling = admission.New(admission.CompileBounds(c.Bounds))
 	f.cache, err = modules.Open(filepath.Join(c.StateDir, "modules"), c.Bounds.Cache)
 	return err
@@ -143,16 +156,16 @@ func (f *finder) bundled(name string) (Tool, error) {
 	}
 	f.policy = own
 	path := c.Module.Path()
-	if known, module, ok := f.p.modules.sealed.Get(path); ok {
-		known.module = module
-		known.Name, known.command, known.needs = t.Name, t.command, t.needs
-		err := known.mayImport(f)
-		return known, err
-	}
 	before, err := modules.StampOf(path)
 	if err != nil {
 		return t, problem.New(problem.Failed, "tool %s: %w", t.Name, err).
 			WithHint("install the bundle anew")
+	}
+	if known, module, ok := f.p.modules.sealed.Get(path, before); ok {
+		known.module = module
+		known.Name, known.command, known.needs = t.Name, t.command, t.needs
+		err := known.mayImport(f)
+		return known, err
 	}
 	module, err := c.Module.Read()
 	if err != nil {
@@ -213,27 +226,54 @@ func (f *finder) moduleFile(name string) (Tool, error) {
 	if d, ok := f.permits(policy.Module{Path: path}); !ok {
 		return t, toolDenied("module "+path, d)
 	}
-	module, err := f.caller.ReadFile(path, wasi.MaxModuleBytes)
+	file, info, err := f.caller.OpenFile(path)
+	if err != nil {
+		return t, unreadable(path, err)
+	}
+	defer file.Close()
+	kept, stamp := fmt.Sprintf("%d %s", f.caller.UID, path), modules.StampOfInfo(info)
+	if f.agent != nil {
+		if known, module, ok := f.p.modules.agents.Get(kept, stamp); ok {
+			known.module = module
+			err := known.mayImport(f)
+			return known, err
+		}
+	}
+	module, err := asuser.ReadAll(file, wasi.MaxModuleBytes)
+	if err != nil {
+		return t, unreadable(path, err)
+	}
+	if err = t.take(module, ""); err != nil {
+		return t, err
+	}
+	if f.agent != nil && stamp.Settled() {
+		about := t
+		about.module = nil
+		if err := f.p.modules.agents.Put(kept, stamp, t.Sum, t.module, about); err != nil {
+			return t, problem.New(problem.Failed, "module %s: %w", path, err)
+		}
+	}
+	err = t.mayImport(f)
+	return t, err
+}
+
+// unreadable says why a caller's module cannot be read.
+func unreadable(path string, err error) error {
 	switch {
 	case errors.Is(err, asuser.ErrTooLarge):
-		return t, problem.New(problem.Refused, "module %s is larger than %d MiB", path,
+		return problem.New(problem.Refused, "module %s is larger than %d MiB", path,
 			wasi.MaxModuleBytes>>20)
 	case errors.Is(err, asuser.ErrNotRegular):
-		return t, problem.New(problem.NotFound, "module %s is not a regular file", path).
+		return problem.New(problem.NotFound, "module %s is not a regular file", path).
 			WithHint("name a .wasm file")
 	case problem.Short(err) != nil:
-		return t, err
+		return err
 	case isNotExist(err):
-		return t, problem.New(problem.NotFound, "module %s: no such file", path).
+		return problem.New(problem.NotFound, "module %s: no such file", path).
 			WithHint("name the .wasm file by its path from here")
-	case err != nil:
-		return t, problem.New(problem.Refused, "module %s", problem.Describe(err)).
-			WithHint("the module is read with your own rights")
 	}
-	if err = t.take(module, ""); err == nil {
-		err = t.mayImport(f)
-	}
-	return t, err
+	return problem.New(problem.Refused, "module %s", problem.Describe(err)).
+		WithHint("the module is read with your own rights")
 }
 
 // mayImport refuses a module that imports host functions which the run is not granted.

@@ -41,7 +41,7 @@ type Options struct {
 	Dirs     *rundir.Store
 	Launcher launch.Launcher
 	Host     hostlayers.Host
-	// Module opens the installed module with that digest, if it was verified.
+	// Module opens the module with that digest, if it is kept.
 	Module func(sum [sha256.Size]byte) (*os.File, bool)
 	// Busy reports whether runs need the processors now.
 	Busy func() bool
@@ -66,7 +66,7 @@ func New(o Options) *Pool {
 // A Spec is what prewarmed jails of one kind are made from.
 type Spec struct {
 	// Module is the digest of the module that each of them loads; zero for none. Only an installed
-	// module is loaded beforehand: a caller's own is kept nowhere.
+	// module or an agent's is loaded beforehand: another one of a caller's is kept nowhere.
 	Module [sha256.Size]byte
 	// Session is the session for whose invocations they are made; nil for runs.
 	Session *Session

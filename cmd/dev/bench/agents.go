@@ -10,8 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -25,14 +23,19 @@ const agentsPart = "agents"
 const (
 	// registeredAgents are registered when jail-agentd starts.
 	registeredAgents = 100_000
-	// togetherAgents work at one time.
+	// togetherAgents work at one time, and awakeAgents are awake.
 	togetherAgents = 100
+	awakeAgents    = 200
+	// settled is when jaild keeps a module whose file was written before that.
+	settled = 6 * time.Second
 )
 
 // agentBed is a jail-agentd with a state directory of its own.
 type agentBed struct {
-	bin, dir, module string
-	cmd              *exec.Cmd
+	bin, dir string
+	// module counts, and hostile does what an event asks for.
+	module, hostile string
+	cmd             *exec.Cmd
 	*agentapi.Client
 }
 
@@ -46,11 +49,14 @@ func newAgentBed(ctx context.Context, bin string) (*agentBed, error) {
 	}
 	b := &agentBed{bin: bin, dir: dir, module: filepath.Join(dir, "counter.wasm"),
 		Client: agentapi.NewClient(filepath.Join(dir, "agentd.sock"))}
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o",
-		b.module, "./cmd/testdata/counter")
-	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
-	if out, err := build.CombinedOutput(); err != nil {
-		return nil, errors.Join(fmt.Errorf("go build: %w\n%s", err, out), os.RemoveAll(dir))
+	b.hostile = filepath.Join(dir, "hostile.wasm")
+	for to, from := range map[string]string{b.module: "counter", b.hostile: "agent"} {
+		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", to,
+			"./cmd/testdata/"+from)
+		build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
+		if out, err := build.CombinedOutput(); err != nil {
+			return nil, errors.Join(fmt.Errorf("go build: %w\n%s", err, out), os.RemoveAll(dir))
+		}
 	}
 	return b, nil
 }
@@ -98,16 +104,16 @@ func (b *agentBed) close() error {
 	return errors.Join(err, os.RemoveAll(b.dir))
 }
 
-// write makes the directory of an agent.
-func (b *agentBed) write(dir, name, more string, module bool) error {
+// write makes the directory of an agent, with a module or, if that is empty, a script.
+func (b *agentBed) write(dir, name, more, module string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	text := fmt.Sprintf("agent = 1\ntype = \"agent\"\nname = %q\ncapabilities = { storage = true }\n"+
 		"policy = \"policy.toml\"\n", name)
-	if module {
-		text += "module = \"counter.wasm\"\n"
-		if err := os.Link(b.module, filepath.Join(dir, "counter.wasm")); err != nil &&
+	if module != "" {
+		text += "module = \"agent.wasm\"\n"
+		if err := os.Link(module, filepath.Join(dir, "agent.wasm")); err != nil &&
 			!errors.Is(err, fs.ErrExist) {
 			return err
 		}
@@ -119,8 +125,12 @@ func (b *agentBed) write(dir, name, more string, module bool) error {
 }
 
 func (b *agentBed) install(ctx context.Context, name, more string) error {
+	return b.installOf(ctx, name, more, b.module)
+}
+
+func (b *agentBed) installOf(ctx context.Context, name, more, module string) error {
 	dir := filepath.Join(b.dir, "source", name)
-	if err := b.write(dir, name, more, true); err != nil {
+	if err := b.write(dir, name, more, module); err != nil {
 		return err
 	}
 	_, err := b.Add(ctx, dir)
@@ -130,14 +140,15 @@ func (b *agentBed) install(ctx context.Context, name, more string) error {
 // event sends an event, and returns how long it took to be committed.
 func (b *agentBed) event(ctx context.Context, name string) (time.Duration, error) {
 	begun := time.Now()
-	sent, err := b.Send(ctx, name, agentapi.Send{Content: json.RawMessage(`"x"`), WaitMS: 60_000})
+	sent, err := b.Send(ctx, name, agentapi.Send{Content: json.RawMessage(`"x"`),
+		WaitMS: agentapi.MaxWait.Milliseconds()})
 	if err == nil && sent.State != agentapi.Committed {
 		err = fmt.Errorf("the event of agent %q is %s: %s", name, sent.State, sent.Error)
 	}
 	return time.Since(begun), err
 }
 
-// state waits until an instance is in a state, or its inbox is empty with "".
+// state waits until an instance is in a state.
 func (b *agentBed) state(ctx context.Context, name, state string) (agentapi.Instance, error) {
 	for {
 		a, err := b.Status(ctx, name)
@@ -145,56 +156,65 @@ func (b *agentBed) state(ctx context.Context, name, state string) (agentapi.Inst
 			return agentapi.Instance{}, err
 		}
 		i := a.Instances[0]
-		if state == "" && i.Waiting == 0 || i.State == state {
+		if i.State == state {
 			return i, nil
 		}
 		if i.State == agentapi.Failed {
 			return i, fmt.Errorf("agent %q has failed: %s", name, i.Error)
 		}
 		select {
-		case <-time.After(2 * time.Millisecond):
+		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
 			return i, ctx.Err()
 		}
 	}
 }
 
+// begun waits until an agent works on its event, or has failed on it.
+func (b *agentBed) begun(ctx context.Context, name string) error {
+	for {
+		a, err := b.Status(ctx, name)
+		if err != nil {
+			return err
+		}
+		if i := a.Instances[0]; i.State == agentapi.Active || i.Failures > 0 || i.Waiting == 0 {
+			return nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
 // checkpoints measures how many events a second agents commit that have each so many waiting.
-func (b *agentBed) checkpoints(ctx context.Context, names []string, each int) (float64, error) {
-	var work sync.WaitGroup
-	failures := make(chan error, len(names))
-	for _, name := range names {
-		if err := b.Pause(ctx, name); err != nil {
+func (b *agentBed) checkpoints(ctx context.Context, name string, each int) (float64, error) {
+	if err := b.Pause(ctx, name); err != nil {
+		return 0, err
+	}
+	for range each - 1 {
+		if _, err := b.Send(ctx, name, agentapi.Send{Content: json.RawMessage(`"x"`)}); err != nil {
 			return 0, err
 		}
-		work.Go(func() {
-			for range each {
-				if _, err := b.Send(ctx, name, agentapi.Send{
-					Content: json.RawMessage(`"x"`)}); err != nil {
-					failures <- err
-					return
-				}
-			}
-		})
 	}
-	work.Wait()
-	select {
-	case err := <-failures:
-		return 0, err
-	default:
+	last := make(chan error, 1)
+	go func() {
+		_, err := b.event(ctx, name)
+		last <- err
+	}()
+	for {
+		i, err := b.Status(ctx, name)
+		if err != nil {
+			return 0, err
+		}
+		if i.Instances[0].Waiting == each {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
 	begun := time.Now()
-	for _, name := range names {
-		if err := b.Resume(ctx, name); err != nil {
-			return 0, err
-		}
+	if err := b.Resume(ctx, name); err != nil {
+		return 0, err
 	}
-	for _, name := range names {
-		if _, err := b.state(ctx, name, ""); err != nil {
-			return 0, err
-		}
-	}
-	return float64(each*len(names)) / time.Since(begun).Seconds(), nil
+	err := <-last
+	return float64(each) / time.Since(begun).Seconds(), err
 }
 
 // agentFigures measures agents: from an event to its commit, asleep and awake, events a second, and
@@ -215,6 +235,9 @@ func agentFigures(ctx context.Context, bin string, rounds, registered int, stdou
 	}
 	t := table{head: []string{"agents", "median", "p99"}}
 	if err := b.latencies(ctx, rounds, &t, progress); err != nil {
+		return err
+	}
+	if err := b.beside(ctx, rounds, &t, progress); err != nil {
 		return err
 	}
 	if err := b.rates(ctx, &t, progress); err != nil {
@@ -238,42 +261,83 @@ func (b *agentBed) latencies(ctx context.Context, rounds int, t *table, progress
 	if err := b.install(ctx, "sleeper", "[wake]\nidle = \"100ms\"\n"); err != nil {
 		return err
 	}
+	time.Sleep(settled)
+	prewarmed, err := b.events(ctx, rounds, func(n int) (string, error) {
+		if n == 0 {
+			return "sleeper", nil
+		}
+		_, err := b.state(ctx, "sleeper", agentapi.Dormant)
+		// The next jail is made meanwhile.
+		time.Sleep(500 * time.Millisecond)
+		return "sleeper", err
+	})
+	if err != nil {
+		return err
+	}
+	t.latency("dormant agent in a prewarmed jail, from send to commit", prewarmed)
+	cold, err := b.events(ctx, rounds, func(n int) (string, error) {
+		name := fmt.Sprintf("cold%d", n)
+		// No other agent has such a jail.
+		return name, b.install(ctx, name, fmt.Sprintf("[wake]\nidle = \"100ms\"\n[limits]\n"+
+			"memory = \"%dKiB\"\n", 128<<10-4*(n+1)))
+	})
+	if err != nil {
+		return err
+	}
+	t.latency("new agent in a jail of its own, from send to commit", cold)
 	if err := b.install(ctx, "awake", "[wake]\nidle = \"10m\"\n"); err != nil {
 		return err
 	}
-	var asleep, awake sample
-	for n := range rounds + 1 {
-		slow, err := b.event(ctx, "sleeper")
-		if err != nil {
-			return err
-		}
-		if _, err := b.state(ctx, "sleeper", agentapi.Dormant); err != nil {
-			return err
-		}
-		fast, err := b.event(ctx, "awake")
-		if err != nil {
-			return err
-		}
-		// The first ones compile the module.
-		if n > 0 {
-			asleep, awake = append(asleep, slow), append(awake, fast)
-		}
+	awake, err := b.awake(ctx, rounds)
+	if err != nil {
+		return err
 	}
-	t.add("dormant agent, from send to commit", millis(asleep.median())+" ms",
-		millis(asleep.percentile(99))+" ms")
-	t.add("awake agent, from send to commit", millis(awake.median())+" ms",
-		millis(awake.percentile(99))+" ms")
+	t.latency("awake agent, from send to commit", awake)
 	i, err := b.state(ctx, "awake", agentapi.Active)
 	t.add("memory of an awake agent, its peak", fmt.Sprintf("%.1f MiB",
 		float64(i.Memory)/(1<<20)), none)
 	return err
 }
 
+func (t *table) latency(what string, s sample) {
+	t.add(what, millis(s.median())+" ms", millis(s.percentile(99))+" ms")
+}
+
+// events sends an event to the agents that next names, one after the other.
+func (b *agentBed) events(ctx context.Context, rounds int,
+	next func(n int) (string, error)) (s sample, err error) {
+	for n := range rounds + 1 {
+		name, err := next(n)
+		if err != nil {
+			return nil, err
+		}
+		took, err := b.event(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		// The first one compiles the module.
+		if n > 0 {
+			s = append(s, took)
+		}
+	}
+	return s, nil
+}
+
+// awake sends events to the agent that is awake.
+func (b *agentBed) awake(ctx context.Context, rounds int) (sample, error) {
+	return b.events(ctx, rounds, func(n int) (string, error) {
+		if n == 1 {
+			// What was begun for others has ended.
+			time.Sleep(time.Second)
+		}
+		return "awake", nil
+	})
+}
+
 func (b *agentBed) rates(ctx context.Context, t *table, progress io.Writer) error {
 	fmt.Fprintln(progress, "bench: events a second")
-	const each = 5000
-	for batch, what := range map[int]string{1: "events a second of one agent, singly",
-		64: "events a second of one agent, in batches of 64"} {
+	const each = 2000
+	for _, batch := range []int{1, 64} {
 		name := fmt.Sprintf("batch%d", batch)
 		if err := b.install(ctx, name, fmt.Sprintf("[wake]\nidle = \"1m\"\nbatch = %d\n",
 			batch)); err != nil {
@@ -282,29 +346,60 @@ func (b *agentBed) rates(ctx context.Context, t *table, progress io.Writer) erro
 		if _, err := b.event(ctx, name); err != nil {
 			return err
 		}
-		rate, err := b.checkpoints(ctx, []string{name}, each)
+		rate, err := b.checkpoints(ctx, name, each)
 		if err != nil {
 			return err
 		}
-		t.add(what, fmt.Sprintf("%.0f", rate), none)
+		t.add(fmt.Sprintf("events a second of one agent, %d at a time, with its start", batch),
+			fmt.Sprintf("%.0f", rate), none)
 	}
-	var names []string
-	for n := range togetherAgents {
-		name := fmt.Sprintf("together%d", n)
-		names = append(names, name)
-		if err := b.install(ctx, name, "[wake]\nidle = \"1m\"\n"); err != nil {
-			return err
-		}
+	before, err := availableMemory()
+	if err != nil {
+		return err
 	}
-	for _, name := range names {
-		if _, err := b.event(ctx, name); err != nil {
-			return err
-		}
+	names, err := b.wakeMany(ctx, "together", togetherAgents)
+	if err != nil {
+		return err
 	}
 	rate, err := b.together(ctx, names, 100)
+	if err != nil {
+		return err
+	}
 	t.add(fmt.Sprintf("events a second of %d awake agents, from send to commit", togetherAgents),
 		fmt.Sprintf("%.0f", rate), none)
-	return err
+	fmt.Fprintf(progress, "bench: %d awake agents\n", awakeAgents)
+	more, err := b.wakeMany(ctx, "more", awakeAgents-togetherAgents)
+	if err != nil {
+		return err
+	}
+	after, err := availableMemory()
+	if err != nil {
+		return err
+	}
+	t.add(fmt.Sprintf("memory that the host has less with %d awake agents", awakeAgents),
+		fmt.Sprintf("%.1f GiB", float64(before-after)/(1<<30)), none)
+	for _, name := range append(names, more...) {
+		if err := b.Delete(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wakeMany installs agents and wakes them.
+func (b *agentBed) wakeMany(ctx context.Context, prefix string, count int) (names []string,
+	err error) {
+	for n := range count {
+		name := fmt.Sprintf("%s%d", prefix, n)
+		names = append(names, name)
+		if err := b.install(ctx, name, "[wake]\nidle = \"10m\"\n"); err != nil {
+			return nil, err
+		}
+		if _, err := b.event(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	return names, nil
 }
 
 // together measures how many events a second agents commit that are awake, while each gets so many.
@@ -314,11 +409,11 @@ func (b *agentBed) together(ctx context.Context, names []string, each int) (floa
 	for _, name := range names {
 		go func() {
 			var err error
-			for n := 0; n < each && err == nil; n++ {
+			for n := 1; n < each && err == nil; n++ {
 				_, err = b.Send(ctx, name, agentapi.Send{Content: json.RawMessage(`"x"`)})
 			}
 			if err == nil {
-				_, err = b.state(ctx, name, "")
+				_, err = b.event(ctx, name)
 			}
 			failures <- err
 		}()
@@ -328,6 +423,50 @@ func (b *agentBed) together(ctx context.Context, names []string, each int) (floa
 		err = errors.Join(err, <-failures)
 	}
 	return float64(each*len(names)) / time.Since(begun).Seconds(), err
+}
+
+// beside measures the agent that is awake alone, and beside agents that do what they should not.
+func (b *agentBed) beside(ctx context.Context, rounds int, t *table, progress io.Writer) error {
+	const query = `{"calls":[{"binding":"STORAGE","method":"%s","params":{"sql":"%s"}}]}`
+	const endless = `WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) `
+	for _, bad := range []struct{ what, content string }{
+		{"nothing", ""},
+		{"an endless loop", `{"do":"loop"}`},
+		{"one that uses up its memory, again and again", `{"do":"eat"}`},
+		{"one that does not end when it is to sleep", `{"do":"stay"}`},
+		{"a query without an end", fmt.Sprintf(query, "query", endless+
+			"SELECT n FROM c WHERE n < 0")},
+		{"a value of 900 MB, again and again", fmt.Sprintf(query, "exec",
+			"ROLLBACK; SELECT randomblob(900000000)")},
+		{"inserts without an end", fmt.Sprintf(query, "exec", "CREATE TABLE IF NOT EXISTS t (a); "+
+			"INSERT INTO t "+endless+"SELECT randomblob(1000) FROM c LIMIT 10000000")},
+	} {
+		fmt.Fprintf(progress, "bench: an awake agent beside %s\n", bad.what)
+		if bad.content != "" {
+			if err := b.installOf(ctx, "bad", "[wake]\nidle = \"100ms\"\ndeadline = \"10m\"\n"+
+				"retries = 100\n", b.hostile); err != nil {
+				return err
+			}
+			if _, err := b.Send(ctx, "bad", agentapi.Send{
+				Content: json.RawMessage(bad.content)}); err != nil {
+				return err
+			}
+			if err := b.begun(ctx, "bad"); err != nil {
+				return err
+			}
+		}
+		s, err := b.awake(ctx, 4*rounds)
+		if err != nil {
+			return err
+		}
+		t.latency("awake agent beside "+bad.what, s)
+		if bad.content != "" {
+			if err := b.Delete(ctx, "bad"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // asleep measures the disk that a dormant agent takes, and jail-agentd with many agents.
@@ -347,7 +486,7 @@ func (b *agentBed) asleep(ctx context.Context, registered int, t *table,
 	}
 	for n := range registered {
 		name := fmt.Sprintf("many%d", n)
-		if err := b.write(filepath.Join(b.dir, "agents", name), name, "", false); err != nil {
+		if err := b.write(filepath.Join(b.dir, "agents", name), name, "", ""); err != nil {
 			return err
 		}
 	}
@@ -400,17 +539,21 @@ func diskOf(dir string) (bytes int64, err error) {
 	return bytes, err
 }
 
-// residentOf returns the largest resident memory of a process so far, in bytes.
-func residentOf(pid int) (bytes int64, err error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+// kilobytes reads a value in kB of a file of /proc, and returns bytes.
+func kilobytes(path, name string) (int64, error) {
+	text, err := field(path, name)
 	if err != nil {
 		return 0, err
 	}
-	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			_, err := fmt.Sscan(rest, &bytes)
-			return bytes << 10, err
-		}
-	}
-	return 0, errors.New("no VmHWM")
+	var n int64
+	_, err = fmt.Sscan(text, &n)
+	return n << 10, err
+}
+
+// availableMemory returns what the host has left, in bytes (proc_meminfo(5)).
+func availableMemory() (int64, error) { return kilobytes("/proc/meminfo", "MemAvailable:") }
+
+// residentOf returns the largest resident memory of a process so far, in bytes.
+func residentOf(pid int) (int64, error) {
+	return kilobytes(fmt.Sprintf("/proc/%d/status", pid), "VmHWM:")
 }

@@ -39,6 +39,8 @@ func main() {
 			fmt.Printf("awake: %s %s %s %s %s\n", os.Getenv("AGENT_ID"), os.Getenv("CHANNEL"),
 				os.Getenv("HANDLE"), os.Getenv("CONFIG"), os.Getenv("AGENT_BINDINGS"))
 		case "sleep":
+			for stays {
+			}
 			return
 		case "event":
 			onEvent(n)
@@ -46,10 +48,13 @@ func main() {
 	}
 }
 
+// stays says that the guest does not end when it is asked to.
+var stays bool
+
 func onEvent(n next) {
 	var order struct {
 		Calls []call `json:"calls"`
-		// Do is what the guest does besides: loop, crash, exit, or nothing.
+		// Do is what the guest does besides: loop, crash, exit, stay, or nothing.
 		Do string `json:"do"`
 	}
 	if err := json.Unmarshal(n.Event.Data, &order); err != nil {
@@ -69,6 +74,8 @@ func onEvent(n next) {
 		os.Exit(7)
 	case "forget":
 		return
+	case "stay":
+		stays = true
 	case "http":
 		overHTTP()
 	case "eat":

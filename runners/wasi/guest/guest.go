@@ -65,8 +65,19 @@ type Loaded struct {
 // The host functions of fetches are granted if ctx has a Proxy; see WithProxy.
 func Load(ctx context.Context, module []byte, limits wasi.Limits, cacheDir string) (*Loaded,
 	error) {
+	return loadGranted(ctx, module, limits, cacheDir, granted(ctx))
+}
+
+// Prepare is Load before it is known what a run is granted, which [Loaded.Run] checks.
+func Prepare(ctx context.Context, module []byte, limits wasi.Limits, cacheDir string) (*Loaded,
+	error) {
+	return loadGranted(ctx, module, limits, cacheDir, wasi.EveryFunction())
+}
+
+func loadGranted(ctx context.Context, module []byte, limits wasi.Limits, cacheDir string,
+	granted []wasi.Import) (*Loaded, error) {
 	start := time.Now()
-	info, err := wasi.Check(module, limits, granted(ctx)...)
+	info, err := wasi.Check(module, limits, granted...)
 	if err != nil {
 		return nil, err
 	}

@@ -21,11 +21,15 @@ import (
 // Run runs the module once. If its code is interruptible, the end of ctx ends it. The streams stay
 // the caller's; a nil one is at its end, or takes everything. They should be in blocking mode. An
 // error means that the tool did not run, or was stopped by a fault that is not its own; how the
-// tool itself ended is in the Report.
+// tool itself ended is in the Report. A module that imports what ctx does not grant is refused, even
+// if it was loaded with another context.
 func (l *Loaded) Run(ctx context.Context, inv runners.Invocation, stdin, stdout,
 	stderr *os.File) (runners.Report, error) {
 	if err := inv.Validate(); err != nil {
 		return runners.Report{}, err
+	}
+	if err := l.info.Granted(granted(ctx)...); err != nil {
+		return refused(err), err
 	}
 	mem := &linear{limit: wasi.MaxMemory}
 	if inv.MemoryLimit > 0 {

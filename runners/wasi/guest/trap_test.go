@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/runners/wasi"
 	. "github.com/jail-sandbox/jail/runners/wasi/wasitest"
 )
@@ -208,5 +210,29 @@ func TestMemoryLimit(t *testing.T) {
 	if r := run(t, runners.Invocation{MemoryLimit: 512 << 20}, "grow\t64"); r.stdout != "grew\n" ||
 		r.Usage.MemoryPeak < 64<<20 {
 		t.Errorf("the control: %q, peak %d", r.stdout, r.Usage.MemoryPeak)
+	}
+}
+
+// TestPreparedIsRefused: a module that was made ready before it was known what its run is granted is
+// refused in a run that does not grant what it imports. The control is a run that does.
+func TestPreparedIsRefused(t *testing.T) {
+	module := with(nil, func(m *Module) {
+		m.Types = append(m.Types, Type{Params: []byte{I32}, Results: []byte{I32}})
+		m.Imports = []Import{{Module: "jail_agent_host_v1", Name: "close", Type: 1}}
+		m.Exports[0].Index = 1
+	})
+	l, err := Prepare(t.Context(), module, wasi.Limits{}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close(t.Context())
+	inv := runners.Invocation{Args: runners.Texts{"test"}, Layout: runners.LayoutPreopens}
+	for _, bindings := range [][]string{nil, {agent.Storage}, {agent.Storage, agent.Host}} {
+		r, err := l.Run(WithAgent(t.Context(), Agent{Bindings: bindings}), inv, nil, nil, nil)
+		granted := slices.Contains(bindings, agent.Host)
+		if granted && err != nil || !granted && (!errors.Is(err, wasi.ErrImport) ||
+			len(r.Denied) != 1) {
+			t.Errorf("with %v: %v %+v", bindings, err, r)
+		}
 	}
 }

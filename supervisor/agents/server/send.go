@@ -14,6 +14,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/supervisor/agents"
 	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 	"github.com/jail-sandbox/jail/supervisor/problem"
@@ -78,11 +79,15 @@ func (s *Server) sent(ctx context.Context, i store.Instance, e agent.Event,
 		State: agentapi.Waiting}
 	if answer.ID == "" {
 		answer.ID = fmt.Sprintf("%s/%s/%d", e.Source, i.Agent, seq)
+		if wait <= 0 {
+			// It is new, and nobody wants to know what becomes of it.
+			return answer, nil
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(max(wait, 0), agentapi.MaxWait))
 	defer cancel()
 	for {
-		changed := s.agents.Changed()
+		changed := s.agents.Changed(i.ID)
 		done, err := s.became(&answer, i)
 		if err != nil || done {
 			return answer, err
@@ -130,7 +135,7 @@ func (s *Server) became(to *agentapi.Sent, i store.Instance) (bool, error) {
 func (s *Server) follow(ctx context.Context, name string, after int64, more bool,
 	f func(agentapi.Publication) error, tick func() error) error {
 	for {
-		changed := s.agents.Changed()
+		changed := s.agents.Changed(agents.Anyone)
 		all, err := s.agents.Store.Published(ctx, name, after, maxListed)
 		if err != nil {
 			return err

@@ -119,7 +119,8 @@ func (w *writer) fire(to int64, a Alarm, now time.Time) (uint64, error) {
 		return 0, fmt.Errorf("alarm %q: %w", a.Name, err)
 	}
 	e.Data = text
-	return w.append(to, e, now)
+	seq, _, err := w.append(to, e, now, false)
+	return seq, err
 }
 
 // fired is called for events that are committed, up to a number, and reports whether alarms have

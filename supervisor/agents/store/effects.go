@@ -37,6 +37,9 @@ type Settlement struct {
 	Spilled []string
 	// Alarms were set, or have fired.
 	Alarms bool
+	// Events are those that were wanted, and More says that there may be further ones.
+	Events []agent.Event
+	More   bool
 }
 
 // AgentID is the identity of an agent.
@@ -45,8 +48,10 @@ func (s *Store) AgentID(name string) string { return "agent:" + s.user + ":" + n
 // Ack takes the events of an instance up to a number out of its inbox, because they are committed,
 // and delivers their effects, all in one transaction. Effects of events that were settled before
 // are left out, so Ack may be repeated. If the inbox of a receiver is full it does nothing and
-// returns ErrFull, or with spill makes what does not fit a dead letter of the receiver.
-func (s *Store) Ack(of int64, seq uint64, effects []agent.Effects, spill bool) (Settlement, error) {
+// returns ErrFull, or with spill makes what does not fit a dead letter of the receiver. It delivers
+// the events that are wanted, as Next does; none if the limit is 0.
+func (s *Store) Ack(of int64, seq uint64, effects []agent.Effects, spill bool,
+	want Want) (Settlement, error) {
 	var done Settlement
 	err := s.write(func(w *writer) error {
 		done = Settlement{}
@@ -69,6 +74,11 @@ func (s *Store) Ack(of int64, seq uint64, effects []agent.Effects, spill bool) (
 				return fmt.Errorf("effects of event %d after event %d: %w", e.Seq, seq, ErrUnknown)
 			}
 			if err := d.all(e); err != nil {
+				return err
+			}
+		}
+		if want.Limit > 0 {
+			if done.Events, done.More, err = w.next(of, want); err != nil {
 				return err
 			}
 		}

@@ -54,7 +54,7 @@ func (w *writer) number(name string) (seq uint64, err error) {
 		[]any{name}, &seq)
 }
 
-// deliver puts an event into an inbox, with its number there.
+// deliver puts an event into an inbox, with its number there. An event without an id gets one.
 func (w *writer) deliver(to receiver, e agent.Event) (seq uint64, err error) {
 	if to.full(len(e.Data)) {
 		return 0, fmt.Errorf("%d events of %d bytes wait for agent %q: %w", to.waiting, to.bytes,
@@ -63,24 +63,36 @@ func (w *writer) deliver(to receiver, e agent.Event) (seq uint64, err error) {
 	if seq, err = w.number(to.agent); err != nil {
 		return 0, err
 	}
+	if e.ID == "" {
+		e.ID = unnamed(e, to.agent, seq)
+	}
 	if err := w.exec(`INSERT INTO inbox (instance, seq, id, time, source, channel, type, kind,
-		reply_to, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, to.id, seq, e.ID, millis(e.Time),
-		e.Source, e.Channel, e.Type, e.Kind, e.ReplyTo, []byte(e.Data)); err != nil {
+		reply_to, attempt, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, to.id, seq, e.ID,
+		millis(e.Time), e.Source, e.Channel, e.Type, e.Kind, e.ReplyTo, e.Attempt,
+		[]byte(e.Data)); err != nil {
 		return 0, err
 	}
 	return seq, w.exec(`UPDATE instance SET waiting = waiting + 1, bytes = bytes + ? WHERE id = ?`,
 		len(e.Data), to.id)
 }
 
+// unnamed is the id of an event that came without one.
+func unnamed(e agent.Event, name string, seq uint64) string {
+	return fmt.Sprintf("%s/%s/%d", e.Source, name, seq)
+}
+
 // Append puts an event of a user's or of the host's durably into the inbox of an instance, and
 // returns its number there. An event whose source and id were seen before is delivered once: it
-// gets the number that it has.
-func (s *Store) Append(to int64, e agent.Event) (seq uint64, err error) {
+// gets the number that it has. With deliver it counts a delivery of the event at once and returns it,
+// if it is new and no other waits.
+func (s *Store) Append(to int64, e agent.Event, deliver bool) (seq uint64, given *agent.Event,
+	err error) {
 	if len(e.Data) > agent.MaxEvent {
-		return 0, fmt.Errorf("an event of %d bytes, more than %d: %w", len(e.Data), agent.MaxEvent,
+		return 0, nil, fmt.Errorf("an event of %d bytes, more than %d: %w", len(e.Data), agent.MaxEvent,
 			ErrTooLarge)
 	}
 	err = s.write(func(w *writer) error {
+		given = nil
 		if e.ID != "" {
 			err := w.row(`SELECT seq FROM seen WHERE instance = ? AND source = ? AND id = ?`,
 				[]any{to, e.Source, e.ID}, &seq)
@@ -88,18 +100,19 @@ func (s *Store) Append(to int64, e agent.Event) (seq uint64, err error) {
 				return err
 			}
 		}
-		seq, err = w.append(to, e, s.now())
+		seq, given, err = w.append(to, e, s.now(), deliver)
 		return err
 	})
-	return seq, err
+	return seq, given, err
 }
 
 // append is Append of an event that was not seen.
-func (w *writer) append(to int64, e agent.Event, now time.Time) (seq uint64, err error) {
+func (w *writer) append(to int64, e agent.Event, now time.Time, deliver bool) (seq uint64,
+	given *agent.Event, err error) {
 	var r receiver
 	if err := w.row(`SELECT `+receiverColumns+` FROM instance WHERE id = ? AND state <> ?`,
 		[]any{to, Terminated}, &r.id, &r.agent, &r.handle, &r.waiting, &r.bytes); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	named := e.ID != ""
 	if e.Time.IsZero() {
@@ -108,15 +121,29 @@ func (w *writer) append(to int64, e agent.Event, now time.Time) (seq uint64, err
 	if e.Kind == "" {
 		e.Kind = agent.KindNew
 	}
+	if deliver = deliver && r.waiting == 0; deliver {
+		e.Attempt = 1
+	}
 	if seq, err = w.deliver(r, e); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
-	if !named {
-		return seq, w.exec(`UPDATE inbox SET id = ? WHERE instance = ? AND seq = ?`,
-			fmt.Sprintf("%s/%s/%d", e.Source, r.agent, seq), to, seq)
+	if named {
+		err = w.exec(`INSERT INTO seen VALUES (?, ?, ?, ?, ?)`, to, e.Source, e.ID, seq,
+			millis(now))
+	} else {
+		e.ID = unnamed(e, r.agent, seq)
 	}
-	return seq, w.exec(`INSERT INTO seen VALUES (?, ?, ?, ?, ?)`, to, e.Source, e.ID, seq,
-		millis(now))
+	if err != nil || !deliver {
+		return seq, nil, err
+	}
+	// As it is read from the database.
+	e.Seq, e.Time = seq, fromMillis(millis(e.Time))
+	return seq, &e, w.delivered(to, seq)
+}
+
+// delivered notes that the events of an instance up to a number were delivered.
+func (w *writer) delivered(to int64, seq uint64) error {
+	return w.exec(`UPDATE instance SET delivered = max(delivered, ?) WHERE id = ?`, seq, to)
 }
 
 const eventColumns = `seq, id, time, source, channel, type, kind, reply_to, attempt, data`
@@ -134,34 +161,45 @@ func scanEvent(scan func(...any) error, more ...any) (e agent.Event, err error) 
 // there may be more. It counts a delivery of each of them durably before it returns.
 func (s *Store) Next(to int64, after uint64, limit int) (events []agent.Event, more bool,
 	err error) {
-	err = s.write(func(w *writer) error {
-		events = events[:0]
-		bytes, room := 0, true
-		err := w.rows(`SELECT `+eventColumns+` FROM inbox WHERE instance = ? AND seq > ?
-			ORDER BY seq LIMIT ?`, []any{to, after, limit}, func(r *sql.Rows) error {
-			e, err := scanEvent(r.Scan)
-			bytes += len(e.Data)
-			room = room && (len(events) == 0 || bytes <= deliveryBytes)
-			if err != nil || !room {
-				return err
-			}
-			if e.Attempt++; e.Attempt > 1 && e.Kind == agent.KindNew {
-				e.Kind = agent.KindReplay
-			}
-			events = append(events, e)
-			return nil
-		})
-		if more = !room || len(events) == limit; err != nil || len(events) == 0 {
-			return err
-		}
-		last := events[len(events)-1].Seq
-		if err := w.exec(`UPDATE inbox SET attempt = attempt + 1 WHERE instance = ? AND seq > ?
-			AND seq <= ?`, to, after, last); err != nil {
-			return err
-		}
-		return w.exec(`UPDATE instance SET delivered = max(delivered, ?) WHERE id = ?`, last, to)
+	err = s.write(func(w *writer) (err error) {
+		events, more, err = w.next(to, Want{after, limit})
+		return err
 	})
 	return events, more, err
+}
+
+// A Want asks for the events of an instance after a number, at most Limit of them.
+type Want struct {
+	After uint64
+	Limit int
+}
+
+// next is Next.
+func (w *writer) next(to int64, want Want) (events []agent.Event, more bool, err error) {
+	bytes, room := 0, true
+	err = w.rows(`SELECT `+eventColumns+` FROM inbox WHERE instance = ? AND seq > ?
+		ORDER BY seq LIMIT ?`, []any{to, want.After, want.Limit}, func(r *sql.Rows) error {
+		e, err := scanEvent(r.Scan)
+		bytes += len(e.Data)
+		room = room && (len(events) == 0 || bytes <= deliveryBytes)
+		if err != nil || !room {
+			return err
+		}
+		if e.Attempt++; e.Attempt > 1 && e.Kind == agent.KindNew {
+			e.Kind = agent.KindReplay
+		}
+		events = append(events, e)
+		return nil
+	})
+	if more = !room || len(events) == want.Limit; err != nil || len(events) == 0 {
+		return nil, more, err
+	}
+	last := events[len(events)-1].Seq
+	if err := w.exec(`UPDATE inbox SET attempt = attempt + 1 WHERE instance = ? AND seq > ?
+		AND seq <= ?`, to, want.After, last); err != nil {
+		return nil, more, err
+	}
+	return events, more, w.delivered(to, last)
 }
 
 // Waiting returns the events that wait for an instance, at most limit.
@@ -322,10 +360,6 @@ func (s *Store) Retry(of int64, seq uint64) (again uint64, err error) {
 			return ErrNotFound
 		}
 		if again, err = w.deliver(r, e); err != nil {
-			return err
-		}
-		if err := w.exec(`UPDATE inbox SET attempt = ? WHERE instance = ? AND seq = ?`, e.Attempt,
-			of, again); err != nil {
 			return err
 		}
 		return w.exec(`DELETE FROM dead WHERE instance = ? AND seq = ?`, of, seq)

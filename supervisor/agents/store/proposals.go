@@ -80,8 +80,8 @@ func (s *Store) Decide(id, decision string) (of int64, err error) {
 		if err != nil {
 			return err
 		}
-		if _, err := w.append(of, agent.Event{ID: id, Source: "user", Type: agent.TypeApproval,
-			ReplyTo: id, Data: text}, now); err != nil {
+		if _, _, err := w.append(of, agent.Event{ID: id, Source: "user", Type: agent.TypeApproval,
+			ReplyTo: id, Data: text}, now, false); err != nil {
 			return err
 		}
 		return w.exec(`DELETE FROM proposal WHERE instance = ? AND decision <> '' AND id IN

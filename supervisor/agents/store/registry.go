@@ -181,8 +181,8 @@ func (w *writer) tellOthers(who peer, before, after map[string]string,
 				return err
 			}
 			for _, id := range others {
-				_, err := w.append(id, agent.Event{Source: "host", Channel: channel,
-					Type: agent.TypeRoster, Data: data}, now)
+				_, _, err := w.append(id, agent.Event{Source: "host", Channel: channel,
+					Type: agent.TypeRoster, Data: data}, now, false)
 				if err == nil {
 					woken = append(woken, id)
 				} else if !errors.Is(err, ErrFull) {

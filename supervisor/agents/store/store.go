@@ -175,22 +175,31 @@ func newWriter(db *sql.DB) (*writer, error) {
 	return w, w.migrate()
 }
 
-func (w *writer) close() error { return errors.Join(w.con.Close(), w.db.Close()) }
+// close closes the connection. With statements that are open, SQLite would leave its log beside the
+// database.
+func (w *writer) close() (err error) {
+	for _, s := range w.made {
+		err = errors.Join(err, s.Close())
+	}
+	return errors.Join(err, w.con.Close(), w.db.Close())
+}
 
 // commit carries writes out in one transaction and tells each how it went.
 func (w *writer) commit(group []write) {
 	results := make([]error, len(group))
 	err := w.exec("BEGIN IMMEDIATE")
-	for i := range group {
-		if err != nil {
-			break
-		}
+	if err == nil && len(group) == 1 {
+		// It needs no savepoint.
+		results[0] = group[0].do(w)
+	}
+	for i := 0; err == nil && len(group) > 1 && i < len(group); i++ {
 		results[i], err = w.saved(group[i].do)
 	}
-	if err == nil {
+	failed := err != nil || len(group) == 1 && results[0] != nil
+	if !failed {
 		err = w.exec("COMMIT")
 	}
-	if err != nil {
+	if failed || err != nil {
 		// Whatever the cause, nothing of the group is on the disk. SQLite may have rolled back by
 		// itself already.
 		_ = w.exec("ROLLBACK")
