@@ -21,6 +21,10 @@ const (
 	crowdedPause = 20 * time.Millisecond
 )
 
+// leastPart is what a facet gets at least if its parent names no limit and there is so much: what a
+// program for the Python bundle needs.
+var leastPart = Share{Memory: 96 << 20, PIDs: 12}
+
 // errCrowded: the facets that are awake have all that there is for facets of the agent.
 var errCrowded = errors.New("other facets of the agent are awake")
 
@@ -132,7 +136,8 @@ func (f *families) account(k kin, parent *account, granted Share) (*account, err
 	}
 	grant := granted
 	if parent != nil {
-		part := Share{max(parent.pool.Memory/parts, 1), max(parent.pool.PIDs/parts, 1)}
+		part := Share{max(parent.pool.Memory/parts, leastPart.Memory),
+			max(parent.pool.PIDs/parts, leastPart.PIDs)}
 		if !k.ask.names("memory") {
 			grant.Memory = min(grant.Memory, part.Memory)
 		}

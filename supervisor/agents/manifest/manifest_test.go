@@ -161,6 +161,8 @@ var wrong = map[string]string{
 	"agent = 1\ntype = \"agent\"\nname = \"a\"\nnative = [\"./a\"]\nruntime = \"host\"": "capabilities.network: an agent with runtime = \"host\" has the network of its user",
 	"agent = 1\ntype = \"agent\"\nname = \"a\"\nnative = [\"./a\"]\nruntime = \"host\"\nprofile = \"agent\"\n" +
 		"[capabilities]\nnetwork = true\n[limits]\nmemory = \"1MiB\"": "limits bounds a jail, and an agent with runtime = \"host\" has none",
+	"agent = 1\ntype = \"agent\"\nname = \"a\"\nnative = [\"./a\"]\nruntime = \"host\"\nprofile = \"agent\"\n" +
+		"[capabilities]\nnetwork = true\nfacets = true": "capabilities.facets: facets and loaded programs have a part of the jail",
 	least + "native = [\"x\"]":                                                    "module and native exclude each other",
 	least + "policy = \"../p.toml\"":                                              "is no .toml file below the agent's directory",
 	least + "profile = \"x\"\npolicy = \"p.toml\"":                                "profile and policy exclude each other",
