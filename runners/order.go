@@ -72,6 +72,8 @@ type Agent struct {
 	ID string `json:"id"`
 	// Bindings are those that the guest has.
 	Bindings []string `json:"bindings"`
+	// Imports are those that its module may import: those, or of a facet all.
+	Imports []string `json:"imports"`
 	// Dir is the directory of the database in the jail, which has at most Size bytes.
 	Dir  string `json:"dir"`
 	Size int64  `json:"size"`

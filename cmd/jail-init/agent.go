@@ -55,7 +55,7 @@ func hostAgent(ctx context.Context, order runners.Order, conn *control.Conn, mod
 // runGuest runs a module as the guest of an agent, whose streams are the standard error.
 func runGuest(ctx context.Context, order runners.Order, modules [][]byte, ready *wasiguest.Loaded,
 	h *host.Host, streams *host.Streams) (int, runners.Answer) {
-	ctx = wasiguest.WithAgent(ctx, wasiguest.Agent{Host: h, Bindings: order.Agent.Bindings,
+	ctx = wasiguest.WithAgent(ctx, wasiguest.Agent{Host: h, Bindings: order.Agent.Imports,
 		Open: streams.Open})
 	var report runners.Report
 	var err error
@@ -77,7 +77,7 @@ func withAgent(env []string, bindings []string, w agent.Wake) []string {
 		config = "{}"
 	}
 	own := []string{"AGENT_ID=" + w.AgentID, "CHANNEL=" + w.Channel, "HANDLE=" + w.Handle,
-		"CONFIG=" + config, "AGENT_BINDINGS=" + strings.Join(bindings, ",")}
+		"CONFIG=" + config, "CLASS=" + w.Class, "AGENT_BINDINGS=" + strings.Join(bindings, ",")}
 	env = slices.DeleteFunc(slices.Clone(env), func(v string) bool {
 		return slices.ContainsFunc(own, func(o string) bool {
 			name, _, _ := strings.Cut(o, "=")

@@ -47,6 +47,8 @@ const (
 	MaxEvent = 256 << 10
 	// MaxParams bounds the JSON form of the parameters of a call, and of each part of a reply.
 	MaxParams = 256 << 10
+	// MaxLoad bounds the JSON form of the parameters of HOST.load, which holds programs.
+	MaxLoad = 24 << 20
 	// MaxEffects is how many effects one event may have.
 	MaxEffects = 1000
 	// MaxName bounds names of channels, alarms, methods and roles.
@@ -104,6 +106,8 @@ type Wake struct {
 	AgentID string `json:"agent_id"`
 	Channel string `json:"channel,omitempty"`
 	Handle  string `json:"handle,omitempty"`
+	// Class is which of the agents of its module a facet is, as its parent named it.
+	Class string `json:"class,omitempty"`
 	// Config is the manifest's table config.
 	Config json.RawMessage `json:"config,omitempty"`
 }
@@ -129,9 +133,24 @@ type Call struct {
 	Method  string `json:"method"`
 	// Params is an object.
 	Params json.RawMessage `json:"params,omitempty"`
+	// Part is a part of parameters that are larger than MaxParams; the parts of one ID are joined,
+	// and More says that another follows.
+	Part []byte `json:"part,omitempty"`
+	More bool   `json:"more,omitempty"`
 	// Key is the Idempotency-Key of the call: AGENT/SEQ/N, the same when the event is replayed.
 	Key string `json:"key,omitempty"`
 }
+
+// MaxParamsOf bounds the parameters of a method, in bytes.
+func MaxParamsOf(binding, method string) int {
+	if binding == Host && method == MethodLoad {
+		return MaxLoad
+	}
+	return MaxParams
+}
+
+// MethodLoad is the method of HOST that runs a program once.
+const MethodLoad = "load"
 
 // A Reply answers a Call, or a part of it.
 type Reply struct {
@@ -159,6 +178,7 @@ const (
 	ErrNoEvent    = "no_event"    // what was called belongs to an event, and there is none
 	ErrFailed     = "failed"      // jail failed
 	ErrInProgress = "in_progress" // a second call where one is allowed
+	ErrAborted    = "aborted"     // the parent ended the facet
 )
 
 // An Error is what a failed call returns to the guest.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jail-sandbox/jail/runners/agent"
@@ -39,6 +40,17 @@ type Jails interface {
 	Run(ctx context.Context, l Launch, orders Orders) (End, error)
 	// Usage returns what the runs use, by the names of the instances.
 	Usage(ctx context.Context) (map[string]Usage, error)
+	// Load runs a program once. The error wraps ErrNoJail if the program has nothing to do with it.
+	Load(ctx context.Context, l Load) (Loaded, error)
+	// Limits returns what an agent may have under its policy and all that narrows it.
+	Limits(ctx context.Context, l Launch) (Share, error)
+}
+
+// A Share is what jails may have together, of what is divided among an agent and its facets.
+type Share struct {
+	// Memory is in bytes.
+	Memory int64
+	PIDs   int64
 }
 
 // Usage is what an awake agent uses.
@@ -56,6 +68,12 @@ type Launch struct {
 	// Dir holds the agent's files, State its database.
 	Dir, State string
 	Manifest   manifest.Manifest
+	// Class is which of the agents of its module a facet is.
+	Class string
+	// Narrow are the policies that the parents of a facet asked for, each the text of a file.
+	Narrow []string
+	// Share narrows the limits of an agent that has facets, or is one; nil does not.
+	Share *Share
 }
 
 // An End says how an agent's run ended.
@@ -103,6 +121,9 @@ type Agents struct {
 	problems problems
 	// placing is held while the places of a built-in agent are read and written.
 	placing sync.Mutex
+	families families
+	// loads numbers the programs that are loaded, from -1 downwards.
+	loads atomic.Int64
 	// work are the goroutines that Close waits for.
 	work sync.WaitGroup
 }
@@ -120,6 +141,10 @@ func New(o Options) (*Agents, error) {
 	}
 	a := &Agents{Store: o.Store, o: o, alarms: make(chan struct{}, 1)}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
+	if err := errors.Join((facets{a}).finishDeletions(), clearLoads(o.State)); err != nil {
+		a.cancel()
+		return nil, err
+	}
 	a.turns = turns{all: map[int64]*turn{}, most: o.Awake, begin: a.begin}
 	a.work.Go(a.fireAlarms)
 	err := o.Store.Ready(a.ctx, func(i store.Instance) error {
@@ -228,12 +253,23 @@ func (a *Agents) begin(t *turn) time.Duration {
 	if wait := i.NotBefore.Sub(a.o.Now()); wait > 0 && !asked {
 		return wait
 	}
-	m, dir, err := a.manifest(i.Agent, i.Channel)
+	line, err := facets{a}.line(a.ctx, i)
 	if err != nil {
-		return a.failed(i, m, cause{why: err.Error()})
+		return a.failed(i, manifest.Manifest{}, cause{why: err.Error(),
+			elsewhere: errors.Is(err, ErrNoJail)})
 	}
-	r := newRun(a, t, i, m, dir)
+	l := line[len(line)-1].launch
+	m := l.Manifest
+	if l.Share, err = a.families.enter(a.ctx, line, a.o.Jails.Limits); err != nil {
+		if errors.Is(err, errCrowded) {
+			facets{a}.makeRoom(line)
+			return crowdedPause
+		}
+		return a.failed(i, m, cause{why: err.Error(), elsewhere: errors.Is(err, ErrNoJail)})
+	}
+	r := newRun(a, t, i, l)
 	why := r.whole()
+	a.families.leave(line)
 	// The row may have changed while it ran.
 	if i, err = a.Store.Instance(a.ctx, t.id); err != nil {
 		return never
@@ -273,7 +309,7 @@ func (a *Agents) record(i store.Instance, step audit.AgentStep) {
 	if known, err := a.Store.Agent(a.ctx, i.Agent); err == nil {
 		step.Digest = known.Digest
 	}
-	step.ID, step.Instance = a.Store.AgentID(i.Agent), i.Name
+	step.ID, step.Instance = a.Store.AgentID(store.PathOf(i)), i.Name
 	a.o.Record(step)
 }
 

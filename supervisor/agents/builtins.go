@@ -107,7 +107,7 @@ func wakeOn(ctx context.Context, a *Agents, name, channel string,
 func instanceOn(ctx context.Context, a *Agents, name, channel string) (store.Instance, error) {
 	all, err := a.Of(ctx, name)
 	for _, i := range all {
-		if i.Channel == channel {
+		if i.Channel == channel && i.Parent == 0 {
 			return i, nil
 		}
 	}

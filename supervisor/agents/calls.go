@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +23,8 @@ const (
 	mostLines   = 200
 	linesSecond = 20
 	maxLine     = 2 << 10
+	// maxResults bounds the JSON form of a result that goes in parts.
+	maxResults = 2 << 20
 )
 
 // calls answers what the agent of one run calls. Each call has a goroutine, so that a model that
@@ -33,14 +37,41 @@ type calls struct {
 	// lines that may still be logged, as of the time.
 	lines float64
 	since time.Time
+	// parts are those of calls that have not come whole, by their ids.
+	parts map[uint64][]byte
 }
 
 func newCalls(ctx context.Context, r *run) *calls {
 	return &calls{ctx: ctx, r: r, free: make(chan struct{}, mostCalls), lines: mostLines,
-		since: time.Now()}
+		since: time.Now(), parts: map[uint64][]byte{}}
 }
 
 func (c *calls) wait() { c.work.Wait() }
+
+// take takes a part of a call, and answers the call once it is whole.
+func (c *calls) take(call agent.Call) *cause {
+	if call.More || len(call.Part) > 0 {
+		all, held := append(c.parts[call.ID], call.Part...), 0
+		for id, part := range c.parts {
+			if id != call.ID {
+				held += len(part)
+			}
+		}
+		if held += len(all); held > 2*agent.MaxLoad || len(c.parts) > mostCalls {
+			return nonsense("it sends calls of %d bytes", held)
+		}
+		if c.parts[call.ID] = all; call.More {
+			return nil
+		}
+		delete(c.parts, call.ID)
+		call.Params = all
+	}
+	if len(call.Params) > agent.MaxParamsOf(call.Binding, call.Method) {
+		return nonsense("it sends parameters of %d bytes", len(call.Params))
+	}
+	c.begin(call)
+	return nil
+}
 
 // begin answers a call. It does not block.
 func (c *calls) begin(call agent.Call) {
@@ -66,6 +97,14 @@ func (c *calls) answer(call agent.Call, result any, err error) {
 	if err == nil && result != nil {
 		reply.Result, err = json.Marshal(result)
 	}
+	for err == nil && len(reply.Result) > agent.MaxParams && len(reply.Result) <= maxResults {
+		// Parts are joined as bytes.
+		c.r.order(c.ctx, agent.Order{Reply: &agent.Reply{ID: call.ID, More: true,
+			Chunk: reply.Result[:agent.MaxParams]}})
+		if reply.Result = reply.Result[agent.MaxParams:]; len(reply.Result) <= agent.MaxParams {
+			reply.Chunk, reply.Result = reply.Result, nil
+		}
+	}
 	if err == nil && len(reply.Result) > agent.MaxParams {
 		err = &agent.Error{Code: agent.ErrTooLarge, Message: fmt.Sprintf(
 			"the result has %d bytes, more than %d", len(reply.Result), agent.MaxParams)}
@@ -83,6 +122,10 @@ func asError(err error) *agent.Error {
 	}
 	code := agent.ErrFailed
 	switch {
+	case errors.Is(err, store.ErrTooMany):
+		code = agent.ErrTooLarge
+	case errors.Is(err, store.ErrDeleting):
+		code = agent.ErrBusy
 	case errors.Is(err, store.ErrNotFound):
 		code = agent.ErrNotFound
 	case errors.Is(err, store.ErrFull):
@@ -100,7 +143,15 @@ func asError(err error) *agent.Error {
 func (c *calls) call(call agent.Call) (any, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.r.m.Wake.Deadline)
 	defer cancel()
+	if !slices.Contains(c.r.m.Bindings(), call.Binding) {
+		return nil, &agent.Error{Code: agent.ErrNoBinding, Message: fmt.Sprintf(
+			"there is no binding %.40q: write it into [capabilities] of the manifest, or into "+
+				"bindings of a facet", call.Binding)}
+	}
 	switch call.Binding + "." + call.Method {
+	case "HOST.facet", "HOST.facets", "HOST.callFacets", "HOST.abortFacet", "HOST.deleteFacet",
+		"HOST." + agent.MethodLoad:
+		return c.parent(ctx, call)
 	case "PUBSUB.roster":
 		return c.roster(ctx)
 	case "PUBSUB.getSettings":
@@ -109,14 +160,9 @@ func (c *calls) call(call agent.Call) (any, error) {
 		return c.methods(ctx)
 	case "PUBSUB.callMethod":
 		return c.callMethod(ctx, call)
-	case "AI.listRoles", "AI.streamText":
-		if !c.r.m.Capabilities.AI {
-			return nil, &agent.Error{Code: agent.ErrNoBinding,
-				Message: `the manifest does not grant AI: write ai = true in [capabilities]`}
-		}
-		if call.Method == "listRoles" {
-			return roleNames(c.r.m), nil
-		}
+	case "AI.listRoles":
+		return roleNames(c.r.m), nil
+	case "AI.streamText":
 		return nil, c.streamText(ctx, call)
 	}
 	return nil, &agent.Error{Code: agent.ErrNoMethod, Message: fmt.Sprintf(
@@ -232,7 +278,7 @@ func (c *calls) ask(ctx context.Context, provider store.Instance, key string,
 		return nil, err
 	}
 	if _, err := c.r.a.Send(provider.ID, agent.Event{ID: key,
-		Source: c.r.a.Store.AgentID(c.r.from.Agent), Channel: c.r.from.Channel,
+		Source: c.r.a.Store.AgentID(store.PathOf(c.r.from)), Channel: c.r.from.Channel,
 		Type: agent.TypeCall, Data: data}); err != nil {
 		return nil, err
 	}
@@ -245,11 +291,25 @@ func (c *calls) ask(ctx context.Context, provider store.Instance, key string,
 		if !errors.Is(err, store.ErrNotFound) {
 			return nil, err
 		}
+		who := strings.TrimSuffix(provider.Agent+"/"+provider.Facet, "/")
+		switch why, err := store.ChildrenOf(c.r.a.Store).Lost(ctx, provider.ID, key); {
+		case err == nil && strings.HasPrefix(why, abortedBy):
+			return nil, &agent.Error{Code: agent.ErrAborted, Message: why}
+		case err == nil:
+			return nil, &agent.Error{Code: agent.ErrFailed, Message: fmt.Sprintf(
+				"agent %q failed: %s", who, why)}
+		case !errors.Is(err, store.ErrNotFound):
+			return nil, err
+		}
+		if _, err := c.r.a.Store.Instance(ctx, provider.ID); errors.Is(err, store.ErrNotFound) {
+			return nil, &agent.Error{Code: agent.ErrAborted, Message: fmt.Sprintf(
+				"agent %q is deleted", who)}
+		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
 			return nil, &agent.Error{Code: agent.ErrDeadline, Message: fmt.Sprintf(
-				"agent %q has not answered", provider.Agent)}
+				"agent %q has not answered", who)}
 		}
 	}
 }

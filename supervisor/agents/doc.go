@@ -7,6 +7,9 @@
 //	blame.go     what a failure means: another try, a dead letter, or no more tries
 //	calls.go     what an agent asks for while it works on an event
 //	alarms.go    when alarms are due
+//	facets.go    children of agents, which agents call
+//	families.go  what an agent has is divided among it and its facets
+//	load.go      programs that agents run once
 //	install.go   how agents come, change and go
 //	builtins.go  the agents that are a part of jail, which nobody installs
 //	watch.go     changes of an agent's files

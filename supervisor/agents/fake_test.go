@@ -30,6 +30,13 @@ type fakeJails struct {
 	die func(instance, point string) bool
 	// ran counts starts.
 	ran map[string]int
+	// classes are the guests of facets, by their classes; launches are the last ones of instances.
+	classes  map[string]guest
+	launches map[string]Launch
+	// load runs programs.
+	load func(context.Context, Load) (Loaded, error)
+	// limits are those of policies, by the ids of agents.
+	limits map[string]Share
 }
 
 // A guest works on one event.
@@ -83,6 +90,22 @@ func (f *fakeJails) dies(instance, point string) bool {
 	return f.die != nil && f.die(instance, point)
 }
 
+func (f *fakeJails) Limits(_ context.Context, l Launch) (Share, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s, ok := f.limits[l.AgentID]; ok {
+		return s, nil
+	}
+	return Share{Memory: 128 << 20, PIDs: 64}, nil
+}
+
+func (f *fakeJails) Load(ctx context.Context, l Load) (Loaded, error) {
+	f.mu.Lock()
+	load := f.load
+	f.mu.Unlock()
+	return load(ctx, l)
+}
+
 func (f *fakeJails) Usage(context.Context) (map[string]Usage, error) { return nil, nil }
 
 type fakeHost struct {
@@ -121,7 +144,7 @@ func (f *fakeJails) Run(ctx context.Context, l Launch, o Orders) (End, error) {
 		f.disks[l.Instance] = d
 	}
 	f.ran[l.Instance]++
-	run := f.guest[l.Instance]
+	f.launches[l.Instance] = l
 	f.mu.Unlock()
 	h := &fakeHost{f: f, l: l, out: agent.NewWriter(o.Out),
 		replies: map[uint64]chan agent.Reply{}}
@@ -158,6 +181,15 @@ func (f *fakeJails) Run(ctx context.Context, l Launch, o Orders) (End, error) {
 	}
 	if err := h.out.Write(agent.Report{Ready: &ready}); err != nil {
 		return End{}, nil
+	}
+	run := func(w *work) error {
+		f.mu.Lock()
+		now := f.guest[l.Instance]
+		if now == nil {
+			now = f.classes[l.Class]
+		}
+		f.mu.Unlock()
+		return now(w)
 	}
 	memory := map[string]int{}
 	for {
@@ -246,7 +278,8 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, dir: t.TempDir(), now: time.Now, jails: &fakeJails{disks: map[string]*disk{},
-		guest: map[string]guest{}, ran: map[string]int{}}}
+		guest: map[string]guest{}, ran: map[string]int{}, classes: map[string]guest{},
+		launches: map[string]Launch{}, limits: map[string]Share{}}}
 	return w
 }
 

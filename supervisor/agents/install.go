@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/jail-sandbox/jail/jail/atomicfile"
 	"github.com/jail-sandbox/jail/supervisor/agents/builtin"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
@@ -215,7 +216,7 @@ func (a *Agents) manifest(name, channel string) (manifest.Manifest, string, erro
 	return manifest.Manifest{}, "", wrong(fmt.Errorf("%s: there is no %s", known.Dir, manifest.File))
 }
 
-// Delete ends an agent and forgets it, with its files, its inbox and its state.
+// Delete ends an agent and forgets it, with its facets, its files, its inbox and its state.
 func (a *Agents) Delete(ctx context.Context, name string) error {
 	all, err := a.Of(ctx, name)
 	if err != nil {
@@ -233,13 +234,21 @@ func (a *Agents) Delete(ctx context.Context, name string) error {
 	if err := os.RemoveAll(files); err != nil {
 		return err
 	}
-	woken, err := a.Store.Delete(name)
+	all, woken, err := a.Store.Delete(name)
 	if err != nil {
 		return err
 	}
 	a.wake(woken...)
+	return a.remove(ctx, all)
+}
+
+// remove ends instances that are condemned, removes their files and forgets them. What it does not
+// come to is done when jail-agentd starts the next time.
+func (a *Agents) remove(ctx context.Context, all []store.Instance) error {
 	for _, i := range all {
-		a.turns.tell(i.ID, signal{kill: "deleted"})
+		a.turns.end(i.ID)
+	}
+	for _, i := range all {
 		if err := a.turns.gone(ctx, i.ID); err != nil {
 			return err
 		}
@@ -247,7 +256,28 @@ func (a *Agents) Delete(ctx context.Context, name string) error {
 			return err
 		}
 	}
+	// Forgotten is only what is gone for good.
+	if err := atomicfile.SyncDir(a.o.State); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := store.ChildrenOf(a.Store).Forget(all); err != nil {
+		return err
+	}
+	for _, i := range all {
+		// Its parent may wait for an answer.
+		a.pulse.beat(i.ID)
+	}
 	return nil
+}
+
+// finishDeletions does what was left of deletions when jail-agentd ended.
+func (f facets) finishDeletions() error {
+	a := f.a
+	all, err := store.ChildrenOf(a.Store).Condemned(a.ctx)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	return a.remove(a.ctx, all)
 }
 
 // scanned is how many agents of the folder are registered at one time.

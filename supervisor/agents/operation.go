@@ -16,8 +16,9 @@ const maxResult = 64 << 20
 const operationPart = 512 << 10
 
 var (
-	errEnding  = errors.New("jail-agentd ends")
-	errDeleted = errors.New("the agent is deleted")
+	errEnding = errors.New("jail-agentd ends")
+	// errTaken ends a run that is deleted or aborted.
+	errTaken = errors.New("the agent is deleted, or its parent has ended it")
 )
 
 // An operation is one that the owner asks for, on the database of an agent.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -38,7 +39,7 @@ type run struct {
 	turn *turn
 	from store.Instance
 	m    manifest.Manifest
-	dir  string
+	l    Launch
 	// orders are sent by a goroutine of their own, so that an agent that does not read them cannot
 	// stop this one.
 	orders  chan agent.Order
@@ -83,8 +84,8 @@ type cause struct {
 // errAsked ends a run that did nothing wrong.
 var errAsked = errors.New("it was asked to end")
 
-func newRun(a *Agents, t *turn, i store.Instance, m manifest.Manifest, dir string) *run {
-	return &run{a: a, turn: t, from: i, m: m, dir: dir,
+func newRun(a *Agents, t *turn, i store.Instance, l Launch) *run {
+	return &run{a: a, turn: t, from: i, m: l.Manifest, l: l,
 		orders: make(chan agent.Order, 2*manifest.MaxBatch), reports: make(chan agent.Report, 64),
 		window: window{single: !i.NotBefore.IsZero(), hand: newHand(),
 			admins: map[uint64]*operation{}}}
@@ -95,6 +96,8 @@ func (r *run) whole() *cause {
 	ctx, kill := context.WithCancelCause(r.a.ctx)
 	defer kill(errAsked)
 	r.kill = kill
+	r.a.turns.setKill(r.turn, kill)
+	defer r.a.turns.setKill(r.turn, nil)
 	r.a.turns.setHand(r.turn, r.window.hand)
 	defer r.window.hand.close()
 	r.calls = newCalls(ctx, r)
@@ -112,9 +115,7 @@ func (r *run) whole() *cause {
 	})
 	go func() {
 		var err error
-		end, err = r.a.o.Jails.Run(ctx, Launch{Instance: r.from.Name,
-			AgentID: r.a.Store.AgentID(r.from.Agent), Channel: r.from.Channel, Dir: r.dir,
-			State: r.a.stateDir(r.from.Name), Manifest: r.m}, Orders{in, out})
+		end, err = r.a.o.Jails.Run(ctx, r.l, Orders{in, out})
 		out.CloseWithError(io.EOF)
 		in.CloseWithError(io.ErrClosedPipe)
 		ended <- err
@@ -142,7 +143,7 @@ func (r *run) whole() *cause {
 func (r *run) verdict(failure *cause, killed error, end End, err error) *cause {
 	busy := len(r.window.open) > 0
 	switch {
-	case errors.Is(killed, errDeleted) || r.a.ctx.Err() != nil:
+	case errors.Is(killed, errTaken) || r.a.ctx.Err() != nil:
 		return nil
 	case failure != nil && failure.code != "":
 		return failure
@@ -258,10 +259,7 @@ func (r *run) serve(ctx context.Context) *cause {
 			}
 		case s := <-r.turn.signals:
 			r.window.more = true
-			switch {
-			case s.kill != "":
-				r.kill(errDeleted)
-			case s.sleep != "":
+			if s.sleep != "" {
 				r.sleep(ctx, s.sleep)
 			}
 		case <-r.window.hand.ready:
@@ -323,7 +321,7 @@ func (r *run) begin(ctx context.Context) *cause {
 		reason = events[0].Type
 	}
 	r.order(ctx, agent.Order{Wake: &agent.Wake{Reason: reason,
-		AgentID: r.a.Store.AgentID(r.from.Agent), Channel: r.from.Channel, Handle: r.from.Handle,
+		AgentID: r.l.AgentID, Channel: r.from.Channel, Handle: r.from.Handle, Class: r.l.Class,
 		Config: r.m.Config}})
 	r.a.turns.setState(r.turn, store.Active)
 	r.a.record(r.from, audit.AgentStep{Step: audit.AgentWoken, Reason: reason,
@@ -473,7 +471,7 @@ func (r *run) report(ctx context.Context, report agent.Report) (slept bool, fail
 					report.Failed.Seq)
 			}
 		case report.Call != nil:
-			r.calls.begin(*report.Call)
+			failure = r.calls.take(*report.Call)
 		case report.Log != nil:
 			r.calls.log(*report.Log)
 		case report.Admin != nil:
@@ -495,6 +493,28 @@ func (r *run) report(ctx context.Context, report agent.Report) (slept bool, fail
 		r.settleDown(ctx)
 	}
 	return slept, failure
+}
+
+// permitted leaves out the effects that need a binding which a facet does not have. Its own jail has
+// refused them already, but reports come from inside.
+func (r *run) permitted(all []agent.Effects) []agent.Effects {
+	if !r.m.Mute {
+		return all
+	}
+	out := make([]agent.Effects, len(all))
+	for i, e := range all {
+		out[i] = agent.Effects{Seq: e.Seq, Effects: slices.DeleteFunc(slices.Clone(e.Effects),
+			func(f agent.Effect) bool {
+				speaks := f.Op == agent.OpUpdate || f.Op == agent.OpComplete ||
+					f.Op == agent.OpSettings || f.Op == agent.OpSend && f.Type != agent.TypeResult
+				if speaks {
+					r.calls.log(agent.Log{Level: "warn", Message: "refused: " + f.Op +
+						" without the binding " + agent.PubSub})
+				}
+				return speaks
+			})}
+	}
+	return out
 }
 
 func nonsense(format string, args ...any) *cause {
@@ -544,11 +564,12 @@ func (r *run) done(ctx context.Context, first agent.Effects) (next *agent.Report
 	return next, nil
 }
 
-// commit settles events, and returns those that are wanted next. While the inbox of a receiver is full it waits, so that a fast sender
-// becomes as slow as its receiver; after a while what has no room becomes dead letters, since two
-// full agents could wait for each other.
+// commit settles events, and returns those that are wanted next. While the inbox of a receiver is
+// full it waits, so that a fast sender becomes as slow as its receiver; after a while what has no
+// room becomes dead letters, since two full agents could wait for each other.
 func (r *run) commit(ctx context.Context, seq uint64, effects []agent.Effects,
 	want store.Want) ([]agent.Event, *cause) {
+	effects = r.permitted(effects)
 	begun := time.Now()
 	for {
 		done, err := r.a.o.Bus.Ack(r.from.ID, seq, effects, time.Since(begun) > fullTime, want)

@@ -36,6 +36,8 @@ type turn struct {
 	admins []*operation
 	// signals are for the run, which has one.
 	signals chan signal
+	// kill ends the run at once, nil while there is none.
+	kill context.CancelCauseFunc
 	// hand is the run's, nil while none is there.
 	hand *hand
 }
@@ -46,8 +48,6 @@ type signal struct {
 	sleep string
 	// crowded: others wait for their turn, so it should sleep if it has nothing to do.
 	crowded bool
-	// kill is why it is to end at once.
-	kill string
 }
 
 // want asks for a turn of the instance, after a while.
@@ -159,7 +159,7 @@ func (at *turn) tell(s signal) {
 	select {
 	case at.signals <- s:
 	default:
-		if s.sleep == "" && s.kill == "" {
+		if s.sleep == "" {
 			return
 		}
 		// Make room: what is lost says less.
@@ -180,6 +180,21 @@ func (t *turns) tell(id int64, s signal) {
 	if at := t.all[id]; at != nil && at.running {
 		at.tell(s)
 	}
+}
+
+// end ends the run of an instance at once.
+func (t *turns) end(id int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if at := t.all[id]; at != nil && at.kill != nil {
+		at.kill(errTaken)
+	}
+}
+
+func (t *turns) setKill(at *turn, kill context.CancelCauseFunc) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at.kill = kill
 }
 
 // take returns the operations that wait for the run, and takes them over.

@@ -349,20 +349,23 @@ const (
 	AgentTokens     = "tokens"
 	AgentExported   = "exported"
 	AgentImported   = "imported"
+	// AgentAborted is of a facet that its parent ended.
+	AgentAborted = "aborted"
 )
 
 // AgentSteps returns all steps of agents.
 func AgentSteps() []string {
 	return []string{AgentInstalled, AgentReloaded, AgentRemoved, AgentWoken, AgentSlept, AgentFailed,
-		AgentPaused, AgentResumed, AgentDeadLetter, AgentTokens, AgentExported, AgentImported}
+		AgentPaused, AgentResumed, AgentDeadLetter, AgentTokens, AgentExported, AgentImported,
+		AgentAborted}
 }
 
 // AgentStep records a step of an agent, as jail-agentd reports it. The actor is the process that reported
 // it, a program of the agent's user.
 type AgentStep struct {
-	// agent:USER:NAME
+	// agent:USER:NAME, of a facet agent:USER:NAME/FACET
 	ID string `json:"id"`
-	// Instance is one agent on one channel.
+	// Instance is one agent on one channel, or one of its facets.
 	Instance string `json:"instance"`
 	// One of AgentSteps.
 	Step string `json:"step"`

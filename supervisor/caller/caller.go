@@ -62,7 +62,8 @@ func Of(uid uint32) (c Caller, known bool) {
 }
 
 // OwnsAgent reports whether an agent is the caller's: its id is agent:USER:NAME, with the caller's name
-// or number as USER.
+// or number as USER. A facet has the names of its parents and its own behind that, as in
+// agent:USER:NAME/FACET.
 func (c Caller) OwnsAgent(id string) bool {
 	rest, ok := strings.CutPrefix(id, "agent:")
 	owner, name, named := strings.Cut(rest, ":")
@@ -77,7 +78,7 @@ func (c Caller) OwnsAgent(id string) bool {
 	return err == nil && u.Username == owner
 }
 
-var agentName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+var agentName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}(/[a-z][a-z0-9._-]{0,62}){0,4}$`)
 
 // MayControl reports whether the caller is the user uid or root.
 func (c Caller) MayControl(uid uint32) bool { return c.UID == 0 || c.UID == uid }

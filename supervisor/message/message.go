@@ -35,6 +35,10 @@ type Request struct {
 	// What the policy is called in messages.
 	PolicyName string `json:"policy_name,omitempty"`
 
+	// Policies that narrow the profile, or the policy, further, each in its turn: the run gets what
+	// all of them grant.
+	Narrow []Narrow `json:"narrow,omitempty"`
+
 	// The caller's working directory, an absolute path. Where it lies in the workspace, the
 	// tool starts there.
 	Dir string `json:"dir"`
@@ -75,15 +79,26 @@ type Request struct {
 	Inherit []string `json:"inherit,omitempty"`
 }
 
+// A Narrow is a policy that only narrows.
+type Narrow struct {
+	// What the policy is called in messages.
+	Name string `json:"name"`
+	// The text of a policy file.
+	Policy string `json:"policy"`
+}
+
 // An Agent says what a run is as an agent.
 type Agent struct {
-	// agent:USER:NAME
+	// agent:USER:NAME, of a facet agent:USER:NAME/FACET
 	ID string `json:"id"`
-	// Instance is one agent on one channel, as agent-NAME-CHANNEL.
+	// Instance is one agent on one channel, as agent-NAME-CHANNEL, or one of its facets.
 	Instance string `json:"instance"`
 	// Bindings are those that its manifest asks for, of PUBSUB, STORAGE, AI and HOST; the policy
 	// narrows them.
 	Bindings []string `json:"bindings"`
+	// Facet says that it is a facet, which runs the module of its agent: the module may import
+	// bindings that the facet does not have, whose calls then fail.
+	Facet bool `json:"facet,omitempty"`
 	// Network lets it fetch what the policy grants; without it the run fetches nothing.
 	Network bool `json:"network,omitempty"`
 	// State is the directory of its database, an absolute path. It holds nothing else, and is

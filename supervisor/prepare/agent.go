@@ -190,9 +190,12 @@ func (j *Job) agentOrder() *runners.Agent {
 	if j.Host.Agent == nil {
 		return nil
 	}
-	o := &runners.Agent{ID: j.Host.Agent.ID, Bindings: j.Host.Agent.Granted, Dir: jail.AgentDir,
-		Size:          j.Host.Agent.Storage,
+	o := &runners.Agent{ID: j.Host.Agent.ID, Bindings: j.Host.Agent.Granted,
+		Imports: j.Host.Agent.Granted, Dir: jail.AgentDir, Size: j.Host.Agent.Storage,
 		DeadlineNanos: j.Host.Agent.DeadlineMS * int64(time.Millisecond)}
+	if j.Host.Agent.Facet {
+		o.Imports = agent.Bindings
+	}
 	if j.Tool.Native != "" {
 		l := j.Plan.GuestLandlock()
 		o.Landlock = &l
@@ -207,7 +210,7 @@ func (t *Tool) mayBind(a *Agent) error {
 	for _, name := range t.Imports {
 		module, _, _ := strings.Cut(name, ".")
 		binding := wasi.BindingOf(module)
-		if binding == "" || a != nil && slices.Contains(a.Granted, binding) {
+		if binding == "" || a != nil && (a.Facet || slices.Contains(a.Granted, binding)) {
 			continue
 		}
 		t.module.Close()

@@ -20,7 +20,10 @@ import (
 // Names of the layers that only narrow, for one run.
 const requestLayer, invocationLayer = "request", "invocation"
 
-// resolve meets the ceiling, the profile and the request.
+// maxNarrow is how many policies a request may narrow with.
+const maxNarrow = 16
+
+// resolve meets the ceiling, the profile, what the request narrows with, and the request.
 func (s *Preparer) resolve(c caller.Caller, req message.Request) (policy.Effective, error) {
 	state, where := s.o.Policies(), places(c, req)
 	ceiling, err := ceilingOf(state, where)
@@ -42,8 +45,20 @@ func (s *Preparer) resolve(c caller.Caller, req message.Request) (policy.Effecti
 	if err != nil {
 		return policy.Effective{}, err
 	}
-	eff, err := policy.Resolve(ceiling, profile, policy.Layer{Name: requestLayer,
-		Source: "command line", Policy: flags.Policy()})
+	if len(req.Narrow) > maxNarrow {
+		return policy.Effective{}, problem.New(problem.Usage, "%d policies that narrow: at most %d",
+			len(req.Narrow), maxNarrow)
+	}
+	layers := []policy.Layer{ceiling, profile}
+	for _, n := range req.Narrow {
+		layer, err := parsed(state.Set.For(where), n.Name, n.Policy)
+		if err != nil {
+			return policy.Effective{}, err
+		}
+		layers = append(layers, layer)
+	}
+	eff, err := policy.Resolve(append(layers, policy.Layer{Name: requestLayer,
+		Source: "command line", Policy: flags.Policy()})...)
 	if err != nil {
 		return eff, problem.New(problem.Usage, "%w", err)
 	}
@@ -154,13 +169,7 @@ func (s *Preparer) Ceiling() (policy.Policy, error) {
 
 func profileOf(req message.Request, set *profiles.Set) (policy.Layer, error) {
 	if req.Policy != "" {
-		name := req.PolicyName
-		file, err := set.Parse(syntax.Profile, name, []byte(req.Policy))
-		if err != nil {
-			return policy.Layer{}, problem.New(problem.Usage, "%w", err).
-				WithHint("jail policy check " + name)
-		}
-		return file.Layer("policy "+name, name), nil
+		return parsed(set, req.PolicyName, req.Policy)
 	}
 	name := profileName(req)
 	p, err := set.Get(name)
@@ -173,6 +182,16 @@ func profileOf(req message.Request, set *profiles.Set) (policy.Layer, error) {
 			WithHint("jail policy check, or jail profile show " + name)
 	}
 	return p.File.Layer("profile "+name, p.Origin), nil
+}
+
+// parsed is the text of a policy file as a layer.
+func parsed(set *profiles.Set, name, text string) (policy.Layer, error) {
+	file, err := set.Parse(syntax.Profile, name, []byte(text))
+	if err != nil {
+		return policy.Layer{}, problem.New(problem.Usage, "%w", err).
+			WithHint("jail policy check " + name)
+	}
+	return file.Layer("policy "+name, name), nil
 }
 
 // profileName is what the records call the policy that the caller asked for.

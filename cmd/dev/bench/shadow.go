@@ -60,8 +60,8 @@ func shadows(ctx context.Context, bin string, most int, stdout, stderr io.Writer
 	if bin, err = filepath.Abs(bin); err != nil {
 		return err
 	}
-	out := &table{head: []string{"files", "changes", "prepare", "diff", "commit", "revert",
-		"`cp -a`", "`git add`", "`git diff`", "`git stash`", "`rsync -a`"}}
+	out := &table{head: []string{"files", "changes", "prepare", "fork", "diff", "commit",
+		"revert", "`cp -a`", "`git add`", "`git diff`", "`git stash`", "`rsync -a`"}}
 	for _, c := range shadowCases(most) {
 		fmt.Fprintf(stderr, "bench: %d changes in %d files\n", c.changes, c.files)
 		row, err := shadowRow(ctx, bin, c)
@@ -71,7 +71,7 @@ func shadows(ctx context.Context, bin string, most int, stdout, stderr io.Writer
 		out.add(row...)
 	}
 	fmt.Fprintf(stdout,
-		"\nA shadow: what it costs to prepare one, to see, commit and revert changes, each once, in milliseconds. Beside it what a copy of the directory "+
+		"\nA shadow: what it costs to prepare one, to make a branch of it, to see, commit and revert changes, each once, in milliseconds. Beside it what a copy of the directory "+
 			"costs, what git needs to take the changes in, to show and to put away, and rsync to carry them over.\n\n")
 	return out.write(stdout)
 }
@@ -154,16 +154,20 @@ func (s *shadowBed) ours(bin string) (took []time.Duration, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	prepared, err := prepare(store, s.tree)(s.ctx)
+	if err != nil {
+		return nil, err
+	}
+	forked, err := s.fork(store, id)
+	if err != nil {
+		return nil, fmt.Errorf("fork: %w", err)
+	}
 	w, err := store.Get(id)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
-	prepared, err := prepare(store, s.tree)(s.ctx)
-	if err != nil {
-		return nil, err
-	}
-	took = append(took, prepared)
+	took = append(took, prepared, forked)
 	seen := 0
 	for _, step := range []func() error{
 		func() error {
@@ -188,6 +192,22 @@ func (s *shadowBed) ours(bin string) (took []time.Duration, err error) {
 		return nil, fmt.Errorf("%d changes were seen, want %d", seen, s.c.changes)
 	}
 	return took, nil
+}
+
+// fork makes a branch of the shadow, and throws it away.
+func (s *shadowBed) fork(store *workspace.Store, parent string) (time.Duration, error) {
+	id := string(jail.NewID())
+	start := time.Now()
+	_, err := workspace.BranchesOf(store).Fork(s.ctx, parent, id, workspace.Caller{})
+	took := time.Since(start)
+	if err != nil {
+		return 0, err
+	}
+	b, err := store.Get(id)
+	if err != nil {
+		return 0, err
+	}
+	return took, b.Discard()
 }
 
 // theirs does the same with a copy, with git and with rsync.

@@ -58,7 +58,7 @@ func writeAgents(w io.Writer, all []agentapi.Agent) error {
 				output.Printable(cmp.Or(a.Problem, rights(a)))})
 		}
 		for i, of := range a.Instances {
-			rows = append(rows, []string{output.Once(i, a.Name), of.Channel, state(of),
+			rows = append(rows, []string{output.Once(i, a.Name), place(of), state(of),
 				strconv.Itoa(of.Waiting), strconv.Itoa(of.Dead), output.Age(of.Changed),
 				shortened(cmp.Or(of.Error, a.Problem, of.Note, rights(a)), 60)})
 		}
@@ -163,7 +163,7 @@ func writeAgent(w io.Writer, a agentapi.Agent) error {
 				strings.Join(m.Limits, " ")))
 		}
 		line("handle", "@%s", m.Handle)
-		for _, name := range []string{"network", "ai", "storage"} {
+		for _, name := range []string{"network", "ai", "storage", "facets"} {
 			if on, _ := m.Capabilities[name].(bool); on {
 				line("may use", "%s", name)
 			}
@@ -173,7 +173,7 @@ func writeAgent(w io.Writer, a agentapi.Agent) error {
 		line("tokens today", "%d in, %d out%s", t.Input, t.Output, bound(t.Limit))
 	}
 	for _, i := range a.Instances {
-		fmt.Fprintf(&b, "\nchannel %s: %s\n", output.Printable(i.Channel), state(i))
+		fmt.Fprintf(&b, "\nchannel %s: %s\n", output.Printable(place(i)), state(i))
 		writeInstance(line, i)
 	}
 	_, err := io.WriteString(w, b.String())
@@ -220,4 +220,12 @@ func writeInstance(line func(name, format string, args ...any), i agentapi.Insta
 		}
 		line("  alarm", "%s %s", cmp.Or(a.Name, "(heartbeat)"), when)
 	}
+}
+
+// place says where an instance is: on its channel, and which facet it is.
+func place(i agentapi.Instance) string {
+	if i.Facet == "" {
+		return i.Channel
+	}
+	return i.Channel + ", facet " + i.Facet
 }

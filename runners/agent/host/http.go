@@ -39,7 +39,8 @@ func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serveCall answers a call of a binding.
 func (h *Host) serveCall(w http.ResponseWriter, r *http.Request, binding string) {
 	// The method's name, and what is around it, take little.
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, agent.MaxParams+4<<10))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body,
+		int64(agent.MaxParamsOf(binding, agent.MethodLoad))+4<<10))
 	if err != nil {
 		refuse(w, http.StatusBadRequest, &agent.Error{Code: agent.ErrTooLarge, Message: err.Error()})
 		return

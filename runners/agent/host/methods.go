@@ -46,6 +46,7 @@ var methods = map[string]map[string]method{
 		"setAlarm":   setAlarm,
 		"clearAlarm": clearAlarm,
 		"propose":    propose,
+		"return":     returnResult,
 	},
 }
 
@@ -55,6 +56,8 @@ var forwarded = map[string]map[string]bool{
 	agent.PubSub: {"discoverMethodDefs": false, "callMethod": false, "roster": false,
 		"getSettings": false},
 	agent.AI: {"listRoles": false, "streamText": true},
+	agent.Host: {"facet": false, "facets": false, "callFacets": false, "abortFacet": false,
+		"deleteFacet": false, agent.MethodLoad: false},
 }
 
 // Call makes a call of the guest. params are a JSON object, or nothing.
@@ -64,10 +67,9 @@ func (h *Host) Call(binding, name string, params []byte) *Answer {
 			Message: fmt.Sprintf("there is no binding %s: it is not among the capabilities that the "+
 				"manifest asks for and the policy grants", printable(binding))})
 	}
-	if len(params) > agent.MaxParams {
+	if most := agent.MaxParamsOf(binding, name); len(params) > most {
 		return answerOf(nil, &agent.Error{Code: agent.ErrTooLarge,
-			Message: fmt.Sprintf("the parameters have %d bytes, more than %d", len(params),
-				agent.MaxParams)})
+			Message: fmt.Sprintf("the parameters have %d bytes, more than %d", len(params), most)})
 	}
 	if len(bytes.TrimSpace(params)) == 0 {
 		params = []byte("{}")
@@ -146,8 +148,18 @@ func (h *Host) forward(binding, name string, params []byte, stream bool) *Answer
 		ended = w.ctx.Done()
 	}
 	h.mu.Unlock()
-	h.report(agent.Report{Call: &agent.Call{ID: p.id, Binding: binding, Method: name,
-		Params: params, Key: key}})
+	call := agent.Call{ID: p.id, Binding: binding, Method: name, Key: key}
+	if len(params) <= agent.MaxParams {
+		call.Params = params
+	} else {
+		for len(params) > agent.MaxParams {
+			h.report(agent.Report{Call: &agent.Call{ID: p.id, Part: params[:agent.MaxParams],
+				More: true}})
+			params = params[agent.MaxParams:]
+		}
+		call.Part = params
+	}
+	h.report(agent.Report{Call: &call})
 	next := func() (agent.Reply, error) {
 		select {
 		case r := <-p.replies:
@@ -395,6 +407,32 @@ func propose(h *Host, params json.RawMessage) (any, error) {
 	}
 	proposed, err := h.effect(agent.Effect{Op: agent.OpPropose, Data: action})
 	return id{proposed}, err
+}
+
+// returnResult answers the call that is the event.
+func returnResult(h *Host, params json.RawMessage) (any, error) {
+	var p struct {
+		Result json.RawMessage `json:"result"`
+	}
+	if err := read(params, &p); err != nil {
+		return nil, err
+	}
+	if len(p.Result) == 0 {
+		return nil, badParams("no result")
+	}
+	h.mu.Lock()
+	of := ""
+	if w := h.work; w != nil && w.event != nil && w.event.Type == agent.TypeCall {
+		of = w.event.ID
+	}
+	h.mu.Unlock()
+	if of == "" {
+		return nil, &agent.Error{Code: agent.ErrNoEvent,
+			Message: "there is no event of the type " + agent.TypeCall + " to answer"}
+	}
+	_, err := h.effect(agent.Effect{Op: agent.OpSend, Type: agent.TypeResult, ReplyTo: of,
+		Data: p.Result})
+	return nothing{}, err
 }
 
 // ofEvent returns the event that the guest works on, which has to be that of seq. h.mu is held.

@@ -78,8 +78,10 @@ type Instance struct {
 	Instance string `json:"instance"`
 	Agent    string `json:"agent"`
 	Channel  string `json:"channel"`
-	State    string `json:"state"`
-	Paused   bool   `json:"paused,omitempty"`
+	// Facet names a facet, after those that it stands in and with slashes between the names.
+	Facet  string `json:"facet,omitempty"`
+	State  string `json:"state"`
+	Paused bool   `json:"paused,omitempty"`
 	// Failures counts those in a row; the instance is not woken again before NotBefore.
 	Failures  int       `json:"failures,omitempty"`
 	NotBefore time.Time `json:"not_before,omitzero"`

@@ -5,13 +5,17 @@ package jailed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/agents"
 	"github.com/jail-sandbox/jail/supervisor/client"
@@ -83,6 +87,30 @@ func (j *Jaild) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agen
 	return end, nil
 }
 
+// Limits returns what the run of an agent may have, as the plan of it says.
+func (j *Jaild) Limits(ctx context.Context, l agents.Launch) (agents.Share, error) {
+	c, err := j.client(ctx)
+	if err != nil {
+		return agents.Share{}, fmt.Errorf("%w: %w", agents.ErrNoJail, err)
+	}
+	defer c.Close()
+	if err := os.MkdirAll(l.State, 0o700); err != nil {
+		return agents.Share{}, err
+	}
+	req, err := requestOf(l)
+	if err != nil {
+		return agents.Share{}, err
+	}
+	plan, err := c.Plan(ctx, req)
+	if e, ok := errors.AsType[*problem.Error](err); ok && e.Code != problem.Ending &&
+		e.Code != problem.Busy {
+		return agents.Share{}, e
+	} else if err != nil {
+		return agents.Share{}, fmt.Errorf("%w: %w", agents.ErrNoJail, err)
+	}
+	return agents.Share{Memory: plan.Cgroup.Memory, PIDs: plan.Cgroup.PIDs}, nil
+}
+
 // running notes the id of the run of an instance, empty for none.
 func (j *Jaild) running(instance, id string) {
 	j.mu.Lock()
@@ -124,11 +152,13 @@ func (j *Jaild) Usage(ctx context.Context) (map[string]agents.Usage, error) {
 // requestOf is the run of an agent.
 func requestOf(l agents.Launch) (message.Request, error) {
 	m := l.Manifest
-	req := message.Request{ID: string(jail.NewID()), Dir: l.Dir, NoWorkspace: true,
-		Limits: m.Limits, Profile: m.Profile,
-		Agent: &message.Agent{ID: l.AgentID, Instance: l.Instance, Bindings: m.Bindings(),
-			Network: m.Capabilities.Network,
-			State:   l.State, Storage: m.Storage, DeadlineMS: m.Wake.Deadline.Milliseconds()}}
+	req, err := bare(l, l.Dir)
+	if err != nil {
+		return req, err
+	}
+	req.Agent = &message.Agent{ID: l.AgentID, Instance: l.Instance, Bindings: m.Bindings(),
+		Facet: strings.Contains(l.AgentID, "/"), Network: m.Capabilities.Network, State: l.State,
+		Storage: m.Storage, DeadlineMS: m.Wake.Deadline.Milliseconds()}
 	args := m.Args
 	switch {
 	case len(m.Native) > 0:
@@ -138,6 +168,20 @@ func requestOf(l agents.Launch) (message.Request, error) {
 	default:
 		req.Tool = m.Module
 	}
+	if m.Script() {
+		readFiles(&req, m.Name)
+		args = inJail(l.Dir, args)
+	}
+	req.Args = runners.Texts(args)
+	return req, nil
+}
+
+// bare is a run in a directory under the policy of an agent and all that narrows it, which runs
+// nothing.
+func bare(l agents.Launch, dir string) (message.Request, error) {
+	m := l.Manifest
+	req := message.Request{ID: string(jail.NewID()), Dir: dir, NoWorkspace: true,
+		Limits: m.Limits, Profile: m.Profile}
 	if m.Policy != "" {
 		text, err := os.ReadFile(filepath.Join(l.Dir, m.Policy))
 		if err != nil {
@@ -145,15 +189,26 @@ func requestOf(l agents.Launch) (message.Request, error) {
 		}
 		req.Profile, req.Policy, req.PolicyName = "", string(text), m.Policy
 	}
-	if m.Script() {
-		req.Policy, req.Profile = withFiles(req, l.Dir), ""
-		if m.Policy == "" {
-			req.PolicyName = "agent " + m.Name
-		}
-		args = inJail(l.Dir, args)
+	if l.Share != nil {
+		req.Limits = append(slices.Clone(req.Limits), "memory="+
+			policy.Bytes.Format(l.Share.Memory), fmt.Sprintf("pids=%d", l.Share.PIDs))
 	}
-	req.Args = runners.Texts(args)
+	for i, text := range l.Narrow {
+		req.Narrow = append(req.Narrow, message.Narrow{Policy: text,
+			Name: fmt.Sprintf("facet %d of %s", i+1, l.AgentID)})
+	}
 	return req, nil
+}
+
+// readFiles lets a run read the files of its directory, under all of its policies.
+func readFiles(req *message.Request, agent string) {
+	if req.Policy == "" {
+		req.PolicyName = "agent " + agent
+	}
+	req.Policy, req.Profile = withFiles(*req, req.Dir), ""
+	for i := range req.Narrow {
+		req.Narrow[i].Policy += filesMount(req.Dir)
+	}
 }
 
 // withFiles is the policy of the request with the files of the agent to read.
@@ -162,7 +217,12 @@ func withFiles(req message.Request, dir string) string {
 	if text == "" {
 		text = fmt.Sprintf("policy = 1\nname = %q\ninclude = [%q]\n", manifestPolicy, req.Profile)
 	}
-	return text + fmt.Sprintf("\n[[mount]]\nsource = %q\ntarget = %q\naccess = \"read\"\n", dir,
+	return text + filesMount(dir)
+}
+
+// filesMount lets a policy read the files of an agent.
+func filesMount(dir string) string {
+	return fmt.Sprintf("\n[[mount]]\nsource = %q\ntarget = %q\naccess = \"read\"\n", dir,
 		filesTarget)
 }
 

@@ -39,9 +39,13 @@ func keys() []key {
 		{"capabilities.network", "false", "whether the agent may fetch what the policy grants"},
 		{"capabilities.ai", "false", "whether the agent has the binding AI"},
 		{"capabilities.storage", "false", "whether the agent has the binding STORAGE"},
-		{"capabilities.facets", "false", "reserved"},
+		{"capabilities.facets", "false", "whether the agent may have facets, and load code"},
 		{"capabilities.tools", `["core-utils/*"]`, "reserved"},
 		{"storage.size", `"64MiB"`, "largest size of the agent's database; 64MiB if missing"},
+		{"facets.memory", `"64MiB"`, "memory that is for the facets together, out of the agent's " +
+			"own; half if missing"},
+		{"facets.pids", "16", "processes and threads that are for the facets together, out of " +
+			"the agent's own; half if missing"},
 		{"ai.roles", `{ fast = "anthropic/MODEL" }`,
 			"models by names of the agent's: PROVIDER/MODEL, or a table of url, form (chat, " +
 				"messages or responses), model, credential and max_tokens"},
@@ -57,6 +61,7 @@ func keys() []key {
 		// They have no dot, so that they are known keys of the file.
 		{"capabilities", "[…]", "bindings that the agent asks for; what is false is not there"},
 		{"storage", "[…]", "the agent's database"},
+		{"facets", "[…]", "what the facets of the agent have of it"},
 		{"ai", "[…]", "the agent's models"},
 		{"wake", "[…]", "when the agent is awake"},
 		{"limits", "[…]", "limits of the agent's jail"},
@@ -135,6 +140,8 @@ func schema() []byte {
 		"capabilities": section("capabilities", object{"network": flag(), "ai": flag(),
 			"storage": flag(), "facets": flag(), "tools": args()}),
 		"storage": section("storage", object{"size": text("^[0-9]+(B|KiB|MiB|GiB|TiB)$")}),
+		"facets": section("facets", object{"memory": text("^[0-9]+(B|KiB|MiB|GiB|TiB)$"),
+			"pids": number(1, 1<<20)}),
 		"ai": section("ai", object{"tokens_day": number(1, 1<<40),
 			"roles": object{"type": "object", "propertyNames": channel,
 				"additionalProperties": object{"oneOf": []object{text("^(anthropic|openai)/."),

@@ -88,6 +88,10 @@ type Manifest struct {
 	Wake    Wake  `json:"wake"`
 	// Limits narrow those of the policy, each KEY=VALUE as in a request.
 	Limits []string `json:"limits,omitempty"`
+	// Facets is what an agent keeps for its facets.
+	Facets Facets `json:"facets,omitzero"`
+	// Mute is set for a facet whose parent does not let it send messages; no manifest says it.
+	Mute bool `json:"-"`
 	// Source is the file, and Warnings are what it says in vain.
 	Source   string        `json:"-"`
 	Warnings syntax.Errors `json:"-"`
@@ -100,6 +104,14 @@ type Capabilities struct {
 	Storage bool     `json:"storage"`
 	Facets  bool     `json:"facets,omitempty"`
 	Tools   []string `json:"tools,omitempty"`
+}
+
+// Facets say how much of what an agent has is for its facets together, while the rest is for itself.
+// What is 0 is half.
+type Facets struct {
+	// Memory is in bytes.
+	Memory int64 `json:"memory,omitempty"`
+	PIDs   int64 `json:"pids,omitempty"`
 }
 
 // AI says which models an agent may ask, and how much.
@@ -139,9 +151,12 @@ type Wake struct {
 }
 
 // Bindings returns the names of the bindings that the capabilities ask for, as in package agent.
-// PUBSUB and HOST are always there.
+// PUBSUB and HOST are always there, but for PUBSUB of a facet.
 func (m *Manifest) Bindings() []string {
-	out := []string{agent.PubSub}
+	var out []string
+	if !m.Mute {
+		out = append(out, agent.PubSub)
+	}
 	if m.Capabilities.Storage {
 		out = append(out, agent.Storage)
 	}

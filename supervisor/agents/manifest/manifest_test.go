@@ -77,7 +77,7 @@ func TestParse(t *testing.T) {
 	if !slices.Equal(m.Bindings(), []string{"PUBSUB", "STORAGE", "AI", "HOST"}) {
 		t.Errorf("bindings: %v", m.Bindings())
 	}
-	if len(m.Warnings) != 2 || !strings.Contains(m.Warnings.Error(), "capabilities.facets has no") {
+	if len(m.Warnings) != 1 || !strings.Contains(m.Warnings.Error(), "capabilities.tools has no") {
 		t.Errorf("warnings: %v", m.Warnings)
 	}
 }
@@ -161,6 +161,8 @@ var wrong = map[string]string{
 	"agent = 1\ntype = \"agent\"\nname = \"a\"\nnative = [\"./a\"]\nruntime = \"host\"": "capabilities.network: an agent with runtime = \"host\" has the network of its user",
 	"agent = 1\ntype = \"agent\"\nname = \"a\"\nnative = [\"./a\"]\nruntime = \"host\"\nprofile = \"agent\"\n" +
 		"[capabilities]\nnetwork = true\n[limits]\nmemory = \"1MiB\"": "limits bounds a jail, and an agent with runtime = \"host\" has none",
+	"agent = 1\ntype = \"agent\"\nname = \"a\"\nnative = [\"./a\"]\nruntime = \"host\"\nprofile = \"agent\"\n" +
+		"[capabilities]\nnetwork = true\nfacets = true": "capabilities.facets: facets and loaded programs have a part of the jail",
 	least + "native = [\"x\"]":                                                    "module and native exclude each other",
 	least + "policy = \"../p.toml\"":                                              "is no .toml file below the agent's directory",
 	least + "profile = \"x\"\npolicy = \"p.toml\"":                                "profile and policy exclude each other",

@@ -76,6 +76,14 @@ func (r *reader) manifest(t table) *Manifest {
 		r.warn("storage", "write capabilities.storage = true, or leave the table out",
 			"[storage] has no effect: the agent has no storage")
 	}
+	facets := r.sub(t, "facets")
+	r.keys(facets, "memory", "pids")
+	m.Facets.Memory = r.quantity(facets, "memory", policy.Bytes, 1<<20, 1<<40, 0)
+	m.Facets.PIDs = r.number(facets, "pids", 1, 1<<20, 0)
+	if _, ok := t.values["facets"]; ok && !m.Capabilities.Facets {
+		r.warn("facets", "write capabilities.facets = true, or leave the table out",
+			"[facets] has no effect: the agent has no facets")
+	}
 	r.ai(t, r.sub(t, "ai"), m)
 	r.wake(r.sub(t, "wake"), &m.Wake)
 	r.limits(r.sub(t, "limits"), m)
@@ -100,6 +108,11 @@ func (r *reader) onHost(t table, m *Manifest) {
 	if !m.Capabilities.Network {
 		r.fail("capabilities.network", "write capabilities.network = true",
 			"capabilities.network: an agent with runtime = %q has the network of its user", Host)
+	}
+	if m.Capabilities.Facets {
+		r.fail("capabilities.facets", "leave it out, or run the agent in a jail: leave runtime out",
+			"capabilities.facets: facets and loaded programs have a part of the jail of their agent, "+
+				"and an agent with runtime = %q has none", Host)
 	}
 	m.Profile = ""
 }
@@ -213,9 +226,6 @@ func (r *reader) capabilities(t table, m *Manifest) {
 		return err
 	})
 	const none = "this version of jail grants none, and the agent runs without"
-	if c.Facets {
-		r.warn("capabilities.facets", none, "capabilities.facets has no effect")
-	}
 	if len(c.Tools) > 0 {
 		r.warn("capabilities.tools", none, "capabilities.tools has no effect")
 	}

@@ -208,7 +208,7 @@ func (s *Server) on(r *http.Request, channel string) (store.Instance, error) {
 	}
 	var channels []string
 	for _, i := range all {
-		if i.State == store.Terminated {
+		if i.State == store.Terminated || i.Parent != 0 {
 			continue
 		}
 		if i.Channel == channel {
@@ -311,6 +311,7 @@ var rank = map[string]int{store.Terminated: 1, store.Created: 2, store.Dormant: 
 
 func (s *Server) addInstance(a *agentapi.Agent, i store.Instance, dead int) {
 	shown := agentapi.Instance{Instance: i.Name, Agent: i.Agent, Channel: i.Channel,
+		Facet: i.Facet,
 		State: s.agents.StateOf(i), Paused: i.Paused, Failures: i.Failures,
 		NotBefore: i.NotBefore, Committed: i.Settled, Waiting: i.Waiting,
 		WaitingBytes: i.WaitingBytes, Dead: dead, Note: i.Note, Error: i.Error,

@@ -28,6 +28,14 @@ func (noJails) Run(context.Context, agents.Launch, agents.Orders) (agents.End, e
 	return agents.End{}, errors.New("there are no jails here")
 }
 
+func (noJails) Limits(context.Context, agents.Launch) (agents.Share, error) {
+	return agents.Share{}, nil
+}
+
+func (noJails) Load(context.Context, agents.Load) (agents.Loaded, error) {
+	return agents.Loaded{}, agents.ErrNoJail
+}
+
 func (noJails) Usage(context.Context) (map[string]agents.Usage, error) { return nil, nil }
 
 // serve returns the address of a server with an agent of the name a.

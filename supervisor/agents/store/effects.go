@@ -64,7 +64,7 @@ func (s *Store) Ack(of int64, seq uint64, effects []agent.Effects, spill bool,
 			return fmt.Errorf("event %d, where %d is the last that was delivered: %w", seq,
 				from.Delivered, ErrUnknown)
 		}
-		d := delivery{w: w, from: from, source: s.AgentID(from.Agent), now: now, spill: spill,
+		d := delivery{w: w, from: from, source: s.AgentID(PathOf(from)), now: now, spill: spill,
 			done: &done}
 		for _, e := range effects {
 			if e.Seq <= from.Settled {
@@ -99,10 +99,11 @@ func (s *Store) Ack(of int64, seq uint64, effects []agent.Effects, spill bool,
 	return done, err
 }
 
+// scanOne returns an instance that is not being deleted.
 func scanOne(w *writer, id int64) (i Instance, err error) {
 	found := false
-	err = w.rows(`SELECT `+instanceColumns+` FROM instance WHERE id = ?`, []any{id},
-		func(r *sql.Rows) (err error) {
+	err = w.rows(`SELECT `+instanceColumns+` FROM instance WHERE id = ? AND deleting = 0`,
+		[]any{id}, func(r *sql.Rows) (err error) {
 			found = true
 			i, err = scanInstance(r.Scan)
 			return err
@@ -293,10 +294,10 @@ func (d *delivery) address(to string) (channel, name string, err error) {
 // receivers returns who gets a message on a channel: all other members, or one agent's instance.
 func (d *delivery) receivers(channel, name string) (all []receiver, err error) {
 	text, args := `SELECT `+receiverColumns+` FROM instance WHERE channel = ? AND state <> ?
-		AND id <> ? ORDER BY id`, []any{channel, Terminated, d.from.ID}
+		AND id <> ? AND parent = 0 ORDER BY id`, []any{channel, Terminated, d.from.ID}
 	if name != "" {
 		text, args = `SELECT `+receiverColumns+` FROM instance WHERE channel = ? AND state <> ?
-			AND agent = ?`, []any{channel, Terminated, name}
+			AND agent = ? AND parent = 0`, []any{channel, Terminated, name}
 	}
 	err = d.w.rows(text, args, func(r *sql.Rows) error {
 		to, err := scanReceiver(r.Scan)

@@ -264,13 +264,17 @@ func (s *Store) Bury(to int64, seq uint64, reason string) error {
 		if _, err := w.fired(to, seq, now); err != nil {
 			return err
 		}
-		if err := w.exec(`DELETE FROM dead WHERE instance = ? AND seq IN (SELECT seq FROM dead
-			WHERE instance = ? ORDER BY seq DESC LIMIT -1 OFFSET ?)`, to, to,
-			maxWaiting); err != nil {
+		if err := w.buried(to); err != nil {
 			return err
 		}
 		return w.remove(to, seq, seq)
 	})
+}
+
+// buried forgets the dead letters of an instance but the last ones.
+func (w *writer) buried(to int64) error {
+	return w.exec(`DELETE FROM dead WHERE instance = ? AND seq IN (SELECT seq FROM dead
+		WHERE instance = ? ORDER BY seq DESC LIMIT -1 OFFSET ?)`, to, to, maxWaiting)
 }
 
 // remove takes events out of an inbox, from one number to another.

@@ -41,7 +41,7 @@ type Member struct {
 	Roster bool
 }
 
-// An Instance is one agent on one channel.
+// An Instance is one agent on one channel, or a facet of such a one.
 type Instance struct {
 	ID     int64  `json:"-"`
 	Name   string `json:"instance"`
@@ -64,15 +64,30 @@ type Instance struct {
 	Note    string    `json:"note,omitempty"`
 	Error   string    `json:"error,omitempty"`
 	Changed time.Time `json:"changed,omitzero"`
+	// Parent is the number of the instance whose facet it is, 0 for none. Facet has the names of its
+	// parents that are facets, and its own, with slashes between them.
+	Parent int64  `json:"-"`
+	Facet  string `json:"facet,omitempty"`
+	// Ask is what its parent asked for.
+	Ask []byte `json:"-"`
+}
+
+// PathOf is the name of an instance's agent, and of a facet also its own names, as in its identity.
+func PathOf(i Instance) string {
+	if i.Facet == "" {
+		return i.Agent
+	}
+	return i.Agent + "/" + i.Facet
 }
 
 const instanceColumns = `id, name, agent, state, paused, channel, handle, failures, not_before,
-	settled, delivered, waiting, bytes, note, error, changed`
+	settled, delivered, waiting, bytes, note, error, changed, parent, facet, ask`
 
 func scanInstance(scan func(...any) error) (i Instance, err error) {
 	var before, changed int64
 	err = scan(&i.ID, &i.Name, &i.Agent, &i.State, &i.Paused, &i.Channel, &i.Handle, &i.Failures,
-		&before, &i.Settled, &i.Delivered, &i.Waiting, &i.WaitingBytes, &i.Note, &i.Error, &changed)
+		&before, &i.Settled, &i.Delivered, &i.Waiting, &i.WaitingBytes, &i.Note, &i.Error, &changed,
+		&i.Parent, &i.Facet, &i.Ask)
 	i.NotBefore, i.Changed = fromMillis(before), fromMillis(changed)
 	return i, err
 }
@@ -188,8 +203,9 @@ func (w *writer) join(name string, m Member, now int64) error {
 	instance := instanceName(name, m.Channel)
 	var other, channel string
 	var id int64
-	err := w.row(`SELECT id, agent, channel FROM instance WHERE name = ?`, []any{instance}, &id,
-		&other, &channel)
+	var deleting bool
+	err := w.row(`SELECT id, agent, channel, deleting FROM instance WHERE name = ?`,
+		[]any{instance}, &id, &other, &channel, &deleting)
 	switch {
 	case err == ErrNotFound:
 		if err := w.row(`INSERT INTO instance (name, agent, channel, handle, roster, state, changed)
@@ -199,13 +215,17 @@ func (w *writer) join(name string, m Member, now int64) error {
 		}
 	case err != nil:
 		return err
+	case deleting:
+		return fmt.Errorf("instance %s is being deleted: %w", instance, ErrTaken)
 	case other != name || channel != m.Channel:
 		return fmt.Errorf("agent %q on channel %q would have the instance %s, which is that of "+
 			"agent %q on channel %q: %w", name, m.Channel, instance, other, channel, ErrTaken)
 	default:
-		if err := w.exec(`UPDATE instance SET handle = ?, roster = ?, state = CASE state WHEN ?
-			THEN ? ELSE state END WHERE id = ?`, m.Handle, m.Roster, Terminated, Dormant,
-			id); err != nil {
+		// Its facets are on its channel, and hear of nobody.
+		if err := w.exec(`UPDATE instance SET handle = ?, roster = CASE parent WHEN 0 THEN ? ELSE 0
+			END, state = CASE state WHEN ? THEN ? ELSE state END WHERE agent = ? AND channel = ?
+			AND deleting = 0`, m.Handle, m.Roster, Terminated, Dormant, name,
+			m.Channel); err != nil {
 			return err
 		}
 	}
@@ -223,9 +243,10 @@ func (w *writer) heartbeat(id int64, every time.Duration, now int64) error {
 		ms)
 }
 
-// Delete forgets an agent, with its inboxes, alarms and publications. The numbers of its events are
-// not used again. It returns the instances that have an event about it.
-func (s *Store) Delete(name string) (woken []int64, err error) {
+// Delete takes an agent away, with its inboxes, alarms and publications. The numbers of its events
+// are not used again. It returns its instances, whose files are to be removed before Forget, and
+// the instances of others that have an event about it.
+func (s *Store) Delete(name string) (all []Instance, woken []int64, err error) {
 	err = s.write(func(w *writer) error {
 		before, err := w.memberships(name)
 		if err != nil {
@@ -239,23 +260,16 @@ func (s *Store) Delete(name string) (woken []int64, err error) {
 		if n == 0 {
 			return ErrNotFound
 		}
-		for _, table := range []string{"inbox", "dead", "seen", "alarm", "publication",
-			"proposal"} {
-			if err := w.exec(`DELETE FROM `+table+` WHERE instance IN
-				(SELECT id FROM instance WHERE agent = ?)`, name); err != nil {
-				return err
-			}
-		}
 		if err := w.exec(`DELETE FROM tokens WHERE agent = ?`, name); err != nil {
 			return err
 		}
-		if err := w.exec(`DELETE FROM instance WHERE agent = ?`, name); err != nil {
+		if all, err = w.condemn(`SELECT id FROM instance WHERE agent = ?`, name); err != nil {
 			return err
 		}
 		woken, err = w.tellOthers(peer{ID: s.AgentID(name), Name: name}, before, nil, s.now())
 		return err
 	})
-	return woken, err
+	return all, woken, err
 }
 
 // Agents calls f for each registered agent, in order of their names.
@@ -287,10 +301,11 @@ func (s *Store) Agent(ctx context.Context, name string) (a Agent, err error) {
 // Instances calls f for the instances of an agent, or of all with "", in the order in which they
 // were made.
 func (s *Store) Instances(ctx context.Context, name string, f func(Instance) error) error {
-	text, args := `SELECT `+instanceColumns+` FROM instance ORDER BY agent, id`, []any(nil)
+	text, args := `SELECT `+instanceColumns+` FROM instance WHERE deleting = 0
+		ORDER BY agent, id`, []any(nil)
 	if name != "" {
-		text, args = `SELECT `+instanceColumns+` FROM instance WHERE agent = ? ORDER BY id`,
-			[]any{name}
+		text, args = `SELECT `+instanceColumns+` FROM instance WHERE agent = ? AND deleting = 0
+			ORDER BY id`, []any{name}
 	}
 	return s.read(ctx, text, args, func(r *sql.Rows) error {
 		i, err := scanInstance(r.Scan)
@@ -301,10 +316,10 @@ func (s *Store) Instances(ctx context.Context, name string, f func(Instance) err
 	})
 }
 
-// Members returns the instances on a channel.
+// Members returns the instances on a channel. Facets are not among them.
 func (s *Store) Members(ctx context.Context, channel string) (all []Instance, err error) {
 	err = s.read(ctx, `SELECT `+instanceColumns+` FROM instance WHERE channel = ?
-		AND state <> ? ORDER BY id`, []any{channel, Terminated}, func(r *sql.Rows) error {
+		AND state <> ? AND parent = 0 ORDER BY id`, []any{channel, Terminated}, func(r *sql.Rows) error {
 		i, err := scanInstance(r.Scan)
 		all = append(all, i)
 		return err

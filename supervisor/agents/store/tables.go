@@ -3,10 +3,13 @@ package store
 import "fmt"
 
 // format is the version of the tables, in the database's user_version.
-const format = 1
+const format = 2
 
 // Times are milliseconds since 1970, 0 for none. An instance has a number that no other instance
 // ever had, so that nothing of a deleted one is taken for that of a new one.
+//
+// tables are those of format 1, which are not changed any more: changes makes them those of this
+// version.
 var tables = []string{
 	// next is the number of the next event of any instance of the agent: the ids of what an agent
 	// sends hold the agent's name and such a number. The row stays when the agent is deleted.
@@ -33,7 +36,6 @@ var tables = []string{
 		settled INTEGER NOT NULL DEFAULT 0,
 		waiting INTEGER NOT NULL DEFAULT 0,
 		bytes INTEGER NOT NULL DEFAULT 0,
-		roster INTEGER NOT NULL DEFAULT 0,
 		note TEXT NOT NULL DEFAULT '',
 		error TEXT NOT NULL DEFAULT '',
 		changed INTEGER NOT NULL DEFAULT 0
@@ -126,27 +128,46 @@ var tables = []string{
 		output INTEGER NOT NULL,
 		PRIMARY KEY (agent, day)
 	) WITHOUT ROWID`,
-	fmt.Sprintf(`PRAGMA user_version = %d`, format),
 }
 
-// migrate makes the tables of a new database, and refuses one of another version.
+// changes are what each format adds to the one before it, from format 2 on.
+var changes = [][]string{{
+	`ALTER TABLE instance ADD COLUMN roster INTEGER NOT NULL DEFAULT 0`,
+	// A facet has the number of its parent, the names of its parents and its own as a path, and what
+	// its parent asked for. What is deleting is gone for everybody, but for its files.
+	`ALTER TABLE instance ADD COLUMN parent INTEGER NOT NULL DEFAULT 0`,
+	`ALTER TABLE instance ADD COLUMN facet TEXT NOT NULL DEFAULT ''`,
+	`ALTER TABLE instance ADD COLUMN ask BLOB`,
+	`ALTER TABLE instance ADD COLUMN deleting INTEGER NOT NULL DEFAULT 0`,
+	`CREATE UNIQUE INDEX instance_facet ON instance (parent, facet) WHERE parent > 0`,
+	`CREATE INDEX dead_id ON dead (instance, id)`,
+}}
+
+// migrate makes the tables of a new database, and changes those of an older one.
 func (w *writer) migrate() error {
 	var version int
 	if err := w.row(`PRAGMA user_version`, nil, &version); err != nil {
 		return err
 	}
-	switch version {
-	case format:
-		return nil
-	case 0:
-	default:
+	if version > format {
 		return fmt.Errorf("it has format %d, and this jail-agentd knows format %d: "+
 			"use the jail-agentd that wrote it, or one of a later version", version, format)
 	}
+	if version == format {
+		return nil
+	}
+	var all []string
+	if version == 0 {
+		all, version = tables, 1
+	}
+	for _, more := range changes[version-1:] {
+		all = append(all, more...)
+	}
+	all = append(all, fmt.Sprintf(`PRAGMA user_version = %d`, format))
 	if err := w.exec(`BEGIN IMMEDIATE`); err != nil {
 		return err
 	}
-	for _, t := range tables {
+	for _, t := range all {
 		if err := w.exec(t); err != nil {
 			_ = w.exec(`ROLLBACK`)
 			return err

@@ -96,7 +96,8 @@ func call(s *Answers, binding string, mem []byte, a []uint64) error {
 	if err != nil {
 		return err
 	}
-	params, err := linear.Text(mem, a[2], a[3], "list of parameters", agent.MaxParams)
+	params, err := linear.Text(mem, a[2], a[3], "list of parameters",
+		agent.MaxParamsOf(binding, method))
 	if err != nil {
 		return err
 	}

@@ -98,7 +98,8 @@ func TestCalls(t *testing.T) {
 			t.Errorf("%s after close: %d", name, e)
 		}
 	}
-	if e := do(t, s, "wait", mem, 1500, handle); e != linear.Success || host.waited != 1500*time.Millisecond ||
+	if e := do(t, s, "wait", mem, 1500, handle); e != linear.Success ||
+		host.waited != 1500*time.Millisecond ||
 		uint64(binary.LittleEndian.Uint32(mem[handle:])) != h {
 		t.Errorf("%d, %v", e, host.waited)
 	}
@@ -116,7 +117,8 @@ func TestHandles(t *testing.T) {
 			t.Fatal(e)
 		}
 	}
-	if e := do(t, s, "call", mem, 0, 4, 16, 2, handle); e != linear.TooMany || host.open != maxAnswers {
+	if e := do(t, s, "call", mem, 0, 4, 16, 2, handle); e != linear.TooMany ||
+		host.open != maxAnswers {
 		t.Errorf("one more: %d, %d open", e, host.open)
 	}
 	if e := do(t, s, "error", mem, into, 20, got); e != linear.Success ||
@@ -162,7 +164,8 @@ func TestBounds(t *testing.T) {
 	for _, c := range []struct {
 		args []uint64
 		want linear.Errno
-	}{{[]uint64{0, outside, 4, got}, linear.BadPointer}, {[]uint64{0, into, 4, outside}, linear.BadPointer},
+	}{{[]uint64{0, outside, 4, got}, linear.BadPointer},
+		{[]uint64{0, into, 4, outside}, linear.BadPointer},
 		{[]uint64{0, into, 9, got}, linear.Success}, {[]uint64{0, into, 9, got}, broken}} {
 		if e := do(t, s, "read", mem, c.args...); e != c.want {
 			t.Errorf("read%v: %d, want %d", c.args, e, c.want)

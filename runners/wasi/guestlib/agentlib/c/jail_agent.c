@@ -298,6 +298,48 @@ int jail_set_alarm(const char *name, int64_t in_ms, const char *json) {
 int jail_clear_alarm(const char *name) { return call(&HOST, "clearAlarm", object("name", name, NULL), NULL); }
 int jail_propose(const char *json) { return call(&HOST, "propose", object("=action", json, NULL), NULL); }
 
+const char *jail_agent_class(void) {
+	const char *class = getenv("CLASS");
+	return class ? class : "";
+}
+
+int jail_facet(const char *name, const char *ask, char **json) {
+	// The name goes into the object of what is asked for.
+	buffer b = {0};
+	char *quoted = jail_json_quote(name);
+	const char *rest = space(ask && *space(ask) == '{' ? space(ask) + 1 : "}");
+	adds(&b, "{\"name\":", quoted, *rest == '}' ? "" : ",", rest, NULL);
+	free(quoted);
+	return call(&HOST, "facet", b.text, json);
+}
+
+int jail_call_facets(const char *calls, char **json) { return call(&HOST, "callFacets", object("=calls", calls, NULL), json); }
+
+int jail_call_facet(const char *name, const char *method, const char *args, char **json) {
+	char *one = object("name", name, "method", method, "=args", args, NULL), *all = NULL;
+	buffer b = {0};
+	adds(&b, "[", one, "]", NULL);
+	int err = jail_call_facets(b.text, &all);
+	const char *error = err ? NULL : jail_json_at(all, "0.error");
+	if (error) err = failed_with(error);
+	if (!err && json) {
+		const char *value = jail_json_at(all, "0.result");
+		*json = value ? copied(value, past(value) - value) : copied("null", 4);
+	}
+	free(one);
+	free(all);
+	free(b.text);
+	return err;
+}
+
+int jail_load(const char *execution_id, const char *main_module, const char *modules, const char *env, char **json) {
+	return call(&HOST, "load", object("executionId", execution_id, "mainModule", main_module, "=modules", modules, "=env", env, NULL), json);
+}
+
+int jail_facets(char **json) { return call(&HOST, "facets", object(NULL), json); }
+int jail_abort_facet(const char *name, const char *reason) { return call(&HOST, "abortFacet", object("name", name, "reason", reason, NULL), NULL); }
+int jail_delete_facet(const char *name) { return call(&HOST, "deleteFacet", object("name", name, NULL), NULL); }
+
 int jail_send_json(const char *json, const char *options, char **id) {
 	char *result = NULL;
 	int err = call(&PUBSUB, "send", object("=content", json, "=options", options ? options : "{}", NULL), &result);
@@ -399,6 +441,18 @@ int jail_ai_stream(const char *role, const char *prompt, int (*part)(void *, con
 
 // The loop.
 
+static int answer(const jail_agent *a, const char *data) {
+	char *method = jail_json_text(jail_json_at(data, "method")), *result = NULL;
+	const char *value = jail_json_at(data, "args");
+	char *args = value ? copied(value, past(value) - value) : copied("null", 4);
+	int err = a->on_call(method, args, &result);
+	if (!err) err = call(&HOST, "return", object("=result", result ? result : "null", NULL), NULL);
+	free(method);
+	free(args);
+	free(result);
+	return err;
+}
+
 static int one(const jail_agent *a, const char *json) {
 	enum { ID, TIME, SOURCE, CHANNEL, TYPE, KIND, REPLY_TO, ALL };
 	static const char *names[ALL] = {"id", "time", "source", "channel", "type", "kind", "reply_to"};
@@ -411,7 +465,8 @@ static int one(const jail_agent *a, const char *json) {
 		.id = texts[ID], .time = texts[TIME], .source = texts[SOURCE], .channel = texts[CHANNEL], .type = texts[TYPE], .kind = texts[KIND],
 		.reply_to = texts[REPLY_TO], .from_agent = !strncmp(texts[SOURCE], "agent:", 6), .data = data_copy, .text = text_copy};
 	fail("", "");
-	int err = a->on_event ? a->on_event(&e) : 0;
+	int is_call = a->on_call && !strcmp(e.type, "call");
+	int err = is_call ? answer(a, e.data) : a->on_event ? a->on_event(&e) : 0;
 	if (err) {
 		fprintf(stderr, "event %llu: %s\n", (unsigned long long)e.seq, jail_agent_error());
 		char *why = copied(*jail_agent_error() ? jail_agent_error() : "on_event failed", strlen(*jail_agent_error() ? jail_agent_error() : "on_event failed"));

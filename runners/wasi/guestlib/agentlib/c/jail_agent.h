@@ -41,6 +41,8 @@ typedef struct {
 	int (*on_event)(const jail_event *e);
 	// Has a few seconds.
 	int (*on_sleep)(void);
+	// A call of the parent, for a facet, or of another agent. Into *result comes JSON, which is freed. Without it, calls are events of the type call.
+	int (*on_call)(const char *method, const char *args_json, char **result);
 } jail_agent;
 
 // Runs an agent until it is asked to sleep, and returns the exit code of the program.
@@ -58,6 +60,29 @@ int jail_set_alarm(const char *name, int64_t in_ms, const char *json);
 int jail_clear_alarm(const char *name);
 // Asks for the approval of an action, which is JSON.
 int jail_propose(const char *json);
+
+// Which of the agents of its module a facet is, as its parent named it; "" for the agent itself.
+const char *jail_agent_class(void);
+// Gets the facet of that name, or makes it. ask is an object with class, bindings (names such as "STORAGE"), network, facets, policy (the text of a policy
+// file), limits (as in ["memory=32MiB"]), storage (bytes) and config; NULL for none. The facet gets of that what the agent has itself. It needs
+// capabilities.facets = true. *json says what the facet is.
+int jail_facet(const char *name, const char *ask, char **json);
+// Calls a facet. args may be NULL.
+int jail_call_facet(const char *name, const char *method, const char *args_json, char **json);
+// Calls facets in parallel: a list of {"name": ..., "method": ..., "args": ...}. *json is a list of {"result": ...} or {"error": {"code": ..., "message": ...}}.
+int jail_call_facets(const char *calls_json, char **json);
+int jail_facets(char **json);
+// Ends a facet at once. What it has committed stays, and the next call starts it anew.
+int jail_abort_facet(const char *name, const char *reason);
+// Ends a facet, and removes its storage and its own facets.
+int jail_delete_facet(const char *name);
+// Runs a program once, in a fresh jail without files, network and bindings. modules is an object of texts, or of {"base64": ...}, by their names; main_module
+// names one of them by its ending: .wasm, .py or .js. env is an object of texts, or NULL. *json has exitCode, stdout, stderr, limit, trap and usage.
+int jail_load(const char *execution_id, const char *main_module, const char *modules, const char *env, char **json);
+// The same for facets that are agents.
+#define jail_sub_agent jail_facet
+#define jail_abort_sub_agent jail_abort_facet
+#define jail_delete_sub_agent jail_delete_facet
 
 // PUBSUB. Sends a text to the channel of the event. reply_to and id may be NULL; into *id comes the message's id, which the caller frees.
 // Messages are delivered when on_event has returned.

@@ -224,9 +224,54 @@ export const clearAlarm = (name) => void call("HOST", "clearAlarm", { name });
 // propose asks for the approval of an action and returns the proposal's id. What is decided comes as an event of the type approval.
 export const propose = (action) => call("HOST", "propose", { action }).id;
 
+// A child of the agent: its own database, its own jail, and of what the agent has what the agent asks for it. Only the agent calls it.
+class Facet {
+  constructor(said) {
+    Object.assign(this, said);
+  }
+
+  call(method, args) {
+    return callAll([{ name: this.name, method, args }])[0].get();
+  }
+}
+
+// facet gets the facet of that name, or makes it. ask has class (one of the agents that run was given), bindings (names such as "STORAGE"), network,
+// facets, policy (the text of a policy file), limits (as in ["memory=32MiB"]), storage (bytes) and config. The facet gets of that what the agent has
+// itself. It needs capabilities.facets = true.
+export const facet = (name, ask = {}) => new Facet(call("HOST", "facet", { name, ...ask }));
+
+// callAll calls facets in parallel: calls are { name, method, args }. It returns { result, error, get() } for each.
+export const callAll = (calls) =>
+  call("HOST", "callFacets", { calls }).map(({ result, error }) => ({
+    result,
+    error: error && new AgentError(error.code, error.message),
+    get() {
+      if (this.error) throw this.error;
+      return this.result;
+    },
+  }));
+
+// facets returns the facets that there are.
+export const facets = () => call("HOST", "facets").map((said) => new Facet(said));
+
+// abortFacet ends a facet at once. What it has committed stays, and the next call starts it anew.
+export const abortFacet = (name, reason = "") => void call("HOST", "abortFacet", { name, reason });
+
+// deleteFacet ends a facet, and removes its storage and its own facets.
+export const deleteFacet = (name) => void call("HOST", "deleteFacet", { name });
+
+// The same for facets that are agents.
+export { facet as subAgent, abortFacet as abortSubAgent, deleteFacet as deleteSubAgent };
+
+// load runs a program once, in a fresh jail without files, network and bindings. options are mainModule, modules and env: mainModule names one of the modules
+// by its ending (.wasm, .py, .js), modules are texts or { base64 } by their names, env holds texts. It returns exitCode, stdout, stderr, limit, trap, usage.
+export const load = (executionId, options) => call("HOST", "load", { executionId, globalOutbound: null, ...options });
+
 // run runs an agent until it is asked to sleep: onWake(reason), onEvent(event) for each event, one at a time and in order, and onSleep(). An event has
-// the fields of docs/agent-abi.md, and text and fromAgent.
+// the fields of docs/agent-abi.md, and text and fromAgent. onCall(method, args) returns the result of a call of the parent, or of another agent; without
+// it, calls are events of the type call. With facets, agent is { classes: { "": agent, NAME: agent of that class } }.
 export async function run(agent) {
+  if (agent.classes) agent = agent.classes[jail.env("CLASS") || ""];
   call("HOST", "ready");
   for (;;) {
     const next = ask("GET", "/events?wait=" + WAIT_MS, "");
@@ -245,7 +290,10 @@ async function one(agent, event) {
   event.fromAgent = event.source.startsWith("agent:");
   event.text = typeof data === "string" ? data : (data && typeof data.text === "string" && data.text) || "";
   try {
-    if (agent.onEvent) await agent.onEvent(event);
+    if (event.type === "call" && agent.onCall) {
+      const result = await agent.onCall(data.method, data.args);
+      call("HOST", "return", { result: result === undefined ? null : result });
+    } else if (agent.onEvent) await agent.onEvent(event);
   } catch (e) {
     jail.log(e + "\n" + (e.stack || ""));
     call("HOST", "fail", { seq: event.seq, message: String(e) });

@@ -14,6 +14,7 @@ It works with the Python of jail's bundle, which speaks over JAIL_AGENT_FD, and 
 raises. Then the event comes again, with event.kind == "replay". jail_agent_more.py has more: a queue, settings, approvals, tools.
 """
 
+import base64
 import http.client
 import json
 import os
@@ -241,8 +242,77 @@ def _delta(event):
     return ""
 
 
+class Facet:
+    """A child of the agent: its own database, its own jail, and of what the agent has what the agent asks for it. Only the agent calls it."""
+
+    def __init__(self, said):
+        self.name = said["name"]
+        self.id = said["id"]
+        self.state = said.get("state", "")
+        self.note = said.get("note", "")
+        self.error = said.get("error", "")
+
+    def call(self, method, args=None):
+        """Call the facet, and return its result."""
+        return call_all([(self.name, method, args)])[0].get()
+
+
+class Result:
+    """What a call of a facet returned: result, or error."""
+
+    def __init__(self, said):
+        self.result = said.get("result")
+        error = said.get("error")
+        self.error = Error(error.get("code", "failed"), error.get("message", "")) if error else None
+
+    def get(self):
+        """Return the result, or raise the error."""
+        if self.error:
+            raise self.error
+        return self.result
+
+
+def facet(name, cls="", bindings=(), network=None, facets=None, policy=None, limits=None, storage=None, config=None):
+    """Get the facet of that name, or make it. cls names one of the agents that run was given, bindings are names such as "STORAGE", policy is the text of
+    a policy file, limits are as in ["memory=32MiB"], storage is in bytes. It gets of that what the agent has itself. It needs capabilities.facets = true."""
+    return Facet(call("HOST", "facet", name=name, **{"class": cls or None}, bindings=list(bindings), network=network, facets=facets, policy=policy,
+                      limits=limits, storage=storage, config=config))
+
+
+def call_all(calls):
+    """Call facets in parallel. Each call is (name, method) or (name, method, args). Returns a Result for each."""
+    calls = [{"name": c[0], "method": c[1], "args": c[2] if len(c) > 2 else None} for c in calls]
+    return [Result(said) for said in call("HOST", "callFacets", calls=calls)]
+
+
+def facets():
+    """Return the facets that there are."""
+    return [Facet(said) for said in call("HOST", "facets")]
+
+
+def abort_facet(name, reason=""):
+    """End a facet at once. What it has committed stays, and the next call starts it anew."""
+    call("HOST", "abortFacet", name=name, reason=reason)
+
+
+def delete_facet(name):
+    """End a facet, and remove its storage and its own facets."""
+    call("HOST", "deleteFacet", name=name)
+
+
+# The same for facets that are agents.
+sub_agent, abort_sub_agent, delete_sub_agent = facet, abort_facet, delete_facet
+
+
+def load(execution_id, main_module, modules, env=None):
+    """Run a program once, in a fresh jail without files, network and bindings, and return a dict of exitCode, stdout, stderr, limit, trap and usage.
+    main_module names one of modules by its ending: .wasm, .py or .js. modules are texts or bytes by their names, env is the program's environment."""
+    modules = {n: m if isinstance(m, str) else {"base64": base64.b64encode(m).decode("ascii")} for n, m in modules.items()}
+    return call("HOST", "load", executionId=execution_id, mainModule=main_module, modules=modules, env=env or {})
+
+
 class Agent:
-    """Override on_wake, on_event and on_sleep. pubsub, storage and ai are the bindings; config is the table of the manifest."""
+    """Override on_wake, on_event and on_sleep, and on_call to answer calls. pubsub, storage and ai are the bindings; config is the table of the manifest."""
 
     def __init__(self):
         self.id = os.environ.get("AGENT_ID", "")
@@ -259,6 +329,10 @@ class Agent:
 
     def on_event(self, event):
         """Called for each event, one at a time and in order."""
+
+    def on_call(self, method, args):
+        """Return the result of a call: of the parent, for a facet, and of other agents. Without this method, calls are events of the type call."""
+        raise NotImplementedError
 
     def on_sleep(self):
         """Called last, within a few seconds."""
@@ -293,7 +367,12 @@ class Agent:
 
 
 def run(agent):
-    """Run an agent until it is asked to sleep. Returns the exit code of the program, with which it ends."""
+    """Run an agent until it is asked to sleep. With facets, agent is a dict of agents by their classes, where "" is the agent itself; each is an Agent, or
+    a class of one."""
+    if isinstance(agent, dict):
+        agent = agent[os.environ.get("CLASS", "")]
+    if isinstance(agent, type):
+        agent = agent()
     call("HOST", "ready")
     while True:
         said = _answer("GET", "/events?wait=%d" % WAIT_MS)
@@ -310,7 +389,13 @@ def run(agent):
 def _one(agent, event):
     """Work on one event, and commit it, or say that it failed."""
     try:
-        agent.on_event(event)
+        if event.type == "call" and type(agent).on_call is not Agent.on_call:
+            data = event.data or {}
+            said = _answer("POST", "/rpc/HOST", _body("return", {"result": agent.on_call(data.get("method", ""), data.get("args"))}))
+            if said.get("error"):
+                raise Error(said["error"].get("code", "failed"), said["error"].get("message", ""))
+        else:
+            agent.on_event(event)
     except Exception as e:  # whatever it is, the next event may be better
         traceback.print_exc()
         sys.stderr.flush()

@@ -216,6 +216,10 @@ pub trait Agent {
     fn on_event(&mut self, _event: &Event) -> Result<()> {
         Ok(())
     }
+    /// Returns the result of a call: of the parent, for a facet, and of other agents. `None`: calls are events of the type call.
+    fn on_call(&mut self, _method: &str, _args: &Json) -> Option<Result<Json>> {
+        None
+    }
     /// Called last, within a few seconds.
     fn on_sleep(&mut self) -> Result<()> {
         Ok(())
@@ -249,7 +253,7 @@ fn serve(agent: &mut dyn Agent) -> Result<()> {
 
 fn one(agent: &mut dyn Agent, event: &Event) -> Result<()> {
     let seq = ("seq", Json::from(event.seq));
-    if let Err(e) = agent.on_event(event) {
+    if let Err(e) = work(agent, event) {
         eprintln!("event {}: {}", event.seq, e);
         host("fail", Json::object(vec![seq, ("message", e.message.as_str().into())]))?;
     } else if let Err(e) = host("checkpoint", Json::object(vec![seq])) {
@@ -257,6 +261,15 @@ fn one(agent: &mut dyn Agent, event: &Event) -> Result<()> {
         eprintln!("event {} is not committed: {}", event.seq, e);
     }
     Ok(())
+}
+
+fn work(agent: &mut dyn Agent, event: &Event) -> Result<()> {
+    if event.event_type == "call" {
+        if let Some(result) = agent.on_call(event.data["method"].text(), &event.data["args"]) {
+            return host("return", Json::object(vec![("result", result?)])).map(drop);
+        }
+    }
+    agent.on_event(event)
 }
 
 fn host(method: &str, params: Json) -> Result<Json> {
@@ -286,6 +299,65 @@ pub fn clear_alarm(name: &str) -> Result<()> {
 pub fn propose(action: Json) -> Result<String> {
     Ok(host("propose", Json::object(vec![("action", action)]))?["id"].text().into())
 }
+
+/// Which of the agents of its module a facet is, as its parent named it; "" for the agent itself.
+pub fn class() -> String {
+    std::env::var("CLASS").unwrap_or_default()
+}
+
+/// Gets the facet of that name, or makes it, and returns what it is. ask has the fields class, bindings (names such as STORAGE), network, facets, policy (the
+/// text of a policy file), limits (as in memory=32MiB), storage (bytes) and config. The facet gets of that what the agent has itself. It needs
+/// capabilities.facets = true.
+pub fn facet(name: &str, ask: Vec<(&str, Json)>) -> Result<Json> {
+    let mut params = ask;
+    params.push(("name", name.into()));
+    host("facet", Json::object(params))
+}
+
+/// The facets that there are.
+pub fn facets() -> Result<Json> {
+    host("facets", Json::object(vec![]))
+}
+
+/// Calls facets in parallel, each by its name, a method and arguments, and returns what each returned.
+pub fn call_all(calls: Vec<(&str, &str, Json)>) -> Result<Vec<Result<Json>>> {
+    let all = calls
+        .into_iter()
+        .map(|(name, method, args)| Json::object(vec![("name", name.into()), ("method", method.into()), ("args", args)]))
+        .collect();
+    let said = host("callFacets", Json::object(vec![("calls", Json::List(all))]))?;
+    let result = |one: &Json| match &one["error"] {
+        Json::Null => Ok(one["result"].clone()),
+        error => Err(error_of(error)),
+    };
+    Ok(said.items().iter().map(result).collect())
+}
+
+/// Calls a facet, and returns its result.
+pub fn call_facet(name: &str, method: &str, args: Json) -> Result<Json> {
+    call_all(vec![(name, method, args)])?.pop().unwrap_or_else(|| Err("no answer".into()))
+}
+
+/// Ends a facet at once. What it has committed stays, and the next call starts it anew.
+pub fn abort_facet(name: &str, reason: &str) -> Result<()> {
+    host("abortFacet", Json::object(vec![("name", name.into()), ("reason", reason.into())])).map(drop)
+}
+
+/// Ends a facet, and removes its storage and its own facets.
+pub fn delete_facet(name: &str) -> Result<()> {
+    host("deleteFacet", Json::object(vec![("name", name.into())])).map(drop)
+}
+
+/// Runs a program once, in a fresh jail without files, network and bindings. main_module names one of modules by its ending: .wasm, .py or .js. A module is a
+/// text, or an object with its bytes as base64. The result has exitCode, stdout, stderr, limit, trap and usage.
+pub fn load(execution_id: &str, main_module: &str, modules: Json, env: Json) -> Result<Json> {
+    host("load", Json::object(vec![("executionId", execution_id.into()), ("mainModule", main_module.into()), ("modules", modules), ("env", env)]))
+}
+
+pub use abort_facet as abort_sub_agent;
+pub use delete_facet as delete_sub_agent;
+/// The same for facets that are agents.
+pub use facet as sub_agent;
 
 fn pubsub(method: &str, params: Vec<(&str, Json)>) -> Result<Json> {
     abi_pubsub::binding().invoke(method, Json::object(params))

@@ -138,7 +138,22 @@ func try(a Agent, e *Event) (err error) {
 			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
 		}
 	}()
-	return a.OnEvent(e)
+	callee, ok := a.(Callee)
+	if !ok || e.Type != "call" {
+		return a.OnEvent(e)
+	}
+	var call struct {
+		Method string
+		Args   json.RawMessage
+	}
+	if err := json.Unmarshal(e.Data, &call); err != nil {
+		return err
+	}
+	result, err := callee.OnCall(call.Method, call.Args)
+	if err != nil {
+		return err
+	}
+	return host("return", map[string]any{"result": result}, nil)
 }
 
 func fatal(err error) {

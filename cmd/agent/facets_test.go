@@ -1,0 +1,212 @@
+package agent_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
+)
+
+// familyPolicy has room for three facets in every language.
+const familyPolicy = `policy = 1
+name = "family"
+include = ["agent"]
+[limits]
+memory = "2GiB"
+pids = 256
+`
+
+// haveFacets lets the agent in a directory have facets.
+func haveFacets(t *testing.T, dir string) {
+	t.Helper()
+	path := filepath.Join(dir, "agent.toml")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := strings.Replace(string(text), "[capabilities]",
+		"policy = \"policy.toml\"\n[capabilities]\nfacets = true", 1)
+	changed = strings.Replace(changed, `deadline = "60s"`, `deadline = "10m"`, 1)
+	for path, text := range map[string]string{path: changed,
+		filepath.Join(dir, "policy.toml"): familyPolicy} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// An agent in each language has three facets at one time, each with a database of its own and without
+// the bindings that it was not given; it aborts and deletes them, and sees one fail.
+func TestFacets(t *testing.T) {
+	h := cmdtest.New(t)
+	compiled(t, h, "python", "js")
+	a := startAgentd(t, h)
+	for language := range mains {
+		t.Run(language, func(t *testing.T) {
+			dir := agentDir(t, language, "family")
+			haveFacets(t, dir.Dir)
+			h.Wants(h.Jail("agent", "add", dir.Dir), 0, "")
+			for _, want := range []string{"1 1 1, 2 left, 2 1 2, failed, 42",
+				// What was deleted begins anew, and what was not goes on.
+				"1 2 3, 2 left, 2 1 4, failed, 42"} {
+				o := h.Jail("agent", "send", "--wait", "--timeout", "10m", dir.Name, "go")
+				if o.Code != 0 || o.Out != want+"\n" {
+					t.Fatalf("%+v, want %s\n%+v", o, want, a.instance(dir.Name))
+				}
+			}
+			states := func(of string) []string {
+				t.Helper()
+				left, err := filepath.Glob(filepath.Join(h.State, "agentd", "state",
+					"agent-"+dir.Name+of))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return left
+			}
+			if left := states("-*.F*"); len(left) != 2 {
+				t.Errorf("directories of facets, want 2: %q", left)
+			}
+			h.Wants(h.Jail("agent", "delete", "--yes", dir.Name), 0, "")
+			if left := states("-*"); len(left) > 0 {
+				t.Errorf("after the agent was deleted: %q", left)
+			}
+		})
+	}
+}
+
+// compiled puts bundles into a state directory that no daemon has used, compiled once for all tests.
+func compiled(t *testing.T, h *cmdtest.Host, bundles ...string) {
+	t.Helper()
+	for _, b := range bundles {
+		modules, err := filepath.Glob(filepath.Join(h.Bin, "bundles", b, "*.wasm"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmdtest.Compiled(h.State, modules...); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A loaded program is what load returned.
+type loaded struct {
+	ExecutionID, Stdout, Stderr, Limit, Trap, Error, Message string
+	ExitCode                                                 int
+	Usage                                                    struct {
+		MemoryPeak int64 `json:"memory_peak"`
+	}
+}
+
+// Programs that an agent loads run once each, with their own modules and variables, and have nothing
+// else: no file of another execution, no socket, no network, no binding, and no more output and time
+// than their bounds.
+func TestLoad(t *testing.T) {
+	h := cmdtest.New(t)
+	compiled(t, h, "python", "js")
+	a := startAgentd(t, h)
+	dir := agentDir(t, "python", "loader")
+	haveFacets(t, dir.Dir)
+	n := 0
+	load := func(programs ...map[string]any) []loaded {
+		t.Helper()
+		n++
+		for i, p := range programs {
+			p["executionId"] = fmt.Sprintf("x%d-%d", n, i)
+		}
+		sent := a.send(dir.Name, fmt.Sprint("load-", n), 10*time.Minute,
+			map[string]any{"programs": programs})
+		if sent.State != "committed" || len(sent.Published) != 1 {
+			t.Fatalf("%+v", sent)
+		}
+		var all []loaded
+		if err := json.Unmarshal(sent.Published[0].Data, &all); err != nil {
+			t.Fatalf("%v: %s", err, sent.Published[0].Data)
+		}
+		return all
+	}
+	one := func(main, text string, more ...string) map[string]any {
+		modules := map[string]any{main: text}
+		for i := 0; i+1 < len(more); i += 2 {
+			modules[more[i]] = more[i+1]
+		}
+		return map[string]any{"mainModule": main, "modules": modules,
+			"env": map[string]string{"ANSWER": "42"}}
+	}
+	guestModule, err := os.ReadFile(cmdtest.Must(guest())(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir.Dir, "guest.wasm"), guestModule, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	h.Wants(h.Jail("agent", "add", dir.Dir), 0, "")
+	// It leaves a file wherever it can, and says what it finds.
+	const traces = `
+import os, socket
+said = []
+for d in ("/", "/tmp", "/agent", "/workspace", "."):
+    try:
+        said += [d + "/" + f for f in os.listdir(d) if f == "trace"]
+        open(d + "/trace", "w").write("x")
+    except OSError:
+        pass
+said += [e for e in os.environ if e.startswith(("JAIL", "AGENT"))]
+try:
+    socket.create_connection(("127.0.0.1", 3129), 1)
+    said.append("a socket")
+except (OSError, AttributeError):
+    pass
+print("found", said)
+`
+	other := one("main.py", traces+"import other\nprint(other.f(), os.environ['ANSWER'])\n"+
+		"raise SystemExit(7)", "other.py", "def f(): return 'from another module'")
+	large := one("a/main.js", "print(1 + 1)")
+	large["modules"].(map[string]any)["large.txt"] = map[string]int{"repeat": 5 << 20}
+	got := load(other,
+		one("main.py", traces+"print('x' * 200000)"),
+		large,
+		map[string]any{"mainModule": "m.wasm",
+			"modules": map[string]any{"m.wasm": map[string]string{"file": "guest.wasm"}}},
+	)
+	for i, want := range []func(l loaded) bool{
+		func(l loaded) bool {
+			return l.Stdout == "found []\nfrom another module 42\n" && l.ExitCode == 7
+		},
+		func(l loaded) bool {
+			return strings.HasPrefix(l.Stdout, "found []\nx") && len(l.Stdout) <= 64<<10 &&
+				l.Limit == "output"
+		},
+		func(l loaded) bool { return l.Stdout == "2\n" && l.Usage.MemoryPeak > 0 },
+		// The module of an agent imports bindings, which no loaded program has.
+		func(l loaded) bool { return strings.Contains(l.Message, "jail_agent_") },
+	} {
+		if i >= len(got) || !want(got[i]) {
+			t.Errorf("program %d: %+v", i, got)
+			break
+		}
+	}
+	// Nothing is left of them.
+	entries, err := os.ReadDir(filepath.Join(h.State, "agentd", "state"))
+	if err != nil || len(entries) != 1 {
+		t.Errorf("%v %v", entries, err)
+	}
+	if os.Getenv("JAIL_TEST_LONG") == "" {
+		return
+	}
+	for range 50 {
+		var programs []map[string]any
+		for range 20 {
+			programs = append(programs, one("main.py", traces))
+		}
+		for _, l := range load(programs...) {
+			if l.Stdout != "found []\n" {
+				t.Fatalf("%+v", l)
+			}
+		}
+	}
+}

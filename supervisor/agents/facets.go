@@ -1,0 +1,391 @@
+package agents
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
+	"github.com/jail-sandbox/jail/supervisor/agents/store"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+)
+
+// A facet is a child of an instance: a row of its own with the number of its parent, a database, a
+// jail. It runs the agent's module. What it may do is what its parent may do and asks for: its
+// policy is met with each policy that a parent asked for, its bindings are among its parent's, and
+// its memory comes out of its parent's (families.go). Only its parent calls it.
+
+// facets are the facets of Agents, and how they end.
+type facets struct{ a *Agents }
+
+// Bounds of what a parent asks for, in bytes if nothing else is said.
+const (
+	minStorage     = 1 << 20
+	defaultStorage = 16 << 20
+	maxAskPolicy   = 64 << 10
+	maxAskLimits   = 16
+	maxReason      = 500
+)
+
+// An ask is what a parent asks for a facet.
+type ask struct {
+	Class    string          `json:"class,omitempty"`
+	Bindings []string        `json:"bindings,omitempty"`
+	Network  bool            `json:"network,omitempty"`
+	Facets   bool            `json:"facets,omitempty"`
+	Policy   string          `json:"policy,omitempty"`
+	Limits   []string        `json:"limits,omitempty"`
+	Storage  int64           `json:"storage,omitempty"`
+	Config   json.RawMessage `json:"config,omitempty"`
+}
+
+// names reports whether the ask names a limit.
+func (k ask) names(limit string) bool {
+	return slices.ContainsFunc(k.Limits, func(l string) bool {
+		return strings.HasPrefix(l, limit+"=")
+	})
+}
+
+func (k ask) check() error {
+	bad := func(format string, args ...any) error {
+		return &agent.Error{Code: agent.ErrParams, Message: "facet: " + fmt.Sprintf(format, args...)}
+	}
+	limits := policy.TopLimits()
+	for _, l := range k.Limits {
+		name, value, ok := strings.Cut(l, "=")
+		if !ok {
+			return bad("limit %.60q: want NAME=VALUE", l)
+		}
+		if err := limits.Set(name, value); err != nil {
+			return bad("limit %.60q: %v", l, err)
+		}
+	}
+	for _, b := range k.Bindings {
+		if !slices.Contains(agent.Bindings, b) {
+			return bad("binding %.60q: there are %s", b, strings.Join(agent.Bindings, ", "))
+		}
+	}
+	switch {
+	case len(k.Class) > agent.MaxName:
+		return bad("a class of %d bytes, more than %d", len(k.Class), agent.MaxName)
+	case len(k.Policy) > maxAskPolicy:
+		return bad("a policy of %d bytes, more than %d", len(k.Policy), maxAskPolicy)
+	case len(k.Limits) > maxAskLimits:
+		return bad("%d limits, more than %d", len(k.Limits), maxAskLimits)
+	case k.Storage != 0 && k.Storage < minStorage:
+		return bad("storage: %d bytes, want at least %d", k.Storage, minStorage)
+	}
+	if config := bytes.TrimSpace(k.Config); len(config) > 0 && config[0] != '{' {
+		return bad("config is no object")
+	}
+	return nil
+}
+
+// of is the manifest of a facet, by that of its parent: what it asks for and its parent has.
+func (k ask) of(m manifest.Manifest) manifest.Manifest {
+	c := &m.Capabilities
+	asks := func(binding string) bool { return slices.Contains(k.Bindings, binding) }
+	c.AI, c.Storage = c.AI && asks(agent.AI), c.Storage && asks(agent.Storage)
+	c.Network, c.Facets = c.Network && k.Network, c.Facets && k.Facets
+	m.Mute = m.Mute || !asks(agent.PubSub)
+	m.Facets = manifest.Facets{}
+	m.Limits = slices.Concat(m.Limits, k.Limits)
+	if m.Storage = min(m.Storage, defaultStorage); k.Storage > 0 {
+		m.Storage = k.Storage
+	}
+	m.Config = json.RawMessage("{}")
+	if len(k.Config) > 0 {
+		m.Config = k.Config
+	}
+	m.Wake.Heartbeat = 0
+	// Its parent is told, and asks again if it likes.
+	m.Wake.Retries = 0
+	return m
+}
+
+// line returns the line from an agent to one of its instances, which is the last.
+func (f facets) line(ctx context.Context, i store.Instance) ([]kin, error) {
+	a := f.a
+	m, dir, err := a.manifest(i.Agent, i.Channel)
+	if err != nil {
+		return nil, err
+	}
+	known, err := a.Store.Agent(ctx, i.Agent)
+	if err != nil {
+		return nil, err
+	}
+	instances := []store.Instance{i}
+	for instances[0].Parent != 0 {
+		parent, err := a.Store.Instance(ctx, instances[0].Parent)
+		if err != nil {
+			return nil, fmt.Errorf("parent of %s: %w", instances[0].Name, err)
+		}
+		instances = append([]store.Instance{parent}, instances...)
+	}
+	var line []kin
+	l := Launch{Channel: i.Channel, Dir: dir, Manifest: m}
+	version := known.Digest
+	for _, i := range instances {
+		k := kin{instance: i}
+		if i.Parent != 0 {
+			if err := json.Unmarshal(i.Ask, &k.ask); err != nil {
+				return nil, fmt.Errorf("facet %q: %w", i.Facet, err)
+			}
+			most := l.Manifest.Storage
+			l.Manifest = k.ask.of(l.Manifest)
+			l.Manifest.Storage = min(l.Manifest.Storage, most)
+			l.Class = k.ask.Class
+			if k.ask.Policy != "" {
+				l.Narrow = append(slices.Clip(l.Narrow), k.ask.Policy)
+			}
+			version += "\n" + string(i.Ask)
+		}
+		l.Instance, l.AgentID, l.State = i.Name, a.Store.AgentID(store.PathOf(i)), a.stateDir(i.Name)
+		k.launch, k.version = l, version
+		line = append(line, k)
+	}
+	return line, nil
+}
+
+// makeRoom lets the facets of an agent sleep that are no parents of the one which waits, as soon as
+// they have ended what they work on.
+func (f facets) makeRoom(line []kin) {
+	a := f.a
+	all, err := a.Of(a.ctx, line[0].instance.Agent)
+	if err != nil {
+		return
+	}
+	for _, i := range all {
+		if i.Parent != 0 && i.Channel == line[0].instance.Channel &&
+			!slices.ContainsFunc(line, func(k kin) bool { return k.instance.ID == i.ID }) {
+			a.turns.tell(i.ID, signal{sleep: "other facets wait for room"})
+		}
+	}
+}
+
+var facetName = regexp.MustCompile(`^[a-z][a-z0-9._-]{0,62}$`)
+
+// strict reads the parameters of a call.
+func strict(params json.RawMessage, to any) error {
+	d := json.NewDecoder(bytes.NewReader(params))
+	d.DisallowUnknownFields()
+	if err := d.Decode(to); err != nil {
+		return &agent.Error{Code: agent.ErrParams, Message: "parameters: " + err.Error()}
+	}
+	return nil
+}
+
+// parent answers the calls by which an agent has facets.
+func (c *calls) parent(ctx context.Context, call agent.Call) (any, error) {
+	if c.r.m.OnHost() {
+		return nil, &agent.Error{Code: agent.ErrNoBinding, Message: "there are no facets and no " +
+			"loaded programs: they have a part of the jail of their agent, and this agent has none"}
+	}
+	if !c.r.m.Capabilities.Facets {
+		return nil, &agent.Error{Code: agent.ErrNoBinding, Message: "there are no facets: write " +
+			"facets = true in [capabilities], and facets: true for a facet that has some itself"}
+	}
+	switch call.Method {
+	case "facet":
+		return c.facet(ctx, call.Params)
+	case "facets":
+		return c.facets(ctx)
+	case "callFacets":
+		return c.callFacets(ctx, call)
+	case agent.MethodLoad:
+		return c.load(ctx, call.Params)
+	}
+	var p struct {
+		Name   string `json:"name"`
+		Reason string `json:"reason"`
+	}
+	if err := strict(call.Params, &p); err != nil {
+		return nil, err
+	}
+	i, err := c.find(ctx, p.Name)
+	switch {
+	case call.Method == "deleteFacet" && errors.Is(err, store.ErrNotFound):
+		return deleted{}, nil
+	case err != nil:
+		return nil, err
+	case call.Method == "deleteFacet":
+		return deleted{true}, facets{c.r.a}.delete(ctx, i)
+	}
+	return struct{}{}, facets{c.r.a}.abort(ctx, i, p.Reason)
+}
+
+type deleted struct {
+	Deleted bool `json:"deleted"`
+}
+
+// A child is a facet, as its parent sees it.
+type child struct {
+	Name    string `json:"name"`
+	ID      string `json:"id"`
+	State   string `json:"state"`
+	Waiting int    `json:"waiting"`
+	Note    string `json:"note,omitempty"`
+	Error   string `json:"error,omitempty"`
+}
+
+func (c *calls) child(i store.Instance) child {
+	return child{i.Facet[strings.LastIndexByte(i.Facet, '/')+1:], c.r.a.Store.AgentID(store.PathOf(i)),
+		c.r.a.StateOf(i), i.Waiting, i.Note, i.Error}
+}
+
+// facet gets a facet, or makes it.
+func (c *calls) facet(ctx context.Context, params json.RawMessage) (any, error) {
+	var p struct {
+		Name string `json:"name"`
+		ask
+	}
+	if err := strict(params, &p); err != nil {
+		return nil, err
+	}
+	if !facetName.MatchString(p.Name) {
+		return nil, &agent.Error{Code: agent.ErrParams, Message: fmt.Sprintf("facet %.80q: want a "+
+			"name of 1 to 63 lower-case letters, digits, ., _ and -, which begins with a letter",
+			p.Name)}
+	}
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(p.ask)
+	if err != nil {
+		return nil, err
+	}
+	if p.Policy != "" {
+		// A policy that is wrong is told to the one who wrote it, and not by a facet that never
+		// starts.
+		l := c.r.l
+		l.Manifest, l.Narrow = p.of(l.Manifest), append(slices.Clip(l.Narrow), p.Policy)
+		if _, err := c.r.a.o.Jails.Limits(ctx, l); err != nil {
+			return nil, &agent.Error{Code: agent.ErrParams, Message: "facet: " + err.Error()}
+		}
+	}
+	i, changed, err := store.ChildrenOf(c.r.a.Store).Get(c.r.from.ID, p.Name, text)
+	if err != nil {
+		return nil, err
+	}
+	if changed {
+		c.r.a.turns.tell(i.ID, signal{sleep: "its parent asks for something else"})
+	}
+	if i.State == store.Failed {
+		// As for an agent whose files have changed: it has its own tries.
+		if err := errors.Join(c.r.a.Store.SetFailures(i.ID, 0, i.NotBefore, ""),
+			c.r.a.Store.SetState(i.ID, store.Dormant, "")); err != nil {
+			return nil, err
+		}
+	}
+	return c.child(i), nil
+}
+
+func (c *calls) facets(ctx context.Context) (any, error) {
+	all, err := store.ChildrenOf(c.r.a.Store).Of(ctx, c.r.from.ID)
+	out := []child{}
+	for _, i := range all {
+		out = append(out, c.child(i))
+	}
+	return out, err
+}
+
+// find returns a facet of the agent's own.
+func (c *calls) find(ctx context.Context, name string) (store.Instance, error) {
+	if !facetName.MatchString(name) {
+		return store.Instance{}, fmt.Errorf("facet %.80q: %w", name, store.ErrNotFound)
+	}
+	i, err := store.ChildrenOf(c.r.a.Store).Find(ctx, c.r.from, name)
+	if err != nil {
+		err = fmt.Errorf("facet %q: %w", name, err)
+	}
+	return i, err
+}
+
+// callFacets calls methods of facets in parallel, and returns what each returns. Each call is an
+// event of the type call, and its answer a message of the type result, as with callMethod.
+func (c *calls) callFacets(ctx context.Context, call agent.Call) (any, error) {
+	var p struct {
+		Calls []struct {
+			Name   string          `json:"name"`
+			Method string          `json:"method"`
+			Args   json.RawMessage `json:"args,omitempty"`
+		} `json:"calls"`
+	}
+	if err := strict(call.Params, &p); err != nil {
+		return nil, err
+	}
+	if len(p.Calls) == 0 || len(p.Calls) > store.MaxFacets || call.Key == "" {
+		return nil, &agent.Error{Code: agent.ErrParams, Message: fmt.Sprintf(
+			"callFacets takes 1 to %d calls, in an event", store.MaxFacets)}
+	}
+	type result struct {
+		Result any          `json:"result"`
+		Error  *agent.Error `json:"error,omitempty"`
+	}
+	all := make([]result, len(p.Calls))
+	var work sync.WaitGroup
+	for n, one := range p.Calls {
+		work.Go(func() {
+			i, err := c.find(ctx, one.Name)
+			if err == nil {
+				key := fmt.Sprintf("%s/%d", call.Key, n+1)
+				all[n].Result, err = c.ask(ctx, i, key, map[string]any{"method": one.Method,
+					"args": one.Args})
+			}
+			if err != nil {
+				all[n] = result{Error: asError(err)}
+			}
+		})
+	}
+	work.Wait()
+	return all, nil
+}
+
+// abort ends a facet and those that stand in it, at once. What they have committed stays, and
+// what waits for them is given up. The next call starts the facet anew.
+func (f facets) abort(ctx context.Context, i store.Instance, reason string) error {
+	a := f.a
+	if len(reason) > maxReason {
+		reason = strings.ToValidUTF8(reason[:maxReason], "") + "…"
+	}
+	all, err := store.ChildrenOf(a.Store).Abort(i.ID, abortedBy+reason)
+	if err != nil {
+		return err
+	}
+	for _, i := range all {
+		a.pulse.beat(i.ID)
+		a.record(i, audit.AgentStep{Step: audit.AgentAborted, Reason: reason})
+		a.turns.end(i.ID)
+	}
+	for _, i := range all {
+		if err := a.turns.gone(ctx, i.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// abortedBy begins the reason of events that were given up since their facet was aborted.
+const abortedBy = "aborted by its parent: "
+
+// delete ends a facet and those that stand in it, and removes their storage. It is for good
+// before it returns.
+func (f facets) delete(ctx context.Context, i store.Instance) error {
+	a := f.a
+	all, err := store.ChildrenOf(a.Store).Condemn(i.ID)
+	if err != nil {
+		return err
+	}
+	for _, i := range all {
+		a.record(i, audit.AgentStep{Step: audit.AgentRemoved})
+	}
+	return a.remove(ctx, all)
+}

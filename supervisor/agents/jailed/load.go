@@ -1,0 +1,119 @@
+package jailed
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/supervisor/agents"
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// loadPolicy narrows the policy of an agent for a program that it loads: no workspace, no file but
+// its own modules and memory below /tmp, no network, no program of the host.
+const loadPolicy = `policy = 1
+name = "load"
+[workspace]
+access = "none"
+[[mount]]
+target = "/tmp"
+access = "tmpfs"
+[limits]
+wall = %q
+cpu_time = %q
+cpus = 64
+memory = "1TiB"
+pids = 100000
+open_files = 256
+output = %q
+workspace = "1MiB"
+workspace_files = 1
+file_size = "64MiB"
+[tools]
+allow = ["python/*", "js/*"]
+modules = ["**"]
+[env]
+set = { LANG = "C.UTF-8" }
+allow = ["*"]
+[syscalls]
+groups = ["wasi"]
+`
+
+// maxLoadTime bounds the time of a program.
+const maxLoadTime = time.Minute
+
+// Load runs a program once, as a run of its own of jaild's.
+func (j *Jaild) Load(ctx context.Context, l agents.Load) (agents.Loaded, error) {
+	var done agents.Loaded
+	c, err := j.client(ctx)
+	if err != nil {
+		return done, fmt.Errorf("%w: %w", agents.ErrNoJail, err)
+	}
+	defer c.Close()
+	req, err := loadRequest(l)
+	if err != nil {
+		return done, err
+	}
+	var stdout, stderr head
+	res, err := c.Run(ctx, req, bytes.NewReader(nil), &stdout, &stderr)
+	switch {
+	case err != nil:
+		return done, fmt.Errorf("%w: %w", agents.ErrNoJail, err)
+	case res.Error != nil && (res.Error.Code == problem.Ending || res.Error.Code == problem.Busy):
+		return done, fmt.Errorf("%w: %w", agents.ErrNoJail, res.Error)
+	case res.Error != nil:
+		return done, res.Error
+	}
+	done.ExitCode, done.Stdout, done.Stderr = res.ExitCode, stdout.String(), stderr.String()
+	if res.Limit != nil {
+		done.Limit = res.Limit.Name
+	}
+	if res.Trap != nil {
+		done.Trap = res.Trap.Sentence
+	}
+	done.Usage.WallMS, done.Usage.CPUMS = res.Usage.WallMS, res.Usage.CPUMS
+	done.Usage.MemoryPeak = res.Usage.MemoryPeak
+	return done, nil
+}
+
+func loadRequest(l agents.Load) (message.Request, error) {
+	of := l.Launch
+	of.Share = &l.Share
+	req, err := bare(of, l.Dir)
+	if err != nil {
+		return req, err
+	}
+	wall := min(max(l.Deadline.Truncate(time.Millisecond), time.Second), maxLoadTime).String()
+	req.Env = l.Env
+	req.Narrow = append(req.Narrow, message.Narrow{Name: "load of " + of.AgentID,
+		Policy: fmt.Sprintf(loadPolicy, wall, wall, policy.Bytes.Format(agents.MaxLoadOutput))})
+	switch path.Ext(l.Main) {
+	case ".wasm":
+		req.Tool = filepath.Join(l.Dir, filepath.FromSlash(l.Main))
+		return req, nil
+	case ".py":
+		req.Tool = "python/python3"
+	default:
+		req.Tool = "js/qjs"
+	}
+	req.Args = runners.Texts{filesTarget + "/" + l.Main}
+	readFiles(&req, of.Manifest.Name)
+	return req, nil
+}
+
+// head keeps the first bytes that are written to it, as a text.
+type head struct{ kept []byte }
+
+func (h *head) Write(p []byte) (int, error) {
+	h.kept = append(h.kept, p[:min(len(p), agents.MaxLoadOutput-len(h.kept))]...)
+	return len(p), nil
+}
+
+func (h *head) String() string { return strings.ToValidUTF8(string(h.kept), "\ufffd") }

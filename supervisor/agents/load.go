@@ -1,0 +1,259 @@
+package agents
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/supervisor/agents/store"
+)
+
+// Bounds of a program that is loaded.
+const (
+	// maxCode is how many bytes its modules have together.
+	maxCode    = 16 << 20
+	maxModules = 100
+	maxEnv     = 100
+	maxEnvText = 64 << 10
+	// MaxLoadOutput is how many bytes of output are returned.
+	MaxLoadOutput = 64 << 10
+)
+
+// A Load is a program that runs once, in a jail of its own.
+type Load struct {
+	// Launch is that of the agent which asks for it: the program gets no more than that.
+	Launch Launch
+	// Dir holds its modules, and Main is the name of the first.
+	Dir, Main string
+	// Env is its whole environment, each NAME=VALUE.
+	Env []string
+	// Share narrows its limits.
+	Share Share
+	// Deadline is when nobody waits for it any more.
+	Deadline time.Duration
+}
+
+// Loaded is what a program did.
+type Loaded struct {
+	ExitCode int    `json:"exitCode"`
+	Stdout   string `json:"stdout"`
+	Stderr   string `json:"stderr"`
+	// Limit is the limit that ended it, Trap why its engine did; empty for none.
+	Limit string `json:"limit,omitempty"`
+	Trap  string `json:"trap,omitempty"`
+	// Usage is in milliseconds and bytes.
+	Usage struct {
+		WallMS     int64 `json:"wall_ms"`
+		CPUMS      int64 `json:"cpu_ms"`
+		MemoryPeak int64 `json:"memory_peak"`
+	} `json:"usage"`
+}
+
+// A program is what load takes.
+type program struct {
+	ExecutionID string `json:"executionId"`
+	MainModule  string `json:"mainModule"`
+	// Modules are texts, or {"base64": …}.
+	Modules map[string]json.RawMessage `json:"modules"`
+	Env     map[string]string          `json:"env"`
+	// GlobalOutbound is null, and nothing else: a loaded program has no network.
+	GlobalOutbound json.RawMessage `json:"globalOutbound"`
+}
+
+var (
+	executionID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+	moduleName  = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*$`)
+	envName     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+)
+
+// code checks a program, and returns its modules as bytes.
+func (p program) code() (map[string][]byte, error) {
+	bad := func(format string, args ...any) error {
+		return &agent.Error{Code: agent.ErrParams, Message: "load: " + fmt.Sprintf(format, args...)}
+	}
+	switch _, ok := p.Modules[p.MainModule]; {
+	case !executionID.MatchString(p.ExecutionID):
+		return nil, bad("executionId %.60q: want 1 to 128 letters, digits, ., _ and -", p.ExecutionID)
+	case !ok:
+		return nil, bad("mainModule %.60q is not among the modules", p.MainModule)
+	case !slices.Contains([]string{".wasm", ".py", ".js", ".mjs"}, path.Ext(p.MainModule)):
+		return nil, bad("mainModule %.60q: want a name that ends in .wasm, .py, .js or .mjs",
+			p.MainModule)
+	case len(p.Modules) > maxModules || len(p.Env) > maxEnv:
+		return nil, bad("%d modules and %d variables: at most %d and %d", len(p.Modules), len(p.Env),
+			maxModules, maxEnv)
+	case len(p.GlobalOutbound) > 0 && string(p.GlobalOutbound) != "null":
+		return nil, bad("globalOutbound: want null, a loaded program has no network")
+	}
+	size := 0
+	for name, value := range p.Env {
+		if !envName.MatchString(name) || strings.ContainsRune(value, 0) {
+			return nil, bad("env %.60q: want a name of letters, digits and _, and a text", name)
+		}
+		if size += len(name) + len(value); size > maxEnvText {
+			return nil, bad("env has more than %d bytes", maxEnvText)
+		}
+	}
+	out, size := map[string][]byte{}, 0
+	for name, raw := range p.Modules {
+		if len(name) > 200 || !moduleName.MatchString(name) {
+			return nil, bad("module %.60q: want a relative path of letters, digits, ., _ and -", name)
+		}
+		text, err := codeOf(raw)
+		if err != nil {
+			return nil, bad(`module %.60q: %v: want a text, or {"base64": TEXT}`, name, err)
+		}
+		if size += len(text); size > maxCode {
+			return nil, &agent.Error{Code: agent.ErrTooLarge,
+				Message: fmt.Sprintf("load: the modules have more than %d MiB", maxCode>>20)}
+		}
+		out[name] = text
+	}
+	return out, nil
+}
+
+func codeOf(raw json.RawMessage) ([]byte, error) {
+	if trimmed := bytes.TrimSpace(raw); len(trimmed) > 0 && trimmed[0] == '"' {
+		var text string
+		err := json.Unmarshal(raw, &text)
+		return []byte(text), err
+	}
+	var of struct {
+		Base64 *string `json:"base64"`
+	}
+	if err := json.Unmarshal(raw, &of); err != nil {
+		return nil, err
+	}
+	if of.Base64 == nil {
+		return nil, errors.New("there is no base64")
+	}
+	return base64.StdEncoding.DecodeString(*of.Base64)
+}
+
+// load runs a program once, in a fresh jail: of the policy of the agent what a program without
+// files, network and bindings needs, a piece of what the agent keeps for facets, and only the
+// variables that are given. Nothing of it stays.
+func (c *calls) load(ctx context.Context, params json.RawMessage) (any, error) {
+	var p program
+	if err := strict(params, &p); err != nil {
+		return nil, err
+	}
+	modules, err := p.code()
+	if err != nil {
+		return nil, err
+	}
+	a := c.r.a
+	dir, err := os.MkdirTemp(a.o.State, loadPrefix)
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	for name, text := range modules {
+		to := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return nil, loadPath(err, name)
+		}
+		if err := os.WriteFile(to, text, 0o644); err != nil {
+			return nil, loadPath(err, name)
+		}
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return nil, err
+	}
+	l := Load{Launch: c.r.l, Dir: dir, Main: p.MainModule, Env: []string{}}
+	for _, name := range slices.Sorted(maps.Keys(p.Env)) {
+		l.Env = append(l.Env, name+"="+p.Env[name])
+	}
+	leave, err := c.piece(ctx, &l)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	if until, ok := ctx.Deadline(); ok {
+		l.Deadline = time.Until(until)
+	}
+	done, err := a.o.Jails.Load(ctx, l)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, &agent.Error{Code: agent.ErrFailed, Message: "load: " + err.Error()}
+	}
+	return struct {
+		ExecutionID string `json:"executionId"`
+		Loaded
+	}{p.ExecutionID, done}, nil
+}
+
+// loadPath is an error about a module whose name is a directory of another one's.
+func loadPath(err error, name string) error {
+	if _, ok := errors.AsType[*os.PathError](err); !ok {
+		return err
+	}
+	return &agent.Error{Code: agent.ErrParams, Message: fmt.Sprintf(
+		"load: module %.60q: another module has the name of its directory, or it that of another's",
+		name)}
+}
+
+// piece waits until a part of what the agent keeps for its facets is free, and takes it.
+func (c *calls) piece(ctx context.Context, l *Load) (leave func(), err error) {
+	line, err := facets{c.r.a}.line(ctx, c.r.from)
+	if err != nil {
+		return nil, err
+	}
+	// It has no row: its number is no instance's.
+	id := c.r.a.loads.Add(-1)
+	line = append(line, kin{instance: store.Instance{ID: id, Facet: agent.MethodLoad}})
+	limits := func(ctx context.Context, l Launch) (Share, error) {
+		if l.Instance == "" {
+			return Share{math.MaxInt64, math.MaxInt64}, nil
+		}
+		return c.r.a.o.Jails.Limits(ctx, l)
+	}
+	for {
+		share, err := c.r.a.families.enter(ctx, line, limits)
+		if err == nil {
+			l.Share = *share
+			return func() { c.r.a.families.leave(line) }, nil
+		}
+		if !errors.Is(err, errCrowded) {
+			return nil, err
+		}
+		facets{c.r.a}.makeRoom(line)
+		select {
+		case <-time.After(crowdedPause):
+		case <-ctx.Done():
+			return nil, &agent.Error{Code: agent.ErrBusy, Message: "load: " + err.Error()}
+		}
+	}
+}
+
+// loadPrefix begins the names of the directories of loaded programs. No instance has such a name.
+const loadPrefix = ".load-"
+
+// clearLoads removes the programs that ran when jail-agentd ended.
+func clearLoads(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), loadPrefix) {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	return err
+}

@@ -1,0 +1,206 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+)
+
+// Bounds of facets.
+const (
+	// MaxFacets is how many facets an instance may have.
+	MaxFacets = 64
+	// maxDepth is how many facets may stand in one another.
+	maxDepth = 4
+)
+
+// Children are the facets of a Store's instances.
+type Children struct{ s *Store }
+
+// ChildrenOf returns the facets of a store.
+func ChildrenOf(s *Store) Children { return Children{s} }
+
+var (
+	// ErrTooMany: an instance has MaxFacets, or a facet would be deeper than maxDepth.
+	ErrTooMany = errors.New("no more facets")
+	// ErrDeleting: what is being deleted cannot be used.
+	ErrDeleting = errors.New("it is being deleted")
+)
+
+// Get returns the facet of an instance by its name, which is made if there is none. ask is what
+// the parent asks for now; changed says that it asked for something else before.
+func (c Children) Get(of int64, name string, ask []byte) (i Instance, changed bool, err error) {
+	err = c.s.write(func(w *writer) error {
+		parent, err := scanOne(w, of)
+		if err != nil {
+			return err
+		}
+		facet := path.Join(parent.Facet, name)
+		var id int64
+		var deleting bool
+		var before []byte
+		err = w.row(`SELECT id, deleting, ask FROM instance WHERE parent = ? AND facet = ?`,
+			[]any{of, facet}, &id, &deleting, &before)
+		switch {
+		case err == ErrNotFound:
+			id, err = w.makeFacet(parent, facet, ask, millis(c.s.now()))
+		case err == nil && deleting:
+			err = fmt.Errorf("facet %q: %w", name, ErrDeleting)
+		case err == nil && string(before) != string(ask):
+			changed = true
+			err = w.exec(`UPDATE instance SET ask = ? WHERE id = ?`, ask, id)
+		}
+		if err != nil {
+			return err
+		}
+		i, err = scanOne(w, id)
+		return err
+	})
+	return i, changed, err
+}
+
+func (w *writer) makeFacet(parent Instance, facet string, ask []byte, now int64) (id int64,
+	err error) {
+	if parent.State == Terminated {
+		return 0, ErrNotFound
+	}
+	if strings.Count(facet, "/") >= maxDepth {
+		return 0, fmt.Errorf("facet %q: %d facets may stand in one another: %w", facet, maxDepth,
+			ErrTooMany)
+	}
+	var n int
+	if err := w.row(`SELECT count(*) FROM instance WHERE parent = ?`, []any{parent.ID},
+		&n); err != nil {
+		return 0, err
+	}
+	if n >= MaxFacets {
+		return 0, fmt.Errorf("facet %q: there are %d already: %w", facet, n, ErrTooMany)
+	}
+	// Channels have no capital letters, so no other instance has such a name.
+	if err := w.row(`INSERT INTO instance (name, agent, channel, handle, state, changed, parent,
+		facet, ask) VALUES (hex(randomblob(16)), ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id`,
+		[]any{parent.Agent, parent.Channel, parent.Handle, Created, now, parent.ID, facet, ask},
+		&id); err != nil {
+		return 0, err
+	}
+	return id, w.exec(`UPDATE instance SET name = ? WHERE id = ?`, fmt.Sprintf("%s.F%d",
+		instanceName(parent.Agent, parent.Channel), id), id)
+}
+
+// Find returns the facet of an instance by its name, or ErrNotFound.
+func (c Children) Find(ctx context.Context, of Instance, name string) (Instance, error) {
+	i, err := scanInstance(c.s.readers.QueryRowContext(ctx, `SELECT `+instanceColumns+
+		` FROM instance WHERE parent = ? AND facet = ? AND deleting = 0`, of.ID,
+		path.Join(of.Facet, name)).Scan)
+	if err == sql.ErrNoRows {
+		err = ErrNotFound
+	}
+	return i, err
+}
+
+// Of returns the facets of an instance by their names.
+func (c Children) Of(ctx context.Context, of int64) (all []Instance, err error) {
+	err = c.s.read(ctx, `SELECT `+instanceColumns+` FROM instance WHERE parent = ? AND deleting = 0
+		ORDER BY facet`, []any{of}, appendTo(&all))
+	return all, err
+}
+
+func appendTo(all *[]Instance) func(*sql.Rows) error {
+	return func(r *sql.Rows) error {
+		i, err := scanInstance(r.Scan)
+		*all = append(*all, i)
+		return err
+	}
+}
+
+// below are an instance and all facets that stand in it.
+const below = `WITH RECURSIVE below (id) AS (SELECT id FROM instance WHERE id = ? UNION
+	SELECT i.id FROM instance i JOIN below b ON i.parent = b.id) SELECT id FROM below`
+
+// Abort gives up the events that wait for an instance and for the facets that stand in it, with the
+// reason, and returns these instances.
+func (c Children) Abort(of int64, reason string) (all []Instance, err error) {
+	err = c.s.write(func(w *writer) error {
+		all = nil
+		if err := w.rows(`SELECT `+instanceColumns+` FROM instance WHERE id IN (`+below+`)`,
+			[]any{of}, appendTo(&all)); err != nil {
+			return err
+		}
+		now := c.s.now()
+		for _, i := range all {
+			if err := w.exec(`INSERT INTO dead SELECT instance, seq, id, time, source, channel,
+				type, kind, reply_to, attempt, data, ?, ? FROM inbox WHERE instance = ?`,
+				millis(now), reason, i.ID); err != nil {
+				return err
+			}
+			if _, err := w.fired(i.ID, 1<<62, now); err != nil {
+				return err
+			}
+			if err := w.remove(i.ID, 0, 1<<62); err != nil {
+				return err
+			}
+			if err := w.buried(i.ID); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return all, err
+}
+
+// Lost returns why an event that was sent to an instance was given up, or ErrNotFound.
+func (c Children) Lost(ctx context.Context, of int64, id string) (reason string, err error) {
+	err = c.s.readers.QueryRowContext(ctx, `SELECT reason FROM dead WHERE instance = ? AND id = ?`,
+		of, id).Scan(&reason)
+	if err == sql.ErrNoRows {
+		err = ErrNotFound
+	}
+	return reason, err
+}
+
+// Condemn takes a facet away, with all that stand in it and all that is known of them, and returns
+// them. Their names are taken until their files are removed and Forget is called.
+func (c Children) Condemn(facet int64) (all []Instance, err error) {
+	err = c.s.write(func(w *writer) error {
+		all, err = w.condemn(below, facet)
+		return err
+	})
+	return all, err
+}
+
+func (w *writer) condemn(which string, arg any) (all []Instance, err error) {
+	for _, table := range []string{"inbox", "dead", "seen", "alarm", "publication", "proposal"} {
+		if err := w.exec(`DELETE FROM `+table+` WHERE instance IN (`+which+`)`, arg); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.exec(`UPDATE instance SET deleting = 1, state = '`+Terminated+`', waiting = 0,
+		bytes = 0 WHERE id IN (`+which+`)`, arg); err != nil {
+		return nil, err
+	}
+	return all, w.rows(`SELECT `+instanceColumns+` FROM instance WHERE id IN (`+which+`)`,
+		[]any{arg}, appendTo(&all))
+}
+
+// Condemned returns what was condemned and is not forgotten: jail-agentd ended before that.
+func (c Children) Condemned(ctx context.Context) (all []Instance, err error) {
+	err = c.s.read(ctx, `SELECT `+instanceColumns+` FROM instance WHERE deleting = 1`, nil,
+		appendTo(&all))
+	return all, err
+}
+
+// Forget forgets condemned instances, whose files are removed.
+func (c Children) Forget(all []Instance) error {
+	return c.s.write(func(w *writer) error {
+		for _, i := range all {
+			if err := w.exec(`DELETE FROM instance WHERE id = ? AND deleting = 1`,
+				i.ID); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

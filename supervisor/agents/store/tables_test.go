@@ -1,0 +1,84 @@
+package store
+
+import (
+	"database/sql"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A database of the first format is changed into one of this format: what waits in it waits, and its
+// agents can have facets.
+func TestMigrate(t *testing.T) {
+	text, err := os.ReadFile("testdata/format1.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := execIn(dir, string(text)); err != nil {
+		t.Fatal(err)
+	}
+	s := openIn(t, dir)
+	i, err := s.Instance(t.Context(), idOf(t, s, "old"))
+	if err != nil || i.Note != "kept" || i.Waiting != 1 || i.Parent != 0 || i.Roster {
+		t.Errorf("%+v %v", i, err)
+	}
+	if alarms, err := s.Alarms(t.Context(), i.ID); err != nil || len(alarms) != 1 {
+		t.Errorf("alarms %+v, %v", alarms, err)
+	}
+	events, _, err := s.Next(i.ID, 0, 10)
+	if err != nil || len(events) != 1 || events[0].Seq != 7 || string(events[0].Data) != "42" {
+		t.Errorf("events %+v, %v", events, err)
+	}
+	f, _, err := ChildrenOf(s).Get(i.ID, "f", []byte("{}"))
+	if err != nil || f.Parent != i.ID || f.Facet != "f" {
+		t.Errorf("%+v %v", f, err)
+	}
+	put := func(name string) []int64 {
+		t.Helper()
+		woken, err := s.Put(Agent{Name: name, Dir: "/" + name}, []Member{{Channel: "team",
+			Handle: name, Roster: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return woken
+	}
+	put("old")
+	// The facet hears of nobody, and nobody hears of the facet.
+	if woken := put("other"); len(woken) != 1 || woken[0] != i.ID {
+		t.Errorf("who hears of another member: %v", woken)
+	}
+	all, woken, err := s.Delete("old")
+	if err != nil || len(all) != 2 || len(woken) != 1 || woken[0] != idOf(t, s, "other") {
+		t.Errorf("deleted %+v, and %v hear of that: %v", all, woken, err)
+	}
+	if err := ChildrenOf(s).Forget(all); err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// It is of this format now.
+	if err := openIn(t, dir).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := execIn(dir, `PRAGMA user_version = 1000`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(filepath.Join(dir, dbName), "ann", time.Now); err == nil ||
+		!strings.Contains(err.Error(), "use the jail-agentd that wrote it") {
+		t.Errorf("a database of a later version: %v", err)
+	}
+}
+
+func execIn(dir, text string) error {
+	db, err := sql.Open("sqlite", filepath.Join(dir, dbName))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	_, err = db.Exec(text)
+	return err
+}
