@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -18,16 +17,10 @@ import (
 	wasiguest "github.com/jail-sandbox/jail/runners/wasi/guest"
 )
 
-// tidyAfter is when the memory is given back that was used to load the module.
-const tidyAfter = time.Second
-
 // hostAgent hosts the agent that is the module or the program of the order.
 func hostAgent(ctx context.Context, order runners.Order, conn *control.Conn, modules [][]byte,
 	ready *wasiguest.Loaded, proxy *wasiguest.Proxy) (int, runners.Answer) {
 	a := order.Agent
-	// The process lives on after it has loaded the module and served an event: its garbage must not.
-	debug.SetGCPercent(100)
-	time.AfterFunc(tidyAfter, debug.FreeOSMemory)
 	h, err := host.New(ctx, host.Options{ID: a.ID, Bindings: a.Bindings, Dir: a.Dir, Size: a.Size,
 		Deadline: time.Duration(a.DeadlineNanos), In: os.Stdin, Out: os.Stdout, Exit: os.Exit})
 	if err != nil {
