@@ -273,7 +273,7 @@ func questions() *rapid.Generator[policy.Question] {
 // T-523: whatever is resolved, an effective policy allows nothing that a layer does not,
 // and it says so in one voice with the meet.
 func TestDecideNarrows(t *testing.T) {
-	valid := policytest.Policy().Filter(func(p policy.Policy) bool { return p.Check() == nil })
+	valid := policytest.Checked()
 	rapid.Check(t, func(t *rapid.T) {
 		a, b, c := valid.Draw(t, "a"), valid.Draw(t, "b"), valid.Draw(t, "c")
 		eff, err := policy.Resolve(policy.Layer{Name: "a", Policy: a},
@@ -396,9 +396,7 @@ func TestDigest(t *testing.T) {
 
 func TestJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := policytest.Policy().Filter(func(p policy.Policy) bool {
-			return p.Check() == nil
-		}).Draw(t, "p").Normal()
+		p := policytest.Checked().Draw(t, "p").Normal()
 		text, err := json.Marshal(p)
 		if err != nil {
 			t.Fatal(err)

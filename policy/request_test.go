@@ -88,7 +88,7 @@ func TestRequestErrors(t *testing.T) {
 
 // Whatever is asked for, the profile and the ceiling stay above it.
 func TestRequestOnlyNarrows(t *testing.T) {
-	valid := policytest.Policy().Filter(func(p policy.Policy) bool { return p.Check() == nil })
+	valid := policytest.Checked()
 	rapid.Check(t, func(t *rapid.T) {
 		profile := valid.Draw(t, "profile")
 		r := policy.NewRequest()

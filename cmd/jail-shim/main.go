@@ -155,8 +155,14 @@ func serve(conn *control.Conn) error {
 	if err = toInit.Send(first); err == nil {
 		err = toInit.Send(second)
 	}
-	if err == nil && order.Plan.Outer != nil {
-		err = awaitOuter(refusals, jail, toInit)
+	if order.Plan.Outer != nil {
+		if err != nil {
+			_ = jail.Kill()
+		}
+		// Where the runtime has ended, its own words say more than a broken pipe.
+		if failure := awaitOuter(refusals, jail, toInit); failure != nil {
+			err = failure
+		}
 	}
 	if err == nil {
 		err = conn.Send(control.FromShim{Started: &control.Started{PID: jail.PID}})

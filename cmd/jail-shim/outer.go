@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"runtime/debug"
 
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/runc"
@@ -24,8 +25,11 @@ func awaitOuter(r *refusals, jail *runc.Jail, toInit *control.Conn) error {
 		"the runtime ended before the jail stood%s", jail.Explain())}
 }
 
-// serveStreams answers for the proxy of the run over one socket, whose other end it returns.
+// serveStreams answers for the proxy of the run over one socket, whose other end it returns. From
+// then on this process collects garbage, which it does not as long as it only serves one jail: what
+// the streams carry would fill the memory of the host.
 func serveStreams(proxy *os.File) (*os.File, error) {
+	debug.SetGCPercent(100)
 	own, inside, err := control.Pair("streams")
 	if err != nil {
 		return nil, err

@@ -2,8 +2,11 @@ package launch_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -76,16 +79,12 @@ func parentOf(t *testing.T, pid int) (parent int) {
 	return parent
 }
 
-// wantNoFiles wants a process to have a socket, /dev/null and what the Go runtime waits with.
+// wantNoFiles wants a shim that waits for its order to have a socket, /dev/null and what the Go
+// runtime waits with.
 func wantNoFiles(t *testing.T, pid int) {
 	t.Helper()
 	sockets := 0
-	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
-	if err != nil || len(fds) == 0 {
-		t.Fatalf("descriptors of %d: %v", pid, err)
-	}
-	for _, fd := range fds {
-		to, _ := os.Readlink(fd)
+	for fd, to := range awaitPolling(t, pid) {
 		switch mine, _ := os.Readlink("/proc/self/fd/" + filepath.Base(fd)); {
 		case mine == to && strings.HasPrefix(to, "pipe:"):
 			// What started the tests has left it to every process.
@@ -98,6 +97,26 @@ func wantNoFiles(t *testing.T, pid int) {
 	}
 	if sockets != 1 {
 		t.Errorf("a shim without an order has %d sockets", sockets)
+	}
+}
+
+// awaitPolling returns the descriptors of a shim, with what they lead to, once it polls its socket.
+// Until then it may have files open that the start of any program reads.
+func awaitPolling(t *testing.T, pid int) map[string]string {
+	t.Helper()
+	for {
+		fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+		if err != nil || len(fds) == 0 {
+			t.Fatalf("descriptors of %d: %v", pid, err)
+		}
+		all := map[string]string{}
+		for _, fd := range fds {
+			all[fd], _ = os.Readlink(fd)
+		}
+		if slices.Contains(slices.Collect(maps.Values(all)), "anon_inode:[eventpoll]") {
+			return all
+		}
+		runtime.Gosched()
 	}
 }
 

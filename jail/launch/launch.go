@@ -152,10 +152,19 @@ func (l Launcher) Start(ctx context.Context, o control.Order, stdio Stdio, files
 	stop := context.AfterFunc(ctx, func() { p.shim.Close() })
 	defer stop()
 	defer p.bounded()()
-	if err := p.start(o, slices.Concat([]*os.File{orNull(stdio.In, null),
+	err = p.shim.SendOrder(o, slices.Concat([]*os.File{orNull(stdio.In, null),
 		orNull(stdio.Out, null), orNull(stdio.Err, null), initHost.File(), initEnd,
 		orNull(files.Lower, null), orNull(files.Upper, null), orNull(files.Network, null)},
-		files.Binds, files.Frozen, files.Passed)); err != nil {
+		files.Binds, files.Frozen, files.Passed))
+	// Only the jail may hold its end of the socket from now on. Otherwise the shim would not read end
+	// of file when the jail ends before jail-init has restricted itself.
+	initEnd.Close()
+	if err == nil {
+		err = p.begin()
+	} else {
+		err = fmt.Errorf("jail-shim: %w", err)
+	}
+	if err != nil {
 		p.Release()
 		return nil, errors.Join(p.lateOr(err), ctx.Err())
 	}
@@ -192,10 +201,8 @@ func orNull(f, null *os.File) *os.File {
 	return f
 }
 
-func (p *Process) start(o control.Order, files []*os.File) error {
-	if err := p.shim.SendOrder(o, files); err != nil {
-		return fmt.Errorf("jail-shim: %w", err)
-	}
+// begin waits until the shim says that the jail stands.
+func (p *Process) begin() error {
 	var said control.FromShim
 	if _, err := p.shim.Receive(&said); err != nil {
 		return fmt.Errorf("jail-shim ended before the jail stood: %w", err)

@@ -3,12 +3,14 @@ package launch_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/jailtest"
+	"github.com/jail-sandbox/jail/jail/launch"
 	runtimes "github.com/jail-sandbox/jail/jail/outer"
 	"github.com/jail-sandbox/jail/policy"
 )
@@ -145,3 +147,36 @@ func (a attack) meetWithin(t *testing.T, layer string, runtime jail.Runtime, ope
 	})
 	return answer
 }
+
+// TestOuterFails: a runtime that ends before jail-init runs is a layer that cannot be set up, with
+// what the runtime says, and the jail does not wait for its patience.
+func TestOuterFails(t *testing.T) {
+	jailtest.Require(t)
+	for _, l := range policy.OuterLayers() {
+		t.Run(l.Name, func(t *testing.T) {
+			s := jailtest.New(t)
+			path := filepath.Join(t.TempDir(), l.Name)
+			if err := os.WriteFile(path, []byte(brokenRuntime), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			within(t, s, l.Name, jail.Runtime{Path: path})
+			_, err := s.TryStart(t)
+			var layer *launch.LayerError
+			if !errors.As(err, &layer) ||
+				!strings.Contains(err.Error(), "no such machine") {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+// brokenRuntime writes to its log why it ends.
+const brokenRuntime = `#!/bin/sh
+for arg; do
+	case $before in --log) log=$arg ;; esac
+	case $arg in --log=*) log=${arg#--log=} ;; delete) exit 0 ;; esac
+	before=$arg
+done
+echo no such machine >"$log"
+exit 3
+`

@@ -8,6 +8,7 @@ package streams
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -21,6 +22,14 @@ import (
 // errRefused is returned for a stream that the proxy does not give.
 var errRefused = errors.New("the fetch proxy gives no stream")
 
+// errTooMany is returned for a jail that opens streams although they are refused.
+var errTooMany = fmt.Errorf("the jail opened more than %d streams", 2*maxStreams)
+
+// maxStreams bounds the streams that a jail has at one time. Those beyond it are refused, and a jail
+// that has twice as many loses all: each holds 256 KiB that the proxy has not read yet, outside the
+// control group of the jail.
+const maxStreams = 256
+
 func config() *yamux.Config {
 	c := yamux.DefaultConfig()
 	// Both ends end with the jail, and neither is asked meanwhile.
@@ -29,8 +38,8 @@ func config() *yamux.Config {
 	return c
 }
 
-// Serve answers for the proxy whose control socket is proxy, until the inside closes socket. It
-// closes both.
+// Serve answers for the proxy whose control socket is proxy, until the inside closes socket or has
+// opened far too many streams. It closes both.
 func Serve(socket, proxy *os.File) error {
 	defer proxy.Close()
 	session, err := yamux.Server(socket, config())
@@ -47,7 +56,14 @@ func Serve(socket, proxy *os.File) error {
 		if err != nil {
 			return err
 		}
-		go door.answer(stream)
+		switch n := session.NumStreams(); {
+		case n > 2*maxStreams:
+			return errTooMany
+		case n > maxStreams:
+			go refuse(stream)
+		default:
+			go door.answer(stream)
+		}
 	}
 }
 
@@ -55,6 +71,11 @@ func Serve(socket, proxy *os.File) error {
 type door struct {
 	mu   sync.Mutex
 	conn *control.Conn
+}
+
+func refuse(stream *yamux.Stream) {
+	_, _ = stream.Write([]byte{0})
+	stream.Close()
 }
 
 func (d *door) answer(stream *yamux.Stream) {
@@ -65,7 +86,7 @@ func (d *door) answer(stream *yamux.Stream) {
 	}
 	to, err := d.open(int(binary.BigEndian.Uint32(scope[:])))
 	if err != nil {
-		_, _ = stream.Write([]byte{0})
+		refuse(stream)
 		return
 	}
 	defer to.Close()

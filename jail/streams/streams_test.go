@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/hashicorp/yamux"
+
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/streams"
 )
@@ -109,5 +111,38 @@ func TestHostileStreams(t *testing.T) {
 		inside.Close()
 		// It ends, whatever it says.
 		<-served
+	}
+}
+
+// TestTooManyStreams: a jail is refused more streams than it may have, and loses all when it goes on.
+func TestTooManyStreams(t *testing.T) {
+	inside, served := serve(t)
+	session, err := yamux.Client(inside, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	for range 10 * streams.MaxStreams {
+		stream, err := session.OpenStream()
+		if err != nil {
+			break
+		}
+		// Never a scope. What is written opens the stream on the other side.
+		if _, err := stream.Write([]byte{0}); err != nil {
+			break
+		}
+		if session.NumStreams() > streams.MaxStreams {
+			var given [1]byte
+			if _, err := io.ReadFull(stream, given[:]); err != nil {
+				break
+			}
+			if given[0] != 0 {
+				t.Fatalf("stream %d was given", session.NumStreams())
+			}
+		}
+	}
+	session.Close()
+	if err := <-served; !errors.Is(err, streams.ErrTooMany) {
+		t.Errorf("%v", err)
 	}
 }

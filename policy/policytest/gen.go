@@ -311,11 +311,27 @@ var sayable = map[policy.Unit]*rapid.Generator[int64]{
 	policy.Cores: rapid.Int64Range(1, 4096000),
 }
 
+// Checked draws a policy that passes Check. Most policies that Policy draws have some value that no
+// policy may have, which would leave too few: it has none of the values that are undefined.
+func Checked() *rapid.Generator[policy.Policy] {
+	return rapid.Map(Policy(), func(p policy.Policy) policy.Policy {
+		p.Audit.Files = min(p.Audit.Files, policy.FilesNone)
+		p.Session.Engine = min(p.Session.Engine, policy.EngineShared)
+		p.Session.Loopback = min(p.Session.Loopback, policy.LoopbackShared)
+		p.Syscalls.Groups = slices.DeleteFunc(p.Syscalls.Groups, func(name string) bool {
+			return policy.CheckSyscallGroup(name) != nil
+		})
+		p.Agent.Bindings = slices.DeleteFunc(p.Agent.Bindings, func(name string) bool {
+			return policy.CheckBinding(name) != nil
+		})
+		return p
+	}).Filter(func(p policy.Policy) bool { return p.Check() == nil })
+}
+
 // Valid draws a policy that passes Check and whose limits a file can say.
 func Valid() *rapid.Generator[policy.Policy] {
 	return rapid.Custom(func(t *rapid.T) policy.Policy {
-		p := Policy().Filter(func(p policy.Policy) bool { return p.Normal().Check() == nil }).Draw(
-			t, "policy")
+		p := Checked().Draw(t, "policy")
 		for _, name := range policy.LimitNames() {
 			_, unit, _ := p.Limits.Get(name)
 			n := sayable[unit].Draw(t, name)

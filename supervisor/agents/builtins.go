@@ -52,13 +52,7 @@ func (a *Agents) Spawn(ctx context.Context, name, channel string,
 	if err := builtin.CheckPlace(channel, p); err != nil {
 		return store.Instance{}, fmt.Errorf("%w: %w", ErrPlace, err)
 	}
-	all := builtinsOf(a.o.State)
-	places, err := all.places(name)
-	if err != nil {
-		return store.Instance{}, err
-	}
-	places[channel] = p
-	woken, err := all.place(a.Store, b, places)
+	woken, err := placeOn(a, b, channel, p)
 	if err != nil {
 		return store.Instance{}, err
 	}
@@ -70,6 +64,19 @@ func (a *Agents) Spawn(ctx context.Context, name, channel string,
 	a.record(i, audit.AgentStep{Step: audit.AgentInstalled, Runtime: manifest.Host})
 	a.turns.tell(i.ID, signal{sleep: "its owner changed it"})
 	return i, nil
+}
+
+// placeOn puts a built-in agent on one more channel, and returns the instances to wake.
+func placeOn(a *Agents, of builtin.Agent, channel string, p builtin.Place) ([]int64, error) {
+	a.placing.Lock()
+	defer a.placing.Unlock()
+	all := builtinsOf(a.o.State)
+	places, err := all.places(of.Name)
+	if err != nil {
+		return nil, err
+	}
+	places[channel] = p
+	return all.place(a.Store, of, places)
 }
 
 // wakeOn wakes an agent of the user's on a channel of its manifest.

@@ -17,9 +17,10 @@ func TestWatch(t *testing.T) {
 	folder := filepath.Join(w.dir, "agents")
 	write := func(name, file, text string) {
 		t.Helper()
-		dir := filepath.Join(folder, name)
-		if err := errors.Join(os.MkdirAll(dir, 0o755),
-			os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644)); err != nil {
+		dir, beside := filepath.Join(folder, name), filepath.Join(w.dir, "beside")
+		// In one step: half a file would be another change that is taken up.
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(beside, []byte(text), 0o644),
+			os.Rename(beside, filepath.Join(dir, file))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -80,8 +81,8 @@ func TestWatch(t *testing.T) {
 	w.until("an agent whose files come back can run again", func() bool {
 		return known("later").Digest != third && w.instances("later")[1].State == store.Dormant
 	})
-	write("later", "main.py", "print(4)\n")
 	fourth := known("later").Digest
+	write("later", "main.py", "print(4)\n")
 	w.until("the directory that came back is watched", func() bool {
 		return known("later").Digest != fourth
 	})

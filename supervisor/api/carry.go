@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/jail-sandbox/jail/supervisor/approvals"
 	"github.com/jail-sandbox/jail/supervisor/problem"
@@ -49,12 +50,13 @@ func (a *Approvals) Carry(ctx context.Context, id, key string,
 		return claimed, err
 	}
 	outcome, failed := do(claimed)
-	r := approvals.ReportRequest{Key: key, State: approvals.Applied, Outcome: outcome}
+	r := approvals.ReportRequest{Key: key, State: approvals.Applied,
+		Outcome: strings.ReplaceAll(reportable(outcome), "\n", " ")}
 	if claimed.State == approvals.Reverting {
 		r.State, r.Outcome = approvals.Reverted, ""
 	}
 	if failed != nil {
-		r.State, r.Outcome, r.Error = approvals.Failed, "", short(failed)
+		r.State, r.Outcome, r.Error = approvals.Failed, "", reportable(failed.Error())
 		if errors.Is(failed, ErrChanged) && claimed.State != approvals.Reverting {
 			r.State = approvals.Stale
 		}
@@ -83,19 +85,21 @@ func (a *Approvals) report(ctx context.Context, id string,
 	}
 }
 
-// short is the text of an error as a report takes it.
-func short(err error) string {
-	text := strings.Map(func(r rune) rune {
-		if r != '\n' && r < ' ' {
+// reportable is a text as a report takes it, bounded and without characters that nobody sees. Often a
+// remote host has chosen the text, and a report that the daemon refuses would leave the action
+// applying.
+func reportable(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if r != '\n' && !unicode.IsGraphic(r) {
 			return ' '
 		}
 		return r
-	}, strings.ToValidUTF8(err.Error(), "?"))
+	}, strings.ToValidUTF8(text, "?"))
 	if len(text) > maxReported {
 		text = strings.ToValidUTF8(text[:maxReported], "") + "…"
 	}
 	return text
 }
 
-// maxReported bounds the text of an error that is reported, in bytes, below what a daemon takes.
+// maxReported bounds a text that is reported, in bytes, below what a daemon takes.
 const maxReported = 1000

@@ -333,7 +333,9 @@ const maxOverSize = 4 << 10
 // trim leaves the lists of a long request out of an action that is over: its digest and its summary
 // say what it was.
 func (s *stored) trim() {
-	if s.task() != nil && s.size() > maxOverSize {
+	// Its proposer needs all of an action that it may have to undo.
+	undone := s.State == Applied && s.Reversible
+	if s.task() != nil && s.size() > maxOverSize && !undone {
 		s.External, s.Trimmed = s.trimmed(), true
 	}
 	if s.Commit == nil || s.size() <= maxOverSize {

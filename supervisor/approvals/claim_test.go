@@ -433,10 +433,13 @@ func TestForgedProposals(t *testing.T) {
 		"long arguments": with(func(p *Proposal) {
 			p.Gate.Args = `{"a":"` + strings.Repeat("a", maxText) + `"}`
 		}),
-		"a local remote":     pushed(func(p *Push) { p.Remote = "/srv/web.git" }),
-		"a remote program":   pushed(func(p *Push) { p.Remote = "ext::sh -c true" }),
-		"a file":             pushed(func(p *Push) { p.Remote = "file:///srv/web.git" }),
-		"a password":         pushed(func(p *Push) { p.Remote = "https://a:b@example.com/web.git" }),
+		"a local remote":   pushed(func(p *Push) { p.Remote = "/srv/web.git" }),
+		"a remote program": pushed(func(p *Push) { p.Remote = "ext::sh -c true" }),
+		"a file":           pushed(func(p *Push) { p.Remote = "file:///srv/web.git" }),
+		"a password":       pushed(func(p *Push) { p.Remote = "https://a:b@example.com/web.git" }),
+		"words for a URL": pushed(func(p *Push) {
+			p.Remote = "https://example.com/web.git to main of https://example.com/web.git"
+		}),
 		"a query":            pushed(func(p *Push) { p.Remote += "?a" }),
 		"a fragment":         pushed(func(p *Push) { p.Remote += "#a" }),
 		"no path":            pushed(func(p *Push) { p.Remote = "https://example.com/" }),
@@ -526,5 +529,35 @@ func TestExternalWait(t *testing.T) {
 	}
 	if waited := <-got; waited.State != Approved {
 		t.Errorf("waited for %+v", waited)
+	}
+}
+
+// TestUndoneWhole: the proposer of a large action gets all of it again when it is to undo the action.
+func TestUndoneWhole(t *testing.T) {
+	d, agentd, me := deskIn(t.TempDir()), other(t, alice), user(alice, "cli")
+	large := gate()
+	large.Args = `{"comment":"` + strings.Repeat("c", maxOverSize) + `"}`
+	a, err := d.Programs().Propose(agentd, Proposal{Type: policy.ActionGate,
+		External: External{Gate: large}, Key: key}, ask(alice))
+	if err == nil {
+		_, err = d.approve(me, a, "")
+	}
+	if err == nil {
+		_, err = d.claim(agentd, a.ID)
+	}
+	if err == nil {
+		_, err = d.report(agentd, a.ID, Applied)
+	}
+	if err == nil {
+		_, err = d.Revert(context.Background(), me, a.ID)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, err = d.claim(agentd, a.ID); err != nil || a.Gate.Args != large.Args {
+		t.Errorf("claimed to be undone: %+v, %v", a, err)
+	}
+	if a, err = d.report(agentd, a.ID, Reverted); err != nil || a.State != Reverted {
+		t.Errorf("undone: %+v, %v", a, err)
 	}
 }

@@ -283,8 +283,9 @@ func checkBranch(field, ref string) error {
 
 func checkURL(field, text string) error {
 	u, err := url.Parse(text)
-	if err != nil || len(text) > maxURL || u.Scheme != "https" && u.Scheme != "http" ||
-		u.Host == "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" ||
+	// With spaces the summary of the action could read as that of another one.
+	if err != nil || len(text) > maxURL || strings.ContainsFunc(text, unicode.IsSpace) ||
+		u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" ||
 		strings.HasSuffix(text, "#") || strings.Trim(u.Path, "/") == "" {
 		return fmt.Errorf("%s: %.80q is no URL of a repository: http or https, a host and a path, and "+
 			"no user, query or fragment", field, text)

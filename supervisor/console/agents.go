@@ -34,16 +34,19 @@ type Agents interface {
 // noAgents is shown where the console knows of no agents.
 var noAgents = notice{Title: "No agents", Text: "This console was started without agents."}
 
-// agents lists the agents of the reviewer.
-func (c *Console) agents(w http.ResponseWriter, r *http.Request, s *session) {
-	c.withAgents(w, r, s, func(a Agents) error {
+// agentPages are the pages of the agents.
+type agentPages struct{ c *Console }
+
+// all lists the agents of the reviewer.
+func (p agentPages) all(w http.ResponseWriter, r *http.Request, s *session) {
+	p.with(w, r, s, func(a Agents) error {
 		all, err := a.List(r.Context())
 		if err != nil {
 			return err
 		}
 		list := agentList{Agents: all[:min(len(all), maxAgents)],
 			Skipped: max(len(all)-maxAgents, 0)}
-		c.show(w, http.StatusOK, "agents.html", s.page("Agents", "agents", list))
+		p.c.show(w, http.StatusOK, "agents.html", s.page("Agents", "agents", list))
 		return nil
 	})
 }
@@ -94,37 +97,37 @@ type tableShown struct {
 	Rows int64
 }
 
-// agent shows one agent.
-func (c *Console) agent(w http.ResponseWriter, r *http.Request, s *session) {
-	c.withAgents(w, r, s, func(a Agents) error { return c.showAgent(w, r, s, a, nil) })
+// one shows one agent.
+func (p agentPages) one(w http.ResponseWriter, r *http.Request, s *session) {
+	p.with(w, r, s, func(a Agents) error { return p.show(w, r, s, a, nil) })
 }
 
 // tables counts the rows of an agent's tables, which wakes the agent.
-func (c *Console) tables(w http.ResponseWriter, r *http.Request, s *session) {
-	c.withAgents(w, r, s, func(a Agents) error {
+func (p agentPages) tables(w http.ResponseWriter, r *http.Request, s *session) {
+	p.with(w, r, s, func(a Agents) error {
 		counts, err := a.Tables(r.Context(), r.PathValue("name"), r.PostForm.Get("channel"))
 		if err != nil {
 			return err
 		}
-		return c.showAgent(w, r, s, a, counts)
+		return p.show(w, r, s, a, counts)
 	})
 }
 
-func (c *Console) showAgent(w http.ResponseWriter, r *http.Request, s *session, a Agents,
+func (p agentPages) show(w http.ResponseWriter, r *http.Request, s *session, a Agents,
 	counts map[string]int64) error {
 	name := r.PathValue("name")
 	one, err := a.Status(r.Context(), name)
 	if err != nil {
 		return err
 	}
-	p := agentPage{Agent: one, Of: r.PostForm.Get("channel")}
+	shown := agentPage{Agent: one, Of: r.PostForm.Get("channel")}
 	all, err := a.List(r.Context())
 	if err != nil {
 		return err
 	}
 	for _, other := range all {
 		if strings.HasPrefix(other.Name, name+"/") {
-			p.Children = append(p.Children, other)
+			shown.Children = append(shown.Children, other)
 		}
 	}
 	if one.State != agentapi.Available {
@@ -132,16 +135,16 @@ func (c *Console) showAgent(w http.ResponseWriter, r *http.Request, s *session, 
 		if err != nil {
 			return err
 		}
-		p.Waiting, p.MoreWaiting = shownEvents(events.Waiting)
-		p.Dead, p.MoreDead = shownEvents(events.Dead)
-		if p.Published, err = lastPublished(r.Context(), a, name); err != nil {
+		shown.Waiting, shown.MoreWaiting = shownEvents(events.Waiting)
+		shown.Dead, shown.MoreDead = shownEvents(events.Dead)
+		if shown.Published, err = lastPublished(r.Context(), a, name); err != nil {
 			return err
 		}
 	}
 	for _, table := range slices.Sorted(maps.Keys(counts)) {
-		p.Tables = append(p.Tables, tableShown{table, counts[table]})
+		shown.Tables = append(shown.Tables, tableShown{table, counts[table]})
 	}
-	c.show(w, http.StatusOK, "agent.html", s.page("Agent "+text(name), "agents", p))
+	p.c.show(w, http.StatusOK, "agent.html", s.page("Agent "+text(name), "agents", shown))
 	return nil
 }
 
@@ -165,19 +168,19 @@ func lastPublished(ctx context.Context, a Agents, name string) (last []publicati
 	return last, err
 }
 
-// withAgents calls f with the agents, and shows why that failed.
-func (c *Console) withAgents(w http.ResponseWriter, r *http.Request, s *session,
+// with calls f with the agents, and shows why that failed.
+func (p agentPages) with(w http.ResponseWriter, r *http.Request, s *session,
 	f func(Agents) error) {
-	if c.Agents == nil {
-		c.say(w, http.StatusNotFound, s, noAgents)
+	if p.c.Agents == nil {
+		p.c.say(w, http.StatusNotFound, s, noAgents)
 		return
 	}
-	a, err := c.Agents(r.Context())
+	a, err := p.c.Agents(r.Context())
 	if err == nil {
 		defer a.Close()
 		err = f(a)
 	}
 	if err != nil {
-		c.fail(w, r, s, err)
+		p.c.fail(w, r, s, err)
 	}
 }

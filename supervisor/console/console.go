@@ -1,7 +1,7 @@
 // Package console is the review of runs in a browser: what runs, the story of a run, its change set
 // with a mark for each hunk, what waits for an approval, the reviewer's agents, the log and its state,
-// and what a policy means. It is server-rendered HTML without a script, over HTTP on the loopback interface or on a
-// Unix socket.
+// and what a policy means. It is server-rendered HTML without a script, over HTTP on the loopback
+// interface or on a Unix socket.
 //
 // The console has no rights of its own: it is a client of the daemon like the command line, run by
 // the reviewer, and shows and does only what the reviewer may see and do. An attacker who controls
@@ -196,9 +196,9 @@ func (c *Console) routes() *http.ServeMux {
 		"GET /waiting":               c.approvals,
 		"GET /waiting/{action}":      c.proposal,
 		"POST /waiting/{action}":     c.decide,
-		"GET /agents":                c.agents,
-		"GET /agents/{name}":         c.agent,
-		"POST /agents/{name}/tables": c.tables,
+		"GET /agents":                agentPages{c}.all,
+		"GET /agents/{name}":         agentPages{c}.one,
+		"POST /agents/{name}/tables": agentPages{c}.tables,
 		"GET /log":                   c.search,
 		"POST /log/verify":           c.verifyNow,
 		"GET /policy":                c.policy,

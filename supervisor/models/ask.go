@@ -25,9 +25,9 @@ type Response struct {
 	Body io.ReadCloser
 }
 
-// waits are the pauses after a response with the status 429, which is asked for three times in all.
+// waits are the pauses after responses with the status 429: a host is asked three times in all.
 // After a status of 5xx and after a stream that broke off there is one more attempt, after a second.
-var waits = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}
+var waits = []time.Duration{time.Second, 2 * time.Second}
 
 // maxRefusal is how much of a response that is no success an error quotes.
 const maxRefusal = 1 << 10
@@ -75,7 +75,7 @@ func (m Model) Reply(ctx context.Context, key string, r Request) (Reply, error) 
 		}
 		pause := time.Duration(-1)
 		switch {
-		case failed.Status == 429 && busy < len(waits)-1:
+		case failed.Status == 429 && busy < len(waits):
 			pause = waits[busy]
 			busy++
 		case (failed.Status >= 500 || failed.Status == 200) && broken == 0:

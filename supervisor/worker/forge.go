@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"strings"
+	"time"
+	"unicode"
 
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
@@ -24,7 +27,10 @@ func (w *worker) approved(ctx context.Context, req api.ProposeRequest,
 	a, err := queue.Propose(ctx, req)
 	if err == nil && a.State == approvals.Pending {
 		w.say(statusWaiting, "a person has to approve it: jail approvals approve "+a.ID)
-		a, err = queue.Wait(ctx, a.ID)
+		id := a.ID
+		if a, err = queue.Wait(ctx, id); err != nil {
+			err = errors.Join(err, w.withdraw(ctx, id))
+		}
 	}
 	if err != nil {
 		return "", err
@@ -34,6 +40,18 @@ func (w *worker) approved(ctx context.Context, req api.ProposeRequest,
 	}
 	done, err := queue.Carry(ctx, a.ID, req.Key, do)
 	return done.Outcome, err
+}
+
+// maxWithdraw is how long a withdrawal may take.
+const maxWithdraw = 10 * time.Second
+
+// withdraw takes back an action that nobody has approved in time. Only this process has its key: a
+// person who approved it later would wait for nothing.
+func (w *worker) withdraw(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxWithdraw)
+	defer cancel()
+	_, err := w.o.Client.Approvals().Withdraw(ctx, id)
+	return err
 }
 
 // push has the branch pushed.
@@ -55,7 +73,7 @@ const (
 
 // pullRequest has a pull request made, and returns its URL.
 func (w *worker) pullRequest(ctx context.Context, commit, summary string) (string, error) {
-	body := summary
+	body := seen(summary)
 	if len(body) > maxBody {
 		body = strings.ToValidUTF8(body[:maxBody], "") + "\n…"
 	}
@@ -64,6 +82,16 @@ func (w *worker) pullRequest(ctx context.Context, commit, summary string) (strin
 	return w.approved(ctx, api.ProposeRequest{Type: policy.ActionPullRequest,
 		External: approvals.External{PullRequest: pr}},
 		func(a approvals.Action) (string, error) { return w.createPR(ctx, pr) })
+}
+
+// seen is a text of the model's without characters that nobody sees: an action with one is refused.
+func seen(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && r != '\t' && !unicode.IsGraphic(r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(text, "\uFFFD"))
 }
 
 // createPR asks the forge for a pull request: GitHub and Gitea have the same request below different
@@ -100,8 +128,19 @@ func (w *worker) createPR(ctx context.Context, pr *approvals.PullRequest) (strin
 	case res.Status != 201:
 		return "", fmt.Errorf("the forge answered %d: %s", res.Status,
 			runners.Printable(string(answer), maxRefusals))
-	case json.Unmarshal(answer, &made) != nil || made.URL == "":
-		return "", errors.New("the forge's answer has no html_url")
+	case json.Unmarshal(answer, &made) != nil || !isPage(made.URL):
+		return "", errors.New("the forge made the pull request, but its answer has no html_url that is " +
+			"a URL: look for the pull request at the forge")
 	}
 	return made.URL, nil
+}
+
+// maxPage bounds the URL of a page, in bytes.
+const maxPage = 1000
+
+// isPage reports whether a text that a forge has chosen is the URL of a page.
+func isPage(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && len(text) <= maxPage && (u.Scheme == "https" || u.Scheme == "http") &&
+		u.Host != "" && u.User == nil && runners.Printable(text, maxPage) == text
 }

@@ -90,11 +90,12 @@ func (r *reporter) report(p Progress) {
 	if r.o.Say != nil {
 		r.o.Say(p)
 	}
-	r.tell("progress", p)
+	r.send("progress", p, false)
 }
 
-// tell has a message sent to one of the paths below /internal/.
-func (r *reporter) tell(path string, message any) {
+// send has a message sent to one of the paths below /internal/. Without a place in the queue it waits
+// for one, or leaves the message out.
+func (r *reporter) send(path string, message any, wait bool) {
 	to := r.o.Task.Coordinator
 	if to.URL == nil {
 		return
@@ -103,8 +104,14 @@ func (r *reporter) tell(path string, message any) {
 	if err != nil {
 		panic("worker: bug: " + err.Error())
 	}
+	post := func(ctx context.Context) { r.post(ctx, to.URL.JoinPath("internal", path), text) }
+	if wait {
+		// The queue is being emptied: each post ends.
+		r.queue <- post
+		return
+	}
 	select {
-	case r.queue <- func(ctx context.Context) { r.post(ctx, to.URL.JoinPath("internal", path), text) }:
+	case r.queue <- post:
 	default:
 	}
 }
@@ -125,14 +132,15 @@ func (r *reporter) post(ctx context.Context, to *url.URL, text []byte) {
 
 // end tells how the task ended, and waits until all is told, or for a while.
 func (r *reporter) end(out Outcome) {
+	t := time.AfterFunc(lastReports, r.stop)
+	defer t.Stop()
+	// Of all messages this one may not be left out: it waits for a place in the queue.
 	if out.Error != nil {
-		r.tell("error", map[string]any{"task_id": out.TaskID, "error": out.Error})
+		r.send("error", map[string]any{"task_id": out.TaskID, "error": out.Error}, true)
 	} else {
-		r.tell("complete", out)
+		r.send("complete", out, true)
 	}
 	close(r.queue)
-	t := time.AfterFunc(lastReports, r.stop)
 	<-r.done
-	t.Stop()
 	r.stop()
 }

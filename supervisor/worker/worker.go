@@ -339,8 +339,8 @@ func (w *worker) inherited() []string {
 	})
 }
 
-// close ends the session, and throws its shadow away: what counts was pushed, and what was not is
-// said to be kept.
+// close ends the session, and throws its shadow away: the work was pushed, or the error of the task
+// says that it could not be.
 func (w *worker) close(ctx context.Context) {
 	if w.jail == nil {
 		return

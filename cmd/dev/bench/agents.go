@@ -36,7 +36,7 @@ type agentBed struct {
 	// module counts, and hostile does what an event asks for.
 	module, hostile string
 	cmd             *exec.Cmd
-	*agentapi.Client
+	client          *agentapi.Client
 }
 
 // agentPolicy is that of the agents: what a small module needs.
@@ -48,7 +48,7 @@ func newAgentBed(ctx context.Context, bin string) (*agentBed, error) {
 		return nil, err
 	}
 	b := &agentBed{bin: bin, dir: dir, module: filepath.Join(dir, "counter.wasm"),
-		Client: agentapi.NewClient(filepath.Join(dir, "agentd.sock"))}
+		client: agentapi.NewClient(filepath.Join(dir, "agentd.sock"))}
 	b.hostile = filepath.Join(dir, "hostile.wasm")
 	for to, from := range map[string]string{b.module: "counter", b.hostile: "agent"} {
 		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", to,
@@ -70,7 +70,7 @@ func (b *agentBed) start(ctx context.Context) (time.Duration, error) {
 	}
 	for {
 		// The answer names an agent that is not there.
-		_, err := b.Agent(ctx, "none")
+		_, err := b.client.Agent(ctx, "none")
 		if p, ok := errors.AsType[*problem.Error](err); ok && p.Code == problem.NotFound {
 			return time.Since(begun), nil
 		}
@@ -133,14 +133,14 @@ func (b *agentBed) installOf(ctx context.Context, name, more, module string) err
 	if err := b.write(dir, name, more, module); err != nil {
 		return err
 	}
-	_, err := b.Add(ctx, dir)
+	_, err := b.client.Add(ctx, dir)
 	return err
 }
 
 // event sends an event, and returns how long it took to be committed.
 func (b *agentBed) event(ctx context.Context, name string) (time.Duration, error) {
 	begun := time.Now()
-	sent, err := b.Send(ctx, name, agentapi.Send{Content: json.RawMessage(`"x"`),
+	sent, err := b.client.Send(ctx, name, agentapi.Send{Content: json.RawMessage(`"x"`),
 		WaitMS: agentapi.MaxWait.Milliseconds()})
 	if err == nil && sent.State != agentapi.Committed {
 		err = fmt.Errorf("the event of agent %q is %s: %s", name, sent.State, sent.Error)
@@ -151,7 +151,7 @@ func (b *agentBed) event(ctx context.Context, name string) (time.Duration, error
 // state waits until an instance is in a state.
 func (b *agentBed) state(ctx context.Context, name, state string) (agentapi.Instance, error) {
 	for {
-		a, err := b.Status(ctx, name)
+		a, err := b.client.Status(ctx, name)
 		if err != nil {
 			return agentapi.Instance{}, err
 		}
@@ -173,7 +173,7 @@ func (b *agentBed) state(ctx context.Context, name, state string) (agentapi.Inst
 // begun waits until an agent works on its event, or has failed on it.
 func (b *agentBed) begun(ctx context.Context, name string) error {
 	for {
-		a, err := b.Status(ctx, name)
+		a, err := b.client.Status(ctx, name)
 		if err != nil {
 			return err
 		}
@@ -186,11 +186,11 @@ func (b *agentBed) begun(ctx context.Context, name string) error {
 
 // checkpoints measures how many events a second agents commit that have each so many waiting.
 func (b *agentBed) checkpoints(ctx context.Context, name string, each int) (float64, error) {
-	if err := b.Pause(ctx, name); err != nil {
+	if err := b.client.Pause(ctx, name); err != nil {
 		return 0, err
 	}
 	for range each - 1 {
-		if _, err := b.Send(ctx, name, agentapi.Send{Content: json.RawMessage(`"x"`)}); err != nil {
+		if _, err := b.client.Send(ctx, name, agentapi.Send{Content: json.RawMessage(`"x"`)}); err != nil {
 			return 0, err
 		}
 	}
@@ -200,7 +200,7 @@ func (b *agentBed) checkpoints(ctx context.Context, name string, each int) (floa
 		last <- err
 	}()
 	for {
-		i, err := b.Status(ctx, name)
+		i, err := b.client.Status(ctx, name)
 		if err != nil {
 			return 0, err
 		}
@@ -210,7 +210,7 @@ func (b *agentBed) checkpoints(ctx context.Context, name string, each int) (floa
 		time.Sleep(20 * time.Millisecond)
 	}
 	begun := time.Now()
-	if err := b.Resume(ctx, name); err != nil {
+	if err := b.client.Resume(ctx, name); err != nil {
 		return 0, err
 	}
 	err := <-last
@@ -379,7 +379,7 @@ func (b *agentBed) rates(ctx context.Context, t *table, progress io.Writer) erro
 	t.add(fmt.Sprintf("memory that the host has less with %d awake agents", awakeAgents),
 		fmt.Sprintf("%.1f GiB", float64(before-after)/(1<<30)), none)
 	for _, name := range append(names, more...) {
-		if err := b.Delete(ctx, name); err != nil {
+		if err := b.client.Delete(ctx, name); err != nil {
 			return err
 		}
 	}
@@ -410,7 +410,7 @@ func (b *agentBed) together(ctx context.Context, names []string, each int) (floa
 		go func() {
 			var err error
 			for n := 1; n < each && err == nil; n++ {
-				_, err = b.Send(ctx, name, agentapi.Send{Content: json.RawMessage(`"x"`)})
+				_, err = b.client.Send(ctx, name, agentapi.Send{Content: json.RawMessage(`"x"`)})
 			}
 			if err == nil {
 				_, err = b.event(ctx, name)
@@ -447,7 +447,7 @@ func (b *agentBed) beside(ctx context.Context, rounds int, t *table, progress io
 				"retries = 100\n", b.hostile); err != nil {
 				return err
 			}
-			if _, err := b.Send(ctx, "bad", agentapi.Send{
+			if _, err := b.client.Send(ctx, "bad", agentapi.Send{
 				Content: json.RawMessage(bad.content)}); err != nil {
 				return err
 			}
@@ -461,7 +461,7 @@ func (b *agentBed) beside(ctx context.Context, rounds int, t *table, progress io
 		}
 		t.latency("awake agent beside "+bad.what, s)
 		if bad.content != "" {
-			if err := b.Delete(ctx, "bad"); err != nil {
+			if err := b.client.Delete(ctx, "bad"); err != nil {
 				return err
 			}
 		}
@@ -495,7 +495,7 @@ func (b *agentBed) asleep(ctx context.Context, registered int, t *table,
 		return err
 	}
 	for {
-		all, err := b.List(ctx)
+		all, err := b.client.List(ctx)
 		if err != nil {
 			return err
 		}

@@ -319,9 +319,10 @@ func TestOtherProposals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// An action that nothing proposes is refused by its name, and so is one that only a run proposes.
-	for kind, want := range map[string]string{"git.push": "nothing in this release proposes",
-		policy.ActionTool: "proposes it itself", "x": "is no action"} {
+	// An action that its proposer carries out needs a key, and one that only a run proposes is
+	// refused by its name.
+	for kind, want := range map[string]string{"git.push": "the key has 0 bytes",
+		policy.ActionTool: "only a run itself proposes", "x": "is no action"} {
 		_, err := c.Approvals().Propose(t.Context(), api.ProposeRequest{Type: kind,
 			Run: h.Sessions()[0].ID})
 		if err == nil || !strings.Contains(err.Error(), want) {

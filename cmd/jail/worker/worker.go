@@ -73,6 +73,8 @@ func newRun(env *cli.Env) *cobra.Command {
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
+			// The first signal lets the tasks save their work; the second one ends the process.
+			context.AfterFunc(ctx, stop)
 			return doAll(ctx, env, o, tasks)
 		},
 	}

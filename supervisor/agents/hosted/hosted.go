@@ -60,6 +60,10 @@ func (j *Jails) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agen
 		if err != nil {
 			return agents.End{}, err
 		}
+		if !m.OnHost() || m.Name != l.Manifest.Name {
+			return agents.End{}, fmt.Errorf("%s has changed: it is no agent %s with runtime = \"host\" any "+
+				"more, and is not started as one", m.Source, l.Manifest.Name)
+		}
 		l.Manifest = *m.Manifest
 	}
 	if err := os.MkdirAll(l.State, 0o700); err != nil {

@@ -127,7 +127,8 @@ func (s *Store) Put(a Agent, members []Member) (woken []int64, err error) {
 		}
 		after, err := w.memberships(a.Name)
 		if err == nil {
-			woken, err = w.tellOthers(s.peer(a.Name), before, after, s.now())
+			woken, err = w.tellOthers(peer{ID: s.AgentID(a.Name), Name: a.Name}, before, after,
+				s.now())
 		}
 		return err
 	})
@@ -140,8 +141,6 @@ type peer struct {
 	Name   string `json:"name"`
 	Handle string `json:"handle"`
 }
-
-func (s *Store) peer(name string) peer { return peer{ID: s.AgentID(name), Name: name} }
 
 // memberships returns the handles of an agent by the channels that it is on.
 func (w *writer) memberships(name string) (map[string]string, error) {
@@ -267,7 +266,7 @@ func (s *Store) Delete(name string) (all []Instance, woken []int64, err error) {
 		if all, err = w.condemn(`SELECT id FROM instance WHERE agent = ?`, name); err != nil {
 			return err
 		}
-		woken, err = w.tellOthers(s.peer(name), before, nil, s.now())
+		woken, err = w.tellOthers(peer{ID: s.AgentID(name), Name: name}, before, nil, s.now())
 		return err
 	})
 	return all, woken, err
