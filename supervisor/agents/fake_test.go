@@ -96,7 +96,7 @@ func (f *fakeJails) Limits(_ context.Context, l Launch) (Share, error) {
 	if s, ok := f.limits[l.AgentID]; ok {
 		return s, nil
 	}
-	return Share{Memory: 1 << 30, PIDs: 256}, nil
+	return Share{Memory: 128 << 20, PIDs: 64}, nil
 }
 
 func (f *fakeJails) Load(ctx context.Context, l Load) (Loaded, error) {
