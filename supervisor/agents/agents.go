@@ -120,7 +120,7 @@ type Agents struct {
 	// problems are those of the folder.
 	problems problems
 	// placing is held while the places of a built-in agent are read and written.
-	placing sync.Mutex
+	placing  sync.Mutex
 	families families
 	// loads numbers the programs that are loaded, from -1 downwards.
 	loads atomic.Int64

@@ -277,6 +277,10 @@ func (c *calls) facet(ctx context.Context, params json.RawMessage) (any, error) 
 	}
 	if changed {
 		c.r.a.turns.tell(i.ID, signal{sleep: "its parent asks for something else"})
+		// The next event is for a run with what is asked for now.
+		if h := c.r.a.turns.hand(i.ID); h != nil {
+			h.close()
+		}
 	}
 	if i.State == store.Failed {
 		// As for an agent whose files have changed: it has its own tries.
@@ -387,5 +391,5 @@ func (f facets) delete(ctx context.Context, i store.Instance) error {
 	for _, i := range all {
 		a.record(i, audit.AgentStep{Step: audit.AgentRemoved})
 	}
-	return a.remove(ctx, all)
+	return f.remove(ctx, all)
 }

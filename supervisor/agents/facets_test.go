@@ -79,6 +79,7 @@ func (w *world) do(i store.Instance, f func(w *work)) {
 func TestFacetsWorkInParallel(t *testing.T) {
 	w := newWorld(t)
 	w.start()
+	w.jails.limits["agent:ann:a"] = Share{1 << 30, 256}
 	a := w.install("a", withFacets, nil)
 	var arrived sync.WaitGroup
 	arrived.Add(3)

@@ -239,12 +239,13 @@ func (a *Agents) Delete(ctx context.Context, name string) error {
 		return err
 	}
 	a.wake(woken...)
-	return a.remove(ctx, all)
+	return facets{a}.remove(ctx, all)
 }
 
 // remove ends instances that are condemned, removes their files and forgets them. What it does not
 // come to is done when jail-agentd starts the next time.
-func (a *Agents) remove(ctx context.Context, all []store.Instance) error {
+func (f facets) remove(ctx context.Context, all []store.Instance) error {
+	a := f.a
 	for _, i := range all {
 		a.turns.end(i.ID)
 	}
@@ -277,7 +278,7 @@ func (f facets) finishDeletions() error {
 	if err != nil || len(all) == 0 {
 		return err
 	}
-	return a.remove(a.ctx, all)
+	return f.remove(a.ctx, all)
 }
 
 // scanned is how many agents of the folder are registered at one time.

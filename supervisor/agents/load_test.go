@@ -23,7 +23,7 @@ func TestLoadRunsWhatItIsGivenOnce(t *testing.T) {
 		dirs = append(dirs, l.Dir)
 		text, err := os.ReadFile(filepath.Join(l.Dir, l.Main))
 		// A part of what is for the facets, and not more than that together.
-		if l.Share.Memory != 16<<20 || l.Launch.AgentID != "agent:ann:a" {
+		if l.Share.Memory != 64<<20 || l.Launch.AgentID != "agent:ann:a" {
 			err = errors.Join(err, errors.New("it has another share"))
 		}
 		return Loaded{ExitCode: 3, Stdout: string(text), Stderr: strings.Join(l.Env, " ")}, err
