@@ -39,7 +39,7 @@ func hostKernel(p jail.Plan, at Place, group bool) (*specs.Spec, error) {
 	}
 	flags := []string{"nosuid", "nodev", "noexec"}
 	hidden := []string{"subset=pid", "hidepid=4"}
-	if slices.ContainsFunc(p.Mounts, isMachine) {
+	if p.MachineInProc() {
 		// It is narrowed when the files of the machine are on it.
 		hidden = hidden[1:]
 	}

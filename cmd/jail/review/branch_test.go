@@ -29,7 +29,7 @@ func branches(h *cmdtest.Host) (all []shadows.BranchInfo) {
 // Branches of a session that is open: each is a session, a merge takes one of them into the parent,
 // and a revert takes it out again.
 func TestBranch(t *testing.T) {
-	h := cmdtest.New(t)
+	h := cmdtest.NewNative(t)
 	h.Daemon()
 	h.Files(map[string]string{"keep": "keep\n", "gone": "gone\n", "d/x": "x\n"})
 	h.Session("--id", "s", "--profile", "build")
@@ -94,7 +94,7 @@ func TestBranch(t *testing.T) {
 
 // The shadow of a run is forked, too; and the next daemon knows all branches.
 func TestBranchOfARun(t *testing.T) {
-	h := cmdtest.New(t)
+	h := cmdtest.NewNative(t)
 	d := h.Daemon()
 	h.Files(map[string]string{"f": "f\n"})
 	h.Wants(h.Jail("run", "--id", "r", "--profile", "build", "--", "sh", "-c", "echo r >>f"), 0, "")
@@ -121,7 +121,7 @@ func TestBranchOfARun(t *testing.T) {
 
 // A stranger sees nothing of another's branches, and can do nothing with them.
 func TestBranchesOfAnother(t *testing.T) {
-	h := cmdtest.New(t)
+	h := cmdtest.NewNative(t)
 	h.Daemon().Admit()
 	h.Files(map[string]string{"f": "f\n"})
 	h.Session("--id", "s", "--profile", "build")
@@ -154,7 +154,7 @@ func TestBranchesOfAnother(t *testing.T) {
 
 // Attempts run at one time, each in a branch, and cost no more disk than what they wrote.
 func TestBranchTry(t *testing.T) {
-	h := cmdtest.New(t)
+	h := cmdtest.NewNative(t)
 	h.Daemon()
 	h.Files(map[string]string{"big": strings.Repeat("0123456789abcdef", 1<<18), "f": "f\n"})
 	const n, wrote = 4, 1 << 20

@@ -91,46 +91,52 @@ func realFile(h *cmdtest.Host, name, want string) {
 	}
 }
 
-// TestLiveReviewOfARun: a run is reviewed while it runs, with the shell in WebAssembly and with a
-// program of the host, and writes the same file again afterwards.
+// TestLiveReviewOfARun: a run is reviewed while it runs, with a program of the host and with the
+// shell in WebAssembly, and writes the same file again afterwards.
 func TestLiveReviewOfARun(t *testing.T) {
-	h := cmdtest.New(t)
+	reviewsRun(cmdtest.NewNative(t), "run", "--profile", "build", "--id", "live", "--keep", "--",
+		"sh", "-c")
+}
+
+func TestLiveReviewOfARunOfModules(t *testing.T) {
+	reviewsRun(cmdtest.New(t), "sh", "--id", "live", "--keep", "-c")
+}
+
+// reviewsRun reviews the run live, of a shell that args start.
+func reviewsRun(h *cmdtest.Host, args ...string) {
+	t := h.T
+	t.Helper()
+	const id = "live"
 	d := h.Daemon()
-	const script = "while read l; do echo $l >said; echo got $l; done"
-	for id, args := range map[string][]string{
-		"wasi": {"sh", "--id", "wasi", "--keep", "-c", script},
-		"native": {"run", "--profile", "build", "--id", "native", "--keep", "--", "sh", "-c",
-			script},
-	} {
-		r := h.LiveWith(h.Command(args...), id)
-		if o := h.Jail("diff", id); o.Code != 0 || !strings.Contains(o.Out, "+hello\n") ||
-			!strings.Contains(o.Out, "it is still active") || strings.Contains(o.Out, "cut off") {
-			t.Errorf("%s: diff: %+v", id, o)
-		}
-		h.Wants(h.Jail("commit", id), 0, "")
-		realFile(h, "said", "hello\n")
-		r.Says("again")
-		if o := h.Jail("diff", "--stat", id); !strings.Contains(o.Out, "1 change (+0 ~1 -0)") {
-			t.Errorf("%s: diff: %+v", id, o)
-		}
-		h.Wants(h.Jail("commit", id), 0, "")
-		realFile(h, "said", "again\n")
-		h.Wants(h.Jail("revert", id), 0, "")
-		realFile(h, "said", "hello\n")
-		h.Files(map[string]string{"said": "person\n"})
-		r.Says("third")
-		h.Wants(h.Jail("commit", id), 126, "said: the real file was changed since the last commit")
-		realFile(h, "said", "person\n")
-		r.In.Close()
-		h.Wants(r.Wait(), 0, "")
-		// The end of the run changes nothing of that.
-		h.Wants(h.Jail("commit", id), 126, "said: the real file was changed since the last commit")
-		h.Wants(h.Jail("commit", "--theirs", id), 0, "")
-		realFile(h, "said", "third\n")
-		h.Discard(id)
-		if err := os.Remove(filepath.Join(h.Work, "said")); err != nil {
-			t.Error(err)
-		}
+	r := h.LiveWith(h.Command(append(args,
+		"while read l; do echo $l >said; echo got $l; done")...), id)
+	if o := h.Jail("diff", id); o.Code != 0 || !strings.Contains(o.Out, "+hello\n") ||
+		!strings.Contains(o.Out, "it is still active") || strings.Contains(o.Out, "cut off") {
+		t.Errorf("diff: %+v", o)
+	}
+	h.Wants(h.Jail("commit", id), 0, "")
+	realFile(h, "said", "hello\n")
+	r.Says("again")
+	if o := h.Jail("diff", "--stat", id); !strings.Contains(o.Out, "1 change (+0 ~1 -0)") {
+		t.Errorf("diff: %+v", o)
+	}
+	h.Wants(h.Jail("commit", id), 0, "")
+	realFile(h, "said", "again\n")
+	h.Wants(h.Jail("revert", id), 0, "")
+	realFile(h, "said", "hello\n")
+	h.Files(map[string]string{"said": "person\n"})
+	r.Says("third")
+	h.Wants(h.Jail("commit", id), 126, "said: the real file was changed since the last commit")
+	realFile(h, "said", "person\n")
+	r.In.Close()
+	h.Wants(r.Wait(), 0, "")
+	// The end of the run changes nothing of that.
+	h.Wants(h.Jail("commit", id), 126, "said: the real file was changed since the last commit")
+	h.Wants(h.Jail("commit", "--theirs", id), 0, "")
+	realFile(h, "said", "third\n")
+	h.Discard(id)
+	if err := os.Remove(filepath.Join(h.Work, "said")); err != nil {
+		t.Error(err)
 	}
 	d.Stop()
 }
@@ -269,7 +275,7 @@ func TestLiveCommitKilled(t *testing.T) {
 	if os.Getenv("JAIL_TEST_LONG") != "" {
 		rounds = cmdtest.Number(t, "JAIL_TEST_ROUNDS", 500)
 	}
-	h := cmdtest.New(t)
+	h := cmdtest.NewNative(t)
 	dir := filepath.Join(h.Work, "d")
 	all := map[string]string{}
 	for i := range files {

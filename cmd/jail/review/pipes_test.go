@@ -91,7 +91,7 @@ func TestPipesOfASession(t *testing.T) {
 // A run or session that leaves nothing but named pipes and sockets has nothing to commit, and its
 // --commit, its commit = "auto" and a commit afterwards are no failures.
 func TestPipesAlone(t *testing.T) {
-	h := cmdtest.New(t)
+	h := cmdtest.NewNative(t)
 	h.Daemon()
 	for _, fate := range []string{"--keep", "--commit"} {
 		h.Wants(h.Jail("run", "--profile", "build", "--id", "r"+fate, fate, "--", "mkfifo", "pipe"),

@@ -24,7 +24,7 @@ func autoPolicy(h *cmdtest.Host) string {
 // and leaves what is protected, risky or in conflict. What is left is said once, and changes no
 // exit code.
 func TestSessionAutoCommit(t *testing.T) {
-	h := cmdtest.New(t)
+	h := cmdtest.NewNative(t)
 	d := h.Daemon()
 	h.Files(map[string]string{"mod": "0\n", "both": "0\n"})
 	id := h.Session("--id", "s", "--policy", autoPolicy(h))
@@ -103,7 +103,7 @@ func TestSessionAutoCommit(t *testing.T) {
 // TestSessionMerge: what a person and the tools of an open session change in different places of a
 // file is merged, in the same place it is a conflict by name.
 func TestSessionMerge(t *testing.T) {
-	h := cmdtest.New(t)
+	h := cmdtest.NewNative(t)
 	d := h.Daemon()
 	text := func(first, last string) string {
 		return first + "\n2\n3\n4\n5\n6\n7\n" + last + "\n"

@@ -10,7 +10,7 @@ import (
 // With --keep-env the exports, the unsets and the directory that a shell leaves are there for the
 // next invocation of that session, and for no other.
 func TestSessionKeepsEnvironment(t *testing.T) {
-	h := cmdtest.New(t)
+	h := cmdtest.NewNative(t)
 	h.Daemon()
 	id := h.Session("--profile", "build", "--env", "GONE=1", "--env", "KEPT=start")
 	const show = `pwd | sed 's,.*/,,'; echo "$A:$B:${GONE-none}:$KEPT"`
@@ -52,7 +52,7 @@ func TestSessionKeepsEnvironment(t *testing.T) {
 
 // What a tool leaves is data: its size is bounded, and a policy says which names a caller may set.
 func TestSessionKeepsWhatPolicyAllows(t *testing.T) {
-	h := cmdtest.New(t)
+	h := cmdtest.NewNative(t)
 	h.Daemon()
 	id := h.Session("--policy", buildWith(h, "narrow", "[env]\nallow = [\"A\"]\n[without.env]\nallow = [\"*\"]"))
 	keep := func(script string) cmdtest.Outcome {
