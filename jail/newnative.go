@@ -85,11 +85,16 @@ func newTmpfs(pol policy.Policy, c Command, target string, size int64) Mount {
 
 // nativeMounts are what programs of the host expect of every system, with terminals of the jail's
 // own.
-func nativeMounts(tmp int64) []Mount {
+func nativeMounts(tmp int64, pol policy.Policy, r Request) []Mount {
 	mounts := []Mount{{Kind: MountTmpfs, Target: shmDir, Write: true, Size: min(tmp, maxShm),
 		Files: shmFiles}, {Kind: MountPTS, Target: ptsDir, Write: true}}
+	// Another kernel's proc is not this one's.
+	layer, err := pol.Outer.Choose()
+	whole := !r.ProcFixed || err == nil && layer == policy.OuterRunsc
 	for _, target := range machinePaths {
-		mounts = append(mounts, Mount{Kind: MountMachine, Target: target})
+		if m := (Mount{Kind: MountMachine, Target: target}); whole || !inProc(m) {
+			mounts = append(mounts, m)
+		}
 	}
 	return mounts
 }

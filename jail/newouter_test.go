@@ -2,6 +2,8 @@ package jail_test
 
 import (
 	"encoding/json"
+	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -28,6 +30,30 @@ func outerPlan(t *testing.T, profile, layer string,
 		t.Fatal(err)
 	}
 	return jail.NewPlan(eff, r)
+}
+
+// TestProcFixed: where the kernel narrows no mounted proc, a plan has no files of the machine in it,
+// and everything else. Another kernel inside has a proc of its own.
+func TestProcFixed(t *testing.T) {
+	fixed := func(_ *policy.Policy, r *jail.Request) { r.ProcFixed = true }
+	for _, layer := range []string{"none", "crun", "runsc"} {
+		whole, err := outerPlan(t, "build", layer, nil)
+		less, err2 := outerPlan(t, "build", layer, fixed)
+		if err := errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		if !whole.MachineInProc() || less.MachineInProc() != (layer == "runsc") {
+			t.Errorf("%s: %v, %v", layer, whole.MachineInProc(), less.MachineInProc())
+		}
+		if layer != "runsc" {
+			whole.Mounts = slices.DeleteFunc(whole.Mounts, func(m jail.Mount) bool {
+				return strings.HasPrefix(m.Target, "/proc/")
+			})
+		}
+		if !reflect.DeepEqual(less, whole) {
+			t.Errorf("%s: the plan is another:\n%+v\n%+v", layer, less, whole)
+		}
+	}
 }
 
 // Inside a runtime with the host's kernel the plan is the same, and names the runtime.

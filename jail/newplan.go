@@ -110,6 +110,9 @@ type Request struct {
 	Runtime *Runtime
 	// Told says that somebody reads on the host what Landlock refuses, if the kernel tells.
 	Told bool
+	// ProcFixed says that the kernel narrows no proc that is mounted already. A jail on it has no
+	// files of the machine in /proc: nothing can be mounted on names that are not there.
+	ProcFixed bool
 }
 
 // A Source is a directory of the host, where the tool finds it, and with whose ids the tool works
@@ -335,7 +338,7 @@ func newMounts(pol policy.Policy, r Request) []Mount {
 			Write: true})
 	}
 	if r.Command.Runner == RunnerNative {
-		mounts = append(mounts, nativeMounts(tmp)...)
+		mounts = append(mounts, nativeMounts(tmp, pol, r)...)
 	}
 	return mounts
 }

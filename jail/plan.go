@@ -154,6 +154,10 @@ const (
 	MountMachine = "machine"
 )
 
+// MachineInProc reports whether files of the machine lie in the jail's proc, which then is narrowed
+// to processes only when they are there.
+func (p Plan) MachineInProc() bool { return slices.ContainsFunc(p.Mounts, inProc) }
+
 // HasSource reports whether a descriptor comes with the order for the mount.
 func (m Mount) HasSource() bool { return m.Kind == MountBind || m.Kind == MountCache }
 

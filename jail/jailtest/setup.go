@@ -12,6 +12,7 @@ import (
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/jail/launch"
+	"github.com/jail-sandbox/jail/jail/probe"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/syntax"
 )
@@ -158,3 +159,14 @@ func (s *Setup) Early(t testing.TB) { s.Launcher.Init = Binary(t, probeEarly) }
 
 // Stuck has the probe never restrict itself.
 func (s *Setup) Stuck(t testing.TB) { s.Launcher.Init = Binary(t, probeStuck) }
+
+// ProcFixed reports whether this kernel narrows no mounted proc, so that jails have no files of the
+// machine there.
+func ProcFixed(t *testing.T) bool {
+	t.Helper()
+	fixed, err := probe.ProcFixed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fixed
+}

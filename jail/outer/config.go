@@ -39,7 +39,7 @@ func hostKernel(p jail.Plan, at Place, group bool) (*specs.Spec, error) {
 	}
 	flags := []string{"nosuid", "nodev", "noexec"}
 	hidden := []string{"subset=pid", "hidepid=4"}
-	if slices.ContainsFunc(p.Mounts, isMachine) {
+	if p.MachineInProc() {
 		// It is narrowed when the files of the machine are on it.
 		hidden = hidden[1:]
 	}
@@ -220,8 +220,6 @@ func resources(p jail.Plan) (*specs.LinuxResources, error) {
 	}
 	return r, nil
 }
-
-func isMachine(m jail.Mount) bool { return m.Kind == jail.MountMachine }
 
 // newSeccomp refuses by an action that asks a tracer. A jail has none, so the call fails with
 // ENOSYS, and the listener of the inner filter still gets it (seccomp(2): of the answers of several

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -36,6 +37,26 @@ func kernel(release string) Finding {
 			"Linux %s; shadows need %d.%d", release, leastMajor, leastMinor)
 	}
 	return yes("kernel", "Linux %s", release)
+}
+
+// firstFixed is the major version from which kernels may refuse to narrow a mounted proc.
+const firstFixed = 7
+
+// ProcFixed reports whether the kernel refuses to take everything but processes from a proc that is
+// mounted already (subset=pid). Where this process may not try it the version decides, and a jail
+// with fewer files is better than none.
+func ProcFixed() (bool, error) {
+	narrows, err := sys.NarrowsProc()
+	if err == nil || !Refused(err) {
+		return !narrows, err
+	}
+	text, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return false, err
+	}
+	major, _, _ := strings.Cut(string(text), ".")
+	n, err := strconv.Atoi(major)
+	return n >= firstFixed, err
 }
 
 // Landlock probes the ABI version of Landlock.

@@ -133,7 +133,7 @@ func newMounts(planned []jail.Mount, root string) []*configs.Mount {
 	for _, m := range planned {
 		if m.Kind == jail.MountProc {
 			options := "subset=pid,hidepid=4"
-			if slices.ContainsFunc(planned, isMachine) {
+			if slices.ContainsFunc(planned, inProc) {
 				// showMachine narrows it when the files of the machine are on it.
 				options = "hidepid=4"
 			}

@@ -136,12 +136,13 @@ func writeMachine(root string, files map[string]string) error {
 }
 
 // showMachine mounts what the plan has of the machine in the jail, which jail-init has not let
-// anybody into yet, and then takes everything from the jail's proc that is neither a process nor
-// has been put there: until then its names were needed as mount points.
+// anybody into yet. If some of it lies in the jail's proc it then takes everything from that which is
+// neither a process nor has been put there: until then its names were needed as mount points.
 func (j *Jail) showMachine() error {
 	if !slices.ContainsFunc(j.plan.Mounts, isMachine) {
 		return nil
 	}
+	inProc := j.plan.MachineInProc()
 	m, _, err := machineOf(j.plan)
 	if err != nil {
 		return err
@@ -175,7 +176,12 @@ func (j *Jail) showMachine() error {
 		defer tree.Close()
 		trees = append(trees, sys.Shown{Tree: tree, Target: m.Target})
 	}
-	s.names, err = sys.ShowIn(j.PID, trees)
+	s.names, err = sys.ShowIn(j.PID, trees, inProc)
+	if !inProc {
+		// Nobody sees what changes.
+		s.close()
+		return err
+	}
 	j.shown = s
 	return err
 }

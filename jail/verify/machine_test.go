@@ -12,6 +12,9 @@ import (
 func TestMachine(t *testing.T) {
 	s := jailtest.New(t)
 	for _, target := range []string{"/proc/meminfo", "/proc/stat", "/sys"} {
+		if jailtest.ProcFixed(t) && target != "/sys" {
+			continue
+		}
 		s.Plan.Mounts = append(s.Plan.Mounts, jail.Mount{Kind: jail.MountMachine, Target: target})
 	}
 	j := start(t, s)

@@ -48,7 +48,7 @@ func (s *Preparer) makePlan(ctx context.Context, j *Job, f *finder) error {
 	r := jail.Request{ID: j.ID, Base: j.Host.IDs.Base, User: rootless.User(), Slice: slice,
 		Later:  j.Holds.For == 0 && j.Tool.Native == "",
 		Absent: absent(j.Policy.Policy().Mounts),
-		Caches: s.caches(j), Told: s.o.Told, Command: jail.Command{
+		Caches: s.caches(j), Told: s.o.Told, ProcFixed: s.o.ProcFixed, Command: jail.Command{
 			Runner: string(runners.KindWASI), Tool: j.Tool.Name, Digest: j.Tool.digest(),
 			Args: runlog.Readable(j.args()), Env: runlog.Readable(env),
 			Cwd: target.inJail(f.cwd)}}

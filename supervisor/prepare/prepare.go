@@ -43,6 +43,8 @@ type Options struct {
 	Runtimes *outer.Runtimes
 	// Told says that the kernel tells what Landlock refuses.
 	Told bool
+	// ProcFixed says that the kernel narrows no mounted proc.
+	ProcFixed bool
 	// Compile runs a job that compiles a module, and writes the compiled form to out. The failure
 	// is what is wrong with the module.
 	Compile func(ctx context.Context, j *Job, out io.Writer) (failure string, err error)

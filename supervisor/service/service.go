@@ -13,6 +13,7 @@ import (
 
 	"github.com/jail-sandbox/jail/jail/denials"
 	"github.com/jail-sandbox/jail/jail/launch"
+	"github.com/jail-sandbox/jail/jail/probe"
 	"github.com/jail-sandbox/jail/jail/rootless"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/policy"
@@ -162,10 +163,14 @@ func (s *Service) open(ctx context.Context) error {
 		Background: r.Life.Go, Check: c.Log.Check,
 		Git: &gitview.Host{Launcher: r.Jails.Launcher, Exe: c.Exe}})
 	commits.Store = r.Shadows
+	procFixed, err := probe.ProcFixed()
+	if err != nil {
+		return problem.New(problem.Failed, "the kernel's proc: %w", err)
+	}
 	if r.Preparer, err = prepare.New(prepare.Options{Config: c, Bundles: s.bundles,
 		Policies: func() *profiles.State { return s.policies.Current() }, Layers: r.Jails.Layers,
 		Widening: s.approvals.Programs().Widening, Runtimes: hoststatus.RuntimesOf(c), Life: r.Life,
-		Told: r.Jails.Refusals != nil, Compile: r.Compile}); err != nil {
+		Told: r.Jails.Refusals != nil, ProcFixed: procFixed, Compile: r.Compile}); err != nil {
 		return problem.New(problem.Failed, "compiled modules: %w", err)
 	}
 	if s.detached, err = detached.Open(detached.Options{Dir: filepath.Join(c.StateDir, "output"),

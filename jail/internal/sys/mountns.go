@@ -48,18 +48,21 @@ type Shown struct {
 	Target string
 }
 
-// ShowIn attaches mounts read-only in the mount namespace of a process and then leaves of the proc
-// there only processes (proc(5), subset=pid), what is mounted on other names of it, and
+// ShowIn attaches mounts read-only in the mount namespace of a process. With narrow it then leaves of
+// the proc there only processes (proc(5), subset=pid), what is mounted on other names of it, and
 // /proc/mounts, a link to the table of the process that reads it. The kernel still finds a name
 // that somebody holds: a mount point, or one of the files that ShowIn returns, which the caller
 // keeps open as long as the names are to be there. Nothing that is not trusted may have run in the
 // namespace.
-func ShowIn(pid int, mounts []Shown) (held []*os.File, err error) {
+func ShowIn(pid int, mounts []Shown, narrow bool) (held []*os.File, err error) {
 	err = inMountsOf(pid, func() error {
 		for _, m := range mounts {
 			if err := AttachTree(m.Tree, m.Target, MountFlags{}, nil); err != nil {
 				return err
 			}
+		}
+		if !narrow {
+			return nil
 		}
 		name, err := OpenNode("/proc/mounts")
 		if err != nil {
@@ -78,11 +81,8 @@ func narrowProc(dir string) error {
 		return pathError("fspick", dir, err)
 	}
 	defer unix.Close(fd)
-	if err := unix.FsconfigSetString(fd, "subset", "pid"); err != nil {
-		return pathError("fsconfig subset=pid", dir, err)
-	}
-	if err := unix.FsconfigReconfigure(fd); err != nil {
-		return pathError("fsconfig reconfigure", dir, err)
+	if err := onlyProcesses(fd, dir); err != nil {
+		return err
 	}
 	// The kernel may have kept a name that somebody has looked at.
 	for _, name := range []string{"/sys", "/kcore", "/sysrq-trigger"} {
@@ -91,4 +91,36 @@ func narrowProc(dir string) error {
 		}
 	}
 	return nil
+}
+
+// onlyProcesses sets subset=pid on the proc of a file system context.
+func onlyProcesses(fd int, dir string) error {
+	if err := unix.FsconfigSetString(fd, "subset", "pid"); err != nil {
+		return pathError("fsconfig subset=pid", dir, err)
+	}
+	return pathError("fsconfig reconfigure", dir, unix.FsconfigReconfigure(fd))
+}
+
+// NarrowsProc tries whether the kernel sets subset=pid on a proc that is mounted already, on one
+// that is attached nowhere. Newer kernels refuse ("proc: subset=pid cannot be changed").
+func NarrowsProc() (bool, error) {
+	const name = "proc"
+	fd, err := unix.Fsopen(name, unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return false, pathError("fsopen", name, err)
+	}
+	defer unix.Close(fd)
+	if err := unix.FsconfigCreate(fd); err != nil {
+		return false, pathError("fsconfig create", name, err)
+	}
+	mount, err := unix.Fsmount(fd, unix.FSMOUNT_CLOEXEC, 0)
+	if err != nil {
+		return false, pathError("fsmount", name, err)
+	}
+	defer unix.Close(mount)
+	err = onlyProcesses(fd, name)
+	if errors.Is(err, unix.EINVAL) {
+		return false, nil
+	}
+	return err == nil, err
 }
