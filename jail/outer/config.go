@@ -221,8 +221,6 @@ func resources(p jail.Plan) (*specs.LinuxResources, error) {
 	return r, nil
 }
 
-func isMachine(m jail.Mount) bool { return m.Kind == jail.MountMachine }
-
 // newSeccomp refuses by an action that asks a tracer. A jail has none, so the call fails with
 // ENOSYS, and the listener of the inner filter still gets it (seccomp(2): of the answers of several
 // filters the one of the highest precedence counts).
