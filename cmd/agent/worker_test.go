@@ -395,7 +395,7 @@ func TestWorkerFails(t *testing.T) {
 	}
 	wip("refused")
 	set(write, "hold")
-	check("slow", "TIMEOUT", `timeout = "30s"`)
+	check("slow", "TIMEOUT", `timeout = "60s"`)
 	wip("slow")
 	set(write, "done")
 	f.mu.Lock()
