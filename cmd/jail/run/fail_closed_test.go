@@ -77,6 +77,8 @@ var harmless = []struct{ pattern, why string }{
 		"a list shows a shadow whose terms cannot be read as one that is never committed"},
 	{`^jaild (openat w|write) /sys/fs/cgroup/(\S*/)?cgroup\.procs$`,
 		"the daemon asks to be moved where it is, so that the kernel is ready sooner"},
+	{`^jaild (fsconfig \d (subset)?|fsmount )$`,
+		"the daemon tries what the kernel lets it change of a proc; where it may not try, the version of the kernel says it"},
 	{`^shim prctl 0x1 0x9$`,
 		"the copy of the shim that makes the user namespace looks for its parent, too, and is killed a moment later"},
 	{`^shim mount_setattr /$`,
