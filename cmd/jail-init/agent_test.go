@@ -112,7 +112,7 @@ func runAgent(t *testing.T, change func(*jail.Plan)) ([]control.Refused, control
 	// A jail-init that has ended already says so by its end.
 	_ = j.Invoke(runners.Order{Invocation: runners.Invocation{Args: runners.Texts{"agent"},
 		Layout: runners.LayoutPreopens, CacheDir: first}, Agent: &runners.Agent{ID: "agent:a:b",
-		Bindings: agent.Bindings, Dir: jail.AgentDir, Size: 4 << 20,
+		Bindings: agent.Bindings, Imports: agent.Bindings, Dir: jail.AgentDir, Size: 4 << 20,
 		DeadlineNanos: int64(20 * time.Second)}}, module)
 	watchdog := time.AfterFunc(patience, func() { _ = j.Kill() })
 	defer watchdog.Stop()
