@@ -166,6 +166,9 @@ func (l Launcher) Start(ctx context.Context, o control.Order, stdio Stdio, files
 	}
 	if err != nil {
 		p.Release()
+		if p.aborted() {
+			err = &LayerError{"shim", "jail-shim could not start a thread", syscall.EAGAIN}
+		}
 		return nil, errors.Join(p.lateOr(err), ctx.Err())
 	}
 	l.Ahead.refill()
@@ -426,6 +429,15 @@ func (p *Process) Release() {
 		p.process.Close()
 	}
 }
+
+// runtimeExit is with what Go's runtime ends a process that it cannot go on with. jail-shim itself
+// ends with 0 or 125.
+const runtimeExit = 2
+
+// aborted reports whether Go's runtime has ended the shim. Before a jail stands it does so where it
+// cannot start a thread; it says which on standard error, which a shim that waited for its order
+// does not have.
+func (p *Process) aborted() bool { return p.cmd.ProcessState.ExitCode() == runtimeExit }
 
 // SealedFile returns a sealed in-memory file (memfd_create(2)) with the given content.
 func SealedFile(name string, content []byte) (*os.File, error) { return sys.MemFile(name, content) }
