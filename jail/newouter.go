@@ -18,7 +18,7 @@ type Outer struct {
 	// Memory and PIDs are what of the control group is for the layer itself, in bytes and tasks.
 	Memory int64 `json:"memory,omitempty"`
 	PIDs   int64 `json:"pids,omitempty"`
-	// Instead says of each layer of the jail that is not there inside what stands in its place.
+	// Instead names what replaces each layer of the jail that is missing inside.
 	Instead []Instead `json:"instead,omitempty"`
 }
 
@@ -31,7 +31,7 @@ type Runtime struct {
 	Digest string `json:"digest"`
 }
 
-// An Instead is a layer that is missing, and what stands in its place.
+// An Instead is a missing layer and what replaces it.
 type Instead struct {
 	Layer string `json:"layer"`
 	By    string `json:"by"`

@@ -68,7 +68,7 @@ func hostKernel(p jail.Plan, at Place, group bool) (*specs.Spec, error) {
 	return spec, nil
 }
 
-// kernelInside writes a plan for a runtime with a kernel of its own, which is told of every mount
+// kernelInside writes a plan for a runtime with a kernel of its own, which gets every mount
 // and holds its rights. It makes /dev, /proc and /dev/pts itself.
 func kernelInside(p jail.Plan, at Place) (*specs.Spec, error) {
 	spec, err := common(p, at)

@@ -129,7 +129,7 @@ func writePlan(w io.Writer, p jail.Plan) error {
 	return output.Table(w, rows)
 }
 
-// outerRows are the outer layer, and what stands in the place of what is not there inside.
+// outerRows are the outer layer, and what replaces the layers that are missing inside.
 func outerRows(o *jail.Outer) [][]string {
 	if o == nil {
 		return nil
