@@ -363,6 +363,13 @@ func (w *world) say(i store.Instance, data any) uint64 {
 	return seq
 }
 
+// still lets no instance run from here on.
+func (w *world) still() {
+	w.turns.mu.Lock()
+	defer w.turns.mu.Unlock()
+	w.turns.most = 0
+}
+
 // until waits for a condition.
 func (w *world) until(what string, done func() bool) {
 	w.t.Helper()

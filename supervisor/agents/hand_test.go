@@ -63,9 +63,7 @@ func TestHandedOver(t *testing.T) {
 func TestAppendDelivers(t *testing.T) {
 	w := newWorld(t).start()
 	i := w.install("a", "", count)
-	if err := w.Pause(t.Context(), "a"); err != nil {
-		t.Fatal(err)
-	}
+	w.still()
 	e := agent.Event{Source: "user", ID: "one", Type: agent.TypeMessage, Data: mustJSON(1)}
 	seq, given, err := w.Store.Append(i.ID, e, true)
 	if err != nil || given == nil || given.Seq != seq || given.Attempt != 1 {
@@ -90,6 +88,30 @@ func TestAppendDelivers(t *testing.T) {
 	done, err := w.Store.Ack(i.ID, seq, nil, false, store.Want{After: seq, Limit: 1})
 	if err != nil || len(done.Events) != 1 || done.Events[0].ID != "two" || !done.More {
 		t.Errorf("%+v %v", done, err)
+	}
+}
+
+// A paused instance is given nothing, also by a run that does not know of it yet.
+func TestPausedGetsNothing(t *testing.T) {
+	w := newWorld(t).start()
+	i := w.install("a", "", count)
+	w.still()
+	if err := w.Pause(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	e := agent.Event{Source: "user", ID: "one", Type: agent.TypeMessage, Data: mustJSON(1)}
+	if _, given, err := w.Store.Append(i.ID, e, true); err != nil || given != nil {
+		t.Errorf("delivered as it was put in: %+v, %v", given, err)
+	}
+	if events, more, err := w.Store.Next(i.ID, 0, 10); err != nil || len(events) > 0 || more {
+		t.Errorf("delivered: %+v, more %v, %v", events, more, err)
+	}
+	if err := w.Store.SetPaused(i.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	events, _, err := w.Store.Next(i.ID, 0, 10)
+	if err != nil || len(events) != 1 || events[0].Attempt != 1 {
+		t.Errorf("after the pause: %+v, %v", events, err)
 	}
 }
 

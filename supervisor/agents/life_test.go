@@ -303,9 +303,7 @@ func TestFullInbox(t *testing.T) {
 func TestSpill(t *testing.T) {
 	w := newWorld(t).start()
 	a, b := w.install("a", "", count), w.install("b", "", count)
-	if err := errors.Join(w.Pause(t.Context(), "a"), w.Pause(t.Context(), "b")); err != nil {
-		t.Fatal(err)
-	}
+	w.still()
 	large := mustJSON(strings.Repeat("x", 200<<10))
 	for {
 		if _, err := w.Send(b.ID, agent.Event{Source: "user", Type: "message",
@@ -341,9 +339,7 @@ func TestHostileReports(t *testing.T) {
 	w := newWorld(t).start()
 	a := w.install("a", `channels = ["team"]`, count)
 	b := w.install("b", `channels = ["secret"]`, count)
-	if err := errors.Join(w.Pause(t.Context(), "a"), w.Pause(t.Context(), "b")); err != nil {
-		t.Fatal(err)
-	}
+	w.still()
 	w.say(a, "x")
 	w.say(a, "y")
 	if _, err := w.Store.Ack(a.ID, 2, nil, false, store.Want{}); !errors.Is(err, store.ErrUnknown) {

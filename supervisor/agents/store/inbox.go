@@ -35,12 +35,19 @@ type receiver struct {
 	handle  string
 	waiting int
 	bytes   int64
+	paused  bool
 }
 
-const receiverColumns = `id, agent, handle, waiting, bytes`
+const receiverColumns = `id, agent, handle, waiting, bytes, paused`
 
 func scanReceiver(scan func(...any) error) (r receiver, err error) {
-	return r, scan(&r.id, &r.agent, &r.handle, &r.waiting, &r.bytes)
+	return r, scan(&r.id, &r.agent, &r.handle, &r.waiting, &r.bytes, &r.paused)
+}
+
+// receiver returns an instance that is there, or ErrNotFound.
+func (w *writer) receiver(id int64) (r receiver, err error) {
+	return r, w.row(`SELECT `+receiverColumns+` FROM instance WHERE id = ? AND state <> ?`,
+		[]any{id, Terminated}, &r.id, &r.agent, &r.handle, &r.waiting, &r.bytes, &r.paused)
 }
 
 // full reports whether the inbox has no room for so many bytes of data.
@@ -84,7 +91,7 @@ func unnamed(e agent.Event, name string, seq uint64) string {
 // Append puts an event of a user's or of the host's durably into the inbox of an instance, and
 // returns its number there. An event whose source and id were seen before is delivered once: it
 // gets the number that it has. With deliver it counts a delivery of the event at once and returns it,
-// if it is new and no other waits.
+// if it is new, no other waits and the instance is not paused.
 func (s *Store) Append(to int64, e agent.Event, deliver bool) (seq uint64, given *agent.Event,
 	err error) {
 	if len(e.Data) > agent.MaxEvent {
@@ -109,9 +116,8 @@ func (s *Store) Append(to int64, e agent.Event, deliver bool) (seq uint64, given
 // append is Append of an event that was not seen.
 func (w *writer) append(to int64, e agent.Event, now time.Time, deliver bool) (seq uint64,
 	given *agent.Event, err error) {
-	var r receiver
-	if err := w.row(`SELECT `+receiverColumns+` FROM instance WHERE id = ? AND state <> ?`,
-		[]any{to, Terminated}, &r.id, &r.agent, &r.handle, &r.waiting, &r.bytes); err != nil {
+	r, err := w.receiver(to)
+	if err != nil {
 		return 0, nil, err
 	}
 	named := e.ID != ""
@@ -121,7 +127,7 @@ func (w *writer) append(to int64, e agent.Event, now time.Time, deliver bool) (s
 	if e.Kind == "" {
 		e.Kind = agent.KindNew
 	}
-	if deliver = deliver && r.waiting == 0; deliver {
+	if deliver = deliver && r.waiting == 0 && !r.paused; deliver {
 		e.Attempt = 1
 	}
 	if seq, err = w.deliver(r, e); err != nil {
@@ -158,7 +164,8 @@ func scanEvent(scan func(...any) error, more ...any) (e agent.Event, err error) 
 }
 
 // Next returns the events of an instance after the number, at most limit and in order, and whether
-// there may be more. It counts a delivery of each of them durably before it returns.
+// there may be more. It counts a delivery of each of them durably before it returns. An instance
+// that is paused gets none.
 func (s *Store) Next(to int64, after uint64, limit int) (events []agent.Event, more bool,
 	err error) {
 	err = s.write(func(w *writer) (err error) {
@@ -178,7 +185,8 @@ type Want struct {
 func (w *writer) next(to int64, want Want) (events []agent.Event, more bool, err error) {
 	bytes, room := 0, true
 	err = w.rows(`SELECT `+eventColumns+` FROM inbox WHERE instance = ? AND seq > ?
-		ORDER BY seq LIMIT ?`, []any{to, want.After, want.Limit}, func(r *sql.Rows) error {
+		AND NOT (SELECT paused FROM instance WHERE id = ?) ORDER BY seq LIMIT ?`,
+		[]any{to, want.After, to, want.Limit}, func(r *sql.Rows) error {
 		e, err := scanEvent(r.Scan)
 		bytes += len(e.Data)
 		room = room && (len(events) == 0 || bytes <= deliveryBytes)
@@ -341,9 +349,8 @@ func (s *Store) Dead(ctx context.Context) (map[int64]int, error) {
 // Retry puts a dead letter into the inbox again, as its last event, and returns its new number.
 func (s *Store) Retry(of int64, seq uint64) (again uint64, err error) {
 	err = s.write(func(w *writer) error {
-		var r receiver
-		if err := w.row(`SELECT `+receiverColumns+` FROM instance WHERE id = ? AND state <> ?`,
-			[]any{of, Terminated}, &r.id, &r.agent, &r.handle, &r.waiting, &r.bytes); err != nil {
+		r, err := w.receiver(of)
+		if err != nil {
 			return err
 		}
 		var e agent.Event
