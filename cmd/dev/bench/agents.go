@@ -218,8 +218,9 @@ func (b *agentBed) checkpoints(ctx context.Context, name string, each int) (floa
 }
 
 // agentFigures measures agents: from an event to its commit, asleep and awake, events a second, and
-// what many agents that sleep cost.
-func agentFigures(ctx context.Context, bin string, rounds, registered int, stdout,
+// what many agents that sleep cost. Each part is told as it ends; only leaves out the others, if it
+// names one.
+func agentFigures(ctx context.Context, bin, only string, rounds, registered int, stdout,
 	progress io.Writer) (err error) {
 	bin, host, err := settle(bin)
 	if err != nil {
@@ -233,34 +234,38 @@ func agentFigures(ctx context.Context, bin string, rounds, registered int, stdou
 	if _, err := b.start(ctx); err != nil {
 		return err
 	}
-	t := table{head: []string{"agents", "median", "p99"}}
-	if err := b.latencies(ctx, rounds, &t, progress); err != nil {
+	if err := errors.Join(b.install(ctx, "sleeper", "[wake]\nidle = \"100ms\"\n"),
+		b.install(ctx, "awake", "[wake]\nidle = \"10m\"\n")); err != nil {
 		return err
 	}
-	if err := b.beside(ctx, rounds, &t, progress); err != nil {
-		return err
+	fmt.Fprintf(stdout, "%s\n\nThe agent is a Go module (wasip1) that writes a row for each event.\n",
+		host)
+	for _, part := range []struct {
+		name    string
+		measure func(*table) error
+	}{
+		{"events", func(t *table) error { return b.latencies(ctx, rounds, t, progress) }},
+		{"rates", func(t *table) error { return b.rates(ctx, t, progress) }},
+		{"beside", func(t *table) error { return b.beside(ctx, rounds, t, progress) }},
+		{"asleep", func(t *table) error { return b.asleep(ctx, registered, t, progress) }},
+	} {
+		if only != "" && only != part.name {
+			continue
+		}
+		t := table{head: []string{"agents: " + part.name, "median", "p99"}}
+		err := part.measure(&t)
+		load, loadErr := loadAverage()
+		fmt.Fprintln(stdout)
+		if err := errors.Join(err, loadErr, t.write(stdout)); err != nil {
+			return err
+		}
+		fmt.Fprintf(stdout, "\nLoad average at the end: %s.\n", load)
 	}
-	if err := b.rates(ctx, &t, progress); err != nil {
-		return err
-	}
-	if err := b.asleep(ctx, registered, &t, progress); err != nil {
-		return err
-	}
-	fmt.Fprintf(stdout, "%s\n\n", host)
-	if err := t.write(stdout); err != nil {
-		return err
-	}
-	load, err := loadAverage()
-	fmt.Fprintf(stdout, "\nThe agent is a Go module (wasip1) that writes a row for each event. Load "+
-		"average at the end: %s.\n", load)
-	return err
+	return nil
 }
 
 func (b *agentBed) latencies(ctx context.Context, rounds int, t *table, progress io.Writer) error {
 	fmt.Fprintln(progress, "bench: events of one agent")
-	if err := b.install(ctx, "sleeper", "[wake]\nidle = \"100ms\"\n"); err != nil {
-		return err
-	}
 	time.Sleep(settled)
 	prewarmed, err := b.events(ctx, rounds, func(n int) (string, error) {
 		if n == 0 {
@@ -285,9 +290,6 @@ func (b *agentBed) latencies(ctx context.Context, rounds int, t *table, progress
 		return err
 	}
 	t.latency("new agent in a jail of its own, from send to commit", cold)
-	if err := b.install(ctx, "awake", "[wake]\nidle = \"10m\"\n"); err != nil {
-		return err
-	}
 	awake, err := b.awake(ctx, rounds)
 	if err != nil {
 		return err
@@ -473,6 +475,9 @@ func (b *agentBed) beside(ctx context.Context, rounds int, t *table, progress io
 func (b *agentBed) asleep(ctx context.Context, registered int, t *table,
 	progress io.Writer) error {
 	fmt.Fprintf(progress, "bench: %d registered agents\n", registered)
+	if _, err := b.event(ctx, "sleeper"); err != nil {
+		return err
+	}
 	if _, err := b.state(ctx, "sleeper", agentapi.Dormant); err != nil {
 		return err
 	}

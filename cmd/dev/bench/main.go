@@ -39,7 +39,7 @@ usage: bench [reach | warm | shared | versus | kernel | many | lasting | soak | 
   -bin DIR   where make build left the programs (default bin)
   -against DIR  where another build of the programs is
   -n ROUNDS  how often each thing is measured (default 50, of fetches 200); one round of all things after the other, so that load hits all alike
-  -only PART measure of fetches only this: added, load, memory or flood
+  -only PART measure only this: of fetches added, load, memory or flood, of agents events, rates, beside or asleep
   -files N   how many files the largest directory of the workspace part has (default 100000)
   -records N how many records the long log of the audit part has (default 200000)
   -agents N  how many agents are registered at the end of the agents part (default 100000)
@@ -115,7 +115,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case mcpPart:
 		err = mcps(ctx, *bin, *rounds, stdout, stderr)
 	case agentsPart:
-		err = agentFigures(ctx, *bin, *rounds, *registered, stdout, stderr)
+		err = agentFigures(ctx, *bin, *only, *rounds, *registered, stdout, stderr)
 	case toolsPart:
 		err = tools(ctx, *bin, *rounds, stdout, stderr)
 	default:
