@@ -49,6 +49,8 @@ const (
 	MaxParams = 256 << 10
 	// MaxLoad bounds the JSON form of the parameters of HOST.load, which holds programs.
 	MaxLoad = 24 << 20
+	// MaxProposal bounds the JSON form of an action that is proposed: people read it.
+	MaxProposal = 12 << 10
 	// MaxEffects is how many effects one event may have.
 	MaxEffects = 1000
 	// MaxName bounds names of channels, alarms, methods and roles.

@@ -92,6 +92,8 @@ type Options struct {
 	Bus    Bus
 	Jails  Jails
 	Models Models
+	// Queue is where what agents propose waits for a decision.
+	Queue Queue
 	// Record puts a step of an agent into the log of jail. It may block.
 	Record func(audit.AgentStep)
 	// Folder is where the agents of the user are, State where their databases are.
@@ -116,7 +118,9 @@ type Agents struct {
 	// pulse beats when something was published or committed.
 	pulse  pulse
 	alarms chan struct{}
-	turns  turns
+	// approvals brings what agents propose into the queue.
+	approvals *approvals
+	turns     turns
 	// problems are those of the folder.
 	problems problems
 	// placing is held while the places of a built-in agent are read and written.
@@ -141,12 +145,14 @@ func New(o Options) (*Agents, error) {
 	}
 	a := &Agents{Store: o.Store, o: o, alarms: make(chan struct{}, 1)}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
+	a.approvals = newApprovals(a)
 	if err := errors.Join((facets{a}).finishDeletions(), clearLoads(o.State)); err != nil {
 		a.cancel()
 		return nil, err
 	}
 	a.turns = turns{all: map[int64]*turn{}, most: o.Awake, begin: a.begin}
 	a.work.Go(a.fireAlarms)
+	a.work.Go(a.approvals.run)
 	err := o.Store.Ready(a.ctx, func(i store.Instance) error {
 		if i.State != store.Failed {
 			a.turns.want(i.ID, i.NotBefore.Sub(o.Now()))
@@ -167,15 +173,6 @@ func (a *Agents) Retry(i store.Instance, seq uint64) (uint64, error) {
 		a.wake(i.ID)
 	}
 	return again, err
-}
-
-// Decide decides on a proposal, and tells the agent.
-func (a *Agents) Decide(id, decision string) error {
-	of, err := a.Store.Decide(id, decision)
-	if err == nil {
-		a.wake(of)
-	}
-	return err
 }
 
 // Usage returns what the awake instances use, by their names, as it is measured from
@@ -205,13 +202,18 @@ func (a *Agents) Close() {
 	a.work.Wait()
 }
 
-// Idle reports whether no agent is awake or about to be, and no alarm is set.
+// Idle reports whether no agent is awake or about to be, no alarm is set, and no agent waits for a
+// decision.
 func (a *Agents) Idle(ctx context.Context) (bool, error) {
 	if a.turns.count() > 0 {
 		return false, nil
 	}
 	set, err := a.Store.HasAlarms(ctx)
-	return !set, err
+	if err != nil || set {
+		return false, err
+	}
+	asked, err := store.AsksOf(a.Store).Any(ctx)
+	return !asked, err
 }
 
 // Send puts an event durably into the inbox of an instance, and wakes it.

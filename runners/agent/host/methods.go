@@ -405,6 +405,10 @@ func propose(h *Host, params json.RawMessage) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(action) > agent.MaxProposal {
+		return nil, &agent.Error{Code: agent.ErrTooLarge, Message: fmt.Sprintf(
+			"the action has %d bytes, more than %d", len(action), agent.MaxProposal)}
+	}
 	proposed, err := h.effect(agent.Effect{Op: agent.OpPropose, Data: action})
 	return id{proposed}, err
 }

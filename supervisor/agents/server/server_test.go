@@ -130,8 +130,6 @@ func TestRequests(t *testing.T) {
 		{"POST", "/a/do/goals", `{"id"`, 400, `no JSON`},
 		{"POST", "/a/pause", "", 200, ``},
 		{"GET", "/a/do/status", "", 200, `"paused":true`},
-		{"POST", "/a/proposals/1/1", `{"decision":"maybe"}`, 400, `want approved or rejected`},
-		{"POST", "/a/proposals/1/1", `{"decision":"approved"}`, 404, `not_found`},
 		{"GET", "/a/log?after=x", "", 400, `want a number`},
 		{"POST", "/a/spawn", `{"channel":"other"}`, 400, `its manifest has`},
 		{"POST", "/a/spawn", `{"channel":"main","handle":"x"}`, 400, `those of its manifest`},
