@@ -151,6 +151,9 @@ func MaxParamsOf(binding, method string) int {
 	return MaxParams
 }
 
+// MethodCommand is the method of HOST that runs a tool.
+const MethodCommand = "command"
+
 // MethodLoad is the method of HOST that runs a program once.
 const MethodLoad = "load"
 
@@ -181,6 +184,8 @@ const (
 	ErrFailed     = "failed"      // jail failed
 	ErrInProgress = "in_progress" // a second call where one is allowed
 	ErrAborted    = "aborted"     // the parent ended the facet
+	ErrForbidden  = "forbidden"   // the policy refuses it
+	ErrPending    = "pending"     // it waits for an approval
 )
 
 // An Error is what a failed call returns to the guest.

@@ -14,6 +14,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
 // Bounds of what is awake.
@@ -42,6 +43,11 @@ type Jails interface {
 	Usage(ctx context.Context) (map[string]Usage, error)
 	// Load runs a program once. The error wraps ErrNoJail if the program has nothing to do with it.
 	Load(ctx context.Context, l Load) (Loaded, error)
+	// Command runs a tool of an agent's. The error wraps ErrNoJail if it can be run later, or is of
+	// the type problem.Error.
+	Command(ctx context.Context, c Command) (toolsession.Output, error)
+	// EndTools ends what the tools of an instance have left, if there is something.
+	EndTools(ctx context.Context, instance string) error
 	// Limits returns what an agent may have under its policy and all that narrows it.
 	Limits(ctx context.Context, l Launch) (Share, error)
 }

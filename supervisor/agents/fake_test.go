@@ -18,6 +18,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
 // fakeJails runs agents that are functions of the test, with what a jail's host process does: an
@@ -35,6 +36,9 @@ type fakeJails struct {
 	launches map[string]Launch
 	// load runs programs.
 	load func(context.Context, Load) (Loaded, error)
+	// command runs tools; ended are the instances whose tools were ended.
+	command func(context.Context, Command) (toolsession.Output, error)
+	ended   []string
 	// limits are those of policies, by the ids of agents.
 	limits map[string]Share
 }
@@ -104,6 +108,20 @@ func (f *fakeJails) Load(ctx context.Context, l Load) (Loaded, error) {
 	load := f.load
 	f.mu.Unlock()
 	return load(ctx, l)
+}
+
+func (f *fakeJails) Command(ctx context.Context, c Command) (toolsession.Output, error) {
+	f.mu.Lock()
+	command := f.command
+	f.mu.Unlock()
+	return command(ctx, c)
+}
+
+func (f *fakeJails) EndTools(_ context.Context, instance string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ended = append(f.ended, instance)
+	return nil
 }
 
 func (f *fakeJails) Usage(context.Context) (map[string]Usage, error) { return nil, nil }

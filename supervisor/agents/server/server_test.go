@@ -22,7 +22,7 @@ import (
 )
 
 // noJails cannot run anything.
-type noJails struct{}
+type noJails struct{ agents.Jails }
 
 func (noJails) Run(context.Context, agents.Launch, agents.Orders) (agents.End, error) {
 	return agents.End{}, errors.New("there are no jails here")
@@ -30,10 +30,6 @@ func (noJails) Run(context.Context, agents.Launch, agents.Orders) (agents.End, e
 
 func (noJails) Limits(context.Context, agents.Launch) (agents.Share, error) {
 	return agents.Share{}, nil
-}
-
-func (noJails) Load(context.Context, agents.Load) (agents.Loaded, error) {
-	return agents.Loaded{}, agents.ErrNoJail
 }
 
 func (noJails) Usage(context.Context) (map[string]agents.Usage, error) { return nil, nil }
