@@ -169,7 +169,7 @@ func open(places agentapi.Places, o options, log *slog.Logger) (a *agents.Agents
 		}
 	}
 	a, err = agents.New(agents.Options{Store: s, Jails: &hosted.Jails{Jails: j, Program: exe},
-		Models: j, Record: records.Add, Folder: places.Folder,
+		Models: j, Queue: j.Queue(), Record: records.Add, Folder: places.Folder,
 		State: filepath.Join(places.State, "state"), Host: os.Geteuid() == 0, Now: time.Now,
 		Log: log})
 	if err != nil {

@@ -49,6 +49,8 @@ const (
 	MaxParams = 256 << 10
 	// MaxLoad bounds the JSON form of the parameters of HOST.load, which holds programs.
 	MaxLoad = 24 << 20
+	// MaxProposal bounds the JSON form of an action that is proposed: people read it.
+	MaxProposal = 12 << 10
 	// MaxEffects is how many effects one event may have.
 	MaxEffects = 1000
 	// MaxName bounds names of channels, alarms, methods and roles.
@@ -149,6 +151,9 @@ func MaxParamsOf(binding, method string) int {
 	return MaxParams
 }
 
+// MethodCommand is the method of HOST that runs a tool.
+const MethodCommand = "command"
+
 // MethodLoad is the method of HOST that runs a program once.
 const MethodLoad = "load"
 
@@ -179,6 +184,8 @@ const (
 	ErrFailed     = "failed"      // jail failed
 	ErrInProgress = "in_progress" // a second call where one is allowed
 	ErrAborted    = "aborted"     // the parent ended the facet
+	ErrForbidden  = "forbidden"   // the policy refuses it
+	ErrPending    = "pending"     // it waits for an approval
 )
 
 // An Error is what a failed call returns to the guest.

@@ -14,6 +14,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
 // Bounds of what is awake.
@@ -42,6 +43,11 @@ type Jails interface {
 	Usage(ctx context.Context) (map[string]Usage, error)
 	// Load runs a program once. The error wraps ErrNoJail if the program has nothing to do with it.
 	Load(ctx context.Context, l Load) (Loaded, error)
+	// Command runs a tool of an agent's. The error wraps ErrNoJail if it can be run later, or is of
+	// the type problem.Error.
+	Command(ctx context.Context, c Command) (toolsession.Output, error)
+	// EndTools ends what the tools of an instance have left, if there is something.
+	EndTools(ctx context.Context, instance string) error
 	// Limits returns what an agent may have under its policy and all that narrows it.
 	Limits(ctx context.Context, l Launch) (Share, error)
 }
@@ -92,6 +98,8 @@ type Options struct {
 	Bus    Bus
 	Jails  Jails
 	Models Models
+	// Queue is where what agents propose waits for a decision.
+	Queue Queue
 	// Record puts a step of an agent into the log of jail. It may block.
 	Record func(audit.AgentStep)
 	// Folder is where the agents of the user are, State where their databases are.
@@ -116,7 +124,9 @@ type Agents struct {
 	// pulse beats when something was published or committed.
 	pulse  pulse
 	alarms chan struct{}
-	turns  turns
+	// approvals brings what agents propose into the queue.
+	approvals *approvals
+	turns     turns
 	// problems are those of the folder.
 	problems problems
 	// placing is held while the places of a built-in agent are read and written.
@@ -141,12 +151,14 @@ func New(o Options) (*Agents, error) {
 	}
 	a := &Agents{Store: o.Store, o: o, alarms: make(chan struct{}, 1)}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
+	a.approvals = newApprovals(a)
 	if err := errors.Join((facets{a}).finishDeletions(), clearLoads(o.State)); err != nil {
 		a.cancel()
 		return nil, err
 	}
 	a.turns = turns{all: map[int64]*turn{}, most: o.Awake, begin: a.begin}
 	a.work.Go(a.fireAlarms)
+	a.work.Go(a.approvals.run)
 	err := o.Store.Ready(a.ctx, func(i store.Instance) error {
 		if i.State != store.Failed {
 			a.turns.want(i.ID, i.NotBefore.Sub(o.Now()))
@@ -167,15 +179,6 @@ func (a *Agents) Retry(i store.Instance, seq uint64) (uint64, error) {
 		a.wake(i.ID)
 	}
 	return again, err
-}
-
-// Decide decides on a proposal, and tells the agent.
-func (a *Agents) Decide(id, decision string) error {
-	of, err := a.Store.Decide(id, decision)
-	if err == nil {
-		a.wake(of)
-	}
-	return err
 }
 
 // Usage returns what the awake instances use, by their names, as it is measured from
@@ -205,13 +208,18 @@ func (a *Agents) Close() {
 	a.work.Wait()
 }
 
-// Idle reports whether no agent is awake or about to be, and no alarm is set.
+// Idle reports whether no agent is awake or about to be, no alarm is set, and no agent waits for a
+// decision.
 func (a *Agents) Idle(ctx context.Context) (bool, error) {
 	if a.turns.count() > 0 {
 		return false, nil
 	}
 	set, err := a.Store.HasAlarms(ctx)
-	return !set, err
+	if err != nil || set {
+		return false, err
+	}
+	asked, err := store.AsksOf(a.Store).Any(ctx)
+	return !asked, err
 }
 
 // Send puts an event durably into the inbox of an instance, and wakes it.

@@ -152,6 +152,8 @@ func (c *calls) call(call agent.Call) (any, error) {
 	case "HOST.facet", "HOST.facets", "HOST.callFacets", "HOST.abortFacet", "HOST.deleteFacet",
 		"HOST." + agent.MethodLoad:
 		return c.parent(ctx, call)
+	case "HOST." + agent.MethodCommand:
+		return c.command(ctx, call.Params)
 	case "PUBSUB.roster":
 		return c.roster(ctx)
 	case "PUBSUB.getSettings":

@@ -95,6 +95,8 @@ func (k ask) of(m manifest.Manifest) manifest.Manifest {
 	asks := func(binding string) bool { return slices.Contains(k.Bindings, binding) }
 	c.AI, c.Storage = c.AI && asks(agent.AI), c.Storage && asks(agent.Storage)
 	c.Network, c.Facets = c.Network && k.Network, c.Facets && k.Facets
+	// Its agent runs tools for it.
+	c.Tools = nil
 	m.Mute = m.Mute || !asks(agent.PubSub)
 	m.Facets = manifest.Facets{}
 	m.Limits = slices.Concat(m.Limits, k.Limits)

@@ -18,6 +18,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
 // fakeJails runs agents that are functions of the test, with what a jail's host process does: an
@@ -35,6 +36,9 @@ type fakeJails struct {
 	launches map[string]Launch
 	// load runs programs.
 	load func(context.Context, Load) (Loaded, error)
+	// command runs tools; ended are the instances whose tools were ended.
+	command func(context.Context, Command) (toolsession.Output, error)
+	ended   []string
 	// limits are those of policies, by the ids of agents.
 	limits map[string]Share
 }
@@ -104,6 +108,20 @@ func (f *fakeJails) Load(ctx context.Context, l Load) (Loaded, error) {
 	load := f.load
 	f.mu.Unlock()
 	return load(ctx, l)
+}
+
+func (f *fakeJails) Command(ctx context.Context, c Command) (toolsession.Output, error) {
+	f.mu.Lock()
+	command := f.command
+	f.mu.Unlock()
+	return command(ctx, c)
+}
+
+func (f *fakeJails) EndTools(_ context.Context, instance string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ended = append(f.ended, instance)
+	return nil
 }
 
 func (f *fakeJails) Usage(context.Context) (map[string]Usage, error) { return nil, nil }
@@ -274,12 +292,109 @@ type world struct {
 	records func(audit.AgentStep)
 	models  Models
 	awake   int
+	queue   *fakeQueue
+}
+
+// A fakeQueue is the approval queue, which survives jail-agentd.
+type fakeQueue struct {
+	mu sync.Mutex
+	// all are the actions, by their ids; key is that of their proposer.
+	all map[string]*fakeAction
+	// lost is an error of each answer that is lost after the queue has done what it was asked.
+	lost error
+}
+
+type fakeAction struct {
+	Proposal
+	state, claimed, reported string
+	changed                  chan struct{}
+}
+
+// change changes the action with an id, and returns the error of an answer that is lost.
+func (f *fakeQueue) change(id string, by func(*fakeAction)) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	x := f.all[id]
+	if x == nil {
+		x = &fakeAction{state: Pending, changed: make(chan struct{})}
+		f.all[id] = x
+	}
+	by(x)
+	close(x.changed)
+	x.changed = make(chan struct{})
+	err := f.lost
+	f.lost = nil
+	return err
+}
+
+func (f *fakeQueue) Propose(_ context.Context, p Proposal) (string, error) {
+	if string(p.Data) == `"no"` {
+		return "", errors.New("the ceiling forbids that")
+	}
+	return "action " + p.Key, f.change("action "+p.Key, func(x *fakeAction) { x.Proposal = p })
+}
+
+func (f *fakeQueue) Decision(ctx context.Context, id, key string) (Decision, error) {
+	f.mu.Lock()
+	x, lost := f.all[id], f.lost
+	f.lost = nil
+	if x == nil {
+		f.mu.Unlock()
+		return Decision{State: "expired", Why: "there is no such action"}, nil
+	}
+	if x.state == Approved && key == x.Key {
+		x.claimed = key
+	}
+	state, changed := x.state, x.changed
+	f.mu.Unlock()
+	if state == Pending && lost == nil {
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			lost = ctx.Err()
+		}
+	}
+	return Decision{State: state}, lost
+}
+
+func (f *fakeQueue) Applied(_ context.Context, id, key string) error {
+	return f.change(id, func(x *fakeAction) { x.reported = key })
+}
+
+func (f *fakeQueue) Withdraw(_ context.Context, id string) error {
+	return f.change(id, func(x *fakeAction) { x.state = "withdrawn" })
+}
+
+// decide is what a person does with all actions that wait.
+func (f *fakeQueue) decide(state string) (ids []string) {
+	f.mu.Lock()
+	for id, x := range f.all {
+		if x.state == Pending {
+			ids = append(ids, id)
+		}
+	}
+	f.mu.Unlock()
+	for _, id := range ids {
+		_ = f.change(id, func(x *fakeAction) { x.state = state })
+	}
+	return ids
+}
+
+// get returns the action with an id.
+func (f *fakeQueue) get(id string) fakeAction {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if x := f.all[id]; x != nil {
+		return *x
+	}
+	return fakeAction{}
 }
 
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, dir: t.TempDir(), now: time.Now, jails: &fakeJails{disks: map[string]*disk{},
 		guest: map[string]guest{}, ran: map[string]int{}, classes: map[string]guest{},
-		launches: map[string]Launch{}, limits: map[string]Share{}}}
+		launches: map[string]Launch{}, limits: map[string]Share{}},
+		queue: &fakeQueue{all: map[string]*fakeAction{}}}
 	return w
 }
 
@@ -291,7 +406,7 @@ func (w *world) start() *world {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	a, err := New(Options{Store: s, Jails: w.jails, Models: w.models, Record: w.records,
+	a, err := New(Options{Store: s, Jails: w.jails, Models: w.models, Queue: w.queue, Record: w.records,
 		Folder: filepath.Join(w.dir, "agents"), State: filepath.Join(w.dir, "state"),
 		Now: func() time.Time { return w.now() }, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		FirstPause: 2 * time.Millisecond, Awake: w.awake})
@@ -373,7 +488,7 @@ func (w *world) still() {
 // until waits for a condition.
 func (w *world) until(what string, done func() bool) {
 	w.t.Helper()
-	deadline := time.Now().Add(60 * time.Second)
+	deadline := time.Now().Add(5 * time.Second)
 	for !done() {
 		if time.Now().After(deadline) {
 			w.t.Fatalf("after a minute still not: %s", what)

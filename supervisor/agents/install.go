@@ -225,6 +225,8 @@ func (a *Agents) Delete(ctx context.Context, name string) error {
 	for _, i := range all {
 		a.record(i, audit.AgentStep{Step: audit.AgentRemoved})
 	}
+	// Files that are wrong had no tools.
+	m, _ := a.Manifest(name)
 	files := builtinsOf(a.o.State).dir(name)
 	if _, ok := builtin.Find(name); !ok {
 		a.problems.note(name, nil)
@@ -239,7 +241,20 @@ func (a *Agents) Delete(ctx context.Context, name string) error {
 		return err
 	}
 	a.wake(woken...)
-	return facets{a}.remove(ctx, all)
+	if err := (facets{a}).remove(ctx, all); err != nil || m.Tools.Workspace == "" {
+		return err
+	}
+	for _, i := range all {
+		if i.Parent != 0 {
+			continue
+		}
+		if err := a.o.Jails.EndTools(ctx, i.Name); err != nil {
+			// It sleeps, and its owner sees it among the sessions.
+			a.o.Log.Warn("the session of an agent that is deleted is not ended", "session", i.Name,
+				"error", err)
+		}
+	}
+	return nil
 }
 
 // remove ends instances that are condemned, removes their files and forgets them. What it does not

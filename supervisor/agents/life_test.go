@@ -433,41 +433,6 @@ func TestCallMethod(t *testing.T) {
 	w.start()
 }
 
-// A proposal waits for a decision over restarts, is decided once, and the agent hears of it.
-func TestProposals(t *testing.T) {
-	w := newWorld(t).start()
-	var heard []string
-	i := w.install("a", "", func(g *work) error {
-		if g.Type == agent.TypeApproval {
-			heard = append(heard, string(g.Data))
-			return nil
-		}
-		g.effect(agent.Effect{Op: agent.OpPropose, Data: mustJSON("remove it")})
-		return nil
-	})
-	w.tell("a", "go")
-	w.empty("a")
-	w.crash()
-	w.start()
-	all, err := w.Store.Proposals(t.Context(), i.ID, 10)
-	if err != nil || len(all) != 1 || all[0].Decision != "" {
-		t.Fatalf("%+v, %v", all, err)
-	}
-	if err := w.Decide(all[0].ID, store.Approved); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Decide(all[0].ID, store.Rejected); !errors.Is(err, store.ErrDecided) {
-		t.Errorf("a second decision: %v", err)
-	}
-	w.empty("a")
-	w.stop()
-	if want := `{"decision":"approved","id":"agent:ann:a/1/1"}`; len(heard) != 1 ||
-		heard[0] != want {
-		t.Errorf("the agent heard %q, want %s", heard, want)
-	}
-	w.start()
-}
-
 // An agent that waits for its next try can be deleted.
 func TestDeleteFailing(t *testing.T) {
 	w := newWorld(t).start()

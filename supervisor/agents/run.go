@@ -601,6 +601,9 @@ func (r *run) settled(done store.Settlement) {
 	if done.Alarms {
 		r.a.alarmSet()
 	}
+	if done.Proposed {
+		r.a.approvals.look()
+	}
 	for _, why := range done.Refused {
 		r.calls.log(agent.Log{Level: "warn", Message: "refused: " + why})
 	}

@@ -379,7 +379,8 @@ func (p Programs) Settle(c caller.Caller, id string, r SettleRequest) (Action, e
 	return actionOf(ended), err
 }
 
-// settled reports whether nobody waits for a decision on the action, or for the daemon to apply it.
+// settled reports whether nobody waits for a decision on the action, or for the daemon to apply it,
+// which applies commits alone.
 func (a Action) settled() bool {
-	return a.State.Over() || a.State == Approved && a.carried()
+	return a.State.Over() || a.State == Approved && a.Commit == nil
 }

@@ -19,63 +19,13 @@ type BashInput struct {
 	Cwd     string `json:"cwd,omitempty" jsonschema:"where it starts, without it the directory itself"`
 }
 
-// A CommandOutput is how a program ended.
-type CommandOutput struct {
-	ExitCode  int         `json:"exitCode"`
-	Stdout    string      `json:"stdout"`
-	Stderr    string      `json:"stderr"`
-	Truncated bool        `json:"truncated" jsonschema:"there was more output"`
-	Meta      CommandMeta `json:"meta"`
-}
-
-// A CommandMeta is what jail says of a program.
-type CommandMeta struct {
-	Run    string   `json:"run" jsonschema:"the id of the invocation in jail's log"`
-	WallMS int64    `json:"wall_ms"`
-	Limit  string   `json:"limit,omitempty" jsonschema:"the limit that ended it"`
-	Denied []string `json:"denied,omitempty" jsonschema:"what the policy refused it"`
-}
-
-func outputOf(o toolsession.Outcome) CommandOutput {
-	out := CommandOutput{ExitCode: o.ExitCode, Stdout: o.Out.String(), Stderr: o.ErrOut.String(),
-		Truncated: o.Truncated || o.Out.Cut || o.ErrOut.Cut,
-		Meta:      CommandMeta{Run: o.ID, WallMS: o.Usage.WallMS}}
-	if o.Limit != nil {
-		out.Meta.Limit = o.Limit.Name
-	}
-	for _, d := range o.Denied {
-		out.Meta.Denied = append(out.Meta.Denied, fmt.Sprint(d))
-	}
-	return out
-}
-
-// Shown is what a model reads of a program's end.
-func (o CommandOutput) Shown() string {
-	b := &strings.Builder{}
-	b.WriteString(o.Stdout)
-	if o.Stderr != "" && b.Len() > 0 && !strings.HasSuffix(b.String(), "\n") {
-		b.WriteByte('\n')
-	}
-	b.WriteString(o.Stderr)
-	if o.Truncated {
-		b.WriteString("\n[there was more output]")
-	}
-	if o.Meta.Limit != "" {
-		fmt.Fprintf(b, "\n[ended by the limit %s]", o.Meta.Limit)
-	}
-	if o.ExitCode != 0 {
-		fmt.Fprintf(b, "\n[exit code %d]", o.ExitCode)
-	}
-	return b.String()
-}
-
 // Bash runs a command of a shell in a session.
-func Bash(ctx context.Context, s *toolsession.Session, in BashInput) (CommandOutput, error) {
+func Bash(ctx context.Context, s *toolsession.Session, in BashInput) (toolsession.Output, error) {
 	switch {
 	case strings.TrimSpace(in.Command) == "":
-		return CommandOutput{}, errors.New("command is empty")
+		return toolsession.Output{}, errors.New("command is empty")
 	case in.Timeout < 0:
-		return CommandOutput{}, fmt.Errorf("timeout %d is negative", in.Timeout)
+		return toolsession.Output{}, fmt.Errorf("timeout %d is negative", in.Timeout)
 	}
 	c := toolsession.Call{Tool: "bash", Args: []string{"-c", in.Command}}
 	if in.Cwd != "" {
@@ -86,9 +36,9 @@ func Bash(ctx context.Context, s *toolsession.Session, in BashInput) (CommandOut
 	}
 	o, err := run(ctx, s, c)
 	if err != nil {
-		return CommandOutput{}, err
+		return toolsession.Output{}, err
 	}
-	return outputOf(o), nil
+	return o.Output(), nil
 }
 
 // A FetchInput is a request of HTTP.
@@ -103,9 +53,9 @@ type FetchInput struct {
 var headerName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
 // Fetch fetches a URL by a program of the session, through the fetch proxy.
-func Fetch(ctx context.Context, s *toolsession.Session, in FetchInput) (CommandOutput, error) {
+func Fetch(ctx context.Context, s *toolsession.Session, in FetchInput) (toolsession.Output, error) {
 	if in.URL == "" {
-		return CommandOutput{}, errors.New("url is empty")
+		return toolsession.Output{}, errors.New("url is empty")
 	}
 	c := toolsession.Call{Args: []string{"-sS"}}
 	if in.Method != "" {
@@ -113,7 +63,7 @@ func Fetch(ctx context.Context, s *toolsession.Session, in FetchInput) (CommandO
 	}
 	for name, value := range in.Headers {
 		if !headerName.MatchString(name) || strings.ContainsAny(value, "\r\n\x00") {
-			return CommandOutput{}, fmt.Errorf("header %q is none of HTTP", name)
+			return toolsession.Output{}, fmt.Errorf("header %q is none of HTTP", name)
 		}
 		c.Args = append(c.Args, "-H", name+": "+value)
 	}
@@ -130,9 +80,9 @@ func Fetch(ctx context.Context, s *toolsession.Session, in FetchInput) (CommandO
 		}
 	}
 	if err != nil {
-		return CommandOutput{}, err
+		return toolsession.Output{}, err
 	}
-	return outputOf(o), nil
+	return o.Output(), nil
 }
 
 // Todos is the list of what a client has to do.

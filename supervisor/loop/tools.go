@@ -144,7 +144,7 @@ func shown[In any, Out interface{ Shown() string }](
 }
 
 // ended is the result of a program, which is an error if it did not end with 0.
-func ended(o codetools.CommandOutput, err error) (string, error) {
+func ended(o toolsession.Output, err error) (string, error) {
 	switch {
 	case err != nil:
 		return "", err

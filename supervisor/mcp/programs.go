@@ -9,6 +9,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/jail-sandbox/jail/supervisor/codetools"
+	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
 // progressEvery is how often a client that asks for it is told that a program still runs.
@@ -26,7 +27,7 @@ func (s *Server) addPrograms() {
 }
 
 func (s *Server) bash(ctx context.Context, req *mcp.CallToolRequest, in codetools.BashInput) (
-	*mcp.CallToolResult, codetools.CommandOutput, error) {
+	*mcp.CallToolResult, toolsession.Output, error) {
 	defer lives(ctx, req)()
 	out, err := codetools.Bash(ctx, s.session.Session, in)
 	if err != nil {
@@ -64,7 +65,7 @@ func lives(ctx context.Context, req *mcp.CallToolRequest) (stop func()) {
 }
 
 func (s *Server) fetch(ctx context.Context, req *mcp.CallToolRequest, in codetools.FetchInput) (
-	*mcp.CallToolResult, codetools.CommandOutput, error) {
+	*mcp.CallToolResult, toolsession.Output, error) {
 	defer lives(ctx, req)()
 	out, err := codetools.Fetch(ctx, s.session.Session, in)
 	if err != nil {

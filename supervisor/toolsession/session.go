@@ -140,7 +140,9 @@ type Call struct {
 	In []byte
 	// Limits narrow those of the policy, each KEY=VALUE.
 	Limits []string
-	Cwd    string
+	// Env are variables, each NAME=VALUE.
+	Env []string
+	Cwd string
 	// Most bounds what is kept of each stream, MaxShown if 0.
 	Most int
 }
@@ -176,7 +178,8 @@ func (s *Session) Run(ctx context.Context, c Call) (o Outcome, err error) {
 		most = MaxShown
 	}
 	o.Out.Most, o.ErrOut.Most = most, most
-	req := message.ExecRequest{Tool: c.Tool, Cwd: c.Cwd, Limits: c.Limits, Inherit: s.Inherited()}
+	req := message.ExecRequest{Tool: c.Tool, Cwd: c.Cwd, Limits: c.Limits, Env: c.Env,
+		Inherit: s.Inherited()}
 	for _, a := range c.Args {
 		req.Args = append(req.Args, a)
 	}

@@ -25,9 +25,6 @@ func New(env *cli.Env) *cobra.Command {
 	cmd := command.Group("agent", "programs that wake in a jail when an event comes", newNew(env),
 		newCheck(env), newAdd(env), newSpawn(env), newList(env), newShow(env), newStatus(env), newSend(env),
 		newTick(env), newLog(env), newEvents(env), newRetry(env),
-		newProposals(env),
-		newDecision(env, "approve", "approve an action that an agent proposes", agentapi.Approved),
-		newDecision(env, "reject", "reject an action that an agent proposes", agentapi.Rejected),
 		newSwitch(env, "pause", "keep an agent from being woken",
 			"Let an agent sleep, and keep it asleep. Events wait in its inbox until \"jail agent "+
 				"resume\".", (*agentapi.Client).Pause),

@@ -115,7 +115,6 @@ func TestCommands(t *testing.T) {
 		Seq: 8, Type: "message", Source: "user", Data: json.RawMessage(`"hi"`)}}},
 		Dead: []agentapi.Event{{Event: runner.Event{Seq: 3, Attempt: 5}, Reason: "it raised"}}}
 	f.answers["POST /api/agents/a/events/3/retry"] = agentapi.Retry{Seq: 9}
-	f.answers["GET /api/agents/a/proposals"] = []agentapi.Proposal{{ID: "agent:u:a/3/1"}}
 	f.answers["GET /api/agents/a/do/memory/export"] = `{"agent":"agent:u:a"}`
 	memory := filepath.Join(t.TempDir(), "m.json")
 	if err := os.WriteFile(memory, []byte(`{"goals":[]}`), 0o600); err != nil {
@@ -144,10 +143,6 @@ func TestCommands(t *testing.T) {
 		{"events a", "GET /api/agents/a/events", "", `8    waiting`},
 		{"events a", "GET /api/agents/a/events", "", `it raised`},
 		{"retry a 3", "POST /api/agents/a/events/3/retry", "", "9\n"},
-		{"proposals a", "GET /api/agents/a/proposals", "", "3/1       waits  "},
-		{"approve a 3/1", "POST /api/agents/a/proposals/3/1", `{"decision":"approved"}`, ""},
-		{"reject a agent:u:a/3/1", "POST /api/agents/a/proposals/3/1", `{"decision":"rejected"}`,
-			""},
 		{"pause a", "POST /api/agents/a/pause", "", ""},
 		{"resume a", "POST /api/agents/a/resume", "", ""},
 		{"delete --yes a", "DELETE /api/agents/a", "", ""},
@@ -199,7 +194,6 @@ func TestWrong(t *testing.T) {
 		{"send --wait a x", 125, `could not handle event 4: it raised ValueError`},
 		{"send --wait b x", 125, `event 4 of agent "b" is not handled yet: it is still in the inbox`},
 		{"retry a x", 2, `"x" is no number of an event`},
-		{"approve a x", 2, `"x" is no proposal such as 12/1`},
 		{"delete a", 2, "there is nobody to ask"},
 		{"import a " + empty + "/none", 127, "no such file"},
 		{"check " + empty, 127, "holds no agent: there is no agent.toml"},

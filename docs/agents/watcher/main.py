@@ -6,6 +6,7 @@ the change, which its owner approves or rejects. It may read the directory and n
 
 import difflib
 import hashlib
+import json
 import os
 import time
 
@@ -70,7 +71,10 @@ class Watcher(jail_agent.Agent):
         self.set_state("%d files, %d to mend" % (seen, found))
 
     def propose_fix(self, name, why, diff):
-        id = self.propose({"type": "patch", "file": name, "why": why, "patch": diff})
+        if len(json.dumps(diff)) > 10000:
+            self.send("%s %s: too much for one proposal" % (name, why))
+            return
+        id = self.propose({"type": "patch", "resource": name, "words": why, "patch": diff})
         self.state.set("patch " + id, diff)
         self.send("%s %s" % (name, why))
 

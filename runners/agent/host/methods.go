@@ -57,7 +57,7 @@ var forwarded = map[string]map[string]bool{
 		"getSettings": false},
 	agent.AI: {"listRoles": false, "streamText": true},
 	agent.Host: {"facet": false, "facets": false, "callFacets": false, "abortFacet": false,
-		"deleteFacet": false, agent.MethodLoad: false},
+		"deleteFacet": false, agent.MethodLoad: false, agent.MethodCommand: false},
 }
 
 // Call makes a call of the guest. params are a JSON object, or nothing.
@@ -404,6 +404,10 @@ func propose(h *Host, params json.RawMessage) (any, error) {
 	action, err := readOne(params, "action")
 	if err != nil {
 		return nil, err
+	}
+	if len(action) > agent.MaxProposal {
+		return nil, &agent.Error{Code: agent.ErrTooLarge, Message: fmt.Sprintf(
+			"the action has %d bytes, more than %d", len(action), agent.MaxProposal)}
 	}
 	proposed, err := h.effect(agent.Effect{Op: agent.OpPropose, Data: action})
 	return id{proposed}, err

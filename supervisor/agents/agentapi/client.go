@@ -265,16 +265,6 @@ func (c *Client) Retry(ctx context.Context, name, channel string, seq uint64) (r
 	return r, c.call(ctx, http.MethodPost, path, nil, &r)
 }
 
-// Proposals returns the actions that an agent asks for, the newest first.
-func (c *Client) Proposals(ctx context.Context, name string) (all []Proposal, err error) {
-	return all, c.call(ctx, http.MethodGet, of(name, "/proposals"), nil, &all)
-}
-
-// Decide decides on the proposal AGENT/SEQ/N, which SEQ/N names among those of one agent.
-func (c *Client) Decide(ctx context.Context, name, id, decision string) error {
-	return c.call(ctx, http.MethodPost, of(name, "/proposals/"+id), Decision{decision}, nil)
-}
-
 // Tables counts the rows of each table of an agent's database, which wakes the agent. Channel may be
 // "" for an agent with one.
 func (c *Client) Tables(ctx context.Context, name, channel string) (rows map[string]int64,

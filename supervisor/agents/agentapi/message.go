@@ -185,29 +185,6 @@ type Retry struct {
 	Seq uint64 `json:"seq"`
 }
 
-// A Proposal is an action that an agent asks its owner for: GET Path/NAME/proposals lists those of
-// an agent, the newest first. POST Path/NAME/proposals/SEQ/N with a Decision decides on the one with
-// the id AGENT/SEQ/N; then the agent gets an event of the type approval.
-type Proposal struct {
-	ID   string          `json:"id"`
-	Time time.Time       `json:"time"`
-	Data json.RawMessage `json:"data,omitempty"`
-	// Decision is empty while the proposal waits.
-	Decision string    `json:"decision,omitempty"`
-	Decided  time.Time `json:"decided,omitzero"`
-}
-
-// Decisions on a proposal.
-const (
-	Approved = "approved"
-	Rejected = "rejected"
-)
-
-// A Decision is Approved or Rejected.
-type Decision struct {
-	Decision string `json:"decision"`
-}
-
 // A Problem is the body of every answer that is no success.
 type Problem struct {
 	Error *problem.Error `json:"error"`

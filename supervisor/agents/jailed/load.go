@@ -16,34 +16,37 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// loadPolicy narrows the policy of an agent for a program that it loads: no workspace, no file but
-// its own modules and memory below /tmp, no network, no program of the host.
-const loadPolicy = `policy = 1
-name = "load"
+// narrowPolicy narrows the policy of an agent for a program that it loads, and for a tool: no file
+// but those of a workspace and memory below /tmp, no network, no program of the host.
+const narrowPolicy = `policy = 1
+name = "narrow"
 [workspace]
-access = "none"
+access = %q
 [[mount]]
 target = "/tmp"
 access = "tmpfs"
-[limits]
-wall = %q
-cpu_time = %q
-cpus = 64
-memory = "1TiB"
-pids = 100000
-open_files = 256
-output = %q
-workspace = "1MiB"
-workspace_files = 1
-file_size = "64MiB"
 [tools]
-allow = ["python/*", "js/*"]
-modules = ["**"]
+allow = %s
+%s
 [env]
 set = { LANG = "C.UTF-8" }
 allow = ["*"]
 [syscalls]
 groups = ["wasi"]
+[limits]
+cpus = 64
+memory = "1TiB"
+pids = 100000
+`
+
+// loadLimits are the further limits of a program that is loaded.
+const loadLimits = `wall = %q
+cpu_time = %q
+open_files = 256
+output = %q
+workspace = "1MiB"
+workspace_files = 1
+file_size = "64MiB"
 `
 
 // maxLoadTime bounds the time of a program.
@@ -93,7 +96,8 @@ func loadRequest(l agents.Load) (message.Request, error) {
 	wall := min(max(l.Deadline.Truncate(time.Millisecond), time.Second), maxLoadTime).String()
 	req.Env = l.Env
 	req.Narrow = append(req.Narrow, message.Narrow{Name: "load of " + of.AgentID,
-		Policy: fmt.Sprintf(loadPolicy, wall, wall, policy.Bytes.Format(agents.MaxLoadOutput))})
+		Policy: fmt.Sprintf(narrowPolicy, "none", `["python/*", "js/*"]`, `modules = ["**"]`) +
+			fmt.Sprintf(loadLimits, wall, wall, policy.Bytes.Format(agents.MaxLoadOutput))})
 	switch path.Ext(l.Main) {
 	case ".wasm":
 		req.Tool = filepath.Join(l.Dir, filepath.FromSlash(l.Main))

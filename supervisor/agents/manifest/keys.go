@@ -40,7 +40,10 @@ func keys() []key {
 		{"capabilities.ai", "false", "whether the agent has the binding AI"},
 		{"capabilities.storage", "false", "whether the agent has the binding STORAGE"},
 		{"capabilities.facets", "false", "whether the agent may have facets, and load code"},
-		{"capabilities.tools", `["core-utils/*"]`, "reserved"},
+		{"capabilities.tools", `["core-utils/*"]`, "commands of bundles that the agent may run, as far " +
+			"as its policy grants them; none if missing"},
+		{"tools.workspace", `"/srv/web"`, "directory that they work on a shadow of; without one they " +
+			"have memory below /tmp alone"},
 		{"storage.size", `"64MiB"`, "largest size of the agent's database; 64MiB if missing"},
 		{"facets.memory", `"64MiB"`, "memory that is for the facets together, out of the agent's " +
 			"own; half if missing"},
@@ -61,6 +64,7 @@ func keys() []key {
 		// They have no dot, so that they are known keys of the file.
 		{"capabilities", "[…]", "bindings that the agent asks for; what is false is not there"},
 		{"storage", "[…]", "the agent's database"},
+		{"tools", "[…]", "what the tools of the agent work on"},
 		{"facets", "[…]", "what the facets of the agent have of it"},
 		{"ai", "[…]", "the agent's models"},
 		{"wake", "[…]", "when the agent is awake"},
@@ -139,6 +143,7 @@ func schema() []byte {
 		"config":   with("config", object{"type": "object"}),
 		"capabilities": section("capabilities", object{"network": flag(), "ai": flag(),
 			"storage": flag(), "facets": flag(), "tools": args()}),
+		"tools":   section("tools", object{"workspace": text("^/")}),
 		"storage": section("storage", object{"size": text("^[0-9]+(B|KiB|MiB|GiB|TiB)$")}),
 		"facets": section("facets", object{"memory": text("^[0-9]+(B|KiB|MiB|GiB|TiB)$"),
 			"pids": number(1, 1<<20)}),

@@ -88,6 +88,8 @@ type Manifest struct {
 	Wake    Wake  `json:"wake"`
 	// Limits narrow those of the policy, each KEY=VALUE as in a request.
 	Limits []string `json:"limits,omitempty"`
+	// Tools say what the tools of the agent work on.
+	Tools Tools `json:"tools,omitzero"`
 	// Facets is what an agent keeps for its facets.
 	Facets Facets `json:"facets,omitzero"`
 	// Mute is set for a facet whose parent does not let it send messages; no manifest says it.
@@ -99,11 +101,18 @@ type Manifest struct {
 
 // Capabilities are the bindings that an agent asks for. What is false is not there.
 type Capabilities struct {
-	Network bool     `json:"network"`
-	AI      bool     `json:"ai"`
-	Storage bool     `json:"storage"`
-	Facets  bool     `json:"facets,omitempty"`
-	Tools   []string `json:"tools,omitempty"`
+	Network bool `json:"network"`
+	AI      bool `json:"ai"`
+	Storage bool `json:"storage"`
+	Facets  bool `json:"facets,omitempty"`
+	// Tools are patterns of the commands of bundles that it may run.
+	Tools []string `json:"tools,omitempty"`
+}
+
+// Tools are what the tools of an agent have.
+type Tools struct {
+	// Workspace is the directory that they work on a shadow of, an absolute path; empty for none.
+	Workspace string `json:"workspace,omitempty"`
 }
 
 // Facets say how much of what an agent has is for its facets together, while the rest is for itself.

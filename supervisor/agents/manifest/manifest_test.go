@@ -36,6 +36,8 @@ handle = "Triage"
 config = { repo = "acme/web", deep = { list = [1, 2.5, true] } }
 capabilities = { network = false, ai = true, storage = true, facets = true, tools = ["core-utils/*"] }
 
+[tools]
+workspace = "/srv/web"
 [storage]
 size = "32MiB"
 [ai]
@@ -77,8 +79,9 @@ func TestParse(t *testing.T) {
 	if !slices.Equal(m.Bindings(), []string{"PUBSUB", "STORAGE", "AI", "HOST"}) {
 		t.Errorf("bindings: %v", m.Bindings())
 	}
-	if len(m.Warnings) != 1 || !strings.Contains(m.Warnings.Error(), "capabilities.tools has no") {
-		t.Errorf("warnings: %v", m.Warnings)
+	if len(m.Warnings) != 0 || !slices.Equal(m.Capabilities.Tools, []string{"core-utils/*"}) ||
+		m.Tools.Workspace != "/srv/web" {
+		t.Errorf("tools %+v, %+v, warnings: %v", m.Capabilities.Tools, m.Tools, m.Warnings)
 	}
 }
 
@@ -171,6 +174,7 @@ var wrong = map[string]string{
 	least + "config = { at = 2020-01-01 }":                                        "a value that has no meaning here",
 	least + "[capabilities]\nai = 1":                                              "capabilities.ai must be true or false",
 	least + "[storage]\nsize = \"2GiB\"":                                          "storage.size: want 1MiB to 1GiB, not 2GiB",
+	least + "[tools]\nworkspace = \"web\"":                                        "is no clean absolute path",
 	least + "[storage]\nsize = 5":                                                 "storage.size must be text with a unit, such as \"64MiB\"",
 	least + "[wake]\nidle = \"2h\"":                                               "wake.idle: want 100ms to 1h, not 2h",
 	least + "[wake]\nbatch = 0":                                                   "wake.batch: want 1 to 1000, not 0",

@@ -84,6 +84,7 @@ func (r *reader) manifest(t table) *Manifest {
 		r.warn("facets", "write capabilities.facets = true, or leave the table out",
 			"[facets] has no effect: the agent has no facets")
 	}
+	r.tools(t, r.sub(t, "tools"), m)
 	r.ai(t, r.sub(t, "ai"), m)
 	r.wake(r.sub(t, "wake"), &m.Wake)
 	r.limits(r.sub(t, "limits"), m)
@@ -113,6 +114,11 @@ func (r *reader) onHost(t table, m *Manifest) {
 		r.fail("capabilities.facets", "leave it out, or run the agent in a jail: leave runtime out",
 			"capabilities.facets: facets and loaded programs have a part of the jail of their agent, "+
 				"and an agent with runtime = %q has none", Host)
+	}
+	if len(m.Capabilities.Tools) > 0 {
+		r.fail("capabilities.tools", "leave it out, or run the agent in a jail: leave runtime out",
+			"capabilities.tools: tools run under the policy of their agent, and an agent with "+
+				"runtime = %q has none", Host)
 	}
 	m.Profile = ""
 }
@@ -225,9 +231,20 @@ func (r *reader) capabilities(t table, m *Manifest) {
 		_, err := policy.ParseGlob(text)
 		return err
 	})
-	const none = "this version of jail grants none, and the agent runs without"
-	if len(c.Tools) > 0 {
-		r.warn("capabilities.tools", none, "capabilities.tools has no effect")
+}
+
+// tools reads what the tools work on.
+func (r *reader) tools(file, t table, m *Manifest) {
+	r.keys(t, "workspace")
+	if dir, ok := r.text(t, "workspace"); ok {
+		if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir {
+			r.fail(t.path+"workspace", "", "tools.workspace: %q is no clean absolute path", dir)
+		}
+		m.Tools.Workspace = dir
+	}
+	if _, ok := file.values["tools"]; ok && len(m.Capabilities.Tools) == 0 {
+		r.warn("tools", `name some, as in capabilities.tools = ["core-utils/*"]`,
+			"[tools] has no effect: the agent has no tools")
 	}
 }
 

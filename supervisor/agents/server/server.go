@@ -54,25 +54,23 @@ func New(ctx context.Context, a *agents.Agents, log *slog.Logger) *Server {
 	s.used.Store(time.Now().UnixNano())
 	const one = agentapi.Path + "/{name}"
 	for pattern, h := range map[string]handler{
-		"GET " + agentapi.Path:                 s.list,
-		"POST " + agentapi.Path:                s.add,
-		"GET " + one:                           s.get,
-		"DELETE " + one:                        s.remove,
-		"POST " + one + "/send":                s.send,
-		"POST " + one + "/spawn":               s.spawn,
-		"POST " + one + "/pause":               s.pause,
-		"POST " + one + "/resume":              s.resume,
-		"GET " + one + "/events":               s.events,
-		"POST " + one + "/events/{seq}/retry":  s.retry,
-		"GET " + one + "/proposals":            s.proposals,
-		"POST " + one + "/proposals/{seq}/{n}": s.decide,
-		"GET " + one + "/do/status":            s.status,
-		"POST " + one + "/do/tick":             s.tick,
-		"GET " + one + "/do/goals":             s.operation(agent.AdminGoals),
-		"POST " + one + "/do/goals":            s.operation(agent.AdminAddGoal),
-		"GET " + one + "/do/tables":            s.operation(agent.AdminTables),
-		"GET " + one + "/do/memory/export":     s.operation(agent.AdminExport),
-		"POST " + one + "/do/memory/import":    s.operation(agent.AdminImport),
+		"GET " + agentapi.Path:                s.list,
+		"POST " + agentapi.Path:               s.add,
+		"GET " + one:                          s.get,
+		"DELETE " + one:                       s.remove,
+		"POST " + one + "/send":               s.send,
+		"POST " + one + "/spawn":              s.spawn,
+		"POST " + one + "/pause":              s.pause,
+		"POST " + one + "/resume":             s.resume,
+		"GET " + one + "/events":              s.events,
+		"POST " + one + "/events/{seq}/retry": s.retry,
+		"GET " + one + "/do/status":           s.status,
+		"POST " + one + "/do/tick":            s.tick,
+		"GET " + one + "/do/goals":            s.operation(agent.AdminGoals),
+		"POST " + one + "/do/goals":           s.operation(agent.AdminAddGoal),
+		"GET " + one + "/do/tables":           s.operation(agent.AdminTables),
+		"GET " + one + "/do/memory/export":    s.operation(agent.AdminExport),
+		"POST " + one + "/do/memory/import":   s.operation(agent.AdminImport),
 	} {
 		s.mux.HandleFunc(pattern, s.answered(h))
 	}
@@ -167,8 +165,6 @@ func asProblem(err error) *problem.Error {
 		return with(problem.NotFound, "jail agent list has the agents")
 	case errors.Is(err, store.ErrFull):
 		return with(problem.Busy, "send it again when the agent has worked on some of them")
-	case errors.Is(err, store.ErrDecided):
-		return with(problem.Conflict, "a decision is final")
 	case errors.Is(err, store.ErrTaken):
 		return with(problem.Conflict, "")
 	case errors.Is(err, store.ErrTooLarge):
@@ -493,39 +489,4 @@ func (s *Server) operation(op string) handler {
 		}
 		return json.RawMessage(result), err
 	}
-}
-
-func (s *Server) proposals(r *http.Request) (any, error) {
-	all, err := s.agents.Of(r.Context(), r.PathValue("name"))
-	if err != nil {
-		return nil, err
-	}
-	shown := []store.Proposal{}
-	for _, i := range all {
-		some, err := s.agents.Store.Proposals(r.Context(), i.ID, maxListed)
-		if err != nil {
-			return nil, err
-		}
-		shown = append(shown, some...)
-	}
-	return shown, nil
-}
-
-// A decision on a proposal.
-type decision struct {
-	Decision string `json:"decision"`
-}
-
-func (s *Server) decide(r *http.Request) (any, error) {
-	var d decision
-	if err := read(r, &d); err != nil {
-		return nil, err
-	}
-	if d.Decision != store.Approved && d.Decision != store.Rejected {
-		return nil, problem.New(problem.Usage, "decision %.40q: want %s or %s", d.Decision,
-			store.Approved, store.Rejected)
-	}
-	id := fmt.Sprintf("%s/%s/%s", s.agents.Store.AgentID(r.PathValue("name")), r.PathValue("seq"),
-		r.PathValue("n"))
-	return d, s.agents.Decide(id, d.Decision)
 }

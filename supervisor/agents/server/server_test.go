@@ -22,7 +22,7 @@ import (
 )
 
 // noJails cannot run anything.
-type noJails struct{}
+type noJails struct{ agents.Jails }
 
 func (noJails) Run(context.Context, agents.Launch, agents.Orders) (agents.End, error) {
 	return agents.End{}, errors.New("there are no jails here")
@@ -30,10 +30,6 @@ func (noJails) Run(context.Context, agents.Launch, agents.Orders) (agents.End, e
 
 func (noJails) Limits(context.Context, agents.Launch) (agents.Share, error) {
 	return agents.Share{}, nil
-}
-
-func (noJails) Load(context.Context, agents.Load) (agents.Loaded, error) {
-	return agents.Loaded{}, agents.ErrNoJail
 }
 
 func (noJails) Usage(context.Context) (map[string]agents.Usage, error) { return nil, nil }
@@ -130,8 +126,6 @@ func TestRequests(t *testing.T) {
 		{"POST", "/a/do/goals", `{"id"`, 400, `no JSON`},
 		{"POST", "/a/pause", "", 200, ``},
 		{"GET", "/a/do/status", "", 200, `"paused":true`},
-		{"POST", "/a/proposals/1/1", `{"decision":"maybe"}`, 400, `want approved or rejected`},
-		{"POST", "/a/proposals/1/1", `{"decision":"approved"}`, 404, `not_found`},
 		{"GET", "/a/log?after=x", "", 400, `want a number`},
 		{"POST", "/a/spawn", `{"channel":"other"}`, 400, `its manifest has`},
 		{"POST", "/a/spawn", `{"channel":"main","handle":"x"}`, 400, `those of its manifest`},

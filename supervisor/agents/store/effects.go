@@ -37,6 +37,8 @@ type Settlement struct {
 	Spilled []string
 	// Alarms were set, or have fired.
 	Alarms bool
+	// Proposed: there are new proposals for the approval queue.
+	Proposed bool
 	// Events are those that were wanted, and More says that there may be further ones.
 	Events []agent.Event
 	More   bool

@@ -172,7 +172,7 @@ func (c Children) Condemn(facet int64) (all []Instance, err error) {
 }
 
 func (w *writer) condemn(which string, arg any) (all []Instance, err error) {
-	for _, table := range []string{"inbox", "dead", "seen", "alarm", "publication", "proposal"} {
+	for _, table := range []string{"inbox", "dead", "seen", "alarm", "publication"} {
 		if err := w.exec(`DELETE FROM `+table+` WHERE instance IN (`+which+`)`, arg); err != nil {
 			return nil, err
 		}

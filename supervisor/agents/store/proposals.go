@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"encoding/json"
 	"fmt"
@@ -10,83 +11,115 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 )
 
-// Decisions on a proposal.
-const (
-	Approved = "approved"
-	Rejected = "rejected"
-)
-
-// maxProposals is how many proposals of an instance may wait for a decision.
+// maxProposals is how many actions of an instance may wait for a decision.
 const maxProposals = 200
 
-// A Proposal is an action that an agent asks its owner for. When it is decided, the agent gets an
-// event of the type approval: carrying the action out is the agent's own work.
+// A Proposal is an action of an instance that waits in the approval queue of jaild, or is about to.
+// It is kept until the instance was told of the decision.
 type Proposal struct {
-	ID   string          `json:"id"`
-	Time time.Time       `json:"time"`
-	Data json.RawMessage `json:"data,omitempty"`
-	// Decision is empty while the proposal waits.
-	Decision string    `json:"decision,omitempty"`
-	Decided  time.Time `json:"decided,omitzero"`
+	// ID is AGENT/SEQ/N of what the agent proposed, and of a tool that of its action.
+	ID       string
+	Instance int64
+	Time     time.Time
+	// Data is what the agent says of the action, any JSON value.
+	Data json.RawMessage
+	// Key is the secret by which jail-agentd claims the action; empty for a tool, which jaild
+	// itself carries out.
+	Key string
+	// Action is its id in the queue, empty as long as it is not known to be there.
+	Action string
+	// Told: the inbox of the instance has the decision, and the queue does not know that yet.
+	Told bool
 }
 
-// propose notes an action that waits for a decision.
+// propose notes an action that goes into the queue.
 func (d *delivery) propose(id string, f agent.Effect) error {
-	var n int
-	if err := d.w.row(`SELECT count(*) FROM proposal WHERE instance = ? AND decision = ''`,
-		[]any{d.from.ID}, &n); err != nil {
+	n, err := d.w.proposals(d.from.ID)
+	if err != nil {
 		return err
 	}
 	if n >= maxProposals {
 		return refused("%d proposals of agent %q wait for a decision already", n, d.from.Agent)
 	}
-	return d.w.exec(`INSERT INTO proposal (id, instance, time, data) VALUES (?, ?, ?, ?)`, id,
-		d.from.ID, millis(d.now), []byte(f.Data))
+	d.done.Proposed = true
+	return d.w.exec(`INSERT INTO proposal (id, instance, time, data, key) VALUES (?, ?, ?, ?, ?)`,
+		id, d.from.ID, millis(d.now), []byte(f.Data), rand.Text())
 }
 
-// Proposals returns what an instance asked for, the newest first, at most limit.
-func (s *Store) Proposals(ctx context.Context, of int64, limit int) (all []Proposal, err error) {
-	err = s.read(ctx, `SELECT id, time, data, decision, decided FROM proposal WHERE instance = ?
-		ORDER BY time DESC, id DESC LIMIT ?`, []any{of, limit}, func(r *sql.Rows) error {
+func (w *writer) proposals(of int64) (n int, err error) {
+	return n, w.row(`SELECT count(*) FROM proposal WHERE instance = ?`, []any{of}, &n)
+}
+
+// Asks are the actions that wait for a decision.
+type Asks struct{ s *Store }
+
+// AsksOf returns the actions of a database that wait.
+func AsksOf(s *Store) Asks { return Asks{s} }
+
+// Tool notes that an instance waits for a decision on the start of a tool. Twice is once.
+func (a Asks) Tool(of int64, action string) error {
+	return a.s.write(func(w *writer) error {
+		n, err := w.proposals(of)
+		if err == nil && n >= maxProposals {
+			err = &agent.Error{Code: agent.ErrTooLarge, Message: fmt.Sprintf(
+				"%d actions of the agent wait for a decision already", n)}
+		}
+		if err != nil {
+			return err
+		}
+		return w.exec(`INSERT INTO proposal (id, instance, time, key, action)
+			VALUES (?1, ?2, ?3, '', ?1) ON CONFLICT DO NOTHING`, action, of, millis(a.s.now()))
+	})
+}
+
+// All returns what waits, the eldest first.
+func (a Asks) All(ctx context.Context) (all []Proposal, err error) {
+	err = a.s.read(ctx, `SELECT id, instance, time, data, key, action, told FROM proposal
+		ORDER BY time, id`, nil, func(r *sql.Rows) error {
 		var p Proposal
-		var at, decided int64
+		var at int64
 		var data []byte
-		err := r.Scan(&p.ID, &at, &data, &p.Decision, &decided)
-		p.Time, p.Data, p.Decided = fromMillis(at), data, fromMillis(decided)
+		err := r.Scan(&p.ID, &p.Instance, &at, &data, &p.Key, &p.Action, &p.Told)
+		p.Time, p.Data = fromMillis(at), data
 		all = append(all, p)
 		return err
 	})
 	return all, err
 }
 
-// Decide notes the decision on a proposal, once, and puts the event that says so into the inbox of
-// the agent, in one transaction. It returns the instance.
-func (s *Store) Decide(id, decision string) (of int64, err error) {
-	err = s.write(func(w *writer) error {
-		now := s.now()
-		var before string
-		if err := w.row(`SELECT instance, decision FROM proposal WHERE id = ?`, []any{id}, &of,
-			&before); err != nil {
-			return fmt.Errorf("proposal %s: %w", id, err)
-		}
-		if before != "" {
-			return fmt.Errorf("proposal %s: %w: it is %s", id, ErrDecided, before)
-		}
-		if err := w.exec(`UPDATE proposal SET decision = ?, decided = ? WHERE id = ?`, decision,
-			millis(now), id); err != nil {
-			return err
-		}
-		text, err := json.Marshal(map[string]string{"id": id, "decision": decision})
-		if err != nil {
-			return err
-		}
-		if _, _, err := w.append(of, agent.Event{ID: id, Source: "user", Type: agent.TypeApproval,
-			ReplyTo: id, Data: text}, now, false); err != nil {
-			return err
-		}
-		return w.exec(`DELETE FROM proposal WHERE instance = ? AND decision <> '' AND id IN
-			(SELECT id FROM proposal WHERE instance = ? AND decision <> '' ORDER BY time DESC
-			LIMIT -1 OFFSET ?)`, of, of, maxProposals)
+// Any reports whether something waits.
+func (a Asks) Any(ctx context.Context) (any bool, err error) {
+	return any, a.s.readers.QueryRowContext(ctx,
+		`SELECT EXISTS (SELECT 1 FROM proposal)`).Scan(&any)
+}
+
+// Queued notes the id of an action in the queue.
+func (a Asks) Queued(id, action string) error {
+	return a.s.write(func(w *writer) error {
+		return w.exec(`UPDATE proposal SET action = ? WHERE id = ?`, action, id)
 	})
-	return of, err
+}
+
+// Tell puts the decision into the inbox of the instance, and notes that it is there, in one
+// transaction. After an instance that is gone nothing is told.
+func (a Asks) Tell(p Proposal, data json.RawMessage) error {
+	return a.s.write(func(w *writer) error {
+		changed, err := w.changed(`UPDATE proposal SET told = 1 WHERE id = ? AND told = 0`, p.ID)
+		if err != nil || changed == 0 {
+			return err
+		}
+		_, _, err = w.append(p.Instance, agent.Event{ID: p.ID, Source: "user",
+			Type: agent.TypeApproval, ReplyTo: p.ID, Data: data}, a.s.now(), false)
+		if err == ErrNotFound {
+			err = nil
+		}
+		return err
+	})
+}
+
+// Forget forgets an action of which all is said.
+func (a Asks) Forget(id string) error {
+	return a.s.write(func(w *writer) error {
+		return w.exec(`DELETE FROM proposal WHERE id = ?`, id)
+	})
 }

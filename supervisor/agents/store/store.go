@@ -31,8 +31,6 @@ var (
 	ErrFull = errors.New("the inbox is full")
 	// ErrTaken: an instance of another agent has the name.
 	ErrTaken = errors.New("the name is taken")
-	// ErrDecided: a proposal has a decision already.
-	ErrDecided = errors.New("it was decided before")
 	// ErrTooLarge: an event is larger than an event may be.
 	ErrTooLarge = errors.New("too large")
 )

@@ -3,7 +3,7 @@ package store
 import "fmt"
 
 // format is the version of the tables, in the database's user_version.
-const format = 2
+const format = 3
 
 // Times are milliseconds since 1970, 0 for none. An instance has a number that no other instance
 // ever had, so that nothing of a deleted one is taken for that of a new one.
@@ -141,6 +141,22 @@ var changes = [][]string{{
 	`ALTER TABLE instance ADD COLUMN deleting INTEGER NOT NULL DEFAULT 0`,
 	`CREATE UNIQUE INDEX instance_facet ON instance (parent, facet) WHERE parent > 0`,
 	`CREATE INDEX dead_id ON dead (instance, id)`,
+}, {
+	// What is decided on is in the queue of jaild. What was not decided goes there now.
+	`ALTER TABLE proposal RENAME TO proposal2`,
+	`CREATE TABLE proposal (
+		id TEXT PRIMARY KEY,
+		instance INTEGER NOT NULL,
+		time INTEGER NOT NULL,
+		data BLOB,
+		key TEXT NOT NULL,
+		action TEXT NOT NULL DEFAULT '',
+		told INTEGER NOT NULL DEFAULT 0
+	) WITHOUT ROWID`,
+	`INSERT INTO proposal (id, instance, time, data, key) SELECT id, instance, time, data,
+		hex(randomblob(20)) FROM proposal2 WHERE decision = ''`,
+	`DROP TABLE proposal2`,
+	`CREATE INDEX proposal_instance ON proposal (instance)`,
 }}
 
 // migrate makes the tables of a new database, and changes those of an older one.

@@ -28,6 +28,12 @@ func TestMigrate(t *testing.T) {
 	if alarms, err := s.Alarms(t.Context(), i.ID); err != nil || len(alarms) != 1 {
 		t.Errorf("alarms %+v, %v", alarms, err)
 	}
+	// What was not decided goes into the queue of jaild, each with a key of its own.
+	if asks, err := AsksOf(s).All(t.Context()); err != nil || len(asks) != 1 ||
+		asks[0].ID != "agent:ann:old/5/1" || len(asks[0].Key) != 40 || asks[0].Action != "" ||
+		string(asks[0].Data) != `"deploy"` || asks[0].Instance != i.ID {
+		t.Errorf("proposals %+v, %v", asks, err)
+	}
 	events, _, err := s.Next(i.ID, 0, 10)
 	if err != nil || len(events) != 1 || events[0].Seq != 7 || string(events[0].Data) != "42" {
 		t.Errorf("events %+v, %v", events, err)

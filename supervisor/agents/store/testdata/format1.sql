@@ -120,3 +120,5 @@ INSERT INTO instance (name, agent, channel, handle, state, delivered, settled, w
 INSERT INTO inbox (instance, seq, id, time, source, channel, type, kind, reply_to, data)
 	VALUES (1, 7, 'e7', 1000, 'user', 'team', 'message', 'new', '', '42');
 INSERT INTO alarm VALUES (1, 'later', 2000, 0, 0, NULL);
+INSERT INTO proposal VALUES ('agent:ann:old/5/1', 1, 1000, '"deploy"', '', 0);
+INSERT INTO proposal VALUES ('agent:ann:old/6/1', 1, 1000, '"remove"', 'rejected', 2000);

@@ -1,0 +1,226 @@
+package agents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/jail-sandbox/jail/supervisor/agents/store"
+)
+
+// What an agent proposes waits in the approval queue of jaild, where people decide on it as on any
+// other action. The effect of the event notes the proposal, with a secret key, in the transaction
+// that settles the event. It then goes into the queue, once for its key; when somebody has decided,
+// jail-agentd claims what is approved, puts the event that says so into the inbox of the agent, and
+// reports the action as applied: what follows from it is the agent's own work. Each step can be
+// repeated, so a kill at any point loses no decision and tells none twice.
+
+// A Queue is the approval queue. Its errors wrap ErrNoJail if the same can succeed later.
+type Queue interface {
+	// Propose puts an action into the queue, unless it is there already, and returns its id.
+	Propose(ctx context.Context, p Proposal) (action string, err error)
+	// Decision waits until somebody has decided on an action, but not for ever: Pending is no
+	// error. What is approved and has a key is claimed then.
+	Decision(ctx context.Context, action, key string) (Decision, error)
+	// Applied reports that the agent was told of the approval that was claimed.
+	Applied(ctx context.Context, action, key string) error
+	// Withdraw takes an action back. It may be over already.
+	Withdraw(ctx context.Context, action string) error
+}
+
+// A Proposal is what an agent proposes.
+type Proposal struct {
+	// Agent is its id, Name that of its manifest.
+	Agent, Name string
+	Key         string
+	Data        json.RawMessage
+}
+
+// A Decision is what became of an action.
+type Decision struct {
+	// State is Pending, Approved, Rejected, or how it ended else: expired, withdrawn, failed.
+	State string
+	// Why is the reason of an end that nobody decided on.
+	Why string
+}
+
+// States of a Decision.
+const (
+	Pending  = "pending"
+	Approved = "approved"
+	Rejected = "rejected"
+)
+
+const (
+	// attended is how many actions the queue is asked about at one time; others take turns.
+	attended = 32
+	// askPause is the pause after the queue was not reached, which doubles up to askPauses.
+	askPause  = 200 * time.Millisecond
+	askPauses = 30 * time.Second
+)
+
+// approvals brings what agents propose into the queue, and tells them of decisions.
+type approvals struct {
+	a     *Agents
+	asked chan struct{}
+	// places has an element for each action that the queue is asked about.
+	places chan struct{}
+	// known are the actions that a goroutine looks after. It is used by run alone.
+	known map[string]bool
+	over  chan string
+}
+
+func newApprovals(a *Agents) *approvals {
+	return &approvals{a: a, asked: make(chan struct{}, 1), places: make(chan struct{}, attended),
+		known: map[string]bool{}, over: make(chan string)}
+}
+
+// look has run look for actions that are new.
+func (q *approvals) look() {
+	select {
+	case q.asked <- struct{}{}:
+	default:
+	}
+}
+
+// run looks after all actions that wait.
+func (q *approvals) run() {
+	a := q.a
+	for {
+		all, err := store.AsksOf(a.Store).All(a.ctx)
+		again := make(<-chan time.Time)
+		if err != nil && a.ctx.Err() == nil {
+			a.o.Log.Error("what agents propose cannot be read", "error", err)
+			again = time.After(time.Minute)
+		}
+		for _, p := range all {
+			if q.known[p.ID] {
+				continue
+			}
+			q.known[p.ID] = true
+			a.work.Go(func() {
+				q.attend(p)
+				select {
+				case q.over <- p.ID:
+				case <-a.ctx.Done():
+				}
+			})
+		}
+		select {
+		case <-q.asked:
+		case id := <-q.over:
+			delete(q.known, id)
+		case <-again:
+		case <-a.ctx.Done():
+			return
+		}
+	}
+}
+
+// attend brings one action to its end.
+func (q *approvals) attend(p store.Proposal) {
+	a, pause := q.a, askPause
+	for a.ctx.Err() == nil {
+		select {
+		case q.places <- struct{}{}:
+		case <-a.ctx.Done():
+			return
+		}
+		done, err := q.step(&p)
+		<-q.places
+		switch {
+		case err == nil && done:
+			return
+		case err == nil:
+			pause = askPause
+			continue
+		case a.ctx.Err() == nil && pause == askPause:
+			a.o.Log.Warn("a proposal of an agent waits", "proposal", p.ID, "error", err)
+		}
+		select {
+		case <-time.After(pause):
+		case <-a.ctx.Done():
+		}
+		pause = min(2*pause, askPauses)
+	}
+}
+
+// step brings an action one step further. After an error it is called again.
+func (q *approvals) step(p *store.Proposal) (done bool, err error) {
+	a, asks := q.a, store.AsksOf(q.a.Store)
+	i, err := a.Store.Instance(a.ctx, p.Instance)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		if p.Action != "" && !p.Told {
+			if err := q.said(*p, a.o.Queue.Withdraw(a.ctx, p.Action)); err != nil {
+				return false, err
+			}
+		}
+		return true, asks.Forget(p.ID)
+	case err != nil:
+		return false, err
+	case p.Told:
+		if p.Key != "" && p.Action != "" {
+			if err := q.said(*p, a.o.Queue.Applied(a.ctx, p.Action, p.Key)); err != nil {
+				return false, err
+			}
+		}
+		return true, asks.Forget(p.ID)
+	case p.Action == "":
+		action, err := a.o.Queue.Propose(a.ctx, Proposal{Agent: a.Store.AgentID(store.PathOf(i)),
+			Name: i.Agent, Key: p.Key, Data: p.Data})
+		switch {
+		case err == nil:
+			p.Action = action
+			return false, asks.Queued(p.ID, action)
+		case errors.Is(err, ErrNoJail) || a.ctx.Err() != nil:
+			return false, err
+		}
+		// Nobody will decide on it.
+		d := Decision{Rejected, err.Error()}
+		err = q.tell(i, *p, d)
+		p.Told = err == nil
+		return false, err
+	}
+	d, err := a.o.Queue.Decision(a.ctx, p.Action, p.Key)
+	if err != nil || d.State == Pending {
+		return false, err
+	}
+	if err := q.tell(i, *p, d); err != nil {
+		return false, err
+	}
+	p.Told = true
+	return false, nil
+}
+
+// said returns an error that can pass of what the queue was told. Another one changes nothing: the
+// action is over.
+func (q *approvals) said(p store.Proposal, err error) error {
+	if err == nil || errors.Is(err, ErrNoJail) || q.a.ctx.Err() != nil {
+		return err
+	}
+	q.a.o.Log.Info("the approval queue does not take the end of a proposal", "proposal", p.ID,
+		"error", err)
+	return nil
+}
+
+// tell puts the event about a decision into the inbox of an agent.
+func (q *approvals) tell(i store.Instance, p store.Proposal, d Decision) error {
+	said := map[string]string{"id": p.ID, "decision": d.State}
+	if d.Why != "" {
+		said["error"] = d.Why
+	}
+	if p.Action != "" {
+		said["action"] = p.Action
+	}
+	text, err := json.Marshal(said)
+	if err != nil {
+		return err
+	}
+	if err := store.AsksOf(q.a.Store).Tell(p, text); err != nil {
+		return err
+	}
+	q.a.wake(i.ID)
+	return nil
+}

@@ -1,0 +1,104 @@
+package jailed
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/supervisor/agents"
+	"github.com/jail-sandbox/jail/supervisor/client"
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/toolsession"
+)
+
+// toolLimits leave the limits of a tool to the policy of its agent.
+const toolLimits = `wall = "168h"
+cpu_time = "168h"
+open_files = 65536
+output = "1TiB"
+workspace = "1TiB"
+workspace_files = 10000000
+file_size = "1TiB"
+`
+
+// maxCommandOutput is how many bytes of each stream of a tool are returned.
+const maxCommandOutput = 64 << 10
+
+// Command runs a tool of an agent's. With a workspace it is an invocation of a session over a shadow,
+// which sleeps when the agent does, and whose changes its owner reviews as those of any session;
+// without one a run that leaves nothing.
+func (j *Jaild) Command(ctx context.Context, of agents.Command) (toolsession.Output, error) {
+	c, err := j.client(ctx)
+	if err != nil {
+		return toolsession.Output{}, fmt.Errorf("%w: %w", agents.ErrNoJail, err)
+	}
+	defer c.Close()
+	req, err := toolRequest(of.Launch)
+	if err != nil {
+		return toolsession.Output{}, err
+	}
+	o, err := runTool(ctx, c, req, of)
+	if err == nil && o.Error != nil {
+		err = o.Error
+	}
+	if e, ok := errors.AsType[*problem.Error](err); err != nil && (!ok || passing(e.Code)) {
+		err = fmt.Errorf("%w: %w", agents.ErrNoJail, err)
+	}
+	return o.Output(), err
+}
+
+func runTool(ctx context.Context, c *client.Client, req message.SessionRequest,
+	of agents.Command) (o toolsession.Outcome, err error) {
+	call := toolsession.Call{Tool: of.Argv[0], Args: of.Argv[1:], In: []byte(of.Stdin), Cwd: of.Cwd,
+		Env: of.Env, Limits: of.Limits, Most: maxCommandOutput}
+	if req.Workspace != "" {
+		s, err := toolsession.Open(ctx, c.Client, req)
+		if err != nil {
+			return o, err
+		}
+		return s.Run(ctx, call)
+	}
+	req.Tool, req.Args, req.Env, req.Cwd = call.Tool, runners.Texts(call.Args), call.Env, call.Cwd
+	req.Limits = append(req.Limits, call.Limits...)
+	o.Out.Most, o.ErrOut.Most = call.Most, call.Most
+	o.Result, err = c.Run(ctx, req.Request, strings.NewReader(of.Stdin), &o.Out, &o.ErrOut)
+	return o, err
+}
+
+// toolRequest is what the tools of an agent run in. It is the same for each of them, so that a
+// session that is open is found, and an approval is for the same policy.
+func toolRequest(l agents.Launch) (req message.SessionRequest, err error) {
+	m := l.Manifest
+	if req.Request, err = bare(l, l.Dir); err != nil {
+		return req, err
+	}
+	access := "none"
+	if dir := m.Tools.Workspace; dir != "" {
+		access = "shadow"
+		req.ID, req.Dir, req.Workspace, req.NoWorkspace = l.Instance, dir, dir, false
+		req.Fate, req.IdleMS = message.FateKeep, max(m.Wake.Idle.Milliseconds(), 1000)
+	}
+	// A list of texts in JSON is one in TOML.
+	allow, err := json.Marshal(m.Capabilities.Tools)
+	req.Narrow = append(req.Narrow, message.Narrow{Name: "tools of " + l.AgentID,
+		Policy: fmt.Sprintf(narrowPolicy, access, allow, "") + toolLimits})
+	return req, err
+}
+
+// EndTools ends the session of an instance, whose changes wait for a review then.
+func (j *Jaild) EndTools(ctx context.Context, instance string) error {
+	c, err := j.client(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = c.StopSession(ctx, instance, message.StopRequest{})
+	if e, ok := errors.AsType[*problem.Error](err); ok && e.Code == problem.NotFound {
+		return nil
+	}
+	return err
+}
