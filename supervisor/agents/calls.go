@@ -152,6 +152,8 @@ func (c *calls) call(call agent.Call) (any, error) {
 	case "HOST.facet", "HOST.facets", "HOST.callFacets", "HOST.abortFacet", "HOST.deleteFacet",
 		"HOST." + agent.MethodLoad:
 		return c.parent(ctx, call)
+	case "HOST.gatekeepers", "HOST.gateRead", "HOST.gatePropose":
+		return c.gate(ctx, call)
 	case "PUBSUB.roster":
 		return c.roster(ctx)
 	case "PUBSUB.getSettings":

@@ -41,6 +41,8 @@ func keys() []key {
 		{"capabilities.storage", "false", "whether the agent has the binding STORAGE"},
 		{"capabilities.facets", "false", "whether the agent may have facets, and load code"},
 		{"capabilities.tools", `["core-utils/*"]`, "reserved"},
+		{"capabilities.gatekeepers", `["crm"]`, "gatekeepers of gatekeepers.toml that the agent " +
+			"may use, if their agents name it"},
 		{"storage.size", `"64MiB"`, "largest size of the agent's database; 64MiB if missing"},
 		{"facets.memory", `"64MiB"`, "memory that is for the facets together, out of the agent's " +
 			"own; half if missing"},
@@ -138,7 +140,8 @@ func schema() []byte {
 		"handle":   with("handle", text("^[A-Za-z0-9_-]{1,63}$")),
 		"config":   with("config", object{"type": "object"}),
 		"capabilities": section("capabilities", object{"network": flag(), "ai": flag(),
-			"storage": flag(), "facets": flag(), "tools": args()}),
+			"storage": flag(), "facets": flag(), "tools": args(),
+			"gatekeepers": list(text("^[a-z0-9][a-z0-9-]{0,62}$"))}),
 		"storage": section("storage", object{"size": text("^[0-9]+(B|KiB|MiB|GiB|TiB)$")}),
 		"facets": section("facets", object{"memory": text("^[0-9]+(B|KiB|MiB|GiB|TiB)$"),
 			"pids": number(1, 1<<20)}),

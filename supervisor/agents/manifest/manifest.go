@@ -104,6 +104,8 @@ type Capabilities struct {
 	Storage bool     `json:"storage"`
 	Facets  bool     `json:"facets,omitempty"`
 	Tools   []string `json:"tools,omitempty"`
+	// Gatekeepers are those of the owner that the agent may use, if they let it.
+	Gatekeepers []string `json:"gatekeepers,omitempty"`
 }
 
 // Facets say how much of what an agent has is for its facets together, while the rest is for itself.
