@@ -41,7 +41,7 @@ var soleImporters = map[string][]string{
 	"github.com/landlock-lsm/go-landlock":  {"jail/landlock"},
 	"github.com/pelletier/go-toml":         {"policy/syntax"},
 	"modernc.org/sqlite": {"supervisor/audit/index", "supervisor/agents/store",
-		"runners/agent/store"},
+		"runners/agent/store", "supervisor/gatekeepers"},
 	"github.com/modelcontextprotocol/go-sdk": {"supervisor/mcp"},
 	"github.com/tailscale/hujson":            {"cmd/jail/agents"},
 	"github.com/google/renameio":             {"jail/atomicfile"},

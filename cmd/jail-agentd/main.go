@@ -31,6 +31,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 	"github.com/jail-sandbox/jail/supervisor/client"
 	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/gatekeepers"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -168,9 +169,15 @@ func open(places agentapi.Places, o options, log *slog.Logger) (a *agents.Agents
 			log.Error("the database was not closed", "error", err)
 		}
 	}
+	gates := gatekeepers.New(gatekeepers.Options{Queue: j.Actions,
+		Entries: store.GatesOf(s), Now: time.Now, Log: log,
+		Kept: func() ([]gatekeepers.Kept, error) {
+			return gatekeepers.Load(places.Gatekeepers, j.Sender())
+		}})
 	a, err = agents.New(agents.Options{Store: s, Jails: &hosted.Jails{Jails: j, Program: exe},
-		Models: j, Queue: j.Queue(), Record: records.Add, Folder: places.Folder,
-		State: filepath.Join(places.State, "state"), Host: os.Geteuid() == 0, Now: time.Now,
+		Models: j, Queue: j.Queue(), Gates: gates, RunOf: j.RunOf, Record: records.Add,
+		Folder: places.Folder,
+		State:  filepath.Join(places.State, "state"), Host: os.Geteuid() == 0, Now: time.Now,
 		Log: log})
 	if err != nil {
 		closeAll()

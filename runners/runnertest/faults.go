@@ -78,7 +78,7 @@ func inject(t *testing.T, first, file, call, fault string, n int) (dir string, h
 	trace := filepath.Join(t.TempDir(), "trace")
 	// The calls before the work are those of the start.
 	cmd := exec.Command("strace", "-f", "-qq", "-o", trace, "-P", dir, "-P", path, "-P", path+"-wal",
-		"-P", path+"-shm", "-e", "trace="+call, "-e",
+		"-P", path+"-shm", "-P", path+"-journal", "-e", "trace="+call, "-e",
 		fmt.Sprintf("inject=%s:%s:when=%d", call, fault, n),
 		os.Args[0], "-test.run", "^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), faultDir+"="+dir)

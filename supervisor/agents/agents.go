@@ -14,6 +14,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/gatekeepers"
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
@@ -100,6 +101,9 @@ type Options struct {
 	Models Models
 	// Queue is where what agents propose waits for a decision.
 	Queue Queue
+	// Gates has the gatekeepers; nil for none. RunOf returns the run of an instance that is awake.
+	Gates *gatekeepers.Desk
+	RunOf func(instance string) string
 	// Record puts a step of an agent into the log of jail. It may block.
 	Record func(audit.AgentStep)
 	// Folder is where the agents of the user are, State where their databases are.
@@ -159,6 +163,9 @@ func New(o Options) (*Agents, error) {
 	a.turns = turns{all: map[int64]*turn{}, most: o.Awake, begin: a.begin}
 	a.work.Go(a.fireAlarms)
 	a.work.Go(a.approvals.run)
+	if o.Gates != nil {
+		a.work.Go(func() { o.Gates.Run(a.ctx, a.tellGate) })
+	}
 	err := o.Store.Ready(a.ctx, func(i store.Instance) error {
 		if i.State != store.Failed {
 			a.turns.want(i.ID, i.NotBefore.Sub(o.Now()))
@@ -208,10 +215,10 @@ func (a *Agents) Close() {
 	a.work.Wait()
 }
 
-// Idle reports whether no agent is awake or about to be, no alarm is set, and no agent waits for a
-// decision.
+// Idle reports whether no agent is awake or about to be, no alarm is set, no agent waits for a
+// decision, and no action of a gatekeeper waits.
 func (a *Agents) Idle(ctx context.Context) (bool, error) {
-	if a.turns.count() > 0 {
+	if a.turns.count() > 0 || a.o.Gates != nil && a.o.Gates.Waiting() > 0 {
 		return false, nil
 	}
 	set, err := a.Store.HasAlarms(ctx)

@@ -154,6 +154,8 @@ func (c *calls) call(call agent.Call) (any, error) {
 		return c.parent(ctx, call)
 	case "HOST." + agent.MethodCommand:
 		return c.command(ctx, call.Params)
+	case "HOST.gatekeepers", "HOST.gateRead", "HOST.gatePropose":
+		return c.gate(ctx, call)
 	case "PUBSUB.roster":
 		return c.roster(ctx)
 	case "PUBSUB.getSettings":

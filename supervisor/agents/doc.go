@@ -10,6 +10,7 @@
 //	facets.go    children of agents, which agents call
 //	families.go  what an agent has is divided among it and its facets
 //	load.go      programs that agents run once
+//	gates.go     gatekeepers of the owner's resources, which agents use
 //	install.go   how agents come, change and go
 //	builtins.go  the agents that are a part of jail, which nobody installs
 //	watch.go     changes of an agent's files

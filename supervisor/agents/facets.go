@@ -31,8 +31,9 @@ const (
 	minStorage     = 1 << 20
 	defaultStorage = 16 << 20
 	maxAskPolicy   = 64 << 10
-	maxAskLimits   = 16
-	maxReason      = 500
+	// maxAskLimits bounds the lists of limits and of gatekeepers.
+	maxAskLimits = 16
+	maxReason    = 500
 )
 
 // An ask is what a parent asks for a facet.
@@ -45,6 +46,8 @@ type ask struct {
 	Limits   []string        `json:"limits,omitempty"`
 	Storage  int64           `json:"storage,omitempty"`
 	Config   json.RawMessage `json:"config,omitempty"`
+	// Gatekeepers are among those of its parent.
+	Gatekeepers []string `json:"gatekeepers,omitempty"`
 }
 
 // names reports whether the ask names a limit.
@@ -73,7 +76,14 @@ func (k ask) check() error {
 			return bad("binding %.60q: there are %s", b, strings.Join(agent.Bindings, ", "))
 		}
 	}
+	for _, name := range k.Gatekeepers {
+		if err := manifest.CheckName(name); err != nil {
+			return bad("gatekeeper %v", err)
+		}
+	}
 	switch {
+	case len(k.Gatekeepers) > maxAskLimits:
+		return bad("%d gatekeepers, more than %d", len(k.Gatekeepers), maxAskLimits)
 	case len(k.Class) > agent.MaxName:
 		return bad("a class of %d bytes, more than %d", len(k.Class), agent.MaxName)
 	case len(k.Policy) > maxAskPolicy:
@@ -97,6 +107,9 @@ func (k ask) of(m manifest.Manifest) manifest.Manifest {
 	c.Network, c.Facets = c.Network && k.Network, c.Facets && k.Facets
 	// Its agent runs tools for it.
 	c.Tools = nil
+	c.Gatekeepers = slices.DeleteFunc(slices.Clone(c.Gatekeepers), func(name string) bool {
+		return !slices.Contains(k.Gatekeepers, name)
+	})
 	m.Mute = m.Mute || !asks(agent.PubSub)
 	m.Facets = manifest.Facets{}
 	m.Limits = slices.Concat(m.Limits, k.Limits)

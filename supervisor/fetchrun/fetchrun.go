@@ -47,6 +47,7 @@ type Request struct {
 // A Response is that of the host.
 type Response struct {
 	Status int
+	Header http.Header
 	// Body comes as the host sends it. The caller closes it.
 	Body io.ReadCloser
 }
@@ -99,7 +100,8 @@ func (s Sender) Send(ctx context.Context, r Request) (*Response, error) {
 		return nil, errors.Join(cause, err)
 	}
 	// The tool has taken the framing of the body away: all that follows the head is the body.
-	return &Response{Status: res.StatusCode, Body: &response{reader, out, cancel}}, nil
+	return &Response{Status: res.StatusCode, Header: res.Header,
+		Body: &response{reader, out, cancel}}, nil
 }
 
 // response is a body that is still being sent.

@@ -57,7 +57,8 @@ var forwarded = map[string]map[string]bool{
 		"getSettings": false},
 	agent.AI: {"listRoles": false, "streamText": true},
 	agent.Host: {"facet": false, "facets": false, "callFacets": false, "abortFacet": false,
-		"deleteFacet": false, agent.MethodLoad: false, agent.MethodCommand: false},
+		"deleteFacet": false, agent.MethodLoad: false, agent.MethodCommand: false,
+		"gatekeepers": false, "gateRead": false, "gatePropose": false},
 }
 
 // Call makes a call of the guest. params are a JSON object, or nothing.

@@ -185,6 +185,22 @@ type Retry struct {
 	Seq uint64 `json:"seq"`
 }
 
+// GatekeepersPath is where the requests about gatekeepers go: GET lists them, GET with /NAME shows
+// one, POST to /NAME/read reads, and POST to /NAME/propose proposes an action.
+const GatekeepersPath = "/api/gatekeepers"
+
+// A Gate is a read or an action of a gatekeeper.
+type Gate struct {
+	// Method is one of the reads, or of the actions.
+	Method string `json:"method"`
+	// Args are an object.
+	Args json.RawMessage `json:"args,omitempty"`
+	// Words say to people why an action is proposed.
+	Words string `json:"words,omitempty"`
+	// ID makes a proposal unique: what is proposed twice is proposed once.
+	ID string `json:"id,omitempty"`
+}
+
 // A Problem is the body of every answer that is no success.
 type Problem struct {
 	Error *problem.Error `json:"error"`

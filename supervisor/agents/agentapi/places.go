@@ -15,6 +15,8 @@ type Places struct {
 	Folder string
 	// Models is the file of the models that jail agent chat may ask.
 	Models string
+	// Gatekeepers is the file of the gatekeepers of the owner's resources.
+	Gatekeepers string
 	// State holds the database of jail-agentd, and those of the agents.
 	State string
 }
@@ -27,17 +29,19 @@ func PlacesOf(getenv func(string) string) Places {
 			dir = abs
 		}
 		return Places{Socket: filepath.Join(dir, "agentd.sock"), Folder: filepath.Join(dir, "agents"),
-			Models: filepath.Join(dir, "models.toml"), State: filepath.Join(dir, "agentd")}
+			Models:      filepath.Join(dir, "models.toml"),
+			Gatekeepers: filepath.Join(dir, "gatekeepers.toml"), State: filepath.Join(dir, "agentd")}
 	}
 	if os.Geteuid() == 0 {
 		return Places{Socket: "/run/jail/agentd.sock", Folder: "/etc/jail/agents",
-			Models: "/etc/jail/models.toml", State: "/var/lib/jail-agents"}
+			Models: "/etc/jail/models.toml", Gatekeepers: "/etc/jail/gatekeepers.toml", State: "/var/lib/jail-agents"}
 	}
 	user := config.Config{}.ForUser(getenv)
 	return Places{Socket: filepath.Join(filepath.Dir(user.Socket), "agentd.sock"),
-		Folder: filepath.Join(filepath.Dir(user.Profiles), "agents"),
-		Models: filepath.Join(filepath.Dir(user.Profiles), "models.toml"),
-		State:  filepath.Join(user.StateDir, "agentd")}
+		Folder:      filepath.Join(filepath.Dir(user.Profiles), "agents"),
+		Models:      filepath.Join(filepath.Dir(user.Profiles), "models.toml"),
+		Gatekeepers: filepath.Join(filepath.Dir(user.Profiles), "gatekeepers.toml"),
+		State:       filepath.Join(user.StateDir, "agentd")}
 }
 
 // Program returns the path of jail-agentd that belongs to the program at exe.

@@ -107,6 +107,8 @@ type Capabilities struct {
 	Facets  bool `json:"facets,omitempty"`
 	// Tools are patterns of the commands of bundles that it may run.
 	Tools []string `json:"tools,omitempty"`
+	// Gatekeepers are those of the owner that the agent may use, if they let it.
+	Gatekeepers []string `json:"gatekeepers,omitempty"`
 }
 
 // Tools are what the tools of an agent have.

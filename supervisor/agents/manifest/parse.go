@@ -223,7 +223,7 @@ func (r *reader) config(t table, m *Manifest) {
 }
 
 func (r *reader) capabilities(t table, m *Manifest) {
-	r.keys(t, "network", "ai", "storage", "facets", "tools")
+	r.keys(t, "network", "ai", "storage", "facets", "tools", "gatekeepers")
 	c := &m.Capabilities
 	c.Network, c.AI, c.Storage = r.flag(t, "network"), r.flag(t, "ai"), r.flag(t, "storage")
 	c.Facets = r.flag(t, "facets")
@@ -231,6 +231,7 @@ func (r *reader) capabilities(t table, m *Manifest) {
 		_, err := policy.ParseGlob(text)
 		return err
 	})
+	c.Gatekeepers = r.texts(t, "gatekeepers", true, CheckName)
 }
 
 // tools reads what the tools work on.

@@ -75,6 +75,9 @@ func New(ctx context.Context, a *agents.Agents, log *slog.Logger) *Server {
 		s.mux.HandleFunc(pattern, s.answered(h))
 	}
 	s.addSessions()
+	if gates := a.Gates(); gates != nil {
+		s.addGatekeepers(gates)
+	}
 	s.mux.HandleFunc("GET "+one+"/log", s.logLines)
 	s.mux.HandleFunc("GET "+one+"/ws", s.socket)
 	s.mux.HandleFunc("/", s.answered(func(*http.Request) (any, error) {

@@ -187,18 +187,18 @@ func (w *writer) next(to int64, want Want) (events []agent.Event, more bool, err
 	err = w.rows(`SELECT `+eventColumns+` FROM inbox WHERE instance = ? AND seq > ?
 		AND NOT (SELECT paused FROM instance WHERE id = ?) ORDER BY seq LIMIT ?`,
 		[]any{to, want.After, to, want.Limit}, func(r *sql.Rows) error {
-		e, err := scanEvent(r.Scan)
-		bytes += len(e.Data)
-		room = room && (len(events) == 0 || bytes <= deliveryBytes)
-		if err != nil || !room {
-			return err
-		}
-		if e.Attempt++; e.Attempt > 1 && e.Kind == agent.KindNew {
-			e.Kind = agent.KindReplay
-		}
-		events = append(events, e)
-		return nil
-	})
+			e, err := scanEvent(r.Scan)
+			bytes += len(e.Data)
+			room = room && (len(events) == 0 || bytes <= deliveryBytes)
+			if err != nil || !room {
+				return err
+			}
+			if e.Attempt++; e.Attempt > 1 && e.Kind == agent.KindNew {
+				e.Kind = agent.KindReplay
+			}
+			events = append(events, e)
+			return nil
+		})
 	if more = !room || len(events) == want.Limit; err != nil || len(events) == 0 {
 		return nil, more, err
 	}

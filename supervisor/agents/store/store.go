@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -100,7 +101,7 @@ func Open(path, user string, now func() time.Time) (*Store, error) {
 		closed: make(chan struct{}), user: user, now: now}
 	go s.loop()
 	if err := s.write(func(w *writer) error {
-		for _, table := range sessionTables {
+		for _, table := range slices.Concat(sessionTables, gateTables) {
 			if err := w.exec(table); err != nil {
 				return err
 			}

@@ -42,6 +42,7 @@ func Languages() []Language {
 			"jailagent/storage.go":   "go/jailagent/storage.go",
 			"jailagent/ai.go":        "go/jailagent/ai.go",
 			"jailagent/facets.go":    "go/jailagent/facets.go",
+			"jailagent/gate.go":      "go/jailagent/gate.go",
 			"jailagent/elsewhere.go": "go/jailagent/elsewhere.go"},
 			"GOOS=wasip1 GOARCH=wasm go build -trimpath -ldflags '-s -w' -o NAME.wasm ."},
 		{"rust", "module = \"NAME.wasm\"", map[string]string{"src/main.rs": "rust/main.rs",

@@ -340,6 +340,14 @@ int jail_facets(char **json) { return call(&HOST, "facets", object(NULL), json);
 int jail_abort_facet(const char *name, const char *reason) { return call(&HOST, "abortFacet", object("name", name, "reason", reason, NULL), NULL); }
 int jail_delete_facet(const char *name) { return call(&HOST, "deleteFacet", object("name", name, NULL), NULL); }
 
+int jail_gatekeepers(const char *name, char **json) { return call(&HOST, "gatekeepers", object("gatekeeper", name, NULL), json); }
+int jail_gate_read(const char *gatekeeper, const char *method, const char *args, char **json) {
+	return call(&HOST, "gateRead", object("gatekeeper", gatekeeper, "method", method, "=args", args, NULL), json);
+}
+int jail_gate_propose(const char *gatekeeper, const char *action, const char *args, const char *words, char **json) {
+	return call(&HOST, "gatePropose", object("gatekeeper", gatekeeper, "action", action, "=args", args, "words", words, NULL), json);
+}
+
 int jail_send_json(const char *json, const char *options, char **id) {
 	char *result = NULL;
 	int err = call(&PUBSUB, "send", object("=content", json, "=options", options ? options : "{}", NULL), &result);

@@ -64,7 +64,7 @@ int jail_propose(const char *json);
 // Which of the agents of its module a facet is, as its parent named it; "" for the agent itself.
 const char *jail_agent_class(void);
 // Gets the facet of that name, or makes it. ask is an object with class, bindings (names such as "STORAGE"), network, facets, policy (the text of a policy
-// file), limits (as in ["memory=32MiB"]), storage (bytes) and config; NULL for none. The facet gets of that what the agent has itself. It needs
+// file), limits (as in ["memory=32MiB"]), storage (bytes), gatekeepers (names) and config; NULL for none. The facet gets of that what the agent has itself. It needs
 // capabilities.facets = true. *json says what the facet is.
 int jail_facet(const char *name, const char *ask, char **json);
 // Calls a facet. args may be NULL.
@@ -83,6 +83,14 @@ int jail_load(const char *execution_id, const char *main_module, const char *mod
 #define jail_sub_agent jail_facet
 #define jail_abort_sub_agent jail_abort_facet
 #define jail_delete_sub_agent jail_delete_facet
+
+// Gatekeepers of the owner's, which the manifest names. *json is a list of what those are that this agent may use, or of the one of that name; name may be NULL.
+int jail_gatekeepers(const char *name, char **json);
+// Reads at once, such as rows of a table. args is an object, or NULL.
+int jail_gate_read(const char *gatekeeper, const char *method, const char *args, char **json);
+// Proposes an action. *json has id, state, before and after. Its end comes as an event of the type approval, whose reply_to is the id. The same event that comes
+// again proposes it once. words are for those who decide, and may be NULL.
+int jail_gate_propose(const char *gatekeeper, const char *action, const char *args, const char *words, char **json);
 
 // PUBSUB. Sends a text to the channel of the event. reply_to and id may be NULL; into *id comes the message's id, which the caller frees.
 // Messages are delivered when on_event has returned.

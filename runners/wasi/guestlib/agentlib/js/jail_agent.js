@@ -236,7 +236,7 @@ class Facet {
 }
 
 // facet gets the facet of that name, or makes it. ask has class (one of the agents that run was given), bindings (names such as "STORAGE"), network,
-// facets, policy (the text of a policy file), limits (as in ["memory=32MiB"]), storage (bytes) and config. The facet gets of that what the agent has
+// facets, policy (the text of a policy file), limits (as in ["memory=32MiB"]), storage (bytes), gatekeepers (names) and config. The facet gets of that what the agent has
 // itself. It needs capabilities.facets = true.
 export const facet = (name, ask = {}) => new Facet(call("HOST", "facet", { name, ...ask }));
 
@@ -266,6 +266,18 @@ export { facet as subAgent, abortFacet as abortSubAgent, deleteFacet as deleteSu
 // load runs a program once, in a fresh jail without files, network and bindings. options are mainModule, modules and env: mainModule names one of the modules
 // by its ending (.wasm, .py, .js), modules are texts or { base64 } by their names, env holds texts. It returns exitCode, stdout, stderr, limit, trap, usage.
 export const load = (executionId, options) => call("HOST", "load", { executionId, globalOutbound: null, ...options });
+
+// gate is a session with a gatekeeper of the owner's: it reads at once, and what it wants to write waits for an approval. The manifest names the gatekeeper.
+// propose returns id, state, before and after of the action, whose end comes as an event of the type approval with that id as reply_to. The same event that
+// comes again proposes it once.
+export const gate = (gatekeeper) => ({
+  describe: () => call("HOST", "gatekeepers", { gatekeeper })[0],
+  read: (method, args = {}) => call("HOST", "gateRead", { gatekeeper, method, args }),
+  propose: (action, args = {}, words = "") => call("HOST", "gatePropose", { gatekeeper, action, args, words }),
+});
+
+// gatekeepers returns what the gatekeepers are that this agent may use.
+export const gatekeepers = () => call("HOST", "gatekeepers");
 
 // run runs an agent until it is asked to sleep: onWake(reason), onEvent(event) for each event, one at a time and in order, and onSleep(). An event has
 // the fields of docs/agent-abi.md, and text and fromAgent. onCall(method, args) returns the result of a call of the parent, or of another agent; without

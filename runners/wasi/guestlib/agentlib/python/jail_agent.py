@@ -272,11 +272,11 @@ class Result:
         return self.result
 
 
-def facet(name, cls="", bindings=(), network=None, facets=None, policy=None, limits=None, storage=None, config=None):
+def facet(name, cls="", bindings=(), network=None, facets=None, policy=None, limits=None, storage=None, config=None, gatekeepers=None):
     """Get the facet of that name, or make it. cls names one of the agents that run was given, bindings are names such as "STORAGE", policy is the text of
-    a policy file, limits are as in ["memory=32MiB"], storage is in bytes. It gets of that what the agent has itself. It needs capabilities.facets = true."""
+    a policy file, limits are as in ["memory=32MiB"], storage is in bytes, gatekeepers are names. It gets of that what the agent has itself. It needs capabilities.facets = true."""
     return Facet(call("HOST", "facet", name=name, **{"class": cls or None}, bindings=list(bindings), network=network, facets=facets, policy=policy,
-                      limits=limits, storage=storage, config=config))
+                      limits=limits, storage=storage, config=config, gatekeepers=list(gatekeepers) if gatekeepers else None))
 
 
 def call_all(calls):
@@ -309,6 +309,31 @@ def load(execution_id, main_module, modules, env=None):
     main_module names one of modules by its ending: .wasm, .py or .js. modules are texts or bytes by their names, env is the program's environment."""
     modules = {n: m if isinstance(m, str) else {"base64": base64.b64encode(m).decode("ascii")} for n, m in modules.items()}
     return call("HOST", "load", executionId=execution_id, mainModule=main_module, modules=modules, env=env or {})
+
+
+class Gate:
+    """A session with a gatekeeper of the owner's: it reads at once, and what it wants to write waits for an approval. The manifest names the gatekeeper."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def describe(self):
+        """Return what the gatekeeper reads and does, and its tables."""
+        return call("HOST", "gatekeepers", gatekeeper=self.name)[0]
+
+    def read(self, method, **args):
+        """Read, such as rows of a table."""
+        return call("HOST", "gateRead", gatekeeper=self.name, method=method, args=args)
+
+    def propose(self, action, words="", **args):
+        """Propose an action and return its id, state, before and after. Its end comes as an event of the type approval, whose reply_to is the id. The same
+        event that comes again proposes it once."""
+        return call("HOST", "gatePropose", gatekeeper=self.name, action=action, words=words, args=args)
+
+
+def gatekeepers():
+    """Return what the gatekeepers are that this agent may use."""
+    return call("HOST", "gatekeepers")
 
 
 class Agent:

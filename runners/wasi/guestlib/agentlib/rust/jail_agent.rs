@@ -306,8 +306,8 @@ pub fn class() -> String {
 }
 
 /// Gets the facet of that name, or makes it, and returns what it is. ask has the fields class, bindings (names such as STORAGE), network, facets, policy (the
-/// text of a policy file), limits (as in memory=32MiB), storage (bytes) and config. The facet gets of that what the agent has itself. It needs
-/// capabilities.facets = true.
+/// text of a policy file), limits (as in memory=32MiB), storage (bytes), gatekeepers (names) and config. The facet gets of that what the agent has itself. It
+/// needs capabilities.facets = true.
 pub fn facet(name: &str, ask: Vec<(&str, Json)>) -> Result<Json> {
     let mut params = ask;
     params.push(("name", name.into()));
@@ -358,6 +358,23 @@ pub use abort_facet as abort_sub_agent;
 pub use delete_facet as delete_sub_agent;
 /// The same for facets that are agents.
 pub use facet as sub_agent;
+
+/// What the gatekeepers are that this agent may use: a list, or that of one name.
+pub fn gatekeepers(name: Option<&str>) -> Result<Json> {
+    host("gatekeepers", Json::object(name.map(|name| ("gatekeeper", name.into())).into_iter().collect()))
+}
+
+/// Reads by a gatekeeper of the owner's, such as rows of a table. args is an object. The manifest names the gatekeeper.
+pub fn gate_read(gatekeeper: &str, method: &str, args: Json) -> Result<Json> {
+    host("gateRead", Json::object(vec![("gatekeeper", gatekeeper.into()), ("method", method.into()), ("args", args)]))
+}
+
+/// Proposes an action of a gatekeeper and returns its id, state, before and after. Its end comes as an event of the type approval, whose reply_to is the id. The
+/// same event that comes again proposes it once. words are for those who decide.
+pub fn gate_propose(gatekeeper: &str, action: &str, args: Json, words: &str) -> Result<Json> {
+    let params = vec![("gatekeeper", gatekeeper.into()), ("action", action.into()), ("args", args), ("words", words.into())];
+    host("gatePropose", Json::object(params))
+}
 
 fn pubsub(method: &str, params: Vec<(&str, Json)>) -> Result<Json> {
     abi_pubsub::binding().invoke(method, Json::object(params))

@@ -39,6 +39,8 @@ type Ask struct {
 	// Storage is how many bytes its database may have.
 	Storage int64 `json:"storage,omitempty"`
 	Config  any   `json:"config,omitempty"`
+	// Gatekeepers are names.
+	Gatekeepers []string `json:"gatekeepers,omitempty"`
 }
 
 // A Child is a facet, as its parent sees it.

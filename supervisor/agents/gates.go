@@ -1,0 +1,82 @@
+package agents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/supervisor/agents/store"
+	"github.com/jail-sandbox/jail/supervisor/approvals"
+	"github.com/jail-sandbox/jail/supervisor/gatekeepers"
+)
+
+// gate answers the calls by which an agent uses gatekeepers.
+func (c *calls) gate(ctx context.Context, call agent.Call) (any, error) {
+	desk := c.r.a.o.Gates
+	if desk == nil || len(c.r.m.Capabilities.Gatekeepers) == 0 {
+		return nil, &agent.Error{Code: agent.ErrNoBinding, Message: "there are no gatekeepers: name " +
+			"them in gatekeepers of [capabilities], and in gatekeepers of a facet"}
+	}
+	who := gatekeepers.Caller{Agent: c.r.from.Agent,
+		ID: c.r.a.Store.AgentID(store.PathOf(c.r.from)), Instance: c.r.from.ID,
+		Allowed: c.r.m.Capabilities.Gatekeepers}
+	var p struct {
+		Gatekeeper string          `json:"gatekeeper"`
+		Method     string          `json:"method"`
+		Action     string          `json:"action"`
+		Args       json.RawMessage `json:"args"`
+		Words      string          `json:"words"`
+	}
+	if err := strict(call.Params, &p); err != nil {
+		return nil, err
+	}
+	if len(p.Args) == 0 {
+		p.Args = json.RawMessage("{}")
+	}
+	switch call.Method {
+	case "gatekeepers":
+		return desk.Describe(ctx, who, p.Gatekeeper)
+	case "gateRead":
+		return desk.Read(ctx, who, p.Gatekeeper, p.Method, p.Args)
+	}
+	if call.Key == "" || len(call.Key) > 8*agent.MaxName {
+		return nil, &agent.Error{Code: agent.ErrNoEvent, Message: "there is no event: an action belongs " +
+			"to one, so that the same event proposes it once"}
+	}
+	who.Run = c.r.a.o.RunOf(c.r.from.Name)
+	return desk.Propose(ctx, who, gatekeepers.Proposal{Gatekeeper: p.Gatekeeper, Action: p.Action,
+		Args: p.Args, Words: p.Words, Ref: fmt.Sprintf("%d %s", c.r.from.ID, call.Key)})
+}
+
+// tellGate says to an instance by an event of the type approval what has become of its action.
+func (a *Agents) tellGate(e gatekeepers.Entry, of approvals.Action) error {
+	decision := store.Approved
+	switch of.State {
+	case approvals.Rejected, approvals.Expired, approvals.Withdrawn:
+		decision = store.Rejected
+	}
+	data, err := json.Marshal(struct {
+		ID         string `json:"id"`
+		Decision   string `json:"decision"`
+		State      string `json:"state"`
+		Gatekeeper string `json:"gatekeeper"`
+		Action     string `json:"action"`
+		Outcome    string `json:"outcome,omitempty"`
+		Error      string `json:"error,omitempty"`
+	}{of.ID, decision, string(of.State), of.Gate.Gatekeeper, of.Gate.Action, of.Outcome, of.Error})
+	if err != nil {
+		return err
+	}
+	_, err = a.Send(e.Instance, agent.Event{ID: of.ID + "/" + string(of.State), Source: "user",
+		Type: agent.TypeApproval, ReplyTo: of.ID, Data: data})
+	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrDeleting) {
+		// Nobody is there any more to be told.
+		return nil
+	}
+	return err
+}
+
+// Gates returns the gatekeepers of the owner, nil for none.
+func (a *Agents) Gates() *gatekeepers.Desk { return a.o.Gates }

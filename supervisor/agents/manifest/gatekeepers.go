@@ -1,0 +1,114 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/jail-sandbox/jail/policy/syntax"
+)
+
+// Kinds of gatekeepers.
+const (
+	KindSQLite  = "sqlite"
+	KindOpenAPI = "openapi"
+)
+
+// A Gatekeeper is what a table of gatekeepers.toml says.
+type Gatekeeper struct {
+	Name string
+	// Kind is sqlite or openapi.
+	Kind  string
+	About string
+	// Agents are those that may use it.
+	Agents []string
+	// File is the database, or the OpenAPI document: an absolute path.
+	File string
+	// Tables are those of the database that there are for agents; all if empty.
+	Tables []string
+	// URL is that of the API; that of the document if empty.
+	URL string
+	// Credential is the name of one of the fetch proxy; empty for none.
+	Credential string
+	// Operations are those of the API that there are for agents; all if empty.
+	Operations []string
+}
+
+// LoadGatekeepers reads gatekeepers.toml, strictly. A file that is missing has none. The error is of
+// type syntax.Errors if the file is wrong, and has all that is.
+func LoadGatekeepers(path string) ([]Gatekeeper, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	values, at, err := syntax.PlainAt(path, text)
+	if err != nil {
+		if found, ok := errors.AsType[syntax.Errors](err); ok {
+			return nil, syntax.Report(path, text, found)
+		}
+		return nil, err
+	}
+	r := &reader{source: path, at: at}
+	t := table{values: values}
+	r.keys(t, "gatekeeper")
+	of := r.sub(t, "gatekeeper")
+	var all []Gatekeeper
+	for _, name := range slices.Sorted(maps.Keys(of.values)) {
+		if err := CheckName(name); err != nil {
+			r.fail(of.path+name, "", "gatekeeper: %v", err)
+		}
+		g := r.gatekeeper(r.sub(of, name))
+		g.Name = name
+		if g.File != "" && !filepath.IsAbs(g.File) {
+			g.File = filepath.Join(filepath.Dir(path), g.File)
+		}
+		all = append(all, g)
+	}
+	if err := syntax.Report(path, text, r.errs); err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+func (r *reader) gatekeeper(t table) (g Gatekeeper) {
+	g.Kind = r.word(t, "kind", KindSQLite, KindOpenAPI)
+	if _, ok := t.values["kind"]; !ok {
+		r.fail(t.path+"kind", "write kind = \"sqlite\" or kind = \"openapi\"", "%skind is missing",
+			t.path)
+	}
+	g.About, _ = r.text(t, "about")
+	g.Agents = r.texts(t, "agents", true, CheckName)
+	known := []string{"kind", "about", "agents"}
+	file := "file"
+	if g.Kind == KindOpenAPI {
+		file = "document"
+		known = append(known, file, "url", "credential", "operations")
+		g.URL, _ = r.text(t, "url")
+		g.Credential, _ = r.text(t, "credential")
+		g.Operations = r.texts(t, "operations", true, nil)
+		if u, err := url.Parse(g.URL); g.URL != "" && (err != nil || u.Host == "" || u.User != nil ||
+			u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && u.Scheme != "http") {
+			r.fail(t.path+"url", "write it as https://HOST or https://HOST/PREFIX",
+				"%surl: %q is no URL of an API", t.path, g.URL)
+		}
+	} else {
+		known = append(known, file, "tables")
+		g.Tables = r.texts(t, "tables", true, nil)
+	}
+	r.keys(t, known...)
+	g.File, _ = r.text(t, file)
+	if _, ok := t.values[file]; !ok {
+		r.fail(t.path+file, fmt.Sprintf("name it, as in %s = %q", file,
+			map[string]string{KindSQLite: "/srv/crm.db", KindOpenAPI: "crm.json"}[g.Kind]),
+			"%s%s is missing", t.path, file)
+	}
+	return g
+}

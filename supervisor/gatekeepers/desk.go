@@ -1,0 +1,601 @@
+package gatekeepers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
+	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/approvals"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// A Queue is jaild's approval queue: *api.Approvals.
+type Queue interface {
+	Propose(context.Context, api.ProposeRequest) (approvals.Action, error)
+	Get(ctx context.Context, id string) (approvals.Action, error)
+	List(ctx context.Context, all bool) ([]approvals.Action, error)
+	Carry(ctx context.Context, id, key string,
+		do func(approvals.Action) (string, error)) (approvals.Action, error)
+	Report(context.Context, string, approvals.ReportRequest) (approvals.Action, error)
+}
+
+// An Entry is an action of a gatekeeper that may still change.
+type Entry struct {
+	// Ref names the proposal: the same one, of an event that is delivered again, is the same action.
+	Ref string
+	// Instance is the number of the agent's instance that has proposed it, 0 for a person.
+	Instance int64
+	// Request has the key by which the action is claimed.
+	Request api.ProposeRequest
+	// Action is the id of the action, empty until jaild has said it.
+	Action string
+	// Told is the last state that the agent was told.
+	Told approvals.State
+	// Over says that nothing of it can change any more.
+	Over  bool
+	Began time.Time
+}
+
+// Entries are durable.
+type Entries interface {
+	// Put adds an entry, or replaces the one with the same Ref.
+	Put(Entry) error
+	// Remove removes an entry.
+	Remove(ref string) error
+	// Find returns the entry with a Ref, false if there is none.
+	Find(ctx context.Context, ref string) (Entry, bool, error)
+	// Entries returns all, the eldest first.
+	Entries(context.Context) ([]Entry, error)
+}
+
+// A Kept is a gatekeeper that its owner has made.
+type Kept struct {
+	Name string
+	// About is what the owner says of it.
+	About string
+	// Agents are those that may use it.
+	Agents []string
+	Gatekeeper
+}
+
+// Load returns the gatekeepers of the file gatekeepers.toml. Those of APIs send by s.
+func Load(path string, s Sender) ([]Kept, error) {
+	said, err := manifest.LoadGatekeepers(path)
+	var all []Kept
+	for _, g := range said {
+		k := Kept{Name: g.Name, About: g.About, Agents: g.Agents}
+		if g.Kind == manifest.KindSQLite {
+			k.Gatekeeper = &sqliteFile{Path: g.File, Tables: g.Tables}
+		} else {
+			k.Gatekeeper = &httpAPI{Document: g.File, URL: g.URL, Credential: g.Credential,
+				Operations: g.Operations, Sender: s}
+		}
+		all = append(all, k)
+	}
+	return all, err
+}
+
+// Options are what a Desk needs.
+type Options struct {
+	// Kept returns the gatekeepers that there are now.
+	Kept func() ([]Kept, error)
+	// Queue returns jaild's approval queue, and what closes the connection to it.
+	Queue   func(context.Context) (Queue, func(), error)
+	Entries Entries
+	Now     func() time.Time
+	Log     *slog.Logger
+}
+
+// A Desk keeps the actions of the gatekeepers of one user.
+type Desk struct {
+	o Options
+	// news says that actions are to be looked at now.
+	news chan struct{}
+	// tell says to an instance what has become of its action.
+	tell func(Entry, approvals.Action) error
+
+	open struct {
+		sync.Mutex
+		// begun are the proposals whose entries may have no action yet, by their Refs.
+		begun map[string]bool
+		// entries are those that are not over, and waiting those of them that keep the process alive.
+		entries, waiting int
+	}
+}
+
+// Bounds of a desk.
+const (
+	// keepEntries is how long an entry that is over is remembered, for events that come again, and
+	// maxOver how many are.
+	keepEntries = 30 * 24 * time.Hour
+	maxOver     = 2000
+	// look is how often a desk looks whether somebody has decided, and every how many looks whether
+	// somebody wants an applied action to be undone.
+	look      = time.Second
+	lookUndos = 5
+	// maxCarry bounds an action.
+	maxCarry = 5 * time.Minute
+)
+
+// New returns a Desk. Nothing is carried out before Run.
+func New(o Options) *Desk {
+	d := &Desk{o: o, news: make(chan struct{}, 1)}
+	d.open.begun = map[string]bool{}
+	return d
+}
+
+// A Caller is who uses a gatekeeper.
+type Caller struct {
+	// Agent is the name of an agent, and ID that of it or of its facet as agent:USER:NAME; empty for
+	// the owner.
+	Agent, ID string
+	// Instance is the number of the agent's instance.
+	Instance int64
+	// Run is its run, whose policy says which actions wait.
+	Run string
+	// Allowed are the gatekeepers that the agent's manifest asks for; nil for all.
+	Allowed []string
+}
+
+// mayUse reports whether a gatekeeper is there for a caller: the manifest of an agent asks for it,
+// and its owner lets that agent use it.
+func (c Caller) mayUse(k Kept) bool {
+	return c.Agent == "" || slices.Contains(c.Allowed, k.Name) && slices.Contains(k.Agents, c.Agent)
+}
+
+// find returns a gatekeeper that the caller may use.
+func (d *Desk) find(c Caller, name string) (Kept, error) {
+	all, err := d.o.Kept()
+	if err != nil {
+		return Kept{}, err
+	}
+	var names []string
+	for _, k := range all {
+		if !c.mayUse(k) {
+			continue
+		}
+		if k.Name == name {
+			return k, nil
+		}
+		names = append(names, k.Name)
+	}
+	return Kept{}, notFound("no gatekeeper %.60q: there are %q; an agent has those that "+
+		"capabilities.gatekeepers of its manifest and agents of gatekeepers.toml name", name, names)
+}
+
+// Describe describes the gatekeepers that the caller may use, or the one of that name.
+func (d *Desk) Describe(ctx context.Context, c Caller, name string) ([]Description, error) {
+	all, err := d.o.Kept()
+	if err != nil {
+		return nil, err
+	}
+	if name != "" {
+		k, err := d.find(c, name)
+		if err != nil {
+			return nil, err
+		}
+		all = []Kept{k}
+	}
+	out := []Description{}
+	for _, k := range all {
+		if !c.mayUse(k) {
+			continue
+		}
+		of, err := k.Describe(ctx)
+		if err != nil {
+			of.Problem = err.Error()
+		}
+		of.Name = k.Name
+		if k.About != "" {
+			of.About = k.About
+		}
+		if c.Agent != "" && of.Kind == manifest.KindSQLite {
+			// Where the owner has it is not the agent's business.
+			of.Resource = k.Name
+		}
+		out = append(out, of)
+	}
+	return out, nil
+}
+
+// Read reads at once.
+func (d *Desk) Read(ctx context.Context, c Caller, name, method string,
+	args json.RawMessage) (any, error) {
+	k, err := d.find(c, name)
+	if err != nil {
+		return nil, err
+	}
+	out, err := k.Read(ctx, method, args)
+	return out, asAgent(err)
+}
+
+// asAgent is an error as agents see it.
+func asAgent(err error) error {
+	if u, ok := errors.AsType[*unknown](err); ok {
+		return notFound("%v", u)
+	}
+	return err
+}
+
+// A Proposal is an action that somebody wants to be done.
+type Proposal struct {
+	Gatekeeper string
+	Action     string
+	Args       json.RawMessage
+	// Words are those of who proposes it.
+	Words string
+	// Ref names the proposal.
+	Ref string
+}
+
+// A Proposed is an action on the queue.
+type Proposed struct {
+	ID         string          `json:"id"`
+	State      string          `json:"state"`
+	Reversible bool            `json:"reversible"`
+	Before     json.RawMessage `json:"before,omitempty"`
+	After      json.RawMessage `json:"after,omitempty"`
+}
+
+// Propose puts an action on the queue. The same proposal with the same Ref is the same action.
+func (d *Desk) Propose(ctx context.Context, c Caller, p Proposal) (Proposed, error) {
+	var none Proposed
+	k, err := d.find(c, p.Gatekeeper)
+	if err != nil {
+		return none, err
+	}
+	if !d.begin(p.Ref) {
+		return none, &agent.Error{Code: agent.ErrBusy,
+			Message: "the same action of the same event is being proposed"}
+	}
+	defer d.end(p.Ref)
+	q, done, err := d.o.Queue(ctx)
+	if err != nil {
+		return none, err
+	}
+	defer done()
+	e, ok, err := d.o.Entries.Find(ctx, p.Ref)
+	if err == nil && ok && e.Action == "" {
+		// The answer of jaild was lost. Another key would leave that action without a claimant.
+		e, err = d.adopt(ctx, q, e)
+	}
+	if err != nil {
+		return none, err
+	}
+	if e.Action != "" {
+		return d.again(ctx, q, e, p)
+	}
+	change, err := k.Propose(ctx, p.Action, p.Args)
+	if err != nil {
+		return none, asAgent(err)
+	}
+	text, err := change.text()
+	if err != nil {
+		return none, err
+	}
+	e = Entry{Ref: p.Ref, Instance: c.Instance, Began: d.o.Now(),
+		Request: api.ProposeRequest{Type: policy.ActionGate, Run: c.Run, Agent: c.ID, Words: p.Words,
+			Key: api.NewKey(), External: approvals.External{Gate: &approvals.Gate{
+				Gatekeeper: k.Name, Action: change.Action, Resource: change.Resource, Args: text,
+				Reversible: change.Reversible}}}}
+	if err := d.o.Entries.Put(e); err != nil {
+		return none, err
+	}
+	d.began()
+	// If the proposal fails, jaild may have it: that is looked up.
+	defer d.Look()
+	a, err := q.Propose(ctx, e.Request)
+	if refused, ok := errors.AsType[*problem.Error](err); ok {
+		// It is not there, and the proposal can be made again.
+		return none, errors.Join(&agent.Error{Code: agent.ErrFailed, Message: refused.Message},
+			d.o.Entries.Remove(e.Ref))
+	}
+	if err != nil {
+		return none, err
+	}
+	e.Action = a.ID
+	return proposed(a, change), d.o.Entries.Put(e)
+}
+
+func proposed(a approvals.Action, c Change) Proposed {
+	return Proposed{ID: a.ID, State: string(a.State), Reversible: a.Reversible, Before: c.Before,
+		After: c.After}
+}
+
+// again returns an action that was proposed before.
+func (d *Desk) again(ctx context.Context, q Queue, e Entry, p Proposal) (Proposed, error) {
+	g := e.Request.Gate
+	c, err := changeOf(g.Action, g.Resource, g.Args)
+	if err != nil {
+		return Proposed{}, err
+	}
+	if g.Gatekeeper != p.Gatekeeper || g.Action != p.Action || !same(c.Args, p.Args) {
+		return Proposed{}, bad("the same event has proposed another action before: an event that comes " +
+			"again has to do the same")
+	}
+	a, err := q.Get(ctx, e.Action)
+	return proposed(a, c), err
+}
+
+// begin reports whether nobody else makes the proposal with a Ref now. end ends that. Between them
+// nobody else looks at its entry.
+func (d *Desk) begin(ref string) bool {
+	d.open.Lock()
+	defer d.open.Unlock()
+	if d.open.begun[ref] {
+		return false
+	}
+	d.open.begun[ref] = true
+	return true
+}
+
+func (d *Desk) end(ref string) {
+	d.open.Lock()
+	defer d.open.Unlock()
+	delete(d.open.begun, ref)
+}
+
+// isBegun reports whether somebody makes the proposal with a Ref now.
+func (d *Desk) isBegun(ref string) bool {
+	d.open.Lock()
+	defer d.open.Unlock()
+	return d.open.begun[ref]
+}
+
+// began says that there is an entry more, which may change.
+func (d *Desk) began() {
+	d.open.Lock()
+	defer d.open.Unlock()
+	d.open.entries++
+	d.open.waiting++
+}
+
+// Waiting returns how many actions wait for a decision or are being carried out.
+func (d *Desk) Waiting() int {
+	d.open.Lock()
+	defer d.open.Unlock()
+	return d.open.waiting
+}
+
+// Look has the desk look at the actions now.
+func (d *Desk) Look() {
+	select {
+	case d.news <- struct{}{}:
+	default:
+	}
+}
+
+// Run carries out what is approved, and undoes what is to be undone, until ctx is done. tell says to
+// an instance what has become of its action.
+func (d *Desk) Run(ctx context.Context, tell func(Entry, approvals.Action) error) {
+	d.tell = tell
+	d.began()
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	warned := ""
+	for n := 0; ; n++ {
+		err := d.all(ctx, n%lookUndos == 0)
+		if err != nil && ctx.Err() == nil && err.Error() != warned {
+			d.o.Log.Warn("the actions of gatekeepers wait", "error", err)
+			warned = err.Error()
+		}
+		next := tick.C
+		if err == nil && d.count() == 0 {
+			next = nil
+		}
+		select {
+		case <-d.news:
+		case <-next:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// count returns how many actions may still change.
+func (d *Desk) count() int {
+	d.open.Lock()
+	defer d.open.Unlock()
+	return d.open.entries
+}
+
+// all looks at the actions; at those that can only be undone if undos is set.
+func (d *Desk) all(ctx context.Context, undos bool) error {
+	entries, err := d.o.Entries.Entries(ctx)
+	if err != nil {
+		return err
+	}
+	open := slices.DeleteFunc(slices.Clone(entries), func(e Entry) bool { return e.Over })
+	var q Queue
+	if len(open) > 0 {
+		var done func()
+		if q, done, err = d.o.Queue(ctx); err != nil {
+			return err
+		}
+		defer done()
+	}
+	var errs []error
+	left, waiting, over := 0, 0, len(entries)-len(open)
+	for _, e := range entries {
+		if e.Over && (over > maxOver || d.o.Now().Sub(e.Began) > keepEntries) {
+			errs = append(errs, d.o.Entries.Remove(e.Ref))
+			over--
+		}
+		if e.Over {
+			continue
+		}
+		if undos || e.Told != approvals.Applied {
+			if e, err = d.one(ctx, q, e); err != nil {
+				errs = append(errs, fmt.Errorf("action %s: %w", e.Action, err))
+			}
+		}
+		if !e.Over {
+			left++
+		}
+		if !e.Over && e.Told != approvals.Applied {
+			waiting++
+		}
+	}
+	d.open.Lock()
+	d.open.entries, d.open.waiting = left, waiting
+	d.open.Unlock()
+	return errors.Join(errs...)
+}
+
+// one brings an action as far as it can go now.
+func (d *Desk) one(ctx context.Context, q Queue, e Entry) (Entry, error) {
+	if e.Action == "" {
+		if d.isBegun(e.Ref) {
+			return e, nil
+		}
+		// The process ended, or the connection, before jaild had said the id.
+		var err error
+		if e, err = d.adopt(ctx, q, e); err != nil || e.Over {
+			return e, err
+		}
+	}
+	a, err := q.Get(ctx, e.Action)
+	if found, ok := errors.AsType[*problem.Error](err); ok && found.Code == problem.NotFound {
+		// jaild has forgotten it.
+		e.Over = true
+		return e, d.o.Entries.Put(e)
+	}
+	if err != nil {
+		return e, err
+	}
+	key := e.Request.Key
+	switch {
+	case a.State == approvals.Approved, a.State == approvals.Reverting && a.Claim == nil:
+		ctx, cancel := context.WithTimeout(ctx, maxCarry)
+		defer cancel()
+		// What the gatekeeper says of a failure is in the action.
+		carried, err := q.Carry(ctx, a.ID, key, func(a approvals.Action) (string, error) {
+			return d.carry(ctx, a)
+		})
+		if carried.ID == "" {
+			return e, err
+		}
+		a = carried
+	case a.State == approvals.Applying, a.State == approvals.Reverting:
+		// One at a time is carried out, so the process that claimed this one is gone.
+		if a, err = d.settle(ctx, q, a, key); err != nil {
+			return e, err
+		}
+	}
+	return d.told(e, a)
+}
+
+// adopt finds the action of a proposal whose answer was lost.
+func (d *Desk) adopt(ctx context.Context, q Queue, e Entry) (Entry, error) {
+	if now, ok, err := d.o.Entries.Find(ctx, e.Ref); err != nil || !ok || now.Action != "" {
+		e.Action, e.Over = now.Action, !ok
+		return e, err
+	}
+	entries, err := d.o.Entries.Entries(ctx)
+	if err != nil {
+		return e, err
+	}
+	taken := map[string]bool{}
+	for _, other := range entries {
+		taken[other.Action] = true
+	}
+	all, err := q.List(ctx, true)
+	if err != nil {
+		return e, err
+	}
+	for _, listed := range all {
+		if taken[listed.ID] || listed.Type != policy.ActionGate || listed.Agent != e.Request.Agent ||
+			listed.Run != e.Request.Run || listed.Gate == nil {
+			continue
+		}
+		a, err := q.Get(ctx, listed.ID)
+		if err != nil {
+			return e, err
+		}
+		if a.Gate != nil && *a.Gate == *e.Request.Gate {
+			e.Action = a.ID
+			return e, d.o.Entries.Put(e)
+		}
+	}
+	// jaild never had it: whoever wants it proposes it again.
+	e.Over = true
+	return e, d.o.Entries.Remove(e.Ref)
+}
+
+// carry does what an action says, or undoes it.
+func (d *Desk) carry(ctx context.Context, a approvals.Action) (string, error) {
+	k, c, err := d.of(a)
+	if err != nil {
+		return "", err
+	}
+	var outcome string
+	if a.State == approvals.Reverting {
+		err = k.Revert(ctx, a.ID, a.Outcome, c)
+	} else {
+		outcome, err = k.Apply(ctx, a.ID, c)
+	}
+	return outcome, err
+}
+
+// of returns the gatekeeper of an action, and what it changes.
+func (d *Desk) of(a approvals.Action) (Kept, Change, error) {
+	if a.Gate == nil {
+		return Kept{}, Change{}, fmt.Errorf("action %s is of no gatekeeper", a.ID)
+	}
+	k, err := d.find(Caller{}, a.Gate.Gatekeeper)
+	if err != nil {
+		return k, Change{}, err
+	}
+	c, err := changeOf(a.Gate.Action, a.Gate.Resource, a.Gate.Args)
+	return k, c, err
+}
+
+// settle ends an action whose process was killed, if its gatekeeper knows how the action ended. Else
+// a person does.
+func (d *Desk) settle(ctx context.Context, q Queue, a approvals.Action,
+	key string) (approvals.Action, error) {
+	k, c, err := d.of(a)
+	if err != nil {
+		return a, err
+	}
+	reverting := a.State == approvals.Reverting
+	s, known, err := k.Settle(ctx, a.ID, c, reverting)
+	if err != nil || !known {
+		return a, err
+	}
+	r := approvals.ReportRequest{Key: key, State: approvals.Failed,
+		Error: "jail-agentd ended before it was done, and nothing was changed"}
+	switch {
+	case s.Done && reverting:
+		r.State, r.Error = approvals.Reverted, ""
+	case s.Done:
+		r.State, r.Outcome, r.Error = approvals.Applied, strings.ReplaceAll(s.Outcome, "\n", " "), ""
+	}
+	return q.Report(ctx, a.ID, r)
+}
+
+// told says to who has proposed an action what has become of it, once for each state.
+func (d *Desk) told(e Entry, a approvals.Action) (Entry, error) {
+	if !a.State.Over() || a.State == e.Told {
+		return e, nil
+	}
+	if e.Instance != 0 {
+		if err := d.tell(e, a); err != nil {
+			return e, err
+		}
+	}
+	e.Told = a.State
+	// What is applied can be reverted as long as jaild knows it.
+	e.Over = a.State != approvals.Applied || !a.Reversible
+	return e, d.o.Entries.Put(e)
+}

@@ -1,0 +1,353 @@
+package gatekeepers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/approvals"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// errCut is what the process of a desk sees that is killed.
+var errCut = errors.New("killed by the test")
+
+// A world is a queue and a table of entries, which outlive the desks that use them.
+type world struct {
+	actions []*approvals.Action
+	keys    map[string]string
+	entries []Entry
+	told    []string
+	// cut kills the desk at the nth step of those that follow; steps counts them.
+	cut, steps int
+}
+
+// step is a point at which a desk may be killed.
+func (w *world) step() error {
+	if w.steps++; w.steps == w.cut {
+		return errCut
+	}
+	if w.cut > 0 && w.steps > w.cut {
+		// It is dead.
+		return errCut
+	}
+	return nil
+}
+
+func (w *world) Find(_ context.Context, ref string) (Entry, bool, error) {
+	for _, e := range w.entries {
+		if e.Ref == ref {
+			return e, true, nil
+		}
+	}
+	return Entry{}, false, nil
+}
+
+func (w *world) Put(e Entry) error {
+	if err := w.step(); err != nil {
+		return err
+	}
+	i := slices.IndexFunc(w.entries, func(o Entry) bool { return o.Ref == e.Ref })
+	if i < 0 {
+		w.entries = append(w.entries, e)
+	} else {
+		w.entries[i] = e
+	}
+	return w.step()
+}
+
+func (w *world) Remove(ref string) error {
+	w.entries = slices.DeleteFunc(w.entries, func(e Entry) bool { return e.Ref == ref })
+	return nil
+}
+
+func (w *world) Entries(context.Context) ([]Entry, error) { return slices.Clone(w.entries), nil }
+
+func (w *world) find(id string) *approvals.Action {
+	for _, a := range w.actions {
+		if a.ID == id {
+			return a
+		}
+	}
+	return nil
+}
+
+func (w *world) Propose(_ context.Context, r api.ProposeRequest) (approvals.Action, error) {
+	if err := w.step(); err != nil {
+		return approvals.Action{}, err
+	}
+	if r.Words == "never" {
+		return approvals.Action{}, problem.New(problem.Refused, "the policy lets nobody approve it")
+	}
+	a := &approvals.Action{ID: fmt.Sprintf("a%d", len(w.actions)), Type: r.Type, Run: r.Run,
+		Agent: r.Agent, External: r.External, State: approvals.Pending, Reversible: r.Gate.Reversible}
+	w.actions = append(w.actions, a)
+	w.keys[a.ID] = r.Key
+	return *a, w.step()
+}
+
+func (w *world) Get(_ context.Context, id string) (approvals.Action, error) {
+	if a := w.find(id); a != nil {
+		return *a, nil
+	}
+	return approvals.Action{}, problem.New(problem.NotFound, "no action")
+}
+
+func (w *world) List(context.Context, bool) (all []approvals.Action, err error) {
+	for _, a := range w.actions {
+		all = append(all, *a)
+	}
+	return all, nil
+}
+
+// Carry claims, does and reports, as api.Carry does, and may be killed between any two of them.
+func (w *world) Carry(_ context.Context, id, key string,
+	do func(approvals.Action) (string, error)) (approvals.Action, error) {
+	a := w.find(id)
+	if err := w.step(); err != nil {
+		return approvals.Action{}, err
+	}
+	if a.Claim != nil || w.keys[id] != key {
+		return approvals.Action{}, problem.New(problem.Conflict, "it is claimed")
+	}
+	a.Claim = &approvals.Claim{}
+	if a.State == approvals.Approved {
+		a.State = approvals.Applying
+	}
+	if err := w.step(); err != nil {
+		return approvals.Action{}, err
+	}
+	outcome, failed := do(*a)
+	if err := w.step(); err != nil {
+		return approvals.Action{}, err
+	}
+	r := approvals.ReportRequest{Key: key, State: approvals.Applied, Outcome: outcome}
+	if a.State == approvals.Reverting {
+		r.State = approvals.Reverted
+	}
+	if failed != nil {
+		r.State, r.Error = approvals.Failed, failed.Error()
+	}
+	if errors.Is(failed, api.ErrChanged) && a.State == approvals.Applying {
+		r.State = approvals.Stale
+	}
+	return w.report(id, r)
+}
+
+func (w *world) report(id string, r approvals.ReportRequest) (approvals.Action, error) {
+	a := w.find(id)
+	if w.keys[id] != r.Key || a.Claim == nil {
+		return *a, problem.New(problem.Refused, "the key is not that of the action")
+	}
+	if a.State == approvals.Reverting && r.State == approvals.Failed {
+		r.State = approvals.Applied
+	}
+	if a.State == approvals.Applying {
+		a.Outcome = r.Outcome
+	}
+	a.State, a.Error = r.State, r.Error
+	return *a, w.step()
+}
+
+func (w *world) Report(_ context.Context, id string,
+	r approvals.ReportRequest) (approvals.Action, error) {
+	if err := w.step(); err != nil {
+		return approvals.Action{}, err
+	}
+	return w.report(id, r)
+}
+
+// desk is the desk of a process that has just begun.
+func (w *world) desk(f *sqliteFile) *Desk {
+	d := New(Options{Entries: w, Now: time.Now, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Kept: func() ([]Kept, error) {
+			return []Kept{{Name: "crm", Agents: []string{"triage"}, Gatekeeper: f}}, nil
+		},
+		Queue: func(context.Context) (Queue, func(), error) { return w, func() {}, nil }})
+	d.tell = func(e Entry, a approvals.Action) error {
+		if err := w.step(); err != nil {
+			return err
+		}
+		if last := len(w.told) - 1; last < 0 || w.told[last] != string(a.State) {
+			// An inbox takes an event once.
+			w.told = append(w.told, string(a.State))
+		}
+		return w.step()
+	}
+	return d
+}
+
+var triage = Caller{Agent: "triage", ID: "agent:ann:triage", Instance: 7, Run: "r",
+	Allowed: []string{"crm"}}
+
+func ofTriage(ref string) Proposal {
+	return Proposal{Gatekeeper: "crm", Action: "update", Ref: ref,
+		Args: raws(object{"table": "customers", "key": object{"id": 1}, "set": object{"city": "Zug"}})}
+}
+
+// TestKilledDesk kills a desk at each of its steps, from the proposal to the action's reversal. The
+// next one goes on: there is one action, the row is the old one or the new one, what is carried out is
+// so once, and the agent hears of the end.
+func TestKilledDesk(t *testing.T) {
+	ctx := t.Context()
+	f := customers(t, t.TempDir(), "MEMORY")
+	before := rowOf(t, f, 1)
+	ends := map[string]int{}
+	for cut := 1; ; cut++ {
+		w := &world{keys: map[string]string{}, cut: cut}
+		d := w.desk(f)
+		// dead starts another process if this one was killed.
+		dead := func() {
+			if w.steps >= w.cut {
+				w.cut = 0
+				d = w.desk(f)
+			}
+		}
+		// An event is delivered again until it is committed.
+		for n := 0; ; n++ {
+			_, err := d.Propose(ctx, triage, ofTriage("7 agent:ann:triage/1/1"))
+			dead()
+			if err == nil || n > 2 {
+				break
+			}
+		}
+		if len(w.actions) != 1 {
+			t.Fatalf("step %d: %d actions", cut, len(w.actions))
+		}
+		a := w.actions[0]
+		look := func() {
+			// A killed one leaves the rest to the next.
+			_ = d.all(ctx, true)
+			dead()
+			if err := d.all(ctx, true); err != nil {
+				t.Fatalf("step %d: %v", cut, err)
+			}
+		}
+		a.State = approvals.Approved
+		look()
+		if applied := a.State == approvals.Applied; rowOf(t, f, 1) == before == applied {
+			t.Fatalf("step %d: it is %s, and the row is %s", cut, a.State, rowOf(t, f, 1))
+		}
+		if a.State == approvals.Applied {
+			a.State, a.Claim = approvals.Reverting, nil
+			look()
+			if a.State == approvals.Applied {
+				// It was killed before it was undone, and stands. Somebody asks again.
+				a.State, a.Claim = approvals.Reverting, nil
+				look()
+			}
+		}
+		if rowOf(t, f, 1) != before || !a.State.Over() || d.count() > 0 {
+			t.Fatalf("step %d: at last it is %s, the row is %s, %d are open", cut, a.State, rowOf(t, f, 1),
+				d.count())
+		}
+		if len(w.told) == 0 || w.told[len(w.told)-1] != string(a.State) {
+			t.Fatalf("step %d: it is %s, and the agent was told %q", cut, a.State, w.told)
+		}
+		ends[string(a.State)]++
+		if w.cut > w.steps {
+			break
+		}
+		// The notes are by the ids of actions, which begin anew.
+		f = customers(t, t.TempDir(), "MEMORY")
+	}
+	t.Logf("how it ended: %v", ends)
+	if ends["reverted"] < 10 || ends["failed"] == 0 {
+		t.Errorf("the desk was not killed everywhere: %v", ends)
+	}
+}
+
+func TestDesk(t *testing.T) {
+	ctx := t.Context()
+	f := customers(t, t.TempDir(), "MEMORY")
+	w := &world{keys: map[string]string{}}
+	d := w.desk(f)
+	first, err := d.Propose(ctx, triage, ofTriage("1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := d.Propose(ctx, triage, ofTriage("1"))
+	if err != nil || again.ID != first.ID || len(w.actions) != 1 {
+		t.Errorf("the same proposal again: %+v, %v", again, err)
+	}
+	other := ofTriage("1")
+	other.Args = raws(object{"table": "customers", "key": object{"id": 2}, "set": object{"city": "Zug"}})
+	if _, err := d.Propose(ctx, triage, other); err == nil {
+		t.Error("another action with the name of the first")
+	}
+	g := w.actions[0].Gate
+	if g.Gatekeeper != "crm" || !strings.HasSuffix(g.Resource, `/crm.db#customers{"id":1}`) ||
+		!strings.Contains(g.Args, `"before":{`) || !strings.Contains(g.Args, `"after":{`) {
+		t.Errorf("people see %+v", g)
+	}
+	w.actions[0].State = approvals.Rejected
+	if err := d.all(ctx, true); err != nil || !slices.Equal(w.told, []string{"rejected"}) ||
+		d.Waiting() > 0 {
+		t.Errorf("rejected: told %q, %d wait, %v", w.told, d.Waiting(), err)
+	}
+	refused := ofTriage("2")
+	refused.Words = "never"
+	if _, err := d.Propose(ctx, triage, refused); err == nil {
+		t.Error("the policy forbids it")
+	}
+	if _, ok, _ := w.Find(ctx, "2"); ok {
+		t.Error("what was refused is kept")
+	}
+	hidden := ofTriage("3")
+	hidden.Args = raws(object{"table": "customers", "key": object{"id": 1},
+		"set": object{"city": "a\u202eb\u0007"}})
+	if _, err := d.Propose(ctx, triage, hidden); err != nil ||
+		strings.ContainsAny(w.actions[1].Gate.Args, "\u202e\u0007") ||
+		!json.Valid([]byte(w.actions[1].Gate.Args)) {
+		t.Errorf("characters that nobody sees: %v, %q", err, w.actions[len(w.actions)-1].Gate.Args)
+	}
+	large := ofTriage("4")
+	large.Args = raws(object{"table": "customers", "key": object{"id": 1},
+		"set": object{"city": strings.Repeat("x", maxArgs)}})
+	if _, err := d.Propose(ctx, triage, large); err == nil {
+		t.Error("an action that is too large for people")
+	}
+}
+
+// Only an agent whose manifest names the gatekeeper and that the owner has named may use it, and none
+// is told of the others.
+func TestWhoMayUseAGatekeeper(t *testing.T) {
+	f := customers(t, t.TempDir(), "MEMORY")
+	d := (&world{keys: map[string]string{}}).desk(f)
+	for name, c := range map[string]struct {
+		who Caller
+		may bool
+	}{
+		"the owner":           {Caller{}, true},
+		"an agent with both":  {triage, true},
+		"not in the manifest": {Caller{Agent: "triage", Allowed: []string{"other"}}, false},
+		"no manifest":         {Caller{Agent: "triage"}, false},
+		"not named":           {Caller{Agent: "other", Allowed: []string{"crm"}}, false},
+	} {
+		all, err := d.Describe(t.Context(), c.who, "")
+		if err != nil || len(all) == 1 != c.may {
+			t.Errorf("%s: %d gatekeepers, %v", name, len(all), err)
+		}
+		_, err = d.Read(t.Context(), c.who, "crm", "count", raws(object{"table": "customers"}))
+		if e, ok := errors.AsType[*agent.Error](err); err == nil != c.may || !c.may &&
+			(!ok || e.Code != agent.ErrNotFound) {
+			t.Errorf("%s reads: %v", name, err)
+		}
+		if _, err = d.Propose(t.Context(), c.who, ofTriage(name)); err == nil != c.may {
+			t.Errorf("%s proposes: %v", name, err)
+		}
+	}
+	all, err := d.Describe(t.Context(), triage, "crm")
+	if err != nil || strings.Contains(string(raws(all)), f.Path) {
+		t.Errorf("an agent is told where the file is: %s, %v", raws(all), err)
+	}
+}

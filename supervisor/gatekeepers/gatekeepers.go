@@ -1,0 +1,234 @@
+// Package gatekeepers stands between agents and resources of their owner. An agent reads at once.
+// What it wants to write becomes an action on jaild's approval queue, which is carried out after its
+// approval, and can be reverted. The agent has neither the resource nor its credential: it names a
+// gatekeeper, and only the gatekeeper knows the file, the host and the name of the credential.
+//
+//	sqlite.go   a SQLite file: rows are read, and one row is inserted, updated or deleted
+//	openapi.go  an HTTP API that an OpenAPI document describes: GET is read, the rest is proposed
+//	desk.go     the actions of all gatekeepers, from their proposal until nobody can revert them
+//
+// An action is done at most once. jaild gives its claim once (package approvals). What was claimed
+// when the process was killed is settled when the next one starts: a SQLite file knows whether it has
+// the action, and the owner of an HTTP API looks.
+package gatekeepers
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+
+	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/supervisor/api"
+)
+
+// A Gatekeeper keeps one resource. Its methods may be called from several goroutines.
+type Gatekeeper interface {
+	// Describe says what the resource is, and what can be done with it.
+	Describe(ctx context.Context) (Description, error)
+	// Read reads, and changes nothing.
+	Read(ctx context.Context, method string, args json.RawMessage) (any, error)
+	// Propose checks an action and returns what the action would change. It changes nothing.
+	Propose(ctx context.Context, action string, args json.RawMessage) (Change, error)
+	// Apply does what Propose returned, whole or not at all, and returns what people are told of
+	// it. The error is errChanged if the resource is not as it was when the action was proposed.
+	Apply(ctx context.Context, id string, c Change) (outcome string, err error)
+	// Revert undoes what Apply did, whole or not at all. outcome is what Apply returned. The error
+	// is errChanged if the resource is not as Apply left it.
+	Revert(ctx context.Context, id, outcome string, c Change) error
+	// Settle says how an action ended whose Apply, or Revert, was cut off by the end of the process.
+	// known is false if the gatekeeper cannot tell.
+	Settle(ctx context.Context, id string, c Change, reverting bool) (s Settled, known bool, err error)
+}
+
+// errChanged says that a resource is not as it was.
+var errChanged = api.ErrChanged
+
+// A Description is what agents and people are told of a gatekeeper.
+type Description struct {
+	Name string `json:"name"`
+	// Kind is sqlite or openapi.
+	Kind  string `json:"kind"`
+	About string `json:"about,omitempty"`
+	// Resource is a file, or the URL of an API.
+	Resource string `json:"resource"`
+	// Reads are answered at once, Actions after an approval.
+	Reads   []Method `json:"reads"`
+	Actions []Method `json:"actions"`
+	// Tables are those of a SQLite file.
+	Tables []Table `json:"tables,omitempty"`
+	// Problem says why the resource cannot be described.
+	Problem string `json:"problem,omitempty"`
+}
+
+// A Method is something that a gatekeeper does.
+type Method struct {
+	Name  string `json:"name"`
+	About string `json:"about,omitempty"`
+	// Args describes the arguments, an example of them or a list of parameters.
+	Args json.RawMessage `json:"args,omitempty"`
+	// Reversible says of an action whether it can be undone.
+	Reversible bool `json:"reversible,omitempty"`
+}
+
+// A Table is one of a SQLite file.
+type Table struct {
+	Name string `json:"name"`
+	// View says that its rows can only be read.
+	View    bool     `json:"view,omitempty"`
+	Columns []Column `json:"columns"`
+}
+
+// A Column is one of a table.
+type Column struct {
+	Name string `json:"name"`
+	Type string `json:"type,omitempty"`
+	// Key says that the column is a part of the primary key.
+	Key      bool `json:"key,omitempty"`
+	NotNull  bool `json:"not_null,omitempty"`
+	Computed bool `json:"computed,omitempty"`
+}
+
+// A Change is an action that was checked. People see it whole before they approve.
+type Change struct {
+	Action string
+	// Resource names what is changed, such as a row or a URL.
+	Resource   string
+	Reversible bool
+	// Args are those of the proposal. Before is the resource as it is, After as it will be; nil
+	// where that is not known.
+	Args, Before, After json.RawMessage
+	// Others counts further rows that triggers and foreign keys of a database change.
+	Others int64
+}
+
+// details are what of a Change goes into the arguments of its action.
+type details struct {
+	Args   json.RawMessage `json:"args"`
+	Before json.RawMessage `json:"before,omitempty"`
+	After  json.RawMessage `json:"after,omitempty"`
+	Others int64           `json:"other_rows,omitempty"`
+}
+
+// A Settled says how an action ended that was interrupted.
+type Settled struct {
+	// Done is whether it was carried out.
+	Done    bool
+	Outcome string
+}
+
+// Bounds of arguments and answers, in bytes.
+const (
+	// maxArgs bounds the arguments of an action with before and after: jaild takes no more.
+	maxArgs = 15 << 10
+	// maxAnswer bounds what is read at once.
+	maxAnswer = 1 << 20
+)
+
+// bad is an error of who wrote the arguments.
+func bad(format string, args ...any) *agent.Error {
+	return &agent.Error{Code: agent.ErrParams, Message: fmt.Sprintf(format, args...)}
+}
+
+// tooLarge is the error of an answer or action that is more than a gatekeeper handles at once.
+func tooLarge(format string, args ...any) *agent.Error {
+	return &agent.Error{Code: agent.ErrTooLarge, Message: fmt.Sprintf(format, args...)}
+}
+
+// notFound is the error of a name that there is not.
+func notFound(format string, args ...any) *agent.Error {
+	return &agent.Error{Code: agent.ErrNotFound, Message: fmt.Sprintf(format, args...)}
+}
+
+// strict reads arguments. A key that is not known would be one that has no effect.
+func strict(text json.RawMessage, to any) error {
+	if len(bytes.TrimSpace(text)) == 0 {
+		text = json.RawMessage("{}")
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	d.UseNumber()
+	err := d.Decode(to)
+	if err == nil {
+		if _, more := d.Token(); !errors.Is(more, io.EOF) {
+			err = errors.New("something follows the object")
+		}
+	}
+	if err != nil {
+		return bad("arguments: %v", err)
+	}
+	return nil
+}
+
+// text is the form in which people see the details of a change: JSON in which characters that nobody
+// sees are escaped.
+func (c Change) text() (string, error) {
+	raw, err := json.Marshal(details{c.Args, c.Before, c.After, c.Others})
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for _, r := range string(raw) {
+		switch {
+		case !unicode.Is(unicode.Cf, r) && !unicode.IsControl(r):
+			b.WriteRune(r)
+		case r > 0xffff:
+			one, two := utf16.EncodeRune(r)
+			fmt.Fprintf(&b, `\u%04x\u%04x`, one, two)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	if b.Len() > maxArgs {
+		return "", tooLarge("the action has %d bytes with what is before and after, more than %d",
+			b.Len(), maxArgs)
+	}
+	return b.String(), nil
+}
+
+// changeOf reads the details of a change from the arguments of its action.
+func changeOf(action, resource, text string) (Change, error) {
+	var d details
+	if err := json.Unmarshal([]byte(text), &d); err != nil {
+		return Change{}, fmt.Errorf("the arguments of the action: %w", err)
+	}
+	return Change{Action: action, Resource: resource, Args: d.Args, Before: d.Before,
+		After: d.After, Others: d.Others}, nil
+}
+
+// canonical is a JSON value with its keys in order and its numbers as they are written.
+func canonical(text json.RawMessage) ([]byte, error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return nil, err
+	}
+	return json.Marshal(v)
+}
+
+// same reports whether two JSON values are the same.
+func same(a, b json.RawMessage) bool {
+	one, err := canonical(a)
+	if err != nil {
+		return false
+	}
+	two, err := canonical(b)
+	return err == nil && bytes.Equal(one, two)
+}
+
+// sum is the SHA-256 of a JSON value, in any order of its keys.
+func sum(text json.RawMessage) string {
+	if ordered, err := canonical(text); err == nil {
+		text = ordered
+	}
+	of := sha256.Sum256(text)
+	return hex.EncodeToString(of[:])
+}

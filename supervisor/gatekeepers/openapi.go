@@ -1,0 +1,599 @@
+package gatekeepers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
+	"github.com/jail-sandbox/jail/supervisor/fetchrun"
+)
+
+// An httpAPI is the gatekeeper of an HTTP API that an OpenAPI document describes. GET and HEAD are read,
+// every other operation is proposed. Requests go out through jail's fetch proxy, which attaches the
+// credential.
+type httpAPI struct {
+	// Document is the file of the OpenAPI document, in JSON.
+	Document string
+	// URL is where paths are appended; the first of servers of the document if empty.
+	URL string
+	// Credential is the name of one of the fetch proxy; empty for none.
+	Credential string
+	// Operations are those that there are for agents; all if empty.
+	Operations []string
+	Sender     Sender
+}
+
+// A Sender sends one HTTP request.
+type Sender interface {
+	Send(context.Context, fetchrun.Request) (*fetchrun.Response, error)
+}
+
+// Bounds of an API, in bytes.
+const (
+	maxDocument = 8 << 20
+	// maxBefore bounds what people are shown of a resource before and after.
+	maxBefore = 5 << 10
+	maxSaid   = 300
+)
+
+// document is what of an OpenAPI document is used.
+type document struct {
+	OpenAPI string `json:"openapi"`
+	Info    struct {
+		Title string `json:"title"`
+	} `json:"info"`
+	Servers []struct {
+		URL string `json:"url"`
+	} `json:"servers"`
+	Paths      map[string]map[string]json.RawMessage `json:"paths"`
+	Components struct {
+		Parameters map[string]parameter `json:"parameters"`
+	} `json:"components"`
+}
+
+// A parameter is one of an operation.
+type parameter struct {
+	Ref      string `json:"$ref,omitempty"`
+	Name     string `json:"name"`
+	In       string `json:"in"`
+	Required bool   `json:"required,omitempty"`
+	About    string `json:"description,omitempty"`
+}
+
+// An operation is one of an API.
+type operation struct {
+	id, method, path, about string
+	parameters              []parameter
+	body                    bool
+}
+
+// verbs are the methods that an OpenAPI document may have in a path.
+var verbs = []string{"get", "head", "put", "post", "delete", "patch", "options", "trace"}
+
+func (o operation) reads() bool { return o.method == http.MethodGet || o.method == http.MethodHead }
+
+// read returns the operations of the document by their names, and the URL of the API.
+func (a *httpAPI) read() (map[string]operation, *url.URL, string, error) {
+	fail := func(err error) (map[string]operation, *url.URL, string, error) {
+		if at, ok := errors.AsType[*os.PathError](err); ok {
+			err = at.Err
+		}
+		return nil, nil, "", fmt.Errorf("OpenAPI document %s: %w", filepath.Base(a.Document), err)
+	}
+	f, err := os.Open(a.Document)
+	if err != nil {
+		return fail(err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxDocument+1))
+	if err == nil && len(text) > maxDocument {
+		err = fmt.Errorf("it has more than %d MiB", maxDocument>>20)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	var d document
+	if err := json.Unmarshal(text, &d); err != nil {
+		return fail(fmt.Errorf("%w: a document in YAML has to be converted to JSON", err))
+	}
+	if !strings.HasPrefix(d.OpenAPI, "3.") {
+		return fail(fmt.Errorf("openapi is %.20q, want 3.0 or 3.1", d.OpenAPI))
+	}
+	base := a.URL
+	if base == "" && len(d.Servers) > 0 {
+		base = d.Servers[0].URL
+	}
+	u, err := url.Parse(strings.TrimSuffix(base, "/"))
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil ||
+		u.RawQuery != "" || u.Fragment != "" {
+		return fail(fmt.Errorf("%.100q is no URL of an API: write url = \"https://HOST/PATH\" for the "+
+			"gatekeeper", base))
+	}
+	all := map[string]operation{}
+	for path, item := range d.Paths {
+		shared, err := d.parameters(item["parameters"])
+		if err != nil {
+			return fail(fmt.Errorf("path %.80q: %w", path, err))
+		}
+		for _, verb := range verbs {
+			if item[verb] == nil {
+				continue
+			}
+			o, err := d.operation(path, verb, item[verb], shared)
+			if err != nil {
+				return fail(fmt.Errorf("%s %.80q: %w", verb, path, err))
+			}
+			if _, twice := all[o.id]; twice {
+				return fail(fmt.Errorf("operationId %.80q is there more than once", o.id))
+			}
+			if len(a.Operations) == 0 || slices.Contains(a.Operations, o.id) {
+				all[o.id] = o
+			}
+		}
+	}
+	return all, u, d.Info.Title, nil
+}
+
+func (d document) operation(path, verb string, text json.RawMessage,
+	shared []parameter) (operation, error) {
+	var of struct {
+		ID         string          `json:"operationId"`
+		Summary    string          `json:"summary"`
+		Parameters json.RawMessage `json:"parameters"`
+		Body       json.RawMessage `json:"requestBody"`
+	}
+	if err := json.Unmarshal(text, &of); err != nil {
+		return operation{}, err
+	}
+	own, err := d.parameters(of.Parameters)
+	if err != nil {
+		return operation{}, err
+	}
+	for _, p := range shared {
+		if !slices.ContainsFunc(own, func(o parameter) bool { return o.Name == p.Name && o.In == p.In }) {
+			own = append(own, p)
+		}
+	}
+	o := operation{id: of.ID, method: strings.ToUpper(verb), path: path, about: of.Summary,
+		parameters: own, body: len(of.Body) > 0}
+	if o.id == "" {
+		o.id = named(verb, path)
+	}
+	if !operationName(o.id) {
+		return o, fmt.Errorf("operationId %.80q is no name of letters, digits, _, . and -", o.id)
+	}
+	return o, nil
+}
+
+// named is the name of an operation without one, such as get_customers_id.
+func named(verb, path string) string {
+	words := strings.FieldsFunc(path, func(r rune) bool {
+		return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	})
+	return strings.Join(append([]string{verb}, words...), "_")
+}
+
+// operationName reports whether jaild takes a name as that of an action.
+func operationName(name string) bool {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+	}
+	return name != "" && len(name) <= 128 && plain(rune(name[0])) && plain(rune(name[len(name)-1])) &&
+		!strings.ContainsFunc(name, func(r rune) bool { return !plain(r) && !strings.ContainsRune("_.-", r) })
+}
+
+func (d document) parameters(text json.RawMessage) ([]parameter, error) {
+	if len(text) == 0 {
+		return nil, nil
+	}
+	var all []parameter
+	if err := json.Unmarshal(text, &all); err != nil {
+		return nil, err
+	}
+	for i, p := range all {
+		if p.Ref == "" {
+			continue
+		}
+		name, ok := strings.CutPrefix(p.Ref, "#/components/parameters/")
+		found, there := d.Components.Parameters[name]
+		if !ok || !there || found.Ref != "" {
+			return nil, fmt.Errorf("parameter %.80q is not in the components of the document", p.Ref)
+		}
+		all[i] = found
+	}
+	return all, nil
+}
+
+// Describe returns the operations.
+func (a *httpAPI) Describe(context.Context) (Description, error) {
+	all, base, title, err := a.read()
+	if err != nil {
+		return Description{Kind: manifest.KindOpenAPI, Resource: a.URL}, err
+	}
+	d := Description{Kind: manifest.KindOpenAPI, About: title, Resource: base.String(), Reads: []Method{},
+		Actions: []Method{}}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		o := all[name]
+		args, err := json.Marshal(map[string]any{"method": o.method, "path": o.path,
+			"parameters": append([]parameter{}, o.parameters...), "body": o.body})
+		if err != nil {
+			return d, err
+		}
+		m := Method{Name: name, About: o.about, Args: args}
+		if o.reads() {
+			d.Reads = append(d.Reads, m)
+			continue
+		}
+		_, m.Reversible = back(all, o)
+		d.Actions = append(d.Actions, m)
+	}
+	return d, nil
+}
+
+// back returns the operations that read the resource of an action and put it back. ok is false for
+// an action that cannot be undone.
+func back(all map[string]operation, o operation) (put operation, ok bool) {
+	_, reads := sibling(all, o, http.MethodGet)
+	put, puts := sibling(all, o, http.MethodPut)
+	return put, reads && puts && (o.method == http.MethodPut || o.method == http.MethodPatch)
+}
+
+// sibling returns the operation of the same path with another method.
+func sibling(all map[string]operation, o operation, method string) (operation, bool) {
+	for _, other := range all {
+		if other.path == o.path && other.method == method {
+			return other, true
+		}
+	}
+	return operation{}, false
+}
+
+// arguments are those of an operation.
+type arguments struct {
+	// Params are parameters in the path and in the query: texts, numbers, true or false.
+	Params map[string]json.RawMessage `json:"params,omitempty"`
+	Body   json.RawMessage            `json:"body,omitempty"`
+}
+
+// url returns the URL of an operation.
+func (o operation) url(base *url.URL, of arguments) (*url.URL, error) {
+	left, path, query := maps.Clone(of.Params), o.path, url.Values{}
+	for _, p := range o.parameters {
+		raw, given := left[p.Name]
+		if !given {
+			if p.Required || p.In == "path" {
+				return nil, bad("%s: parameter %q is missing", o.id, p.Name)
+			}
+			continue
+		}
+		delete(left, p.Name)
+		v, err := plainValue(raw)
+		if err != nil {
+			return nil, bad("%s: parameter %q: %v", o.id, p.Name, err)
+		}
+		switch p.In {
+		case "path":
+			if v == "" || v == "." || v == ".." || strings.ContainsAny(v, `/\`) {
+				return nil, bad("%s: parameter %q: %.40q is no part of a path", o.id, p.Name, v)
+			}
+			path = strings.ReplaceAll(path, "{"+p.Name+"}", url.PathEscape(v))
+		case "query":
+			query.Set(p.Name, v)
+		default:
+			return nil, bad("%s: parameter %q is in the %s, and a gatekeeper sends those of the path and "+
+				"the query only", o.id, p.Name, p.In)
+		}
+	}
+	for name := range left {
+		return nil, bad("%s has no parameter %.60q", o.id, name)
+	}
+	if strings.ContainsAny(path, "{}") {
+		return nil, fmt.Errorf("the document says nothing of a parameter in the path %s", o.path)
+	}
+	u, err := url.Parse(base.String() + path)
+	if err != nil {
+		return nil, err
+	}
+	if u.Host != base.Host || u.Scheme != base.Scheme || !strings.HasPrefix(u.Path, base.Path) {
+		return nil, fmt.Errorf("the path %s leads out of %s", o.path, base)
+	}
+	u.RawQuery = query.Encode()
+	return u, nil
+}
+
+// plainValue is a parameter as a text.
+func plainValue(raw json.RawMessage) (string, error) {
+	var v any
+	if err := strict(raw, &v); err != nil {
+		return "", errors.New("it is no value")
+	}
+	text := ""
+	switch v := v.(type) {
+	case string:
+		text = v
+	case json.Number:
+		text = v.String()
+	case bool:
+		text = fmt.Sprint(v)
+	default:
+		return "", errors.New("want a text, a number, true or false")
+	}
+	if !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
+		return "", errors.New("it has control characters")
+	}
+	return text, nil
+}
+
+// An answer is what a read returns: Body is a JSON value, or else Text.
+type answer struct {
+	Status int             `json:"status"`
+	Body   json.RawMessage `json:"body,omitempty"`
+	Text   string          `json:"text,omitempty"`
+	etag   string
+}
+
+func (a answer) ok() bool { return a.Status/100 == 2 }
+
+// said is an answer in an error.
+func (a answer) said() string {
+	text := a.Text
+	if text == "" {
+		text = string(a.Body)
+	}
+	return fmt.Sprintf("the API answered %d: %s", a.Status, runners.Printable(text, maxSaid))
+}
+
+// send sends a request. id is that of an action, and empty for a read.
+func (a *httpAPI) send(ctx context.Context, method string, to *url.URL, id, etag string,
+	body []byte) (answer, error) {
+	header := map[string]string{"Accept": "application/json"}
+	if id != "" {
+		header["Idempotency-Key"] = id
+	}
+	if etag != "" {
+		header["If-Match"] = etag
+	}
+	res, err := a.Sender.Send(ctx, fetchrun.Request{For: "gatekeeper of " + to.Host, Method: method,
+		URL: to, Credential: a.Credential, Header: header, Body: body})
+	if err != nil {
+		return answer{}, err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
+	if err != nil {
+		return answer{}, err
+	}
+	if len(text) > maxAnswer {
+		return answer{}, tooLarge("the API answered with more than %d bytes", maxAnswer)
+	}
+	out := answer{Status: res.Status, etag: res.Header.Get("ETag")}
+	if strings.HasPrefix(out.etag, "W/") {
+		// A weak one is not for If-Match: RFC 9110, section 13.1.1.
+		out.etag = ""
+	}
+	if json.Valid(text) {
+		out.Body = text
+	} else {
+		out.Text = strings.ToValidUTF8(string(text), "\ufffd")
+	}
+	return out, nil
+}
+
+// operation returns an operation and its URL.
+func (a *httpAPI) operation(name string, reads bool, args json.RawMessage) (o operation, to *url.URL,
+	of arguments, all map[string]operation, err error) {
+	if err := strict(args, &of); err != nil {
+		return o, nil, of, nil, err
+	}
+	all, base, _, err := a.read()
+	if err != nil {
+		return o, nil, of, nil, err
+	}
+	o, ok := all[name]
+	if !ok || o.reads() != reads {
+		what := map[bool]string{true: "reads", false: "actions"}[reads]
+		var known []string
+		for _, n := range slices.Sorted(maps.Keys(all)) {
+			if all[n].reads() == reads {
+				known = append(known, n)
+			}
+		}
+		return o, nil, of, nil, &unknown{what, name, known}
+	}
+	if reads && len(of.Body) > 0 || !reads && !o.body && len(of.Body) > 0 {
+		return o, nil, of, nil, bad("%s takes no body", name)
+	}
+	to, err = o.url(base, of)
+	return o, to, of, all, err
+}
+
+// Read sends a GET or HEAD.
+func (a *httpAPI) Read(ctx context.Context, method string, args json.RawMessage) (any, error) {
+	o, to, _, _, err := a.operation(method, true, args)
+	if err != nil {
+		return nil, err
+	}
+	return a.send(ctx, o.method, to, "", "", nil)
+}
+
+// Propose reads the resource, if the document has a GET for it, and sends nothing else.
+func (a *httpAPI) Propose(ctx context.Context, action string, args json.RawMessage) (Change, error) {
+	o, to, of, all, err := a.operation(action, false, args)
+	if err != nil {
+		return Change{}, err
+	}
+	c := Change{Action: action, Args: args, Resource: o.method + " " + to.String()}
+	if len(c.Resource) > 1<<10 {
+		return c, tooLarge("the URL has %d bytes, more than 1 KiB", len(c.Resource))
+	}
+	get, ok := sibling(all, o, http.MethodGet)
+	if !ok {
+		return c, nil
+	}
+	now, err := a.current(ctx, get, to)
+	if err != nil {
+		return c, err
+	}
+	c.Before = shown(now)
+	_, undone := back(all, o)
+	c.Reversible = undone && now.ok() && len(now.Body) > 0 && len(now.Body) <= maxBefore
+	switch {
+	case o.method == http.MethodPut && len(of.Body) <= maxBefore:
+		c.After = of.Body
+	case o.method == http.MethodPatch && len(now.Body) <= maxBefore:
+		c.After = merged(now.Body, of.Body)
+	case o.method == http.MethodDelete:
+		c.After = json.RawMessage("null")
+	}
+	return c, nil
+}
+
+// current reads the resource at the path of a URL.
+func (a *httpAPI) current(ctx context.Context, get operation, at *url.URL) (answer, error) {
+	to := *at
+	to.RawQuery = ""
+	for _, p := range get.parameters {
+		if p.Required && p.In != "path" {
+			return answer{}, fmt.Errorf("%s needs the parameter %q, so the resource cannot be read "+
+				"before it is changed", get.id, p.Name)
+		}
+	}
+	now, err := a.send(ctx, http.MethodGet, &to, "", "", nil)
+	if err == nil && !now.ok() && now.Status != http.StatusNotFound {
+		err = errors.New(now.said())
+	}
+	return now, err
+}
+
+// shown is a resource as people see it: its JSON, or its digest if that is long.
+func shown(now answer) json.RawMessage {
+	text := now.Body
+	switch {
+	case now.Status == http.StatusNotFound:
+		return json.RawMessage("null")
+	case len(text) == 0:
+		text, _ = json.Marshal(now.Text) // a text
+	}
+	if len(text) > maxBefore {
+		text, _ = json.Marshal(map[string]any{"sha256": sum(text), "bytes": len(text)})
+	}
+	return text
+}
+
+// merged is a resource after a merge patch: RFC 7386. It is what people are shown, and nothing is
+// done with it.
+func merged(to, patch json.RawMessage) json.RawMessage {
+	var of, with map[string]json.RawMessage
+	if json.Unmarshal(patch, &with) != nil || with == nil {
+		return patch
+	}
+	if json.Unmarshal(to, &of) != nil || of == nil {
+		of = map[string]json.RawMessage{}
+	}
+	for name, v := range with {
+		if string(v) == "null" {
+			delete(of, name)
+		} else {
+			of[name] = merged(of[name], v)
+		}
+	}
+	out, err := json.Marshal(of)
+	if err != nil {
+		return nil
+	}
+	return out
+}
+
+// Apply sends the request, unless the resource is not as it was.
+func (a *httpAPI) Apply(ctx context.Context, id string, c Change) (string, error) {
+	o, to, of, all, err := a.operation(c.Action, false, c.Args)
+	if err != nil {
+		return "", err
+	}
+	if o.method+" "+to.String() != c.Resource {
+		return "", fmt.Errorf("%w: %s is at another URL now", errChanged, c.Action)
+	}
+	etag := ""
+	get, reads := sibling(all, o, http.MethodGet)
+	if reads {
+		now, err := a.current(ctx, get, to)
+		if err != nil {
+			return "", err
+		}
+		if !same(shown(now), c.Before) {
+			return "", fmt.Errorf("%w: %s is not as it was", errChanged, to.Path)
+		}
+		etag = now.etag
+	}
+	res, err := a.send(ctx, o.method, to, id, etag, of.Body)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("whether the API has carried the request out is not known: %w", err)
+	case res.Status == http.StatusPreconditionFailed:
+		return "", fmt.Errorf("%w: %s", errChanged, res.said())
+	case !res.ok():
+		return "", errors.New(res.said())
+	}
+	outcome := fmt.Sprintf("status %d", res.Status)
+	if _, undone := back(all, o); undone {
+		now, err := a.current(ctx, get, to)
+		if err != nil {
+			// It is done; it cannot be undone unseen.
+			return outcome, nil
+		}
+		outcome += left + sum(shown(now))
+	}
+	return outcome, nil
+}
+
+// left is what an outcome says before the digest of the resource as Apply left it.
+const left = ", the resource is sha256:"
+
+// Revert puts the resource back, if it is as Apply left it.
+func (a *httpAPI) Revert(ctx context.Context, id, outcome string, c Change) error {
+	o, to, _, all, err := a.operation(c.Action, false, c.Args)
+	if err != nil {
+		return err
+	}
+	put, ok := back(all, o)
+	_, digest, said := strings.Cut(outcome, left)
+	if !ok || !said {
+		return errors.New("what the resource was afterwards is not known, so it is not put back")
+	}
+	get, _ := sibling(all, o, http.MethodGet)
+	now, err := a.current(ctx, get, to)
+	if err != nil {
+		return err
+	}
+	if sum(shown(now)) != digest {
+		return fmt.Errorf("%w: %s is not as the action left it", errChanged, to.Path)
+	}
+	at := *to
+	at.RawQuery = ""
+	res, err := a.send(ctx, put.method, &at, id+"/revert", now.etag, c.Before)
+	switch {
+	case err != nil:
+		return fmt.Errorf("whether the API has put the resource back is not known: %w", err)
+	case !res.ok():
+		return errors.New(res.said())
+	}
+	return nil
+}
+
+// Settle cannot tell: the request may have come to the API, or may not.
+func (a *httpAPI) Settle(context.Context, string, Change, bool) (Settled, bool, error) {
+	return Settled{}, false, nil
+}

@@ -1,0 +1,954 @@
+package gatekeepers
+
+import (
+	"context"
+	"database/sql"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"modernc.org/sqlite" // and the driver
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
+)
+
+// A sqliteFile is the gatekeeper of a SQLite file. Agents name tables, columns and values, and never write
+// SQL: each statement is made here of names that the schema has.
+//
+// The table _jail_actions of the same file notes each action in the transaction that does it. So a
+// process that is killed leaves an action and its note, or neither.
+type sqliteFile struct {
+	Path string
+	// Tables are those that there are for agents; all if empty.
+	Tables []string
+}
+
+// noteTable notes the actions. Its rows are kept for longer than jaild keeps an action.
+const (
+	noteTable = "_jail_actions"
+	keepNotes = 30 * 24 * time.Hour
+)
+
+// States of a note.
+const (
+	noteApplied  = "applied"
+	noteReverted = "reverted"
+)
+
+// Bounds of a file.
+const (
+	maxRows     = 1000
+	defaultRows = 100
+	// maxValue bounds a value and a statement, in bytes.
+	maxValue = 4 << 20
+	// maxBusy is how long another writer of the file is waited for.
+	maxBusy = 10 * time.Second
+	// maxStatement bounds a read and a write.
+	maxStatement = 30 * time.Second
+)
+
+// open opens the file, and returns what closes it. The schema is the owner's, and its views and
+// triggers may call nothing that reaches out of the database.
+func (f *sqliteFile) open(ctx context.Context, write bool) (*sql.Conn, func(), error) {
+	info, err := os.Stat(f.Path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("it is no file")
+	}
+	if err != nil {
+		return nil, nil, f.wrong(err)
+	}
+	pragmas := []string{fmt.Sprintf("busy_timeout(%d)", maxBusy.Milliseconds()), "trusted_schema(0)",
+		"cell_size_check(1)", "foreign_keys(1)", "synchronous(FULL)", "temp_store(MEMORY)"}
+	if !write {
+		pragmas = append(pragmas, "query_only(1)")
+	}
+	options := url.Values{"mode": {"rw"}, "_defensive": {"1"}, "_pragma": pragmas}
+	db, err := sql.Open("sqlite",
+		(&url.URL{Scheme: "file", Path: f.Path, RawQuery: options.Encode()}).String())
+	if err != nil {
+		return nil, nil, err
+	}
+	db.SetMaxOpenConns(1)
+	con, err := db.Conn(ctx)
+	if err != nil {
+		db.Close()
+		return nil, nil, f.wrong(err)
+	}
+	closeAll := func() {
+		con.Close()
+		db.Close()
+	}
+	for id, value := range map[int]int{sqlite3.SQLITE_LIMIT_LENGTH: maxValue,
+		sqlite3.SQLITE_LIMIT_ATTACHED: 0} {
+		if _, err := sqlite.Limit(con, id, value); err != nil {
+			closeAll()
+			return nil, nil, err
+		}
+	}
+	return con, closeAll, nil
+}
+
+// wrong is an error about the file. Where its owner has the file is not said: agents see errors.
+func (f *sqliteFile) wrong(err error) error {
+	if at, ok := errors.AsType[*os.PathError](err); ok {
+		err = at.Err
+	}
+	return fmt.Errorf("database %s: %w", filepath.Base(f.Path), err)
+}
+
+// reading calls do with the file open for reading, in one transaction.
+func (f *sqliteFile) reading(ctx context.Context, do func(context.Context, *sql.Conn) error) error {
+	ctx, cancel := context.WithTimeout(ctx, maxStatement)
+	defer cancel()
+	con, done, err := f.open(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if _, err := con.ExecContext(ctx, "BEGIN"); err != nil {
+		return err
+	}
+	return do(ctx, con)
+}
+
+// writing calls do in a transaction that is committed unless do returns an error. The end of the
+// process ends the transaction without a trace.
+func (f *sqliteFile) writing(ctx context.Context, do func(context.Context, *sql.Conn) error) error {
+	ctx, cancel := context.WithTimeout(ctx, maxStatement)
+	defer cancel()
+	con, done, err := f.open(ctx, true)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if _, err := con.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	if err := do(ctx, con); err != nil {
+		// Closing the connection would do the same.
+		_, _ = con.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
+		return err
+	}
+	_, err = con.ExecContext(ctx, "COMMIT")
+	return err
+}
+
+// quoted is a name in a statement.
+func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
+
+// raw is a column as a query returns it. With the + it is an expression, whose value the driver does
+// not change by the type of the column: a text in a column of the type DATE stays what it is.
+func raw(name string) string { return "+" + quoted(name) }
+
+// allowed reports whether agents may see a table of that name.
+func (f *sqliteFile) allowed(name string) bool {
+	lower := strings.ToLower(name)
+	if strings.HasPrefix(lower, "sqlite_") || lower == noteTable {
+		return false
+	}
+	return len(f.Tables) == 0 || slices.Contains(f.Tables, name)
+}
+
+// tables returns the tables and views that agents may see.
+func (f *sqliteFile) tables(ctx context.Context, con *sql.Conn) ([]Table, error) {
+	rows, err := con.QueryContext(ctx, `SELECT name, type FROM pragma_table_list
+		WHERE schema = 'main' AND type IN ('table', 'view') ORDER BY name`)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var all []Table
+	for rows.Next() {
+		var name, kind string
+		if err := rows.Scan(&name, &kind); err != nil {
+			return nil, err
+		}
+		if f.allowed(name) {
+			all = append(all, Table{Name: name, View: kind == "view"})
+		}
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		return nil, err
+	}
+	for i := range all {
+		if all[i].Columns, err = columns(ctx, con, all[i].Name); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func columns(ctx context.Context, con *sql.Conn, table string) ([]Column, error) {
+	rows, err := con.QueryContext(ctx,
+		`SELECT name, type, "notnull", pk, hidden FROM pragma_table_xinfo(?)`, table)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	all := []Column{}
+	for rows.Next() {
+		var c Column
+		var key, hidden int
+		if err := rows.Scan(&c.Name, &c.Type, &c.NotNull, &key, &hidden); err != nil {
+			return nil, err
+		}
+		// 1 is a column of a virtual table that nobody sees.
+		if hidden == 1 {
+			continue
+		}
+		c.Key, c.Computed = key > 0, hidden > 1
+		all = append(all, c)
+	}
+	return all, errors.Join(rows.Err(), rows.Close())
+}
+
+// table returns a table by its name.
+func (f *sqliteFile) table(ctx context.Context, con *sql.Conn, name string) (Table, error) {
+	all, err := f.tables(ctx, con)
+	if err != nil {
+		return Table{}, err
+	}
+	var names []string
+	for _, t := range all {
+		if t.Name == name {
+			return t, nil
+		}
+		names = append(names, t.Name)
+	}
+	return Table{}, notFound("no table %.60q: there are %q", name, names)
+}
+
+func (t Table) column(name string) (Column, error) {
+	var names []string
+	for _, c := range t.Columns {
+		if c.Name == name {
+			return c, nil
+		}
+		names = append(names, c.Name)
+	}
+	return Column{}, notFound("table %q has no column %.60q: there are %q", t.Name, name, names)
+}
+
+// keys are the columns of the primary key.
+func (t Table) keys() (all []string) {
+	for _, c := range t.Columns {
+		if c.Key {
+			all = append(all, c.Name)
+		}
+	}
+	return all
+}
+
+// names are the columns of a table.
+func (t Table) names() (all []string) {
+	for _, c := range t.Columns {
+		all = append(all, c.Name)
+	}
+	return all
+}
+
+// A row is one of a table, by its columns.
+type row = map[string]json.RawMessage
+
+// Describe returns the tables.
+func (f *sqliteFile) Describe(ctx context.Context) (Description, error) {
+	d := Description{Kind: manifest.KindSQLite, Resource: f.Path, Reads: []Method{
+		{Name: "rows", About: "rows of a table or view; of where each condition holds, = unless it is " +
+			"an object of !=, <, <=, >, >= or like; -COLUMN orders downwards; at most 1,000",
+			Args: json.RawMessage(`{"table":"customers","where":{"city":"Bern","age":{">=":18}},` +
+				`"columns":["id","name"],"order":["-id"],"limit":100,"offset":0}`)},
+		{Name: "count", About: "how many rows of a table or view there are",
+			Args: json.RawMessage(`{"table":"customers","where":{"city":"Bern"}}`)}},
+		Actions: []Method{
+			{Name: "insert", About: "a row more", Reversible: true,
+				Args: json.RawMessage(`{"table":"customers","row":{"name":"Ann"}}`)},
+			{Name: "update", About: "other values in one row", Reversible: true,
+				Args: json.RawMessage(`{"table":"customers","key":{"id":1},"set":{"city":"Bern"}}`)},
+			{Name: "delete", About: "one row less", Reversible: true,
+				Args: json.RawMessage(`{"table":"customers","key":{"id":1}}`)}}}
+	err := f.reading(ctx, func(ctx context.Context, con *sql.Conn) (err error) {
+		d.Tables, err = f.tables(ctx, con)
+		return err
+	})
+	return d, err
+}
+
+// selection is what a read takes.
+type selection struct {
+	Table   string                     `json:"table"`
+	Where   map[string]json.RawMessage `json:"where"`
+	Columns []string                   `json:"columns"`
+	Order   []string                   `json:"order"`
+	Limit   *int                       `json:"limit"`
+	Offset  int                        `json:"offset"`
+}
+
+// A page is what the read rows returns. More says that there are others.
+type page struct {
+	Rows []row `json:"rows"`
+	More bool  `json:"more"`
+}
+
+// Read reads rows, or counts them.
+func (f *sqliteFile) Read(ctx context.Context, method string, args json.RawMessage) (any, error) {
+	var s selection
+	if err := strict(args, &s); err != nil {
+		return nil, err
+	}
+	limit := defaultRows
+	if s.Limit != nil {
+		limit = *s.Limit
+	}
+	if limit < 1 || limit > maxRows || s.Offset < 0 {
+		return nil, bad("limit %d, offset %d: want a limit of 1 to %d, and no negative offset", limit,
+			s.Offset, maxRows)
+	}
+	if method != "rows" && method != "count" {
+		return nil, &unknown{"reads", method, []string{"rows", "count"}}
+	}
+	var out any
+	err := f.reading(ctx, func(ctx context.Context, con *sql.Conn) error {
+		t, err := f.table(ctx, con, s.Table)
+		if err != nil {
+			return err
+		}
+		where, values, err := t.where(s.Where)
+		if err != nil {
+			return err
+		}
+		if method == "count" {
+			var n int64
+			err := con.QueryRowContext(ctx, "SELECT count(*) FROM "+quoted(t.Name)+where,
+				values...).Scan(&n)
+			out = map[string]int64{"count": n}
+			return err
+		}
+		names := s.Columns
+		if len(names) == 0 {
+			names = t.names()
+		}
+		for _, name := range names {
+			if _, err := t.column(name); err != nil {
+				return err
+			}
+		}
+		order, err := t.order(s.Order)
+		if err != nil {
+			return err
+		}
+		all, err := selected(ctx, con, names, quoted(t.Name)+where+order+" LIMIT ? OFFSET ?",
+			append(values, limit+1, s.Offset))
+		if err != nil {
+			return err
+		}
+		more := len(all) > limit
+		out = page{all[:min(len(all), limit)], more}
+		return nil
+	})
+	return out, err
+}
+
+// An unknown is the error of a method that a gatekeeper has not.
+type unknown struct {
+	what, name string
+	known      []string
+}
+
+func (u *unknown) Error() string {
+	return fmt.Sprintf("the gatekeeper has no %.60q among its %s: there are %s", u.name, u.what,
+		strings.Join(u.known, ", "))
+}
+
+// comparisons are the operators of a condition.
+var comparisons = map[string]string{"=": "IS", "!=": "IS NOT", "<": "<", "<=": "<=", ">": ">",
+	">=": ">=", "like": "LIKE"}
+
+// where returns the conditions of a statement, with their values.
+func (t Table) where(of map[string]json.RawMessage) (string, []any, error) {
+	var all []string
+	var values []any
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		if _, err := t.column(name); err != nil {
+			return "", nil, err
+		}
+		conditions := map[string]json.RawMessage{"=": of[name]}
+		if isCondition(of[name]) {
+			conditions = nil
+			if json.Unmarshal(of[name], &conditions) != nil {
+				return "", nil, bad("where %q: want a value, or an object of comparisons", name)
+			}
+		}
+		for _, op := range slices.Sorted(maps.Keys(conditions)) {
+			operator, ok := comparisons[op]
+			if !ok {
+				return "", nil, bad("where %q: %.20q is no comparison: there are %s", name, op,
+					strings.Join(slices.Sorted(maps.Keys(comparisons)), ", "))
+			}
+			v, err := valueOf(conditions[op])
+			if err != nil {
+				return "", nil, bad("where %q: %v", name, err)
+			}
+			all, values = append(all, quoted(name)+" "+operator+" ?"), append(values, v)
+		}
+	}
+	if len(all) == 0 {
+		return "", nil, nil
+	}
+	return " WHERE " + strings.Join(all, " AND "), values, nil
+}
+
+func (t Table) order(of []string) (string, error) {
+	var all []string
+	for _, name := range of {
+		name, down := strings.CutPrefix(name, "-")
+		if _, err := t.column(name); err != nil {
+			return "", err
+		}
+		by := quoted(name)
+		if down {
+			by += " DESC"
+		}
+		all = append(all, by)
+	}
+	if len(all) == 0 {
+		return "", nil
+	}
+	return " ORDER BY " + strings.Join(all, ", "), nil
+}
+
+// selected returns the rows of a query: the columns, and what follows FROM.
+func selected(ctx context.Context, con *sql.Conn, names []string, from string,
+	args []any) ([]row, error) {
+	var list []string
+	for _, name := range names {
+		list = append(list, raw(name))
+	}
+	rows, err := con.QueryContext(ctx, "SELECT "+strings.Join(list, ", ")+" FROM "+from, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	all, size := []row{}, 0
+	values, to := make([]any, len(names)), make([]any, len(names))
+	for i := range to {
+		to[i] = &values[i]
+	}
+	for rows.Next() {
+		if err := rows.Scan(to...); err != nil {
+			return nil, err
+		}
+		r := row{}
+		for i, name := range names {
+			if r[name], err = jsonOf(values[i]); err != nil {
+				return nil, err
+			}
+			size += len(name) + len(r[name])
+		}
+		if size > maxAnswer {
+			return nil, tooLarge("the rows have more than %d bytes: ask for fewer columns or a lower "+
+				"limit", maxAnswer)
+		}
+		all = append(all, r)
+	}
+	return all, errors.Join(rows.Err(), rows.Close())
+}
+
+// Forms of values that JSON has not.
+const (
+	formBlob = "base64"
+	// formBytes is a text that is no UTF-8.
+	formBytes = "text_base64"
+)
+
+// jsonOf is a value of a row.
+func jsonOf(v any) (json.RawMessage, error) {
+	coded := func(form string, v []byte) (json.RawMessage, error) {
+		return json.Marshal(map[string]string{form: base64.StdEncoding.EncodeToString(v)})
+	}
+	switch v := v.(type) {
+	case []byte:
+		return coded(formBlob, v)
+	case float64:
+		if math.IsInf(v, 0) {
+			// As SQLite writes it: a number that no double can hold.
+			return json.RawMessage(map[bool]string{false: "9e999", true: "-9e999"}[v < 0]), nil
+		}
+	case string:
+		if !utf8.ValidString(v) {
+			return coded(formBytes, []byte(v))
+		}
+	}
+	return json.Marshal(v)
+}
+
+// valueOf is the value for a row: null, a number, a text, true and false as 1 and 0, or an object of
+// one of the forms.
+func valueOf(text json.RawMessage) (any, error) {
+	var v any
+	if err := strict(text, &v); err != nil || len(text) == 0 {
+		return nil, errors.New("it is no value")
+	}
+	switch v := v.(type) {
+	case nil, string:
+		return v, nil
+	case bool:
+		if v {
+			return int64(1), nil
+		}
+		return int64(0), nil
+	case json.Number:
+		if n, err := v.Int64(); err == nil {
+			return n, nil
+		}
+		f, err := v.Float64()
+		if errors.Is(err, strconv.ErrRange) {
+			err = nil
+		}
+		return f, err
+	case map[string]any:
+		blob, isBlob := v[formBlob].(string)
+		text, isText := v[formBytes].(string)
+		if len(v) == 1 && isBlob {
+			return base64.StdEncoding.DecodeString(blob)
+		}
+		if len(v) == 1 && isText {
+			bytes, err := base64.StdEncoding.DecodeString(text)
+			return string(bytes), err
+		}
+	}
+	return nil, errors.New(`want null, a number, a text, true, false, or {"base64": TEXT}`)
+}
+
+// A write is what an action takes.
+type write struct {
+	Table string `json:"table"`
+	Key   row    `json:"key,omitempty"`
+	Set   row    `json:"set,omitempty"`
+	Row   row    `json:"row,omitempty"`
+}
+
+// find returns the row that a key names, nil if there is none.
+func (t Table) find(ctx context.Context, con *sql.Conn, key row) (json.RawMessage, error) {
+	where, values, err := t.where(key)
+	if err != nil {
+		return nil, err
+	}
+	all, err := selected(ctx, con, t.names(), quoted(t.Name)+where+" LIMIT 2", values)
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	if len(all) > 1 {
+		return nil, bad("the key is that of several rows of table %q", t.Name)
+	}
+	return json.Marshal(all[0])
+}
+
+// check returns an error unless the action is one row of a table with a primary key.
+func (w write) check(action string, t Table) error {
+	if t.View {
+		return bad("%q is a view: only its rows can be read", t.Name)
+	}
+	keys := t.keys()
+	if len(keys) == 0 {
+		return bad("table %q has no primary key: its rows have no names by which they could be changed",
+			t.Name)
+	}
+	given := slices.Sorted(maps.Keys(w.Key))
+	slices.Sort(keys)
+	values := w.Row
+	switch action {
+	case "insert":
+		if len(w.Row) == 0 || len(w.Key) > 0 || len(w.Set) > 0 {
+			return bad("insert takes table and row")
+		}
+	case "update":
+		if len(w.Set) == 0 || len(w.Row) > 0 || !slices.Equal(given, keys) {
+			return bad("update takes table, key and set, and the key of table %q is %q", t.Name, keys)
+		}
+		values = w.Set
+		for _, name := range keys {
+			if _, ok := w.Set[name]; ok {
+				return bad("update: column %q is a part of the key: delete the row and insert another",
+					name)
+			}
+		}
+	case "delete":
+		if len(w.Set) > 0 || len(w.Row) > 0 || !slices.Equal(given, keys) {
+			return bad("delete takes table and key, and the key of table %q is %q", t.Name, keys)
+		}
+	default:
+		return &unknown{"actions", action, []string{"insert", "update", "delete"}}
+	}
+	for name, v := range w.Key {
+		if isCondition(v) {
+			return bad("key %q: want a value", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		c, err := t.column(name)
+		if err != nil {
+			return err
+		}
+		if c.Computed {
+			return bad("column %q is computed", name)
+		}
+		if _, err := valueOf(values[name]); err != nil {
+			return bad("column %q: %v", name, err)
+		}
+	}
+	return nil
+}
+
+// isCondition reports whether a value of where is more than a value.
+func isCondition(text json.RawMessage) bool {
+	_, err := valueOf(text)
+	return err != nil
+}
+
+// errTried ends a transaction that was only a try.
+var errTried = errors.New("it was only tried")
+
+// Propose tries the action in a transaction that is rolled back, so that constraints are checked and
+// the row afterwards is that which triggers and defaults make.
+func (f *sqliteFile) Propose(ctx context.Context, action string, args json.RawMessage) (Change, error) {
+	c := Change{Action: action, Args: args, Reversible: true}
+	var w write
+	if err := strict(args, &w); err != nil {
+		return c, err
+	}
+	err := f.writing(ctx, func(ctx context.Context, con *sql.Conn) error {
+		t, err := f.table(ctx, con, w.Table)
+		if err != nil {
+			return err
+		}
+		if err := w.check(action, t); err != nil {
+			return err
+		}
+		if action != "insert" {
+			if c.Before, err = t.find(ctx, con, w.Key); err != nil {
+				return err
+			}
+			if c.Before == nil {
+				return notFound("table %q has no row with that key", t.Name)
+			}
+		}
+		key, after, others, err := w.do(ctx, con, action, t)
+		if err != nil {
+			return err
+		}
+		// What triggers and foreign keys change beside the row is not undone with the row.
+		c.After, c.Others, c.Reversible = after, others, others == 0
+		name, err := json.Marshal(key)
+		if err != nil {
+			return err
+		}
+		c.Resource = f.Path + "#" + t.Name
+		if action != "insert" {
+			// An insert finds its key when it is done.
+			c.Resource += string(name)
+		}
+		return errTried
+	})
+	if !errors.Is(err, errTried) {
+		return c, err
+	}
+	return c, nil
+}
+
+// do carries the action out. It returns the key of the row, the row afterwards, null if there is
+// none, and how many other rows triggers and foreign keys have changed.
+func (w write) do(ctx context.Context, con *sql.Conn, action string, t Table) (key row,
+	after json.RawMessage, others int64, err error) {
+	var before, now int64
+	const changes = "SELECT total_changes()"
+	if err := con.QueryRowContext(ctx, changes).Scan(&before); err != nil {
+		return nil, nil, 0, err
+	}
+	key = w.Key
+	switch action {
+	case "insert":
+		key, err = insert(ctx, con, t, w.Row)
+	case "update":
+		err = update(ctx, con, t, key, w.Set)
+	case "delete":
+		var where string
+		var values []any
+		if where, values, err = t.where(key); err == nil {
+			err = one(con.ExecContext(ctx, "DELETE FROM "+quoted(t.Name)+where, values...))
+		}
+	}
+	if err != nil {
+		return nil, nil, 0, constraint(err)
+	}
+	if err := con.QueryRowContext(ctx, changes).Scan(&now); err != nil {
+		return nil, nil, 0, err
+	}
+	if after, err = t.find(ctx, con, key); after == nil {
+		after = json.RawMessage("null")
+	}
+	return key, after, now - before - 1, err
+}
+
+// constraint is an error of the database as one of who wrote the arguments, if it is that.
+func constraint(err error) error {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok && e.Code()&0xff == sqlite3.SQLITE_CONSTRAINT {
+		return bad("the database refuses it: %v", err)
+	}
+	return err
+}
+
+// one is an error unless a statement changed one row.
+func one(r sql.Result, err error) error {
+	if err != nil {
+		return err
+	}
+	n, err := r.RowsAffected()
+	if err == nil && n != 1 {
+		err = fmt.Errorf("the statement changed %d rows", n)
+	}
+	return err
+}
+
+func assigned(of row) (names []string, values []any, err error) {
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		v, err := valueOf(of[name])
+		if err != nil {
+			return nil, nil, err
+		}
+		names, values = append(names, quoted(name)), append(values, v)
+	}
+	return names, values, nil
+}
+
+func insert(ctx context.Context, con *sql.Conn, t Table, of row) (row, error) {
+	names, values, err := assigned(of)
+	if err != nil {
+		return nil, err
+	}
+	var keys []string
+	for _, name := range t.keys() {
+		keys = append(keys, raw(name))
+	}
+	found, to := make([]any, len(keys)), make([]any, len(keys))
+	for i := range to {
+		to[i] = &found[i]
+	}
+	if err := con.QueryRowContext(ctx, "INSERT OR ABORT INTO "+quoted(t.Name)+" ("+strings.Join(names, ", ")+
+		") VALUES ("+strings.TrimSuffix(strings.Repeat("?, ", len(names)), ", ")+") RETURNING "+
+		strings.Join(keys, ", "), values...).Scan(to...); err != nil {
+		return nil, err
+	}
+	key := row{}
+	for i, name := range t.keys() {
+		if key[name], err = jsonOf(found[i]); err != nil {
+			return nil, err
+		}
+	}
+	return key, nil
+}
+
+func update(ctx context.Context, con *sql.Conn, t Table, key, set row) error {
+	names, values, err := assigned(set)
+	if err != nil {
+		return err
+	}
+	where, of, err := t.where(key)
+	if err != nil {
+		return err
+	}
+	return one(con.ExecContext(ctx, "UPDATE OR ABORT "+quoted(t.Name)+" SET "+strings.Join(names, " = ?, ")+
+		" = ?"+where, append(values, of...)...))
+}
+
+// A note is the row of an action in _jail_actions.
+type note struct {
+	state   string
+	key     row
+	after   json.RawMessage
+	outcome string
+}
+
+// noted returns the note of an action, false if there is none.
+func noted(ctx context.Context, con *sql.Conn, id string) (n note, ok bool, err error) {
+	var there int
+	if err := con.QueryRowContext(ctx, `SELECT count(*) FROM pragma_table_list WHERE schema = 'main'
+		AND name = ?`, noteTable).Scan(&there); err != nil || there == 0 {
+		return n, false, err
+	}
+	var key, after string
+	err = con.QueryRowContext(ctx, "SELECT state, key, after, outcome FROM "+noteTable+" WHERE id = ?",
+		id).Scan(&n.state, &key, &after, &n.outcome)
+	if errors.Is(err, sql.ErrNoRows) {
+		return n, false, nil
+	}
+	if err == nil {
+		n.after = json.RawMessage(after)
+		err = json.Unmarshal([]byte(key), &n.key)
+	}
+	return n, err == nil, err
+}
+
+// Apply does the action and notes it, in one transaction.
+func (f *sqliteFile) Apply(ctx context.Context, id string, c Change) (outcome string, err error) {
+	var w write
+	if err := strict(c.Args, &w); err != nil {
+		return "", err
+	}
+	err = f.writing(ctx, func(ctx context.Context, con *sql.Conn) error {
+		n, done, err := noted(ctx, con, id)
+		if err != nil {
+			return err
+		}
+		if done {
+			outcome = n.outcome
+			return nil
+		}
+		t, err := f.table(ctx, con, w.Table)
+		if err != nil {
+			return err
+		}
+		if err := w.check(c.Action, t); err != nil {
+			return err
+		}
+		if c.Action != "insert" {
+			now, err := t.find(ctx, con, w.Key)
+			if err != nil {
+				return err
+			}
+			if now == nil || !same(now, c.Before) {
+				return fmt.Errorf("%w: the row of table %q is not as it was", errChanged, t.Name)
+			}
+		}
+		key, after, others, err := w.do(ctx, con, c.Action, t)
+		if err != nil {
+			return err
+		}
+		if others != c.Others {
+			return fmt.Errorf("%w: the action would change %d other rows, and not %d", errChanged, others,
+				c.Others)
+		}
+		name, err := json.Marshal(key)
+		if err != nil {
+			return err
+		}
+		outcome = map[string]string{"insert": "inserted", "update": "updated",
+			"delete": "deleted"}[c.Action] + " " + t.Name + " " + string(name)
+		return keep(ctx, con, id, string(name), string(after), outcome)
+	})
+	return outcome, err
+}
+
+// keep notes an action that is applied, and forgets old ones.
+func keep(ctx context.Context, con *sql.Conn, id, key, after, outcome string) error {
+	now := time.Now()
+	for _, s := range []struct {
+		text string
+		args []any
+	}{
+		{"CREATE TABLE IF NOT EXISTS " + noteTable + ` (id TEXT PRIMARY KEY, state TEXT NOT NULL,
+			time INTEGER NOT NULL, key TEXT NOT NULL, after TEXT NOT NULL, outcome TEXT NOT NULL)
+			WITHOUT ROWID`, nil},
+		{"DELETE FROM " + noteTable + " WHERE time < ?", []any{now.Add(-keepNotes).Unix()}},
+		{"INSERT INTO " + noteTable + " VALUES (?, ?, ?, ?, ?, ?)",
+			[]any{id, noteApplied, now.Unix(), key, after, outcome}},
+	} {
+		if _, err := con.ExecContext(ctx, s.text, s.args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Revert gives the row back what it had before, and notes that, in one transaction.
+func (f *sqliteFile) Revert(ctx context.Context, id, _ string, c Change) error {
+	var w write
+	if err := strict(c.Args, &w); err != nil {
+		return err
+	}
+	return f.writing(ctx, func(ctx context.Context, con *sql.Conn) error {
+		n, done, err := noted(ctx, con, id)
+		switch {
+		case err != nil:
+			return err
+		case !done:
+			return f.wrong(errors.New("it has no note of the action, which was not done there"))
+		case n.state == noteReverted:
+			return nil
+		}
+		t, err := f.table(ctx, con, w.Table)
+		if err != nil {
+			return err
+		}
+		now, err := t.find(ctx, con, n.key)
+		if err != nil {
+			return err
+		}
+		if now == nil {
+			now = json.RawMessage("null")
+		}
+		if !same(now, n.after) {
+			return fmt.Errorf("%w: the row of table %q is not as the action left it", errChanged, t.Name)
+		}
+		if err := undo(ctx, con, c, t, n.key, now); err != nil {
+			return constraint(err)
+		}
+		_, err = con.ExecContext(ctx, "UPDATE "+noteTable+" SET state = ? WHERE id = ?", noteReverted,
+			id)
+		return err
+	})
+}
+
+// undo gives the row with a key, which is now as the action left it, what it had before.
+func undo(ctx context.Context, con *sql.Conn, c Change, t Table, key row, now json.RawMessage) error {
+	if c.Action == "insert" {
+		where, values, err := t.where(key)
+		if err != nil {
+			return err
+		}
+		return one(con.ExecContext(ctx, "DELETE FROM "+quoted(t.Name)+where, values...))
+	}
+	var before, after row
+	if err := errors.Join(json.Unmarshal(c.Before, &before), json.Unmarshal(now, &after)); err != nil {
+		return err
+	}
+	for _, column := range t.Columns {
+		name := column.Name
+		if column.Computed || c.Action == "update" && same(before[name], after[name]) {
+			delete(before, name)
+		}
+	}
+	var err error
+	switch {
+	case c.Action == "delete":
+		_, err = insert(ctx, con, t, before)
+	case len(before) > 0:
+		err = update(ctx, con, t, key, before)
+	}
+	return err
+}
+
+// Settle asks the file: the note of an action is there when the action is.
+func (f *sqliteFile) Settle(ctx context.Context, id string, _ Change, reverting bool) (s Settled, known bool,
+	err error) {
+	err = f.reading(ctx, func(ctx context.Context, con *sql.Conn) error {
+		n, done, err := noted(ctx, con, id)
+		s = Settled{Done: done, Outcome: n.outcome}
+		if reverting {
+			s.Done = done && n.state == noteReverted
+		}
+		return err
+	})
+	return s, err == nil, err
+}
