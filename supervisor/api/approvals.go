@@ -36,6 +36,9 @@ type ProposeRequest struct {
 	// A secret of 20 to 128 bytes of who carries the action out, which claims and reports it. The
 	// same proposal with the same key is the same action. Not for workspace.commit.
 	Key string `json:"key,omitempty"`
+	// A person is asked, also where the policy of the run would approve it at once. Not for
+	// workspace.commit.
+	Ask bool `json:"ask,omitempty"`
 	// What the proposer says about it, at most 2 KiB. It is shown apart from the daemon's own
 	// words.
 	Words string `json:"words,omitempty"`
@@ -68,7 +71,7 @@ func (h waiting) propose(ctx context.Context, c caller.Caller, r *http.Request) 
 	case policy.ActionFetch, policy.ActionTool:
 		return nil, problem.New(problem.Usage, "type: only a run itself proposes %s", req.Type)
 	case policy.ActionCommit:
-		if req.Commit == nil || req.Agent != "" || req.Key != "" || req.External != (approvals.External{}) {
+		if req.Commit == nil || req.Agent != "" || req.Key != "" || req.Ask || req.External != (approvals.External{}) {
 			return nil, problem.New(problem.Usage, "a proposal of the type %s has run, commit and words",
 				req.Type)
 		}
@@ -78,7 +81,7 @@ func (h waiting) propose(ctx context.Context, c caller.Caller, r *http.Request) 
 		return nil, problem.New(problem.Usage, "a proposal of the type %s has no commit", req.Type)
 	}
 	return h.s.Propose(c, approvals.Proposal{Type: req.Type, External: req.External, Run: id,
-		Agent: req.Agent, Words: req.Words, Key: req.Key})
+		Agent: req.Agent, Words: req.Words, Key: req.Key, Ask: req.Ask})
 }
 
 // maxWait bounds how long a client may wait for a decision with one request.

@@ -49,6 +49,8 @@ type Proposal struct {
 	// Key is a secret of the proposer: who has it may claim the action. A proposal with the key of
 	// an action is that action.
 	Key string
+	// Ask has a person asked where the rule would approve the action at once.
+	Ask bool
 }
 
 // A Rule says what the policy says of an action of some run.
@@ -113,7 +115,7 @@ func (p Programs) Propose(c caller.Caller, of Proposal, rule Rule) (Action, erro
 	a := Action{Type: of.Type, UID: rule.UID, Run: of.Run, Policy: rule.Policy, Words: of.Words,
 		Agent: of.Agent, External: of.External,
 		Reversible: of.Gate != nil && of.Gate.Reversible || of.PolicyGrant != nil}
-	if of.PolicyGrant != nil {
+	if of.PolicyGrant != nil || of.Ask {
 		// A policy does not widen itself.
 		rule.Mode = min(rule.Mode, policy.ApproveAsk)
 	}

@@ -293,6 +293,14 @@ func TestExternalRules(t *testing.T) {
 	}
 	_, err = d.Revert(context.Background(), user(alice, "cli"), a.ID)
 	wantCode(t, "reverted what was not done", err, problem.Conflict)
+	p.Key, p.Ask = key+"2", true
+	a, err = d.Programs().Propose(agentd, p, Rule{Mode: policy.ApproveAuto, UID: alice})
+	if err != nil || a.State != Pending {
+		t.Errorf("auto, and its proposer wants a person to be asked: %+v, %v", a, err)
+	}
+	p.Key = key + "3"
+	_, err = d.Programs().Propose(agentd, p, Rule{Mode: policy.ApproveNever, UID: alice})
+	wantCode(t, "never, and its proposer wants a person to be asked", err, problem.Refused)
 }
 
 // TestPushHasNoWayBack: what its type says is irreversible stays.

@@ -65,6 +65,8 @@ type Kept struct {
 	About string
 	// Agents are those that may use it.
 	Agents []string
+	// ByPolicy lets the policy of an agent's run say which actions wait; else all do.
+	ByPolicy bool
 	Gatekeeper
 }
 
@@ -73,7 +75,7 @@ func Load(path string, s Sender) ([]Kept, error) {
 	said, err := manifest.LoadGatekeepers(path)
 	var all []Kept
 	for _, g := range said {
-		k := Kept{Name: g.Name, About: g.About, Agents: g.Agents}
+		k := Kept{Name: g.Name, About: g.About, Agents: g.Agents, ByPolicy: g.ByPolicy}
 		if g.Kind == manifest.KindSQLite {
 			k.Gatekeeper = &sqliteFile{Path: g.File, Tables: g.Tables}
 		} else {
@@ -285,7 +287,7 @@ func (d *Desk) Propose(ctx context.Context, c Caller, p Proposal) (Proposed, err
 	}
 	e = Entry{Ref: p.Ref, Instance: c.Instance, Began: d.o.Now(),
 		Request: api.ProposeRequest{Type: policy.ActionGate, Run: c.Run, Agent: c.ID, Words: p.Words,
-			Key: api.NewKey(), External: approvals.External{Gate: &approvals.Gate{
+			Key: api.NewKey(), Ask: !k.ByPolicy, External: approvals.External{Gate: &approvals.Gate{
 				Gatekeeper: k.Name, Action: change.Action, Resource: change.Resource, Args: text,
 				Reversible: change.Reversible}}}}
 	if err := d.o.Entries.Put(e); err != nil {

@@ -284,6 +284,9 @@ func TestDesk(t *testing.T) {
 	if _, err := d.Propose(ctx, triage, other); err == nil {
 		t.Error("another action with the name of the first")
 	}
+	if !w.entries[0].Request.Ask {
+		t.Error("the policy could approve it at once")
+	}
 	g := w.actions[0].Gate
 	if g.Gatekeeper != "crm" || !strings.HasSuffix(g.Resource, `/crm.db#customers{"id":1}`) ||
 		!strings.Contains(g.Args, `"before":{`) || !strings.Contains(g.Args, `"after":{`) {

@@ -27,6 +27,8 @@ type Gatekeeper struct {
 	About string
 	// Agents are those that may use it.
 	Agents []string
+	// ByPolicy lets the policy of an agent say which actions wait; else all do.
+	ByPolicy bool
 	// File is the database, or the OpenAPI document: an absolute path.
 	File string
 	// Tables are those of the database that there are for agents; all if empty.
@@ -86,7 +88,8 @@ func (r *reader) gatekeeper(t table) (g Gatekeeper) {
 	}
 	g.About, _ = r.text(t, "about")
 	g.Agents = r.texts(t, "agents", true, CheckName)
-	known := []string{"kind", "about", "agents"}
+	g.ByPolicy = r.word(t, "approve", "ask", "policy") == "policy"
+	known := []string{"kind", "about", "agents", "approve"}
 	file := "file"
 	if g.Kind == KindOpenAPI {
 		file = "document"

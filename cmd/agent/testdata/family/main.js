@@ -1,4 +1,5 @@
-import { AgentError, abortFacet, callAll, deleteFacet, deleteSubAgent, facet, facets, load, pubsub, run, storage } from "./jail_agent.js";
+import { AgentError, abortFacet, callAll, deleteFacet, deleteSubAgent, facet, facets, load, pubsub, run } from "./jail_agent.js";
+import { Collection, Singleton } from "./jail_agent_data.js";
 
 const parent = {
   onEvent() {
@@ -31,10 +32,28 @@ const worker = {
     } catch (e) {
       if (!(e instanceof AgentError) || e.code !== "no_binding") throw e;
     }
-    storage.exec("CREATE TABLE IF NOT EXISTS n (n INTEGER)");
-    storage.run("INSERT INTO n VALUES (?)", args.by);
-    return storage.get("SELECT count(*) AS n FROM n").n;
+    return counted(args.by);
   },
 };
+
+// counted keeps a call in a collection, and returns how many there are as a subscriber has counted.
+function counted(by) {
+  const calls = new Collection("calls", { unique: ["n"], index: ["by"] });
+  const total = new Singleton("total", 0);
+  calls.subscribe(({ kind, before }) => {
+    if (kind !== "add" || before) throw new Error("a change " + kind);
+    total.set(total.get() + 1);
+  });
+  const n = calls.count() + 1;
+  calls.put(n, { by, n });
+  try {
+    calls.put(n + 1, { by, n });
+  } catch (e) {
+    if (e.code !== "storage") throw e;
+  }
+  const found = calls.find("by", by);
+  if (found.length !== n || found[n - 1][0] !== n) throw new Error("found " + JSON.stringify(found));
+  return total.get();
+}
 
 run({ classes: { "": parent, worker } });

@@ -1,4 +1,5 @@
 import jail_agent
+from jail_agent_data import Collection
 
 
 class Parent(jail_agent.Agent):
@@ -32,9 +33,9 @@ class Worker(jail_agent.Agent):
             self.send("x")
         except jail_agent.Error as e:
             assert e.code == "no_binding", e.code
-        self.storage.exec("CREATE TABLE IF NOT EXISTS n (n INTEGER)")
-        self.storage.run("INSERT INTO n VALUES (?)", args["by"])
-        return self.storage.get("SELECT count(*) AS n FROM n")["n"]
+        calls = Collection(self.storage, "calls", index=["by"])
+        calls.put(len(calls) + 1, args)
+        return len(calls.find("by", args["by"]))
 
 
 jail_agent.run({"": Parent, "worker": Worker})

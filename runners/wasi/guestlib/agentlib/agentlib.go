@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-//go:embed go rust c js python/main.py python/jail_agent.py python/jail_agent_more.py
+//go:embed go rust c js python/main.py python/jail_agent.py python/jail_agent_more.py python/jail_agent_data.py
 var files embed.FS
 
 // A Language is one in which an agent can be written.
@@ -33,9 +33,11 @@ func Languages() []Language {
 	return []Language{
 		{"python", "module = \"python/python3\"\nargs = [\"main.py\"]", map[string]string{
 			"main.py": "python/main.py", "jail_agent.py": "python/jail_agent.py",
-			"jail_agent_more.py": "python/jail_agent_more.py"}, ""},
+			"jail_agent_more.py": "python/jail_agent_more.py",
+			"jail_agent_data.py": "python/jail_agent_data.py"}, ""},
 		{"js", "module = \"js/qjs\"\nargs = [\"main.js\"]", map[string]string{
-			"main.js": "js/main.js", "jail_agent.js": "js/jail_agent.js"}, ""},
+			"main.js": "js/main.js", "jail_agent.js": "js/jail_agent.js",
+			"jail_agent_data.js": "js/jail_agent_data.js"}, ""},
 		{"go", "module = \"NAME.wasm\"", map[string]string{"main.go": "go/main.go.txt",
 			"jailagent/jailagent.go": "go/jailagent/jailagent.go",
 			"jailagent/abi.go":       "go/jailagent/abi.go",
@@ -43,6 +45,7 @@ func Languages() []Language {
 			"jailagent/ai.go":        "go/jailagent/ai.go",
 			"jailagent/facets.go":    "go/jailagent/facets.go",
 			"jailagent/gate.go":      "go/jailagent/gate.go",
+			"jailagent/data.go":      "go/jailagent/data.go",
 			"jailagent/elsewhere.go": "go/jailagent/elsewhere.go"},
 			"GOOS=wasip1 GOARCH=wasm go build -trimpath -ldflags '-s -w' -o NAME.wasm ."},
 		{"rust", "module = \"NAME.wasm\"", map[string]string{"src/main.rs": "rust/main.rs",

@@ -13,9 +13,12 @@ func TestPythonHelpers(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("no Python here")
 	}
-	out, err := exec.Command("python3", "-B", "python/test_jail_agent_more.py").CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "OK") {
-		t.Errorf("%v\n%s", err, out)
+	for _, name := range []string{"more", "data"} {
+		out, err := exec.Command("python3", "-B",
+			"python/test_jail_agent_"+name+".py").CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "OK") {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
 	}
 }
 
