@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/control"
@@ -21,8 +22,14 @@ import (
 func hostAgent(ctx context.Context, order runners.Order, conn *control.Conn, modules [][]byte,
 	ready *wasiguest.Loaded, proxy *wasiguest.Proxy) (int, runners.Answer) {
 	a := order.Agent
+	// A read that blocks would hold a processor of the Go runtime, which then looks for work 50,000
+	// times a second.
+	if err := syscall.SetNonblock(0, true); err != nil {
+		return failureCode, runners.FailureAnswer(nil, err)
+	}
 	h, err := host.New(ctx, host.Options{ID: a.ID, Bindings: a.Bindings, Dir: a.Dir, Size: a.Size,
-		Deadline: time.Duration(a.DeadlineNanos), In: os.Stdin, Out: os.Stdout, Exit: os.Exit})
+		Deadline: time.Duration(a.DeadlineNanos), In: os.NewFile(0, "orders"), Out: os.Stdout,
+		Exit: os.Exit})
 	if err != nil {
 		return failureCode, runners.FailureAnswer(nil, fmt.Errorf("database of the agent: %w", err))
 	}

@@ -152,6 +152,9 @@ func serve(conn *control.Conn) error {
 		}
 	})
 	defer late.Stop()
+	if order.Plan.HostsAgent() {
+		slacken(jail.PID)
+	}
 	if err = toInit.Send(first); err == nil {
 		err = toInit.Send(second)
 	}

@@ -1,14 +1,12 @@
 package agents
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jail-sandbox/jail/runners/agent"
@@ -26,7 +24,8 @@ const (
 // fairTime is how long an agent may go on while others wait for their turn.
 const fairTime = 10 * time.Second
 
-// Orders are the two ends of an agent's streams that a jail is given.
+// Orders are the two ends of an agent's streams that a jail is given. Each is for one goroutine. In is
+// at its end when the agent has ended.
 type Orders struct {
 	In  io.Reader
 	Out io.Writer
@@ -40,8 +39,8 @@ type run struct {
 	from store.Instance
 	m    manifest.Manifest
 	l    Launch
-	// orders are sent by a goroutine of their own, so that an agent that does not read them cannot
-	// stop this one.
+	// orders are sent by another goroutine, so that an agent that does not read them cannot stop this
+	// one.
 	orders  chan agent.Order
 	reports chan agent.Report
 	kill    context.CancelCauseFunc
@@ -102,11 +101,6 @@ func (r *run) whole() *cause {
 	defer r.window.hand.close()
 	r.calls = newCalls(ctx, r)
 	defer r.calls.wait()
-	in, orders := io.Pipe()
-	reports, out := io.Pipe()
-	var work sync.WaitGroup
-	work.Go(func() { orders.CloseWithError(send(ctx, orders, r.orders)) })
-	work.Go(func() { r.read(ctx, reports) })
 	ended := make(chan error, 1)
 	var end End
 	r.a.turns.setState(r.turn, store.Initializing)
@@ -115,9 +109,9 @@ func (r *run) whole() *cause {
 	})
 	go func() {
 		var err error
-		end, err = r.a.o.Jails.Run(ctx, r.l, Orders{in, out})
-		out.CloseWithError(io.EOF)
-		in.CloseWithError(io.ErrClosedPipe)
+		out := newReports(ctx, r)
+		end, err = r.a.o.Jails.Run(ctx, r.l, Orders{newOrders(ctx, r.orders), out})
+		out.close()
 		ended <- err
 	}()
 	failure := r.serve(ctx)
@@ -132,7 +126,6 @@ func (r *run) whole() *cause {
 	// Before kill below: this names the watchdog.
 	why := context.Cause(ctx)
 	kill(errAsked)
-	work.Wait()
 	for _, o := range r.window.admins {
 		o.fail(errors.New("the agent ended meanwhile"))
 	}
@@ -169,57 +162,6 @@ func (r *run) verdict(failure *cause, killed error, end End, err error) *cause {
 		return &cause{why: why, blame: failure.blame || busy}
 	}
 	return nil
-}
-
-// send writes the orders, those that are there together in one piece.
-func send(ctx context.Context, to io.Writer, orders <-chan agent.Order) error {
-	b := bufio.NewWriterSize(to, 64<<10)
-	w := agent.NewWriter(b)
-	for {
-		select {
-		case o := <-orders:
-			if err := w.Write(o); err != nil {
-				return err
-			}
-		case <-ctx.Done():
-			return io.ErrClosedPipe
-		}
-		for more := true; more; {
-			select {
-			case o := <-orders:
-				if err := w.Write(o); err != nil {
-					return err
-				}
-			default:
-				more = false
-			}
-		}
-		if err := b.Flush(); err != nil {
-			return err
-		}
-	}
-}
-
-// read hands over the reports until there are no more.
-func (r *run) read(ctx context.Context, from *io.PipeReader) {
-	defer close(r.reports)
-	in := agent.NewReader(from)
-	for {
-		var report agent.Report
-		if err := in.Read(&report); err != nil {
-			if !errors.Is(err, io.EOF) {
-				r.kill(fmt.Errorf("its jail sent nonsense: %w", err))
-			}
-			from.CloseWithError(io.ErrClosedPipe)
-			return
-		}
-		select {
-		case r.reports <- report:
-		case <-ctx.Done():
-			from.CloseWithError(io.ErrClosedPipe)
-			return
-		}
-	}
 }
 
 func (r *run) order(ctx context.Context, o agent.Order) {

@@ -67,6 +67,8 @@ func (l *link) streamed(ctx context.Context, path string, req any, in io.Reader,
 			go s.sendSizes(ctx, sizes)
 		}
 	})
+	var passed carried
+	defer passed.close()
 	err = again(ctx, func() error {
 		conn, err := l.dial(ctx)
 		if err != nil {
@@ -74,14 +76,26 @@ func (l *link) streamed(ctx context.Context, path string, req any, in io.Reader,
 		}
 		defer conn.Close()
 		defer context.AfterFunc(ctx, func() { conn.Close() })()
-		r, err := startStreams(conn, path, req)
+		from := io.Reader(conn)
+		if unix, ok := conn.(*net.UnixConn); ok && strings.Contains(path, wire.Passed) {
+			passed.files = &passedReader{UnixConn: unix}
+			from = passed.files
+		}
+		r, agreed, err := startStreams(conn, from, path, req)
 		if err != nil {
 			return err
 		}
 		s.connect(conn)
-		send()
+		if agreed {
+			s.passed = func() error { return passed.begin(in, out) }
+		} else {
+			send()
+		}
 		if res, err = s.receive(r, out, errOut); err == nil && res.Error != nil && !s.begun {
 			return res.Error
+		}
+		if err == nil {
+			passed.end()
 		}
 		return err
 	})
@@ -91,30 +105,32 @@ func (l *link) streamed(ctx context.Context, path string, req any, in io.Reader,
 	return res, nil
 }
 
-// startStreams asks for the switch to streams.
-func startStreams(conn net.Conn, path string, req any) (*bufio.Reader, error) {
+// startStreams asks for the switch to streams, and returns what is to be read of the answer, and
+// whether the daemon passes the pipes of the tool.
+func startStreams(conn io.Writer, from io.Reader, path string, req any) (r *bufio.Reader,
+	passed bool, err error) {
 	body, err := json.Marshal(req)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	ask, err := http.NewRequest("POST", "http://jail"+path, bytes.NewReader(body))
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	ask.Header.Set("Connection", "Upgrade")
 	ask.Header.Set("Upgrade", Upgrade)
 	// A daemon that does not take it can have said why.
 	sent := ask.Write(conn)
-	r := bufio.NewReaderSize(conn, 128<<10)
+	r = bufio.NewReaderSize(from, 128<<10)
 	resp, err := http.ReadResponse(r, ask)
 	if err != nil {
-		return nil, errors.Join(sent, err)
+		return nil, false, errors.Join(sent, err)
 	}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		defer resp.Body.Close()
-		return nil, readProblem(resp)
+		return nil, false, readProblem(resp)
 	}
-	return r, nil
+	return r, resp.Header.Get(wire.StreamsHeader) == wire.StreamsPassed, nil
 }
 
 type runStream struct {
@@ -126,6 +142,8 @@ type runStream struct {
 	sent []byte
 	// It has taken input, or sent output.
 	begun bool
+	// passed carries input and output by the pipes that came.
+	passed func() error
 }
 
 // connect makes the connection to a daemon the stream's, and sends what another had that did not
@@ -219,6 +237,12 @@ func (s *runStream) receive(r *bufio.Reader, out, errOut io.Writer) (message.Res
 			err = writeOutput(out, content)
 		case FrameErrorOutput:
 			err = writeOutput(errOut, content)
+		case framePassed:
+			if s.passed == nil {
+				return message.Result{}, errors.New("the daemon passed pipes that were not asked for")
+			}
+			err = s.passed()
+			s.passed = nil
 		case frameInputEnd:
 			return message.Result{}, errNoResult
 		case FrameResult:

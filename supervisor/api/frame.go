@@ -17,6 +17,8 @@ import (
 //	client: Size …                             rows and columns of its terminal, two bytes each, big-endian
 //	server: Credit …                           leave to send one more frame of input; a client starts with four
 //	server: Output | ErrorOutput …, Result     what the tool writes; at last the result as JSON, and the connection is closed
+//	server: Passed, two descriptors            once, where the client asked for it and the daemon's answer agrees: the pipes of
+//	                                           standard input and output, so that there are no Input, InputEnd, Credit and Output
 //
 // A client that closes the connection ends the run.
 type FrameKind byte
@@ -30,6 +32,7 @@ const (
 	FrameOutput      FrameKind = wire.FrameOutput
 	FrameErrorOutput FrameKind = wire.FrameErrorOutput
 	FrameResult      FrameKind = wire.FrameResult
+	framePassed      FrameKind = wire.FramePassed
 )
 
 // Bounds of the content of one frame, in bytes: of any, and of one from a client, of which the

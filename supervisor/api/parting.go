@@ -39,11 +39,16 @@ func (p *parting) hurry() {
 
 // Write is called by one at a time.
 func (p *parting) Write(b []byte) (int, error) {
+	return p.write(func() (int, error) { return p.Conn.Write(b) })
+}
+
+// write is Write by another call of the connection.
+func (p *parting) write(do func() (int, error)) (int, error) {
 	begun, err := p.begin()
 	if err != nil {
 		return 0, err
 	}
-	n, err := p.Conn.Write(b)
+	n, err := do()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.err = err

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -101,13 +102,20 @@ func (srv *Server) streamed(w http.ResponseWriter, r *http.Request, req any,
 		return
 	}
 	defer conn.Close()
-	const switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " +
-		Upgrade + "\r\n\r\n"
-	if _, err := io.WriteString(conn, switching); err != nil {
+	switching := "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " +
+		Upgrade + "\r\n"
+	passed := query.Get(wire.QueryStreams) == wire.StreamsPassed && passes(req)
+	if passed {
+		switching += wire.StreamsHeader + ": " + wire.StreamsPassed + "\r\n"
+	}
+	if _, err := io.WriteString(conn, switching+"\r\n"); err != nil {
 		return
 	}
 	srv.carry(conn, buffered.Reader, func(ctx context.Context, s stdio.Streams) message.Result {
 		s.Tracked, s.Joined = tracked, joined
+		if !passed {
+			s.Pass = nil
+		}
 		if query.Get(wire.QueryInput) == wire.InputNone {
 			s.In = nil
 		}
@@ -148,6 +156,11 @@ func (srv *Server) carry(plain net.Conn, buffered *bufio.Reader,
 			Out:   frameWriter{&mu, conn, FrameOutput},
 			Err:   frameWriter{&mu, conn, FrameErrorOutput},
 			Sizes: in.sizes,
+			Pass: func(in, out *os.File) error {
+				mu.Lock()
+				defer mu.Unlock()
+				return conn.pass(in, out)
+			},
 		})
 	})
 	if broke := frameError(""); errors.As(context.Cause(ctx), &broke) && (res.Error == nil ||

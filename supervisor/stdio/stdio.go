@@ -28,6 +28,10 @@ type Streams struct {
 	Joined bool
 	// Sizes are those that the caller's terminal takes, where the run has one. It may be nil.
 	Sizes <-chan runners.Terminal
+	// Pass takes over standard input and output of messages (Pipes.Messages): it is given this side's
+	// ends of their pipes, of which nobody else keeps a copy. In and Out are not used then. It may be
+	// nil.
+	Pass func(in, out *os.File) error
 	// Started is called once the tool runs. It may be nil.
 	Started func()
 	// Tracked is called once the run can be ended, or when there is none: from
@@ -116,10 +120,15 @@ func (p *Pipes) Messages() { p.out[0].uncounted = true }
 // that the tool writes. When the caller takes nothing more, it calls gone.
 func (p *Pipes) Start(s Streams, limit int64, over func(seen int64), gone func()) {
 	p.limit, p.over, p.gone = limit, over, gone
-	for i, to := range []io.Writer{s.Out, s.Err} {
+	for i := range p.out {
 		p.out[i].all, p.out[i].from = p, p.host[1+i]
-		p.carrying.Go(func() { p.out[i].carry(to) })
 	}
+	p.carrying.Go(func() { p.out[1].carry(s.Err) })
+	if s.Pass != nil && p.out[0].uncounted {
+		p.pass(s.Pass)
+		return
+	}
+	p.carrying.Go(func() { p.out[0].carry(s.Out) })
 	if s.In == nil {
 		p.host[0].Close()
 		return
@@ -134,6 +143,19 @@ func (p *Pipes) Start(s Streams, limit int64, over func(seen int64), gone func()
 		}
 		p.host[0].Close()
 	}()
+}
+
+// pass gives the ends of standard input and output away.
+func (p *Pipes) pass(to func(in, out *os.File) error) {
+	err := to(p.host[0], p.host[1])
+	p.host[0].Close()
+	p.host[1].Close()
+	p.out[0].mu.Lock()
+	p.out[0].ended = true
+	p.out[0].mu.Unlock()
+	if err != nil {
+		p.gone()
+	}
 }
 
 // A pump carries one of the streams that the tool writes.

@@ -12,6 +12,9 @@ const Number = 1
 // first. Daemons before 0.8.0 ignore it; they all speak API 1.
 const NumberHeader = "Jail-Api"
 
+// StreamsHeader is the header of an answer that agrees to Passed.
+const StreamsHeader = "Jail-Streams"
+
 // Paths of the API.
 const (
 	PathRuns     = "/v1/runs"
@@ -24,6 +27,9 @@ const (
 const (
 	Joined  = QueryOutput + "=" + OutputJoined
 	NoInput = QueryInput + "=" + InputNone
+	// Passed asks for the pipes of standard input and output themselves. A daemon that passes them
+	// says so by StreamsHeader in its answer.
+	Passed = QueryStreams + "=" + StreamsPassed
 )
 
 // Parts of Joined and NoInput.
@@ -32,6 +38,9 @@ const (
 	OutputJoined = "joined"
 	QueryInput   = "input"
 	InputNone    = "none"
+
+	QueryStreams  = "streams"
+	StreamsPassed = "passed"
 )
 
 // Upgrade is the protocol that POST /v1/runs switches to: the streams of a run, see api.FrameKind.
@@ -46,6 +55,7 @@ const (
 	FrameOutput      = '1'
 	FrameErrorOutput = '2'
 	FrameResult      = 'r'
+	FramePassed      = 'p'
 )
 
 // Bounds of the content of one frame, in bytes: of any, and of one from a client, of which the

@@ -66,7 +66,7 @@ func (j *Jaild) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agen
 	j.running(l.Instance, req.ID)
 	defer j.running(l.Instance, "")
 	said := &agents.Tail{Most: maxSaid}
-	res, err := c.Run(ctx, req, o.In, o.Out, said)
+	res, err := c.RunPassed(ctx, req, o.In, o.Out, said)
 	end := agents.End{ExitCode: res.ExitCode, Said: said.String()}
 	switch {
 	case ctx.Err() != nil:

@@ -1,0 +1,128 @@
+package api
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/wire"
+)
+
+// An agent is awake for hours, and each of its events crosses its standard streams several times. So
+// its client may ask for the daemon's ends of the pipes of input and output: what goes through them
+// then wakes no third process. Only the client's ends of the pipes leave the daemon, and nothing of
+// the client's goes into the jail.
+
+// passes reports whether the streams of a request may be passed. An agent's output is messages of
+// jail's own, which count for no limit, so nothing has to stand in between.
+func passes(req any) bool {
+	r, ok := req.(*message.Request)
+	return ok && r.Agent != nil
+}
+
+// messageWriter is a connection that takes descriptors: *net.UnixConn has it.
+type messageWriter interface {
+	WriteMsgUnix(b, oob []byte, addr *net.UnixAddr) (n, oobn int, err error)
+}
+
+// pass sends the two descriptors in a frame of their own. The caller keeps its files.
+func (p *parting) pass(in, out *os.File) error {
+	to, ok := p.Conn.(messageWriter)
+	if !ok {
+		return fmt.Errorf("connection %T takes no descriptors", p.Conn)
+	}
+	frame := binary.BigEndian.AppendUint32([]byte{wire.FramePassed}, 0)
+	_, err := p.write(func() (int, error) {
+		n, _, err := to.WriteMsgUnix(frame, syscall.UnixRights(int(in.Fd()), int(out.Fd())), nil)
+		if err == nil && n < len(frame) {
+			err = io.ErrShortWrite
+		}
+		return n, err
+	})
+	return err
+}
+
+// A passedReader reads from a connection and keeps the descriptors that come with what it reads.
+type passedReader struct {
+	*net.UnixConn
+	files []*os.File
+}
+
+// Read reads from the connection. It fails where more descriptors come than one frame has.
+func (r *passedReader) Read(p []byte) (int, error) {
+	oob := make([]byte, syscall.CmsgSpace(4*passedFiles))
+	n, oobn, flags, _, err := r.ReadMsgUnix(p, oob)
+	if err != nil || oobn == 0 {
+		return n, err
+	}
+	all, err := syscall.ParseSocketControlMessage(oob[:oobn])
+	for i := range all {
+		fds, e := syscall.ParseUnixRights(&all[i])
+		for _, fd := range fds {
+			// Else a read blocks a thread.
+			err = errors.Join(err, syscall.SetNonblock(fd, true))
+			r.files = append(r.files, os.NewFile(uintptr(fd), "passed"))
+		}
+		err = errors.Join(err, e)
+	}
+	if flags&syscall.MSG_CTRUNC != 0 || len(r.files) > passedFiles {
+		err = errors.Join(err, errors.New("the daemon sent more descriptors than it may"))
+	}
+	return n, err
+}
+
+// passedFiles are those of standard input and output.
+const passedFiles = 2
+
+func (r *passedReader) close() {
+	for _, f := range r.files {
+		f.Close()
+	}
+}
+
+// RunPassed is Run of an agent, whose input and output go through its own pipes where the daemon
+// passes them, else as those of any run.
+func (c *Client) RunPassed(ctx context.Context, req message.Request, in io.Reader, out,
+	errOut io.Writer) (message.Result, error) {
+	return c.link.streamed(ctx, PathRuns+"?"+wire.Passed, req, in, out, errOut, nil)
+}
+
+// carried is what carries the streams of one run through its own pipes.
+type carried struct {
+	files *passedReader
+	work  sync.WaitGroup
+}
+
+// begin takes the two pipes over.
+func (c *carried) begin(in io.Reader, out io.Writer) error {
+	if c.files == nil || len(c.files.files) != passedFiles {
+		return errors.New("the daemon has not passed two pipes")
+	}
+	to, from := c.files.files[0], c.files.files[1]
+	go func() {
+		// A tool that does not read is no error. It hides ReadFrom, which would ask whether the
+		// reader is a file.
+		_, _ = io.Copy(struct{ io.Writer }{to}, in)
+		to.Close()
+	}()
+	c.work.Go(func() { _, _ = io.Copy(out, struct{ io.Reader }{from}) })
+	return nil
+}
+
+// end waits for the rest of the output of a run that has ended.
+func (c *carried) end() { c.work.Wait() }
+
+// close ends what is still under way.
+func (c *carried) close() {
+	if c.files != nil {
+		c.files.close()
+	}
+	c.work.Wait()
+}
