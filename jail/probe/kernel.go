@@ -59,6 +59,20 @@ func ProcFixed() (bool, error) {
 	return n >= firstFixed, err
 }
 
+// machineFiles says whether programs of the host find files of their jail's own in /proc, from what
+// ProcFixed returned. No run needs them.
+func machineFiles(fixed bool, err error) Finding {
+	const name = "files of proc"
+	switch {
+	case err != nil:
+		return unknown(name, "%v", err)
+	case fixed:
+		return Finding{Name: name, Answer: Off, Detail: "the kernel changes no mounted proc, so " +
+			"programs of the host find no cpuinfo, meminfo, stat, loadavg, uptime and mounts in /proc"}
+	}
+	return yes(name, "programs of the host find their limits in /proc/cpuinfo and meminfo")
+}
+
 // Landlock probes the ABI version of Landlock.
 func Landlock() Finding {
 	const name = "landlock"

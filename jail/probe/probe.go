@@ -86,6 +86,6 @@ func All(scratch, slice string) []Finding {
 	}
 	return []Finding{
 		runningKernel(), UserNamespace(), Cgroups(slice), seccomp(), Landlock(), overlay(), loopDevices(),
-		mkfs(), room(scratch), shadow(scratch),
+		mkfs(), room(scratch), shadow(scratch), machineFiles(ProcFixed()),
 	}
 }

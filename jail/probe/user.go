@@ -194,5 +194,5 @@ func allForUser(scratch string) []Finding {
 	if sys.Rootless() {
 		all = append(all, overlay(), marks(), shadow(scratch))
 	}
-	return append(all, room(scratch))
+	return append(all, room(scratch), machineFiles(ProcFixed()))
 }

@@ -26,7 +26,7 @@ func TestNativeSettings(t *testing.T) {
 		}
 	}
 	r := runNative(h, "build", "--", "sh", "-c",
-		"cat /etc/hosts /proc/mounts; ls /etc/shadow /etc/machine-id /etc/ssl/private /etc/apt")
+		"cat /etc/hosts /proc/self/mounts; ls /etc/shadow /etc/machine-id /etc/ssl/private /etc/apt")
 	if !strings.Contains(r.Stdout, "127.0.0.1 localhost") || !strings.Contains(r.Stdout, " / ") ||
 		r.ExitCode == 0 || strings.Count(r.Stderr, "No such file") != 4 {
 		t.Errorf("%+v", r)

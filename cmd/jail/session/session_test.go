@@ -176,7 +176,7 @@ func TestSessionWalls(t *testing.T) {
 
 	// The same from inside: what a program of the host may see and do. Each jail has ids of its
 	// own.
-	look := `grep -E '^(Cap|NoNewPrivs|Seccomp|Uid|Gid|Groups)' /proc/self/status; for fd in /proc/self/fd/*; do echo $fd; done; ulimit -a; cat /proc/mounts | cut -d' ' -f2-4 | grep -v overlay | sed 's/,[ug]id=[0-9]*//g'; ` +
+	look := `grep -E '^(Cap|NoNewPrivs|Seccomp|Uid|Gid|Groups)' /proc/self/status; for fd in /proc/self/fd/*; do echo $fd; done; ulimit -a; cat /proc/self/mounts | cut -d' ' -f2-4 | grep -v overlay | sed 's/,[ug]id=[0-9]*//g'; ` +
 		`cat /proc/net/dev /proc/self/cgroup; mount -t tmpfs x /mnt; unshare -U true; echo x > /usr/x; cat /etc/shadow; ls /home /root; chroot / true; kill -9 1; echo $?`
 	id = h.Session("--discard", "--profile", "build")
 	inside := h.ObjectOf("session", "exec", id, "--json", "--", "sh", "-c", look)

@@ -214,7 +214,7 @@ func TestSessionWarmNative(t *testing.T) {
 	h.Pool(2)
 	h.Daemon()
 	id := h.Session("--discard", "--profile", "build")
-	look := `grep -E '^(Cap|NoNewPrivs|Seccomp|Uid|Gid|Groups)' /proc/self/status; for fd in /proc/self/fd/*; do echo $fd; done; ulimit -a; cat /proc/mounts | cut -d' ' -f2-4 | grep -v overlay | sed 's/,[ug]id=[0-9]*//g'; ` +
+	look := `grep -E '^(Cap|NoNewPrivs|Seccomp|Uid|Gid|Groups)' /proc/self/status; for fd in /proc/self/fd/*; do echo $fd; done; ulimit -a; cat /proc/self/mounts | cut -d' ' -f2-4 | grep -v overlay | sed 's/,[ug]id=[0-9]*//g'; ` +
 		`cat /proc/net/dev /proc/self/cgroup; mount -t tmpfs x /mnt; unshare -U true; echo x > /usr/x; cat /etc/shadow; ls /home /root /dev/shm; chroot / true; kill -9 1; echo $?; echo $SECRET; echo lock > /dev/shm/mine`
 	var said []message.Result
 	for n, want := range []string{cmdtest.StartCold, cmdtest.StartWarm, cmdtest.StartWarm} {
