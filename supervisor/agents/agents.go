@@ -128,8 +128,8 @@ type Agents struct {
 	// pulse beats when something was published or committed.
 	pulse  pulse
 	alarms chan struct{}
-	// approvals brings what agents propose into the queue.
-	approvals *approvals
+	// proposals brings what agents propose into the queue.
+	proposals *proposals
 	turns     turns
 	// problems are those of the folder.
 	problems problems
@@ -155,14 +155,14 @@ func New(o Options) (*Agents, error) {
 	}
 	a := &Agents{Store: o.Store, o: o, alarms: make(chan struct{}, 1)}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
-	a.approvals = newApprovals(a)
+	a.proposals = newProposals(a)
 	if err := errors.Join((facets{a}).finishDeletions(), clearLoads(o.State)); err != nil {
 		a.cancel()
 		return nil, err
 	}
 	a.turns = turns{all: map[int64]*turn{}, most: o.Awake, begin: a.begin}
 	a.work.Go(a.fireAlarms)
-	a.work.Go(a.approvals.run)
+	a.work.Go(a.proposals.run)
 	if o.Gates != nil {
 		a.work.Go(func() { o.Gates.Run(a.ctx, a.tellGate) })
 	}

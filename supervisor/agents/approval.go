@@ -60,8 +60,8 @@ const (
 	askPauses = 30 * time.Second
 )
 
-// approvals brings what agents propose into the queue, and tells them of decisions.
-type approvals struct {
+// proposals brings what agents propose into the queue, and tells them of decisions.
+type proposals struct {
 	a     *Agents
 	asked chan struct{}
 	// places has an element for each action that the queue is asked about.
@@ -71,13 +71,13 @@ type approvals struct {
 	over  chan string
 }
 
-func newApprovals(a *Agents) *approvals {
-	return &approvals{a: a, asked: make(chan struct{}, 1), places: make(chan struct{}, attended),
+func newProposals(a *Agents) *proposals {
+	return &proposals{a: a, asked: make(chan struct{}, 1), places: make(chan struct{}, attended),
 		known: map[string]bool{}, over: make(chan string)}
 }
 
 // look has run look for actions that are new.
-func (q *approvals) look() {
+func (q *proposals) look() {
 	select {
 	case q.asked <- struct{}{}:
 	default:
@@ -85,7 +85,7 @@ func (q *approvals) look() {
 }
 
 // run looks after all actions that wait.
-func (q *approvals) run() {
+func (q *proposals) run() {
 	a := q.a
 	for {
 		all, err := store.AsksOf(a.Store).All(a.ctx)
@@ -119,7 +119,7 @@ func (q *approvals) run() {
 }
 
 // attend brings one action to its end.
-func (q *approvals) attend(p store.Proposal) {
+func (q *proposals) attend(p store.Proposal) {
 	a, pause := q.a, askPause
 	for a.ctx.Err() == nil {
 		select {
@@ -147,7 +147,7 @@ func (q *approvals) attend(p store.Proposal) {
 }
 
 // step brings an action one step further. After an error it is called again.
-func (q *approvals) step(p *store.Proposal) (done bool, err error) {
+func (q *proposals) step(p *store.Proposal) (done bool, err error) {
 	a, asks := q.a, store.AsksOf(q.a.Store)
 	i, err := a.Store.Instance(a.ctx, p.Instance)
 	switch {
@@ -196,7 +196,7 @@ func (q *approvals) step(p *store.Proposal) (done bool, err error) {
 
 // said returns an error that can pass of what the queue was told. Another one changes nothing: the
 // action is over.
-func (q *approvals) said(p store.Proposal, err error) error {
+func (q *proposals) said(p store.Proposal, err error) error {
 	if err == nil || errors.Is(err, ErrNoJail) || q.a.ctx.Err() != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (q *approvals) said(p store.Proposal, err error) error {
 }
 
 // tell puts the event about a decision into the inbox of an agent.
-func (q *approvals) tell(i store.Instance, p store.Proposal, d Decision) error {
+func (q *proposals) tell(i store.Instance, p store.Proposal, d Decision) error {
 	said := map[string]string{"id": p.ID, "decision": d.State}
 	if d.Why != "" {
 		said["error"] = d.Why

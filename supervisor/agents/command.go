@@ -72,7 +72,7 @@ func (c *calls) command(ctx context.Context, params json.RawMessage) (any, error
 		if err := store.AsksOf(c.r.a.Store).Tool(c.r.from.ID, refused.Approval); err != nil {
 			return nil, err
 		}
-		c.r.a.approvals.look()
+		c.r.a.proposals.look()
 		return nil, &agent.Error{Code: agent.ErrPending, Message: fmt.Sprintf("command: action %s: "+
 			"%v; an event of the type %s says what is decided", refused.Approval, err,
 			agent.TypeApproval)}

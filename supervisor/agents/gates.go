@@ -52,10 +52,10 @@ func (c *calls) gate(ctx context.Context, call agent.Call) (any, error) {
 
 // tellGate says to an instance by an event of the type approval what has become of its action.
 func (a *Agents) tellGate(e gatekeepers.Entry, of approvals.Action) error {
-	decision := store.Approved
+	decision := Approved
 	switch of.State {
 	case approvals.Rejected, approvals.Expired, approvals.Withdrawn:
-		decision = store.Rejected
+		decision = Rejected
 	}
 	data, err := json.Marshal(struct {
 		ID         string `json:"id"`

@@ -544,7 +544,7 @@ func (r *run) settled(done store.Settlement) {
 		r.a.alarmSet()
 	}
 	if done.Proposed {
-		r.a.approvals.look()
+		r.a.proposals.look()
 	}
 	for _, why := range done.Refused {
 		r.calls.log(agent.Log{Level: "warn", Message: "refused: " + why})
