@@ -488,7 +488,7 @@ func (w *world) still() {
 // until waits for a condition.
 func (w *world) until(what string, done func() bool) {
 	w.t.Helper()
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(60 * time.Second)
 	for !done() {
 		if time.Now().After(deadline) {
 			w.t.Fatalf("after a minute still not: %s", what)
