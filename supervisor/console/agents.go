@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net/http"
@@ -16,6 +17,7 @@ const (
 	maxAgents    = 500
 	maxEvents    = 50
 	maxPublished = 50
+	maxChildren  = 200
 	// maxData is how many bytes of the data of an event are shown.
 	maxData = 300
 )
@@ -57,12 +59,6 @@ type agentList struct {
 	Skipped int
 }
 
-// agentRows are the rows of agents in a table, as two pages have it.
-type agentRows struct {
-	Base   string
-	Agents []agentapi.Agent
-}
-
 // agentPage is the page of one agent.
 type agentPage struct {
 	agentapi.Agent
@@ -71,7 +67,10 @@ type agentPage struct {
 	MoreWaiting, MoreDead int
 	// Published are the last messages, the newest first.
 	Published []publicationShown
-	Children  []agentapi.Agent
+	// Children are the facets and sub-agents, and those that stand in them; MoreChildren counts
+	// those that are not listed. They are not among Instances.
+	Children     []agentapi.Instance
+	MoreChildren int
 	// Tables are counted only when the reviewer asks for that, since it wakes the agent.
 	Tables []tableShown
 	// Of is the channel whose tables are shown.
@@ -121,15 +120,19 @@ func (p agentPages) show(w http.ResponseWriter, r *http.Request, s *session, a A
 		return err
 	}
 	shown := agentPage{Agent: one, Of: r.PostForm.Get("channel")}
-	all, err := a.List(r.Context())
-	if err != nil {
-		return err
-	}
-	for _, other := range all {
-		if strings.HasPrefix(other.Name, name+"/") {
-			shown.Children = append(shown.Children, other)
+	shown.Instances = nil
+	for _, i := range one.Instances {
+		if i.Facet == "" {
+			shown.Instances = append(shown.Instances, i)
+		} else {
+			shown.Children = append(shown.Children, i)
 		}
 	}
+	slices.SortFunc(shown.Children, func(x, y agentapi.Instance) int {
+		return cmp.Or(strings.Compare(x.Channel, y.Channel), strings.Compare(x.Facet, y.Facet))
+	})
+	shown.MoreChildren = max(len(shown.Children)-maxChildren, 0)
+	shown.Children = shown.Children[:min(len(shown.Children), maxChildren)]
 	if one.State != agentapi.Available {
 		events, err := a.Events(r.Context(), name)
 		if err != nil {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/policy/meaning"
-	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
@@ -41,9 +40,6 @@ var functions = template.FuncMap{
 	"add":     func(a, b int) int { return a + b },
 	"table": func(base string, r []record, dates bool) recordTable {
 		return recordTable{base, r, dates}
-	},
-	"agents": func(base string, all []agentapi.Agent) agentRows {
-		return agentRows{base, all}
 	},
 	"lines":   printableLines,
 	"changes": func(here string, rv *review) shownReview { return shownReview{here, rv} },
