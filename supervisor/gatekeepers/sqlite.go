@@ -267,7 +267,7 @@ func (f *sqliteFile) Describe(ctx context.Context) (Description, error) {
 	d := Description{Kind: manifest.KindSQLite, Resource: f.Path, Reads: []Method{
 		{Name: "rows", About: "rows of a table or view; of where each condition holds, = unless it is " +
 			"an object of !=, <, <=, >, >= or like; -COLUMN orders downwards; at most 1,000",
-			Args: json.RawMessage(`{"table":"customers","where":{"city":"Bern","age":{">=":18}},` +
+			Args: json.RawMessage(`{"table":"customers","where":{"city":"Bern","name":{"like":"A%"}},` +
 				`"columns":["id","name"],"order":["-id"],"limit":100,"offset":0}`)},
 		{Name: "count", About: "how many rows of a table or view there are",
 			Args: json.RawMessage(`{"table":"customers","where":{"city":"Bern"}}`)}},
