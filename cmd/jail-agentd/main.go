@@ -29,6 +29,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/jailed"
 	"github.com/jail-sandbox/jail/supervisor/agents/server"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
+	"github.com/jail-sandbox/jail/supervisor/calm"
 	"github.com/jail-sandbox/jail/supervisor/client"
 	"github.com/jail-sandbox/jail/supervisor/config"
 	"github.com/jail-sandbox/jail/supervisor/gatekeepers"
@@ -55,6 +56,7 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == hosted.Argument {
 		os.Exit(hosted.Main())
 	}
+	calm.Self()
 	os.Exit(run(context.Background(), os.Args[1:], os.Stderr))
 }
 

@@ -372,17 +372,23 @@ func (a *Agents) eachOf(ctx context.Context, name string, f func(store.Instance)
 
 // Of returns the instances of an agent, or store.ErrNotFound.
 func (a *Agents) Of(ctx context.Context, name string) (all []store.Instance, err error) {
+	alive := false
+	err = a.Store.Instances(ctx, name, func(i store.Instance) error {
+		all = append(all, i)
+		alive = alive || i.State != store.Terminated
+		return nil
+	})
+	if err != nil || alive {
+		return all, err
+	}
+	// Only an agent that is there has instances that are.
 	if _, err := a.Store.Agent(ctx, name); err != nil {
 		if _, ok := builtin.Find(name); ok && errors.Is(err, store.ErrNotFound) {
 			err = ErrAvailable
 		}
 		return nil, fmt.Errorf("agent %q: %w", name, err)
 	}
-	err = a.Store.Instances(ctx, name, func(i store.Instance) error {
-		all = append(all, i)
-		return nil
-	})
-	return all, err
+	return all, nil
 }
 
 // pulse wakes those who wait for something of an instance to change, or with Anyone of any.
@@ -409,16 +415,22 @@ func (p *pulse) wait(of int64) <-chan struct{} {
 	return c
 }
 
-func (p *pulse) beat(of int64) {
+// beat wakes those who wait for one of these to change.
+func (p *pulse) beat(of ...int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, id := range [...]int64{of, Anyone} {
+	for _, id := range of {
 		if c := p.next[id]; c != nil {
 			close(c)
 			delete(p.next, id)
 		}
 	}
 }
+
+// Quiet reports whether an event of an instance is committed, on the disk of the agent, and has no
+// effects. Without it the event may be committed, too: the Store says so as soon as the effects are
+// delivered. An event that is Quiet may be in the inbox for the moment that it takes to remove it.
+func (a *Agents) Quiet(of int64, seq uint64) bool { return a.turns.isQuiet(of, seq) }
 
 // Changed returns a channel that is closed when an instance has published or committed something,
 // with Anyone any instance.

@@ -83,7 +83,7 @@ func (a *Agents) bury(i store.Instance, seq uint64, why string) error {
 		a.record(i, audit.AgentStep{Step: audit.AgentDeadLetter, Event: int64(seq),
 			Error: clipped(why)})
 		a.alarmSet()
-		a.pulse.beat(i.ID)
+		a.pulse.beat(i.ID, Anyone)
 	}
 	return err
 }

@@ -343,6 +343,6 @@ func (c *calls) log(l agent.Log) {
 // Note puts a line into the log of an agent, beside what it publishes.
 func (a *Agents) Note(i store.Instance, level, message string) error {
 	err := a.Store.Log(i.ID, agent.Log{Level: level, Message: message})
-	a.pulse.beat(i.ID)
+	a.pulse.beat(i.ID, Anyone)
 	return err
 }

@@ -380,7 +380,7 @@ func (f facets) abort(ctx context.Context, i store.Instance, reason string) erro
 		return err
 	}
 	for _, i := range all {
-		a.pulse.beat(i.ID)
+		a.pulse.beat(i.ID, Anyone)
 		a.record(i, audit.AgentStep{Step: audit.AgentAborted, Reason: reason})
 		a.turns.end(i.ID)
 	}

@@ -281,7 +281,7 @@ func (f facets) remove(ctx context.Context, all []store.Instance) error {
 	}
 	for _, i := range all {
 		// Its parent may wait for an answer.
-		a.pulse.beat(i.ID)
+		a.pulse.beat(i.ID, Anyone)
 	}
 	return nil
 }

@@ -495,6 +495,18 @@ func (r *run) done(ctx context.Context, first agent.Effects) (next *agent.Report
 		open = open[1:]
 	}
 	r.window.open, r.window.single = open, false
+	for _, e := range all {
+		if len(e.Effects) == 0 {
+			r.a.turns.setQuiet(r.turn, e.Seq)
+		}
+	}
+	if r.isHungry() {
+		// What is sent meanwhile need not wait for a further transaction: the store gives it only after
+		// this one, and only if nothing else waits then.
+		r.window.hand.offer(true)
+	}
+	// Who waits for such an event need not wait until it is out of the inbox.
+	r.a.pulse.beat(r.from.ID)
 	events, failure := r.commit(ctx, all[len(all)-1].Seq, all,
 		store.Want{After: r.window.sent, Limit: r.room()})
 	if failure != nil {
@@ -553,5 +565,5 @@ func (r *run) settled(done store.Settlement) {
 		r.a.record(r.from, audit.AgentStep{Step: audit.AgentDeadLetter,
 			Error: which + ": the inbox was full"})
 	}
-	r.a.pulse.beat(r.from.ID)
+	r.a.pulse.beat(r.from.ID, Anyone)
 }

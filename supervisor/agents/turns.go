@@ -40,7 +40,13 @@ type turn struct {
 	kill context.CancelCauseFunc
 	// hand is the run's, nil while none is there.
 	hand *hand
+	// quiet are the numbers of the last events that the run has committed without effects, each at the
+	// place that its number has modulo the length; nil before the first one.
+	quiet []uint64
 }
+
+// quietEvents is how many events are known to be quiet, about the last ones.
+const quietEvents = 256
 
 // A signal is what a run is told from outside.
 type signal struct {
@@ -236,6 +242,25 @@ func (t *turns) state(id int64) string {
 		return at.state
 	}
 	return ""
+}
+
+// setQuiet notes that an event is committed and has no effects.
+func (t *turns) setQuiet(at *turn, seq uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if at.quiet == nil {
+		at.quiet = make([]uint64, quietEvents)
+	}
+	at.quiet[seq%quietEvents] = seq
+}
+
+// isQuiet reports whether the run of an instance has lately committed an event, and the event has no
+// effects.
+func (t *turns) isQuiet(id int64, seq uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at := t.all[id]
+	return at != nil && at.quiet != nil && at.quiet[seq%quietEvents] == seq
 }
 
 // count returns how many instances run or wait for their turn.

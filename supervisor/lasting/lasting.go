@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jail-sandbox/jail/supervisor/calm"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -43,7 +44,7 @@ func Start(ctx context.Context, socket, program string, args []string,
 	cmd.Dir, cmd.Stderr = "/", said
 	// What ends the terminal's processes does not end it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
+	if err := calm.Start(cmd); err != nil {
 		return failed(err, "build or install "+name+" beside jail",
 			"no daemon answers on %s, and %s cannot be started: %v", socket, program,
 			problem.Cause(err))

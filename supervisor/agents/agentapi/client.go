@@ -23,6 +23,9 @@ import (
 // maxAnswer bounds an answer that is held in memory: an exported memory is the largest.
 const maxAnswer = 64 << 20
 
+// maxIdle is how many connections are kept for further requests.
+const maxIdle = 100
+
 // A Client asks one jail-agentd. Errors of its methods are of the type *problem.Error.
 type Client struct {
 	http   *http.Client
@@ -75,6 +78,8 @@ func Connect(ctx context.Context, o Options) (c *Client, started bool, err error
 // NewClient returns a client of the jail-agentd at a socket.
 func NewClient(socket string) *Client {
 	return &Client{socket: socket, http: &http.Client{Transport: &http.Transport{
+		// Else a caller with many goroutines connects for almost every request.
+		MaxIdleConnsPerHost: maxIdle,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, "unix", socket)

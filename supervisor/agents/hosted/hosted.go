@@ -19,6 +19,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents"
 	"github.com/jail-sandbox/jail/supervisor/agents/builtin"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
+	"github.com/jail-sandbox/jail/supervisor/calm"
 )
 
 // Argument makes the program of jail-agentd the process of an agent: see [Main].
@@ -88,7 +89,7 @@ func (j *Jails) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agen
 	if err != nil {
 		return agents.End{}, err
 	}
-	if err := cmd.Start(); err != nil {
+	if err := calm.Start(cmd); err != nil {
 		return agents.End{}, fmt.Errorf("%w: %w", agents.ErrNoJail, err)
 	}
 	j.running(l.Instance, cmd.Process.Pid)

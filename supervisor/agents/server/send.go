@@ -71,6 +71,8 @@ func (s *Server) tick(r *http.Request) (any, error) {
 // sent puts an event into an inbox and waits for a while for what becomes of it.
 func (s *Server) sent(ctx context.Context, i store.Instance, e agent.Event,
 	wait time.Duration) (any, error) {
+	// Before the event is sent, so that its end is not missed.
+	changed := s.agents.Changed(i.ID)
 	seq, err := s.agents.Send(i.ID, e)
 	if err != nil {
 		return nil, err
@@ -86,17 +88,25 @@ func (s *Server) sent(ctx context.Context, i store.Instance, e agent.Event,
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(max(wait, 0), agentapi.MaxWait))
 	defer cancel()
-	for {
-		changed := s.agents.Changed(i.ID)
-		done, err := s.became(&answer, i)
-		if err != nil || done {
-			return answer, err
+	// What becomes of a new event is still to come. One with an id may have come before.
+	known := e.ID != ""
+	for ; ; known = true {
+		if known {
+			done, err := s.became(&answer, i)
+			if err != nil || done {
+				return answer, err
+			}
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
 			return answer, nil
 		case <-s.ctx.Done():
+			return answer, nil
+		}
+		changed = s.agents.Changed(i.ID)
+		if s.agents.Quiet(i.ID, seq) {
+			answer.State, answer.Error = agentapi.Committed, ""
 			return answer, nil
 		}
 	}

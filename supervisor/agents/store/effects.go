@@ -92,11 +92,12 @@ func (s *Store) Ack(of int64, seq uint64, effects []agent.Effects, spill bool,
 			return err
 		}
 		done.Alarms = done.Alarms || fired
-		if err := w.remove(of, 0, seq); err != nil {
+		n, bytes, err := w.take(of, 0, seq)
+		if err != nil {
 			return err
 		}
-		return w.exec(`UPDATE instance SET settled = ?, failures = 0, not_before = 0, error = ''
-			WHERE id = ?`, seq, of)
+		return w.exec(`UPDATE instance SET settled = ?, failures = 0, not_before = 0, error = '',
+			waiting = waiting - ?, bytes = bytes - ? WHERE id = ?`, seq, n, bytes, of)
 	})
 	return done, err
 }
@@ -217,7 +218,7 @@ func (d *delivery) send(id string, f agent.Effect) error {
 	}
 	for _, r := range receivers {
 		e.Type = typeFor(f.Type, name != "", f.Data, r.handle)
-		_, err := d.w.deliver(r, e)
+		_, err := d.w.deliver(r, e, false)
 		if errors.Is(err, ErrFull) && d.spill {
 			d.done.Spilled = append(d.done.Spilled, fmt.Sprintf("%s to agent %q", id, r.agent))
 			err = d.lose(r, e)

@@ -61,8 +61,9 @@ func (w *writer) number(name string) (seq uint64, err error) {
 		[]any{name}, &seq)
 }
 
-// deliver puts an event into an inbox, with its number there. An event without an id gets one.
-func (w *writer) deliver(to receiver, e agent.Event) (seq uint64, err error) {
+// deliver puts an event into an inbox, with its number there. An event without an id gets one. With
+// given it notes that the event was delivered to the agent.
+func (w *writer) deliver(to receiver, e agent.Event, given bool) (seq uint64, err error) {
 	if to.full(len(e.Data)) {
 		return 0, fmt.Errorf("%d events of %d bytes wait for agent %q: %w", to.waiting, to.bytes,
 			to.agent, ErrFull)
@@ -79,8 +80,12 @@ func (w *writer) deliver(to receiver, e agent.Event) (seq uint64, err error) {
 		[]byte(e.Data)); err != nil {
 		return 0, err
 	}
-	return seq, w.exec(`UPDATE instance SET waiting = waiting + 1, bytes = bytes + ? WHERE id = ?`,
-		len(e.Data), to.id)
+	var delivered uint64
+	if given {
+		delivered = seq
+	}
+	return seq, w.exec(`UPDATE instance SET waiting = waiting + 1, bytes = bytes + ?,
+		delivered = max(delivered, ?) WHERE id = ?`, len(e.Data), delivered, to.id)
 }
 
 // unnamed is the id of an event that came without one.
@@ -130,7 +135,7 @@ func (w *writer) append(to int64, e agent.Event, now time.Time, deliver bool) (s
 	if deliver = deliver && r.waiting == 0 && !r.paused; deliver {
 		e.Attempt = 1
 	}
-	if seq, err = w.deliver(r, e); err != nil {
+	if seq, err = w.deliver(r, e, deliver); err != nil {
 		return 0, nil, err
 	}
 	if named {
@@ -144,12 +149,7 @@ func (w *writer) append(to int64, e agent.Event, now time.Time, deliver bool) (s
 	}
 	// As it is read from the database.
 	e.Seq, e.Time = seq, fromMillis(millis(e.Time))
-	return seq, &e, w.delivered(to, seq)
-}
-
-// delivered notes that the events of an instance up to a number were delivered.
-func (w *writer) delivered(to int64, seq uint64) error {
-	return w.exec(`UPDATE instance SET delivered = max(delivered, ?) WHERE id = ?`, seq, to)
+	return seq, &e, nil
 }
 
 const eventColumns = `seq, id, time, source, channel, type, kind, reply_to, attempt, data`
@@ -207,7 +207,8 @@ func (w *writer) next(to int64, want Want) (events []agent.Event, more bool, err
 		AND seq <= ?`, to, want.After, last); err != nil {
 		return nil, more, err
 	}
-	return events, more, w.delivered(to, last)
+	return events, more, w.exec(`UPDATE instance SET delivered = max(delivered, ?) WHERE id = ?`,
+		last, to)
 }
 
 // Waiting returns the events that wait for an instance, at most limit.
@@ -287,18 +288,24 @@ func (w *writer) buried(to int64) error {
 
 // remove takes events out of an inbox, from one number to another.
 func (w *writer) remove(to int64, from, last uint64) error {
-	var n, bytes int64
-	if err := w.row(`SELECT count(*), coalesce(sum(length(data)), 0) FROM inbox
-		WHERE instance = ? AND seq BETWEEN ? AND ?`, []any{to, from, last}, &n,
-		&bytes); err != nil || n == 0 {
-		return err
-	}
-	if err := w.exec(`DELETE FROM inbox WHERE instance = ? AND seq BETWEEN ? AND ?`, to, from,
-		last); err != nil {
+	n, bytes, err := w.take(to, from, last)
+	if err != nil || n == 0 {
 		return err
 	}
 	return w.exec(`UPDATE instance SET waiting = waiting - ?, bytes = bytes - ? WHERE id = ?`, n,
 		bytes, to)
+}
+
+// take is remove without the change of what the instance counts: it returns the number of events and
+// the bytes of their data.
+func (w *writer) take(to int64, from, last uint64) (n, bytes int64, err error) {
+	if err := w.row(`SELECT count(*), coalesce(sum(length(data)), 0) FROM inbox
+		WHERE instance = ? AND seq BETWEEN ? AND ?`, []any{to, from, last}, &n,
+		&bytes); err != nil || n == 0 {
+		return 0, 0, err
+	}
+	return n, bytes, w.exec(`DELETE FROM inbox WHERE instance = ? AND seq BETWEEN ? AND ?`, to, from,
+		last)
 }
 
 // Letters returns the dead letters of an instance, the newest first, at most limit.
@@ -366,7 +373,7 @@ func (s *Store) Retry(of int64, seq uint64) (again uint64, err error) {
 		if !found {
 			return ErrNotFound
 		}
-		if again, err = w.deliver(r, e); err != nil {
+		if again, err = w.deliver(r, e, false); err != nil {
 			return err
 		}
 		return w.exec(`DELETE FROM dead WHERE instance = ? AND seq = ?`, of, seq)

@@ -289,11 +289,8 @@ func (s *Store) Agents(ctx context.Context, f func(Agent) error) error {
 // Agent returns a registered agent, or ErrNotFound.
 func (s *Store) Agent(ctx context.Context, name string) (a Agent, err error) {
 	var added int64
-	err = s.readers.QueryRowContext(ctx, `SELECT name, dir, stamp, digest, added FROM agent
-		WHERE removed = 0 AND name = ?`, name).Scan(&a.Name, &a.Dir, &a.Stamp, &a.Digest, &added)
-	if err == sql.ErrNoRows {
-		err = ErrNotFound
-	}
+	err = s.one(ctx, `SELECT name, dir, stamp, digest, added FROM agent
+		WHERE removed = 0 AND name = ?`, []any{name}, &a.Name, &a.Dir, &a.Stamp, &a.Digest, &added)
 	a.Added = fromMillis(added)
 	return a, err
 }
@@ -329,12 +326,9 @@ func (s *Store) Members(ctx context.Context, channel string) (all []Instance, er
 
 // Instance returns the instance with a number, or ErrNotFound.
 func (s *Store) Instance(ctx context.Context, id int64) (Instance, error) {
-	i, err := scanInstance(s.readers.QueryRowContext(ctx, `SELECT `+instanceColumns+
-		` FROM instance WHERE id = ?`, id).Scan)
-	if err == sql.ErrNoRows {
-		err = ErrNotFound
-	}
-	return i, err
+	return scanInstance(func(to ...any) error {
+		return s.one(ctx, `SELECT `+instanceColumns+` FROM instance WHERE id = ?`, []any{id}, to...)
+	})
 }
 
 // SetState notes the state of an instance, and for Failed why.

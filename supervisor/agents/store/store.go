@@ -45,23 +45,36 @@ const (
 // groupBound is how many writes one commit may take.
 const groupBound = 512
 
+// readerCount is how many connections read.
+const readerCount = 4
+
 // A Store is an open database. Its methods may be called from several goroutines.
 type Store struct {
 	readers *sql.DB
-	writer  *writer
-	writes  chan write
-	// done is closed when the goroutine that writes has ended.
-	done    chan struct{}
-	closing sync.Once
-	closed  chan struct{}
-	user    string
-	now     func() time.Time
+	// asked are the prepared queries, by their texts.
+	asked  sync.Map
+	writer *writer
+	user   string
+	now    func() time.Time
+
+	mu sync.Mutex
+	// waiting are the writes that the next commit takes. leading: a caller of write commits, who then
+	// has one of those who wait commit.
+	waiting []*write
+	leading bool
+	closed  bool
+	// idle is closed when nobody commits any more.
+	idle chan struct{}
 }
 
 type write struct {
-	do   func(*writer) error
+	do func(*writer) error
+	// done gets the result, and before that perhaps errLead: then its receiver is to commit.
 	done chan error
 }
+
+// errLead asks the caller of a write to commit it, with those that have come meanwhile.
+var errLead = errors.New("commit")
 
 // Open opens the database at path, and makes it if there is none. The agents are those of user; now
 // is the clock.
@@ -96,10 +109,10 @@ func Open(path, user string, now func() time.Time) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(err, w.close())
 	}
-	readers.SetMaxOpenConns(4)
-	s := &Store{readers: readers, writer: w, writes: make(chan write), done: make(chan struct{}),
-		closed: make(chan struct{}), user: user, now: now}
-	go s.loop()
+	readers.SetMaxOpenConns(readerCount)
+	// To open one takes longer than most queries.
+	readers.SetMaxIdleConns(readerCount)
+	s := &Store{readers: readers, writer: w, idle: make(chan struct{}), user: user, now: now}
 	if err := s.write(func(w *writer) error {
 		for _, table := range slices.Concat(sessionTables, gateTables) {
 			if err := w.exec(table); err != nil {
@@ -114,48 +127,59 @@ func Open(path, user string, now func() time.Time) (*Store, error) {
 }
 
 // Close waits for the writes that have begun, and closes the database.
-func (s *Store) Close() (err error) {
-	s.closing.Do(func() {
-		close(s.closed)
-		<-s.done
-		err = errors.Join(s.readers.Close(), s.writer.close())
+func (s *Store) Close() error {
+	s.mu.Lock()
+	closed, busy := s.closed, s.leading
+	s.closed = true
+	s.mu.Unlock()
+	if closed {
+		return nil
+	}
+	if busy {
+		<-s.idle
+	}
+	var err error
+	s.asked.Range(func(_, q any) bool {
+		err = errors.Join(err, q.(*sql.Stmt).Close())
+		return true
 	})
-	return err
+	return errors.Join(err, s.readers.Close(), s.writer.close())
 }
 
 var errClosed = errors.New("the database of jail-agentd is closed")
 
-// write carries do out in a transaction, and returns when that is durable.
+// write carries do out in a transaction, and returns when that is durable. The first of several
+// callers commits; those who come meanwhile wait, and the first of them commits for all of them.
 func (s *Store) write(do func(*writer) error) error {
-	w := write{do, make(chan error, 1)}
-	select {
-	case s.writes <- w:
-		return <-w.done
-	case <-s.closed:
+	w := &write{do, make(chan error, 1)}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
 		return errClosed
 	}
-}
-
-func (s *Store) loop() {
-	defer close(s.done)
-	for {
-		var group []write
-		select {
-		case w := <-s.writes:
-			group = append(group, w)
-		case <-s.closed:
-			return
+	s.waiting = append(s.waiting, w)
+	follows := s.leading
+	s.leading = true
+	s.mu.Unlock()
+	if follows {
+		if err := <-w.done; err != errLead {
+			return err
 		}
-		for more := true; more && len(group) < groupBound; {
-			select {
-			case w := <-s.writes:
-				group = append(group, w)
-			default:
-				more = false
-			}
-		}
-		s.writer.commit(group)
 	}
+	s.mu.Lock()
+	n := min(len(s.waiting), groupBound)
+	group := s.waiting[:n:n]
+	s.waiting = s.waiting[n:]
+	s.mu.Unlock()
+	s.writer.commit(group)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.leading = len(s.waiting) > 0; s.leading {
+		s.waiting[0].done <- errLead
+	} else if s.closed {
+		close(s.idle)
+	}
+	return <-w.done
 }
 
 // A writer is the one connection that writes. Its methods are for one goroutine.
@@ -184,7 +208,7 @@ func (w *writer) close() (err error) {
 }
 
 // commit carries writes out in one transaction and tells each how it went.
-func (w *writer) commit(group []write) {
+func (w *writer) commit(group []*write) {
 	results := make([]error, len(group))
 	err := w.exec("BEGIN IMMEDIATE")
 	if err == nil && len(group) == 1 {
@@ -292,8 +316,41 @@ func each(r *sql.Rows, err error, scan func(*sql.Rows) error) error {
 // read is rows for those that only read: it sees what is committed.
 func (s *Store) read(ctx context.Context, text string, args []any,
 	scan func(*sql.Rows) error) error {
-	r, err := s.readers.QueryContext(ctx, text, args...)
+	q, err := s.query(text)
+	if err != nil {
+		return err
+	}
+	r, err := q.QueryContext(context.WithoutCancel(ctx), args...)
 	return each(r, err, scan)
+}
+
+// query returns the prepared form of a query that the code holds; there are few of them. They are
+// short: a context that can end would start two goroutines for each.
+func (s *Store) query(text string) (*sql.Stmt, error) {
+	if q, ok := s.asked.Load(text); ok {
+		return q.(*sql.Stmt), nil
+	}
+	q, err := s.readers.PrepareContext(context.Background(), text)
+	if err != nil {
+		return nil, err
+	}
+	if first, ok := s.asked.LoadOrStore(text, q); ok {
+		return first.(*sql.Stmt), q.Close()
+	}
+	return q, nil
+}
+
+// one reads one row into to. Without one it returns ErrNotFound.
+func (s *Store) one(ctx context.Context, text string, args []any, to ...any) error {
+	q, err := s.query(text)
+	if err != nil {
+		return err
+	}
+	err = q.QueryRowContext(context.WithoutCancel(ctx), args...).Scan(to...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return ErrNotFound
+	}
+	return err
 }
 
 func millis(t time.Time) int64 {
