@@ -29,7 +29,6 @@ var unusedNames = map[string]string{
 	"supervisor/agents/agentapi.Created":      oneOfSeveral,
 	"supervisor/agents/agentapi.Initializing": oneOfSeveral,
 	"supervisor/agents/agentapi.Terminated":   oneOfSeveral,
-	"supervisor/agents/agentapi.Decision":     inDocument,
 	"supervisor/api.AgentRecords":             inDocument,
 	"supervisor/api.ClaimRequest":             inDocument,
 	"jail/guest.CloseOthers":                  byOwnTests,

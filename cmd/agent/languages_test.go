@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -173,6 +174,18 @@ func TestLibraries(t *testing.T) {
 					case rep.Call != nil && rep.Call.Method == "listRoles":
 						r.order(agent.Order{Reply: &agent.Reply{ID: rep.Call.ID,
 							Result: json.RawMessage(`["fast"]`)}})
+					case rep.Call != nil && rep.Call.Method == agent.MethodCommand:
+						var p struct {
+							Argv, Limits []string
+							Stdin        string
+						}
+						if err := json.Unmarshal(rep.Call.Params, &p); err != nil || p.Stdin != "a\"b\n" ||
+							!slices.Equal(p.Argv, []string{"wc", "-l"}) ||
+							!slices.Equal(p.Limits, []string{"wall=5s"}) {
+							t.Errorf("%+v, %s", rep.Call, rep.Call.Params)
+						}
+						replies[0].ID = rep.Call.ID
+						r.order(agent.Order{Reply: &replies[0]})
 					case rep.Call != nil:
 						var p map[string]any
 						if err := json.Unmarshal(rep.Call.Params, &p); err != nil || p["role"] != "fast" ||
@@ -186,7 +199,7 @@ func TestLibraries(t *testing.T) {
 					case rep.Log != nil:
 						logged = *rep.Log == agent.Log{Level: "warn", Message: "asked"}
 					case rep.Done != nil || rep.Failed != nil:
-						if rep.Done != nil && !logged {
+						if rep.Done != nil && !logged && text != "tool" {
 							t.Error("nothing was logged")
 						}
 						return rep
@@ -214,6 +227,15 @@ func TestLibraries(t *testing.T) {
 			wants("an error", ask("hi", agent.Reply{Error: no}), "budget: no more")
 			wants("an error later", ask("hi", agent.Reply{Chunk: []byte(chat[:strings.Index(chat,
 				"\n\n")+2]), More: true}, agent.Reply{Error: no}), "budget: no more", "hé")
+			for said, reply := range map[string]agent.Reply{
+				"3": {Result: json.RawMessage(`{"exitCode":3,"stdout":"1\n","stderr":"",` +
+					`"truncated":false,"meta":{"run":"r","wall_ms":1}}`)},
+				`"pending"`: {Error: &agent.Error{Code: agent.ErrPending, Message: "it waits"}}} {
+				if rep := ask("tool", reply); rep.Done == nil || len(rep.Done.Effects) != 1 ||
+					string(rep.Done.Effects[0].Data) != said {
+					t.Errorf("a tool, of which is said %s: %+v, %+v", said, rep.Done, rep.Failed)
+				}
+			}
 			if rep := ask("fail"); rep.Failed == nil || rep.Failed.Seq != seq ||
 				language != "c" && !strings.Contains(rep.Failed.Message, "as it was asked to") {
 				t.Errorf("an event that fails: %+v", rep)

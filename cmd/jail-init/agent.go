@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -57,18 +58,27 @@ func runGuest(ctx context.Context, order runners.Order, modules [][]byte, ready 
 	h *host.Host, streams *host.Streams) (int, runners.Answer) {
 	ctx = wasiguest.WithAgent(ctx, wasiguest.Agent{Host: h, Bindings: order.Agent.Imports,
 		Open: streams.Open})
-	var report runners.Report
-	var err error
-	if ready != nil {
-		report, err = ready.Run(ctx, order.Invocation, nil, os.Stderr, os.Stderr)
-	} else {
-		report, err = wasiguest.Run(ctx, order.Invocation, modules[0], nil, os.Stderr, os.Stderr)
+	if ready == nil {
+		var err error
+		if ready, err = wasiguest.Prepare(ctx, modules[0], order.Invocation.Module,
+			order.Invocation.CacheDir); err != nil {
+			return failureCode, runners.FailureAnswer(nil, err)
+		}
+		defer ready.Close(ctx)
+		modules[0] = nil
+		tidy()
 	}
+	report, err := ready.Run(ctx, order.Invocation, nil, os.Stderr, os.Stderr)
 	if err != nil {
 		return failureCode, runners.FailureAnswer(&report, err)
 	}
 	return report.ExitCode, runners.Answer{Report: &report}
 }
+
+// tidy gives back the memory that loading a module took, which an agent would keep for as long as
+// it is awake. It is called before any code of the module runs, and never later: a module that
+// loops does not let a collection of garbage end.
+func tidy() { debug.FreeOSMemory() }
 
 // withAgent returns the environment of an agent's guest.
 func withAgent(env []string, bindings []string, w agent.Wake) []string {

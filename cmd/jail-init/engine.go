@@ -97,6 +97,7 @@ func (p *prepared) load(order runners.Order, files []*os.File) {
 	if l, err := wasiguest.Prepare(context.Background(), module, order.Invocation.Module,
 		order.Invocation.CacheDir); err == nil {
 		p.loaded = l
+		tidy()
 	}
 }
 

@@ -11,6 +11,9 @@ import (
 	wasiguest "github.com/jail-sandbox/jail/runners/wasi/guest"
 )
 
+// tidy does nothing: the process ends with its tool.
+func tidy() {}
+
 // hostAgent hosts no agent: that takes the program that is built with the tag agents, so that no
 // other jail has a database engine in it.
 func hostAgent(context.Context, runners.Order, *control.Conn, [][]byte, *wasiguest.Loaded,

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jail-sandbox/jail/runners/agent"
@@ -136,8 +135,6 @@ type Agents struct {
 	// placing is held while the places of a built-in agent are read and written.
 	placing  sync.Mutex
 	families families
-	// loads numbers the programs that are loaded, from -1 downwards.
-	loads atomic.Int64
 	// work are the goroutines that Close waits for.
 	work sync.WaitGroup
 }

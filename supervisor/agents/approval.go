@@ -20,7 +20,7 @@ import (
 type Queue interface {
 	// Propose puts an action into the queue, unless it is there already, and returns its id.
 	Propose(ctx context.Context, p Proposal) (action string, err error)
-	// Decision waits until somebody has decided on an action, but not for ever: Pending is no
+	// Decision waits until somebody has decided on an action, but not for ever: pending is no
 	// error. What is approved and has a key is claimed then.
 	Decision(ctx context.Context, action, key string) (Decision, error)
 	// Applied reports that the agent was told of the approval that was claimed.
@@ -39,18 +39,16 @@ type Proposal struct {
 
 // A Decision is what became of an action.
 type Decision struct {
-	// State is Pending, Approved, Rejected, or how it ended else: expired, withdrawn, failed.
+	// State is pending, approved, rejected, or how it ended else: expired, withdrawn, failed.
 	State string
 	// Why is the reason of an end that nobody decided on.
 	Why string
 }
 
-// States of a Decision.
-const (
-	Pending  = "pending"
-	Approved = "approved"
-	Rejected = "rejected"
-)
+// Approved is the state of an action that may be done.
+const Approved = "approved"
+
+const pending, rejected = "pending", "rejected"
 
 const (
 	// attended is how many actions the queue is asked about at one time; others take turns.
@@ -178,13 +176,13 @@ func (q *proposals) step(p *store.Proposal) (done bool, err error) {
 			return false, err
 		}
 		// Nobody will decide on it.
-		d := Decision{Rejected, err.Error()}
+		d := Decision{rejected, err.Error()}
 		err = q.tell(i, *p, d)
 		p.Told = err == nil
 		return false, err
 	}
 	d, err := a.o.Queue.Decision(a.ctx, p.Action, p.Key)
-	if err != nil || d.State == Pending {
+	if err != nil || d.State == pending {
 		return false, err
 	}
 	if err := q.tell(i, *p, d); err != nil {

@@ -78,7 +78,7 @@ func TestProposals(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.crash()
-	w.queue.decide(Rejected)
+	w.queue.decide(rejected)
 	w.start()
 	w.until("nothing waits", func() bool { return len(w.asks()) == 0 })
 	w.empty("a")

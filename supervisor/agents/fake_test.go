@@ -316,7 +316,7 @@ func (f *fakeQueue) change(id string, by func(*fakeAction)) error {
 	defer f.mu.Unlock()
 	x := f.all[id]
 	if x == nil {
-		x = &fakeAction{state: Pending, changed: make(chan struct{})}
+		x = &fakeAction{state: pending, changed: make(chan struct{})}
 		f.all[id] = x
 	}
 	by(x)
@@ -347,7 +347,7 @@ func (f *fakeQueue) Decision(ctx context.Context, id, key string) (Decision, err
 	}
 	state, changed := x.state, x.changed
 	f.mu.Unlock()
-	if state == Pending && lost == nil {
+	if state == pending && lost == nil {
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -369,7 +369,7 @@ func (f *fakeQueue) Withdraw(_ context.Context, id string) error {
 func (f *fakeQueue) decide(state string) (ids []string) {
 	f.mu.Lock()
 	for id, x := range f.all {
-		if x.state == Pending {
+		if x.state == pending {
 			ids = append(ids, id)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
@@ -59,6 +60,8 @@ type families struct {
 	accounts map[int64]*account
 	// awake counts facets by the number of their agent's instance.
 	awake map[int64]int
+	// loads numbers the programs that are loaded, from -1 downwards.
+	loads atomic.Int64
 }
 
 // An account is what one instance has.

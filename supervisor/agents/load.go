@@ -215,7 +215,7 @@ func (c *calls) piece(ctx context.Context, l *Load) (leave func(), err error) {
 		return nil, err
 	}
 	// It has no row: its number is no instance's.
-	id := c.r.a.loads.Add(-1)
+	id := c.r.a.families.loads.Add(-1)
 	line = append(line, kin{instance: store.Instance{ID: id, Facet: agent.MethodLoad}})
 	limits := func(ctx context.Context, l Launch) (Share, error) {
 		if l.Instance == "" {

@@ -20,6 +20,12 @@ static int part(void *with, const char *text) {
 static int on_event(const jail_event *e) {
 	char *answer, *roles, text[200];
 	if (!strcmp(e->text, "fail")) return 1;
+	if (!strcmp(e->text, "tool")) {
+		if (jail_command("[\"wc\",\"-l\"]", "a\"b\n", "{\"limits\":[\"wall=5s\"]}", &answer)) return jail_send(jail_agent_error_code(), NULL, NULL);
+		snprintf(all, sizeof all, "%d", atoi(jail_json_at(answer, "exitCode")));
+		free(answer);
+		return jail_send_json(all, NULL, NULL);
+	}
 	if (jail_send("…", e->id, &answer)) return 1;
 	*all = 0;
 	if (jail_ai_stream("fast", e->text, part, NULL)) snprintf(all, sizeof all, "%s: %s", jail_agent_error_code(), jail_agent_error());

@@ -1,9 +1,18 @@
-import { ai, clearAlarm, log, pubsub, run, setState } from "./jail_agent.js";
+import { ai, clearAlarm, command, log, pubsub, run, setState } from "./jail_agent.js";
 
 run({
   async onEvent(event) {
     await null;
     if (event.text === "fail") throw new Error("as it was asked to");
+    if (event.text === "tool") {
+      let said;
+      try {
+        said = command(["wc", "-l"], { stdin: 'a"b\n', limits: ["wall=5s"] }).exitCode;
+      } catch (e) {
+        said = e.code;
+      }
+      return void pubsub.send(said);
+    }
     const answer = pubsub.send("…", { reply_to: event.id });
     let all = "";
     try {

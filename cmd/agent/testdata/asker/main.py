@@ -5,6 +5,12 @@ class Asker(jail_agent.Agent):
     def on_event(self, event):
         if event.text == "fail":
             raise ValueError("as it was asked to")
+        if event.text == "tool":
+            try:
+                self.send(jail_agent.command(["wc", "-l"], stdin='a"b\n', limits=["wall=5s"])["exitCode"])
+            except jail_agent.Error as e:
+                self.send(e.code)
+            return
         answer, all = self.send("…", reply_to=event.id), ""
         try:
             for part in self.ai.stream(event.text, role="fast"):

@@ -1,6 +1,6 @@
 mod jail_agent;
 
-use jail_agent::{ai, clear_alarm, complete, log, send, send_json, set_state, update, update_settings, Agent, Event, Json, Result};
+use jail_agent::{ai, clear_alarm, command, complete, log, send, send_json, set_state, update, update_settings, Agent, Event, Json, Result};
 
 struct Asker;
 
@@ -8,6 +8,15 @@ impl Agent for Asker {
     fn on_event(&mut self, event: &Event) -> Result<()> {
         if event.text() == "fail" {
             return Err("as it was asked to".into());
+        }
+        if event.text() == "tool" {
+            let limits = Json::List(vec!["wall=5s".into()]);
+            let more = Json::object(vec![("stdin", "a\"b\n".into()), ("limits", limits)]);
+            let said = match command(&["wc", "-l"], more) {
+                Ok(done) => done["exitCode"].clone(),
+                Err(e) => e.code.as_str().into(),
+            };
+            return send_json(said, Json::Null).map(drop);
         }
         let answer = send("…", Some(&event.id))?;
         let mut all = String::new();

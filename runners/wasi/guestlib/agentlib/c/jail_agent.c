@@ -336,6 +336,16 @@ int jail_load(const char *execution_id, const char *main_module, const char *mod
 	return call(&HOST, "load", object("executionId", execution_id, "mainModule", main_module, "=modules", modules, "=env", env, NULL), json);
 }
 
+int jail_command(const char *argv, const char *stdin_text, const char *more, char **json) {
+	// The two go into the object of the rest.
+	buffer b = {0};
+	char *quoted = jail_json_quote(stdin_text ? stdin_text : "");
+	const char *rest = space(more && *space(more) == '{' ? space(more) + 1 : "}");
+	adds(&b, "{\"argv\":", argv, ",\"stdin\":", quoted, *rest == '}' ? "" : ",", rest, NULL);
+	free(quoted);
+	return call(&HOST, "command", b.text, json);
+}
+
 int jail_facets(char **json) { return call(&HOST, "facets", object(NULL), json); }
 int jail_abort_facet(const char *name, const char *reason) { return call(&HOST, "abortFacet", object("name", name, "reason", reason, NULL), NULL); }
 int jail_delete_facet(const char *name) { return call(&HOST, "deleteFacet", object("name", name, NULL), NULL); }

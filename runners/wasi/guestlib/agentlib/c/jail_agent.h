@@ -79,6 +79,11 @@ int jail_delete_facet(const char *name);
 // Runs a program once, in a fresh jail without files, network and bindings. modules is an object of texts, or of {"base64": ...}, by their names; main_module
 // names one of them by its ending: .wasm, .py or .js. env is an object of texts, or NULL. *json has exitCode, stdout, stderr, limit, trap and usage.
 int jail_load(const char *execution_id, const char *main_module, const char *modules, const char *env, char **json);
+// Runs a tool that the manifest names in capabilities.tools, in a jail of its own. argv is a list such as ["wc","-l"], a command of a bundle and its
+// arguments; stdin_text may be NULL; more is an object with cwd (below the workspace), env and limits (as in ["wall=5s"]), or NULL. *json has exitCode,
+// stdout, stderr, truncated and meta. An error with the code pending says that somebody has to approve it first: the event of the type approval says what
+// is decided.
+int jail_command(const char *argv, const char *stdin_text, const char *more, char **json);
 // The same for facets that are agents.
 #define jail_sub_agent jail_facet
 #define jail_abort_sub_agent jail_abort_facet

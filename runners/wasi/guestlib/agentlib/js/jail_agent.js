@@ -279,6 +279,11 @@ export const gate = (gatekeeper) => ({
 // gatekeepers returns what the gatekeepers are that this agent may use.
 export const gatekeepers = () => call("HOST", "gatekeepers");
 
+// command runs a tool that the manifest names in capabilities.tools, in a jail of its own. argv is a command of a bundle and its arguments, options are
+// stdin, cwd (below the workspace), env and limits (as in ["wall=5s"]). It returns exitCode, stdout, stderr, truncated and meta. An error with the code
+// pending says that somebody has to approve it first: the event of the type approval says what is decided.
+export const command = (argv, options) => call("HOST", "command", { argv, ...options });
+
 // run runs an agent until it is asked to sleep: onWake(reason), onEvent(event) for each event, one at a time and in order, and onSleep(). An event has
 // the fields of docs/agent-abi.md, and text and fromAgent. onCall(method, args) returns the result of a call of the parent, or of another agent; without
 // it, calls are events of the type call. With facets, agent is { classes: { "": agent, NAME: agent of that class } }.

@@ -336,6 +336,13 @@ def gatekeepers():
     return call("HOST", "gatekeepers")
 
 
+def command(argv, stdin="", cwd="", env=None, limits=()):
+    """Run a tool that the manifest names in capabilities.tools, in a jail of its own, and return a dict of exitCode, stdout, stderr, truncated and meta.
+    argv is a command of a bundle and its arguments; cwd is below the workspace; limits are as in ["wall=5s"]. An Error with the code pending says that
+    somebody has to approve it first: the event of the type approval says what is decided."""
+    return call("HOST", "command", argv=list(argv), stdin=stdin, cwd=cwd, env=env or {}, limits=list(limits))
+
+
 class Agent:
     """Override on_wake, on_event and on_sleep, and on_call to answer calls. pubsub, storage and ai are the bindings; config is the table of the manifest."""
 

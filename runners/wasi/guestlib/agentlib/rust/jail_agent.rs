@@ -354,6 +354,19 @@ pub fn load(execution_id: &str, main_module: &str, modules: Json, env: Json) -> 
     host("load", Json::object(vec![("executionId", execution_id.into()), ("mainModule", main_module.into()), ("modules", modules), ("env", env)]))
 }
 
+/// Runs a tool that the manifest names in capabilities.tools, in a jail of its own. argv is a command of a bundle and its arguments; more is an object with
+/// cwd (below the workspace), env, stdin and limits (as in ["wall=5s"]). The result has exitCode, stdout, stderr, truncated and meta. An error with the code
+/// pending says that somebody has to approve it first: the event of the type approval says what is decided.
+pub fn command(argv: &[&str], more: Json) -> Result<Json> {
+    let mut params = vec![("argv", Json::List(argv.iter().map(|a| (*a).into()).collect()))];
+    for key in ["cwd", "env", "stdin", "limits"] {
+        if !matches!(more[key], Json::Null) {
+            params.push((key, more[key].clone()));
+        }
+    }
+    host("command", Json::object(params))
+}
+
 pub use abort_facet as abort_sub_agent;
 pub use delete_facet as delete_sub_agent;
 /// The same for facets that are agents.

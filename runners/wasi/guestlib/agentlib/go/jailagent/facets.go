@@ -141,6 +141,37 @@ func Load(executionID string, p Program) (done Loaded, err error) {
 		"mainModule": p.MainModule, "modules": modules, "globalOutbound": nil}, &done)
 }
 
+// A Command is a tool that the manifest names in capabilities.tools.
+type Command struct {
+	// Argv is a command of a bundle, such as grep or core-utils/wc, and its arguments.
+	Argv []string `json:"argv"`
+	// Cwd is a directory below the workspace.
+	Cwd   string            `json:"cwd,omitempty"`
+	Env   map[string]string `json:"env,omitempty"`
+	Stdin string            `json:"stdin,omitempty"`
+	// Limits narrow those of the policy, as in wall=5s.
+	Limits []string `json:"limits,omitempty"`
+}
+
+// Ran is how a command ended.
+type Ran struct {
+	ExitCode       int
+	Stdout, Stderr string
+	// Truncated says that there was more output.
+	Truncated bool
+	Meta      struct {
+		// Run is the id in jail's log, Limit the limit that ended it, Denied what was refused it.
+		Run    string   `json:"run"`
+		WallMS int64    `json:"wall_ms"`
+		Limit  string   `json:"limit"`
+		Denied []string `json:"denied"`
+	}
+}
+
+// Run runs a tool in a jail of its own. An error with the code pending says that somebody has to
+// approve it first: the event of the type approval says what is decided.
+func (c Command) Run() (done Ran, err error) { return done, host("command", c, &done) }
+
 // CallAll makes calls in parallel, and returns what each returned when all have.
 func CallAll(calls ...FacetCall) (all []FacetResult, err error) {
 	return all, host("callFacets", map[string]any{"calls": calls}, &all)

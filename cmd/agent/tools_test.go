@@ -1,0 +1,141 @@
+package agent_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
+	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
+	"github.com/jail-sandbox/jail/supervisor/approvals"
+)
+
+// toolPolicy is what the profile agent grants, a workspace, and a question before sort starts.
+const toolPolicy = `policy = 1
+name = "tools"
+include = ["agent"]
+[workspace]
+access = "shadow"
+commit = "ask"
+[limits]
+workspace = "16MiB"
+workspace_files = 100
+[[approve]]
+action = "tool"
+tool = "core-utils/sort"
+mode = "ask"
+`
+
+// command is a call of a tool.
+func command(argv ...string) call {
+	return call{"HOST", "command", map[string]any{"argv": argv, "stdin": "b\na\n"}}
+}
+
+// TestAgentTools: an agent runs the tools of its manifest over a shadow, and no others that its policy
+// grants. A tool that needs an approval, and what the agent proposes, wait in jaild's queue, also
+// while jail-agentd is killed, and the decision wakes the agent.
+func TestAgentTools(t *testing.T) {
+	h := cmdtest.New(t)
+	compiled(t, h, "core-utils")
+	a := startAgentd(t, h)
+	site := filepath.Join(h.Work, "site")
+	dir := filepath.Join(h.Work, "tools")
+	for _, d := range []string{site, dir} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	module, err := os.ReadFile(cmdtest.Must(guest())(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range map[string]string{filepath.Join(site, "a.txt"): "one\n",
+		filepath.Join(dir, "agent.wasm"): string(module), filepath.Join(dir, "policy.toml"): toolPolicy,
+		filepath.Join(dir, "agent.toml"): fmt.Sprintf("agent = 1\ntype = \"agent\"\nname = \"tools\"\n"+
+			"module = \"agent.wasm\"\npolicy = \"policy.toml\"\n[capabilities]\nstorage = true\n"+
+			"tools = [\"core-utils/*\"]\n[tools]\nworkspace = %q\n", site)} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := a.Add(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(calls ...call) string {
+		t.Helper()
+		sent := a.send("tools", "", cmdtest.Bound, map[string]any{"calls": calls})
+		if sent.State != agentapi.Committed || len(sent.Published) != 1 {
+			t.Fatalf("%+v", sent)
+		}
+		return string(sent.Published[0].Data)
+	}
+	wants := func(what, got string, parts ...string) {
+		t.Helper()
+		for _, part := range parts {
+			if !strings.Contains(got, part) {
+				t.Errorf("%s: no %s in\n%s", what, part, got)
+			}
+		}
+	}
+	wants("tools", ask(command("wc", "-l"), command("cp", "a.txt", "b.txt"), command("ls", "none")),
+		`"exitCode":0,"stdout":"2\n"`, `"exitCode":1,"stdout":""`)
+	wants("the shadow is kept between events", ask(command("cat", "b.txt")), `"stdout":"one\n"`)
+	if _, err := os.Stat(filepath.Join(site, "b.txt")); err == nil {
+		t.Error("the real directory has what a tool wrote")
+	}
+	wants("the review", h.Jail("diff", "agent-tools-main").Out, "b.txt")
+	// The policy grants it, as that of any agent in Python, and the manifest does not.
+	wants("a tool that the manifest does not name", ask(command("python/python3", "-c", "1")),
+		`"code":"forbidden"`)
+	wants("a tool that waits", ask(command("core-utils/sort")), `"code":"pending"`)
+	tool := waiting(h)
+	h.Wants(h.Jail("approvals", "approve", tool.ID), 0, "")
+	committed := func(n uint64) {
+		t.Helper()
+		cmdtest.Eventually(t, fmt.Sprintf("event %d is committed", n), func() bool {
+			i, ok := a.look("tools")
+			return ok && i.Committed >= n
+		})
+	}
+	committed(5)
+	wants("it may start now", ask(command("core-utils/sort")), `"stdout":"a\nb\n"`)
+	ask(call{"HOST", "propose", map[string]any{"action": map[string]any{"type": "deploy",
+		"resource": "web", "words": "it is green", "n": 7}}})
+	deploy := waiting(h)
+	if g := deploy.Gate; g == nil || g.Gatekeeper != "tools" || g.Action != "deploy" ||
+		g.Resource != "web" || !strings.Contains(g.Args, `"n":7`) || deploy.Words != "it is green" ||
+		deploy.Agent != "agent:root:tools" {
+		t.Errorf("%+v, %+v", deploy, g)
+	}
+	a.end(syscall.SIGKILL)
+	h.Wants(h.Jail("approvals", "approve", deploy.ID), 0, "")
+	a.start()
+	committed(8)
+	cmdtest.Eventually(t, "the queue knows that the agent was told", func() bool {
+		return strings.Contains(h.Jail("approvals", "show", "--json", deploy.ID).Out,
+			`"state": "applied"`)
+	})
+	if err := a.Delete(t.Context(), "tools"); err != nil {
+		t.Fatal(err)
+	}
+	if o := h.Jail("session", "list", "--json"); strings.Contains(o.Out, "agent-tools-main") {
+		t.Errorf("the session of an agent that is deleted: %s", o.Out)
+	}
+	// What its tools changed waits for a review still.
+	h.Wants(h.Jail("discard", "agent-tools-main"), 0, "")
+}
+
+// waiting returns the action that waits for an approval.
+func waiting(h *cmdtest.Host) (one approvals.Action) {
+	h.T.Helper()
+	cmdtest.Eventually(h.T, "an action waits", func() bool {
+		var all []approvals.Action
+		return json.Unmarshal([]byte(h.Jail("approvals", "list", "--json").Out), &all) == nil &&
+			len(all) == 1 && func() bool { one = all[0]; return true }()
+	})
+	return one
+}
