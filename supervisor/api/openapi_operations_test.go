@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/workspace"
@@ -50,6 +51,13 @@ var toolStreams = []query{{name: "output", enum: []string{"joined"},
 	{name: "input", enum: []string{"none"},
 		about: "none gives a program of the host /dev/null as its standard input, in place of " +
 			"the frames of input. Requests without streams have no input either."}}
+
+// runStreams is toolStreams of a run, which may be an agent's.
+var runStreams = append(slices.Clone(toolStreams), query{name: "streams", enum: []string{"passed"},
+	about: "passed asks for the pipes of the standard input and output of an agent. A daemon that " +
+		"passes them says so by the header `Jail-Streams: passed` in its answer, and sends one frame " +
+		"`p` without content, with the writing end of the input and the reading end of the output as " +
+		"descriptors (SCM_RIGHTS). There are no frames `i`, `e`, `c` and `1` then. Other runs ignore it."})
 
 // operations has all routes, by method and path.
 var operations = map[string]operationText{
@@ -120,7 +128,7 @@ var operations = map[string]operationText{
 			"/run/jail/jail.sock -d '{\"tool\":\"ls\",\"dir\":\"/srv/data\"}' " +
 			"http://jail/v1/runs`. A client that goes away ends the run. Of each stream the " +
 			"first 16 MiB are kept; `truncated` says that there was more.",
-		query:   toolStreams,
+		query:   runStreams,
 		upgrade: onRequest,
 		in:      reflect.TypeFor[message.Request](),
 		result:  reflect.TypeFor[message.Result](),

@@ -139,7 +139,7 @@ func TestOpenAPIDescribesTheStreams(t *testing.T) {
 	want := map[string]string{"input": string(frameInput), "inputEnd": string(frameInputEnd),
 		"credit": string(frameCredit),
 		"output": string(FrameOutput), "errorOutput": string(FrameErrorOutput),
-		"result": string(FrameResult)}
+		"result": string(FrameResult), "passed": string(framePassed)}
 	if !reflect.DeepEqual(op.Frames, want) {
 		t.Errorf("frames %v, want %v", op.Frames, want)
 	}

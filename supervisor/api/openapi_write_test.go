@@ -242,7 +242,7 @@ func (g *generator) operation(r route) object {
 			{"input", string(frameInput)}, {"inputEnd", string(frameInputEnd)},
 			{"credit", string(frameCredit)},
 			{"output", string(FrameOutput)}, {"errorOutput", string(FrameErrorOutput)},
-			{"result", string(FrameResult)},
+			{"result", string(FrameResult)}, {"passed", string(framePassed)},
 		}})
 	}
 	return append(o, member{"responses", g.responses(r.path, text)})

@@ -148,6 +148,23 @@ func (b *agentBed) event(ctx context.Context, name string) (time.Duration, error
 	return time.Since(begun), err
 }
 
+// begin sends an event, and returns how long it took until the agent began to work on it.
+func (b *agentBed) begin(ctx context.Context, name string) (time.Duration, error) {
+	begun := time.Now()
+	sent, err := b.client.Send(ctx, name, agentapi.Send{Content: json.RawMessage(`"when"`),
+		WaitMS: agentapi.MaxWait.Milliseconds()})
+	switch {
+	case err != nil:
+		return 0, err
+	case sent.State != agentapi.Committed || len(sent.Published) != 1:
+		return 0, fmt.Errorf("the event of agent %q is %s, with %d answers: %s", name, sent.State,
+			len(sent.Published), sent.Error)
+	}
+	var nanos int64
+	err = json.Unmarshal(sent.Published[0].Data, &nanos)
+	return time.Unix(0, nanos).Sub(begun), err
+}
+
 // state waits until an instance is in a state.
 func (b *agentBed) state(ctx context.Context, name, state string) (agentapi.Instance, error) {
 	for {
@@ -267,34 +284,47 @@ func agentFigures(ctx context.Context, bin, only string, rounds, registered int,
 func (b *agentBed) latencies(ctx context.Context, rounds int, t *table, progress io.Writer) error {
 	fmt.Fprintln(progress, "bench: events of one agent")
 	time.Sleep(settled)
-	prewarmed, err := b.events(ctx, rounds, func(n int) (string, error) {
-		if n == 0 {
-			return "sleeper", nil
-		}
+	// The first event compiles the module.
+	if _, err := b.event(ctx, "sleeper"); err != nil {
+		return err
+	}
+	asleep := func(int) (string, error) {
 		_, err := b.state(ctx, "sleeper", agentapi.Dormant)
 		// The next jail is made meanwhile.
 		time.Sleep(500 * time.Millisecond)
 		return "sleeper", err
-	})
-	if err != nil {
+	}
+	if err := b.measured(ctx, t, "dormant agent in a prewarmed jail", rounds, asleep); err != nil {
 		return err
 	}
-	t.latency("dormant agent in a prewarmed jail, from send to commit", prewarmed)
-	cold, err := b.events(ctx, rounds, func(n int) (string, error) {
-		name := fmt.Sprintf("cold%d", n)
-		// No other agent has such a jail.
-		return name, b.install(ctx, name, fmt.Sprintf("[wake]\nidle = \"100ms\"\n[limits]\n"+
-			"memory = \"%dKiB\"\n", 128<<10-4*(n+1)))
-	})
-	if err != nil {
+	// Each has a kind of jail of its own, and there are more of them than jails are prewarmed: none
+	// is ready for the one that was awake longest ago.
+	alone := func(n int) string { return fmt.Sprintf("cold%d", n%rounds) }
+	for n := range rounds {
+		if err := b.install(ctx, alone(n), fmt.Sprintf("[wake]\nidle = \"100ms\"\n[limits]\n"+
+			"memory = \"%dKiB\"\n", 128<<10-4*(n+1))); err != nil {
+			return err
+		}
+		if _, err := b.event(ctx, alone(n)); err != nil {
+			return err
+		}
+	}
+	if err := b.measured(ctx, t, "dormant agent without a prewarmed jail", rounds,
+		func(n int) (string, error) {
+			_, err := b.state(ctx, alone(n), agentapi.Dormant)
+			return alone(n), err
+		}); err != nil {
 		return err
 	}
-	t.latency("new agent in a jail of its own, from send to commit", cold)
-	awake, err := b.awake(ctx, rounds)
-	if err != nil {
+	if _, err := b.event(ctx, "awake"); err != nil {
 		return err
 	}
-	t.latency("awake agent, from send to commit", awake)
+	// What was begun for others ends.
+	time.Sleep(time.Second)
+	if err := b.measured(ctx, t, "awake agent", rounds,
+		func(int) (string, error) { return "awake", nil }); err != nil {
+		return err
+	}
 	i, err := b.state(ctx, "awake", agentapi.Active)
 	t.add("memory of an awake agent, its peak", fmt.Sprintf("%.1f MiB",
 		float64(i.Memory)/(1<<20)), none)
@@ -303,6 +333,31 @@ func (b *agentBed) latencies(ctx context.Context, rounds int, t *table, progress
 
 func (t *table) latency(what string, s sample) {
 	t.add(what, millis(s.median())+" ms", millis(s.percentile(99))+" ms")
+}
+
+// measured measures events of the agents that next names, until the agent begins to work on the event
+// and until the event is committed.
+func (b *agentBed) measured(ctx context.Context, t *table, what string, rounds int,
+	next func(n int) (string, error)) error {
+	for _, until := range []struct {
+		what string
+		send func(context.Context, string) (time.Duration, error)
+	}{{"from send to the begin of onEvent", b.begin}, {"from send to commit", b.event}} {
+		var s sample
+		for n := range rounds {
+			name, err := next(n)
+			if err != nil {
+				return err
+			}
+			took, err := until.send(ctx, name)
+			if err != nil {
+				return err
+			}
+			s = append(s, took)
+		}
+		t.latency(what+", "+until.what, s)
+	}
+	return nil
 }
 
 // events sends an event to the agents that next names, one after the other.

@@ -48,9 +48,11 @@ func Wait() []byte {
 	return all(h)
 }
 
+// buf is for all: a module has one thread, and does nothing else while the host reads.
+var buf = make([]byte, 64<<10)
+
 func all(h uint32) (text []byte) {
 	defer hostClose(h)
-	buf := make([]byte, 64<<10)
 	for {
 		var n uint32
 		if e := hostRead(h, &buf[0], uint32(len(buf)), &n); e != 0 {

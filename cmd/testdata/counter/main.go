@@ -1,5 +1,6 @@
 // Command counter is the guest of an agent that counts events in its database. With {"pass":true} in
-// its CONFIG it sends each to the channel. An event whose data is "total" has it send the count.
+// its CONFIG it sends each to the channel. An event whose data is "total" has it send the count, and one
+// whose data is "when" the time at which it began to work on it, in nanoseconds since 1970.
 package main
 
 import (
@@ -7,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/jail-sandbox/jail/cmd/testdata/agentabi"
 )
@@ -32,12 +34,16 @@ func main() {
 		case "sleep":
 			return
 		case "event":
-			if string(n.Event.Data) == `"total"` {
+			switch string(n.Event.Data) {
+			case `"when"`:
+				ask("PUBSUB", "send", map[string]any{"content": time.Now().UnixNano(),
+					"options": map[string]string{"type": "result"}})
+			case `"total"`:
 				ask("PUBSUB", "send", map[string]any{
 					"content": sql("get", "SELECT count(*) AS ids, sum(n) AS events FROM counted"),
 					// It is for nobody else.
 					"options": map[string]string{"type": "result"}})
-			} else {
+			default:
 				sql("run", "INSERT INTO counted VALUES (?, 1) ON CONFLICT DO UPDATE SET n = n + 1",
 					n.Event.ID)
 				if pass {

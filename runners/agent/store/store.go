@@ -53,6 +53,8 @@ type Store struct {
 
 	db   *sql.DB
 	conn *sql.Conn
+	// made are the store's own statements that every event has, by their texts.
+	made map[string]*sql.Stmt
 	// wal is the write-ahead log, to put commits on the disk.
 	wal *os.File
 	// inside is true in a transaction, and dirty if commits may not be on the disk.
@@ -96,7 +98,7 @@ func (s *Store) open(ctx context.Context) (err error) {
 		return err
 	}
 	s.ended.Store(false)
-	s.inside = false
+	s.inside, s.made = false, map[string]*sql.Stmt{}
 	err = s.conn.Raw(func(c any) error {
 		hooks, ok := c.(sqlite.HookRegisterer)
 		if !ok {
@@ -151,13 +153,30 @@ func (s *Store) Close() error {
 	if s.wal != nil {
 		err = s.wal.Close()
 	}
+	for _, made := range s.made {
+		err = errors.Join(err, made.Close())
+	}
 	if s.conn != nil {
 		err = errors.Join(err, s.conn.Close())
 	}
 	if s.db != nil {
 		err = errors.Join(err, s.db.Close())
 	}
-	s.wal, s.conn, s.db = nil, nil, nil
+	s.wal, s.conn, s.db, s.made = nil, nil, nil, nil
+	return err
+}
+
+// exec executes one of the store's own statements, which is compiled once.
+func (s *Store) exec(ctx context.Context, text string, args ...any) error {
+	made := s.made[text]
+	if made == nil {
+		var err error
+		if made, err = s.conn.PrepareContext(ctx, text); err != nil {
+			return err
+		}
+		s.made[text] = made
+	}
+	_, err := made.ExecContext(ctx, args...)
 	return err
 }
 
@@ -170,7 +189,8 @@ func (s *Store) Inside() bool { return s.inside }
 // Begin begins the transaction of an event.
 func (s *Store) Begin(ctx context.Context) error {
 	s.ended.Store(false)
-	if _, err := s.conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
+	// It does not wait: the database has no other holder. A context that can end takes a goroutine.
+	if err := s.exec(context.WithoutCancel(ctx), "BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
 	s.inside = true
@@ -198,8 +218,8 @@ func (s *Store) reopen(ctx context.Context) error {
 // commit is on the disk after Sync.
 func (s *Store) Commit(ctx context.Context, e agent.Effects) error {
 	if e.Seq > 0 {
-		if _, err := s.conn.ExecContext(ctx,
-			"INSERT OR REPLACE INTO _jail_checkpoint (id, seq) VALUES (0, ?)", int64(e.Seq)); err != nil {
+		if err := s.exec(ctx, "INSERT OR REPLACE INTO _jail_checkpoint (id, seq) VALUES (0, ?)",
+			int64(e.Seq)); err != nil {
 			return err
 		}
 	}
@@ -208,9 +228,8 @@ func (s *Store) Commit(ctx context.Context, e agent.Effects) error {
 		if err != nil {
 			return err
 		}
-		if _, err := s.conn.ExecContext(ctx,
-			"INSERT OR REPLACE INTO _jail_outbox (seq, n, effect) VALUES (?, ?, ?)", int64(e.Seq), effect.N,
-			string(text)); err != nil {
+		if err := s.exec(ctx, "INSERT OR REPLACE INTO _jail_outbox (seq, n, effect) VALUES (?, ?, ?)",
+			int64(e.Seq), effect.N, string(text)); err != nil {
 			return err
 		}
 	}
@@ -229,8 +248,7 @@ func (s *Store) empty(ctx context.Context) error {
 	if s.settled <= s.done {
 		return nil
 	}
-	_, err := s.conn.ExecContext(ctx, "DELETE FROM _jail_outbox WHERE seq <= ?", int64(s.settled))
-	return err
+	return s.exec(ctx, "DELETE FROM _jail_outbox WHERE seq <= ?", int64(s.settled))
 }
 
 func (s *Store) commit(ctx context.Context) error {
@@ -238,7 +256,7 @@ func (s *Store) commit(ctx context.Context) error {
 		return errEnded
 	}
 	s.committing.Store(true)
-	_, err := s.conn.ExecContext(ctx, "COMMIT")
+	err := s.exec(ctx, "COMMIT")
 	s.committing.Store(false)
 	if err != nil {
 		return err

@@ -100,11 +100,14 @@ func (h handle) read(to []byte) (int, error) {
 
 func (h handle) close() { h.m.close(h.id) }
 
+// buffer is for all: a module has one thread, and does nothing else while the host writes to it.
+var buffer = make([]byte, 16<<10)
+
 // all reads the answer and closes it.
 func (h handle) all() ([]byte, error) {
 	defer h.close()
 	var out strings.Builder
-	buf := make([]byte, 16<<10)
+	buf := buffer
 	for {
 		n, err := h.read(buf)
 		if err != nil || n == 0 {
