@@ -152,7 +152,7 @@ func New(o Options) (*Agents, error) {
 	a.turns = turns{all: map[int64]*turn{}, most: o.Awake, begin: a.begin}
 	a.work.Go(a.fireAlarms)
 	if o.Gates != nil {
-		a.work.Go(func() { o.Gates.Run(a.ctx, a.tellGate) })
+		a.work.Go(func() { o.Gates.Run(a.ctx, gates{a}.tell) })
 	}
 	err := o.Store.Ready(a.ctx, func(i store.Instance) error {
 		if i.State != store.Failed {

@@ -38,7 +38,7 @@ func PlacesOf(getenv func(string) string) Places {
 	}
 	user := config.Config{}.ForUser(getenv)
 	return Places{Socket: filepath.Join(filepath.Dir(user.Socket), "agentd.sock"),
-		Folder: filepath.Join(filepath.Dir(user.Profiles), "agents"),
+		Folder:      filepath.Join(filepath.Dir(user.Profiles), "agents"),
 		Models:      filepath.Join(filepath.Dir(user.Profiles), "models.toml"),
 		Gatekeepers: filepath.Join(filepath.Dir(user.Profiles), "gatekeepers.toml"),
 		State:       filepath.Join(user.StateDir, "agentd")}
