@@ -46,7 +46,7 @@ var supervisorOrder = [][]string{
 	// What coding agents speak, and the loop of jail's own.
 	{"execserver", "loop", "mcp"},
 	// jail-agentd and the worker are clients of a daemon.
-	{"agents/builtin"},
+	{"agents/builtin", "gatekeepers"},
 	{"agents", "worker"},
 	{"agents/hosted", "agents/jailed"},
 	{"agents/server"},

@@ -161,7 +161,7 @@ func New(o Options) (*Agents, error) {
 	a.work.Go(a.fireAlarms)
 	a.work.Go(a.proposals.run)
 	if o.Gates != nil {
-		a.work.Go(func() { o.Gates.Run(a.ctx, a.tellGate) })
+		a.work.Go(func() { o.Gates.Run(a.ctx, gates{a}.tell) })
 	}
 	err := o.Store.Ready(a.ctx, func(i store.Instance) error {
 		if i.State != store.Failed {

@@ -50,8 +50,11 @@ func (c *calls) gate(ctx context.Context, call agent.Call) (any, error) {
 		Args: p.Args, Words: p.Words, Ref: fmt.Sprintf("%d %s", c.r.from.ID, call.Key)})
 }
 
-// tellGate says to an instance by an event of the type approval what has become of its action.
-func (a *Agents) tellGate(e gatekeepers.Entry, of approvals.Action) error {
+// gates are the actions of gatekeepers, as the agents of Agents hear of them.
+type gates struct{ a *Agents }
+
+// tell says to an instance by an event of the type approval what has become of its action.
+func (g gates) tell(e gatekeepers.Entry, of approvals.Action) error {
 	decision := Approved
 	switch of.State {
 	case approvals.Rejected, approvals.Expired, approvals.Withdrawn:
@@ -69,7 +72,7 @@ func (a *Agents) tellGate(e gatekeepers.Entry, of approvals.Action) error {
 	if err != nil {
 		return err
 	}
-	_, err = a.Send(e.Instance, agent.Event{ID: of.ID + "/" + string(of.State), Source: "user",
+	_, err = g.a.Send(e.Instance, agent.Event{ID: of.ID + "/" + string(of.State), Source: "user",
 		Type: agent.TypeApproval, ReplyTo: of.ID, Data: data})
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrDeleting) {
 		// Nobody is there any more to be told.
@@ -78,5 +81,5 @@ func (a *Agents) tellGate(e gatekeepers.Entry, of approvals.Action) error {
 	return err
 }
 
-// Gates returns the gatekeepers of the owner, nil for none.
-func (a *Agents) Gates() *gatekeepers.Desk { return a.o.Gates }
+// GatesOf returns the gatekeepers of the owner of agents, nil for none.
+func GatesOf(a *Agents) *gatekeepers.Desk { return a.o.Gates }

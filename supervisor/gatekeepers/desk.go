@@ -13,6 +13,7 @@ import (
 
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/approvals"
@@ -46,16 +47,43 @@ type Entry struct {
 	Began time.Time
 }
 
-// Entries are durable.
+// Entries are durable texts by the Refs of entries.
 type Entries interface {
 	// Put adds an entry, or replaces the one with the same Ref.
-	Put(Entry) error
+	Put(ref string, began time.Time, entry []byte) error
 	// Remove removes an entry.
 	Remove(ref string) error
-	// Find returns the entry with a Ref, false if there is none.
-	Find(ctx context.Context, ref string) (Entry, bool, error)
+	// Find returns the entry with a Ref, nil if there is none.
+	Find(ctx context.Context, ref string) ([]byte, error)
 	// Entries returns all, the eldest first.
-	Entries(context.Context) ([]Entry, error)
+	Entries(context.Context) ([][]byte, error)
+}
+
+func (d *Desk) put(e Entry) error {
+	text, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	return d.o.Entries.Put(e.Ref, e.Began, text)
+}
+
+// entry returns the entry with a Ref, false if there is none.
+func (d *Desk) entry(ctx context.Context, ref string) (e Entry, ok bool, err error) {
+	text, err := d.o.Entries.Find(ctx, ref)
+	if err != nil || text == nil {
+		return e, false, err
+	}
+	return e, true, json.Unmarshal(text, &e)
+}
+
+// entries returns all, the eldest first.
+func (d *Desk) entries(ctx context.Context) ([]Entry, error) {
+	texts, err := d.o.Entries.Entries(ctx)
+	all := make([]Entry, len(texts))
+	for i, text := range texts {
+		err = errors.Join(err, json.Unmarshal(text, &all[i]))
+	}
+	return all, err
 }
 
 // A Kept is a gatekeeper that its owner has made.
@@ -176,7 +204,7 @@ func (d *Desk) find(c Caller, name string) (Kept, error) {
 }
 
 // Describe describes the gatekeepers that the caller may use, or the one of that name.
-func (d *Desk) Describe(ctx context.Context, c Caller, name string) ([]Description, error) {
+func (d *Desk) Describe(ctx context.Context, c Caller, name string) ([]agentapi.Gatekeeper, error) {
 	all, err := d.o.Kept()
 	if err != nil {
 		return nil, err
@@ -188,7 +216,7 @@ func (d *Desk) Describe(ctx context.Context, c Caller, name string) ([]Descripti
 		}
 		all = []Kept{k}
 	}
-	out := []Description{}
+	out := []agentapi.Gatekeeper{}
 	for _, k := range all {
 		if !c.mayUse(k) {
 			continue
@@ -240,18 +268,9 @@ type Proposal struct {
 	Ref string
 }
 
-// A Proposed is an action on the queue.
-type Proposed struct {
-	ID         string          `json:"id"`
-	State      string          `json:"state"`
-	Reversible bool            `json:"reversible"`
-	Before     json.RawMessage `json:"before,omitempty"`
-	After      json.RawMessage `json:"after,omitempty"`
-}
-
 // Propose puts an action on the queue. The same proposal with the same Ref is the same action.
-func (d *Desk) Propose(ctx context.Context, c Caller, p Proposal) (Proposed, error) {
-	var none Proposed
+func (d *Desk) Propose(ctx context.Context, c Caller, p Proposal) (agentapi.GateProposed, error) {
+	var none agentapi.GateProposed
 	k, err := d.find(c, p.Gatekeeper)
 	if err != nil {
 		return none, err
@@ -266,7 +285,7 @@ func (d *Desk) Propose(ctx context.Context, c Caller, p Proposal) (Proposed, err
 		return none, err
 	}
 	defer done()
-	e, ok, err := d.o.Entries.Find(ctx, p.Ref)
+	e, ok, err := d.entry(ctx, p.Ref)
 	if err == nil && ok && e.Action == "" {
 		// The answer of jaild was lost. Another key would leave that action without a claimant.
 		e, err = d.adopt(ctx, q, e)
@@ -290,7 +309,7 @@ func (d *Desk) Propose(ctx context.Context, c Caller, p Proposal) (Proposed, err
 			Key: api.NewKey(), Ask: !k.ByPolicy, External: approvals.External{Gate: &approvals.Gate{
 				Gatekeeper: k.Name, Action: change.Action, Resource: change.Resource, Args: text,
 				Reversible: change.Reversible}}}}
-	if err := d.o.Entries.Put(e); err != nil {
+	if err := d.put(e); err != nil {
 		return none, err
 	}
 	d.began()
@@ -306,23 +325,23 @@ func (d *Desk) Propose(ctx context.Context, c Caller, p Proposal) (Proposed, err
 		return none, err
 	}
 	e.Action = a.ID
-	return proposed(a, change), d.o.Entries.Put(e)
+	return proposed(a, change), d.put(e)
 }
 
-func proposed(a approvals.Action, c Change) Proposed {
-	return Proposed{ID: a.ID, State: string(a.State), Reversible: a.Reversible, Before: c.Before,
+func proposed(a approvals.Action, c Change) agentapi.GateProposed {
+	return agentapi.GateProposed{ID: a.ID, State: string(a.State), Reversible: a.Reversible, Before: c.Before,
 		After: c.After}
 }
 
 // again returns an action that was proposed before.
-func (d *Desk) again(ctx context.Context, q Queue, e Entry, p Proposal) (Proposed, error) {
+func (d *Desk) again(ctx context.Context, q Queue, e Entry, p Proposal) (agentapi.GateProposed, error) {
 	g := e.Request.Gate
 	c, err := changeOf(g.Action, g.Resource, g.Args)
 	if err != nil {
-		return Proposed{}, err
+		return agentapi.GateProposed{}, err
 	}
 	if g.Gatekeeper != p.Gatekeeper || g.Action != p.Action || !same(c.Args, p.Args) {
-		return Proposed{}, bad("the same event has proposed another action before: an event that comes " +
+		return agentapi.GateProposed{}, bad("the same event has proposed another action before: an event that comes " +
 			"again has to do the same")
 	}
 	a, err := q.Get(ctx, e.Action)
@@ -413,7 +432,7 @@ func (d *Desk) count() int {
 
 // all looks at the actions; at those that can only be undone if undos is set.
 func (d *Desk) all(ctx context.Context, undos bool) error {
-	entries, err := d.o.Entries.Entries(ctx)
+	entries, err := d.entries(ctx)
 	if err != nil {
 		return err
 	}
@@ -470,7 +489,7 @@ func (d *Desk) one(ctx context.Context, q Queue, e Entry) (Entry, error) {
 	if found, ok := errors.AsType[*problem.Error](err); ok && found.Code == problem.NotFound {
 		// jaild has forgotten it.
 		e.Over = true
-		return e, d.o.Entries.Put(e)
+		return e, d.put(e)
 	}
 	if err != nil {
 		return e, err
@@ -499,11 +518,11 @@ func (d *Desk) one(ctx context.Context, q Queue, e Entry) (Entry, error) {
 
 // adopt finds the action of a proposal whose answer was lost.
 func (d *Desk) adopt(ctx context.Context, q Queue, e Entry) (Entry, error) {
-	if now, ok, err := d.o.Entries.Find(ctx, e.Ref); err != nil || !ok || now.Action != "" {
+	if now, ok, err := d.entry(ctx, e.Ref); err != nil || !ok || now.Action != "" {
 		e.Action, e.Over = now.Action, !ok
 		return e, err
 	}
-	entries, err := d.o.Entries.Entries(ctx)
+	entries, err := d.entries(ctx)
 	if err != nil {
 		return e, err
 	}
@@ -526,7 +545,7 @@ func (d *Desk) adopt(ctx context.Context, q Queue, e Entry) (Entry, error) {
 		}
 		if a.Gate != nil && *a.Gate == *e.Request.Gate {
 			e.Action = a.ID
-			return e, d.o.Entries.Put(e)
+			return e, d.put(e)
 		}
 	}
 	// jaild never had it: whoever wants it proposes it again.
@@ -599,5 +618,5 @@ func (d *Desk) told(e Entry, a approvals.Action) (Entry, error) {
 	e.Told = a.State
 	// What is applied can be reverted as long as jaild knows it.
 	e.Over = a.State != approvals.Applied || !a.Reversible
-	return e, d.o.Entries.Put(e)
+	return e, d.put(e)
 }

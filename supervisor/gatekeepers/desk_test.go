@@ -43,16 +43,20 @@ func (w *world) step() error {
 	return nil
 }
 
-func (w *world) Find(_ context.Context, ref string) (Entry, bool, error) {
+func (w *world) Find(_ context.Context, ref string) ([]byte, error) {
 	for _, e := range w.entries {
 		if e.Ref == ref {
-			return e, true, nil
+			return raws(e), nil
 		}
 	}
-	return Entry{}, false, nil
+	return nil, nil
 }
 
-func (w *world) Put(e Entry) error {
+func (w *world) Put(ref string, _ time.Time, entry []byte) error {
+	var e Entry
+	if err := json.Unmarshal(entry, &e); err != nil || e.Ref != ref {
+		return errors.Join(err, errors.New("an entry of another name"))
+	}
 	if err := w.step(); err != nil {
 		return err
 	}
@@ -70,7 +74,12 @@ func (w *world) Remove(ref string) error {
 	return nil
 }
 
-func (w *world) Entries(context.Context) ([]Entry, error) { return slices.Clone(w.entries), nil }
+func (w *world) Entries(context.Context) (all [][]byte, err error) {
+	for _, e := range w.entries {
+		all = append(all, raws(e))
+	}
+	return all, nil
+}
 
 func (w *world) find(id string) *approvals.Action {
 	for _, a := range w.actions {
@@ -302,7 +311,7 @@ func TestDesk(t *testing.T) {
 	if _, err := d.Propose(ctx, triage, refused); err == nil {
 		t.Error("the policy forbids it")
 	}
-	if _, ok, _ := w.Find(ctx, "2"); ok {
+	if text, _ := w.Find(ctx, "2"); text != nil {
 		t.Error("what was refused is kept")
 	}
 	hidden := ofTriage("3")

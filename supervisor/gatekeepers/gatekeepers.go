@@ -26,13 +26,14 @@ import (
 	"unicode/utf16"
 
 	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
 	"github.com/jail-sandbox/jail/supervisor/api"
 )
 
 // A Gatekeeper keeps one resource. Its methods may be called from several goroutines.
 type Gatekeeper interface {
 	// Describe says what the resource is, and what can be done with it.
-	Describe(ctx context.Context) (Description, error)
+	Describe(ctx context.Context) (agentapi.Gatekeeper, error)
 	// Read reads, and changes nothing.
 	Read(ctx context.Context, method string, args json.RawMessage) (any, error)
 	// Propose checks an action and returns what the action would change. It changes nothing.
@@ -50,51 +51,6 @@ type Gatekeeper interface {
 
 // errChanged says that a resource is not as it was.
 var errChanged = api.ErrChanged
-
-// A Description is what agents and people are told of a gatekeeper.
-type Description struct {
-	Name string `json:"name"`
-	// Kind is sqlite or openapi.
-	Kind  string `json:"kind"`
-	About string `json:"about,omitempty"`
-	// Resource is a file, or the URL of an API.
-	Resource string `json:"resource"`
-	// Reads are answered at once, Actions after an approval.
-	Reads   []Method `json:"reads"`
-	Actions []Method `json:"actions"`
-	// Tables are those of a SQLite file.
-	Tables []Table `json:"tables,omitempty"`
-	// Problem says why the resource cannot be described.
-	Problem string `json:"problem,omitempty"`
-}
-
-// A Method is something that a gatekeeper does.
-type Method struct {
-	Name  string `json:"name"`
-	About string `json:"about,omitempty"`
-	// Args describes the arguments, an example of them or a list of parameters.
-	Args json.RawMessage `json:"args,omitempty"`
-	// Reversible says of an action whether it can be undone.
-	Reversible bool `json:"reversible,omitempty"`
-}
-
-// A Table is one of a SQLite file.
-type Table struct {
-	Name string `json:"name"`
-	// View says that its rows can only be read.
-	View    bool     `json:"view,omitempty"`
-	Columns []Column `json:"columns"`
-}
-
-// A Column is one of a table.
-type Column struct {
-	Name string `json:"name"`
-	Type string `json:"type,omitempty"`
-	// Key says that the column is a part of the primary key.
-	Key      bool `json:"key,omitempty"`
-	NotNull  bool `json:"not_null,omitempty"`
-	Computed bool `json:"computed,omitempty"`
-}
 
 // A Change is an action that was checked. People see it whole before they approve.
 type Change struct {

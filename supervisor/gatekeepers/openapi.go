@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/fetchrun"
 )
@@ -218,13 +219,13 @@ func (d document) parameters(text json.RawMessage) ([]parameter, error) {
 }
 
 // Describe returns the operations.
-func (a *httpAPI) Describe(context.Context) (Description, error) {
+func (a *httpAPI) Describe(context.Context) (agentapi.Gatekeeper, error) {
 	all, base, title, err := a.read()
 	if err != nil {
-		return Description{Kind: manifest.KindOpenAPI, Resource: a.URL}, err
+		return agentapi.Gatekeeper{Kind: manifest.KindOpenAPI, Resource: a.URL}, err
 	}
-	d := Description{Kind: manifest.KindOpenAPI, About: title, Resource: base.String(), Reads: []Method{},
-		Actions: []Method{}}
+	d := agentapi.Gatekeeper{Kind: manifest.KindOpenAPI, About: title, Resource: base.String(), Reads: []agentapi.GateMethod{},
+		Actions: []agentapi.GateMethod{}}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		o := all[name]
 		args, err := json.Marshal(map[string]any{"method": o.method, "path": o.path,
@@ -232,7 +233,7 @@ func (a *httpAPI) Describe(context.Context) (Description, error) {
 		if err != nil {
 			return d, err
 		}
-		m := Method{Name: name, About: o.about, Args: args}
+		m := agentapi.GateMethod{Name: name, About: o.about, Args: args}
 		if o.reads() {
 			d.Reads = append(d.Reads, m)
 			continue

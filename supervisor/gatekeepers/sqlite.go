@@ -21,6 +21,7 @@ import (
 	"modernc.org/sqlite" // and the driver
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 )
 
@@ -162,21 +163,21 @@ func (f *sqliteFile) allowed(name string) bool {
 }
 
 // tables returns the tables and views that agents may see.
-func (f *sqliteFile) tables(ctx context.Context, con *sql.Conn) ([]Table, error) {
+func (f *sqliteFile) tables(ctx context.Context, con *sql.Conn) ([]agentapi.GateTable, error) {
 	rows, err := con.QueryContext(ctx, `SELECT name, type FROM pragma_table_list
 		WHERE schema = 'main' AND type IN ('table', 'view') ORDER BY name`)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var all []Table
+	var all []agentapi.GateTable
 	for rows.Next() {
 		var name, kind string
 		if err := rows.Scan(&name, &kind); err != nil {
 			return nil, err
 		}
 		if f.allowed(name) {
-			all = append(all, Table{Name: name, View: kind == "view"})
+			all = append(all, agentapi.GateTable{Name: name, View: kind == "view"})
 		}
 	}
 	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
@@ -190,16 +191,16 @@ func (f *sqliteFile) tables(ctx context.Context, con *sql.Conn) ([]Table, error)
 	return all, nil
 }
 
-func columns(ctx context.Context, con *sql.Conn, table string) ([]Column, error) {
+func columns(ctx context.Context, con *sql.Conn, table string) ([]agentapi.GateColumn, error) {
 	rows, err := con.QueryContext(ctx,
 		`SELECT name, type, "notnull", pk, hidden FROM pragma_table_xinfo(?)`, table)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	all := []Column{}
+	all := []agentapi.GateColumn{}
 	for rows.Next() {
-		var c Column
+		var c agentapi.GateColumn
 		var key, hidden int
 		if err := rows.Scan(&c.Name, &c.Type, &c.NotNull, &key, &hidden); err != nil {
 			return nil, err
@@ -214,23 +215,26 @@ func columns(ctx context.Context, con *sql.Conn, table string) ([]Column, error)
 	return all, errors.Join(rows.Err(), rows.Close())
 }
 
+// A table is one that agents may see.
+type table struct{ agentapi.GateTable }
+
 // table returns a table by its name.
-func (f *sqliteFile) table(ctx context.Context, con *sql.Conn, name string) (Table, error) {
+func (f *sqliteFile) table(ctx context.Context, con *sql.Conn, name string) (table, error) {
 	all, err := f.tables(ctx, con)
 	if err != nil {
-		return Table{}, err
+		return table{}, err
 	}
 	var names []string
 	for _, t := range all {
 		if t.Name == name {
-			return t, nil
+			return table{t}, nil
 		}
 		names = append(names, t.Name)
 	}
-	return Table{}, notFound("no table %.60q: there are %q", name, names)
+	return table{}, notFound("no table %.60q: there are %q", name, names)
 }
 
-func (t Table) column(name string) (Column, error) {
+func (t table) column(name string) (agentapi.GateColumn, error) {
 	var names []string
 	for _, c := range t.Columns {
 		if c.Name == name {
@@ -238,11 +242,11 @@ func (t Table) column(name string) (Column, error) {
 		}
 		names = append(names, c.Name)
 	}
-	return Column{}, notFound("table %q has no column %.60q: there are %q", t.Name, name, names)
+	return agentapi.GateColumn{}, notFound("table %q has no column %.60q: there are %q", t.Name, name, names)
 }
 
 // keys are the columns of the primary key.
-func (t Table) keys() (all []string) {
+func (t table) keys() (all []string) {
 	for _, c := range t.Columns {
 		if c.Key {
 			all = append(all, c.Name)
@@ -252,7 +256,7 @@ func (t Table) keys() (all []string) {
 }
 
 // names are the columns of a table.
-func (t Table) names() (all []string) {
+func (t table) names() (all []string) {
 	for _, c := range t.Columns {
 		all = append(all, c.Name)
 	}
@@ -263,15 +267,15 @@ func (t Table) names() (all []string) {
 type row = map[string]json.RawMessage
 
 // Describe returns the tables.
-func (f *sqliteFile) Describe(ctx context.Context) (Description, error) {
-	d := Description{Kind: manifest.KindSQLite, Resource: f.Path, Reads: []Method{
+func (f *sqliteFile) Describe(ctx context.Context) (agentapi.Gatekeeper, error) {
+	d := agentapi.Gatekeeper{Kind: manifest.KindSQLite, Resource: f.Path, Reads: []agentapi.GateMethod{
 		{Name: "rows", About: "rows of a table or view; of where each condition holds, = unless it is " +
 			"an object of !=, <, <=, >, >= or like; -COLUMN orders downwards; at most 1,000",
 			Args: json.RawMessage(`{"table":"customers","where":{"city":"Bern","name":{"like":"A%"}},` +
 				`"columns":["id","name"],"order":["-id"],"limit":100,"offset":0}`)},
 		{Name: "count", About: "how many rows of a table or view there are",
 			Args: json.RawMessage(`{"table":"customers","where":{"city":"Bern"}}`)}},
-		Actions: []Method{
+		Actions: []agentapi.GateMethod{
 			{Name: "insert", About: "a row more", Reversible: true,
 				Args: json.RawMessage(`{"table":"customers","row":{"name":"Ann"}}`)},
 			{Name: "update", About: "other values in one row", Reversible: true,
@@ -376,7 +380,7 @@ var comparisons = map[string]string{"=": "IS", "!=": "IS NOT", "<": "<", "<=": "
 	">=": ">=", "like": "LIKE"}
 
 // where returns the conditions of a statement, with their values.
-func (t Table) where(of map[string]json.RawMessage) (string, []any, error) {
+func (t table) where(of map[string]json.RawMessage) (string, []any, error) {
 	var all []string
 	var values []any
 	for _, name := range slices.Sorted(maps.Keys(of)) {
@@ -409,7 +413,7 @@ func (t Table) where(of map[string]json.RawMessage) (string, []any, error) {
 	return " WHERE " + strings.Join(all, " AND "), values, nil
 }
 
-func (t Table) order(of []string) (string, error) {
+func (t table) order(of []string) (string, error) {
 	var all []string
 	for _, name := range of {
 		name, down := strings.CutPrefix(name, "-")
@@ -540,7 +544,7 @@ type write struct {
 }
 
 // find returns the row that a key names, nil if there is none.
-func (t Table) find(ctx context.Context, con *sql.Conn, key row) (json.RawMessage, error) {
+func (t table) find(ctx context.Context, con *sql.Conn, key row) (json.RawMessage, error) {
 	where, values, err := t.where(key)
 	if err != nil {
 		return nil, err
@@ -556,7 +560,7 @@ func (t Table) find(ctx context.Context, con *sql.Conn, key row) (json.RawMessag
 }
 
 // check returns an error unless the action is one row of a table with a primary key.
-func (w write) check(action string, t Table) error {
+func (w write) check(action string, t table) error {
 	if t.View {
 		return bad("%q is a view: only its rows can be read", t.Name)
 	}
@@ -669,7 +673,7 @@ func (f *sqliteFile) Propose(ctx context.Context, action string, args json.RawMe
 
 // do carries the action out. It returns the key of the row, the row afterwards, null if there is
 // none, and how many other rows triggers and foreign keys have changed.
-func (w write) do(ctx context.Context, con *sql.Conn, action string, t Table) (key row,
+func (w write) do(ctx context.Context, con *sql.Conn, action string, t table) (key row,
 	after json.RawMessage, others int64, err error) {
 	var before, now int64
 	const changes = "SELECT total_changes()"
@@ -732,7 +736,7 @@ func assigned(of row) (names []string, values []any, err error) {
 	return names, values, nil
 }
 
-func insert(ctx context.Context, con *sql.Conn, t Table, of row) (row, error) {
+func insert(ctx context.Context, con *sql.Conn, t table, of row) (row, error) {
 	names, values, err := assigned(of)
 	if err != nil {
 		return nil, err
@@ -759,7 +763,7 @@ func insert(ctx context.Context, con *sql.Conn, t Table, of row) (row, error) {
 	return key, nil
 }
 
-func update(ctx context.Context, con *sql.Conn, t Table, key, set row) error {
+func update(ctx context.Context, con *sql.Conn, t table, key, set row) error {
 	names, values, err := assigned(set)
 	if err != nil {
 		return err
@@ -911,7 +915,7 @@ func (f *sqliteFile) Revert(ctx context.Context, id, _ string, c Change) error {
 }
 
 // undo gives the row with a key, which is now as the action left it, what it had before.
-func undo(ctx context.Context, con *sql.Conn, c Change, t Table, key row, now json.RawMessage) error {
+func undo(ctx context.Context, con *sql.Conn, c Change, t table, key row, now json.RawMessage) error {
 	if c.Action == "insert" {
 		where, values, err := t.where(key)
 		if err != nil {

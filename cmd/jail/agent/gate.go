@@ -13,7 +13,6 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
-	"github.com/jail-sandbox/jail/supervisor/gatekeepers"
 )
 
 const aboutGate = `A gatekeeper stands between agents and a resource of yours: a SQLite file, or an HTTP API with an OpenAPI document. What reads is answered at once. What writes waits for "jail approvals approve", and can be undone by "jail approvals revert".
@@ -61,12 +60,12 @@ func newGateList(env *cli.Env) *cobra.Command {
 		Example: "  jail gate list --json",
 		Args:    command.Exactly(),
 	}, "print a list of objects",
-		func(ctx context.Context, c *agentapi.Client, _ []string) ([]gatekeepers.Description, error) {
+		func(ctx context.Context, c *agentapi.Client, _ []string) ([]agentapi.Gatekeeper, error) {
 			return c.Gatekeepers(ctx)
 		}, writeGates)
 }
 
-func writeGates(w io.Writer, all []gatekeepers.Description) error {
+func writeGates(w io.Writer, all []agentapi.Gatekeeper) error {
 	rows := [][]string{{"NAME", "KIND", "RESOURCE", "ABOUT"}}
 	for _, d := range all {
 		about := d.About
@@ -87,12 +86,12 @@ func newGateShow(env *cli.Env) *cobra.Command {
 		Example: "  jail gate show crm",
 		Args:    named("NAME"),
 	}, "print one object",
-		func(ctx context.Context, c *agentapi.Client, args []string) (gatekeepers.Description, error) {
+		func(ctx context.Context, c *agentapi.Client, args []string) (agentapi.Gatekeeper, error) {
 			return c.Gatekeeper(ctx, args[0])
 		}, writeGate)
 }
 
-func writeGate(w io.Writer, d gatekeepers.Description) error {
+func writeGate(w io.Writer, d agentapi.Gatekeeper) error {
 	if _, err := fmt.Fprintf(w, "%s: %s %s\n", d.Name, d.Kind, output.Printable(d.Resource)); err != nil {
 		return err
 	}
@@ -185,14 +184,14 @@ func newGatePropose(env *cli.Env) *cobra.Command {
 		Example: `  jail gate propose crm update '{"table": "customers", "key": {"id": 1}, "set": {"city": "Zug"}}'`,
 		Args:    gateArgs("ACTION"),
 	}, "print one object",
-		func(ctx context.Context, c *agentapi.Client, args []string) (gatekeepers.Proposed, error) {
+		func(ctx context.Context, c *agentapi.Client, args []string) (agentapi.GateProposed, error) {
 			g, err := gateOf(args)
 			if err != nil {
-				return gatekeepers.Proposed{}, err
+				return agentapi.GateProposed{}, err
 			}
 			g.Words = words
 			return c.GatePropose(ctx, args[0], g)
-		}, func(w io.Writer, p gatekeepers.Proposed) error {
+		}, func(w io.Writer, p agentapi.GateProposed) error {
 			_, err := fmt.Fprintf(w, "%s %s\n  before: %s\n  after:  %s\n", p.ID, p.State,
 				output.Printable(string(p.Before)), output.Printable(string(p.After)))
 			return err

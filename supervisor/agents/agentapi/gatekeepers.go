@@ -5,12 +5,64 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
-
-	"github.com/jail-sandbox/jail/supervisor/gatekeepers"
 )
 
+// A Gatekeeper is what agents and people are told of a gatekeeper.
+type Gatekeeper struct {
+	Name string `json:"name"`
+	// Kind is sqlite or openapi.
+	Kind  string `json:"kind"`
+	About string `json:"about,omitempty"`
+	// Resource is a file, or the URL of an API.
+	Resource string `json:"resource"`
+	// Reads are answered at once, Actions after an approval.
+	Reads   []GateMethod `json:"reads"`
+	Actions []GateMethod `json:"actions"`
+	// Tables are those of a SQLite file.
+	Tables []GateTable `json:"tables,omitempty"`
+	// Problem says why the resource cannot be described.
+	Problem string `json:"problem,omitempty"`
+}
+
+// A GateMethod is something that a gatekeeper does.
+type GateMethod struct {
+	Name  string `json:"name"`
+	About string `json:"about,omitempty"`
+	// Args describes the arguments, an example of them or a list of parameters.
+	Args json.RawMessage `json:"args,omitempty"`
+	// Reversible says of an action whether it can be undone.
+	Reversible bool `json:"reversible,omitempty"`
+}
+
+// A GateTable is one of a SQLite file.
+type GateTable struct {
+	Name string `json:"name"`
+	// View says that its rows can only be read.
+	View    bool         `json:"view,omitempty"`
+	Columns []GateColumn `json:"columns"`
+}
+
+// A GateColumn is one of a table.
+type GateColumn struct {
+	Name string `json:"name"`
+	Type string `json:"type,omitempty"`
+	// Key says that the column is a part of the primary key.
+	Key      bool `json:"key,omitempty"`
+	NotNull  bool `json:"not_null,omitempty"`
+	Computed bool `json:"computed,omitempty"`
+}
+
+// A GateProposed is an action on the queue.
+type GateProposed struct {
+	ID         string          `json:"id"`
+	State      string          `json:"state"`
+	Reversible bool            `json:"reversible"`
+	Before     json.RawMessage `json:"before,omitempty"`
+	After      json.RawMessage `json:"after,omitempty"`
+}
+
 // Gatekeepers lists the gatekeepers.
-func (c *Client) Gatekeepers(ctx context.Context) (all []gatekeepers.Description, err error) {
+func (c *Client) Gatekeepers(ctx context.Context) (all []Gatekeeper, err error) {
 	return all, c.call(ctx, http.MethodGet, GatekeepersPath, nil, &all)
 }
 
@@ -19,7 +71,7 @@ func gatekeeper(name, below string) string {
 }
 
 // Gatekeeper describes one.
-func (c *Client) Gatekeeper(ctx context.Context, name string) (d gatekeepers.Description, err error) {
+func (c *Client) Gatekeeper(ctx context.Context, name string) (d Gatekeeper, err error) {
 	return d, c.call(ctx, http.MethodGet, gatekeeper(name, ""), nil, &d)
 }
 
@@ -29,7 +81,7 @@ func (c *Client) GateRead(ctx context.Context, name string, g Gate) (out json.Ra
 }
 
 // GatePropose proposes an action.
-func (c *Client) GatePropose(ctx context.Context, name string, g Gate) (p gatekeepers.Proposed,
+func (c *Client) GatePropose(ctx context.Context, name string, g Gate) (p GateProposed,
 	err error) {
 	return p, c.call(ctx, http.MethodPost, gatekeeper(name, "/propose"), g, &p)
 }

@@ -75,7 +75,7 @@ func New(ctx context.Context, a *agents.Agents, log *slog.Logger) *Server {
 		s.mux.HandleFunc(pattern, s.answered(h))
 	}
 	s.addSessions()
-	if gates := a.Gates(); gates != nil {
+	if gates := agents.GatesOf(a); gates != nil {
 		s.addGatekeepers(gates)
 	}
 	s.mux.HandleFunc("GET "+one+"/log", s.logLines)
