@@ -56,7 +56,7 @@ func (r LandlockRule) grants(right string) bool {
 		return r.Exec
 	case "ioctl_dev":
 		return r.Device
-	case "make_fifo", "make_sock":
+	case "make_fifo", "make_sock", "resolve_unix":
 		return r.Pipes
 	}
 	// Devices are never made, and of newer rights no rule speaks.

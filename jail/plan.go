@@ -257,7 +257,8 @@ type LandlockRule struct {
 	// Device lets what is opened below the path be asked by ioctl(2) what a device is asked; the
 	// filters say which requests there are.
 	Device bool `json:"device,omitempty"`
-	// Pipes lets sockets and pipes with a name be made below the path.
+	// Pipes lets sockets and pipes with a name be made below the path, and such sockets of other
+	// invocations be connected to.
 	Pipes bool `json:"pipes,omitempty"`
 }
 

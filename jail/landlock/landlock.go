@@ -35,7 +35,10 @@ const (
 	execRights = golandlock.AccessFSSet(ll.AccessFSExecute)
 	// Programs control devices by ioctl(2).
 	deviceRights = golandlock.AccessFSSet(ll.AccessFSIoctlDev)
-	pipeRights   = golandlock.AccessFSSet(ll.AccessFSMakeFifo | ll.AccessFSMakeSock)
+	// From version 9 on the kernel refuses to connect to the socket of another domain, which each
+	// invocation of a session has.
+	pipeRights = golandlock.AccessFSSet(
+		ll.AccessFSMakeFifo | ll.AccessFSMakeSock | ll.AccessFSResolveUnix)
 )
 
 // ABI returns the Landlock ABI version of the running kernel, 1 or more.

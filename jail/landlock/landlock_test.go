@@ -79,6 +79,13 @@ var ops = map[string]func(string) error{
 		}
 		return err
 	},
+	"connect": func(p string) error {
+		c, err := net.Dial("unix", p)
+		if err == nil {
+			c.Close()
+		}
+		return err
+	},
 	"execute": func(p string) error { return exec.Command(p).Run() },
 	"listen": func(string) error {
 		var c net.ListenConfig
@@ -115,7 +122,7 @@ func ask(t *testing.T, o order) string {
 func tree(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, d := range []string{"read", "write", "exec", "secret"} {
+	for _, d := range []string{"read", "write", "exec", "pipes", "secret"} {
 		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -128,6 +135,16 @@ func tree(t *testing.T) string {
 		}
 	}
 	return dir
+}
+
+// serve listens on a socket until the test ends.
+func serve(t *testing.T, path string) {
+	t.Helper()
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
 }
 
 // TestRights tries every operation in a domain, and without one, where it works.
@@ -159,6 +176,10 @@ func TestRights(t *testing.T) {
 		{op: "fifo", path: "write/new", want: denied},
 		{op: "socket", path: "write/new", want: denied},
 		{op: "execute", path: "write/run", want: denied},
+		{op: "fifo", path: "pipes/new", want: "ok"},
+		{op: "socket", path: "pipes/new", want: "ok"},
+		{op: "connect", path: "pipes/socket", want: "ok"},
+		{op: "connect", path: "write/socket", want: denied, abi: 9},
 		{op: "execute", path: "exec/run", want: "ok"},
 		{op: "write", path: "exec/f", want: denied},
 		{op: "read", path: "secret/f", want: denied},
@@ -173,13 +194,18 @@ func TestRights(t *testing.T) {
 			dir := tree(t)
 			l := &jail.Landlock{MinABI: 1, Rules: []jail.LandlockRule{{Path: filepath.Join(dir,
 				"read")}, {Path: filepath.Join(dir, "write"), Write: true},
-				{Path: filepath.Join(dir, "exec"), Exec: true}, {Path: "/bin", Exec: true},
+				{Path: filepath.Join(dir, "exec"), Exec: true},
+				{Path: filepath.Join(dir, "pipes"), Write: true, Pipes: true},
+				{Path: "/bin", Exec: true},
 				{Path: "/lib", Exec: true}, {Path: "/usr", Exec: true}, {Path: "/dev",
 					Write: true}}}
 			if _, err := os.Stat("/lib64"); err == nil {
 				l.Rules = append(l.Rules, jail.LandlockRule{Path: "/lib64", Exec: true})
 			}
 			o := order{Op: c.op, Path: filepath.Join(dir, c.path), Landlock: l}
+			if c.op == "connect" {
+				serve(t, o.Path)
+			}
 			got := ask(t, o)
 			if got != c.want && (c.op != "link" || !strings.Contains(got, "cross-device")) {
 				t.Errorf("in the domain: %s, want %s", got, c.want)

@@ -1,6 +1,9 @@
 package review_test
 
 import (
+	"net"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,10 +21,10 @@ open("file", "w").write("text\n")
 print("ready", flush=True)
 while True:
     c, _ = s.accept(); c.sendall(b"served\n"); c.close()`
-	connects = `import socket
+	connects = `import socket, sys
 s = socket.socket(socket.AF_UNIX)
 try:
-    s.connect("sock"); print(s.recv(10).decode(), end="")
+    s.connect(sys.argv[1]); print(s.recv(10).decode(), end="")
 except OSError as e:
     print(e.strerror)`
 )
@@ -36,6 +39,7 @@ func prints(t *testing.T, o cmdtest.Outcome, pattern string) {
 
 // Named pipes and sockets of the workspace serve the invocations of their session and nobody else:
 // none comes into the real directory, and another session of the same directory does not have them.
+// A socket of the host in the real directory serves none.
 // Reviews of the open and of the ended session say so, and commit what else there is.
 func TestPipesOfASession(t *testing.T) {
 	cmdtest.Have(t, "/usr/bin/python3")
@@ -48,13 +52,22 @@ func TestPipesOfASession(t *testing.T) {
 			t.Errorf("the directory has %q, want %q", got, names)
 		}
 	}
+	theirs, err := net.Listen("unix", filepath.Join(h.Work, "theirs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Join(h.Work, "theirs"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	prints(t, h.Exec(id, "--", "python3", "-c", connects, "theirs"), "^Connection refused\n")
+	theirs.Close()
 	h.Wants(h.Exec(id, "--background", "--id", "server", "--", "python3", "-c", servesPipes), 0, "")
 	cmdtest.Eventually(t, "the server serves", func() bool {
 		return h.Jail("logs", "server").Out == "ready\n"
 	})
 	for session, want := range map[string]string{id: "served\n",
 		other: "No such file or directory\n"} {
-		if o := h.Exec(session, "--", "python3", "-c", connects); o.Code != 0 || o.Out != want {
+		if o := h.Exec(session, "--", "python3", "-c", connects, "sock"); o.Code != 0 || o.Out != want {
 			t.Errorf("connect in %s: %+v, want %q", session, o, want)
 		}
 	}
@@ -75,7 +88,7 @@ func TestPipesOfASession(t *testing.T) {
 			"nothing of this is ever committed: pipe: a fifo is never committed")
 	}
 	nothing()
-	prints(t, h.Exec(id, "--", "python3", "-c", connects), "served")
+	prints(t, h.Exec(id, "--", "python3", "-c", connects, "sock"), "served")
 	h.Wants(h.Jail("discard", id, "sock"), 0, "")
 	if o := h.Jail("diff", "--name-only", id); strings.Contains(o.Out, "sock") {
 		t.Errorf("a discarded socket is still a change: %+v", o)
