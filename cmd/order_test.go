@@ -15,7 +15,7 @@ var supervisorOrder = [][]string{
 	// What a client must know of the API, which imports nothing.
 	{"wire", "transcript"},
 	// They know nothing of other packages of the supervisor but that.
-	{"daemonlog", "ending", "idrange", "inode", "jsonbound", "loopback", "metrics", "modules", "names",
+	{"calm", "daemonlog", "ending", "idrange", "inode", "jsonbound", "loopback", "metrics", "modules", "names",
 		"problem", "rungroup", "agents/manifest", "agents/store",
 		"audit/internal/flock", "bundle/trust"},
 	// The parts below the work: the log, bundles, the fetch proxy.

@@ -427,7 +427,7 @@ func (p *pulse) beat(of ...int64) {
 // Quiet reports whether an event of an instance is committed, on the disk of the agent, and has no
 // effects. Without it the event may be committed, too: the Store says so as soon as the effects are
 // delivered. An event that is Quiet may be in the inbox for the moment that it takes to remove it.
-func (a *Agents) Quiet(of int64, seq uint64) bool { return a.turns.isQuiet(of, seq) }
+func Quiet(a *Agents, of int64, seq uint64) bool { return a.turns.isQuiet(of, seq) }
 
 // Changed returns a channel that is closed when an instance has published or committed something,
 // with Anyone any instance.

@@ -89,7 +89,7 @@ func (r *passedReader) close() {
 
 // RunPassed is Run of an agent, whose input and output go through its own pipes where the daemon
 // passes them, else as those of any run.
-func (c *Client) RunPassed(ctx context.Context, req message.Request, in io.Reader, out,
+func RunPassed(ctx context.Context, c *Client, req message.Request, in io.Reader, out,
 	errOut io.Writer) (message.Result, error) {
 	return c.link.streamed(ctx, PathRuns+"?"+wire.Passed, req, in, out, errOut, nil)
 }

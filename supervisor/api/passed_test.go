@@ -88,7 +88,7 @@ func TestRunPassed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := passing(t, do)
 			var out bytes.Buffer
-			res, err := c.RunPassed(t.Context(), message.Request{}, bytes.NewReader([]byte("ask")), &out,
+			res, err := RunPassed(t.Context(), c, message.Request{}, bytes.NewReader([]byte("ask")), &out,
 				io.Discard)
 			if err != nil || res.ExitCode != 7 || out.String() != "said" {
 				t.Errorf("%+v, %v, %q", res, err, out.String())

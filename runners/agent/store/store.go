@@ -52,9 +52,7 @@ type Store struct {
 	size int64
 
 	db   *sql.DB
-	conn *sql.Conn
-	// made are the store's own statements that every event has, by their texts.
-	made map[string]*sql.Stmt
+	conn connection
 	// wal is the write-ahead log, to put commits on the disk.
 	wal *os.File
 	// inside is true in a transaction, and dirty if commits may not be on the disk.
@@ -94,11 +92,11 @@ func (s *Store) open(ctx context.Context) (err error) {
 		return err
 	}
 	s.db.SetMaxOpenConns(1)
-	if s.conn, err = s.db.Conn(ctx); err != nil {
+	if s.conn.Conn, err = s.db.Conn(ctx); err != nil {
 		return err
 	}
 	s.ended.Store(false)
-	s.inside, s.made = false, map[string]*sql.Stmt{}
+	s.inside = false
 	err = s.conn.Raw(func(c any) error {
 		hooks, ok := c.(sqlite.HookRegisterer)
 		if !ok {
@@ -121,7 +119,7 @@ func (s *Store) open(ctx context.Context) (err error) {
 	}
 	for id, value := range map[int]int{sqlite3.SQLITE_LIMIT_LENGTH: maxValue,
 		sqlite3.SQLITE_LIMIT_SQL_LENGTH: maxValue, sqlite3.SQLITE_LIMIT_ATTACHED: 0} {
-		if _, err := sqlite.Limit(s.conn, id, value); err != nil {
+		if _, err := sqlite.Limit(s.conn.Conn, id, value); err != nil {
 			return err
 		}
 	}
@@ -153,28 +151,42 @@ func (s *Store) Close() error {
 	if s.wal != nil {
 		err = s.wal.Close()
 	}
-	for _, made := range s.made {
-		err = errors.Join(err, made.Close())
-	}
-	if s.conn != nil {
-		err = errors.Join(err, s.conn.Close())
+	if s.conn.Conn != nil {
+		err = errors.Join(err, s.conn.close())
 	}
 	if s.db != nil {
 		err = errors.Join(err, s.db.Close())
 	}
-	s.wal, s.conn, s.db, s.made = nil, nil, nil, nil
+	s.wal, s.conn, s.db = nil, connection{}, nil
 	return err
 }
 
-// exec executes one of the store's own statements, which is compiled once.
-func (s *Store) exec(ctx context.Context, text string, args ...any) error {
-	made := s.made[text]
+// A connection keeps the store's own statements.
+type connection struct {
+	*sql.Conn
+	// made are the statements, by their texts.
+	made map[string]*sql.Stmt
+}
+
+func (c *connection) close() (err error) {
+	for _, made := range c.made {
+		err = errors.Join(err, made.Close())
+	}
+	return errors.Join(err, c.Close())
+}
+
+// exec executes a statement that every event has, which is compiled once.
+func (c *connection) exec(ctx context.Context, text string, args ...any) error {
+	made := c.made[text]
 	if made == nil {
 		var err error
-		if made, err = s.conn.PrepareContext(ctx, text); err != nil {
+		if made, err = c.PrepareContext(ctx, text); err != nil {
 			return err
 		}
-		s.made[text] = made
+		if c.made == nil {
+			c.made = map[string]*sql.Stmt{}
+		}
+		c.made[text] = made
 	}
 	_, err := made.ExecContext(ctx, args...)
 	return err
@@ -190,7 +202,7 @@ func (s *Store) Inside() bool { return s.inside }
 func (s *Store) Begin(ctx context.Context) error {
 	s.ended.Store(false)
 	// It does not wait: the database has no other holder. A context that can end takes a goroutine.
-	if err := s.exec(context.WithoutCancel(ctx), "BEGIN IMMEDIATE"); err != nil {
+	if err := s.conn.exec(context.WithoutCancel(ctx), "BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
 	s.inside = true
@@ -218,7 +230,7 @@ func (s *Store) reopen(ctx context.Context) error {
 // commit is on the disk after Sync.
 func (s *Store) Commit(ctx context.Context, e agent.Effects) error {
 	if e.Seq > 0 {
-		if err := s.exec(ctx, "INSERT OR REPLACE INTO _jail_checkpoint (id, seq) VALUES (0, ?)",
+		if err := s.conn.exec(ctx, "INSERT OR REPLACE INTO _jail_checkpoint (id, seq) VALUES (0, ?)",
 			int64(e.Seq)); err != nil {
 			return err
 		}
@@ -228,7 +240,7 @@ func (s *Store) Commit(ctx context.Context, e agent.Effects) error {
 		if err != nil {
 			return err
 		}
-		if err := s.exec(ctx, "INSERT OR REPLACE INTO _jail_outbox (seq, n, effect) VALUES (?, ?, ?)",
+		if err := s.conn.exec(ctx, "INSERT OR REPLACE INTO _jail_outbox (seq, n, effect) VALUES (?, ?, ?)",
 			int64(e.Seq), effect.N, string(text)); err != nil {
 			return err
 		}
@@ -248,7 +260,7 @@ func (s *Store) empty(ctx context.Context) error {
 	if s.settled <= s.done {
 		return nil
 	}
-	return s.exec(ctx, "DELETE FROM _jail_outbox WHERE seq <= ?", int64(s.settled))
+	return s.conn.exec(ctx, "DELETE FROM _jail_outbox WHERE seq <= ?", int64(s.settled))
 }
 
 func (s *Store) commit(ctx context.Context) error {
@@ -256,7 +268,7 @@ func (s *Store) commit(ctx context.Context) error {
 		return errEnded
 	}
 	s.committing.Store(true)
-	err := s.exec(ctx, "COMMIT")
+	err := s.conn.exec(ctx, "COMMIT")
 	s.committing.Store(false)
 	if err != nil {
 		return err

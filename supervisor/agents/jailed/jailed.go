@@ -18,6 +18,7 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/agents"
+	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/client"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
@@ -66,7 +67,7 @@ func (j *Jaild) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agen
 	j.running(l.Instance, req.ID)
 	defer j.running(l.Instance, "")
 	said := &agents.Tail{Most: maxSaid}
-	res, err := c.RunPassed(ctx, req, o.In, o.Out, said)
+	res, err := api.RunPassed(ctx, c.Client, req, o.In, o.Out, said)
 	end := agents.End{ExitCode: res.ExitCode, Said: said.String()}
 	switch {
 	case ctx.Err() != nil:

@@ -105,7 +105,7 @@ func (s *Server) sent(ctx context.Context, i store.Instance, e agent.Event,
 			return answer, nil
 		}
 		changed = s.agents.Changed(i.ID)
-		if s.agents.Quiet(i.ID, seq) {
+		if agents.Quiet(s.agents, i.ID, seq) {
 			answer.State, answer.Error = agentapi.Committed, ""
 			return answer, nil
 		}

@@ -289,7 +289,7 @@ func (s *Store) Agents(ctx context.Context, f func(Agent) error) error {
 // Agent returns a registered agent, or ErrNotFound.
 func (s *Store) Agent(ctx context.Context, name string) (a Agent, err error) {
 	var added int64
-	err = s.one(ctx, `SELECT name, dir, stamp, digest, added FROM agent
+	err = s.readers.one(ctx, `SELECT name, dir, stamp, digest, added FROM agent
 		WHERE removed = 0 AND name = ?`, []any{name}, &a.Name, &a.Dir, &a.Stamp, &a.Digest, &added)
 	a.Added = fromMillis(added)
 	return a, err
@@ -327,7 +327,7 @@ func (s *Store) Members(ctx context.Context, channel string) (all []Instance, er
 // Instance returns the instance with a number, or ErrNotFound.
 func (s *Store) Instance(ctx context.Context, id int64) (Instance, error) {
 	return scanInstance(func(to ...any) error {
-		return s.one(ctx, `SELECT `+instanceColumns+` FROM instance WHERE id = ?`, []any{id}, to...)
+		return s.readers.one(ctx, `SELECT `+instanceColumns+` FROM instance WHERE id = ?`, []any{id}, to...)
 	})
 }
 

@@ -50,12 +50,10 @@ const readerCount = 4
 
 // A Store is an open database. Its methods may be called from several goroutines.
 type Store struct {
-	readers *sql.DB
-	// asked are the prepared queries, by their texts.
-	asked  sync.Map
-	writer *writer
-	user   string
-	now    func() time.Time
+	readers *readers
+	writer  *writer
+	user    string
+	now     func() time.Time
 
 	mu sync.Mutex
 	// waiting are the writes that the next commit takes. leading: a caller of write commits, who then
@@ -105,14 +103,14 @@ func Open(path, user string, now func() time.Time) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("database %s: %w", path, errors.Join(err, db.Close()))
 	}
-	readers, err := open("cache_size(-2048)", "query_only(1)")
+	reading, err := open("cache_size(-2048)", "query_only(1)")
 	if err != nil {
 		return nil, errors.Join(err, w.close())
 	}
-	readers.SetMaxOpenConns(readerCount)
+	reading.SetMaxOpenConns(readerCount)
 	// To open one takes longer than most queries.
-	readers.SetMaxIdleConns(readerCount)
-	s := &Store{readers: readers, writer: w, idle: make(chan struct{}), user: user, now: now}
+	reading.SetMaxIdleConns(readerCount)
+	s := &Store{readers: &readers{DB: reading}, writer: w, idle: make(chan struct{}), user: user, now: now}
 	if err := s.write(func(w *writer) error {
 		for _, table := range slices.Concat(sessionTables, gateTables) {
 			if err := w.exec(table); err != nil {
@@ -138,12 +136,7 @@ func (s *Store) Close() error {
 	if busy {
 		<-s.idle
 	}
-	var err error
-	s.asked.Range(func(_, q any) bool {
-		err = errors.Join(err, q.(*sql.Stmt).Close())
-		return true
-	})
-	return errors.Join(err, s.readers.Close(), s.writer.close())
+	return errors.Join(s.readers.close(), s.writer.close())
 }
 
 var errClosed = errors.New("the database of jail-agentd is closed")
@@ -316,41 +309,12 @@ func each(r *sql.Rows, err error, scan func(*sql.Rows) error) error {
 // read is rows for those that only read: it sees what is committed.
 func (s *Store) read(ctx context.Context, text string, args []any,
 	scan func(*sql.Rows) error) error {
-	q, err := s.query(text)
+	q, err := s.readers.query(text)
 	if err != nil {
 		return err
 	}
 	r, err := q.QueryContext(context.WithoutCancel(ctx), args...)
 	return each(r, err, scan)
-}
-
-// query returns the prepared form of a query that the code holds; there are few of them. They are
-// short: a context that can end would start two goroutines for each.
-func (s *Store) query(text string) (*sql.Stmt, error) {
-	if q, ok := s.asked.Load(text); ok {
-		return q.(*sql.Stmt), nil
-	}
-	q, err := s.readers.PrepareContext(context.Background(), text)
-	if err != nil {
-		return nil, err
-	}
-	if first, ok := s.asked.LoadOrStore(text, q); ok {
-		return first.(*sql.Stmt), q.Close()
-	}
-	return q, nil
-}
-
-// one reads one row into to. Without one it returns ErrNotFound.
-func (s *Store) one(ctx context.Context, text string, args []any, to ...any) error {
-	q, err := s.query(text)
-	if err != nil {
-		return err
-	}
-	err = q.QueryRowContext(context.WithoutCancel(ctx), args...).Scan(to...)
-	if errors.Is(err, sql.ErrNoRows) {
-		return ErrNotFound
-	}
-	return err
 }
 
 func millis(t time.Time) int64 {
@@ -365,4 +329,48 @@ func fromMillis(ms int64) time.Time {
 		return time.Time{}
 	}
 	return time.UnixMilli(ms).UTC()
+}
+
+// readers are the connections that read.
+type readers struct {
+	*sql.DB
+	// asked are the prepared queries, by their texts.
+	asked sync.Map
+}
+
+// query returns the prepared form of a query that the code holds; there are few of them. They are
+// short: a context that can end would start two goroutines for each.
+func (r *readers) query(text string) (*sql.Stmt, error) {
+	if q, ok := r.asked.Load(text); ok {
+		return q.(*sql.Stmt), nil
+	}
+	q, err := r.PrepareContext(context.Background(), text)
+	if err != nil {
+		return nil, err
+	}
+	if first, ok := r.asked.LoadOrStore(text, q); ok {
+		return first.(*sql.Stmt), q.Close()
+	}
+	return q, nil
+}
+
+// one reads one row into to. Without one it returns ErrNotFound.
+func (r *readers) one(ctx context.Context, text string, args []any, to ...any) error {
+	q, err := r.query(text)
+	if err != nil {
+		return err
+	}
+	err = q.QueryRowContext(context.WithoutCancel(ctx), args...).Scan(to...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return ErrNotFound
+	}
+	return err
+}
+
+func (r *readers) close() (err error) {
+	r.asked.Range(func(_, q any) bool {
+		err = errors.Join(err, q.(*sql.Stmt).Close())
+		return true
+	})
+	return errors.Join(err, r.Close())
 }
