@@ -534,3 +534,14 @@ func TestFamiliesDivideWhatThereIs(t *testing.T) {
 		}
 	})
 }
+
+// A facet has those gatekeepers that its parent has and asks for, and none unasked.
+func TestGatekeepersOfFacets(t *testing.T) {
+	parent := manifest.Manifest{Capabilities: manifest.Capabilities{
+		Gatekeepers: []string{"crm", "tracker"}}}
+	got := ask{Gatekeepers: []string{"crm", "other"}}.of(parent)
+	if !slices.Equal(got.Capabilities.Gatekeepers, []string{"crm"}) ||
+		len(ask{}.of(got).Capabilities.Gatekeepers) > 0 || len(parent.Capabilities.Gatekeepers) != 2 {
+		t.Errorf("%q of %q", got.Capabilities.Gatekeepers, parent.Capabilities.Gatekeepers)
+	}
+}
