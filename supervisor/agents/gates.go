@@ -58,7 +58,7 @@ func (g gates) tell(e gatekeepers.Entry, of approvals.Action) error {
 	decision := Approved
 	switch of.State {
 	case approvals.Rejected, approvals.Expired, approvals.Withdrawn:
-		decision = Rejected
+		decision = string(approvals.Rejected)
 	}
 	data, err := json.Marshal(struct {
 		ID         string `json:"id"`
