@@ -135,12 +135,16 @@ func (s *Session) Inherited() []string { return s.request.Inherit }
 // A Call is one invocation whose output is kept.
 type Call struct {
 	Tool string
-	Args []string
+	// Script is the text of a shell script to run in place of a tool.
+	Script string
+	Args   []string
 	// In is its standard input; nil is nothing.
 	In []byte
 	// Limits narrow those of the policy, each KEY=VALUE.
 	Limits []string
-	Cwd    string
+	// Env are variables of its own, each NAME=VALUE.
+	Env []string
+	Cwd string
 	// Most bounds what is kept of each stream, MaxShown if 0.
 	Most int
 }
@@ -176,7 +180,11 @@ func (s *Session) Run(ctx context.Context, c Call) (o Outcome, err error) {
 		most = MaxShown
 	}
 	o.Out.Most, o.ErrOut.Most = most, most
-	req := message.ExecRequest{Tool: c.Tool, Cwd: c.Cwd, Limits: c.Limits, Inherit: s.Inherited()}
+	req := message.ExecRequest{Tool: c.Tool, Cwd: c.Cwd, Limits: c.Limits, Env: c.Env,
+		Inherit: s.Inherited()}
+	if c.Script != "" {
+		req.Script = &message.Script{Name: "-c", Text: c.Script}
+	}
 	for _, a := range c.Args {
 		req.Args = append(req.Args, a)
 	}
