@@ -1,13 +1,11 @@
 package agent_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,56 +20,14 @@ import (
 
 // An agentd is a jail-agentd with a state directory of the test's own.
 type agentd struct {
-	t   *testing.T
-	h   *cmdtest.Host
-	cmd *exec.Cmd
-	log *os.File
-	*agentapi.Client
+	t *testing.T
+	h *cmdtest.Host
+	*cmdtest.Agentd
 }
 
 func startAgentd(t *testing.T, h *cmdtest.Host) *agentd {
 	t.Helper()
-	log, err := os.Create(filepath.Join(h.State, "agentd.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &agentd{t: t, h: h, log: log,
-		Client: agentapi.NewClient(filepath.Join(h.State, "agentd.sock"))}
-	a.start()
-	t.Cleanup(func() {
-		a.end(syscall.SIGTERM)
-		// The one that jail-agentd started. It would end by itself, some seconds later.
-		if pid := a.jaild(); pid != 0 {
-			_ = syscall.Kill(pid, syscall.SIGTERM)
-		}
-		if t.Failed() {
-			text, err := os.ReadFile(log.Name())
-			t.Logf("jail-agentd says (%v):\n%s", err, text)
-		}
-		log.Close()
-	})
-	return a
-}
-
-func (a *agentd) start() {
-	a.t.Helper()
-	// It may live for longer than a program of the test otherwise does.
-	a.cmd = exec.Command(filepath.Join(a.h.Bin, "jail-agentd"))
-	a.cmd.Dir, a.cmd.Env, a.cmd.Stderr = a.h.Work, a.h.Env, a.log
-	if err := a.cmd.Start(); err != nil {
-		a.t.Fatal(err)
-	}
-	cmdtest.Eventually(a.t, "jail-agentd answers", func() bool {
-		_, err := a.List(context.Background())
-		return err == nil
-	})
-}
-
-func (a *agentd) end(s syscall.Signal) {
-	a.t.Helper()
-	// It may have ended.
-	_ = a.cmd.Process.Signal(s)
-	_ = a.cmd.Wait()
+	return &agentd{t, h, cmdtest.StartAgentd(h)}
 }
 
 var counter = cmdtest.Build("counter.wasm", "./testdata/counter", "GOOS=wasip1", "GOARCH=wasm")
@@ -256,11 +212,11 @@ func (a *agentd) kill(what string, after time.Duration) {
 		case "agent":
 			pids = a.runs()
 		case "jaild":
-			if pid := a.jaild(); pid != 0 {
+			if pid := a.Jaild(); pid != 0 {
 				pids = []int{pid}
 			}
 		default:
-			pids = []int{a.cmd.Process.Pid}
+			pids = []int{a.Cmd.Process.Pid}
 		}
 		return len(pids) > 0
 	})
@@ -271,30 +227,7 @@ func (a *agentd) kill(what string, after time.Duration) {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 	if what == "jail-agentd" {
-		_ = a.cmd.Wait()
-		a.start()
+		_ = a.Cmd.Wait()
+		a.Start()
 	}
-}
-
-// jaild returns the daemon that jail-agentd started, 0 for none.
-func (a *agentd) jaild() int {
-	a.t.Helper()
-	found, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	for _, file := range found {
-		// A process may have ended meanwhile.
-		text, _ := os.ReadFile(file)
-		args := strings.Split(string(text), "\x00")
-		if filepath.Base(args[0]) != "jaild" || !slices.Contains(args, "--until-idle") ||
-			!slices.Contains(args, a.h.State) {
-			continue
-		}
-		var pid int
-		if _, err := fmt.Sscanf(file, "/proc/%d/", &pid); err == nil {
-			return pid
-		}
-	}
-	return 0
 }

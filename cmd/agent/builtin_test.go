@@ -102,11 +102,11 @@ func TestBuiltinAgents(t *testing.T) {
 			text, err := os.ReadFile(filepath.Join(dir, "pid"))
 			return err == nil && json.Unmarshal(text, &pid) == nil
 		})
-		a.end(syscall.SIGKILL)
+		a.End(syscall.SIGKILL)
 		cmdtest.Eventually(t, "what it left is gone", func() bool {
 			return syscall.Kill(pid, 0) == syscall.ESRCH || zombie(pid)
 		})
-		a.start()
+		a.Start()
 		sent := a.send("claude-code-responder", "slow", cmdtest.Bound, "slow")
 		if sent.State != agentapi.Dead || !strings.Contains(sent.Error, "not started again") {
 			t.Errorf("%+v", sent)

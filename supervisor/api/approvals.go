@@ -31,6 +31,9 @@ type ProposeRequest struct {
 	// What to commit, for the type workspace.commit.
 	Commit *shadows.CommitRequest `json:"commit,omitempty"`
 	approvals.External
+	// For a git.push the names that the push changes, below the root of the repository. If the
+	// policy of the run protects one of them, a person is asked, whatever else it says.
+	Changed []string `json:"changed,omitempty"`
 	// The agent of the caller on whose behalf it is proposed: agent:USER:NAME.
 	Agent string `json:"agent,omitempty"`
 	// A secret of 20 to 128 bytes of who carries the action out, which claims and reports it. The
@@ -71,7 +74,8 @@ func (h waiting) propose(ctx context.Context, c caller.Caller, r *http.Request) 
 	case policy.ActionFetch, policy.ActionTool:
 		return nil, problem.New(problem.Usage, "type: only a run itself proposes %s", req.Type)
 	case policy.ActionCommit:
-		if req.Commit == nil || req.Agent != "" || req.Key != "" || req.Ask || req.External != (approvals.External{}) {
+		if req.Commit == nil || req.Agent != "" || req.Key != "" || req.Ask || req.Changed != nil ||
+			req.External != (approvals.External{}) {
 			return nil, problem.New(problem.Usage, "a proposal of the type %s has run, commit and words",
 				req.Type)
 		}
@@ -81,7 +85,7 @@ func (h waiting) propose(ctx context.Context, c caller.Caller, r *http.Request) 
 		return nil, problem.New(problem.Usage, "a proposal of the type %s has no commit", req.Type)
 	}
 	return h.s.Propose(c, approvals.Proposal{Type: req.Type, External: req.External, Run: id,
-		Agent: req.Agent, Words: req.Words, Key: req.Key, Ask: req.Ask})
+		Changed: req.Changed, Agent: req.Agent, Words: req.Words, Key: req.Key, Ask: req.Ask})
 }
 
 // maxWait bounds how long a client may wait for a decision with one request.

@@ -514,7 +514,8 @@ func (g Grant) covers(a Action, now time.Time) bool {
 		return g.Tool == t.Name && g.Digest == t.Digest
 	}
 	if t := a.task(); t != nil {
-		return g.Target != "" && g.Target == t.target() && g.Agent == a.Agent
+		return g.Target != "" && g.Target == t.target() && g.Agent == a.Agent &&
+			(a.Push == nil || len(a.Push.Protected) == 0)
 	}
 	c := a.Commit
 	if c == nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
@@ -43,6 +44,8 @@ type Proposal struct {
 	Type string
 	// The run or session for which it is proposed, or none.
 	Run string
+	// Changed are the names that a push changes.
+	Changed []string
 	// On whose behalf.
 	Agent string
 	Words string
@@ -59,6 +62,8 @@ type Rule struct {
 	// UID owns the run, and Policy is the digest of its policy.
 	UID    uint32
 	Policy string
+	// Protected reports whether a change of a name needs a person; nil is none.
+	Protected func(name string) bool
 }
 
 // Bounds of a key, and of what a proposer reports, in bytes.
@@ -115,6 +120,13 @@ func (p Programs) Propose(c caller.Caller, of Proposal, rule Rule) (Action, erro
 	a := Action{Type: of.Type, UID: rule.UID, Run: of.Run, Policy: rule.Policy, Words: of.Words,
 		Agent: of.Agent, External: of.External,
 		Reversible: of.Gate != nil && of.Gate.Reversible || of.PolicyGrant != nil}
+	if of.Push != nil {
+		push := *of.Push
+		push.Protected = protected(of.Changed, rule)
+		if a.Push = &push; len(push.Protected) > 0 {
+			rule.Mode = min(rule.Mode, policy.ApproveAsk)
+		}
+	}
 	if of.PolicyGrant != nil || of.Ask {
 		// A policy does not widen itself.
 		rule.Mode = min(rule.Mode, policy.ApproveAsk)
@@ -142,6 +154,21 @@ func (p Programs) Propose(c caller.Caller, of Proposal, rule Rule) (Action, erro
 		return l, err
 	})
 	return actionOf(s), err
+}
+
+// maxProtected bounds Push.Protected.
+const maxProtected = 20
+
+// protected returns the first of the names that a rule protects.
+func protected(names []string, rule Rule) (out []string) {
+	for _, name := range names {
+		if rule.Protected != nil && rule.Protected(name) {
+			if out = append(out, runners.Printable(name, 200)); len(out) == maxProtected {
+				break
+			}
+		}
+	}
+	return out
 }
 
 // again returns the action that was proposed with a key before, or nil.

@@ -569,3 +569,40 @@ func TestUndoneWhole(t *testing.T) {
 		t.Errorf("undone: %+v, %v", a, err)
 	}
 }
+
+// TestPushOfProtected: a push that changes a name which the policy protects waits for a person,
+// whatever the policy says of pushes, and each time. Control: one that changes no such name is
+// approved by the policy.
+func TestPushOfProtected(t *testing.T) {
+	d, me, worker := deskIn(t.TempDir()), user(alice, "cli"), other(t, alice)
+	rule := Rule{Mode: policy.ApproveAuto, UID: alice,
+		Protected: func(name string) bool { return name == "Makefile" }}
+	propose := func(key string, changed ...string) (Action, error) {
+		return d.Programs().Propose(worker, Proposal{Type: policy.ActionPush, Key: key, Changed: changed,
+			External: External{Push: push()}}, rule)
+	}
+	if a, err := propose(key, "a", "b"); err != nil || a.State != Approved || a.Push.Protected != nil {
+		t.Errorf("control: %+v, %v", a, err)
+	}
+	a, err := propose(key+"2", "a", "Makefile")
+	if err != nil || a.State != Pending || !strings.HasSuffix(a.Summary,
+		"protected names are changed: Makefile, with the credential forge") {
+		t.Fatalf("protected: %+v, %v", a, err)
+	}
+	_, err = d.Decide(t.Context(), me, a.ID, DecideRequest{Decision: "approve", SHA256: a.SHA256,
+		Via: "mcp"})
+	wantCode(t, "approved by mcp", err, problem.Refused)
+	_, err = d.approve(me, a, "uses=2")
+	wantCode(t, "a grant", err, problem.Usage)
+	if a, err = d.approve(me, a, ""); err != nil || a.State != Approved {
+		t.Errorf("approved: %+v, %v", a, err)
+	}
+	rule.Mode = policy.ApproveNever
+	_, err = propose(key+"3", "Makefile")
+	wantCode(t, "where nobody may push", err, problem.Refused)
+	made := push()
+	made.Protected = []string{}
+	_, err = d.Programs().Propose(worker, Proposal{Type: policy.ActionPush, Key: key + "4",
+		External: External{Push: made}}, rule)
+	wantCode(t, "what the daemon alone says", err, problem.Usage)
+}

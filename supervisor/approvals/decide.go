@@ -160,8 +160,9 @@ func (q *Queue) mayDecide(c caller.Caller, s *stored, req DecideRequest) error {
 	case req.Via == "mcp" && q.o.NoMCP:
 		return problem.New(problem.Refused, "the operator of this host lets nobody decide by mcp").
 			WithHint("decide by jail approvals or the console")
-	case req.Via == "mcp" && req.Decision == "approve" && s.Commit != nil &&
-		s.Commit.Request.IncludeProtected:
+	case req.Via == "mcp" && req.Decision == "approve" &&
+		(s.Commit != nil && s.Commit.Request.IncludeProtected ||
+			s.Push != nil && len(s.Push.Protected) > 0):
 		return problem.New(problem.Refused,
 			"action %s takes protected names, and cannot be approved by mcp", s.ID).
 			WithHint("decide by jail approvals or the console")

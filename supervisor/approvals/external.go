@@ -57,6 +57,8 @@ type Push struct {
 	Was string `json:"was,omitempty"`
 	// The name of the credential for the push.
 	Credential string `json:"credential,omitempty"`
+	// Of the protected names that it changes the first 20. The daemon fills this in.
+	Protected []string `json:"protected,omitempty"`
 }
 
 // A PullRequest asks for a branch to be merged.
@@ -181,6 +183,10 @@ func (p *Push) check() error {
 	if p.Was != "" {
 		err = errors.Join(err, checkCommit("push.was", p.Was))
 	}
+	if p.Protected != nil {
+		err = errors.Join(err, errors.New("push.protected: the daemon says that, of the names of "+
+			"\"changed\""))
+	}
 	if err == nil && p.Was == p.Commit {
 		err = errors.New("push.was: the branch is that commit already")
 	}
@@ -194,13 +200,20 @@ func (p *Push) String() string {
 	} else {
 		text += ", which is " + p.Was + " there"
 	}
+	if len(p.Protected) > 0 {
+		text += "; protected names are changed: " + few(p.Protected)
+	}
 	return withCredential(text, p.Credential)
 }
 
 func (p *Push) target() string { return p.Remote + " " + p.Ref + " " + p.Credential }
 
 func (p *Push) size() int {
-	return len(p.Remote) + len(p.Ref) + len(p.Commit) + len(p.Was) + len(p.Credential)
+	n := len(p.Remote) + len(p.Ref) + len(p.Commit) + len(p.Was) + len(p.Credential)
+	for _, name := range p.Protected {
+		n += 24 + len(name)
+	}
+	return n
 }
 
 func (*PullRequest) kind() string { return policy.ActionPullRequest }

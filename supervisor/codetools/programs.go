@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,13 +22,18 @@ type BashInput struct {
 
 // Bash runs a command of a shell in a session.
 func Bash(ctx context.Context, s *toolsession.Session, in BashInput) (toolsession.Output, error) {
+	return runText(ctx, s, in, toolsession.Call{Tool: "bash", Args: []string{"-c", in.Command}})
+}
+
+// runText runs a call that a text was made into.
+func runText(ctx context.Context, s *toolsession.Session, in BashInput,
+	c toolsession.Call) (toolsession.Output, error) {
 	switch {
 	case strings.TrimSpace(in.Command) == "":
 		return toolsession.Output{}, errors.New("command is empty")
 	case in.Timeout < 0:
 		return toolsession.Output{}, fmt.Errorf("timeout %d is negative", in.Timeout)
 	}
-	c := toolsession.Call{Tool: "bash", Args: []string{"-c", in.Command}}
 	if in.Cwd != "" {
 		c.Cwd = s.Within(in.Cwd)
 	}
@@ -39,6 +45,53 @@ func Bash(ctx context.Context, s *toolsession.Session, in BashInput) (toolsessio
 		return toolsession.Output{}, err
 	}
 	return o.Output(), nil
+}
+
+// A CommandInput is a program with its arguments, without a shell.
+type CommandInput struct {
+	Argv   []string          `json:"argv" jsonschema:"the program and its arguments"`
+	Cwd    string            `json:"cwd,omitempty" jsonschema:"where it starts, without it the directory itself"`
+	Env    map[string]string `json:"env,omitempty"`
+	Stdin  string            `json:"stdin,omitempty"`
+	Limits map[string]string `json:"limits,omitempty" jsonschema:"limits that are narrower than those of the policy, such as wall 10s or memory 64MiB"`
+}
+
+// Command runs a program in a session.
+func Command(ctx context.Context, s *toolsession.Session, in CommandInput) (toolsession.Output, error) {
+	if len(in.Argv) == 0 || in.Argv[0] == "" {
+		return toolsession.Output{}, errors.New("argv is empty")
+	}
+	c := toolsession.Call{Tool: in.Argv[0], Args: in.Argv[1:], In: []byte(in.Stdin),
+		Env: pairs(in.Env), Limits: pairs(in.Limits)}
+	if in.Cwd != "" {
+		c.Cwd = s.Within(in.Cwd)
+	}
+	o, err := run(ctx, s, c)
+	if err != nil {
+		return toolsession.Output{}, err
+	}
+	return o.Output(), nil
+}
+
+// pairs are the values of a map, each NAME=VALUE.
+func pairs(of map[string]string) (all []string) {
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		all = append(all, name+"="+of[name])
+	}
+	return all
+}
+
+// A ShellInput is a script of jail's own shell.
+type ShellInput struct {
+	Command string `json:"command"`
+	Timeout int    `json:"timeout,omitempty" jsonschema:"milliseconds until the command is ended"`
+}
+
+// Shell runs a script in a session as jail sh does: each of its commands is a tool of jail's. What the
+// shell does not support is an error with its position, and nothing runs.
+func Shell(ctx context.Context, s *toolsession.Session, in ShellInput) (toolsession.Output, error) {
+	return runText(ctx, s, BashInput{Command: in.Command, Timeout: in.Timeout},
+		toolsession.Call{Script: in.Command})
 }
 
 // A FetchInput is a request of HTTP.

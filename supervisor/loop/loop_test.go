@@ -234,8 +234,9 @@ func text(events []transcript.Event) []byte {
 	return b.Bytes()
 }
 
-// run lives as many processes as it takes, each of which has room for so many more events.
-func (w *world) run(room int) {
+// run lives as many processes as it takes. Each has room for so many more events; those after the
+// last number have as much as that.
+func (w *world) run(rooms ...int) {
 	w.t.Helper()
 	ctx := w.t.Context()
 	said := []string{"what is there?", "and now?"}
@@ -243,7 +244,7 @@ func (w *world) run(room int) {
 		if n > 100 {
 			w.t.Fatal("it does not come to an end")
 		}
-		w.room = len(w.kept) + room
+		w.room = len(w.kept) + rooms[min(n, len(rooms)-1)]
 		before := slices.Clone(w.kept)
 		var s *Session
 		var err error
@@ -303,14 +304,29 @@ func TestGolden(t *testing.T) {
 // and the end is the same. The conversation that the model gets stays one that its API takes.
 func TestKilled(t *testing.T) {
 	for _, form := range forms {
-		for room := 2; room < 20; room++ {
+		steps := []string{calls(form, "I look. ", read("c1"), bash("c2")),
+			calls(form, "", read("c3")), calls(form, "all is well"), calls(form, "a second ")}
+		whole := newWorld(t, form)
+		whole.steps = steps
+		whole.run(1 << 30)
+		var all [][]int
+		for n := range whole.kept {
+			// One kill after each event, and one after every so many.
+			all = append(all, []int{n + 1, 1 << 30})
+			if n > 0 {
+				all = append(all, []int{n + 1})
+			}
+		}
+		if len(whole.kept) < 15 {
+			t.Fatalf("%s: the whole session has %d events only", form, len(whole.kept))
+		}
+		for _, room := range all {
 			w := newWorld(t, form)
-			w.steps = []string{calls(form, "I look. ", read("c1"), bash("c2")),
-				calls(form, "", read("c3")), calls(form, "all is well"), calls(form, "a second ")}
-			w.run(room)
+			w.steps = steps
+			w.run(room...)
 			for id, n := range w.ran {
 				if n != 1 {
-					t.Errorf("%s, room for %d: call %s was carried out %d times", form, room, id, n)
+					t.Errorf("%s, room for %v: call %s was carried out %d times", form, room, id, n)
 				}
 			}
 			var ends []string
@@ -320,10 +336,10 @@ func TestKilled(t *testing.T) {
 				}
 			}
 			if !slices.Equal(ends, []string{"success all is well", "success a second "}) {
-				t.Errorf("%s, room for %d: the turns end with %q", form, room, ends)
+				t.Errorf("%s, room for %v: the turns end with %q", form, room, ends)
 			}
 			if err := Replay(t.Context(), w.kept); err != nil {
-				t.Errorf("%s, room for %d: replay: %v\n%s", form, room, err, text(w.kept))
+				t.Errorf("%s, room for %v: replay: %v\n%s", form, room, err, text(w.kept))
 			}
 			if form == "messages" {
 				wellFormed(t, w.asked)

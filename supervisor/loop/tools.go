@@ -91,6 +91,16 @@ type webSearchInput struct {
 	Query string `json:"query"`
 }
 
+type todoInput struct {
+	Todos []todo `json:"todos"`
+}
+
+type todo struct {
+	Content    string `json:"content"`
+	Status     string `json:"status" jsonschema:"pending, in_progress or completed"`
+	ActiveForm string `json:"activeForm" jsonschema:"the same in the form of what is being done"`
+}
+
 type slashInput struct {
 	Command string `json:"command" jsonschema:"the name of a command of the project, and its arguments, such as /review 7"`
 }
@@ -113,16 +123,28 @@ func (t CodeTools) Toolbox() *Toolbox {
 		shown(files.Glob))
 	AddTool(b, "Grep", "Search files for an extended regular expression.", shown(files.Grep))
 	AddTool(b, "Bash", "Run a shell command. timeout is in milliseconds.",
-		func(ctx context.Context, in codetools.BashInput) (string, error) {
-			return ended(codetools.Bash(ctx, t.Session, in))
+		func(ctx context.Context, in codetools.ShellInput) (string, error) {
+			return ended(codetools.Bash(ctx, t.Session, codetools.BashInput{Command: in.Command,
+				Timeout: in.Timeout}))
+		})
+	AddTool(b, "Command", "Run a program with arguments, without a shell. The result is JSON, also where "+
+		"the program fails.", t.command)
+	AddTool(b, "Shell", "Run a POSIX shell script whose commands are tools of jail's: pipelines, "+
+		"redirections, quotes, variables and globs. timeout is in milliseconds.",
+		func(ctx context.Context, in codetools.ShellInput) (string, error) {
+			return ended(codetools.Shell(ctx, t.Session, in))
 		})
 	AddTool(b, "WebFetch", "Fetch a URL, if the policy grants its host.", t.fetch)
 	if t.Search != "" {
 		AddTool(b, "WebSearch", "Search the web.", t.search)
 	}
 	AddTool(b, "TodoWrite", "Replace the list of what is to be done.",
-		shown(func(_ context.Context, in codetools.TodoInput) (codetools.TodoOutput, error) {
-			return todos.Keep(in)
+		shown(func(_ context.Context, in todoInput) (codetools.TodoOutput, error) {
+			all := []codetools.Todo{}
+			for _, t := range in.Todos {
+				all = append(all, codetools.Todo(t))
+			}
+			return todos.Keep(codetools.TodoInput{Todos: all})
 		}))
 	AddTool(b, "SlashCommand", "Get the instructions of a command of the project: of the files "+
 		".jail/commands/NAME.md and .claude/commands/NAME.md.", t.slash)
@@ -152,6 +174,15 @@ func ended(o toolsession.Output, err error) (string, error) {
 		return "", errors.New(strings.TrimPrefix(o.Shown(), "\n"))
 	}
 	return o.Shown(), nil
+}
+
+func (t CodeTools) command(ctx context.Context, in codetools.CommandInput) (string, error) {
+	o, err := codetools.Command(ctx, t.Session, in)
+	if err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(o)
+	return string(text), err
 }
 
 func (t CodeTools) fetch(ctx context.Context, in webFetchInput) (string, error) {

@@ -172,7 +172,7 @@ type DetachRequest struct {
 // Exec returns the request for an invocation of a session: without what the session decides, such
 // as the policy and the workspace.
 func (q Request) Exec() ExecRequest {
-	return ExecRequest{ID: q.ID, Tool: q.Tool, Args: q.Args, Dir: q.Dir, Cwd: q.Cwd,
+	return ExecRequest{ID: q.ID, Tool: q.Tool, Script: q.Script, Args: q.Args, Dir: q.Dir, Cwd: q.Cwd,
 		Limits: q.Limits, Env: q.Env, Inherit: q.Inherit, Terminal: q.Terminal,
 		KeepEnv: q.KeepEnv}
 }

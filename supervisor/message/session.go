@@ -70,6 +70,8 @@ type ExecRequest struct {
 	// A path to a .wasm file, a command of an installed bundle (grep, core-utils/grep), or a
 	// program of the host where the policy has [tools] native. Empty with a script.
 	Tool string `json:"tool"`
+	// Script is a shell script to run in place of a tool; Args are then its parameters.
+	Script *Script `json:"script,omitempty"`
 	// What follows the name of the tool.
 	Args runners.Texts `json:"args,omitempty"`
 	// The caller's working directory, an absolute path. Where it lies in the workspace, the

@@ -51,8 +51,6 @@ type Request struct {
 type Reply struct {
 	Text  string
 	Calls []Call
-	// Full says that the reply reached MaxTokens.
-	Full  bool
 	Usage Usage
 }
 

@@ -28,7 +28,6 @@ var errCut = errors.New("the stream broke off before the reply ended")
 type reading struct {
 	text  strings.Builder
 	calls []*calling
-	full  bool
 	// whole: the host said that the reply has ended.
 	whole bool
 	usage Usage
@@ -82,7 +81,7 @@ func read(form string, stream io.Reader, delta func(string)) (Reply, error) {
 }
 
 func (r *reading) reply() (Reply, error) {
-	out := Reply{Text: r.text.String(), Full: r.full, Usage: r.usage}
+	out := Reply{Text: r.text.String(), Usage: r.usage}
 	for n, c := range r.calls {
 		if c.id == "" || c.name == "" {
 			return Reply{}, fmt.Errorf("call %d of the reply has no id or no name", n+1)
@@ -167,7 +166,6 @@ func (r *reading) messages(data []byte) error {
 		Delta struct {
 			Text        string `json:"text"`
 			PartialJSON string `json:"partial_json"`
-			StopReason  string `json:"stop_reason"`
 		} `json:"delta"`
 		Usage messagesUsage `json:"usage"`
 		Error *said         `json:"error"`
@@ -191,7 +189,6 @@ func (r *reading) messages(data []byte) error {
 			r.input(key, e.Delta.PartialJSON)
 		}
 	case "message_delta":
-		r.full = r.full || e.Delta.StopReason == "max_tokens"
 		r.count(e.Usage)
 	case "message_stop":
 		r.whole = true
@@ -269,7 +266,6 @@ func (r *reading) chat(data []byte) error {
 		}
 		// Some hosts end a stream without [DONE].
 		r.whole = r.whole || choice.FinishReason != ""
-		r.full = r.full || choice.FinishReason == "length"
 	}
 	return nil
 }
@@ -313,7 +309,7 @@ func (r *reading) responses(data []byte) error {
 	case "response.function_call_arguments.delta":
 		r.input(e.ItemID, e.Delta)
 	case "response.completed", "response.incomplete":
-		r.whole, r.full = true, e.Type == "response.incomplete"
+		r.whole = true
 		r.usage = Usage{Input: e.Response.Usage.Input, Output: e.Response.Usage.Output}
 	case "response.failed":
 		return ended(e.Response.Error)

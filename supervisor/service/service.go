@@ -432,6 +432,10 @@ func (s *Service) ruleFor(c caller.Caller, action, run string) (approvals.Rule, 
 	}
 	rule.UID, rule.Policy = j.Caller.UID, j.Policy.Digest()
 	rule.Mode = min(j.Policy.Policy().Approve.Mode(action), ceiling.Approve.Mode(action))
+	rule.Protected = func(name string) bool {
+		_, held := j.Policy.Policy().Workspace.HeldBack(name)
+		return held
+	}
 	return rule, nil
 }
 

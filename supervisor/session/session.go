@@ -732,9 +732,9 @@ func (h *session) given(env []string) *prepare.Session {
 // earlier invocation has left to it, or empty.
 func (h *session) requestFor(req message.ExecRequest, cwd string) message.Request {
 	of := h.run.Job().Req
-	return message.Request{ID: req.ID, Tool: req.Tool, Args: req.Args, Profile: of.Profile,
-		Policy: of.Policy, PolicyName: of.PolicyName, Dir: req.Dir, Cwd: cmp.Or(req.Cwd, cwd, of.Cwd),
-		Workspace: h.run.Job().Workspace(), NoWorkspace: of.NoWorkspace, Fate: message.FateKeep,
+	return message.Request{ID: req.ID, Tool: req.Tool, Script: req.Script, Args: req.Args,
+		Profile: of.Profile, Policy: of.Policy, PolicyName: of.PolicyName, Dir: req.Dir,
+		Cwd: cmp.Or(req.Cwd, cwd, of.Cwd), Workspace: h.run.Job().Workspace(), NoWorkspace: of.NoWorkspace, Fate: message.FateKeep,
 		Limits: req.Limits, Env: slices.Concat(of.Env, req.Env), Inherit: req.Inherit,
 		Terminal: req.Terminal, KeepEnv: req.KeepEnv}
 }

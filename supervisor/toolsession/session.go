@@ -135,7 +135,9 @@ func (s *Session) Inherited() []string { return s.request.Inherit }
 // A Call is one invocation whose output is kept.
 type Call struct {
 	Tool string
-	Args []string
+	// Script is the text of a shell script to run in place of a tool.
+	Script string
+	Args   []string
 	// In is its standard input; nil is nothing.
 	In []byte
 	// Limits narrow those of the policy, each KEY=VALUE.
@@ -180,6 +182,9 @@ func (s *Session) Run(ctx context.Context, c Call) (o Outcome, err error) {
 	o.Out.Most, o.ErrOut.Most = most, most
 	req := message.ExecRequest{Tool: c.Tool, Cwd: c.Cwd, Limits: c.Limits, Env: c.Env,
 		Inherit: s.Inherited()}
+	if c.Script != "" {
+		req.Script = &message.Script{Name: "-c", Text: c.Script}
+	}
 	for _, a := range c.Args {
 		req.Args = append(req.Args, a)
 	}

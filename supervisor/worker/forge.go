@@ -22,13 +22,14 @@ import (
 // approved proposes an action and does it once it is approved, by the policy or by a person.
 func (w *worker) approved(ctx context.Context, req api.ProposeRequest,
 	do func(approvals.Action) (string, error)) (string, error) {
-	queue := w.o.Client.Approvals()
+	queue := w.daemon.approvals()
 	req.Run, req.Key = w.jail.ID(), api.NewKey()
 	a, err := queue.Propose(ctx, req)
 	if err == nil && a.State == approvals.Pending {
 		w.say(statusWaiting, "a person has to approve it: jail approvals approve "+a.ID)
 		id := a.ID
 		if a, err = queue.Wait(ctx, id); err != nil {
+			w.undecided = true
 			err = errors.Join(err, w.withdraw(ctx, id))
 		}
 	}
@@ -36,6 +37,7 @@ func (w *worker) approved(ctx context.Context, req api.ProposeRequest,
 		return "", err
 	}
 	if a.State != approvals.Approved {
+		w.undecided = true
 		return "", fmt.Errorf("%s: it is %s", a.Summary, a.State)
 	}
 	done, err := queue.Carry(ctx, a.ID, req.Key, do)
@@ -50,13 +52,14 @@ const maxWithdraw = 10 * time.Second
 func (w *worker) withdraw(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxWithdraw)
 	defer cancel()
-	_, err := w.o.Client.Approvals().Withdraw(ctx, id)
+	_, err := w.daemon.approvals().Withdraw(ctx, id)
 	return err
 }
 
-// push has the branch pushed.
-func (w *worker) push(ctx context.Context, commit string) error {
-	_, err := w.approved(ctx, api.ProposeRequest{Type: policy.ActionPush,
+// push has a commit pushed that changes some files. Of names that the policy protects jaild asks a
+// person.
+func (w *worker) push(ctx context.Context, commit string, files []string) error {
+	_, err := w.approved(ctx, api.ProposeRequest{Type: policy.ActionPush, Changed: files,
 		External: approvals.External{Push: &approvals.Push{Remote: w.o.Task.Repo.String(),
 			Ref: "refs/heads/" + w.o.Task.Branch, Commit: commit, Was: w.was,
 			Credential: w.o.Task.Credential}}},

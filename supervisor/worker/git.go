@@ -13,7 +13,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
-// workspace is where the repository is in the jail.
+// workspace is where the policy of the task mounts the repository.
 const workspace = "/workspace"
 
 // hardened are the settings under which the worker itself calls git, before anything that the
@@ -71,7 +71,7 @@ const maxPack = 16 << 20
 
 // git calls git in the session, and returns what it writes.
 func (w *worker) git(ctx context.Context, args ...string) (string, error) {
-	o, err := w.run(ctx, toolsession.Call{Tool: "git", Most: maxPack, Cwd: workspace,
+	o, err := w.run(ctx, toolsession.Call{Tool: "git", Most: maxPack, Cwd: w.root,
 		Args: append(append([]string{}, hardened...), args...)})
 	switch {
 	case err != nil:
@@ -211,7 +211,7 @@ func (w *worker) send(ctx context.Context, commit string) error {
 			w.o.Task.Branch}}
 	var o toolsession.Outcome
 	o.Out.Most, o.ErrOut.Most = maxWhy, maxWhy
-	o.Result, err = w.o.Client.Run(ctx, req, strings.NewReader(bundle), &o.Out, &o.ErrOut)
+	o.Result, err = w.daemon.run(ctx, req, strings.NewReader(bundle), &o.Out, &o.ErrOut)
 	switch {
 	case err != nil:
 		return err

@@ -39,11 +39,11 @@ func (w *worker) toolbox() *loop.Toolbox {
 // outside is the exit code of within for a path that is not beneath the workspace.
 const outside = 93
 
-// within is the beginning of a script: it makes p of $1, with all links resolved, and ends unless
-// that is beneath the workspace. It tells a model what it may not do; the wall is the jail's.
-const within = `p=$(realpath -m -- "$1") || exit 1
-case "$p" in /workspace|/workspace/*) ;; *) exit 93 ;; esac
-shift
+// within is the beginning of a script: it makes p of $2, with all links resolved, and ends unless
+// that is beneath the workspace, $1. It tells a model what it may not do; the wall is the jail's.
+const within = `p=$(realpath -m -- "$2") || exit 1
+case "$p" in "$1"|"$1"/*) ;; *) exit 93 ;; esac
+shift 2
 `
 
 // script runs a shell script about a path.
@@ -56,12 +56,12 @@ func (w *worker) script(ctx context.Context, text, at string, most int, in []byt
 		return toolsession.Outcome{}, errors.New("path has a zero byte")
 	}
 	if !path.IsAbs(at) {
-		at = workspace + "/" + at
+		at = w.root + "/" + at
 	}
-	o, err := w.run(ctx, toolsession.Call{Tool: "sh", In: in, Most: most, Cwd: workspace,
-		Limits: toolsession.FileLimits, Args: append([]string{"-c", within + text, "sh", at}, args...)})
+	o, err := w.run(ctx, toolsession.Call{Tool: "sh", In: in, Most: most, Cwd: w.root,
+		Limits: toolsession.FileLimits, Args: append([]string{"-c", within + text, "sh", w.root, at}, args...)})
 	if err == nil && o.ExitCode == outside {
-		err = fmt.Errorf("path %s is not beneath %s", at, workspace)
+		err = fmt.Errorf("path %s is not beneath %s", at, w.root)
 	}
 	return o, err
 }
@@ -230,22 +230,22 @@ func (w *worker) runCommand(ctx context.Context, in commandInput) (string, error
 	}
 	at := in.Cwd
 	if at == "" {
-		at = workspace
+		at = w.root
 	}
 	if !path.IsAbs(at) {
-		at = workspace + "/" + at
+		at = w.root + "/" + at
 	}
-	o, err := w.run(ctx, toolsession.Call{Tool: "sh", Cwd: workspace, Most: maxCommand,
+	o, err := w.run(ctx, toolsession.Call{Tool: "sh", Cwd: w.root, Most: maxCommand,
 		Limits: []string{fmt.Sprintf("wall=%ds", timeout)},
 		Args: []string{"-c", within + `cd -- "$p" || exit 1
-exec sh -c "$1"`, "sh", at, in.Command}})
+exec sh -c "$1"`, "sh", w.root, at, in.Command}})
 	switch {
 	case err != nil:
 		return "", err
 	case o.Limit != nil && o.Limit.Name == "wall":
 		return "", fmt.Errorf("the command was ended after %d seconds\n%s", timeout, streams(o))
 	case o.ExitCode == outside && o.ErrOut.Len() == 0 && o.Out.Len() == 0:
-		return "", fmt.Errorf("cwd %s is not beneath %s", at, workspace)
+		return "", fmt.Errorf("cwd %s is not beneath %s", at, w.root)
 	case o.Limit != nil:
 		return "", fmt.Errorf("the command was ended by the limit %s\n%s", o.Limit.Name, streams(o))
 	case o.ExitCode != 0:
@@ -293,7 +293,7 @@ type searchInput struct {
 func (w *worker) searchFiles(ctx context.Context, in searchInput) (string, error) {
 	at := in.Path
 	if at == "" {
-		at = workspace
+		at = w.root
 	}
 	args := []string{"-rnEIH", "--exclude-dir=.git"}
 	if !in.CaseSensitive {
@@ -320,7 +320,7 @@ exec grep "$@" -- "$p"`, at, maxSearch, nil, append(args, "-e", in.Pattern)...)
 			more = true
 			break
 		}
-		b.WriteString(strings.TrimPrefix(line, workspace+"/"))
+		b.WriteString(strings.TrimPrefix(line, w.root+"/"))
 		n++
 	}
 	switch {

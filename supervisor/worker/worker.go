@@ -6,6 +6,7 @@
 //	git.go       the commands of git, and the policies under which they have the network
 //	tools.go     the five tools of the model
 //	forge.go     the push and the pull request, as actions that may need an approval
+//	daemon.go    what of jaild the task needs
 //	progress.go  what the coordinator is told
 package worker
 
@@ -13,7 +14,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -23,7 +23,6 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/codetools"
 	"github.com/jail-sandbox/jail/supervisor/config"
-	"github.com/jail-sandbox/jail/supervisor/fetchrun"
 	"github.com/jail-sandbox/jail/supervisor/loop"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/models"
@@ -69,7 +68,9 @@ type Outcome struct {
 	Commit       string   `json:"commit,omitempty"`
 	// Session is that of the loop, with all that the model did.
 	Session string `json:"session"`
-	Error   *Error `json:"error,omitempty"`
+	// Kept is the session of jail that still has work which could not be saved; else it is empty.
+	Kept  string `json:"kept,omitempty"`
+	Error *Error `json:"error,omitempty"`
 }
 
 // Options say what a task works with.
@@ -77,7 +78,7 @@ type Options struct {
 	Task   manifest.Task
 	Client *api.Client
 	// Sender sends requests to the forge and the coordinator, Asker those to the model.
-	Sender fetchrun.Sender
+	Sender sender
 	Asker  models.Asker
 	// Log keeps the events of the loop, under the id Session.
 	Log     loop.Log
@@ -94,16 +95,21 @@ type Options struct {
 
 // A worker does one task.
 type worker struct {
-	o    Options
-	jail *toolsession.Session
+	o      Options
+	daemon daemon
+	jail   session
 	// opened is the id of the session that has the work.
-	opened   string
+	opened string
+	// root is where the repository is in the jail.
+	root     string
 	progress *reporter
 	// start is the commit at which the branch begins; was is what the branch is at the repository,
 	// empty if it is not there.
 	start, was, base string
 	// broken is why jail could not carry out a tool.
 	broken error
+	// undecided: an action was not approved. It is not proposed again.
+	undecided bool
 	// again says that asking the model later may help.
 	again bool
 }
@@ -112,7 +118,15 @@ var errTimeout = errors.New("the time of the task is over")
 
 // Run does a task. The outcome says how it ended.
 func Run(ctx context.Context, o Options) Outcome {
-	w := &worker{o: o, progress: newReporter(o)}
+	return newWorker(o, jaild{o.Client}).do(ctx)
+}
+
+func newWorker(o Options, d daemon) *worker {
+	return &worker{o: o, daemon: d, root: workspace, progress: newReporter(o)}
+}
+
+func (w *worker) do(ctx context.Context) Outcome {
+	o := w.o
 	out := Outcome{TaskID: o.Task.ID, Session: o.Session, FilesChanged: []string{}}
 	limited, cancel := context.WithTimeoutCause(ctx, o.Task.Timeout, errTimeout)
 	defer cancel()
@@ -124,7 +138,9 @@ func Run(ctx context.Context, o Options) Outcome {
 	}
 	out.Success = out.Error == nil
 	w.progress.end(out)
-	w.close(ctx)
+	if out.Kept == "" {
+		w.close(ctx)
+	}
 	return out
 }
 
@@ -174,7 +190,7 @@ func (w *worker) work(ctx context.Context, out *Outcome) error {
 		return &Error{Code: pushFailed, Message: err.Error()}
 	}
 	w.say(statusPushing, w.o.Task.Branch)
-	if err := w.push(ctx, commit); err != nil {
+	if err := w.push(ctx, commit, files); err != nil {
 		return &Error{Code: pushFailed, Message: err.Error()}
 	}
 	out.FilesChanged, out.Branch, out.Commit = files, w.o.Task.Branch, commit
@@ -188,7 +204,8 @@ func (w *worker) work(ctx context.Context, out *Outcome) error {
 	return nil
 }
 
-// save commits and pushes unfinished work of a task that failed.
+// save commits and pushes unfinished work of a task that failed. The session of work that cannot be
+// pushed stays.
 func (w *worker) save(ctx context.Context, out *Outcome) {
 	// A pull request that failed is of work that was pushed; a session that is gone has none.
 	if w.jail == nil || w.broken != nil || w.start == "" || out.Commit != "" {
@@ -206,11 +223,14 @@ func (w *worker) save(ctx context.Context, out *Outcome) {
 	if err == nil {
 		commit, err = w.commit(ctx, "[WIP] "+w.title())
 	}
-	if err == nil {
-		err = w.push(ctx, commit)
+	if err == nil && w.undecided {
+		err = errors.New("its push was not approved")
+	} else if err == nil {
+		err = w.push(ctx, commit, files)
 	}
 	if err != nil {
-		out.Error.Message += redact("; and what was changed could not be saved: " + err.Error())
+		out.Kept = w.jail.Name()
+		out.Error.Message += redact("; what was changed could not be pushed: " + err.Error())
 		return
 	}
 	out.FilesChanged, out.Branch, out.Commit = files, w.o.Task.Branch, commit
@@ -309,14 +329,27 @@ func (s stopping) Run(ctx context.Context, c transcript.Call) (string, bool) {
 // open opens the session of the task.
 func (w *worker) open(ctx context.Context) (err error) {
 	policy := w.policy()
-	w.jail, err = toolsession.Open(ctx, w.o.Client, message.SessionRequest{Request: message.Request{
-		ID: "task-" + w.o.Session, Policy: policy, PolicyName: "worker " + w.o.Task.ID, Dir: w.o.Dir,
+	w.jail, err = w.daemon.open(ctx, message.SessionRequest{Request: message.Request{
+		ID: w.name(), Policy: policy, PolicyName: "worker " + w.o.Task.ID, Dir: w.o.Dir,
 		Inherit: w.inherited(), Fate: message.FateKeep}})
 	if err == nil {
 		w.opened = w.jail.ID()
 	}
 	return err
 }
+
+// name is that of the session: of the task, and of no other one.
+func (w *worker) name() string {
+	id := w.o.Task.ID
+	return fmt.Sprintf("task-%s-%s", strings.Trim(id[:min(len(id), maxID)], "-"),
+		w.o.Session[:min(len(w.o.Session), maxSuffix)])
+}
+
+// Bounds of the parts of a session's name, in bytes.
+const (
+	maxID     = 40
+	maxSuffix = 8
+)
 
 // run runs an invocation of the session. That jail itself fails is noted: it ends the task.
 func (w *worker) run(ctx context.Context, c toolsession.Call) (toolsession.Outcome, error) {
@@ -339,8 +372,7 @@ func (w *worker) inherited() []string {
 	})
 }
 
-// close ends the session, and throws its shadow away: the work was pushed, or the error of the task
-// says that it could not be.
+// close ends the session, and throws its shadow away: all work was pushed.
 func (w *worker) close(ctx context.Context) {
 	if w.jail == nil {
 		return
@@ -348,22 +380,5 @@ func (w *worker) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recovery)
 	defer cancel()
 	// A session that is gone has nothing to end.
-	_, _ = w.o.Client.StopSession(ctx, w.jail.ID(), message.StopRequest{Fate: message.FateDiscard})
-}
-
-// secrets are what looks like one in an error: the user of a URL, tokens of forges and keys of
-// models. The worker itself has none; a repository or a program may.
-var secrets = regexp.MustCompile(`(://)[^/@\s"']+@|\b(gh[pousr]_|github_pat_|glpat-|sk-)[A-Za-z0-9_-]{8,}|` +
-	`(?i:\b(?:bearer|basic|token|x-worker-secret:)\s+)[A-Za-z0-9._~+/=-]{8,}`)
-
-const redacted = "[REDACTED]"
-
-// redact replaces what looks like a secret.
-func redact(text string) string {
-	return secrets.ReplaceAllStringFunc(text, func(found string) string {
-		if strings.HasPrefix(found, "://") {
-			return "://" + redacted + "@"
-		}
-		return redacted
-	})
+	_ = w.daemon.discard(ctx, w.jail.ID())
 }

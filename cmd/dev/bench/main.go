@@ -18,7 +18,7 @@ import (
 
 const help = `bench measures jail beside bubblewrap, runc and the bare process. It needs root, and writes Markdown.
 
-usage: bench [reach | warm | shared | versus | kernel | many | lasting | soak | fetch | workspace | tools | audit | approvals | mcp | agents] [-bin DIR] [-n ROUNDS] [-only PART] [-files N] [-records N] [-agents N]
+usage: bench [reach | warm | shared | versus | kernel | many | lasting | soak | fetch | workspace | tools | audit | approvals | mcp | loop | agents] [-bin DIR] [-n ROUNDS] [-only PART] [-files N] [-records N] [-agents N]
 
   reach      measure what jail is to reach, each row beside its peer, and print one table of goals
   warm       measure jails that wait for runs beside jails that are made for them
@@ -34,6 +34,7 @@ usage: bench [reach | warm | shared | versus | kernel | many | lasting | soak | 
   audit      measure the audit log alone: append, verify, search, pack, and what opens on record cost a run
   approvals  measure approvals alone: propose, resume what waits, and the memory of 10,000 that wait
   mcp        measure jail mcp alone: what its tool bash adds to an invocation of the session, and its memory
+  loop       measure the tool loop alone: what a call of its tool Bash adds to an invocation of the session
   agents     measure agents alone: events of dormant and awake ones, events a second, and many that are registered
 
   -bin DIR   where make build left the programs (default bin)
@@ -55,7 +56,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	part := ""
 	parts := []string{reachPart, warmPart, sharedPart, versusPart, kernelPart, manyPart, lastingPart,
-		soakPart, fetchPart, shadowPart, toolsPart, auditPart, approvalsPart, mcpPart, agentsPart}
+		soakPart, fetchPart, shadowPart, toolsPart, auditPart, approvalsPart, mcpPart, loopPart, agentsPart}
 	if len(args) > 0 && slices.Contains(parts, args[0]) {
 		part, args = args[0], args[1:]
 	}
@@ -114,6 +115,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		err = asks(ctx, *rounds, stdout, stderr)
 	case mcpPart:
 		err = mcps(ctx, *bin, *rounds, stdout, stderr)
+	case loopPart:
+		err = loops(ctx, *bin, *rounds, stdout, stderr)
 	case agentsPart:
 		err = agentFigures(ctx, *bin, *only, *rounds, *registered, stdout, stderr)
 	case toolsPart:

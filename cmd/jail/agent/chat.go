@@ -22,6 +22,7 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/request"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/terminal"
+	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
@@ -121,7 +122,7 @@ func runChat(cmd *cobra.Command, env *cli.Env, o chatOptions, args []string) err
 				Program: agentapi.Program(env.Exe), State: env.Getenv("JAIL_STATE")}}
 			defer keeper.Close()
 			t := &chat{env: env, jail: s, json: o.json, say: o.say, role: role, id: id,
-				profile: req.Profile, lines: linesOf(env.Stdin)}
+				profile: req.Profile, typed: linesOf(env.Stdin)}
 			return t.run(ctx, all, keeper, rules, before)
 		})
 	})
@@ -227,18 +228,34 @@ func chatRequest(env *cli.Env, cmd *cobra.Command, o *chatOptions, id string,
 	return message.SessionRequest{Request: req}, nil
 }
 
-// linesOf reads lines until there are no more. What is typed while the model works waits.
-func linesOf(in io.Reader) <-chan string {
-	lines := make(chan string)
+// maxMessage bounds a line of standard input, in bytes.
+const maxMessage = 1 << 20
+
+// A typed is what somebody types: lines until there are no more, and then why.
+type typed struct {
+	lines chan string
+	err   error
+}
+
+// linesOf reads lines. What is typed while the model works waits. err is for who has seen that lines
+// is closed.
+func linesOf(in io.Reader) *typed {
+	t := &typed{lines: make(chan string)}
 	go func() {
-		defer close(lines)
+		defer close(t.lines)
 		s := bufio.NewScanner(in)
-		s.Buffer(nil, 1<<20)
+		s.Buffer(nil, maxMessage+1)
 		for s.Scan() {
-			lines <- s.Text()
+			t.lines <- s.Text()
+		}
+		if t.err = s.Err(); errors.Is(t.err, bufio.ErrTooLong) {
+			t.err = exit.Usage("write it into a file of the directory, and name that",
+				"a message on standard input is longer than %s", policy.Bytes.Format(maxMessage))
+		} else if t.err != nil {
+			t.err = exit.About(t.err, "standard input")
 		}
 	}()
-	return lines
+	return t
 }
 
 const chatSystem = `You are a coding agent. Your tools work on a shadow of the directory %s: nothing changes in the real directory until the person who talks to you commits it.

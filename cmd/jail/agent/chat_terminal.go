@@ -33,7 +33,7 @@ type chat struct {
 	id, say string
 	profile string
 	json    bool
-	lines   <-chan string
+	typed   *typed
 	// inText says that a line of the model's text is not ended yet.
 	inText bool
 	used   transcript.Usage
@@ -160,7 +160,7 @@ func (t *chat) question(ctx context.Context, q loop.Question) (loop.Answer, erro
 // line is the next line that somebody types.
 func (t *chat) line(ctx context.Context) (string, bool) {
 	select {
-	case line, ok := <-t.lines:
+	case line, ok := <-t.typed.lines:
 		return line, ok
 	case <-ctx.Done():
 		return "", false
@@ -199,7 +199,7 @@ func (t *chat) talk(ctx context.Context) error {
 		var line string
 		var ok bool
 		select {
-		case line, ok = <-t.lines:
+		case line, ok = <-t.typed.lines:
 		case <-interrupts:
 			t.tell("/quit ends")
 			continue
@@ -208,7 +208,7 @@ func (t *chat) talk(ctx context.Context) error {
 		switch {
 		case !ok:
 			t.show("\n")
-			return nil
+			return t.typed.err
 		case line == "":
 		case strings.HasPrefix(line, "/"):
 			quit, err := t.command(ctx, line)

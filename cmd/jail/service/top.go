@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -168,16 +169,25 @@ func (t *top) write(l look) error {
 }
 
 func topRows(l look) [][]string {
-	rows := [][]string{{"ID", "UID", "STATE", "CPU", "TIME", "MEMORY", "PIDS", "FETCHES", "IN",
-		"OUT", "TOOL"}}
+	rows := [][]string{{"ID", "SESSION", "UID", "STATE", "CPU", "TIME", "MEMORY", "PIDS", "FETCHES",
+		"IN", "OUT", "TOOL"}}
+	names := map[string]string{}
 	for _, r := range l.Runs {
-		row := []string{r.ID, strconv.FormatUint(uint64(r.UID), 10), "starts", "-",
+		names[r.GlobalID] = r.ID
+	}
+	for _, r := range l.Runs {
+		// The jail that holds a session is not in one.
+		session := "-"
+		if r.Session != "" && r.Session != r.GlobalID && r.Session != r.ID {
+			session = cmp.Or(names[r.Session], r.Session)
+		}
+		row := []string{r.ID, session, strconv.FormatUint(uint64(r.UID), 10), "starts", "-",
 			output.Age(r.Started), "-", "-", "-", "-", "-", strings.Join(append([]string{r.Tool},
 				r.Args...), " ")}
 		if u := r.Usage; u != nil {
-			row[2], row[3], row[5], row[6] = "runs", fmt.Sprintf("%.1f%%", r.CPU),
+			row[3], row[4], row[6], row[7] = "runs", fmt.Sprintf("%.1f%%", r.CPU),
 				output.Size(u.MemoryPeak), strconv.FormatInt(u.PIDsPeak, 10)
-			row[7], row[8], row[9] = strconv.FormatInt(u.FetchRequests, 10),
+			row[8], row[9], row[10] = strconv.FormatInt(u.FetchRequests, 10),
 				output.Size(u.FetchBytesIn), output.Size(u.FetchBytesOut)
 		}
 		rows = append(rows, row)

@@ -9,6 +9,22 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
+// Invocations of a session are shown with its name.
+func TestTopSessions(t *testing.T) {
+	var l look
+	for _, r := range []struct{ id, global, session string }{{"task-7-abc", "3w5e", "3w5e"},
+		{"4x6f", "", "3w5e"}, {"5y7g", "", "elsewhere"}, {"6z8h", "", ""}} {
+		one := topRun{}
+		one.ID, one.GlobalID, one.Session = r.id, r.global, r.session
+		l.Runs = append(l.Runs, one)
+	}
+	for n, want := range []string{"SESSION", "-", "task-7-abc", "elsewhere", "-"} {
+		if got := topRows(l)[n][1]; got != want {
+			t.Errorf("row %d: %q, want %q", n, got, want)
+		}
+	}
+}
+
 // What a tool is called with does not reach the terminal as it is, and the screen is never larger
 // than the terminal.
 func TestTopScreen(t *testing.T) {

@@ -189,7 +189,12 @@ func do(ctx context.Context, env *cli.Env, keep agentapi.Options, t manifest.Tas
 	if err != nil {
 		return out, err
 	}
-	defer os.Remove(dir)
+	defer func() {
+		// A session that is kept is one of this directory.
+		if out.Kept == "" {
+			err = errors.Join(err, os.Remove(dir))
+		}
+	}()
 	connect := func(ctx context.Context) (*client.Client, error) {
 		return client.Connect(ctx, client.Options{Socket: env.Config.Socket,
 			State: env.Getenv("JAIL_STATE"), Jaild: config.Jaild(env.Exe), Lasting: true})
@@ -234,6 +239,10 @@ func (p *printer) progress(s worker.Progress) {
 
 // outcome prints how a task ended.
 func (p *printer) outcome(out worker.Outcome) error {
+	if out.Kept != "" {
+		fmt.Fprintf(p.env.Stderr, "jail: task %s: its work is in the session %[2]s: jail session exec "+
+			"%[2]s -- git show; jail session stop --discard %[2]s throws it away\n", out.TaskID, out.Kept)
+	}
 	if p.json {
 		return p.env.PrintLine(out)
 	}

@@ -3,118 +3,16 @@ package agent_test
 import (
 	"bytes"
 	"encoding/json"
-	"encoding/pem"
-	"fmt"
-	"io"
 	"io/fs"
-	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
 	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/supervisor/transcript"
 )
-
-// modelKey is what only the fetch proxy may have.
-const modelKey = "a-key-that-nobody-else-has"
-
-// A modelHost answers requests of the form chat by how many replies there are in the conversation.
-type modelHost struct {
-	t  *testing.T
-	mu sync.Mutex
-	// steps are the replies: each a text, or lines with NAME {INPUT} for a call each.
-	steps []string
-	// held is closed when a reply that is "hold" may end.
-	held  chan struct{}
-	asked []map[string]any
-}
-
-func (m *modelHost) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body)
-	var asked map[string]any
-	if err != nil || json.Unmarshal(body, &asked) != nil {
-		m.t.Errorf("asked %.500q, %v", body, err)
-		return
-	}
-	if got := r.Header.Get("Authorization"); got != "Bearer "+modelKey {
-		m.t.Errorf("the credential is %q", got)
-	}
-	n := 0
-	for _, raw := range asked["messages"].([]any) {
-		if raw.(map[string]any)["role"] == "assistant" {
-			n++
-		}
-	}
-	m.mu.Lock()
-	m.asked = append(m.asked, asked)
-	step := "nothing more"
-	if n < len(m.steps) {
-		step = m.steps[n]
-	}
-	m.mu.Unlock()
-	if status, why, ok := strings.Cut(step, "!"); ok && status == "400" {
-		w.WriteHeader(http.StatusBadRequest)
-		fmt.Fprint(w, why)
-		return
-	}
-	w.Header().Set("Content-Type", "text/event-stream")
-	data := func(v any) {
-		text, err := json.Marshal(v)
-		if err != nil {
-			panic(err)
-		}
-		fmt.Fprintf(w, "data: %s\n\n", text)
-		w.(http.Flusher).Flush()
-	}
-	type o = map[string]any
-	if step == "hold" {
-		data(o{"choices": []o{{"delta": o{"content": "thinking"}}}})
-		select {
-		case <-m.held:
-			// The stream breaks off, and the client asks again.
-		case <-r.Context().Done():
-		}
-		return
-	}
-	for i, line := range strings.Split(step, "\n") {
-		if name, input, ok := strings.Cut(line, " {"); ok {
-			data(o{"choices": []o{{"delta": o{"tool_calls": []o{{"index": i,
-				"id":       fmt.Sprint("c", n, "-", i),
-				"function": o{"name": name, "arguments": "{" + input}}}}}}})
-		} else {
-			data(o{"choices": []o{{"delta": o{"content": line}}}})
-		}
-	}
-	data(o{"choices": []o{{"finish_reason": "stop"}}})
-	fmt.Fprint(w, "data: [DONE]\n\n")
-}
-
-// serve starts the host, and lets the jails of h reach it.
-func (m *modelHost) serve(h *cmdtest.Host) {
-	m.t.Helper()
-	srv := httptest.NewTLSServer(m)
-	m.t.Cleanup(srv.Close)
-	port := srv.Listener.Addr().(*net.TCPAddr).Port
-	secret, roots := filepath.Join(h.Root, "secret"), filepath.Join(h.Root, "roots.pem")
-	for file, text := range map[string]string{secret: modelKey,
-		roots: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})),
-		filepath.Join(h.State, "fetch.toml"): fmt.Sprintf("roots = %q\n[[credential]]\nname = \"model\"\n"+
-			"kind = \"bearer\"\nfile = %q\n[[internal]]\nhost = \"model.example.com\"\n"+
-			"addresses = [\"127.0.0.1\"]\nports = [%d]\nresolve = false\n", roots, secret, port),
-		filepath.Join(h.State, "models.toml"): fmt.Sprintf("[roles.fast]\nurl = "+
-			"\"https://model.example.com:%d\"\nmodel = \"m1\"\ncredential = \"model\"\n", port),
-	} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			m.t.Fatal(err)
-		}
-	}
-}
 
 // chatSession returns the one session of the loop, with its events.
 func chatSession(t *testing.T, h *cmdtest.Host) (string, []transcript.Event) {
@@ -143,13 +41,13 @@ func chatSession(t *testing.T, h *cmdtest.Host) (string, []transcript.Event) {
 func TestChat(t *testing.T) {
 	h := cmdtest.New(t)
 	h.Files(map[string]string{"notes": "one\n", ".claude/commands/greet.md": "Greet $ARGUMENTS.\n"})
-	m := &modelHost{t: t, held: make(chan struct{}), steps: []string{
-		`Read {"file_path":"notes"}`, `Edit {"file_path":"notes","old_string":"one","new_string":"two"}`,
+	steps := []string{`Read {"file_path":"notes"}`,
+		`Edit {"file_path":"notes","old_string":"one","new_string":"two"}`,
 		`Bash {"command":"cat notes; env; cat /proc/*/environ"}`, `SlashCommand {"command":"/greet all"}`,
-		"all done", "hold"}}
-	m.serve(h)
+		"all done"}
+	m := cmdtest.StartModel(h, append(steps, "hold")...)
 	h.Daemon()
-	startAgentd(t, h)
+	cmdtest.StartAgentd(h)
 	x := cmdtest.NewTerminal(t)
 	cmd := h.Command("agent", "chat", "--allow", "Read", "--allow", "Sl*")
 	x.Start(cmd)
@@ -184,11 +82,8 @@ func TestChat(t *testing.T) {
 	}
 	_ = cmd.Wait()
 	id, before := chatSession(t, h)
-	close(m.held)
-	m.mu.Lock()
-	m.steps[5] = `Bash {"command":"echo more >> notes"}`
-	m.steps = append(m.steps, "that was it")
-	m.mu.Unlock()
+	m.Release()
+	m.Set(append(steps, `Bash {"command":"echo more >> notes"}`, "that was it")...)
 	// What was allowed before is allowed now, without anybody to ask; what was not is not.
 	o := h.Jail("agent", "chat", "--resume", id, "--say", "go on")
 	h.Says(o, 0, "")
@@ -206,7 +101,7 @@ func TestChat(t *testing.T) {
 			if e.IsError && ran == 2 {
 				t.Errorf("the second command: %s", e.Text)
 			}
-			if strings.Contains(e.Text, modelKey) {
+			if strings.Contains(e.Text, cmdtest.ModelKey) {
 				t.Error("a command has found the key")
 			}
 		}
@@ -241,7 +136,7 @@ func TestChat(t *testing.T) {
 			return nil
 		}
 		text, err := os.ReadFile(path)
-		if err == nil && bytes.Contains(text, []byte(modelKey)) {
+		if err == nil && bytes.Contains(text, []byte(cmdtest.ModelKey)) {
 			found++
 			if path != filepath.Join(h.Root, "secret") {
 				t.Errorf("the key is in %s", path)
@@ -252,7 +147,36 @@ func TestChat(t *testing.T) {
 	if err != nil || found != 1 {
 		t.Errorf("the key was found %d times, %v", found, err)
 	}
+	// A message that is too long is one sentence, and not the end of all lines without a word.
+	long := h.Command("agent", "chat", "--resume", id)
+	long.Stdin = strings.NewReader(strings.Repeat("x", 1<<20+1) + "\n")
+	if o := h.Run(long); o.Code != 2 || !strings.Contains(o.Err,
+		"jail: error: a message on standard input is longer than 1MiB\n") {
+		t.Errorf("a long message: %+v", o)
+	}
 	h.Jail("session", "stop", "--discard", "chat-"+id)
+	m.Set(strings.Join([]string{`Shell {"command":"echo a b | tr a-z A-Z > out && cat < out"}`,
+		`Shell {"command":"cat out; sleep 1 &"}`,
+		`Command {"argv":["cat","-","out"],"stdin":"in ","limits":{"wall":"20s"}}`,
+		`Command {"argv":["false"]}`, `Command {"argv":["cat"],"limits":{"wall":"never"}}`}, "\n"), "done")
+	h.Says(h.Jail("agent", "chat", "--profile", "default", "--id", "tools", "--allow", "*", "--say", "go"),
+		0, "")
+	asked := m.Asked()
+	var got []string
+	for _, raw := range asked[len(asked)-1]["messages"].([]any) {
+		if answer := raw.(map[string]any); answer["role"] == "tool" {
+			got = append(got, answer["content"].(string))
+		}
+	}
+	want := []string{"A B\n", "-c:1:18: ", `"stdout":"in A B\n"`, `{"exitCode":1,"stdout":"","stderr":""`,
+		"wall"}
+	for n, text := range want {
+		if len(got) != len(want) || !strings.Contains(got[n], text) {
+			t.Errorf("the tools answered %q, want %q", got, want)
+			break
+		}
+	}
+	h.Jail("session", "stop", "--discard", "tools")
 }
 
 func realFile(t *testing.T, h *cmdtest.Host, name string) string {
@@ -267,11 +191,10 @@ func realFile(t *testing.T, h *cmdtest.Host, name string) string {
 // TestChatKilled: a tool that a kill has cut is never carried out again by itself.
 func TestChatKilled(t *testing.T) {
 	h := cmdtest.New(t)
-	m := &modelHost{t: t, steps: []string{
-		`Bash {"command":"echo ran >> ran; until [ -e go ]; do sleep 0.05; done"}`, "it may have run"}}
-	m.serve(h)
+	cmdtest.StartModel(h, `Bash {"command":"echo ran >> ran; until [ -e go ]; do sleep 0.05; done"}`,
+		"it may have run")
 	h.Daemon()
-	startAgentd(t, h)
+	cmdtest.StartAgentd(h)
 	cmd := h.Command("agent", "chat", "--allow", "*", "--say", "run it")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -313,7 +236,7 @@ func TestChatKilled(t *testing.T) {
 // TestChatRefused: what cannot work says so at once, and begins no session.
 func TestChatRefused(t *testing.T) {
 	h := cmdtest.New(t)
-	startAgentd(t, h)
+	cmdtest.StartAgentd(h)
 	h.Wants(h.Jail("agent", "chat"), 127, "models.toml names no models")
 	if err := os.WriteFile(filepath.Join(h.State, "models.toml"),
 		[]byte("[roles]\nfast = \"openai/m\"\nslow = \"anthropic/m\"\n"), 0o600); err != nil {
