@@ -109,19 +109,19 @@ func TestGatekeeper(t *testing.T) {
 	}
 	// People decide while nobody is there who could do it.
 	action = propose("4", "Chur")
-	a.end(syscall.SIGKILL)
+	a.End(syscall.SIGKILL)
 	h.Wants(h.Jail("approvals", "approve", action), 0, "")
 	if got := city(); got != "Bern" {
 		t.Errorf("with nobody who carries it out it is %s", got)
 	}
-	a.start()
+	a.Start()
 	ends(action, "applied")
 	if got := city(); got != "Chur" {
 		t.Errorf("after the approval it is %s", got)
 	}
-	a.end(syscall.SIGKILL)
+	a.End(syscall.SIGKILL)
 	h.Wants(h.Jail("approvals", "revert", action), 0, "")
-	a.start()
+	a.Start()
 	ends(action, "reverted")
 	if got := city(); got != "Bern" {
 		t.Errorf("after the reversal it is %s", got)

@@ -111,9 +111,9 @@ func TestAgentTools(t *testing.T) {
 		deploy.Agent != "agent:root:tools" {
 		t.Errorf("%+v, %+v", deploy, g)
 	}
-	a.end(syscall.SIGKILL)
+	a.End(syscall.SIGKILL)
 	h.Wants(h.Jail("approvals", "approve", deploy.ID), 0, "")
-	a.start()
+	a.Start()
 	committed(8)
 	cmdtest.Eventually(t, "the queue knows that the agent was told", func() bool {
 		return strings.Contains(h.Jail("approvals", "show", "--json", deploy.ID).Out,

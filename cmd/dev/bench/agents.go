@@ -255,8 +255,8 @@ func agentFigures(ctx context.Context, bin, only string, rounds, registered int,
 		b.install(ctx, "awake", "[wake]\nidle = \"10m\"\n")); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "%s\n\nThe agent is a Go module (wasip1) that writes a row for each event.\n",
-		host)
+	fmt.Fprintf(stdout, "%s\n\nThe agent is a Go module (wasip1) that writes a row for each event. "+
+		"Goals are in brackets.\n", host)
 	for _, part := range []struct {
 		name    string
 		measure func(*table) error
@@ -326,7 +326,7 @@ func (b *agentBed) latencies(ctx context.Context, rounds int, t *table, progress
 		return err
 	}
 	i, err := b.state(ctx, "awake", agentapi.Active)
-	t.add("memory of an awake agent, its peak", fmt.Sprintf("%.1f MiB",
+	t.add("memory of an awake agent, its peak (32)", fmt.Sprintf("%.1f MiB",
 		float64(i.Memory)/(1<<20)), none)
 	return err
 }
@@ -407,7 +407,8 @@ func (b *agentBed) rates(ctx context.Context, t *table, progress io.Writer) erro
 		if err != nil {
 			return err
 		}
-		t.add(fmt.Sprintf("events a second of one agent, %d at a time, with its start", batch),
+		t.add(fmt.Sprintf("events a second of one agent, %d at a time, with its start (%d)", batch,
+			map[int]int{1: 300, 64: 1000}[batch]),
 			fmt.Sprintf("%.0f", rate), none)
 	}
 	before, err := availableMemory()
@@ -422,7 +423,7 @@ func (b *agentBed) rates(ctx context.Context, t *table, progress io.Writer) erro
 	if err != nil {
 		return err
 	}
-	t.add(fmt.Sprintf("events a second of %d awake agents, from send to commit", togetherAgents),
+	t.add(fmt.Sprintf("events a second of %d awake agents, from send to commit (3000)", togetherAgents),
 		fmt.Sprintf("%.0f", rate), none)
 	fmt.Fprintf(progress, "bench: %d awake agents\n", awakeAgents)
 	more, err := b.wakeMany(ctx, "more", awakeAgents-togetherAgents)
@@ -433,7 +434,7 @@ func (b *agentBed) rates(ctx context.Context, t *table, progress io.Writer) erro
 	if err != nil {
 		return err
 	}
-	t.add(fmt.Sprintf("memory that the host has less with %d awake agents", awakeAgents),
+	t.add(fmt.Sprintf("memory that the host has less with %d awake agents (8)", awakeAgents),
 		fmt.Sprintf("%.1f GiB", float64(before-after)/(1<<30)), none)
 	for _, name := range append(names, more...) {
 		if err := b.client.Delete(ctx, name); err != nil {
@@ -540,7 +541,7 @@ func (b *agentBed) asleep(ctx context.Context, registered int, t *table,
 	if err != nil {
 		return err
 	}
-	t.add("database of a dormant agent", fmt.Sprintf("%d KiB", disk>>10), none)
+	t.add("database of a dormant agent (64)", fmt.Sprintf("%d KiB", disk>>10), none)
 	if err := b.stop(); err != nil {
 		return err
 	}
@@ -575,12 +576,14 @@ func (b *agentBed) asleep(ctx context.Context, registered int, t *table,
 	if err != nil {
 		return err
 	}
-	t.add(fmt.Sprintf("start with %d registered agents", registered), millis(took)+" ms", none)
+	t.add(fmt.Sprintf("start with %d registered agents (2000)", registered), millis(took)+" ms", none)
 	// It compares all their files with what is registered.
 	time.Sleep(10 * time.Second)
 	memory, err := residentOf(b.cmd.Process.Pid)
-	t.add(fmt.Sprintf("memory of jail-agentd with %d", registered),
+	t.add(fmt.Sprintf("memory of jail-agentd with %d (120)", registered),
 		fmt.Sprintf("%.1f MiB", float64(memory)/(1<<20)), none)
+	t.add("memory of jail-agentd for each of them (1)",
+		fmt.Sprintf("%.2f KiB", float64(memory)/float64(max(registered, 1))/(1<<10)), none)
 	return err
 }
 
