@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
@@ -20,9 +21,9 @@ import (
 type Queue interface {
 	// Propose puts an action into the queue, unless it is there already, and returns its id.
 	Propose(ctx context.Context, p Proposal) (action string, err error)
-	// Decision waits until somebody has decided on an action, but not for ever: pending is no
-	// error. What is approved and has a key is claimed then.
-	Decision(ctx context.Context, action, key string) (Decision, error)
+	// Decision waits for a while until somebody has decided on an action; pending is no error. What
+	// is approved and has a key is claimed then.
+	Decision(ctx context.Context, action, key string, wait time.Duration) (Decision, error)
 	// Applied reports that the agent was told of the approval that was claimed.
 	Applied(ctx context.Context, action, key string) error
 	// Withdraw takes an action back. It may be over already.
@@ -51,8 +52,11 @@ const Approved = "approved"
 const pending, rejected = "pending", "rejected"
 
 const (
-	// attended is how many actions the queue is asked about at one time; others take turns.
-	attended = 32
+	// attended is how many actions the queue is asked about at one time, each for awaited. Where
+	// there are more they take turns of crowdedAwait, so that no agent delays what others are told.
+	attended     = 32
+	awaited      = time.Minute
+	crowdedAwait = time.Second
 	// askPause is the pause after the queue was not reached, which doubles up to askPauses.
 	askPause  = 200 * time.Millisecond
 	askPauses = 30 * time.Second
@@ -64,8 +68,9 @@ type proposals struct {
 	asked chan struct{}
 	// places has an element for each action that the queue is asked about.
 	places chan struct{}
-	// known are the actions that a goroutine looks after. It is used by run alone.
+	// known are the actions that a goroutine looks after, for run alone; count is how many they are.
 	known map[string]bool
+	count atomic.Int64
 	over  chan string
 }
 
@@ -97,6 +102,7 @@ func (q *proposals) run() {
 				continue
 			}
 			q.known[p.ID] = true
+			q.count.Add(1)
 			a.work.Go(func() {
 				q.attend(p)
 				select {
@@ -109,6 +115,7 @@ func (q *proposals) run() {
 		case <-q.asked:
 		case id := <-q.over:
 			delete(q.known, id)
+			q.count.Add(-1)
 		case <-again:
 		case <-a.ctx.Done():
 			return
@@ -181,7 +188,11 @@ func (q *proposals) step(p *store.Proposal) (done bool, err error) {
 		p.Told = err == nil
 		return false, err
 	}
-	d, err := a.o.Queue.Decision(a.ctx, p.Action, p.Key)
+	wait := awaited
+	if q.count.Load() > attended {
+		wait = crowdedAwait
+	}
+	d, err := a.o.Queue.Decision(a.ctx, p.Action, p.Key, wait)
 	if err != nil || d.State == pending {
 		return false, err
 	}

@@ -334,7 +334,8 @@ func (f *fakeQueue) Propose(_ context.Context, p Proposal) (string, error) {
 	return "action " + p.Key, f.change("action "+p.Key, func(x *fakeAction) { x.Proposal = p })
 }
 
-func (f *fakeQueue) Decision(ctx context.Context, id, key string) (Decision, error) {
+func (f *fakeQueue) Decision(ctx context.Context, id, key string, wait time.Duration) (Decision,
+	error) {
 	f.mu.Lock()
 	x, lost := f.all[id], f.lost
 	f.lost = nil
@@ -350,6 +351,7 @@ func (f *fakeQueue) Decision(ctx context.Context, id, key string) (Decision, err
 	if state == pending && lost == nil {
 		select {
 		case <-changed:
+		case <-time.After(wait):
 		case <-ctx.Done():
 			lost = ctx.Err()
 		}

@@ -26,9 +26,6 @@ type Queue struct{ jaild *Jaild }
 // Queue returns the approval queue.
 func (j *Jaild) Queue() Queue { return Queue{j} }
 
-// awaited is how long one request waits for a decision.
-const awaited = time.Minute
-
 // ask asks jaild. An error that can pass wraps agents.ErrNoJail.
 func (q Queue) ask(ctx context.Context, f func(*api.Approvals) error) error {
 	c, err := q.jaild.client(ctx)
@@ -109,11 +106,12 @@ func shown(text []byte) string {
 }
 
 // Decision waits for a decision on an action.
-func (q Queue) Decision(ctx context.Context, action, key string) (d agents.Decision, err error) {
+func (q Queue) Decision(ctx context.Context, action, key string, wait time.Duration) (d agents.Decision,
+	err error) {
 	err = q.ask(ctx, func(of *api.Approvals) error {
 		a, err := of.Get(ctx, action)
 		if err == nil && a.State == approvals.Pending {
-			a, err = of.Await(ctx, action, awaited)
+			a, err = of.Await(ctx, action, wait)
 		}
 		if err == nil && a.State == approvals.Approved && key != "" {
 			a, err = claim(ctx, of, a, key)
