@@ -60,7 +60,8 @@ func (r *passedReader) Read(p []byte) (int, error) {
 	oob := make([]byte, syscall.CmsgSpace(4*passedFiles))
 	n, oobn, flags, _, err := r.ReadMsgUnix(p, oob)
 	if err != nil || oobn == 0 {
-		return n, err
+		// With an error it is -1, which no reader may return.
+		return max(n, 0), err
 	}
 	all, err := syscall.ParseSocketControlMessage(oob[:oobn])
 	for i := range all {

@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/jail-sandbox/jail/supervisor/message"
@@ -107,5 +109,32 @@ func TestPasses(t *testing.T) {
 		if got := passes(c.req); got != c.want {
 			t.Errorf("passes(%T) = %v", c.req, got)
 		}
+	}
+}
+
+// A read that fails returns no negative count: bufio.Reader panics on one.
+func TestPassedReaderFails(t *testing.T) {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	conn, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	theirs, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// It ends with something unread.
+	if _, err := conn.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close()
+	r := bufio.NewReader(&passedReader{UnixConn: conn.(*net.UnixConn)})
+	if _, err := r.ReadByte(); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%v", err)
 	}
 }
