@@ -52,6 +52,9 @@ make vm-test VMTEST="-again -kernels 6.12"                         # with the bi
 go run ./cmd/dev/vmtest -h                                         # the other options
 ` + "```" + `
 
+On a busy host give the emulator priority. With ` + "`kernel.sched_autogroup_enabled`" + ` the nice value counts only among processes of one session, so write it for the whole
+session: ` + "`echo -10 > /proc/PID/autogroup`" + `.
+
 The logs are in ` + "`bin/.build/vm/results`" + `, one for each package. ` + "`vagrant up`" + ` and ` + "`vagrant provision --provision-with test`" + ` run the suite as root in a
 machine with hardware support.
 
