@@ -48,7 +48,7 @@ func wrong(err error) error { return fmt.Errorf("%w: %w", ErrWrong, err) }
 
 // copyAgent copies the files of an agent beside their place, and then puts the copy there.
 func copyAgent(m *manifest.Agent, to string) error {
-	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+	if err := makeFolder(filepath.Dir(to)); err != nil {
 		return err
 	}
 	beside, err := os.MkdirTemp(filepath.Dir(to), ".adding-")

@@ -30,9 +30,18 @@ func digest(text string, err error) string {
 	return hex.EncodeToString(sum[:16])
 }
 
+// makeFolder makes the folder of agents, for its user alone. What is above it is for others, too: that
+// of root's agents is /etc/jail, in which each user's jail looks for profiles.
+func makeFolder(folder string) error {
+	if err := os.MkdirAll(filepath.Dir(folder), 0o755); err != nil {
+		return err
+	}
+	return os.MkdirAll(folder, 0o700)
+}
+
 // Watch takes up changes in the folder of agents until Close.
 func (a *Agents) Watch() error {
-	if err := os.MkdirAll(a.o.Folder, 0o700); err != nil {
+	if err := makeFolder(a.o.Folder); err != nil {
 		return err
 	}
 	w, err := fsnotify.NewWatcher()

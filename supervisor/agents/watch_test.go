@@ -104,3 +104,16 @@ func TestWatch(t *testing.T) {
 		return w.Problems()["codex-responder"] == ""
 	})
 }
+
+// What is above the folder of agents is not closed to others.
+func TestMakeFolder(t *testing.T) {
+	above := filepath.Join(t.TempDir(), "jail")
+	if err := makeFolder(filepath.Join(above, "agents")); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]os.FileMode{above: 0o755, filepath.Join(above, "agents"): 0o700} {
+		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v, want %v", dir, info.Mode(), err, want)
+		}
+	}
+}
