@@ -23,6 +23,11 @@ func TestForeignCalls(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("only amd64 has such entry points")
 	}
+	// The control: without filters the kernel of this machine accepts int 0x80. Some have no such entry
+	// point, and there the processor's fault ends the process before a filter is asked.
+	err := exec.Command(jailtest.Binary(t, jailtest.Probe), "int80").Run()
+	exit := (*exec.ExitError)(nil)
+	enters := errors.As(err, &exit) && exit.ExitCode() == 42
 	const getpid32, getpidX32 = 20, 0x40000000 | 39
 	for name, c := range map[string]victim.Call{
 		"int 0x80": do("=int80", i(getpid32)),
@@ -43,15 +48,18 @@ func TestForeignCalls(t *testing.T) {
 				if err == nil {
 					t.Fatalf("it lives on, with %v", r)
 				}
-				if got, err := j.Wait(); err != nil || got.Signal != int(syscall.SIGSYS) {
+				got, err := j.Wait()
+				if name == "int 0x80" && !enters {
+					t.Logf("it ended with %+v, %v", got, err)
+					return
+				}
+				if err != nil || got.Signal != int(syscall.SIGSYS) {
 					t.Errorf("ended with %+v, %v; want SIGSYS", got, err)
 				}
 			})
 		}
 	}
-	// The control: without filters the kernel of this machine accepts int 0x80.
-	err := exec.Command(jailtest.Binary(t, jailtest.Probe), "int80").Run()
-	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 42 {
+	if !enters {
 		t.Skipf("without a filter int 0x80 does not work here either: %v", err)
 	}
 }
