@@ -97,7 +97,7 @@ print(json.dumps({
     "abstract Unix sockets": connects(socket.socket(socket.AF_UNIX), "\0table-of-sessions"),
     "System V IPC, POSIX message queues": libc.shmget(0x7461626c, 4096, 0) >= 0 or libc.mq_open(b"/table", os.O_RDWR) >= 0,
     "standard streams, terminal": bool(set(map(tuple, of["streams"])) & set(map(tuple, streams()))),
-    "Unix sockets and named pipes with a path in a shared directory": passed(),
+    "Unix sockets and named pipes with a path in the workspace or a tmpfs mount": passed(),
     "environment, working directory": "LEFT" in os.environ or "GIVEN" in os.environ or os.getcwd() == "/tmp",
     "limits ` + "`memory`, `pids`, `cpus`" + `": threads(),
     "other limits, ` + "`[fetch.limits]`" + `": descriptors(),
