@@ -60,8 +60,7 @@ func runGuest(ctx context.Context, order runners.Order, modules [][]byte, ready 
 		Open: streams.Open})
 	if ready == nil {
 		var err error
-		if ready, err = wasiguest.Prepare(ctx, modules[0], order.Invocation.Module,
-			order.Invocation.CacheDir); err != nil {
+		if ready, err = wasiguest.Prepare(ctx, modules[0], order.Invocation); err != nil {
 			return failureCode, runners.FailureAnswer(nil, err)
 		}
 		defer ready.Close(ctx)
