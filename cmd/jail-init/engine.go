@@ -96,6 +96,7 @@ func (p *prepared) load(order runners.Order, files []*os.File) {
 	}
 	if l, err := wasiguest.Prepare(context.Background(), module, order.Invocation); err == nil {
 		p.loaded = l
+		warm()
 		tidy()
 	}
 }

@@ -115,17 +115,14 @@ func (l *Loaded) start(ctx context.Context, made *instance, mem *linear) (err er
 		}
 	}
 	defer made.module.Close(ctx)
-	f := made.module.ExportedFunction("_start")
-	if f == nil || len(f.Definition().ParamTypes()) != 0 {
-		return errStart
-	}
-	_, err = f.Call(ctx)
+	_, err = made.start.Call(ctx)
 	return err
 }
 
 // An instance is a module with a memory of its own, for one run.
 type instance struct {
 	module api.Module
+	start  api.Function
 	memory *linear
 }
 
@@ -145,7 +142,13 @@ func (l *Loaded) instantiate(ctx context.Context, mem *linear) (made *instance, 
 	if err != nil {
 		return nil, err
 	}
-	return &instance{m, mem}, nil
+	f := m.ExportedFunction("_start")
+	if f == nil || len(f.Definition().ParamTypes()) != 0 {
+		// The first error is the cause.
+		_ = m.Close(ctx)
+		return nil, errStart
+	}
+	return &instance{m, f, mem}, nil
 }
 
 var errStart = errors.New("_start takes parameters")
