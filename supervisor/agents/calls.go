@@ -148,7 +148,13 @@ func (c *calls) call(call agent.Call) (any, error) {
 			"there is no binding %.40q: write it into [capabilities] of the manifest, or into "+
 				"bindings of a facet", call.Binding)}
 	}
-	switch call.Binding + "." + call.Method {
+	name := call.Binding + "." + call.Method
+	if slices.Contains(withoutParams, name) {
+		if err := strict(call.Params, &struct{}{}); err != nil {
+			return nil, err
+		}
+	}
+	switch name {
 	case "HOST.facet", "HOST.facets", "HOST.callFacets", "HOST.abortFacet", "HOST.deleteFacet",
 		"HOST." + agent.MethodLoad:
 		return c.parent(ctx, call)
@@ -179,6 +185,10 @@ type peer struct {
 	ID     string `json:"id"`
 	Name   string `json:"name"`
 	Handle string `json:"handle"`
+// withoutParams are the calls that take no parameters.
+var withoutParams = []string{"PUBSUB.roster", "PUBSUB.getSettings", "PUBSUB.discoverMethodDefs",
+	"AI.listRoles", "HOST.facets"}
+
 	State  string `json:"state"`
 	Note   string `json:"note,omitempty"`
 	Self   bool   `json:"self,omitempty"`
@@ -247,9 +257,12 @@ func (c *calls) callMethod(ctx context.Context, call agent.Call) (any, error) {
 		MethodName string          `json:"methodName"`
 		Args       json.RawMessage `json:"args"`
 	}
-	if err := json.Unmarshal(call.Params, &p); err != nil || call.Key == "" {
-		return nil, &agent.Error{Code: agent.ErrParams,
-			Message: "callMethod takes providerId, methodName and args, in an event"}
+	if err := strict(call.Params, &p); err != nil {
+		return nil, err
+	}
+	if call.Key == "" {
+		return nil, &agent.Error{Code: agent.ErrNoEvent, Message: "there is no event: a call of " +
+			"another agent's method belongs to one, so that the same event makes it once"}
 	}
 	members, err := c.r.a.Store.Members(ctx, c.r.from.Channel)
 	if err != nil {

@@ -443,6 +443,7 @@ func TestCallMethod(t *testing.T) {
 		})
 	first := true
 	var roster, methods, result, unknown agent.Reply
+	var wrong []agent.Reply
 	w.install("asker", "", func(g *work) error {
 		if g.Type != agent.TypeMessage {
 			return fmt.Errorf("an event of the type %s", g.Type)
@@ -456,6 +457,13 @@ func TestCallMethod(t *testing.T) {
 		if first {
 			first = false
 			return errKilled
+		}
+		for method, params := range map[string]any{
+			"roster": map[string]int{"page": 1}, "getSettings": map[string]int{"page": 1},
+			"discoverMethodDefs": map[string]int{"page": 1}, "callMethod": map[string]any{
+				"providerId": "adder", "methodName": "add", "arguments": []int{1, 2}}} {
+			reply, _ := g.call(agent.PubSub, method, params)
+			wrong = append(wrong, reply)
 		}
 		return nil
 	})
@@ -471,6 +479,11 @@ func TestCallMethod(t *testing.T) {
 	}
 	if unknown.Error == nil || unknown.Error.Code != agent.ErrNotFound {
 		t.Errorf("a method that is not there: %+v", unknown.Error)
+	}
+	for _, reply := range wrong {
+		if reply.Error == nil || reply.Error.Code != agent.ErrParams {
+			t.Errorf("a parameter that is not there: %s, %+v", reply.Result, reply.Error)
+		}
 	}
 	w.start()
 }
