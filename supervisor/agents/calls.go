@@ -19,6 +19,8 @@ import (
 const (
 	// mostCalls are answered at one time.
 	mostCalls = 16
+	// mostTools run at one time, each with memory and processes of its own beside the agent's.
+	mostTools = 4
 	// mostLines of a log are taken at once, and of each further second linesSecond.
 	mostLines   = 200
 	linesSecond = 20
@@ -34,6 +36,8 @@ type calls struct {
 	r    *run
 	work sync.WaitGroup
 	free chan struct{}
+	// tools has an element for each tool that runs.
+	tools chan struct{}
 	// lines that may still be logged, as of the time.
 	lines float64
 	since time.Time
@@ -42,8 +46,9 @@ type calls struct {
 }
 
 func newCalls(ctx context.Context, r *run) *calls {
-	return &calls{ctx: ctx, r: r, free: make(chan struct{}, mostCalls), lines: mostLines,
-		since: time.Now(), parts: map[uint64][]byte{}}
+	return &calls{ctx: ctx, r: r, free: make(chan struct{}, mostCalls),
+		tools: make(chan struct{}, mostTools), lines: mostLines, since: time.Now(),
+		parts: map[uint64][]byte{}}
 }
 
 func (c *calls) wait() { c.work.Wait() }
@@ -180,15 +185,15 @@ func (c *calls) call(call agent.Call) (any, error) {
 		call.Method)}
 }
 
+// withoutParams are the calls that take no parameters.
+var withoutParams = []string{"PUBSUB.roster", "PUBSUB.getSettings", "PUBSUB.discoverMethodDefs",
+	"AI.listRoles", "HOST.facets"}
+
 // A peer is a member of the channel, as an agent sees it.
 type peer struct {
 	ID     string `json:"id"`
 	Name   string `json:"name"`
 	Handle string `json:"handle"`
-// withoutParams are the calls that take no parameters.
-var withoutParams = []string{"PUBSUB.roster", "PUBSUB.getSettings", "PUBSUB.discoverMethodDefs",
-	"AI.listRoles", "HOST.facets"}
-
 	State  string `json:"state"`
 	Note   string `json:"note,omitempty"`
 	Self   bool   `json:"self,omitempty"`

@@ -59,6 +59,12 @@ func (c *calls) command(ctx context.Context, params json.RawMessage) (any, error
 		}
 		run.Env = append(run.Env, name+"="+p.Env[name])
 	}
+	select {
+	case c.tools <- struct{}{}:
+		defer func() { <-c.tools }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	out, err := c.r.a.o.Jails.Command(ctx, run)
 	refused, ok := errors.AsType[*problem.Error](err)
 	switch {
