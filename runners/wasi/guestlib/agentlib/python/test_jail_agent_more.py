@@ -8,6 +8,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from jail_agent import Event
 from jail_agent_more import (ALLOW, ASK, DENY, ApprovalGate, DictStore, MissedContext, Queue, Settings, State, TokenTracker, Tool, Tools, to_anthropic,
                              tick, to_json_schema, to_mcp, to_openai, tool_calls)
 
@@ -178,6 +179,11 @@ class Helpers(unittest.TestCase):
                          (["g2"], ["built", "new"], "tests help"))
         for odd in ('{"goals": {}, "patterns": 3, "summary": 1}', "{", '{"goals": [{"id": []}], "patterns": [{"id": 1, "description": 2}]}', "[1]"):
             self.assertEqual(step("odd" + odd, odd), {"text": odd, "goals": [], "patterns": []})
+
+    def test_key(self):
+        os.environ["AGENT_ID"] = "agent:ann:a"
+        self.assertEqual(Event({"seq": 7, "kind": "new"}).key(2), Event({"seq": 7, "kind": "replay", "attempt": 2}).key(2))
+        self.assertEqual(Event({"seq": 7}).key(2), "agent:ann:a/7/2")
 
     def test_state(self):
         self.assertRaises(ValueError, State, Storage(), "x; DROP TABLE y")
