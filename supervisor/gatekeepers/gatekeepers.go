@@ -86,6 +86,8 @@ const (
 	maxArgs = 15 << 10
 	// maxAnswer bounds what is read at once.
 	maxAnswer = 1 << 20
+	// maxSaid bounds what an outcome or error quotes: jaild takes 1 KiB.
+	maxSaid = 300
 )
 
 // bad is an error of who wrote the arguments.

@@ -47,7 +47,6 @@ const (
 	maxDocument = 8 << 20
 	// maxBefore bounds what people are shown of a resource before and after.
 	maxBefore = 5 << 10
-	maxSaid   = 300
 )
 
 // document is what of an OpenAPI document is used.
@@ -125,6 +124,9 @@ func (a *httpAPI) read() (map[string]operation, *url.URL, string, error) {
 	}
 	all := map[string]operation{}
 	for path, item := range d.Paths {
+		if !strings.HasPrefix(path, "/") {
+			return fail(fmt.Errorf("path %.80q does not begin with /", path))
+		}
 		shared, err := d.parameters(item["parameters"])
 		if err != nil {
 			return fail(fmt.Errorf("path %.80q: %w", path, err))
@@ -252,6 +254,13 @@ func back(all map[string]operation, o operation) (put operation, ok bool) {
 	return put, reads && puts && (o.method == http.MethodPut || o.method == http.MethodPatch)
 }
 
+// undoable reports whether an action that is sent to a URL can be undone. What a query names may be
+// another resource than the path alone, or one that a PUT without the query does not put back.
+func undoable(all map[string]operation, o operation, to *url.URL) bool {
+	_, ok := back(all, o)
+	return ok && to.RawQuery == ""
+}
+
 // sibling returns the operation of the same path with another method.
 func sibling(all map[string]operation, o operation, method string) (operation, bool) {
 	for _, other := range all {
@@ -308,8 +317,14 @@ func (o operation) url(base *url.URL, of arguments) (*url.URL, error) {
 	if err != nil {
 		return nil, err
 	}
-	if u.Host != base.Host || u.Scheme != base.Scheme || !strings.HasPrefix(u.Path, base.Path) {
+	if u.Host != base.Host || u.Scheme != base.Scheme || !strings.HasPrefix(u.Path, base.Path+"/") {
 		return nil, fmt.Errorf("the path %s leads out of %s", o.path, base)
+	}
+	for part := range strings.SplitSeq(path, "/") {
+		// Two parameters of one part can make it together.
+		if part == "." || part == ".." {
+			return nil, bad("%s: the parameters make the part %q of the path", o.id, part)
+		}
 	}
 	u.RawQuery = query.Encode()
 	return u, nil
@@ -430,13 +445,24 @@ func (a *httpAPI) Read(ctx context.Context, method string, args json.RawMessage)
 	return a.send(ctx, o.method, to, "", "", nil)
 }
 
+// resource is what people are told that is changed.
+func (o operation) resource(at *url.URL) string { return o.method + " " + at.String() }
+
+// isAt returns errChanged unless an action is sent to the URL that people were shown.
+func (o operation) isAt(to *url.URL, c Change) error {
+	if o.resource(to) != c.Resource {
+		return fmt.Errorf("%w: %s is at another URL now", errChanged, c.Action)
+	}
+	return nil
+}
+
 // Propose reads the resource, if the document has a GET for it, and sends nothing else.
 func (a *httpAPI) Propose(ctx context.Context, action string, args json.RawMessage) (Change, error) {
 	o, to, of, all, err := a.operation(action, false, args)
 	if err != nil {
 		return Change{}, err
 	}
-	c := Change{Action: action, Args: args, Resource: o.method + " " + to.String()}
+	c := Change{Action: action, Args: args, Resource: o.resource(to)}
 	if len(c.Resource) > 1<<10 {
 		return c, tooLarge("the URL has %d bytes, more than 1 KiB", len(c.Resource))
 	}
@@ -449,8 +475,7 @@ func (a *httpAPI) Propose(ctx context.Context, action string, args json.RawMessa
 		return c, err
 	}
 	c.Before = shown(now)
-	_, undone := back(all, o)
-	c.Reversible = undone && now.ok() && len(now.Body) > 0 && len(now.Body) <= maxBefore
+	c.Reversible = undoable(all, o, to) && now.ok() && len(now.Body) > 0 && len(now.Body) <= maxBefore
 	switch {
 	case o.method == http.MethodPut && len(of.Body) <= maxBefore:
 		c.After = of.Body
@@ -462,16 +487,21 @@ func (a *httpAPI) Propose(ctx context.Context, action string, args json.RawMessa
 	return c, nil
 }
 
-// current reads the resource at the path of a URL.
+// current reads the resource at the path of a URL, with those parameters of its query that the GET has
+// too.
 func (a *httpAPI) current(ctx context.Context, get operation, at *url.URL) (answer, error) {
-	to := *at
-	to.RawQuery = ""
+	to, given, query := *at, at.Query(), url.Values{}
 	for _, p := range get.parameters {
-		if p.Required && p.In != "path" {
+		switch {
+		case p.In == "path":
+		case p.In == "query" && given.Has(p.Name):
+			query.Set(p.Name, given.Get(p.Name))
+		case p.Required:
 			return answer{}, fmt.Errorf("%s needs the parameter %q, so the resource cannot be read "+
 				"before it is changed", get.id, p.Name)
 		}
 	}
+	to.RawQuery = query.Encode()
 	now, err := a.send(ctx, http.MethodGet, &to, "", "", nil)
 	if err == nil && !now.ok() && now.Status != http.StatusNotFound {
 		err = errors.New(now.said())
@@ -524,11 +554,14 @@ func (a *httpAPI) Apply(ctx context.Context, id string, c Change) (string, error
 	if err != nil {
 		return "", err
 	}
-	if o.method+" "+to.String() != c.Resource {
-		return "", fmt.Errorf("%w: %s is at another URL now", errChanged, c.Action)
+	if err := o.isAt(to, c); err != nil {
+		return "", err
 	}
 	etag := ""
 	get, reads := sibling(all, o, http.MethodGet)
+	if reads != (len(c.Before) > 0) {
+		return "", fmt.Errorf("%w: the operations of %s are others now", errChanged, to.Path)
+	}
 	if reads {
 		now, err := a.current(ctx, get, to)
 		if err != nil {
@@ -549,7 +582,7 @@ func (a *httpAPI) Apply(ctx context.Context, id string, c Change) (string, error
 		return "", errors.New(res.said())
 	}
 	outcome := fmt.Sprintf("status %d", res.Status)
-	if _, undone := back(all, o); undone {
+	if undoable(all, o, to) {
 		now, err := a.current(ctx, get, to)
 		if err != nil {
 			// It is done; it cannot be undone unseen.
@@ -569,6 +602,9 @@ func (a *httpAPI) Revert(ctx context.Context, id, outcome string, c Change) erro
 	if err != nil {
 		return err
 	}
+	if err := o.isAt(to, c); err != nil {
+		return err
+	}
 	put, ok := back(all, o)
 	_, digest, said := strings.Cut(outcome, left)
 	if !ok || !said {
@@ -582,9 +618,7 @@ func (a *httpAPI) Revert(ctx context.Context, id, outcome string, c Change) erro
 	if sum(shown(now)) != digest {
 		return fmt.Errorf("%w: %s is not as the action left it", errChanged, to.Path)
 	}
-	at := *to
-	at.RawQuery = ""
-	res, err := a.send(ctx, put.method, &at, id+"/revert", now.etag, c.Before)
+	res, err := a.send(ctx, put.method, to, id+"/revert", now.etag, c.Before)
 	switch {
 	case err != nil:
 		return fmt.Errorf("whether the API has put the resource back is not known: %w", err)

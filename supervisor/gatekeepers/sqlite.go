@@ -1,6 +1,7 @@
 package gatekeepers
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"encoding/base64"
@@ -21,6 +22,7 @@ import (
 	"modernc.org/sqlite" // and the driver
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 )
@@ -71,7 +73,7 @@ func (f *sqliteFile) open(ctx context.Context, write bool) (*sql.Conn, func(), e
 		return nil, nil, f.wrong(err)
 	}
 	pragmas := []string{fmt.Sprintf("busy_timeout(%d)", maxBusy.Milliseconds()), "trusted_schema(0)",
-		"cell_size_check(1)", "foreign_keys(1)", "synchronous(FULL)", "temp_store(MEMORY)"}
+		"cell_size_check(1)", "foreign_keys(1)", "synchronous(FULL)"}
 	if !write {
 		pragmas = append(pragmas, "query_only(1)")
 	}
@@ -142,7 +144,8 @@ func (f *sqliteFile) writing(ctx context.Context, do func(context.Context, *sql.
 		_, _ = con.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
 		return err
 	}
-	_, err = con.ExecContext(ctx, "COMMIT")
+	// The driver may call a commit cancelled that was carried out.
+	_, err = con.ExecContext(context.WithoutCancel(ctx), "COMMIT")
 	return err
 }
 
@@ -343,9 +346,13 @@ func (f *sqliteFile) Read(ctx context.Context, method string, args json.RawMessa
 		if len(names) == 0 {
 			names = t.names()
 		}
-		for _, name := range names {
+		for i, name := range names {
 			if _, err := t.column(name); err != nil {
 				return err
+			}
+			// Each would take the memory of a value again.
+			if slices.Contains(names[:i], name) {
+				return bad("column %q is there twice", name)
 			}
 		}
 		order, err := t.order(s.Order)
@@ -489,6 +496,12 @@ func jsonOf(v any) (json.RawMessage, error) {
 			// As SQLite writes it: a number that no double can hold.
 			return json.RawMessage(map[bool]string{false: "9e999", true: "-9e999"}[v < 0]), nil
 		}
+		text, err := json.Marshal(v)
+		if err == nil && !bytes.ContainsAny(text, ".e") {
+			// Else it would be an integer when it is written back.
+			text = append(text, ".0"...)
+		}
+		return text, err
 	case string:
 		if !utf8.ValidString(v) {
 			return coded(formBytes, []byte(v))
@@ -557,6 +570,34 @@ func (t table) find(ctx context.Context, con *sql.Conn, key row) (json.RawMessag
 		return nil, bad("the key is that of several rows of table %q", t.Name)
 	}
 	return json.Marshal(all[0])
+}
+
+// resource is what people are told that is changed: a row, or a table if key is nil.
+func (f *sqliteFile) resource(t table, key row) (string, error) {
+	name := f.Path + "#" + t.Name
+	if key == nil {
+		return name, nil
+	}
+	text, err := json.Marshal(key)
+	return name + string(text), err
+}
+
+// proposed returns the table of an action that was proposed, and what the action writes. The error is
+// errChanged if the gatekeeper keeps another file now.
+func (f *sqliteFile) proposed(ctx context.Context, con *sql.Conn, c Change) (t table, w write, err error) {
+	if err := strict(c.Args, &w); err != nil {
+		return t, w, err
+	}
+	if t, err = f.table(ctx, con, w.Table); err != nil {
+		return t, w, err
+	}
+	if err := w.check(c.Action, t); err != nil {
+		return t, w, err
+	}
+	if is, err := f.resource(t, w.Key); err != nil || is != c.Resource {
+		return t, w, errors.Join(err, fmt.Errorf("%w: the gatekeeper keeps another file now", errChanged))
+	}
+	return t, w, nil
 }
 
 // check returns an error unless the action is one row of a table with a primary key.
@@ -648,20 +689,14 @@ func (f *sqliteFile) Propose(ctx context.Context, action string, args json.RawMe
 				return notFound("table %q has no row with that key", t.Name)
 			}
 		}
-		key, after, others, err := w.do(ctx, con, action, t)
+		_, after, others, err := w.do(ctx, con, action, t)
 		if err != nil {
 			return err
 		}
 		// What triggers and foreign keys change beside the row is not undone with the row.
 		c.After, c.Others, c.Reversible = after, others, others == 0
-		name, err := json.Marshal(key)
-		if err != nil {
+		if c.Resource, err = f.resource(t, w.Key); err != nil {
 			return err
-		}
-		c.Resource = f.Path + "#" + t.Name
-		if action != "insert" {
-			// An insert finds its key when it is done.
-			c.Resource += string(name)
 		}
 		return errTried
 	})
@@ -806,10 +841,6 @@ func noted(ctx context.Context, con *sql.Conn, id string) (n note, ok bool, err 
 
 // Apply does the action and notes it, in one transaction.
 func (f *sqliteFile) Apply(ctx context.Context, id string, c Change) (outcome string, err error) {
-	var w write
-	if err := strict(c.Args, &w); err != nil {
-		return "", err
-	}
 	err = f.writing(ctx, func(ctx context.Context, con *sql.Conn) error {
 		n, done, err := noted(ctx, con, id)
 		if err != nil {
@@ -819,11 +850,8 @@ func (f *sqliteFile) Apply(ctx context.Context, id string, c Change) (outcome st
 			outcome = n.outcome
 			return nil
 		}
-		t, err := f.table(ctx, con, w.Table)
+		t, w, err := f.proposed(ctx, con, c)
 		if err != nil {
-			return err
-		}
-		if err := w.check(c.Action, t); err != nil {
 			return err
 		}
 		if c.Action != "insert" {
@@ -847,8 +875,8 @@ func (f *sqliteFile) Apply(ctx context.Context, id string, c Change) (outcome st
 		if err != nil {
 			return err
 		}
-		outcome = map[string]string{"insert": "inserted", "update": "updated",
-			"delete": "deleted"}[c.Action] + " " + t.Name + " " + string(name)
+		outcome = runners.Printable(map[string]string{"insert": "inserted", "update": "updated",
+			"delete": "deleted"}[c.Action]+" "+t.Name+" "+string(name), maxSaid)
 		return keep(ctx, con, id, string(name), string(after), outcome)
 	})
 	return outcome, err
@@ -877,10 +905,6 @@ func keep(ctx context.Context, con *sql.Conn, id, key, after, outcome string) er
 
 // Revert gives the row back what it had before, and notes that, in one transaction.
 func (f *sqliteFile) Revert(ctx context.Context, id, _ string, c Change) error {
-	var w write
-	if err := strict(c.Args, &w); err != nil {
-		return err
-	}
 	return f.writing(ctx, func(ctx context.Context, con *sql.Conn) error {
 		n, done, err := noted(ctx, con, id)
 		switch {
@@ -891,7 +915,7 @@ func (f *sqliteFile) Revert(ctx context.Context, id, _ string, c Change) error {
 		case n.state == noteReverted:
 			return nil
 		}
-		t, err := f.table(ctx, con, w.Table)
+		t, _, err := f.proposed(ctx, con, c)
 		if err != nil {
 			return err
 		}
@@ -943,9 +967,13 @@ func undo(ctx context.Context, con *sql.Conn, c Change, t table, key row, now js
 	return err
 }
 
-// Settle asks the file: the note of an action is there when the action is.
-func (f *sqliteFile) Settle(ctx context.Context, id string, _ Change, reverting bool) (s Settled, known bool,
+// Settle asks the file: the note of an action is there when the action is. Another file than that of
+// the action does not know.
+func (f *sqliteFile) Settle(ctx context.Context, id string, c Change, reverting bool) (s Settled, known bool,
 	err error) {
+	if !strings.HasPrefix(c.Resource, f.Path+"#") {
+		return s, false, nil
+	}
 	err = f.reading(ctx, func(ctx context.Context, con *sql.Conn) error {
 		n, done, err := noted(ctx, con, id)
 		s = Settled{Done: done, Outcome: n.outcome}

@@ -69,6 +69,11 @@ func LoadGatekeepers(path string) ([]Gatekeeper, error) {
 		}
 		g := r.gatekeeper(r.sub(of, name))
 		g.Name = name
+		if slices.Contains(g.Agents, name) {
+			// The queue shows and grants what an agent itself proposes under the agent's name.
+			r.fail(of.path+name, "give the gatekeeper another name", "gatekeeper %q has the name of an "+
+				"agent that may use it", name)
+		}
 		if g.File != "" && !filepath.IsAbs(g.File) {
 			g.File = filepath.Join(filepath.Dir(path), g.File)
 		}
