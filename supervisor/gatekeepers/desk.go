@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -50,13 +49,16 @@ type Entry struct {
 // Entries are durable texts by the Refs of entries.
 type Entries interface {
 	// Put adds an entry, or replaces the one with the same Ref.
-	Put(ref string, began time.Time, entry []byte) error
+	Put(ref string, began time.Time, over bool, entry []byte) error
 	// Remove removes an entry.
 	Remove(ref string) error
+	// Forget removes entries that are over: those that began before a time, and all but the last most.
+	Forget(before time.Time, most int) error
 	// Find returns the entry with a Ref, nil if there is none.
 	Find(ctx context.Context, ref string) ([]byte, error)
-	// Entries returns all, the eldest first.
-	Entries(context.Context) ([][]byte, error)
+	// Open returns those that are not over, and All all, the eldest first.
+	Open(context.Context) ([][]byte, error)
+	All(context.Context) ([][]byte, error)
 }
 
 func (d *Desk) put(e Entry) error {
@@ -64,7 +66,7 @@ func (d *Desk) put(e Entry) error {
 	if err != nil {
 		return err
 	}
-	return d.o.Entries.Put(e.Ref, e.Began, text)
+	return d.o.Entries.Put(e.Ref, e.Began, e.Over, text)
 }
 
 // entry returns the entry with a Ref, false if there is none.
@@ -76,9 +78,9 @@ func (d *Desk) entry(ctx context.Context, ref string) (e Entry, ok bool, err err
 	return e, true, json.Unmarshal(text, &e)
 }
 
-// entries returns all, the eldest first.
-func (d *Desk) entries(ctx context.Context) ([]Entry, error) {
-	texts, err := d.o.Entries.Entries(ctx)
+// entries returns those that list returns.
+func entries(ctx context.Context, list func(context.Context) ([][]byte, error)) ([]Entry, error) {
+	texts, err := list(ctx)
 	all := make([]Entry, len(texts))
 	for i, text := range texts {
 		err = errors.Join(err, json.Unmarshal(text, &all[i]))
@@ -149,10 +151,13 @@ const (
 	// maxOver how many are.
 	keepEntries = 30 * 24 * time.Hour
 	maxOver     = 2000
-	// look is how often a desk looks whether somebody has decided, and every how many looks whether
-	// somebody wants an applied action to be undone.
-	look      = time.Second
-	lookUndos = 5
+	// look is how often a desk looks whether somebody has decided; every how many looks whether
+	// somebody wants an applied action to be undone, and whether jaild has forgotten it.
+	look          = time.Second
+	lookUndos     = 5
+	lookForgotten = 60 * lookUndos
+	// few actions are asked for one by one, more by the list of all that wait.
+	few = 4
 	// maxCarry bounds an action.
 	maxCarry = 5 * time.Minute
 )
@@ -183,17 +188,25 @@ func (c Caller) mayUse(k Kept) bool {
 	return c.Agent == "" || slices.Contains(c.Allowed, k.Name) && slices.Contains(k.Agents, c.Agent)
 }
 
+// all returns the gatekeepers that the caller may use.
+func (d *Desk) all(c Caller) ([]Kept, error) {
+	all, err := d.o.Kept()
+	if err != nil && c.Agent != "" {
+		// The error quotes the owner's file.
+		return nil, &agent.Error{Code: agent.ErrFailed, Message: "gatekeepers.toml is wrong: its owner " +
+			"sees by jail gate list what is"}
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(k Kept) bool { return !c.mayUse(k) }), err
+}
+
 // find returns a gatekeeper that the caller may use.
 func (d *Desk) find(c Caller, name string) (Kept, error) {
-	all, err := d.o.Kept()
+	all, err := d.all(c)
 	if err != nil {
 		return Kept{}, err
 	}
 	var names []string
 	for _, k := range all {
-		if !c.mayUse(k) {
-			continue
-		}
 		if k.Name == name {
 			return k, nil
 		}
@@ -205,22 +218,17 @@ func (d *Desk) find(c Caller, name string) (Kept, error) {
 
 // Describe describes the gatekeepers that the caller may use, or the one of that name.
 func (d *Desk) Describe(ctx context.Context, c Caller, name string) ([]agentapi.Gatekeeper, error) {
-	all, err := d.o.Kept()
+	all, err := d.all(c)
+	if name != "" {
+		var k Kept
+		k, err = d.find(c, name)
+		all = []Kept{k}
+	}
 	if err != nil {
 		return nil, err
 	}
-	if name != "" {
-		k, err := d.find(c, name)
-		if err != nil {
-			return nil, err
-		}
-		all = []Kept{k}
-	}
 	out := []agentapi.Gatekeeper{}
 	for _, k := range all {
-		if !c.mayUse(k) {
-			continue
-		}
 		of, err := k.Describe(ctx)
 		if err != nil {
 			of.Problem = err.Error()
@@ -229,7 +237,7 @@ func (d *Desk) Describe(ctx context.Context, c Caller, name string) ([]agentapi.
 		if k.About != "" {
 			of.About = k.About
 		}
-		if c.Agent != "" && of.Kind == manifest.KindSQLite {
+		if c.Agent != "" {
 			// Where the owner has it is not the agent's business.
 			of.Resource = k.Name
 		}
@@ -405,7 +413,7 @@ func (d *Desk) Run(ctx context.Context, tell func(Entry, approvals.Action) error
 	defer tick.Stop()
 	warned := ""
 	for n := 0; ; n++ {
-		err := d.all(ctx, n%lookUndos == 0)
+		err := d.each(ctx, n)
 		if err != nil && ctx.Err() == nil && err.Error() != warned {
 			d.o.Log.Warn("the actions of gatekeepers wait", "error", err)
 			warned = err.Error()
@@ -430,14 +438,17 @@ func (d *Desk) count() int {
 	return d.open.entries
 }
 
-// all looks at the actions; at those that can only be undone if undos is set.
-func (d *Desk) all(ctx context.Context, undos bool) error {
-	entries, err := d.entries(ctx)
+// each looks at the actions for the nth time.
+func (d *Desk) each(ctx context.Context, n int) error {
+	if n%lookUndos != 0 && d.Waiting() == 0 {
+		return nil
+	}
+	open, err := entries(ctx, d.o.Entries.Open)
 	if err != nil {
 		return err
 	}
-	open := slices.DeleteFunc(slices.Clone(entries), func(e Entry) bool { return e.Over })
 	var q Queue
+	var states map[string]approvals.State
 	if len(open) > 0 {
 		var done func()
 		if q, done, err = d.o.Queue(ctx); err != nil {
@@ -445,32 +456,61 @@ func (d *Desk) all(ctx context.Context, undos bool) error {
 		}
 		defer done()
 	}
+	if len(open) > few {
+		if states, err = statesIn(ctx, q); err != nil {
+			return err
+		}
+	}
 	var errs []error
-	left, waiting, over := 0, 0, len(entries)-len(open)
-	for _, e := range entries {
-		if e.Over && (over > maxOver || d.o.Now().Sub(e.Began) > keepEntries) {
-			errs = append(errs, d.o.Entries.Remove(e.Ref))
-			over--
-		}
-		if e.Over {
-			continue
-		}
-		if undos || e.Told != approvals.Applied {
+	left, waiting, over := 0, 0, 0
+	for _, e := range open {
+		if e.mayHaveChanged(states, n) {
 			if e, err = d.one(ctx, q, e); err != nil {
 				errs = append(errs, fmt.Errorf("action %s: %w", e.Action, err))
 			}
 		}
-		if !e.Over {
+		switch {
+		case e.Over:
+			over++
+		case e.Told != approvals.Applied:
+			waiting++
+			fallthrough
+		default:
 			left++
 		}
-		if !e.Over && e.Told != approvals.Applied {
-			waiting++
-		}
+	}
+	if over > 0 {
+		errs = append(errs, d.o.Entries.Forget(d.o.Now().Add(-keepEntries), maxOver))
 	}
 	d.open.Lock()
 	d.open.entries, d.open.waiting = left, waiting
 	d.open.Unlock()
 	return errors.Join(errs...)
+}
+
+// statesIn returns the states of the actions in a queue that are not over, by their ids.
+func statesIn(ctx context.Context, q Queue) (map[string]approvals.State, error) {
+	all, err := q.List(ctx, false)
+	states := map[string]approvals.State{}
+	for _, a := range all {
+		states[a.ID] = a.State
+	}
+	return states, err
+}
+
+// mayHaveChanged reports whether the desk is to ask for an action at its nth look. states are those
+// of all actions that are not over, or nil.
+func (e Entry) mayHaveChanged(states map[string]approvals.State, n int) bool {
+	state, listed := states[e.Action]
+	switch {
+	case e.Action == "":
+		return true
+	case states == nil:
+		return e.Told != approvals.Applied || n%lookUndos == 0
+	case listed:
+		return state != approvals.Pending
+	}
+	return e.Told != approvals.Applied || n%lookForgotten == 0
 }
 
 // one brings an action as far as it can go now.
@@ -522,7 +562,7 @@ func (d *Desk) adopt(ctx context.Context, q Queue, e Entry) (Entry, error) {
 		e.Action, e.Over = now.Action, !ok
 		return e, err
 	}
-	entries, err := d.entries(ctx)
+	entries, err := entries(ctx, d.o.Entries.All)
 	if err != nil {
 		return e, err
 	}
@@ -600,7 +640,7 @@ func (d *Desk) settle(ctx context.Context, q Queue, a approvals.Action,
 	case s.Done && reverting:
 		r.State, r.Error = approvals.Reverted, ""
 	case s.Done:
-		r.State, r.Outcome, r.Error = approvals.Applied, strings.ReplaceAll(s.Outcome, "\n", " "), ""
+		r.State, r.Outcome, r.Error = approvals.Applied, s.Outcome, ""
 	}
 	return q.Report(ctx, a.ID, r)
 }
