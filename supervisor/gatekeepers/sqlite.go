@@ -34,11 +34,12 @@ import (
 // process that is killed leaves an action and its note, or neither.
 type sqliteFile struct {
 	Path string
-	// Tables are those that there are for agents; all if empty.
+	// Tables are the tables and views that agents may use; all if empty.
 	Tables []string
 }
 
-// noteTable notes the actions. Its rows are kept for longer than jaild keeps an action.
+// noteTable is the table with the notes of actions. They stay for keepNotes, which is longer than jaild
+// keeps an action that is over.
 const (
 	noteTable = "_jail_actions"
 	keepNotes = 30 * 24 * time.Hour
@@ -56,18 +57,18 @@ const (
 	defaultRows = 100
 	// maxValue bounds a value and a statement, in bytes.
 	maxValue = 4 << 20
-	// maxBusy is how long another writer of the file is waited for.
+	// maxBusy is how long to wait for another writer of the file.
 	maxBusy = 10 * time.Second
-	// maxStatement bounds a read and a write.
+	// maxStatement bounds the time of a read or an action.
 	maxStatement = 30 * time.Second
 )
 
-// open opens the file, and returns what closes it. The schema is the owner's, and its views and
-// triggers may call nothing that reaches out of the database.
+// open opens the file, and returns a function that closes it. Views and triggers of the schema can
+// call no function that reaches out of the database.
 func (f *sqliteFile) open(ctx context.Context, write bool) (*sql.Conn, func(), error) {
 	info, err := os.Stat(f.Path)
 	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("it is no file")
+		err = errors.New("it is no regular file")
 	}
 	if err != nil {
 		return nil, nil, f.wrong(err)
@@ -103,7 +104,7 @@ func (f *sqliteFile) open(ctx context.Context, write bool) (*sql.Conn, func(), e
 	return con, closeAll, nil
 }
 
-// wrong is an error about the file. Where its owner has the file is not said: agents see errors.
+// wrong returns an error about the file without its directory, since agents see errors.
 func (f *sqliteFile) wrong(err error) error {
 	if at, ok := errors.AsType[*os.PathError](err); ok {
 		err = at.Err
@@ -149,11 +150,11 @@ func (f *sqliteFile) writing(ctx context.Context, do func(context.Context, *sql.
 	return err
 }
 
-// quoted is a name in a statement.
+// quoted returns a name as it stands in a statement.
 func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-// raw is a column as a query returns it. With the + it is an expression, whose value the driver does
-// not change by the type of the column: a text in a column of the type DATE stays what it is.
+// raw returns a column as an expression of a query. Of an expression the driver returns the value as it
+// is stored; of a bare column of the type DATE it would return a time in place of a text.
 func raw(name string) string { return "+" + quoted(name) }
 
 // allowed reports whether agents may see a table of that name.
@@ -218,10 +219,10 @@ func columns(ctx context.Context, con *sql.Conn, table string) ([]agentapi.GateC
 	return all, errors.Join(rows.Err(), rows.Close())
 }
 
-// A table is one that agents may see.
+// A table is a table or view that agents may see.
 type table struct{ agentapi.GateTable }
 
-// table returns a table by its name.
+// table returns the table with a name, or an error if agents may not see it.
 func (f *sqliteFile) table(ctx context.Context, con *sql.Conn, name string) (table, error) {
 	all, err := f.tables(ctx, con)
 	if err != nil {
@@ -248,7 +249,7 @@ func (t table) column(name string) (agentapi.GateColumn, error) {
 	return agentapi.GateColumn{}, notFound("table %q has no column %.60q: there are %q", t.Name, name, names)
 }
 
-// keys are the columns of the primary key.
+// keys returns the names of the columns of the primary key.
 func (t table) keys() (all []string) {
 	for _, c := range t.Columns {
 		if c.Key {
@@ -258,7 +259,7 @@ func (t table) keys() (all []string) {
 	return all
 }
 
-// names are the columns of a table.
+// names returns the names of all columns.
 func (t table) names() (all []string) {
 	for _, c := range t.Columns {
 		all = append(all, c.Name)
@@ -266,10 +267,10 @@ func (t table) names() (all []string) {
 	return all
 }
 
-// A row is one of a table, by its columns.
+// A row has the values of a row of a table, by the names of columns.
 type row = map[string]json.RawMessage
 
-// Describe returns the tables.
+// Describe returns the tables that agents may see, and what a gatekeeper does with them.
 func (f *sqliteFile) Describe(ctx context.Context) (agentapi.Gatekeeper, error) {
 	d := agentapi.Gatekeeper{Kind: manifest.KindSQLite, Resource: f.Path, Reads: []agentapi.GateMethod{
 		{Name: "rows", About: "rows of a table or view; of where each condition holds, = unless it is " +
@@ -292,7 +293,7 @@ func (f *sqliteFile) Describe(ctx context.Context) (agentapi.Gatekeeper, error) 
 	return d, err
 }
 
-// selection is what a read takes.
+// A selection is the arguments of a read.
 type selection struct {
 	Table   string                     `json:"table"`
 	Where   map[string]json.RawMessage `json:"where"`
@@ -302,7 +303,7 @@ type selection struct {
 	Offset  int                        `json:"offset"`
 }
 
-// A page is what the read rows returns. More says that there are others.
+// A page is what the read rows returns. More says that there are further rows.
 type page struct {
 	Rows []row `json:"rows"`
 	More bool  `json:"more"`
@@ -371,7 +372,7 @@ func (f *sqliteFile) Read(ctx context.Context, method string, args json.RawMessa
 	return out, err
 }
 
-// An unknown is the error of a method that a gatekeeper has not.
+// An unknown is the error for a read or an action that a gatekeeper does not have.
 type unknown struct {
 	what, name string
 	known      []string
@@ -386,7 +387,7 @@ func (u *unknown) Error() string {
 var comparisons = map[string]string{"=": "IS", "!=": "IS NOT", "<": "<", "<=": "<=", ">": ">",
 	">=": ">=", "like": "LIKE"}
 
-// where returns the conditions of a statement, with their values.
+// where returns the WHERE clause of conditions, empty for none, with the values of its parameters.
 func (t table) where(of map[string]json.RawMessage) (string, []any, error) {
 	var all []string
 	var values []any
@@ -420,6 +421,7 @@ func (t table) where(of map[string]json.RawMessage) (string, []any, error) {
 	return " WHERE " + strings.Join(all, " AND "), values, nil
 }
 
+// order returns the ORDER BY clause of columns, empty for none. A name that begins with - is descending.
 func (t table) order(of []string) (string, error) {
 	var all []string
 	for _, name := range of {
@@ -439,7 +441,7 @@ func (t table) order(of []string) (string, error) {
 	return " ORDER BY " + strings.Join(all, ", "), nil
 }
 
-// selected returns the rows of a query: the columns, and what follows FROM.
+// selected returns the rows of a query for columns. from is the rest of the query after FROM.
 func selected(ctx context.Context, con *sql.Conn, names []string, from string,
 	args []any) ([]row, error) {
 	var list []string
@@ -483,7 +485,7 @@ const (
 	formBytes = "text_base64"
 )
 
-// jsonOf is a value of a row.
+// jsonOf returns a value of a row as JSON. valueOf is its inverse.
 func jsonOf(v any) (json.RawMessage, error) {
 	coded := func(form string, v []byte) (json.RawMessage, error) {
 		return json.Marshal(map[string]string{form: base64.StdEncoding.EncodeToString(v)})
@@ -510,8 +512,8 @@ func jsonOf(v any) (json.RawMessage, error) {
 	return json.Marshal(v)
 }
 
-// valueOf is the value for a row: null, a number, a text, true and false as 1 and 0, or an object of
-// one of the forms.
+// valueOf returns the value of a row for JSON: null, a number, a text, true or false as 1 or 0, or an
+// object of one of the forms.
 func valueOf(text json.RawMessage) (any, error) {
 	var v any
 	if err := strict(text, &v); err != nil || len(text) == 0 {
@@ -548,7 +550,7 @@ func valueOf(text json.RawMessage) (any, error) {
 	return nil, errors.New(`want null, a number, a text, true, false, or {"base64": TEXT}`)
 }
 
-// A write is what an action takes.
+// A write is the arguments of an action.
 type write struct {
 	Table string `json:"table"`
 	Key   row    `json:"key,omitempty"`
@@ -572,7 +574,7 @@ func (t table) find(ctx context.Context, con *sql.Conn, key row) (json.RawMessag
 	return json.Marshal(all[0])
 }
 
-// resource is what people are told that is changed: a row, or a table if key is nil.
+// resource returns the name that people see of what an action changes: a row, or a table if key is nil.
 func (f *sqliteFile) resource(t table, key row) (string, error) {
 	name := f.Path + "#" + t.Name
 	if key == nil {
@@ -582,7 +584,7 @@ func (f *sqliteFile) resource(t table, key row) (string, error) {
 	return name + string(text), err
 }
 
-// proposed returns the table of an action that was proposed, and what the action writes. The error is
+// proposed checks an action of the queue again, and returns its table and arguments. The error is
 // errChanged if the gatekeeper keeps another file now.
 func (f *sqliteFile) proposed(ctx context.Context, con *sql.Conn, c Change) (t table, w write, err error) {
 	if err := strict(c.Args, &w); err != nil {
@@ -656,13 +658,13 @@ func (w write) check(action string, t table) error {
 	return nil
 }
 
-// isCondition reports whether a value of where is more than a value.
+// isCondition reports whether the text is no value, but may be an object of comparisons.
 func isCondition(text json.RawMessage) bool {
 	_, err := valueOf(text)
 	return err != nil
 }
 
-// errTried ends a transaction that was only a try.
+// errTried rolls back the transaction of a proposal.
 var errTried = errors.New("it was only tried")
 
 // Propose tries the action in a transaction that is rolled back, so that constraints are checked and
@@ -706,8 +708,8 @@ func (f *sqliteFile) Propose(ctx context.Context, action string, args json.RawMe
 	return c, nil
 }
 
-// do carries the action out. It returns the key of the row, the row afterwards, null if there is
-// none, and how many other rows triggers and foreign keys have changed.
+// do carries the action out. It returns the key of the row, the row afterwards (null if there is
+// none), and the number of other rows that triggers and foreign keys have changed.
 func (w write) do(ctx context.Context, con *sql.Conn, action string, t table) (key row,
 	after json.RawMessage, others int64, err error) {
 	var before, now int64
@@ -740,7 +742,7 @@ func (w write) do(ctx context.Context, con *sql.Conn, action string, t table) (k
 	return key, after, now - before - 1, err
 }
 
-// constraint is an error of the database as one of who wrote the arguments, if it is that.
+// constraint turns an error about a violated constraint into one about wrong arguments.
 func constraint(err error) error {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok && e.Code()&0xff == sqlite3.SQLITE_CONSTRAINT {
 		return bad("the database refuses it: %v", err)
@@ -748,7 +750,7 @@ func constraint(err error) error {
 	return err
 }
 
-// one is an error unless a statement changed one row.
+// one returns an error unless a statement has changed exactly one row.
 func one(r sql.Result, err error) error {
 	if err != nil {
 		return err
@@ -760,6 +762,7 @@ func one(r sql.Result, err error) error {
 	return err
 }
 
+// assigned returns the quoted names and the values of columns, in the order of the names.
 func assigned(of row) (names []string, values []any, err error) {
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		v, err := valueOf(of[name])
@@ -771,6 +774,7 @@ func assigned(of row) (names []string, values []any, err error) {
 	return names, values, nil
 }
 
+// insert inserts a row and returns its key.
 func insert(ctx context.Context, con *sql.Conn, t table, of row) (row, error) {
 	names, values, err := assigned(of)
 	if err != nil {
@@ -798,6 +802,7 @@ func insert(ctx context.Context, con *sql.Conn, t table, of row) (row, error) {
 	return key, nil
 }
 
+// update changes columns of the row with a key.
 func update(ctx context.Context, con *sql.Conn, t table, key, set row) error {
 	names, values, err := assigned(set)
 	if err != nil {
@@ -882,7 +887,7 @@ func (f *sqliteFile) Apply(ctx context.Context, id string, c Change) (outcome st
 	return outcome, err
 }
 
-// keep notes an action that is applied, and forgets old ones.
+// keep notes an action that is applied, and removes old notes.
 func keep(ctx context.Context, con *sql.Conn, id, key, after, outcome string) error {
 	now := time.Now()
 	for _, s := range []struct {
@@ -903,7 +908,7 @@ func keep(ctx context.Context, con *sql.Conn, id, key, after, outcome string) er
 	return nil
 }
 
-// Revert gives the row back what it had before, and notes that, in one transaction.
+// Revert puts back what the row had before, and notes that, in one transaction.
 func (f *sqliteFile) Revert(ctx context.Context, id, _ string, c Change) error {
 	return f.writing(ctx, func(ctx context.Context, con *sql.Conn) error {
 		n, done, err := noted(ctx, con, id)
@@ -938,7 +943,7 @@ func (f *sqliteFile) Revert(ctx context.Context, id, _ string, c Change) error {
 	})
 }
 
-// undo gives the row with a key, which is now as the action left it, what it had before.
+// undo puts back what the row with a key had before the action. now is the row as the action left it.
 func undo(ctx context.Context, con *sql.Conn, c Change, t table, key row, now json.RawMessage) error {
 	if c.Action == "insert" {
 		where, values, err := t.where(key)
@@ -967,8 +972,8 @@ func undo(ctx context.Context, con *sql.Conn, c Change, t table, key row, now js
 	return err
 }
 
-// Settle asks the file: the note of an action is there when the action is. Another file than that of
-// the action does not know.
+// Settle asks the file, which has the note of an action if and only if it has the action. If the
+// gatekeeper keeps another file now, nobody knows.
 func (f *sqliteFile) Settle(ctx context.Context, id string, c Change, reverting bool) (s Settled, known bool,
 	err error) {
 	if !strings.HasPrefix(c.Resource, f.Path+"#") {
