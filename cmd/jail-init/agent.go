@@ -16,6 +16,7 @@ import (
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/runners/agent/host"
+	"github.com/jail-sandbox/jail/runners/agent/store"
 	wasiguest "github.com/jail-sandbox/jail/runners/wasi/guest"
 )
 
@@ -60,8 +61,7 @@ func runGuest(ctx context.Context, order runners.Order, modules [][]byte, ready 
 		Open: streams.Open})
 	if ready == nil {
 		var err error
-		if ready, err = wasiguest.Prepare(ctx, modules[0], order.Invocation.Module,
-			order.Invocation.CacheDir); err != nil {
+		if ready, err = wasiguest.Prepare(ctx, modules[0], order.Invocation); err != nil {
 			return failureCode, runners.FailureAnswer(nil, err)
 		}
 		defer ready.Close(ctx)
@@ -74,6 +74,9 @@ func runGuest(ctx context.Context, order runners.Order, modules [][]byte, ready 
 	}
 	return report.ExitCode, runners.Answer{Report: &report}
 }
+
+// warm readies the database engine before the agent is there. An agent can do without.
+func warm() { _ = store.Warm(context.Background()) }
 
 // tidy gives back the memory that loading a module took, which an agent would keep for as long as
 // it is awake. It is called before any code of the module runs, and never later: a module that

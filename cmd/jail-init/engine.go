@@ -81,9 +81,9 @@ func compile(inv runners.Invocation, module []byte, out io.Writer) error {
 	return err
 }
 
-// prepared holds a module that jail-init loaded before its run, behind all layers of the jail. No
-// code of the module has run, and it has no memory or table yet. It is empty if the module could
-// not be loaded; the run then reports the error.
+// prepared holds a module that jail-init loaded before its run, behind all layers of the jail, with
+// an instance for that run. No code of the module has run. It is empty if the module could not be
+// loaded; the run then reports the error.
 type prepared struct{ loaded *wasiguest.Loaded }
 
 func (p *prepared) load(order runners.Order, files []*os.File) {
@@ -94,9 +94,9 @@ func (p *prepared) load(order runners.Order, files []*os.File) {
 	if err != nil {
 		return
 	}
-	if l, err := wasiguest.Prepare(context.Background(), module, order.Invocation.Module,
-		order.Invocation.CacheDir); err == nil {
+	if l, err := wasiguest.Prepare(context.Background(), module, order.Invocation); err == nil {
 		p.loaded = l
+		warm()
 		tidy()
 	}
 }

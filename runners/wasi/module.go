@@ -20,6 +20,8 @@ type Info struct {
 	Layout    runners.Layout
 	// it exports the function _start
 	Command bool
+	// it has a start section: code that runs when it is instantiated
+	Starts bool
 }
 
 // Import is a function that a module wants.
@@ -184,6 +186,8 @@ func (s *scan) section(id byte, r *reader) error {
 		_, err = r.count("globals", maxGlobals)
 	case 7:
 		err = s.exportSection(r)
+	case 8:
+		s.info.Starts = true
 	case 9:
 		_, err = r.count("element segments", maxSegments)
 	case 10:

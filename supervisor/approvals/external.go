@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -153,8 +154,8 @@ func (e External) trimmed() External {
 func (*Gate) kind() string { return policy.ActionGate }
 
 func (g *Gate) check() error {
-	return errors.Join(checkName("gate.gatekeeper", g.Gatekeeper, gatekeeperName),
-		checkName("gate.action", g.Action, plainName),
+	return errors.Join(checkName("gate.gatekeeper", g.Gatekeeper, gatekeeperName()),
+		checkName("gate.action", g.Action, plainName()),
 		checkLine("gate.resource", g.Resource, maxURL, true), checkArgs("gate.args", g.Args))
 }
 
@@ -257,11 +258,17 @@ func withCredential(text, name string) string {
 	return text + ", with the credential " + name
 }
 
-var (
-	gatekeeperName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
-	plainName      = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$`)
-	commitName     = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
-)
+var gatekeeperName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+})
+
+var plainName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$`)
+})
+
+var commitName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+})
 
 const headsPrefix = "refs/heads/"
 
@@ -276,11 +283,11 @@ func checkCredential(field, name string) error {
 	if name == "" {
 		return nil
 	}
-	return checkName(field, name, plainName)
+	return checkName(field, name, plainName())
 }
 
 func checkCommit(field, name string) error {
-	if !commitName.MatchString(name) || strings.Trim(name, "0") == "" {
+	if !commitName().MatchString(name) || strings.Trim(name, "0") == "" {
 		return fmt.Errorf("%s: %.80q is no commit: 40 or 64 digits of 0-9 and a-f, not all 0", field,
 			name)
 	}

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jail-sandbox/jail/policy"
@@ -46,7 +47,9 @@ const maxGranted = 20
 
 func (*PolicyGrant) kind() string { return policy.ActionPolicyGrant }
 
-var profileName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+var profileName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+})
 
 func (g *PolicyGrant) check() error {
 	_, err := g.widening()
@@ -54,7 +57,7 @@ func (g *PolicyGrant) check() error {
 	if len(g.Fetch)+len(g.Tools) == 0 {
 		err = errors.Join(err, errors.New("policy_grant: it grants nothing: fetch and tools are missing"))
 	}
-	return errors.Join(checkName("policy_grant.profile", g.Profile, profileName), err, forErr)
+	return errors.Join(checkName("policy_grant.profile", g.Profile, profileName()), err, forErr)
 }
 
 func (g *PolicyGrant) lasts() (time.Duration, error) {

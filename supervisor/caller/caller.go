@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/jail-sandbox/jail/jail/asuser"
 	"github.com/jail-sandbox/jail/jail/workspace"
@@ -67,7 +68,7 @@ func Of(uid uint32) (c Caller, known bool) {
 func (c Caller) OwnsAgent(id string) bool {
 	rest, ok := strings.CutPrefix(id, "agent:")
 	owner, name, named := strings.Cut(rest, ":")
-	if !ok || !named || !agentName.MatchString(name) {
+	if !ok || !named || !agentName().MatchString(name) {
 		return false
 	}
 	uid := strconv.FormatUint(uint64(c.UID), 10)
@@ -78,7 +79,9 @@ func (c Caller) OwnsAgent(id string) bool {
 	return err == nil && u.Username == owner
 }
 
-var agentName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}(/[a-z][a-z0-9._-]{0,62}){0,4}$`)
+var agentName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}(/[a-z][a-z0-9._-]{0,62}){0,4}$`)
+})
 
 // MayControl reports whether the caller is the user uid or root.
 func (c Caller) MayControl(uid uint32) bool { return c.UID == 0 || c.UID == uid }

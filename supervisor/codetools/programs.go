@@ -103,7 +103,9 @@ type FetchInput struct {
 }
 
 // headerName is the name of a field of HTTP (RFC 9110, section 5.1), as far as people use them.
-var headerName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+var headerName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+})
 
 // Fetch fetches a URL by a program of the session, through the fetch proxy.
 func Fetch(ctx context.Context, s *toolsession.Session, in FetchInput) (toolsession.Output, error) {
@@ -115,7 +117,7 @@ func Fetch(ctx context.Context, s *toolsession.Session, in FetchInput) (toolsess
 		c.Args = append(c.Args, "-X", in.Method)
 	}
 	for name, value := range in.Headers {
-		if !headerName.MatchString(name) || strings.ContainsAny(value, "\r\n\x00") {
+		if !headerName().MatchString(name) || strings.ContainsAny(value, "\r\n\x00") {
 			return toolsession.Output{}, fmt.Errorf("header %q is none of HTTP", name)
 		}
 		c.Args = append(c.Args, "-H", name+": "+value)

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -179,7 +180,9 @@ type record struct {
 	Fields  []field
 }
 
-var digest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+var digest = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+})
 
 func shownRecord(r audit.Record) record {
 	out := record{Seq: r.Seq, Time: r.Time, Type: text(string(r.Type)), Run: audit.Original(r.Run),
@@ -194,7 +197,7 @@ func shownRecord(r audit.Record) record {
 			v = fmt.Sprintf("%s… (%d bytes more)", short, len(v)-len(short))
 		}
 		shown := field{Name: text(f.Name), Value: v}
-		if digest.MatchString(v) {
+		if digest().MatchString(v) {
 			shown.Value, shown.Whole = short(v)+"…", v
 		}
 		out.Fields = append(out.Fields, shown)

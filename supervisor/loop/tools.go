@@ -11,6 +11,7 @@ import (
 	"path"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -204,7 +205,9 @@ func (t CodeTools) search(ctx context.Context, in webSearchInput) (string, error
 }
 
 // name is that of a command or a skill, which makes a path.
-var name = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$`)
+var name = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$`)
+})
 
 func (t CodeTools) slash(ctx context.Context, in slashInput) (string, error) {
 	command, args, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(in.Command), "/"), " ")
@@ -218,7 +221,7 @@ func (t CodeTools) skill(ctx context.Context, in skillInput) (string, error) {
 
 // project reads the instructions of a command or a skill from the shadow.
 func (t CodeTools) project(ctx context.Context, kind, given, dir, file string) (string, error) {
-	if !name.MatchString(given) {
+	if !name().MatchString(given) {
 		return "", fmt.Errorf("%.80q is no name of a %s", given, kind)
 	}
 	for _, base := range []string{".jail", ".claude"} {

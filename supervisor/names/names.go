@@ -170,10 +170,12 @@ func (n *Store) Take(u Name, make func() (string, error)) (id string, done func(
 }
 
 // GlobalID matches the ids that jail makes.
-var GlobalID = regexp.MustCompile(`\b[0-9a-hj-km-np-tv-z]{26}\b`)
+var GlobalID = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\b[0-9a-hj-km-np-tv-z]{26}\b`)
+})
 
 // IsGlobal reports whether id has the form of the ids that jail makes.
-func IsGlobal(id string) bool { return len(id) == 26 && GlobalID.MatchString(id) }
+func IsGlobal(id string) bool { return len(id) == 26 && GlobalID().MatchString(id) }
 
 // UserID reads a user of the host, by name or by number.
 func UserID(text string) (uint32, bool) {

@@ -133,8 +133,8 @@ func (s *Namer) Error(c caller.Caller, e *problem.Error) *problem.Error {
 	}
 	shown := *e
 	name := func(id string) string { return s.Shown(c, id) }
-	shown.Message = names.GlobalID.ReplaceAllStringFunc(e.Message, name)
-	shown.Hint = names.GlobalID.ReplaceAllStringFunc(e.Hint, name)
+	shown.Message = names.GlobalID().ReplaceAllStringFunc(e.Message, name)
+	shown.Hint = names.GlobalID().ReplaceAllStringFunc(e.Hint, name)
 	return &shown
 }
 

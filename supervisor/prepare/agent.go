@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail"
@@ -54,7 +55,9 @@ var bindings = map[string]string{agent.PubSub: policy.BindingPubSub,
 	agent.Storage: policy.BindingStorage, agent.AI: policy.BindingAI,
 	agent.Host: policy.BindingHost}
 
-var instanceName = regexp.MustCompile(`^agent-[A-Za-z0-9][A-Za-z0-9._-]{0,254}$`)
+var instanceName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^agent-[A-Za-z0-9][A-Za-z0-9._-]{0,254}$`)
+})
 
 // asAgent decides what the request says of an agent, and returns nil if the job is none.
 func (j *Job) asAgent() (*Agent, error) {
@@ -104,7 +107,7 @@ func (j *Job) checkKind(message.Agent) error {
 
 // checkID refuses an agent by the name of another user's.
 func (j *Job) checkID(a message.Agent) error {
-	if !instanceName.MatchString(a.Instance) {
+	if !instanceName().MatchString(a.Instance) {
 		return problem.New(problem.Usage, "agent instance %q: want agent-NAME-CHANNEL", a.Instance)
 	}
 	if !j.Caller.OwnsAgent(a.ID) {

@@ -300,8 +300,8 @@ func (o Options) load(j *Jail) error {
 	}
 	defer module.Close()
 	j.module = j.spec.Module
-	order := runners.Order{Prepare: true,
-		Invocation: runners.Invocation{CacheDir: filepath.Join(jail.CacheDir, "0")}}
+	order := runners.Order{Prepare: true, Invocation: runners.Invocation{
+		CacheDir: filepath.Join(jail.CacheDir, "0"), MemoryLimit: j.spec.plan.Cgroup.Memory}}
 	return j.Process.Invoke(order, module)
 }
 

@@ -25,7 +25,9 @@ const (
 )
 
 // keptName is what a shell can export. Functions that bash exports have other names.
-var keptName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,254}$`)
+var keptName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,254}$`)
+})
 
 // shellsOwn are the variables that a shell sets by itself.
 var shellsOwn = []string{"PWD", "OLDPWD", "SHLVL", "_"}
@@ -129,7 +131,7 @@ func bounded(k prepare.Kept) bool {
 // that it has no more. Only names that a caller may set with --env count.
 func changed(given, left []string, allowed policy.Globs) (set map[string]string, unset []string) {
 	may := func(name string) bool {
-		return keptName.MatchString(name) && !slices.Contains(shellsOwn, name) &&
+		return keptName().MatchString(name) && !slices.Contains(shellsOwn, name) &&
 			allowed.Match(name)
 	}
 	before, after := variables(given), variables(left)

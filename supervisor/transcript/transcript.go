@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"sync"
 	"time"
 )
 
@@ -135,11 +136,13 @@ type Summary struct {
 	Bytes int64 `json:"bytes"`
 }
 
-var id = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+var id = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+})
 
 // CheckID returns what is wrong with the id of a session.
 func CheckID(s string) error {
-	if !id.MatchString(s) {
+	if !id().MatchString(s) {
 		return fmt.Errorf("session %.80q: an id is of lower-case letters, digits and -, at most 63", s)
 	}
 	return nil

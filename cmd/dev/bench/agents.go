@@ -312,6 +312,8 @@ func (b *agentBed) latencies(ctx context.Context, rounds int, t *table, progress
 	if err := b.measured(ctx, t, "dormant agent without a prewarmed jail", rounds,
 		func(n int) (string, error) {
 			_, err := b.state(ctx, alone(n), agentapi.Dormant)
+			// What was begun for the one before ends.
+			time.Sleep(500 * time.Millisecond)
 			return alone(n), err
 		}); err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // A client is a coding agent, and what jail setup writes into its configuration.
@@ -70,8 +71,10 @@ func (p programs) hook(client string) string {
 }
 
 // wrote matches the commands that hook makes, and made before.
-var wrote = regexp.MustCompile(`^(?:'(?:[^']*/)?jail'|(?:[^' ]*/)?jail) hook ([a-z-]+)` +
-	`(?: --profile [^ ']+)? \|\| (?:exit 2|sh -c 'echo the hook of jail failed >&2; exit 2')$`)
+var wrote = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(?:'(?:[^']*/)?jail'|(?:[^' ]*/)?jail) hook ([a-z-]+)` +
+		`(?: --profile [^ ']+)? \|\| (?:exit 2|sh -c 'echo the hook of jail failed >&2; exit 2')$`)
+})
 
 // isHook reports whether an item of JSON is a hook that setup wrote for a client, with nothing else
 // in it.
@@ -86,7 +89,7 @@ func isHook(item, client string) bool {
 	if len(v.Hooks) == 1 && v.Command == "" {
 		v.Command = v.Hooks[0].Command
 	}
-	m := wrote.FindStringSubmatch(v.Command)
+	m := wrote().FindStringSubmatch(v.Command)
 	return m != nil && m[1] == client
 }
 

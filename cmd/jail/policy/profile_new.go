@@ -290,12 +290,6 @@ func quotedList(all []string) string {
 	return strings.Join(quoted, ", ")
 }
 
-var (
-	nameLine  = regexp.MustCompile(`(?m)^name[ \t]*=.*$`)
-	aboutLine = regexp.MustCompile(`(?m)^about[ \t]*=.*$`)
-	firstRun  = regexp.MustCompile(`\A# jail run .*\n`)
-)
-
 // copied is the file that the profile starts from, under its own name.
 func (f *newProfile) copied() ([]byte, error) {
 	text, err := policies.Read(f.from)
@@ -306,15 +300,17 @@ func (f *newProfile) copied() ([]byte, error) {
 	if i := regexp.MustCompile(`(?m)^\[`).FindIndex(text); i != nil {
 		head, rest = text[:i[0]], text[i[0]:]
 	}
+	nameLine := regexp.MustCompile(`(?m)^name[ \t]*=.*$`)
 	if !nameLine.Match(head) {
 		head = append([]byte("name = \"x\"\n"), head...)
 	}
 	head = nameLine.ReplaceAllLiteral(head, []byte("name = "+syntax.Quote(f.name)))
 	if f.about != "" {
-		head = aboutLine.ReplaceAllLiteral(head, []byte("about = "+syntax.Quote(f.about)))
+		head = regexp.MustCompile(`(?m)^about[ \t]*=.*$`).
+			ReplaceAllLiteral(head, []byte("about = "+syntax.Quote(f.about)))
 	}
 	run := "# " + output.Printable(f.meantRun()) + "\n"
-	if old := firstRun.Find(head); old != nil {
+	if old := regexp.MustCompile(`\A# jail run .*\n`).Find(head); old != nil {
 		head = head[len(old):]
 		// The run that it was learnt from is the run that it is meant for.
 		if f.run == "" {

@@ -162,3 +162,9 @@ func TestOneHolder(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestWarm(t *testing.T) {
+	if err := Warm(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -57,7 +57,9 @@ type Loaded struct {
 	cache   wazero.CompilationCache
 	module  wazero.CompiledModule
 	host    host
-	took    atomic.Int64 // nanoseconds
+	// made is an instance for the next run, if there is one.
+	made atomic.Pointer[instance]
+	took atomic.Int64 // nanoseconds
 }
 
 // Load checks a module and makes it ready: from cacheDir, which Compile made of
@@ -68,10 +70,26 @@ func Load(ctx context.Context, module []byte, limits wasi.Limits, cacheDir strin
 	return loadGranted(ctx, module, limits, cacheDir, granted(ctx))
 }
 
-// Prepare is Load before it is known what a run is granted, which [Loaded.Run] checks.
-func Prepare(ctx context.Context, module []byte, limits wasi.Limits, cacheDir string) (*Loaded,
-	error) {
-	return loadGranted(ctx, module, limits, cacheDir, wasi.EveryFunction())
+// Prepare is Load before it is known what a run is granted, which [Loaded.Run] checks. The module is
+// also instantiated, for the first run: it gets its memory with what that holds at first, and its
+// tables. None of its code runs, so a module with a start section is only loaded. Of inv the limits
+// and the cache directory count.
+func Prepare(ctx context.Context, module []byte, inv runners.Invocation) (*Loaded, error) {
+	start := time.Now()
+	l, err := loadGranted(ctx, module, inv.Module, inv.CacheDir, wasi.EveryFunction())
+	if err != nil || l.info.Starts {
+		return l, err
+	}
+	mem := newLinear(inv.MemoryLimit)
+	if l.info.MemoryMin > mem.limit {
+		return l, nil
+	}
+	// What fails here fails again in the run, which reports it.
+	if made, err := l.instantiate(ctx, mem); err == nil {
+		l.made.Store(made)
+	}
+	l.took.Store(int64(time.Since(start)))
+	return l, nil
 }
 
 func loadGranted(ctx context.Context, module []byte, limits wasi.Limits, cacheDir string,

@@ -3,6 +3,7 @@ package guest
 import (
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/internal/sys"
+	"github.com/jail-sandbox/jail/runners/wasi"
 	"github.com/tetratelabs/wazero/experimental"
 )
 
@@ -15,6 +16,14 @@ type linear struct {
 	size     uint64
 	peak     uint64
 	refused  *runners.MemoryRefused
+}
+
+// newLinear returns a memory of at most limit bytes, and where that is 0, of as many as there can be.
+func newLinear(limit int64) *linear {
+	if limit <= 0 {
+		limit = wasi.MaxMemory
+	}
+	return &linear{limit: min(uint64(limit), wasi.MaxMemory)}
 }
 
 // Allocate implements experimental.MemoryAllocator. most is what the module

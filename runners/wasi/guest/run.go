@@ -14,6 +14,7 @@ import (
 	"github.com/jail-sandbox/jail/runners/wasi/guest/hostfetch"
 	"github.com/jail-sandbox/jail/runners/wasi/guest/preview1"
 	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
 	wazerosys "github.com/tetratelabs/wazero/sys"
 )
@@ -31,10 +32,7 @@ func (l *Loaded) Run(ctx context.Context, inv runners.Invocation, stdin, stdout,
 	if err := l.info.Granted(granted(ctx)...); err != nil {
 		return refused(err), err
 	}
-	mem := &linear{limit: wasi.MaxMemory}
-	if inv.MemoryLimit > 0 {
-		mem.limit = min(uint64(inv.MemoryLimit), wasi.MaxMemory)
-	}
+	mem := newLinear(inv.MemoryLimit)
 	if l.info.MemoryMin > mem.limit {
 		refused := &runners.MemoryRefused{Limit: int64(mem.limit), Wanted: int64(l.info.MemoryMin)}
 		return runners.Report{MemoryRefused: refused},
@@ -61,7 +59,12 @@ func (l *Loaded) Run(ctx context.Context, inv runners.Invocation, stdin, stdout,
 	answers := hostagent.New(agentOf(ctx).Host)
 	defer answers.Close()
 	start := time.Now()
-	runErr := l.start(withProcess(ctx, p, requests, answers), mem)
+	made := l.made.Swap(nil)
+	if made != nil {
+		made.memory.limit = mem.limit
+		mem = made.memory
+	}
+	runErr := l.start(withProcess(ctx, p, requests, answers), made, mem)
 	for _, f := range [...]*os.File{stdin, stdout, stderr} {
 		// Only their descriptors were used, which a finalizer closes.
 		runtime.KeepAlive(f)
@@ -98,29 +101,54 @@ func descriptor(f *os.File) int {
 	return int(f.Fd())
 }
 
-// start instantiates the module, which runs its start section, and calls _start.
-func (l *Loaded) start(ctx context.Context, mem *linear) (err error) {
+// start calls _start of an instance, which it makes if there is none.
+func (l *Loaded) start(ctx context.Context, made *instance, mem *linear) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("%w: %v", errEngine, r)
 			mem.Free()
 		}
 	}()
-	ctx = experimental.WithMemoryAllocator(ctx, mem)
+	if made == nil {
+		if made, err = l.instantiate(ctx, mem); err != nil {
+			return err
+		}
+	}
+	defer made.module.Close(ctx)
+	_, err = made.start.Call(ctx)
+	return err
+}
+
+// An instance is a module with a memory of its own, for one run.
+type instance struct {
+	module api.Module
+	start  api.Function
+	memory *linear
+}
+
+// instantiate makes an instance, which runs the start section if there is one.
+func (l *Loaded) instantiate(ctx context.Context, mem *linear) (made *instance, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: %v", errEngine, r)
+		}
+		if err != nil {
+			mem.Free()
+		}
+	}()
 	// An empty name, so that the same module can be instantiated again.
-	m, err := l.runtime.InstantiateModule(ctx, l.module,
+	m, err := l.runtime.InstantiateModule(experimental.WithMemoryAllocator(ctx, mem), l.module,
 		wazero.NewModuleConfig().WithName("").WithStartFunctions())
 	if err != nil {
-		mem.Free()
-		return err
+		return nil, err
 	}
-	defer m.Close(ctx)
 	f := m.ExportedFunction("_start")
 	if f == nil || len(f.Definition().ParamTypes()) != 0 {
-		return errStart
+		// The first error is the cause.
+		_ = m.Close(ctx)
+		return nil, errStart
 	}
-	_, err = f.Call(ctx)
-	return err
+	return &instance{m, f, mem}, nil
 }
 
 var errStart = errors.New("_start takes parameters")

@@ -213,6 +213,55 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
+// TestPrepared: an instance that was made before its run is for that run alone, no code has run in
+// it, and the run's limit of memory holds in it.
+func TestPrepared(t *testing.T) {
+	zero := uint32(0)
+	store := Cat(I32Const(0), I32Const(1), op(0x36, 2, 0))
+	// It traps where memory that it wrote before is seen again.
+	once := with(Cat(I32Const(0), op(0x28, 2, 0, 0x04, 0x40, 0x00, 0x0b), store), nil)
+	prepare := func(module []byte, inv runners.Invocation) *Loaded {
+		l, err := Prepare(t.Context(), module, inv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close(context.Background()) })
+		return l
+	}
+	inv := runners.Invocation{Args: runners.Texts{"test"}, Layout: runners.LayoutPreopens}
+	l := prepare(once, inv)
+	if l.made.Load() == nil {
+		t.Error("no instance was made")
+	}
+	for n := range 3 {
+		if r, err := l.Run(t.Context(), inv, nil, nil, nil); err != nil || r.Trap != nil {
+			t.Errorf("run %d: %v %+v", n, err, r.Trap)
+		}
+	}
+	for name, module := range map[string][]byte{
+		"start section": with(op(0x00), func(m *Module) { m.Start = &zero }),
+		"data segment":  with(nil, func(m *Module) { m.Data = []string{strings.Repeat("x", 1<<16+1)} }),
+	} {
+		l := prepare(module, inv)
+		r, err := l.Run(t.Context(), inv, nil, nil, nil)
+		if l.made.Load() != nil || err != nil || r.Trap == nil {
+			t.Errorf("%s: %v %+v", name, err, r.Trap)
+		}
+	}
+	// The module grows by 16 pages, and traps if it gets none.
+	l = prepare(with(Cat(I32Const(16), op(0x40, 0), I32Const(-1), op(0x46, 0x04, 0x40, 0x00, 0x0b)),
+		nil), inv)
+	inv.MemoryLimit = 8 << 16
+	if r, err := l.Run(t.Context(), inv, nil, nil, nil); err != nil || r.Trap == nil ||
+		r.MemoryRefused == nil || r.MemoryRefused.Limit != inv.MemoryLimit {
+		t.Errorf("a smaller limit: %v %+v", err, r)
+	}
+	inv.MemoryLimit = 32 << 16
+	if r, err := l.Run(t.Context(), inv, nil, nil, nil); err != nil || r.Trap != nil {
+		t.Errorf("the control: %v %+v", err, r.Trap)
+	}
+}
+
 // TestPreparedIsRefused: a module that was made ready before it was known what its run is granted is
 // refused in a run that does not grant what it imports. The control is a run that does.
 func TestPreparedIsRefused(t *testing.T) {
@@ -221,7 +270,7 @@ func TestPreparedIsRefused(t *testing.T) {
 		m.Imports = []Import{{Module: "jail_agent_host_v1", Name: "close", Type: 1}}
 		m.Exports[0].Index = 1
 	})
-	l, err := Prepare(t.Context(), module, wasi.Limits{}, "")
+	l, err := Prepare(t.Context(), module, runners.Invocation{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf16"
@@ -54,7 +55,9 @@ func (q Queue) Propose(ctx context.Context, p agents.Proposal) (action string, e
 const maxWords = 2000
 
 // actionName is what jaild takes as the name of what a gatekeeper does.
-var actionName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?$`)
+var actionName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?$`)
+})
 
 // requestFor is the action of an agent that carries it out itself: the agent is the gatekeeper of
 // what it does. An object says by type and resource what is done to what, and by words why; those
@@ -70,7 +73,7 @@ func requestFor(p agents.Proposal) api.ProposeRequest {
 	if json.Unmarshal(args, &said) != nil || !bytes.HasPrefix(bytes.TrimSpace(args), []byte("{")) {
 		args = slices.Concat([]byte(`{"action":`), args, []byte("}"))
 	}
-	if text, ok := said.Type.(string); ok && actionName.MatchString(text) {
+	if text, ok := said.Type.(string); ok && actionName().MatchString(text) {
 		g.Action = text
 	}
 	if text, ok := said.Resource.(string); ok && text != "" {
