@@ -320,12 +320,6 @@ func (o operation) url(base *url.URL, of arguments) (*url.URL, error) {
 	if u.Host != base.Host || u.Scheme != base.Scheme || !strings.HasPrefix(u.Path, base.Path+"/") {
 		return nil, fmt.Errorf("the path %s leads out of %s", o.path, base)
 	}
-	for part := range strings.SplitSeq(path, "/") {
-		// Two parameters of one part can make it together.
-		if part == "." || part == ".." {
-			return nil, bad("%s: the parameters make the part %q of the path", o.id, part)
-		}
-	}
 	u.RawQuery = query.Encode()
 	return u, nil
 }
