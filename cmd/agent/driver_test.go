@@ -110,6 +110,13 @@ func request(t *testing.T, o owner, dir string) message.Request {
 func wake(t *testing.T, h *cmdtest.PolicyHost, o owner, req message.Request) (*agentRun,
 	*agent.Ready) {
 	t.Helper()
+	return wakeWith(t, h, o, req, json.RawMessage(`{"a":1}`))
+}
+
+// wakeWith is wake of an agent with a config.
+func wakeWith(t *testing.T, h *cmdtest.PolicyHost, o owner, req message.Request,
+	config json.RawMessage) (*agentRun, *agent.Ready) {
+	t.Helper()
 	r := &agentRun{t: t, reports: make(chan agent.Report, 1000),
 		result: make(chan message.Result, 1)}
 	in, stdin := io.Pipe()
@@ -141,7 +148,7 @@ func wake(t *testing.T, h *cmdtest.PolicyHost, o owner, req message.Request) (*a
 		t.Fatalf("the first report is %+v\n%s%s", first, r.end(), r.output())
 	}
 	r.order(agent.Order{Wake: &agent.Wake{Reason: "manual", AgentID: req.Agent.ID, Channel: "team",
-		Handle: "test", Config: json.RawMessage(`{"a":1}`)}})
+		Handle: "test", Config: config}})
 	return r, first.Ready
 }
 

@@ -61,14 +61,19 @@ func wantsTool(name string) string {
 
 func event(data string) string { return "data: " + data + "\n\n" }
 
-// The responder of the documentation answers, asks for a tool once, keeps others waiting meanwhile,
-// takes settings, and drops its work: with what it keeps in its database, as it sleeps between.
-func TestResponder(t *testing.T) {
+// The agents of the documentation do what it says.
+func TestExamples(t *testing.T) {
 	h := cmdtest.NewPolicyHost(t, map[string]string{"agent": profile})
+	t.Run("responder", func(t *testing.T) { responder(t, h) })
+	t.Run("watcher", func(t *testing.T) { watcher(t, h) })
+}
+
+// responder answers, asks for a tool once, keeps others waiting meanwhile, takes settings, and drops
+// its work: with what it keeps in its database, as it sleeps between.
+func responder(t *testing.T, h *cmdtest.PolicyHost) {
 	a := exampleDir(t, "responder")
 	req := requestOf(t, h, a)
-	config, settings := a.Config, map[string]any{}
-	req.Env = []string{"CONFIG=" + string(config)}
+	settings := map[string]any{}
 	var model []string
 	var asked []string
 	seq := uint64(0)
@@ -110,13 +115,13 @@ func TestResponder(t *testing.T) {
 			t.Fatalf("published %q, want %q\n%s", got, want, r.output())
 		}
 	}
-	r, _ = wake(t, h, root, req)
+	r, _ = wakeWith(t, h, root, req, a.Config)
 	model = []string{wantsTool("clock__now")}
 	wants(send("message", "what time is it?"), "proposal 1/1", "may I use clock__now {}?")
 	wants(send("message", "and in Rome?"), "1 before you")
 	// It keeps both while it sleeps.
 	r.sleep()
-	r, _ = wake(t, h, root, req)
+	r, _ = wakeWith(t, h, root, req, a.Config)
 	model = []string{says("It is noon."), says("In Rome, too.")}
 	wants(send("approval", map[string]string{"id": "agent:root:test/1/1", "decision": "approved"}),
 		"It is noon.", "In Rome, too.")

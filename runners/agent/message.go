@@ -65,8 +65,9 @@ const (
 	KindComplete = "complete"
 )
 
-// Types of events that jail-agentd makes. A guest may give its messages other types. A message of the
-// type result with reply_to answers a call (callMethod), and is delivered to nobody else.
+// Types of events that jail-agentd makes. A guest may give its messages other types, but none that
+// is Reserved. A message of the type result with reply_to answers a call (callMethod), and is
+// delivered to nobody else.
 const (
 	TypeMessage  = "message"
 	TypeMention  = "mention"
@@ -81,6 +82,16 @@ const (
 	// or left it.
 	TypeRoster = "roster"
 )
+
+// Reserved reports whether only jail-agentd gives events this type. If agents could, one could tell
+// another of an approval that nobody gave.
+func Reserved(eventType string) bool {
+	switch eventType {
+	case TypeAlarm, TypeTick, TypeApproval, TypeCall, TypeManual, TypeRoster:
+		return true
+	}
+	return false
+}
 
 // An Event is what an agent is woken for, one at a time and in the order of Seq.
 type Event struct {

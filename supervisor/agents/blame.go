@@ -66,14 +66,24 @@ func (a *Agents) judge(i store.Instance, m manifest.Manifest, c cause) (time.Dur
 		}
 		return never, a.Store.SetState(i.ID, store.Failed, c.why)
 	}
-	pause := min(a.o.FirstPause<<max(tries-1, 0), mostPause)
-	if tries == 0 {
-		pause = 0
-	}
+	pause := pauseAfter(tries, a.o.FirstPause)
 	if err := a.Store.SetState(i.ID, store.Dormant, c.why); err != nil {
 		return 0, err
 	}
 	return pause, a.Store.SetFailures(i.ID, failures, a.o.Now().Add(pause), c.why)
+}
+
+// pauseAfter returns how long an agent that has failed so many times in a row is left alone: first,
+// doubled with each further failure, at most mostPause.
+func pauseAfter(tries int, first time.Duration) time.Duration {
+	if tries == 0 {
+		return 0
+	}
+	// A manifest may ask for so many retries that doubling for each of them would overflow.
+	for ; tries > 1 && first < mostPause; tries-- {
+		first *= 2
+	}
+	return min(first, mostPause)
 }
 
 // bury gives an event up.

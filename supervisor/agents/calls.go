@@ -19,6 +19,8 @@ import (
 const (
 	// mostCalls are answered at one time.
 	mostCalls = 16
+	// mostTools run at one time, each with memory and processes of its own beside the agent's.
+	mostTools = 4
 	// mostLines of a log are taken at once, and of each further second linesSecond.
 	mostLines   = 200
 	linesSecond = 20
@@ -34,6 +36,8 @@ type calls struct {
 	r    *run
 	work sync.WaitGroup
 	free chan struct{}
+	// tools has an element for each tool that runs.
+	tools chan struct{}
 	// lines that may still be logged, as of the time.
 	lines float64
 	since time.Time
@@ -42,8 +46,9 @@ type calls struct {
 }
 
 func newCalls(ctx context.Context, r *run) *calls {
-	return &calls{ctx: ctx, r: r, free: make(chan struct{}, mostCalls), lines: mostLines,
-		since: time.Now(), parts: map[uint64][]byte{}}
+	return &calls{ctx: ctx, r: r, free: make(chan struct{}, mostCalls),
+		tools: make(chan struct{}, mostTools), lines: mostLines, since: time.Now(),
+		parts: map[uint64][]byte{}}
 }
 
 func (c *calls) wait() { c.work.Wait() }
@@ -148,7 +153,13 @@ func (c *calls) call(call agent.Call) (any, error) {
 			"there is no binding %.40q: write it into [capabilities] of the manifest, or into "+
 				"bindings of a facet", call.Binding)}
 	}
-	switch call.Binding + "." + call.Method {
+	name := call.Binding + "." + call.Method
+	if slices.Contains(withoutParams, name) {
+		if err := strict(call.Params, &struct{}{}); err != nil {
+			return nil, err
+		}
+	}
+	switch name {
 	case "HOST.facet", "HOST.facets", "HOST.callFacets", "HOST.abortFacet", "HOST.deleteFacet",
 		"HOST." + agent.MethodLoad:
 		return c.parent(ctx, call)
@@ -173,6 +184,10 @@ func (c *calls) call(call agent.Call) (any, error) {
 		"the binding %.40q has no method %.40q that jail-agentd answers", call.Binding,
 		call.Method)}
 }
+
+// withoutParams are the calls that take no parameters.
+var withoutParams = []string{"PUBSUB.roster", "PUBSUB.getSettings", "PUBSUB.discoverMethodDefs",
+	"AI.listRoles", "HOST.facets"}
 
 // A peer is a member of the channel, as an agent sees it.
 type peer struct {
@@ -247,9 +262,12 @@ func (c *calls) callMethod(ctx context.Context, call agent.Call) (any, error) {
 		MethodName string          `json:"methodName"`
 		Args       json.RawMessage `json:"args"`
 	}
-	if err := json.Unmarshal(call.Params, &p); err != nil || call.Key == "" {
-		return nil, &agent.Error{Code: agent.ErrParams,
-			Message: "callMethod takes providerId, methodName and args, in an event"}
+	if err := strict(call.Params, &p); err != nil {
+		return nil, err
+	}
+	if call.Key == "" {
+		return nil, &agent.Error{Code: agent.ErrNoEvent, Message: "there is no event: a call of " +
+			"another agent's method belongs to one, so that the same event makes it once"}
 	}
 	members, err := c.r.a.Store.Members(ctx, c.r.from.Channel)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jail-sandbox/jail/runners/agent"
@@ -75,6 +76,32 @@ func TestCommand(t *testing.T) {
 	}
 }
 
+// An agent that starts one tool after another fills the queue with no more actions than it may have.
+func TestCommandFlood(t *testing.T) {
+	w := newWorld(t).start()
+	started := 0
+	w.jails.command = func(context.Context, Command) (toolsession.Output, error) {
+		started++
+		e := problem.New(problem.ApprovalPending, "it waits for an approval")
+		e.Approval = fmt.Sprint("tool", started)
+		_ = w.queue.change(e.Approval, func(*fakeAction) {})
+		return toolsession.Output{}, e
+	}
+	codes := map[string]int{}
+	w.install("a", "capabilities = { tools = [\"core-utils/*\"] }\n", func(g *work) error {
+		for range 205 {
+			reply, _ := g.call(agent.Host, agent.MethodCommand, map[string]any{"argv": []string{"wc"}})
+			codes[reply.Error.Code]++
+		}
+		return nil
+	})
+	w.tell("a", "go")
+	w.empty("a")
+	if started != 200 || codes[agent.ErrPending] != 200 || codes[agent.ErrBusy] != 5 {
+		t.Errorf("%d starts, answers %v", started, codes)
+	}
+}
+
 // A tool whose start needs an approval does not start. The agent is woken by the decision, once, and
 // the session of its tools ends when the agent is deleted.
 func TestCommandWaits(t *testing.T) {
@@ -130,4 +157,51 @@ func TestCommandWaits(t *testing.T) {
 		t.Errorf("tools of %q were ended", w.jails.ended)
 	}
 	w.start()
+}
+
+// Of the tools that an agent runs at one time a few have a jail, so that what it may have bounds what
+// all of them use; the others wait.
+func TestFewTools(t *testing.T) {
+	w := newWorld(t).start()
+	var mu sync.Mutex
+	running, most, full := 0, 0, make(chan struct{})
+	w.jails.command = func(context.Context, Command) (toolsession.Output, error) {
+		mu.Lock()
+		if running++; running > most {
+			if most = running; most == mostTools {
+				close(full)
+			}
+		}
+		mu.Unlock()
+		<-full
+		mu.Lock()
+		defer mu.Unlock()
+		running--
+		return toolsession.Output{}, nil
+	}
+	failed := make(chan *agent.Error, 3*mostTools)
+	w.install("a", "capabilities = { tools = [\"core-utils/*\"] }\n", func(g *work) error {
+		var all sync.WaitGroup
+		for range 3 * mostTools {
+			all.Go(func() {
+				reply, _ := g.call(agent.Host, agent.MethodCommand, map[string]any{
+					"argv": []string{"wc"}})
+				failed <- reply.Error
+			})
+		}
+		all.Wait()
+		return nil
+	})
+	w.tell("a", "go")
+	w.empty("a")
+	for range 3 * mostTools {
+		if err := <-failed; err != nil {
+			t.Error(err)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if most != mostTools {
+		t.Errorf("%d tools ran at one time, want %d", most, mostTools)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 	"github.com/jail-sandbox/jail/supervisor/audit"
@@ -247,6 +248,20 @@ func TestRule6DeadLetters(t *testing.T) {
 			}
 			w.start()
 		})
+	}
+}
+
+// The pause doubles from a second up to five minutes, and stays there for as many retries as a
+// manifest may ask for.
+func TestPauses(t *testing.T) {
+	var got []time.Duration
+	for _, tries := range []int{0, 1, 2, 3, 9, 10, 36, 100} {
+		got = append(got, pauseAfter(tries, time.Second))
+	}
+	want := []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second, 256 * time.Second,
+		mostPause, mostPause, mostPause}
+	if !slices.Equal(got, want) {
+		t.Errorf("pauses %v, want %v", got, want)
 	}
 }
 

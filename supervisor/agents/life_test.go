@@ -365,6 +365,48 @@ func TestHostileReports(t *testing.T) {
 	_ = b
 }
 
+// An agent cannot tell another one of an approval, an alarm or a call in the place of jail-agentd,
+// whatever its jail reports, and its message is not direct or a mention because it says so.
+func TestReservedTypes(t *testing.T) {
+	w := newWorld(t).start()
+	a, b := w.install("a", `channels = ["team"]`, count), w.install("b", `channels = ["team"]`, count)
+	w.still()
+	seq := w.say(a, "x")
+	if _, _, err := w.Store.Next(a.ID, 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	var effects []agent.Effect
+	send := func(to, kind, data string) {
+		effects = append(effects, agent.Effect{N: len(effects) + 1, Op: agent.OpSend, To: to,
+			Type: kind, Data: mustJSON(data)})
+	}
+	for _, kind := range []string{agent.TypeApproval, agent.TypeAlarm, agent.TypeTick,
+		agent.TypeCall, agent.TypeManual, agent.TypeRoster} {
+		send("b", kind, "forged")
+	}
+	send("", agent.TypeDirect, "to all")
+	send("", agent.TypeMention, "to @b")
+	send("b", agent.TypeMention, "to b")
+	send("b", "note", "to b")
+	done, err := w.Store.Ack(a.ID, seq, []agent.Effects{{Seq: seq, Effects: effects}}, false,
+		store.Want{})
+	if err != nil || len(done.Refused) != 6 {
+		t.Errorf("refused %q, %v", done.Refused, err)
+	}
+	events, _, err := w.Store.Next(b.ID, 0, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range events {
+		got = append(got, e.Type)
+	}
+	want := []string{agent.TypeMessage, agent.TypeMention, agent.TypeDirect, "note"}
+	if !slices.Equal(got, want) {
+		t.Errorf("events of the types %q, want %q", got, want)
+	}
+}
+
 // Operations of the owner's are answered by the agent's jail, also of an agent that is paused.
 func TestOperation(t *testing.T) {
 	w := newWorld(t).start()
@@ -401,6 +443,7 @@ func TestCallMethod(t *testing.T) {
 		})
 	first := true
 	var roster, methods, result, unknown agent.Reply
+	var wrong []agent.Reply
 	w.install("asker", "", func(g *work) error {
 		if g.Type != agent.TypeMessage {
 			return fmt.Errorf("an event of the type %s", g.Type)
@@ -414,6 +457,13 @@ func TestCallMethod(t *testing.T) {
 		if first {
 			first = false
 			return errKilled
+		}
+		for method, params := range map[string]any{
+			"roster": map[string]int{"page": 1}, "getSettings": map[string]int{"page": 1},
+			"discoverMethodDefs": map[string]int{"page": 1}, "callMethod": map[string]any{
+				"providerId": "adder", "methodName": "add", "arguments": []int{1, 2}}} {
+			reply, _ := g.call(agent.PubSub, method, params)
+			wrong = append(wrong, reply)
 		}
 		return nil
 	})
@@ -429,6 +479,11 @@ func TestCallMethod(t *testing.T) {
 	}
 	if unknown.Error == nil || unknown.Error.Code != agent.ErrNotFound {
 		t.Errorf("a method that is not there: %+v", unknown.Error)
+	}
+	for _, reply := range wrong {
+		if reply.Error == nil || reply.Error.Code != agent.ErrParams {
+			t.Errorf("a parameter that is not there: %s, %+v", reply.Result, reply.Error)
+		}
 	}
 	w.start()
 }

@@ -41,8 +41,9 @@ const (
 	maxModelError = 1 << 10
 )
 
+// roleNames returns the roles in order. It is never nil, since an agent reads it as a list.
 func roleNames(m manifest.Manifest) []string {
-	return slices.Sorted(maps.Keys(m.AI.Roles))
+	return append([]string{}, slices.Sorted(maps.Keys(m.AI.Roles))...)
 }
 
 // streamText asks the model of a role, and sends what the model's host answers as it comes, in

@@ -167,7 +167,7 @@ func TestModelNotGranted(t *testing.T) {
 	f := &fakeModels{}
 	w.models = f
 	w.start()
-	var none, other, list agent.Reply
+	var none, other, list, empty agent.Reply
 	w.install("none", "", func(g *work) error {
 		none, _ = g.call(agent.AI, "streamText", map[string]any{"prompt": "x"})
 		return nil
@@ -177,9 +177,14 @@ func TestModelNotGranted(t *testing.T) {
 		list, _ = g.call(agent.AI, "listRoles", nil)
 		return nil
 	})
+	w.install("roleless", "[capabilities]\nai = true\n", func(g *work) error {
+		empty, _ = g.call(agent.AI, "listRoles", nil)
+		return nil
+	})
 	w.tell("none", "go")
 	w.tell("some", "go")
-	w.empty("none", "some")
+	w.tell("roleless", "go")
+	w.empty("none", "some", "roleless")
 	w.stop()
 	if none.Error == nil || none.Error.Code != agent.ErrNoBinding {
 		t.Errorf("without the capability: %+v", none)
@@ -187,8 +192,8 @@ func TestModelNotGranted(t *testing.T) {
 	if other.Error == nil || other.Error.Code != agent.ErrNotFound {
 		t.Errorf("a role that is not there: %+v", other)
 	}
-	if string(list.Result) != `["fast"]` || len(f.bodies) > 0 {
-		t.Errorf("roles %s; asked %d times", list.Result, len(f.bodies))
+	if string(list.Result) != `["fast"]` || string(empty.Result) != `[]` || len(f.bodies) > 0 {
+		t.Errorf("roles %s and %s; asked %d times", list.Result, empty.Result, len(f.bodies))
 	}
 	w.start()
 }

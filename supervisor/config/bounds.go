@@ -23,7 +23,17 @@ type Bounds struct {
 	Compile int
 	// Cache is how many bytes of compiled modules are kept; 0 is 4 GiB.
 	Cache int64
+	// Sessions is how many sessions one user may have open; 0 is UserSessions.
+	Sessions int
 }
+
+// Sessions that are open at one time.
+const (
+	// MostSessions are those of all users together.
+	MostSessions = 256
+	// UserSessions are those of one user, where the settings say nothing.
+	UserSessions = 64
+)
 
 // DefaultBounds returns the bounds for a host with so many bytes of memory and a daemon with so
 // many descriptors. Limits of memory are upper bounds that few runs come near to, and the kernel

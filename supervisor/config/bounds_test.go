@@ -1,6 +1,7 @@
 package config
 
 import (
+	"strings"
 	"testing"
 )
 
@@ -14,6 +15,23 @@ func TestDefaultBounds(t *testing.T) {
 		if b.Runs != c.runs || b.Memory < 4<<30 || b.Waiting < 1 || b.Wait <= 0 ||
 			b.Connections < b.Runs {
 			t.Errorf("%d bytes and %d descriptors: %+v", c.memory, c.descriptors, b)
+		}
+	}
+}
+
+// How many sessions a user may have open is a setting, within what the daemon takes.
+func TestSessionsSetting(t *testing.T) {
+	for text, want := range map[string]int{"": 0, "[sessions]\nuser = 100\n": 100} {
+		var s Settings
+		err := s.parse("jaild.toml", []byte(text))
+		if b, _ := s.Bounds(); err != nil || b.Sessions != want {
+			t.Errorf("%q: %d sessions, %v", text, b.Sessions, err)
+		}
+	}
+	for _, text := range []string{"[sessions]\nuser = 0\n", "[sessions]\nuser = 257\n"} {
+		if err := new(Settings).parse("jaild.toml", []byte(text)); err == nil ||
+			!strings.Contains(err.Error(), "sessions.user") {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 }

@@ -42,6 +42,9 @@ const leastCache = 1 << 20
 //	times = 1                    # as much time as usual to compile a module; more if slow
 //	cache = "4GiB"               # of compiled modules; the least recently used are removed
 //
+//	[sessions]
+//	user = 64                    # that one user may have open
+//
 //	[denied]
 //	landlock = false             # whether refusals of Landlock are read from the host's audit log
 type Settings struct {
@@ -59,6 +62,9 @@ type Settings struct {
 		Times *int   `json:"times"`
 		Cache string `json:"cache"`
 	} `json:"compile"`
+	Sessions struct {
+		User *int `json:"user"`
+	} `json:"sessions"`
 	Denied struct {
 		Landlock bool `json:"landlock"`
 	} `json:"denied"`
@@ -144,7 +150,8 @@ func (s *Settings) Bounds() (Bounds, error) {
 		least, most int
 	}{{"admission.runs", a.Runs, &b.Runs, 1, 100_000}, {"admission.waiting", a.Waiting, &b.Waiting,
 		1, 100_000}, {"pool.size", s.Pool.Size, &b.Warm, 0, 1000},
-		{"compile.times", s.Compile.Times, &b.Compile, 1, 100}} {
+		{"compile.times", s.Compile.Times, &b.Compile, 1, 100},
+		{"sessions.user", s.Sessions.User, &b.Sessions, 1, MostSessions}} {
 		if n.from == nil {
 			continue
 		}

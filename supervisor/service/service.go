@@ -104,7 +104,7 @@ func New(ctx context.Context, c config.Config) (*Service, error) {
 		// Shadows of a user's daemon are memory of the session.
 		asleep = ""
 	}
-	s.sessions = session.New(s.runner, c.Private, s.permissionsOf, asleep)
+	s.sessions = session.New(s.runner, c.Private, s.permissionsOf, c.Bounds.Sessions, asleep)
 	s.openRefusals()
 	if err := s.open(ctx); err != nil {
 		s.closeRefusals()

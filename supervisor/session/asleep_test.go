@@ -21,7 +21,7 @@ func sleepers(t *testing.T) *Sessions {
 	t.Helper()
 	s := New(&run.Runner{}, false, func(c caller.Caller) caller.Permissions {
 		return caller.PermissionsOf(syntax.Host{}, c)
-	}, t.TempDir())
+	}, 0, t.TempDir())
 	s.store.shadow = func(string) (*workspace.Workspace, error) {
 		return nil, workspace.ErrNotFound
 	}

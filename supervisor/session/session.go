@@ -18,6 +18,7 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/config"
 	"github.com/jail-sandbox/jail/supervisor/ending"
 	"github.com/jail-sandbox/jail/supervisor/engine"
 	"github.com/jail-sandbox/jail/supervisor/message"
@@ -115,7 +116,9 @@ type Sessions struct {
 	private bool
 	// permissions returns what the ceiling in force lets a caller do.
 	permissions func(caller.Caller) caller.Permissions
-	store       *recordStore
+	// mostOfUser is how many one user may have open.
+	mostOfUser int
+	store      *recordStore
 
 	mu   sync.Mutex
 	open map[string]*session
@@ -123,9 +126,10 @@ type Sessions struct {
 
 // New returns the sessions of a daemon, of which none is open. private says that the daemon ends
 // with its one client, and so has none. permissions returns what the ceiling in force lets a caller
-// do. dir is the directory of the records of sessions that can sleep, "" where none does.
+// do. mostOfUser is how many one user may have open, 0 for the default. dir is the directory of the
+// records of sessions that can sleep, "" where none does.
 func New(r *run.Runner, private bool, permissions func(caller.Caller) caller.Permissions,
-	dir string) *Sessions {
+	mostOfUser int, dir string) *Sessions {
 	store := &recordStore{dir: dir, shadow: func(id string) (*workspace.Workspace, error) {
 		return r.Shadows.Kept.Get(id)
 	}, shadows: func() ([]workspace.Info, error) { return r.Shadows.Kept.List() },
@@ -136,7 +140,7 @@ func New(r *run.Runner, private bool, permissions func(caller.Caller) caller.Per
 			return r.Shadows.Approvals().EndSession(id)
 		}}
 	return &Sessions{runner: r, private: private, permissions: permissions, store: store,
-		open: map[string]*session{}}
+		mostOfUser: cmp.Or(mostOfUser, config.UserSessions), open: map[string]*session{}}
 }
 
 // Owner returns whose a session is.
@@ -152,8 +156,7 @@ func (s *Sessions) Owner(id string) (uid uint32, ok bool) {
 
 // Bounds of sessions.
 const (
-	maxSessions     = 256 // of a daemon
-	maxUserSessions = 64
+	maxSessions = config.MostSessions
 	// those of a user that sleep
 	maxUserAsleep = 256
 	// what one of them has for sure of the session's pids: the threads of its engine
@@ -500,10 +503,11 @@ func (s *Sessions) admit(c caller.Caller, req message.SessionRequest, h *session
 		return nil, problem.New(problem.Failed, "records of sessions: %w", err)
 	}
 	switch {
-	case mine >= maxUserSessions:
+	case mine >= s.mostOfUser:
 		return nil, problem.New(problem.Busy,
 			"you have %d sessions open, as many as one user may have", mine).
-			WithHint("jail session list shows them, jail session stop ID ends one")
+			WithHint("jail session list shows them, jail session stop ID ends one; [sessions] " +
+				"user of jaild.toml is how many")
 	case asleep >= maxUserAsleep:
 		return nil, problem.New(problem.Busy,
 			"%d sessions of yours sleep, as many as one user may have", asleep).

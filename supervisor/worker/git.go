@@ -2,9 +2,13 @@ package worker
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/jail-sandbox/jail/jail"
@@ -135,23 +139,45 @@ func (w *worker) branch(ctx context.Context) error {
 	return nil
 }
 
-// changed takes all changes into the index, and lists the files that differ from the start.
+// changed takes all changes into the index, and lists the files that differ from the start. What has
+// run in the session can have the list leave some out: send compares.
 func (w *worker) changed(ctx context.Context) ([]string, error) {
 	if _, err := w.git(ctx, "add", "-A", "--", "."); err != nil {
 		return nil, err
 	}
-	out, err := w.git(ctx, "diff", "--cached", "--name-only", "--no-renames", "--no-ext-diff",
-		"--no-textconv", "-z", w.start)
+	out, err := w.git(ctx, slices.Concat([]string{"diff", "--cached"}, listing, []string{w.start})...)
 	if err != nil {
 		return nil, err
 	}
 	files := []string{}
 	for name := range strings.SplitSeq(strings.TrimSuffix(out, "\x00"), "\x00") {
 		if name != "" {
-			files = append(files, strings.ToValidUTF8(name, "\uFFFD"))
+			files = append(files, name)
 		}
 	}
 	return files, nil
+}
+
+// listing are the options by which git lists the names of all files that differ.
+var listing = []string{"--name-only", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-relative",
+	"--ignore-submodules=none", "-z"}
+
+// valid returns names as people and JSON have them.
+func valid(names []string) []string {
+	out := []string{}
+	for _, name := range names {
+		out = append(out, strings.ToValidUTF8(name, "\uFFFD"))
+	}
+	return out
+}
+
+// sumOf is the SHA-256 of names, in hexadecimal digits.
+func sumOf(names []string) string {
+	all := sha256.New()
+	for _, name := range slices.Sorted(slices.Values(names)) {
+		io.WriteString(all, name+"\x00")
+	}
+	return hex.EncodeToString(all.Sum(nil))
 }
 
 // commit makes one commit of the index, on top of the start. What else the repository's own HEAD may
@@ -174,7 +200,9 @@ func (w *worker) commit(ctx context.Context, title string) (string, error) {
 }
 
 // pushScript pushes one commit from a bundle on standard input. It is given the URL, the commit that
-// the branch begins at, the commit, and the name of the branch.
+// the branch begins at, the commit, the name of the branch, and sumOf the files that the commit
+// changes. Here the repository has the objects that the server and the bundle have: replaced objects,
+// indexes and settings of the session do not count.
 var pushScript = `set -eu
 g() { git ` + quoted(hardened) + ` "$@"; }
 mkdir /tmp/push && cd /tmp/push && cat > bundle
@@ -184,6 +212,8 @@ g update-ref refs/start "$2"
 g bundle unbundle ../bundle >/dev/null
 parents=$(g rev-list --parents --max-count=1 "$3")
 [ "$parents" = "$3 $2" ] || { echo "the commit does not follow $2" >&2; exit 1; }
+changed=$(g diff-tree -r ` + quoted(listing) + ` "$2" "$3" | LC_ALL=C sort -z | sha256sum)
+[ "${changed%% *}" = "$5" ] || { echo "the commit changes other files than was said" >&2; exit 1; }
 g push -q "$1" "$3:refs/heads/$4"
 `
 
@@ -195,10 +225,10 @@ func quoted(words []string) string {
 	return strings.Join(out, " ")
 }
 
-// send pushes a commit, never by force, from a jail of its own in which nothing of the repository's
-// settings is: only a bundle of the commit comes over from the session. That jail alone has the
-// requests of a push.
-func (w *worker) send(ctx context.Context, commit string) error {
+// send pushes a commit that changes some files and no others, never by force. It does so from a jail
+// of its own in which nothing of the repository's settings is: only a bundle of the commit comes over
+// from the session. That jail alone has the requests of a push.
+func (w *worker) send(ctx context.Context, commit string, files []string) error {
 	bundle, err := w.git(ctx, "bundle", "create", "-q", "-", "refs/heads/"+w.o.Task.Branch, "^"+w.start)
 	if err != nil {
 		return err
@@ -208,7 +238,7 @@ func (w *worker) send(ctx context.Context, commit string) error {
 	req := message.Request{ID: string(jail.NewID()), Tool: "sh", Dir: "/", NoWorkspace: true,
 		Policy: policy, PolicyName: "push of worker " + w.o.Task.ID, Inherit: w.inherited(),
 		Args: runners.Texts{"-c", pushScript, "sh", w.o.Task.Repo.String(), w.start, commit,
-			w.o.Task.Branch}}
+			w.o.Task.Branch, sumOf(files)}}
 	var o toolsession.Outcome
 	o.Out.Most, o.ErrOut.Most = maxWhy, maxWhy
 	o.Result, err = w.daemon.run(ctx, req, strings.NewReader(bundle), &o.Out, &o.ErrOut)

@@ -193,7 +193,7 @@ func (w *worker) work(ctx context.Context, out *Outcome) error {
 	if err := w.push(ctx, commit, files); err != nil {
 		return &Error{Code: pushFailed, Message: err.Error()}
 	}
-	out.FilesChanged, out.Branch, out.Commit = files, w.o.Task.Branch, commit
+	out.FilesChanged, out.Branch, out.Commit = valid(files), w.o.Task.Branch, commit
 	if w.o.Task.Forge.Kind == manifest.NoForge {
 		return nil
 	}
@@ -233,7 +233,7 @@ func (w *worker) save(ctx context.Context, out *Outcome) {
 		out.Error.Message += redact("; what was changed could not be pushed: " + err.Error())
 		return
 	}
-	out.FilesChanged, out.Branch, out.Commit = files, w.o.Task.Branch, commit
+	out.FilesChanged, out.Branch, out.Commit = valid(files), w.o.Task.Branch, commit
 }
 
 // title is the first line of what the task asks for.

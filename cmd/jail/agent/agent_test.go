@@ -98,7 +98,8 @@ func TestCommands(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	one := agentapi.Agent{Name: "a", ID: "agent:u:a", State: agentapi.Dormant, Dir: "/d",
 		Digest: "sha256:1", Manifest: json.RawMessage(`{"module":"a.wasm","profile":"agent",` +
-			`"handle":"a","capabilities":{"storage":true}}`), Tokens: agentapi.Tokens{Input: 5, Limit: 9},
+			`"handle":"a","capabilities":{"storage":true,"tools":["search/*"]},` +
+			`"tools":{"workspace":"/srv"}}`), Tokens: agentapi.Tokens{Input: 5, Limit: 9},
 		Instances: []agentapi.Instance{{Instance: "agent-a-main", Agent: "a", Channel: "main",
 			State: agentapi.Dormant, Committed: 7, Waiting: 1, Dead: 2, Note: "\x1b[2Jwell",
 			Alarms: []agentapi.Alarm{{Name: "x", At: at}, {EveryMS: 1000, Pending: 8}}}}}
@@ -127,6 +128,7 @@ func TestCommands(t *testing.T) {
 		{"list --json", "GET /api/agents", "", `"channel": "main"`},
 		{"show a", "GET /api/agents/a", "", "runs         a.wasm"},
 		{"show a", "GET /api/agents/a", "", "may use      storage"},
+		{"show a", "GET /api/agents/a", "", "may use      tools search/* on a shadow of /srv\n"},
 		{"status a", "GET /api/agents/a/do/status", "", `\x1b[2Jwell`},
 		{"status a", "GET /api/agents/a/do/status", "", "tokens today 5 in, 0 out of 9"},
 		{"status a", "GET /api/agents/a/do/status", "", "waits as event 8, every 1s"},
@@ -239,5 +241,38 @@ func TestNew(t *testing.T) {
 	if got := f.run("", "add", "python"); got.code != 0 || f.last() != "POST /api/agents" ||
 		!strings.Contains(string(f.body), `/python"}`) {
 		t.Errorf("add: %+v, %s", got, f.body)
+	}
+}
+
+// Whoever installs an agent is told of all that it reaches by its bindings, before and after.
+func TestReach(t *testing.T) {
+	f := start(t)
+	t.Chdir(t.TempDir())
+	if got := f.run("", "new", "all"); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	text := `agent = 1
+type = "agent"
+name = "all"
+module = "python/python3"
+args = ["main.py"]
+tools = { workspace = "/srv/web" }
+capabilities = { ai = true, facets = true, tools = ["search/*", "js/*"], gatekeepers = ["crm"] }
+ai.roles = { fast = "anthropic/m1", own = { url = "http://10.0.0.1", form = "chat", model = "m2" } }
+`
+	if err := os.WriteFile("all/agent.toml", []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	want := `channels main; bindings PUBSUB, AI, HOST; no network; profile agent
+may use model m1 of https://api.anthropic.com as fast, with your credential anthropic
+may use model m2 of http://10.0.0.1 as own
+may use facets
+may use tools search/*, js/* on a shadow of /srv/web
+may use gatekeepers crm
+`
+	for _, command := range []string{"check", "add"} {
+		if got := f.run("", command, "all"); got.code != 0 || !strings.HasSuffix(got.out, want) {
+			t.Errorf("%s: %+v", command, got)
+		}
 	}
 }

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -139,8 +141,40 @@ func writeChecked(w io.Writer, a *manifest.Agent) error {
 	fmt.Fprintf(&b, "agent %s: %s\n", a.Name, output.Printable(what))
 	fmt.Fprintf(&b, "channels %s; bindings %s; %s; %s\n", strings.Join(a.Channels, ", "),
 		strings.Join(a.Bindings(), ", "), network, bounds)
+	for _, what := range beyondBindings(a.Manifest) {
+		fmt.Fprintf(&b, "may use %s\n", output.Printable(what))
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// beyondBindings says what an agent reaches by its bindings that is not its own.
+func beyondBindings(m *manifest.Manifest) (all []string) {
+	c := m.Capabilities
+	if c.AI {
+		for _, name := range slices.Sorted(maps.Keys(m.AI.Roles)) {
+			role := m.AI.Roles[name]
+			text := fmt.Sprintf("model %s of %s as %s", role.Model, role.URL, name)
+			if role.Credential != "" {
+				text += ", with your credential " + role.Credential
+			}
+			all = append(all, text)
+		}
+	}
+	if c.Facets {
+		all = append(all, "facets")
+	}
+	if len(c.Tools) > 0 {
+		text := "tools " + strings.Join(c.Tools, ", ")
+		if m.Tools.Workspace != "" {
+			text += " on a shadow of " + m.Tools.Workspace
+		}
+		all = append(all, text)
+	}
+	if len(c.Gatekeepers) > 0 {
+		all = append(all, "gatekeepers "+strings.Join(c.Gatekeepers, ", "))
+	}
+	return all
 }
 
 const addAbout = `Check the agent in a directory and install it: its files are copied into the folder of your agents. An agent of the same name is replaced, and keeps its state and its inbox.

@@ -143,16 +143,7 @@ func writeAgent(w io.Writer, a agentapi.Agent) error {
 		line("digest", "%s", a.Digest)
 	}
 	if len(a.Manifest) > 0 {
-		var m struct {
-			Module       string         `json:"module"`
-			Args         []string       `json:"args"`
-			Native       []string       `json:"native"`
-			Profile      string         `json:"profile"`
-			Policy       string         `json:"policy"`
-			Handle       string         `json:"handle"`
-			Capabilities map[string]any `json:"capabilities"`
-			Limits       []string       `json:"limits"`
-		}
+		var m manifest.Manifest
 		if err := json.Unmarshal(a.Manifest, &m); err != nil {
 			return fmt.Errorf("manifest of agent %q: %w", a.Name, err)
 		}
@@ -163,10 +154,14 @@ func writeAgent(w io.Writer, a agentapi.Agent) error {
 				strings.Join(m.Limits, " ")))
 		}
 		line("handle", "@%s", m.Handle)
-		for _, name := range []string{"network", "ai", "storage", "facets"} {
-			if on, _ := m.Capabilities[name].(bool); on {
+		c := m.Capabilities
+		for i, name := range []string{"network", "ai", "storage"} {
+			if []bool{c.Network, c.AI, c.Storage}[i] {
 				line("may use", "%s", name)
 			}
+		}
+		for _, what := range beyondBindings(&m) {
+			line("may use", "%s", what)
 		}
 	}
 	if t := a.Tokens; t.Input+t.Output > 0 || t.Limit > 0 {

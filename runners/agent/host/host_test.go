@@ -132,6 +132,8 @@ func TestParams(t *testing.T) {
 		{agent.PubSub, "send", `[`, `"bad_params"`},
 		{agent.PubSub, "send", `{"content":"` + long + `"}`, `"too_large"`},
 		{agent.PubSub, "send", `{"content":1,"options":{"to":"` + long[:1000] + `"}}`, `"bad_params"`},
+		{agent.PubSub, "send", `{"content":1,"options":{"type":"approval"}}`, `given by jail-agentd`},
+		{agent.PubSub, "update", `{"id":"x","content":1,"options":{"type":"tick"}}`, `given by jail-agentd`},
 		{agent.PubSub, "roster", `[]`, `"bad_params"`},
 		{agent.Host, "log", `{"level":"loud","message":"x"}`, `want info, warn or error`},
 		{agent.Host, "setAlarm", `{"name":"x"}`, `want either at`},

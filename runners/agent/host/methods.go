@@ -237,6 +237,10 @@ func (h *Host) effect(e agent.Effect) (string, error) {
 				4*agent.MaxName)
 		}
 	}
+	if agent.Reserved(e.Type) {
+		return "", badParams("the type %s is given by jail-agentd alone: take another one",
+			printable(e.Type))
+	}
 	if len(w.effects) >= agent.MaxEffects {
 		return "", &agent.Error{Code: agent.ErrTooLarge,
 			Message: fmt.Sprintf("the event has %d effects already", agent.MaxEffects)}

@@ -171,6 +171,9 @@ func (d *delivery) one(seq uint64, f agent.Effect) error {
 		return refused("%d bytes of data, which must be JSON of at most %d bytes", len(f.Data),
 			agent.MaxEvent)
 	}
+	if agent.Reserved(f.Type) {
+		return refused("the type %q is given by jail-agentd alone", f.Type)
+	}
 	id := fmt.Sprintf("%s/%d/%d", d.source, seq, f.N)
 	switch f.Op {
 	case agent.OpSend, agent.OpUpdate, agent.OpComplete:
@@ -234,15 +237,17 @@ func (d *delivery) send(id string, f agent.Effect) error {
 }
 
 // typeFor returns the type of a message for one receiver: a message that has no type of its
-// sender's is a direct one, one that mentions the receiver's handle, or a plain one.
+// sender's is a direct one, one that mentions the receiver's handle, or a plain one. Which of these
+// it is does not depend on what the sender says.
 func typeFor(given string, direct bool, data []byte, handle string) string {
-	switch {
-	case given != "" && given != agent.TypeMessage:
-		return given
-	case direct:
-		return agent.TypeDirect
+	switch given {
+	case "", agent.TypeMessage, agent.TypeMention, agent.TypeDirect:
+		if direct {
+			return agent.TypeDirect
+		}
+		return MessageType(data, handle)
 	}
-	return MessageType(data, handle)
+	return given
 }
 
 // MessageType returns the type of a message to a channel for a receiver: a mention if it has the

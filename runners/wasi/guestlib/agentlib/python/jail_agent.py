@@ -112,6 +112,10 @@ class Event:
         self.attempt = said.get("attempt", 1)
         self.data = said.get("data")
 
+    def key(self, n):
+        """An Idempotency-Key for the agent's own request number n of this event: the same when the event comes again."""
+        return "%s/%d/%s" % (os.environ.get("AGENT_ID", ""), self.seq, n)
+
     @property
     def from_agent(self):
         """Whether another agent sent it. Two agents that answer each other's messages on one channel never end."""
@@ -357,7 +361,7 @@ class Agent:
         self.ai = AI()
 
     def on_wake(self, reason):
-        """Called first. reason is message, mention, direct, alarm, tick, manual, http, approval or call."""
+        """Called first. reason is the type of the first event: message, mention, direct, alarm, tick, approval, call, roster, manual, or a sender's own."""
 
     def on_event(self, event):
         """Called for each event, one at a time and in order."""

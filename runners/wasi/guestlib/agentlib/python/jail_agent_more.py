@@ -7,6 +7,7 @@
     ApprovalGate    asks before a tool is used, once per tool and conversation
     Tools           the tools of this agent and of other members, by mode, and in the forms of MCP, OpenAI and plain JSON Schema
     State           a dictionary in a table of the agent's storage, for all of these
+    tick            asks a model for the next step towards the agent's goals, and keeps what it says in the tables of memory
 
 Whatever keeps something takes a store: an object with get(key) and set(key, value), such as State, or a dict by DictStore. So it is there after the next wake, and
 goes with the transaction of the event.
@@ -368,3 +369,85 @@ def tool_calls(events):
                 known["name"] = function.get("name") or known["name"]
                 known["args"] += function.get("arguments") or ""
     return [(calls[key]["id"], calls[key]["name"], json.loads(calls[key]["args"] or "{}")) for key in order]
+
+
+TICK = """You work towards your goals by yourself, one step at a time. You are told your open goals, what you did lately, and what you have learned. Do the next step,
+and answer with one JSON object:
+{"summary": "what you did, in a sentence", "goals": [{"id": "g1", "progress": 0.5, "status": "open"}],
+ "patterns": [{"id": "p1", "pattern_type": "habit", "description": "what you have learned", "confidence": 0.8}]}
+The status of a goal that you have reached is "done". Leave out goals and patterns that do not change."""
+
+
+def tick(id, storage, ask, publish, instructions="", memories=10, patterns=20, now=time.time):
+    """Take one step towards the goals in the agent's memory, and return what was published; None if no goal is open, as then no model is asked.
+
+    The model is told the open goals, the last memories (conversations with a summary) and the patterns that are surest. What it answers is written to goals,
+    learned_patterns, conversations and messages, and published with the type tick_result. An answer that is no JSON is a summary, and changes no goal.
+
+        tick(event.id, self.storage, self.ai.ask, self.send)    # for an event of the type tick; id names the conversation
+    """
+    goals = storage.query("SELECT * FROM goals WHERE coalesce(status, '') NOT IN ('done', 'dropped') ORDER BY priority DESC, id")
+    if not goals:
+        return None
+    context = json.dumps({
+        "goals": goals,
+        "memories": storage.query("SELECT started_at, summary FROM conversations WHERE summary <> '' ORDER BY started_at DESC, id DESC LIMIT ?", memories),
+        "patterns": storage.query("SELECT * FROM learned_patterns ORDER BY confidence DESC, id LIMIT ?", patterns),
+    }, ensure_ascii=False)
+    said = ask([{"role": "user", "content": context}], system=(TICK + "\n\n" + instructions).strip())
+    answer = _object(said)
+    summary = answer.get("summary")
+    if not isinstance(summary, str):
+        summary = said.strip()
+    result = {"text": summary, "goals": _keep_goals(storage, answer, {g["id"]: g for g in goals}), "patterns": _keep_patterns(storage, answer)}
+    at = int(now())
+    storage.run("INSERT INTO conversations VALUES (?, ?, ?, 0)", id, at, summary)
+    for n, (role, text) in enumerate((("user", context), ("assistant", said))):
+        storage.run("INSERT INTO messages VALUES (?, ?, ?, ?, ?)", "%s/%d" % (id, n + 1), id, role, text, at)
+    publish(result, type="tick_result")
+    return result
+
+
+def _object(text):
+    """The JSON object in an answer, which may have words around it; {} if there is none."""
+    try:
+        said = json.loads(text[text.index("{"):text.rindex("}") + 1])
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _dicts(answer, name):
+    said = answer.get(name)
+    return [one for one in said if isinstance(one, dict)] if isinstance(said, list) else []
+
+
+def _part(value, default):
+    """A number from 0 to 1. JSON of a model may hold NaN, which is no number."""
+    return min(max(float(value), 0.0), 1.0) if isinstance(value, (int, float)) and value == value else default
+
+
+def _keep_goals(storage, answer, known):
+    """Write what an answer says of goals that there are, and return their ids."""
+    kept = []
+    for said in _dicts(answer, "goals"):
+        goal = known.get(said["id"]) if isinstance(said.get("id"), str) else None
+        if goal is None:
+            continue
+        status = said.get("status") if isinstance(said.get("status"), str) else goal["status"]
+        storage.run("UPDATE goals SET progress = ?, status = ? WHERE id = ?", _part(said.get("progress"), goal["progress"]), status, goal["id"])
+        kept.append(goal["id"])
+    return kept
+
+
+def _keep_patterns(storage, answer):
+    """Write the patterns of an answer, and return their ids."""
+    kept = []
+    for said in _dicts(answer, "patterns"):
+        id, kind, text = (said.get(name) if isinstance(said.get(name), str) else "" for name in ("id", "pattern_type", "description"))
+        if not id or not text:
+            continue
+        storage.run("INSERT INTO learned_patterns VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET pattern_type = excluded.pattern_type, "
+                    "description = excluded.description, confidence = excluded.confidence", id, kind, text, _part(said.get("confidence"), 0.5))
+        kept.append(id)
+    return kept

@@ -2,13 +2,15 @@
 
 import json
 import os
+import re
 import sqlite3
 import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from jail_agent import Event
 from jail_agent_more import (ALLOW, ASK, DENY, ApprovalGate, DictStore, MissedContext, Queue, Settings, State, TokenTracker, Tool, Tools, to_anthropic,
-                             to_json_schema, to_mcp, to_openai, tool_calls)
+                             tick, to_json_schema, to_mcp, to_openai, tool_calls)
 
 
 class Storage:
@@ -27,6 +29,9 @@ class Storage:
     def get(self, sql, *params):
         row = self.db.execute(sql, params).fetchone()
         return dict(row) if row else None
+
+    def query(self, sql, *params):
+        return [dict(row) for row in self.db.execute(sql, params)]
 
 
 class Helpers(unittest.TestCase):
@@ -137,6 +142,48 @@ class Helpers(unittest.TestCase):
         for events in (messages, chat, responses):
             self.assertEqual(tool_calls(events), [("i", "n", {"a": 1})])
         self.assertEqual(tool_calls([{"choices": [{"delta": {"content": "x"}}]}]), [])
+
+    def test_tick(self):
+        storage, asked, published = Storage(), [], []
+        # The tables of every agent, as its database makes them.
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../../agent/store/tables.go")) as f:
+            for table in re.findall("`(CREATE TABLE [^`]*)`", f.read()):
+                storage.exec(table)
+
+        def step(id, answer):
+            def ask(messages, system):
+                asked.append((json.loads(messages[0]["content"]), system))
+                return answer
+            return tick(id, storage, ask, lambda content, type: published.append((type, content)), "Be brief.", memories=2, now=lambda: 7)
+
+        self.assertIsNone(step("e0", "nobody is asked"))
+        storage.run("INSERT INTO goals VALUES ('g1', 'build', 2, 'open', 0.1), ('g2', 'rest', 9, 'open', 0), ('g3', 'sleep', 10, 'done', 1)")
+        storage.run("INSERT INTO conversations VALUES ('c1', 1, 'old', 0), ('c2', 2, 'newer', 0), ('c3', 3, 'new', 0), ('c4', 4, '', 0)")
+        answer = {"summary": "built", "goals": [{"id": "g1", "progress": 4, "status": "done"}, {"id": "none", "progress": 1}, 3],
+                  "patterns": [{"id": "p1", "pattern_type": "x", "description": "tests help", "confidence": float("nan")}, {"id": "p2"}]}
+        want = {"text": "built", "goals": ["g1"], "patterns": ["p1"]}
+        self.assertEqual(step("e1", "Here it is: %s." % json.dumps(answer)), want)
+        self.assertEqual(published, [("tick_result", want)])
+        context, system = asked[0]
+        self.assertEqual([g["id"] for g in context["goals"]], ["g2", "g1"])
+        self.assertEqual([m["summary"] for m in context["memories"]], ["new", "newer"])
+        self.assertTrue(system.endswith("Be brief."))
+        self.assertEqual(storage.get("SELECT status, progress FROM goals WHERE id = 'g1'"), {"status": "done", "progress": 1})
+        self.assertEqual(storage.get("SELECT confidence FROM learned_patterns"), {"confidence": 0.5})
+        self.assertEqual(storage.get("SELECT * FROM conversations WHERE id = 'e1'"), {"id": "e1", "started_at": 7, "summary": "built", "tokens_used": 0})
+        self.assertEqual([m["role"] for m in storage.query("SELECT role FROM messages WHERE conversation_id = 'e1' ORDER BY id")], ["user", "assistant"])
+        # The next one knows of it, and words alone change nothing else.
+        self.assertEqual(step("e2", " I rested. "), {"text": "I rested.", "goals": [], "patterns": []})
+        context, _ = asked[1]
+        self.assertEqual(([g["id"] for g in context["goals"]], [m["summary"] for m in context["memories"]], context["patterns"][0]["description"]),
+                         (["g2"], ["built", "new"], "tests help"))
+        for odd in ('{"goals": {}, "patterns": 3, "summary": 1}', "{", '{"goals": [{"id": []}], "patterns": [{"id": 1, "description": 2}]}', "[1]"):
+            self.assertEqual(step("odd" + odd, odd), {"text": odd, "goals": [], "patterns": []})
+
+    def test_key(self):
+        os.environ["AGENT_ID"] = "agent:ann:a"
+        self.assertEqual(Event({"seq": 7, "kind": "new"}).key(2), Event({"seq": 7, "kind": "replay", "attempt": 2}).key(2))
+        self.assertEqual(Event({"seq": 7}).key(2), "agent:ann:a/7/2")
 
     def test_state(self):
         self.assertRaises(ValueError, State, Storage(), "x; DROP TABLE y")

@@ -1,0 +1,43 @@
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/jail-sandbox/jail/runners/agent"
+)
+
+// An inbox has room for 10,000 events, whatever they hold, and an event is at most 256 KiB.
+func TestBounds(t *testing.T) {
+	s := openIn(t, t.TempDir())
+	defer s.Close()
+	if _, err := s.Put(Agent{Name: "a", Dir: "/a"}, []Member{{Channel: "c", Handle: "a"}}); err != nil {
+		t.Fatal(err)
+	}
+	id := idOf(t, s, "a")
+	add := func(bytes int) error {
+		data := json.RawMessage(`"` + strings.Repeat("x", bytes-2) + `"`)
+		_, _, err := s.Append(id, agent.Event{Source: "user", Type: "message", Data: data}, false)
+		return err
+	}
+	if err := add(agent.MaxEvent + 1); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("an event that is too large: %v", err)
+	}
+	if err := add(agent.MaxEvent); err != nil {
+		t.Errorf("an event of the largest size: %v", err)
+	}
+	// As if so many waited.
+	if err := s.write(func(w *writer) error {
+		return w.exec(`UPDATE instance SET waiting = ? WHERE id = ?`, 9_999, id)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := add(2); err != nil {
+		t.Errorf("event 10,000: %v", err)
+	}
+	if err := add(2); !errors.Is(err, ErrFull) {
+		t.Errorf("event 10,001: %v", err)
+	}
+}
