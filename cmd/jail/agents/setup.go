@@ -18,6 +18,7 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/terminal"
+	"github.com/jail-sandbox/jail/cmd/jail/policy"
 	"github.com/jail-sandbox/jail/jail/asuser"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/policy/syntax"
@@ -29,7 +30,9 @@ stands before them. CLIENT is claude-code, codex, cursor, gemini or openhands; d
 The command shows the difference and asks. What the files have stays, comments included; a second time changes nothing. --undo takes out what was
 written, and puts back what it replaced. A file that is a symbolic link or belongs to another user is refused.
 
---project (the default, but for openhands) writes files of the current directory, which others of the project get, too; --user writes those of your home directory.`
+--project (the default, but for openhands) writes files of the current directory, which others of the project get, too; --user writes those of your home directory.
+
+For a project without --profile the command also names the toolchains on your PATH and the caches that tools need there and the profile build does not have. jail profile new --from-here writes a profile with them.`
 
 type setupOptions struct {
 	project, user, undo, yes, json bool
@@ -66,6 +69,9 @@ type setupResult struct {
 	Written bool      `json:"written"`
 	Files   []planned `json:"files"`
 	Next    string    `json:"next,omitempty"`
+	// Needs has a line for each mount and cache that tools of the directory need beside what the
+	// profile has.
+	Needs []string `json:"needs,omitempty"`
 }
 
 func setup(env *cli.Env, o setupOptions, name string) error {
@@ -105,6 +111,15 @@ func setup(env *cli.Env, o setupOptions, name string) error {
 	}
 	if !o.undo {
 		r.Next = c.next
+	}
+	if !o.undo && !o.user && o.profile == "" {
+		dir, err := os.Getwd()
+		if err != nil {
+			return exit.Failed(err, "", "the working directory: %v", exit.Cause(err))
+		}
+		// A directory for which nothing can be proposed, such as a home, can be set up all the
+		// same.
+		r.Needs, _ = policy.Needs(env, dir)
 	}
 	return o.carryOut(env, &w, &r)
 }
@@ -153,7 +168,15 @@ func (o setupOptions) carryOut(env *cli.Env, w *writer, r *setupResult) error {
 		if r.Next == "" {
 			return nil
 		}
-		_, err := fmt.Fprintf(out, "next: %s\n", r.Next)
+		if _, err := fmt.Fprintf(out, "next: %s\n", r.Next); err != nil || len(r.Needs) == 0 {
+			return err
+		}
+		fmt.Fprintln(out, "tools here need what the profile build does not have:")
+		for _, line := range r.Needs {
+			fmt.Fprintln(out, "  "+output.Printable(line))
+		}
+		_, err := fmt.Fprintf(out, "jail profile new --from-here writes a profile NAME with them; when it "+
+			"is installed: jail setup --profile NAME %s\n", r.Client)
 		return err
 	})
 }

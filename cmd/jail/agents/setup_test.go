@@ -93,6 +93,48 @@ func TestSetupPages(t *testing.T) {
 	h.Wants(h.Jail("setup", "--user", "--project", "codex"), 2, "contradict")
 }
 
+// TestSetupNeeds: setup names what tools of the project need beside the profile build, where the
+// project gets that profile.
+func TestSetupNeeds(t *testing.T) {
+	h, _ := home(t)
+	// The profile build has memory of its own at /tmp.
+	dir, err := os.MkdirTemp("/var/tmp", "jail-setup-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	bin := filepath.Join(dir, "sdk/bin")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	h.Env = append(h.Env, "HOME="+dir, "PATH="+bin+":/usr/bin:/bin", "PYENV_ROOT=", "RUSTUP_HOME=",
+		"GOROOT=", "JAVA_HOME=", "VIRTUAL_ENV=", "CARGO_HOME=")
+	const tells = "jail profile new --from-here"
+	want := "read+exec " + bin + " (programs on your PATH)"
+	var r struct{ Needs []string }
+	o := h.Jail("setup", "--json", "claude-code")
+	if err := json.Unmarshal([]byte(o.Out), &r); err != nil || len(r.Needs) != 1 || r.Needs[0] != want {
+		t.Errorf("%v: %+v", err, o)
+	}
+	for _, c := range []struct {
+		flags []string
+		tells bool
+	}{{nil, true}, {[]string{"--undo"}, false}, {[]string{"--profile", "worker"}, false},
+		{[]string{"--user"}, false}} {
+		o := h.Jail(append(append([]string{"setup", "--yes"}, c.flags...), "claude-code")...)
+		if h.Wants(o, 0, ""); strings.Contains(o.Out, want) != c.tells ||
+			strings.Contains(o.Out, tells) != c.tells {
+			t.Errorf("setup %q: %+v", c.flags, o)
+		}
+	}
+	// A home is no project, and can be set up all the same.
+	cmd := h.Command("setup", "--yes", "codex")
+	cmd.Dir = dir
+	if o := h.Run(cmd); o.Code != 0 || strings.Contains(o.Out, tells) {
+		t.Errorf("in the home directory: %+v", o)
+	}
+}
+
 // TestSetupKeeps: what a person has in the files stays, comments and layout included, and comes back
 // where it was replaced; also if it changed in between.
 func TestSetupKeeps(t *testing.T) {

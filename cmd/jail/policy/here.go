@@ -15,12 +15,17 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/policies"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/terminal"
+	"github.com/jail-sandbox/jail/jail/asuser"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/paths"
 	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/profiles"
 )
+
+// buildProfile is the profile that --from-here includes.
+const buildProfile = "build"
 
 // cacheRoot is where caches that --from-here proposes are in the jail.
 const cacheRoot = "/var/cache/tool/"
@@ -91,6 +96,28 @@ func lookAround(env *cli.Env, dir string, base policy.Policy, account string) (*
 	s.search(base)
 	s.projects(ownDaemon(env.Config.Socket))
 	return s, nil
+}
+
+// Needs returns what the tools of dir need beside what the profile build shows, as --from-here
+// proposes it: one line for each mount and cache, none if the profile has everything.
+func Needs(env *cli.Env, dir string) ([]string, error) {
+	set, err := policies.Load(env)
+	if err != nil {
+		return nil, err
+	}
+	base, err := policies.Open(set, buildProfile)
+	if err != nil {
+		return nil, err
+	}
+	s, err := lookAround(env, dir, base.Policy, asuser.Home(uint32(os.Geteuid())))
+	if err != nil {
+		return nil, err
+	}
+	var lines []string
+	for _, row := range s.rows() {
+		lines = append(lines, fmt.Sprintf("%s %s (%s)", row[0], row[1], row[2]))
+	}
+	return lines, nil
 }
 
 // forms returns a path, and the path that its links lead to if that is another one.
@@ -515,16 +542,24 @@ func (s *surrounding) edits() (all []addition, err error) {
 	return all, nil
 }
 
+// rows are the mounts and caches of the proposal: what each gives, where, and why.
+func (s *surrounding) rows() (all [][]string) {
+	for _, m := range s.Mounts {
+		all = append(all, []string{m.Access.String(), m.Target, m.Why})
+	}
+	for _, c := range s.Caches {
+		all = append(all, []string{"cache", c.Target, c.Variable + ", " + c.Size})
+	}
+	return all
+}
+
 // print shows the proposal.
 func (s *surrounding) print(w io.Writer) error {
 	fmt.Fprintf(w, "Beside what the included profile has, tools in %s need:\n",
 		output.Printable(s.Directory))
-	var rows [][]string
-	for _, m := range s.Mounts {
-		rows = append(rows, []string{"  " + m.Access.String(), m.Target, m.Why})
-	}
-	for _, c := range s.Caches {
-		rows = append(rows, []string{"  cache", c.Target, c.Variable + ", " + c.Size})
+	rows := s.rows()
+	for _, row := range rows {
+		row[0] = "  " + row[0]
 	}
 	if len(rows) == 0 {
 		fmt.Fprintln(w, "  nothing")

@@ -107,7 +107,7 @@ func writeProfile(env *cli.Env, f *newProfile) error {
 			return exit.Failed(err, "", "the working directory: %v", exit.Cause(err))
 		}
 		f.here = &surrounding{Directory: dir}
-		f.name, f.from = cmp.Or(f.name, nameOf(dir)), cmp.Or(f.from, "build")
+		f.name, f.from = cmp.Or(f.name, nameOf(dir)), cmp.Or(f.from, buildProfile)
 	}
 	if err := syntax.CheckName(f.name); err != nil {
 		return exit.Usage("", "%v", err)
