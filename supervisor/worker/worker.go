@@ -26,6 +26,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/loop"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/models"
+	"github.com/jail-sandbox/jail/supervisor/redact"
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 	"github.com/jail-sandbox/jail/supervisor/transcript"
 )
@@ -153,12 +154,12 @@ func (w *worker) failed(ctx context.Context, err error) *Error {
 	if errors.Is(context.Cause(ctx), errTimeout) {
 		known = &Error{Code: timedOut, Message: fmt.Sprintf("%v: %v", errTimeout, w.o.Task.Timeout)}
 	}
-	known.Message = redact(known.Message)
+	known.Message = redact.Text(known.Message)
 	return known
 }
 
 func (w *worker) say(status, message string) {
-	p := Progress{TaskID: w.o.Task.ID, Status: status, Message: redact(message)}
+	p := Progress{TaskID: w.o.Task.ID, Status: status, Message: redact.Text(message)}
 	w.progress.report(p)
 }
 
@@ -230,7 +231,7 @@ func (w *worker) save(ctx context.Context, out *Outcome) {
 	}
 	if err != nil {
 		out.Kept = w.jail.Name()
-		out.Error.Message += redact("; what was changed could not be pushed: " + err.Error())
+		out.Error.Message += redact.Text("; what was changed could not be pushed: " + err.Error())
 		return
 	}
 	out.FilesChanged, out.Branch, out.Commit = files, w.o.Task.Branch, commit

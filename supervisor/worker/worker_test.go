@@ -15,6 +15,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/approvals"
 	"github.com/jail-sandbox/jail/supervisor/fetchrun"
+	"github.com/jail-sandbox/jail/supervisor/redact"
 )
 
 // sendFunc is a sender that reaches nobody.
@@ -141,7 +142,7 @@ func TestFails(t *testing.T) {
 				}
 			}},
 		"no pull request": {steps: []string{written, "x"}, code: prFailed, asked: 2,
-			message: redacted, set: func(w *world, _ func()) {
+			message: redact.Redacted, set: func(w *world, _ func()) {
 				w.status, w.answer = 422, "no, https://me:secret@forge.example.com"
 			}},
 		"no push": {steps: []string{written, "x"}, code: pushFailed, asked: 2, kept: true,
