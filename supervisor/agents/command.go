@@ -59,6 +59,10 @@ func (c *calls) command(ctx context.Context, params json.RawMessage) (any, error
 		}
 		run.Env = append(run.Env, name+"="+p.Env[name])
 	}
+	// jaild counts the actions of each run, and each tool may be a run of its own.
+	if err := store.AsksOf(c.r.a.Store).Room(ctx, c.r.from.ID); err != nil {
+		return nil, err
+	}
 	out, err := c.r.a.o.Jails.Command(ctx, run)
 	refused, ok := errors.AsType[*problem.Error](err)
 	switch {

@@ -75,6 +75,32 @@ func TestCommand(t *testing.T) {
 	}
 }
 
+// An agent that starts one tool after another fills the queue with no more actions than it may have.
+func TestCommandFlood(t *testing.T) {
+	w := newWorld(t).start()
+	started := 0
+	w.jails.command = func(context.Context, Command) (toolsession.Output, error) {
+		started++
+		e := problem.New(problem.ApprovalPending, "it waits for an approval")
+		e.Approval = fmt.Sprint("tool", started)
+		_ = w.queue.change(e.Approval, func(*fakeAction) {})
+		return toolsession.Output{}, e
+	}
+	codes := map[string]int{}
+	w.install("a", "capabilities = { tools = [\"core-utils/*\"] }\n", func(g *work) error {
+		for range 205 {
+			reply, _ := g.call(agent.Host, agent.MethodCommand, map[string]any{"argv": []string{"wc"}})
+			codes[reply.Error.Code]++
+		}
+		return nil
+	})
+	w.tell("a", "go")
+	w.empty("a")
+	if started != 200 || codes[agent.ErrPending] != 200 || codes[agent.ErrBusy] != 5 {
+		t.Errorf("%d starts, answers %v", started, codes)
+	}
+}
+
 // A tool whose start needs an approval does not start. The agent is woken by the decision, once, and
 // the session of its tools ends when the agent is deleted.
 func TestCommandWaits(t *testing.T) {

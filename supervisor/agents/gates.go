@@ -50,10 +50,10 @@ func (c *calls) gate(ctx context.Context, call agent.Call) (any, error) {
 		Args: p.Args, Words: p.Words, Ref: fmt.Sprintf("%d %s", c.r.from.ID, call.Key)})
 }
 
-// gates are the actions of gatekeepers, as the agents of Agents hear of them.
+// gates tell agents what becomes of their actions at gatekeepers.
 type gates struct{ a *Agents }
 
-// tell says to an instance by an event of the type approval what has become of its action.
+// tell sends an instance the state of its action, by an event of the type approval.
 func (g gates) tell(e gatekeepers.Entry, of approvals.Action) error {
 	decision := Approved
 	switch of.State {
@@ -75,7 +75,7 @@ func (g gates) tell(e gatekeepers.Entry, of approvals.Action) error {
 	_, err = g.a.Send(e.Instance, agent.Event{ID: of.ID + "/" + string(of.State), Source: "user",
 		Type: agent.TypeApproval, ReplyTo: of.ID, Data: data})
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrDeleting) {
-		// Nobody is there any more to be told.
+		// The agent is deleted.
 		return nil
 	}
 	return err

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jail-sandbox/jail/policy"
@@ -192,16 +193,17 @@ func (p Programs) again(a Action, key string) (*stored, error) {
 	return nil, nil
 }
 
-// roomFor returns an error if too many external actions of the agent, or else of the run, of an
-// action are not over.
+// roomFor returns an error if too many external actions of the agent with its facets, or else of the
+// run, of an action are not over.
 func (p Programs) roomFor(a Action) error {
-	n, of := 0, a.Agent
+	n, agent := 0, withoutFacet(a.Agent)
+	of := agent
 	if of == "" {
 		of = a.Run
 	}
 	for _, s := range p.q.actions {
-		if s.UID == a.UID && s.task() != nil && !s.State.Over() && s.Agent == a.Agent &&
-			(a.Agent != "" || s.Run == a.Run) {
+		if s.UID == a.UID && s.task() != nil && !s.State.Over() && withoutFacet(s.Agent) == agent &&
+			(agent != "" || s.Run == a.Run) {
 			n++
 		}
 	}
@@ -213,6 +215,12 @@ func (p Programs) roomFor(a Action) error {
 	}
 	return problem.New(problem.Busy, "%d actions of %s are not over", n, of).
 		WithHint("jail approvals lists them; decide on some")
+}
+
+// withoutFacet is the id of an agent of whose facet an id may be.
+func withoutFacet(id string) string {
+	id, _, _ = strings.Cut(id, "/")
+	return id
 }
 
 // proposed returns the external action with an id for who has its key.

@@ -363,7 +363,8 @@ func TestExternalGrants(t *testing.T) {
 	wantCode(t, "a grant for no session", err, problem.Usage)
 }
 
-// TestExternalBounds: one agent has so many actions that are not over, and leaves room for others.
+// TestExternalBounds: one agent with its facets has so many actions that are not over, and leaves room
+// for others.
 func TestExternalBounds(t *testing.T) {
 	d, agentd := deskIn(t.TempDir()), other(t, alice)
 	propose := func(n int, agent string) error {
@@ -372,11 +373,13 @@ func TestExternalBounds(t *testing.T) {
 		return err
 	}
 	for n := range maxOfRun {
-		if err := propose(n, "agent:1001:one"); err != nil {
+		if err := propose(n, []string{"agent:1001:one", "agent:1001:one/facet"}[n%2]); err != nil {
 			t.Fatalf("proposal %d: %v", n, err)
 		}
 	}
-	wantCode(t, "one more", propose(maxOfRun, "agent:1001:one"), problem.Busy)
+	for _, agent := range []string{"agent:1001:one", "agent:1001:one/facet", "agent:1001:one/more/facets"} {
+		wantCode(t, "one more", propose(maxOfRun, agent), problem.Busy)
+	}
 	if err := propose(0, "agent:1001:two"); err != nil {
 		t.Errorf("another agent: %v", err)
 	}
@@ -432,6 +435,7 @@ func TestForgedProposals(t *testing.T) {
 		"half an object":    with(func(p *Proposal) { p.Gate.Args = `{"a":1` }),
 		"two objects":       with(func(p *Proposal) { p.Gate.Args = `{}{}` }),
 		"a key twice":       with(func(p *Proposal) { p.Gate.Args = `{"to":"me","to":"you"}` }),
+		"a key in two ways": with(func(p *Proposal) { p.Gate.Args = `{"set":1,"ſet":2}` }),
 		"a key in two cases": with(func(p *Proposal) {
 			p.Gate.Args = `{"a":[{"to":"me","To":"you"}]}`
 		}),

@@ -380,8 +380,9 @@ func checkObject(d *json.Decoder, opened json.Token, depth int) error {
 			if err != nil {
 				return err
 			}
-			// Most decoders take no notice of the case of a key.
-			name := strings.ToLower(key.(string))
+			// Most decoders take no notice of the case of a key. Two letters have ſ and K beside them,
+			// of which one changes in each direction.
+			name := strings.ToLower(strings.ToUpper(key.(string)))
 			if seen[name] {
 				return fmt.Errorf("the key %.80q is there twice", key)
 			}

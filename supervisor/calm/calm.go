@@ -34,6 +34,10 @@ func Self() {
 	if err != nil || set(slack) != nil {
 		return
 	}
+	// Since Linux 6.13 a thread of a real-time policy has none: it would execute itself for ever.
+	if now, err := get(); err != nil || now != slack {
+		return
+	}
 	// Where that fails the program goes on as it is.
 	_ = syscall.Exec(self, os.Args, os.Environ())
 }

@@ -2,11 +2,13 @@ package calm
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // child is set in a copy of the test's program that becomes calm.
@@ -45,6 +47,20 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
+}
+
+// A program of a real-time policy, which may have no slack, goes on as it is.
+func TestSelfInRealTime(t *testing.T) {
+	if err := exec.Command("chrt", "-r", "1", "true").Run(); err != nil {
+		t.Skipf("chrt: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "chrt", "-r", "1", os.Args[0])
+	cmd.Env = append(os.Environ(), child+"=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
 }
 
 // All threads of a calm program have the slack, and what it starts has the default.

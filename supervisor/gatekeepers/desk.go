@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -20,7 +19,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// A Queue is jaild's approval queue: *api.Approvals.
+// A Queue is jaild's approval queue. *api.Approvals implements it.
 type Queue interface {
 	Propose(context.Context, api.ProposeRequest) (approvals.Action, error)
 	Get(ctx context.Context, id string) (approvals.Action, error)
@@ -30,33 +29,37 @@ type Queue interface {
 	Report(context.Context, string, approvals.ReportRequest) (approvals.Action, error)
 }
 
-// An Entry is an action of a gatekeeper that may still change.
+// An Entry is the durable note of one proposed action.
 type Entry struct {
-	// Ref names the proposal: the same one, of an event that is delivered again, is the same action.
+	// Ref names the proposal. An event that is delivered again proposes with the same Ref, and so
+	// makes no second action.
 	Ref string
-	// Instance is the number of the agent's instance that has proposed it, 0 for a person.
+	// Instance is the number of the agent's instance that has proposed the action, 0 for a person.
 	Instance int64
-	// Request has the key by which the action is claimed.
+	// Request is the proposal. It has the key by which the action is claimed.
 	Request api.ProposeRequest
-	// Action is the id of the action, empty until jaild has said it.
+	// Action is the id of the action, empty until jaild has answered.
 	Action string
-	// Told is the last state that the agent was told.
+	// Told is the last state of the action that its proposer was told, empty for none.
 	Told approvals.State
-	// Over says that nothing of it can change any more.
+	// Over says that the state of the action cannot change any more.
 	Over  bool
 	Began time.Time
 }
 
-// Entries are durable texts by the Refs of entries.
+// Entries is a durable table of entries, as JSON, by their Refs.
 type Entries interface {
 	// Put adds an entry, or replaces the one with the same Ref.
-	Put(ref string, began time.Time, entry []byte) error
+	Put(ref string, began time.Time, over bool, entry []byte) error
 	// Remove removes an entry.
 	Remove(ref string) error
+	// Forget removes entries that are over: those that began before a time, and all but the last most.
+	Forget(before time.Time, most int) error
 	// Find returns the entry with a Ref, nil if there is none.
 	Find(ctx context.Context, ref string) ([]byte, error)
-	// Entries returns all, the eldest first.
-	Entries(context.Context) ([][]byte, error)
+	// Open returns the entries that are not over, All returns all. The eldest is first.
+	Open(context.Context) ([][]byte, error)
+	All(context.Context) ([][]byte, error)
 }
 
 func (d *Desk) put(e Entry) error {
@@ -64,7 +67,7 @@ func (d *Desk) put(e Entry) error {
 	if err != nil {
 		return err
 	}
-	return d.o.Entries.Put(e.Ref, e.Began, text)
+	return d.o.Entries.Put(e.Ref, e.Began, e.Over, text)
 }
 
 // entry returns the entry with a Ref, false if there is none.
@@ -76,9 +79,9 @@ func (d *Desk) entry(ctx context.Context, ref string) (e Entry, ok bool, err err
 	return e, true, json.Unmarshal(text, &e)
 }
 
-// entries returns all, the eldest first.
-func (d *Desk) entries(ctx context.Context) ([]Entry, error) {
-	texts, err := d.o.Entries.Entries(ctx)
+// entries decodes the entries that list returns.
+func entries(ctx context.Context, list func(context.Context) ([][]byte, error)) ([]Entry, error) {
+	texts, err := list(ctx)
 	all := make([]Entry, len(texts))
 	for i, text := range texts {
 		err = errors.Join(err, json.Unmarshal(text, &all[i]))
@@ -86,19 +89,19 @@ func (d *Desk) entries(ctx context.Context) ([]Entry, error) {
 	return all, err
 }
 
-// A Kept is a gatekeeper that its owner has made.
+// A Kept is a gatekeeper with what gatekeepers.toml says of it.
 type Kept struct {
-	Name string
-	// About is what the owner says of it.
+	Name  string
 	About string
-	// Agents are those that may use it.
+	// Agents are the names of the agents that may use the gatekeeper.
 	Agents []string
-	// ByPolicy lets the policy of an agent's run say which actions wait; else all do.
+	// ByPolicy lets the policy of the agent's run decide which actions wait for a person. Without it
+	// all do.
 	ByPolicy bool
 	Gatekeeper
 }
 
-// Load returns the gatekeepers of the file gatekeepers.toml. Those of APIs send by s.
+// Load returns the gatekeepers of the file gatekeepers.toml. Those of APIs send their requests by s.
 func Load(path string, s Sender) ([]Kept, error) {
 	said, err := manifest.LoadGatekeepers(path)
 	var all []Kept
@@ -117,9 +120,9 @@ func Load(path string, s Sender) ([]Kept, error) {
 
 // Options are what a Desk needs.
 type Options struct {
-	// Kept returns the gatekeepers that there are now.
+	// Kept returns the gatekeepers as the file says now.
 	Kept func() ([]Kept, error)
-	// Queue returns jaild's approval queue, and what closes the connection to it.
+	// Queue returns jaild's approval queue, and a function that closes the connection.
 	Queue   func(context.Context) (Queue, func(), error)
 	Entries Entries
 	Now     func() time.Time
@@ -129,16 +132,17 @@ type Options struct {
 // A Desk keeps the actions of the gatekeepers of one user.
 type Desk struct {
 	o Options
-	// news says that actions are to be looked at now.
+	// news has Run look at the actions now.
 	news chan struct{}
-	// tell says to an instance what has become of its action.
+	// tell tells an instance the state of its action.
 	tell func(Entry, approvals.Action) error
 
 	open struct {
 		sync.Mutex
-		// begun are the proposals whose entries may have no action yet, by their Refs.
+		// begun has the Refs of the proposals that are being made.
 		begun map[string]bool
-		// entries are those that are not over, and waiting those of them that keep the process alive.
+		// entries counts the entries that are not over, waiting those of them that keep the process
+		// alive.
 		entries, waiting int
 	}
 }
@@ -149,51 +153,62 @@ const (
 	// maxOver how many are.
 	keepEntries = 30 * 24 * time.Hour
 	maxOver     = 2000
-	// look is how often a desk looks whether somebody has decided, and every how many looks whether
-	// somebody wants an applied action to be undone.
-	look      = time.Second
-	lookUndos = 5
-	// maxCarry bounds an action.
+	// look is the pause between two looks for decisions. Every lookUndos looks the desk also looks for
+	// applied actions that are to be undone, and every lookForgotten for those that jaild has
+	// forgotten.
+	look          = time.Second
+	lookUndos     = 5
+	lookForgotten = 60 * lookUndos
+	// few actions are asked for one by one. For more the desk asks for the list of all that wait.
+	few = 4
+	// maxCarry bounds the time of an action.
 	maxCarry = 5 * time.Minute
 )
 
-// New returns a Desk. Nothing is carried out before Run.
+// New returns a Desk. It carries out nothing before Run.
 func New(o Options) *Desk {
 	d := &Desk{o: o, news: make(chan struct{}, 1)}
 	d.open.begun = map[string]bool{}
 	return d
 }
 
-// A Caller is who uses a gatekeeper.
+// A Caller uses a gatekeeper: an agent, or its owner if all fields are empty.
 type Caller struct {
-	// Agent is the name of an agent, and ID that of it or of its facet as agent:USER:NAME; empty for
-	// the owner.
+	// Agent is the name of the agent, and ID the id of the agent or of its facet, as agent:USER:NAME.
 	Agent, ID string
-	// Instance is the number of the agent's instance.
+	// Instance is the number of the instance.
 	Instance int64
-	// Run is its run, whose policy says which actions wait.
+	// Run is the id of the agent's run, whose policy decides which actions wait.
 	Run string
-	// Allowed are the gatekeepers that the agent's manifest asks for; nil for all.
+	// Allowed are the gatekeepers that the agent's manifest asks for.
 	Allowed []string
 }
 
-// mayUse reports whether a gatekeeper is there for a caller: the manifest of an agent asks for it,
-// and its owner lets that agent use it.
+// mayUse reports whether a caller may use a gatekeeper. An agent needs both: its manifest asks for the
+// gatekeeper, and gatekeepers.toml names the agent.
 func (c Caller) mayUse(k Kept) bool {
 	return c.Agent == "" || slices.Contains(c.Allowed, k.Name) && slices.Contains(k.Agents, c.Agent)
 }
 
+// all returns the gatekeepers that the caller may use.
+func (d *Desk) all(c Caller) ([]Kept, error) {
+	all, err := d.o.Kept()
+	if err != nil && c.Agent != "" {
+		// The error quotes the owner's file.
+		return nil, &agent.Error{Code: agent.ErrFailed, Message: "gatekeepers.toml is wrong: its owner " +
+			"sees by jail gate list what is"}
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(k Kept) bool { return !c.mayUse(k) }), err
+}
+
 // find returns a gatekeeper that the caller may use.
 func (d *Desk) find(c Caller, name string) (Kept, error) {
-	all, err := d.o.Kept()
+	all, err := d.all(c)
 	if err != nil {
 		return Kept{}, err
 	}
 	var names []string
 	for _, k := range all {
-		if !c.mayUse(k) {
-			continue
-		}
 		if k.Name == name {
 			return k, nil
 		}
@@ -203,24 +218,19 @@ func (d *Desk) find(c Caller, name string) (Kept, error) {
 		"capabilities.gatekeepers of its manifest and agents of gatekeepers.toml name", name, names)
 }
 
-// Describe describes the gatekeepers that the caller may use, or the one of that name.
+// Describe describes the gatekeeper with a name, or without a name all that the caller may use.
 func (d *Desk) Describe(ctx context.Context, c Caller, name string) ([]agentapi.Gatekeeper, error) {
-	all, err := d.o.Kept()
+	all, err := d.all(c)
+	if name != "" {
+		var k Kept
+		k, err = d.find(c, name)
+		all = []Kept{k}
+	}
 	if err != nil {
 		return nil, err
 	}
-	if name != "" {
-		k, err := d.find(c, name)
-		if err != nil {
-			return nil, err
-		}
-		all = []Kept{k}
-	}
 	out := []agentapi.Gatekeeper{}
 	for _, k := range all {
-		if !c.mayUse(k) {
-			continue
-		}
 		of, err := k.Describe(ctx)
 		if err != nil {
 			of.Problem = err.Error()
@@ -229,8 +239,8 @@ func (d *Desk) Describe(ctx context.Context, c Caller, name string) ([]agentapi.
 		if k.About != "" {
 			of.About = k.About
 		}
-		if c.Agent != "" && of.Kind == manifest.KindSQLite {
-			// Where the owner has it is not the agent's business.
+		if c.Agent != "" {
+			// An agent is not told the path or the URL.
 			of.Resource = k.Name
 		}
 		out = append(out, of)
@@ -238,7 +248,7 @@ func (d *Desk) Describe(ctx context.Context, c Caller, name string) ([]agentapi.
 	return out, nil
 }
 
-// Read reads at once.
+// Read answers a read of a gatekeeper.
 func (d *Desk) Read(ctx context.Context, c Caller, name, method string,
 	args json.RawMessage) (any, error) {
 	k, err := d.find(c, name)
@@ -249,7 +259,7 @@ func (d *Desk) Read(ctx context.Context, c Caller, name, method string,
 	return out, asAgent(err)
 }
 
-// asAgent is an error as agents see it.
+// asAgent returns an error in the form that agents get.
 func asAgent(err error) error {
 	if u, ok := errors.AsType[*unknown](err); ok {
 		return notFound("%v", u)
@@ -257,18 +267,18 @@ func asAgent(err error) error {
 	return err
 }
 
-// A Proposal is an action that somebody wants to be done.
+// A Proposal is an action that a caller proposes.
 type Proposal struct {
 	Gatekeeper string
 	Action     string
 	Args       json.RawMessage
-	// Words are those of who proposes it.
+	// Words are the words of the proposer.
 	Words string
-	// Ref names the proposal.
+	// Ref is that of the entry.
 	Ref string
 }
 
-// Propose puts an action on the queue. The same proposal with the same Ref is the same action.
+// Propose puts an action on the queue. The same proposal with the same Ref is put there once.
 func (d *Desk) Propose(ctx context.Context, c Caller, p Proposal) (agentapi.GateProposed, error) {
 	var none agentapi.GateProposed
 	k, err := d.find(c, p.Gatekeeper)
@@ -287,7 +297,7 @@ func (d *Desk) Propose(ctx context.Context, c Caller, p Proposal) (agentapi.Gate
 	defer done()
 	e, ok, err := d.entry(ctx, p.Ref)
 	if err == nil && ok && e.Action == "" {
-		// The answer of jaild was lost. Another key would leave that action without a claimant.
+		// The answer of jaild was lost. With another key nobody could claim that action.
 		e, err = d.adopt(ctx, q, e)
 	}
 	if err != nil {
@@ -313,11 +323,11 @@ func (d *Desk) Propose(ctx context.Context, c Caller, p Proposal) (agentapi.Gate
 		return none, err
 	}
 	d.began()
-	// If the proposal fails, jaild may have it: that is looked up.
+	// If the answer is lost, Run looks whether jaild has the action.
 	defer d.Look()
 	a, err := q.Propose(ctx, e.Request)
 	if refused, ok := errors.AsType[*problem.Error](err); ok {
-		// It is not there, and the proposal can be made again.
+		// jaild does not have the action, and the same event may propose it again.
 		return none, errors.Join(&agent.Error{Code: agent.ErrFailed, Message: refused.Message},
 			d.o.Entries.Remove(e.Ref))
 	}
@@ -328,12 +338,13 @@ func (d *Desk) Propose(ctx context.Context, c Caller, p Proposal) (agentapi.Gate
 	return proposed(a, change), d.put(e)
 }
 
+// proposed is the answer to a proposal.
 func proposed(a approvals.Action, c Change) agentapi.GateProposed {
 	return agentapi.GateProposed{ID: a.ID, State: string(a.State), Reversible: a.Reversible, Before: c.Before,
 		After: c.After}
 }
 
-// again returns an action that was proposed before.
+// again answers a proposal whose Ref has an action already.
 func (d *Desk) again(ctx context.Context, q Queue, e Entry, p Proposal) (agentapi.GateProposed, error) {
 	g := e.Request.Gate
 	c, err := changeOf(g.Action, g.Resource, g.Args)
@@ -341,15 +352,15 @@ func (d *Desk) again(ctx context.Context, q Queue, e Entry, p Proposal) (agentap
 		return agentapi.GateProposed{}, err
 	}
 	if g.Gatekeeper != p.Gatekeeper || g.Action != p.Action || !same(c.Args, p.Args) {
-		return agentapi.GateProposed{}, bad("the same event has proposed another action before: an event that comes " +
-			"again has to do the same")
+		return agentapi.GateProposed{}, bad("the same event has proposed another action before: an event " +
+			"that comes again has to do the same")
 	}
 	a, err := q.Get(ctx, e.Action)
 	return proposed(a, c), err
 }
 
-// begin reports whether nobody else makes the proposal with a Ref now. end ends that. Between them
-// nobody else looks at its entry.
+// begin marks a Ref as being proposed, and reports whether it was not. Until end nobody else looks at
+// its entry.
 func (d *Desk) begin(ref string) bool {
 	d.open.Lock()
 	defer d.open.Unlock()
@@ -366,14 +377,14 @@ func (d *Desk) end(ref string) {
 	delete(d.open.begun, ref)
 }
 
-// isBegun reports whether somebody makes the proposal with a Ref now.
+// isBegun reports whether a Ref is being proposed.
 func (d *Desk) isBegun(ref string) bool {
 	d.open.Lock()
 	defer d.open.Unlock()
 	return d.open.begun[ref]
 }
 
-// began says that there is an entry more, which may change.
+// began counts a new entry.
 func (d *Desk) began() {
 	d.open.Lock()
 	defer d.open.Unlock()
@@ -381,14 +392,14 @@ func (d *Desk) began() {
 	d.open.waiting++
 }
 
-// Waiting returns how many actions wait for a decision or are being carried out.
+// Waiting returns the number of actions that wait for a decision or are being carried out.
 func (d *Desk) Waiting() int {
 	d.open.Lock()
 	defer d.open.Unlock()
 	return d.open.waiting
 }
 
-// Look has the desk look at the actions now.
+// Look has Run look at the actions now.
 func (d *Desk) Look() {
 	select {
 	case d.news <- struct{}{}:
@@ -396,8 +407,8 @@ func (d *Desk) Look() {
 	}
 }
 
-// Run carries out what is approved, and undoes what is to be undone, until ctx is done. tell says to
-// an instance what has become of its action.
+// Run carries out approved actions, and undoes those that are to be undone, until ctx is done. tell
+// tells an instance the state of its action.
 func (d *Desk) Run(ctx context.Context, tell func(Entry, approvals.Action) error) {
 	d.tell = tell
 	d.began()
@@ -405,7 +416,7 @@ func (d *Desk) Run(ctx context.Context, tell func(Entry, approvals.Action) error
 	defer tick.Stop()
 	warned := ""
 	for n := 0; ; n++ {
-		err := d.all(ctx, n%lookUndos == 0)
+		err := d.each(ctx, n)
 		if err != nil && ctx.Err() == nil && err.Error() != warned {
 			d.o.Log.Warn("the actions of gatekeepers wait", "error", err)
 			warned = err.Error()
@@ -423,21 +434,24 @@ func (d *Desk) Run(ctx context.Context, tell func(Entry, approvals.Action) error
 	}
 }
 
-// count returns how many actions may still change.
+// count returns the number of entries that are not over.
 func (d *Desk) count() int {
 	d.open.Lock()
 	defer d.open.Unlock()
 	return d.open.entries
 }
 
-// all looks at the actions; at those that can only be undone if undos is set.
-func (d *Desk) all(ctx context.Context, undos bool) error {
-	entries, err := d.entries(ctx)
+// each is the nth look at the entries that are not over.
+func (d *Desk) each(ctx context.Context, n int) error {
+	if n%lookUndos != 0 && d.Waiting() == 0 {
+		return nil
+	}
+	open, err := entries(ctx, d.o.Entries.Open)
 	if err != nil {
 		return err
 	}
-	open := slices.DeleteFunc(slices.Clone(entries), func(e Entry) bool { return e.Over })
 	var q Queue
+	var states map[string]approvals.State
 	if len(open) > 0 {
 		var done func()
 		if q, done, err = d.o.Queue(ctx); err != nil {
@@ -445,32 +459,61 @@ func (d *Desk) all(ctx context.Context, undos bool) error {
 		}
 		defer done()
 	}
+	if len(open) > few {
+		if states, err = statesIn(ctx, q); err != nil {
+			return err
+		}
+	}
 	var errs []error
-	left, waiting, over := 0, 0, len(entries)-len(open)
-	for _, e := range entries {
-		if e.Over && (over > maxOver || d.o.Now().Sub(e.Began) > keepEntries) {
-			errs = append(errs, d.o.Entries.Remove(e.Ref))
-			over--
-		}
-		if e.Over {
-			continue
-		}
-		if undos || e.Told != approvals.Applied {
+	left, waiting, over := 0, 0, 0
+	for _, e := range open {
+		if e.mayHaveChanged(states, n) {
 			if e, err = d.one(ctx, q, e); err != nil {
 				errs = append(errs, fmt.Errorf("action %s: %w", e.Action, err))
 			}
 		}
-		if !e.Over {
+		switch {
+		case e.Over:
+			over++
+		case e.Told != approvals.Applied:
+			waiting++
+			fallthrough
+		default:
 			left++
 		}
-		if !e.Over && e.Told != approvals.Applied {
-			waiting++
-		}
+	}
+	if over > 0 {
+		errs = append(errs, d.o.Entries.Forget(d.o.Now().Add(-keepEntries), maxOver))
 	}
 	d.open.Lock()
 	d.open.entries, d.open.waiting = left, waiting
 	d.open.Unlock()
 	return errors.Join(errs...)
+}
+
+// statesIn returns the states of the actions in a queue that are not over, by their ids.
+func statesIn(ctx context.Context, q Queue) (map[string]approvals.State, error) {
+	all, err := q.List(ctx, false)
+	states := map[string]approvals.State{}
+	for _, a := range all {
+		states[a.ID] = a.State
+	}
+	return states, err
+}
+
+// mayHaveChanged reports whether the nth look is to ask for the action of an entry. states are the
+// states of all actions that are not over, nil if they are not known.
+func (e Entry) mayHaveChanged(states map[string]approvals.State, n int) bool {
+	state, listed := states[e.Action]
+	switch {
+	case e.Action == "":
+		return true
+	case states == nil:
+		return e.Told != approvals.Applied || n%lookUndos == 0
+	case listed:
+		return state != approvals.Pending
+	}
+	return e.Told != approvals.Applied || n%lookForgotten == 0
 }
 
 // one brings an action as far as it can go now.
@@ -479,7 +522,7 @@ func (d *Desk) one(ctx context.Context, q Queue, e Entry) (Entry, error) {
 		if d.isBegun(e.Ref) {
 			return e, nil
 		}
-		// The process ended, or the connection, before jaild had said the id.
+		// The process or the connection ended before jaild had answered with the id.
 		var err error
 		if e, err = d.adopt(ctx, q, e); err != nil || e.Over {
 			return e, err
@@ -499,7 +542,7 @@ func (d *Desk) one(ctx context.Context, q Queue, e Entry) (Entry, error) {
 	case a.State == approvals.Approved, a.State == approvals.Reverting && a.Claim == nil:
 		ctx, cancel := context.WithTimeout(ctx, maxCarry)
 		defer cancel()
-		// What the gatekeeper says of a failure is in the action.
+		// The action that is returned holds the error of a gatekeeper.
 		carried, err := q.Carry(ctx, a.ID, key, func(a approvals.Action) (string, error) {
 			return d.carry(ctx, a)
 		})
@@ -508,7 +551,7 @@ func (d *Desk) one(ctx context.Context, q Queue, e Entry) (Entry, error) {
 		}
 		a = carried
 	case a.State == approvals.Applying, a.State == approvals.Reverting:
-		// One at a time is carried out, so the process that claimed this one is gone.
+		// This process carries out one action at a time, so another one claimed this action and ended.
 		if a, err = d.settle(ctx, q, a, key); err != nil {
 			return e, err
 		}
@@ -522,7 +565,7 @@ func (d *Desk) adopt(ctx context.Context, q Queue, e Entry) (Entry, error) {
 		e.Action, e.Over = now.Action, !ok
 		return e, err
 	}
-	entries, err := d.entries(ctx)
+	entries, err := entries(ctx, d.o.Entries.All)
 	if err != nil {
 		return e, err
 	}
@@ -548,12 +591,12 @@ func (d *Desk) adopt(ctx context.Context, q Queue, e Entry) (Entry, error) {
 			return e, d.put(e)
 		}
 	}
-	// jaild never had it: whoever wants it proposes it again.
+	// jaild never had the action. Its event proposes it again.
 	e.Over = true
 	return e, d.o.Entries.Remove(e.Ref)
 }
 
-// carry does what an action says, or undoes it.
+// carry does an action, or undoes it.
 func (d *Desk) carry(ctx context.Context, a approvals.Action) (string, error) {
 	k, c, err := d.of(a)
 	if err != nil {
@@ -581,8 +624,8 @@ func (d *Desk) of(a approvals.Action) (Kept, Change, error) {
 	return k, c, err
 }
 
-// settle ends an action whose process was killed, if its gatekeeper knows how the action ended. Else
-// a person does.
+// settle reports the end of an action whose process was killed, if its gatekeeper knows how the action
+// ended. If not, a person settles the action.
 func (d *Desk) settle(ctx context.Context, q Queue, a approvals.Action,
 	key string) (approvals.Action, error) {
 	k, c, err := d.of(a)
@@ -600,12 +643,12 @@ func (d *Desk) settle(ctx context.Context, q Queue, a approvals.Action,
 	case s.Done && reverting:
 		r.State, r.Error = approvals.Reverted, ""
 	case s.Done:
-		r.State, r.Outcome, r.Error = approvals.Applied, strings.ReplaceAll(s.Outcome, "\n", " "), ""
+		r.State, r.Outcome, r.Error = approvals.Applied, s.Outcome, ""
 	}
 	return q.Report(ctx, a.ID, r)
 }
 
-// told says to who has proposed an action what has become of it, once for each state.
+// told tells the proposer of an action its state, once for each state in which the action is over.
 func (d *Desk) told(e Entry, a approvals.Action) (Entry, error) {
 	if !a.State.Over() || a.State == e.Told {
 		return e, nil
@@ -616,7 +659,7 @@ func (d *Desk) told(e Entry, a approvals.Action) (Entry, error) {
 		}
 	}
 	e.Told = a.State
-	// What is applied can be reverted as long as jaild knows it.
+	// An applied action can be reverted as long as jaild has it.
 	e.Over = a.State != approvals.Applied || !a.Reversible
 	return e, d.put(e)
 }

@@ -29,6 +29,8 @@ type world struct {
 	told    []string
 	// cut kills the desk at the nth step of those that follow; steps counts them.
 	cut, steps int
+	// gets counts the actions that were asked for.
+	gets int
 }
 
 // step is a point at which a desk may be killed.
@@ -52,9 +54,9 @@ func (w *world) Find(_ context.Context, ref string) ([]byte, error) {
 	return nil, nil
 }
 
-func (w *world) Put(ref string, _ time.Time, entry []byte) error {
+func (w *world) Put(ref string, _ time.Time, over bool, entry []byte) error {
 	var e Entry
-	if err := json.Unmarshal(entry, &e); err != nil || e.Ref != ref {
+	if err := json.Unmarshal(entry, &e); err != nil || e.Ref != ref || e.Over != over {
 		return errors.Join(err, errors.New("an entry of another name"))
 	}
 	if err := w.step(); err != nil {
@@ -74,9 +76,20 @@ func (w *world) Remove(ref string) error {
 	return nil
 }
 
-func (w *world) Entries(context.Context) (all [][]byte, err error) {
+func (w *world) Forget(time.Time, int) error { return nil }
+
+func (w *world) All(context.Context) (all [][]byte, err error) {
 	for _, e := range w.entries {
 		all = append(all, raws(e))
+	}
+	return all, nil
+}
+
+func (w *world) Open(context.Context) (all [][]byte, err error) {
+	for _, e := range w.entries {
+		if !e.Over {
+			all = append(all, raws(e))
+		}
 	}
 	return all, nil
 }
@@ -105,15 +118,18 @@ func (w *world) Propose(_ context.Context, r api.ProposeRequest) (approvals.Acti
 }
 
 func (w *world) Get(_ context.Context, id string) (approvals.Action, error) {
+	w.gets++
 	if a := w.find(id); a != nil {
 		return *a, nil
 	}
 	return approvals.Action{}, problem.New(problem.NotFound, "no action")
 }
 
-func (w *world) List(context.Context, bool) (all []approvals.Action, err error) {
+func (w *world) List(_ context.Context, over bool) (all []approvals.Action, err error) {
 	for _, a := range w.actions {
-		all = append(all, *a)
+		if over || !a.State.Over() {
+			all = append(all, *a)
+		}
 	}
 	return all, nil
 }
@@ -235,9 +251,9 @@ func TestKilledDesk(t *testing.T) {
 		a := w.actions[0]
 		look := func() {
 			// A killed one leaves the rest to the next.
-			_ = d.all(ctx, true)
+			_ = d.each(ctx, 0)
 			dead()
-			if err := d.all(ctx, true); err != nil {
+			if err := d.each(ctx, 0); err != nil {
 				t.Fatalf("step %d: %v", cut, err)
 			}
 		}
@@ -302,7 +318,7 @@ func TestDesk(t *testing.T) {
 		t.Errorf("people see %+v", g)
 	}
 	w.actions[0].State = approvals.Rejected
-	if err := d.all(ctx, true); err != nil || !slices.Equal(w.told, []string{"rejected"}) ||
+	if err := d.each(ctx, 0); err != nil || !slices.Equal(w.told, []string{"rejected"}) ||
 		d.Waiting() > 0 {
 		t.Errorf("rejected: told %q, %d wait, %v", w.told, d.Waiting(), err)
 	}
@@ -328,6 +344,46 @@ func TestDesk(t *testing.T) {
 	if _, err := d.Propose(ctx, triage, large); err == nil {
 		t.Error("an action that is too large for people")
 	}
+}
+
+// A desk with many actions asks only for those of which the list says that somebody has decided.
+func TestManyActions(t *testing.T) {
+	f := customers(t, t.TempDir(), "MEMORY")
+	w := &world{keys: map[string]string{}}
+	d := w.desk(f)
+	for n := range 3 * few {
+		if _, err := d.Propose(t.Context(), triage, ofTriage(fmt.Sprint(n))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look := func(n, gets, waiting, entries int) {
+		t.Helper()
+		w.gets = 0
+		if err := d.each(t.Context(), n); err != nil || w.gets != gets || d.Waiting() != waiting ||
+			d.count() != entries {
+			t.Errorf("look %d: %v, %d gets, %d of %d wait", n, err, w.gets, d.Waiting(), d.count())
+		}
+	}
+	a, all := w.actions[0], 3*few
+	look(1, 0, all, all)
+	a.State = approvals.Approved
+	w.actions[1].State = approvals.Rejected
+	look(2, 2, all-2, all-1)
+	if got := rowOf(t, f, 1); a.State != approvals.Applied || !strings.Contains(got, "Zug") {
+		t.Errorf("it is %s, and the row is %s", a.State, got)
+	}
+	look(lookUndos, 0, all-2, all-1)
+	a.State, a.Claim = approvals.Reverting, nil
+	look(lookUndos, 1, all-2, all-2)
+	if got := rowOf(t, f, 1); a.State != approvals.Reverted || !strings.Contains(got, "Bern") {
+		t.Errorf("it is %s, and the row is %s", a.State, got)
+	}
+	// One that jaild has forgotten.
+	w.actions[2].State = approvals.Approved
+	look(1, 1, all-3, all-2)
+	w.actions[2].ID = "gone"
+	look(lookUndos, 0, all-3, all-2)
+	look(0, 1, all-3, all-3)
 }
 
 // Only an agent whose manifest names the gatekeeper and that the owner has named may use it, and none
@@ -361,5 +417,24 @@ func TestWhoMayUseAGatekeeper(t *testing.T) {
 	all, err := d.Describe(t.Context(), triage, "crm")
 	if err != nil || strings.Contains(string(raws(all)), f.Path) {
 		t.Errorf("an agent is told where the file is: %s, %v", raws(all), err)
+	}
+	d.o.Kept = func() ([]Kept, error) {
+		return []Kept{{Name: "api", Agents: []string{"triage"}, Gatekeeper: &httpAPI{URL: "https://secret"}}}, nil
+	}
+	of := triage
+	of.Allowed = []string{"api"}
+	if all, err := d.Describe(t.Context(), of, ""); err != nil || len(all) != 1 ||
+		strings.Contains(string(raws(all)), "secret") {
+		t.Errorf("an agent is told where the API is: %s, %v", raws(all), err)
+	}
+	d.o.Kept = func() ([]Kept, error) { return nil, errors.New("gatekeepers.toml: credential = secret") }
+	for _, name := range []string{"", "api"} {
+		if _, err := d.Describe(t.Context(), of, name); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("an agent reads the owner's file: %v", err)
+		}
+		if _, err := d.Describe(t.Context(), Caller{}, name); err == nil ||
+			!strings.Contains(err.Error(), "secret") {
+			t.Errorf("the owner is not told what is wrong: %v", err)
+		}
 	}
 }

@@ -7,9 +7,9 @@
 //	openapi.go  an HTTP API that an OpenAPI document describes: GET is read, the rest is proposed
 //	desk.go     the actions of all gatekeepers, from their proposal until nobody can revert them
 //
-// An action is done at most once. jaild gives its claim once (package approvals). What was claimed
-// when the process was killed is settled when the next one starts: a SQLite file knows whether it has
-// the action, and the owner of an HTTP API looks.
+// An action is done at most once: jaild gives its claim once (package approvals). If the process is
+// killed after the claim, the next one finds out how the action ended. A SQLite file says whether it
+// has the action. Of an HTTP API nobody knows, and a person looks.
 package gatekeepers
 
 import (
@@ -44,28 +44,28 @@ type Gatekeeper interface {
 	// Revert undoes what Apply did, whole or not at all. outcome is what Apply returned. The error
 	// is errChanged if the resource is not as Apply left it.
 	Revert(ctx context.Context, id, outcome string, c Change) error
-	// Settle says how an action ended whose Apply, or Revert, was cut off by the end of the process.
-	// known is false if the gatekeeper cannot tell.
+	// Settle returns how an action ended if the process was killed during Apply, or during Revert if
+	// reverting is true. known is false if the gatekeeper cannot tell.
 	Settle(ctx context.Context, id string, c Change, reverting bool) (s Settled, known bool, err error)
 }
 
-// errChanged says that a resource is not as it was.
+// errChanged is wrapped by the errors for a resource that has changed since the proposal or the action.
 var errChanged = api.ErrChanged
 
-// A Change is an action that was checked. People see it whole before they approve.
+// A Change is an action that was checked. People see all of it before they approve.
 type Change struct {
 	Action string
 	// Resource names what is changed, such as a row or a URL.
 	Resource   string
 	Reversible bool
-	// Args are those of the proposal. Before is the resource as it is, After as it will be; nil
-	// where that is not known.
+	// Args are the arguments of the proposal. Before is the resource at that time, and After the
+	// resource once the action is done. They are nil if not known.
 	Args, Before, After json.RawMessage
 	// Others counts further rows that triggers and foreign keys of a database change.
 	Others int64
 }
 
-// details are what of a Change goes into the arguments of its action.
+// details are the parts of a Change that stand in the arguments of its action on the queue.
 type details struct {
 	Args   json.RawMessage `json:"args"`
 	Before json.RawMessage `json:"before,omitempty"`
@@ -73,37 +73,39 @@ type details struct {
 	Others int64           `json:"other_rows,omitempty"`
 }
 
-// A Settled says how an action ended that was interrupted.
+// A Settled says how an interrupted action ended.
 type Settled struct {
-	// Done is whether it was carried out.
+	// Done says that the action, or its reversal, was carried out.
 	Done    bool
 	Outcome string
 }
 
 // Bounds of arguments and answers, in bytes.
 const (
-	// maxArgs bounds the arguments of an action with before and after: jaild takes no more.
+	// maxArgs bounds the arguments of an action with before and after: jaild takes 16 KiB.
 	maxArgs = 15 << 10
-	// maxAnswer bounds what is read at once.
+	// maxAnswer bounds the answer to one read.
 	maxAnswer = 1 << 20
+	// maxSaid bounds what an outcome or error quotes: jaild takes 1 KiB.
+	maxSaid = 300
 )
 
-// bad is an error of who wrote the arguments.
+// bad returns the error for wrong arguments.
 func bad(format string, args ...any) *agent.Error {
 	return &agent.Error{Code: agent.ErrParams, Message: fmt.Sprintf(format, args...)}
 }
 
-// tooLarge is the error of an answer or action that is more than a gatekeeper handles at once.
+// tooLarge returns the error for an answer or an action that is too large.
 func tooLarge(format string, args ...any) *agent.Error {
 	return &agent.Error{Code: agent.ErrTooLarge, Message: fmt.Sprintf(format, args...)}
 }
 
-// notFound is the error of a name that there is not.
+// notFound returns the error for an unknown name.
 func notFound(format string, args ...any) *agent.Error {
 	return &agent.Error{Code: agent.ErrNotFound, Message: fmt.Sprintf(format, args...)}
 }
 
-// strict reads arguments. A key that is not known would be one that has no effect.
+// strict decodes arguments. It refuses unknown keys, which would have no effect.
 func strict(text json.RawMessage, to any) error {
 	if len(bytes.TrimSpace(text)) == 0 {
 		text = json.RawMessage("{}")
@@ -123,8 +125,7 @@ func strict(text json.RawMessage, to any) error {
 	return nil
 }
 
-// text is the form in which people see the details of a change: JSON in which characters that nobody
-// sees are escaped.
+// text returns the details of a change as people see them: JSON with invisible characters escaped.
 func (c Change) text() (string, error) {
 	raw, err := json.Marshal(details{c.Args, c.Before, c.After, c.Others})
 	if err != nil {
@@ -149,7 +150,7 @@ func (c Change) text() (string, error) {
 	return b.String(), nil
 }
 
-// changeOf reads the details of a change from the arguments of its action.
+// changeOf is the inverse of text, with the action and the resource that stand beside it.
 func changeOf(action, resource, text string) (Change, error) {
 	var d details
 	if err := json.Unmarshal([]byte(text), &d); err != nil {
@@ -159,7 +160,7 @@ func changeOf(action, resource, text string) (Change, error) {
 		After: d.After, Others: d.Others}, nil
 }
 
-// canonical is a JSON value with its keys in order and its numbers as they are written.
+// canonical returns a JSON value with sorted keys, and with its numbers as they are written.
 func canonical(text json.RawMessage) ([]byte, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -170,7 +171,7 @@ func canonical(text json.RawMessage) ([]byte, error) {
 	return json.Marshal(v)
 }
 
-// same reports whether two JSON values are the same.
+// same reports whether two JSON values are equal but for the order of keys.
 func same(a, b json.RawMessage) bool {
 	one, err := canonical(a)
 	if err != nil {
@@ -180,7 +181,7 @@ func same(a, b json.RawMessage) bool {
 	return err == nil && bytes.Equal(one, two)
 }
 
-// sum is the SHA-256 of a JSON value, in any order of its keys.
+// sum returns the SHA-256 of a JSON value, whatever the order of its keys, in hexadecimal digits.
 func sum(text json.RawMessage) string {
 	if ordered, err := canonical(text); err == nil {
 		text = ordered

@@ -47,10 +47,9 @@ const (
 	maxDocument = 8 << 20
 	// maxBefore bounds what people are shown of a resource before and after.
 	maxBefore = 5 << 10
-	maxSaid   = 300
 )
 
-// document is what of an OpenAPI document is used.
+// A document is the part of an OpenAPI document that is used.
 type document struct {
 	OpenAPI string `json:"openapi"`
 	Info    struct {
@@ -65,7 +64,7 @@ type document struct {
 	} `json:"components"`
 }
 
-// A parameter is one of an operation.
+// A parameter of an operation. Ref names one of the components instead.
 type parameter struct {
 	Ref      string `json:"$ref,omitempty"`
 	Name     string `json:"name"`
@@ -74,19 +73,19 @@ type parameter struct {
 	About    string `json:"description,omitempty"`
 }
 
-// An operation is one of an API.
+// An operation of an API.
 type operation struct {
 	id, method, path, about string
 	parameters              []parameter
 	body                    bool
 }
 
-// verbs are the methods that an OpenAPI document may have in a path.
+// verbs are the methods that an OpenAPI document can have for a path.
 var verbs = []string{"get", "head", "put", "post", "delete", "patch", "options", "trace"}
 
 func (o operation) reads() bool { return o.method == http.MethodGet || o.method == http.MethodHead }
 
-// read returns the operations of the document by their names, and the URL of the API.
+// read returns the operations that agents may use, by their names, the URL of the API and its title.
 func (a *httpAPI) read() (map[string]operation, *url.URL, string, error) {
 	fail := func(err error) (map[string]operation, *url.URL, string, error) {
 		if at, ok := errors.AsType[*os.PathError](err); ok {
@@ -125,6 +124,9 @@ func (a *httpAPI) read() (map[string]operation, *url.URL, string, error) {
 	}
 	all := map[string]operation{}
 	for path, item := range d.Paths {
+		if !strings.HasPrefix(path, "/") {
+			return fail(fmt.Errorf("path %.80q does not begin with /", path))
+		}
 		shared, err := d.parameters(item["parameters"])
 		if err != nil {
 			return fail(fmt.Errorf("path %.80q: %w", path, err))
@@ -179,7 +181,7 @@ func (d document) operation(path, verb string, text json.RawMessage,
 	return o, nil
 }
 
-// named is the name of an operation without one, such as get_customers_id.
+// named makes a name for an operation without an operationId, such as get_customers_id.
 func named(verb, path string) string {
 	words := strings.FieldsFunc(path, func(r rune) bool {
 		return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r)
@@ -224,8 +226,8 @@ func (a *httpAPI) Describe(context.Context) (agentapi.Gatekeeper, error) {
 	if err != nil {
 		return agentapi.Gatekeeper{Kind: manifest.KindOpenAPI, Resource: a.URL}, err
 	}
-	d := agentapi.Gatekeeper{Kind: manifest.KindOpenAPI, About: title, Resource: base.String(), Reads: []agentapi.GateMethod{},
-		Actions: []agentapi.GateMethod{}}
+	d := agentapi.Gatekeeper{Kind: manifest.KindOpenAPI, About: title, Resource: base.String(),
+		Reads: []agentapi.GateMethod{}, Actions: []agentapi.GateMethod{}}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		o := all[name]
 		args, err := json.Marshal(map[string]any{"method": o.method, "path": o.path,
@@ -244,12 +246,19 @@ func (a *httpAPI) Describe(context.Context) (agentapi.Gatekeeper, error) {
 	return d, nil
 }
 
-// back returns the operations that read the resource of an action and put it back. ok is false for
-// an action that cannot be undone.
+// back returns the operation that puts the resource of an action back. ok is false if the document has
+// none for this action.
 func back(all map[string]operation, o operation) (put operation, ok bool) {
 	_, reads := sibling(all, o, http.MethodGet)
 	put, puts := sibling(all, o, http.MethodPut)
 	return put, reads && puts && (o.method == http.MethodPut || o.method == http.MethodPatch)
+}
+
+// undoable reports whether an action that is sent to a URL can be undone. A query may name another
+// resource than the path alone, which a PUT without the query would not put back.
+func undoable(all map[string]operation, o operation, to *url.URL) bool {
+	_, ok := back(all, o)
+	return ok && to.RawQuery == ""
 }
 
 // sibling returns the operation of the same path with another method.
@@ -262,9 +271,9 @@ func sibling(all map[string]operation, o operation, method string) (operation, b
 	return operation{}, false
 }
 
-// arguments are those of an operation.
+// arguments are the arguments of an operation.
 type arguments struct {
-	// Params are parameters in the path and in the query: texts, numbers, true or false.
+	// Params are the parameters of the path and of the query: texts, numbers, true or false.
 	Params map[string]json.RawMessage `json:"params,omitempty"`
 	Body   json.RawMessage            `json:"body,omitempty"`
 }
@@ -308,14 +317,14 @@ func (o operation) url(base *url.URL, of arguments) (*url.URL, error) {
 	if err != nil {
 		return nil, err
 	}
-	if u.Host != base.Host || u.Scheme != base.Scheme || !strings.HasPrefix(u.Path, base.Path) {
+	if u.Host != base.Host || u.Scheme != base.Scheme || !strings.HasPrefix(u.Path, base.Path+"/") {
 		return nil, fmt.Errorf("the path %s leads out of %s", o.path, base)
 	}
 	u.RawQuery = query.Encode()
 	return u, nil
 }
 
-// plainValue is a parameter as a text.
+// plainValue returns a parameter as a text.
 func plainValue(raw json.RawMessage) (string, error) {
 	var v any
 	if err := strict(raw, &v); err != nil {
@@ -348,7 +357,7 @@ type answer struct {
 
 func (a answer) ok() bool { return a.Status/100 == 2 }
 
-// said is an answer in an error.
+// said quotes an answer for an error.
 func (a answer) said() string {
 	text := a.Text
 	if text == "" {
@@ -357,7 +366,8 @@ func (a answer) said() string {
 	return fmt.Sprintf("the API answered %d: %s", a.Status, runners.Printable(text, maxSaid))
 }
 
-// send sends a request. id is that of an action, and empty for a read.
+// send sends a request. id is the Idempotency-Key, empty for a read; etag is the value of If-Match,
+// empty for none.
 func (a *httpAPI) send(ctx context.Context, method string, to *url.URL, id, etag string,
 	body []byte) (answer, error) {
 	header := map[string]string{"Accept": "application/json"}
@@ -393,7 +403,7 @@ func (a *httpAPI) send(ctx context.Context, method string, to *url.URL, id, etag
 	return out, nil
 }
 
-// operation returns an operation and its URL.
+// operation returns the read or action with a name, its URL, its arguments, and all operations.
 func (a *httpAPI) operation(name string, reads bool, args json.RawMessage) (o operation, to *url.URL,
 	of arguments, all map[string]operation, err error) {
 	if err := strict(args, &of); err != nil {
@@ -430,13 +440,24 @@ func (a *httpAPI) Read(ctx context.Context, method string, args json.RawMessage)
 	return a.send(ctx, o.method, to, "", "", nil)
 }
 
-// Propose reads the resource, if the document has a GET for it, and sends nothing else.
+// resource returns the name that people see of what an action changes.
+func (o operation) resource(at *url.URL) string { return o.method + " " + at.String() }
+
+// isAt returns errChanged unless an action is sent to the URL that people were shown.
+func (o operation) isAt(to *url.URL, c Change) error {
+	if o.resource(to) != c.Resource {
+		return fmt.Errorf("%w: %s is at another URL now", errChanged, c.Action)
+	}
+	return nil
+}
+
+// Propose reads the resource if its path has a GET, and sends nothing else.
 func (a *httpAPI) Propose(ctx context.Context, action string, args json.RawMessage) (Change, error) {
 	o, to, of, all, err := a.operation(action, false, args)
 	if err != nil {
 		return Change{}, err
 	}
-	c := Change{Action: action, Args: args, Resource: o.method + " " + to.String()}
+	c := Change{Action: action, Args: args, Resource: o.resource(to)}
 	if len(c.Resource) > 1<<10 {
 		return c, tooLarge("the URL has %d bytes, more than 1 KiB", len(c.Resource))
 	}
@@ -449,8 +470,7 @@ func (a *httpAPI) Propose(ctx context.Context, action string, args json.RawMessa
 		return c, err
 	}
 	c.Before = shown(now)
-	_, undone := back(all, o)
-	c.Reversible = undone && now.ok() && len(now.Body) > 0 && len(now.Body) <= maxBefore
+	c.Reversible = undoable(all, o, to) && now.ok() && len(now.Body) > 0 && len(now.Body) <= maxBefore
 	switch {
 	case o.method == http.MethodPut && len(of.Body) <= maxBefore:
 		c.After = of.Body
@@ -462,16 +482,21 @@ func (a *httpAPI) Propose(ctx context.Context, action string, args json.RawMessa
 	return c, nil
 }
 
-// current reads the resource at the path of a URL.
+// current reads the resource of an action that is sent to a URL: its path, with the parameters of the
+// query that the GET has, too.
 func (a *httpAPI) current(ctx context.Context, get operation, at *url.URL) (answer, error) {
-	to := *at
-	to.RawQuery = ""
+	to, given, query := *at, at.Query(), url.Values{}
 	for _, p := range get.parameters {
-		if p.Required && p.In != "path" {
+		switch {
+		case p.In == "path":
+		case p.In == "query" && given.Has(p.Name):
+			query.Set(p.Name, given.Get(p.Name))
+		case p.Required:
 			return answer{}, fmt.Errorf("%s needs the parameter %q, so the resource cannot be read "+
 				"before it is changed", get.id, p.Name)
 		}
 	}
+	to.RawQuery = query.Encode()
 	now, err := a.send(ctx, http.MethodGet, &to, "", "", nil)
 	if err == nil && !now.ok() && now.Status != http.StatusNotFound {
 		err = errors.New(now.said())
@@ -479,7 +504,8 @@ func (a *httpAPI) current(ctx context.Context, get operation, at *url.URL) (answ
 	return now, err
 }
 
-// shown is a resource as people see it: its JSON, or its digest if that is long.
+// shown returns a resource as people see it: its JSON, its digest if that is long, or null if there is
+// none.
 func shown(now answer) json.RawMessage {
 	text := now.Body
 	switch {
@@ -494,8 +520,7 @@ func shown(now answer) json.RawMessage {
 	return text
 }
 
-// merged is a resource after a merge patch: RFC 7386. It is what people are shown, and nothing is
-// done with it.
+// merged returns a resource after a merge patch (RFC 7386), for people to see.
 func merged(to, patch json.RawMessage) json.RawMessage {
 	var of, with map[string]json.RawMessage
 	if json.Unmarshal(patch, &with) != nil || with == nil {
@@ -524,11 +549,14 @@ func (a *httpAPI) Apply(ctx context.Context, id string, c Change) (string, error
 	if err != nil {
 		return "", err
 	}
-	if o.method+" "+to.String() != c.Resource {
-		return "", fmt.Errorf("%w: %s is at another URL now", errChanged, c.Action)
+	if err := o.isAt(to, c); err != nil {
+		return "", err
 	}
 	etag := ""
 	get, reads := sibling(all, o, http.MethodGet)
+	if reads != (len(c.Before) > 0) {
+		return "", fmt.Errorf("%w: the operations of %s are others now", errChanged, to.Path)
+	}
 	if reads {
 		now, err := a.current(ctx, get, to)
 		if err != nil {
@@ -549,19 +577,19 @@ func (a *httpAPI) Apply(ctx context.Context, id string, c Change) (string, error
 		return "", errors.New(res.said())
 	}
 	outcome := fmt.Sprintf("status %d", res.Status)
-	if _, undone := back(all, o); undone {
+	if undoable(all, o, to) {
 		now, err := a.current(ctx, get, to)
 		if err != nil {
-			// It is done; it cannot be undone unseen.
+			// The action is done. Without the digest it will not be undone.
 			return outcome, nil
 		}
-		outcome += left + sum(shown(now))
+		outcome += leaves + sum(shown(now))
 	}
 	return outcome, nil
 }
 
-// left is what an outcome says before the digest of the resource as Apply left it.
-const left = ", the resource is sha256:"
+// leaves stands in an outcome before the digest of the resource as Apply left it.
+const leaves = ", the resource is sha256:"
 
 // Revert puts the resource back, if it is as Apply left it.
 func (a *httpAPI) Revert(ctx context.Context, id, outcome string, c Change) error {
@@ -569,8 +597,11 @@ func (a *httpAPI) Revert(ctx context.Context, id, outcome string, c Change) erro
 	if err != nil {
 		return err
 	}
+	if err := o.isAt(to, c); err != nil {
+		return err
+	}
 	put, ok := back(all, o)
-	_, digest, said := strings.Cut(outcome, left)
+	_, digest, said := strings.Cut(outcome, leaves)
 	if !ok || !said {
 		return errors.New("what the resource was afterwards is not known, so it is not put back")
 	}
@@ -582,9 +613,7 @@ func (a *httpAPI) Revert(ctx context.Context, id, outcome string, c Change) erro
 	if sum(shown(now)) != digest {
 		return fmt.Errorf("%w: %s is not as the action left it", errChanged, to.Path)
 	}
-	at := *to
-	at.RawQuery = ""
-	res, err := a.send(ctx, put.method, &at, id+"/revert", now.etag, c.Before)
+	res, err := a.send(ctx, put.method, to, id+"/revert", now.etag, c.Before)
 	switch {
 	case err != nil:
 		return fmt.Errorf("whether the API has put the resource back is not known: %w", err)

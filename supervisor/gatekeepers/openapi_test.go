@@ -30,6 +30,13 @@ const described = `{"openapi": "3.1.0", "info": {"title": "Customers"}, "servers
     "put": {"operationId": "putCustomer", "requestBody": {}},
     "patch": {"operationId": "patchCustomer", "requestBody": {}},
     "delete": {"operationId": "deleteCustomer"}},
+  "/files/{name}{suffix}": {
+    "parameters": [{"name": "name", "in": "path"}, {"name": "suffix", "in": "path"}],
+    "get": {"operationId": "getFile"}},
+  "/settings": {
+    "get": {"operationId": "getSettings", "parameters": [{"name": "of", "in": "query"}]},
+    "put": {"operationId": "putSettings", "requestBody": {}, "parameters": [
+      {"name": "of", "in": "query"}, {"name": "notify", "in": "query"}]}},
   "/secrets": {"get": {}, "post": {"parameters": [{"name": "X-Key", "in": "header"}]}}}}`
 
 // A service is an HTTP API with customers, which knows each request by its key.
@@ -46,6 +53,10 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.mu.Unlock()
 	s.requests = append(s.requests, r.Method+" "+r.URL.RequestURI()+" "+
 		r.Header.Get("Idempotency-Key"))
+	if r.URL.Path == "/v1/settings" {
+		fmt.Fprintf(w, `{"of": %q}`, r.URL.Query().Get("of"))
+		return
+	}
 	id := strings.TrimPrefix(r.URL.Path, "/v1/customers/")
 	now, ok := s.customers[id]
 	if s.fail > 0 && r.Method != http.MethodGet {
@@ -136,9 +147,9 @@ func TestAPI(t *testing.T) {
 	for _, m := range append(d.Reads, d.Actions...) {
 		names = append(names, fmt.Sprintf("%s %t", m.Name, m.Reversible))
 	}
-	if got := strings.Join(names, ", "); got != "getCustomer false, get_secrets false, "+
-		"listCustomers false, addCustomer false, deleteCustomer false, patchCustomer true, "+
-		"post_secrets false, putCustomer true" {
+	if got := strings.Join(names, ", "); got != "getCustomer false, getFile false, getSettings false, "+
+		"get_secrets false, listCustomers false, addCustomer false, deleteCustomer false, "+
+		"patchCustomer true, post_secrets false, putCustomer true, putSettings true" {
 		t.Errorf("operations: %s", got)
 	}
 	out, err := a.Read(ctx, "getCustomer", raws(object{"params": object{"id": 1}}))
@@ -210,6 +221,45 @@ func TestAPI(t *testing.T) {
 	}
 }
 
+// What a query names is read before it is changed, and is not said to be undone: a PUT without the
+// query would change something else.
+func TestQueries(t *testing.T) {
+	s, a := newService(t)
+	c, err := a.Propose(t.Context(), "putSettings",
+		json.RawMessage(`{"params":{"of":"team","notify":true},"body":{"of":"x"}}`))
+	if err != nil || c.Reversible || string(c.Before) != `{"of": "team"}` {
+		t.Fatalf("%+v, %s, %v", c, c.Before, err)
+	}
+	outcome, err := a.Apply(t.Context(), "a", c)
+	if w := s.writes(); err != nil || len(w) != 1 || w[0] != "PUT /v1/settings?notify=true&of=team a" {
+		t.Errorf("%q, %v", w, err)
+	}
+	if err := a.Revert(t.Context(), "a", outcome, c); err == nil || len(s.writes()) != 1 {
+		t.Errorf("%q, %v", s.writes(), err)
+	}
+	c, err = a.Propose(t.Context(), "putSettings", json.RawMessage(`{"body":{"of":"x"}}`))
+	if err != nil || !c.Reversible {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+// An action is sent as people were shown it, whatever the document says later.
+func TestOtherDocument(t *testing.T) {
+	s, a := newService(t)
+	c, err := a.Propose(t.Context(), "deleteCustomer", json.RawMessage(`{"params":{"id":1}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Operations = []string{"deleteCustomer"}
+	if _, err := a.Apply(t.Context(), "a", c); !errors.Is(err, errChanged) || len(s.writes()) > 0 {
+		t.Errorf("without the GET that was shown: %v, %q", err, s.writes())
+	}
+	a.Operations, a.URL = nil, "http://127.0.0.1:1"
+	if _, err := a.Apply(t.Context(), "a", c); !errors.Is(err, errChanged) || len(s.writes()) > 0 {
+		t.Errorf("at another host: %v, %q", err, s.writes())
+	}
+}
+
 func TestRefusedRequests(t *testing.T) {
 	s, a := newService(t)
 	for _, c := range []struct{ method, args string }{
@@ -219,6 +269,7 @@ func TestRefusedRequests(t *testing.T) {
 		{"getCustomer", `{"params":{"id":"a\r\nb"}}`}, {"getCustomer", `{"params":{"id":{}}}`},
 		{"getCustomer", `{"params":{"id":1,"host":"x"}}`}, {"getCustomer", `{"params":{"id":1},"body":1}`},
 		{"getCustomer", `{"params":{"id":1},"url":"http://x"}`},
+		{"getFile", `{"params":{"name":".","suffix":"."}}`},
 	} {
 		if out, err := a.Read(t.Context(), c.method, json.RawMessage(c.args)); err == nil {
 			t.Errorf("%s %s: %+v", c.method, c.args, out)

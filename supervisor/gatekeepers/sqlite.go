@@ -1,6 +1,7 @@
 package gatekeepers
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"encoding/base64"
@@ -21,6 +22,7 @@ import (
 	"modernc.org/sqlite" // and the driver
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 )
@@ -32,11 +34,12 @@ import (
 // process that is killed leaves an action and its note, or neither.
 type sqliteFile struct {
 	Path string
-	// Tables are those that there are for agents; all if empty.
+	// Tables are the tables and views that agents may use; all if empty.
 	Tables []string
 }
 
-// noteTable notes the actions. Its rows are kept for longer than jaild keeps an action.
+// noteTable is the table with the notes of actions. They stay for keepNotes, which is longer than jaild
+// keeps an action that is over.
 const (
 	noteTable = "_jail_actions"
 	keepNotes = 30 * 24 * time.Hour
@@ -54,24 +57,24 @@ const (
 	defaultRows = 100
 	// maxValue bounds a value and a statement, in bytes.
 	maxValue = 4 << 20
-	// maxBusy is how long another writer of the file is waited for.
+	// maxBusy is how long to wait for another writer of the file.
 	maxBusy = 10 * time.Second
-	// maxStatement bounds a read and a write.
+	// maxStatement bounds the time of a read or an action.
 	maxStatement = 30 * time.Second
 )
 
-// open opens the file, and returns what closes it. The schema is the owner's, and its views and
-// triggers may call nothing that reaches out of the database.
+// open opens the file, and returns a function that closes it. Views and triggers of the schema can
+// call no function that reaches out of the database.
 func (f *sqliteFile) open(ctx context.Context, write bool) (*sql.Conn, func(), error) {
 	info, err := os.Stat(f.Path)
 	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("it is no file")
+		err = errors.New("it is no regular file")
 	}
 	if err != nil {
 		return nil, nil, f.wrong(err)
 	}
 	pragmas := []string{fmt.Sprintf("busy_timeout(%d)", maxBusy.Milliseconds()), "trusted_schema(0)",
-		"cell_size_check(1)", "foreign_keys(1)", "synchronous(FULL)", "temp_store(MEMORY)"}
+		"cell_size_check(1)", "foreign_keys(1)", "synchronous(FULL)"}
 	if !write {
 		pragmas = append(pragmas, "query_only(1)")
 	}
@@ -101,7 +104,7 @@ func (f *sqliteFile) open(ctx context.Context, write bool) (*sql.Conn, func(), e
 	return con, closeAll, nil
 }
 
-// wrong is an error about the file. Where its owner has the file is not said: agents see errors.
+// wrong returns an error about the file without its directory, since agents see errors.
 func (f *sqliteFile) wrong(err error) error {
 	if at, ok := errors.AsType[*os.PathError](err); ok {
 		err = at.Err
@@ -142,15 +145,16 @@ func (f *sqliteFile) writing(ctx context.Context, do func(context.Context, *sql.
 		_, _ = con.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
 		return err
 	}
-	_, err = con.ExecContext(ctx, "COMMIT")
+	// The driver may call a commit cancelled that was carried out.
+	_, err = con.ExecContext(context.WithoutCancel(ctx), "COMMIT")
 	return err
 }
 
-// quoted is a name in a statement.
+// quoted returns a name as it stands in a statement.
 func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-// raw is a column as a query returns it. With the + it is an expression, whose value the driver does
-// not change by the type of the column: a text in a column of the type DATE stays what it is.
+// raw returns a column as an expression of a query. Of an expression the driver returns the value as it
+// is stored; of a bare column of the type DATE it would return a time in place of a text.
 func raw(name string) string { return "+" + quoted(name) }
 
 // allowed reports whether agents may see a table of that name.
@@ -215,10 +219,10 @@ func columns(ctx context.Context, con *sql.Conn, table string) ([]agentapi.GateC
 	return all, errors.Join(rows.Err(), rows.Close())
 }
 
-// A table is one that agents may see.
+// A table is a table or view that agents may see.
 type table struct{ agentapi.GateTable }
 
-// table returns a table by its name.
+// table returns the table with a name, or an error if agents may not see it.
 func (f *sqliteFile) table(ctx context.Context, con *sql.Conn, name string) (table, error) {
 	all, err := f.tables(ctx, con)
 	if err != nil {
@@ -245,7 +249,7 @@ func (t table) column(name string) (agentapi.GateColumn, error) {
 	return agentapi.GateColumn{}, notFound("table %q has no column %.60q: there are %q", t.Name, name, names)
 }
 
-// keys are the columns of the primary key.
+// keys returns the names of the columns of the primary key.
 func (t table) keys() (all []string) {
 	for _, c := range t.Columns {
 		if c.Key {
@@ -255,7 +259,7 @@ func (t table) keys() (all []string) {
 	return all
 }
 
-// names are the columns of a table.
+// names returns the names of all columns.
 func (t table) names() (all []string) {
 	for _, c := range t.Columns {
 		all = append(all, c.Name)
@@ -263,10 +267,10 @@ func (t table) names() (all []string) {
 	return all
 }
 
-// A row is one of a table, by its columns.
+// A row has the values of a row of a table, by the names of columns.
 type row = map[string]json.RawMessage
 
-// Describe returns the tables.
+// Describe returns the tables that agents may see, and what a gatekeeper does with them.
 func (f *sqliteFile) Describe(ctx context.Context) (agentapi.Gatekeeper, error) {
 	d := agentapi.Gatekeeper{Kind: manifest.KindSQLite, Resource: f.Path, Reads: []agentapi.GateMethod{
 		{Name: "rows", About: "rows of a table or view; of where each condition holds, = unless it is " +
@@ -289,7 +293,7 @@ func (f *sqliteFile) Describe(ctx context.Context) (agentapi.Gatekeeper, error) 
 	return d, err
 }
 
-// selection is what a read takes.
+// A selection is the arguments of a read.
 type selection struct {
 	Table   string                     `json:"table"`
 	Where   map[string]json.RawMessage `json:"where"`
@@ -299,7 +303,7 @@ type selection struct {
 	Offset  int                        `json:"offset"`
 }
 
-// A page is what the read rows returns. More says that there are others.
+// A page is what the read rows returns. More says that there are further rows.
 type page struct {
 	Rows []row `json:"rows"`
 	More bool  `json:"more"`
@@ -343,9 +347,13 @@ func (f *sqliteFile) Read(ctx context.Context, method string, args json.RawMessa
 		if len(names) == 0 {
 			names = t.names()
 		}
-		for _, name := range names {
+		for i, name := range names {
 			if _, err := t.column(name); err != nil {
 				return err
+			}
+			// Each would take the memory of a value again.
+			if slices.Contains(names[:i], name) {
+				return bad("column %q is there twice", name)
 			}
 		}
 		order, err := t.order(s.Order)
@@ -364,7 +372,7 @@ func (f *sqliteFile) Read(ctx context.Context, method string, args json.RawMessa
 	return out, err
 }
 
-// An unknown is the error of a method that a gatekeeper has not.
+// An unknown is the error for a read or an action that a gatekeeper does not have.
 type unknown struct {
 	what, name string
 	known      []string
@@ -379,7 +387,7 @@ func (u *unknown) Error() string {
 var comparisons = map[string]string{"=": "IS", "!=": "IS NOT", "<": "<", "<=": "<=", ">": ">",
 	">=": ">=", "like": "LIKE"}
 
-// where returns the conditions of a statement, with their values.
+// where returns the WHERE clause of conditions, empty for none, with the values of its parameters.
 func (t table) where(of map[string]json.RawMessage) (string, []any, error) {
 	var all []string
 	var values []any
@@ -413,6 +421,7 @@ func (t table) where(of map[string]json.RawMessage) (string, []any, error) {
 	return " WHERE " + strings.Join(all, " AND "), values, nil
 }
 
+// order returns the ORDER BY clause of columns, empty for none. A name that begins with - is descending.
 func (t table) order(of []string) (string, error) {
 	var all []string
 	for _, name := range of {
@@ -432,7 +441,7 @@ func (t table) order(of []string) (string, error) {
 	return " ORDER BY " + strings.Join(all, ", "), nil
 }
 
-// selected returns the rows of a query: the columns, and what follows FROM.
+// selected returns the rows of a query for columns. from is the rest of the query after FROM.
 func selected(ctx context.Context, con *sql.Conn, names []string, from string,
 	args []any) ([]row, error) {
 	var list []string
@@ -476,7 +485,7 @@ const (
 	formBytes = "text_base64"
 )
 
-// jsonOf is a value of a row.
+// jsonOf returns a value of a row as JSON. valueOf is its inverse.
 func jsonOf(v any) (json.RawMessage, error) {
 	coded := func(form string, v []byte) (json.RawMessage, error) {
 		return json.Marshal(map[string]string{form: base64.StdEncoding.EncodeToString(v)})
@@ -489,6 +498,12 @@ func jsonOf(v any) (json.RawMessage, error) {
 			// As SQLite writes it: a number that no double can hold.
 			return json.RawMessage(map[bool]string{false: "9e999", true: "-9e999"}[v < 0]), nil
 		}
+		text, err := json.Marshal(v)
+		if err == nil && !bytes.ContainsAny(text, ".e") {
+			// Else it would be an integer when it is written back.
+			text = append(text, ".0"...)
+		}
+		return text, err
 	case string:
 		if !utf8.ValidString(v) {
 			return coded(formBytes, []byte(v))
@@ -497,8 +512,8 @@ func jsonOf(v any) (json.RawMessage, error) {
 	return json.Marshal(v)
 }
 
-// valueOf is the value for a row: null, a number, a text, true and false as 1 and 0, or an object of
-// one of the forms.
+// valueOf returns the value of a row for JSON: null, a number, a text, true or false as 1 or 0, or an
+// object of one of the forms.
 func valueOf(text json.RawMessage) (any, error) {
 	var v any
 	if err := strict(text, &v); err != nil || len(text) == 0 {
@@ -535,7 +550,7 @@ func valueOf(text json.RawMessage) (any, error) {
 	return nil, errors.New(`want null, a number, a text, true, false, or {"base64": TEXT}`)
 }
 
-// A write is what an action takes.
+// A write is the arguments of an action.
 type write struct {
 	Table string `json:"table"`
 	Key   row    `json:"key,omitempty"`
@@ -557,6 +572,34 @@ func (t table) find(ctx context.Context, con *sql.Conn, key row) (json.RawMessag
 		return nil, bad("the key is that of several rows of table %q", t.Name)
 	}
 	return json.Marshal(all[0])
+}
+
+// resource returns the name that people see of what an action changes: a row, or a table if key is nil.
+func (f *sqliteFile) resource(t table, key row) (string, error) {
+	name := f.Path + "#" + t.Name
+	if key == nil {
+		return name, nil
+	}
+	text, err := json.Marshal(key)
+	return name + string(text), err
+}
+
+// proposed checks an action of the queue again, and returns its table and arguments. The error is
+// errChanged if the gatekeeper keeps another file now.
+func (f *sqliteFile) proposed(ctx context.Context, con *sql.Conn, c Change) (t table, w write, err error) {
+	if err := strict(c.Args, &w); err != nil {
+		return t, w, err
+	}
+	if t, err = f.table(ctx, con, w.Table); err != nil {
+		return t, w, err
+	}
+	if err := w.check(c.Action, t); err != nil {
+		return t, w, err
+	}
+	if is, err := f.resource(t, w.Key); err != nil || is != c.Resource {
+		return t, w, errors.Join(err, fmt.Errorf("%w: the gatekeeper keeps another file now", errChanged))
+	}
+	return t, w, nil
 }
 
 // check returns an error unless the action is one row of a table with a primary key.
@@ -615,13 +658,13 @@ func (w write) check(action string, t table) error {
 	return nil
 }
 
-// isCondition reports whether a value of where is more than a value.
+// isCondition reports whether the text is no value, but may be an object of comparisons.
 func isCondition(text json.RawMessage) bool {
 	_, err := valueOf(text)
 	return err != nil
 }
 
-// errTried ends a transaction that was only a try.
+// errTried rolls back the transaction of a proposal.
 var errTried = errors.New("it was only tried")
 
 // Propose tries the action in a transaction that is rolled back, so that constraints are checked and
@@ -648,20 +691,14 @@ func (f *sqliteFile) Propose(ctx context.Context, action string, args json.RawMe
 				return notFound("table %q has no row with that key", t.Name)
 			}
 		}
-		key, after, others, err := w.do(ctx, con, action, t)
+		_, after, others, err := w.do(ctx, con, action, t)
 		if err != nil {
 			return err
 		}
 		// What triggers and foreign keys change beside the row is not undone with the row.
 		c.After, c.Others, c.Reversible = after, others, others == 0
-		name, err := json.Marshal(key)
-		if err != nil {
+		if c.Resource, err = f.resource(t, w.Key); err != nil {
 			return err
-		}
-		c.Resource = f.Path + "#" + t.Name
-		if action != "insert" {
-			// An insert finds its key when it is done.
-			c.Resource += string(name)
 		}
 		return errTried
 	})
@@ -671,8 +708,8 @@ func (f *sqliteFile) Propose(ctx context.Context, action string, args json.RawMe
 	return c, nil
 }
 
-// do carries the action out. It returns the key of the row, the row afterwards, null if there is
-// none, and how many other rows triggers and foreign keys have changed.
+// do carries the action out. It returns the key of the row, the row afterwards (null if there is
+// none), and the number of other rows that triggers and foreign keys have changed.
 func (w write) do(ctx context.Context, con *sql.Conn, action string, t table) (key row,
 	after json.RawMessage, others int64, err error) {
 	var before, now int64
@@ -705,7 +742,7 @@ func (w write) do(ctx context.Context, con *sql.Conn, action string, t table) (k
 	return key, after, now - before - 1, err
 }
 
-// constraint is an error of the database as one of who wrote the arguments, if it is that.
+// constraint turns an error about a violated constraint into one about wrong arguments.
 func constraint(err error) error {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok && e.Code()&0xff == sqlite3.SQLITE_CONSTRAINT {
 		return bad("the database refuses it: %v", err)
@@ -713,7 +750,7 @@ func constraint(err error) error {
 	return err
 }
 
-// one is an error unless a statement changed one row.
+// one returns an error unless a statement has changed exactly one row.
 func one(r sql.Result, err error) error {
 	if err != nil {
 		return err
@@ -725,6 +762,7 @@ func one(r sql.Result, err error) error {
 	return err
 }
 
+// assigned returns the quoted names and the values of columns, in the order of the names.
 func assigned(of row) (names []string, values []any, err error) {
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		v, err := valueOf(of[name])
@@ -736,6 +774,7 @@ func assigned(of row) (names []string, values []any, err error) {
 	return names, values, nil
 }
 
+// insert inserts a row and returns its key.
 func insert(ctx context.Context, con *sql.Conn, t table, of row) (row, error) {
 	names, values, err := assigned(of)
 	if err != nil {
@@ -763,6 +802,7 @@ func insert(ctx context.Context, con *sql.Conn, t table, of row) (row, error) {
 	return key, nil
 }
 
+// update changes columns of the row with a key.
 func update(ctx context.Context, con *sql.Conn, t table, key, set row) error {
 	names, values, err := assigned(set)
 	if err != nil {
@@ -806,10 +846,6 @@ func noted(ctx context.Context, con *sql.Conn, id string) (n note, ok bool, err 
 
 // Apply does the action and notes it, in one transaction.
 func (f *sqliteFile) Apply(ctx context.Context, id string, c Change) (outcome string, err error) {
-	var w write
-	if err := strict(c.Args, &w); err != nil {
-		return "", err
-	}
 	err = f.writing(ctx, func(ctx context.Context, con *sql.Conn) error {
 		n, done, err := noted(ctx, con, id)
 		if err != nil {
@@ -819,11 +855,8 @@ func (f *sqliteFile) Apply(ctx context.Context, id string, c Change) (outcome st
 			outcome = n.outcome
 			return nil
 		}
-		t, err := f.table(ctx, con, w.Table)
+		t, w, err := f.proposed(ctx, con, c)
 		if err != nil {
-			return err
-		}
-		if err := w.check(c.Action, t); err != nil {
 			return err
 		}
 		if c.Action != "insert" {
@@ -847,14 +880,14 @@ func (f *sqliteFile) Apply(ctx context.Context, id string, c Change) (outcome st
 		if err != nil {
 			return err
 		}
-		outcome = map[string]string{"insert": "inserted", "update": "updated",
-			"delete": "deleted"}[c.Action] + " " + t.Name + " " + string(name)
+		outcome = runners.Printable(map[string]string{"insert": "inserted", "update": "updated",
+			"delete": "deleted"}[c.Action]+" "+t.Name+" "+string(name), maxSaid)
 		return keep(ctx, con, id, string(name), string(after), outcome)
 	})
 	return outcome, err
 }
 
-// keep notes an action that is applied, and forgets old ones.
+// keep notes an action that is applied, and removes old notes.
 func keep(ctx context.Context, con *sql.Conn, id, key, after, outcome string) error {
 	now := time.Now()
 	for _, s := range []struct {
@@ -875,12 +908,8 @@ func keep(ctx context.Context, con *sql.Conn, id, key, after, outcome string) er
 	return nil
 }
 
-// Revert gives the row back what it had before, and notes that, in one transaction.
+// Revert puts back what the row had before, and notes that, in one transaction.
 func (f *sqliteFile) Revert(ctx context.Context, id, _ string, c Change) error {
-	var w write
-	if err := strict(c.Args, &w); err != nil {
-		return err
-	}
 	return f.writing(ctx, func(ctx context.Context, con *sql.Conn) error {
 		n, done, err := noted(ctx, con, id)
 		switch {
@@ -891,7 +920,7 @@ func (f *sqliteFile) Revert(ctx context.Context, id, _ string, c Change) error {
 		case n.state == noteReverted:
 			return nil
 		}
-		t, err := f.table(ctx, con, w.Table)
+		t, _, err := f.proposed(ctx, con, c)
 		if err != nil {
 			return err
 		}
@@ -914,7 +943,7 @@ func (f *sqliteFile) Revert(ctx context.Context, id, _ string, c Change) error {
 	})
 }
 
-// undo gives the row with a key, which is now as the action left it, what it had before.
+// undo puts back what the row with a key had before the action. now is the row as the action left it.
 func undo(ctx context.Context, con *sql.Conn, c Change, t table, key row, now json.RawMessage) error {
 	if c.Action == "insert" {
 		where, values, err := t.where(key)
@@ -943,9 +972,13 @@ func undo(ctx context.Context, con *sql.Conn, c Change, t table, key row, now js
 	return err
 }
 
-// Settle asks the file: the note of an action is there when the action is.
-func (f *sqliteFile) Settle(ctx context.Context, id string, _ Change, reverting bool) (s Settled, known bool,
+// Settle asks the file, which has the note of an action if and only if it has the action. If the
+// gatekeeper keeps another file now, nobody knows.
+func (f *sqliteFile) Settle(ctx context.Context, id string, c Change, reverting bool) (s Settled, known bool,
 	err error) {
+	if !strings.HasPrefix(c.Resource, f.Path+"#") {
+		return s, false, nil
+	}
 	err = f.reading(ctx, func(ctx context.Context, con *sql.Conn) error {
 		n, done, err := noted(ctx, con, id)
 		s = Settled{Done: done, Outcome: n.outcome}

@@ -117,6 +117,7 @@ func TestReads(t *testing.T) {
 		{"table": "secret"}, {"table": noteTable}, {"table": "sqlite_schema"}, {"table": "nothing"},
 		{"table": "customers; DROP TABLE customers"},
 		{"table": "customers", "columns": []string{"1"}},
+		{"table": "customers", "columns": []string{"photo", "name", "photo"}},
 		{"table": "customers", "columns": []string{`name" FROM secret --`}},
 		{"table": "customers", "order": []string{"random()"}},
 		{"table": "customers", "where": object{"name": object{"= 1 OR 1": 1}}},
@@ -160,10 +161,10 @@ func TestWrites(t *testing.T) {
 			`{"city":"Zug","name":"Ann","photo":{"base64":"AQ=="},"score":1.5,"since":"2024-02-29"}`},
 		"update of a text that is no UTF-8": {"update", object{"table": "customers",
 			"key": object{"id": 3}, "set": object{"city": "Chur"}}, 3,
-			`{"city":"Chur","name":"Cid","photo":null,"score":3,"since":null}`},
+			`{"city":"Chur","name":"Cid","photo":null,"score":3.0,"since":null}`},
 		"delete": {"delete", object{"table": "customers", "key": object{"id": 1}}, 1, ""},
 		"insert": {"insert", object{"table": "customers", "row": object{"name": "Dan", "score": true}}, 4,
-			`{"city":null,"name":"Dan","photo":null,"score":1,"since":null}`},
+			`{"city":null,"name":"Dan","photo":null,"score":1.0,"since":null}`},
 	} {
 		before := rowOf(t, f, c.id)
 		change, err := f.Propose(ctx, c.action, raws(c.args))
@@ -195,18 +196,87 @@ func TestWrites(t *testing.T) {
 	}
 	// Several columns are the key, and names are odd.
 	odd := object{"table": `odd "name`, "row": object{"a": "x", "b": "y"}}
-	c := do(t, f, "odd", "insert", odd)
-	if err := f.Revert(ctx, "odd", "", c); err != nil {
+	if err := f.Revert(ctx, "odd", "", do(t, f, "odd", "insert", odd)); err != nil {
 		t.Error(err)
 	}
+	// Whatever the key is, jaild takes the outcome.
+	c, err := f.Propose(ctx, "insert", raws(object{"table": `odd "name`, "row": object{
+		"a": "\u202e\n" + strings.Repeat("x", 2000), "b": "y"}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said, err := f.Apply(ctx, "long", c); err != nil || len(said) > 1000 ||
+		strings.ContainsAny(said, "\u202e\n") {
+		t.Errorf("%q, %v", said, err)
+	}
 	// What a foreign key removes, too, is said, and not undone by half.
-	c, err := f.Propose(ctx, "delete", raws(object{"table": "customers", "key": object{"id": 2}}))
+	c, err = f.Propose(ctx, "delete", raws(object{"table": "customers", "key": object{"id": 2}}))
 	if err != nil || c.Reversible || c.Others != 2 {
 		t.Errorf("a delete that cascades: %+v, %v", c, err)
 	}
 	do(t, f, "order", "delete", object{"table": "orders", "key": object{"id": 1}})
 	if _, err := f.Apply(ctx, "cascade", c); !errors.Is(err, errChanged) {
 		t.Errorf("it would change other rows than people saw: %v", err)
+	}
+}
+
+// An action is done to the file that people were shown, whatever file the gatekeeper keeps later.
+func TestOtherFile(t *testing.T) {
+	f, other := customers(t, t.TempDir(), "DELETE"), customers(t, t.TempDir(), "DELETE")
+	ctx := t.Context()
+	args := raws(object{"table": "customers", "row": object{"name": "Dan"}})
+	c, err := f.Propose(ctx, "insert", args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Apply(ctx, "a", c); !errors.Is(err, errChanged) {
+		t.Errorf("applied to another file: %v", err)
+	}
+	if got := rowOf(t, other, 4); got != "" {
+		t.Errorf("the other file has %s", got)
+	}
+	if _, err := f.Apply(ctx, "a", c); err != nil {
+		t.Fatal(err)
+	}
+	if s, known, err := other.Settle(ctx, "a", c, false); known || err != nil {
+		t.Errorf("another file says how the action ended: %+v, %v", s, err)
+	}
+	if s, known, err := f.Settle(ctx, "a", c, false); !known || !s.Done || err != nil {
+		t.Errorf("its file says %+v, %v, %v", s, known, err)
+	}
+}
+
+// A number is put back as the kind of number that it was, in a column that takes any.
+func TestNumbers(t *testing.T) {
+	f := customers(t, t.TempDir(), "DELETE")
+	db, err := sql.Open("sqlite", f.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec(`CREATE TABLE orders_of (id INTEGER PRIMARY KEY, v);
+		INSERT INTO orders_of (v) VALUES (2.0), (-0.0), (1e300), (9007199254740993)`); err != nil {
+		t.Fatal(err)
+	}
+	f.Tables = nil
+	kinds := func() (all string) {
+		if err := db.QueryRow(`SELECT group_concat(typeof(v) || ' ' || v, ', ') FROM orders_of`).Scan(
+			&all); err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	before := kinds()
+	for id := 1; id <= 4; id++ {
+		name := fmt.Sprint(id)
+		c := do(t, f, name, "update", object{"table": "orders_of", "key": object{"id": id},
+			"set": object{"v": "other"}})
+		if err := f.Revert(t.Context(), name, "", c); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := kinds(); got != before {
+		t.Errorf("%s, want %s", got, before)
 	}
 }
 
@@ -303,7 +373,7 @@ func TestHostileSchema(t *testing.T) {
 func TestNeverHalf(t *testing.T) {
 	if dir := runnertest.FaultDir(); dir != "" {
 		f := &sqliteFile{Path: filepath.Join(dir, crm)}
-		c, err := changeOf("update", "", os.Getenv(changeKey))
+		c, err := changeOf("update", f.Path+annsRow, os.Getenv(changeKey))
 		if err == nil {
 			_, err = f.Apply(t.Context(), "a", c)
 		}
@@ -323,6 +393,8 @@ func TestNeverHalf(t *testing.T) {
 
 // changeKey names the change of the process of TestNeverHalf.
 const changeKey = "JAIL_TEST_CHANGE"
+
+const annsRow = `#customers{"id":1}`
 
 var moved = object{"table": "customers", "key": object{"id": 1},
 	"set": object{"city": "Zug", "name": strings.Repeat("n", 5000)}}
@@ -345,7 +417,8 @@ func neverHalf(t *testing.T, journal string) {
 	t.Setenv(changeKey, text)
 	states := map[string]int{}
 	runnertest.EachFault(t, first, crm, func(dir, what, out string) {
-		f := &sqliteFile{Path: filepath.Join(dir, crm)}
+		f, c := &sqliteFile{Path: filepath.Join(dir, crm)}, c
+		c.Resource = f.Path + annsRow
 		applied, _, err := f.Settle(t.Context(), "a", c, false)
 		if err != nil {
 			t.Errorf("%s: %v", what, err)

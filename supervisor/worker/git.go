@@ -25,7 +25,7 @@ var hardened = []string{
 	"-c", "protocol.allow=never", "-c", "protocol.https.allow=always",
 	"-c", "http.followRedirects=false", "-c", "submodule.recurse=false",
 	"-c", "fetch.recurseSubmodules=false", "-c", "transfer.fsckObjects=true",
-	"-c", "core.useReplaceRefs=false", "-c", "core.protectHFS=true", "-c", "core.protectNTFS=true",
+	"-c", "core.protectHFS=true", "-c", "core.protectNTFS=true",
 	"-c", "commit.gpgSign=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
 	// Old repositories have such commits, which harm nobody.
 	"-c", "fetch.fsck.zeroPaddedFilemode=ignore", "-c", "fetch.fsck.badTimezone=ignore",
@@ -88,7 +88,7 @@ func quoted(words []string) string {
 
 // listNames lists the names that differ between two trees, in the session and where the push is. The
 // two lists must be equal to the byte.
-const listNames = `g diff-tree -r -z --name-only --no-renames --ignore-submodules=none`
+const listNames = `g diff-tree -r -z --name-only --no-renames --no-relative --ignore-submodules=none`
 
 // The scripts of the session. A few of git's commands are one invocation, which costs more than they
 // do. All that they print once the model has worked is what the repository wants it to be: sendScript
@@ -259,7 +259,7 @@ parents=$(g rev-list --parents --max-count=1 "$3")
 [ "$parents" = "$3 $2" ] || { echo "the commit does not follow $2" >&2; exit 1; }
 ` + listNames + ` "$2" "$3" > ../names
 [ "$(sha256sum < ../names)" = "$5  -" ] ||
-	{ echo "the commit changes other names than the session said" >&2; exit 1; }
+	{ echo "the commit changes other files than was said" >&2; exit 1; }
 g push -q "$1" "$3:refs/heads/$4"
 `
 

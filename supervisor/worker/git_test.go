@@ -119,8 +119,9 @@ func TestSendScript(t *testing.T) {
 		said    string
 		why     string
 	}{
-		{"names that are not said", []string{"-p", start}, "b\x00", "other names"},
-		{"names that are not changed", []string{"-p", start}, "Makefile\x00b\x00c\x00", "other names"},
+		{"names that are not said", []string{"-p", start}, "b\x00", "other files than was said"},
+		{"names that are not changed", []string{"-p", start}, "Makefile\x00b\x00c\x00",
+			"other files than was said"},
 		{"another parent", nil, "Makefile\x00b\x00", "does not follow"},
 		{"as the session said", []string{"-p", start}, "Makefile\x00b\x00", ""},
 	} {

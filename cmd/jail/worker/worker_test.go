@@ -643,6 +643,17 @@ func hostile(t *testing.T, f *forge, m *cmdtest.ModelHost) {
 	if out.Error == nil || out.Error.Code != "PUSH_FAILED" || show(bare, "agent/link", "x") == "x\n" {
 		t.Errorf("a link as .git: %+v\n%s", out, o.Err)
 	}
+	// The model replaces the start by a commit that has a protected name already, so that the session's
+	// git does not list the name.
+	m.Set(`write_file {"path":"Makefile","content":"all:\n"}`+"\n"+step("run_command", "command",
+		"git add -A && git write-tree | xargs git commit-tree -m x | xargs git replace HEAD"), written, "done")
+	out, o = f.run(f.task("acme/hostile", "hides", ""))
+	f.h.Jail("session", "stop", "--discard", out.Kept)
+	if out.Error == nil || out.Error.Code != "PUSH_FAILED" ||
+		!strings.Contains(out.Error.Message, "changes other files than was said") ||
+		show(bare, "agent/hides", "Makefile") == "all:\n" {
+		t.Errorf("a protected name that is hidden: %+v\n%s", out, o.Err)
+	}
 	if _, err := os.Stat(marker); err == nil {
 		t.Error("something of the repository ran on the host")
 	}
@@ -693,7 +704,7 @@ func lies(t *testing.T, f *forge, m *cmdtest.ModelHost, bare string) {
 			"echo more >> a", "touch .git/armed"}, " && "))}, "\n"), "done")
 	out, o := f.run(f.task("acme/hostile", "lies", ""))
 	if out.Error == nil || out.Error.Code != "PUSH_FAILED" ||
-		!strings.Contains(out.Error.Message, "other names") {
+		!strings.Contains(out.Error.Message, "other files than was said") {
 		t.Errorf("%+v, %+v\n%s", out, out.Error, o.Err)
 	}
 	if text := show(bare, "agent/lies", ".github/w.yml"); text == "x\n" {

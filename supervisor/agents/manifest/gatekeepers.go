@@ -19,30 +19,30 @@ const (
 	KindOpenAPI = "openapi"
 )
 
-// A Gatekeeper is what a table of gatekeepers.toml says.
+// A Gatekeeper is a table of gatekeepers.toml.
 type Gatekeeper struct {
 	Name string
 	// Kind is sqlite or openapi.
 	Kind  string
 	About string
-	// Agents are those that may use it.
+	// Agents are the names of the agents that may use it.
 	Agents []string
-	// ByPolicy lets the policy of an agent say which actions wait; else all do.
+	// ByPolicy lets the policy of an agent decide which actions wait for a person. Without it all do.
 	ByPolicy bool
 	// File is the database, or the OpenAPI document: an absolute path.
 	File string
-	// Tables are those of the database that there are for agents; all if empty.
+	// Tables are the tables and views of the database that agents may use; all if empty.
 	Tables []string
 	// URL is that of the API; that of the document if empty.
 	URL string
 	// Credential is the name of one of the fetch proxy; empty for none.
 	Credential string
-	// Operations are those of the API that there are for agents; all if empty.
+	// Operations are the operations of the API that agents may use; all if empty.
 	Operations []string
 }
 
-// LoadGatekeepers reads gatekeepers.toml, strictly. A file that is missing has none. The error is of
-// type syntax.Errors if the file is wrong, and has all that is.
+// LoadGatekeepers reads gatekeepers.toml, strictly. Without the file there are none. If the file is
+// wrong, the error is of type syntax.Errors and has all faults.
 func LoadGatekeepers(path string) ([]Gatekeeper, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -69,6 +69,11 @@ func LoadGatekeepers(path string) ([]Gatekeeper, error) {
 		}
 		g := r.gatekeeper(r.sub(of, name))
 		g.Name = name
+		if slices.Contains(g.Agents, name) {
+			// The queue shows and grants what an agent itself proposes under the agent's name.
+			r.fail(of.path+name, "give the gatekeeper another name", "gatekeeper %q has the name of an "+
+				"agent that may use it", name)
+		}
 		if g.File != "" && !filepath.IsAbs(g.File) {
 			g.File = filepath.Join(filepath.Dir(path), g.File)
 		}

@@ -43,6 +43,7 @@ credential = "api"
 		"kind = \"mysql\"\nfile = \"a\"":                                 "no value that it can have",
 		"kind = \"sqlite\"\nfile = \"a\"\napprove = \"auto\"":            "no value that it can have",
 		"kind = \"sqlite\"\nfile = \"a\"\nagents = [\"*\"]":              "no name",
+		"kind = \"sqlite\"\nfile = \"a\"\nagents = [\"crm\"]":            "has the name of an agent",
 		"kind = \"openapi\"\ndocument = \"a\"\nurl = \"https://u:p@h/\"": "no URL of an API",
 	} {
 		write("[gatekeeper.crm]\n" + text + "\n")

@@ -47,8 +47,10 @@ func (d *delivery) propose(id string, f agent.Effect) error {
 }
 
 func (w *writer) proposals(of int64) (n int, err error) {
-	return n, w.row(`SELECT count(*) FROM proposal WHERE instance = ?`, []any{of}, &n)
+	return n, w.row(countProposals, []any{of}, &n)
 }
+
+const countProposals = `SELECT count(*) FROM proposal WHERE instance = ?`
 
 // Asks are the actions that wait for a decision.
 type Asks struct{ s *Store }
@@ -56,17 +58,20 @@ type Asks struct{ s *Store }
 // AsksOf returns the actions of a database that wait.
 func AsksOf(s *Store) Asks { return Asks{s} }
 
+// Room returns an error if so many actions of an instance wait that there is no room for one more.
+func (a Asks) Room(ctx context.Context, of int64) error {
+	var n int
+	err := a.s.readers.QueryRowContext(ctx, countProposals, of).Scan(&n)
+	if err == nil && n >= maxProposals {
+		err = &agent.Error{Code: agent.ErrBusy, Message: fmt.Sprintf(
+			"%d actions of the agent wait for a decision already", n)}
+	}
+	return err
+}
+
 // Tool notes that an instance waits for a decision on the start of a tool. Twice is once.
 func (a Asks) Tool(of int64, action string) error {
 	return a.s.write(func(w *writer) error {
-		n, err := w.proposals(of)
-		if err == nil && n >= maxProposals {
-			err = &agent.Error{Code: agent.ErrTooLarge, Message: fmt.Sprintf(
-				"%d actions of the agent wait for a decision already", n)}
-		}
-		if err != nil {
-			return err
-		}
 		return w.exec(`INSERT INTO proposal (id, instance, time, key, action)
 			VALUES (?1, ?2, ?3, '', ?1) ON CONFLICT DO NOTHING`, action, of, millis(a.s.now()))
 	})
