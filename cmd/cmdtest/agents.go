@@ -105,6 +105,9 @@ const ModelKey = "a-key-that-nobody-else-has"
 // A ModelHost is the host of a language model with the API of chat completions, which answers by how
 // many replies there are in a conversation.
 type ModelHost struct {
+	// Port is where it listens, as model.example.com.
+	Port int
+
 	t  *testing.T
 	mu sync.Mutex
 	// steps are the replies.
@@ -118,13 +121,15 @@ type ModelHost struct {
 
 // StartModel starts a host of a model, which the jails of h reach, and writes the models.toml of h.
 // Each step is a reply: a text, lines of NAME {INPUT} for a call each, "hold" for a stream that
-// breaks off once Release is called, or "400!TEXT" for an error.
+// breaks off once Release is called, or "400!TEXT" for an error. A model that is given no tools
+// answers "without tools". The host has pages, too, for GET.
 func StartModel(h *Host, steps ...string) *ModelHost {
 	h.T.Helper()
 	m := &ModelHost{t: h.T, steps: steps, held: make(chan struct{})}
 	srv := httptest.NewTLSServer(m)
 	h.T.Cleanup(srv.Close)
 	port := srv.Listener.Addr().(*net.TCPAddr).Port
+	m.Port = port
 	secret := filepath.Join(h.Root, "secret")
 	TrustServer(h, srv)
 	AddSettings(h, fmt.Sprintf("[[credential]]\nname = \"model\"\nkind = \"bearer\"\nfile = %q\n[[internal]]\n"+
@@ -195,6 +200,10 @@ func (m *ModelHost) Asked() []map[string]any {
 
 // ServeHTTP is the host.
 func (m *ModelHost) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet {
+		fmt.Fprint(w, "the page ", r.URL)
+		return
+	}
 	body, err := io.ReadAll(r.Body)
 	var asked map[string]any
 	if err != nil || json.Unmarshal(body, &asked) != nil {
@@ -213,7 +222,9 @@ func (m *ModelHost) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.mu.Lock()
 	m.asked = append(m.asked, asked)
 	step := "nothing more"
-	if n < len(m.steps) {
+	if asked["tools"] == nil {
+		step = "without tools"
+	} else if n < len(m.steps) {
 		step = m.steps[n]
 	}
 	during := m.during

@@ -537,25 +537,35 @@ func TestTurnFails(t *testing.T) {
 		script []string
 		code   string
 		asked  int
+		// pauses are those before the model is asked again.
+		pauses string
 	}{
-		"429 always":           {[]string{"429!a", "429!b", "429!c"}, CodeAPI, 3},
-		"500 twice":            {[]string{"500!a", "500!b"}, CodeAPI, 2},
-		"400":                  {[]string{"400!a"}, CodeAPI, 1},
-		"cut twice":            {[]string{"data: {}\n", "data: {}\n"}, CodeAPI, 2},
-		"malformed twice":      {[]string{"data: {\n", "data: }\n"}, CodeAPI, 2},
-		"malformed, then fine": {[]string{"data: {\n", calls("chat", "ok")}, "", 2},
-		"calls for ever":       {slices.Repeat([]string{calls("chat", "", read("x"))}, 51), CodeMaxIterations, 50},
+		"429 always":           {[]string{"429!a", "429!b", "429!c"}, CodeAPI, 3, "[1s 2s]"},
+		"500 twice":            {[]string{"500!a", "500!b"}, CodeAPI, 2, "[1s]"},
+		"400":                  {[]string{"400!a"}, CodeAPI, 1, "[]"},
+		"cut twice":            {[]string{"data: {}\n", "data: {}\n"}, CodeAPI, 2, "[1s]"},
+		"malformed twice":      {[]string{"data: {\n", "data: }\n"}, CodeAPI, 2, "[1s]"},
+		"malformed, then fine": {[]string{"data: {\n", calls("chat", "ok")}, "", 2, "[1s]"},
+		"calls for ever": {slices.Repeat([]string{calls("chat", "", read("x"))}, 51), CodeMaxIterations, 50,
+			"[]"},
 		"an error in stream": {[]string{`data: {"error":{"type":"t","message":"m"}}` + "\n",
-			`data: {"error":{"type":"t","message":"m"}}` + "\n"}, CodeAPI, 2},
+			`data: {"error":{"type":"t","message":"m"}}` + "\n"}, CodeAPI, 2, "[1s]"},
 	} {
 		w := newWorld(t, "chat", c.script...)
-		s, err := Start(t.Context(), w.options(), "s1", start)
+		o, pauses := w.options(), []time.Duration{}
+		m := o.Model.(models.Model)
+		m.Pause = func(_ context.Context, d time.Duration) error {
+			pauses = append(pauses, d)
+			return nil
+		}
+		o.Model = m
+		s, err := Start(t.Context(), o, "s1", start)
 		if err != nil {
 			t.Fatal(err)
 		}
 		end, err := s.Say(t.Context(), "go")
-		if err != nil || end.Code != c.code || len(w.asked) != c.asked {
-			t.Errorf("%s: %+v, %v, asked %d times", name, end, err, len(w.asked))
+		if err != nil || end.Code != c.code || len(w.asked) != c.asked || fmt.Sprint(pauses) != c.pauses {
+			t.Errorf("%s: %+v, %v, asked %d times with the pauses %v", name, end, err, len(w.asked), pauses)
 		}
 	}
 }

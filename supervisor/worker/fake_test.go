@@ -38,7 +38,7 @@ type world struct {
 	// "hold" for none, or NNN!TEXT for a status.
 	steps []string
 	asked int
-	// git has the exit codes of subcommands that fail; push is that of the push.
+	// git has the exit codes of scripts that fail; push is that of the push.
 	git  map[string]int
 	push int
 	// id is that of the session, broken the error of its invocations.
@@ -118,6 +118,23 @@ func (w *world) statuses() (all []string) {
 	return slices.Compact(all)
 }
 
+// told are the bodies that the coordinator got at a path below /internal/.
+func (w *world) told(path string) (all []map[string]any) {
+	w.t.Helper()
+	for _, r := range w.sent {
+		if r.URL.String() != "https://coordinator.example.com/internal/"+path {
+			continue
+		}
+		var body map[string]any
+		if err := json.Unmarshal(r.Body, &body); err != nil || r.Method != "POST" ||
+			r.Credential != "coordinator" {
+			w.t.Errorf("%s %s with %q: %q, %v", r.Method, r.URL, r.Credential, r.Body, err)
+		}
+		all = append(all, body)
+	}
+	return all
+}
+
 func (w *world) open(context.Context, message.SessionRequest) (session, error) { return w, nil }
 func (w *world) approvals() queue                                              { return w }
 func (w *world) ID() string                                                    { return w.id }
@@ -141,7 +158,10 @@ func (w *world) run(_ context.Context, r message.Request, in io.Reader, _,
 // Run is an invocation of the session.
 func (w *world) Run(ctx context.Context, c toolsession.Call) (o toolsession.Outcome, err error) {
 	w.runs++
-	if c.Tool != "git" && w.during != nil {
+	script := ""
+	if c.Tool == "sh" && strings.HasPrefix(c.Args[1], hardenedGit) {
+		script = c.Args[1]
+	} else if w.during != nil {
 		w.during(w.runs)
 	}
 	if err := errors.Join(w.broken, ctx.Err()); err != nil {
@@ -151,8 +171,8 @@ func (w *world) Run(ctx context.Context, c toolsession.Call) (o toolsession.Outc
 	if c.Most == 0 {
 		o.Out.Most, o.ErrOut.Most = toolsession.MaxShown, toolsession.MaxShown
 	}
-	if c.Tool == "git" {
-		o.ExitCode = w.gitSays(&o.Out, c.Args[len(hardened):])
+	if script != "" {
+		o.ExitCode = w.gitSays(&o.Out, script, c.Args[3:])
 		return o, nil
 	}
 	if wall, ok := strings.CutPrefix(c.Limits[0], "wall="); ok {
@@ -179,19 +199,18 @@ func (w *world) Run(ctx context.Context, c toolsession.Call) (o toolsession.Outc
 	return o, nil
 }
 
-func (w *world) gitSays(out io.Writer, args []string) int {
-	if code := w.git[args[0]]; code != 0 {
+// gitSays is what a script of git's commands says, and its exit code.
+func (w *world) gitSays(out io.Writer, script string, args []string) int {
+	name := map[string]string{cloneScript: "clone", checkoutScript: "checkout", treeScript: "add",
+		commitScript: "commit-tree"}[script]
+	if code := w.git[name]; code != 0 {
 		return code
 	}
-	switch args[0] {
-	case "symbolic-ref":
-		fmt.Fprintln(out, "origin/main")
-	case "rev-parse":
-		if !slices.Contains(args, "refs/remotes/origin/main^{commit}") {
-			return 1
-		}
-		fmt.Fprintln(out, hash("a"))
-	case "diff":
+	switch name {
+	case "clone":
+		fmt.Fprintf(out, "commit %s refs/remotes/origin/HEAD refs/remotes/origin/main\n", hash("a"))
+	case "add":
+		fmt.Fprintln(out, hash("b"))
 		err := filepath.WalkDir(w.root, func(path string, d fs.DirEntry, err error) error {
 			if err == nil && d.Type().IsRegular() {
 				fmt.Fprintf(out, "%s\x00", strings.TrimPrefix(path, w.root+"/"))
@@ -201,11 +220,15 @@ func (w *world) gitSays(out io.Writer, args []string) int {
 		if err != nil {
 			w.t.Error(err)
 		}
-	case "write-tree":
-		fmt.Fprintln(out, hash("b"))
 	case "commit-tree":
-		w.commits = append(w.commits, args[len(args)-1])
+		if args[0] != hash("b") || args[1] != hash("a") {
+			w.t.Errorf("a commit of %q", args)
+		}
+		w.commits = append(w.commits, args[2])
 		fmt.Fprintln(out, hash("c"))
+	case "checkout":
+	default:
+		w.t.Errorf("script %q", script)
 	}
 	return 0
 }
@@ -252,9 +275,15 @@ func (w *world) Send(_ context.Context, r fetchrun.Request) (*fetchrun.Response,
 // Ask is the model's host.
 func (w *world) Ask(ctx context.Context, _ manifest.Role, _ string,
 	body []byte) (*models.Response, error) {
-	var asked struct{ Messages []struct{ Role string } }
+	var asked struct {
+		Messages  []struct{ Role string }
+		MaxTokens int `json:"max_tokens"`
+	}
 	if err := json.Unmarshal(body, &asked); err != nil {
 		return nil, err
+	}
+	if asked.MaxTokens != 8192 {
+		w.t.Errorf("max_tokens is %d", asked.MaxTokens)
 	}
 	n := 0
 	for _, m := range asked.Messages {

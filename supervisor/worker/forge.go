@@ -58,12 +58,12 @@ func (w *worker) withdraw(ctx context.Context, id string) error {
 
 // push has a commit pushed that changes some files. Of names that the policy protects jaild asks a
 // person.
-func (w *worker) push(ctx context.Context, commit string, files []string) error {
-	_, err := w.approved(ctx, api.ProposeRequest{Type: policy.ActionPush, Changed: valid(files),
+func (w *worker) push(ctx context.Context, c commit) error {
+	_, err := w.approved(ctx, api.ProposeRequest{Type: policy.ActionPush, Changed: c.files,
 		External: approvals.External{Push: &approvals.Push{Remote: w.o.Task.Repo.String(),
-			Ref: "refs/heads/" + w.o.Task.Branch, Commit: commit, Was: w.was,
+			Ref: "refs/heads/" + w.o.Task.Branch, Commit: c.id, Was: w.was,
 			Credential: w.o.Task.Credential}}},
-		func(approvals.Action) (string, error) { return commit, w.send(ctx, commit, files) })
+		func(approvals.Action) (string, error) { return c.id, w.send(ctx, c) })
 	return err
 }
 

@@ -3,12 +3,9 @@ package worker
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/jail-sandbox/jail/jail"
@@ -28,8 +25,8 @@ var hardened = []string{
 	"-c", "protocol.allow=never", "-c", "protocol.https.allow=always",
 	"-c", "http.followRedirects=false", "-c", "submodule.recurse=false",
 	"-c", "fetch.recurseSubmodules=false", "-c", "transfer.fsckObjects=true",
-	"-c", "core.protectHFS=true", "-c", "core.protectNTFS=true", "-c", "commit.gpgSign=false",
-	"-c", "gc.auto=0", "-c", "maintenance.auto=false",
+	"-c", "core.protectHFS=true", "-c", "core.protectNTFS=true",
+	"-c", "commit.gpgSign=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
 	// Old repositories have such commits, which harm nobody.
 	"-c", "fetch.fsck.zeroPaddedFilemode=ignore", "-c", "fetch.fsck.badTimezone=ignore",
 	"-c", "fetch.fsck.missingSpaceBeforeDate=ignore", "-c", "fetch.fsck.badDateOverflow=ignore",
@@ -37,13 +34,15 @@ var hardened = []string{
 
 // policy is that of the session: the profile, with the requests of a clone and no others. The
 // credential is for these requests alone. What runs in the session cannot push: a push is a run of
-// its own.
+// its own. No commit takes the work into the real directory, in which other tasks have to find
+// nothing.
 func (w *worker) policy() string {
 	return fmt.Sprintf(`policy = 1
 name = "worker-task"
 include = [%q]
 [workspace]
 target = %q
+commit = "never"
 `, w.o.Task.Profile, workspace) + w.grants("git-upload-pack")
 }
 
@@ -73,149 +72,11 @@ func (w *worker) grants(services ...string) string {
 // maxPack bounds what a push sends, in bytes: the profile bounds the output of a run.
 const maxPack = 16 << 20
 
-// git calls git in the session, and returns what it writes.
-func (w *worker) git(ctx context.Context, args ...string) (string, error) {
-	o, err := w.run(ctx, toolsession.Call{Tool: "git", Most: maxPack, Cwd: w.root,
-		Args: append(append([]string{}, hardened...), args...)})
-	switch {
-	case err != nil:
-		return "", err
-	case o.ExitCode != 0:
-		return "", fmt.Errorf("git %s: %s", args[0], runners.Printable(o.Why(), maxWhy))
-	case o.Out.Cut || o.Truncated:
-		return "", fmt.Errorf("git %s: it wrote more than %d MiB", args[0], maxPack>>20)
-	}
-	return o.Out.Buffer.String(), nil
-}
-
 // maxWhy bounds what an error quotes of a program, in bytes.
 const maxWhy = 2000
 
-// clone opens the session and clones the repository, whole and without submodules.
-func (w *worker) clone(ctx context.Context) error {
-	if err := w.open(ctx); err != nil {
-		return err
-	}
-	_, err := w.git(ctx, "clone", "-q", "--no-recurse-submodules", "--no-tags", "--",
-		w.o.Task.Repo.String(), ".")
-	return err
-}
-
-// objectID is the name of a commit.
-var objectID = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
-
-// branch makes the branch of the task, or goes on with it if the repository has it.
-func (w *worker) branch(ctx context.Context) error {
-	resolve := func(ref string) (string, error) {
-		out, err := w.git(ctx, "rev-parse", "--verify", "-q", "--end-of-options", ref+"^{commit}")
-		id := strings.TrimSpace(out)
-		if err == nil && !objectID.MatchString(id) {
-			err = errors.New("git rev-parse: no name of a commit")
-		}
-		return id, err
-	}
-	w.base = w.o.Task.Base
-	if w.base == "" {
-		out, err := w.git(ctx, "symbolic-ref", "--short", "refs/remotes/origin/HEAD")
-		if err != nil {
-			return fmt.Errorf("the repository is empty, or has no HEAD: name the base: %w", err)
-		}
-		w.base = strings.TrimPrefix(strings.TrimSpace(out), "origin/")
-	}
-	if w.base == w.o.Task.Branch {
-		return fmt.Errorf("branch %s is the base: the work needs a branch of its own", w.base)
-	}
-	start, err := resolve("refs/remotes/origin/" + w.base)
-	if err != nil {
-		return fmt.Errorf("the repository has no branch %s", w.base)
-	}
-	if was, err := resolve("refs/remotes/origin/" + w.o.Task.Branch); err == nil {
-		w.was, start = was, was
-	}
-	if _, err := w.git(ctx, "checkout", "-q", "--no-track", "-B", w.o.Task.Branch, start); err != nil {
-		return err
-	}
-	w.start = start
-	return nil
-}
-
-// changed takes all changes into the index, and lists the files that differ from the start. What has
-// run in the session can have the list leave some out: send compares.
-func (w *worker) changed(ctx context.Context) ([]string, error) {
-	if _, err := w.git(ctx, "add", "-A", "--", "."); err != nil {
-		return nil, err
-	}
-	out, err := w.git(ctx, slices.Concat([]string{"diff", "--cached"}, listing, []string{w.start})...)
-	if err != nil {
-		return nil, err
-	}
-	files := []string{}
-	for name := range strings.SplitSeq(strings.TrimSuffix(out, "\x00"), "\x00") {
-		if name != "" {
-			files = append(files, name)
-		}
-	}
-	return files, nil
-}
-
-// listing are the options by which git lists the names of all files that differ.
-var listing = []string{"--name-only", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-relative",
-	"--ignore-submodules=none", "-z"}
-
-// valid returns names as people and JSON have them.
-func valid(names []string) []string {
-	out := []string{}
-	for _, name := range names {
-		out = append(out, strings.ToValidUTF8(name, "\uFFFD"))
-	}
-	return out
-}
-
-// sumOf is the SHA-256 of names, in hexadecimal digits.
-func sumOf(names []string) string {
-	all := sha256.New()
-	for _, name := range slices.Sorted(slices.Values(names)) {
-		io.WriteString(all, name+"\x00")
-	}
-	return hex.EncodeToString(all.Sum(nil))
-}
-
-// commit makes one commit of the index, on top of the start. What else the repository's own HEAD may
-// have become does not count.
-func (w *worker) commit(ctx context.Context, title string) (string, error) {
-	tree, err := w.git(ctx, "write-tree")
-	if err != nil {
-		return "", err
-	}
-	out, err := w.git(ctx, "commit-tree", strings.TrimSpace(tree), "-p", w.start, "-m", title)
-	id := strings.TrimSpace(out)
-	if err == nil && !objectID.MatchString(id) {
-		err = errors.New("git commit-tree: no name of a commit")
-	}
-	if err != nil {
-		return "", err
-	}
-	_, err = w.git(ctx, "update-ref", "refs/heads/"+w.o.Task.Branch, id)
-	return id, err
-}
-
-// pushScript pushes one commit from a bundle on standard input. It is given the URL, the commit that
-// the branch begins at, the commit, the name of the branch, and sumOf the files that the commit
-// changes. Here the repository has the objects that the server and the bundle have: replaced objects,
-// indexes and settings of the session do not count.
-var pushScript = `set -eu
-g() { git ` + quoted(hardened) + ` "$@"; }
-mkdir /tmp/push && cd /tmp/push && cat > bundle
-g init -q --bare repository && cd repository
-g fetch -q --depth=1 "$1" "$2"
-g update-ref refs/start "$2"
-g bundle unbundle ../bundle >/dev/null
-parents=$(g rev-list --parents --max-count=1 "$3")
-[ "$parents" = "$3 $2" ] || { echo "the commit does not follow $2" >&2; exit 1; }
-changed=$(g diff-tree -r ` + quoted(listing) + ` "$2" "$3" | LC_ALL=C sort -z | sha256sum)
-[ "${changed%% *}" = "$5" ] || { echo "the commit changes other files than was said" >&2; exit 1; }
-g push -q "$1" "$3:refs/heads/$4"
-`
+// hardenedGit begins each script: g is git with the settings of the worker.
+var hardenedGit = "set -eu\ng() { git " + quoted(hardened) + ` "$@"; }` + "\n"
 
 func quoted(words []string) string {
 	out := make([]string, len(words))
@@ -225,23 +86,197 @@ func quoted(words []string) string {
 	return strings.Join(out, " ")
 }
 
-// send pushes a commit that changes some files and no others, never by force. It does so from a jail
-// of its own in which nothing of the repository's settings is: only a bundle of the commit comes over
-// from the session. That jail alone has the requests of a push.
-func (w *worker) send(ctx context.Context, commit string, files []string) error {
-	bundle, err := w.git(ctx, "bundle", "create", "-q", "-", "refs/heads/"+w.o.Task.Branch, "^"+w.start)
-	if err != nil {
-		return err
+// listNames lists the names that differ between two trees, in the session and where the push is. The
+// two lists must be equal to the byte.
+const listNames = `g diff-tree -r -z --name-only --no-renames --no-relative --ignore-submodules=none`
+
+// The scripts of the session. A few of git's commands are one invocation, which costs more than they
+// do. All that they print once the model has worked is what the repository wants it to be: sendScript
+// does not trust it.
+var (
+	// cloneScript clones a repository, whole and without submodules, and prints some of its branches:
+	// $1 is the URL, $2 the base or HEAD, $3 the branch.
+	cloneScript = hardenedGit + `g clone -q --no-recurse-submodules --no-tags -- "$1" .
+g for-each-ref '--format=%(objecttype) %(objectname) %(refname) %(symref)' \
+	"refs/remotes/origin/$2" "refs/remotes/origin/$3"
+`
+	// checkoutScript makes the branch $1 at the commit $2.
+	checkoutScript = hardenedGit + `g checkout -q --no-track -B "$1" "$2"
+`
+	// treeScript makes a tree of all that is there, and prints it and the names that differ from the
+	// commit $1.
+	treeScript = hardenedGit + `g add -A -- .
+tree=$(g write-tree)
+echo "$tree"
+` + listNames + ` "$1" "$tree"
+`
+	// commitScript makes a commit of the tree $1 on top of the commit $2 with the message $3, has the
+	// branch $4 be it, and prints it and a bundle of it.
+	commitScript = hardenedGit + `commit=$(g commit-tree "$1" -p "$2" -m "$3")
+g update-ref "refs/heads/$4" "$commit"
+echo "$commit"
+g bundle create -q - "refs/heads/$4" "^$2"
+`
+)
+
+// git runs a script in the session, and returns what it writes. what names it in errors.
+func (w *worker) git(ctx context.Context, what, script string, args ...string) (string, error) {
+	o, err := w.run(ctx, toolsession.Call{Tool: "sh", Most: maxPack, Cwd: w.root,
+		Args: append([]string{"-c", script, "sh"}, args...)})
+	switch {
+	case err != nil:
+		return "", err
+	case o.ExitCode != 0:
+		return "", fmt.Errorf("%s: %s", what, runners.Printable(o.Why(), maxWhy))
+	case o.Out.Cut || o.Truncated:
+		return "", fmt.Errorf("%s: it wrote more than %d MiB", what, maxPack>>20)
 	}
+	return o.Out.Buffer.String(), nil
+}
+
+// origin begins the names of the branches of the repository.
+const origin = "refs/remotes/origin/"
+
+// clone opens the session and clones the repository. It returns the commit at which the branch of the
+// task begins: the base, or the branch itself if the repository has it.
+func (w *worker) clone(ctx context.Context) (start string, err error) {
+	if err := w.open(ctx); err != nil {
+		return "", err
+	}
+	base := w.o.Task.Base
+	if base == "" {
+		base = "HEAD"
+	}
+	out, err := w.git(ctx, "git clone", cloneScript, w.o.Task.Repo.String(), base, w.o.Task.Branch)
+	if err != nil {
+		return "", err
+	}
+	commits, head := map[string]string{}, ""
+	for line := range strings.Lines(out) {
+		f := strings.Fields(line)
+		if len(f) < 3 || f[0] != "commit" || !objectID.MatchString(f[1]) {
+			continue
+		}
+		commits[strings.TrimPrefix(f[2], origin)] = f[1]
+		if len(f) == 4 && f[2] == origin+"HEAD" {
+			head = strings.TrimPrefix(f[3], origin)
+		}
+	}
+	if w.base = w.o.Task.Base; w.base == "" {
+		w.base = head
+	}
+	start, w.was = commits[base], commits[w.o.Task.Branch]
+	switch {
+	case w.base == "":
+		return "", errors.New("the repository is empty, or has no HEAD: name the base")
+	case w.base == w.o.Task.Branch:
+		return "", fmt.Errorf("branch %s is the base: the work needs a branch of its own", w.base)
+	case start == "":
+		return "", fmt.Errorf("the repository has no branch %s", w.base)
+	case w.was != "":
+		start = w.was
+	}
+	return start, nil
+}
+
+// objectID is the name of a commit or a tree.
+var objectID = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
+
+// branch makes the branch of the task.
+func (w *worker) branch(ctx context.Context, start string) error {
+	_, err := w.git(ctx, "git checkout", checkoutScript, w.o.Task.Branch, start)
+	if err == nil {
+		w.start = start
+	}
+	return err
+}
+
+// A change is how the work differs from the start.
+type change struct {
+	tree string
+	// names are as git lists them, files as people see them.
+	names string
+	files []string
+}
+
+// changed returns how all that is there differs from the start. What else the repository's own HEAD
+// may have become does not count.
+func (w *worker) changed(ctx context.Context) (change, error) {
+	out, err := w.git(ctx, "git add", treeScript, w.start)
+	if err != nil {
+		return change{}, err
+	}
+	c := change{files: []string{}}
+	if c.tree, c.names, err = object(out); err != nil {
+		return change{}, fmt.Errorf("git write-tree: %w", err)
+	}
+	for name := range strings.SplitSeq(strings.TrimSuffix(c.names, "\x00"), "\x00") {
+		if name != "" {
+			c.files = append(c.files, strings.ToValidUTF8(name, "\uFFFD"))
+		}
+	}
+	return c, nil
+}
+
+// object takes the name of an object from the first line.
+func object(out string) (id, rest string, err error) {
+	id, rest, _ = strings.Cut(out, "\n")
+	if !objectID.MatchString(id) {
+		return "", "", errors.New("no name of an object")
+	}
+	return id, rest, nil
+}
+
+// A commit is one on top of the start.
+type commit struct {
+	id     string
+	bundle string
+	change
+}
+
+// commit makes one commit of a change.
+func (w *worker) commit(ctx context.Context, c change, title string) (commit, error) {
+	out, err := w.git(ctx, "git commit-tree", commitScript, c.tree, w.start, title, w.o.Task.Branch)
+	if err != nil {
+		return commit{}, err
+	}
+	made := commit{change: c}
+	if made.id, made.bundle, err = object(out); err != nil {
+		err = fmt.Errorf("git commit-tree: %w", err)
+	}
+	return made, err
+}
+
+// sendScript pushes one commit from a bundle on standard input: $1 is the URL, $2 the commit that the
+// branch begins at, $3 the commit, $4 the name of the branch, and $5 the digest of the names that
+// people may have seen.
+var sendScript = hardenedGit + `mkdir /tmp/push && cd /tmp/push && cat > bundle
+g init -q --bare repository && cd repository
+g fetch -q --depth=1 "$1" "$2"
+g update-ref refs/start "$2"
+g bundle unbundle ../bundle >/dev/null
+parents=$(g rev-list --parents --max-count=1 "$3")
+[ "$parents" = "$3 $2" ] || { echo "the commit does not follow $2" >&2; exit 1; }
+` + listNames + ` "$2" "$3" > ../names
+[ "$(sha256sum < ../names)" = "$5  -" ] ||
+	{ echo "the commit changes other files than was said" >&2; exit 1; }
+g push -q "$1" "$3:refs/heads/$4"
+`
+
+// send pushes a commit, never by force, from a jail of its own in which nothing of the repository's
+// settings is: only a bundle of the commit comes over from the session. That jail alone has the
+// requests of a push, and sees for itself what the commit changes.
+func (w *worker) send(ctx context.Context, c commit) error {
 	policy := fmt.Sprintf("policy = 1\nname = \"worker-push\"\ninclude = [%q]\n[workspace]\n"+
 		"access = \"none\"\n", w.o.Task.Profile) + w.grants("git-upload-pack", "git-receive-pack")
 	req := message.Request{ID: string(jail.NewID()), Tool: "sh", Dir: "/", NoWorkspace: true,
 		Policy: policy, PolicyName: "push of worker " + w.o.Task.ID, Inherit: w.inherited(),
-		Args: runners.Texts{"-c", pushScript, "sh", w.o.Task.Repo.String(), w.start, commit,
-			w.o.Task.Branch, sumOf(files)}}
+		Args: runners.Texts{"-c", sendScript, "sh", w.o.Task.Repo.String(), w.start, c.id,
+			w.o.Task.Branch, fmt.Sprintf("%x", sha256.Sum256([]byte(c.names)))}}
 	var o toolsession.Outcome
 	o.Out.Most, o.ErrOut.Most = maxWhy, maxWhy
-	o.Result, err = w.daemon.run(ctx, req, strings.NewReader(bundle), &o.Out, &o.ErrOut)
+	var err error
+	o.Result, err = w.daemon.run(ctx, req, strings.NewReader(c.bundle), &o.Out, &o.ErrOut)
 	switch {
 	case err != nil:
 		return err

@@ -26,6 +26,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/loop"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/models"
+	"github.com/jail-sandbox/jail/supervisor/redact"
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 	"github.com/jail-sandbox/jail/supervisor/transcript"
 )
@@ -83,7 +84,7 @@ type Options struct {
 	// Log keeps the events of the loop, under the id Session.
 	Log     loop.Log
 	Session string
-	// Dir is an empty directory, which stays so: the work is in a shadow of it.
+	// Dir is an empty directory, which stays so: the work is in a shadow of it. Tasks may share one.
 	Dir string
 	// Environ is passed on as far as the policy says.
 	Environ []string
@@ -153,22 +154,23 @@ func (w *worker) failed(ctx context.Context, err error) *Error {
 	if errors.Is(context.Cause(ctx), errTimeout) {
 		known = &Error{Code: timedOut, Message: fmt.Sprintf("%v: %v", errTimeout, w.o.Task.Timeout)}
 	}
-	known.Message = redact(known.Message)
+	known.Message = redact.Text(known.Message)
 	return known
 }
 
 func (w *worker) say(status, message string) {
-	p := Progress{TaskID: w.o.Task.ID, Status: status, Message: redact(message)}
+	p := Progress{TaskID: w.o.Task.ID, Status: status, Message: redact.Text(message)}
 	w.progress.report(p)
 }
 
 func (w *worker) work(ctx context.Context, out *Outcome) error {
 	w.say(statusCloning, w.o.Task.Repo.String())
-	if err := w.clone(ctx); err != nil {
+	start, err := w.clone(ctx)
+	if err != nil {
 		return &Error{Code: cloneFailed, Message: err.Error()}
 	}
 	w.say(statusBranching, w.o.Task.Branch)
-	if err := w.branch(ctx); err != nil {
+	if err := w.branch(ctx, start); err != nil {
 		return &Error{Code: cloneFailed, Message: err.Error()}
 	}
 	summary, err := w.think(ctx)
@@ -177,28 +179,28 @@ func (w *worker) work(ctx context.Context, out *Outcome) error {
 	}
 	out.Summary = summary
 	w.say(statusCommitting, "")
-	files, err := w.changed(ctx)
+	change, err := w.changed(ctx)
 	if err != nil {
 		return &Error{Code: pushFailed, Message: err.Error()}
 	}
-	if len(files) == 0 {
+	if len(change.files) == 0 {
 		out.Summary = strings.TrimSpace(summary + "\n\nNo files were changed, and nothing was pushed.")
 		return nil
 	}
-	commit, err := w.commit(ctx, w.title())
+	commit, err := w.commit(ctx, change, w.title())
 	if err != nil {
 		return &Error{Code: pushFailed, Message: err.Error()}
 	}
 	w.say(statusPushing, w.o.Task.Branch)
-	if err := w.push(ctx, commit, files); err != nil {
+	if err := w.push(ctx, commit); err != nil {
 		return &Error{Code: pushFailed, Message: err.Error()}
 	}
-	out.FilesChanged, out.Branch, out.Commit = valid(files), w.o.Task.Branch, commit
+	out.FilesChanged, out.Branch, out.Commit = commit.files, w.o.Task.Branch, commit.id
 	if w.o.Task.Forge.Kind == manifest.NoForge {
 		return nil
 	}
 	w.say(statusPR, "")
-	if out.PRURL, err = w.pullRequest(ctx, commit, summary); err != nil {
+	if out.PRURL, err = w.pullRequest(ctx, commit.id, summary); err != nil {
 		return &Error{Code: prFailed, Message: err.Error()}
 	}
 	return nil
@@ -214,26 +216,26 @@ func (w *worker) save(ctx context.Context, out *Outcome) {
 	// The work is saved also if somebody ended the task.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recovery)
 	defer cancel()
-	files, err := w.changed(ctx)
-	if err == nil && len(files) == 0 {
+	change, err := w.changed(ctx)
+	if err == nil && len(change.files) == 0 {
 		return
 	}
 	w.say(statusRecovering, "")
-	commit := ""
+	var made commit
 	if err == nil {
-		commit, err = w.commit(ctx, "[WIP] "+w.title())
+		made, err = w.commit(ctx, change, "[WIP] "+w.title())
 	}
 	if err == nil && w.undecided {
 		err = errors.New("its push was not approved")
 	} else if err == nil {
-		err = w.push(ctx, commit, files)
+		err = w.push(ctx, made)
 	}
 	if err != nil {
 		out.Kept = w.jail.Name()
-		out.Error.Message += redact("; what was changed could not be pushed: " + err.Error())
+		out.Error.Message += redact.Text("; what was changed could not be pushed: " + err.Error())
 		return
 	}
-	out.FilesChanged, out.Branch, out.Commit = valid(files), w.o.Task.Branch, commit
+	out.FilesChanged, out.Branch, out.Commit = made.files, w.o.Task.Branch, made.id
 }
 
 // title is the first line of what the task asks for.

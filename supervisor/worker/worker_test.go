@@ -2,8 +2,10 @@ package worker
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net/url"
 	"slices"
@@ -11,10 +13,12 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/approvals"
 	"github.com/jail-sandbox/jail/supervisor/fetchrun"
+	"github.com/jail-sandbox/jail/supervisor/redact"
 )
 
 // sendFunc is a sender that reaches nobody.
@@ -72,7 +76,12 @@ func TestSequence(t *testing.T) {
 		if !out.Success || !slices.Equal(out.FilesChanged, []string{"new"}) || out.Commit != hash("c") ||
 			out.Summary != "Sums are sums again." || !strings.HasSuffix(out.PRURL, "/pull/1") ||
 			out.Kept != "" || !w.discarded || len(w.pushes) != 1 {
-			t.Errorf("%+v, %d pushes", out, len(w.pushes))
+			t.Fatalf("%+v, %d pushes", out, len(w.pushes))
+		}
+		push := []string{sendScript, "sh", w.task.Repo.String(), hash("a"), hash("c"), "agent/task-1",
+			fmt.Sprintf("%x", sha256.Sum256([]byte("new\x00")))}
+		if got := []string(w.pushes[0].Args[1:]); !slices.Equal(got, push) {
+			t.Errorf("the push is given %q", got)
 		}
 		if !slices.Equal(w.commits, []string{"task-1: mend the sum"}) {
 			t.Errorf("commits %q", w.commits)
@@ -81,6 +90,21 @@ func TestSequence(t *testing.T) {
 			"committing", "pushing", "creating_pr"}
 		if got := w.statuses(); !slices.Equal(got, want) {
 			t.Errorf("told %q, want %q", got, want)
+		}
+		var got []string
+		for _, p := range w.told("progress") {
+			got = append(got, p["status"].(string))
+			_, err := time.Parse(time.RFC3339, p["timestamp"].(string))
+			call, _ := p["tool_call"].(map[string]any)
+			if err != nil || p["task_id"] != "task-1" || (call != nil) != (p["status"] == "tool") ||
+				call != nil && (call["name"] != "write_file" || call["input"] == nil) {
+				t.Errorf("the coordinator got %v, %v", p, err)
+			}
+		}
+		end := w.told("complete")
+		if !slices.Equal(got, want) || len(end) != 1 || end[0]["success"] != true ||
+			end[0]["summary"] != out.Summary || end[0]["prUrl"] != out.PRURL {
+			t.Errorf("the coordinator got %q, and at the end %v", got, end)
 		}
 	}
 	w := newWorld(t, "nothing to do")
@@ -106,6 +130,8 @@ func TestFails(t *testing.T) {
 	}{
 		"no clone": {steps: []string{"x"}, code: cloneFailed, message: "git clone",
 			set: func(w *world, _ func()) { w.git["clone"] = 128 }},
+		"no branch": {steps: []string{"x"}, code: cloneFailed, message: "git checkout",
+			set: func(w *world, _ func()) { w.git["checkout"] = 128 }},
 		"no base": {steps: []string{"x"}, code: cloneFailed, message: "has no branch none",
 			set: func(w *world, _ func()) { w.task.Base = "none" }},
 		"tools for ever": {steps: []string{written, `nothing {}`}, code: tooMany, asked: 50, saved: true},
@@ -141,13 +167,13 @@ func TestFails(t *testing.T) {
 				}
 			}},
 		"no pull request": {steps: []string{written, "x"}, code: prFailed, asked: 2,
-			message: redacted, set: func(w *world, _ func()) {
+			message: redact.Redacted, set: func(w *world, _ func()) {
 				w.status, w.answer = 422, "no, https://me:secret@forge.example.com"
 			}},
 		"no push": {steps: []string{written, "x"}, code: pushFailed, asked: 2, kept: true,
 			message: "the server refused it", set: func(w *world, _ func()) { w.push = 1 }},
 		"no commit": {steps: []string{written, "x"}, code: pushFailed, asked: 2, kept: true,
-			message: "git write-tree", set: func(w *world, _ func()) { w.git["write-tree"] = 128 }},
+			message: "git commit-tree", set: func(w *world, _ func()) { w.git["commit-tree"] = 128 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, c.steps...)
@@ -164,7 +190,14 @@ func TestFails(t *testing.T) {
 					strings.Contains(out.Error.Message, "secret") {
 					t.Fatalf("%+v, asked %d times; want %+v", out.Error, w.asked, c)
 				}
+				if told := w.told("error"); len(told) != 1 || !maps.Equal(told[0]["error"].(map[string]any),
+					map[string]any{"code": c.code, "message": out.Error.Message, "recoverable": c.again}) {
+					t.Errorf("the coordinator got %v", told)
+				}
 				got := w.statuses()
+				if waited := slices.Contains(got, statusWaiting); waited != c.again {
+					t.Errorf("told %q", got)
+				}
 				if recovering := slices.Contains(got, statusRecovering); recovering != (c.saved || c.kept) {
 					t.Errorf("told %q", got)
 				}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -73,17 +72,6 @@ func loops(ctx context.Context, bin string, rounds int, stdout, stderr io.Writer
 	if err != nil {
 		return err
 	}
-	invoke := func(ctx context.Context) (time.Duration, error) {
-		var out bytes.Buffer
-		start := time.Now()
-		res, err := warm.client.Exec(ctx, jail.ID(), message.ExecRequest{Tool: "bash",
-			Args: []string{"-c", "true"}, Dir: jail.Root()}, bytes.NewReader(nil), &out, &out, nil)
-		took := time.Since(start)
-		if err == nil && res.ExitCode != 0 {
-			err = fmt.Errorf("exit code %d: %.500s", res.ExitCode, out.Bytes())
-		}
-		return took, err
-	}
 	call := func(ctx context.Context) (time.Duration, error) {
 		e, err := session.Say(ctx, "go")
 		if err == nil && e.Status != transcript.Success {
@@ -91,25 +79,13 @@ func loops(ctx context.Context, bin string, rounds int, stdout, stderr io.Writer
 		}
 		return model.took, err
 	}
-	subjects := []*subject{{name: "API: an invocation of `bash -c true` in a session", once: rested(invoke)},
-		{name: "loop: the same by the tool `Bash`, from the call to its result", once: rested(call)}}
-	if err := measure(ctx, subjects, rounds, stderr); err != nil {
+	less := warm.invocation(jail.ID(), jail.Root())
+	more := &subject{name: "loop: the same by the tool `Bash`, from the call to its result", once: rested(call)}
+	if err := measure(ctx, []*subject{less, more}, rounds, stderr); err != nil {
 		return err
 	}
-	load, err := loadAverage()
-	if err != nil {
+	if err := tellMedians(stdout, host, rounds); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "%s\nLoad average at the end: %s.\n\nMedians of %d, in milliseconds.\n\n", host,
-		load, rounds)
-	t := &table{head: []string{"what", "median", "p99", "min"}}
-	for _, s := range subjects {
-		t.add(s.name, millis(s.took.median()), millis(s.took.percentile(99)), millis(s.took.min()))
-	}
-	var added sample
-	for n, took := range subjects[0].took {
-		added = append(added, subjects[1].took[n]-took)
-	}
-	t.add("what the loop adds, of each pair (to reach: 2)", millis(added.median()), none, none)
-	return t.write(stdout)
+	return medians(less, more, "what the loop adds, of each pair (to reach: 2)").write(stdout)
 }

@@ -18,7 +18,7 @@ import (
 
 const help = `bench measures jail beside bubblewrap, runc and the bare process. It needs root, and writes Markdown.
 
-usage: bench [reach | warm | shared | versus | kernel | many | lasting | soak | fetch | workspace | tools | audit | approvals | mcp | loop | agents] [-bin DIR] [-n ROUNDS] [-only PART] [-files N] [-records N] [-agents N]
+usage: bench [reach | warm | shared | versus | kernel | many | lasting | soak | fetch | workspace | tools | audit | approvals | mcp | loop | worker | agents] [-bin DIR] [-n ROUNDS] [-only PART] [-files N] [-records N] [-agents N]
 
   reach      measure what jail is to reach, each row beside its peer, and print one table of goals
   warm       measure jails that wait for runs beside jails that are made for them
@@ -35,11 +35,12 @@ usage: bench [reach | warm | shared | versus | kernel | many | lasting | soak | 
   approvals  measure approvals alone: propose, resume what waits, and the memory of 10,000 that wait
   mcp        measure jail mcp alone: what its tool bash adds to an invocation of the session, and its memory
   loop       measure the tool loop alone: what a call of its tool Bash adds to an invocation of the session
+  worker     measure jail worker alone: whole tasks beside plain git and the model, and 20 greedy ones at one time
   agents     measure agents alone: events of dormant and awake ones, events a second, and many that are registered
 
   -bin DIR   where make build left the programs (default bin)
   -against DIR  where another build of the programs is
-  -n ROUNDS  how often each thing is measured (default 50, of fetches 200); one round of all things after the other, so that load hits all alike
+  -n ROUNDS  how often each thing is measured (default 50, of fetches 200, of tasks of a worker 20); one round of all things after the other, so that load hits all alike
   -only PART measure only this: of fetches added, load, memory or flood, of agents events, rates, beside or asleep
   -files N   how many files the largest directory of the workspace part has (default 100000)
   -records N how many records the long log of the audit part has (default 200000)
@@ -56,7 +57,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	part := ""
 	parts := []string{reachPart, warmPart, sharedPart, versusPart, kernelPart, manyPart, lastingPart,
-		soakPart, fetchPart, shadowPart, toolsPart, auditPart, approvalsPart, mcpPart, loopPart, agentsPart}
+		soakPart, fetchPart, shadowPart, toolsPart, auditPart, approvalsPart, mcpPart, loopPart, workerPart,
+		agentsPart}
 	if len(args) > 0 && slices.Contains(parts, args[0]) {
 		part, args = args[0], args[1:]
 	}
@@ -80,7 +82,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	if *rounds == 0 {
 		*rounds = map[string]int{fetchPart: 200, manyPart: 500, lastingPart: 5000,
-			soakPart: 1000}[part]
+			soakPart: 1000, workerPart: 20}[part]
 	}
 	if *rounds == 0 {
 		*rounds = 50
@@ -117,6 +119,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		err = mcps(ctx, *bin, *rounds, stdout, stderr)
 	case loopPart:
 		err = loops(ctx, *bin, *rounds, stdout, stderr)
+	case workerPart:
+		err = workers(ctx, *bin, *rounds, stdout, stderr)
 	case agentsPart:
 		err = agentFigures(ctx, *bin, *only, *rounds, *registered, stdout, stderr)
 	case toolsPart:

@@ -117,24 +117,13 @@ func mcps(ctx context.Context, bin string, rounds int, stdout, stderr io.Writer)
 	if err != nil {
 		return err
 	}
-	invoke := func(ctx context.Context) (time.Duration, error) {
-		var out bytes.Buffer
-		start := time.Now()
-		res, err := warm.client.Exec(ctx, server.session, message.ExecRequest{Tool: "bash",
-			Args: []string{"-c", "true"}, Dir: server.cmd.Dir}, bytes.NewReader(nil), &out, &out, nil)
-		took := time.Since(start)
-		if err == nil && res.ExitCode != 0 {
-			err = fmt.Errorf("exit code %d: %.500s", res.ExitCode, out.Bytes())
-		}
-		return took, err
-	}
 	used, err := cpuOfTree(server.cmd.Process.Pid)
 	if err != nil {
 		return err
 	}
-	subjects := []*subject{{name: "API: an invocation of `bash -c true` in a session", once: rested(invoke)},
-		{name: "MCP: the same by the tool `bash` of `jail mcp`", once: rested(server.call)}}
-	if err := measure(ctx, subjects, rounds, stderr); err != nil {
+	less := warm.invocation(server.session, server.cmd.Dir)
+	more := &subject{name: "MCP: the same by the tool `bash` of `jail mcp`", once: rested(server.call)}
+	if err := measure(ctx, []*subject{less, more}, rounds, stderr); err != nil {
 		return err
 	}
 	after, err := cpuOfTree(server.cmd.Process.Pid)
@@ -145,24 +134,12 @@ func mcps(ctx context.Context, bin string, rounds int, stdout, stderr io.Writer)
 	if err != nil {
 		return err
 	}
-	load, err := loadAverage()
-	if err != nil {
+	if err := tellMedians(stdout, host, rounds); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "%s\nLoad average at the end: %s.\n\nMedians of %d, in milliseconds.\n\n", host,
-		load, rounds)
-	t := &table{head: []string{"what", "median", "p99", "min"}}
-	for _, s := range subjects {
-		t.add(s.name, millis(s.took.median()), millis(s.took.percentile(99)), millis(s.took.min()))
-	}
-	api, mcp := subjects[0].took, subjects[1].took
-	var added sample
-	for n := range api {
-		added = append(added, mcp[n]-api[n])
-	}
-	t.add("what the tool adds, of each pair", millis(added.median()), none, none)
+	t := medians(less, more, "what the tool adds, of each pair")
 	// Other work on the machine makes the calls slow, and this hardly.
-	calls := len(mcp) + warmUps
+	calls := len(more.took) + warmUps
 	t.add("processor time of `jail mcp` for a call", millis((after-used)/time.Duration(calls)), none, none)
 	if err := t.write(stdout); err != nil {
 		return err

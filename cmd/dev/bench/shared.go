@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 )
 
@@ -38,12 +37,9 @@ func shareds(ctx context.Context, bin string, rounds int, stdout, stderr io.Writ
 	if err := measure(ctx, subjects, rounds, stderr); err != nil {
 		return err
 	}
-	load, err := loadAverage()
-	if err != nil {
+	if err := tellMedians(stdout, host, rounds); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "%s\nLoad average at the end: %s.\n\nMedians of %d, in milliseconds.\n\n",
-		host, load, rounds)
 	t := &table{head: []string{"what", "own jail", "p99", "min", "shared engine", "p99", "min",
 		"shared ÷ own"}}
 	for n := 0; n+1 < len(subjects); n += 2 {

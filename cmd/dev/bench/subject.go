@@ -96,3 +96,29 @@ func results(subjects []*subject) *table {
 	}
 	return t
 }
+
+// tellMedians tells on which machine and under which load medians of so many rounds were made.
+func tellMedians(w io.Writer, host string, rounds int) error {
+	load, err := loadAverage()
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s\nLoad average at the end: %s.\n\nMedians of %d, in milliseconds.\n\n",
+		host, load, rounds)
+	return err
+}
+
+// medians is a table of a subject, and of one that takes more. The last row says what it adds, of
+// each pair of measurements.
+func medians(less, more *subject, adds string) *table {
+	t := &table{head: []string{"what", "median", "p99", "min"}}
+	for _, s := range []*subject{less, more} {
+		t.add(s.name, millis(s.took.median()), millis(s.took.percentile(99)), millis(s.took.min()))
+	}
+	var added sample
+	for n, took := range less.took {
+		added = append(added, more.took[n]-took)
+	}
+	t.add(adds, millis(added.median()), none, none)
+	return t
+}

@@ -38,12 +38,9 @@ func warms(ctx context.Context, bin string, rounds int, stdout, stderr io.Writer
 	if err := measure(ctx, subjects, rounds, stderr); err != nil {
 		return err
 	}
-	load, err := loadAverage()
-	if err != nil {
+	if err := tellMedians(stdout, host, rounds); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "%s\nLoad average at the end: %s.\n\nMedians of %d, in milliseconds.\n\n",
-		host, load, rounds)
 	t := &table{head: []string{"what", "cold", "p99", "min", "warm", "p99", "min", "warm ÷ cold"}}
 	for n := 0; n+1 < len(subjects); n += 2 {
 		c, w := subjects[n].took, subjects[n+1].took
@@ -143,15 +140,26 @@ func (b *bed) sessionCall(ctx context.Context, profile, tool string,
 	if err != nil {
 		return nil, err
 	}
+	return b.exec(s.ID, message.ExecRequest{Tool: tool, Dir: b.path("small")}), nil
+}
+
+// invocation is `bash -c true` in an open session over a directory.
+func (b *bed) invocation(session, dir string) *subject {
+	return &subject{name: "API: an invocation of `bash -c true` in a session",
+		once: rested(b.exec(session, message.ExecRequest{Tool: "bash",
+			Args: []string{"-c", "true"}, Dir: dir}))}
+}
+
+// exec returns a measurement of an invocation of a session.
+func (b *bed) exec(session string, req message.ExecRequest) once {
 	return func(ctx context.Context) (time.Duration, error) {
 		var out bytes.Buffer
 		start := time.Now()
-		res, err := b.client.Exec(ctx, s.ID,
-			message.ExecRequest{Tool: tool, Dir: b.path("small")}, nil, &out, &out, nil)
+		res, err := b.client.Exec(ctx, session, req, bytes.NewReader(nil), &out, &out, nil)
 		took := time.Since(start)
 		if err == nil && res.ExitCode != 0 {
 			err = fmt.Errorf("exit code %d: %.500s", res.ExitCode, out.Bytes())
 		}
 		return took, err
-	}, nil
+	}
 }

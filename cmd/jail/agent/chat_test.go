@@ -1,9 +1,10 @@
 package agent_test
 
 import (
-	"bytes"
 	"encoding/json"
-	"io/fs"
+	"errors"
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -40,7 +41,8 @@ func chatSession(t *testing.T, h *cmdtest.Host) (string, []transcript.Event) {
 // session goes on; a replay of all that is equal, and the key is nowhere.
 func TestChat(t *testing.T) {
 	h := cmdtest.New(t)
-	h.Files(map[string]string{"notes": "one\n", ".claude/commands/greet.md": "Greet $ARGUMENTS.\n"})
+	h.Files(map[string]string{"notes": "one\n", ".claude/commands/greet.md": "Greet $ARGUMENTS.\n",
+		".jail/skills/knit/SKILL.md": "Knit one, purl one.\n"})
 	steps := []string{`Read {"file_path":"notes"}`,
 		`Edit {"file_path":"notes","old_string":"one","new_string":"two"}`,
 		`Bash {"command":"cat notes; env; cat /proc/*/environ"}`, `SlashCommand {"command":"/greet all"}`,
@@ -58,6 +60,8 @@ func TestChat(t *testing.T) {
 		x.Types("y\n")
 	}
 	x.Shows("all done")
+	x.Types("/diff notes\n")
+	x.Shows("+two")
 	x.Types("/commit\n")
 	x.Shows("[y/N]")
 	if text := realFile(t, h, "notes"); text != "one\n" {
@@ -74,6 +78,8 @@ func TestChat(t *testing.T) {
 	x.Shows("interrupted")
 	x.Types("/status\n")
 	x.Shows("allowed: Bash, Edit")
+	x.Types("/revoke Edit\n/status\n")
+	x.Shows("allowed: Bash\r\n")
 	// In the middle of a turn the process is killed: it is asked again about what it was asked.
 	x.Types("think again\n")
 	x.Shows("thinking")
@@ -91,6 +97,18 @@ func TestChat(t *testing.T) {
 		t.Errorf("resumed: %+v", o)
 	}
 	_, after := chatSession(t, h)
+	types := map[string]bool{}
+	for _, e := range after {
+		types[e.Type] = true
+	}
+	for _, want := range []string{transcript.Init, transcript.UserMessage, transcript.AssistantMessage,
+		transcript.ToolUse, transcript.ToolResult, transcript.PermissionQuestion,
+		transcript.PermissionDecision, transcript.WorkspaceImport, transcript.WorkspaceDiff,
+		transcript.WorkspaceCommit, transcript.Result} {
+		if !types[want] {
+			t.Errorf("the session has no event of the type %s", want)
+		}
+	}
 	if len(after) <= len(before) || !after[len(before)].Start.Resumed {
 		t.Errorf("%d events, then %d", len(before), len(after))
 	}
@@ -130,22 +148,9 @@ func TestChat(t *testing.T) {
 		t.Errorf("a changed transcript: %+v", o)
 	}
 	// The key is in the file of the operator, and nowhere else below the state directory.
-	found := 0
-	err := filepath.WalkDir(h.Root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return nil
-		}
-		text, err := os.ReadFile(path)
-		if err == nil && bytes.Contains(text, []byte(cmdtest.ModelKey)) {
-			found++
-			if path != filepath.Join(h.Root, "secret") {
-				t.Errorf("the key is in %s", path)
-			}
-		}
-		return nil
-	})
-	if err != nil || found != 1 {
-		t.Errorf("the key was found %d times, %v", found, err)
+	if got, want := cmdtest.Holding(h, cmdtest.ModelKey), map[string]string{
+		filepath.Join(h.Root, "secret"): cmdtest.ModelKey}; !maps.Equal(got, want) {
+		t.Errorf("the key is in %v", got)
 	}
 	// A message that is too long is one sentence, and not the end of all lines without a word.
 	long := h.Command("agent", "chat", "--resume", id)
@@ -154,13 +159,53 @@ func TestChat(t *testing.T) {
 		"jail: error: a message on standard input is longer than 1MiB\n") {
 		t.Errorf("a long message: %+v", o)
 	}
+	// What follows /quit is said to nobody.
+	quit := h.Command("agent", "chat", "--resume", id)
+	quit.Stdin = strings.NewReader("/quit\nand more\n")
+	asked := len(m.Asked())
+	if o := h.Run(quit); o.Code != 0 || len(m.Asked()) != asked {
+		t.Errorf("/quit: %+v", o)
+	}
 	h.Jail("session", "stop", "--discard", "chat-"+id)
-	m.Set(strings.Join([]string{`Shell {"command":"echo a b | tr a-z A-Z > out && cat < out"}`,
-		`Shell {"command":"cat out; sleep 1 &"}`,
-		`Command {"argv":["cat","-","out"],"stdin":"in ","limits":{"wall":"20s"}}`,
-		`Command {"argv":["false"]}`, `Command {"argv":["cat"],"limits":{"wall":"never"}}`}, "\n"), "done")
-	h.Says(h.Jail("agent", "chat", "--profile", "default", "--id", "tools", "--allow", "*", "--say", "go"),
-		0, "")
+	toolsOfChat(t, h, m)
+}
+
+// toolsOfChat: tools run under the policy, also those that reach the network: a host that is not
+// granted is not reached, and a page that a model without tools reads is not in the conversation.
+func toolsOfChat(t *testing.T, h *cmdtest.Host, m *cmdtest.ModelHost) {
+	host := fmt.Sprintf("https://model.example.com:%d", m.Port)
+	web := filepath.Join(h.Root, "web.toml")
+	known, err := os.ReadFile(filepath.Join(h.State, "models.toml"))
+	if err == nil {
+		err = errors.Join(os.WriteFile(filepath.Join(h.State, "models.toml"), fmt.Appendf(known,
+			"[agent]\nsearch = \"%s/search?q={query}\"\n", host), 0o600),
+			os.WriteFile(web, fmt.Appendf(nil, "policy = 1\nname = \"web\"\ninclude = [\"default\"]\n"+
+				"[[fetch.allow]]\nhost = \"model.example.com\"\nports = [%d]\nmethods = [\"GET\"]\n"+
+				"paths = [\"/**\"]\n[fetch.limits]\nrequests = 10\nbytes_in = \"1MiB\"\n"+
+				"bytes_out = \"1MiB\"\n", m.Port), 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := []struct{ call, want string }{
+		{`Shell {"command":"echo a b | tr a-z A-Z > out && cat < out"}`, "A B\n"},
+		{`Shell {"command":"cat out; sleep 1 &"}`, "-c:1:18: "},
+		{`Command {"argv":["cat","-","out"],"stdin":"in ","limits":{"wall":"20s"}}`, `"stdout":"in A B\n"`},
+		{`Command {"argv":["false"]}`, `{"exitCode":1,"stdout":"","stderr":""`},
+		{`Command {"argv":["cat"],"limits":{"wall":"never"}}`, "wall"},
+		{`Skill {"name":"knit"}`, "Knit one, purl one.\n"},
+		{`Skill {"name":"../knit"}`, "no name of a skill"},
+		{`WebFetch {"url":"` + host + `/a"}`, "the page /a"},
+		{`WebFetch {"url":"` + host + `/b","prompt":"what is it?"}`, "without tools"},
+		{`WebFetch {"url":"https://other.example.com/"}`, "other.example.com"},
+		{`WebSearch {"query":"a b&c"}`, "the page /search?q=a+b%26c"},
+	}
+	var steps []string
+	for _, c := range calls {
+		steps = append(steps, c.call)
+	}
+	m.Set(strings.Join(steps, "\n"), "done")
+	h.Says(h.Jail("agent", "chat", "--policy", web, "--id", "tools", "--allow", "*", "--say", "go"), 0, "")
 	asked := m.Asked()
 	var got []string
 	for _, raw := range asked[len(asked)-1]["messages"].([]any) {
@@ -168,11 +213,10 @@ func TestChat(t *testing.T) {
 			got = append(got, answer["content"].(string))
 		}
 	}
-	want := []string{"A B\n", "-c:1:18: ", `"stdout":"in A B\n"`, `{"exitCode":1,"stdout":"","stderr":""`,
-		"wall"}
-	for n, text := range want {
-		if len(got) != len(want) || !strings.Contains(got[n], text) {
-			t.Errorf("the tools answered %q, want %q", got, want)
+	for n, c := range calls {
+		if len(got) != len(calls) || !strings.Contains(got[n], c.want) ||
+			strings.Contains(got[n], "the page /b") {
+			t.Errorf("the tools answered %q, want %q from %s", got, c.want, c.call)
 			break
 		}
 	}

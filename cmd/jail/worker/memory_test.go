@@ -94,7 +94,7 @@ func (s *scanner) done() {
 }
 
 // search looks for texts in those pages of a process that are there, and returns how many bytes these
-// are (proc_pid_pagemap(5)).
+// are (proc_pid_pagemap(5)). Pages of files that are mapped privately are what the files are.
 func search(dir string, sought [][]byte) (found []byte, n int64) {
 	maps, err := os.ReadFile(filepath.Join(dir, "maps"))
 	mem, memErr := os.Open(filepath.Join(dir, "mem"))
@@ -126,8 +126,9 @@ func search(dir string, sought [][]byte) (found []byte, n int64) {
 		}
 		page := make([]byte, size)
 		for i := int64(0); i < (to-from)/size; i++ {
-			// Bit 63 says present, bit 62 swapped.
-			if binary.NativeEndian.Uint64(flags[i*8:])>>62 == 0 {
+			// Bit 63 says present, bit 62 swapped, bit 61 of a file or shared.
+			bits := binary.NativeEndian.Uint64(flags[i*8:]) >> 61
+			if bits>>1 == 0 || bits&1 == 1 && rights[3] == 'p' {
 				look()
 				continue
 			}

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -182,19 +183,14 @@ func doAll(ctx context.Context, env *cli.Env, o options, tasks []manifest.Task) 
 	})
 }
 
-// do does one task, with connections and an empty directory of its own.
+// do does one task, with connections of its own.
 func do(ctx context.Context, env *cli.Env, keep agentapi.Options, t manifest.Task,
 	p *printer) (out worker.Outcome, err error) {
-	dir, err := os.MkdirTemp("", "jail-worker-")
-	if err != nil {
+	// A session that is kept needs its directory, so this one stays.
+	dir := filepath.Join(keep.Places.State, "worker")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return out, err
 	}
-	defer func() {
-		// A session that is kept is one of this directory.
-		if out.Kept == "" {
-			err = errors.Join(err, os.Remove(dir))
-		}
-	}()
 	connect := func(ctx context.Context) (*client.Client, error) {
 		return client.Connect(ctx, client.Options{Socket: env.Config.Socket,
 			State: env.Getenv("JAIL_STATE"), Jaild: config.Jaild(env.Exe), Lasting: true})

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"io/fs"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/cgi"
@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	"github.com/jail-sandbox/jail/cmd/cmdtest"
+	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/approvals"
 	"github.com/jail-sandbox/jail/supervisor/worker"
 )
@@ -271,25 +272,11 @@ func (f *forge) statuses() (all []string) {
 // of the operator are found.
 func noSecret(t *testing.T, h *cmdtest.Host) {
 	t.Helper()
-	own, found := []string{"secret", "forge-token", "worker-secret"}, 0
-	err := filepath.WalkDir(h.Root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return nil
-		}
-		text, err := os.ReadFile(path)
-		for _, s := range secrets {
-			switch {
-			case err != nil || !bytes.Contains(text, []byte(s)):
-			case slices.Contains(own, d.Name()):
-				found++
-			default:
-				t.Errorf("%s has %s", path, s)
-			}
-		}
-		return nil
-	})
-	if err != nil || found != len(own) {
-		t.Errorf("%v, and %d of %d secrets were found where they are", err, found, len(own))
+	own := map[string]string{filepath.Join(h.Root, "secret"): cmdtest.ModelKey,
+		filepath.Join(h.Root, "forge-token"):   forgeToken,
+		filepath.Join(h.Root, "worker-secret"): workerSecret}
+	if got := cmdtest.Holding(h, secrets...); !maps.Equal(got, own) {
+		t.Errorf("secrets are in %v, want %v", got, own)
 	}
 }
 
@@ -297,11 +284,14 @@ func noSecret(t *testing.T, h *cmdtest.Host) {
 func TestWorker(t *testing.T) {
 	h := cmdtest.New(t)
 	f, m := newForge(t, h)
+	temporary := filepath.Join(h.Root, "tmp")
+	if err := os.Mkdir(temporary, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	h.Env = append(h.Env, "TMPDIR="+temporary)
 	d := h.Daemon()
 	cmdtest.StartAgentd(h)
-	web := f.repo("acme/web", map[string]string{"sum.sh": "echo $(($1 - $2))\n",
-		"test.sh": "[ \"$(sh sum.sh 2 2)\" = 4 ] || { echo wrong >&2; exit 1; }\n",
-		".env":    "TRACKED=1\n", "docs/key.pem": "no key\n"})
+	web := f.repo("acme/web", failing)
 	t.Run("mends", func(t *testing.T) { mends(t, f, m, d, web) })
 	t.Run("goes on", func(t *testing.T) { goesOn(t, f, m, web) })
 	t.Run("waits", func(t *testing.T) { waits(t, f, m, web) })
@@ -310,6 +300,9 @@ func TestWorker(t *testing.T) {
 	t.Run("stopped", func(t *testing.T) { stopped(t, f, m) })
 	t.Run("hostile", func(t *testing.T) { hostile(t, f, m) })
 	noSecret(t, h)
+	if left, err := os.ReadDir(temporary); err != nil || len(left) != 0 {
+		t.Errorf("left in TMPDIR: %v, %v", left, err)
+	}
 	if left := h.Sessions(); len(left) != 0 {
 		t.Errorf("sessions are left: %+v", left)
 	}
@@ -364,6 +357,11 @@ func mends(t *testing.T, f *forge, m *cmdtest.ModelHost, d *cmdtest.SharedDaemon
 	if got := f.statuses(); !slices.Equal(got, want) {
 		t.Errorf("told %q, want %q", got, want)
 	}
+	end := f.told[len(f.told)-1]
+	if files, _ := end["filesChanged"].([]any); end["task_id"] != "task-1" || end["success"] != true ||
+		end["summary"] != out.Summary || end["prUrl"] != out.PRURL || len(files) != 1 {
+		t.Errorf("the end is told as %v", end)
+	}
 	// The command that looked for secrets, and tried to push.
 	asked := m.Asked()
 	text, err := json.Marshal(asked[len(asked)-1])
@@ -375,6 +373,9 @@ func mends(t *testing.T, f *forge, m *cmdtest.ModelHost, d *cmdtest.SharedDaemon
 			t.Errorf("the model got %s", s)
 		}
 	}
+	if o := f.h.Jail("agent", "replay", out.Session); o.Code != 0 || !strings.Contains(o.Out, "all equal") {
+		t.Errorf("replay: %+v", o)
+	}
 	for _, answer := range []string{"403", "1|echo $(($1 - $2))", "wrong", "(the command wrote nothing)",
 		"wrote 18 bytes", "sum.sh:1:"} {
 		if !bytes.Contains(text, []byte(answer)) {
@@ -383,8 +384,20 @@ func mends(t *testing.T, f *forge, m *cmdtest.ModelHost, d *cmdtest.SharedDaemon
 	}
 }
 
+// environment is a command that does a task that the environment describes.
+func (f *forge) environment(repo, id string) *exec.Cmd {
+	cmd := f.h.Command("worker", "run", "--json")
+	for name, value := range map[string]string{"TASK_ID": id, "BRANCH": "agent/" + id,
+		"REPO_URL": strings.Replace(f.at(), "//", "//forge@", 1) + "/" + repo + ".git",
+		"PROMPT":   "mend the sum", "MODEL": "fast", "CLAUDE_API_KEY": "model",
+		"COORDINATOR_URL": f.at(), "WORKER_SECRET": "coordinator", "TIMEOUT_MS": "600000"} {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	return cmd
+}
+
 // goesOn: a task on a branch that is there goes on with it, and GitHub is asked for a pull request;
-// without changes nothing is pushed.
+// without changes, in a task of the environment, nothing is pushed.
 func goesOn(t *testing.T, f *forge, m *cmdtest.ModelHost, web string) {
 	m.Set(`write_file {"path":"more","content":"more\n"}`, "more")
 	out, o := f.run(f.task("acme/web", "task-1", f.gitHub()))
@@ -397,8 +410,8 @@ func goesOn(t *testing.T, f *forge, m *cmdtest.ModelHost, web string) {
 		t.Errorf("pull request %v", last)
 	}
 	m.Set("nothing to do")
-	before := len(f.paths)
-	out, _ = f.run(f.task("acme/web", "task-2", gitea))
+	before, told := len(f.paths), len(f.told)
+	out, _ = f.outcome(f.h.Run(f.environment("acme/web", "task-2")))
 	if !out.Success || len(out.FilesChanged) != 0 || out.PRURL != "" ||
 		!strings.Contains(out.Summary, "nothing was pushed") {
 		t.Errorf("without changes: %+v", out)
@@ -408,26 +421,42 @@ func goesOn(t *testing.T, f *forge, m *cmdtest.ModelHost, web string) {
 			t.Errorf("without changes: %s", p)
 		}
 	}
+	if len(f.told) == told {
+		t.Error("the coordinator of the environment was told nothing")
+	}
+}
+
+// waiting waits until an action of a type waits for a decision, and returns it.
+func (f *forge) waiting(kind string) (a approvals.Action) {
+	f.t.Helper()
+	// Not by the command, of which many would take the processors from what is waited for.
+	c, err := api.Dial(f.t.Context(), filepath.Join(f.h.State, "jail.sock"))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer c.Close()
+	cmdtest.Eventually(f.t, kind+" waits", func() bool {
+		all, err := c.Approvals().List(f.t.Context(), false)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		n := slices.IndexFunc(all, func(a approvals.Action) bool {
+			return a.Type == kind && a.State == approvals.Pending
+		})
+		if n >= 0 {
+			a = all[n]
+		}
+		return n >= 0
+	})
+	return a
 }
 
 // waits: a push that changes a protected name waits for a person, who approves it.
 func waits(t *testing.T, f *forge, m *cmdtest.ModelHost, web string) {
 	m.Set(`write_file {"path":".github/workflows/x.yml","content":"x\n"}`, "done")
 	end := f.begin(f.task("acme/web", "waits", ""))
-	var a approvals.Action
-	cmdtest.Eventually(t, "the push waits", func() bool {
-		var all []approvals.Action
-		o := f.h.Jail("approvals", "list", "--json")
-		if err := json.Unmarshal([]byte(o.Out), &all); err != nil {
-			t.Fatalf("%v: %+v", err, o)
-		}
-		if len(all) > 0 {
-			a = all[0]
-		}
-		return len(all) > 0
-	})
-	if a.Type != "git.push" || !strings.Contains(a.Summary,
-		"protected names are changed: .github/workflows/x.yml") {
+	a := f.waiting("git.push")
+	if !strings.Contains(a.Summary, "protected names are changed: .github/workflows/x.yml") {
 		t.Errorf("%+v", a)
 	}
 	if text := show(web, "agent/waits", ".github/workflows/x.yml"); text == "x\n" {
@@ -438,6 +467,35 @@ func waits(t *testing.T, f *forge, m *cmdtest.ModelHost, web string) {
 	if !out.Success || show(web, "agent/waits", ".github/workflows/x.yml") != "x\n" ||
 		!strings.Contains(o.Err, "waiting") {
 		t.Errorf("%+v\n%s", out, o.Err)
+	}
+}
+
+// TestWorkerAsks: under a profile that asks for pushes and pull requests, each of the two waits for a
+// person.
+func TestWorkerAsks(t *testing.T) {
+	h := cmdtest.NewPolicyHost(t, map[string]string{"careful": "policy = 1\nname = \"careful\"\n" +
+		"include = [\"worker\"]\n[[approve]]\naction = \"git.push\"\nmode = \"ask\"\n" +
+		"[[approve]]\naction = \"pr.create\"\nmode = \"ask\"\n"})
+	f, m := newForge(t, h.Host)
+	h.Close()
+	h.Open()
+	h.Listens()
+	cmdtest.StartAgentd(h.Host)
+	web := f.repo("acme/web", failing)
+	m.Set(written, "done")
+	end := f.begin(f.task("acme/web", "asks", "profile = \"careful\"\n"+gitea))
+	push := f.waiting("git.push")
+	if text := show(web, "agent/asks", "new"); text == "x\n" {
+		t.Error("it was pushed before anybody approved it")
+	}
+	h.Wants(h.Jail("approvals", "approve", push.ID), 0, "")
+	pull := f.waiting("pr.create")
+	if len(f.pulls) != 0 || show(web, "agent/asks", "new") != "x\n" {
+		t.Errorf("before the pull request is approved there are %v", f.pulls)
+	}
+	h.Wants(h.Jail("approvals", "approve", pull.ID), 0, "")
+	if out, o := end(); !out.Success || len(f.pulls) != 1 || !strings.HasSuffix(out.PRURL, "/pulls/1") {
+		t.Errorf("%+v, %v\n%s", out, f.pulls, o.Err)
 	}
 }
 
@@ -492,7 +550,12 @@ func keeps(t *testing.T, f *forge, m *cmdtest.ModelHost, web string) {
 	if text := show(web, "agent/push", "new"); text != "x\n" {
 		t.Errorf("from the session comes %q", text)
 	}
+	// The directory of the session is that of all tasks, in which each finds nothing.
+	f.h.Wants(f.h.Jail("commit", out.Kept), 126, `"never"`)
 	f.h.Wants(f.h.Jail("session", "stop", "--discard", out.Kept), 0, "")
+	if left, err := os.ReadDir(filepath.Join(f.h.State, "agentd", "worker")); err != nil || len(left) != 0 {
+		t.Errorf("the directory of the sessions has %v, %v", left, err)
+	}
 }
 
 // stopped: somebody stops the session of a task, which jail top shows by the name of the task.
@@ -594,13 +657,13 @@ func hostile(t *testing.T, f *forge, m *cmdtest.ModelHost) {
 	if _, err := os.Stat(marker); err == nil {
 		t.Error("something of the repository ran on the host")
 	}
-	// Names that are git's own, in every spelling, do not come in. They are cloned at one time.
+	lies(t, f, m, bare)
+	// Names that are git's own do not come in; supervisor/worker TestCloneScript has every spelling.
+	// They are cloned at one time.
 	m.Set("done")
 	var tasks []string
 	blob := gitIn(t, bare, "rev-parse", "main:a")
 	for id, entry := range map[string]string{"dotgit": "040000 tree %[2]s\t.git",
-		"upper": "040000 tree %[2]s\t.GIT", "short": "040000 tree %[2]s\tgit~1",
-		"joiner": "040000 tree %[2]s\t.g\u200cit", "dotdot": "040000 tree %[2]s\t..",
 		"modules": "120000 blob %[1]s\t.gitmodules"} {
 		evil := filepath.Join(f.repos, "acme", id+".git")
 		gitIn(t, f.h.Root, "clone", "-q", "--bare", bare, evil)
@@ -622,10 +685,32 @@ func hostile(t *testing.T, f *forge, m *cmdtest.ModelHost) {
 		gitIn(t, f.h.Root, "clone", "-q", "--bare", "file://"+evil, filepath.Join(f.h.Root, "control-"+id))
 		tasks = append(tasks, f.task("acme/"+id, id, ""))
 	}
-	o = f.h.Jail(append([]string{"worker", "run", "--json", "--parallel", "3"}, tasks...)...)
+	o = f.h.Jail(append([]string{"worker", "run", "--json", "--parallel", "2"}, tasks...)...)
 	if n := strings.Count(o.Out, `"CLONE_FAILED"`); o.Code != 1 || n != len(tasks) {
 		t.Errorf("%d of %d were refused: %s%s", n, len(tasks), o.Out, o.Err)
 	}
+}
+
+// lies: a filter that git runs in the session writes another tree, with a protected name, and other
+// names in place of git. The jail of the push sees what the commit changes.
+func lies(t *testing.T, f *forge, m *cmdtest.ModelHost, bare string) {
+	m.Set(strings.Join([]string{
+		step("write_file", "path", ".github/w.yml", "content", "x\n"),
+		step("write_file", "path", ".git/evil", "content", "#!/bin/sh\n"+
+			"rm /workspace/.git/armed && cat /workspace/.git/lie > /proc/$PPID/fd/1\nexec cat\n"),
+		step("run_command", "command", strings.Join([]string{"chmod +x .git/evil",
+			"git add .github", "git write-tree > .git/lie", "printf 'a\\0' >> .git/lie",
+			"git rm -rqf .github", "git config filter.evil.clean /workspace/.git/evil",
+			"echo more >> a", "touch .git/armed"}, " && "))}, "\n"), "done")
+	out, o := f.run(f.task("acme/hostile", "lies", ""))
+	if out.Error == nil || out.Error.Code != "PUSH_FAILED" ||
+		!strings.Contains(out.Error.Message, "other files than was said") {
+		t.Errorf("%+v, %+v\n%s", out, out.Error, o.Err)
+	}
+	if text := show(bare, "agent/lies", ".github/w.yml"); text == "x\n" {
+		t.Error("a protected name was pushed, and nobody was asked")
+	}
+	f.h.Jail("session", "stop", "--discard", out.Kept)
 }
 
 // TestWorkerRefused: what a task must not hold is said at once, without what may be a secret.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/syntax"
+	"github.com/jail-sandbox/jail/supervisor/redact"
 )
 
 // Bounds of a task.
@@ -153,9 +154,6 @@ var credentialName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}$`)
 // branchName is what git check-ref-format takes, and less.
 var branchName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*([./][A-Za-z0-9_-]+)*$`)
 
-// secretLike are values that are a token or a key, and no name of one.
-var secretLike = regexp.MustCompile(`^(sk-|gh[pousr]_|github_pat_|glpat-|eyJ)`)
-
 // fill takes the URLs, fills in what they imply, and returns what is wrong, by the keys. No error
 // quotes what may be a secret.
 func (t *Task) fill(repo, api, coordinator string) map[string]error {
@@ -198,7 +196,7 @@ func (t *Task) fill(repo, api, coordinator string) map[string]error {
 	t.fillForge(api, wrong)
 	for key, name := range map[string]string{"credential": t.Credential, "key": t.Model.Key,
 		"forge.credential": t.Forge.Credential, "coordinator.credential": t.Coordinator.Credential} {
-		if name != "" && (!credentialName.MatchString(name) || secretLike.MatchString(name)) {
+		if name != "" && (!credentialName.MatchString(name) || redact.IsSecret(name)) {
 			wrong[key] = errors.New("it is no name of a credential of fetch.toml; a secret itself is " +
 				"not taken")
 		}

@@ -1,13 +1,13 @@
-package worker
+package redact
 
 import (
 	"strings"
 	"testing"
 )
 
-// TestRedact: each form of a secret is replaced, and what is none stays. The parts of a secret are
+// TestText: each form of a secret is replaced, and what is none stays. The parts of a secret are
 // joined here, so that nobody takes this file for one.
-func TestRedact(t *testing.T) {
+func TestText(t *testing.T) {
 	long := strings.Repeat("aB3", 20)
 	upper := strings.Repeat("AB3", 10)
 	key := func(kind string) string {
@@ -22,29 +22,40 @@ func TestRedact(t *testing.T) {
 		key("PGP PRIVATE KEY BLOCK"), key("ENCRYPTED PRIVATE KEY"),
 		"Bearer " + long, "basic " + long + "==", "token " + long, "X-Worker-Secret: " + long} {
 		for _, before := range []string{"", "it says ", "key=", `"`, "\n"} {
-			text := redact(before + secret + " and more")
-			if text != before+redacted+" and more" {
+			text := Text(before + secret + " and more")
+			if text != before+Redacted+" and more" {
 				t.Errorf("%q is %q", before+secret, text)
 			}
 		}
 	}
 	for text, want := range map[string]string{
-		"clone https://me:" + long + "@forge.example.com/a: no": "clone https://" + redacted +
+		"clone https://me:" + long + "@forge.example.com/a: no": "clone https://" + Redacted +
 			"@forge.example.com/a: no",
 		// One that is cut.
-		key("PRIVATE KEY")[:60]: redacted,
-		"a " + key("RSA PRIVATE KEY") + " b " + key("RSA PRIVATE KEY") + " c": "a " + redacted + " b " +
-			redacted + " c",
+		key("PRIVATE KEY")[:60]: Redacted,
+		"a " + key("RSA PRIVATE KEY") + " b " + key("RSA PRIVATE KEY") + " c": "a " + Redacted + " b " +
+			Redacted + " c",
 	} {
-		if got := redact(text); got != want {
+		if got := Text(text); got != want {
 			t.Errorf("%q is %q", text, got)
 		}
 	}
 	for _, harmless := range []string{"", "git push: the server refused it", "AKIA12",
 		"-----BEGIN CERTIFICATE-----\nMIIE\n-----END CERTIFICATE-----", "https://example.com/a@b",
 		"task-123", "eyJ", "xAKIA" + upper, "commit " + strings.Repeat("0a", 20), "risk-assessment-of-it"} {
-		if got := redact(harmless); got != harmless {
+		if got := Text(harmless); got != harmless {
 			t.Errorf("%q is %q", harmless, got)
+		}
+	}
+}
+
+// TestIsSecret: a secret in place of a name is known, and names of credentials are none.
+func TestIsSecret(t *testing.T) {
+	for word, want := range map[string]bool{"sk-ant-0123456789": true, "ghp_0123456789abcdef": true,
+		"glpat-0123456789": true, "github_pat_0123456789": true, "": false, "forge": false,
+		"sk-ant": false, "anthropic": false, "forge-sk-0123456789": false, "github.com": false} {
+		if IsSecret(word) != want {
+			t.Errorf("IsSecret(%q) = %v", word, !want)
 		}
 	}
 }

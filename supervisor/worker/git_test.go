@@ -1,0 +1,138 @@
+package worker
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A forge is a directory with a repository of people's, and a bare one to which they push.
+type forge struct {
+	t          *testing.T
+	tree, bare string
+}
+
+// newForge returns a forge whose branch main has one file.
+func newForge(t *testing.T) *forge {
+	t.Helper()
+	dir := t.TempDir()
+	f := &forge{t, filepath.Join(dir, "tree"), filepath.Join(dir, "bare")}
+	if err := os.Mkdir(f.tree, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f.git("", "init", "-q", "-b", "main")
+	f.git("", "init", "-q", "-b", "main", "--bare", f.bare)
+	f.write("a")
+	f.git("", "add", "a")
+	f.git("", "commit", "-qm", "first")
+	f.git("", "push", "-q", f.bare, "main")
+	return f
+}
+
+// git calls git in the repository of people's, and returns what it prints, without the end of the line.
+func (f *forge) git(in string, args ...string) string {
+	f.t.Helper()
+	return strings.TrimSuffix(f.output(in, args...), "\n")
+}
+
+// output calls git there, and returns all that it prints.
+func (f *forge) output(in string, args ...string) string {
+	f.t.Helper()
+	cmd := exec.Command("git", append([]string{"-C", f.tree, "-c", "user.name=t", "-c", "user.email=t@e"},
+		args...)...)
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null")
+	cmd.Stdin = strings.NewReader(in)
+	out, err := cmd.Output()
+	if err != nil {
+		f.t.Fatalf("git %q: %v", args, err)
+	}
+	return string(out)
+}
+
+func (f *forge) write(name string) {
+	f.t.Helper()
+	if err := os.WriteFile(filepath.Join(f.tree, name), []byte(name), 0o644); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// run runs a script of the worker's, outside of any jail, where the bare repository may be reached. The
+// URL of that is its first argument.
+func (f *forge) run(script, in string, args ...string) (dir, out string, err error) {
+	f.t.Helper()
+	dir = f.t.TempDir()
+	script = strings.NewReplacer("/tmp/push", filepath.Join(dir, "push"),
+		"protocol.https.allow", "protocol.file.allow").Replace(script)
+	cmd := exec.Command("sh", append([]string{"-c", script, "sh", "file://" + f.bare}, args...)...)
+	cmd.Dir, cmd.Stdin = dir, strings.NewReader(in)
+	text, err := cmd.CombinedOutput()
+	return dir, string(text), err
+}
+
+// TestCloneScript: a clone says where branches are, and names that are git's own in any spelling do not
+// come in.
+func TestCloneScript(t *testing.T) {
+	f := newForge(t)
+	first := f.git("", "rev-parse", "HEAD")
+	f.git("", "push", "-q", f.bare, "main:refs/heads/agent/t")
+	head := "commit " + first + " refs/remotes/origin/HEAD refs/remotes/origin/main\n"
+	branch := "commit " + first + " refs/remotes/origin/agent/t \n"
+	for base, want := range map[string]string{"HEAD": head + branch,
+		"main": "commit " + first + " refs/remotes/origin/main \n" + branch, "none": branch} {
+		_, out, err := f.run(cloneScript, "", base, "agent/t")
+		// The order is by the names.
+		if err != nil || len(out) != len(want) || !strings.Contains(out, branch) {
+			t.Errorf("base %s: %q, %v; want %q", base, out, err, want)
+		}
+	}
+	blob := f.git("", "rev-parse", "HEAD:a")
+	inner := f.git("100644 blob "+blob+"\tconfig\n", "mktree")
+	for _, entry := range []string{"040000 tree " + inner + "\t.git", "040000 tree " + inner + "\t.GIT",
+		"040000 tree " + inner + "\tgit~1", "040000 tree " + inner + "\t.g\u200cit",
+		"040000 tree " + inner + "\t..", "120000 blob " + blob + "\t.gitmodules"} {
+		commit := f.git("", "commit-tree", f.git(entry+"\n", "mktree"), "-m", "evil")
+		// Control: git as it is takes the objects.
+		f.git("", "push", "-qf", f.bare, commit+":refs/heads/main")
+		dir, out, err := f.run(cloneScript, "", "HEAD", "agent/t")
+		if left, readErr := os.ReadDir(dir); err == nil || readErr != nil || len(left) != 0 {
+			t.Errorf("%q: %v, %v: %s; %v", entry, err, readErr, out, left)
+		}
+	}
+}
+
+// TestSendScript: a commit is pushed that follows the start and changes just the names that the session
+// said. What the session says may be a lie.
+func TestSendScript(t *testing.T) {
+	f := newForge(t)
+	start := f.git("", "rev-parse", "HEAD")
+	f.write("b")
+	f.write("Makefile")
+	f.git("", "add", "-A")
+	after := f.git("", "write-tree")
+	for _, c := range []struct {
+		name    string
+		parents []string
+		said    string
+		why     string
+	}{
+		{"names that are not said", []string{"-p", start}, "b\x00", "other files than was said"},
+		{"names that are not changed", []string{"-p", start}, "Makefile\x00b\x00c\x00",
+			"other files than was said"},
+		{"another parent", nil, "Makefile\x00b\x00", "does not follow"},
+		{"as the session said", []string{"-p", start}, "Makefile\x00b\x00", ""},
+	} {
+		commit := f.git("", append([]string{"commit-tree", after, "-m", "work"}, c.parents...)...)
+		f.git("", "update-ref", "refs/heads/work", commit)
+		_, out, err := f.run(sendScript,
+			f.output("", "bundle", "create", "-q", "-", "refs/heads/work", "^"+start), start, commit, "agent/t",
+			fmt.Sprintf("%x", sha256.Sum256([]byte(c.said))))
+		pushed := exec.Command("git", "-C", f.bare, "rev-parse", "-q", "--verify", "agent/t").Run() == nil
+		if (err == nil) != (c.why == "") || !strings.Contains(out, c.why) || pushed != (c.why == "") {
+			t.Errorf("%s: %v: %s; pushed: %v", c.name, err, out, pushed)
+		}
+	}
+}
