@@ -79,6 +79,8 @@ type Agent struct {
 	Size int64  `json:"size"`
 	// DeadlineNanos is how long the guest may work on an event.
 	DeadlineNanos int64 `json:"deadline_ns"`
+	// Once: the guest is a program that runs once, without events and without a database.
+	Once bool `json:"once,omitempty"`
 	// Listen is the address on the jail's loopback at which a program of the host calls its
 	// bindings; zero: none.
 	Listen netip.AddrPort `json:"listen,omitzero"`

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -103,8 +104,8 @@ type loaded struct {
 }
 
 // Programs that an agent loads run once each, with their own modules and variables, and have nothing
-// else: no file of another execution, no socket, no network, no binding, and no more output and time
-// than their bounds.
+// else: no file of another execution, no socket, no network, no binding but those that they are
+// given, and no more output and time than their bounds.
 func TestLoad(t *testing.T) {
 	h := cmdtest.New(t)
 	compiled(t, h, "python", "js")
@@ -141,8 +142,24 @@ func TestLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir.Dir, "guest.wasm"), guestModule, 0o644); err != nil {
+	library, err := os.ReadFile(cmdtest.Tree("runners/wasi/guestlib/agentlib/js/jail_agent.js"))
+	if err != nil {
 		t.Fatal(err)
+	}
+	files := map[string][]byte{"guest.wasm": guestModule, "jail_agent.js": library}
+	bombs := map[string]cmdtest.Bomb{}
+	for name, b := range cmdtest.Bombs() {
+		// Only the last one is compiled, for as long as that may take.
+		if name == "nested blocks" || name == "br_table" ||
+			name == "branches" && os.Getenv("JAIL_TEST_LONG") != "" {
+			file := strings.ReplaceAll(name, " ", "-") + ".wasm"
+			bombs[file], files[file] = b, b.Code(b.Size).Encode()
+		}
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir.Dir, name), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	h.Wants(h.Jail("agent", "add", dir.Dir), 0, "")
 	// It leaves a file wherever it can, and says what it finds.
@@ -190,9 +207,41 @@ print("found", said)
 			break
 		}
 	}
-	// Nothing is left of them.
+	for name, b := range bombs {
+		got := load(map[string]any{"mainModule": "m.wasm",
+			"modules": map[string]any{"m.wasm": map[string]string{"file": name}}})
+		if !regexp.MustCompile(b.Words).MatchString(got[0].Message) {
+			t.Errorf("%s: %+v, want %q", name, got[0], b.Words)
+		}
+	}
+	const others = `
+import jail_agent, os
+print(jail_agent.call("NOTES", "add", text="from Python"))
+for other in ("HOST", "STORAGE", "PUBSUB", "AI", "OTHER"):
+    try:
+        print(jail_agent.call(other, "listRoles"))
+    except jail_agent.Error as e:
+        print(other, e.code)
+print(os.environ["ANSWER"], [e for e in os.environ if e.startswith("AGENT")])
+`
+	bound := func(main, text, library string) map[string]any {
+		p := one(main, text)
+		p["modules"].(map[string]any)[library] = map[string]string{"file": library}
+		p["env"] = map[string]any{"ANSWER": "42", "NOTES": map[string]string{"facet": "notes"}}
+		return p
+	}
+	got = load(bound("main.py", others, "jail_agent.py"),
+		bound("main.js", "import { call } from \"./jail_agent.js\";\n"+
+			"print(JSON.stringify(call(\"NOTES\", \"add\", { text: \"from JavaScript\" })));",
+			"jail_agent.js"))
+	if got[0].Stdout != "['from Python']\nHOST no_binding\nSTORAGE no_binding\nPUBSUB no_binding\n"+
+		"AI no_binding\nOTHER no_binding\n42 []\n" ||
+		got[1].Stdout != "[\"from Python\",\"from JavaScript\"]\n" {
+		t.Errorf("%+v", got)
+	}
+	// Nothing is left of them but what the agent and its facet have.
 	entries, err := os.ReadDir(filepath.Join(h.State, "agentd", "state"))
-	if err != nil || len(entries) != 1 {
+	if err != nil || len(entries) != 2 {
 		t.Errorf("%v %v", entries, err)
 	}
 	if os.Getenv("JAIL_TEST_LONG") == "" {

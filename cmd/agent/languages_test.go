@@ -116,7 +116,39 @@ func TestTemplates(t *testing.T) {
 				return strings.Contains(log(), `"data":"reminder: of tea"`)
 			})
 			ask("and now", "echo: and now (3)")
+			if language == "js" {
+				branch(t, h, a, dir)
+				ask("still", "echo: still (4)")
+			}
 		})
+	}
+}
+
+// branch makes a branch of an agent that sleeps, which begins with what the agent has counted.
+func branch(t *testing.T, h *cmdtest.Host, a *agentd, of *manifest.Agent) {
+	t.Helper()
+	name, dir := of.Name+"-try", t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(of.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, manifest.File)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := strings.ReplaceAll(string(text), of.Name, name)
+	if err := os.WriteFile(path, []byte(changed), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	h.Wants(h.Jail("agent", "pause", of.Name), 0, "")
+	cmdtest.Eventually(t, "it sleeps", func() bool {
+		return a.instance(of.Name).State == "dormant"
+	})
+	h.Wants(h.Jail("agent", "add", "--state-of", of.Name, dir), 0, "")
+	h.Wants(h.Jail("agent", "resume", of.Name), 0, "")
+	o := h.Jail("agent", "send", "--wait", "--timeout", "10m", name, "try")
+	if o.Code != 0 || o.Out != "echo: try (4)\n" {
+		t.Errorf("%+v\n%+v", o, a.instance(name))
 	}
 }
 

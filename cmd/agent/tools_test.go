@@ -88,6 +88,43 @@ func TestAgentTools(t *testing.T) {
 		t.Error("the real directory has what a tool wrote")
 	}
 	wants("the review", h.Jail("diff", "agent-tools-main").Out, "b.txt")
+	inConversation := func(conversation string, argv ...string) call {
+		c := command(argv...)
+		c.Params["conversation"] = conversation
+		return c
+	}
+	propose := func(conversation, words string) call {
+		return call{"HOST", "proposeChanges",
+			map[string]any{"conversation": conversation, "words": words}}
+	}
+	wants("conversations see the directory, and not each other",
+		ask(inConversation("one", "cp", "a.txt", "c.txt"), inConversation("two", "ls")),
+		`"stdout":"a.txt\n"`)
+	wants("a proposal", ask(propose("one", "a first draft")), `"state":"pending","added":1`)
+	draft := waiting(h)
+	wants("another one", ask(inConversation("one", "cp", "a.txt", "d.txt"),
+		propose("one", "it is better")), `"state":"pending","added":2`)
+	better := waiting(h)
+	if better.ID == draft.ID || better.Words != "it is better" {
+		t.Errorf("%+v after %+v", better, draft)
+	}
+	wants("the preview", h.Jail("diff", "agent-tools-main.C-one").Out, "c.txt", "d.txt")
+	h.Wants(h.Jail("approvals", "approve", better.ID), 0, "")
+	there := func(want string) {
+		t.Helper()
+		entries, err := os.ReadDir(site)
+		if got := fmt.Sprint(entries); err != nil || got != want {
+			t.Errorf("the directory has %s, want %s, %v", got, want, err)
+		}
+	}
+	there("[- a.txt - c.txt - d.txt]")
+	h.Wants(h.Jail("approvals", "revert", better.ID), 0, "")
+	there("[- a.txt]")
+	wants("no conversation", ask(call{"HOST", "discardChanges",
+		map[string]any{"conversation": "two"}}), `"result":{}`)
+	if o := h.Jail("session", "list", "--json"); strings.Contains(o.Out, "C-two") {
+		t.Errorf("the session of a conversation that is discarded: %s", o.Out)
+	}
 	// The policy grants it, as that of any agent in Python, and the manifest does not.
 	wants("a tool that the manifest does not name", ask(command("python/python3", "-c", "1")),
 		`"code":"forbidden"`)
@@ -101,7 +138,7 @@ func TestAgentTools(t *testing.T) {
 			return ok && i.Committed >= n
 		})
 	}
-	committed(5)
+	committed(11)
 	wants("it may start now", ask(command("core-utils/sort")), `"stdout":"a\nb\n"`)
 	ask(call{"HOST", "propose", map[string]any{"action": map[string]any{"type": "deploy",
 		"resource": "web", "words": "it is green", "n": 7}}})
@@ -114,7 +151,7 @@ func TestAgentTools(t *testing.T) {
 	a.End(syscall.SIGKILL)
 	h.Wants(h.Jail("approvals", "approve", deploy.ID), 0, "")
 	a.Start()
-	committed(8)
+	committed(14)
 	cmdtest.Eventually(t, "the queue knows that the agent was told", func() bool {
 		return strings.Contains(h.Jail("approvals", "show", "--json", deploy.ID).Out,
 			`"state": "applied"`)
@@ -126,7 +163,9 @@ func TestAgentTools(t *testing.T) {
 		t.Errorf("the session of an agent that is deleted: %s", o.Out)
 	}
 	// What its tools changed waits for a review still.
-	h.Wants(h.Jail("discard", "agent-tools-main"), 0, "")
+	for _, id := range []string{"agent-tools-main", "agent-tools-main.C-one"} {
+		h.Wants(h.Jail("discard", id), 0, "")
+	}
 }
 
 // waiting returns the action that waits for an approval.

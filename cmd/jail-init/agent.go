@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -24,22 +25,28 @@ import (
 func hostAgent(ctx context.Context, order runners.Order, conn *control.Conn, modules [][]byte,
 	ready *wasiguest.Loaded, proxy *wasiguest.Proxy) (int, runners.Answer) {
 	a := order.Agent
+	if a.Once && order.Native != nil {
+		return failureCode, runners.FailureAnswer(nil,
+			errors.New("a program of the host is no module that runs once"))
+	}
 	// A read that blocks would hold a processor of the Go runtime, which then looks for work 50,000
 	// times a second.
 	if err := syscall.SetNonblock(0, true); err != nil {
 		return failureCode, runners.FailureAnswer(nil, err)
 	}
 	h, err := host.New(ctx, host.Options{ID: a.ID, Bindings: a.Bindings, Dir: a.Dir, Size: a.Size,
-		Deadline: time.Duration(a.DeadlineNanos), In: os.NewFile(0, "orders"), Out: os.Stdout,
-		Exit: os.Exit})
+		Deadline: time.Duration(a.DeadlineNanos), Once: a.Once, In: os.NewFile(0, "orders"),
+		Out: os.Stdout, Exit: os.Exit})
 	if err != nil {
 		return failureCode, runners.FailureAnswer(nil, fmt.Errorf("database of the agent: %w", err))
 	}
-	wake, err := h.Wake()
-	if err != nil {
-		return failureCode, runners.FailureAnswer(nil, err)
+	if !a.Once {
+		wake, err := h.Wake()
+		if err != nil {
+			return failureCode, runners.FailureAnswer(nil, err)
+		}
+		order.Invocation.Env = withAgent(order.Invocation.Env, a.Bindings, wake)
 	}
-	order.Invocation.Env = withAgent(order.Invocation.Env, a.Bindings, wake)
 	streams := h.Serve()
 	var code int
 	var answer runners.Answer
@@ -54,7 +61,8 @@ func hostAgent(ctx context.Context, order runners.Order, conn *control.Conn, mod
 	return code, answer
 }
 
-// runGuest runs a module as the guest of an agent, whose streams are the standard error.
+// runGuest runs a module as the guest of an agent. Its streams are the standard error; those of a
+// program that runs once are reported.
 func runGuest(ctx context.Context, order runners.Order, modules [][]byte, ready *wasiguest.Loaded,
 	h *host.Host, streams *host.Streams) (int, runners.Answer) {
 	ctx = wasiguest.WithAgent(ctx, wasiguest.Agent{Host: h, Bindings: order.Agent.Imports,
@@ -68,7 +76,16 @@ func runGuest(ctx context.Context, order runners.Order, modules [][]byte, ready 
 		modules[0] = nil
 		tidy()
 	}
-	report, err := ready.Run(ctx, order.Invocation, nil, os.Stderr, os.Stderr)
+	out, errOut := os.Stderr, os.Stderr
+	if order.Agent.Once {
+		var done func()
+		var err error
+		if out, errOut, done, err = h.Output(); err != nil {
+			return failureCode, runners.FailureAnswer(nil, err)
+		}
+		defer done()
+	}
+	report, err := ready.Run(ctx, order.Invocation, nil, out, errOut)
 	if err != nil {
 		return failureCode, runners.FailureAnswer(&report, err)
 	}

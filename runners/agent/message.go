@@ -165,6 +165,12 @@ func MaxParamsOf(binding, method string) int {
 // MethodCommand is the method of HOST that runs a tool.
 const MethodCommand = "command"
 
+// MethodPropose and MethodDiscard are the methods of HOST for what tools changed.
+const (
+	MethodPropose = "proposeChanges"
+	MethodDiscard = "discardChanges"
+)
+
 // MethodLoad is the method of HOST that runs a program once.
 const MethodLoad = "load"
 
@@ -256,8 +262,17 @@ type Report struct {
 	Call   *Call        `json:"call,omitempty"`
 	Log    *Log         `json:"log,omitempty"`
 	Admin  *AdminResult `json:"admin,omitempty"`
+	// Output is of a program that runs once, which has no other reports than its calls.
+	Output *Output `json:"output,omitempty"`
 	// Slept: the guest has ended as it was asked to.
 	Slept bool `json:"slept,omitempty"`
+}
+
+// Output is a part of what a program writes to its standard output or, with Err, to its standard
+// error.
+type Output struct {
+	Err  bool   `json:"err,omitempty"`
+	Data []byte `json:"data"`
 }
 
 // Ready is the host's first report, and with More the next ones.

@@ -46,6 +46,10 @@ type Jails interface {
 	// Command runs a tool of an agent's. The error wraps ErrNoJail if it can be run later, or is of
 	// the type problem.Error.
 	Command(ctx context.Context, c Command) (toolsession.Output, error)
+	// Propose proposes to commit what the tools of an agent changed, and Discard throws that away.
+	// Their errors are as those of Command.
+	Propose(ctx context.Context, c Changes) (Proposed, error)
+	Discard(ctx context.Context, c Changes) error
 	// EndTools ends what the tools of an instance have left, if there is something.
 	EndTools(ctx context.Context, instance string) error
 	// Limits returns what an agent may have under its policy and all that narrows it.

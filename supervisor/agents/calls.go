@@ -43,6 +43,8 @@ type calls struct {
 	since time.Time
 	// parts are those of calls that have not come whole, by their ids.
 	parts map[uint64][]byte
+	// of is the program whose calls these are, nil for those of the agent itself.
+	of *bound
 }
 
 func newCalls(ctx context.Context, r *run) *calls {
@@ -148,6 +150,9 @@ func asError(err error) *agent.Error {
 func (c *calls) call(call agent.Call) (any, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.r.m.Wake.Deadline)
 	defer cancel()
+	if c.of != nil {
+		return c.bound(ctx, call)
+	}
 	if !slices.Contains(c.r.m.Bindings(), call.Binding) {
 		return nil, &agent.Error{Code: agent.ErrNoBinding, Message: fmt.Sprintf(
 			"there is no binding %.40q: write it into [capabilities] of the manifest, or into "+
@@ -165,6 +170,8 @@ func (c *calls) call(call agent.Call) (any, error) {
 		return c.parent(ctx, call)
 	case "HOST." + agent.MethodCommand:
 		return c.command(ctx, call.Params)
+	case "HOST." + agent.MethodPropose, "HOST." + agent.MethodDiscard:
+		return c.changes(ctx, call)
 	case "HOST.gatekeepers", "HOST.gateRead", "HOST.gatePropose":
 		return c.gate(ctx, call)
 	case "PUBSUB.roster":

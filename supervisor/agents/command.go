@@ -25,23 +25,23 @@ type Command struct {
 	Stdin string
 	// Env are variables, each NAME=VALUE; Limits narrow the policy, each KEY=VALUE.
 	Env, Limits []string
+	// Conversation has a shadow of the workspace of its own; empty is that of the agent.
+	Conversation string
 }
 
 // command runs a tool, and returns how it ended. Where its start needs an approval, it does not
 // start: the agent is woken when somebody has decided, and calls again.
 func (c *calls) command(ctx context.Context, params json.RawMessage) (any, error) {
-	m := c.r.m
-	if len(m.Capabilities.Tools) == 0 {
-		return nil, &agent.Error{Code: agent.ErrNoMethod, Message: "HOST has no method command: " +
-			"write the tools that the agent may run into [capabilities], as in tools = " +
-			`["core-utils/*"]; facets have none`}
+	if err := c.hasTools(agent.MethodCommand); err != nil {
+		return nil, err
 	}
 	var p struct {
-		Argv   []string          `json:"argv"`
-		Cwd    string            `json:"cwd"`
-		Env    map[string]string `json:"env"`
-		Stdin  string            `json:"stdin"`
-		Limits []string          `json:"limits"`
+		Argv         []string          `json:"argv"`
+		Cwd          string            `json:"cwd"`
+		Env          map[string]string `json:"env"`
+		Stdin        string            `json:"stdin"`
+		Limits       []string          `json:"limits"`
+		Conversation string            `json:"conversation"`
 	}
 	if err := strict(params, &p); err != nil {
 		return nil, err
@@ -52,7 +52,11 @@ func (c *calls) command(ctx context.Context, params json.RawMessage) (any, error
 	if len(p.Argv) == 0 || p.Argv[0] == "" {
 		return nil, bad("argv has no tool")
 	}
-	run := Command{Launch: c.r.l, Argv: p.Argv, Cwd: p.Cwd, Stdin: p.Stdin, Limits: p.Limits}
+	if err := c.converses(p.Conversation, p.Conversation != ""); err != nil {
+		return nil, err
+	}
+	run := Command{Launch: c.r.l, Argv: p.Argv, Cwd: p.Cwd, Stdin: p.Stdin, Limits: p.Limits,
+		Conversation: p.Conversation}
 	for _, name := range slices.Sorted(maps.Keys(p.Env)) {
 		if !envName.MatchString(name) || strings.ContainsRune(p.Env[name], 0) {
 			return nil, bad("env %.60q: want a name of letters, digits and _, and a text", name)
@@ -71,25 +75,51 @@ func (c *calls) command(ctx context.Context, params json.RawMessage) (any, error
 	}
 	out, err := c.r.a.o.Jails.Command(ctx, run)
 	refused, ok := errors.AsType[*problem.Error](err)
+	if !ok || refused.Code != problem.ApprovalPending {
+		return out, refusal(ctx, agent.MethodCommand, err)
+	}
+	if err := c.asked(refused.Approval); err != nil {
+		return nil, err
+	}
+	return nil, &agent.Error{Code: agent.ErrPending, Message: fmt.Sprintf("command: action %s: "+
+		"%v; an event of the type %s says what is decided", refused.Approval, err,
+		agent.TypeApproval)}
+}
+
+// hasTools returns an error if the agent has no tools, and so not the method.
+func (c *calls) hasTools(method string) error {
+	if len(c.r.m.Capabilities.Tools) > 0 {
+		return nil
+	}
+	return &agent.Error{Code: agent.ErrNoMethod, Message: fmt.Sprintf("HOST has no method %s: write "+
+		"the tools that the agent may run into [capabilities], as in tools = [\"core-utils/*\"]; "+
+		"facets have none", method)}
+}
+
+// asked has the agent woken when somebody has decided on an action that jaild carries out.
+func (c *calls) asked(action string) error {
+	err := store.AsksOf(c.r.a.Store).Tool(c.r.from.ID, action)
+	if err == nil {
+		c.r.a.proposals.look()
+	}
+	return err
+}
+
+// refusal is an error of jaild's as the agent sees it, nil for nil.
+func refusal(ctx context.Context, method string, err error) error {
+	refused, ok := errors.AsType[*problem.Error](err)
+	code := agent.ErrFailed
 	switch {
 	case err == nil:
-		return out, nil
+		return nil
 	case ctx.Err() != nil:
-		return nil, ctx.Err()
+		return ctx.Err()
 	case !ok || errors.Is(err, ErrNoJail):
-		return nil, &agent.Error{Code: agent.ErrBusy, Message: "command: " + err.Error()}
-	case refused.Code == problem.ApprovalPending:
-		if err := store.AsksOf(c.r.a.Store).Tool(c.r.from.ID, refused.Approval); err != nil {
-			return nil, err
-		}
-		c.r.a.proposals.look()
-		return nil, &agent.Error{Code: agent.ErrPending, Message: fmt.Sprintf("command: action %s: "+
-			"%v; an event of the type %s says what is decided", refused.Approval, err,
-			agent.TypeApproval)}
+		code = agent.ErrBusy
 	case refused.Code == problem.Usage:
-		return nil, bad("%v", err)
+		code = agent.ErrParams
 	case refused.Code == problem.Refused, refused.Code == problem.NotFound:
-		return nil, &agent.Error{Code: agent.ErrForbidden, Message: "command: " + err.Error()}
+		code = agent.ErrForbidden
 	}
-	return nil, &agent.Error{Code: agent.ErrFailed, Message: "command: " + err.Error()}
+	return &agent.Error{Code: code, Message: method + ": " + err.Error()}
 }

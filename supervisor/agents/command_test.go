@@ -2,6 +2,7 @@ package agents
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -155,6 +156,70 @@ func TestCommandWaits(t *testing.T) {
 	}
 	if !slices.Equal(w.jails.ended, []string{i.Name}) {
 		t.Errorf("tools of %q were ended", w.jails.ended)
+	}
+	w.start()
+}
+
+// What tools change in a conversation is proposed or thrown away by its name. The agent is woken by
+// the decision.
+func TestChanges(t *testing.T) {
+	w := newWorld(t).start()
+	var answers []string
+	run := func(g *work) error {
+		if g.Type == agent.TypeApproval {
+			answers = append(answers, string(g.Data))
+			return nil
+		}
+		var c struct {
+			Method string
+			Params json.RawMessage
+		}
+		if err := json.Unmarshal(g.Data, &c); err != nil {
+			return err
+		}
+		reply, text := g.call(agent.Host, c.Method, c.Params)
+		answer := string(text) + string(reply.Result)
+		if reply.Error != nil {
+			answer = reply.Error.Code
+		}
+		answers = append(answers, answer)
+		return nil
+	}
+	const tools = "capabilities = { tools = [\"core-utils/*\"] }\n"
+	w.install("a", tools+"[tools]\nworkspace = \"/srv\"\n", run)
+	w.install("bare", tools, run)
+	w.install("none", "", run)
+	tell := func(name, method string, p any) {
+		w.tell(name, params{"method": method, "params": p})
+		w.empty(name)
+	}
+	_ = w.queue.change("commit", func(*fakeAction) {})
+	tell("a", agent.MethodPropose, params{"conversation": "fix-1", "words": "please"})
+	tell("a", agent.MethodDiscard, params{})
+	for _, name := range []string{"../x", "A", "-a", "a.b", strings.Repeat("a", 33)} {
+		tell("a", agent.MethodPropose, params{"conversation": name})
+		tell("a", agent.MethodCommand, params{"argv": []string{"wc"}, "conversation": name})
+	}
+	tell("bare", agent.MethodPropose, params{})
+	tell("bare", agent.MethodCommand, params{"argv": []string{"wc"}, "conversation": "x"})
+	tell("none", agent.MethodDiscard, params{})
+	w.queue.decide(Approved)
+	w.until("it is told", func() bool { return len(w.asks()) == 0 })
+	w.empty("a")
+	w.stop()
+	want := []string{`{"id":"commit","state":"pending","added":1,"modified":0,"deleted":0}`, "{}"}
+	for range 12 {
+		want = append(want, agent.ErrParams)
+	}
+	want = append(want, agent.ErrNoMethod, `{"action":"commit","decision":"approved","id":"commit"}`)
+	if !slices.Equal(answers, want) {
+		t.Errorf("answers %q\nwant %q", answers, want)
+	}
+	all := w.jails.changes
+	if len(all) != 2 || all[0].Conversation != "fix-1" || all[0].Words != "please" ||
+		len(all[0].Asked) != 0 || all[1].Conversation != "" ||
+		!slices.Equal(all[1].Asked, []string{"commit"}) {
+		t.Errorf("%+v", all)
 	}
 	w.start()
 }

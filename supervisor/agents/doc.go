@@ -10,8 +10,12 @@
 //	facets.go    children of agents, which agents call
 //	families.go  what an agent has is divided among it and its facets
 //	load.go      programs that agents run once
+//	bound.go     what such a program may call
+//	command.go   tools that agents run
+//	changes.go   what those changed, by conversations
 //	gates.go     gatekeepers of the owner's resources, which agents use
 //	install.go   how agents come, change and go
+//	branch.go    an agent that begins with the state of another
 //	builtins.go  the agents that are a part of jail, which nobody installs
 //	watch.go     changes of an agent's files
 //	model.go     a model is asked by a run of the tool fetch, which has the credential

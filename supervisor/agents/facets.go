@@ -216,7 +216,7 @@ func (c *calls) parent(ctx context.Context, call agent.Call) (any, error) {
 	case "callFacets":
 		return c.callFacets(ctx, call)
 	case agent.MethodLoad:
-		return c.load(ctx, call.Params)
+		return c.load(ctx, call)
 	}
 	var p struct {
 		Name   string `json:"name"`

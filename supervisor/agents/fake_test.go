@@ -39,6 +39,8 @@ type fakeJails struct {
 	// command runs tools; ended are the instances whose tools were ended.
 	command func(context.Context, Command) (toolsession.Output, error)
 	ended   []string
+	// changes are those that were proposed or discarded.
+	changes []Changes
 	// limits are those of policies, by the ids of agents.
 	limits map[string]Share
 }
@@ -115,6 +117,20 @@ func (f *fakeJails) Command(ctx context.Context, c Command) (toolsession.Output,
 	command := f.command
 	f.mu.Unlock()
 	return command(ctx, c)
+}
+
+func (f *fakeJails) Propose(_ context.Context, c Changes) (Proposed, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.changes = append(f.changes, c)
+	return Proposed{ID: "commit", State: pending, Added: 1}, nil
+}
+
+func (f *fakeJails) Discard(_ context.Context, c Changes) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.changes = append(f.changes, c)
+	return nil
 }
 
 func (f *fakeJails) EndTools(_ context.Context, instance string) error {

@@ -40,6 +40,12 @@ type Load struct {
 	Dir, Main string
 	// Env is its whole environment, each NAME=VALUE.
 	Env []string
+	// Orders carry the frames of a program that has bindings, and what it writes; nil for one that
+	// has none. Models says that it may ask models.
+	Orders *Orders
+	Models bool
+	// State is an empty directory for the jail of a program that has bindings.
+	State string
 	// Share narrows its limits.
 	Share Share
 	// Deadline is when nobody waits for it any more.
@@ -68,7 +74,8 @@ type program struct {
 	MainModule  string `json:"mainModule"`
 	// Modules are texts, or {"base64": …}.
 	Modules map[string]json.RawMessage `json:"modules"`
-	Env     map[string]string          `json:"env"`
+	// Env are texts, which are variables, and grants of bindings.
+	Env map[string]json.RawMessage `json:"env"`
 	// GlobalOutbound is null, and nothing else: a loaded program has no network.
 	GlobalOutbound json.RawMessage `json:"globalOutbound"`
 }
@@ -78,6 +85,38 @@ var (
 	moduleName  = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*$`)
 	envName     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
+
+// environment returns the variables of a program, and its bindings.
+func (p program) environment() (env []string, grants map[string]grant, err error) {
+	bad := func(format string, args ...any) error {
+		return &agent.Error{Code: agent.ErrParams, Message: "load: " + fmt.Sprintf(format, args...)}
+	}
+	size := 0
+	for _, name := range slices.Sorted(maps.Keys(p.Env)) {
+		raw := p.Env[name]
+		if !envName.MatchString(name) || len(name) > agent.MaxName {
+			return nil, nil, bad("env %.60q: want a name of letters, digits and _", name)
+		}
+		if size += len(name) + len(raw); size > maxEnvText {
+			return nil, nil, bad("env has more than %d bytes", maxEnvText)
+		}
+		if raw = bytes.TrimSpace(raw); raw[0] == '{' {
+			if grants == nil {
+				grants = map[string]grant{}
+			}
+			if grants[name], err = grantOf(name, raw); err != nil {
+				return nil, nil, bad("env %.60q: %v", name, err)
+			}
+			continue
+		}
+		var value string
+		if raw[0] != '"' || json.Unmarshal(raw, &value) != nil || strings.ContainsRune(value, 0) {
+			return nil, nil, bad("env %.60q: want a text, or a binding as in {\"facet\": NAME}", name)
+		}
+		env = append(env, name+"="+value)
+	}
+	return env, grants, nil
+}
 
 // code checks a program, and returns its modules as bytes.
 func (p program) code() (map[string][]byte, error) {
@@ -97,15 +136,6 @@ func (p program) code() (map[string][]byte, error) {
 			maxModules, maxEnv)
 	case len(p.GlobalOutbound) > 0 && string(p.GlobalOutbound) != "null":
 		return nil, bad("globalOutbound: want null, a loaded program has no network")
-	}
-	size := 0
-	for name, value := range p.Env {
-		if !envName.MatchString(name) || strings.ContainsRune(value, 0) {
-			return nil, bad("env %.60q: want a name of letters, digits and _, and a text", name)
-		}
-		if size += len(name) + len(value); size > maxEnvText {
-			return nil, bad("env has more than %d bytes", maxEnvText)
-		}
 	}
 	out, size := map[string][]byte{}, 0
 	for name, raw := range p.Modules {
@@ -144,15 +174,22 @@ func codeOf(raw json.RawMessage) ([]byte, error) {
 }
 
 // load runs a program once, in a fresh jail: of the policy of the agent what a program without
-// files, network and bindings needs, a piece of what the agent keeps for facets, and only the
-// variables that are given. Nothing of it stays.
-func (c *calls) load(ctx context.Context, params json.RawMessage) (any, error) {
+// files and network needs, a piece of what the agent keeps for facets, and only the variables and
+// bindings that are given. Nothing of it stays.
+func (c *calls) load(ctx context.Context, call agent.Call) (any, error) {
 	var p program
-	if err := strict(params, &p); err != nil {
+	if err := strict(call.Params, &p); err != nil {
 		return nil, err
 	}
 	modules, err := p.code()
 	if err != nil {
+		return nil, err
+	}
+	env, grants, err := p.environment()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.mayGrant(ctx, call, grants); err != nil {
 		return nil, err
 	}
 	a := c.r.a
@@ -173,10 +210,7 @@ func (c *calls) load(ctx context.Context, params json.RawMessage) (any, error) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return nil, err
 	}
-	l := Load{Launch: c.r.l, Dir: dir, Main: p.MainModule, Env: []string{}}
-	for _, name := range slices.Sorted(maps.Keys(p.Env)) {
-		l.Env = append(l.Env, name+"="+p.Env[name])
-	}
+	l := Load{Launch: c.r.l, Dir: dir, Main: p.MainModule, Env: env}
 	leave, err := c.piece(ctx, &l)
 	if err != nil {
 		return nil, err
@@ -185,7 +219,12 @@ func (c *calls) load(ctx context.Context, params json.RawMessage) (any, error) {
 	if until, ok := ctx.Deadline(); ok {
 		l.Deadline = time.Until(until)
 	}
-	done, err := a.o.Jails.Load(ctx, l)
+	var done Loaded
+	if grants == nil {
+		done, err = a.o.Jails.Load(ctx, l)
+	} else {
+		done, err = c.loadBound(ctx, l, &bound{grants: grants, key: call.Key})
+	}
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -244,14 +283,14 @@ func (c *calls) piece(ctx context.Context, l *Load) (leave func(), err error) {
 // loadPrefix begins the names of the directories of loaded programs. No instance has such a name.
 const loadPrefix = ".load-"
 
-// clearLoads removes the programs that ran when jail-agentd ended.
+// clearLoads removes the programs that ran when jail-agentd ended, and states that were copied.
 func clearLoads(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), loadPrefix) {
+		if strings.HasPrefix(e.Name(), loadPrefix) || strings.HasPrefix(e.Name(), branchPrefix) {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
 		}
 	}

@@ -1,8 +1,10 @@
 package agents
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -98,4 +100,108 @@ func TestPartsOfCalls(t *testing.T) {
 		t.Error("parts that are too large for their method are taken")
 	}
 	c.wait()
+}
+
+// A program has exactly the bindings that env gives it: a facet of its agent, and models that the
+// agent has itself. What it writes comes back, to its bound.
+func TestLoadWithBindings(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.jails.limits["agent:ann:a"] = Share{1 << 30, 256}
+	a := w.install("a", withFacets+"[ai]\nroles = { fast = \"anthropic/x\" }\n", nil)
+	w.jails.classes["notes"] = func(w *work) error {
+		w.count++
+		w.answer(params{"call": w.Data, "n": w.count})
+		return nil
+	}
+	// said are the errors of calls, by their bindings.
+	said := map[string]string{}
+	w.jails.load = func(_ context.Context, l Load) (Loaded, error) {
+		if l.Orders == nil || !l.Models || strings.Join(l.Env, " ") != "A=1" {
+			return Loaded{}, fmt.Errorf("%+v", l)
+		}
+		out, in := agent.NewWriter(l.Orders.Out), agent.NewReader(l.Orders.In)
+		for n, call := range []agent.Call{{Binding: "NOTES", Method: "add", Params: mustJSON(7)},
+			{Binding: "NOTES", Method: "add", Params: mustJSON(8)}, {Binding: "AI", Method: "listRoles"},
+			{Binding: "AI", Method: "load"}, {Binding: "HOST", Method: "facets"},
+			{Binding: "STORAGE", Method: "exec"}, {Binding: "OTHER", Method: "x"}} {
+			call.ID = uint64(n + 1)
+			var order agent.Order
+			if err := errors.Join(out.Write(agent.Report{Call: &call}), in.Read(&order)); err != nil {
+				return Loaded{}, err
+			}
+			text := string(order.Reply.Result)
+			if order.Reply.Error != nil {
+				text = order.Reply.Error.Code
+			}
+			said[call.Binding+"."+call.Method] = text
+		}
+		return Loaded{ExitCode: 3}, errors.Join(
+			out.Write(agent.Report{Output: &agent.Output{Data: []byte("out")}}),
+			out.Write(agent.Report{Output: &agent.Output{Err: true, Data: []byte("err")}}))
+	}
+	load := func(in *work, env params) (done Loaded, err *agent.Error) {
+		err = in.hostCall("load", params{"executionId": "x", "mainModule": "m.js",
+			"modules": params{"m.js": ""}, "env": env}, &done)
+		return done, err
+	}
+	notes, models := params{"facet": "notes"}, params{"binding": "AI"}
+	w.do(a, func(in *work) {
+		if _, err := load(in, params{"NOTES": notes}); err == nil || err.Code != agent.ErrNotFound {
+			t.Errorf("a facet that is not there: %v", err)
+		}
+		if err := in.hostCall("facet", params{"name": "notes", "class": "notes"}, nil); err != nil {
+			t.Fatal(err)
+		}
+		for _, env := range []params{{"NOTES": models}, {"AI": notes}, {"NOTES": params{}},
+			{"STORAGE": params{"binding": "STORAGE"}}, {"X": params{"binding": "AI", "facet": "notes"}},
+			{"HOST": notes}, {"X": params{"facet": "notes", "more": 1}}, {"X": 1}, {"X": nil}} {
+			if _, err := load(in, env); err == nil || err.Code != agent.ErrParams {
+				t.Errorf("env %s: %v", mustJSON(env), err)
+			}
+		}
+		if _, err := load(in, params{"CRM": params{"gatekeeper": "crm"}}); err == nil ||
+			err.Code != agent.ErrNoBinding {
+			t.Errorf("a gatekeeper that the agent has not: %v", err)
+		}
+		done, err := load(in, params{"NOTES": notes, "AI": models, "A": "1"})
+		if err != nil || done.Stdout != "out" || done.Stderr != "err" || done.ExitCode != 3 {
+			t.Errorf("%+v, %v", done, err)
+		}
+	})
+	for call, want := range map[string]string{
+		"NOTES.add":    `{"call":{"args":8,"method":"add"},"n":2}`,
+		"AI.listRoles": `["fast"]`, "AI.load": agent.ErrNoMethod, "HOST.facets": agent.ErrNoBinding,
+		"STORAGE.exec": agent.ErrNoBinding, "OTHER.x": agent.ErrNoBinding} {
+		if said[call] != want {
+			t.Errorf("%s: %s, want %s", call, said[call], want)
+		}
+	}
+	w.jails.load = func(ctx context.Context, l Load) (Loaded, error) {
+		out := agent.NewWriter(l.Orders.Out)
+		text := bytes.Repeat([]byte("x"), 4096)
+		for {
+			if err := out.Write(agent.Report{Output: &agent.Output{Data: text}}); err != nil {
+				return Loaded{}, ctx.Err()
+			}
+		}
+	}
+	w.do(a, func(in *work) {
+		done, err := load(in, params{"NOTES": notes})
+		if err != nil || len(done.Stdout) != MaxLoadOutput || done.Limit != limitOutput {
+			t.Errorf("a program that writes without an end: %d bytes, %+v, %v", len(done.Stdout),
+				done.Limit, err)
+		}
+	})
+	left, err := filepath.Glob(filepath.Join(w.o.State, loadPrefix+"*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("%q, %v", left, err)
+	}
+	w.families.mu.Lock()
+	defer w.families.mu.Unlock()
+	for id := range w.families.accounts {
+		if id < 0 {
+			t.Error("the account of a program is left")
+		}
+	}
 }

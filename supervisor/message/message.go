@@ -99,6 +99,9 @@ type Agent struct {
 	// Facet says that it is a facet, which runs the module of its agent: the module may import
 	// bindings that the facet does not have, whose calls then fail.
 	Facet bool `json:"facet,omitempty"`
+	// Once: it is a module that runs once, and waits for no events. It has no database, and calls
+	// what its client answers; what it writes comes in the messages, too.
+	Once bool `json:"once,omitempty"`
 	// Network lets it fetch what the policy grants; without it the run fetches nothing.
 	Network bool `json:"network,omitempty"`
 	// State is the directory of its database, an absolute path. It holds nothing else, and is

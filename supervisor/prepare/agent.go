@@ -194,11 +194,10 @@ func (j *Job) agentOrder() *runners.Agent {
 		return nil
 	}
 	o := &runners.Agent{ID: j.Host.Agent.ID, Bindings: j.Host.Agent.Granted,
-		Imports: j.Host.Agent.Granted, Dir: jail.AgentDir, Size: j.Host.Agent.Storage,
+		Dir: jail.AgentDir, Size: j.Host.Agent.Storage,
 		DeadlineNanos: j.Host.Agent.DeadlineMS * int64(time.Millisecond)}
-	if j.Host.Agent.Facet {
-		o.Imports = agent.Bindings
-	}
+	o.Once = j.Host.Agent.Once
+	o.Imports = j.Host.Agent.imports()
 	if j.Tool.Native != "" {
 		l := j.Plan.GuestLandlock()
 		o.Landlock = &l
@@ -207,13 +206,26 @@ func (j *Job) agentOrder() *runners.Agent {
 	return o
 }
 
+// imports returns the bindings that the module may import: those that are granted, of a facet all,
+// since it runs the module of its agent, and of a program that runs once models alone.
+func (a *Agent) imports() []string {
+	switch {
+	case a.Once:
+		return slices.DeleteFunc(slices.Clone(a.Granted),
+			func(b string) bool { return b != agent.AI })
+	case a.Facet:
+		return agent.Bindings
+	}
+	return a.Granted
+}
+
 // mayBind refuses a module that imports a binding which the run has not. a is nil if the run is no
 // agent.
 func (t *Tool) mayBind(a *Agent) error {
 	for _, name := range t.Imports {
 		module, _, _ := strings.Cut(name, ".")
 		binding := wasi.BindingOf(module)
-		if binding == "" || a != nil && (a.Facet || slices.Contains(a.Granted, binding)) {
+		if binding == "" || a != nil && slices.Contains(a.imports(), binding) {
 			continue
 		}
 		t.module.Close()

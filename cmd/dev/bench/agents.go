@@ -235,9 +235,9 @@ func (b *agentBed) checkpoints(ctx context.Context, name string, each int) (floa
 }
 
 // agentFigures measures agents: from an event to its commit, asleep and awake, events a second, and
-// what many agents that sleep cost. Each part is told as it ends; only leaves out the others, if it
+// what children and branches and many agents that sleep cost. Each part is told as it ends; only leaves out the others, if it
 // names one.
-func agentFigures(ctx context.Context, bin, only string, rounds, registered int, stdout,
+func agentFigures(ctx context.Context, bin, only string, rounds, registered, files int, stdout,
 	progress io.Writer) (err error) {
 	bin, host, err := settle(bin)
 	if err != nil {
@@ -264,6 +264,7 @@ func agentFigures(ctx context.Context, bin, only string, rounds, registered int,
 		{"events", func(t *table) error { return b.latencies(ctx, rounds, t, progress) }},
 		{"rates", func(t *table) error { return b.rates(ctx, t, progress) }},
 		{"beside", func(t *table) error { return b.beside(ctx, rounds, t, progress) }},
+		{"children", func(t *table) error { return b.children(ctx, files, rounds, t, progress) }},
 		{"asleep", func(t *table) error { return b.asleep(ctx, registered, t, progress) }},
 	} {
 		if only != "" && only != part.name {

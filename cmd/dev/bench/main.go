@@ -41,8 +41,8 @@ usage: bench [reach | warm | shared | versus | kernel | many | lasting | soak | 
   -bin DIR   where make build left the programs (default bin)
   -against DIR  where another build of the programs is
   -n ROUNDS  how often each thing is measured (default 50, of fetches 200, of tasks of a worker 20); one round of all things after the other, so that load hits all alike
-  -only PART measure only this: of fetches added, load, memory or flood, of agents events, rates, beside or asleep
-  -files N   how many files the largest directory of the workspace part has (default 100000)
+  -only PART measure only this: of fetches added, load, memory or flood, of agents events, rates, beside, children or asleep
+  -files N   how many files the largest directory of the workspace part has, and of the forks of the agents part (default 100000)
   -records N how many records the long log of the audit part has (default 200000)
   -agents N  how many agents are registered at the end of the agents part (default 100000)
 
@@ -122,7 +122,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case workerPart:
 		err = workers(ctx, *bin, *rounds, stdout, stderr)
 	case agentsPart:
-		err = agentFigures(ctx, *bin, *only, *rounds, *registered, stdout, stderr)
+		err = agentFigures(ctx, *bin, *only, *rounds, *registered, *files, stdout, stderr)
 	case toolsPart:
 		err = tools(ctx, *bin, *rounds, stdout, stderr)
 	default:

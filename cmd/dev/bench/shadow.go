@@ -128,28 +128,11 @@ func (s *shadowBed) ours(bin string) (took []time.Duration, err error) {
 	if err := s.plant(); err != nil {
 		return nil, err
 	}
-	state := filepath.Join(s.tmp, "jail")
-	var script strings.Builder
-	for i := range s.c.changes {
-		fmt.Fprintf(&script, "echo more >>d%d/%d\n", i/perDir, i)
-	}
-	file := filepath.Join(s.tmp, "script")
-	if err := os.WriteFile(file, []byte(script.String()), 0o600); err != nil {
+	id, err := s.change(bin)
+	if err != nil {
 		return nil, err
 	}
-	rules := filepath.Join(s.tmp, "patient.toml")
-	if err := os.WriteFile(rules, []byte(shadowPolicy), 0o600); err != nil {
-		return nil, err
-	}
-	// An id of the form that jail makes is that of the shadow, and no alias of it.
-	id := string(jail.NewID())
-	run := exec.CommandContext(s.ctx, filepath.Join(bin, "jail"), "sh", "--quiet", "--id", id,
-		"--workspace", s.tree, "--policy", rules, file)
-	run.Env = append(os.Environ(), "JAIL_STATE="+state)
-	if out, err := run.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("jail sh: %w: %.1000s", err, bytes.TrimSpace(out))
-	}
-	store, err := workspace.Open(filepath.Join(state, "state", "workspaces"))
+	store, err := s.store()
 	if err != nil {
 		return nil, err
 	}
@@ -192,6 +175,39 @@ func (s *shadowBed) ours(bin string) (took []time.Duration, err error) {
 		return nil, fmt.Errorf("%d changes were seen, want %d", seen, s.c.changes)
 	}
 	return took, nil
+}
+
+// state is the state directory of the bed's daemon.
+func (s *shadowBed) state() string { return filepath.Join(s.tmp, "jail") }
+
+// store opens the shadows.
+func (s *shadowBed) store() (*workspace.Store, error) {
+	return workspace.Open(filepath.Join(s.state(), "state", "workspaces"))
+}
+
+// change has a tool change the directory in a new shadow, and returns the id of that.
+func (s *shadowBed) change(bin string) (string, error) {
+	var script strings.Builder
+	for i := range s.c.changes {
+		fmt.Fprintf(&script, "echo more >>d%d/%d\n", i/perDir, i)
+	}
+	file := filepath.Join(s.tmp, "script")
+	if err := os.WriteFile(file, []byte(script.String()), 0o600); err != nil {
+		return "", err
+	}
+	rules := filepath.Join(s.tmp, "patient.toml")
+	if err := os.WriteFile(rules, []byte(shadowPolicy), 0o600); err != nil {
+		return "", err
+	}
+	// An id of the form that jail makes is that of the shadow, and no alias of it.
+	id := string(jail.NewID())
+	run := exec.CommandContext(s.ctx, filepath.Join(bin, "jail"), "sh", "--quiet", "--id", id,
+		"--workspace", s.tree, "--policy", rules, file)
+	run.Env = append(os.Environ(), "JAIL_STATE="+s.state())
+	if out, err := run.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("jail sh: %w: %.1000s", err, bytes.TrimSpace(out))
+	}
+	return id, nil
 }
 
 // fork makes a branch of the shadow, and throws it away.

@@ -178,23 +178,30 @@ func beyondBindings(m *manifest.Manifest) (all []string) {
 }
 
 const addAbout = `Check the agent in a directory and install it: its files are copied into the folder of your agents. An agent of the same name is replaced, and keeps its state and its inbox.
-The command prints what the agent gets.`
+The command prints what the agent gets. With --state-of an agent that is new begins with a copy of the database of another one, which has to sleep: a branch of that
+agent, under a name and on channels of its own.`
 
 func newAdd(env *cli.Env) *cobra.Command {
 	var asJSON bool
+	var add agentapi.Add
 	cmd := &cobra.Command{
 		Use:     "add [flags] DIR",
 		Short:   "install the agent in a directory",
 		Long:    addAbout,
-		Example: "  jail agent add ./triage",
+		Example: "  jail agent add ./triage\n  jail agent add --state-of triage ./triage-try",
 		Args:    command.Exactly("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if add.Channel != "" && add.StateOf == "" {
+				return exit.Usage("jail agent add --state-of NAME --channel "+add.Channel+" "+args[0],
+					"--channel says of which instance the state is, and goes with --state-of")
+			}
 			a, err := load(env, args[0])
 			if err != nil {
 				return err
 			}
 			return withAgents(cmd.Context(), env, func(c *agentapi.Client) error {
-				added, err := c.Add(cmd.Context(), a.Dir)
+				add.Dir = a.Dir
+				added, err := c.AddBranch(cmd.Context(), add)
 				if err != nil {
 					return err
 				}
@@ -202,6 +209,10 @@ func newAdd(env *cli.Env) *cobra.Command {
 			})
 		},
 	}
+	cmd.Flags().StringVar(&add.StateOf, "state-of", "",
+		"begin with a copy of the database of the agent `NAME`, which sleeps")
+	cmd.Flags().StringVar(&add.Channel, "channel", "",
+		"with --state-of: of its instance on this `CHANNEL` (default its first)")
 	command.JSON(cmd, &asJSON, "print the agent as an object")
 	return cmd
 }

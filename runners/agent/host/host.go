@@ -44,6 +44,9 @@ type Options struct {
 	Size int64
 	// Deadline is how long the guest may work on an event.
 	Deadline time.Duration
+	// Once: the guest is a program that runs once. It has no events and no database, and its
+	// bindings are those that jail-agentd answers (once.go).
+	Once bool
 	// In and Out carry the frames from and to jail-agentd.
 	In  io.Reader
 	Out io.Writer
@@ -75,6 +78,10 @@ type Host struct {
 func New(ctx context.Context, o Options) (*Host, error) {
 	h := &Host{o: o, out: agent.NewWriter(o.Out)}
 	h.inbox.changed = make(chan struct{}, 1)
+	if o.Once {
+		go h.read()
+		return h, nil
+	}
 	var err error
 	if h.store, err = store.Open(ctx, o.Dir, o.Size); err == nil {
 		err = h.ready(ctx)
@@ -136,6 +143,8 @@ func (h *Host) read() {
 		switch {
 		case order.Reply != nil:
 			h.calls.reply(*order.Reply)
+		case h.o.Once:
+			// Nothing else is for such a program.
 		case order.Settled > 0:
 			h.mu.Lock()
 			h.store.Settle(order.Settled)
@@ -324,6 +333,9 @@ const maxWait = 30 * time.Second
 // Wait returns what comes next for the guest, and waits for it at most d. An event that the guest
 // has not committed has failed.
 func (h *Host) Wait(d time.Duration) Next {
+	if h.o.Once {
+		return Next{Type: nextNone}
+	}
 	h.mu.Lock()
 	if h.work != nil {
 		h.ended()
@@ -377,6 +389,9 @@ func (h *Host) ended() {
 
 // Close ends what the guest has left, with the reason why it ended, and closes the database.
 func (h *Host) Close(asked bool, why string) error {
+	if h.o.Once {
+		return nil
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.work != nil && h.work.event != nil {

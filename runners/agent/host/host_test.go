@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,11 @@ type peer struct {
 // start starts a host on the database in dir.
 func start(t *testing.T, dir string, bindings ...string) *peer {
 	t.Helper()
+	return startWith(t, Options{Dir: dir, Bindings: bindings})
+}
+
+func startWith(t *testing.T, o Options) *peer {
+	t.Helper()
 	p := &peer{t: t, reports: make(chan agent.Report, 100), exited: make(chan int, 10)}
 	in, stdin := io.Pipe()
 	out, stdout := io.Pipe()
@@ -42,9 +48,9 @@ func start(t *testing.T, dir string, bindings ...string) *peer {
 		}
 	}()
 	var err error
-	p.h, err = New(t.Context(), Options{ID: "agent:a:b", Bindings: bindings, Dir: dir, Size: 1 << 20,
-		Deadline: bound, In: in, Out: stdout, Exit: func(code int) { p.exited <- code }})
-	if err != nil {
+	o.ID, o.Size, o.Deadline, o.In, o.Out = "agent:a:b", 1<<20, bound, in, stdout
+	o.Exit = func(code int) { p.exited <- code }
+	if p.h, err = New(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -309,5 +315,66 @@ func TestMemory(t *testing.T) {
 	}
 	if !seen[true] {
 		t.Error("the operation was not carried out after the event")
+	}
+}
+
+// TestOnce: a program that runs once has models if they are granted, and the bindings that only
+// jail-agentd knows. It has no events and no database, and what it writes is reported.
+func TestOnce(t *testing.T) {
+	dir := t.TempDir()
+	for _, models := range []bool{false, true} {
+		bindings := []string{agent.Host}
+		if models {
+			bindings = agent.Bindings
+		}
+		p := startWith(t, Options{Dir: dir, Bindings: bindings, Once: true})
+		for _, b := range []string{agent.Host, agent.PubSub, agent.Storage} {
+			p.wants(b, "exec", `{"sql":"SELECT 1"}`, `"no_binding"`)
+		}
+		p.wants(strings.Repeat("x", 1000), "exec", "", `"no_binding"`)
+		p.wants("NOTES", "add", strings.Repeat(" ", agent.MaxParams+1), `"too_large"`)
+		if !models {
+			p.wants(agent.AI, "listRoles", "", `"no_binding"`)
+		}
+		if n := p.h.Wait(bound); n.Type != nextNone {
+			t.Errorf("%+v", n)
+		}
+		name := "NOTES"
+		if models {
+			name = agent.AI
+		}
+		answer := make(chan string)
+		go func() {
+			text, _ := io.ReadAll(p.h.Call(name, "add", nil))
+			answer <- string(text)
+		}()
+		call := p.report().Call
+		if call == nil || call.Binding != name || call.Method != "add" {
+			t.Fatalf("%+v", call)
+		}
+		p.order(agent.Order{Reply: &agent.Reply{ID: call.ID, Result: json.RawMessage("7")}})
+		if got := <-answer; got != `{"result":7}` {
+			t.Error(got)
+		}
+	}
+	p := startWith(t, Options{Dir: dir, Bindings: []string{agent.Host}, Once: true})
+	out, errOut, done, err := p.h.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(out, "to out")
+	fmt.Fprint(errOut, "to err")
+	done()
+	got := map[bool]string{}
+	for range 2 {
+		if o := p.report().Output; o != nil {
+			got[o.Err] += string(o.Data)
+		}
+	}
+	if got[false] != "to out" || got[true] != "to err" {
+		t.Errorf("%v", got)
+	}
+	if names, err := os.ReadDir(dir); err != nil || len(names) > 0 {
+		t.Errorf("%v, %v", names, err)
 	}
 }

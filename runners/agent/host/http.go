@@ -20,7 +20,7 @@ func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.serveCall(w, r, binding)
 		return
 	}
-	if r.URL.Path != "/events" || r.Method != http.MethodGet {
+	if h.o.Once || r.URL.Path != "/events" || r.Method != http.MethodGet {
 		refuse(w, http.StatusNotFound, &agent.Error{Code: agent.ErrNoMethod,
 			Message: "want POST /rpc/PUBSUB, STORAGE, AI or HOST, or GET /events"})
 		return

@@ -58,11 +58,15 @@ var forwarded = map[string]map[string]bool{
 	agent.AI: {"listRoles": false, "streamText": true},
 	agent.Host: {"facet": false, "facets": false, "callFacets": false, "abortFacet": false,
 		"deleteFacet": false, agent.MethodLoad: false, agent.MethodCommand: false,
+		agent.MethodPropose: false, agent.MethodDiscard: false,
 		"gatekeepers": false, "gateRead": false, "gatePropose": false},
 }
 
 // Call makes a call of the guest. params are a JSON object, or nothing.
 func (h *Host) Call(binding, name string, params []byte) *Answer {
+	if h.o.Once {
+		return h.callOnce(binding, name, params)
+	}
 	if !slices.Contains(h.o.Bindings, binding) {
 		return answerOf(nil, &agent.Error{Code: agent.ErrNoBinding,
 			Message: fmt.Sprintf("there is no binding %s: it is not among the capabilities that the "+

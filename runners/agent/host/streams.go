@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"syscall"
 )
 
 // Streams are connections of the guest's, as files: package net asks the kernel for things that no
@@ -24,13 +23,12 @@ func (s *Streams) Take(f *os.File) { s.waiting <- f }
 
 // Open returns the guest's end of a new connection.
 func (s *Streams) Open() (*os.File, error) {
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|
-		syscall.SOCK_NONBLOCK, 0)
+	ours, theirs, err := pair()
 	if err != nil {
-		return nil, os.NewSyscallError("socketpair", err)
+		return nil, err
 	}
-	s.Take(os.NewFile(uintptr(fds[0]), "agent"))
-	return os.NewFile(uintptr(fds[1]), "agent"), nil
+	s.Take(ours)
+	return theirs, nil
 }
 
 // Accept waits for the next connection.

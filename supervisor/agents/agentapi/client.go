@@ -166,7 +166,12 @@ func of(name, below string) string { return Path + "/" + url.PathEscape(name) + 
 
 // Add registers the agent in a directory.
 func (c *Client) Add(ctx context.Context, dir string) (a Agent, err error) {
-	return a, c.call(ctx, http.MethodPost, Path, Add{Dir: dir}, &a)
+	return c.AddBranch(ctx, Add{Dir: dir})
+}
+
+// AddBranch is Add, and can begin with the state of another agent.
+func (c *Client) AddBranch(ctx context.Context, add Add) (a Agent, err error) {
+	return a, c.call(ctx, http.MethodPost, Path, add, &a)
 }
 
 // Spawn puts an agent on a channel.

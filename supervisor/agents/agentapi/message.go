@@ -29,6 +29,10 @@ const (
 type Add struct {
 	// Dir is an absolute path.
 	Dir string `json:"dir"`
+	// StateOf is another agent, which sleeps: this one is new, and begins with a copy of its
+	// database. Channel chooses among its instances; its first channel if missing.
+	StateOf string `json:"state_of,omitempty"`
+	Channel string `json:"channel,omitempty"`
 }
 
 // A Spawn puts an agent on a channel: POST Path/NAME/spawn. Of an agent with a manifest the handle and

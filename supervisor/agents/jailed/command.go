@@ -38,17 +38,25 @@ func (j *Jaild) Command(ctx context.Context, of agents.Command) (toolsession.Out
 	}
 	defer c.Close()
 	req, err := toolRequest(of.Launch)
+	if err == nil && of.Conversation != "" {
+		err = converse(ctx, c, &req, of.Launch.Instance, of.Conversation)
+	}
 	if err != nil {
-		return toolsession.Output{}, err
+		return toolsession.Output{}, lasting(err)
 	}
 	o, err := runTool(ctx, c, req, of)
 	if err == nil && o.Error != nil {
 		err = o.Error
 	}
+	return o.Output(), lasting(err)
+}
+
+// lasting is an error of jaild's, which wraps agents.ErrNoJail if it can pass.
+func lasting(err error) error {
 	if e, ok := errors.AsType[*problem.Error](err); err != nil && (!ok || passing(e.Code)) {
 		err = fmt.Errorf("%w: %w", agents.ErrNoJail, err)
 	}
-	return o.Output(), err
+	return err
 }
 
 func runTool(ctx context.Context, c *client.Client, req message.SessionRequest,
@@ -76,9 +84,10 @@ func toolRequest(l agents.Launch) (req message.SessionRequest, err error) {
 	if req.Request, err = bare(l, l.Dir); err != nil {
 		return req, err
 	}
-	access := "none"
+	access := `"none"`
 	if dir := m.Tools.Workspace; dir != "" {
-		access = "shadow"
+		// The policy of the agent says what a commit takes.
+		access = "\"shadow\"\ncommit = \"auto\""
 		req.ID, req.Dir, req.Workspace, req.NoWorkspace = l.Instance, dir, dir, false
 		req.Fate, req.IdleMS = message.FateKeep, max(m.Wake.Idle.Milliseconds(), 1000)
 	}
@@ -89,14 +98,22 @@ func toolRequest(l agents.Launch) (req message.SessionRequest, err error) {
 	return req, err
 }
 
-// EndTools ends the session of an instance, whose changes wait for a review then.
+// EndTools ends the sessions of an instance, whose changes wait for a review then.
 func (j *Jaild) EndTools(ctx context.Context, instance string) error {
 	c, err := j.client(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	_, err = c.StopSession(ctx, instance, message.StopRequest{})
+	all, err := conversations(ctx, c, instance)
+	for _, id := range append(all, instance) {
+		_, stopped := c.StopSession(ctx, id, message.StopRequest{})
+		err = errors.Join(err, unlessMissing(stopped))
+	}
+	return err
+}
+
+func unlessMissing(err error) error {
 	if e, ok := errors.AsType[*problem.Error](err); ok && e.Code == problem.NotFound {
 		return nil
 	}

@@ -11,7 +11,9 @@ import (
 
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/supervisor/agents"
+	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
@@ -21,7 +23,7 @@ import (
 const narrowPolicy = `policy = 1
 name = "narrow"
 [workspace]
-access = %q
+access = %s
 [[mount]]
 target = "/tmp"
 access = "tmpfs"
@@ -52,6 +54,13 @@ file_size = "64MiB"
 // maxLoadTime bounds the time of a program.
 const maxLoadTime = time.Minute
 
+// Of a program that has bindings: loadFrames bounds what it writes and calls together, and loadState
+// is the least size of the directory of an agent, in which such a program keeps nothing.
+const (
+	loadFrames = "16MiB"
+	loadState  = 1 << 20
+)
+
 // Load runs a program once, as a run of its own of jaild's.
 func (j *Jaild) Load(ctx context.Context, l agents.Load) (agents.Loaded, error) {
 	var done agents.Loaded
@@ -65,7 +74,13 @@ func (j *Jaild) Load(ctx context.Context, l agents.Load) (agents.Loaded, error) 
 		return done, err
 	}
 	var stdout, stderr head
-	res, err := c.Run(ctx, req, bytes.NewReader(nil), &stdout, &stderr)
+	var res message.Result
+	if l.Orders != nil {
+		// What the program writes is in the frames; the rest is what jail-init says.
+		res, err = api.RunPassed(ctx, c.Client, req, l.Orders.In, l.Orders.Out, &stderr)
+	} else {
+		res, err = c.Run(ctx, req, bytes.NewReader(nil), &stdout, &stderr)
+	}
 	switch {
 	case err != nil:
 		return done, fmt.Errorf("%w: %w", agents.ErrNoJail, err)
@@ -93,11 +108,23 @@ func loadRequest(l agents.Load) (message.Request, error) {
 	if err != nil {
 		return req, err
 	}
+	output, bindings := policy.Bytes.Format(agents.MaxLoadOutput), ""
+	if l.Orders != nil {
+		names := []string{agent.Host}
+		granted := `"` + policy.BindingHost + `"`
+		if l.Models {
+			names, granted = append(names, agent.AI), granted+`, "`+policy.BindingAI+`"`
+		}
+		req.Agent = &message.Agent{ID: of.AgentID, Instance: of.Instance, Bindings: names, Once: true,
+			State: l.State, Storage: loadState, DeadlineMS: maxLoadTime.Milliseconds()}
+		// Its calls and their frames count as output, too; jail-agentd bounds what it writes.
+		output, bindings = loadFrames, "[agent]\nbindings = ["+granted+"]\n"
+	}
 	wall := min(max(l.Deadline.Truncate(time.Millisecond), time.Second), maxLoadTime).String()
 	req.Env = l.Env
 	req.Narrow = append(req.Narrow, message.Narrow{Name: "load of " + of.AgentID,
-		Policy: fmt.Sprintf(narrowPolicy, "none", `["python/*", "js/*"]`, `modules = ["**"]`) +
-			fmt.Sprintf(loadLimits, wall, wall, policy.Bytes.Format(agents.MaxLoadOutput))})
+		Policy: fmt.Sprintf(narrowPolicy, `"none"`, `["python/*", "js/*"]`, `modules = ["**"]`) +
+			fmt.Sprintf(loadLimits, wall, wall, output) + bindings})
 	switch path.Ext(l.Main) {
 	case ".wasm":
 		req.Tool = filepath.Join(l.Dir, filepath.FromSlash(l.Main))

@@ -407,7 +407,18 @@ func (s *Server) add(r *http.Request) (any, error) {
 	if err := read(r, &req); err != nil {
 		return nil, err
 	}
-	a, err := s.agents.Add(r.Context(), req.Dir)
+	add := s.agents.Add
+	if req.StateOf != "" {
+		r.SetPathValue("name", req.StateOf)
+		of, err := s.on(r, req.Channel)
+		if err != nil {
+			return nil, err
+		}
+		add = func(ctx context.Context, dir string) (store.Agent, error) {
+			return s.agents.AddBranch(ctx, dir, of)
+		}
+	}
+	a, err := add(r.Context(), req.Dir)
 	if err != nil {
 		return nil, err
 	}

@@ -135,6 +135,36 @@ func (s *Store) Put(a Agent, members []Member) (woken []int64, err error) {
 	return woken, err
 }
 
+// Prepare notes that the instances of an agent, which is not registered yet, begin with the state of
+// another instance: what that has committed they have, too. Put registers the agent then. An error is
+// ErrTaken if there is such an agent.
+func (s *Store) Prepare(name string, channels []string, of Instance) error {
+	return s.write(func(w *writer) error {
+		now := millis(s.now())
+		n, err := w.changed(`INSERT INTO agent (name, dir, stamp, digest, next, added, removed)
+			SELECT ?1, '', '', '', next, ?2, ?2 FROM agent WHERE name = ?3
+			ON CONFLICT (name) DO UPDATE SET next = max(next, excluded.next) WHERE removed > 0`,
+			name, now, of.Agent)
+		if err == nil && n == 0 {
+			err = fmt.Errorf("agent %q: %w", name, ErrTaken)
+		}
+		for _, channel := range channels {
+			if err != nil {
+				return err
+			}
+			n, err = w.changed(`INSERT INTO instance (name, agent, channel, handle, state, delivered,
+				settled, changed) VALUES (?1, ?2, ?3, '', ?4, ?5, ?5, ?6)
+				ON CONFLICT (name) DO UPDATE SET delivered = ?5, settled = ?5
+				WHERE agent = ?2 AND channel = ?3 AND deleting = 0`, instanceName(name, channel), name,
+				channel, Terminated, of.Settled, now)
+			if err == nil && n == 0 {
+				err = fmt.Errorf("instance %s: %w", instanceName(name, channel), ErrTaken)
+			}
+		}
+		return err
+	})
+}
+
 // A peer is a member of a channel, as an event of the type roster names it.
 type peer struct {
 	ID     string `json:"id"`

@@ -8,6 +8,7 @@ class Loader(jail_agent.Agent):
 
     def on_event(self, event):
         said = []
+        jail_agent.facet("notes", "notes", ["STORAGE"])
         for p in event.data["programs"]:
             for name, module in p["modules"].items():
                 if isinstance(module, dict) and "repeat" in module:
@@ -22,4 +23,13 @@ class Loader(jail_agent.Agent):
         self.send(said)
 
 
-jail_agent.run(Loader())
+class Notes(jail_agent.Agent):
+    """Keeps what programs note."""
+
+    def on_call(self, method, args):
+        self.storage.exec("CREATE TABLE IF NOT EXISTS notes (text TEXT)")
+        self.storage.run("INSERT INTO notes VALUES (?)", args["text"])
+        return [row["text"] for row in self.storage.query("SELECT text FROM notes ORDER BY rowid")]
+
+
+jail_agent.run({"": Loader, "notes": Notes})

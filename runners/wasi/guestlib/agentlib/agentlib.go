@@ -49,13 +49,15 @@ func Languages() []Language {
 			"jailagent/elsewhere.go": "go/jailagent/elsewhere.go"},
 			"GOOS=wasip1 GOARCH=wasm go build -trimpath -ldflags '-s -w' -o NAME.wasm ."},
 		{"rust", "module = \"NAME.wasm\"", map[string]string{"src/main.rs": "rust/main.rs",
-			"src/jail_agent.rs": "rust/jail_agent.rs"},
+			"src/jail_agent.rs":      "rust/jail_agent.rs",
+			"src/jail_agent_data.rs": "rust/jail_agent_data.rs"},
 			// Older compilers call the target wasm32-wasi.
 			"$(RUSTC) --edition 2021 -O -C strip=symbols --target $$($(RUSTC) --print target-list | " +
 				"grep -x wasm32-wasip1 || echo wasm32-wasi) -o NAME.wasm src/main.rs"},
 		{"c", "module = \"NAME.wasm\"", map[string]string{"main.c": "c/main.c",
-			"jail_agent.c": "c/jail_agent.c", "jail_agent.h": "c/jail_agent.h"},
-			"$(CC) --target=wasm32-wasi -Os -Wall -o NAME.wasm main.c jail_agent.c"},
+			"jail_agent.c": "c/jail_agent.c", "jail_agent.h": "c/jail_agent.h",
+			"jail_agent_data.c": "c/jail_agent_data.c", "jail_agent_data.h": "c/jail_agent_data.h"},
+			"$(CC) --target=wasm32-wasi -Os -Wall -o NAME.wasm main.c jail_agent.c jail_agent_data.c"},
 	}
 }
 

@@ -57,6 +57,7 @@ static int fail(const char *why, const char *text) {
 	return -1;
 }
 
+int jail_agent_fail(const char *why, const char *text) { return fail(why, text); }
 const char *jail_agent_error(void) { return message ? message : ""; }
 const char *jail_agent_error_code(void) { return code ? code : ""; }
 
@@ -345,6 +346,11 @@ int jail_command(const char *argv, const char *stdin_text, const char *more, cha
 	free(quoted);
 	return call(&HOST, "command", b.text, json);
 }
+
+int jail_propose_changes(const char *conversation, const char *words, char **json) {
+	return call(&HOST, "proposeChanges", object("conversation", conversation, "words", words, NULL), json);
+}
+int jail_discard_changes(const char *conversation) { return call(&HOST, "discardChanges", object("conversation", conversation, NULL), NULL); }
 
 int jail_facets(char **json) { return call(&HOST, "facets", object(NULL), json); }
 int jail_abort_facet(const char *name, const char *reason) { return call(&HOST, "abortFacet", object("name", name, "reason", reason, NULL), NULL); }

@@ -51,6 +51,8 @@ int jail_agent_run(const jail_agent *a);
 // All functions below return 0, or -1: then jail_agent_error says why, and jail_agent_error_code for programs (no_binding, busy, storage, ...).
 const char *jail_agent_error(void);
 const char *jail_agent_error_code(void);
+// Sets them, and returns -1: why an event of yours failed.
+int jail_agent_fail(const char *code, const char *message);
 
 // HOST. level is info, warn or error. json is any JSON value.
 int jail_log(const char *level, const char *message);
@@ -76,14 +78,21 @@ int jail_facets(char **json);
 int jail_abort_facet(const char *name, const char *reason);
 // Ends a facet, and removes its storage and its own facets.
 int jail_delete_facet(const char *name);
-// Runs a program once, in a fresh jail without files, network and bindings. modules is an object of texts, or of {"base64": ...}, by their names; main_module
-// names one of them by its ending: .wasm, .py or .js. env is an object of texts, or NULL. *json has exitCode, stdout, stderr, limit, trap and usage.
+// Runs a program once, in a fresh jail without files and network. modules is an object of texts, or of {"base64": ...}, by their names; main_module names one
+// of them by its ending: .wasm, .py or .js. env is all that the program has, or NULL: texts are variables, and {"facet": ...}, {"gatekeeper": ...} and
+// {"binding": "AI"} are bindings. *json has exitCode, stdout, stderr, limit, trap and usage.
 int jail_load(const char *execution_id, const char *main_module, const char *modules, const char *env, char **json);
 // Runs a tool that the manifest names in capabilities.tools, in a jail of its own. argv is a list such as ["wc","-l"], a command of a bundle and its
-// arguments; stdin_text may be NULL; more is an object with cwd (below the workspace), env and limits (as in ["wall=5s"]), or NULL. *json has exitCode,
+// arguments; stdin_text may be NULL; more is an object with cwd (below the workspace), env, limits (as in ["wall=5s"]) and conversation,
+// which has a shadow of the workspace of its own, or NULL. *json has exitCode,
 // stdout, stderr, truncated and meta. An error with the code pending says that somebody has to approve it first: the event of the type approval says what
 // is decided.
 int jail_command(const char *argv, const char *stdin_text, const char *more, char **json);
+// Proposes to commit what tools changed in a conversation; both may be NULL. It replaces a proposal of the conversation that waits. *json has id, state, added,
+// modified and deleted. The event of the type approval says what is decided; changes that come after this make the proposal stale.
+int jail_propose_changes(const char *conversation, const char *words, char **json);
+// Ends a conversation, and throws away what is not committed.
+int jail_discard_changes(const char *conversation);
 // The same for facets that are agents.
 #define jail_sub_agent jail_facet
 #define jail_abort_sub_agent jail_abort_facet

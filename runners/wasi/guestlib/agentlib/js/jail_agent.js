@@ -263,8 +263,10 @@ export const deleteFacet = (name) => void call("HOST", "deleteFacet", { name });
 // The same for facets that are agents.
 export { facet as subAgent, abortFacet as abortSubAgent, deleteFacet as deleteSubAgent };
 
-// load runs a program once, in a fresh jail without files, network and bindings. options are mainModule, modules and env: mainModule names one of the modules
-// by its ending (.wasm, .py, .js), modules are texts or { base64 } by their names, env holds texts. It returns exitCode, stdout, stderr, limit, trap, usage.
+// load runs a program once, in a fresh jail without files and network. options are mainModule, modules and env: mainModule names one of the modules by its
+// ending (.wasm, .py, .js), modules are texts or { base64 } by their names. env is all that the program has: texts are variables, and { facet: name },
+// { gatekeeper: name } and { binding: "AI" } are bindings. A program in JavaScript that has this module among its own calls them by call(name, method, params).
+// It returns exitCode, stdout, stderr, limit, trap, usage.
 export const load = (executionId, options) => call("HOST", "load", { executionId, globalOutbound: null, ...options });
 
 // gate is a session with a gatekeeper of the owner's: it reads at once, and what it wants to write waits for an approval. The manifest names the gatekeeper.
@@ -280,9 +282,16 @@ export const gate = (gatekeeper) => ({
 export const gatekeepers = () => call("HOST", "gatekeepers");
 
 // command runs a tool that the manifest names in capabilities.tools, in a jail of its own. argv is a command of a bundle and its arguments, options are
-// stdin, cwd (below the workspace), env and limits (as in ["wall=5s"]). It returns exitCode, stdout, stderr, truncated and meta. An error with the code
+// stdin, cwd (below the workspace), env, limits (as in ["wall=5s"]) and conversation, which has a shadow of the workspace of its own. It returns exitCode, stdout, stderr, truncated and meta. An error with the code
 // pending says that somebody has to approve it first: the event of the type approval says what is decided.
 export const command = (argv, options) => call("HOST", "command", { argv, ...options });
+
+// proposeChanges proposes to commit what tools changed in a conversation, and returns id, state, added, modified and deleted. It replaces a proposal of the
+// conversation that waits. The event of the type approval says what is decided; changes that come after this make the proposal stale.
+export const proposeChanges = (conversation = "", words = "") => call("HOST", "proposeChanges", { conversation, words });
+
+// discardChanges ends a conversation, and throws away what is not committed.
+export const discardChanges = (conversation = "") => void call("HOST", "discardChanges", { conversation });
 
 // run runs an agent until it is asked to sleep: onWake(reason), onEvent(event) for each event, one at a time and in order, and onSleep(). An event has
 // the fields of docs/agent-abi.md, and text and fromAgent. onCall(method, args) returns the result of a call of the parent, or of another agent; without

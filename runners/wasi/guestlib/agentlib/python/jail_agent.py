@@ -309,8 +309,10 @@ sub_agent, abort_sub_agent, delete_sub_agent = facet, abort_facet, delete_facet
 
 
 def load(execution_id, main_module, modules, env=None):
-    """Run a program once, in a fresh jail without files, network and bindings, and return a dict of exitCode, stdout, stderr, limit, trap and usage.
-    main_module names one of modules by its ending: .wasm, .py or .js. modules are texts or bytes by their names, env is the program's environment."""
+    """Run a program once, in a fresh jail without files and network, and return a dict of exitCode, stdout, stderr, limit, trap and usage. main_module names
+    one of modules by its ending: .wasm, .py or .js. modules are texts or bytes by their names. env is all that the program has: texts are variables, and
+    {"facet": name}, {"gatekeeper": name} and {"binding": "AI"} are bindings. A program in Python that has this module among its own calls them by
+    call(name, method, **params)."""
     modules = {n: m if isinstance(m, str) else {"base64": base64.b64encode(m).decode("ascii")} for n, m in modules.items()}
     return call("HOST", "load", executionId=execution_id, mainModule=main_module, modules=modules, env=env or {})
 
@@ -340,11 +342,22 @@ def gatekeepers():
     return call("HOST", "gatekeepers")
 
 
-def command(argv, stdin="", cwd="", env=None, limits=()):
+def command(argv, stdin="", cwd="", env=None, limits=(), conversation=None):
     """Run a tool that the manifest names in capabilities.tools, in a jail of its own, and return a dict of exitCode, stdout, stderr, truncated and meta.
     argv is a command of a bundle and its arguments; cwd is below the workspace; limits are as in ["wall=5s"]. An Error with the code pending says that
-    somebody has to approve it first: the event of the type approval says what is decided."""
-    return call("HOST", "command", argv=list(argv), stdin=stdin, cwd=cwd, env=env or {}, limits=list(limits))
+    somebody has to approve it first: the event of the type approval says what is decided. A conversation has a shadow of the workspace of its own."""
+    return call("HOST", "command", argv=list(argv), stdin=stdin, cwd=cwd, env=env or {}, limits=list(limits), conversation=conversation)
+
+
+def propose_changes(conversation="", words=""):
+    """Propose to commit what tools changed in a conversation, and return id, state, added, modified and deleted. It replaces a proposal of the conversation
+    that waits. The event of the type approval says what is decided; changes that come after this make the proposal stale."""
+    return call("HOST", "proposeChanges", conversation=conversation, words=words)
+
+
+def discard_changes(conversation=""):
+    """End a conversation, and throw away what is not committed."""
+    call("HOST", "discardChanges", conversation=conversation)
 
 
 class Agent:

@@ -348,23 +348,35 @@ pub fn delete_facet(name: &str) -> Result<()> {
     host("deleteFacet", Json::object(vec![("name", name.into())])).map(drop)
 }
 
-/// Runs a program once, in a fresh jail without files, network and bindings. main_module names one of modules by its ending: .wasm, .py or .js. A module is a
-/// text, or an object with its bytes as base64. The result has exitCode, stdout, stderr, limit, trap and usage.
+/// Runs a program once, in a fresh jail without files and network. main_module names one of modules by its ending: .wasm, .py or .js. A module is a text, or
+/// an object with its bytes as base64. env is all that the program has: texts are variables, and objects with facet, gatekeeper or binding (AI) are bindings.
+/// The result has exitCode, stdout, stderr, limit, trap and usage.
 pub fn load(execution_id: &str, main_module: &str, modules: Json, env: Json) -> Result<Json> {
     host("load", Json::object(vec![("executionId", execution_id.into()), ("mainModule", main_module.into()), ("modules", modules), ("env", env)]))
 }
 
 /// Runs a tool that the manifest names in capabilities.tools, in a jail of its own. argv is a command of a bundle and its arguments; more is an object with
-/// cwd (below the workspace), env, stdin and limits (as in ["wall=5s"]). The result has exitCode, stdout, stderr, truncated and meta. An error with the code
+/// cwd (below the workspace), env, stdin, limits (as in ["wall=5s"]) and conversation, which has a shadow of the workspace of its own. The result has exitCode, stdout, stderr, truncated and meta. An error with the code
 /// pending says that somebody has to approve it first: the event of the type approval says what is decided.
 pub fn command(argv: &[&str], more: Json) -> Result<Json> {
     let mut params = vec![("argv", Json::List(argv.iter().map(|a| (*a).into()).collect()))];
-    for key in ["cwd", "env", "stdin", "limits"] {
+    for key in ["cwd", "env", "stdin", "limits", "conversation"] {
         if !matches!(more[key], Json::Null) {
             params.push((key, more[key].clone()));
         }
     }
     host("command", Json::object(params))
+}
+
+/// Proposes to commit what tools changed in a conversation, and returns id, state, added, modified and deleted. It replaces a proposal of the conversation
+/// that waits. The event of the type approval says what is decided; changes that come after this make the proposal stale.
+pub fn propose_changes(conversation: &str, words: &str) -> Result<Json> {
+    host("proposeChanges", Json::object(vec![("conversation", conversation.into()), ("words", words.into())]))
+}
+
+/// Ends a conversation, and throws away what is not committed.
+pub fn discard_changes(conversation: &str) -> Result<()> {
+    host("discardChanges", Json::object(vec![("conversation", conversation.into())])).map(drop)
 }
 
 pub use abort_facet as abort_sub_agent;

@@ -110,8 +110,19 @@ type Program struct {
 	// MainModule names one of Modules by its ending: .wasm, .py or .js.
 	MainModule string
 	Modules    map[string][]byte
-	// Env is its whole environment.
-	Env map[string]string
+	// Env is its whole environment, and Bindings are all of its bindings, by names of its own.
+	Env      map[string]string
+	Bindings map[string]Binding
+}
+
+// A Binding of a loaded program has one field set. The program calls it over the listener of
+// JAIL_AGENT_FD: docs/agent-abi.md.
+type Binding struct {
+	// Facet is one of the agent's, and Gatekeeper one that the agent may use.
+	Facet      string `json:"facet,omitempty"`
+	Gatekeeper string `json:"gatekeeper,omitempty"`
+	// Binding is AI, under that name: the models of the agent.
+	Binding string `json:"binding,omitempty"`
 }
 
 // Loaded is what a program did.
@@ -127,8 +138,8 @@ type Loaded struct {
 	}
 }
 
-// Load runs a program once, in a fresh jail without files, network and bindings. It needs
-// capabilities.facets = true.
+// Load runs a program once, in a fresh jail without files and network, with the bindings that it is
+// given and no others. It needs capabilities.facets = true.
 func Load(executionID string, p Program) (done Loaded, err error) {
 	type module struct {
 		Base64 []byte `json:"base64"`
@@ -137,7 +148,14 @@ func Load(executionID string, p Program) (done Loaded, err error) {
 	for name, code := range p.Modules {
 		modules[name] = module{code}
 	}
-	return done, host("load", map[string]any{"executionId": executionID, "env": p.Env,
+	env := map[string]any{}
+	for name, value := range p.Env {
+		env[name] = value
+	}
+	for name, binding := range p.Bindings {
+		env[name] = binding
+	}
+	return done, host("load", map[string]any{"executionId": executionID, "env": env,
 		"mainModule": p.MainModule, "modules": modules, "globalOutbound": nil}, &done)
 }
 
@@ -151,6 +169,8 @@ type Command struct {
 	Stdin string            `json:"stdin,omitempty"`
 	// Limits narrow those of the policy, as in wall=5s.
 	Limits []string `json:"limits,omitempty"`
+	// Conversation has a shadow of the workspace of its own; empty is that of the agent.
+	Conversation string `json:"conversation,omitempty"`
 }
 
 // Ran is how a command ended.
@@ -171,6 +191,25 @@ type Ran struct {
 // Run runs a tool in a jail of its own. An error with the code pending says that somebody has to
 // approve it first: the event of the type approval says what is decided.
 func (c Command) Run() (done Ran, err error) { return done, host("command", c, &done) }
+
+// Proposed is a commit that was proposed.
+type Proposed struct {
+	ID, State                string
+	Added, Modified, Deleted int64
+}
+
+// ProposeChanges proposes to commit what tools changed in a conversation. It replaces a proposal of
+// the conversation that waits. The event of the type approval says what is decided; changes that
+// come after this make the proposal stale.
+func ProposeChanges(conversation, words string) (p Proposed, err error) {
+	return p, host("proposeChanges", map[string]string{"conversation": conversation, "words": words},
+		&p)
+}
+
+// DiscardChanges ends a conversation, and throws away what is not committed.
+func DiscardChanges(conversation string) error {
+	return host("discardChanges", map[string]string{"conversation": conversation}, nil)
+}
 
 // CallAll makes calls in parallel, and returns what each returned when all have.
 func CallAll(calls ...FacetCall) (all []FacetResult, err error) {

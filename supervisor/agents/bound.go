@@ -1,0 +1,221 @@
+package agents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/jail-sandbox/jail/runners/agent"
+)
+
+// A grant is a binding that a loaded program has under a name of env. One field is set.
+type grant struct {
+	// Binding is agent.AI, under that name: the models of the agent.
+	Binding string `json:"binding,omitempty"`
+	// Facet is one of the agent's own, and each method of the binding one of the facet's.
+	Facet string `json:"facet,omitempty"`
+	// Gatekeeper is one that the agent may use. Its methods are describe, read and propose.
+	Gatekeeper string `json:"gatekeeper,omitempty"`
+}
+
+// grantOf reads the grant under a name of env.
+func grantOf(name string, raw json.RawMessage) (g grant, err error) {
+	if err := strict(raw, &g); err != nil {
+		return g, err
+	}
+	given := slices.DeleteFunc([]string{g.Binding, g.Facet, g.Gatekeeper},
+		func(v string) bool { return v == "" })
+	switch {
+	case len(given) != 1:
+		return g, errors.New("want one of binding, facet and gatekeeper")
+	case g.Binding != "" && (g.Binding != agent.AI || name != agent.AI):
+		return g, fmt.Errorf(`binding: only models can be given, as %q: {"binding": %q}; give a facet `+
+			"for what else the agent has", agent.AI, agent.AI)
+	case g.Binding == "" && slices.Contains(agent.Bindings, name):
+		return g, fmt.Errorf("the name is that of a binding of agents, of %s",
+			strings.Join(agent.Bindings, ", "))
+	}
+	return g, nil
+}
+
+// mayGrant refuses bindings that the agent itself does not have. Its calls belong to an event, so
+// that the same event makes them once.
+func (c *calls) mayGrant(ctx context.Context, call agent.Call, grants map[string]grant) error {
+	if len(grants) > 0 && call.Key == "" {
+		return &agent.Error{Code: agent.ErrNoEvent, Message: "load: there is no event, and the calls " +
+			"of a program that has bindings belong to one"}
+	}
+	for name, g := range grants {
+		none := &agent.Error{Code: agent.ErrNoBinding, Message: fmt.Sprintf(
+			"load: env %q: the agent has no such binding itself", name)}
+		switch {
+		case g.Facet != "":
+			if _, err := c.find(ctx, g.Facet); err != nil {
+				return err
+			}
+		case g.Gatekeeper != "" && !slices.Contains(c.r.m.Capabilities.Gatekeepers, g.Gatekeeper),
+			g.Binding != "" && !slices.Contains(c.r.m.Bindings(), g.Binding):
+			return none
+		}
+	}
+	return nil
+}
+
+// bound is a loaded program that has bindings.
+type bound struct {
+	grants map[string]grant
+	// key is that of the call that loads it, and calls counts its own.
+	key   string
+	calls atomic.Int64
+}
+
+// errOutput ends a program that writes more than is returned.
+var errOutput = errors.New("it writes more than its bound")
+
+// loadBound runs a program that has bindings, and answers its calls.
+func (c *calls) loadBound(ctx context.Context, l Load, of *bound) (Loaded, error) {
+	ctx, kill := context.WithCancelCause(ctx)
+	defer kill(errAsked)
+	state, err := os.MkdirTemp(c.r.a.o.State, loadPrefix)
+	if err != nil {
+		return Loaded{}, err
+	}
+	defer os.RemoveAll(state)
+	r := &run{a: c.r.a, from: c.r.from, m: c.r.m, l: c.r.l, kill: kill,
+		orders: make(chan agent.Order, mostCalls), reports: make(chan agent.Report, mostCalls)}
+	r.calls = newCalls(ctx, r)
+	r.calls.of = of
+	defer r.calls.wait()
+	defer kill(errAsked)
+	out := newReports(ctx, r)
+	l.State, l.Orders = state, &Orders{newOrders(ctx, r.orders), out}
+	l.Models = of.grants[agent.AI].Binding != ""
+	var done Loaded
+	ended := make(chan error, 1)
+	go func() {
+		var err error
+		done, err = c.r.a.o.Jails.Load(ctx, l)
+		out.close()
+		ended <- err
+	}()
+	stdout, stderr := &head{}, &head{}
+	for report := range r.reports {
+		if failure := r.calls.ofProgram(report, stdout, stderr); failure != nil {
+			kill(failure)
+		}
+	}
+	err = <-ended
+	why := context.Cause(ctx)
+	done.Stdout, done.Stderr = stdout.String(), stderr.String()
+	switch {
+	case errors.Is(why, errOutput):
+		done.ExitCode, done.Limit, err = exitKilled, limitOutput, nil
+	case err != nil && why != nil:
+		err = why
+	}
+	return done, err
+}
+
+// What a program has that was ended because of its output, as one whose output jaild has bounded.
+const (
+	exitKilled  = 137
+	limitOutput = "output"
+)
+
+// ofProgram takes a report of a program that runs once.
+func (c *calls) ofProgram(report agent.Report, stdout, stderr *head) error {
+	switch {
+	case report.Call != nil:
+		if failure := c.take(*report.Call); failure != nil {
+			return errors.New(failure.why)
+		}
+	case report.Output != nil:
+		to := stdout
+		if report.Output.Err {
+			to = stderr
+		}
+		if to.add(report.Output.Data); len(stdout.kept)+len(stderr.kept) > MaxLoadOutput {
+			return errOutput
+		}
+	default:
+		return errors.New("its jail breaks the protocol: it reports what no program has")
+	}
+	return nil
+}
+
+// head keeps the first bytes of a stream, as a text.
+type head struct{ kept []byte }
+
+// add keeps one byte more than is returned, which tells that there is more.
+func (h *head) add(p []byte) {
+	h.kept = append(h.kept, p[:min(len(p), MaxLoadOutput+1-len(h.kept))]...)
+}
+
+func (h *head) String() string {
+	return strings.ToValidUTF8(string(h.kept[:min(len(h.kept), MaxLoadOutput)]), "\ufffd")
+}
+
+// bound answers a call of a loaded program: of the bindings that it was given, and no other.
+func (c *calls) bound(ctx context.Context, call agent.Call) (any, error) {
+	g, ok := c.of.grants[call.Binding]
+	if !ok {
+		return nil, &agent.Error{Code: agent.ErrNoBinding, Message: fmt.Sprintf(
+			"there is no binding %.40q: env of load names those that there are", call.Binding)}
+	}
+	call.Key = fmt.Sprintf("%s/%d", c.of.key, c.of.calls.Add(1))
+	if g.Facet != "" {
+		i, err := c.find(ctx, g.Facet)
+		if err != nil {
+			return nil, err
+		}
+		return c.ask(ctx, i, call.Key, map[string]any{"method": call.Method, "args": call.Params})
+	}
+	if g.Gatekeeper != "" {
+		return c.gateOf(ctx, g.Gatekeeper, call)
+	}
+	switch call.Method {
+	case "listRoles":
+		return roleNames(c.r.m), nil
+	case "streamText":
+		return nil, c.streamText(ctx, call)
+	}
+	return nil, noMethod(call)
+}
+
+func noMethod(call agent.Call) error {
+	return &agent.Error{Code: agent.ErrNoMethod, Message: fmt.Sprintf(
+		"the binding %.40q has no method %.40q", call.Binding, call.Method)}
+}
+
+// gateOf answers a call of a binding that is one gatekeeper.
+func (c *calls) gateOf(ctx context.Context, gatekeeper string, call agent.Call) (any, error) {
+	method, ok := map[string]string{"describe": "gatekeepers", "read": "gateRead",
+		"propose": "gatePropose"}[call.Method]
+	if !ok {
+		return nil, noMethod(call)
+	}
+	var p map[string]json.RawMessage
+	if err := strict(call.Params, &p); err != nil {
+		return nil, err
+	}
+	if _, ok := p["gatekeeper"]; ok || p == nil {
+		return nil, &agent.Error{Code: agent.ErrParams,
+			Message: "parameters: the binding is one gatekeeper, and names none"}
+	}
+	name, err := json.Marshal(gatekeeper)
+	if err != nil {
+		return nil, err
+	}
+	p["gatekeeper"] = name
+	params, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	return c.gate(ctx, agent.Call{ID: call.ID, Binding: agent.Host, Method: method, Params: params,
+		Key: call.Key})
+}

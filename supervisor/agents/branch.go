@@ -1,0 +1,159 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/jail-sandbox/jail/jail/atomicfile"
+	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
+	"github.com/jail-sandbox/jail/supervisor/agents/store"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// branchPrefix begins the names of states that are being copied. No instance has such a name.
+const branchPrefix = ".branch-"
+
+// maxState bounds each file of a state that is copied, in bytes.
+const maxState = 2 << 30
+
+// stateFiles are the files of a database. The index of its log is made anew.
+var stateFiles = []string{"state.db", "state.db-wal", "state.db-journal"}
+
+// AddBranch is Add for an agent that is new, and each of whose instances begins with a copy of the
+// state of another instance, which sleeps. Facets of that are not copied. A crash leaves no agent, or
+// the agent with the state.
+func (a *Agents) AddBranch(ctx context.Context, dir string, of store.Instance) (store.Agent, error) {
+	m, err := manifest.Load(dir, manifest.Options{})
+	if err != nil {
+		return store.Agent{}, wrong(err)
+	}
+	if err := reserved(m.Name); err != nil {
+		return store.Agent{}, err
+	}
+	if from, _, err := a.manifest(of.Agent, of.Channel); err != nil || from.OnHost() {
+		if err == nil {
+			err = problem.New(problem.Refused, "agent %s runs on the host: what it knows is in no "+
+				"database that can be copied", of.Agent)
+		}
+		return store.Agent{}, err
+	}
+	copied, err := a.copyState(ctx, of)
+	if err != nil {
+		return store.Agent{}, fmt.Errorf("state of %s: %w", of.Name, err)
+	}
+	defer os.RemoveAll(copied)
+	if err := a.Store.Prepare(m.Name, m.Channels, of); err != nil {
+		return store.Agent{}, err
+	}
+	for _, channel := range m.Channels {
+		if err := placeState(copied, a.stateDir(m.Instance(channel))); err != nil {
+			return store.Agent{}, err
+		}
+	}
+	if err := atomicfile.SyncDir(a.o.State); err != nil {
+		return store.Agent{}, err
+	}
+	return a.Add(ctx, dir)
+}
+
+// copyState copies the database of an instance that sleeps, and returns the directory of the copy.
+func (a *Agents) copyState(ctx context.Context, of store.Instance) (_ string, err error) {
+	dir, err := os.MkdirTemp(a.o.State, branchPrefix)
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		if err != nil {
+			os.RemoveAll(dir)
+		}
+	}()
+	from := a.stateDir(of.Name)
+	before := stampOf(from)
+	if err := copyFiles(from, dir); err != nil {
+		return "", err
+	}
+	// Whoever woke meanwhile may have written while it was copied.
+	now, err := a.Store.Instance(ctx, of.ID)
+	if err == nil && (a.turns.state(of.ID) != "" || now.Settled != of.Settled || stampOf(from) != before) {
+		err = problem.New(problem.Busy, "agent %s is awake", of.Agent).
+			WithHint("jail agent pause " + of.Agent + " lets it sleep; jail agent resume ends that")
+	}
+	return dir, err
+}
+
+// copyFiles copies the files of a database. The jail of the agent could write to their directory: a
+// link out of it is not followed.
+func copyFiles(from, to string) error {
+	root, err := os.OpenRoot(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		// It was never awake.
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, name := range stateFiles {
+		in, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		err = copyRegular(in, filepath.Join(to, name))
+		in.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyRegular copies a regular file, durably.
+func copyRegular(in *os.File, to string) error {
+	info, err := in.Stat()
+	switch {
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is no regular file", in.Name())
+	case info.Size() > maxState:
+		return fmt.Errorf("%s has more than %d bytes", in.Name(), maxState)
+	}
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.CopyN(out, in, info.Size())
+	if err == nil {
+		err = out.Sync()
+	}
+	return errors.Join(err, out.Close())
+}
+
+// placeState copies a state to the place of an instance that was never awake.
+func placeState(copied, to string) error {
+	beside, err := os.MkdirTemp(filepath.Dir(to), branchPrefix)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(beside)
+	if err := copyFiles(copied, beside); err != nil {
+		return err
+	}
+	if err := atomicfile.SyncDir(beside); err != nil {
+		return err
+	}
+	// What a copy that was cut off has left.
+	if err := os.RemoveAll(to); err != nil {
+		return err
+	}
+	return os.Rename(beside, to)
+}

@@ -1,0 +1,121 @@
+package jailed
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/supervisor/agents"
+	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/approvals"
+	"github.com/jail-sandbox/jail/supervisor/client"
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
+)
+
+// conversationMark is between the name of an instance and that of a conversation in the id of a
+// session. No name of an instance has a capital letter there.
+const conversationMark = ".C-"
+
+// maxConversations is how many sessions of conversations one instance has.
+const maxConversations = 16
+
+// sessionOf returns the id of the session of a conversation, that of the instance if it is empty.
+func sessionOf(instance, conversation string) string {
+	if conversation == "" {
+		return instance
+	}
+	return instance + conversationMark + conversation
+}
+
+// conversations returns the ids of the sessions of an instance's conversations.
+func conversations(ctx context.Context, c *client.Client, instance string) (all []string, err error) {
+	sessions, err := c.Sessions(ctx)
+	for _, s := range sessions {
+		if strings.HasPrefix(s.ID, instance+conversationMark) {
+			all = append(all, s.ID)
+		}
+	}
+	return all, err
+}
+
+// converse makes the request for a session that of a conversation.
+func converse(ctx context.Context, c *client.Client, req *message.SessionRequest, instance,
+	conversation string) error {
+	req.ID = sessionOf(instance, conversation)
+	all, err := conversations(ctx, c, instance)
+	if err == nil && len(all) >= maxConversations && !slices.Contains(all, req.ID) {
+		err = problem.New(problem.Refused, "%d conversations of the agent have changes already",
+			len(all)).WithHint("discardChanges ends one")
+	}
+	return err
+}
+
+// withdraw takes the commits of a session back that the agent has proposed and nobody has decided on.
+func withdraw(ctx context.Context, c *client.Client, session string, asked []string) error {
+	all, err := c.Approvals().List(ctx, false)
+	if err != nil {
+		return err
+	}
+	for _, a := range all {
+		if a.Type != policy.ActionCommit || a.Run != session || a.State != approvals.Pending ||
+			!slices.Contains(asked, a.ID) {
+			continue
+		}
+		if _, err := c.Approvals().Withdraw(ctx, a.ID); over(err) != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Propose proposes to commit what the tools of a conversation changed. It replaces a commit of the
+// conversation that waits.
+func (j *Jaild) Propose(ctx context.Context, of agents.Changes) (p agents.Proposed, err error) {
+	c, err := j.client(ctx)
+	if err != nil {
+		return p, fmt.Errorf("%w: %w", agents.ErrNoJail, err)
+	}
+	defer c.Close()
+	session := sessionOf(of.Launch.Instance, of.Conversation)
+	if err := withdraw(ctx, c, session, of.Asked); err != nil {
+		return p, lasting(err)
+	}
+	words := of.Words
+	if len(words) > maxWords {
+		words = strings.ToValidUTF8(words[:maxWords], "") + "…"
+	}
+	a, err := c.Approvals().Propose(ctx, api.ProposeRequest{Type: policy.ActionCommit, Run: session,
+		Commit: &shadows.CommitRequest{}, Words: words})
+	if err != nil {
+		return p, lasting(err)
+	}
+	p.ID, p.State = a.ID, string(a.State)
+	if a.Commit != nil {
+		p.Added, p.Modified, p.Deleted = a.Commit.Changes.Added, a.Commit.Changes.Modified,
+			a.Commit.Changes.Deleted
+	}
+	return p, nil
+}
+
+// Discard ends a conversation and throws away what its tools changed and nobody has committed.
+func (j *Jaild) Discard(ctx context.Context, of agents.Changes) error {
+	c, err := j.client(ctx)
+	if err != nil {
+		return fmt.Errorf("%w: %w", agents.ErrNoJail, err)
+	}
+	defer c.Close()
+	session := sessionOf(of.Launch.Instance, of.Conversation)
+	if err := withdraw(ctx, c, session, of.Asked); err != nil {
+		return lasting(err)
+	}
+	_, err = c.StopSession(ctx, session, message.StopRequest{Fate: message.FateDiscard})
+	if unlessMissing(err) == nil && err != nil {
+		// It may have ended before.
+		err = unlessMissing(c.Discard(ctx, session))
+	}
+	return lasting(err)
+}
