@@ -239,16 +239,16 @@ func (c *calls) askPatiently(ctx context.Context, role manifest.Role, key string
 				"the model's host answered %d: %s", res.Status, bytes.ToValidUTF8(text, nil))}
 		}
 		select {
-		case <-time.After(c.r.a.scaled(wait)):
+		case <-time.After(scaled(wait, c.r.a.o.FirstPause)):
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
 }
 
-// scaled is a pause that is a second by default, in the measure of Options.FirstPause.
-func (a *Agents) scaled(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * a.o.FirstPause.Seconds())
+// scaled is a pause in the measure of the first one, which is a second by default.
+func scaled(pause, first time.Duration) time.Duration {
+	return time.Duration(float64(pause) * first.Seconds())
 }
 
 // stream sends a body as it comes.
