@@ -69,8 +69,11 @@ func makeImage(ctx context.Context, c config, name string, log io.Writer) (image
 		if string(have) != mark || c.fresh {
 			fmt.Fprintf(log, "vmtest: making a machine of %s with the kernel of %s\n", s.suite,
 				s.from)
-			if err := os.RemoveAll(img.dir); err != nil {
-				return image{}, err
+			// Another making of it may have /proc and /sys mounted below.
+			rm := exec.CommandContext(ctx, "rm", "-rf", "--one-file-system", img.dir)
+			rm.Stdout, rm.Stderr = log, log
+			if err := rm.Run(); err != nil {
+				return image{}, fmt.Errorf("remove %s: %w", img.dir, err)
 			}
 			cmd := exec.CommandContext(ctx, script, img.dir, s.suite, s.from, s.version)
 			cmd.Stdout, cmd.Stderr = log, log
