@@ -362,11 +362,16 @@ func hidePath(upper *os.File, path string) error {
 	return err
 }
 
-// SetResumable says whether Resume may open the workspace for writing again once it is frozen.
+// SetResumable says whether Resume may open the workspace for writing again once it is frozen. It
+// waits up to ten seconds for a commit that is under way (ErrBusy).
 func (w *Workspace) SetResumable(yes bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	lock, err := w.home.lock()
+	for until := time.Now().Add(lockPatience); errors.Is(err, ErrBusy) && time.Now().Before(until); {
+		time.Sleep(resumePoll)
+		lock, err = w.home.lock()
+	}
 	if err != nil {
 		return w.wrap("keep", err)
 	}

@@ -165,6 +165,10 @@ func TestResumeRefused(t *testing.T) {
 	// The control: it can be resumed. One that ends for good cannot.
 	l = f.wake(spec)
 	l.sees("cat made", "tool\n")
+	// Of a session that ends while it is committed.
+	lock, err := l.w.home.lock()
+	must(t, err)
+	time.AfterFunc(50*time.Millisecond, func() { lock.Close() })
 	must(t, l.w.SetResumable(false))
 	l.sleep()
 	resume(spec, ErrState)
