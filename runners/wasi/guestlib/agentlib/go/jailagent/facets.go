@@ -192,8 +192,8 @@ type Ran struct {
 // approve it first: the event of the type approval says what is decided.
 func (c Command) Run() (done Ran, err error) { return done, host("command", c, &done) }
 
-// Proposed is a commit that was proposed.
-type Proposed struct {
+// ProposedChanges is a commit that was proposed.
+type ProposedChanges struct {
 	ID, State                string
 	Added, Modified, Deleted int64
 }
@@ -201,7 +201,7 @@ type Proposed struct {
 // ProposeChanges proposes to commit what tools changed in a conversation. It replaces a proposal of
 // the conversation that waits. The event of the type approval says what is decided; changes that
 // come after this make the proposal stale.
-func ProposeChanges(conversation, words string) (p Proposed, err error) {
+func ProposeChanges(conversation, words string) (p ProposedChanges, err error) {
 	return p, host("proposeChanges", map[string]string{"conversation": conversation, "words": words},
 		&p)
 }
