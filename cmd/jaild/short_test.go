@@ -82,6 +82,9 @@ func TestShortOfProcesses(t *testing.T) {
 			d = h.Daemon()
 			in("cgroup.procs", strconv.Itoa(d.Cmd.Process.Pid))
 			h.Wants(h.Jail("run", "--no-workspace", "--profile", "build", "--", "true"), 0, "")
+		case strings.Contains(o.Err, "jail-shim was killed"):
+			// It was for a thread of the shim's own, whose runtime ends it then.
+			h.Wants(o, 125, "end of the jail: jail-shim was killed")
 		default:
 			said++
 			h.Wants(o, 125, "jaild is busy: there are as many processes as there may be")
