@@ -40,8 +40,8 @@ func TestInternalRegistries(t *testing.T) {
 	w := &nativeWorld{h: h}
 	for _, c := range []struct {
 		name, script, shows string
-		// where returns the URL of the client's registry, variables that tell the client of it, and
-		// what stands for REGISTRY in the script.
+		// where returns the URL of the client's registry, variables that name it to the client, and
+		// the text that replaces REGISTRY in the script.
 		where func(t *testing.T) (registry string, env []string, text string)
 	}{
 		{"npm", "mkdir /tmp/p && cd /tmp/p && npm install is-number && " +

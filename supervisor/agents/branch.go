@@ -78,7 +78,7 @@ func (a *Agents) copyState(ctx context.Context, of store.Instance) (_ string, er
 	if err := copyFiles(from, dir); err != nil {
 		return "", err
 	}
-	// Whoever woke meanwhile may have written while it was copied.
+	// An agent that woke meanwhile may have written while it was copied.
 	now, err := a.Store.Instance(ctx, of.ID)
 	if err == nil && (a.turns.state(of.ID) != "" || now.Settled != of.Settled || stampOf(from) != before) {
 		err = problem.New(problem.Busy, "agent %s is awake", of.Agent).

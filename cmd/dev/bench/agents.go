@@ -235,8 +235,8 @@ func (b *agentBed) checkpoints(ctx context.Context, name string, each int) (floa
 }
 
 // agentFigures measures agents: from an event to its commit, asleep and awake, events a second, and
-// what children and branches and many agents that sleep cost. Each part is told as it ends; only leaves out the others, if it
-// names one.
+// what children and branches and many agents that sleep cost. Each part is printed as it ends. If only
+// names a part, the others are left out.
 func agentFigures(ctx context.Context, bin, only string, rounds, registered, files int, stdout,
 	progress io.Writer) (err error) {
 	bin, host, err := settle(bin)

@@ -18,7 +18,7 @@ import (
 
 const help = `bench measures jail beside bubblewrap, runc and the bare process. It needs root, and writes Markdown.
 
-usage: bench [reach | warm | shared | versus | kernel | many | lasting | soak | fetch | workspace | tools | audit | approvals | mcp | loop | worker | agents] [-bin DIR] [-n ROUNDS] [-only PART] [-files N] [-records N] [-agents N]
+usage: bench [PART] [-bin DIR] [-n ROUNDS] [-only ROWS] [-files N] [-records N] [-agents N]
 
   reach      measure what jail is to reach, each row beside its peer, and print one table of goals
   warm       measure jails that wait for runs beside jails that are made for them
@@ -35,14 +35,16 @@ usage: bench [reach | warm | shared | versus | kernel | many | lasting | soak | 
   approvals  measure approvals alone: propose, resume what waits, and the memory of 10,000 that wait
   mcp        measure jail mcp alone: what its tool bash adds to an invocation of the session, and its memory
   loop       measure the tool loop alone: what a call of its tool Bash adds to an invocation of the session
-  worker     measure jail worker alone: whole tasks beside plain git and the model, and 20 greedy ones at one time
+  worker     measure jail worker alone: whole tasks beside plain git, and 20 of them at one time
   agents     measure agents alone: events of dormant and awake ones, events a second, and many that are registered
 
   -bin DIR   where make build left the programs (default bin)
   -against DIR  where another build of the programs is
-  -n ROUNDS  how often each thing is measured (default 50, of fetches 200, of tasks of a worker 20); one round of all things after the other, so that load hits all alike
-  -only PART measure only this: of fetches added, load, memory or flood, of agents events, rates, beside, children or asleep
-  -files N   how many files the largest directory of the workspace part has, and of the forks of the agents part (default 100000)
+  -n ROUNDS  how often each thing is measured (default 50, of fetches 200, of tasks of a worker 20);
+             one round of all things after the other, so that load hits all alike
+  -only ROWS measure only these: of fetches added, load, memory or flood,
+             of agents events, rates, beside, children or asleep
+  -files N   how many files the largest directory of the parts workspace and agents has (default 100000)
   -records N how many records the long log of the audit part has (default 200000)
   -agents N  how many agents are registered at the end of the agents part (default 100000)
 

@@ -244,7 +244,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// Whoever installs an agent is told of all that it reaches by its bindings, before and after.
+// TestReach: check, add and show name all that an agent reaches by its bindings.
 func TestReach(t *testing.T) {
 	f := start(t)
 	t.Chdir(t.TempDir())
