@@ -125,7 +125,7 @@ func (r resumption) begin(spec Spec) error {
 	m.Prepared = time.Now().UTC().Format(time.RFC3339Nano)
 	err := p.checkLimits()
 	if err == nil {
-		m.Since, err = sys.CoarseNow()
+		m.Since, err = r.sinceCommit()
 	}
 	if err == nil {
 		m.Boot, err = sys.BootID()
@@ -148,6 +148,27 @@ func (r resumption) begin(spec Spec) error {
 	}
 	return err
 }
+
+// sinceCommit returns a time that is later than the ctimes that the last commit left, which would
+// be changes by others otherwise. It is the clock of the timer tick, so sinceCommit waits for the
+// next one, at most 10 ms, if the commit wrote meta.json, its last file, in this one.
+func (r resumption) sinceCommit() (sys.Time, error) {
+	written, err := sys.LstatAt(r.w.home.dir, "meta.json")
+	if err != nil {
+		return sys.Time{}, err
+	}
+	for tries := 0; ; tries++ {
+		now, err := sys.CoarseNow()
+		// A clock that was set back is not waited for.
+		if err != nil || now.Compare(written.Ctime) > 0 || tries == maxTicks {
+			return now, err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// maxTicks bounds how often sinceCommit looks at the clock.
+const maxTicks = 50
 
 // again opens the layer that is there.
 func (r resumption) again(ctx context.Context, spec Spec) error {
