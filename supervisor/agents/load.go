@@ -48,6 +48,8 @@ type Load struct {
 	State string
 	// Share narrows its limits.
 	Share Share
+	// Enough is closed when the program is to be ended at once. What it used is still told.
+	Enough <-chan struct{}
 	// Deadline is when nobody waits for it any more.
 	Deadline time.Duration
 }
