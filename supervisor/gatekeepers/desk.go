@@ -102,15 +102,19 @@ type Kept struct {
 	Gatekeeper
 }
 
-// Load returns the gatekeepers of the file gatekeepers.toml. Those of APIs send their requests by s.
-func Load(path string, s Sender) ([]Kept, error) {
+// Load returns the gatekeepers of the file gatekeepers.toml. Those of APIs send their requests by s,
+// those that are agents are called by ask.
+func Load(path string, s Sender, ask Asker) ([]Kept, error) {
 	said, err := manifest.LoadGatekeepers(path)
 	var all []Kept
 	for _, g := range said {
 		k := Kept{Name: g.Name, About: g.About, Agents: g.Agents, ByPolicy: g.ByPolicy}
-		if g.Kind == manifest.KindSQLite {
+		switch g.Kind {
+		case manifest.KindSQLite:
 			k.Gatekeeper = &sqliteFile{Path: g.File, Tables: g.Tables}
-		} else {
+		case manifest.KindAgent:
+			k.Gatekeeper = &byAgent{Agent: g.Agent, Ask: ask}
+		default:
 			k.Gatekeeper = &httpAPI{Document: g.File, URL: g.URL, Credential: g.Credential,
 				Operations: g.Operations, Sender: s}
 		}
@@ -585,7 +589,7 @@ func (d *Desk) one(ctx context.Context, q Queue, e Entry) (Entry, error) {
 			return e, err
 		}
 	}
-	return d.told(e, a)
+	return d.told(ctx, e, a)
 }
 
 // adopt finds the action of a proposal whose answer was lost.
@@ -678,10 +682,11 @@ func (d *Desk) settle(ctx context.Context, q Queue, a approvals.Action,
 }
 
 // told tells the proposer of an action its state, once for each state in which the action is over.
-func (d *Desk) told(e Entry, a approvals.Action) (Entry, error) {
+func (d *Desk) told(ctx context.Context, e Entry, a approvals.Action) (Entry, error) {
 	if !a.State.Over() || a.State == e.Told {
 		return e, nil
 	}
+	d.rejected(ctx, a)
 	if e.Instance != 0 {
 		if err := d.tell(e, a); err != nil {
 			return e, err
@@ -691,4 +696,26 @@ func (d *Desk) told(e Entry, a approvals.Action) (Entry, error) {
 	// An applied action can be reverted as long as jaild has it.
 	e.Over = a.State != approvals.Applied || !a.Reversible
 	return e, d.put(e)
+}
+
+// rejected tells the gatekeeper of an action that nobody carries out, if it wants to know. The action is
+// over, whatever the gatekeeper makes of that.
+func (d *Desk) rejected(ctx context.Context, a approvals.Action) {
+	switch a.State {
+	case approvals.Rejected, approvals.Expired, approvals.Withdrawn:
+	default:
+		return
+	}
+	k, c, err := d.of(a)
+	if err != nil {
+		return
+	}
+	if r, ok := k.Gatekeeper.(interface {
+		Reject(context.Context, string, Change) error
+	}); ok {
+		if err := r.Reject(ctx, a.ID, c); err != nil && ctx.Err() == nil {
+			d.o.Log.Warn("a gatekeeper does not take a rejection", "gatekeeper", k.Name, "action", a.ID,
+				"error", err)
+		}
+	}
 }
