@@ -23,7 +23,7 @@ func TestLoadRunsWhatItIsGivenOnce(t *testing.T) {
 		w.jails.mu.Lock()
 		defer w.jails.mu.Unlock()
 		dirs = append(dirs, l.Dir)
-		text, err := os.ReadFile(filepath.Join(l.Dir, l.Main))
+		text, err := l.Files[l.Main], error(nil)
 		// A part of what is for the facets, and not more than that together.
 		if l.Share.Memory != 64<<20 || l.Launch.AgentID != "agent:ann:a" {
 			err = errors.Join(err, errors.New("it has another share"))

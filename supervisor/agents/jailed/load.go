@@ -159,7 +159,9 @@ func loadRequest(l agents.Load) (message.Request, error) {
 		req.Tool = "js/qjs"
 	}
 	req.Args = runners.Texts{filesTarget + "/" + l.Main}
-	readFiles(&req, of.Manifest.Name)
+	if req.Files = l.Files; l.Files == nil {
+		readFiles(&req, of.Manifest.Name)
+	}
 	return req, nil
 }
 
