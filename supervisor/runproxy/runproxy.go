@@ -49,8 +49,8 @@ type Proxy struct {
 	held   held
 	serves chan struct{}
 
-	mu   sync.Mutex
-	dead bool
+	mu    sync.Mutex
+	dead  bool
 	begun map[uint64]begunFetch
 	// sequence numbers of requests whose answers sent the tool elsewhere
 	sent    map[uint64]uint64
