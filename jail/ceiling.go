@@ -146,7 +146,7 @@ func ceilingRules(c policy.Policy, m Mount, native bool) []LandlockRule {
 		return nil
 	}
 	if m.Kind == MountState || m.Kind == MountProc || m.Kind == MountPTS || m.Kind == MountMachine ||
-		paths.Within(CacheDir, m.Target) || native && m.Target == shmDir {
+		paths.Within(CacheDir, m.Target) || m.Target == FilesDir || native && m.Target == shmDir {
 		// The jail's own.
 		return []LandlockRule{{Path: m.ruleDir(), Write: m.Write, Pipes: m.Kind == MountTmpfs}}
 	}

@@ -24,6 +24,9 @@ const (
 	// holds nothing else.
 	AgentDir    = agentParent + "/state"
 	agentParent = "/run/jail/agent"
+	// FilesDir is a file system in memory for the files that come with the order, which process 1
+	// writes there. The guest sees them elsewhere.
+	FilesDir = "/run/jail/files"
 	// laterDir holds only laterWorkspace.
 	laterDir = "/run/jail/ws"
 	// laterWorkspace is where a shadow is mounted that may come after the jail has restricted
@@ -61,6 +64,8 @@ const (
 	// Bytes, also where memory has no limit.
 	maxTmp   = 1 << 30
 	tmpFiles = 4096 // inodes of /tmp
+	// Bytes of the files of an order, with the rest of the page of each.
+	filesSize = 4 << 20
 	// more than any limit that a file can give
 	maxCgroup = 1 << 50
 	// Descriptors of the engine's own, above the tool's.
@@ -98,6 +103,8 @@ type Request struct {
 	// Later says that the shadow of the workspace may come after the jail has restricted itself.
 	// The tool of such a jail must not depend on the path of the mount, see [SeenPath].
 	Later bool
+	// Files says that files come with the order.
+	Files bool
 	// directories of the host, each holding one compiled module and nothing else
 	Caches []string
 	// Programs are what policy lets run of the mounts of which it does not let all run: files and
@@ -336,6 +343,9 @@ func newMounts(pol policy.Policy, r Request) []Mount {
 	if r.Agent != nil {
 		mounts = append(mounts, Mount{Kind: MountState, Source: r.Agent.Path, Target: AgentDir,
 			Write: true})
+	}
+	if r.Files {
+		mounts = append(mounts, newTmpfs(pol, r.Command, FilesDir, filesSize))
 	}
 	if r.Command.Runner == RunnerNative {
 		mounts = append(mounts, nativeMounts(tmp, pol, r)...)

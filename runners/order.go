@@ -27,6 +27,8 @@ type Order struct {
 	// Agent says that the module or program is the guest of an agent. Standard input and output then
 	// carry the frames of package agent, and the guest has only the standard error.
 	Agent *Agent `json:"agent,omitempty"`
+	// Files are for a tool that is a module (CheckFiles), by their names.
+	Files map[string][]byte `json:"files,omitempty"`
 	// Fetch: the last descriptor is the socket to the fetch proxy.
 	Fetch bool `json:"fetch,omitempty"`
 	// Joined gives the tool its standard output as its standard error, too.

@@ -99,9 +99,12 @@ type loaded struct {
 	ExecutionID, Stdout, Stderr, Limit, Trap, Error, Message string
 	ExitCode                                                 int
 	Usage                                                    struct {
+		CPUMS      int64 `json:"cpu_ms"`
 		MemoryPeak int64 `json:"memory_peak"`
 	}
 }
+
+func (l loaded) used() bool { return l.Usage.CPUMS > 0 && l.Usage.MemoryPeak > 0 }
 
 // Programs that an agent loads run once each, with their own modules and variables, and have nothing
 // else: no file of another execution, no socket, no network, no binding but those that they are
@@ -109,9 +112,11 @@ type loaded struct {
 func TestLoad(t *testing.T) {
 	h := cmdtest.New(t)
 	compiled(t, h, "python", "js")
+	crm := gatekeeper(t, h, "askpython")
 	a := startAgentd(t, h)
 	dir := agentDir(t, "python", "loader")
 	haveFacets(t, dir.Dir)
+	mayUse(t, dir.Dir, "crm")
 	n := 0
 	load := func(programs ...map[string]any) []loaded {
 		t.Helper()
@@ -196,9 +201,9 @@ print("found", said)
 		},
 		func(l loaded) bool {
 			return strings.HasPrefix(l.Stdout, "found []\nx") && len(l.Stdout) <= 64<<10 &&
-				l.Limit == "output"
+				l.Limit == "output" && l.used()
 		},
-		func(l loaded) bool { return l.Stdout == "2\n" && l.Usage.MemoryPeak > 0 },
+		func(l loaded) bool { return l.Stdout == "2\n" && l.used() },
 		// The module of an agent imports bindings, which no loaded program has.
 		func(l loaded) bool { return strings.Contains(l.Message, "jail_agent_") },
 	} {
@@ -224,21 +229,46 @@ for other in ("HOST", "STORAGE", "PUBSUB", "AI", "OTHER"):
         print(other, e.code)
 print(os.environ["ANSWER"], [e for e in os.environ if e.startswith("AGENT")])
 `
+	const gated = `
+import jail_agent
+read = {"table": "customers", "where": {"id": 1}}
+row = jail_agent.call("CRM", "read", method="rows", args=read)["rows"][0]
+change = {"table": "customers", "key": {"id": 1}, "set": {"city": "Zug"}}
+made = jail_agent.call("CRM", "propose", action="update", args=change, words="a program says so")
+print(row["city"], made["state"], made["id"])
+`
 	bound := func(main, text, library string) map[string]any {
 		p := one(main, text)
 		p["modules"].(map[string]any)[library] = map[string]string{"file": library}
-		p["env"] = map[string]any{"ANSWER": "42", "NOTES": map[string]string{"facet": "notes"}}
+		p["env"] = map[string]any{"ANSWER": "42", "NOTES": map[string]string{"facet": "notes"},
+			"CRM": map[string]string{"gatekeeper": "crm"}}
 		return p
 	}
 	got = load(bound("main.py", others, "jail_agent.py"),
 		bound("main.js", "import { call } from \"./jail_agent.js\";\n"+
 			"print(JSON.stringify(call(\"NOTES\", \"add\", { text: \"from JavaScript\" })));",
-			"jail_agent.js"))
+			"jail_agent.js"),
+		bound("main.py", gated, "jail_agent.py"),
+		bound("main.py", "print('x' * 200000)", "jail_agent.py"))
 	if got[0].Stdout != "['from Python']\nHOST no_binding\nSTORAGE no_binding\nPUBSUB no_binding\n"+
 		"AI no_binding\nOTHER no_binding\n42 []\n" ||
 		got[1].Stdout != "[\"from Python\",\"from JavaScript\"]\n" {
 		t.Errorf("%+v", got)
 	}
+	if got[3].Limit != "output" || len(got[3].Stdout) != 64<<10 || !got[3].used() {
+		t.Errorf("a program with bindings that writes too much: %d bytes, limit %q, %+v",
+			len(got[3].Stdout), got[3].Limit, got[3].Usage)
+	}
+	// The program read the row, and what it proposed waits for a person.
+	action, ok := strings.CutPrefix(strings.TrimSpace(got[2].Stdout), "Bern pending ")
+	if !ok || city(t, crm) != "Bern" {
+		t.Fatalf("%+v, and the row has %s", got[2], city(t, crm))
+	}
+	h.Wants(h.Jail("approvals", "approve", action), 0, "")
+	cmdtest.Eventually(t, "the agent knows that the action of its program is applied", func() bool {
+		i, ok := a.look(dir.Name)
+		return ok && i.Note == "applied Zug"
+	})
 	// Nothing is left of them but what the agent and its facet have.
 	entries, err := os.ReadDir(filepath.Join(h.State, "agentd", "state"))
 	if err != nil || len(entries) != 2 {

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -174,7 +175,11 @@ func open(places agentapi.Places, o options, log *slog.Logger) (a *agents.Agents
 	gates := gatekeepers.New(gatekeepers.Options{Queue: j.Actions,
 		Entries: store.GatesOf(s), Now: time.Now, Log: log,
 		Kept: func() ([]gatekeepers.Kept, error) {
-			return gatekeepers.Load(places.Gatekeepers, j.Sender())
+			return gatekeepers.Load(places.Gatekeepers, j.Sender(), func(ctx context.Context, name, key,
+				method string, args any) (json.RawMessage, error) {
+				// The desk begins when the agents are there.
+				return agents.AskGatekeeper(ctx, a, name, key, method, args)
+			})
 		}})
 	a, err = agents.New(agents.Options{Store: s, Jails: &hosted.Jails{Jails: j, Program: exe},
 		Models: j, Queue: j.Queue(), Gates: gates, RunOf: j.RunOf, Record: records.Add,

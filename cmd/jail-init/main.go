@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 
+	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/guest"
 	"github.com/jail-sandbox/jail/runners"
@@ -41,6 +43,9 @@ func run(args, env []string) int {
 	}
 	if order.Serve {
 		return serve(conn)
+	}
+	if err := writeFiles(order.Files); err != nil {
+		return fail(err)
 	}
 	code, answer := 0, runners.Answer{}
 	ctx := wasiguest.WithProxy(context.Background(), proxy)
@@ -116,6 +121,20 @@ func receive(conn *control.Conn, ready *prepared) (runners.Order, [][]byte, *was
 		modules = append(modules, module)
 	}
 	return order, modules, proxy, nil
+}
+
+// writeFiles puts the files of an order where the tool is shown them.
+func writeFiles(files map[string][]byte) error {
+	for name, text := range files {
+		to := path.Join(jail.FilesDir, name)
+		if err := os.MkdirAll(path.Dir(to), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(to, text, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func readModule(f *os.File) ([]byte, error) {

@@ -93,7 +93,8 @@ func (c *calls) loadBound(ctx context.Context, l Load, of *bound) (Loaded, error
 	defer r.calls.wait()
 	defer kill(errAsked)
 	out := newReports(ctx, r)
-	l.State, l.Orders = state, &Orders{newOrders(ctx, r.orders), out}
+	enough := make(chan struct{})
+	l.State, l.Orders, l.Enough = state, &Orders{newOrders(ctx, r.orders), out}, enough
 	l.Models = of.grants[agent.AI].Binding != ""
 	var done Loaded
 	ended := make(chan error, 1)
@@ -103,20 +104,26 @@ func (c *calls) loadBound(ctx context.Context, l Load, of *bound) (Loaded, error
 		out.close()
 		ended <- err
 	}()
-	stdout, stderr := &head{}, &head{}
+	stdout, stderr, over := &head{}, &head{}, false
 	for report := range r.reports {
-		if failure := r.calls.ofProgram(report, stdout, stderr); failure != nil {
+		if over {
+			continue
+		}
+		switch failure := r.calls.ofProgram(report, stdout, stderr); {
+		case errors.Is(failure, errOutput):
+			over = true
+			close(enough)
+		case failure != nil:
 			kill(failure)
 		}
 	}
 	err = <-ended
-	why := context.Cause(ctx)
 	done.Stdout, done.Stderr = stdout.String(), stderr.String()
-	switch {
-	case errors.Is(why, errOutput):
-		done.ExitCode, done.Limit, err = exitKilled, limitOutput, nil
+	switch why := context.Cause(ctx); {
 	case err != nil && why != nil:
 		err = why
+	case err == nil && over:
+		done.ExitCode, done.Limit = exitKilled, limitOutput
 	}
 	return done, err
 }

@@ -225,8 +225,11 @@ type offer struct {
 	Schema      json.RawMessage `json:"schema,omitempty"`
 }
 
-// offered returns the methods of an agent.
+// offered returns the methods of an agent. A gatekeeper has those alone that jail-agentd calls.
 func offered(m manifest.Manifest) []offer {
+	if m.Capabilities.Gatekeeper {
+		return nil
+	}
 	var config struct {
 		Methods []struct {
 			Name        string          `json:"name"`
@@ -300,20 +303,29 @@ func (c *calls) callMethod(ctx context.Context, call agent.Call) (any, error) {
 		p.ProviderID, c.r.from.Channel, p.MethodName)}
 }
 
+// ask calls a method of another instance for the agent.
 func (c *calls) ask(ctx context.Context, provider store.Instance, key string,
 	what any) (any, error) {
-	data, err := json.Marshal(what)
-	if err != nil {
+	return asked(ctx, c.r.a, provider, agent.Event{ID: key, Channel: c.r.from.Channel,
+		Source: c.r.a.Store.AgentID(store.PathOf(c.r.from))}, what)
+}
+
+// asked delivers a call to an instance, as an event of the type call, and waits for the answer. An event
+// with the same source and id is delivered once.
+func asked(ctx context.Context, a *Agents, provider store.Instance, e agent.Event,
+	what any) (json.RawMessage, error) {
+	key := e.ID
+	var err error
+	if e.Data, err = json.Marshal(what); err != nil {
 		return nil, err
 	}
-	if _, err := c.r.a.Send(provider.ID, agent.Event{ID: key,
-		Source: c.r.a.Store.AgentID(store.PathOf(c.r.from)), Channel: c.r.from.Channel,
-		Type: agent.TypeCall, Data: data}); err != nil {
+	e.Type = agent.TypeCall
+	if _, err := a.Send(provider.ID, e); err != nil {
 		return nil, err
 	}
 	for {
-		changed := c.r.a.Changed(provider.ID)
-		answer, err := c.r.a.Store.Answer(ctx, provider.ID, key, agent.TypeResult)
+		changed := a.Changed(provider.ID)
+		answer, err := a.Store.Answer(ctx, provider.ID, key, agent.TypeResult)
 		if err == nil {
 			return answer.Data, nil
 		}
@@ -321,7 +333,7 @@ func (c *calls) ask(ctx context.Context, provider store.Instance, key string,
 			return nil, err
 		}
 		who := strings.TrimSuffix(provider.Agent+"/"+provider.Facet, "/")
-		switch why, err := store.ChildrenOf(c.r.a.Store).Lost(ctx, provider.ID, key); {
+		switch why, err := store.ChildrenOf(a.Store).Lost(ctx, provider.ID, key); {
 		case err == nil && strings.HasPrefix(why, abortedBy):
 			return nil, &agent.Error{Code: agent.ErrAborted, Message: why}
 		case err == nil:
@@ -330,7 +342,7 @@ func (c *calls) ask(ctx context.Context, provider store.Instance, key string,
 		case !errors.Is(err, store.ErrNotFound):
 			return nil, err
 		}
-		if _, err := c.r.a.Store.Instance(ctx, provider.ID); errors.Is(err, store.ErrNotFound) {
+		if _, err := a.Store.Instance(ctx, provider.ID); errors.Is(err, store.ErrNotFound) {
 			return nil, &agent.Error{Code: agent.ErrAborted, Message: fmt.Sprintf(
 				"agent %q is deleted", who)}
 		}

@@ -291,11 +291,7 @@ func (c *calls) facet(ctx context.Context, params json.RawMessage) (any, error) 
 		return nil, err
 	}
 	if changed {
-		c.r.a.turns.tell(i.ID, signal{sleep: "its parent asks for something else"})
-		// The next event is for a run with what is asked for now.
-		if h := c.r.a.turns.hand(i.ID); h != nil {
-			h.close()
-		}
+		c.r.a.turns.replace(i.ID, "its parent asks for something else")
 	}
 	if i.State == store.Failed {
 		// As for an agent whose files have changed: it has its own tries.

@@ -76,17 +76,30 @@ func (w *world) do(i store.Instance, f func(w *work)) {
 	w.empty(i.Agent)
 }
 
+// A meeting is a model that answers nobody before all have asked.
+type meeting struct{ asked sync.WaitGroup }
+
+func (m *meeting) Ask(context.Context, manifest.Role, string, []byte) (*Response, error) {
+	m.asked.Done()
+	m.asked.Wait()
+	answer := answers(200, streams["chat"])
+	return &answer, nil
+}
+
+// Three sub-agents work and ask a model at one time: one after the other would hang.
 func TestFacetsWorkInParallel(t *testing.T) {
-	w := newWorld(t)
+	w, model := newWorld(t), &meeting{}
+	model.asked.Add(3)
+	w.models = model
 	w.start()
 	w.jails.limits["agent:ann:a"] = Share{1 << 30, 256}
-	a := w.install("a", withFacets, nil)
-	var arrived sync.WaitGroup
-	arrived.Add(3)
+	a := w.install("a", withFacets+"[ai.roles]\nfast = { form = \"chat\", "+
+		"url = \"https://model.example\", model = \"m1\", credential = \"k\" }\n", nil)
 	w.jails.classes["worker"] = func(w *work) error {
-		// None goes on before all three are here: one after the other would hang.
-		arrived.Done()
-		arrived.Wait()
+		if reply, text := w.call(agent.AI, "streamText", params{"role": "fast",
+			"prompt": "x"}); reply.Error != nil || string(text) != streams["chat"] {
+			return fmt.Errorf("%+v, %q", reply.Error, text)
+		}
 		var call struct{ Args struct{ Of string } }
 		if err := json.Unmarshal(w.Data, &call); err != nil {
 			return err
@@ -99,7 +112,7 @@ func TestFacetsWorkInParallel(t *testing.T) {
 		for _, name := range []string{"x", "y", "z"} {
 			var made child
 			if err := in.hostCall("facet", params{"name": name, "class": "worker",
-				"bindings": []string{"STORAGE"}}, &made); err != nil {
+				"bindings": []string{"STORAGE", "AI"}}, &made); err != nil {
 				t.Error(err)
 			}
 			if made.Name != name || made.ID != "agent:ann:a/"+name {
@@ -182,6 +195,41 @@ func TestFacetHasNoMoreThanItsParent(t *testing.T) {
 		if want := int64(64<<20) >> depth; l.Share == nil || l.Share.Memory != want {
 			t.Errorf("%s has %+v, want %d bytes", l.AgentID, l.Share, want)
 		}
+	}
+}
+
+// A facet that is awake while its parent is narrowed has no more than the parent from its next event
+// on.
+func TestFacetOfANarrowedParent(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	const rest = "[wake]\nidle = \"10m\"\n"
+	a := w.install("a", withFacets+rest, nil)
+	w.jails.classes["f"] = func(in *work) error { in.answer(in.host.l.Manifest.Bindings()); return nil }
+	// has returns the bindings with which the facet answers.
+	has := func(ask bool) (bindings string) {
+		w.do(a, func(in *work) {
+			if ask {
+				if err := in.hostCall("facet", params{"name": "f", "class": "f",
+					"bindings": []string{"STORAGE", "AI"}}, nil); err != nil {
+					t.Error(err)
+				}
+			}
+			var all results
+			if err := in.hostCall("callFacets", callsOf("", "f"), &all); err != nil ||
+				all[0].Error != nil {
+				t.Errorf("%v %s", err, mustJSON(all))
+			}
+			bindings = string(all[0].Result)
+		})
+		return bindings
+	}
+	if got := has(true); got != `["STORAGE","AI","HOST"]` {
+		t.Errorf("at first it has %s", got)
+	}
+	w.install("a", strings.Replace(withFacets, "ai = true", "ai = false", 1)+rest, nil)
+	if got := has(false); got != `["STORAGE","HOST"]` {
+		t.Errorf("after its parent was narrowed it has %s", got)
 	}
 }
 

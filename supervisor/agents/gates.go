@@ -81,5 +81,31 @@ func (g gates) tell(e gatekeepers.Entry, of approvals.Action) error {
 	return err
 }
 
+// AskGatekeeper calls a method of an agent that is a gatekeeper, for its owner, and returns what it
+// answers. The same key is carried out once.
+func AskGatekeeper(ctx context.Context, a *Agents, name, key, method string,
+	args any) (json.RawMessage, error) {
+	all, err := a.Of(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range all {
+		if i.Parent != 0 {
+			continue
+		}
+		m, _, err := a.manifest(name, i.Channel)
+		if err != nil {
+			return nil, err
+		}
+		if !m.Capabilities.Gatekeeper {
+			return nil, fmt.Errorf("agent %q is no gatekeeper: write gatekeeper = true into "+
+				"[capabilities] of its manifest", name)
+		}
+		return asked(ctx, a, i, agent.Event{ID: "gate " + key, Source: "user", Channel: i.Channel},
+			map[string]any{"method": method, "args": args})
+	}
+	return nil, fmt.Errorf("there is no agent %q: jail agent list names those that there are", name)
+}
+
 // GatesOf returns the gatekeepers of the owner of agents, nil for none.
 func GatesOf(a *Agents) *gatekeepers.Desk { return a.o.Gates }

@@ -147,7 +147,7 @@ func (a *Agents) readAndRegister(ctx context.Context, name string) (store.Agent,
 		}
 		return known, a.eachOf(ctx, name, func(i store.Instance) error {
 			a.record(i, audit.AgentStep{Step: step, Runtime: runtimeOf(*m.Manifest)})
-			a.turns.tell(i.ID, signal{sleep: "its files have changed"})
+			a.turns.replace(i.ID, "its files have changed")
 			if i.State == store.Failed {
 				// A new version has its own tries.
 				err := errors.Join(a.Store.SetFailures(i.ID, 0, i.NotBefore, ""),

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 )
@@ -36,8 +37,9 @@ const (
 type Load struct {
 	// Launch is that of the agent which asks for it: the program gets no more than that.
 	Launch Launch
-	// Dir holds its modules, and Main is the name of the first.
+	// Main is the name of the first of its modules. Files are all of them, or Dir holds them.
 	Dir, Main string
+	Files     map[string][]byte
 	// Env is its whole environment, each NAME=VALUE.
 	Env []string
 	// Orders carry the frames of a program that has bindings, and what it writes; nil for one that
@@ -48,6 +50,8 @@ type Load struct {
 	State string
 	// Share narrows its limits.
 	Share Share
+	// Enough is closed when the program is to be ended at once. What it used is still told.
+	Enough <-chan struct{}
 	// Deadline is when nobody waits for it any more.
 	Deadline time.Duration
 }
@@ -146,6 +150,11 @@ func (p program) code() (map[string][]byte, error) {
 		if err != nil {
 			return nil, bad(`module %.60q: %v: want a text, or {"base64": TEXT}`, name, err)
 		}
+		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+			if _, ok := p.Modules[dir]; ok {
+				return nil, bad("module %.60q: its directory is a module, too", name)
+			}
+		}
 		if size += len(text); size > maxCode {
 			return nil, &agent.Error{Code: agent.ErrTooLarge,
 				Message: fmt.Sprintf("load: the modules have more than %d MiB", maxCode>>20)}
@@ -198,19 +207,13 @@ func (c *calls) load(ctx context.Context, call agent.Call) (any, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	for name, text := range modules {
-		to := filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-			return nil, loadPath(err, name)
-		}
-		if err := os.WriteFile(to, text, 0o644); err != nil {
-			return nil, loadPath(err, name)
-		}
-	}
-	if err := os.Chmod(dir, 0o755); err != nil {
+	l := Load{Launch: c.r.l, Dir: dir, Main: p.MainModule, Env: env}
+	if path.Ext(l.Main) != ".wasm" && runners.CheckFiles(modules) == nil {
+		// Nothing of the host is in its jail then, which can be one that was made before.
+		l.Files = modules
+	} else if err := writeCode(dir, modules); err != nil {
 		return nil, err
 	}
-	l := Load{Launch: c.r.l, Dir: dir, Main: p.MainModule, Env: env}
 	leave, err := c.piece(ctx, &l)
 	if err != nil {
 		return nil, err
@@ -237,14 +240,18 @@ func (c *calls) load(ctx context.Context, call agent.Call) (any, error) {
 	}{p.ExecutionID, done}, nil
 }
 
-// loadPath is an error about a module whose name is a directory of another one's.
-func loadPath(err error, name string) error {
-	if _, ok := errors.AsType[*os.PathError](err); !ok {
-		return err
+// writeCode writes the modules of a program into a directory, which everybody may read then.
+func writeCode(dir string, modules map[string][]byte) error {
+	for name, text := range modules {
+		to := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(to, text, 0o644); err != nil {
+			return err
+		}
 	}
-	return &agent.Error{Code: agent.ErrParams, Message: fmt.Sprintf(
-		"load: module %.60q: another module has the name of its directory, or it that of another's",
-		name)}
+	return os.Chmod(dir, 0o755)
 }
 
 // piece waits until a part of what the agent keeps for its facets is free, and takes it.

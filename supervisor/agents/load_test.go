@@ -23,7 +23,7 @@ func TestLoadRunsWhatItIsGivenOnce(t *testing.T) {
 		w.jails.mu.Lock()
 		defer w.jails.mu.Unlock()
 		dirs = append(dirs, l.Dir)
-		text, err := os.ReadFile(filepath.Join(l.Dir, l.Main))
+		text, err := l.Files[l.Main], error(nil)
 		// A part of what is for the facets, and not more than that together.
 		if l.Share.Memory != 64<<20 || l.Launch.AgentID != "agent:ann:a" {
 			err = errors.Join(err, errors.New("it has another share"))
@@ -181,6 +181,13 @@ func TestLoadWithBindings(t *testing.T) {
 		out := agent.NewWriter(l.Orders.Out)
 		text := bytes.Repeat([]byte("x"), 4096)
 		for {
+			select {
+			case <-l.Enough:
+				used := Loaded{ExitCode: 9}
+				used.Usage.CPUMS = 7
+				return used, nil
+			default:
+			}
 			if err := out.Write(agent.Report{Output: &agent.Output{Data: text}}); err != nil {
 				return Loaded{}, ctx.Err()
 			}
@@ -188,9 +195,10 @@ func TestLoadWithBindings(t *testing.T) {
 	}
 	w.do(a, func(in *work) {
 		done, err := load(in, params{"NOTES": notes})
-		if err != nil || len(done.Stdout) != MaxLoadOutput || done.Limit != limitOutput {
-			t.Errorf("a program that writes without an end: %d bytes, %+v, %v", len(done.Stdout),
-				done.Limit, err)
+		if err != nil || len(done.Stdout) != MaxLoadOutput || done.Limit != limitOutput ||
+			done.ExitCode != exitKilled || done.Usage.CPUMS != 7 {
+			t.Errorf("a program that writes without an end: %d bytes, limit %q, exit code %d, %+v, %v",
+				len(done.Stdout), done.Limit, done.ExitCode, done.Usage, err)
 		}
 	})
 	left, err := filepath.Glob(filepath.Join(w.o.State, loadPrefix+"*"))

@@ -188,6 +188,15 @@ func (t *turns) tell(id int64, s signal) {
 	}
 }
 
+// replace has the run of an instance sleep, so that the next event is for a run with what the instance
+// has now.
+func (t *turns) replace(id int64, why string) {
+	if h := t.hand(id); h != nil {
+		h.close()
+	}
+	t.tell(id, signal{sleep: why})
+}
+
 // end ends the run of an instance at once.
 func (t *turns) end(id int64) {
 	t.mu.Lock()

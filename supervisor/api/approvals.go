@@ -54,8 +54,17 @@ type waiting struct {
 	leaving context.Context
 }
 
-func (h waiting) list(_ context.Context, c caller.Caller, r *http.Request) (any, error) {
-	return h.s.Approvals().List(c, r.URL.Query().Get("all") == "1")
+func (h waiting) list(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
+	q := r.URL.Query()
+	if !q.Has("wait") {
+		return h.s.Approvals().List(c, q.Get("all") == "1")
+	}
+	ctx, stop, err := h.atMost(ctx, q.Get("wait"))
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	return approvals.Changed(ctx, h.s.Approvals(), c, q.Get("seen"))
 }
 
 func (h waiting) propose(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
@@ -88,7 +97,7 @@ func (h waiting) propose(ctx context.Context, c caller.Caller, r *http.Request) 
 		Changed: req.Changed, Agent: req.Agent, Words: req.Words, Key: req.Key, Ask: req.Ask})
 }
 
-// maxWait bounds how long a client may wait for a decision with one request.
+// maxWait bounds how long a client may wait with one request.
 const maxWait = 10 * time.Minute
 
 func (h waiting) get(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
@@ -96,14 +105,23 @@ func (h waiting) get(ctx context.Context, c caller.Caller, r *http.Request) (any
 	if text == "" {
 		return h.s.Approvals().Get(c, id)
 	}
+	ctx, stop, err := h.atMost(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	return h.s.Approvals().Wait(ctx, c, id)
+}
+
+// atMost returns a context that ends after the seconds that text has, or when the daemon ends.
+func (h waiting) atMost(ctx context.Context, text string) (context.Context, func(), error) {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 || time.Duration(n)*time.Second > maxWait {
-		return nil, problem.New(problem.Usage, "wait=%q is no number of seconds up to 600", text)
+		return nil, nil, problem.New(problem.Usage, "wait=%q is no number of seconds up to 600", text)
 	}
 	ctx, stop := context.WithTimeout(ctx, time.Duration(n)*time.Second)
-	defer stop()
-	defer context.AfterFunc(h.leaving, stop)()
-	return h.s.Approvals().Wait(ctx, c, id)
+	unhook := context.AfterFunc(h.leaving, stop)
+	return ctx, func() { unhook(); stop() }, nil
 }
 
 func (h waiting) decide(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
@@ -173,6 +191,14 @@ func (a *Approvals) List(ctx context.Context, all bool) (as []approvals.Action, 
 		path += "?all=1"
 	}
 	return as, a.link.do(ctx, "GET", path, nil, &as)
+}
+
+// Changed lists the actions that wait as soon as their approvals.Mark is not seen, or the time is
+// over, which is counted in seconds.
+func (a *Approvals) Changed(ctx context.Context, seen string,
+	atMost time.Duration) (as []approvals.Action, err error) {
+	q := url.Values{"seen": {seen}, "wait": {strconv.Itoa(int(atMost / time.Second))}}
+	return as, a.link.do(ctx, "GET", pathApprovals+"?"+q.Encode(), nil, &as)
 }
 
 // Propose proposes an action.

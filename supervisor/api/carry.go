@@ -19,6 +19,9 @@ func NewKey() string { return rand.Text() }
 // proposed, and that nothing was done.
 var ErrChanged = errors.New("it has changed since it was proposed")
 
+// ErrUnsettled is wrapped by what do of Carry returns if the action may still be carried out.
+var ErrUnsettled = errors.New("nobody knows yet how it ended")
+
 // Wait is Get as soon as the action does not wait for a decision any more. It waits until ctx ends,
 // and the action goes on waiting then: no decision is no refusal.
 func (a *Approvals) Wait(ctx context.Context, id string) (approvals.Action, error) {
@@ -31,7 +34,8 @@ func (a *Approvals) Wait(ctx context.Context, id string) (approvals.Action, erro
 }
 
 // Carry claims an approved action, does it, and reports how it ended. What do returns is the outcome
-// that people are shown; an error that is ErrChanged makes the action stale, another one failed.
+// that people are shown; an error that is ErrChanged makes the action stale, another one failed. With
+// ErrUnsettled the action stays applying, and the caller reports its end later.
 //
 // do is called once at most, here or anywhere, and only after the claim is on record. If the caller
 // is killed in do, the action stays applying, and a person settles it. An action is not given to
@@ -50,6 +54,9 @@ func (a *Approvals) Carry(ctx context.Context, id, key string,
 		return claimed, err
 	}
 	outcome, failed := do(claimed)
+	if errors.Is(failed, ErrUnsettled) {
+		return claimed, failed
+	}
 	r := approvals.ReportRequest{Key: key, State: approvals.Applied,
 		Outcome: strings.ReplaceAll(reportable(outcome), "\n", " ")}
 	if claimed.State == approvals.Reverting {

@@ -181,7 +181,11 @@ var operations = map[string]operationText{
 		id:      "listApprovals",
 		summary: "The actions that wait for an approval, the eldest first.",
 		query: []query{{name: "all", enum: []string{"1"},
-			about: "1: also those that are over, the last 1,000 of the last seven days."}},
+			about: "1: also those that are over, the last 1,000 of the last seven days."},
+			{name: "wait", kind: "integer", about: "Answer as soon as the actions that wait, or their " +
+				"states, are others than those of \"seen\", or after so many seconds, at most 600."},
+			{name: "seen", about: "The SHA-256, in hexadecimal digits, of a line \"ID STATE\" for each " +
+				"action of the last answer."}},
 		out: reflect.TypeFor[[]approvals.Action](),
 	},
 	"POST /v1/approvals": {

@@ -3,7 +3,10 @@ package approvals
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -562,8 +565,13 @@ func (q *Queue) Get(c caller.Caller, id string) (a Action, err error) {
 	return a, err
 }
 
-// pollEvery is how often Wait looks whether another daemon has decided.
-const pollEvery = 20 * time.Millisecond
+// pollEvery is how often those who wait look whether another daemon has decided. After pollOften
+// looks they do so each pollLater.
+const (
+	pollEvery = 20 * time.Millisecond
+	pollOften = 50
+	pollLater = 250 * time.Millisecond
+)
 
 // Wait is Get, as soon as the action is neither pending nor about to be applied by the daemon, or ctx
 // ends.
@@ -571,12 +579,27 @@ func (q *Queue) Wait(ctx context.Context, c caller.Caller, id string) (Action, e
 	return until(ctx, q, Action.settled, func() (Action, error) { return q.Get(c, id) })
 }
 
-// until returns an action as soon as it is enough, or ctx ends.
-func until(ctx context.Context, q *Queue, enough func(Action) bool,
-	get func() (Action, error)) (Action, error) {
+// Changed is List of the actions that wait, as soon as their Mark is not seen, or ctx ends.
+func Changed(ctx context.Context, q *Queue, c caller.Caller, seen string) ([]Action, error) {
+	return until(ctx, q, func(all []Action) bool { return Mark(all) != seen },
+		func() ([]Action, error) { return q.List(c, false) })
+}
+
+// Mark returns a digest of the ids and states of actions. It is never empty.
+func Mark(all []Action) string {
+	h := sha256.New()
+	for _, a := range all {
+		fmt.Fprintln(h, a.ID, a.State)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// until returns what get returns as soon as it is enough, or ctx ends.
+func until[T any](ctx context.Context, q *Queue, enough func(T) bool,
+	get func() (T, error)) (T, error) {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
-	for {
+	for looks := 0; ; {
 		q.mu.Lock()
 		news := q.news
 		q.mu.Unlock()
@@ -591,6 +614,9 @@ func until(ctx context.Context, q *Queue, enough func(Action) bool,
 			case <-news:
 				changed = true
 			case <-tick.C:
+				if looks++; looks == pollOften {
+					tick.Reset(pollLater)
+				}
 				q.mu.Lock()
 				// One of those who wait looks for all of them.
 				if now := time.Now(); now.Sub(q.looked) >= pollEvery {

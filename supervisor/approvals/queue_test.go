@@ -742,6 +742,29 @@ func TestWait(t *testing.T) {
 	if w, err := d.Wait(over, user(alice, "waits"), b.ID); err != nil || w.State != Pending {
 		t.Errorf("nobody decided: %+v, %v", w, err)
 	}
+	// The list is waited for in the same way, whoever changes it.
+	seen, err := d.List(user(alice, "waits"), false)
+	if err != nil || len(seen) != 1 {
+		t.Fatalf("%+v, %v", seen, err)
+	}
+	if same, err := Changed(over, d.Queue, user(alice, "waits"), Mark(seen)); err != nil ||
+		len(same) != 1 {
+		t.Errorf("nothing has changed: %+v, %v", same, err)
+	}
+	lists := make(chan []Action, 1)
+	go func() {
+		now, err := Changed(context.Background(), d.Queue, user(alice, "waits"), Mark(seen))
+		if err != nil {
+			t.Error(err)
+		}
+		lists <- now
+	}()
+	if _, err := deskIn(d.dir).Withdraw(user(alice, "cli"), b.ID); err != nil {
+		t.Error(err)
+	}
+	if now := <-lists; len(now) != 0 {
+		t.Errorf("%+v", now)
+	}
 }
 
 // The time of an action ends, and the journal becomes short again with the same content.

@@ -24,6 +24,7 @@ type Queue interface {
 	Propose(context.Context, api.ProposeRequest) (approvals.Action, error)
 	Get(ctx context.Context, id string) (approvals.Action, error)
 	List(ctx context.Context, all bool) ([]approvals.Action, error)
+	Changed(ctx context.Context, seen string, atMost time.Duration) ([]approvals.Action, error)
 	Carry(ctx context.Context, id, key string,
 		do func(approvals.Action) (string, error)) (approvals.Action, error)
 	Report(context.Context, string, approvals.ReportRequest) (approvals.Action, error)
@@ -101,15 +102,19 @@ type Kept struct {
 	Gatekeeper
 }
 
-// Load returns the gatekeepers of the file gatekeepers.toml. Those of APIs send their requests by s.
-func Load(path string, s Sender) ([]Kept, error) {
+// Load returns the gatekeepers of the file gatekeepers.toml. Those of APIs send their requests by s,
+// those that are agents are called by ask.
+func Load(path string, s Sender, ask Asker) ([]Kept, error) {
 	said, err := manifest.LoadGatekeepers(path)
 	var all []Kept
 	for _, g := range said {
 		k := Kept{Name: g.Name, About: g.About, Agents: g.Agents, ByPolicy: g.ByPolicy}
-		if g.Kind == manifest.KindSQLite {
+		switch g.Kind {
+		case manifest.KindSQLite:
 			k.Gatekeeper = &sqliteFile{Path: g.File, Tables: g.Tables}
-		} else {
+		case manifest.KindAgent:
+			k.Gatekeeper = &byAgent{Agent: g.Agent, Ask: ask}
+		default:
 			k.Gatekeeper = &httpAPI{Document: g.File, URL: g.URL, Credential: g.Credential,
 				Operations: g.Operations, Sender: s}
 		}
@@ -153,14 +158,12 @@ const (
 	// maxOver how many are.
 	keepEntries = 30 * 24 * time.Hour
 	maxOver     = 2000
-	// look is the pause between two looks for decisions. Every lookUndos looks the desk also looks for
-	// applied actions that are to be undone, and every lookForgotten for those that jaild has
-	// forgotten.
-	look          = time.Second
-	lookUndos     = 5
-	lookForgotten = 60 * lookUndos
-	// few actions are asked for one by one. For more the desk asks for the list of all that wait.
-	few = 4
+	// pause is the time between two looks if one has failed, and waits bounds the time of a request
+	// that waits for a decision.
+	pause = time.Second
+	waits = time.Minute
+	// lookForgotten is how often the desk looks for applied actions that jaild has forgotten.
+	lookForgotten = 5 * time.Minute
 	// maxCarry bounds the time of an action.
 	maxCarry = 5 * time.Minute
 )
@@ -412,23 +415,64 @@ func (d *Desk) Look() {
 func (d *Desk) Run(ctx context.Context, tell func(Entry, approvals.Action) error) {
 	d.tell = tell
 	d.began()
-	tick := time.NewTicker(look)
-	defer tick.Stop()
-	warned := ""
-	for n := 0; ; n++ {
-		err := d.each(ctx, n)
+	var polls sync.WaitGroup
+	defer polls.Wait()
+	forgotten := time.NewTicker(lookForgotten)
+	defer forgotten.Stop()
+	warned, all := "", true
+	for {
+		seen, err := d.each(ctx, all)
 		if err != nil && ctx.Err() == nil && err.Error() != warned {
 			d.o.Log.Warn("the actions of gatekeepers wait", "error", err)
 			warned = err.Error()
 		}
-		next := tick.C
-		if err == nil && d.count() == 0 {
-			next = nil
+		ctx, stop := context.WithCancel(ctx)
+		changed := make(chan struct{})
+		switch {
+		case err != nil:
+			polls.Go(func() { rest(ctx); close(changed) })
+		case d.count() > 0:
+			polls.Go(func() { d.await(ctx, seen); close(changed) })
 		}
 		select {
 		case <-d.news:
-		case <-next:
+			all = false
+		case <-changed:
+			all = false
+		case <-forgotten.C:
+			all = true
 		case <-ctx.Done():
+			stop()
+			return
+		}
+		stop()
+	}
+}
+
+// rest waits for pause, or until ctx is done.
+func rest(ctx context.Context) {
+	select {
+	case <-time.After(pause):
+	case <-ctx.Done():
+	}
+}
+
+// await returns when the Mark of the actions that wait is not seen, jaild cannot be asked, or ctx is
+// done.
+func (d *Desk) await(ctx context.Context, seen string) {
+	for ctx.Err() == nil {
+		q, done, err := d.o.Queue(ctx)
+		if err == nil {
+			var all []approvals.Action
+			all, err = q.Changed(ctx, seen, waits)
+			done()
+			if err == nil && approvals.Mark(all) != seen {
+				return
+			}
+		}
+		// A daemon that ends answers at once.
+		rest(ctx)
+		if err != nil {
 			return
 		}
 	}
@@ -441,33 +485,34 @@ func (d *Desk) count() int {
 	return d.open.entries
 }
 
-// each is the nth look at the entries that are not over.
-func (d *Desk) each(ctx context.Context, n int) error {
-	if n%lookUndos != 0 && d.Waiting() == 0 {
-		return nil
-	}
+// each looks at the entries that are not over, and returns the Mark of the actions that wait. With
+// all it also looks for applied actions that jaild has forgotten.
+func (d *Desk) each(ctx context.Context, all bool) (seen string, err error) {
 	open, err := entries(ctx, d.o.Entries.Open)
 	if err != nil {
-		return err
+		return "", err
 	}
 	var q Queue
-	var states map[string]approvals.State
+	states := map[string]approvals.State{}
 	if len(open) > 0 {
 		var done func()
 		if q, done, err = d.o.Queue(ctx); err != nil {
-			return err
+			return "", err
 		}
 		defer done()
-	}
-	if len(open) > few {
-		if states, err = statesIn(ctx, q); err != nil {
-			return err
+		listed, err := q.List(ctx, false)
+		if err != nil {
+			return "", err
 		}
+		for _, a := range listed {
+			states[a.ID] = a.State
+		}
+		seen = approvals.Mark(listed)
 	}
 	var errs []error
 	left, waiting, over := 0, 0, 0
 	for _, e := range open {
-		if e.mayHaveChanged(states, n) {
+		if e.mayHaveChanged(states, all) {
 			if e, err = d.one(ctx, q, e); err != nil {
 				errs = append(errs, fmt.Errorf("action %s: %w", e.Action, err))
 			}
@@ -488,32 +533,20 @@ func (d *Desk) each(ctx context.Context, n int) error {
 	d.open.Lock()
 	d.open.entries, d.open.waiting = left, waiting
 	d.open.Unlock()
-	return errors.Join(errs...)
+	return seen, errors.Join(errs...)
 }
 
-// statesIn returns the states of the actions in a queue that are not over, by their ids.
-func statesIn(ctx context.Context, q Queue) (map[string]approvals.State, error) {
-	all, err := q.List(ctx, false)
-	states := map[string]approvals.State{}
-	for _, a := range all {
-		states[a.ID] = a.State
-	}
-	return states, err
-}
-
-// mayHaveChanged reports whether the nth look is to ask for the action of an entry. states are the
-// states of all actions that are not over, nil if they are not known.
-func (e Entry) mayHaveChanged(states map[string]approvals.State, n int) bool {
+// mayHaveChanged reports whether the action of an entry is to be asked for. states are the states of
+// all actions that are not over. With all, applied actions are asked for, too.
+func (e Entry) mayHaveChanged(states map[string]approvals.State, all bool) bool {
 	state, listed := states[e.Action]
 	switch {
 	case e.Action == "":
 		return true
-	case states == nil:
-		return e.Told != approvals.Applied || n%lookUndos == 0
 	case listed:
 		return state != approvals.Pending
 	}
-	return e.Told != approvals.Applied || n%lookForgotten == 0
+	return e.Told != approvals.Applied || all
 }
 
 // one brings an action as far as it can go now.
@@ -556,7 +589,7 @@ func (d *Desk) one(ctx context.Context, q Queue, e Entry) (Entry, error) {
 			return e, err
 		}
 	}
-	return d.told(e, a)
+	return d.told(ctx, e, a)
 }
 
 // adopt finds the action of a proposal whose answer was lost.
@@ -649,10 +682,11 @@ func (d *Desk) settle(ctx context.Context, q Queue, a approvals.Action,
 }
 
 // told tells the proposer of an action its state, once for each state in which the action is over.
-func (d *Desk) told(e Entry, a approvals.Action) (Entry, error) {
+func (d *Desk) told(ctx context.Context, e Entry, a approvals.Action) (Entry, error) {
 	if !a.State.Over() || a.State == e.Told {
 		return e, nil
 	}
+	d.rejected(ctx, a)
 	if e.Instance != 0 {
 		if err := d.tell(e, a); err != nil {
 			return e, err
@@ -662,4 +696,26 @@ func (d *Desk) told(e Entry, a approvals.Action) (Entry, error) {
 	// An applied action can be reverted as long as jaild has it.
 	e.Over = a.State != approvals.Applied || !a.Reversible
 	return e, d.put(e)
+}
+
+// rejected tells the gatekeeper of an action that nobody carries out, if it wants to know. The action is
+// over, whatever the gatekeeper makes of that.
+func (d *Desk) rejected(ctx context.Context, a approvals.Action) {
+	switch a.State {
+	case approvals.Rejected, approvals.Expired, approvals.Withdrawn:
+	default:
+		return
+	}
+	k, c, err := d.of(a)
+	if err != nil {
+		return
+	}
+	if r, ok := k.Gatekeeper.(interface {
+		Reject(context.Context, string, Change) error
+	}); ok {
+		if err := r.Reject(ctx, a.ID, c); err != nil && ctx.Err() == nil {
+			d.o.Log.Warn("a gatekeeper does not take a rejection", "gatekeeper", k.Name, "action", a.ID,
+				"error", err)
+		}
+	}
 }

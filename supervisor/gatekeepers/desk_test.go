@@ -29,8 +29,10 @@ type world struct {
 	told    []string
 	// cut kills the desk at the nth step of those that follow; steps counts them.
 	cut, steps int
-	// gets counts the actions that were asked for.
-	gets int
+	// gets and lists count the actions that were asked for, and the lists of them.
+	gets, lists int
+	// Who waits for a change says so on idle, and waits for changed.
+	idle, changed chan struct{}
 }
 
 // step is a point at which a desk may be killed.
@@ -126,12 +128,27 @@ func (w *world) Get(_ context.Context, id string) (approvals.Action, error) {
 }
 
 func (w *world) List(_ context.Context, over bool) (all []approvals.Action, err error) {
+	w.lists++
 	for _, a := range w.actions {
 		if over || !a.State.Over() {
 			all = append(all, *a)
 		}
 	}
 	return all, nil
+}
+
+func (w *world) Changed(ctx context.Context, _ string, _ time.Duration) ([]approvals.Action, error) {
+	select {
+	case w.idle <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	select {
+	case <-w.changed:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return w.List(ctx, false)
 }
 
 // Carry claims, does and reports, as api.Carry does, and may be killed between any two of them.
@@ -251,9 +268,9 @@ func TestKilledDesk(t *testing.T) {
 		a := w.actions[0]
 		look := func() {
 			// A killed one leaves the rest to the next.
-			_ = d.each(ctx, 0)
+			_, _ = d.each(ctx, true)
 			dead()
-			if err := d.each(ctx, 0); err != nil {
+			if _, err := d.each(ctx, true); err != nil {
 				t.Fatalf("step %d: %v", cut, err)
 			}
 		}
@@ -318,7 +335,7 @@ func TestDesk(t *testing.T) {
 		t.Errorf("people see %+v", g)
 	}
 	w.actions[0].State = approvals.Rejected
-	if err := d.each(ctx, 0); err != nil || !slices.Equal(w.told, []string{"rejected"}) ||
+	if _, err := d.each(ctx, true); err != nil || !slices.Equal(w.told, []string{"rejected"}) ||
 		d.Waiting() > 0 {
 		t.Errorf("rejected: told %q, %d wait, %v", w.told, d.Waiting(), err)
 	}
@@ -351,39 +368,76 @@ func TestManyActions(t *testing.T) {
 	f := customers(t, t.TempDir(), "MEMORY")
 	w := &world{keys: map[string]string{}}
 	d := w.desk(f)
-	for n := range 3 * few {
+	const many = 12
+	for n := range many {
 		if _, err := d.Propose(t.Context(), triage, ofTriage(fmt.Sprint(n))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	look := func(n, gets, waiting, entries int) {
+	look := func(forgotten bool, gets, waiting, entries int) {
 		t.Helper()
 		w.gets = 0
-		if err := d.each(t.Context(), n); err != nil || w.gets != gets || d.Waiting() != waiting ||
-			d.count() != entries {
-			t.Errorf("look %d: %v, %d gets, %d of %d wait", n, err, w.gets, d.Waiting(), d.count())
+		if _, err := d.each(t.Context(), forgotten); err != nil || w.gets != gets ||
+			d.Waiting() != waiting || d.count() != entries {
+			t.Errorf("%v, %d gets, %d of %d wait", err, w.gets, d.Waiting(), d.count())
 		}
 	}
-	a, all := w.actions[0], 3*few
-	look(1, 0, all, all)
+	a := w.actions[0]
+	look(false, 0, many, many)
 	a.State = approvals.Approved
 	w.actions[1].State = approvals.Rejected
-	look(2, 2, all-2, all-1)
+	look(false, 2, many-2, many-1)
 	if got := rowOf(t, f, 1); a.State != approvals.Applied || !strings.Contains(got, "Zug") {
 		t.Errorf("it is %s, and the row is %s", a.State, got)
 	}
-	look(lookUndos, 0, all-2, all-1)
+	look(false, 0, many-2, many-1)
 	a.State, a.Claim = approvals.Reverting, nil
-	look(lookUndos, 1, all-2, all-2)
+	look(false, 1, many-2, many-2)
 	if got := rowOf(t, f, 1); a.State != approvals.Reverted || !strings.Contains(got, "Bern") {
 		t.Errorf("it is %s, and the row is %s", a.State, got)
 	}
 	// One that jaild has forgotten.
 	w.actions[2].State = approvals.Approved
-	look(1, 1, all-3, all-2)
+	look(false, 1, many-3, many-2)
 	w.actions[2].ID = "gone"
-	look(lookUndos, 0, all-3, all-2)
-	look(0, 1, all-3, all-3)
+	look(false, 0, many-3, many-2)
+	look(true, 1, many-3, many-3)
+}
+
+// A desk that runs asks nothing until the queue says that something has changed, and then acts at
+// once.
+func TestDeskWaitsForChanges(t *testing.T) {
+	f := customers(t, t.TempDir(), "MEMORY")
+	w := &world{keys: map[string]string{}, idle: make(chan struct{}), changed: make(chan struct{})}
+	d := w.desk(f)
+	if _, err := d.Propose(t.Context(), triage, ofTriage("1")); err != nil {
+		t.Fatal(err)
+	}
+	<-d.news
+	ctx, stop := context.WithCancel(t.Context())
+	told, ended := make(chan approvals.State), make(chan struct{})
+	go func() {
+		defer close(ended)
+		d.Run(ctx, func(_ Entry, a approvals.Action) error {
+			told <- a.State
+			return nil
+		})
+	}()
+	for _, step := range []struct{ is, becomes approvals.State }{
+		{approvals.Approved, approvals.Applied}, {approvals.Reverting, approvals.Reverted}} {
+		<-w.idle
+		w.actions[0].State, w.actions[0].Claim = step.is, nil
+		w.changed <- struct{}{}
+		if state := <-told; state != step.becomes {
+			t.Errorf("%s becomes %s", step.is, state)
+		}
+	}
+	stop()
+	<-ended
+	// One at the start, and two for each change: that of the answer, and that of the look after it.
+	if w.lists != 5 {
+		t.Errorf("the queue was listed %d times", w.lists)
+	}
 }
 
 // Only an agent whose manifest names the gatekeeper and that the owner has named may use it, and none

@@ -75,6 +75,9 @@ type Request struct {
 	// Agent makes the run one of an agent: its standard input and output carry the messages of
 	// package runners/agent, and its tool has only the standard error.
 	Agent *Agent `json:"agent,omitempty"`
+	// Those that a tool which is a module finds at /agent, by their names, which are relative
+	// paths: at most 200 of them and 1 MiB together.
+	Files map[string][]byte `json:"files,omitempty"`
 	// Inherit is the caller's own environment, NAME=VALUE; the policy passes on what it names.
 	Inherit []string `json:"inherit,omitempty"`
 }

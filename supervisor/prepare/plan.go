@@ -39,6 +39,9 @@ func (s *Preparer) makePlan(ctx context.Context, j *Job, f *finder) error {
 		return problem.New(problem.Usage, "a terminal is for programs of the host; %s is none",
 			j.Tool.Name)
 	}
+	if len(j.Req.Files) > 0 && j.Tool.Native != "" {
+		return problem.New(problem.Usage, "files are for a tool that is a module; %s is none", j.Tool.Name)
+	}
 	target, slice := f.target(j.Tool), s.o.Config.Slice
 	if j.In != nil {
 		j.Host.IDs, slice = j.In.IDs, j.In.Group
@@ -47,7 +50,7 @@ func (s *Preparer) makePlan(ctx context.Context, j *Job, f *finder) error {
 	}
 	r := jail.Request{ID: j.ID, Base: j.Host.IDs.Base, User: rootless.User(), Slice: slice,
 		Later:  j.Holds.For == 0 && j.Tool.Native == "",
-		Absent: absent(j.Policy.Policy().Mounts),
+		Absent: absent(j.Policy.Policy().Mounts), Files: len(j.Req.Files) > 0,
 		Caches: s.caches(j), Told: s.o.Told, ProcFixed: s.o.ProcFixed, Command: jail.Command{
 			Runner: string(runners.KindWASI), Tool: j.Tool.Name, Digest: j.Tool.digest(),
 			Args: runlog.Readable(j.args()), Env: runlog.Readable(env),
@@ -179,7 +182,21 @@ func (j *Job) order(env []string, relay netip.AddrPort) runners.Order {
 	}
 	o.Fetch = j.Plan.Fetch != nil
 	o.Agent = j.agentOrder()
+	if len(j.Req.Files) == 0 {
+		return o
+	}
+	o.Files = j.Req.Files
+	o.Invocation.Mounts = append(o.Invocation.Mounts, runners.Mount{Path: runners.FilesTarget,
+		Source: jail.FilesDir})
 	return o
+}
+
+// checkFiles returns what is wrong with the files of the request.
+func (j *Job) checkFiles() error {
+	if len(j.Req.Files) > 0 && (j.In != nil || j.Holds.For > 0 || j.Req.Script != nil) {
+		return errors.New("files are for a run of one tool, outside of sessions")
+	}
+	return runners.CheckFiles(j.Req.Files)
 }
 
 // fillInvocation adds what a module's runner needs beside its arguments.
@@ -201,7 +218,9 @@ func (j *Job) fillInvocation(inv *runners.Invocation) {
 			Source: w.Target, Write: w.Shadow, Hide: pol.Workspace.Hide})
 	}
 	for _, m := range j.Plan.Mounts {
-		if m.Kind != jail.MountProc && m.Target != jail.AgentDir && !strings.HasPrefix(m.Target, jail.CacheDir) {
+		own := m.Target == jail.AgentDir || m.Target == jail.FilesDir ||
+			strings.HasPrefix(m.Target, jail.CacheDir)
+		if m.Kind != jail.MountProc && !own {
 			inv.Mounts = append(inv.Mounts, runners.Mount{Path: m.Target, Write: m.Write})
 		}
 	}

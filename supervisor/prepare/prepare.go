@@ -110,6 +110,9 @@ func (s *Preparer) prepare(ctx context.Context, j *Job, dry bool) (err error) {
 	if j.Req.KeepEnv && j.In == nil {
 		return problem.New(problem.Usage, "keep_env is for the invocations of a session")
 	}
+	if err = j.checkFiles(); err != nil {
+		return problem.New(problem.Usage, "files: %v", err)
+	}
 	if j.Policy, err = s.decide(j); err != nil {
 		return err
 	}

@@ -186,3 +186,18 @@ func (s *Runner) AllLive() []*Run {
 	defer a.mu.Unlock()
 	return slices.Collect(maps.Values(a.runs))
 }
+
+// Works reports whether a run needs the processors: any but sessions, whose invocations are runs of
+// their own, and agents, which wait for events most of the time.
+func (s *Runner) Works() bool {
+	a := &s.active
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, r := range a.runs {
+		agent := r.job.Req.Agent
+		if r.job.Holds.For == 0 && (agent == nil || agent.Once) {
+			return true
+		}
+	}
+	return false
+}

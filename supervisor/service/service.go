@@ -264,7 +264,7 @@ func (s *Service) openPool() {
 	o := r.Jails.Maker
 	o.Size, o.Module, o.Outdated = s.config.Bounds.Warm, r.Preparer.Module,
 		bundlesChanged(s.bundles)
-	o.Busy = func() bool { return r.Queue.Load().Runs > 0 }
+	o.Busy = r.Works
 	r.Jails.Pool = prewarm.New(o)
 }
 

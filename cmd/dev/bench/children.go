@@ -23,6 +23,8 @@ import (
 const (
 	// atOnce are made or loaded in one event, whose own time is taken off.
 	atOnce = 20
+	// apart is the pause before a program that is loaded alone, in which jaild makes a jail.
+	apart = time.Second
 	// attempts of a try write so many bytes each.
 	attempts = 8
 	wrote    = 1 << 20
@@ -85,7 +87,7 @@ func (b *agentBed) children(ctx context.Context, files, rounds int, t *table,
 		}
 		time.Sleep(settled)
 	}
-	var nothing, facets, loads sample
+	var nothing, facets, loads, alone sample
 	for range rounds {
 		for _, one := range []struct {
 			to    *sample
@@ -100,12 +102,22 @@ func (b *agentBed) children(ctx context.Context, files, rounds int, t *table,
 			}
 		}
 	}
+	for range rounds {
+		time.Sleep(apart)
+		took, err := b.calls(ctx, load(1))
+		if err != nil {
+			return err
+		}
+		alone = append(alone, took)
+	}
 	for i := range rounds {
 		facets[i] = (facets[i] - nothing.median()) / atOnce
 		loads[i] = (loads[i] - nothing.median()) / atOnce
+		alone[i] -= nothing.median()
 	}
 	t.latency("create a facet (5)", facets)
-	t.latency("load of a compiled module (20)", loads)
+	t.latency("load of a compiled module (20)", alone)
+	t.latency("the same, 20 of them one right after the other", loads)
 	if err := b.forks(ctx, files, rounds, t, progress); err != nil {
 		return err
 	}

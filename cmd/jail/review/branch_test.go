@@ -185,6 +185,15 @@ func TestBranchTry(t *testing.T) {
 			t.Errorf("branch %s takes %d bytes", b.ID, b.Disk)
 		}
 	}
+	// One whose branch cannot be made leaves no session.
+	h.Wants(h.Jail("branch", "fork", "p", "--id", "q-1"), 0, "")
+	h.Wants(h.Jail("branch", "try", "--profile", "build", "--id", "q", "1", "--", "true"), 2, "in use")
+	for _, s := range h.Sessions() {
+		if s.ID == "q" {
+			t.Errorf("the session of a try that failed is left: %+v", s)
+		}
+	}
+	h.Wants(h.Jail("branch", "discard", "q-1"), 0, "")
 	h.Says(h.Jail("branch", "merge", "p-2"), 0, "merged 3 changes")
 	for i := range n {
 		h.Wants(h.Jail("branch", "discard", fmt.Sprintf("p-%d", i+1)), 0, "")

@@ -101,6 +101,11 @@ func runTry(ctx context.Context, env *cli.Env, c *api.Client, o tryOptions,
 	}
 	ask.ID, ask.Inherit = "", nil
 	if err := out.fork(ctx, c, o.n, ask); err != nil {
+		if o.from == "" {
+			// Nothing was done in the session; the error of the fork is the one to tell.
+			_, _ = c.StopSession(context.WithoutCancel(ctx), out.Parent,
+				message.StopRequest{Fate: message.FateDiscard})
+		}
 		return err
 	}
 	outputs := out.run(ctx, c, o.tool, req)

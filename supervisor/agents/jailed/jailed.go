@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,7 +29,7 @@ import (
 const maxSaid = 2 << 10
 
 // filesTarget is where the files of an agent that is a script are in its jail.
-const filesTarget = "/agent"
+const filesTarget = runners.FilesTarget
 
 // A Jaild runs agents with the help of jaild.
 type Jaild struct {
@@ -170,7 +171,13 @@ func requestOf(l agents.Launch) (message.Request, error) {
 		req.Tool = m.Module
 	}
 	if m.Script() {
-		readFiles(&req, m.Name)
+		if req.Files, err = filesOf(l.Dir); err != nil {
+			return req, err
+		}
+		if req.Files == nil || len(m.Native) > 0 {
+			req.Files = nil
+			readFiles(&req, m.Name)
+		}
 		args = inJail(l.Dir, args)
 	}
 	req.Args = runners.Texts(args)
@@ -200,6 +207,36 @@ func bare(l agents.Launch, dir string) (message.Request, error) {
 	}
 	return req, nil
 }
+
+// filesOf returns the files of an agent, nil if there are too many for a message or some are no files.
+func filesOf(dir string) (map[string][]byte, error) {
+	files, size := map[string][]byte{}, int64(0)
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		if size += info.Size(); !info.Mode().IsRegular() || size > runners.MaxFilesBytes ||
+			len(files) == runners.MaxFiles {
+			return errLarge
+		}
+		name, err := filepath.Rel(dir, path)
+		if err == nil {
+			files[filepath.ToSlash(name)], err = os.ReadFile(path)
+		}
+		return err
+	})
+	if errors.Is(err, errLarge) || err == nil && runners.CheckFiles(files) != nil {
+		return nil, nil
+	}
+	return files, err
+}
+
+// errLarge says that the files of an agent are mounted.
+var errLarge = errors.New("too large for a message")
 
 // readFiles lets a run read the files of its directory, under all of its policies.
 func readFiles(req *message.Request, agent string) {

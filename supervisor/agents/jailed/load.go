@@ -7,6 +7,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jail-sandbox/jail/policy"
@@ -14,6 +15,7 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/supervisor/agents"
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/client"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
@@ -41,7 +43,8 @@ memory = "1TiB"
 pids = 100000
 `
 
-// loadLimits are the further limits of a program that is loaded.
+// loadLimits are the further limits of a program that is loaded. cpu_time does not depend on the
+// deadline of the event, so that jails of one kind fit all programs of an agent; wall bounds it.
 const loadLimits = `wall = %q
 cpu_time = %q
 open_files = 256
@@ -77,7 +80,10 @@ func (j *Jaild) Load(ctx context.Context, l agents.Load) (agents.Loaded, error) 
 	var res message.Result
 	if l.Orders != nil {
 		// What the program writes is in the frames; the rest is what jail-init says.
-		res, err = api.RunPassed(ctx, c.Client, req, l.Orders.In, l.Orders.Out, &stderr)
+		ended := make(chan struct{})
+		stopped := killed(ctx, c, req.ID, l.Enough, ended)
+		res, err = api.RunPassed(stopped, c.Client, req, l.Orders.In, l.Orders.Out, &stderr)
+		close(ended)
 	} else {
 		res, err = c.Run(ctx, req, bytes.NewReader(nil), &stdout, &stderr)
 	}
@@ -99,6 +105,24 @@ func (j *Jaild) Load(ctx context.Context, l agents.Load) (agents.Loaded, error) 
 	done.Usage.WallMS, done.Usage.CPUMS = res.Usage.WallMS, res.Usage.CPUMS
 	done.Usage.MemoryPeak = res.Usage.MemoryPeak
 	return done, nil
+}
+
+// killed has a run killed once enough is closed, and before ended is. The context that it returns is
+// done if the daemon cannot be told.
+func killed(ctx context.Context, c *client.Client, id string, enough, ended <-chan struct{}) context.Context {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-enough:
+			if err := c.Kill(ctx, id, int(syscall.SIGKILL)); err != nil {
+				cancel(err)
+			}
+			<-ended
+		case <-ended:
+		}
+		cancel(nil)
+	}()
+	return ctx
 }
 
 func loadRequest(l agents.Load) (message.Request, error) {
@@ -124,7 +148,7 @@ func loadRequest(l agents.Load) (message.Request, error) {
 	req.Env = l.Env
 	req.Narrow = append(req.Narrow, message.Narrow{Name: "load of " + of.AgentID,
 		Policy: fmt.Sprintf(narrowPolicy, `"none"`, `["python/*", "js/*"]`, `modules = ["**"]`) +
-			fmt.Sprintf(loadLimits, wall, wall, output) + bindings})
+			fmt.Sprintf(loadLimits, wall, maxLoadTime, output) + bindings})
 	switch path.Ext(l.Main) {
 	case ".wasm":
 		req.Tool = filepath.Join(l.Dir, filepath.FromSlash(l.Main))
@@ -135,7 +159,9 @@ func loadRequest(l agents.Load) (message.Request, error) {
 		req.Tool = "js/qjs"
 	}
 	req.Args = runners.Texts{filesTarget + "/" + l.Main}
-	readFiles(&req, of.Manifest.Name)
+	if req.Files = l.Files; l.Files == nil {
+		readFiles(&req, of.Manifest.Name)
+	}
 	return req, nil
 }
 

@@ -17,12 +17,13 @@ import (
 const (
 	KindSQLite  = "sqlite"
 	KindOpenAPI = "openapi"
+	KindAgent   = "agent"
 )
 
 // A Gatekeeper is a table of gatekeepers.toml.
 type Gatekeeper struct {
 	Name string
-	// Kind is sqlite or openapi.
+	// Kind is sqlite, openapi or agent.
 	Kind  string
 	About string
 	// Agents are the names of the agents that may use it.
@@ -39,6 +40,8 @@ type Gatekeeper struct {
 	Credential string
 	// Operations are the operations of the API that agents may use; all if empty.
 	Operations []string
+	// Agent is the name of the agent that is the gatekeeper.
+	Agent string
 }
 
 // LoadGatekeepers reads gatekeepers.toml, strictly. Without the file there are none. If the file is
@@ -69,10 +72,10 @@ func LoadGatekeepers(path string) ([]Gatekeeper, error) {
 		}
 		g := r.gatekeeper(r.sub(of, name))
 		g.Name = name
-		if slices.Contains(g.Agents, name) {
+		if slices.Contains(append(g.Agents, g.Agent), name) {
 			// The queue shows and grants what an agent itself proposes under the agent's name.
 			r.fail(of.path+name, "give the gatekeeper another name", "gatekeeper %q has the name of an "+
-				"agent that may use it", name)
+				"agent that may use it, or is it", name)
 		}
 		if g.File != "" && !filepath.IsAbs(g.File) {
 			g.File = filepath.Join(filepath.Dir(path), g.File)
@@ -86,9 +89,9 @@ func LoadGatekeepers(path string) ([]Gatekeeper, error) {
 }
 
 func (r *reader) gatekeeper(t table) (g Gatekeeper) {
-	g.Kind = r.word(t, "kind", KindSQLite, KindOpenAPI)
+	g.Kind = r.word(t, "kind", KindSQLite, KindOpenAPI, KindAgent)
 	if _, ok := t.values["kind"]; !ok {
-		r.fail(t.path+"kind", "write kind = \"sqlite\" or kind = \"openapi\"", "%skind is missing",
+		r.fail(t.path+"kind", "write kind = \"sqlite\", \"openapi\" or \"agent\"", "%skind is missing",
 			t.path)
 	}
 	g.About, _ = r.text(t, "about")
@@ -96,7 +99,10 @@ func (r *reader) gatekeeper(t table) (g Gatekeeper) {
 	g.ByPolicy = r.word(t, "approve", "ask", "policy") == "policy"
 	known := []string{"kind", "about", "agents", "approve"}
 	file := "file"
-	if g.Kind == KindOpenAPI {
+	switch g.Kind {
+	case KindAgent:
+		file = "agent"
+	case KindOpenAPI:
 		file = "document"
 		known = append(known, file, "url", "credential", "operations")
 		g.URL, _ = r.text(t, "url")
@@ -107,15 +113,21 @@ func (r *reader) gatekeeper(t table) (g Gatekeeper) {
 			r.fail(t.path+"url", "write it as https://HOST or https://HOST/PREFIX",
 				"%surl: %q is no URL of an API", t.path, g.URL)
 		}
-	} else {
+	default:
 		known = append(known, file, "tables")
 		g.Tables = r.texts(t, "tables", true, nil)
 	}
+	if g.Kind == KindAgent {
+		known = append(known, file)
+		g.Agent, _ = r.text(t, file)
+	} else {
+		g.File, _ = r.text(t, file)
+	}
 	r.keys(t, known...)
-	g.File, _ = r.text(t, file)
 	if _, ok := t.values[file]; !ok {
 		r.fail(t.path+file, fmt.Sprintf("name it, as in %s = %q", file,
-			map[string]string{KindSQLite: "/srv/crm.db", KindOpenAPI: "crm.json"}[g.Kind]),
+			map[string]string{KindSQLite: "/srv/crm.db", KindOpenAPI: "crm.json",
+				KindAgent: "crm-keeper"}[g.Kind]),
 			"%s%s is missing", t.path, file)
 	}
 	return g

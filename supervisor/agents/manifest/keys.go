@@ -44,6 +44,8 @@ func keys() []key {
 			"as its policy grants them; none if missing"},
 		{"tools.workspace", `"/srv/web"`, "directory that they work on a shadow of; without one they " +
 			"have memory below /tmp alone"},
+		{"capabilities.gatekeeper", "false", "whether the agent may be a gatekeeper of " +
+			"gatekeepers.toml"},
 		{"capabilities.gatekeepers", `["crm"]`, "gatekeepers of gatekeepers.toml that the agent " +
 			"may use, if their agents name it"},
 		{"storage.size", `"64MiB"`, "largest size of the agent's database; 64MiB if missing"},
@@ -144,7 +146,7 @@ func schema() []byte {
 		"handle":   with("handle", text("^[A-Za-z0-9_-]{1,63}$")),
 		"config":   with("config", object{"type": "object"}),
 		"capabilities": section("capabilities", object{"network": flag(), "ai": flag(),
-			"storage": flag(), "facets": flag(), "tools": args(),
+			"storage": flag(), "facets": flag(), "tools": args(), "gatekeeper": flag(),
 			"gatekeepers": list(text("^[a-z0-9][a-z0-9-]{0,62}$"))}),
 		"tools":   section("tools", object{"workspace": text("^/")}),
 		"storage": section("storage", object{"size": text("^[0-9]+(B|KiB|MiB|GiB|TiB)$")}),

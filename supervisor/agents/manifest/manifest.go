@@ -107,6 +107,8 @@ type Capabilities struct {
 	Facets  bool `json:"facets,omitempty"`
 	// Tools are patterns of the commands of bundles that it may run.
 	Tools []string `json:"tools,omitempty"`
+	// Gatekeeper says that the agent may be a gatekeeper, if gatekeepers.toml has it be one.
+	Gatekeeper bool `json:"gatekeeper,omitempty"`
 	// Gatekeepers are those of the owner that the agent may use, if they let it.
 	Gatekeepers []string `json:"gatekeepers,omitempty"`
 }

@@ -223,10 +223,11 @@ func (r *reader) config(t table, m *Manifest) {
 }
 
 func (r *reader) capabilities(t table, m *Manifest) {
-	r.keys(t, "network", "ai", "storage", "facets", "tools", "gatekeepers")
+	r.keys(t, "network", "ai", "storage", "facets", "tools", "gatekeeper",
+		"gatekeepers")
 	c := &m.Capabilities
 	c.Network, c.AI, c.Storage = r.flag(t, "network"), r.flag(t, "ai"), r.flag(t, "storage")
-	c.Facets = r.flag(t, "facets")
+	c.Facets, c.Gatekeeper = r.flag(t, "facets"), r.flag(t, "gatekeeper")
 	c.Tools = r.texts(t, "tools", true, func(text string) error {
 		_, err := policy.ParseGlob(text)
 		return err

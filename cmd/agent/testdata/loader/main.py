@@ -7,6 +7,10 @@ class Loader(jail_agent.Agent):
     """Runs the programs that it is sent, and says what each did."""
 
     def on_event(self, event):
+        if event.type == "approval":
+            row = jail_agent.Gate("crm").read("rows", table="customers", where={"id": 1})["rows"][0]
+            self.set_state("%s %s" % (event.data["state"], row["city"]))
+            return
         said = []
         jail_agent.facet("notes", "notes", ["STORAGE"])
         for p in event.data["programs"]:

@@ -88,7 +88,7 @@ def _body(method, params):
     return json.dumps({"method": method, "params": params}, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def call(binding, method, **params):
+def call(binding, method, /, **params):
     """Call a method of a binding, and return its result. What is None is left out of params."""
     params = {name: value for name, value in params.items() if value is not None}
     said = _answer("POST", "/rpc/" + binding, _body(method, params))

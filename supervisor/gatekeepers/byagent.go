@@ -1,0 +1,171 @@
+package gatekeepers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
+	"github.com/jail-sandbox/jail/supervisor/api"
+)
+
+// An Asker calls a method of an agent that is a gatekeeper, and returns its answer. A second call with
+// the same key is not carried out, and has the answer of the first.
+type Asker func(ctx context.Context, agent, key, method string, args any) (json.RawMessage, error)
+
+// Times for which a call is waited for. What carries an action out is waited for as long as the desk
+// waits: the agent may still do it.
+const (
+	maxAsk    = time.Minute
+	maxSettle = 10 * time.Second
+)
+
+// byAgent is a gatekeeper that is an agent of the owner's: it keeps what its policy lets it reach. Its
+// methods are describe, read, propose, applyAction, rejectAction and revertAction.
+type byAgent struct {
+	Agent string
+	Ask   Asker
+}
+
+// ask calls a method, and decodes the answer.
+func (k *byAgent) ask(ctx context.Context, key, method string, args, to any) error {
+	text, err := k.Ask(ctx, k.Agent, key, method, args)
+	if err != nil {
+		return err
+	}
+	if len(text) > maxAnswer {
+		return tooLarge("the answer of agent %q has %d bytes, more than %d", k.Agent, len(text),
+			maxAnswer)
+	}
+	if err := json.Unmarshal(text, to); err != nil {
+		return fmt.Errorf("agent %q answers %s with something else than it should: %w", k.Agent, method,
+			err)
+	}
+	return nil
+}
+
+func (k *byAgent) Describe(ctx context.Context) (agentapi.Gatekeeper, error) {
+	d := agentapi.Gatekeeper{}
+	err := k.askSoon(ctx, api.NewKey(), "describe", struct{}{}, &d)
+	if err != nil {
+		d = agentapi.Gatekeeper{}
+	}
+	if d.Reads == nil {
+		d.Reads = []agentapi.GateMethod{}
+	}
+	if d.Actions == nil {
+		d.Actions = []agentapi.GateMethod{}
+	}
+	d.Kind, d.Resource, d.Problem = "agent", k.Agent, ""
+	return d, err
+}
+
+func (k *byAgent) Read(ctx context.Context, method string, args json.RawMessage) (any, error) {
+	var out json.RawMessage
+	return out, k.askSoon(ctx, api.NewKey(), "read", map[string]any{"method": method, "args": args}, &out)
+}
+
+// askSoon is ask for what changes nothing.
+func (k *byAgent) askSoon(ctx context.Context, key, method string, args, to any) error {
+	ctx, cancel := context.WithTimeout(ctx, maxAsk)
+	defer cancel()
+	return k.ask(ctx, key, method, args, to)
+}
+
+// kept is an action as an agent is told of it.
+type kept struct {
+	ID       string          `json:"id,omitempty"`
+	Action   string          `json:"action"`
+	Args     json.RawMessage `json:"args"`
+	Resource string          `json:"resource,omitempty"`
+	Before   json.RawMessage `json:"before,omitempty"`
+	After    json.RawMessage `json:"after,omitempty"`
+	Outcome  string          `json:"outcome,omitempty"`
+}
+
+func (k *byAgent) Propose(ctx context.Context, action string, args json.RawMessage) (Change, error) {
+	var p struct {
+		Resource      string
+		Reversible    bool
+		Before, After json.RawMessage
+		Error         string
+	}
+	err := k.askSoon(ctx, api.NewKey(), "propose", kept{Action: action, Args: args}, &p)
+	if err == nil && p.Error != "" {
+		err = bad("%.300s", p.Error)
+	}
+	return Change{Action: action, Resource: k.Agent + "#" + p.Resource, Reversible: p.Reversible, Args: args,
+		Before: p.Before, After: p.After}, err
+}
+
+// A result is what an agent answers about an action that it carried out. Changed says that the resource
+// is not as it was, Error what failed; nothing is done then.
+type result struct {
+	Outcome        string
+	Changed, Error string
+}
+
+func (r result) err() error {
+	switch {
+	case r.Changed != "":
+		return fmt.Errorf("%.300s: %w", r.Changed, errChanged)
+	case r.Error != "":
+		return errors.New(cut(r.Error))
+	}
+	return nil
+}
+
+func cut(text string) string { return text[:min(len(text), maxSaid)] }
+
+func (k *byAgent) told(id, outcome string, c Change) kept {
+	return kept{ID: id, Action: c.Action, Args: c.Args, Resource: c.Resource[min(len(k.Agent)+1,
+		len(c.Resource)):], Before: c.Before, After: c.After, Outcome: outcome}
+}
+
+// carry calls a method that carries an action out. An agent that has not answered may still do it.
+func (k *byAgent) carry(ctx context.Context, key, method string, of kept) (string, error) {
+	var r result
+	err := k.ask(ctx, key, method, of, &r)
+	switch {
+	case ctx.Err() != nil:
+		return "", fmt.Errorf("agent %q has not answered: %w", k.Agent, api.ErrUnsettled)
+	case err == nil:
+		err = r.err()
+	}
+	return cut(r.Outcome), err
+}
+
+func (k *byAgent) Apply(ctx context.Context, id string, c Change) (string, error) {
+	return k.carry(ctx, id+"/apply", "applyAction", k.told(id, "", c))
+}
+
+func (k *byAgent) Revert(ctx context.Context, id, outcome string, c Change) error {
+	// An action that could not be undone may be undone later, by another call.
+	_, err := k.carry(ctx, id+"/revert/"+api.NewKey(), "revertAction", k.told(id, outcome, c))
+	return err
+}
+
+// Reject tells the agent that an action is not to be done.
+func (k *byAgent) Reject(ctx context.Context, id string, c Change) error {
+	var r json.RawMessage
+	return k.askSoon(ctx, id+"/reject", "rejectAction", k.told(id, "", c), &r)
+}
+
+// Settle asks for the answer of the call that jail-agentd did not live to hear, and returns an error
+// until the agent has given it. A reversal has no call that could be named again, so a person says how
+// that ended.
+func (k *byAgent) Settle(ctx context.Context, id string, c Change, reverting bool) (Settled, bool,
+	error) {
+	if reverting {
+		return Settled{}, false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, maxSettle)
+	defer cancel()
+	outcome, err := k.Apply(ctx, id, c)
+	if errors.Is(err, api.ErrUnsettled) {
+		return Settled{}, false, err
+	}
+	return Settled{Done: err == nil, Outcome: outcome}, true, nil
+}
