@@ -271,23 +271,19 @@ func (g *granter) filters() {
 		groups...)...)
 }
 
-// limits sets what of the policy's limits bounds the whole container, and refuses those that
-// nothing would enforce: its streams are the engine's.
+// limits sets what of the policy's limits bounds the whole container. The streams of a container are
+// its engine's, which the record of its start says.
 func (g *granter) limits() error {
 	l := g.pol.Limits
+	if l.IORead != policy.Unlimited || l.IOWrite != policy.Unlimited {
+		return errors.New("limits.io_read and io_write do not hold for containers: leave them out of " +
+			"the profile and of the ceiling")
+	}
 	if l.Wall != policy.Unlimited {
 		g.plan.Wall = l.Wall
 	}
-	for _, x := range []struct {
-		name  string
-		value int64
-	}{{"cpu_time", int64(l.CPUTime)}, {"output", l.Output}, {"io_read", l.IORead},
-		{"io_write", l.IOWrite}} {
-		if x.value != policy.Unlimited {
-			return fmt.Errorf("limits.%s of the policy does not hold for containers: leave it out of "+
-				"the profile and of the ceiling", x.name)
-		}
-	}
+	g.warn("limits.output and limits.cpu_time do not hold: the streams of a container are its " +
+		"engine's, and so is its control group")
 	add := func(name string, value int64) {
 		if value != policy.Unlimited {
 			g.plan.Rlimits = append(g.plan.Rlimits, jail.Rlimit{Name: name, Value: uint64(value)})

@@ -433,7 +433,7 @@ func (c *Container) Delete(force bool) error {
 const killPatience, killWait = 1000, 10 * time.Millisecond
 
 // SpecVersion is that of the runtime-spec.
-const SpecVersion = specs.Version
+var SpecVersion = specs.Version
 
 // OpenSource opens what a bind shows, to be named by its descriptor, and returns its path without
 // links. A relative path is beneath the bundle.
