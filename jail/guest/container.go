@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/internal/sys"
@@ -34,6 +35,20 @@ type ContainerOrder struct {
 	Env     []string `json:"env"`
 	// Preserved is how many descriptors above the standard streams the process has.
 	Preserved int `json:"preserved"`
+	// Root is the root directory of the container's first process, absent for that one itself.
+	Root *RootID `json:"root,omitempty"`
+}
+
+// A RootID tells the root directory of a container from others.
+type RootID struct {
+	Dev uint64 `json:"dev"`
+	Ino uint64 `json:"ino"`
+}
+
+// RootIDOf returns the identity of a directory, which may be open with O_PATH.
+func RootIDOf(info fs.FileInfo) RootID {
+	st := info.Sys().(*syscall.Stat_t)
+	return RootID{st.Dev, st.Ino}
 }
 
 // Exit codes of a process of a container that was not executed, as of a shell.
@@ -101,6 +116,18 @@ func restrictContainer(order ContainerOrder) error {
 	// A working directory outside the root is a way back to the host (CVE-2024-21626).
 	if wd, err := os.Getwd(); err != nil || !strings.HasPrefix(wd, "/") {
 		return fmt.Errorf("working directory %q is not inside the container", wd)
+	}
+	// A process that joins the namespaces gets the root of the mount namespace, which is the host's
+	// where the engine itself runs in a chroot.
+	if order.Root != nil {
+		info, err := os.Stat("/")
+		if err != nil {
+			return err
+		}
+		if RootIDOf(info) != *order.Root {
+			return errors.New("the root directory is not the container's: is the container engine in a " +
+				"chroot?")
+		}
 	}
 	// jail-init and the order end with the exec.
 	if err := sys.CloseFrom(3 + order.Preserved); err != nil {

@@ -231,11 +231,29 @@ func (c *Container) order(p Process) (*os.File, error) {
 		return nil, err
 	}
 	o.Filters = append(o.Filters, inner)
+	if !p.Init {
+		if o.Root, err = rootOf(c.Pid()); err != nil {
+			return nil, err
+		}
+	}
 	text, err := json.Marshal(o)
 	if err != nil {
 		return nil, err
 	}
 	return sys.MemFile("jail-order", text)
+}
+
+func rootOf(pid int) (*guest.RootID, error) {
+	root, err := sys.RootOf(pid)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	info, err := root.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return new(guest.RootIDOf(info)), nil
 }
 
 // openInit opens jail-init by a mount that is read-only for good: what a process of the container
