@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/jail-sandbox/jail/jail/oci"
 )
 
@@ -77,13 +79,30 @@ func cause(err error) string {
 }
 
 func askPlan(r oci.Request) (p oci.Plan, err error) {
-	return p, ask(oci.PathContainers, r, &p)
+	asked, err := r.Ask()
+	if err != nil {
+		return p, err
+	}
+	var planned oci.Planned
+	if err := ask(oci.PathContainers, asked, &planned); err != nil {
+		return p, err
+	}
+	return p, json.Unmarshal(planned.Plan, &p)
 }
 
-func report(p oci.Plan, r oci.Report) error {
+func report(p oci.Plan, r oci.Made) error {
 	return ask(oci.PathContainers+"/"+string(p.ID)+oci.ReportSuffix, r, nil)
 }
 
-func askExec(p oci.Plan, r oci.ExecRequest) (a oci.ExecAnswer, err error) {
-	return a, ask(oci.PathContainers+"/"+string(p.ID)+oci.ExecSuffix, r, &a)
+func askExec(p oci.Plan, process specs.Process) (granted specs.Process, err error) {
+	text, err := json.Marshal(process)
+	if err != nil {
+		return granted, err
+	}
+	var answer oci.GrantedExec
+	if err := ask(oci.PathContainers+"/"+string(p.ID)+oci.ExecSuffix, oci.AskExec{Process: text},
+		&answer); err != nil {
+		return granted, err
+	}
+	return granted, json.Unmarshal(answer.Process, &granted)
 }

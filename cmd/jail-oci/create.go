@@ -153,7 +153,7 @@ func (f *createFlags) make(g global, id string) (m made, err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, report(plan, oci.Report{Error: err.Error()}))
+			err = errors.Join(err, report(plan, oci.Made{Error: err.Error()}))
 		}
 	}()
 	if err := os.MkdirAll(g.containers.Root, 0o711); err != nil {
@@ -188,7 +188,7 @@ func (f *createFlags) make(g global, id string) (m made, err error) {
 		return m, err
 	}
 	// From here on jaild puts the end on record, and a report is not sent twice.
-	if err := report(plan, oci.Report{PID: pid}); err != nil {
+	if err := report(plan, oci.Made{PID: pid}); err != nil {
 		return m, err
 	}
 	return m, f.writePid(pid)

@@ -75,11 +75,10 @@ func execIn(g global, args []string) (int, error) {
 			return 0, err
 		}
 	}
-	answer, err := askExec(c.Plan, oci.ExecRequest{Process: process})
-	if err != nil {
+	if process, err = askExec(c.Plan, process); err != nil {
 		return 0, err
 	}
-	return begin(c, f, answer.Process)
+	return begin(c, f, process)
 }
 
 func begin(c *runc.Container, f ioFlags, process specs.Process) (int, error) {

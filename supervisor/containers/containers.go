@@ -19,6 +19,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/atomicfile"
 	"github.com/jail-sandbox/jail/jail/foreign"
@@ -220,7 +222,7 @@ func (k *Keeper) take(id jail.ID) *kept {
 }
 
 // Report takes what became of a plan.
-func (k *Keeper) Report(c caller.Caller, id string, r oci.Report) error {
+func (k *Keeper) Report(c caller.Caller, id string, r oci.Made) error {
 	made, err := k.find(c, id)
 	if err != nil {
 		return err
@@ -254,19 +256,17 @@ func (k *Keeper) Report(c caller.Caller, id string, r oci.Report) error {
 	return nil
 }
 
-// Exec decides what one more process of a container gets, and puts it on record.
-func (k *Keeper) Exec(c caller.Caller, id string, r oci.ExecRequest) (oci.ExecAnswer, error) {
+// Exec narrows one more process of a container to what it gets, and puts it on record.
+func (k *Keeper) Exec(c caller.Caller, id string, process *specs.Process) (dropped []string, err error) {
 	made, err := k.find(c, id)
 	if err != nil {
-		return oci.ExecAnswer{}, err
+		return nil, err
 	}
-	dropped, err := made.Plan.NarrowProcess(&r.Process)
-	if err != nil {
-		return oci.ExecAnswer{}, problem.New(problem.Usage, "exec: %v", err)
+	if dropped, err = made.Plan.NarrowProcess(process); err != nil {
+		return nil, problem.New(problem.Usage, "exec: %v", err)
 	}
-	err = k.records(made, c.Actor()).Record(audit.Exec{Program: r.Process.Args[0],
-		Argv: r.Process.Args, Cwd: r.Process.Cwd})
-	return oci.ExecAnswer{Process: r.Process, Dropped: dropped}, err
+	return dropped, k.records(made, c.Actor()).Record(audit.Exec{Program: process.Args[0],
+		Argv: process.Args, Cwd: process.Cwd})
 }
 
 // find returns a container that was planned or lives.
