@@ -53,7 +53,7 @@ func newEngine(t *testing.T) *engine {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"sh", "cat", "id", "grep", "sleep", "mount", "mknod", "touch", "true",
-		"tty", "ls"} {
+		"tty", "ls", "mkdir"} {
 		if err := os.Symlink("busybox", filepath.Join(e.image, "bin", name)); err != nil {
 			t.Fatal(err)
 		}
@@ -308,6 +308,15 @@ try sh -c ': >> /proc/sys/kernel/hostname'`
 		if !regexp.MustCompile(want).MatchString(o.Out) {
 			t.Errorf("want %s in\n%s%s", want, o.Out, o.Err)
 		}
+	}
+	// The filter of config.json holds, too, and cannot keep jail-init from its own.
+	s := e.spec("sh", "-c", "mkdir /tmp/x; grep Seccomp_filters /proc/self/status")
+	s.Linux.Seccomp = &specs.LinuxSeccomp{DefaultAction: specs.ActAllow,
+		Syscalls: []specs.LinuxSyscall{{Names: []string{"landlock_create_ruleset", "seccomp", "mkdir",
+			"mkdirat"}, Action: specs.ActErrno}}}
+	if o := e.run(s); !strings.Contains(o.Err, "Operation not permitted") ||
+		!strings.Contains(o.Out, "\t2\n") {
+		t.Errorf("with a filter of config.json: %+v", o)
 	}
 	control := *e
 	control.runtime, control.n = "runc", e.n+50

@@ -31,21 +31,21 @@ func NameOf(pid int) (Name, error) {
 // A Process is one that lives, or has ended since Open.
 type Process struct{ pidfd *os.File }
 
-// ErrGone says that a process is no more.
-var ErrGone = errors.New("the process has ended")
+// errGone says that a process is no more.
+var errGone = errors.New("the process has ended")
 
-// Open returns the process of that name, or ErrGone.
+// Open returns the process of that name, or errGone.
 func Open(n Name) (*Process, error) {
 	pidfd, err := sys.OpenProcess(n.PID)
 	if errors.Is(err, syscall.ESRCH) {
-		return nil, ErrGone
+		return nil, errGone
 	}
 	if err != nil {
 		return nil, err
 	}
 	now, err := NameOf(n.PID)
 	if err == nil && now != n || errors.Is(err, os.ErrNotExist) {
-		err = ErrGone
+		err = errGone
 	}
 	if err != nil {
 		pidfd.Close()

@@ -1,7 +1,6 @@
 package oci
 
 import (
-	"path"
 	"slices"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -87,6 +86,3 @@ func (g *granter) ceiling(root []string) {
 	g.plan.Ceiling = &jail.Ceiling{Policy: c.Digest(), Landlock: l,
 		Filter: seccomp.NewOuterFilter(append(jail.CeilingGroups(c), "init")...)}
 }
-
-// RootName reports whether a name of the root of an image is one that a rule can be about.
-func RootName(name string) bool { return name != "" && path.Base("/"+name) == name }

@@ -533,8 +533,8 @@ func (s *Service) Connections() int {
 	return s.config.Bounds.Connections
 }
 
-// Active is how many runs and sessions are alive.
-func (s *Service) Active() int { return len(s.runner.AllLive()) }
+// Active is how many runs, sessions and containers are alive.
+func (s *Service) Active() int { return len(s.runner.AllLive()) + s.containers.Living() }
 
 // Idle returns when no run is active, or with ctx's error.
 func (s *Service) Idle(ctx context.Context) error {
