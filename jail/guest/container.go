@@ -33,8 +33,6 @@ type ContainerOrder struct {
 	Filters [][]byte `json:"filters"`
 	Args    []string `json:"args"`
 	Env     []string `json:"env"`
-	// Preserved is how many descriptors above the standard streams the process has.
-	Preserved int `json:"preserved"`
 	// Root is the root directory of the container's first process, absent for that one itself.
 	Root *RootID `json:"root,omitempty"`
 }
@@ -89,10 +87,14 @@ func EnterContainer(fd string, own []string) (int, error) {
 
 func readContainerOrder(fd string) (order ContainerOrder, err error) {
 	n, err := strconv.Atoi(fd)
-	if err != nil || n < 3 {
+	if err != nil || n < 4 {
 		return order, fmt.Errorf("descriptor %q of the order", fd)
 	}
 	f := os.NewFile(uintptr(n), "order")
+	defer f.Close()
+	// jail-init's own program. libcontainer leaves nothing else open but what the engine preserves.
+	// close_range(2) would do, and older filters of engines refuse it.
+	defer os.NewFile(uintptr(n-1), "jail-init").Close()
 	// Its writer shares the offset.
 	text, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<24))
 	if err == nil {
@@ -128,10 +130,6 @@ func restrictContainer(order ContainerOrder) error {
 			return errors.New("the root directory is not the container's: is the container engine in a " +
 				"chroot?")
 		}
-	}
-	// jail-init and the order end with the exec.
-	if err := sys.CloseFrom(3 + order.Preserved); err != nil {
-		return err
 	}
 	for _, r := range order.Rlimits {
 		resource, ok := sys.Rlimits[r.Name]

@@ -230,7 +230,7 @@ func (c *Container) Begin(p Process) (*libcontainer.Process, error) {
 func (c *Container) order(p Process) (*os.File, error) {
 	plan := c.Plan
 	o := guest.ContainerOrder{Rlimits: plan.ProcessRlimits(&p.Spec), Landlock: plan.Landlock,
-		Args: p.Spec.Args, Env: p.Spec.Env, Preserved: len(p.Preserved)}
+		Args: p.Spec.Args, Env: p.Spec.Env}
 	if plan.Ceiling != nil {
 		o.Ceiling = &plan.Ceiling.Landlock
 		outside, err := libseccomp.CompileOutside(plan.Ceiling.Filter)
