@@ -318,6 +318,14 @@ try sh -c ': >> /proc/sys/kernel/hostname'`
 		!strings.Contains(o.Out, "\t2\n") {
 		t.Errorf("with a filter of config.json: %+v", o)
 	}
+	// No descriptor leads to the host (CVE-2024-21626), and jail-init is gone (CVE-2019-5736).
+	o = e.run(e.spec("sh", "-c", "ls /proc/self/fd; cat /proc/1/comm; true"))
+	if want := regexp.MustCompile(`^0\n1\n2\n3\nsh\n$`); !want.MatchString(o.Out) {
+		t.Errorf("descriptors: %+v", o)
+	}
+	if _, err := exec.LookPath("runc"); err != nil {
+		t.Skipf("no control: %v", err)
+	}
 	control := *e
 	control.runtime, control.n = "runc", e.n+50
 	o = control.run(e.spec("sh", "-c", script))
@@ -329,11 +337,6 @@ try sh -c ': >> /proc/sys/kernel/hostname'`
 		}
 	}
 	os.Remove(filepath.Join(e.image, "tmp/node"))
-	// No descriptor leads to the host (CVE-2024-21626), and jail-init is gone (CVE-2019-5736).
-	o = e.run(e.spec("sh", "-c", "ls /proc/self/fd; cat /proc/1/comm; true"))
-	if want := regexp.MustCompile(`^0\n1\n2\n3\nsh\n$`); !want.MatchString(o.Out) {
-		t.Errorf("descriptors: %+v", o)
-	}
 }
 
 // streams: a terminal goes over the socket of the engine, and descriptors are kept.
