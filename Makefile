@@ -32,14 +32,14 @@ programs: deps modules
 	$(STEP) programs "about 60 s on two processors, some where little has changed" $(MAKE) --no-print-directory compile
 
 modules:
-	$(STEP) modules "what the network takes, nothing where they are there" sh -c 'CGO_ENABLED=1 go list -deps -tags $(TAGS),agents ./cmd/jail ./cmd/jaild ./cmd/jail-agentd ./cmd/jail-init ./cmd/jail-shim >/dev/null'
+	$(STEP) modules "what the network takes, nothing where they are there" sh -c 'CGO_ENABLED=1 go list -deps -tags $(TAGS),agents ./cmd/jail ./cmd/jaild ./cmd/jail-agentd ./cmd/jail-init ./cmd/jail-shim ./cmd/jail-oci >/dev/null'
 
 compile:
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/jaild ./cmd/jail-init ./cmd/jail-agentd
 	CGO_ENABLED=0 go build -trimpath -tags agents -ldflags '$(LDFLAGS)' -o $(BIN)/jail-init-agent ./cmd/jail-init
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/jail-full ./cmd/jail
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/jail ./cmd/jail/front
-	CGO_ENABLED=1 go build -trimpath -tags $(TAGS) -ldflags '$(STATIC)' -o $(BIN)/ ./cmd/jail-shim
+	CGO_ENABLED=1 go build -trimpath -tags $(TAGS) -ldflags '$(STATIC)' -o $(BIN)/ ./cmd/jail-shim ./cmd/jail-oci
 
 # The runtime of the outer layer runsc (docs/outer.md), at the version that cmd/dev/runsc pins. The version is for reading; a record has the digest.
 runsc:
@@ -120,7 +120,7 @@ demo: programs
 install: build install-docs
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin libexec/jail share/jail/profiles lib/systemd/system lib/systemd/user lib/sysusers.d lib/tmpfiles.d \
 		share/man/man1 share/man/man5 share/man/man8 share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d)
-	install -m 0755 $(BIN)/jail $(BIN)/jaild $(BIN)/jail-agentd $(DESTDIR)$(PREFIX)/bin/
+	install -m 0755 $(BIN)/jail $(BIN)/jaild $(BIN)/jail-agentd $(BIN)/jail-oci $(DESTDIR)$(PREFIX)/bin/
 	install -m 0755 $(BIN)/jail-full $(BIN)/jail-shim $(BIN)/jail-init $(BIN)/jail-init-agent $(DESTDIR)$(PREFIX)/libexec/jail/
 	cp -R $(BIN)/bundles $(DESTDIR)$(PREFIX)/share/jail/
 	install -m 0644 profiles/*.toml profiles/*.expect $(DESTDIR)$(PREFIX)/share/jail/profiles/

@@ -47,7 +47,6 @@ var unusedNames = map[string]string{
 	"jail/workspace.Socket":                   oneOfSeveral,
 	"jail/workspace.Split":                    oneOfSeveral,
 	"policy.AllPorts":                         byOwnTests,
-	"policy.AllRights":                        byOwnTests,
 	"policy.Approve.ForTool":                  byOwnTests,
 	"policy.ErrNoLayers":                      byOwnTests,
 	"policy.ErrUnknownLimit":                  byOwnTests,

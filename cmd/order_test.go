@@ -27,7 +27,7 @@ var supervisorOrder = [][]string{
 	// What clients and the daemon say to each other.
 	{"message", "engine"},
 	// The parts beside the work.
-	{"approvals", "auditlog", "detached", "hoststatus", "naming", "records", "recovery", "tools"},
+	{"approvals", "auditlog", "containers", "detached", "hoststatus", "naming", "records", "recovery", "tools"},
 	// The parts of a run.
 	{"prepare", "runproxy"},
 	{"meters", "runshadow"},

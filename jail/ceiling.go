@@ -36,7 +36,7 @@ type Ceiling struct {
 func NewCeiling(ceiling policy.Policy, r Request, p Plan) *Ceiling {
 	return &Ceiling{Policy: ceiling.Digest(), Cgroup: ceilingCgroup(ceiling.Limits, r, p),
 		Landlock: ceilingLandlock(ceiling, r, p),
-		Filter:   seccomp.NewOuterFilter(ceilingGroups(ceiling)...)}
+		Filter:   seccomp.NewOuterFilter(CeilingGroups(ceiling)...)}
 }
 
 // addCeiling puts the ceiling's layers around a plan, where the host has one that says anything.
@@ -63,9 +63,9 @@ func ceilingCgroup(l policy.Limits, r Request, p Plan) *Cgroup {
 	return &c
 }
 
-// ceilingGroups are all that any run under the ceiling may need, and what jail-init still does
+// CeilingGroups are all that any run under the ceiling may need, and what jail-init still does
 // after it has put this filter on.
-func ceilingGroups(c policy.Policy) []string {
+func CeilingGroups(c policy.Policy) []string {
 	groups := []string{"confine"}
 	native := c.Syscalls.Has(policy.GroupNative) && len(c.Tools.Native) > 0
 	fetches := len(c.Fetch.Allow) > 0

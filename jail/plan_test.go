@@ -63,20 +63,23 @@ func resolve(t testing.TB, policies ...policy.Policy) policy.Effective {
 // TestGoldenPlans shows every change of what the kernel is told, for the review of it.
 func TestGoldenPlans(t *testing.T) {
 	for _, name := range []string{"default", "readonly", "strict", "python", "fetch", "build",
-		"worker", "python-native", "claude-code", "codex", "agent", "agent-native"} {
+		"worker", "python-native", "claude-code", "codex", "agent", "agent-native", "container"} {
 		t.Run(name, func(t *testing.T) {
 			r := request()
 			r.Later = true
 			switch name {
 			case "strict":
 				r.Workspace, r.Command.Cwd = nil, "/"
-			case "build", "worker", "python-native", "claude-code", "codex", "agent-native":
+			case "build", "worker", "python-native", "claude-code", "codex", "agent-native", "container":
 				r.Later = false
 				r.Caches, r.Programs = nil, []string{"/lib64/ld-linux-x86-64.so.2",
 					"/usr/bin/python3"}
 				r.Command = jail.Command{Runner: jail.RunnerNative, Tool: "/usr/bin/python3",
 					Digest: "sha256:00", Args: []string{"python3"},
 					Env: []string{"HOME=/home/tool"}, Cwd: "/workspace"}
+			}
+			if name == "container" {
+				r.Workspace, r.Command.Cwd = nil, "/"
 			}
 			if strings.HasPrefix(name, "agent") {
 				r.Workspace, r.Later, r.Command.Cwd = nil, false, "/"

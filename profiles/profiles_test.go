@@ -33,13 +33,13 @@ func TestShipped(t *testing.T) {
 			t.Errorf("%s: %v, about %q, from %q", p.Name, p.Err, p.About, p.Origin)
 		}
 		if !p.Fragment && !strings.HasPrefix(string(p.Text), "# jail run ") &&
-			!strings.HasPrefix(p.Name, "agent") {
+			!strings.HasPrefix(p.Name, "agent") && p.Name != "container" {
 			t.Errorf("%s does not start with the run that it is meant for", p.Name)
 		}
 		// What a profile is for may be what a warning is about; nothing else may.
 		network, about := slices.Contains([]string{"claude-code", "codex", "fetch", "python",
 			"python-native"}, p.Name), map[string]string{"fetch": "fetch.allow",
-			"build": "tools.native", "claude-code": "tools.native", "codex": "tools.native",
+			"build": "tools.native", "container": "tools.native", "claude-code": "tools.native", "codex": "tools.native",
 			"worker": "tools.native"}[p.Name]
 		home := map[string]string{"claude-code": "claude-home", "codex": "codex-home"}[p.Name]
 		for _, w := range p.File.Policy.Warnings() {
@@ -54,8 +54,8 @@ func TestShipped(t *testing.T) {
 			t.Errorf("%s has network: %v", p.Name, p.File.Policy.Fetch)
 		}
 	}
-	if want := []string{"agent", "agent-native", "base", "build", "claude-code", "codex", "default", "fetch", "python",
-		"python-native", "readonly", "strict", "worker"}; !slices.Equal(names, want) {
+	if want := []string{"agent", "agent-native", "base", "build", "claude-code", "codex", "container", "default",
+		"fetch", "python", "python-native", "readonly", "strict", "worker"}; !slices.Equal(names, want) {
 		t.Errorf("shipped are %q, want %q", names, want)
 	}
 }

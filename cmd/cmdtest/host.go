@@ -186,7 +186,7 @@ var Installed = sync.OnceValues(func() (string, error) {
 		return dir, nil
 	}
 	args := []string{"-R"}
-	for _, name := range []string{"jail", "jail-full", "jaild", "jail-shim", "jail-init",
+	for _, name := range []string{"jail", "jail-full", "jaild", "jail-shim", "jail-oci", "jail-init",
 		"jail-init-agent", "jail-agentd", "bundles"} {
 		args = append(args, filepath.Join(Built, name))
 	}

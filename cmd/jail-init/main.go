@@ -26,6 +26,11 @@ func run(args, env []string) int {
 	if len(args) == 0 {
 		return fail(guest.Enter(env))
 	}
+	if len(args) == 2 && args[0] == guest.ContainerArg {
+		code, err := guest.EnterContainer(args[1], env)
+		fmt.Fprintln(os.Stderr, "jail-init:", err)
+		return code
+	}
 	if len(args) == 1 && args[0] == native.KeepArg {
 		return native.Keep()
 	}

@@ -57,6 +57,7 @@ func newRoot(env *cli.Env) *cobra.Command {
 		review.NewWorkspaces(env), review.NewBranch(env), review.NewCache(env), review.NewApprovals(env),
 		policy.New(env), policy.NewProfile(env), tool.New(env), audit.New(env),
 		agent.New(env), agent.NewGate(env), worker.New(env), mcp.New(env), execserver.New(env), agents.NewSetup(env), agents.NewHook(env),
+		service.NewOCI(env),
 		service.NewConsole(env), service.NewDoctor(env), service.NewVersion(env),
 		service.NewCompletion(env),
 	)

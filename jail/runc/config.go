@@ -154,23 +154,28 @@ func newMounts(planned []jail.Mount, root string) []*configs.Mount {
 	return all
 }
 
-// newDeviceRules are for the control group: what is no node of the plan cannot be opened by
+// newDeviceRules are for the control group of a jail: what is no node of the plan cannot be opened by
 // whatever name it has.
 func newDeviceRules(p jail.Plan) ([]*devices.Rule, error) {
+	return deviceRules(p.Devices, slices.ContainsFunc(p.Mounts, isPTS))
+}
+
+// deviceRules let nodes be opened by their names in /dev, and the terminals of a devpts.
+func deviceRules(names []string, pts bool) ([]*devices.Rule, error) {
 	rules := []*devices.Rule{{Type: devices.WildcardDevice, Major: devices.Wildcard,
 		Minor: devices.Wildcard, Permissions: "rwm", Allow: false}}
 	allow := func(n deviceNumber) {
 		rules = append(rules, &devices.Rule{Type: devices.CharDevice, Major: n.major,
 			Minor: n.minor, Permissions: "rw", Allow: true})
 	}
-	for _, name := range p.Devices {
+	for _, name := range names {
 		number, ok := deviceNumbers[name]
 		if !ok {
 			return nil, fmt.Errorf("device %q: not one that a jail may have", name)
 		}
 		allow(number)
 	}
-	if slices.ContainsFunc(p.Mounts, isPTS) {
+	if pts {
 		for _, n := range ptsNumbers {
 			allow(n)
 		}

@@ -1,6 +1,6 @@
-// Package runc carries a plan out with libcontainer. It is linked only into jail-shim, one small
-// process per jail, because the library executes the calling binary anew at each start and moves
-// the caller's threads between mount namespaces.
+// Package runc carries a plan out with libcontainer, of a jail or of an OCI container. It is linked
+// only into jail-shim and jail-oci, small processes of one jail each, because the library executes
+// the calling binary anew at each start and moves the caller's threads between mount namespaces.
 package runc
 
 import (

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/jail-sandbox/jail/jail/oci"
 )
 
 // TestClientAsksEveryRoute reads the source of the client, and names each route that no method of
@@ -19,7 +21,11 @@ func TestClientAsksEveryRoute(t *testing.T) {
 	for _, r := range (&Server{}).routes() {
 		route := r.method + " " + inPath.ReplaceAllString(r.path, "{}")
 		// Is for tools that generate clients.
-		if r.path != pathOpenAPI && !asked[route] {
+		if r.path == pathOpenAPI || strings.HasPrefix(r.path, oci.PathContainers) {
+			// jail-oci, which asks for containers, must stay small: it has a client of its own.
+			continue
+		}
+		if !asked[route] {
 			t.Errorf("no method of the client asks %s %s", r.method, r.path)
 		}
 	}

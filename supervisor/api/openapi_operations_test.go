@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/oci"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/supervisor/approvals"
 	"github.com/jail-sandbox/jail/supervisor/bundle"
@@ -176,6 +177,27 @@ var operations = map[string]operationText{
 			"names it.",
 		in:  reflect.TypeFor[AgentRecords](),
 		out: reflect.TypeFor[AgentRecorded](),
+	},
+	"POST /v1/containers": {
+		id:      "planContainer",
+		summary: "What an OCI container gets of what its config.json asks for.",
+		about: "For jail-oci, and for root alone. The start of the container is on record before the " +
+			"answer. Sources of binds are real paths, without links.",
+		in:  reflect.TypeFor[oci.AskPlan](),
+		out: reflect.TypeFor[oci.Planned](),
+	},
+	"POST /v1/containers/{id}/report": {
+		id:      "reportContainer",
+		summary: "Say what became of the plan of a container, once.",
+		about: "With `pid` the daemon waits for the process, which need not have been started, and puts " +
+			"its end on record. With `error` there is no container.",
+		in: reflect.TypeFor[oci.Made](),
+	},
+	"POST /v1/containers/{id}/exec": {
+		id:      "execContainer",
+		summary: "What one more process of a container gets; it is put on record.",
+		in:      reflect.TypeFor[oci.AskExec](),
+		out:     reflect.TypeFor[oci.GrantedExec](),
 	},
 	"GET /v1/approvals": {
 		id:      "listApprovals",

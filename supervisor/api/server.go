@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jail-sandbox/jail/jail/oci"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/daemonlog"
 	"github.com/jail-sandbox/jail/supervisor/jsonbound"
@@ -173,6 +174,11 @@ func (srv *Server) routes() []route {
 		{method: "GET", path: pathGrants, answer: waiting.grants},
 		{method: "DELETE", path: pathGrants + "/{id}", answer: waiting.revoke},
 		{method: "POST", path: pathAgentRecords, answer: agents{s}.record},
+		{method: "POST", path: oci.PathContainers, answer: containers{s}.plan},
+		{method: "POST", path: oci.PathContainers + "/{id}" + oci.ReportSuffix,
+			answer: containers{s}.report},
+		{method: "POST", path: oci.PathContainers + "/{id}" + oci.ExecSuffix,
+			answer: containers{s}.exec},
 		{method: "POST", path: pathRecords, stream: records.read},
 		{method: "GET", path: pathEvents, stream: records.events},
 		{method: "POST", path: pathTools, answer: tools.install},

@@ -94,7 +94,8 @@ type RunStarted struct {
 	Warnings []string `json:"warnings"`
 	// Learn: the caller observes the run to make a policy.
 	Learn bool `json:"learn"`
-	// Start is "warm" in a prewarmed jail, "cold" in a new one, "shared" in a shared engine.
+	// Start is "warm" in a prewarmed jail, "cold" in a new one, "shared" in a shared engine,
+	// "container" of an OCI container.
 	Start string `json:"start"`
 	// Engine is the id of the shared engine, which all invocations have that share its process.
 	Engine string `json:"engine"`
@@ -109,6 +110,11 @@ type RunStarted struct {
 	// Agent is the id of the agent that the run is, Instance that of its instance.
 	Agent    string `json:"agent"`
 	Instance string `json:"instance"`
+	// Container is the id that an engine gave an OCI container, and Bundle the directory of its
+	// config.json. Dropped names what config.json asks for and the container does not get.
+	Container string   `json:"container"`
+	Bundle    string   `json:"bundle"`
+	Dropped   []string `json:"dropped"`
 }
 
 // Exec is a program or module that was started inside a jail.

@@ -34,6 +34,9 @@ type Config struct {
 	// Approvals is a file of the operator that need not exist: see ReadApprovals.
 	Approvals string
 
+	// Containers is a file of the operator that need not exist: see ReadNode.
+	Containers string
+
 	// Exe is the daemon's own program, which is the fetch proxy's too.
 	Exe string
 	// Shim, Init and AgentInit are the programs jail-shim, jail-init, and the jail-init of agents.
@@ -61,19 +64,20 @@ func (c Config) Places() bundle.Places { return bundle.Places{Dirs: c.Bundles, T
 // build leaves them, and where `make install` puts them.
 func Default(exe string, getenv func(string) string) Config {
 	c := Config{
-		StateDir:  "/var/lib/jail",
-		LogDir:    "/var/log/jail/audit",
-		Tools:     "/var/lib/jail-tools",
-		Socket:    systemSocket,
-		Profiles:  profiles.Dir,
-		Ceiling:   "/etc/jail/ceiling.toml",
-		Fetch:     "/etc/jail/fetch.toml",
-		Audit:     "/etc/jail/audit.toml",
-		Settings:  "/etc/jail/jaild.toml",
-		Approvals: "/etc/jail/approvals.toml",
-		Exe:       exe,
-		Slice:     "/jail",
-		Version:   Version,
+		StateDir:   "/var/lib/jail",
+		LogDir:     "/var/log/jail/audit",
+		Tools:      "/var/lib/jail-tools",
+		Socket:     systemSocket,
+		Profiles:   profiles.Dir,
+		Ceiling:    "/etc/jail/ceiling.toml",
+		Fetch:      "/etc/jail/fetch.toml",
+		Audit:      "/etc/jail/audit.toml",
+		Settings:   "/etc/jail/jaild.toml",
+		Approvals:  "/etc/jail/approvals.toml",
+		Containers: "/etc/jail/oci.toml",
+		Exe:        exe,
+		Slice:      "/jail",
+		Version:    Version,
 	}
 	if dir := getenv("JAIL_STATE"); dir != "" {
 		c = c.Below(dir)
@@ -106,6 +110,7 @@ func (c Config) Below(dir string) Config {
 	c.Audit = filepath.Join(dir, "audit.toml")
 	c.Settings = filepath.Join(dir, "jaild.toml")
 	c.Approvals = filepath.Join(dir, "approvals.toml")
+	c.Containers = filepath.Join(dir, "oci.toml")
 	c.Socket = filepath.Join(dir, "jail.sock")
 	return c
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/bundle"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/containers"
 	"github.com/jail-sandbox/jail/supervisor/detached"
 	"github.com/jail-sandbox/jail/supervisor/ending"
 	"github.com/jail-sandbox/jail/supervisor/gitview"
@@ -66,6 +67,8 @@ type Service struct {
 	detached *detached.Runs
 	// approvals are the actions that wait for somebody.
 	approvals *approvals.Queue
+	// containers are those of OCI engines.
+	containers *containers.Keeper
 }
 
 // New opens the state and the log, clears what dead daemons left, and puts the start on record.
@@ -177,6 +180,11 @@ func (s *Service) open(ctx context.Context) error {
 		Private: c.Private, Life: r.Life, Permissions: s.permissionsOf, Run: s.runDetached,
 		Log: c.Log}); err != nil {
 		return problem.New(problem.Failed, "outputs of detached runs: %w", err)
+	}
+	if s.containers, err = containers.Open(containers.Options{
+		Dir: filepath.Join(c.StateDir, "containers"), Node: c.Containers,
+		Resolve: r.Preparer.Container, Log: s.log, Check: c.Log.Check}, c.Private); err != nil {
+		return problem.New(problem.Failed, "containers: %w", err)
 	}
 	if r.Dirs, err = rundir.Open(filepath.Join(c.StateDir, "runs")); err != nil {
 		return problem.New(problem.Failed, "runs: %w", err)
@@ -329,6 +337,9 @@ func (s *Service) Detached() *detached.Runs { return s.detached }
 
 // Preparer decides requests.
 func (s *Service) Preparer() *prepare.Preparer { return s.runner.Preparer }
+
+// Containers decides for those of OCI engines.
+func (s *Service) Containers() *containers.Keeper { return s.containers }
 
 // Workspaces are the shadows that are kept.
 func (s *Service) Workspaces() *shadows.Store { return s.runner.Shadows }
@@ -522,8 +533,8 @@ func (s *Service) Connections() int {
 	return s.config.Bounds.Connections
 }
 
-// Active is how many runs and sessions are alive.
-func (s *Service) Active() int { return len(s.runner.AllLive()) }
+// Active is how many runs, sessions and containers are alive.
+func (s *Service) Active() int { return len(s.runner.AllLive()) + s.containers.Living() }
 
 // Idle returns when no run is active, or with ctx's error.
 func (s *Service) Idle(ctx context.Context) error {
@@ -563,6 +574,7 @@ func (s *Service) Close(reason string, signal syscall.Signal) error {
 	s.runner.Jails.Launcher.Ahead.Close()
 	s.config.Log.Check("remove shadows made ahead", s.runner.Shadows.Kept.EndStock())
 	s.closeRefusals()
+	s.containers.Close()
 	_, err := s.log.Append(context.Background(),
 		audit.Entry{Event: audit.DaemonStopped{Reason: reason}})
 	closeErr := s.log.Close()

@@ -92,7 +92,7 @@ cp -a "$TREE/.ci/vm/guest" "$TREE/.ci/vm/bin" "$JOB/"
 (cd "$TREE" && { git ls-files -co --exclude-standard -z | xargs -0 ls -d 2>/dev/null | tar -cf - -T - ; }) | tar -xf - -C "$JOB/src"
 mkdir -p "$JOB/src/bin"
 cp "$TREE"/bin/dist/*.deb "$JOB/jail.deb" || { echo "there is no package to install: make deb" >&2; exit 1; }
-cp -a "$TREE"/bin/jail "$TREE"/bin/jail-full "$TREE"/bin/jaild "$TREE"/bin/jail-agentd "$TREE"/bin/jail-shim "$TREE"/bin/jail-init "$TREE"/bin/jail-init-agent "$TREE"/bin/bundles "$JOB/src/bin/"
+cp -a "$TREE"/bin/jail "$TREE"/bin/jail-full "$TREE"/bin/jaild "$TREE"/bin/jail-agentd "$TREE"/bin/jail-shim "$TREE"/bin/jail-oci "$TREE"/bin/jail-init "$TREE"/bin/jail-init-agent "$TREE"/bin/bundles "$JOB/src/bin/"
 export JAIL_VM_PATH="$PATH" JAIL_VM_BUILT="$JOB/built" JAIL_VM_TREE="$TREE" out="$JOB/program"
 cd "$TREE" && PATH="$JOB/bin:$PATH" && . .ci/vm/programs
 rm -f "$out"

@@ -144,7 +144,7 @@ func TestShippedScores(t *testing.T) {
 		t.Fatal(err)
 	}
 	most := map[string]int{"agent": 8, "agent-native": 18, "strict": 5, "readonly": 8, "default": 8, "python": 12,
-		"python-native": 18, "fetch": 22, "worker": 30, "build": 30, "claude-code": 45, "codex": 45}
+		"python-native": 18, "fetch": 22, "worker": 30, "build": 30, "claude-code": 45, "codex": 45, "container": 30}
 	for name, max := range most {
 		p, err := set.Get(name)
 		if err != nil {

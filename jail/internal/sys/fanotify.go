@@ -163,3 +163,12 @@ func OpenInRoot(root *os.File, path string) (*os.File, error) {
 	}
 	return openat2(int(root.Fd()), root.Name(), path, &how)
 }
+
+// FollowInRoot is OpenInRoot through symbolic links, which lead to places below the root.
+func FollowInRoot(root *os.File, path string) (*os.File, error) {
+	how := unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	}
+	return openat2(int(root.Fd()), root.Name(), path, &how)
+}

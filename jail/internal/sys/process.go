@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,14 +40,18 @@ func ClearCloexec(fd int) error {
 
 // SetRlimit sets both the soft and the hard limit of the calling process (setrlimit(2)).
 // A value above the present hard limit is lowered to it, since raising needs CAP_SYS_RESOURCE.
-func SetRlimit(resource int, value uint64) error {
+func SetRlimit(resource int, value uint64) error { return SetRlimits(resource, value, value) }
+
+// SetRlimits is SetRlimit for a soft limit below the hard one.
+func SetRlimits(resource int, soft, hard uint64) error {
 	var now unix.Rlimit
 	if err := unix.Getrlimit(resource, &now); err != nil {
 		return fmt.Errorf("getrlimit %d: %w", resource, err)
 	}
-	value = min(value, now.Max)
-	if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: value, Max: value}); err != nil {
-		return fmt.Errorf("setrlimit %d to %d: %w", resource, value, err)
+	hard = min(hard, now.Max)
+	soft = min(soft, hard)
+	if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: soft, Max: hard}); err != nil {
+		return fmt.Errorf("setrlimit %d to %d, %d: %w", resource, soft, hard, err)
 	}
 	return nil
 }
@@ -65,6 +70,10 @@ var Rlimits = map[string]int{
 	"stack":      unix.RLIMIT_STACK,
 	"msgqueue":   unix.RLIMIT_MSGQUEUE,
 	"sigpending": unix.RLIMIT_SIGPENDING,
+	"as":         unix.RLIMIT_AS,
+	"locks":      unix.RLIMIT_LOCKS,
+	"rss":        unix.RLIMIT_RSS,
+	"rttime":     unix.RLIMIT_RTTIME,
 }
 
 // SetDumpable sets whether other processes of the same user may trace or read the calling process
@@ -249,4 +258,66 @@ func ProcStat(pid int) (parent int, start uint64, err error) {
 		return 0, 0, fmt.Errorf("/proc/%d/stat: %w", pid, err)
 	}
 	return parent, start, nil
+}
+
+// pidfdInfo is struct pidfd_info of linux/pidfd.h, in its first version.
+type pidfdInfo struct {
+	mask, cgroup             uint64
+	pid, tgid, ppid          uint32
+	ruid, rgid, euid, egid   uint32
+	suid, sgid, fsuid, fsgid uint32
+	exitCode                 int32
+}
+
+const (
+	// PIDFD_GET_INFO, and what of it tells how a process ended (Linux 6.15).
+	pidfdGetInfo  = 0xc040ff0b
+	pidfdInfoExit = 1 << 3
+)
+
+// WaitForeign waits until the process behind a descriptor of OpenProcess, which need not be a child,
+// has ended. known is false where the kernel tells the status to the parent alone (before Linux
+// 6.15), or its parent does not ask for it.
+func WaitForeign(process *os.File) (status unix.WaitStatus, known bool, err error) {
+	poll := func(events int16, milliseconds int) error {
+		fds := []unix.PollFd{{Fd: int32(process.Fd()), Events: events}}
+		for {
+			_, err := unix.Poll(fds, milliseconds)
+			if !errors.Is(err, unix.EINTR) {
+				return callError("poll", err)
+			}
+		}
+	}
+	if err := poll(unix.POLLIN, -1); err != nil {
+		return 0, false, err
+	}
+	// The status is there once the parent has taken it.
+	for range reapPatience {
+		info := pidfdInfo{mask: pidfdInfoExit}
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, process.Fd(), pidfdGetInfo,
+			uintptr(unsafe.Pointer(&info)))
+		if errno != 0 && errno != unix.ESRCH {
+			return 0, false, nil
+		}
+		if errno == 0 && info.mask&pidfdInfoExit != 0 {
+			return unix.WaitStatus(info.exitCode), true, nil
+		}
+		time.Sleep(reapEvery)
+	}
+	return 0, false, nil
+}
+
+// How long the parent of a foreign process may take to ask for its status.
+const reapPatience, reapEvery = 1000, 10 * time.Millisecond
+
+// SignalName is the name of a signal, as SIGKILL.
+func SignalName(s unix.Signal) string { return unix.SignalName(s) }
+
+// SignalNumber is the signal of a name, with or without SIG, or 0.
+func SignalNumber(name string) unix.Signal {
+	name = strings.ToUpper(name)
+	if !strings.HasPrefix(name, "SIG") {
+		name = "SIG" + name
+	}
+	return unix.SignalNum(name)
 }

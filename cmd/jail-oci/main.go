@@ -1,0 +1,240 @@
+// Command jail-oci is an OCI runtime: container engines start it in place of runc. It makes the
+// container that jaild has planned, and nothing without a plan.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/jail-sandbox/jail/jail/runc"
+	"github.com/jail-sandbox/jail/supervisor/wire"
+)
+
+// Keep the main goroutine on the main thread: libcontainer moves threads between namespaces.
+func init() { runtime.LockOSThread() }
+
+func main() {
+	if len(os.Args) == 2 && os.Args[1] == runc.InitArg {
+		runc.InitContainer()
+	}
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// defaultRoot holds the containers of engines that name no directory.
+const defaultRoot = "/run/jail-oci"
+
+// Exit codes.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+	// exitNotExec is the code of an exec that started nothing, as runc's.
+	exitNotExec = 255
+)
+
+const usage = `jail-oci is an OCI runtime over jail: a container engine starts it in place of runc. jaild decides what a container gets.
+
+usage: jail-oci [GLOBAL FLAGS] COMMAND [FLAGS] [ARG...]
+
+  create ID        make a container from the config.json of the bundle; its process waits
+  start ID         let the process of a created container run
+  run ID           create and start, wait for the end, and delete
+  state ID         print the state of a container as JSON
+  kill ID [SIGNAL] send a signal (default TERM) to the first process
+  delete ID        remove a container that has stopped
+  exec ID CMD      run one more process in a container
+  ps ID            list the processes of a container
+  list             list the containers
+  pause ID         freeze the processes of a container
+  resume ID        let them go on
+  features         print what of the runtime-spec is supported, as JSON
+
+global flags, before the command:
+  --root DIR            where the containers are kept (default ` + defaultRoot + `)
+  --log FILE            where failures are written, besides standard error
+  --log-format FORMAT   text or json
+  --debug               write more to the log
+  --systemd-cgroup      cgroupsPath is slice:prefix:name, and systemd makes the control group
+  --version, --help
+
+flags of create and run:
+  --bundle DIR          directory of config.json (default .)
+  --pid-file FILE       write the process number there
+  --console-socket PATH send the terminal's other end over that socket
+  --preserve-fds N      pass N descriptors above the standard streams
+  --no-pivot            use chroot in place of pivot_root
+  --no-new-keyring      keep the session keyring of the caller
+  --detach              (run) return when the process has started
+
+flags of exec:
+  --process FILE        what to run, as JSON, in place of CMD
+  --cwd DIR, --env K=V, --user UID[:GID], --tty
+  --detach, --pid-file, --console-socket, --preserve-fds
+
+flags of kill: --all is ignored. flags of delete: --force kills first. flags of ps and list: --format table|json; list --quiet.
+`
+
+// refusedCommands are commands of runc that jail-oci has not.
+var refusedCommands = map[string]string{
+	"checkpoint": "the state of a container cannot be written down",
+	"restore":    "the state of a container cannot be written down",
+	"events":     "the control group of the container has its figures",
+	"update":     "a container keeps the limits that it was made with",
+	"spec":       "write config.json with the engine, or with runc spec",
+}
+
+// A global is what stands before the command.
+type global struct {
+	containers runc.Containers
+	stdout     io.Writer
+}
+
+// A usageError is the caller's fault.
+type usageError struct{ error }
+
+func misused(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+var commands = map[string]func(global, []string) (int, error){
+	"create": create, "start": start, "run": runContainer, "state": state, "kill": kill,
+	"delete": remove, "exec": execute, "ps": ps, "list": list, "features": features,
+	"pause": pause, "resume": resume,
+}
+
+func run(args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("jail-oci", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	root := flags.String("root", defaultRoot, "")
+	log := flags.String("log", "", "")
+	format := flags.String("log-format", "text", "")
+	debug := flags.Bool("debug", false, "")
+	systemd := flags.Bool("systemd-cgroup", false, "")
+	version := flags.Bool("version", false, "")
+	flags.BoolVar(version, "v", false, "")
+	// Engines name it where they are rootless.
+	rootless := flags.String("rootless", "auto", "")
+	err := flags.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp), err == nil && (flags.NArg() == 0 && !*version ||
+		flags.Arg(0) == "help"):
+		io.WriteString(stdout, usage)
+		return 0
+	case err != nil:
+		fmt.Fprintln(stderr, "jail-oci: error:", err)
+		return exitUsage
+	case *version:
+		fmt.Fprintf(stdout, "jail-oci version %s\nspec: %s\n", wire.Version, runc.SpecVersion)
+		return 0
+	}
+	logged, err := openLog(*log, *format, *debug)
+	if err != nil {
+		fmt.Fprintln(stderr, "jail-oci: error:", err)
+		return exitUsage
+	}
+	code, err := dispatch(global{stdout: stdout, containers: runc.Containers{Root: *root,
+		Systemd: *systemd}}, *rootless, flags.Args())
+	if err != nil {
+		if logged {
+			runc.LogError(err)
+		}
+		fmt.Fprintln(stderr, "jail-oci: error:", err)
+		if h := (*hinted)(nil); errors.As(err, &h) && h.hint != "" {
+			fmt.Fprintln(stderr, "jail-oci: hint:", h.hint)
+		}
+		if code == 0 {
+			code = exitFailed
+		}
+		if errors.As(err, &usageError{}) {
+			code = exitUsage
+		}
+	}
+	return code
+}
+
+func openLog(path, format string, debug bool) (bool, error) {
+	if format != "text" && format != "json" {
+		return false, fmt.Errorf("--log-format %q: want text or json", format)
+	}
+	f, logged := os.Stderr, path != ""
+	if logged {
+		var err error
+		if f, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND|os.O_SYNC, 0o644); err != nil {
+			return false, err
+		}
+	}
+	runc.LogTo(f, format == "json", debug)
+	return logged, nil
+}
+
+func dispatch(g global, rootless string, args []string) (int, error) {
+	if rootless == "true" || os.Geteuid() != 0 {
+		return 0, errors.New("containers are made by root of the host: rootless engines are not " +
+			"supported")
+	}
+	if why, ok := refusedCommands[args[0]]; ok {
+		return 0, misused("%s is not supported: %s", args[0], why)
+	}
+	command, ok := commands[args[0]]
+	if !ok {
+		return 0, misused("there is no command %q: jail-oci --help lists them", args[0])
+	}
+	var err error
+	if g.containers.Root, err = filepath.Abs(g.containers.Root); err != nil {
+		return 0, err
+	}
+	if g.containers.Root == "/" {
+		return 0, misused("--root is the root of the host")
+	}
+	if g.containers.Init, err = initPath(); err != nil {
+		return 0, err
+	}
+	return command(g, args[1:])
+}
+
+// initPath finds jail-init where a build and an installation have it.
+func initPath() (string, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Dir(exe)
+	for _, path := range []string{filepath.Join(dir, "jail-init"),
+		filepath.Join(dir, "../libexec/jail/jail-init")} {
+		if _, err = os.Stat(path); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("jail-init is not there: install it beside jail-oci: %w", err)
+}
+
+// parse reads the flags of a command, which stand before its arguments, as runc has them. Of these
+// there are at least one, the id of a container, unless most is 0.
+func parse(flags *flag.FlagSet, args []string, most int) ([]string, error) {
+	flags.SetOutput(io.Discard)
+	if err := flags.Parse(args); err != nil {
+		return nil, misused("%s: %v", flags.Name(), err)
+	}
+	rest := flags.Args()
+	if most == 0 && len(rest) > 0 || most > 0 && (len(rest) == 0 || len(rest) > most) {
+		return nil, misused("%s: %d arguments: jail-oci --help shows how it is called", flags.Name(),
+			len(rest))
+	}
+	if most > 0 && !validID(rest[0]) {
+		return nil, misused("%s: %q is no id of a container", flags.Name(), rest[0])
+	}
+	return rest, nil
+}
+
+// validID reports whether an id is a name for a directory.
+func validID(id string) bool {
+	return id != "." && id != ".." && id != "" && len(id) <= 1024 &&
+		!slices.ContainsFunc([]byte(id), func(c byte) bool {
+			return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
+				strings.IndexByte("_+-.", c) >= 0)
+		})
+}

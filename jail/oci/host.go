@@ -1,0 +1,129 @@
+package oci
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/jail-sandbox/jail/policy"
+)
+
+// deviceNames are the nodes that every container has, and no others.
+var deviceNames = []string{"full", "null", "random", "tty", "urandom", "zero"}
+
+var deviceNumbers = map[string][2]int64{"null": {1, 3}, "zero": {1, 5}, "full": {1, 7},
+	"random": {1, 8}, "urandom": {1, 9}, "tty": {5, 0}}
+
+// devices refuses every other node. The rules of the control group are the plan's.
+func (g *granter) devices() error {
+	l := g.plan.Spec.Linux
+	for _, d := range l.Devices {
+		name, in := strings.CutPrefix(d.Path, devDir+"/")
+		number, ok := deviceNumbers[name]
+		if !in || !ok || d.Type != "c" || d.Major != number[0] || d.Minor != number[1] {
+			return fmt.Errorf("device %s of config.json (%s %d:%d): a container has %s only", d.Path,
+				d.Type, d.Major, d.Minor, strings.Join(deviceNames, ", "))
+		}
+	}
+	l.Devices = nil
+	return nil
+}
+
+// maskedPaths and readonlyPaths are what container engines hide of the host by default. They hold
+// also where config.json leaves them out.
+var (
+	maskedPaths = []string{"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore",
+		"/proc/keys", "/proc/kmsg", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi",
+		"/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware"}
+	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys",
+		"/proc/sysrq-trigger"}
+)
+
+func (g *granter) paths() error {
+	l := g.plan.Spec.Linux
+	l.MaskedPaths = joined(l.MaskedPaths, maskedPaths)
+	l.ReadonlyPaths = joined(l.ReadonlyPaths, readonlyPaths)
+	return nil
+}
+
+func joined(a, b []string) []string {
+	all := slices.Concat(a, b)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// isSystemdProperty reports whether an annotation sets a property of the unit that systemd makes.
+func isSystemdProperty(name string) bool { return strings.HasPrefix(name, "org.systemd.property.") }
+
+// bounded are the files of control groups whose values the policy bounds.
+var bounded = []string{"memory.max", "memory.swap.max", "pids.max", "cpu.max"}
+
+// In microseconds. The kernel takes no smaller quota.
+const cpuPeriod, leastQuota = 100_000, 1000
+
+// resources bounds what config.json asks for by the limits of the policy.
+func (g *granter) resources() error {
+	linux, limits := g.plan.Spec.Linux, g.pol.Limits
+	r := specs.LinuxResources{}
+	if linux.Resources != nil {
+		r = *linux.Resources
+	}
+	for _, name := range bounded {
+		if _, ok := r.Unified[name]; ok {
+			return fmt.Errorf("linux.resources.unified of config.json: %s has a key of its own, which "+
+				"jail bounds", name)
+		}
+	}
+	if r.Network != nil && (r.Network.ClassID != nil || len(r.Network.Priorities) > 0) {
+		return errors.New("linux.resources.network of config.json is not supported")
+	}
+	r.Devices, r.Network = nil, nil
+	if limits.Memory != policy.Unlimited {
+		m := specs.LinuxMemory{}
+		if r.Memory != nil {
+			m = *r.Memory
+		}
+		m.Limit = least(m.Limit, limits.Memory)
+		// Memory and swap together: no swap.
+		swap := *m.Limit
+		m.Swap = &swap
+		m.DisableOOMKiller = nil
+		r.Memory = &m
+	}
+	if limits.PIDs != policy.Unlimited {
+		p := specs.LinuxPids{}
+		if r.Pids != nil {
+			p = *r.Pids
+		}
+		p.Limit = least(p.Limit, limits.PIDs)
+		r.Pids = &p
+	}
+	if limits.CPUs != policy.Unlimited {
+		c := specs.LinuxCPU{}
+		if r.CPU != nil {
+			c = *r.CPU
+		}
+		period := uint64(cpuPeriod)
+		if c.Period != nil && *c.Period > 0 {
+			period = *c.Period
+		}
+		c.Period = &period
+		c.Quota = least(c.Quota, max(limits.CPUs*int64(period)/1000, leastQuota))
+		c.RealtimePeriod, c.RealtimeRuntime = nil, nil
+		r.CPU = &c
+	}
+	linux.Resources = &r
+	return nil
+}
+
+// least returns the lower of a limit that may be missing or not positive, which is none, and a
+// bound.
+func least(asked *int64, bound int64) *int64 {
+	if asked != nil && *asked > 0 {
+		bound = min(*asked, bound)
+	}
+	return &bound
+}

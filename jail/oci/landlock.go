@@ -1,0 +1,88 @@
+package oci
+
+import (
+	"slices"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/seccomp"
+	"github.com/jail-sandbox/jail/policy"
+)
+
+// landlock returns the domain of every process of the container. Everything may be read. Programs
+// run from the image, and from mounts that grant it. A root that may be written is written below
+// its directories: a rule on the root itself would hold for /proc and /sys, too. So no process makes
+// a new name in the root.
+//
+// Signals and abstract sockets are not scoped: each process that is executed in a running
+// container has a domain of its own beside that of the first. The namespaces keep them inside.
+func (g *granter) landlock(root []string) jail.Landlock {
+	l := jail.Landlock{MinABI: 1, Network: g.opensNetwork(g.pol)}
+	write := !g.plan.Spec.Root.Readonly
+	l.Rules = append(l.Rules, jail.LandlockRule{Path: "/"})
+	for _, name := range root {
+		dir := "/" + name
+		if slices.Contains([]string{procDir, sysDir, devDir}, dir) {
+			continue
+		}
+		l.Rules = append(l.Rules, jail.LandlockRule{Path: dir, Write: write, Exec: true,
+			Pipes: write})
+	}
+	for _, m := range g.plan.Spec.Mounts {
+		if rule, ok := kernelRule(m); ok {
+			l.Rules = append(l.Rules, rule)
+		}
+	}
+	for _, b := range g.binds {
+		l.Rules = append(l.Rules, jail.LandlockRule{Path: b.Target, Write: b.Write, Exec: b.Exec,
+			Pipes: b.Write})
+	}
+	return l
+}
+
+// kernelRule is the rule of a mount that shows nothing of the host. Processes, and what the machine
+// is, are read only.
+func kernelRule(m specs.Mount) (jail.LandlockRule, bool) {
+	switch m.Type {
+	case "tmpfs":
+		if m.Destination == devDir {
+			return jail.LandlockRule{Path: devDir, Write: true, Device: true}, true
+		}
+		write := !slices.Contains(m.Options, "ro")
+		return jail.LandlockRule{Path: m.Destination, Write: write, Pipes: write,
+			Exec: !slices.Contains(m.Options, "noexec")}, true
+	case "devpts":
+		return jail.LandlockRule{Path: m.Destination, Write: true, Device: true}, true
+	}
+	return jail.LandlockRule{}, false
+}
+
+// opensNetwork reports whether a policy leaves TCP to the namespace: one that holds nothing but its
+// loopback, or one that the engine made.
+func (g *granter) opensNetwork(pol policy.Policy) bool {
+	return pol.Syscalls.Has(policy.GroupLoopback)
+}
+
+// ceiling sets the layers of the ceiling alone. They use no meet: of each bind they ask what the
+// ceiling grants, and leave the image to the container.
+func (g *granter) ceiling(root []string) {
+	c, ok := g.eff.Ceiling()
+	if !ok {
+		return
+	}
+	l := jail.Landlock{MinABI: 1, Network: g.opensNetwork(c)}
+	own := g.plan.Landlock.Rules[:len(g.plan.Landlock.Rules)-len(g.binds)]
+	l.Rules = slices.Clone(own)
+	for _, b := range g.binds {
+		rule := jail.LandlockRule{Path: b.Target}
+		grants := func(r policy.Rights) bool {
+			return policy.Mounts{{Source: b.Source, Target: b.Target, Access: r}}.LessEq(c.Mounts)
+		}
+		rule.Write, rule.Exec = grants(policy.Write), grants(policy.Exec)
+		rule.Pipes = rule.Write
+		l.Rules = append(l.Rules, rule)
+	}
+	g.plan.Ceiling = &jail.Ceiling{Policy: c.Digest(), Landlock: l,
+		Filter: seccomp.NewOuterFilter(append(jail.CeilingGroups(c), "init")...)}
+}

@@ -1,0 +1,297 @@
+// Package oci turns the config.json of an OCI container into a Plan: what the runtime-spec asks
+// for, as far as a policy grants it, with jail's own layers around the container's process. It
+// computes only. Package runc carries a Plan out, and jaild makes it, so that the ceiling of the
+// host holds whatever a container engine asks for.
+package oci
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/seccomp"
+	"github.com/jail-sandbox/jail/policy"
+)
+
+// ProfileAnnotation is the annotation of config.json that names the profile of a container.
+const ProfileAnnotation = "jail.profile"
+
+// planVersion is the version of the Plan's JSON form.
+const planVersion = 1
+
+// A Node is what the operator of a host lets containers have, besides what a profile says.
+type Node struct {
+	// Profile is for containers that name none.
+	Profile string `json:"profile"`
+	// Profiles are those that a container may name, besides Profile.
+	Profiles []string `json:"profiles"`
+	// Join are the kinds of namespaces that config.json may name by a path: network, ipc, uts.
+	Join []string `json:"join"`
+	// Hooks are the programs of the host that config.json may have run.
+	Hooks []string `json:"hooks"`
+	// Volumes are the trees of the host that containers may have mounted at any place.
+	Volumes []Volume `json:"volume"`
+}
+
+// A Volume grants rights on a tree of the host.
+type Volume struct {
+	// Absolute path of the host.
+	Source string `json:"source"`
+	// A word of policy.RightsWords that needs a source.
+	Access string `json:"access"`
+}
+
+// CheckNode returns an error unless the settings of an operator mean something.
+func CheckNode(n Node) error {
+	for _, kind := range n.Join {
+		if !slices.Contains(joinable, specs.LinuxNamespaceType(kind)) {
+			return fmt.Errorf("join: %q is no kind of namespace that containers may share: %v", kind,
+				joinable)
+		}
+	}
+	for _, h := range n.Hooks {
+		if !cleanPath(h) {
+			return fmt.Errorf("hooks: %q is no absolute path of a program", h)
+		}
+	}
+	for _, v := range n.Volumes {
+		if !cleanPath(v.Source) {
+			return fmt.Errorf("volume: source %q is no absolute path", v.Source)
+		}
+		if _, err := rightsOf(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func rightsOf(v Volume) (policy.Rights, error) {
+	for _, r := range []policy.Rights{policy.Read, policy.Read | policy.Exec,
+		policy.Read | policy.Write, policy.AllRights &^ (policy.Tmpfs | policy.Cache)} {
+		if r.String() == v.Access {
+			return r, nil
+		}
+	}
+	return 0, fmt.Errorf("volume %s: access %q: want read, read+exec, write or write+exec", v.Source,
+		v.Access)
+}
+
+// A Request is what a container engine asks for.
+type Request struct {
+	// Container is the id that the engine gave the container.
+	Container string `json:"container"`
+	// Bundle is the directory of config.json.
+	Bundle string `json:"bundle"`
+	// Spec is config.json. The sources of its binds are real paths: no component is a link.
+	Spec specs.Spec `json:"spec"`
+	// Root are the directories and files in the root of the image, without links.
+	Root []string `json:"root"`
+}
+
+// A Plan is everything that the kernel enforces for one container. A container has all of it, or it
+// does not start.
+type Plan struct {
+	Version int     `json:"version"`
+	ID      jail.ID `json:"id"`
+	// Container and Bundle are as in the request.
+	Container string `json:"container"`
+	Bundle    string `json:"bundle"`
+	// Digest of the effective policy.
+	Policy string `json:"policy"`
+	// Layers are the policies that it is the meet of, in the order of trust.
+	Layers []jail.Layer `json:"layers"`
+	// Spec is config.json as far as it is granted.
+	Spec specs.Spec `json:"spec"`
+	// Devices are the device nodes that can be opened, by their names in /dev.
+	Devices []string `json:"devices"`
+	// OuterFilter is loaded by libcontainer where config.json has no filter of its own.
+	OuterFilter seccomp.Filter `json:"outer_filter"`
+	Landlock    jail.Landlock  `json:"landlock"`
+	// InnerFilter is on top of the outer one, from before the first instruction of the image.
+	InnerFilter seccomp.Filter `json:"inner_filter"`
+	// Ceiling has the layers of the ceiling alone; absent where the host has none.
+	Ceiling *jail.Ceiling `json:"ceiling,omitempty"`
+	// Rlimits are the policy's, of every process.
+	Rlimits []jail.Rlimit `json:"rlimits"`
+	// Wall is how long the container may live; 0 is for ever.
+	Wall time.Duration `json:"wall"`
+	// Dropped names what config.json asks for and the container does not get.
+	Dropped []string `json:"dropped"`
+	// Warnings are what weakens the container, a sentence each.
+	Warnings []string `json:"warnings"`
+}
+
+// NewPlan returns the plan of a container, or an error that names what config.json asks for and
+// may not have.
+func NewPlan(id jail.ID, eff policy.Effective, n Node, r Request) (Plan, error) {
+	p := Plan{Version: planVersion, ID: id, Container: r.Container, Bundle: r.Bundle,
+		Policy: eff.Digest(), Spec: r.Spec, Devices: slices.Clone(deviceNames)}
+	for _, l := range eff.Layers() {
+		p.Layers = append(p.Layers, jail.Layer{Name: l.Name, Source: l.Source})
+	}
+	if p.Spec.Linux == nil {
+		return p, errors.New("config.json has no section linux")
+	}
+	if p.Spec.Process == nil {
+		return p, errors.New("config.json has no process")
+	}
+	// What is changed below is not the request's any more.
+	linux, process := *p.Spec.Linux, *p.Spec.Process
+	p.Spec.Linux, p.Spec.Process = &linux, &process
+	g := &granter{eff: eff, pol: eff.Policy(), node: n, plan: &p}
+	for _, check := range checks {
+		if err := check(g); err != nil {
+			return p, err
+		}
+	}
+	dropped, err := p.NarrowProcess(p.Spec.Process)
+	if err != nil {
+		return p, err
+	}
+	p.Dropped = append(p.Dropped, dropped...)
+	p.Landlock = g.landlock(r.Root)
+	g.filters()
+	g.ceiling(r.Root)
+	return p, nil
+}
+
+// A granter decides one request. Each of its checks changes the spec of the plan to what is
+// granted.
+type granter struct {
+	eff  policy.Effective
+	pol  policy.Policy
+	node Node
+	plan *Plan
+	// binds are the mounts of the plan that show a tree of the host.
+	binds []jail.Mount
+}
+
+// checks run in this order: what runs, what it runs in, what is around it.
+var checks = []func(*granter) error{
+	(*granter).programs, (*granter).unsupported, (*granter).annotations, (*granter).hooks,
+	(*granter).namespaces, (*granter).mounts, (*granter).devices, (*granter).paths,
+	(*granter).resources, (*granter).limits,
+}
+
+// programs refuses a policy that does not let every program of the image run.
+func (g *granter) programs() error {
+	if !g.pol.Syscalls.Has(policy.GroupNative) || !jail.AllMayRun(g.pol, "/") {
+		return errors.New("the policy lets no container run: an image holds programs of any path, " +
+			`which needs tools.native = ["/**"] and syscalls.groups with "native", in the profile ` +
+			"and in the ceiling")
+	}
+	return nil
+}
+
+// unsupported refuses by name what jail does not carry out.
+func (g *granter) unsupported() error {
+	s := g.plan.Spec
+	l := s.Linux
+	for _, x := range []struct {
+		name string
+		has  bool
+	}{
+		{"solaris", s.Solaris != nil}, {"windows", s.Windows != nil}, {"vm", s.VM != nil},
+		{"zos", s.ZOS != nil}, {"freebsd", s.FreeBSD != nil},
+		{"linux.intelRdt", l.IntelRdt != nil}, {"linux.memoryPolicy", l.MemoryPolicy != nil},
+		{"linux.timeOffsets", len(l.TimeOffsets) > 0},
+		{"linux.netDevices", len(l.NetDevices) > 0},
+		{"linux.personality", l.Personality != nil},
+		{"linux.seccomp.listenerPath", l.Seccomp != nil && l.Seccomp.ListenerPath != ""},
+		{"process.scheduler", s.Process.Scheduler != nil},
+		{"process.ioPriority", s.Process.IOPriority != nil},
+		{"process.execCPUAffinity", s.Process.ExecCPUAffinity != nil},
+	} {
+		if x.has {
+			return fmt.Errorf("%s of config.json is not supported", x.name)
+		}
+	}
+	if s.Root == nil || s.Root.Path == "" {
+		return errors.New("root.path of config.json is missing")
+	}
+	return nil
+}
+
+// annotations takes away what would change the control group behind the plan's back.
+func (g *granter) annotations() error {
+	kept := map[string]string{}
+	for k, v := range g.plan.Spec.Annotations {
+		if isSystemdProperty(k) {
+			g.drop("annotation %s", k)
+			continue
+		}
+		kept[k] = v
+	}
+	g.plan.Spec.Annotations = kept
+	return nil
+}
+
+// hooks refuses programs of the host that the operator has not named.
+func (g *granter) hooks() error {
+	h := g.plan.Spec.Hooks
+	if h == nil {
+		return nil
+	}
+	for _, list := range []struct {
+		name  string
+		hooks []specs.Hook
+	}{
+		//nolint:staticcheck // Engines still use it.
+		{"prestart", h.Prestart}, {"createRuntime", h.CreateRuntime},
+		{"createContainer", h.CreateContainer}, {"startContainer", h.StartContainer},
+		{"poststart", h.Poststart}, {"poststop", h.Poststop},
+	} {
+		for _, hook := range list.hooks {
+			if !slices.Contains(g.node.Hooks, hook.Path) {
+				return fmt.Errorf("hook %s of config.json: program %q is not in hooks of the "+
+					"operator's oci.toml", list.name, hook.Path)
+			}
+		}
+	}
+	return nil
+}
+
+// drop notes that the container does not get something.
+func (g *granter) drop(format string, args ...any) {
+	g.plan.Dropped = append(g.plan.Dropped, fmt.Sprintf(format, args...))
+}
+
+// filters sets the seccomp filters of the plan.
+func (g *granter) filters() {
+	groups := slices.Clone(seccomp.NativeGroups)
+	if g.pol.Syscalls.Has(policy.GroupLoopback) {
+		groups = append(groups, "loopback", "links")
+	}
+	g.plan.InnerFilter = seccomp.NewFilter(groups...)
+	g.plan.OuterFilter = seccomp.NewOuterFilter(append(slices.Clone(seccomp.InitGroups),
+		groups...)...)
+}
+
+// limits sets what of the policy's limits bounds the whole container. The streams of a container are
+// its engine's, which the record of its start says.
+func (g *granter) limits() error {
+	l := g.pol.Limits
+	if l.IORead != policy.Unlimited || l.IOWrite != policy.Unlimited {
+		return errors.New("limits.io_read and io_write do not hold for containers: leave them out of " +
+			"the profile and of the ceiling")
+	}
+	if l.Wall != policy.Unlimited {
+		g.plan.Wall = l.Wall
+	}
+	g.warn("limits.output and limits.cpu_time do not hold: the streams of a container are its " +
+		"engine's, and so is its control group")
+	add := func(name string, value int64) {
+		if value != policy.Unlimited {
+			g.plan.Rlimits = append(g.plan.Rlimits, jail.Rlimit{Name: name, Value: uint64(value)})
+		}
+	}
+	add("nofile", l.OpenFiles)
+	add("fsize", l.FileSize)
+	// A dump would be handed to a program of the host. With 1 the kernel starts none.
+	add("core", 1)
+	return nil
+}

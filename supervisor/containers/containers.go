@@ -1,0 +1,360 @@
+// Package containers decides for OCI containers, which jail-oci makes and their engines own: what a
+// config.json gets of what it asks for, and what of a container is on record.
+//
+//	jail-oci: a spec        -->  jaild: the plan, after run.started is on record
+//	jail-oci: a process id  -->  jaild: watches the process, and records run.finished at its end
+package containers
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/atomicfile"
+	"github.com/jail-sandbox/jail/jail/foreign"
+	"github.com/jail-sandbox/jail/jail/oci"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/runlog"
+)
+
+// defaultProfile is the profile of a container where neither config.json nor the operator names one.
+const defaultProfile = "container"
+
+// reportPatience is how long jail-oci may take to make a container, hooks included.
+const reportPatience = 10 * time.Minute
+
+// Options say what a Keeper needs of the daemon.
+type Options struct {
+	// Dir holds what is known of the containers that live.
+	Dir string
+	// Node is the operator's oci.toml, which need not exist.
+	Node string
+	// Resolve returns the policy of a profile for a caller.
+	Resolve func(c caller.Caller, profile string) (policy.Effective, error)
+	Log     runlog.Appender
+	// Check is told what fails in the background.
+	Check func(what string, err error)
+}
+
+// A Keeper decides for the containers of a host. Its methods may be called from several goroutines.
+type Keeper struct {
+	o Options
+
+	mu     sync.Mutex
+	closed bool
+	// planned are the containers whose process is not known yet.
+	planned map[jail.ID]*kept
+	// living counts those whose end is waited for.
+	living int
+}
+
+// A kept is what a daemon keeps of a container.
+type kept struct {
+	Plan  oci.Plan    `json:"plan"`
+	Actor audit.Actor `json:"actor"`
+	// Process is the first one.
+	Process foreign.Name `json:"process"`
+	Begun   time.Time    `json:"begun"`
+
+	expires *time.Timer
+}
+
+// Open returns the keeper of a daemon. Unless the daemon is private, Open waits for the containers of
+// earlier ones.
+func Open(o Options, private bool) (*Keeper, error) {
+	k := &Keeper{o: o, planned: map[jail.ID]*kept{}}
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	if private {
+		return k, nil
+	}
+	files, err := filepath.Glob(filepath.Join(o.Dir, "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		c, err := read(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		process, err := foreign.Open(c.Process)
+		if err != nil {
+			k.ended(c, foreign.End{}, "it ended while no jaild ran")
+			continue
+		}
+		k.watch(c, process)
+	}
+	return k, nil
+}
+
+func read(file string) (*kept, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	c := &kept{}
+	return c, json.Unmarshal(text, c)
+}
+
+func (k *Keeper) file(id jail.ID) string { return filepath.Join(k.o.Dir, string(id)+".json") }
+
+// Living is how many containers are waited for.
+func (k *Keeper) Living() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.living
+}
+
+// Close records no more. The containers live on, and the next daemon waits for them.
+func (k *Keeper) Close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.closed = true
+}
+
+// Plan decides what a container gets. The decision is on record before it is known.
+func (k *Keeper) Plan(c caller.Caller, r oci.Request) (oci.Plan, error) {
+	if c.UID != 0 {
+		return oci.Plan{}, problem.New(problem.Refused,
+			"containers are for root: a rootless engine's containers are not supported").
+			WithHint("use the engine as root, or jail run")
+	}
+	id := jail.NewID()
+	p, profile, err := k.plan(c, id, r)
+	entry := audit.Entry{Run: string(id), Actor: c.Actor(), Policy: p.Policy}
+	if err != nil {
+		e := problem.From(err)
+		return p, errors.Join(e, runlog.New(k.o.Log, entry).Record(
+			audit.RunFinished{ExitCode: e.Exit(), Error: "container " + r.Container + ": " + e.Message}))
+	}
+	started, err := startedBy(p, profile)
+	if err != nil {
+		return p, err
+	}
+	if err := runlog.New(k.o.Log, entry).Record(started); err != nil {
+		return p, err
+	}
+	made := &kept{Plan: p, Actor: c.Actor(), Begun: time.Now()}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.planned[id] = made
+	made.expires = time.AfterFunc(reportPatience, func() {
+		if k.take(id) != nil {
+			k.finish(made, audit.RunFinished{ExitCode: problem.ExitFailed,
+				Error: "nobody said what became of the container"})
+		}
+	})
+	return p, nil
+}
+
+func (k *Keeper) plan(c caller.Caller, id jail.ID, r oci.Request) (p oci.Plan, profile string,
+	err error) {
+	node, err := config.ReadNode(k.o.Node)
+	if err != nil {
+		return p, "", err
+	}
+	profile = cmp.Or(node.Profile, defaultProfile)
+	if asked := r.Spec.Annotations[oci.ProfileAnnotation]; asked != "" && asked != profile {
+		if !slices.Contains(node.Profiles, asked) {
+			return p, "", problem.New(problem.Refused,
+				"annotation %s of config.json: containers may not have profile %q",
+				oci.ProfileAnnotation, asked).
+				WithHint("the operator names it in profiles of " + k.o.Node)
+		}
+		profile = asked
+	}
+	eff, err := k.o.Resolve(c, profile)
+	if err != nil {
+		return p, "", err
+	}
+	if p, err = oci.NewPlan(id, eff, node, r); err != nil {
+		return p, "", problem.New(problem.Refused, "profile %s: %w", profile, err).
+			WithHint("docs/oci.md says what containers may have")
+	}
+	return p, profile, nil
+}
+
+// startedBy returns the record of a container's start.
+func startedBy(p oci.Plan, profile string) (audit.RunStarted, error) {
+	text, err := json.Marshal(p)
+	if err != nil {
+		return audit.RunStarted{}, err
+	}
+	digest := sha256.Sum256(text)
+	process := p.Spec.Process
+	e := audit.RunStarted{Tool: process.Args[0], Argv: process.Args, Cwd: process.Cwd,
+		Profile: profile, Plan: "sha256:" + hex.EncodeToString(digest[:]), Warnings: p.Warnings,
+		Start: "container", Container: p.Container, Bundle: p.Bundle, Dropped: p.Dropped}
+	for _, v := range process.Env {
+		name, _, _ := strings.Cut(v, "=")
+		e.Env = append(e.Env, name)
+	}
+	return e, nil
+}
+
+// take removes a container that was planned from the list of these, and returns it.
+func (k *Keeper) take(id jail.ID) *kept {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	c := k.planned[id]
+	delete(k.planned, id)
+	return c
+}
+
+// Report takes what became of a plan.
+func (k *Keeper) Report(c caller.Caller, id string, r oci.Made) error {
+	made, err := k.find(c, id)
+	if err != nil {
+		return err
+	}
+	if k.take(made.Plan.ID) == nil {
+		return problem.New(problem.Conflict, "container %s has been reported before", id)
+	}
+	made.expires.Stop()
+	if r.Error != "" || r.PID <= 0 {
+		return k.finish(made, audit.RunFinished{ExitCode: problem.ExitFailed, Error: r.Error})
+	}
+	if made.Process, err = foreign.NameOf(r.PID); err != nil {
+		return errors.Join(problem.New(problem.Usage, "process %d of the container: %v", r.PID, err),
+			k.finish(made, audit.RunFinished{ExitCode: problem.ExitFailed, Error: err.Error()}))
+	}
+	process, err := foreign.Open(made.Process)
+	if err != nil {
+		return errors.Join(problem.New(problem.Usage, "process %d of the container: %v", r.PID, err),
+			k.finish(made, audit.RunFinished{ExitCode: problem.ExitFailed, Error: err.Error()}))
+	}
+	text, err := json.Marshal(made)
+	if err == nil {
+		err = atomicfile.Write(k.file(made.Plan.ID), text, 0o600, atomicfile.Volatile)
+	}
+	if err != nil {
+		process.Close()
+		return errors.Join(problem.New(problem.Failed, "container %s: %w", id, err),
+			k.finish(made, audit.RunFinished{ExitCode: problem.ExitFailed, Error: err.Error()}))
+	}
+	k.watch(made, process)
+	return nil
+}
+
+// Exec narrows one more process of a container to what it gets, and puts it on record.
+func (k *Keeper) Exec(c caller.Caller, id string, process *specs.Process) (dropped []string, err error) {
+	made, err := k.find(c, id)
+	if err != nil {
+		return nil, err
+	}
+	if dropped, err = made.Plan.NarrowProcess(process); err != nil {
+		return nil, problem.New(problem.Usage, "exec: %v", err)
+	}
+	return dropped, k.records(made, c.Actor()).Record(audit.Exec{Program: process.Args[0],
+		Argv: process.Args, Cwd: process.Cwd})
+}
+
+// find returns a container that was planned or lives.
+func (k *Keeper) find(c caller.Caller, id string) (*kept, error) {
+	if c.UID != 0 {
+		return nil, problem.New(problem.Refused, "containers are for root")
+	}
+	checked, err := jail.ParseID(id)
+	if err != nil {
+		return nil, problem.New(problem.Usage, "%v", err)
+	}
+	k.mu.Lock()
+	made := k.planned[checked]
+	k.mu.Unlock()
+	if made != nil {
+		return made, nil
+	}
+	made, err = read(k.file(checked))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, problem.New(problem.NotFound, "no container has the run id %s", id)
+	}
+	if err != nil {
+		return nil, problem.New(problem.Failed, "container %s: %w", id, err)
+	}
+	return made, nil
+}
+
+func (k *Keeper) records(c *kept, by audit.Actor) *runlog.Log {
+	return runlog.New(k.o.Log, audit.Entry{Run: string(c.Plan.ID), Actor: by, Policy: c.Plan.Policy})
+}
+
+func (k *Keeper) finish(c *kept, e audit.RunFinished) error {
+	e.Usage.WallMS = time.Since(c.Begun).Milliseconds()
+	return k.records(c, c.Actor).Record(e)
+}
+
+// watch waits for the end of a container in the background, and ends it when its time is over.
+func (k *Keeper) watch(c *kept, process *foreign.Process) {
+	k.mu.Lock()
+	k.living++
+	k.mu.Unlock()
+	go func() {
+		defer process.Close()
+		late := make(chan struct{})
+		if wall := c.Plan.Wall; wall > 0 {
+			timer := time.AfterFunc(time.Until(c.Begun.Add(wall)), func() {
+				close(late)
+				k.o.Check("end a container whose time is over", process.Kill())
+			})
+			defer timer.Stop()
+		}
+		end, err := process.Wait()
+		k.o.Check("wait for a container", err)
+		limit := ""
+		select {
+		case <-late:
+			limit = "wall"
+		default:
+		}
+		end.Limit = limit
+		k.ended(c, end, "")
+		k.mu.Lock()
+		k.living--
+		k.mu.Unlock()
+	}()
+}
+
+// ended puts the end of a container on record, unless another daemon has.
+func (k *Keeper) ended(c *kept, end foreign.End, missed string) {
+	k.mu.Lock()
+	closed := k.closed
+	k.mu.Unlock()
+	if closed || os.Remove(k.file(c.Plan.ID)) != nil {
+		return
+	}
+	e := audit.RunFinished{ExitCode: end.Code, Signal: end.Signal, Limit: end.Limit}
+	if !end.Known {
+		e.ExitCode = unknownCode
+		e.Error = "the exit code is not known: " + cmp.Or(missed,
+			"the kernel tells it to the engine alone (Linux before 6.15)")
+	}
+	if end.Limit != "" {
+		k.o.Check("record a limit", k.records(c, c.Actor).Record(audit.Limit{Name: end.Limit,
+			Limit: c.Plan.Wall.Milliseconds(), Peak: time.Since(c.Begun).Milliseconds(),
+			Action: "killed"}))
+	}
+	k.o.Check("record the end of a container", k.finish(c, e))
+}
+
+// unknownCode is the exit code of a record that has none.
+const unknownCode = -1
