@@ -16,7 +16,10 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/mod/semver"
+
 	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/policy"
 )
 
 // ErrMissing is wrapped by the error for a runtime that is not installed.
@@ -61,6 +64,9 @@ func (r *Runtimes) Find(ctx context.Context, layer string) (jail.Runtime, error)
 	}
 	if runtime.Version, err = version(ctx, path); err != nil {
 		return jail.Runtime{}, err
+	}
+	if err := recent(layer, runtime.Version); err != nil {
+		return jail.Runtime{}, fmt.Errorf("%s: %w", path, err)
 	}
 	if r.known == nil {
 		r.known = map[string]known{}
@@ -111,6 +117,26 @@ func digest(path string) (string, error) {
 		return "", fmt.Errorf("read %s: %w", path, err)
 	}
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// oldest are the oldest versions of runtimes that jail works with, where that depends on it.
+var oldest = map[string]string{policy.OuterBwrap: "v0.8.0"}
+
+// recent returns an error for a runtime that is older than it may be. A version is the last word of
+// what the program says of it.
+func recent(layer, said string) error {
+	least, ok := oldest[layer]
+	words := strings.Fields(said)
+	if !ok {
+		return nil
+	}
+	if len(words) == 0 || !semver.IsValid("v"+words[len(words)-1]) {
+		return fmt.Errorf("it says no version that can be compared with %s: %q", least, said)
+	}
+	if semver.Compare("v"+words[len(words)-1], least) < 0 {
+		return fmt.Errorf("%s is too old: %s or newer is needed", said, least[1:])
+	}
+	return nil
 }
 
 // version returns the first line of what the program says of its version. The digest identifies the

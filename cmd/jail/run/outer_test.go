@@ -23,7 +23,8 @@ func layersHere(t *testing.T) (all []policy.OuterLayer) {
 	for _, l := range policy.OuterLayers() {
 		runtime, err := runtimes.Find(t.Context(), l.Name)
 		if err == nil {
-			err = outer.Try(t.Context(), l.Name, runtime, filepath.Join(bin, "jail-init"), "/jail")
+			err = outer.Try(t.Context(), l.Name, runtime, outer.Host{Shim: filepath.Join(bin, "jail-shim"),
+				Init: filepath.Join(bin, "jail-init"), Cgroup: "/jail"})
 		}
 		if err != nil {
 			t.Logf("outer layer %s is not here: %v", l.Name, err)
@@ -109,8 +110,7 @@ func TestOuterRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	says(t, h.Jail("run", "--outer", "bwrap", "--", "true"), 2, "bubblewrap")
-	says(t, h.Jail("run", "--outer", "gvisor", "--", "true"), 2, "there are none, crun, runc, runsc")
+	says(t, h.Jail("run", "--outer", "gvisor", "--", "true"), 2, "there are none, bwrap, crun, runc, runsc")
 	says(t, h.Jail("run", "--outer", "none", "--policy", only, "--", "true"), 126,
 		"outer layer none is not allowed")
 	says(t, h.Jail("run", "--policy", filepath.Join(h.Root, "several.toml"), "--", "true"), 126,

@@ -86,21 +86,11 @@ func openProc() (*os.File, error) {
 	if st.Flags&unix.ST_RDONLY == 0 {
 		return os.Open("/proc")
 	}
-	fsfd, err := unix.Fsopen("proc", unix.FSOPEN_CLOEXEC)
+	proc, err := newProc(nil)
 	if err != nil {
-		return nil, callError("fsopen proc", err)
+		return nil, fmt.Errorf("/proc/sys is read-only, and a proc of its own is refused: %w", err)
 	}
-	defer unix.Close(fsfd)
-	if err := unix.FsconfigCreate(fsfd); err != nil {
-		return nil, fmt.Errorf("/proc/sys is read-only, and a proc of its own is refused: %w",
-			callError("fsconfig create proc", err))
-	}
-	mount, err := unix.Fsmount(fsfd, unix.FSMOUNT_CLOEXEC,
-		unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
-	if err != nil {
-		return nil, callError("fsmount proc", err)
-	}
-	return os.NewFile(uintptr(mount), "proc"), nil
+	return proc, nil
 }
 
 // idleFork forks and returns when the copy has made its steps. The copy waits to be killed and

@@ -124,3 +124,50 @@ func NarrowsProc() (bool, error) {
 	}
 	return err == nil, err
 }
+
+// ProcOf returns a detached mount of a fresh proc that shows the process namespace of a process
+// (proc(5)); options are its own, as "hidepid". A thread that ends asks for it: it enters no
+// namespace, but processes that it made would be in that one (setns(2)).
+func ProcOf(pid int, options map[string]string) (*os.File, error) {
+	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/pid", pid))
+	if err != nil {
+		return nil, err
+	}
+	defer ns.Close()
+	var tree *os.File
+	done := make(chan error, 1)
+	go func() {
+		// For good: nobody else may get this thread.
+		runtime.LockOSThread()
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWPID); err != nil {
+			done <- pathError("setns", ns.Name(), err)
+			return
+		}
+		var err error
+		tree, err = newProc(options)
+		done <- err
+	}()
+	return tree, <-done
+}
+
+func newProc(options map[string]string) (*os.File, error) {
+	fd, err := unix.Fsopen("proc", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return nil, callError("fsopen proc", err)
+	}
+	defer unix.Close(fd)
+	for key, value := range options {
+		if err := unix.FsconfigSetString(fd, key, value); err != nil {
+			return nil, callError(fmt.Sprintf("fsconfig proc %s=%s", key, value), err)
+		}
+	}
+	if err := unix.FsconfigCreate(fd); err != nil {
+		return nil, callError("fsconfig create proc", err)
+	}
+	mount, err := unix.Fsmount(fd, unix.FSMOUNT_CLOEXEC,
+		unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	if err != nil {
+		return nil, callError("fsmount proc", err)
+	}
+	return os.NewFile(uintptr(mount), "proc"), nil
+}
