@@ -32,6 +32,17 @@ const PolicyFile = "/run/jail/policy.json"
 // it is filled when the proxy has started.
 const AuthorityFile = "/run/jail/certificates.pem"
 
+// Trusting returns the plan with these certificates, in PEM, in AuthorityFile, if it has that file.
+func (p Plan) Trusting(certificates string) Plan {
+	p.Files = slices.Clone(p.Files)
+	for i := range p.Files {
+		if p.Files[i].Path == AuthorityFile {
+			p.Files[i].Text = certificates
+		}
+	}
+	return p
+}
+
 // Where programs of Debian and others look for certificates, if no variable says otherwise.
 const (
 	certificatesDir = "/etc/ssl/certs"

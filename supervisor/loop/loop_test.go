@@ -49,19 +49,21 @@ func newWorld(t *testing.T, form string, script ...string) *world {
 		ask: func(Question) (Answer, error) { return Answer{Allow: true, Session: true}, nil }}
 }
 
-func (w *world) Append(_ context.Context, e transcript.Event) error {
+func (w *world) Append(_ context.Context, events ...transcript.Event) error {
 	if len(w.kept) >= w.room {
 		return errKilled
 	}
-	text, err := json.Marshal(e)
-	if err != nil {
-		return err
+	for _, e := range events {
+		text, err := json.Marshal(e)
+		if err != nil {
+			return err
+		}
+		var back transcript.Event
+		if err := json.Unmarshal(text, &back); err != nil {
+			return err
+		}
+		w.kept = append(w.kept, back)
 	}
-	var back transcript.Event
-	if err := json.Unmarshal(text, &back); err != nil {
-		return err
-	}
-	w.kept = append(w.kept, back)
 	return nil
 }
 

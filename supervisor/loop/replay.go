@@ -106,8 +106,17 @@ func (p *replay) now() time.Time {
 	return time.Time{}
 }
 
-// Append compares an event with what was recorded.
-func (p *replay) Append(_ context.Context, e transcript.Event) error {
+// Append compares events with what was recorded.
+func (p *replay) Append(_ context.Context, events ...transcript.Event) error {
+	for _, e := range events {
+		if err := p.compare(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *replay) compare(e transcript.Event) error {
 	if p.next >= len(p.all) {
 		return errLifeOver
 	}

@@ -2,7 +2,7 @@
 // asks for, answers with their results, and goes on until the model calls none.
 //
 // There is one path to a tool: call, Gate, Runner, result. A session is its events (package
-// transcript); each is kept before the next step begins. So a session goes on after a crash from
+// transcript); what has happened is kept before the next step begins. So a session goes on after a crash from
 // what was kept: a call without a result is answered with an error, and is never carried out again
 // by itself.
 //
@@ -30,10 +30,10 @@ const (
 	CodeMaxIterations = "MAX_ITERATIONS"
 )
 
-// A Log keeps events. Append returns when the event is durable. It fails if the session has an event
-// of that number, as when another process goes on with it.
+// A Log keeps events. Append returns when all of some events of one session are durable, or none. It
+// fails if the session has other events of these numbers, as when another process goes on with it.
 type Log interface {
-	Append(ctx context.Context, e transcript.Event) error
+	Append(ctx context.Context, events ...transcript.Event) error
 }
 
 // A Model continues conversations. models.Model is one.
@@ -139,17 +139,23 @@ func (s *Session) Asked() bool {
 // Note keeps an event of the workspace.
 func (s *Session) Note(ctx context.Context, e transcript.Event) error { return s.note(ctx, e) }
 
-// note gives an event its number, keeps it, and takes it in.
-func (s *Session) note(ctx context.Context, e transcript.Event) error {
-	e.Seq, e.SessionID, e.Time = s.last+1, s.id, s.o.Now().UTC()
-	// What has happened is kept even if the turn has been interrupted meanwhile.
-	if err := s.o.Log.Append(context.WithoutCancel(ctx), e); err != nil {
-		return fmt.Errorf("session %s, event %d: %w", s.id, e.Seq, err)
+// note gives events their numbers and the time, keeps them, and takes them in.
+func (s *Session) note(ctx context.Context, events ...transcript.Event) error {
+	now := s.o.Now().UTC()
+	for i := range events {
+		e := &events[i]
+		e.Seq, e.SessionID, e.Time = s.last+1+int64(i), s.id, now
 	}
-	s.last = e.Seq
-	s.take(e)
-	if s.o.Watch != nil {
-		s.o.Watch(e)
+	// What has happened is kept even if the turn has been interrupted meanwhile.
+	if err := s.o.Log.Append(context.WithoutCancel(ctx), events...); err != nil {
+		return fmt.Errorf("session %s, event %d: %w", s.id, events[0].Seq, err)
+	}
+	for _, e := range events {
+		s.last = e.Seq
+		s.take(e)
+		if s.o.Watch != nil {
+			s.o.Watch(e)
+		}
 	}
 	return nil
 }
@@ -212,10 +218,10 @@ func (s *Session) Say(ctx context.Context, text string) (transcript.Event, error
 // Continue is Say without anything new to say, for a turn that a crash has cut.
 func (s *Session) Continue(ctx context.Context) (transcript.Event, error) {
 	var used transcript.Usage
-	end := func(status, code, text string) (transcript.Event, error) {
+	end := func(status, code, text string, before ...transcript.Event) (transcript.Event, error) {
 		e := transcript.Event{Type: transcript.Result, Status: status, Code: code, Text: text,
 			Usage: &used}
-		return e, s.note(ctx, e)
+		return e, s.note(ctx, append(before, e)...)
 	}
 	for range maxIterations {
 		reply, err := s.o.Model.Reply(ctx, fmt.Sprintf("%s/%d", s.id, s.last+1), models.Request{
@@ -234,16 +240,17 @@ func (s *Session) Continue(ctx context.Context) (transcript.Event, error) {
 			said.Calls = append(said.Calls, transcript.Call{ID: c.ID, Name: c.Name, Input: c.Input,
 				Malformed: c.Malformed})
 		}
-		if err := s.note(ctx, said); err != nil {
-			return transcript.Event{}, err
-		}
 		if len(said.Calls) == 0 {
-			return end(transcript.Success, "", reply.Text)
+			return end(transcript.Success, "", reply.Text, said)
 		}
+		// The message and the use of its first call are kept at one time: each flush of the disk is
+		// a millisecond that a tool waits.
+		before := []transcript.Event{said}
 		for _, c := range said.Calls {
-			if err := s.call(ctx, c); err != nil {
+			if err := s.call(ctx, c, before...); err != nil {
 				return transcript.Event{}, err
 			}
+			before = nil
 		}
 		if ctx.Err() != nil {
 			return end(transcript.Interrupted, "", "")
@@ -256,13 +263,18 @@ func (s *Session) Continue(ctx context.Context) (transcript.Event, error) {
 // errInterrupted is what a call answers that a person interrupts.
 var errInterrupted = errors.New("interrupted by the user")
 
-// call is the one path to a tool: call, gate, runner, result.
-func (s *Session) call(ctx context.Context, c transcript.Call) error {
+// call is the one path to a tool: call, gate, runner, result. The events before are kept first.
+func (s *Session) call(ctx context.Context, c transcript.Call, before ...transcript.Event) error {
 	if ctx.Err() != nil {
+		if len(before) > 0 {
+			if err := s.note(ctx, before...); err != nil {
+				return err
+			}
+		}
 		return s.result(ctx, c, errInterrupted.Error()+" before it was carried out", true)
 	}
-	if err := s.note(ctx, transcript.Event{Type: transcript.ToolUse, CallID: c.ID, Tool: c.Name,
-		Input: c.Input}); err != nil {
+	if err := s.note(ctx, append(before, transcript.Event{Type: transcript.ToolUse, CallID: c.ID,
+		Tool: c.Name, Input: c.Input})...); err != nil {
 		return err
 	}
 	why, err := s.allowed(ctx, c)

@@ -74,9 +74,29 @@ type Spec struct {
 	// Programs are the programs of the host that were found there.
 	Caller   asuser.Caller
 	Programs []inode.ID
+	// Network makes the fetch proxy of each of them; nil for none.
+	Network Network
 
 	// plan is the part of a run's plan that no single run has for itself.
 	plan jail.Plan
+}
+
+// A Network makes the fetch proxies of prewarmed jails of one kind.
+type Network interface {
+	// StartAhead starts the proxy of a jail that has that control group.
+	StartAhead(ctx context.Context, cgroup string) (Proxy, error)
+	// Same reports whether a proxy by the other one would be no other one.
+	Same(other Network) bool
+}
+
+// A Proxy is the fetch proxy of a prewarmed jail.
+type Proxy interface {
+	// Authority returns the certificates that programs in the jail are to trust, in PEM.
+	Authority() string
+	// Dead reports whether the proxy has ended by itself.
+	Dead() bool
+	// Discard ends a proxy that has served nobody.
+	Discard()
 }
 
 // A Jail was started before anybody asked for it, by the same code and from the same kind of plan
@@ -102,6 +122,8 @@ type Jail struct {
 	claimed bool
 	// module is the digest of the module that it was told to load; zero for none.
 	module [sha256.Size]byte
+	// proxy is the jail's fetch proxy, until a run takes it; nil for none.
+	proxy Proxy
 
 	// release ends the jail once and waits for its shim.
 	release func()
@@ -152,7 +174,7 @@ func (p *Pool) Claim(ctx context.Context, plan jail.Plan, spec Spec, binds []*os
 		var same bool
 		as, same = plan.In(j.plan)
 		return same && slices.Equal(j.binds, inode.All(binds)) && j.hasSameHost(plan, spec) &&
-			j.Process.Ready() == nil && j.enter(spec.Session)
+			j.hasSameNetwork(spec.Network) && j.Process.Ready() == nil && j.enter(spec.Session)
 	})
 	if !ok {
 		return nil, plan, false
@@ -167,6 +189,21 @@ func (j *Jail) hasSameHost(plan jail.Plan, spec Spec) bool {
 	}
 	now, err := hostMounts()
 	return err == nil && now == j.mounted && slices.Equal(j.spec.Programs, spec.Programs)
+}
+
+// hasSameNetwork reports whether the proxy of a new jail would be told the same.
+func (j *Jail) hasSameNetwork(now Network) bool {
+	if now == nil || j.proxy == nil {
+		return now == nil && j.proxy == nil
+	}
+	return !j.proxy.Dead() && now.Same(j.spec.Network)
+}
+
+// TakeProxy gives the jail's fetch proxy to the run that has the jail; nil if there is none.
+func (j *Jail) TakeProxy() Proxy {
+	p := j.proxy
+	j.proxy = nil
+	return p
 }
 
 // enter gives the jail to an invocation of s, or to a run if s is nil, if it was made for such.
@@ -272,8 +309,17 @@ func (o Options) start(ctx context.Context, spec Spec) (_ *Jail, err error) {
 	undo = append(undo, func() {
 		_ = errors.Join(rungroup.Clear(j.plan.Cgroup.Path), cgroup.RemoveCeiling(j.plan))
 	})
+	if spec.Network != nil {
+		if j.proxy, err = spec.Network.StartAhead(ctx, j.plan.Cgroup.Path); err != nil {
+			return nil, err
+		}
+		undo = append(undo, j.proxy.Discard)
+	}
 	order := control.Order{Plan: j.plan, RunDir: j.dir.Path, Later: j.AttachesLater(),
 		Shared: shared}
+	if j.proxy != nil {
+		order.Plan = order.Plan.Trusting(j.proxy.Authority())
+	}
 	j.Process, err = o.Launcher.Start(ctx, order, j.Pipes.Jail(), files.Files)
 	j.Pipes.HandOver()
 	if err != nil {
@@ -338,6 +384,9 @@ func (j *Jail) Close() {
 	j.End()
 	j.Pipes.Close()
 	j.once.Do(func() {
+		if p := j.TakeProxy(); p != nil {
+			p.Discard()
+		}
 		if j.spec.Session != nil {
 			defer j.spec.Session.gone(j)
 		} else {

@@ -7,12 +7,12 @@ import (
 	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/supervisor/prepare"
 	"github.com/jail-sandbox/jail/supervisor/prewarm"
+	"github.com/jail-sandbox/jail/supervisor/runproxy"
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
 // canBePrewarmed reports whether there can be prewarmed jails for the run. A terminal is the run's
-// own. So are the certificates that programs of the host trust: they are a file of the run's jail,
-// which its proxy makes.
+// own.
 //
 // Of the runs outside of sessions it is those of modules that mount nothing of the host but
 // compiled modules, and whose workspace, if they have one, is a shadow. A prewarmed jail with a
@@ -27,7 +27,7 @@ func canBePrewarmed(j *prepare.Job) bool {
 	case j.Order.Compile || j.Holds.For > 0 || j.Req.Learn || j.Req.Terminal != nil:
 		return false
 	case j.In != nil:
-		return j.Tool.Native == "" || j.Plan.Fetch == nil
+		return true
 	case j.Tool.Native != "" || prewarm.HasHost(j.Plan):
 		return false
 	}
@@ -39,6 +39,8 @@ type claimed struct {
 	jail *prewarm.Jail
 	// alone waits until no other prewarmed jail of the run's session has processes.
 	alone func()
+	// network is the setup of the run's fetch proxy, if it was looked at.
+	network *runproxy.Setup
 }
 
 // claim gives the run a prewarmed jail, if there is one for it. Else the run makes a jail of its
@@ -67,9 +69,18 @@ func (s *Runner) prewarmed(ctx context.Context, r *Run) claimed {
 	if j.Tool.Script == nil && j.Tool.Native == "" {
 		spec.Module = j.Tool.Sum
 	}
+	var setup *runproxy.Setup
+	if j.Plan.Fetch != nil {
+		var err error
+		if setup, err = s.Proxies.Prepare(ctx, proxySpec(j)); err != nil {
+			// The start of the proxy says so.
+			return claimed{}
+		}
+		spec.Network = setup
+	}
 	given, plan, ok := p.Claim(ctx, j.Plan, spec, j.Host.Binds)
 	if !ok {
-		return claimed{}
+		return claimed{network: setup}
 	}
 	if j.In == nil {
 		// The jail has ids of its own until nothing is left of it.
@@ -86,6 +97,15 @@ func (c claimed) pid() int {
 		return 0
 	}
 	return c.jail.Process.PID
+}
+
+// proxy takes the fetch proxy of the jail, if there is one.
+func (c claimed) proxy() *runproxy.Proxy {
+	if c.jail == nil {
+		return nil
+	}
+	p, _ := c.jail.TakeProxy().(*runproxy.Proxy)
+	return p
 }
 
 // start says in the words of the record how the run came to its jail.

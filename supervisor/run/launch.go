@@ -10,7 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/denials"
@@ -64,7 +63,7 @@ func (s *Runner) jailed(ctx context.Context, r *Run, has ready, streams stdio.St
 			pipes.Close()
 		}
 	}()
-	if err := s.startFetch(ctx, r); err != nil {
+	if err := s.startFetch(ctx, r, has.claimed); err != nil {
 		return e, err
 	}
 	// Where nobody has ended the proxy before, what failed is in err.
@@ -88,25 +87,42 @@ func (s *Runner) jailed(ctx context.Context, r *Run, has ready, streams stdio.St
 	return e, err
 }
 
-// startFetch starts the run's proxy, where the policy grants any fetch.
-func (s *Runner) startFetch(ctx context.Context, r *Run) error {
+// startFetch starts the run's proxy, where the policy grants any fetch, or takes that of its
+// prewarmed jail.
+func (s *Runner) startFetch(ctx context.Context, r *Run, given claimed) error {
 	j := r.job
 	if j.Order.Compile || j.Holds.For > 0 || j.Plan.Fetch == nil {
 		return nil
 	}
-	spec := runproxy.Spec{Policy: j.Policy, Intercept: j.Tool.Native != "",
-		Cgroup: j.Plan.Cgroup.Path, Records: r.records,
-		Caller: j.Caller, Asks: asks(j), InSession: j.In != nil, Left: r.proxy.pauses.Left,
+	proxy := given.proxy()
+	if proxy == nil {
+		setup, err := given.network, error(nil)
+		if setup == nil {
+			setup, err = s.Proxies.Prepare(ctx, proxySpec(j))
+		}
+		if err == nil {
+			proxy, err = setup.Start(ctx, j.Plan.Cgroup.Path)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	requests := runproxy.Run{Records: r.records, Caller: j.Caller, Asks: asks(j),
+		InSession: j.In != nil, Left: r.proxy.pauses.Left,
 		Fail: func() { r.End(ending.Cause{Gone: true}) }}
-	spec.Asks.Waits = r.proxy.pauses.Note
+	requests.Asks.Waits = r.proxy.pauses.Note
+	proxy.Serve(requests)
+	r.proxy.Store(proxy)
+	return nil
+}
+
+// proxySpec says what the proxy of a run is to be.
+func proxySpec(j *prepare.Job) runproxy.Spec {
+	spec := runproxy.Spec{Policy: j.Policy, Intercept: j.Tool.Native != ""}
 	if j.Tool.Script != nil {
 		spec.Scopes = j.Tool.Script.Scopes
 	}
-	proxy, err := s.Proxies.Start(ctx, spec)
-	if err == nil {
-		r.proxy.Store(proxy)
-	}
-	return err
+	return spec
 }
 
 // asks returns what is asked for each request of the run that waits for an approval, but for the
@@ -167,8 +183,10 @@ func (s *Runner) launch(ctx context.Context, r *Run, has ready, p *stdio.Pipes) 
 		return nil, err
 	}
 	defer files.Close()
-	order := control.Order{Plan: planFor(r.job.Plan, r.proxy.Load()), RunDir: has.dir.Path,
-		Shared: shared}
+	order := control.Order{Plan: r.job.Plan, RunDir: has.dir.Path, Shared: shared}
+	if proxy := r.proxy.Load(); proxy != nil {
+		order.Plan = order.Plan.Trusting(proxy.Authority())
+	}
 	if r.job.Plan.KernelInside() && r.job.Holds.For == 0 {
 		files.Passed = r.inputs()
 		order.Proxy = r.proxy.Load() != nil
@@ -252,20 +270,6 @@ func (s *Runner) ownFiles(j *prepare.Job, w *workspace.Workspace) (*mounts.Files
 		files.Own(files.Lower)
 	}
 	return files, nil
-}
-
-// planFor is the plan with what is known only when the run's proxy stands. proxy may be nil.
-func planFor(p jail.Plan, proxy *runproxy.Proxy) jail.Plan {
-	if proxy == nil {
-		return p
-	}
-	p.Files = slices.Clone(p.Files)
-	for i := range p.Files {
-		if p.Files[i].Path == jail.AuthorityFile {
-			p.Files[i].Text = proxy.Authority()
-		}
-	}
-	return p
 }
 
 // inputs are the descriptors that the invocation needs.

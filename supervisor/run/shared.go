@@ -90,7 +90,7 @@ func (s *Runner) called(ctx context.Context, r *Run, call *engine.Call,
 	if err != nil {
 		return e, problem.New(problem.Failed, "pipes for the tool's streams: %w", err)
 	}
-	if err := s.startFetch(ctx, r); err != nil {
+	if err := s.startFetch(ctx, r, claimed{}); err != nil {
 		pipes.Close()
 		return e, err
 	}

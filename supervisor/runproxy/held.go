@@ -24,8 +24,9 @@ const (
 // held are the requests of a run that its policy holds back. Its methods may be called from several
 // goroutines.
 type held struct {
-	host *Host
-	spec Spec
+	host   *Host
+	policy policy.Effective
+	run    Run
 
 	mu sync.Mutex
 	// approved are requests that were approved and are not on record yet.
@@ -46,10 +47,10 @@ func (h *held) ask(ctx context.Context, q fetch.Question) fetch.Verdict {
 	h.mu.Lock()
 	h.asked = true
 	h.mu.Unlock()
-	req := h.spec.Asks
+	req := h.run.Asks
 	req.Fetch = approvals.Fetch{Kind: q.Kind, Method: q.Method, URL: q.URL, Body: q.Body,
 		Size: q.Size, Credential: q.Credential}
-	a, err := h.host.Queue.Ask(ctx, h.spec.Caller, req, min(maxWait, h.spec.Left()))
+	a, err := h.host.Queue.Ask(ctx, h.run.Caller, req, min(maxWait, h.run.Left()))
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.pending, a.ID)
@@ -91,7 +92,7 @@ func (h *held) unanswered(ctx context.Context, e *problem.Error) fetch.Verdict {
 
 // rule returns the rule of the policy that holds a request back.
 func (h *held) rule(w fetch.What) policy.ApproveRule {
-	return h.spec.Policy.Policy().Approve.Fetch(fetch.ConnectOf(w))
+	return h.policy.Policy().Approve.Fetch(fetch.ConnectOf(w))
 }
 
 // unapproved returns why a request must not be sent, if the policy holds it back and nobody has
@@ -115,10 +116,10 @@ func (h *held) unapproved(w fetch.What) string {
 func (h *held) close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.asked || h.spec.InSession {
+	if !h.asked || h.run.InSession {
 		return nil
 	}
-	return h.host.Queue.End(h.spec.Asks.Run)
+	return h.host.Queue.End(h.run.Asks.Run)
 }
 
 // waiting returns the error for the run if one of its requests still waits for an approval, or nil.

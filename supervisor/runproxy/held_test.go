@@ -35,7 +35,7 @@ mode = "ask"
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &held{host: host, spec: Spec{Policy: eff, Left: func() time.Duration { return left },
+	return &held{host: host, policy: eff, run: Run{Left: func() time.Duration { return left },
 		Asks: approvals.FetchRequest{Run: "r"}}, approved: map[uint64]fetch.What{},
 		pending: map[string]*problem.Error{}}
 }

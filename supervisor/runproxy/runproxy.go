@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,6 +25,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/hostlayers"
 	"github.com/jail-sandbox/jail/supervisor/idrange"
 	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/prewarm"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/rungroup"
 	"github.com/jail-sandbox/jail/supervisor/runlog"
@@ -38,16 +40,17 @@ const maxDenied = 100
 // A Proxy is the fetch proxy of one run, and what the proxy did. A nil one did nothing. Its methods
 // may be called from several goroutines.
 type Proxy struct {
-	fail func()
 	proc *fetch.Process
 	ids  *idrange.Range
-	// records are the run's.
-	records *runlog.Log
 	// roots are the certificates that the proxy trusts, in PEM.
 	roots []byte
-	held  held
+	// run and held are there once serves is closed.
+	run    Run
+	held   held
+	serves chan struct{}
 
 	mu    sync.Mutex
+	dead  bool
 	begun map[uint64]begunFetch
 	// sequence numbers of requests whose answers sent the tool elsewhere
 	sent    map[uint64]uint64
@@ -80,15 +83,17 @@ type Host struct {
 	filter launch.FilterOnce
 }
 
-// A Spec says what the proxy of a run is to be.
+// A Spec says what a proxy is to be.
 type Spec struct {
 	Policy policy.Effective
 	// Scopes are the hosts of the commands of a script that have fewer than the script.
 	Scopes []fetch.SetupLayer
 	// Intercept lets the proxy answer for the hosts of TLS. A module speaks no TLS of its own.
 	Intercept bool
-	// Cgroup is the control group of the run's jail.
-	Cgroup  string
+}
+
+// A Run is whose requests a proxy serves.
+type Run struct {
 	Records *runlog.Log
 	// Caller started the run, and Asks is what is asked for each request that the policy holds
 	// back, but for the request.
@@ -102,12 +107,16 @@ type Spec struct {
 	Fail func()
 }
 
-// Start starts the proxy of a run whose policy grants any fetch. A run without a proxy has no door,
-// and no network at all.
-func (h *Host) Start(ctx context.Context, spec Spec) (*Proxy, error) {
-	f := &Proxy{fail: spec.Fail, records: spec.Records, begun: map[uint64]begunFetch{}}
-	f.held = held{host: h, spec: spec, approved: map[uint64]fetch.What{},
-		pending: map[string]*problem.Error{}}
+// A Setup is all that the proxies by one policy are told, with the settings and the secrets of now.
+type Setup struct {
+	host   *Host
+	policy policy.Effective
+	fetch  fetch.Setup
+}
+
+// Prepare returns the setup of a proxy. It reads the operator's settings, and the secrets that the
+// policy names.
+func (h *Host) Prepare(ctx context.Context, spec Spec) (*Setup, error) {
 	settings, err := fetch.ReadSettings(h.Settings)
 	if err != nil {
 		return nil, h.badSettings(err)
@@ -117,22 +126,79 @@ func (h *Host) Start(ctx context.Context, spec Spec) (*Proxy, error) {
 		return nil, h.badSettings(err)
 	}
 	setup.Scopes, setup.Intercept = spec.Scopes, spec.Intercept
-	f.roots = setup.Roots
 	if setup.Filter, err = h.filter.Get(ctx, h.Launcher, confine.Filter()); err != nil {
 		return nil, h.Layers.Missing("fetch proxy", err.Error(), err)
 	}
-	if f.ids, err = idrange.Take(); err != nil {
+	return &Setup{h, spec.Policy, setup}, nil
+}
+
+// Same reports whether a proxy by the other setup would be no other one.
+func (s *Setup) Same(other prewarm.Network) bool {
+	o, ok := other.(*Setup)
+	return ok && reflect.DeepEqual(s.fetch, o.fetch)
+}
+
+// StartAhead is Start for a jail that no run has yet.
+func (s *Setup) StartAhead(ctx context.Context, cgroup string) (prewarm.Proxy, error) {
+	p, err := s.Start(ctx, cgroup)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Start starts a proxy for a jail that has that control group. It serves nobody before Serve. A run
+// without a proxy has no door, and no network at all.
+func (s *Setup) Start(ctx context.Context, cgroup string) (*Proxy, error) {
+	p := &Proxy{roots: s.fetch.Roots, begun: map[uint64]begunFetch{}, serves: make(chan struct{}),
+		held: held{host: s.host, policy: s.policy, approved: map[uint64]fetch.What{},
+			pending: map[string]*problem.Error{}}}
+	var err error
+	if p.ids, err = idrange.Take(); err != nil {
 		return nil, problem.New(problem.Busy, "%w", err).
 			WithHint("try again when other runs have ended")
 	}
-	setup.UID = f.ids.Base
-	f.proc, err = fetch.Start(ctx, fetch.Spec{Exe: h.Exe, Cgroup: rungroup.Fetch(spec.Cgroup),
-		Setup: setup, Record: f, Ask: f.held.ask, Died: f.died})
+	setup := s.fetch
+	setup.UID = p.ids.Base
+	p.proc, err = fetch.Start(ctx, fetch.Spec{Exe: s.host.Exe, Cgroup: rungroup.Fetch(cgroup),
+		Setup: setup, Record: p, Ask: p.ask, Died: p.died})
 	if err != nil {
-		f.ids.Release()
-		return nil, h.Layers.Missing("fetch proxy", err.Error(), err)
+		p.ids.Release()
+		return nil, s.host.Layers.Missing("fetch proxy", err.Error(), err)
 	}
-	return f, nil
+	return p, nil
+}
+
+// Serve has the proxy serve a run. It is called once, before a tool of the run starts.
+func (f *Proxy) Serve(run Run) {
+	f.run, f.held.run = run, run
+	close(f.serves)
+}
+
+// Dead reports whether the proxy has ended by itself.
+func (f *Proxy) Dead() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.dead
+}
+
+// Discard ends a proxy that has served nobody.
+func (f *Proxy) Discard() {
+	// Nothing was to be recorded.
+	_ = errors.Join(f.proc.Close(), f.proc.Door.Close())
+	f.ids.Release()
+}
+
+// records are those of the run. A proxy that says something before it serves one waits.
+func (f *Proxy) records() *runlog.Log {
+	<-f.serves
+	return f.run.Records
+}
+
+// ask asks for an approval of a request of the run.
+func (f *Proxy) ask(ctx context.Context, q fetch.Question) fetch.Verdict {
+	<-f.serves
+	return f.held.ask(ctx, q)
 }
 
 // badSettings returns the error of a run that needs the operator's file while the file is wrong.
@@ -209,6 +275,7 @@ func (f *Proxy) Intend(i fetch.Intent) (string, error) { return f.IntendAfter(ni
 
 // IntendAfter is Intend behind the ends of other requests.
 func (f *Proxy) IntendAfter(ended []fetch.Outcome, i fetch.Intent) (string, error) {
+	<-f.serves
 	if refuse := f.held.unapproved(i.What); refuse != "" {
 		for _, o := range ended {
 			f.Ended(o)
@@ -218,7 +285,7 @@ func (f *Proxy) IntendAfter(ended []fetch.Outcome, i fetch.Intent) (string, erro
 	var entries []audit.Entry
 	for _, o := range ended {
 		if cause, e, ok := f.ended(o); ok {
-			entries = append(entries, f.records.Entry(cause, e))
+			entries = append(entries, f.records().Entry(cause, e))
 		}
 	}
 	e := fetchEvent(i.What)
@@ -229,12 +296,12 @@ func (f *Proxy) IntendAfter(ended []fetch.Outcome, i fetch.Intent) (string, erro
 	if i.Socket != "" {
 		e.Addresses = []string{"unix:" + i.Socket}
 	}
-	_, seq, err := f.records.AppendAll(append(entries, f.records.Entry(f.before(i.What), e)))
+	_, seq, err := f.records().AppendAll(append(entries, f.records().Entry(f.before(i.What), e)))
 	if err != nil && len(entries) > 0 {
 		f.failedAppend(0, err)
 	}
 	if err == nil && i.Credential != "" {
-		_, err = f.records.Append(seq, audit.CredentialUsed{Name: i.Credential, Kind: i.Kind,
+		_, err = f.records().Append(seq, audit.CredentialUsed{Name: i.Credential, Kind: i.Kind,
 			Method: i.Method, Host: i.Host, Port: i.Port, Path: i.Path})
 	}
 	f.mu.Lock()
@@ -264,7 +331,7 @@ func (f *Proxy) before(w fetch.What) uint64 {
 // Ended puts on record how it ended.
 func (f *Proxy) Ended(o fetch.Outcome) {
 	if cause, e, ok := f.ended(o); ok {
-		f.failedAppend(f.records.Append(cause, e))
+		f.failedAppend(f.records().Append(cause, e))
 	}
 }
 
@@ -310,7 +377,7 @@ func (f *Proxy) Refused(r fetch.Refused) {
 	f.denials.AddCount(d)
 	f.mu.Unlock()
 	if first {
-		f.failedAppend(f.records.Append(f.before(r.What), fetchEvent(r.What)))
+		f.failedAppend(f.records().Append(f.before(r.What), fetchEvent(r.What)))
 	}
 }
 
@@ -321,13 +388,14 @@ func (f *Proxy) failedAppend(_ uint64, err error) {
 	f.mu.Lock()
 	f.err = errors.Join(f.err, err)
 	f.mu.Unlock()
-	f.fail()
+	f.run.Fail()
 }
 
 // died says of a run whose proxy ended before it that it has had no network since.
 func (f *Proxy) died(error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.dead = true
 	f.denials.Add(Layer, "every fetch since", "the fetch proxy ended before the run did")
 }
 

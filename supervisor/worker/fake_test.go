@@ -201,32 +201,33 @@ func (w *world) Run(ctx context.Context, c toolsession.Call) (o toolsession.Outc
 
 // gitSays is what a script of git's commands says, and its exit code.
 func (w *world) gitSays(out io.Writer, script string, args []string) int {
-	name := map[string]string{cloneScript: "clone", checkoutScript: "checkout", treeScript: "add",
-		commitScript: "commit-tree"}[script]
+	name := map[string]string{cloneScript: "clone", submoduleScript: "submodule",
+		commitScript: "commit"}[script]
 	if code := w.git[name]; code != 0 {
 		return code
 	}
 	switch name {
 	case "clone":
 		fmt.Fprintf(out, "commit %s refs/remotes/origin/HEAD refs/remotes/origin/main\n", hash("a"))
-	case "add":
-		fmt.Fprintln(out, hash("b"))
+	case "commit":
+		if args[0] != hash("a") {
+			w.t.Errorf("a commit of %q", args)
+		}
+		names := ""
 		err := filepath.WalkDir(w.root, func(path string, d fs.DirEntry, err error) error {
 			if err == nil && d.Type().IsRegular() {
-				fmt.Fprintf(out, "%s\x00", strings.TrimPrefix(path, w.root+"/"))
+				names += strings.TrimPrefix(path, w.root+"/") + "\x00"
 			}
 			return err
 		})
 		if err != nil {
 			w.t.Error(err)
 		}
-	case "commit-tree":
-		if args[0] != hash("b") || args[1] != hash("a") {
-			w.t.Errorf("a commit of %q", args)
+		if names != "" {
+			w.commits = append(w.commits, args[1])
+			fmt.Fprintf(out, "%s\n%s\x00packs", hash("c"), names)
 		}
-		w.commits = append(w.commits, args[2])
-		fmt.Fprintln(out, hash("c"))
-	case "checkout":
+	case "submodule":
 	default:
 		w.t.Errorf("script %q", script)
 	}
@@ -323,8 +324,8 @@ func (w *world) Ask(ctx context.Context, _ manifest.Role, _ string,
 }
 
 // Append is the log.
-func (w *world) Append(_ context.Context, e transcript.Event) error {
-	w.events = append(w.events, e)
+func (w *world) Append(_ context.Context, events ...transcript.Event) error {
+	w.events = append(w.events, events...)
 	return nil
 }
 

@@ -1,10 +1,12 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"net/url"
 	"regexp"
 	"strings"
 
@@ -32,8 +34,8 @@ var hardened = []string{
 	"-c", "fetch.fsck.missingSpaceBeforeDate=ignore", "-c", "fetch.fsck.badDateOverflow=ignore",
 }
 
-// policy is that of the session: the profile, with the requests of a clone and no others. The
-// credential is for these requests alone. What runs in the session cannot push: a push is a run of
+// policy is that of the session: the profile, with the requests of a clone and no others, of the
+// repository and of the submodules that the task names. The credential is for these requests alone. What runs in the session cannot push: a push is a run of
 // its own. No commit takes the work into the real directory, in which other tasks have to find
 // nothing.
 func (w *worker) policy() string {
@@ -43,30 +45,33 @@ include = [%q]
 [workspace]
 target = %q
 commit = "never"
-`, w.o.Task.Profile, workspace) + w.grants("git-upload-pack")
+`, w.o.Task.Profile, workspace) + w.grants("git-upload-pack", w.o.Task.Submodules...)
 }
 
-// grants are the requests by which git speaks to a service of the repository.
-func (w *worker) grants(services ...string) string {
-	port := w.o.Task.Repo.Port()
-	if port == "" {
-		port = "443"
+// grants are the limits of all requests, and the requests by which git fetches from the repository
+// and from others, and speaks to a service of the repository.
+func (w *worker) grants(service string, others ...*url.URL) string {
+	text := "[fetch.limits]\nrequests = 1000\nbytes_in = \"2GiB\"\nbytes_out = \"256MiB\"\n" +
+		"timeout = \"10m\"\n"
+	repo := w.o.Task.Repo
+	text += w.rule(repo, "GET", "/info/refs") + w.rule(repo, "POST", "/git-upload-pack")
+	if service != "git-upload-pack" {
+		text += w.rule(repo, "POST", "/"+service)
 	}
-	var b strings.Builder
-	rule := func(method, path string) {
-		fmt.Fprintf(&b, "[[fetch.allow]]\nhost = %q\nports = [%s]\nmethods = [%q]\npaths = [%q]\n",
-			w.o.Task.Repo.Hostname(), port, method, w.o.Task.Repo.Path+path)
-		if w.o.Task.Credential != "" {
-			fmt.Fprintf(&b, "credential = %q\n", w.o.Task.Credential)
-		}
+	for _, u := range others {
+		text += w.rule(u, "GET", "/info/refs") + w.rule(u, "POST", "/git-upload-pack")
 	}
-	b.WriteString("[fetch.limits]\nrequests = 1000\nbytes_in = \"2GiB\"\nbytes_out = \"256MiB\"\n" +
-		"timeout = \"10m\"\n")
-	rule("GET", "/info/refs")
-	for _, s := range services {
-		rule("POST", "/"+s)
+	return text
+}
+
+// rule allows one request of git. The credential goes to the host of the repository alone.
+func (w *worker) rule(u *url.URL, method, path string) string {
+	text := fmt.Sprintf("[[fetch.allow]]\nhost = %q\nports = [%s]\nmethods = [%q]\npaths = [%q]\n",
+		u.Hostname(), cmp.Or(u.Port(), "443"), method, u.Path+path)
+	if w.o.Task.Credential != "" && u.Host == w.o.Task.Repo.Host {
+		text += fmt.Sprintf("credential = %q\n", w.o.Task.Credential)
 	}
-	return b.String()
+	return text
 }
 
 // maxPack bounds what a push sends, in bytes: the profile bounds the output of a run.
@@ -94,30 +99,56 @@ const listNames = `g diff-tree -r -z --name-only --no-renames --no-relative --ig
 // do. All that they print once the model has worked is what the repository wants it to be: sendScript
 // does not trust it.
 var (
-	// cloneScript clones a repository, whole and without submodules, and prints some of its branches:
-	// $1 is the URL, $2 the base or HEAD, $3 the branch.
-	cloneScript = hardenedGit + `g clone -q --no-recurse-submodules --no-tags -- "$1" .
+	// cloneScript clones a repository, whole and without submodules, prints some of its branches, and
+	// makes the branch of the task: $1 is the URL, $2 the base or HEAD, $3 the branch. If the
+	// repository has the branch, the work goes on there.
+	cloneScript = hardenedGit + `g clone -q --no-checkout --no-recurse-submodules --no-tags -- "$1" .
 g for-each-ref '--format=%(objecttype) %(objectname) %(refname) %(symref)' \
 	"refs/remotes/origin/$2" "refs/remotes/origin/$3"
+for name in "$3" "$2"; do
+	if start=$(g rev-parse -q --verify "refs/remotes/origin/$name^{commit}"); then
+		g checkout -q --no-track -B "$3" "$start"
+		break
+	fi
+done
 `
-	// checkoutScript makes the branch $1 at the commit $2.
-	checkoutScript = hardenedGit + `g checkout -q --no-track -B "$1" "$2"
+	// submoduleScript fetches the submodules of what is checked out.
+	submoduleScript = hardenedGit + `g submodule --quiet update --init --recursive
 `
-	// treeScript makes a tree of all that is there, and prints it and the names that differ from the
-	// commit $1.
-	treeScript = hardenedGit + `g add -A -- .
+	// commitScript makes a commit of all that is there on top of the commit $1, with the message $2,
+	// has the branch $3 be it, and prints it, the names that it changes, and its packs. Without a
+	// change it prints nothing.
+	commitScript = hardenedGit + packs + `g add -A -- .
 tree=$(g write-tree)
-echo "$tree"
-` + listNames + ` "$1" "$tree"
-`
-	// commitScript makes a commit of the tree $1 on top of the commit $2 with the message $3, has the
-	// branch $4 be it, and prints it and a bundle of it.
-	commitScript = hardenedGit + `commit=$(g commit-tree "$1" -p "$2" -m "$3")
-g update-ref "refs/heads/$4" "$commit"
+[ "$tree" != "$(g rev-parse "$1^{tree}")" ] || exit 0
+commit=$(g commit-tree "$tree" -p "$1" -m "$2")
+g update-ref "refs/heads/$3" "$commit"
 echo "$commit"
-g bundle create -q - "refs/heads/$4" "^$2"
+` + listNames + ` "$1" "$tree"
+printf '\000'
+packs "$1" "$commit"
 `
 )
+
+// packs prints what a push of the commit $2 on top of $1 needs: the size of the first of two packs,
+// and the two. The first has of $1 what tells which names change: the commit itself and the trees that
+// are others in $2. It also has the files that a check of trees looks into. The second has what is new.
+const packs = `packs() {
+	at=$(mktemp -d)
+	{
+		printf '%s\n' "$1"
+		g rev-parse "$1^{tree}"
+		g diff-tree -r -t --no-abbrev --no-renames "$1" "$2" |
+			sed -n 's/^:040000 [0-7]* \([0-9a-f]*\) .*/\1/p'
+		g ls-files -s -- ':(glob)**/.gitattributes' ':(glob)**/.gitmodules' |
+			sed -n 's/^1[02][0-7]* \([0-9a-f]*\) .*/\1/p'
+	} | g pack-objects -q --stdout >"$at/before"
+	wc -c <"$at/before"
+	cat "$at/before"
+	g rev-list --objects --no-object-names "$2" "^$1" | g pack-objects -q --stdout
+	rm -r "$at"
+}
+`
 
 // git runs a script in the session, and returns what it writes. what names it in errors.
 func (w *worker) git(ctx context.Context, what, script string, args ...string) (string, error) {
@@ -137,11 +168,11 @@ func (w *worker) git(ctx context.Context, what, script string, args ...string) (
 // origin begins the names of the branches of the repository.
 const origin = "refs/remotes/origin/"
 
-// clone opens the session and clones the repository. It returns the commit at which the branch of the
-// task begins: the base, or the branch itself if the repository has it.
-func (w *worker) clone(ctx context.Context) (start string, err error) {
+// clone opens the session, clones the repository and makes the branch of the task, which begins at the
+// base, or at the branch itself if the repository has it.
+func (w *worker) clone(ctx context.Context) error {
 	if err := w.open(ctx); err != nil {
-		return "", err
+		return err
 	}
 	base := w.o.Task.Base
 	if base == "" {
@@ -149,7 +180,7 @@ func (w *worker) clone(ctx context.Context) (start string, err error) {
 	}
 	out, err := w.git(ctx, "git clone", cloneScript, w.o.Task.Repo.String(), base, w.o.Task.Branch)
 	if err != nil {
-		return "", err
+		return err
 	}
 	commits, head := map[string]string{}, ""
 	for line := range strings.Lines(out) {
@@ -165,110 +196,103 @@ func (w *worker) clone(ctx context.Context) (start string, err error) {
 	if w.base = w.o.Task.Base; w.base == "" {
 		w.base = head
 	}
-	start, w.was = commits[base], commits[w.o.Task.Branch]
+	start := commits[base]
+	w.was = commits[w.o.Task.Branch]
 	switch {
 	case w.base == "":
-		return "", errors.New("the repository is empty, or has no HEAD: name the base")
+		return errors.New("the repository is empty, or has no HEAD: name the base")
 	case w.base == w.o.Task.Branch:
-		return "", fmt.Errorf("branch %s is the base: the work needs a branch of its own", w.base)
+		return fmt.Errorf("branch %s is the base: the work needs a branch of its own", w.base)
 	case start == "":
-		return "", fmt.Errorf("the repository has no branch %s", w.base)
+		return fmt.Errorf("the repository has no branch %s", w.base)
 	case w.was != "":
 		start = w.was
 	}
-	return start, nil
+	w.start = start
+	return nil
+}
+
+// submodules fetches those that the task names.
+func (w *worker) submodules(ctx context.Context) error {
+	if len(w.o.Task.Submodules) == 0 {
+		return nil
+	}
+	_, err := w.git(ctx, "git submodule", submoduleScript)
+	return err
 }
 
 // objectID is the name of a commit or a tree.
 var objectID = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
 
-// branch makes the branch of the task.
-func (w *worker) branch(ctx context.Context, start string) error {
-	_, err := w.git(ctx, "git checkout", checkoutScript, w.o.Task.Branch, start)
-	if err == nil {
-		w.start = start
-	}
-	return err
-}
-
-// A change is how the work differs from the start.
-type change struct {
-	tree string
+// A commit is one on top of the start.
+type commit struct {
+	id string
+	// packs are what a push needs, see packs.
+	packs string
 	// names are as git lists them, files as people see them.
 	names string
 	files []string
 }
 
-// changed returns how all that is there differs from the start. What else the repository's own HEAD
-// may have become does not count.
-func (w *worker) changed(ctx context.Context) (change, error) {
-	out, err := w.git(ctx, "git add", treeScript, w.start)
-	if err != nil {
-		return change{}, err
+// commit makes one commit of how all that is there differs from the start. Where nothing does, it has
+// no id. What else the repository's own HEAD may have become does not count.
+func (w *worker) commit(ctx context.Context, title string) (commit, error) {
+	out, err := w.git(ctx, "git commit", commitScript, w.start, title, w.o.Task.Branch)
+	if err != nil || out == "" {
+		return commit{}, err
 	}
-	c := change{files: []string{}}
-	if c.tree, c.names, err = object(out); err != nil {
-		return change{}, fmt.Errorf("git write-tree: %w", err)
+	id, rest, _ := strings.Cut(out, "\n")
+	names, packs, whole := strings.Cut(rest, "\x00\x00")
+	if !objectID.MatchString(id) || !whole {
+		return commit{}, errors.New("git commit: no commit and its names")
 	}
-	for name := range strings.SplitSeq(strings.TrimSuffix(c.names, "\x00"), "\x00") {
-		if name != "" {
-			c.files = append(c.files, strings.ToValidUTF8(name, "\uFFFD"))
-		}
+	c := commit{id: id, packs: packs, names: names + "\x00"}
+	for name := range strings.SplitSeq(names, "\x00") {
+		c.files = append(c.files, strings.ToValidUTF8(name, "\uFFFD"))
 	}
 	return c, nil
 }
 
-// object takes the name of an object from the first line.
-func object(out string) (id, rest string, err error) {
-	id, rest, _ = strings.Cut(out, "\n")
-	if !objectID.MatchString(id) {
-		return "", "", errors.New("no name of an object")
-	}
-	return id, rest, nil
+// sendScript pushes one commit, whose packs are on standard input: $1 is the URL, $2 the commit that
+// the branch begins at, $3 the commit, $4 the name of the branch, and $5 the digest of the names that
+// people may have seen. Objects are named by their content, so the packs can hold nothing else under
+// the names of the start. If no ref of the remote is at the start any more, git has to know all of the
+// start.
+var sendScript = hardenedGit + `mkdir /tmp/push && cd /tmp/push
+read -r size
+head -c "$size" >before
+cat >work
+unpack() {
+	g init -q --bare "$1" && cd "$1"
+	printf '%s\n' "$2" >shallow
+	g index-pack --stdin <../before >/dev/null
+	g index-pack --stdin --fsck-objects <../work >/dev/null
+	g update-ref refs/start "$2"
 }
-
-// A commit is one on top of the start.
-type commit struct {
-	id     string
-	bundle string
-	change
-}
-
-// commit makes one commit of a change.
-func (w *worker) commit(ctx context.Context, c change, title string) (commit, error) {
-	out, err := w.git(ctx, "git commit-tree", commitScript, c.tree, w.start, title, w.o.Task.Branch)
-	if err != nil {
-		return commit{}, err
-	}
-	made := commit{change: c}
-	if made.id, made.bundle, err = object(out); err != nil {
-		err = fmt.Errorf("git commit-tree: %w", err)
-	}
-	return made, err
-}
-
-// sendScript pushes one commit from a bundle on standard input: $1 is the URL, $2 the commit that the
-// branch begins at, $3 the commit, $4 the name of the branch, and $5 the digest of the names that
-// people may have seen.
-var sendScript = hardenedGit + `mkdir /tmp/push && cd /tmp/push && cat > bundle
-g init -q --bare repository && cd repository
-g fetch -q --depth=1 "$1" "$2"
-g update-ref refs/start "$2"
-g bundle unbundle ../bundle >/dev/null
+unpack part "$2"
 parents=$(g rev-list --parents --max-count=1 "$3")
 [ "$parents" = "$3 $2" ] || { echo "the commit does not follow $2" >&2; exit 1; }
-` + listNames + ` "$2" "$3" > ../names
-[ "$(sha256sum < ../names)" = "$5  -" ] ||
+` + listNames + ` "$2" "$3" >../names
+[ "$(sha256sum <../names)" = "$5  -" ] ||
 	{ echo "the commit changes other files than was said" >&2; exit 1; }
+if g push -q "$1" "$3:refs/heads/$4" 2>../why; then exit; fi
+if g ls-remote "$1" | grep -q "^$2"; then
+	cat ../why >&2
+	exit 1
+fi
+cd ..
+g init -q --bare whole && cd whole
+g fetch -q --depth=1 "$1" "$2"
+g index-pack --stdin <../work >/dev/null
 g push -q "$1" "$3:refs/heads/$4"
 `
 
 // send pushes a commit, never by force, from a jail of its own in which nothing of the repository's
-// settings is: only a bundle of the commit comes over from the session. That jail alone has the
+// settings is: only packs of the commit come over from the session. That jail alone has the
 // requests of a push, and sees for itself what the commit changes.
 func (w *worker) send(ctx context.Context, c commit) error {
 	policy := fmt.Sprintf("policy = 1\nname = \"worker-push\"\ninclude = [%q]\n[workspace]\n"+
-		"access = \"none\"\n", w.o.Task.Profile) + w.grants("git-upload-pack", "git-receive-pack")
+		"access = \"none\"\n", w.o.Task.Profile) + w.grants("git-receive-pack")
 	req := message.Request{ID: string(jail.NewID()), Tool: "sh", Dir: "/", NoWorkspace: true,
 		Policy: policy, PolicyName: "push of worker " + w.o.Task.ID, Inherit: w.inherited(),
 		Args: runners.Texts{"-c", sendScript, "sh", w.o.Task.Repo.String(), w.start, c.id,
@@ -276,7 +300,7 @@ func (w *worker) send(ctx context.Context, c commit) error {
 	var o toolsession.Outcome
 	o.Out.Most, o.ErrOut.Most = maxWhy, maxWhy
 	var err error
-	o.Result, err = w.daemon.run(ctx, req, strings.NewReader(c.bundle), &o.Out, &o.ErrOut)
+	o.Result, err = w.daemon.run(ctx, req, strings.NewReader(c.packs), &o.Out, &o.ErrOut)
 	switch {
 	case err != nil:
 		return err

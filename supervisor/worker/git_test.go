@@ -83,10 +83,15 @@ func TestCloneScript(t *testing.T) {
 	branch := "commit " + first + " refs/remotes/origin/agent/t \n"
 	for base, want := range map[string]string{"HEAD": head + branch,
 		"main": "commit " + first + " refs/remotes/origin/main \n" + branch, "none": branch} {
-		_, out, err := f.run(cloneScript, "", base, "agent/t")
+		dir, out, err := f.run(cloneScript, "", base, "agent/t")
 		// The order is by the names.
 		if err != nil || len(out) != len(want) || !strings.Contains(out, branch) {
 			t.Errorf("base %s: %q, %v; want %q", base, out, err, want)
+		}
+		head, err := os.ReadFile(filepath.Join(dir, ".git/HEAD"))
+		if _, errFile := os.Stat(filepath.Join(dir, "a")); err != nil || errFile != nil ||
+			string(head) != "ref: refs/heads/agent/t\n" {
+			t.Errorf("base %s: HEAD is %q, %v, %v", base, head, err, errFile)
 		}
 	}
 	blob := f.git("", "rev-parse", "HEAD:a")
@@ -113,6 +118,8 @@ func TestSendScript(t *testing.T) {
 	f.write("Makefile")
 	f.git("", "add", "-A")
 	after := f.git("", "write-tree")
+	// A tree that git makes of anything, and that no checkout may meet.
+	evil := f.git("040000 tree "+after+"\t.git\n", "mktree")
 	for _, c := range []struct {
 		name    string
 		parents []string
@@ -123,16 +130,66 @@ func TestSendScript(t *testing.T) {
 		{"names that are not changed", []string{"-p", start}, "Makefile\x00b\x00c\x00",
 			"other files than was said"},
 		{"another parent", nil, "Makefile\x00b\x00", "does not follow"},
+		{"a tree with .git", []string{"-p", start}, ".git/Makefile\x00.git/a\x00.git/b\x00a\x00",
+			"contains '.git'"},
 		{"as the session said", []string{"-p", start}, "Makefile\x00b\x00", ""},
 	} {
-		commit := f.git("", append([]string{"commit-tree", after, "-m", "work"}, c.parents...)...)
-		f.git("", "update-ref", "refs/heads/work", commit)
-		_, out, err := f.run(sendScript,
-			f.output("", "bundle", "create", "-q", "-", "refs/heads/work", "^"+start), start, commit, "agent/t",
+		tree := after
+		if c.why == "contains '.git'" {
+			tree = evil
+		}
+		commit := f.git("", append([]string{"commit-tree", tree, "-m", "work"}, c.parents...)...)
+		_, out, err := f.run(sendScript, f.packs(start, commit), start, commit, "agent/t",
 			fmt.Sprintf("%x", sha256.Sum256([]byte(c.said))))
 		pushed := exec.Command("git", "-C", f.bare, "rev-parse", "-q", "--verify", "agent/t").Run() == nil
 		if (err == nil) != (c.why == "") || !strings.Contains(out, c.why) || pushed != (c.why == "") {
 			t.Errorf("%s: %v: %s; pushed: %v", c.name, err, out, pushed)
 		}
+	}
+}
+
+// packs returns what the session sends of a commit.
+func (f *forge) packs(start, commit string) string {
+	f.t.Helper()
+	cmd := exec.Command("sh", "-c", hardenedGit+packs+`packs "$1" "$2"`, "sh", start, commit)
+	cmd.Dir = f.tree
+	out, err := cmd.Output()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return string(out)
+}
+
+// TestSendScriptOfOldStart: a commit of a large tree is sent as what is new in it, and can be pushed
+// also where no ref of the remote is at its start any more.
+func TestSendScriptOfOldStart(t *testing.T) {
+	f := newForge(t)
+	f.write(".gitattributes")
+	for _, dir := range []string{"x/y/z", "other"} {
+		if err := os.MkdirAll(filepath.Join(f.tree, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		f.write(dir + "/a")
+		f.write(dir + "/b")
+	}
+	f.git("", "add", "-A")
+	f.git("", "commit", "-qm", "more")
+	start := f.git("", "rev-parse", "HEAD")
+	f.git("", "push", "-q", f.bare, "main")
+	f.git("", "commit", "-q", "--allow-empty", "-m", "somebody else's")
+	f.git("", "push", "-q", f.bare, "main")
+	f.git("", "checkout", "-q", start)
+	f.git("", "rm", "-q", "x/y/z/a", "other/a", "other/b")
+	f.write("x/y/c")
+	f.git("", "add", "-A")
+	commit := f.git("", "commit-tree", f.git("", "write-tree"), "-p", start, "-m", "work")
+	const names = "other/a\x00other/b\x00x/y/c\x00x/y/z/a\x00"
+	_, out, err := f.run(sendScript, f.packs(start, commit), start, commit, "agent/t",
+		fmt.Sprintf("%x", sha256.Sum256([]byte(names))))
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if got := f.git("", "-C", f.bare, "ls-tree", "-r", "--name-only", "agent/t"); got != ".gitattributes\na\nx/y/c\nx/y/z/b" {
+		t.Errorf("pushed %q", got)
 	}
 }

@@ -130,8 +130,10 @@ func TestFails(t *testing.T) {
 	}{
 		"no clone": {steps: []string{"x"}, code: cloneFailed, message: "git clone",
 			set: func(w *world, _ func()) { w.git["clone"] = 128 }},
-		"no branch": {steps: []string{"x"}, code: cloneFailed, message: "git checkout",
-			set: func(w *world, _ func()) { w.git["checkout"] = 128 }},
+		"no submodule": {steps: []string{"x"}, code: cloneFailed, message: "git submodule",
+			set: func(w *world, _ func()) {
+				w.git["submodule"], w.task.Submodules = 128, []*url.URL{w.task.Repo}
+			}},
 		"no base": {steps: []string{"x"}, code: cloneFailed, message: "has no branch none",
 			set: func(w *world, _ func()) { w.task.Base = "none" }},
 		"tools for ever": {steps: []string{written, `nothing {}`}, code: tooMany, asked: 50, saved: true},
@@ -173,7 +175,7 @@ func TestFails(t *testing.T) {
 		"no push": {steps: []string{written, "x"}, code: pushFailed, asked: 2, kept: true,
 			message: "the server refused it", set: func(w *world, _ func()) { w.push = 1 }},
 		"no commit": {steps: []string{written, "x"}, code: pushFailed, asked: 2, kept: true,
-			message: "git commit-tree", set: func(w *world, _ func()) { w.git["commit-tree"] = 128 }},
+			message: "git commit", set: func(w *world, _ func()) { w.git["commit"] = 128 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, c.steps...)

@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -252,25 +253,32 @@ func TestSessionWarmNative(t *testing.T) {
 }
 
 // A call that may fetch has a proxy of its own, whether its jail waited or not. The certificates
-// that a program of the host trusts are that proxy's, and a file of its jail: no jail waits for
-// such a call.
+// that a program of the host trusts are that proxy's. Where the operator's settings have changed, or
+// the proxy that waits has died, its jail is not given out.
 func TestSessionWarmFetches(t *testing.T) {
 	h := cmdtest.New(t)
 	h.Pool(2)
-	h.Daemon()
+	d := h.Daemon()
 	h.Files(map[string]string{
 		"net.toml": "policy = 1\nname = \"net\"\ninclude = [\"build\"]\n[[fetch.allow]]\nhost = \"example.org\"\nports = [443]\nmethods = [\"GET\"]\n"})
 	id := h.Session("--discard", "--policy", "net.toml")
 	said := map[string]bool{}
-	for n := range 2 {
+	for n, want := range []string{cmdtest.StartCold, cmdtest.StartWarm, cmdtest.StartWarm,
+		cmdtest.StartCold, cmdtest.StartCold} {
+		switch n {
+		case 3:
+			cmdtest.AddSettings(h, "queries = true\n")
+		case 4:
+			killProxies(t, d.Cmd.Process.Pid)
+		}
 		o := h.Exec(id, "--id", fmt.Sprint("native", n), "--", "cat", jail.AuthorityFile)
-		if got := h.StartOf(fmt.Sprint("native", n)); o.Code != 0 || len(o.Out) < 500 ||
-			got != cmdtest.StartCold {
-			t.Errorf("%s: %.300v", got, o)
+		if got := h.StartOf(fmt.Sprint("native", n)); o.Code != 0 || len(o.Out) < 500 || got != want {
+			t.Errorf("%d, %s: %.300v", n, got, o)
 		}
 		said[o.Out] = true
+		h.Stands(1)
 	}
-	if len(said) != 2 {
+	if len(said) != 5 {
 		t.Error("two calls trust the same certificates, so they are no call's own")
 	}
 	h.StopSession(id, 0)
@@ -291,6 +299,30 @@ func TestSessionWarmFetches(t *testing.T) {
 		h.Stands(1)
 	}
 	h.StopSession(id, 0)
+}
+
+// killProxies kills the fetch proxies of a daemon, and waits until it knows.
+func killProxies(t *testing.T, daemon int) {
+	t.Helper()
+	n := 0
+	all, err := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range all {
+		line, readErr := os.ReadFile(filepath.Join(dir, "cmdline"))
+		status, statusErr := os.ReadFile(filepath.Join(dir, "status"))
+		pid, pidErr := strconv.Atoi(filepath.Base(dir))
+		if errors.Join(readErr, statusErr, pidErr) == nil && bytes.HasSuffix(line, []byte("\x00fetch-proxy\x00")) &&
+			bytes.Contains(status, fmt.Appendf(nil, "\nPPid:\t%d\n", daemon)) {
+			n++
+			err = errors.Join(err, syscall.Kill(pid, syscall.SIGKILL))
+			cmdtest.Eventually(t, "the proxy is gone", func() bool {
+				_, err := os.Stat(dir)
+				return err != nil
+			})
+		}
+	}
+	if err != nil || n == 0 {
+		t.Errorf("killed %d proxies: %v", n, err)
+	}
 }
 
 // What a jail has of the host is what is there when it is asked for: where another directory,

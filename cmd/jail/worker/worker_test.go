@@ -297,6 +297,7 @@ func TestWorker(t *testing.T) {
 	t.Run("waits", func(t *testing.T) { waits(t, f, m, web) })
 	t.Run("saves", func(t *testing.T) { saves(t, f, m, web) })
 	t.Run("keeps", func(t *testing.T) { keeps(t, f, m, web) })
+	t.Run("submodules", func(t *testing.T) { submodules(t, f, m) })
 	t.Run("stopped", func(t *testing.T) { stopped(t, f, m) })
 	t.Run("hostile", func(t *testing.T) { hostile(t, f, m) })
 	noSecret(t, h)
@@ -558,6 +559,31 @@ func keeps(t *testing.T, f *forge, m *cmdtest.ModelHost, web string) {
 	}
 }
 
+// submodules: those that the task names are fetched, with the credential, and no others; hostile has the
+// control, that none is fetched unasked.
+func submodules(t *testing.T, f *forge, m *cmdtest.ModelHost) {
+	part := f.repo("acme/part", map[string]string{"a": "of the part\n"})
+	commit := gitIn(t, part, "rev-parse", "main")
+	whole := f.repo("acme/whole", map[string]string{
+		".gitmodules": "[submodule \"part\"]\n\tpath = part\n\turl = ../part.git\n"})
+	tree := filepath.Join(f.h.Root, "tree/acme/whole")
+	gitIn(t, tree, "update-index", "--add", "--cacheinfo", "160000,"+commit+",part")
+	gitIn(t, tree, "commit", "-qm", "with a part")
+	gitIn(t, tree, "push", "-q", whole, "HEAD:refs/heads/main")
+	m.Set(step("run_command", "command", "cp part/a copy && echo x > part/x"), "done")
+	named := fmt.Sprintf("submodules = [%q]\n", f.at()+"/acme/part.git")
+	out, o := f.run(f.task("acme/whole", "parts", named))
+	if !out.Success || !slices.Equal(out.FilesChanged, []string{"copy"}) ||
+		show(whole, "agent/parts", "copy") != "of the part\n" {
+		t.Errorf("%+v\n%s", out, o.Err)
+	}
+	out, o = f.run(f.task("acme/whole", "others", strings.Replace(named, "part", "other", 1)))
+	if out.Error == nil || out.Error.Code != "CLONE_FAILED" ||
+		!strings.Contains(out.Error.Message, "git submodule") {
+		t.Errorf("a submodule that is not named: %+v\n%s", out.Error, o.Err)
+	}
+}
+
 // stopped: somebody stops the session of a task, which jail top shows by the name of the task.
 func stopped(t *testing.T, f *forge, m *cmdtest.ModelHost) {
 	m.Set(written, "hold", written)
@@ -650,7 +676,6 @@ func hostile(t *testing.T, f *forge, m *cmdtest.ModelHost) {
 	out, o = f.run(f.task("acme/hostile", "hides", ""))
 	f.h.Jail("session", "stop", "--discard", out.Kept)
 	if out.Error == nil || out.Error.Code != "PUSH_FAILED" ||
-		!strings.Contains(out.Error.Message, "changes other files than was said") ||
 		show(bare, "agent/hides", "Makefile") == "all:\n" {
 		t.Errorf("a protected name that is hidden: %+v\n%s", out, o.Err)
 	}
@@ -691,26 +716,28 @@ func hostile(t *testing.T, f *forge, m *cmdtest.ModelHost) {
 	}
 }
 
-// lies: a filter that git runs in the session writes another tree, with a protected name, and other
-// names in place of git. The jail of the push sees what the commit changes.
+// lies: a filter that git runs in the session writes another commit, with a protected name, and other
+// names before git does. The jail of the push sees what it gets; supervisor/worker TestSendScript has
+// what a session may say. The work itself is saved.
 func lies(t *testing.T, f *forge, m *cmdtest.ModelHost, bare string) {
 	m.Set(strings.Join([]string{
 		step("write_file", "path", ".github/w.yml", "content", "x\n"),
 		step("write_file", "path", ".git/evil", "content", "#!/bin/sh\n"+
 			"rm /workspace/.git/armed && cat /workspace/.git/lie > /proc/$PPID/fd/1\nexec cat\n"),
 		step("run_command", "command", strings.Join([]string{"chmod +x .git/evil",
-			"git add .github", "git write-tree > .git/lie", "printf 'a\\0' >> .git/lie",
+			"git add .github", "evil=$(git commit-tree $(git write-tree) -p HEAD -m evil)",
+			"git rev-parse HEAD HEAD^{tree} | git pack-objects -q --stdout > .git/before",
+			"{ echo $evil; printf 'a\\0\\0'; wc -c < .git/before; cat .git/before; " +
+				"git rev-list --objects --no-object-names $evil ^HEAD | git pack-objects -q --stdout; } > .git/lie",
 			"git rm -rqf .github", "git config filter.evil.clean /workspace/.git/evil",
 			"echo more >> a", "touch .git/armed"}, " && "))}, "\n"), "done")
 	out, o := f.run(f.task("acme/hostile", "lies", ""))
-	if out.Error == nil || out.Error.Code != "PUSH_FAILED" ||
-		!strings.Contains(out.Error.Message, "other files than was said") {
+	if out.Error == nil || out.Error.Code != "PUSH_FAILED" || out.Kept != "" {
 		t.Errorf("%+v, %+v\n%s", out, out.Error, o.Err)
 	}
 	if text := show(bare, "agent/lies", ".github/w.yml"); text == "x\n" {
 		t.Error("a protected name was pushed, and nobody was asked")
 	}
-	f.h.Jail("session", "stop", "--discard", out.Kept)
 }
 
 // TestWorkerRefused: what a task must not hold is said at once, without what may be a secret.

@@ -17,17 +17,17 @@ import (
 // SessionsPath is where the sessions of the tool loop are.
 //
 //	GET    SessionsPath            lists them
-//	POST   SessionsPath/ID/events  adds an event, which begins the session if its number is 1
+//	POST   SessionsPath/ID/events  adds an array of events; the event 1 begins the session
 //	GET    SessionsPath/ID/events  gives its events as JSON Lines
 //	DELETE SessionsPath/ID         deletes it
 const SessionsPath = "/api/sessions"
 
 func session(id, below string) string { return SessionsPath + "/" + url.PathEscape(id) + below }
 
-// Append keeps an event of a session. When it returns, the event is on the disk. It may be repeated
-// when it failed.
-func (c *Client) Append(ctx context.Context, e transcript.Event) error {
-	return c.call(ctx, http.MethodPost, session(e.SessionID, "/events"), e, nil)
+// Append keeps events of a session, all or none. When it returns, they are on the disk. It may be
+// repeated when it failed.
+func (c *Client) Append(ctx context.Context, events ...transcript.Event) error {
+	return c.call(ctx, http.MethodPost, session(events[0].SessionID, "/events"), events, nil)
 }
 
 // Sessions returns the sessions of the tool loop, the newest first.
@@ -75,7 +75,7 @@ type Keeper struct {
 }
 
 // Append is that of a Client.
-func (k *Keeper) Append(ctx context.Context, e transcript.Event) (err error) {
+func (k *Keeper) Append(ctx context.Context, events ...transcript.Event) (err error) {
 	// An event is kept once, however often it is sent.
 	for again := false; ; again = true {
 		if k.client == nil {
@@ -83,7 +83,7 @@ func (k *Keeper) Append(ctx context.Context, e transcript.Event) (err error) {
 				return err
 			}
 		}
-		err = k.client.Append(ctx, e)
+		err = k.client.Append(ctx, events...)
 		if err == nil || again || problem.From(err).Code != problem.Failed {
 			return err
 		}

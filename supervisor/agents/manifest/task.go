@@ -36,6 +36,8 @@ type Task struct {
 	// git, empty for none.
 	Repo       *url.URL
 	Credential string
+	// Submodules are the https URLs of the submodules that are fetched; without any, none is.
+	Submodules []*url.URL
 	// Branch is where the work goes. Base is the branch that it begins at, empty for that of the
 	// repository's HEAD.
 	Branch, Base string
@@ -81,8 +83,8 @@ func ParseTask(source string, text []byte) (Task, error) {
 	}
 	r := &reader{source: source, at: at}
 	t := table{values: values}
-	r.keys(t, "task", "id", "repo", "credential", "branch", "base", "prompt", "timeout", "profile",
-		"model", "forge", "coordinator")
+	r.keys(t, "task", "id", "repo", "credential", "submodules", "branch", "base", "prompt", "timeout",
+		"profile", "model", "forge", "coordinator")
 	if v, ok := t.values["task"].(int64); !ok || v != 1 {
 		r.fail("task", "write `task = 1` as the first line", "the version of the task is missing or not 1")
 	}
@@ -94,6 +96,14 @@ func ParseTask(source string, text []byte) (Task, error) {
 	task.ID, task.Credential = field(t, "id"), field(t, "credential")
 	task.Branch, task.Base, task.Profile = field(t, "branch"), field(t, "base"), field(t, "profile")
 	task.Prompt, _ = value[string](r, t, "prompt", "text in quotes")
+	r.texts(t, "submodules", true, func(text string) error {
+		u, user, err := httpsURL(text)
+		if err == nil && (user != nil || u.Path == "/") {
+			err = errors.New("want the URL of a repository without a user")
+		}
+		task.Submodules = append(task.Submodules, u)
+		return err
+	})
 	task.Timeout = r.duration(t, "timeout", time.Second, maxTimeout, defaultTimeout)
 	if _, ok := t.values["model"]; ok {
 		if name, ok := t.values["model"].(string); ok && !strings.Contains(name, "/") {

@@ -40,12 +40,19 @@ func TestTask(t *testing.T) {
 		environment.Forge.Credential != "forge" {
 		t.Errorf("%+v, %v", environment, err)
 	}
+	const modules = "submodules = [\"https://git.example.com/acme/lib.git\", \"https://b.org/x\"]\n"
+	if task, err := ParseTask("t.toml", []byte(least+modules)); err != nil || len(task.Submodules) != 2 ||
+		task.Submodules[0].Path != "/acme/lib.git" {
+		t.Errorf("%+v, %v", task.Submodules, err)
+	}
 	const secret = "glpat-0123456789abcdef"
 	for more, want := range map[string]string{
 		"credential = \"" + secret + "\"\n":           "credential: it is no name of a credential",
 		"[forge]\nkind = \"svn\"\n":                   "none of github, gitea and none",
 		"[forge]\nkind = \"gitea\"\napi = \"x\"\n":    "want a URL as https://HOST/PATH",
 		"base = \"a..b\"\n":                           "no name of a branch",
+		"submodules = [\"../lib.git\"]\n":             "submodules: want a URL as https://HOST/PATH",
+		"submodules = [\"https://me@b.org/x\"]\n":     "submodules: want the URL of a repository without a user",
 		"[coordinator]\nurl = \"https://me@c.org\"\n": "it holds a user",
 		"timeout = \"25h\"\n":                         "timeout",
 	} {

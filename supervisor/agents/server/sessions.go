@@ -19,7 +19,7 @@ import (
 func (s *Server) addSessions() {
 	const one = agentapi.SessionsPath + "/{id}"
 	s.mux.HandleFunc("GET "+agentapi.SessionsPath, s.answered(s.sessions))
-	s.mux.HandleFunc("POST "+one+"/events", s.answered(s.appendEvent))
+	s.mux.HandleFunc("POST "+one+"/events", s.answered(s.appendEvents))
 	s.mux.HandleFunc("DELETE "+one, s.answered(s.deleteSession))
 	s.mux.HandleFunc("GET "+one+"/events", s.sessionEvents)
 }
@@ -40,35 +40,60 @@ func sessionID(r *http.Request) (string, error) {
 	return id, nil
 }
 
-func (s *Server) appendEvent(r *http.Request) (any, error) {
+// maxEvents bounds the events that come at one time.
+const maxEvents = 16
+
+func (s *Server) appendEvents(r *http.Request) (any, error) {
 	id, err := sessionID(r)
 	if err != nil {
 		return nil, err
 	}
-	text, err := io.ReadAll(io.LimitReader(r.Body, transcript.MaxEvent+1))
-	if err == nil && len(text) > transcript.MaxEvent {
-		err = fmt.Errorf("it is larger than %d MiB", transcript.MaxEvent>>20)
-	}
-	var e transcript.Event
+	var texts []json.RawMessage
+	first := int64(0)
+	text, err := io.ReadAll(io.LimitReader(r.Body, maxEvents*transcript.MaxEvent))
 	if err == nil {
-		err = strict(text, &e)
+		err = strict(text, &texts)
 	}
-	if err == nil && e.SessionID != id {
-		err = fmt.Errorf("it is of session %.80q", e.SessionID)
+	if err == nil && (len(texts) == 0 || len(texts) > maxEvents) {
+		err = fmt.Errorf("%d came, and 1 to %d may", len(texts), maxEvents)
 	}
-	var compact bytes.Buffer
-	if err == nil {
-		err = json.Compact(&compact, text)
+	events := make([][]byte, len(texts))
+	for i, text := range texts {
+		if err == nil {
+			var seq int64
+			if seq, events[i], err = eventOf(id, text); i == 0 {
+				first = seq
+			} else if err == nil && seq != first+int64(i) {
+				err = fmt.Errorf("event %d comes after event %d", seq, first+int64(i)-1)
+			}
+		}
 	}
 	if err != nil {
-		return nil, problem.New(problem.Usage, "an event of session %s: %w", id, err)
+		return nil, problem.New(problem.Usage, "events of session %s: %w", id, err)
 	}
-	err = store.SessionsOf(s.agents.Store).Append(id, e.Seq, compact.Bytes())
+	err = store.SessionsOf(s.agents.Store).Append(id, first, events...)
 	if errors.Is(err, store.ErrOther) {
 		return nil, problem.New(problem.Conflict, "%w", err).
 			WithHint("end the other process, and go on with jail agent chat --resume " + id)
 	}
 	return struct{}{}, err
+}
+
+// eventOf checks an event of a session, and returns its number and its JSON without blanks.
+func eventOf(id string, text []byte) (int64, []byte, error) {
+	if len(text) > transcript.MaxEvent {
+		return 0, nil, fmt.Errorf("one is larger than %d MiB", transcript.MaxEvent>>20)
+	}
+	var e transcript.Event
+	if err := strict(text, &e); err != nil {
+		return 0, nil, err
+	}
+	if e.SessionID != id {
+		return 0, nil, fmt.Errorf("one is of session %.80q", e.SessionID)
+	}
+	var compact bytes.Buffer
+	err := json.Compact(&compact, text)
+	return e.Seq, compact.Bytes(), err
 }
 
 // sessionEvents sends the events of a session as JSON Lines.

@@ -40,42 +40,52 @@ type Sessions struct{ s *Store }
 // SessionsOf are those in a store.
 func SessionsOf(s *Store) Sessions { return Sessions{s} }
 
-// Append adds an event, in JSON, to a session of the tool loop, which begins with the event 1.
-// An event that is there already, in the same bytes, is no error.
-func (k Sessions) Append(id string, seq int64, event []byte) error {
+// Append adds events, in JSON, to a session of the tool loop, all or none. The first has the number
+// seq; a session begins with the event 1. An event that is there already, in the same bytes, is no
+// error.
+func (k Sessions) Append(id string, seq int64, events ...[]byte) error {
 	return k.s.write(func(w *writer) error {
-		var last, size int64
-		err := w.row(`SELECT events, bytes FROM session WHERE id = ?`, []any{id}, &last, &size)
-		if err != nil && !errors.Is(err, ErrNotFound) {
-			return err
-		}
-		now := millis(k.s.now())
-		switch {
-		case seq == last && last > 0:
-			var before []byte
-			err := w.row(`SELECT event FROM session_event WHERE session = ? AND seq = ?`,
-				[]any{id, seq}, &before)
-			if err != nil || bytes.Equal(before, event) {
+		for i, event := range events {
+			if err := k.append(w, id, seq+int64(i), event); err != nil {
 				return err
 			}
-			return fmt.Errorf("session %s, event %d: %w", id, seq, ErrOther)
-		case seq != last+1:
-			return fmt.Errorf("session %s, event %d after event %d: %w", id, seq, last, ErrOther)
-		case size+int64(len(event)) > maxSession:
-			return fmt.Errorf("session %s: its events are larger than %d MiB: %w", id,
-				maxSession>>20, ErrTooLarge)
 		}
-		if err := w.exec(`INSERT INTO session_event (session, seq, event) VALUES (?, ?, ?)`, id, seq,
-			event); err != nil {
+		return nil
+	})
+}
+
+func (k Sessions) append(w *writer, id string, seq int64, event []byte) error {
+	var last, size int64
+	err := w.row(`SELECT events, bytes FROM session WHERE id = ?`, []any{id}, &last, &size)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	now := millis(k.s.now())
+	switch {
+	case seq > 0 && seq <= last:
+		var before []byte
+		err := w.row(`SELECT event FROM session_event WHERE session = ? AND seq = ?`,
+			[]any{id, seq}, &before)
+		if err != nil || bytes.Equal(before, event) {
 			return err
 		}
-		if seq == 1 {
-			return w.exec(`INSERT INTO session (id, started, changed, events, bytes)
-				VALUES (?, ?, ?, 1, ?)`, id, now, now, len(event))
-		}
-		return w.exec(`UPDATE session SET changed = ?, events = ?, bytes = bytes + ? WHERE id = ?`,
-			now, seq, len(event), id)
-	})
+		return fmt.Errorf("session %s, event %d: %w", id, seq, ErrOther)
+	case seq != last+1:
+		return fmt.Errorf("session %s, event %d after event %d: %w", id, seq, last, ErrOther)
+	case size+int64(len(event)) > maxSession:
+		return fmt.Errorf("session %s: its events are larger than %d MiB: %w", id,
+			maxSession>>20, ErrTooLarge)
+	}
+	if err := w.exec(`INSERT INTO session_event (session, seq, event) VALUES (?, ?, ?)`, id, seq,
+		event); err != nil {
+		return err
+	}
+	if seq == 1 {
+		return w.exec(`INSERT INTO session (id, started, changed, events, bytes)
+			VALUES (?, ?, ?, 1, ?)`, id, now, now, len(event))
+	}
+	return w.exec(`UPDATE session SET changed = ?, events = ?, bytes = bytes + ? WHERE id = ?`,
+		now, seq, len(event), id)
 }
 
 // Events calls f for each event of a session, in order, with its JSON, which is valid until f
