@@ -16,8 +16,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/mod/semver"
-
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/policy"
 )
@@ -119,22 +117,21 @@ func digest(path string) (string, error) {
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// oldest are the oldest versions of runtimes that jail works with, where that depends on it.
-var oldest = map[string]string{policy.OuterBwrap: "v0.8.0"}
+// bwrapOldest is the oldest minor version of bubblewrap 0 that jail works with.
+const bwrapOldest = 8
 
-// recent returns an error for a runtime that is older than it may be. A version is the last word of
-// what the program says of it.
+// recent returns an error for a runtime that is older than it may be.
 func recent(layer, said string) error {
-	least, ok := oldest[layer]
-	words := strings.Fields(said)
-	if !ok {
+	if layer != policy.OuterBwrap {
 		return nil
 	}
-	if len(words) == 0 || !semver.IsValid("v"+words[len(words)-1]) {
-		return fmt.Errorf("it says no version that can be compared with %s: %q", least, said)
+	var major, minor int
+	if n, err := fmt.Sscanf(said, "bubblewrap %d.%d", &major, &minor); n != 2 {
+		return fmt.Errorf("it says no version that can be compared with 0.%d: %q: %w", bwrapOldest, said,
+			err)
 	}
-	if semver.Compare("v"+words[len(words)-1], least) < 0 {
-		return fmt.Errorf("%s is too old: %s or newer is needed", said, least[1:])
+	if major == 0 && minor < bwrapOldest {
+		return fmt.Errorf("%s is too old: 0.%d or newer is needed", said, bwrapOldest)
 	}
 	return nil
 }

@@ -145,7 +145,7 @@ func mountProcIn(pid int, p jail.Plan) error {
 	if i < 0 {
 		return nil
 	}
-	options := map[string]string{"hidepid": "4", "subset": "pid"}
+	options := map[string]string{"source": "proc", "hidepid": "4", "subset": "pid"}
 	if p.MachineInProc() {
 		// showMachine narrows it when the files of the machine are on it.
 		delete(options, "subset")

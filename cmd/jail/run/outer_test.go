@@ -71,6 +71,7 @@ func TestOuter(t *testing.T) {
 		if got := strings.Split(o.Out, "\n")[0] + "\n"; l.Replaces == (got == kernel) {
 			t.Errorf("%s: the kernel inside is %s", l.Name, got)
 		}
+		says(t, native("test -d /proc/$$ && echo its own proc"), 0, "its own proc")
 		says(t, native("sleep 60", "--limit", "wall=3s"), 124, "limit: wall")
 		says(t, native("dd if=/dev/zero of=big bs=1M count=4", "--limit", "workspace=1MiB"), 1,
 			"limit: workspace")

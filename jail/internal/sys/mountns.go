@@ -126,8 +126,9 @@ func NarrowsProc() (bool, error) {
 }
 
 // ProcOf returns a detached mount of a fresh proc that shows the process namespace of a process
-// (proc(5)); options are its own, as "hidepid". A thread that ends asks for it: it enters no
-// namespace, but processes that it made would be in that one (setns(2)).
+// (proc(5)); options are its own, as "hidepid". A proc is of the namespace of the process that opens
+// it, and that is a child of a thread that ends: a thread enters no process namespace, but its
+// children do (setns(2)).
 func ProcOf(pid int, options map[string]string) (*os.File, error) {
 	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/pid", pid))
 	if err != nil {
@@ -143,18 +144,17 @@ func ProcOf(pid int, options map[string]string) (*os.File, error) {
 			done <- pathError("setns", ns.Name(), err)
 			return
 		}
-		var err error
-		tree, err = newProc(options)
+		fd, err := forkedFsopen()
+		if err == nil {
+			tree, err = mountProc(fd, options)
+		}
 		done <- err
 	}()
 	return tree, <-done
 }
 
-func newProc(options map[string]string) (*os.File, error) {
-	fd, err := unix.Fsopen("proc", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return nil, callError("fsopen proc", err)
-	}
+// mountProc mounts the proc of a file system context, which it closes.
+func mountProc(fd int, options map[string]string) (*os.File, error) {
 	defer unix.Close(fd)
 	for key, value := range options {
 		if err := unix.FsconfigSetString(fd, key, value); err != nil {
