@@ -3,6 +3,7 @@ package outer
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -41,7 +42,10 @@ func Bwrap(p jail.Plan, at Place, fds BwrapFiles) ([]string, error) {
 			return nil, fmt.Errorf("namespace %q: unknown kind", name)
 		}
 	}
-	args = append(args, "--as-pid-1", "--new-session",
+	if slices.Contains(p.Namespaces, "pid") {
+		args = append(args, "--as-pid-1")
+	}
+	args = append(args, "--new-session",
 		"--uid", strconv.FormatUint(uint64(p.IDs.UID), 10),
 		"--gid", strconv.FormatUint(uint64(p.IDs.GID), 10),
 		"--hostname", p.Hostname, "--cap-drop", "ALL")
