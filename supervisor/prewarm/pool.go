@@ -114,10 +114,8 @@ type Jail struct {
 	plan jail.Plan
 	dir  *rundir.Dir
 	// ids are those of a jail for runs. A session's jail has the session's.
-	ids   *idrange.Range
-	binds []inode.ID
-	// mounted is, for a session's jail, what was mounted where on the host when it was made.
-	mounted [sha256.Size]byte
+	ids  *idrange.Range
+	host onHost
 	// claimed is guarded by the session's mutex. See [Session.claimed].
 	claimed bool
 	// module is the digest of the module that it was told to load; zero for none.
@@ -128,6 +126,13 @@ type Jail struct {
 	// release ends the jail once and waits for its shim.
 	release func()
 	once    sync.Once
+}
+
+// onHost is what a jail found on the host when it was made.
+type onHost struct {
+	binds []inode.ID
+	// mounted is, for a session's jail, what was mounted where.
+	mounted [sha256.Size]byte
 }
 
 // Clear removes what the prewarmed jails of killed daemons have left.
@@ -173,7 +178,7 @@ func (p *Pool) Claim(ctx context.Context, plan jail.Plan, spec Spec, binds []*os
 	j, ok := p.jails.Claim(ctx, string(key[:]), spec, func(j *Jail) bool {
 		var same bool
 		as, same = plan.In(j.plan)
-		return same && slices.Equal(j.binds, inode.All(binds)) && j.hasSameHost(plan, spec) &&
+		return same && slices.Equal(j.host.binds, inode.All(binds)) && j.hasSameHost(plan, spec) &&
 			j.hasSameNetwork(spec.Network) && j.Process.Ready() == nil && j.enter(spec.Session)
 	})
 	if !ok {
@@ -188,7 +193,7 @@ func (j *Jail) hasSameHost(plan jail.Plan, spec Spec) bool {
 		return true
 	}
 	now, err := hostMounts()
-	return err == nil && now == j.mounted && slices.Equal(j.spec.Programs, spec.Programs)
+	return err == nil && now == j.host.mounted && slices.Equal(j.spec.Programs, spec.Programs)
 }
 
 // hasSameNetwork reports whether the proxy of a new jail would be told the same.
@@ -278,7 +283,7 @@ func (o Options) start(ctx context.Context, spec Spec) (_ *Jail, err error) {
 	undo = append(undo, func() { _ = j.dir.Remove() })
 	if session != nil {
 		// Before anything is cloned: what is mounted in between makes the jail unfit.
-		if j.mounted, err = hostMounts(); err != nil {
+		if j.host.mounted, err = hostMounts(); err != nil {
 			return nil, err
 		}
 	}
@@ -291,7 +296,7 @@ func (o Options) start(ctx context.Context, spec Spec) (_ *Jail, err error) {
 	if err != nil {
 		return nil, err
 	}
-	j.binds = inode.All(binds)
+	j.host.binds = inode.All(binds)
 	files, shared := &mounts.Files{Files: launch.Files{Binds: binds}}, []string(nil)
 	if session != nil {
 		if files, shared, err = session.files(j.plan, binds); err != nil {
@@ -357,7 +362,7 @@ func (j *Jail) Plan() jail.Plan { return j.plan }
 // Outdated reports whether a jail that is made now for plan would find something else on the host:
 // binds are the sources of its bind mounts as they are now.
 func (j *Jail) Outdated(plan jail.Plan, binds []*os.File) bool {
-	return !slices.Equal(j.binds, inode.All(binds)) || !j.hasSameHost(plan, j.spec)
+	return !slices.Equal(j.host.binds, inode.All(binds)) || !j.hasSameHost(plan, j.spec)
 }
 
 // AttachesLater reports whether the run attaches its shadow workspace, or the state of its agent, to

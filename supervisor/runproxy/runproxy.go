@@ -44,8 +44,7 @@ type Proxy struct {
 	ids  *idrange.Range
 	// roots are the certificates that the proxy trusts, in PEM.
 	roots []byte
-	// run and held are there once serves is closed.
-	run    Run
+	// held knows the run once serves is closed.
 	held   held
 	serves chan struct{}
 
@@ -171,7 +170,7 @@ func (s *Setup) Start(ctx context.Context, cgroup string) (*Proxy, error) {
 
 // Serve has the proxy serve a run. It is called once, before a tool of the run starts.
 func (f *Proxy) Serve(run Run) {
-	f.run, f.held.run = run, run
+	f.held.run = run
 	close(f.serves)
 }
 
@@ -192,7 +191,7 @@ func (f *Proxy) Discard() {
 // records are those of the run. A proxy that says something before it serves one waits.
 func (f *Proxy) records() *runlog.Log {
 	<-f.serves
-	return f.run.Records
+	return f.held.run.Records
 }
 
 // ask asks for an approval of a request of the run.
@@ -388,7 +387,7 @@ func (f *Proxy) failedAppend(_ uint64, err error) {
 	f.mu.Lock()
 	f.err = errors.Join(f.err, err)
 	f.mu.Unlock()
-	f.run.Fail()
+	f.held.run.Fail()
 }
 
 // died says of a run whose proxy ended before it that it has had no network since.

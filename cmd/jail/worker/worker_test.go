@@ -724,13 +724,24 @@ func lies(t *testing.T, f *forge, m *cmdtest.ModelHost, bare string) {
 		step("write_file", "path", ".github/w.yml", "content", "x\n"),
 		step("write_file", "path", ".git/evil", "content", "#!/bin/sh\n"+
 			"rm /workspace/.git/armed && cat /workspace/.git/lie > /proc/$PPID/fd/1\nexec cat\n"),
-		step("run_command", "command", strings.Join([]string{"chmod +x .git/evil",
-			"git add .github", "evil=$(git commit-tree $(git write-tree) -p HEAD -m evil)",
-			"git rev-parse HEAD HEAD^{tree} | git pack-objects -q --stdout > .git/before",
-			"{ echo $evil; printf 'a\\0\\0'; wc -c < .git/before; cat .git/before; " +
-				"git rev-list --objects --no-object-names $evil ^HEAD | git pack-objects -q --stdout; } > .git/lie",
-			"git rm -rqf .github", "git config filter.evil.clean /workspace/.git/evil",
-			"echo more >> a", "touch .git/armed"}, " && "))}, "\n"), "done")
+		step("write_file", "path", ".git/plan", "content", `set -e
+chmod +x .git/evil
+git add .github
+evil=$(git commit-tree $(git write-tree) -p HEAD -m evil)
+git rev-parse HEAD HEAD^{tree} | git pack-objects -q --stdout > .git/before
+{
+	echo $evil
+	printf 'a\0\0'
+	wc -c < .git/before
+	cat .git/before
+	git rev-list --objects --no-object-names $evil ^HEAD | git pack-objects -q --stdout
+} > .git/lie
+git rm -rqf .github
+git config filter.evil.clean /workspace/.git/evil
+echo more >> a
+touch .git/armed
+`),
+		step("run_command", "command", "sh .git/plan")}, "\n"), "done")
 	out, o := f.run(f.task("acme/hostile", "lies", ""))
 	if out.Error == nil || out.Error.Code != "PUSH_FAILED" || out.Kept != "" {
 		t.Errorf("%+v, %+v\n%s", out, out.Error, o.Err)
