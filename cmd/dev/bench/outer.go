@@ -174,7 +174,14 @@ func (b *bed) bareRuntimes(ctx context.Context, paths map[string]string) ([]*lay
 		return nil, err
 	}
 	slice := "/jail-bench-" + strconv.Itoa(os.Getpid())
-	b.undo = append(b.undo, func() error { return removeGroups(slice) })
+	b.undo = append(b.undo, func() error { return removeGroups(slice) }, func() error {
+		// runsc leaves it mounted.
+		err := syscall.Unmount(b.path(policy.OuterRunsc, "null-netns"), syscall.MNT_DETACH)
+		if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOENT) {
+			return nil
+		}
+		return err
+	})
 	for _, layer := range names(policy.OuterLayers()) {
 		for _, program := range []string{"true", "sleep"} {
 			spec := bundleConfig(plan, slice+"/"+program)
