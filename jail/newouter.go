@@ -12,7 +12,7 @@ import (
 // An Outer is a sandbox of another maker around the jail. Its runtime starts jail-init in place of
 // libcontainer, in the control group, the root and the mounts that jail made.
 type Outer struct {
-	// Layer is its name, as in policies: crun, runc, runsc.
+	// Layer is its name, as in policies: bwrap, crun, runc, runsc.
 	Layer   string  `json:"layer"`
 	Runtime Runtime `json:"runtime"`
 	// Memory and PIDs are what of the control group is for the layer itself, in bytes and tasks.
@@ -55,6 +55,9 @@ func (p Plan) ToolMemory() int64 {
 
 // KernelInside reports whether the tool speaks to another kernel than the host's.
 func (p Plan) KernelInside() bool { return p.Outer != nil && p.Outer.Layer == policy.OuterRunsc }
+
+// ByBubblewrap reports whether bubblewrap starts the jail.
+func (p Plan) ByBubblewrap() bool { return p.Outer != nil && p.Outer.Layer == policy.OuterBwrap }
 
 // addOuter puts the outer layer around a plan that policy asks for. A layer whose kernel is not the
 // host's takes what only that kernel can hold out of the plan, and says what holds in its place; a

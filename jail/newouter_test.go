@@ -36,7 +36,7 @@ func outerPlan(t *testing.T, profile, layer string,
 // and everything else. Another kernel inside has a proc of its own.
 func TestProcFixed(t *testing.T) {
 	fixed := func(_ *policy.Policy, r *jail.Request) { r.ProcFixed = true }
-	for _, layer := range []string{"none", "crun", "runsc"} {
+	for _, layer := range []string{"none", "bwrap", "crun", "runsc"} {
 		whole, err := outerPlan(t, "build", layer, nil)
 		less, err2 := outerPlan(t, "build", layer, fixed)
 		if err := errors.Join(err, err2); err != nil {
@@ -62,7 +62,7 @@ func TestOuterKeepsPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, layer := range []string{"crun", "runc"} {
+	for _, layer := range []string{"bwrap", "crun", "runc"} {
 		p, err := outerPlan(t, "build", layer, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -128,7 +128,7 @@ func TestOuterRefuses(t *testing.T) {
 			t.Errorf("%s, inside runc: %v", c.name, err)
 		}
 	}
-	for _, layer := range []string{"runc", "runsc"} {
+	for _, layer := range []string{"bwrap", "runc", "runsc"} {
 		_, err := outerPlan(t, "build", layer, func(_ *policy.Policy, r *jail.Request) {
 			r.Runtime = nil
 		})

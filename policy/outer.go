@@ -11,6 +11,7 @@ import (
 const (
 	// OuterNone is no layer around the jail.
 	OuterNone  = "none"
+	OuterBwrap = "bwrap"
 	OuterCrun  = "crun"
 	OuterRunc  = "runc"
 	OuterRunsc = "runsc"
@@ -26,15 +27,11 @@ type OuterLayer struct {
 }
 
 var outerLayers = []OuterLayer{
+	{OuterBwrap, "bubblewrap, in C, in place of jail's own starter", false},
 	{OuterCrun, "the OCI runtime crun, in C, in place of jail's own starter", false},
 	{OuterRunc, "the OCI runtime runc in place of jail's own starter", false},
 	{OuterRunsc, "gVisor: a kernel of its own in user space, which the tool speaks to in place of " +
 		"the host's; it has no Landlock", true},
-}
-
-// outerRefused are sandboxes that this release has no adapter for.
-var outerRefused = map[string]string{
-	"bwrap": "bubblewrap adds no wall that a jail has not: use crun, runc or runsc",
 }
 
 // OuterLayers returns the layers there are, by name.
@@ -52,9 +49,6 @@ func OuterWords() []string {
 // CheckOuter returns an error that names the layers there are, if name is neither one nor
 // OuterNone.
 func CheckOuter(name string) error {
-	if why, ok := outerRefused[name]; ok {
-		return fmt.Errorf("there is no outer layer %s: %s", name, why)
-	}
 	if !slices.Contains(OuterWords(), name) {
 		return fmt.Errorf("no outer layer is called %q: there are %s", name,
 			strings.Join(OuterWords(), ", "))

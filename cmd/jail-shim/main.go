@@ -15,6 +15,7 @@ import (
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/jail/outer"
 	"github.com/jail-sandbox/jail/jail/runc"
 	"github.com/jail-sandbox/jail/jail/seccomp"
 	"github.com/jail-sandbox/jail/jail/seccomp/libseccomp"
@@ -33,7 +34,7 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == control.ShimFilterArg {
 		os.Exit(compileFilter(os.Stdin, os.Stdout))
 	}
-	if len(os.Args) > 1 && os.Args[1] == runc.GateArg {
+	if len(os.Args) > 1 && os.Args[1] == outer.GateArg {
 		fmt.Fprintln(os.Stderr, "jail-shim:", runc.Gate(os.Args[2:]))
 		os.Exit(125)
 	}
@@ -155,7 +156,7 @@ func serve(conn *control.Conn) error {
 	if order.Plan.HostsAgent() {
 		slacken(jail.PID)
 	}
-	if err = toInit.Send(first); err == nil {
+	if err = jail.SendFirst(toInit, first); err == nil {
 		err = toInit.Send(second)
 	}
 	if order.Plan.Outer != nil {

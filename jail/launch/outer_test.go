@@ -27,8 +27,8 @@ func runtimeOf(t *testing.T, s *jailtest.Setup, layer string) jail.Runtime {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := runtimes.Try(t.Context(), layer, runtime, s.Launcher.Init,
-		jailtest.Slice()); err != nil {
+	if err := runtimes.Try(t.Context(), layer, runtime, runtimes.Host{Shim: s.Launcher.Shim,
+		Init: s.Launcher.Init, Cgroup: jailtest.Slice()}); err != nil {
 		t.Skipf("outer layer %s does not work here: %v", layer, err)
 	}
 	return runtime
@@ -58,9 +58,10 @@ const sample = 8
 
 const outerTableHead = `# What stops which attack inside an outer layer
 
-A test writes this page, as root, where runsc works: ` + "`go test ./jail/launch -run 'TestOuterWalls$' -update`" + `. The attacks are
-those of [walls.md](walls.md), which shows each of them working where no layer is. Each is made in a fresh jail with the whole stack inside gVisor, the [outer layer](outer.md) runsc. The
-last column is what gVisor adds by itself: both filters let the calls of the attack through. There ` + "`ok`" + ` is of gVisor's own kernel, and not of the host's.
+A test writes this page, as root, where every [outer layer](outer.md) works: ` + "`go test ./jail/launch -run 'TestOuterWalls$' -update`" + `. The attacks are
+those of [walls.md](walls.md), which shows each of them working where no layer is. Each is made in a fresh jail with the whole stack inside the layer. bwrap, crun and runc make the
+namespaces of the plan with the host's kernel and add no wall of their own. The last column is what gVisor adds by itself: both filters let the calls of the attack
+through. There ` + "`ok`" + ` is of gVisor's own kernel, and not of the host's.
 
 `
 
@@ -102,8 +103,12 @@ func TestOuterWalls(t *testing.T) {
 			})
 		})
 	}
-	names := []string{policy.OuterRunsc, alone}
-	if t.Failed() || !*update || columns[alone] == nil {
+	var names []string
+	for _, l := range policy.OuterLayers() {
+		names = append(names, l.Name)
+	}
+	names = append(names, alone)
+	if t.Failed() || !*update || len(columns) < len(names) {
 		return
 	}
 	var table strings.Builder
@@ -170,13 +175,14 @@ func TestOuterFails(t *testing.T) {
 	}
 }
 
-// brokenRuntime writes to its log why it ends.
+// brokenRuntime writes to its log why it ends, or, if it is given none, to standard error.
 const brokenRuntime = `#!/bin/sh
 for arg; do
 	case $before in --log) log=$arg ;; esac
 	case $arg in --log=*) log=${arg#--log=} ;; delete) exit 0 ;; esac
 	before=$arg
 done
-echo no such machine >"$log"
+[ -z "$log" ] || exec 2>"$log"
+echo no such machine >&2
 exit 3
 `

@@ -45,7 +45,7 @@ func config(t *testing.T, p jail.Plan) (*specs.Spec, error) {
 
 func TestGoldenBundles(t *testing.T) {
 	for _, profile := range []string{"build", "default"} {
-		for _, l := range policy.OuterLayers() {
+		for _, l := range bundled() {
 			spec, err := config(t, plan(t, profile, l.Name))
 			if err != nil {
 				t.Fatal(err)
@@ -54,24 +54,49 @@ func TestGoldenBundles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			path := filepath.Join("testdata", l.Name+"-"+profile+".json")
-			if *update {
-				if err := os.WriteFile(path, append(text, '\n'), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				continue
-			}
-			want, err := os.ReadFile(path)
-			if err != nil || strings.TrimSpace(string(want)) != string(text) {
-				t.Errorf("%s is not the bundle (%v); go test -update writes it", path, err)
-			}
+			golden(t, l.Name+"-"+profile+".json", string(text))
 		}
+		args, err := bwrap(plan(t, profile, policy.OuterBwrap))
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden(t, "bwrap-"+profile+".txt", strings.Join(args, "\n"))
 	}
+}
+
+// golden compares a text with the file of that name.
+func golden(t *testing.T, name, text string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(text+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil || strings.TrimSpace(string(want)) != text {
+		t.Errorf("%s is not what is written (%v); go test -update writes it", path, err)
+	}
+}
+
+// bundled are the layers whose runtimes take an OCI bundle.
+func bundled() []policy.OuterLayer {
+	return slices.DeleteFunc(policy.OuterLayers(), func(l policy.OuterLayer) bool {
+		return l.Name == policy.OuterBwrap
+	})
+}
+
+// bwrap returns the arguments of bubblewrap for a plan.
+func bwrap(p jail.Plan) ([]string, error) {
+	return outer.Bwrap(p, outer.Place{Root: "/mnt", Args: []string{"/run/jail/init"},
+		Env: []string{"GOMAXPROCS=2"}},
+		outer.BwrapFiles{UserNS: 5, Filter: 6, Info: 7, Ready: 8})
 }
 
 // What a plan must not lose on its way into a bundle.
 func TestBundleHoldsPlan(t *testing.T) {
-	for _, l := range policy.OuterLayers() {
+	for _, l := range bundled() {
 		p := plan(t, "build", l.Name)
 		spec, err := config(t, p)
 		if err != nil {
@@ -109,6 +134,30 @@ func TestBundleHoldsPlan(t *testing.T) {
 	}
 }
 
+// What a plan must not lose on its way to bubblewrap: every namespace, the ids, the capabilities, and
+// a root that cannot be written to.
+func TestBwrapHoldsPlan(t *testing.T) {
+	p := plan(t, "build", policy.OuterBwrap)
+	args, err := bwrap(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := " " + strings.Join(args, " ") + " "
+	for _, want := range []string{"--userns 5", "--unshare-pid", "--unshare-net", "--unshare-ipc",
+		"--unshare-uts", "--unshare-cgroup", "--as-pid-1", "--new-session", "--uid 1234", "--gid 100",
+		"--hostname jail", "--cap-drop ALL", "--dev-bind /mnt / --remount-ro /", "--clearenv",
+		"--seccomp 6", "-- /run/jail/init"} {
+		if !strings.Contains(said, " "+want+" ") {
+			t.Errorf("%q lacks %q", args, want)
+		}
+	}
+	for _, not := range []string{"--cap-add", "--proc", "--die-with-parent"} {
+		if slices.Contains(args, not) {
+			t.Errorf("%q has %s", args, not)
+		}
+	}
+}
+
 // A plan that a bundle cannot say is refused.
 func TestBundleRefuses(t *testing.T) {
 	for name, change := range map[string]func(*jail.Plan){
@@ -116,7 +165,13 @@ func TestBundleRefuses(t *testing.T) {
 		"the network of another jail":     func(p *jail.Plan) { p.NetworkOf = "other" },
 		"a kind of namespace":             func(p *jail.Plan) { p.Namespaces = []jail.Namespace{"x"} },
 	} {
-		for _, l := range policy.OuterLayers() {
+		p := plan(t, "build", policy.OuterBwrap)
+		change(&p)
+		// Its filter is compiled where bubblewrap is started.
+		if args, err := bwrap(p); err == nil && p.OuterFilter.Errno == "ENOSYS" {
+			t.Errorf("%s, bwrap: %q", name, args)
+		}
+		for _, l := range bundled() {
 			p := plan(t, "build", l.Name)
 			change(&p)
 			if spec, err := config(t, p); err == nil {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/policy"
 )
 
 // ErrMissing is wrapped by the error for a runtime that is not installed.
@@ -61,6 +62,9 @@ func (r *Runtimes) Find(ctx context.Context, layer string) (jail.Runtime, error)
 	}
 	if runtime.Version, err = version(ctx, path); err != nil {
 		return jail.Runtime{}, err
+	}
+	if err := recent(layer, runtime.Version); err != nil {
+		return jail.Runtime{}, fmt.Errorf("%s: %w", path, err)
 	}
 	if r.known == nil {
 		r.known = map[string]known{}
@@ -111,6 +115,25 @@ func digest(path string) (string, error) {
 		return "", fmt.Errorf("read %s: %w", path, err)
 	}
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// bwrapOldest is the oldest minor version of bubblewrap 0 that jail works with.
+const bwrapOldest = 8
+
+// recent returns an error for a runtime that is older than it may be.
+func recent(layer, said string) error {
+	if layer != policy.OuterBwrap {
+		return nil
+	}
+	var major, minor int
+	if n, err := fmt.Sscanf(said, "bubblewrap %d.%d", &major, &minor); n != 2 {
+		return fmt.Errorf("it says no version that can be compared with 0.%d: %q: %w", bwrapOldest, said,
+			err)
+	}
+	if major == 0 && minor < bwrapOldest {
+		return fmt.Errorf("%s is too old: 0.%d or newer is needed", said, bwrapOldest)
+	}
+	return nil
 }
 
 // version returns the first line of what the program says of its version. The digest identifies the

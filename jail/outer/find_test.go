@@ -51,3 +51,21 @@ func TestFind(t *testing.T) {
 		t.Errorf("a file that is no program: %v", err)
 	}
 }
+
+// A bubblewrap that is older than the one that jail knows is refused, and so is one of which nobody
+// knows how old it is.
+func TestFindOld(t *testing.T) {
+	dir := t.TempDir()
+	for version, want := range map[string]string{"0.8.0": "", "0.11.1": "", "0.7.9": "too old",
+		"of today": "no version"} {
+		text := "#!/bin/sh\necho bubblewrap " + version + "\n"
+		path := filepath.Join(dir, "bwrap")
+		if err := errors.Join(os.RemoveAll(path), os.WriteFile(path, []byte(text), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := (&outer.Runtimes{Dir: dir}).Find(t.Context(), "bwrap")
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("bubblewrap %s: %v, want %q", version, err, want)
+		}
+	}
+}

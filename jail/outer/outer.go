@@ -1,6 +1,7 @@
 // Package outer puts the jail of a plan into the sandbox of another maker. An adapter writes the
 // plan as an OCI bundle (runtime-spec, config.json) and says with which arguments the runtime makes
-// the container of it; jail-shim starts the runtime. The control group, the root and every mount of
+// the container of it; bubblewrap knows no bundles and gets the plan in its arguments. jail-shim
+// starts the runtime. The control group, the root and every mount of
 // the host are made before, as for any jail, so that no runtime decides what is visible inside.
 package outer
 
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -37,8 +39,8 @@ type Bundle struct {
 // PIDFile is where the runtime writes the process of the container.
 func (b Bundle) PIDFile() string { return filepath.Join(b.Dir, "pid") }
 
-// logFile is where the runtime writes what failed.
-func (b Bundle) logFile() string { return filepath.Join(b.Dir, "log") }
+// LogFile is where the runtime writes what failed.
+func (b Bundle) LogFile() string { return filepath.Join(b.Dir, "log") }
 
 func (b Bundle) state() string { return filepath.Join(b.Dir, "state") }
 
@@ -57,9 +59,28 @@ type Adapter interface {
 	// MakesGroup reports whether the runtime makes the control group of the plan. The others are
 	// started in it.
 	MakesGroup() bool
+	// Unified reports whether the runtime refuses to work where it sees control groups of version 1.
+	Unified() bool
 }
 
-// For returns the adapter of an outer layer.
+// GateArg is the argument with which jail-shim executes itself to become a runtime. Gated has the
+// others.
+const GateArg = "gate"
+
+// UnifiedView is the argument for a runtime that is to see control groups of version 2 alone.
+const UnifiedView = "unified"
+
+// Gated returns the arguments with which jail-shim becomes the program path: only once the parent has
+// written to the descriptor gate, or at once, where gate is -1.
+func Gated(gate int, unified bool, path string, args []string) []string {
+	view := "as it is"
+	if unified {
+		view = UnifiedView
+	}
+	return append([]string{"jail-shim", GateArg, strconv.Itoa(gate), view, path}, args...)
+}
+
+// For returns the adapter of an outer layer that takes an OCI bundle.
 func For(layer string) (Adapter, error) {
 	switch layer {
 	case policy.OuterCrun:
@@ -76,24 +97,50 @@ type runc struct{}
 
 func (runc) Config(p jail.Plan, at Place) (*specs.Spec, error) { return hostKernel(p, at, true) }
 func (runc) MakesGroup() bool                                  { return true }
+func (runc) Unified() bool                                     { return false }
 
 func (runc) Create(b Bundle) []string {
-	return []string{"--root", b.state(), "--log", b.logFile(), "create", "--bundle", b.Dir,
+	return []string{"--root", b.state(), "--log", b.LogFile(), "create", "--bundle", b.Dir,
 		"--pid-file", b.PIDFile(), "--preserve-fds", strconv.Itoa(b.Files), b.ID}
 }
 
 func (runc) Start(b Bundle) []string {
-	return []string{"--root", b.state(), "--log", b.logFile(), "start", b.ID}
+	return []string{"--root", b.state(), "--log", b.LogFile(), "start", b.ID}
 }
 
 func (runc) Delete(b Bundle) []string {
-	return []string{"--root", b.state(), "--log", b.logFile(), "delete", "--force", b.ID}
+	return []string{"--root", b.state(), "--log", b.LogFile(), "delete", "--force", b.ID}
 }
 
 type crun struct{}
 
-func (crun) Config(p jail.Plan, at Place) (*specs.Spec, error) { return hostKernel(p, at, false) }
-func (crun) MakesGroup() bool                                  { return false }
+func (crun) MakesGroup() bool { return false }
+
+// Config binds what is mounted below /dev once more, each by itself: in a user namespace crun 1.8
+// takes a bind without the mounts below it.
+func (crun) Config(p jail.Plan, at Place) (*specs.Spec, error) {
+	spec, err := hostKernel(p, at, false)
+	if err != nil {
+		return nil, err
+	}
+	var below []string
+	for _, name := range p.Devices {
+		below = append(below, "/dev/"+name)
+	}
+	for _, m := range p.Mounts {
+		if m.Kind == jail.MountTmpfs && strings.HasPrefix(m.Target, "/dev/") {
+			below = append(below, m.Target)
+		}
+	}
+	for _, target := range below {
+		spec.Mounts = append(spec.Mounts, specs.Mount{Destination: target, Type: "bind",
+			Source: filepath.Join(at.Root, target), Options: []string{"bind"}})
+	}
+	return spec, nil
+}
+
+// Unified is true although jail makes the groups: crun looks at them and refuses hybrid ones.
+func (crun) Unified() bool { return true }
 
 func (c crun) Create(b Bundle) []string {
 	return append(c.global(b), "create", "--bundle", b.Dir, "--pid-file", b.PIDFile(),
@@ -105,13 +152,14 @@ func (c crun) Delete(b Bundle) []string { return append(c.global(b), "delete", "
 
 // global leaves the control group to jail: crun 1.8 does not know hybrid hierarchies.
 func (crun) global(b Bundle) []string {
-	return []string{"--root=" + b.state(), "--log=" + b.logFile(), "--cgroup-manager=disabled"}
+	return []string{"--root=" + b.state(), "--log=" + b.LogFile(), "--cgroup-manager=disabled"}
 }
 
 type runsc struct{}
 
 func (runsc) Config(p jail.Plan, at Place) (*specs.Spec, error) { return kernelInside(p, at) }
 func (runsc) MakesGroup() bool                                  { return false }
+func (runsc) Unified() bool                                     { return false }
 func (runsc) Start(Bundle) []string                             { return nil }
 
 // Create runs the container in the foreground: runsc has its sandbox end with itself only so.
@@ -127,7 +175,7 @@ func (r runsc) Create(b Bundle) []string {
 func (r runsc) Delete(b Bundle) []string { return append(r.global(b), "delete", "--force", b.ID) }
 
 func (runsc) global(b Bundle) []string {
-	return []string{"--root", b.state(), "--log", b.logFile(), "--log-format", "json",
+	return []string{"--root", b.state(), "--log", b.LogFile(), "--log-format", "json",
 		// The only one that needs no rights over the processor; a /dev/kvm that is there may hang.
 		"--platform", "systrap", "--network", "none",
 		// runsc is started in the group of the jail, which jail made.

@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/policy"
 )
 
 // tryTime bounds a try: a runtime that waits for something that the host has not may wait for ever.
@@ -23,44 +24,48 @@ const tryTime = 20 * time.Second
 // ownCode is the exit code by which jail-init says that nobody has started it as it should be.
 const ownCode = 125
 
+// A Host is what a try needs of jail: the paths of jail-shim and jail-init, and the control group
+// above all jails.
+type Host struct{ Shim, Init, Cgroup string }
+
 // Try starts a container in which jail-init, from its path on the host, says that it is in no jail.
-// It returns why that did not work here. cgroup is the control group above all jails.
-func Try(ctx context.Context, layer string, runtime jail.Runtime, init, cgroup string) error {
-	adapter, err := For(layer)
-	if err != nil {
-		return err
-	}
+// It returns why that did not work here.
+func Try(ctx context.Context, layer string, runtime jail.Runtime, h Host) error {
 	dir, err := os.MkdirTemp("", "jail-outer-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
 	b := Bundle{Dir: dir, ID: filepath.Base(dir)}
-	spec, err := trySpec(dir, init)
-	if err == nil && adapter.MakesGroup() {
-		spec.Linux.CgroupsPath = filepath.Join(cgroup, b.ID)
-	}
-	if err == nil {
-		err = writeSpec(b, spec)
-	}
+	root, err := tryRoot(dir)
 	if err != nil {
 		return err
 	}
+	args, unified := tryBwrap(root, h.Init), false
+	if layer != policy.OuterBwrap {
+		adapter, err := For(layer)
+		if err != nil {
+			return err
+		}
+		unified = adapter.Unified()
+		if args, err = tryContainer(adapter, b, trySpec(root, h.Init), h.Cgroup); err != nil {
+			return err
+		}
+		// Whatever is left of it.
+		defer func() {
+			remove := exec.Command(h.Shim)
+			remove.Args = Gated(-1, unified, runtime.Path, adapter.Delete(b))
+			remove.Env = []string{}
+			_ = remove.Run()
+		}()
+	}
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
-	args := adapter.Create(b)
-	if start := adapter.Start(b); start != nil {
-		// The same arguments but for what only a container that waits has.
-		args = append(start[:len(start)-2:len(start)-2], "run", "--bundle", b.Dir, b.ID)
-	}
-	cmd := exec.CommandContext(ctx, runtime.Path, args...)
+	cmd := exec.CommandContext(ctx, h.Shim)
+	cmd.Args = Gated(-1, unified, runtime.Path, args)
 	cmd.Env, cmd.WaitDelay = []string{}, time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	out, err := cmd.CombinedOutput()
-	// Whatever is left of it.
-	remove := exec.Command(runtime.Path, adapter.Delete(b)...)
-	remove.Env = []string{}
-	_ = remove.Run()
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("it did not start a program within %v", tryTime)
@@ -71,6 +76,22 @@ func Try(ctx context.Context, layer string, runtime jail.Runtime, init, cgroup s
 	return errors.Join(errors.New(lines[len(lines)-1]), err)
 }
 
+// tryContainer writes the bundle of a container and returns the arguments that run it.
+func tryContainer(adapter Adapter, b Bundle, spec *specs.Spec, cgroup string) ([]string, error) {
+	if adapter.MakesGroup() {
+		spec.Linux.CgroupsPath = filepath.Join(cgroup, b.ID)
+	}
+	if err := writeSpec(b, spec); err != nil {
+		return nil, err
+	}
+	start := adapter.Start(b)
+	if start == nil {
+		return adapter.Create(b), nil
+	}
+	// The same arguments but for what only a container that waits has.
+	return append(start[:len(start)-2:len(start)-2], "run", "--bundle", b.Dir, b.ID), nil
+}
+
 func writeSpec(b Bundle, spec *specs.Spec) error {
 	text, err := json.Marshal(spec)
 	if err != nil {
@@ -79,15 +100,20 @@ func writeSpec(b Bundle, spec *specs.Spec) error {
 	return os.WriteFile(filepath.Join(b.Dir, "config.json"), text, 0o600)
 }
 
-// trySpec is a container with a root that holds nothing but init.
-func trySpec(dir, init string) (*specs.Spec, error) {
+// tryRoot makes a root that has room for what is mounted there and for init.
+func tryRoot(dir string) (string, error) {
 	root := filepath.Join(dir, "root")
-	if err := os.MkdirAll(filepath.Join(root, "proc"), 0o755); err != nil {
-		return nil, err
+	// crun looks for a /dev.
+	for _, name := range []string{"proc", "dev"} {
+		if err := os.MkdirAll(filepath.Join(root, name), 0o755); err != nil {
+			return "", err
+		}
 	}
-	if err := os.WriteFile(filepath.Join(root, "init"), nil, 0o755); err != nil {
-		return nil, err
-	}
+	return root, os.WriteFile(filepath.Join(root, "init"), nil, 0o755)
+}
+
+// trySpec is a container with a root that holds nothing but init.
+func trySpec(root, init string) *specs.Spec {
 	spec := &specs.Spec{Version: "1.0.2", Root: &specs.Root{Path: root, Readonly: true},
 		Process: &specs.Process{Args: []string{"/init", "try"}, Cwd: "/", NoNewPrivileges: true},
 		Mounts: []specs.Mount{
@@ -98,12 +124,12 @@ func trySpec(dir, init string) (*specs.Spec, error) {
 		specs.NetworkNamespace, specs.IPCNamespace, specs.UTSNamespace} {
 		spec.Linux.Namespaces = append(spec.Linux.Namespaces, specs.LinuxNamespace{Type: kind})
 	}
-	return spec, nil
+	return spec
 }
 
 // Explain returns what the runtime has last written of a failure, or nothing.
 func Explain(b Bundle) string {
-	text, err := os.ReadFile(b.logFile())
+	text, err := os.ReadFile(b.LogFile())
 	if err != nil {
 		return ""
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
 // ptsOptions make a devpts that no other jail has a terminal in (the kernel's
@@ -22,7 +23,7 @@ var devLinks = map[string]string{"fd": "/proc/self/fd", "stdin": "/proc/self/fd/
 	"stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
 
 // mountInDev makes what the plan has in dir besides nodes. Of a devpts it makes the mount point
-// only: libcontainer mounts it inside the new namespaces.
+// only, except for bubblewrap: libcontainer mounts it inside the new namespaces.
 func mountInDev(dir string, p jail.Plan) error {
 	for _, m := range p.Mounts {
 		if !inDev(m) {
@@ -37,6 +38,12 @@ func mountInDev(dir string, p jail.Plan) error {
 		}
 		if err := mountPoint(target, true); err != nil {
 			return err
+		}
+		if isPTS(m) && p.ByBubblewrap() {
+			// It knows a devpts only together with a /dev of its own.
+			if err := sys.MountTerminals(target, ptsOptions, p.IDs.Base, p.IDs.HostGroup()); err != nil {
+				return err
+			}
 		}
 		if isPTS(m) {
 			if err := os.Symlink(filepath.Join(filepath.Base(m.Target), "ptmx"),

@@ -21,35 +21,45 @@ import (
 	"github.com/jail-sandbox/jail/jail/outer"
 )
 
-// GateArg is the argument with which jail-shim executes itself to become the runtime of an outer
-// layer: only once it is in the control group of the jail. The descriptor of the gate follows, then
-// the runtime and its arguments.
-const GateArg = "gate"
-
-// Gate waits until the parent has written to the gate, and becomes the runtime. It returns only on
-// error.
+// Gate waits until the parent has written to the gate, and becomes the runtime of an outer layer:
+// only once it is in the control group of the jail. args are those of outer.Gated from the descriptor
+// on. The caller must have locked the main thread. Gate returns only on error.
 func Gate(args []string) error {
-	if len(args) < 2 {
+	if len(args) < 3 {
 		return errors.New("gate: no runtime is named")
 	}
 	fd, err := strconv.Atoi(args[0])
 	if err != nil {
 		return fmt.Errorf("gate: descriptor %q is no number", args[0])
 	}
-	gate := os.NewFile(uintptr(fd), "gate")
-	if n, err := gate.Read(make([]byte, 1)); n != 1 {
-		// The parent has ended.
-		return errors.Join(errors.New("gate: it was never opened"), err)
+	if fd >= 0 {
+		gate := os.NewFile(uintptr(fd), "gate")
+		if n, err := gate.Read(make([]byte, 1)); n != 1 {
+			// The parent has ended.
+			return errors.Join(errors.New("gate: it was never opened"), err)
+		}
+		if err := gate.Close(); err != nil {
+			return err
+		}
 	}
-	if err := gate.Close(); err != nil {
+	if args[1] == outer.UnifiedView {
+		if err := sys.PrivateMounts(); err != nil {
+			return err
+		}
+		if err := sys.MountGroups("/sys/fs/cgroup"); err != nil {
+			return err
+		}
+	}
+	if err := sys.NewSessionKeyring(); err != nil {
 		return err
 	}
-	return sys.Exec(args[1], args[1:], os.Environ())
+	return sys.Exec(args[2], args[2:], os.Environ())
 }
 
 // An ociContainer is a jail that the runtime of an outer layer has started.
 type ociContainer struct {
-	path    string
+	path string
+	// nil for bubblewrap, which keeps nothing.
 	adapter outer.Adapter
 	bundle  outer.Bundle
 	// The first process: that of jail-init, or the runtime that ends with it.
@@ -81,16 +91,24 @@ func (c *ociContainer) groups() map[string]string { return c.paths }
 
 // remove removes what the runtime keeps, and the control group. Nothing of the jail is alive.
 func (c *ociContainer) remove() error {
-	cmd := exec.Command(c.path, c.adapter.Delete(c.bundle)...)
-	cmd.Env = []string{}
-	err := cmd.Run()
-	if err != nil {
-		err = fmt.Errorf("%s: %w%s", strings.Join(cmd.Args, " "), err, c.explain())
+	var err error
+	if c.adapter != nil {
+		cmd := c.command(c.adapter.Delete(c.bundle))
+		if err = cmd.Run(); err != nil {
+			err = fmt.Errorf("%s: %w%s", strings.Join(cmd.Args, " "), err, c.explain())
+		}
 	}
 	if c.group != nil {
 		err = errors.Join(err, c.group.Destroy())
 	}
 	return errors.Join(err, os.RemoveAll(c.bundle.Dir))
+}
+
+// command is a call of the runtime.
+func (c *ociContainer) command(args []string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args, cmd.Env = outer.Gated(-1, c.adapter.Unified(), c.path, args), []string{}
+	return cmd
 }
 
 // explain returns what the runtime has last written of a failure, after ": ", or nothing.
@@ -104,19 +122,29 @@ func (c *ociContainer) explain() string {
 // startOuter starts jail-init by the runtime of the plan's outer layer.
 func startOuter(ctx context.Context, o control.Order, root string, files Files,
 	userns *os.File) (*ociContainer, int, error) {
-	adapter, err := outer.For(o.Plan.Outer.Layer)
-	if err != nil {
-		return nil, 0, err
-	}
-	c := &ociContainer{path: o.Plan.Outer.Runtime.Path, adapter: adapter,
+	c := &ociContainer{path: o.Plan.Outer.Runtime.Path,
 		bundle: outer.Bundle{Dir: filepath.Join(o.RunDir, "outer"), ID: string(o.Plan.ID),
 			Files: 2 + len(files.Passed)}}
 	place := outer.Place{Root: root, UserNS: fdPath(userns), Args: []string{guest.Self},
 		Env: newEnv(o.Plan.ToolMemory())}
-	if err := c.writeBundle(o, place); err != nil {
+	if err := os.Mkdir(c.bundle.Dir, 0o700); err != nil {
 		return nil, 0, err
 	}
-	if err := c.begin(ctx, o, files); err != nil {
+	if o.Plan.ByBubblewrap() {
+		place.Env = append(place.Env, guest.ErrComes)
+	}
+	begin := func() error { return c.bubblewrap(ctx, o, place, files, userns) }
+	if !o.Plan.ByBubblewrap() {
+		var err error
+		if c.adapter, err = outer.For(o.Plan.Outer.Layer); err != nil {
+			return nil, 0, err
+		}
+		if err := c.writeBundle(o, place); err != nil {
+			return nil, 0, err
+		}
+		begin = func() error { return c.begin(ctx, o, files) }
+	}
+	if err := begin(); err != nil {
 		endChildren()
 		return nil, 0, errors.Join(fmt.Errorf("%w%s", err, c.explain()), c.remove())
 	}
@@ -132,9 +160,6 @@ func (c *ociContainer) writeBundle(o control.Order, place outer.Place) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Mkdir(c.bundle.Dir, 0o700); err != nil {
-		return err
-	}
 	return os.WriteFile(filepath.Join(c.bundle.Dir, "config.json"), text, 0o600)
 }
 
@@ -146,17 +171,11 @@ func (c *ociContainer) begin(ctx context.Context, o control.Order, files Files) 
 		return err
 	}
 	if !c.adapter.MakesGroup() {
-		config, err := newCgroups(o.Plan)
-		if err != nil {
+		if err := c.makeGroup(o); err != nil {
 			return err
 		}
-		if c.group, err = manager.New(config); err != nil {
-			return err
-		}
-		c.limits = config.Resources
 	}
-	cmd := exec.Command(c.path, c.adapter.Create(c.bundle)...)
-	cmd.Env = []string{}
+	cmd := c.command(c.adapter.Create(c.bundle))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = files.In, files.Out, files.Err
 	cmd.ExtraFiles = append([]*os.File{files.Control, files.Listener}, files.Passed...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -178,9 +197,7 @@ func (c *ociContainer) begin(ctx context.Context, o control.Order, files Files) 
 		if c.process, err = os.FindProcess(pid); err != nil {
 			return err
 		}
-		begin := exec.Command(c.path, start...)
-		begin.Env = []string{}
-		if err := interruptible(ctx, 0, begin.Run); err != nil {
+		if err := interruptible(ctx, 0, c.command(start).Run); err != nil {
 			return fmt.Errorf("%s start: %w", o.Plan.Outer.Layer, err)
 		}
 	} else {
@@ -195,8 +212,19 @@ func (c *ociContainer) begin(ctx context.Context, o control.Order, files Files) 
 	return err
 }
 
-// startIn starts cmd in the control group, if jail makes it: it waits at a gate until it is there.
-// score is its oom_score_adj.
+// makeGroup makes ready the control group of the plan.
+func (c *ociContainer) makeGroup(o control.Order) error {
+	config, err := newCgroups(o.Plan)
+	if err != nil {
+		return err
+	}
+	c.group, err = manager.New(config)
+	c.limits = config.Resources
+	return err
+}
+
+// startIn starts cmd, which is one of command, in the control group, if jail makes it: cmd waits at a
+// gate until it is there. score is its oom_score_adj.
 func (c *ociContainer) startIn(cmd *exec.Cmd, score int) error {
 	if c.group == nil {
 		return cmd.Start()
@@ -209,8 +237,7 @@ func (c *ociContainer) startIn(cmd *exec.Cmd, score int) error {
 	defer open.Close()
 	fd := 3 + len(cmd.ExtraFiles)
 	cmd.ExtraFiles = append(cmd.ExtraFiles, gate)
-	cmd.Args = append([]string{"jail-shim", GateArg, strconv.Itoa(fd)}, cmd.Args...)
-	cmd.Path = "/proc/self/exe"
+	cmd.Args[gateAt] = strconv.Itoa(fd)
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -233,6 +260,9 @@ func (c *ociContainer) startIn(cmd *exec.Cmd, score int) error {
 	}
 	return nil
 }
+
+// gateAt is where outer.Gated has the descriptor of the gate.
+const gateAt = 2
 
 // groupsOf returns the directories of the control groups of a process (cgroups(7)).
 func groupsOf(pid int) (map[string]string, error) {

@@ -79,7 +79,7 @@ var plainKeys = []Key{
 	{"session.loopback", "own | shared",
 		"whether the host programs of a session reach each other on one loopback interface; " +
 			"own if missing"},
-	{"outer.layer", "none | crun | runc | runsc",
+	{"outer.layer", "none | bwrap | crun | runc | runsc",
 		"outer layer that every run must have: a sandbox around the jail, or none"},
 	{"outer.allow", `["none", "runsc"]`,
 		"outer layers that a run may choose from with --outer, none among them or not; every one " +

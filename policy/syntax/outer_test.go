@@ -13,6 +13,7 @@ func TestOuter(t *testing.T) {
 		`layer = "runsc"`:             policy.OuterOf("runsc"),
 		`layer = "none"`:              policy.OuterOf("none"),
 		`allow = ["runc", "none"]`:    policy.OuterOf("none", "runc"),
+		`layer = "bwrap"`:             policy.OuterOf("bwrap"),
 		`allow = []`:                  policy.OuterOf(),
 		"# nothing is said of layers": policy.KeepingOuter(),
 	} {
@@ -23,7 +24,6 @@ func TestOuter(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		`layer = "gvisor"`:                     "no outer layer is called",
-		`layer = "bwrap"`:                      "bubblewrap adds no wall",
 		`layer = ["runc"]`:                     "outer.layer",
 		`allow = "runc"`:                       "outer.allow",
 		"layer = \"runc\"\nallow = [\"runc\"]": "both layer and allow",

@@ -92,7 +92,8 @@ func OuterLayers(c config.Config, runtimes *outer.Runtimes) (all []probe.Finding
 		runtime, err := runtimes.Find(ctx, l.Name)
 		if err == nil {
 			f.Detail = fmt.Sprintf("works: %s, %s", runtime.Path, runtime.Version)
-			err = outer.Try(ctx, l.Name, runtime, c.Init, c.Slice)
+			err = outer.Try(ctx, l.Name, runtime,
+				outer.Host{Shim: c.Shim, Init: c.Init, Cgroup: c.Slice})
 		}
 		switch {
 		case errors.Is(err, outer.ErrMissing):

@@ -50,6 +50,7 @@ func (j *Job) fitsOuter() error {
 
 // howToInstall says where the runtimes come from.
 var howToInstall = map[string]string{
+	policy.OuterBwrap: "install the package bubblewrap",
 	policy.OuterCrun:  "install the package crun",
 	policy.OuterRunc:  "install the package runc",
 	policy.OuterRunsc: "make runsc builds it beside jail's own programs (docs/outer.md)",

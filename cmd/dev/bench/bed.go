@@ -28,6 +28,8 @@ type bed struct {
 	state  string // the daemon's, below dir
 	// how many of its jails may wait for runs
 	pool int
+	// Containers that were made of bundles.
+	containers int
 	// How many it has at one time; 0: as it has by default.
 	runs int
 }

@@ -42,7 +42,7 @@ func (b *bed) runc(ctx context.Context) (*subject, error) {
 	}
 	slice := "/jail-bench-" + strconv.Itoa(os.Getpid())
 	b.undo = append(b.undo, func() error { return removeGroups(slice) })
-	if err := b.writeBundle(plan, busybox, slice+"/true"); err != nil {
+	if err := b.writeBundle("bundle", bundleConfig(plan, slice+"/true"), busybox); err != nil {
 		return nil, err
 	}
 	n := 0
@@ -64,26 +64,29 @@ func static(path string) bool {
 	return !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
 }
 
-func (b *bed) writeBundle(plan jail.Plan, busybox, group string) error {
-	root := b.path("bundle", "rootfs")
+// writeBundle makes a bundle with true and sleep in it.
+func (b *bed) writeBundle(name string, spec *specs.Spec, busybox string) error {
+	root := b.path(name, "rootfs")
 	// runc may make none: they are not of its user namespace
 	for _, dir := range []string{"bin", "proc", "dev"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			return err
 		}
 	}
-	program, err := os.ReadFile(busybox)
+	busyboxText, err := os.ReadFile(busybox)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(root, "bin", "true"), program, 0o755); err != nil {
-		return err
+	for _, program := range []string{"true", "sleep"} {
+		if err := os.WriteFile(filepath.Join(root, "bin", program), busyboxText, 0o755); err != nil {
+			return err
+		}
 	}
-	config, err := json.Marshal(bundleConfig(plan, group))
+	config, err := json.Marshal(spec)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(b.path("bundle", "config.json"), config, 0o644)
+	return os.WriteFile(b.path(name, "config.json"), config, 0o644)
 }
 
 // bundleConfig says in the words of the OCI what a plan says.

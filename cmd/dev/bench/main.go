@@ -22,6 +22,7 @@ usage: bench [PART] [-bin DIR] [-n ROUNDS] [-only ROWS] [-files N] [-records N] 
 
   reach      measure what jail is to reach, each row beside its peer, and print one table of goals
   warm       measure jails that wait for runs beside jails that are made for them
+  outer      measure runs inside each outer layer beside runs without one, and the runtimes by themselves
   shared     measure session calls in a shared engine beside those in jails of their own
   versus     measure two builds of jail in turn: that of -against, and that of -bin
   kernel     measure what the kernel alone takes for the parts of a jail: namespaces, mounts, control groups
@@ -58,7 +59,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return fetchHelper(args, stdout, stderr)
 	}
 	part := ""
-	parts := []string{reachPart, warmPart, sharedPart, versusPart, kernelPart, manyPart, lastingPart,
+	parts := []string{reachPart, warmPart, outerPart, sharedPart, versusPart, kernelPart, manyPart, lastingPart,
 		soakPart, fetchPart, shadowPart, toolsPart, auditPart, approvalsPart, mcpPart, loopPart, workerPart,
 		agentsPart}
 	if len(args) > 0 && slices.Contains(parts, args[0]) {
@@ -97,6 +98,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		err = reach(ctx, *bin, *rounds, stdout, stderr)
 	case warmPart:
 		err = warms(ctx, *bin, *rounds, stdout, stderr)
+	case outerPart:
+		err = outers(ctx, *bin, *rounds, stdout, stderr)
 	case sharedPart:
 		err = shareds(ctx, *bin, *rounds, stdout, stderr)
 	case versusPart:

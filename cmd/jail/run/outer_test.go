@@ -23,7 +23,8 @@ func layersHere(t *testing.T) (all []policy.OuterLayer) {
 	for _, l := range policy.OuterLayers() {
 		runtime, err := runtimes.Find(t.Context(), l.Name)
 		if err == nil {
-			err = outer.Try(t.Context(), l.Name, runtime, filepath.Join(bin, "jail-init"), "/jail")
+			err = outer.Try(t.Context(), l.Name, runtime, outer.Host{Shim: filepath.Join(bin, "jail-shim"),
+				Init: filepath.Join(bin, "jail-init"), Cgroup: "/jail"})
 		}
 		if err != nil {
 			t.Logf("outer layer %s is not here: %v", l.Name, err)
@@ -70,6 +71,7 @@ func TestOuter(t *testing.T) {
 		if got := strings.Split(o.Out, "\n")[0] + "\n"; l.Replaces == (got == kernel) {
 			t.Errorf("%s: the kernel inside is %s", l.Name, got)
 		}
+		says(t, native("test -d /proc/$$ && echo its own proc"), 0, "its own proc")
 		says(t, native("sleep 60", "--limit", "wall=3s"), 124, "limit: wall")
 		says(t, native("dd if=/dev/zero of=big bs=1M count=4", "--limit", "workspace=1MiB"), 1,
 			"limit: workspace")
@@ -109,8 +111,7 @@ func TestOuterRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	says(t, h.Jail("run", "--outer", "bwrap", "--", "true"), 2, "bubblewrap")
-	says(t, h.Jail("run", "--outer", "gvisor", "--", "true"), 2, "there are none, crun, runc, runsc")
+	says(t, h.Jail("run", "--outer", "gvisor", "--", "true"), 2, "there are none, bwrap, crun, runc, runsc")
 	says(t, h.Jail("run", "--outer", "none", "--policy", only, "--", "true"), 126,
 		"outer layer none is not allowed")
 	says(t, h.Jail("run", "--policy", filepath.Join(h.Root, "several.toml"), "--", "true"), 126,

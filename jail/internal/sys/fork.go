@@ -1,6 +1,7 @@
 package sys
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -86,21 +87,15 @@ func openProc() (*os.File, error) {
 	if st.Flags&unix.ST_RDONLY == 0 {
 		return os.Open("/proc")
 	}
-	fsfd, err := unix.Fsopen("proc", unix.FSOPEN_CLOEXEC)
+	fd, err := unix.Fsopen("proc", unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return nil, callError("fsopen proc", err)
 	}
-	defer unix.Close(fsfd)
-	if err := unix.FsconfigCreate(fsfd); err != nil {
-		return nil, fmt.Errorf("/proc/sys is read-only, and a proc of its own is refused: %w",
-			callError("fsconfig create proc", err))
-	}
-	mount, err := unix.Fsmount(fsfd, unix.FSMOUNT_CLOEXEC,
-		unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	proc, err := mountProc(fd, nil)
 	if err != nil {
-		return nil, callError("fsmount proc", err)
+		return nil, fmt.Errorf("/proc/sys is read-only, and a proc of its own is refused: %w", err)
 	}
-	return os.NewFile(uintptr(mount), "proc"), nil
+	return proc, nil
 }
 
 // idleFork forks and returns when the copy has made its steps. The copy waits to be killed and
@@ -125,6 +120,12 @@ func idleFork(steps *copySteps) (int, error) {
 }
 
 func blockedFork(steps *copySteps) (int, error) {
+	parent := uintptr(os.Getpid())
+	return blocked(func() (uintptr, unix.Errno) { return rawIdleFork(steps, parent) })
+}
+
+// blocked forks with all signals blocked.
+func blocked(fork func() (uintptr, unix.Errno)) (int, error) {
 	var all, old unix.Sigset_t
 	for i := range all.Val {
 		// Every bit, whatever the width of a word is.
@@ -133,7 +134,7 @@ func blockedFork(steps *copySteps) (int, error) {
 	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &old); err != nil {
 		return 0, callError("rt_sigprocmask", err)
 	}
-	pid, errno := rawIdleFork(steps, uintptr(os.Getpid()))
+	pid, errno := fork()
 	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil); err != nil {
 		return 0, callError("rt_sigprocmask", err)
 	}
@@ -234,4 +235,53 @@ func rawSteps(c *copySteps) (step, why byte) {
 		}
 	}
 	return stepDone, 0
+}
+
+// forkedFsopen opens a context of a proc in a child of the calling thread, which shares its
+// descriptors, and returns it.
+func forkedFsopen() (int, error) {
+	var pipe [2]int
+	// The child has the write end, too, and may end without a word.
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return 0, callError("pipe2", err)
+	}
+	defer unix.Close(pipe[0])
+	defer unix.Close(pipe[1])
+	name, said := []byte("proc\x00"), [2]int32{}
+	pid, err := blocked(func() (uintptr, unix.Errno) { return rawFsopen(&name[0], uintptr(pipe[1]), &said) })
+	if err != nil {
+		return 0, err
+	}
+	if err := retryEINTR(func() error {
+		_, err := unix.Wait4(pid, nil, unix.WALL, nil)
+		return callError("wait4", err)
+	}); err != nil {
+		return 0, err
+	}
+	text := make([]byte, unsafe.Sizeof(said))
+	if n, err := unix.Read(pipe[0], text); err != nil || n != len(text) {
+		return 0, errors.Join(errors.New("a child of this thread ended before it opened a proc"), err)
+	}
+	if errno := binary.NativeEndian.Uint32(text[4:]); errno != 0 {
+		return 0, callError("fsopen proc", unix.Errno(errno))
+	}
+	return int(binary.NativeEndian.Uint32(text)), nil
+}
+
+// rawFsopen must not be split, raced or preempted, as rawIdleFork.
+//
+//go:norace
+//go:nosplit
+func rawFsopen(name *byte, report uintptr, said *[2]int32) (uintptr, unix.Errno) {
+	pid, _, errno := unix.RawSyscall6(unix.SYS_CLONE, unix.CLONE_FILES, 0, 0, 0, 0, 0)
+	if errno != 0 || pid != 0 {
+		return pid, errno
+	}
+	fd, _, errno := unix.RawSyscall6(unix.SYS_FSOPEN, uintptr(unsafe.Pointer(name)),
+		unix.FSOPEN_CLOEXEC, 0, 0, 0, 0)
+	said[0], said[1] = int32(fd), int32(errno)
+	unix.RawSyscall6(unix.SYS_WRITE, report, uintptr(unsafe.Pointer(said)), unsafe.Sizeof(*said), 0, 0, 0)
+	for {
+		unix.RawSyscall6(unix.SYS_EXIT_GROUP, 0, 0, 0, 0, 0, 0)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -50,6 +51,31 @@ func MountTmpfs(target string, flags MountFlags, options map[string]string) erro
 	defer unix.Close(mount)
 	return pathError("move_mount", target,
 		unix.MoveMount(mount, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH))
+}
+
+// MountTerminals mounts a devpts of its own on the directory target; options are its own, as mount(2)
+// takes them. What it shows belongs to a user and a group of the host.
+func MountTerminals(target, options string, uid, gid uint32) error {
+	if err := unix.Mount("devpts", target, "devpts", unix.MS_NOSUID|unix.MS_NOEXEC,
+		options); err != nil {
+		return pathError("mount devpts", target, err)
+	}
+	return errors.Join(os.Chown(target, int(uid), int(gid)),
+		os.Chown(filepath.Join(target, "ptmx"), int(uid), int(gid)))
+}
+
+// MountGroups mounts the hierarchy of control groups of version 2 on the directory target
+// (cgroups(7)), unless it is there already.
+func MountGroups(target string) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(target, &st); err != nil {
+		return pathError("statfs", target, err)
+	}
+	if st.Type == unix.CGROUP2_SUPER_MAGIC {
+		return nil
+	}
+	return pathError("mount cgroup2", target, unix.Mount("cgroup2", target, "cgroup2",
+		unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""))
 }
 
 // CloneTree returns a detached copy of the mount of source, an open file or directory, with all

@@ -124,3 +124,50 @@ func NarrowsProc() (bool, error) {
 	}
 	return err == nil, err
 }
+
+// ProcOf returns a detached mount of a fresh proc that shows the process namespace of a process
+// (proc(5)); options are its own, as "hidepid". A proc is of the namespace of the process that opens
+// it, and that is a child of a thread that ends: a thread enters no process namespace, but its
+// children do (setns(2)).
+func ProcOf(pid int, options map[string]string) (*os.File, error) {
+	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/pid", pid))
+	if err != nil {
+		return nil, err
+	}
+	defer ns.Close()
+	var tree *os.File
+	done := make(chan error, 1)
+	go func() {
+		// For good: nobody else may get this thread.
+		runtime.LockOSThread()
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWPID); err != nil {
+			done <- pathError("setns", ns.Name(), err)
+			return
+		}
+		fd, err := forkedFsopen()
+		if err == nil {
+			tree, err = mountProc(fd, options)
+		}
+		done <- err
+	}()
+	return tree, <-done
+}
+
+// mountProc mounts the proc of a file system context, which it closes.
+func mountProc(fd int, options map[string]string) (*os.File, error) {
+	defer unix.Close(fd)
+	for key, value := range options {
+		if err := unix.FsconfigSetString(fd, key, value); err != nil {
+			return nil, callError(fmt.Sprintf("fsconfig proc %s=%s", key, value), err)
+		}
+	}
+	if err := unix.FsconfigCreate(fd); err != nil {
+		return nil, callError("fsconfig create proc", err)
+	}
+	mount, err := unix.Fsmount(fd, unix.FSMOUNT_CLOEXEC,
+		unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	if err != nil {
+		return nil, callError("fsmount proc", err)
+	}
+	return os.NewFile(uintptr(mount), "proc"), nil
+}

@@ -190,6 +190,16 @@ func AdoptOrphans() error {
 		unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 }
 
+// NewSessionKeyring gives the calling process an empty session keyring (keyctl(2)). A kernel without
+// keyrings has none to take.
+func NewSessionKeyring() error {
+	_, _, errno := unix.Syscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0)
+	if errno == 0 || errno == unix.ENOSYS {
+		return nil
+	}
+	return callError("keyctl KEYCTL_JOIN_SESSION_KEYRING", errno)
+}
+
 // DieWithParent lets the kernel kill the calling process when the thread that is its parent ends
 // (prctl(2), PR_SET_PDEATHSIG). It belongs to the calling thread, which the caller must have
 // locked, and lives through its exec.

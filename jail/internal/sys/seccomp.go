@@ -104,6 +104,16 @@ const (
 	SeccompKillProcess = unix.SECCOMP_RET_KILL_PROCESS
 )
 
+// AwaitNoReader waits until nobody has the read end of a pipe open any more, of which f is the write
+// end.
+func AwaitNoReader(f *os.File) error {
+	p := []unix.PollFd{{Fd: int32(f.Fd())}}
+	return callError("poll", retryEINTR(func() error {
+		_, err := unix.Poll(p, -1)
+		return err
+	}))
+}
+
 // HungUp reports whether nobody is left at the other end of fd.
 func HungUp(fd uintptr) bool {
 	p := []unix.PollFd{{Fd: int32(fd)}}
