@@ -40,7 +40,7 @@ func TestShipped(t *testing.T) {
 		network, about := slices.Contains([]string{"claude-code", "codex", "fetch", "python",
 			"python-native"}, p.Name), map[string]string{"fetch": "fetch.allow",
 			"build": "tools.native", "claude-code": "tools.native", "codex": "tools.native",
-			"worker": "tools.native"}[p.Name]
+			"image": "tools.", "worker": "tools.native"}[p.Name]
 		home := map[string]string{"claude-code": "claude-home", "codex": "codex-home"}[p.Name]
 		for _, w := range p.File.Policy.Warnings() {
 			if home != "" && strings.Contains(w, "leaves in cache \""+home) {
@@ -54,8 +54,8 @@ func TestShipped(t *testing.T) {
 			t.Errorf("%s has network: %v", p.Name, p.File.Policy.Fetch)
 		}
 	}
-	if want := []string{"agent", "agent-native", "base", "build", "claude-code", "codex", "default", "fetch", "python",
-		"python-native", "readonly", "strict", "worker"}; !slices.Equal(names, want) {
+	if want := []string{"agent", "agent-native", "base", "build", "claude-code", "codex", "default", "fetch", "image",
+		"python", "python-native", "readonly", "strict", "worker"}; !slices.Equal(names, want) {
 		t.Errorf("shipped are %q, want %q", names, want)
 	}
 }
