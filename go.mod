@@ -33,6 +33,7 @@ require (
 )
 
 require (
+	github.com/klauspost/compress v1.19.2
 	github.com/mattn/go-isatty v0.0.24 // indirect
 	github.com/ncruces/go-strftime v1.0.0 // indirect
 	github.com/segmentio/asm v1.1.3 // indirect

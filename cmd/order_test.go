@@ -19,7 +19,7 @@ var supervisorOrder = [][]string{
 		"problem", "rungroup", "agents/manifest", "agents/store",
 		"audit/internal/flock", "bundle/trust"},
 	// The parts below the work: the log, bundles, the fetch proxy.
-	{"audit", "bundle", "fetch", "gitview", "hostlayers", "lifetime", "stdio"},
+	{"audit", "bundle", "fetch", "gitview", "hostlayers", "images", "lifetime", "stdio"},
 	{"audit/anchor", "audit/export", "audit/index", "audit/report", "bundle/oci", "caller",
 		"config",
 		"filewatch", "hostpolicy", "mounts", "rundir", "runlog", "lasting"},

@@ -67,7 +67,7 @@ func ceilingCgroup(l policy.Limits, r Request, p Plan) *Cgroup {
 // after it has put this filter on.
 func CeilingGroups(c policy.Policy) []string {
 	groups := []string{"confine"}
-	native := c.Syscalls.Has(policy.GroupNative) && len(c.Tools.Native) > 0
+	native := c.Syscalls.Has(policy.GroupNative) && len(c.Tools.Native)+len(c.Tools.Images) > 0
 	fetches := len(c.Fetch.Allow) > 0
 	if c.Syscalls.Has(policy.GroupWASI) && len(c.Tools.Allow)+len(c.Tools.Modules) > 0 {
 		groups = append(append(groups, seccomp.WASIGroups...), "shell", "compile")
@@ -111,6 +111,9 @@ func ceilingLandlock(c policy.Policy, r Request, p Plan) Landlock {
 			Exec:  native && AllMayRun(c, policy.WorkspaceDir),
 			Pipes: native && c.Workspace.Access == policy.WorkspaceShadow})
 	}
+	if r.Image != nil && c.Tools.Images.Match(r.Image.Name) {
+		l.Rules = append(l.Rules, imageRules(r.Image, p)...)
+	}
 	for _, m := range p.Mounts {
 		l.Rules = append(l.Rules, ceilingRules(c, m, native)...)
 	}
@@ -139,7 +142,7 @@ func ceilingLandlock(c policy.Policy, r Request, p Plan) Landlock {
 
 // ceilingRules are what the ceiling grants of one mount of the plan.
 func ceilingRules(c policy.Policy, m Mount, native bool) []LandlockRule {
-	if inProc(m) {
+	if inProc(m) || m.Kind == MountImage {
 		return nil
 	}
 	if m.Kind == MountState && len(c.Agent.Normal().Bindings) == 0 {

@@ -52,8 +52,9 @@ const (
 // leftOut reports whether the jail lacks the mount m of its policy: the host lacks the source, or
 // the certificates of the fetch proxy are in its place.
 func leftOut(pol policy.Policy, r Request, m policy.Mount) bool {
-	return slices.Contains(r.Absent, m.Source) || r.Command.Runner == RunnerNative &&
-		len(pol.Fetch.Allow) > 0 && m.Source == certificatesDir && m.Target == certificatesDir
+	return slices.Contains(r.Absent, m.Source) || r.Image != nil && OfHost(m) ||
+		r.Command.Runner == RunnerNative &&
+			len(pol.Fetch.Allow) > 0 && m.Source == certificatesDir && m.Target == certificatesDir
 }
 
 // Ports of a jail's own loopback: RelayPort leads to the fetch proxy, AgentPort to the host of the
@@ -135,8 +136,9 @@ func nativeLandlock(pol policy.Policy, r Request, p Plan) Landlock {
 		l.Rules = append(l.Rules, LandlockRule{Path: w.Target, Write: w.Shadow, Exec: w.Exec,
 			Pipes: w.Shadow})
 	}
+	l.Rules = append(l.Rules, imageRules(r.Image, p)...)
 	for _, m := range p.Mounts {
-		if inProc(m) {
+		if inProc(m) || m.Kind == MountImage {
 			continue
 		}
 		l.Rules = append(l.Rules, LandlockRule{Path: m.ruleDir(), Write: m.Write, Exec: m.Exec &&
@@ -227,7 +229,11 @@ func newFiles(pol policy.Policy, r Request) []File {
 	}
 	all = append(all, File{Path: PolicyFile, Text: policyText(pol)})
 	if len(pol.Fetch.Allow) > 0 {
-		all = append(all, File{Path: AuthorityFile}, File{Path: bundleFile, Link: AuthorityFile})
+		all = append(all, File{Path: AuthorityFile})
+		// An image may have a link above it. Variables name the certificates too.
+		if r.Image == nil {
+			all = append(all, File{Path: bundleFile, Link: AuthorityFile})
+		}
 	}
 	var files []File
 	for _, f := range all {

@@ -115,6 +115,9 @@ func addOuter(p *Plan, pol policy.Policy, r Request) error {
 // heldByMounts returns what of the plan only Landlock or the host's kernel could hold.
 func heldByMounts(pol policy.Policy, r Request, p Plan) error {
 	switch {
+	case r.Image != nil:
+		return errors.New("an image is the root of a jail with the host's kernel only: gVisor's " +
+			"would have to write to its upper layer from outside; use --outer none")
 	case r.Agent != nil:
 		return errors.New("agents keep their database apart by Landlock, which it has not")
 	case p.FileEvents != "":

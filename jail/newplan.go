@@ -107,6 +107,8 @@ type Request struct {
 	Files bool
 	// directories of the host, each holding one compiled module and nothing else
 	Caches []string
+	// Image is the image whose root the jail has; nil without one.
+	Image *Image
 	// Programs are what policy lets run of the mounts of which it does not let all run: files and
 	// directories by their paths in the jail, and the loaders that they need.
 	Programs []string
@@ -316,9 +318,8 @@ func newIDs(r Request) IDs {
 func newMounts(pol policy.Policy, r Request) []Mount {
 	// monotone: no limit is more than any limit
 	tmp := min(pol.Limits.Memory, maxTmp*tmpShare) / tmpShare
-	mounts := []Mount{
-		{Kind: MountProc, Target: "/proc"},
-	}
+	mounts := imageMounts(r.Image, tmp)
+	mounts = append(mounts, Mount{Kind: MountProc, Target: "/proc"})
 	for _, m := range pol.Mounts {
 		if m.Access == policy.Cache {
 			mounts = append(mounts, Mount{Kind: MountCache, Name: m.Name, Target: m.Target,
@@ -474,8 +475,8 @@ func newLandlock(pol policy.Policy, r Request, p Plan) Landlock {
 
 // checks each look at one thing and say one sentence about it.
 var checks = []func(policy.Policy, Request) error{
-	checkLimits, checkSyscalls, checkMounts, checkTarget, checkWorkspace, checkNative, checkIDs,
-	checkSlice,
+	checkLimits, checkSyscalls, checkMounts, checkTarget, checkWorkspace, checkNative, checkImage,
+	checkIDs, checkSlice,
 }
 
 func checkLimits(pol policy.Policy, _ Request) error {

@@ -30,10 +30,11 @@ type Plan struct {
 	NetworkOf ID     `json:"network_of,omitempty"`
 	IDs       IDs    `json:"ids"`
 	Hostname  string `json:"hostname"`
-	// In the order in which they are made; the root is a fresh read-only tmpfs.
+	// In the order in which they are made; the root is a fresh read-only tmpfs, or the image that is
+	// the first of them.
 	Mounts  []Mount  `json:"mounts"`
 	Devices []string `json:"devices"`
-	// Of the root itself, read-only.
+	// Of the root itself, read-only where that is a tmpfs.
 	Files     []File     `json:"files,omitempty"`
 	Workspace *Workspace `json:"workspace,omitempty"`
 	// nil: no network at all
@@ -149,6 +150,9 @@ const (
 	MountCache = "cache"
 	// Terminals of the jail's own; the only mount beside the device nodes that is not nodev.
 	MountPTS = "devpts"
+	// MountImage is the root file system of an image, below an upper layer of memory that ends with
+	// the jail. It is the first mount, at /, and the root in place of a tmpfs.
+	MountImage = "image"
 	// MountMachine is a file or directory of the jail's own that shows the machine as the limits
 	// give it, read-only. Package machine writes it.
 	MountMachine = "machine"
@@ -159,20 +163,31 @@ const (
 func (p Plan) MachineInProc() bool { return slices.ContainsFunc(p.Mounts, inProc) }
 
 // HasSource reports whether a descriptor comes with the order for the mount.
-func (m Mount) HasSource() bool { return m.Kind == MountBind || m.Kind == MountCache }
+func (m Mount) HasSource() bool {
+	return m.Kind == MountBind || m.Kind == MountCache || m.Kind == MountImage
+}
+
+// ImageRoot returns the mount of the image that is the root; nil where the root is a tmpfs.
+func (p Plan) ImageRoot() *Mount {
+	if len(p.Mounts) > 0 && p.Mounts[0].Kind == MountImage {
+		return &p.Mounts[0]
+	}
+	return nil
+}
 
 // A Mount is one mount of the jail's root. Everything is nosuid and nodev.
 type Mount struct {
 	Kind string `json:"kind"`
-	// Of a bind or state: a path of the host. Of a cache: its id, which says for whom it is kept.
+	// Of a bind, state or image: a path of the host. Of a cache: its id, which says for whom it is kept.
 	Source string `json:"source,omitempty"`
-	// Of a cache, as the policy names it.
+	// Of a cache, as the policy names it; of an image, its digest.
 	Name   string `json:"name,omitempty"`
 	Target string `json:"target"`
 	Write  bool   `json:"write"`
 	Exec   bool   `json:"exec"`
-	Size   int64  `json:"size,omitempty"`  // bytes, of a tmpfs or cache
-	Files  int64  `json:"files,omitempty"` // inodes, of a tmpfs
+	// Bytes, of a tmpfs or cache, or of the upper layer of an image.
+	Size  int64 `json:"size,omitempty"`
+	Files int64 `json:"files,omitempty"` // inodes, of a tmpfs or an upper layer
 }
 
 // HostsAgent reports whether the jail has the database of an agent.

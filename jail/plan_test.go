@@ -63,13 +63,20 @@ func resolve(t testing.TB, policies ...policy.Policy) policy.Effective {
 // TestGoldenPlans shows every change of what the kernel is told, for the review of it.
 func TestGoldenPlans(t *testing.T) {
 	for _, name := range []string{"default", "readonly", "strict", "python", "fetch", "build",
-		"worker", "python-native", "claude-code", "codex", "agent", "agent-native", "container"} {
+		"image", "worker", "python-native", "claude-code", "codex", "agent", "agent-native", "container"} {
 		t.Run(name, func(t *testing.T) {
 			r := request()
 			r.Later = true
 			switch name {
 			case "strict":
 				r.Workspace, r.Command.Cwd = nil, "/"
+			case "image":
+				r.Later, r.Caches = false, nil
+				r.Image = &jail.Image{Name: "debian", Digest: "sha256:00",
+					Dir: "/var/lib/jail/images/host/00/root", Top: []string{"etc", "usr"}}
+				r.Command = jail.Command{Runner: jail.RunnerNative, Tool: "/usr/games/cowsay",
+					Digest: "sha256:00", Args: []string{"cowsay"}, Env: []string{"HOME=/home/tool"},
+					Cwd: "/workspace"}
 			case "build", "worker", "python-native", "claude-code", "codex", "agent-native", "container":
 				r.Later = false
 				r.Caches, r.Programs = nil, []string{"/lib64/ld-linux-x86-64.so.2",

@@ -225,6 +225,7 @@ func checkTools(p Policy) (out []error) {
 		{"tools.allow", p.Tools.Allow, CheckToolGlob},
 		{"tools.modules", p.Tools.Modules, CheckModuleGlob},
 		{"tools.native", p.Tools.Native, CheckNativeGlob},
+		{"tools.images", p.Tools.Images, CheckImageGlob},
 	} {
 		out = append(out, tooMany(list.key, len(list.globs))...)
 		for _, g := range list.globs {
@@ -256,6 +257,21 @@ func CheckNativeGlob(g Glob) error {
 		return fmt.Errorf("pattern %q is no absolute path", g)
 	}
 	return checkNoFinalSlash(g)
+}
+
+// ImageDir is what the name of an image begins with that is a directory in the OCI image layout; an
+// absolute path follows.
+const ImageDir = "oci:"
+
+// CheckImageGlob refuses a pattern that no image could match: it has a name, which is one segment,
+// or is a directory.
+func CheckImageGlob(g Glob) error {
+	if g.valid && (g.deep && len(g.pre) == 0 || !g.deep && len(g.pre) == 1 ||
+		len(g.pre) > 0 && g.pre[0] == segment{pre: ImageDir}) {
+		return checkNoFinalSlash(g)
+	}
+	return fmt.Errorf(
+		"pattern %q matches no image: want NAME, oci:/DIR/**, or ** for every image", g)
 }
 
 func (g Glob) absolute() bool { return g.valid && len(g.pre) > 0 && g.pre[0] == segment{} }

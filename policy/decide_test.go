@@ -418,3 +418,37 @@ func TestJSON(t *testing.T) {
 		}
 	}
 }
+
+func TestDecideImage(t *testing.T) {
+	pol := policy.Policy{Tools: policy.Tools{Images: policy.MustGlobs("debian-*", "oci:/srv/**")},
+		Syscalls: policy.Syscalls{Groups: []string{policy.GroupNative}},
+		Approve:  policy.Approve{{Action: policy.ActionTool, Tool: policy.MustGlobs("/bin/rm"), Mode: policy.ApproveAsk}}}
+	for q, want := range map[policy.Image]string{
+		{Name: "debian-12", Program: "/bin/ls"}:     "yes",
+		{Name: "debian", Program: "/bin/ls"}:        "no",
+		{Name: "debian-12/x", Program: "/bin/ls"}:   "no",
+		{Name: "oci:/srv/a/b", Program: "/bin/ls"}:  "yes",
+		{Name: "oci:/srv2/a", Program: "/bin/ls"}:   "no",
+		{Name: "debian-12", Program: "bin/ls"}:      "no",
+		{Name: "debian-12", Program: "/bin/../ls"}:  "no",
+		{Name: "debian-12", Program: "/bin/rm"}:     "ask",
+		{Name: "oci:/srv/a", Program: "/usr/bin/x"}: "yes",
+	} {
+		d := resolve(t, policy.Layer{Name: "profile", Policy: pol}).Decide(q)
+		got := "no"
+		if d.Allowed {
+			got = "yes"
+		} else if d.Ask {
+			got = "ask"
+		}
+		if got != want {
+			t.Errorf("%s: %s (%s), want %s", q, got, d.Rule, want)
+		}
+	}
+	for text, want := range map[string]bool{"debian": true, "*": true, "**": true, "deb*": true,
+		"oci:/a": true, "oci:/**": true, "a/b": false, "/a": false, "oci:/a/": false, "**/a": true} {
+		if err := policy.CheckImageGlob(policy.MustGlob(text)); (err == nil) != want {
+			t.Errorf("pattern %q: %v", text, err)
+		}
+	}
+}

@@ -99,6 +99,28 @@ func (q Native) decide(p Policy) Decision {
 	return decideRun(p, "tools.native", p.Tools.Native, q.Path, GroupNative)
 }
 
+// Image asks to run a program of an image at an absolute path of its root.
+type Image struct{ Name, Program string }
+
+func (q Image) String() string { return "run " + q.Program + " of image " + q.Name }
+
+func (q Image) decide(p Policy) Decision {
+	if !cleanAbsolute(q.Program) {
+		return deny("%q is no clean absolute path", q.Program)
+	}
+	d := decideRun(p, "tools.images", p.Tools.Images, q.Name, GroupNative)
+	if !d.Allowed {
+		return d
+	}
+	switch hold := p.Approve.ForTool(q.Program); hold.Mode {
+	case ApproveNever:
+		return deny("approve %q", hold)
+	case ApproveAsk:
+		return Decision{Ask: true, Rule: fmt.Sprintf("approve %q", hold)}
+	}
+	return d
+}
+
 func decideRun(p Policy, key string, globs Globs, name, group string) Decision {
 	glob, ok := globs.find(name)
 	if !ok {

@@ -64,6 +64,13 @@ func (p Policy) Weaknesses() []Weakness {
 			warn("tools.native %q: any program that the pattern matches, now or later, may run", g)
 		}
 	}
+	for _, g := range p.Tools.Images {
+		rule = "tools.images " + strconv.Quote(g.String())
+		if !g.Literal() {
+			warn("tools.images %q: any image that the pattern matches, now or later, may be a root, "+
+				"and all its programs may run", g)
+		}
+	}
 	rule = "env.pass"
 	if p.Env.Pass.Match("ANY_NAME_AT_ALL") {
 		warn("env.pass = %q: every variable of the caller, secrets included, is handed to the tool",

@@ -39,8 +39,8 @@ func TestShipped(t *testing.T) {
 		// What a profile is for may be what a warning is about; nothing else may.
 		network, about := slices.Contains([]string{"claude-code", "codex", "fetch", "python",
 			"python-native"}, p.Name), map[string]string{"fetch": "fetch.allow",
-			"build": "tools.native", "container": "tools.native", "claude-code": "tools.native", "codex": "tools.native",
-			"worker": "tools.native"}[p.Name]
+			"build": "tools.native", "container": "tools.native", "claude-code": "tools.native",
+			"codex": "tools.native", "image": "tools.", "worker": "tools.native"}[p.Name]
 		home := map[string]string{"claude-code": "claude-home", "codex": "codex-home"}[p.Name]
 		for _, w := range p.File.Policy.Warnings() {
 			if home != "" && strings.Contains(w, "leaves in cache \""+home) {
@@ -55,7 +55,7 @@ func TestShipped(t *testing.T) {
 		}
 	}
 	if want := []string{"agent", "agent-native", "base", "build", "claude-code", "codex", "container", "default",
-		"fetch", "python", "python-native", "readonly", "strict", "worker"}; !slices.Equal(names, want) {
+		"fetch", "image", "python", "python-native", "readonly", "strict", "worker"}; !slices.Equal(names, want) {
 		t.Errorf("shipped are %q, want %q", names, want)
 	}
 }

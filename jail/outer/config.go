@@ -161,7 +161,7 @@ func common(p jail.Plan, at Place) (*specs.Spec, error) {
 				Inheritable: none, Permitted: none, Ambient: none},
 			NoNewPrivileges: p.NoNewPrivileges, OOMScoreAdj: &p.Cgroup.OOMScore,
 		},
-		Root:     &specs.Root{Path: at.Root, Readonly: true},
+		Root:     &specs.Root{Path: at.Root, Readonly: p.ImageRoot() == nil},
 		Hostname: p.Hostname,
 		Linux: &specs.Linux{UIDMappings: mappings(p.IDs, p.IDs.Base),
 			GIDMappings: mappings(p.IDs, p.IDs.HostGroup()), Seccomp: filter},

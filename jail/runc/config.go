@@ -53,7 +53,7 @@ func newConfig(p jail.Plan, root, usernsPath, networkPath string) (*configs.Conf
 	}
 	return &configs.Config{
 		Rootfs:            root,
-		Readonlyfs:        true,
+		Readonlyfs:        p.ImageRoot() == nil,
 		ParentDeathSignal: int(syscall.SIGKILL),
 		RootPropagation:   syscall.MS_PRIVATE | syscall.MS_REC,
 		Namespaces:        namespaces,

@@ -63,7 +63,7 @@ func mountInDev(dir string, p jail.Plan) error {
 	return nil
 }
 
-// writeFiles makes the plan's files in the root, which is read-only later.
+// writeFiles makes the plan's files in the root.
 func writeFiles(dir string, files []jail.File) error {
 	for _, f := range files {
 		path := filepath.Join(dir, f.Path)

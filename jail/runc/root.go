@@ -56,10 +56,22 @@ func buildRoot(dir string, o control.Order, given Files, initBinary *os.File,
 	for _, text := range shown {
 		room += pageAbove(len(text))
 	}
-	options := map[string]string{"size": strconv.Itoa(room),
-		"nr_inodes": strconv.Itoa(rootInodes + 2*len(shown)), "mode": "0755"}
-	if err := sys.MountTmpfs(dir, sys.MountFlags{Write: true, Exec: true}, options); err != nil {
-		return err
+	inodes := rootInodes + 2*len(shown)
+	if image := p.ImageRoot(); image != nil {
+		if len(files) == 0 {
+			return fmt.Errorf("mount %s: no descriptor came for it", image.Target)
+		}
+		if err := mountImage(dir, files[0], p, int64(room), int64(inodes)); err != nil {
+			return err
+		}
+		files = files[1:]
+	} else {
+		options := map[string]string{"size": strconv.Itoa(room), "nr_inodes": strconv.Itoa(inodes),
+			"mode": "0755"}
+		if err := sys.MountTmpfs(dir, sys.MountFlags{Write: true, Exec: true},
+			options); err != nil {
+			return err
+		}
 	}
 	for _, m := range p.Mounts {
 		target := filepath.Join(dir, m.Target)

@@ -60,7 +60,9 @@ func (all wants) add(point string, w want) { all[point] = append(all[point], w) 
 // planned returns the mounts of a plan. host is the mount table that its binds are made from.
 func planned(p jail.Plan, host []sys.Mount) (wants, error) {
 	all := wants{}
-	all.add("/", want{kind: "tmpfs", options: optionsOf(false, true)})
+	if p.ImageRoot() == nil {
+		all.add("/", want{kind: "tmpfs", options: optionsOf(false, true)})
+	}
 	all.add("/dev", want{kind: "tmpfs", options: optionsOf(false, false)})
 	all.add(guest.Self, want{options: optionsOf(false, true)})
 	for _, d := range p.Devices {
@@ -79,6 +81,8 @@ func planned(p jail.Plan, host []sys.Mount) (wants, error) {
 	}
 	for _, m := range p.Mounts {
 		switch m.Kind {
+		case jail.MountImage:
+			all.add(m.Target, want{kind: "overlay", options: optionsOf(m.Write, m.Exec)})
 		case jail.MountProc:
 			all.add(m.Target, want{kind: "proc", options: optionsOf(true, false),
 				super: []string{"subset=pid", "hidepid=ptraceable"}})
@@ -86,7 +90,12 @@ func planned(p jail.Plan, host []sys.Mount) (wants, error) {
 			all.add(m.Target, want{kind: "devpts", options: []string{"rw", "nosuid", "noexec"},
 				super: []string{"ptmxmode=666", "max=64"}})
 		case jail.MountMachine:
-			all.add(m.Target, want{kind: "tmpfs", options: optionsOf(false, false)})
+			// Its files lie in the root.
+			kind := "tmpfs"
+			if p.ImageRoot() != nil {
+				kind = "overlay"
+			}
+			all.add(m.Target, want{kind: kind, options: optionsOf(false, false)})
 		case jail.MountTmpfs:
 			const page = 4096
 			all.add(m.Target, want{kind: "tmpfs", options: optionsOf(m.Write, m.Exec),

@@ -315,6 +315,9 @@ func (d *differ) tools() {
 	for _, path := range d.cells(shapePath, globPatterns(d.a.Tools.Modules, d.b.Tools.Modules)) {
 		d.ask("module", "run the module", policy.Module{Path: path})
 	}
+	for _, name := range d.cells(shapeName, globPatterns(d.a.Tools.Images, d.b.Tools.Images)) {
+		d.ask("image", "run programs of the image", policy.Image{Name: name, Program: "/bin/sh"})
+	}
 	for _, g := range policy.SyscallGroups() {
 		switch x, y := d.a.Syscalls.Has(g.Name), d.b.Syscalls.Has(g.Name); {
 		case y && !x:

@@ -63,6 +63,7 @@ func Explain(sources []Source) (Explanation, error) {
 		{"tools.allow", func(p policy.Policy) []policy.Glob { return p.Tools.Allow }},
 		{"tools.modules", func(p policy.Policy) []policy.Glob { return p.Tools.Modules }},
 		{"tools.native", func(p policy.Policy) []policy.Glob { return p.Tools.Native }},
+		{"tools.images", func(p policy.Policy) []policy.Glob { return p.Tools.Images }},
 	} {
 		explainList(x, list.key, p, list.of, glob)
 	}

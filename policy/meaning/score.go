@@ -77,6 +77,9 @@ func scoreExec(pol policy.Policy) Part {
 			p.add(1, "tools.native %q stands for any program", g)
 		}
 	}
+	for _, g := range pol.Tools.Images {
+		p.add(1, "tools.images %q: what an image holds may run, and what is written to its root", g)
+	}
 	return p
 }
 

@@ -289,6 +289,11 @@ func allowEdit(q policy.Question, d policy.Decision, p policy.Policy) (syntax.Ed
 			return syntax.AddItem("syscalls", "groups", policy.GroupNative), add
 		}
 		return syntax.AddItem("tools", "native", q.Path), add
+	case policy.Image:
+		if p.Tools.Images.Match(q.Name) {
+			return syntax.AddItem("syscalls", "groups", policy.GroupNative), add
+		}
+		return syntax.AddItem("tools", "images", q.Name), add
 	case policy.Connect:
 		if strings.HasPrefix(d.Rule, "fetch.deny") {
 			return syntax.Edit{}, "take that rule out of fetch.deny"

@@ -197,6 +197,7 @@ func Tools() *rapid.Generator[policy.Tools] {
 				"**").Draw(t, "allow"),
 			Modules: globsFrom("**", "/opt/**", "**/*.wasm", "/opt/a.wasm").Draw(t, "modules"),
 			Native:  globsFrom("/usr/bin/*", "/usr/bin/git", "**", "/usr/**").Draw(t, "native"),
+			Images:  globsFrom("*", "debian", "**", "oci:/srv/**").Draw(t, "images"),
 		}
 	})
 }

@@ -16,6 +16,9 @@ type Host struct {
 	// SignedBy are the keys of which one must have signed each of the operator's profiles; nil asks
 	// for no signature, and an empty list admits none.
 	SignedBy []string
+	// SignedImages asks that each image is one that was added by name, with a signature of a
+	// publisher whose keys are in use.
+	SignedImages bool
 	// Profiles say who may use a profile, by its name; "*" speaks for those that are not named, and
 	// for policy files that a caller brings. Nil leaves all to all.
 	Profiles map[string]Audience
@@ -79,11 +82,13 @@ func (r *reader) signed(key string, v *node) {
 	if !r.ceilingOnly(key, v) {
 		return
 	}
-	if v.get("by") == nil && v.table != nil {
+	if v.get("by") == nil && v.get("images") == nil && v.table != nil {
 		r.errs.add(v.pos, "name the keys, as in by = [\"ops+5e4f8c11+Ae…\"]", "%s.by is missing",
 			key)
 	}
-	r.table(key, v, map[string]func(string, *node){"by": func(k string, v *node) {
+	r.table(key, v, map[string]func(string, *node){"images": func(k string, v *node) {
+		r.flag(k, v, &r.draft.host.SignedImages)
+	}, "by": func(k string, v *node) {
 		keys := r.texts(k, v, func(text string) error {
 			if !keyForm().MatchString(text) {
 				return fmt.Errorf("%.60q is no public key such as jail tool key new prints", text)

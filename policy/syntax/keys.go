@@ -35,6 +35,9 @@ var plainKeys = []Key{
 	{"tools.allow", `["core-utils/*"]`, "bundle commands that may run"},
 	{"tools.modules", `["**"]`, "WebAssembly files of the caller that may run"},
 	{"tools.native", `["/usr/bin/git"]`, "host programs that may run"},
+	{"tools.images", `["debian", "oci:/srv/images/**"]`,
+		"OCI images whose root file system a run may have with --image: names, and directories in " +
+			"the OCI image layout; all programs of such an image may run"},
 	{"fetch.allow.host", `"example.com"`,
 		"a host name; *.NAME for one label more, **.NAME for any number, * for every public host"},
 	{"fetch.allow.ports", "[443]", "ports; in a profile, 443 if missing"},
@@ -99,6 +102,8 @@ var plainKeys = []Key{
 		"revision of the file; a signed profile is never replaced by one with a lower number"},
 	{"signed.by", `["ops+5e4f8c11+Ae…"]`,
 		"in a ceiling: keys; one of them must have signed each profile of the operator"},
+	{"signed.images", "true",
+		"in a ceiling: whether only images that a publisher has signed may be used"},
 	{"profiles.NAME.users", `["alice"]`,
 		"in a ceiling: users who may use a profile; \"*\" as NAME stands for every other profile"},
 	{"profiles.NAME.groups", `["dev"]`, "in a ceiling: groups whose members may use a profile"},

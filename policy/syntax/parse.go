@@ -232,9 +232,12 @@ func (p *parser) complete(source string, d *draft) {
 			"add `include = [\"base\"]`, or groups = [\"wasi\"] in [syscalls]",
 			"tools.allow and tools.modules need the system calls of the group wasi")
 	}
-	if len(t.Native) > 0 && !s.Has(policy.GroupNative) {
-		p.errs.add(d.sectionAt(source, "syscalls"), "add \"native\" to groups in [syscalls]",
-			"tools.native needs the system calls of the group native")
+	for key, list := range map[string]policy.Globs{"tools.native": t.Native,
+		"tools.images": t.Images} {
+		if len(list) > 0 && !s.Has(policy.GroupNative) {
+			p.errs.add(d.sectionAt(source, "syscalls"), "add \"native\" to groups in [syscalls]",
+				"%s needs the system calls of the group native", key)
+		}
 	}
 }
 

@@ -41,6 +41,7 @@ func Render(f File) []byte {
 	w.globs("allow", p.Tools.Allow, top.Tools.Allow)
 	w.globs("modules", p.Tools.Modules, top.Tools.Modules)
 	w.globs("native", p.Tools.Native, top.Tools.Native)
+	w.globs("images", p.Tools.Images, top.Tools.Images)
 	w.fetch(p.Fetch, top.Fetch)
 	w.section("env")
 	w.vars(p.Env.Set)

@@ -41,7 +41,7 @@ func TestRenderProfileReadsBack(t *testing.T) {
 		}
 		t := p.Tools
 		wasi := len(t.Allow) == 0 && len(t.Modules) == 0 || p.Syscalls.Has(policy.GroupWASI)
-		return !p.Env.Set.Any && wasi && (len(t.Native) == 0 || p.Syscalls.Has(policy.GroupNative))
+		return !p.Env.Set.Any && wasi && (len(t.Native)+len(t.Images) == 0 || p.Syscalls.Has(policy.GroupNative))
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		p := profile.Draw(t, "policy")

@@ -37,7 +37,8 @@ func Schema() []byte {
 	props["version"] = object{"type": "integer", "minimum": 1, "maximum": maxVersion,
 		"description": about("version")}
 	props["signed"] = object{"type": "object", "additionalProperties": false,
-		"required": []string{"by"}, "properties": object{"by": describedTexts("signed.by")}}
+		"minProperties": 1, "properties": object{"by": describedTexts("signed.by"),
+			"images": object{"type": "boolean", "description": about("signed.images")}}}
 	props["profiles"] = object{"type": "object", "additionalProperties": object{"type": "object",
 		"additionalProperties": false,
 		"properties": object{"users": describedTexts("profiles.NAME.users"),
@@ -164,6 +165,8 @@ func globForm(path string) string {
 		return `^(/|\*\*|\$\{(home|workspace)\}/)`
 	case "tools.native":
 		return `^(/[^?\[\]{}\\]*[^?\[\]{}\\/]|\*\*)$`
+	case "tools.images":
+		return `^(\*\*|[^/?\[\]{}\\]+|oci:/[^?\[\]{}\\]*[^?\[\]{}\\/])$`
 	case "fetch.allow.methods", "fetch.deny.methods":
 		return `^(\*|[A-Z_-]+)$`
 	case "fetch.allow.paths", "fetch.deny.paths":

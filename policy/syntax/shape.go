@@ -234,6 +234,7 @@ func (r *reader) tools(key string, v *node) {
 			t.Modules = r.globs(k, r.filledItems(k, v, r.places.expandGlob), policy.CheckModuleGlob)
 		},
 		"native": func(k string, v *node) { t.Native = r.globs(k, v, policy.CheckNativeGlob) },
+		"images": func(k string, v *node) { t.Images = r.globs(k, v, policy.CheckImageGlob) },
 	})
 }
 

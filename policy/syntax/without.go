@@ -96,7 +96,8 @@ func firstFew(all []string) []string {
 // sameItem is the form in which two spellings of one item are equal.
 func sameItem(key, item string) string {
 	switch key {
-	case "tools.allow", "tools.modules", "tools.native", "env.pass", "env.allow":
+	case "tools.allow", "tools.modules", "tools.native", "tools.images", "env.pass",
+		"env.allow":
 		if g, err := policy.ParseGlob(item); err == nil {
 			return g.String()
 		}
@@ -156,8 +157,8 @@ func (d *draft) globs(key string) *policy.Globs {
 	p := &d.policy
 	return map[string]*policy.Globs{
 		"tools.allow": &p.Tools.Allow, "tools.modules": &p.Tools.Modules,
-		"tools.native": &p.Tools.Native,
-		"env.pass":     &p.Env.Pass, "env.allow": &p.Env.Allow,
+		"tools.native": &p.Tools.Native, "tools.images": &p.Tools.Images,
+		"env.pass": &p.Env.Pass, "env.allow": &p.Env.Allow,
 	}[key]
 }
 

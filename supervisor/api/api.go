@@ -36,6 +36,7 @@ const (
 	pathEvents     = "/v1/events"
 	pathTools      = "/v1/tools"
 	pathPublishers = "/v1/publishers"
+	pathImages     = "/v1/images"
 )
 
 // Forms of the differences in a review, for ?patch=.

@@ -11,6 +11,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/approvals"
 	"github.com/jail-sandbox/jail/supervisor/bundle"
 	"github.com/jail-sandbox/jail/supervisor/hostpolicy"
+	"github.com/jail-sandbox/jail/supervisor/images"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/rundir"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
@@ -434,6 +435,27 @@ var operations = map[string]operationText{
 					"root only."},
 		},
 		out: reflect.TypeFor[bundle.Installed](),
+	},
+	"GET /v1/images": {
+		id:      "listImages",
+		summary: "The images that were added, and those of directories that the caller's runs have used.",
+		out:     reflect.TypeFor[[]images.About](),
+	},
+	"PUT /v1/images/{name}": {
+		id: "addImage",
+		summary: "Unpack an image of a directory for every user, by a name; for root and whom " +
+			"[permissions.administer] names.",
+		about: "The directory is read with the caller's rights. An image of that name is replaced; " +
+			"runs that have it go on.",
+		in:  reflect.TypeFor[images.ImageOffer](),
+		out: reflect.TypeFor[images.About](),
+	},
+	"DELETE /v1/images/{name}": {
+		id:      "removeImage",
+		summary: "Remove an image.",
+		about: "By its name one that was added, for root and whom [permissions.administer] names; by " +
+			"its digest one that the caller's runs have unpacked from a directory.",
+		out: reflect.TypeFor[images.About](),
 	},
 	"PUT /v1/publishers/{name}": {
 		id:      "setRing",

@@ -122,6 +122,7 @@ type route struct {
 func (srv *Server) routes() []route {
 	s := srv.s
 	about, tools, shadows := about{s, srv.version}, tools{s}, workspaces{s}
+	roots := imageRoots{s}
 	runs, sessions := runs{s, srv.streamed}, sessions{s, srv.streamed}
 	branches := branches{s}
 	records, waiting := records{s, srv.leaving}, waiting{s, srv.leaving}
@@ -183,6 +184,9 @@ func (srv *Server) routes() []route {
 		{method: "GET", path: pathEvents, stream: records.events},
 		{method: "POST", path: pathTools, answer: tools.install},
 		{method: "DELETE", path: pathTools + "/{name}", answer: tools.remove},
+		{method: "GET", path: pathImages, answer: roots.list},
+		{method: "PUT", path: pathImages + "/{name}", answer: roots.add},
+		{method: "DELETE", path: pathImages + "/{name}", answer: roots.remove},
 		{method: "PUT", path: pathPublishers + "/{name}", answer: tools.setRing},
 		{method: "DELETE", path: pathPublishers + "/{name}", answer: tools.removeRing},
 	}

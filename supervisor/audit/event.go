@@ -107,6 +107,9 @@ type RunStarted struct {
 	OuterVersion string   `json:"outer_version"`
 	OuterDigest  string   `json:"outer_digest"`
 	OuterInstead []string `json:"outer_instead"`
+	// Image is the digest of the image whose root the run has, ImageName its name in policies.
+	Image     string `json:"image"`
+	ImageName string `json:"image_name"`
 	// Agent is the id of the agent that the run is, Instance that of its instance.
 	Agent    string `json:"agent"`
 	Instance string `json:"instance"`

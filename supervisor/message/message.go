@@ -22,7 +22,8 @@ type Request struct {
 	// else. Without one it has its global id alone.
 	ID string `json:"id,omitempty"`
 	// A path to a .wasm file, a command of an installed bundle (grep, core-utils/grep), or a
-	// program of the host where the policy has [tools] native. Empty with a script.
+	// program of the host where the policy has [tools] native. Empty with a script. With an image, a
+	// program of the image.
 	Tool string `json:"tool"`
 	// What follows the name of the tool.
 	Args runners.Texts `json:"args,omitempty"`
@@ -68,6 +69,10 @@ type Request struct {
 	Grants []string `json:"grants,omitempty"`
 	// Outer is the layer around the jail; empty leaves the choice to the policies.
 	Outer string `json:"outer,omitempty"`
+	// Image gives a program the root file system of an OCI image: the name of one that was added,
+	// or oci:DIR with an absolute path, and :TAG or @sha256:DIGEST after it. Without a tool the run
+	// is the command of the image.
+	Image string `json:"image,omitempty"`
 	// Terminal asks for a terminal of the jail's own, of that size, for a program of the host.
 	Terminal *runners.Terminal `json:"terminal,omitempty"`
 	// Tell in the result what the run opens, executes and writes, to make a policy from it.

@@ -78,9 +78,9 @@ func openCache(p jail.Plan, m jail.Mount, c asuser.Caller, host hostlayers.Host)
 	return f, nil
 }
 
-// Binds opens the sources of a plan's bind mounts and caches, in order: compiled modules and caches
-// with the daemon's rights, everything else with the caller's. With an error, too, the caller closes those that Binds
-// returns.
+// Binds opens the sources of a plan's bind mounts, caches and image, in order: compiled modules,
+// caches and the image with the daemon's rights, everything else with the caller's. With an error,
+// too, the caller closes those that Binds returns.
 func Binds(p jail.Plan, c asuser.Caller, host hostlayers.Host) (all []*os.File, err error) {
 	for _, m := range p.Mounts {
 		if m.Kind == jail.MountCache {
@@ -90,11 +90,11 @@ func Binds(p jail.Plan, c asuser.Caller, host hostlayers.Host) (all []*os.File, 
 			}
 			all = append(all, f)
 		}
-		if m.Kind != jail.MountBind {
+		if m.Kind != jail.MountBind && m.Kind != jail.MountImage {
 			continue
 		}
 		open := c.Open
-		if IsModule(m) {
+		if IsModule(m) || m.Kind == jail.MountImage {
 			open = os.Open
 		}
 		f, err := open(m.Source)

@@ -20,14 +20,14 @@ import (
 const hintCwd = "--cwd DIR names a directory below the workspace, --cwd . its root"
 
 // findCwd decides the working directory of the tool: the one that was asked for, else the place of
-// the caller's own in the workspace, else the root of the workspace. Without a workspace it is /.
+// the caller's own in the workspace, else the root of the workspace. Without a workspace it is /, or that of the image.
 func (j *Job) findCwd() (string, error) {
 	if j.Source == nil {
 		if j.Req.Cwd != "" {
 			return "", problem.New(problem.Usage,
 				"directory %s: there is no workspace that it could be in", j.Req.Cwd)
 		}
-		return "/", nil
+		return j.Host.Image.cwd(), nil
 	}
 	rel, err := j.placeOf()
 	if err != nil {

@@ -63,6 +63,8 @@ type Host struct {
 	Binds []*os.File
 	// Agent is nil unless the job is an agent.
 	Agent *Agent
+	// Image is the image whose root the jail has, nil without one.
+	Image *Image
 	// Programs are those that may run by their names, and not with all that is beside them.
 	Programs []inode.ID
 	// cached are the compiled modules that the job uses.
@@ -128,6 +130,7 @@ func (j *Job) Close() {
 		}
 	}
 	j.Host.cached.Close()
+	j.Host.Image.close()
 	if j.Host.IDs != nil && j.In == nil {
 		j.Host.IDs.Release()
 	}
@@ -181,6 +184,9 @@ func (j *Job) Started() audit.RunStarted {
 		for _, i := range o.Instead {
 			e.OuterInstead = append(e.OuterInstead, i.Layer+": "+i.By)
 		}
+	}
+	if i := j.Host.Image; i != nil {
+		e.Image, e.ImageName = i.held.Digest, i.policyName
 	}
 	if j.Holds.For > 0 {
 		e.Digest = ""

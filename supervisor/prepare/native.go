@@ -38,6 +38,9 @@ const (
 // on the jail's PATH. A command of a bundle that policy does not allow is not in their way.
 func (f *finder) findProgram() (Tool, error) {
 	name := f.req.Tool
+	if f.image != nil {
+		return f.native(name)
+	}
 	if len(f.policy.Policy().Tools.Native) == 0 || name == "" || strings.ContainsRune(name, 0) ||
 		strings.HasSuffix(name, ".wasm") {
 		return f.findTool(name)
@@ -88,7 +91,7 @@ func (f *finder) nativeIn(v *view, name string) (Tool, error) {
 	if err != nil {
 		return t, err
 	}
-	if d, ok := f.permits(policy.Native{Path: v.workspace.inPolicy(at)}); !ok {
+	if d, ok := f.permitsProgram(v, at); !ok {
 		denied := toolDenied("program "+at, d)
 		if d.Layer != policy.CeilingLayer {
 			denied.Hint = f.grantBeside("--native " + at)
@@ -199,7 +202,7 @@ func (f *finder) startable(v *view, name string, file *os.File) error {
 		if !program.Script {
 			return nil
 		}
-		d, ok := f.permits(policy.Native{Path: v.workspace.inPolicy(program.Interpreter)})
+		d, ok := f.permitsProgram(v, program.Interpreter)
 		if !ok {
 			return toolDenied("program "+program.Interpreter+", which "+name+
 				" names in its first line,", d)
@@ -230,7 +233,7 @@ func (f *finder) search(v *view, name string) (string, error) {
 		if problem.Short(err) != nil {
 			return at, err
 		}
-		_, granted := f.permits(policy.Native{Path: v.workspace.inPolicy(at)})
+		_, granted := f.permitsProgram(v, at)
 		if err != nil && granted {
 			at = v.workspace.inJail(at)
 			if stray, ok := errors.AsType[*strayError](err); ok {
@@ -273,10 +276,16 @@ func (f *finder) search(v *view, name string) (string, error) {
 		if err != nil {
 			continue
 		}
-		if info, err := os.Stat(p.host); err == nil && info.Mode().IsRegular() &&
-			info.Mode().Perm()&0o111 != 0 {
+		var info fs.FileInfo
+		p.in.with(func() { info, err = os.Stat(p.host) })
+		if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
 			return at, nil
 		}
+	}
+	if f.image != nil {
+		return name, problem.New(problem.NotFound, "image %s has no program %q on its PATH, %s",
+			f.image.policyName, name, list).
+			WithHint("name a program of the image by its path, or another image")
 	}
 	if strayed != nil {
 		return name, strayed
@@ -405,15 +414,15 @@ func (f *finder) hintToShow(at string) string {
 		native)
 }
 
-// environ returns the whole environment of a tool. A program of the host has a PATH, and variables
-// that lead to the fetch proxy, unless the policy or the caller say otherwise.
+// environ returns the whole environment of a tool. A program has a PATH, variables that lead to the
+// fetch proxy, and those of its image, unless the policy or the caller say otherwise.
 func (f *finder) environ(t Tool, relay netip.AddrPort) ([]string, error) {
 	env, err := environ(f.policy, f.req, f.target(t).inJail(f.cwd))
 	// it knows no other directory, and no name of this one
 	if t.layout == runners.LayoutWorking {
 		env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "PWD=") })
 	}
-	if err != nil || len(f.policy.Policy().Tools.Native) == 0 {
+	if err != nil || len(f.policy.Policy().Tools.Native) == 0 && f.image == nil {
 		return env, err
 	}
 	add := func(name, value string) {
@@ -422,7 +431,6 @@ func (f *finder) environ(t Tool, relay netip.AddrPort) ([]string, error) {
 			env = append(env, name+"="+value)
 		}
 	}
-	add("PATH", defaultPath)
 	if n := processors(f.policy.Policy().Limits.CPUs); t.Native != "" && n < runtime.NumCPU() {
 		for _, name := range processorVariables {
 			add(name, strconv.Itoa(n))
@@ -441,6 +449,11 @@ func (f *finder) environ(t Tool, relay netip.AddrPort) ([]string, error) {
 			add(name, jail.AuthorityFile)
 		}
 	}
+	for _, v := range f.image.env() {
+		name, value, _ := strings.Cut(v, "=")
+		add(name, value)
+	}
+	add("PATH", defaultPath)
 	return env, nil
 }
 

@@ -26,7 +26,7 @@ const (
 func (v *view) programs(pol policy.Policy) ([]string, error) {
 	var roots []string
 	for _, m := range v.mounts {
-		if m.exec && !jail.AllMayRun(pol, v.workspace.inPolicy(m.target)) {
+		if m.exec && !m.image && !jail.AllMayRun(pol, v.workspace.inPolicy(m.target)) {
 			roots = append(roots, m.target)
 		}
 	}

@@ -25,6 +25,23 @@ type view struct {
 type viewed struct {
 	target, source string
 	exec           bool
+	// image says that it is the root of an image, which the daemon alone can enter.
+	image bool
+}
+
+// with calls f with the rights that the mount is looked at with. The caller's are those of this
+// thread alone, so that another goroutine has the daemon's.
+func (x viewed) with(f func()) {
+	if !x.image {
+		f()
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	<-done
 }
 
 // A place is where a path of the jail leads.
@@ -32,22 +49,30 @@ type place struct {
 	host  string
 	mount string // its target
 	exec  bool
+	in    viewed
 }
 
 func (f *finder) view() *view {
 	v, pol := &view{workspace: targetOf(f.policy, f.source)}, f.policy.Policy()
 	if f.source != nil {
-		m := viewed{policy.WorkspaceDir, fdPath(f.source),
-			jail.AllMayRun(pol, policy.WorkspaceDir)}
+		m := viewed{target: policy.WorkspaceDir, source: fdPath(f.source),
+			exec: jail.AllMayRun(pol, policy.WorkspaceDir)}
 		v.mounts = append(v.mounts, m)
 		// Patterns of the policy name the first one in any case.
 		if m.target = string(v.workspace); m.target != policy.WorkspaceDir {
 			v.mounts = append(v.mounts, m)
 		}
 	}
+	if f.image != nil {
+		v.mounts = append(v.mounts, viewed{target: "/", source: f.image.held.Root, exec: true, image: true})
+	}
 	for _, m := range pol.Mounts {
+		if f.image != nil && jail.OfHost(m) {
+			continue
+		}
 		if m.Source != "" && m.Target != "" {
-			v.mounts = append(v.mounts, viewed{m.Target, m.Source, m.Access&policy.Exec != 0})
+			v.mounts = append(v.mounts, viewed{target: m.Target, source: m.Source,
+				exec: m.Access&policy.Exec != 0})
 		}
 	}
 	return v
@@ -107,11 +132,18 @@ func (v *view) find(p string) (place, error) {
 			// what is mounted is what its source leads to
 			look = os.Stat
 		}
-		found = place{path.Join(m.source, rel), m.target, m.exec}
+		found = place{path.Join(m.source, rel), m.target, m.exec, m}
 		if rel == "" {
 			found.host = m.source
 		}
-		info, err := look(found.host)
+		var info fs.FileInfo
+		var to string
+		var err error
+		m.with(func() {
+			if info, err = look(found.host); err == nil && info.Mode()&os.ModeSymlink != 0 {
+				to, err = os.Readlink(found.host)
+			}
+		})
 		if err != nil {
 			return fail(causeOf(err))
 		}
@@ -120,10 +152,6 @@ func (v *view) find(p string) (place, error) {
 		}
 		if links++; links > maxLinks {
 			return fail(syscall.ELOOP)
-		}
-		to, err := os.Readlink(found.host)
-		if err != nil {
-			return fail(causeOf(err))
 		}
 		if current = path.Dir(current); path.IsAbs(to) {
 			current = "/"
@@ -142,7 +170,10 @@ func (v *view) open(p string) (place, *os.File, error) {
 	if err != nil {
 		return at, nil, err
 	}
-	f, err := os.OpenFile(at.host, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	var f *os.File
+	at.in.with(func() {
+		f, err = os.OpenFile(at.host, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	})
 	if err != nil {
 		return at, nil, &fs.PathError{Op: "open", Path: p, Err: causeOf(err)}
 	}

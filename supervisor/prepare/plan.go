@@ -67,7 +67,7 @@ func (s *Preparer) makePlan(ctx context.Context, j *Job, f *finder) error {
 			return err
 		}
 	}
-	r.Agent = j.agentState()
+	r.Agent, r.Image = j.agentState(), j.Host.Image.request()
 	if r.Runtime, err = s.outerRuntime(ctx, j); err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/config"
 	"github.com/jail-sandbox/jail/supervisor/hostlayers"
+	"github.com/jail-sandbox/jail/supervisor/images"
 	"github.com/jail-sandbox/jail/supervisor/lifetime"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/modules"
@@ -41,6 +42,8 @@ type Options struct {
 	Widening func(uid uint32, id, profile, agent string) (policy.Widening, error)
 	// Runtimes are the programs of outer layers.
 	Runtimes *outer.Runtimes
+	// Images are the root file systems of images.
+	Images *images.Store
 	// Told says that the kernel tells what Landlock refuses.
 	Told bool
 	// ProcFixed says that the kernel narrows no mounted proc.
@@ -125,12 +128,15 @@ func (s *Preparer) prepare(ctx context.Context, j *Job, dry bool) (err error) {
 	if err = s.narrowByWorkspace(j); err != nil {
 		return err
 	}
+	if j.Host.Image, err = s.image(ctx, j); err != nil {
+		return err
+	}
 	cwd, err := j.findCwd()
 	if err != nil {
 		return err
 	}
 	f := &finder{p: s, caller: j.Caller, req: j.Req, policy: j.Policy, source: j.Source, cwd: cwd,
-		agent: j.Host.Agent}
+		agent: j.Host.Agent, image: j.Host.Image}
 	j.Tool, err = f.find(j.Holds.For > 0)
 	if j.Policy = f.policy; err != nil {
 		return err
@@ -264,6 +270,8 @@ type finder struct {
 	cwd string
 	// agent is nil unless the tool is an agent.
 	agent *Agent
+	// image is nil unless the tool is a program of an image.
+	image *Image
 	// asked says that the policy holds the start of what was found back, and asks which commands of
 	// a script it holds back.
 	asked bool

@@ -17,6 +17,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/rootless"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/profiles"
 	"github.com/jail-sandbox/jail/supervisor/admission"
 	"github.com/jail-sandbox/jail/supervisor/approvals"
@@ -32,6 +33,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/hostlayers"
 	"github.com/jail-sandbox/jail/supervisor/hostpolicy"
 	"github.com/jail-sandbox/jail/supervisor/hoststatus"
+	"github.com/jail-sandbox/jail/supervisor/images"
 	"github.com/jail-sandbox/jail/supervisor/lifetime"
 	"github.com/jail-sandbox/jail/supervisor/live"
 	"github.com/jail-sandbox/jail/supervisor/message"
@@ -58,6 +60,7 @@ type Service struct {
 	config   config.Config
 	log      *auditlog.Log
 	bundles  *bundle.Catalog
+	images   *images.Store
 	policies *hostpolicy.Policies
 	names    *names.Store
 	host     *hoststatus.Checks
@@ -170,7 +173,10 @@ func (s *Service) open(ctx context.Context) error {
 	if err != nil {
 		return problem.New(problem.Failed, "the kernel's proc: %w", err)
 	}
-	if r.Preparer, err = prepare.New(prepare.Options{Config: c, Bundles: s.bundles,
+	if s.images, err = images.Open(filepath.Join(c.StateDir, "images")); err != nil {
+		return problem.New(problem.Failed, "images: %w", err)
+	}
+	if r.Preparer, err = prepare.New(prepare.Options{Config: c, Bundles: s.bundles, Images: s.images,
 		Policies: func() *profiles.State { return s.policies.Current() }, Layers: r.Jails.Layers,
 		Widening: s.approvals.Programs().Widening, Runtimes: hoststatus.RuntimesOf(c), Life: r.Life,
 		Told: r.Jails.Refusals != nil, ProcFixed: procFixed, Compile: r.Compile}); err != nil {
@@ -467,6 +473,13 @@ func (s *Service) Tools() *tools.Manager {
 	return &tools.Manager{Store: &bundle.Store{Dir: s.config.Tools, Shipped: s.config.Bundles,
 		Check: tools.CheckModule}, Catalog: s.bundles, Log: s.log, Permissions: s.permissionsOf}
 }
+
+// Images adds and removes images of the host.
+func (s *Service) Images() *tools.Images {
+	return &tools.Images{Manager: *s.Tools(), Images: s.images, Rules: s.rules}
+}
+
+func (s *Service) rules() syntax.Host { return s.policies.Current().Rules() }
 
 // Names knows what users call runs and sessions.
 func (s *Service) Names() *naming.Namer {

@@ -104,7 +104,7 @@ func reachableCalls(p policy.Policy) meaning.Calls {
 	if p.Syscalls.Has(policy.GroupWASI) && len(p.Tools.Allow)+len(p.Tools.Modules) > 0 {
 		count(seccomp.WASIGroups)
 	}
-	if p.Syscalls.Has(policy.GroupNative) && len(p.Tools.Native) > 0 {
+	if p.Syscalls.Has(policy.GroupNative) && len(p.Tools.Native)+len(p.Tools.Images) > 0 {
 		count(seccomp.NativeGroups)
 	}
 	return out

@@ -86,8 +86,7 @@ func writePlan(w io.Writer, p jail.Plan) error {
 		rows = append(rows,
 			[]string{"", fmt.Sprintf("and %d inside is %d on the host", m.Inside, m.Host)})
 	}
-	rows = append(rows, []string{"hostname", p.Hostname},
-		[]string{"root", "a fresh tmpfs, read-only"})
+	rows = append(rows, []string{"hostname", p.Hostname}, []string{"root", rootText(p)})
 	for i, m := range p.Mounts {
 		rows = append(rows, []string{output.Once(i, "mounts"), mountText(m)})
 	}
@@ -127,6 +126,13 @@ func writePlan(w io.Writer, p jail.Plan) error {
 		rows = append(rows, []string{output.Once(i, "commands"), scriptText(c)})
 	}
 	return output.Table(w, rows)
+}
+
+func rootText(p jail.Plan) string {
+	if image := p.ImageRoot(); image != nil {
+		return "image " + image.Name + "; what is written to it ends with the run"
+	}
+	return "a fresh tmpfs, read-only"
 }
 
 // outerRows are the outer layer, and what replaces the layers that are missing inside.

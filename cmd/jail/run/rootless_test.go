@@ -101,6 +101,7 @@ func TestRootless(t *testing.T) {
 	t.Run("streams", u.streams)
 	t.Run("limits", u.limits)
 	t.Run("walls", u.walls)
+	t.Run("image", u.image)
 	t.Run("verify", u.verify)
 	t.Run("verify, private daemons", u.verifyPrivate)
 	t.Run("disks", u.disks)

@@ -22,7 +22,9 @@ const shAbout = `Run a POSIX shell script in one fresh jail, over a shadow of th
 installed bundle, or a .wasm file that the script names. No shell program runs, neither inside nor of the host.
 
 The commands of a pipeline run at the same time, and redirects and globs see the files that the tools see. Unsupported syntax (&, eval, exec, job control,
-signals, descriptors above 2) is an error with line and column before any command runs.`
+signals, descriptors above 2) is an error with line and column before any command runs.
+
+With --image the shell of the image runs the script, as jail run --image IMAGE -- sh -c SCRIPT does.`
 
 // NewSh returns the command jail sh.
 func NewSh(env *cli.Env) *cobra.Command {
@@ -68,6 +70,10 @@ func scriptRequest(env *cli.Env, cmd *cobra.Command, f *request.Flags, text stri
 			return message.Request{}, err
 		}
 		script.Name, script.Text, args = args[0], text, args[1:]
+	}
+	if f.HasImage() {
+		// The image's own shell.
+		return f.Request(env, cmd, append([]string{"sh", "-c", script.Text, script.Name}, args...))
 	}
 	return requestOf(env, cmd, f, script, args)
 }

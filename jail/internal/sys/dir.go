@@ -399,6 +399,18 @@ func MakeDirBelow(root, name string) (*os.File, error) {
 	return dir, nil
 }
 
+// OpenDirScoped opens the directory path with O_PATH, with root as the root directory: links are
+// followed as a process with that root directory would, absolute ones and those with ".." too, and
+// none leads out of root or onto another mount.
+func OpenDirScoped(root *os.File, path string) (*os.File, error) {
+	how := unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS |
+			unix.RESOLVE_NO_XDEV,
+	}
+	return openat2(int(root.Fd()), root.Name(), path, &how)
+}
+
 // HandleOf returns the handle by which the file system of f finds its inode, whatever its name is
 // by then (name_to_handle_at(2)); nil where the file system has no handles.
 func HandleOf(f *os.File) ([]byte, error) {

@@ -51,10 +51,13 @@ func (l layout) Resolve(_ context.Context, reference string) (specs.Descriptor, 
 			found = append(found, m)
 		}
 	}
-	// A directory that holds one bundle needs no name for it.
+	// A directory that holds one bundle or image needs no name for it.
 	if len(found) == 0 && reference == unnamed {
 		found = slices.DeleteFunc(index.Manifests,
-			func(m specs.Descriptor) bool { return m.MediaType != specs.MediaTypeImageIndex })
+			func(m specs.Descriptor) bool {
+				return m.MediaType != specs.MediaTypeImageIndex &&
+					m.MediaType != specs.MediaTypeImageManifest && m.MediaType != dockerManifest
+			})
 	}
 	// One thing may have several names.
 	slices.SortFunc(found,

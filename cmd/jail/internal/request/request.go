@@ -33,7 +33,7 @@ type Flags struct {
 	Fate
 	limits, env, fetch     []string
 	grants                 []string
-	id, outer              string
+	id, outer, image       string
 	JSON, Quiet            bool
 	profileSet, policyFile bool
 }
@@ -54,6 +54,9 @@ func (f *Flags) Add(cmd *cobra.Command, printsJSON string) {
 	f.addNarrowing(set)
 	set.StringArrayVar(&f.grants, "grant", nil,
 		"add what a grant of jail approvals gives to the profile (`ID`, repeatable)")
+	set.StringVar(&f.image, "image", "",
+		"run a program of the OCI `IMAGE`: oci:DIR, or a name of jail image list "+
+			"(profile image, unless another is named)")
 	set.StringVar(&f.id, "id", "", "name the run `ID` (default a random one)")
 	set.BoolVar(&f.JSON, "json", false, printsJSON)
 	set.BoolVar(&f.Quiet, "quiet", false, "print errors only")
@@ -93,10 +96,13 @@ func (f *Flags) Request(env *cli.Env, cmd *cobra.Command,
 	if err != nil {
 		return req, err
 	}
-	if len(args) == 0 {
+	// An image has a command of its own.
+	if len(args) == 0 && f.image == "" {
 		return req, exit.Usage("usage: "+cmd.UseLine(), "%s: TOOL is missing", cmd.CommandPath())
 	}
-	req.Tool, req.Args = args[0], args[1:]
+	if len(args) > 0 {
+		req.Tool, req.Args = args[0], args[1:]
+	}
 	return req, checkTexts(f, &req)
 }
 
@@ -104,8 +110,9 @@ func (f *Flags) Request(env *cli.Env, cmd *cobra.Command,
 func (f *Flags) Settings(env *cli.Env, cmd *cobra.Command) (message.Request, error) {
 	f.profileSet, f.policyFile = cmd.Flags().Changed("profile"), cmd.Flags().Changed("policy")
 	req := message.Request{ID: f.id, Profile: f.profile, NoWorkspace: f.noWorkspace, Cwd: f.cwd,
-		Limits: f.limits, Env: f.env, Fetch: f.fetch, Grants: f.grants, Outer: f.outer}
-	if err := steps(f, &req, checkExclusive, takeID, checkNarrowing, takeDirs, takePolicy,
+		Limits: f.limits, Env: f.env, Fetch: f.fetch, Grants: f.grants, Outer: f.outer,
+		Image: f.image}
+	if err := steps(f, &req, checkExclusive, takeID, checkNarrowing, takeDirs, takePolicy, takeImage,
 		checkTexts); err != nil {
 		return req, err
 	}
@@ -259,6 +266,33 @@ func takePolicy(f *Flags, req *message.Request) error {
 	return nil
 }
 
+// imageProfile is the profile of runs with an image that name none.
+const imageProfile = "image"
+
+// takeImage makes the directory of an image absolute.
+func takeImage(f *Flags, req *message.Request) error {
+	dir, isDir := strings.CutPrefix(f.image, policy.ImageDir)
+	if f.image == "" {
+		return nil
+	}
+	if !f.profileSet && !f.policyFile {
+		req.Profile = imageProfile
+	}
+	if !isDir || filepath.IsAbs(dir) {
+		return nil
+	}
+	// Not Join, which would take a part of a tag or digest for one of the path.
+	here, err := os.Getwd()
+	if err != nil {
+		return exit.NotFound("go to another directory", "the current directory: %v", exit.Cause(err))
+	}
+	req.Image = policy.ImageDir + strings.TrimSuffix(above(here, dir), "/") + "/" + dir
+	return nil
+}
+
+// HasImage reports whether the run is of a program of an image.
+func (f *Flags) HasImage() bool { return f.image != "" }
+
 // Check checks a request that was made without requestFlags, and gives it an ID where it has none.
 func Check(req *message.Request) error {
 	return steps(nil, req, takeID, checkNarrowing, checkTexts)
@@ -284,7 +318,7 @@ func steps(f *Flags, req *message.Request,
 // and variables are text.
 func checkTexts(_ *Flags, req *message.Request) error {
 	for what, text := range map[string]string{"tool": req.Tool, "workspace": req.Workspace,
-		"--cwd": req.Cwd, "current directory": req.Dir,
+		"--cwd": req.Cwd, "--image": req.Image, "current directory": req.Dir,
 		"policy": req.PolicyName, "--env": strings.Join(req.Env, "")} {
 		if !utf8.ValidString(text) {
 			return exit.Usage("", "%s %q: it is not UTF-8", what, text)

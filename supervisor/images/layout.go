@@ -1,0 +1,342 @@
+package images
+
+import (
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/klauspost/compress/zstd"
+	specs "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/jail-sandbox/jail/jail/asuser"
+	"github.com/jail-sandbox/jail/jail/rootfs"
+	"github.com/jail-sandbox/jail/supervisor/jsonbound"
+)
+
+// errImage is in errors about directories and images that cannot be taken.
+var errImage = errors.New("not an image that can be taken")
+
+// Limits on what is read of an image before anything of it is unpacked.
+const (
+	// Bytes of an index, a manifest or a configuration.
+	maxDocument = 4 << 20
+	// JSON values of such a document.
+	maxValues = 64 << 10
+	maxLayers = 256
+	// Bytes that a zstd archive may have a decoder remember: zstd --ultra makes 128 MiB of it.
+	maxWindow = 128 << 20
+)
+
+// Media types of Docker, whose images are those of OCI by another name.
+const (
+	dockerManifest = "application/vnd.docker.distribution.manifest.v2+json"
+	dockerList     = "application/vnd.docker.distribution.manifest.list.v2+json"
+	dockerLayer    = "application/vnd.docker.image.rootfs.diff.tar.gzip"
+)
+
+// A layout is a caller's directory in the OCI image layout. Every file of it is opened with the
+// caller's rights, without following a link or waiting for a pipe, once; what it holds is compared
+// with the digest that it is known by while it is read.
+type layout struct {
+	dir *os.File
+	by  asuser.Caller
+}
+
+func (l layout) open(name string) (f *os.File, err error) {
+	path := filepath.Join(fmt.Sprintf("/proc/self/fd/%d", l.dir.Fd()), name)
+	doErr := l.by.Do(func() error {
+		f, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+		return nil
+	})
+	if err = errors.Join(doErr, err); err != nil {
+		return nil, l.explain(name, err)
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = l.wrong(name, "it is no regular file")
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (l layout) wrong(name, why string) error {
+	return fmt.Errorf("%s: %w: %s", filepath.Join(l.dir.Name(), name), errImage, why)
+}
+
+func (l layout) explain(name string, err error) error {
+	switch is := func(target error) bool { return errors.Is(err, target) }; {
+	case is(fs.ErrNotExist), is(syscall.ENOTDIR):
+		return l.wrong(name, "there is no such file, as the OCI image layout has it")
+	case is(syscall.ELOOP):
+		return l.wrong(name, "it is a symbolic link")
+	case is(syscall.ENXIO):
+		return l.wrong(name, "it is no regular file")
+	case is(fs.ErrPermission):
+		return l.wrong(name, "you may not read it")
+	}
+	return err
+}
+
+// document reads a JSON document.
+func (l layout) document(name string, want *specs.Descriptor, v any) error {
+	f, err := l.open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	text, err := asuser.ReadAll(f, maxDocument)
+	if errors.Is(err, asuser.ErrTooLarge) {
+		return l.wrong(name, fmt.Sprintf("it is longer than %d bytes", maxDocument))
+	}
+	if err != nil {
+		return err
+	}
+	if want != nil {
+		sum := sha256.Sum256(text)
+		if got := "sha256:" + hex.EncodeToString(sum[:]); got != want.Digest.String() {
+			return l.wrong(name, "its content has another digest")
+		}
+		if int64(len(text)) != want.Size {
+			return l.wrong(name, fmt.Sprintf("it has %d bytes, where %d are announced", len(text),
+				want.Size))
+		}
+	}
+	if err := jsonbound.Check(text, maxValues); err != nil {
+		return l.wrong(name, err.Error())
+	}
+	if err := json.Unmarshal(text, v); err != nil {
+		return l.wrong(name, "it is no JSON of an image: "+err.Error())
+	}
+	return nil
+}
+
+func blob(d specs.Descriptor) (string, error) {
+	switch {
+	case !isDigest(d.Digest.String()):
+		return "", fmt.Errorf("%w: digest %.100q is no sha256", errImage, d.Digest)
+	case len(d.URLs) > 0:
+		return "", fmt.Errorf("%w: %s is to be fetched from elsewhere", errImage, d.Digest)
+	case d.Size < 0:
+		return "", fmt.Errorf("%w: %s has %d bytes", errImage, d.Digest, d.Size)
+	}
+	return filepath.Join(specs.ImageBlobsDir, "sha256", d.Digest.Encoded()), nil
+}
+
+func (l layout) blob(d specs.Descriptor, v any) error {
+	name, err := blob(d)
+	if err != nil {
+		return err
+	}
+	return l.document(name, &d, v)
+}
+
+// An unpackable image is one whose documents were read and agree.
+type unpackable struct {
+	digest string
+	config specs.ImageConfig
+	layers []specs.Descriptor
+	// diffs are the digests of the layers' archives before they were compressed.
+	diffs []string
+}
+
+// find reads what is small of the image that ref names.
+func (l layout) find(ref Reference) (u unpackable, err error) {
+	var index specs.Index
+	if err := l.document(specs.ImageIndexFile, nil, &index); err != nil {
+		return u, err
+	}
+	found := slices.DeleteFunc(index.Manifests, func(d specs.Descriptor) bool {
+		return ref.Digest != "" && d.Digest.String() != ref.Digest ||
+			ref.Tag != "" && d.Annotations[specs.AnnotationRefName] != ref.Tag
+	})
+	d, err := l.choose(found)
+	if err != nil {
+		return u, err
+	}
+	if d.MediaType == specs.MediaTypeImageIndex || d.MediaType == dockerList {
+		var inner specs.Index
+		if err := l.blob(d, &inner); err != nil {
+			return u, err
+		}
+		if d, err = l.choose(inner.Manifests); err != nil {
+			return u, err
+		}
+	}
+	if d.MediaType != specs.MediaTypeImageManifest && d.MediaType != dockerManifest {
+		return u, fmt.Errorf("%s: %w: %.100q is no manifest of an image", l.dir.Name(), errImage,
+			d.MediaType)
+	}
+	var m specs.Manifest
+	if err := l.blob(d, &m); err != nil {
+		return u, err
+	}
+	var config specs.Image
+	if err := l.blob(m.Config, &config); err != nil {
+		return u, err
+	}
+	u = unpackable{digest: d.Digest.String(), config: config.Config, layers: m.Layers}
+	for _, diff := range config.RootFS.DiffIDs {
+		u.diffs = append(u.diffs, diff.String())
+	}
+	return u, l.check(u, config.Platform)
+}
+
+// check wants the documents of an image to agree, and the image to be one for this host.
+func (l layout) check(u unpackable, p specs.Platform) error {
+	wrong := func(format string, args ...any) error {
+		return fmt.Errorf("image %s: %w: %s", u.digest, errImage, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case p.OS != "linux" || p.Architecture != runtime.GOARCH:
+		return wrong("it is for %.40s/%.40s, and this host is linux/%s", p.OS, p.Architecture,
+			runtime.GOARCH)
+	case len(u.layers) == 0 || len(u.layers) > maxLayers:
+		return wrong("it has %d layers, where 1 to %d are allowed", len(u.layers), maxLayers)
+	case len(u.layers) != len(u.diffs):
+		return wrong("it has %d layers, and its configuration speaks of %d", len(u.layers),
+			len(u.diffs))
+	}
+	for i, d := range u.layers {
+		if _, err := blob(d); err != nil {
+			return err
+		}
+		if _, err := decompressor(d.MediaType); err != nil {
+			return wrong("layer %d: %v", i+1, err)
+		}
+		if !isDigest(u.diffs[i]) {
+			return wrong("layer %d: %.100q is no sha256", i+1, u.diffs[i])
+		}
+	}
+	return nil
+}
+
+// choose returns the one image of a list, or the one for this host.
+func (l layout) choose(all []specs.Descriptor) (specs.Descriptor, error) {
+	known := map[string]bool{}
+	one := func(d specs.Descriptor) bool {
+		seen := known[d.Digest.String()]
+		known[d.Digest.String()] = true
+		return seen
+	}
+	all = slices.DeleteFunc(all, one)
+	if len(all) > 1 {
+		all = slices.DeleteFunc(all, func(d specs.Descriptor) bool {
+			return d.Platform == nil || d.Platform.OS != "linux" ||
+				d.Platform.Architecture != runtime.GOARCH
+		})
+	}
+	if len(all) != 1 {
+		return specs.Descriptor{}, fmt.Errorf("%s: %w: %d images fit: name one by :TAG or @sha256:DIGEST",
+			l.dir.Name(), errImage, len(all))
+	}
+	return all[0], nil
+}
+
+// decompressor returns what opens a layer of a media type.
+func decompressor(mediaType string) (func(io.Reader) (io.ReadCloser, error), error) {
+	kind, compression, _ := strings.Cut(mediaType, "+")
+	switch {
+	case mediaType == dockerLayer, kind == specs.MediaTypeImageLayer && compression == "gzip":
+		return func(r io.Reader) (io.ReadCloser, error) { return gzip.NewReader(r) }, nil
+	case kind == specs.MediaTypeImageLayer && compression == "zstd":
+		return func(r io.Reader) (io.ReadCloser, error) {
+			d, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1),
+				zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+			if err != nil {
+				return nil, err
+			}
+			return d.IOReadCloser(), nil
+		}, nil
+	case mediaType == specs.MediaTypeImageLayer:
+		return func(r io.Reader) (io.ReadCloser, error) { return io.NopCloser(r), nil }, nil
+	}
+	return nil, fmt.Errorf("media type %.100q is unknown", mediaType)
+}
+
+// A hashed reader knows the digest and the length of what was read.
+type hashed struct {
+	r    io.Reader
+	hash hash.Hash
+	n    int64
+}
+
+func newHashed(r io.Reader) *hashed { return &hashed{r: r, hash: sha256.New()} }
+
+func (h *hashed) Read(p []byte) (int, error) {
+	n, err := h.r.Read(p)
+	h.hash.Write(p[:n])
+	h.n += int64(n)
+	return n, err
+}
+
+func (h *hashed) digest() string { return "sha256:" + hex.EncodeToString(h.hash.Sum(nil)) }
+
+// layer hands the archive of a layer to take, which reads it to its end, and wants it to be the one
+// that the manifest and the configuration name.
+func (l layout) layer(d specs.Descriptor, diff string, take func(io.Reader) error) error {
+	name, err := blob(d)
+	if err != nil {
+		return err
+	}
+	f, err := l.open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err == nil && info.Size() != d.Size {
+		err = l.wrong(name, fmt.Sprintf("it has %d bytes, where %d are announced", info.Size(), d.Size))
+	}
+	if err != nil {
+		return err
+	}
+	raw := newHashed(io.LimitReader(f, d.Size))
+	unpacker, err := decompressor(d.MediaType)
+	if err != nil {
+		return err
+	}
+	damaged := func(err error) error {
+		if _, ok := errors.AsType[*fs.PathError](err); ok || errors.Is(err, rootfs.ErrLayer) ||
+			errors.Is(err, rootfs.ErrTooLarge) || errors.Is(err, context.Canceled) ||
+			errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+		return l.wrong(name, "it cannot be unpacked: "+err.Error())
+	}
+	r, err := unpacker(raw)
+	if err != nil {
+		return damaged(err)
+	}
+	defer r.Close()
+	archive := newHashed(r)
+	if err := take(archive); err != nil {
+		return damaged(err)
+	}
+	// What follows the compressed stream is of the digest too.
+	if _, err := io.Copy(io.Discard, raw); err != nil {
+		return err
+	}
+	switch {
+	case raw.n != d.Size || raw.digest() != d.Digest.String():
+		return l.wrong(name, "its content has another digest")
+	case archive.digest() != diff:
+		return l.wrong(name, "its archive has another digest than the configuration says")
+	}
+	return nil
+}

@@ -1,0 +1,190 @@
+package images
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail/asuser"
+	"github.com/jail-sandbox/jail/jail/atomicfile"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+const namesFile = "names.json"
+
+// names are the images that were added, by name.
+func (s *Store) names() (all []About, err error) {
+	text, err := os.ReadFile(filepath.Join(s.dir, namesFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &all)
+	}
+	return all, err
+}
+
+// changeNames replaces the names while nobody else does.
+func (s *Store) changeNames(change func([]About) ([]About, error)) error {
+	turn, err := os.OpenFile(filepath.Join(s.dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer turn.Close()
+	for {
+		if err = syscall.Flock(int(turn.Fd()), syscall.LOCK_EX); err != syscall.EINTR {
+			break
+		}
+	}
+	if err != nil {
+		return err
+	}
+	all, err := s.names()
+	if err == nil {
+		all, err = change(all)
+	}
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(filepath.Join(s.dir, namesFile), text, 0o600, atomicfile.Durable)
+}
+
+// An ImageOffer is an image that is to be added by a name.
+type ImageOffer struct {
+	// oci:DIR with an absolute path, which is read with the caller's rights, and :TAG or
+	// @sha256:DIGEST after it.
+	Layout string `json:"layout"`
+	// Where it came from, for the record; empty is the directory.
+	Source string `json:"source,omitempty"`
+	// The signed statement about its manifest, as jail image sign makes it.
+	Signed string `json:"signed,omitempty"`
+}
+
+// Add unpacks an image of a caller's directory for every user, by a name. check is called when the
+// image is unpacked and before the name counts: it fills in who has signed it and puts it on record,
+// or refuses it.
+func (s *Store) Add(ctx context.Context, c asuser.Caller, name string, o ImageOffer,
+	check func(*About) error) (added About, err error) {
+	ref, err := Parse(o.Layout)
+	if err != nil {
+		return added, err
+	}
+	if !namePattern.MatchString(name) {
+		return added, problem.New(problem.Usage,
+			"image %.100q: a name has at most 64 lower-case letters, digits, dots, hyphens and "+
+				"underscores", name)
+	}
+	if ref.Dir == "" {
+		return added, problem.New(problem.Usage, "image %s: it comes from a directory, oci:DIR", name)
+	}
+	held, err := s.fromLayout(ctx, c, ref, host)
+	if err != nil {
+		return added, err
+	}
+	defer held.Close()
+	added = held.About
+	added.Name, added.Signed = name, o.Signed
+	added.Source = cmp.Or(o.Source, added.Source)
+	added.Time = time.Now().UTC().Truncate(time.Second)
+	var old []About
+	err = s.changeNames(func(all []About) ([]About, error) {
+		old = all
+		if err := check(&added); err != nil {
+			return nil, err
+		}
+		all = slices.DeleteFunc(slices.Clone(all), func(a About) bool { return a.Name == name })
+		all = append(all, added)
+		slices.SortFunc(all, func(a, b About) int { return strings.Compare(a.Name, b.Name) })
+		return all, nil
+	})
+	if err != nil {
+		// Unless it has another name.
+		held.Close()
+		return added, errors.Join(err, s.dropUnnamed([]About{added}))
+	}
+	return added, s.dropUnnamed(old)
+}
+
+// List returns the images that were added, and those of directories that a user's runs have used.
+func (s *Store) List(uid string) (all []About, err error) {
+	if all, err = s.names(); err != nil {
+		return nil, err
+	}
+	own, err := s.of(uid)
+	for _, k := range own {
+		all = append(all, k.About)
+	}
+	return all, err
+}
+
+// Remove takes a name away, and with the last name of an image what was unpacked of it, unless a run
+// uses it. record is called before.
+func (s *Store) Remove(name string, record func(About) error) (gone About, err error) {
+	var old []About
+	err = s.changeNames(func(all []About) ([]About, error) {
+		i := slices.IndexFunc(all, func(a About) bool { return a.Name == name })
+		if i < 0 {
+			return nil, problem.New(problem.NotFound, "no image is called %.100q", name).
+				WithHint("jail image list")
+		}
+		old, gone = all, all[i]
+		if err := record(gone); err != nil {
+			return nil, err
+		}
+		return slices.Delete(slices.Clone(all), i, i+1), nil
+	})
+	if err != nil {
+		return gone, err
+	}
+	return gone, s.dropUnnamed(old)
+}
+
+// Forget removes an image of a directory that a user's runs have unpacked.
+func (s *Store) Forget(uid, digest string) (gone About, err error) {
+	all, err := s.of(uid)
+	if err != nil {
+		return gone, err
+	}
+	i := slices.IndexFunc(all, func(k kept) bool { return k.Digest == digest })
+	if i < 0 {
+		return gone, problem.New(problem.NotFound, "no image of yours has the digest %.100s", digest).
+			WithHint("jail image list")
+	}
+	if err := s.remove(uid, digest); errors.Is(err, errInUse) {
+		return gone, problem.New(problem.Busy, "image %s is in use", digest).
+			WithHint("try again when its runs have ended: jail ps")
+	} else if err != nil {
+		return gone, err
+	}
+	return all[i].About, nil
+}
+
+// dropUnnamed removes what was unpacked for images that had names and have none any more. One that
+// a run uses stays until the store is swept again.
+func (s *Store) dropUnnamed(old []About) error {
+	now, err := s.names()
+	if err != nil {
+		return err
+	}
+	for _, a := range old {
+		if slices.ContainsFunc(now, func(n About) bool { return n.Digest == a.Digest }) {
+			continue
+		}
+		if err := s.remove(host, a.Digest); err != nil && !errors.Is(err, errInUse) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+package images
+
+import (
+	"encoding/hex"
+	"path"
+	"regexp"
+	"strings"
+
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// A Reference names an image: a directory in the OCI image layout, or one that was added by name.
+type Reference struct {
+	// Dir is an absolute path, Tag and Digest say which image of the directory; each may be empty.
+	Dir, Tag, Digest string
+	// Name is that of an image that was added; empty with a directory.
+	Name string
+}
+
+var (
+	namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+	tagPattern  = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+)
+
+const hintReference = "name an image as oci:DIR, oci:DIR:TAG, oci:DIR@sha256:DIGEST, or by a name of " +
+	"jail image list"
+
+// Parse reads NAME, or oci:DIR with an absolute path, and :TAG and @sha256:DIGEST after it.
+func Parse(text string) (Reference, error) {
+	wrong := func(why string) (Reference, error) {
+		return Reference{}, problem.New(problem.Usage, "image %.200q: %s", text, why).
+			WithHint(hintReference)
+	}
+	dir, isDir := strings.CutPrefix(text, policy.ImageDir)
+	if !isDir {
+		if !namePattern.MatchString(text) {
+			return wrong("it is neither a name nor oci: and a directory")
+		}
+		return Reference{Name: text}, nil
+	}
+	r := Reference{}
+	dir, digest, pinned := strings.Cut(dir, "@")
+	if pinned {
+		if !isDigest(digest) {
+			return wrong("behind @ stands sha256: and 64 lower-case hexadecimal digits")
+		}
+		r.Digest = digest
+	}
+	if i := strings.LastIndexByte(dir, ':'); i > strings.LastIndexByte(dir, '/') {
+		dir, r.Tag = dir[:i], dir[i+1:]
+		if !tagPattern.MatchString(r.Tag) {
+			return wrong("its tag has other characters than letters, digits, _, - and .")
+		}
+	}
+	if r.Dir = path.Clean(dir); !path.IsAbs(r.Dir) || strings.ContainsRune(dir, 0) {
+		return wrong("its directory is no absolute path")
+	}
+	return r, nil
+}
+
+// PolicyName is what policies call the image.
+func (r Reference) PolicyName() string {
+	if r.Dir != "" {
+		return policy.ImageDir + r.Dir
+	}
+	return r.Name
+}
+
+func isDigest(text string) bool {
+	digits, ok := strings.CutPrefix(text, "sha256:")
+	_, err := hex.DecodeString(digits)
+	return ok && err == nil && len(digits) == 64 && digits == strings.ToLower(digits)
+}

@@ -1,0 +1,559 @@
+// Package images keeps the root file systems of OCI images, each unpacked once, as the roots of
+// jails. It exists so that a user's tools need not be on the host.
+package images
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail/asuser"
+	"github.com/jail-sandbox/jail/jail/atomicfile"
+	"github.com/jail-sandbox/jail/jail/rootfs"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// Bounds of images.
+const (
+	// maxBytes is what one image may take, its archives and its files each.
+	maxBytes = 8 << 30
+	// maxEntries is how many files one image may have.
+	maxEntries = 1_000_000
+	// maxUserBytes is what the images of one user take together that nobody has added by name. Those
+	// that were used longest ago are removed for a new one.
+	maxUserBytes = 16 << 30
+	// keepFree is how many bytes of the disk stay free.
+	keepFree = 512 << 20
+	// maxTop bounds the entries of an image's root.
+	maxTop = 1024
+	// maxConfig bounds the bytes of the variables and arguments of an image.
+	maxConfig = 256 << 10
+)
+
+// host is the folder of images that were added by name, for every user.
+const host = "host"
+
+// What a store has beside images begins so.
+const (
+	unplaced = ".new-"
+	removed  = ".old-"
+)
+
+// A Store holds unpacked images. What is in it, which only the daemon's user may enter:
+//
+//	names.json               which images were added, by name
+//	<owner>/<digest>/root    the root file system of an image, by the digest of its manifest
+//	<owner>/<digest>/about   what is known of it
+//
+// owner is the user who brought the image, or host for one that was added by name. Users share no
+// images that were not added: who knows a digest could else read what he has no layers of. A run
+// holds a shared lock on the folder of its image, and so nothing removes it.
+type Store struct {
+	dir string
+	// Bounds are those of one image, and maxUserBytes of one user's.
+	bounds    rootfs.Bounds
+	userBytes int64
+	// unpacking holds the one image that is unpacked at a time.
+	unpacking chan struct{}
+}
+
+// An About is what is known of an unpacked image.
+type About struct {
+	// Name is that by which it was added; empty for one of a directory.
+	Name string `json:"name,omitempty"`
+	// Digest is that of its manifest, "sha256:…".
+	Digest string `json:"digest"`
+	// Source is where it came from.
+	Source string `json:"source"`
+	// Publisher is whose keys have signed it, and Signed the statement; empty without a signature.
+	Publisher string `json:"publisher,omitempty"`
+	Signed    string `json:"signed,omitempty"`
+	// When it was unpacked or added, UTC.
+	Time time.Time `json:"time"`
+	// What it takes on the disk.
+	Usage rootfs.TreeUsage `json:"usage"`
+	// How many layers it was made of.
+	Layers int `json:"layers"`
+	// Config is what it says of itself.
+	Config Config `json:"config"`
+	// Top are the directories and regular files in its root.
+	Top []string `json:"top"`
+}
+
+// A Config is what an image says of how its programs run.
+type Config struct {
+	// NAME=VALUE
+	Env        []string `json:"env,omitempty"`
+	Entrypoint []string `json:"entrypoint,omitempty"`
+	Cmd        []string `json:"cmd,omitempty"`
+	WorkingDir string   `json:"working_dir,omitempty"`
+	// Who its programs are elsewhere; in a jail they are the tool's user.
+	User string `json:"user,omitempty"`
+}
+
+// A Held is an image in use.
+type Held struct {
+	About
+	// Root is the directory of its root file system.
+	Root string
+	lock *os.File
+}
+
+// Close lets the image be removed.
+func (h *Held) Close() {
+	if h != nil {
+		h.lock.Close()
+	}
+}
+
+// Open opens the store in a directory, and removes what an earlier daemon has left half done.
+func Open(dir string) (*Store, error) {
+	s := &Store{dir: dir, bounds: rootfs.Bounds{Bytes: maxBytes, Entries: maxEntries, Free: keepFree},
+		userBytes: maxUserBytes, unpacking: make(chan struct{}, 1)}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	owners, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range owners {
+		if !o.IsDir() {
+			continue
+		}
+		entries, err := os.ReadDir(filepath.Join(dir, o.Name()))
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			if strings.HasPrefix(e.Name(), unplaced) || strings.HasPrefix(e.Name(), removed) {
+				if err := sweep(filepath.Join(dir, o.Name(), e.Name())); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	// Of images that lost their names while a run used them.
+	unnamed, err := s.of(host)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]About, len(unnamed))
+	for i, k := range unnamed {
+		all[i] = k.About
+	}
+	return s, s.dropUnnamed(all)
+}
+
+// sweep removes a folder that nobody works on: another daemon may.
+func sweep(dir string) error {
+	lock, err := lock(dir, syscall.LOCK_EX)
+	if errors.Is(err, syscall.EWOULDBLOCK) || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	return os.RemoveAll(dir)
+}
+
+// lock locks a folder without waiting. The error is fs.ErrNotExist where it is removed meanwhile.
+func lock(dir string, how int) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		if err = syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB); err != syscall.EINTR {
+			break
+		}
+	}
+	if err == nil {
+		var now, then os.FileInfo
+		if then, err = f.Stat(); err == nil {
+			if now, err = os.Stat(dir); err == nil && !os.SameFile(now, then) {
+				err = fs.ErrNotExist
+			}
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, &fs.PathError{Op: "lock", Path: dir, Err: err}
+	}
+	return f, nil
+}
+
+// Use returns the image of a reference for a run of a caller, and unpacks it first if it comes from
+// a directory and was not yet. The caller closes it.
+func (s *Store) Use(ctx context.Context, c asuser.Caller, ref Reference) (*Held, error) {
+	if ref.Name != "" {
+		return s.named(ref.Name)
+	}
+	return s.fromLayout(ctx, c, ref, strconv.FormatUint(uint64(c.UID), 10))
+}
+
+func (s *Store) named(name string) (*Held, error) {
+	all, err := s.names()
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(all, func(a About) bool { return a.Name == name })
+	// What is known of the name counts, and not what was known when the image was unpacked.
+	missing := problem.New(problem.NotFound, "no image is called %q", name).
+		WithHint("jail image list shows which there are; oci:DIR names a directory")
+	if i < 0 {
+		return nil, missing
+	}
+	held, err := s.hold(host, all[i].Digest)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, missing
+	}
+	if held != nil {
+		held.Name, held.Signed, held.Publisher = name, all[i].Signed, all[i].Publisher
+	}
+	return held, err
+}
+
+func (s *Store) folder(owner, digest string) string {
+	return filepath.Join(s.dir, owner, strings.TrimPrefix(digest, "sha256:"))
+}
+
+// hold takes an image that is there. The error is fs.ErrNotExist where it is not.
+func (s *Store) hold(owner, digest string) (*Held, error) {
+	dir := s.folder(owner, digest)
+	lock, err := lock(dir, syscall.LOCK_SH)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		// It is removed at this moment.
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return nil, err
+	}
+	h := &Held{lock: lock, Root: filepath.Join(dir, "root")}
+	path := filepath.Join(dir, "about")
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(text, &h.About)
+	}
+	if err == nil {
+		// When it was last used.
+		now := time.Now()
+		err = os.Chtimes(path, now, now)
+	}
+	if err != nil {
+		lock.Close()
+		return nil, err
+	}
+	return h, nil
+}
+
+// fromLayout takes an image of a caller's directory. The directory must have the manifest and the
+// configuration of the image; its layers are read only when the image is unpacked, for that owner.
+func (s *Store) fromLayout(ctx context.Context, c asuser.Caller, ref Reference,
+	owner string) (*Held, error) {
+	dir, err := c.OpenDir(ref.Dir)
+	if err != nil {
+		return nil, unreadable(ref.Dir, err)
+	}
+	defer dir.Close()
+	from := layout{dir, c}
+	u, err := from.find(ref)
+	if err != nil {
+		return nil, explain(err)
+	}
+	held, err := s.hold(owner, u.digest)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return held, err
+	}
+	select {
+	case s.unpacking <- struct{}{}:
+		defer func() { <-s.unpacking }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	// By another run, that this one waited for.
+	if held, err = s.hold(owner, u.digest); !errors.Is(err, fs.ErrNotExist) {
+		return held, err
+	}
+	if err := s.unpack(ctx, from, u, owner); err != nil {
+		return nil, explain(err)
+	}
+	if held, err = s.hold(owner, u.digest); err != nil {
+		return nil, err
+	}
+	if err := s.makeRoom(owner); err != nil {
+		held.Close()
+		return nil, errors.Join(err, s.remove(owner, u.digest))
+	}
+	return held, nil
+}
+
+func unreadable(dir string, err error) error {
+	if short := problem.Short(err); short != nil {
+		return err
+	}
+	code := problem.Refused
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		code = problem.NotFound
+	}
+	return problem.New(code, "image oci:%s: %v", dir, problem.Describe(err)).
+		WithHint("the directory is read with your own rights")
+}
+
+// explain sorts what can be wrong with an image.
+func explain(err error) error {
+	e := problem.New(problem.Refused, "%w", err)
+	switch is := func(target error) bool { return errors.Is(err, target) }; {
+	case is(errImage):
+		e.Hint = "nothing was unpacked; copy the image anew, or ask who made it"
+	case is(rootfs.ErrLayer):
+		e.Hint = "nothing was unpacked; ask who made the image"
+	case is(rootfs.ErrTooLarge):
+		e.Hint = "jail image remove, and other files of the host, make room; a smaller image may fit"
+	default:
+		return err
+	}
+	return e
+}
+
+// unpack makes the folder of an image, whole or not at all.
+func (s *Store) unpack(ctx context.Context, from layout, u unpackable, owner string) (err error) {
+	about := About{Digest: u.digest, Source: "oci:" + from.dir.Name(), Time: time.Now().UTC(),
+		Layers: len(u.layers), Config: Config{Env: u.config.Env, Entrypoint: u.config.Entrypoint,
+			Cmd: u.config.Cmd, WorkingDir: u.config.WorkingDir, User: u.config.User}}
+	if err := about.Config.check(); err != nil {
+		return fmt.Errorf("image %s: %w: %w", u.digest, errImage, err)
+	}
+	parent := filepath.Join(s.dir, owner)
+	if err := os.MkdirAll(parent, 0o700); err != nil {
+		return err
+	}
+	fresh, err := os.MkdirTemp(parent, unplaced)
+	if err != nil {
+		return err
+	}
+	working, err := lock(fresh, syscall.LOCK_EX)
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(fresh))
+	}
+	defer working.Close()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(fresh))
+		}
+	}()
+	dir := filepath.Join(fresh, "root")
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.Chmod(dir, 0o755)); err != nil {
+		return err
+	}
+	root, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if about.Usage, err = s.layers(ctx, from, u, root); err != nil {
+		return err
+	}
+	if about.Top, err = top(root); err != nil {
+		return fmt.Errorf("image %s: %w", u.digest, err)
+	}
+	text, err := json.Marshal(about)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(fresh, "about"), text, 0o600); err != nil {
+		return err
+	}
+	// What has its name is whole, also after a crash.
+	if err := rootfs.Sync(root); err != nil {
+		return err
+	}
+	if err := os.Rename(fresh, s.folder(owner, u.digest)); err != nil {
+		return err
+	}
+	return atomicfile.SyncDir(parent)
+}
+
+func (s *Store) layers(ctx context.Context, from layout, u unpackable,
+	root *os.File) (rootfs.TreeUsage, error) {
+	tree, err := rootfs.New(root, s.bounds)
+	if err != nil {
+		return rootfs.TreeUsage{}, err
+	}
+	defer tree.Close()
+	for i, d := range u.layers {
+		steps := []func(context.Context, io.Reader) error{tree.Delete, tree.Add}
+		if i == 0 {
+			// There is nothing that it could delete.
+			steps = steps[1:]
+		}
+		for _, step := range steps {
+			err := from.layer(d, u.diffs[i], func(r io.Reader) error { return step(ctx, r) })
+			if err != nil {
+				return tree.Used(), fmt.Errorf("image %s: layer %d: %w", u.digest, i+1, err)
+			}
+		}
+	}
+	return tree.Used(), nil
+}
+
+// top returns the names of the directories and regular files of a root.
+func top(root *os.File) (names []string, err error) {
+	entries, err := root.ReadDir(maxTop + 1)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if len(entries) > maxTop {
+		return nil, fmt.Errorf("%w: its root has more than %d entries", errImage, maxTop)
+	}
+	names = []string{}
+	for _, e := range entries {
+		if e.IsDir() || e.Type().IsRegular() {
+			names = append(names, e.Name())
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// check refuses a configuration whose texts no program can be given.
+func (c Config) check() error {
+	size := 0
+	for _, list := range [][]string{c.Env, c.Entrypoint, c.Cmd, {c.WorkingDir, c.User}} {
+		for _, text := range list {
+			if size += len(text) + 1; strings.ContainsRune(text, 0) {
+				return errors.New("its configuration has a zero byte in a text")
+			}
+		}
+	}
+	if size > maxConfig {
+		return fmt.Errorf("its configuration has more than %d bytes of text", maxConfig)
+	}
+	for _, v := range c.Env {
+		if name, _, ok := strings.Cut(v, "="); !ok || name == "" {
+			return fmt.Errorf("variable %.100q of its configuration is not NAME=VALUE", v)
+		}
+	}
+	if c.WorkingDir != "" && !filepath.IsAbs(c.WorkingDir) {
+		return fmt.Errorf("its working directory %.200q is no absolute path", c.WorkingDir)
+	}
+	return nil
+}
+
+// kept is an image of an owner on the disk.
+type kept struct {
+	About
+	used time.Time
+}
+
+// of returns the images of an owner, the one that was used longest ago first.
+func (s *Store) of(owner string) (all []kept, err error) {
+	entries, err := os.ReadDir(filepath.Join(s.dir, owner))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		path := filepath.Join(s.dir, owner, e.Name(), "about")
+		text, err := os.ReadFile(path)
+		var k kept
+		var info fs.FileInfo
+		if err == nil {
+			err = json.Unmarshal(text, &k.About)
+		}
+		if err == nil {
+			info, err = os.Stat(path)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		k.used = info.ModTime()
+		all = append(all, k)
+	}
+	slices.SortFunc(all, func(a, b kept) int {
+		return cmp.Or(a.used.Compare(b.used), cmp.Compare(a.Digest, b.Digest))
+	})
+	return all, nil
+}
+
+// makeRoom removes images of a user, those that were used longest ago first and none that is in use,
+// until the others take no more than the bound.
+func (s *Store) makeRoom(owner string) error {
+	if owner == host {
+		return nil
+	}
+	all, err := s.of(owner)
+	if err != nil {
+		return err
+	}
+	total := int64(0)
+	for _, k := range all {
+		total += k.Usage.Bytes
+	}
+	for _, k := range all {
+		if total <= s.userBytes {
+			return nil
+		}
+		err := s.remove(owner, k.Digest)
+		switch {
+		case errors.Is(err, errInUse):
+			continue
+		case err != nil:
+			return err
+		}
+		total -= k.Usage.Bytes
+	}
+	if total <= s.userBytes {
+		return nil
+	}
+	return problem.New(problem.Refused, "images: those that your runs use take %d MiB with this one, "+
+		"where %d are allowed", total>>20, s.userBytes>>20).
+		WithHint("try again when other runs have ended, or use a smaller image")
+}
+
+var errInUse = errors.New("the image is in use")
+
+// remove removes an image that nothing uses.
+func (s *Store) remove(owner, digest string) error {
+	dir := s.folder(owner, digest)
+	lock, err := lock(dir, syscall.LOCK_EX)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return errInUse
+	}
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	old, err := os.MkdirTemp(filepath.Dir(dir), removed)
+	if err != nil {
+		return err
+	}
+	// From here on nobody finds it.
+	if err := os.Rename(dir, filepath.Join(old, "image")); err != nil {
+		return errors.Join(err, os.Remove(old))
+	}
+	return os.RemoveAll(old)
+}
