@@ -70,7 +70,8 @@ func (s *Runner) prewarmed(ctx context.Context, r *Run) claimed {
 		spec.Module = j.Tool.Sum
 	}
 	var setup *runproxy.Setup
-	if j.Plan.Fetch != nil {
+	if j.Plan.Fetch != nil && j.Tool.Native != "" {
+		// The certificates that programs trust are made by the proxy, and are a file of the jail.
 		var err error
 		if setup, err = s.Proxies.Prepare(ctx, proxySpec(j)); err != nil {
 			// The start of the proxy says so.

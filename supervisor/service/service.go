@@ -57,10 +57,13 @@ import (
 // A Service is one daemon: it wires together the parts that run tools. Its methods may be called
 // from several goroutines.
 type Service struct {
-	config   config.Config
-	log      *auditlog.Log
-	bundles  *bundle.Catalog
-	images   *images.Store
+	config config.Config
+	log    *auditlog.Log
+	// installed are the tools of this host.
+	installed struct {
+		bundles *bundle.Catalog
+		images  *images.Store
+	}
 	policies *hostpolicy.Policies
 	names    *names.Store
 	host     *hoststatus.Checks
@@ -139,7 +142,7 @@ func newRunner(c config.Config) *run.Runner {
 func (s *Service) open(ctx context.Context) error {
 	c, r := s.config, s.runner
 	var err error
-	if s.bundles, err = bundle.OpenCatalog(c.Places()); err != nil {
+	if s.installed.bundles, err = bundle.OpenCatalog(c.Places()); err != nil {
 		return problem.New(problem.Failed, "tool bundles: %w", err)
 	}
 	kept, err := workspace.Open(filepath.Join(c.StateDir, "workspaces"))
@@ -173,10 +176,10 @@ func (s *Service) open(ctx context.Context) error {
 	if err != nil {
 		return problem.New(problem.Failed, "the kernel's proc: %w", err)
 	}
-	if s.images, err = images.Open(filepath.Join(c.StateDir, "images")); err != nil {
+	if s.installed.images, err = images.Open(filepath.Join(c.StateDir, "images")); err != nil {
 		return problem.New(problem.Failed, "images: %w", err)
 	}
-	if r.Preparer, err = prepare.New(prepare.Options{Config: c, Bundles: s.bundles, Images: s.images,
+	if r.Preparer, err = prepare.New(prepare.Options{Config: c, Bundles: s.installed.bundles, Images: s.installed.images,
 		Policies: func() *profiles.State { return s.policies.Current() }, Layers: r.Jails.Layers,
 		Widening: s.approvals.Programs().Widening, Runtimes: hoststatus.RuntimesOf(c), Life: r.Life,
 		Told: r.Jails.Refusals != nil, ProcFixed: procFixed, Compile: r.Compile}); err != nil {
@@ -277,7 +280,7 @@ func (s *Service) openPool() {
 	r := s.runner
 	o := r.Jails.Maker
 	o.Size, o.Module, o.Outdated = s.config.Bounds.Warm, r.Preparer.Module,
-		bundlesChanged(s.bundles)
+		bundlesChanged(s.installed.bundles)
 	o.Busy = r.Works
 	r.Jails.Pool = prewarm.New(o)
 }
@@ -471,12 +474,12 @@ func (s *Service) Meters() *meters.Meters { return s.runner.Meters }
 // Tools changes the bundles of the host.
 func (s *Service) Tools() *tools.Manager {
 	return &tools.Manager{Store: &bundle.Store{Dir: s.config.Tools, Shipped: s.config.Bundles,
-		Check: tools.CheckModule}, Catalog: s.bundles, Log: s.log, Permissions: s.permissionsOf}
+		Check: tools.CheckModule}, Catalog: s.installed.bundles, Log: s.log, Permissions: s.permissionsOf}
 }
 
 // Images adds and removes images of the host.
 func (s *Service) Images() *tools.Images {
-	return &tools.Images{Manager: *s.Tools(), Images: s.images, Rules: s.rules}
+	return &tools.Images{Manager: *s.Tools(), Images: s.installed.images, Rules: s.rules}
 }
 
 func (s *Service) rules() syntax.Host { return s.policies.Current().Rules() }

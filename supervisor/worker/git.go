@@ -116,37 +116,32 @@ done
 	submoduleScript = hardenedGit + `g submodule --quiet update --init --recursive
 `
 	// commitScript makes a commit of all that is there on top of the commit $1, with the message $2,
-	// has the branch $3 be it, and prints it, the names that it changes, and its packs. Without a
+	// has the branch $3 be it, and prints it, the names that it changes, and its pack. Without a
 	// change it prints nothing.
-	commitScript = hardenedGit + packs + `g add -A -- .
+	commitScript = hardenedGit + packed + `g add -A -- .
 tree=$(g write-tree)
-[ "$tree" != "$(g rev-parse "$1^{tree}")" ] || exit 0
+before=$(g rev-parse "$1^{tree}")
+[ "$tree" != "$before" ] || exit 0
 commit=$(g commit-tree "$tree" -p "$1" -m "$2")
 g update-ref "refs/heads/$3" "$commit"
 echo "$commit"
-` + listNames + ` "$1" "$tree"
+` + listNames + ` "$before" "$tree"
 printf '\000'
-packs "$1" "$commit"
+packed "$1" "$before" "$commit"
 `
 )
 
-// packs prints what a push of the commit $2 on top of $1 needs: the size of the first of two packs,
-// and the two. The first has of $1 what tells which names change: the commit itself and the trees that
-// are others in $2. It also has the files that a check of trees looks into. The second has what is new.
-const packs = `packs() {
-	at=$(mktemp -d)
+// packed prints a pack of what a push of the commit $3 on top of $1, whose tree is $2, needs: what is
+// new, and of $1 what tells which names change, which is the commit and the trees that are others in
+// $3. The files are those that a check of trees looks into.
+const packed = `packed() {
 	{
-		printf '%s\n' "$1"
-		g rev-parse "$1^{tree}"
-		g diff-tree -r -t --no-abbrev --no-renames "$1" "$2" |
-			sed -n 's/^:040000 [0-7]* \([0-9a-f]*\) .*/\1/p'
-		g ls-files -s -- ':(glob)**/.gitattributes' ':(glob)**/.gitmodules' |
-			sed -n 's/^1[02][0-7]* \([0-9a-f]*\) .*/\1/p'
-	} | g pack-objects -q --stdout >"$at/before"
-	wc -c <"$at/before"
-	cat "$at/before"
-	g rev-list --objects --no-object-names "$2" "^$1" | g pack-objects -q --stdout
-	rm -r "$at"
+		printf '%s\n' "$1" "$2"
+		g diff-tree -r -t --no-abbrev --no-renames "$2" "$3"
+		g ls-files -s -- ':(glob)**/.gitattributes' ':(glob)**/.gitmodules'
+		g rev-list --objects --no-object-names "$3" "^$1"
+	} | sed -n 's/^:040000 [0-7]* \([0-9a-f]*\) .*/\1/p; s/^1[02][0-7]* \([0-9a-f]*\) .*/\1/p; /^[0-9a-f]*$/p' |
+		g pack-objects -q --stdout
 }
 `
 
@@ -227,8 +222,8 @@ var objectID = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
 // A commit is one on top of the start.
 type commit struct {
 	id string
-	// packs are what a push needs, see packs.
-	packs string
+	// pack is what a push needs, see packed.
+	pack string
 	// names are as git lists them, files as people see them.
 	names string
 	files []string
@@ -242,34 +237,27 @@ func (w *worker) commit(ctx context.Context, title string) (commit, error) {
 		return commit{}, err
 	}
 	id, rest, _ := strings.Cut(out, "\n")
-	names, packs, whole := strings.Cut(rest, "\x00\x00")
+	names, pack, whole := strings.Cut(rest, "\x00\x00")
 	if !objectID.MatchString(id) || !whole {
 		return commit{}, errors.New("git commit: no commit and its names")
 	}
-	c := commit{id: id, packs: packs, names: names + "\x00"}
+	c := commit{id: id, pack: pack, names: names + "\x00"}
 	for name := range strings.SplitSeq(names, "\x00") {
 		c.files = append(c.files, strings.ToValidUTF8(name, "\uFFFD"))
 	}
 	return c, nil
 }
 
-// sendScript pushes one commit, whose packs are on standard input: $1 is the URL, $2 the commit that
-// the branch begins at, $3 the commit, $4 the name of the branch, and $5 the digest of the names that
-// people may have seen. Objects are named by their content, so the packs can hold nothing else under
+// sendScript pushes one commit, whose pack is on standard input: $1 is the URL, $2 the commit that the
+// branch begins at, $3 the commit, $4 the name of the branch, and $5 the digest of the names that
+// people may have seen. Objects are named by their content, so the pack can hold nothing else under
 // the names of the start. If no ref of the remote is at the start any more, git has to know all of the
 // start.
 var sendScript = hardenedGit + `mkdir /tmp/push && cd /tmp/push
-read -r size
-head -c "$size" >before
-cat >work
-unpack() {
-	g init -q --bare "$1" && cd "$1"
-	printf '%s\n' "$2" >shallow
-	g index-pack --stdin <../before >/dev/null
-	g index-pack --stdin --fsck-objects <../work >/dev/null
-	g update-ref refs/start "$2"
-}
-unpack part "$2"
+cat >pack
+g init -q --bare part && cd part
+printf '%s\n' "$2" >shallow
+g index-pack --stdin --fsck-objects <../pack >/dev/null
 parents=$(g rev-list --parents --max-count=1 "$3")
 [ "$parents" = "$3 $2" ] || { echo "the commit does not follow $2" >&2; exit 1; }
 ` + listNames + ` "$2" "$3" >../names
@@ -283,12 +271,12 @@ fi
 cd ..
 g init -q --bare whole && cd whole
 g fetch -q --depth=1 "$1" "$2"
-g index-pack --stdin <../work >/dev/null
+g index-pack --stdin <../pack >/dev/null
 g push -q "$1" "$3:refs/heads/$4"
 `
 
 // send pushes a commit, never by force, from a jail of its own in which nothing of the repository's
-// settings is: only packs of the commit come over from the session. That jail alone has the
+// settings is: only a pack of the commit comes over from the session. That jail alone has the
 // requests of a push, and sees for itself what the commit changes.
 func (w *worker) send(ctx context.Context, c commit) error {
 	policy := fmt.Sprintf("policy = 1\nname = \"worker-push\"\ninclude = [%q]\n[workspace]\n"+
@@ -300,7 +288,7 @@ func (w *worker) send(ctx context.Context, c commit) error {
 	var o toolsession.Outcome
 	o.Out.Most, o.ErrOut.Most = maxWhy, maxWhy
 	var err error
-	o.Result, err = w.daemon.run(ctx, req, strings.NewReader(c.packs), &o.Out, &o.ErrOut)
+	o.Result, err = w.daemon.run(ctx, req, strings.NewReader(c.pack), &o.Out, &o.ErrOut)
 	switch {
 	case err != nil:
 		return err

@@ -139,7 +139,7 @@ func TestSendScript(t *testing.T) {
 			tree = evil
 		}
 		commit := f.git("", append([]string{"commit-tree", tree, "-m", "work"}, c.parents...)...)
-		_, out, err := f.run(sendScript, f.packs(start, commit), start, commit, "agent/t",
+		_, out, err := f.run(sendScript, f.pack(start, commit), start, commit, "agent/t",
 			fmt.Sprintf("%x", sha256.Sum256([]byte(c.said))))
 		pushed := exec.Command("git", "-C", f.bare, "rev-parse", "-q", "--verify", "agent/t").Run() == nil
 		if (err == nil) != (c.why == "") || !strings.Contains(out, c.why) || pushed != (c.why == "") {
@@ -148,10 +148,11 @@ func TestSendScript(t *testing.T) {
 	}
 }
 
-// packs returns what the session sends of a commit.
-func (f *forge) packs(start, commit string) string {
+// pack returns what the session sends of a commit.
+func (f *forge) pack(start, commit string) string {
 	f.t.Helper()
-	cmd := exec.Command("sh", "-c", hardenedGit+packs+`packs "$1" "$2"`, "sh", start, commit)
+	cmd := exec.Command("sh", "-c", hardenedGit+packed+`packed "$1" "$2" "$3"`, "sh", start,
+		f.git("", "rev-parse", start+"^{tree}"), commit)
 	cmd.Dir = f.tree
 	out, err := cmd.Output()
 	if err != nil {
@@ -184,7 +185,7 @@ func TestSendScriptOfOldStart(t *testing.T) {
 	f.git("", "add", "-A")
 	commit := f.git("", "commit-tree", f.git("", "write-tree"), "-p", start, "-m", "work")
 	const names = "other/a\x00other/b\x00x/y/c\x00x/y/z/a\x00"
-	_, out, err := f.run(sendScript, f.packs(start, commit), start, commit, "agent/t",
+	_, out, err := f.run(sendScript, f.pack(start, commit), start, commit, "agent/t",
 		fmt.Sprintf("%x", sha256.Sum256([]byte(names))))
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -728,13 +728,13 @@ func lies(t *testing.T, f *forge, m *cmdtest.ModelHost, bare string) {
 chmod +x .git/evil
 git add .github
 evil=$(git commit-tree $(git write-tree) -p HEAD -m evil)
-git rev-parse HEAD HEAD^{tree} | git pack-objects -q --stdout > .git/before
 {
 	echo $evil
 	printf 'a\0\0'
-	wc -c < .git/before
-	cat .git/before
-	git rev-list --objects --no-object-names $evil ^HEAD | git pack-objects -q --stdout
+	{
+		git rev-parse HEAD HEAD^{tree}
+		git rev-list --objects --no-object-names $evil ^HEAD
+	} | git pack-objects -q --stdout
 } > .git/lie
 git rm -rqf .github
 git config filter.evil.clean /workspace/.git/evil
