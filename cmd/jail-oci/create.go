@@ -181,6 +181,9 @@ func (f *createFlags) make(g global, id string) (m made, err error) {
 	if err != nil {
 		return m, err
 	}
+	if err := ownNamespaces(pid); err != nil {
+		return m, err
+	}
 	if err := m.container.CheckBinds(pid, sources); err != nil {
 		return m, err
 	}
@@ -192,6 +195,22 @@ func (f *createFlags) make(g global, id string) (m made, err error) {
 		return m, err
 	}
 	return m, f.writePid(pid)
+}
+
+// ownNamespaces refuses a process in a namespace of jail-oci's, which is the host's: the path of a
+// namespace that is joined may lead there.
+func ownNamespaces(pid int) error {
+	for _, kind := range []string{"cgroup", "ipc", "mnt", "net", "pid", "uts"} {
+		has, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
+		host, hostErr := os.Readlink("/proc/self/ns/" + kind)
+		if err := errors.Join(err, hostErr); err != nil {
+			return err
+		}
+		if has == host {
+			return fmt.Errorf("namespace %s: the container would have the host's", kind)
+		}
+	}
+	return nil
 }
 
 // sources are the files that binds show, by their targets.

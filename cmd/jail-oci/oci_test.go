@@ -185,7 +185,7 @@ func TestContainers(t *testing.T) {
 	if err := os.Mkdir(volume, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	node := fmt.Sprintf("hooks = [\"/bin/true\"]\n[[volume]]\nsource = %q\naccess = \"write\"\n", volume)
+	node := fmt.Sprintf("hooks = [\"/bin/true\"]\njoin = [\"uts\"]\n[[volume]]\nsource = %q\naccess = \"write\"\n", volume)
 	if err := os.WriteFile(filepath.Join(e.h.State, "oci.toml"), []byte(node), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -487,6 +487,11 @@ func (e *engine) hostile() {
 		{"network of the host", "namespace network is missing", func(s *specs.Spec) {
 			s.Linux.Namespaces = s.Linux.Namespaces[:4]
 		}},
+		{"namespace of the host by its path", "namespace uts: the container would have the host's",
+			joining(fmt.Sprintf("/proc/%d/ns/uts", os.Getpid()))},
+		{"module", "annotation run.oci.handler", func(s *specs.Spec) {
+			s.Annotations = map[string]string{"run.oci.handler": "wasm"}
+		}},
 		{"device", "device /dev/kvm of config.json", func(s *specs.Spec) {
 			s.Linux.Devices = []specs.LinuxDevice{{Path: "/dev/kvm", Type: "c", Major: 10, Minor: 232}}
 		}},
@@ -500,6 +505,31 @@ func (e *engine) hostile() {
 	s.Hooks = &specs.Hooks{Poststart: []specs.Hook{{Path: "/bin/true"}}}
 	if o := e.run(s); o.Code != 0 {
 		e.t.Errorf("a hook of the operator's: %+v", o)
+	}
+	// And a namespace of others that is not the host's.
+	other := exec.Command("sleep", "1000")
+	other.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUTS, Pdeathsig: syscall.SIGKILL}
+	if err := other.Start(); err != nil {
+		e.t.Fatal(err)
+	}
+	defer other.Wait()
+	defer other.Process.Kill()
+	s = e.spec("true")
+	joining(fmt.Sprintf("/proc/%d/ns/uts", other.Process.Pid))(s)
+	if o := e.run(s); o.Code != 0 {
+		e.t.Errorf("a namespace of others: %+v", o)
+	}
+}
+
+// joining has a container join a namespace of names.
+func joining(path string) func(*specs.Spec) {
+	return func(s *specs.Spec) {
+		for i := range s.Linux.Namespaces {
+			if ns := &s.Linux.Namespaces[i]; ns.Type == specs.UTSNamespace {
+				ns.Path = path
+			}
+		}
+		s.Hostname = ""
 	}
 }
 

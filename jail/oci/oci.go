@@ -210,11 +210,20 @@ func (g *granter) unsupported() error {
 			return fmt.Errorf("%s of config.json is not supported", x.name)
 		}
 	}
+	for _, name := range wasmAnnotations {
+		if _, ok := s.Annotations[name]; ok {
+			return fmt.Errorf("annotation %s: a container runs programs of Linux; run modules by jail run",
+				name)
+		}
+	}
 	if s.Root == nil || s.Root.Path == "" {
 		return errors.New("root.path of config.json is missing")
 	}
 	return nil
 }
+
+// wasmAnnotations are those by which engines ask a runtime for an interpreter of WebAssembly.
+var wasmAnnotations = []string{"run.oci.handler", "module.wasm.image/variant"}
 
 // annotations takes away what would change the control group behind the plan's back.
 func (g *granter) annotations() error {

@@ -65,6 +65,10 @@ func Try(ctx context.Context, layer string, runtime jail.Runtime, h Host) error 
 	cmd.Args = Gated(-1, unified, runtime.Path, args)
 	cmd.Env, cmd.WaitDelay = []string{}, time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	if os.Geteuid() == 0 {
+		// runsc mounts a network namespace below its state and leaves it there.
+		cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
+	}
 	out, err := cmd.CombinedOutput()
 	switch {
 	case ctx.Err() != nil:
