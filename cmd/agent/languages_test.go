@@ -3,6 +3,9 @@ package agent_test
 import (
 	"encoding/json"
 	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -297,28 +300,58 @@ func requestOf(t *testing.T, h *cmdtest.PolicyHost, a *manifest.Agent) message.R
 }
 
 // An agent without the capability network has no way to the fetch proxy, whatever its policy grants;
-// with it, the same agent has.
+// with it, the same agent has, and a repeated event repeats the Idempotency-Key of each of its requests.
 func TestNetwork(t *testing.T) {
 	h := cmdtest.NewPolicyHost(t, map[string]string{"agent": profile})
+	keys := make(chan string, 10)
+	web := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		keys <- r.Header.Get("Idempotency-Key")
+	}))
+	defer web.Close()
+	port := web.Listener.Addr().(*net.TCPAddr).Port
+	cmdtest.AddSettings(h.Host, fmt.Sprintf("[[internal]]\nhost = \"web.example.com\"\n"+
+		"addresses = [\"127.0.0.1\"]\nports = [%d]\nresolve = false\n", port))
 	dir := agentDir(t, "js", "")
-	main := "import * as jail from \"jail\";\nimport { pubsub, run } from \"./jail_agent.js\";\n" +
-		"run({ onEvent(e) { pubsub.send(jail.env(\"JAIL_FETCH_FD\") !== undefined); } });\n"
+	main := fmt.Sprintf(`import * as jail from "jail";
+import { fetch, pubsub, run } from "./jail_agent.js";
+run({ onEvent(e) {
+  const there = jail.env("JAIL_FETCH_FD") !== undefined;
+  if (there) {
+    for (const path of ["a", "b"]) fetch("http://web.example.com:%d/" + path);
+    if (e.attempt === 1) throw new Error("once more");
+  }
+  pubsub.send(there);
+} });
+`, port)
 	if err := os.WriteFile(filepath.Join(dir.Dir, "main.js"), []byte(main), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, network := range []bool{false, true} {
+	for n, network := range []bool{false, true, true} {
 		req := requestOf(t, h, dir)
-		req.Policy += "[[fetch.allow]]\nhost = \"example.com\"\n[fetch.limits]\nrequests = 1\n" +
-			"bytes_in = \"1MiB\"\nbytes_out = \"1MiB\"\nconcurrent = 1\ntimeout = \"1s\"\n"
+		req.Policy += fmt.Sprintf("[[fetch.allow]]\nhost = \"web.example.com\"\nports = [%d]\n"+
+			"methods = [\"GET\"]\npaths = [\"/**\"]\n[fetch.limits]\nrequests = 2\n"+
+			"bytes_in = \"1MiB\"\nbytes_out = \"1MiB\"\nconcurrent = 1\ntimeout = \"10s\"\n", port)
 		req.Agent.Network = network
 		r, _ := wake(t, h, root, req)
-		r.order(agent.Order{Event: &agent.Event{Seq: 1, ID: "1", Source: "user",
-			Type: agent.TypeMessage, Kind: agent.KindNew, Attempt: 1, Data: json.RawMessage(`"x"`)}})
+		r.order(agent.Order{Event: &agent.Event{Seq: 7, ID: "1", Source: "user",
+			Type: agent.TypeMessage, Kind: agent.KindNew, Attempt: max(n, 1),
+			Data: json.RawMessage(`"x"`)}})
 		rep := r.report()
-		if rep == nil || rep.Done == nil || string(rep.Done.Effects[0].Data) != fmt.Sprint(network) {
+		if n == 1 {
+			if rep == nil || rep.Failed == nil || !strings.Contains(rep.Failed.Message, "once more") {
+				t.Errorf("the first attempt: %+v\n%s", rep, r.output())
+			}
+			r.rest()
+		} else if rep == nil || rep.Done == nil || string(rep.Done.Effects[0].Data) != fmt.Sprint(network) {
 			t.Errorf("network %v: %+v\n%s", network, rep, r.output())
+		} else {
+			r.sleep()
 		}
-		r.sleep()
+		for f := 1; network && f <= 2; f++ {
+			if key, want := <-keys, fmt.Sprintf("%s/7/f%d", req.Agent.ID, f); key != want {
+				t.Errorf("attempt %d: request %d has the key %q, want %q", n, f, key, want)
+			}
+		}
 	}
 }
 

@@ -34,7 +34,8 @@ func hostAgent(ctx context.Context, order runners.Order, conn *control.Conn, mod
 	if err := syscall.SetNonblock(0, true); err != nil {
 		return failureCode, runners.FailureAnswer(nil, err)
 	}
-	h, err := host.New(ctx, host.Options{ID: a.ID, Bindings: a.Bindings, Dir: a.Dir, Size: a.Size,
+	h, err := host.New(ctx, host.Options{ID: a.ID, Event: proxy.Event, Bindings: a.Bindings,
+		Dir: a.Dir, Size: a.Size,
 		Deadline: time.Duration(a.DeadlineNanos), Once: a.Once, In: os.NewFile(0, "orders"),
 		Out: os.Stdout, Exit: os.Exit})
 	if err != nil {

@@ -199,6 +199,9 @@ const ShimFilterArg = "filter"
 // name any of them: none grants more than the run has.
 type OpenStream struct {
 	Scope int `json:"scope,omitempty"`
+	// Event asks for no stream: it names the event that an agent works on from now on, as AGENT/SEQ,
+	// or is empty for none. The proxy gives the requests of an event their Idempotency-Key.
+	Event *string `json:"event,omitempty"`
 }
 
 // Opened is the response to OpenStream, with the stream's descriptor unless it is refused.

@@ -113,7 +113,13 @@ func (p *proxy) admit(ctx context.Context, socket *control.Conn) {
 		if err != nil {
 			return
 		}
-		if err := p.open(ctx, socket, request.Scope); err != nil {
+		if request.Event != nil {
+			p.tool.event.begin(*request.Event)
+			err = socket.Send(control.Opened{})
+		} else {
+			err = p.open(ctx, socket, request.Scope)
+		}
+		if err != nil {
 			return
 		}
 	}

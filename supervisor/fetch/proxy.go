@@ -54,13 +54,19 @@ type proxy struct {
 	hosts   hosts
 	budgets *budgets
 	refused *refusals
-	trail   trail
+	tool    tool
 	// authority signs certificates for intercepted hosts; nil if no tunnel is intercepted.
 	authority *authority
 	// bodies holds a token for each body in memory.
 	bodies  chan struct{}
 	ids     atomic.Uint64
 	streams chan struct{}
+}
+
+// tool is what the proxy knows of the tool's doings.
+type tool struct {
+	trail trail
+	event event
 }
 
 // hosts is how the proxy reaches hosts.
@@ -166,7 +172,7 @@ func (p *proxy) decide(eff scope, kind, mode, method string, t target) (*roundTr
 		Kind: kind, Method: method, Scheme: t.scheme, Host: t.host,
 		Port: t.port, Path: t.path, Query: p.shownQuery(t.query), Mode: mode}}
 	if q.Method != "" {
-		rt.what.After, rt.what.Hops = p.trail.follow(t)
+		rt.what.After, rt.what.Hops = p.tool.trail.follow(t)
 	}
 	d := p.decided(eff, q)
 	rt.what.Layer, rt.what.Rule = d.Layer, d.Rule

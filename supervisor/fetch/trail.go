@@ -33,7 +33,7 @@ func (rt *roundTrip) redirected(location string) {
 	// Not as it was escaped, which could hide a credential.
 	shown := url.URL{Scheme: to.Scheme, Host: to.Host, Path: to.Path}
 	rt.try.out.Redirect = rt.clean(shown.String())
-	rt.p.trail.sends(rt.what, *to)
+	rt.p.tool.trail.sends(rt.what, *to)
 }
 
 // sends notes that the response to a request redirects the tool.

@@ -50,6 +50,9 @@ type Options struct {
 	// In and Out carry the frames from and to jail-agentd.
 	In  io.Reader
 	Out io.Writer
+	// Event is called with AGENT/SEQ before the guest gets an event, and with an empty text when the
+	// guest has ended it. It may be nil.
+	Event func(name string)
 	// Exit ends the process. It is called from any goroutine when the guest does not end in time,
 	// or nobody is there any more to report to.
 	Exit func(code int)
@@ -195,6 +198,9 @@ func (h *Host) begin(e *agent.Event) *work {
 	w.ctx, w.cancel = context.WithTimeout(context.Background(), h.o.Deadline)
 	if e != nil {
 		w.killer = time.AfterFunc(h.o.Deadline+grace, func() { h.kill(w) })
+		if h.o.Event != nil {
+			h.o.Event(fmt.Sprintf("%s/%d", h.o.ID, e.Seq))
+		}
 	}
 	h.work = w
 	return w
@@ -205,6 +211,9 @@ func (h *Host) end() {
 	h.work.cancel()
 	if h.work.killer != nil {
 		h.work.killer.Stop()
+		if h.o.Event != nil {
+			h.o.Event("")
+		}
 	}
 	h.work = nil
 }

@@ -60,20 +60,39 @@ func (p *Proxy) Open() (*os.File, error) {
 		}
 		return f, nil
 	}
-	p.socket.mu.Lock()
-	defer p.socket.mu.Unlock()
-	if err := p.socket.conn.Send(control.OpenStream{Scope: p.scope}); err != nil {
-		return nil, errNoStream
-	}
-	var opened control.Opened
-	files, err := p.socket.conn.Receive(&opened)
-	if err != nil || opened.Refused || len(files) != 1 {
-		for _, f := range files {
-			f.Close()
-		}
+	files, err := p.socket.ask(control.OpenStream{Scope: p.scope})
+	if err != nil || len(files) != 1 {
 		return nil, errNoStream
 	}
 	return files[0], nil
+}
+
+// Event tells the proxy which event an agent works on, as AGENT/SEQ, or with an empty name that there
+// is none. When it returns, the proxy gives the requests of that event their keys. A proxy that has
+// gone has none to give. In a jail that gets no descriptors it does nothing.
+func (p *Proxy) Event(name string) {
+	if p == nil || p.streams != nil {
+		return
+	}
+	_, _ = p.socket.ask(control.OpenStream{Event: &name})
+}
+
+// ask sends a request to the proxy and returns what came with the answer.
+func (s *socket) ask(request control.OpenStream) ([]*os.File, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.conn.Send(request); err != nil {
+		return nil, err
+	}
+	var opened control.Opened
+	files, err := s.conn.Receive(&opened)
+	if err == nil && !opened.Refused && len(files) <= 1 {
+		return files, nil
+	}
+	for _, f := range files {
+		f.Close()
+	}
+	return nil, errors.Join(errNoStream, err)
 }
 
 // proxyKey is the key of the Proxy in the context of a run.
