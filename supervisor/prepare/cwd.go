@@ -20,7 +20,8 @@ import (
 const hintCwd = "--cwd DIR names a directory below the workspace, --cwd . its root"
 
 // findCwd decides the working directory of the tool: the one that was asked for, else the place of
-// the caller's own in the workspace, else the root of the workspace. Without a workspace it is /, or that of the image.
+// the caller's own in the workspace, else the root of the workspace. Without a workspace it is /,
+// or that of the image.
 func (j *Job) findCwd() (string, error) {
 	if j.Source == nil {
 		if j.Req.Cwd != "" {

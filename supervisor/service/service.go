@@ -179,7 +179,8 @@ func (s *Service) open(ctx context.Context) error {
 	if s.installed.images, err = images.Open(filepath.Join(c.StateDir, "images")); err != nil {
 		return problem.New(problem.Failed, "images: %w", err)
 	}
-	if r.Preparer, err = prepare.New(prepare.Options{Config: c, Bundles: s.installed.bundles, Images: s.installed.images,
+	if r.Preparer, err = prepare.New(prepare.Options{Config: c,
+		Bundles: s.installed.bundles, Images: s.installed.images,
 		Policies: func() *profiles.State { return s.policies.Current() }, Layers: r.Jails.Layers,
 		Widening: s.approvals.Programs().Widening, Runtimes: hoststatus.RuntimesOf(c), Life: r.Life,
 		Told: r.Jails.Refusals != nil, ProcFixed: procFixed, Compile: r.Compile}); err != nil {

@@ -35,9 +35,9 @@ var hardened = []string{
 }
 
 // policy is that of the session: the profile, with the requests of a clone and no others, of the
-// repository and of the submodules that the task names. The credential is for these requests alone. What runs in the session cannot push: a push is a run of
-// its own. No commit takes the work into the real directory, in which other tasks have to find
-// nothing.
+// repository and of the submodules that the task names. The credential is for these requests alone.
+// What runs in the session cannot push: a push is a run of its own. No commit takes the work into
+// the real directory, in which other tasks have to find nothing.
 func (w *worker) policy() string {
 	return fmt.Sprintf(`policy = 1
 name = "worker-task"

@@ -190,7 +190,8 @@ func TestSendScriptOfOldStart(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if got := f.git("", "-C", f.bare, "ls-tree", "-r", "--name-only", "agent/t"); got != ".gitattributes\na\nx/y/c\nx/y/z/b" {
+	got := f.git("", "-C", f.bare, "ls-tree", "-r", "--name-only", "agent/t")
+	if got != ".gitattributes\na\nx/y/c\nx/y/z/b" {
 		t.Errorf("pushed %q", got)
 	}
 }
