@@ -1,5 +1,5 @@
 // Package rootfs unpacks the layers of OCI images into a directory that becomes the root of a
-// jail. Whoever made the layers is trusted with nothing: every name is resolved by the kernel with
+// jail. The maker of the layers is trusted with nothing: every name is resolved by the kernel with
 // the directory as the root, so that no link and no ".." leads out of it; nothing is made but
 // directories, regular files, links and symbolic links; and the size of everything is bounded
 // before it is written.

@@ -21,7 +21,7 @@ const ownDir = "/run/jail"
 // mountImage mounts the root of an image on dir: an overlay of the directory source, which nothing
 // ever writes to, below a fresh layer of memory, which ends with the jail. bytes and inodes are what
 // the jail's own files and mount points take beside the plan's. Everything in the image belongs to
-// the tool, whoever it belongs to on the host.
+// the tool, whatever its owner on the host.
 func mountImage(dir string, source *os.File, p jail.Plan, bytes, inodes int64) (err error) {
 	image := p.ImageRoot()
 	upper, err := sys.NewTmpfs(image.Size+bytes, image.Files+inodes)

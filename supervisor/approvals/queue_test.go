@@ -742,7 +742,7 @@ func TestWait(t *testing.T) {
 	if w, err := d.Wait(over, user(alice, "waits"), b.ID); err != nil || w.State != Pending {
 		t.Errorf("nobody decided: %+v, %v", w, err)
 	}
-	// The list is waited for in the same way, whoever changes it.
+	// The list is waited for in the same way after a change by another daemon.
 	seen, err := d.List(user(alice, "waits"), false)
 	if err != nil || len(seen) != 1 {
 		t.Fatalf("%+v, %v", seen, err)

@@ -74,7 +74,7 @@ func (k *byAgent) askSoon(ctx context.Context, key, method string, args, to any)
 	return k.ask(ctx, key, method, args, to)
 }
 
-// kept is an action as an agent is told of it.
+// kept is an action in the form that a gatekeeper agent gets.
 type kept struct {
 	ID       string          `json:"id,omitempty"`
 	Action   string          `json:"action"`

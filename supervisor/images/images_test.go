@@ -91,7 +91,7 @@ const (
 	typeLayer    = "application/vnd.oci.image.layer.v1.tar"
 )
 
-// An image is what a maker makes; the zero value of each part stands for what is usual.
+// An image is what a test makes; a part that is its zero value is the usual one.
 type image struct {
 	config, platform object
 	layers           []object
