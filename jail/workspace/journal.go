@@ -334,7 +334,7 @@ func (m *meta) touch(st sys.Stat) {
 func (w *Workspace) Told() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	lock, err := w.home.lock()
+	lock, err := w.lockInTime()
 	if err != nil {
 		return w.wrap("told", err)
 	}
