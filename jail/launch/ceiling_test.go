@@ -90,7 +90,7 @@ func TestCeilingHoldsWhereTheMeetDoesNot(t *testing.T) {
 			victim.Do("chdir", text("/tmp")), "ENOSYS"},
 		{"another program", func(_ *jailtest.Setup,
 			c *policy.Policy) {
-			c.Tools.Native = policy.Globs{}
+			c.Tools.Native, c.Tools.Images = policy.Globs{}, policy.Globs{}
 		}, func(p *jail.Plan) {
 			filtersOf("processes")(p)
 			p.Landlock.Rules = append(p.Landlock.Rules, jail.LandlockRule{Path: "/", Exec: true})

@@ -285,7 +285,11 @@ func (d *draft) open(kind Kind) {
 	openKey(d, "tools.allow", &p.Tools.Allow, top.Tools.Allow)
 	openKey(d, "tools.modules", &p.Tools.Modules, top.Tools.Modules)
 	openKey(d, "tools.native", &p.Tools.Native, top.Tools.Native)
-	openKey(d, "tools.images", &p.Tools.Images, top.Tools.Images)
+	// A ceiling that bounds the programs of the host may be older than images, of which all programs
+	// may run: it has to name those that it grants.
+	if kind != Ceiling || !d.has("tools.native") {
+		openKey(d, "tools.images", &p.Tools.Images, top.Tools.Images)
+	}
 	openKey(d, "fetch.allow", &p.Fetch.Allow, top.Fetch.Allow)
 	openKey(d, "fetch.mode", &p.Fetch.Mode, top.Fetch.Mode)
 	openKey(d, "env.set", &p.Env.Set, top.Env.Set)

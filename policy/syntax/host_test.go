@@ -1,6 +1,7 @@
 package syntax_test
 
 import (
+	"fmt"
 	"io/fs"
 	"reflect"
 	"strings"
@@ -98,6 +99,33 @@ func TestHostRulesAreTheCeilings(t *testing.T) {
 		if _, err := syntax.Parse(syntax.Ceiling, "ceiling.toml", []byte(text), nil); err == nil ||
 			!strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v, want %q", text, err, says)
+		}
+	}
+}
+
+// TestCeilingOfImages: a ceiling that bounds the programs of the host and does not name images grants
+// none, and what Render writes of a ceiling means the same.
+func TestCeilingOfImages(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                       "[**]",
+		"[tools]\nallow = [\"core-utils/*\"]\n":  "[**]",
+		"[tools]\nnative = [\"/usr/bin/git\"]\n": "[]",
+		"[tools]\nnative = []\n":                 "[]",
+		"[tools]\nnative = []\nimages = [\"debian\"]\n":             "[debian]",
+		"[tools]\nnative = [\"/usr/bin/git\"]\nimages = [\"**\"]\n": "[**]",
+		"[tools]\nnative = [\"**\"]\nimages = [\"**\"]\n":           "[**]",
+	} {
+		f, err := syntax.Parse(syntax.Ceiling, "ceiling.toml", []byte("policy = 1\n"+text), nil)
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		back, err := syntax.Parse(syntax.Ceiling, "rendered.toml", syntax.Render(f), nil)
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", text, err, syntax.Render(f))
+		}
+		got, again := fmt.Sprint(f.Policy.Tools.Images.Strings()), fmt.Sprint(back.Policy.Tools.Images.Strings())
+		if got != want || again != want {
+			t.Errorf("%s: images %s, rendered %s, want %s", text, got, again, want)
 		}
 	}
 }

@@ -41,7 +41,12 @@ func Render(f File) []byte {
 	w.globs("allow", p.Tools.Allow, top.Tools.Allow)
 	w.globs("modules", p.Tools.Modules, top.Tools.Modules)
 	w.globs("native", p.Tools.Native, top.Tools.Native)
-	w.globs("images", p.Tools.Images, top.Tools.Images)
+	images := top.Tools.Images
+	if f.Kind == Ceiling && p.Tools.Native.String() != top.Tools.Native.String() {
+		// See draft.open.
+		images = nil
+	}
+	w.globs("images", p.Tools.Images, images)
 	w.fetch(p.Fetch, top.Fetch)
 	w.section("env")
 	w.vars(p.Env.Set)
