@@ -334,7 +334,7 @@ func (m *meta) touch(st sys.Stat) {
 func (w *Workspace) Told() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	lock, err := w.lockInTime()
+	lock, err := w.home.lockInTime()
 	if err != nil {
 		return w.wrap("told", err)
 	}

@@ -388,7 +388,7 @@ func hidePath(upper *os.File, path string) error {
 func (w *Workspace) SetResumable(yes bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	lock, err := w.lockInTime()
+	lock, err := w.home.lockInTime()
 	if err != nil {
 		return w.wrap("keep", err)
 	}
@@ -402,9 +402,9 @@ func (w *Workspace) SetResumable(yes bool) error {
 
 // lockInTime takes the lock of the workspace. It waits up to ten seconds for a commit that is under
 // way, or a note of another part of the daemon (ErrBusy).
-func (w *Workspace) lockInTime() (lock *os.File, err error) {
+func (home folder) lockInTime() (lock *os.File, err error) {
 	for until := time.Now().Add(lockPatience); ; time.Sleep(resumePoll) {
-		lock, err = w.home.lock()
+		lock, err = home.lock()
 		if !errors.Is(err, ErrBusy) || !time.Now().Before(until) {
 			return lock, err
 		}
