@@ -51,13 +51,14 @@ func (l layout) Resolve(_ context.Context, reference string) (specs.Descriptor, 
 			found = append(found, m)
 		}
 	}
-	// A directory that holds one bundle or image needs no name for it.
-	if len(found) == 0 && reference == unnamed {
-		found = slices.DeleteFunc(index.Manifests,
-			func(m specs.Descriptor) bool {
-				return m.MediaType != specs.MediaTypeImageIndex &&
-					m.MediaType != specs.MediaTypeImageManifest && m.MediaType != dockerManifest
-			})
+	// A directory that holds one bundle or image needs no name for it. Beside an index its own manifests
+	// may be listed.
+	for _, kinds := range [][]string{{specs.MediaTypeImageIndex},
+		{specs.MediaTypeImageManifest, dockerManifest}} {
+		if len(found) == 0 && reference == unnamed {
+			found = slices.DeleteFunc(slices.Clone(index.Manifests),
+				func(m specs.Descriptor) bool { return !slices.Contains(kinds, m.MediaType) })
+		}
 	}
 	// One thing may have several names.
 	slices.SortFunc(found,
