@@ -256,10 +256,13 @@ var threats = []struct{ id, attack string }{
 	{"T-551", "an action of a program is done without its claim on record, or given to two"},
 	{"T-552", "the program that proposes an action, or another user, decides on it or claims it"},
 	{"T-553", "a policy is widened by a rule, another grant, MCP, or for another user or profile"},
-	{"T-560", "a layer of an image makes or changes something outside of its root: by .., links, absolute names, hard links, whiteouts"},
+	{"T-560", "a layer of an image makes or changes something outside of its root: by .., links, " +
+		"absolute names, hard links, whiteouts"},
 	{"T-561", "a layer makes devices, set-id programs, file capabilities or attributes that an overlay obeys"},
-	{"T-562", "an image exhausts the daemon or the disk: bombs, many entries, depth, sizes that lie, many images"},
-	{"T-563", "an image's directory is read with the daemon's rights, has links or pipes in it, or is exchanged while it is read"},
+	{"T-562", "an image exhausts the daemon or the disk: bombs, many entries, depth, sizes that lie, " +
+		"many images"},
+	{"T-563", "an image's directory is read with the daemon's rights, has links or pipes in it, or is " +
+		"exchanged while it is read"},
 	{"T-564", "a user gets the layers of another user's image by its digest"},
 	{"T-565", "links of an image lie where the jail mounts or writes its own"},
 	{"T-566", "a run gets an image that its policy does not grant, or another one than is on record"},

@@ -27,7 +27,7 @@ var largeData = map[string]string{
 	"cmd/jail/policy.newProfile":          "the flags of a command, and the profile they make",
 	"cmd/jail/tool.bundleView":            "what a command prints",
 	"jail.Plan":                           "what the kernel is told",
-	"jail/oci.Plan":                       "what the kernel is told of a container",
+	"jail/oci.Plan":                       "the whole description of a container for the kernel",
 	"jail.Request":                        "what a plan is made from: everything that was looked up on the host",
 	"jail/workspace.Change":               "one change, as it is shown",
 	"jail/workspace.journal":              "a file of the store",

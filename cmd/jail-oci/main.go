@@ -38,7 +38,8 @@ const (
 	exitNotExec = 255
 )
 
-const usage = `jail-oci is an OCI runtime over jail: a container engine starts it in place of runc. jaild decides what a container gets.
+const usage = `jail-oci is an OCI runtime over jail: a container engine starts it in place of runc.
+jaild decides what a container gets.
 
 usage: jail-oci [GLOBAL FLAGS] COMMAND [FLAGS] [ARG...]
 
@@ -52,7 +53,7 @@ usage: jail-oci [GLOBAL FLAGS] COMMAND [FLAGS] [ARG...]
   ps ID            list the processes of a container
   list             list the containers
   pause ID         freeze the processes of a container
-  resume ID        let them go on
+  resume ID        continue the processes of a paused container
   features         print what of the runtime-spec is supported, as JSON
 
 global flags, before the command:
@@ -77,10 +78,13 @@ flags of exec:
   --cwd DIR, --env K=V, --user UID[:GID], --tty
   --detach, --pid-file, --console-socket, --preserve-fds
 
-flags of kill: --all is ignored. flags of delete: --force kills first. flags of ps and list: --format table|json; list --quiet.
+flags of kill:   --all is ignored
+flags of delete: --force kills the container first
+flags of ps:     --format table|json
+flags of list:   --format table|json, --quiet
 `
 
-// refusedCommands are commands of runc that jail-oci has not.
+// refusedCommands are the commands of runc that jail-oci refuses, with the reason.
 var refusedCommands = map[string]string{
 	"checkpoint": "the state of a container cannot be written down",
 	"restore":    "the state of a container cannot be written down",
@@ -89,7 +93,7 @@ var refusedCommands = map[string]string{
 	"spec":       "write config.json with the engine, or with runc spec",
 }
 
-// A global is what stands before the command.
+// A global holds the flags before the command.
 type global struct {
 	containers runc.Containers
 	stdout     io.Writer

@@ -23,6 +23,7 @@ import (
 
 	"github.com/jail-sandbox/jail/jail/asuser"
 	"github.com/jail-sandbox/jail/jail/rootfs"
+	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
 	"github.com/jail-sandbox/jail/supervisor/jsonbound"
 )
 
@@ -128,7 +129,7 @@ func (l layout) document(name string, want *specs.Descriptor, v any) error {
 
 func blob(d specs.Descriptor) (string, error) {
 	switch {
-	case !isDigest(d.Digest.String()):
+	case trust.CheckDigest(d.Digest.String()) != nil:
 		return "", fmt.Errorf("%w: digest %.100q is no sha256", errImage, d.Digest)
 	case len(d.URLs) > 0:
 		return "", fmt.Errorf("%w: %s is to be fetched from elsewhere", errImage, d.Digest)
@@ -219,7 +220,7 @@ func (l layout) check(u unpackable, p specs.Platform) error {
 		if _, err := decompressor(d.MediaType); err != nil {
 			return wrong("layer %d: %v", i+1, err)
 		}
-		if !isDigest(u.diffs[i]) {
+		if trust.CheckDigest(u.diffs[i]) != nil {
 			return wrong("layer %d: %.100q is no sha256", i+1, u.diffs[i])
 		}
 	}

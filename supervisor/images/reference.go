@@ -1,12 +1,12 @@
 package images
 
 import (
-	"encoding/hex"
 	"path"
 	"regexp"
 	"strings"
 
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -42,8 +42,8 @@ func Parse(text string) (Reference, error) {
 	r := Reference{}
 	dir, digest, pinned := strings.Cut(dir, "@")
 	if pinned {
-		if !isDigest(digest) {
-			return wrong("behind @ stands sha256: and 64 lower-case hexadecimal digits")
+		if trust.CheckDigest(digest) != nil {
+			return wrong("@ must be followed by sha256: and 64 lower-case hexadecimal digits")
 		}
 		r.Digest = digest
 	}
@@ -65,10 +65,4 @@ func (r Reference) PolicyName() string {
 		return policy.ImageDir + r.Dir
 	}
 	return r.Name
-}
-
-func isDigest(text string) bool {
-	digits, ok := strings.CutPrefix(text, "sha256:")
-	_, err := hex.DecodeString(digits)
-	return ok && err == nil && len(digits) == 64 && digits == strings.ToLower(digits)
 }

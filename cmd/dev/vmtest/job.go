@@ -92,7 +92,9 @@ cp -a "$TREE/.ci/vm/guest" "$TREE/.ci/vm/bin" "$JOB/"
 (cd "$TREE" && { git ls-files -co --exclude-standard -z | xargs -0 ls -d 2>/dev/null | tar -cf - -T - ; }) | tar -xf - -C "$JOB/src"
 mkdir -p "$JOB/src/bin"
 cp "$TREE"/bin/dist/*.deb "$JOB/jail.deb" || { echo "there is no package to install: make deb" >&2; exit 1; }
-cp -a "$TREE"/bin/jail "$TREE"/bin/jail-full "$TREE"/bin/jaild "$TREE"/bin/jail-agentd "$TREE"/bin/jail-shim "$TREE"/bin/jail-oci "$TREE"/bin/jail-init "$TREE"/bin/jail-init-agent "$TREE"/bin/bundles "$JOB/src/bin/"
+for program in jail jail-full jaild jail-agentd jail-shim jail-oci jail-init jail-init-agent bundles; do
+	cp -a "$TREE/bin/$program" "$JOB/src/bin/"
+done
 export JAIL_VM_PATH="$PATH" JAIL_VM_BUILT="$JOB/built" JAIL_VM_TREE="$TREE" out="$JOB/program"
 cd "$TREE" && PATH="$JOB/bin:$PATH" && . .ci/vm/programs
 rm -f "$out"

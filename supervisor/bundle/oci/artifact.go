@@ -3,19 +3,18 @@ package oci
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/opencontainers/go-digest"
 	specs "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/content"
 
 	"github.com/jail-sandbox/jail/supervisor/bundle"
+	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
 	"github.com/jail-sandbox/jail/supervisor/jsonbound"
 )
 
@@ -193,7 +192,7 @@ func (a *artifact) document(ctx context.Context, s source, desc specs.Descriptor
 // blob reads content that has the digest and size that were announced, and keeps it.
 func (a *artifact) blob(ctx context.Context, s source, desc specs.Descriptor, limit int64) ([]byte,
 	error) {
-	if !isDigest(desc.Digest.String()) || desc.Size < 0 || desc.Size > limit {
+	if trust.CheckDigest(desc.Digest.String()) != nil || desc.Size < 0 || desc.Size > limit {
 		return nil, fmt.Errorf("%w: %.100q of %d bytes, where %d are allowed", ErrArtifact,
 			desc.Digest, desc.Size, limit)
 	}
@@ -211,12 +210,6 @@ func (a *artifact) blob(ctx context.Context, s source, desc specs.Descriptor, li
 	}
 	a.documents = append(a.documents, document{desc, text})
 	return text, nil
-}
-
-func isDigest(text string) bool {
-	digits, ok := strings.CutPrefix(text, "sha256:")
-	_, err := hex.DecodeString(digits)
-	return ok && err == nil && len(digits) == 64 && digits == strings.ToLower(digits)
 }
 
 func descriptor(mediaType string, text []byte) specs.Descriptor {

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	specs "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
 )
 
 // Bounds of an image that is fetched. What is unpacked of it, the daemon bounds again.
@@ -96,7 +98,8 @@ func readImage(ctx context.Context, s source, ref Reference) (*artifact, Image, 
 	}
 	total := int64(0)
 	for _, l := range m.Layers {
-		if !isDigest(l.Digest.String()) || l.Size < 0 || l.Size > maxImage-total || len(l.URLs) > 0 {
+		if trust.CheckDigest(l.Digest.String()) != nil || l.Size < 0 || l.Size > maxImage-total ||
+			len(l.URLs) > 0 {
 			return fail("layer %.100q of %d bytes: together they may have %d, and come from nowhere else",
 				l.Digest, l.Size, int64(maxImage))
 		}

@@ -15,6 +15,7 @@ import (
 
 	specs "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
 	"github.com/jail-sandbox/jail/supervisor/jsonbound"
 )
 
@@ -75,7 +76,7 @@ func (l layout) Resolve(_ context.Context, reference string) (specs.Descriptor, 
 }
 
 func (l layout) Fetch(_ context.Context, desc specs.Descriptor) (io.ReadCloser, error) {
-	if !isDigest(desc.Digest.String()) {
+	if trust.CheckDigest(desc.Digest.String()) != nil {
 		return nil, fmt.Errorf("%w: digest %.100q", ErrArtifact, desc.Digest)
 	}
 	return l.open(filepath.Join(specs.ImageBlobsDir, "sha256", desc.Digest.Encoded()))

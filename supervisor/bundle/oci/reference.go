@@ -8,6 +8,7 @@ import (
 	"oras.land/oras-go/v2/registry"
 
 	"github.com/jail-sandbox/jail/policy/paths"
+	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
 )
 
 // layoutPrefix marks a reference to a directory in the OCI image layout.
@@ -33,9 +34,9 @@ func ParseReference(text string) (Reference, error) {
 	var r Reference
 	name, digest, pinned := strings.Cut(text, "@")
 	if pinned {
-		if !isDigest(digest) {
+		if trust.CheckDigest(digest) != nil {
 			return r, fmt.Errorf(
-				"reference %.200q: behind @ stands sha256: and 64 lower-case hexadecimal digits",
+				"reference %.200q: @ must be followed by sha256: and 64 lower-case hexadecimal digits",
 				text)
 		}
 		r.Digest = digest
