@@ -31,16 +31,24 @@ const about = `jail runs an untrusted tool over a shadow of your directory, with
 func newRoot(env *cli.Env) *cobra.Command {
 	// Help lists the commands in the order in which people meet them.
 	cobra.EnableCommandSorting = false
+	versions := service.NewVersion(env)
+	var version bool
 	root := &cobra.Command{
 		Use:  "jail",
 		Long: about,
 		Example: "  jail run -- grep -rn TODO .\n" +
 			"  jail run -- sed -i s/colour/color/ README.md\n  jail diff ID\n  jail commit ID",
-		Args:          command.NoSuch,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args: command.NoSuch,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if version {
+				return versions.RunE(versions, nil)
+			}
+			return cmd.Help()
+		},
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+	root.Flags().BoolVar(&version, "version", false, "print what jail version prints")
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return exit.Usage(cmd.CommandPath()+" --help",
@@ -57,9 +65,10 @@ func newRoot(env *cli.Env) *cobra.Command {
 		review.NewWorkspaces(env), review.NewBranch(env), review.NewCache(env), review.NewApprovals(env),
 		policy.New(env), policy.NewProfile(env), tool.New(env),
 		tool.NewImage(env), audit.New(env),
-		agent.New(env), agent.NewGate(env), worker.New(env), mcp.New(env), execserver.New(env), agents.NewSetup(env), agents.NewHook(env),
+		agent.New(env), agent.NewGate(env), worker.New(env), mcp.New(env), execserver.New(env),
+		agents.NewSetup(env), agents.NewHook(env),
 		service.NewOCI(env),
-		service.NewConsole(env), service.NewDoctor(env), service.NewVersion(env),
+		service.NewConsole(env), service.NewDoctor(env), versions,
 		service.NewCompletion(env),
 	)
 	complete.All(env, root)

@@ -36,7 +36,7 @@ const failedCode = "failed"
 
 func main() {
 	args := os.Args[1:]
-	if len(args) == 1 && args[0] == "version" {
+	if len(args) == 1 && (args[0] == "version" || args[0] == "--version") {
 		printVersion()
 	}
 	if a, ok := parse(args); ok {
