@@ -542,7 +542,8 @@ func TestTurnFails(t *testing.T) {
 		// pauses are those before the model is asked again.
 		pauses string
 	}{
-		"429 always":           {[]string{"429!a", "429!b", "429!c"}, CodeAPI, 3, "[1s 2s]"},
+		"429 always":           {[]string{"429!a", "429!b", "429!c", "429!d"}, CodeAPI, 4, "[1s 2s 4s]"},
+		"429, then fine":       {[]string{"429!a", "429!b", "429!c", calls("chat", "ok")}, "", 4, "[1s 2s 4s]"},
 		"500 twice":            {[]string{"500!a", "500!b"}, CodeAPI, 2, "[1s]"},
 		"400":                  {[]string{"400!a"}, CodeAPI, 1, "[]"},
 		"cut twice":            {[]string{"data: {}\n", "data: {}\n"}, CodeAPI, 2, "[1s]"},

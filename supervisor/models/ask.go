@@ -25,9 +25,10 @@ type Response struct {
 	Body io.ReadCloser
 }
 
-// waits are the pauses after responses with the status 429: a host is asked three times in all.
-// After a status of 5xx and after a stream that broke off there is one more attempt, after a second.
-var waits = []time.Duration{time.Second, 2 * time.Second}
+// waits are the pauses before the attempts that follow responses with the status 429, of which there
+// are at most three. After a status of 5xx and after a stream that broke off there is one more
+// attempt, after a second.
+var waits = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}
 
 // maxRefusal is how much of a response that is no success an error quotes.
 const maxRefusal = 1 << 10
