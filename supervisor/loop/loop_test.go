@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
@@ -419,6 +420,86 @@ func TestKilledAfterTool(t *testing.T) {
 	}
 	if err != nil || w.ran["c1"] != 2 {
 		t.Errorf("control: %v, ran %v", err, w.ran)
+	}
+}
+
+// A logFunc keeps events.
+type logFunc func(ctx context.Context, events ...transcript.Event) error
+
+func (f logFunc) Append(ctx context.Context, events ...transcript.Event) error {
+	return f(ctx, events...)
+}
+
+// An askFunc sends requests to models.
+type askFunc func(ctx context.Context, role manifest.Role, key string,
+	body []byte) (*models.Response, error)
+
+func (f askFunc) Ask(ctx context.Context, role manifest.Role, key string,
+	body []byte) (*models.Response, error) {
+	return f(ctx, role, key, body)
+}
+
+// The result of a turn's last call is kept while the model is asked, and nothing of the reply is
+// taken or shown before the result is durable. A result that cannot be kept ends the turn, and is kept
+// with the next event.
+func TestKeptMeanwhile(t *testing.T) {
+	before := []string{transcript.Init, transcript.UserMessage, transcript.AssistantMessage,
+		transcript.ToolUse, "kept"}
+	for _, fails := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, "chat", calls("chat", "", read("c1")), calls("chat", "all is well"))
+			o, asked, failing := w.options(), make(chan struct{}), fails
+			var order []string
+			m := o.Model.(models.Model)
+			m.Delta = func(string) { order = append(order, "delta") }
+			m.Asker = askFunc(func(ctx context.Context, role manifest.Role, key string,
+				body []byte) (*models.Response, error) {
+				if len(w.asked) == 1 {
+					close(asked)
+				}
+				return w.Ask(ctx, role, key, body)
+			})
+			o.Model, o.Gate = m, Gate{Rules: []Rule{{"*", ModeAllow}}}
+			o.Watch = func(e transcript.Event) { order = append(order, e.Type) }
+			o.Log = logFunc(func(ctx context.Context, events ...transcript.Event) error {
+				if events[0].Type == transcript.ToolResult && len(w.kept) == 4 {
+					<-asked
+					// The loop waits, with the head of the reply.
+					synctest.Wait()
+					order = append(order, "kept")
+					if failing {
+						return errKilled
+					}
+				}
+				return w.Append(ctx, events...)
+			})
+			s, err := Start(t.Context(), o, "s1", start)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := before
+			if _, err = s.Say(t.Context(), "go"); !fails {
+				want = append(slices.Clone(before), transcript.ToolResult, "delta",
+					transcript.AssistantMessage, transcript.Result)
+			} else if !errors.Is(err, errKilled) {
+				t.Errorf("the result cannot be kept: %v", err)
+			}
+			if got := slices.Compact(slices.Clone(order)); !slices.Equal(got, want) {
+				t.Errorf("fails %v: %q, want %q", fails, got, want)
+			}
+			failing = false
+			if err := s.Revoke(t.Context(), ""); err != nil {
+				t.Error(err)
+			}
+			for n, e := range w.kept {
+				if e.Seq != int64(n)+1 {
+					t.Errorf("event %d has the number %d", n+1, e.Seq)
+				}
+			}
+			if w.kept[4].Type != transcript.ToolResult || w.ran["c1"] != 1 {
+				t.Errorf("kept %s, ran %v", text(w.kept), w.ran)
+			}
+		})
 	}
 }
 

@@ -69,7 +69,7 @@ func (m Model) Reply(ctx context.Context, key string, r Request) (Reply, error) 
 	}
 	busy, broken := 0, 0
 	for {
-		reply, err := m.once(ctx, key, text)
+		reply, err := m.once(ctx, key, text, r.Before)
 		var failed *hostError
 		if err == nil || ctx.Err() != nil || !errors.As(err, &failed) {
 			return reply, err
@@ -95,12 +95,18 @@ func (m Model) Reply(ctx context.Context, key string, r Request) (Reply, error) 
 	}
 }
 
-func (m Model) once(ctx context.Context, key string, text []byte) (Reply, error) {
+func (m Model) once(ctx context.Context, key string, text []byte, before func() error) (Reply,
+	error) {
 	res, err := m.Asker.Ask(ctx, m.Role, key, text)
 	if err != nil {
 		return Reply{}, &hostError{Err: err}
 	}
 	defer res.Body.Close()
+	if before != nil {
+		if err := before(); err != nil {
+			return Reply{}, err
+		}
+	}
 	if res.Status != 200 {
 		said, err := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
 		if err == nil {
