@@ -69,13 +69,13 @@ func newRun(env *cli.Env) *cobra.Command {
 			"    PROMPT='mend the failing test' jail worker run --json",
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			tasks, err := tasksOf(env, args)
-			if err != nil {
-				return err
-			}
 			if o.parallel < 1 || o.parallel > maxParallel {
 				return exit.Usage("", "--parallel %d: want a number from 1 to %d", o.parallel,
 					maxParallel)
+			}
+			tasks, err := tasksOf(env, args)
+			if err != nil {
+				return err
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
@@ -97,10 +97,13 @@ func tasksOf(env *cli.Env, files []string) (tasks []manifest.Task, err error) {
 		return nil, readable(err, "models", modelsHint)
 	}
 	if len(files) == 0 {
+		const hint = "jail worker run TASK.toml, or set the variables of jail worker run --help"
+		if env.Getenv("TASK_ID") == "" {
+			return nil, exit.Usage(hint, "no TASK.toml is given, and the environment has no TASK_ID")
+		}
 		task, err := manifest.TaskOf(env.Getenv)
 		if err != nil {
-			return nil, exit.Usage("jail worker run TASK.toml, or set the variables of jail worker run "+
-				"--help", "%v", err)
+			return nil, exit.Usage(hint, "%v", err)
 		}
 		tasks = append(tasks, task)
 	}
