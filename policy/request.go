@@ -17,9 +17,16 @@ type Request struct {
 // NewRequest returns a request that asks for nothing but the profile.
 func NewRequest() *Request { return &Request{policy: Top(), given: map[string]string{}} }
 
+// noRequests is the limit that leaves no requests.
+const noRequests = "fetch.requests=0"
+
 // Limit narrows one limit, from KEY=VALUE such as "memory=64MiB". The keys are those of
-// [limits], and those of [fetch.limits] after "fetch.".
+// [limits], and those of [fetch.limits] after "fetch.". fetch.requests=0 is NoFetch.
 func (r *Request) Limit(text string) error {
+	if text == noRequests {
+		r.NoFetch()
+		return nil
+	}
 	name, value, ok := strings.Cut(text, "=")
 	if !ok {
 		return fmt.Errorf("limit %q is no KEY=VALUE, such as memory=64MiB", text)

@@ -52,6 +52,15 @@ func TestRequestNoFetch(t *testing.T) {
 	if f := r.Policy().Fetch; len(f.Allow) != 0 || f.Mode != (policy.Fetch{}).Mode {
 		t.Errorf("%+v", f)
 	}
+	r = policy.NewRequest()
+	for _, limit := range []string{"fetch.requests=0", "fetch.requests=5"} {
+		if err := r.Limit(limit); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if f := r.Policy().Fetch; len(f.Allow) != 0 {
+		t.Errorf("no requests: %+v", f)
+	}
 }
 
 func TestRequestWorkspace(t *testing.T) {

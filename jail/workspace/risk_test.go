@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/secret"
 )
 
 func riskOf(t *testing.T, w *Workspace, path string) []string {
@@ -156,10 +157,10 @@ mkdir -p sub; printf '{"scripts": []' >sub/package.json; printf '{"scripts": {"x
 
 // T-348: a credential is found wherever it lies.
 func TestSecretsInPieces(t *testing.T) {
-	secret := "glpat-" + strings.Repeat("x", 20)
+	token := "glpat-" + strings.Repeat("x", 20)
 	for _, at := range []int{0, 1, 100, 1<<20 - 10, 1<<20 - 26, 1 << 20} {
 		content := bytes.Repeat([]byte("."), 2<<20)
-		copy(content[at:], secret)
+		copy(content[at:], token)
 		for _, piece := range []int{1 << 20, 1000, 200} {
 			s := newScanner()
 			for rest := content; len(rest) > 0; rest = rest[min(piece, len(rest)):] {
@@ -176,6 +177,25 @@ func TestSecretsInPieces(t *testing.T) {
 		fmt.Fprint(s, harmless)
 		if got := s.fresh(nil); got != nil {
 			t.Errorf("%q: %v", harmless, got)
+		}
+	}
+	for _, form := range secret.Forms {
+		s := newScanner()
+		fmt.Fprint(s, form.Prefix+strings.Repeat("A", form.Whole))
+		var want []string
+		if form.Whole > 0 || form.Part == 0 {
+			want = []string{form.What}
+		}
+		if got := s.fresh(nil); !slices.Equal(got, want) {
+			t.Errorf("%s…: %v, want %v", form.Prefix, got, want)
+		}
+		if form.Whole == 0 {
+			continue
+		}
+		s = newScanner()
+		fmt.Fprint(s, form.Prefix+strings.Repeat("A", form.Whole-1))
+		if got := s.fresh(nil); got != nil {
+			t.Errorf("%s… that is too short: %v", form.Prefix, got)
 		}
 	}
 }

@@ -3,40 +3,9 @@ package workspace
 import (
 	"bytes"
 	"strings"
+
+	"github.com/jail-sandbox/jail/policy/secret"
 )
-
-// token is the form of a kind of credential: a unique prefix, then a minimal number of certain
-// characters.
-type token struct {
-	what, prefix string
-	least        int
-	// more are the characters beside letters and digits.
-	more string
-}
-
-var tokens = []token{
-	{"a private key", "-----BEGIN RSA PRIVATE KEY-----", 0, ""},
-	{"a private key", "-----BEGIN PRIVATE KEY-----", 0, ""},
-	{"a private key", "-----BEGIN EC PRIVATE KEY-----", 0, ""},
-	{"a private key", "-----BEGIN OPENSSH PRIVATE KEY-----", 0, ""},
-	{"a private key", "-----BEGIN PGP PRIVATE KEY BLOCK-----", 0, ""},
-	{"a private key", "AGE-SECRET-KEY-1", 50, ""},
-	{"an access key of AWS", "AKIA", 16, ""},
-	{"an access key of AWS", "ASIA", 16, ""},
-	{"a token of GitHub", "ghp_", 36, ""},
-	{"a token of GitHub", "gho_", 36, ""},
-	{"a token of GitHub", "ghs_", 36, ""},
-	{"a token of GitHub", "github_pat_", 50, "_"},
-	{"a token of GitLab", "glpat-", 20, "_-"},
-	{"a token of Slack", "xoxb-", 20, "-"},
-	{"a token of Slack", "xoxp-", 20, "-"},
-	{"a key of Google", "AIza", 35, "_-"},
-	{"a key of Stripe", "sk_live_", 20, ""},
-	{"a key of Anthropic", "sk-ant-", 30, "_-"},
-	{"a key of OpenAI", "sk-proj-", 30, "_-"},
-	{"a token of npm", "npm_", 36, ""},
-	{"a token of PyPI", "pypi-AgEIcHlwaS5vcmc", 20, "_-"},
-}
 
 // longestToken bounds the bytes that a match needs.
 const longestToken = 160
@@ -67,34 +36,32 @@ func (s *scanner) Write(p []byte) (int, error) {
 }
 
 func (s *scanner) scan(b []byte) {
-	for _, t := range tokens {
+	for _, t := range secret.Forms {
+		if t.Whole == 0 && t.Part > 0 {
+			continue
+		}
 		for rest := b; len(s.found) < maxTokens; {
-			i := bytes.Index(rest, []byte(t.prefix))
+			i := bytes.Index(rest, []byte(t.Prefix))
 			if i < 0 {
 				break
 			}
 			rest = rest[i:]
-			n := t.length(rest)
+			n := tokenLength(t, rest)
 			if n > 0 && (i == 0 || !alnum(b[len(b)-len(rest)-1])) {
-				text := string(rest[:min(n, longestToken)])
-				if !s.found[text] {
-					s.found[text] = true
-
-				}
+				s.found[string(rest[:min(n, longestToken)])] = true
 			}
-			rest = rest[len(t.prefix):]
+			rest = rest[len(t.Prefix):]
 		}
 	}
 }
 
-// length returns the length of the token at the beginning of b, or 0.
-func (t token) length(b []byte) int {
-	n := len(t.prefix)
-	for n < len(b) && n < longestToken && (alnum(b[n]) || bytes.IndexByte([]byte(t.more),
-		b[n]) >= 0) {
+// tokenLength returns the length of the whole secret at the beginning of b, or 0.
+func tokenLength(t secret.Form, b []byte) int {
+	n := len(t.Prefix)
+	for n < len(b) && n < longestToken && (alnum(b[n]) || strings.IndexByte(t.More, b[n]) >= 0) {
 		n++
 	}
-	if n-len(t.prefix) < t.least {
+	if n-len(t.Prefix) < t.Whole {
 		return 0
 	}
 	return n
@@ -112,17 +79,17 @@ func (s *scanner) fresh(old *scanner) []string {
 		if old.has(text) {
 			continue
 		}
-		for _, t := range tokens {
-			if bytes.HasPrefix([]byte(text), []byte(t.prefix)) {
-				seen[t.what] = true
+		for _, t := range secret.Forms {
+			if bytes.HasPrefix([]byte(text), []byte(t.Prefix)) {
+				seen[t.What] = true
 			}
 		}
 	}
 	// In a fixed order.
-	for _, t := range tokens {
-		if seen[t.what] {
-			out = append(out, t.what)
-			seen[t.what] = false
+	for _, t := range secret.Forms {
+		if seen[t.What] {
+			out = append(out, t.What)
+			seen[t.What] = false
 		}
 	}
 	return out

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
@@ -422,6 +423,86 @@ func TestKilledAfterTool(t *testing.T) {
 	}
 }
 
+// A logFunc keeps events.
+type logFunc func(ctx context.Context, events ...transcript.Event) error
+
+func (f logFunc) Append(ctx context.Context, events ...transcript.Event) error {
+	return f(ctx, events...)
+}
+
+// An askFunc sends requests to models.
+type askFunc func(ctx context.Context, role manifest.Role, key string,
+	body []byte) (*models.Response, error)
+
+func (f askFunc) Ask(ctx context.Context, role manifest.Role, key string,
+	body []byte) (*models.Response, error) {
+	return f(ctx, role, key, body)
+}
+
+// The result of a turn's last call is kept while the model is asked, and nothing of the reply is
+// taken or shown before the result is durable. A result that cannot be kept ends the turn, and is kept
+// with the next event.
+func TestKeptMeanwhile(t *testing.T) {
+	before := []string{transcript.Init, transcript.UserMessage, transcript.AssistantMessage,
+		transcript.ToolUse, "kept"}
+	for _, fails := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, "chat", calls("chat", "", read("c1")), calls("chat", "all is well"))
+			o, asked, failing := w.options(), make(chan struct{}), fails
+			var order []string
+			m := o.Model.(models.Model)
+			m.Delta = func(string) { order = append(order, "delta") }
+			m.Asker = askFunc(func(ctx context.Context, role manifest.Role, key string,
+				body []byte) (*models.Response, error) {
+				if len(w.asked) == 1 {
+					close(asked)
+				}
+				return w.Ask(ctx, role, key, body)
+			})
+			o.Model, o.Gate = m, Gate{Rules: []Rule{{"*", ModeAllow}}}
+			o.Watch = func(e transcript.Event) { order = append(order, e.Type) }
+			o.Log = logFunc(func(ctx context.Context, events ...transcript.Event) error {
+				if events[0].Type == transcript.ToolResult && len(w.kept) == 4 {
+					<-asked
+					// The loop waits, with the head of the reply.
+					synctest.Wait()
+					order = append(order, "kept")
+					if failing {
+						return errKilled
+					}
+				}
+				return w.Append(ctx, events...)
+			})
+			s, err := Start(t.Context(), o, "s1", start)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := before
+			if _, err = s.Say(t.Context(), "go"); !fails {
+				want = append(slices.Clone(before), transcript.ToolResult, "delta",
+					transcript.AssistantMessage, transcript.Result)
+			} else if !errors.Is(err, errKilled) {
+				t.Errorf("the result cannot be kept: %v", err)
+			}
+			if got := slices.Compact(slices.Clone(order)); !slices.Equal(got, want) {
+				t.Errorf("fails %v: %q, want %q", fails, got, want)
+			}
+			failing = false
+			if err := s.Revoke(t.Context(), ""); err != nil {
+				t.Error(err)
+			}
+			for n, e := range w.kept {
+				if e.Seq != int64(n)+1 {
+					t.Errorf("event %d has the number %d", n+1, e.Seq)
+				}
+			}
+			if w.kept[4].Type != transcript.ToolResult || w.ran["c1"] != 1 {
+				t.Errorf("kept %s, ran %v", text(w.kept), w.ran)
+			}
+		})
+	}
+}
+
 // The gate asks once for each tool and session; rules come before; what a person allowed can be taken
 // back, also in a process that goes on.
 func TestGate(t *testing.T) {
@@ -542,7 +623,8 @@ func TestTurnFails(t *testing.T) {
 		// pauses are those before the model is asked again.
 		pauses string
 	}{
-		"429 always":           {[]string{"429!a", "429!b", "429!c"}, CodeAPI, 3, "[1s 2s]"},
+		"429 always":           {[]string{"429!a", "429!b", "429!c", "429!d"}, CodeAPI, 4, "[1s 2s 4s]"},
+		"429, then fine":       {[]string{"429!a", "429!b", "429!c", calls("chat", "ok")}, "", 4, "[1s 2s 4s]"},
 		"500 twice":            {[]string{"500!a", "500!b"}, CodeAPI, 2, "[1s]"},
 		"400":                  {[]string{"400!a"}, CodeAPI, 1, "[]"},
 		"cut twice":            {[]string{"data: {}\n", "data: {}\n"}, CodeAPI, 2, "[1s]"},

@@ -58,7 +58,7 @@ func (p *replay) life(ctx context.Context, id string, from int) error {
 	first := p.all[from]
 	start := *first.Start
 	start.Resumed = false
-	o := Options{Log: p, Model: p, Runner: p, Now: p.now,
+	o := Options{Log: p, Model: p, Runner: p, Now: p.now, replayed: true,
 		Gate: Gate{Ask: p.decide, recorded: p.mode}}
 	var s *Session
 	var err error

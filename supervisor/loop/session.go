@@ -2,9 +2,13 @@
 // asks for, answers with their results, and goes on until the model calls none.
 //
 // There is one path to a tool: call, Gate, Runner, result. A session is its events (package
-// transcript); what has happened is kept before the next step begins. So a session goes on after a crash from
-// what was kept: a call without a result is answered with an error, and is never carried out again
-// by itself.
+// transcript); what has happened is kept before the next step begins. So a session goes on after a
+// crash from what was kept: a call without a result is answered with an error, and is never carried
+// out again by itself.
+//
+// One event is kept while the next step begins: the result of a turn's last call. The model is asked
+// meanwhile, and nothing of its reply is taken before the result is durable. After a crash in between,
+// that call has no result.
 //
 //	session.go  the session, its turns, and how it goes on
 //	gate.go     who may call which tool
@@ -15,6 +19,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jail-sandbox/jail/supervisor/models"
@@ -63,13 +68,19 @@ type Options struct {
 	Now       func() time.Time
 	// Watch gets each event when it is durable; nil for nobody.
 	Watch func(transcript.Event)
+
+	// replayed says that the events come from a record.
+	replayed bool
 }
 
 // A Session is one session of the loop. Its methods are for one goroutine.
 type Session struct {
-	o       Options
-	id      string
-	last    int64
+	o    Options
+	id   string
+	last int64
+	// held has happened and is not kept yet: it is kept with the next event, or while the model is
+	// asked.
+	held    []transcript.Event
 	turns   []models.Turn
 	granted map[string]bool
 }
@@ -139,25 +150,47 @@ func (s *Session) Asked() bool {
 // Note keeps an event of the workspace.
 func (s *Session) Note(ctx context.Context, e transcript.Event) error { return s.note(ctx, e) }
 
-// note gives events their numbers and the time, keeps them, and takes them in.
+// note takes events in and keeps them, behind those that are held.
 func (s *Session) note(ctx context.Context, events ...transcript.Event) error {
+	s.hold(events...)
+	return s.keep(ctx)()
+}
+
+// hold gives events their numbers and the time, and takes them in. The next keep keeps them.
+func (s *Session) hold(events ...transcript.Event) {
 	now := s.o.Now().UTC()
-	for i := range events {
-		e := &events[i]
-		e.Seq, e.SessionID, e.Time = s.last+1+int64(i), s.id, now
-	}
-	// What has happened is kept even if the turn has been interrupted meanwhile.
-	if err := s.o.Log.Append(context.WithoutCancel(ctx), events...); err != nil {
-		return fmt.Errorf("session %s, event %d: %w", s.id, events[0].Seq, err)
-	}
 	for _, e := range events {
-		s.last = e.Seq
+		s.last++
+		e.Seq, e.SessionID, e.Time = s.last, s.id, now
 		s.take(e)
-		if s.o.Watch != nil {
-			s.o.Watch(e)
-		}
+		s.held = append(s.held, e)
 	}
-	return nil
+}
+
+// keep begins to keep the events that are held. The function that it returns waits until they are
+// durable, and shows them; it is called before anything else of the session. Events that cannot be
+// kept are held again: Append may be repeated.
+func (s *Session) keep(ctx context.Context) func() error {
+	events := s.held
+	s.held = nil
+	if len(events) == 0 {
+		return func() error { return nil }
+	}
+	kept := make(chan error, 1)
+	// What has happened is kept even if the turn has been interrupted meanwhile.
+	go func() { kept <- s.o.Log.Append(context.WithoutCancel(ctx), events...) }()
+	return sync.OnceValue(func() error {
+		if err := <-kept; err != nil {
+			s.held = append(events, s.held...)
+			return fmt.Errorf("session %s, event %d: %w", s.id, events[0].Seq, err)
+		}
+		for _, e := range events {
+			if s.o.Watch != nil {
+				s.o.Watch(e)
+			}
+		}
+		return nil
+	})
 }
 
 // take makes of an event what the model and the gate have to know of it. All state is made here, so
@@ -224,8 +257,13 @@ func (s *Session) Continue(ctx context.Context) (transcript.Event, error) {
 		return e, s.note(ctx, append(before, e)...)
 	}
 	for range maxIterations {
+		kept := s.keep(ctx)
 		reply, err := s.o.Model.Reply(ctx, fmt.Sprintf("%s/%d", s.id, s.last+1), models.Request{
-			System: s.o.System, Turns: s.turns, Tools: s.o.Runner.Tools(), MaxTokens: s.o.MaxTokens})
+			System: s.o.System, Turns: s.turns, Tools: s.o.Runner.Tools(), MaxTokens: s.o.MaxTokens,
+			Before: kept})
+		if err := kept(); err != nil {
+			return transcript.Event{}, err
+		}
 		switch {
 		case ctx.Err() != nil:
 			return end(transcript.Interrupted, "", "")
@@ -290,10 +328,19 @@ func (s *Session) call(ctx context.Context, c transcript.Call, before ...transcr
 	if ctx.Err() != nil {
 		text, failed = errInterrupted.Error()+": it may have been carried out in part", true
 	}
-	return s.result(ctx, c, text, failed)
+	if s.o.replayed {
+		// What interrupted the turn comes behind this result.
+		return s.result(ctx, c, text, failed)
+	}
+	s.hold(resultOf(c, text, failed))
+	return nil
 }
 
 func (s *Session) result(ctx context.Context, c transcript.Call, text string, failed bool) error {
-	return s.note(ctx, transcript.Event{Type: transcript.ToolResult, CallID: c.ID, Tool: c.Name,
-		Text: text, IsError: failed})
+	return s.note(ctx, resultOf(c, text, failed))
+}
+
+func resultOf(c transcript.Call, text string, failed bool) transcript.Event {
+	return transcript.Event{Type: transcript.ToolResult, CallID: c.ID, Tool: c.Name, Text: text,
+		IsError: failed}
 }

@@ -247,7 +247,8 @@ func Decode(r io.Reader) (all []transcript.Event, err error) {
 		if err := d.Decode(&e); errors.Is(err, io.EOF) {
 			return all, nil
 		} else if err != nil {
-			return nil, fmt.Errorf("event %d: %w", len(all)+1, err)
+			return nil, fmt.Errorf("event %d: %s", len(all)+1,
+				strings.TrimPrefix(err.Error(), "json: "))
 		}
 		all = append(all, e)
 	}

@@ -25,9 +25,10 @@ type Response struct {
 	Body io.ReadCloser
 }
 
-// waits are the pauses after responses with the status 429: a host is asked three times in all.
-// After a status of 5xx and after a stream that broke off there is one more attempt, after a second.
-var waits = []time.Duration{time.Second, 2 * time.Second}
+// waits are the pauses before the attempts that follow responses with the status 429, of which there
+// are at most three. After a status of 5xx and after a stream that broke off there is one more
+// attempt, after a second.
+var waits = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}
 
 // maxRefusal is how much of a response that is no success an error quotes.
 const maxRefusal = 1 << 10
@@ -68,7 +69,7 @@ func (m Model) Reply(ctx context.Context, key string, r Request) (Reply, error) 
 	}
 	busy, broken := 0, 0
 	for {
-		reply, err := m.once(ctx, key, text)
+		reply, err := m.once(ctx, key, text, r.Before)
 		var failed *hostError
 		if err == nil || ctx.Err() != nil || !errors.As(err, &failed) {
 			return reply, err
@@ -94,12 +95,18 @@ func (m Model) Reply(ctx context.Context, key string, r Request) (Reply, error) 
 	}
 }
 
-func (m Model) once(ctx context.Context, key string, text []byte) (Reply, error) {
+func (m Model) once(ctx context.Context, key string, text []byte, before func() error) (Reply,
+	error) {
 	res, err := m.Asker.Ask(ctx, m.Role, key, text)
 	if err != nil {
 		return Reply{}, &hostError{Err: err}
 	}
 	defer res.Body.Close()
+	if before != nil {
+		if err := before(); err != nil {
+			return Reply{}, err
+		}
+	}
 	if res.Status != 200 {
 		said, err := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
 		if err == nil {

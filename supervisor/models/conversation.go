@@ -45,6 +45,9 @@ type Request struct {
 	Tools  []Tool
 	// MaxTokens bounds the reply. The role may bound it further.
 	MaxTokens int64
+	// Before is called when the host has answered, before anything of the reply is taken. Its error
+	// is that of the request. nil does nothing.
+	Before func() error
 }
 
 // A Reply is how the model continues a conversation.

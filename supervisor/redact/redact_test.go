@@ -3,6 +3,8 @@ package redact
 import (
 	"strings"
 	"testing"
+
+	"github.com/jail-sandbox/jail/policy/secret"
 )
 
 // TestText: each form of a secret is replaced, and what is none stays. The parts of a secret are
@@ -16,7 +18,7 @@ func TestText(t *testing.T) {
 	for _, secret := range []string{"AKIA" + upper, "ASIA" + upper, "ghp_" + long, "gho_" + long,
 		"ghu_" + long, "ghs_" + long, "ghr_" + long, "github_pat_" + "11_" + long, "glpat-" + long,
 		"xoxb-12-" + long, "xoxp-" + long, "xoxa-" + long, "xapp-1-" + long, "AIza" + long,
-		"sk_live_" + long, "sk-ant-" + long, "sk-proj-" + long, "npm_" + long, "pypi-" + long,
+		"sk_live_" + long, "sk-ant-" + long, "sk-proj-" + long, "npm_" + long, "pypi-AgE" + long,
 		"AGE-SECRET-KEY-1" + upper, "eyJ" + long + "." + long + "." + long,
 		key("PRIVATE KEY"), key("RSA PRIVATE KEY"), key("EC PRIVATE KEY"), key("OPENSSH PRIVATE KEY"),
 		key("PGP PRIVATE KEY BLOCK"), key("ENCRYPTED PRIVATE KEY"),
@@ -26,6 +28,11 @@ func TestText(t *testing.T) {
 			if text != before+Redacted+" and more" {
 				t.Errorf("%q is %q", before+secret, text)
 			}
+		}
+	}
+	for _, form := range secret.Forms {
+		if got := Text("a " + form.Prefix + strings.Repeat("A", form.Part)); got != "a "+Redacted {
+			t.Errorf("%s…: %q", form.Prefix, got)
 		}
 	}
 	for text, want := range map[string]string{

@@ -164,6 +164,11 @@ func (w *world) Run(ctx context.Context, c toolsession.Call) (o toolsession.Outc
 	} else if w.during != nil {
 		w.during(w.runs)
 	}
+	// Where git fetches there is a network, and nowhere else.
+	if fetches := script == cloneScript || script == submoduleScript; fetches ==
+		slices.Contains(c.Limits, noNetwork) {
+		w.t.Errorf("fetches %v under the limits %q: %q", fetches, c.Limits, c.Args)
+	}
 	if err := errors.Join(w.broken, ctx.Err()); err != nil {
 		return o, err
 	}

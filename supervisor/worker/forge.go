@@ -74,8 +74,10 @@ const (
 	maxRefusals = 1000
 )
 
-// pullRequest has a pull request made, and returns its URL.
-func (w *worker) pullRequest(ctx context.Context, commit, summary string) (string, error) {
+// pullRequest has a pull request made, and returns its URL. approved is called before the forge is
+// asked for it.
+func (w *worker) pullRequest(ctx context.Context, commit, summary string,
+	approved func()) (string, error) {
 	body := seen(summary)
 	if len(body) > maxBody {
 		body = strings.ToValidUTF8(body[:maxBody], "") + "\n…"
@@ -84,7 +86,10 @@ func (w *worker) pullRequest(ctx context.Context, commit, summary string) (strin
 		Commit: commit, Title: w.title(), Body: body, Credential: w.o.Task.Forge.Credential}
 	return w.approved(ctx, api.ProposeRequest{Type: policy.ActionPullRequest,
 		External: approvals.External{PullRequest: pr}},
-		func(a approvals.Action) (string, error) { return w.createPR(ctx, pr) })
+		func(approvals.Action) (string, error) {
+			approved()
+			return w.createPR(ctx, pr)
+		})
 }
 
 // seen is a text of the model's without characters that nobody sees: an action with one is refused.

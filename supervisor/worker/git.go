@@ -36,8 +36,8 @@ var hardened = []string{
 
 // policy is that of the session: the profile, with the requests of a clone and no others, of the
 // repository and of the submodules that the task names. The credential is for these requests alone.
-// What runs in the session cannot push: a push is a run of its own. No commit takes the work into
-// the real directory, in which other tasks have to find nothing.
+// What runs in the session cannot push: a push is a run of its own, and only the clone has the network
+// at all. No commit takes the work into the real directory, in which other tasks have to find nothing.
 func (w *worker) policy() string {
 	return fmt.Sprintf(`policy = 1
 name = "worker-task"
@@ -80,8 +80,9 @@ const maxPack = 16 << 20
 // maxWhy bounds what an error quotes of a program, in bytes.
 const maxWhy = 2000
 
-// hardenedGit begins each script: g is git with the settings of the worker.
-var hardenedGit = "set -eu\ng() { git " + quoted(hardened) + ` "$@"; }` + "\n"
+// hardenedGit begins each script: g is git with the settings of the worker, whatever the host's are.
+var hardenedGit = "set -eu\nexport GIT_CONFIG_NOSYSTEM=1 GIT_TERMINAL_PROMPT=0\ng() { git " +
+	quoted(hardened) + ` "$@"; }` + "\n"
 
 func quoted(words []string) string {
 	out := make([]string, len(words))
@@ -103,13 +104,14 @@ var (
 	// makes the branch of the task: $1 is the URL, $2 the base or HEAD, $3 the branch. If the
 	// repository has the branch, the work goes on there.
 	cloneScript = hardenedGit + `g clone -q --no-checkout --no-recurse-submodules --no-tags -- "$1" .
-g for-each-ref '--format=%(objecttype) %(objectname) %(refname) %(symref)' \
-	"refs/remotes/origin/$2" "refs/remotes/origin/$3"
+refs=$(g for-each-ref '--format=%(objecttype) %(objectname) %(refname) %(symref)' \
+	"refs/remotes/origin/$2" "refs/remotes/origin/$3")
+printf '%s\n' "$refs"
 for name in "$3" "$2"; do
-	if start=$(g rev-parse -q --verify "refs/remotes/origin/$name^{commit}"); then
-		g checkout -q --no-track -B "$3" "$start"
-		break
-	fi
+	case "$refs" in *" refs/remotes/origin/$name "*)
+		g checkout -q --no-track -B "$3" "refs/remotes/origin/$name"
+		break ;;
+	esac
 done
 `
 	// submoduleScript fetches the submodules of what is checked out.
@@ -145,9 +147,14 @@ const packed = `packed() {
 }
 `
 
-// git runs a script in the session, and returns what it writes. what names it in errors.
-func (w *worker) git(ctx context.Context, what, script string, args ...string) (string, error) {
-	o, err := w.run(ctx, toolsession.Call{Tool: "sh", Most: maxPack, Cwd: w.root,
+// noNetwork is the limit of all invocations but those in which git fetches: they have no fetch proxy,
+// and no credential of the repository is attached to anything that they send.
+const noNetwork = "fetch.requests=0"
+
+// git runs a script in the session under limits, and returns what it writes. what names it in errors.
+func (w *worker) git(ctx context.Context, limits []string, what, script string,
+	args ...string) (string, error) {
+	o, err := w.run(ctx, toolsession.Call{Tool: "sh", Most: maxPack, Cwd: w.root, Limits: limits,
 		Args: append([]string{"-c", script, "sh"}, args...)})
 	switch {
 	case err != nil:
@@ -173,7 +180,7 @@ func (w *worker) clone(ctx context.Context) error {
 	if base == "" {
 		base = "HEAD"
 	}
-	out, err := w.git(ctx, "git clone", cloneScript, w.o.Task.Repo.String(), base, w.o.Task.Branch)
+	out, err := w.git(ctx, nil, "git clone", cloneScript, w.o.Task.Repo.String(), base, w.o.Task.Branch)
 	if err != nil {
 		return err
 	}
@@ -212,7 +219,7 @@ func (w *worker) submodules(ctx context.Context) error {
 	if len(w.o.Task.Submodules) == 0 {
 		return nil
 	}
-	_, err := w.git(ctx, "git submodule", submoduleScript)
+	_, err := w.git(ctx, nil, "git submodule", submoduleScript)
 	return err
 }
 
@@ -232,7 +239,7 @@ type commit struct {
 // commit makes one commit of how all that is there differs from the start. Where nothing does, it has
 // no id. What else the repository's own HEAD may have become does not count.
 func (w *worker) commit(ctx context.Context, title string) (commit, error) {
-	out, err := w.git(ctx, "git commit", commitScript, w.start, title, w.o.Task.Branch)
+	out, err := w.git(ctx, []string{noNetwork}, "git commit", commitScript, w.start, title, w.o.Task.Branch)
 	if err != nil || out == "" {
 		return commit{}, err
 	}

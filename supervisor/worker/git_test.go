@@ -74,9 +74,19 @@ func (f *forge) run(script, in string, args ...string) (dir, out string, err err
 }
 
 // TestCloneScript: a clone says where branches are, and names that are git's own in any spelling do not
-// come in.
+// come in. The settings of the host count for nothing.
 func TestCloneScript(t *testing.T) {
 	f := newForge(t)
+	system := filepath.Join(t.TempDir(), "gitconfig")
+	if err := os.WriteFile(system, []byte("[url \"file:///none/\"]\n\tinsteadOf = file:///\n"),
+		0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GIT_CONFIG_SYSTEM", system)
+	t.Setenv("GIT_CONFIG_NOSYSTEM", "0")
+	if err := exec.Command("git", "ls-remote", "file://"+f.bare).Run(); err == nil {
+		t.Error("control: git does not read the settings of the host")
+	}
 	first := f.git("", "rev-parse", "HEAD")
 	f.git("", "push", "-q", f.bare, "main:refs/heads/agent/t")
 	head := "commit " + first + " refs/remotes/origin/HEAD refs/remotes/origin/main\n"

@@ -46,6 +46,9 @@ case "$p" in "$1"|"$1"/*) ;; *) exit 93 ;; esac
 shift 2
 `
 
+// fileLimits bound the tools that read and write files.
+var fileLimits = append(slices.Clone(toolsession.FileLimits), noNetwork)
+
 // script runs a shell script about a path.
 func (w *worker) script(ctx context.Context, text, at string, most int, in []byte,
 	args ...string) (toolsession.Outcome, error) {
@@ -59,7 +62,7 @@ func (w *worker) script(ctx context.Context, text, at string, most int, in []byt
 		at = w.root + "/" + at
 	}
 	o, err := w.run(ctx, toolsession.Call{Tool: "sh", In: in, Most: most, Cwd: w.root,
-		Limits: toolsession.FileLimits, Args: append([]string{"-c", within + text, "sh", w.root, at}, args...)})
+		Limits: fileLimits, Args: append([]string{"-c", within + text, "sh", w.root, at}, args...)})
 	if err == nil && o.ExitCode == outside {
 		err = fmt.Errorf("path %s is not beneath %s", at, w.root)
 	}
@@ -236,7 +239,7 @@ func (w *worker) runCommand(ctx context.Context, in commandInput) (string, error
 		at = w.root + "/" + at
 	}
 	o, err := w.run(ctx, toolsession.Call{Tool: "sh", Cwd: w.root, Most: maxCommand,
-		Limits: []string{fmt.Sprintf("wall=%ds", timeout)},
+		Limits: []string{fmt.Sprintf("wall=%ds", timeout), noNetwork},
 		Args: []string{"-c", within + `cd -- "$p" || exit 1
 exec sh -c "$1"`, "sh", w.root, at, in.Command}})
 	switch {

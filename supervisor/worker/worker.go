@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jail-sandbox/jail/runners"
@@ -138,10 +139,12 @@ func (w *worker) do(ctx context.Context) Outcome {
 		w.save(ctx, &out)
 	}
 	out.Success = out.Error == nil
-	w.progress.end(out)
+	var closing sync.WaitGroup
 	if out.Kept == "" {
-		w.close(ctx)
+		closing.Go(func() { w.close(ctx) })
 	}
+	w.progress.end(out)
+	closing.Wait()
 	return out
 }
 
@@ -195,7 +198,13 @@ func (w *worker) work(ctx context.Context, out *Outcome) error {
 		return nil
 	}
 	w.say(statusPR, "")
-	if out.PRURL, err = w.pullRequest(ctx, commit.id, summary); err != nil {
+	var closing sync.WaitGroup
+	defer closing.Wait()
+	out.PRURL, err = w.pullRequest(ctx, commit.id, summary, func() {
+		// All work is pushed, and nobody is asked any more.
+		closing.Go(func() { w.close(ctx) })
+	})
+	if err != nil {
 		return &Error{Code: prFailed, Message: err.Error()}
 	}
 	return nil
@@ -382,4 +391,5 @@ func (w *worker) close(ctx context.Context) {
 	defer cancel()
 	// A session that is gone has nothing to end.
 	_ = w.daemon.discard(ctx, w.jail.ID())
+	w.jail = nil
 }

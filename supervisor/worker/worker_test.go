@@ -138,7 +138,7 @@ func TestFails(t *testing.T) {
 			set: func(w *world, _ func()) { w.task.Base = "none" }},
 		"tools for ever": {steps: []string{written, `nothing {}`}, code: tooMany, asked: 50, saved: true},
 		"refused":        {steps: []string{written, "400!no"}, code: apiError, asked: 2, saved: true},
-		"busy": {steps: []string{written, "429!slower"}, code: apiError, again: true, asked: 4,
+		"busy": {steps: []string{written, "429!slower"}, code: apiError, again: true, asked: 5,
 			saved: true},
 		"broken": {steps: []string{written, "500!oh"}, code: apiError, again: true, asked: 3,
 			saved: true},

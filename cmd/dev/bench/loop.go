@@ -41,8 +41,31 @@ func (c *turner) Reply(_ context.Context, _ string, r models.Request) (models.Re
 		Input: json.RawMessage(`{"command":"true"}`)}}}, nil
 }
 
+// idle has tools that do nothing.
+type idle struct{}
+
+func (idle) Tools() []models.Tool { return nil }
+
+func (idle) Run(context.Context, transcript.Call) (string, bool) { return "", false }
+
+// turns starts a session of the tool loop with a runner, and returns a function that measures a call
+// from the model's message to the request with its result.
+func turns(ctx context.Context, log loop.Log, tools loop.Runner, id, dir string) (once, error) {
+	model := &turner{}
+	session, err := loop.Start(ctx, loop.Options{Log: log, Model: model, Runner: tools, Now: time.Now,
+		Gate: loop.Gate{Rules: []loop.Rule{{Tools: "*", Mode: loop.ModeAllow}}}}, id,
+		transcript.Start{Dir: dir})
+	return func(ctx context.Context) (time.Duration, error) {
+		e, err := session.Say(ctx, "go")
+		if err == nil && e.Status != transcript.Success {
+			err = fmt.Errorf("the turn ended with %s: %s", e.Status, e.Text)
+		}
+		return model.took, err
+	}, err
+}
+
 // loops measures in turn a call of the tool Bash in the tool loop, whose events jail-agentd keeps,
-// and the same invocation of its session.
+// the same invocation of its session, and a call of a tool that does nothing.
 func loops(ctx context.Context, bin string, rounds int, stdout, stderr io.Writer) (err error) {
 	bin, host, err := settle(bin)
 	if err != nil {
@@ -64,28 +87,26 @@ func loops(ctx context.Context, bin string, rounds int, stdout, stderr io.Writer
 	if err != nil {
 		return err
 	}
-	model := &turner{}
-	session, err := loop.Start(ctx, loop.Options{Log: agents.client, Model: model,
-		Runner: loop.CodeTools{Session: jail}.Toolbox(), Now: time.Now,
-		Gate: loop.Gate{Rules: []loop.Rule{{Tools: "*", Mode: loop.ModeAllow}}}}, "bench",
-		transcript.Start{Dir: filepath.Base(jail.Root())})
+	call, err := turns(ctx, agents.client, loop.CodeTools{Session: jail}.Toolbox(), "bench",
+		filepath.Base(jail.Root()))
 	if err != nil {
 		return err
 	}
-	call := func(ctx context.Context) (time.Duration, error) {
-		e, err := session.Say(ctx, "go")
-		if err == nil && e.Status != transcript.Success {
-			err = fmt.Errorf("the turn ended with %s: %s", e.Status, e.Text)
-		}
-		return model.took, err
+	bare, err := turns(ctx, agents.client, idle{}, "idle", filepath.Base(jail.Root()))
+	if err != nil {
+		return err
 	}
 	less := warm.invocation(jail.ID(), jail.Root())
 	more := &subject{name: "loop: the same by the tool `Bash`, from the call to its result", once: rested(call)}
-	if err := measure(ctx, []*subject{less, more}, rounds, stderr); err != nil {
+	alone := &subject{name: "loop: a tool that does nothing, from the call to its result", once: rested(bare)}
+	if err := measure(ctx, []*subject{less, more, alone}, rounds, stderr); err != nil {
 		return err
 	}
 	if err := tellMedians(stdout, host, rounds); err != nil {
 		return err
 	}
-	return medians(less, more, "what the loop adds, of each pair (to reach: 2)").write(stdout)
+	t := medians(less, more, "what the loop adds, of each pair (to reach: 2)")
+	t.add(alone.name, millis(alone.took.median()), millis(alone.took.percentile(99)),
+		millis(alone.took.min()))
+	return t.write(stdout)
 }

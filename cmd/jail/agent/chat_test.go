@@ -147,6 +147,15 @@ func TestChat(t *testing.T) {
 	if o := h.Jail("agent", "replay", exported); o.Code == 0 {
 		t.Errorf("a changed transcript: %+v", o)
 	}
+	for text, why := range map[string]string{"": "it has no events", `{"x":1}`: `event 1: unknown field "x"`} {
+		if err := os.WriteFile(exported, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if o := h.Jail("agent", "replay", exported); o.Code != 2 || !strings.HasPrefix(o.Err,
+			"jail: error: transcript "+exported+": "+why+"\n") {
+			t.Errorf("a transcript %q: %+v", text, o)
+		}
+	}
 	// The key is in the file of the operator, and nowhere else below the state directory.
 	if got, want := cmdtest.Holding(h, cmdtest.ModelKey), map[string]string{
 		filepath.Join(h.Root, "secret"): cmdtest.ModelKey}; !maps.Equal(got, want) {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -92,7 +93,7 @@ func newReplay(env *cli.Env) *cobra.Command {
 				return err
 			}
 			if err := loop.Replay(cmd.Context(), events); err != nil {
-				return exit.Failed(err, "jail agent transcript "+args[0],
+				return exit.Failed(err, "jail agent transcript prints what is recorded of a session",
 					"replay of %s: %v", args[0], err)
 			}
 			return env.Print(func(w io.Writer) error {
@@ -111,7 +112,10 @@ func eventsOf(cmd *cobra.Command, env *cli.Env, name string) (all []transcript.E
 			return nil, exit.About(err, "transcript %s", name)
 		}
 		defer f.Close()
-		if all, err = loop.Decode(f); err != nil {
+		if all, err = loop.Decode(f); err == nil && len(all) == 0 {
+			err = errors.New("it has no events")
+		}
+		if err != nil {
 			return nil, exit.Usage("jail agent transcript SESSION prints one", "transcript %s: %v", name,
 				err)
 		}

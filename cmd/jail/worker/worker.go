@@ -45,6 +45,9 @@ Several tasks are done one after the other, or --parallel N at one time, each in
 // maxParallel bounds the tasks at one time.
 const maxParallel = 64
 
+// modelsHint says what to do about the file of models.
+const modelsHint = "docs/agents/chat.md says how models.toml names models"
+
 // New returns the command jail worker.
 func New(env *cli.Env) *cobra.Command {
 	return command.Group("worker", "do tasks in git repositories", newRun(env))
@@ -58,19 +61,21 @@ type options struct {
 func newRun(env *cli.Env) *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
-		Use:     "run [flags] [TASK.toml...]",
-		Short:   "do tasks, each on a branch with a pull request",
-		Long:    about,
-		Example: "  jail worker run task.toml\n  jail worker run --parallel 4 tasks/*.toml",
-		Args:    cobra.ArbitraryArgs,
+		Use:   "run [flags] [TASK.toml...]",
+		Short: "do tasks, each on a branch with a pull request",
+		Long:  about,
+		Example: "  jail worker run task.toml\n  jail worker run --parallel 4 tasks/*.toml\n" +
+			"  TASK_ID=t1 REPO_URL=https://forge@github.com/acme/web.git BRANCH=agent/t1 \\\n" +
+			"    PROMPT='mend the failing test' jail worker run --json",
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			tasks, err := tasksOf(env, args)
-			if err != nil {
-				return err
-			}
 			if o.parallel < 1 || o.parallel > maxParallel {
 				return exit.Usage("", "--parallel %d: want a number from 1 to %d", o.parallel,
 					maxParallel)
+			}
+			tasks, err := tasksOf(env, args)
+			if err != nil {
+				return err
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
@@ -89,13 +94,16 @@ func tasksOf(env *cli.Env, files []string) (tasks []manifest.Task, err error) {
 	places := agentapi.PlacesOf(env.Getenv)
 	known, err := manifest.LoadModels(places.Models)
 	if err != nil {
-		return nil, readable(err, "models")
+		return nil, readable(err, "models", modelsHint)
 	}
 	if len(files) == 0 {
+		const hint = "jail worker run TASK.toml, or set the variables of jail worker run --help"
+		if env.Getenv("TASK_ID") == "" {
+			return nil, exit.Usage(hint, "no TASK.toml is given, and the environment has no TASK_ID")
+		}
 		task, err := manifest.TaskOf(env.Getenv)
 		if err != nil {
-			return nil, exit.Usage("jail worker run TASK.toml, or set the variables of jail worker run "+
-				"--help", "%v", err)
+			return nil, exit.Usage(hint, "%v", err)
 		}
 		tasks = append(tasks, task)
 	}
@@ -106,7 +114,7 @@ func tasksOf(env *cli.Env, files []string) (tasks []manifest.Task, err error) {
 		}
 		task, err := manifest.ParseTask(file, text)
 		if err != nil {
-			return nil, readable(err, "task")
+			return nil, readable(err, "task", "docs/worker.md says what a task holds")
 		}
 		tasks = append(tasks, task)
 	}
@@ -118,24 +126,35 @@ func tasksOf(env *cli.Env, files []string) (tasks []manifest.Task, err error) {
 		}
 		ids[t.ID] = true
 		if t.Model.Role.URL == "" {
-			name := cmp.Or(t.Model.Name, known.Default)
-			role, ok := known.Roles[name]
+			t.Model.Name = cmp.Or(t.Model.Name, known.Default)
+			role, ok := known.Roles[t.Model.Name]
 			if !ok {
-				return nil, exit.NotFound("models.toml names models; docs/agents/chat.md says how",
-					"task %s: there is no model %q in %s, but %q", t.ID, name, places.Models,
-					slices.Sorted(maps.Keys(known.Roles)))
+				return nil, noModel(*t, known, places.Models)
 			}
-			t.Model.Name, t.Model.Role = name, role
+			t.Model.Role = role
 		}
 		t.Model.Role.Credential = cmp.Or(t.Model.Key, t.Model.Role.Credential)
 	}
 	return tasks, nil
 }
 
+// noModel says that a task names none of the models of a file.
+func noModel(t manifest.Task, known manifest.Models, file string) error {
+	names := strings.Join(slices.Sorted(maps.Keys(known.Roles)), ", ")
+	switch {
+	case names == "":
+		return exit.NotFound(modelsHint, "task %s: %s names no models", t.ID, file)
+	case t.Model.Name == "":
+		return exit.Usage("name one in the task, as model = \"NAME\", or as the default of models.toml",
+			"task %s names no model, and of those of %s, %s, none is the default", t.ID, file, names)
+	}
+	return exit.NotFound(modelsHint, "task %s: %s has no model %q, but %s", t.ID, file, t.Model.Name, names)
+}
+
 // readable is an error of a file with positions, or any other.
-func readable(err error, what string) error {
+func readable(err error, what, hint string) error {
 	if wrong, ok := errors.AsType[syntax.Errors](err); ok {
-		return exit.Usage("docs/worker.md says what a task holds", "%v", wrong)
+		return exit.Usage(hint, "%v", wrong)
 	}
 	return exit.About(err, "%s", what)
 }

@@ -377,7 +377,7 @@ func mends(t *testing.T, f *forge, m *cmdtest.ModelHost, d *cmdtest.SharedDaemon
 	if o := f.h.Jail("agent", "replay", out.Session); o.Code != 0 || !strings.Contains(o.Out, "all equal") {
 		t.Errorf("replay: %+v", o)
 	}
-	for _, answer := range []string{"403", "1|echo $(($1 - $2))", "wrong", "(the command wrote nothing)",
+	for _, answer := range []string{"Could not resolve host", "1|echo $(($1 - $2))", "wrong", "(the command wrote nothing)",
 		"wrote 18 bytes", "sum.sh:1:"} {
 		if !bytes.Contains(text, []byte(answer)) {
 			t.Errorf("no tool answered %q: %s", answer, text)
@@ -769,7 +769,7 @@ func TestWorkerRefused(t *testing.T) {
 		"TIMEOUT_MS":     {"-1", "no number of milliseconds"},
 		"TASK_ID":        {"a b", "want a name"},
 		"PROMPT":         {" ", "missing"},
-		"MODEL":          {"best", "no model"},
+		"MODEL":          {"best", `has no model "best", but fast`},
 	} {
 		cmd := h.Command("worker", "run")
 		for k, v := range good {
@@ -779,6 +779,19 @@ func TestWorkerRefused(t *testing.T) {
 		o := h.Run(cmd)
 		if o.Code == 0 || !strings.Contains(o.Err, c.why) || strings.Contains(o.Err, secret) {
 			t.Errorf("%s: %+v", name, o)
+		}
+	}
+	for _, c := range []struct {
+		args []string
+		why  string
+	}{
+		{nil, "no TASK.toml is given, and the environment has no TASK_ID"},
+		{[]string{"--parallel", "0", "none.toml"}, "--parallel 0: want a number from 1 to 64"},
+		{[]string{"none.toml"}, "task none.toml: no such file or directory"},
+	} {
+		o := h.Jail(append([]string{"worker", "run"}, c.args...)...)
+		if o.Code == 0 || !strings.HasPrefix(o.Err, "jail: error: "+c.why+"\n") {
+			t.Errorf("%q: %+v, want %q", c.args, o, c.why)
 		}
 	}
 	file := filepath.Join(h.Root, "t.toml")
