@@ -156,6 +156,10 @@ type record struct {
 	Dropped, Argv                           []string
 	ExitCode                                int `json:"exit_code"`
 	Run                                     string
+	Usage                                   struct {
+		CPUMS      int64 `json:"cpu_ms"`
+		MemoryPeak int64 `json:"memory_peak"`
+	}
 }
 
 // records are those of the container with that id.
@@ -280,7 +284,8 @@ func (e *engine) life() {
 		t.Errorf("%+v", all[1])
 	}
 	// Older kernels tell the exit code to the engine alone.
-	if end := all[len(all)-1]; end.Signal != "SIGKILL" && end.ExitCode != -1 {
+	end := all[len(all)-1]
+	if end.Signal != "SIGKILL" && end.ExitCode != -1 || end.Usage.MemoryPeak == 0 {
 		t.Errorf("%+v", end)
 	}
 	if o := e.run(e.spec("sh", "-c", "exit 5")); o.Code != 5 {

@@ -49,8 +49,14 @@ type Planned struct {
 type Made struct {
 	// PID is the number of the first process, which waits to be started.
 	PID int `json:"pid,omitempty"`
+	// Cgroups are the directories of the container's control group by controller; in cgroup v2 the
+	// one directory has the key "".
+	Cgroups map[string]string `json:"cgroups,omitempty"`
 	// Error says why there is no container.
 	Error string `json:"error,omitempty"`
+	// Deleted says that the container has stopped and its control group is about to be removed. The
+	// answer comes when the end of the container is on record.
+	Deleted bool `json:"deleted,omitempty"`
 }
 
 // An AskExec asks for one more process in a container.

@@ -384,6 +384,15 @@ func (c *Container) Pid() int {
 	return state.Pid
 }
 
+// Cgroups are the directories of the container's control group by controller, as oci.Made has them.
+func (c *Container) Cgroups() (map[string]string, error) {
+	s, err := c.made.State()
+	if err != nil {
+		return nil, err
+	}
+	return s.CgroupPaths, nil
+}
+
 // State is what `state` prints.
 type State struct {
 	Version     string            `json:"ociVersion"`
@@ -438,8 +447,8 @@ func (c *Container) Pause() error { return c.made.Pause() }
 func (c *Container) Resume() error { return c.made.Resume() }
 
 // Delete removes what the host has of the container. With force, or if it was never started, its
-// processes are killed first.
-func (c *Container) Delete(force bool) error {
+// processes are killed first. ended is called once they have ended, while the control group is there.
+func (c *Container) Delete(force bool, ended func()) error {
 	status, err := c.made.Status()
 	if err != nil && !force {
 		return err
@@ -451,12 +460,14 @@ func (c *Container) Delete(force bool) error {
 		_ = c.made.Signal(syscall.SIGKILL)
 		for range killPatience {
 			if c.made.Signal(syscall.Signal(0)) != nil {
+				ended()
 				return c.made.Destroy()
 			}
 			time.Sleep(killWait)
 		}
 		return fmt.Errorf("container %s: its process does not end", c.made.ID())
 	}
+	ended()
 	return c.made.Destroy()
 }
 
