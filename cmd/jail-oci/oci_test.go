@@ -250,6 +250,9 @@ func (e *engine) life() {
 		"id -u; pwd; echo $A"); o.Out != "1000\n/tmp\nb\n" {
 		t.Errorf("exec: %+v", o)
 	}
+	if o := e.do("exec", "--env", "PATH=/none", id, "/bin/sh", "-c", "echo $PATH"); o.Out != "/none\n" {
+		t.Errorf("exec: %+v", o)
+	}
 	if o := e.do("exec", id, "nosuch"); o.Code != exitNotExec ||
 		!strings.Contains(o.Err, `"nosuch": executable file not found in $PATH`) {
 		t.Errorf("exec: %+v", o)
