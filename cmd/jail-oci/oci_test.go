@@ -200,6 +200,7 @@ func TestContainers(t *testing.T) {
 		test func(*engine)
 	}{{"life", (*engine).life}, {"walls", (*engine).walls}, {"streams", (*engine).streams},
 		{"volumes", func(e *engine) { e.volumes(volume) }}, {"hostile", (*engine).hostile},
+		{"links", (*engine).links},
 		{"killed early", (*engine).killedEarly}, {"told", (*engine).told}} {
 		t.Run(sub.name, func(t *testing.T) {
 			sub.test(&engine{h: e.h, t: t, runtime: e.runtime, image: e.image, n: e.n})
@@ -346,6 +347,48 @@ try sh -c ': >> /proc/sys/kernel/hostname'`
 		}
 	}
 	os.Remove(filepath.Join(e.image, "tmp/node"))
+}
+
+// links: what a link of the image leads to is in the image, for exec, too.
+func (e *engine) links() {
+	t := e.t
+	outside := filepath.Join(e.h.Root, "outside")
+	if err := os.WriteFile(outside, []byte("#!/bin/sh\necho outside\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if o := e.h.Run(exec.Command(outside)); o.Out != "outside\n" {
+		t.Fatalf("on the host: %+v", o)
+	}
+	up := strings.Repeat("../", 40)
+	for name, target := range map[string]string{"absolute": outside, "relative": ".." + outside,
+		"up": up + outside[1:], "dir": up + e.h.Root[1:], "proc": "/proc/self/fd/../exe",
+		"echo": up + "bin/busybox"} {
+		if err := os.Symlink(target, filepath.Join(e.image, "tmp", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	id, dir := e.bundle(e.spec("sleep", "1000"))
+	e.create(dir, id)
+	e.works("start", id)
+	for _, args := range [][]string{{"/tmp/absolute"}, {"/tmp/relative"}, {"/tmp/up"},
+		{"/tmp/dir/outside"}, {"/" + up + outside[1:]}, {"--env", "PATH=/tmp/dir", "outside"},
+		{"--cwd", "/tmp", "./up"}, {"--cwd", "/tmp/dir", "./outside"}} {
+		o := e.do(slices.Concat([]string{"exec"}, args[:len(args)-1], []string{id},
+			args[len(args)-1:])...)
+		if o.Code == 0 || strings.Contains(o.Out, "outside\n") {
+			t.Errorf("exec %q: %+v", args, o)
+		}
+	}
+	// The working directory that a link leads to is in the image as well.
+	if o := e.do("exec", "--cwd", "/tmp/dir", id, "/bin/ls"); o.Code == 0 &&
+		strings.Contains(o.Out, "outside") {
+		t.Errorf("a working directory outside: %+v", o)
+	}
+	// The control: a link that climbs as far and ends in the image.
+	if o := e.do("exec", id, "/tmp/echo", "inside"); o.Out != "inside\n" {
+		t.Errorf("a link in the image: %+v", o)
+	}
+	e.works("delete", "--force", id)
 }
 
 // streams: a terminal goes over the socket of the engine, and descriptors are kept.
