@@ -616,6 +616,13 @@ func (e *engine) told() {
 		slices.Contains(f.Linux.Namespaces, "time") {
 		e.t.Errorf("features: %+v", f)
 	}
+	id, dir := e.bundle(e.spec("true"))
+	if _, err := os.Stat("/run/systemd/system"); err != nil {
+		if o := e.do("--systemd-cgroup", "create", "--bundle", dir, id); o.Code != exitFailed ||
+			!strings.Contains(o.Err, "--systemd-cgroup: systemd does not run on this host") {
+			e.t.Errorf("%+v", o)
+		}
+	}
 	if o := e.do("--version"); !strings.HasPrefix(o.Out, "jail-oci version ") {
 		e.t.Errorf("%+v", o)
 	}

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/opencontainers/cgroups/systemd"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runc/libcontainer/specconv"
@@ -96,6 +97,10 @@ func (c Containers) Create(p oci.Plan, o CreateOptions) (*Container, error) {
 }
 
 func (c Containers) config(p oci.Plan, o CreateOptions) (*configs.Config, error) {
+	if c.Systemd && !systemd.IsRunningSystemd() {
+		return nil, errors.New("--systemd-cgroup: systemd does not run on this host: have the engine make " +
+			"control groups itself (podman --cgroup-manager cgroupfs, containerd SystemdCgroup = false)")
+	}
 	config, err := specconv.CreateLibcontainerConfig(&specconv.CreateOpts{
 		CgroupName: p.Container, UseSystemdCgroup: c.Systemd, NoPivotRoot: o.NoPivot,
 		NoNewKeyring: o.NoNewKeyring, Spec: &p.Spec})
