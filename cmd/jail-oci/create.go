@@ -247,6 +247,11 @@ func request(id, bundle string) (r oci.Request, opened sources, err error) {
 	if r.Root, err = rootNames(r.Spec.Root.Path); err != nil {
 		return r, nil, err
 	}
+	if r.Spec.Process != nil {
+		if r.Module, err = runc.StartsModule(r.Spec.Root.Path, *r.Spec.Process); err != nil {
+			return r, nil, err
+		}
+	}
 	opened = sources{}
 	for i, m := range r.Spec.Mounts {
 		if !oci.IsBind(m) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -200,7 +201,7 @@ func TestContainers(t *testing.T) {
 		test func(*engine)
 	}{{"life", (*engine).life}, {"walls", (*engine).walls}, {"streams", (*engine).streams},
 		{"volumes", func(e *engine) { e.volumes(volume) }}, {"hostile", (*engine).hostile},
-		{"links", (*engine).links},
+		{"links", (*engine).links}, {"modules", func(e *engine) { e.modules(volume) }},
 		{"killed early", (*engine).killedEarly}, {"told", (*engine).told}} {
 		t.Run(sub.name, func(t *testing.T) {
 			sub.test(&engine{h: e.h, t: t, runtime: e.runtime, image: e.image, n: e.n})
@@ -391,6 +392,118 @@ func (e *engine) links() {
 	e.works("delete", "--force", id)
 }
 
+// moduleImage makes the image of a container that runs modules. They need no execute bit.
+func (e *engine) moduleImage() string {
+	e.t.Helper()
+	image := filepath.Join(e.h.Root, "modules")
+	if err := os.MkdirAll(filepath.Join(image, "bin"), 0o755); err != nil {
+		e.t.Fatal(err)
+	}
+	for to, from := range map[string]string{"probe.wasm": e.h.Probe,
+		"bin/toybox": filepath.Join(e.h.Bin, "bundles/core-utils/toybox.wasm"),
+		"bin/native": filepath.Join(e.image, "bin/busybox")} {
+		text, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(image, to), text, 0o644)
+		}
+		if err != nil {
+			e.t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"cat", "cp", "ls"} {
+		if err := os.Symlink("toybox", filepath.Join(image, "bin", name)); err != nil {
+			e.t.Fatal(err)
+		}
+	}
+	return image
+}
+
+// modules: a WebAssembly module is the process of a container, run by the engine in jail-init.
+func (e *engine) modules(volume string) {
+	t, image := e.t, e.moduleImage()
+	spec := func(args ...string) *specs.Spec {
+		s := e.spec(args...)
+		s.Root.Path = image
+		s.Process.Env = append(s.Process.Env, "A=b")
+		s.Mounts = append(s.Mounts, specs.Mount{Type: "bind", Source: volume, Destination: "/data/rw",
+			Options: []string{"rbind"}}, specs.Mount{Type: "bind", Source: volume,
+			Destination: "/data/ro", Options: []string{"rbind", "ro"}})
+		return s
+	}
+	for name, target := range map[string]string{"in": "", "proc": "/proc/1/status",
+		"up": strings.Repeat("../", 40) + e.h.Root[1:] + "/outside", "here": "/data/ro/in"} {
+		path := filepath.Join(volume, name)
+		err := os.WriteFile(path, []byte("text\n"), 0o644)
+		if target != "" {
+			err = errors.Join(os.Remove(path), os.Symlink(target, path))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		args     []string
+		code     int
+		out, err string
+	}{
+		{args: []string{"/probe.wasm", "exit", "7"}, code: 7},
+		{args: []string{"./probe.wasm", "args", "x y"}, out: "\"x y\"\n"},
+		{args: []string{"/probe.wasm", "env"}, out: "PATH=/bin\nA=b\nHOME=/\nPWD=/\n"},
+		{args: []string{"/probe.wasm", "both"}, out: "to stdout\n", err: "to stderr\n"},
+		{args: []string{"cat", "/data/rw/in"}, out: "text\n"},
+		{args: []string{"cat", "/data/rw/here"}, out: "text\n"},
+		{args: []string{"cp", "/data/rw/in", "/data/rw/copy"}},
+		{args: []string{"cp", "/data/rw/in", "/data/ro/copy"}, code: 1, err: "ystem"},
+		// The root of the image is not written to, as with programs; a directory of it is.
+		{args: []string{"cp", "/data/rw/in", "/copy"}, code: 1, err: "ermi"},
+		{args: []string{"cp", "/data/rw/in", "/bin/copy"}},
+		{args: []string{"cat", "/proc/1/status"}, code: 1, err: "/proc/1/status"},
+		{args: []string{"cat", "/dev/null"}, code: 1, err: "/dev/null"},
+		{args: []string{"cat", "/data/rw/proc"}, code: 1, err: "/data/rw/proc"},
+		{args: []string{"cat", "/data/rw/up"}, code: 1, err: "/data/rw/up"},
+		{args: []string{"ls", "/"}, out: "bin\ndata\nprobe.wasm\n"},
+	} {
+		o := e.run(spec(c.args...))
+		if o.Code != c.code || o.Out != c.out || !strings.Contains(o.Err, c.err) {
+			t.Errorf("%q: %+v, want %d, %q, %q", c.args, o, c.code, c.out, c.err)
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(volume, "copy")); string(text) != "text\n" {
+		t.Errorf("written to the volume: %q, %v", text, err)
+	}
+	id, dir := e.bundle(spec("/probe.wasm", "spin"))
+	pidFile := filepath.Join(dir, "pid")
+	e.create(dir, id, "--pid-file", pidFile)
+	e.works("start", id)
+	// A process of a module container runs modules, and executes nothing else.
+	if o := e.do("exec", "--env", "A=c", id, "/probe.wasm", "env"); o.Code != 0 ||
+		!strings.Contains(o.Out, "A=c\n") {
+		t.Errorf("exec: %+v", o)
+	}
+	if o := e.do("exec", id, "/bin/native", "true"); o.Code != exitNotExec ||
+		!strings.Contains(o.Err, "not a WebAssembly module") {
+		t.Errorf("exec of a program: %+v", o)
+	}
+	text, err := os.ReadFile(pidFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, err := os.ReadFile("/proc/" + string(text) + "/status")
+	for _, want := range []string{`CapEff:\t0+\n`, `NoNewPrivs:\t1\n`, `Seccomp_filters:\t[2-9]\n`} {
+		if err != nil || !regexp.MustCompile(want).Match(status) {
+			t.Errorf("want %s in\n%s%v", want, status, err)
+		}
+	}
+	e.works("kill", id, "TERM")
+	cmdtest.Eventually(t, "it stops", func() bool { return e.status(id) == "stopped" })
+	e.works("delete", id)
+	all := e.records(id)
+	if end := all[len(all)-1]; end.Type != "run.finished" || end.ExitCode != 143 && end.ExitCode != -1 ||
+		end.Usage.CPUMS == 0 || end.Usage.MemoryPeak == 0 {
+		t.Errorf("%+v", end)
+	}
+}
+
 // streams: a terminal goes over the socket of the engine, and descriptors are kept.
 func (e *engine) streams() {
 	t := e.t
@@ -541,7 +654,9 @@ func (e *engine) hostile() {
 		}},
 		{"namespace of the host by its path", "namespace uts: the container would have the host's",
 			joining(fmt.Sprintf("/proc/%d/ns/uts", os.Getpid()))},
-		{"module", "annotation run.oci.handler", func(s *specs.Spec) {
+		{"handler", `annotation run.oci.handler of config.json: "krun" is not supported`,
+			func(s *specs.Spec) { s.Annotations = map[string]string{"run.oci.handler": "krun"} }},
+		{"no module", `exec: "true": not a WebAssembly module`, func(s *specs.Spec) {
 			s.Annotations = map[string]string{"run.oci.handler": "wasm"}
 		}},
 		{"device", "device /dev/kvm of config.json", func(s *specs.Spec) {

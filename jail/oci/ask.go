@@ -21,12 +21,14 @@ type AskPlan struct {
 	Root      []string `json:"root"`
 	// Spec is config.json. The sources of its binds are real paths.
 	Spec json.RawMessage `json:"spec"`
+	// Module says that the program of the image is a WebAssembly module.
+	Module bool `json:"module,omitempty"`
 }
 
 // Request returns the request. What config.json has that this version of the runtime-spec does not
 // know is left out, and so never carried out.
 func (a AskPlan) Request() (Request, error) {
-	r := Request{Container: a.Container, Bundle: a.Bundle, Root: a.Root}
+	r := Request{Container: a.Container, Bundle: a.Bundle, Root: a.Root, Module: a.Module}
 	if err := json.Unmarshal(a.Spec, &r.Spec); err != nil {
 		return r, fmt.Errorf("spec: %w", err)
 	}
@@ -36,7 +38,8 @@ func (a AskPlan) Request() (Request, error) {
 // Ask returns the request as the API takes it.
 func (r Request) Ask() (AskPlan, error) {
 	spec, err := json.Marshal(r.Spec)
-	return AskPlan{Container: r.Container, Bundle: r.Bundle, Root: r.Root, Spec: spec}, err
+	return AskPlan{Container: r.Container, Bundle: r.Bundle, Root: r.Root, Spec: spec,
+		Module: r.Module}, err
 }
 
 // A Planned answers an AskPlan.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -199,12 +200,16 @@ func (c *Container) Begin(p Process) (*libcontainer.Process, error) {
 	}
 	defer init.Close()
 	first := 3 + len(p.Preserved)
+	// Of jail-init, not of the program.
+	env := []string{"GOTRACEBACK=none", "GOMAXPROCS=2"}
+	if !c.Plan.Module {
+		env = append(env, "GOGC=off")
+	}
 	process := &libcontainer.Process{
 		// Executed by its descriptor: the image has no jail-init.
 		Args: []string{"/proc/self/fd/" + strconv.Itoa(first), guest.ContainerArg,
 			strconv.Itoa(first + 1)},
-		// Of jail-init, not of the program.
-		Env:             []string{"GOTRACEBACK=none", "GOMAXPROCS=2", "GOGC=off"},
+		Env:             env,
 		Cwd:             p.Spec.Cwd,
 		UID:             int(p.Spec.User.UID),
 		GID:             int(p.Spec.User.GID),
@@ -235,7 +240,7 @@ func (c *Container) Begin(p Process) (*libcontainer.Process, error) {
 func (c *Container) order(p Process) (*os.File, error) {
 	plan := c.Plan
 	o := guest.ContainerOrder{Rlimits: plan.ProcessRlimits(&p.Spec), Landlock: plan.Landlock,
-		Args: p.Spec.Args, Env: p.Spec.Env}
+		Args: p.Spec.Args, Env: p.Spec.Env, Module: plan.Module, Memory: plan.MemoryLimit()}
 	if plan.Ceiling != nil {
 		o.Ceiling = &plan.Ceiling.Landlock
 		outside, err := libseccomp.CompileOutside(plan.Ceiling.Filter)
@@ -336,13 +341,61 @@ func sameFile(root *os.File, target string, source *os.File) error {
 }
 
 // CheckProgram returns an error if a container, whose first process has the number pid, has no such
-// program. It is for the message: jail-init finds the program once more, inside.
+// program or module. It is for the message: jail-init finds the program once more, inside.
 func (c *Container) CheckProgram(pid int, p specs.Process) error {
 	root, err := sys.RootOf(pid)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
+	if c.Plan.Module {
+		return checkProgram(root, p, isModule)
+	}
+	return checkProgram(root, p, mayRun)
+}
+
+// StartsModule reports whether the program of a process is a WebAssembly module, where root is the
+// directory of the image.
+func StartsModule(root string, p specs.Process) (bool, error) {
+	dir, err := sys.OpenTarget(root)
+	if err != nil {
+		return false, err
+	}
+	defer dir.Close()
+	return len(p.Args) > 0 && checkProgram(dir, p, isModule) == nil, nil
+}
+
+// mayRun returns fs.ErrPermission for a file that nobody may execute.
+func mayRun(f *os.File) error {
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+		return fs.ErrPermission
+	}
+	return nil
+}
+
+var errNoModule = errors.New("not a WebAssembly module")
+
+// isModule returns errNoModule for a file that does not begin as a WebAssembly module does. f is open
+// with O_PATH.
+func isModule(f *os.File) error {
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return errNoModule
+	}
+	opened, err := os.Open("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
+	if err != nil {
+		return err
+	}
+	defer opened.Close()
+	magic := make([]byte, 4)
+	if _, err := io.ReadFull(opened, magic); err != nil || string(magic) != "\x00asm" {
+		return errNoModule
+	}
+	return nil
+}
+
+// checkProgram looks for the program of a process in a root directory. fits returns what is wrong with a
+// file that has its name.
+func checkProgram(root *os.File, p specs.Process, fits func(*os.File) error) error {
 	name := p.Args[0]
 	dirs := []string{""}
 	if !strings.Contains(name, "/") {
@@ -352,7 +405,7 @@ func (c *Container) CheckProgram(pid int, p specs.Process) error {
 			}
 		}
 	}
-	err = fs.ErrNotExist
+	err := fs.ErrNotExist
 	for _, dir := range dirs {
 		path := filepath.Join("/", dir, name)
 		if strings.Contains(name, "/") && !filepath.IsAbs(name) || dir == "." {
@@ -363,12 +416,14 @@ func (c *Container) CheckProgram(pid int, p specs.Process) error {
 			err = openErr
 			continue
 		}
-		info, statErr := f.Stat()
+		err = fits(f)
 		f.Close()
-		if statErr == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+		if err == nil {
 			return nil
 		}
-		err = fs.ErrPermission
+	}
+	if errors.Is(err, errNoModule) {
+		return fmt.Errorf("exec: %q: %w", name, err)
 	}
 	if len(dirs) > 1 || dirs[0] != "" {
 		// As runc, whose words engines look for.
