@@ -190,7 +190,7 @@ func TestContainers(t *testing.T) {
 	if err := os.Mkdir(volume, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	node := fmt.Sprintf("hooks = [\"/bin/true\"]\njoin = [\"uts\"]\n[[volume]]\nsource = %q\n"+
+	node := fmt.Sprintf("hooks = [\"/bin/true\", \"/bin/false\"]\njoin = [\"uts\"]\n[[volume]]\nsource = %q\n"+
 		"access = \"write\"\n", volume)
 	if err := os.WriteFile(filepath.Join(e.h.State, "oci.toml"), []byte(node), 0o600); err != nil {
 		t.Fatal(err)
@@ -670,8 +670,10 @@ func (e *engine) hostile() {
 	// The control: a hook that the operator names.
 	s := e.spec("true")
 	s.Hooks = &specs.Hooks{Poststart: []specs.Hook{{Path: "/bin/true"}}}
-	if o := e.run(s); o.Code != 0 {
-		e.t.Errorf("a hook of the operator's: %+v", o)
+	// One after the end that fails is a warning.
+	s.Hooks.Poststop = []specs.Hook{{Path: "/bin/false"}}
+	if o := e.run(s); o.Code != 0 || !strings.Contains(o.Err, "poststop") {
+		e.t.Errorf("hooks of the operator's: %+v", o)
 	}
 	// And a namespace of others that is not the host's.
 	other := exec.Command("sleep", "1000")

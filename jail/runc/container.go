@@ -521,14 +521,26 @@ func (c *Container) Delete(force bool, ended func()) error {
 		for range killPatience {
 			if c.made.Signal(syscall.Signal(0)) != nil {
 				ended()
-				return c.made.Destroy()
+				return c.destroy()
 			}
 			time.Sleep(killWait)
 		}
 		return fmt.Errorf("container %s: its process does not end", c.made.ID())
 	}
 	ended()
-	return c.made.Destroy()
+	return c.destroy()
+}
+
+// destroy removes the container. A hook poststop that fails is a warning (runtime-spec, lifecycle):
+// nothing of the container is left by then.
+func (c *Container) destroy() error {
+	err := c.made.Destroy()
+	_, left := os.Lstat(filepath.Join(c.all.Root, c.made.ID()))
+	if err != nil && errors.Is(left, fs.ErrNotExist) {
+		logrus.Warn(err)
+		return nil
+	}
+	return err
 }
 
 // How long a process may take to end that was killed.
