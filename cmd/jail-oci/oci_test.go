@@ -190,8 +190,8 @@ func TestContainers(t *testing.T) {
 	if err := os.Mkdir(volume, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	node := fmt.Sprintf("hooks = [\"/bin/true\", \"/bin/false\"]\njoin = [\"uts\"]\n[[volume]]\nsource = %q\n"+
-		"access = \"write\"\n", volume)
+	node := fmt.Sprintf("hooks = [\"/bin/true\", \"/bin/false\"]\njoin = [\"uts\"]\n"+
+		"[[volume]]\nsource = %q\naccess = \"write\"\n", volume)
 	if err := os.WriteFile(filepath.Join(e.h.State, "oci.toml"), []byte(node), 0o600); err != nil {
 		t.Fatal(err)
 	}

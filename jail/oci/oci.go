@@ -189,7 +189,7 @@ func (g *granter) programs() error {
 		every := policy.Globs{policy.Below("/")}
 		if !g.pol.Syscalls.Has(policy.GroupWASI) || !every.LessEq(g.pol.Tools.Modules) {
 			return errors.New("the policy lets no module of an image run: an image holds modules of any " +
-				`path, which needs tools.modules = ["**"] and syscalls.groups with "wasi", in the ` +
+				`path, which needs tools.modules = ["/**"] and syscalls.groups with "wasi", in the ` +
 				"profile and in the ceiling")
 		}
 		return nil

@@ -221,6 +221,7 @@ func TestRefusals(t *testing.T) {
 // The plan of a module has the filter of WebAssembly tools, and lets nothing be executed. The policy
 // has to let every module run, and so has the ceiling.
 func TestModule(t *testing.T) {
+	const variant = "module.wasm.image/variant"
 	for name, c := range map[string]struct {
 		found       bool
 		annotations map[string]string
@@ -229,8 +230,8 @@ func TestModule(t *testing.T) {
 		"program":         {},
 		"found":           {found: true, want: true},
 		"handler":         {annotations: map[string]string{"run.oci.handler": "wasm"}, want: true},
-		"variant":         {annotations: map[string]string{"module.wasm.image/variant": "compat"}, want: true},
-		"smart, program":  {annotations: map[string]string{"module.wasm.image/variant": "compat-smart"}},
+		"variant":         {annotations: map[string]string{variant: "compat"}, want: true},
+		"smart, program":  {annotations: map[string]string{variant: "compat-smart"}},
 		"smart, a module": {true, map[string]string{"run.oci.handler": "wasm-smart"}, true},
 	} {
 		s := spec()

@@ -297,8 +297,8 @@ func AwaitExit(process *os.File) error {
 	}
 }
 
-// WaitForeign is AwaitExit, and then waits for the status of the process. known is false where the kernel tells the status to the parent alone (before Linux
-// 6.15), or its parent does not ask for it.
+// WaitForeign is AwaitExit, and then waits for the status of the process. known is false where the
+// kernel tells the status to the parent alone (before Linux 6.15), or its parent does not ask for it.
 func WaitForeign(process *os.File) (status unix.WaitStatus, known bool, err error) {
 	if err := AwaitExit(process); err != nil {
 		return 0, false, err
