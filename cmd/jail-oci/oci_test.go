@@ -154,10 +154,13 @@ func (e *engine) status(id string) string {
 // record is a record of the log.
 type record struct {
 	Type, Container, Profile, Signal, Error string
-	Dropped, Argv                           []string
-	ExitCode                                int `json:"exit_code"`
-	Run                                     string
-	Usage                                   struct {
+
+	// Limit is a name in run.finished, a number in limit.
+	Limit         any
+	Dropped, Argv []string
+	ExitCode      int `json:"exit_code"`
+	Run           string
+	Usage         struct {
 		CPUMS      int64 `json:"cpu_ms"`
 		MemoryPeak int64 `json:"memory_peak"`
 	}
@@ -295,6 +298,16 @@ func (e *engine) life() {
 	}
 	if o := e.run(e.spec("sh", "-c", "exit 5")); o.Code != 5 {
 		t.Errorf("run: %+v", o)
+	}
+	// The kernel ends a container whose memory ran out, which is on record when run returns.
+	s, memory := e.spec("sh", "-c", "x=a; while :; do x=$x$x; done"), int64(32<<20)
+	s.Linux.Resources = &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &memory}}
+	id, dir = e.bundle(s)
+	o := e.do("run", "--bundle", dir, id)
+	all = e.records(id)
+	if end := all[len(all)-1]; o.Code != 137 || end.Type != "run.finished" ||
+		end.Limit != "memory" && end.ExitCode != -1 {
+		t.Errorf("beyond the limit of memory: %+v, %+v", o, end)
 	}
 	if o := e.run(e.spec("nosuch")); o.Code != exitFailed ||
 		!strings.Contains(o.Err, "executable file not found in $PATH") {
