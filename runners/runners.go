@@ -42,6 +42,8 @@ type Mount struct {
 	Write bool `json:"write,omitempty"`
 	// Hide holds patterns, relative to Path, of names that do not exist for the guest.
 	Hide []string `json:"hide,omitempty"`
+	// Whole includes what is mounted below Path, as in a container, whose root is one mount.
+	Whole bool `json:"whole,omitempty"`
 }
 
 // ModuleLimits bounds a module before it is compiled. Zero fields mean the

@@ -31,6 +31,9 @@ func run(args, env []string) int {
 		fmt.Fprintln(os.Stderr, "jail-init:", err)
 		return code
 	}
+	if len(args) == 2 && args[0] == guest.ModuleArg {
+		return containerModule(args[1], env)
+	}
 	if len(args) == 1 && args[0] == native.KeepArg {
 		return native.Keep()
 	}

@@ -94,6 +94,10 @@ func report(p oci.Plan, r oci.Made) error {
 	return ask(oci.PathContainers+"/"+string(p.ID)+oci.ReportSuffix, r, nil)
 }
 
+// reportDeleted gives jaild the time to read the usage of a container that has stopped. Without jaild
+// the container is deleted all the same.
+func reportDeleted(p oci.Plan) { _ = report(p, oci.Made{Deleted: true}) }
+
 func askExec(p oci.Plan, process specs.Process) (granted specs.Process, err error) {
 	text, err := json.Marshal(process)
 	if err != nil {

@@ -129,6 +129,8 @@ type made struct {
 	wait      func() (*os.ProcessState, error)
 }
 
+func (m made) ended() { reportDeleted(m.container.Plan) }
+
 // make makes a container as jaild plans it. On error nothing of it is left.
 func (f *createFlags) make(g global, id string) (m made, err error) {
 	// libcontainer takes the bundle from there.
@@ -169,7 +171,7 @@ func (f *createFlags) make(g global, id string) (m made, err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, m.container.Delete(true))
+			err = errors.Join(err, m.container.Delete(true, m.ended))
 		}
 	}()
 	started, err := m.container.Begin(process)
@@ -190,8 +192,12 @@ func (f *createFlags) make(g global, id string) (m made, err error) {
 	if err := m.container.CheckProgram(pid, *plan.Spec.Process); err != nil {
 		return m, err
 	}
+	cgroups, err := m.container.Cgroups()
+	if err != nil {
+		return m, err
+	}
 	// From here on jaild puts the end on record, and a report is not sent twice.
-	if err := report(plan, oci.Made{PID: pid}); err != nil {
+	if err := report(plan, oci.Made{PID: pid, Cgroups: cgroups}); err != nil {
 		return m, err
 	}
 	return m, f.writePid(pid)
@@ -240,6 +246,11 @@ func request(id, bundle string) (r oci.Request, opened sources, err error) {
 	}
 	if r.Root, err = rootNames(r.Spec.Root.Path); err != nil {
 		return r, nil, err
+	}
+	if r.Spec.Process != nil {
+		if r.Module, err = runc.StartsModule(r.Spec.Root.Path, *r.Spec.Process); err != nil {
+			return r, nil, err
+		}
 	}
 	opened = sources{}
 	for i, m := range r.Spec.Mounts {
@@ -326,7 +337,7 @@ func runContainer(g global, args []string) (int, error) {
 		return 0, err
 	}
 	if err := m.container.Start(); err != nil {
-		return 0, errors.Join(err, m.container.Delete(true))
+		return 0, errors.Join(err, m.container.Delete(true, m.ended))
 	}
 	if f.detach {
 		return 0, nil
@@ -343,9 +354,9 @@ func runContainer(g global, args []string) (int, error) {
 	state, err := m.wait()
 	code := exitCode(state)
 	if state == nil {
-		return code, errors.Join(err, m.container.Delete(true))
+		return code, errors.Join(err, m.container.Delete(true, m.ended))
 	}
-	return code, m.container.Delete(false)
+	return code, m.container.Delete(false, m.ended)
 }
 
 // exitCode is that of a process, of a signal 128 and its number.

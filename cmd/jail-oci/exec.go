@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -139,7 +140,12 @@ func overridden(plan oci.Plan, args []string, cwd, user string, env []string, tt
 	if cwd != "" {
 		p.Cwd = cwd
 	}
-	p.Env = append(p.Env[:len(p.Env):len(p.Env)], env...)
+	p.Env = slices.DeleteFunc(slices.Clone(p.Env), func(v string) bool {
+		// A C library takes the first of two.
+		name, _, _ := strings.Cut(v, "=")
+		return slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, name+"=") })
+	})
+	p.Env = append(p.Env, env...)
 	if user == "" {
 		return p, nil
 	}

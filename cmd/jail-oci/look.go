@@ -100,7 +100,7 @@ func remove(g global, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return 0, c.Delete(*force)
+	return 0, c.Delete(*force, func() { reportDeleted(c.Plan) })
 }
 
 func ps(g global, args []string) (int, error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -153,9 +154,16 @@ func (e *engine) status(id string) string {
 // record is a record of the log.
 type record struct {
 	Type, Container, Profile, Signal, Error string
-	Dropped, Argv                           []string
-	ExitCode                                int `json:"exit_code"`
-	Run                                     string
+
+	// Limit is a name in run.finished, a number in limit.
+	Limit         any
+	Dropped, Argv []string
+	ExitCode      int `json:"exit_code"`
+	Run           string
+	Usage         struct {
+		CPUMS      int64 `json:"cpu_ms"`
+		MemoryPeak int64 `json:"memory_peak"`
+	}
 }
 
 // records are those of the container with that id.
@@ -185,8 +193,8 @@ func TestContainers(t *testing.T) {
 	if err := os.Mkdir(volume, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	node := fmt.Sprintf("hooks = [\"/bin/true\"]\njoin = [\"uts\"]\n[[volume]]\nsource = %q\n"+
-		"access = \"write\"\n", volume)
+	node := fmt.Sprintf("hooks = [\"/bin/true\", \"/bin/false\"]\njoin = [\"uts\"]\n"+
+		"[[volume]]\nsource = %q\naccess = \"write\"\n", volume)
 	if err := os.WriteFile(filepath.Join(e.h.State, "oci.toml"), []byte(node), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -196,6 +204,7 @@ func TestContainers(t *testing.T) {
 		test func(*engine)
 	}{{"life", (*engine).life}, {"walls", (*engine).walls}, {"streams", (*engine).streams},
 		{"volumes", func(e *engine) { e.volumes(volume) }}, {"hostile", (*engine).hostile},
+		{"links", (*engine).links}, {"modules", func(e *engine) { e.modules(volume) }},
 		{"killed early", (*engine).killedEarly}, {"told", (*engine).told}} {
 		t.Run(sub.name, func(t *testing.T) {
 			sub.test(&engine{h: e.h, t: t, runtime: e.runtime, image: e.image, n: e.n})
@@ -246,6 +255,9 @@ func (e *engine) life() {
 		"id -u; pwd; echo $A"); o.Out != "1000\n/tmp\nb\n" {
 		t.Errorf("exec: %+v", o)
 	}
+	if o := e.do("exec", "--env", "PATH=/none", id, "/bin/sh", "-c", "echo $PATH"); o.Out != "/none\n" {
+		t.Errorf("exec: %+v", o)
+	}
 	if o := e.do("exec", id, "nosuch"); o.Code != exitNotExec ||
 		!strings.Contains(o.Err, `"nosuch": executable file not found in $PATH`) {
 		t.Errorf("exec: %+v", o)
@@ -280,11 +292,22 @@ func (e *engine) life() {
 		t.Errorf("%+v", all[1])
 	}
 	// Older kernels tell the exit code to the engine alone.
-	if end := all[len(all)-1]; end.Signal != "SIGKILL" && end.ExitCode != -1 {
+	end := all[len(all)-1]
+	if end.Signal != "SIGKILL" && end.ExitCode != -1 || end.Usage.MemoryPeak == 0 {
 		t.Errorf("%+v", end)
 	}
 	if o := e.run(e.spec("sh", "-c", "exit 5")); o.Code != 5 {
 		t.Errorf("run: %+v", o)
+	}
+	// The kernel ends a container whose memory ran out, which is on record when run returns.
+	s, memory := e.spec("sh", "-c", "x=a; while :; do x=$x$x; done"), int64(32<<20)
+	s.Linux.Resources = &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &memory}}
+	id, dir = e.bundle(s)
+	o := e.do("run", "--bundle", dir, id)
+	all = e.records(id)
+	if end := all[len(all)-1]; o.Code != 137 || end.Type != "run.finished" ||
+		end.Limit != "memory" && end.ExitCode != -1 {
+		t.Errorf("beyond the limit of memory: %+v, %+v", o, end)
 	}
 	if o := e.run(e.spec("nosuch")); o.Code != exitFailed ||
 		!strings.Contains(o.Err, "executable file not found in $PATH") {
@@ -338,6 +361,160 @@ try sh -c ': >> /proc/sys/kernel/hostname'`
 		}
 	}
 	os.Remove(filepath.Join(e.image, "tmp/node"))
+}
+
+// links: what a link of the image leads to is in the image, for exec, too.
+func (e *engine) links() {
+	t := e.t
+	outside := filepath.Join(e.h.Root, "outside")
+	if err := os.WriteFile(outside, []byte("#!/bin/sh\necho outside\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if o := e.h.Run(exec.Command(outside)); o.Out != "outside\n" {
+		t.Fatalf("on the host: %+v", o)
+	}
+	up := strings.Repeat("../", 40)
+	for name, target := range map[string]string{"absolute": outside, "relative": ".." + outside,
+		"up": up + outside[1:], "dir": up + e.h.Root[1:], "proc": "/proc/self/fd/../exe",
+		"echo": up + "bin/busybox"} {
+		if err := os.Symlink(target, filepath.Join(e.image, "tmp", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	id, dir := e.bundle(e.spec("sleep", "1000"))
+	e.create(dir, id)
+	e.works("start", id)
+	for _, args := range [][]string{{"/tmp/absolute"}, {"/tmp/relative"}, {"/tmp/up"},
+		{"/tmp/dir/outside"}, {"/" + up + outside[1:]}, {"--env", "PATH=/tmp/dir", "outside"},
+		{"--cwd", "/tmp", "./up"}, {"--cwd", "/tmp/dir", "./outside"}} {
+		o := e.do(slices.Concat([]string{"exec"}, args[:len(args)-1], []string{id},
+			args[len(args)-1:])...)
+		if o.Code == 0 || strings.Contains(o.Out, "outside\n") {
+			t.Errorf("exec %q: %+v", args, o)
+		}
+	}
+	// The working directory that a link leads to is in the image as well.
+	if o := e.do("exec", "--cwd", "/tmp/dir", id, "/bin/ls"); o.Code == 0 &&
+		strings.Contains(o.Out, "outside") {
+		t.Errorf("a working directory outside: %+v", o)
+	}
+	// The control: a link that climbs as far and ends in the image.
+	if o := e.do("exec", id, "/tmp/echo", "inside"); o.Out != "inside\n" {
+		t.Errorf("a link in the image: %+v", o)
+	}
+	e.works("delete", "--force", id)
+}
+
+// moduleImage makes the image of a container that runs modules. They need no execute bit.
+func (e *engine) moduleImage() string {
+	e.t.Helper()
+	image := filepath.Join(e.h.Root, "modules")
+	if err := os.MkdirAll(filepath.Join(image, "bin"), 0o755); err != nil {
+		e.t.Fatal(err)
+	}
+	for to, from := range map[string]string{"probe.wasm": e.h.Probe,
+		"bin/toybox": filepath.Join(e.h.Bin, "bundles/core-utils/toybox.wasm"),
+		"bin/native": filepath.Join(e.image, "bin/busybox")} {
+		text, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(image, to), text, 0o644)
+		}
+		if err != nil {
+			e.t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"cat", "cp", "ls"} {
+		if err := os.Symlink("toybox", filepath.Join(image, "bin", name)); err != nil {
+			e.t.Fatal(err)
+		}
+	}
+	return image
+}
+
+// modules: a WebAssembly module is the process of a container, run by the engine in jail-init.
+func (e *engine) modules(volume string) {
+	t, image := e.t, e.moduleImage()
+	spec := func(args ...string) *specs.Spec {
+		s := e.spec(args...)
+		s.Root.Path = image
+		s.Process.Env = append(s.Process.Env, "A=b")
+		s.Mounts = append(s.Mounts, specs.Mount{Type: "bind", Source: volume, Destination: "/data/rw",
+			Options: []string{"rbind"}}, specs.Mount{Type: "bind", Source: volume,
+			Destination: "/data/ro", Options: []string{"rbind", "ro"}})
+		return s
+	}
+	for name, target := range map[string]string{"in": "", "proc": "/proc/1/status",
+		"up": strings.Repeat("../", 40) + e.h.Root[1:] + "/outside", "here": "/data/ro/in"} {
+		path := filepath.Join(volume, name)
+		err := os.WriteFile(path, []byte("text\n"), 0o644)
+		if target != "" {
+			err = errors.Join(os.Remove(path), os.Symlink(target, path))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		args     []string
+		code     int
+		out, err string
+	}{
+		{args: []string{"/probe.wasm", "exit", "7"}, code: 7},
+		{args: []string{"./probe.wasm", "args", "x y"}, out: "\"x y\"\n"},
+		{args: []string{"/probe.wasm", "env"}, out: "PATH=/bin\nA=b\nHOME=/\nPWD=/\n"},
+		{args: []string{"/probe.wasm", "both"}, out: "to stdout\n", err: "to stderr\n"},
+		{args: []string{"cat", "/data/rw/in"}, out: "text\n"},
+		{args: []string{"cat", "/data/rw/here"}, out: "text\n"},
+		{args: []string{"cp", "/data/rw/in", "/data/rw/copy"}},
+		{args: []string{"cp", "/data/rw/in", "/data/ro/copy"}, code: 1, err: "ystem"},
+		// The root of the image is not written to, as with programs; a directory of it is.
+		{args: []string{"cp", "/data/rw/in", "/copy"}, code: 1, err: "ermi"},
+		{args: []string{"cp", "/data/rw/in", "/bin/copy"}},
+		{args: []string{"cat", "/proc/1/status"}, code: 1, err: "/proc/1/status"},
+		{args: []string{"cat", "/dev/null"}, code: 1, err: "/dev/null"},
+		{args: []string{"cat", "/data/rw/proc"}, code: 1, err: "/data/rw/proc"},
+		{args: []string{"cat", "/data/rw/up"}, code: 1, err: "/data/rw/up"},
+		{args: []string{"ls", "/"}, out: "bin\ndata\nprobe.wasm\n"},
+	} {
+		o := e.run(spec(c.args...))
+		if o.Code != c.code || o.Out != c.out || !strings.Contains(o.Err, c.err) {
+			t.Errorf("%q: %+v, want %d, %q, %q", c.args, o, c.code, c.out, c.err)
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(volume, "copy")); string(text) != "text\n" {
+		t.Errorf("written to the volume: %q, %v", text, err)
+	}
+	id, dir := e.bundle(spec("/probe.wasm", "spin"))
+	pidFile := filepath.Join(dir, "pid")
+	e.create(dir, id, "--pid-file", pidFile)
+	e.works("start", id)
+	// A process of a module container runs modules, and executes nothing else.
+	if o := e.do("exec", "--env", "A=c", id, "/probe.wasm", "env"); o.Code != 0 ||
+		!strings.Contains(o.Out, "A=c\n") {
+		t.Errorf("exec: %+v", o)
+	}
+	if o := e.do("exec", id, "/bin/native", "true"); o.Code != exitNotExec ||
+		!strings.Contains(o.Err, "not a WebAssembly module") {
+		t.Errorf("exec of a program: %+v", o)
+	}
+	text, err := os.ReadFile(pidFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, err := os.ReadFile("/proc/" + string(text) + "/status")
+	for _, want := range []string{`CapEff:\t0+\n`, `NoNewPrivs:\t1\n`, `Seccomp_filters:\t[2-9]\n`} {
+		if err != nil || !regexp.MustCompile(want).Match(status) {
+			t.Errorf("want %s in\n%s%v", want, status, err)
+		}
+	}
+	e.works("kill", id, "TERM")
+	cmdtest.Eventually(t, "it stops", func() bool { return e.status(id) == "stopped" })
+	e.works("delete", id)
+	all := e.records(id)
+	if end := all[len(all)-1]; end.Type != "run.finished" || end.ExitCode != 143 && end.ExitCode != -1 ||
+		end.Usage.CPUMS == 0 || end.Usage.MemoryPeak == 0 {
+		t.Errorf("%+v", end)
+	}
 }
 
 // streams: a terminal goes over the socket of the engine, and descriptors are kept.
@@ -490,7 +667,9 @@ func (e *engine) hostile() {
 		}},
 		{"namespace of the host by its path", "namespace uts: the container would have the host's",
 			joining(fmt.Sprintf("/proc/%d/ns/uts", os.Getpid()))},
-		{"module", "annotation run.oci.handler", func(s *specs.Spec) {
+		{"handler", `annotation run.oci.handler of config.json: "krun" is not supported`,
+			func(s *specs.Spec) { s.Annotations = map[string]string{"run.oci.handler": "krun"} }},
+		{"no module", `exec: "true": not a WebAssembly module`, func(s *specs.Spec) {
 			s.Annotations = map[string]string{"run.oci.handler": "wasm"}
 		}},
 		{"device", "device /dev/kvm of config.json", func(s *specs.Spec) {
@@ -504,8 +683,10 @@ func (e *engine) hostile() {
 	// The control: a hook that the operator names.
 	s := e.spec("true")
 	s.Hooks = &specs.Hooks{Poststart: []specs.Hook{{Path: "/bin/true"}}}
-	if o := e.run(s); o.Code != 0 {
-		e.t.Errorf("a hook of the operator's: %+v", o)
+	// One after the end that fails is a warning.
+	s.Hooks.Poststop = []specs.Hook{{Path: "/bin/false"}}
+	if o := e.run(s); o.Code != 0 || !strings.Contains(o.Err, "poststop") {
+		e.t.Errorf("hooks of the operator's: %+v", o)
 	}
 	// And a namespace of others that is not the host's.
 	other := exec.Command("sleep", "1000")
@@ -564,6 +745,13 @@ func (e *engine) told() {
 	if len(f.Linux.Capabilities) > 0 ||
 		slices.Contains(f.Linux.Namespaces, "time") {
 		e.t.Errorf("features: %+v", f)
+	}
+	id, dir := e.bundle(e.spec("true"))
+	if _, err := os.Stat("/run/systemd/system"); err != nil {
+		if o := e.do("--systemd-cgroup", "create", "--bundle", dir, id); o.Code != exitFailed ||
+			!strings.Contains(o.Err, "--systemd-cgroup: systemd does not run on this host") {
+			e.t.Errorf("%+v", o)
+		}
 	}
 	if o := e.do("--version"); !strings.HasPrefix(o.Out, "jail-oci version ") {
 		e.t.Errorf("%+v", o)

@@ -4,6 +4,7 @@
 package cgroup
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -167,6 +168,8 @@ type Leaf struct {
 	path   string
 	layout Layout
 	meter  meter
+	// dirs are the directories by controller where they are not all at path.
+	dirs map[string]string
 }
 
 // errNotLeaf is returned for a path that cannot be the cgroup of a jail.
@@ -197,6 +200,24 @@ func Open(path string) (*Leaf, error) {
 	return l, nil
 }
 
+// OpenForeign returns the cgroup of a container that an engine has placed, for Usage. dirs are its
+// directories by controller; in cgroup v2 the one directory has the key "".
+func OpenForeign(dirs map[string]string) (*Leaf, error) {
+	l := &Leaf{path: dirs["pids"], layout: v1, dirs: dirs}
+	if unified := dirs[""]; unified != "" && len(dirs) == 1 {
+		l.path, l.layout = unified, V2
+	}
+	if l.path == "" {
+		return nil, fmt.Errorf("control group of a container: %w", errNotLeaf)
+	}
+	for _, dir := range dirs {
+		if rel, ok := strings.CutPrefix(dir, Root+"/"); !ok || filepath.Clean(dir) != dir || rel == "" {
+			return nil, fmt.Errorf("control group %q: %w", dir, errNotLeaf)
+		}
+	}
+	return l, nil
+}
+
 // exists returns an error if the leaf is not in the hierarchy of the controller pids, which every
 // jail needs.
 func (l *Leaf) exists() error {
@@ -208,7 +229,13 @@ func (l *Leaf) exists() error {
 
 // file returns the path of a file of the leaf.
 func (l *Leaf) file(controller, name string) string {
-	if l.layout == V2 {
+	switch {
+	case l.dirs != nil && l.layout == V2:
+		return filepath.Join(l.path, name)
+	case l.dirs != nil:
+		// A controller that the container has not is a directory that is not there.
+		return filepath.Join(cmp.Or(l.dirs[controller], filepath.Join(Root, "none")), name)
+	case l.layout == V2:
 		return filepath.Join(Root, l.path, name)
 	}
 	return filepath.Join(Root, controller, l.path, name)

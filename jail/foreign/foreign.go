@@ -65,6 +65,9 @@ type End struct {
 	Limit string
 }
 
+// AwaitExit waits until the process has exited. Its parent may not have asked for the status yet.
+func (p *Process) AwaitExit() error { return sys.AwaitExit(p.pidfd) }
+
 // Wait waits for the end of the process.
 func (p *Process) Wait() (End, error) {
 	status, known, err := sys.WaitForeign(p.pidfd)

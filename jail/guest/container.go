@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"os/signal"
 	"runtime"
 	"strconv"
 	"strings"
@@ -23,6 +24,10 @@ import (
 // descriptor of its ContainerOrder follows.
 const ContainerArg = "container"
 
+// ModuleArg marks the second life of a container's process whose program is a WebAssembly module.
+// The same number follows.
+const ModuleArg = "module"
+
 // A ContainerOrder says how a process of a container is restricted, and what it then executes.
 type ContainerOrder struct {
 	Rlimits []oci.Rlimit `json:"rlimits"`
@@ -33,6 +38,10 @@ type ContainerOrder struct {
 	Filters [][]byte `json:"filters"`
 	Args    []string `json:"args"`
 	Env     []string `json:"env"`
+	// Module says that the program is a WebAssembly module.
+	Module bool `json:"module,omitempty"`
+	// Memory bounds the memory of the module, in bytes; 0 is no bound.
+	Memory int64 `json:"memory,omitempty"`
 	// Root is the root directory of the container's first process, absent for that one itself.
 	Root *RootID `json:"root,omitempty"`
 }
@@ -58,19 +67,34 @@ const (
 
 // EnterContainer restricts the calling process, which libcontainer has started in a container without
 // capabilities, and executes the container's own program in its place: the program is the process
-// that the engine waits for. It returns only on error, with the exit code.
+// that the engine waits for. jail-init itself is executed once more for a module, so that every thread
+// has the domain from its first instruction on. It returns only on error, with the exit code.
 func EnterContainer(fd string, own []string) (int, error) {
 	// The domain belongs to a thread, and this is the one that executes.
 	runtime.LockOSThread()
-	order, err := readContainerOrder(fd)
-	if err == nil {
-		err = restrictContainer(order)
-	}
+	order, closeOwn, err := readContainerOrder(fd)
 	if err != nil {
 		return exitUnrestricted, err
 	}
+	if order.Module {
+		self := jail.LandlockRule{Path: selfOf(fd), Exec: true}
+		order.Landlock.Rules = append(order.Landlock.Rules, self)
+		if order.Ceiling != nil {
+			order.Ceiling.Rules = append(order.Ceiling.Rules, self)
+		}
+		if err = restrictContainer(order); err == nil {
+			err = sys.Exec(self.Path, []string{"jail-init", ModuleArg, fd}, own)
+		}
+		// Not earlier, also not by the garbage collector: the second life needs both.
+		closeOwn()
+		return exitUnrestricted, err
+	}
+	closeOwn()
+	if err := restrictContainer(order); err != nil {
+		return exitUnrestricted, err
+	}
 	env := withHome(order.Env, own)
-	path, err := lookPath(order.Args[0], env)
+	path, err := lookPath(order.Args[0], env, 0o111)
 	if err == nil {
 		for _, f := range order.Filters {
 			if err := sys.LoadFilter(f); err != nil {
@@ -85,28 +109,97 @@ func EnterContainer(fd string, own []string) (int, error) {
 	return exitNoExec, err
 }
 
-func readContainerOrder(fd string) (order ContainerOrder, err error) {
+// selfOf is the path of jail-init, whose descriptor is the one before that of the order.
+func selfOf(fd string) string {
+	n, _ := strconv.Atoi(fd) // readContainerOrder has checked it
+	return "/proc/self/fd/" + strconv.Itoa(n-1)
+}
+
+// readContainerOrder reads the order. closeOwn closes what of the host's is open: libcontainer leaves
+// nothing else open but what the engine preserves.
+func readContainerOrder(fd string) (order ContainerOrder, closeOwn func(), err error) {
 	n, err := strconv.Atoi(fd)
 	if err != nil || n < 4 {
-		return order, fmt.Errorf("descriptor %q of the order", fd)
+		return order, nil, fmt.Errorf("descriptor %q of the order", fd)
 	}
-	f := os.NewFile(uintptr(n), "order")
-	defer f.Close()
-	// jail-init's own program. libcontainer leaves nothing else open but what the engine preserves.
-	// close_range(2) would do, and older filters of engines refuse it.
-	defer os.NewFile(uintptr(n-1), "jail-init").Close()
+	f, self := os.NewFile(uintptr(n), "order"), os.NewFile(uintptr(n-1), "jail-init")
+	closeOwn = func() {
+		// close_range(2) would do, and older filters of engines refuse it.
+		f.Close()
+		self.Close()
+	}
+	defer func() {
+		if err != nil {
+			closeOwn()
+		}
+	}()
 	// Its writer shares the offset.
 	text, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<24))
 	if err == nil {
 		err = json.Unmarshal(text, &order)
 	}
 	if err != nil {
-		return order, fmt.Errorf("read the order: %w", err)
+		return order, nil, fmt.Errorf("read the order: %w", err)
 	}
 	if len(order.Args) == 0 || len(order.Filters) == 0 {
-		return order, errors.New("read the order: it has no program or no filter")
+		return order, nil, errors.New("read the order: it has no program or no filter")
 	}
-	return order, nil
+	return order, closeOwn, nil
+}
+
+// A Module is a WebAssembly module that is the program of a container's process.
+type Module struct {
+	File      *os.File
+	Args, Env []string
+	Cwd       string
+	// Memory bounds its memory, in bytes; 0 is no bound.
+	Memory int64
+}
+
+// EnterModule loads the filters on all threads, as Confine does in a jail, and returns the module,
+// of which nothing has run.
+func EnterModule(fd string, own []string) (m Module, err error) {
+	// No other process of the container looks into this one.
+	if err := sys.SetDumpable(false); err != nil {
+		return m, err
+	}
+	order, closeOwn, err := readContainerOrder(fd)
+	if err != nil {
+		return m, err
+	}
+	closeOwn()
+	m = Module{Args: order.Args, Env: withHome(order.Env, own), Memory: order.Memory}
+	if m.Cwd, err = os.Getwd(); err != nil {
+		return m, err
+	}
+	if m.File, err = openModule(order.Args[0], m.Env); err != nil {
+		return m, err
+	}
+	signal.Ignore(syscall.SIGXFSZ, syscall.SIGPIPE)
+	for _, f := range order.Filters {
+		if err := sys.LoadFilter(f); err != nil {
+			return m, layer("seccomp", err)
+		}
+	}
+	return m, nil
+}
+
+// openModule opens a module by the name that a process of the container is started with.
+func openModule(name string, env []string) (*os.File, error) {
+	path, err := lookPath(name, env, 0)
+	if err != nil {
+		return nil, err
+	}
+	// What is no regular file must not hold the process up.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		f.Close()
+		return nil, errors.Join(err, fmt.Errorf("%s is no regular file", path))
+	}
+	return f, nil
 }
 
 func restrictContainer(order ContainerOrder) error {
@@ -168,8 +261,9 @@ func withHome(env, own []string) []string {
 	return env
 }
 
-// lookPath finds a program as execvp(3) does, by the PATH of the program's environment.
-func lookPath(name string, env []string) (string, error) {
+// lookPath finds a program as execvp(3) does, by the PATH of the program's environment. A file that is
+// found has one of the bits of mode, unless that is 0.
+func lookPath(name string, env []string, mode fs.FileMode) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
 	}
@@ -185,7 +279,7 @@ func lookPath(name string, env []string) (string, error) {
 		}
 		path := dir + "/" + name
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() &&
-			info.Mode()&0o111 != 0 {
+			(mode == 0 || info.Mode()&mode != 0) {
 			return path, nil
 		}
 	}

@@ -119,6 +119,14 @@ func (g *granter) resources() error {
 	return nil
 }
 
+// MemoryLimit returns how much memory the container may have, in bytes; 0 is no limit.
+func (p Plan) MemoryLimit() int64 {
+	if r := p.Spec.Linux.Resources; r != nil && r.Memory != nil && r.Memory.Limit != nil {
+		return max(*r.Memory.Limit, 0)
+	}
+	return 0
+}
+
 // least returns the lower of a limit that may be missing or not positive, which is none, and a
 // bound.
 func least(asked *int64, bound int64) *int64 {

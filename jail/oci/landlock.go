@@ -38,6 +38,12 @@ func (g *granter) landlock(root []string) jail.Landlock {
 		l.Rules = append(l.Rules, jail.LandlockRule{Path: b.Target, Write: b.Write, Exec: b.Exec,
 			Pipes: b.Write})
 	}
+	if g.plan.Module {
+		// The engine is executed by a rule of its own, and executes nothing.
+		for i := range l.Rules {
+			l.Rules[i].Exec = false
+		}
+	}
 	return l
 }
 
@@ -61,7 +67,7 @@ func kernelRule(m specs.Mount) (jail.LandlockRule, bool) {
 // opensNetwork reports whether a policy leaves TCP to the namespace: one that holds nothing but its
 // loopback, or one that the engine made.
 func (g *granter) opensNetwork(pol policy.Policy) bool {
-	return pol.Syscalls.Has(policy.GroupLoopback)
+	return pol.Syscalls.Has(policy.GroupLoopback) && !g.plan.Module
 }
 
 // ceiling sets the layers of the ceiling alone. They use no meet: of each bind they ask what the

@@ -7,6 +7,7 @@ package oci
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -90,6 +91,8 @@ type Request struct {
 	Spec specs.Spec `json:"spec"`
 	// Root are the directories and files in the root of the image, without links.
 	Root []string `json:"root"`
+	// Module says that the program of the image is a WebAssembly module.
+	Module bool `json:"module"`
 }
 
 // A Plan is everything that the kernel enforces for one container. A container has all of it, or it
@@ -106,6 +109,8 @@ type Plan struct {
 	Layers []jail.Layer `json:"layers"`
 	// Spec is config.json as far as it is granted.
 	Spec specs.Spec `json:"spec"`
+	// Module says that every process of the container runs a WebAssembly module.
+	Module bool `json:"module,omitempty"`
 	// Devices are the device nodes that can be opened, by their names in /dev.
 	Devices []string `json:"devices"`
 	// OuterFilter is loaded by libcontainer where config.json has no filter of its own.
@@ -129,7 +134,8 @@ type Plan struct {
 // may not have.
 func NewPlan(id jail.ID, eff policy.Effective, n Node, r Request) (Plan, error) {
 	p := Plan{Version: planVersion, ID: id, Container: r.Container, Bundle: r.Bundle,
-		Policy: eff.Digest(), Spec: r.Spec, Devices: slices.Clone(deviceNames)}
+		Policy: eff.Digest(), Spec: r.Spec, Module: r.Module,
+		Devices: slices.Clone(deviceNames)}
 	for _, l := range eff.Layers() {
 		p.Layers = append(p.Layers, jail.Layer{Name: l.Name, Source: l.Source})
 	}
@@ -172,13 +178,22 @@ type granter struct {
 
 // checks run in this order: what runs, what it runs in, what is around it.
 var checks = []func(*granter) error{
-	(*granter).programs, (*granter).unsupported, (*granter).annotations, (*granter).hooks,
+	(*granter).handler, (*granter).programs, (*granter).unsupported, (*granter).annotations, (*granter).hooks,
 	(*granter).namespaces, (*granter).mounts, (*granter).devices, (*granter).paths,
 	(*granter).resources, (*granter).limits,
 }
 
-// programs refuses a policy that does not let every program of the image run.
+// programs refuses a policy that does not let every program of the image run, or every module.
 func (g *granter) programs() error {
+	if g.plan.Module {
+		every := policy.Globs{policy.Below("/")}
+		if !g.pol.Syscalls.Has(policy.GroupWASI) || !every.LessEq(g.pol.Tools.Modules) {
+			return errors.New("the policy lets no module of an image run: an image holds modules of any " +
+				`path, which needs tools.modules = ["/**"] and syscalls.groups with "wasi", in the ` +
+				"profile and in the ceiling")
+		}
+		return nil
+	}
 	if !g.pol.Syscalls.Has(policy.GroupNative) || !jail.AllMayRun(g.pol, "/") {
 		return errors.New("the policy lets no container run: an image holds programs of any path, " +
 			`which needs tools.native = ["/**"] and syscalls.groups with "native", in the profile ` +
@@ -210,20 +225,33 @@ func (g *granter) unsupported() error {
 			return fmt.Errorf("%s of config.json is not supported", x.name)
 		}
 	}
-	for _, name := range wasmAnnotations {
-		if _, ok := s.Annotations[name]; ok {
-			return fmt.Errorf("annotation %s: a container runs programs of Linux; run modules by jail run",
-				name)
-		}
-	}
 	if s.Root == nil || s.Root.Path == "" {
 		return errors.New("root.path of config.json is missing")
 	}
 	return nil
 }
 
-// wasmAnnotations are those by which engines ask a runtime for an interpreter of WebAssembly.
-var wasmAnnotations = []string{"run.oci.handler", "module.wasm.image/variant"}
+// moduleAnnotations are those by which engines ask a runtime for an engine of WebAssembly, with the
+// values that crun knows. A value that is true holds for every program, the other for modules alone.
+var moduleAnnotations = map[string]map[string]bool{
+	"run.oci.handler":           {"wasm": true, "wasm-smart": false},
+	"module.wasm.image/variant": {"compat": true, "compat-smart": false},
+}
+
+// handler has the container run modules if an annotation says so of every program. jail-oci finds out
+// by itself whether the program of the image is a module.
+func (g *granter) handler() error {
+	for name, values := range moduleAnnotations {
+		value, asked := g.plan.Spec.Annotations[name]
+		always, known := values[value]
+		if asked && !known {
+			return fmt.Errorf("annotation %s of config.json: %q is not supported: want one of %q", name,
+				value, slices.Sorted(maps.Keys(values)))
+		}
+		g.plan.Module = g.plan.Module || always
+	}
+	return nil
+}
 
 // annotations takes away what would change the control group behind the plan's back.
 func (g *granter) annotations() error {
@@ -271,6 +299,11 @@ func (g *granter) drop(format string, args ...any) {
 
 // filters sets the seccomp filters of the plan.
 func (g *granter) filters() {
+	if g.plan.Module {
+		g.plan.InnerFilter = seccomp.NewFilter(seccomp.WASIGroups...)
+		g.plan.OuterFilter = seccomp.NewOuterFilter(seccomp.InitGroups...)
+		return
+	}
 	groups := slices.Clone(seccomp.NativeGroups)
 	if g.pol.Syscalls.Has(policy.GroupLoopback) {
 		groups = append(groups, "loopback", "links")

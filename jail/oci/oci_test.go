@@ -9,6 +9,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/oci"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/syntax"
@@ -199,6 +200,9 @@ func TestRefusals(t *testing.T) {
 		"unified": {spec: func(s *specs.Spec) {
 			s.Linux.Resources.Unified = map[string]string{"memory.max": "max"}
 		}, want: "memory.max"},
+		"handler": {spec: func(s *specs.Spec) {
+			s.Annotations = map[string]string{"run.oci.handler": "krun"}
+		}, want: `annotation run.oci.handler .* "krun" is not supported`},
 		"cwd": {spec: func(s *specs.Spec) { s.Process.Cwd = "x" }, want: "process.cwd"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -211,6 +215,47 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("%v, want %s", err, c.want)
 			}
 		})
+	}
+}
+
+// The plan of a module has the filter of WebAssembly tools, and lets nothing be executed. The policy
+// has to let every module run, and so has the ceiling.
+func TestModule(t *testing.T) {
+	const variant = "module.wasm.image/variant"
+	for name, c := range map[string]struct {
+		found       bool
+		annotations map[string]string
+		want        bool
+	}{
+		"program":         {},
+		"found":           {found: true, want: true},
+		"handler":         {annotations: map[string]string{"run.oci.handler": "wasm"}, want: true},
+		"variant":         {annotations: map[string]string{variant: "compat"}, want: true},
+		"smart, program":  {annotations: map[string]string{variant: "compat-smart"}},
+		"smart, a module": {true, map[string]string{"run.oci.handler": "wasm-smart"}, true},
+	} {
+		s := spec()
+		s.Annotations = c.annotations
+		request := oci.Request{Container: "c", Bundle: "/b", Spec: s, Root: []string{"bin"},
+			Module: c.found}
+		p, err := oci.NewPlan("id", effective(t, nil), node, request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		executes := slices.Contains(p.InnerFilter.Allow, "execve") ||
+			slices.ContainsFunc(p.Landlock.Rules, func(r jail.LandlockRule) bool { return r.Exec })
+		if p.Module != c.want || executes == c.want {
+			t.Errorf("%s: module %v, executes %v", name, p.Module, executes)
+		}
+		for ceiling, change := range map[string]func(*policy.Policy){
+			"tools.modules": func(c *policy.Policy) { c.Tools.Modules = policy.MustGlobs("/opt/**") },
+			"wasi":          func(c *policy.Policy) { c.Syscalls.Groups = []string{"native", "loopback"} },
+		} {
+			_, err := oci.NewPlan("id", effective(t, change), node, request)
+			if refused := err != nil && strings.Contains(err.Error(), "tools.modules"); refused != c.want {
+				t.Errorf("%s, a ceiling that bounds %s: %v", name, ceiling, err)
+			}
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/opencontainers/cgroups/systemd"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runc/libcontainer/specconv"
@@ -96,6 +98,10 @@ func (c Containers) Create(p oci.Plan, o CreateOptions) (*Container, error) {
 }
 
 func (c Containers) config(p oci.Plan, o CreateOptions) (*configs.Config, error) {
+	if c.Systemd && !systemd.IsRunningSystemd() {
+		return nil, errors.New("--systemd-cgroup: systemd does not run on this host: have the engine make " +
+			"control groups itself (podman --cgroup-manager cgroupfs, containerd SystemdCgroup = false)")
+	}
 	config, err := specconv.CreateLibcontainerConfig(&specconv.CreateOpts{
 		CgroupName: p.Container, UseSystemdCgroup: c.Systemd, NoPivotRoot: o.NoPivot,
 		NoNewKeyring: o.NoNewKeyring, Spec: &p.Spec})
@@ -194,12 +200,16 @@ func (c *Container) Begin(p Process) (*libcontainer.Process, error) {
 	}
 	defer init.Close()
 	first := 3 + len(p.Preserved)
+	// Of jail-init, not of the program.
+	env := []string{"GOTRACEBACK=none", "GOMAXPROCS=2"}
+	if !c.Plan.Module {
+		env = append(env, "GOGC=off")
+	}
 	process := &libcontainer.Process{
 		// Executed by its descriptor: the image has no jail-init.
 		Args: []string{"/proc/self/fd/" + strconv.Itoa(first), guest.ContainerArg,
 			strconv.Itoa(first + 1)},
-		// Of jail-init, not of the program.
-		Env:             []string{"GOTRACEBACK=none", "GOMAXPROCS=2", "GOGC=off"},
+		Env:             env,
 		Cwd:             p.Spec.Cwd,
 		UID:             int(p.Spec.User.UID),
 		GID:             int(p.Spec.User.GID),
@@ -230,7 +240,7 @@ func (c *Container) Begin(p Process) (*libcontainer.Process, error) {
 func (c *Container) order(p Process) (*os.File, error) {
 	plan := c.Plan
 	o := guest.ContainerOrder{Rlimits: plan.ProcessRlimits(&p.Spec), Landlock: plan.Landlock,
-		Args: p.Spec.Args, Env: p.Spec.Env}
+		Args: p.Spec.Args, Env: p.Spec.Env, Module: plan.Module, Memory: plan.MemoryLimit()}
 	if plan.Ceiling != nil {
 		o.Ceiling = &plan.Ceiling.Landlock
 		outside, err := libseccomp.CompileOutside(plan.Ceiling.Filter)
@@ -331,13 +341,61 @@ func sameFile(root *os.File, target string, source *os.File) error {
 }
 
 // CheckProgram returns an error if a container, whose first process has the number pid, has no such
-// program. It is for the message: jail-init finds the program once more, inside.
+// program or module. It is for the message: jail-init finds the program once more, inside.
 func (c *Container) CheckProgram(pid int, p specs.Process) error {
 	root, err := sys.RootOf(pid)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
+	if c.Plan.Module {
+		return checkProgram(root, p, isModule)
+	}
+	return checkProgram(root, p, mayRun)
+}
+
+// StartsModule reports whether the program of a process is a WebAssembly module, where root is the
+// directory of the image.
+func StartsModule(root string, p specs.Process) (bool, error) {
+	dir, err := sys.OpenTarget(root)
+	if err != nil {
+		return false, err
+	}
+	defer dir.Close()
+	return len(p.Args) > 0 && checkProgram(dir, p, isModule) == nil, nil
+}
+
+// mayRun returns fs.ErrPermission for a file that nobody may execute.
+func mayRun(f *os.File) error {
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+		return fs.ErrPermission
+	}
+	return nil
+}
+
+var errNoModule = errors.New("not a WebAssembly module")
+
+// isModule returns errNoModule for a file that does not begin as a WebAssembly module does. f is open
+// with O_PATH.
+func isModule(f *os.File) error {
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return errNoModule
+	}
+	opened, err := os.Open("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
+	if err != nil {
+		return err
+	}
+	defer opened.Close()
+	magic := make([]byte, 4)
+	if _, err := io.ReadFull(opened, magic); err != nil || string(magic) != "\x00asm" {
+		return errNoModule
+	}
+	return nil
+}
+
+// checkProgram looks for the program of a process in a root directory. fits returns what is wrong with a
+// file that has its name.
+func checkProgram(root *os.File, p specs.Process, fits func(*os.File) error) error {
 	name := p.Args[0]
 	dirs := []string{""}
 	if !strings.Contains(name, "/") {
@@ -347,7 +405,7 @@ func (c *Container) CheckProgram(pid int, p specs.Process) error {
 			}
 		}
 	}
-	err = fs.ErrNotExist
+	err := fs.ErrNotExist
 	for _, dir := range dirs {
 		path := filepath.Join("/", dir, name)
 		if strings.Contains(name, "/") && !filepath.IsAbs(name) || dir == "." {
@@ -358,12 +416,14 @@ func (c *Container) CheckProgram(pid int, p specs.Process) error {
 			err = openErr
 			continue
 		}
-		info, statErr := f.Stat()
+		err = fits(f)
 		f.Close()
-		if statErr == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+		if err == nil {
 			return nil
 		}
-		err = fs.ErrPermission
+	}
+	if errors.Is(err, errNoModule) {
+		return fmt.Errorf("exec: %q: %w", name, err)
 	}
 	if len(dirs) > 1 || dirs[0] != "" {
 		// As runc, whose words engines look for.
@@ -382,6 +442,15 @@ func (c *Container) Pid() int {
 		return 0
 	}
 	return state.Pid
+}
+
+// Cgroups are the directories of the container's control group by controller, as oci.Made has them.
+func (c *Container) Cgroups() (map[string]string, error) {
+	s, err := c.made.State()
+	if err != nil {
+		return nil, err
+	}
+	return s.CgroupPaths, nil
 }
 
 // State is what `state` prints.
@@ -438,8 +507,8 @@ func (c *Container) Pause() error { return c.made.Pause() }
 func (c *Container) Resume() error { return c.made.Resume() }
 
 // Delete removes what the host has of the container. With force, or if it was never started, its
-// processes are killed first.
-func (c *Container) Delete(force bool) error {
+// processes are killed first. ended is called once they have ended, while the control group is there.
+func (c *Container) Delete(force bool, ended func()) error {
 	status, err := c.made.Status()
 	if err != nil && !force {
 		return err
@@ -451,13 +520,27 @@ func (c *Container) Delete(force bool) error {
 		_ = c.made.Signal(syscall.SIGKILL)
 		for range killPatience {
 			if c.made.Signal(syscall.Signal(0)) != nil {
-				return c.made.Destroy()
+				ended()
+				return c.destroy()
 			}
 			time.Sleep(killWait)
 		}
 		return fmt.Errorf("container %s: its process does not end", c.made.ID())
 	}
-	return c.made.Destroy()
+	ended()
+	return c.destroy()
+}
+
+// destroy removes the container. A hook poststop that fails is a warning (runtime-spec, lifecycle):
+// nothing of the container is left by then.
+func (c *Container) destroy() error {
+	err := c.made.Destroy()
+	_, left := os.Lstat(filepath.Join(c.all.Root, c.made.ID()))
+	if err != nil && errors.Is(left, fs.ErrNotExist) {
+		logrus.Warn(err)
+		return nil
+	}
+	return err
 }
 
 // How long a process may take to end that was killed.

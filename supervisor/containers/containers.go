@@ -23,6 +23,7 @@ import (
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/atomicfile"
+	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/jail/foreign"
 	"github.com/jail-sandbox/jail/jail/oci"
 	"github.com/jail-sandbox/jail/policy"
@@ -60,8 +61,8 @@ type Keeper struct {
 	closed bool
 	// planned are the containers whose process is not known yet.
 	planned map[jail.ID]*kept
-	// living counts those whose end is waited for.
-	living int
+	// living are those whose end is waited for. The channel is closed when it is on record.
+	living map[jail.ID]chan struct{}
 }
 
 // A kept is what a daemon keeps of a container.
@@ -71,6 +72,8 @@ type kept struct {
 	// Process is the first one.
 	Process foreign.Name `json:"process"`
 	Begun   time.Time    `json:"begun"`
+	// Cgroups are as in oci.Made.
+	Cgroups map[string]string `json:"cgroups"`
 
 	expires *time.Timer
 }
@@ -78,7 +81,7 @@ type kept struct {
 // Open returns the keeper of a daemon. Unless the daemon is private, Open waits for the containers of
 // earlier ones.
 func Open(o Options, private bool) (*Keeper, error) {
-	k := &Keeper{o: o, planned: map[jail.ID]*kept{}}
+	k := &Keeper{o: o, planned: map[jail.ID]*kept{}, living: map[jail.ID]chan struct{}{}}
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -99,7 +102,7 @@ func Open(o Options, private bool) (*Keeper, error) {
 		}
 		process, err := foreign.Open(c.Process)
 		if err != nil {
-			k.ended(c, foreign.End{}, "it ended while no jaild ran")
+			k.ended(c, foreign.End{}, c.usage(), "it ended while no jaild ran")
 			continue
 		}
 		k.watch(c, process)
@@ -122,7 +125,7 @@ func (k *Keeper) file(id jail.ID) string { return filepath.Join(k.o.Dir, string(
 func (k *Keeper) Living() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.living
+	return len(k.living)
 }
 
 // Close records no more. The containers live on, and the next daemon waits for them.
@@ -223,6 +226,10 @@ func (k *Keeper) take(id jail.ID) *kept {
 
 // Report takes what became of a plan.
 func (k *Keeper) Report(c caller.Caller, id string, r oci.Made) error {
+	if r.Deleted && c.UID == 0 {
+		k.settle(jail.ID(id))
+		return nil
+	}
 	made, err := k.find(c, id)
 	if err != nil {
 		return err
@@ -243,6 +250,7 @@ func (k *Keeper) Report(c caller.Caller, id string, r oci.Made) error {
 		return errors.Join(problem.New(problem.Usage, "process %d of the container: %v", r.PID, err),
 			k.finish(made, audit.RunFinished{ExitCode: problem.ExitFailed, Error: err.Error()}))
 	}
+	made.Cgroups = r.Cgroups
 	text, err := json.Marshal(made)
 	if err == nil {
 		err = atomicfile.Write(k.file(made.Plan.ID), text, 0o600, atomicfile.Volatile)
@@ -298,6 +306,34 @@ func (k *Keeper) records(c *kept, by audit.Actor) *runlog.Log {
 	return runlog.New(k.o.Log, audit.Entry{Run: string(c.Plan.ID), Actor: by, Policy: c.Plan.Policy})
 }
 
+// settlePatience is how long the removal of a container waits for the record of its end.
+const settlePatience = 5 * time.Second
+
+// settle waits until the end of a container that has stopped is on record, with its usage.
+func (k *Keeper) settle(id jail.ID) {
+	k.mu.Lock()
+	recorded := k.living[id]
+	k.mu.Unlock()
+	if recorded == nil {
+		return
+	}
+	select {
+	case <-recorded:
+	case <-time.After(settlePatience):
+	}
+}
+
+// usage reads the control group of the container; zero where that is gone.
+func (c *kept) usage() cgroup.Usage {
+	leaf, err := cgroup.OpenForeign(c.Cgroups)
+	if err != nil {
+		return cgroup.Usage{}
+	}
+	defer leaf.Close()
+	u, _ := leaf.Usage()
+	return u
+}
+
 func (k *Keeper) finish(c *kept, e audit.RunFinished) error {
 	e.Usage.WallMS = time.Since(c.Begun).Milliseconds()
 	return k.records(c, c.Actor).Record(e)
@@ -305,8 +341,9 @@ func (k *Keeper) finish(c *kept, e audit.RunFinished) error {
 
 // watch waits for the end of a container in the background, and ends it when its time is over.
 func (k *Keeper) watch(c *kept, process *foreign.Process) {
+	recorded := make(chan struct{})
 	k.mu.Lock()
-	k.living++
+	k.living[c.Plan.ID] = recorded
 	k.mu.Unlock()
 	go func() {
 		defer process.Close()
@@ -318,40 +355,55 @@ func (k *Keeper) watch(c *kept, process *foreign.Process) {
 			})
 			defer timer.Stop()
 		}
+		k.o.Check("wait for a container", process.AwaitExit())
+		// The engine may remove the control group once it has the status.
+		usage := c.usage()
 		end, err := process.Wait()
 		k.o.Check("wait for a container", err)
-		limit := ""
 		select {
 		case <-late:
-			limit = "wall"
+			end.Limit = limitWall
 		default:
+			if usage.OOMKills > 0 && end.Signal == "SIGKILL" {
+				end.Limit = limitMemory
+			}
 		}
-		end.Limit = limit
-		k.ended(c, end, "")
+		k.ended(c, end, usage, "")
 		k.mu.Lock()
-		k.living--
+		delete(k.living, c.Plan.ID)
 		k.mu.Unlock()
+		close(recorded)
 	}()
 }
 
+// Limits that end a container.
+const limitWall, limitMemory = "wall", "memory"
+
 // ended puts the end of a container on record, unless another daemon has.
-func (k *Keeper) ended(c *kept, end foreign.End, missed string) {
+func (k *Keeper) ended(c *kept, end foreign.End, u cgroup.Usage, missed string) {
 	k.mu.Lock()
 	closed := k.closed
 	k.mu.Unlock()
 	if closed || os.Remove(k.file(c.Plan.ID)) != nil {
 		return
 	}
-	e := audit.RunFinished{ExitCode: end.Code, Signal: end.Signal, Limit: end.Limit}
+	e := audit.RunFinished{ExitCode: end.Code, Signal: end.Signal, Limit: end.Limit,
+		Usage: audit.Usage{CPUMS: u.CPU.Milliseconds(), MemoryPeak: u.MemoryPeak, PIDsPeak: u.PIDsPeak,
+			ThrottledMS: u.Throttled.Milliseconds(), IORead: u.IORead, IOWrite: u.IOWrite}}
 	if !end.Known {
 		e.ExitCode = unknownCode
 		e.Error = "the exit code is not known: " + cmp.Or(missed,
 			"the kernel tells it to the engine alone (Linux before 6.15)")
 	}
+	limit := audit.Limit{Name: end.Limit, Action: "killed"}
+	switch end.Limit {
+	case limitWall:
+		limit.Limit, limit.Peak = c.Plan.Wall.Milliseconds(), time.Since(c.Begun).Milliseconds()
+	case limitMemory:
+		limit.Limit, limit.Peak = c.Plan.MemoryLimit(), u.MemoryPeak
+	}
 	if end.Limit != "" {
-		k.o.Check("record a limit", k.records(c, c.Actor).Record(audit.Limit{Name: end.Limit,
-			Limit: c.Plan.Wall.Milliseconds(), Peak: time.Since(c.Begun).Milliseconds(),
-			Action: "killed"}))
+		k.o.Check("record a limit", k.records(c, c.Actor).Record(limit))
 	}
 	k.o.Check("record the end of a container", k.finish(c, e))
 }

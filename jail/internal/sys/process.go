@@ -285,20 +285,22 @@ const (
 	pidfdInfoExit = 1 << 3
 )
 
-// WaitForeign waits until the process behind a descriptor of OpenProcess, which need not be a child,
-// has ended. known is false where the kernel tells the status to the parent alone (before Linux
-// 6.15), or its parent does not ask for it.
-func WaitForeign(process *os.File) (status unix.WaitStatus, known bool, err error) {
-	poll := func(events int16, milliseconds int) error {
-		fds := []unix.PollFd{{Fd: int32(process.Fd()), Events: events}}
-		for {
-			_, err := unix.Poll(fds, milliseconds)
-			if !errors.Is(err, unix.EINTR) {
-				return callError("poll", err)
-			}
+// AwaitExit waits until the process behind a descriptor of OpenProcess, which need not be a child, has
+// exited.
+func AwaitExit(process *os.File) error {
+	fds := []unix.PollFd{{Fd: int32(process.Fd()), Events: unix.POLLIN}}
+	for {
+		_, err := unix.Poll(fds, -1)
+		if !errors.Is(err, unix.EINTR) {
+			return callError("poll", err)
 		}
 	}
-	if err := poll(unix.POLLIN, -1); err != nil {
+}
+
+// WaitForeign is AwaitExit, and then waits for the status of the process. known is false where the
+// kernel tells the status to the parent alone (before Linux 6.15), or its parent does not ask for it.
+func WaitForeign(process *os.File) (status unix.WaitStatus, known bool, err error) {
+	if err := AwaitExit(process); err != nil {
 		return 0, false, err
 	}
 	// The status is there once the parent has taken it.

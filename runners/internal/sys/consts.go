@@ -28,6 +28,7 @@ const AtFDCWD = unix.AT_FDCWD
 const (
 	ResolveBeneath    = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
 	ResolveNoSymlinks = unix.RESOLVE_NO_SYMLINKS
+	ResolveNoXDev     = unix.RESOLVE_NO_XDEV
 )
 
 // File types in Stat.Mode.

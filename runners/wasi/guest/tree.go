@@ -98,7 +98,8 @@ func openMounts(mounts []runners.Mount) ([]view.Mount, error) {
 		if err != nil {
 			return fail(fmt.Errorf("mount %s: %w", m.Path, err))
 		}
-		out = append(out, view.Mount{Path: m.Path, FD: fd, Write: m.Write, Hidden: h})
+		out = append(out, view.Mount{Path: m.Path, FD: fd, Write: m.Write, Hidden: h,
+			Whole: m.Whole})
 	}
 	return out, nil
 }

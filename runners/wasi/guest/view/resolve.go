@@ -125,7 +125,7 @@ type opened struct {
 // its directory by ".." or by an absolute link, and for a link where names are
 // hidden: those are walked.
 func (v *View) openBeneath(b base, p string, flags, mode uint64) (opened, fault) {
-	resolve := uint64(sys.ResolveBeneath)
+	resolve := b.m.resolve()
 	dotdot := hasDotDot(p)
 	if b.m.Hidden != nil {
 		if dotdot {
@@ -186,7 +186,7 @@ func (v *View) openWalked(b base, p string, flags, mode uint64) (opened, fault) 
 		}
 		flags, mode = flags&^(sys.OCreat|sys.OExcl), 0
 	}
-	fd, err := sys.Openat2(s.fd, s.name, flags|sys.ONofollow, mode, sys.ResolveBeneath)
+	fd, err := sys.Openat2(s.fd, s.name, flags|sys.ONofollow, mode, s.m.resolve())
 	if err != nil {
 		return opened{}, plain(escaped(sys.ErrnoOf(err)))
 	}

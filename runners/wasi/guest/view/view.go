@@ -37,6 +37,8 @@ type Mount struct {
 	FD     int
 	Write  bool
 	Hidden Hidden // nil: nothing is hidden
+	// Whole includes what the kernel has mounted below the directory.
+	Whole bool
 }
 
 // Recorder receives each refusal.
@@ -77,6 +79,14 @@ type node struct {
 type mount struct {
 	Mount
 	node *node
+}
+
+// resolve returns how the kernel resolves a path of the mount (openat2(2)).
+func (m *mount) resolve() uint64 {
+	if m.Whole {
+		return sys.ResolveBeneath &^ sys.ResolveNoXDev
+	}
+	return sys.ResolveBeneath
 }
 
 // New makes a view of the mounts, which must not lie inside one another.

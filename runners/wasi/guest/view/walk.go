@@ -158,7 +158,7 @@ func (w *walker) down(name string, last, follow bool) (*spot, string, fault) {
 	if t.m.Hidden != nil && t.m.Hidden.Match(rel) {
 		return nil, "", fault{sys.ENOENT, ruleHidden}
 	}
-	fd, err := sys.Openat2(t.fd, name, sys.OPath|sys.ONofollow, 0, sys.ResolveBeneath)
+	fd, err := sys.Openat2(t.fd, name, sys.OPath|sys.ONofollow, 0, t.m.resolve())
 	if err != nil {
 		if e := sys.ErrnoOf(err); e != sys.ENOENT || !last {
 			return nil, "", plain(escaped(e))
