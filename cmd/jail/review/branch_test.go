@@ -159,7 +159,7 @@ func TestBranchTry(t *testing.T) {
 	h.Files(map[string]string{"big": strings.Repeat("0123456789abcdef", 1<<18), "f": "f\n"})
 	const n, wrote = 4, 1 << 20
 	o := h.Jail("branch", "try", "--profile", "build", "--id", "p", "--json", fmt.Sprint(n), "--", "sh",
-		"-c", "head -c 1048576 /dev/urandom >made; echo same >same; rm f")
+		"-c", "head -c 1048576 /dev/urandom >made; echo same >same; rm f; echo $JAIL_ATTEMPT >number")
 	h.Wants(o, 0, "")
 	var tried struct {
 		Attempts []struct{ ID string }
@@ -168,7 +168,7 @@ func TestBranchTry(t *testing.T) {
 	if err := json.Unmarshal([]byte(o.Out), &tried); err != nil {
 		t.Fatalf("%v: %+v", err, o)
 	}
-	if len(tried.Attempts) != n || len(tried.Rows) != 3 {
+	if len(tried.Attempts) != n || len(tried.Rows) != 4 {
 		t.Fatalf("%d attempts, %d rows", len(tried.Attempts), len(tried.Rows))
 	}
 	digests := map[string]bool{}
@@ -177,6 +177,13 @@ func TestBranchTry(t *testing.T) {
 	}
 	if tried.Rows[1].Path != "made" || len(digests) != n {
 		t.Errorf("row %s with %d contents", tried.Rows[1].Path, len(digests))
+	}
+	// The attempts are told apart by their numbers.
+	for i := range n {
+		o := h.Exec(fmt.Sprintf("p-%d", i+1), "--", "cat", "number")
+		if h.Wants(o, 0, ""); o.Out != fmt.Sprintf("%d\n", i+1) {
+			t.Errorf("attempt %d has the number %q", i+1, o.Out)
+		}
 	}
 	// An image beside its content is a few tables.
 	const tables = 512 << 10
@@ -194,11 +201,11 @@ func TestBranchTry(t *testing.T) {
 		}
 	}
 	h.Wants(h.Jail("branch", "discard", "q-1"), 0, "")
-	h.Says(h.Jail("branch", "merge", "p-2"), 0, "merged 3 changes")
+	h.Says(h.Jail("branch", "merge", "p-2"), 0, "merged 4 changes")
 	for i := range n {
 		h.Wants(h.Jail("branch", "discard", fmt.Sprintf("p-%d", i+1)), 0, "")
 	}
-	h.StopSession("p", 3, "--commit")
+	h.StopSession("p", 4, "--commit")
 	h.WantNothingLeft("p")
 	h.Discard("p")
 	if _, err := os.Stat(filepath.Join(h.Work, "f")); !os.IsNotExist(err) {
