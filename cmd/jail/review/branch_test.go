@@ -92,6 +92,64 @@ func TestBranch(t *testing.T) {
 	}
 }
 
+// A merge takes the paths that are named, only as they were reviewed, and ends conflicts as it is told.
+// A revert takes the last merge out, and nothing if the parent was changed there since.
+func TestBranchMergeInParts(t *testing.T) {
+	h := cmdtest.NewNative(t)
+	h.Daemon()
+	h.Files(map[string]string{"both": "both\n", "lines": "1\n2\n3\n4\n5\n", "src/x": "x\n"})
+	h.Session("--id", "s", "--profile", "build")
+	h.Wants(h.Jail("branch", "fork", "s", "--id", "a"), 0, "")
+	h.Wants(h.Exec("a", "--", "sh", "-c", "echo a >both; printf 'one\\n2\\n3\\n4\\n5\\n' >lines; "+
+		"echo a >src/x; mkdir docs; echo a >docs/d"), 0, "")
+	h.Wants(h.Exec("s", "--", "sh", "-c", "echo s >both; printf '1\\n2\\n3\\n4\\nfive\\n' >lines"), 0,
+		"")
+	parent := func(when, want string) {
+		t.Helper()
+		o := h.Exec("s", "--", "sh", "-c", "cat both lines src/x; ls")
+		if h.Wants(o, 0, ""); o.Out != want {
+			t.Errorf("the parent %s: %q, want %q", when, o.Out, want)
+		}
+	}
+	const mine = "s\n1\n2\n3\n4\nfive\n"
+	h.Says(h.Jail("branch", "merge", "a", "src", "docs"), 0, "merged 3 changes of a")
+	parent("after a part", mine+"a\nboth\ndocs\nlines\nsrc\n")
+	o := h.Jail("branch", "merge", "a")
+	h.Says(o, 126, "conflict: both: the parent changed the file since the fork")
+	h.Says(o, 126, "conflict: lines: the parent changed the file since the fork")
+	parent("after a conflict", mine+"a\nboth\ndocs\nlines\nsrc\n")
+	// What was not reviewed is not merged.
+	var preview struct{ Digest string }
+	o = h.Jail("branch", "merge", "--preview", "--json", "a")
+	if err := json.Unmarshal([]byte(o.Out), &preview); err != nil || preview.Digest == "" {
+		t.Fatalf("%v: %+v", err, o)
+	}
+	h.Wants(h.Exec("a", "--", "sh", "-c", "echo more >more"), 0, "")
+	h.Wants(h.Jail("branch", "merge", "--theirs", "--digest", preview.Digest, "a"), 126,
+		"the changes are not the ones that were reviewed")
+	parent("after another digest", mine+"a\nboth\ndocs\nlines\nsrc\n")
+	h.Wants(h.Jail("branch", "merge", "--theirs", "--merge", "a"), 2, "")
+	h.Says(h.Jail("branch", "merge", "--merge", "a", "lines"), 0, "merged 1 change of a")
+	h.Says(h.Jail("branch", "merge", "--theirs", "a", "both"), 0, "merged 1 change of a")
+	const merged = "a\none\n2\n3\n4\nfive\na\nboth\ndocs\nlines\nsrc\n"
+	parent("after the rest", merged)
+	// The last merge goes, unless it is in the way of something.
+	h.Wants(h.Exec("s", "--", "sh", "-c", "echo later >both"), 0, "")
+	h.Says(h.Jail("branch", "revert", "a"), 126, "conflict: both: ")
+	parent("after a revert in vain", "later"+strings.TrimPrefix(merged, "a"))
+	h.Wants(h.Exec("s", "--", "sh", "-c", "echo a >both"), 0, "")
+	h.Says(h.Jail("branch", "revert", "a"), 0, "reverted the merge of 1 path into s")
+	parent("after one revert", "s"+strings.TrimPrefix(merged, "a"))
+	for range 2 {
+		h.Says(h.Jail("branch", "revert", "a"), 0, "into s")
+	}
+	parent("after all reverts", mine+"x\nboth\nlines\nsrc\n")
+	h.Wants(h.Jail("branch", "revert", "a"), 126, "it has no merge to revert")
+	h.Wants(h.Jail("branch", "discard", "a"), 0, "")
+	h.StopSession("s", 2, "--discard")
+	h.WantNothingLeft()
+}
+
 // The shadow of a run is forked, too; and the next daemon knows all branches.
 func TestBranchOfARun(t *testing.T) {
 	h := cmdtest.NewNative(t)
