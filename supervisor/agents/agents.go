@@ -279,10 +279,16 @@ func (a *Agents) begin(t *turn) time.Duration {
 	if l.Share, err = a.families.enter(a.ctx, line, a.o.Jails.Limits); err != nil {
 		if errors.Is(err, errCrowded) {
 			facets{a}.makeRoom(line)
+			if a.turns.setCrowded(t, true) {
+				if err := a.Note(i, "warn", "waiting for its turn: "+err.Error()); err != nil {
+					a.o.Log.Error("a line of an agent is not noted", "error", err)
+				}
+			}
 			return crowdedPause
 		}
 		return a.failed(i, m, cause{why: err.Error(), elsewhere: errors.Is(err, ErrNoJail)})
 	}
+	a.turns.setCrowded(t, false)
 	r := newRun(a, t, i, l)
 	why := r.whole()
 	a.families.leave(line)
