@@ -262,7 +262,7 @@ func (a *Agents) begin(t *turn) time.Duration {
 		return time.Minute
 	}
 	asked := a.turns.asked(t)
-	if !asked && (i.Paused || i.State == store.Failed || i.State == store.Terminated ||
+	if !asked && ((facets{a}).rests(i) || i.State == store.Failed || i.State == store.Terminated ||
 		i.Waiting == 0) {
 		return never
 	}
@@ -296,13 +296,17 @@ func (a *Agents) begin(t *turn) time.Duration {
 	if i, err = a.Store.Instance(a.ctx, t.id); err != nil {
 		return never
 	}
+	rests := facets{a}.rests(i)
+	if rests {
+		facets{a}.sleep(i)
+	}
 	if why != nil {
 		return a.failed(i, m, *why)
 	}
 	if err := a.settle(i, r); err != nil {
 		a.o.Log.Error("the state of an agent is not noted", "instance", i.Name, "error", err)
 	}
-	if i.Waiting > 0 && !i.Paused {
+	if i.Waiting > 0 && !rests {
 		return 0
 	}
 	return never
@@ -343,11 +347,14 @@ func (a *Agents) StateOf(i store.Instance) string {
 	return i.State
 }
 
-// Pause keeps an agent from being woken; what runs goes on to its end of the event. Resume ends
-// that, and forgets failures.
+// Pause keeps an agent from being woken; what runs goes on to its end of the event, with the facets
+// that the event calls. Resume ends that, and forgets failures.
 func (a *Agents) Pause(ctx context.Context, name string) error {
 	return a.eachOf(ctx, name, func(i store.Instance) error {
-		err := a.Store.SetPaused(i.ID, true)
+		var err error
+		if i.Parent == 0 {
+			err = a.Store.SetPaused(i.ID, true)
+		}
 		a.record(i, audit.AgentStep{Step: audit.AgentPaused})
 		a.turns.tell(i.ID, signal{sleep: "paused"})
 		return err

@@ -342,6 +342,56 @@ func TestCrowdedFacetSaysWhy(t *testing.T) {
 	})
 }
 
+// A call of a facet that has failed too often is an error at once, until it is got again. An agent that
+// is paused ends its event with the facets that the event calls.
+func TestCallsOfFailedAndPausedFacets(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	a := w.install("a", withFacets+"[wake]\nidle = \"10m\"\ndeadline = \"10s\"\n", nil)
+	fails := true
+	w.jails.classes["f"] = func(in *work) error {
+		if fails {
+			return errors.New("as it was asked to")
+		}
+		in.answer("done")
+		return nil
+	}
+	facet := params{"name": "f", "class": "f"}
+	// call calls facets and returns what is said.
+	call := func(in *work, names ...string) string {
+		var all results
+		in.effects = append(in.effects, agent.Effect{}) // another key
+		if err := in.hostCall("callFacets", callsOf("", names...), &all); err != nil {
+			return err.Code
+		}
+		return string(mustJSON(all))
+	}
+	w.do(a, func(in *work) {
+		in.facetAgain(t, facet, nil)
+		for n := range mostFailures + 1 {
+			if said := call(in, "f"); strings.Contains(said, "has failed, and is not woken: ") !=
+				(n == mostFailures) || !strings.Contains(said, `"failed"`) {
+				t.Errorf("call %d: %s", n, said)
+			}
+		}
+		fails = false
+		in.facetAgain(t, facet, nil)
+		if said := call(in, "f", "f"); strings.Count(said, "done") != 2 {
+			t.Errorf("the facet that is got again: %s", said)
+		}
+		if err := w.Pause(t.Context(), "a"); err != nil {
+			t.Error(err)
+		}
+		for range 2 {
+			if said := call(in, "f", "f"); strings.Count(said, "done") != 2 {
+				t.Errorf("the agent is paused: %s", said)
+			}
+		}
+		in.effects = nil
+	})
+	w.until("the agent and its facet sleep", func() bool { return w.turns.count() == 0 })
+}
+
 func TestFacetBounds(t *testing.T) {
 	w := newWorld(t)
 	w.start()
