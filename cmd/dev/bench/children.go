@@ -46,11 +46,7 @@ type hostCall struct {
 func (b *agentBed) children(ctx context.Context, files, rounds int, t *table,
 	progress io.Writer) error {
 	fmt.Fprintln(progress, "bench: facets and loaded programs")
-	const wake = "[wake]\nidle = \"10m\"\n"
-	if err := errors.Join(b.addParent(ctx, "parent", "facets = true", wake, b.hostile),
-		b.addParent(ctx, "splitter", "facets = true, ai = true", wake+fmt.Sprintf("[ai.roles]\nfast = "+
-			"{ form = \"chat\", url = \"https://model.example.com:%d\", model = \"m1\" }\n",
-			b.modelPort()), b.splitter)); err != nil {
+	if err := b.addParent(ctx, "parent", "facets = true", "", b.hostile); err != nil {
 		return err
 	}
 	// The first ones compile the modules.
@@ -119,7 +115,7 @@ func (b *agentBed) children(ctx context.Context, files, rounds int, t *table,
 // addParent installs an agent that may have facets, with more capabilities.
 func (b *agentBed) addParent(ctx context.Context, name, capabilities, more, module string) error {
 	dir := filepath.Join(b.dir, "source", name)
-	if err := b.write(dir, name, more, module); err != nil {
+	if err := b.write(dir, name, "[wake]\nidle = \"10m\"\n"+more, module); err != nil {
 		return err
 	}
 	manifest := filepath.Join(dir, "agent.toml")
@@ -140,6 +136,12 @@ func (b *agentBed) addParent(ctx context.Context, name, capabilities, more, modu
 // split measures sub-agents that ask a model at one time, and the abort of one that works.
 func (b *agentBed) split(ctx context.Context, rounds int, t *table, progress io.Writer) error {
 	fmt.Fprintln(progress, "bench: sub-agents that ask a model")
+	if err := b.addParent(ctx, "splitter", "facets = true, ai = true", fmt.Sprintf("[ai.roles]\nfast = "+
+		"{ form = \"chat\", url = \"https://model.example.com:%d\", model = \"m1\" }\n",
+		b.modelPort()), b.splitter); err != nil {
+		return err
+	}
+	time.Sleep(settled)
 	var start, awake, abort sample
 	for n := range rounds + 1 {
 		for _, one := range []struct {
