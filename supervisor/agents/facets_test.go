@@ -334,8 +334,9 @@ func TestCrowdedFacetSaysWhy(t *testing.T) {
 		}
 		var all results
 		err := in.hostCall("callFacets", callsOf("", "x", "y"), &all)
-		if text := string(mustJSON(all)); err != nil || !strings.Contains(text, "waiting for its turn: other facets "+
-			"of the agent are awake: they have 64MiB of memory and 12 processes, this one needs 64MiB") ||
+		if text := string(mustJSON(all)); err != nil || !strings.Contains(text, "waiting for its turn: "+
+			"other facets of the agent are awake: they have 64MiB of memory and 12 processes, this one "+
+			"needs 64MiB") ||
 			!strings.Contains(text, "raise memory and pids in [limits]") {
 			t.Errorf("%v %s", err, text)
 		}
