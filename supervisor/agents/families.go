@@ -25,11 +25,11 @@ const (
 	crowdedNote = 5 * time.Second
 )
 
-// ownPart is what an agent keeps for its own jail if its manifest does not say what is for facets:
-// so much, but at least a quarter and at most a half of what it has.
+// ownPart is what an agent keeps for its own jail if its manifest does not say what is for facets. An
+// agent keeps at least a quarter and at most a half of what it has.
 var ownPart = Share{Memory: 128 << 20, PIDs: 16}
 
-// forFacets returns what of a grant is for facets if the manifest does not say it.
+// forFacets returns the part of a grant that is for facets if the manifest does not name one.
 func forFacets(grant Share) Share {
 	return grant.minus(Share{max(grant.Memory/4, min(grant.Memory/2, ownPart.Memory)),
 		max(grant.PIDs/4, min(grant.PIDs/2, ownPart.PIDs))})
@@ -141,10 +141,10 @@ func (f *families) enter(ctx context.Context, line []kin,
 	return &own, nil
 }
 
-// serves reports whether the account of an instance is one to run with. above says that a facet
-// which stands in the instance is to run. An instance that runs may have changed since it began: it
-// keeps what it had then until it sleeps, and its facets have their parts of that, so that it does not
-// wait for a facet that waits for it.
+// serves reports whether a run may use this account: a run of k itself or, with above, a run of a
+// facet of k. The files of an instance may change while it runs. It keeps its account until it
+// sleeps, and its facets take their parts of that account. Otherwise the instance would wait for a
+// facet, and the facet for the instance.
 func (a *account) serves(k kin, above bool) bool {
 	return a != nil && (a.version == k.version || above && a.awake && a.pool != Share{})
 }
