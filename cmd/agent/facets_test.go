@@ -13,13 +13,13 @@ import (
 	"github.com/jail-sandbox/jail/cmd/cmdtest"
 )
 
-// familyPolicy has room for three facets in every language.
+// familyPolicy is that of docs/agents/facets.md, enough for three facets at one time in each language.
 const familyPolicy = `policy = 1
 name = "family"
 include = ["agent"]
 [limits]
-memory = "2GiB"
-pids = 256
+memory = "512MiB"
+pids = 64
 `
 
 // haveFacets lets the agent in a directory have facets.

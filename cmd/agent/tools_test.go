@@ -156,6 +156,19 @@ func TestAgentTools(t *testing.T) {
 		return strings.Contains(h.Jail("approvals", "show", "--json", deploy.ID).Out,
 			`"state": "applied"`)
 	})
+	// What somebody else has written meanwhile stays, and what is refused is not there.
+	wants("a third proposal", ask(inConversation("three", "cp", "a.txt", "e.txt"), propose("three", "")),
+		`"state":"pending","added":1`)
+	mine := filepath.Join(site, "e.txt")
+	if err := os.WriteFile(mine, []byte("mine\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	h.Wants(h.Jail("approvals", "approve", waiting(h).ID), 126, "is stale, and nothing was done")
+	wants("a fourth one", ask(propose("three", "once more")), `"state":"pending"`)
+	h.Wants(h.Jail("approvals", "reject", waiting(h).ID), 0, "")
+	if text, err := os.ReadFile(mine); err != nil || string(text) != "mine\n" {
+		t.Errorf("what somebody else wrote is %q, %v", text, err)
+	}
 	if err := a.Delete(t.Context(), "tools"); err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +176,8 @@ func TestAgentTools(t *testing.T) {
 		t.Errorf("the session of an agent that is deleted: %s", o.Out)
 	}
 	// What its tools changed waits for a review still.
-	for _, id := range []string{"agent-tools-main", "agent-tools-main.C-one"} {
+	for _, id := range []string{"agent-tools-main", "agent-tools-main.C-one",
+		"agent-tools-main.C-three"} {
 		h.Wants(h.Jail("discard", id), 0, "")
 	}
 }

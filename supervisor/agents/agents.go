@@ -262,7 +262,7 @@ func (a *Agents) begin(t *turn) time.Duration {
 		return time.Minute
 	}
 	asked := a.turns.asked(t)
-	if !asked && (i.Paused || i.State == store.Failed || i.State == store.Terminated ||
+	if !asked && ((facets{a}).rests(i) || i.State == store.Failed || i.State == store.Terminated ||
 		i.Waiting == 0) {
 		return never
 	}
@@ -279,10 +279,16 @@ func (a *Agents) begin(t *turn) time.Duration {
 	if l.Share, err = a.families.enter(a.ctx, line, a.o.Jails.Limits); err != nil {
 		if errors.Is(err, errCrowded) {
 			facets{a}.makeRoom(line)
+			if a.turns.setCrowded(t, true) {
+				if err := a.Note(i, "warn", "waiting for its turn: "+err.Error()); err != nil {
+					a.o.Log.Error("a line of an agent is not noted", "error", err)
+				}
+			}
 			return crowdedPause
 		}
 		return a.failed(i, m, cause{why: err.Error(), elsewhere: errors.Is(err, ErrNoJail)})
 	}
+	a.turns.setCrowded(t, false)
 	r := newRun(a, t, i, l)
 	why := r.whole()
 	a.families.leave(line)
@@ -290,13 +296,17 @@ func (a *Agents) begin(t *turn) time.Duration {
 	if i, err = a.Store.Instance(a.ctx, t.id); err != nil {
 		return never
 	}
+	rests := facets{a}.rests(i)
+	if rests {
+		facets{a}.sleep(i)
+	}
 	if why != nil {
 		return a.failed(i, m, *why)
 	}
 	if err := a.settle(i, r); err != nil {
 		a.o.Log.Error("the state of an agent is not noted", "instance", i.Name, "error", err)
 	}
-	if i.Waiting > 0 && !i.Paused {
+	if i.Waiting > 0 && !rests {
 		return 0
 	}
 	return never
@@ -337,11 +347,14 @@ func (a *Agents) StateOf(i store.Instance) string {
 	return i.State
 }
 
-// Pause keeps an agent from being woken; what runs goes on to its end of the event. Resume ends
-// that, and forgets failures.
+// Pause keeps an agent from being woken; what runs goes on to its end of the event, with the facets
+// that the event calls. Resume ends that, and forgets failures.
 func (a *Agents) Pause(ctx context.Context, name string) error {
 	return a.eachOf(ctx, name, func(i store.Instance) error {
-		err := a.Store.SetPaused(i.ID, true)
+		var err error
+		if i.Parent == 0 {
+			err = a.Store.SetPaused(i.ID, true)
+		}
 		a.record(i, audit.AgentStep{Step: audit.AgentPaused})
 		a.turns.tell(i.ID, signal{sleep: "paused"})
 		return err

@@ -64,7 +64,10 @@ func (a *Agents) judge(i store.Instance, m manifest.Manifest, c cause) (time.Dur
 		if err := a.Store.SetFailures(i.ID, failures, time.Time{}, c.why); err != nil {
 			return 0, err
 		}
-		return never, a.Store.SetState(i.ID, store.Failed, c.why)
+		err := a.Store.SetState(i.ID, store.Failed, c.why)
+		// Somebody may wait for an answer.
+		a.pulse.beat(i.ID, Anyone)
+		return never, err
 	}
 	pause := pauseAfter(tries, a.o.FirstPause)
 	if err := a.Store.SetState(i.ID, store.Dormant, c.why); err != nil {

@@ -342,9 +342,13 @@ func asked(ctx context.Context, a *Agents, provider store.Instance, e agent.Even
 		case !errors.Is(err, store.ErrNotFound):
 			return nil, err
 		}
-		if _, err := a.Store.Instance(ctx, provider.ID); errors.Is(err, store.ErrNotFound) {
+		switch now, err := a.Store.Instance(ctx, provider.ID); {
+		case errors.Is(err, store.ErrNotFound):
 			return nil, &agent.Error{Code: agent.ErrAborted, Message: fmt.Sprintf(
 				"agent %q is deleted", who)}
+		case err == nil && now.State == store.Failed:
+			return nil, &agent.Error{Code: agent.ErrFailed, Message: fmt.Sprintf(
+				"agent %q has failed, and is not woken: %s", who, now.Error)}
 		}
 		select {
 		case <-changed:

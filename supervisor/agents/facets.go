@@ -186,6 +186,30 @@ func (f facets) makeRoom(line []kin) {
 	}
 }
 
+// rests reports whether an instance is paused. A facet is paused with its agent, but goes on for as
+// long as its parent does, which may wait for it.
+func (f facets) rests(i store.Instance) bool {
+	for i.Parent != 0 {
+		parent, err := f.a.Store.Instance(f.a.ctx, i.Parent)
+		if err != nil || f.a.turns.state(i.Parent) != "" {
+			return false
+		}
+		i = parent
+	}
+	return i.Paused
+}
+
+// sleep lets the facets of an instance sleep that has ended and is paused.
+func (f facets) sleep(i store.Instance) {
+	all, err := store.ChildrenOf(f.a.Store).Of(f.a.ctx, i.ID)
+	if err != nil {
+		f.a.o.Log.Error("the facets of a paused agent are not paused", "instance", i.Name, "error", err)
+	}
+	for _, child := range all {
+		f.a.turns.tell(child.ID, signal{sleep: "paused"})
+	}
+}
+
 var facetName = regexp.MustCompile(`^[a-z][a-z0-9._-]{0,62}$`)
 
 // strict reads the parameters of a call.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -92,7 +93,8 @@ func TestFacetsWorkInParallel(t *testing.T) {
 	model.asked.Add(3)
 	w.models = model
 	w.start()
-	w.jails.limits["agent:ann:a"] = Share{1 << 30, 256}
+	// What docs/agents/facets.md gives an agent whose facets run Python.
+	w.jails.limits["agent:ann:a"] = Share{512 << 20, 64}
 	a := w.install("a", withFacets+"[ai.roles]\nfast = { form = \"chat\", "+
 		"url = \"https://model.example\", model = \"m1\", credential = \"k\" }\n", nil)
 	w.jails.classes["worker"] = func(w *work) error {
@@ -231,6 +233,164 @@ func TestFacetOfANarrowedParent(t *testing.T) {
 	if got := has(false); got != `["STORAGE","HOST"]` {
 		t.Errorf("after its parent was narrowed it has %s", got)
 	}
+}
+
+// An agent whose files, or what it asks for a facet, change while an event of it goes on can call its
+// facets in that event: they do not wait until it sleeps.
+func TestFacetsOfAChangedAgent(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	const rest = "[wake]\nidle = \"10m\"\ndeadline = \"10s\"\n"
+	a := w.install("a", withFacets+rest, nil)
+	facet := params{"name": "f", "class": "f", "facets": true}
+	// steps of the facet: it has begun, and may go on.
+	steps := make(chan struct{})
+	w.jails.classes["f"] = func(in *work) error {
+		for range 2 {
+			select {
+			case steps <- struct{}{}:
+			case <-in.ctx.Done():
+				return in.ctx.Err()
+			}
+		}
+		if err := in.hostCall("facet", params{"name": "g", "class": "g"}, nil); err != nil {
+			return err
+		}
+		var all results
+		if err := in.hostCall("callFacets", callsOf("", "g"), &all); err != nil {
+			return err
+		}
+		in.answer(all)
+		return nil
+	}
+	w.jails.classes["g"] = func(in *work) error { in.answer("done"); return nil }
+	for what, changes := range map[string]func(in *work){
+		"nothing":       func(*work) {},
+		"its files":     func(*work) { w.install("a", withFacets+rest+"batch = 7\n", nil) },
+		"its facet":     func(in *work) { in.facetAgain(t, facet, params{"config": params{"n": 1}}) },
+		"what it keeps": func(*work) { w.install("a", withFacets+rest+"[facets]\npids = 8\n", nil) },
+	} {
+		w.do(a, func(in *work) {
+			in.facetAgain(t, facet, nil)
+			for range 2 {
+				go func() {
+					<-steps
+					changes(in)
+					<-steps
+				}()
+				var all results
+				in.effects = append(in.effects, agent.Effect{}) // another key
+				if err := in.hostCall("callFacets", callsOf("", "f"), &all); err != nil ||
+					!strings.Contains(string(mustJSON(all)), "done") {
+					t.Errorf("%s changes: %v %s", what, err, mustJSON(all))
+				}
+			}
+			in.effects = nil
+		})
+	}
+}
+
+// facetAgain gets a facet with what is asked for now.
+func (w *work) facetAgain(t *testing.T, ask, more params) {
+	all := maps.Clone(ask)
+	maps.Copy(all, more)
+	if err := w.hostCall("facet", all, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// A facet for which another one leaves too little says so in the log, and which limits to raise.
+func TestCrowdedFacetSaysWhy(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	a := w.install("a", withFacets, nil)
+	w.jails.classes["f"] = func(in *work) error {
+		for in.ctx.Err() == nil {
+			all, err := w.Store.Published(t.Context(), "a", 0, 100)
+			if err != nil {
+				return err
+			}
+			for _, p := range all {
+				if p.Kind == store.LogKind {
+					in.answer(string(p.Data))
+					return nil
+				}
+			}
+			// The one that waits has done so for a while.
+			w.turns.mu.Lock()
+			for _, at := range w.turns.all {
+				if !at.crowded.IsZero() {
+					at.crowded = time.Now().Add(-crowdedNote)
+				}
+			}
+			w.turns.mu.Unlock()
+			time.Sleep(time.Millisecond)
+		}
+		return in.ctx.Err()
+	}
+	w.do(a, func(in *work) {
+		for _, name := range []string{"x", "y"} {
+			in.facetAgain(t, params{"name": name, "class": "f", "limits": []string{"memory=1TiB"}}, nil)
+		}
+		var all results
+		err := in.hostCall("callFacets", callsOf("", "x", "y"), &all)
+		if text := string(mustJSON(all)); err != nil || !strings.Contains(text, "waiting for its turn: "+
+			"other facets of the agent are awake: they have 64MiB of memory and 12 processes, this one "+
+			"needs 64MiB") ||
+			!strings.Contains(text, "raise memory and pids in [limits]") {
+			t.Errorf("%v %s", err, text)
+		}
+	})
+}
+
+// A call of a facet that has failed too often is an error at once, until it is got again. An agent that
+// is paused ends its event with the facets that the event calls.
+func TestCallsOfFailedAndPausedFacets(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	a := w.install("a", withFacets+"[wake]\nidle = \"10m\"\ndeadline = \"10s\"\n", nil)
+	fails := true
+	w.jails.classes["f"] = func(in *work) error {
+		if fails {
+			return errors.New("as it was asked to")
+		}
+		in.answer("done")
+		return nil
+	}
+	facet := params{"name": "f", "class": "f"}
+	// call calls facets and returns what is said.
+	call := func(in *work, names ...string) string {
+		var all results
+		in.effects = append(in.effects, agent.Effect{}) // another key
+		if err := in.hostCall("callFacets", callsOf("", names...), &all); err != nil {
+			return err.Code
+		}
+		return string(mustJSON(all))
+	}
+	w.do(a, func(in *work) {
+		in.facetAgain(t, facet, nil)
+		for n := range mostFailures + 1 {
+			if said := call(in, "f"); strings.Contains(said, "has failed, and is not woken: ") !=
+				(n == mostFailures) || !strings.Contains(said, `"failed"`) {
+				t.Errorf("call %d: %s", n, said)
+			}
+		}
+		fails = false
+		in.facetAgain(t, facet, nil)
+		if said := call(in, "f", "f"); strings.Count(said, "done") != 2 {
+			t.Errorf("the facet that is got again: %s", said)
+		}
+		if err := w.Pause(t.Context(), "a"); err != nil {
+			t.Error(err)
+		}
+		for range 2 {
+			if said := call(in, "f", "f"); strings.Count(said, "done") != 2 {
+				t.Errorf("the agent is paused: %s", said)
+			}
+		}
+		in.effects = nil
+	})
+	w.until("the agent and its facet sleep", func() bool { return w.turns.count() == 0 })
 }
 
 func TestFacetBounds(t *testing.T) {
@@ -551,15 +711,32 @@ func TestFamiliesDivideWhatThereIs(t *testing.T) {
 			}
 			lines[i] = append(slices.Clone(above), k)
 		}
+		// Files may change while something runs.
+		versions := 0
+		change := func(i int, facets bool) {
+			versions++
+			for _, line := range lines {
+				for at := range line {
+					if k := &line[at]; k.instance.ID == int64(i+1) {
+						k.version = fmt.Sprint(versions)
+						k.launch.Manifest.Capabilities.Facets = facets
+					}
+				}
+			}
+		}
 		running := map[int]Share{}
 		grant := func(_ context.Context, l Launch) (Share, error) { return limits[l.Instance], nil }
 		for range 40 {
 			i := rapid.IntRange(0, n-1).Draw(t, "which")
-			if _, ok := running[i]; ok {
+			if rapid.IntRange(0, 5).Draw(t, "changes") == 0 {
+				change(i, rapid.Bool().Draw(t, "facets"))
+			} else if _, ok := running[i]; ok {
 				f.leave(lines[i])
 				delete(running, i)
 			} else if own, err := f.enter(context.Background(), lines[i], grant); err == nil {
-				running[i] = *own
+				if running[i] = whole; own != nil {
+					running[i] = *own
+				}
 			} else if !errors.Is(err, errCrowded) && !errors.Is(err, errNothing) {
 				t.Fatal(err)
 			}

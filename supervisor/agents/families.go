@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 )
 
@@ -20,7 +21,19 @@ const (
 	parts = 4
 	// crowdedPause is how long a facet waits before it looks again whether there is room.
 	crowdedPause = 20 * time.Millisecond
+	// crowdedNote is how long a facet waits before its log says for what.
+	crowdedNote = 5 * time.Second
 )
+
+// ownPart is what an agent keeps for its own jail if its manifest does not say what is for facets. An
+// agent keeps at least a quarter and at most a half of what it has.
+var ownPart = Share{Memory: 128 << 20, PIDs: 16}
+
+// forFacets returns the part of a grant that is for facets if the manifest does not name one.
+func forFacets(grant Share) Share {
+	return grant.minus(Share{max(grant.Memory/4, min(grant.Memory/2, ownPart.Memory)),
+		max(grant.PIDs/4, min(grant.PIDs/2, ownPart.PIDs))})
+}
 
 // leastPart is what a facet gets at least if its parent names no limit and there is so much: what a
 // program for the Python bundle needs.
@@ -39,6 +52,11 @@ func (s Share) least(o Share) Share {
 func (s Share) plus(o Share) Share { return Share{s.Memory + o.Memory, s.PIDs + o.PIDs} }
 
 func (s Share) minus(o Share) Share { return Share{s.Memory - o.Memory, s.PIDs - o.PIDs} }
+
+// String is for people.
+func (s Share) String() string {
+	return fmt.Sprintf("%s of memory and %d processes", policy.Bytes.Format(s.Memory), s.PIDs)
+}
 
 func (s Share) fitsIn(o Share) bool { return s.Memory <= o.Memory && s.PIDs <= o.PIDs }
 
@@ -67,6 +85,8 @@ type families struct {
 // An account is what one instance has.
 type account struct {
 	version string
+	// awake says that the instance itself runs, and not only facets that stand in it.
+	awake bool
 	// pool is for its facets, and used is what those have that are awake.
 	pool, used Share
 	// grant is what it has with its facets.
@@ -79,13 +99,14 @@ type account struct {
 // it is an agent without facets. limits returns what a policy grants.
 func (f *families) enter(ctx context.Context, line []kin,
 	limits func(context.Context, Launch) (Share, error)) (*Share, error) {
-	last := line[len(line)-1]
-	if len(line) == 1 && !last.launch.Manifest.Capabilities.Facets {
-		return nil, nil
-	}
 	granted := make([]Share, len(line))
+	alone := len(line) == 1 && !line[0].launch.Manifest.Capabilities.Facets
+	if alone {
+		// It has what its policy grants, and nothing of that is for facets.
+		granted[0] = Share{1, 1}
+	}
 	for i, k := range line {
-		if f.has(k) {
+		if alone || f.has(k, i < len(line)-1) {
 			continue
 		}
 		var err error
@@ -97,11 +118,11 @@ func (f *families) enter(ctx context.Context, line []kin,
 	defer f.mu.Unlock()
 	root := line[0].instance.ID
 	if len(line) > 1 && f.awake[root] >= mostFacets {
-		return nil, errCrowded
+		return nil, fmt.Errorf("%w: %d, and no more may be", errCrowded, mostFacets)
 	}
 	var parent *account
 	for i, k := range line {
-		a, err := f.account(k, parent, granted[i])
+		a, err := f.account(k, parent, granted[i], i < len(line)-1)
 		if err != nil {
 			f.release(line[:i])
 			return nil, err
@@ -112,26 +133,36 @@ func (f *families) enter(ctx context.Context, line []kin,
 	if len(line) > 1 {
 		f.awake[root]++
 	}
+	parent.awake = true
+	if alone {
+		return nil, nil
+	}
 	own := parent.grant.minus(parent.pool)
 	return &own, nil
 }
 
-// has reports whether an instance has an account of its version.
-func (f *families) has(k kin) bool {
+// serves reports whether a run may use this account: a run of k itself or, with above, a run of a
+// facet of k. The files of an instance may change while it runs. It keeps its account until it
+// sleeps, and its facets take their parts of that account. Otherwise the instance would wait for a
+// facet, and the facet for the instance.
+func (a *account) serves(k kin, above bool) bool {
+	return a != nil && (a.version == k.version || above && a.awake && a.pool != Share{})
+}
+
+// has reports whether an instance has an account that serves.
+func (f *families) has(k kin, above bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	a := f.accounts[k.instance.ID]
-	return a != nil && a.version == k.version
+	return f.accounts[k.instance.ID].serves(k, above)
 }
 
 // account returns the account of an instance, which is opened if there is none. f.mu is held.
-func (f *families) account(k kin, parent *account, granted Share) (*account, error) {
-	if a := f.accounts[k.instance.ID]; a != nil {
-		if a.version != k.version {
-			// What it had before goes on until all that have a part of it sleep.
-			return nil, errCrowded
-		}
+func (f *families) account(k kin, parent *account, granted Share, above bool) (*account, error) {
+	if a := f.accounts[k.instance.ID]; a.serves(k, above) {
 		return a, nil
+	} else if a != nil {
+		// What it had before goes on until all that have a part of it sleep.
+		return nil, errCrowded
 	}
 	if granted == (Share{}) {
 		// It was there when this began, and is not any more.
@@ -152,18 +183,20 @@ func (f *families) account(k kin, parent *account, granted Share) (*account, err
 			return nil, fmt.Errorf("facet %q: %w", k.instance.Facet, errNothing)
 		}
 		if !parent.used.plus(grant).fitsIn(parent.pool) {
-			return nil, errCrowded
+			return nil, fmt.Errorf("%w: they have %v, this one needs %v, and all of them may have %v; "+
+				"raise memory and pids in [limits] of the policy of the agent and in [facets] of its "+
+				"manifest", errCrowded, parent.used, grant, parent.pool)
 		}
 		parent.used = parent.used.plus(grant)
 	}
 	a := &account{version: k.version, grant: grant}
 	if m := k.launch.Manifest; m.Capabilities.Facets {
-		a.pool = Share{m.Facets.Memory, m.Facets.PIDs}
-		if a.pool.Memory == 0 {
-			a.pool.Memory = grant.Memory / 2
+		a.pool = forFacets(grant)
+		if m.Facets.Memory > 0 {
+			a.pool.Memory = m.Facets.Memory
 		}
-		if a.pool.PIDs == 0 {
-			a.pool.PIDs = grant.PIDs / 2
+		if m.Facets.PIDs > 0 {
+			a.pool.PIDs = m.Facets.PIDs
 		}
 		// Something is left for itself.
 		a.pool = a.pool.least(Share{grant.Memory - 1, grant.PIDs - 1})
@@ -177,12 +210,9 @@ func (f *families) account(k kin, parent *account, granted Share) (*account, err
 
 // leave gives back what enter took.
 func (f *families) leave(line []kin) {
-	last := line[len(line)-1]
-	if len(line) == 1 && !last.launch.Manifest.Capabilities.Facets {
-		return
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.accounts[line[len(line)-1].instance.ID].awake = false
 	if root := line[0].instance.ID; len(line) > 1 {
 		if f.awake[root]--; f.awake[root] == 0 {
 			delete(f.awake, root)

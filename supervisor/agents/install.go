@@ -361,8 +361,11 @@ func (a *Agents) missing(ctx context.Context, name string) error {
 		if i.State == store.Failed {
 			return nil
 		}
-		return a.Store.SetState(i.ID, store.Failed, "its files are gone: jail agent delete "+name+
+		err := a.Store.SetState(i.ID, store.Failed, "its files are gone: jail agent delete "+name+
 			" forgets it")
+		// Somebody may wait for an answer.
+		a.pulse.beat(i.ID, Anyone)
+		return err
 	})
 }
 

@@ -3,6 +3,7 @@ package agents
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -77,6 +78,31 @@ func TestLoadRunsWhatItIsGivenOnce(t *testing.T) {
 	}
 	if len(w.families.accounts) > 0 {
 		t.Error("an account is left")
+	}
+}
+
+// A program has at most 16 MiB and 100 modules.
+func TestLoadBounds(t *testing.T) {
+	code := func(modules, size int) error {
+		p := program{ExecutionID: "x", MainModule: "m0.py", Modules: map[string]json.RawMessage{}}
+		for n := range modules {
+			p.Modules[fmt.Sprintf("m%d.py", n)] = mustJSON(strings.Repeat("#", size/modules))
+		}
+		_, err := p.code()
+		return err
+	}
+	for _, tt := range []struct {
+		modules, size int
+		want          string
+	}{{1, maxCode, ""}, {maxModules, 0, ""}, {2, maxCode + 2, agent.ErrTooLarge},
+		{maxModules + 1, 0, agent.ErrParams}} {
+		got := ""
+		if no, ok := errors.AsType[*agent.Error](code(tt.modules, tt.size)); ok {
+			got = no.Code
+		}
+		if got != tt.want {
+			t.Errorf("%d modules of %d bytes: %q, want %q", tt.modules, tt.size, got, tt.want)
+		}
 	}
 }
 

@@ -40,6 +40,10 @@ type turn struct {
 	kill context.CancelCauseFunc
 	// hand is the run's, nil while none is there.
 	hand *hand
+	// crowded is since when the instance waits for memory and processes that others of its family
+	// have. told is set once the log says so. Both are zero when the instance runs.
+	crowded time.Time
+	told    bool
 	// quiet are the numbers of the last events that the run has committed without effects, each at the
 	// place that its number has modulo the length; nil before the first one.
 	quiet []uint64
@@ -204,6 +208,23 @@ func (t *turns) end(id int64) {
 	if at := t.all[id]; at != nil && at.kill != nil {
 		at.kill(errTaken)
 	}
+}
+
+// setCrowded notes whether an instance waits for memory and processes that others of its family have.
+// It reports true once in such a wait, when the wait has lasted crowdedNote.
+func (t *turns) setCrowded(at *turn, waits bool) (tell bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case !waits:
+		at.crowded, at.told = time.Time{}, false
+	case at.crowded.IsZero():
+		at.crowded = time.Now()
+	case !at.told && time.Since(at.crowded) >= crowdedNote:
+		at.told = true
+		return true
+	}
+	return false
 }
 
 func (t *turns) setKill(at *turn, kill context.CancelCauseFunc) {

@@ -3,10 +3,14 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,10 +37,12 @@ const (
 // agentBed is a jail-agentd with a state directory of its own.
 type agentBed struct {
 	bin, dir string
-	// module counts, and hostile does what an event asks for.
-	module, hostile string
-	cmd             *exec.Cmd
-	client          *agentapi.Client
+	// module counts, hostile does what an event asks for, and splitter has sub-agents.
+	module, hostile, splitter string
+	// model answers after modelTime.
+	model  *httptest.Server
+	cmd    *exec.Cmd
+	client *agentapi.Client
 }
 
 // agentPolicy is that of the agents: what a small module needs.
@@ -49,8 +55,12 @@ func newAgentBed(ctx context.Context, bin string) (*agentBed, error) {
 	}
 	b := &agentBed{bin: bin, dir: dir, module: filepath.Join(dir, "counter.wasm"),
 		client: agentapi.NewClient(filepath.Join(dir, "agentd.sock"))}
-	b.hostile = filepath.Join(dir, "hostile.wasm")
-	for to, from := range map[string]string{b.module: "counter", b.hostile: "agent"} {
+	b.hostile, b.splitter = filepath.Join(dir, "hostile.wasm"), filepath.Join(dir, "splitter.wasm")
+	if err := b.startModel(); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	for to, from := range map[string]string{b.module: "counter", b.hostile: "agent",
+		b.splitter: "splitter"} {
 		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", to,
 			"./cmd/testdata/"+from)
 		build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
@@ -60,6 +70,26 @@ func newAgentBed(ctx context.Context, bin string) (*agentBed, error) {
 	}
 	return b, nil
 }
+
+// modelTime is how long the model takes to answer.
+const modelTime = time.Second
+
+// startModel starts a model that the fetch proxy reaches as model.example.com.
+func (b *agentBed) startModel() error {
+	b.model = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		time.Sleep(modelTime)
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, `data: {"choices":[{"delta":{"content":"nothing"}}]}`+"\n\ndata: [DONE]\n\n")
+	}))
+	roots := filepath.Join(b.dir, "roots.pem")
+	return errors.Join(os.WriteFile(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+		Bytes: b.model.Certificate().Raw}), 0o600),
+		os.WriteFile(filepath.Join(b.dir, "fetch.toml"), fmt.Appendf(nil, "roots = %q\n[[internal]]\n"+
+			"host = \"model.example.com\"\naddresses = [\"127.0.0.1\"]\nports = [%d]\nresolve = false\n",
+			roots, b.modelPort()), 0o600))
+}
+
+func (b *agentBed) modelPort() int { return b.model.Listener.Addr().(*net.TCPAddr).Port }
 
 // start starts jail-agentd and returns how long it took to answer.
 func (b *agentBed) start(ctx context.Context) (time.Duration, error) {
@@ -93,6 +123,7 @@ func (b *agentBed) stop() error {
 }
 
 func (b *agentBed) close() error {
+	b.model.Close()
 	err := b.stop()
 	// The daemon that jail-agentd started ends by itself, and uses the directory until then.
 	for range 300 {

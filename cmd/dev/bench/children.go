@@ -46,22 +46,7 @@ type hostCall struct {
 func (b *agentBed) children(ctx context.Context, files, rounds int, t *table,
 	progress io.Writer) error {
 	fmt.Fprintln(progress, "bench: facets and loaded programs")
-	dir := filepath.Join(b.dir, "source", "parent")
-	if err := b.write(dir, "parent", "[wake]\nidle = \"10m\"\n", b.hostile); err != nil {
-		return err
-	}
-	manifest := filepath.Join(dir, "agent.toml")
-	text, err := os.ReadFile(manifest)
-	if err != nil {
-		return err
-	}
-	text = bytes.Replace(text, []byte("storage = true"), []byte("storage = true, facets = true"), 1)
-	if err := errors.Join(os.WriteFile(manifest, text, 0o644),
-		os.WriteFile(filepath.Join(dir, "policy.toml"), []byte(agentPolicy+
-			"[limits]\nmemory = \"1GiB\"\npids = 256\n"), 0o644)); err != nil {
-		return err
-	}
-	if _, err := b.client.Add(ctx, dir); err != nil {
+	if err := b.addParent(ctx, "parent", "facets = true", "", b.hostile); err != nil {
 		return err
 	}
 	// The first ones compile the modules.
@@ -118,10 +103,81 @@ func (b *agentBed) children(ctx context.Context, files, rounds int, t *table,
 	t.latency("create a facet (5)", facets)
 	t.latency("load of a compiled module (20)", alone)
 	t.latency("the same, 20 of them one right after the other", loads)
+	if err := b.split(ctx, rounds, t, progress); err != nil {
+		return err
+	}
 	if err := b.forks(ctx, files, rounds, t, progress); err != nil {
 		return err
 	}
 	return b.try(ctx, t, progress)
+}
+
+// addParent installs an agent that may have facets, with more capabilities.
+func (b *agentBed) addParent(ctx context.Context, name, capabilities, more, module string) error {
+	dir := filepath.Join(b.dir, "source", name)
+	if err := b.write(dir, name, "[wake]\nidle = \"10m\"\n"+more, module); err != nil {
+		return err
+	}
+	manifest := filepath.Join(dir, "agent.toml")
+	text, err := os.ReadFile(manifest)
+	if err != nil {
+		return err
+	}
+	text = bytes.Replace(text, []byte("storage = true"), []byte("storage = true, "+capabilities), 1)
+	if err := errors.Join(os.WriteFile(manifest, text, 0o644),
+		os.WriteFile(filepath.Join(dir, "policy.toml"), []byte(agentPolicy+
+			"[limits]\nmemory = \"1GiB\"\npids = 256\n"), 0o644)); err != nil {
+		return err
+	}
+	_, err = b.client.Add(ctx, dir)
+	return err
+}
+
+// split measures sub-agents that ask a model at one time, and the abort of one that works.
+func (b *agentBed) split(ctx context.Context, rounds int, t *table, progress io.Writer) error {
+	fmt.Fprintln(progress, "bench: sub-agents that ask a model")
+	if err := b.addParent(ctx, "splitter", "facets = true, ai = true", fmt.Sprintf("[ai.roles]\nfast = "+
+		"{ form = \"chat\", url = \"https://model.example.com:%d\", model = \"m1\" }\n",
+		b.modelPort()), b.splitter); err != nil {
+		return err
+	}
+	time.Sleep(settled)
+	var start, awake, abort sample
+	for n := range rounds + 1 {
+		for _, one := range []struct {
+			to   *sample
+			what string
+		}{{nil, "end"}, {&start, "ask"}, {&awake, "ask"}, {&abort, "abort"}} {
+			// jaild makes jails meanwhile.
+			time.Sleep(apart)
+			took, err := b.timed(ctx, "splitter", one.what)
+			if err != nil {
+				return err
+			}
+			// The first ones compile the module.
+			if one.to != nil && n > 0 {
+				*one.to = append(*one.to, took)
+			}
+		}
+	}
+	t.latency("three sub-agents that start and ask a model, which answers after 1 s (1500)", start)
+	t.latency("the same of sub-agents that are awake", awake)
+	t.latency("abort of a facet while it works (100)", abort)
+	return nil
+}
+
+// timed sends an event, and returns how long its work took, which the agent sends in nanoseconds.
+func (b *agentBed) timed(ctx context.Context, name, what string) (took time.Duration, err error) {
+	sent, err := b.client.Send(ctx, name, agentapi.Send{Content: mustJSON(what),
+		WaitMS: agentapi.MaxWait.Milliseconds()})
+	if err == nil && (sent.State != agentapi.Committed || len(sent.Published) != 1) {
+		err = fmt.Errorf("the event %s is %s: %s", what, sent.State, sent.Error)
+	}
+	if err != nil {
+		return 0, err
+	}
+	err = json.Unmarshal(sent.Published[0].Data, &took)
+	return took, err
 }
 
 func calls(count int, method string, params func(n int) map[string]any) (all []hostCall) {

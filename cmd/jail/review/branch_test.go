@@ -92,6 +92,64 @@ func TestBranch(t *testing.T) {
 	}
 }
 
+// A merge takes the paths that are named, only as they were reviewed, and ends conflicts as it is told.
+// A revert takes the last merge out, and nothing if the parent was changed there since.
+func TestBranchMergeInParts(t *testing.T) {
+	h := cmdtest.NewNative(t)
+	h.Daemon()
+	h.Files(map[string]string{"both": "both\n", "lines": "1\n2\n3\n4\n5\n", "src/x": "x\n"})
+	h.Session("--id", "s", "--profile", "build")
+	h.Wants(h.Jail("branch", "fork", "s", "--id", "a"), 0, "")
+	h.Wants(h.Exec("a", "--", "sh", "-c", "echo a >both; printf 'one\\n2\\n3\\n4\\n5\\n' >lines; "+
+		"echo a >src/x; mkdir docs; echo a >docs/d"), 0, "")
+	h.Wants(h.Exec("s", "--", "sh", "-c", "echo s >both; printf '1\\n2\\n3\\n4\\nfive\\n' >lines"), 0,
+		"")
+	parent := func(when, want string) {
+		t.Helper()
+		o := h.Exec("s", "--", "sh", "-c", "cat both lines src/x; ls")
+		if h.Wants(o, 0, ""); o.Out != want {
+			t.Errorf("the parent %s: %q, want %q", when, o.Out, want)
+		}
+	}
+	const mine = "s\n1\n2\n3\n4\nfive\n"
+	h.Says(h.Jail("branch", "merge", "a", "src", "docs"), 0, "merged 3 changes of a")
+	parent("after a part", mine+"a\nboth\ndocs\nlines\nsrc\n")
+	o := h.Jail("branch", "merge", "a")
+	h.Says(o, 126, "conflict: both: the parent changed the file since the fork")
+	h.Says(o, 126, "conflict: lines: the parent changed the file since the fork")
+	parent("after a conflict", mine+"a\nboth\ndocs\nlines\nsrc\n")
+	// What was not reviewed is not merged.
+	var preview struct{ Digest string }
+	o = h.Jail("branch", "merge", "--preview", "--json", "a")
+	if err := json.Unmarshal([]byte(o.Out), &preview); err != nil || preview.Digest == "" {
+		t.Fatalf("%v: %+v", err, o)
+	}
+	h.Wants(h.Exec("a", "--", "sh", "-c", "echo more >more"), 0, "")
+	h.Wants(h.Jail("branch", "merge", "--theirs", "--digest", preview.Digest, "a"), 126,
+		"the changes are not the ones that were reviewed")
+	parent("after another digest", mine+"a\nboth\ndocs\nlines\nsrc\n")
+	h.Wants(h.Jail("branch", "merge", "--theirs", "--merge", "a"), 2, "")
+	h.Says(h.Jail("branch", "merge", "--merge", "a", "lines"), 0, "merged 1 change of a")
+	h.Says(h.Jail("branch", "merge", "--theirs", "a", "both"), 0, "merged 1 change of a")
+	const merged = "a\none\n2\n3\n4\nfive\na\nboth\ndocs\nlines\nsrc\n"
+	parent("after the rest", merged)
+	// The last merge goes, unless it is in the way of something.
+	h.Wants(h.Exec("s", "--", "sh", "-c", "echo later >both"), 0, "")
+	h.Says(h.Jail("branch", "revert", "a"), 126, "conflict: both: ")
+	parent("after a revert in vain", "later"+strings.TrimPrefix(merged, "a"))
+	h.Wants(h.Exec("s", "--", "sh", "-c", "echo a >both"), 0, "")
+	h.Says(h.Jail("branch", "revert", "a"), 0, "reverted the merge of 1 path into s")
+	parent("after one revert", "s"+strings.TrimPrefix(merged, "a"))
+	for range 2 {
+		h.Says(h.Jail("branch", "revert", "a"), 0, "into s")
+	}
+	parent("after all reverts", mine+"x\nboth\nlines\nsrc\n")
+	h.Wants(h.Jail("branch", "revert", "a"), 126, "it has no merge to revert")
+	h.Wants(h.Jail("branch", "discard", "a"), 0, "")
+	h.StopSession("s", 2, "--discard")
+	h.WantNothingLeft()
+}
+
 // The shadow of a run is forked, too; and the next daemon knows all branches.
 func TestBranchOfARun(t *testing.T) {
 	h := cmdtest.NewNative(t)
@@ -159,7 +217,7 @@ func TestBranchTry(t *testing.T) {
 	h.Files(map[string]string{"big": strings.Repeat("0123456789abcdef", 1<<18), "f": "f\n"})
 	const n, wrote = 4, 1 << 20
 	o := h.Jail("branch", "try", "--profile", "build", "--id", "p", "--json", fmt.Sprint(n), "--", "sh",
-		"-c", "head -c 1048576 /dev/urandom >made; echo same >same; rm f")
+		"-c", "head -c 1048576 /dev/urandom >made; echo same >same; rm f; echo $JAIL_ATTEMPT >number")
 	h.Wants(o, 0, "")
 	var tried struct {
 		Attempts []struct{ ID string }
@@ -168,7 +226,7 @@ func TestBranchTry(t *testing.T) {
 	if err := json.Unmarshal([]byte(o.Out), &tried); err != nil {
 		t.Fatalf("%v: %+v", err, o)
 	}
-	if len(tried.Attempts) != n || len(tried.Rows) != 3 {
+	if len(tried.Attempts) != n || len(tried.Rows) != 4 {
 		t.Fatalf("%d attempts, %d rows", len(tried.Attempts), len(tried.Rows))
 	}
 	digests := map[string]bool{}
@@ -177,6 +235,13 @@ func TestBranchTry(t *testing.T) {
 	}
 	if tried.Rows[1].Path != "made" || len(digests) != n {
 		t.Errorf("row %s with %d contents", tried.Rows[1].Path, len(digests))
+	}
+	// The attempts are told apart by their numbers.
+	for i := range n {
+		o := h.Exec(fmt.Sprintf("p-%d", i+1), "--", "cat", "number")
+		if h.Wants(o, 0, ""); o.Out != fmt.Sprintf("%d\n", i+1) {
+			t.Errorf("attempt %d has the number %q", i+1, o.Out)
+		}
 	}
 	// An image beside its content is a few tables.
 	const tables = 512 << 10
@@ -194,11 +259,11 @@ func TestBranchTry(t *testing.T) {
 		}
 	}
 	h.Wants(h.Jail("branch", "discard", "q-1"), 0, "")
-	h.Says(h.Jail("branch", "merge", "p-2"), 0, "merged 3 changes")
+	h.Says(h.Jail("branch", "merge", "p-2"), 0, "merged 4 changes")
 	for i := range n {
 		h.Wants(h.Jail("branch", "discard", fmt.Sprintf("p-%d", i+1)), 0, "")
 	}
-	h.StopSession("p", 3, "--commit")
+	h.StopSession("p", 4, "--commit")
 	h.WantNothingLeft("p")
 	h.Discard("p")
 	if _, err := os.Stat(filepath.Join(h.Work, "f")); !os.IsNotExist(err) {

@@ -25,7 +25,12 @@ const tryAbout = `Run N attempts of a tool at one time, each in a branch of its 
 
     jail branch merge ID && jail branch discard OTHER...
 
-The parent is the shadow of --from ID, or of a new session of the directory, which is then the one to commit. The branches are called as the parent with a number.`
+The parent is the shadow of --from ID, or of a new session of the directory, which is then the one to commit. The branches are called as the parent with a number.
+Each attempt has its number, from 1 to N, in the environment variable JAIL_ATTEMPT, which env.allow
+of the policy must name.`
+
+// attemptVariable is the environment variable that holds the number of an attempt, from 1 on.
+const attemptVariable = "JAIL_ATTEMPT"
 
 type tryOptions struct {
 	flags request.Flags
@@ -53,11 +58,12 @@ type tried struct {
 func newTry(env *cli.Env) *cobra.Command {
 	var o tryOptions
 	cmd := &cobra.Command{
-		Use:     "try [flags] N [--] TOOL [ARG...]",
-		Short:   "run several attempts in branches",
-		Long:    tryAbout,
-		Example: "  jail branch try --profile build 4 -- ./fix.sh",
-		Args:    command.AtLeast("N", "TOOL"),
+		Use:   "try [flags] N [--] TOOL [ARG...]",
+		Short: "run several attempts in branches",
+		Long:  tryAbout,
+		Example: "  jail branch try --profile build 4 -- ./fix.sh\n" +
+			"  jail branch try --profile build 4 -- sh -c './fix.sh --seed $JAIL_ATTEMPT'",
+		Args: command.AtLeast("N", "TOOL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[0])
 			if err != nil || n < 1 || n > workspace.MaxBranches {
@@ -151,7 +157,8 @@ func (t *tried) run(ctx context.Context, c *api.Client, tool []string,
 			a := &t.Attempts[i]
 			var err error
 			a.Result, err = c.Exec(ctx, a.ID, message.ExecRequest{Tool: tool[0], Args: tool[1:],
-				Dir: req.Dir, Inherit: req.Inherit}, strings.NewReader(""), outputs[i], outputs[i], nil)
+				Dir: req.Dir, Env: []string{fmt.Sprintf("%s=%d", attemptVariable, i+1)},
+				Inherit: req.Inherit}, strings.NewReader(""), outputs[i], outputs[i], nil)
 			if err != nil && a.Result.Error == nil {
 				a.Result.Error = exit.Describe(err)
 			}

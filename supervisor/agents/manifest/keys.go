@@ -50,9 +50,9 @@ func keys() []key {
 			"may use, if their agents name it"},
 		{"storage.size", `"64MiB"`, "largest size of the agent's database; 64MiB if missing"},
 		{"facets.memory", `"64MiB"`, "memory that is for the facets together, out of the agent's " +
-			"own; half if missing"},
+			"own; if missing all but 128MiB, at least a half and at most three quarters"},
 		{"facets.pids", "16", "processes and threads that are for the facets together, out of " +
-			"the agent's own; half if missing"},
+			"the agent's own; if missing all but 16, at least a half and at most three quarters"},
 		{"ai.roles", `{ fast = "anthropic/MODEL" }`,
 			"models by names of the agent's: PROVIDER/MODEL, or a table of url, form (chat, " +
 				"messages or responses), model, credential and max_tokens"},

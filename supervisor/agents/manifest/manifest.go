@@ -120,7 +120,7 @@ type Tools struct {
 }
 
 // Facets say how much of what an agent has is for its facets together, while the rest is for itself.
-// What is 0 is half.
+// What is 0 is all but 128 MiB and 16 processes, at least a half and at most three quarters.
 type Facets struct {
 	// Memory is in bytes.
 	Memory int64 `json:"memory,omitempty"`
