@@ -255,6 +255,10 @@ func newBranchDiscard(env *cli.Env) *cobra.Command {
 					if err := api.BranchesOf(c).Discard(cmd.Context(), id); err != nil {
 						return err
 					}
+					_, err := fmt.Fprintf(env.Stdout, "discarded %s\n", output.Printable(id))
+					if err != nil {
+						return err
+					}
 				}
 				return nil
 			})

@@ -270,5 +270,8 @@ func TestBranchTry(t *testing.T) {
 		t.Errorf("f is still there: %v", err)
 	}
 	h.Wants(h.Jail("branch", "try", "--profile", "build", "33", "--", "true"), 2, "want a number from 1 to 32")
+	h.Wants(h.Jail("branch", "try", "2", "--profile", "build", "--", "true"), 2, "flags come before it")
+	// A tool that can start in no attempt leaves nothing to discard.
+	h.Wants(h.Jail("branch", "try", "2", "--", "no-such-tool"), 127, "not installed")
 	h.WantNothingLeft()
 }

@@ -76,6 +76,10 @@ func newTry(env *cli.Env) *cobra.Command {
 			if len(args) == 0 {
 				return exit.Usage("usage: "+cmd.UseLine(), "%s: TOOL is missing", cmd.CommandPath())
 			}
+			if strings.HasPrefix(args[0], "-") {
+				return exit.Usage("usage: "+cmd.UseLine(), "%s: %s comes after N: flags come before it",
+					cmd.CommandPath(), args[0])
+			}
 			o.n, o.tool = n, args
 			req, err := o.flags.Settings(env, cmd)
 			if err != nil {
@@ -106,12 +110,19 @@ func runTry(ctx context.Context, env *cli.Env, c *api.Client, o tryOptions,
 		out.Parent = s.ID
 	}
 	ask.ID, ask.Inherit = "", nil
-	if err := out.fork(ctx, c, o.n, ask); err != nil {
-		if o.from == "" {
-			// Nothing was done in the session; the error of the fork is the one to tell.
-			_, _ = c.StopSession(context.WithoutCancel(ctx), out.Parent,
-				message.StopRequest{Fate: message.FateDiscard})
+	// undo throws the branches away, and the parent if it is new. The error of a step before is the
+	// one to tell.
+	undo := func() {
+		ctx := context.WithoutCancel(ctx)
+		for _, a := range out.Attempts {
+			_ = api.BranchesOf(c).Discard(ctx, a.ID)
 		}
+		if o.from == "" {
+			_, _ = c.StopSession(ctx, out.Parent, message.StopRequest{Fate: message.FateDiscard})
+		}
+	}
+	if err := out.fork(ctx, c, o.n, ask); err != nil {
+		undo()
 		return err
 	}
 	outputs := out.run(ctx, c, o.tool, req)
@@ -125,20 +136,31 @@ func runTry(ctx context.Context, env *cli.Env, c *api.Client, o tryOptions,
 		a.Changes, a.Digest = p.Changes, p.Digest
 		all = append(all, p.Changes)
 	}
+	if err := out.refused(); err != nil {
+		undo()
+		return err
+	}
 	out.Rows = workspace.Beside(all)
 	return env.Show(o.json, out, func(w io.Writer) error { return writeTried(w, out, outputs) })
 }
 
-// fork makes the branches. After an error none is left.
+// refused returns the error of the first attempt, if no attempt ran to its end or changed anything:
+// the tool does not exist, or the policy refuses it.
+func (t *tried) refused() error {
+	for _, a := range t.Attempts {
+		if a.Result.Error == nil || len(a.Changes) > 0 {
+			return nil
+		}
+	}
+	return t.Attempts[0].Result.Error
+}
+
+// fork makes the branches.
 func (t *tried) fork(ctx context.Context, c *api.Client, n int, ask message.SessionRequest) error {
 	for i := range n {
 		b, err := api.BranchesOf(c).Fork(ctx, t.Parent, message.ForkRequest{
 			ID: fmt.Sprintf("%s-%d", t.Parent, i+1), Session: &ask})
 		if err != nil {
-			for _, a := range t.Attempts {
-				// The error of the fork is the one to tell.
-				_ = api.BranchesOf(c).Discard(context.WithoutCancel(ctx), a.ID)
-			}
 			return err
 		}
 		t.Attempts = append(t.Attempts, attempt{ID: b.ID, Changes: []workspace.Change{}})
