@@ -21,6 +21,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/asuser"
 	"github.com/jail-sandbox/jail/jail/atomicfile"
 	"github.com/jail-sandbox/jail/jail/rootfs"
+	"github.com/jail-sandbox/jail/supervisor/flock"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -158,7 +159,7 @@ func Open(dir string) (*Store, error) {
 
 // sweep removes a folder that nobody works on: another daemon may.
 func sweep(dir string) error {
-	lock, err := lock(dir, syscall.LOCK_EX)
+	lock, err := flock.Dir(dir, syscall.LOCK_EX)
 	if errors.Is(err, syscall.EWOULDBLOCK) || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -167,32 +168,6 @@ func sweep(dir string) error {
 	}
 	defer lock.Close()
 	return os.RemoveAll(dir)
-}
-
-// lock locks a folder without waiting. The error is fs.ErrNotExist where it is removed meanwhile.
-func lock(dir string, how int) (*os.File, error) {
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		if err = syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB); err != syscall.EINTR {
-			break
-		}
-	}
-	if err == nil {
-		var now, then os.FileInfo
-		if then, err = f.Stat(); err == nil {
-			if now, err = os.Stat(dir); err == nil && !os.SameFile(now, then) {
-				err = fs.ErrNotExist
-			}
-		}
-	}
-	if err != nil {
-		f.Close()
-		return nil, &fs.PathError{Op: "lock", Path: dir, Err: err}
-	}
-	return f, nil
 }
 
 // Use returns the image of a reference for a run of a caller, and unpacks it first if it comes from
@@ -233,7 +208,7 @@ func (s *Store) folder(owner, digest string) string {
 // hold takes an image that is there. The error is fs.ErrNotExist where it is not.
 func (s *Store) hold(owner, digest string) (*Held, error) {
 	dir := s.folder(owner, digest)
-	lock, err := lock(dir, syscall.LOCK_SH)
+	lock, err := flock.Dir(dir, syscall.LOCK_SH)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		// It is removed at this moment.
 		err = fs.ErrNotExist
@@ -344,7 +319,7 @@ func (s *Store) unpack(ctx context.Context, from layout, u unpackable, owner str
 	if err != nil {
 		return err
 	}
-	working, err := lock(fresh, syscall.LOCK_EX)
+	working, err := flock.Dir(fresh, syscall.LOCK_EX)
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(fresh))
 	}
@@ -536,7 +511,7 @@ var errInUse = errors.New("the image is in use")
 // remove removes an image that nothing uses.
 func (s *Store) remove(owner, digest string) error {
 	dir := s.folder(owner, digest)
-	lock, err := lock(dir, syscall.LOCK_EX)
+	lock, err := flock.Dir(dir, syscall.LOCK_EX)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
