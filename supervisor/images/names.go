@@ -73,7 +73,7 @@ func (s *Store) Add(ctx context.Context, c asuser.Caller, name string, o ImageOf
 	if err != nil {
 		return added, err
 	}
-	if !namePattern.MatchString(name) {
+	if !nameForm().MatchString(name) {
 		return added, problem.New(problem.Usage,
 			"image %.100q: a name has at most 64 lower-case letters, digits, dots, hyphens and "+
 				"underscores", name)
