@@ -131,7 +131,7 @@ func startOuter(ctx context.Context, o control.Order, root string, files Files,
 		return nil, 0, err
 	}
 	if o.Plan.ByBubblewrap() {
-		place.Env = append(place.Env, guest.ErrComes)
+		place.Env = append(place.Env, guest.ErrPassed)
 	}
 	begin := func() error { return c.bubblewrap(ctx, o, place, files, userns) }
 	if !o.Plan.ByBubblewrap() {

@@ -93,6 +93,7 @@ func TestOuter(t *testing.T) {
 		session := h.Session("--discard", "--profile", "build", "--outer", l.Name)
 		says(t, h.Exec(session, "sh", "-c", "echo one > s; echo two > /tmp/t"), 0, "")
 		says(t, h.Exec(session, "sh", "-c", "cat s /tmp/t"), 0, "two")
+		says(t, h.Exec(session, "sh", "-c", "echo of the tool >&2"), 0, "of the tool")
 		h.StopSession(session, 1)
 	}
 }
