@@ -127,6 +127,7 @@ func TestOuterKilled(t *testing.T) {
 	h.Daemon()
 	for _, l := range layersHere(t) {
 		run := h.Live("killed-"+l.Name, "--policy", cmdtest.Patient(h), "--outer", l.Name)
+		says(t, h.Jail("verify", run.ID), 0, "")
 		says(t, h.Jail("kill", run.ID), 0, "")
 		if o := run.Wait(); o.Code != 137 {
 			t.Errorf("%s, killed: %+v", l.Name, o)
