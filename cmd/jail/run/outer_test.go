@@ -1,6 +1,7 @@
 package run_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -95,6 +96,27 @@ func TestOuter(t *testing.T) {
 		says(t, h.Exec(session, "sh", "-c", "cat s /tmp/t"), 0, "two")
 		says(t, h.Exec(session, "sh", "-c", "echo of the tool >&2"), 0, "of the tool")
 		h.StopSession(session, 1)
+	}
+}
+
+// TestOuterUser: a user of the host's daemon has the layers, too, and the user's owner and streams.
+func TestOuterUser(t *testing.T) {
+	cmdtest.Have(t, "/bin/sh")
+	h := cmdtest.New(t)
+	h.Daemon().Admit()
+	h.Write(map[string]string{"a": "text\n"})
+	for _, path := range []string{h.Work, filepath.Join(h.Work, "a")} {
+		if err := os.Chown(path, cmdtest.Stranger, cmdtest.Stranger); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, l := range append(layersHere(t), policy.OuterLayer{Name: policy.OuterNone}) {
+		o := h.Run(cmdtest.As(h.Command("run", "--outer", l.Name, "--discard", "--profile", "build", "--",
+			"sh", "-c", "cat a && echo b >> a && id -u && echo error >&2"), cmdtest.Stranger))
+		says(t, o, 0, "error")
+		if want := fmt.Sprintf("text\n%d\n", cmdtest.Stranger); o.Out != want {
+			t.Errorf("%s: %q, want %q", l.Name, o.Out, want)
+		}
 	}
 }
 
