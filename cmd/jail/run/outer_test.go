@@ -9,32 +9,8 @@ import (
 	"testing"
 
 	"github.com/jail-sandbox/jail/cmd/cmdtest"
-	"github.com/jail-sandbox/jail/jail/outer"
 	"github.com/jail-sandbox/jail/policy"
 )
-
-// layersHere are the outer layers whose runtime can start something on this host.
-func layersHere(t *testing.T) (all []policy.OuterLayer) {
-	t.Helper()
-	bin, err := filepath.Abs(cmdtest.Built)
-	if err != nil {
-		t.Fatal(err)
-	}
-	runtimes := &outer.Runtimes{Dir: bin}
-	for _, l := range policy.OuterLayers() {
-		runtime, err := runtimes.Find(t.Context(), l.Name)
-		if err == nil {
-			err = outer.Try(t.Context(), l.Name, runtime, outer.Host{Shim: filepath.Join(bin, "jail-shim"),
-				Init: filepath.Join(bin, "jail-init"), Cgroup: "/jail"})
-		}
-		if err != nil {
-			t.Logf("outer layer %s is not here: %v", l.Name, err)
-			continue
-		}
-		all = append(all, l)
-	}
-	return all
-}
 
 // says checks the code of a command, and that one of its streams has a text.
 func says(t *testing.T, o cmdtest.Outcome, code int, text string) {
@@ -47,7 +23,7 @@ func says(t *testing.T, o cmdtest.Outcome, code int, text string) {
 // TestOuter runs tools of each kind inside each outer layer, and without one as the control.
 func TestOuter(t *testing.T) {
 	cmdtest.Have(t, "/bin/sh")
-	layers := layersHere(t)
+	layers := cmdtest.OuterLayers(t)
 	if len(layers) == 0 {
 		t.Skip("no runtime of an outer layer works here")
 	}
@@ -110,7 +86,7 @@ func TestOuterUser(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, l := range append(layersHere(t), policy.OuterLayer{Name: policy.OuterNone}) {
+	for _, l := range append(cmdtest.OuterLayers(t), policy.OuterLayer{Name: policy.OuterNone}) {
 		o := h.Run(cmdtest.As(h.Command("run", "--outer", l.Name, "--discard", "--profile", "build", "--",
 			"sh", "-c", "cat a && echo b >> a && id -u && echo error >&2"), cmdtest.Stranger))
 		says(t, o, 0, "error")
@@ -147,7 +123,7 @@ func TestOuterRefused(t *testing.T) {
 func TestOuterKilled(t *testing.T) {
 	h := cmdtest.New(t)
 	h.Daemon()
-	for _, l := range layersHere(t) {
+	for _, l := range cmdtest.OuterLayers(t) {
 		run := h.Live("killed-"+l.Name, "--policy", cmdtest.Patient(h), "--outer", l.Name)
 		says(t, h.Jail("verify", run.ID), 0, "")
 		says(t, h.Jail("kill", run.ID), 0, "")
