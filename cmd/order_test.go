@@ -17,7 +17,7 @@ var supervisorOrder = [][]string{
 	// They know nothing of other packages of the supervisor but that.
 	{"calm", "daemonlog", "ending", "idrange", "inode", "jsonbound", "loopback", "metrics", "modules", "names",
 		"problem", "rungroup", "agents/manifest", "agents/store",
-		"audit/internal/flock", "bundle/trust"},
+		"bundle/trust", "flock"},
 	// The parts below the work: the log, bundles, the fetch proxy.
 	{"audit", "bundle", "fetch", "gitview", "hostlayers", "images", "lifetime", "stdio"},
 	{"audit/anchor", "audit/export", "audit/index", "audit/report", "bundle/oci", "caller",

@@ -35,6 +35,7 @@ func TestNativeFetch(t *testing.T) {
 	t.Run("clients", w.clients)
 	t.Run("refused", w.refused)
 	t.Run("opaque", w.opaque)
+	t.Run("layers", w.layers)
 }
 
 const nativeNet = `policy = 1
@@ -291,6 +292,26 @@ print(urllib.request.urlopen("https://up.example.com/granted/hello").read())
 	}
 	if !strings.HasPrefix(r.Stdout, want) {
 		t.Errorf("%+v\nwant %s", r, want)
+	}
+}
+
+// layers: the proxy is the same inside an outer layer, whose kernel may be another.
+func (w *nativeWorld) layers(t *testing.T) {
+	cmdtest.Have(t, "/usr/bin/curl")
+	for _, l := range cmdtest.OuterLayers(t) {
+		w.up.Took()
+		r := w.net(t, "net", "--outer", l.Name, "--", "sh", "-c",
+			"curl -sS https://up.example.com/granted/hello https://up.example.com/elsewhere")
+		if !strings.Contains(r.Stdout, "hello from outside") || !strings.Contains(r.Stdout, "fetch_denied") ||
+			r.Usage.Requests == 0 {
+			t.Errorf("%s: %+v", l.Name, r)
+		}
+		if !strings.Contains(fmt.Sprintf("%+v", r.Denied), "Layer:fetch ") {
+			t.Errorf("%s: denied %+v, want a refusal of the proxy", l.Name, r.Denied)
+		}
+		if _, _, n := w.up.Took(); n != 1 {
+			t.Errorf("%s: the host had %d connections, want that of the granted page", l.Name, n)
+		}
 	}
 }
 

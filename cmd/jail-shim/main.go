@@ -156,7 +156,7 @@ func serve(conn *control.Conn) error {
 	if order.Plan.HostsAgent() {
 		slacken(jail.PID)
 	}
-	if err = jail.SendFirst(toInit, first); err == nil {
+	if err = toInit.Send(first); err == nil {
 		err = toInit.Send(second)
 	}
 	if order.Plan.Outer != nil {

@@ -36,7 +36,8 @@ const (
 	InitControl = 3 // its control socket
 	// a socket to jail-shim that takes one message, the inner filter's listener, and is closed then
 	InitListener = 4
-	// And on, where the jail has a kernel of its own: what else would come with the invocation.
+	// And on, where the jail has a kernel of its own: what else would come with the invocation. Inside
+	// bubblewrap this one is the tool's standard error.
 	InitPassed = 5
 )
 

@@ -21,9 +21,9 @@ import (
 // Self is where jail-init lies inside.
 const Self = "/run/jail/init"
 
-// ErrComes is the variable that says that standard error is a log of the outer layer's, and the
-// tool's comes with the first order.
-const ErrComes = "JAIL_STDERR=comes"
+// ErrPassed is the variable that says that standard error is a log of the outer layer's, and the
+// tool's is descriptor control.InitPassed.
+const ErrPassed = "JAIL_STDERR=passed"
 
 // Stage2 is the argument that marks the second execution.
 const Stage2 = "restricted"
@@ -71,25 +71,15 @@ func Enter(env []string) error {
 }
 
 func enter(conn *control.Conn, env []string) error {
-	errComes := slices.Contains(env, ErrComes)
-	if errComes {
-		// The outer filter has no call that would copy a descriptor over another, but one that comes
-		// has the lowest number that is free.
-		if err := syscall.Close(stderr); err != nil {
+	if slices.Contains(env, ErrPassed) {
+		const stderr = 2
+		if err := sys.Replace(stderr, control.InitPassed); err != nil {
 			return err
 		}
 	}
 	var order control.Restrict
-	files, err := conn.Receive(&order)
-	if err != nil {
+	if _, err := conn.Receive(&order); err != nil {
 		return fmt.Errorf("read restrictions: %w", err)
-	}
-	if errComes {
-		if err := takeErr(files); err != nil {
-			return err
-		}
-		// It is closed when it is collected, and until the exec nothing is.
-		defer runtime.KeepAlive(files)
 	}
 	// Only now: an outer layer may have started this process as a child of its own, which is jail-shim's
 	// when the order comes. Where jail-shim ends earlier, no order comes, or no listener is taken.
@@ -127,17 +117,6 @@ func enter(conn *control.Conn, env []string) error {
 		return err
 	}
 	return sys.Exec(Self, []string{Self, Stage2}, env)
-}
-
-// stderr is the descriptor of standard error.
-const stderr = 2
-
-// takeErr takes the descriptor that has come with the order for standard error.
-func takeErr(files []*os.File) error {
-	if len(files) != 1 || files[0].Fd() != stderr {
-		return fmt.Errorf("the order came with %d descriptors, not with standard error", len(files))
-	}
-	return sys.ClearCloexec(stderr)
 }
 
 // enterKernelInside is the rest of stage 1 where the kernel is that of an outer layer, which has set

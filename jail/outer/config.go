@@ -117,11 +117,18 @@ func kernelInside(p jail.Plan, at Place) (*specs.Spec, error) {
 		if !ok {
 			return nil, fmt.Errorf("rlimit %q: unknown name", l.Name)
 		}
+		if l.Name == "memlock" && l.Value > 0 {
+			l.Value += usertrap
+		}
 		spec.Process.Rlimits = append(spec.Process.Rlimits,
 			specs.POSIXRlimit{Type: name, Hard: l.Value, Soft: l.Value})
 	}
 	return spec, nil
 }
+
+// usertrap is how many bytes of each process gVisor's platform systrap locks for itself. They count as
+// memory that the process has locked.
+const usertrap = 5 << 12
 
 // initPath is where jail-init lies inside.
 const initPath = "/run/jail/init"

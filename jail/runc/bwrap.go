@@ -20,7 +20,7 @@ import (
 
 // bubblewrap has bubblewrap start jail-init, and returns when the jail is made and its first process
 // is a child of this one. What bubblewrap says of a failure goes to the log: its own standard error
-// is that of the first process, which takes the tool's when its order comes.
+// is that of the first process, which puts the tool's in its place (guest.ErrPassed).
 func (c *ociContainer) bubblewrap(ctx context.Context, o control.Order, place outer.Place,
 	files Files, userns *os.File) error {
 	if err := sys.AdoptOrphans(); err != nil {
@@ -65,8 +65,10 @@ func (c *ociContainer) bubblewrap(ctx context.Context, o control.Order, place ou
 	}
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = []string{}, files.In, files.Out, log
-	cmd.ExtraFiles = []*os.File{files.Control, files.Listener, userns, filter, infoEnd, readyEnd}
-	const first = control.InitPassed
+	cmd.ExtraFiles = []*os.File{files.Control, files.Listener, files.Err, userns, filter, infoEnd,
+		readyEnd}
+	// Bubblewrap hands on what is open.
+	const first = control.InitPassed + 1
 	args, err := outer.Bwrap(o.Plan, place, outer.BwrapFiles{UserNS: first, Filter: first + 1,
 		Info: first + 2, Ready: first + 3})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/manager"
 
+	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/guest"
 	"github.com/jail-sandbox/jail/jail/internal/sys"
@@ -131,7 +132,7 @@ func startOuter(ctx context.Context, o control.Order, root string, files Files,
 		return nil, 0, err
 	}
 	if o.Plan.ByBubblewrap() {
-		place.Env = append(place.Env, guest.ErrComes)
+		place.Env = append(place.Env, guest.ErrPassed)
 	}
 	begin := func() error { return c.bubblewrap(ctx, o, place, files, userns) }
 	if !o.Plan.ByBubblewrap() {
@@ -197,6 +198,11 @@ func (c *ociContainer) begin(ctx context.Context, o control.Order, files Files) 
 		if c.process, err = os.FindProcess(pid); err != nil {
 			return err
 		}
+		if c.group == nil {
+			if err := limitGroup(o.Plan); err != nil {
+				return fmt.Errorf("control group: %w", err)
+			}
+		}
 		if err := interruptible(ctx, 0, c.command(start).Run); err != nil {
 			return fmt.Errorf("%s start: %w", o.Plan.Outer.Layer, err)
 		}
@@ -221,6 +227,20 @@ func (c *ociContainer) makeGroup(o control.Order) error {
 	c.group, err = manager.New(config)
 	c.limits = config.Resources
 	return err
+}
+
+// limitGroup sets the limits of the plan in a control group that a runtime has made. runc lets each
+// container open and make devices of a list of its own.
+func limitGroup(p jail.Plan) error {
+	config, err := newCgroups(p)
+	if err != nil {
+		return err
+	}
+	group, err := manager.New(config)
+	if err != nil {
+		return err
+	}
+	return group.Set(config.Resources)
 }
 
 // startIn starts cmd, which is one of command, in the control group, if jail makes it: cmd waits at a

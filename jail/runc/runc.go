@@ -53,8 +53,6 @@ type Jail struct {
 	PID  int
 	held holder
 
-	// The tool's standard error, until SendFirst.
-	err *os.File
 	// Where the jail's mounts are in the mount namespace of the thread that started it.
 	root string
 	plan jail.Plan
@@ -269,14 +267,10 @@ func start(ctx context.Context, o control.Order, root string, files Files,
 		if err != nil {
 			return nil, layer("outer "+o.Plan.Outer.Layer, err)
 		}
-		j := &Jail{PID: pid, held: c}
-		if o.Plan.ByBubblewrap() {
-			j.err = files.Err
-		}
-		if err := leave(files, j.err); err != nil {
+		if err := leave(files); err != nil {
 			return nil, layer("namespaces", errors.Join(err, c.kill(), c.remove()))
 		}
-		return j, nil
+		return &Jail{PID: pid, held: c}, nil
 	}
 	config, err := newConfig(o.Plan, root, fdPath(userns), fdPath(files.Network))
 	if err != nil {
@@ -304,31 +298,18 @@ func start(ctx context.Context, o control.Order, root string, files Files,
 		return nil, layer("namespaces", errors.Join(err, container.Destroy()))
 	}
 	pid, err := process.Pid()
-	if err = errors.Join(err, leave(files, nil)); err != nil {
+	if err = errors.Join(err, leave(files)); err != nil {
 		return nil, layer("namespaces", errors.Join(err, container.Destroy()))
 	}
 	return &Jail{PID: pid, held: contained{container, process}}, nil
 }
 
-// SendFirst sends the first process its first order. The tool's standard error goes with it, if the
-// outer layer had a log in its place.
-func (j *Jail) SendFirst(to *control.Conn, order control.Restrict) error {
-	if j.err == nil {
-		return to.Send(order)
-	}
-	err := to.Send(order, j.err)
-	return errors.Join(err, j.err.Close())
-}
-
-// leave gives up the streams and the sockets, which are the jail's now and end when it does. kept is
-// not given up.
-func leave(files Files, kept *os.File) error {
+// leave gives up the streams and the sockets, which are the jail's now and end when it does.
+func leave(files Files) error {
 	var errs []error
 	for _, f := range append([]*os.File{files.In, files.Out, files.Err, files.Control, files.Listener,
 		files.Network}, files.Passed...) {
-		if f != kept {
-			errs = append(errs, f.Close())
-		}
+		errs = append(errs, f.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -194,6 +194,35 @@ func (v *viewer) mounts() error {
 	return nil
 }
 
+// procs checks that each proc of the plan shows the jail's own processes. The mount table does not say
+// of which process namespace a proc is, but process 1 in it does (pid_namespaces(7)).
+func (v *viewer) procs() error {
+	if !slices.Contains(v.Plan.Namespaces, "pid") {
+		return nil
+	}
+	own, err := os.Readlink(proc(v.PID, "ns/pid"))
+	if err != nil {
+		return err
+	}
+	for _, m := range v.Plan.Mounts {
+		if m.Kind != jail.MountProc {
+			continue
+		}
+		got := ownNamespace
+		shown, err := os.Readlink(proc(v.PID, "root"+m.Target+"/1/ns/pid"))
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+			got = "no process 1"
+		case err != nil:
+			return err
+		case shown != own:
+			got = "those of another process namespace"
+		}
+		v.is("mounts", "processes in "+m.Target, ownNamespace, got)
+	}
+	return nil
+}
+
 // compare returns the differences on one mount point: each found mount must be expected, and each
 // expected one found. The same mount may be found twice.
 func compare(wanted []want, found []sys.Mount) []string {

@@ -104,7 +104,7 @@ func look(j Jail, others, peers []int) ([]Finding, error) {
 		return v.findings, nil
 	}
 	for _, check := range []func() error{v.controlGroup, v.namespaces, v.ids, v.root, v.mounts,
-		v.network, v.descriptors, v.rlimits, v.threads} {
+		v.procs, v.network, v.descriptors, v.rlimits, v.threads} {
 		if err := check(); err != nil {
 			return nil, err
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/cgroup"
+	"github.com/jail-sandbox/jail/jail/internal/sys"
 	"github.com/jail-sandbox/jail/jail/jailtest"
 	"github.com/jail-sandbox/jail/jail/jailtest/victim"
 	"github.com/jail-sandbox/jail/jail/verify"
@@ -255,6 +256,43 @@ func TestJoined(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("differ: %q", got)
 		}
+	}
+}
+
+// TestProc: a proc that shows the processes of the host is found, although it has the options of the
+// plan, and so is one that hides no process.
+func TestProc(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		host    bool
+		options map[string]string
+		want    string
+	}{
+		{"of the host", true, map[string]string{"hidepid": "4", "subset": "pid"},
+			"mounts: processes in /proc"},
+		{"without hidepid", false, map[string]string{"subset": "pid"}, "mounts: /proc"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			j := start(t, jailtest.New(t))
+			of := j.PID
+			if c.host {
+				of = os.Getpid()
+			}
+			tree, err := sys.ProcOf(of, c.options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tree.Close()
+			if got := differing(look(t, j)); len(got) > 0 {
+				t.Errorf("before: differ: %q", got)
+			}
+			if err := sys.AttachIn(tree, j.PID, "/proc"); err != nil {
+				t.Fatal(err)
+			}
+			if got := differing(look(t, j)); !slices.Equal(got, []string{c.want}) {
+				t.Errorf("differ: %q, want %q", got, c.want)
+			}
+		})
 	}
 }
 

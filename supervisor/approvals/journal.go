@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/jail-sandbox/jail/jail/atomicfile"
+	"github.com/jail-sandbox/jail/supervisor/flock"
 )
 
 // A line is one step of the queue, which is on the disk as a whole or not at all. Each item is the
@@ -59,19 +60,11 @@ func (j *journal) lock() (unlock func() error, err error) {
 	if err := os.MkdirAll(j.dir, 0o700); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(j.dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := flock.Open(filepath.Join(j.dir, "lock"))
 	if err != nil {
 		return nil, err
 	}
-	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
-		if err == nil {
-			return f.Close, nil
-		}
-		if !errors.Is(err, syscall.EINTR) {
-			return nil, errors.Join(&fs.PathError{Op: "flock", Path: f.Name(), Err: err}, f.Close())
-		}
-	}
+	return f.Close, nil
 }
 
 // catchUp calls take with each line that other daemons have written since the last call. If the

@@ -11,7 +11,7 @@ import (
 	"os"
 
 	"github.com/jail-sandbox/jail/jail/atomicfile"
-	"github.com/jail-sandbox/jail/supervisor/audit/internal/flock"
+	"github.com/jail-sandbox/jail/supervisor/flock"
 )
 
 // Packing is the result of [Log.Compress].

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/jail-sandbox/jail/jail/atomicfile"
-	"github.com/jail-sandbox/jail/supervisor/audit/internal/flock"
+	"github.com/jail-sandbox/jail/supervisor/flock"
 )
 
 // open finds the end of the log, or begins a log.

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/jail-sandbox/jail/supervisor/audit/internal/flock"
+	"github.com/jail-sandbox/jail/supervisor/flock"
 )
 
 // writer is a log's hold on the disk: the end of the last segment, the signed head, the keys, and

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/jail-sandbox/jail/supervisor/audit/internal/flock"
+	"github.com/jail-sandbox/jail/supervisor/flock"
 )
 
 // T-532: many writers, one chain, every number given once.

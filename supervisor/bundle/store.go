@@ -15,6 +15,7 @@ import (
 
 	"github.com/jail-sandbox/jail/jail/atomicfile"
 	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
+	"github.com/jail-sandbox/jail/supervisor/flock"
 )
 
 // ErrNotAccepted is in errors about a bundle that asks for more than was agreed to.
@@ -69,20 +70,11 @@ func (s *Store) locked(f func() error) error {
 	if err := os.MkdirAll(filepath.Join(s.Dir, "store"), 0o755); err != nil {
 		return err
 	}
-	lock, err := os.OpenFile(filepath.Join(s.Dir, "lock"), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW,
-		0o600)
+	lock, err := flock.Open(filepath.Join(s.Dir, "lock"))
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	for {
-		if err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != syscall.EINTR {
-			break
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", lock.Name(), err)
-	}
 	return f()
 }
 

@@ -23,6 +23,7 @@ import (
 
 	"github.com/jail-sandbox/jail/jail/asuser"
 	"github.com/jail-sandbox/jail/jail/rootfs"
+	"github.com/jail-sandbox/jail/supervisor/flock"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -596,7 +597,7 @@ func TestSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	held, err := lock(busy, syscall.LOCK_EX)
+	held, err := flock.Dir(busy, syscall.LOCK_EX)
 	if err != nil {
 		t.Fatal(err)
 	}

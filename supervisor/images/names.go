@@ -10,11 +10,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/asuser"
 	"github.com/jail-sandbox/jail/jail/atomicfile"
+	"github.com/jail-sandbox/jail/supervisor/flock"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -34,19 +34,11 @@ func (s *Store) names() (all []About, err error) {
 
 // changeNames replaces the names while nobody else does.
 func (s *Store) changeNames(change func([]About) ([]About, error)) error {
-	turn, err := os.OpenFile(filepath.Join(s.dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	turn, err := flock.Open(filepath.Join(s.dir, "lock"))
 	if err != nil {
 		return err
 	}
 	defer turn.Close()
-	for {
-		if err = syscall.Flock(int(turn.Fd()), syscall.LOCK_EX); err != syscall.EINTR {
-			break
-		}
-	}
-	if err != nil {
-		return err
-	}
 	all, err := s.names()
 	if err == nil {
 		all, err = change(all)
@@ -81,7 +73,7 @@ func (s *Store) Add(ctx context.Context, c asuser.Caller, name string, o ImageOf
 	if err != nil {
 		return added, err
 	}
-	if !namePattern.MatchString(name) {
+	if !nameForm().MatchString(name) {
 		return added, problem.New(problem.Usage,
 			"image %.100q: a name has at most 64 lower-case letters, digits, dots, hyphens and "+
 				"underscores", name)

@@ -4,6 +4,7 @@ import (
 	"path"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
@@ -18,9 +19,14 @@ type Reference struct {
 	Name string
 }
 
+// Forms of names and tags. Each is compiled when the first reference is parsed.
 var (
-	namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
-	tagPattern  = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+	nameForm = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+	})
+	tagForm = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+	})
 )
 
 const hintReference = "name an image as oci:DIR, oci:DIR:TAG, oci:DIR@sha256:DIGEST, or by a name of " +
@@ -34,7 +40,7 @@ func Parse(text string) (Reference, error) {
 	}
 	dir, isDir := strings.CutPrefix(text, policy.ImageDir)
 	if !isDir {
-		if !namePattern.MatchString(text) {
+		if !nameForm().MatchString(text) {
 			return wrong("it is neither a name nor oci: and a directory")
 		}
 		return Reference{Name: text}, nil
@@ -49,7 +55,7 @@ func Parse(text string) (Reference, error) {
 	}
 	if i := strings.LastIndexByte(dir, ':'); i > strings.LastIndexByte(dir, '/') {
 		dir, r.Tag = dir[:i], dir[i+1:]
-		if !tagPattern.MatchString(r.Tag) {
+		if !tagForm().MatchString(r.Tag) {
 			return wrong("its tag has other characters than letters, digits, _, - and .")
 		}
 	}

@@ -15,12 +15,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/asuser"
 	"github.com/jail-sandbox/jail/jail/atomicfile"
 	"github.com/jail-sandbox/jail/jail/rootfs"
+	"github.com/jail-sandbox/jail/supervisor/flock"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -37,6 +39,8 @@ const (
 	keepFree = 512 << 20
 	// maxTop bounds the entries of an image's root.
 	maxTop = 1024
+	// maxUnpacking is how many images are unpacked at one time.
+	maxUnpacking = 4
 	// maxConfig bounds the bytes of the variables and arguments of an image.
 	maxConfig = 256 << 10
 )
@@ -64,8 +68,10 @@ type Store struct {
 	// Bounds are those of one image, and maxUserBytes of one user's.
 	bounds    rootfs.Bounds
 	userBytes int64
-	// unpacking holds the one image that is unpacked at a time.
-	unpacking chan struct{}
+	// unpacking has the images that are unpacked now.
+	unpacking *turns
+	// room is held while images of a user are removed for a new one.
+	room sync.Mutex
 }
 
 // An About is what is known of an unpacked image.
@@ -120,7 +126,7 @@ func (h *Held) Close() {
 // Open opens the store in a directory, and removes what an earlier daemon has left half done.
 func Open(dir string) (*Store, error) {
 	s := &Store{dir: dir, bounds: rootfs.Bounds{Bytes: maxBytes, Entries: maxEntries, Free: keepFree},
-		userBytes: maxUserBytes, unpacking: make(chan struct{}, 1)}
+		userBytes: maxUserBytes, unpacking: newTurns(maxUnpacking)}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -158,7 +164,7 @@ func Open(dir string) (*Store, error) {
 
 // sweep removes a folder that nobody works on: another daemon may.
 func sweep(dir string) error {
-	lock, err := lock(dir, syscall.LOCK_EX)
+	lock, err := flock.Dir(dir, syscall.LOCK_EX)
 	if errors.Is(err, syscall.EWOULDBLOCK) || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -167,32 +173,6 @@ func sweep(dir string) error {
 	}
 	defer lock.Close()
 	return os.RemoveAll(dir)
-}
-
-// lock locks a folder without waiting. The error is fs.ErrNotExist where it is removed meanwhile.
-func lock(dir string, how int) (*os.File, error) {
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		if err = syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB); err != syscall.EINTR {
-			break
-		}
-	}
-	if err == nil {
-		var now, then os.FileInfo
-		if then, err = f.Stat(); err == nil {
-			if now, err = os.Stat(dir); err == nil && !os.SameFile(now, then) {
-				err = fs.ErrNotExist
-			}
-		}
-	}
-	if err != nil {
-		f.Close()
-		return nil, &fs.PathError{Op: "lock", Path: dir, Err: err}
-	}
-	return f, nil
 }
 
 // Use returns the image of a reference for a run of a caller, and unpacks it first if it comes from
@@ -233,7 +213,7 @@ func (s *Store) folder(owner, digest string) string {
 // hold takes an image that is there. The error is fs.ErrNotExist where it is not.
 func (s *Store) hold(owner, digest string) (*Held, error) {
 	dir := s.folder(owner, digest)
-	lock, err := lock(dir, syscall.LOCK_SH)
+	lock, err := flock.Dir(dir, syscall.LOCK_SH)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		// It is removed at this moment.
 		err = fs.ErrNotExist
@@ -277,21 +257,17 @@ func (s *Store) fromLayout(ctx context.Context, c asuser.Caller, ref Reference,
 	if !errors.Is(err, fs.ErrNotExist) {
 		return held, err
 	}
-	select {
-	case s.unpacking <- struct{}{}:
-		defer func() { <-s.unpacking }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	done, err := s.unpacking.take(ctx, s.folder(owner, u.digest))
+	if err != nil {
+		return nil, err
 	}
-	// By another run, that this one waited for.
+	defer done()
+	// Another run may have unpacked the image while this one waited.
 	if held, err = s.hold(owner, u.digest); !errors.Is(err, fs.ErrNotExist) {
 		return held, err
 	}
-	if err := s.unpack(ctx, from, u, owner); err != nil {
+	if held, err = s.unpack(ctx, from, u, owner); err != nil {
 		return nil, explain(err)
-	}
-	if held, err = s.hold(owner, u.digest); err != nil {
-		return nil, err
 	}
 	if err := s.makeRoom(owner); err != nil {
 		held.Close()
@@ -328,33 +304,47 @@ func explain(err error) error {
 	return e
 }
 
-// unpack makes the folder of an image, whole or not at all.
-func (s *Store) unpack(ctx context.Context, from layout, u unpackable, owner string) (err error) {
+// unpack makes the folder of an image, whole or not at all. The caller closes the image.
+func (s *Store) unpack(ctx context.Context, from layout, u unpackable, owner string) (*Held, error) {
 	about := About{Digest: u.digest, Source: "oci:" + from.dir.Name(), Time: time.Now().UTC(),
 		Layers: len(u.layers), Config: Config{Env: u.config.Env, Entrypoint: u.config.Entrypoint,
 			Cmd: u.config.Cmd, WorkingDir: u.config.WorkingDir, User: u.config.User}}
 	if err := about.Config.check(); err != nil {
-		return fmt.Errorf("image %s: %w: %w", u.digest, errImage, err)
+		return nil, fmt.Errorf("image %s: %w: %w", u.digest, errImage, err)
 	}
 	parent := filepath.Join(s.dir, owner)
 	if err := os.MkdirAll(parent, 0o700); err != nil {
-		return err
+		return nil, err
 	}
 	fresh, err := os.MkdirTemp(parent, unplaced)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	working, err := lock(fresh, syscall.LOCK_EX)
+	// Until the image is held by its name, nobody may remove it.
+	working, err := flock.Dir(fresh, syscall.LOCK_SH)
 	if err != nil {
-		return errors.Join(err, os.RemoveAll(fresh))
+		return nil, errors.Join(err, os.RemoveAll(fresh))
 	}
 	defer working.Close()
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.RemoveAll(fresh))
+	if err := s.fill(ctx, fresh, from, u, about); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(fresh))
+	}
+	if err := os.Rename(fresh, s.folder(owner, u.digest)); err != nil {
+		// Another daemon may have unpacked the same image meanwhile.
+		if cleanErr := os.RemoveAll(fresh); !errors.Is(err, fs.ErrExist) || cleanErr != nil {
+			return nil, errors.Join(err, cleanErr)
 		}
-	}()
-	dir := filepath.Join(fresh, "root")
+	}
+	if err := atomicfile.SyncDir(parent); err != nil {
+		return nil, err
+	}
+	return s.hold(owner, u.digest)
+}
+
+// fill unpacks an image into a folder, and writes what is known of it.
+func (s *Store) fill(ctx context.Context, folder string, from layout, u unpackable,
+	about About) error {
+	dir := filepath.Join(folder, "root")
 	if err := errors.Join(os.Mkdir(dir, 0o755), os.Chmod(dir, 0o755)); err != nil {
 		return err
 	}
@@ -373,17 +363,11 @@ func (s *Store) unpack(ctx context.Context, from layout, u unpackable, owner str
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(fresh, "about"), text, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, "about"), text, 0o600); err != nil {
 		return err
 	}
-	// What has its name is whole, also after a crash.
-	if err := rootfs.Sync(root); err != nil {
-		return err
-	}
-	if err := os.Rename(fresh, s.folder(owner, u.digest)); err != nil {
-		return err
-	}
-	return atomicfile.SyncDir(parent)
+	// An image that has its name is whole, also after a crash.
+	return rootfs.Sync(root)
 }
 
 func (s *Store) layers(ctx context.Context, from layout, u unpackable,
@@ -502,6 +486,8 @@ func (s *Store) makeRoom(owner string) error {
 	if owner == host {
 		return nil
 	}
+	s.room.Lock()
+	defer s.room.Unlock()
 	all, err := s.of(owner)
 	if err != nil {
 		return err
@@ -536,7 +522,7 @@ var errInUse = errors.New("the image is in use")
 // remove removes an image that nothing uses.
 func (s *Store) remove(owner, digest string) error {
 	dir := s.folder(owner, digest)
-	lock, err := lock(dir, syscall.LOCK_EX)
+	lock, err := flock.Dir(dir, syscall.LOCK_EX)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

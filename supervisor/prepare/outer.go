@@ -6,6 +6,7 @@ import (
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/outer"
+	"github.com/jail-sandbox/jail/jail/rootless"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/problem"
@@ -20,6 +21,11 @@ func (s *Preparer) outerRuntime(ctx context.Context, j *Job) (*jail.Runtime, err
 	}
 	if layer == policy.OuterNone {
 		return nil, nil
+	}
+	if rootless.User() != nil {
+		return nil, problem.New(problem.Refused,
+			"outer layer %s: a user's jail has one id only, which no runtime can start with", layer).
+			WithHint("use the daemon of the host, or --outer none")
 	}
 	if layer == policy.OuterRunsc && j.Req.Learn {
 		return nil, problem.New(problem.Refused,

@@ -17,6 +17,7 @@ import (
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/atomicfile"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/flock"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -113,12 +114,9 @@ func (s *Store) hold(how int) (release func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	for err = syscall.EINTR; err == syscall.EINTR; {
-		err = syscall.Flock(int(dir.Fd()), how)
-	}
-	if err != nil {
+	if err := flock.Apply(dir, how); err != nil {
 		dir.Close()
-		return nil, &fs.PathError{Op: "flock", Path: s.Dir, Err: err}
+		return nil, err
 	}
 	return func() { dir.Close() }, nil
 }
@@ -159,33 +157,15 @@ func InUse(id string, err error) error {
 	return err
 }
 
-// claim takes the lock; it fails with EWOULDBLOCK while a daemon holds it.
+// claim takes the lock. It fails with EWOULDBLOCK while a daemon holds it, and with fs.ErrNotExist if
+// the run has ended and its directory is gone.
 func (r *Dir) claim() error {
-	f, err := os.Open(r.Path)
+	f, err := flock.Dir(r.Path, syscall.LOCK_EX)
 	if err != nil {
 		return err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close()
-		return &fs.PathError{Op: "flock", Path: r.Path, Err: err}
-	}
-	// The run may have ended, and its directory gone, between the two steps.
-	if !isStill(f, r.Path) {
-		f.Close()
-		return &fs.PathError{Op: "flock", Path: r.Path, Err: fs.ErrNotExist}
-	}
 	r.Lock = f
 	return nil
-}
-
-// isStill reports whether path is the file that f has open.
-func isStill(f *os.File, path string) bool {
-	opened, err := f.Stat()
-	if err != nil {
-		return false
-	}
-	now, err := os.Lstat(path)
-	return err == nil && os.SameFile(opened, now)
 }
 
 // Save writes the state of the run.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -283,13 +284,28 @@ func tree(pid int) (all []int) {
 	return append(all, pid)
 }
 
+// treePSS returns the PSS of a process and all below it. Processes with one address space, as gVisor
+// has them for each process of the tool, count once: smaps_rollup shows the whole of it for each.
 func treePSS(pid int) (sum int64) {
+	var counted []int
 	for _, p := range tree(pid) {
+		if slices.ContainsFunc(counted, func(other int) bool { return sameMemory(p, other) }) {
+			continue
+		}
 		size, err := pss(p)
 		if err != nil {
 			continue // it has ended
 		}
 		sum += size
+		counted = append(counted, p)
 	}
 	return sum
+}
+
+// sameMemory reports whether two processes have one address space (kcmp(2)).
+func sameMemory(a, b int) bool {
+	// The number of the call on amd64, and KCMP_VM of linux/kcmp.h.
+	const kcmp, kcmpVM = 312, 1
+	order, _, errno := syscall.Syscall6(kcmp, uintptr(a), uintptr(b), kcmpVM, 0, 0, 0)
+	return errno == 0 && order == 0
 }

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"text/tabwriter"
 	"time"
+
+	"github.com/jail-sandbox/jail/policy"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -99,6 +101,9 @@ func report(ctx context.Context, bin, outer, only string, bound time.Duration, s
 			return false, ctx.Err()
 		}
 		ran++
+		if outer == policy.OuterRunsc && p.gvisor != "" {
+			p.differs = p.gvisor
+		}
 		switch {
 		case err != nil:
 			differ = true

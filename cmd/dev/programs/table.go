@@ -18,6 +18,8 @@ type program struct {
 	hides string
 	// differs says why it is otherwise in a jail. docs/native.md has the same.
 	differs string
+	// gvisor says why it is otherwise inside gVisor. docs/outer.md has the same.
+	gvisor string
 	// quick rows are the test, too: every Debian system has these programs, and they use no port.
 	quick bool
 }
@@ -172,7 +174,7 @@ console.log(new Intl.DateTimeFormat('en', { timeStyle: 'long', timeZone: process
 		script: `bash -c 'diff <(sort w) <(sort -r w); coproc cat; echo x >&${COPROC[1]}; read -u ${COPROC[0]} a; echo $a; exec 3<>/dev/tcp/127.0.0.1/9 || echo refused; cat <<< here; echo {1..3}; ulimit -c; trap "echo bye" EXIT; sleep 0 & wait $!; echo $? $-' 2>&1`},
 	{name: "bash-jobs", needs: "bash script", packages: "bash bsdutils",
 		script: `script -qec "bash --norc -ic 'sleep 100 & jobs; kill %1; wait %1; echo \$?; stty -a | head -1'" /dev/null </dev/null | tr -d '\r'`, hides: `\[1\] [0-9]+`},
-	{name: "zsh", needs: "zsh", packages: "zsh", script: `zsh -fc 'zmodload zsh/zpty zsh/net/socket; print -l *(N) ${(s: :):-a b}; zpty x echo in; zpty -r x l; print -- $l; echo $ZSH_NAME'`},
+	{name: "zsh", gvisor: "its line discipline", needs: "zsh", packages: "zsh", script: `zsh -fc 'zmodload zsh/zpty zsh/net/socket; print -l *(N) ${(s: :):-a b}; zpty x echo in; zpty -r x l; print -- $l; echo $ZSH_NAME'`},
 	{name: "fish", needs: "fish", packages: "fish", script: `fish -c 'echo (math 6 x 7); for i in a b; echo $i; end; set -U x 1; echo $x; status is-interactive; or echo no'`},
 	{name: "tcsh", needs: "tcsh", packages: "tcsh", script: `tcsh -fc 'set a = (1 2); echo $a[2]; @ b = 6 * 7; echo $b; echo $HOME'`},
 	{name: "mksh", needs: "mksh", packages: "mksh", script: `mksh -c 'typeset -i x=5; print $((x*2)); print -n | cat |& read -p y; echo done'`},
@@ -270,7 +272,7 @@ console.log(new Intl.DateTimeFormat('en', { timeStyle: 'long', timeZone: process
 	{name: "fifo", needs: "mkfifo cat", packages: "coreutils", script: "mkfifo p; (echo through >p) & cat p; rm p; mkfifo /tmp/jail-p-$$; (echo tmp >/tmp/jail-p-$$) & cat /tmp/jail-p-$$; rm /tmp/jail-p-$$"},
 	{name: "expect", needs: "expect", packages: "expect", files: map[string]string{"a.exp": "spawn -noecho sh -c {read x; echo got $x; exit 5}\nsend \"hi\\r\"\nexpect \"got hi\"\nexpect eof\nputs [lindex [wait] 3]\n"}, script: "expect a.exp | tr -d '\\r'"},
 	{name: "tmux", needs: "tmux", packages: "tmux", script: "export TERM=xterm SHELL=/bin/sh; tmux -f /dev/null -S $PWD/s new-session -d -x 80 -y 24 'echo inside >out; tmux -S s wait-for -S done; sleep 100'; tmux -S $PWD/s wait-for done; tmux -S $PWD/s list-windows -F '#{window_width}'; tmux -S $PWD/s kill-server; cat out; rm -f s"},
-	{name: "screen", needs: "screen", packages: "screen", script: "export TERM=xterm SCREENDIR=$PWD/s; mkdir -m 700 s; screen -c /dev/null -dmS x sh -c 'echo inside >out; mv out done'; for i in $(seq 300); do if test -e done; then break; fi; sleep 0.1; done; cat done; rm -rf s"},
+	{name: "screen", gvisor: "its master of a pseudo-terminal", needs: "screen", packages: "screen", script: "export TERM=xterm SCREENDIR=$PWD/s; mkdir -m 700 s; screen -c /dev/null -dmS x sh -c 'echo inside >out; mv out done'; for i in $(seq 300); do if test -e done; then break; fi; sleep 0.1; done; cat done; rm -rf s"},
 	{name: "locale-tz", needs: "locale date iconv", packages: "libc-bin tzdata", script: "locale | head -2; locale -a | grep -c -i c.utf; date -d @0 '+%H %Z %A'; TZ=America/New_York date -d @0 +%H; unset TZ; date -d @0 +%Z; printf '\\344' | iconv -f latin1 -t utf8; printf 'é' | wc -m"},
 	{name: "names", quick: true, needs: "getent", packages: "libc-bin netbase", script: "getent hosts localhost | awk '{print $NF != \"\"}'; getent services https; getent protocols tcp; getent ahosts 127.0.0.1 | head -1; getent passwd root | cut -d: -f3; getent passwd $(id -u) | wc -l; . /etc/os-release; echo $ID; test -e /etc/ssl/certs/ca-certificates.crt && echo certificates; ls /etc/ssl/certs | wc -l; test -e /etc/mime.types && echo mime; test -e /etc/protocols"},
 
@@ -285,7 +287,7 @@ console.log(new Intl.DateTimeFormat('en', { timeStyle: 'long', timeZone: process
 	{name: "gpg", needs: "gpg gpg-agent", packages: "gnupg", script: "export GNUPGHOME=$(mktemp -d); gpg -q --batch --passphrase '' --quick-gen-key t@example.com ed25519 sign 2>/dev/null; echo x >f; gpg -q --batch -u t@example.com --detach-sign f; gpg -q --verify f.sig f 2>&1 | grep -c Good; gpgconf --kill all; rm -r $GNUPGHOME", varies: "f.sig"},
 	{name: "age", needs: "age age-keygen", packages: "age", script: "age-keygen -o k 2>/dev/null; echo secret | age -r $(age-keygen -y k) -o e; age -d -i k e", varies: "k e"},
 	{name: "rsync", needs: "rsync", packages: "rsync", files: map[string]string{"a/f": "f", "a/d/g": "g"}, script: "ln -s f a/l; chmod 600 a/f; rsync -aOH --delete -i a/ b/; rsync -aOi a/ b/; stat -c %a b/f; rm a/f; rsync -aO --delete -i a/ b/"},
-	{name: "ip", needs: "ip", packages: "iproute2", script: "ip -o -4 address show lo | awk '{print $4}'; ip link show lo | head -1; ip -V | cut -c1-2"},
+	{name: "ip", gvisor: "its network interfaces", needs: "ip", packages: "iproute2", script: "ip -o -4 address show lo | awk '{print $4}'; ip link show lo | head -1; ip -V | cut -c1-2"},
 	{name: "ss", differs: diag, needs: "ss", packages: "iproute2", script: "ss -ltn | head -1"},
 
 	// Browsers and pictures.

@@ -1,6 +1,7 @@
 package run_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,32 +9,8 @@ import (
 	"testing"
 
 	"github.com/jail-sandbox/jail/cmd/cmdtest"
-	"github.com/jail-sandbox/jail/jail/outer"
 	"github.com/jail-sandbox/jail/policy"
 )
-
-// layersHere are the outer layers whose runtime can start something on this host.
-func layersHere(t *testing.T) (all []policy.OuterLayer) {
-	t.Helper()
-	bin, err := filepath.Abs(cmdtest.Built)
-	if err != nil {
-		t.Fatal(err)
-	}
-	runtimes := &outer.Runtimes{Dir: bin}
-	for _, l := range policy.OuterLayers() {
-		runtime, err := runtimes.Find(t.Context(), l.Name)
-		if err == nil {
-			err = outer.Try(t.Context(), l.Name, runtime, outer.Host{Shim: filepath.Join(bin, "jail-shim"),
-				Init: filepath.Join(bin, "jail-init"), Cgroup: "/jail"})
-		}
-		if err != nil {
-			t.Logf("outer layer %s is not here: %v", l.Name, err)
-			continue
-		}
-		all = append(all, l)
-	}
-	return all
-}
 
 // says checks the code of a command, and that one of its streams has a text.
 func says(t *testing.T, o cmdtest.Outcome, code int, text string) {
@@ -46,7 +23,7 @@ func says(t *testing.T, o cmdtest.Outcome, code int, text string) {
 // TestOuter runs tools of each kind inside each outer layer, and without one as the control.
 func TestOuter(t *testing.T) {
 	cmdtest.Have(t, "/bin/sh")
-	layers := layersHere(t)
+	layers := cmdtest.OuterLayers(t)
 	if len(layers) == 0 {
 		t.Skip("no runtime of an outer layer works here")
 	}
@@ -93,7 +70,29 @@ func TestOuter(t *testing.T) {
 		session := h.Session("--discard", "--profile", "build", "--outer", l.Name)
 		says(t, h.Exec(session, "sh", "-c", "echo one > s; echo two > /tmp/t"), 0, "")
 		says(t, h.Exec(session, "sh", "-c", "cat s /tmp/t"), 0, "two")
+		says(t, h.Exec(session, "sh", "-c", "echo of the tool >&2"), 0, "of the tool")
 		h.StopSession(session, 1)
+	}
+}
+
+// TestOuterUser: a user of the host's daemon has the layers, too, and the user's owner and streams.
+func TestOuterUser(t *testing.T) {
+	cmdtest.Have(t, "/bin/sh")
+	h := cmdtest.New(t)
+	h.Daemon().Admit()
+	h.Write(map[string]string{"a": "text\n"})
+	for _, path := range []string{h.Work, filepath.Join(h.Work, "a")} {
+		if err := os.Chown(path, cmdtest.Stranger, cmdtest.Stranger); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, l := range append(cmdtest.OuterLayers(t), policy.OuterLayer{Name: policy.OuterNone}) {
+		o := h.Run(cmdtest.As(h.Command("run", "--outer", l.Name, "--discard", "--profile", "build", "--",
+			"sh", "-c", "cat a && echo b >> a && id -u && echo error >&2"), cmdtest.Stranger))
+		says(t, o, 0, "error")
+		if want := fmt.Sprintf("text\n%d\n", cmdtest.Stranger); o.Out != want {
+			t.Errorf("%s: %q, want %q", l.Name, o.Out, want)
+		}
 	}
 }
 
@@ -124,8 +123,9 @@ func TestOuterRefused(t *testing.T) {
 func TestOuterKilled(t *testing.T) {
 	h := cmdtest.New(t)
 	h.Daemon()
-	for _, l := range layersHere(t) {
+	for _, l := range cmdtest.OuterLayers(t) {
 		run := h.Live("killed-"+l.Name, "--policy", cmdtest.Patient(h), "--outer", l.Name)
+		says(t, h.Jail("verify", run.ID), 0, "")
 		says(t, h.Jail("kill", run.ID), 0, "")
 		if o := run.Wait(); o.Code != 137 {
 			t.Errorf("%s, killed: %+v", l.Name, o)

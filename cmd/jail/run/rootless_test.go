@@ -487,6 +487,12 @@ func (u *rootlessUser) refused(t *testing.T) {
 	if code != 126 || !strings.Contains(said, "only root can mount") {
 		t.Errorf("a cache: exit code %d, %q, %q", code, out, said)
 	}
+	for _, layer := range []string{"bwrap", "crun", "runc", "runsc"} {
+		code, out, said = u.run(t, dir, "jail", "run", "--outer", layer, "--no-workspace", "--", "true")
+		if code != 126 || !strings.Contains(said, "one id only") || !strings.Contains(said, "hint: ") {
+			t.Errorf("outer layer %s: exit code %d, %q, %q", layer, code, out, said)
+		}
+	}
 }
 
 // unit: a jaild for all of a user's runs is a service of the user's manager, with the jails beside

@@ -23,6 +23,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/bundle/oci"
 	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
 	"github.com/jail-sandbox/jail/supervisor/images"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 // NewImage returns the command jail image.
@@ -116,6 +117,11 @@ func (a imageAdder) pull(ctx context.Context, text string, o images.ImageOffer) 
 	if ref.Digest == "" {
 		return o, nil, exit.Usage("get the digest from who publishes the image, not from the registry",
 			"%s: a digest is wanted, as in %s/%s@sha256:…", ref, ref.Registry, ref.Repository)
+	}
+	if os.Geteuid() != 0 {
+		return o, nil, problem.New(problem.Refused,
+			"only root may add an image that is still to be fetched").
+			WithHint("use sudo; or fetch it with skopeo copy, and add oci:DIR")
 	}
 	p := puller{env: a.env}
 	dir, clear, err := p.dir(ref)

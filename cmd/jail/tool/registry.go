@@ -40,7 +40,7 @@ func pullError(err error) error {
 		return known
 	case is(oci.ErrArtifact), is(oci.ErrElsewhere):
 		return sorted(problem.Refused,
-			"nothing was installed; ask the publisher for the bundle anew")
+			"nothing was installed; ask the publisher for it anew")
 	case is(oci.ErrUnsigned):
 		return sorted(problem.Refused, "jail tool sign --key FILE DIR signs it")
 	case is(oci.ErrDenied):

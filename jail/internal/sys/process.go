@@ -38,6 +38,23 @@ func ClearCloexec(fd int) error {
 	return callError("fcntl F_SETFD", err)
 }
 
+// Replace closes descriptor fd and makes it a copy of descriptor by that lives through the next exec.
+// The filters of a jail have no dup2 (dup(2)): F_DUPFD_CLOEXEC gives the lowest number that is free
+// (fcntl(2)).
+func Replace(fd, by int) error {
+	if err := unix.Close(fd); err != nil {
+		return callError("close", err)
+	}
+	got, err := unix.FcntlInt(uintptr(by), unix.F_DUPFD_CLOEXEC, fd)
+	if err != nil {
+		return callError("fcntl F_DUPFD_CLOEXEC", err)
+	}
+	if got != fd {
+		return fmt.Errorf("descriptor %d was taken before it became a copy of %d", fd, by)
+	}
+	return ClearCloexec(fd)
+}
+
 // SetRlimit sets both the soft and the hard limit of the calling process (setrlimit(2)).
 // A value above the present hard limit is lowered to it, since raising needs CAP_SYS_RESOURCE.
 func SetRlimit(resource int, value uint64) error { return SetRlimits(resource, value, value) }

@@ -41,7 +41,7 @@ const (
 
 // ErrArtifact is in errors about artifacts that are no bundles, or bad ones, and about directories
 // in the OCI image layout that are not whole.
-var ErrArtifact = errors.New("not a bundle that can be taken")
+var ErrArtifact = errors.New("not a bundle or image that can be taken")
 
 // A source is where an artifact is read from.
 type source interface {
