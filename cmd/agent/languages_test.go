@@ -355,6 +355,65 @@ run({ onEvent(e) {
 	}
 }
 
+// TestNativeFetch: the requests of a program of the host have the keys of its event as those of a module
+// have, over http and inside the tunnel of its https.
+func TestNativeFetch(t *testing.T) {
+	cmdtest.Have(t, "/usr/bin/python3")
+	h := cmdtest.NewPolicyHost(t, nil)
+	keys := make(chan string, 10)
+	answer := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		keys <- r.Header.Get("Idempotency-Key")
+	})
+	web, secure := httptest.NewServer(answer), httptest.NewTLSServer(answer)
+	defer web.Close()
+	defer secure.Close()
+	cmdtest.TrustServer(h.Host, secure)
+	ports := fmt.Sprintf("%d, %d", web.Listener.Addr().(*net.TCPAddr).Port,
+		secure.Listener.Addr().(*net.TCPAddr).Port)
+	cmdtest.AddSettings(h.Host, fmt.Sprintf("[[internal]]\nhost = \"web.example.com\"\n"+
+		"addresses = [\"127.0.0.1\"]\nports = [%s]\nresolve = false\n", ports))
+	dir := agentDir(t, "python", "")
+	main := fmt.Sprintf(`import urllib.request
+import jail_agent
+
+class Fetcher(jail_agent.Agent):
+    def on_event(self, event):
+        for scheme, port in zip(("http", "https"), (%s)):
+            urllib.request.urlopen("%%s://web.example.com:%%d/" %% (scheme, port)).close()
+        if event.attempt == 1:
+            raise ValueError("once more")
+
+jail_agent.run(Fetcher())
+`, ports)
+	if err := os.WriteFile(filepath.Join(dir.Dir, "main.py"), []byte(main), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	req := request(t, root, state(t, h, root))
+	req.Tool, req.Args = "/usr/bin/python3", runners.Texts{"/agent/main.py"}
+	req.Profile, req.PolicyName, req.Agent.Network = "", "fetches", true
+	req.Policy = fmt.Sprintf("policy = 1\nname = \"fetches\"\ninclude = [\"agent-native\"]\n"+
+		"[[mount]]\nsource = %q\ntarget = \"/agent\"\naccess = \"read\"\n[[fetch.allow]]\n"+
+		"host = \"web.example.com\"\nports = [%s]\nmethods = [\"GET\"]\npaths = [\"/**\"]\n"+
+		"[fetch.limits]\nrequests = 10\nbytes_in = \"1MiB\"\nbytes_out = \"1MiB\"\nconcurrent = 2\n"+
+		"timeout = \"10s\"\n", dir.Dir, ports)
+	for attempt := 1; attempt <= 2; attempt++ {
+		r, _ := wake(t, h, root, req)
+		r.order(agent.Order{Event: &agent.Event{Seq: 7, ID: "1", Source: "user",
+			Type: agent.TypeMessage, Kind: agent.KindNew, Attempt: attempt, Data: json.RawMessage(`"x"`)}})
+		rep := r.report()
+		if rep == nil || attempt == 1 && (rep.Failed == nil ||
+			!strings.Contains(rep.Failed.Message, "once more")) || attempt == 2 && rep.Done == nil {
+			t.Fatalf("attempt %d: %+v\n%s", attempt, rep, r.output())
+		}
+		r.kill()
+		for f := 1; f <= 2; f++ {
+			if key, want := <-keys, fmt.Sprintf("%s/7/f%d", req.Agent.ID, f); key != want {
+				t.Errorf("attempt %d: request %d has the key %q, want %q", attempt, f, key, want)
+			}
+		}
+	}
+}
+
 // TestCapabilityOff: in each language a binding that the manifest does not ask for is not there. A
 // module that imports it is refused by name before anything runs; a script that calls it gets an
 // error, and its event fails. TestLibraries is the control, in which the same programs have it.

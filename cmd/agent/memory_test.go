@@ -1,14 +1,20 @@
 package agent_test
 
 import (
+	"context"
 	"encoding/json"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
 )
 
 // TestMemory: a memory that is imported is merged into the agent's own, of two forms of one thing the
@@ -76,6 +82,42 @@ func TestMemory(t *testing.T) {
 	h.Wants(h.Jail("agent", "import", "other", "merged.json"), 0, "")
 	if got := exported("other"); !reflect.DeepEqual(got, merged) {
 		t.Errorf("%+v\nwant %+v", got, merged)
+	}
+	// Over HTTP its owner lists goals, and adds one or replaces it.
+	goals := func(body string) string {
+		t.Helper()
+		method := http.MethodGet
+		if body != "" {
+			method = http.MethodPost
+		}
+		req, err := http.NewRequest(method, "http://agentd"+agentapi.Path+"/other/do/goals",
+			strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		web := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+			DialContext: func(context.Context, string, string) (net.Conn, error) {
+				return net.Dial("unix", filepath.Join(h.State, "agentd.sock"))
+			}}}
+		resp, err := web.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("%d %s, %v", resp.StatusCode, text, err)
+		}
+		return string(text)
+	}
+	for _, progress := range []string{"0.1", "0.2"} {
+		goals(`{"id": "g2", "description": "rest", "priority": 9, "status": "open", "progress": ` +
+			progress + `}`)
+	}
+	want := `[{"description":"rest","id":"g2","priority":9,"progress":0.2,"status":"open"},` +
+		`{"description":"build","id":"g1","priority":2,"progress":1,"status":"done"}]`
+	if got := compact(goals("")); got != want {
+		t.Errorf("goals %s\nwant %s", got, want)
 	}
 	if err := os.WriteFile(filepath.Join(h.Work, "wrong.json"), []byte(`{"goals": 3}`), 0o644); err != nil {
 		t.Fatal(err)

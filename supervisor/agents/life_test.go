@@ -16,6 +16,7 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
+	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
 // clock is one that the test moves.
@@ -138,6 +139,79 @@ func TestOneOutstandingAlarm(t *testing.T) {
 		t.Errorf("%d ticks, want 1", ticks)
 	}
 	w.start()
+}
+
+// An agent that sleeps is woken by each of these, and is told which it was.
+func TestWakeReasons(t *testing.T) {
+	var c clock
+	var mu sync.Mutex
+	var reasons []string
+	w := newWorld(t)
+	w.now = c.now
+	w.records = func(s audit.AgentStep) {
+		mu.Lock()
+		defer mu.Unlock()
+		if s.ID == "agent:ann:a" && s.Step == audit.AgentWoken {
+			reasons = append(reasons, s.Reason)
+		}
+	}
+	w.start()
+	i := w.install("a", "channels = [\"team\"]\n[wake]\nidle = \"100ms\"\nheartbeat = \"1h\"\n",
+		func(g *work) error {
+			switch g.Type {
+			case agent.TypeMessage:
+				g.effect(agent.Effect{Op: agent.OpAlarm, Name: "tea", At: c.now().Add(time.Minute)})
+			case agent.TypeDirect:
+				g.effect(agent.Effect{Op: agent.OpPropose, Data: mustJSON("deploy")})
+			}
+			return nil
+		})
+	w.install("b", "channels = [\"team\"]\n", func(g *work) error {
+		switch to := string(g.Data); to {
+		case `"mention"`:
+			g.send("team", "look, @a")
+		case `"direct"`:
+			g.send("a", "you")
+		}
+		return nil
+	})
+	for n, step := range []struct {
+		reason string
+		do     func()
+	}{
+		{agent.TypeMessage, func() { w.say(i, "hi") }},
+		{agent.TypeAlarm, func() { c.jump(2 * time.Minute); w.alarmSet() }},
+		{agent.TypeTick, func() { c.jump(2 * time.Hour); w.alarmSet() }},
+		{agent.TypeMention, func() { w.tell("b", "mention") }},
+		{agent.TypeDirect, func() { w.tell("b", "direct") }},
+		{agent.TypeApproval, func() { w.queued(1); w.queue.decide(Approved) }},
+		{"webhook", func() {
+			if _, err := w.Send(i.ID, agent.Event{Source: "user", Channel: "team", Type: "webhook",
+				Data: mustJSON(1)}); err != nil {
+				t.Error(err)
+			}
+		}},
+		{agent.TypeManual, func() {
+			if _, err := w.Operate(t.Context(), i, agent.AdminTables, nil); err != nil {
+				t.Error(err)
+			}
+		}},
+	} {
+		step.do()
+		w.until("it is woken by "+step.reason, func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(reasons) > n
+		})
+		if mu.Lock(); reasons[n] != step.reason {
+			t.Errorf("wake %d is by %q, want %q", n, reasons[n], step.reason)
+		}
+		mu.Unlock()
+		w.until("it is dormant", func() bool {
+			return w.instance("a").Waiting == 0 && w.turns.state(i.ID) == "" &&
+				w.StateOf(w.instance("a")) == store.Dormant
+		})
+	}
 }
 
 // A changed agent is loaded anew while events wait for it: none is lost, none comes twice.

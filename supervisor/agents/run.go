@@ -266,10 +266,11 @@ func (r *run) begin(ctx context.Context) *cause {
 		AgentID: r.l.AgentID, Channel: r.from.Channel, Handle: r.from.Handle, Class: r.l.Class,
 		Config: r.m.Config}})
 	r.a.turns.setState(r.turn, store.Active)
-	r.a.record(r.from, audit.AgentStep{Step: audit.AgentWoken, Reason: reason,
-		Runtime: runtimeOf(r.m)})
 	r.watch(0, "")
 	r.deliver(ctx, events)
+	// The agent works meanwhile.
+	r.a.record(r.from, audit.AgentStep{Step: audit.AgentWoken, Reason: reason,
+		Runtime: runtimeOf(r.m)})
 	return nil
 }
 

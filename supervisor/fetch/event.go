@@ -31,17 +31,22 @@ func (e *event) begin(name string) {
 	e.name, e.sent = name, 0
 }
 
-// key returns the headers of a request with the key of it, unless the tool has given it one itself or
-// works on no event.
-func (e *event) key(headers fields) fields {
+// next returns the key of the request that comes now, empty if the tool works on no event. Each request
+// has one number, whatever becomes of it: an approval or a refusal changes no other's.
+func (e *event) next() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.name == "" {
-		return headers
+		return ""
 	}
 	e.sent++
-	if len(headers.get(idempotencyKey)) > 0 {
+	return fmt.Sprintf("%s/f%d", e.name, e.sent)
+}
+
+// keyed returns the headers of a request with its key, unless the tool has given it one itself.
+func keyed(headers fields, key string) fields {
+	if key == "" || len(headers.get(idempotencyKey)) > 0 {
 		return headers
 	}
-	return append(headers, field{idempotencyKey, fmt.Sprintf("%s/f%d", e.name, e.sent)})
+	return append(headers, field{idempotencyKey, key})
 }

@@ -69,7 +69,7 @@ func (s *stream) exchange(ctx context.Context, rt *roundTrip) bool {
 // attached returns the headers and the query of a request as the host gets them, with the credential
 // of its rule.
 func (s *stream) attached(rt *roundTrip, whole []byte) (headers fields, query string, r *refusal) {
-	to, headers := rt.target, rt.p.tool.event.key(s.h.forwarded(rt.secret))
+	to, headers := rt.target, keyed(s.h.forwarded(rt.secret), s.key)
 	if rt.secret != nil {
 		var err error
 		if headers, err = rt.secret.attach(&to, s.h.method, headers, whole, time.Now()); err != nil {

@@ -81,6 +81,8 @@ type stream struct {
 	eff scope
 	// whole is the body, if it was read before an approval.
 	whole []byte
+	// key is its Idempotency-Key, empty outside of an agent's events.
+	key string
 	// ended is closed when waiting requests must give up.
 	ended <-chan struct{}
 }
@@ -124,6 +126,7 @@ func (s *stream) handle(ctx context.Context) bool {
 		s.bad(err)
 		return false
 	}
+	s.key = s.p.tool.event.next()
 	rt, refused := s.p.decide(s.eff, kind, s.mode(t), s.h.method, t)
 	if refused != nil {
 		s.reply(refused)

@@ -110,6 +110,8 @@ type Agent struct {
 	// Once: it is a module that runs once, and waits for no events. It has no database, and calls
 	// what its client answers; what it writes comes in the messages, too.
 	Once bool `json:"once,omitempty"`
+	// Native: it is a program of the host, also if a bundle has a command of its name.
+	Native bool `json:"native,omitempty"`
 	// Network lets it fetch what the policy grants; without it the run fetches nothing.
 	Network bool `json:"network,omitempty"`
 	// State is the directory of its database, an absolute path. It holds nothing else, and is

@@ -37,7 +37,11 @@ type Agent struct {
 	// Granted are the bindings that the request asks for and the policy grants, in the order of
 	// agent.Bindings.
 	Granted []string
-	// state is the directory of the database, and tree what launch.Clone returns of it.
+	dir database
+}
+
+// A database is the directory of one, and what launch.Clone returns of it.
+type database struct {
 	state jail.State
 	tree  *os.File
 }
@@ -47,7 +51,7 @@ func (a *Agent) Dir() *os.File {
 	if a == nil {
 		return nil
 	}
-	return a.tree
+	return a.dir.tree
 }
 
 // bindings are the names of bindings in policies.
@@ -168,8 +172,8 @@ func (j *Job) openState(a *Agent) error {
 	}
 	source, err := sourceOf(f, j.Caller)
 	if err == nil {
-		a.state = jail.State{Source: *source, Size: a.Storage}
-		a.tree, err = launch.Clone(f)
+		a.dir.state = jail.State{Source: *source, Size: a.Storage}
+		a.dir.tree, err = launch.Clone(f)
 	}
 	if err != nil {
 		return problem.New(problem.Failed, "state of the agent: %w", err)
@@ -185,7 +189,7 @@ func (j *Job) agentState() *jail.State {
 	if j.Host.Agent == nil {
 		return nil
 	}
-	return &j.Host.Agent.state
+	return &j.Host.Agent.dir.state
 }
 
 // agentOrder returns what the host of the agent needs, or nil.

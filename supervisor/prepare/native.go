@@ -35,10 +35,11 @@ const (
 
 // findProgram finds the tool that the request names: a module or a command of a bundle as findTool
 // does, and where policy grants programs of the host, one of them, by a path in the jail or a name
-// on the jail's PATH. A command of a bundle that policy does not allow is not in their way.
+// on the jail's PATH. A command of a bundle that policy does not allow is not in their way, and none
+// is in that of an agent whose manifest names a program.
 func (f *finder) findProgram() (Tool, error) {
 	name := f.req.Tool
-	if f.image != nil {
+	if f.image != nil || f.req.Agent != nil && f.req.Agent.Native {
 		return f.native(name)
 	}
 	if len(f.policy.Policy().Tools.Native) == 0 || name == "" || strings.ContainsRune(name, 0) ||

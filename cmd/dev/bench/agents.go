@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jail-sandbox/jail/runners/wasi/guestlib/agentlib"
 	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
@@ -37,7 +39,8 @@ const (
 // agentBed is a jail-agentd with a state directory of its own.
 type agentBed struct {
 	bin, dir string
-	// module counts, hostile does what an event asks for, and splitter has sub-agents.
+	// module counts, in the language of the bench, hostile does what an event asks for, and splitter
+	// has sub-agents.
 	module, hostile, splitter string
 	// model answers after modelTime.
 	model  *httptest.Server
@@ -48,7 +51,13 @@ type agentBed struct {
 // agentPolicy is that of the agents: what a small module needs.
 const agentPolicy = "policy = 1\nname = \"bench-agent\"\ninclude = [\"agent\"]\n"
 
-func newAgentBed(ctx context.Context, bin string) (*agentBed, error) {
+// Languages of the agent that is measured.
+const (
+	guestGo = "go"
+	guestC  = "c"
+)
+
+func newAgentBed(ctx context.Context, bin, guest string) (*agentBed, error) {
 	dir, err := os.MkdirTemp("", "jail-bench-")
 	if err != nil {
 		return nil, err
@@ -56,17 +65,15 @@ func newAgentBed(ctx context.Context, bin string) (*agentBed, error) {
 	b := &agentBed{bin: bin, dir: dir, module: filepath.Join(dir, "counter.wasm"),
 		client: agentapi.NewClient(filepath.Join(dir, "agentd.sock"))}
 	b.hostile, b.splitter = filepath.Join(dir, "hostile.wasm"), filepath.Join(dir, "splitter.wasm")
-	if err := b.startModel(); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+	err = errors.Join(b.startModel(), buildGo(ctx, b.hostile, "agent"),
+		buildGo(ctx, b.splitter, "splitter"))
+	if err == nil && guest == guestC {
+		err = b.buildC(ctx)
+	} else if err == nil {
+		err = buildGo(ctx, b.module, "counter")
 	}
-	for to, from := range map[string]string{b.module: "counter", b.hostile: "agent",
-		b.splitter: "splitter"} {
-		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", to,
-			"./cmd/testdata/"+from)
-		build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
-		if out, err := build.CombinedOutput(); err != nil {
-			return nil, errors.Join(fmt.Errorf("go build: %w\n%s", err, out), os.RemoveAll(dir))
-		}
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return b, nil
 }
@@ -90,6 +97,41 @@ func (b *agentBed) startModel() error {
 }
 
 func (b *agentBed) modelPort() int { return b.model.Listener.Addr().(*net.TCPAddr).Port }
+
+func buildGo(ctx context.Context, to, from string) error {
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", to,
+		"./cmd/testdata/"+from)
+	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return nil
+}
+
+//go:embed testdata/counter.c
+var counterC []byte
+
+// buildC builds the agent in C as "jail agent new --lang c" has it built.
+func (b *agentBed) buildC(ctx context.Context) error {
+	files, err := agentlib.New("c", "counter")
+	if err != nil {
+		return err
+	}
+	files["main.c"] = counterC
+	dir := filepath.Join(b.dir, "c")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+			return err
+		}
+	}
+	if out, err := exec.CommandContext(ctx, "make", "-s", "-C", dir).CombinedOutput(); err != nil {
+		return fmt.Errorf("make: %w\n%s", err, out)
+	}
+	return os.Rename(filepath.Join(dir, "counter.wasm"), b.module)
+}
 
 // start starts jail-agentd and returns how long it took to answer.
 func (b *agentBed) start(ctx context.Context) (time.Duration, error) {
@@ -268,13 +310,13 @@ func (b *agentBed) checkpoints(ctx context.Context, name string, each int) (floa
 // agentFigures measures agents: from an event to its commit, asleep and awake, events a second, and
 // what children and branches and many agents that sleep cost. Each part is printed as it ends. If only
 // names a part, the others are left out.
-func agentFigures(ctx context.Context, bin, only string, rounds, registered, files int, stdout,
-	progress io.Writer) (err error) {
+func agentFigures(ctx context.Context, bin, guest, only string, rounds, registered, files int,
+	stdout, progress io.Writer) (err error) {
 	bin, host, err := settle(bin)
 	if err != nil {
 		return err
 	}
-	b, err := newAgentBed(ctx, bin)
+	b, err := newAgentBed(ctx, bin, guest)
 	if err != nil {
 		return err
 	}
@@ -286,8 +328,8 @@ func agentFigures(ctx context.Context, bin, only string, rounds, registered, fil
 		b.install(ctx, "awake", "[wake]\nidle = \"10m\"\n")); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "%s\n\nThe agent is a Go module (wasip1) that writes a row for each event. "+
-		"Goals are in brackets.\n", host)
+	fmt.Fprintf(stdout, "%s\n\nThe agent is a module in %s that writes a row for each event. "+
+		"Goals are in brackets.\n", host, map[string]string{guestGo: "Go", guestC: "C"}[guest])
 	for _, part := range []struct {
 		name    string
 		measure func(*table) error
@@ -394,35 +436,15 @@ func (b *agentBed) measured(ctx context.Context, t *table, what string, rounds i
 	return nil
 }
 
-// events sends an event to the agents that next names, one after the other.
-func (b *agentBed) events(ctx context.Context, rounds int,
-	next func(n int) (string, error)) (s sample, err error) {
-	for n := range rounds + 1 {
-		name, err := next(n)
-		if err != nil {
-			return nil, err
-		}
-		took, err := b.event(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		// The first one compiles the module.
-		if n > 0 {
+// awake sends events to the agent that is awake for a while.
+func (b *agentBed) awake(ctx context.Context, d time.Duration) (s sample, err error) {
+	for begun := time.Now(); err == nil && time.Since(begun) < d; {
+		var took time.Duration
+		if took, err = b.event(ctx, "awake"); err == nil {
 			s = append(s, took)
 		}
 	}
-	return s, nil
-}
-
-// awake sends events to the agent that is awake.
-func (b *agentBed) awake(ctx context.Context, rounds int) (sample, error) {
-	return b.events(ctx, rounds, func(n int) (string, error) {
-		if n == 1 {
-			// What was begun for others has ended.
-			time.Sleep(time.Second)
-		}
-		return "awake", nil
-	})
+	return s, err
 }
 
 func (b *agentBed) rates(ctx context.Context, t *table, progress io.Writer) error {
@@ -517,8 +539,15 @@ func (b *agentBed) together(ctx context.Context, names []string, each int) (floa
 	return float64(each*len(names)) / time.Since(begun).Seconds(), err
 }
 
-// beside measures the agent that is awake alone, and beside agents that do what they should not.
+// beside measures the agent that is awake alone, and beside agents that do what they should not. Each
+// row lasts for half a second a round: the start of a hostile agent, and of the next jail of its kind,
+// takes some tens of milliseconds of it, and comes again only after a pause that doubles.
 func (b *agentBed) beside(ctx context.Context, rounds int, t *table, progress io.Writer) error {
+	if _, err := b.event(ctx, "awake"); err != nil {
+		return err
+	}
+	// What was begun for others ends.
+	time.Sleep(time.Second)
 	const query = `{"calls":[{"binding":"STORAGE","method":"%s","params":{"sql":"%s"}}]}`
 	const endless = `WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) `
 	for _, bad := range []struct{ what, content string }{
@@ -547,7 +576,9 @@ func (b *agentBed) beside(ctx context.Context, rounds int, t *table, progress io
 				return err
 			}
 		}
-		s, err := b.awake(ctx, 4*rounds)
+		end := b.again(ctx, bad.content)
+		s, err := b.awake(ctx, time.Duration(rounds)*time.Second/2)
+		end()
 		if err != nil {
 			return err
 		}
@@ -559,6 +590,29 @@ func (b *agentBed) beside(ctx context.Context, rounds int, t *table, progress io
 		}
 	}
 	return nil
+}
+
+// again sends the hostile agent its event again whenever it has ended one, until end is called; not if
+// there is no event.
+func (b *agentBed) again(ctx context.Context, content string) (end func()) {
+	if content == "" {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			// What becomes of it is the agent's affair.
+			_, _ = b.client.Send(ctx, "bad", agentapi.Send{Content: json.RawMessage(content),
+				WaitMS: agentapi.MaxWait.Milliseconds()})
+			select {
+			case <-time.After(200 * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return func() { cancel(); <-ended }
 }
 
 // asleep measures the disk that a dormant agent takes, and jail-agentd with many agents.

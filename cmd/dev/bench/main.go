@@ -18,7 +18,7 @@ import (
 
 const help = `bench measures jail beside bubblewrap, runc and the bare process. It needs root, and writes Markdown.
 
-usage: bench [PART] [-bin DIR] [-n ROUNDS] [-only ROWS] [-files N] [-records N] [-agents N]
+usage: bench [PART] [-bin DIR] [-n ROUNDS] [-only ROWS] [-files N] [-records N] [-agents N] [-guest LANGUAGE]
 
   reach      measure what jail is to reach, each row beside its peer, and print one table of goals
   warm       measure jails that wait for runs beside jails that are made for them
@@ -48,6 +48,7 @@ usage: bench [PART] [-bin DIR] [-n ROUNDS] [-only ROWS] [-files N] [-records N] 
   -files N   how many files the largest directory of the parts workspace and agents has (default 100000)
   -records N how many records the long log of the audit part has (default 200000)
   -agents N  how many agents are registered at the end of the agents part (default 100000)
+  -guest L   the language of the agent that is measured: go, or c, which needs clang and wasi-libc (default go)
 
 example: bench -bin bin -n 200
 `
@@ -75,10 +76,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 	files := flags.Int("files", 100_000, "")
 	records := flags.Int("records", 200_000, "")
 	registered := flags.Int("agents", registeredAgents, "")
+	guest := flags.String("guest", guestGo, "")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
 	} else if err != nil || flags.NArg() > 0 || *rounds < 0 || *files < 1000 || *records < 1000 ||
-		*registered < 1 ||
+		*registered < 1 || *guest != guestGo && *guest != guestC ||
 		(*against != "") != (part == versusPart) {
 		fmt.Fprint(stderr, help)
 		return 2
@@ -127,7 +129,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case workerPart:
 		err = workers(ctx, *bin, *rounds, stdout, stderr)
 	case agentsPart:
-		err = agentFigures(ctx, *bin, *only, *rounds, *registered, *files, stdout, stderr)
+		err = agentFigures(ctx, *bin, *guest, *only, *rounds, *registered, *files, stdout, stderr)
 	case toolsPart:
 		err = tools(ctx, *bin, *rounds, stdout, stderr)
 	default:

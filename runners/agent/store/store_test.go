@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -166,5 +167,55 @@ func TestOneHolder(t *testing.T) {
 func TestWarm(t *testing.T) {
 	if err := Warm(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestMemoryTables: every agent has the tables of memory, with these columns, none with a row id, and
+// a database without rows is small.
+func TestMemoryTables(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(t.Context(), dir, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Begin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := s.Query(t.Context(), `SELECT m.name || '(' || group_concat(p.name || ' ' || p.type ||
+		CASE p.pk WHEN 0 THEN '' ELSE ' PK' END, ', ') || ')' AS made, sql LIKE '%WITHOUT ROWID' AS small
+		FROM sqlite_schema m, pragma_table_info(m.name) p WHERE m.type = 'table'
+		AND m.name NOT LIKE '\_jail%' ESCAPE '\' GROUP BY m.name ORDER BY m.name`, nil, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, row := range rows {
+		var r struct {
+			Made  string
+			Small int
+		}
+		if err := json.Unmarshal(row, &r); err != nil || r.Small != 1 {
+			t.Errorf("%s, %v", row, err)
+		}
+		got = append(got, r.Made)
+	}
+	want := []string{
+		"agent_config(key TEXT PK, value TEXT, updated_at INTEGER)",
+		"agent_peers(npub TEXT PK, name TEXT, relationship TEXT, trust_score REAL)",
+		"conversations(id TEXT PK, started_at INTEGER, summary TEXT, tokens_used INTEGER)",
+		"file_context(path TEXT PK, content_hash TEXT, last_read_at INTEGER, summary TEXT)",
+		"goals(id TEXT PK, description TEXT, priority INTEGER, status TEXT, progress REAL)",
+		"learned_patterns(id TEXT PK, pattern_type TEXT, description TEXT, confidence REAL)",
+		"messages(id TEXT PK, conversation_id TEXT, role TEXT, content TEXT, created_at INTEGER)",
+		"nostr_events(id TEXT PK, pubkey TEXT, kind INTEGER, created_at INTEGER, content TEXT)",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q\nwant %q", got, want)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(filepath.Join(dir, dbFile)); err != nil || info.Size() > 64<<10 {
+		t.Errorf("%v, %v", info, err)
 	}
 }

@@ -165,6 +165,7 @@ func requestOf(l agents.Launch) (message.Request, error) {
 	switch {
 	case len(m.Native) > 0:
 		req.Tool, args = m.Native[0], m.Native[1:]
+		req.Agent.Native = true
 	case !m.Script():
 		req.Tool = filepath.Join(l.Dir, m.Module)
 	default:

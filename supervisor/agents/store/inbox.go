@@ -181,11 +181,12 @@ type Want struct {
 	Limit int
 }
 
-// next is Next.
+// next is Next. A limit that is a parameter alone would have SQLite compile the query anew each time,
+// for the limit that it is given.
 func (w *writer) next(to int64, want Want) (events []agent.Event, more bool, err error) {
 	bytes, room := 0, true
 	err = w.rows(`SELECT `+eventColumns+` FROM inbox WHERE instance = ? AND seq > ?
-		AND NOT (SELECT paused FROM instance WHERE id = ?) ORDER BY seq LIMIT ?`,
+		AND NOT (SELECT paused FROM instance WHERE id = ?) ORDER BY seq LIMIT 0 + ?`,
 		[]any{to, want.After, to, want.Limit}, func(r *sql.Rows) error {
 			e, err := scanEvent(r.Scan)
 			bytes += len(e.Data)

@@ -46,6 +46,7 @@ func Languages() []Language {
 			"jailagent/facets.go":    "go/jailagent/facets.go",
 			"jailagent/gate.go":      "go/jailagent/gate.go",
 			"jailagent/data.go":      "go/jailagent/data.go",
+			"jailagent/tick.go":      "go/jailagent/tick.go",
 			"jailagent/elsewhere.go": "go/jailagent/elsewhere.go"},
 			"GOOS=wasip1 GOARCH=wasm go build -trimpath -ldflags '-s -w' -o NAME.wasm ."},
 		{"rust", "module = \"NAME.wasm\"", map[string]string{"src/main.rs": "rust/main.rs",

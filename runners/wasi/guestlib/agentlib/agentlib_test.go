@@ -22,6 +22,38 @@ func TestPythonHelpers(t *testing.T) {
 	}
 }
 
+// The ticks of all languages tell the model the same, and keep its answers by the same statements.
+func TestTicksAreEqual(t *testing.T) {
+	// plain is a text without what the languages put around its lines.
+	plain := func(name string) string {
+		text, err := files.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bare := strings.NewReplacer(`\n"`, "", `\`, "", `"`, "").Replace(string(text))
+		return strings.Join(strings.Fields(bare), " ")
+	}
+	source, err := files.ReadFile("go/jailagent/tick.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(string(source), "`")
+	if len(parts) != 9 {
+		t.Fatalf("tick.go has %d parts", len(parts))
+	}
+	for n, name := range []string{"js/jail_agent.js", "rust/jail_agent.rs", "c/jail_agent.c",
+		"python/jail_agent_more.py"} {
+		text := plain(name)
+		for i := 1; i < len(parts); i += 2 {
+			want := strings.Join(strings.Fields(strings.ReplaceAll(parts[i], `"`, "")), " ")
+			// Python has the text for the model alone.
+			if (n < 3 || i == 1) && !strings.Contains(text, want) {
+				t.Errorf("%s has not %.60s…", name, want)
+			}
+		}
+	}
+}
+
 // Every library and program is a part of some language's agent, so that none is forgotten.
 func TestFiles(t *testing.T) {
 	used := map[string]bool{}

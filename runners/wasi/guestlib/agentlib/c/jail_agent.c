@@ -463,6 +463,126 @@ int jail_ai_stream(const char *role, const char *prompt, int (*part)(void *, con
 	return err;
 }
 
+// What the model of a tick is told first. The libraries of all languages have the same text and the same statements.
+static const char TICK[] =
+	"You work towards your goals by yourself, one step at a time. You are told your open goals, what you did lately, and what you have learned. Do the next step,\n"
+	"and answer with one JSON object:\n"
+	"{\"summary\": \"what you did, in a sentence\", \"goals\": [{\"id\": \"g1\", \"progress\": 0.5, \"status\": \"open\"}],\n"
+	" \"patterns\": [{\"id\": \"p1\", \"pattern_type\": \"habit\", \"description\": \"what you have learned\", \"confidence\": 0.8}]}\n"
+	"The status of a goal that you have reached is \"done\". Leave out goals and patterns that do not change.";
+
+// Reads what the model is told; no row if no goal is open.
+static const char TICK_CONTEXT[] =
+	"SELECT json_object(\n"
+	"'goals', (SELECT json_group_array(json_object('id', id, 'description', description,\n"
+	"'priority', priority, 'status', status, 'progress', progress)) FROM (SELECT * FROM goals\n"
+	"WHERE coalesce(status, '') NOT IN ('done', 'dropped') ORDER BY priority DESC, id)),\n"
+	"'memories', (SELECT json_group_array(json_object('started_at', started_at, 'summary', summary))\n"
+	"FROM (SELECT * FROM conversations WHERE summary <> '' ORDER BY started_at DESC, id DESC LIMIT 10)),\n"
+	"'patterns', (SELECT json_group_array(json_object('id', id, 'pattern_type', pattern_type,\n"
+	"'description', description, 'confidence', confidence)) FROM (SELECT * FROM learned_patterns\n"
+	"ORDER BY confidence DESC, id LIMIT 20))) AS context\n"
+	"WHERE EXISTS (SELECT 1 FROM goals WHERE coalesce(status, '') NOT IN ('done', 'dropped'))";
+
+// Reads an answer, ?1: the JSON object in it, its summary, and what is published.
+static const char TICK_SAID[] =
+	"SELECT said, summary, json_object('text', summary,\n"
+	"'goals', (SELECT json_group_array(id) FROM goals\n"
+	"WHERE coalesce(status, '') NOT IN ('done', 'dropped') AND id IN\n"
+	"(SELECT json_extract(said, fullkey || '.id') FROM json_each(said, '$.goals')\n"
+	"WHERE json_type(said, '$.goals') = 'array' AND json_type(said, fullkey || '.id') = 'text')),\n"
+	"'patterns', (SELECT json_group_array(json_extract(said, fullkey || '.id'))\n"
+	"FROM json_each(said, '$.patterns') WHERE json_type(said, '$.patterns') = 'array'\n"
+	"AND json_type(said, fullkey || '.id') = 'text' AND json_extract(said, fullkey || '.id') <> ''\n"
+	"AND json_type(said, fullkey || '.description') = 'text'\n"
+	"AND json_extract(said, fullkey || '.description') <> '')) AS result\n"
+	"FROM (SELECT said, CASE json_type(said, '$.summary') WHEN 'text' THEN json_extract(said, '$.summary')\n"
+	"ELSE trim(?1, char(32, 9, 10, 13)) END AS summary FROM (SELECT CASE WHEN NOT json_valid(text) THEN '{}'\n"
+	"WHEN json_type(text) <> 'object' THEN '{}' ELSE text END AS said FROM (SELECT\n"
+	"substr(rtrim(?1, replace(?1, '}', '')), instr(?1, '{')) AS text)))";
+
+// Keeps an answer: ?1 is its object, ?2 the id of the conversation, ?3 what the model was told, ?4 the answer, ?5 its summary.
+static const char TICK_KEEP[] =
+	"UPDATE goals SET\n"
+	"progress = CASE WHEN json_type(?1, at || '.progress') IN ('integer', 'real')\n"
+	"THEN min(max(json_extract(?1, at || '.progress'), 0.0), 1.0) ELSE progress END,\n"
+	"status = CASE json_type(?1, at || '.status') WHEN 'text' THEN json_extract(?1, at || '.status')\n"
+	"ELSE status END FROM (SELECT fullkey AS at, json_extract(?1, fullkey || '.id') AS goal\n"
+	"FROM json_each(?1, '$.goals') WHERE json_type(?1, '$.goals') = 'array'\n"
+	"AND json_type(?1, fullkey || '.id') = 'text')\n"
+	"WHERE id = goal AND coalesce(status, '') NOT IN ('done', 'dropped');\n"
+	"INSERT INTO learned_patterns SELECT json_extract(?1, fullkey || '.id'),\n"
+	"CASE json_type(?1, fullkey || '.pattern_type') WHEN 'text'\n"
+	"THEN json_extract(?1, fullkey || '.pattern_type') ELSE '' END,\n"
+	"json_extract(?1, fullkey || '.description'),\n"
+	"CASE WHEN json_type(?1, fullkey || '.confidence') IN ('integer', 'real')\n"
+	"THEN min(max(json_extract(?1, fullkey || '.confidence'), 0.0), 1.0) ELSE 0.5 END\n"
+	"FROM json_each(?1, '$.patterns') WHERE json_type(?1, '$.patterns') = 'array'\n"
+	"AND json_type(?1, fullkey || '.id') = 'text' AND json_extract(?1, fullkey || '.id') <> ''\n"
+	"AND json_type(?1, fullkey || '.description') = 'text'\n"
+	"AND json_extract(?1, fullkey || '.description') <> ''\n"
+	"ON CONFLICT DO UPDATE SET pattern_type = excluded.pattern_type,\n"
+	"description = excluded.description, confidence = excluded.confidence;\n"
+	"INSERT INTO conversations VALUES (?2, CAST(strftime('%s', 'now') AS INTEGER), ?5, 0);\n"
+	"INSERT INTO messages VALUES (?2 || '/1', ?2, 'user', ?3, CAST(strftime('%s', 'now') AS INTEGER)),\n"
+	"(?2 || '/2', ?2, 'assistant', ?4, CAST(strftime('%s', 'now') AS INTEGER))";
+
+static int collect(void *with, const char *text) {
+	adds(with, text, NULL);
+	return 0;
+}
+
+// Copies a value of a row: a text with its quotes.
+static char *raw_at(const char *json, const char *path) {
+	const char *value = jail_json_at(json, path);
+	return value ? copied(value, past(value) - value) : copied("null", 4);
+}
+
+// Keeps and publishes an answer to what the model was told, a JSON text.
+static int keep_tick(const char *id, const char *told, const char *answer, char **json) {
+	char *quoted = jail_json_quote(answer), *name = jail_json_quote(id), *row = NULL;
+	buffer b = {0};
+	adds(&b, "[", quoted, "]", NULL);
+	int err = jail_storage_get(TICK_SAID, b.text, &row);
+	if (!err) {
+		char *said = raw_at(row, "said"), *summary = raw_at(row, "summary"), *result = jail_json_text(jail_json_at(row, "result"));
+		b.len = 0;
+		adds(&b, "[", said, ",", name, ",", told, ",", quoted, ",", summary, "]", NULL);
+		err = jail_storage_run(TICK_KEEP, b.text, NULL, NULL) || jail_send_json(result, "{\"type\":\"tick_result\"}", NULL) ? -1 : 0;
+		free(said);
+		free(summary);
+		if (err || !json) free(result);
+		else *json = result;
+	}
+	free(quoted);
+	free(name);
+	free(row);
+	free(b.text);
+	return err;
+}
+
+int jail_tick(const char *id, const char *role, const char *instructions, char **json) {
+	char *row = NULL;
+	if (json) *json = NULL;
+	if (jail_storage_get(TICK_CONTEXT, NULL, &row)) return -1;
+	const char *context = jail_json_at(row, "context");
+	if (!context) {
+		free(row);
+		return 0;
+	}
+	buffer system = {0}, answer = {0};
+	adds(&system, TICK, instructions && *instructions ? "\n\n" : "", instructions ? instructions : "", NULL);
+	adds(&answer, "", NULL);
+	char *told = raw_at(row, "context"), *params = object("role", role, "system", system.text, "=prompt", told, NULL);
+	int err = jail_ai_stream_json(params, collect, &answer) || keep_tick(id, told, answer.text, json) ? -1 : 0;
+	free(system.text);
+	free(answer.text);
+	free(params);
+	free(told);
+	free(row);
+	return err;
+}
+
 // The loop.
 
 static int answer(const jail_agent *a, const char *data) {

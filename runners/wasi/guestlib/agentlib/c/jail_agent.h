@@ -133,6 +133,12 @@ int jail_ai_stream(const char *role, const char *prompt, int (*part)(void *with,
 // The same with the parameters of streamText as JSON.
 int jail_ai_stream_json(const char *params, int (*part)(void *with, const char *text), void *with);
 
+// Takes one step towards the goals in the agent's memory, for an event of the type tick with that id: tells the model the open goals, the last memories and the
+// surest patterns, keeps the answer in goals, learned_patterns, conversations and messages, and publishes it with the type tick_result. role and instructions may
+// be NULL. Into *json, unless json is NULL, comes what was published, NULL if no goal is open: then no model is asked. An answer that is no JSON is a summary,
+// and changes no goal.
+int jail_tick(const char *id, const char *role, const char *instructions, char **json);
+
 // JSON, as far as an agent needs it. Returns the value at a path such as "data.items.0.name", or NULL. It ends where JSON says that it ends.
 const char *jail_json_at(const char *json, const char *path);
 // Copies a value: a text without its quotes and escapes, anything else as it is written; "" for NULL. The caller frees it.
