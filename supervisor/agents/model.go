@@ -206,8 +206,8 @@ func message(role, text string) json.RawMessage {
 	return b
 }
 
-// modelWaits are the pauses after a response with the status 429; after one of 5xx there is one
-// pause of a second.
+// modelWaits are the pauses before the attempts that follow responses with the status 429; after one
+// of 5xx there is one more attempt, after a second.
 var modelWaits = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}
 
 // askPatiently asks again when the model's host says that it is busy: at most three times after
@@ -227,7 +227,7 @@ func (c *calls) askPatiently(ctx context.Context, role manifest.Role, key string
 		res.Body.Close()
 		wait := time.Duration(-1)
 		switch {
-		case res.Status == 429 && busy < len(modelWaits)-1:
+		case res.Status == 429 && busy < len(modelWaits):
 			wait = modelWaits[busy]
 			busy++
 		case res.Status >= 500 && broken == 0:

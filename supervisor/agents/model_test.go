@@ -118,7 +118,7 @@ func TestModelBudget(t *testing.T) {
 	}
 }
 
-// A model's host that is busy is asked again: three times in all after 429, twice after 5xx, once
+// A model's host that is busy is asked again: at most three times after 429, once after 5xx, and not
 // after other errors.
 func TestModelRetries(t *testing.T) {
 	for _, c := range []struct {
@@ -127,8 +127,8 @@ func TestModelRetries(t *testing.T) {
 		asked    int
 		ok       bool
 	}{
-		{"429 twice", []int{429, 429, 200}, 3, true},
-		{"429 always", []int{429, 429, 429}, 3, false},
+		{"429 three times", []int{429, 429, 429, 200}, 4, true},
+		{"429 always", []int{429, 429, 429, 429}, 4, false},
 		{"500 once", []int{500, 200}, 2, true},
 		{"503 always", []int{503, 503}, 2, false},
 		{"401", []int{401}, 1, false},
