@@ -111,8 +111,10 @@ func TestMemory(t *testing.T) {
 		return string(text)
 	}
 	for _, progress := range []string{"0.1", "0.2"} {
-		goals(`{"id": "g2", "description": "rest", "priority": 9, "status": "open", "progress": ` +
-			progress + `}`)
+		if got := goals(`{"id": "g2", "description": "rest", "priority": 9, "status": "open", ` +
+			`"progress": ` + progress + `}`); strings.TrimSpace(got) != "{}" {
+			t.Errorf("a goal is added: %q", got)
+		}
 	}
 	want := `[{"description":"rest","id":"g2","priority":9,"progress":0.2,"status":"open"},` +
 		`{"description":"build","id":"g1","priority":2,"progress":1,"status":"done"}]`

@@ -100,7 +100,11 @@ func (s *Server) sent(ctx context.Context, i store.Instance, e agent.Event,
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return answer, nil
+			if wait > 0 {
+				// A failure that is tried again changes nothing that is waited for.
+				_, err = s.became(&answer, i)
+			}
+			return answer, err
 		case <-s.ctx.Done():
 			return answer, nil
 		}

@@ -498,7 +498,7 @@ func (s *Server) operation(op string) handler {
 			}
 		}
 		result, err := s.agents.Operate(r.Context(), i, op, data)
-		if err == nil && len(result) == 0 {
+		if err == nil && (len(result) == 0 || string(result) == "null") {
 			result = []byte("{}")
 		}
 		return json.RawMessage(result), err
