@@ -65,8 +65,9 @@ var soleImporters = map[string][]string{
 }
 
 // forTests are the packages that only tests import, and these packages.
-var forTests = []string{"cmd/cmdtest", "jail/jailtest", "policy/policytest", "runners/runnertest",
-	"runners/wasi/wasitest", "supervisor/audit/witnesstest", "supervisor/console/consoletest",
+var forTests = []string{"cmd/cmdtest", "jail/jailtest", "jail/jailtest/built",
+	"policy/policytest", "runners/runnertest", "runners/wasi/wasitest",
+	"supervisor/audit/witnesstest", "supervisor/console/consoletest",
 	"supervisor/fetch/fetchtest"}
 
 // pure packages touch nothing: they import none of impure.
