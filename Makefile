@@ -54,10 +54,9 @@ bundles: deps
 deps:
 	@sh .ci/deps
 
-# With -trimpath the tests are made of the packages that the programs were compiled from.
 test: build
 	@sh .ci/deps test
-	$(STEP) test "about 12 min on two processors, and the compiling of the tests" go test -timeout 45m -trimpath -tags $(TAGS) ./...
+	$(STEP) test "about 12 min on two processors, and the compiling of the tests" sh .ci/test $(TAGS)
 
 # What CI checks: format, vet, linters, nothing left over from generating or tidying, tests.
 check: build
@@ -66,7 +65,7 @@ check: build
 	go mod tidy -diff
 	go vet -tags $(TAGS) ./...
 	go tool staticcheck -tags $(TAGS) ./...
-	go test -timeout 45m -trimpath -tags $(TAGS) ./...
+	sh .ci/test $(TAGS) -vet=off
 	@git diff --exit-code
 
 bench: build

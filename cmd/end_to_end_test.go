@@ -11,6 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/jail-sandbox/jail/cmd/cmdtest"
+	"github.com/jail-sandbox/jail/jail/jailtest/built"
 	"github.com/jail-sandbox/jail/runners/wasi/wasitest"
 )
 
@@ -69,11 +70,9 @@ func buildModules(t *testing.T) map[string]string {
 	t.Helper()
 	dir := t.TempDir()
 	probe := filepath.Join(dir, "probe.wasm")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", probe,
-		"./testdata/probe")
-	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build of the probe: %v\n%s", err, out)
+	if err := built.Program(probe, []string{"GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0"},
+		"-ldflags=-s -w", "github.com/jail-sandbox/jail/cmd/testdata/probe"); err != nil {
+		t.Fatal(err)
 	}
 	whole, err := os.ReadFile(probe)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -65,8 +66,9 @@ var soleImporters = map[string][]string{
 }
 
 // forTests are the packages that only tests import, and these packages.
-var forTests = []string{"cmd/cmdtest", "jail/jailtest", "policy/policytest", "runners/runnertest",
-	"runners/wasi/wasitest", "supervisor/audit/witnesstest", "supervisor/console/consoletest",
+var forTests = []string{"cmd/cmdtest", "jail/jailtest", "jail/jailtest/built",
+	"policy/policytest", "runners/runnertest", "runners/wasi/wasitest",
+	"supervisor/audit/witnesstest", "supervisor/console/consoletest",
 	"supervisor/fetch/fetchtest"}
 
 // pure packages touch nothing: they import none of impure.
@@ -206,8 +208,10 @@ func TestSeccompRulesCallNothing(t *testing.T) {
 
 func TestNotLinked(t *testing.T) {
 	for program, forbidden := range notLinked {
-		out, err := exec.Command("go", "list", "-deps", "-json=ImportPath,CgoFiles", "-tags",
-			"seccomp", module+program).Output()
+		list := exec.Command("go", "list", "-deps", "-json=ImportPath,CgoFiles", "-tags",
+			"seccomp", module+program)
+		list.Env = append(os.Environ(), "CGO_ENABLED=1")
+		out, err := list.Output()
 		if err != nil {
 			t.Fatalf("go list %s: %v", program, err)
 		}

@@ -163,8 +163,8 @@ func TestAgentSleeps(t *testing.T) {
 // counts events and sends each count to another. Neither counts one twice, and neither misses one.
 // With JAIL_AGENT_EVENTS=10000 JAIL_AGENT_KILLS=200 it takes longer.
 func TestAgentsSurviveKills(t *testing.T) {
-	events := cmdtest.Number(t, "JAIL_AGENT_EVENTS", 1000)
-	kills := cmdtest.Number(t, "JAIL_AGENT_KILLS", 20)
+	events := cmdtest.Number(t, "JAIL_AGENT_EVENTS", 500)
+	kills := cmdtest.Number(t, "JAIL_AGENT_KILLS", 12)
 	if testing.Short() {
 		events, kills = 200, 6
 	}

@@ -80,7 +80,8 @@ func TestFacets(t *testing.T) {
 	}
 }
 
-// compiled puts bundles into a state directory that no daemon has used, compiled once for all tests.
+// compiled puts the machine code of bundles into the state directory of a new host. They are compiled
+// once for all tests.
 func compiled(t *testing.T, h *cmdtest.Host, bundles ...string) {
 	t.Helper()
 	for _, b := range bundles {

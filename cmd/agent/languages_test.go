@@ -94,6 +94,7 @@ func TestTemplates(t *testing.T) {
 	for language := range mains {
 		t.Run(language, func(t *testing.T) {
 			h := cmdtest.New(t)
+			compiled(t, h, language)
 			a := startAgentd(t, h)
 			dir := agentDir(t, language, "")
 			name := dir.Name
@@ -181,6 +182,7 @@ func asked(id string, parts ...string) (all []agent.Effect) {
 // forms, takes a stream whose parts are cut anywhere, and says which event failed.
 func TestLibraries(t *testing.T) {
 	h := cmdtest.NewPolicyHost(t, map[string]string{"agent": profile})
+	compiled(t, h.Host, "python", "js")
 	chat := `data: {"choices":[{"delta":{"content":"hé"}}]}` + "\n\n" +
 		`data: {"choices":[{"delta":{}}]}` + "\r\n\r\n" +
 		`data: {"choices":[{"delta":{"content":"llo"}}]}` + "\n\ndata: [DONE]\n\n"
@@ -303,6 +305,7 @@ func requestOf(t *testing.T, h *cmdtest.PolicyHost, a *manifest.Agent) message.R
 // with it, the same agent has, and a repeated event repeats the Idempotency-Key of each of its requests.
 func TestNetwork(t *testing.T) {
 	h := cmdtest.NewPolicyHost(t, map[string]string{"agent": profile})
+	compiled(t, h.Host, "js")
 	keys := make(chan string, 10)
 	web := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		keys <- r.Header.Get("Idempotency-Key")
@@ -419,6 +422,7 @@ jail_agent.run(Fetcher())
 // error, and its event fails. TestLibraries is the control, in which the same programs have it.
 func TestCapabilityOff(t *testing.T) {
 	h := cmdtest.NewPolicyHost(t, map[string]string{"agent": profile})
+	compiled(t, h.Host, "python", "js")
 	for language := range mains {
 		t.Run(language, func(t *testing.T) {
 			dir := agentDir(t, language, "asker")

@@ -17,6 +17,7 @@ import (
 // each other's methods and share the settings of the channel.
 func TestMembers(t *testing.T) {
 	h := cmdtest.New(t)
+	compiled(t, h, "python", "js")
 	a := startAgentd(t, h)
 	var members []string
 	for _, language := range []string{"python", "js", "go", "rust", "c"} {
@@ -52,7 +53,6 @@ func TestMembers(t *testing.T) {
 		}
 		return all
 	}
-	// On a busy machine it takes minutes to compile Python.
 	for _, name := range members {
 		h.Wants(h.Jail("agent", "send", "--wait", "--timeout", "10m", "--data", name, "{}"), 0, "")
 	}

@@ -81,7 +81,8 @@ var programsDigest = sync.OnceValues(func() (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
 })
 
-// Compiled puts the machine code of modules into a state directory that no daemon has used yet.
+// Compiled puts the machine code of modules into a state directory that no daemon has used yet, or
+// that New has made.
 func Compiled(state string, modules ...string) error {
 	return putCompiled(state, "run", compiled.run, modules)
 }

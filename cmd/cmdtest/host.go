@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jail-sandbox/jail/jail/jailtest/built"
 	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
@@ -109,16 +110,7 @@ func Main(m *testing.M) int {
 }
 
 // Tree returns the path of a file of the source tree, in which the tests run.
-func Tree(elem ...string) string {
-	root, err := os.Getwd()
-	for err == nil && root != "/" {
-		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
-			break
-		}
-		root = filepath.Dir(root)
-	}
-	return filepath.Join(append([]string{root}, elem...)...)
-}
+func Tree(elem ...string) string { return built.Tree(elem...) }
 
 // Built is where `make build` leaves the programs.
 var Built = Tree("bin")
@@ -132,10 +124,9 @@ func Build(name, pkg string, env ...string) func() (string, error) {
 			return path, nil
 		}
 		fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
-		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", fresh, pkg)
-		cmd.Dir, cmd.Env = Tree("cmd"), append(append(os.Environ(), "CGO_ENABLED=0"), env...)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("build of %s: %w\n%s", pkg, err, out)
+		if err := built.Program(fresh, append(env, "CGO_ENABLED=0"), "-ldflags=-s -w",
+			"github.com/jail-sandbox/jail/"+filepath.Join("cmd", pkg)); err != nil {
+			return "", err
 		}
 		return path, os.Rename(fresh, path)
 	})

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/jail-sandbox/jail/cmd/cmdtest"
+	"github.com/jail-sandbox/jail/jail/jailtest/built"
 )
 
 // TestFetchGuests fetches in every way that a guest has, through the real proxy, on an internet of
@@ -144,12 +145,9 @@ func (w *fetchWorld) example(t *testing.T, module string) {
 
 func (w *fetchWorld) goGuest(t *testing.T) {
 	module := filepath.Join(t.TempDir(), "get.wasm")
-	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", module,
-		"./runners/wasi/guestlib/jailhttp/example")
-	build.Dir = cmdtest.Tree()
-	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if err := built.Program(module, []string{"GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0"},
+		"-ldflags=-s -w", "./runners/wasi/guestlib/jailhttp/example"); err != nil {
+		t.Fatal(err)
 	}
 	w.example(t, module)
 	if r := w.run(t, narrowed,

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/registry"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/runners/wasi"
 )
 
@@ -44,7 +45,7 @@ func TestNeedsInScripts(t *testing.T) {
 	if !onTestInternet(t, "8m") {
 		return
 	}
-	w := newFetchWorld(t)
+	w := newFetchWorld(t, cmdtest.Tree("bin/bundles/core-utils/toybox.wasm"))
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
 	dict, file := t.TempDir(), filepath.Join(w.dir, "needs.toml")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/jailtest"
+	"github.com/jail-sandbox/jail/jail/jailtest/built"
 	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/jail/seccomp"
 	"github.com/jail-sandbox/jail/runners"
@@ -38,17 +40,11 @@ var agents = sync.OnceValues(func() (b agentBed, err error) {
 	if err := os.MkdirAll(b.cache, 0o755); err != nil {
 		return b, err
 	}
-	for _, build := range [][]string{{"-tags", "agents", "-o", b.init, "."},
-		{"-o", wasm, "../testdata/agent"}} {
-		cmd := exec.Command("go", append([]string{"build", "-buildvcs=false", "-trimpath",
-			"-ldflags", "-s -w"}, build...)...)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if build[0] == "-o" {
-			cmd.Env = append(cmd.Env, "GOOS=wasip1", "GOARCH=wasm")
-		}
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return b, &exec.Error{Name: string(out), Err: err}
-		}
+	if err := errors.Join(built.Program(b.init, []string{"CGO_ENABLED=0"}, "-ldflags=-s -w",
+		"-tags", "agents", "./cmd/jail-init"), built.Program(wasm, []string{"GOOS=wasip1",
+		"GOARCH=wasm", "CGO_ENABLED=0"}, "-ldflags=-s -w",
+		"github.com/jail-sandbox/jail/cmd/testdata/agent")); err != nil {
+		return b, err
 	}
 	if b.module, err = os.ReadFile(wasm); err != nil {
 		return b, err

@@ -19,6 +19,7 @@ import (
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/jailtest"
+	"github.com/jail-sandbox/jail/jail/jailtest/built"
 	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/jail/seccomp"
 	"github.com/jail-sandbox/jail/runners"
@@ -78,13 +79,11 @@ func makeBed(t *testing.T) *bed {
 	for _, build := range []struct {
 		out, pkg string
 		env      []string
-	}{{b.init, ".", []string{"CGO_ENABLED=0"}}, {wasm, "./testdata/uses", guestEnv},
-		{streams, "./testdata/streams", guestEnv}} {
-		cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w",
-			"-o", build.out, build.pkg)
-		cmd.Env = append(os.Environ(), build.env...)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("build of %s: %v\n%s", build.pkg, err, out)
+	}{{b.init, "", []string{"CGO_ENABLED=0"}}, {wasm, "/testdata/uses", guestEnv},
+		{streams, "/testdata/streams", guestEnv}} {
+		if err := built.Program(build.out, build.env, "-ldflags=-s -w",
+			"./cmd/jail-init"+build.pkg); err != nil {
+			t.Fatal(err)
 		}
 	}
 	for _, m := range []struct {

@@ -17,6 +17,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/gitrepo"
 	"github.com/jail-sandbox/jail/jail/jailtest"
+	"github.com/jail-sandbox/jail/jail/jailtest/built"
 	"github.com/jail-sandbox/jail/jail/launch"
 )
 
@@ -47,12 +48,8 @@ func readerProgram(t *testing.T) string {
 		if program.err = os.Chmod(program.dir, 0o755); program.err != nil {
 			return
 		}
-		cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-o",
-			filepath.Join(program.dir, "reader"), "./testdata/reader")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			program.err = fmt.Errorf("%w: %s", err, out)
-		}
+		program.err = built.Program(filepath.Join(program.dir, "reader"),
+			[]string{"CGO_ENABLED=0"}, "./jail/gitreader/testdata/reader")
 	})
 	if program.err != nil {
 		t.Fatal(program.err)

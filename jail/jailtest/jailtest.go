@@ -7,12 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
 
 	"github.com/jail-sandbox/jail/jail/cgroup"
+	"github.com/jail-sandbox/jail/jail/jailtest/built"
 	"github.com/jail-sandbox/jail/jail/landlock"
 )
 
@@ -130,11 +130,9 @@ func build() error {
 		{probeEarly, "0", []string{"-ldflags", "-s -w -X main.without=patience", probe}},
 		{probeStuck, "0", []string{"-ldflags", "-s -w -X main.without=progress", probe}},
 	} {
-		cmd := exec.Command("go", append([]string{"build", "-buildvcs=false", "-trimpath", "-o",
-			filepath.Join(dir, b.name)}, b.args...)...)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED="+b.cgo)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("build of %s: %w\n%s", b.name, err, out)
+		if err := built.Program(filepath.Join(dir, b.name), []string{"CGO_ENABLED=" + b.cgo},
+			b.args...); err != nil {
+			return err
 		}
 	}
 	return nil

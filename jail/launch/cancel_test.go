@@ -21,9 +21,10 @@ import (
 
 // TestCancelStart cancels starts at random moments. When the launcher has returned, nothing of the
 // jail is left: no process, no control group, and nothing in the directory of the run that would be
-// in the way of the next start. Mounts are counted once, after the test.
+// in the way of the next start. Mounts are counted once, after the test. JAIL_TEST_LONG makes four
+// times as many starts.
 func TestCancelStart(t *testing.T) {
-	cancelStarts(t, 200, func(int) {})
+	cancelStarts(t, short(50, 200), func(int) {})
 }
 
 // TestCancelStuckStart does the same with starts that cannot end by themselves, because what the
@@ -31,7 +32,7 @@ func TestCancelStart(t *testing.T) {
 // until the jail is set up.
 func TestCancelStuckStart(t *testing.T) {
 	stopped := 0
-	cancelStarts(t, 100, func(shim int) {
+	cancelStarts(t, short(25, 100), func(shim int) {
 		for _, pid := range childrenOf(shim) {
 			if syscall.Kill(pid, syscall.SIGSTOP) == nil {
 				stopped++

@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/jail-sandbox/jail/jail/jailtest/built"
 )
 
 const actEnv = "JAIL_WORKSPACE_TEST_ACT"
@@ -264,10 +266,7 @@ func (b *faultBed) nothingLeft(what string) {
 func buildInjector(t *testing.T) string {
 	t.Helper()
 	tool := filepath.Join(t.TempDir(), "inject")
-	if out, err := exec.Command("go", "build", "-o", tool,
-		"../../cmd/testdata/inject").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	must(t, built.Program(tool, []string{"CGO_ENABLED=0"}, "-ldflags=-s -w", "./cmd/testdata/inject"))
 	return tool
 }
 

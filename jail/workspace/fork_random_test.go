@@ -79,10 +79,8 @@ func threeWay(base, ours, theirs tree) (merged tree, conflicts []string) {
 // nothing, and reverts restore.
 func TestMergeOfRandomTrees(t *testing.T) {
 	f := newFixture(t)
-	first, _ := strconv.Atoi(os.Getenv("JAIL_TEST_SEED"))
 	merged, refused := 0, 0
-	for n := range propertyRuns(t) {
-		seed := first + n
+	for _, seed := range seeds(t) {
 		if !t.Run(strconv.Itoa(seed), func(t *testing.T) {
 			f.t = t
 			m, r := oneRandomMerge(t, f, uint64(seed))

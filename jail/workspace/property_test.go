@@ -58,30 +58,39 @@ func (f *fixture) randomTree(c chance) {
 	}))
 }
 
+// longRuns is how many random pairs JAIL_TEST_LONG asks for.
+const longRuns = 10000
+
 // propertyRuns is how many random pairs are tried; JAIL_TEST_PAIRS asks for more, JAIL_TEST_LONG
-// for 10,000.
+// for longRuns.
 func propertyRuns(t *testing.T) int {
-	n := 40
+	n := 16
 	if text := os.Getenv("JAIL_TEST_PAIRS"); text != "" {
 		var err error
 		n, err = strconv.Atoi(text)
 		must(t, err)
 	} else if os.Getenv("JAIL_TEST_LONG") != "" {
-		n = 10000
-	} else if testing.Short() {
-		n = 20
+		n = longRuns
 	}
 	return n
+}
+
+// seeds returns the seeds of the random pairs: propertyRuns that are always the same, from
+// JAIL_TEST_SEED on, so that several processes can share the work, and a random one. The name of the
+// subtest has the seed.
+func seeds(t *testing.T) (all []int) {
+	first, _ := strconv.Atoi(os.Getenv("JAIL_TEST_SEED"))
+	for n := range propertyRuns(t) {
+		all = append(all, first+n)
+	}
+	return append(all, first+len(all)+rand.IntN(longRuns))
 }
 
 // T-325, T-327: random trees and deeds, with names that meet. A commit makes the shadow real, and
 // reverts make it as it was.
 func TestCommitMakesTheShadow(t *testing.T) {
 	f := newFixture(t)
-	// So that several processes can share the work.
-	first, _ := strconv.Atoi(os.Getenv("JAIL_TEST_SEED"))
-	for n := range propertyRuns(t) {
-		seed := first + n
+	for _, seed := range seeds(t) {
 		if !t.Run(strconv.Itoa(seed), func(t *testing.T) { oneRandomCommit(t, f, uint64(seed)) }) {
 			return
 		}

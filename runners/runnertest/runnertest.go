@@ -5,12 +5,12 @@ package runnertest
 
 import (
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/jail-sandbox/jail/jail/jailtest/built"
 )
 
 // Run is the request of a caller.
@@ -47,11 +47,9 @@ func Build(t testing.TB, dir, goos, goarch string) string {
 		name = "tool.wasm"
 	}
 	path := filepath.Join(dir, name)
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", path,
-		"github.com/jail-sandbox/jail/runners/runnertest/testdata/tool")
-	cmd.Env = append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build of the tool: %v\n%s", err, out)
+	if err := built.Program(path, []string{"GOOS=" + goos, "GOARCH=" + goarch, "CGO_ENABLED=0"},
+		"-ldflags=-s -w", "github.com/jail-sandbox/jail/runners/runnertest/testdata/tool"); err != nil {
+		t.Fatal(err)
 	}
 	return path
 }

@@ -21,7 +21,7 @@ func TestDifferential(t *testing.T) {
 		random = 1_000_000
 	}
 	judge := filepath.Join(t.TempDir(), "differential")
-	build := exec.Command("go", "build", "-o", judge, ".")
+	build := exec.Command("go", "build", "-trimpath", "-o", judge, ".")
 	build.Dir = "testdata/differential"
 	build.Env = append(os.Environ(), "GOFLAGS=-buildvcs=false", "GOWORK=off", "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {

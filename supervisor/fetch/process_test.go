@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -18,6 +17,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/confine"
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/jailtest"
+	"github.com/jail-sandbox/jail/jail/jailtest/built"
 	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
 )
@@ -66,12 +66,8 @@ func proxyProgram(t testing.TB) string {
 		if program.dir, program.err = os.MkdirTemp("", "fetch-proxy-"); program.err != nil {
 			return
 		}
-		cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-o",
-			filepath.Join(program.dir, "proxy"), "./testdata/proxy")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			program.err = fmt.Errorf("%w: %s", err, out)
-		}
+		program.err = built.Program(filepath.Join(program.dir, "proxy"),
+			[]string{"CGO_ENABLED=0"}, "./supervisor/fetch/testdata/proxy")
 	})
 	if program.err != nil {
 		t.Fatal(program.err)

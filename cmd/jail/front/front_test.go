@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jail-sandbox/jail/jail/jailtest/built"
 	"github.com/jail-sandbox/jail/supervisor/config"
 	"github.com/jail-sandbox/jail/supervisor/message"
 )
@@ -182,8 +183,8 @@ func TestFrontImports(t *testing.T) {
 // Where the whole program is neither beside the front nor in libexec, the front says so.
 func TestNoWhole(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jail")
-	if out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if err := built.Program(path, []string{"CGO_ENABLED=0"}, "./cmd/jail/front"); err != nil {
+		t.Fatal(err)
 	}
 	out, err := exec.Command(path, "ps").CombinedOutput()
 	want := "jail-full\" cannot be started: "

@@ -36,8 +36,9 @@ func TestEmbedding(t *testing.T) {
 		t.Fatal(err)
 	}
 	program := filepath.Join(h.Root, "embed")
-	if out, err := exec.Command("go", "build", "-o", program,
-		file("main.go", "go")).CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-trimpath", "-o", program, file("main.go", "go"))
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for name, cmd := range map[string]*exec.Cmd{"go": h.Program(program),

@@ -18,6 +18,7 @@ import (
 // runs them.
 func TestRunners(t *testing.T) {
 	h := cmdtest.New(t)
+	h.Daemon()
 	wasm, program := runnertest.Build(t, h.Root, "wasip1", "wasm"), runnertest.Build(t, h.Root,
 		"linux", runtime.GOARCH)
 	policy := filepath.Join(h.Root, "program.toml")

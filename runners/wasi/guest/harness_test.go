@@ -7,13 +7,13 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/jail-sandbox/jail/jail/jailtest/built"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/wasi"
 	"github.com/tetratelabs/wazero"
@@ -42,11 +42,9 @@ func testMain(m *testing.M) int {
 // prober builds the guest of the tests, once.
 var prober = sync.OnceValue(func() []byte {
 	out := filepath.Join(scratch, "prober.wasm")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, ".")
-	cmd.Dir = filepath.Join("testdata", "prober")
-	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		panic(fmt.Sprintf("build prober: %v\n%s", err, text))
+	if err := built.Program(out, []string{"GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0"},
+		"-ldflags=-s -w", "./runners/wasi/guest/testdata/prober"); err != nil {
+		panic(err)
 	}
 	b, err := os.ReadFile(out)
 	if err != nil {
