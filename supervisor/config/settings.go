@@ -1,8 +1,6 @@
 package config
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -71,45 +68,37 @@ type Settings struct {
 }
 
 // ReadSettings reads the file at path, which need not exist.
-func ReadSettings(path string) (Settings, error) {
-	var s Settings
-	text, err := profiles.ReadTrusted(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return s, nil
-	}
-	// That is no fault of the file's.
-	if problem.IsShort(err) {
-		return s, problem.New(problem.Failed, "settings of the daemon: %w", err)
-	}
-	if err == nil {
-		err = s.parse(path, text)
-	}
-	if err != nil {
-		return s, problem.New(problem.Usage, "settings of the daemon: %w", err).
-			WithHint("jaild(8) has the keys of jaild.toml")
-	}
-	return s, nil
+func ReadSettings(path string) (s Settings, err error) {
+	err = read(path, "the daemon", "jaild(8) has the keys of jaild.toml",
+		func(text []byte) error { return s.parse(path, text) })
+	return s, err
 }
 
 func (s *Settings) parse(path string, text []byte) error {
-	values, err := syntax.Plain(path, text)
-	if err != nil {
+	return syntax.Decode(path, text, s, func() error {
+		_, err := s.Bounds()
+		if err == nil && s.Metrics != "" {
+			err = loopback(s.Metrics)
+		}
 		return err
+	})
+}
+
+// read reads a file of settings by parse; the file need not exist. hint says where its keys are.
+func read(path, of, hint string, parse func(text []byte) error) error {
+	text, err := profiles.ReadTrusted(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	plain, err := json.Marshal(values)
+	// That is no fault of the file's.
+	if problem.IsShort(err) {
+		return problem.New(problem.Failed, "settings of %s: %w", of, err)
+	}
 	if err == nil {
-		d := json.NewDecoder(bytes.NewReader(plain))
-		d.DisallowUnknownFields()
-		err = d.Decode(s)
-	}
-	if err == nil {
-		_, err = s.Bounds()
-	}
-	if err == nil && s.Metrics != "" {
-		err = loopback(s.Metrics)
+		err = parse(text)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %s", path, strings.TrimPrefix(err.Error(), "json: "))
+		return problem.New(problem.Usage, "settings of %s: %w", of, err).WithHint(hint)
 	}
 	return nil
 }

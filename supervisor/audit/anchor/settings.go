@@ -4,7 +4,6 @@
 package anchor
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -116,24 +115,11 @@ func Read(path string) (Settings, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
 	}
-	if err != nil {
-		return s, err
-	}
-	values, err := syntax.Plain(path, text)
-	if err != nil {
-		return s, err
-	}
-	plain, err := json.Marshal(values)
-	if err != nil {
-		return s, fmt.Errorf("%s: %w", path, err)
-	}
-	d := json.NewDecoder(bytes.NewReader(plain))
-	d.DisallowUnknownFields()
-	if err = d.Decode(&s); err == nil {
-		err = s.check()
+	if err == nil {
+		err = syntax.Decode(path, text, &s, s.check)
 	}
 	if err != nil {
-		return Settings{}, fmt.Errorf("%s: %s", path, strings.TrimPrefix(err.Error(), "json: "))
+		return Settings{}, err
 	}
 	return s, nil
 }
