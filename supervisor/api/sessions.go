@@ -71,15 +71,6 @@ func (h sessions) exec(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-func (h sessions) stop(ctx context.Context, c caller.Caller, r *http.Request,
-	id string) (any, error) {
-	var req message.StopRequest
-	if err := readJSON(r, &req); err != nil {
-		return nil, err
-	}
-	return h.s.Sessions().Stop(ctx, c, id, req)
-}
-
 // StartSession opens a session and returns when it can have invocations. The request must have an
 // id; one that is open already and was asked for in the same words is returned as it is.
 func (c *Client) StartSession(ctx context.Context,
