@@ -89,10 +89,7 @@ func (m Mount) at(rel string) Mount {
 func (m Mount) with(access Rights) Mount { m.Access = access; return m }
 
 func (m Mount) String() string {
-	target := m.Target
-	if target == "" {
-		target = "anywhere"
-	}
+	target := cmp.Or(m.Target, "anywhere")
 	if m.Access == Cache {
 		target += " cache " + cmp.Or(m.Name, "of any name")
 		if m.Size != Unlimited {

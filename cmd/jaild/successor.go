@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -190,10 +191,7 @@ func (p *predecessor) takeOver(sockets *passed) error {
 
 // String says who the predecessor is, and what it still does.
 func (p *predecessor) String() string {
-	version := p.version
-	if version == "" {
-		version = "of an older release"
-	}
+	version := cmp.Or(p.version, "of an older release")
 	return fmt.Sprintf(
 		"jaild %s (process %d), which still has %d runs and sessions and carries them to their end",
 		version, p.pid, p.runs)

@@ -9,6 +9,7 @@
 package atomicfile
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -106,10 +107,7 @@ func SyncIn(root *os.Root) error {
 // kernel resolves "link/.." otherwise than [filepath.Clean].
 func in(path string, f func(root *os.Root, name string) error) error {
 	i := strings.LastIndexByte(path, '/')
-	dir := path[:i+1]
-	if dir == "" {
-		dir = "."
-	}
+	dir := cmp.Or(path[:i+1], ".")
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package syntax
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -198,10 +199,7 @@ func (r *values) oneOf(key string, v *node, words []string,
 		return
 	}
 	if into.UnmarshalText([]byte(text)) != nil {
-		hint := DidYouMean(text, words)
-		if hint == "" {
-			hint = "it is one of " + strings.Join(words, ", ")
-		}
+		hint := cmp.Or(DidYouMean(text, words), "it is one of "+strings.Join(words, ", "))
 		r.errs.add(v.pos, hint, "%s: %q is no value that it can have", key, text)
 	}
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -420,8 +421,6 @@ func (h runs) kill(_ context.Context, c caller.Caller, r *http.Request, id strin
 	if err := readJSON(r, &req); err != nil {
 		return nil, err
 	}
-	if req.Signal == 0 {
-		req.Signal = 9
-	}
+	req.Signal = cmp.Or(req.Signal, 9)
 	return nil, h.s.Live().Kill(c, id, req.Signal)
 }

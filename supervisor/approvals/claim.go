@@ -1,6 +1,7 @@
 package approvals
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
@@ -197,10 +198,7 @@ func (p Programs) again(a Action, key string) (*stored, error) {
 // run, of an action are not over.
 func (p Programs) roomFor(a Action) error {
 	n, agent := 0, withoutFacet(a.Agent)
-	of := agent
-	if of == "" {
-		of = a.Run
-	}
+	of := cmp.Or(agent, a.Run)
 	for _, s := range p.q.actions {
 		if s.UID == a.UID && s.task() != nil && !s.State.Over() && withoutFacet(s.Agent) == agent &&
 			(agent != "" || s.Run == a.Run) {
@@ -210,9 +208,7 @@ func (p Programs) roomFor(a Action) error {
 	if n < maxOfRun {
 		return nil
 	}
-	if of == "" {
-		of = fmt.Sprintf("uid %d", a.UID)
-	}
+	of = cmp.Or(of, fmt.Sprintf("uid %d", a.UID))
 	return problem.New(problem.Busy, "%d actions of %s are not over", n, of).
 		WithHint("jail approvals lists them; decide on some")
 }

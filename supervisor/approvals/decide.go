@@ -1,6 +1,7 @@
 package approvals
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -56,9 +57,7 @@ func (q *Queue) Decide(ctx context.Context, c caller.Caller, id string,
 		return Action{}, problem.New(problem.Usage, "via %q is none of cli, api, console and mcp",
 			req.Via)
 	}
-	if req.Via == "" {
-		req.Via = "api"
-	}
+	req.Via = cmp.Or(req.Via, "api")
 	var decided *stored
 	err := q.step(func(now time.Time) (l line, err error) {
 		s, err := q.find(c, id)

@@ -17,6 +17,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -154,9 +155,7 @@ func understand(ctx context.Context, c *api.Client, socket string) error {
 
 // complete fills in what the environment says.
 func (o Options) complete() Options {
-	if o.State == "" {
-		o.State = os.Getenv("JAIL_STATE")
-	}
+	o.State = cmp.Or(o.State, os.Getenv("JAIL_STATE"))
 	if o.Jaild == "" {
 		o.Jaild = "jaild"
 		if path, err := exec.LookPath(o.Jaild); err == nil {

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strings"
@@ -30,9 +31,7 @@ func (c *Console) policy(w http.ResponseWriter, r *http.Request, s *session) {
 	body := policyPage{Profiles: c.Policies.Profiles(),
 		Profile: strings.TrimSpace(q.Get("profile")), Question: strings.TrimSpace(q.Get("why")),
 		Verbs: meaning.Verbs()}
-	if body.Profile == "" {
-		body.Profile = "default"
-	}
+	body.Profile = cmp.Or(body.Profile, "default")
 	status := http.StatusOK
 	if !slices.ContainsFunc(body.Profiles, func(p Profile) bool { return p.Name == body.Profile }) {
 		status, body.Wrong = http.StatusNotFound, "There is no profile of the name "+

@@ -3,6 +3,7 @@
 package prepare
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -215,10 +216,7 @@ func (j *Job) openWorkspace() (*os.File, error) {
 		}
 		return nil, nil
 	}
-	path := j.Req.Workspace
-	if path == "" {
-		path = j.Req.Dir
-	}
+	path := cmp.Or(j.Req.Workspace, j.Req.Dir)
 	if !filepath.IsAbs(path) {
 		return nil, problem.New(problem.Usage, "workspace %q is not an absolute path", path)
 	}

@@ -230,10 +230,7 @@ func sameFile(a, b string) bool {
 
 // stateOf returns the directory in which setup notes what it wrote.
 func stateOf(env *cli.Env, home string) (string, error) {
-	state := env.Getenv("XDG_STATE_HOME")
-	if state == "" {
-		state = filepath.Join(home, ".local/state")
-	}
+	state := cmp.Or(env.Getenv("XDG_STATE_HOME"), filepath.Join(home, ".local/state"))
 	if !filepath.IsAbs(state) {
 		return "", exit.Usage("set HOME", "jail setup: there is no home directory")
 	}

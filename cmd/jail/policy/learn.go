@@ -134,10 +134,7 @@ func runLearn(ctx context.Context, env *cli.Env, f *learnFlags, args []string) e
 
 // learnt writes what was learnt, and says it.
 func learnt(env *cli.Env, f *learnFlags, job learning.Job, report learning.Report) error {
-	path := f.output
-	if path == "" {
-		path = f.merge
-	}
+	path := cmp.Or(f.output, f.merge)
 	if path != "" {
 		if err := policies.Write(path, report.Text, true); err != nil {
 			return err

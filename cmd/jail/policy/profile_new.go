@@ -112,9 +112,7 @@ func writeProfile(env *cli.Env, f *newProfile) error {
 	if err := syntax.CheckName(f.name); err != nil {
 		return exit.Usage("", "%v", err)
 	}
-	if f.output == "" {
-		f.output = f.name + ".toml"
-	}
+	f.output = cmp.Or(f.output, f.name+".toml")
 	if _, err := os.Lstat(f.output); err == nil && !f.force {
 		return exit.Usage("--force replaces it, -o writes elsewhere", "%s exists", f.output)
 	}
@@ -175,9 +173,7 @@ func profileText(env *cli.Env, f *newProfile) (string, syntax.File, error) {
 	if err != nil {
 		return "", syntax.File{}, err
 	}
-	if f.from == "" {
-		f.from = "default"
-	}
+	f.from = cmp.Or(f.from, "default")
 	base, err := policies.Open(set, f.from)
 	if err != nil {
 		return "", base, err

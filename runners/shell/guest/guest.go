@@ -8,6 +8,7 @@
 package guest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,10 +69,7 @@ func Run(ctx context.Context, order runners.Order, modules [][]byte, stdin, stdo
 
 func newRunner(order runners.Order, t *tools, f *files, stdin, stdout,
 	stderr *os.File) (*interp.Runner, error) {
-	dir := order.Invocation.Cwd
-	if dir == "" {
-		dir = "/"
-	}
+	dir := cmp.Or(order.Invocation.Cwd, "/")
 	r, err := interp.New(
 		// Not interp.Dir, which looks for the directory beside the view.
 		func(r *interp.Runner) error {

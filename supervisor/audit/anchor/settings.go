@@ -4,6 +4,7 @@
 package anchor
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -157,9 +158,7 @@ func (t *Target) check() error {
 	if err := syntax.CheckName(t.Name); err != nil || strings.Contains(t.Name, "/") {
 		return errors.New("name: want lower-case letters, digits, - and _, such as offsite")
 	}
-	if t.Every.Value == 0 {
-		t.Every.Value = defaultEvery
-	}
+	t.Every.Value = cmp.Or(t.Every.Value, defaultEvery)
 	if t.Every.Value < minEvery {
 		return errors.New("every: at least 1s")
 	}

@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,10 +92,7 @@ func (c *Client) keep(ctx context.Context, src source, a *artifact, ref Referenc
 			return err
 		}
 	}
-	tag := ref.Tag
-	if tag == "" {
-		tag = unnamed
-	}
+	tag := cmp.Or(ref.Tag, unnamed)
 	return store.Tag(ctx, a.root, tag)
 }
 
