@@ -115,7 +115,6 @@ func (b *blanks) take(bytes, inodes int64) *blank {
 
 func (b *blank) fits(bytes, inodes int64) bool { return b.bytes == bytes && b.inodes == inodes }
 
-// newBlank makes a blank.
 func (s *Store) newBlank(bytes, inodes int64) (*blank, error) {
 	b := &blank{name: blankPrefix + randomName(), bytes: bytes, inodes: inodes}
 	var err error

@@ -352,7 +352,6 @@ func (r *reader) syscalls(key string, v *node) {
 	})
 }
 
-// agentOf reads [agent].
 func agentOf(r *reader) func(string, *node) {
 	return func(key string, v *node) {
 		a := &r.draft.policy.Agent
@@ -362,7 +361,6 @@ func agentOf(r *reader) func(string, *node) {
 	}
 }
 
-// outerOf reads [outer].
 func outerOf(r *reader) func(string, *node) {
 	return func(key string, v *node) {
 		o := &r.draft.policy.Outer

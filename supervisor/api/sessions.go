@@ -14,7 +14,6 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
-// pathSessions is where sessions are.
 const pathSessions = wire.PathSessions
 
 // sessions answers for the sessions of a daemon.

@@ -532,5 +532,4 @@ func (g Grant) covers(a Action, now time.Time) bool {
 		r.GitOnly == ""
 }
 
-// over reports whether the time of the grant is over.
 func (g Grant) over(now time.Time) bool { return !g.Until.IsZero() && !now.Before(g.Until) }

@@ -118,7 +118,6 @@ func (c *Console) askRevert(w http.ResponseWriter, r *http.Request, s *session) 
 	}
 }
 
-// A reverted is what a revert did.
 type reverted struct {
 	ID      string
 	Changes []change

@@ -36,7 +36,6 @@ type Agents interface {
 // noAgents is shown where the console knows of no agents.
 var noAgents = notice{Title: "No agents", Text: "This console was started without agents."}
 
-// agentPages are the pages of the agents.
 type agentPages struct{ c *Console }
 
 // all lists the agents of the reviewer.
@@ -59,7 +58,6 @@ type agentList struct {
 	Skipped int
 }
 
-// agentPage is the page of one agent.
 type agentPage struct {
 	agentapi.Agent
 	Waiting, Dead []eventShown

@@ -386,7 +386,6 @@ func (p *proxy) dial(ctx context.Context, rt *roundTrip) (*upstream, error) {
 	return viaSocket(conn, e.Socket, start, rt.budgets), nil
 }
 
-// addressDenied returns the refusal of an address of a host.
 func (p *proxy) addressDenied(host, address, what string) *refusal {
 	r := floorDenied(host, address, what)
 	for _, e := range p.setup.Internal {

@@ -94,7 +94,6 @@ func tool(name, title, about string, h hint) *mcp.Tool {
 			IdempotentHint: h == readsOnly || h == changesShadow}}
 }
 
-// add adds a tool.
 func add[In, Out any](s *Server, t *mcp.Tool, h mcp.ToolHandlerFor[In, Out]) {
 	t.InputSchema, t.OutputSchema = codetools.Schema[In](), codetools.Schema[Out]()
 	mcp.AddTool(s.server, t, h)

@@ -236,7 +236,6 @@ func Make(ctx context.Context, o Options, spec Spec, plan jail.Plan) (*Jail, err
 	return o.start(ctx, spec)
 }
 
-// start makes a jail.
 func (o Options) start(ctx context.Context, spec Spec) (_ *Jail, err error) {
 	session := spec.Session
 	j := &Jail{spec: spec}

@@ -144,10 +144,8 @@ func rulesOf(o chatOptions) (rules []loop.Rule, err error) {
 	return rules, nil
 }
 
-// newSessionID returns an id that no other session has.
 func newSessionID() string { return strings.ToLower(rand.Text()[:16]) }
 
-// A namedRole is a role with its name.
 type namedRole struct {
 	name string
 	manifest.Role

@@ -41,7 +41,6 @@ requests. Standard input is read to its end, and each run gets all of it.
 The policy goes to FILE or to standard output, with the evidence beside each line. It lists uses that are not granted, for a person to decide. A FILE that
 exists keeps its grants, and gets the missing ones. Nothing is learned from a tool that fails, unless --on-failure is given.`
 
-// learnFlags are those of policy learn.
 type learnFlags struct {
 	workspace                   string
 	noWorkspace, native         bool

@@ -303,7 +303,6 @@ func newRevoke(env *cli.Env) *cobra.Command {
 		})
 }
 
-// propose proposes a commit.
 func propose(ctx context.Context, env *cli.Env, c *api.Client, o commitOptions) error {
 	a, err := c.Approvals().Propose(ctx, api.ProposeRequest{Type: "workspace.commit", Run: o.id,
 		Commit: &o.request, Words: o.words})
