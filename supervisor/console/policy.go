@@ -26,7 +26,7 @@ type policyPage struct {
 
 // policy explains a profile of this host as jail policy explain does. It takes names of profiles
 // only, no files.
-func (c *Console) policy(w http.ResponseWriter, r *http.Request, s *session) {
+func (c *Console) policy(r *http.Request, s *session) (answer, error) {
 	q := r.URL.Query()
 	body := policyPage{Profiles: c.Policies.Profiles(),
 		Profile: strings.TrimSpace(q.Get("profile")), Question: strings.TrimSpace(q.Get("why")),
@@ -52,7 +52,7 @@ func (c *Console) policy(w http.ResponseWriter, r *http.Request, s *session) {
 		}
 	}
 	body.Question = text(body.Question)
-	c.show(w, status, "policy.html", s.page("Policy", "policy", body))
+	return answer{status, "policy.html", s.page("Policy", "policy", body)}, nil
 }
 
 // where is where a rule stands.

@@ -95,7 +95,7 @@ type search struct {
 	Told bool
 }
 
-func (c *Console) search(w http.ResponseWriter, r *http.Request, s *session) {
+func (c *Console) search(r *http.Request, s *session) (answer, error) {
 	q := r.URL.Query()
 	body := search{Log: c.verify.known(), Where: text(c.Log.Where())}
 	kept := url.Values{}
@@ -135,7 +135,7 @@ func (c *Console) search(w http.ResponseWriter, r *http.Request, s *session) {
 			body.Older = "?" + kept.Encode()
 		}
 	}
-	c.show(w, status, "log.html", s.page("Log", "log", body))
+	return answer{status, "log.html", s.page("Log", "log", body)}, nil
 }
 
 // records are those of one page. To who may not read the files the daemon tells those that are
