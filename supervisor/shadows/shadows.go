@@ -5,7 +5,6 @@ package shadows
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -105,25 +104,17 @@ func (s *Store) termsPath(id string) string { return filepath.Join(s.o.Terms, id
 
 // SaveTerms writes the terms of a shadow.
 func (s *Store) SaveTerms(id string, t Terms) error {
-	text, err := json.Marshal(t)
-	if err != nil {
-		return err
-	}
 	path := s.termsPath(id)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
 	// Terms that are not finished need not outlive a power loss: the shadow does not, either.
-	return atomicfile.Write(path, text, 0o600, atomicfile.Durability(!t.Unfinished))
+	return atomicfile.WriteJSON(path, t, 0o600, atomicfile.Durability(!t.Unfinished))
 }
 
 // LoadTerms reads the terms of a shadow. Without them nothing may be committed.
-func (s *Store) LoadTerms(id string) (Terms, error) {
-	var t Terms
-	text, err := os.ReadFile(s.termsPath(id))
-	if err == nil {
-		err = json.Unmarshal(text, &t)
-	}
+func (s *Store) LoadTerms(id string) (t Terms, err error) {
+	err = atomicfile.ReadJSON(s.termsPath(id), &t)
 	return t, err
 }
 
