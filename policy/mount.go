@@ -48,7 +48,7 @@ func (m Mount) below(n Mount) bool {
 }
 
 func (m Mount) meet(n Mount) []Mount {
-	access := m.Access.intersect(n.Access)
+	access := m.Access & n.Access
 	if access == 0 || m.Name != "" && n.Name != "" && m.Name != n.Name {
 		return nil
 	}

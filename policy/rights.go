@@ -22,9 +22,6 @@ const (
 // AllRights is every right and kind.
 const AllRights = Read | Exec | Write | Tmpfs | Cache
 
-// intersect returns the rights in both sets.
-func (r Rights) intersect(s Rights) Rights { return r & s }
-
 // SubsetOf reports whether s has each right of r.
 func (r Rights) SubsetOf(s Rights) bool { return r&s == r }
 

@@ -123,7 +123,7 @@ func (s *Source) Status() Status {
 func (s *Source) check() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.options.quick(s.seen) {
+	if stamps(s.options) == s.seen {
 		return
 	}
 	s.reload(false)
@@ -137,8 +137,6 @@ func (s *Source) Reload() error {
 	s.reload(true)
 	return s.status.Err
 }
-
-func (o Options) quick(seen string) bool { return stamps(o) == seen }
 
 // errCeilingGone keeps a ceiling in force whose file has vanished: to be rid of it takes a word of
 // the operator, not an editor that writes a file by taking it away first.

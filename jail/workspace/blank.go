@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -196,5 +195,3 @@ func (s *Store) sweepBlank(name string) error {
 	}
 	return s.sweep(name)
 }
-
-func isBlank(name string) bool { return strings.HasPrefix(name, blankPrefix) }

@@ -3,7 +3,6 @@ package prepare
 import (
 	"cmp"
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -274,5 +273,3 @@ func environ(eff policy.Effective, req message.Request, cwd string) ([]string, e
 	env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "PWD=") })
 	return append(env, "PWD="+cwd), nil
 }
-
-func isNotExist(err error) bool { return errors.Is(err, os.ErrNotExist) }

@@ -268,7 +268,7 @@ func unreadable(path string, err error) error {
 			WithHint("name a .wasm file")
 	case problem.Short(err) != nil:
 		return err
-	case isNotExist(err):
+	case errors.Is(err, os.ErrNotExist):
 		return problem.New(problem.NotFound, "module %s: no such file", path).
 			WithHint("name the .wasm file by its path from here")
 	}

@@ -193,10 +193,6 @@ func (r *Dir) Retire() (remove func() error) {
 // How often a removal is tried again while the daemon has no free descriptor, and how long after.
 const shortTries, shortPause = 100, 50 * time.Millisecond
 
-func isShort(err error) bool {
-	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
-}
-
 func (r *Dir) remove(dir string) error {
 	err := os.RemoveAll(dir)
 	if err != nil {
@@ -204,7 +200,7 @@ func (r *Dir) remove(dir string) error {
 		err = os.RemoveAll(dir)
 	}
 	// Other runs return their descriptors when they end.
-	for n := 0; n < shortTries && isShort(err); n++ {
+	for n := 0; n < shortTries && problem.IsShort(err); n++ {
 		time.Sleep(shortPause)
 		err = os.RemoveAll(dir)
 	}

@@ -20,7 +20,6 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/terminal"
 	"github.com/jail-sandbox/jail/cmd/jail/policy"
 	"github.com/jail-sandbox/jail/jail/asuser"
-	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/policy/syntax"
 )
 
@@ -313,8 +312,4 @@ func notEdited(path string, err error) error {
 		return err
 	}
 	return exit.Usage("write it by hand: docs/agents has the text", "%s: %v", path, exit.Cause(err))
-}
-
-func diffOf(path string, before, after []byte) string {
-	return workspace.Unified(path, string(before), string(after))
 }

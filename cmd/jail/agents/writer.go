@@ -17,6 +17,7 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/jail/atomicfile"
+	"github.com/jail-sandbox/jail/jail/workspace"
 )
 
 // maxFile is the largest file that is changed.
@@ -116,7 +117,7 @@ func (w *writer) plan(f file, user bool) (p planned, err error) {
 		}
 		p.note.add(back)
 	}
-	p.Diff = diffOf(p.Path, p.before, p.after)
+	p.Diff = workspace.Unified(p.Path, string(p.before), string(p.after))
 	return p, nil
 }
 

@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -97,7 +98,7 @@ func (c *Client) keep(ctx context.Context, src source, a *artifact, ref Referenc
 }
 
 func push(ctx context.Context, store *oci.Store, desc specs.Descriptor, text []byte) error {
-	err := store.Push(ctx, desc, newReader(text))
+	err := store.Push(ctx, desc, bytes.NewReader(text))
 	if errors.Is(err, errdef.ErrAlreadyExists) {
 		return nil
 	}
