@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jail-sandbox/jail/jail/tick"
 	"github.com/jail-sandbox/jail/policy"
 )
 
@@ -89,13 +90,7 @@ func (r *refusals) settle() {
 }
 
 func (r *refusals) settleOften(ctx context.Context) {
-	for tick := time.NewTicker(settleTime); ; {
-		select {
-		case <-tick.C:
-			r.settle()
-		case <-ctx.Done():
-			tick.Stop()
-			return
-		}
+	for range tick.Each(ctx.Done(), settleTime) {
+		r.settle()
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/jail-sandbox/jail/jail/tick"
 	"github.com/jail-sandbox/jail/supervisor/codetools"
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
@@ -46,19 +47,13 @@ func lives(ctx context.Context, req *mcp.CallToolRequest) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup
 	done.Go(func() {
-		began, tick := time.Now(), time.NewTicker(progressEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				past := time.Since(began).Round(time.Second)
-				// A client that is gone needs no progress; the call itself finds out.
-				_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
-					ProgressToken: token, Progress: past.Seconds(),
-					Message: fmt.Sprintf("running for %s", past)})
-			}
+		began := time.Now()
+		for range tick.Each(ctx.Done(), progressEvery) {
+			past := time.Since(began).Round(time.Second)
+			// A client that is gone needs no progress; the call itself finds out.
+			_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
+				ProgressToken: token, Progress: past.Seconds(),
+				Message: fmt.Sprintf("running for %s", past)})
 		}
 	})
 	return func() { cancel(); done.Wait() }

@@ -3,6 +3,7 @@ package run
 import (
 	"time"
 
+	"github.com/jail-sandbox/jail/jail/tick"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/supervisor/ending"
 )
@@ -19,14 +20,7 @@ func watchDisk(work *workspace.Workspace, end func(ending.Cause)) (stop func()) 
 	ended, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(diskTick)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-			case <-ended:
-				return
-			}
+		for range tick.Each(ended, diskTick) {
 			if err := work.Check(); err != nil {
 				end(ending.Cause{Fault: err})
 				return
