@@ -68,11 +68,7 @@ func succeed(ctx context.Context, exe string, args []string, sockets passed,
 	}
 	defer theirs.Close()
 	files := []*os.File{theirs}
-	defer func() {
-		for _, f := range files[1:] {
-			f.Close()
-		}
-	}()
+	defer func() { control.CloseAll(files[1:]) }()
 	socket, err := sockets.api.File()
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())

@@ -287,11 +287,7 @@ func (o Options) start(ctx context.Context, spec Spec) (_ *Jail, err error) {
 		}
 	}
 	binds, err := mounts.Binds(j.plan, spec.Caller, o.Host)
-	defer func() {
-		for _, f := range binds {
-			f.Close()
-		}
-	}()
+	defer func() { control.CloseAll(binds) }()
 	if err != nil {
 		return nil, err
 	}
