@@ -1,4 +1,4 @@
-// Package tick repeats work until a channel is closed.
+// Package tick waits and repeats work until a channel is closed.
 package tick
 
 import (
@@ -22,5 +22,15 @@ func Each(done <-chan struct{}, every time.Duration) iter.Seq[time.Time] {
 				}
 			}
 		}
+	}
+}
+
+// Wait waits for d, and reports false if done was closed before.
+func Wait(done <-chan struct{}, d time.Duration) bool {
+	select {
+	case <-done:
+		return false
+	case <-time.After(d):
+		return true
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/rootless"
+	"github.com/jail-sandbox/jail/jail/tick"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/caller"
@@ -460,14 +461,7 @@ const (
 // applied. failed gets the result of each.
 func (q *Queue) Keep(done <-chan struct{}, failed func(error)) {
 	wait := retryFirst
-	for {
-		timer := time.NewTimer(wait)
-		select {
-		case <-done:
-			timer.Stop()
-			return
-		case <-timer.C:
-		}
+	for tick.Wait(done, wait) {
 		left, err := q.recover()
 		failed(err)
 		wait = nextTry(wait, left == 0 && err == nil)

@@ -62,14 +62,8 @@ func (r *refusals) pace(ended <-chan struct{}) {
 	r.paced.mu.Lock()
 	wait := r.paced.turn(time.Now())
 	r.paced.mu.Unlock()
-	if wait <= 0 {
-		return
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ended:
+	if wait > 0 {
+		tick.Wait(ended, wait)
 	}
 }
 

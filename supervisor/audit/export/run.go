@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/atomicfile"
+	"github.com/jail-sandbox/jail/jail/tick"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
@@ -195,12 +196,10 @@ func (o Options) deliver(ctx context.Context, s Sink, batch []audit.Record) erro
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
+	if !tick.Wait(ctx.Done(), d) {
 		return ctx.Err()
 	}
+	return nil
 }
 
 func hashOf(r audit.Record) string {
