@@ -2,7 +2,6 @@ package profiles
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -284,8 +283,7 @@ func (s *State) digest() string {
 }
 
 func sum(text []byte) string {
-	d := sha256.Sum256(text)
-	return hex.EncodeToString(d[:])
+	return fmt.Sprintf("%x", sha256.Sum256(text))
 }
 
 func changed(old, next *State) []string {

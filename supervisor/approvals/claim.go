@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -84,8 +83,7 @@ func checkKey(key string) error {
 }
 
 func keySum(key string) string {
-	sum := sha256.Sum256([]byte(key))
-	return hex.EncodeToString(sum[:])
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(key)))
 }
 
 func (s *stored) hasKey(key string) bool {

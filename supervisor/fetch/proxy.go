@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -238,8 +237,7 @@ func (p *proxy) shownQuery(query string) string {
 }
 
 func hashedQuery(query string) string {
-	sum := sha256.Sum256([]byte(query))
-	return "sha256:" + hex.EncodeToString(sum[:])
+	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(query)))
 }
 
 // refuse records a refusal: the first of its kind at once, equal ones as a count.

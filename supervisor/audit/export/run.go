@@ -3,7 +3,6 @@ package export
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -203,8 +202,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 func hashOf(r audit.Record) string {
-	sum := sha256.Sum256(r.Line)
-	return hex.EncodeToString(sum[:])
+	return fmt.Sprintf("%x", sha256.Sum256(r.Line))
 }
 
 func readCursor(path string) (c cursor, err error) {

@@ -3,7 +3,6 @@ package trust
 import (
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -34,10 +33,10 @@ type Statement struct {
 
 // NewStatement makes the statement about a manifest.
 func NewStatement(name, version string, manifest []byte, signed, expires time.Time) Statement {
-	sum := sha256.Sum256(manifest)
 	return Statement{Name: name, Version: version,
-		Manifest: digestPrefix + hex.EncodeToString(sum[:]), Size: int64(len(manifest)),
-		Signed: signed.UTC().Truncate(time.Second), Expires: expires.UTC().Truncate(time.Second)}
+		Manifest: fmt.Sprintf("%s%x", digestPrefix, sha256.Sum256(manifest)),
+		Size:     int64(len(manifest)),
+		Signed:   signed.UTC().Truncate(time.Second), Expires: expires.UTC().Truncate(time.Second)}
 }
 
 func (s Statement) text() string {
