@@ -29,6 +29,7 @@ import (
 
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/lasting"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/wire"
@@ -189,4 +190,17 @@ func NobodyListens(err error) bool {
 
 func failed(err error, hint, format string, args ...any) *Error {
 	return &Error{Code: problem.Failed, Message: fmt.Sprintf(format, args...), Hint: hint, Err: err}
+}
+
+// startLasting starts a daemon that outlives this process, and returns a client of it.
+func (o Options) startLasting(ctx context.Context) (c *api.Client, err error) {
+	args := []string{"--until-idle", lasting.Linger.String(), "--socket", o.Socket}
+	if o.State != "" {
+		args = append(args, "--state", o.State)
+	}
+	err = lasting.Start(ctx, o.Socket, o.Jaild, args, func(ctx context.Context) (err error) {
+		c, err = api.Dial(ctx, o.Socket)
+		return err
+	})
+	return c, err
 }
