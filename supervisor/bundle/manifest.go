@@ -1,6 +1,10 @@
 package bundle
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
 
 // Limits on what a manifest may say. They are far above what a real bundle needs:
 // their job is that a hostile one costs little to refuse.
@@ -133,4 +137,23 @@ func (m Manifest) Files() []File {
 
 // Portable returns why a bundle cannot be carried to another host, or nil: each of its files has to
 // be pinned by the manifest, and all together have to be small enough to be taken.
-func (m Manifest) Portable() error { return portable(m) }
+func (m Manifest) Portable() error {
+	total, names := int64(0), map[string]bool{ManifestFile: true, SignatureFile: true}
+	for _, f := range m.Files() {
+		if f.SHA256 == "" {
+			return fmt.Errorf("%w: file %s: its sha256 and size are not in it", ErrManifest, f.Name)
+		}
+		if lower := strings.ToLower(f.Name); names[lower] {
+			return fmt.Errorf("%w: file %s: there twice, but for the case of its letters",
+				ErrManifest, f.Name)
+		} else {
+			names[lower] = true
+		}
+		total += f.Size
+	}
+	if total > maxBundle {
+		return fmt.Errorf("%w: %d bytes in all, where %d are allowed", ErrManifest, total,
+			int64(maxBundle))
+	}
+	return nil
+}

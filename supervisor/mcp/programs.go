@@ -30,7 +30,7 @@ func (s *Server) addPrograms() {
 func (s *Server) bash(ctx context.Context, req *mcp.CallToolRequest, in codetools.BashInput) (
 	*mcp.CallToolResult, toolsession.Output, error) {
 	defer lives(ctx, req)()
-	out, err := codetools.Bash(ctx, s.session.Session, in)
+	out, err := codetools.Bash(ctx, s.session, in)
 	if err != nil {
 		return nil, out, err
 	}
@@ -62,7 +62,7 @@ func lives(ctx context.Context, req *mcp.CallToolRequest) (stop func()) {
 func (s *Server) fetch(ctx context.Context, req *mcp.CallToolRequest, in codetools.FetchInput) (
 	*mcp.CallToolResult, toolsession.Output, error) {
 	defer lives(ctx, req)()
-	out, err := codetools.Fetch(ctx, s.session.Session, in)
+	out, err := codetools.Fetch(ctx, s.session, in)
 	if err != nil {
 		return nil, out, err
 	}
