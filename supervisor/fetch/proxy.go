@@ -351,8 +351,7 @@ func (rt *roundTrip) reach(ctx context.Context, reuse bool) *refusal {
 	if up != nil && (err != nil || refused != "") {
 		up.close()
 	}
-	var held *heldError
-	if errors.As(err, &held) {
+	if held, ok := errors.AsType[*heldError](err); ok {
 		return rt.refuse(&refusal{status: 403, code: codeDenied, layer: rt.what.Layer,
 			rule: "approve", message: held.why, next: "ask for it anew"})
 	}

@@ -343,8 +343,7 @@ func (t *Tool) fits(limit int64) error {
 
 func (t *Tool) refuse(err error, hint string) error {
 	var denied []runners.Denial
-	var module *wasi.ModuleError
-	if errors.As(err, &module) && module.Import != "" {
+	if module, ok := errors.AsType[*wasi.ModuleError](err); ok && module.Import != "" {
 		denied = []runners.Denial{{Layer: "wasi", What: "import " + module.Import,
 			Rule:  "only WASI preview 1, " + wasi.Fetch + " and the bindings of agents are granted",
 			Count: 1}}
