@@ -129,7 +129,7 @@ func (p preparation) takeSource(given *os.File) error {
 	m := &p.w.meta
 	m.Path, m.Dev, m.Ino, m.Mode, m.UID, m.GID, m.DevBoot = path, st.Dev, st.Ino, st.Perm(), st.UID,
 		st.GID, m.Boot
-	if m.Born, _, err = sys.Birth(source); err != nil {
+	if m.Born, err = sys.Birth(source); err != nil {
 		return err
 	}
 	if m.Caller.UID != 0 && m.Caller.UID != st.UID {

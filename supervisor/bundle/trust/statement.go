@@ -141,7 +141,7 @@ func (rs Rings) Verify(signed string) (Statement, Ring, error) {
 	}
 	var why error = fmt.Errorf("%w: %s", ErrSignature, namesIn(signed))
 	for _, ring := range rs {
-		_, n, err := signedBy(signed, ring.Keys)
+		n, err := signedBy(signed, ring.Keys)
 		switch {
 		case err == nil && n >= ring.Threshold && ring.Threshold > 0:
 			return s, ring, ring.withdrawn(s.Manifest)
