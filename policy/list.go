@@ -70,12 +70,7 @@ func meetLists[T rule[T]](a, b []T) []T {
 
 // listBelow reports whether each rule of a lies below some rule of b.
 func listBelow[T rule[T]](a, b []T) bool {
-	for _, x := range a {
-		if !slices.ContainsFunc(b, x.below) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(a, func(x T) bool { return !slices.ContainsFunc(b, x.below) })
 }
 
 // listString shows a list in brackets, and an empty one as the empty set.
@@ -103,10 +98,5 @@ func unionStrings(a, b []string) []string {
 
 // subsetStrings reports whether b holds every member of a.
 func subsetStrings(a, b []string) bool {
-	for _, s := range a {
-		if !slices.Contains(b, s) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(a, func(s string) bool { return !slices.Contains(b, s) })
 }

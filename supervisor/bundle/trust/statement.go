@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -171,12 +172,8 @@ func namesIn(signed string) string {
 }
 
 func revokedSigner(signed string, ring Ring) bool {
-	for _, id := range ring.RevokedKeys {
-		if strings.Contains(namesIn(signed), id) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(ring.RevokedKeys,
+		func(id string) bool { return strings.Contains(namesIn(signed), id) })
 }
 
 // Fresh returns an error that wraps ErrExpired where the statement's time is past.
