@@ -211,7 +211,7 @@ func (j *Job) openWorkspace() (*os.File, error) {
 	access := j.Policy.Policy().Workspace.Access
 	if access == policy.WorkspaceNone {
 		if j.Req.Workspace != "" && !j.Req.NoWorkspace {
-			return nil, toolDenied("a workspace",
+			return nil, notAllowed("a workspace",
 				j.Policy.Decide(policy.Open{Path: policy.WorkspaceDir, Want: policy.Read}))
 		}
 		return nil, nil
