@@ -23,6 +23,7 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/terminal"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/learn"
+	"github.com/jail-sandbox/jail/policy/meaning"
 	"github.com/jail-sandbox/jail/policy/paths"
 	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/supervisor/api"
@@ -260,7 +261,7 @@ func asked(env *cli.Env, f *learnFlags, req message.Request) (learn.Asked, error
 		line[3] = f.merge
 	}
 	for _, arg := range req.Args {
-		line = append(line, quoteArg(arg))
+		line = append(line, meaning.ShellWord(arg))
 	}
 	out := learn.Asked{NoWorkspace: f.noWorkspace, Native: isNative(env, f, req.Tool),
 		Run: strings.Join(line, " ")}
@@ -486,17 +487,6 @@ func groupNames(d learn.Draft) string {
 		names = append(names, i.Name)
 	}
 	return cmp.Or(strings.Join(names, " "), "-")
-}
-
-// quoteArg writes an argument as a person would type it.
-func quoteArg(arg string) string {
-	if arg != "" && !strings.ContainsFunc(arg, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
-			strings.ContainsRune("-_./=:,+@%", r))
-	}) {
-		return arg
-	}
-	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
 }
 
 func shorten(s string, n int) string {
