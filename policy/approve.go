@@ -19,8 +19,8 @@ const (
 
 var approveModeWords = []string{"never", "ask", "auto"}
 
-// ApproveModeWords returns the words of approve.mode, the strictest first.
-func ApproveModeWords() []string { return append([]string(nil), approveModeWords...) }
+// Choices returns the words of approve.mode, the strictest first.
+func (ApproveMode) Choices() []string { return append([]string(nil), approveModeWords...) }
 
 func (m ApproveMode) String() string { return word(approveModeWords, m) }
 
