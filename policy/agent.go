@@ -48,13 +48,7 @@ func TopAgents() Agents {
 
 // Meet grants the bindings in both.
 func (a Agents) Meet(b Agents) Agents {
-	var out []string
-	for _, name := range a.Bindings {
-		if slices.Contains(b.Bindings, name) {
-			out = append(out, name)
-		}
-	}
-	return Agents{out}.Normal()
+	return Agents{meetStrings(a.Bindings, b.Bindings)}.Normal()
 }
 
 // LessEq reports whether b has every binding of a.

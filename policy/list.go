@@ -87,13 +87,12 @@ func listString[T rule[T]](rules []T) string {
 
 // unionStrings returns both sets as one, sorted, or nil for none.
 func unionStrings(a, b []string) []string {
-	out := slices.Concat(a, b)
-	slices.Sort(out)
-	out = slices.Compact(out)
-	if len(out) == 0 {
-		return nil
-	}
-	return out
+	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(a, b))))
+}
+
+// meetStrings returns the members of a that b holds, too.
+func meetStrings(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return !slices.Contains(b, s) })
 }
 
 // subsetStrings reports whether b holds every member of a.

@@ -51,13 +51,7 @@ func TopSyscalls() Syscalls {
 
 // Meet grants the groups in both.
 func (s Syscalls) Meet(t Syscalls) Syscalls {
-	var out []string
-	for _, g := range s.Groups {
-		if slices.Contains(t.Groups, g) {
-			out = append(out, g)
-		}
-	}
-	return Syscalls{out}.Normal()
+	return Syscalls{meetStrings(s.Groups, t.Groups)}.Normal()
 }
 
 // LessEq reports whether t has every group of s.

@@ -386,7 +386,7 @@ func (r *reader) toolSections(key string, v *node) {
 		if r.errs.full() {
 			return
 		}
-		item, itemKey := v.get(name), key+"."+quote(name)
+		item, itemKey := v.get(name), key+"."+Quote(name)
 		r.draft.at[itemKey] = v.keyAt[name]
 		tool, err := policy.ParseGlob(name)
 		if err == nil {
