@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -75,14 +76,26 @@ func listBelow[T rule[T]](a, b []T) bool {
 
 // listString shows a list in brackets, and an empty one as the empty set.
 func listString[T rule[T]](rules []T) string {
-	if len(rules) == 0 {
-		return "∅"
-	}
 	texts := make([]string, len(rules))
 	for i, r := range rules {
 		texts[i] = r.String()
 	}
+	return setString(texts)
+}
+
+func setString(texts []string) string {
+	if len(texts) == 0 {
+		return "∅"
+	}
 	return "[" + strings.Join(texts, " ") + "]"
+}
+
+// checkKnown returns an error that names what there is of a kind, if name is none of it.
+func checkKnown(kind string, known []string, name string) error {
+	if !slices.Contains(known, name) {
+		return fmt.Errorf("no %s is called %q: there are %s", kind, name, strings.Join(known, ", "))
+	}
+	return nil
 }
 
 // unionStrings returns both sets as one, sorted, or nil for none.
