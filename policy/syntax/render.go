@@ -77,7 +77,7 @@ func Render(f File) []byte {
 		unsaidOuter = policy.KeepingOuter()
 	}
 	if p.Outer.String() != unsaidOuter.String() && !p.Tools.Empty() {
-		w.line("allow = %s", list(p.Outer.Words()))
+		w.line("allow = %s", List(p.Outer.Words()))
 	}
 	for _, r := range p.Approve {
 		w.approve(r)
@@ -101,7 +101,7 @@ func (w *writer) approve(r policy.ApproveRule) {
 			w.line("host = %s", Quote(r.Host.String()))
 		}
 		if len(r.Methods) > 0 {
-			w.line("methods = %s", list(r.Methods.Strings()))
+			w.line("methods = %s", List(r.Methods.Strings()))
 		}
 		if tool != "" {
 			w.line("tool = %s", Quote(tool))
@@ -174,10 +174,10 @@ func (w *writer) workspace(ws policy.Workspace) {
 		w.line("access = %s", Quote(ws.Access.String()))
 	}
 	if len(ws.Hide) > 0 {
-		w.line("hide = %s", list(ws.Hide))
+		w.line("hide = %s", List(ws.Hide))
 	}
 	if len(ws.Protect) > 0 {
-		w.line("protect = %s", list(ws.Protect))
+		w.line("protect = %s", List(ws.Protect))
 	}
 	// Without a workspace it has no path, whatever the target says.
 	if ws.Access != policy.WorkspaceNone && w.says(ws.Target == 0, ws.Target == top.Target) {
@@ -225,7 +225,7 @@ func (w *writer) limit(name string, n int64, unit policy.Unit) {
 
 func (w *writer) strings(key string, texts []string, everything bool) {
 	if w.says(len(texts) == 0, everything) {
-		w.line("%s = %s", key, list(texts))
+		w.line("%s = %s", key, List(texts))
 	}
 }
 
@@ -271,7 +271,7 @@ func (w *writer) rule(r policy.FetchRule) {
 	w.target(r.Host, r.Ports, r.Methods, r.Paths)
 	w.line("credential = %s", Quote(r.Credential))
 	if len(r.Types) > 0 {
-		w.line("types = %s", list(r.Types.Strings()))
+		w.line("types = %s", List(r.Types.Strings()))
 	}
 	w.line("websocket = %t", r.WebSocket)
 	w.line("tls = %s", Quote(r.TLS.String()))
@@ -291,8 +291,8 @@ func (w *writer) target(host policy.Host, ranges policy.Ports, methods, paths po
 	}
 	w.line("host = %s", Quote(host.String()))
 	w.line("ports = [%s]", strings.Join(ports, ", "))
-	w.line("methods = %s", list(methods.Strings()))
-	w.line("paths = %s", list(paths.Strings()))
+	w.line("methods = %s", List(methods.Strings()))
+	w.line("paths = %s", List(paths.Strings()))
 }
 
 func (w *writer) vars(v policy.Vars) {
@@ -328,7 +328,8 @@ func bareKey(name string) string {
 	return name
 }
 
-func list(texts []string) string {
+// List writes texts as a list of strings of TOML.
+func List(texts []string) string {
 	quoted := make([]string, len(texts))
 	for i, t := range texts {
 		quoted[i] = Quote(t)
