@@ -20,9 +20,6 @@ const (
 // largeData are the types that have more fields than a type that does work may have, because they
 // hold data only: their methods read it, compare it, or turn it into another form.
 var largeData = map[string]string{
-	"cmd/jail/audit.exportOptions":        "the flags of a command",
-	"cmd/jail/audit.queryOptions":         "the flags of a command",
-	"cmd/jail/audit.tailOptions":          "the flags of a command",
 	"cmd/jail/internal/request.Flags":     "the flags of a command",
 	"cmd/jail/policy.newProfile":          "the flags of a command, and the profile they make",
 	"cmd/jail/tool.bundleView":            "what a command prints",

@@ -126,17 +126,7 @@ func ceilingLandlock(c policy.Policy, r Request, p Plan) Landlock {
 		}
 		l.Rules = append(l.Rules, LandlockRule{Path: "/dev", Write: true, Device: true})
 	}
-	for _, f := range p.Files {
-		if f.Link == "" {
-			l.Rules = append(l.Rules, LandlockRule{Path: f.Path})
-		}
-	}
-	switch {
-	case c.Syscalls.Has(policy.GroupLoopback):
-		l.Network = true
-	default:
-		l.Ports = ports(len(c.Fetch.Allow) > 0, r.Agent != nil)
-	}
+	l.addRest(p, c, r)
 	return l
 }
 

@@ -148,19 +148,23 @@ func nativeLandlock(pol policy.Policy, r Request, p Plan) Landlock {
 		l.Rules = append(l.Rules, LandlockRule{Path: path, Exec: true})
 	}
 	l.Rules = append(l.Rules, LandlockRule{Path: devDir, Write: true, Device: true})
+	l.addRest(p, pol, r)
+	return l
+}
+
+// addRest adds the rules of the files of a plan, and what a policy grants of its network.
+func (l *Landlock) addRest(p Plan, pol policy.Policy, r Request) {
 	for _, f := range p.Files {
 		// What it leads to has a rule.
 		if f.Link == "" {
 			l.Rules = append(l.Rules, LandlockRule{Path: f.Path})
 		}
 	}
-	switch {
-	case pol.Syscalls.Has(policy.GroupLoopback):
+	if pol.Syscalls.Has(policy.GroupLoopback) {
 		l.Network = true
-	default:
+	} else {
 		l.Ports = ports(len(pol.Fetch.Allow) > 0, r.Agent != nil)
 	}
-	return l
 }
 
 // ports are those of the jail's loopback at which process 1 listens.

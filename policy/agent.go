@@ -1,9 +1,7 @@
 package policy
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 )
 
 // A Binding is a set of calls by which an agent reaches what is outside of it. Who answers them is
@@ -48,13 +46,7 @@ func TopAgents() Agents {
 
 // Meet grants the bindings in both.
 func (a Agents) Meet(b Agents) Agents {
-	var out []string
-	for _, name := range a.Bindings {
-		if slices.Contains(b.Bindings, name) {
-			out = append(out, name)
-		}
-	}
-	return Agents{out}.Normal()
+	return Agents{meetStrings(a.Bindings, b.Bindings)}.Normal()
 }
 
 // LessEq reports whether b has every binding of a.
@@ -72,21 +64,9 @@ func (a Agents) Normal() Agents {
 // Has reports whether a binding is granted.
 func (a Agents) Has(binding string) bool { return slices.Contains(a.Normal().Bindings, binding) }
 
-func (a Agents) String() string {
-	if names := a.Normal().Bindings; len(names) > 0 {
-		return "[" + strings.Join(names, " ") + "]"
-	}
-	return "∅"
-}
+func (a Agents) String() string { return setString(a.Normal().Bindings) }
 
 // CheckBinding returns an error that names the bindings there are, if name is none.
 func CheckBinding(name string) error {
-	var names []string
-	for _, b := range bindings {
-		if b.Name == name {
-			return nil
-		}
-		names = append(names, b.Name)
-	}
-	return fmt.Errorf("no binding is called %q: there are %s", name, strings.Join(names, ", "))
+	return checkKnown("binding", TopAgents().Bindings, name)
 }

@@ -19,8 +19,8 @@ const (
 
 var approveModeWords = []string{"never", "ask", "auto"}
 
-// ApproveModeWords returns the words of approve.mode, the strictest first.
-func ApproveModeWords() []string { return append([]string(nil), approveModeWords...) }
+// Choices returns the words of approve.mode, the strictest first.
+func (ApproveMode) Choices() []string { return append([]string(nil), approveModeWords...) }
 
 func (m ApproveMode) String() string { return word(approveModeWords, m) }
 
@@ -231,7 +231,7 @@ func checkApprove(p Policy) (out []error) {
 			out = append(out, errors.New(key+".mode is no value there is"))
 		}
 		for _, m := range r.Methods {
-			out = append(out, keyed(key+".methods", checkMethod(m.String()))...)
+			out = append(out, keyed(key+".methods", CheckMethod(m.String()))...)
 		}
 		switch {
 		case r.Action != ActionFetch && (r.Host.depth != hostNone || len(r.Methods) > 0):

@@ -16,8 +16,8 @@ const (
 
 var fileAuditWords = []string{"opens", "changes", "none"}
 
-// FileAuditWords returns the words of a policy file, the one that records most first.
-func FileAuditWords() []string { return append([]string(nil), fileAuditWords...) }
+// Choices returns the words of a policy file, the one that records most first.
+func (FileAudit) Choices() []string { return append([]string(nil), fileAuditWords...) }
 
 func (a FileAudit) String() string { return word(fileAuditWords, a) }
 

@@ -299,7 +299,7 @@ func checkFetch(p Policy) (out []error) {
 		out = append(out, tooMany(key+".methods", len(r.Methods))...)
 		out = append(out, tooMany(key+".paths", len(r.Paths))...)
 		for _, m := range r.Methods {
-			out = append(out, keyed(key+".methods", checkMethod(m.String()))...)
+			out = append(out, keyed(key+".methods", CheckMethod(m.String()))...)
 		}
 		for _, g := range r.Paths {
 			out = append(out, keyed(key+".paths", CheckURLGlob(g))...)
@@ -330,7 +330,7 @@ func checkFetchDeny(f Fetch) (out []error) {
 			out = append(out, fmt.Errorf("%s.host is missing", key))
 		}
 		for _, m := range r.Methods {
-			out = append(out, keyed(key+".methods", checkMethod(m.String()))...)
+			out = append(out, keyed(key+".methods", CheckMethod(m.String()))...)
 		}
 		for _, g := range r.Paths {
 			out = append(out, keyed(key+".paths", CheckURLGlob(g))...)
@@ -358,7 +358,8 @@ func CheckTypeGlob(g Glob) error {
 	return nil
 }
 
-func checkMethod(m string) error {
+// CheckMethod returns what is wrong with a method of a fetch rule, or nil.
+func CheckMethod(m string) error {
 	notToken := func(r rune) bool { return (r < 'A' || r > 'Z') && r != '-' && r != '_' }
 	switch {
 	case m == "*":
@@ -370,9 +371,6 @@ func checkMethod(m string) error {
 	}
 	return nil
 }
-
-// CheckMethod returns what is wrong with a method of a fetch rule, or nil.
-func CheckMethod(m string) error { return checkMethod(m) }
 
 // CheckURLGlob refuses a pattern that no canonical request path could match.
 func CheckURLGlob(g Glob) error {

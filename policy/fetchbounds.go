@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -62,12 +63,8 @@ func (b FetchBounds) meet(c FetchBounds) (out FetchBounds) {
 }
 
 func (b FetchBounds) lessEq(c FetchBounds) bool {
-	for _, f := range fetchBoundFields {
-		if !within(*f.at(&b), *f.at(&c)) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(fetchBoundFields,
+		func(f limitField[FetchBounds]) bool { return !within(*f.at(&b), *f.at(&c)) })
 }
 
 func (b FetchBounds) normal() FetchBounds { return b.meet(FetchBounds{}) }

@@ -90,11 +90,11 @@ var (
 	tlsModeWords   = []string{"intercept", "opaque"}
 )
 
-// FetchModeWords returns the words of fetch.mode.
-func FetchModeWords() []string { return append([]string(nil), fetchModeWords...) }
+// Choices returns the words of fetch.mode.
+func (FetchMode) Choices() []string { return append([]string(nil), fetchModeWords...) }
 
-// TLSModeWords returns the words of a rule's tls.
-func TLSModeWords() []string { return append([]string(nil), tlsModeWords...) }
+// Choices returns the words of a rule's tls.
+func (TLSMode) Choices() []string { return append([]string(nil), tlsModeWords...) }
 
 func (m FetchMode) String() string { return word(fetchModeWords, m) }
 func (m TLSMode) String() string   { return word(tlsModeWords, m) }

@@ -6,16 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-// FoldName returns a form of a name that is the same for all names which some file system takes for
-// one, as the built-in and the protecting patterns compare names.
-func FoldName(name string) string { return foldName(name) }
-
-// foldName returns a form of name that is the same for all names which some file system
+// FoldName returns a form of name that is the same for all names which some file system
 // takes for one: without regard to case, without characters that cannot be seen, with
 // full-width letters narrowed, without what NTFS drops at the end of a name.
 //
 // It serves to hold back, never to grant, so two names too many in one form do no harm.
-func foldName(name string) string {
+func FoldName(name string) string {
 	var b strings.Builder
 	for rest := name; rest != ""; {
 		r, size := utf8.DecodeRuneInString(rest)

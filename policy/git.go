@@ -34,8 +34,8 @@ var (
 func GitPartOf(path string) GitPart { return gitPart(innermostGit(strings.Split(path, "/"))) }
 
 func gitPart(names []string) GitPart {
-	path, first := strings.Join(names, "/"), foldName(names[0])
-	switch below := foldName(strings.Join(names[1:], "/")); {
+	path, first := strings.Join(names, "/"), FoldName(names[0])
+	switch below := FoldName(strings.Join(names[1:], "/")); {
 	case path == "info/refs":
 		return GitData
 	case first == "objects" && (below == "info/alternates" || below == "info/http-alternates"):
@@ -59,7 +59,7 @@ func GitDir(path string) (dir string, ok bool) {
 		for end < len(path) && path[end] != '/' {
 			end++
 		}
-		if foldName(path[start:end]) == ".git" {
+		if FoldName(path[start:end]) == ".git" {
 			return path[:end], true
 		}
 	}
@@ -75,7 +75,7 @@ func GitDir(path string) (dir string, ok bool) {
 func gitName(path string) (name string, data bool) {
 	names, clean := Names{}.split(path)
 	at := len(names) - 1
-	for at >= 0 && foldName(names[at]) != ".git" {
+	for at >= 0 && FoldName(names[at]) != ".git" {
 		at--
 	}
 	if !clean || at < 0 || at == len(names)-1 {
@@ -98,14 +98,14 @@ func innermostGit(names []string) []string {
 
 // nestedGitDir returns how many of the names lead to a git directory within a git directory.
 func nestedGitDir(names []string) int {
-	switch foldName(names[0]) {
+	switch FoldName(names[0]) {
 	case "worktrees":
 		if len(names) > 2 {
 			return 2
 		}
 	case "modules":
 		for i := 2; i < len(names); i++ {
-			nested := foldName(names[i]) == "modules" || foldName(names[i]) == "worktrees"
+			nested := FoldName(names[i]) == "modules" || FoldName(names[i]) == "worktrees"
 			if nested && i+1 < len(names) || gitPart(names[i:]) != GitOther {
 				return i
 			}

@@ -1,5 +1,7 @@
 package policy
 
+import "slices"
+
 // below reports whether h matches every name that g matches.
 //
 // Neither is the one that matches nothing: lists leave that out. It is exact. Where h has a **, the
@@ -75,20 +77,11 @@ func (g Glob) ofLength(n int) Glob {
 }
 
 func padRight(segments []segment, n int) []segment {
-	out := make([]segment, 0, n)
-	out = append(out, segments...)
-	for len(out) < n {
-		out = append(out, free)
-	}
-	return out
+	return slices.Concat(segments, slices.Repeat([]segment{free}, max(0, n-len(segments))))
 }
 
 func padLeft(segments []segment, n int) []segment {
-	out := make([]segment, n-len(segments), n)
-	for i := range out {
-		out[i] = free
-	}
-	return append(out, segments...)
+	return slices.Concat(slices.Repeat([]segment{free}, n-len(segments)), segments)
 }
 
 // meetEach meets two sequences of one length, segment by segment. Where a segment meets

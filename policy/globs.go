@@ -21,12 +21,9 @@ func (g Globs) Meet(h Globs) Globs { return meetLists(g, h) }
 //
 // Neither set has to be in normal form: what that leaves out lies below what it keeps.
 func (g Globs) LessEq(h Globs) bool {
-	for _, x := range g {
-		if x.valid && !slices.ContainsFunc(h, func(y Glob) bool { return y.valid && x.below(y) }) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(g, func(x Glob) bool {
+		return x.valid && !slices.ContainsFunc(h, func(y Glob) bool { return y.valid && x.below(y) })
+	})
 }
 
 // Normal leaves out globs that another covers, and sorts the rest.

@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -52,12 +53,8 @@ func meetLimits[T any](fields []limitField[T], a, b T) (out T) {
 }
 
 func lessEqLimits[T any](fields []limitField[T], a, b T) bool {
-	for _, f := range fields {
-		if max(0, *f.at(&a)) > max(0, *f.at(&b)) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(fields,
+		func(f limitField[T]) bool { return max(0, *f.at(&a)) > max(0, *f.at(&b)) })
 }
 
 func normalLimits[T any](fields []limitField[T], a T) T {

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -70,43 +71,44 @@ func meetLists[T rule[T]](a, b []T) []T {
 
 // listBelow reports whether each rule of a lies below some rule of b.
 func listBelow[T rule[T]](a, b []T) bool {
-	for _, x := range a {
-		if !slices.ContainsFunc(b, x.below) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(a, func(x T) bool { return !slices.ContainsFunc(b, x.below) })
 }
 
 // listString shows a list in brackets, and an empty one as the empty set.
 func listString[T rule[T]](rules []T) string {
-	if len(rules) == 0 {
-		return "∅"
-	}
 	texts := make([]string, len(rules))
 	for i, r := range rules {
 		texts[i] = r.String()
 	}
+	return setString(texts)
+}
+
+func setString(texts []string) string {
+	if len(texts) == 0 {
+		return "∅"
+	}
 	return "[" + strings.Join(texts, " ") + "]"
+}
+
+// checkKnown returns an error that names what there is of a kind, if name is none of it.
+func checkKnown(kind string, known []string, name string) error {
+	if !slices.Contains(known, name) {
+		return fmt.Errorf("no %s is called %q: there are %s", kind, name, strings.Join(known, ", "))
+	}
+	return nil
 }
 
 // unionStrings returns both sets as one, sorted, or nil for none.
 func unionStrings(a, b []string) []string {
-	out := slices.Concat(a, b)
-	slices.Sort(out)
-	out = slices.Compact(out)
-	if len(out) == 0 {
-		return nil
-	}
-	return out
+	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(a, b))))
+}
+
+// meetStrings returns the members of a that b holds, too.
+func meetStrings(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return !slices.Contains(b, s) })
 }
 
 // subsetStrings reports whether b holds every member of a.
 func subsetStrings(a, b []string) bool {
-	for _, s := range a {
-		if !slices.Contains(b, s) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(a, func(s string) bool { return !slices.Contains(b, s) })
 }

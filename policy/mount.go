@@ -48,7 +48,7 @@ func (m Mount) below(n Mount) bool {
 }
 
 func (m Mount) meet(n Mount) []Mount {
-	access := m.Access.intersect(n.Access)
+	access := m.Access & n.Access
 	if access == 0 || m.Name != "" && n.Name != "" && m.Name != n.Name {
 		return nil
 	}
@@ -89,10 +89,7 @@ func (m Mount) at(rel string) Mount {
 func (m Mount) with(access Rights) Mount { m.Access = access; return m }
 
 func (m Mount) String() string {
-	target := m.Target
-	if target == "" {
-		target = "anywhere"
-	}
+	target := cmp.Or(m.Target, "anywhere")
 	if m.Access == Cache {
 		target += " cache " + cmp.Or(m.Name, "of any name")
 		if m.Size != Unlimited {

@@ -94,7 +94,7 @@ func compileNames(patterns []string, fold bool) Names {
 		var parts []namePart
 		for part := range strings.SplitSeq(body, "/") {
 			if fold {
-				part = foldName(part)
+				part = FoldName(part)
 			}
 			parts = append(parts, namePart{part == "**", parseSegment(part)})
 		}
@@ -144,7 +144,7 @@ func (n Names) split(path string) (names []string, clean bool) {
 			return nil, false
 		}
 		if n.fold {
-			names[i] = foldName(name)
+			names[i] = FoldName(name)
 		}
 	}
 	return names, true

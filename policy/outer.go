@@ -38,23 +38,11 @@ var outerLayers = []OuterLayer{
 func OuterLayers() []OuterLayer { return slices.Clone(outerLayers) }
 
 // OuterWords returns the words of outer.allow: OuterNone and the names of the layers.
-func OuterWords() []string {
-	words := []string{OuterNone}
-	for _, l := range outerLayers {
-		words = append(words, l.Name)
-	}
-	return words
-}
+func OuterWords() []string { return append([]string{OuterNone}, TopOuter().Layers...) }
 
 // CheckOuter returns an error that names the layers there are, if name is neither one nor
 // OuterNone.
-func CheckOuter(name string) error {
-	if !slices.Contains(OuterWords(), name) {
-		return fmt.Errorf("no outer layer is called %q: there are %s", name,
-			strings.Join(OuterWords(), ", "))
-	}
-	return nil
-}
+func CheckOuter(name string) error { return checkKnown("outer layer", OuterWords(), name) }
 
 // Outer says which layers a run may have around its jail. The zero value is a run without one.
 type Outer struct {
@@ -107,13 +95,7 @@ func (o Outer) Words() []string {
 
 // Meet allows what both allow.
 func (o Outer) Meet(p Outer) Outer {
-	out := Outer{Must: o.Must || p.Must}
-	for _, name := range o.Layers {
-		if slices.Contains(p.Layers, name) {
-			out.Layers = append(out.Layers, name)
-		}
-	}
-	return out.Normal()
+	return Outer{meetStrings(o.Layers, p.Layers), o.Must || p.Must}.Normal()
 }
 
 // LessEq reports whether p allows all that o does.
@@ -153,12 +135,7 @@ func (o Outer) Choose() (string, error) {
 	}
 }
 
-func (o Outer) String() string {
-	if words := o.Words(); len(words) > 0 {
-		return "[" + strings.Join(words, " ") + "]"
-	}
-	return "∅"
-}
+func (o Outer) String() string { return setString(o.Words()) }
 
 // InLayer asks for a run inside an outer layer, or for one without.
 type InLayer struct{ Name string }

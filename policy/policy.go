@@ -2,7 +2,6 @@ package policy
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -122,6 +121,5 @@ func (p Policy) Digest() string {
 		// Every field is a string, a number or marshals by a method that does not fail.
 		panic("policy: bug: " + err.Error())
 	}
-	sum := sha256.Sum256(text)
-	return "sha256:" + hex.EncodeToString(sum[:])
+	return fmt.Sprintf("sha256:%x", sha256.Sum256(text))
 }

@@ -57,14 +57,11 @@ func (p Ports) Meet(q Ports) Ports {
 // LessEq reports whether each port of p is in q.
 func (p Ports) LessEq(q Ports) bool {
 	wide := q.Normal()
-	for _, r := range p.Normal() {
-		if !slices.ContainsFunc(wide, func(w PortRange) bool {
+	return !slices.ContainsFunc(p.Normal(), func(r PortRange) bool {
+		return !slices.ContainsFunc(wide, func(w PortRange) bool {
 			return w.Low <= r.Low && r.High <= w.High
-		}) {
-			return false
-		}
-	}
-	return true
+		})
+	})
 }
 
 // Has reports whether port is in the set. Port 0 never is.
@@ -74,12 +71,7 @@ func (p Ports) Has(port uint16) bool {
 	})
 }
 
-func (p Ports) String() string {
-	if len(p.Normal()) == 0 {
-		return "∅"
-	}
-	return "[" + strings.Join(p.Strings(), " ") + "]"
-}
+func (p Ports) String() string { return setString(p.Strings()) }
 
 // Strings returns each range as it would be written: 443, 8000-8100, or * for all.
 func (p Ports) Strings() []string {

@@ -175,7 +175,7 @@ func (q Connect) decide(p Policy) Decision {
 		return deny("port 0 is no port")
 	}
 	if q.Method != "" {
-		if err := checkMethod(q.Method); err != nil || q.Method == "*" {
+		if err := CheckMethod(q.Method); err != nil || q.Method == "*" {
 			return deny("method %q is not granted by any policy", q.Method)
 		}
 		if err := checkPath(q.Path); err != nil {

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 )
 
@@ -97,13 +98,7 @@ func (r *Request) Env(text string) error {
 }
 
 // Given returns the variables that Env has gathered.
-func (r *Request) Given() map[string]string {
-	out := make(map[string]string, len(r.given))
-	for name, value := range r.given {
-		out[name] = value
-	}
-	return out
-}
+func (r *Request) Given() map[string]string { return maps.Clone(r.given) }
 
 // Policy returns what the flags narrow to.
 func (r *Request) Policy() Policy {

@@ -171,8 +171,8 @@ func TestStrings(t *testing.T) {
 			t.Errorf("%q, want %q", tt[0], tt[1])
 		}
 	}
-	if len(policy.SyscallGroups()) != 3 || len(policy.RightsWords()) != 6 ||
-		len(policy.CommitRuleWords()) != 3 || len(policy.WorkspaceAccessWords()) != 3 {
+	if len(policy.SyscallGroups()) != 3 || len(policy.Rights(0).Choices()) != 6 ||
+		len(policy.CommitRule(0).Choices()) != 3 || len(policy.WorkspaceAccess(0).Choices()) != 3 {
 		t.Error("a list of words is wrong")
 	}
 }

@@ -22,9 +22,6 @@ const (
 // AllRights is every right and kind.
 const AllRights = Read | Exec | Write | Tmpfs | Cache
 
-// intersect returns the rights in both sets.
-func (r Rights) intersect(s Rights) Rights { return r & s }
-
 // SubsetOf reports whether s has each right of r.
 func (r Rights) SubsetOf(s Rights) bool { return r&s == r }
 
@@ -36,8 +33,8 @@ var rightsWords = []struct {
 	{Read | Exec | Write, "write+exec"}, {Tmpfs, "tmpfs"}, {Cache, "cache"},
 }
 
-// RightsWords are the words that a policy file has for rights.
-func RightsWords() []string {
+// Choices returns the words that a policy file has for rights.
+func (Rights) Choices() []string {
 	out := make([]string, len(rightsWords))
 	for i, w := range rightsWords {
 		out[i] = w.word
@@ -75,5 +72,5 @@ func (r *Rights) UnmarshalText(text []byte) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%q is none of %q", text, RightsWords())
+	return fmt.Errorf("%q is none of %q", text, r.Choices())
 }

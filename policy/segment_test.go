@@ -153,10 +153,10 @@ func TestFoldName(t *testing.T) {
 		"É": "é", "Σ": "σ", "ς": "σ", "a\xffB": "a\xffb", "\xff": "\xff", "...": "...", " ": " ",
 		"**": "**",
 	} {
-		if got := foldName(in); got != want {
+		if got := FoldName(in); got != want {
 			t.Errorf("%q folds to %q, want %q", in, got, want)
 		}
-		if again := foldName(foldName(in)); again != foldName(in) {
+		if again := FoldName(FoldName(in)); again != FoldName(in) {
 			t.Errorf("%q folds twice to %q", in, again)
 		}
 	}

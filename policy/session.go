@@ -15,8 +15,8 @@ const (
 
 var engineRuleWords = []string{"own", "request", "shared"}
 
-// EngineRuleWords returns the words of a policy file, the strictest first.
-func EngineRuleWords() []string { return append([]string(nil), engineRuleWords...) }
+// Choices returns the words of a policy file, the strictest first.
+func (EngineRule) Choices() []string { return append([]string(nil), engineRuleWords...) }
 
 func (e EngineRule) String() string { return word(engineRuleWords, e) }
 
@@ -39,8 +39,8 @@ const (
 
 var loopbackRuleWords = []string{"own", "shared"}
 
-// LoopbackRuleWords returns the words of a policy file, the strictest first.
-func LoopbackRuleWords() []string { return append([]string(nil), loopbackRuleWords...) }
+// Choices returns the words of a policy file, the strictest first.
+func (LoopbackRule) Choices() []string { return append([]string(nil), loopbackRuleWords...) }
 
 func (l LoopbackRule) String() string { return word(loopbackRuleWords, l) }
 

@@ -92,11 +92,11 @@ func TestTexts(t *testing.T) {
 
 // Each word of the language is read as what it is written from, and no other is.
 func TestWords(t *testing.T) {
-	if got, want := strings.Join(policy.RightsWords(), " "),
+	if got, want := strings.Join(policy.Rights(0).Choices(), " "),
 		"read read+exec write write+exec tmpfs cache"; got != want {
 		t.Errorf("rights are %q, want %q", got, want)
 	}
-	for _, w := range policy.RightsWords() {
+	for _, w := range policy.Rights(0).Choices() {
 		var r policy.Rights
 		if err := r.UnmarshalText([]byte(w)); err != nil || r.String() != w {
 			t.Errorf("%q is read as %s, %v", w, r, err)

@@ -1,9 +1,7 @@
 package policy
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 )
 
 // SyscallGroup is a named set of system calls. What is in it is the affair of the zone
@@ -51,13 +49,7 @@ func TopSyscalls() Syscalls {
 
 // Meet grants the groups in both.
 func (s Syscalls) Meet(t Syscalls) Syscalls {
-	var out []string
-	for _, g := range s.Groups {
-		if slices.Contains(t.Groups, g) {
-			out = append(out, g)
-		}
-	}
-	return Syscalls{out}.Normal()
+	return Syscalls{meetStrings(s.Groups, t.Groups)}.Normal()
 }
 
 // LessEq reports whether t has every group of s.
@@ -76,22 +68,9 @@ func (s Syscalls) Normal() Syscalls {
 // Has reports whether a group is granted.
 func (s Syscalls) Has(group string) bool { return slices.Contains(s.Normal().Groups, group) }
 
-func (s Syscalls) String() string {
-	if groups := s.Normal().Groups; len(groups) > 0 {
-		return "[" + strings.Join(groups, " ") + "]"
-	}
-	return "∅"
-}
+func (s Syscalls) String() string { return setString(s.Normal().Groups) }
 
 // CheckSyscallGroup returns an error that names the groups there are, if name is none.
 func CheckSyscallGroup(name string) error {
-	var names []string
-	for _, g := range syscallGroups {
-		if g.Name == name {
-			return nil
-		}
-		names = append(names, g.Name)
-	}
-	return fmt.Errorf("no syscall group is called %q: there are %s", name,
-		strings.Join(names, ", "))
+	return checkKnown("syscall group", TopSyscalls().Groups, name)
 }

@@ -48,14 +48,14 @@ func (a WorkspaceAccess) String() string { return word(accessWords, a) }
 func (c CommitRule) String() string      { return word(commitWords, c) }
 func (t WorkspaceTarget) String() string { return word(targetWords, t) }
 
-// WorkspaceTargetWords are the words for a WorkspaceTarget, the strictest first.
-func WorkspaceTargetWords() []string { return append([]string(nil), targetWords...) }
+// Choices returns the words for a WorkspaceTarget, the strictest first.
+func (WorkspaceTarget) Choices() []string { return append([]string(nil), targetWords...) }
 
-// WorkspaceAccessWords and CommitRuleWords are the words of a policy file.
-func WorkspaceAccessWords() []string { return append([]string(nil), accessWords...) }
+// Choices returns the words of a policy file.
+func (WorkspaceAccess) Choices() []string { return append([]string(nil), accessWords...) }
 
-// CommitRuleWords are the words for a CommitRule, the strictest first.
-func CommitRuleWords() []string { return append([]string(nil), commitWords...) }
+// Choices returns the words for a CommitRule, the strictest first.
+func (CommitRule) Choices() []string { return append([]string(nil), commitWords...) }
 
 // MarshalText writes the word of a policy file.
 func (a WorkspaceAccess) MarshalText() ([]byte, error) { return []byte(a.String()), nil }

@@ -2,7 +2,6 @@ package profiles
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -123,7 +122,7 @@ func (s *Source) Status() Status {
 func (s *Source) check() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.options.quick(s.seen) {
+	if stamps(s.options) == s.seen {
 		return
 	}
 	s.reload(false)
@@ -137,8 +136,6 @@ func (s *Source) Reload() error {
 	s.reload(true)
 	return s.status.Err
 }
-
-func (o Options) quick(seen string) bool { return stamps(o) == seen }
 
 // errCeilingGone keeps a ceiling in force whose file has vanished: to be rid of it takes a word of
 // the operator, not an editor that writes a file by taking it away first.
@@ -286,8 +283,7 @@ func (s *State) digest() string {
 }
 
 func sum(text []byte) string {
-	d := sha256.Sum256(text)
-	return hex.EncodeToString(d[:])
+	return fmt.Sprintf("%x", sha256.Sum256(text))
 }
 
 func changed(old, next *State) []string {

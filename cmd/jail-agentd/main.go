@@ -24,6 +24,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/activation"
 
+	"github.com/jail-sandbox/jail/jail/tick"
 	"github.com/jail-sandbox/jail/supervisor/agents"
 	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
 	"github.com/jail-sandbox/jail/supervisor/agents/hosted"
@@ -283,15 +284,8 @@ func answer(ctx context.Context, listeners map[net.Listener]http.Handler, log *s
 // whenIdle calls end when for a while there was nothing to do.
 func whenIdle(ctx context.Context, a *agents.Agents, s *server.Server, after time.Duration,
 	end func()) {
-	look := time.NewTicker(min(after, time.Second))
-	defer look.Stop()
 	busy := time.Now()
-	for {
-		select {
-		case <-look.C:
-		case <-ctx.Done():
-			return
-		}
+	for range tick.Each(ctx.Done(), min(after, time.Second)) {
 		used, quiet := s.IdleSince()
 		idle, err := a.Idle(ctx)
 		if err != nil || !idle || !quiet {

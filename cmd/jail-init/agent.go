@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,10 +104,7 @@ func tidy() { debug.FreeOSMemory() }
 
 // withAgent returns the environment of an agent's guest.
 func withAgent(env []string, bindings []string, w agent.Wake) []string {
-	config := string(w.Config)
-	if config == "" {
-		config = "{}"
-	}
+	config := cmp.Or(string(w.Config), "{}")
 	own := []string{"AGENT_ID=" + w.AgentID, "CHANNEL=" + w.Channel, "HANDLE=" + w.Handle,
 		"CONFIG=" + config, "CLASS=" + w.Class, "AGENT_BINDINGS=" + strings.Join(bindings, ",")}
 	env = slices.DeleteFunc(slices.Clone(env), func(v string) bool {

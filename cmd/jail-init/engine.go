@@ -116,9 +116,7 @@ func runNative(order runners.Order, conn *control.Conn, proxy *wasiguest.Proxy,
 	host native.Host) (int, runners.Answer) {
 	sizes := func() (size runners.Terminal, err error) {
 		files, err := conn.ReceiveMost(&size, maxSize)
-		for _, f := range files {
-			f.Close()
-		}
+		control.CloseAll(files)
 		return size, err
 	}
 	// A nil *Proxy in an interface would not compare equal to nil.

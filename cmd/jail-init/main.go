@@ -79,24 +79,18 @@ func receive(conn *control.Conn, ready *prepared) (runners.Order, [][]byte, *was
 	files, err := conn.Receive(&order)
 	for err == nil && order.Prepare {
 		ready.load(order, files)
-		for _, f := range files {
-			f.Close()
-		}
+		control.CloseAll(files)
 		order = runners.Order{}
 		files, err = conn.Receive(&order)
 	}
 	if err == nil && order.Passed > 0 {
-		closeAll(files)
+		control.CloseAll(files)
 		files, err = control.Passed(order.Passed)
 	}
 	if err != nil {
 		return order, nil, nil, fmt.Errorf("read the order: %w", err)
 	}
-	defer func() {
-		for _, f := range files {
-			f.Close()
-		}
-	}()
+	defer func() { control.CloseAll(files) }()
 	var proxy *wasiguest.Proxy
 	if n := len(files) - 1; order.Fetch && n >= 0 {
 		if order.Passed == 0 {

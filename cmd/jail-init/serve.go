@@ -51,7 +51,7 @@ func serve(conn *control.Conn) int {
 		}
 		if call.Cancel {
 			e.cancel(call.ID)
-			closeAll(files)
+			control.CloseAll(files)
 			continue
 		}
 		ctx, cancel := context.WithCancel(context.Background())
@@ -74,7 +74,7 @@ func (e *engine) cancel(id uint64) {
 // the host then reads the end of the streams.
 func (e *engine) carryOut(ctx context.Context, call runners.Call, files []*os.File) {
 	report, err := e.invoke(ctx, call, files)
-	closeAll(files)
+	control.CloseAll(files)
 	e.cancel(call.ID)
 	e.mu.Lock()
 	delete(e.running, call.ID)
@@ -147,10 +147,4 @@ func (e *engine) load(ctx context.Context, inv runners.Invocation,
 		e.mu.Unlock()
 	}
 	return l.module, l.err
-}
-
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		f.Close()
-	}
 }

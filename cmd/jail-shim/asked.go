@@ -15,9 +15,7 @@ type request struct {
 }
 
 func (r request) close() {
-	for _, f := range r.files {
-		f.Close()
-	}
+	control.CloseAll(r.files)
 }
 
 // standing is a jail whose jail-init waits for its invocation.

@@ -68,8 +68,7 @@ func run() int {
 	defer conn.Close()
 	if err := serve(conn); err != nil {
 		failed := control.FailedOf("shim", err)
-		var layer *runc.LayerError
-		if errors.As(err, &layer) {
+		if layer, ok := errors.AsType[*runc.LayerError](err); ok {
 			failed = control.FailedOf(layer.Layer, layer.Err)
 		}
 		if conn.Send(control.FromShim{Failed: failed}) != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
+	"github.com/jail-sandbox/jail/jail/tick"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/config"
 	"github.com/jail-sandbox/jail/supervisor/problem"
@@ -108,12 +109,7 @@ func (d *jaild) idle(ctx context.Context) <-chan struct{} {
 		defer close(done)
 		for {
 			left := d.untilIdle - d.server.Quiet()
-			if left <= 0 {
-				return
-			}
-			select {
-			case <-time.After(left):
-			case <-ctx.Done():
+			if left <= 0 || !tick.Wait(ctx.Done(), left) {
 				return
 			}
 		}
@@ -200,9 +196,7 @@ const patience = 30 * time.Second
 // part lets no client that has stopped reading keep a daemon that has a successor.
 func (d *jaild) part(ctx context.Context) {
 	for d.s.Idle(ctx) == nil {
-		select {
-		case <-time.After(patience):
-		case <-ctx.Done():
+		if !tick.Wait(ctx.Done(), patience) {
 			return
 		}
 		// Nor has one begun that was asked for before.

@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"github.com/coreos/go-systemd/v22/activation"
+
+	"github.com/jail-sandbox/jail/jail/control"
 )
 
 // Names of passed sockets: FileDescriptorName= of jaild.socket.
@@ -29,11 +31,7 @@ type passed struct {
 // clients would wait on it for ever.
 func takePassed() (p passed, err error) {
 	files := activation.Files(true)
-	defer func() {
-		for _, f := range files {
-			f.Close()
-		}
-	}()
+	defer func() { control.CloseAll(files) }()
 	for _, f := range files {
 		if err := p.take(f); err != nil {
 			return p, errors.Join(err, p.close())

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,11 +68,7 @@ func succeed(ctx context.Context, exe string, args []string, sockets passed,
 	}
 	defer theirs.Close()
 	files := []*os.File{theirs}
-	defer func() {
-		for _, f := range files[1:] {
-			f.Close()
-		}
-	}()
+	defer func() { control.CloseAll(files[1:]) }()
 	socket, err := sockets.api.File()
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
@@ -190,10 +187,7 @@ func (p *predecessor) takeOver(sockets *passed) error {
 
 // String says who the predecessor is, and what it still does.
 func (p *predecessor) String() string {
-	version := p.version
-	if version == "" {
-		version = "of an older release"
-	}
+	version := cmp.Or(p.version, "of an older release")
 	return fmt.Sprintf(
 		"jaild %s (process %d), which still has %d runs and sessions and carries them to their end",
 		version, p.pid, p.runs)

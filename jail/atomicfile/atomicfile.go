@@ -9,6 +9,8 @@
 package atomicfile
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -37,6 +39,24 @@ func Write(path string, content []byte, perm fs.FileMode, d Durability) error {
 	return in(path, func(root *os.Root, name string) error {
 		return WriteIn(root, name, content, perm, d)
 	})
+}
+
+// WriteJSON is [Write] of v in JSON.
+func WriteJSON(path string, v any, perm fs.FileMode, d Durability) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return Write(path, text, perm, d)
+}
+
+// ReadJSON reads what WriteJSON wrote into v.
+func ReadJSON(path string, v any) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, v)
 }
 
 // WriteIn is [Write] for the file name directly in root.
@@ -106,10 +126,7 @@ func SyncIn(root *os.Root) error {
 // kernel resolves "link/.." otherwise than [filepath.Clean].
 func in(path string, f func(root *os.Root, name string) error) error {
 	i := strings.LastIndexByte(path, '/')
-	dir := path[:i+1]
-	if dir == "" {
-		dir = "."
-	}
+	dir := cmp.Or(path[:i+1], ".")
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err

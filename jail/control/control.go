@@ -120,6 +120,9 @@ func (c *Conn) Receive(message any) ([]*os.File, error) {
 	return c.ReceiveMost(message, MaxMessage)
 }
 
+// CloseAll closes descriptors that came with a message.
+func CloseAll(files []*os.File) { sys.CloseAll(files) }
+
 // ReceiveMost is Receive for a message of at most so many bytes. A list of empty objects takes 20
 // times its bytes in memory, so what is said from inside has a limit of its own.
 func (c *Conn) ReceiveMost(message any, most uint32) ([]*os.File, error) {
@@ -129,9 +132,7 @@ func (c *Conn) ReceiveMost(message any, most uint32) ([]*os.File, error) {
 		return nil, err
 	}
 	fail := func(err error) ([]*os.File, error) {
-		for _, f := range files {
-			f.Close()
-		}
+		sys.CloseAll(files)
 		return nil, err
 	}
 	if n == 0 {
@@ -183,9 +184,7 @@ func (c *Conn) ReceiveOrder() (o Order, files []*os.File, err error) {
 		err = fmt.Errorf("an order of %d descriptors came with %d", o.Files, len(files))
 	}
 	if err != nil {
-		for _, f := range files {
-			f.Close()
-		}
+		sys.CloseAll(files)
 		return Order{}, nil, err
 	}
 	return o, files, nil

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -352,12 +353,7 @@ func (w *Watcher) rest() {
 func (j *Jail) told() bool {
 	j.w.mu.Lock()
 	defer j.w.mu.Unlock()
-	for _, d := range j.domains {
-		if !d.ended {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(j.domains, func(d *domain) bool { return !d.ended })
 }
 
 // list is what all domains of the jail refused.

@@ -31,7 +31,6 @@ func NameOf(pid int) (Name, error) {
 // A Process is one that lives, or has ended since Open.
 type Process struct{ pidfd *os.File }
 
-// errGone says that a process is no more.
 var errGone = errors.New("the process has ended")
 
 // Open returns the process of that name, or errGone.

@@ -101,9 +101,7 @@ func serve(conn *control.Conn) error {
 	if err != nil {
 		return err
 	}
-	for _, f := range files {
-		f.Close()
-	}
+	control.CloseAll(files)
 	if err := confine.Reader(s.UID, s.Filter); err != nil {
 		return err
 	}
@@ -275,9 +273,7 @@ func (s *said) listen(conn *control.Conn, files gitrepo.Files, first setup) erro
 	for {
 		var q question
 		sent, err := conn.ReceiveMost(&q, maxQuestion)
-		for _, f := range sent {
-			f.Close()
-		}
+		control.CloseAll(sent)
 		switch {
 		case err != nil:
 			return err

@@ -3,6 +3,7 @@ package gitrepo
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/zlib"
 	"encoding/binary"
 	"errors"
@@ -355,9 +356,7 @@ func (r *repository) applyDelta(base, delta []byte) ([]byte, error) {
 				}
 				delta = delta[1:]
 			}
-			if length == 0 {
-				length = 0x10000
-			}
+			length = cmp.Or(length, 0x10000)
 			end := uint64(offset) + uint64(length)
 			if end > uint64(len(base)) {
 				return nil, errPack

@@ -5,7 +5,6 @@ import (
 	"compress/zlib"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -464,8 +463,7 @@ func (t *taker) add(name oid, want kind) error {
 	file, err := t.readLoose(Shadow, name)
 	switch {
 	case err == nil:
-		sum := sha256.Sum256(file)
-		out.SHA256 = hex.EncodeToString(sum[:])
+		out.SHA256 = fmt.Sprintf("%x", sha256.Sum256(file))
 		o, err = t.parseLoose(file)
 	case errors.Is(err, fs.ErrNotExist):
 		o, err = t.loadPacked(Shadow, name)

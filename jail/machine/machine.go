@@ -5,6 +5,7 @@
 package machine
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -101,10 +102,7 @@ func (m Machine) group() map[string]string {
 		bytes = m.limits.Memory
 		memory = strconv.FormatInt(bytes, 10)
 	}
-	period := m.limits.Period
-	if period == 0 {
-		period = 100_000
-	}
+	period := cmp.Or(m.limits.Period, 100_000)
 	if m.limits.Quota > 0 {
 		old = m.limits.Quota
 		quota = strconv.FormatInt(old, 10)

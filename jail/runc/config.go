@@ -72,7 +72,8 @@ func newConfig(p jail.Plan, root, usernsPath, networkPath string) (*configs.Conf
 
 // newCgroups writes the control group of the plan in the library's words.
 func newCgroups(p jail.Plan) (*cgroups.Cgroup, error) {
-	rules, err := newDeviceRules(p)
+	// What is no node of the plan cannot be opened by whatever name it has.
+	rules, err := deviceRules(p.Devices, slices.ContainsFunc(p.Mounts, isPTS))
 	if err != nil {
 		return nil, err
 	}
@@ -152,12 +153,6 @@ func newMounts(planned []jail.Mount, root string) []*configs.Mount {
 		}
 	}
 	return all
-}
-
-// newDeviceRules are for the control group of a jail: what is no node of the plan cannot be opened by
-// whatever name it has.
-func newDeviceRules(p jail.Plan) ([]*devices.Rule, error) {
-	return deviceRules(p.Devices, slices.ContainsFunc(p.Mounts, isPTS))
 }
 
 // deviceRules let nodes be opened by their names in /dev, and the terminals of a devpts.

@@ -15,6 +15,7 @@ import (
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 	"github.com/jail-sandbox/jail/jail/machine"
+	"github.com/jail-sandbox/jail/jail/tick"
 	"github.com/jail-sandbox/jail/policy/paths"
 )
 
@@ -194,16 +195,9 @@ func (j *Jail) Refresh(stop <-chan struct{}) error {
 		return nil
 	}
 	defer s.close()
-	tick := time.NewTicker(refreshEvery)
-	defer tick.Stop()
 	var last machine.Reading
 	var used func() time.Duration
-	for {
-		select {
-		case <-stop:
-			return nil
-		case <-tick.C:
-		}
+	for range tick.Each(stop, refreshEvery) {
 		if used == nil {
 			used = j.usage()
 		}
@@ -222,6 +216,7 @@ func (j *Jail) Refresh(stop <-chan struct{}) error {
 		}
 		last = now
 	}
+	return nil
 }
 
 // rewrite makes text the content of f, which programs may be reading.

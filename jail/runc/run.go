@@ -8,6 +8,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
+	"github.com/jail-sandbox/jail/jail/tick"
 )
 
 const (
@@ -59,15 +60,9 @@ func interruptible(ctx context.Context, grace time.Duration, step func() error) 
 
 // killUntil kills the children of this process until done is closed.
 func killUntil(done <-chan struct{}) {
-	ticker := time.NewTicker(killEvery)
-	defer ticker.Stop()
-	for {
+	sys.KillChildren()
+	for range tick.Each(done, killEvery) {
 		sys.KillChildren()
-		select {
-		case <-done:
-			return
-		case <-ticker.C:
-		}
 	}
 }
 

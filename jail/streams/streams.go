@@ -106,9 +106,7 @@ func (d *door) open(scope int) (*os.File, error) {
 	if err == nil && !opened.Refused && len(files) == 1 {
 		return files[0], nil
 	}
-	for _, f := range files {
-		f.Close()
-	}
+	control.CloseAll(files)
 	return nil, errors.Join(errRefused, err)
 }
 

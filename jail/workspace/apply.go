@@ -294,7 +294,7 @@ func (h hand) isMade(s step, now *sys.Stat) (bool, error) {
 			return err
 		}
 		defer f.Close()
-		born, _, err := sys.Birth(f)
+		born, err := sys.Birth(f)
 		same = born == s.Born
 		return err
 	})
@@ -324,7 +324,7 @@ func (h hand) undoCreate(i int, s step, ours, aside, again bool) error {
 	case ours:
 		err = h.removeOne(s.Path, s.makesDir())
 	case held != nil:
-		err = h.removeHeld(s.Path, held)
+		err = h.removeHeld(held)
 	case !again && !s.makesDir() && h.stands(Name(parentOf(string(s.Path)))):
 		return h.unlessMounted(s, &foreignError{path: s.Path, how: "moved, removed or written to"})
 	}
@@ -346,7 +346,7 @@ func (h hand) stands(path Name) bool {
 }
 
 // removeHeld removes a directory that somebody has moved, by its present name.
-func (h hand) removeHeld(path Name, dir *os.File) error {
+func (h hand) removeHeld(dir *os.File) error {
 	parent, name, err := whereabouts(dir)
 	if err != nil || name == "" {
 		return err

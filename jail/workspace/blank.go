@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -115,7 +114,6 @@ func (b *blanks) take(bytes, inodes int64) *blank {
 
 func (b *blank) fits(bytes, inodes int64) bool { return b.bytes == bytes && b.inodes == inodes }
 
-// newBlank makes a blank.
 func (s *Store) newBlank(bytes, inodes int64) (*blank, error) {
 	b := &blank{name: blankPrefix + randomName(), bytes: bytes, inodes: inodes}
 	var err error
@@ -197,5 +195,3 @@ func (s *Store) sweepBlank(name string) error {
 	}
 	return s.sweep(name)
 }
-
-func isBlank(name string) bool { return strings.HasPrefix(name, blankPrefix) }

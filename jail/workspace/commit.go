@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
+	"github.com/jail-sandbox/jail/jail/tick"
 )
 
 // Result is the result of a commit.
@@ -446,11 +447,9 @@ func lockDir(ctx context.Context, dir *os.File) (*os.File, error) {
 			f.Close()
 			return nil, err
 		}
-		select {
-		case <-ctx.Done():
+		if !tick.Wait(ctx.Done(), 5*time.Millisecond) {
 			f.Close()
 			return nil, fmt.Errorf("%w: of the same directory", ErrBusy)
-		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }

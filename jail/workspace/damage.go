@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -52,9 +53,7 @@ const maxListed = 10
 func listOf(names []Name) string {
 	var list []string
 	for _, n := range names[:min(len(names), maxListed)] {
-		if n == "" {
-			n = "."
-		}
+		n = cmp.Or(n, ".")
 		list = append(list, n.String())
 	}
 	if more := len(names) - len(list); more > 0 {

@@ -187,6 +187,6 @@ func (m meta) isSource(dir *os.File) (bool, error) {
 	if err != nil || m.DevBoot == "" || m.DevBoot == boot {
 		return false, err
 	}
-	born, _, err := sys.Birth(dir)
+	born, err := sys.Birth(dir)
 	return born == m.Born, err
 }

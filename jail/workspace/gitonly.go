@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -261,9 +260,8 @@ func (p *gitPlan) ref(taken gitrepo.Taken, before map[Name]sys.Stat) error {
 
 // file adds a change to content that is not the shadow's file.
 func (p *gitPlan) file(c Change, mode uint32, text string) error {
-	sum := sha256.Sum256([]byte(text))
 	c.After = &Node{Type: File, Mode: mode, Size: int64(len(text)),
-		SHA256: hex.EncodeToString(sum[:])}
+		SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(text)))}
 	p.texts[c.Path] = text
 	return p.add(c)
 }

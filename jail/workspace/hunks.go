@@ -2,7 +2,6 @@ package workspace
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -148,8 +147,8 @@ func someHunks(old, text string, take []int) (result string, of int, err error) 
 
 // textNode describes a file with that text.
 func textNode(text string, mode uint32) *Node {
-	sum := sha256.Sum256([]byte(text))
-	return &Node{Type: File, Mode: mode, Size: int64(len(text)), SHA256: hex.EncodeToString(sum[:])}
+	return &Node{Type: File, Mode: mode, Size: int64(len(text)),
+		SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(text)))}
 }
 
 // takeHunks reduces a change to the hunks take. whole is true if these are all hunks.

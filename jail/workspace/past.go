@@ -119,7 +119,8 @@ func (c *commit) keepPast() error {
 			}
 		}
 	}
-	if err := c.w.home.syncStore(); err != nil {
+	// One call makes all kept files durable.
+	if err := sys.Syncfs(c.w.home.dir); err != nil {
 		return err
 	}
 	return c.w.home.writeJSON(pastName(p.Commit), p, true)
@@ -197,9 +198,6 @@ func (home folder) keepCopy(content *os.File, st sys.Stat, name string) error {
 	copyAttributes(f, content)
 	return errors.Join(sys.Chmod(f, st.Perm()), sys.SetMtime(f, st.Mtime))
 }
-
-// syncStore makes all kept files durable with one call.
-func (home folder) syncStore() error { return sys.Syncfs(home.dir) }
 
 // kept reports whether a file keeps an extended attribute when its content is replaced: user
 // attributes and the ACL. All others, security.capability first of them, describe the old content.

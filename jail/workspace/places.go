@@ -130,7 +130,7 @@ func (c *commit) holdOne(path Name, dir *os.File) error {
 		return err
 	}
 	p := place{Path: path, Ino: st.Ino}
-	if p.Born, _, err = sys.Birth(dir); err != nil {
+	if p.Born, err = sys.Birth(dir); err != nil {
 		return err
 	}
 	if p.Handle, err = sys.HandleOf(dir); err != nil {
@@ -328,7 +328,7 @@ func (p place) is(dir *os.File) (bool, error) {
 	if err != nil || st.Ino != p.Ino || st.Nlink == 0 {
 		return false, err
 	}
-	born, _, err := sys.Birth(dir)
+	born, err := sys.Birth(dir)
 	return born == p.Born, err
 }
 

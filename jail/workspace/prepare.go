@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -129,7 +130,7 @@ func (p preparation) takeSource(given *os.File) error {
 	m := &p.w.meta
 	m.Path, m.Dev, m.Ino, m.Mode, m.UID, m.GID, m.DevBoot = path, st.Dev, st.Ino, st.Perm(), st.UID,
 		st.GID, m.Boot
-	if m.Born, _, err = sys.Birth(source); err != nil {
+	if m.Born, err = sys.Birth(source); err != nil {
 		return err
 	}
 	if m.Caller.UID != 0 && m.Caller.UID != st.UID {
@@ -290,12 +291,8 @@ func (l *layer) mountImage() (err error) {
 
 // isNoFileSystem reports whether err is ext4's for an image that is not one, or a damaged one.
 func isNoFileSystem(err error) bool {
-	for _, e := range []error{syscall.EINVAL, syscall.EUCLEAN, syscall.EBADMSG, syscall.EIO} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	of := []error{syscall.EINVAL, syscall.EUCLEAN, syscall.EBADMSG, syscall.EIO}
+	return slices.ContainsFunc(of, func(e error) bool { return errors.Is(err, e) })
 }
 
 // newReservedImage makes the layer's image and takes its lock, if the disk has room for it.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
+	"github.com/jail-sandbox/jail/jail/tick"
 )
 
 // Resume opens a workspace for writing again, whose jails have ended. A resumable frozen one has
@@ -86,10 +87,8 @@ func (r resumption) lockWriter(ctx context.Context) error {
 		if r.w.meta.State == Prepared || r.w.meta.State == Active {
 			return ErrActive
 		}
-		select {
-		case <-ctx.Done():
+		if !tick.Wait(ctx.Done(), resumePoll) {
 			return ErrActive
-		case <-time.After(resumePoll):
 		}
 	}
 }
@@ -274,10 +273,8 @@ func (r resumption) lockImage(ctx context.Context) error {
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !tick.Wait(ctx.Done(), resumePoll) {
 			return fmt.Errorf("%w: a review has its layer open", ErrBusy)
-		case <-time.After(resumePoll):
 		}
 	}
 }

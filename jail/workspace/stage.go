@@ -61,7 +61,7 @@ func (t stager) stage(i int) error {
 		return err
 	}
 	s.Staged, s.Made = st.Ino, inodeOf(st)
-	if s.Born, _, err = sys.Birth(made); err != nil || !s.makesDir() {
+	if s.Born, err = sys.Birth(made); err != nil || !s.makesDir() {
 		return err
 	}
 	return t.c.holdFresh(s.Path, made)

@@ -259,7 +259,7 @@ func (s *Store) Sweep() error {
 		if strings.HasPrefix(name, ".template-") && !strings.HasSuffix(name, ".img") ||
 			strings.HasPrefix(name, oldTemplatePrefix) {
 			err = errors.Join(err, removeAt(s.dir, name))
-		} else if isBlank(name) {
+		} else if strings.HasPrefix(name, blankPrefix) {
 			err = errors.Join(err, s.sweepBlank(name))
 		} else if w, getErr := s.Get(name); getErr == nil {
 			w.Close()

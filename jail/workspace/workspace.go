@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -78,15 +79,8 @@ func (c Caller) do(f func() error) error { return sys.AsUser(c.UID, c.GID, c.Gro
 
 // readable reports whether c could read the content of a file of that owner and mode.
 func (c Caller) readable(st sys.Stat) bool {
-	if c.UID == 0 || c.UID == st.UID || st.Mode&0o004 != 0 {
-		return true
-	}
-	for _, g := range append([]uint32{c.GID}, c.Groups...) {
-		if g == st.GID && st.Mode&0o040 != 0 {
-			return true
-		}
-	}
-	return false
+	return c.UID == 0 || c.UID == st.UID || st.Mode&0o004 != 0 ||
+		st.Mode&0o040 != 0 && (c.GID == st.GID || slices.Contains(c.Groups, st.GID))
 }
 
 // Workspace is one shadow of one directory. Its life:

@@ -38,11 +38,9 @@ func Candidate(l Lesson, wide Draft) Draft {
 	if l.Asked.NoWorkspace {
 		d.Access, d.Files = policy.WorkspaceNone, ""
 	}
+	d.Items = append(d.Items, places(l.Observed.Files, l.Asked.Mounts)...)
 	if d.Native {
-		d.Items = append(d.Items, places(l.Observed.Files, l.Asked.Mounts)...)
 		d.Items = append(d.Items, blindLinks(d, l)...)
-	} else {
-		d.Items = append(d.Items, places(l.Observed.Files, l.Asked.Mounts)...)
 	}
 	d.Items = append(d.Items, memory(d.Native)...)
 	switch l.Kind {

@@ -63,9 +63,7 @@ func (o Observed) Merge(p Observed) Observed {
 			have.Program || f.Program
 	}
 	slices.SortFunc(out.Files, func(a, b File) int { return cmp.Compare(a.Path, b.Path) })
-	out.Imports = slices.Concat(o.Imports, p.Imports)
-	slices.Sort(out.Imports)
-	out.Imports = slices.Compact(out.Imports)
+	out.Imports = slices.Compact(slices.Sorted(slices.Values(slices.Concat(o.Imports, p.Imports))))
 	return out
 }
 

@@ -83,11 +83,7 @@ func (w *text) workspace(d Draft) {
 	if d.hides() {
 		w.comment("Names that usually hold secrets. The runs that this was learnt from did not " +
 			"see them. To show one needs a person.")
-		var names []string
-		for _, n := range secrets() {
-			names = append(names, syntax.Quote(n))
-		}
-		w.line("hide = [%s]", strings.Join(names, ", "))
+		w.line("hide = %s", syntax.List(secrets()))
 	}
 	switch {
 	case d.Access == policy.WorkspaceShadow && d.Writes:
@@ -183,19 +179,13 @@ func (w *text) rules(d Draft) {
 		w.comment(i.Why)
 		w.line("[[fetch.allow]]")
 		w.line("host = %s", syntax.Quote(i.Rule.Host))
-		var ports, methods, paths []string
+		var ports []string
 		for _, p := range i.Rule.Ports {
 			ports = append(ports, strconv.Itoa(int(p)))
 		}
-		for _, m := range i.Rule.Methods {
-			methods = append(methods, syntax.Quote(m))
-		}
-		for _, p := range i.Rule.Paths {
-			paths = append(paths, syntax.Quote(p))
-		}
 		w.line("ports = [%s]", strings.Join(ports, ", "))
-		w.line("methods = [%s]", strings.Join(methods, ", "))
-		w.line("paths = [%s]", strings.Join(paths, ", "))
+		w.line("methods = %s", syntax.List(i.Rule.Methods))
+		w.line("paths = %s", syntax.List(i.Rule.Paths))
 		if i.Rule.Opaque {
 			w.line("tls = \"opaque\"")
 		}

@@ -1,6 +1,7 @@
 package meaning
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"strconv"
@@ -160,9 +161,7 @@ func connectAsk(object string) ([][]policy.Question, error) {
 		if form, err := policy.CanonicalPath(q.Path); err == nil {
 			q.Path = form
 		}
-		if q.Method == "" {
-			q.Method = "GET"
-		}
+		q.Method = cmp.Or(q.Method, "GET")
 	} else if q.Method != "" {
 		return nil, fmt.Errorf(
 			"%q: a method goes with a whole address, as in GET https://example.com/", object)

@@ -98,10 +98,15 @@ func (d *differ) toolNames(layers ...policy.Layer) []string {
 }
 
 func (d *differ) cells(form shape, patterns []pattern) []string {
+	return d.cellsWith(form, patterns, func(string) bool { return true })
+}
+
+// cellsWith is cells, with names that are good where there are some.
+func (d *differ) cellsWith(form shape, patterns []pattern, good func(string) bool) []string {
 	if len(patterns) == 0 {
 		patterns = []pattern{globPattern(policy.MustGlob("**"))}
 	}
-	names, exact := cells(form, patterns)
+	names, exact := cellsWith(form, patterns, good)
 	d.out.Exact = d.out.Exact && exact
 	return names
 }
@@ -193,17 +198,12 @@ func (d *differ) workspace() {
 	if !slices.Equal(a.Protect, b.Protect) {
 		patterns = append(patterns, namePatterns(true, a.Protect, b.Protect)...)
 	}
-	if len(patterns) == 0 {
-		patterns = []pattern{globPattern(policy.MustGlob("**"))}
-	}
 	// What is held back in any case needs no pattern of a policy's own, and would hide what one
 	// does.
-	names, exact := cellsWith(shapeName, patterns, func(name string) bool {
+	for _, name := range d.cellsWith(shapeName, patterns, func(name string) bool {
 		_, held := policy.Protected(name)
 		return !held
-	})
-	d.out.Exact = d.out.Exact && exact
-	for _, name := range names {
+	}) {
 		path := policy.WorkspaceDir + "/" + name
 		d.ask("read", "read in the workspace", policy.Open{Path: path, Want: policy.Read})
 		d.ask("write", "write to the shadow of the workspace",
@@ -331,11 +331,8 @@ func (d *differ) tools() {
 
 func (d *differ) agent() {
 	for _, b := range policy.AllBindings() {
-		switch x, y := d.a.Agent.Has(b.Name), d.b.Agent.Has(b.Name); {
-		case y && !x:
-			d.add(Wider, "agent", "as an agent, "+b.About, "agent.bindings", nil)
-		case x && !y:
-			d.add(Narrower, "agent", "as an agent, "+b.About, "agent.bindings", nil)
+		if y := d.b.Agent.Has(b.Name); y != d.a.Agent.Has(b.Name) {
+			d.add(way(y), "agent", "as an agent, "+b.About, "agent.bindings", nil)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/syntax"
@@ -84,8 +85,9 @@ func Explain(sources []Source) (Explanation, error) {
 		for _, name := range policy.FetchLimitNames() {
 			x.limit("fetch.limits."+name, p, "fetch."+name)
 		}
-		rate := func(p policy.Policy) string { return policy.Count.Format(unbounded(p.Fetch.Rate)) }
-		x.scalar("fetch.limits.rate", rate(p), rate, rate(policy.Top()))
+		x.scalar("fetch.limits.rate", p, func(p policy.Policy) string {
+			return policy.Count.Format(unbounded(p.Fetch.Rate))
+		})
 	}
 	text := func(a, b word) bool { return a == b }
 	explainList(x, "env.set", p, func(p policy.Policy) []word { return pairs(p.Env.Set) }, text)
@@ -93,12 +95,10 @@ func Explain(sources []Source) (Explanation, error) {
 	explainList(x, "env.allow", p, func(p policy.Policy) []policy.Glob { return p.Env.Allow }, glob)
 	explainList(x, "syscalls.groups", p,
 		func(p policy.Policy) []word { return words(p.Syscalls.Groups) }, text)
-	files := func(p policy.Policy) string { return p.Audit.Files.String() }
-	x.scalar("audit.files", files(p), files, policy.FilesNone.String())
-	engine := func(p policy.Policy) string { return p.Session.Engine.String() }
-	x.scalar("session.engine", engine(p), engine, policy.EngineShared.String())
-	loopback := func(p policy.Policy) string { return p.Session.Loopback.String() }
-	x.scalar("session.loopback", loopback(p), loopback, policy.LoopbackShared.String())
+	x.scalar("audit.files", p, func(p policy.Policy) string { return p.Audit.Files.String() })
+	x.scalar("session.engine", p, func(p policy.Policy) string { return p.Session.Engine.String() })
+	x.scalar("session.loopback", p,
+		func(p policy.Policy) string { return p.Session.Loopback.String() })
 	explainList(x, "outer", p, func(p policy.Policy) []word { return words(p.Outer.Words()) }, text)
 	explainList(x, "agent.bindings", p,
 		func(p policy.Policy) []word { return words(p.Agent.Bindings) }, text)
@@ -208,7 +208,7 @@ func (s Source) itemAt(key, item string) *syntax.Position {
 	if s.File == nil {
 		return nil
 	}
-	name, _, _ := cutPair(item)
+	name, _, _ := strings.Cut(item, " = ")
 	for _, prefix := range s.prefixes() {
 		for _, k := range []string{key + " " + strconv.Quote(item), key + "." + name, key} {
 			if at, ok := s.File.At[prefix+k]; ok {
@@ -219,17 +219,9 @@ func (s Source) itemAt(key, item string) *syntax.Position {
 	return nil
 }
 
-func cutPair(item string) (name, value string, ok bool) {
-	for i := range item {
-		if len(item) > i+3 && item[i:i+3] == " = " {
-			return item[:i], item[i+3:], true
-		}
-	}
-	return item, "", false
-}
-
 // scalar adds an item that each layer has one value of, the least of which is in force.
-func (x *explainer) scalar(key, value string, of func(policy.Policy) string, top string) {
+func (x *explainer) scalar(key string, p policy.Policy, of func(policy.Policy) string) {
+	value, top := of(p), of(policy.Top())
 	item := Item{Key: key, Value: value}
 	for _, s := range x.sources {
 		v := of(s.Layer.Policy)
@@ -251,13 +243,11 @@ func (x *explainer) scalar(key, value string, of func(policy.Policy) string, top
 }
 
 func (x *explainer) workspace(p policy.Policy) {
-	top := policy.TopWorkspace()
-	x.scalar("workspace.access", p.Workspace.Access.String(),
-		func(p policy.Policy) string { return p.Workspace.Access.String() }, top.Access.String())
+	x.scalar("workspace.access", p,
+		func(p policy.Policy) string { return p.Workspace.Access.String() })
 	if p.Workspace.Access != policy.WorkspaceNone {
-		x.scalar("workspace.target", p.Workspace.Target.String(),
-			func(p policy.Policy) string { return p.Workspace.Target.String() },
-			top.Target.String())
+		x.scalar("workspace.target", p,
+			func(p policy.Policy) string { return p.Workspace.Target.String() })
 	}
 	same := func(a, b word) bool { return a == b }
 	explainList(x, "workspace.hide", p,
@@ -265,9 +255,8 @@ func (x *explainer) workspace(p policy.Policy) {
 	explainList(x, "workspace.protect", p,
 		func(p policy.Policy) []word { return words(p.Workspace.Protect) }, same)
 	if p.Workspace.Access == policy.WorkspaceShadow {
-		x.scalar("workspace.commit", p.Workspace.Commit.String(),
-			func(p policy.Policy) string { return p.Workspace.Commit.String() },
-			top.Commit.String())
+		x.scalar("workspace.commit", p,
+			func(p policy.Policy) string { return p.Workspace.Commit.String() })
 	}
 	// What every layer leaves at the top comes from the profile all the same.
 	for i := range x.out.Items {
@@ -285,11 +274,10 @@ func (x *explainer) fillProfile(item *Item) {
 
 func (x *explainer) limit(key string, p policy.Policy, name string) {
 	_, unit, _ := limitOf(p, name)
-	format := func(p policy.Policy) string {
+	x.scalar(key, p, func(p policy.Policy) string {
 		n, _, _ := limitOf(p, name)
 		return unit.Format(n)
-	}
-	x.scalar(key, format(p), format, unit.Format(policy.Unlimited))
+	})
 	if n, byDefault := p.Limits.InForce(name); byDefault {
 		x.out.Items[len(x.out.Items)-1].Value = unit.Format(n) + " (default)"
 	}

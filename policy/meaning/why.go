@@ -309,7 +309,7 @@ func allowEdit(q policy.Question, d policy.Decision, p policy.Policy) (syntax.Ed
 		case d.Held:
 			return syntax.Edit{},
 				"nothing but the yes of somebody who names it: jail commit --include-protected ID " +
-					"-- " + shellWord(q.Path)
+					"-- " + ShellWord(q.Path)
 		case strings.HasPrefix(d.Rule, "workspace.access"):
 			return syntax.SetKey("workspace", "access", "shadow"), "first set"
 		}
@@ -344,23 +344,16 @@ func whyLimit(a Ask, sources []Source, eff policy.Effective) Answer {
 			if s.File == nil {
 				step.What = "leave out --limit " + a.Limit
 			} else {
-				section, key, _ := cutLast(limitKey(a.Limit))
-				want := max(a.Amount, 1)
-				step.File, step.edit = s.File.Source, syntax.SetLimit(section, key, unit, want)
+				key, want := limitKey(a.Limit), max(a.Amount, 1)
+				dot := strings.LastIndexByte(key, '.')
+				step.File = s.File.Source
+				step.edit = syntax.SetLimit(key[:dot], key[dot+1:], unit, want)
 				step.Lines, step.Verified = step.edit.Lines(), true
 			}
 			out.Change = append(out.Change, step)
 		}
 	}
 	return out
-}
-
-func cutLast(path string) (section, key string, found bool) {
-	i := strings.LastIndexByte(path, '.')
-	if i < 0 {
-		return "", path, false
-	}
-	return path[:i], path[i+1:], true
 }
 
 // Text shows an answer to a person.
@@ -408,8 +401,8 @@ func atText(at *syntax.Position) string {
 	return " (" + at.File + ":" + strconv.Itoa(at.Line) + ")"
 }
 
-// shellWord returns a text as one word of a POSIX shell.
-func shellWord(text string) string {
+// ShellWord returns a text as one word of a POSIX shell.
+func ShellWord(text string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
 			strings.ContainsRune("_@%+=:,./-", r)

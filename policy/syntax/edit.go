@@ -31,7 +31,7 @@ var errEdit = errors.New("the text cannot be changed")
 
 // SetKey sets a key to a word.
 func SetKey(section, key, word string) Edit {
-	return Edit{Section: section, Key: key, Value: quote(word),
+	return Edit{Section: section, Key: key, Value: Quote(word),
 		apply: func(p *policy.Policy) error {
 			switch section + "." + key {
 			case "workspace.access":
@@ -49,7 +49,7 @@ func SetKey(section, key, word string) Edit {
 func SetLimit(section, key string, unit policy.Unit, n int64) Edit {
 	value := unit.Format(n)
 	if unit == policy.Bytes || unit == policy.Duration {
-		value = quote(value)
+		value = Quote(value)
 	}
 	return Edit{Section: section, Key: key, Value: value, apply: func(p *policy.Policy) error {
 		if section == "limits" && p.Limits.Put(key, n) || section == "fetch.limits" &&
@@ -62,27 +62,20 @@ func SetLimit(section, key string, unit policy.Unit, n int64) Edit {
 
 // AddItem puts a text into a list.
 func AddItem(section, key, item string) Edit {
-	return Edit{Section: section, Key: key, Item: true, Value: quote(item),
+	return Edit{Section: section, Key: key, Item: true, Value: Quote(item),
 		apply: func(p *policy.Policy) error {
 			d := &draft{policy: *p}
-			switch section + "." + key {
-			case "workspace.hide":
-				p.Workspace.Hide = append(slices.Clone(p.Workspace.Hide), item)
-			case "workspace.protect":
-				p.Workspace.Protect = append(slices.Clone(p.Workspace.Protect), item)
-			case "syscalls.groups":
-				p.Syscalls.Groups = append(slices.Clone(p.Syscalls.Groups), item)
-			case "agent.bindings":
-				p.Agent.Bindings = append(slices.Clone(p.Agent.Bindings), item)
-			default:
+			if texts := d.texts(section + "." + key); texts != nil {
+				*texts = append(slices.Clone(*texts), item)
+			} else {
 				list := d.globs(section + "." + key)
 				g, err := policy.ParseGlob(item)
 				if list == nil || err != nil {
 					return errors.Join(errEdit, err)
 				}
 				*list = append(slices.Clone(*list), g)
-				*p = d.policy
 			}
+			*p = d.policy
 			return nil
 		}}
 }
@@ -105,7 +98,7 @@ func AddRule(q policy.Connect) Edit {
 	rule.Host, rule.Ports = host, policy.OnePort(q.Port)
 	w := &writer{kind: Profile}
 	w.section("[fetch.allow]")
-	w.line("host = %s", quote(q.Host))
+	w.line("host = %s", Quote(q.Host))
 	w.line("ports = [%d]", q.Port)
 	if q.Method != "" {
 		rule.Methods = policy.Globs{}
@@ -116,8 +109,8 @@ func AddRule(q policy.Connect) Edit {
 		if err = errors.Join(err, gerr); gerr == nil {
 			rule.Paths = policy.Globs{g}
 		}
-		w.line("methods = [%s]", quote(q.Method))
-		w.line("paths = [%s]", quote(q.Path))
+		w.line("methods = [%s]", Quote(q.Method))
+		w.line("paths = [%s]", Quote(q.Path))
 	}
 	return Edit{Section: "fetch.allow", Key: "fetch.allow", Table: true, lines: tableLines(w),
 		apply: func(p *policy.Policy) error {
@@ -138,7 +131,7 @@ func AddDeny(q policy.Connect) Edit {
 	host, err := policy.ParseHost(q.Host)
 	w := &writer{kind: Profile}
 	w.section("[fetch.deny]")
-	w.line("host = %s", quote(q.Host))
+	w.line("host = %s", Quote(q.Host))
 	return Edit{Section: "fetch.deny", Key: "fetch.deny", Table: true, lines: tableLines(w),
 		apply: func(p *policy.Policy) error {
 			if err == nil {

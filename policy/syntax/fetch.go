@@ -21,11 +21,9 @@ type fetchReader struct {
 
 func (r *fetchReader) section(key string, v *node) {
 	r.table(key, v, map[string]func(string, *node){
-		"allow": func(k string, v *node) { r.each(k, v, "tables", r.rule) },
-		"deny":  func(k string, v *node) { r.each(k, v, "tables", r.deny) },
-		"mode": func(k string, v *node) {
-			r.oneOf(k, v, policy.FetchModeWords(), &r.draft.policy.Fetch.Mode)
-		},
+		"allow":  func(k string, v *node) { r.each(k, v, "tables", r.rule) },
+		"deny":   func(k string, v *node) { r.each(k, v, "tables", r.deny) },
+		"mode":   r.oneOf(&r.draft.policy.Fetch.Mode),
 		"limits": r.limits,
 	})
 }
@@ -67,7 +65,7 @@ func (r *fetchReader) rule(key string, v *node) {
 		}
 	}
 	known["websocket"] = func(k string, v *node) { r.flag(k, v, &rule.WebSocket) }
-	known["tls"] = func(k string, v *node) { r.oneOf(k, v, policy.TLSModeWords(), &rule.TLS) }
+	known["tls"] = r.oneOf(&rule.TLS)
 	for _, name := range policy.FetchBoundNames() {
 		_, unit, _ := rule.Bounds.Get(name)
 		known[name] = func(k string, v *node) {

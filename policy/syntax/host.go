@@ -112,7 +112,7 @@ func (r *reader) audiences(key string, v *node) {
 	}
 	r.draft.host.Profiles = map[string]Audience{}
 	for _, name := range v.keys {
-		item, itemKey := v.get(name), key+"."+quote(name)
+		item, itemKey := v.get(name), key+"."+Quote(name)
 		r.draft.at[itemKey] = v.keyAt[name]
 		if name != Others {
 			if err := CheckName(name); err != nil {

@@ -1,7 +1,11 @@
 package syntax
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/pelletier/go-toml/v2/unstable"
 )
@@ -12,6 +16,28 @@ import (
 func Plain(source string, text []byte) (map[string]any, error) {
 	out, _, err := PlainAt(source, text)
 	return out, err
+}
+
+// Decode reads a file as Plain does, into the value that to points to by the rules of encoding/json,
+// and calls check. An unknown key is an error.
+func Decode(source string, text []byte, to any, check func() error) error {
+	values, err := Plain(source, text)
+	if err != nil {
+		return err
+	}
+	plain, err := json.Marshal(values)
+	if err == nil {
+		d := json.NewDecoder(bytes.NewReader(plain))
+		d.DisallowUnknownFields()
+		err = d.Decode(to)
+	}
+	if err == nil {
+		err = check()
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %s", source, strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return nil
 }
 
 // PlainAt is Plain with the places of keys and list items: that of the second host of a list of

@@ -20,10 +20,10 @@ func Render(f File) []byte {
 	p, top := f.Policy.Normal(), policy.Top().Normal()
 	w.line("policy = %d", version)
 	if f.Name != "" {
-		w.line("name = %s", quote(f.Name))
+		w.line("name = %s", Quote(f.Name))
 	}
 	if f.About != "" {
-		w.line("about = %s", quote(f.About))
+		w.line("about = %s", Quote(f.About))
 	}
 	if w.says(len(p.Mounts) == 0, p.Mounts.String() == top.Mounts.String()) && len(p.Mounts) == 0 {
 		w.line("mount = []")
@@ -56,7 +56,7 @@ func Render(f File) []byte {
 	w.strings("groups", p.Syscalls.Groups, p.Syscalls.String() == top.Syscalls.String())
 	w.section("audit")
 	if p.Audit.Files != policy.FilesNone {
-		w.line("files = %s", quote(p.Audit.Files.String()))
+		w.line("files = %s", Quote(p.Audit.Files.String()))
 	}
 	w.section("session")
 	unsaid := policy.Session{Engine: policy.EngineRequest}
@@ -64,10 +64,10 @@ func Render(f File) []byte {
 		unsaid = top.Session
 	}
 	if p.Session.Engine != unsaid.Engine {
-		w.line("engine = %s", quote(p.Session.Engine.String()))
+		w.line("engine = %s", Quote(p.Session.Engine.String()))
 	}
 	if p.Session.Loopback != unsaid.Loopback {
-		w.line("loopback = %s", quote(p.Session.Loopback.String()))
+		w.line("loopback = %s", Quote(p.Session.Loopback.String()))
 	}
 	w.section("agent")
 	w.strings("bindings", p.Agent.Bindings, p.Agent.String() == top.Agent.String())
@@ -77,7 +77,7 @@ func Render(f File) []byte {
 		unsaidOuter = policy.KeepingOuter()
 	}
 	if p.Outer.String() != unsaidOuter.String() && !p.Tools.Empty() {
-		w.line("allow = %s", list(p.Outer.Words()))
+		w.line("allow = %s", List(p.Outer.Words()))
 	}
 	for _, r := range p.Approve {
 		w.approve(r)
@@ -96,24 +96,24 @@ func (w *writer) approve(r policy.ApproveRule) {
 	}
 	for _, tool := range tools {
 		w.section("[approve]")
-		w.line("action = %s", quote(r.Action))
+		w.line("action = %s", Quote(r.Action))
 		if r.Host != (policy.Host{}) {
-			w.line("host = %s", quote(r.Host.String()))
+			w.line("host = %s", Quote(r.Host.String()))
 		}
 		if len(r.Methods) > 0 {
-			w.line("methods = %s", list(r.Methods.Strings()))
+			w.line("methods = %s", List(r.Methods.Strings()))
 		}
 		if tool != "" {
-			w.line("tool = %s", quote(tool))
+			w.line("tool = %s", Quote(tool))
 		}
-		w.line("mode = %s", quote(r.Mode.String()))
+		w.line("mode = %s", Quote(r.Mode.String()))
 	}
 }
 
 // tool writes the section of a tool, which leaves out what it does not narrow.
 func (w *writer) tool(t policy.ForTool, top policy.Policy) {
 	kind := w.kind
-	w.kind, w.prefix = Request, "tool."+quote(t.Tool.String())
+	w.kind, w.prefix = Request, "tool."+Quote(t.Tool.String())
 	fmt.Fprintf(&w.out, "\n[%s]\n", w.prefix)
 	p := t.Policy.Normal()
 	w.pending = ""
@@ -171,21 +171,21 @@ func (w *writer) workspace(ws policy.Workspace) {
 	top := policy.TopWorkspace()
 	w.section("workspace")
 	if w.says(ws.Access == 0, ws.Access == top.Access) {
-		w.line("access = %s", quote(ws.Access.String()))
+		w.line("access = %s", Quote(ws.Access.String()))
 	}
 	if len(ws.Hide) > 0 {
-		w.line("hide = %s", list(ws.Hide))
+		w.line("hide = %s", List(ws.Hide))
 	}
 	if len(ws.Protect) > 0 {
-		w.line("protect = %s", list(ws.Protect))
+		w.line("protect = %s", List(ws.Protect))
 	}
 	// Without a workspace it has no path, whatever the target says.
 	if ws.Access != policy.WorkspaceNone && w.says(ws.Target == 0, ws.Target == top.Target) {
-		w.line("target = %s", quote(ws.Target.String()))
+		w.line("target = %s", Quote(ws.Target.String()))
 	}
 	// Without a shadow there is nothing to commit, whatever the rule says.
 	if ws.Access == policy.WorkspaceShadow && w.says(ws.Commit == 0, ws.Commit == top.Commit) {
-		w.line("commit = %s", quote(ws.Commit.String()))
+		w.line("commit = %s", Quote(ws.Commit.String()))
 	}
 }
 
@@ -193,17 +193,17 @@ func (w *writer) mounts(mounts policy.Mounts) {
 	for _, m := range mounts {
 		w.section("[mount]")
 		if m.Source != "" {
-			w.line("source = %s", quote(m.Source))
+			w.line("source = %s", Quote(m.Source))
 		}
 		if m.Target != "" {
-			w.line("target = %s", quote(m.Target))
+			w.line("target = %s", Quote(m.Target))
 		}
-		w.line("access = %s", quote(m.Access.String()))
+		w.line("access = %s", Quote(m.Access.String()))
 		if m.Name != "" {
-			w.line("name = %s", quote(m.Name))
+			w.line("name = %s", Quote(m.Name))
 		}
 		if m.Access == policy.Cache && m.Size != policy.Unlimited {
-			w.line("size = %s", quote(policy.Bytes.Format(m.Size)))
+			w.line("size = %s", Quote(policy.Bytes.Format(m.Size)))
 		}
 	}
 }
@@ -219,13 +219,13 @@ func (w *writer) limit(name string, n int64, unit policy.Unit) {
 	case unit == policy.Count || unit == policy.Cores:
 		w.line("%s = %s", name, unit.Format(n))
 	default:
-		w.line("%s = %s", name, quote(unit.Format(n)))
+		w.line("%s = %s", name, Quote(unit.Format(n)))
 	}
 }
 
 func (w *writer) strings(key string, texts []string, everything bool) {
 	if w.says(len(texts) == 0, everything) {
-		w.line("%s = %s", key, list(texts))
+		w.line("%s = %s", key, List(texts))
 	}
 }
 
@@ -244,7 +244,7 @@ func (w *writer) fetch(f, top policy.Fetch) {
 	}
 	w.section("fetch")
 	if w.says(f.Mode == 0, f.Mode == top.Mode) {
-		w.line("mode = %s", quote(f.Mode.String()))
+		w.line("mode = %s", Quote(f.Mode.String()))
 	}
 	if w.says(false, allTop) {
 		for _, r := range f.Allow {
@@ -269,12 +269,12 @@ func (w *writer) fetch(f, top policy.Fetch) {
 // rule writes every key, so that a reader need not know what leaving one out says.
 func (w *writer) rule(r policy.FetchRule) {
 	w.target(r.Host, r.Ports, r.Methods, r.Paths)
-	w.line("credential = %s", quote(r.Credential))
+	w.line("credential = %s", Quote(r.Credential))
 	if len(r.Types) > 0 {
-		w.line("types = %s", list(r.Types.Strings()))
+		w.line("types = %s", List(r.Types.Strings()))
 	}
 	w.line("websocket = %t", r.WebSocket)
-	w.line("tls = %s", quote(r.TLS.String()))
+	w.line("tls = %s", Quote(r.TLS.String()))
 	for _, name := range policy.FetchBoundNames() {
 		if n, unit, _ := r.Bounds.Get(name); n > 0 {
 			w.limit(name, n, unit)
@@ -286,13 +286,13 @@ func (w *writer) target(host policy.Host, ranges policy.Ports, methods, paths po
 	ports := ranges.Strings()
 	for i, p := range ports {
 		if _, err := strconv.Atoi(p); err != nil {
-			ports[i] = quote(p)
+			ports[i] = Quote(p)
 		}
 	}
-	w.line("host = %s", quote(host.String()))
+	w.line("host = %s", Quote(host.String()))
 	w.line("ports = [%s]", strings.Join(ports, ", "))
-	w.line("methods = %s", list(methods.Strings()))
-	w.line("paths = %s", list(paths.Strings()))
+	w.line("methods = %s", List(methods.Strings()))
+	w.line("paths = %s", List(paths.Strings()))
 }
 
 func (w *writer) vars(v policy.Vars) {
@@ -307,7 +307,7 @@ func (w *writer) vars(v policy.Vars) {
 	}
 	var pairs []string
 	for _, name := range slices.Sorted(maps.Keys(v.Values)) {
-		pairs = append(pairs, bareKey(name)+" = "+quote(v.Values[name]))
+		pairs = append(pairs, bareKey(name)+" = "+Quote(v.Values[name]))
 	}
 	if len(pairs) == 0 {
 		w.line("set = {}")
@@ -323,24 +323,22 @@ func bareKey(name string) string {
 			r != '_'
 	}
 	if name == "" || strings.ContainsFunc(name, bad) {
-		return quote(name)
+		return Quote(name)
 	}
 	return name
 }
 
-func list(texts []string) string {
+// List writes texts as a list of strings of TOML.
+func List(texts []string) string {
 	quoted := make([]string, len(texts))
 	for i, t := range texts {
-		quoted[i] = quote(t)
+		quoted[i] = Quote(t)
 	}
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
-// Quote writes a text as a string of TOML.
-func Quote(s string) string { return quote(s) }
-
-// quote writes a basic string of TOML, whose escapes are not those of Go.
-func quote(s string) string {
+// Quote writes a text as a basic string of TOML, whose escapes are not those of Go.
+func Quote(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')
 	for _, r := range s {

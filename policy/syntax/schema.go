@@ -27,31 +27,25 @@ func Schema() []byte {
 	props["about"] = object{"type": "string", "maxLength": 500, "description": about("about")}
 	props["include"] = object{"type": "array", "items": props["name"],
 		"description": about("include")}
-	section := object{"type": "object", "additionalProperties": false,
-		"properties": object{"limits": props["limits"], "mount": props["mount"],
-			"fetch": props["fetch"]}}
+	section := tableOf(object{"limits": props["limits"], "mount": props["mount"],
+		"fetch": props["fetch"]})
 	props["tool"] = object{"type": "object", "additionalProperties": section,
 		"propertyNames": object{"pattern": "^(/|[^/]+/|\\*\\*/)"},
 		"description":   "what narrows the runs of single tools, met with the rest"}
 	props["without"] = withoutSchema()
 	props["version"] = object{"type": "integer", "minimum": 1, "maximum": maxVersion,
 		"description": about("version")}
-	props["signed"] = object{"type": "object", "additionalProperties": false,
-		"minProperties": 1, "properties": object{"by": describedTexts("signed.by"),
-			"images": object{"type": "boolean", "description": about("signed.images")}}}
-	props["profiles"] = object{"type": "object", "additionalProperties": object{"type": "object",
-		"additionalProperties": false,
-		"properties": object{"users": describedTexts("profiles.NAME.users"),
-			"groups": describedTexts("profiles.NAME.groups")}}}
+	signed := tableOf(object{"by": describedTexts("signed.by"),
+		"images": object{"type": "boolean", "description": about("signed.images")}})
+	signed["minProperties"] = 1
+	props["signed"] = signed
+	props["profiles"] = object{"type": "object",
+		"additionalProperties": audienceSchema("profiles.NAME")}
 	permissions := object{}
 	for _, name := range []string{"read", "run", "administer", "approve"} {
-		key := "permissions." + name
-		permissions[name] = object{"type": "object", "additionalProperties": false,
-			"properties": object{"users": describedTexts(key + ".users"),
-				"groups": describedTexts(key + ".groups")}}
+		permissions[name] = audienceSchema("permissions." + name)
 	}
-	props["permissions"] = object{"type": "object", "additionalProperties": false,
-		"properties": permissions}
+	props["permissions"] = tableOf(permissions)
 	root["required"] = []string{"policy"}
 	root["$schema"], root["$id"] = "https://json-schema.org/draft/2020-12/schema", schemaID
 	root["title"] = "Policy of jail"
@@ -78,6 +72,15 @@ func describedTexts(path string) object {
 	return out
 }
 
+func audienceSchema(path string) object {
+	return tableOf(object{"users": describedTexts(path + ".users"),
+		"groups": describedTexts(path + ".groups")})
+}
+
+func tableOf(props object) object {
+	return object{"type": "object", "additionalProperties": false, "properties": props}
+}
+
 func listOf(items object) object { return object{"type": "array", "items": items} }
 
 func texts() object {
@@ -96,27 +99,10 @@ const plainGlob = `^[^?\[\]{}\\]+$`
 
 // schemaOf is what a file says in place of a value of a type.
 func schemaOf(t reflect.Type, path string) object {
+	if c, ok := reflect.New(t).Interface().(choice); ok {
+		return object{"enum": c.Choices()}
+	}
 	switch t {
-	case reflect.TypeFor[policy.WorkspaceAccess]():
-		return object{"enum": policy.WorkspaceAccessWords()}
-	case reflect.TypeFor[policy.WorkspaceTarget]():
-		return object{"enum": policy.WorkspaceTargetWords()}
-	case reflect.TypeFor[policy.CommitRule]():
-		return object{"enum": policy.CommitRuleWords()}
-	case reflect.TypeFor[policy.Rights]():
-		return object{"enum": policy.RightsWords()}
-	case reflect.TypeFor[policy.EngineRule]():
-		return object{"enum": policy.EngineRuleWords()}
-	case reflect.TypeFor[policy.LoopbackRule]():
-		return object{"enum": policy.LoopbackRuleWords()}
-	case reflect.TypeFor[policy.ApproveMode]():
-		return object{"enum": policy.ApproveModeWords()}
-	case reflect.TypeFor[policy.FileAudit]():
-		return object{"enum": policy.FileAuditWords()}
-	case reflect.TypeFor[policy.FetchMode]():
-		return object{"enum": policy.FetchModeWords()}
-	case reflect.TypeFor[policy.TLSMode]():
-		return object{"enum": policy.TLSModeWords()}
 	case reflect.TypeFor[policy.Host]():
 		return object{"type": "string",
 			"pattern": `^(\*|(\*\.|\*\*\.)?[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*\.?)$`}
@@ -197,7 +183,7 @@ func structSchema(t reflect.Type, path string) object {
 		}
 		props[name] = described(schemaOf(f.Type, strings.TrimPrefix(key, "mounts.")), key)
 	}
-	out := object{"type": "object", "additionalProperties": false, "properties": props}
+	out := tableOf(props)
 	switch t {
 	case reflect.TypeFor[policy.Mount]():
 		out["required"] = []string{"access"}
@@ -247,7 +233,7 @@ func limitsSchema(path string) object {
 	if path == "fetch.limits" {
 		props["rate"] = described(unitSchema(policy.Count), "fetch.limits.rate")
 	}
-	return object{"type": "object", "additionalProperties": false, "properties": props}
+	return tableOf(props)
 }
 
 func unitSchema(u policy.Unit) object {
@@ -274,12 +260,12 @@ func withoutSchema() object {
 		}
 		section, ok := props[l.section].(object)
 		if !ok {
-			section = object{"type": "object", "additionalProperties": false,
-				"properties": object{}}
+			section = tableOf(object{})
 			props[l.section] = section
 		}
 		section["properties"].(object)[l.key] = s
 	}
-	return object{"type": "object", "additionalProperties": false, "properties": props,
-		"description": "what is taken out of what is inherited"}
+	out := tableOf(props)
+	out["description"] = "what is taken out of what is inherited"
+	return out
 }

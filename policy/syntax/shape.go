@@ -110,15 +110,11 @@ func (r *reader) workspace(key string, v *node) {
 	w := &r.draft.policy.Workspace
 	names := func(text string) error { return policy.CheckNames([]string{text}) }
 	r.table(key, v, map[string]func(string, *node){
-		"access": func(k string, v *node) {
-			r.oneOf(k, v, policy.WorkspaceAccessWords(), &w.Access)
-		},
-		"target": func(k string, v *node) {
-			r.oneOf(k, v, policy.WorkspaceTargetWords(), &w.Target)
-		},
+		"access":  r.oneOf(&w.Access),
+		"target":  r.oneOf(&w.Target),
 		"hide":    func(k string, v *node) { w.Hide = r.texts(k, v, names) },
 		"protect": func(k string, v *node) { w.Protect = r.texts(k, v, names) },
-		"commit":  func(k string, v *node) { r.oneOf(k, v, policy.CommitRuleWords(), &w.Commit) },
+		"commit":  r.oneOf(&w.Commit),
 	})
 }
 
@@ -144,7 +140,7 @@ func (r *reader) mounts(key string, v *node) {
 				}
 			},
 			"target": text(&m.Target, policy.CheckMountTarget),
-			"access": func(k string, v *node) { r.oneOf(k, v, policy.RightsWords(), &m.Access) },
+			"access": r.oneOf(&m.Access),
 			"name":   text(&m.Name, policy.CheckCacheName),
 			"size": func(k string, v *node) {
 				r.limit(k, v, policy.Bytes, func(text string) (err error) {
@@ -270,20 +266,14 @@ func (r *reader) envSet(key string, v *node) {
 
 func (r *reader) audit(key string, v *node) {
 	r.table(key, v, map[string]func(string, *node){
-		"files": func(k string, v *node) {
-			r.oneOf(k, v, policy.FileAuditWords(), &r.draft.policy.Audit.Files)
-		},
+		"files": r.oneOf(&r.draft.policy.Audit.Files),
 	})
 }
 
 func (r *reader) session(key string, v *node) {
 	r.table(key, v, map[string]func(string, *node){
-		"engine": func(k string, v *node) {
-			r.oneOf(k, v, policy.EngineRuleWords(), &r.draft.policy.Session.Engine)
-		},
-		"loopback": func(k string, v *node) {
-			r.oneOf(k, v, policy.LoopbackRuleWords(), &r.draft.policy.Session.Loopback)
-		},
+		"engine":   r.oneOf(&r.draft.policy.Session.Engine),
+		"loopback": r.oneOf(&r.draft.policy.Session.Loopback),
 	})
 }
 
@@ -316,9 +306,7 @@ func (r *reader) approve(key string, v *node) {
 					}
 				}
 			},
-			"mode": func(k string, v *node) {
-				r.oneOf(k, v, policy.ApproveModeWords(), &rule.Mode)
-			},
+			"mode": r.oneOf(&rule.Mode),
 		})
 		switch {
 		case len(*r.errs) > before:
@@ -352,7 +340,6 @@ func (r *reader) syscalls(key string, v *node) {
 	})
 }
 
-// agentOf reads [agent].
 func agentOf(r *reader) func(string, *node) {
 	return func(key string, v *node) {
 		a := &r.draft.policy.Agent
@@ -362,7 +349,6 @@ func agentOf(r *reader) func(string, *node) {
 	}
 }
 
-// outerOf reads [outer].
 func outerOf(r *reader) func(string, *node) {
 	return func(key string, v *node) {
 		o := &r.draft.policy.Outer
@@ -400,7 +386,7 @@ func (r *reader) toolSections(key string, v *node) {
 		if r.errs.full() {
 			return
 		}
-		item, itemKey := v.get(name), key+"."+quote(name)
+		item, itemKey := v.get(name), key+"."+Quote(name)
 		r.draft.at[itemKey] = v.keyAt[name]
 		tool, err := policy.ParseGlob(name)
 		if err == nil {

@@ -1,6 +1,7 @@
 package syntax
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -190,18 +191,21 @@ func (r *values) flag(key string, v *node, into *bool) {
 	*into = v.text == "true"
 }
 
+// A choice is a value of a type that has a word for each of its values.
+type choice interface {
+	Choices() []string
+	UnmarshalText([]byte) error
+}
+
 // oneOf reads a string that is one of the words of a type.
-func (r *values) oneOf(key string, v *node, words []string,
-	into interface{ UnmarshalText([]byte) error }) {
-	text, ok := r.str(key, v)
-	if !ok {
-		return
-	}
-	if into.UnmarshalText([]byte(text)) != nil {
-		hint := DidYouMean(text, words)
-		if hint == "" {
-			hint = "it is one of " + strings.Join(words, ", ")
+func (r *values) oneOf(into choice) func(string, *node) {
+	return func(key string, v *node) {
+		text, ok := r.str(key, v)
+		if !ok || into.UnmarshalText([]byte(text)) == nil {
+			return
 		}
+		hint := cmp.Or(DidYouMean(text, into.Choices()),
+			"it is one of "+strings.Join(into.Choices(), ", "))
 		r.errs.add(v.pos, hint, "%s: %q is no value that it can have", key, text)
 	}
 }

@@ -128,10 +128,6 @@ func (d *draft) items(key string) []string {
 		for _, t := range d.tools {
 			out = append(out, t.section.tool.String())
 		}
-	case "workspace.hide":
-		out = p.Workspace.Hide
-	case "workspace.protect":
-		out = p.Workspace.Protect
 	case "fetch.allow":
 		for _, r := range p.Fetch.Allow {
 			out = append(out, r.Host.String())
@@ -142,14 +138,23 @@ func (d *draft) items(key string) []string {
 		}
 	case "env.set":
 		out = slices.Sorted(maps.Keys(p.Env.Set.Values))
-	case "syscalls.groups":
-		out = p.Syscalls.Groups
-	case "agent.bindings":
-		out = p.Agent.Bindings
 	default:
-		out = d.globs(key).Strings()
+		if texts := d.texts(key); texts != nil {
+			out = *texts
+		} else {
+			out = d.globs(key).Strings()
+		}
 	}
 	return slices.Clone(out)
+}
+
+// texts is the list of texts of that name, nil where it is none.
+func (d *draft) texts(key string) *[]string {
+	p := &d.policy
+	return map[string]*[]string{
+		"workspace.hide": &p.Workspace.Hide, "workspace.protect": &p.Workspace.Protect,
+		"syscalls.groups": &p.Syscalls.Groups, "agent.bindings": &p.Agent.Bindings,
+	}[key]
 }
 
 // globs is the list of patterns of that name.
@@ -165,7 +170,6 @@ func (d *draft) globs(key string) *policy.Globs {
 // remove takes each item of that name out of a list, and its places with it.
 func (d *draft) remove(key, name string) {
 	p := &d.policy
-	is := func(s string) bool { return s == name }
 	switch key {
 	case "mount":
 		for i := len(p.Mounts) - 1; i >= 0; i-- {
@@ -182,10 +186,6 @@ func (d *draft) remove(key, name string) {
 		d.tools = slices.DeleteFunc(d.tools, func(t *draft) bool {
 			return t.section.tool.String() == name
 		})
-	case "workspace.hide":
-		p.Workspace.Hide = slices.DeleteFunc(slices.Clone(p.Workspace.Hide), is)
-	case "workspace.protect":
-		p.Workspace.Protect = slices.DeleteFunc(slices.Clone(p.Workspace.Protect), is)
 	case "fetch.allow":
 		p.Fetch.Allow = slices.DeleteFunc(slices.Clone(p.Fetch.Allow),
 			func(r policy.FetchRule) bool { return r.Host.String() == name })
@@ -195,11 +195,12 @@ func (d *draft) remove(key, name string) {
 	case "env.set":
 		delete(p.Env.Set.Values, name)
 		delete(d.at, "env.set."+name)
-	case "syscalls.groups":
-		p.Syscalls.Groups = slices.DeleteFunc(slices.Clone(p.Syscalls.Groups), is)
-	case "agent.bindings":
-		p.Agent.Bindings = slices.DeleteFunc(slices.Clone(p.Agent.Bindings), is)
 	default:
+		if texts := d.texts(key); texts != nil {
+			*texts = slices.DeleteFunc(slices.Clone(*texts),
+				func(s string) bool { return s == name })
+			break
+		}
 		list := d.globs(key)
 		*list = slices.DeleteFunc(slices.Clone(*list),
 			func(g policy.Glob) bool { return g.String() == name })

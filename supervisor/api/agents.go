@@ -12,7 +12,6 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/service"
 )
 
-// pathAgentRecords takes records about agents.
 const pathAgentRecords = "/v1/agents/records"
 
 // Bounds of what is recorded about agents at one time.

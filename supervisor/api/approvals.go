@@ -124,18 +124,6 @@ func (h waiting) atMost(ctx context.Context, text string) (context.Context, func
 	return ctx, func() { unhook(); stop() }, nil
 }
 
-func (h waiting) decide(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-	var req approvals.DecideRequest
-	if err := readJSON(r, &req); err != nil {
-		return nil, err
-	}
-	return h.s.Approvals().Decide(ctx, c, r.PathValue("id"), req)
-}
-
-func (h waiting) revert(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-	return h.s.RevertAction(ctx, c, r.PathValue("id"))
-}
-
 // A ClaimRequest claims an approved action for its proposer.
 type ClaimRequest struct {
 	// The key of the proposal.
@@ -166,12 +154,12 @@ func (h waiting) settle(_ context.Context, c caller.Caller, r *http.Request) (an
 	return h.s.Approvals().Programs().Settle(c, r.PathValue("id"), req)
 }
 
-func (h waiting) withdraw(_ context.Context, c caller.Caller, r *http.Request) (any, error) {
-	return h.s.Approvals().Withdraw(c, r.PathValue("id"))
+func (h waiting) revert(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
+	return h.s.RevertAction(ctx, c, r.PathValue("id"))
 }
 
-func (h waiting) grants(_ context.Context, c caller.Caller, _ *http.Request) (any, error) {
-	return h.s.Approvals().Grants(c)
+func (h waiting) withdraw(_ context.Context, c caller.Caller, r *http.Request) (any, error) {
+	return h.s.Approvals().Withdraw(c, r.PathValue("id"))
 }
 
 func (h waiting) revoke(_ context.Context, c caller.Caller, r *http.Request) (any, error) {

@@ -10,6 +10,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/service"
+	"github.com/jail-sandbox/jail/supervisor/session"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
@@ -27,12 +28,14 @@ func (h branches) fork(ctx context.Context, c caller.Caller, r *http.Request, pa
 		return nil, err
 	}
 	defer done()
-	return h.s.Sessions().Branches().Fork(ctx, c, parent, id, req.Session)
+	return h.sessions().Fork(ctx, c, parent, id, req.Session)
 }
 
-func (h branches) list(_ context.Context, c caller.Caller, _ *http.Request) (any, error) {
-	return shadows.BranchesOf(h.s.Workspaces()).List(c)
-}
+// shadows are the branches as the store of shadows knows them.
+func (h branches) shadows() shadows.Branches { return shadows.BranchesOf(h.s.Workspaces()) }
+
+// sessions are the branches as sessions know them.
+func (h branches) sessions() session.Branches { return h.s.Sessions().Branches() }
 
 func (h branches) diff(ctx context.Context, c caller.Caller, r *http.Request, id string) (any,
 	error) {
@@ -44,31 +47,12 @@ func (h branches) diff(ctx context.Context, c caller.Caller, r *http.Request, id
 	if err != nil {
 		return nil, err
 	}
-	return shadows.BranchesOf(h.s.Workspaces()).Compare(ctx, c, id, other)
-}
-
-func (h branches) preview(ctx context.Context, c caller.Caller, _ *http.Request, id string) (any,
-	error) {
-	return h.s.Sessions().Branches().Preview(ctx, c, id)
-}
-
-func (h branches) merge(ctx context.Context, c caller.Caller, r *http.Request, id string) (any,
-	error) {
-	var req shadows.MergeRequest
-	if err := readJSON(r, &req); err != nil {
-		return nil, err
-	}
-	return h.s.Sessions().Branches().Merge(ctx, c, id, req)
-}
-
-func (h branches) revert(ctx context.Context, c caller.Caller, _ *http.Request, id string) (any,
-	error) {
-	return h.s.Sessions().Branches().Revert(ctx, c, id)
+	return h.shadows().Compare(ctx, c, id, other)
 }
 
 func (h branches) discard(ctx context.Context, c caller.Caller, _ *http.Request, id string) (any,
 	error) {
-	return nil, h.s.Sessions().Branches().Discard(ctx, c, id)
+	return nil, h.sessions().Discard(ctx, c, id)
 }
 
 // Branches are the branches of the shadows of a daemon.

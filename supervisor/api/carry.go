@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/jail-sandbox/jail/jail/tick"
 	"github.com/jail-sandbox/jail/supervisor/approvals"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
@@ -84,10 +85,8 @@ func (a *Approvals) report(ctx context.Context, id string,
 		if err == nil || errors.As(err, &answer) {
 			return ended, err
 		}
-		select {
-		case <-ctx.Done():
+		if !tick.Wait(ctx.Done(), 100*time.Millisecond) {
 			return ended, err
-		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/jail/tick"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/supervisor/hostpolicy"
 	"github.com/jail-sandbox/jail/supervisor/message"
@@ -188,10 +189,8 @@ func again(ctx context.Context, f func() error) error {
 		if deadline.IsZero() {
 			deadline = time.Now().Add(patience)
 		}
-		select {
-		case <-ctx.Done():
+		if !tick.Wait(ctx.Done(), 20*time.Millisecond) {
 			return err
-		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }

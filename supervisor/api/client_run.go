@@ -56,9 +56,9 @@ func streamQuery(in io.Reader, out, errOut io.Writer) string {
 // anything, the next one is asked.
 func (l *link) streamed(ctx context.Context, path string, req any, in io.Reader, out,
 	errOut io.Writer, sizes <-chan runners.Terminal) (res message.Result, err error) {
-	s := &runStream{credit: make(chan struct{}, inputWindow)}
+	s := &runStream{credit: make(chan struct{}, wire.InputWindow)}
 	defer close(s.credit)
-	for range inputWindow {
+	for range wire.InputWindow {
 		s.credit <- struct{}{}
 	}
 	send := sync.OnceFunc(func() {
@@ -178,7 +178,7 @@ func (s *runStream) begins() {
 // sendInput sends the caller's input to the tool, one frame for each credit of the daemon.
 func (s *runStream) sendInput(in io.Reader) {
 	w := frameWriter{&s.mu, s, frameInput}
-	buf := make([]byte, maxClientFrame)
+	buf := make([]byte, wire.MaxClientFrame)
 	for in != nil {
 		if _, ok := <-s.credit; !ok {
 			return
@@ -220,7 +220,7 @@ func (s *runStream) sendSizes(ctx context.Context, sizes <-chan runners.Terminal
 func (s *runStream) receive(r *bufio.Reader, out, errOut io.Writer) (message.Result, error) {
 	buf := make([]byte, 64<<10)
 	for {
-		kind, content, err := readFrame(r, buf, maxFrame)
+		kind, content, err := readFrame(r, buf, wire.MaxFrame)
 		if err != nil {
 			return message.Result{}, &cutError{err}
 		}

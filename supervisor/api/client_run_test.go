@@ -15,13 +15,14 @@ import (
 
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
 // frames reads so many frames of a client, as kinds and contents.
 func frames(t *testing.T, r *bufio.Reader, n int) string {
 	var all strings.Builder
 	for range n {
-		kind, content, err := readFrame(r, nil, maxClientFrame)
+		kind, content, err := readFrame(r, nil, wire.MaxClientFrame)
 		if err != nil {
 			t.Error(err)
 			return ""

@@ -32,11 +32,6 @@ func (h runs) detach(ctx context.Context, c caller.Caller, r *http.Request) (any
 	return h.s.Detached().Start(ctx, c, req)
 }
 
-func (h runs) wait(ctx context.Context, c caller.Caller, _ *http.Request, id string) (any,
-	error) {
-	return h.s.Live().Wait(ctx, c, id)
-}
-
 func (h runs) attach(w http.ResponseWriter, r *http.Request) {
 	var req AttachRequest
 	h.streamed(w, r, &req, func(ctx context.Context, c caller.Caller,

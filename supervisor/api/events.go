@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jail-sandbox/jail/jail/tick"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/message"
@@ -189,17 +190,11 @@ func (e *eventStream) send(write func() error) error {
 // when the other is gone.
 func (e *eventStream) stayAlive(ctx context.Context, every time.Duration,
 	gone context.CancelCauseFunc) (stop func()) {
-	tick, done := time.NewTicker(every), make(chan struct{})
+	done := make(chan struct{})
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		defer close(done)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
+		for range tick.Each(ctx.Done(), every) {
 			if err := e.alive(every); err != nil {
 				gone(err)
 				return

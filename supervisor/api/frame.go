@@ -35,16 +35,6 @@ const (
 	framePassed      FrameKind = wire.FramePassed
 )
 
-// Bounds of the content of one frame, in bytes: of any, and of one from a client, of which the
-// daemon holds inputWindow and more for each connection.
-const (
-	maxFrame       = wire.MaxFrame
-	maxClientFrame = wire.MaxClientFrame
-)
-
-// inputWindow is how many frames of input may be under way.
-const inputWindow = wire.InputWindow
-
 // frameWriter writes frames of one kind to a connection that several of them share.
 type frameWriter struct {
 	mu   *sync.Mutex
@@ -53,8 +43,8 @@ type frameWriter struct {
 }
 
 func (w frameWriter) Write(p []byte) (int, error) {
-	if len(p) > maxFrame {
-		return 0, tooLarge(int64(len(p)), maxFrame)
+	if len(p) > wire.MaxFrame {
+		return 0, tooLarge(int64(len(p)), wire.MaxFrame)
 	}
 	frame := make([]byte, 0, 5+len(p))
 	frame = append(frame, byte(w.kind))

@@ -15,6 +15,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/stdio"
+	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
 func TestFramesComeBack(t *testing.T) {
@@ -29,12 +30,12 @@ func TestFramesComeBack(t *testing.T) {
 	}
 	r := bufio.NewReader(&conn)
 	for _, text := range texts {
-		kind, content, err := readFrame(r, nil, maxFrame)
+		kind, content, err := readFrame(r, nil, wire.MaxFrame)
 		if err != nil || kind != FrameOutput || string(content) != text {
 			t.Fatalf("read %q of %d bytes, %v", kind, len(content), err)
 		}
 	}
-	if _, _, err := readFrame(r, nil, maxFrame); !errors.Is(err, io.EOF) {
+	if _, _, err := readFrame(r, nil, wire.MaxFrame); !errors.Is(err, io.EOF) {
 		t.Fatalf("at the end: %v", err)
 	}
 }
@@ -43,11 +44,11 @@ func TestFramesComeBack(t *testing.T) {
 func TestFramesAreBounded(t *testing.T) {
 	var mu sync.Mutex
 	if _, err := (frameWriter{&mu, io.Discard, frameInput}).Write(make([]byte,
-		maxFrame+1)); err == nil {
+		wire.MaxFrame+1)); err == nil {
 		t.Error("wrote a frame that is too large")
 	}
-	head := binary.BigEndian.AppendUint32([]byte{byte(frameInput)}, maxFrame+1)
-	if _, _, err := readFrame(bufio.NewReader(bytes.NewReader(head)), nil, maxFrame); err == nil ||
+	head := binary.BigEndian.AppendUint32([]byte{byte(frameInput)}, wire.MaxFrame+1)
+	if _, _, err := readFrame(bufio.NewReader(bytes.NewReader(head)), nil, wire.MaxFrame); err == nil ||
 		errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("a frame that is too large: %v", err)
 	}
@@ -59,7 +60,7 @@ func TestInputKeepsToItsWindow(t *testing.T) {
 	var frames bytes.Buffer
 	var mu sync.Mutex
 	w := frameWriter{&mu, &frames, frameInput}
-	for range inputWindow + 1 {
+	for range wire.InputWindow + 1 {
 		if _, err := w.Write([]byte("x")); err != nil {
 			t.Fatal(err)
 		}
@@ -68,8 +69,8 @@ func TestInputKeepsToItsWindow(t *testing.T) {
 	// Returns at the frame too many, with nobody reading.
 	in.receive(bufio.NewReader(&frames))
 	text, err := io.ReadAll(in)
-	if !errors.Is(err, io.ErrUnexpectedEOF) || len(text) != inputWindow {
-		t.Fatalf("read %d bytes, %v; want %d", len(text), err, inputWindow)
+	if !errors.Is(err, io.ErrUnexpectedEOF) || len(text) != wire.InputWindow {
+		t.Fatalf("read %d bytes, %v; want %d", len(text), err, wire.InputWindow)
 	}
 }
 
@@ -80,15 +81,15 @@ func TestClientFramesAreBounded(t *testing.T) {
 		return string(binary.BigEndian.AppendUint32([]byte{byte(kind)}, size)) + content
 	}
 	for sent, want := range map[string]string{
-		frame(frameInput, maxClientFrame,
-			strings.Repeat("x", maxClientFrame)) + frame(frameInputEnd, 0, ""): "",
-		frame(frameInput, maxClientFrame+1, ""): "frame of 65537 bytes, at most " +
+		frame(frameInput, wire.MaxClientFrame,
+			strings.Repeat("x", wire.MaxClientFrame)) + frame(frameInputEnd, 0, ""): "",
+		frame(frameInput, wire.MaxClientFrame+1, ""): "frame of 65537 bytes, at most " +
 			"65536",
-		frame(frameSize, maxFrame, ""): "frame of 16777216 bytes, at " +
+		frame(frameSize, wire.MaxFrame, ""): "frame of 16777216 bytes, at " +
 			"most 65536",
-		frame(frameInput, 0, ""):                                 `frame of kind 'i' with 0 bytes`,
-		frame(FrameResult, 2, "{}"):                              `frame of kind 'r' with 2 bytes`,
-		strings.Repeat(frame(frameInput, 1, "x"), inputWindow+1): "more frames of input",
+		frame(frameInput, 0, ""):                                      `frame of kind 'i' with 0 bytes`,
+		frame(FrameResult, 2, "{}"):                                   `frame of kind 'r' with 2 bytes`,
+		strings.Repeat(frame(frameInput, 1, "x"), wire.InputWindow+1): "more frames of input",
 	} {
 		srv := &Server{ending: t.Context()}
 		theirs, ours := net.Pipe()
@@ -97,13 +98,13 @@ func TestClientFramesAreBounded(t *testing.T) {
 			// Nobody reads: the window is full.
 			if want != "" {
 				<-ctx.Done()
-			} else if text, err := io.ReadAll(s.In); err != nil || len(text) != maxClientFrame {
+			} else if text, err := io.ReadAll(s.In); err != nil || len(text) != wire.MaxClientFrame {
 				t.Errorf("%d bytes came, %v", len(text), err)
 			}
 			return message.Result{ID: "x"}
 		})
 		go io.WriteString(theirs, sent)
-		res, err := (&runStream{conn: theirs, credit: make(chan struct{}, inputWindow)}).receive(
+		res, err := (&runStream{conn: theirs, credit: make(chan struct{}, wire.InputWindow)}).receive(
 			bufio.NewReader(theirs), io.Discard, io.Discard)
 		theirs.Close()
 		if err != nil || (res.Error == nil) != (want == "") || want != "" &&
@@ -129,7 +130,7 @@ func FuzzReadFrame(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		r := bufio.NewReader(bytes.NewReader(text))
 		for {
-			_, content, err := readFrame(r, nil, maxFrame)
+			_, content, err := readFrame(r, nil, wire.MaxFrame)
 			if err != nil {
 				return
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
+	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
 // FuzzInput (T-508): whatever a client sends for standard input, the tool reads what its frames
@@ -25,8 +26,8 @@ func FuzzInput(f *testing.F) {
 	f.Add([]byte("r\x00\x00\x00\x02{}"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var want []byte
-		for r, n := bufio.NewReader(bytes.NewReader(text)), 0; n < inputWindow; n++ {
-			kind, content, err := readFrame(r, nil, maxClientFrame)
+		for r, n := bufio.NewReader(bytes.NewReader(text)), 0; n < wire.InputWindow; n++ {
+			kind, content, err := readFrame(r, nil, wire.MaxClientFrame)
 			if err != nil || kind != frameInput || len(content) == 0 {
 				break
 			}
@@ -77,7 +78,7 @@ func FuzzStream(f *testing.F) {
 	f.Add([]byte("c\x00\x00\x00\x00c\x00\x00\x00\x00r\x00\x00\x00\x04null"))
 	f.Add([]byte("i\x00\x00\x00\x01x"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		s := &runStream{credit: make(chan struct{}, inputWindow)}
+		s := &runStream{credit: make(chan struct{}, wire.InputWindow)}
 		var out, errOut bytes.Buffer
 		_, err := s.receive(bufio.NewReader(bytes.NewReader(text)), &out, &errOut)
 		if out.Len()+errOut.Len() > len(text) {

@@ -20,18 +20,6 @@ func (h imageRoots) list(_ context.Context, c caller.Caller, _ *http.Request) (a
 	return all, err
 }
 
-func (h imageRoots) add(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-	var o images.ImageOffer
-	if err := readJSON(r, &o); err != nil {
-		return nil, err
-	}
-	return h.s.Images().Add(ctx, c, r.PathValue("name"), o)
-}
-
-func (h imageRoots) remove(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-	return h.s.Images().Remove(ctx, c, r.PathValue("name"))
-}
-
 // Images returns the images that were added, and those of directories that the caller's runs have
 // used.
 func Images(ctx context.Context, c *Client) (all []images.About, err error) {

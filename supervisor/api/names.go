@@ -19,8 +19,7 @@ import (
 // package everything has its id alone.
 
 // byID gives a handler the id of what the path names.
-func byID(s *service.Service, h func(ctx context.Context, c caller.Caller, r *http.Request,
-	id string) (any, error)) handler {
+func byID(s *service.Service, h method) handler {
 	return func(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
 		id, err := s.Names().Named(c, r.PathValue("id"))
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/stdio"
+	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
 // parted carries a run whose daemon ends, with its client at the other end of a connection on which
@@ -59,7 +60,7 @@ func TestLastWords(t *testing.T) {
 		_, wrote := parted(t, slow, func(r *bufio.Reader) {
 			for err := error(nil); err == nil; {
 				var k FrameKind
-				if k, _, err = readFrame(r, nil, maxFrame); err == nil {
+				if k, _, err = readFrame(r, nil, wire.MaxFrame); err == nil {
 					kind = k
 				}
 			}

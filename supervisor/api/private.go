@@ -40,11 +40,7 @@ func (l *privateListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connection of the client: %w", err)
 	}
-	defer func() {
-		for _, f := range files {
-			f.Close()
-		}
-	}()
+	defer func() { control.CloseAll(files) }()
 	if len(files) != 1 {
 		return nil, fmt.Errorf("a connection came with %d descriptors", len(files))
 	}

@@ -193,8 +193,8 @@ type input struct {
 }
 
 func newInput(credit frameWriter) *input {
-	return &input{credit: credit, frames: make(chan []byte, inputWindow), quit: make(chan struct{}),
-		sizes: make(chan runners.Terminal, 1)}
+	return &input{credit: credit, frames: make(chan []byte, wire.InputWindow),
+		quit: make(chan struct{}), sizes: make(chan runners.Terminal, 1)}
 }
 
 // receive takes what the client sends until its end, and says what that was.
@@ -208,7 +208,7 @@ func (in *input) receive(conn *bufio.Reader) error {
 	}
 	defer end()
 	for {
-		kind, content, err := readFrame(conn, nil, maxClientFrame)
+		kind, content, err := readFrame(conn, nil, wire.MaxClientFrame)
 		switch {
 		case err != nil:
 			return err

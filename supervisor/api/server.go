@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -15,12 +16,17 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/oci"
+	"github.com/jail-sandbox/jail/supervisor/approvals"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/daemonlog"
 	"github.com/jail-sandbox/jail/supervisor/jsonbound"
+	"github.com/jail-sandbox/jail/supervisor/live"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/service"
+	"github.com/jail-sandbox/jail/supervisor/session"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
+	toolmanager "github.com/jail-sandbox/jail/supervisor/tools"
 )
 
 // maxRequest bounds the body of a request in bytes: a run may bring 2 MiB of arguments and a policy
@@ -111,6 +117,44 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 // empty object.
 type handler func(ctx context.Context, c caller.Caller, r *http.Request) (any, error)
 
+// A method is a handler that gets the id of what the path names, too.
+type method func(ctx context.Context, c caller.Caller, r *http.Request, id string) (any, error)
+
+// at gives a method the id that the path has as key.
+func at(key string, m method) handler {
+	return func(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
+		return m(ctx, c, r, r.PathValue(key))
+	}
+}
+
+// listed answers with what f lists for the caller. Here as below, of returns a part of the service,
+// once there is a request, and f is a method of that part.
+func listed[S, R any](of func() S, f func(S, caller.Caller) (R, error)) handler {
+	return func(_ context.Context, c caller.Caller, _ *http.Request) (any, error) {
+		return f(of(), c)
+	}
+}
+
+// asked answers with what f returns for an id.
+func asked[S, R any](of func() S,
+	f func(S, context.Context, caller.Caller, string) (R, error)) method {
+	return func(ctx context.Context, c caller.Caller, _ *http.Request, id string) (any, error) {
+		return f(of(), ctx, c, id)
+	}
+}
+
+// posted answers with what f returns for an id and the body of the request.
+func posted[S, T, R any](of func() S,
+	f func(S, context.Context, caller.Caller, string, T) (R, error)) method {
+	return func(ctx context.Context, c caller.Caller, r *http.Request, id string) (any, error) {
+		var req T
+		if err := readJSON(r, &req); err != nil {
+			return nil, err
+		}
+		return f(of(), ctx, c, id, req)
+	}
+}
+
 // A route is one method of one path: it has an answer, or it writes a stream of its own.
 type route struct {
 	method, path string
@@ -121,7 +165,7 @@ type route struct {
 // routes is the whole API; a test holds openapi.json against it.
 func (srv *Server) routes() []route {
 	s := srv.s
-	about, tools, shadows := about{s, srv.version}, tools{s}, workspaces{s}
+	about, tools, kept := about{s, srv.version}, tools{s}, workspaces{s}
 	roots := imageRoots{s}
 	runs, sessions := runs{s, srv.streamed}, sessions{s, srv.streamed}
 	branches := branches{s}
@@ -133,46 +177,55 @@ func (srv *Server) routes() []route {
 		{method: "GET", path: pathPolicy, answer: about.getPolicy},
 		{method: "GET", path: pathHost, answer: about.getHost},
 		{method: "POST", path: pathPlan, answer: runs.plan},
-		{method: "GET", path: PathRuns, answer: runs.list},
+		{method: "GET", path: PathRuns, answer: listed(s.Live, (*live.Runs).List)},
 		{method: "POST", path: PathRuns, stream: runs.run},
 		{method: "GET", path: PathRuns + "/{id}", answer: byID(s, runs.inspect)},
 		{method: "GET", path: PathRuns + "/{id}/verify", answer: byID(s, runs.verify)},
 		{method: "POST", path: PathRuns + "/{id}/kill", answer: byID(s, runs.kill)},
 		{method: "PUT", path: PathRuns + "/{id}", answer: runs.detach},
-		{method: "GET", path: PathRuns + "/{id}/result", answer: byID(s, runs.wait)},
+		{method: "GET", path: PathRuns + "/{id}/result",
+			answer: byID(s, asked(s.Live, (*live.Runs).Wait))},
 		{method: "GET", path: PathRuns + "/{id}/logs", stream: runs.logs},
 		{method: "POST", path: PathRuns + "/{id}/attach", stream: runs.attach},
 		{method: "GET", path: pathSessions, answer: sessions.list},
 		{method: "PUT", path: pathSessions + "/{id}", answer: sessions.start},
 		{method: "POST", path: pathSessions + "/{id}/exec", stream: sessions.exec},
-		{method: "POST", path: pathSessions + "/{id}/stop", answer: byID(s, sessions.stop)},
+		{method: "POST", path: pathSessions + "/{id}/stop",
+			answer: byID(s, posted(s.Sessions, (*session.Sessions).Stop))},
 		{method: "POST", path: pathSessions + "/{id}/fork", answer: byID(s, branches.fork)},
-		{method: "GET", path: pathBranches, answer: branches.list},
+		{method: "GET", path: pathBranches,
+			answer: listed(branches.shadows, shadows.Branches.List)},
 		{method: "GET", path: pathBranches + "/{id}/diff", answer: byID(s, branches.diff)},
-		{method: "POST", path: pathBranches + "/{id}/preview", answer: byID(s, branches.preview)},
-		{method: "POST", path: pathBranches + "/{id}/merge", answer: byID(s, branches.merge)},
-		{method: "POST", path: pathBranches + "/{id}/revert", answer: byID(s, branches.revert)},
+		{method: "POST", path: pathBranches + "/{id}/preview",
+			answer: byID(s, asked(branches.sessions, session.Branches.Preview))},
+		{method: "POST", path: pathBranches + "/{id}/merge",
+			answer: byID(s, posted(branches.sessions, session.Branches.Merge))},
+		{method: "POST", path: pathBranches + "/{id}/revert",
+			answer: byID(s, asked(branches.sessions, session.Branches.Revert))},
 		{method: "DELETE", path: pathBranches + "/{id}", answer: byID(s, branches.discard)},
-		{method: "GET", path: pathWorkspaces, answer: shadows.list},
-		{method: "GET", path: pathWorkspaces + "/{id}/changes", stream: shadows.changes},
-		{method: "POST", path: pathWorkspaces + "/{id}/commit", answer: byID(s, shadows.commit)},
-		{method: "POST", path: pathWorkspaces + "/{id}/revert", answer: byID(s, shadows.revert)},
-		{method: "GET", path: pathCaches, answer: shadows.caches},
-		{method: "DELETE", path: pathCaches + "/{id}", answer: shadows.removeCache},
-		{method: "POST", path: pathPrune, answer: shadows.prune},
-		{method: "DELETE", path: pathWorkspaces + "/{id}", answer: byID(s, shadows.discard)},
+		{method: "GET", path: pathWorkspaces, answer: listed(s.Workspaces, (*shadows.Store).List)},
+		{method: "GET", path: pathWorkspaces + "/{id}/changes", stream: kept.changes},
+		{method: "POST", path: pathWorkspaces + "/{id}/commit",
+			answer: byID(s, posted(s.Workspaces, (*shadows.Store).Commit))},
+		{method: "POST", path: pathWorkspaces + "/{id}/revert",
+			answer: byID(s, posted(s.Workspaces, (*shadows.Store).Revert))},
+		{method: "GET", path: pathCaches, answer: listed(s.Workspaces, (*shadows.Store).Caches)},
+		{method: "DELETE", path: pathCaches + "/{id}", answer: kept.removeCache},
+		{method: "POST", path: pathPrune, answer: kept.prune},
+		{method: "DELETE", path: pathWorkspaces + "/{id}", answer: byID(s, kept.discard)},
 		{method: "POST", path: pathWorkspaces + "/{id}/discard",
-			answer: byID(s, shadows.discardPaths)},
+			answer: byID(s, posted(s.Workspaces, (*shadows.Store).DiscardPaths))},
 		{method: "GET", path: pathApprovals, answer: waiting.list},
 		{method: "POST", path: pathApprovals, answer: waiting.propose},
 		{method: "GET", path: pathApprovals + "/{id}", answer: waiting.get},
 		{method: "DELETE", path: pathApprovals + "/{id}", answer: waiting.withdraw},
-		{method: "POST", path: pathApprovals + "/{id}/decide", answer: waiting.decide},
+		{method: "POST", path: pathApprovals + "/{id}/decide",
+			answer: at("id", posted(s.Approvals, (*approvals.Queue).Decide))},
 		{method: "POST", path: pathApprovals + "/{id}/revert", answer: waiting.revert},
 		{method: "POST", path: pathApprovals + "/{id}/claim", answer: waiting.claim},
 		{method: "POST", path: pathApprovals + "/{id}/report", answer: waiting.report},
 		{method: "POST", path: pathApprovals + "/{id}/settle", answer: waiting.settle},
-		{method: "GET", path: pathGrants, answer: waiting.grants},
+		{method: "GET", path: pathGrants, answer: listed(s.Approvals, (*approvals.Queue).Grants)},
 		{method: "DELETE", path: pathGrants + "/{id}", answer: waiting.revoke},
 		{method: "POST", path: pathAgentRecords, answer: agents{s}.record},
 		{method: "POST", path: oci.PathContainers, answer: containers{s}.plan},
@@ -185,8 +238,10 @@ func (srv *Server) routes() []route {
 		{method: "POST", path: pathTools, answer: tools.install},
 		{method: "DELETE", path: pathTools + "/{name}", answer: tools.remove},
 		{method: "GET", path: pathImages, answer: roots.list},
-		{method: "PUT", path: pathImages + "/{name}", answer: roots.add},
-		{method: "DELETE", path: pathImages + "/{name}", answer: roots.remove},
+		{method: "PUT", path: pathImages + "/{name}",
+			answer: at("name", posted(s.Images, (*toolmanager.Images).Add))},
+		{method: "DELETE", path: pathImages + "/{name}",
+			answer: at("name", asked(s.Images, (*toolmanager.Images).Remove))},
 		{method: "PUT", path: pathPublishers + "/{name}", answer: tools.setRing},
 		{method: "DELETE", path: pathPublishers + "/{name}", answer: tools.removeRing},
 	}
@@ -281,19 +336,32 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 func readJSON(r *http.Request, v any) error {
 	text, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxRequest))
 	if err == nil {
-		err = jsonbound.Check(text, maxValues)
+		err = decode(text, v)
 	}
-	if err == nil {
-		d := json.NewDecoder(bytes.NewReader(text))
-		d.DisallowUnknownFields()
-		if err = d.Decode(v); err == nil {
-			if _, err = d.Token(); errors.Is(err, io.EOF) {
-				return nil
-			}
-			err = errors.New("more than one value")
-		}
+	if err != nil {
+		return badBody(err)
 	}
-	return problem.New(problem.Usage, "body of the request: %v", err)
+	return nil
+}
+
+// decode reads one JSON value strictly.
+func decode(text []byte, v any) error {
+	if err := jsonbound.Check(text, maxValues); err != nil {
+		return err
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("more than one value")
+	}
+	return nil
+}
+
+func badBody(err error) error {
+	return problem.New(problem.Usage, "body of the request: %w", err)
 }
 
 // about answers what a daemon is and has counted.
@@ -329,10 +397,6 @@ func (h runs) plan(ctx context.Context, c caller.Caller, r *http.Request) (any, 
 	return h.s.Preparer().Plan(ctx, c, req)
 }
 
-func (h runs) list(_ context.Context, c caller.Caller, _ *http.Request) (any, error) {
-	return h.s.Live().List(c)
-}
-
 func (h runs) inspect(ctx context.Context, c caller.Caller, r *http.Request, id string) (any,
 	error) {
 	in, err := h.s.Live().Inspect(ctx, c, id)
@@ -357,8 +421,6 @@ func (h runs) kill(_ context.Context, c caller.Caller, r *http.Request, id strin
 	if err := readJSON(r, &req); err != nil {
 		return nil, err
 	}
-	if req.Signal == 0 {
-		req.Signal = 9
-	}
+	req.Signal = cmp.Or(req.Signal, 9)
 	return nil, h.s.Live().Kill(c, id, req.Signal)
 }

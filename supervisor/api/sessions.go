@@ -14,7 +14,6 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
-// pathSessions is where sessions are.
 const pathSessions = wire.PathSessions
 
 // sessions answers for the sessions of a daemon.
@@ -69,15 +68,6 @@ func (h sessions) exec(w http.ResponseWriter, r *http.Request) {
 		req.ID = id
 		return h.s.Sessions().Exec(ctx, c, session, req, s)
 	})
-}
-
-func (h sessions) stop(ctx context.Context, c caller.Caller, r *http.Request,
-	id string) (any, error) {
-	var req message.StopRequest
-	if err := readJSON(r, &req); err != nil {
-		return nil, err
-	}
-	return h.s.Sessions().Stop(ctx, c, id, req)
 }
 
 // StartSession opens a session and returns when it can have invocations. The request must have an

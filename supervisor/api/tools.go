@@ -13,8 +13,6 @@ import (
 
 	"github.com/jail-sandbox/jail/supervisor/bundle"
 	"github.com/jail-sandbox/jail/supervisor/caller"
-	"github.com/jail-sandbox/jail/supervisor/jsonbound"
-	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/service"
 )
 
@@ -48,40 +46,23 @@ func (h tools) install(ctx context.Context, c caller.Caller, r *http.Request) (a
 	return h.s.Tools().Install(ctx, c, offer, body)
 }
 
-func readOffer(body *bufio.Reader) (bundle.Offer, error) {
+func readOffer(body *bufio.Reader) (o bundle.Offer, err error) {
 	var line []byte
 	for {
 		part, err := body.ReadSlice('\n')
 		line = append(line, part...)
 		switch {
 		case len(line) > maxOffer:
-			return bundle.Offer{}, badOffer(fmt.Errorf("its first line is longer than %d bytes",
-				maxOffer))
+			return o, badBody(fmt.Errorf("its first line is longer than %d bytes", maxOffer))
 		case err == nil:
-			return parseOffer(line)
+			if err = decode(line, &o); err != nil {
+				err = badBody(err)
+			}
+			return o, err
 		case !errors.Is(err, bufio.ErrBufferFull):
-			return bundle.Offer{}, badOffer(err)
+			return o, badBody(err)
 		}
 	}
-}
-
-func parseOffer(line []byte) (o bundle.Offer, err error) {
-	if err := jsonbound.Check(line, maxValues); err != nil {
-		return o, badOffer(err)
-	}
-	d := json.NewDecoder(bytes.NewReader(line))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&o); err != nil {
-		return o, badOffer(err)
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return o, badOffer(errors.New("more than one value in its first line"))
-	}
-	return o, nil
-}
-
-func badOffer(err error) error {
-	return problem.New(problem.Usage, "body of the request: %w", err)
 }
 
 func (h tools) remove(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {

@@ -16,52 +16,17 @@ import (
 // workspaces answers for the shadows that a daemon keeps.
 type workspaces struct{ s *service.Service }
 
-func (h workspaces) list(_ context.Context, c caller.Caller, _ *http.Request) (any, error) {
-	return h.s.Workspaces().List(c)
-}
-
 func (h workspaces) prune(ctx context.Context, c caller.Caller, _ *http.Request) (any, error) {
 	return h.s.Workspaces().Prune(ctx, c)
-}
-
-func (h workspaces) caches(_ context.Context, c caller.Caller, _ *http.Request) (any, error) {
-	return h.s.Workspaces().Caches(c)
 }
 
 func (h workspaces) removeCache(_ context.Context, c caller.Caller, r *http.Request) (any, error) {
 	return nil, h.s.Workspaces().RemoveCache(c, r.PathValue("id"))
 }
 
-func (h workspaces) commit(ctx context.Context, c caller.Caller, r *http.Request,
-	id string) (any, error) {
-	var req shadows.CommitRequest
-	if err := readJSON(r, &req); err != nil {
-		return nil, err
-	}
-	return h.s.Workspaces().Commit(ctx, c, id, req)
-}
-
-func (h workspaces) revert(ctx context.Context, c caller.Caller, r *http.Request,
-	id string) (any, error) {
-	var req shadows.RevertRequest
-	if err := readJSON(r, &req); err != nil {
-		return nil, err
-	}
-	return h.s.Workspaces().Revert(ctx, c, id, req)
-}
-
 func (h workspaces) discard(ctx context.Context, c caller.Caller, r *http.Request,
 	id string) (any, error) {
 	return nil, h.s.Workspaces().Discard(ctx, c, id, r.URL.Query().Get("force") == "1")
-}
-
-func (h workspaces) discardPaths(ctx context.Context, c caller.Caller, r *http.Request,
-	id string) (any, error) {
-	var req shadows.DiscardRequest
-	if err := readJSON(r, &req); err != nil {
-		return nil, err
-	}
-	return h.s.Workspaces().DiscardPaths(ctx, c, id, req)
 }
 
 func (h workspaces) changes(w http.ResponseWriter, r *http.Request) {

@@ -30,7 +30,6 @@ package approvals
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -219,8 +218,8 @@ func (a Action) onRecord() string {
 	}
 	f := *a.Fetch
 	if target := f.target(); target != f.URL {
-		sum := sha256.Sum256([]byte(f.URL[len(target):]))
-		f.URL = target + "?sha256:" + hex.EncodeToString(sum[:])
+		f.URL = fmt.Sprintf("%s?sha256:%x", target,
+			sha256.Sum256([]byte(f.URL[len(target):])))
 	}
 	return f.String()
 }
@@ -356,8 +355,7 @@ func (a Action) digest() string {
 		// Every field is a text, a number, a time or a struct of those.
 		panic("approvals: bug: " + err.Error())
 	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])
+	return fmt.Sprintf("%x", sha256.Sum256(text))
 }
 
 // summarize returns the words of the daemon for an action.
@@ -532,5 +530,4 @@ func (g Grant) covers(a Action, now time.Time) bool {
 		r.GitOnly == ""
 }
 
-// over reports whether the time of the grant is over.
 func (g Grant) over(now time.Time) bool { return !g.Until.IsZero() && !now.Before(g.Until) }

@@ -1,9 +1,9 @@
 package approvals
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -83,8 +83,7 @@ func checkKey(key string) error {
 }
 
 func keySum(key string) string {
-	sum := sha256.Sum256([]byte(key))
-	return hex.EncodeToString(sum[:])
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(key)))
 }
 
 func (s *stored) hasKey(key string) bool {
@@ -197,10 +196,7 @@ func (p Programs) again(a Action, key string) (*stored, error) {
 // run, of an action are not over.
 func (p Programs) roomFor(a Action) error {
 	n, agent := 0, withoutFacet(a.Agent)
-	of := agent
-	if of == "" {
-		of = a.Run
-	}
+	of := cmp.Or(agent, a.Run)
 	for _, s := range p.q.actions {
 		if s.UID == a.UID && s.task() != nil && !s.State.Over() && withoutFacet(s.Agent) == agent &&
 			(agent != "" || s.Run == a.Run) {
@@ -210,9 +206,7 @@ func (p Programs) roomFor(a Action) error {
 	if n < maxOfRun {
 		return nil
 	}
-	if of == "" {
-		of = fmt.Sprintf("uid %d", a.UID)
-	}
+	of = cmp.Or(of, fmt.Sprintf("uid %d", a.UID))
 	return problem.New(problem.Busy, "%d actions of %s are not over", n, of).
 		WithHint("jail approvals lists them; decide on some")
 }

@@ -1,6 +1,7 @@
 package approvals
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/rootless"
+	"github.com/jail-sandbox/jail/jail/tick"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/caller"
@@ -56,9 +58,7 @@ func (q *Queue) Decide(ctx context.Context, c caller.Caller, id string,
 		return Action{}, problem.New(problem.Usage, "via %q is none of cli, api, console and mcp",
 			req.Via)
 	}
-	if req.Via == "" {
-		req.Via = "api"
-	}
+	req.Via = cmp.Or(req.Via, "api")
 	var decided *stored
 	err := q.step(func(now time.Time) (l line, err error) {
 		s, err := q.find(c, id)
@@ -461,14 +461,7 @@ const (
 // applied. failed gets the result of each.
 func (q *Queue) Keep(done <-chan struct{}, failed func(error)) {
 	wait := retryFirst
-	for {
-		timer := time.NewTimer(wait)
-		select {
-		case <-done:
-			timer.Stop()
-			return
-		case <-timer.C:
-		}
+	for tick.Wait(done, wait) {
 		left, err := q.recover()
 		failed(err)
 		wait = nextTry(wait, left == 0 && err == nil)

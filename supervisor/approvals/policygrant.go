@@ -68,7 +68,6 @@ func (g *PolicyGrant) lasts() (time.Duration, error) {
 	return d, nil
 }
 
-// widening returns what is granted.
 func (g *PolicyGrant) widening() (w policy.Widening, err error) {
 	if len(g.Fetch) > maxGranted || len(g.Tools) > maxGranted {
 		return w, fmt.Errorf("policy_grant: at most %d rules for fetches and %d tools", maxGranted,

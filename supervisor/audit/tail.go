@@ -7,6 +7,8 @@ import (
 	"iter"
 	"os"
 	"time"
+
+	"github.com/jail-sandbox/jail/jail/tick"
 )
 
 // followEvery is how often a reader at the end of a log looks for more.
@@ -89,13 +91,8 @@ func read(ctx context.Context, dir string, f Filter, first uint64, record func(R
 	for {
 		l, err := r.next()
 		if err == io.EOF || err == nil && l.torn {
-			if !end() {
+			if !end() || !tick.Wait(ctx.Done(), followEvery) {
 				return
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(followEvery):
 			}
 			continue
 		}

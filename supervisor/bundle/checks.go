@@ -224,29 +224,6 @@ func soundNeeds(m Manifest) error {
 	return nil
 }
 
-// portable says whether a manifest pins all that a bundle consists of, within the limits for what
-// is carried from host to host.
-func portable(m Manifest) error {
-	total, names := int64(0), map[string]bool{ManifestFile: true, SignatureFile: true}
-	for _, f := range m.Files() {
-		if f.SHA256 == "" {
-			return fmt.Errorf("%w: file %s: its sha256 and size are not in it", ErrManifest, f.Name)
-		}
-		if lower := strings.ToLower(f.Name); names[lower] {
-			return fmt.Errorf("%w: file %s: there twice, but for the case of its letters",
-				ErrManifest, f.Name)
-		} else {
-			names[lower] = true
-		}
-		total += f.Size
-	}
-	if total > maxBundle {
-		return fmt.Errorf("%w: %d bytes in all, where %d are allowed", ErrManifest, total,
-			int64(maxBundle))
-	}
-	return nil
-}
-
 // safeName says whether a name can be typed, shown and compared without surprise.
 // No letters beyond ASCII and one case, so that no two names look alike (T-608).
 func safeName(s string) bool {

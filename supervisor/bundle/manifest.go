@@ -1,6 +1,10 @@
 package bundle
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
 
 // Limits on what a manifest may say. They are far above what a real bundle needs:
 // their job is that a hostile one costs little to refuse.
@@ -102,4 +106,54 @@ type CommandEntry struct {
 type Limits struct {
 	MemoryBytes int64 `json:"memory_bytes"`
 	WallMS      int64 `json:"wall_ms"`
+}
+
+// A File is one that a manifest names.
+type File struct {
+	Name string
+	// Hexadecimal; empty where the manifest does not pin it.
+	SHA256 string
+	Size   int64 // bytes
+	Module bool
+}
+
+// Files are all files of the bundle but the manifest and its signature, in the order in which they
+// are carried: modules, then licences.
+func (m Manifest) Files() []File {
+	var files []File
+	for _, mod := range m.Modules {
+		files = append(files, File{mod.File, mod.SHA256, mod.Size, true})
+	}
+	seen := map[string]bool{}
+	for _, l := range m.Licences {
+		// Two licences may share a text.
+		if !seen[l.File] {
+			files = append(files, File{l.File, l.SHA256, l.Size, false})
+		}
+		seen[l.File] = true
+	}
+	return files
+}
+
+// Portable returns why a bundle cannot be carried to another host, or nil: each of its files has to
+// be pinned by the manifest, and all together have to be small enough to be taken.
+func (m Manifest) Portable() error {
+	total, names := int64(0), map[string]bool{ManifestFile: true, SignatureFile: true}
+	for _, f := range m.Files() {
+		if f.SHA256 == "" {
+			return fmt.Errorf("%w: file %s: its sha256 and size are not in it", ErrManifest, f.Name)
+		}
+		if lower := strings.ToLower(f.Name); names[lower] {
+			return fmt.Errorf("%w: file %s: there twice, but for the case of its letters",
+				ErrManifest, f.Name)
+		} else {
+			names[lower] = true
+		}
+		total += f.Size
+	}
+	if total > maxBundle {
+		return fmt.Errorf("%w: %d bytes in all, where %d are allowed", ErrManifest, total,
+			int64(maxBundle))
+	}
+	return nil
 }

@@ -17,6 +17,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ import (
 
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/lasting"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/wire"
@@ -154,9 +156,7 @@ func understand(ctx context.Context, c *api.Client, socket string) error {
 
 // complete fills in what the environment says.
 func (o Options) complete() Options {
-	if o.State == "" {
-		o.State = os.Getenv("JAIL_STATE")
-	}
+	o.State = cmp.Or(o.State, os.Getenv("JAIL_STATE"))
 	if o.Jaild == "" {
 		o.Jaild = "jaild"
 		if path, err := exec.LookPath(o.Jaild); err == nil {
@@ -190,4 +190,17 @@ func NobodyListens(err error) bool {
 
 func failed(err error, hint, format string, args ...any) *Error {
 	return &Error{Code: problem.Failed, Message: fmt.Sprintf(format, args...), Hint: hint, Err: err}
+}
+
+// startLasting starts a daemon that outlives this process, and returns a client of it.
+func (o Options) startLasting(ctx context.Context) (c *api.Client, err error) {
+	args := []string{"--until-idle", lasting.Linger.String(), "--socket", o.Socket}
+	if o.State != "" {
+		args = append(args, "--state", o.State)
+	}
+	err = lasting.Start(ctx, o.Socket, o.Jaild, args, func(ctx context.Context) (err error) {
+		c, err = api.Dial(ctx, o.Socket)
+		return err
+	})
+	return c, err
 }

@@ -3,14 +3,11 @@ package config
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/jail-sandbox/jail/policy/syntax"
-	"github.com/jail-sandbox/jail/profiles"
-	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 // Approvals are what the operator of a host says of approvals, in a TOML file of the daemon's that
@@ -31,21 +28,9 @@ const (
 
 // ReadApprovals reads the file at path, which need not exist.
 func ReadApprovals(path string) (s Approvals, err error) {
-	text, err := profiles.ReadTrusted(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return s, nil
-	}
-	if problem.IsShort(err) {
-		return s, problem.New(problem.Failed, "settings of approvals: %w", err)
-	}
-	if err == nil {
-		err = s.parse(path, text)
-	}
-	if err != nil {
-		return Approvals{}, problem.New(problem.Usage, "settings of approvals: %w", err).
-			WithHint("jaild(8) has the keys of approvals.toml")
-	}
-	return s, nil
+	err = read(path, "approvals", "jaild(8) has the keys of approvals.toml",
+		func(text []byte) error { return s.parse(path, text) })
+	return s, err
 }
 
 func (s *Approvals) parse(path string, text []byte) error {

@@ -1,8 +1,6 @@
 package config
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,10 +8,10 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
+	"github.com/jail-sandbox/jail/jail/oci"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/profiles"
@@ -71,45 +69,37 @@ type Settings struct {
 }
 
 // ReadSettings reads the file at path, which need not exist.
-func ReadSettings(path string) (Settings, error) {
-	var s Settings
-	text, err := profiles.ReadTrusted(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return s, nil
-	}
-	// That is no fault of the file's.
-	if problem.IsShort(err) {
-		return s, problem.New(problem.Failed, "settings of the daemon: %w", err)
-	}
-	if err == nil {
-		err = s.parse(path, text)
-	}
-	if err != nil {
-		return s, problem.New(problem.Usage, "settings of the daemon: %w", err).
-			WithHint("jaild(8) has the keys of jaild.toml")
-	}
-	return s, nil
+func ReadSettings(path string) (s Settings, err error) {
+	err = read(path, "the daemon", "jaild(8) has the keys of jaild.toml",
+		func(text []byte) error { return s.parse(path, text) })
+	return s, err
 }
 
 func (s *Settings) parse(path string, text []byte) error {
-	values, err := syntax.Plain(path, text)
-	if err != nil {
+	return syntax.Decode(path, text, s, func() error {
+		_, err := s.Bounds()
+		if err == nil && s.Metrics != "" {
+			err = loopback(s.Metrics)
+		}
 		return err
+	})
+}
+
+// read reads a file of settings by parse; the file need not exist. hint says where its keys are.
+func read(path, of, hint string, parse func(text []byte) error) error {
+	text, err := profiles.ReadTrusted(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	plain, err := json.Marshal(values)
+	// That is no fault of the file's.
+	if problem.IsShort(err) {
+		return problem.New(problem.Failed, "settings of %s: %w", of, err)
+	}
 	if err == nil {
-		d := json.NewDecoder(bytes.NewReader(plain))
-		d.DisallowUnknownFields()
-		err = d.Decode(s)
-	}
-	if err == nil {
-		_, err = s.Bounds()
-	}
-	if err == nil && s.Metrics != "" {
-		err = loopback(s.Metrics)
+		err = parse(text)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %s", path, strings.TrimPrefix(err.Error(), "json: "))
+		return problem.New(problem.Usage, "settings of %s: %w", of, err).WithHint(hint)
 	}
 	return nil
 }
@@ -185,4 +175,22 @@ func (s *Settings) Bounds() (Bounds, error) {
 		b.Wait = d
 	}
 	return b, nil
+}
+
+// ReadNode reads what the operator lets OCI containers have, from a TOML file that nobody else can
+// write and that need not exist. docs/oci.md has the keys.
+//
+//	profile  = "container"             # of containers that name none
+//	profiles = ["container-strict"]    # that the annotation jail.profile may name
+//	join     = ["network", "ipc", "uts"]  # namespaces that the containers of a pod share
+//	hooks    = ["/usr/libexec/x"]      # programs of the host that config.json may have run
+//
+//	[[volume]]
+//	source = "/var/lib/kubelet/pods"   # of which containers may have anything mounted
+//	access = "write"                   # read, read+exec, write, write+exec
+func ReadNode(path string) (n oci.Node, err error) {
+	err = read(path, "containers", "docs/oci.md has the keys of oci.toml", func(text []byte) error {
+		return syntax.Decode(path, text, &n, func() error { return oci.CheckNode(n) })
+	})
+	return n, err
 }

@@ -47,48 +47,45 @@ func lastCommit(i shadows.WorkspaceInfo, now time.Time) *standing {
 
 // askKill is the page that asks whether a live run is to be ended. It does not ask again by itself,
 // so that nothing moves under a hand.
-func (c *Console) askKill(w http.ResponseWriter, r *http.Request, s *session) {
+func (c *Console) askKill(r *http.Request, s *session) (answer, error) {
 	id := r.PathValue("id")
 	known, err := c.Daemon.Inspect(r.Context(), id)
 	if err != nil {
-		c.fail(w, r, s, err)
-		return
+		return answer{}, err
 	}
 	if known.Live == nil {
-		c.say(w, http.StatusConflict, s, notice{Title: "It has ended", Text: "The run " + text(id) +
-			" runs no more.", Next: s.path() + "/runs/" + segment(id), NextText: "The run"})
-		return
+		return s.said(http.StatusConflict, notice{Title: "It has ended",
+			Text: "The run " + text(id) + " runs no more.", Next: s.path() + "/runs/" + segment(id), NextText: "The run"}), nil
 	}
-	c.show(w, http.StatusOK, "kill.html", s.page("End run "+text(id), "runs", liveRun(*known.Live)))
+	return answer{http.StatusOK, "kill.html",
+		s.page("End run "+text(id), "runs", liveRun(*known.Live))}, nil
 }
 
 // kill ends a live run. Its shadow stays.
-func (c *Console) kill(w http.ResponseWriter, r *http.Request, s *session) {
+func (c *Console) kill(r *http.Request, s *session) (answer, error) {
 	id := r.PathValue("id")
 	back := s.path() + "/runs/" + segment(id)
 	signal, ok := signals[r.PostForm.Get("signal")]
 	if !ok || r.PostForm.Get("sure") != "yes" {
-		c.say(w, http.StatusBadRequest, s, notice{Title: "Nothing was done",
+		return s.said(http.StatusBadRequest, notice{Title: "Nothing was done",
 			Text: "To end the run, say how, and tick that you mean it.", Next: back + "/kill",
-			NextText: "Back"})
-		return
+			NextText: "Back"}), nil
 	}
 	if err := c.Daemon.Kill(r.Context(), id, signal); err != nil {
-		c.fail(w, r, s, err)
-		return
+		return answer{}, err
 	}
-	c.say(w, http.StatusOK, s, notice{Title: "Signalled", Text: "The run " + text(id) +
+	return s.said(http.StatusOK, notice{Title: "Signalled", Text: "The run " + text(id) +
 		" was told to end. What it has written by then waits for a review.", Next: back,
-		NextText: "The run"})
+		NextText: "The run"}), nil
 }
 
-// commitOf finds what a revert of a run's shadow would undo, or says why there is nothing.
-func (c *Console) commitOf(w http.ResponseWriter, r *http.Request, s *session) *standing {
+// askRevert is the page that shows what a revert of a run's shadow would undo, or why there is
+// nothing.
+func (c *Console) askRevert(r *http.Request, s *session) (answer, error) {
 	id := r.PathValue("id")
 	all, err := c.Daemon.Workspaces(r.Context())
 	if err != nil {
-		c.fail(w, r, s, err)
-		return nil
+		return answer{}, err
 	}
 	why := "No shadow is kept for the run " + text(id) + "."
 	status := http.StatusNotFound
@@ -97,7 +94,8 @@ func (c *Console) commitOf(w http.ResponseWriter, r *http.Request, s *session) *
 			continue
 		}
 		if last := lastCommit(i, c.now()); last != nil && last.NotKept == "" {
-			return last
+			return answer{http.StatusOK, "revert.html",
+				s.page("Undo the commit of run "+text(last.ID), "runs", last)}, nil
 		} else if last != nil {
 			why, status = "The last commit of the run "+text(id)+" cannot be undone: "+last.NotKept+
 				".", http.StatusConflict
@@ -105,20 +103,10 @@ func (c *Console) commitOf(w http.ResponseWriter, r *http.Request, s *session) *
 			why, status = "No commit of the run "+text(id)+" stands.", http.StatusConflict
 		}
 	}
-	c.say(w, status, s, notice{Title: "Nothing to undo", Text: why, Next: s.path() + "/runs/" +
-		segment(id), NextText: "The run"})
-	return nil
+	return s.said(status, notice{Title: "Nothing to undo", Text: why, Next: s.path() + "/runs/" +
+		segment(id), NextText: "The run"}), nil
 }
 
-// askRevert is the page that shows what a revert would undo.
-func (c *Console) askRevert(w http.ResponseWriter, r *http.Request, s *session) {
-	if last := c.commitOf(w, r, s); last != nil {
-		c.show(w, http.StatusOK, "revert.html",
-			s.page("Undo the commit of run "+text(last.ID), "runs", last))
-	}
-}
-
-// A reverted is what a revert did.
 type reverted struct {
 	ID      string
 	Changes []change
@@ -130,19 +118,17 @@ type reverted struct {
 }
 
 // revert undoes the commit that was shown, if it is still the last that stands.
-func (c *Console) revert(w http.ResponseWriter, r *http.Request, s *session) {
+func (c *Console) revert(r *http.Request, s *session) (answer, error) {
 	id := r.PathValue("id")
 	req := shadows.RevertRequest{Commit: r.PostForm.Get("commit")}
 	if req.Commit == "" || r.PostForm.Get("sure") != "yes" {
-		c.say(w, http.StatusBadRequest, s, notice{Title: "Nothing was done",
+		return s.said(http.StatusBadRequest, notice{Title: "Nothing was done",
 			Text: "To undo the commit, tick that you mean it.", Next: s.path() + "/runs/" +
-				segment(id) + "/revert", NextText: "Back"})
-		return
+				segment(id) + "/revert", NextText: "Back"}), nil
 	}
 	result, err := c.Daemon.Revert(r.Context(), id, req)
 	if err != nil {
-		c.fail(w, r, s, err)
-		return
+		return answer{}, err
 	}
 	d := reverted{ID: id, More: result.State == workspace.Frozen,
 		Skipped: max(0, len(result.Changes)-maxDone)}
@@ -152,5 +138,5 @@ func (c *Console) revert(w http.ResponseWriter, r *http.Request, s *session) {
 	for _, l := range result.Left {
 		d.Left = append(d.Left, text(l))
 	}
-	c.show(w, http.StatusOK, "reverted.html", s.page("Undone", "runs", d))
+	return answer{http.StatusOK, "reverted.html", s.page("Undone", "runs", d)}, nil
 }

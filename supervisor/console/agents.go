@@ -36,20 +36,15 @@ type Agents interface {
 // noAgents is shown where the console knows of no agents.
 var noAgents = notice{Title: "No agents", Text: "This console was started without agents."}
 
-// agentPages are the pages of the agents.
 type agentPages struct{ c *Console }
 
 // all lists the agents of the reviewer.
-func (p agentPages) all(w http.ResponseWriter, r *http.Request, s *session) {
-	p.with(w, r, s, func(a Agents) error {
+func (p agentPages) all(r *http.Request, s *session) (answer, error) {
+	return p.with(r, s, func(a Agents) (answer, error) {
 		all, err := a.List(r.Context())
-		if err != nil {
-			return err
-		}
 		list := agentList{Agents: all[:min(len(all), maxAgents)],
 			Skipped: max(len(all)-maxAgents, 0)}
-		p.c.show(w, http.StatusOK, "agents.html", s.page("Agents", "agents", list))
-		return nil
+		return answer{http.StatusOK, "agents.html", s.page("Agents", "agents", list)}, err
 	})
 }
 
@@ -59,7 +54,6 @@ type agentList struct {
 	Skipped int
 }
 
-// agentPage is the page of one agent.
 type agentPage struct {
 	agentapi.Agent
 	Waiting, Dead []eventShown
@@ -97,27 +91,27 @@ type tableShown struct {
 }
 
 // one shows one agent.
-func (p agentPages) one(w http.ResponseWriter, r *http.Request, s *session) {
-	p.with(w, r, s, func(a Agents) error { return p.show(w, r, s, a, nil) })
+func (p agentPages) one(r *http.Request, s *session) (answer, error) {
+	return p.with(r, s, func(a Agents) (answer, error) { return p.show(r, s, a, nil) })
 }
 
 // tables counts the rows of an agent's tables, which wakes the agent.
-func (p agentPages) tables(w http.ResponseWriter, r *http.Request, s *session) {
-	p.with(w, r, s, func(a Agents) error {
+func (p agentPages) tables(r *http.Request, s *session) (answer, error) {
+	return p.with(r, s, func(a Agents) (answer, error) {
 		counts, err := a.Tables(r.Context(), r.PathValue("name"), r.PostForm.Get("channel"))
 		if err != nil {
-			return err
+			return answer{}, err
 		}
-		return p.show(w, r, s, a, counts)
+		return p.show(r, s, a, counts)
 	})
 }
 
-func (p agentPages) show(w http.ResponseWriter, r *http.Request, s *session, a Agents,
-	counts map[string]int64) error {
+func (p agentPages) show(r *http.Request, s *session, a Agents,
+	counts map[string]int64) (answer, error) {
 	name := r.PathValue("name")
 	one, err := a.Status(r.Context(), name)
 	if err != nil {
-		return err
+		return answer{}, err
 	}
 	shown := agentPage{Agent: one, Of: r.PostForm.Get("channel")}
 	shown.Instances = nil
@@ -136,19 +130,18 @@ func (p agentPages) show(w http.ResponseWriter, r *http.Request, s *session, a A
 	if one.State != agentapi.Available {
 		events, err := a.Events(r.Context(), name)
 		if err != nil {
-			return err
+			return answer{}, err
 		}
 		shown.Waiting, shown.MoreWaiting = shownEvents(events.Waiting)
 		shown.Dead, shown.MoreDead = shownEvents(events.Dead)
 		if shown.Published, err = lastPublished(r.Context(), a, name); err != nil {
-			return err
+			return answer{}, err
 		}
 	}
 	for _, table := range slices.Sorted(maps.Keys(counts)) {
 		shown.Tables = append(shown.Tables, tableShown{table, counts[table]})
 	}
-	p.c.show(w, http.StatusOK, "agent.html", s.page("Agent "+text(name), "agents", shown))
-	return nil
+	return answer{http.StatusOK, "agent.html", s.page("Agent "+text(name), "agents", shown)}, nil
 }
 
 func shownEvents(all []agentapi.Event) (shown []eventShown, more int) {
@@ -171,19 +164,16 @@ func lastPublished(ctx context.Context, a Agents, name string) (last []publicati
 	return last, err
 }
 
-// with calls f with the agents, and shows why that failed.
-func (p agentPages) with(w http.ResponseWriter, r *http.Request, s *session,
-	f func(Agents) error) {
+// with calls f with the agents.
+func (p agentPages) with(r *http.Request, s *session,
+	f func(Agents) (answer, error)) (answer, error) {
 	if p.c.Agents == nil {
-		p.c.say(w, http.StatusNotFound, s, noAgents)
-		return
+		return s.said(http.StatusNotFound, noAgents), nil
 	}
 	a, err := p.c.Agents(r.Context())
-	if err == nil {
-		defer a.Close()
-		err = f(a)
-	}
 	if err != nil {
-		p.c.fail(w, r, s, err)
+		return answer{}, err
 	}
+	defer a.Close()
+	return f(a)
 }

@@ -37,11 +37,10 @@ type row struct {
 type cell struct{ Text, Class string }
 
 // branches shows what a shadow and its branches change, side by side.
-func (c *Console) branches(w http.ResponseWriter, r *http.Request, s *session) {
+func (c *Console) branches(r *http.Request, s *session) (answer, error) {
 	all, err := c.Daemon.Workspaces(r.Context())
 	if err != nil {
-		c.fail(w, r, s, err)
-		return
+		return answer{}, err
 	}
 	f := family{Of: r.PathValue("id")}
 	for _, i := range all {
@@ -64,8 +63,7 @@ func (c *Console) branches(w http.ResponseWriter, r *http.Request, s *session) {
 		}
 		list, cut, err := c.changesOf(r, i.ID)
 		if err != nil {
-			c.fail(w, r, s, err)
-			return
+			return answer{}, err
 		}
 		f.Skipped = f.Skipped || cut
 		at := len(f.Members)
@@ -84,7 +82,8 @@ func (c *Console) branches(w http.ResponseWriter, r *http.Request, s *session) {
 		}
 		f.Rows = append(f.Rows, line)
 	}
-	c.show(w, http.StatusOK, "branches.html", s.page("Branches of "+text(f.Of), "runs", &f))
+	return answer{http.StatusOK, "branches.html",
+		s.page("Branches of "+text(f.Of), "runs", &f)}, nil
 }
 
 // changesOf lists the changes of a shadow against its directory.

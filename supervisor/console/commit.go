@@ -27,19 +27,17 @@ const maxDone = 500 // changes that are listed
 
 // commit writes what was marked, or all, and names the digest of what was shown: if that is not
 // what is there, nothing is written.
-func (c *Console) commit(w http.ResponseWriter, r *http.Request, s *session) {
+func (c *Console) commit(r *http.Request, s *session) (answer, error) {
 	id := r.PathValue("id")
 	again := s.path() + "/runs/" + segment(id) + "/review"
 	req, why := chosen(r.PostForm)
 	if why != "" {
-		c.say(w, http.StatusBadRequest, s, notice{Title: "Nothing was done", Text: why, Next: again,
-			NextText: "Back to the review"})
-		return
+		return s.said(http.StatusBadRequest, notice{Title: "Nothing was done", Text: why,
+			Next: again, NextText: "Back to the review"}), nil
 	}
 	result, err := c.Daemon.Commit(r.Context(), id, req)
 	if err != nil {
-		c.fail(w, r, s, err)
-		return
+		return answer{}, err
 	}
 	d := done{ID: id, More: result.State == "frozen", NotKept: text(result.NotKept),
 		Skipped: max(0, len(result.Committed)-maxDone)}
@@ -53,7 +51,7 @@ func (c *Console) commit(w http.ResponseWriter, r *http.Request, s *session) {
 	for _, l := range result.Left {
 		d.Left = append(d.Left, text(l))
 	}
-	c.show(w, http.StatusOK, "done.html", s.page("Committed", "runs", d))
+	return answer{http.StatusOK, "done.html", s.page("Committed", "runs", d)}, nil
 }
 
 // chosen is the request of a form: the same that jail commit --patch makes. Who marked a protected
@@ -102,36 +100,32 @@ func chosen(f url.Values) (req shadows.CommitRequest, why string) {
 }
 
 // discard throws a shadow away, if it is still what was shown.
-func (c *Console) discard(w http.ResponseWriter, r *http.Request, s *session) {
+func (c *Console) discard(r *http.Request, s *session) (answer, error) {
 	id := r.PathValue("id")
 	again := s.path() + "/runs/" + segment(id) + "/review"
 	if r.PostForm.Get("sure") != "yes" {
-		c.say(w, http.StatusBadRequest, s, notice{Title: "Nothing was done",
+		return s.said(http.StatusBadRequest, notice{Title: "Nothing was done",
 			Text: "To throw the changes away, tick that you mean it: it cannot be taken back.",
-			Next: again, NextText: "Back to the review"})
-		return
+			Next: again, NextText: "Back to the review"}), nil
 	}
 	digest := ""
 	for l, err := range c.Daemon.Changes(r.Context(), id, "") {
 		if err != nil {
-			c.fail(w, r, s, err)
-			return
+			return answer{}, err
 		}
 		if l.Summary != nil {
 			digest = l.Summary.Digest
 		}
 	}
 	if digest == "" || digest != r.PostForm.Get("digest") {
-		c.say(w, http.StatusConflict, s, notice{Title: "Nothing was done",
+		return s.said(http.StatusConflict, notice{Title: "Nothing was done",
 			Text: "The changes are not those that were shown: something changed meanwhile.",
-			Next: again, NextText: "Review what there is now"})
-		return
+			Next: again, NextText: "Review what there is now"}), nil
 	}
 	if err := c.Daemon.Discard(r.Context(), id); err != nil {
-		c.fail(w, r, s, err)
-		return
+		return answer{}, err
 	}
-	c.say(w, http.StatusOK, s, notice{Title: "Discarded", Text: "The shadow of run " + text(id) +
+	return s.said(http.StatusOK, notice{Title: "Discarded", Text: "The shadow of run " + text(id) +
 		" is thrown away. The real directory is as it was.",
-		Next: s.path() + "/runs/" + segment(id), NextText: "The run"})
+		Next: s.path() + "/runs/" + segment(id), NextText: "The run"}), nil
 }

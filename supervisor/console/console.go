@@ -27,6 +27,7 @@ import (
 	"io"
 	"iter"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/workspace"
@@ -144,10 +145,17 @@ type page struct {
 	Body  any
 }
 
-func (c *Console) show(w http.ResponseWriter, status int, name string, p page) {
+// An answer is a page with the template that shows it.
+type answer struct {
+	status   int
+	template string
+	page     page
+}
+
+func (c *Console) show(w http.ResponseWriter, a answer) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	out := &cutter{w: w, status: status}
-	if err := c.pages.ExecuteTemplate(out, name, p); err != nil && !out.begun {
+	out := &cutter{w: w, status: a.status}
+	if err := c.pages.ExecuteTemplate(out, a.template, a.page); err != nil && !out.begun {
 		http.Error(w, "bug: a page cannot be made", http.StatusInternalServerError)
 	}
 }
@@ -174,6 +182,19 @@ const maxForm = 4 << 20
 // A handler answers a request of somebody who is logged in.
 type handler func(w http.ResponseWriter, r *http.Request, s *session)
 
+// A view is a handler that answers with a page.
+type view func(r *http.Request, s *session) (answer, error)
+
+func (c *Console) answering(v view) handler {
+	return func(w http.ResponseWriter, r *http.Request, s *session) {
+		a, err := v(r, s)
+		if err != nil {
+			a = s.failed(r, err)
+		}
+		c.show(w, a)
+	}
+}
+
 func (c *Console) routes() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", c.front)
@@ -182,7 +203,8 @@ func (c *Console) routes() *http.ServeMux {
 		_, _ = w.Write(c.style)
 	})
 	mux.HandleFunc("GET "+loginPath+"{token}", c.login)
-	for pattern, h := range map[string]handler{
+	handlers := map[string]handler{"POST /log/verify": c.verifyNow, "POST /logout": c.logout}
+	for pattern, v := range map[string]view{
 		"GET /{$}":                   c.home,
 		"GET /runs/{id}":             c.run,
 		"GET /runs/{id}/review":      c.review,
@@ -200,14 +222,12 @@ func (c *Console) routes() *http.ServeMux {
 		"GET /agents/{name}":         agentPages{c}.one,
 		"POST /agents/{name}/tables": agentPages{c}.tables,
 		"GET /log":                   c.search,
-		"POST /log/verify":           c.verifyNow,
 		"GET /policy":                c.policy,
-		"POST /logout":               c.logout,
 	} {
-		method, path := pattern[:len("GET")], pattern[len("GET "):]
-		if pattern[0] == 'P' {
-			method, path = pattern[:len("POST")], pattern[len("POST "):]
-		}
+		handlers[pattern] = c.answering(v)
+	}
+	for pattern, h := range handlers {
+		method, path, _ := strings.Cut(pattern, " ")
 		mux.HandleFunc(method+" "+sessionPath+"{session}"+path, c.known(h))
 	}
 	return mux
@@ -215,9 +235,9 @@ func (c *Console) routes() *http.ServeMux {
 
 // front explains to visitors without a link how to get one.
 func (c *Console) front(w http.ResponseWriter, _ *http.Request) {
-	c.say(w, http.StatusUnauthorized, nil, notice{Title: "Not logged in",
+	c.show(w, nobody.said(http.StatusUnauthorized, notice{Title: "Not logged in",
 		Text: "This is the console of jail. It opens with a link that jail console prints.",
-		Hint: "In the terminal in which jail console runs, press Enter for a new link."})
+		Hint: "In the terminal in which jail console runs, press Enter for a new link."}))
 }
 
 // drain reads what is left of a small body, so that a browser that is still sending sees the

@@ -110,22 +110,22 @@ func (c *Console) known(h handler) http.HandlerFunc {
 		}
 		if s == nil {
 			drain(r)
-			c.say(w, http.StatusUnauthorized, nil, notice{Title: "Not logged in",
+			c.show(w, s.said(http.StatusUnauthorized, notice{Title: "Not logged in",
 				Text: "This login has ended, or jail console was started anew.",
-				Hint: "In the terminal in which jail console runs, press Enter for a new link."})
+				Hint: "In the terminal in which jail console runs, press Enter for a new link."}))
 			return
 		}
 		if r.Method == http.MethodPost {
 			if err := r.ParseForm(); err != nil {
-				c.say(w, http.StatusBadRequest, s, notice{Title: "Not understood",
+				c.show(w, s.said(http.StatusBadRequest, notice{Title: "Not understood",
 					Text: "The form is damaged or larger than 4 MiB; nothing was done.",
-					Hint: "Mark less at a time."})
+					Hint: "Mark less at a time."}))
 				return
 			}
 			if subtle.ConstantTimeCompare([]byte(r.PostForm.Get("csrf")), []byte(s.csrf)) != 1 {
-				c.say(w, http.StatusForbidden, s, notice{Title: "Refused",
+				c.show(w, s.said(http.StatusForbidden, notice{Title: "Refused",
 					Text: "The form is not one of this login; nothing was done.",
-					Hint: "Open the page again."})
+					Hint: "Open the page again."}))
 				return
 			}
 		}

@@ -146,25 +146,25 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	}
 	s, cookie := c.logins.redeem(r.PathValue("token"))
 	if s == nil {
-		c.say(w, http.StatusForbidden, nil, notice{Title: "This link is spent",
+		c.show(w, s.said(http.StatusForbidden, notice{Title: "This link is spent",
 			Text: "A login link is good once, and for ten minutes. This one was used, has expired " +
 				"or was never printed.",
 			Hint: "In the terminal in which jail console runs, press Enter for a new link. If " +
 				"nobody but you had this one and you did not use it, somebody else did: end the " +
-				"console."})
+				"console."}))
 		return
 	}
 	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: cookie, Path: s.path() + "/",
 		HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	// A page of our own that goes on by itself, and no redirect: of a link in another program's
 	// page a browser would not send the cookie along.
-	c.show(w, http.StatusOK, "welcome.html", s.page("Welcome", "", nil))
+	c.show(w, answer{http.StatusOK, "welcome.html", s.page("Welcome", "", nil)})
 }
 
 func (c *Console) logout(w http.ResponseWriter, _ *http.Request, s *session) {
 	c.logins.end(s)
 	http.SetCookie(w, &http.Cookie{Name: cookieName, Path: s.path() + "/", MaxAge: -1,
 		HttpOnly: true, SameSite: http.SameSiteStrictMode})
-	c.say(w, http.StatusOK, nil, notice{Title: "Logged out", Text: "This login has ended.",
-		Hint: "In the terminal in which jail console runs, press Enter for a new link."})
+	c.show(w, nobody.said(http.StatusOK, notice{Title: "Logged out", Text: "This login has ended.",
+		Hint: "In the terminal in which jail console runs, press Enter for a new link."}))
 }

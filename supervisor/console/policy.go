@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strings"
@@ -25,14 +26,12 @@ type policyPage struct {
 
 // policy explains a profile of this host as jail policy explain does. It takes names of profiles
 // only, no files.
-func (c *Console) policy(w http.ResponseWriter, r *http.Request, s *session) {
+func (c *Console) policy(r *http.Request, s *session) (answer, error) {
 	q := r.URL.Query()
 	body := policyPage{Profiles: c.Policies.Profiles(),
 		Profile: strings.TrimSpace(q.Get("profile")), Question: strings.TrimSpace(q.Get("why")),
 		Verbs: meaning.Verbs()}
-	if body.Profile == "" {
-		body.Profile = "default"
-	}
+	body.Profile = cmp.Or(body.Profile, "default")
 	status := http.StatusOK
 	if !slices.ContainsFunc(body.Profiles, func(p Profile) bool { return p.Name == body.Profile }) {
 		status, body.Wrong = http.StatusNotFound, "There is no profile of the name "+
@@ -53,7 +52,7 @@ func (c *Console) policy(w http.ResponseWriter, r *http.Request, s *session) {
 		}
 	}
 	body.Question = text(body.Question)
-	c.show(w, status, "policy.html", s.page("Policy", "policy", body))
+	return answer{status, "policy.html", s.page("Policy", "policy", body)}, nil
 }
 
 // where is where a rule stands.

@@ -23,18 +23,16 @@ type notice struct {
 
 type conflict struct{ Path, Why, Real, Shadow string }
 
-// say shows a problem; without a session there is no way on but the terminal.
-func (c *Console) say(w http.ResponseWriter, status int, s *session, p notice) {
-	c.sayAgain(w, status, s, p, 0)
-}
+// nobody is the session of who is not logged in.
+var nobody *session
 
-func (c *Console) sayAgain(w http.ResponseWriter, status int, s *session, p notice, again int) {
+// said is the answer with a notice; without a session there is no way on but the terminal.
+func (s *session) said(status int, p notice) answer {
 	shown := page{Title: p.Title, Body: p}
 	if s != nil {
 		shown = s.page(p.Title, "", p)
 	}
-	shown.Again = again
-	c.show(w, status, "problem.html", shown)
+	return answer{status, "problem.html", shown}
 }
 
 var statuses = map[string]int{
@@ -47,14 +45,16 @@ var statuses = map[string]int{
 // retry is after how many seconds a page that waits for the daemon asks again.
 const retry = 5
 
-// fail shows an error of what a page asked for. What a POST left undone it says, and where it does
-// not know it says that.
-func (c *Console) fail(w http.ResponseWriter, r *http.Request, s *session, err error) {
+// failed is the answer with an error of what a page asked for. What a POST left undone it says, and
+// where it does not know it says that.
+func (s *session) failed(r *http.Request, err error) answer {
 	status, p, again := explain(err, r.Method == http.MethodPost)
 	if id := r.PathValue("id"); id != "" && status == http.StatusConflict {
 		p.Next, p.NextText = s.path()+"/runs/"+segment(id)+"/review", "Review what there is now"
 	}
-	c.sayAgain(w, status, s, p, again)
+	a := s.said(status, p)
+	a.page.Again = again
+	return a
 }
 
 // lostAnswer reports whether a request was sent and its answer did not come.

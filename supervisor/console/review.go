@@ -124,23 +124,21 @@ type shownReview struct {
 	Review *review
 }
 
-func (c *Console) review(w http.ResponseWriter, r *http.Request, s *session) {
+func (c *Console) review(r *http.Request, s *session) (answer, error) {
 	q := r.URL.Query()
 	b, err := c.build(r, reading{run: r.PathValue("id"), all: q.Get("all") == "1" || q.Has("path")})
 	if err != nil {
-		c.fail(w, r, s, err)
-		return
+		return answer{}, err
 	}
 	rv := b.finish()
 	if b.window && len(rv.Changes) == 0 {
-		c.say(w, http.StatusNotFound, s, notice{Title: "Not Found",
+		return s.said(http.StatusNotFound, notice{Title: "Not Found",
 			Text:     "No change of this run has the path " + text(b.only) + ".",
 			Hint:     "It may have been committed meanwhile.",
 			Next:     s.path() + "/runs/" + segment(rv.ID) + "/review",
-			NextText: "Review what there is now"})
-		return
+			NextText: "Review what there is now"}), nil
 	}
-	c.show(w, http.StatusOK, "review.html", s.page("Review of "+text(rv.ID), "runs", &rv))
+	return answer{http.StatusOK, "review.html", s.page("Review of "+text(rv.ID), "runs", &rv)}, nil
 }
 
 // reading says what of a change set a page shows.

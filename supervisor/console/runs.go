@@ -73,21 +73,19 @@ type home struct {
 	Paused bool
 }
 
-func (c *Console) home(w http.ResponseWriter, r *http.Request, s *session) {
+func (c *Console) home(r *http.Request, s *session) (answer, error) {
 	ctx := r.Context()
 	h := home{Log: c.verify.known(), Paused: r.URL.Query().Get("live") == "no"}
 	var err error
 	if h.Version, err = c.Daemon.Version(ctx); err != nil {
-		c.fail(w, r, s, err)
-		return
+		return answer{}, err
 	}
 	live, err := c.Daemon.Runs(ctx)
 	if err == nil {
 		h.Shadows, err = c.shadows(ctx)
 	}
 	if err != nil {
-		c.fail(w, r, s, err)
-		return
+		return answer{}, err
 	}
 	for _, i := range live {
 		h.Runs = append(h.Runs, liveRun(i))
@@ -126,7 +124,7 @@ func (c *Console) home(w http.ResponseWriter, r *http.Request, s *session) {
 		p.Again = liveEvery
 	}
 	p.Body = h
-	c.show(w, http.StatusOK, "home.html", p)
+	return answer{http.StatusOK, "home.html", p}, nil
 }
 
 func liveRun(i message.RunInfo) run {
@@ -188,13 +186,12 @@ type story struct {
 	Log verified
 }
 
-func (c *Console) run(w http.ResponseWriter, r *http.Request, s *session) {
+func (c *Console) run(r *http.Request, s *session) (answer, error) {
 	ctx, id := r.Context(), r.PathValue("id")
 	st := story{ID: id, Log: c.verify.known()}
 	known, err := c.Daemon.Inspect(ctx, id)
 	if err != nil {
-		c.fail(w, r, s, err)
-		return
+		return answer{}, err
 	}
 	if shadows, err := c.Daemon.Workspaces(ctx); err == nil {
 		for _, i := range shadows {
@@ -231,7 +228,7 @@ func (c *Console) run(w http.ResponseWriter, r *http.Request, s *session) {
 	if st.Live != nil {
 		p.Again = liveEvery
 	}
-	c.show(w, http.StatusOK, "run.html", p)
+	return answer{http.StatusOK, "run.html", p}, nil
 }
 
 // waiting names the changes of a shadow that hold what looks like a secret, or are links that lead

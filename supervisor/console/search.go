@@ -6,16 +6,14 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
-	"os/user"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
-	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/records"
 )
 
 // pageRecords is how many records a page of the log shows.
@@ -95,7 +93,7 @@ type search struct {
 	Told bool
 }
 
-func (c *Console) search(w http.ResponseWriter, r *http.Request, s *session) {
+func (c *Console) search(r *http.Request, s *session) (answer, error) {
 	q := r.URL.Query()
 	body := search{Log: c.verify.known(), Where: text(c.Log.Where())}
 	kept := url.Values{}
@@ -108,14 +106,16 @@ func (c *Console) search(w http.ResponseWriter, r *http.Request, s *session) {
 		}
 	}
 	status := http.StatusOK
-	f, why := filter(kept, c.now())
 	before, err := strconv.ParseUint(q.Get("before"), 10, 63)
 	if err != nil {
 		before = 0
 	}
-	if why != "" {
-		status, body.Wrong = http.StatusBadRequest, why
-	} else if p, told, err := c.records(r.Context(), f, kept.Get("path"), before); err != nil {
+	types := strings.FieldsFunc(kept.Get("type"), func(r rune) bool { return r == ',' || r == ' ' })
+	req, f, err := records.Conditions(kept.Get, types, c.now())
+	if w, ok := errors.AsType[*records.WrongCondition](err); ok {
+		status = http.StatusBadRequest
+		body.Wrong = strings.ToUpper(w.Name[:1]) + w.Name[1:] + ": " + text(w.Why) + "."
+	} else if p, told, err := c.records(r.Context(), req, f, before); err != nil {
 		status, body.Wrong = http.StatusInternalServerError, "The log cannot be read: "+
 			text(err.Error())+"."
 		if known, ok := errors.AsType[*problem.Error](err); ok && statuses[known.Code] != 0 {
@@ -135,22 +135,16 @@ func (c *Console) search(w http.ResponseWriter, r *http.Request, s *session) {
 			body.Older = "?" + kept.Encode()
 		}
 	}
-	c.show(w, status, "log.html", s.page("Log", "log", body))
+	return answer{status, "log.html", s.page("Log", "log", body)}, nil
 }
 
 // records are those of one page. To who may not read the files the daemon tells those that are
-// theirs to see; path is the pattern of the filter.
-func (c *Console) records(ctx context.Context, f audit.Filter, path string,
+// theirs to see, by the request that is the same as the filter.
+func (c *Console) records(ctx context.Context, req message.RecordsRequest, f audit.Filter,
 	before uint64) (p audit.Page, told bool, err error) {
 	p, err = c.Log.Page(ctx, f, before, pageRecords)
 	if !errors.Is(err, fs.ErrPermission) {
 		return p, false, err
-	}
-	req := message.RecordsRequest{Run: f.Run, Session: f.Session, Since: f.Since, Until: f.Until,
-		UID: f.UID, Policy: f.Policy, Tool: f.Tool,
-		Decision: f.Decision, Layer: f.Layer, Host: f.Host, Path: path}
-	for _, t := range f.Types {
-		req.Types = append(req.Types, string(t))
 	}
 	var found []audit.Record
 	const room = pageRecords + 1
@@ -168,52 +162,6 @@ func (c *Console) records(ctx context.Context, f audit.Filter, path string,
 	p = audit.Page{More: len(found) > pageRecords, Records: found[max(0, len(found)-pageRecords):]}
 	slices.Reverse(p.Records)
 	return p, true, nil
-}
-
-// filter reads what was filled in. why says what cannot be.
-func filter(q url.Values, now time.Time) (f audit.Filter, why string) {
-	f = audit.Filter{Run: q.Get("run"), Session: q.Get("session"), Tool: q.Get("tool"),
-		Layer: q.Get("layer"), Host: q.Get("host"), Decision: q.Get("decision"),
-		Policy: q.Get("policy")}
-	if f.Policy != "" && !strings.HasPrefix(f.Policy, "sha256:") {
-		f.Policy = "sha256:" + f.Policy
-	}
-	for t := range strings.FieldsFuncSeq(q.Get("type"), func(r rune) bool {
-		return r == ',' || r == ' '
-	}) {
-		f.Types = append(f.Types, audit.Type(t))
-	}
-	if f.Decision != "" && !slices.Contains([]string{audit.DecisionAllowed, audit.DecisionDenied},
-		f.Decision) {
-		return f, "Decision: want allowed or denied."
-	}
-	if p := q.Get("path"); p != "" {
-		g, err := policy.ParseGlob(p)
-		if err != nil {
-			return f, "Path: " + text(err.Error()) + "."
-		}
-		f.Path = g.Match
-	}
-	if u := q.Get("user"); u != "" {
-		number := u
-		if known, err := user.Lookup(u); err == nil {
-			number = known.Uid
-		}
-		n, err := strconv.ParseUint(number, 10, 32)
-		if err != nil {
-			return f, "User: this host knows no user of the name " + text(u) + "."
-		}
-		uid := uint32(n)
-		f.UID = &uid
-	}
-	var ok bool
-	if f.Since, ok = audit.ParseTime(q.Get("since"), now); !ok {
-		return f, "Since: want how long ago, as 90m, or a time, as 2006-01-02T15:04:05Z."
-	}
-	if f.Until, ok = audit.ParseTime(q.Get("until"), now); !ok {
-		return f, "Until: want how long ago, as 90m, or a time, as 2006-01-02T15:04:05Z."
-	}
-	return f, ""
 }
 
 func (c *Console) verifyNow(w http.ResponseWriter, r *http.Request, s *session) {

@@ -91,7 +91,6 @@ func escaped(s string) string {
 	return b.String()
 }
 
-// path is a path of a workspace.
 func path(n workspace.Name) string {
 	if n == "" {
 		return "."

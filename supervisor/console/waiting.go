@@ -64,11 +64,10 @@ func shownAction(a approvals.Action) action {
 }
 
 // approvals lists what waits for an approval, the eldest first, and what was decided lately.
-func (c *Console) approvals(w http.ResponseWriter, r *http.Request, s *session) {
+func (c *Console) approvals(r *http.Request, s *session) (answer, error) {
 	all, err := c.Approvals.List(r.Context(), true)
 	if err != nil {
-		c.fail(w, r, s, err)
-		return
+		return answer{}, err
 	}
 	body := waiting{Paused: r.URL.Query().Get("live") == "no"}
 	for _, a := range all {
@@ -86,7 +85,7 @@ func (c *Console) approvals(w http.ResponseWriter, r *http.Request, s *session) 
 	if !body.Paused {
 		p.Again = liveEvery
 	}
-	c.show(w, http.StatusOK, "waiting.html", p)
+	return answer{http.StatusOK, "waiting.html", p}, nil
 }
 
 // proposal is the page of one action.
@@ -103,25 +102,22 @@ type proposal struct {
 }
 
 // proposal shows one action, and for a commit the differences that it would write.
-func (c *Console) proposal(w http.ResponseWriter, r *http.Request, s *session) {
+func (c *Console) proposal(r *http.Request, s *session) (answer, error) {
 	a, err := c.Approvals.Get(r.Context(), r.PathValue("action"))
 	if err != nil {
-		c.fail(w, r, s, err)
-		return
+		return answer{}, err
 	}
 	body := proposal{action: shownAction(a)}
 	if !a.State.Over() && a.Commit != nil {
 		body.Part = text(strings.Join(a.Commit.Request.Classes, ", "))
 		if err = c.reviewProposal(r, a, &body); err != nil {
-			c.fail(w, r, s, err)
-			return
+			return answer{}, err
 		}
 	}
 	if body.Prev, body.Next, err = c.beside(r.Context(), a); err != nil {
-		c.fail(w, r, s, err)
-		return
+		return answer{}, err
 	}
-	c.show(w, http.StatusOK, "proposal.html", s.page("Waiting: "+text(a.Type), "waiting", body))
+	return answer{http.StatusOK, "proposal.html", s.page("Waiting: "+text(a.Type), "waiting", body)}, nil
 }
 
 // beside returns the ids of the waiting actions before and after one.
@@ -210,27 +206,25 @@ type decided struct {
 }
 
 // decide approves or rejects the action that was shown, which its digest names.
-func (c *Console) decide(w http.ResponseWriter, r *http.Request, s *session) {
+func (c *Console) decide(r *http.Request, s *session) (answer, error) {
 	id, form := r.PathValue("action"), r.PostForm
 	list := s.path() + "/waiting"
 	if why := undecided(form); why != "" {
-		c.say(w, http.StatusBadRequest, s, notice{Title: "Nothing was done", Text: why,
-			Next: list + "/" + segment(id), NextText: "Back"})
-		return
+		return s.said(http.StatusBadRequest, notice{Title: "Nothing was done", Text: why,
+			Next: list + "/" + segment(id), NextText: "Back"}), nil
 	}
 	a, err := c.Approvals.Decide(r.Context(), id, approvals.DecideRequest{
 		Decision: form.Get("decision"), SHA256: form.Get("sha256"), Via: "console"})
 	if err != nil {
-		status, p, again := explain(err, true)
+		status, p, _ := explain(err, true)
 		p.Next, p.NextText = list, "What waits"
-		c.sayAgain(w, status, s, p, again)
-		return
+		return s.said(status, p), nil
 	}
 	body := decided{action: shownAction(a), Next: list}
 	if _, next, err := c.beside(r.Context(), a); err == nil && next != "" {
 		body.Next += "/" + segment(next)
 	}
-	c.show(w, http.StatusOK, "decided.html", s.page("Decided", "waiting", body))
+	return answer{http.StatusOK, "decided.html", s.page("Decided", "waiting", body)}, nil
 }
 
 // undecided says why a form is no decision, or "".

@@ -111,12 +111,8 @@ func Open(o Options, private bool) (*Keeper, error) {
 }
 
 func read(file string) (*kept, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
 	c := &kept{}
-	return c, json.Unmarshal(text, c)
+	return c, atomicfile.ReadJSON(file, c)
 }
 
 func (k *Keeper) file(id jail.ID) string { return filepath.Join(k.o.Dir, string(id)+".json") }
@@ -251,10 +247,7 @@ func (k *Keeper) Report(c caller.Caller, id string, r oci.Made) error {
 			k.finish(made, audit.RunFinished{ExitCode: problem.ExitFailed, Error: err.Error()}))
 	}
 	made.Cgroups = r.Cgroups
-	text, err := json.Marshal(made)
-	if err == nil {
-		err = atomicfile.Write(k.file(made.Plan.ID), text, 0o600, atomicfile.Volatile)
-	}
+	err = atomicfile.WriteJSON(k.file(made.Plan.ID), made, 0o600, atomicfile.Volatile)
 	if err != nil {
 		process.Close()
 		return errors.Join(problem.New(problem.Failed, "container %s: %w", id, err),

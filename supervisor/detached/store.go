@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
@@ -61,11 +60,8 @@ func (o *store) about(id string) (a about, err error) {
 	if _, err := jail.ParseID(id); err != nil {
 		return a, fs.ErrNotExist
 	}
-	text, err := os.ReadFile(o.path(id, "about.json"))
-	if err != nil {
-		return a, err
-	}
-	if err = json.Unmarshal(text, &a); err == nil && a.ID != id {
+	err = atomicfile.ReadJSON(o.path(id, "about.json"), &a)
+	if err == nil && a.ID != id {
 		err = fs.ErrInvalid
 	}
 	return a, err
@@ -107,10 +103,6 @@ func (o *store) add(about about, input bool) (d *run, known bool, err error) {
 }
 
 func (o *store) create(d *run) (err error) {
-	text, err := json.Marshal(d.about)
-	if err != nil {
-		return err
-	}
 	// half of one, that a daemon left which was killed
 	_ = os.RemoveAll(o.path(d.about.ID))
 	if err := os.Mkdir(o.path(d.about.ID), 0o700); err != nil {
@@ -124,7 +116,7 @@ func (o *store) create(d *run) (err error) {
 		return os.NewSyscallError("flock", err)
 	}
 	// last: what has it is whole
-	return os.WriteFile(o.path(d.about.ID, "about.json"), text, 0o600)
+	return atomicfile.WriteJSON(o.path(d.about.ID, "about.json"), d.about, 0o600, atomicfile.Volatile)
 }
 
 // forget takes a run away that never ran.
@@ -143,10 +135,7 @@ func (o *store) finish(d *run, res message.Result) {
 	d.mu.Lock()
 	res.Truncated = res.Truncated || d.lost != nil
 	d.mu.Unlock()
-	text, err := json.Marshal(res)
-	if err == nil {
-		err = atomicfile.Write(o.path(d.about.ID, "result.json"), text, 0o600, atomicfile.Volatile)
-	}
+	err := atomicfile.WriteJSON(o.path(d.about.ID, "result.json"), res, 0o600, atomicfile.Volatile)
 	o.log.Failed("keep the result", d.about.ID, err)
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -285,17 +274,14 @@ func copyPart(r *bufio.Reader, out, errOut io.Writer) (int64, error) {
 
 // result reads how a run ended. One whose daemon was killed has no result.
 func (o *store) result(about about) (*message.Result, error) {
-	text, err := os.ReadFile(o.path(about.ID, "result.json"))
+	var res message.Result
+	err := atomicfile.ReadJSON(o.path(about.ID, "result.json"), &res)
 	if errors.Is(err, fs.ErrNotExist) {
 		e := problem.New(problem.Failed, "run %s has no result: its daemon was killed while it ran",
 			about.ID).
 			WithCause(err).
 			WithHint("jail inspect " + about.ID + " shows what the log says of it")
 		return &message.Result{ID: about.ID, ExitCode: e.Exit(), Error: e}, nil
-	}
-	var res message.Result
-	if err == nil {
-		err = json.Unmarshal(text, &res)
 	}
 	if err != nil {
 		return nil, problem.New(problem.Failed, "result of run %s: %w", about.ID, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/jail/launch"
+	"github.com/jail-sandbox/jail/jail/tick"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
 )
@@ -262,14 +263,7 @@ const cpuTick = 10 * time.Millisecond
 // may use.
 func (w *Watch) cpu() {
 	wait := w.limits.CPUTime / w.cpus
-	for {
-		timer := time.NewTimer(max(wait, cpuTick))
-		select {
-		case <-timer.C:
-		case <-w.stop:
-			timer.Stop()
-			return
-		}
+	for tick.Wait(w.stop, max(wait, cpuTick)) {
 		u, err := w.leaf.Usage()
 		if err != nil {
 			// the jail is gone; its end says so

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jail-sandbox/jail/jail/tick"
 	"github.com/jail-sandbox/jail/runners"
 )
 
@@ -173,11 +174,7 @@ func (c *Call) Cancel() {
 		// The caller does not wait for an engine that reads nothing.
 		go func() { _ = c.engine.send(runners.Call{ID: c.id, Cancel: true}) }()
 		go func() {
-			timer := time.NewTimer(grace)
-			defer timer.Stop()
-			select {
-			case <-c.done:
-			case <-timer.C:
+			if tick.Wait(c.done, grace) {
 				c.engine.kill("an invocation in it did not stop when it was to end")
 			}
 		}()

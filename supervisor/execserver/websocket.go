@@ -10,6 +10,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/jail-sandbox/jail/jail/tick"
 	"github.com/jail-sandbox/jail/supervisor/loopback"
 )
 
@@ -78,20 +79,13 @@ func (s *Server) accept(ctx context.Context, w http.ResponseWriter, r *http.Requ
 
 // ping ends a connection whose client is gone without a word.
 func ping(ctx context.Context, conn *websocket.Conn, stop func()) {
-	tick := time.NewTicker(pingEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
+	for range tick.Each(ctx.Done(), pingEvery) {
+		limited, cancel := context.WithTimeout(ctx, pongTime)
+		err := conn.Ping(limited)
+		cancel()
+		if err != nil {
+			stop()
 			return
-		case <-tick.C:
-			limited, cancel := context.WithTimeout(ctx, pongTime)
-			err := conn.Ping(limited)
-			cancel()
-			if err != nil {
-				stop()
-				return
-			}
 		}
 	}
 }

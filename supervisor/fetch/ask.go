@@ -4,8 +4,8 @@ import (
 	"bufio"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"strconv"
@@ -95,8 +95,7 @@ func (s *stream) ask(ctx context.Context, rt *roundTrip) *refusal {
 			return rt.refuse(refused)
 		}
 		if q.Size = int64(len(s.whole)); q.Size > 0 {
-			sum := sha256.Sum256(s.whole)
-			q.Body = hex.EncodeToString(sum[:])
+			q.Body = fmt.Sprintf("%x", sha256.Sum256(s.whole))
 		}
 	}
 	if _, _, refused := s.attached(rt, s.whole); refused != nil {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jail-sandbox/jail/jail/tick"
 	"github.com/jail-sandbox/jail/policy"
 )
 
@@ -78,14 +79,8 @@ func (b *budget) begin(ctx context.Context) error {
 	b.requests++
 	b.start(at)
 	b.mu.Unlock()
-	if wait > 0 {
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return b.over("rate", b.bounds.Rate)
-		}
+	if wait > 0 && !tick.Wait(ctx.Done(), wait) {
+		return b.over("rate", b.bounds.Rate)
 	}
 	if b.slots == nil {
 		return nil

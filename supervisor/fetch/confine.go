@@ -107,9 +107,7 @@ func (p *proxy) admit(ctx context.Context, socket *control.Conn) {
 	for {
 		var request control.OpenStream
 		files, err := socket.Receive(&request)
-		for _, f := range files {
-			f.Close()
-		}
+		control.CloseAll(files)
 		if err != nil {
 			return
 		}

@@ -277,8 +277,7 @@ func dialSocket(ctx context.Context, path string) (net.Conn, error) {
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 	if err != nil {
-		var op *net.OpError
-		if errors.As(err, &op) {
+		if op, ok := errors.AsType[*net.OpError](err); ok {
 			err = op.Err
 		}
 		return nil, fmt.Errorf("the socket of the host cannot be reached: %w", err)

@@ -151,9 +151,7 @@ func (p *Process) dialSockets() {
 	for {
 		var asked socketRequest
 		files, err := p.dials.ReceiveMost(&asked, maxSocketRequest)
-		for _, f := range files {
-			f.Close()
-		}
+		control.CloseAll(files)
 		if err != nil {
 			return
 		}

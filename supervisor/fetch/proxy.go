@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -238,8 +237,7 @@ func (p *proxy) shownQuery(query string) string {
 }
 
 func hashedQuery(query string) string {
-	sum := sha256.Sum256([]byte(query))
-	return "sha256:" + hex.EncodeToString(sum[:])
+	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(query)))
 }
 
 // refuse records a refusal: the first of its kind at once, equal ones as a count.
@@ -353,8 +351,7 @@ func (rt *roundTrip) reach(ctx context.Context, reuse bool) *refusal {
 	if up != nil && (err != nil || refused != "") {
 		up.close()
 	}
-	var held *heldError
-	if errors.As(err, &held) {
+	if held, ok := errors.AsType[*heldError](err); ok {
 		return rt.refuse(&refusal{status: 403, code: codeDenied, layer: rt.what.Layer,
 			rule: "approve", message: held.why, next: "ask for it anew"})
 	}
@@ -386,7 +383,6 @@ func (p *proxy) dial(ctx context.Context, rt *roundTrip) (*upstream, error) {
 	return viaSocket(conn, e.Socket, start, rt.budgets), nil
 }
 
-// addressDenied returns the refusal of an address of a host.
 func (p *proxy) addressDenied(host, address, what string) *refusal {
 	r := floorDenied(host, address, what)
 	for _, e := range p.setup.Internal {
@@ -470,4 +466,46 @@ func (a *attempt) outcome(id uint64) Outcome {
 		a.out.BytesIn, a.out.BytesOut = a.up.meter.in.Load()-a.in0, a.up.meter.out.Load()-a.out0
 	}
 	return a.out
+}
+
+// letGo returns the request's token of bodies.
+func (rt *roundTrip) letGo() {
+	if rt.held {
+		<-rt.p.bodies
+		rt.held = false
+	}
+}
+
+// unheard reports whether a request may be sent again: its host had closed the kept connection, no
+// byte of a response came, and its method allows it.
+func (a *attempt) unheard(ctx context.Context, method string) bool {
+	return a.out.Reused && a.up.meter.in.Load() == a.in0 && ctx.Err() == nil &&
+		(method == "GET" || method == "HEAD" || method == "OPTIONS")
+}
+
+// again ends one attempt, with a record, and starts another with a new number.
+func (rt *roundTrip) again() {
+	rt.done()
+	rt.try.up.close()
+	rt.what.ID = rt.p.ids.Add(1)
+	rt.try = attempt{start: time.Now()}
+}
+
+// clean removes the credential from a text about the request: a host may return it in its status
+// line or in a redirect.
+func (rt *roundTrip) clean(text string) string {
+	if rt.secret == nil {
+		return text
+	}
+	text, _ = rt.secret.scrubText(text)
+	return text
+}
+
+// plain returns an error without the credential. It keeps wrapped errors whose text is not the
+// host's.
+func (rt *roundTrip) plain(err error) error {
+	if clean := rt.clean(err.Error()); clean != err.Error() {
+		return errors.New(clean)
+	}
+	return err
 }

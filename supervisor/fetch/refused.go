@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jail-sandbox/jail/jail/tick"
 	"github.com/jail-sandbox/jail/policy"
 )
 
@@ -61,14 +62,8 @@ func (r *refusals) pace(ended <-chan struct{}) {
 	r.paced.mu.Lock()
 	wait := r.paced.turn(time.Now())
 	r.paced.mu.Unlock()
-	if wait <= 0 {
-		return
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ended:
+	if wait > 0 {
+		tick.Wait(ended, wait)
 	}
 }
 
@@ -89,13 +84,7 @@ func (r *refusals) settle() {
 }
 
 func (r *refusals) settleOften(ctx context.Context) {
-	for tick := time.NewTicker(settleTime); ; {
-		select {
-		case <-tick.C:
-			r.settle()
-		case <-ctx.Done():
-			tick.Stop()
-			return
-		}
+	for range tick.Each(ctx.Done(), settleTime) {
+		r.settle()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -62,8 +63,7 @@ func (s Secret) sign(t target, method string, h fields, body []byte, now time.Ti
 }
 
 func hexSum(b []byte) string {
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:])
+	return fmt.Sprintf("%x", sha256.Sum256(b))
 }
 
 // signedFor are AWS's headers that a tool may send: headers about the object itself or the tool's

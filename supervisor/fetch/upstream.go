@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -171,8 +170,7 @@ func (u *upstream) secure(ctx context.Context, host string, roots *x509.CertPool
 	}
 	state := conn.ConnectionState()
 	u.conn, u.tls, u.version = conn, time.Since(start), tls.VersionName(state.Version)
-	sum := sha256.Sum256(state.PeerCertificates[0].Raw)
-	u.peer = "sha256:" + hex.EncodeToString(sum[:])
+	u.peer = fmt.Sprintf("sha256:%x", sha256.Sum256(state.PeerCertificates[0].Raw))
 	return nil
 }
 

@@ -6,6 +6,7 @@ package fetchrun
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,10 +120,7 @@ func (r *response) Close() error {
 // policyFor grants one request and its credential, and nothing else.
 func policyFor(r Request) string {
 	to := r.URL
-	port := to.Port()
-	if port == "" {
-		port = map[string]string{"https": "443", "http": "80"}[to.Scheme]
-	}
+	port := cmp.Or(to.Port(), map[string]string{"https": "443", "http": "80"}[to.Scheme])
 	var b strings.Builder
 	fmt.Fprintf(&b, `policy = 1
 name = "one-request"

@@ -13,6 +13,7 @@ import (
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/fileevents"
 	"github.com/jail-sandbox/jail/jail/guest"
+	"github.com/jail-sandbox/jail/jail/tick"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/problem"
@@ -144,17 +145,10 @@ func (w *Recorder) flush() {
 }
 
 func (w *Recorder) tick() {
-	t := time.NewTicker(writeEvery)
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-			w.mu.Lock()
-			w.flush()
-			w.mu.Unlock()
-		case <-w.stop:
-			return
-		}
+	for range tick.Each(w.stop, writeEvery) {
+		w.mu.Lock()
+		w.flush()
+		w.mu.Unlock()
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -186,6 +185,5 @@ func sum(text json.RawMessage) string {
 	if ordered, err := canonical(text); err == nil {
 		text = ordered
 	}
-	of := sha256.Sum256(text)
-	return hex.EncodeToString(of[:])
+	return fmt.Sprintf("%x", sha256.Sum256(text))
 }

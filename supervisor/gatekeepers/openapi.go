@@ -1,6 +1,7 @@
 package gatekeepers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -172,9 +173,7 @@ func (d document) operation(path, verb string, text json.RawMessage,
 	}
 	o := operation{id: of.ID, method: strings.ToUpper(verb), path: path, about: of.Summary,
 		parameters: own, body: len(of.Body) > 0}
-	if o.id == "" {
-		o.id = named(verb, path)
-	}
+	o.id = cmp.Or(o.id, named(verb, path))
 	if !operationName(o.id) {
 		return o, fmt.Errorf("operationId %.80q is no name of letters, digits, _, . and -", o.id)
 	}
@@ -359,10 +358,7 @@ func (a answer) ok() bool { return a.Status/100 == 2 }
 
 // said quotes an answer for an error.
 func (a answer) said() string {
-	text := a.Text
-	if text == "" {
-		text = string(a.Body)
-	}
+	text := cmp.Or(a.Text, string(a.Body))
 	return fmt.Sprintf("the API answered %d: %s", a.Status, runners.Printable(text, maxSaid))
 }
 

@@ -1,11 +1,9 @@
 package hostpolicy
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"sync"
 
@@ -37,12 +35,9 @@ type versions struct {
 func openVersions(dir string) (*versions, error) {
 	v := &versions{path: filepath.Join(dir, versionsFile), seen: map[string]seenVersion{},
 		next: map[string]seenVersion{}}
-	text, err := os.ReadFile(v.path)
+	err := atomicfile.ReadJSON(v.path, &v.seen)
 	if errors.Is(err, fs.ErrNotExist) {
 		return v, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &v.seen)
 	}
 	if err != nil {
 		return nil, fmt.Errorf(
@@ -106,11 +101,7 @@ func (v *versions) commit() error {
 	if !changed {
 		return nil
 	}
-	text, err := json.Marshal(v.seen)
-	if err == nil {
-		err = atomicfile.Write(v.path, text, 0o644, atomicfile.Durable)
-	}
-	if err != nil {
+	if err := atomicfile.WriteJSON(v.path, v.seen, 0o644, atomicfile.Durable); err != nil {
 		return problem.New(problem.Failed, "%s: %w", v.path, err)
 	}
 	return nil

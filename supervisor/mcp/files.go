@@ -9,7 +9,7 @@ import (
 )
 
 func (s *Server) addFiles() {
-	f := codetools.NewFiles(s.session.Session)
+	f := codetools.NewFiles(s.session)
 	add(s, tool("read", "Read a file",
 		"Read a text file of the directory, 2000 lines from offset on unless limit says otherwise.",
 		readsOnly), showing(f.Read))

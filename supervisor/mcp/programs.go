@@ -8,6 +8,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/jail-sandbox/jail/jail/tick"
 	"github.com/jail-sandbox/jail/supervisor/codetools"
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
@@ -29,7 +30,7 @@ func (s *Server) addPrograms() {
 func (s *Server) bash(ctx context.Context, req *mcp.CallToolRequest, in codetools.BashInput) (
 	*mcp.CallToolResult, toolsession.Output, error) {
 	defer lives(ctx, req)()
-	out, err := codetools.Bash(ctx, s.session.Session, in)
+	out, err := codetools.Bash(ctx, s.session, in)
 	if err != nil {
 		return nil, out, err
 	}
@@ -46,19 +47,13 @@ func lives(ctx context.Context, req *mcp.CallToolRequest) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup
 	done.Go(func() {
-		began, tick := time.Now(), time.NewTicker(progressEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				past := time.Since(began).Round(time.Second)
-				// A client that is gone needs no progress; the call itself finds out.
-				_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
-					ProgressToken: token, Progress: past.Seconds(),
-					Message: fmt.Sprintf("running for %s", past)})
-			}
+		began := time.Now()
+		for range tick.Each(ctx.Done(), progressEvery) {
+			past := time.Since(began).Round(time.Second)
+			// A client that is gone needs no progress; the call itself finds out.
+			_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
+				ProgressToken: token, Progress: past.Seconds(),
+				Message: fmt.Sprintf("running for %s", past)})
 		}
 	})
 	return func() { cancel(); done.Wait() }
@@ -67,7 +62,7 @@ func lives(ctx context.Context, req *mcp.CallToolRequest) (stop func()) {
 func (s *Server) fetch(ctx context.Context, req *mcp.CallToolRequest, in codetools.FetchInput) (
 	*mcp.CallToolResult, toolsession.Output, error) {
 	defer lives(ctx, req)()
-	out, err := codetools.Fetch(ctx, s.session.Session, in)
+	out, err := codetools.Fetch(ctx, s.session, in)
 	if err != nil {
 		return nil, out, err
 	}

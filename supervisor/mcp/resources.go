@@ -26,7 +26,7 @@ func resource(req *mcp.ReadResourceRequest, mime, content string) *mcp.ReadResou
 
 func (s *Server) readDiff(ctx context.Context, req *mcp.ReadResourceRequest) (
 	*mcp.ReadResourceResult, error) {
-	o, err := codetools.Changes(ctx, s.session.Session, codetools.DiffInput{})
+	o, err := codetools.Changes(ctx, s.session, codetools.DiffInput{})
 	if err != nil {
 		return nil, codetools.Plain(err)
 	}

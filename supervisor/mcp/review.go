@@ -18,6 +18,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/codetools"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
+	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
 // maxWait bounds how long the tool approvals waits for a decision, in seconds.
@@ -43,7 +44,7 @@ func (s *Server) addReview() {
 
 // A review is the tools that lead to the real directory.
 type review struct {
-	session session
+	session *toolsession.Session
 	decider func(context.Context) (*api.Client, error)
 	// silent: the client is not asked.
 	silent bool
@@ -55,7 +56,7 @@ func (r *review) canAsk(req *mcp.CallToolRequest) bool { return !r.silent && can
 
 func (r *review) diff(ctx context.Context, _ *mcp.CallToolRequest, in codetools.DiffInput) (
 	*mcp.CallToolResult, codetools.DiffOutput, error) {
-	o, err := codetools.Changes(ctx, r.session.Session, in)
+	o, err := codetools.Changes(ctx, r.session, in)
 	if err != nil {
 		return nil, o, codetools.Plain(err)
 	}
@@ -139,7 +140,7 @@ func (r *review) propose(ctx context.Context, in commitInput) (approvals.Action,
 			continue
 		}
 		if digest == "" {
-			now, err := codetools.Changes(ctx, r.session.Session,
+			now, err := codetools.Changes(ctx, r.session,
 				codetools.DiffInput{Stat: true})
 			if err != nil {
 				return approvals.Action{}, err

@@ -42,7 +42,7 @@ type Options struct {
 // A Server answers clients, all of which work in one session.
 type Server struct {
 	server  *mcp.Server
-	session session
+	session *toolsession.Session
 	review  *review
 	todos   codetools.Todos
 }
@@ -52,12 +52,12 @@ const instructions = "All tools work on a shadow of the directory: nothing chang
 
 // New returns a server of a session, which it opens if it is not open.
 func New(ctx context.Context, o Options) (*Server, error) {
-	opened, err := toolsession.Open(ctx, o.Client, o.Session)
+	session, err := toolsession.Open(ctx, o.Client, o.Session)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{session: session{opened}}
-	s.review = &review{session: s.session, decider: o.Decider, silent: o.Silent}
+	s := &Server{session: session}
+	s.review = &review{session: session, decider: o.Decider, silent: o.Silent}
 	s.server = mcp.NewServer(&mcp.Implementation{Name: "jail", Title: "jail", Version: o.Version},
 		&mcp.ServerOptions{Instructions: instructions})
 	s.addFiles()
@@ -94,7 +94,6 @@ func tool(name, title, about string, h hint) *mcp.Tool {
 			IdempotentHint: h == readsOnly || h == changesShadow}}
 }
 
-// add adds a tool.
 func add[In, Out any](s *Server, t *mcp.Tool, h mcp.ToolHandlerFor[In, Out]) {
 	t.InputSchema, t.OutputSchema = codetools.Schema[In](), codetools.Schema[Out]()
 	mcp.AddTool(s.server, t, h)

@@ -64,7 +64,6 @@ func (s *Set) WriteTo(w io.Writer) (int64, error) {
 	return int64(n), err
 }
 
-// head is what all metrics have.
 type head struct {
 	called, help, kind string
 	labels             []string

@@ -6,6 +6,7 @@ package modules
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -58,9 +59,7 @@ type Cache struct {
 
 // Open opens the cache in a directory, of at most so many bytes; 0 means defaultCache.
 func Open(dir string, most int64) (*Cache, error) {
-	if most == 0 {
-		most = defaultCache
-	}
+	most = cmp.Or(most, defaultCache)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}

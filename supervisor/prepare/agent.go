@@ -84,8 +84,7 @@ func (j *Job) asAgent() (*Agent, error) {
 	if !slices.Contains(out.Granted, agent.Host) {
 		return nil, problem.New(problem.Refused, "agent %s is not allowed: the policy does not grant "+
 			"the binding %s, or the request does not ask for %s", a.ID, policy.BindingHost, agent.Host).
-			WithDenied([]runners.Denial{{Layer: "policy", What: "agent " + a.ID,
-				Rule: "agent.bindings = " + granted.String(), Count: 1}}).
+			WithDenied("policy", "agent "+a.ID, "agent.bindings = "+granted.String()).
 			WithHint("run it with --profile agent, or with a policy whose [agent] bindings grant it")
 	}
 	return out, j.openState(out)
@@ -242,8 +241,7 @@ func (t *Tool) mayBind(a *Agent) error {
 			hint = "jail agent add installs an agent"
 		}
 		return problem.New(problem.Refused, "tool %s imports %s, and %s", t.Name, module, rule).
-			WithDenied([]runners.Denial{{Layer: "wasi", What: "import " + module, Rule: rule,
-				Count: 1}}).
+			WithDenied("wasi", "import "+module, rule).
 			WithHint(hint)
 	}
 	return nil

@@ -31,7 +31,6 @@ func (j *Job) nameCaches() {
 	}
 }
 
-// cacheID returns the id of the cache of that name.
 func (j *Job) cacheID(name string) string {
 	granted := j.Policy.Policy()
 	granted.Limits = policy.Limits{}

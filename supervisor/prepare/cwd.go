@@ -12,7 +12,6 @@ import (
 	"syscall"
 
 	"github.com/jail-sandbox/jail/policy"
-	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -109,8 +108,7 @@ func (j *Job) checkCwd(rel, cwd string) error {
 		d := j.Policy.Decide(policy.Open{Path: cwd, Want: policy.Read})
 		return problem.New(problem.Refused, "directory %s: the policy hides it: %s (%s)", cwd,
 			d.Rule, d.Layer).
-			WithDenied([]runners.Denial{{Layer: "policy", What: "directory " + cwd,
-				Rule: d.Layer + ": " + d.Rule, Count: 1}}).
+			WithDenied("policy", "directory "+cwd, d.Layer+": "+d.Rule).
 			WithHint(hintCwd)
 	}
 	if j.In != nil {

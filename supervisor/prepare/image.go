@@ -9,7 +9,6 @@ import (
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/policy"
-	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/bundle"
 	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
 	"github.com/jail-sandbox/jail/supervisor/images"
@@ -56,11 +55,7 @@ func (s *Preparer) image(ctx context.Context, j *Job) (*Image, error) {
 	}
 	pol := j.Policy.Policy()
 	if !pol.Tools.Images.Match(name) || !pol.Syscalls.Has(policy.GroupNative) {
-		d := j.Policy.Decide(policy.Image{Name: name, Program: "/"})
-		what := "image " + name
-		return nil, problem.New(problem.Refused, "%s is not allowed: %s (%s)", what, d.Rule, d.Layer).
-			WithDenied([]runners.Denial{{Layer: "policy", What: what, Rule: d.Layer + ": " + d.Rule,
-				Count: 1}}).
+		return nil, notAllowed("image "+name, j.Policy.Decide(policy.Image{Name: name, Program: "/"})).
 			WithHint("--profile image grants every image, where the ceiling does: tools.images")
 	}
 	signed := s.o.Policies().Rules().SignedImages

@@ -2,7 +2,6 @@ package prepare
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -216,8 +215,7 @@ func planDigest(p jail.Plan) string {
 	if err != nil {
 		panic(fmt.Sprintf("bug: a plan that is not JSON: %v", err))
 	}
-	sum := sha256.Sum256(text)
-	return "sha256:" + hex.EncodeToString(sum[:])
+	return fmt.Sprintf("sha256:%x", sha256.Sum256(text))
 }
 
 // idleLimits are the warnings about limits of the request that are above what the policy grants. A

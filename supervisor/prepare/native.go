@@ -93,7 +93,7 @@ func (f *finder) nativeIn(v *view, name string) (Tool, error) {
 		return t, err
 	}
 	if d, ok := f.permitsProgram(v, at); !ok {
-		denied := toolDenied("program "+at, d)
+		denied := notAllowed("program "+at, d)
 		if d.Layer != policy.CeilingLayer {
 			denied.Hint = f.grantBeside("--native " + at)
 			if _, err := v.find(at); errors.Is(err, fs.ErrNotExist) && isProgram(at) {
@@ -205,7 +205,7 @@ func (f *finder) startable(v *view, name string, file *os.File) error {
 		}
 		d, ok := f.permitsProgram(v, program.Interpreter)
 		if !ok {
-			return toolDenied("program "+program.Interpreter+", which "+name+
+			return notAllowed("program "+program.Interpreter+", which "+name+
 				" names in its first line,", d)
 		}
 		name = program.Interpreter

@@ -181,8 +181,7 @@ func (v *view) open(p string) (place, *os.File, error) {
 }
 
 func causeOf(err error) error {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno
 	}
 	return err

@@ -8,7 +8,6 @@ import (
 	"github.com/jail-sandbox/jail/jail/outer"
 	"github.com/jail-sandbox/jail/jail/rootless"
 	"github.com/jail-sandbox/jail/policy"
-	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -68,10 +67,6 @@ func outerDenied(eff policy.Effective, asked string, err error) error {
 		return problem.New(problem.Refused, "outer layer: %w", err).
 			WithHint("jail policy explain outer")
 	}
-	d := eff.Decide(policy.InLayer{Name: asked})
-	what := "outer layer " + asked
-	return problem.New(problem.Refused, "%s is not allowed: %s (%s)", what, d.Rule, d.Layer).
-		WithDenied([]runners.Denial{{Layer: "policy", What: what, Rule: d.Layer + ": " + d.Rule,
-			Count: 1}}).
+	return notAllowed("outer layer "+asked, eff.Decide(policy.InLayer{Name: asked})).
 		WithHint(`the ceiling and the profile must name it in outer.allow`)
 }

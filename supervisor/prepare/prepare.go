@@ -3,6 +3,7 @@
 package prepare
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -210,15 +211,12 @@ func (j *Job) openWorkspace() (*os.File, error) {
 	access := j.Policy.Policy().Workspace.Access
 	if access == policy.WorkspaceNone {
 		if j.Req.Workspace != "" && !j.Req.NoWorkspace {
-			return nil, toolDenied("a workspace",
+			return nil, notAllowed("a workspace",
 				j.Policy.Decide(policy.Open{Path: policy.WorkspaceDir, Want: policy.Read}))
 		}
 		return nil, nil
 	}
-	path := j.Req.Workspace
-	if path == "" {
-		path = j.Req.Dir
-	}
+	path := cmp.Or(j.Req.Workspace, j.Req.Dir)
 	if !filepath.IsAbs(path) {
 		return nil, problem.New(problem.Usage, "workspace %q is not an absolute path", path)
 	}

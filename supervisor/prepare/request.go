@@ -3,7 +3,6 @@ package prepare
 import (
 	"cmp"
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/profiles"
-	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
@@ -202,11 +200,10 @@ func profileName(req message.Request) string {
 	return cmp.Or(req.Profile, "default")
 }
 
-// toolDenied says why a tool may not run, by the decision that refused it.
-func toolDenied(what string, d policy.Decision) *problem.Error {
+// notAllowed says why something may not run or be had, by the decision that refused it.
+func notAllowed(what string, d policy.Decision) *problem.Error {
 	return problem.New(problem.Refused, "%s is not allowed: %s (%s)", what, d.Rule, d.Layer).
-		WithDenied([]runners.Denial{{Layer: "policy", What: what, Rule: d.Layer + ": " + d.Rule,
-			Count: 1}}).
+		WithDenied("policy", what, d.Layer+": "+d.Rule).
 		WithHint("jail profile list shows the profiles; jail policy show NAME what one grants")
 }
 
@@ -266,13 +263,10 @@ func environ(eff policy.Effective, req message.Request, cwd string) ([]string, e
 		d := eff.Decide(policy.EnvVar{Name: denied[0]})
 		return nil, problem.New(problem.Refused, "variable %s is not allowed: %s (%s)", denied[0],
 			d.Rule, d.Layer).
-			WithDenied([]runners.Denial{{Layer: "policy", What: "env " + denied[0], Rule: d.Layer +
-				": " + d.Rule, Count: 1}}).
+			WithDenied("policy", "env "+denied[0], d.Layer+": "+d.Rule).
 			WithHint("env.allow in the profile names the variables that a run may set")
 	}
 	// PWD is the runner's own: it tells a C library without a working directory where it is.
 	env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "PWD=") })
 	return append(env, "PWD="+cwd), nil
 }
-
-func isNotExist(err error) bool { return errors.Is(err, os.ErrNotExist) }

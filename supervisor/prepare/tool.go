@@ -144,7 +144,7 @@ func (f *finder) bundled(name string) (Tool, error) {
 	}
 	t := Tool{Name: c.Bundle + "/" + c.Name, command: c.Name, installed: true, needs: c.Needs}
 	if d, ok := f.permits(policy.Tool{Bundle: c.Bundle, Command: c.Name}); !ok {
-		denied := toolDenied("tool "+t.Name, d)
+		denied := notAllowed("tool "+t.Name, d)
 		if d.Layer != policy.CeilingLayer {
 			denied.Hint = f.grantBeside("--add-tool " + t.Name)
 		}
@@ -224,7 +224,7 @@ func (f *finder) moduleFile(name string) (Tool, error) {
 	path = filepath.Clean(path)
 	t := Tool{Name: path, command: strings.TrimSuffix(filepath.Base(path), ".wasm")}
 	if d, ok := f.permits(policy.Module{Path: path}); !ok {
-		return t, toolDenied("module "+path, d)
+		return t, notAllowed("module "+path, d)
 	}
 	file, info, err := f.caller.OpenFile(path)
 	if err != nil {
@@ -268,7 +268,7 @@ func unreadable(path string, err error) error {
 			WithHint("name a .wasm file")
 	case problem.Short(err) != nil:
 		return err
-	case isNotExist(err):
+	case errors.Is(err, os.ErrNotExist):
 		return problem.New(problem.NotFound, "module %s: no such file", path).
 			WithHint("name the .wasm file by its path from here")
 	}
@@ -295,8 +295,7 @@ func (t *Tool) mayFetch(eff policy.Effective) error {
 	t.module = nil
 	rule := "the policy grants no fetch"
 	return problem.New(problem.Refused, "tool %s asks for the network, and %s", t.Name, rule).
-		WithDenied([]runners.Denial{{Layer: "wasi", What: "import " + wasi.Fetch,
-			Rule: rule + ": run with --profile fetch --fetch HOST", Count: 1}}).
+		WithDenied("wasi", "import "+wasi.Fetch, rule+": run with --profile fetch --fetch HOST").
 		WithHint("run with --profile fetch --fetch HOST, or with a policy that has [[fetch.allow]]")
 }
 
@@ -335,22 +334,18 @@ func (t *Tool) fits(limit int64) error {
 	wanted := policy.Bytes.Format(t.memory)
 	return problem.New(problem.Refused, "tool %s needs %s of memory to start, and %s", t.Name,
 		wanted, rule).
-		WithDenied([]runners.Denial{{Layer: "policy", What: "memory " + wanted, Rule: rule,
-			Count: 1}}).
+		WithDenied("policy", "memory "+wanted, rule).
 		WithHint("jail policy explain --why limit:memory says which layer decides, and what would " +
 			"change it")
 }
 
 func (t *Tool) refuse(err error, hint string) error {
-	var denied []runners.Denial
-	var module *wasi.ModuleError
-	if errors.As(err, &module) && module.Import != "" {
-		denied = []runners.Denial{{Layer: "wasi", What: "import " + module.Import,
-			Rule:  "only WASI preview 1, " + wasi.Fetch + " and the bindings of agents are granted",
-			Count: 1}}
+	e := problem.New(problem.Refused, "tool %s: %v", t.Name, err).WithHint(hint)
+	if module, ok := errors.AsType[*wasi.ModuleError](err); ok && module.Import != "" {
+		return e.WithDenied("wasi", "import "+module.Import,
+			"only WASI preview 1, "+wasi.Fetch+" and the bindings of agents are granted")
 	}
-	return problem.New(problem.Refused, "tool %s: %v", t.Name,
-		err).WithDenied(denied).WithHint(hint)
+	return e
 }
 
 // compilePolicy is what a compiling jail gets: room to write the result to, and nothing else.

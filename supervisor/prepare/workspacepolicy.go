@@ -70,7 +70,7 @@ func (j *Job) narrowBy(layer policy.Layer) error {
 		return nil
 	}
 	if j.Req.Workspace != "" {
-		return toolDenied("a workspace", j.Policy.Decide(policy.Open{Path: policy.WorkspaceDir,
+		return notAllowed("a workspace", j.Policy.Decide(policy.Open{Path: policy.WorkspaceDir,
 			Want: policy.Read}))
 	}
 	err = j.Source.Close()

@@ -236,7 +236,6 @@ func Make(ctx context.Context, o Options, spec Spec, plan jail.Plan) (*Jail, err
 	return o.start(ctx, spec)
 }
 
-// start makes a jail.
 func (o Options) start(ctx context.Context, spec Spec) (_ *Jail, err error) {
 	session := spec.Session
 	j := &Jail{spec: spec}
@@ -288,11 +287,7 @@ func (o Options) start(ctx context.Context, spec Spec) (_ *Jail, err error) {
 		}
 	}
 	binds, err := mounts.Binds(j.plan, spec.Caller, o.Host)
-	defer func() {
-		for _, f := range binds {
-			f.Close()
-		}
-	}()
+	defer func() { control.CloseAll(binds) }()
 	if err != nil {
 		return nil, err
 	}

@@ -95,9 +95,9 @@ func (e *Error) WithHint(hint string) *Error {
 	return e
 }
 
-// WithDenied sets which accesses the policy denied.
-func (e *Error) WithDenied(denied []runners.Denial) *Error {
-	e.Denied = denied
+// WithDenied sets which access was denied, by which layer and rule.
+func (e *Error) WithDenied(layer, what, rule string) *Error {
+	e.Denied = []runners.Denial{{Layer: layer, What: what, Rule: rule, Count: 1}}
 	return e
 }
 

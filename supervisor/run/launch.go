@@ -116,7 +116,6 @@ func (s *Runner) startFetch(ctx context.Context, r *Run, given claimed) error {
 	return nil
 }
 
-// proxySpec says what the proxy of a run is to be.
 func proxySpec(j *prepare.Job) runproxy.Spec {
 	spec := runproxy.Spec{Policy: j.Policy, Intercept: j.Tool.Native != ""}
 	if j.Tool.Script != nil {

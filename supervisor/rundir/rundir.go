@@ -170,12 +170,8 @@ func (r *Dir) claim() error {
 
 // Save writes the state of the run.
 func (r *Dir) Save() error {
-	text, err := json.Marshal(r.State)
-	if err != nil {
-		return err
-	}
 	// Others read it at any time.
-	return atomicfile.Write(filepath.Join(r.Path, runFile), text, 0o600, atomicfile.Volatile)
+	return atomicfile.WriteJSON(filepath.Join(r.Path, runFile), r.State, 0o600, atomicfile.Volatile)
 }
 
 // Remove removes the run's directory.
@@ -197,10 +193,6 @@ func (r *Dir) Retire() (remove func() error) {
 // How often a removal is tried again while the daemon has no free descriptor, and how long after.
 const shortTries, shortPause = 100, 50 * time.Millisecond
 
-func isShort(err error) bool {
-	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
-}
-
 func (r *Dir) remove(dir string) error {
 	err := os.RemoveAll(dir)
 	if err != nil {
@@ -208,7 +200,7 @@ func (r *Dir) remove(dir string) error {
 		err = os.RemoveAll(dir)
 	}
 	// Other runs return their descriptors when they end.
-	for n := 0; n < shortTries && isShort(err); n++ {
+	for n := 0; n < shortTries && problem.IsShort(err); n++ {
 		time.Sleep(shortPause)
 		err = os.RemoveAll(dir)
 	}
@@ -269,10 +261,7 @@ func (s *Store) Read(id string) (st State, err error) {
 	if _, err := os.Lstat(dir); err != nil {
 		return st, err
 	}
-	text, err := os.ReadFile(filepath.Join(dir, runFile))
-	if err == nil {
-		err = json.Unmarshal(text, &st)
-	} else if errors.Is(err, fs.ErrNotExist) {
+	if err = atomicfile.ReadJSON(filepath.Join(dir, runFile), &st); errors.Is(err, fs.ErrNotExist) {
 		// The directory is there, whosever it is.
 		err = fs.ErrInvalid
 	}
@@ -292,11 +281,9 @@ func (s *Store) each(f func(*Dir)) error {
 		r := &Dir{Path: filepath.Join(s.Dir, e.Name())}
 		// A daemon that was killed early left no file, or half of one: its name is enough to clear
 		// up by.
-		if text, err := os.ReadFile(filepath.Join(r.Path, runFile)); err == nil {
-			var file File
-			_ = json.Unmarshal(text, &file)
-			r.State, r.End = file.State, file.End
-		}
+		var file File
+		_ = atomicfile.ReadJSON(filepath.Join(r.Path, runFile), &file)
+		r.State, r.End = file.State, file.End
 		r.State.ID = e.Name()
 		f(r)
 	}

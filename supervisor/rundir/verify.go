@@ -2,10 +2,8 @@ package rundir
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -35,26 +33,19 @@ const jailFile = "jail.json"
 // SaveJail writes down what Verify needs, for other daemons too. A jail that has ended already
 // needs none.
 func (r *Dir) SaveJail(j verify.Jail) error {
-	text, err := json.Marshal(j)
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(filepath.Join(r.Path, jailFile), text, 0o600, atomicfile.Volatile)
+	return atomicfile.WriteJSON(filepath.Join(r.Path, jailFile), j, 0o600, atomicfile.Volatile)
 }
 
 // Verify looks at the jail of a live run.
 func (s *Store) Verify(st State) (Verification, error) {
 	id := st.ID
-	text, err := os.ReadFile(filepath.Join(s.Dir, st.ID, jailFile))
+	var j verify.Jail
+	err := atomicfile.ReadJSON(filepath.Join(s.Dir, st.ID, jailFile), &j)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Verification{}, problem.New(problem.Busy, "run %s has no jail yet, or none any more",
 			id).
 			WithCause(err).
 			WithHint("try again")
-	}
-	var j verify.Jail
-	if err == nil {
-		err = json.Unmarshal(text, &j)
 	}
 	if err != nil {
 		return Verification{}, problem.New(problem.Failed, "run %s: %w", id, err)
@@ -97,8 +88,7 @@ func (s *Store) otherJails(of State, j verify.Jail) (others, peers []int) {
 
 // jailOf returns what the jail of a live run is to be; nothing, if that is not known any more.
 func (s *Store) jailOf(st State) (j verify.Jail) {
-	text, err := os.ReadFile(filepath.Join(s.Dir, st.ID, jailFile))
-	if err != nil || json.Unmarshal(text, &j) != nil {
+	if atomicfile.ReadJSON(filepath.Join(s.Dir, st.ID, jailFile), &j) != nil {
 		return verify.Jail{}
 	}
 	return j

@@ -3,6 +3,7 @@
 package runlog
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"sync"
@@ -19,9 +20,7 @@ type Span struct {
 
 // add takes the number of one more record into the span.
 func (s *Span) add(seq uint64) {
-	if s.First == 0 {
-		s.First = seq
-	}
+	s.First = cmp.Or(s.First, seq)
 	s.Last = seq
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/jail/probe"
 	"github.com/jail-sandbox/jail/jail/rootless"
+	"github.com/jail-sandbox/jail/jail/tick"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/syntax"
@@ -245,15 +246,8 @@ func (s *Service) open(ctx context.Context) error {
 		})
 	})
 	r.Life.Go(func() {
-		ticker := time.NewTicker(lookEvery)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ticker.C:
-				s.endUngranted()
-			case <-r.Life.Done():
-				return
-			}
+		for range tick.Each(r.Life.Done(), lookEvery) {
+			s.endUngranted()
 		}
 	})
 	r.Life.Go(func() {

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -96,11 +95,7 @@ func (s *recordStore) save(r *record, d atomicfile.Durability) error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
 	}
-	text, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(s.path(r.name()), text, 0o600, d)
+	return atomicfile.WriteJSON(s.path(r.name()), r, 0o600, d)
 }
 
 // names returns the names of all records for which want returns true.
@@ -162,15 +157,12 @@ func (s *recordStore) read(n recordName) (r *record, wakes, dead bool, err error
 		return nil, false, false, problem.New(problem.Failed, "record of session %s: %w", n.id,
 			err).WithHint("its shadow is kept: jail diff " + n.id + ", jail commit " + n.id)
 	}
-	text, err := os.ReadFile(s.path(n))
+	r = &record{}
+	err = atomicfile.ReadJSON(s.path(n), r)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, false, false, nil
 	}
 	if err != nil {
-		return fail(err)
-	}
-	r = &record{}
-	if err := json.Unmarshal(text, r); err != nil {
 		return fail(err)
 	}
 	if r.Format != recordFormat || r.name() != n {

@@ -349,18 +349,14 @@ func (s *Sessions) begin(ctx context.Context, c caller.Caller, req message.Sessi
 	}
 	j, err := s.runner.Preparer.Hold(ctx, c, req.Request, total,
 		h.end.woken != nil && !h.end.woken.Untouched)
-	if err != nil {
-		leave()
-		h.Close()
-		return message.SessionInfo{}, s.runner.Refuse(c, req.Request, j, err).Error
+	shared := false
+	if err == nil {
+		shared, err = sharesEngine(j.Policy, req.SharedEngine)
 	}
-	shared, err := sharesEngine(j.Policy, req.SharedEngine)
-	if err != nil {
-		leave()
-		h.Close()
-		return message.SessionInfo{}, s.runner.Refuse(c, req.Request, j, err).Error
+	if err == nil {
+		err = h.commits(j)
 	}
-	if err = h.commits(j); err == nil {
+	if err == nil {
 		err = h.noteWaking(j)
 	}
 	if err != nil {

@@ -5,7 +5,6 @@ package shadows
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -105,25 +104,17 @@ func (s *Store) termsPath(id string) string { return filepath.Join(s.o.Terms, id
 
 // SaveTerms writes the terms of a shadow.
 func (s *Store) SaveTerms(id string, t Terms) error {
-	text, err := json.Marshal(t)
-	if err != nil {
-		return err
-	}
 	path := s.termsPath(id)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
 	// Terms that are not finished need not outlive a power loss: the shadow does not, either.
-	return atomicfile.Write(path, text, 0o600, atomicfile.Durability(!t.Unfinished))
+	return atomicfile.WriteJSON(path, t, 0o600, atomicfile.Durability(!t.Unfinished))
 }
 
 // LoadTerms reads the terms of a shadow. Without them nothing may be committed.
-func (s *Store) LoadTerms(id string) (Terms, error) {
-	var t Terms
-	text, err := os.ReadFile(s.termsPath(id))
-	if err == nil {
-		err = json.Unmarshal(text, &t)
-	}
+func (s *Store) LoadTerms(id string) (t Terms, err error) {
+	err = atomicfile.ReadJSON(s.termsPath(id), &t)
 	return t, err
 }
 
@@ -646,3 +637,30 @@ type Changes struct {
 
 // Any reports whether something changed.
 func (c Changes) Any() bool { return c != Changes{} }
+
+// An AutoCommit is what a session whose policy says commit = "auto" took after an invocation.
+type AutoCommit struct {
+	// Id of the commit; none if there was nothing to take.
+	ID      string  `json:"id,omitempty"`
+	Changes Changes `json:"changes"`
+	// Changes that are left for a person, and that no earlier invocation of the session named; the
+	// first 100.
+	Left []workspace.Held `json:"left,omitempty"`
+	// Other invocations of the session run, so nothing was taken: their files may be half written.
+	// The end of the last of them takes the changes.
+	Waits bool `json:"waits,omitempty"`
+	// Why nothing could be taken.
+	Error string `json:"error,omitempty"`
+}
+
+// TakePlain commits what of a live shadow needs no person: changes that are neither protected nor
+// risky nor in conflict. The others are left, with the reasons. A commit is on record first and
+// last; nothing to take is not.
+func (s *Store) TakePlain(ctx context.Context, c caller.Caller, id string) AutoCommit {
+	done, err := s.Commit(ctx, c, id, CommitRequest{Auto: true})
+	a := AutoCommit{ID: done.ID, Changes: Changes(counted(done.Committed)), Left: done.Held}
+	if err != nil {
+		a = AutoCommit{Error: err.Error()}
+	}
+	return a
+}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/problem"
@@ -88,9 +89,7 @@ func New(ids jail.IDs) (*Pipes, error) {
 
 // HandOver closes the supervisor's copies of the jail's ends, after the jail has started.
 func (p *Pipes) HandOver() {
-	for _, f := range p.jail {
-		f.Close()
-	}
+	control.CloseAll(p.jail[:])
 }
 
 // Explain returns the error of a jail that did not start, with what the jail's programs wrote to

@@ -4,6 +4,7 @@ package toolsession
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -157,10 +158,7 @@ type Outcome struct {
 
 // Why returns why a call did not end with 0.
 func (o *Outcome) Why() string {
-	why := strings.TrimSpace(o.ErrOut.String())
-	if why == "" {
-		why = fmt.Sprintf("exit code %d", o.ExitCode)
-	}
+	why := cmp.Or(strings.TrimSpace(o.ErrOut.String()), fmt.Sprintf("exit code %d", o.ExitCode))
 	if o.Limit != nil {
 		why += fmt.Sprintf(" (limit %s)", o.Limit.Name)
 	}
@@ -175,10 +173,7 @@ func (s *Session) Run(ctx context.Context, c Call) (o Outcome, err error) {
 	case <-ctx.Done():
 		return o, ctx.Err()
 	}
-	most := c.Most
-	if most == 0 {
-		most = MaxShown
-	}
+	most := cmp.Or(c.Most, MaxShown)
 	o.Out.Most, o.ErrOut.Most = most, most
 	req := message.ExecRequest{Tool: c.Tool, Cwd: c.Cwd, Limits: c.Limits, Env: c.Env,
 		Inherit: s.Inherited()}

@@ -49,13 +49,20 @@ func directories(*cobra.Command, []string, string) ([]string, cobra.ShellCompDir
 	return nil, cobra.ShellCompDirectiveFilterDirs
 }
 
-// names completes the name of an agent. Completion starts no jail-agentd, and has no place for
-// errors.
+// names completes the name of an agent.
 func names(env *cli.Env) cobra.CompletionFunc {
+	return completed(env, cobra.ShellCompDirectiveDefault, (*agentapi.Client).List,
+		func(a agentapi.Agent) string { return a.Name + "\t" + a.State })
+}
+
+// completed completes the first argument with what list returns. Completion starts no jail-agentd, and
+// has no place for errors.
+func completed[T any](env *cli.Env, others cobra.ShellCompDirective,
+	list func(*agentapi.Client, context.Context) ([]T, error), shown func(T) string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) (all []string,
 		_ cobra.ShellCompDirective) {
 		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveDefault
+			return nil, others
 		}
 		c, _, err := agentapi.Connect(cmd.Context(),
 			agentapi.Options{Places: agentapi.PlacesOf(env.Getenv)})
@@ -63,9 +70,9 @@ func names(env *cli.Env) cobra.CompletionFunc {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		defer c.Close()
-		known, _ := c.List(cmd.Context())
-		for _, a := range known {
-			all = append(all, a.Name+"\t"+a.State)
+		known, _ := list(c, cmd.Context())
+		for _, item := range known {
+			all = append(all, shown(item))
 		}
 		return all, cobra.ShellCompDirectiveNoFileComp
 	}

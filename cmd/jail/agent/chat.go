@@ -107,7 +107,7 @@ func runChat(cmd *cobra.Command, env *cli.Env, o chatOptions, args []string) err
 		if err != nil {
 			return err
 		}
-		id := cmp.Or(o.resume, newSessionID())
+		id := cmp.Or(o.resume, strings.ToLower(rand.Text()[:16]))
 		req, err := chatRequest(env, cmd, &o, id, before)
 		if err != nil {
 			return err
@@ -144,10 +144,6 @@ func rulesOf(o chatOptions) (rules []loop.Rule, err error) {
 	return rules, nil
 }
 
-// newSessionID returns an id that no other session has.
-func newSessionID() string { return strings.ToLower(rand.Text()[:16]) }
-
-// A namedRole is a role with its name.
 type namedRole struct {
 	name string
 	manifest.Role

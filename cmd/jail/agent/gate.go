@@ -31,25 +31,10 @@ func NewGate(env *cli.Env) *cobra.Command {
 	return cmd
 }
 
-// gateNames completes the name of a gatekeeper, and starts no jail-agentd for that.
+// gateNames completes the name of a gatekeeper.
 func gateNames(env *cli.Env) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) (all []string,
-		_ cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		c, _, err := agentapi.Connect(cmd.Context(),
-			agentapi.Options{Places: agentapi.PlacesOf(env.Getenv)})
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		defer c.Close()
-		known, _ := c.Gatekeepers(cmd.Context())
-		for _, d := range known {
-			all = append(all, d.Name+"\t"+d.Kind)
-		}
-		return all, cobra.ShellCompDirectiveNoFileComp
-	}
+	return completed(env, cobra.ShellCompDirectiveNoFileComp, (*agentapi.Client).Gatekeepers,
+		func(d agentapi.Gatekeeper) string { return d.Name + "\t" + d.Kind })
 }
 
 func newGateList(env *cli.Env) *cobra.Command {
@@ -66,16 +51,14 @@ func newGateList(env *cli.Env) *cobra.Command {
 }
 
 func writeGates(w io.Writer, all []agentapi.Gatekeeper) error {
-	rows := [][]string{{"NAME", "KIND", "RESOURCE", "ABOUT"}}
-	for _, d := range all {
+	heads := []string{"NAME", "KIND", "RESOURCE", "ABOUT"}
+	return output.Rows(w, heads, all, func(d agentapi.Gatekeeper) []string {
 		about := d.About
 		if d.Problem != "" {
 			about = "problem: " + d.Problem
 		}
-		rows = append(rows, []string{d.Name, d.Kind, output.Printable(d.Resource),
-			output.Printable(about)})
-	}
-	return output.Table(w, rows)
+		return []string{d.Name, d.Kind, output.Printable(d.Resource), output.Printable(about)}
+	})
 }
 
 func newGateShow(env *cli.Env) *cobra.Command {

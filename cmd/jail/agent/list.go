@@ -23,18 +23,10 @@ import (
 func ask[T any](env *cli.Env, cmd *cobra.Command, prints string,
 	f func(ctx context.Context, c *agentapi.Client, args []string) (T, error),
 	write func(w io.Writer, answer T) error) *cobra.Command {
-	var asJSON bool
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return withAgents(cmd.Context(), env, func(c *agentapi.Client) error {
-			answer, err := f(cmd.Context(), c, args)
-			if err != nil {
-				return err
-			}
-			return env.Show(asJSON, answer, func(w io.Writer) error { return write(w, answer) })
-		})
+	with := func(ctx context.Context, f func(*agentapi.Client) error) error {
+		return withAgents(ctx, env, f)
 	}
-	command.JSON(cmd, &asJSON, prints)
-	return cmd
+	return command.Answer(env, cmd, prints, with, f, write)
 }
 
 func newList(env *cli.Env) *cobra.Command {

@@ -38,13 +38,11 @@ func newSessions(env *cli.Env) *cobra.Command {
 					return err
 				}
 				return env.Show(asJSON, all, func(w io.Writer) error {
-					rows := [][]string{{"SESSION", "STARTED", "CHANGED", "EVENTS", "SIZE"}}
-					for _, s := range all {
-						rows = append(rows, []string{s.ID, output.Age(s.Started),
-							output.Age(s.Changed), strconv.FormatInt(s.Events, 10),
-							output.Size(s.Bytes)})
-					}
-					return output.Table(w, rows)
+					heads := []string{"SESSION", "STARTED", "CHANGED", "EVENTS", "SIZE"}
+					return output.Rows(w, heads, all, func(s transcript.Summary) []string {
+						return []string{s.ID, output.Age(s.Started), output.Age(s.Changed),
+							strconv.FormatInt(s.Events, 10), output.Size(s.Bytes)}
+					})
 				})
 			})
 		},

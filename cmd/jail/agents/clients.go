@@ -257,7 +257,6 @@ func openhandsFiles(p programs, user bool) []file {
 		set(stdio{Command: p.exe, Args: p.server()}, "mcpServers", "jail")}}}
 }
 
-// clientOf returns the client of a name.
 func clientOf(name string) (client, error) {
 	var names []string
 	for _, c := range clients {

@@ -148,7 +148,6 @@ func NewHook(env *cli.Env) *cobra.Command {
 	return cmd
 }
 
-// sentence is an error with what can be done about it.
 func sentence(err error) string {
 	p, ok := errors.AsType[*problem.Error](err)
 	if !ok || p.Hint == "" {

@@ -20,7 +20,6 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/terminal"
 	"github.com/jail-sandbox/jail/cmd/jail/policy"
 	"github.com/jail-sandbox/jail/jail/asuser"
-	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/policy/syntax"
 )
 
@@ -230,10 +229,7 @@ func sameFile(a, b string) bool {
 
 // stateOf returns the directory in which setup notes what it wrote.
 func stateOf(env *cli.Env, home string) (string, error) {
-	state := env.Getenv("XDG_STATE_HOME")
-	if state == "" {
-		state = filepath.Join(home, ".local/state")
-	}
+	state := cmp.Or(env.Getenv("XDG_STATE_HOME"), filepath.Join(home, ".local/state"))
 	if !filepath.IsAbs(state) {
 		return "", exit.Usage("set HOME", "jail setup: there is no home directory")
 	}
@@ -316,8 +312,4 @@ func notEdited(path string, err error) error {
 		return err
 	}
 	return exit.Usage("write it by hand: docs/agents has the text", "%s: %v", path, exit.Cause(err))
-}
-
-func diffOf(path string, before, after []byte) string {
-	return workspace.Unified(path, string(before), string(after))
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +17,7 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/jail/atomicfile"
+	"github.com/jail-sandbox/jail/jail/workspace"
 )
 
 // maxFile is the largest file that is changed.
@@ -117,7 +117,7 @@ func (w *writer) plan(f file, user bool) (p planned, err error) {
 		}
 		p.note.add(back)
 	}
-	p.Diff = diffOf(p.Path, p.before, p.after)
+	p.Diff = workspace.Unified(p.Path, string(p.before), string(p.after))
 	return p, nil
 }
 
@@ -151,12 +151,9 @@ func (w *writer) load(p *planned) error {
 	if err != nil {
 		return err
 	}
-	text, err := os.ReadFile(path)
+	err = atomicfile.ReadJSON(path, &p.note)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &p.note)
 	}
 	if err != nil {
 		return exit.Failed(err, "remove it, if the configuration is as you want it", "%s: %v", path,
@@ -185,12 +182,9 @@ func (w *writer) write(p planned) error {
 	}
 	if !w.undo {
 		p.note.File = p.Path
-		text, err := json.Marshal(p.note)
+		err := os.MkdirAll(w.state, 0o700)
 		if err == nil {
-			err = os.MkdirAll(w.state, 0o700)
-		}
-		if err == nil {
-			err = atomicfile.Write(path, text, 0o600, atomicfile.Durable)
+			err = atomicfile.WriteJSON(path, p.note, 0o600, atomicfile.Durable)
 		}
 		if err != nil {
 			return exit.Failed(err, "", "%s: %v", path, exit.Cause(err))

@@ -143,14 +143,12 @@ func runAnchor(ctx context.Context, env *cli.Env, asJSON bool) error {
 const supervisorAudit = "/etc/jail/audit.toml"
 
 func writeAnchors(w io.Writer, all []anchor.Status) error {
-	rows := [][]string{{"NAME", "TO", "RECORDS", "TAKEN", "ERROR"}}
-	for _, s := range all {
+	heads := []string{"NAME", "TO", "RECORDS", "TAKEN", "ERROR"}
+	return output.Rows(w, heads, all, func(s anchor.Status) []string {
 		taken := "never"
 		if !s.Time.IsZero() {
 			taken = s.Time.Format(time.RFC3339)
 		}
-		rows = append(rows,
-			[]string{s.Name, s.To, fmt.Sprint(s.Size), taken, audit.Printable(s.Error)})
-	}
-	return output.Table(w, rows)
+		return []string{s.Name, s.To, fmt.Sprint(s.Size), taken, audit.Printable(s.Error)}
+	})
 }

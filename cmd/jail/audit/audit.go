@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -64,30 +63,18 @@ func logError(dir string, err error) error {
 // recordTypes are the types of records that this version writes.
 var recordTypes = audit.Types()
 
-func parseTypes(texts []string) ([]audit.Type, error) {
-	var types []audit.Type
+func checkTypes(texts []string) error {
 	for _, t := range texts {
 		if !slices.Contains(recordTypes, audit.Type(t)) {
-			names := make([]string, len(recordTypes))
-			for i, known := range recordTypes {
-				names[i] = string(known)
+			var names []string
+			for _, known := range recordTypes {
+				names = append(names, string(known))
 			}
-			return nil, exit.Usage("the types are "+strings.Join(names, ", "),
+			return exit.Usage("the types are "+strings.Join(names, ", "),
 				"--type %s: no record has that type", t)
 		}
-		types = append(types, audit.Type(t))
 	}
-	return types, nil
-}
-
-// parseTime reads a time, or how long before now it was.
-func parseTime(flag, text string, now time.Time) (time.Time, error) {
-	t, ok := audit.ParseTime(text, now)
-	if !ok {
-		return t, exit.Usage("",
-			"--%s %s: want how long ago, as 90m, or a time, as 2006-01-02T15:04:05Z", flag, text)
-	}
-	return t, nil
+	return nil
 }
 
 // mayNotRead reports whether the caller lacks the permission to read the daemon's log.

@@ -3,6 +3,8 @@ package audit
 import (
 	"testing"
 	"time"
+
+	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
 func TestParseSince(t *testing.T) {
@@ -12,12 +14,12 @@ func TestParseSince(t *testing.T) {
 		"2026-01-02T03:04:05Z": time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 		"2026-01-02":           time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC),
 	} {
-		if got, err := parseTime("since", text, now); err != nil || !got.Equal(want) {
-			t.Errorf("%q is %v, %v, want %v", text, got, err, want)
+		if got, ok := audit.ParseTime(text, now); !ok || !got.Equal(want) {
+			t.Errorf("%q is %v, %t, want %v", text, got, ok, want)
 		}
 	}
 	for _, text := range []string{"yesterday", "-1h", "90", "2026-13-01"} {
-		if got, err := parseTime("since", text, now); err == nil {
+		if got, ok := audit.ParseTime(text, now); ok {
 			t.Errorf("%q is %v", text, got)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -76,7 +75,7 @@ if the receiver is not available. Nothing is verified: use jail audit verify.`,
 }
 
 func runExport(ctx context.Context, env *cli.Env, o exportOptions) error {
-	filter, err := o.filter(time.Now())
+	_, filter, err := o.read()
 	if err != nil {
 		return err
 	}

@@ -6,102 +6,70 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"os/user"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
-	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/records"
 )
 
 // queryFlags are the conditions of a search.
 type queryFlags struct {
-	run, session, user, tool, decision, layer, host, path, policy, since, until string
-	types                                                                       []string
+	set   *pflag.FlagSet
+	types []string
 }
 
 func (q *queryFlags) add(cmd *cobra.Command) {
-	set := cmd.Flags()
-	set.SortFlags = false
-	set.StringVar(&q.run, "run", "", "only of the run `ID`")
-	set.StringVar(&q.session, "session", "", "only of the session `ID`")
-	set.StringVar(&q.user, "user", "", "only asked for by the user `NAME` or number")
-	set.StringVar(&q.tool, "tool", "", "only of runs of `TOOL`, such as grep or core-utils/grep")
-	set.StringSliceVar(&q.types, "type", nil,
-		"only of `TYPE`, such as denied or run.finished (repeatable)")
-	set.StringVar(&q.decision, "decision", "", "only what was `allowed` or denied")
-	set.StringVar(&q.layer, "layer", "", "only what `LAYER` refused, such as wasi or seccomp")
-	set.StringVar(&q.host, "host", "",
-		"only fetches from `HOST`, such as example.com or *.example.com")
-	set.StringVar(&q.path, "path", "",
+	q.set = cmd.Flags()
+	q.set.SortFlags = false
+	q.text("run", "only of the run `ID`")
+	q.text("session", "only of the session `ID`")
+	q.text("user", "only asked for by the user `NAME` or number")
+	q.text("tool", "only of runs of `TOOL`, such as grep or core-utils/grep")
+	q.addTypes()
+	q.text("decision", "only what was `allowed` or denied")
+	q.text("layer", "only what `LAYER` refused, such as wasi or seccomp")
+	q.text("host", "only fetches from `HOST`, such as example.com or *.example.com")
+	q.text("path",
 		"only what names a path that the pattern `GLOB` matches, such as '/etc/**' or 'src/*.go'")
-	set.StringVar(&q.policy, "policy", "",
-		"only under the effective policy with that `DIGEST`, or its beginning")
-	set.StringVar(&q.since, "since", "",
-		"only from `TIME` on: how long ago, as 90m, or a time, as 2006-01-02T15:04:05Z")
-	set.StringVar(&q.until, "until", "", "only before `TIME`")
+	q.text("policy", "only under the effective policy with that `DIGEST`, or its beginning")
+	q.addSince()
+	q.text("until", "only before `TIME`")
 }
 
-func (q *queryFlags) filter(now time.Time) (f audit.Filter, err error) {
-	f = audit.Filter{Run: q.run, Session: q.session, Tool: q.tool, Layer: q.layer, Host: q.host,
-		Decision: q.decision, Policy: q.policy}
-	if f.Policy != "" && !strings.HasPrefix(f.Policy, "sha256:") {
-		f.Policy = "sha256:" + f.Policy
+func (q *queryFlags) text(name, usage string) { q.set.String(name, "", usage) }
+
+func (q *queryFlags) addTypes() {
+	q.set.StringSliceVar(&q.types, "type", nil,
+		"only of `TYPE`, such as denied or run.finished (repeatable)")
+}
+
+func (q *queryFlags) addSince() {
+	q.text("since", "only from `TIME` on: how long ago, as 90m, or a time, as 2006-01-02T15:04:05Z")
+}
+
+// read returns the conditions as the daemon takes them, and as a filter.
+func (q *queryFlags) read() (message.RecordsRequest, audit.Filter, error) {
+	if err := checkTypes(q.types); err != nil {
+		return message.RecordsRequest{}, audit.Filter{}, err
 	}
-	if f.Types, err = parseTypes(q.types); err != nil {
-		return f, err
-	}
-	if f.Since, err = parseTime("since", q.since, now); err != nil {
-		return f, err
-	}
-	if f.Until, err = parseTime("until", q.until, now); err != nil {
-		return f, err
-	}
-	if f.UID, err = parseUser(q.user); err != nil {
-		return f, err
-	}
-	if d := q.decision; d != "" && d != audit.DecisionAllowed && d != audit.DecisionDenied {
-		return f, exit.Usage("", "--decision %s: want allowed or denied", d)
-	}
-	if q.path != "" {
-		g, err := policy.ParseGlob(q.path)
-		if err != nil {
-			return f, exit.Usage("", "--path: %v", err)
+	req, f, err := records.Conditions(func(name string) string {
+		if flag := q.set.Lookup(name); flag != nil {
+			return flag.Value.String()
 		}
-		f.Path = g.Match
+		return ""
+	}, q.types, time.Now())
+	if w, ok := errors.AsType[*records.WrongCondition](err); ok {
+		err = exit.Usage("", "--%s %s: %s", w.Name, w.Value, w.Why)
 	}
-	return f, nil
-}
-
-// request is the filter as the daemon takes it.
-func (q *queryFlags) request(f audit.Filter) message.RecordsRequest {
-	return message.RecordsRequest{Run: f.Run, Session: f.Session, Types: q.types, Since: f.Since,
-		Until: f.Until, UID: f.UID, Policy: f.Policy, Tool: f.Tool,
-		Decision: f.Decision, Layer: f.Layer, Host: f.Host, Path: q.path}
-}
-
-func parseUser(text string) (*uint32, error) {
-	if text == "" {
-		return nil, nil
-	}
-	n, err := strconv.ParseUint(text, 10, 32)
-	if err != nil {
-		u, lookupErr := user.Lookup(text)
-		if lookupErr != nil {
-			return nil, exit.Usage("", "--user %s: this host knows no user of that name", text)
-		}
-		n, err = strconv.ParseUint(u.Uid, 10, 32)
-	}
-	uid := uint32(n)
-	return &uid, err
+	return req, f, err
 }
 
 type queryOptions struct {
@@ -143,7 +111,7 @@ Users who may not read the log get the records of their own runs from the daemon
 }
 
 func runQuery(ctx context.Context, env *cli.Env, o queryOptions) error {
-	f, err := o.filter(time.Now())
+	req, f, err := o.read()
 	if err != nil {
 		return err
 	}
@@ -151,14 +119,14 @@ func runQuery(ctx context.Context, env *cli.Env, o queryOptions) error {
 		return exit.Usage("", "--last %d: want a number of records, from 1", o.last)
 	}
 	dir := o.log.dir(env)
-	records := o.log.search(ctx, env, f, o.request(f), o.noIndex)
+	found := o.log.search(ctx, env, f, req, o.noIndex)
 	if o.count {
-		return countRecords(env, dir, records, o.json)
+		return countRecords(env, dir, found, o.json)
 	}
 	if o.last > 0 {
-		records = lastOf(records, o.last)
+		found = lastOf(found, o.last)
 	}
-	return showRecords(env, dir, records, o.json)
+	return showRecords(env, dir, found, o.json)
 }
 
 // countRecords shows how many records of each type there are.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,15 +14,13 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/supervisor/audit"
-	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 type showOptions struct {
-	log        logFlag
-	run, since string
-	types      []string
-	json       bool
+	queryFlags
+	log  logFlag
+	json bool
 }
 
 func newShow(env *cli.Env) *cobra.Command {
@@ -41,28 +38,23 @@ the log get the records of their own runs from the daemon, as with jail audit qu
 		},
 	}
 	o.log.add(cmd)
-	cmd.Flags().StringVar(&o.run, "run", "", "only of the run `ID`")
-	cmd.Flags().StringSliceVar(&o.types, "type", nil,
-		"only of `TYPE`, such as denied or run.finished (repeatable)")
-	cmd.Flags().StringVar(&o.since, "since", "",
-		"only from `TIME` on: how long ago, as 90m, or a time, as 2006-01-02T15:04:05Z")
+	o.set = cmd.Flags()
+	o.text("run", "only of the run `ID`")
+	o.addTypes()
+	o.addSince()
 	command.JSON(cmd, &o.json, "print the records as they are, one a line")
 	return cmd
 }
 
-func runShow(ctx context.Context, env *cli.Env, o showOptions) (err error) {
-	filter := audit.Filter{Run: o.run}
-	if filter.Types, err = parseTypes(o.types); err != nil {
-		return err
-	}
-	if filter.Since, err = parseTime("since", o.since, time.Now()); err != nil {
+func runShow(ctx context.Context, env *cli.Env, o showOptions) error {
+	req, filter, err := o.read()
+	if err != nil {
 		return err
 	}
 	dir := o.log.dir(env)
 	records := audit.Scan(dir, filter)
 	if o.log.askDaemon(env) {
-		records = askDaemon(ctx, env,
-			message.RecordsRequest{Run: o.run, Types: o.types, Since: filter.Since})
+		records = askDaemon(ctx, env, req)
 	}
 	return showRecords(env, dir, records, o.json)
 }

@@ -3,7 +3,6 @@ package audit
 import (
 	"context"
 	"iter"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -94,7 +93,7 @@ Users who may not read the log get the records of their own runs from the daemon
 
 // runTail shows the last records; where fromAfter is set, all records after o.after.
 func runTail(ctx context.Context, env *cli.Env, o tailOptions, fromAfter bool) error {
-	f, err := o.filter(time.Now())
+	req, f, err := o.read()
 	if err != nil {
 		return err
 	}
@@ -109,7 +108,7 @@ func runTail(ctx context.Context, env *cli.Env, o tailOptions, fromAfter bool) e
 	switch {
 	case o.log.askDaemon(env):
 		records = tailDaemon(ctx, env, message.EventsRequest{After: &o.after,
-			RecordsRequest: o.request(f)}, o.lines, o.follow)
+			RecordsRequest: req}, o.lines, o.follow)
 	case o.lines == all:
 		records = audit.Follow(followContext(ctx, o.follow), dir, f, o.after)
 	default:

@@ -23,6 +23,7 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/terminal"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/learn"
+	"github.com/jail-sandbox/jail/policy/meaning"
 	"github.com/jail-sandbox/jail/policy/paths"
 	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/supervisor/api"
@@ -41,7 +42,6 @@ requests. Standard input is read to its end, and each run gets all of it.
 The policy goes to FILE or to standard output, with the evidence beside each line. It lists uses that are not granted, for a person to decide. A FILE that
 exists keeps its grants, and gets the missing ones. Nothing is learned from a tool that fails, unless --on-failure is given.`
 
-// learnFlags are those of policy learn.
 type learnFlags struct {
 	workspace                   string
 	noWorkspace, native         bool
@@ -134,10 +134,7 @@ func runLearn(ctx context.Context, env *cli.Env, f *learnFlags, args []string) e
 
 // learnt writes what was learnt, and says it.
 func learnt(env *cli.Env, f *learnFlags, job learning.Job, report learning.Report) error {
-	path := f.output
-	if path == "" {
-		path = f.merge
-	}
+	path := cmp.Or(f.output, f.merge)
 	if path != "" {
 		if err := policies.Write(path, report.Text, true); err != nil {
 			return err
@@ -264,7 +261,7 @@ func asked(env *cli.Env, f *learnFlags, req message.Request) (learn.Asked, error
 		line[3] = f.merge
 	}
 	for _, arg := range req.Args {
-		line = append(line, quoteArg(arg))
+		line = append(line, meaning.ShellWord(arg))
 	}
 	out := learn.Asked{NoWorkspace: f.noWorkspace, Native: isNative(env, f, req.Tool),
 		Run: strings.Join(line, " ")}
@@ -490,17 +487,6 @@ func groupNames(d learn.Draft) string {
 		names = append(names, i.Name)
 	}
 	return cmp.Or(strings.Join(names, " "), "-")
-}
-
-// quoteArg writes an argument as a person would type it.
-func quoteArg(arg string) string {
-	if arg != "" && !strings.ContainsFunc(arg, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
-			strings.ContainsRune("-_./=:,+@%", r))
-	}) {
-		return arg
-	}
-	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
 }
 
 func shorten(s string, n int) string {

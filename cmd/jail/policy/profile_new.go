@@ -30,7 +30,6 @@ The file has comments and starts with the command that it is for. It is checked 
 --from-here includes the profile build and adds what the tools of this directory need beside it: the toolchains on your PATH, as read-only mounts, and caches for the project's package managers. It shows them and asks. It leaves out your home directory, the usual places of keys, and each toolchain that another user can write to, at its top or in its bin and lib; what lies deeper is not looked at.
 --native grants host programs, together with what they need: read access to /usr, memory for their files, and a PATH.`
 
-// newProfile is what a profile is to be.
 type newProfile struct {
 	name, about, from, access, run string
 	tools, added                   []string
@@ -112,9 +111,7 @@ func writeProfile(env *cli.Env, f *newProfile) error {
 	if err := syntax.CheckName(f.name); err != nil {
 		return exit.Usage("", "%v", err)
 	}
-	if f.output == "" {
-		f.output = f.name + ".toml"
-	}
+	f.output = cmp.Or(f.output, f.name+".toml")
 	if _, err := os.Lstat(f.output); err == nil && !f.force {
 		return exit.Usage("--force replaces it, -o writes elsewhere", "%s exists", f.output)
 	}
@@ -175,9 +172,7 @@ func profileText(env *cli.Env, f *newProfile) (string, syntax.File, error) {
 	if err != nil {
 		return "", syntax.File{}, err
 	}
-	if f.from == "" {
-		f.from = "default"
-	}
+	f.from = cmp.Or(f.from, "default")
 	base, err := policies.Open(set, f.from)
 	if err != nil {
 		return "", base, err

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"path/filepath"
 	"strings"
 
@@ -63,9 +64,7 @@ func signPolicy(path, keyFile, name string) (s trust.PolicyStatement, err error)
 		return s, exit.Usage("name the file of the profile, as build.toml",
 			"%s is no .toml file", path)
 	}
-	if name == "" {
-		name = strings.TrimSuffix(filepath.Base(path), ".toml")
-	}
+	name = cmp.Or(name, strings.TrimSuffix(filepath.Base(path), ".toml"))
 	if err := syntax.CheckName(name); err != nil {
 		return s, exit.Usage("--name says under which name hosts have it", "%v", err)
 	}

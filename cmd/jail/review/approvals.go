@@ -41,22 +41,15 @@ func newApprovalList(env *cli.Env, name string) *cobra.Command {
 		Use:     name + " [flags]",
 		Short:   "list the actions that wait for an approval",
 		Example: "  jail approvals list --all",
-		Args:    command.Exactly(),
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "list also the last actions that are over")
-	return command.Show(env, cmd, "print a list of objects",
-		func(ctx context.Context, c *api.Client, _ []string) ([]approvals.Action, error) {
+	return command.List(env, cmd,
+		func(c *api.Client, ctx context.Context) ([]approvals.Action, error) {
 			return c.Approvals().List(ctx, all)
-		}, writeActions)
-}
-
-func writeActions(w io.Writer, all []approvals.Action) error {
-	rows := [][]string{{"ID", "STATE", "AGE", "TYPE", "RUN", "WHAT"}}
-	for _, a := range all {
-		rows = append(rows, []string{a.ID, string(a.State), output.Age(a.Proposed), a.Type,
-			cmp.Or(a.Run, "-"), a.Summary})
-	}
-	return output.Table(w, rows)
+		}, []string{"ID", "STATE", "AGE", "TYPE", "RUN", "WHAT"}, func(a approvals.Action) []string {
+			return []string{a.ID, string(a.State), output.Age(a.Proposed), a.Type,
+				cmp.Or(a.Run, "-"), a.Summary}
+		})
 }
 
 // actionCommand returns a command that asks the daemon for one action and shows it.
@@ -243,20 +236,14 @@ func externalRows(a approvals.Action) (rows [][2]string) {
 }
 
 func newGrants(env *cli.Env) *cobra.Command {
-	return command.Show(env, &cobra.Command{
+	heads := []string{"ID", "TYPE", "SCOPE", "LEFT", "UNTIL", "RUN", "FOR"}
+	return command.List(env, &cobra.Command{
 		Use:     "grants",
 		Short:   "list the grants",
 		Example: "  jail approvals grants",
-		Args:    command.Exactly(),
-	}, "print a list of objects",
-		func(ctx context.Context, c *api.Client, _ []string) ([]approvals.Grant, error) {
-			return c.Approvals().Grants(ctx)
-		}, writeGrants)
-}
-
-func writeGrants(w io.Writer, all []approvals.Grant) error {
-	rows := [][]string{{"ID", "TYPE", "SCOPE", "LEFT", "UNTIL", "RUN", "FOR"}}
-	for _, g := range all {
+	}, func(c *api.Client, ctx context.Context) ([]approvals.Grant, error) {
+		return c.Approvals().Grants(ctx)
+	}, heads, func(g approvals.Grant) []string {
 		left, until := "-", "-"
 		if g.Uses > 0 {
 			left = strconv.Itoa(g.Uses)
@@ -264,11 +251,10 @@ func writeGrants(w io.Writer, all []approvals.Grant) error {
 		if !g.Until.IsZero() {
 			until = g.Until.Local().Format(time.DateTime)
 		}
-		rows = append(rows, []string{g.ID, g.Type, g.Scope, left, until, cmp.Or(g.Run, "-"),
+		return []string{g.ID, g.Type, g.Scope, left, until, cmp.Or(g.Run, "-"),
 			output.Printable(cmp.Or(g.Directory, grantedFetch(g), g.Tool, g.Target,
-				grantedPolicy(g), "-"))})
-	}
-	return output.Table(w, rows)
+				grantedPolicy(g), "-"))}
+	})
 }
 
 // grantedPolicy says which runs have more by a grant.
@@ -303,7 +289,6 @@ func newRevoke(env *cli.Env) *cobra.Command {
 		})
 }
 
-// propose proposes a commit.
 func propose(ctx context.Context, env *cli.Env, c *api.Client, o commitOptions) error {
 	a, err := c.Approvals().Propose(ctx, api.ProposeRequest{Type: "workspace.commit", Run: o.id,
 		Commit: &o.request, Words: o.words})

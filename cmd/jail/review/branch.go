@@ -72,30 +72,23 @@ func addLasting(cmd *cobra.Command, f *request.Flags, id string) {
 }
 
 func newBranchList(env *cli.Env) *cobra.Command {
-	return command.Show(env, &cobra.Command{
+	heads := []string{"ID", "PARENT", "DEPTH", "AGE", "STATE", "DISK", "MERGED", "WORKSPACE"}
+	return command.List(env, &cobra.Command{
 		Use:     "list",
 		Short:   "list the branches",
 		Example: "  jail branch list --json",
-		Args:    command.Exactly(),
-	}, "print a list of objects",
-		func(ctx context.Context, c *api.Client, _ []string) ([]shadows.BranchInfo, error) {
-			return api.BranchesOf(c).List(ctx)
-		}, writeBranches)
-}
-
-func writeBranches(w io.Writer, all []shadows.BranchInfo) error {
-	rows := [][]string{{"ID", "PARENT", "DEPTH", "AGE", "STATE", "DISK", "MERGED", "WORKSPACE"}}
-	for _, b := range all {
+	}, func(c *api.Client, ctx context.Context) ([]shadows.BranchInfo, error) {
+		return api.BranchesOf(c).List(ctx)
+	}, heads, func(b shadows.BranchInfo) []string {
 		merged := "-"
 		for _, m := range b.Merges {
 			if m.Reverted.IsZero() {
 				merged = output.Count(m.Paths, "path", "paths") + ", " + output.Age(m.Time) + " ago"
 			}
 		}
-		rows = append(rows, []string{b.ID, b.Parent, strconv.Itoa(b.Depth), output.Age(b.Forked),
-			string(b.State), output.Size(b.Disk), merged, workspace.Name(b.Workspace).String()})
-	}
-	return output.Table(w, rows)
+		return []string{b.ID, b.Parent, strconv.Itoa(b.Depth), output.Age(b.Forked),
+			string(b.State), output.Size(b.Disk), merged, workspace.Name(b.Workspace).String()}
+	})
 }
 
 const branchDiffAbout = `Show how the shadow B differs from the shadow A, as a patch that makes B of A. Both are of one directory: branches, their parents, or any two. Sessions may be

@@ -31,29 +31,19 @@ A cache is for one user, one profile, and what that profile grants. One that nob
 }
 
 func newCacheList(env *cli.Env) *cobra.Command {
-	return command.Show(env, &cobra.Command{
+	heads := []string{"ID", "NAME", "UID", "USED", "DISK", "LIMIT", "IN USE", "PROFILE"}
+	return command.List(env, &cobra.Command{
 		Use:     "list",
 		Short:   "list the caches, and what they take on the disk",
 		Example: "  jail cache list",
-		Args:    command.Exactly(),
-	}, "print a list of objects",
-		func(ctx context.Context, c *api.Client, _ []string) ([]workspace.CacheInfo, error) {
-			return c.Caches(ctx)
-		}, writeCaches)
-}
-
-func writeCaches(w io.Writer, all []workspace.CacheInfo) error {
-	rows := [][]string{{"ID", "NAME", "UID", "USED", "DISK", "LIMIT", "IN USE", "PROFILE"}}
-	for _, i := range all {
+	}, (*api.Client).Caches, heads, func(i workspace.CacheInfo) []string {
 		inUse := "no"
 		if i.InUse {
 			inUse = "yes"
 		}
-		rows = append(rows, []string{i.ID, i.Name, strconv.FormatUint(uint64(i.UID), 10),
-			output.Age(i.Used), output.Size(i.Disk), output.Size(i.Size), inUse,
-			output.Printable(i.Profile)})
-	}
-	return output.Table(w, rows)
+		return []string{i.ID, i.Name, strconv.FormatUint(uint64(i.UID), 10), output.Age(i.Used),
+			output.Size(i.Disk), output.Size(i.Size), inUse, output.Printable(i.Profile)}
+	})
 }
 
 func newCacheRemove(env *cli.Env) *cobra.Command {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/terminal"
+	"github.com/jail-sandbox/jail/jail/tick"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
@@ -53,14 +54,7 @@ func showProgress(ctx context.Context, env *cli.Env, c *api.Client, id string, s
 // pollProgress shows the steps of the workspace id until ctx ends. It ends at an error, which f of
 // showProgress has too.
 func pollProgress(ctx context.Context, env *cli.Env, c *api.Client, id string) {
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for range tick.Each(ctx.Done(), 200*time.Millisecond) {
 		all, err := c.Workspaces(ctx)
 		if err != nil {
 			return

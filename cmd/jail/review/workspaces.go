@@ -74,13 +74,11 @@ func NewWorkspaces(env *cli.Env) *cobra.Command {
 }
 
 func writeWorkspaces(w io.Writer, colour bool, all []shadows.WorkspaceInfo) error {
-	rows := [][]string{
-		{"ID", "STATE", "AGE", "SIZE", "COMMIT", "REVERT UNTIL", "TOOL", "DIRECTORY"}}
-	for _, i := range all {
-		rows = append(rows, []string{i.ID, workspaceState(i), output.Age(i.Prepared),
-			output.Size(i.Disk), i.Commit, revertible(i), cmp.Or(i.Tool, "-"), i.Path.String()})
-	}
-	if err := output.Table(w, rows); err != nil {
+	heads := []string{"ID", "STATE", "AGE", "SIZE", "COMMIT", "REVERT UNTIL", "TOOL", "DIRECTORY"}
+	if err := output.Rows(w, heads, all, func(i shadows.WorkspaceInfo) []string {
+		return []string{i.ID, workspaceState(i), output.Age(i.Prepared), output.Size(i.Disk),
+			i.Commit, revertible(i), cmp.Or(i.Tool, "-"), i.Path.String()}
+	}); err != nil {
 		return err
 	}
 	for _, i := range all {

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"strconv"
 	"time"
 
@@ -93,21 +92,12 @@ func runStart(cmd *cobra.Command, env *cli.Env, o startOptions) error {
 }
 
 func newList(env *cli.Env) *cobra.Command {
-	return command.Show(env, &cobra.Command{
+	heads := []string{"ID", "UID", "AGE", "IDLE", "RUNNING", "INVOCATIONS", "PROFILE", "WORKSPACE"}
+	return command.List(env, &cobra.Command{
 		Use:     "list",
 		Short:   "list the sessions that are open or sleep",
 		Example: "  jail session list --json",
-		Args:    command.Exactly(),
-	}, "print a list of objects",
-		func(ctx context.Context, c *api.Client, _ []string) ([]message.SessionInfo, error) {
-			return c.Sessions(ctx)
-		}, writeSessions)
-}
-
-func writeSessions(w io.Writer, all []message.SessionInfo) error {
-	rows := [][]string{{"ID", "UID", "AGE", "IDLE", "RUNNING", "INVOCATIONS", "PROFILE",
-		"WORKSPACE"}}
-	for _, s := range all {
+	}, (*api.Client).Sessions, heads, func(s message.SessionInfo) []string {
 		idle, running := "-", strconv.Itoa(s.Running)
 		if s.Running == 0 {
 			idle = output.Age(s.Used)
@@ -115,12 +105,10 @@ func writeSessions(w io.Writer, all []message.SessionInfo) error {
 		if s.State == message.SessionSleeping {
 			running = s.State
 		}
-		rows = append(rows, []string{s.ID, strconv.FormatUint(uint64(s.UID), 10),
-			output.Age(s.Started), idle, running,
-			strconv.FormatInt(s.Invocations, 10), s.Profile,
-			cmp.Or(workspace.Name(s.Workspace).String(), "-")})
-	}
-	return output.Table(w, rows)
+		return []string{s.ID, strconv.FormatUint(uint64(s.UID), 10), output.Age(s.Started), idle,
+			running, strconv.FormatInt(s.Invocations, 10), s.Profile,
+			cmp.Or(workspace.Name(s.Workspace).String(), "-")}
+	})
 }
 
 type stopOptions struct {

@@ -139,21 +139,15 @@ func (a imageAdder) pull(ctx context.Context, text string, o images.ImageOffer) 
 }
 
 func newImageList(env *cli.Env) *cobra.Command {
-	return command.Show(env, &cobra.Command{
+	return command.List(env, &cobra.Command{
 		Use:     "list",
 		Short:   "list the images that were added, and those that your runs have unpacked",
 		Example: "  jail image list",
-		Args:    command.Exactly(),
-	}, "print a list of objects", func(ctx context.Context, c *api.Client, _ []string) ([]images.About, error) {
+	}, func(c *api.Client, ctx context.Context) ([]images.About, error) {
 		return api.Images(ctx, c)
-	}, func(w io.Writer, all []images.About) error {
-		rows := [][]string{{"NAME", "DIGEST", "SIZE", "SIGNED BY", "SOURCE"}}
-		for _, a := range all {
-			rows = append(rows, []string{cmp.Or(a.Name, "-"), a.Digest,
-				output.Size(a.Usage.Bytes), cmp.Or(a.Publisher, "nobody"),
-				output.Printable(a.Source)})
-		}
-		return output.Table(w, rows)
+	}, []string{"NAME", "DIGEST", "SIZE", "SIGNED BY", "SOURCE"}, func(a images.About) []string {
+		return []string{cmp.Or(a.Name, "-"), a.Digest, output.Size(a.Usage.Bytes),
+			cmp.Or(a.Publisher, "nobody"), output.Printable(a.Source)}
 	})
 }
 

@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"path/filepath"
@@ -88,10 +89,7 @@ func sign(dir, keyFile string, life time.Duration, now time.Time) (trust.Stateme
 	if err := b.Verify(); err != nil {
 		return s, exit.Failed(err, "", "bundle %s: %v", dir, err)
 	}
-	years := life
-	if years == 0 {
-		years = defaultLife
-	}
+	years := cmp.Or(life, defaultLife)
 	s = trust.NewStatement(b.Name, b.Version, []byte(b.Text), now, now.Add(years))
 	if old, err := trust.ReadStatement(b.Signed); err == nil && life == 0 &&
 		old.Manifest == s.Manifest && old.Fresh(now) == nil {

@@ -75,16 +75,17 @@ func LstatAt(dir *os.File, name string) (Stat, error) {
 	return statOf(&st), nil
 }
 
-// Birth returns when an inode was made; ok is false on a file system that does not know (statx(2)).
-func Birth(f *os.File) (born Time, ok bool, err error) {
+// Birth returns when an inode was made, the zero time on a file system that does not know
+// (statx(2)).
+func Birth(f *os.File) (Time, error) {
 	var st unix.Statx_t
-	err = retryEINTR(func() error {
+	err := retryEINTR(func() error {
 		return unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_BTIME, &st)
 	})
 	if err != nil {
-		return Time{}, false, pathError("statx", f.Name(), err)
+		return Time{}, pathError("statx", f.Name(), err)
 	}
-	return Time{st.Btime.Sec, int64(st.Btime.Nsec)}, st.Mask&unix.STATX_BTIME != 0, nil
+	return Time{st.Btime.Sec, int64(st.Btime.Nsec)}, nil
 }
 
 // OpenBeneath opens path below dir (openat2(2)). No component may be a symbolic link, a mount point

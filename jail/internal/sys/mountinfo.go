@@ -1,7 +1,6 @@
 package sys
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"os"
@@ -13,26 +12,15 @@ import (
 
 // MountsBelow returns the mount points beneath the directory dir in the caller's mount namespace
 // (proc_pid_mountinfo(5)).
-func MountsBelow(dir string) ([]string, error) {
-	f, err := os.Open("/proc/thread-self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
+func MountsBelow(dir string) (below []string, err error) {
+	all, err := Mounts("thread-self")
 	prefix := strings.TrimSuffix(dir, "/") + "/"
-	var below []string
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		fields := strings.Fields(lines.Text())
-		if len(fields) < 5 {
-			continue
-		}
-		if point := unescapeOctal(fields[4]); strings.HasPrefix(point, prefix) {
-			below = append(below, point)
+	for _, m := range all {
+		if strings.HasPrefix(m.Point, prefix) {
+			below = append(below, m.Point)
 		}
 	}
-	return below, lines.Err()
+	return below, err
 }
 
 // unescapeOctal undoes the escapes with which the kernel writes spaces, newlines and backslashes,
@@ -68,7 +56,7 @@ type Mount struct {
 	Super  []string // of the file system
 }
 
-// Mounts returns the mount table of a process, "self" or a number.
+// Mounts returns the mount table of a process: "self", "thread-self" or a number.
 func Mounts(process string) ([]Mount, error) {
 	text, err := os.ReadFile("/proc/" + process + "/mountinfo")
 	if err != nil {

@@ -119,7 +119,7 @@ func ReceiveWithFiles(f *os.File, p []byte) (int, []*os.File, error) {
 	}
 	files, err := parseRights(oob[:oobn])
 	if err == nil && flags&unix.MSG_CTRUNC != 0 {
-		closeAll(files)
+		CloseAll(files)
 		return 0, nil, errors.New("recvmsg: more descriptors than one message may carry")
 	}
 	return n, files, err
@@ -137,7 +137,7 @@ func parseRights(oob []byte) ([]*os.File, error) {
 	for i := range msgs {
 		fds, err := unix.ParseUnixRights(&msgs[i])
 		if err != nil {
-			closeAll(files)
+			CloseAll(files)
 			return nil, callError("parse SCM_RIGHTS", err)
 		}
 		for _, fd := range fds {
@@ -147,7 +147,8 @@ func parseRights(oob []byte) ([]*os.File, error) {
 	return files, nil
 }
 
-func closeAll(files []*os.File) {
+// CloseAll closes files.
+func CloseAll(files []*os.File) {
 	for _, f := range files {
 		f.Close()
 	}

@@ -175,6 +175,10 @@ func (p *parser) primary() bool {
 	return is
 }
 
+// fileKinds are the tests of what a file is, links followed.
+var fileKinds = map[byte]uint32{'b': sys.SIFBLK, 'c': sys.SIFCHR, 'd': sys.SIFDIR, 'f': sys.SIFREG,
+	'p': sys.SIFIFO, 'S': sys.SIFSOCK}
+
 // unary evaluates a test of one operand. Only the interpreter knows which descriptors are
 // terminals.
 func (t *tools) unary(ctx context.Context, op byte, operand string) (bool, error) {
@@ -186,23 +190,11 @@ func (t *tools) unary(ctx context.Context, op byte, operand string) (bool, error
 		return operand != "" && t.files.access(ctx, operand, mode) == nil, nil
 	}
 	const follow, setgid, setuid = true, 0o2000, 0o4000
-	format := func(kind uint32) (bool, error) {
+	if kind, ok := fileKinds[op]; ok {
 		st := t.stat(ctx, operand, follow)
 		return st != nil && st.Mode&sys.SIFMT == kind, nil
 	}
 	switch op {
-	case 'b':
-		return format(sys.SIFBLK)
-	case 'c':
-		return format(sys.SIFCHR)
-	case 'd':
-		return format(sys.SIFDIR)
-	case 'f':
-		return format(sys.SIFREG)
-	case 'p':
-		return format(sys.SIFIFO)
-	case 'S':
-		return format(sys.SIFSOCK)
 	case 'h', 'L':
 		st := t.stat(ctx, operand, !follow)
 		return st != nil && st.Mode&sys.SIFMT == sys.SIFLNK, nil

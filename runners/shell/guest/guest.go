@@ -8,6 +8,7 @@
 package guest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,10 +57,8 @@ func Run(ctx context.Context, order runners.Order, modules [][]byte, stdin, stdo
 	if err != nil {
 		return runners.Report{}, err
 	}
-	code, err := ending(r.Run(ctx, script.File()), stderr)
-	if err == nil {
-		err = tools.tally.fault()
-	}
+	code := ending(r.Run(ctx, script.File()), stderr)
+	err = tools.tally.fault()
 	rep := tools.tally.report()
 	rep.ExitCode = code
 	rep.Usage.RunNanos = int64(time.Since(start)) - rep.Usage.LoadNanos
@@ -68,10 +67,7 @@ func Run(ctx context.Context, order runners.Order, modules [][]byte, stdin, stdo
 
 func newRunner(order runners.Order, t *tools, f *files, stdin, stdout,
 	stderr *os.File) (*interp.Runner, error) {
-	dir := order.Invocation.Cwd
-	if dir == "" {
-		dir = "/"
-	}
+	dir := cmp.Or(order.Invocation.Cwd, "/")
 	r, err := interp.New(
 		// Not interp.Dir, which looks for the directory beside the view.
 		func(r *interp.Runner) error {
@@ -196,19 +192,19 @@ func (e *refusedError) Error() string { return fmt.Sprintf("%s: %s: %s", e.pos, 
 
 // ending returns the exit code for the interpreter's end, and writes to stderr what the script does
 // not report.
-func ending(err error, stderr *os.File) (int, error) {
+func ending(err error, stderr *os.File) int {
 	var status interp.ExitStatus
 	var refused *refusedError
 	switch {
 	case err == nil:
-		return 0, nil
+		return 0
 	case errors.As(err, &refused):
 		// Its reader may have gone.
 		_, _ = fmt.Fprintf(stderr, "sh: %v\n", refused)
-		return exitRefused, nil
+		return exitRefused
 	case errors.As(err, &status):
-		return int(status), nil
+		return int(status)
 	}
 	_, _ = fmt.Fprintf(stderr, "sh: %s\n", strings.TrimPrefix(err.Error(), "sh: "))
-	return exitFailed, nil
+	return exitFailed
 }

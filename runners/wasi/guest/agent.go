@@ -30,6 +30,3 @@ func agentOf(ctx context.Context) Agent {
 	a, _ := ctx.Value(agentKey{}).(Agent)
 	return a
 }
-
-// agentOpener returns how a run's guests get streams to the host of their agent, or nil.
-func agentOpener(ctx context.Context) func() (*os.File, error) { return agentOf(ctx).Open }

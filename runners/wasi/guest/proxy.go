@@ -89,9 +89,7 @@ func (s *socket) ask(request control.OpenStream) ([]*os.File, error) {
 	if err == nil && !opened.Refused && len(files) <= 1 {
 		return files, nil
 	}
-	for _, f := range files {
-		f.Close()
-	}
+	control.CloseAll(files)
 	return nil, errors.Join(errNoStream, err)
 }
 

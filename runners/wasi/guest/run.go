@@ -46,7 +46,7 @@ func (l *Loaded) Run(ctx context.Context, inv runners.Invocation, stdin, stdout,
 	}
 	defer g.view.Close()
 	p := preview1.New(preview1.Config{
-		Args: inv.Args, Env: inv.Env, Fetch: opener(ctx), Agent: agentOpener(ctx),
+		Args: inv.Args, Env: inv.Env, Fetch: opener(ctx), Agent: agentOf(ctx).Open,
 		Stdin: descriptor(stdin), Stdout: descriptor(stdout), Stderr: descriptor(stderr),
 		Dirs: g.dirs, OpenFiles: inv.OpenFiles,
 		// The engine ends the guest when a host function panics with this type.

@@ -124,13 +124,11 @@ func (k Keeper) one(ctx context.Context, t Target) (Status, error) {
 	return s, err
 }
 
-func statusFile(t Target) string { return t.Name + ".json" }
-
 // ReadStatus reads the status of a target. For a target that was never tried, or that has changed
 // since, only the name is set.
 func ReadStatus(dir string, t Target) (Status, error) {
 	fresh := Status{Name: t.Name, To: t.To}
-	text, err := os.ReadFile(filepath.Join(dir, statusFile(t)))
+	text, err := os.ReadFile(filepath.Join(dir, t.Name+".json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return fresh, nil
 	}

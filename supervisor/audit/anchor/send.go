@@ -24,7 +24,6 @@ const sendWithin = 20 * time.Second
 // maxToken bounds a token file in bytes.
 const maxToken = 4 << 10
 
-// sender sends one head.
 type sender func(ctx context.Context, h audit.Head) error
 
 // open returns the sender for a target of a keeper. It connects to nothing.

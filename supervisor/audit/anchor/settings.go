@@ -4,7 +4,7 @@
 package anchor
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -116,24 +116,11 @@ func Read(path string) (Settings, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
 	}
-	if err != nil {
-		return s, err
-	}
-	values, err := syntax.Plain(path, text)
-	if err != nil {
-		return s, err
-	}
-	plain, err := json.Marshal(values)
-	if err != nil {
-		return s, fmt.Errorf("%s: %w", path, err)
-	}
-	d := json.NewDecoder(bytes.NewReader(plain))
-	d.DisallowUnknownFields()
-	if err = d.Decode(&s); err == nil {
-		err = s.check()
+	if err == nil {
+		err = syntax.Decode(path, text, &s, s.check)
 	}
 	if err != nil {
-		return Settings{}, fmt.Errorf("%s: %s", path, strings.TrimPrefix(err.Error(), "json: "))
+		return Settings{}, err
 	}
 	return s, nil
 }
@@ -171,9 +158,7 @@ func (t *Target) check() error {
 	if err := syntax.CheckName(t.Name); err != nil || strings.Contains(t.Name, "/") {
 		return errors.New("name: want lower-case letters, digits, - and _, such as offsite")
 	}
-	if t.Every.Value == 0 {
-		t.Every.Value = defaultEvery
-	}
+	t.Every.Value = cmp.Or(t.Every.Value, defaultEvery)
 	if t.Every.Value < minEvery {
 		return errors.New("every: at least 1s")
 	}

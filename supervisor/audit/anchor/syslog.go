@@ -1,6 +1,7 @@
 package anchor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,16 +33,11 @@ func openSyslog(u *url.URL) (sender, error) {
 				"%s is no address of a collector, such as %s://logs.example.com:%s", u, u.Scheme,
 				syslogPort)
 		}
-		port := u.Port()
-		if port == "" {
-			port = syslogPort
-		}
+		port := cmp.Or(u.Port(), syslogPort)
 		address = net.JoinHostPort(u.Hostname(), port)
 	case "unix":
 		network = "unixgram"
-		if address == "" {
-			address = "/dev/log"
-		}
+		address = cmp.Or(address, "/dev/log")
 	default:
 		return nil, fmt.Errorf("%s is no address of a collector", u)
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"maps"
 	"path"
-	"slices"
 
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
@@ -179,5 +178,3 @@ func jsonNumber(n uint64) string {
 	text, _ := json.Marshal(n) // a number
 	return string(text)
 }
-
-func sortedKeys(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }

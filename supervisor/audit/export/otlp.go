@@ -3,6 +3,8 @@ package export
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -116,7 +118,7 @@ func otlpValue(v any) *common.AnyValue {
 		return &common.AnyValue{Value: &common.AnyValue_ArrayValue{ArrayValue: list}}
 	case map[string]any:
 		list := &common.KeyValueList{}
-		for _, name := range sortedKeys(v) {
+		for _, name := range slices.Sorted(maps.Keys(v)) {
 			list.Values = append(list.Values, otlpAttribute(name, v[name]))
 		}
 		return &common.AnyValue{Value: &common.AnyValue_KvlistValue{KvlistValue: list}}

@@ -3,7 +3,6 @@ package export
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/atomicfile"
+	"github.com/jail-sandbox/jail/jail/tick"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
@@ -195,17 +195,14 @@ func (o Options) deliver(ctx context.Context, s Sink, batch []audit.Record) erro
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
+	if !tick.Wait(ctx.Done(), d) {
 		return ctx.Err()
 	}
+	return nil
 }
 
 func hashOf(r audit.Record) string {
-	sum := sha256.Sum256(r.Line)
-	return hex.EncodeToString(sum[:])
+	return fmt.Sprintf("%x", sha256.Sum256(r.Line))
 }
 
 func readCursor(path string) (c cursor, err error) {

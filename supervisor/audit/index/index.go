@@ -192,7 +192,6 @@ func readOnly(err error) bool {
 		fs.ErrPermission)
 }
 
-// remove removes the index.
 func remove(dir string) error {
 	for _, name := range []string{File, File + "-journal"} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err,

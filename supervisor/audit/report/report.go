@@ -4,6 +4,7 @@
 package report
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -172,9 +173,7 @@ func Make(records iter.Seq2[audit.Record, error], id string, session bool) (*Rep
 		if err != nil {
 			return nil, err
 		}
-		if rep.First == 0 {
-			rep.First = r.Seq
-		}
+		rep.First = cmp.Or(rep.First, r.Seq)
 		rep.Last = r.Seq
 		if r.Run == "" {
 			continue

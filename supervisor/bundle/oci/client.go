@@ -1,7 +1,6 @@
 package oci
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -248,5 +247,3 @@ func (w *watched) counting(at int64, progress func(int64)) io.Reader {
 type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
-
-func newReader(text []byte) io.Reader { return bytes.NewReader(text) }

@@ -1,6 +1,8 @@
 package oci
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,15 +93,12 @@ func (c *Client) keep(ctx context.Context, src source, a *artifact, ref Referenc
 			return err
 		}
 	}
-	tag := ref.Tag
-	if tag == "" {
-		tag = unnamed
-	}
+	tag := cmp.Or(ref.Tag, unnamed)
 	return store.Tag(ctx, a.root, tag)
 }
 
 func push(ctx context.Context, store *oci.Store, desc specs.Descriptor, text []byte) error {
-	err := store.Push(ctx, desc, newReader(text))
+	err := store.Push(ctx, desc, bytes.NewReader(text))
 	if errors.Is(err, errdef.ErrAlreadyExists) {
 		return nil
 	}

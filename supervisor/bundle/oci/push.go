@@ -2,6 +2,7 @@ package oci
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -123,9 +124,7 @@ func (c *Client) Push(ctx context.Context, b *bundle.Bundle, ref Reference) (str
 	if ref.Digest != "" {
 		return "", fmt.Errorf("%s: a push returns a digest, and takes a tag", ref)
 	}
-	if ref.Tag == "" {
-		ref.Tag = b.Version
-	}
+	ref.Tag = cmp.Or(ref.Tag, b.Version)
 	f, err := pack(b)
 	if err != nil {
 		return "", err

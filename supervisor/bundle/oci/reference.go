@@ -3,6 +3,7 @@ package oci
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"oras.land/oras-go/v2/registry"
@@ -100,10 +101,7 @@ func (r Reference) name() string {
 
 // Below reports whether the reference is in a repository below one of the prefixes.
 func (r Reference) Below(prefixes []string) bool {
-	for _, p := range prefixes {
-		if r.Layout == "" && paths.Within(strings.TrimSuffix(p, "/"), r.Registry+"/"+r.Repository) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(prefixes, func(p string) bool {
+		return r.Layout == "" && paths.Within(strings.TrimSuffix(p, "/"), r.Registry+"/"+r.Repository)
+	})
 }

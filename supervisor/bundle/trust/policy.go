@@ -2,7 +2,6 @@ package trust
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -31,8 +30,7 @@ type PolicyStatement struct {
 
 // NewPolicyStatement makes the statement about the text of a profile.
 func NewPolicyStatement(name string, version int64, text []byte) PolicyStatement {
-	sum := sha256.Sum256(text)
-	return PolicyStatement{name, version, digestPrefix + hex.EncodeToString(sum[:])}
+	return PolicyStatement{name, version, fmt.Sprintf("%s%x", digestPrefix, sha256.Sum256(text))}
 }
 
 func (s PolicyStatement) text() string {

@@ -196,31 +196,31 @@ func Single(publisher, vkey string) (Ring, error) {
 // shipped is the official ring of this version of jail.
 func shipped() (Ring, error) { return ParseRing(officialRing) }
 
-// signedBy opens a note and counts which of the keys signed it.
-func signedBy(text string, vkeys []string) (body string, signers int, err error) {
+// signedBy returns how many of the keys signed a note.
+func signedBy(text string, vkeys []string) (int, error) {
 	if len(text) > maxText {
-		return "", 0, fmt.Errorf("%w: larger than %d bytes", ErrSignature, maxText)
+		return 0, fmt.Errorf("%w: larger than %d bytes", ErrSignature, maxText)
 	}
 	var list []note.Verifier
 	for _, vkey := range vkeys {
 		v, err := note.NewVerifier(vkey)
 		if err != nil {
-			return "", 0, fmt.Errorf("%w: key %.80q: %w", ErrSignature, vkey, err)
+			return 0, fmt.Errorf("%w: key %.80q: %w", ErrSignature, vkey, err)
 		}
 		list = append(list, v)
 	}
 	n, err := note.Open([]byte(text), note.VerifierList(list...))
 	if err != nil {
-		return "", 0, fmt.Errorf("%w: %w", ErrSignature, err)
+		return 0, fmt.Errorf("%w: %w", ErrSignature, err)
 	}
 	for _, sig := range slices.Concat(n.Sigs, n.UnverifiedSigs) {
 		// note.Open takes several spellings of one signature
 		if _, err := base64.StdEncoding.Strict().DecodeString(sig.Base64); err != nil {
-			return "", 0, fmt.Errorf("%w: signature of %s: %w", ErrSignature, sig.Name, err)
+			return 0, fmt.Errorf("%w: signature of %s: %w", ErrSignature, sig.Name, err)
 		}
 	}
 	// One for each key, whatever was there twice.
-	return n.Text, len(n.Sigs), nil
+	return len(n.Sigs), nil
 }
 
 // replace checks that next may take the place of r: it is of the same publisher, newer, not
@@ -238,7 +238,7 @@ func (r Ring) replace(next Ring, now time.Time) error {
 			r.Publisher, r.Version)
 	}
 	for _, ring := range []Ring{r, next} {
-		_, n, err := signedBy(next.Text, ring.Roots)
+		n, err := signedBy(next.Text, ring.Roots)
 		if err == nil && n < ring.RootThreshold {
 			err = fmt.Errorf("%w: %d roots of ring %d signed it, of the %d that are wanted",
 				ErrSignature, n, ring.Version, ring.RootThreshold)

@@ -3,9 +3,9 @@ package trust
 import (
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,10 +34,10 @@ type Statement struct {
 
 // NewStatement makes the statement about a manifest.
 func NewStatement(name, version string, manifest []byte, signed, expires time.Time) Statement {
-	sum := sha256.Sum256(manifest)
 	return Statement{Name: name, Version: version,
-		Manifest: digestPrefix + hex.EncodeToString(sum[:]), Size: int64(len(manifest)),
-		Signed: signed.UTC().Truncate(time.Second), Expires: expires.UTC().Truncate(time.Second)}
+		Manifest: fmt.Sprintf("%s%x", digestPrefix, sha256.Sum256(manifest)),
+		Size:     int64(len(manifest)),
+		Signed:   signed.UTC().Truncate(time.Second), Expires: expires.UTC().Truncate(time.Second)}
 }
 
 func (s Statement) text() string {
@@ -142,7 +142,7 @@ func (rs Rings) Verify(signed string) (Statement, Ring, error) {
 	}
 	var why error = fmt.Errorf("%w: %s", ErrSignature, namesIn(signed))
 	for _, ring := range rs {
-		_, n, err := signedBy(signed, ring.Keys)
+		n, err := signedBy(signed, ring.Keys)
 		switch {
 		case err == nil && n >= ring.Threshold && ring.Threshold > 0:
 			return s, ring, ring.withdrawn(s.Manifest)
@@ -172,12 +172,8 @@ func namesIn(signed string) string {
 }
 
 func revokedSigner(signed string, ring Ring) bool {
-	for _, id := range ring.RevokedKeys {
-		if strings.Contains(namesIn(signed), id) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(ring.RevokedKeys,
+		func(id string) bool { return strings.Contains(namesIn(signed), id) })
 }
 
 // Fresh returns an error that wraps ErrExpired where the statement's time is past.

@@ -7,17 +7,19 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/supervisor/api"
 )
 
-// Show makes cmd ask a daemon, and print the answer: by write, or with --json as JSON. prints says
-// what --json prints.
-func Show[T any](env *cli.Env, cmd *cobra.Command, prints string,
-	ask func(ctx context.Context, c *api.Client, args []string) (T, error),
+// Answer makes cmd ask a daemon, and print the answer: by write, or with --json as JSON. prints says
+// what --json prints. with calls a function with a client of the daemon.
+func Answer[C, T any](env *cli.Env, cmd *cobra.Command, prints string,
+	with func(context.Context, func(C) error) error,
+	ask func(ctx context.Context, c C, args []string) (T, error),
 	write func(w io.Writer, answer T) error) *cobra.Command {
 	var asJSON bool
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return env.WithDaemon(cmd.Context(), func(c *api.Client) error {
+		return with(cmd.Context(), func(c C) error {
 			answer, err := ask(cmd.Context(), c, args)
 			if err != nil {
 				return err
@@ -27,4 +29,21 @@ func Show[T any](env *cli.Env, cmd *cobra.Command, prints string,
 	}
 	JSON(cmd, &asJSON, prints)
 	return cmd
+}
+
+// Show is Answer of jaild.
+func Show[T any](env *cli.Env, cmd *cobra.Command, prints string,
+	ask func(ctx context.Context, c *api.Client, args []string) (T, error),
+	write func(w io.Writer, answer T) error) *cobra.Command {
+	return Answer(env, cmd, prints, env.WithDaemon, ask, write)
+}
+
+// List makes cmd print what list returns: a row each below the heads, or with --json as JSON.
+func List[T any](env *cli.Env, cmd *cobra.Command,
+	list func(*api.Client, context.Context) ([]T, error), heads []string,
+	row func(T) []string) *cobra.Command {
+	cmd.Args = Exactly()
+	return Show(env, cmd, "print a list of objects",
+		func(ctx context.Context, c *api.Client, _ []string) ([]T, error) { return list(c, ctx) },
+		func(w io.Writer, all []T) error { return output.Rows(w, heads, all, row) })
 }

@@ -145,6 +145,15 @@ func (s sink) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// Rows writes a row for each item of a list, in columns below the heads.
+func Rows[T any](w io.Writer, heads []string, all []T, row func(T) []string) error {
+	rows := [][]string{heads}
+	for _, item := range all {
+		rows = append(rows, row(item))
+	}
+	return Table(w, rows)
+}
+
 // Table writes rows, which all have the same number of cells, in columns.
 func Table(w io.Writer, rows [][]string) error {
 	var b strings.Builder

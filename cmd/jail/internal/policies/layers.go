@@ -65,7 +65,7 @@ func Layers(env *cli.Env, name string, f Of) ([]meaning.Source, error) {
 	all := []meaning.Source{{Layer: ceiling, File: ceilingFile},
 		{Layer: file.Layer(label, file.Source), File: &file},
 		{Layer: policy.Layer{Name: "request", Source: "command line", Policy: r.Policy()}}}
-	if own, err := workspaceSource(env, set, file.Policy); err != nil {
+	if own, err := workspaceSource(set, file.Policy); err != nil {
 		return nil, err
 	} else if own != nil && !f.NoWorkspace {
 		all = append(all, *own)
@@ -172,7 +172,7 @@ func Why(env *cli.Env, text string, sources []meaning.Source) (meaning.Answer, e
 
 // workspaceSource is what the directory's own policy file says, which a run over it meets too; nil
 // where there is none, or no workspace.
-func workspaceSource(env *cli.Env, set *profiles.Set, p policy.Policy) (*meaning.Source, error) {
+func workspaceSource(set *profiles.Set, p policy.Policy) (*meaning.Source, error) {
 	if p.Workspace.Access == policy.WorkspaceNone {
 		return nil, nil
 	}

@@ -12,6 +12,7 @@ import (
 	"cmp"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/jail-sandbox/jail/runners/internal/sys"
@@ -149,12 +150,7 @@ func (n *node) path() string {
 
 // Mounted reports whether one of the mounts that New was given begins at p.
 func (v *View) Mounted(p string) bool {
-	for _, m := range v.mounts {
-		if m.Path == p {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(v.mounts, func(m *mount) bool { return m.Path == p })
 }
 
 // Close gives back the descriptors of the mounts. Open Dirs have their own.
