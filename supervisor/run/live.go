@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/runners"
@@ -148,6 +149,8 @@ func (r *Run) Result() message.Result { return r.result }
 type active struct {
 	mu   sync.Mutex
 	runs map[string]*Run
+	// started are the times at which the jails of runs were handed their tools.
+	started map[*Run]time.Time
 }
 
 // add makes the run one that others can end. An id that is in use here stays the earlier run's.
@@ -169,6 +172,17 @@ func (a *active) remove(r *Run) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.runs, string(r.job.ID))
+	delete(a.started, r)
+}
+
+// start notes that the jail of a run was handed its tool.
+func (a *active) start(r *Run) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.started == nil {
+		a.started = map[*Run]time.Time{}
+	}
+	a.started[r] = time.Now()
 }
 
 // Live returns the run or the holder of a session with that id that has not ended, or nil.
@@ -187,15 +201,21 @@ func (s *Runner) AllLive() []*Run {
 	return slices.Collect(maps.Values(a.runs))
 }
 
+// waking is how long an agent needs the processors after the start of its jail, for its module and
+// for the event that woke it.
+const waking = 50 * time.Millisecond
+
 // Works reports whether a run needs the processors: any but sessions, whose invocations are runs of
-// their own, and agents, which wait for events most of the time.
+// their own, and agents that are awake, which wait for events most of the time.
 func (s *Runner) Works() bool {
 	a := &s.active
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, r := range a.runs {
 		agent := r.job.Req.Agent
-		if r.job.Holds.For == 0 && (agent == nil || agent.Once) {
+		started, ok := a.started[r]
+		awake := agent != nil && !agent.Once && ok && time.Since(started) > waking
+		if r.job.Holds.For == 0 && !awake {
 			return true
 		}
 	}

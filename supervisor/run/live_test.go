@@ -73,3 +73,38 @@ func TestHolderSaysFate(t *testing.T) {
 		t.Errorf("control: %s", got)
 	}
 }
+
+// TestWorks: the pool leaves the processors to a run, and to an agent until it is awake, but not to
+// a session.
+func TestWorks(t *testing.T) {
+	agent := &Run{job: &prepare.Job{ID: "a", Req: message.Request{Agent: &message.Agent{}}}}
+	once := &Run{job: &prepare.Job{ID: "b", Req: message.Request{Agent: &message.Agent{Once: true}}}}
+	for _, c := range []struct {
+		name  string
+		run   *Run
+		since time.Duration
+		works bool
+	}{
+		{"a run", &Run{job: &prepare.Job{ID: "r"}}, time.Hour, true},
+		{"a session", held(&Runner{}, &holder{}), 0, false},
+		{"an agent before its jail", agent, -1, true},
+		{"an agent that wakes", agent, 0, true},
+		{"an agent that is awake", agent, time.Hour, false},
+		{"an agent for one event", once, time.Hour, true},
+	} {
+		s := &Runner{}
+		if err := s.active.add(c.run); err != nil {
+			t.Fatal(err)
+		}
+		if c.since >= 0 {
+			s.active.start(c.run)
+			s.active.started[c.run] = time.Now().Add(-c.since)
+		}
+		if s.Works() != c.works {
+			t.Errorf("%s: %t", c.name, !c.works)
+		}
+		if s.active.remove(c.run); s.Works() || len(s.active.started) > 0 {
+			t.Errorf("%s: counts after its end", c.name)
+		}
+	}
+}

@@ -91,6 +91,7 @@ func (s *Runner) supervise(r *Run, has ready, proc *launch.Process, p *stdio.Pip
 		p.Messages()
 	}
 	p.Start(streams, j.Plan.Limits.Output, over, gone)
+	s.active.start(r)
 	e.pipes = p
 	if j.Req.Terminal != nil {
 		go resize(proc, streams.Sizes, r.done)
