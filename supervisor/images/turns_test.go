@@ -38,7 +38,7 @@ func TestTurns(t *testing.T) {
 	a = take("a")
 	a()
 	c()
-	// Whoever gave up has left nothing taken.
+	// A caller that gave up holds nothing.
 	take("c")()
 }
 
