@@ -397,15 +397,16 @@ func (r *LiveRun) Wait() Outcome {
 	return Outcome{r.H.ExitCode(r.Cmd, err), string(rest), r.Err.String()}
 }
 
-// InitPID returns the host's number of the run's process 1, shimPID that of its shim.
+// InitPID returns the host's number of the run's process 1, shimPID that of its shim. The daemon
+// writes it down while the tool starts, so the record of the start can come first.
 func (r *LiveRun) InitPID() int {
 	r.H.T.Helper()
 	var st struct{ PID int }
-	text, err := os.ReadFile(filepath.Join(r.H.State, "state", "runs", r.H.GlobalID(r.ID),
-		"run.json"))
-	if err = errors.Join(err, json.Unmarshal(text, &st)); err != nil || st.PID == 0 {
-		r.H.T.Fatalf("run %s: %v: %s", r.ID, err, text)
-	}
+	Eventually(r.H.T, "the process of run "+r.ID+" is written down", func() bool {
+		text, err := os.ReadFile(filepath.Join(r.H.State, "state", "runs", r.H.GlobalID(r.ID),
+			"run.json"))
+		return errors.Join(err, json.Unmarshal(text, &st)) == nil && st.PID != 0
+	})
 	return st.PID
 }
 
