@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"syscall"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
@@ -85,14 +84,8 @@ func attach(w *workspace.Workspace, real, target string) error {
 		}
 		defer a.UserNS.Close()
 	}
-	done := make(chan error, 1)
-	go func() {
-		// Never unlocked: the thread ends with this goroutine, and its mount namespace with the
-		// thread.
-		runtime.LockOSThread()
-		done <- inside(a, real)
-	}()
-	return <-done
+	// The mount namespace ends with the thread.
+	return sys.OnEndingThread(func() error { return inside(a, real) })
 }
 
 // inside checks the shadow in a mount namespace of its own, as the owner of the real directory.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -97,17 +96,14 @@ func (n *newLayer) drop() error {
 // mountAlone mounts a shadow on a thread of its own, whose mount namespace goes with it: only the
 // returned descriptor leads to the shadow.
 func mountAlone(a Attachment) (mount *os.File, err error) {
-	done := make(chan error)
-	go func() {
-		// Never unlocked: the thread ends with this goroutine.
-		runtime.LockOSThread()
+	err = sys.OnEndingThread(func() error {
 		err := sys.PrivateMounts()
 		if err == nil {
 			mount, err = overlayOf(a)
 		}
-		done <- err
-	}()
-	if err := <-done; err != nil {
+		return err
+	})
+	if err != nil {
 		return nil, fmt.Errorf("mount of the shadow: %w", err)
 	}
 	root, err := sys.OpenSubdir(mount, ".")

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,21 +24,15 @@ func inMountsOf(pid int, f func() error) error {
 		return err
 	}
 	defer ns.Close()
-	done := make(chan error, 1)
-	go func() {
-		// For good: nobody else may get this thread.
-		runtime.LockOSThread()
+	return OnEndingThread(func() error {
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
-			done <- callError("unshare CLONE_FS", err)
-			return
+			return callError("unshare CLONE_FS", err)
 		}
 		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS); err != nil {
-			done <- pathError("setns", ns.Name(), err)
-			return
+			return pathError("setns", ns.Name(), err)
 		}
-		done <- f()
-	}()
-	return <-done
+		return f()
+	})
 }
 
 // Shown is a detached mount and where it goes.
@@ -136,21 +129,17 @@ func ProcOf(pid int, options map[string]string) (*os.File, error) {
 	}
 	defer ns.Close()
 	var tree *os.File
-	done := make(chan error, 1)
-	go func() {
-		// For good: nobody else may get this thread.
-		runtime.LockOSThread()
+	err = OnEndingThread(func() error {
 		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWPID); err != nil {
-			done <- pathError("setns", ns.Name(), err)
-			return
+			return pathError("setns", ns.Name(), err)
 		}
 		fd, err := forkedFsopen()
 		if err == nil {
 			tree, err = mountProc(fd, options)
 		}
-		done <- err
-	}()
-	return tree, <-done
+		return err
+	})
+	return tree, err
 }
 
 // mountProc mounts the proc of a file system context, which it closes.
