@@ -37,7 +37,7 @@ type Agent struct {
 	// Granted are the bindings that the request asks for and the policy grants, in the order of
 	// agent.Bindings.
 	Granted []string
-	dir database
+	dir     database
 }
 
 // A database is the directory of one, and what launch.Clone returns of it.
