@@ -48,7 +48,8 @@ usage: bench [PART] [-bin DIR] [-n ROUNDS] [-only ROWS] [-files N] [-records N] 
   -files N   how many files the largest directory of the parts workspace and agents has (default 100000)
   -records N how many records the long log of the audit part has (default 200000)
   -agents N  how many agents are registered at the end of the agents part (default 100000)
-  -guest L   the language of the agent that is measured: go, or c, which needs clang and wasi-libc (default go)
+  -guest L   the language of the agent that is measured: go, or c, which needs clang and wasi-libc
+             (default go)
 
 example: bench -bin bin -n 200
 `

@@ -25,7 +25,9 @@ const tryAbout = `Run N attempts of a tool at one time, each in a branch of its 
 
     jail branch merge ID && jail branch discard OTHER...
 
-The parent is the shadow of --from ID, or of a new session of the directory, which is then the one to commit. The branches are called as the parent with a number.
+The parent is the shadow of --from ID, or of a new session of the directory, which is then the one
+to commit. The branches are called as the parent with a number.
+
 Each attempt has its number, from 1 to N, in the environment variable JAIL_ATTEMPT, which env.allow
 of the policy must name.`
 

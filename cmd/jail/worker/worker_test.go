@@ -377,8 +377,8 @@ func mends(t *testing.T, f *forge, m *cmdtest.ModelHost, d *cmdtest.SharedDaemon
 	if o := f.h.Jail("agent", "replay", out.Session); o.Code != 0 || !strings.Contains(o.Out, "all equal") {
 		t.Errorf("replay: %+v", o)
 	}
-	for _, answer := range []string{"Could not resolve host", "1|echo $(($1 - $2))", "wrong", "(the command wrote nothing)",
-		"wrote 18 bytes", "sum.sh:1:"} {
+	for _, answer := range []string{"Could not resolve host", "1|echo $(($1 - $2))", "wrong",
+		"(the command wrote nothing)", "wrote 18 bytes", "sum.sh:1:"} {
 		if !bytes.Contains(text, []byte(answer)) {
 			t.Errorf("no tool answered %q: %s", answer, text)
 		}
