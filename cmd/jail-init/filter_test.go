@@ -216,6 +216,9 @@ func (b *bed) run(t *testing.T, scenario string, change func(*jail.Plan)) ([]con
 	case "fetch":
 		order.Fetch = true
 		files = append(files, echoProxy(t))
+	case "spin":
+		// The runtime interrupts a thread that computes for over 10 ms.
+		order.Invocation.Args = append(order.Invocation.Args, "spin")
 	case "stop":
 		order.Invocation.Args = append(order.Invocation.Args, "1s")
 	}
@@ -326,8 +329,8 @@ func uses(t *testing.T, name string) map[string]string {
 // TestNothingIsRefused: a tool that does everything that tools may do is refused no system call.
 func TestNothingIsRefused(t *testing.T) {
 	b := newBed(t)
-	for _, scenario := range []string{"run", "compile", "stop", "script", "variables", "fetch",
-		"full", "large"} {
+	for _, scenario := range []string{"run", "compile", "spin", "stop", "script", "variables",
+		"fetch", "full", "large"} {
 		refused, status, said := b.run(t, scenario, func(*jail.Plan) {})
 		if len(refused) != 0 || status != (control.Exited{}) {
 			t.Errorf("%s: refused %+v, ended with %+v\n%s", scenario, refused, status, said)
