@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/jail-sandbox/jail/jail/asuser"
 	"github.com/jail-sandbox/jail/supervisor/api"
 )
 
@@ -114,11 +115,23 @@ func (d *SharedDaemon) Stop() {
 	}
 }
 
-// Kill ends it as nobody should.
+// Kill ends it as nobody should. Its socket is dead when Kill returns: a process that the daemon was
+// starting keeps the socket open until it executes its program.
 func (d *SharedDaemon) Kill() {
+	d.H.T.Helper()
 	delete(d.H.Daemons, d.Cmd.Process.Pid)
 	d.Cmd.Process.Kill()
 	d.Cmd.Wait()
+	Eventually(d.H.T, "the socket of the killed daemon is dead", func() bool {
+		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: d.Socket, Net: "unix"})
+		if err != nil {
+			return true
+		}
+		defer c.Close()
+		// The kernel names the process that called listen(2) (unix(7), SO_PEERCRED).
+		peer, err := asuser.PeerOf(c)
+		return err == nil && peer.PID != d.Cmd.Process.Pid
+	})
 }
 
 // KillWith kills the daemon and others as if at once: the others are stopped first, so that none of
