@@ -60,8 +60,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 		return detach(args[1:])
 	}
 	flags := flag.NewFlagSet("jaild", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.Usage = func() { fmt.Fprint(stderr, help) }
+	flags.SetOutput(io.Discard)
 	socket := flags.String("socket", "", "")
 	state := flags.String("state", "", "")
 	settings := flags.String("config", "", "")
@@ -71,10 +70,11 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 	scoped := flags.Bool(strings.TrimLeft(scopedArg, "-"), false, "")
 	probed := flags.Bool(strings.TrimLeft(probeArg, "-"), false, "")
 	successorOf := flags.Int("successor", 0, "")
-	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+	if err := problem.Flags(flags, args); errors.Is(err, flag.ErrHelp) {
+		fmt.Print(help)
 		return 0
-	} else if err != nil || flags.NArg() > 0 {
-		return problem.ExitUsage
+	} else if err != nil {
+		return report(stderr, *private, err)
 	}
 	exe, err := os.Executable()
 	if err != nil {

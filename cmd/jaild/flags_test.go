@@ -1,0 +1,39 @@
+package main_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
+)
+
+// The daemons refuse a wrong command line in one sentence, with what to do about it.
+func TestFlags(t *testing.T) {
+	h := cmdtest.New(t)
+	for _, name := range []string{"jaild", "jail-agentd"} {
+		path := filepath.Join(h.Bin, name)
+		for _, c := range []struct {
+			args []string
+			want string
+		}{
+			{[]string{"--nosuch"}, "flag provided but not defined: -nosuch"},
+			{[]string{"extra"}, `argument "extra": there are only flags`},
+			{[]string{"--state"}, "flag needs an argument: -state"},
+			{[]string{"--state", ""}, "--state: the value is empty"},
+			{[]string{"--socket="}, "--socket: the value is empty"},
+			{[]string{"--until-idle", "soon"}, `invalid value "soon" for flag -until-idle`},
+		} {
+			o := h.Run(h.Program(path, c.args...))
+			if o.Code != 2 || o.Out != "" || !strings.HasPrefix(o.Err, name+": error: "+c.want) ||
+				!strings.HasSuffix(o.Err, "\n"+name+": hint: "+name+" --help\n") ||
+				strings.Count(o.Err, "\n") != 2 {
+				t.Errorf("%s %q: %+v", name, c.args, o)
+			}
+		}
+		if o := h.Run(h.Program(path, "--help")); o.Code != 0 || o.Err != "" ||
+			!strings.Contains(o.Out, "\nusage: "+name+" ") {
+			t.Errorf("%s --help: %+v", name, o)
+		}
+	}
+}
