@@ -43,8 +43,14 @@ func LogTo(f *os.File, asJSON, debug bool) {
 	}
 }
 
-// LogError writes the failure of a command to that file.
-func LogError(err error) { logrus.Error(err) }
+// LogError writes the failure of a command to that file, and what to do about it unless hint is "".
+func LogError(err error, hint string) {
+	fields := logrus.Fields{}
+	if hint != "" {
+		fields["hint"] = hint
+	}
+	logrus.WithFields(fields).Error(err)
+}
 
 // Containers are the containers of one engine, each in a directory of its own below Root.
 type Containers struct {
