@@ -40,10 +40,10 @@ func NewSh(env *cli.Env) *cobra.Command {
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req, err := scriptRequest(env, cmd, &f, text, args)
-			if err != nil {
-				return err
-			}
 			o.JSON, o.Quiet, o.Explain = f.JSON, f.Quiet, f.ExplainFlags()
+			if err != nil {
+				return execute.NoResult(env, err, req, o)
+			}
 			return execute.Run(cmd.Context(), env, req, o)
 		},
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/execute"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/inherit"
@@ -60,6 +61,9 @@ func newExec(env *cli.Env) *cobra.Command {
 			if help, _ := set.GetBool("help"); help {
 				return cmd.Help()
 			}
+			if err := command.NoEmptyFlag(cmd, nil); err != nil {
+				return err
+			}
 			if tool = set.Args(); len(tool) == 0 {
 				return exit.Usage("usage: "+cmd.UseLine(), "%s: TOOL is missing", cmd.CommandPath())
 			}
@@ -99,7 +103,10 @@ func runExec(ctx context.Context, env *cli.Env, o execOptions, tool []string) (e
 		req.Dir = "/"
 	}
 	if err := request.Check(&req); err != nil {
-		return err
+		if o.background {
+			return err
+		}
+		return execute.NoResult(env, err, req, o.shown)
 	}
 	req.Inherit = inherit.Variables(env.Environ, req.Workspace, req.Dir)
 	if o.background {
