@@ -107,7 +107,7 @@ func readScript(path string) (string, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			return "", exit.NotFound("jail sh -c runs a text", "script %s: no such file", path)
 		}
-		return "", exit.Usage("", "script %s: %v", path, exit.Cause(err))
+		return "", exit.About(err, "script %s", path)
 	}
 	defer file.Close()
 	text, err := io.ReadAll(io.LimitReader(file, shell.MaxBytes+1))
