@@ -2,6 +2,7 @@ package review
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -235,26 +236,32 @@ func newRevertMerge(env *cli.Env) *cobra.Command {
 }
 
 func newBranchDiscard(env *cli.Env) *cobra.Command {
-	return &cobra.Command{
-		Use:   "discard ID...",
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "discard [flags] ID...",
 		Short: "throw branches away",
 		Long: "Throw branches away: their sessions end with what runs in them, and what was changed in " +
 			"them and not merged is gone. A branch that has branches of its own is refused.",
 		Example: "  jail branch discard other",
 		Args:    command.AtLeast("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return env.WithDaemon(cmd.Context(), func(c *api.Client) error {
+			return env.WithDaemon(cmd.Context(), func(c *api.Client) (err error) {
+				done := []string{}
 				for _, id := range args {
-					if err := api.BranchesOf(c).Discard(cmd.Context(), id); err != nil {
-						return err
+					if err = api.BranchesOf(c).Discard(cmd.Context(), id); err != nil {
+						break
 					}
-					_, err := fmt.Fprintf(env.Stdout, "discarded %s\n", output.Printable(id))
-					if err != nil {
-						return err
-					}
+					done = append(done, id)
 				}
-				return nil
+				return errors.Join(err, env.Show(asJSON, done, func(w io.Writer) error {
+					for _, id := range done {
+						fmt.Fprintf(w, "discarded %s\n", output.Printable(id))
+					}
+					return nil
+				}))
 			})
 		},
 	}
+	command.JSON(cmd, &asJSON, "print a list of the discarded ids")
+	return cmd
 }
