@@ -36,4 +36,8 @@ func TestFlags(t *testing.T) {
 			t.Errorf("%s --help: %+v", name, o)
 		}
 	}
+	o := h.Run(h.Program(filepath.Join(h.Bin, "jaild"), "--config", "nosuch.toml"))
+	if o.Code != 127 || o.Err != "jaild: error: --config nosuch.toml: no such file\n" {
+		t.Errorf("a file of settings that is missing: %+v", o)
+	}
 }

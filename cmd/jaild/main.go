@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/signal"
@@ -93,6 +94,11 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 	if *settings != "" {
 		if config.Settings, err = filepath.Abs(*settings); err != nil {
 			return report(stderr, *private, err)
+		}
+		// The default need not exist; a file that somebody names must.
+		if _, err := os.Stat(config.Settings); errors.Is(err, fs.ErrNotExist) {
+			return report(stderr, *private, problem.New(problem.NotFound,
+				"--config %s: no such file", *settings))
 		}
 	}
 	config.Private = *private
