@@ -267,6 +267,13 @@ func (e *engine) life() {
 		!slices.Equal(pids, []int{pid}) {
 		t.Errorf("ps: %v, %v", pids, err)
 	}
+	// In a paused container a process would only wait.
+	e.works("pause", id)
+	if o := e.do("exec", id, "true"); o.Code != exitNotExec ||
+		!strings.Contains(o.Err, "cannot exec in a paused container") {
+		t.Errorf("exec in a paused container: %+v", o)
+	}
+	e.works("resume", id)
 	if !strings.Contains(e.works("list"), id) {
 		t.Error("list does not have it")
 	}

@@ -491,10 +491,21 @@ func (c *Container) State() (State, error) {
 		Rootfs: s.Config.Rootfs, Created: s.Created, Annotations: annotations, Owner: "root"}, nil
 }
 
-// Runs reports whether the container's first process lives, and whether it has been started.
-func (c *Container) Runs() (lives, started bool, err error) {
+// CanExec returns an error that says why no further process can be started in the container, or nil.
+// In one that is paused such a process would wait, frozen, and keep the container from ending.
+func (c *Container) CanExec() error {
 	status, err := c.made.Status()
-	return status != libcontainer.Stopped, status != libcontainer.Created, err
+	switch {
+	case err != nil:
+		return err
+	case status == libcontainer.Stopped:
+		return errors.New("cannot exec in a stopped container")
+	case status == libcontainer.Created:
+		return errors.New("cannot exec in a container that has not been started")
+	case status == libcontainer.Paused:
+		return errors.New("cannot exec in a paused container")
+	}
+	return nil
 }
 
 // Signal sends a signal to the first process.
