@@ -196,7 +196,7 @@ func runMerge(ctx context.Context, env *cli.Env, c *api.Client, id string, o mer
 	}
 	r, err := api.BranchesOf(c).Merge(ctx, id, o.request)
 	if err != nil {
-		return withConflicts(env, err, "parent", "branch")
+		return withConflicts(env, err, o.json, "parent", "branch")
 	}
 	return env.Show(o.json, r, func(w io.Writer) error {
 		someLines(w, o.verbose, len(r.Committed), func(i int) string {
@@ -213,7 +213,8 @@ func runMerge(ctx context.Context, env *cli.Env, c *api.Client, id string, o mer
 }
 
 func newRevertMerge(env *cli.Env) *cobra.Command {
-	return command.Show(env, &cobra.Command{
+	var cmd *cobra.Command
+	cmd = command.Show(env, &cobra.Command{
 		Use:   "revert ID",
 		Short: "undo the last merge of a branch",
 		Long: "Undo the last merge of a branch: in the shadow that it was forked from, the merged paths " +
@@ -225,7 +226,8 @@ func newRevertMerge(env *cli.Env) *cobra.Command {
 		func(ctx context.Context, c *api.Client, args []string) (workspace.MergeRecord, error) {
 			r, err := api.BranchesOf(c).RevertMerge(ctx, args[0])
 			if err != nil {
-				err = withConflicts(env, err, "now", "merged")
+				asJSON, _ := cmd.Flags().GetBool("json") // the flag is there
+				err = withConflicts(env, err, asJSON, "now", "merged")
 			}
 			return r, err
 		}, func(w io.Writer, r workspace.MergeRecord) error {
@@ -233,6 +235,7 @@ func newRevertMerge(env *cli.Env) *cobra.Command {
 				output.Count(r.Paths, "path", "paths"), output.Printable(r.Into))
 			return err
 		})
+	return cmd
 }
 
 func newBranchDiscard(env *cli.Env) *cobra.Command {

@@ -1,10 +1,15 @@
 package review_test
 
 import (
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/jail-sandbox/jail/cmd/cmdtest"
+	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 // A shadow that was committed as a whole and reverted has nothing left, and says so.
@@ -33,4 +38,35 @@ func TestDiffOfAReverted(t *testing.T) {
 			t.Errorf("%q: %+v", c.args, o)
 		}
 	}
+}
+
+// With --json a conflict is an object, too.
+func TestConflictJSON(t *testing.T) {
+	h := cmdtest.New(t)
+	h.Daemon()
+	file := filepath.Join(h.Work, "f")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("1\n")
+	h.Wants(h.Jail("sh", "--quiet", "--id", "r", "-c", "echo 2 > f"), 0, "")
+	write("three\n")
+	o := h.Jail("commit", "--json", "r")
+	var answer api.Problem
+	if err := json.Unmarshal([]byte(o.Out), &answer); err != nil || o.Code != 126 ||
+		answer.Error.Code != problem.Conflict || len(answer.Error.Conflicts) != 1 ||
+		answer.Error.Conflicts[0].Path != "f" {
+		t.Errorf("%v: %+v", err, o)
+	}
+	if o := h.Jail("commit", "r"); o.Code != 126 || !strings.HasPrefix(o.Out, "conflict: f: ") {
+		t.Errorf("%+v", o)
+	}
+	h.Wants(h.Jail("commit", "--theirs", "r"), 0, "")
+	write("four\n")
+	if o := h.Jail("revert", "--json", "r"); o.Code != 126 || !strings.HasPrefix(o.Out, "{") {
+		t.Errorf("%+v", o)
+	}
+	h.Wants(h.Jail("discard", "r"), 0, "")
 }
