@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -88,8 +89,8 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 	if *state != "" {
 		config = config.Below(*state)
 	}
-	if *socket != "" {
-		config.Socket = *socket
+	if path := cmp.Or(*socket, os.Getenv("JAIL_SOCKET")); path != "" {
+		config.Socket = path
 	}
 	if *settings != "" {
 		if config.Settings, err = filepath.Abs(*settings); err != nil {
