@@ -159,8 +159,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return code
 }
 
-// tell writes a failure to the log file and as text to stderr. Without a log file stderr is the log,
-// as for runc: with --log-format json it gets one JSON object.
+// tell writes a failure to the log file and as text to stderr. Without a log file stderr is the
+// log, as for runc: with --log-format json it gets one JSON object.
 func tell(stderr io.Writer, err error, logged, asJSON bool) {
 	hint := ""
 	if h := (*hinted)(nil); errors.As(err, &h) {

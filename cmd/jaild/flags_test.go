@@ -46,7 +46,8 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// The socket is that of --socket, else that of JAIL_SOCKET, also where --state says where the rest is.
+// The socket is that of --socket, else that of JAIL_SOCKET, also where --state says where the rest
+// is.
 func TestSocketOfTheEnvironment(t *testing.T) {
 	h := cmdtest.New(t)
 	for _, flag := range []bool{false, true} {

@@ -491,8 +491,8 @@ func (c *Container) State() (State, error) {
 		Rootfs: s.Config.Rootfs, Created: s.Created, Annotations: annotations, Owner: "root"}, nil
 }
 
-// CanExec returns an error that says why no further process can be started in the container, or nil.
-// In one that is paused such a process would wait, frozen, and keep the container from ending.
+// CanExec returns an error that says why no further process can be started in the container, or
+// nil. In a paused container the process would wait, frozen, and keep the container from ending.
 func (c *Container) CanExec() error {
 	status, err := c.made.Status()
 	switch {

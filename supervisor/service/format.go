@@ -14,8 +14,8 @@ import (
 )
 
 // stateFormat is the number of the layout of state directories. A directory without a number has
-// format 1, as releases before 0.8 wrote it. A layout that an older jaild would misread takes the next
-// number, and New then reads the previous one, too.
+// format 1, as releases before 0.8 wrote it. A layout that an older jaild would misread takes the
+// next number, and New then reads the previous one, too.
 const stateFormat = 1
 
 // formatFile holds the number, in the state directory.

@@ -236,7 +236,8 @@ func TestDiskBandwidth(t *testing.T) {
 	t.Logf("1 MiB at 256 KiB a second took %v, at 1 GiB a second %v", took, control)
 }
 
-// A tool that cannot write all of a file fails, so that --commit takes no part of a copy for the copy.
+// A tool that cannot write all of a file fails, so that --commit takes no part of a copy for the
+// copy.
 func TestShortCopy(t *testing.T) {
 	h := cmdtest.New(t)
 	h.Daemon()
@@ -250,8 +251,8 @@ func TestShortCopy(t *testing.T) {
 			t.Errorf("%q: %+v", args, o)
 		}
 	}
-	h.Wants(h.Jail("run", "--commit", "--id", "r", "--limit", "file_size=3B", "--quiet", "--", "cp", "f",
-		"g"), 1, "")
+	h.Wants(h.Jail("run", "--commit", "--id", "r", "--limit", "file_size=3B", "--quiet", "--",
+		"cp", "f", "g"), 1, "")
 	if _, err := os.Stat(filepath.Join(h.Work, "g")); err == nil {
 		t.Error("a part of a copy was committed")
 	}

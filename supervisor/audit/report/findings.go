@@ -8,8 +8,8 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// exitFailed is the exit code of a run that jail itself failed; a run with another code and an error was
-// refused.
+// exitFailed is the exit code of a run that jail itself failed. A run with an error and another
+// code was refused.
 const exitFailed = 125
 
 // findings returns what a reviewer should look at in one run.
