@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -135,7 +136,12 @@ func splitExec(cmd *cobra.Command, args []string) (string, []string, error) {
 	if len(args) == 0 {
 		return "", nil, exit.Usage("usage: "+cmd.UseLine(), "%s: ID is missing", cmd.CommandPath())
 	}
-	if _, err := jail.ParseID(args[0]); err != nil {
+	// USER/NAME is the name of that user's session.
+	_, name, named := strings.Cut(args[0], "/")
+	if !named {
+		name = args[0]
+	}
+	if _, err := jail.ParseID(name); err != nil {
 		return "", nil, exit.Usage("jail session list", "%s: session %v", cmd.CommandPath(), err)
 	}
 	return args[0], args[1:], nil
