@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"crypto/rand"
-	"database/sql"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -78,18 +77,12 @@ func (a Asks) Tool(of int64, action string) error {
 }
 
 // All returns what waits, the eldest first.
-func (a Asks) All(ctx context.Context) (all []Proposal, err error) {
-	err = a.s.read(ctx, `SELECT id, instance, time, data, key, action, told FROM proposal
-		ORDER BY time, id`, nil, func(r *sql.Rows) error {
-		var p Proposal
-		var at int64
-		var data []byte
-		err := r.Scan(&p.ID, &p.Instance, &at, &data, &p.Key, &p.Action, &p.Told)
-		p.Time, p.Data = fromMillis(at), data
-		all = append(all, p)
-		return err
+func (a Asks) All(ctx context.Context) ([]Proposal, error) {
+	return list(a.s.reading(ctx), `SELECT id, instance, time, data, key, action, told FROM proposal
+		ORDER BY time, id`, nil, func(scan func(...any) error) (p Proposal, err error) {
+		return p, scan(&p.ID, &p.Instance, (*stamp)(&p.Time), (*[]byte)(&p.Data), &p.Key, &p.Action,
+			&p.Told)
 	})
-	return all, err
 }
 
 // Any reports whether something waits.
@@ -115,10 +108,7 @@ func (a Asks) Tell(p Proposal, data json.RawMessage) error {
 		}
 		_, _, err = w.append(p.Instance, agent.Event{ID: p.ID, Source: "user",
 			Type: agent.TypeApproval, ReplyTo: p.ID, Data: data}, a.s.now(), false)
-		if err == ErrNotFound {
-			err = nil
-		}
-		return err
+		return unless(ErrNotFound, err)
 	})
 }
 
