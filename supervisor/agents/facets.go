@@ -12,10 +12,12 @@ import (
 	"sync"
 
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/jsonbound"
 )
 
 // A facet is a child of an instance: a row of its own with the number of its parent, a database, a
@@ -214,9 +216,7 @@ var facetName = regexp.MustCompile(`^[a-z][a-z0-9._-]{0,62}$`)
 
 // strict reads the parameters of a call.
 func strict(params json.RawMessage, to any) error {
-	d := json.NewDecoder(bytes.NewReader(params))
-	d.DisallowUnknownFields()
-	if err := d.Decode(to); err != nil {
+	if err := jsonbound.Strict(params, to); err != nil {
 		return &agent.Error{Code: agent.ErrParams, Message: "parameters: " + err.Error()}
 	}
 	return nil
@@ -392,9 +392,7 @@ func (c *calls) callFacets(ctx context.Context, call agent.Call) (any, error) {
 // what waits for them is given up. The next call starts the facet anew.
 func (f facets) abort(ctx context.Context, i store.Instance, reason string) error {
 	a := f.a
-	if len(reason) > maxReason {
-		reason = strings.ToValidUTF8(reason[:maxReason], "") + "…"
-	}
+	reason = runners.Cut(reason, maxReason)
 	all, err := store.ChildrenOf(a.Store).Abort(i.ID, abortedBy+reason)
 	if err != nil {
 		return err

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	_ "embed"
@@ -349,15 +348,7 @@ func decode(text []byte, v any) error {
 	if err := jsonbound.Check(text, maxValues); err != nil {
 		return err
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("more than one value")
-	}
-	return nil
+	return jsonbound.Strict(text, v)
 }
 
 func badBody(err error) error {

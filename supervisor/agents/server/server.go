@@ -24,6 +24,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/hosted"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
+	"github.com/jail-sandbox/jail/supervisor/jsonbound"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -185,7 +186,7 @@ func read(r *http.Request, to any) error {
 		err = fmt.Errorf("it has more than %d bytes", maxBody)
 	}
 	if err == nil {
-		err = strict(text, to)
+		err = jsonbound.Strict(text, to)
 	}
 	if err != nil {
 		return problem.New(problem.Usage, "the body of the request: %w", err)
