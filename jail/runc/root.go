@@ -188,7 +188,7 @@ func mountDevices(dir string, p jail.Plan) error {
 }
 
 func bindDevice(name, target string) error {
-	number, ok := deviceNumbers[name]
+	number, ok := jail.DeviceNumbers[name]
 	if !ok {
 		return fmt.Errorf("device %q: not one that a jail may have", name)
 	}
@@ -197,7 +197,7 @@ func bindDevice(name, target string) error {
 		return err
 	}
 	defer node.Close()
-	if err := sys.CheckCharDevice(node, uint32(number.major), uint32(number.minor)); err != nil {
+	if err := sys.CheckCharDevice(node, uint32(number[0]), uint32(number[1])); err != nil {
 		return err
 	}
 	tree, err := sys.CloneTree(node)
