@@ -68,13 +68,13 @@ func (h *Host) Call(binding, name string, params []byte) *Answer {
 		return h.callOnce(binding, name, params)
 	}
 	if !slices.Contains(h.o.Bindings, binding) {
-		return answerOf(nil, &agent.Error{Code: agent.ErrNoBinding,
-			Message: fmt.Sprintf("there is no binding %s: it is not among the capabilities that the "+
-				"manifest asks for and the policy grants", printable(binding))})
+		return answerOf(nil, agent.Errorf(agent.ErrNoBinding, "there is no binding %s: it is not "+
+			"among the capabilities that the manifest asks for and the policy grants",
+			printable(binding)))
 	}
 	if most := agent.MaxParamsOf(binding, name); len(params) > most {
-		return answerOf(nil, &agent.Error{Code: agent.ErrTooLarge,
-			Message: fmt.Sprintf("the parameters have %d bytes, more than %d", len(params), most)})
+		return answerOf(nil, agent.Errorf(agent.ErrTooLarge, "the parameters have %d bytes, more "+
+			"than %d", len(params), most))
 	}
 	if len(bytes.TrimSpace(params)) == 0 {
 		params = []byte("{}")
@@ -84,8 +84,8 @@ func (h *Host) Call(binding, name string, params []byte) *Answer {
 	}
 	stream, ok := forwarded[binding][name]
 	if !ok {
-		return answerOf(nil, &agent.Error{Code: agent.ErrNoMethod,
-			Message: fmt.Sprintf("%s has no method %s", binding, printable(name))})
+		return answerOf(nil, agent.Errorf(agent.ErrNoMethod, "%s has no method %s", binding,
+			printable(name)))
 	}
 	return h.forward(binding, name, params, stream)
 }
@@ -131,7 +131,7 @@ func readOne(params json.RawMessage, name string) (json.RawMessage, error) {
 }
 
 func badParams(format string, args ...any) *agent.Error {
-	return &agent.Error{Code: agent.ErrParams, Message: "parameters: " + fmt.Sprintf(format, args...)}
+	return agent.Errorf(agent.ErrParams, "parameters: "+format, args...)
 }
 
 // forward has jail-agentd answer a call.
@@ -170,8 +170,7 @@ func (h *Host) forward(binding, name string, params []byte, stream bool) *Answer
 		case r := <-p.replies:
 			return r, nil
 		case <-ended:
-			return agent.Reply{}, &agent.Error{Code: agent.ErrDeadline,
-				Message: "the event has ended"}
+			return agent.Reply{}, agent.Errorf(agent.ErrDeadline, "the event has ended")
 		}
 	}
 	a := &Answer{Stream: stream, close: func() { h.calls.remove(p) }}
@@ -227,8 +226,8 @@ func (h *Host) effect(e agent.Effect) (string, error) {
 	defer h.mu.Unlock()
 	w := h.work
 	if w == nil || w.event == nil {
-		return "", &agent.Error{Code: agent.ErrNoEvent, Message: "there is no event: what an agent " +
-			"does outside of itself belongs to an event, and is done when the event is committed"}
+		return "", agent.Errorf(agent.ErrNoEvent, "there is no event: what an agent does outside "+
+			"of itself belongs to an event, and is done when the event is committed")
 	}
 	if w.failed != nil {
 		return "", w.failed
@@ -246,8 +245,8 @@ func (h *Host) effect(e agent.Effect) (string, error) {
 			printable(e.Type))
 	}
 	if len(w.effects) >= agent.MaxEffects {
-		return "", &agent.Error{Code: agent.ErrTooLarge,
-			Message: fmt.Sprintf("the event has %d effects already", agent.MaxEffects)}
+		return "", agent.Errorf(agent.ErrTooLarge, "the event has %d effects already",
+			agent.MaxEffects)
 	}
 	e.N = len(w.effects) + 1
 	text, err := json.Marshal(e)
@@ -256,9 +255,8 @@ func (h *Host) effect(e agent.Effect) (string, error) {
 	}
 	if w.size += len(text); len(text) > agent.MaxEvent || w.size > maxEffects {
 		w.size -= len(text)
-		return "", &agent.Error{Code: agent.ErrTooLarge, Message: fmt.Sprintf(
-			"more than %d KiB in one, or %d KiB in all effects of an event", agent.MaxEvent>>10,
-			maxEffects>>10)}
+		return "", agent.Errorf(agent.ErrTooLarge, "more than %d KiB in one, or %d KiB in all "+
+			"effects of an event", agent.MaxEvent>>10, maxEffects>>10)
 	}
 	w.effects = append(w.effects, e)
 	return fmt.Sprintf("%s/%d/%d", h.o.ID, w.event.Seq, e.N), nil
@@ -352,8 +350,8 @@ func logLine(h *Host, params json.RawMessage) (any, error) {
 		return nil, badParams("level %s: want info, warn or error", printable(l.Level))
 	}
 	if len(l.Message) > maxLog {
-		return nil, &agent.Error{Code: agent.ErrTooLarge,
-			Message: fmt.Sprintf("the message has %d bytes, more than %d", len(l.Message), maxLog)}
+		return nil, agent.Errorf(agent.ErrTooLarge, "the message has %d bytes, more than %d",
+			len(l.Message), maxLog)
 	}
 	h.report(agent.Report{Log: &l})
 	return nothing{}, nil
@@ -415,8 +413,8 @@ func propose(h *Host, params json.RawMessage) (any, error) {
 		return nil, err
 	}
 	if len(action) > agent.MaxProposal {
-		return nil, &agent.Error{Code: agent.ErrTooLarge, Message: fmt.Sprintf(
-			"the action has %d bytes, more than %d", len(action), agent.MaxProposal)}
+		return nil, agent.Errorf(agent.ErrTooLarge, "the action has %d bytes, more than %d",
+			len(action), agent.MaxProposal)
 	}
 	proposed, err := h.effect(agent.Effect{Op: agent.OpPropose, Data: action})
 	return id{proposed}, err
@@ -452,7 +450,7 @@ func returnResult(h *Host, params json.RawMessage) (any, error) {
 func (h *Host) ofEvent(seq uint64) (*work, error) {
 	w := h.work
 	if w == nil || w.event == nil {
-		return nil, &agent.Error{Code: agent.ErrNoEvent, Message: "there is no event"}
+		return nil, agent.Errorf(agent.ErrNoEvent, "there is no event")
 	}
 	if w.event.Seq != seq {
 		return nil, badParams("seq is %d, but the event is %d", seq, w.event.Seq)
@@ -495,7 +493,7 @@ func failEvent(h *Host, params json.RawMessage) (any, error) {
 	if _, err := h.ofEvent(p.Seq); err != nil {
 		return nil, err
 	}
-	h.fail(&agent.Error{Code: agent.ErrFailed, Message: p.Message[:min(len(p.Message), maxLog)]})
+	h.fail(agent.Errorf(agent.ErrFailed, "%s", p.Message[:min(len(p.Message), maxLog)]))
 	return nothing{}, nil
 }
 

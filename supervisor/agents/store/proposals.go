@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/jail-sandbox/jail/runners/agent"
@@ -62,8 +61,7 @@ func (a Asks) Room(ctx context.Context, of int64) error {
 	var n int
 	err := a.s.readers.QueryRowContext(ctx, countProposals, of).Scan(&n)
 	if err == nil && n >= maxProposals {
-		err = &agent.Error{Code: agent.ErrBusy, Message: fmt.Sprintf(
-			"%d actions of the agent wait for a decision already", n)}
+		err = agent.Errorf(agent.ErrBusy, "%d actions of the agent wait for a decision already", n)
 	}
 	return err
 }
