@@ -1,13 +1,12 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
-	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
-	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
 )
@@ -23,7 +22,6 @@ Of an agent of your own, "spawn" wakes the instance on a channel of its manifest
 func newSpawn(env *cli.Env) *cobra.Command {
 	var s agentapi.Spawn
 	var config string
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "spawn [flags] NAME",
 		Short: "put a built-in agent on a channel",
@@ -31,21 +29,12 @@ func newSpawn(env *cli.Env) *cobra.Command {
 		Example: "  jail agent spawn claude-code-responder --config '{\"dir\": \"/srv/project\"}'\n" +
 			"  jail agent send --wait --timeout 10m claude-code-responder 'which tests fail?'",
 		Args: named("NAME"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if config != "" {
-				if !json.Valid([]byte(config)) {
-					return exit.Usage(`it is an object, such as {"dir": "/srv/project"}`,
-						"--config %.80q is no JSON", config)
-				}
-				s.Config = json.RawMessage(config)
+		PreRunE: func(*cobra.Command, []string) error {
+			if s.Config = json.RawMessage(config); config != "" && !json.Valid(s.Config) {
+				return exit.Usage(`it is an object, such as {"dir": "/srv/project"}`,
+					"--config %.80q is no JSON", config)
 			}
-			return withAgents(cmd.Context(), env, func(c *agentapi.Client) error {
-				a, err := c.Spawn(cmd.Context(), args[0], s)
-				if err != nil {
-					return err
-				}
-				return env.Show(asJSON, a, func(w io.Writer) error { return writeAgent(w, a) })
-			})
+			return nil
 		},
 	}
 	set := cmd.Flags()
@@ -54,6 +43,8 @@ func newSpawn(env *cli.Env) *cobra.Command {
 	set.StringVar(&s.Handle, "handle", "", "by which `NAME` messages on the channel mention it "+
 		"(default claude or codex)")
 	set.StringVar(&config, "config", "", "what the agent is told, as `JSON`")
-	command.JSON(cmd, &asJSON, "print the agent as an object")
-	return cmd
+	return ask(env, cmd, "print the agent as an object",
+		func(ctx context.Context, c *agentapi.Client, args []string) (agentapi.Agent, error) {
+			return c.Spawn(ctx, args[0], s)
+		}, writeAgent)
 }
