@@ -316,12 +316,11 @@ var statuses = map[string]int{
 	problem.Busy: http.StatusServiceUnavailable, problem.Ending: http.StatusServiceUnavailable,
 }
 
+// Status returns the status of an answer that is an error of that code.
+func Status(code string) int { return cmp.Or(statuses[code], http.StatusInternalServerError) }
+
 func writeProblem(w http.ResponseWriter, e *problem.Error) {
-	status, ok := statuses[e.Code]
-	if !ok {
-		status = http.StatusInternalServerError
-	}
-	writeJSON(w, status, Problem{e})
+	writeJSON(w, Status(e.Code), Problem{e})
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
