@@ -3,10 +3,8 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -67,14 +65,7 @@ func confirm(env *cli.Env, yes bool, name string) error {
 		return exit.Usage("jail agent delete --yes "+name,
 			"jail agent delete: there is nobody to ask whether agent %q and its state may go", name)
 	}
-	fmt.Fprintf(env.Stderr, "Delete agent %s, with its state and its inbox? [y/N] ", name)
-	var answer string
-	// No answer is no.
-	_, _ = fmt.Fscanln(env.Stdin, &answer)
-	if !strings.EqualFold(answer, "y") && !strings.EqualFold(answer, "yes") {
-		return exit.No
-	}
-	return nil
+	return env.Confirm("deleted", "Delete agent %s, with its state and its inbox?", name)
 }
 
 func newExport(env *cli.Env) *cobra.Command {
