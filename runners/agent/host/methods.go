@@ -23,30 +23,41 @@ const (
 // A method answers one call of the guest.
 type method func(h *Host, params json.RawMessage) (any, error)
 
+// with is the method that reads its parameters for do.
+func with[T any](do func(h *Host, p T) (any, error)) method {
+	return func(h *Host, params json.RawMessage) (any, error) {
+		var p T
+		if err := read(params, &p); err != nil {
+			return nil, err
+		}
+		return do(h, p)
+	}
+}
+
 // methods are those that the host answers, by binding. jail-agentd answers those in forwarded.
 var methods = map[string]map[string]method{
 	agent.PubSub: {
-		"send":           send,
-		"update":         update,
-		"complete":       complete,
-		"updateSettings": updateSettings,
+		"send":           with(send),
+		"update":         with(update),
+		"complete":       with(complete),
+		"updateSettings": with(updateSettings),
 	},
 	agent.Storage: {
-		"exec":  exec,
-		"run":   run,
+		"exec":  with(exec),
+		"run":   with(run),
 		"get":   get,
 		"query": query,
 	},
 	agent.Host: {
 		"ready":      ready,
-		"log":        logLine,
+		"log":        with(logLine),
 		"setState":   setState,
-		"checkpoint": checkpoint,
-		"fail":       failEvent,
-		"setAlarm":   setAlarm,
-		"clearAlarm": clearAlarm,
+		"checkpoint": with(checkpoint),
+		"fail":       with(failEvent),
+		"setAlarm":   with(setAlarm),
+		"clearAlarm": with(clearAlarm),
 		"propose":    propose,
-		"return":     returnResult,
+		"return":     with(returnResult),
 	},
 }
 
@@ -276,14 +287,10 @@ type options struct {
 	ReplyTo string `json:"reply_to"`
 }
 
-func send(h *Host, params json.RawMessage) (any, error) {
-	var p struct {
-		Content json.RawMessage `json:"content"`
-		Options options         `json:"options"`
-	}
-	if err := read(params, &p); err != nil {
-		return nil, err
-	}
+func send(h *Host, p struct {
+	Content json.RawMessage `json:"content"`
+	Options options         `json:"options"`
+}) (any, error) {
 	if len(p.Content) == 0 {
 		return nil, badParams("no content")
 	}
@@ -292,15 +299,11 @@ func send(h *Host, params json.RawMessage) (any, error) {
 	return id{sent}, err
 }
 
-func update(h *Host, params json.RawMessage) (any, error) {
-	var p struct {
-		ID      string          `json:"id"`
-		Content json.RawMessage `json:"content"`
-		Options options         `json:"options"`
-	}
-	if err := read(params, &p); err != nil {
-		return nil, err
-	}
+func update(h *Host, p struct {
+	ID      string          `json:"id"`
+	Content json.RawMessage `json:"content"`
+	Options options         `json:"options"`
+}) (any, error) {
 	if p.ID == "" || len(p.Content) == 0 {
 		return nil, badParams("no id, or no content")
 	}
@@ -309,11 +312,7 @@ func update(h *Host, params json.RawMessage) (any, error) {
 	return nothing{}, err
 }
 
-func complete(h *Host, params json.RawMessage) (any, error) {
-	var p id
-	if err := read(params, &p); err != nil {
-		return nil, err
-	}
+func complete(h *Host, p id) (any, error) {
 	if p.ID == "" {
 		return nil, badParams("no id")
 	}
@@ -321,13 +320,9 @@ func complete(h *Host, params json.RawMessage) (any, error) {
 	return nothing{}, err
 }
 
-func updateSettings(h *Host, params json.RawMessage) (any, error) {
-	var p struct {
-		Patch map[string]json.RawMessage `json:"patch"`
-	}
-	if err := read(params, &p); err != nil {
-		return nil, err
-	}
+func updateSettings(h *Host, p struct {
+	Patch map[string]json.RawMessage `json:"patch"`
+}) (any, error) {
 	if p.Patch == nil {
 		return nil, badParams("no patch")
 	}
@@ -341,11 +336,7 @@ func updateSettings(h *Host, params json.RawMessage) (any, error) {
 
 func ready(*Host, json.RawMessage) (any, error) { return nothing{}, nil }
 
-func logLine(h *Host, params json.RawMessage) (any, error) {
-	var l agent.Log
-	if err := read(params, &l); err != nil {
-		return nil, err
-	}
+func logLine(h *Host, l agent.Log) (any, error) {
 	if !slices.Contains([]string{"info", "warn", "error"}, l.Level) {
 		return nil, badParams("level %s: want info, warn or error", printable(l.Level))
 	}
@@ -366,16 +357,12 @@ func setState(h *Host, params json.RawMessage) (any, error) {
 	return nothing{}, err
 }
 
-func setAlarm(h *Host, params json.RawMessage) (any, error) {
-	var p struct {
-		Name string          `json:"name"`
-		At   time.Time       `json:"at"`
-		InMS int64           `json:"in_ms"`
-		Data json.RawMessage `json:"data"`
-	}
-	if err := read(params, &p); err != nil {
-		return nil, err
-	}
+func setAlarm(h *Host, p struct {
+	Name string          `json:"name"`
+	At   time.Time       `json:"at"`
+	InMS int64           `json:"in_ms"`
+	Data json.RawMessage `json:"data"`
+}) (any, error) {
 	switch {
 	case p.Name == "":
 		return nil, badParams("no name")
@@ -393,13 +380,9 @@ func setAlarm(h *Host, params json.RawMessage) (any, error) {
 // maxAlarm is how far away an alarm may be.
 const maxAlarm = 10 * 365 * 24 * time.Hour
 
-func clearAlarm(h *Host, params json.RawMessage) (any, error) {
-	var p struct {
-		Name string `json:"name"`
-	}
-	if err := read(params, &p); err != nil {
-		return nil, err
-	}
+func clearAlarm(h *Host, p struct {
+	Name string `json:"name"`
+}) (any, error) {
 	if p.Name == "" {
 		return nil, badParams("no name")
 	}
@@ -421,13 +404,9 @@ func propose(h *Host, params json.RawMessage) (any, error) {
 }
 
 // returnResult answers the call that is the event.
-func returnResult(h *Host, params json.RawMessage) (any, error) {
-	var p struct {
-		Result json.RawMessage `json:"result"`
-	}
-	if err := read(params, &p); err != nil {
-		return nil, err
-	}
+func returnResult(h *Host, p struct {
+	Result json.RawMessage `json:"result"`
+}) (any, error) {
 	if len(p.Result) == 0 {
 		return nil, badParams("no result")
 	}
@@ -458,13 +437,9 @@ func (h *Host) ofEvent(seq uint64) (*work, error) {
 	return w, nil
 }
 
-func checkpoint(h *Host, params json.RawMessage) (any, error) {
-	var p struct {
-		Seq uint64 `json:"seq"`
-	}
-	if err := read(params, &p); err != nil {
-		return nil, err
-	}
+func checkpoint(h *Host, p struct {
+	Seq uint64 `json:"seq"`
+}) (any, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, err := h.ofEvent(p.Seq); err != nil {
@@ -480,14 +455,10 @@ func checkpoint(h *Host, params json.RawMessage) (any, error) {
 }
 
 // failEvent is the guest's own word that it could not handle the event.
-func failEvent(h *Host, params json.RawMessage) (any, error) {
-	var p struct {
-		Seq     uint64 `json:"seq"`
-		Message string `json:"message"`
-	}
-	if err := read(params, &p); err != nil {
-		return nil, err
-	}
+func failEvent(h *Host, p struct {
+	Seq     uint64 `json:"seq"`
+	Message string `json:"message"`
+}) (any, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, err := h.ofEvent(p.Seq); err != nil {
@@ -521,13 +492,9 @@ func (h *Host) inStore(f func(w *work) error) error {
 	return err
 }
 
-func exec(h *Host, params json.RawMessage) (any, error) {
-	var p struct {
-		SQL string `json:"sql"`
-	}
-	if err := read(params, &p); err != nil {
-		return nil, err
-	}
+func exec(h *Host, p struct {
+	SQL string `json:"sql"`
+}) (any, error) {
 	err := h.inStore(func(w *work) error {
 		_, err := h.store.Run(w.ctx, p.SQL, nil)
 		return err
@@ -541,11 +508,7 @@ type statement struct {
 	Params []json.RawMessage `json:"params"`
 }
 
-func run(h *Host, params json.RawMessage) (any, error) {
-	var p statement
-	if err := read(params, &p); err != nil {
-		return nil, err
-	}
+func run(h *Host, p statement) (any, error) {
 	var changed store.Changed
 	err := h.inStore(func(w *work) (err error) {
 		changed, err = h.store.Run(w.ctx, p.SQL, p.Params)
