@@ -36,11 +36,8 @@ type AgentRecorded struct {
 // agents answers for the agents of users.
 type agents struct{ s *service.Service }
 
-func (h agents) record(_ context.Context, c caller.Caller, r *http.Request) (any, error) {
-	var req AgentRecords
-	if err := readJSON(r, &req); err != nil {
-		return nil, err
-	}
+func (h agents) record(_ context.Context, c caller.Caller, _ *http.Request,
+	req AgentRecords) (any, error) {
 	if n := len(req.Records); n < 1 || n > maxAgentRecords {
 		return nil, problem.New(problem.Usage, "%d records of agents: want 1 to %d", n,
 			maxAgentRecords)
