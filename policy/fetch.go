@@ -272,9 +272,7 @@ type FetchDeny struct {
 }
 
 // DenyHost takes away every request to the hosts that h stands for.
-func DenyHost(h Host) FetchDeny {
-	return FetchDeny{h, AllPorts(), MustGlobs("*"), MustGlobs("**")}
-}
+func DenyHost(h Host) FetchDeny { return FetchDeny{h, AllPorts(), MustGlobs("*"), MustGlobs("**")} }
 
 func (r FetchDeny) normal() FetchDeny {
 	return FetchDeny{r.Host, r.Ports.Normal(), r.Methods.Normal(), r.Paths.Normal()}

@@ -361,9 +361,7 @@ func decode(text []byte, v any) error {
 	return jsonbound.Strict(text, v)
 }
 
-func badBody(err error) error {
-	return problem.New(problem.Usage, "body of the request: %w", err)
-}
+func badBody(err error) error { return problem.New(problem.Usage, "body of the request: %w", err) }
 
 // about answers what a daemon is and has counted.
 type about struct {

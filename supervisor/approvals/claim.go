@@ -86,9 +86,7 @@ func checkKey(key string) error {
 	return nil
 }
 
-func keySum(key string) string {
-	return fmt.Sprintf("%x", sha256.Sum256([]byte(key)))
-}
+func keySum(key string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(key))) }
 
 func (s *stored) hasKey(key string) bool {
 	return s.Key != "" && subtle.ConstantTimeCompare([]byte(s.Key), []byte(keySum(key))) == 1
@@ -416,9 +414,7 @@ func (p Programs) Settle(c caller.Caller, id string, r SettleRequest) (Action, e
 
 // settled reports whether nobody waits for a decision on the action, or for the daemon to apply it,
 // which applies commits alone.
-func (a Action) settled() bool {
-	return a.State.Over() || a.State == Approved && a.Commit == nil
-}
+func (a Action) settled() bool { return a.State.Over() || a.State == Approved && a.Commit == nil }
 
 // A process tells one process of the host from all others, over restarts of the host.
 type process struct {

@@ -24,9 +24,7 @@ func (k *Kept) Write(p []byte) (int, error) {
 }
 
 // ReadFrom hides that of the buffer, which knows no bound.
-func (k *Kept) ReadFrom(r io.Reader) (int64, error) {
-	return io.Copy(struct{ io.Writer }{k}, r)
-}
+func (k *Kept) ReadFrom(r io.Reader) (int64, error) { return io.Copy(struct{ io.Writer }{k}, r) }
 
 // String is the text, without half a character at a cut.
 func (k *Kept) String() string { return strings.ToValidUTF8(k.Buffer.String(), "\uFFFD") }

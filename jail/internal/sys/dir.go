@@ -231,9 +231,7 @@ func MayWrite(dir *os.File, name string) bool {
 }
 
 // Syncfs writes the file system of f to its disk (syncfs(2)).
-func Syncfs(f *os.File) error {
-	return pathError("syncfs", f.Name(), unix.Syncfs(int(f.Fd())))
-}
+func Syncfs(f *os.File) error { return pathError("syncfs", f.Name(), unix.Syncfs(int(f.Fd()))) }
 
 // Fallocate gives f blocks for its first size bytes, which read as zeros and are not written
 // (fallocate(2)).

@@ -29,6 +29,4 @@ func pathError(op, path string, err error) error {
 }
 
 // callError wraps err with the name of the system call, or returns nil.
-func callError(call string, err error) error {
-	return os.NewSyscallError(call, err)
-}
+func callError(call string, err error) error { return os.NewSyscallError(call, err) }

@@ -77,9 +77,7 @@ func (h *Host) serveCall(w http.ResponseWriter, r *http.Request, binding string)
 	}
 }
 
-func refuse(w http.ResponseWriter, status int, err error) {
-	write(w, status, envelope(nil, err))
-}
+func refuse(w http.ResponseWriter, status int, err error) { write(w, status, envelope(nil, err)) }
 
 func write(w http.ResponseWriter, status int, text []byte) {
 	w.Header().Set("Content-Type", "application/json")

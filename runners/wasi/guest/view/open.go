@@ -52,9 +52,7 @@ func (h How) flags() uint64 {
 }
 
 // writes reports whether opening so can change anything.
-func (h How) writes() bool {
-	return h.Write || h.Create || h.Truncate || h.Append
-}
+func (h How) writes() bool { return h.Write || h.Create || h.Truncate || h.Append }
 
 func (h How) verb() string {
 	if h.writes() {
