@@ -377,14 +377,14 @@ func (s *Store) layers(ctx context.Context, from layout, u unpackable,
 		return rootfs.TreeUsage{}, err
 	}
 	defer tree.Close()
-	for i, d := range u.layers {
+	for i := range u.layers {
 		steps := []func(context.Context, io.Reader) error{tree.Delete, tree.Add}
 		if i == 0 {
 			// There is nothing that it could delete.
 			steps = steps[1:]
 		}
 		for _, step := range steps {
-			err := from.layer(d, u.diffs[i], func(r io.Reader) error { return step(ctx, r) })
+			err := from.layer(u, i, func(r io.Reader) error { return step(ctx, r) })
 			if err != nil {
 				return tree.Used(), fmt.Errorf("image %s: layer %d: %w", u.digest, i+1, err)
 			}
