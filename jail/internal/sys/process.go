@@ -54,26 +54,27 @@ func Replace(fd, by int) error {
 	return ClearCloexec(fd)
 }
 
-// SetRlimit sets both the soft and the hard limit of the calling process (setrlimit(2)).
-// A value above the present hard limit is lowered to it, since raising needs CAP_SYS_RESOURCE.
-func SetRlimit(resource int, value uint64) error { return SetRlimits(resource, value, value) }
-
-// SetRlimits is SetRlimit for a soft limit below the hard one.
-func SetRlimits(resource int, soft, hard uint64) error {
+// SetRlimit sets the soft and the hard limit of the calling process by the name that a plan gives it
+// (setrlimit(2)). A value above the present hard limit is lowered to it, since raising needs
+// CAP_SYS_RESOURCE.
+func SetRlimit(name string, soft, hard uint64) error {
+	resource, ok := rlimits[name]
+	if !ok {
+		return fmt.Errorf("rlimit %q: unknown name", name)
+	}
 	var now unix.Rlimit
 	if err := unix.Getrlimit(resource, &now); err != nil {
-		return fmt.Errorf("getrlimit %d: %w", resource, err)
+		return fmt.Errorf("rlimit %s: getrlimit: %w", name, err)
 	}
 	hard = min(hard, now.Max)
 	soft = min(soft, hard)
 	if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: soft, Max: hard}); err != nil {
-		return fmt.Errorf("setrlimit %d to %d, %d: %w", resource, soft, hard, err)
+		return fmt.Errorf("rlimit %s: setrlimit to %d, %d: %w", name, soft, hard, err)
 	}
 	return nil
 }
 
-// Rlimits by the name that a plan gives them (setrlimit(2)).
-var Rlimits = map[string]int{
+var rlimits = map[string]int{
 	"core":       unix.RLIMIT_CORE,
 	"cpu":        unix.RLIMIT_CPU,
 	"data":       unix.RLIMIT_DATA,
