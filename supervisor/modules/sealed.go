@@ -54,9 +54,7 @@ func StampOf(path string) (Stamp, error) {
 // StampOfInfo is the stamp of the file that info describes.
 func StampOfInfo(info fs.FileInfo) Stamp { return stampOf(info.Sys().(*syscall.Stat_t)) }
 
-func stampOf(st *syscall.Stat_t) Stamp {
-	return Stamp{st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim}
-}
+func stampOf(st *syscall.Stat_t) Stamp { return Stamp{st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim} }
 
 // Settled reports whether the next change of the file will have another time, because the last one
 // is a while ago.

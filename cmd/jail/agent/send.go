@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -106,8 +107,7 @@ func content(env *cli.Env, cmd *cobra.Command, text string, isJSON bool) (json.R
 func showSent(env *cli.Env, name string, sent agentapi.Sent, waited, asJSON bool) error {
 	err := env.Show(asJSON, sent, func(w io.Writer) error {
 		if !waited {
-			_, err := fmt.Fprintln(w, output.Printable(sent.ID))
-			return err
+			return writeID(w, sent)
 		}
 		for _, p := range sent.Published {
 			if err := writeData(w, p.Data); err != nil {
@@ -156,24 +156,21 @@ func writeData(w io.Writer, data json.RawMessage) error {
 
 func newTick(env *cli.Env) *cobra.Command {
 	var channel string
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "tick [flags] NAME",
 		Short:   "wake an agent as its heartbeat does",
 		Long:    "Put a tick into the inbox of an agent, and print the event's id.",
 		Example: "  jail agent tick triage",
 		Args:    named("NAME"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return withAgents(cmd.Context(), env, func(c *agentapi.Client) error {
-				sent, err := c.Tick(cmd.Context(), args[0], channel)
-				if err != nil {
-					return err
-				}
-				return showSent(env, args[0], sent, false, asJSON)
-			})
-		},
 	}
 	channelFlag(cmd, &channel)
-	command.JSON(cmd, &asJSON, "print the event as an object")
-	return cmd
+	return ask(env, cmd, "print the event as an object",
+		func(ctx context.Context, c *agentapi.Client, args []string) (agentapi.Sent, error) {
+			return c.Tick(ctx, args[0], channel)
+		}, writeID)
+}
+
+func writeID(w io.Writer, sent agentapi.Sent) error {
+	_, err := fmt.Fprintln(w, output.Printable(sent.ID))
+	return err
 }

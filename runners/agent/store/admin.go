@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/jail-sandbox/jail/runners/agent"
@@ -28,8 +27,7 @@ func (s *Store) Administer(ctx context.Context, id string, a agent.Admin) (resul
 	case agent.AdminTables:
 		result, err = s.counts(ctx)
 	default:
-		err = &agent.Error{Code: agent.ErrNoMethod,
-			Message: fmt.Sprintf("operation %q: there is none of that name", a.Op)}
+		err = agent.Errorf(agent.ErrNoMethod, "operation %q: there is none of that name", a.Op)
 	}
 	if err == nil {
 		err = s.Commit(ctx, agent.Effects{})
@@ -135,7 +133,7 @@ func (s *Store) export(ctx context.Context, id string) (*agent.Memory, error) {
 func (s *Store) merge(ctx context.Context, text []byte) error {
 	var m agent.Memory
 	if err := json.Unmarshal(text, &m); err != nil {
-		return &agent.Error{Code: agent.ErrParams, Message: "memory: " + err.Error()}
+		return agent.Errorf(agent.ErrParams, "memory: %v", err)
 	}
 	// The driver parses a statement anew for each row; there are few.
 	put := func(err error, statement string, args ...any) error {
@@ -186,10 +184,10 @@ const putGoal = `INSERT INTO goals (id, description, priority, status, progress)
 func (s *Store) addGoal(ctx context.Context, text []byte) error {
 	var g agent.Goal
 	if err := json.Unmarshal(text, &g); err != nil {
-		return &agent.Error{Code: agent.ErrParams, Message: "goal: " + err.Error()}
+		return agent.Errorf(agent.ErrParams, "goal: %v", err)
 	}
 	if g.ID == "" {
-		return &agent.Error{Code: agent.ErrParams, Message: "goal: no id"}
+		return agent.Errorf(agent.ErrParams, "goal: no id")
 	}
 	_, err := s.conn.ExecContext(ctx, putGoal, g.ID, g.Description, g.Priority, g.Status,
 		g.Progress)

@@ -42,9 +42,8 @@ const (
 )
 
 // errEnded is returned for a statement that ended the transaction of the event.
-var errEnded = &agent.Error{Code: agent.ErrStorage,
-	Message: "the statement ended the transaction of the event, which only a checkpoint does: " +
-		"leave COMMIT, ROLLBACK and OR ROLLBACK out"}
+var errEnded = agent.Errorf(agent.ErrStorage, "the statement ended the transaction of the event, "+
+	"which only a checkpoint does: leave COMMIT, ROLLBACK and OR ROLLBACK out")
 
 // A Store is open until Close. Its methods are for one goroutine at a time.
 type Store struct {
