@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -208,6 +209,38 @@ func TestBranchesOfAnother(t *testing.T) {
 	h.Says(h.Jail("branch", "diff", "a", "s"), 0, "are alike")
 	h.Wants(h.Jail("branch", "discard", "a"), 0, "")
 	h.StopSession("s", 1, "--discard")
+}
+
+// Where a tool waits for an approval, a try asks for one of all its attempts, and the command that it
+// says is enough for the next try.
+func TestBranchTryAsks(t *testing.T) {
+	h := cmdtest.NewNative(t)
+	h.Daemon()
+	h.Files(map[string]string{"ask.toml": "policy = 1\nname = \"ask\"\ninclude = [\"build\"]\n" +
+		"[[approve]]\naction = \"tool\"\nmode = \"ask\"\n"})
+	const script = "echo $JAIL_ATTEMPT >number"
+	try := []string{"branch", "try", "--policy", "ask.toml", "--id", "p", "3", "--", "sh", "-c", script}
+	o := h.Jail(try...)
+	h.Wants(o, 126, "it waits for an approval: start /usr/bin/sh")
+	if waits := h.Jail("approvals", "list").Out; strings.Count(waits, " pending ") != 1 {
+		t.Errorf("more waits than one action: %s", waits)
+	}
+	said := regexp.MustCompile(`jail (approvals approve \S+ \S+ \S+) approves`).FindStringSubmatch(o.Err)
+	if said == nil {
+		t.Fatalf("it says no command: %+v", o)
+	}
+	// An approval for the session of an attempt would not be used: it is gone.
+	args := strings.Fields(said[1])
+	h.Wants(h.Jail("approvals", "approve", args[len(args)-1]), 2, "--scope until=TIME or uses=N")
+	h.Says(h.Jail(args...), 0, "approved")
+	o = h.Jail(try...)
+	if h.Wants(o, 0, ""); strings.Count(o.Out, ": exit 0, 1 change") != 3 {
+		t.Errorf("after the approval: %+v", o)
+	}
+	h.Says(h.Jail("branch", "discard", "p-1", "p-2", "p-3"), 0, "")
+	h.StopSession("p", 0, "--discard")
+	// It was for these starts alone.
+	h.Wants(h.Jail(try...), 126, "it waits for an approval")
 }
 
 // Attempts run at one time, each in a branch, and cost no more disk than what they wrote.

@@ -138,7 +138,7 @@ func runTry(ctx context.Context, env *cli.Env, c *api.Client, o tryOptions,
 		a.Changes, a.Digest = p.Changes, p.Digest
 		all = append(all, p.Changes)
 	}
-	if err := out.refused(); err != nil {
+	if err := out.refused(ctx, c); err != nil {
 		undo()
 		return err
 	}
@@ -147,14 +147,28 @@ func runTry(ctx context.Context, env *cli.Env, c *api.Client, o tryOptions,
 }
 
 // refused returns the error of the first attempt, if no attempt ran to its end or changed anything:
-// the tool does not exist, or the policy refuses it.
-func (t *tried) refused() error {
+// the tool does not exist, the policy refuses it, or it waits for an approval. Each attempt has asked
+// for one, and no session is left that it would be for: the first one remains, for all of the next
+// try.
+func (t *tried) refused(ctx context.Context, c *api.Client) error {
 	for _, a := range t.Attempts {
 		if a.Result.Error == nil || len(a.Changes) > 0 {
 			return nil
 		}
 	}
-	return t.Attempts[0].Result.Error
+	first := *t.Attempts[0].Result.Error
+	if first.Approval == "" {
+		return &first
+	}
+	for _, a := range t.Attempts[1:] {
+		if id := a.Result.Error.Approval; id != "" {
+			// One that is decided already is left as it is.
+			_, _ = c.Approvals().Withdraw(ctx, id)
+		}
+	}
+	first.Hint = fmt.Sprintf("jail approvals approve --scope uses=%d %s approves this start and one for "+
+		"each attempt; try again then", len(t.Attempts)+1, first.Approval)
+	return &first
 }
 
 // fork makes the branches.
