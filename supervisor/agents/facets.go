@@ -214,9 +214,7 @@ var facetName = regexp.MustCompile(`^[a-z][a-z0-9._-]{0,62}$`)
 
 // strict reads the parameters of a call.
 func strict(params json.RawMessage, to any) error {
-	d := json.NewDecoder(bytes.NewReader(params))
-	d.DisallowUnknownFields()
-	if err := d.Decode(to); err != nil {
+	if err := agent.Strict(params, to); err != nil {
 		return &agent.Error{Code: agent.ErrParams, Message: "parameters: " + err.Error()}
 	}
 	return nil

@@ -1,10 +1,8 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -132,11 +130,8 @@ func (s *Store) export(ctx context.Context, id string) (*agent.Memory, error) {
 
 // strict reads what the owner gives: a field that is misspelt is an error, and not lost.
 func strict(what string, text []byte, to any) error {
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(to); err != nil {
-		return &agent.Error{Code: agent.ErrParams, Message: what + ": " +
-			strings.TrimPrefix(err.Error(), "json: ")}
+	if err := agent.Strict(text, to); err != nil {
+		return &agent.Error{Code: agent.ErrParams, Message: what + ": " + err.Error()}
 	}
 	return nil
 }

@@ -185,7 +185,7 @@ func read(r *http.Request, to any) error {
 		err = fmt.Errorf("it has more than %d bytes", maxBody)
 	}
 	if err == nil {
-		err = strict(text, to)
+		err = agent.Strict(text, to)
 	}
 	if err != nil {
 		return problem.New(problem.Usage, "the body of the request: %w", err)
