@@ -243,6 +243,39 @@ func TestBranchTryAsks(t *testing.T) {
 	h.Wants(h.Jail(try...), 126, "it waits for an approval")
 }
 
+// A try that is interrupted ends its attempts, and leaves no branch and no session of its own.
+func TestBranchTryInterrupted(t *testing.T) {
+	h := cmdtest.NewNative(t)
+	h.Daemon()
+	cmd := h.Command("branch", "try", "--profile", "build", "--id", "p", "2", "--", "sh", "-c",
+		"echo x >made; exec sleep 1000")
+	var said strings.Builder
+	cmd.Stderr = &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Process.Kill()
+	cmdtest.Eventually(t, "both attempts run", func() bool {
+		running := 0
+		for _, s := range h.Sessions() {
+			running += s.Running
+		}
+		return running == 2
+	})
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
+		t.Errorf("%v: %s", err, said.String())
+	}
+	if all := branches(h); len(all) > 0 {
+		t.Errorf("branches are left: %+v", all)
+	}
+	if all := h.Sessions(); len(all) > 0 {
+		t.Errorf("sessions are left: %+v", all)
+	}
+}
+
 // Attempts run at one time, each in a branch, and cost no more disk than what they wrote.
 func TestBranchTry(t *testing.T) {
 	h := cmdtest.NewNative(t)

@@ -5,9 +5,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -26,7 +29,8 @@ const tryAbout = `Run N attempts of a tool at one time, each in a branch of its 
     jail branch merge ID && jail branch discard OTHER...
 
 The parent is the shadow of --from ID, or of a new session of the directory, which is then the one
-to commit. The branches are called as the parent with a number.
+to commit. The branches are called as the parent with a number. Ctrl-C ends the attempts and throws
+them away.
 
 Each attempt has its number, from 1 to N, in the environment variable JAIL_ATTEMPT, which env.allow
 of the policy must name.`
@@ -87,8 +91,10 @@ func newTry(env *cli.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return env.WithLastingDaemon(cmd.Context(), func(c *api.Client) error {
-				return runTry(cmd.Context(), env, c, o, req)
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+			defer stop()
+			return env.WithLastingDaemon(ctx, func(c *api.Client) error {
+				return runTry(ctx, env, c, o, req)
 			})
 		},
 	}
@@ -105,7 +111,7 @@ func runTry(ctx context.Context, env *cli.Env, c *api.Client, o tryOptions,
 	out := tried{Parent: o.from}
 	ask := message.SessionRequest{Request: req}
 	if o.from == "" {
-		s, err := c.StartSession(ctx, ask)
+		s, err := c.StartSession(context.WithoutCancel(ctx), ask)
 		if err != nil {
 			return err
 		}
@@ -128,6 +134,11 @@ func runTry(ctx context.Context, env *cli.Env, c *api.Client, o tryOptions,
 		return err
 	}
 	outputs := out.run(ctx, c, o.tool, req)
+	if ctx.Err() != nil {
+		undo()
+		output.Say(env.Stderr, "interrupted", "the attempts are ended, and nothing of them is left")
+		return exit.Code(128 + int(syscall.SIGINT))
+	}
 	var all [][]workspace.Change
 	for i := range out.Attempts {
 		a := &out.Attempts[i]
@@ -174,7 +185,8 @@ func (t *tried) refused(ctx context.Context, c *api.Client) error {
 // fork makes the branches.
 func (t *tried) fork(ctx context.Context, c *api.Client, n int, ask message.SessionRequest) error {
 	for i := range n {
-		b, err := api.BranchesOf(c).Fork(ctx, t.Parent, message.ForkRequest{
+		// One that is cut off would leave a branch that nobody knows.
+		b, err := api.BranchesOf(c).Fork(context.WithoutCancel(ctx), t.Parent, message.ForkRequest{
 			ID: fmt.Sprintf("%s-%d", t.Parent, i+1), Session: &ask})
 		if err != nil {
 			return err
