@@ -276,6 +276,20 @@ func TestBranchTryInterrupted(t *testing.T) {
 	}
 }
 
+// Without a daemon a fork starts one, as a session does.
+func TestBranchWithoutDaemon(t *testing.T) {
+	h := cmdtest.NewNative(t)
+	h.Files(map[string]string{"f": "f\n"})
+	h.Says(h.Jail("run", "--id", "r", "--profile", "build", "--", "sh", "-c", "echo made >made"), 0, "")
+	h.Says(h.Jail("branch", "fork", "--profile", "build", "--id", "a", "r"), 0, "a\n")
+	o := h.Exec("a", "--", "cat", "made")
+	if h.Wants(o, 0, ""); o.Out != "made\n" {
+		t.Errorf("%+v", o)
+	}
+	h.Wants(h.Jail("branch", "discard", "a"), 0, "")
+	h.Discard("r")
+}
+
 // Attempts run at one time, each in a branch, and cost no more disk than what they wrote.
 func TestBranchTry(t *testing.T) {
 	h := cmdtest.NewNative(t)
