@@ -243,6 +243,27 @@ func TestBranchTryAsks(t *testing.T) {
 	h.Wants(h.Jail(try...), 126, "it waits for an approval")
 }
 
+// A try throws no session away that was there before, such as that of an earlier try into which an
+// attempt was merged.
+func TestBranchTryKeepsTheParent(t *testing.T) {
+	h := cmdtest.NewNative(t)
+	h.Daemon()
+	try := func(tool ...string) cmdtest.Outcome {
+		return h.Jail(append([]string{"branch", "try", "--profile", "build", "--id", "p", "1", "--"},
+			tool...)...)
+	}
+	h.Wants(try("sh", "-c", "echo good >work"), 0, "")
+	h.Says(h.Jail("branch", "merge", "p-1"), 0, "merged 1 change of p-1")
+	h.Wants(h.Jail("branch", "discard", "p-1"), 0, "")
+	h.Wants(try("no-such-tool"), 2, "session p is there already")
+	h.Wants(h.Jail("branch", "try", "--from", "p", "1", "--", "no-such-tool"), 127, "not installed|no tool")
+	o := h.Exec("p", "--", "cat", "work")
+	if h.Wants(o, 0, ""); o.Out != "good\n" {
+		t.Errorf("the session of before: %+v", o)
+	}
+	h.StopSession("p", 1, "--discard")
+}
+
 // A try that is interrupted ends its attempts, and leaves no branch and no session of its own.
 func TestBranchTryInterrupted(t *testing.T) {
 	h := cmdtest.NewNative(t)

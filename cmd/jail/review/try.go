@@ -111,6 +111,11 @@ func runTry(ctx context.Context, env *cli.Env, c *api.Client, o tryOptions,
 	out := tried{Parent: o.from}
 	ask := message.SessionRequest{Request: req}
 	if o.from == "" {
+		// What is thrown away with a try that fails is its own: a session of that id that is there
+		// already may hold work, and would be returned as it is.
+		if err := isNew(ctx, c, req.ID); err != nil {
+			return err
+		}
 		s, err := c.StartSession(context.WithoutCancel(ctx), ask)
 		if err != nil {
 			return err
@@ -155,6 +160,17 @@ func runTry(ctx context.Context, env *cli.Env, c *api.Client, o tryOptions,
 	}
 	out.Rows = workspace.Beside(all)
 	return env.Show(o.json, out, func(w io.Writer) error { return writeTried(w, out, outputs) })
+}
+
+// isNew returns an error if there is a session of that id.
+func isNew(ctx context.Context, c *api.Client, id string) error {
+	all, err := c.Sessions(ctx)
+	for _, s := range all {
+		if id != "" && s.ID == id {
+			err = exit.Usage("--from "+id+" begins with what it holds", "session %s is there already", id)
+		}
+	}
+	return err
 }
 
 // refused returns the error of the first attempt, if no attempt ran to its end or changed anything:
