@@ -17,7 +17,6 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 	"github.com/jail-sandbox/jail/supervisor/audit"
-	"github.com/jail-sandbox/jail/supervisor/jsonbound"
 )
 
 // A facet is a child of an instance: a row of its own with the number of its parent, a database, a
@@ -216,7 +215,7 @@ var facetName = regexp.MustCompile(`^[a-z][a-z0-9._-]{0,62}$`)
 
 // strict reads the parameters of a call.
 func strict(params json.RawMessage, to any) error {
-	if err := jsonbound.Strict(params, to); err != nil {
+	if err := agent.Strict(params, to); err != nil {
 		return agent.Errorf(agent.ErrParams, "parameters: %v", err)
 	}
 	return nil

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -25,7 +24,7 @@ import (
 const sendAbout = `Put an event into the inbox of an agent, and print the event's id. The event is on the disk when the command returns, and the agent gets it at least once.
 
 The event's data is TEXT, or with --data any JSON value; "-" reads it from standard input. With --wait the command waits until the agent has handled the event, and
-prints what the agent published meanwhile.`
+prints what the agent published meanwhile. The exit code is 1 if it has not handled the event.`
 
 type sendOptions struct {
 	channel, kind, id string
@@ -124,12 +123,15 @@ func showSent(env *cli.Env, name string, sent agentapi.Sent, waited, asJSON bool
 		// It may name the event itself.
 		why = strings.TrimPrefix(sent.Error, fmt.Sprintf("event %d: ", sent.Seq))
 	}
-	if sent.State == agentapi.Dead {
-		return exit.Failed(errors.New(sent.Error), fmt.Sprintf("jail agent retry %s %d delivers it "+
-			"again", name, sent.Seq), "agent %q could not handle event %d: %s", name, sent.Seq, why)
-	}
-	return &problem.Error{Code: problem.Failed, Message: fmt.Sprintf("event %d of agent %q is not "+
+	e := &problem.Error{Code: problem.Failed, Message: fmt.Sprintf("event %d of agent %q is not "+
 		"handled yet: %s", sent.Seq, name, why), Hint: "jail agent status " + name}
+	if sent.State == agentapi.Dead {
+		e.Message = fmt.Sprintf("agent %q could not handle event %d: %s", name, sent.Seq, why)
+		e.Hint = fmt.Sprintf("jail agent retry %s %d delivers it again", name, sent.Seq)
+	}
+	env.Complain(e)
+	// The agent is to blame, and nothing of jail.
+	return exit.No
 }
 
 // writeData writes the data of a message: a text as it is, else JSON, without control characters.

@@ -3,7 +3,6 @@ package host
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -112,13 +111,7 @@ func printable(name string) string {
 
 // read reads the parameters of a method.
 func read(params json.RawMessage, to any) error {
-	d := json.NewDecoder(bytes.NewReader(params))
-	d.DisallowUnknownFields()
-	err := d.Decode(to)
-	if err == nil && d.More() {
-		err = errors.New("more than one JSON value")
-	}
-	if err != nil {
+	if err := agent.Strict(params, to); err != nil {
 		return badParams("%v", err)
 	}
 	return nil

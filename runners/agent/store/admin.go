@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"strings"
 
@@ -127,13 +126,21 @@ func (s *Store) export(ctx context.Context, id string) (*agent.Memory, error) {
 	return m, err
 }
 
+// strict reads what the owner gives: a field that is misspelt is an error, and not lost.
+func strict(what string, text []byte, to any) error {
+	if err := agent.Strict(text, to); err != nil {
+		return &agent.Error{Code: agent.ErrParams, Message: what + ": " + err.Error()}
+	}
+	return nil
+}
+
 // merge merges a memory into that of the agent, by id. What is there wins against what is not newer;
 // of conversations the later one is the newer, of goals the one with more progress, of patterns that
 // with the higher confidence. So merging the same memory twice changes nothing.
 func (s *Store) merge(ctx context.Context, text []byte) error {
 	var m agent.Memory
-	if err := json.Unmarshal(text, &m); err != nil {
-		return agent.Errorf(agent.ErrParams, "memory: %v", err)
+	if err := strict("memory", text, &m); err != nil {
+		return err
 	}
 	// The driver parses a statement anew for each row; there are few.
 	put := func(err error, statement string, args ...any) error {
@@ -183,8 +190,8 @@ const putGoal = `INSERT INTO goals (id, description, priority, status, progress)
 // addGoal adds or replaces a goal.
 func (s *Store) addGoal(ctx context.Context, text []byte) error {
 	var g agent.Goal
-	if err := json.Unmarshal(text, &g); err != nil {
-		return agent.Errorf(agent.ErrParams, "goal: %v", err)
+	if err := strict("goal", text, &g); err != nil {
+		return err
 	}
 	if g.ID == "" {
 		return agent.Errorf(agent.ErrParams, "goal: no id")

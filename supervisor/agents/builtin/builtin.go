@@ -13,11 +13,10 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
-	"github.com/jail-sandbox/jail/supervisor/jsonbound"
 )
 
 // An Agent is one that is a part of jail.
@@ -124,9 +123,8 @@ func ParseConfig(text []byte) (c Config, err error) {
 	if len(text) > maxConfig {
 		return c, fmt.Errorf("config has %d bytes, more than %d", len(text), maxConfig)
 	}
-	if err := jsonbound.Strict(text, &c); err != nil {
-		return c, fmt.Errorf("config is an object of program, args, dir and agents: %s",
-			strings.TrimPrefix(err.Error(), "json: "))
+	if err := agent.Strict(text, &c); err != nil {
+		return c, fmt.Errorf("config is an object of program, args, dir and agents: %w", err)
 	}
 	for what, path := range map[string]string{"program": c.Program, "dir": c.Dir} {
 		if path != "" && !filepath.IsAbs(path) {

@@ -118,7 +118,9 @@ func (s *Server) became(to *agentapi.Sent, i store.Instance) (bool, error) {
 	case !errors.Is(err, store.ErrNotFound):
 		return false, err
 	case i.Settled < to.Seq:
-		to.Error = i.Error
+		if to.Error = i.Error; i.Paused {
+			to.Error = "the agent is paused: jail agent resume " + i.Agent
+		}
 		return i.State == store.Failed, nil
 	}
 	to.State, to.Error = agentapi.Committed, ""

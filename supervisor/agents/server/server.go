@@ -25,7 +25,6 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 	"github.com/jail-sandbox/jail/supervisor/api"
-	"github.com/jail-sandbox/jail/supervisor/jsonbound"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -187,7 +186,7 @@ func read(r *http.Request, to any) error {
 		err = fmt.Errorf("it has more than %d bytes", maxBody)
 	}
 	if err == nil {
-		err = jsonbound.Strict(text, to)
+		err = agent.Strict(text, to)
 	}
 	if err != nil {
 		return problem.New(problem.Usage, "the body of the request: %w", err)
