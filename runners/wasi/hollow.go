@@ -17,13 +17,13 @@ const nothing = "\x03\x00\x00\x0b"
 // run of a large module. The digest of the whole module is in it as a custom section, so that the
 // engine finds machine code only for the module that it was made of. Its tables have the limits of
 // BoundTables; that no other copy of the module is made for them saves a tenth of the time of a
-// load. The module has passed Check.
+// load. Its data is that of the module, in fewer segments (appendData). The module has passed Check.
 func Hollow(module []byte) []byte {
-	out := append(make([]byte, 0, len(module)/2), module[:8]...)
+	out := append(make([]byte, 0, len(module)), module[:8]...)
 	sum := sha256.Sum256(module)
 	out = append(out, 0, byte(1+len(digestSection)+len(sum)), byte(len(digestSection)))
 	out = append(append(out, digestSection...), sum[:]...)
-	grows := growsTables(module)
+	grows, numbered := growsTables(module), false
 	r := reader{b: module[8:]}
 	for len(r.b) > 0 {
 		start := r.b
@@ -48,7 +48,10 @@ func Hollow(module []byte) []byte {
 			for range n {
 				out = append(out, nothing...)
 			}
+		case id == 11:
+			out = appendData(out, body, numbered)
 		default:
+			numbered = numbered || id == 12
 			out = append(out, start[:len(start)-len(r.b)]...)
 		}
 	}
