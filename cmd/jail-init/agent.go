@@ -75,8 +75,8 @@ func loadMeanwhile(order runners.Order, modules [][]byte,
 	}
 	load := sync.OnceValues(func() (*wasiguest.Loaded, error) {
 		l, err := wasiguest.Prepare(context.Background(), modules[0], order.Invocation)
+		_ = syscall.Munmap(modules[0])
 		modules[0] = nil
-		tidy()
 		return l, err
 	})
 	go load()
@@ -112,7 +112,7 @@ func runGuest(ctx context.Context, order runners.Order, load func() (*wasiguest.
 // warm readies the database engine before the agent is there. An agent can do without.
 func warm() { _ = store.Warm(context.Background()) }
 
-// tidy gives back the memory that loading a module took, which an agent would keep for as long as
+// tidy gives back the memory that a prewarmed jail has used, which an agent would keep for as long as
 // it is awake. It is called before any code of the module runs, and never later: a module that
 // loops does not let a collection of garbage end.
 func tidy() { debug.FreeOSMemory() }

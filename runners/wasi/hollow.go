@@ -3,6 +3,7 @@ package wasi
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"slices"
 )
 
 // digestSection is the name of the custom section that holds the digest of the whole module.
@@ -18,8 +19,14 @@ const nothing = "\x03\x00\x00\x0b"
 // engine finds machine code only for the module that it was made of. Its tables have the limits of
 // BoundTables; that no other copy of the module is made for them saves a tenth of the time of a
 // load. Its data is that of the module, in fewer segments (appendData). The module has passed Check.
-func Hollow(module []byte) []byte {
-	out := append(make([]byte, 0, len(module)), module[:8]...)
+func Hollow(module []byte) []byte { return AppendHollow(nil, module) }
+
+// HollowRoom is how much longer a hollow module can be than the module, in most cases.
+const HollowRoom = 64
+
+// AppendHollow appends the hollow module to out, which is empty, or returns the module itself.
+func AppendHollow(out, module []byte) []byte {
+	out = append(slices.Grow(out, len(module)+HollowRoom), module[:8]...)
 	sum := sha256.Sum256(module)
 	out = append(out, 0, byte(1+len(digestSection)+len(sum)), byte(len(digestSection)))
 	out = append(append(out, digestSection...), sum[:]...)
