@@ -65,9 +65,9 @@ func hostAgent(ctx context.Context, order runners.Order, conn *control.Conn, mod
 	return code, answer
 }
 
-// loadMeanwhile loads the module of an agent, unless that was done before or the agent is a program. The
-// function that it returns waits for the module. Until then the database is opened and jail-agentd
-// answers; no code of the module runs.
+// loadMeanwhile loads the module of an agent, unless that was done before or the agent is a
+// program. The function that it returns waits for the module. Until then the database is opened and
+// jail-agentd answers; no code of the module runs.
 func loadMeanwhile(order runners.Order, modules [][]byte,
 	ready *wasiguest.Loaded) func() (*wasiguest.Loaded, error) {
 	if ready != nil || order.Native != nil {
@@ -112,8 +112,8 @@ func runGuest(ctx context.Context, order runners.Order, load func() (*wasiguest.
 // warm readies the database engine before the agent is there. An agent can do without.
 func warm() { _ = store.Warm(context.Background()) }
 
-// tidy gives back the memory that a prewarmed jail has used, which an agent would keep for as long as
-// it is awake. It is called before any code of the module runs, and never later: a module that
+// tidy gives back the memory that a prewarmed jail has used, which an agent would keep for as long
+// as it is awake. It is called before any code of the module runs, and never later: a module that
 // loops does not let a collection of garbage end.
 func tidy() { debug.FreeOSMemory() }
 

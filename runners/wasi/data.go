@@ -11,8 +11,8 @@ const (
 	maxZeros = 64
 )
 
-// A run is a part of linear memory that some segments of data fill, one behind the other, with zeros
-// between them.
+// A run is a part of linear memory that some segments of data fill, one behind the other, with
+// zeros between them.
 type run struct {
 	at, end  uint64
 	segments int
@@ -52,8 +52,8 @@ func appendData(out, section []byte, numbered bool) []byte {
 
 var zeros [maxZeros]byte
 
-// runsOf returns what the segments of a section fill, in their order. It returns nothing if there is
-// nothing to be won, or a segment is not put at an address that is a constant.
+// runsOf returns what the segments of a section fill, in their order. It returns nothing if there
+// are few of them, if they lie too far apart, or if the address of one is no constant.
 func runsOf(section []byte) (runs []run) {
 	r := reader{b: section}
 	count := r.u32()

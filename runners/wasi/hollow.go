@@ -18,7 +18,8 @@ const nothing = "\x03\x00\x00\x0b"
 // run of a large module. The digest of the whole module is in it as a custom section, so that the
 // engine finds machine code only for the module that it was made of. Its tables have the limits of
 // BoundTables; that no other copy of the module is made for them saves a tenth of the time of a
-// load. Its data is that of the module, in fewer segments (appendData). The module has passed Check.
+// load. Its data is that of the module, in fewer segments (appendData). The module has passed
+// Check.
 func Hollow(module []byte) []byte { return AppendHollow(nil, module) }
 
 // HollowRoom is how much longer a hollow module can be than the module, in most cases.

@@ -14,11 +14,11 @@ import (
 // A Sealed keeps the verified bytes of modules in sealed memory files (memfd_create(2)), which
 // nobody can change any more, and beside each what the caller found out about it. So a daemon reads
 // and hashes a module once, and every run gets the very bytes that were verified. A module whose
-// file on the disk was replaced or written since is verified anew. Modules with the same bytes share
-// one memory file.
+// file on the disk was replaced or written since is verified anew. Modules with the same bytes
+// share one memory file.
 type Sealed[T any] struct {
-	// Most bounds the bytes of the memory files together, and nameSize for each name: the modules that
-	// were used last are kept. 0 is for no bound.
+	// Most bounds the bytes of the memory files together, and nameSize for each name: the modules
+	// that were used last are kept. 0 is for no bound.
 	Most int64
 
 	mu  sync.Mutex

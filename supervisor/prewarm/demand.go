@@ -38,8 +38,8 @@ const (
 	tick = time.Second
 	// patience is how long the pool yields to runs.
 	patience = 250 * time.Millisecond
-	// often is how many claims of a kind within window have the pool not yield while it has no jail of
-	// that kind.
+	// often is how many claims of a kind within window have the pool not yield while it has no jail
+	// of that kind.
 	often = 4
 	// awaitMost is how long a claim waits for a jail that is being made. On a loaded machine a jail
 	// takes a second, and a new one would take longer than the rest of that.
@@ -325,8 +325,8 @@ func (p *demand[S, J]) yield(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// isShort reports whether a kind that is claimed often has no jail left. The next run of it would have
-// to make its own, one after the other, while the second processor waits.
+// isShort reports whether a kind that is claimed often has no jail left. Each further run of it
+// would make its own, one after the other, and leave the other processors idle.
 func (p *demand[S, J]) isShort() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
