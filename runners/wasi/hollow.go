@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"slices"
+	"sync"
 )
 
 // digestSection is the name of the custom section that holds the digest of the whole module.
@@ -27,10 +28,25 @@ const HollowRoom = 64
 
 // AppendHollow appends the hollow module to out, which is empty, or returns the module itself.
 func AppendHollow(out, module []byte) []byte {
+	var sum [sha256.Size]byte
+	var summed sync.WaitGroup
+	// It takes as long as the rest.
+	summed.Go(func() { sum = sha256.Sum256(module) })
 	out = append(slices.Grow(out, len(module)+HollowRoom), module[:8]...)
-	sum := sha256.Sum256(module)
 	out = append(out, 0, byte(1+len(digestSection)+len(sum)), byte(len(digestSection)))
-	out = append(append(out, digestSection...), sum[:]...)
+	out = append(out, digestSection...)
+	at := len(out)
+	out, ok := appendSections(append(out, make([]byte, len(sum))...), module)
+	summed.Wait()
+	if !ok {
+		return module
+	}
+	copy(out[at:], sum[:])
+	return out
+}
+
+// appendSections appends those of a hollow module. ok is false if the module is cut short.
+func appendSections(out, module []byte) (_ []byte, ok bool) {
 	grows, numbered := growsTables(module), false
 	r := reader{b: module[8:]}
 	for len(r.b) > 0 {
@@ -39,7 +55,7 @@ func AppendHollow(out, module []byte) []byte {
 		body := r.take(r.u32())
 		switch {
 		case r.short:
-			return module
+			return nil, false
 		case id == 0:
 		case id == 4 && grows:
 			bounded, ok := boundedTables(body)
@@ -63,5 +79,5 @@ func AppendHollow(out, module []byte) []byte {
 			out = append(out, start[:len(start)-len(r.b)]...)
 		}
 	}
-	return out
+	return out, true
 }
