@@ -28,7 +28,11 @@ func (s *Store) Run(ctx context.Context, statement string, params []json.RawMess
 	if err != nil {
 		return Changed{}, err
 	}
-	result, err := s.conn.ExecContext(ctx, statement, args...)
+	var result sql.Result
+	made, err := s.conn.guest(ctx, statement)
+	if err == nil {
+		result, err = made.ExecContext(ctx, args...)
+	}
 	if err = s.judge(ctx, err); err != nil {
 		return Changed{}, err
 	}
@@ -47,7 +51,11 @@ func (s *Store) Query(ctx context.Context, statement string, params []json.RawMe
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.conn.QueryContext(ctx, statement, args...)
+	var rows *sql.Rows
+	made, err := s.conn.guest(ctx, statement)
+	if err == nil {
+		rows, err = made.QueryContext(ctx, args...)
+	}
 	if err != nil {
 		return nil, s.judge(ctx, err)
 	}
