@@ -13,9 +13,9 @@ import (
 // on the lowest floor above all packages that it imports.
 var supervisorOrder = [][]string{
 	// They import nothing: the forms of secrets, and what a client must know of the API.
-	{"redact", "transcript", "wire"},
+	{"jsonbound", "redact", "transcript", "wire"},
 	// They know nothing of other packages of the supervisor but that.
-	{"calm", "daemonlog", "ending", "idrange", "inode", "jsonbound", "loopback", "metrics", "modules", "names",
+	{"calm", "daemonlog", "ending", "idrange", "inode", "loopback", "metrics", "modules", "names",
 		"problem", "rungroup", "agents/manifest", "agents/store",
 		"bundle/trust", "flock"},
 	// The parts below the work: the log, bundles, the fetch proxy.

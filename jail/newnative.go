@@ -117,6 +117,11 @@ var machinePaths = []string{
 	"/proc/cpuinfo", "/proc/loadavg", "/proc/meminfo", "/proc/stat", "/proc/uptime", "/sys",
 }
 
+// DeviceNumbers are the major and minor numbers of the nodes that a plan may name (the kernel's
+// Documentation/admin-guide/devices.txt).
+var DeviceNumbers = map[string][2]int64{"null": {1, 3}, "zero": {1, 5}, "full": {1, 7},
+	"random": {1, 8}, "urandom": {1, 9}, "tty": {5, 0}}
+
 func newDevices(c Command) []string {
 	devices := []string{"null", "zero", "full", "random", "urandom"}
 	if c.Runner == RunnerNative {

@@ -67,6 +67,4 @@ func (a Agents) Has(binding string) bool { return slices.Contains(a.Normal().Bin
 func (a Agents) String() string { return setString(a.Normal().Bindings) }
 
 // CheckBinding returns an error that names the bindings there are, if name is none.
-func CheckBinding(name string) error {
-	return checkKnown("binding", TopAgents().Bindings, name)
-}
+func CheckBinding(name string) error { return checkKnown("binding", TopAgents().Bindings, name) }

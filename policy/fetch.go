@@ -1,8 +1,11 @@
 package policy
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 )
 
 // Fetch is what a tool may fetch: the rules that grant a request, those that take it away
@@ -123,4 +126,340 @@ func (f Fetch) Credentials() []string {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// AnyCredential in a rule narrows nothing: the rule that it meets says which one. Met
+// with nothing but itself, it attaches none.
+const AnyCredential = "*"
+
+// FetchRule grants requests: to the hosts that Host stands for, at Ports, by Methods, of
+// Paths, with a credential attached or without. A rule with an empty list grants nothing.
+type FetchRule struct {
+	Host  Host  `json:"host"`
+	Ports Ports `json:"ports"`
+	// Upper case, or * for all.
+	Methods Globs `json:"methods"`
+	// Start with a slash; ** for all.
+	Paths Globs `json:"paths"`
+	// Credential names what the proxy attaches; "" is none. The order is: none lies
+	// below each name, and each name below AnyCredential.
+	Credential string `json:"credential,omitempty"`
+	// Types are the media types that an answer may have, such as "text/*"; none is all.
+	Types Globs `json:"types,omitempty"`
+	// WebSocket lets a request become a stream in both directions.
+	WebSocket bool `json:"websocket,omitempty"`
+	// TLS says how a tunnel is treated: a client's own TLS, of which the proxy sees only the server
+	// name.
+	TLS TLSMode `json:"tls,omitzero"`
+	// Bounds hold for the requests of a run to one host by this rule.
+	Bounds FetchBounds `json:"bounds,omitzero"`
+}
+
+// TopFetchRule grants every request.
+func TopFetchRule() FetchRule {
+	return FetchRule{
+		Host: AnyHost, Ports: AllPorts(), Methods: MustGlobs("*"), Paths: MustGlobs("**"),
+		Credential: AnyCredential,
+		WebSocket:  true, TLS: TLSOpaque,
+	}
+}
+
+func (r FetchRule) grantsNothing() bool {
+	return r.Host.depth == hostNone || len(r.Ports) == 0 || len(r.Methods) == 0 || len(r.Paths) == 0
+}
+
+func (r FetchRule) normal() FetchRule {
+	r.Ports, r.Methods, r.Paths = r.Ports.Normal(), r.Methods.Normal(), r.Paths.Normal()
+	if r.Types = r.Types.Normal(); r.Types.String() == MustGlobs("**").String() {
+		r.Types = nil
+	}
+	r.Bounds = r.Bounds.normal()
+	return r
+}
+
+func (r FetchRule) below(s FetchRule) bool {
+	return r.Host.LessEq(s.Host) && r.Ports.LessEq(s.Ports) && r.Methods.LessEq(s.Methods) &&
+		r.Paths.LessEq(s.Paths) && meetCredential(r.Credential, s.Credential) == r.Credential &&
+		(len(s.Types) == 0 || len(r.Types) > 0 && r.Types.LessEq(s.Types)) &&
+		(s.WebSocket || !r.WebSocket) && r.TLS <= s.TLS && r.Bounds.lessEq(s.Bounds)
+}
+
+func (r FetchRule) meet(s FetchRule) []FetchRule {
+	m := FetchRule{
+		Host:       r.Host.Meet(s.Host),
+		Ports:      r.Ports.Meet(s.Ports),
+		Methods:    r.Methods.Meet(s.Methods),
+		Paths:      r.Paths.Meet(s.Paths),
+		Credential: meetCredential(r.Credential, s.Credential),
+		WebSocket:  r.WebSocket && s.WebSocket,
+		TLS:        min(r.TLS, s.TLS),
+		Bounds:     r.Bounds.meet(s.Bounds),
+	}
+	switch {
+	case len(r.Types) == 0:
+		m.Types = s.Types
+	case len(s.Types) == 0:
+		m.Types = r.Types
+	default:
+		if m.Types = r.Types.Meet(s.Types); len(m.Types) == 0 {
+			// No answer has a type that both let through.
+			return nil
+		}
+	}
+	if m.grantsNothing() {
+		return nil
+	}
+	return []FetchRule{m}
+}
+
+func meetCredential(a, b string) string {
+	switch {
+	case a == b || b == AnyCredential:
+		return a
+	case a == AnyCredential:
+		return b
+	}
+	return ""
+}
+
+// String shows the whole rule on one line.
+func (r FetchRule) String() string {
+	text := fmt.Sprintf("%s ports %s methods %s paths %s", r.Host, r.Ports, r.Methods, r.Paths)
+	if r.Credential != "" {
+		text += " credential " + r.Credential
+	}
+	if len(r.Types) > 0 {
+		text += " types " + r.Types.String()
+	}
+	if r.WebSocket {
+		text += " websocket"
+	}
+	if r.TLS == TLSOpaque {
+		text += " tls opaque"
+	}
+	return text + r.Bounds.String()
+}
+
+// matches answers for one request. Where the method is not known yet, only host and
+// port are asked about.
+func (r FetchRule) matches(q Connect) bool {
+	if !r.Host.Match(q.Host) || !r.Ports.Has(q.Port) {
+		return false
+	}
+	if q.Tunnel {
+		return r.TLS == TLSOpaque && r.everyRequest()
+	}
+	if q.WebSocket && !r.WebSocket {
+		return false
+	}
+	return q.Method == "" || r.Methods.Match(q.Method) && r.Paths.Match(q.Path)
+}
+
+// everyRequest reports whether the rule grants every method and path of its hosts, so that
+// nothing is lost where neither can be seen.
+func (r FetchRule) everyRequest() bool {
+	return r.Methods.String() == MustGlobs("*").String() && MustGlobs("/**").LessEq(r.Paths)
+}
+
+// FetchDeny takes requests away, whatever grants them: to the hosts that Host stands for, at
+// Ports, by Methods, of Paths. It is the one rule of a policy that denies, since the union
+// of what is taken away is as closed as the meet of what is granted.
+type FetchDeny struct {
+	Host    Host  `json:"host"`
+	Ports   Ports `json:"ports"`
+	Methods Globs `json:"methods"`
+	Paths   Globs `json:"paths"`
+}
+
+// DenyHost takes away every request to the hosts that h stands for.
+func DenyHost(h Host) FetchDeny { return FetchDeny{h, AllPorts(), MustGlobs("*"), MustGlobs("**")} }
+
+func (r FetchDeny) normal() FetchDeny {
+	return FetchDeny{r.Host, r.Ports.Normal(), r.Methods.Normal(), r.Paths.Normal()}
+}
+
+func (r FetchDeny) takesNothing() bool {
+	return r.Host.depth == hostNone || len(r.Ports) == 0 || len(r.Methods) == 0 || len(r.Paths) == 0
+}
+
+func (r FetchDeny) below(s FetchDeny) bool {
+	return r.Host.LessEq(s.Host) && r.Ports.LessEq(s.Ports) && r.Methods.LessEq(s.Methods) &&
+		r.Paths.LessEq(s.Paths)
+}
+
+func (r FetchDeny) meet(s FetchDeny) []FetchDeny {
+	return []FetchDeny{{r.Host.Meet(s.Host), r.Ports.Meet(s.Ports), r.Methods.Meet(s.Methods),
+		r.Paths.Meet(s.Paths)}}
+}
+
+func (r FetchDeny) String() string {
+	return fmt.Sprintf("%s ports %s methods %s paths %s", r.Host, r.Ports, r.Methods, r.Paths)
+}
+
+// matches answers for one request. What is not known yet, or cannot be seen, may be what the
+// rule takes away: a tunnel is refused for any part of the host that is.
+func (r FetchDeny) matches(q Connect) bool {
+	if !r.Host.Match(q.Host) || !r.Ports.Has(q.Port) {
+		return false
+	}
+	switch {
+	case q.Tunnel:
+		return true
+	case q.Method == "":
+		return MustGlobs("*").LessEq(r.Methods) && MustGlobs("/**").LessEq(r.Paths)
+	}
+	return r.Methods.Match(q.Method) && r.Paths.Match(q.Path)
+}
+
+// denied returns the rule that takes a request away, if there is one.
+func (f Fetch) denied(q Connect) (FetchDeny, bool) {
+	for _, r := range f.Deny {
+		if r.matches(q) {
+			return r, true
+		}
+	}
+	return FetchDeny{}, false
+}
+
+// FetchMode says what happens to a request that no rule grants.
+type FetchMode uint8
+
+// The modes, each below the next.
+const (
+	FetchEnforce FetchMode = iota // it is refused
+	// it is sent, as far as the ceiling and the floor of addresses let it, and recorded
+	FetchReport
+)
+
+// TLSMode says how the proxy treats a client's own TLS.
+type TLSMode uint8
+
+// The modes, each below the next.
+const (
+	// It ends at the proxy, which sees each request.
+	TLSIntercept TLSMode = iota
+	// It passes through, and only the host is decided and recorded.
+	TLSOpaque
+)
+
+var (
+	fetchModeWords = []string{"enforce", "report"}
+	tlsModeWords   = []string{"intercept", "opaque"}
+)
+
+// Choices returns the words of fetch.mode.
+func (FetchMode) Choices() []string { return append([]string(nil), fetchModeWords...) }
+
+// Choices returns the words of a rule's tls.
+func (TLSMode) Choices() []string { return append([]string(nil), tlsModeWords...) }
+
+func (m FetchMode) String() string { return word(fetchModeWords, m) }
+func (m TLSMode) String() string   { return word(tlsModeWords, m) }
+
+// MarshalText writes the word.
+func (m FetchMode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// MarshalText writes the word.
+func (m TLSMode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText reads the word.
+func (m *FetchMode) UnmarshalText(text []byte) error { return unword(fetchModeWords, m, text) }
+
+// UnmarshalText reads the word.
+func (m *TLSMode) UnmarshalText(text []byte) error { return unword(tlsModeWords, m, text) }
+
+// FetchBounds narrow one rule. Each is 0 where the rule sets no bound of its own; the meet
+// is the smaller of those that are set. All but the sizes hold for one host in one run.
+type FetchBounds struct {
+	// Bytes of the body of one request.
+	RequestSize int64 `json:"request_size,omitempty"`
+	// Bytes of the body of one answer.
+	ResponseSize int64 `json:"response_size,omitempty"`
+	Requests     int64 `json:"requests,omitempty"`
+	BytesIn      int64 `json:"bytes_in,omitempty"`
+	BytesOut     int64 `json:"bytes_out,omitempty"`
+	Concurrent   int64 `json:"concurrent,omitempty"`
+	// Requests that start in one second.
+	Rate    int64         `json:"rate,omitempty"`
+	Timeout time.Duration `json:"timeout,omitempty"`
+}
+
+var fetchBoundFields = []limitField[FetchBounds]{
+	{"request_size", Bytes, "bytes of the body of a request",
+		func(b *FetchBounds) *int64 { return &b.RequestSize }},
+	{"response_size", Bytes, "bytes of the body of an answer",
+		func(b *FetchBounds) *int64 { return &b.ResponseSize }},
+	{"requests", Count, "requests to one host", func(b *FetchBounds) *int64 { return &b.Requests }},
+	{"bytes_in", Bytes, "bytes received from one host",
+		func(b *FetchBounds) *int64 { return &b.BytesIn }},
+	{"bytes_out", Bytes, "bytes sent to one host",
+		func(b *FetchBounds) *int64 { return &b.BytesOut }},
+	{"concurrent", Count, "requests at one time to one host",
+		func(b *FetchBounds) *int64 { return &b.Concurrent }},
+	{"rate", Count, "requests to one host that start in one second",
+		func(b *FetchBounds) *int64 { return &b.Rate }},
+	{"timeout", Duration, "time for one request",
+		func(b *FetchBounds) *int64 { return (*int64)(&b.Timeout) }},
+}
+
+// lesser returns the smaller of two bounds; 0 is no bound.
+func lesser(a, b int64) int64 {
+	switch {
+	case a <= 0:
+		return max(b, 0)
+	case b <= 0:
+		return a
+	}
+	return min(a, b)
+}
+
+// within reports whether the bound a is within b; 0 is no bound.
+func within(a, b int64) bool { return b <= 0 || a > 0 && a <= b }
+
+func (b FetchBounds) meet(c FetchBounds) (out FetchBounds) {
+	for _, f := range fetchBoundFields {
+		*f.at(&out) = lesser(*f.at(&b), *f.at(&c))
+	}
+	return out
+}
+
+func (b FetchBounds) lessEq(c FetchBounds) bool {
+	return !slices.ContainsFunc(fetchBoundFields,
+		func(f limitField[FetchBounds]) bool { return !within(*f.at(&b), *f.at(&c)) })
+}
+
+func (b FetchBounds) normal() FetchBounds { return b.meet(FetchBounds{}) }
+
+func (b FetchBounds) check() error {
+	for _, f := range fetchBoundFields {
+		if *f.at(&b) < 0 {
+			return fmt.Errorf("%s is negative", f.name)
+		}
+	}
+	return nil
+}
+
+// String shows the bounds that are set, each after a space.
+func (b FetchBounds) String() string {
+	var out strings.Builder
+	for _, f := range fetchBoundFields {
+		if n := *f.at(&b); n > 0 {
+			out.WriteString(" " + f.name + " " + f.unit.Format(n))
+		}
+	}
+	return out.String()
+}
+
+// FetchBoundNames returns the names of all bounds of a rule.
+func FetchBoundNames() []string { return limitNames(fetchBoundFields) }
+
+// Get returns the bound called name: its count, its unit, and whether there is one of that name.
+func (b FetchBounds) Get(name string) (int64, Unit, bool) {
+	return getLimit(fetchBoundFields, b, name)
+}
+
+// Set reads value into the bound called name. A bound of nothing at all is refused: a rule
+// that grants nothing is one that is not there.
+func (b *FetchBounds) Set(name, value string) error {
+	return setLimit(fetchBoundFields, b, name, value)
 }

@@ -282,9 +282,7 @@ func (s *State) digest() string {
 	return "sha256:" + sum([]byte(all.String()))
 }
 
-func sum(text []byte) string {
-	return fmt.Sprintf("%x", sha256.Sum256(text))
-}
+func sum(text []byte) string { return fmt.Sprintf("%x", sha256.Sum256(text)) }
 
 func changed(old, next *State) []string {
 	a, b := old.own(), next.own()

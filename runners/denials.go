@@ -59,12 +59,18 @@ func (d *Denials) List() []Denial {
 	return out
 }
 
-// Printable cuts s to about most bytes and escapes unprintable characters, so that bytes chosen by
-// a tool can stand in a record and on a terminal.
-func Printable(s string, most int) string {
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "…"
+// Cut returns a text of more than most bytes as its first whole characters in so many bytes, and "…".
+func Cut(s string, most int) string {
+	if len(s) <= most {
+		return s
 	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}
+
+// Printable is Cut, and escapes unprintable characters, so that bytes chosen by a tool can stand in
+// a record and on a terminal.
+func Printable(s string, most int) string {
+	s = Cut(s, most)
 	if utf8.ValidString(s) && !strings.ContainsFunc(s,
 		func(r rune) bool { return !strconv.IsGraphic(r) }) {
 		// Escaped text stays as it is.

@@ -67,8 +67,8 @@ func TestBuiltinAgents(t *testing.T) {
 	} {
 		h.Says(h.Jail("agent", "send", "--wait", "claude-code-responder", c.says), 0, c.answer)
 	}
-	h.Wants(h.Jail("agent", "send", "--wait", "claude-code-responder", "fail"), 125, "Not logged in")
-	h.Wants(h.Jail("agent", "send", "--wait", "claude-code-responder", "silent"), 125, "words")
+	h.Wants(h.Jail("agent", "send", "--wait", "claude-code-responder", "fail"), 1, "Not logged in")
+	h.Wants(h.Jail("agent", "send", "--wait", "claude-code-responder", "silent"), 1, "words")
 	h.Says(h.Jail("agent", "export", "claude-code-responder"), 0, `"content": "two"`)
 	// Its user asks for it again.
 	h.Says(h.Jail("agent", "retry", "claude-code-responder", "5"), 0, "")

@@ -80,6 +80,58 @@ func TestFacets(t *testing.T) {
 	}
 }
 
+// Somebody else's code runs in a facet, as docs/agents/facets.md shows: each version in the place of
+// the one before, without a network, and with the bindings alone that the facet was given.
+func TestPlugin(t *testing.T) {
+	h := cmdtest.New(t)
+	compiled(t, h, "python")
+	a := startAgentd(t, h)
+	dir := agentDir(t, "python", "plugin")
+	haveFacets(t, dir.Dir)
+	const class = "class Plugin(jail_agent.Agent):"
+	shown, err := os.ReadFile(cmdtest.Tree("docs/agents/facets.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(shown), class)
+	text, _, _ = strings.Cut(text, "```")
+	if main, err := os.ReadFile(filepath.Join(dir.Dir, "main.py")); err != nil || text == "" ||
+		!strings.Contains(string(main), class+text) {
+		t.Errorf("docs/agents/facets.md shows another plug-in, %v: %s", err, text)
+	}
+	h.Wants(h.Jail("agent", "add", dir.Dir), 0, "")
+	const look = `
+import jail_agent, socket
+def run(n):
+    said = []
+    for binding, method, sql in (("STORAGE", "exec", "SELECT 1"), ("PUBSUB", "roster", None),
+                                 ("AI", "listRoles", None)):
+        try:
+            jail_agent.call(binding, method, sql=sql)
+            said.append("")
+        except jail_agent.Error as e:
+            said.append(e.code)
+    try:
+        socket.create_connection(("192.0.2.1", 80), 1)
+        said.append("a network")
+    except (OSError, AttributeError):
+        said.append("no network")
+    return said
+`
+	for i, c := range []struct {
+		bindings []string
+		want     string
+	}{{[]string{}, `[4,30,["no_binding","no_binding","no_binding","no network"]]`},
+		{[]string{"STORAGE"}, `[4,30,["","no_binding","no_binding","no network"]]`}} {
+		sent := a.send(dir.Name, fmt.Sprint("look-", i), 10*time.Minute, map[string]any{
+			"bindings": c.bindings, "texts": []string{"def run(n): return n + 1",
+				"def run(n): return n * 10", look}})
+		if len(sent.Published) != 1 || string(sent.Published[0].Data) != c.want {
+			t.Errorf("%v: %+v, want %s", c.bindings, sent, c.want)
+		}
+	}
+}
+
 // compiled puts the machine code of bundles into the state directory of a new host. They are compiled
 // once for all tests.
 func compiled(t *testing.T, h *cmdtest.Host, bundles ...string) {

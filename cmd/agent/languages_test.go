@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/runners"
@@ -236,7 +237,7 @@ func TestLibraries(t *testing.T) {
 					case rep.Log != nil:
 						logged = *rep.Log == agent.Log{Level: "warn", Message: "asked"}
 					case rep.Done != nil || rep.Failed != nil:
-						if rep.Done != nil && !logged && text != "tool" {
+						if rep.Done != nil && !logged && text == "hi" {
 							t.Error("nothing was logged")
 						}
 						return rep
@@ -272,6 +273,16 @@ func TestLibraries(t *testing.T) {
 					string(rep.Done.Effects[0].Data) != said {
 					t.Errorf("a tool, of which is said %s: %+v, %+v", said, rep.Done, rep.Failed)
 				}
+			}
+			// What is to be approved has the id that the event about it answers to.
+			if rep := ask("later"); rep.Done == nil || len(rep.Done.Effects) != 3 {
+				t.Errorf("an alarm and a proposal: %+v, %+v", rep.Done, rep.Failed)
+			} else if e := rep.Done.Effects; e[0].Op != agent.OpAlarm || e[0].Name != "tea" ||
+				!e[0].At.Equal(time.Date(2040, 1, 2, 3, 4, 5, 0, time.UTC)) ||
+				string(e[0].Data) != `"green"` || e[1].Op != agent.OpPropose ||
+				string(e[1].Data) != `{"type":"brew"}` ||
+				string(e[2].Data) != fmt.Sprintf("%q", fmt.Sprintf("agent:root:test/%d/2", seq)) {
+				t.Errorf("an alarm and a proposal: %+v", e)
 			}
 			if rep := ask("fail"); rep.Failed == nil || rep.Failed.Seq != seq ||
 				language != "c" && !strings.Contains(rep.Failed.Message, "as it was asked to") {

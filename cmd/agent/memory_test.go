@@ -121,9 +121,12 @@ func TestMemory(t *testing.T) {
 	if got := compact(goals("")); got != want {
 		t.Errorf("goals %s\nwant %s", got, want)
 	}
-	if err := os.WriteFile(filepath.Join(h.Work, "wrong.json"), []byte(`{"goals": 3}`), 0o644); err != nil {
-		t.Fatal(err)
+	for text, why := range map[string]string{`{"goals": 3}`: "memory: ",
+		`{"goals": [{"id": "g3", "title": "x"}]}`: `memory: unknown field "title"`} {
+		if err := os.WriteFile(filepath.Join(h.Work, "wrong.json"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		h.Wants(h.Jail("agent", "import", "mem", "wrong.json"), 2, why)
 	}
-	h.Wants(h.Jail("agent", "import", "mem", "wrong.json"), 2, "memory: ")
 	h.Wants(h.Jail("agent", "import", "mem", "nowhere.json"), 127, "nowhere.json")
 }

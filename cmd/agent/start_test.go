@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -108,5 +110,50 @@ func TestAgentdEndsWhenIdle(t *testing.T) {
 	client.Close()
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("its end: %v", err)
+	}
+}
+
+// TestAgentdWaitsForTheOneBefore: one that starts while another ends, which answers no more and lets
+// its agents sleep, waits for the end of that and serves.
+func TestAgentdWaitsForTheOneBefore(t *testing.T) {
+	h := cmdtest.New(t)
+	dir := filepath.Join(h.State, "agentd")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.Create(filepath.Join(dir, "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer before.Close()
+	if err := syscall.Flock(int(before.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(filepath.Join(h.Bin, "jail-agentd"))
+	cmd.Dir, cmd.Env, cmd.Stderr = h.Work, h.Env, os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	fds := filepath.Join("/proc", strconv.Itoa(cmd.Process.Pid), "fd")
+	cmdtest.Eventually(t, "it looks at the lock", func() bool {
+		all, _ := filepath.Glob(filepath.Join(fds, "*"))
+		return slices.ContainsFunc(all, func(fd string) bool {
+			to, _ := os.Readlink(fd)
+			return to == before.Name()
+		})
+	})
+	before.Close()
+	client := agentapi.NewClient(filepath.Join(h.State, "agentd.sock"))
+	defer client.Close()
+	cmdtest.Eventually(t, "it answers", func() bool {
+		_, err := client.List(t.Context())
+		return err == nil
+	})
+	// A third one finds one that answers, and ends.
+	if o := h.Run(h.Program(filepath.Join(h.Bin, "jail-agentd"))); o.Code != 125 ||
+		!strings.Contains(o.Err, "another jail-agentd uses it") {
+		t.Errorf("a third one: %+v", o)
 	}
 }

@@ -110,7 +110,7 @@ func serve(ctx context.Context, o options, stderr io.Writer) error {
 	if err := os.MkdirAll(places.State, 0o700); err != nil {
 		return problem.New(problem.Failed, "state directory: %w", err)
 	}
-	unlock, err := lock(places.State)
+	unlock, err := lock(places)
 	if err != nil {
 		return err
 	}
@@ -205,18 +205,30 @@ func owner() string {
 	return uid
 }
 
-// lock keeps a second process from the state directory. Of two that start at one time, one ends.
-func lock(dir string) (unlock func(), err error) {
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+// endBound is how long a jail-agentd that answers no more may take to end: its agents sleep first.
+const endBound = 15 * time.Second
+
+// lock keeps a second process from the state directory. One that ends is waited for. Of two that
+// start at one time, one ends.
+func lock(p agentapi.Places) (unlock func(), err error) {
+	f, err := os.OpenFile(filepath.Join(p.State, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, problem.New(problem.Failed, "state directory: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close()
-		return nil, problem.New(problem.Failed, "state directory %s: another jail-agentd uses it",
-			dir).WithHint("jail agent list asks that one")
+	for last := time.Now().Add(endBound); ; time.Sleep(10 * time.Millisecond) {
+		if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+			return func() { f.Close() }, nil
+		}
+		conn, err := net.Dial("unix", p.Socket)
+		if err == nil {
+			conn.Close()
+		}
+		if err == nil || time.Now().After(last) {
+			f.Close()
+			return nil, problem.New(problem.Failed, "state directory %s: another jail-agentd uses it",
+				p.State).WithHint("jail agent list asks that one")
+		}
 	}
-	return func() { f.Close() }, nil
 }
 
 // listen returns the socket that a service manager passes, or one of our own that only its owner may

@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -35,6 +36,7 @@ func hostAgent(ctx context.Context, order runners.Order, conn *control.Conn, mod
 	if err := syscall.SetNonblock(0, true); err != nil {
 		return failureCode, runners.FailureAnswer(nil, err)
 	}
+	load := loadMeanwhile(order, modules, ready)
 	h, err := host.New(ctx, host.Options{ID: a.ID, Event: proxy.Event, Bindings: a.Bindings,
 		Dir: a.Dir, Size: a.Size,
 		Deadline: time.Duration(a.DeadlineNanos), Once: a.Once, In: os.NewFile(0, "orders"),
@@ -55,7 +57,7 @@ func hostAgent(ctx context.Context, order runners.Order, conn *control.Conn, mod
 	if order.Native != nil {
 		code, answer = runNative(order, conn, proxy, streams)
 	} else {
-		code, answer = runGuest(ctx, order, modules, ready, h, streams)
+		code, answer = runGuest(ctx, order, load, h, streams)
 	}
 	if err := h.Close(h.Asleep() && code == 0, ended(code, answer)); err != nil {
 		return failureCode, runners.FailureAnswer(answer.Report, err)
@@ -63,20 +65,33 @@ func hostAgent(ctx context.Context, order runners.Order, conn *control.Conn, mod
 	return code, answer
 }
 
+// loadMeanwhile loads the module of an agent, unless that was done before or the agent is a
+// program. The function that it returns waits for the module. Until then the database is opened and
+// jail-agentd answers; no code of the module runs.
+func loadMeanwhile(order runners.Order, modules [][]byte,
+	ready *wasiguest.Loaded) func() (*wasiguest.Loaded, error) {
+	if ready != nil || order.Native != nil {
+		return func() (*wasiguest.Loaded, error) { return ready, nil }
+	}
+	load := sync.OnceValues(func() (*wasiguest.Loaded, error) {
+		l, err := wasiguest.Prepare(context.Background(), modules[0], order.Invocation)
+		_ = syscall.Munmap(modules[0])
+		modules[0] = nil
+		return l, err
+	})
+	go load()
+	return load
+}
+
 // runGuest runs a module as the guest of an agent. Its streams are the standard error; those of a
 // program that runs once are reported.
-func runGuest(ctx context.Context, order runners.Order, modules [][]byte, ready *wasiguest.Loaded,
+func runGuest(ctx context.Context, order runners.Order, load func() (*wasiguest.Loaded, error),
 	h *host.Host, streams *host.Streams) (int, runners.Answer) {
 	ctx = wasiguest.WithAgent(ctx, wasiguest.Agent{Host: h, Bindings: order.Agent.Imports,
 		Open: streams.Open})
-	if ready == nil {
-		var err error
-		if ready, err = wasiguest.Prepare(ctx, modules[0], order.Invocation); err != nil {
-			return failureCode, runners.FailureAnswer(nil, err)
-		}
-		defer ready.Close(ctx)
-		modules[0] = nil
-		tidy()
+	loaded, err := load()
+	if err != nil {
+		return failureCode, runners.FailureAnswer(nil, err)
 	}
 	out, errOut := os.Stderr, os.Stderr
 	if order.Agent.Once {
@@ -87,7 +102,7 @@ func runGuest(ctx context.Context, order runners.Order, modules [][]byte, ready 
 		}
 		defer done()
 	}
-	report, err := ready.Run(ctx, order.Invocation, nil, out, errOut)
+	report, err := loaded.Run(ctx, order.Invocation, nil, out, errOut)
 	if err != nil {
 		return failureCode, runners.FailureAnswer(&report, err)
 	}
@@ -97,8 +112,8 @@ func runGuest(ctx context.Context, order runners.Order, modules [][]byte, ready 
 // warm readies the database engine before the agent is there. An agent can do without.
 func warm() { _ = store.Warm(context.Background()) }
 
-// tidy gives back the memory that loading a module took, which an agent would keep for as long as
-// it is awake. It is called before any code of the module runs, and never later: a module that
+// tidy gives back the memory that a prewarmed jail has used, which an agent would keep for as long
+// as it is awake. It is called before any code of the module runs, and never later: a module that
 // loops does not let a collection of garbage end.
 func tidy() { debug.FreeOSMemory() }
 

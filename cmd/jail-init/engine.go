@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/runners"
@@ -90,11 +91,13 @@ func (p *prepared) load(order runners.Order, files []*os.File) {
 	if p.loaded != nil || len(files) != 1 {
 		return
 	}
-	module, err := readModule(files[0])
+	module, err := mapModule(files[0])
 	if err != nil {
 		return
 	}
-	if l, err := wasiguest.Prepare(context.Background(), module, order.Invocation); err == nil {
+	l, err := wasiguest.Prepare(context.Background(), module, order.Invocation)
+	_ = syscall.Munmap(module)
+	if err == nil {
 		p.loaded = l
 		warm()
 		tidy()

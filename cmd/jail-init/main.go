@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"syscall"
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/control"
@@ -115,8 +116,12 @@ func receive(conn *control.Conn, ready *prepared) (runners.Order, [][]byte, *was
 	if ready.of(order) != nil {
 		return order, modules, proxy, nil
 	}
+	read := readModule
+	if order.Agent != nil && order.Passed == 0 {
+		read = mapModule
+	}
 	for _, f := range files {
-		module, err := readModule(f)
+		module, err := read(f)
 		if err != nil {
 			return order, nil, nil, err
 		}
@@ -140,20 +145,42 @@ func writeFiles(files map[string][]byte) error {
 }
 
 func readModule(f *os.File) ([]byte, error) {
-	// The sender of the descriptor shares its offset.
-	info, err := f.Stat()
+	size, err := sizeOf(f)
 	if err != nil {
 		return nil, err
 	}
-	if info.Size() > wasi.MaxModuleBytes {
-		return nil, fmt.Errorf("the module has %d bytes, more than %d", info.Size(),
-			wasi.MaxModuleBytes)
-	}
-	module := make([]byte, info.Size())
-	if _, err := io.ReadFull(io.NewSectionReader(f, 0, info.Size()), module); err != nil {
+	module := make([]byte, size)
+	// The sender of the descriptor shares its offset.
+	if _, err := io.ReadFull(io.NewSectionReader(f, 0, size), module); err != nil {
 		return nil, fmt.Errorf("read the module: %w", err)
 	}
 	return module, nil
+}
+
+// mapModule maps a module that jaild has sealed, which nobody can change or cut short meanwhile. The
+// caller unmaps it when it is loaded: its memory is none of the jail's.
+func mapModule(f *os.File) ([]byte, error) {
+	size, err := sizeOf(f)
+	if err != nil || size == 0 {
+		return nil, err
+	}
+	module, err := syscall.Mmap(int(f.Fd()), 0, int(size), syscall.PROT_READ,
+		syscall.MAP_SHARED|syscall.MAP_POPULATE)
+	if err != nil {
+		return nil, fmt.Errorf("map the module: %w", err)
+	}
+	return module, nil
+}
+
+func sizeOf(module *os.File) (int64, error) {
+	info, err := module.Stat()
+	if err == nil && info.Size() > wasi.MaxModuleBytes {
+		err = fmt.Errorf("the module has %d bytes, more than %d", info.Size(), wasi.MaxModuleBytes)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
 }
 
 func fail(err error) int {

@@ -312,18 +312,6 @@ func rootNames(root string) ([]string, error) {
 	return names, nil
 }
 
-func start(g global, args []string) (int, error) {
-	rest, err := parse(flag.NewFlagSet("start", flag.ContinueOnError), args, 1)
-	if err != nil {
-		return 0, err
-	}
-	c, err := g.containers.Load(rest[0])
-	if err != nil {
-		return 0, err
-	}
-	return 0, c.Start()
-}
-
 // runContainer carries a container from its creation to its end.
 func runContainer(g global, args []string) (int, error) {
 	var f createFlags

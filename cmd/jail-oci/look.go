@@ -42,20 +42,15 @@ func state(g global, args []string) (int, error) {
 	return 0, printJSON(g.stdout, s)
 }
 
-func pause(g global, args []string) (int, error) {
-	c, err := load(g, "pause", args)
-	if err != nil {
-		return 0, err
+// acting is the command of a name that does one thing to a container.
+func acting(name string, do func(*runc.Container) error) func(global, []string) (int, error) {
+	return func(g global, args []string) (int, error) {
+		c, err := load(g, name, args)
+		if err != nil {
+			return 0, err
+		}
+		return 0, do(c)
 	}
-	return 0, c.Pause()
-}
-
-func resume(g global, args []string) (int, error) {
-	c, err := load(g, "resume", args)
-	if err != nil {
-		return 0, err
-	}
-	return 0, c.Resume()
 }
 
 func kill(g global, args []string) (int, error) {

@@ -106,9 +106,11 @@ type usageError struct{ error }
 func misused(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
 var commands = map[string]func(global, []string) (int, error){
-	"create": create, "start": start, "run": runContainer, "state": state, "kill": kill,
-	"delete": remove, "exec": execute, "ps": ps, "list": list, "features": features,
-	"pause": pause, "resume": resume,
+	"create": create, "run": runContainer, "state": state, "kill": kill, "delete": remove,
+	"start": acting("start", (*runc.Container).Start),
+	"exec":  execute, "ps": ps, "list": list, "features": features,
+	"pause":  acting("pause", (*runc.Container).Pause),
+	"resume": acting("resume", (*runc.Container).Resume),
 }
 
 func run(args []string, stdout, stderr io.Writer) int {

@@ -14,9 +14,7 @@ type request struct {
 	files []*os.File
 }
 
-func (r request) close() {
-	control.CloseAll(r.files)
-}
+func (r request) close() { control.CloseAll(r.files) }
 
 // standing is a jail whose jail-init waits for its invocation.
 type standing struct {

@@ -41,9 +41,7 @@ func (r *refusals) listen(from *control.Conn, f seccomp.Filter, silent bool) err
 		return nil
 	}
 	if len(files) != 1 || silent {
-		for _, file := range files {
-			file.Close()
-		}
+		control.CloseAll(files)
 		return fmt.Errorf("%d descriptors came as the listener", len(files))
 	}
 	defer files[0].Close()

@@ -1,13 +1,8 @@
 package cgroup
 
 import (
-	"fmt"
 	"os"
 	"strconv"
-
-	"github.com/containerd/cgroups/v3/cgroup1"
-	"github.com/containerd/cgroups/v3/cgroup2"
-	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/jail-sandbox/jail/jail"
 )
@@ -72,10 +67,7 @@ func MakeBounded(path string, b Bound) error {
 		0); err == nil {
 		err = os.WriteFile(g.file("cpu", "cpu.cfs_quota_us"), []byte(quota), 0)
 	}
-	if err != nil {
-		return fmt.Errorf("control group %s: %w", path, err)
-	}
-	return nil
+	return named(path, err)
 }
 
 // Enclose makes a leaf with a ceiling for one process of the host, and moves the process into it.
@@ -89,27 +81,15 @@ func Enclose(path string, c Ceiling, pid int) error {
 		return err
 	}
 	if layout == V2 {
-		none := int64(0)
-		leaf, err := cgroup2.NewManager(Root, path,
-			&cgroup2.Resources{Memory: &cgroup2.Memory{Max: &c.Memory, Swap: &none},
-				Pids: &cgroup2.Pids{Max: c.PIDs}})
+		leaf, err := newV2(path, c)
 		if err == nil {
 			err = leaf.AddProc(uint64(pid))
 		}
-		return enclosed(path, err)
+		return named(path, err)
 	}
-	leaf, err := cgroup1.New(cgroup1.StaticPath(path), &specs.LinuxResources{
-		Memory: &specs.LinuxMemory{Limit: &c.Memory, Swap: &c.Memory},
-		Pids:   &specs.LinuxPids{Limit: &c.PIDs}})
+	leaf, err := newV1(path, c)
 	if err == nil {
 		err = leaf.AddProc(uint64(pid))
 	}
-	return enclosed(path, err)
-}
-
-func enclosed(path string, err error) error {
-	if err != nil {
-		return fmt.Errorf("control group %s: %w", path, err)
-	}
-	return nil
+	return named(path, err)
 }

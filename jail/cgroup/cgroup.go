@@ -61,28 +61,32 @@ func Missing() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	have := map[string]bool{}
+	has := func(c string) bool {
+		_, err := os.Stat(filepath.Join(Root, c, "tasks"))
+		return err == nil
+	}
 	if layout == V2 {
-		text, err := os.ReadFile(filepath.Join(Root, "cgroup.controllers"))
+		all, err := wordsOf(filepath.Join(Root, "cgroup.controllers"))
 		if err != nil {
 			return nil, err
 		}
-		for _, c := range strings.Fields(string(text)) {
-			have[c] = true
-		}
-	} else {
-		for _, c := range append([]string{"devices", "freezer"}, Needed...) {
-			_, err := os.Stat(filepath.Join(Root, c, "tasks"))
-			have[c] = err == nil
-		}
+		has = func(c string) bool { return slices.Contains(all, c) }
 	}
-	var missing []string
-	for _, c := range Needed {
-		if !have[c] {
-			missing = append(missing, c)
-		}
+	return slices.DeleteFunc(slices.Clone(Needed), has), nil
+}
+
+// wordsOf returns the words of a file.
+func wordsOf(file string) ([]string, error) {
+	text, err := os.ReadFile(file)
+	return strings.Fields(string(text)), err
+}
+
+// named names the group of an error, or returns nil.
+func named(path string, err error) error {
+	if err != nil {
+		return fmt.Errorf("control group %s: %w", path, err)
 	}
-	return missing, nil
+	return nil
 }
 
 // Ceiling bounds all jails together. A zero field is no bound.
@@ -107,9 +111,24 @@ func MakeSlice(path string, c Ceiling) error {
 	if err != nil {
 		return err
 	}
-	if layout == V2 {
-		return makeSliceV2(path, c)
+	if layout != V2 {
+		_, err := newV1(path, c)
+		return named(path, err)
 	}
+	slice, err := newV2(path, c)
+	if err == nil {
+		wanted := Needed
+		if handedOn(filepath.Dir(path), "io") {
+			// For runs whose policy has io_read or io_write.
+			wanted = append(slices.Clip(wanted), "io")
+		}
+		err = slice.ToggleControllers(wanted, cgroup2.Enable)
+	}
+	return named(path, err)
+}
+
+// newV1 makes a cgroup with a ceiling.
+func newV1(path string, c Ceiling) (cgroup1.Cgroup, error) {
 	resources := &specs.LinuxResources{}
 	if c.Weight > 0 {
 		shares := uint64(c.Weight) * 1024 / 100
@@ -121,13 +140,10 @@ func MakeSlice(path string, c Ceiling) error {
 	if c.PIDs > 0 {
 		resources.Pids = &specs.LinuxPids{Limit: &c.PIDs}
 	}
-	if _, err := cgroup1.New(cgroup1.StaticPath(path), resources); err != nil {
-		return fmt.Errorf("control group %s: %w", path, err)
-	}
-	return nil
+	return cgroup1.New(cgroup1.StaticPath(path), resources)
 }
 
-func makeSliceV2(path string, c Ceiling) error {
+func newV2(path string, c Ceiling) (*cgroup2.Manager, error) {
 	resources := &cgroup2.Resources{CPU: &cgroup2.CPU{}, Memory: &cgroup2.Memory{},
 		Pids: &cgroup2.Pids{}}
 	if c.Memory > 0 {
@@ -141,26 +157,14 @@ func makeSliceV2(path string, c Ceiling) error {
 		weight := uint64(c.Weight)
 		resources.CPU.Weight = &weight
 	}
-	slice, err := cgroup2.NewManager(Root, path, resources)
-	if err == nil {
-		wanted := Needed
-		if handedOn(filepath.Dir(path), "io") {
-			// For runs whose policy has io_read or io_write.
-			wanted = append(slices.Clip(wanted), "io")
-		}
-		err = slice.ToggleControllers(wanted, cgroup2.Enable)
-	}
-	if err != nil {
-		return fmt.Errorf("control group %s: %w", path, err)
-	}
-	return nil
+	return cgroup2.NewManager(Root, path, resources)
 }
 
 // handedOn reports whether the cgroup can enable the controller for its children. A group of a
 // user's manager may lack it.
 func handedOn(group, controller string) bool {
-	text, err := os.ReadFile(filepath.Join(Root, group, "cgroup.controllers"))
-	return err == nil && slices.Contains(strings.Fields(string(text)), controller)
+	all, err := wordsOf(filepath.Join(Root, group, "cgroup.controllers"))
+	return err == nil && slices.Contains(all, controller)
 }
 
 // Leaf is the cgroup of one jail.
@@ -221,10 +225,8 @@ func OpenForeign(dirs map[string]string) (*Leaf, error) {
 // exists returns an error if the leaf is not in the hierarchy of the controller pids, which every
 // jail needs.
 func (l *Leaf) exists() error {
-	if _, err := os.Stat(filepath.Dir(l.file("pids", "cgroup.procs"))); err != nil {
-		return fmt.Errorf("control group %s: %w", l.path, err)
-	}
-	return nil
+	_, err := os.Stat(filepath.Dir(l.file("pids", "cgroup.procs")))
+	return named(l.path, err)
 }
 
 // file returns the path of a file of the leaf.
@@ -304,7 +306,7 @@ func (l *Leaf) Thaw() error {
 
 // PIDs returns the host PIDs of the leaf's processes.
 func (l *Leaf) PIDs() ([]int, error) {
-	text, err := os.ReadFile(l.file("pids", "cgroup.procs"))
+	words, err := wordsOf(l.file("pids", "cgroup.procs"))
 	// The kernel answers ENODEV if the group is removed between the open and the read: by the shim
 	// of a jail, while the next daemon clears what a killed one left.
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) {
@@ -314,7 +316,7 @@ func (l *Leaf) PIDs() ([]int, error) {
 		return nil, err
 	}
 	var pids []int
-	for _, f := range strings.Fields(string(text)) {
+	for _, f := range words {
 		pid, err := strconv.Atoi(f)
 		if err != nil {
 			return nil, fmt.Errorf("control group %s: process %q", l.path, f)

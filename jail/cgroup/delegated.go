@@ -22,15 +22,7 @@ const own = "daemon"
 // service manager does not know DelegateSubgroup=, Delegated first moves the calling process into a
 // group of its own.
 func Delegated() (slice string, err error) {
-	layout, err := Detect()
-	if err != nil {
-		return "", err
-	}
-	text, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return "", err
-	}
-	at, err := groupOf(string(text), layout)
+	at, layout, err := current()
 	if err != nil {
 		return "", err
 	}
@@ -39,40 +31,50 @@ func Delegated() (slice string, err error) {
 	}
 	if layout == V2 {
 		dir := filepath.Join(Root, at, own)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return "", fmt.Errorf("control group %s: %w", at, err)
+		err := os.MkdirAll(dir, 0o755)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
 		}
-		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"),
-			[]byte(strconv.Itoa(os.Getpid())), 0); err != nil {
-			return "", fmt.Errorf("control group %s: %w", at, err)
+		if err == nil {
+			err = handsOn(filepath.Join(Root, at))
 		}
-		if err := handsOn(filepath.Join(Root, at)); err != nil {
-			return "", fmt.Errorf("control group %s: %w", at, err)
+		if err != nil {
+			return "", named(at, err)
 		}
 	}
 	return path.Join(at, "jails"), nil
 }
 
+// current returns the group of this process.
+func current() (string, Layout, error) {
+	layout, err := Detect()
+	if err != nil {
+		return "", "", err
+	}
+	text, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return "", "", err
+	}
+	at, err := groupOf(string(text), layout)
+	return at, layout, err
+}
+
 // handsOn returns an error if a cgroup v2 group cannot enable the controllers of Needed because it
 // holds processes.
 func handsOn(dir string) error {
-	text, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
+	given, err := wordsOf(filepath.Join(dir, "cgroup.subtree_control"))
 	if err != nil {
 		return err
 	}
-	given := strings.Fields(string(text))
 	if !slices.ContainsFunc(Needed, func(c string) bool { return !slices.Contains(given, c) }) {
 		// The controllers were enabled before the processes came.
 		return nil
 	}
-	text, err = os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-	if err != nil {
-		return err
-	}
-	if pids := strings.Fields(string(text)); len(pids) > 0 {
+	pids, err := wordsOf(filepath.Join(dir, "cgroup.procs"))
+	if len(pids) > 0 {
 		return fmt.Errorf("%w: %s", ErrShared, strings.Join(pids[:min(len(pids), 5)], " "))
 	}
-	return nil
+	return err
 }
 
 // ErrShared is returned for a delegated group that holds other processes than the daemon.
@@ -103,15 +105,7 @@ func groupOf(text string, layout Layout) (string, error) {
 // Owned returns an error unless the current user owns the group of this process and can make
 // children in it.
 func Owned() error {
-	layout, err := Detect()
-	if err != nil {
-		return err
-	}
-	text, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return err
-	}
-	at, err := groupOf(string(text), layout)
+	at, layout, err := current()
 	if err != nil {
 		return err
 	}

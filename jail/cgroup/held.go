@@ -69,7 +69,7 @@ func (l *Leaf) Held() (Held, error) {
 			l.heldDisks("blkio", writeV1, "", &h.Write))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return Held{}, fmt.Errorf("control group %s: %w", l.path, err)
+		return Held{}, named(l.path, err)
 	}
 	return h, nil
 }
@@ -133,15 +133,11 @@ func (l *Leaf) heldDevices(h *Held) error {
 }
 
 func (l *Leaf) words(controller, name string) ([]string, error) {
-	text, err := os.ReadFile(l.file(controller, name))
-	if err != nil {
-		return nil, err
+	words, err := wordsOf(l.file(controller, name))
+	if err == nil && len(words) == 0 {
+		err = fmt.Errorf("%s is empty", name)
 	}
-	words := strings.Fields(string(text))
-	if len(words) == 0 {
-		return nil, fmt.Errorf("%s is empty", name)
-	}
-	return words, nil
+	return words, err
 }
 
 // limitOf parses a limit. cgroup v1 writes "no limit" as a number that no machine reaches or as -1,

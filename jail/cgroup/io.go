@@ -28,11 +28,11 @@ func MissingIO(slice string) error {
 		return err
 	}
 	if layout == V2 {
-		text, err := os.ReadFile(filepath.Join(Root, slice, "cgroup.controllers"))
+		all, err := wordsOf(filepath.Join(Root, slice, "cgroup.controllers"))
 		if err != nil {
 			return err
 		}
-		if !slices.Contains(strings.Fields(string(text)), "io") {
+		if !slices.Contains(all, "io") {
 			return fmt.Errorf("%w: the controller io is not in control group %s", errUnsupported,
 				slice)
 		}

@@ -55,8 +55,8 @@ func process(uid uint32, filter []byte, network bool, limits map[string]uint64) 
 	limit := map[string]uint64{"core": 0, "nofile": maxFiles, "fsize": 0, "memlock": 0}
 	maps.Copy(limit, limits)
 	for name, value := range limit {
-		if err := sys.SetRlimit(sys.Rlimits[name], value); err != nil {
-			return fmt.Errorf("confine: rlimit %s: %w", name, err)
+		if err := sys.SetRlimit(name, value, value); err != nil {
+			return fmt.Errorf("confine: %w", err)
 		}
 	}
 	rules := jail.Landlock{MinABI: 1, Scoped: true, Network: network}

@@ -16,7 +16,6 @@ import (
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/internal/sys"
-	"github.com/jail-sandbox/jail/jail/landlock"
 	"github.com/jail-sandbox/jail/jail/oci"
 )
 
@@ -208,9 +207,8 @@ func restrictContainer(order ContainerOrder) error {
 	if err := sys.SetDumpable(false); err != nil {
 		return err
 	}
-	// A working directory outside the root is a way back to the host (CVE-2024-21626).
-	if wd, err := os.Getwd(); err != nil || !strings.HasPrefix(wd, "/") {
-		return fmt.Errorf("working directory %q is not inside the container", wd)
+	if err := checkInside("container"); err != nil {
+		return err
 	}
 	// A process that joins the namespaces gets the root of the mount namespace, which is the host's
 	// where the engine itself runs in a chroot.
@@ -225,20 +223,11 @@ func restrictContainer(order ContainerOrder) error {
 		}
 	}
 	for _, r := range order.Rlimits {
-		resource, ok := sys.Rlimits[r.Name]
-		if !ok {
-			return layer("limits", fmt.Errorf("rlimit %q: unknown name", r.Name))
-		}
-		if err := sys.SetRlimits(resource, r.Soft, r.Hard); err != nil {
-			return layer("limits", fmt.Errorf("rlimit %s: %w", r.Name, err))
+		if err := sys.SetRlimit(r.Name, r.Soft, r.Hard); err != nil {
+			return layer("limits", err)
 		}
 	}
-	if order.Ceiling != nil {
-		if err := landlock.RestrictThread(*order.Ceiling); err != nil {
-			return layer("landlock", fmt.Errorf("the host's ceiling: %w", err))
-		}
-	}
-	return layer("landlock", landlock.RestrictThread(order.Landlock))
+	return restrictThread(order.Ceiling, order.Landlock)
 }
 
 // withHome returns the environment of the program. What config.json leaves out of HOME,

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 	"github.com/jail-sandbox/jail/jail/landlock"
@@ -86,37 +87,45 @@ func enter(conn *control.Conn, env []string) error {
 	if err := sys.DieWithParent(); err != nil {
 		return err
 	}
-	// A working directory outside the root is a way back to the host (CVE-2024-21626).
-	if wd, err := os.Getwd(); err != nil || !strings.HasPrefix(wd, "/") {
-		return fmt.Errorf("working directory %q is not inside the jail", wd)
+	if err := checkInside("jail"); err != nil {
+		return err
 	}
 	if order.KernelInside {
 		return enterKernelInside(order, env)
 	}
 	// Before Landlock, which forbids nothing of this, and before the exec that makes them count.
 	for _, r := range order.Rlimits {
-		resource, ok := sys.Rlimits[r.Name]
-		if !ok {
-			return layer("limits", fmt.Errorf("rlimit %q: unknown name", r.Name))
-		}
-		if err := sys.SetRlimit(resource, r.Value); err != nil {
-			return layer("limits", fmt.Errorf("rlimit %s: %w", r.Name, err))
+		if err := sys.SetRlimit(r.Name, r.Value, r.Value); err != nil {
+			return layer("limits", err)
 		}
 	}
-	// Of this thread alone, which the exec leaves over: to reach the others takes signals, which
-	// the kernel drops where too many wait.
-	if order.Ceiling != nil {
-		if err := landlock.RestrictThread(*order.Ceiling); err != nil {
-			return layer("landlock", fmt.Errorf("the host's ceiling: %w", err))
-		}
-	}
-	if err := landlock.RestrictThread(order.Landlock); err != nil {
-		return layer("landlock", err)
+	if err := restrictThread(order.Ceiling, order.Landlock); err != nil {
+		return err
 	}
 	if err := CloseOthers(); err != nil {
 		return err
 	}
 	return sys.Exec(Self, []string{Self, Stage2}, env)
+}
+
+// checkInside refuses a working directory outside the root, which is a way back to the host
+// (CVE-2024-21626).
+func checkInside(what string) error {
+	if wd, err := os.Getwd(); err != nil || !strings.HasPrefix(wd, "/") {
+		return fmt.Errorf("working directory %q is not inside the %s", wd, what)
+	}
+	return nil
+}
+
+// restrictThread puts the domains on this thread alone, which the exec leaves over: to reach the
+// others takes signals, which the kernel drops where too many wait.
+func restrictThread(ceiling *jail.Landlock, own jail.Landlock) error {
+	if ceiling != nil {
+		if err := landlock.RestrictThread(*ceiling); err != nil {
+			return layer("landlock", fmt.Errorf("the host's ceiling: %w", err))
+		}
+	}
+	return layer("landlock", landlock.RestrictThread(own))
 }
 
 // enterKernelInside is the rest of stage 1 where the kernel is that of an outer layer, which has set
@@ -180,34 +189,24 @@ func confine(conn *control.Conn) error {
 			return layer("seccomp", fmt.Errorf("the host's ceiling: %w", err))
 		}
 	}
-	if filter.Silent {
-		return layer("seccomp", loadSilent(filter.Program))
-	}
-	return layer("seccomp", load(filter.Program))
-}
-
-// loadSilent puts a filter on that has no listener, and says so to jail-shim.
-func loadSilent(program []byte) error {
-	toShim, err := control.Inherit(control.InitListener)
-	if err != nil {
-		return err
-	}
-	defer toShim.Close()
-	if err := sys.LoadFilter(program); err != nil {
-		return err
-	}
-	return toShim.Send(control.Listener{})
+	return layer("seccomp", load(filter))
 }
 
 // load puts the filter on and hands its listener to jail-shim, with which alone it lies from then
-// on.
-func load(program []byte) error {
+// on. Of a filter without one it says that it is on.
+func load(filter control.Filter) error {
 	toShim, err := control.Inherit(control.InitListener)
 	if err != nil {
 		return err
 	}
 	defer toShim.Close()
-	listener, err := sys.LoadListenedFilter(program)
+	if filter.Silent {
+		if err := sys.LoadFilter(filter.Program); err != nil {
+			return err
+		}
+		return toShim.Send(control.Listener{})
+	}
+	listener, err := sys.LoadListenedFilter(filter.Program)
 	if err != nil {
 		return err
 	}

@@ -230,9 +230,7 @@ func (p *Process) watch() {
 		// The requester waits for the answer.
 		p.shared <- answerOf(said, files)
 	}
-	for _, f := range files {
-		f.Close()
-	}
+	control.CloseAll(files)
 	switch {
 	case err != nil && p.late.Load():
 		err = p.lateOr(err)
@@ -261,9 +259,7 @@ func answerOf(said control.FromShim, files []*os.File) share {
 	if said.Shared != nil {
 		return shareOf(*said.Shared, files)
 	}
-	for _, f := range files {
-		f.Close()
-	}
+	control.CloseAll(files)
 	if said.Done.Error != "" {
 		return share{err: errors.New(said.Done.Error)}
 	}
@@ -274,9 +270,7 @@ func shareOf(said control.Shared, files []*os.File) share {
 	if said.Error == "" && len(files) == 1 {
 		return share{mount: files[0]}
 	}
-	for _, f := range files {
-		f.Close()
-	}
+	control.CloseAll(files)
 	if said.Error == "" {
 		said.Error = fmt.Sprintf("jail-shim handed out %d mounts for one", len(files))
 	}
@@ -378,9 +372,7 @@ const maxReport = 1 << 20
 // caller validates it like input of a guest.
 func (p *Process) Report(report any) error {
 	files, err := p.init.ReceiveMost(report, maxReport)
-	for _, f := range files {
-		f.Close()
-	}
+	control.CloseAll(files)
 	return err
 }
 

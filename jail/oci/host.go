@@ -8,21 +8,19 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/policy"
 )
 
 // deviceNames are the nodes that every container has, and no others.
 var deviceNames = []string{"full", "null", "random", "tty", "urandom", "zero"}
 
-var deviceNumbers = map[string][2]int64{"null": {1, 3}, "zero": {1, 5}, "full": {1, 7},
-	"random": {1, 8}, "urandom": {1, 9}, "tty": {5, 0}}
-
 // devices refuses every other node. The rules of the control group are the plan's.
 func (g *granter) devices() error {
 	l := g.plan.Spec.Linux
 	for _, d := range l.Devices {
 		name, in := strings.CutPrefix(d.Path, devDir+"/")
-		number, ok := deviceNumbers[name]
+		number, ok := jail.DeviceNumbers[name]
 		if !in || !ok || d.Type != "c" || d.Major != number[0] || d.Minor != number[1] {
 			return fmt.Errorf("device %s of config.json (%s %d:%d): a container has %s only", d.Path,
 				d.Type, d.Major, d.Minor, strings.Join(deviceNames, ", "))

@@ -78,11 +78,4 @@ func (g *granter) foreignNetwork() error {
 	return nil
 }
 
-// joins reports whether the container is in a network that the engine made.
-func (g *granter) joins() bool {
-	return slices.ContainsFunc(g.plan.Spec.Linux.Namespaces, func(ns specs.LinuxNamespace) bool {
-		return ns.Type == specs.NetworkNamespace && ns.Path != ""
-	})
-}
-
 func (g *granter) warn(text string) { g.plan.Warnings = append(g.plan.Warnings, text) }

@@ -12,11 +12,6 @@ import (
 	"github.com/jail-sandbox/jail/jail/seccomp"
 )
 
-// Numbers of the device nodes that a plan may name (the kernel's
-// Documentation/admin-guide/devices.txt).
-var deviceNumbers = map[string][2]int64{"null": {1, 3}, "zero": {1, 5}, "full": {1, 7},
-	"random": {1, 8}, "urandom": {1, 9}, "tty": {5, 0}}
-
 // ptsMajor are the terminals of a devpts.
 const ptsMajor = 136
 
@@ -26,15 +21,11 @@ var namespaceTypes = map[jail.Namespace]specs.LinuxNamespaceType{
 	"cgroup": specs.CgroupNamespace,
 }
 
-// hostKernel writes a plan for a runtime whose containers have the host's kernel. The root is ready
-// but for what must be mounted inside the new namespaces. group says that the runtime makes the
-// control group.
-func hostKernel(p jail.Plan, at Place, group bool) (*specs.Spec, error) {
+// HostKernel writes a plan for a runtime whose containers have the host's kernel. The root is ready
+// but for what must be mounted inside the new namespaces.
+func HostKernel(p jail.Plan, at Place) (*specs.Spec, error) {
 	spec, err := common(p, at)
 	if err != nil {
-		return nil, err
-	}
-	if spec.Linux.Namespaces, err = namespaces(p, at); err != nil {
 		return nil, err
 	}
 	flags := []string{"nosuid", "nodev", "noexec"}
@@ -59,28 +50,16 @@ func hostKernel(p jail.Plan, at Place, group bool) (*specs.Spec, error) {
 					"ptmxmode=0666", "mode=0620", "max=64"}})
 		}
 	}
-	if group {
-		spec.Linux.CgroupsPath = p.Cgroup.Path
-		if spec.Linux.Resources, err = resources(p); err != nil {
-			return nil, err
-		}
-	}
 	return spec, nil
 }
 
 // kernelInside writes a plan for a runtime with a kernel of its own, which gets every mount
 // and holds its rights. It makes /dev, /proc and /dev/pts itself.
 func kernelInside(p jail.Plan, at Place) (*specs.Spec, error) {
+	at.UserNS = ""
 	spec, err := common(p, at)
 	if err != nil {
 		return nil, err
-	}
-	for _, name := range p.Namespaces {
-		kind, ok := namespaceTypes[name]
-		if !ok {
-			return nil, fmt.Errorf("namespace %q: unknown kind", name)
-		}
-		spec.Linux.Namespaces = append(spec.Linux.Namespaces, specs.LinuxNamespace{Type: kind})
 	}
 	spec.Mounts = append(spec.Mounts, specs.Mount{Destination: "/proc", Type: "proc", Source: "proc",
 		Options: []string{"nosuid", "nodev", "noexec"}})
@@ -152,10 +131,14 @@ var rlimitNames = map[string]string{"core": "RLIMIT_CORE", "memlock": "RLIMIT_ME
 
 // common is what every runtime is told.
 func common(p jail.Plan, at Place) (*specs.Spec, error) {
-	if p.NetworkOf != "" {
+	if p.Outer != nil && p.NetworkOf != "" {
 		return nil, errors.New("no runtime joins the network namespace of another jail")
 	}
-	filter, err := newSeccomp(p.OuterFilter)
+	filter, err := Seccomp(p.OuterFilter)
+	if err != nil {
+		return nil, err
+	}
+	namespaces, err := namespaces(p, at)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +154,7 @@ func common(p jail.Plan, at Place) (*specs.Spec, error) {
 		Root:     &specs.Root{Path: at.Root, Readonly: p.ImageRoot() == nil},
 		Hostname: p.Hostname,
 		Linux: &specs.Linux{UIDMappings: mappings(p.IDs, p.IDs.Base),
-			GIDMappings: mappings(p.IDs, p.IDs.HostGroup()), Seccomp: filter},
+			GIDMappings: mappings(p.IDs, p.IDs.HostGroup()), Seccomp: filter, Namespaces: namespaces},
 	}, nil
 }
 
@@ -198,40 +181,49 @@ func mappings(ids jail.IDs, base uint32) []specs.LinuxIDMapping {
 	return all
 }
 
-// resources are the limits of the control group, and the devices that can be opened by whatever
+// Resources are the limits of the control group, and the devices that can be opened by whatever
 // name they have.
-func resources(p jail.Plan) (*specs.LinuxResources, error) {
+func Resources(p jail.Plan) (*specs.LinuxResources, error) {
+	// Memory and swap together: no swap.
 	r := &specs.LinuxResources{
-		Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}},
-		Memory:  &specs.LinuxMemory{Limit: &p.Cgroup.Memory, Swap: &p.Cgroup.Memory},
-		Pids:    &specs.LinuxPids{Limit: &p.Cgroup.PIDs},
+		Memory: &specs.LinuxMemory{Limit: &p.Cgroup.Memory, Swap: &p.Cgroup.Memory},
+		Pids:   &specs.LinuxPids{Limit: &p.Cgroup.PIDs},
 	}
 	if p.Cgroup.CPUQuota > 0 {
 		r.CPU = &specs.LinuxCPU{Quota: &p.Cgroup.CPUQuota, Period: &p.Cgroup.CPUPeriod}
 	}
+	var err error
+	r.Devices, err = Devices(p.Devices,
+		slices.ContainsFunc(p.Mounts, func(m jail.Mount) bool { return m.Kind == jail.MountPTS }))
+	return r, err
+}
+
+// Devices lets nodes be opened that have the numbers of these names, with pts the terminals of a
+// devpts, and no others.
+func Devices(names []string, pts bool) ([]specs.LinuxDeviceCgroup, error) {
+	rules := []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}
 	allow := func(major int64, minor *int64) {
-		r.Devices = append(r.Devices, specs.LinuxDeviceCgroup{Allow: true, Type: "c",
-			Major: &major, Minor: minor, Access: "rw"})
+		rules = append(rules, specs.LinuxDeviceCgroup{Allow: true, Type: "c", Major: &major,
+			Minor: minor, Access: "rw"})
 	}
-	for _, name := range p.Devices {
-		number, ok := deviceNumbers[name]
+	for _, name := range names {
+		number, ok := jail.DeviceNumbers[name]
 		if !ok {
 			return nil, fmt.Errorf("device %q: not one that a jail may have", name)
 		}
 		allow(number[0], &number[1])
 	}
-	if slices.ContainsFunc(p.Mounts, func(m jail.Mount) bool { return m.Kind == jail.MountPTS }) {
-		ptmx := int64(2)
-		allow(5, &ptmx)
+	if pts {
+		allow(5, new(int64(2)))
 		allow(ptsMajor, nil)
 	}
-	return r, nil
+	return rules, nil
 }
 
-// newSeccomp refuses by an action that asks a tracer. A jail has none, so the call fails with
+// Seccomp refuses by an action that asks a tracer. A jail has none, so the call fails with
 // ENOSYS, and the listener of the inner filter still gets it (seccomp(2): of the answers of several
 // filters the one of the highest precedence counts).
-func newSeccomp(f seccomp.Filter) (*specs.LinuxSeccomp, error) {
+func Seccomp(f seccomp.Filter) (*specs.LinuxSeccomp, error) {
 	if f.Errno != "ENOSYS" {
 		return nil, fmt.Errorf("outer filter: errno %q: only ENOSYS is supported", f.Errno)
 	}

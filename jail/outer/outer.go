@@ -6,7 +6,9 @@
 package outer
 
 import (
+	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -43,6 +45,15 @@ func (b Bundle) PIDFile() string { return filepath.Join(b.Dir, "pid") }
 func (b Bundle) LogFile() string { return filepath.Join(b.Dir, "log") }
 
 func (b Bundle) state() string { return filepath.Join(b.Dir, "state") }
+
+// Write writes config.json.
+func (b Bundle) Write(spec *specs.Spec) error {
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(b.Dir, "config.json"), text, 0o600)
+}
 
 // An Adapter speaks to one runtime.
 type Adapter interface {
@@ -95,9 +106,18 @@ func For(layer string) (Adapter, error) {
 
 type runc struct{}
 
-func (runc) Config(p jail.Plan, at Place) (*specs.Spec, error) { return hostKernel(p, at, true) }
-func (runc) MakesGroup() bool                                  { return true }
-func (runc) Unified() bool                                     { return false }
+func (runc) MakesGroup() bool { return true }
+func (runc) Unified() bool    { return false }
+
+func (runc) Config(p jail.Plan, at Place) (*specs.Spec, error) {
+	spec, err := HostKernel(p, at)
+	if err != nil {
+		return nil, err
+	}
+	spec.Linux.CgroupsPath = p.Cgroup.Path
+	spec.Linux.Resources, err = Resources(p)
+	return spec, err
+}
 
 func (runc) Create(b Bundle) []string {
 	return []string{"--root", b.state(), "--log", b.LogFile(), "create", "--bundle", b.Dir,
@@ -119,7 +139,7 @@ func (crun) MakesGroup() bool { return false }
 // Config binds what is mounted below /dev once more, each by itself: in a user namespace crun 1.8
 // takes a bind without the mounts below it.
 func (crun) Config(p jail.Plan, at Place) (*specs.Spec, error) {
-	spec, err := hostKernel(p, at, false)
+	spec, err := HostKernel(p, at)
 	if err != nil {
 		return nil, err
 	}

@@ -85,7 +85,7 @@ func tryContainer(adapter Adapter, b Bundle, spec *specs.Spec, cgroup string) ([
 	if adapter.MakesGroup() {
 		spec.Linux.CgroupsPath = filepath.Join(cgroup, b.ID)
 	}
-	if err := writeSpec(b, spec); err != nil {
+	if err := b.Write(spec); err != nil {
 		return nil, err
 	}
 	start := adapter.Start(b)
@@ -94,14 +94,6 @@ func tryContainer(adapter Adapter, b Bundle, spec *specs.Spec, cgroup string) ([
 	}
 	// The same arguments but for what only a container that waits has.
 	return append(start[:len(start)-2:len(start)-2], "run", "--bundle", b.Dir, b.ID), nil
-}
-
-func writeSpec(b Bundle, spec *specs.Spec) error {
-	text, err := json.Marshal(spec)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(b.Dir, "config.json"), text, 0o600)
 }
 
 // tryRoot makes a root that has room for what is mounted there and for init.

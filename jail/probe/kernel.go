@@ -75,23 +75,13 @@ func machineFiles(fixed bool, err error) Finding {
 
 // Landlock probes the ABI version of Landlock.
 func Landlock() Finding {
-	const name = "landlock"
 	abi, err := sys.LandlockABI()
-	switch {
-	case err == nil:
-		return yes(name, "version %d", abi)
-	case sys.NotThere(err):
-		return no(name,
-			"boot with landlock in the kernel's lsm= list, or with a kernel that has it", "%v", err)
-	case sys.Forbidden(err):
-		return no(name, letIt, "%s", short(err))
-	}
-	return unknown(name, "%v", err)
+	return tried("landlock", err,
+		"boot with landlock in the kernel's lsm= list, or with a kernel that has it", "version %d", abi)
 }
 
 // seccomp probes filters on all threads, a notifier, and the actions that a jail's filters use.
 func seccomp() Finding {
-	const name = "seccomp"
 	err := sys.SeccompFlags()
 	for _, action := range []uint32{sys.SeccompErrno, sys.SeccompTrace, sys.SeccompNotify,
 		sys.SeccompKillProcess} {
@@ -99,15 +89,8 @@ func seccomp() Finding {
 			err = sys.SeccompAction(action)
 		}
 	}
-	switch {
-	case err == nil:
-		return yes(name, "filters, for all threads at once, with a listener")
-	case sys.NotThere(err):
-		return no(name, "boot Linux 5.19 or newer, with CONFIG_SECCOMP_FILTER", "%v", err)
-	case sys.Forbidden(err):
-		return no(name, letIt, "%s", short(err))
-	}
-	return unknown(name, "%v", err)
+	return tried("seccomp", err, "boot Linux 5.19 or newer, with CONFIG_SECCOMP_FILTER",
+		"filters, for all threads at once, with a listener")
 }
 
 // overlay checks whether the kernel has overlayfs, which shadows use.
@@ -116,17 +99,8 @@ func overlay() Finding {
 	if f, other := onlyRoot(name); other {
 		return f
 	}
-	err := sys.HasFilesystem("overlay")
-	switch {
-	case err == nil:
-		return yes(name, "the kernel has it")
-	case sys.NotThere(err):
-		return no(name, "modprobe overlay, or boot a kernel with CONFIG_OVERLAY_FS", "%s",
-			short(err))
-	case sys.Forbidden(err):
-		return no(name, letIt, "%s", short(err))
-	}
-	return unknown(name, "%v", err)
+	return tried(name, sys.HasFilesystem("overlay"),
+		"modprobe overlay, or boot a kernel with CONFIG_OVERLAY_FS", "the kernel has it")
 }
 
 // tryCgroup makes a cgroup with limits beside those of the jails, and removes it.

@@ -59,6 +59,20 @@ func onlyRoot(name string) (Finding, bool) {
 // letIt is the fix for a call that the kernel has and this process may not make.
 const letIt = "let jaild make this call: a security module or a container's filter forbids it"
 
+// tried is the answer of a call that only tries, by its error: what was found, or how a kernel that
+// lacks the call gets it.
+func tried(name string, err error, fix, format string, args ...any) Finding {
+	switch {
+	case err == nil:
+		return yes(name, format, args...)
+	case sys.NotThere(err):
+		return no(name, fix, "%s", short(err))
+	case sys.Forbidden(err):
+		return no(name, letIt, "%s", short(err))
+	}
+	return unknown(name, "%v", err)
+}
+
 // Refused reports whether err means that this host cannot enforce a layer: the kernel lacks a
 // feature, or denies it to this process. Another try fails in the same way.
 func Refused(err error) bool { return sys.NotThere(err) || sys.Forbidden(err) }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/jail-sandbox/jail/jail/cgroup"
@@ -117,16 +118,12 @@ func managed(layout cgroup.Layout) []string {
 	if err != nil {
 		return nil
 	}
-	return append([]string{}, strings.Fields(string(text))...)
+	return strings.Fields(string(text))
 }
 
 func without(offered []string) (missing []string) {
 	for _, c := range cgroup.Needed {
-		there := false
-		for _, o := range offered {
-			there = there || o == c
-		}
-		if !there {
+		if !slices.Contains(offered, c) {
 			missing = append(missing, c)
 		}
 	}

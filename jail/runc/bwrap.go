@@ -147,12 +147,12 @@ func mountProcIn(pid int, p jail.Plan) error {
 	if i < 0 {
 		return nil
 	}
-	options := map[string]string{"source": "proc", "hidepid": "4", "subset": "pid"}
-	if p.MachineInProc() {
-		// showMachine narrows it when the files of the machine are on it.
-		delete(options, "subset")
+	options := []string{"source=proc", "hidepid=4"}
+	// Else showMachine narrows it when the files of the machine are on it.
+	if !p.MachineInProc() {
+		options = append(options, "subset=pid")
 	}
-	tree, err := sys.ProcOf(pid, options)
+	tree, err := sys.ProcOf(pid, options...)
 	if err != nil {
 		return err
 	}

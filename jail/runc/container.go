@@ -25,6 +25,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/guest"
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 	"github.com/jail-sandbox/jail/jail/oci"
+	"github.com/jail-sandbox/jail/jail/outer"
 	"github.com/jail-sandbox/jail/jail/seccomp/libseccomp"
 )
 
@@ -115,9 +116,15 @@ func (c Containers) config(p oci.Plan, o CreateOptions) (*configs.Config, error)
 		return nil, err
 	}
 	// libcontainer allows devices of its own besides.
-	if config.Cgroups.Resources.Devices, err = deviceRules(p.Devices, true); err != nil {
+	rules, err := outer.Devices(p.Devices, true)
+	if err != nil {
 		return nil, err
 	}
+	group, err := newGroup("", &specs.LinuxResources{Devices: rules})
+	if err != nil {
+		return nil, err
+	}
+	config.Cgroups.Resources.Devices = group.Resources.Devices
 	if config.Seccomp != nil {
 		letRestrict(config.Seccomp)
 	} else if config.Seccomp, err = newSeccomp(p.OuterFilter); err != nil {

@@ -2,7 +2,6 @@ package runc
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -157,11 +156,7 @@ func (c *ociContainer) writeBundle(o control.Order, place outer.Place) error {
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(spec)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(c.bundle.Dir, "config.json"), text, 0o600)
+	return c.bundle.Write(spec)
 }
 
 // begin runs the runtime until jail-init has been executed, or, where the runtime stays, until it is

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"syscall"
 
 	"github.com/jail-sandbox/jail/jail"
@@ -66,10 +65,8 @@ func buildRoot(dir string, o control.Order, given Files, initBinary *os.File,
 		}
 		files = files[1:]
 	} else {
-		options := map[string]string{"size": strconv.Itoa(room), "nr_inodes": strconv.Itoa(inodes),
-			"mode": "0755"}
-		if err := sys.MountTmpfs(dir, sys.MountFlags{Write: true, Exec: true},
-			options); err != nil {
+		if err := sys.MountTmpfs(dir, sys.MountFlags{Write: true, Exec: true}, "mode=0755",
+			fmt.Sprintf("size=%d", room), fmt.Sprintf("nr_inodes=%d", inodes)); err != nil {
 			return err
 		}
 	}
@@ -172,8 +169,8 @@ func mountDevices(dir string, p jail.Plan) error {
 	if err := mountPoint(dir, true); err != nil {
 		return err
 	}
-	options := map[string]string{"size": "64k", "nr_inodes": "64", "mode": "0755"}
-	if err := sys.MountTmpfs(dir, sys.MountFlags{Write: true}, options); err != nil {
+	if err := sys.MountTmpfs(dir, sys.MountFlags{Write: true}, "size=64k", "nr_inodes=64",
+		"mode=0755"); err != nil {
 		return err
 	}
 	for _, name := range p.Devices {
@@ -188,7 +185,7 @@ func mountDevices(dir string, p jail.Plan) error {
 }
 
 func bindDevice(name, target string) error {
-	number, ok := deviceNumbers[name]
+	number, ok := jail.DeviceNumbers[name]
 	if !ok {
 		return fmt.Errorf("device %q: not one that a jail may have", name)
 	}
@@ -197,7 +194,7 @@ func bindDevice(name, target string) error {
 		return err
 	}
 	defer node.Close()
-	if err := sys.CheckCharDevice(node, uint32(number.major), uint32(number.minor)); err != nil {
+	if err := sys.CheckCharDevice(node, uint32(number[0]), uint32(number[1])); err != nil {
 		return err
 	}
 	tree, err := sys.CloneTree(node)
@@ -216,11 +213,9 @@ func mountTmpfs(target string, m jail.Mount, ids jail.IDs) error {
 		return err
 	}
 	uid, gid := ids.Host()
-	return sys.MountTmpfs(target, sys.MountFlags{Write: m.Write, Exec: m.Exec}, map[string]string{
-		"size": strconv.FormatInt(m.Size, 10), "nr_inodes": strconv.FormatInt(m.Files, 10),
-		"mode": "0700",
-		"uid":  strconv.FormatUint(uint64(uid), 10), "gid": strconv.FormatUint(uint64(gid), 10),
-	})
+	return sys.MountTmpfs(target, sys.MountFlags{Write: m.Write, Exec: m.Exec}, "mode=0700",
+		fmt.Sprintf("size=%d", m.Size), fmt.Sprintf("nr_inodes=%d", m.Files),
+		fmt.Sprintf("uid=%d", uid), fmt.Sprintf("gid=%d", gid))
 }
 
 // mountCache attaches the directory of a cache. A directory in a detached mount cannot be mounted by

@@ -97,9 +97,7 @@ func arg(n uint, values ...uint64) []demand {
 }
 
 // masked demands that the bits of mask in argument n equal value.
-func masked(n uint, mask, value uint64) demand {
-	return demand{{Arg: n, Mask: mask, Value: value}}
-}
+func masked(n uint, mask, value uint64) demand { return demand{{Arg: n, Mask: mask, Value: value}} }
 
 // NewFilter returns the allow-list of the named groups, as the inner filter of a run. Refused calls
 // fail with EPERM.

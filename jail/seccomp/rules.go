@@ -530,9 +530,7 @@ var readerRules = []rule{
 }
 
 // stream demands a stream socket of a family and a protocol. Flags in the type argument are free.
-func stream(family, protocol uint64) demand {
-	return socketOf(family, unix.SOCK_STREAM, protocol)
-}
+func stream(family, protocol uint64) demand { return socketOf(family, unix.SOCK_STREAM, protocol) }
 
 // socketOf demands a socket of a family, a type and a protocol. Flags in the type argument are
 // free.

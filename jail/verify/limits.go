@@ -91,43 +91,35 @@ func (v *viewer) ceiling() error {
 	if err != nil {
 		return err
 	}
-	memory := c.Memory
-	if memory > 0 {
-		memory -= memory % int64(os.Getpagesize())
-	}
-	for _, l := range []struct {
-		what      string
-		want, got int64
-		unit      string
-	}{{"memory", memory, held.Memory, "bytes"}, {"pids", c.PIDs, held.PIDs, "tasks"},
-		{"cpu quota", c.CPUQuota, held.CPUQuota, "µs"}} {
-		v.is("ceiling", l.what, limitText(l.want, l.unit), limitText(l.got, l.unit))
-	}
+	v.limits("ceiling", c.Memory, c.PIDs, c.CPUQuota, held)
 	return nil
+}
+
+// limits checks the limits that a jail's group has, and the group above it.
+func (v *viewer) limits(layer string, memory, pids, cpu int64, h cgroup.Held) {
+	v.limit(layer, "memory", wholePages(memory), h.Memory, "bytes")
+	v.limit(layer, "pids", pids, h.PIDs, "tasks")
+	v.limit(layer, "cpu quota", cpu, h.CPUQuota, "µs")
+}
+
+func (v *viewer) limit(layer, what string, want, got int64, unit string) {
+	v.is(layer, what, limitText(want, unit), limitText(got, unit))
+}
+
+// wholePages is what the kernel makes of a bound of memory.
+func wholePages(bytes int64) int64 {
+	if bytes > 0 {
+		bytes -= bytes % int64(os.Getpagesize())
+	}
+	return bytes
 }
 
 func (v *viewer) held(h cgroup.Held) {
 	c := v.Plan.Cgroup
-	memory := c.Memory
-	if memory > 0 {
-		// The kernel counts in pages.
-		memory -= memory % int64(os.Getpagesize())
-	}
-	for _, l := range []struct {
-		what      string
-		want, got int64
-		unit      string
-	}{
-		{"memory", memory, h.Memory, "bytes"},
-		{"memory and swap", memory, h.Swap, "bytes"},
-		{"pids", c.PIDs, h.PIDs, "tasks"},
-		{"cpu quota", c.CPUQuota, h.CPUQuota, "µs"},
-	} {
-		v.is("control group", l.what, limitText(l.want, l.unit), limitText(l.got, l.unit))
-	}
+	v.limits("control group", c.Memory, c.PIDs, c.CPUQuota, h)
+	v.limit("control group", "memory and swap", wholePages(c.Memory), h.Swap, "bytes")
 	if c.CPUQuota > 0 {
-		v.is("control group", "cpu period", limitText(int64(c.CPUPeriod), "µs"),
-			limitText(h.CPUPeriod, "µs"))
+		v.limit("control group", "cpu period", int64(c.CPUPeriod), h.CPUPeriod, "µs")
 	}
 	v.disks("disk reads", c.IORead, h.Read)
 	v.disks("disk writes", c.IOWrite, h.Write)
@@ -138,7 +130,8 @@ func (v *viewer) held(h cgroup.Held) {
 	}
 	var want []string
 	for _, d := range v.Plan.Devices {
-		want = append(want, "c "+deviceNumbers[d]+" rw")
+		number := jail.DeviceNumbers[d]
+		want = append(want, fmt.Sprintf("c %d:%d rw", number[0], number[1]))
 	}
 	for _, m := range v.Plan.Mounts {
 		if m.Kind == jail.MountPTS {
@@ -171,9 +164,6 @@ func (v *viewer) disks(what string, want int64, got map[string]int64) {
 	}
 	v.is("control group", what, text, text)
 }
-
-var deviceNumbers = map[string]string{"null": "1:3", "zero": "1:5", "full": "1:7", "random": "1:8",
-	"urandom": "1:9", "tty": "5:0"}
 
 func limitText(n int64, unit string) string {
 	// 0 is no limit in a plan.

@@ -265,12 +265,12 @@ func TestProc(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		host    bool
-		options map[string]string
+		options []string
 		want    string
 	}{
-		{"of the host", true, map[string]string{"hidepid": "4", "subset": "pid"},
+		{"of the host", true, []string{"hidepid=4", "subset=pid"},
 			"mounts: processes in /proc"},
-		{"without hidepid", false, map[string]string{"subset": "pid"}, "mounts: /proc"},
+		{"without hidepid", false, []string{"subset=pid"}, "mounts: /proc"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			j := start(t, jailtest.New(t))
@@ -278,7 +278,7 @@ func TestProc(t *testing.T) {
 			if c.host {
 				of = os.Getpid()
 			}
-			tree, err := sys.ProcOf(of, c.options)
+			tree, err := sys.ProcOf(of, c.options...)
 			if err != nil {
 				t.Fatal(err)
 			}

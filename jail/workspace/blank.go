@@ -154,6 +154,8 @@ func (p preparation) takeBlank(bytes, inodes int64) bool {
 		_ = s.removeBlank(b)
 		return false
 	}
+	// The layers below it stay those of the workspace.
+	b.layer.frozen = p.w.layer.frozen
 	p.w.layer, b.layer = b.layer, layer{}
 	_ = s.removeBlank(b)
 	return true

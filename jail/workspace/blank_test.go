@@ -108,6 +108,34 @@ func TestBlanks(t *testing.T) {
 	}
 }
 
+// TestBlankOfABranch: a branch that takes a layer made ahead has its frozen layers below it.
+func TestBlankOfABranch(t *testing.T) {
+	f := newFixture(t)
+	f.write("real")
+	m := newFamily(f, "echo own >own")
+	m.fork("p", "a")
+	m.fork("p", "b")
+	want := m.tree("p")
+	spec := m.spec
+	spec.ID = "a"
+	a, err := m.store.Resume(t.Context(), spec)
+	must(t, err)
+	must(t, f.store.Stock(a))
+	made := f.blanks()
+	if len(made) != 1 {
+		t.Fatalf("blanks %q, want one", made)
+	}
+	m.end(a, order{})
+	for _, id := range []string{"b", "p"} {
+		if got := m.tree(id); got != want {
+			t.Errorf("%s has\n%swant\n%s", id, got, want)
+		}
+	}
+	if got := f.blanks(); len(got) > 0 {
+		t.Errorf("no branch took the layer: %q", got)
+	}
+}
+
 // TestBlanksGo: blanks are bounded, end with their store, and those of a process that died are
 // swept. None leaves a loop device.
 func TestBlanksGo(t *testing.T) {

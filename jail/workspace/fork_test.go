@@ -250,6 +250,27 @@ func TestMerge(t *testing.T) {
 }
 
 // The limits of a shadow hold for all of its layers.
+// TestMergeAgain: what was merged and has changed on both sides is a conflict, and the words are about
+// the parent and the merge.
+func TestMergeAgain(t *testing.T) {
+	f := newFixture(t)
+	f.write("x")
+	m := newFamily(f, "echo p >x")
+	m.fork("p", "a")
+	m.in("a", "echo 1 >x")
+	if _, err := m.merge("a", CommitOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	m.in("p", "echo 2 >x")
+	m.in("a", "echo 3 >x")
+	_, err := m.merge("a", CommitOptions{})
+	c, ok := errors.AsType[*ConflictError](err)
+	if !ok || len(c.Conflicts) != 1 ||
+		c.Conflicts[0].Why != "the parent's file was changed since the last merge" {
+		t.Errorf("%v, %+v", err, c)
+	}
+}
+
 func TestForkLimits(t *testing.T) {
 	f := newFixture(t)
 	source, err := os.Open(f.real)

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
@@ -326,6 +327,9 @@ func (m *mergeSides) settle(k *walker, c *Change) (keep bool, err error) {
 		}
 	}
 	if _, merged := m.taken.all[c.Path]; merged || c.Path == "" {
+		// What is real to the walk is the parent's shadow, and what was committed was merged.
+		c.Conflict = strings.NewReplacer("the real ", "the parent's ", "last commit", "last merge").
+			Replace(c.Conflict)
 		return true, nil
 	}
 	base, known, err := m.baseNode(k, c)

@@ -246,9 +246,7 @@ func uniteRules[L ~[]T, T fmt.Stringer](base, own L) L {
 	return uniteBy(base, own, func(x T) string { return x.String() })
 }
 
-func unite[T comparable](base, own []T) []T {
-	return uniteBy(base, own, func(x T) T { return x })
-}
+func unite[T comparable](base, own []T) []T { return uniteBy(base, own, func(x T) T { return x }) }
 
 // uniteBy returns base and what own adds to it. Two items of one key are one.
 func uniteBy[L ~[]T, T any, K comparable](base, own L, key func(T) K) L {

@@ -102,9 +102,7 @@ func cut(text string) string {
 }
 
 // join adds the errors of another file.
-func (e *Errors) join(more Errors) {
-	*e = append(*e, more[:min(len(more), maxErrors-len(*e))]...)
-}
+func (e *Errors) join(more Errors) { *e = append(*e, more[:min(len(more), maxErrors-len(*e))]...) }
 
 // sorted orders by place, file by file in the order of their first error.
 func (e Errors) sorted() Errors {

@@ -9,9 +9,7 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-func (r *reader) fetch(key string, v *node) {
-	(&fetchReader{r.values, r.kind}).section(key, v)
-}
+func (r *reader) fetch(key string, v *node) { (&fetchReader{r.values, r.kind}).section(key, v) }
 
 // fetchReader reads the section fetch of one file.
 type fetchReader struct {

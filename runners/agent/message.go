@@ -27,6 +27,7 @@ package agent
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 )
 
@@ -212,6 +213,11 @@ type Error struct {
 }
 
 func (e *Error) Error() string { return e.Message }
+
+// Errorf returns an error of that code.
+func Errorf(code, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
 
 // Operations of an Effect.
 const (

@@ -12,7 +12,7 @@ import (
 // Engine names the engine and everything about how it is asked to compile that
 // changes the machine code. Change it whenever guest's configuration changes.
 const Engine = "wazero v1.12.0 compiler; no debug info; no termination checks; core 2, " +
-	"extended-const, tail-call, exceptions; named by the hollow module"
+	"extended-const, tail-call, exceptions; named by the hollow module 2"
 
 // ErrSeal is returned for a compiled module that does not match its seal.
 var ErrSeal = errors.New("compiled module does not match its seal")

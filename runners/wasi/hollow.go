@@ -3,6 +3,8 @@ package wasi
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"slices"
+	"sync"
 )
 
 // digestSection is the name of the custom section that holds the digest of the whole module.
@@ -17,13 +19,35 @@ const nothing = "\x03\x00\x00\x0b"
 // run of a large module. The digest of the whole module is in it as a custom section, so that the
 // engine finds machine code only for the module that it was made of. Its tables have the limits of
 // BoundTables; that no other copy of the module is made for them saves a tenth of the time of a
-// load. The module has passed Check.
-func Hollow(module []byte) []byte {
-	out := append(make([]byte, 0, len(module)/2), module[:8]...)
-	sum := sha256.Sum256(module)
+// load. Its data is that of the module, in fewer segments (appendData). The module has passed
+// Check.
+func Hollow(module []byte) []byte { return AppendHollow(nil, module) }
+
+// HollowRoom is how much longer a hollow module can be than the module, in most cases.
+const HollowRoom = 64
+
+// AppendHollow appends the hollow module to out, which is empty, or returns the module itself.
+func AppendHollow(out, module []byte) []byte {
+	var sum [sha256.Size]byte
+	var summed sync.WaitGroup
+	// It takes as long as the rest.
+	summed.Go(func() { sum = sha256.Sum256(module) })
+	out = append(slices.Grow(out, len(module)+HollowRoom), module[:8]...)
 	out = append(out, 0, byte(1+len(digestSection)+len(sum)), byte(len(digestSection)))
-	out = append(append(out, digestSection...), sum[:]...)
-	grows := growsTables(module)
+	out = append(out, digestSection...)
+	at := len(out)
+	out, ok := appendSections(append(out, make([]byte, len(sum))...), module)
+	summed.Wait()
+	if !ok {
+		return module
+	}
+	copy(out[at:], sum[:])
+	return out
+}
+
+// appendSections appends those of a hollow module. ok is false if the module is cut short.
+func appendSections(out, module []byte) (_ []byte, ok bool) {
+	grows, numbered := growsTables(module), false
 	r := reader{b: module[8:]}
 	for len(r.b) > 0 {
 		start := r.b
@@ -31,7 +55,7 @@ func Hollow(module []byte) []byte {
 		body := r.take(r.u32())
 		switch {
 		case r.short:
-			return module
+			return nil, false
 		case id == 0:
 		case id == 4 && grows:
 			bounded, ok := boundedTables(body)
@@ -48,9 +72,12 @@ func Hollow(module []byte) []byte {
 			for range n {
 				out = append(out, nothing...)
 			}
+		case id == 11:
+			out = appendData(out, body, numbered)
 		default:
+			numbered = numbered || id == 12
 			out = append(out, start[:len(start)-len(r.b)]...)
 		}
 	}
-	return out
+	return out, true
 }

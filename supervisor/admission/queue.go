@@ -23,9 +23,7 @@ const (
 )
 
 // most returns how much of a bound one user may take.
-func most[N int | int64](bound N) N {
-	return bound/shareOf*share + bound%shareOf*share/shareOf
-}
+func most[N int | int64](bound N) N { return bound/shareOf*share + bound%shareOf*share/shareOf }
 
 // A Queue admits runs: as many as its bounds allow, the users in turn, the sessions of a user in
 // turn, and the runs of a session in the order in which they came. The runs of a user outside of

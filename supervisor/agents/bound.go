@@ -47,12 +47,12 @@ func grantOf(name string, raw json.RawMessage) (g grant, err error) {
 // that the same event makes them once.
 func (c *calls) mayGrant(ctx context.Context, call agent.Call, grants map[string]grant) error {
 	if len(grants) > 0 && call.Key == "" {
-		return &agent.Error{Code: agent.ErrNoEvent, Message: "load: there is no event, and the calls " +
-			"of a program that has bindings belong to one"}
+		return agent.Errorf(agent.ErrNoEvent, "load: there is no event, and the calls of a "+
+			"program that has bindings belong to one")
 	}
 	for name, g := range grants {
-		none := &agent.Error{Code: agent.ErrNoBinding, Message: fmt.Sprintf(
-			"load: env %q: the agent has no such binding itself", name)}
+		none := agent.Errorf(agent.ErrNoBinding, "load: env %q: the agent has no such binding "+
+			"itself", name)
 		switch {
 		case g.Facet != "":
 			if _, err := c.find(ctx, g.Facet); err != nil {
@@ -171,8 +171,8 @@ func (h *head) String() string {
 func (c *calls) bound(ctx context.Context, call agent.Call) (any, error) {
 	g, ok := c.of.grants[call.Binding]
 	if !ok {
-		return nil, &agent.Error{Code: agent.ErrNoBinding, Message: fmt.Sprintf(
-			"there is no binding %.40q: env of load names those that there are", call.Binding)}
+		return nil, agent.Errorf(agent.ErrNoBinding, "there is no binding %.40q: env of load "+
+			"names those that there are", call.Binding)
 	}
 	call.Key = fmt.Sprintf("%s/%d", c.of.key, c.of.calls.Add(1))
 	if g.Facet != "" {
@@ -195,8 +195,8 @@ func (c *calls) bound(ctx context.Context, call agent.Call) (any, error) {
 }
 
 func noMethod(call agent.Call) error {
-	return &agent.Error{Code: agent.ErrNoMethod, Message: fmt.Sprintf(
-		"the binding %.40q has no method %.40q", call.Binding, call.Method)}
+	return agent.Errorf(agent.ErrNoMethod, "the binding %.40q has no method %.40q", call.Binding,
+		call.Method)
 }
 
 // gateOf answers a call of a binding that is one gatekeeper.
@@ -211,8 +211,8 @@ func (c *calls) gateOf(ctx context.Context, gatekeeper string, call agent.Call) 
 		return nil, err
 	}
 	if _, ok := p["gatekeeper"]; ok || p == nil {
-		return nil, &agent.Error{Code: agent.ErrParams,
-			Message: "parameters: the binding is one gatekeeper, and names none"}
+		return nil, agent.Errorf(agent.ErrParams, "parameters: the binding is one gatekeeper, "+
+			"and names none")
 	}
 	name, err := json.Marshal(gatekeeper)
 	if err != nil {

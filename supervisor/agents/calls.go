@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -86,8 +85,8 @@ func (c *calls) begin(call agent.Call) {
 	case c.free <- struct{}{}:
 	default:
 		c.work.Go(func() {
-			c.answer(call, nil, &agent.Error{Code: agent.ErrBusy, Message: fmt.Sprintf(
-				"%d calls are under way, more than that are not answered", mostCalls)})
+			c.answer(call, nil, agent.Errorf(agent.ErrBusy, "%d calls are under way, more than "+
+				"that are not answered", mostCalls))
 		})
 		return
 	}
@@ -113,8 +112,8 @@ func (c *calls) answer(call agent.Call, result any, err error) {
 		}
 	}
 	if err == nil && len(reply.Result) > agent.MaxParams {
-		err = &agent.Error{Code: agent.ErrTooLarge, Message: fmt.Sprintf(
-			"the result has %d bytes, more than %d", len(reply.Result), agent.MaxParams)}
+		err = agent.Errorf(agent.ErrTooLarge, "the result has %d bytes, more than %d",
+			len(reply.Result), agent.MaxParams)
 	}
 	if err != nil {
 		reply.Result, reply.Error = nil, asError(err)
@@ -142,7 +141,7 @@ func asError(err error) *agent.Error {
 	case errors.Is(err, context.DeadlineExceeded):
 		code = agent.ErrDeadline
 	}
-	return &agent.Error{Code: code, Message: err.Error()}
+	return agent.Errorf(code, "%v", err)
 }
 
 // call carries a call out. What the agent may call is decided by its manifest, again after its own
@@ -154,9 +153,8 @@ func (c *calls) call(call agent.Call) (any, error) {
 		return c.bound(ctx, call)
 	}
 	if !slices.Contains(c.r.m.Bindings(), call.Binding) {
-		return nil, &agent.Error{Code: agent.ErrNoBinding, Message: fmt.Sprintf(
-			"there is no binding %.40q: write it into [capabilities] of the manifest, or into "+
-				"bindings of a facet", call.Binding)}
+		return nil, agent.Errorf(agent.ErrNoBinding, "there is no binding %.40q: write it into "+
+			"[capabilities] of the manifest, or into bindings of a facet", call.Binding)
 	}
 	name := call.Binding + "." + call.Method
 	if slices.Contains(withoutParams, name) {
@@ -187,9 +185,8 @@ func (c *calls) call(call agent.Call) (any, error) {
 	case "AI.streamText":
 		return nil, c.streamText(ctx, call)
 	}
-	return nil, &agent.Error{Code: agent.ErrNoMethod, Message: fmt.Sprintf(
-		"the binding %.40q has no method %.40q that jail-agentd answers", call.Binding,
-		call.Method)}
+	return nil, agent.Errorf(agent.ErrNoMethod, "the binding %.40q has no method %.40q that "+
+		"jail-agentd answers", call.Binding, call.Method)
 }
 
 // withoutParams are the calls that take no parameters.
@@ -276,8 +273,8 @@ func (c *calls) callMethod(ctx context.Context, call agent.Call) (any, error) {
 		return nil, err
 	}
 	if call.Key == "" {
-		return nil, &agent.Error{Code: agent.ErrNoEvent, Message: "there is no event: a call of " +
-			"another agent's method belongs to one, so that the same event makes it once"}
+		return nil, agent.Errorf(agent.ErrNoEvent, "there is no event: a call of another agent's "+
+			"method belongs to one, so that the same event makes it once")
 	}
 	members, err := c.r.a.Store.Members(ctx, c.r.from.Channel)
 	if err != nil {
@@ -298,9 +295,8 @@ func (c *calls) callMethod(ctx context.Context, call agent.Call) (any, error) {
 			}
 		}
 	}
-	return nil, &agent.Error{Code: agent.ErrNotFound, Message: fmt.Sprintf(
-		"no agent %.60q on channel %q offers a method %.60q: discoverMethodDefs lists them",
-		p.ProviderID, c.r.from.Channel, p.MethodName)}
+	return nil, agent.Errorf(agent.ErrNotFound, "no agent %.60q on channel %q offers a method "+
+		"%.60q: discoverMethodDefs lists them", p.ProviderID, c.r.from.Channel, p.MethodName)
 }
 
 // ask calls a method of another instance for the agent.
@@ -335,26 +331,23 @@ func asked(ctx context.Context, a *Agents, provider store.Instance, e agent.Even
 		who := strings.TrimSuffix(provider.Agent+"/"+provider.Facet, "/")
 		switch why, err := store.ChildrenOf(a.Store).Lost(ctx, provider.ID, key); {
 		case err == nil && strings.HasPrefix(why, abortedBy):
-			return nil, &agent.Error{Code: agent.ErrAborted, Message: why}
+			return nil, agent.Errorf(agent.ErrAborted, "%s", why)
 		case err == nil:
-			return nil, &agent.Error{Code: agent.ErrFailed, Message: fmt.Sprintf(
-				"agent %q failed: %s", who, why)}
+			return nil, agent.Errorf(agent.ErrFailed, "agent %q failed: %s", who, why)
 		case !errors.Is(err, store.ErrNotFound):
 			return nil, err
 		}
 		switch now, err := a.Store.Instance(ctx, provider.ID); {
 		case errors.Is(err, store.ErrNotFound):
-			return nil, &agent.Error{Code: agent.ErrAborted, Message: fmt.Sprintf(
-				"agent %q is deleted", who)}
+			return nil, agent.Errorf(agent.ErrAborted, "agent %q is deleted", who)
 		case err == nil && now.State == store.Failed:
-			return nil, &agent.Error{Code: agent.ErrFailed, Message: fmt.Sprintf(
-				"agent %q has failed, and is not woken: %s", who, now.Error)}
+			return nil, agent.Errorf(agent.ErrFailed, "agent %q has failed, and is not woken: %s",
+				who, now.Error)
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, &agent.Error{Code: agent.ErrDeadline, Message: fmt.Sprintf(
-				"agent %q has not answered", who)}
+			return nil, agent.Errorf(agent.ErrDeadline, "agent %q has not answered", who)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func (c *calls) converses(name string, changes bool) error {
 	default:
 		return nil
 	}
-	return &agent.Error{Code: agent.ErrParams, Message: why}
+	return agent.Errorf(agent.ErrParams, "%s", why)
 }
 
 // changes proposes or discards what the tools of a conversation changed. An event of the type

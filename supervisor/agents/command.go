@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -47,7 +46,7 @@ func (c *calls) command(ctx context.Context, params json.RawMessage) (any, error
 		return nil, err
 	}
 	bad := func(format string, args ...any) error {
-		return &agent.Error{Code: agent.ErrParams, Message: "command: " + fmt.Sprintf(format, args...)}
+		return agent.Errorf(agent.ErrParams, "command: "+format, args...)
 	}
 	if len(p.Argv) == 0 || p.Argv[0] == "" {
 		return nil, bad("argv has no tool")
@@ -81,9 +80,8 @@ func (c *calls) command(ctx context.Context, params json.RawMessage) (any, error
 	if err := c.asked(refused.Approval); err != nil {
 		return nil, err
 	}
-	return nil, &agent.Error{Code: agent.ErrPending, Message: fmt.Sprintf("command: action %s: "+
-		"%v; an event of the type %s says what is decided", refused.Approval, err,
-		agent.TypeApproval)}
+	return nil, agent.Errorf(agent.ErrPending, "command: action %s: %v; an event of the type %s "+
+		"says what is decided", refused.Approval, err, agent.TypeApproval)
 }
 
 // hasTools returns an error if the agent has no tools, and so not the method.
@@ -91,9 +89,9 @@ func (c *calls) hasTools(method string) error {
 	if len(c.r.m.Capabilities.Tools) > 0 {
 		return nil
 	}
-	return &agent.Error{Code: agent.ErrNoMethod, Message: fmt.Sprintf("HOST has no method %s: write "+
-		"the tools that the agent may run into [capabilities], as in tools = [\"core-utils/*\"]; "+
-		"facets have none", method)}
+	return agent.Errorf(agent.ErrNoMethod, "HOST has no method %s: write the tools that the "+
+		"agent may run into [capabilities], as in tools = [\"core-utils/*\"]; facets have none",
+		method)
 }
 
 // asked has the agent woken when somebody has decided on an action that jaild carries out.

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
@@ -59,7 +60,7 @@ func (k ask) names(limit string) bool {
 
 func (k ask) check() error {
 	bad := func(format string, args ...any) error {
-		return &agent.Error{Code: agent.ErrParams, Message: "facet: " + fmt.Sprintf(format, args...)}
+		return agent.Errorf(agent.ErrParams, "facet: "+format, args...)
 	}
 	limits := policy.TopLimits()
 	for _, l := range k.Limits {
@@ -214,10 +215,8 @@ var facetName = regexp.MustCompile(`^[a-z][a-z0-9._-]{0,62}$`)
 
 // strict reads the parameters of a call.
 func strict(params json.RawMessage, to any) error {
-	d := json.NewDecoder(bytes.NewReader(params))
-	d.DisallowUnknownFields()
-	if err := d.Decode(to); err != nil {
-		return &agent.Error{Code: agent.ErrParams, Message: "parameters: " + err.Error()}
+	if err := agent.Strict(params, to); err != nil {
+		return agent.Errorf(agent.ErrParams, "parameters: %v", err)
 	}
 	return nil
 }
@@ -225,12 +224,12 @@ func strict(params json.RawMessage, to any) error {
 // parent answers the calls by which an agent has facets.
 func (c *calls) parent(ctx context.Context, call agent.Call) (any, error) {
 	if c.r.m.OnHost() {
-		return nil, &agent.Error{Code: agent.ErrNoBinding, Message: "there are no facets and no " +
-			"loaded programs: they have a part of the jail of their agent, and this agent has none"}
+		return nil, agent.Errorf(agent.ErrNoBinding, "there are no facets and no loaded "+
+			"programs: they have a part of the jail of their agent, and this agent has none")
 	}
 	if !c.r.m.Capabilities.Facets {
-		return nil, &agent.Error{Code: agent.ErrNoBinding, Message: "there are no facets: write " +
-			"facets = true in [capabilities], and facets: true for a facet that has some itself"}
+		return nil, agent.Errorf(agent.ErrNoBinding, "there are no facets: write facets = true "+
+			"in [capabilities], and facets: true for a facet that has some itself")
 	}
 	switch call.Method {
 	case "facet":
@@ -290,9 +289,8 @@ func (c *calls) facet(ctx context.Context, params json.RawMessage) (any, error) 
 		return nil, err
 	}
 	if !facetName.MatchString(p.Name) {
-		return nil, &agent.Error{Code: agent.ErrParams, Message: fmt.Sprintf("facet %.80q: want a "+
-			"name of 1 to 63 lower-case letters, digits, ., _ and -, which begins with a letter",
-			p.Name)}
+		return nil, agent.Errorf(agent.ErrParams, "facet %.80q: want a name of 1 to 63 "+
+			"lower-case letters, digits, ., _ and -, which begins with a letter", p.Name)
 	}
 	if err := p.check(); err != nil {
 		return nil, err
@@ -307,7 +305,7 @@ func (c *calls) facet(ctx context.Context, params json.RawMessage) (any, error) 
 		l := c.r.l
 		l.Manifest, l.Narrow = p.of(l.Manifest), append(slices.Clip(l.Narrow), p.Policy)
 		if _, err := c.r.a.o.Jails.Limits(ctx, l); err != nil {
-			return nil, &agent.Error{Code: agent.ErrParams, Message: "facet: " + err.Error()}
+			return nil, agent.Errorf(agent.ErrParams, "facet: %v", err)
 		}
 	}
 	i, changed, err := store.ChildrenOf(c.r.a.Store).Get(c.r.from.ID, p.Name, text)
@@ -362,8 +360,8 @@ func (c *calls) callFacets(ctx context.Context, call agent.Call) (any, error) {
 		return nil, err
 	}
 	if len(p.Calls) == 0 || len(p.Calls) > store.MaxFacets || call.Key == "" {
-		return nil, &agent.Error{Code: agent.ErrParams, Message: fmt.Sprintf(
-			"callFacets takes 1 to %d calls, in an event", store.MaxFacets)}
+		return nil, agent.Errorf(agent.ErrParams, "callFacets takes 1 to %d calls, in an event",
+			store.MaxFacets)
 	}
 	type result struct {
 		Result any          `json:"result"`
@@ -392,9 +390,7 @@ func (c *calls) callFacets(ctx context.Context, call agent.Call) (any, error) {
 // what waits for them is given up. The next call starts the facet anew.
 func (f facets) abort(ctx context.Context, i store.Instance, reason string) error {
 	a := f.a
-	if len(reason) > maxReason {
-		reason = strings.ToValidUTF8(reason[:maxReason], "") + "…"
-	}
+	reason = runners.Cut(reason, maxReason)
 	all, err := store.ChildrenOf(a.Store).Abort(i.ID, abortedBy+reason)
 	if err != nil {
 		return err

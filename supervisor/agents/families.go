@@ -45,9 +45,7 @@ var errCrowded = errors.New("other facets of the agent are awake")
 // errNothing: the parent of a facet has too little to divide.
 var errNothing = errors.New("its parent has no memory or no processes for facets")
 
-func (s Share) least(o Share) Share {
-	return Share{min(s.Memory, o.Memory), min(s.PIDs, o.PIDs)}
-}
+func (s Share) least(o Share) Share { return Share{min(s.Memory, o.Memory), min(s.PIDs, o.PIDs)} }
 
 func (s Share) plus(o Share) Share { return Share{s.Memory + o.Memory, s.PIDs + o.PIDs} }
 

@@ -16,8 +16,8 @@ import (
 func (c *calls) gate(ctx context.Context, call agent.Call) (any, error) {
 	desk := c.r.a.o.Gates
 	if desk == nil || len(c.r.m.Capabilities.Gatekeepers) == 0 {
-		return nil, &agent.Error{Code: agent.ErrNoBinding, Message: "there are no gatekeepers: name " +
-			"them in gatekeepers of [capabilities], and in gatekeepers of a facet"}
+		return nil, agent.Errorf(agent.ErrNoBinding, "there are no gatekeepers: name them in "+
+			"gatekeepers of [capabilities], and in gatekeepers of a facet")
 	}
 	who := gatekeepers.Caller{Agent: c.r.from.Agent,
 		ID: c.r.a.Store.AgentID(store.PathOf(c.r.from)), Instance: c.r.from.ID,
@@ -42,8 +42,8 @@ func (c *calls) gate(ctx context.Context, call agent.Call) (any, error) {
 		return desk.Read(ctx, who, p.Gatekeeper, p.Method, p.Args)
 	}
 	if call.Key == "" || len(call.Key) > 8*agent.MaxName {
-		return nil, &agent.Error{Code: agent.ErrNoEvent, Message: "there is no event: an action belongs " +
-			"to one, so that the same event proposes it once"}
+		return nil, agent.Errorf(agent.ErrNoEvent, "there is no event: an action belongs to one, "+
+			"so that the same event proposes it once")
 	}
 	who.Run = c.r.a.o.RunOf(c.r.from.Name)
 	return desk.Propose(ctx, who, gatekeepers.Proposal{Gatekeeper: p.Gatekeeper, Action: p.Action,

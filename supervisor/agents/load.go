@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"math"
 	"os"
@@ -93,7 +92,7 @@ var (
 // environment returns the variables of a program, and its bindings.
 func (p program) environment() (env []string, grants map[string]grant, err error) {
 	bad := func(format string, args ...any) error {
-		return &agent.Error{Code: agent.ErrParams, Message: "load: " + fmt.Sprintf(format, args...)}
+		return agent.Errorf(agent.ErrParams, "load: "+format, args...)
 	}
 	size := 0
 	for _, name := range slices.Sorted(maps.Keys(p.Env)) {
@@ -125,7 +124,7 @@ func (p program) environment() (env []string, grants map[string]grant, err error
 // code checks a program, and returns its modules as bytes.
 func (p program) code() (map[string][]byte, error) {
 	bad := func(format string, args ...any) error {
-		return &agent.Error{Code: agent.ErrParams, Message: "load: " + fmt.Sprintf(format, args...)}
+		return agent.Errorf(agent.ErrParams, "load: "+format, args...)
 	}
 	switch _, ok := p.Modules[p.MainModule]; {
 	case !executionID.MatchString(p.ExecutionID):
@@ -156,8 +155,8 @@ func (p program) code() (map[string][]byte, error) {
 			}
 		}
 		if size += len(text); size > maxCode {
-			return nil, &agent.Error{Code: agent.ErrTooLarge,
-				Message: fmt.Sprintf("load: the modules have more than %d MiB", maxCode>>20)}
+			return nil, agent.Errorf(agent.ErrTooLarge, "load: the modules have more than %d MiB",
+				maxCode>>20)
 		}
 		out[name] = text
 	}
@@ -232,7 +231,7 @@ func (c *calls) load(ctx context.Context, call agent.Call) (any, error) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		return nil, &agent.Error{Code: agent.ErrFailed, Message: "load: " + err.Error()}
+		return nil, agent.Errorf(agent.ErrFailed, "load: %v", err)
 	}
 	return struct {
 		ExecutionID string `json:"executionId"`
@@ -282,7 +281,7 @@ func (c *calls) piece(ctx context.Context, l *Load) (leave func(), err error) {
 		select {
 		case <-time.After(crowdedPause):
 		case <-ctx.Done():
-			return nil, &agent.Error{Code: agent.ErrBusy, Message: "load: " + err.Error()}
+			return nil, agent.Errorf(agent.ErrBusy, "load: %v", err)
 		}
 	}
 }

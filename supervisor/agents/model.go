@@ -70,7 +70,7 @@ func (c *calls) streamText(ctx context.Context, call agent.Call) error {
 		return err
 	}
 	if c.r.a.o.Models == nil {
-		return &agent.Error{Code: agent.ErrModel, Message: "no models can be asked here"}
+		return agent.Errorf(agent.ErrModel, "no models can be asked here")
 	}
 	res, err := c.askPatiently(ctx, role, call.Key, body)
 	if err != nil {
@@ -91,7 +91,7 @@ func (c *calls) streamText(ctx context.Context, call agent.Call) error {
 func roleOf(m manifest.Manifest, text []byte) (string, map[string]json.RawMessage, error) {
 	var params map[string]json.RawMessage
 	if err := json.Unmarshal(text, &params); err != nil || params == nil {
-		return "", nil, &agent.Error{Code: agent.ErrParams, Message: "the parameters are no object"}
+		return "", nil, agent.Errorf(agent.ErrParams, "the parameters are no object")
 	}
 	name := ""
 	if names := roleNames(m); len(names) == 1 {
@@ -99,13 +99,13 @@ func roleOf(m manifest.Manifest, text []byte) (string, map[string]json.RawMessag
 	}
 	if given, ok := params["role"]; ok {
 		if err := json.Unmarshal(given, &name); err != nil {
-			return "", nil, &agent.Error{Code: agent.ErrParams, Message: "role is no text"}
+			return "", nil, agent.Errorf(agent.ErrParams, "role is no text")
 		}
 		delete(params, "role")
 	}
 	if _, ok := m.AI.Roles[name]; !ok {
-		return "", nil, &agent.Error{Code: agent.ErrNotFound, Message: fmt.Sprintf(
-			"no role %.60q: the manifest has %q", name, roleNames(m))}
+		return "", nil, agent.Errorf(agent.ErrNotFound, "no role %.60q: the manifest has %q", name,
+			roleNames(m))
 	}
 	return name, params, nil
 }
@@ -121,9 +121,8 @@ func (c *calls) tokensLeft(ctx context.Context) (int64, error) {
 		return 0, err
 	}
 	if input+output >= day {
-		return 0, &agent.Error{Code: agent.ErrBudget, Message: fmt.Sprintf(
-			"%d of the %d tokens of today are used: tokens_day of the manifest bounds them",
-			input+output, day)}
+		return 0, agent.Errorf(agent.ErrBudget, "%d of the %d tokens of today are used: "+
+			"tokens_day of the manifest bounds them", input+output, day)
 	}
 	return day - input - output, nil
 }
@@ -135,7 +134,7 @@ func requestOf(role manifest.Role, params map[string]json.RawMessage, left int64
 		body[key] = value
 	}
 	wrong := func(what string) error {
-		return &agent.Error{Code: agent.ErrParams, Message: what}
+		return agent.Errorf(agent.ErrParams, "%s", what)
 	}
 	var messages []json.RawMessage
 	if text, ok := params["messages"]; ok && json.Unmarshal(text, &messages) != nil {
@@ -218,7 +217,7 @@ func (c *calls) askPatiently(ctx context.Context, role manifest.Role, key string
 	for {
 		res, err := c.r.a.o.Models.Ask(ctx, role, key, body)
 		if err != nil {
-			return nil, &agent.Error{Code: agent.ErrModel, Message: clipped(err.Error())}
+			return nil, agent.Errorf(agent.ErrModel, "%s", clipped(err.Error()))
 		}
 		if res.Status == 200 {
 			return res, nil
@@ -235,8 +234,8 @@ func (c *calls) askPatiently(ctx context.Context, role manifest.Role, key string
 			broken++
 		}
 		if wait < 0 || err != nil {
-			return nil, &agent.Error{Code: agent.ErrModel, Message: fmt.Sprintf(
-				"the model's host answered %d: %s", res.Status, bytes.ToValidUTF8(text, nil))}
+			return nil, agent.Errorf(agent.ErrModel, "the model's host answered %d: %s", res.Status,
+				bytes.ToValidUTF8(text, nil))
 		}
 		select {
 		case <-time.After(scaled(wait, c.r.a.o.FirstPause)):
@@ -265,7 +264,7 @@ func (c *calls) stream(ctx context.Context, id uint64, body io.Reader, used *usa
 		case errors.Is(err, io.EOF):
 			return ctx.Err()
 		case err != nil:
-			return &agent.Error{Code: agent.ErrModel, Message: clipped(err.Error())}
+			return agent.Errorf(agent.ErrModel, "%s", clipped(err.Error()))
 		}
 	}
 }

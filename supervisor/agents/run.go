@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
@@ -465,12 +465,7 @@ func nonsense(format string, args ...any) *cause {
 }
 
 // clipped bounds a text of an agent's for messages and records.
-func clipped(text string) string {
-	if len(text) > 500 {
-		return strings.ToValidUTF8(text[:500], "") + "…"
-	}
-	return text
-}
+func clipped(text string) string { return runners.Cut(text, 500) }
 
 // done takes an event that is committed, with those whose reports are there already, out of the
 // inbox. It returns a report of another kind that it read.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/problem"
@@ -18,6 +19,7 @@ const pathAgentRecords = "/v1/agents/records"
 const (
 	maxAgentRecords = 100
 	maxAgentText    = 4 << 10 // bytes
+	maxQuoted       = 100     // bytes of a caller's in a message
 )
 
 // AgentRecords are steps of the caller's agents to put on record.
@@ -34,11 +36,8 @@ type AgentRecorded struct {
 // agents answers for the agents of users.
 type agents struct{ s *service.Service }
 
-func (h agents) record(_ context.Context, c caller.Caller, r *http.Request) (any, error) {
-	var req AgentRecords
-	if err := readJSON(r, &req); err != nil {
-		return nil, err
-	}
+func (h agents) record(_ context.Context, c caller.Caller, _ *http.Request,
+	req AgentRecords) (any, error) {
 	if n := len(req.Records); n < 1 || n > maxAgentRecords {
 		return nil, problem.New(problem.Usage, "%d records of agents: want 1 to %d", n,
 			maxAgentRecords)
@@ -61,10 +60,10 @@ func (h agents) record(_ context.Context, c caller.Caller, r *http.Request) (any
 func checkAgent(c caller.Caller, e audit.AgentStep) error {
 	if !c.OwnsAgent(e.ID) {
 		return problem.New(problem.Refused, "agent id %q is not one of yours: want agent:USER:NAME",
-			shortText(e.ID))
+			runners.Cut(e.ID, maxQuoted))
 	}
 	if !slices.Contains(audit.AgentSteps(), e.Step) {
-		return problem.New(problem.Usage, "step %q of an agent: there are %s", shortText(e.Step),
+		return problem.New(problem.Usage, "step %q of an agent: there are %s", runners.Cut(e.Step, maxQuoted),
 			strings.Join(audit.AgentSteps(), ", "))
 	}
 	for _, text := range []string{e.Instance, e.Digest, e.Reason, e.Role, e.Error} {
@@ -74,15 +73,6 @@ func checkAgent(c caller.Caller, e audit.AgentStep) error {
 		}
 	}
 	return nil
-}
-
-// shortText is a text of a caller's in a message.
-func shortText(text string) string {
-	const most = 100
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
 // RecordSteps puts steps of the caller's agents on record, all of them or none.

@@ -67,11 +67,8 @@ func (h waiting) list(ctx context.Context, c caller.Caller, r *http.Request) (an
 	return approvals.Changed(ctx, h.s.Approvals(), c, q.Get("seen"))
 }
 
-func (h waiting) propose(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-	var req ProposeRequest
-	if err := readJSON(r, &req); err != nil {
-		return nil, err
-	}
+func (h waiting) propose(ctx context.Context, c caller.Caller, _ *http.Request,
+	req ProposeRequest) (any, error) {
 	if err := policy.CheckApproveAction(req.Type); err != nil {
 		return nil, problem.New(problem.Usage, "type: %w", err)
 	}
@@ -130,27 +127,18 @@ type ClaimRequest struct {
 	Key string `json:"key"`
 }
 
-func (h waiting) claim(_ context.Context, c caller.Caller, r *http.Request) (any, error) {
-	var req ClaimRequest
-	if err := readJSON(r, &req); err != nil {
-		return nil, err
-	}
+func (h waiting) claim(_ context.Context, c caller.Caller, r *http.Request,
+	req ClaimRequest) (any, error) {
 	return h.s.Claim(c, r.PathValue("id"), req.Key)
 }
 
-func (h waiting) report(_ context.Context, c caller.Caller, r *http.Request) (any, error) {
-	var req approvals.ReportRequest
-	if err := readJSON(r, &req); err != nil {
-		return nil, err
-	}
+func (h waiting) report(_ context.Context, c caller.Caller, r *http.Request,
+	req approvals.ReportRequest) (any, error) {
 	return h.s.Approvals().Programs().Report(c, r.PathValue("id"), req)
 }
 
-func (h waiting) settle(_ context.Context, c caller.Caller, r *http.Request) (any, error) {
-	var req approvals.SettleRequest
-	if err := readJSON(r, &req); err != nil {
-		return nil, err
-	}
+func (h waiting) settle(_ context.Context, c caller.Caller, r *http.Request,
+	req approvals.SettleRequest) (any, error) {
 	return h.s.Approvals().Programs().Settle(c, r.PathValue("id"), req)
 }
 

@@ -48,7 +48,7 @@ func TestWrongBody(t *testing.T) {
 		`{"tool":1}`:                      "tool: a JSON number does not belong there",
 		`{"limits":["a",{}]}`:             "limits: a JSON object does not belong there",
 		`{"nosuch":1}`:                    `unknown field "nosuch"`,
-		`{"tool":"a"} x`:                  "more than one value",
+		`{"tool":"a"} x`:                  "something follows the JSON value",
 		`{"tool":"a",}`:                   "invalid character '}' looking for beginning of object key string",
 		strings.Repeat(" ", maxRequest+1): "it has more than 16777216 bytes",
 	} {

@@ -9,6 +9,7 @@ import (
 	"unicode"
 
 	"github.com/jail-sandbox/jail/jail/tick"
+	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/approvals"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
@@ -95,16 +96,12 @@ func (a *Approvals) report(ctx context.Context, id string,
 // remote host has chosen the text, and a report that the daemon refuses would leave the action
 // applying.
 func reportable(text string) string {
-	text = strings.Map(func(r rune) rune {
+	return runners.Cut(strings.Map(func(r rune) rune {
 		if r != '\n' && !unicode.IsGraphic(r) {
 			return ' '
 		}
 		return r
-	}, strings.ToValidUTF8(text, "?"))
-	if len(text) > maxReported {
-		text = strings.ToValidUTF8(text[:maxReported], "") + "…"
-	}
-	return text
+	}, strings.ToValidUTF8(text, "?")), maxReported)
 }
 
 // maxReported bounds a text that is reported, in bytes, below what a daemon takes.

@@ -33,11 +33,8 @@ func (h containers) plan(_ context.Context, c caller.Caller, r *http.Request) (a
 	return oci.Planned{Plan: text}, err
 }
 
-func (h containers) report(_ context.Context, c caller.Caller, r *http.Request) (any, error) {
-	var req oci.Made
-	if err := readJSON(r, &req); err != nil {
-		return nil, err
-	}
+func (h containers) report(_ context.Context, c caller.Caller, r *http.Request,
+	req oci.Made) (any, error) {
 	return nil, h.s.Containers().Report(c, r.PathValue("id"), req)
 }
 

@@ -51,9 +51,7 @@ func (l *privateListener) Accept() (net.Conn, error) {
 	return conn, nil
 }
 
-func (l *privateListener) Close() error {
-	return l.conn.Close()
-}
+func (l *privateListener) Close() error { return l.conn.Close() }
 
 func (l *privateListener) Addr() net.Addr { return &net.UnixAddr{Name: "private", Net: "unix"} }
 

@@ -2,7 +2,6 @@ package api
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -276,22 +275,9 @@ const maxPlain = 16 << 20
 // unstreamed does a run whose client asks for no streams: it has no input, and its output is in the
 // result. The run ends when the client goes away.
 func unstreamed(do func(stdio.Streams) message.Result) message.Result {
-	var out, errOut bounded
+	out, errOut := stdio.Kept{Most: maxPlain}, stdio.Kept{Most: maxPlain}
 	res := do(stdio.Streams{Out: &out, Err: &errOut})
-	res.Stdout, res.Stderr = out.kept.Bytes(), errOut.kept.Bytes()
-	res.Truncated = res.Truncated || out.more || errOut.more
+	res.Stdout, res.Stderr = out.Bytes(), errOut.Bytes()
+	res.Truncated = res.Truncated || out.Cut || errOut.Cut
 	return res
-}
-
-// bounded keeps the first maxPlain bytes that are written to it.
-type bounded struct {
-	kept bytes.Buffer
-	more bool
-}
-
-func (b *bounded) Write(p []byte) (int, error) {
-	room := maxPlain - b.kept.Len()
-	b.more = b.more || len(p) > room
-	b.kept.Write(p[:min(len(p), room)])
-	return len(p), nil
 }

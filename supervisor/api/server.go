@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	_ "embed"
@@ -157,6 +156,17 @@ func posted[S, T, R any](of func() S,
 	}
 }
 
+// sent gives a handler the body of the request.
+func sent[T any](f func(context.Context, caller.Caller, *http.Request, T) (any, error)) handler {
+	return func(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
+		var req T
+		if err := readJSON(r, &req); err != nil {
+			return nil, err
+		}
+		return f(ctx, c, r, req)
+	}
+}
+
 // A route is one method of one path: it has an answer, or it writes a stream of its own.
 type route struct {
 	method, path string
@@ -178,7 +188,7 @@ func (srv *Server) routes() []route {
 		{method: "GET", path: pathMetrics, stream: about.metrics},
 		{method: "GET", path: pathPolicy, answer: about.getPolicy},
 		{method: "GET", path: pathHost, answer: about.getHost},
-		{method: "POST", path: pathPlan, answer: runs.plan},
+		{method: "POST", path: pathPlan, answer: sent(runs.plan)},
 		{method: "GET", path: PathRuns, answer: listed(s.Live, (*live.Runs).List)},
 		{method: "POST", path: PathRuns, stream: runs.run},
 		{method: "GET", path: PathRuns + "/{id}", answer: byID(s, runs.inspect)},
@@ -218,21 +228,21 @@ func (srv *Server) routes() []route {
 		{method: "POST", path: pathWorkspaces + "/{id}/discard",
 			answer: byID(s, posted(s.Workspaces, (*shadows.Store).DiscardPaths))},
 		{method: "GET", path: pathApprovals, answer: waiting.list},
-		{method: "POST", path: pathApprovals, answer: waiting.propose},
+		{method: "POST", path: pathApprovals, answer: sent(waiting.propose)},
 		{method: "GET", path: pathApprovals + "/{id}", answer: waiting.get},
 		{method: "DELETE", path: pathApprovals + "/{id}", answer: waiting.withdraw},
 		{method: "POST", path: pathApprovals + "/{id}/decide",
 			answer: at("id", posted(s.Approvals, (*approvals.Queue).Decide))},
 		{method: "POST", path: pathApprovals + "/{id}/revert", answer: waiting.revert},
-		{method: "POST", path: pathApprovals + "/{id}/claim", answer: waiting.claim},
-		{method: "POST", path: pathApprovals + "/{id}/report", answer: waiting.report},
-		{method: "POST", path: pathApprovals + "/{id}/settle", answer: waiting.settle},
+		{method: "POST", path: pathApprovals + "/{id}/claim", answer: sent(waiting.claim)},
+		{method: "POST", path: pathApprovals + "/{id}/report", answer: sent(waiting.report)},
+		{method: "POST", path: pathApprovals + "/{id}/settle", answer: sent(waiting.settle)},
 		{method: "GET", path: pathGrants, answer: listed(s.Approvals, (*approvals.Queue).Grants)},
 		{method: "DELETE", path: pathGrants + "/{id}", answer: waiting.revoke},
-		{method: "POST", path: pathAgentRecords, answer: agents{s}.record},
+		{method: "POST", path: pathAgentRecords, answer: sent(agents{s}.record)},
 		{method: "POST", path: oci.PathContainers, answer: containers{s}.plan},
 		{method: "POST", path: oci.PathContainers + "/{id}" + oci.ReportSuffix,
-			answer: containers{s}.report},
+			answer: sent(containers{s}.report)},
 		{method: "POST", path: oci.PathContainers + "/{id}" + oci.ExecSuffix,
 			answer: containers{s}.exec},
 		{method: "POST", path: pathRecords, stream: records.read},
@@ -244,7 +254,7 @@ func (srv *Server) routes() []route {
 			answer: at("name", posted(s.Images, (*toolmanager.Images).Add))},
 		{method: "DELETE", path: pathImages + "/{name}",
 			answer: at("name", asked(s.Images, (*toolmanager.Images).Remove))},
-		{method: "PUT", path: pathPublishers + "/{name}", answer: tools.setRing},
+		{method: "PUT", path: pathPublishers + "/{name}", answer: sent(tools.setRing)},
 		{method: "DELETE", path: pathPublishers + "/{name}", answer: tools.removeRing},
 	}
 }
@@ -319,12 +329,11 @@ var statuses = map[string]int{
 	problem.Busy: http.StatusServiceUnavailable, problem.Ending: http.StatusServiceUnavailable,
 }
 
+// Status returns the status of an answer that is an error of that code.
+func Status(code string) int { return cmp.Or(statuses[code], http.StatusInternalServerError) }
+
 func writeProblem(w http.ResponseWriter, e *problem.Error) {
-	status, ok := statuses[e.Code]
-	if !ok {
-		status = http.StatusInternalServerError
-	}
-	writeJSON(w, status, Problem{e})
+	writeJSON(w, Status(e.Code), Problem{e})
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
@@ -351,15 +360,7 @@ func decode(text []byte, v any) error {
 	if err := jsonbound.Check(text, maxValues); err != nil {
 		return err
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("more than one value")
-	}
-	return nil
+	return jsonbound.Strict(text, v)
 }
 
 // badBody says in words for users what a decoder of JSON says in Go's.
@@ -406,11 +407,8 @@ func (h about) getHost(_ context.Context, c caller.Caller, _ *http.Request) (any
 	return h.s.Host().Status(c), nil
 }
 
-func (h runs) plan(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-	var req message.Request
-	if err := readJSON(r, &req); err != nil {
-		return nil, err
-	}
+func (h runs) plan(ctx context.Context, c caller.Caller, _ *http.Request,
+	req message.Request) (any, error) {
 	return h.s.Preparer().Plan(ctx, c, req)
 }
 

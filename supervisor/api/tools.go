@@ -69,11 +69,8 @@ func (h tools) remove(ctx context.Context, c caller.Caller, r *http.Request) (an
 	return h.s.Tools().Remove(ctx, c, r.PathValue("name"), r.URL.Query().Get("forget") == "1")
 }
 
-func (h tools) setRing(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-	var req RingRequest
-	if err := readJSON(r, &req); err != nil {
-		return nil, err
-	}
+func (h tools) setRing(ctx context.Context, c caller.Caller, r *http.Request,
+	req RingRequest) (any, error) {
 	return nil, h.s.Tools().SetRing(ctx, c, r.PathValue("name"), req.Ring, req.Explicit)
 }
 

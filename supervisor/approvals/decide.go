@@ -211,8 +211,13 @@ func grantable(g Grant, a *stored, via string, now time.Time) error {
 			WithHint("give a grant by jail approvals approve --scope")
 	}
 	if g.Run != "" && (a.RunEnded || a.Tool != nil && !a.Tool.Session) {
+		hint := "leave --scope out, or give until=TIME or uses=N"
+		if a.Tool != nil && a.Tool.Session {
+			// An approval without a scope is for the session, too.
+			hint = "give --scope until=TIME or uses=N, this one included"
+		}
 		return problem.New(problem.Usage, "run %s has ended: a grant for it would not be used",
-			g.Run).WithHint("leave --scope out, or give until=TIME or uses=N")
+			g.Run).WithHint(hint)
 	}
 	if !g.covers(a.Action, now) {
 		return problem.New(problem.Usage,

@@ -168,9 +168,7 @@ func (g *Gate) String() string {
 	return text
 }
 
-func (g *Gate) target() string {
-	return g.Gatekeeper + " " + g.Action + " " + g.Resource
-}
+func (g *Gate) target() string { return g.Gatekeeper + " " + g.Action + " " + g.Resource }
 
 func (g *Gate) size() int {
 	return len(g.Gatekeeper) + len(g.Action) + len(g.Resource) + len(g.Args)
@@ -242,9 +240,7 @@ func (r *PullRequest) String() string {
 		kind, r.Repository, r.Head, r.Commit, r.Base, r.Title), r.Credential)
 }
 
-func (r *PullRequest) target() string {
-	return r.Repository + " " + r.Base + " " + r.Credential
-}
+func (r *PullRequest) target() string { return r.Repository + " " + r.Base + " " + r.Credential }
 
 func (r *PullRequest) size() int {
 	return len(r.Repository) + len(r.Head) + len(r.Base) + len(r.Commit) + len(r.Title) +

@@ -579,22 +579,13 @@ func (v Fetch) encode(e *encoder) {
 // CredentialUsed records that the proxy is about to attach a credential to the request of its
 // cause.
 type CredentialUsed struct {
-	Name   string
-	Kind   string
-	Method string
-	Host   string
-	Port   uint16
-	Path   string
+	Name   string `json:"name"`
+	Kind   string `json:"kind"`
+	Method string `json:"method"`
+	Host   string `json:"host"`
+	Port   uint16 `json:"port"`
+	Path   string `json:"path"`
 }
 
 // Type returns the type of the record.
 func (CredentialUsed) Type() Type { return TypeCredentialUsed }
-
-func (v CredentialUsed) encode(e *encoder) {
-	e.str("name", v.Name)
-	e.str("kind", v.Kind)
-	e.str("method", v.Method)
-	e.str("host", v.Host)
-	e.num("port", int64(v.Port))
-	e.str("path", v.Path)
-}

@@ -21,9 +21,7 @@ func Parse(text []byte) (Manifest, error) {
 		return Manifest{}, fmt.Errorf("%w: %w", ErrManifest, err)
 	}
 	var m Manifest
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&m); err != nil {
+	if err := jsonbound.Strict(text, &m); err != nil {
 		return Manifest{}, fmt.Errorf("%w: %w", ErrManifest, err)
 	}
 	if err := m.check(); err != nil {

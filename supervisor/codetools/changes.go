@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/stdio"
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
@@ -26,8 +27,8 @@ type DiffOutput struct {
 
 // Changes returns how the shadow of a session differs from the real directory.
 func Changes(ctx context.Context, s *toolsession.Session, in DiffInput) (o DiffOutput, err error) {
-	list := toolsession.Kept{Most: toolsession.MaxShown}
-	patch := toolsession.Kept{Most: toolsession.MaxShown}
+	list := stdio.Kept{Most: toolsession.MaxShown}
+	patch := stdio.Kept{Most: toolsession.MaxShown}
 	kind := api.PatchPlain
 	if in.Stat {
 		kind = ""

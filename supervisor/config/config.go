@@ -4,7 +4,11 @@ package config
 
 import (
 	"os"
+	"os/user"
 	"path/filepath"
+	"runtime"
+	"strconv"
+	"time"
 
 	"github.com/jail-sandbox/jail/profiles"
 	"github.com/jail-sandbox/jail/supervisor/bundle"
@@ -133,3 +137,109 @@ func (c Config) Anchors() string { return filepath.Join(c.StateDir, "anchors") }
 
 // Version is the version of jail.
 const Version = wire.Version
+
+// Bounds say how much runs at one time, and how much may wait for that.
+type Bounds struct {
+	Runs int // at one time
+	// Memory is the sum of the memory limits of the runs that are admitted, in bytes.
+	Memory int64
+	// Waiting is how many runs may wait for admission. One more is refused as busy.
+	Waiting int
+	// Wait is how long a run may wait for admission.
+	Wait time.Duration
+	// Warm is how many jails may be prewarmed; 0: none.
+	Warm int
+
+	// Connections is how many connections clients may have open.
+	Connections int
+	// Compile is how many times the usual time a module may take to compile; 0 is 1.
+	Compile int
+	// Cache is how many bytes of compiled modules are kept; 0 is 4 GiB.
+	Cache int64
+	// Sessions is how many sessions one user may have open; 0 is UserSessions.
+	Sessions int
+}
+
+// Sessions that are open at one time.
+const (
+	// MostSessions are those of all users together.
+	MostSessions = 256
+	// UserSessions are those of one user, where the settings say nothing.
+	UserSessions = 64
+)
+
+// DefaultBounds returns the bounds for a host with so many bytes of memory and a daemon with so
+// many descriptors. Limits of memory are upper bounds that few runs come near to, and the kernel
+// holds each: so four times the host's memory may be promised.
+func DefaultBounds(memory int64, descriptors uint64) Bounds {
+	const (
+		perRun = 32 // descriptors of the daemon
+		// descriptors for the daemon itself and for clients that it turns away
+		own = 48
+	)
+	connections := min(max(descriptors/8, 16), 4096)
+	runs := int(min(max((max(descriptors, own+connections)-own-connections)/perRun, 1), 1024))
+	return Bounds{Runs: runs, Memory: max(memory, 1<<30) * 4, Waiting: min(1024, runs*4),
+		Wait:        30 * time.Second,
+		Warm:        int(min(int64(runtime.NumCPU())*4, memory/perWarm, int64(runs/2), maxWarm)),
+		Connections: int(connections)}
+}
+
+// Up to four jails are prewarmed for each processor, if the host has a gibibyte for each: a jail
+// takes some hundredths of that.
+const (
+	perWarm = 1 << 30
+	maxWarm = 64
+)
+
+// ForUser returns the configuration with everything in the places of an ordinary user: below
+// $XDG_STATE_HOME, $XDG_DATA_HOME, $XDG_CONFIG_HOME and
+// $XDG_RUNTIME_DIR (the XDG Base Directory Specification). The ceiling stays that of the host.
+func (c Config) ForUser(getenv func(string) string) Config {
+	home := getenv("HOME")
+	if !filepath.IsAbs(home) {
+		if u, err := user.LookupId(strconv.Itoa(os.Geteuid())); err == nil {
+			home = u.HomeDir
+		}
+	}
+	place := func(name, other string) string {
+		if dir := getenv(name); filepath.IsAbs(dir) {
+			return filepath.Join(dir, "jail")
+		}
+		return filepath.Join(home, other, "jail")
+	}
+	state, config := place("XDG_STATE_HOME", ".local/state"), place("XDG_CONFIG_HOME", ".config")
+	c.StateDir = filepath.Join(state, "state")
+	c.LogDir = filepath.Join(state, "audit")
+	c.Tools = filepath.Join(place("XDG_DATA_HOME", ".local/share"), "tools")
+	c.Profiles = filepath.Join(config, "profiles")
+	c.Fetch = filepath.Join(config, "fetch.toml")
+	c.Audit = filepath.Join(config, "audit.toml")
+	c.Settings = filepath.Join(config, "jaild.toml")
+	c.Approvals = filepath.Join(config, "approvals.toml")
+	if dir := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
+		c.Socket = filepath.Join(dir, "jail", "jail.sock")
+	} else {
+		c.Socket = filepath.Join(state, "jail.sock")
+	}
+	return c
+}
+
+// ForCaller is ForUser for an ordinary user on a host where no daemon of root has its socket, and
+// who names no socket: the daemon of the host comes first.
+func (c Config) ForCaller(getenv func(string) string) Config {
+	if os.Geteuid() == 0 || getenv("JAIL_STATE") != "" {
+		return c
+	}
+	if _, err := os.Lstat(systemSocket); err == nil && getenv("JAIL_SOCKET") == "" {
+		return c
+	}
+	user := c.ForUser(getenv)
+	if socket := getenv("JAIL_SOCKET"); socket != "" {
+		if user.Socket != socket {
+			return c
+		}
+		user.Socket = socket
+	}
+	return user
+}

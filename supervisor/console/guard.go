@@ -94,9 +94,7 @@ func (c *Console) knownHost(host string) bool {
 	return (name == "localhost" || name == "127.0.0.1" || name == "::1") && digits(port)
 }
 
-func digits(s string) bool {
-	return s != "" && strings.Trim(s, "0123456789") == ""
-}
+func digits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
 // known lets in who is logged in, and takes a form only with the token that stood in it.
 func (c *Console) known(h handler) http.HandlerFunc {

@@ -72,9 +72,7 @@ func (l *ownSocket) Accept() (net.Conn, error) {
 	}
 }
 
-func (l *ownSocket) Close() error {
-	return errors.Join(l.UnixListener.Close(), os.Remove(l.path))
-}
+func (l *ownSocket) Close() error { return errors.Join(l.UnixListener.Close(), os.Remove(l.path)) }
 
 // lastAnswers is how long the answers that are under way have when the console ends.
 const lastAnswers = 2 * time.Second

@@ -61,8 +61,13 @@ func marksOf(end audit.Record, denied int64) []mark {
 	if end.Text("error") != "" {
 		exit = mark{"bad", "failed"}
 	}
+	limit := end.Text("limit")
+	if limit == "idle" {
+		// A session that was not used, or rests for a fork or a merge: none of its tools has failed.
+		exit, limit = mark{"", "idle"}, ""
+	}
 	marks := []mark{exit}
-	if limit := end.Text("limit"); limit != "" {
+	if limit != "" {
 		marks = append(marks, mark{"bad", "limit " + text(limit)})
 	}
 	if denied > 0 {

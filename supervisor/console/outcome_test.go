@@ -20,13 +20,19 @@ func TestOutcomes(t *testing.T) {
 		entry("good", audit.RunFinished{Changes: audit.Changes{Added: 1, Deleted: 2}}),
 		entry("slow", audit.RunStarted{Tool: "x"}), entry("slow",
 			audit.RunFinished{ExitCode: 124, Limit: "wall"}),
+		entry("asleep", audit.RunStarted{}), entry("asleep",
+			audit.RunFinished{ExitCode: 124, Limit: "idle", Changes: audit.Changes{Added: 1}}),
 		entry("lost", audit.RunStarted{Tool: "x"}),
 		entry("again", audit.RunStarted{Tool: "x"}), entry("again", audit.RunFinished{}))
 	body := newClient(t, Options{Log: log}).get("/").Body.String()
 	for id, want := range map[string]string{"good": "exit 0|denied 3|changed &#43;1 ~0 -2",
-		"slow": "exit 124|limit wall", "lost": "no end on record"} {
+		"slow": "exit 124|limit wall", "asleep": `class="state ">idle|changed &#43;1`,
+		"lost": "no end on record"} {
 		row, _, _ := strings.Cut(body[strings.LastIndex(body[:strings.Index(body, `/runs/`+id+`"`)],
 			"<tr>"):], "</tr>")
+		if id == "asleep" && strings.Contains(row, "124") {
+			t.Errorf("a session that sleeps has failed: %s", row)
+		}
 		for text := range strings.SplitSeq(want, "|") {
 			if !strings.Contains(row, text) {
 				t.Errorf("%s: %s, want %s", id, row, text)

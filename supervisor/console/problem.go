@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -33,13 +34,6 @@ func (s *session) said(status int, p notice) answer {
 		shown = s.page(p.Title, "", p)
 	}
 	return answer{status, "problem.html", shown}
-}
-
-var statuses = map[string]int{
-	problem.Usage: http.StatusBadRequest, problem.NotFound: http.StatusNotFound,
-	problem.Refused: http.StatusForbidden,
-	problem.Layer:   http.StatusForbidden, problem.Conflict: http.StatusConflict,
-	problem.Busy: http.StatusServiceUnavailable,
 }
 
 // retry is after how many seconds a page that waits for the daemon asks again.
@@ -72,10 +66,7 @@ func explain(err error, acts bool) (status int, p notice, again int) {
 		err, known = known.Err, nil
 	}
 	if known != nil && !nobody {
-		status, ok := statuses[known.Code]
-		if !ok {
-			status = http.StatusInternalServerError
-		}
+		status := api.Status(known.Code)
 		p := notice{Title: http.StatusText(status), Text: known.Message, Hint: known.Hint}
 		if acts && status == http.StatusConflict {
 			p.Title = "Nothing was done"

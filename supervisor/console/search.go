@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
@@ -118,8 +119,8 @@ func (c *Console) search(r *http.Request, s *session) (answer, error) {
 	} else if p, told, err := c.records(r.Context(), req, f, before); err != nil {
 		status, body.Wrong = http.StatusInternalServerError, "The log cannot be read: "+
 			text(err.Error())+"."
-		if known, ok := errors.AsType[*problem.Error](err); ok && statuses[known.Code] != 0 {
-			status = statuses[known.Code]
+		if known, ok := errors.AsType[*problem.Error](err); ok {
+			status = api.Status(known.Code)
 		}
 	} else {
 		body.Told = told

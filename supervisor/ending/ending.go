@@ -158,9 +158,7 @@ func (s *Stopper) Ask(c Cause) {
 }
 
 // over reports whether the jail has ended before the cause came. s.mu is held.
-func (s *Stopper) over(c Cause) bool {
-	return (c.Limit == "" || IsTime(c.Limit)) && s.jail.ended()
-}
+func (s *Stopper) over(c Cause) bool { return (c.Limit == "" || IsTime(c.Limit)) && s.jail.ended() }
 
 // Ended returns the cause for which the run was ended, or nil.
 func (s *Stopper) Ended() *Cause {

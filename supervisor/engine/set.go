@@ -139,9 +139,7 @@ func (s *Set) add(e *Engine) bool {
 	return true
 }
 
-func (s *Set) over() error {
-	return problem.New(problem.NotFound, "session %s has ended", s.id)
-}
+func (s *Set) over() error { return problem.New(problem.NotFound, "session %s has ended", s.id) }
 
 // outdated reports whether a jail that is made now would have something else of the host.
 func (s *Set) outdated(e *Engine, n Need) bool {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"path"
 	"path/filepath"
 	"slices"
@@ -38,12 +37,13 @@ type files struct {
 }
 
 // handler returns what answers a request.
-func (f *files) handler(method string) func(context.Context, json.RawMessage) (any, error) {
-	return map[string]func(context.Context, json.RawMessage) (any, error){
-		"fs/readFile": f.readFile, "fs/writeFile": f.writeFile, "fs/open": f.openFile,
-		"fs/readBlock": f.readBlock, "fs/close": f.closeFile, "fs/getMetadata": f.metadata,
-		"fs/canonicalize": f.canonicalize, "fs/readDirectory": f.readDirectory, "fs/walk": f.walk,
-		"fs/createDirectory": f.createDirectory, "fs/remove": f.remove, "fs/copy": f.copy}[method]
+func (f *files) handler(method string) answerer {
+	return map[string]answerer{"fs/readFile": reading(f.readFile), "fs/writeFile": reading(f.writeFile),
+		"fs/open": reading(f.openFile), "fs/readBlock": reading(f.readBlock),
+		"fs/close": reading(f.closeFile), "fs/getMetadata": reading(f.metadata),
+		"fs/canonicalize": reading(f.canonicalize), "fs/readDirectory": reading(f.readDirectory),
+		"fs/walk": reading(f.walk), "fs/createDirectory": reading(f.createDirectory),
+		"fs/remove": reading(f.remove), "fs/copy": reading(f.copy)}[method]
 }
 
 // A place is the path of most requests.
@@ -51,11 +51,8 @@ type place struct {
 	Path string `json:"path"`
 }
 
-// at decodes a request about a place and returns its path in the jail.
-func (f *files) at(params json.RawMessage, in any, p *place) (string, error) {
-	if err := decode(params, in); err != nil {
-		return "", err
-	}
+// at returns the path of a place in the jail.
+func (f *files) at(p place) (string, error) {
 	name, err := pathOf(p.Path)
 	if err != nil {
 		return "", err
@@ -102,9 +99,8 @@ type fileContent struct {
 	Data []byte `json:"dataBase64"`
 }
 
-func (f *files) readFile(ctx context.Context, params json.RawMessage) (any, error) {
-	var in place
-	at, err := f.at(params, &in, &in)
+func (f *files) readFile(ctx context.Context, in place) (any, error) {
+	at, err := f.at(in)
 	if err != nil {
 		return nil, err
 	}
@@ -115,12 +111,13 @@ func (f *files) readFile(ctx context.Context, params json.RawMessage) (any, erro
 	return fileContent{append([]byte{}, text...)}, nil
 }
 
-func (f *files) writeFile(ctx context.Context, params json.RawMessage) (any, error) {
-	var in struct {
-		place
-		fileContent
-	}
-	at, err := f.at(params, &in, &in.place)
+type writeFileParams struct {
+	place
+	fileContent
+}
+
+func (f *files) writeFile(ctx context.Context, in writeFileParams) (any, error) {
+	at, err := f.at(in.place)
 	switch {
 	case err != nil:
 		return nil, err
@@ -140,13 +137,14 @@ type handle struct {
 	HandleID string `json:"handleId"`
 }
 
+type openFileParams struct {
+	place
+	handle
+}
+
 // openFile keeps what the file holds: a client reads it as it was when it was opened.
-func (f *files) openFile(ctx context.Context, params json.RawMessage) (any, error) {
-	var in struct {
-		place
-		handle
-	}
-	at, err := f.at(params, &in, &in.place)
+func (f *files) openFile(ctx context.Context, in openFileParams) (any, error) {
+	at, err := f.at(in.place)
 	switch {
 	case err != nil:
 		return nil, err
@@ -177,15 +175,13 @@ type block struct {
 	EOF   bool   `json:"eof"`
 }
 
-func (f *files) readBlock(_ context.Context, params json.RawMessage) (any, error) {
-	var in struct {
-		handle
-		Offset uint64 `json:"offset"`
-		Len    uint64 `json:"len"`
-	}
-	if err := decode(params, &in); err != nil {
-		return nil, err
-	}
+type readBlockParams struct {
+	handle
+	Offset uint64 `json:"offset"`
+	Len    uint64 `json:"len"`
+}
+
+func (f *files) readBlock(_ context.Context, in readBlockParams) (any, error) {
 	text, ok := f.open[in.HandleID]
 	if !ok {
 		return nil, fail(codeNotFound, "unknown file handle %.64q", in.HandleID)
@@ -195,11 +191,7 @@ func (f *files) readBlock(_ context.Context, params json.RawMessage) (any, error
 	return block{text[from:to], to == uint64(len(text))}, nil
 }
 
-func (f *files) closeFile(_ context.Context, params json.RawMessage) (any, error) {
-	var in handle
-	if err := decode(params, &in); err != nil {
-		return nil, err
-	}
+func (f *files) closeFile(_ context.Context, in handle) (any, error) {
 	f.bytes -= len(f.open[in.HandleID])
 	delete(f.open, in.HandleID)
 	return struct{}{}, nil
@@ -224,9 +216,8 @@ const (
 )
 
 // metadata is what a link leads to, and whether it is one.
-func (f *files) metadata(ctx context.Context, params json.RawMessage) (any, error) {
-	var in place
-	at, err := f.at(params, &in, &in)
+func (f *files) metadata(ctx context.Context, in place) (any, error) {
+	at, err := f.at(in)
 	if err != nil {
 		return nil, err
 	}
@@ -253,9 +244,8 @@ func (f *files) metadata(ctx context.Context, params json.RawMessage) (any, erro
 		IsSymlink: link&typeMask == typeLink, Size: size, ModifiedAtMS: seconds * 1000}, nil
 }
 
-func (f *files) canonicalize(ctx context.Context, params json.RawMessage) (any, error) {
-	var in place
-	at, err := f.at(params, &in, &in)
+func (f *files) canonicalize(ctx context.Context, in place) (any, error) {
+	at, err := f.at(in)
 	if err != nil {
 		return nil, err
 	}
@@ -316,9 +306,8 @@ type directoryEntry struct {
 	IsFile      bool   `json:"isFile"`
 }
 
-func (f *files) readDirectory(ctx context.Context, params json.RawMessage) (any, error) {
-	var in place
-	at, err := f.at(params, &in, &in)
+func (f *files) readDirectory(ctx context.Context, in place) (any, error) {
+	at, err := f.at(in)
 	if err != nil {
 		return nil, err
 	}
@@ -365,9 +354,8 @@ type walkedEntry struct {
 const maxDepth = 64
 
 // walk lists files and directories, those of one level before those of the next.
-func (f *files) walk(ctx context.Context, params json.RawMessage) (any, error) {
-	var in walkParams
-	at, err := f.at(params, &in, &in.place)
+func (f *files) walk(ctx context.Context, in walkParams) (any, error) {
+	at, err := f.at(in.place)
 	if err != nil {
 		return nil, err
 	}
@@ -418,9 +406,8 @@ type changeParams struct {
 // or returns a flag, which is true where nobody says otherwise.
 func or(flag *bool) bool { return flag == nil || *flag }
 
-func (f *files) createDirectory(ctx context.Context, params json.RawMessage) (any, error) {
-	var in changeParams
-	at, err := f.at(params, &in, &in.place)
+func (f *files) createDirectory(ctx context.Context, in changeParams) (any, error) {
+	at, err := f.at(in.place)
 	if err != nil {
 		return nil, err
 	}
@@ -432,9 +419,8 @@ func (f *files) createDirectory(ctx context.Context, params json.RawMessage) (an
 	return struct{}{}, err
 }
 
-func (f *files) remove(ctx context.Context, params json.RawMessage) (any, error) {
-	var in changeParams
-	at, err := f.at(params, &in, &in.place)
+func (f *files) remove(ctx context.Context, in changeParams) (any, error) {
+	at, err := f.at(in.place)
 	if err != nil {
 		return nil, err
 	}
@@ -456,15 +442,13 @@ func (f *files) remove(ctx context.Context, params json.RawMessage) (any, error)
 	return struct{}{}, err
 }
 
-func (f *files) copy(ctx context.Context, params json.RawMessage) (any, error) {
-	var in struct {
-		Source      string `json:"sourcePath"`
-		Destination string `json:"destinationPath"`
-		Recursive   bool   `json:"recursive"`
-	}
-	if err := decode(params, &in); err != nil {
-		return nil, err
-	}
+type copyParams struct {
+	Source      string `json:"sourcePath"`
+	Destination string `json:"destinationPath"`
+	Recursive   bool   `json:"recursive"`
+}
+
+func (f *files) copy(ctx context.Context, in copyParams) (any, error) {
 	from, err := pathOf(in.Source)
 	if err != nil {
 		return nil, err

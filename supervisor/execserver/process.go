@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
 	"path"
@@ -77,10 +76,9 @@ type processID struct {
 }
 
 // handler returns what answers a request at once.
-func (p *processes) handler(method string) func(json.RawMessage) (any, error) {
-	return map[string]func(json.RawMessage) (any, error){
-		"process/start": p.start, "process/write": p.write, "process/signal": p.signal,
-		"process/terminate": p.terminate}[method]
+func (p *processes) handler(method string) answerer {
+	return map[string]answerer{"process/start": reading(p.start), "process/write": reading(p.write),
+		"process/signal": reading(p.signal), "process/terminate": reading(p.terminate)}[method]
 }
 
 // wait returns when all processes have ended.
@@ -151,11 +149,7 @@ type started struct {
 	SandboxType string `json:"sandboxType"`
 }
 
-func (p *processes) start(params json.RawMessage) (any, error) {
-	var in startParams
-	if err := decode(params, &in); err != nil {
-		return nil, err
-	}
+func (p *processes) start(_ context.Context, in startParams) (any, error) {
 	cwd, err := pathOf(in.Cwd)
 	switch {
 	case err != nil:
@@ -358,11 +352,7 @@ type readResult struct {
 }
 
 // read returns what a process wrote after an event, and waits for it.
-func (p *processes) read(params json.RawMessage) (any, error) {
-	var in readParams
-	if err := decode(params, &in); err != nil {
-		return nil, err
-	}
+func (p *processes) read(_ context.Context, in readParams) (any, error) {
 	one := p.get(in.ProcessID)
 	if one == nil {
 		return nil, invalid("unknown process id %.64s", in.ProcessID)
@@ -421,11 +411,7 @@ type writeResult struct {
 	Status string `json:"status"`
 }
 
-func (p *processes) write(params json.RawMessage) (any, error) {
-	var in writeParams
-	if err := decode(params, &in); err != nil {
-		return nil, err
-	}
+func (p *processes) write(_ context.Context, in writeParams) (any, error) {
 	one := p.get(in.ProcessID)
 	switch {
 	case one == nil:
@@ -452,11 +438,7 @@ type signalParams struct {
 	Signal string `json:"signal"`
 }
 
-func (p *processes) signal(params json.RawMessage) (any, error) {
-	var in signalParams
-	if err := decode(params, &in); err != nil {
-		return nil, err
-	}
+func (p *processes) signal(_ context.Context, in signalParams) (any, error) {
 	if in.Signal != "interrupt" {
 		return nil, badParams("signal %.64q is none of: interrupt", in.Signal)
 	}
@@ -470,11 +452,7 @@ type terminated struct {
 	Running bool `json:"running"`
 }
 
-func (p *processes) terminate(params json.RawMessage) (any, error) {
-	var in processID
-	if err := decode(params, &in); err != nil {
-		return nil, err
-	}
+func (p *processes) terminate(_ context.Context, in processID) (any, error) {
 	one := p.get(in.ProcessID)
 	if one == nil || one.over() {
 		return terminated{}, nil

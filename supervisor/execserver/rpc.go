@@ -72,6 +72,20 @@ func decode(params json.RawMessage, to any) error {
 	return nil
 }
 
+// An answerer answers a request with these parameters.
+type answerer = func(ctx context.Context, params json.RawMessage) (any, error)
+
+// reading is the answerer that decodes the parameters for answer.
+func reading[T any](answer func(context.Context, T) (any, error)) answerer {
+	return func(ctx context.Context, params json.RawMessage) (any, error) {
+		var in T
+		if err := decode(params, &in); err != nil {
+			return nil, err
+		}
+		return answer(ctx, in)
+	}
+}
+
 // outgoing sends messages to a client, one after the other.
 type outgoing struct {
 	queue chan any

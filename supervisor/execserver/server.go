@@ -176,7 +176,7 @@ func (c *connection) request(m incoming) {
 		return
 	}
 	if f := c.procs.handler(m.Method); f != nil {
-		c.out.reply(m.ID, func() (any, error) { return f(m.Params) })
+		c.out.reply(m.ID, func() (any, error) { return f(c.ctx, m.Params) })
 		return
 	}
 	if m.Method == "process/read" {
@@ -184,7 +184,7 @@ func (c *connection) request(m incoming) {
 		case c.reads <- struct{}{}:
 			c.work.Go(func() {
 				defer func() { <-c.reads }()
-				c.out.reply(m.ID, func() (any, error) { return c.procs.read(m.Params) })
+				c.out.reply(m.ID, func() (any, error) { return reading(c.procs.read)(c.ctx, m.Params) })
 			})
 		default:
 			c.out.answer(m.ID, nil, internal("%d process/read wait, the most that may", maxReads))

@@ -225,9 +225,7 @@ func (l *link) Intend(i Intent) (string, error) {
 
 // Ended reports the outcome of a request. An error is ignored, since this process ends with the
 // daemon.
-func (l *link) Ended(o Outcome) {
-	_ = l.out.pack(func(b packing) packing { return b.outcome(o) })
-}
+func (l *link) Ended(o Outcome) { _ = l.out.pack(func(b packing) packing { return b.outcome(o) }) }
 
 // Refused reports a request that was not sent.
 func (l *link) Refused(r Refused) { _ = l.out.send(fromProxy{Refused: &r}) }

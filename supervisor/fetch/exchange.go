@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -402,4 +403,27 @@ func (rt *roundTrip) checkAnswer(resp *http.Response) *refusal {
 		rule: fmt.Sprintf("fetch.allow.types = %q", rt.decided.types().Strings()),
 		message: fmt.Sprintf("the answer is of the type %q, which the rule does not let through",
 			kind), next: "add the type to the rule"}
+}
+
+// bufferSize is the size of one read or write of a body, in bytes.
+const bufferSize = 32 << 10
+
+// Pools of buffers, reused by all requests of one run: new ones caused most of the garbage
+// collection.
+var (
+	writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, bufferSize) }}
+	pieces  = sync.Pool{New: func() any { return new([bufferSize]byte) }}
+)
+
+// writerTo returns a buffered writer to w. giveBack returns it to the pool.
+func writerTo(w io.Writer) *bufio.Writer {
+	b := writers.Get().(*bufio.Writer)
+	b.Reset(w)
+	return b
+}
+
+// giveBack drops the rest of a buffer and returns it to the pool.
+func giveBack(b *bufio.Writer) {
+	b.Reset(nil)
+	writers.Put(b)
 }

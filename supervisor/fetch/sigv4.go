@@ -62,9 +62,7 @@ func (s Secret) sign(t target, method string, h fields, body []byte, now time.Ti
 		hex.EncodeToString(key)}), nil
 }
 
-func hexSum(b []byte) string {
-	return fmt.Sprintf("%x", sha256.Sum256(b))
-}
+func hexSum(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b)) }
 
 // signedFor are AWS's headers that a tool may send: headers about the object itself or the tool's
 // own program. Others are not signed, and AWS refuses unsigned ones, since they reach beyond the

@@ -20,7 +20,7 @@ import (
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/client"
 	"github.com/jail-sandbox/jail/supervisor/message"
-	"github.com/jail-sandbox/jail/supervisor/toolsession"
+	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
 // maxSaid is how much of what a failed request says is quoted.
@@ -76,7 +76,7 @@ func (s Sender) Send(ctx context.Context, r Request) (*Response, error) {
 		Args: runners.Texts(append(args, r.URL.String()))}
 	ctx, cancel := context.WithCancel(ctx)
 	out, in := io.Pipe()
-	said := &toolsession.Kept{Most: maxSaid}
+	said := &stdio.Kept{Most: maxSaid}
 	go func() {
 		defer c.Close()
 		res, err := c.Run(ctx, req, bytes.NewReader(r.Body), in, said)

@@ -200,8 +200,8 @@ func (d *Desk) all(c Caller) ([]Kept, error) {
 	all, err := d.o.Kept()
 	if err != nil && c.Agent != "" {
 		// The error quotes the owner's file.
-		return nil, &agent.Error{Code: agent.ErrFailed, Message: "gatekeepers.toml is wrong: its owner " +
-			"sees by jail gate list what is"}
+		return nil, agent.Errorf(agent.ErrFailed, "gatekeepers.toml is wrong: its owner sees by "+
+			"jail gate list what is")
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(k Kept) bool { return !c.mayUse(k) }), err
 }
@@ -296,8 +296,8 @@ func (d *Desk) Propose(ctx context.Context, c Caller, p Proposal) (agentapi.Gate
 		return none, err
 	}
 	if !d.begin(p.Ref) {
-		return none, &agent.Error{Code: agent.ErrBusy,
-			Message: "the same action of the same event is being proposed"}
+		return none, agent.Errorf(agent.ErrBusy, "the same action of the same event is being "+
+			"proposed")
 	}
 	defer d.end(p.Ref)
 	q, done, err := d.o.Queue(ctx)
@@ -338,7 +338,7 @@ func (d *Desk) Propose(ctx context.Context, c Caller, p Proposal) (agentapi.Gate
 	a, err := q.Propose(ctx, e.Request)
 	if refused, ok := errors.AsType[*problem.Error](err); ok {
 		// jaild does not have the action, and the same event may propose it again.
-		return none, errors.Join(&agent.Error{Code: agent.ErrFailed, Message: refused.Message},
+		return none, errors.Join(agent.Errorf(agent.ErrFailed, "%s", refused.Message),
 			d.o.Entries.Remove(e.Ref))
 	}
 	if err != nil {

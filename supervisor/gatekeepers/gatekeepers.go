@@ -91,17 +91,17 @@ const (
 
 // bad returns the error for wrong arguments.
 func bad(format string, args ...any) *agent.Error {
-	return &agent.Error{Code: agent.ErrParams, Message: fmt.Sprintf(format, args...)}
+	return agent.Errorf(agent.ErrParams, format, args...)
 }
 
 // tooLarge returns the error for an answer or an action that is too large.
 func tooLarge(format string, args ...any) *agent.Error {
-	return &agent.Error{Code: agent.ErrTooLarge, Message: fmt.Sprintf(format, args...)}
+	return agent.Errorf(agent.ErrTooLarge, format, args...)
 }
 
 // notFound returns the error for an unknown name.
 func notFound(format string, args ...any) *agent.Error {
-	return &agent.Error{Code: agent.ErrNotFound, Message: fmt.Sprintf(format, args...)}
+	return agent.Errorf(agent.ErrNotFound, format, args...)
 }
 
 // strict decodes arguments. It refuses unknown keys, which would have no effect.

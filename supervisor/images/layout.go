@@ -3,12 +3,9 @@ package images
 import (
 	"compress/gzip"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -109,8 +106,8 @@ func (l layout) document(name string, want *specs.Descriptor, v any) error {
 		return err
 	}
 	if want != nil {
-		sum := sha256.Sum256(text)
-		if got := "sha256:" + hex.EncodeToString(sum[:]); got != want.Digest.String() {
+		v := want.Digest.Verifier()
+		if _, err := v.Write(text); err != nil || !v.Verified() {
 			return l.wrong(name, "its content has another digest")
 		}
 		if int64(len(text)) != want.Size {
@@ -152,8 +149,8 @@ type unpackable struct {
 	digest string
 	config specs.ImageConfig
 	layers []specs.Descriptor
-	// diffs are the digests of the layers' archives before they were compressed.
-	diffs []string
+	// Of the layers' archives before they were compressed.
+	rootfs specs.RootFS
 }
 
 // find reads what is small of the image that ref names.
@@ -191,10 +188,8 @@ func (l layout) find(ref Reference) (u unpackable, err error) {
 	if err := l.blob(m.Config, &config); err != nil {
 		return u, err
 	}
-	u = unpackable{digest: d.Digest.String(), config: config.Config, layers: m.Layers}
-	for _, diff := range config.RootFS.DiffIDs {
-		u.diffs = append(u.diffs, diff.String())
-	}
+	u = unpackable{digest: d.Digest.String(), config: config.Config, layers: m.Layers,
+		rootfs: config.RootFS}
 	return u, l.check(u, config.Platform)
 }
 
@@ -209,9 +204,9 @@ func (l layout) check(u unpackable, p specs.Platform) error {
 			runtime.GOARCH)
 	case len(u.layers) == 0 || len(u.layers) > maxLayers:
 		return wrong("it has %d layers, where 1 to %d are allowed", len(u.layers), maxLayers)
-	case len(u.layers) != len(u.diffs):
+	case len(u.layers) != len(u.rootfs.DiffIDs):
 		return wrong("it has %d layers, and its configuration speaks of %d", len(u.layers),
-			len(u.diffs))
+			len(u.rootfs.DiffIDs))
 	}
 	for i, d := range u.layers {
 		if _, err := blob(d); err != nil {
@@ -220,8 +215,8 @@ func (l layout) check(u unpackable, p specs.Platform) error {
 		if _, err := decompressor(d.MediaType); err != nil {
 			return wrong("layer %d: %v", i+1, err)
 		}
-		if trust.CheckDigest(u.diffs[i]) != nil {
-			return wrong("layer %d: %.100q is no sha256", i+1, u.diffs[i])
+		if diff := u.rootfs.DiffIDs[i].String(); trust.CheckDigest(diff) != nil {
+			return wrong("layer %d: %.100q is no sha256", i+1, diff)
 		}
 	}
 	return nil
@@ -270,27 +265,10 @@ func decompressor(mediaType string) (func(io.Reader) (io.ReadCloser, error), err
 	return nil, fmt.Errorf("media type %.100q is unknown", mediaType)
 }
 
-// A hashed reader knows the digest and the length of what was read.
-type hashed struct {
-	r    io.Reader
-	hash hash.Hash
-	n    int64
-}
-
-func newHashed(r io.Reader) *hashed { return &hashed{r: r, hash: sha256.New()} }
-
-func (h *hashed) Read(p []byte) (int, error) {
-	n, err := h.r.Read(p)
-	h.hash.Write(p[:n])
-	h.n += int64(n)
-	return n, err
-}
-
-func (h *hashed) digest() string { return "sha256:" + hex.EncodeToString(h.hash.Sum(nil)) }
-
-// layer hands the archive of a layer to take, which reads it to its end, and wants it to be the one
+// layer hands the archive of layer i to take, which reads it to its end, and wants it to be the one
 // that the manifest and the configuration name.
-func (l layout) layer(d specs.Descriptor, diff string, take func(io.Reader) error) error {
+func (l layout) layer(u unpackable, i int, take func(io.Reader) error) error {
+	d := u.layers[i]
 	name, err := blob(d)
 	if err != nil {
 		return err
@@ -307,7 +285,8 @@ func (l layout) layer(d specs.Descriptor, diff string, take func(io.Reader) erro
 	if err != nil {
 		return err
 	}
-	raw := newHashed(io.LimitReader(f, d.Size))
+	whole, archive := d.Digest.Verifier(), u.rootfs.DiffIDs[i].Verifier()
+	raw := io.TeeReader(io.LimitReader(f, d.Size), whole)
 	unpacker, err := decompressor(d.MediaType)
 	if err != nil {
 		return err
@@ -325,8 +304,7 @@ func (l layout) layer(d specs.Descriptor, diff string, take func(io.Reader) erro
 		return damaged(err)
 	}
 	defer r.Close()
-	archive := newHashed(r)
-	if err := take(archive); err != nil {
+	if err := take(io.TeeReader(r, archive)); err != nil {
 		return damaged(err)
 	}
 	// What follows the compressed stream is of the digest too.
@@ -334,9 +312,9 @@ func (l layout) layer(d specs.Descriptor, diff string, take func(io.Reader) erro
 		return err
 	}
 	switch {
-	case raw.n != d.Size || raw.digest() != d.Digest.String():
+	case !whole.Verified():
 		return l.wrong(name, "its content has another digest")
-	case archive.digest() != diff:
+	case !archive.Verified():
 		return l.wrong(name, "its archive has another digest than the configuration says")
 	}
 	return nil

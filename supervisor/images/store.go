@@ -377,14 +377,14 @@ func (s *Store) layers(ctx context.Context, from layout, u unpackable,
 		return rootfs.TreeUsage{}, err
 	}
 	defer tree.Close()
-	for i, d := range u.layers {
+	for i := range u.layers {
 		steps := []func(context.Context, io.Reader) error{tree.Delete, tree.Add}
 		if i == 0 {
 			// There is nothing that it could delete.
 			steps = steps[1:]
 		}
 		for _, step := range steps {
-			err := from.layer(d, u.diffs[i], func(r io.Reader) error { return step(ctx, r) })
+			err := from.layer(u, i, func(r io.Reader) error { return step(ctx, r) })
 			if err != nil {
 				return tree.Used(), fmt.Errorf("image %s: layer %d: %w", u.digest, i+1, err)
 			}
@@ -542,4 +542,50 @@ func (s *Store) remove(owner, digest string) error {
 		return errors.Join(err, os.Remove(old))
 	}
 	return os.RemoveAll(old)
+}
+
+// turns lets one goroutine at a time work on each key, and a bounded number on all keys. Its methods
+// may be called from several goroutines.
+type turns struct {
+	mu   sync.Mutex
+	busy map[string]chan struct{}
+	all  chan struct{}
+}
+
+func newTurns(most int) *turns {
+	return &turns{busy: map[string]chan struct{}{}, all: make(chan struct{}, most)}
+}
+
+// take waits for the turn of a key. The caller calls done after its work.
+func (t *turns) take(ctx context.Context, key string) (done func(), err error) {
+	mine := make(chan struct{})
+	for {
+		t.mu.Lock()
+		before := t.busy[key]
+		if before == nil {
+			t.busy[key] = mine
+		}
+		t.mu.Unlock()
+		if before == nil {
+			break
+		}
+		select {
+		case <-before:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	release := func() {
+		t.mu.Lock()
+		delete(t.busy, key)
+		t.mu.Unlock()
+		close(mine)
+	}
+	select {
+	case t.all <- struct{}{}:
+		return func() { <-t.all; release() }, nil
+	case <-ctx.Done():
+		release()
+		return nil, ctx.Err()
+	}
 }

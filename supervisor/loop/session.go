@@ -134,9 +134,6 @@ func Resume(ctx context.Context, o Options, id string, events []transcript.Event
 	return s, nil
 }
 
-// ID names the session.
-func (s *Session) ID() string { return s.id }
-
 // Asked reports whether the last that was said is a person's, or results that the model has not
 // seen: Continue goes on with that.
 func (s *Session) Asked() bool {

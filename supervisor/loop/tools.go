@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +15,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/jail-sandbox/jail/supervisor/codetools"
+	"github.com/jail-sandbox/jail/supervisor/jsonbound"
 	"github.com/jail-sandbox/jail/supervisor/models"
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 	"github.com/jail-sandbox/jail/supervisor/transcript"
@@ -49,9 +49,7 @@ func AddTool[In any](b *Toolbox, name, about string,
 		if err := resolved.Validate(plain); err != nil {
 			return "", fmt.Errorf("the input of %s: %w", name, err)
 		}
-		d := json.NewDecoder(bytes.NewReader(input))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&in); err != nil {
+		if err := jsonbound.Strict(input, &in); err != nil {
 			return "", fmt.Errorf("the input of %s: %w", name, err)
 		}
 		return run(ctx, in)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jail-sandbox/jail/supervisor/codetools"
 	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/stdio"
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
@@ -38,7 +39,7 @@ func (s *Server) readDiff(ctx context.Context, req *mcp.ReadResourceRequest) (
 
 func (s *Server) readLog(ctx context.Context, req *mcp.ReadResourceRequest) (
 	*mcp.ReadResourceResult, error) {
-	b := toolsession.Kept{Most: toolsession.MaxWritten}
+	b := stdio.Kept{Most: toolsession.MaxWritten}
 	for r, err := range s.session.Client().AuditRecords(ctx,
 		message.RecordsRequest{Session: s.session.ID()}) {
 		if err != nil {

@@ -14,10 +14,11 @@ import (
 // A Sealed keeps the verified bytes of modules in sealed memory files (memfd_create(2)), which
 // nobody can change any more, and beside each what the caller found out about it. So a daemon reads
 // and hashes a module once, and every run gets the very bytes that were verified. A module whose
-// file on the disk was replaced or written since is verified anew.
+// file on the disk was replaced or written since is verified anew. Modules with the same bytes
+// share one memory file.
 type Sealed[T any] struct {
-	// Most bounds the bytes of all modules together: the ones that were used last are kept. 0 is for
-	// no bound.
+	// Most bounds the bytes of the memory files together, and nameSize for each name: the modules
+	// that were used last are kept. 0 is for no bound.
 	Most int64
 
 	mu  sync.Mutex
@@ -28,12 +29,22 @@ type Sealed[T any] struct {
 
 type sealedModule[T any] struct {
 	stamp Stamp
-	sum   [sha256.Size]byte
 	about T
-	file  *os.File
+	*sealedFile
 	// used is the count of uses at the last one.
 	used int64
 }
+
+// A sealedFile is the memory file of the modules with one digest.
+type sealedFile struct {
+	file *os.File
+	sum  [sha256.Size]byte
+	// names is how many modules have it.
+	names int
+}
+
+// nameSize is what a name counts beside the bytes of its module.
+const nameSize = 4 << 10
 
 // A Stamp identifies a file and when its content, owner or mode was last changed.
 type Stamp struct {
@@ -54,9 +65,7 @@ func StampOf(path string) (Stamp, error) {
 // StampOfInfo is the stamp of the file that info describes.
 func StampOfInfo(info fs.FileInfo) Stamp { return stampOf(info.Sys().(*syscall.Stat_t)) }
 
-func stampOf(st *syscall.Stat_t) Stamp {
-	return Stamp{st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim}
-}
+func stampOf(st *syscall.Stat_t) Stamp { return Stamp{st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim} }
 
 // Settled reports whether the next change of the file will have another time, because the last one
 // is a while ago.
@@ -78,9 +87,21 @@ func (s *Sealed[T]) Get(name string, now Stamp) (about T, file *os.File, ok bool
 			return m.about, file, true
 		}
 	}
-	m.file.Close()
-	delete(s.all, name)
+	s.forget(name)
 	return about, nil, false
+}
+
+// forget forgets what was put by a name, and closes the memory file that no other one has. s.mu is
+// held.
+func (s *Sealed[T]) forget(name string) {
+	m := s.all[name]
+	if m == nil {
+		return
+	}
+	delete(s.all, name)
+	if m.names--; m.names == 0 {
+		m.file.Close()
+	}
 }
 
 // BySum returns a new descriptor of the verified module with that SHA-256 digest, wherever its file
@@ -101,20 +122,28 @@ func (s *Sealed[T]) BySum(sum [sha256.Size]byte) (*os.File, bool) {
 // of its bytes and what is known about it. The caller keeps file.
 func (s *Sealed[T]) Put(name string, before Stamp, sum [sha256.Size]byte, file *os.File,
 	about T) error {
-	file, err := launch.Reopen(file)
-	if err != nil {
-		return err
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all == nil {
 		s.all = map[string]*sealedModule[T]{}
 	}
-	if old, ok := s.all[name]; ok {
-		old.file.Close()
+	var shared *sealedFile
+	for _, m := range s.all {
+		if m.sum == sum {
+			shared = m.sealedFile
+		}
 	}
+	if shared == nil {
+		own, err := launch.Reopen(file)
+		if err != nil {
+			return err
+		}
+		shared = &sealedFile{file: own, sum: sum}
+	}
+	shared.names++
+	s.forget(name)
 	s.uses++
-	s.all[name] = &sealedModule[T]{before, sum, about, file, s.uses}
+	s.all[name] = &sealedModule[T]{before, about, shared, s.uses}
 	s.shrink()
 	return nil
 }
@@ -125,7 +154,7 @@ func (s *Sealed[T]) shrink() {
 	for s.Most > 0 {
 		oldest, total := "", int64(0)
 		for name, m := range s.all {
-			total += m.stamp.size
+			total += nameSize + m.stamp.size/int64(m.names)
 			if oldest == "" || m.used < s.all[oldest].used {
 				oldest = name
 			}
@@ -133,7 +162,6 @@ func (s *Sealed[T]) shrink() {
 		if total <= s.Most {
 			return
 		}
-		s.all[oldest].file.Close()
-		delete(s.all, oldest)
+		s.forget(oldest)
 	}
 }

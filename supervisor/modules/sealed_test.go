@@ -12,10 +12,10 @@ import (
 )
 
 // TestSealed: a module is kept as long as its file is the one that was verified, and those that were
-// used last as far as the bound allows.
+// used last as far as the bound allows. Modules with the same bytes take their memory once.
 func TestSealed(t *testing.T) {
 	dir := t.TempDir()
-	s := Sealed[string]{Most: 20}
+	s := Sealed[string]{Most: 3*nameSize + 20}
 	stampOf := func(name string) Stamp {
 		stamp, err := StampOf(filepath.Join(dir, name))
 		if err != nil {
@@ -62,11 +62,21 @@ func TestSealed(t *testing.T) {
 	} else {
 		t.Error("a module that is kept is not found by its digest")
 	}
+	put("d", "12345678")
+	if !kept("a") || !kept("c") || !kept("d") {
+		t.Error("a module whose bytes are kept by another name has taken room")
+	}
+	if s.all["a"].file != s.all["d"].file {
+		t.Error("two modules with the same bytes have two memory files")
+	}
 	if err := os.Chtimes(filepath.Join(dir, "a"), time.Now(), time.Unix(1, 0)); err != nil {
 		t.Fatal(err)
 	}
 	if kept("a") {
 		t.Error("a module whose file has changed is kept")
+	}
+	if !kept("d") {
+		t.Error("a module is forgotten with another one that had the same bytes")
 	}
 	if now := (Stamp{ctime: syscall.NsecToTimespec(time.Now().UnixNano())}); now.Settled() {
 		t.Error("a file that was changed just now is settled")

@@ -70,9 +70,7 @@ func New(o Options) (*Preparer, error) {
 
 // Module returns the verified bytes of a module that was used before, by its digest: one that is
 // installed, or an agent's.
-func (s *Preparer) Module(sum [sha256.Size]byte) (*os.File, bool) {
-	return s.modules.bySum(sum)
-}
+func (s *Preparer) Module(sum [sha256.Size]byte) (*os.File, bool) { return s.modules.bySum(sum) }
 
 // Run decides a request. On error the job holds what was known by then.
 func (s *Preparer) Run(ctx context.Context, c caller.Caller, req message.Request) (*Job, error) {

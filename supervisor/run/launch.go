@@ -272,9 +272,7 @@ func (s *Runner) ownFiles(j *prepare.Job, w *workspace.Workspace) (*mounts.Files
 }
 
 // inputs are the descriptors that the invocation needs.
-func (r *Run) inputs() []*os.File {
-	return append(r.job.Modules(), r.proxy.Load().Door()...)
-}
+func (r *Run) inputs() []*os.File { return append(r.job.Modules(), r.proxy.Load().Door()...) }
 
 // invoke hands the tool over to jail-init. The jail that holds a session open has none, and waits.
 func (s *Runner) invoke(r *Run, given claimed, proc *launch.Process, streams stdio.Streams) error {

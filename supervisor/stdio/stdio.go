@@ -88,9 +88,7 @@ func New(ids jail.IDs) (*Pipes, error) {
 }
 
 // HandOver closes the supervisor's copies of the jail's ends, after the jail has started.
-func (p *Pipes) HandOver() {
-	control.CloseAll(p.jail[:])
-}
+func (p *Pipes) HandOver() { control.CloseAll(p.jail[:]) }
 
 // Explain returns the error of a jail that did not start, with what the jail's programs wrote to
 // standard error taken into account. They have ended by then. The Go runtime reports there, and

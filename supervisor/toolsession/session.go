@@ -12,12 +12,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"unicode/utf8"
 
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
+	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
 // Bounds of what a call returns and takes, in bytes.
@@ -153,7 +153,7 @@ type Call struct {
 // An Outcome is what a call gave.
 type Outcome struct {
 	message.Result
-	Out, ErrOut Kept
+	Out, ErrOut stdio.Kept
 }
 
 // Why returns why a call did not end with 0.
@@ -213,33 +213,4 @@ func (s *Session) Within(path string) string {
 		return "./" + path
 	}
 	return path
-}
-
-// Kept is the beginning of a stream.
-type Kept struct {
-	bytes.Buffer
-	// Most is the most that is kept in bytes; Cut says that there was more.
-	Most int
-	Cut  bool
-}
-
-// Write keeps what there is room for. It never fails: the tool writes on.
-func (k *Kept) Write(p []byte) (int, error) {
-	n := min(len(p), k.Most-k.Len())
-	k.Cut = k.Cut || n < len(p)
-	k.Buffer.Write(p[:n])
-	return len(p), nil
-}
-
-// ReadFrom hides that of the buffer, which knows no bound.
-func (k *Kept) ReadFrom(r io.Reader) (int64, error) {
-	return io.Copy(struct{ io.Writer }{k}, r)
-}
-
-// String is the text, without half a character at a cut.
-func (k *Kept) String() string { return strings.ToValidUTF8(k.Buffer.String(), "\uFFFD") }
-
-// IsText reports whether the stream can be shown as text.
-func (k *Kept) IsText() bool {
-	return !bytes.ContainsRune(k.Bytes(), 0) && (utf8.Valid(k.Bytes()) || k.Cut)
 }

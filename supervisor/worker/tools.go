@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/jail-sandbox/jail/supervisor/loop"
+	"github.com/jail-sandbox/jail/supervisor/stdio"
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
@@ -262,7 +263,7 @@ func streams(o toolsession.Outcome) string {
 	var b strings.Builder
 	for _, s := range []struct {
 		name string
-		kept *toolsession.Kept
+		kept *stdio.Kept
 	}{{"stdout", &o.Out}, {"stderr", &o.ErrOut}} {
 		text := s.kept.String()
 		if text == "" {

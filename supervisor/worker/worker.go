@@ -119,9 +119,7 @@ type worker struct {
 var errTimeout = errors.New("the time of the task is over")
 
 // Run does a task. The outcome says how it ended.
-func Run(ctx context.Context, o Options) Outcome {
-	return newWorker(o, jaild{o.Client}).do(ctx)
-}
+func Run(ctx context.Context, o Options) Outcome { return newWorker(o, jaild{o.Client}).do(ctx) }
 
 func newWorker(o Options, d daemon) *worker {
 	return &worker{o: o, daemon: d, root: workspace, progress: newReporter(o)}

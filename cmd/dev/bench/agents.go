@@ -475,6 +475,8 @@ func (b *agentBed) rates(ctx context.Context, t *table, progress io.Writer) erro
 	if err != nil {
 		return err
 	}
+	// What was begun for others ends.
+	time.Sleep(time.Second)
 	rate, err := b.together(ctx, names, 100)
 	if err != nil {
 		return err

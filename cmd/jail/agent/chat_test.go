@@ -144,7 +144,9 @@ func TestChat(t *testing.T) {
 		0o644); err != nil {
 		t.Fatal(err)
 	}
-	if o := h.Jail("agent", "replay", exported); o.Code == 0 {
+	// The check has failed, and nothing of jail.
+	if o := h.Jail("agent", "replay", exported); o.Code != 1 ||
+		!strings.Contains(o.Err, "replay of "+exported+": ") {
 		t.Errorf("a changed transcript: %+v", o)
 	}
 	for text, why := range map[string]string{"": "it has no events", `{"x":1}`: `event 1: unknown field "x"`} {

@@ -102,29 +102,27 @@ func writeEvents(w io.Writer, e agentapi.Events) error {
 
 func newRetry(env *cli.Env) *cobra.Command {
 	var channel string
-	var asJSON bool
+	var seq uint64
 	cmd := &cobra.Command{
 		Use:     "retry [flags] NAME SEQ",
 		Short:   "deliver a dead letter again",
 		Long:    "Put a dead letter into the inbox again, and print its new number.",
 		Example: "  jail agent retry triage 17",
 		Args:    named("NAME", "SEQ"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			seq, err := strconv.ParseUint(args[1], 10, 64)
-			if err != nil {
+		PreRunE: func(cmd *cobra.Command, args []string) (err error) {
+			if seq, err = strconv.ParseUint(args[1], 10, 64); err != nil {
 				return exit.Usage("jail agent events "+args[0], "%s: %q is no number of an event",
 					cmd.CommandPath(), args[1])
 			}
-			return withAgents(cmd.Context(), env, func(c *agentapi.Client) error {
-				r, err := c.Retry(cmd.Context(), args[0], channel, seq)
-				if err != nil {
-					return err
-				}
-				return env.Show(asJSON, r, output.Text("%d\n", r.Seq))
-			})
+			return nil
 		},
 	}
 	channelFlag(cmd, &channel)
-	command.JSON(cmd, &asJSON, "print an object")
-	return cmd
+	return ask(env, cmd, "print an object",
+		func(ctx context.Context, c *agentapi.Client, args []string) (agentapi.Retry, error) {
+			return c.Retry(ctx, args[0], channel, seq)
+		}, func(w io.Writer, r agentapi.Retry) error {
+			_, err := fmt.Fprintln(w, r.Seq)
+			return err
+		})
 }

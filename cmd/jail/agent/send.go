@@ -2,8 +2,8 @@ package agent
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -24,7 +24,7 @@ import (
 const sendAbout = `Put an event into the inbox of an agent, and print the event's id. The event is on the disk when the command returns, and the agent gets it at least once.
 
 The event's data is TEXT, or with --data any JSON value; "-" reads it from standard input. With --wait the command waits until the agent has handled the event, and
-prints what the agent published meanwhile.`
+prints what the agent published meanwhile. The exit code is 1 if it has not handled the event.`
 
 type sendOptions struct {
 	channel, kind, id string
@@ -106,8 +106,7 @@ func content(env *cli.Env, cmd *cobra.Command, text string, isJSON bool) (json.R
 func showSent(env *cli.Env, name string, sent agentapi.Sent, waited, asJSON bool) error {
 	err := env.Show(asJSON, sent, func(w io.Writer) error {
 		if !waited {
-			_, err := fmt.Fprintln(w, output.Printable(sent.ID))
-			return err
+			return writeID(w, sent)
 		}
 		for _, p := range sent.Published {
 			if err := writeData(w, p.Data); err != nil {
@@ -124,12 +123,15 @@ func showSent(env *cli.Env, name string, sent agentapi.Sent, waited, asJSON bool
 		// It may name the event itself.
 		why = strings.TrimPrefix(sent.Error, fmt.Sprintf("event %d: ", sent.Seq))
 	}
-	if sent.State == agentapi.Dead {
-		return exit.Failed(errors.New(sent.Error), fmt.Sprintf("jail agent retry %s %d delivers it "+
-			"again", name, sent.Seq), "agent %q could not handle event %d: %s", name, sent.Seq, why)
-	}
-	return &problem.Error{Code: problem.Failed, Message: fmt.Sprintf("event %d of agent %q is not "+
+	e := &problem.Error{Code: problem.Failed, Message: fmt.Sprintf("event %d of agent %q is not "+
 		"handled yet: %s", sent.Seq, name, why), Hint: "jail agent status " + name}
+	if sent.State == agentapi.Dead {
+		e.Message = fmt.Sprintf("agent %q could not handle event %d: %s", name, sent.Seq, why)
+		e.Hint = fmt.Sprintf("jail agent retry %s %d delivers it again", name, sent.Seq)
+	}
+	env.Complain(e)
+	// The agent is to blame, and nothing of jail.
+	return exit.No
 }
 
 // writeData writes the data of a message: a text as it is, else JSON, without control characters.
@@ -156,24 +158,21 @@ func writeData(w io.Writer, data json.RawMessage) error {
 
 func newTick(env *cli.Env) *cobra.Command {
 	var channel string
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "tick [flags] NAME",
 		Short:   "wake an agent as its heartbeat does",
 		Long:    "Put a tick into the inbox of an agent, and print the event's id.",
 		Example: "  jail agent tick triage",
 		Args:    named("NAME"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return withAgents(cmd.Context(), env, func(c *agentapi.Client) error {
-				sent, err := c.Tick(cmd.Context(), args[0], channel)
-				if err != nil {
-					return err
-				}
-				return showSent(env, args[0], sent, false, asJSON)
-			})
-		},
 	}
 	channelFlag(cmd, &channel)
-	command.JSON(cmd, &asJSON, "print the event as an object")
-	return cmd
+	return ask(env, cmd, "print the event as an object",
+		func(ctx context.Context, c *agentapi.Client, args []string) (agentapi.Sent, error) {
+			return c.Tick(ctx, args[0], channel)
+		}, writeID)
+}
+
+func writeID(w io.Writer, sent agentapi.Sent) error {
+	_, err := fmt.Fprintln(w, output.Printable(sent.ID))
+	return err
 }

@@ -82,7 +82,8 @@ func newReplay(env *cli.Env) *cobra.Command {
 		Short: "run a session again from its record, offline",
 		Long: "Run a session again: what the model said, what tools answered and what people decided " +
 			"come from its events. No model is asked, and no tool runs. The events that come about " +
-			"must be those that were recorded.",
+			"must be those that were recorded: if they are not, the first other one is named, and the " +
+			"exit code is 1.",
 		Example: "  jail agent replay 3k7w2m5q9x\n  jail agent replay session.jsonl",
 		Args:    command.Exactly("SESSION"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -91,8 +92,10 @@ func newReplay(env *cli.Env) *cobra.Command {
 				return err
 			}
 			if err := loop.Replay(cmd.Context(), events); err != nil {
-				return exit.Failed(err, "jail agent transcript prints what is recorded of a session",
-					"replay of %s: %v", args[0], err)
+				env.Complain(exit.Describe(exit.Failed(err,
+					"jail agent transcript prints what is recorded of a session", "replay of %s: %v",
+					args[0], err)))
+				return exit.No
 			}
 			return env.Print(func(w io.Writer) error {
 				_, err := fmt.Fprintf(w, "%d events, all equal\n", len(events))

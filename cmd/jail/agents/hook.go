@@ -106,9 +106,7 @@ func allowCursor(_ hookInput, input map[string]json.RawMessage) any {
 	return cursorAnswer{Permission: "allow", Input: input}
 }
 
-func denyCursor(why string) any {
-	return cursorAnswer{Permission: "deny", User: why, Agent: why}
-}
+func denyCursor(why string) any { return cursorAnswer{Permission: "deny", User: why, Agent: why} }
 
 // rootOf returns the one directory of Cursor's window. Cursor runs the hooks of a user in ~/.cursor,
 // which is no workspace.

@@ -1,7 +1,6 @@
 package agents
 
 import (
-	"bufio"
 	"cmp"
 	"errors"
 	"fmt"
@@ -142,7 +141,7 @@ func (o setupOptions) carryOut(env *cli.Env, w *writer, r *setupResult) error {
 		}
 	}
 	if asks {
-		if err := confirm(env); err != nil {
+		if err := env.Confirm("written", "Write this?"); err != nil {
 			return err
 		}
 	}
@@ -189,20 +188,6 @@ func show(w io.Writer, files []planned) error {
 		}
 	}
 	return nil
-}
-
-// confirm asks once. The end of the input counts as no.
-func confirm(env *cli.Env) error {
-	fmt.Fprint(env.Stderr, "Write this? [y,n] ")
-	line, err := bufio.NewReader(env.Stdin).ReadString('\n')
-	if answer := strings.ToLower(strings.TrimSpace(line)); answer == "y" || answer == "yes" {
-		return nil
-	}
-	if err != nil {
-		fmt.Fprintln(env.Stderr)
-	}
-	fmt.Fprintln(env.Stderr, "nothing was written")
-	return exit.No
 }
 
 // programsOf returns the commands that a configuration names: jail alone where that is this program.

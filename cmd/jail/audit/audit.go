@@ -56,9 +56,7 @@ func (l logFlag) dir(env *cli.Env) string {
 }
 
 // askDaemon reports whether the daemon has to read the log, since the caller may not.
-func (l logFlag) askDaemon(env *cli.Env) bool {
-	return l == "" && mayNotRead(env)
-}
+func (l logFlag) askDaemon(env *cli.Env) bool { return l == "" && mayNotRead(env) }
 
 // logError returns err as an error about the log in dir.
 func logError(dir string, err error) error {

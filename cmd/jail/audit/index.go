@@ -2,6 +2,8 @@ package audit
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"iter"
 	"os"
 	"path/filepath"
@@ -30,13 +32,9 @@ func (l logFlag) search(ctx context.Context, env *cli.Env, f audit.Filter,
 	return index.Search{Dir: dir, Say: say, No: noIndex}.Scan(ctx, f)
 }
 
-type indexOptions struct {
-	log           logFlag
-	rebuild, json bool
-}
-
 func newIndex(env *cli.Env) *cobra.Command {
-	var o indexOptions
+	var log logFlag
+	var rebuild bool
 	cmd := &cobra.Command{
 		Use:   "index [flags]",
 		Short: "bring the search index of the log up to date",
@@ -44,33 +42,33 @@ func newIndex(env *cli.Env) *cobra.Command {
 time, since it is made from the log. Verification never uses it.`,
 		Example: "  jail audit index\n  jail audit index --rebuild",
 		Args:    command.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runIndex(cmd.Context(), env, o)
-		},
 	}
-	o.log.add(cmd)
-	cmd.Flags().BoolVar(&o.rebuild, "rebuild", false, "make it anew")
-	command.JSON(cmd, &o.json, "print an object")
-	return cmd
+	log.add(cmd)
+	cmd.Flags().BoolVar(&rebuild, "rebuild", false, "make it anew")
+	return command.Print(env, cmd, "print an object",
+		func(cmd *cobra.Command, _ []string) (indexed, error) {
+			return updateIndex(cmd.Context(), log.dir(env), rebuild)
+		}, func(w io.Writer, done indexed) error {
+			_, err := fmt.Fprintf(w, "%s new in the index, which takes %s\n",
+				output.Count(int(done.Records), "record is", "records are"), output.Size(done.Bytes))
+			return err
+		})
 }
 
-func runIndex(ctx context.Context, env *cli.Env, o indexOptions) error {
-	d := o.log.dir(env)
-	if _, err := os.ReadDir(d); err != nil {
-		return logError(d, err)
+func updateIndex(ctx context.Context, dir string, rebuild bool) (done indexed, err error) {
+	if _, err := os.ReadDir(dir); err != nil {
+		return done, logError(dir, err)
 	}
 	begun := time.Now()
-	n, err := index.Update(ctx, d, o.rebuild)
-	if err != nil {
-		return exit.Failed(err, "jail audit index --rebuild makes it anew",
-			"index of the audit log %s: %v", d, err)
+	if done.Records, err = index.Update(ctx, dir, rebuild); err != nil {
+		return done, exit.Failed(err, "jail audit index --rebuild makes it anew",
+			"index of the audit log %s: %v", dir, err)
 	}
-	done := indexed{Records: n, MS: time.Since(begun).Milliseconds()}
-	if info, err := os.Stat(filepath.Join(d, index.File)); err == nil {
+	done.MS = time.Since(begun).Milliseconds()
+	if info, err := os.Stat(filepath.Join(dir, index.File)); err == nil {
 		done.Bytes = info.Size()
 	}
-	return env.Show(o.json, done, output.Text("%s new in the index, which takes %s\n",
-		output.Count(int(n), "record is", "records are"), output.Size(done.Bytes)))
+	return done, nil
 }
 
 type indexed struct {

@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -49,14 +48,9 @@ no more records. Daemons use the new key from their next record on. Prints the n
 	return cmd
 }
 
-type pruneOptions struct {
-	keep  string
-	older time.Duration
-	json  bool
-}
-
 func newPrune(env *cli.Env) *cobra.Command {
-	var o pruneOptions
+	var keep string
+	var k audit.Keep
 	cmd := &cobra.Command{
 		Use:   "prune [flags]",
 		Short: "remove old segments of the log, with a record of it",
@@ -65,45 +59,42 @@ func newPrune(env *cli.Env) *cobra.Command {
 need them.`,
 		Example: "  jail audit prune --keep 10GiB\n  jail audit prune --older-than 2160h",
 		Args:    command.Exactly(),
-		RunE:    func(*cobra.Command, []string) error { return runPrune(env, o) },
 	}
-	cmd.Flags().StringVar(&o.keep, "keep", "",
+	cmd.Flags().StringVar(&keep, "keep", "",
 		"take segments away until the rest is at most `SIZE`")
-	cmd.Flags().DurationVar(&o.older, "older-than", 0,
+	cmd.Flags().DurationVar(&k.For, "older-than", 0,
 		"take segments away whose last record is `TIME` old")
-	command.JSON(cmd, &o.json, "print an object")
-	return cmd
+	return command.Print(env, cmd, "print an object",
+		func(*cobra.Command, []string) (pruned, error) { return prune(env, keep, k) },
+		func(w io.Writer, p pruned) error {
+			if p.Segments == 0 {
+				_, err := fmt.Fprintln(w, "nothing to take away")
+				return err
+			}
+			_, err := fmt.Fprintf(w, "took %s away: records %d to %d, %s\n",
+				output.Count(p.Segments, "segment", "segments"), p.First, p.Last, output.Size(p.Bytes))
+			return err
+		})
 }
 
-func runPrune(env *cli.Env, o pruneOptions) error {
-	k := audit.Keep{For: o.older}
-	if o.keep != "" {
-		n, err := policy.Bytes.Parse(o.keep)
-		if err != nil {
-			return exit.Usage("", "--keep: %v", err)
+func prune(env *cli.Env, keep string, k audit.Keep) (p pruned, err error) {
+	if keep != "" {
+		if k.Bytes, err = policy.Bytes.Parse(keep); err != nil {
+			return p, exit.Usage("", "--keep: %v", err)
 		}
-		k.Bytes = n
 	}
 	if k.Bytes <= 0 && k.For <= 0 {
-		return exit.Usage("jail audit prune --keep 10GiB",
+		return p, exit.Usage("jail audit prune --keep 10GiB",
 			"jail audit prune: say what to keep, by --keep or --older-than")
 	}
 	if err := needLog(env); err != nil {
-		return err
+		return p, err
 	}
-	p, err := audit.Prune(logOptions(env), k)
+	done, err := audit.Prune(logOptions(env), k)
 	if err != nil {
-		return exit.Failed(err, "", "audit log %s: %v", env.Config.LogDir, err)
+		return p, exit.Failed(err, "", "audit log %s: %v", env.Config.LogDir, err)
 	}
-	return env.Show(o.json, pruned(p), func(w io.Writer) error {
-		if p.Segments == 0 {
-			fmt.Fprintln(w, "nothing to take away")
-			return nil
-		}
-		fmt.Fprintf(w, "took %s away: records %d to %d, %s\n",
-			output.Count(p.Segments, "segment", "segments"), p.First, p.Last, output.Size(p.Bytes))
-		return nil
-	})
+	return pruned(done), nil
 }
 
 type pruned struct {

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"bufio"
 	"cmp"
 	"fmt"
 	"io"
@@ -588,16 +587,7 @@ func (s *surrounding) confirm(env *cli.Env, f *newProfile) error {
 	if err := s.print(env.Stderr); err != nil {
 		return err
 	}
-	fmt.Fprintf(env.Stderr, "Write %s? [y,n] ", output.Printable(f.output))
-	line, err := bufio.NewReader(env.Stdin).ReadString('\n')
-	if answer := strings.ToLower(strings.TrimSpace(line)); answer == "y" || answer == "yes" {
-		return nil
-	}
-	if err != nil {
-		fmt.Fprintln(env.Stderr)
-	}
-	fmt.Fprintln(env.Stderr, "nothing was written")
-	return exit.No
+	return env.Confirm("written", "Write %s?", output.Printable(f.output))
 }
 
 // nameOf makes the name of a profile of that of a directory.

@@ -52,7 +52,8 @@ func newFork(env *cli.Env) *cobra.Command {
 			}
 			fork := message.ForkRequest{ID: req.ID, Session: &message.SessionRequest{Request: req}}
 			fork.Session.ID, fork.Session.Inherit = "", nil
-			return env.WithDaemon(cmd.Context(), func(c *api.Client) error {
+			// A branch is a session, which outlives this command.
+			return env.WithLastingDaemon(cmd.Context(), func(c *api.Client) error {
 				b, err := api.BranchesOf(c).Fork(cmd.Context(), args[0], fork)
 				if err != nil {
 					return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -208,6 +209,106 @@ func TestBranchesOfAnother(t *testing.T) {
 	h.Says(h.Jail("branch", "diff", "a", "s"), 0, "are alike")
 	h.Wants(h.Jail("branch", "discard", "a"), 0, "")
 	h.StopSession("s", 1, "--discard")
+}
+
+// Where a tool waits for an approval, a try asks for one of all its attempts, and the command that it
+// says is enough for the next try.
+func TestBranchTryAsks(t *testing.T) {
+	h := cmdtest.NewNative(t)
+	h.Daemon()
+	h.Files(map[string]string{"ask.toml": "policy = 1\nname = \"ask\"\ninclude = [\"build\"]\n" +
+		"[[approve]]\naction = \"tool\"\nmode = \"ask\"\n"})
+	const script = "echo $JAIL_ATTEMPT >number"
+	try := []string{"branch", "try", "--policy", "ask.toml", "--id", "p", "3", "--", "sh", "-c", script}
+	o := h.Jail(try...)
+	h.Wants(o, 126, "it waits for an approval: start /usr/bin/sh")
+	if waits := h.Jail("approvals", "list").Out; strings.Count(waits, " pending ") != 1 {
+		t.Errorf("more waits than one action: %s", waits)
+	}
+	said := regexp.MustCompile(`jail (approvals approve \S+ \S+ \S+) approves`).FindStringSubmatch(o.Err)
+	if said == nil {
+		t.Fatalf("it says no command: %+v", o)
+	}
+	// An approval for the session of an attempt would not be used: it is gone.
+	args := strings.Fields(said[1])
+	h.Wants(h.Jail("approvals", "approve", args[len(args)-1]), 2, "--scope until=TIME or uses=N")
+	h.Says(h.Jail(args...), 0, "approved")
+	o = h.Jail(try...)
+	if h.Wants(o, 0, ""); strings.Count(o.Out, ": exit 0, 1 change") != 3 {
+		t.Errorf("after the approval: %+v", o)
+	}
+	h.Says(h.Jail("branch", "discard", "p-1", "p-2", "p-3"), 0, "")
+	h.StopSession("p", 0, "--discard")
+	// It was for these starts alone.
+	h.Wants(h.Jail(try...), 126, "it waits for an approval")
+}
+
+// A try throws no session away that was there before, such as that of an earlier try into which an
+// attempt was merged.
+func TestBranchTryKeepsTheParent(t *testing.T) {
+	h := cmdtest.NewNative(t)
+	h.Daemon()
+	try := func(tool ...string) cmdtest.Outcome {
+		return h.Jail(append([]string{"branch", "try", "--profile", "build", "--id", "p", "1", "--"},
+			tool...)...)
+	}
+	h.Wants(try("sh", "-c", "echo good >work"), 0, "")
+	h.Says(h.Jail("branch", "merge", "p-1"), 0, "merged 1 change of p-1")
+	h.Wants(h.Jail("branch", "discard", "p-1"), 0, "")
+	h.Wants(try("no-such-tool"), 2, "session p is there already")
+	h.Wants(h.Jail("branch", "try", "--from", "p", "1", "--", "no-such-tool"), 127, "not installed|no tool")
+	o := h.Exec("p", "--", "cat", "work")
+	if h.Wants(o, 0, ""); o.Out != "good\n" {
+		t.Errorf("the session of before: %+v", o)
+	}
+	h.StopSession("p", 1, "--discard")
+}
+
+// A try that is interrupted ends its attempts, and leaves no branch and no session of its own.
+func TestBranchTryInterrupted(t *testing.T) {
+	h := cmdtest.NewNative(t)
+	h.Daemon()
+	cmd := h.Command("branch", "try", "--profile", "build", "--id", "p", "2", "--", "sh", "-c",
+		"echo x >made; exec sleep 1000")
+	var said strings.Builder
+	cmd.Stderr = &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Process.Kill()
+	cmdtest.Eventually(t, "both attempts run", func() bool {
+		running := 0
+		for _, s := range h.Sessions() {
+			running += s.Running
+		}
+		return running == 2
+	})
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
+		t.Errorf("%v: %s", err, said.String())
+	}
+	if all := branches(h); len(all) > 0 {
+		t.Errorf("branches are left: %+v", all)
+	}
+	if all := h.Sessions(); len(all) > 0 {
+		t.Errorf("sessions are left: %+v", all)
+	}
+}
+
+// Without a daemon a fork starts one, as a session does.
+func TestBranchWithoutDaemon(t *testing.T) {
+	h := cmdtest.NewNative(t)
+	h.Files(map[string]string{"f": "f\n"})
+	h.Says(h.Jail("run", "--id", "r", "--profile", "build", "--", "sh", "-c", "echo made >made"), 0, "")
+	h.Says(h.Jail("branch", "fork", "--profile", "build", "--id", "a", "r"), 0, "a\n")
+	o := h.Exec("a", "--", "cat", "made")
+	if h.Wants(o, 0, ""); o.Out != "made\n" {
+		t.Errorf("%+v", o)
+	}
+	h.Wants(h.Jail("branch", "discard", "a"), 0, "")
+	h.Discard("r")
 }
 
 // Attempts run at one time, each in a branch, and cost no more disk than what they wrote.

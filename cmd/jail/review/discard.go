@@ -1,7 +1,6 @@
 package review
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -193,24 +192,12 @@ func confirmDiscard(env *cli.Env, chosen []shadows.WorkspaceInfo) error {
 			back++
 		}
 	}
-	fmt.Fprintf(env.Stderr, "Discard %s (%s)",
-		output.Count(len(chosen), "shadow", "shadows"), output.Size(bytes))
+	with := ""
 	if back > 0 {
-		fmt.Fprintf(env.Stderr, ", with what %s keeps for a revert",
-			output.Count(back, "commit", "commits"))
+		with = ", with what " + output.Count(back, "commit", "commits") + " keeps for a revert"
 	}
-	fmt.Fprint(env.Stderr, "? [y,n] ")
-	line, err := bufio.NewReader(env.Stdin).ReadString('\n')
-	switch answer := strings.ToLower(strings.TrimSpace(line)); {
-	case answer == "y" || answer == "yes":
-		return nil
-	case err != nil && !errors.Is(err, io.EOF):
-		return exit.Failed(err, "--yes asks nothing", "standard input: %v", exit.Cause(err))
-	case answer == "":
-		fmt.Fprintln(env.Stderr)
-	}
-	fmt.Fprintln(env.Stderr, "nothing was discarded")
-	return exit.No
+	return env.Confirm("discarded", "Discard %s (%s)%s?",
+		output.Count(len(chosen), "shadow", "shadows"), output.Size(bytes), with)
 }
 
 // parseAge reads how old something must be: a duration, or a number of days or weeks, as 3d.

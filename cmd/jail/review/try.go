@@ -5,9 +5,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -26,7 +29,8 @@ const tryAbout = `Run N attempts of a tool at one time, each in a branch of its 
     jail branch merge ID && jail branch discard OTHER...
 
 The parent is the shadow of --from ID, or of a new session of the directory, which is then the one
-to commit. The branches are called as the parent with a number.
+to commit. The branches are called as the parent with a number. Ctrl-C ends the attempts and throws
+them away.
 
 Each attempt has its number, from 1 to N, in the environment variable JAIL_ATTEMPT, which env.allow
 of the policy must name.`
@@ -90,8 +94,10 @@ func newTry(env *cli.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return env.WithLastingDaemon(cmd.Context(), func(c *api.Client) error {
-				return runTry(cmd.Context(), env, c, o, req)
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+			defer stop()
+			return env.WithLastingDaemon(ctx, func(c *api.Client) error {
+				return runTry(ctx, env, c, o, req)
 			})
 		},
 	}
@@ -108,7 +114,12 @@ func runTry(ctx context.Context, env *cli.Env, c *api.Client, o tryOptions,
 	out := tried{Parent: o.from}
 	ask := message.SessionRequest{Request: req}
 	if o.from == "" {
-		s, err := c.StartSession(ctx, ask)
+		// What is thrown away with a try that fails is its own: a session of that id that is there
+		// already may hold work, and would be returned as it is.
+		if err := isNew(ctx, c, req.ID); err != nil {
+			return err
+		}
+		s, err := c.StartSession(context.WithoutCancel(ctx), ask)
 		if err != nil {
 			return err
 		}
@@ -131,6 +142,11 @@ func runTry(ctx context.Context, env *cli.Env, c *api.Client, o tryOptions,
 		return err
 	}
 	outputs := out.run(ctx, c, o.tool, req)
+	if ctx.Err() != nil {
+		undo()
+		output.Say(env.Stderr, "interrupted", "the attempts are ended, and nothing of them is left")
+		return exit.Code(128 + int(syscall.SIGINT))
+	}
 	var all [][]workspace.Change
 	for i := range out.Attempts {
 		a := &out.Attempts[i]
@@ -141,7 +157,7 @@ func runTry(ctx context.Context, env *cli.Env, c *api.Client, o tryOptions,
 		a.Changes, a.Digest = p.Changes, p.Digest
 		all = append(all, p.Changes)
 	}
-	if err := out.refused(); err != nil {
+	if err := out.refused(ctx, c); err != nil {
 		undo()
 		return err
 	}
@@ -149,21 +165,47 @@ func runTry(ctx context.Context, env *cli.Env, c *api.Client, o tryOptions,
 	return env.Show(o.json, out, func(w io.Writer) error { return writeTried(w, out, outputs) })
 }
 
+// isNew returns an error if there is a session of that id.
+func isNew(ctx context.Context, c *api.Client, id string) error {
+	all, err := c.Sessions(ctx)
+	for _, s := range all {
+		if id != "" && s.ID == id {
+			err = exit.Usage("--from "+id+" begins with what it holds", "session %s is there already", id)
+		}
+	}
+	return err
+}
+
 // refused returns the error of the first attempt, if no attempt ran to its end or changed anything:
-// the tool does not exist, or the policy refuses it.
-func (t *tried) refused() error {
+// the tool does not exist, the policy refuses it, or it waits for an approval. Each attempt has asked
+// for one, and no session is left that it would be for: the first one remains, for all of the next
+// try.
+func (t *tried) refused(ctx context.Context, c *api.Client) error {
 	for _, a := range t.Attempts {
 		if a.Result.Error == nil || len(a.Changes) > 0 {
 			return nil
 		}
 	}
-	return t.Attempts[0].Result.Error
+	first := *t.Attempts[0].Result.Error
+	if first.Approval == "" {
+		return &first
+	}
+	for _, a := range t.Attempts[1:] {
+		if id := a.Result.Error.Approval; id != "" {
+			// One that is decided already is left as it is.
+			_, _ = c.Approvals().Withdraw(ctx, id)
+		}
+	}
+	first.Hint = fmt.Sprintf("jail approvals approve --scope uses=%d %s approves this start and one for "+
+		"each attempt; try again then", len(t.Attempts)+1, first.Approval)
+	return &first
 }
 
 // fork makes the branches.
 func (t *tried) fork(ctx context.Context, c *api.Client, n int, ask message.SessionRequest) error {
 	for i := range n {
-		b, err := api.BranchesOf(c).Fork(ctx, t.Parent, message.ForkRequest{
+		// One that is cut off would leave a branch that nobody knows.
+		b, err := api.BranchesOf(c).Fork(context.WithoutCancel(ctx), t.Parent, message.ForkRequest{
 			ID: fmt.Sprintf("%s-%d", t.Parent, i+1), Session: &ask})
 		if err != nil {
 			return err

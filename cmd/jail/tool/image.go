@@ -53,17 +53,14 @@ taken by its digest only. --signature names a statement of jail image sign; with
 	}
 	a := imageAdder{env: env, client: registryFlags(cmd)}
 	cmd.Flags().StringVar(&a.signature, "signature", "", "`FILE` that jail image sign wrote")
-	var asJSON bool
-	command.JSON(cmd, &asJSON, "print an object")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		about, err := a.add(cmd.Context(), args[0], args[1])
-		if err != nil {
+	return command.Print(env, cmd, "print an object",
+		func(cmd *cobra.Command, args []string) (images.About, error) {
+			return a.add(cmd.Context(), args[0], args[1])
+		}, func(w io.Writer, about images.About) error {
+			_, err := fmt.Fprintf(w, "added %s: %s, %d files, %s\n", about.Name, about.Digest,
+				about.Usage.Entries, output.Size(about.Usage.Bytes))
 			return err
-		}
-		return env.Show(asJSON, about, output.Text("added %s: %s, %d files, %s\n", about.Name,
-			about.Digest, about.Usage.Entries, output.Size(about.Usage.Bytes)))
-	}
-	return cmd
+		})
 }
 
 // layoutOf makes the directory of oci:DIR absolute.

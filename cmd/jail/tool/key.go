@@ -55,28 +55,24 @@ func viewRing(r trust.Ring) ringView {
 }
 
 func newKeyList(env *cli.Env) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return command.Print(env, &cobra.Command{
 		Use:     "list",
 		Short:   "list the publishers whose bundles may be installed",
 		Example: "  jail tool key list",
 		Args:    command.Exactly(),
-		RunE:    func(_ *cobra.Command, _ []string) error { return runKeyList(env, asJSON) },
-	}
-	command.JSON(cmd, &asJSON, "print a list of objects")
-	return cmd
+	}, "print a list of objects", func(*cobra.Command, []string) ([]ringView, error) {
+		rings, err := rings(env)
+		all := []ringView{}
+		for _, publisher := range slices.Sorted(maps.Keys(rings)) {
+			all = append(all, viewRing(rings[publisher]))
+		}
+		return all, err
+	}, writeRings)
 }
 
-func runKeyList(env *cli.Env, asJSON bool) error {
-	rings, err := rings(env)
-	if err != nil {
-		return err
-	}
-	views := []ringView{}
-	rows := [][]string{{"PUBLISHER", "RING", "EXPIRES", "SIGNED BY"}}
-	for _, publisher := range slices.Sorted(maps.Keys(rings)) {
-		r := rings[publisher]
-		views = append(views, viewRing(r))
+func writeRings(w io.Writer, all []ringView) error {
+	heads := []string{"PUBLISHER", "RING", "EXPIRES", "SIGNED BY"}
+	return output.Rows(w, heads, all, func(r ringView) []string {
 		expires, by := "never", "nobody yet"
 		if !r.Expires.IsZero() {
 			expires = r.Expires.Format(time.DateOnly)
@@ -88,9 +84,8 @@ func runKeyList(env *cli.Env, asJSON bool) error {
 		if len(names) > 0 {
 			by = fmt.Sprintf("%d of %s", r.Threshold, strings.Join(names, " "))
 		}
-		rows = append(rows, []string{publisher, strconv.FormatInt(r.Version, 10), expires, by})
-	}
-	return env.Show(asJSON, views, func(w io.Writer) error { return output.Table(w, rows) })
+		return []string{r.Publisher, strconv.FormatInt(r.Version, 10), expires, by}
+	})
 }
 
 func newKeyAdd(env *cli.Env) *cobra.Command {

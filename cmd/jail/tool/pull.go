@@ -49,17 +49,14 @@ trust on first use. An interrupted pull continues when it is repeated.
 	cmd.Flags().StringVar(&p.accept, "accept", "",
 		"agree to what the bundle needs, whose manifest has `DIGEST`")
 	cmd.Flags().StringVar(&p.output, "output", "", "only fetch it into `DIR`")
-	var asJSON bool
-	command.JSON(cmd, &asJSON, "print an object")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		p.env = env
-		in, err := p.pull(cmd.Context(), args[0])
-		if err != nil {
+	return command.Print(env, cmd, "print an object",
+		func(cmd *cobra.Command, args []string) (pulled, error) {
+			p.env = env
+			return p.pull(cmd.Context(), args[0])
+		}, func(w io.Writer, in pulled) error {
+			_, err := fmt.Fprintln(w, output.Printable(in.sentence()))
 			return err
-		}
-		return env.Show(asJSON, in, output.Text("%s\n", output.Printable(in.sentence())))
-	}
-	return cmd
+		})
 }
 
 // pulled is a bundle that was pulled as --json shows it.

@@ -3,6 +3,8 @@ package tool
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"strings"
 
@@ -11,7 +13,6 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
-	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/supervisor/bundle/oci"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/tools"
@@ -57,14 +58,16 @@ func pullError(err error) error {
 	return tools.Problem(err)
 }
 
-type pushOptions struct {
-	client         *oci.Client
-	dir, reference string
-	json           bool
+// pushed is a bundle that was pushed, as --json shows it.
+type pushed struct {
+	Digest  string `json:"digest"`
+	Name    string `json:"name"`
+	Version string `json:"version"`
+
+	reference string
 }
 
 func newPush(env *cli.Env) *cobra.Command {
-	var o pushOptions
 	cmd := &cobra.Command{
 		Use:   "push [flags] DIR REFERENCE",
 		Short: "send a signed bundle to a registry",
@@ -73,30 +76,29 @@ pinned. Stock tools (oras cp, crane cp, skopeo copy --all) can copy it from ther
 		Example: "  jail tool push words/ ghcr.io/acme/words\n" +
 			"  jail tool push words/ oci-layout:/media/stick/words",
 		Args: command.Exactly("DIR", "REFERENCE"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o.dir, o.reference = args[0], args[1]
-			return runPush(cmd.Context(), env, o)
-		},
 	}
-	o.client = registryFlags(cmd)
-	command.JSON(cmd, &o.json, "print an object")
-	return cmd
+	client := registryFlags(cmd)
+	return command.Print(env, cmd, "print an object",
+		func(cmd *cobra.Command, args []string) (pushed, error) {
+			return push(cmd.Context(), client, args[0], args[1])
+		}, func(w io.Writer, p pushed) error {
+			_, err := fmt.Fprintf(w, "%s@%s\n", p.reference, p.Digest)
+			return err
+		})
 }
 
-func runPush(ctx context.Context, env *cli.Env, o pushOptions) error {
-	ref, err := oci.ParseReference(o.reference)
+func push(ctx context.Context, client *oci.Client, dir, reference string) (p pushed, err error) {
+	ref, err := oci.ParseReference(reference)
 	if err != nil {
-		return exit.Usage("jail tool push --help", "%v", err)
+		return p, exit.Usage("jail tool push --help", "%v", err)
 	}
-	b, err := loadFolder(o.dir)
+	b, err := loadFolder(dir)
 	if err != nil {
-		return err
+		return p, err
 	}
-	digest, err := o.client.Push(ctx, b, ref)
+	digest, err := client.Push(ctx, b, ref)
 	if err != nil {
-		return pullError(err)
+		return p, pullError(err)
 	}
-	pushed := map[string]string{"name": b.Name, "version": b.Version, "digest": digest}
-	name := strings.TrimSuffix(o.reference, ":"+ref.Tag)
-	return env.Show(o.json, pushed, output.Text("%s@%s\n", name, digest))
+	return pushed{digest, b.Name, b.Version, strings.TrimSuffix(reference, ":"+ref.Tag)}, nil
 }

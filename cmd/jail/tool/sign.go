@@ -3,6 +3,8 @@ package tool
 import (
 	"cmp"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"path/filepath"
 	"time"
@@ -13,7 +15,6 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/keyfile"
-	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/jail/atomicfile"
 	"github.com/jail-sandbox/jail/supervisor/bundle"
 	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
@@ -22,14 +23,9 @@ import (
 // defaultLife is how long a signature is valid without --expires.
 const defaultLife = 365 * 24 * time.Hour
 
-type signOptions struct {
-	dir, key string
-	life     time.Duration
-	json     bool
-}
-
 func newSign(env *cli.Env) *cobra.Command {
-	var o signOptions
+	var key string
+	var life time.Duration
 	cmd := &cobra.Command{
 		Use:   "sign [flags] DIR",
 		Short: "sign a bundle",
@@ -37,31 +33,24 @@ func newSign(env *cli.Env) *cobra.Command {
 statement stay, so several people can sign. After --expires the bundle can no longer be installed; it can be signed again without a new build.`,
 		Example: "  jail tool sign --key acme.key words/",
 		Args:    command.Exactly("DIR"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			o.dir = args[0]
-			return runSign(env, o)
-		},
 	}
-	cmd.Flags().StringVar(&o.key, "key", "",
+	cmd.Flags().StringVar(&key, "key", "",
 		"`FILE` with the private key, as jail tool key new makes it")
-	cmd.Flags().DurationVar(&o.life, "expires", 0,
+	cmd.Flags().DurationVar(&life, "expires", 0,
 		"`HOURS` from now on that the signature counts for, as 8760h (default one year, or as "+
 			"long as the signatures that are there)")
-	command.JSON(cmd, &o.json, "print an object")
-	return cmd
-}
-
-func runSign(env *cli.Env, o signOptions) error {
-	if o.life < 0 {
-		return exit.Usage("", "--expires %v: it would have expired", o.life)
-	}
-	s, err := sign(o.dir, o.key, o.life, time.Now())
-	if err != nil {
-		return err
-	}
-	return env.Show(o.json, signedView{s.Name, s.Version, s.Manifest, s.Expires},
-		output.Text("signed %s %s, manifest %s, until %s\n",
-			s.Name, s.Version, s.Manifest, s.Expires.Format(time.RFC3339)))
+	return command.Print(env, cmd, "print an object",
+		func(_ *cobra.Command, args []string) (signedView, error) {
+			if life < 0 {
+				return signedView{}, exit.Usage("", "--expires %v: it would have expired", life)
+			}
+			s, err := sign(args[0], key, life, time.Now())
+			return signedView{s.Name, s.Version, s.Manifest, s.Expires}, err
+		}, func(w io.Writer, s signedView) error {
+			_, err := fmt.Fprintf(w, "signed %s %s, manifest %s, until %s\n", s.Name, s.Version,
+				s.Manifest, s.Expires.Format(time.RFC3339))
+			return err
+		})
 }
 
 // signedView is a statement as --json shows it.

@@ -36,6 +36,14 @@ type bundleView struct {
 	Origin *bundle.Installed `json:"origin,omitempty"` // of a pulled one
 	// the publisher whose keys signed it; "" where nobody did that is known here
 	Signer string `json:"signed_by"`
+
+	bundle *bundle.Bundle
+	// command is the one that was asked for; nil for the whole bundle.
+	command *bundle.Command
+}
+
+func viewBundle(rings trust.Rings, b *bundle.Bundle, command *bundle.Command) bundleView {
+	return bundleView{b.Manifest, b.Dir, b.Origin, signer(rings, b), b, command}
 }
 
 // signer is the publisher whose keys of now signed a bundle's manifest, or "".
@@ -81,76 +89,66 @@ func openBundles(env *cli.Env) (*bundle.Set, error) {
 }
 
 func newList(env *cli.Env) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return command.Print(env, &cobra.Command{
 		Use:     "list",
 		Short:   "list the commands of the installed bundles",
 		Example: "  jail tool list",
 		Args:    command.Exactly(),
-		RunE:    func(_ *cobra.Command, _ []string) error { return runList(env, asJSON) },
-	}
-	command.JSON(cmd, &asJSON, "print a list of objects, one for each bundle")
-	return cmd
+	}, "print a list of objects, one for each bundle",
+		func(*cobra.Command, []string) ([]bundleView, error) { return listBundles(env) },
+		func(w io.Writer, all []bundleView) error {
+			rows := [][]string{{"TOOL", "VERSION", "SIGNED BY", "ABOUT"}}
+			for _, b := range all {
+				for _, c := range b.bundle.Commands() {
+					rows = append(rows, []string{b.Name + "/" + c.Name, b.Version,
+						cmp.Or(b.Signer, "nobody"), c.About})
+				}
+			}
+			return output.Table(w, rows)
+		})
 }
 
-func runList(env *cli.Env, asJSON bool) error {
+func listBundles(env *cli.Env) ([]bundleView, error) {
 	set, err := openBundles(env)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	views := []bundleView{}
 	rings, err := signers(env)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	rows := [][]string{{"TOOL", "VERSION", "SIGNED BY", "ABOUT"}}
+	all := []bundleView{}
 	for _, b := range set.List() {
-		by := signer(rings, b)
-		views = append(views, bundleView{b.Manifest, b.Dir, b.Origin, by})
-		for _, c := range b.Commands() {
-			rows = append(rows,
-				[]string{b.Name + "/" + c.Name, b.Version, cmp.Or(by, "nobody"), c.About})
-		}
+		all = append(all, viewBundle(rings, b, nil))
 	}
-	if len(views) == 0 {
+	if len(all) == 0 {
 		output.Say(env.Stderr, "hint", "no bundle is installed below "+
 			strings.Join(env.Config.Bundles, " or "))
 	}
-	return env.Show(asJSON, views, func(w io.Writer) error { return output.Table(w, rows) })
+	return all, nil
 }
 
 func newShow(env *cli.Env) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "show NAME",
 		Short:   "show a bundle, or the bundle and module of a command",
 		Example: "  jail tool show core-utils\n  jail tool show grep",
 		Args:    command.Exactly("NAME"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			return runShow(env, args[0], asJSON)
-		},
 	}
-	command.JSON(cmd, &asJSON, "print the bundle's manifest")
 	complete.First(env, cmd, complete.Tools)
-	return cmd
-}
-
-func runShow(env *cli.Env, name string, asJSON bool) error {
-	set, err := openBundles(env)
-	if err != nil {
-		return err
-	}
-	b, command, err := findTool(set, name)
-	if err != nil {
-		return exit.NotFound("jail tool list", "%v", err)
-	}
-	rings, err := signers(env)
-	if err != nil {
-		return err
-	}
-	by := signer(rings, b)
-	return env.Show(asJSON, bundleView{b.Manifest, b.Dir, b.Origin, by},
-		func(w io.Writer) error { return writeBundle(w, b, command, by) })
+	return command.Print(env, cmd, "print the bundle's manifest",
+		func(_ *cobra.Command, args []string) (view bundleView, err error) {
+			set, err := openBundles(env)
+			if err != nil {
+				return view, err
+			}
+			b, command, err := findTool(set, args[0])
+			if err != nil {
+				return view, exit.NotFound("jail tool list", "%v", err)
+			}
+			rings, err := signers(env)
+			return viewBundle(rings, b, command), err
+		}, writeBundle)
 }
 
 // findTool returns the bundle of that name, or the one with the command, and then the command.
@@ -166,7 +164,8 @@ func findTool(set *bundle.Set, name string) (*bundle.Bundle, *bundle.Command, er
 	return b, &c, err
 }
 
-func writeBundle(w io.Writer, b *bundle.Bundle, command *bundle.Command, by string) error {
+func writeBundle(w io.Writer, view bundleView) error {
+	b, command, by := view.bundle, view.command, view.Signer
 	var rows [][]string
 	if command != nil {
 		rows = append(rows, []string{"command", command.Name + ": " + command.About})

@@ -484,14 +484,14 @@ func TestWorkerAsks(t *testing.T) {
 	cmdtest.StartAgentd(h.Host)
 	web := f.repo("acme/web", failing)
 	m.Set(written, "done")
-	end := f.begin(f.task("acme/web", "asks", "profile = \"careful\"\n"+gitea))
+	end := f.begin(f.task("acme/web", "PROJ_1.asks", "profile = \"careful\"\n"+gitea))
 	push := f.waiting("git.push")
-	if text := show(web, "agent/asks", "new"); text == "x\n" {
+	if text := show(web, "agent/PROJ_1.asks", "new"); text == "x\n" {
 		t.Error("it was pushed before anybody approved it")
 	}
 	h.Wants(h.Jail("approvals", "approve", push.ID), 0, "")
 	pull := f.waiting("pr.create")
-	if len(f.pulls) != 0 || show(web, "agent/asks", "new") != "x\n" {
+	if len(f.pulls) != 0 || show(web, "agent/PROJ_1.asks", "new") != "x\n" {
 		t.Errorf("before the pull request is approved there are %v", f.pulls)
 	}
 	h.Wants(h.Jail("approvals", "approve", pull.ID), 0, "")

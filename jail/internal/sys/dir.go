@@ -110,20 +110,15 @@ func OpenDirPath(path string) (*os.File, error) {
 }
 
 func openat2(dir int, dirName, path string, how *unix.OpenHow) (*os.File, error) {
-	var fd int
-	err := retryEINTR(func() (err error) {
-		fd, err = unix.Openat2(dir, path, how)
+	fd, err := retried(func() (int, error) {
+		fd, err := unix.Openat2(dir, path, how)
 		// A rename elsewhere made the kernel unsure: it asks to be asked again.
 		if err == unix.EAGAIN {
-			return unix.EINTR
+			err = unix.EINTR
 		}
-		return err
+		return fd, err
 	})
-	name := filepath.Join(dirName, path)
-	if err != nil {
-		return nil, pathError("openat2", name, err)
-	}
-	return os.NewFile(uintptr(fd), name), nil
+	return opened(fd, "openat2", filepath.Join(dirName, path), err)
 }
 
 // OpenPath is OpenBeneath with O_PATH: it never blocks, has no effect on a device, and opens a link
@@ -144,16 +139,12 @@ func OpenSubdirPath(dir *os.File, path string) (*os.File, error) {
 }
 
 // Reopen opens the inode of f, which may be open with O_PATH, anew, whatever its name is by now.
-func Reopen(f *os.File, flags int) (*os.File, error) {
-	var fd int
-	err := retryEINTR(func() (err error) {
-		fd, err = unix.Open(fdPath(f), flags|unix.O_CLOEXEC, 0)
-		return err
-	})
-	if err != nil {
-		return nil, pathError("open", f.Name(), err)
-	}
-	return os.NewFile(uintptr(fd), f.Name()), nil
+func Reopen(f *os.File, flags int) (*os.File, error) { return open(fdPath(f), f.Name(), flags) }
+
+// open opens a path (open(2)); errors name it.
+func open(path, name string, flags int) (*os.File, error) {
+	fd, err := retried(func() (int, error) { return unix.Open(path, flags|unix.O_CLOEXEC, 0) })
+	return opened(fd, "open", name, err)
 }
 
 func fdPath(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
@@ -231,9 +222,7 @@ func MayWrite(dir *os.File, name string) bool {
 }
 
 // Syncfs writes the file system of f to its disk (syncfs(2)).
-func Syncfs(f *os.File) error {
-	return pathError("syncfs", f.Name(), unix.Syncfs(int(f.Fd())))
-}
+func Syncfs(f *os.File) error { return pathError("syncfs", f.Name(), unix.Syncfs(int(f.Fd()))) }
 
 // Fallocate gives f blocks for its first size bytes, which read as zeros and are not written
 // (fallocate(2)).
@@ -433,16 +422,10 @@ func OpenHandle(mount *os.File, handle []byte) (*os.File, error) {
 		return nil, pathError("open_by_handle_at", mount.Name(), unix.EINVAL)
 	}
 	h := unix.NewFileHandle(int32(binary.LittleEndian.Uint32(handle)), handle[4:])
-	var fd int
-	err := retryEINTR(func() (err error) {
-		fd, err = unix.OpenByHandleAt(int(mount.Fd()), h,
-			unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC)
-		return err
+	fd, err := retried(func() (int, error) {
+		return unix.OpenByHandleAt(int(mount.Fd()), h, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC)
 	})
-	if err != nil {
-		return nil, pathError("open_by_handle_at", mount.Name(), err)
-	}
-	return os.NewFile(uintptr(fd), "a handle below "+mount.Name()), nil
+	return opened(fd, "open_by_handle_at", "a handle below "+mount.Name(), err)
 }
 
 // IsMount reports whether something is mounted on the entry name of dir in this mount namespace

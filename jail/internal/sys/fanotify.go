@@ -131,10 +131,7 @@ func (e FileEvent) Stat() (Stat, error) {
 
 // ReadAt reads from the event's file; that is no event.
 func (e FileEvent) ReadAt(b []byte, offset int64) (n int, err error) {
-	err = retryEINTR(func() (err error) {
-		n, err = unix.Pread(int(e.fd), b, offset)
-		return err
-	})
+	n, err = retried(func() (int, error) { return unix.Pread(int(e.fd), b, offset) })
 	return n, callError("pread", err)
 }
 
@@ -147,11 +144,7 @@ func (w *FileWatch) Close() error { return w.f.Close() }
 // RootOf returns the root directory of a process, open with O_PATH.
 func RootOf(pid int) (*os.File, error) {
 	name := "/proc/" + strconv.Itoa(pid) + "/root"
-	fd, err := unix.Open(name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, pathError("open", name, err)
-	}
-	return os.NewFile(uintptr(fd), name), nil
+	return open(name, name, unix.O_PATH|unix.O_DIRECTORY)
 }
 
 // OpenInRoot opens the absolute path with O_PATH as a process would whose root directory that is.

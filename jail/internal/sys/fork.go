@@ -87,11 +87,7 @@ func openProc() (*os.File, error) {
 	if st.Flags&unix.ST_RDONLY == 0 {
 		return os.Open("/proc")
 	}
-	fd, err := unix.Fsopen("proc", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return nil, callError("fsopen proc", err)
-	}
-	proc, err := mountProc(fd, nil)
+	proc, err := newMount("proc", "proc", procAttributes)
 	if err != nil {
 		return nil, fmt.Errorf("/proc/sys is read-only, and a proc of its own is refused: %w", err)
 	}
@@ -147,11 +143,7 @@ func blocked(fork func() (uintptr, unix.Errno)) (int, error) {
 // reported reads what the copy says.
 func (c *copySteps) reported(from int) error {
 	var said [2]byte
-	n, err := 0, error(nil)
-	err = retryEINTR(func() error {
-		n, err = unix.Read(from, said[:])
-		return err
-	})
+	n, err := retried(func() (int, error) { return unix.Read(from, said[:]) })
 	if err != nil || n != len(said) {
 		return errors.Join(errors.New("a copy of this process ended before it was asked to"),
 			callError("read", err))
@@ -252,10 +244,7 @@ func forkedFsopen() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := retryEINTR(func() error {
-		_, err := unix.Wait4(pid, nil, unix.WALL, nil)
-		return callError("wait4", err)
-	}); err != nil {
+	if err := reap(pid); err != nil {
 		return 0, err
 	}
 	text := make([]byte, unsafe.Sizeof(said))

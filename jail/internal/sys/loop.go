@@ -115,27 +115,7 @@ func MountExt4(device *os.File, readOnly bool) (*os.File, error) {
 		options = []string{"ro", "noload"}
 		attributes |= unix.MOUNT_ATTR_RDONLY
 	}
-	fsfd, err := unix.Fsopen("ext4", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return nil, pathError("fsopen ext4", device.Name(), err)
-	}
-	defer unix.Close(fsfd)
-	if err := unix.FsconfigSetString(fsfd, "source", fdPath(device)); err != nil {
-		return nil, pathError("fsconfig ext4 source", device.Name(), err)
-	}
-	for _, o := range options {
-		if err := unix.FsconfigSetFlag(fsfd, o); err != nil {
-			return nil, pathError("fsconfig ext4 "+o, device.Name(), err)
-		}
-	}
-	if err := unix.FsconfigCreate(fsfd); err != nil {
-		return nil, pathError("fsconfig create ext4", device.Name(), err)
-	}
-	mount, err := unix.Fsmount(fsfd, unix.FSMOUNT_CLOEXEC, attributes)
-	if err != nil {
-		return nil, pathError("fsmount ext4", device.Name(), err)
-	}
-	return os.NewFile(uintptr(mount), device.Name()), nil
+	return newMount("ext4", device.Name(), attributes, append(options, "source="+fdPath(device))...)
 }
 
 // MakeReadOnly makes the whole file system of mount read-only and writes what is dirty to its
@@ -143,17 +123,12 @@ func MountExt4(device *os.File, readOnly bool) (*os.File, error) {
 // syscall.EBUSY.
 func MakeReadOnly(mount *os.File) error { return reconfigure(mount, "ro") }
 
-// reconfigure sets flags of the whole file system of mount.
-func reconfigure(mount *os.File, flags ...string) error {
-	fsfd, err := unix.Fspick(int(mount.Fd()), "", unix.FSPICK_CLOEXEC|unix.FSPICK_EMPTY_PATH)
+// reconfigure sets options of the whole file system of mount.
+func reconfigure(mount *os.File, options ...string) error {
+	c, err := pickContext(int(mount.Fd()), "", mount.Name(), unix.FSPICK_EMPTY_PATH)
 	if err != nil {
-		return pathError("fspick", mount.Name(), err)
+		return err
 	}
-	defer unix.Close(fsfd)
-	for _, f := range flags {
-		if err := unix.FsconfigSetFlag(fsfd, f); err != nil {
-			return pathError("fsconfig "+f, mount.Name(), err)
-		}
-	}
-	return pathError("fsconfig reconfigure", mount.Name(), unix.FsconfigReconfigure(fsfd))
+	defer c.close()
+	return c.reconfigure(options...)
 }

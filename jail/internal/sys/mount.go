@@ -29,28 +29,14 @@ func (m MountFlags) attributes() uint64 {
 }
 
 // MountTmpfs mounts a fresh tmpfs on the directory target (tmpfs(5)); options are its own, as
-// "size" and "mode".
-func MountTmpfs(target string, flags MountFlags, options map[string]string) error {
-	fsfd, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+// "mode=0700".
+func MountTmpfs(target string, flags MountFlags, options ...string) error {
+	mount, err := newMount("tmpfs", target, int(flags.attributes()), options...)
 	if err != nil {
-		return pathError("fsopen tmpfs", target, err)
+		return err
 	}
-	defer unix.Close(fsfd)
-	for key, value := range options {
-		if err := unix.FsconfigSetString(fsfd, key, value); err != nil {
-			return pathError(fmt.Sprintf("fsconfig tmpfs %s=%s", key, value), target, err)
-		}
-	}
-	if err := unix.FsconfigCreate(fsfd); err != nil {
-		return pathError("fsconfig create tmpfs", target, err)
-	}
-	mount, err := unix.Fsmount(fsfd, unix.FSMOUNT_CLOEXEC, int(flags.attributes()))
-	if err != nil {
-		return pathError("fsmount tmpfs", target, err)
-	}
-	defer unix.Close(mount)
-	return pathError("move_mount", target,
-		unix.MoveMount(mount, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH))
+	defer mount.Close()
+	return AttachMount(mount, target)
 }
 
 // MountTerminals mounts a devpts of its own on the directory target; options are its own, as mount(2)
@@ -82,64 +68,73 @@ func MountGroups(target string) error {
 // that is mounted below it. It must be called in the mount namespace in which source was opened;
 // the copy can be attached in any.
 func CloneTree(source *os.File) (*os.File, error) {
-	tree, err := unix.OpenTree(int(source.Fd()), "",
-		unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
-	if err != nil {
-		return nil, pathError("open_tree", source.Name(), err)
-	}
-	return os.NewFile(uintptr(tree), source.Name()), nil
+	return clone(int(source.Fd()), "", source.Name(), unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+}
+
+// CloneOf is CloneTree without what is mounted below.
+func CloneOf(source *os.File) (*os.File, error) {
+	return clone(int(source.Fd()), "", source.Name(), unix.AT_EMPTY_PATH)
+}
+
+// CloneMountOf is CloneOf for what is mounted on target in the calling thread's mount namespace.
+func CloneMountOf(target string) (*os.File, error) {
+	return clone(unix.AT_FDCWD, target, target, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// clone copies a mount (open_tree(2)); errors name it.
+func clone(dir int, path, name string, flags uint) (*os.File, error) {
+	tree, err := unix.OpenTree(dir, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|flags)
+	return opened(tree, "open_tree", name, err)
 }
 
 // AttachTree attaches a detached copy of a mount on target. Where userns is not nil, the owners of
 // its files are those that userns maps them to (mount_setattr(2), MOUNT_ATTR_IDMAP).
 func AttachTree(tree *os.File, target string, flags MountFlags, userns *os.File) error {
-	attr := unix.MountAttr{Attr_set: flags.attributes(), Propagation: unix.MS_PRIVATE}
+	attr := unix.MountAttr{Attr_set: flags.attributes()}
 	if userns != nil {
 		attr.Attr_set |= unix.MOUNT_ATTR_IDMAP
 		attr.Userns_fd = uint64(userns.Fd())
 	}
-	if err := unix.MountSetattr(int(tree.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE,
-		&attr); err != nil {
-		return pathError("mount_setattr", target, err)
-	}
-	return pathError("move_mount", target,
-		unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH))
+	return attach(tree, target, unix.AT_RECURSIVE, attr)
 }
 
 // AttachShared attaches a detached mount of a file system that is mounted elsewhere too. Its
 // attributes are all set to what they are to be here, and none of them is taken over; its owners
 // are mapped already.
 func AttachShared(mount *os.File, target string, flags MountFlags) error {
-	attr := unix.MountAttr{Attr_set: flags.attributes(), Propagation: unix.MS_PRIVATE}
+	attr := unix.MountAttr{Attr_set: flags.attributes()}
 	attr.Attr_clr = (unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOEXEC) &^ attr.Attr_set
-	if err := unix.MountSetattr(int(mount.Fd()), "", unix.AT_EMPTY_PATH, &attr); err != nil {
-		return pathError("mount_setattr", target, err)
-	}
-	return pathError("move_mount", target,
-		unix.MoveMount(int(mount.Fd()), "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH))
-}
-
-// CloneMountOf returns a detached mount of what is mounted on target in the calling thread's mount
-// namespace, without what is mounted below it.
-func CloneMountOf(target string) (*os.File, error) {
-	tree, err := unix.OpenTree(unix.AT_FDCWD, target,
-		unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
-	if err != nil {
-		return nil, pathError("open_tree", target, err)
-	}
-	return os.NewFile(uintptr(tree), target), nil
+	return attach(mount, target, 0, attr)
 }
 
 // AttachDevice attaches a detached mount of a device node on target: nosuid and noexec, and of all
 // mounts of a jail the only one that is not nodev.
 func AttachDevice(tree *os.File, target string) error {
-	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC,
-		Attr_clr: unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
-	if err := unix.MountSetattr(int(tree.Fd()), "", unix.AT_EMPTY_PATH, &attr); err != nil {
-		return pathError("mount_setattr", target, err)
+	return attach(tree, target, 0, unix.MountAttr{
+		Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC, Attr_clr: unix.MOUNT_ATTR_NODEV})
+}
+
+// attach attaches a detached mount on target with attributes, and nothing that is mounted below it
+// propagates; flags are 0 or unix.AT_RECURSIVE.
+func attach(mount *os.File, target string, flags uint, attr unix.MountAttr) error {
+	attr.Propagation = unix.MS_PRIVATE
+	if err := setAttributes(mount, target, flags, attr); err != nil {
+		return err
 	}
+	return AttachMount(mount, target)
+}
+
+// AttachMount attaches a detached mount to the directory target (move_mount(2)), in the calling
+// thread's mount namespace.
+func AttachMount(mount *os.File, target string) error {
 	return pathError("move_mount", target,
-		unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH))
+		unix.MoveMount(int(mount.Fd()), "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH))
+}
+
+// setAttributes sets the attributes of a mount (mount_setattr(2)); errors name it.
+func setAttributes(mount *os.File, name string, flags uint, attr unix.MountAttr) error {
+	return pathError("mount_setattr", name,
+		unix.MountSetattr(int(mount.Fd()), "", unix.AT_EMPTY_PATH|flags, &attr))
 }
 
 // MakeReadOnlyMount makes the mount at target read-only, but none below it.
@@ -152,21 +147,11 @@ func MakeReadOnlyMount(target string) error {
 // OpenNode opens a device node to be named by its descriptor, without opening the device; a link is
 // not followed.
 func OpenNode(path string) (*os.File, error) {
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, pathError("open", path, err)
-	}
-	return os.NewFile(uintptr(fd), path), nil
+	return open(path, path, unix.O_PATH|unix.O_NOFOLLOW)
 }
 
 // OpenTarget opens what path leads to, through links, with O_PATH.
-func OpenTarget(path string) (*os.File, error) {
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, pathError("open", path, err)
-	}
-	return os.NewFile(uintptr(fd), path), nil
-}
+func OpenTarget(path string) (*os.File, error) { return open(path, path, unix.O_PATH) }
 
 // mountID returns the ID, as Mounts gives it, of the mount that f lies on; f may be open with
 // O_PATH.

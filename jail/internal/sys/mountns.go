@@ -11,10 +11,7 @@ import (
 // AttachIn attaches a detached mount on target in the mount namespace of a process, whose root
 // target is seen from. Nothing that is not trusted may have run in that namespace.
 func AttachIn(mount *os.File, pid int, target string) error {
-	return inMountsOf(pid, func() error {
-		return pathError("move_mount", target, unix.MoveMount(int(mount.Fd()), "", unix.AT_FDCWD,
-			target, unix.MOVE_MOUNT_F_EMPTY_PATH))
-	})
+	return inMountsOf(pid, func() error { return AttachMount(mount, target) })
 }
 
 // inMountsOf calls f in the mount namespace of a process. The thread that goes there ends.
@@ -69,12 +66,12 @@ func ShowIn(pid int, mounts []Shown, narrow bool) (held []*os.File, err error) {
 
 // narrowProc takes everything from a mounted proc but processes.
 func narrowProc(dir string) error {
-	fd, err := unix.Fspick(unix.AT_FDCWD, dir, unix.FSPICK_CLOEXEC|unix.FSPICK_NO_AUTOMOUNT)
+	c, err := pickContext(unix.AT_FDCWD, dir, dir, unix.FSPICK_NO_AUTOMOUNT)
 	if err != nil {
-		return pathError("fspick", dir, err)
+		return err
 	}
-	defer unix.Close(fd)
-	if err := onlyProcesses(fd, dir); err != nil {
+	defer c.close()
+	if err := c.reconfigure(onlyProcesses); err != nil {
 		return err
 	}
 	// The kernel may have kept a name that somebody has looked at.
@@ -86,32 +83,26 @@ func narrowProc(dir string) error {
 	return nil
 }
 
-// onlyProcesses sets subset=pid on the proc of a file system context.
-func onlyProcesses(fd int, dir string) error {
-	if err := unix.FsconfigSetString(fd, "subset", "pid"); err != nil {
-		return pathError("fsconfig subset=pid", dir, err)
-	}
-	return pathError("fsconfig reconfigure", dir, unix.FsconfigReconfigure(fd))
-}
+// onlyProcesses is the option of a proc with nothing else (proc(5)).
+const onlyProcesses = "subset=pid"
 
 // NarrowsProc tries whether the kernel sets subset=pid on a proc that is mounted already, on one
 // that is attached nowhere. Newer kernels refuse ("proc: subset=pid cannot be changed").
 func NarrowsProc() (bool, error) {
-	const name = "proc"
-	fd, err := unix.Fsopen(name, unix.FSOPEN_CLOEXEC)
+	c, err := openContext("proc", "proc")
 	if err != nil {
-		return false, pathError("fsopen", name, err)
+		return false, err
 	}
-	defer unix.Close(fd)
-	if err := unix.FsconfigCreate(fd); err != nil {
-		return false, pathError("fsconfig create", name, err)
+	defer c.close()
+	if err := c.create(); err != nil {
+		return false, err
 	}
-	mount, err := unix.Fsmount(fd, unix.FSMOUNT_CLOEXEC, 0)
+	mount, err := c.mount(0)
 	if err != nil {
-		return false, pathError("fsmount", name, err)
+		return false, err
 	}
-	defer unix.Close(mount)
-	err = onlyProcesses(fd, name)
+	defer mount.Close()
+	err = c.reconfigure(onlyProcesses)
 	if errors.Is(err, unix.EINVAL) {
 		return false, nil
 	}
@@ -119,10 +110,10 @@ func NarrowsProc() (bool, error) {
 }
 
 // ProcOf returns a detached mount of a fresh proc that shows the process namespace of a process
-// (proc(5)); options are its own, as "hidepid". A proc is of the namespace of the process that opens
+// (proc(5)); options are its own, as "hidepid=4". A proc is of the namespace of the process that opens
 // it, and that is a child of a thread that ends: a thread enters no process namespace, but its
 // children do (setns(2)).
-func ProcOf(pid int, options map[string]string) (*os.File, error) {
+func ProcOf(pid int, options ...string) (*os.File, error) {
 	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/pid", pid))
 	if err != nil {
 		return nil, err
@@ -135,28 +126,11 @@ func ProcOf(pid int, options map[string]string) (*os.File, error) {
 		}
 		fd, err := forkedFsopen()
 		if err == nil {
-			tree, err = mountProc(fd, options)
+			tree, err = fsContext{fd, "proc", "proc"}.made(procAttributes, options...)
 		}
 		return err
 	})
 	return tree, err
 }
 
-// mountProc mounts the proc of a file system context, which it closes.
-func mountProc(fd int, options map[string]string) (*os.File, error) {
-	defer unix.Close(fd)
-	for key, value := range options {
-		if err := unix.FsconfigSetString(fd, key, value); err != nil {
-			return nil, callError(fmt.Sprintf("fsconfig proc %s=%s", key, value), err)
-		}
-	}
-	if err := unix.FsconfigCreate(fd); err != nil {
-		return nil, callError("fsconfig create proc", err)
-	}
-	mount, err := unix.Fsmount(fd, unix.FSMOUNT_CLOEXEC,
-		unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
-	if err != nil {
-		return nil, callError("fsmount proc", err)
-	}
-	return os.NewFile(uintptr(mount), "proc"), nil
-}
+const procAttributes = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC

@@ -2,6 +2,7 @@ package sys
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"runtime"
@@ -14,12 +15,10 @@ import (
 // what is mounted below it (open_tree(2)). dir must have been opened in the mount namespace of the
 // caller.
 func CloneMount(dir *os.File) (*os.File, error) {
-	tree, err := unix.OpenTree(int(dir.Fd()), "",
-		unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	f, err := CloneOf(dir)
 	if err != nil {
-		return nil, pathError("open_tree", dir.Name(), err)
+		return nil, err
 	}
-	f := os.NewFile(uintptr(tree), dir.Name())
 	attr := unix.MountAttr{
 		Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV |
 			unix.MOUNT_ATTR_NOATIME,
@@ -30,9 +29,9 @@ func CloneMount(dir *os.File) (*os.File, error) {
 	if Rootless() {
 		attr.Attr_set, attr.Attr_clr = attr.Attr_set&^unix.MOUNT_ATTR_NOATIME, 0
 	}
-	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+	if err := setAttributes(f, dir.Name(), 0, attr); err != nil {
 		f.Close()
-		return nil, pathError("mount_setattr", dir.Name(), err)
+		return nil, err
 	}
 	return f, nil
 }
@@ -40,24 +39,14 @@ func CloneMount(dir *os.File) (*os.File, error) {
 // MapMountIDs makes the owners of the files of a detached mount those that userns maps them to
 // (mount_setattr(2), MOUNT_ATTR_IDMAP).
 func MapMountIDs(mount, userns *os.File) error {
-	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns.Fd())}
-	return pathError("mount_setattr idmap", mount.Name(),
-		unix.MountSetattr(int(mount.Fd()), "", unix.AT_EMPTY_PATH, &attr))
-}
-
-// AttachMount attaches a detached mount to the directory target (move_mount(2)), in the calling
-// thread's mount namespace.
-func AttachMount(mount *os.File, target string) error {
-	return pathError("move_mount", target,
-		unix.MoveMount(int(mount.Fd()), "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH))
+	return setAttributes(mount, mount.Name(), 0,
+		unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns.Fd())})
 }
 
 // RefuseExec makes a detached mount one from which nothing runs, neither started nor mapped
 // (mount_setattr(2)).
 func RefuseExec(mount *os.File) error {
-	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOEXEC}
-	return pathError("mount_setattr noexec", mount.Name(),
-		unix.MountSetattr(int(mount.Fd()), "", unix.AT_EMPTY_PATH, &attr))
+	return setAttributes(mount, mount.Name(), 0, unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOEXEC})
 }
 
 // DetachTop takes away the topmost mount of target; what still uses it keeps it (umount2(2),
@@ -85,7 +74,7 @@ type Overlay struct {
 const legacyLayers = 8
 
 // layers sets the lower layers, the topmost first. Linux 6.7 and newer take them one by one.
-func (o Overlay) layers(fsfd int) error {
+func (o Overlay) layers(c fsContext) error {
 	var all []string
 	for _, f := range o.Frozen {
 		all = append(all, fdPath(f)+"/upper")
@@ -97,13 +86,11 @@ func (o Overlay) layers(fsfd int) error {
 	}
 	all = append(all, fdPath(o.Lower))
 	if len(all) <= legacyLayers {
-		return pathError("fsconfig overlay lowerdir", o.Lower.Name(),
-			unix.FsconfigSetString(fsfd, "lowerdir", strings.Join(all, ":")))
+		return c.set("lowerdir=" + strings.Join(all, ":"))
 	}
 	for _, layer := range all {
-		if err := unix.FsconfigSetString(fsfd, "lowerdir+", layer); err != nil {
-			return pathError("fsconfig overlay lowerdir+ (more than 8 layers need Linux 6.7)",
-				o.Lower.Name(), err)
+		if err := c.set("lowerdir+=" + layer); err != nil {
+			return fmt.Errorf("%w (more than 8 layers need Linux 6.7)", err)
 		}
 	}
 	return nil
@@ -111,47 +98,34 @@ func (o Overlay) layers(fsfd int) error {
 
 // MountOverlay returns a detached overlay mount.
 func MountOverlay(o Overlay) (*os.File, error) {
-	name := o.Lower.Name()
-	fsfd, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
+	c, err := openContext("overlay", o.Lower.Name())
 	if err != nil {
-		return nil, pathError("fsopen overlay", name, err)
-	}
-	defer unix.Close(fsfd)
-	if err := o.layers(fsfd); err != nil {
 		return nil, err
 	}
-	options := [][2]string{
-		{"upperdir", fdPath(o.Upper) + "/upper"}, {"workdir", fdPath(o.Upper) + "/work"},
+	defer c.close()
+	if err := o.layers(c); err != nil {
+		return nil, err
+	}
+	options := []string{
+		"upperdir=" + fdPath(o.Upper) + "/upper", "workdir=" + fdPath(o.Upper) + "/work",
 		// What is in the upper layer is the whole change and means the same on every kernel,
 		// whatever its defaults are.
-		{"index", "off"}, {"metacopy", "off"}, {"redirect_dir", "nofollow"}, {"xino", "off"},
-		{"nfs_export", "off"},
-	}
-	for _, option := range options {
-		if err := unix.FsconfigSetString(fsfd, option[0], option[1]); err != nil {
-			return nil, pathError("fsconfig overlay "+option[0], name, err)
-		}
-	}
-	// A tool that calls fsync does not keep the host's disk busy: the content is made durable when
-	// it is kept.
-	if err := unix.FsconfigSetFlag(fsfd, "volatile"); err != nil {
-		return nil, pathError("fsconfig overlay volatile", name, err)
+		"index=off", "metacopy=off", "redirect_dir=nofollow", "xino=off", "nfs_export=off",
+		// A tool that calls fsync does not keep the host's disk busy: the content is made durable
+		// when it is kept.
+		"volatile",
 	}
 	// Whose marks are attributes that a user can set, and which the overlay keeps to itself.
 	if Rootless() {
-		if err := unix.FsconfigSetFlag(fsfd, "userxattr"); err != nil {
-			return nil, pathError("fsconfig overlay userxattr", name, err)
-		}
+		options = append(options, "userxattr")
 	}
-	if err := withFileIDs(o.ID, func() error { return unix.FsconfigCreate(fsfd) }); err != nil {
-		return nil, pathError("fsconfig create overlay", name, err)
+	if err := c.set(options...); err != nil {
+		return nil, err
 	}
-	mount, err := unix.Fsmount(fsfd, unix.FSMOUNT_CLOEXEC,
-		unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
-	if err != nil {
-		return nil, pathError("fsmount overlay", name, err)
+	if err := withFileIDs(o.ID, c.create); err != nil {
+		return nil, err
 	}
-	return os.NewFile(uintptr(mount), name), nil
+	return c.mount(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
 }
 
 // withFileIDs runs f with id as file system user and group but with the capabilities that the

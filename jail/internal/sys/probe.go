@@ -4,8 +4,6 @@ import (
 	"errors"
 	"slices"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // NotThere reports whether err says that the kernel has no such call, or not with such arguments.
@@ -24,9 +22,9 @@ func isAny(err error, all ...syscall.Errno) bool {
 // HasFilesystem returns nil if the kernel has a file system of that name, or could load it
 // (fsopen(2)).
 func HasFilesystem(name string) error {
-	fd, err := unix.Fsopen(name, unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return pathError("fsopen", name, err)
+	c, err := openContext(name, name)
+	if err == nil {
+		c.close()
 	}
-	return callError("close", unix.Close(fd))
+	return err
 }

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,8 +19,7 @@ func PrivateMounts() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
 		return callError("unshare CLONE_NEWNS", err)
 	}
-	return pathError("mount MS_PRIVATE", "/",
-		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+	return OwnMounts()
 }
 
 // CloseFrom closes every descriptor from first on, those that the Go runtime holds excepted by
@@ -55,26 +54,27 @@ func Replace(fd, by int) error {
 	return ClearCloexec(fd)
 }
 
-// SetRlimit sets both the soft and the hard limit of the calling process (setrlimit(2)).
-// A value above the present hard limit is lowered to it, since raising needs CAP_SYS_RESOURCE.
-func SetRlimit(resource int, value uint64) error { return SetRlimits(resource, value, value) }
-
-// SetRlimits is SetRlimit for a soft limit below the hard one.
-func SetRlimits(resource int, soft, hard uint64) error {
+// SetRlimit sets the soft and the hard limit of the calling process by the name that a plan gives it
+// (setrlimit(2)). A value above the present hard limit is lowered to it, since raising needs
+// CAP_SYS_RESOURCE.
+func SetRlimit(name string, soft, hard uint64) error {
+	resource, ok := rlimits[name]
+	if !ok {
+		return fmt.Errorf("rlimit %q: unknown name", name)
+	}
 	var now unix.Rlimit
 	if err := unix.Getrlimit(resource, &now); err != nil {
-		return fmt.Errorf("getrlimit %d: %w", resource, err)
+		return fmt.Errorf("rlimit %s: getrlimit: %w", name, err)
 	}
 	hard = min(hard, now.Max)
 	soft = min(soft, hard)
 	if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: soft, Max: hard}); err != nil {
-		return fmt.Errorf("setrlimit %d to %d, %d: %w", resource, soft, hard, err)
+		return fmt.Errorf("rlimit %s: setrlimit to %d, %d: %w", name, soft, hard, err)
 	}
 	return nil
 }
 
-// Rlimits by the name that a plan gives them (setrlimit(2)).
-var Rlimits = map[string]int{
+var rlimits = map[string]int{
 	"core":       unix.RLIMIT_CORE,
 	"cpu":        unix.RLIMIT_CPU,
 	"data":       unix.RLIMIT_DATA,
@@ -122,24 +122,20 @@ func Exec(path string, args, env []string) error {
 // ScratchFile returns an empty in-memory file (memfd_create(2)).
 func ScratchFile(name string) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, pathError("memfd_create", name, err)
-	}
-	return os.NewFile(uintptr(fd), name), nil
+	return opened(fd, "memfd_create", name, err)
 }
 
 // MemFile returns a sealed, read-only in-memory file with the given content (memfd_create(2)).
 func MemFile(name string, content []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	f, err := opened(fd, "memfd_create", name, err)
 	if err != nil {
-		return nil, pathError("memfd_create", name, err)
-	}
-	f := os.NewFile(uintptr(fd), name)
-	if _, err := f.Write(content); err != nil {
-		f.Close()
 		return nil, err
 	}
-	if err := seal(f); err != nil {
+	if _, err = f.Write(content); err == nil {
+		err = seal(f)
+	}
+	if err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -238,28 +234,36 @@ func OpenProcess(pid int) (*os.File, error) {
 // Signal sends a signal to the process behind a descriptor of OpenProcess (pidfd_send_signal(2)).
 // One that has ended gets none, though another has its number by now.
 func Signal(process *os.File, signal unix.Signal) error {
-	conn, err := process.SyscallConn()
+	return control(process, func(fd int) error {
+		return callError("pidfd_send_signal", unix.PidfdSendSignal(fd, signal, nil, 0))
+	})
+}
+
+// control calls do with the descriptor of f, which stays open meanwhile and as it is.
+func control(f *os.File, do func(fd int) error) error {
+	raw, err := f.SyscallConn()
 	if err != nil {
 		return err
 	}
-	var sent error
-	if err := conn.Control(func(fd uintptr) {
-		sent = unix.PidfdSendSignal(int(fd), signal, nil, 0)
-	}); err != nil {
+	var done error
+	if err := raw.Control(func(fd uintptr) { done = do(int(fd)) }); err != nil {
 		return err
 	}
-	return callError("pidfd_send_signal", sent)
+	return done
 }
 
 // HasEnded reports whether the process behind a descriptor of OpenProcess has ended.
 func HasEnded(process *os.File) (bool, error) {
-	fds := []unix.PollFd{{Fd: int32(process.Fd()), Events: unix.POLLIN}}
-	for {
-		n, err := unix.Poll(fds, 0)
-		if !errors.Is(err, unix.EINTR) {
-			return n == 1, callError("poll", err)
-		}
-	}
+	got, err := poll(process.Fd(), unix.POLLIN, 0)
+	return got != 0, err
+}
+
+// poll waits for events of a descriptor for so many milliseconds, or with -1 until there are some,
+// and returns those that there are (poll(2)).
+func poll(fd uintptr, events int16, timeout int) (got int16, err error) {
+	p := []unix.PollFd{{Fd: int32(fd), Events: events}}
+	_, err = retried(func() (int, error) { return unix.Poll(p, timeout) })
+	return p[0].Revents, callError("poll", err)
 }
 
 // ProcStat returns a process's parent and when it started, in clock ticks since the host did
@@ -287,31 +291,11 @@ func ProcStat(pid int) (parent int, start uint64, err error) {
 	return parent, start, nil
 }
 
-// pidfdInfo is struct pidfd_info of linux/pidfd.h, in its first version.
-type pidfdInfo struct {
-	mask, cgroup             uint64
-	pid, tgid, ppid          uint32
-	ruid, rgid, euid, egid   uint32
-	suid, sgid, fsuid, fsgid uint32
-	exitCode                 int32
-}
-
-const (
-	// PIDFD_GET_INFO, and what of it tells how a process ended (Linux 6.15).
-	pidfdGetInfo  = 0xc040ff0b
-	pidfdInfoExit = 1 << 3
-)
-
 // AwaitExit waits until the process behind a descriptor of OpenProcess, which need not be a child, has
 // exited.
 func AwaitExit(process *os.File) error {
-	fds := []unix.PollFd{{Fd: int32(process.Fd()), Events: unix.POLLIN}}
-	for {
-		_, err := unix.Poll(fds, -1)
-		if !errors.Is(err, unix.EINTR) {
-			return callError("poll", err)
-		}
-	}
+	_, err := poll(process.Fd(), unix.POLLIN, -1)
+	return err
 }
 
 // WaitForeign is AwaitExit, and then waits for the status of the process. known is false where the
@@ -322,14 +306,13 @@ func WaitForeign(process *os.File) (status unix.WaitStatus, known bool, err erro
 	}
 	// The status is there once the parent has taken it.
 	for range reapPatience {
-		info := pidfdInfo{mask: pidfdInfoExit}
-		_, _, errno := unix.Syscall(unix.SYS_IOCTL, process.Fd(), pidfdGetInfo,
-			uintptr(unsafe.Pointer(&info)))
-		if errno != 0 && errno != unix.ESRCH {
+		info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_EXIT}
+		err := unix.IoctlPidfdInfo(int(process.Fd()), &info)
+		if err != nil && err != unix.ESRCH {
 			return 0, false, nil
 		}
-		if errno == 0 && info.mask&pidfdInfoExit != 0 {
-			return unix.WaitStatus(info.exitCode), true, nil
+		if err == nil && info.Mask&unix.PIDFD_INFO_EXIT != 0 {
+			return unix.WaitStatus(info.Exit_code), true, nil
 		}
 		time.Sleep(reapEvery)
 	}
@@ -349,4 +332,34 @@ func SignalNumber(name string) unix.Signal {
 		name = "SIG" + name
 	}
 	return unix.SignalNum(name)
+}
+
+// OnEndingThread calls f on a thread that ends once f has returned, and returns the error of f. What
+// f does to its thread alone, as to enter a namespace (setns(2), unshare(2)), is gone with the
+// thread.
+//
+// It is never the first thread of the process: the runtime keeps that one for as long as the process
+// lives, and /proc/self and all who look from outside see its namespaces.
+func OnEndingThread(f func() error) error {
+	done := make(chan error, 1)
+	go endWith(func() { done <- f() })
+	return <-done
+}
+
+// endWith calls f on a thread that ends with the calling goroutine.
+func endWith(f func()) {
+	// Never unlocked, but on the first thread.
+	runtime.LockOSThread()
+	if unix.Gettid() != unix.Getpid() {
+		f()
+		return
+	}
+	defer runtime.UnlockOSThread()
+	// While this goroutine holds the first thread, the other one has another thread.
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		endWith(f)
+	}()
+	<-ended
 }

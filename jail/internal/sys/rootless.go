@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -68,26 +67,9 @@ func DropCapabilities() error {
 // NewTmpfs returns a fresh tmpfs, detached, of that many bytes of content and that many inodes
 // (tmpfs(5)).
 func NewTmpfs(bytes, inodes int64) (*os.File, error) {
-	fsfd, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return nil, callError("fsopen tmpfs", err)
-	}
-	defer unix.Close(fsfd)
-	for _, o := range [][2]string{{"size", strconv.FormatInt(bytes, 10)},
-		{"nr_inodes", strconv.FormatInt(inodes, 10)}, {"mode", "0700"}} {
-		if err := unix.FsconfigSetString(fsfd, o[0], o[1]); err != nil {
-			return nil, fmt.Errorf("fsconfig tmpfs %s=%s: %w", o[0], o[1], err)
-		}
-	}
-	if err := unix.FsconfigCreate(fsfd); err != nil {
-		return nil, callError("fsconfig create tmpfs", err)
-	}
-	mount, err := unix.Fsmount(fsfd, unix.FSMOUNT_CLOEXEC,
-		unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOATIME)
-	if err != nil {
-		return nil, callError("fsmount tmpfs", err)
-	}
-	return os.NewFile(uintptr(mount), "tmpfs"), nil
+	return newMount("tmpfs", "tmpfs",
+		unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOATIME,
+		fmt.Sprintf("size=%d", bytes), fmt.Sprintf("nr_inodes=%d", inodes), "mode=0700")
 }
 
 // HasUserXattrs reports whether files of the file system of dir, which may be open with O_PATH,
@@ -110,16 +92,6 @@ func DetachMount(mount *os.File) error {
 	return pathError("umount2", mount.Name(), unix.Unmount(fdPath(mount), unix.MNT_DETACH))
 }
 
-// CloneOf returns one more mount, detached, of what mount, which is attached, is a mount of.
-func CloneOf(mount *os.File) (*os.File, error) {
-	tree, err := unix.OpenTree(int(mount.Fd()), "",
-		unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
-	if err != nil {
-		return nil, pathError("open_tree", mount.Name(), err)
-	}
-	return os.NewFile(uintptr(tree), mount.Name()), nil
-}
-
 // TryNamespaces makes the namespaces of a user's daemon and leaves nothing of them. That of mounts
 // is made with rights over the first.
 func TryNamespaces() error {
@@ -132,12 +104,8 @@ func TryNamespaces() error {
 	proc := fmt.Sprintf("/proc/%d", pid)
 	err = os.WriteFile(proc+"/setgroups", []byte("deny"), 0)
 	if err == nil {
-		err = os.WriteFile(proc+"/uid_map",
-			formatIDMap([]IDMap{{uint32(os.Geteuid()), uint32(os.Geteuid()), 1}}), 0)
-	}
-	if err == nil {
-		err = os.WriteFile(proc+"/gid_map",
-			formatIDMap([]IDMap{{uint32(os.Getegid()), uint32(os.Getegid()), 1}}), 0)
+		uid, gid := uint32(os.Geteuid()), uint32(os.Getegid())
+		err = writeIDMaps(proc, []IDMap{{uid, uid, 1}}, []IDMap{{gid, gid, 1}})
 	}
 	return errors.Join(err, endCopy(pid))
 }

@@ -107,16 +107,12 @@ const (
 // AwaitNoReader waits until nobody has the read end of a pipe open any more, of which f is the write
 // end.
 func AwaitNoReader(f *os.File) error {
-	p := []unix.PollFd{{Fd: int32(f.Fd())}}
-	return callError("poll", retryEINTR(func() error {
-		_, err := unix.Poll(p, -1)
-		return err
-	}))
+	_, err := poll(f.Fd(), 0, -1)
+	return err
 }
 
 // HungUp reports whether nobody is left at the other end of fd.
 func HungUp(fd uintptr) bool {
-	p := []unix.PollFd{{Fd: int32(fd)}}
-	n, err := unix.Poll(p, 0)
-	return err == nil && n == 1 && p[0].Revents&unix.POLLHUP != 0
+	got, err := poll(fd, 0, 0)
+	return err == nil && got&unix.POLLHUP != 0
 }

@@ -54,17 +54,7 @@ func ShutdownRead(f *os.File) error { return shutdown(f, unix.SHUT_RD) }
 func ShutdownWrite(f *os.File) error { return shutdown(f, unix.SHUT_WR) }
 
 func shutdown(f *os.File, how int) error {
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var shut error
-	if err := raw.Control(func(fd uintptr) {
-		shut = unix.Shutdown(int(fd), how)
-	}); err != nil {
-		return err
-	}
-	return callError("shutdown", shut)
+	return control(f, func(fd int) error { return callError("shutdown", unix.Shutdown(fd, how)) })
 }
 
 // SendWithFiles writes the first bytes of p together with the descriptors of files (SCM_RIGHTS) and
@@ -80,10 +70,8 @@ func SendWithFiles(f *os.File, p []byte, files []*os.File) (int, error) {
 	}
 	n, serr := 0, error(nil)
 	err = raw.Write(func(fd uintptr) bool {
-		serr = retryEINTR(func() error {
-			var e error
-			n, e = unix.SendmsgN(int(fd), p, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL)
-			return e
+		n, serr = retried(func() (int, error) {
+			return unix.SendmsgN(int(fd), p, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL)
 		})
 		return !errors.Is(serr, unix.EAGAIN)
 	})

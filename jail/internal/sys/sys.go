@@ -20,6 +20,23 @@ func retryEINTR(f func() error) error {
 	}
 }
 
+// retried is retryEINTR for a call with a result.
+func retried[T any](f func() (T, error)) (got T, err error) {
+	err = retryEINTR(func() error {
+		got, err = f()
+		return err
+	})
+	return got, err
+}
+
+// opened is the file of a descriptor that a call opened, or the error of the call.
+func opened(fd int, op, name string, err error) (*os.File, error) {
+	if err != nil {
+		return nil, pathError(op, name, err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
 // pathError wraps err with the operation and the path, or returns nil.
 func pathError(op, path string, err error) error {
 	if err == nil {
@@ -29,6 +46,4 @@ func pathError(op, path string, err error) error {
 }
 
 // callError wraps err with the name of the system call, or returns nil.
-func callError(call string, err error) error {
-	return os.NewSyscallError(call, err)
-}
+func callError(call string, err error) error { return os.NewSyscallError(call, err) }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"runtime"
 	"strings"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -56,10 +55,12 @@ func endCopy(pid int) error {
 	if err := callError("kill", unix.Kill(pid, unix.SIGKILL)); err != nil {
 		return err
 	}
-	return retryEINTR(func() error {
-		_, err := unix.Wait4(pid, nil, unix.WALL, nil)
-		return callError("wait4", err)
-	})
+	return reap(pid)
+}
+
+func reap(pid int) error {
+	_, err := retried(func() (int, error) { return unix.Wait4(pid, nil, unix.WALL, nil) })
+	return callError("wait4", err)
 }
 
 func mapUserNS(proc string, uids, gids []IDMap) (*os.File, error) {
@@ -67,10 +68,14 @@ func mapUserNS(proc string, uids, gids []IDMap) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	return ns, writeIDMaps(proc, uids, gids)
+}
+
+func writeIDMaps(proc string, uids, gids []IDMap) error {
 	if err := os.WriteFile(proc+"/uid_map", formatIDMap(uids), 0); err != nil {
-		return ns, err
+		return err
 	}
-	return ns, os.WriteFile(proc+"/gid_map", formatIDMap(gids), 0)
+	return os.WriteFile(proc+"/gid_map", formatIDMap(gids), 0)
 }
 
 func formatIDMap(all []IDMap) []byte {
@@ -92,11 +97,6 @@ func UserNSOwner(pid int) (uint32, error) {
 }
 
 func ownerOf(ns *os.File) (uint32, error) {
-	var owner uint32
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, ns.Fd(), unix.NS_GET_OWNER_UID,
-		uintptr(unsafe.Pointer(&owner)))
-	if errno != 0 {
-		return 0, pathError("ioctl NS_GET_OWNER_UID", ns.Name(), errno)
-	}
-	return owner, nil
+	owner, err := unix.IoctlGetUint32(int(ns.Fd()), unix.NS_GET_OWNER_UID)
+	return owner, pathError("ioctl NS_GET_OWNER_UID", ns.Name(), err)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"sync"
 
@@ -38,8 +37,8 @@ func (c *calls) add() (*pending, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.open) >= maxCalls {
-		return nil, &agent.Error{Code: agent.ErrInProgress,
-			Message: fmt.Sprintf("%d calls wait for their answers already", maxCalls)}
+		return nil, agent.Errorf(agent.ErrInProgress, "%d calls wait for their answers already",
+			maxCalls)
 	}
 	if c.open == nil {
 		c.open = map[uint64]*pending{}
@@ -130,7 +129,7 @@ func envelope(result any, err error) []byte {
 	}
 	text, err := json.Marshal(of)
 	if err != nil {
-		return envelope(nil, &agent.Error{Code: agent.ErrFailed, Message: err.Error()})
+		return envelope(nil, agent.Errorf(agent.ErrFailed, "%v", err))
 	}
 	return text
 }

@@ -383,8 +383,8 @@ func (h *Host) ended() {
 	if h.work.event != nil {
 		why := h.work.failed
 		if why == nil {
-			why = &agent.Error{Code: agent.ErrFailed,
-				Message: "the guest asked for the next event without a checkpoint of this one"}
+			why = agent.Errorf(agent.ErrFailed, "the guest asked for the next event without a "+
+				"checkpoint of this one")
 		}
 		h.fail(why)
 		return
@@ -406,7 +406,7 @@ func (h *Host) Close(asked bool, why string) error {
 	if h.work != nil && h.work.event != nil {
 		failed := h.work.failed
 		if failed == nil {
-			failed = &agent.Error{Code: agent.ErrFailed, Message: why}
+			failed = agent.Errorf(agent.ErrFailed, "%s", why)
 		}
 		h.fail(failed)
 	} else if h.work != nil {
@@ -430,7 +430,7 @@ func asError(err error) *agent.Error {
 		return e
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return &agent.Error{Code: agent.ErrDeadline, Message: "the time of the event is over"}
+		return agent.Errorf(agent.ErrDeadline, "the time of the event is over")
 	}
-	return &agent.Error{Code: agent.ErrStorage, Message: err.Error()}
+	return agent.Errorf(agent.ErrStorage, "%v", err)
 }

@@ -21,8 +21,8 @@ func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if h.o.Once || r.URL.Path != "/events" || r.Method != http.MethodGet {
-		refuse(w, http.StatusNotFound, &agent.Error{Code: agent.ErrNoMethod,
-			Message: "want POST /rpc/PUBSUB, STORAGE, AI or HOST, or GET /events"})
+		refuse(w, http.StatusNotFound, agent.Errorf(agent.ErrNoMethod, "want POST /rpc/PUBSUB, "+
+			"STORAGE, AI or HOST, or GET /events"))
 		return
 	}
 	ms := int64(maxWait / time.Millisecond)
@@ -42,7 +42,7 @@ func (h *Host) serveCall(w http.ResponseWriter, r *http.Request, binding string)
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body,
 		int64(agent.MaxParamsOf(binding, agent.MethodLoad))+4<<10))
 	if err != nil {
-		refuse(w, http.StatusBadRequest, &agent.Error{Code: agent.ErrTooLarge, Message: err.Error()})
+		refuse(w, http.StatusBadRequest, agent.Errorf(agent.ErrTooLarge, "%v", err))
 		return
 	}
 	var call struct {
@@ -77,9 +77,7 @@ func (h *Host) serveCall(w http.ResponseWriter, r *http.Request, binding string)
 	}
 }
 
-func refuse(w http.ResponseWriter, status int, err error) {
-	write(w, status, envelope(nil, err))
-}
+func refuse(w http.ResponseWriter, status int, err error) { write(w, status, envelope(nil, err)) }
 
 func write(w http.ResponseWriter, status int, text []byte) {
 	w.Header().Set("Content-Type", "application/json")

@@ -3,7 +3,6 @@ package host
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -23,30 +22,41 @@ const (
 // A method answers one call of the guest.
 type method func(h *Host, params json.RawMessage) (any, error)
 
+// with is the method that reads its parameters for do.
+func with[T any](do func(h *Host, p T) (any, error)) method {
+	return func(h *Host, params json.RawMessage) (any, error) {
+		var p T
+		if err := read(params, &p); err != nil {
+			return nil, err
+		}
+		return do(h, p)
+	}
+}
+
 // methods are those that the host answers, by binding. jail-agentd answers those in forwarded.
 var methods = map[string]map[string]method{
 	agent.PubSub: {
-		"send":           send,
-		"update":         update,
-		"complete":       complete,
-		"updateSettings": updateSettings,
+		"send":           with(send),
+		"update":         with(update),
+		"complete":       with(complete),
+		"updateSettings": with(updateSettings),
 	},
 	agent.Storage: {
-		"exec":  exec,
-		"run":   run,
+		"exec":  with(exec),
+		"run":   with(run),
 		"get":   get,
 		"query": query,
 	},
 	agent.Host: {
 		"ready":      ready,
-		"log":        logLine,
+		"log":        with(logLine),
 		"setState":   setState,
-		"checkpoint": checkpoint,
-		"fail":       failEvent,
-		"setAlarm":   setAlarm,
-		"clearAlarm": clearAlarm,
+		"checkpoint": with(checkpoint),
+		"fail":       with(failEvent),
+		"setAlarm":   with(setAlarm),
+		"clearAlarm": with(clearAlarm),
 		"propose":    propose,
-		"return":     returnResult,
+		"return":     with(returnResult),
 	},
 }
 
@@ -68,13 +78,13 @@ func (h *Host) Call(binding, name string, params []byte) *Answer {
 		return h.callOnce(binding, name, params)
 	}
 	if !slices.Contains(h.o.Bindings, binding) {
-		return answerOf(nil, &agent.Error{Code: agent.ErrNoBinding,
-			Message: fmt.Sprintf("there is no binding %s: it is not among the capabilities that the "+
-				"manifest asks for and the policy grants", printable(binding))})
+		return answerOf(nil, agent.Errorf(agent.ErrNoBinding, "there is no binding %s: it is not "+
+			"among the capabilities that the manifest asks for and the policy grants",
+			printable(binding)))
 	}
 	if most := agent.MaxParamsOf(binding, name); len(params) > most {
-		return answerOf(nil, &agent.Error{Code: agent.ErrTooLarge,
-			Message: fmt.Sprintf("the parameters have %d bytes, more than %d", len(params), most)})
+		return answerOf(nil, agent.Errorf(agent.ErrTooLarge, "the parameters have %d bytes, more "+
+			"than %d", len(params), most))
 	}
 	if len(bytes.TrimSpace(params)) == 0 {
 		params = []byte("{}")
@@ -84,8 +94,8 @@ func (h *Host) Call(binding, name string, params []byte) *Answer {
 	}
 	stream, ok := forwarded[binding][name]
 	if !ok {
-		return answerOf(nil, &agent.Error{Code: agent.ErrNoMethod,
-			Message: fmt.Sprintf("%s has no method %s", binding, printable(name))})
+		return answerOf(nil, agent.Errorf(agent.ErrNoMethod, "%s has no method %s", binding,
+			printable(name)))
 	}
 	return h.forward(binding, name, params, stream)
 }
@@ -101,13 +111,7 @@ func printable(name string) string {
 
 // read reads the parameters of a method.
 func read(params json.RawMessage, to any) error {
-	d := json.NewDecoder(bytes.NewReader(params))
-	d.DisallowUnknownFields()
-	err := d.Decode(to)
-	if err == nil && d.More() {
-		err = errors.New("more than one JSON value")
-	}
-	if err != nil {
+	if err := agent.Strict(params, to); err != nil {
 		return badParams("%v", err)
 	}
 	return nil
@@ -131,7 +135,7 @@ func readOne(params json.RawMessage, name string) (json.RawMessage, error) {
 }
 
 func badParams(format string, args ...any) *agent.Error {
-	return &agent.Error{Code: agent.ErrParams, Message: "parameters: " + fmt.Sprintf(format, args...)}
+	return agent.Errorf(agent.ErrParams, "parameters: "+format, args...)
 }
 
 // forward has jail-agentd answer a call.
@@ -170,8 +174,7 @@ func (h *Host) forward(binding, name string, params []byte, stream bool) *Answer
 		case r := <-p.replies:
 			return r, nil
 		case <-ended:
-			return agent.Reply{}, &agent.Error{Code: agent.ErrDeadline,
-				Message: "the event has ended"}
+			return agent.Reply{}, agent.Errorf(agent.ErrDeadline, "the event has ended")
 		}
 	}
 	a := &Answer{Stream: stream, close: func() { h.calls.remove(p) }}
@@ -227,8 +230,8 @@ func (h *Host) effect(e agent.Effect) (string, error) {
 	defer h.mu.Unlock()
 	w := h.work
 	if w == nil || w.event == nil {
-		return "", &agent.Error{Code: agent.ErrNoEvent, Message: "there is no event: what an agent " +
-			"does outside of itself belongs to an event, and is done when the event is committed"}
+		return "", agent.Errorf(agent.ErrNoEvent, "there is no event: what an agent does outside "+
+			"of itself belongs to an event, and is done when the event is committed")
 	}
 	if w.failed != nil {
 		return "", w.failed
@@ -246,8 +249,8 @@ func (h *Host) effect(e agent.Effect) (string, error) {
 			printable(e.Type))
 	}
 	if len(w.effects) >= agent.MaxEffects {
-		return "", &agent.Error{Code: agent.ErrTooLarge,
-			Message: fmt.Sprintf("the event has %d effects already", agent.MaxEffects)}
+		return "", agent.Errorf(agent.ErrTooLarge, "the event has %d effects already",
+			agent.MaxEffects)
 	}
 	e.N = len(w.effects) + 1
 	text, err := json.Marshal(e)
@@ -256,9 +259,8 @@ func (h *Host) effect(e agent.Effect) (string, error) {
 	}
 	if w.size += len(text); len(text) > agent.MaxEvent || w.size > maxEffects {
 		w.size -= len(text)
-		return "", &agent.Error{Code: agent.ErrTooLarge, Message: fmt.Sprintf(
-			"more than %d KiB in one, or %d KiB in all effects of an event", agent.MaxEvent>>10,
-			maxEffects>>10)}
+		return "", agent.Errorf(agent.ErrTooLarge, "more than %d KiB in one, or %d KiB in all "+
+			"effects of an event", agent.MaxEvent>>10, maxEffects>>10)
 	}
 	w.effects = append(w.effects, e)
 	return fmt.Sprintf("%s/%d/%d", h.o.ID, w.event.Seq, e.N), nil
@@ -278,14 +280,10 @@ type options struct {
 	ReplyTo string `json:"reply_to"`
 }
 
-func send(h *Host, params json.RawMessage) (any, error) {
-	var p struct {
-		Content json.RawMessage `json:"content"`
-		Options options         `json:"options"`
-	}
-	if err := read(params, &p); err != nil {
-		return nil, err
-	}
+func send(h *Host, p struct {
+	Content json.RawMessage `json:"content"`
+	Options options         `json:"options"`
+}) (any, error) {
 	if len(p.Content) == 0 {
 		return nil, badParams("no content")
 	}
@@ -294,15 +292,11 @@ func send(h *Host, params json.RawMessage) (any, error) {
 	return id{sent}, err
 }
 
-func update(h *Host, params json.RawMessage) (any, error) {
-	var p struct {
-		ID      string          `json:"id"`
-		Content json.RawMessage `json:"content"`
-		Options options         `json:"options"`
-	}
-	if err := read(params, &p); err != nil {
-		return nil, err
-	}
+func update(h *Host, p struct {
+	ID      string          `json:"id"`
+	Content json.RawMessage `json:"content"`
+	Options options         `json:"options"`
+}) (any, error) {
 	if p.ID == "" || len(p.Content) == 0 {
 		return nil, badParams("no id, or no content")
 	}
@@ -311,11 +305,7 @@ func update(h *Host, params json.RawMessage) (any, error) {
 	return nothing{}, err
 }
 
-func complete(h *Host, params json.RawMessage) (any, error) {
-	var p id
-	if err := read(params, &p); err != nil {
-		return nil, err
-	}
+func complete(h *Host, p id) (any, error) {
 	if p.ID == "" {
 		return nil, badParams("no id")
 	}
@@ -323,13 +313,9 @@ func complete(h *Host, params json.RawMessage) (any, error) {
 	return nothing{}, err
 }
 
-func updateSettings(h *Host, params json.RawMessage) (any, error) {
-	var p struct {
-		Patch map[string]json.RawMessage `json:"patch"`
-	}
-	if err := read(params, &p); err != nil {
-		return nil, err
-	}
+func updateSettings(h *Host, p struct {
+	Patch map[string]json.RawMessage `json:"patch"`
+}) (any, error) {
 	if p.Patch == nil {
 		return nil, badParams("no patch")
 	}
@@ -343,17 +329,13 @@ func updateSettings(h *Host, params json.RawMessage) (any, error) {
 
 func ready(*Host, json.RawMessage) (any, error) { return nothing{}, nil }
 
-func logLine(h *Host, params json.RawMessage) (any, error) {
-	var l agent.Log
-	if err := read(params, &l); err != nil {
-		return nil, err
-	}
+func logLine(h *Host, l agent.Log) (any, error) {
 	if !slices.Contains([]string{"info", "warn", "error"}, l.Level) {
 		return nil, badParams("level %s: want info, warn or error", printable(l.Level))
 	}
 	if len(l.Message) > maxLog {
-		return nil, &agent.Error{Code: agent.ErrTooLarge,
-			Message: fmt.Sprintf("the message has %d bytes, more than %d", len(l.Message), maxLog)}
+		return nil, agent.Errorf(agent.ErrTooLarge, "the message has %d bytes, more than %d",
+			len(l.Message), maxLog)
 	}
 	h.report(agent.Report{Log: &l})
 	return nothing{}, nil
@@ -368,16 +350,12 @@ func setState(h *Host, params json.RawMessage) (any, error) {
 	return nothing{}, err
 }
 
-func setAlarm(h *Host, params json.RawMessage) (any, error) {
-	var p struct {
-		Name string          `json:"name"`
-		At   time.Time       `json:"at"`
-		InMS int64           `json:"in_ms"`
-		Data json.RawMessage `json:"data"`
-	}
-	if err := read(params, &p); err != nil {
-		return nil, err
-	}
+func setAlarm(h *Host, p struct {
+	Name string          `json:"name"`
+	At   time.Time       `json:"at"`
+	InMS int64           `json:"in_ms"`
+	Data json.RawMessage `json:"data"`
+}) (any, error) {
 	switch {
 	case p.Name == "":
 		return nil, badParams("no name")
@@ -395,13 +373,9 @@ func setAlarm(h *Host, params json.RawMessage) (any, error) {
 // maxAlarm is how far away an alarm may be.
 const maxAlarm = 10 * 365 * 24 * time.Hour
 
-func clearAlarm(h *Host, params json.RawMessage) (any, error) {
-	var p struct {
-		Name string `json:"name"`
-	}
-	if err := read(params, &p); err != nil {
-		return nil, err
-	}
+func clearAlarm(h *Host, p struct {
+	Name string `json:"name"`
+}) (any, error) {
 	if p.Name == "" {
 		return nil, badParams("no name")
 	}
@@ -415,21 +389,17 @@ func propose(h *Host, params json.RawMessage) (any, error) {
 		return nil, err
 	}
 	if len(action) > agent.MaxProposal {
-		return nil, &agent.Error{Code: agent.ErrTooLarge, Message: fmt.Sprintf(
-			"the action has %d bytes, more than %d", len(action), agent.MaxProposal)}
+		return nil, agent.Errorf(agent.ErrTooLarge, "the action has %d bytes, more than %d",
+			len(action), agent.MaxProposal)
 	}
 	proposed, err := h.effect(agent.Effect{Op: agent.OpPropose, Data: action})
 	return id{proposed}, err
 }
 
 // returnResult answers the call that is the event.
-func returnResult(h *Host, params json.RawMessage) (any, error) {
-	var p struct {
-		Result json.RawMessage `json:"result"`
-	}
-	if err := read(params, &p); err != nil {
-		return nil, err
-	}
+func returnResult(h *Host, p struct {
+	Result json.RawMessage `json:"result"`
+}) (any, error) {
 	if len(p.Result) == 0 {
 		return nil, badParams("no result")
 	}
@@ -452,7 +422,7 @@ func returnResult(h *Host, params json.RawMessage) (any, error) {
 func (h *Host) ofEvent(seq uint64) (*work, error) {
 	w := h.work
 	if w == nil || w.event == nil {
-		return nil, &agent.Error{Code: agent.ErrNoEvent, Message: "there is no event"}
+		return nil, agent.Errorf(agent.ErrNoEvent, "there is no event")
 	}
 	if w.event.Seq != seq {
 		return nil, badParams("seq is %d, but the event is %d", seq, w.event.Seq)
@@ -460,13 +430,9 @@ func (h *Host) ofEvent(seq uint64) (*work, error) {
 	return w, nil
 }
 
-func checkpoint(h *Host, params json.RawMessage) (any, error) {
-	var p struct {
-		Seq uint64 `json:"seq"`
-	}
-	if err := read(params, &p); err != nil {
-		return nil, err
-	}
+func checkpoint(h *Host, p struct {
+	Seq uint64 `json:"seq"`
+}) (any, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, err := h.ofEvent(p.Seq); err != nil {
@@ -482,20 +448,16 @@ func checkpoint(h *Host, params json.RawMessage) (any, error) {
 }
 
 // failEvent is the guest's own word that it could not handle the event.
-func failEvent(h *Host, params json.RawMessage) (any, error) {
-	var p struct {
-		Seq     uint64 `json:"seq"`
-		Message string `json:"message"`
-	}
-	if err := read(params, &p); err != nil {
-		return nil, err
-	}
+func failEvent(h *Host, p struct {
+	Seq     uint64 `json:"seq"`
+	Message string `json:"message"`
+}) (any, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, err := h.ofEvent(p.Seq); err != nil {
 		return nil, err
 	}
-	h.fail(&agent.Error{Code: agent.ErrFailed, Message: p.Message[:min(len(p.Message), maxLog)]})
+	h.fail(agent.Errorf(agent.ErrFailed, "%s", p.Message[:min(len(p.Message), maxLog)]))
 	return nothing{}, nil
 }
 
@@ -523,13 +485,9 @@ func (h *Host) inStore(f func(w *work) error) error {
 	return err
 }
 
-func exec(h *Host, params json.RawMessage) (any, error) {
-	var p struct {
-		SQL string `json:"sql"`
-	}
-	if err := read(params, &p); err != nil {
-		return nil, err
-	}
+func exec(h *Host, p struct {
+	SQL string `json:"sql"`
+}) (any, error) {
 	err := h.inStore(func(w *work) error {
 		_, err := h.store.Run(w.ctx, p.SQL, nil)
 		return err
@@ -543,11 +501,7 @@ type statement struct {
 	Params []json.RawMessage `json:"params"`
 }
 
-func run(h *Host, params json.RawMessage) (any, error) {
-	var p statement
-	if err := read(params, &p); err != nil {
-		return nil, err
-	}
+func run(h *Host, p statement) (any, error) {
 	var changed store.Changed
 	err := h.inStore(func(w *work) (err error) {
 		changed, err = h.store.Run(w.ctx, p.SQL, p.Params)

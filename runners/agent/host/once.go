@@ -3,7 +3,6 @@ package host
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -22,12 +21,12 @@ func (h *Host) callOnce(binding, name string, params []byte) *Answer {
 	known := slices.Contains(agent.Bindings, binding)
 	if known && (binding != agent.AI || !slices.Contains(h.o.Bindings, agent.AI)) ||
 		len(binding) > agent.MaxName || len(name) > agent.MaxName {
-		return answerOf(nil, &agent.Error{Code: agent.ErrNoBinding, Message: fmt.Sprintf(
-			"there is no binding %s: env of load names those that there are", printable(binding))})
+		return answerOf(nil, agent.Errorf(agent.ErrNoBinding, "there is no binding %s: env of "+
+			"load names those that there are", printable(binding)))
 	}
 	if len(params) > agent.MaxParams {
-		return answerOf(nil, &agent.Error{Code: agent.ErrTooLarge, Message: fmt.Sprintf(
-			"the parameters have %d bytes, more than %d", len(params), agent.MaxParams)})
+		return answerOf(nil, agent.Errorf(agent.ErrTooLarge, "the parameters have %d bytes, more "+
+			"than %d", len(params), agent.MaxParams))
 	}
 	if len(bytes.TrimSpace(params)) == 0 {
 		params = []byte("{}")

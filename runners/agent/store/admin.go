@@ -3,9 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/jail-sandbox/jail/runners/agent"
@@ -28,8 +26,7 @@ func (s *Store) Administer(ctx context.Context, id string, a agent.Admin) (resul
 	case agent.AdminTables:
 		result, err = s.counts(ctx)
 	default:
-		err = &agent.Error{Code: agent.ErrNoMethod,
-			Message: fmt.Sprintf("operation %q: there is none of that name", a.Op)}
+		err = agent.Errorf(agent.ErrNoMethod, "operation %q: there is none of that name", a.Op)
 	}
 	if err == nil {
 		err = s.Commit(ctx, agent.Effects{})
@@ -129,13 +126,21 @@ func (s *Store) export(ctx context.Context, id string) (*agent.Memory, error) {
 	return m, err
 }
 
+// strict reads what the owner gives: a field that is misspelt is an error, and not lost.
+func strict(what string, text []byte, to any) error {
+	if err := agent.Strict(text, to); err != nil {
+		return &agent.Error{Code: agent.ErrParams, Message: what + ": " + err.Error()}
+	}
+	return nil
+}
+
 // merge merges a memory into that of the agent, by id. What is there wins against what is not newer;
 // of conversations the later one is the newer, of goals the one with more progress, of patterns that
 // with the higher confidence. So merging the same memory twice changes nothing.
 func (s *Store) merge(ctx context.Context, text []byte) error {
 	var m agent.Memory
-	if err := json.Unmarshal(text, &m); err != nil {
-		return &agent.Error{Code: agent.ErrParams, Message: "memory: " + err.Error()}
+	if err := strict("memory", text, &m); err != nil {
+		return err
 	}
 	// The driver parses a statement anew for each row; there are few.
 	put := func(err error, statement string, args ...any) error {
@@ -185,11 +190,11 @@ const putGoal = `INSERT INTO goals (id, description, priority, status, progress)
 // addGoal adds or replaces a goal.
 func (s *Store) addGoal(ctx context.Context, text []byte) error {
 	var g agent.Goal
-	if err := json.Unmarshal(text, &g); err != nil {
-		return &agent.Error{Code: agent.ErrParams, Message: "goal: " + err.Error()}
+	if err := strict("goal", text, &g); err != nil {
+		return err
 	}
 	if g.ID == "" {
-		return &agent.Error{Code: agent.ErrParams, Message: "goal: no id"}
+		return agent.Errorf(agent.ErrParams, "goal: no id")
 	}
 	_, err := s.conn.ExecContext(ctx, putGoal, g.ID, g.Description, g.Priority, g.Status,
 		g.Progress)

@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"time"
 
@@ -29,7 +28,11 @@ func (s *Store) Run(ctx context.Context, statement string, params []json.RawMess
 	if err != nil {
 		return Changed{}, err
 	}
-	result, err := s.conn.ExecContext(ctx, statement, args...)
+	var result sql.Result
+	made, err := s.conn.guest(ctx, statement)
+	if err == nil {
+		result, err = made.ExecContext(ctx, args...)
+	}
 	if err = s.judge(ctx, err); err != nil {
 		return Changed{}, err
 	}
@@ -48,7 +51,11 @@ func (s *Store) Query(ctx context.Context, statement string, params []json.RawMe
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.conn.QueryContext(ctx, statement, args...)
+	var rows *sql.Rows
+	made, err := s.conn.guest(ctx, statement)
+	if err == nil {
+		rows, err = made.QueryContext(ctx, args...)
+	}
 	if err != nil {
 		return nil, s.judge(ctx, err)
 	}
@@ -86,8 +93,8 @@ func collect(rows *sql.Rows, most int) ([]json.RawMessage, error) {
 			return nil, err
 		}
 		if size += len(text) + 1; size > maxRows {
-			return nil, &agent.Error{Code: agent.ErrTooLarge, Message: fmt.Sprintf(
-				"the rows have more than %d MiB: ask for fewer with LIMIT", maxRows>>20)}
+			return nil, agent.Errorf(agent.ErrTooLarge, "the rows have more than %d MiB: ask for "+
+				"fewer with LIMIT", maxRows>>20)
 		}
 		all = append(all, text)
 	}
@@ -115,8 +122,7 @@ func arguments(params []json.RawMessage) (args []any, err error) {
 	for i, p := range params {
 		v, err := argument(p)
 		if err != nil {
-			return nil, &agent.Error{Code: agent.ErrParams,
-				Message: fmt.Sprintf("parameter %d: %v", i+1, err)}
+			return nil, agent.Errorf(agent.ErrParams, "parameter %d: %v", i+1, err)
 		}
 		args = append(args, v)
 	}
@@ -157,7 +163,7 @@ func (s *Store) judge(ctx context.Context, err error) error {
 			return deadline
 		}
 		if e, ok := errors.AsType[*sqlite.Error](err); ok && endedByItself(e.Code()&0xff) {
-			return &agent.Error{Code: agent.ErrStorage, Message: e.Error()}
+			return agent.Errorf(agent.ErrStorage, "%v", e)
 		}
 		return errEnded
 	}
@@ -167,10 +173,10 @@ func (s *Store) judge(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return deadline
 	}
-	return &agent.Error{Code: agent.ErrStorage, Message: err.Error()}
+	return agent.Errorf(agent.ErrStorage, "%v", err)
 }
 
-var deadline = &agent.Error{Code: agent.ErrDeadline, Message: "the time of the event is over"}
+var deadline = agent.Errorf(agent.ErrDeadline, "the time of the event is over")
 
 // endedByItself are the errors over which SQLite itself may end a transaction
 // (https://sqlite.org/lang_transaction.html).

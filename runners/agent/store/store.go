@@ -42,9 +42,8 @@ const (
 )
 
 // errEnded is returned for a statement that ended the transaction of the event.
-var errEnded = &agent.Error{Code: agent.ErrStorage,
-	Message: "the statement ended the transaction of the event, which only a checkpoint does: " +
-		"leave COMMIT, ROLLBACK and OR ROLLBACK out"}
+var errEnded = agent.Errorf(agent.ErrStorage, "the statement ended the transaction of the event, "+
+	"which only a checkpoint does: leave COMMIT, ROLLBACK and OR ROLLBACK out")
 
 // A Store is open until Close. Its methods are for one goroutine at a time.
 type Store struct {
@@ -172,21 +171,53 @@ func (s *Store) Close() error {
 	return err
 }
 
-// A connection keeps the store's own statements.
+// A connection keeps statements, which are compiled once.
 type connection struct {
 	*sql.Conn
-	// made are the statements, by their texts.
-	made map[string]*sql.Stmt
+	// made are the store's own, guests the last ones of the guest.
+	made, guests statements
 }
 
-func (c *connection) close() (err error) {
-	for _, made := range c.made {
+// statements are kept by their texts.
+type statements map[string]*sql.Stmt
+
+func (s statements) close() (err error) {
+	for _, made := range s {
 		err = errors.Join(err, made.Close())
 	}
-	return errors.Join(err, c.Close())
+	clear(s)
+	return err
 }
 
-// exec executes a statement that every event has, which is compiled once.
+func (c *connection) close() error {
+	return errors.Join(c.made.close(), c.guests.close(), c.Close())
+}
+
+// maxGuests is how many statements of the guest are kept.
+const maxGuests = 16
+
+// guest returns a statement of the guest's. A guest has the same few for each event.
+func (c *connection) guest(ctx context.Context, text string) (*sql.Stmt, error) {
+	if made := c.guests[text]; made != nil {
+		return made, nil
+	}
+	if len(c.guests) == maxGuests {
+		if err := c.guests.close(); err != nil {
+			return nil, err
+		}
+	}
+	made, err := c.PrepareContext(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	if c.guests == nil {
+		c.guests = statements{}
+	}
+	c.guests[text] = made
+	return made, nil
+}
+
+// exec executes a statement that every event has.
 func (c *connection) exec(ctx context.Context, text string, args ...any) error {
 	made := c.made[text]
 	if made == nil {
@@ -195,7 +226,7 @@ func (c *connection) exec(ctx context.Context, text string, args ...any) error {
 			return err
 		}
 		if c.made == nil {
-			c.made = map[string]*sql.Stmt{}
+			c.made = statements{}
 		}
 		c.made[text] = made
 	}

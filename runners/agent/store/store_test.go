@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -218,4 +219,77 @@ func TestMemoryTables(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(dir, dbFile)); err != nil || info.Size() > 64<<10 {
 		t.Errorf("%v, %v", info, err)
 	}
+}
+
+// TestKeptStatements: a statement that is kept does what it would do anew: after an error, after a
+// change of the tables, when it was not read to its end, and in an event after one that has failed.
+func TestKeptStatements(t *testing.T) {
+	s := open(t, t.TempDir(), 1<<20)
+	ctx := t.Context()
+	if err := s.Begin(ctx); err != nil {
+		t.Fatal(err)
+	}
+	run := func(statement string, params ...json.RawMessage) error {
+		_, err := s.Run(ctx, statement, params)
+		return err
+	}
+	rows := func(statement string, most int) string {
+		t.Helper()
+		got, err := s.Query(ctx, statement, nil, most)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(slices.Concat(got...))
+	}
+	const insert, all, script = "INSERT INTO t VALUES (?)", "SELECT * FROM t ORDER BY a",
+		"DELETE FROM t; INSERT INTO t (a) VALUES (7)"
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(run("CREATE TABLE t (a PRIMARY KEY)"))
+	must(run(insert, json.RawMessage("1")))
+	if run(insert, json.RawMessage("1")) == nil {
+		t.Error("control: a second row with one key")
+	}
+	must(run(insert, json.RawMessage("2")))
+	if got := rows(all, 1); got != `{"a":1}` {
+		t.Errorf("the first row: %s", got)
+	}
+	must(run("ALTER TABLE t ADD COLUMN b"))
+	if got := rows(all, 9); got != `{"a":1,"b":null}{"a":2,"b":null}` {
+		t.Errorf("with another column: %s", got)
+	}
+	for range 2 {
+		must(run(script))
+		if got := rows(all, 9); got != `{"a":7,"b":null}` {
+			t.Errorf("after two statements in one: %s", got)
+		}
+	}
+	must(run("DROP TABLE t"))
+	if _, err := s.Query(ctx, all, nil, 1); err == nil {
+		t.Error("a table that was dropped is read")
+	}
+	must(run("CREATE TABLE t (a PRIMARY KEY)"))
+	must(s.Commit(ctx, agent.Effects{Seq: 1}))
+	must(s.Begin(ctx))
+	must(run(insert, json.RawMessage("3")))
+	if _, err := s.Query(ctx, "SELECT abs(-9223372036854775808)", nil, 1); err == nil {
+		t.Error("control: an overflow")
+	}
+	must(s.Rollback(ctx))
+	must(s.Begin(ctx))
+	must(run(insert, json.RawMessage("4")))
+	if got := rows(all, 9); got != `{"a":4}` {
+		t.Errorf("after an event that has failed: %s", got)
+	}
+	for n := range 3 * maxGuests {
+		rows(fmt.Sprintf("SELECT %d", n), 1)
+		if kept := len(s.conn.guests); kept > maxGuests {
+			t.Fatalf("%d statements are kept", kept)
+		}
+	}
+	must(s.Commit(ctx, agent.Effects{Seq: 2}))
 }

@@ -110,8 +110,17 @@ func loadGranted(ctx context.Context, module []byte, limits wasi.Limits, cacheDi
 	if err != nil {
 		return nil, err
 	}
-	l, err := load(ctx, info, wasi.Hollow(module), cacheDir,
-		limits.Interruptible)
+	// The engine copies what it keeps. So much garbage at once would take a collection.
+	room, err := sys.Reserve(len(module) + wasi.HollowRoom)
+	if err == nil {
+		err = sys.Open(room)
+	}
+	if err != nil {
+		return nil, err
+	}
+	l, err := load(ctx, info, wasi.AppendHollow(room[:0], module), cacheDir, limits.Interruptible)
+	// Nothing can be done about it.
+	_ = sys.Release(room)
 	if err != nil {
 		return nil, err
 	}

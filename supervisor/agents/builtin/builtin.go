@@ -9,15 +9,13 @@ package builtin
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 )
 
@@ -125,14 +123,8 @@ func ParseConfig(text []byte) (c Config, err error) {
 	if len(text) > maxConfig {
 		return c, fmt.Errorf("config has %d bytes, more than %d", len(text), maxConfig)
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&c); err != nil {
-		return c, fmt.Errorf("config is an object of program, args, dir and agents: %s",
-			strings.TrimPrefix(err.Error(), "json: "))
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return c, errors.New("config: something follows the object")
+	if err := agent.Strict(text, &c); err != nil {
+		return c, fmt.Errorf("config is an object of program, args, dir and agents: %w", err)
 	}
 	for what, path := range map[string]string{"program": c.Program, "dir": c.Dir} {
 		if path != "" && !filepath.IsAbs(path) {

@@ -93,7 +93,7 @@ func TestCheckPlace(t *testing.T) {
 		`{"program":"claude"}`:     "no absolute path",
 		`{"agents":["A B"]}`:       "no name",
 		`{"more":1}`:               "unknown field",
-		`{} {}`:                    "something follows",
+		`{} {}`:                    "more than one JSON value",
 		`[]`:                       "object of program",
 		strings.Repeat(" ", 70000): "",
 		`{"args":["` + strings.Repeat("x", 70000) + `"]}`: "more than",

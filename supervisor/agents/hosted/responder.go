@@ -15,9 +15,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jail-sandbox/jail/jail/atomicfile"
+	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/supervisor/agents"
 	"github.com/jail-sandbox/jail/supervisor/agents/builtin"
@@ -217,7 +217,7 @@ func (r *responder) remember(e agent.Event, text string, said builtin.Answer) er
 	err := errors.Join(
 		r.bindings.run(`INSERT INTO conversations (id, started_at, summary, tokens_used)
 			VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE
-			SET tokens_used = tokens_used + excluded.tokens_used`, id, now, cut(text, 200),
+			SET tokens_used = tokens_used + excluded.tokens_used`, id, now, runners.Cut(text, 200),
 			said.Tokens),
 		r.bindings.run(`INSERT OR REPLACE INTO messages VALUES (?, ?, 'user', ?, ?)`, e.ID, id, text,
 			e.Time.Unix()),
@@ -236,18 +236,6 @@ func (r *responder) send(e agent.Event, text string) error {
 	if e.Source != owner {
 		options["to"] = e.Source
 	}
-	return r.bindings.call(agent.PubSub, "send", map[string]any{"content": cut(text, maxText),
-		"options": options}, nil)
-}
-
-// cut bounds a text, and says so.
-func cut(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	text = text[:most]
-	for !utf8.ValidString(text) {
-		text = text[:len(text)-1]
-	}
-	return text + "…"
+	return r.bindings.call(agent.PubSub, "send", map[string]any{
+		"content": runners.Cut(text, maxText), "options": options}, nil)
 }

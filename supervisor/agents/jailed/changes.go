@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/agents"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/approvals"
@@ -84,12 +85,8 @@ func (j *Jaild) Propose(ctx context.Context, of agents.Changes) (p agents.Propos
 	if err := withdraw(ctx, c, session, of.Asked); err != nil {
 		return p, lasting(err)
 	}
-	words := of.Words
-	if len(words) > maxWords {
-		words = strings.ToValidUTF8(words[:maxWords], "") + "…"
-	}
 	a, err := c.Approvals().Propose(ctx, api.ProposeRequest{Type: policy.ActionCommit, Run: session,
-		Commit: &shadows.CommitRequest{}, Words: words})
+		Commit: &shadows.CommitRequest{}, Words: runners.Cut(of.Words, maxWords)})
 	if err != nil {
 		return p, lasting(err)
 	}

@@ -19,9 +19,13 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/agents"
+	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/client"
+	"github.com/jail-sandbox/jail/supervisor/fetchrun"
+	"github.com/jail-sandbox/jail/supervisor/gatekeepers"
 	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/models"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -282,4 +286,29 @@ func inJail(dir string, args []string) []string {
 		}
 	}
 	return out
+}
+
+// Ask sends a request to the model of a role, as package models does.
+func (j *Jaild) Ask(ctx context.Context, role manifest.Role, key string,
+	body []byte) (*agents.Response, error) {
+	return models.Jail{Sender: j.Sender()}.Ask(ctx, role, key, body)
+}
+
+// Sender returns what sends HTTP requests by jails.
+func (j *Jaild) Sender() fetchrun.Sender { return fetchrun.Sender{Client: j.client} }
+
+// RunOf returns the id of the run of an instance that is awake, empty for none.
+func (j *Jaild) RunOf(instance string) string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.runs[instance]
+}
+
+// Actions returns jaild's approval queue, and what closes the connection to it.
+func (j *Jaild) Actions(ctx context.Context) (gatekeepers.Queue, func(), error) {
+	c, err := j.client(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return c.Approvals(), func() { c.Close() }, nil
 }

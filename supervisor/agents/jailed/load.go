@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/client"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
 // narrowPolicy narrows the policy of an agent for a program that it loads, and for a tool: no file
@@ -76,7 +76,8 @@ func (j *Jaild) Load(ctx context.Context, l agents.Load) (agents.Loaded, error) 
 	if err != nil {
 		return done, err
 	}
-	var stdout, stderr head
+	stdout := stdio.Kept{Most: agents.MaxLoadOutput}
+	stderr := stdio.Kept{Most: agents.MaxLoadOutput}
 	var res message.Result
 	if l.Orders != nil {
 		// What the program writes is in the frames; the rest is what jail-init says.
@@ -164,13 +165,3 @@ func loadRequest(l agents.Load) (message.Request, error) {
 	}
 	return req, nil
 }
-
-// head keeps the first bytes that are written to it, as a text.
-type head struct{ kept []byte }
-
-func (h *head) Write(p []byte) (int, error) {
-	h.kept = append(h.kept, p[:min(len(p), agents.MaxLoadOutput-len(h.kept))]...)
-	return len(p), nil
-}
-
-func (h *head) String() string { return strings.ToValidUTF8(string(h.kept), "\ufffd") }

@@ -15,6 +15,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/agents"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/approvals"
@@ -80,12 +81,9 @@ func requestFor(p agents.Proposal) api.ProposeRequest {
 		g.Resource = text
 	}
 	words, _ := said.Words.(string)
-	if len(words) > maxWords {
-		words = strings.ToValidUTF8(words[:maxWords], "") + "…"
-	}
 	g.Args = shown(args)
-	return api.ProposeRequest{Type: policy.ActionGate, Agent: p.Agent, Key: p.Key, Words: words,
-		External: approvals.External{Gate: &g}}
+	return api.ProposeRequest{Type: policy.ActionGate, Agent: p.Agent, Key: p.Key,
+		Words: runners.Cut(words, maxWords), External: approvals.External{Gate: &g}}
 }
 
 // shown is a JSON text in one line in which each character is seen: jaild refuses others.

@@ -42,9 +42,7 @@ func (a *Agent) check(root *os.Root, text []byte) error {
 }
 
 // importModule is the module name of the host functions of a binding; see docs/agent-abi.md.
-func importModule(binding string) string {
-	return "jail_agent_" + strings.ToLower(binding) + "_v1"
-}
+func importModule(binding string) string { return "jail_agent_" + strings.ToLower(binding) + "_v1" }
 
 // checkModule refuses a module that jail would not run, and one that imports a binding that the
 // manifest does not ask for.

@@ -45,13 +45,9 @@ func Parse(source string, text []byte) (*Manifest, error) {
 
 func (r *reader) manifest(t table) *Manifest {
 	m := &Manifest{}
-	var known []string
-	for _, k := range keys() {
-		if !strings.Contains(k.Path, ".") {
-			known = append(known, k.Path)
-		}
-	}
-	r.keys(t, known...)
+	r.keys(t, "agent", "type", "name", "runtime", "module", "args", "native", "profile", "policy",
+		"channels", "handle", "config", "capabilities", "storage", "tools", "facets", "ai",
+		"wake", "limits")
 	r.head(t, m)
 	r.what(t, m)
 	m.Channels = r.texts(t, "channels", true, CheckChannel)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jail-sandbox/jail/jail/id"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/supervisor/redact"
@@ -168,8 +169,10 @@ var branchName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*([./][A-Za-z0-9_-
 // quotes what may be a secret.
 func (t *Task) fill(repo, api, coordinator string) map[string]error {
 	wrong := map[string]error{}
-	if CheckName(t.ID) != nil {
-		wrong["id"] = errors.New("want a name of a-z, 0-9 and -, at most 63 characters")
+	if id.Check(t.ID) != nil {
+		// Who gives out tasks has names of its own for them, such as PROJ-123.
+		wrong["id"] = errors.New("want 1 to 64 letters, digits, ., - and _, of which the first is a " +
+			"letter or digit")
 	}
 	for key, name := range map[string]*string{"branch": &t.Branch, "base": &t.Base} {
 		if (*name != "" || key == "branch") && (!branchName.MatchString(*name) || len(*name) > 200 ||

@@ -29,11 +29,12 @@ func TestTask(t *testing.T) {
 		file.Model.Name != "smart" || file.Coordinator.Credential != "c" {
 		t.Errorf("%+v", file)
 	}
-	variables = map[string]string{"TASK_ID": "t-1", "PROMPT": "mend it", "BRANCH": "agent/t-1",
+	variables = map[string]string{"TASK_ID": "PROJ-1_a.b", "PROMPT": "mend it", "BRANCH": "agent/t-1",
 		"REPO_URL": "https://forge@github.com/acme/web.git", "MODEL": "anthropic/m",
 		"CLAUDE_API_KEY": "key"}
 	environment, err = TaskOf(func(name string) string { return variables[name] })
-	if err != nil || environment.Timeout != 30*time.Minute || environment.Coordinator.URL != nil ||
+	if err != nil || environment.ID != "PROJ-1_a.b" ||
+		environment.Timeout != 30*time.Minute || environment.Coordinator.URL != nil ||
 		environment.Model.Key != "key" || environment.Model.Role.Model != "m" ||
 		environment.Model.Role.Form != "messages" || environment.Forge.Kind != "github" ||
 		environment.Forge.API.String() != "https://api.github.com/" ||
@@ -62,5 +63,10 @@ func TestTask(t *testing.T) {
 			!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), secret) {
 			t.Errorf("%s: %v, want %s", more, err, want)
 		}
+	}
+	variables["TASK_ID"] = "../t"
+	if _, err := TaskOf(func(name string) string { return variables[name] }); err == nil ||
+		!strings.HasPrefix(err.Error(), "TASK_ID: want 1 to 64 letters") {
+		t.Errorf("a task whose id is a path: %v", err)
 	}
 }

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,19 +18,6 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
-
-// strict reads exactly one JSON value with no unknown members.
-func strict(text []byte, to any) error {
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(to); err != nil {
-		return err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows the JSON value")
-	}
-	return nil
-}
 
 func (s *Server) send(r *http.Request) (any, error) {
 	var req agentapi.Send
@@ -132,7 +118,9 @@ func (s *Server) became(to *agentapi.Sent, i store.Instance) (bool, error) {
 	case !errors.Is(err, store.ErrNotFound):
 		return false, err
 	case i.Settled < to.Seq:
-		to.Error = i.Error
+		if to.Error = i.Error; i.Paused {
+			to.Error = "the agent is paused: jail agent resume " + i.Agent
+		}
 		return i.State == store.Failed, nil
 	}
 	to.State, to.Error = agentapi.Committed, ""

@@ -24,6 +24,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/hosted"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
+	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -57,11 +58,11 @@ func New(ctx context.Context, a *agents.Agents, log *slog.Logger) *Server {
 		"GET " + agentapi.Path:                s.list,
 		"POST " + agentapi.Path:               s.add,
 		"GET " + one:                          s.get,
-		"DELETE " + one:                       s.remove,
+		"DELETE " + one:                       done(s.agents.Delete),
 		"POST " + one + "/send":               s.send,
 		"POST " + one + "/spawn":              s.spawn,
-		"POST " + one + "/pause":              s.pause,
-		"POST " + one + "/resume":             s.resume,
+		"POST " + one + "/pause":              done(s.agents.Pause),
+		"POST " + one + "/resume":             done(s.agents.Resume),
 		"GET " + one + "/events":              s.events,
 		"POST " + one + "/events/{seq}/retry": s.retry,
 		"GET " + one + "/do/status":           s.status,
@@ -88,6 +89,13 @@ func New(ctx context.Context, a *agents.Agents, log *slog.Logger) *Server {
 }
 
 type handler func(*http.Request) (any, error)
+
+// done does something to the agent that the path names, which has no result.
+func done(do func(context.Context, string) error) handler {
+	return func(r *http.Request) (any, error) {
+		return struct{}{}, do(r.Context(), r.PathValue("name"))
+	}
+}
 
 // ServeHTTP answers a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -125,17 +133,10 @@ func (s *Server) answered(h handler) http.HandlerFunc {
 	}
 }
 
-var statuses = map[string]int{
-	problem.Usage: http.StatusBadRequest, problem.NotFound: http.StatusNotFound,
-	problem.Refused: http.StatusForbidden, problem.Conflict: http.StatusConflict,
-	problem.Busy: http.StatusServiceUnavailable, problem.Ending: http.StatusServiceUnavailable,
-}
-
 func (s *Server) refuse(w http.ResponseWriter, err error) {
 	e := asProblem(err)
-	status, ok := statuses[e.Code]
-	if !ok {
-		status = http.StatusInternalServerError
+	status := api.Status(e.Code)
+	if status == http.StatusInternalServerError {
 		s.log.Warn("a request failed", "error", err)
 	}
 	w.WriteHeader(status)
@@ -185,7 +186,7 @@ func read(r *http.Request, to any) error {
 		err = fmt.Errorf("it has more than %d bytes", maxBody)
 	}
 	if err == nil {
-		err = strict(text, to)
+		err = agent.Strict(text, to)
 	}
 	if err != nil {
 		return problem.New(problem.Usage, "the body of the request: %w", err)
@@ -424,18 +425,6 @@ func (s *Server) add(r *http.Request) (any, error) {
 	}
 	r.SetPathValue("name", a.Name)
 	return s.one(r)
-}
-
-func (s *Server) remove(r *http.Request) (any, error) {
-	return struct{}{}, s.agents.Delete(r.Context(), r.PathValue("name"))
-}
-
-func (s *Server) pause(r *http.Request) (any, error) {
-	return struct{}{}, s.agents.Pause(r.Context(), r.PathValue("name"))
-}
-
-func (s *Server) resume(r *http.Request) (any, error) {
-	return struct{}{}, s.agents.Resume(r.Context(), r.PathValue("name"))
 }
 
 func (s *Server) events(r *http.Request) (any, error) {

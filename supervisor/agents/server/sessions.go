@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 
+	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 	"github.com/jail-sandbox/jail/supervisor/problem"
@@ -52,7 +53,7 @@ func (s *Server) appendEvents(r *http.Request) (any, error) {
 	first := int64(0)
 	text, err := io.ReadAll(io.LimitReader(r.Body, maxEvents*transcript.MaxEvent))
 	if err == nil {
-		err = strict(text, &texts)
+		err = agent.Strict(text, &texts)
 	}
 	if err == nil && (len(texts) == 0 || len(texts) > maxEvents) {
 		err = fmt.Errorf("%d came, and 1 to %d may", len(texts), maxEvents)
@@ -85,7 +86,7 @@ func eventOf(id string, text []byte) (int64, []byte, error) {
 		return 0, nil, fmt.Errorf("one is larger than %d MiB", transcript.MaxEvent>>20)
 	}
 	var e transcript.Event
-	if err := strict(text, &e); err != nil {
+	if err := agent.Strict(text, &e); err != nil {
 		return 0, nil, err
 	}
 	if e.SessionID != id {

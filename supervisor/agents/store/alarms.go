@@ -2,8 +2,8 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -20,6 +20,14 @@ type Alarm struct {
 	Every int64 `json:"every_ms,omitempty"`
 	// Pending is the number of the alarm's event, while that waits.
 	Pending uint64 `json:"pending,omitempty"`
+
+	instance int64
+}
+
+const alarmColumns = `instance, name, at, every, pending, data`
+
+func scanAlarm(scan func(...any) error) (a Alarm, err error) {
+	return a, scan(&a.instance, &a.Name, (*stamp)(&a.At), &a.Every, &a.Pending, (*[]byte)(&a.Data))
 }
 
 // alarm sets an alarm, in place of one of that name.
@@ -53,29 +61,17 @@ func (s *Store) Fire() (woken []int64, next time.Time, err error) {
 			AND at > ? + every`, millis(now), millis(now)); err != nil {
 			return err
 		}
-		type due struct {
-			instance int64
-			Alarm
-		}
-		var all []due
-		if err := w.rows(`SELECT instance, name, at, every, data FROM alarm
+		due, err := list(w.rows, `SELECT `+alarmColumns+` FROM alarm
 			WHERE at > 0 AND pending = 0 AND at <= ? ORDER BY at LIMIT 1000`, []any{millis(now)},
-			func(r *sql.Rows) error {
-				var a due
-				var at int64
-				var data []byte
-				err := r.Scan(&a.instance, &a.Name, &at, &a.Every, &data)
-				a.At, a.Data = fromMillis(at), data
-				all = append(all, a)
-				return err
-			}); err != nil {
+			scanAlarm)
+		if err != nil {
 			return err
 		}
-		for _, a := range all {
-			seq, err := w.fire(a.instance, a.Alarm, now)
+		for _, a := range due {
+			seq, err := w.fire(a.instance, a, now)
 			if err == nil {
 				woken = append(woken, a.instance)
-			} else if !isFull(err) && err != ErrNotFound {
+			} else if !errors.Is(err, ErrFull) && err != ErrNotFound {
 				return err
 			}
 			// Without room in the inbox the alarm comes with the next try.
@@ -89,12 +85,10 @@ func (s *Store) Fire() (woken []int64, next time.Time, err error) {
 			}
 		}
 		var at int64
-		err := w.row(`SELECT at FROM alarm WHERE at > 0 AND pending = 0 ORDER BY at LIMIT 1`, nil,
+		err = w.row(`SELECT at FROM alarm WHERE at > 0 AND pending = 0 ORDER BY at LIMIT 1`, nil,
 			&at)
-		if next = fromMillis(at); err == ErrNotFound {
-			next, err = time.Time{}, nil
-		}
-		return err
+		next = fromMillis(at)
+		return unless(ErrNotFound, err)
 	})
 	return woken, next, err
 }
@@ -141,18 +135,9 @@ func (w *writer) fired(of int64, seq uint64, now time.Time) (some bool, err erro
 }
 
 // Alarms returns the alarms of an instance.
-func (s *Store) Alarms(ctx context.Context, of int64) (all []Alarm, err error) {
-	err = s.read(ctx, `SELECT name, at, every, pending, data FROM alarm WHERE instance = ?
-		ORDER BY name`, []any{of}, func(r *sql.Rows) error {
-		var a Alarm
-		var at int64
-		var data []byte
-		err := r.Scan(&a.Name, &at, &a.Every, &a.Pending, &data)
-		a.At, a.Data = fromMillis(at), data
-		all = append(all, a)
-		return err
-	})
-	return all, err
+func (s *Store) Alarms(ctx context.Context, of int64) ([]Alarm, error) {
+	return list(s.reading(ctx), `SELECT `+alarmColumns+` FROM alarm WHERE instance = ? ORDER BY name`,
+		[]any{of}, scanAlarm)
 }
 
 // HasAlarms reports whether any alarm is set.

@@ -2,7 +2,6 @@ package store
 
 import (
 	"bytes"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -103,18 +102,9 @@ func (s *Store) Ack(of int64, seq uint64, effects []agent.Effects, spill bool,
 }
 
 // scanOne returns an instance that is not being deleted.
-func scanOne(w *writer, id int64) (i Instance, err error) {
-	found := false
-	err = w.rows(`SELECT `+instanceColumns+` FROM instance WHERE id = ? AND deleting = 0`,
-		[]any{id}, func(r *sql.Rows) (err error) {
-			found = true
-			i, err = scanInstance(r.Scan)
-			return err
-		})
-	if err == nil && !found {
-		err = ErrNotFound
-	}
-	return i, err
+func scanOne(w *writer, id int64) (Instance, error) {
+	return first(w.rows, `SELECT `+instanceColumns+` FROM instance WHERE id = ? AND deleting = 0`,
+		[]any{id}, scanInstance)
 }
 
 // A delivery carries out the effects of one instance's events.
@@ -300,19 +290,14 @@ func (d *delivery) address(to string) (channel, name string, err error) {
 }
 
 // receivers returns who gets a message on a channel: all other members, or one agent's instance.
-func (d *delivery) receivers(channel, name string) (all []receiver, err error) {
+func (d *delivery) receivers(channel, name string) ([]receiver, error) {
 	text, args := `SELECT `+receiverColumns+` FROM instance WHERE channel = ? AND state <> ?
 		AND id <> ? AND parent = 0 ORDER BY id`, []any{channel, Terminated, d.from.ID}
 	if name != "" {
 		text, args = `SELECT `+receiverColumns+` FROM instance WHERE channel = ? AND state <> ?
 			AND agent = ? AND parent = 0`, []any{channel, Terminated, name}
 	}
-	err = d.w.rows(text, args, func(r *sql.Rows) error {
-		to, err := scanReceiver(r.Scan)
-		all = append(all, to)
-		return err
-	})
-	return all, err
+	return list(d.w.rows, text, args, scanReceiver)
 }
 
 // sentTo returns where a message of this instance went, to send an update after it.

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"path"
@@ -92,28 +91,15 @@ func (w *writer) makeFacet(parent Instance, facet string, ask []byte, now int64)
 
 // Find returns the facet of an instance by its name, or ErrNotFound.
 func (c Children) Find(ctx context.Context, of Instance, name string) (Instance, error) {
-	i, err := scanInstance(c.s.readers.QueryRowContext(ctx, `SELECT `+instanceColumns+
-		` FROM instance WHERE parent = ? AND facet = ? AND deleting = 0`, of.ID,
-		path.Join(of.Facet, name)).Scan)
-	if err == sql.ErrNoRows {
-		err = ErrNotFound
-	}
-	return i, err
+	return first(c.s.reading(ctx), `SELECT `+instanceColumns+
+		` FROM instance WHERE parent = ? AND facet = ? AND deleting = 0`,
+		[]any{of.ID, path.Join(of.Facet, name)}, scanInstance)
 }
 
 // Of returns the facets of an instance by their names.
-func (c Children) Of(ctx context.Context, of int64) (all []Instance, err error) {
-	err = c.s.read(ctx, `SELECT `+instanceColumns+` FROM instance WHERE parent = ? AND deleting = 0
-		ORDER BY facet`, []any{of}, appendTo(&all))
-	return all, err
-}
-
-func appendTo(all *[]Instance) func(*sql.Rows) error {
-	return func(r *sql.Rows) error {
-		i, err := scanInstance(r.Scan)
-		*all = append(*all, i)
-		return err
-	}
+func (c Children) Of(ctx context.Context, of int64) ([]Instance, error) {
+	return list(c.s.reading(ctx), `SELECT `+instanceColumns+` FROM instance
+		WHERE parent = ? AND deleting = 0 ORDER BY facet`, []any{of}, scanInstance)
 }
 
 // below are an instance and all facets that stand in it.
@@ -123,10 +109,9 @@ const below = `WITH RECURSIVE below (id) AS (SELECT id FROM instance WHERE id = 
 // Abort gives up the events that wait for an instance and for the facets that stand in it, with the
 // reason, and returns these instances.
 func (c Children) Abort(of int64, reason string) (all []Instance, err error) {
-	err = c.s.write(func(w *writer) error {
-		all = nil
-		if err := w.rows(`SELECT `+instanceColumns+` FROM instance WHERE id IN (`+below+`)`,
-			[]any{of}, appendTo(&all)); err != nil {
+	err = c.s.write(func(w *writer) (err error) {
+		if all, err = list(w.rows, `SELECT `+instanceColumns+` FROM instance WHERE id IN (`+below+`)`,
+			[]any{of}, scanInstance); err != nil {
 			return err
 		}
 		now := c.s.now()
@@ -153,12 +138,8 @@ func (c Children) Abort(of int64, reason string) (all []Instance, err error) {
 
 // Lost returns why an event that was sent to an instance was given up, or ErrNotFound.
 func (c Children) Lost(ctx context.Context, of int64, id string) (reason string, err error) {
-	err = c.s.readers.QueryRowContext(ctx, `SELECT reason FROM dead WHERE instance = ? AND id = ?`,
-		of, id).Scan(&reason)
-	if err == sql.ErrNoRows {
-		err = ErrNotFound
-	}
-	return reason, err
+	return reason, c.s.readers.one(ctx, `SELECT reason FROM dead WHERE instance = ? AND id = ?`,
+		[]any{of, id}, &reason)
 }
 
 // Condemn takes a facet away, with all that stand in it and all that is known of them, and returns
@@ -171,7 +152,7 @@ func (c Children) Condemn(facet int64) (all []Instance, err error) {
 	return all, err
 }
 
-func (w *writer) condemn(which string, arg any) (all []Instance, err error) {
+func (w *writer) condemn(which string, arg any) ([]Instance, error) {
 	for _, table := range []string{"inbox", "dead", "seen", "alarm", "publication"} {
 		if err := w.exec(`DELETE FROM `+table+` WHERE instance IN (`+which+`)`, arg); err != nil {
 			return nil, err
@@ -181,15 +162,14 @@ func (w *writer) condemn(which string, arg any) (all []Instance, err error) {
 		bytes = 0 WHERE id IN (`+which+`)`, arg); err != nil {
 		return nil, err
 	}
-	return all, w.rows(`SELECT `+instanceColumns+` FROM instance WHERE id IN (`+which+`)`,
-		[]any{arg}, appendTo(&all))
+	return list(w.rows, `SELECT `+instanceColumns+` FROM instance WHERE id IN (`+which+`)`,
+		[]any{arg}, scanInstance)
 }
 
 // Condemned returns what was condemned and is not forgotten: jail-agentd ended before that.
-func (c Children) Condemned(ctx context.Context) (all []Instance, err error) {
-	err = c.s.read(ctx, `SELECT `+instanceColumns+` FROM instance WHERE deleting = 1`, nil,
-		appendTo(&all))
-	return all, err
+func (c Children) Condemned(ctx context.Context) ([]Instance, error) {
+	return list(c.s.reading(ctx), `SELECT `+instanceColumns+` FROM instance WHERE deleting = 1`, nil,
+		scanInstance)
 }
 
 // Forget forgets condemned instances, whose files are removed.

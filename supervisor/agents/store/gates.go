@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"time"
 )
 
@@ -68,12 +67,6 @@ func (g Gates) All(ctx context.Context) ([][]byte, error) {
 	return g.entries(ctx, `SELECT entry FROM gate_action ORDER BY began, ref`)
 }
 
-func (g Gates) entries(ctx context.Context, query string, args ...any) (all [][]byte, err error) {
-	err = g.s.read(ctx, query, args, func(r *sql.Rows) error {
-		var text []byte
-		err := r.Scan(&text)
-		all = append(all, text)
-		return err
-	})
-	return all, err
+func (g Gates) entries(ctx context.Context, query string, args ...any) ([][]byte, error) {
+	return list(g.s.reading(ctx), query, args, single[[]byte])
 }

@@ -154,13 +154,14 @@ func (w *writer) append(to int64, e agent.Event, now time.Time, deliver bool) (s
 
 const eventColumns = `seq, id, time, source, channel, type, kind, reply_to, attempt, data`
 
-func scanEvent(scan func(...any) error, more ...any) (e agent.Event, err error) {
-	var at int64
-	var data []byte
-	err = scan(append([]any{&e.Seq, &e.ID, &at, &e.Source, &e.Channel, &e.Type, &e.Kind,
-		&e.ReplyTo, &e.Attempt, &data}, more...)...)
-	e.Time, e.Data = fromMillis(at), data
-	return e, err
+// eventFields are what eventColumns are read into.
+func eventFields(e *agent.Event) []any {
+	return []any{&e.Seq, &e.ID, (*stamp)(&e.Time), &e.Source, &e.Channel, &e.Type, &e.Kind,
+		&e.ReplyTo, &e.Attempt, (*[]byte)(&e.Data)}
+}
+
+func scanEvent(scan func(...any) error) (e agent.Event, err error) {
+	return e, scan(eventFields(&e)...)
 }
 
 // Next returns the events of an instance after the number, at most limit and in order, and whether
@@ -213,15 +214,9 @@ func (w *writer) next(to int64, want Want) (events []agent.Event, more bool, err
 }
 
 // Waiting returns the events that wait for an instance, at most limit.
-func (s *Store) Waiting(ctx context.Context, to int64, limit int) (events []agent.Event,
-	err error) {
-	err = s.read(ctx, `SELECT `+eventColumns+` FROM inbox WHERE instance = ? ORDER BY seq LIMIT ?`,
-		[]any{to, limit}, func(r *sql.Rows) error {
-			e, err := scanEvent(r.Scan)
-			events = append(events, e)
-			return err
-		})
-	return events, err
+func (s *Store) Waiting(ctx context.Context, to int64, limit int) ([]agent.Event, error) {
+	return list(s.reading(ctx), `SELECT `+eventColumns+` FROM inbox WHERE instance = ?
+		ORDER BY seq LIMIT ?`, []any{to, limit}, scanEvent)
 }
 
 // Blame counts a failure of the first waiting event, on which the agent failed, and returns its
@@ -231,10 +226,7 @@ func (s *Store) Blame(to int64) (seq uint64, failed int, err error) {
 		err := w.row(`UPDATE inbox SET failed = failed + 1 WHERE instance = ? AND seq =
 			(SELECT min(seq) FROM inbox WHERE instance = ?) RETURNING seq, failed`, []any{to, to},
 			&seq, &failed)
-		if err == ErrNotFound {
-			return nil
-		}
-		return err
+		return unless(ErrNotFound, err)
 	})
 	return seq, failed, err
 }
@@ -242,12 +234,9 @@ func (s *Store) Blame(to int64) (seq uint64, failed int, err error) {
 // Head returns the number of the first waiting event, and how often the agent failed on it; 0 if
 // none waits.
 func (s *Store) Head(ctx context.Context, to int64) (seq uint64, failed int, err error) {
-	err = s.readers.QueryRowContext(ctx, `SELECT seq, failed FROM inbox WHERE instance = ?
-		ORDER BY seq LIMIT 1`, to).Scan(&seq, &failed)
-	if err == sql.ErrNoRows {
-		err = nil
-	}
-	return seq, failed, err
+	err = s.readers.one(ctx, `SELECT seq, failed FROM inbox WHERE instance = ?
+		ORDER BY seq LIMIT 1`, []any{to}, &seq, &failed)
+	return seq, failed, unless(ErrNotFound, err)
 }
 
 // A Letter is an event that was given up.
@@ -310,35 +299,23 @@ func (w *writer) take(to int64, from, last uint64) (n, bytes int64, err error) {
 }
 
 // Letters returns the dead letters of an instance, the newest first, at most limit.
-func (s *Store) Letters(ctx context.Context, of int64, limit int) (all []Letter, err error) {
-	err = s.read(ctx, `SELECT `+eventColumns+`, died, reason FROM dead WHERE instance = ?
-		ORDER BY seq DESC LIMIT ?`, []any{of, limit}, func(r *sql.Rows) error {
-		l, err := scanLetter(r)
-		all = append(all, l)
-		return err
-	})
-	return all, err
+func (s *Store) Letters(ctx context.Context, of int64, limit int) ([]Letter, error) {
+	return list(s.reading(ctx), `SELECT `+letterColumns+` FROM dead WHERE instance = ?
+		ORDER BY seq DESC LIMIT ?`, []any{of, limit}, scanLetter)
 }
 
 // Letter returns a dead letter, or ErrNotFound.
-func (s *Store) Letter(ctx context.Context, of int64, seq uint64) (l Letter, err error) {
-	err = ErrNotFound
-	if e := s.read(ctx, `SELECT `+eventColumns+`, died, reason FROM dead WHERE instance = ?
-		AND seq = ?`, []any{of, seq}, func(r *sql.Rows) (e error) {
-		l, e = scanLetter(r)
-		err = nil
-		return e
-	}); e != nil {
-		err = e
-	}
-	return l, err
+func (s *Store) Letter(ctx context.Context, of int64, seq uint64) (Letter, error) {
+	return first(s.reading(ctx), oneLetter, []any{of, seq}, scanLetter)
 }
 
-func scanLetter(r *sql.Rows) (l Letter, err error) {
-	var died int64
-	l.Event, err = scanEvent(r.Scan, &died, &l.Reason)
-	l.Died = fromMillis(died)
-	return l, err
+const (
+	letterColumns = eventColumns + `, died, reason`
+	oneLetter     = `SELECT ` + letterColumns + ` FROM dead WHERE instance = ? AND seq = ?`
+)
+
+func scanLetter(scan func(...any) error) (l Letter, err error) {
+	return l, scan(append(eventFields(&l.Event), (*stamp)(&l.Died), &l.Reason)...)
 }
 
 // Dead returns how many dead letters each instance has.
@@ -361,20 +338,11 @@ func (s *Store) Retry(of int64, seq uint64) (again uint64, err error) {
 		if err != nil {
 			return err
 		}
-		var e agent.Event
-		found := false
-		if err := w.rows(`SELECT `+eventColumns+` FROM dead WHERE instance = ? AND seq = ?`,
-			[]any{of, seq}, func(rows *sql.Rows) (err error) {
-				found = true
-				e, err = scanEvent(rows.Scan)
-				return err
-			}); err != nil {
+		l, err := first(w.rows, oneLetter, []any{of, seq}, scanLetter)
+		if err != nil {
 			return err
 		}
-		if !found {
-			return ErrNotFound
-		}
-		if again, err = w.deliver(r, e, false); err != nil {
+		if again, err = w.deliver(r, l.Event, false); err != nil {
 			return err
 		}
 		return w.exec(`DELETE FROM dead WHERE instance = ? AND seq = ?`, of, seq)

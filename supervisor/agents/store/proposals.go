@@ -3,9 +3,7 @@ package store
 import (
 	"context"
 	"crypto/rand"
-	"database/sql"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/jail-sandbox/jail/runners/agent"
@@ -63,8 +61,7 @@ func (a Asks) Room(ctx context.Context, of int64) error {
 	var n int
 	err := a.s.readers.QueryRowContext(ctx, countProposals, of).Scan(&n)
 	if err == nil && n >= maxProposals {
-		err = &agent.Error{Code: agent.ErrBusy, Message: fmt.Sprintf(
-			"%d actions of the agent wait for a decision already", n)}
+		err = agent.Errorf(agent.ErrBusy, "%d actions of the agent wait for a decision already", n)
 	}
 	return err
 }
@@ -78,18 +75,12 @@ func (a Asks) Tool(of int64, action string) error {
 }
 
 // All returns what waits, the eldest first.
-func (a Asks) All(ctx context.Context) (all []Proposal, err error) {
-	err = a.s.read(ctx, `SELECT id, instance, time, data, key, action, told FROM proposal
-		ORDER BY time, id`, nil, func(r *sql.Rows) error {
-		var p Proposal
-		var at int64
-		var data []byte
-		err := r.Scan(&p.ID, &p.Instance, &at, &data, &p.Key, &p.Action, &p.Told)
-		p.Time, p.Data = fromMillis(at), data
-		all = append(all, p)
-		return err
+func (a Asks) All(ctx context.Context) ([]Proposal, error) {
+	return list(a.s.reading(ctx), `SELECT id, instance, time, data, key, action, told FROM proposal
+		ORDER BY time, id`, nil, func(scan func(...any) error) (p Proposal, err error) {
+		return p, scan(&p.ID, &p.Instance, (*stamp)(&p.Time), (*[]byte)(&p.Data), &p.Key, &p.Action,
+			&p.Told)
 	})
-	return all, err
 }
 
 // Any reports whether something waits.
@@ -115,10 +106,7 @@ func (a Asks) Tell(p Proposal, data json.RawMessage) error {
 		}
 		_, _, err = w.append(p.Instance, agent.Event{ID: p.ID, Source: "user",
 			Type: agent.TypeApproval, ReplyTo: p.ID, Data: data}, a.s.now(), false)
-		if err == ErrNotFound {
-			err = nil
-		}
-		return err
+		return unless(ErrNotFound, err)
 	})
 }
 

@@ -2,15 +2,11 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
-	"errors"
 	"time"
 
 	"github.com/jail-sandbox/jail/runners/agent"
 )
-
-func isFull(err error) bool { return errors.Is(err, ErrFull) }
 
 // A Publication is a message that an agent sent.
 type Publication struct {
@@ -29,53 +25,34 @@ type Publication struct {
 // Published returns what the instances of an agent sent after a number, at most limit of it. Of each
 // instance about the last 1,000 messages are kept.
 func (s *Store) Published(ctx context.Context, name string, after int64,
-	limit int) (all []Publication, err error) {
-	err = s.read(ctx, `SELECT n, time, channel, receiver, kind, id, type, reply_to, data
-		FROM publication WHERE n > ? AND instance IN (SELECT id FROM instance WHERE agent = ?)
-		ORDER BY n LIMIT ?`, []any{after, name, limit}, func(r *sql.Rows) error {
-		p, err := scanPublication(r)
-		all = append(all, p)
-		return err
-	})
-	return all, err
+	limit int) ([]Publication, error) {
+	return list(s.reading(ctx), `SELECT `+publicationColumns+` FROM publication
+		WHERE n > ? AND instance IN (SELECT id FROM instance WHERE agent = ?) ORDER BY n LIMIT ?`,
+		[]any{after, name, limit}, scanPublication)
 }
 
 // PublishedBy returns the messages of an instance whose ids begin with a text, such as those of one
 // event.
 func (s *Store) PublishedBy(ctx context.Context, of int64,
-	prefix string) (all []Publication, err error) {
-	err = s.read(ctx, `SELECT n, time, channel, receiver, kind, id, type, reply_to, data
-		FROM publication WHERE instance = ? AND substr(id, 1, length(?)) = ? ORDER BY n`,
-		[]any{of, prefix, prefix}, func(r *sql.Rows) error {
-			p, err := scanPublication(r)
-			all = append(all, p)
-			return err
-		})
-	return all, err
+	prefix string) ([]Publication, error) {
+	return list(s.reading(ctx), `SELECT `+publicationColumns+` FROM publication
+		WHERE instance = ? AND substr(id, 1, length(?)) = ? ORDER BY n`,
+		[]any{of, prefix, prefix}, scanPublication)
 }
 
 // Answer returns the first message of an instance that answers another by its id, and is of a type,
 // or ErrNotFound.
-func (s *Store) Answer(ctx context.Context, of int64, id, kind string) (p Publication, err error) {
-	err = ErrNotFound
-	if e := s.read(ctx, `SELECT n, time, channel, receiver, kind, id, type, reply_to, data
-		FROM publication WHERE reply_to = ? AND instance = ? AND type = ? ORDER BY n LIMIT 1`,
-		[]any{id, of, kind}, func(r *sql.Rows) (e error) {
-			err = nil
-			p, e = scanPublication(r)
-			return e
-		}); e != nil {
-		err = e
-	}
-	return p, err
+func (s *Store) Answer(ctx context.Context, of int64, id, kind string) (Publication, error) {
+	return first(s.reading(ctx), `SELECT `+publicationColumns+` FROM publication
+		WHERE reply_to = ? AND instance = ? AND type = ? ORDER BY n LIMIT 1`,
+		[]any{id, of, kind}, scanPublication)
 }
 
-func scanPublication(r *sql.Rows) (p Publication, err error) {
-	var at int64
-	var data []byte
-	err = r.Scan(&p.N, &at, &p.Channel, &p.To, &p.Kind, &p.ID, &p.Type, &p.ReplyTo, &data)
-	p.Time, p.Data = fromMillis(at), data
-	return p, err
+const publicationColumns = `n, time, channel, receiver, kind, id, type, reply_to, data`
+
+func scanPublication(scan func(...any) error) (p Publication, err error) {
+	return p, scan(&p.N, (*stamp)(&p.Time), &p.Channel, &p.To, &p.Kind, &p.ID, &p.Type, &p.ReplyTo,
+		(*[]byte)(&p.Data))
 }
 
 // LogKind is the kind of a publication that is a line of the agent's log and was sent to nobody.
@@ -101,13 +78,9 @@ func (s *Store) Log(of int64, l agent.Log) error {
 
 // Settings returns the settings of a channel, an object.
 func (s *Store) Settings(ctx context.Context, channel string) (json.RawMessage, error) {
-	var value []byte
-	err := s.readers.QueryRowContext(ctx, `SELECT value FROM settings WHERE channel = ?`,
-		channel).Scan(&value)
-	if err == sql.ErrNoRows {
-		return json.RawMessage(`{}`), nil
-	}
-	return value, err
+	value := []byte(`{}`)
+	err := s.readers.one(ctx, `SELECT value FROM settings WHERE channel = ?`, []any{channel}, &value)
+	return value, unless(ErrNotFound, err)
 }
 
 // AddTokens counts tokens that an agent used today.
@@ -121,12 +94,9 @@ func (s *Store) AddTokens(name string, input, output int64) error {
 
 // Tokens returns how many tokens an agent used today (UTC).
 func (s *Store) Tokens(ctx context.Context, name string) (input, output int64, err error) {
-	err = s.readers.QueryRowContext(ctx, `SELECT input, output FROM tokens
-		WHERE agent = ? AND day = ?`, name, s.day()).Scan(&input, &output)
-	if err == sql.ErrNoRows {
-		err = nil
-	}
-	return input, output, err
+	err = s.readers.one(ctx, `SELECT input, output FROM tokens WHERE agent = ? AND day = ?`,
+		[]any{name, s.day()}, &input, &output)
+	return input, output, unless(ErrNotFound, err)
 }
 
 func (s *Store) day() string { return s.now().UTC().Format(time.DateOnly) }

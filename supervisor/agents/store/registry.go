@@ -84,12 +84,9 @@ const instanceColumns = `id, name, agent, state, paused, channel, handle, failur
 	settled, delivered, waiting, bytes, note, error, changed, parent, facet, ask`
 
 func scanInstance(scan func(...any) error) (i Instance, err error) {
-	var before, changed int64
-	err = scan(&i.ID, &i.Name, &i.Agent, &i.State, &i.Paused, &i.Channel, &i.Handle, &i.Failures,
-		&before, &i.Settled, &i.Delivered, &i.Waiting, &i.WaitingBytes, &i.Note, &i.Error, &changed,
-		&i.Parent, &i.Facet, &i.Ask)
-	i.NotBefore, i.Changed = fromMillis(before), fromMillis(changed)
-	return i, err
+	return i, scan(&i.ID, &i.Name, &i.Agent, &i.State, &i.Paused, &i.Channel, &i.Handle, &i.Failures,
+		(*stamp)(&i.NotBefore), &i.Settled, &i.Delivered, &i.Waiting, &i.WaitingBytes, &i.Note,
+		&i.Error, (*stamp)(&i.Changed), &i.Parent, &i.Facet, &i.Ask)
 }
 
 // instanceName is the name of an agent's instance on a channel.
@@ -199,14 +196,9 @@ func (w *writer) tellOthers(who peer, before, after map[string]string,
 			if err != nil {
 				return err
 			}
-			var others []int64
-			if err := w.rows(`SELECT id FROM instance WHERE channel = ? AND roster AND state <> ?
-				AND agent <> ?`, []any{channel, Terminated, who.Name}, func(r *sql.Rows) error {
-				var id int64
-				err := r.Scan(&id)
-				others = append(others, id)
-				return err
-			}); err != nil {
+			others, err := list(w.rows, `SELECT id FROM instance WHERE channel = ? AND roster
+				AND state <> ? AND agent <> ?`, []any{channel, Terminated, who.Name}, single[int64])
+			if err != nil {
 				return err
 			}
 			for _, id := range others {
@@ -304,25 +296,18 @@ func (s *Store) Delete(name string) (all []Instance, woken []int64, err error) {
 
 // Agents calls f for each registered agent, in order of their names.
 func (s *Store) Agents(ctx context.Context, f func(Agent) error) error {
-	return s.read(ctx, `SELECT name, dir, stamp, digest, added FROM agent WHERE removed = 0
-		ORDER BY name`, nil, func(r *sql.Rows) error {
-		var a Agent
-		var added int64
-		if err := r.Scan(&a.Name, &a.Dir, &a.Stamp, &a.Digest, &added); err != nil {
-			return err
-		}
-		a.Added = fromMillis(added)
-		return f(a)
-	})
+	return visit(s.reading(ctx), selectAgents+` ORDER BY name`, nil, scanAgent, f)
+}
+
+const selectAgents = `SELECT name, dir, stamp, digest, added FROM agent WHERE removed = 0`
+
+func scanAgent(scan func(...any) error) (a Agent, err error) {
+	return a, scan(&a.Name, &a.Dir, &a.Stamp, &a.Digest, (*stamp)(&a.Added))
 }
 
 // Agent returns a registered agent, or ErrNotFound.
-func (s *Store) Agent(ctx context.Context, name string) (a Agent, err error) {
-	var added int64
-	err = s.readers.one(ctx, `SELECT name, dir, stamp, digest, added FROM agent
-		WHERE removed = 0 AND name = ?`, []any{name}, &a.Name, &a.Dir, &a.Stamp, &a.Digest, &added)
-	a.Added = fromMillis(added)
-	return a, err
+func (s *Store) Agent(ctx context.Context, name string) (Agent, error) {
+	return first(s.reading(ctx), selectAgents+` AND name = ?`, []any{name}, scanAgent)
 }
 
 // Instances calls f for the instances of an agent, or of all with "", in the order in which they
@@ -334,31 +319,19 @@ func (s *Store) Instances(ctx context.Context, name string, f func(Instance) err
 		text, args = `SELECT `+instanceColumns+` FROM instance WHERE agent = ? AND deleting = 0
 			ORDER BY id`, []any{name}
 	}
-	return s.read(ctx, text, args, func(r *sql.Rows) error {
-		i, err := scanInstance(r.Scan)
-		if err != nil {
-			return err
-		}
-		return f(i)
-	})
+	return visit(s.reading(ctx), text, args, scanInstance, f)
 }
 
 // Members returns the instances on a channel. Facets are not among them.
-func (s *Store) Members(ctx context.Context, channel string) (all []Instance, err error) {
-	err = s.read(ctx, `SELECT `+instanceColumns+` FROM instance WHERE channel = ?
-		AND state <> ? AND parent = 0 ORDER BY id`, []any{channel, Terminated}, func(r *sql.Rows) error {
-		i, err := scanInstance(r.Scan)
-		all = append(all, i)
-		return err
-	})
-	return all, err
+func (s *Store) Members(ctx context.Context, channel string) ([]Instance, error) {
+	return list(s.reading(ctx), `SELECT `+instanceColumns+` FROM instance WHERE channel = ?
+		AND state <> ? AND parent = 0 ORDER BY id`, []any{channel, Terminated}, scanInstance)
 }
 
 // Instance returns the instance with a number, or ErrNotFound.
 func (s *Store) Instance(ctx context.Context, id int64) (Instance, error) {
-	return scanInstance(func(to ...any) error {
-		return s.readers.one(ctx, `SELECT `+instanceColumns+` FROM instance WHERE id = ?`, []any{id}, to...)
-	})
+	return first(s.reading(ctx), `SELECT `+instanceColumns+` FROM instance WHERE id = ?`, []any{id},
+		scanInstance)
 }
 
 // SetState notes the state of an instance, and for Failed why.
@@ -387,12 +360,6 @@ func (s *Store) SetFailures(id int64, failures int, notBefore time.Time, why str
 
 // Ready calls f for the instances that have events waiting.
 func (s *Store) Ready(ctx context.Context, f func(Instance) error) error {
-	return s.read(ctx, `SELECT `+instanceColumns+` FROM instance WHERE waiting > 0`, nil,
-		func(r *sql.Rows) error {
-			i, err := scanInstance(r.Scan)
-			if err != nil {
-				return err
-			}
-			return f(i)
-		})
+	return visit(s.reading(ctx), `SELECT `+instanceColumns+` FROM instance WHERE waiting > 0`, nil,
+		scanInstance, f)
 }

@@ -108,17 +108,13 @@ func (k Sessions) Events(ctx context.Context, id string, f func(event []byte) er
 }
 
 // List returns the sessions, the newest first, at most limit.
-func (k Sessions) List(ctx context.Context, limit int) (all []transcript.Summary, err error) {
-	err = k.s.read(ctx, `SELECT id, started, changed, events, bytes FROM session
-		ORDER BY changed DESC, id LIMIT ?`, []any{limit}, func(r *sql.Rows) error {
-		var one transcript.Summary
-		var started, changed int64
-		err := r.Scan(&one.ID, &started, &changed, &one.Events, &one.Bytes)
-		one.Started, one.Changed = fromMillis(started), fromMillis(changed)
-		all = append(all, one)
-		return err
-	})
-	return all, err
+func (k Sessions) List(ctx context.Context, limit int) ([]transcript.Summary, error) {
+	return list(k.s.reading(ctx), `SELECT id, started, changed, events, bytes FROM session
+		ORDER BY changed DESC, id LIMIT ?`, []any{limit},
+		func(scan func(...any) error) (one transcript.Summary, err error) {
+			return one, scan(&one.ID, (*stamp)(&one.Started), (*stamp)(&one.Changed), &one.Events,
+				&one.Bytes)
+		})
 }
 
 // Delete deletes a session.

@@ -306,7 +306,55 @@ func each(r *sql.Rows, err error, scan func(*sql.Rows) error) error {
 	return r.Err()
 }
 
-// read is rows for those that only read: it sees what is committed.
+// A query reads rows of one connection: [writer.rows], or what [Store.reading] returns.
+type query func(text string, args []any, scan func(*sql.Rows) error) error
+
+// visit calls f with what scan reads of each row.
+func visit[T any](rows query, text string, args []any, scan func(func(...any) error) (T, error),
+	f func(T) error) error {
+	return rows(text, args, func(r *sql.Rows) error {
+		one, err := scan(r.Scan)
+		if err != nil {
+			return err
+		}
+		return f(one)
+	})
+}
+
+// list returns what scan reads of each row.
+func list[T any](rows query, text string, args []any,
+	scan func(func(...any) error) (T, error)) (all []T, err error) {
+	err = visit(rows, text, args, scan, func(one T) error {
+		all = append(all, one)
+		return nil
+	})
+	return all, err
+}
+
+// first returns what scan reads of the first row, or ErrNotFound.
+func first[T any](rows query, text string, args []any,
+	scan func(func(...any) error) (T, error)) (one T, err error) {
+	all, err := list(rows, text, args, scan)
+	if err == nil && len(all) == 0 {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return one, err
+	}
+	return all[0], nil
+}
+
+// single reads a row of one column.
+func single[T any](scan func(...any) error) (value T, err error) { return value, scan(&value) }
+
+// reading returns the query of those that only read: it sees what is committed.
+func (s *Store) reading(ctx context.Context) query {
+	return func(text string, args []any, scan func(*sql.Rows) error) error {
+		return s.read(ctx, text, args, scan)
+	}
+}
+
+// read is reading(ctx), for one query.
 func (s *Store) read(ctx context.Context, text string, args []any,
 	scan func(*sql.Rows) error) error {
 	q, err := s.readers.query(text)
@@ -315,6 +363,14 @@ func (s *Store) read(ctx context.Context, text string, args []any,
 	}
 	r, err := q.QueryContext(context.WithoutCancel(ctx), args...)
 	return each(r, err, scan)
+}
+
+// unless returns err, or nil if that is the expected one.
+func unless(expected, err error) error {
+	if err == expected {
+		return nil
+	}
+	return err
 }
 
 func millis(t time.Time) int64 {
@@ -329,6 +385,19 @@ func fromMillis(ms int64) time.Time {
 		return time.Time{}
 	}
 	return time.UnixMilli(ms).UTC()
+}
+
+// A stamp is a time that is read from a column of milliseconds.
+type stamp time.Time
+
+// Scan sets the time.
+func (s *stamp) Scan(column any) error {
+	ms, ok := column.(int64)
+	if !ok {
+		return fmt.Errorf("a time is a %T", column)
+	}
+	*s = stamp(fromMillis(ms))
+	return nil
 }
 
 // readers are the connections that read.

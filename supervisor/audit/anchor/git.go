@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
 // gitPrefix precedes the scheme of a repository's address; git:// needs none.
@@ -299,7 +300,7 @@ func (r repository) git(ctx context.Context, input []byte, args ...string) (stri
 	}
 	cmd.Env = append(cmd.Env, "GIT_ALLOW_PROTOCOL="+protocols)
 	cmd.Stdin = bytes.NewReader(input)
-	out, said := limited{room: max(r.room, gitSays)}, limited{room: gitSays}
+	out, said := stdio.Kept{Most: max(r.room, gitSays)}, stdio.Kept{Most: gitSays}
 	cmd.Stdout, cmd.Stderr = &out, &said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	// Kill its children, too.
@@ -340,16 +341,3 @@ const gitSSH = "ssh -o BatchMode=yes -o StrictHostKeyChecking=yes -o ConnectTime
 
 // gitSays bounds the kept output of git in bytes.
 const gitSays = 16 << 10
-
-// limited keeps the beginning of a program's output.
-type limited struct {
-	bytes.Buffer
-	room int
-}
-
-func (l *limited) Write(b []byte) (int, error) {
-	if room := l.room - l.Len(); room > 0 {
-		l.Buffer.Write(b[:min(len(b), room)])
-	}
-	return len(b), nil
-}

@@ -201,9 +201,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-func hashOf(r audit.Record) string {
-	return fmt.Sprintf("%x", sha256.Sum256(r.Line))
-}
+func hashOf(r audit.Record) string { return fmt.Sprintf("%x", sha256.Sum256(r.Line)) }
 
 func readCursor(path string) (c cursor, err error) {
 	if path == "" {

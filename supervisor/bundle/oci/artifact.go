@@ -68,18 +68,22 @@ type document struct {
 // readArtifact reads what is small of an artifact, bounds it, and wants it to be consistent.
 // Whether it is to be trusted is another question.
 func readArtifact(ctx context.Context, s source, ref Reference) (*artifact, error) {
-	root, err := s.Resolve(ctx, ref.name())
+	a, err := resolve(ctx, s, ref)
+	if err == nil {
+		err = a.read(ctx, s)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", ref, err)
 	}
-	if ref.Digest != "" && root.Digest.String() != ref.Digest {
-		return nil, fmt.Errorf("%s: %w: it is %s", ref, ErrArtifact, root.Digest)
-	}
-	a := &artifact{root: root}
-	if err := a.read(ctx, s); err != nil {
-		return nil, fmt.Errorf("%s: %w", ref, err)
-	}
 	return a, nil
+}
+
+func resolve(ctx context.Context, s source, ref Reference) (*artifact, error) {
+	root, err := s.Resolve(ctx, ref.name())
+	if err == nil && ref.Digest != "" && root.Digest.String() != ref.Digest {
+		err = fmt.Errorf("%w: it is %s", ErrArtifact, root.Digest)
+	}
+	return &artifact{root: root}, err
 }
 
 func (a *artifact) read(ctx context.Context, s source) error {

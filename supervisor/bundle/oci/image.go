@@ -59,15 +59,11 @@ func readImage(ctx context.Context, s source, ref Reference) (*artifact, Image, 
 	fail := func(format string, args ...any) (*artifact, Image, error) {
 		return nil, Image{}, fmt.Errorf("%s: %w: %s", ref, ErrArtifact, fmt.Sprintf(format, args...))
 	}
-	root, err := s.Resolve(ctx, ref.name())
+	a, err := resolve(ctx, s, ref)
 	if err != nil {
 		return nil, Image{}, fmt.Errorf("%s: %w", ref, err)
 	}
-	if ref.Digest != "" && root.Digest.String() != ref.Digest {
-		return fail("it is %s", root.Digest)
-	}
-	a := &artifact{root: root}
-	d := root
+	d := a.root
 	if d.MediaType == specs.MediaTypeImageIndex || d.MediaType == dockerList {
 		var index specs.Index
 		if err := a.document(ctx, s, d, &index); err != nil {

@@ -26,6 +26,12 @@ static int on_event(const jail_event *e) {
 		free(answer);
 		return jail_send_json(all, NULL, NULL);
 	}
+	if (!strcmp(e->text, "later")) {
+		if (jail_set_alarm_at("tea", "2040-01-02T03:04:05Z", "\"green\"") || jail_propose("{\"type\":\"brew\"}", &answer)) return 1;
+		int err = jail_send(answer, NULL, NULL);
+		free(answer);
+		return err;
+	}
 	if (jail_send("…", e->id, &answer)) return 1;
 	*all = 0;
 	if (jail_ai_stream("fast", e->text, part, NULL)) snprintf(all, sizeof all, "%s: %s", jail_agent_error_code(), jail_agent_error());

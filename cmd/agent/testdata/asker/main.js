@@ -1,4 +1,4 @@
-import { ai, clearAlarm, command, log, pubsub, run, setState } from "./jail_agent.js";
+import { ai, clearAlarm, command, log, propose, pubsub, run, setAlarm, setState } from "./jail_agent.js";
 
 run({
   async onEvent(event) {
@@ -12,6 +12,10 @@ run({
         said = e.code;
       }
       return void pubsub.send(said);
+    }
+    if (event.text === "later") {
+      setAlarm("tea", new Date("2040-01-02T03:04:05Z"), "green");
+      return void pubsub.send(propose({ type: "brew" }));
     }
     const answer = pubsub.send("…", { reply_to: event.id });
     let all = "";

@@ -11,6 +11,10 @@ class Asker(jail_agent.Agent):
             except jail_agent.Error as e:
                 self.send(e.code)
             return
+        if event.text == "later":
+            self.set_alarm("tea", at="2040-01-02T03:04:05Z", data="green")
+            self.send(self.propose({"type": "brew"}))
+            return
         answer, all = self.send("…", reply_to=event.id), ""
         try:
             for part in self.ai.stream(event.text, role="fast"):

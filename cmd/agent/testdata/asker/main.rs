@@ -1,6 +1,7 @@
 mod jail_agent;
 
-use jail_agent::{ai, clear_alarm, command, complete, log, send, send_json, set_state, update, update_settings, Agent, Event, Json, Result};
+use jail_agent::{ai, clear_alarm, command, complete, log, propose, send, send_json, set_alarm_at, set_state, update, update_settings};
+use jail_agent::{Agent, Event, Json, Result};
 
 struct Asker;
 
@@ -17,6 +18,11 @@ impl Agent for Asker {
                 Err(e) => e.code.as_str().into(),
             };
             return send_json(said, Json::Null).map(drop);
+        }
+        if event.text() == "later" {
+            set_alarm_at("tea", "2040-01-02T03:04:05Z", "green".into())?;
+            let id = propose(Json::object(vec![("type", "brew".into())]))?;
+            return send(&id, None).map(drop);
         }
         let answer = send("…", Some(&event.id))?;
         let mut all = String::new();

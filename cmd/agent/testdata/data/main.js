@@ -1,5 +1,6 @@
 import { pubsub, run } from "./jail_agent.js";
 import { Collection, Singleton, transaction } from "./jail_agent_data.js";
+import { ApprovalGate } from "./jail_agent_more.js";
 
 const customer = (email, city) => ({ address: { city }, email });
 const keys = (items) => items.map(([key]) => key).join(" ");
@@ -17,8 +18,29 @@ function fail() {
   throw new Error("as it was asked to");
 }
 
+// The gate does what that of the Python library does.
+function gated() {
+  let kept = {};
+  const store = { get: () => kept, set: (value) => (kept = JSON.parse(JSON.stringify(value))) };
+  const gate = new ApprovalGate(store, [["read*", "allow"], ["rm", "deny"]]);
+  const said = [gate.check("read_file"), gate.check("rm"), gate.check("write", "a"), gate.check("constructor")];
+  gate.answer("write", true, "a");
+  gate.answer("send", false, "a");
+  gate.answer("rm", true);
+  said.push(gate.check("write", "a"), gate.check("send", "a"), gate.check("write", "b"), gate.check("rm"));
+  gate.revoke("write", "a");
+  said.push(gate.check("write", "a"));
+  gate.answer("write", true, "b");
+  gate.reset("a");
+  said.push(gate.check("send", "a"), gate.check("write", "b"));
+  gate.reset();
+  said.push(gate.check("write", "b"), refused(() => new ApprovalGate(store, [["x", "maybe"]])));
+  if (said.join() !== "allow,deny,ask,ask,allow,deny,ask,deny,ask,ask,allow,ask,refused") throw new Error(said.join());
+}
+
 run({
   onEvent(event) {
+    gated();
     const customers = new Collection("customers", { unique: ["email"], index: ["address.city"] });
     const log = new Collection("log");
     customers.subscribe(({ kind, key }) => log.put(log.count() + 1, [kind, key]));

@@ -5,6 +5,7 @@ package cli
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 
@@ -89,6 +90,23 @@ func (env *Env) Show(asJSON bool, v any, text func(w io.Writer) error) error {
 		return env.PrintJSON(v)
 	}
 	return env.Print(text)
+}
+
+// Confirm asks once whether to do something. The end of the input counts as no. Without a yes it
+// says that nothing was done, which done names, and returns the error to end with.
+func (env *Env) Confirm(done, question string, args ...any) error {
+	fmt.Fprintf(env.Stderr, question+" [y,n] ", args...)
+	line, err := bufio.NewReader(env.Stdin).ReadString('\n')
+	switch answer := strings.ToLower(strings.TrimSpace(line)); {
+	case answer == "y" || answer == "yes":
+		return nil
+	case err != nil && !errors.Is(err, io.EOF):
+		return exit.Failed(err, "--yes asks nothing", "standard input: %v", exit.Cause(err))
+	case answer == "":
+		fmt.Fprintln(env.Stderr)
+	}
+	fmt.Fprintf(env.Stderr, "nothing was %s\n", done)
+	return exit.No
 }
 
 // Colour reports whether standard output takes colours, and wants them (no-color.org).

@@ -31,6 +31,23 @@ func Answer[C, T any](env *cli.Env, cmd *cobra.Command, prints string,
 	return cmd
 }
 
+// Print makes cmd print what find returns: by write, or with --json as JSON. prints says what --json
+// prints.
+func Print[T any](env *cli.Env, cmd *cobra.Command, prints string,
+	find func(cmd *cobra.Command, args []string) (T, error),
+	write func(w io.Writer, found T) error) *cobra.Command {
+	var asJSON bool
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		found, err := find(cmd, args)
+		if err != nil {
+			return err
+		}
+		return env.Show(asJSON, found, func(w io.Writer) error { return write(w, found) })
+	}
+	JSON(cmd, &asJSON, prints)
+	return cmd
+}
+
 // Show is Answer of jaild.
 func Show[T any](env *cli.Env, cmd *cobra.Command, prints string,
 	ask func(ctx context.Context, c *api.Client, args []string) (T, error),

@@ -130,9 +130,7 @@ func (h *Harmless) control(c byte, raw ...byte) {
 	}
 }
 
-func (h *Harmless) begin(s state, raw ...byte) {
-	h.state, h.held = s, append(h.held[:0], raw...)
-}
+func (h *Harmless) begin(s state, raw ...byte) { h.state, h.held = s, append(h.held[:0], raw...) }
 
 // end goes back to text, with what was held shown or left out.
 func (h *Harmless) end(show bool) {

@@ -95,7 +95,7 @@ func enterWithoutLandlock(env []string) error {
 		return err
 	}
 	for _, r := range order.Rlimits {
-		if err := sys.SetRlimit(sys.Rlimits[r.Name], r.Value); err != nil {
+		if err := sys.SetRlimit(r.Name, r.Value, r.Value); err != nil {
 			return err
 		}
 	}

@@ -63,9 +63,7 @@ func (s *stream) late() error {
 func (s *stream) isLate() bool { return !s.until.IsZero() && !time.Now().Before(s.until) }
 
 // isClosed reports whether err says that the proxy reads no more.
-func isClosed(err error) bool {
-	return linear.Has(err, bodyClosed)
-}
+func isClosed(err error) bool { return linear.Has(err, bodyClosed) }
 
 // write writes all of b.
 func (s *stream) write(b []byte) error {

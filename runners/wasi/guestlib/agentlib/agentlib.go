@@ -37,7 +37,8 @@ func Languages() []Language {
 			"jail_agent_data.py": "python/jail_agent_data.py"}, ""},
 		{"js", "module = \"js/qjs\"\nargs = [\"main.js\"]", map[string]string{
 			"main.js": "js/main.js", "jail_agent.js": "js/jail_agent.js",
-			"jail_agent_data.js": "js/jail_agent_data.js"}, ""},
+			"jail_agent_data.js": "js/jail_agent_data.js",
+			"jail_agent_more.js": "js/jail_agent_more.js"}, ""},
 		{"go", "module = \"NAME.wasm\"", map[string]string{"main.go": "go/main.go.txt",
 			"jailagent/jailagent.go": "go/jailagent/jailagent.go",
 			"jailagent/abi.go":       "go/jailagent/abi.go",
@@ -47,6 +48,7 @@ func Languages() []Language {
 			"jailagent/gate.go":      "go/jailagent/gate.go",
 			"jailagent/data.go":      "go/jailagent/data.go",
 			"jailagent/tick.go":      "go/jailagent/tick.go",
+			"jailagent/approve.go":   "go/jailagent/approve.go",
 			"jailagent/elsewhere.go": "go/jailagent/elsewhere.go"},
 			"GOOS=wasip1 GOARCH=wasm go build -trimpath -ldflags '-s -w' -o NAME.wasm ."},
 		{"rust", "module = \"NAME.wasm\"", map[string]string{"src/main.rs": "rust/main.rs",

@@ -1,11 +1,15 @@
 package agentlib
 
 import (
+	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/jail-sandbox/jail/runners/wasi/guestlib/agentlib/go/jailagent"
 )
 
 // The helpers of the Python library do what they say, with a store in memory and in a database.
@@ -20,6 +24,53 @@ func TestPythonHelpers(t *testing.T) {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
 	}
+}
+
+// answers are those of a gate, in memory.
+type answers map[string]bool
+
+func (a answers) Value() (map[string]bool, error) { return a, nil }
+
+func (a answers) Set(all map[string]bool) error {
+	clear(a)
+	maps.Copy(a, all)
+	return nil
+}
+
+// The gate of the Go library does what that of the Python library does.
+func TestApprovalGate(t *testing.T) {
+	g := jailagent.ApprovalGate{Answers: answers{}, Rules: []jailagent.ToolRule{
+		{Pattern: "read*", Mode: jailagent.Allow}, {Pattern: "rm", Mode: jailagent.Deny},
+		{Pattern: "odd", Mode: "maybe"}}}
+	check := func(tool, conversation, want string) {
+		t.Helper()
+		if got, err := g.Check(tool, conversation); err != nil || got != want {
+			t.Errorf("%s in %s: %s, %v, want %s", tool, conversation, got, err, want)
+		}
+	}
+	check("read_file", "", jailagent.Allow)
+	check("rm", "", jailagent.Deny)
+	check("odd", "", jailagent.Deny)
+	check("write", "a", jailagent.AskOnce)
+	if err := errors.Join(g.Answer("write", "a", true), g.Answer("send", "a", false),
+		g.Answer("rm", "", true), g.Answer("a", "write b", true)); err != nil {
+		t.Fatal(err)
+	}
+	check("write", "a", jailagent.Allow)
+	check("send", "a", jailagent.Deny)
+	check("write", "b", jailagent.AskOnce)
+	check("b a", "write", jailagent.AskOnce)
+	// A rule comes first.
+	check("rm", "", jailagent.Deny)
+	if err := g.Revoke("write", "a"); err != nil {
+		t.Fatal(err)
+	}
+	check("write", "a", jailagent.AskOnce)
+	if err := g.Reset("a"); err != nil {
+		t.Fatal(err)
+	}
+	check("send", "a", jailagent.AskOnce)
+	check("a", "write b", jailagent.Allow)
 }
 
 // The ticks of all languages tell the model the same, and keep its answers by the same statements.

@@ -296,8 +296,21 @@ int jail_set_state(const char *json) { return call(&HOST, "setState", object("=s
 int jail_set_alarm(const char *name, int64_t in_ms, const char *json) {
 	return call(&HOST, "setAlarm", object("name", name, "=in_ms", digits(in_ms), "=data", json, NULL), NULL);
 }
+int jail_set_alarm_at(const char *name, const char *at, const char *json) {
+	return call(&HOST, "setAlarm", object("name", name, "at", at, "=data", json, NULL), NULL);
+}
 int jail_clear_alarm(const char *name) { return call(&HOST, "clearAlarm", object("name", name, NULL), NULL); }
-int jail_propose(const char *json) { return call(&HOST, "propose", object("=action", json, NULL), NULL); }
+
+// Makes a call that answers {"id": ...}. id may be NULL.
+static int call_id(const binding *b, const char *method, char *params, char **id) {
+	char *result = NULL;
+	int err = call(b, method, params, &result);
+	if (!err && id) *id = jail_json_text(jail_json_at(result, "id"));
+	free(result);
+	return err;
+}
+
+int jail_propose(const char *json, char **id) { return call_id(&HOST, "propose", object("=action", json, NULL), id); }
 
 const char *jail_agent_class(void) {
 	const char *class = getenv("CLASS");
@@ -365,11 +378,7 @@ int jail_gate_propose(const char *gatekeeper, const char *action, const char *ar
 }
 
 int jail_send_json(const char *json, const char *options, char **id) {
-	char *result = NULL;
-	int err = call(&PUBSUB, "send", object("=content", json, "=options", options ? options : "{}", NULL), &result);
-	if (!err && id) *id = jail_json_text(jail_json_at(result, "id"));
-	free(result);
-	return err;
+	return call_id(&PUBSUB, "send", object("=content", json, "=options", options ? options : "{}", NULL), id);
 }
 
 int jail_send(const char *text, const char *reply_to, char **id) {

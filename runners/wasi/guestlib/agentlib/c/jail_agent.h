@@ -59,9 +59,12 @@ int jail_log(const char *level, const char *message);
 int jail_set_state(const char *json);
 // An event of the type alarm comes in so many milliseconds, whose data has the field data: json, or nothing for NULL.
 int jail_set_alarm(const char *name, int64_t in_ms, const char *json);
+// The same at a time as in RFC 3339.
+int jail_set_alarm_at(const char *name, const char *at, const char *json);
 int jail_clear_alarm(const char *name);
-// Asks for the approval of an action, which is JSON.
-int jail_propose(const char *json);
+// Asks for the approval of an action, which is JSON. What is decided comes as an event of the type approval, whose reply_to is the proposal's id. Into *id,
+// unless id is NULL, comes that id, which the caller frees.
+int jail_propose(const char *json, char **id);
 
 // Which of the agents of its module a facet is, as its parent named it; "" for the agent itself.
 const char *jail_agent_class(void);

@@ -291,6 +291,11 @@ pub fn set_alarm(name: &str, in_ms: i64, data: Json) -> Result<()> {
     host("setAlarm", Json::object(vec![("name", name.into()), ("in_ms", in_ms.into()), ("data", data)])).map(drop)
 }
 
+/// Sets the alarm of that name for a time as in RFC 3339.
+pub fn set_alarm_at(name: &str, at: &str, data: Json) -> Result<()> {
+    host("setAlarm", Json::object(vec![("name", name.into()), ("at", at.into()), ("data", data)])).map(drop)
+}
+
 pub fn clear_alarm(name: &str) -> Result<()> {
     host("clearAlarm", Json::object(vec![("name", name.into())])).map(drop)
 }

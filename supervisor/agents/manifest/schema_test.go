@@ -9,70 +9,67 @@ import (
 
 // A key describes one key of agent.toml.
 type key struct {
-	Path string
-	// Type is what its value looks like.
-	Type  string
-	About string
+	Path, About string
 }
 
 // keys returns every key there is, in the order in which a manifest is written.
 func keys() []key {
 	return []key{
-		{"agent", "1", "version of the manifest: 1"},
-		{"type", `"agent"`, "what the directory holds: an agent"},
-		{"name", `"triage"`, "name of the agent: lower-case letters, digits and -"},
-		{"runtime", "sandboxed | host", "sandboxed if missing; host is for agents of the host's " +
+		{"agent", "version of the manifest: 1"},
+		{"type", "what the directory holds: an agent"},
+		{"name", "name of the agent: lower-case letters, digits and -"},
+		{"runtime", "sandboxed if missing; host is for agents of the host's " +
 			"own folder, which have all rights of root and are programs. workerd and node are " +
 			"other words for the two"},
-		{"module", `"triage.wasm"`,
+		{"module",
 			"a .wasm file of the directory, or a command of a bundle, such as python/python3"},
-		{"args", `["main.py"]`, "arguments of the module; files relative to the directory"},
-		{"native", `["python3", "main.py"]`,
+		{"args", "arguments of the module; files relative to the directory"},
+		{"native",
 			"a program of the host and its arguments, in place of module"},
-		{"profile", `"agent"`, "profile that bounds the agent; agent if missing"},
-		{"policy", `"policy.toml"`, "a policy file of the directory, in place of profile"},
-		{"channels", `["team"]`, "channels that the agent is on, each with an instance of its " +
+		{"profile", "profile that bounds the agent; agent if missing"},
+		{"policy", "a policy file of the directory, in place of profile"},
+		{"channels", "channels that the agent is on, each with an instance of its " +
 			"own; main if missing"},
-		{"handle", `"triage"`, "name by which a message mentions the agent, as @triage; name if " +
+		{"handle", "name by which a message mentions the agent, as @triage; name if " +
 			"missing"},
-		{"config", `{ repo = "acme/web" }`, "any values, which the agent gets as JSON"},
-		{"capabilities.network", "false", "whether the agent may fetch what the policy grants"},
-		{"capabilities.ai", "false", "whether the agent has the binding AI"},
-		{"capabilities.storage", "false", "whether the agent has the binding STORAGE"},
-		{"capabilities.facets", "false", "whether the agent may have facets, and load code"},
-		{"capabilities.tools", `["core-utils/*"]`, "commands of bundles that the agent may run, as far " +
+		{"config", "any values, which the agent gets as JSON"},
+		{"capabilities.network", "whether the agent may fetch what the policy grants"},
+		{"capabilities.ai", "whether the agent has the binding AI"},
+		{"capabilities.storage", "whether the agent has the binding STORAGE"},
+		{"capabilities.facets", "whether the agent may have facets, and load code"},
+		{"capabilities.tools", "commands of bundles that the agent may run, as far " +
 			"as its policy grants them; none if missing"},
-		{"tools.workspace", `"/srv/web"`, "directory that they work on a shadow of; without one they " +
+		{"tools.workspace", "directory that they work on a shadow of; without one they " +
 			"have memory below /tmp alone"},
-		{"capabilities.gatekeeper", "false", "whether the agent may be a gatekeeper of " +
+		{"capabilities.gatekeeper", "whether the agent may be a gatekeeper of " +
 			"gatekeepers.toml"},
-		{"capabilities.gatekeepers", `["crm"]`, "gatekeepers of gatekeepers.toml that the agent " +
+		{"capabilities.gatekeepers", "gatekeepers of gatekeepers.toml that the agent " +
 			"may use, if their agents name it"},
-		{"storage.size", `"64MiB"`, "largest size of the agent's database; 64MiB if missing"},
-		{"facets.memory", `"64MiB"`, "memory that is for the facets together, out of the agent's " +
+		{"storage.size", "largest size of the agent's database; 64MiB if missing"},
+		{"facets.memory", "memory that is for the facets together, out of the agent's " +
 			"own; if missing all but 128MiB, at least a half and at most three quarters"},
-		{"facets.pids", "16", "processes and threads that are for the facets together, out of " +
+		{"facets.pids", "processes and threads that are for the facets together, out of " +
 			"the agent's own; if missing all but 16, at least a half and at most three quarters"},
-		{"ai.roles", `{ fast = "anthropic/MODEL" }`,
+		{"ai.roles",
 			"models by names of the agent's: PROVIDER/MODEL, or a table of url, form (chat, " +
 				"messages or responses), model, credential and max_tokens"},
-		{"ai.tokens_day", "200000", "tokens of a day; unlimited if missing"},
-		{"wake.heartbeat", `"15m"`, "time between two ticks; none if missing"},
-		{"wake.roster", "false", "whether an event says that a member joins or leaves the channel"},
-		{"wake.idle", `"30s"`, "time without an event after which the agent sleeps"},
-		{"wake.deadline", `"60s"`, "time for one event"},
-		{"wake.batch", "64", "events delivered at one time"},
-		{"wake.retries", "5", "times that a failed event is delivered again before it is a dead " +
+		{"ai.tokens_day", "tokens of a day; unlimited if missing"},
+		{"wake.heartbeat", "time between two ticks; none if missing"},
+		{"wake.roster", "whether an event says that a member joins or leaves the channel"},
+		{"wake.idle", "time without an event after which the agent sleeps"},
+		{"wake.deadline", "time for one event"},
+		{"wake.batch", "events delivered at one time"},
+		{"wake.retries", "times that a failed event is delivered again before it is a dead " +
 			"letter"},
-		{"limits.NAME", `"128MiB"`, "a limit of a policy, which this narrows"},
-		// They have no dot, so that they are known keys of the file.
-		{"capabilities", "[…]", "bindings that the agent asks for; what is false is not there"},
-		{"storage", "[…]", "the agent's database"},
-		{"tools", "[…]", "what the tools of the agent work on"},
-		{"facets", "[…]", "what the facets of the agent have of it"},
-		{"ai", "[…]", "the agent's models"},
-		{"wake", "[…]", "when the agent is awake"},
-		{"limits", "[…]", "limits of the agent's jail"},
+		{"limits.NAME", "a limit of a policy, which this narrows"},
+		// The sections.
+		{"capabilities", "bindings that the agent asks for; what is false is not there"},
+		{"storage", "the agent's database"},
+		{"tools", "what the tools of the agent work on"},
+		{"facets", "what the facets of the agent have of it"},
+		{"ai", "the agent's models"},
+		{"wake", "when the agent is awake"},
+		{"limits", "limits of the agent's jail"},
 	}
 }
 
