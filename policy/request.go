@@ -35,7 +35,7 @@ func (r *Request) Limit(text string) error {
 	if fetch, ok := strings.CutPrefix(name, "fetch."); ok {
 		narrow := TopFetchLimits()
 		if err := narrow.Set(fetch, value); err != nil {
-			return err
+			return fmt.Errorf("fetch %w", err)
 		}
 		r.policy.Fetch.Limits = r.policy.Fetch.Limits.Meet(narrow)
 		return nil

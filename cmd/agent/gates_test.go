@@ -167,6 +167,7 @@ func TestGatekeeper(t *testing.T) {
 		t.Errorf("%s%s", o.Out, o.Err)
 	}
 	h.Wants(h.Jail("gate", "read", "crm", "rows", `{"table": "nothing"}`), 2, "no table")
+	h.Wants(h.Jail("gate", "show", "nothing"), 127, `no gatekeeper "nothing": there are crm`)
 
 	// A gatekeeper that is an agent itself keeps a page.
 	if o := h.Jail("gate", "list"); !strings.Contains(o.Out, `agent "keeper": there is none`) {

@@ -70,19 +70,21 @@ type options struct {
 
 func run(ctx context.Context, args []string, stderr io.Writer) int {
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.Usage = func() { fmt.Fprint(stderr, help) }
+	flags.SetOutput(io.Discard)
 	var o options
 	flags.StringVar(&o.socket, "socket", "", "")
 	flags.StringVar(&o.state, "state", os.Getenv("JAIL_STATE"), "")
 	flags.StringVar(&o.listen, "listen", "", "")
 	flags.DurationVar(&o.untilIdle, "until-idle", 0, "")
-	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+	err := problem.Flags(flags, args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Print(help)
 		return 0
-	} else if err != nil || flags.NArg() > 0 {
-		return problem.ExitUsage
 	}
-	if err := serve(ctx, o, stderr); err != nil {
+	if err == nil {
+		err = serve(ctx, o, stderr)
+	}
+	if err != nil {
 		e := problem.From(err)
 		fmt.Fprintf(stderr, "%s: error: %s\n", name, e.Message)
 		if e.Hint != "" {

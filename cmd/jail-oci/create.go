@@ -82,6 +82,8 @@ type createFlags struct {
 	ioFlags
 	bundle  string
 	options runc.CreateOptions
+	// keep leaves the container of run after its end.
+	keep bool
 }
 
 func (f *createFlags) parse(name string, args []string) (id string, err error) {
@@ -90,7 +92,7 @@ func (f *createFlags) parse(name string, args []string) (id string, err error) {
 	if name == "run" {
 		f.addDetach(flags)
 		flags.Bool("no-subreaper", false, "")
-		flags.Bool("keep", false, "")
+		flags.BoolVar(&f.keep, "keep", false, "")
 	}
 	flags.StringVar(&f.bundle, "bundle", ".", "")
 	flags.StringVar(&f.bundle, "b", ".", "")
@@ -343,6 +345,9 @@ func runContainer(g global, args []string) (int, error) {
 	code := exitCode(state)
 	if state == nil {
 		return code, errors.Join(err, m.container.Delete(true, m.ended))
+	}
+	if f.keep {
+		return code, nil
 	}
 	return code, m.container.Delete(false, m.ended)
 }

@@ -53,15 +53,8 @@ func execIn(g global, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	lives, started, err := c.Runs()
-	if err != nil {
+	if err := c.CanExec(); err != nil {
 		return 0, err
-	}
-	if !lives {
-		return 0, errors.New("cannot exec in a stopped container")
-	}
-	if !started {
-		return 0, errors.New("cannot exec in a container that has not been started")
 	}
 	var process specs.Process
 	if *file != "" {

@@ -134,9 +134,17 @@ func shown(text string) string {
 }
 
 func formatFlag(flags *flag.FlagSet) *string {
-	format := flags.String("format", "table", "")
-	flags.StringVar(format, "f", "table", "")
-	return format
+	format := "table"
+	set := func(value string) error {
+		if value != "table" && value != "json" {
+			return errors.New("want table or json")
+		}
+		format = value
+		return nil
+	}
+	flags.Func("format", "", set)
+	flags.Func("f", "", set)
+	return &format
 }
 
 func list(g global, args []string) (int, error) {

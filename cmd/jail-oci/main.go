@@ -72,6 +72,7 @@ flags of create and run:
   --no-pivot            use chroot in place of pivot_root
   --no-new-keyring      keep the session keyring of the caller
   --detach              (run) return when the process has started
+  --keep                (run) leave the container after its end: delete removes it
 
 flags of exec:
   --process FILE        what to run, as JSON, in place of CMD
@@ -137,21 +138,19 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stdout, "jail-oci version %s\nspec: %s\n", wire.Version, runc.SpecVersion)
 		return 0
 	}
-	logged, err := openLog(*log, *format, *debug)
+	err = openLog(*log, *format, *debug)
 	if err != nil {
 		fmt.Fprintln(stderr, "jail-oci: error:", err)
 		return exitUsage
 	}
 	code, err := dispatch(global{stdout: stdout, containers: runc.Containers{Root: *root,
 		Systemd: *systemd}}, *rootless, flags.Args())
+	if errors.Is(err, flag.ErrHelp) {
+		io.WriteString(stdout, usage)
+		return 0
+	}
 	if err != nil {
-		if logged {
-			runc.LogError(err)
-		}
-		fmt.Fprintln(stderr, "jail-oci: error:", err)
-		if h := (*hinted)(nil); errors.As(err, &h) && h.hint != "" {
-			fmt.Fprintln(stderr, "jail-oci: hint:", h.hint)
-		}
+		tell(stderr, err, *log != "", *format == "json")
 		if code == 0 {
 			code = exitFailed
 		}
@@ -162,32 +161,51 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return code
 }
 
-func openLog(path, format string, debug bool) (bool, error) {
-	if format != "text" && format != "json" {
-		return false, fmt.Errorf("--log-format %q: want text or json", format)
+// tell writes a failure to the log file and as text to stderr. Without a log file stderr is the
+// log, as for runc: with --log-format json it gets one JSON object.
+func tell(stderr io.Writer, err error, logged, asJSON bool) {
+	hint := ""
+	if h := (*hinted)(nil); errors.As(err, &h) {
+		hint = h.hint
 	}
-	f, logged := os.Stderr, path != ""
-	if logged {
+	if logged || asJSON {
+		runc.LogError(err, hint)
+	}
+	if !logged && asJSON {
+		return
+	}
+	fmt.Fprintln(stderr, "jail-oci: error:", err)
+	if hint != "" {
+		fmt.Fprintln(stderr, "jail-oci: hint:", hint)
+	}
+}
+
+func openLog(path, format string, debug bool) error {
+	if format != "text" && format != "json" {
+		return fmt.Errorf("--log-format %q: want text or json", format)
+	}
+	f := os.Stderr
+	if path != "" {
 		var err error
 		if f, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND|os.O_SYNC, 0o644); err != nil {
-			return false, err
+			return err
 		}
 	}
 	runc.LogTo(f, format == "json", debug)
-	return logged, nil
+	return nil
 }
 
 func dispatch(g global, rootless string, args []string) (int, error) {
-	if rootless == "true" || os.Geteuid() != 0 {
-		return 0, errors.New("containers are made by root of the host: rootless engines are not " +
-			"supported")
-	}
 	if why, ok := refusedCommands[args[0]]; ok {
 		return 0, misused("%s is not supported: %s", args[0], why)
 	}
 	command, ok := commands[args[0]]
 	if !ok {
 		return 0, misused("there is no command %q: jail-oci --help lists them", args[0])
+	}
+	if (rootless == "true" || os.Geteuid() != 0) && args[0] != "features" {
+		return 0, errors.New("containers are made by root of the host: rootless engines are not " +
+			"supported")
 	}
 	var err error
 	if g.containers.Root, err = filepath.Abs(g.containers.Root); err != nil {
@@ -222,7 +240,9 @@ func initPath() (string, error) {
 // there are at least one, the id of a container, unless most is 0.
 func parse(flags *flag.FlagSet, args []string, most int) ([]string, error) {
 	flags.SetOutput(io.Discard)
-	if err := flags.Parse(args); err != nil {
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return nil, err
+	} else if err != nil {
 		return nil, misused("%s: %v", flags.Name(), err)
 	}
 	rest := flags.Args()

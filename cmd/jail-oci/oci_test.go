@@ -267,6 +267,13 @@ func (e *engine) life() {
 		!slices.Equal(pids, []int{pid}) {
 		t.Errorf("ps: %v, %v", pids, err)
 	}
+	// In a paused container a process would only wait.
+	e.works("pause", id)
+	if o := e.do("exec", id, "true"); o.Code != exitNotExec ||
+		!strings.Contains(o.Err, "cannot exec in a paused container") {
+		t.Errorf("exec in a paused container: %+v", o)
+	}
+	e.works("resume", id)
 	if !strings.Contains(e.works("list"), id) {
 		t.Error("list does not have it")
 	}
@@ -299,6 +306,11 @@ func (e *engine) life() {
 	if o := e.run(e.spec("sh", "-c", "exit 5")); o.Code != 5 {
 		t.Errorf("run: %+v", o)
 	}
+	id, dir = e.bundle(e.spec("sh", "-c", "exit 5"))
+	if o := e.do("run", "--keep", "--bundle", dir, id); o.Code != 5 || e.status(id) != "stopped" {
+		t.Errorf("run --keep: %+v, %s", o, e.status(id))
+	}
+	e.works("delete", id)
 	// The kernel ends a container whose memory ran out, which is on record when run returns.
 	s, memory := e.spec("sh", "-c", "x=a; while :; do x=$x$x; done"), int64(32<<20)
 	s.Linux.Resources = &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &memory}}

@@ -86,7 +86,13 @@ a wrong command line
 .SH ENVIRONMENT
 .TP
 .B JAIL_SOCKET
-the daemon's socket; /run/jail/jail.sock where it is not set
+the daemon's socket; /run/jail/jail.sock where it is not set. The commands of
+.B jail audit
+that take
+.BR \-\-log ,
+and
+.BR "jail console" ,
+ask that daemon where its log is
 .TP
 .B JAIL_STATE
 a directory that holds state, log, settings, pulled bundles and socket of a daemon of one's own; ceiling and profiles stay those of /etc/jail

@@ -45,8 +45,9 @@ func newRoot(env *cli.Env) *cobra.Command {
 			}
 			return cmd.Help()
 		},
-		SilenceErrors: true,
-		SilenceUsage:  true,
+		PersistentPreRunE: command.NoEmptyFlag,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
 	}
 	root.Flags().BoolVar(&version, "version", false, "print what jail version prints")
 	root.CompletionOptions.DisableDefaultCmd = true

@@ -3,12 +3,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/signal"
@@ -60,8 +62,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 		return detach(args[1:])
 	}
 	flags := flag.NewFlagSet("jaild", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.Usage = func() { fmt.Fprint(stderr, help) }
+	flags.SetOutput(io.Discard)
 	socket := flags.String("socket", "", "")
 	state := flags.String("state", "", "")
 	settings := flags.String("config", "", "")
@@ -71,10 +72,11 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 	scoped := flags.Bool(strings.TrimLeft(scopedArg, "-"), false, "")
 	probed := flags.Bool(strings.TrimLeft(probeArg, "-"), false, "")
 	successorOf := flags.Int("successor", 0, "")
-	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+	if err := problem.Flags(flags, args); errors.Is(err, flag.ErrHelp) {
+		fmt.Print(help)
 		return 0
-	} else if err != nil || flags.NArg() > 0 {
-		return problem.ExitUsage
+	} else if err != nil {
+		return report(stderr, *private, err)
 	}
 	exe, err := os.Executable()
 	if err != nil {
@@ -87,12 +89,17 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 	if *state != "" {
 		config = config.Below(*state)
 	}
-	if *socket != "" {
-		config.Socket = *socket
+	if path := cmp.Or(*socket, os.Getenv("JAIL_SOCKET")); path != "" {
+		config.Socket = path
 	}
 	if *settings != "" {
 		if config.Settings, err = filepath.Abs(*settings); err != nil {
 			return report(stderr, *private, err)
+		}
+		// The default need not exist; a file that somebody names must.
+		if _, err := os.Stat(config.Settings); errors.Is(err, fs.ErrNotExist) {
+			return report(stderr, *private, problem.New(problem.NotFound,
+				"--config %s: no such file", *settings))
 		}
 	}
 	config.Private = *private

@@ -44,8 +44,14 @@ func LogTo(f *os.File, asJSON, debug bool) {
 	}
 }
 
-// LogError writes the failure of a command to that file.
-func LogError(err error) { logrus.Error(err) }
+// LogError writes the failure of a command to that file, and what to do about it unless hint is "".
+func LogError(err error, hint string) {
+	fields := logrus.Fields{}
+	if hint != "" {
+		fields["hint"] = hint
+	}
+	logrus.WithFields(fields).Error(err)
+}
 
 // Containers are the containers of one engine, each in a directory of its own below Root.
 type Containers struct {
@@ -492,10 +498,21 @@ func (c *Container) State() (State, error) {
 		Rootfs: s.Config.Rootfs, Created: s.Created, Annotations: annotations, Owner: "root"}, nil
 }
 
-// Runs reports whether the container's first process lives, and whether it has been started.
-func (c *Container) Runs() (lives, started bool, err error) {
+// CanExec returns an error that says why no further process can be started in the container, or
+// nil. In a paused container the process would wait, frozen, and keep the container from ending.
+func (c *Container) CanExec() error {
 	status, err := c.made.Status()
-	return status != libcontainer.Stopped, status != libcontainer.Created, err
+	switch {
+	case err != nil:
+		return err
+	case status == libcontainer.Stopped:
+		return errors.New("cannot exec in a stopped container")
+	case status == libcontainer.Created:
+		return errors.New("cannot exec in a container that has not been started")
+	case status == libcontainer.Paused:
+		return errors.New("cannot exec in a paused container")
+	}
+	return nil
 }
 
 // Signal sends a signal to the first process.

@@ -75,7 +75,7 @@ func TextsOf(ctx context.Context, w *Workspace, live bool, nodes map[Name]*Node)
 	if err := (opening{w}).openFor(live, w.meta.Caller); err != nil {
 		return nil, w.wrap("compare", err)
 	}
-	if w.meta.State == Committed {
+	if w.meta.State.recordOnly() {
 		return texts(ctx, w, nodes, (&patcher{w: w}).readReal)
 	}
 	p := &patcher{w: w}

@@ -108,7 +108,7 @@ var errStop = errors.New("stop")
 // walk lists the changes of an open workspace until yield returns false. It looks with the rights
 // of the caller who prepared the workspace, so the result never depends on who commits.
 func (w *Workspace) walk(ctx context.Context, yield func(Change) bool) error {
-	if w.meta.State == Committed {
+	if w.meta.State.recordOnly() {
 		return nil
 	}
 	before, err := w.home.readTaken()

@@ -16,7 +16,7 @@ func (w *Workspace) Freeze() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
-	case w.meta.State == Frozen || w.meta.State == Committed:
+	case w.meta.State == Frozen || w.meta.State.recordOnly():
 		return nil
 	case w.layer.mount == nil:
 		return w.wrap("freeze",
@@ -86,7 +86,7 @@ type opening struct{ w *Workspace }
 // layer that an earlier process froze, read-only.
 func (o opening) open(as Caller) error {
 	switch {
-	case o.w.meta.State == Committed:
+	case o.w.meta.State.recordOnly():
 		return nil
 	case o.w.meta.State == Prepared || o.w.meta.State == Active:
 		return ErrActive

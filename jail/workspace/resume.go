@@ -59,7 +59,7 @@ func (r resumption) resume(ctx context.Context, spec Spec) error {
 		return err
 	}
 	switch m := r.w.meta; {
-	case m.State == Committed || m.State == ChangedBack:
+	case m.State.recordOnly():
 		return r.begin(spec)
 	case m.State != Frozen:
 		return m.notFrozen()

@@ -468,7 +468,7 @@ func keptContent(commits []CommitRecord, now time.Time) (expired, held bool) {
 // woken is not forgotten.
 func forgettable(i Info, now time.Time) bool {
 	_, held := keptContent(i.Commits, now)
-	return (i.State == Committed || i.State == ChangedBack) && !held && !i.Resumable
+	return i.State.recordOnly() && !held && !i.Resumable
 }
 
 // pruneOne prunes one workspace. info may be of the past: Resume turns a workspace of which only

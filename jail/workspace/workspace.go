@@ -42,6 +42,9 @@ const (
 	ChangedBack State = "reverted"
 )
 
+// recordOnly reports whether the upper layer is gone, so that nothing is left to review or commit.
+func (s State) recordOnly() bool { return s == Committed || s == ChangedBack }
+
 // Errors to compare with. Errors with data have types of their own: ConflictError, protectedError,
 // commitError.
 var (

@@ -96,6 +96,11 @@ func readEvents(q url.Values) (req message.EventsRequest, err error) {
 		default:
 			bad = errors.New("there is no such parameter")
 		}
+		if number := (*strconv.NumError)(nil); errors.As(bad, &number) {
+			bad = errors.New("want a whole number")
+		} else if moment := (*time.ParseError)(nil); errors.As(bad, &moment) {
+			bad = errors.New("want a time, as 2006-01-02T15:04:05Z")
+		}
 		if bad != nil {
 			return req, problem.New(problem.Usage, "query of the request: %s=%.200s: %v", name,
 				value, bad)

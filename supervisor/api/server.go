@@ -6,11 +6,13 @@ import (
 	_ "embed"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -361,7 +363,24 @@ func decode(text []byte, v any) error {
 	return jsonbound.Strict(text, v)
 }
 
-func badBody(err error) error { return problem.New(problem.Usage, "body of the request: %w", err) }
+// badBody says in words for users what a decoder of JSON says in Go's.
+func badBody(err error) error {
+	what := strings.TrimPrefix(err.Error(), "json: ")
+	var kind *json.UnmarshalTypeError
+	var large *http.MaxBytesError
+	switch {
+	case errors.Is(err, io.EOF):
+		what = "it is empty"
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		what = "it ends within a value"
+	case errors.As(err, &kind):
+		what = fmt.Sprintf("%s: a JSON %s does not belong there",
+			cmp.Or(kind.Field, "the whole"), kind.Value)
+	case errors.As(err, &large):
+		what = fmt.Sprintf("it has more than %d bytes", large.Limit)
+	}
+	return problem.New(problem.Usage, "body of the request: %s", what).WithCause(err)
+}
 
 // about answers what a daemon is and has counted.
 type about struct {

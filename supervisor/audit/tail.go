@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/tick"
@@ -76,6 +78,10 @@ func read(ctx context.Context, dir string, f Filter, first uint64, record func(R
 	end func() bool) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
+		// os.OpenRoot has an error of its own for a file.
+		if info, statErr := os.Stat(dir); statErr == nil && !info.IsDir() {
+			err = &fs.PathError{Op: "open", Path: dir, Err: syscall.ENOTDIR}
+		}
 		record(Record{}, err)
 		return
 	}

@@ -1,12 +1,14 @@
 package gatekeepers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -217,8 +219,13 @@ func (d *Desk) find(c Caller, name string) (Kept, error) {
 		}
 		names = append(names, k.Name)
 	}
-	return Kept{}, notFound("no gatekeeper %.60q: there are %q; an agent has those that "+
-		"capabilities.gatekeepers of its manifest and agents of gatekeepers.toml name", name, names)
+	there := cmp.Or(strings.Join(names, ", "), "none")
+	if c.Agent == "" {
+		return Kept{}, problem.New(problem.NotFound, "no gatekeeper %.60q: there are %s", name, there).
+			WithHint("jail gate list has the gatekeepers")
+	}
+	return Kept{}, notFound("no gatekeeper %.60q: there are %s; an agent has those that "+
+		"capabilities.gatekeepers of its manifest and agents of gatekeepers.toml name", name, there)
 }
 
 // Describe describes the gatekeeper with a name, or without a name all that the caller may use.

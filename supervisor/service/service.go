@@ -90,6 +90,9 @@ func New(ctx context.Context, c config.Config) (*Service, error) {
 	if err := os.MkdirAll(c.StateDir, 0o700); err != nil {
 		return nil, problem.New(problem.Failed, "state directory: %w", err)
 	}
+	if err := checkFormat(c.StateDir); err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(c.LogDir, 0o700); err != nil {
 		return nil, problem.New(problem.Failed, "audit log: %w", err)
 	}

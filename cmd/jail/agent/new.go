@@ -23,6 +23,7 @@ const newAbout = `Make the directory NAME with an agent to begin with: a manifes
 
 func newNew(env *cli.Env) *cobra.Command {
 	var language string
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "new [flags] NAME",
 		Short:   "make a directory with an agent to begin with",
@@ -50,10 +51,16 @@ func newNew(env *cli.Env) *cobra.Command {
 			if _, ok := files["Makefile"]; ok {
 				next = "make -C " + dir + " && " + next
 			}
-			return env.Print(output.Text("%s: %s\nnext: %s\n", dir,
-				strings.Join(slices.Sorted(maps.Keys(files)), " "), next))
+			made := struct {
+				Dir   string   `json:"dir"`
+				Files []string `json:"files"`
+				Next  string   `json:"next"`
+			}{dir, slices.Sorted(maps.Keys(files)), next}
+			return env.Show(asJSON, made, output.Text("%s: %s\nnext: %s\n", dir,
+				strings.Join(made.Files, " "), next))
 		},
 	}
+	command.JSON(cmd, &asJSON, "print an object")
 	cmd.Flags().StringVar(&language, "lang", "python",
 		"language of the program: `LANG` is "+strings.Join(agentlib.Names(), ", "))
 	_ = cmd.RegisterFlagCompletionFunc("lang", cobra.FixedCompletions(agentlib.Names(),

@@ -22,13 +22,23 @@ import (
 
 // New returns the command jail audit.
 func New(env *cli.Env) *cobra.Command {
-	return command.Group("audit", "read, search and verify the record of what ran",
+	group := command.Group("audit", "read, search and verify the record of what ran",
 		newShow(env), newTail(env), newQuery(env), newReport(env),
 		newExport(env), newAnchor(env), newVerify(env), newProve(env),
 		newKey(env), newRotate(env), newPrune(env), newIndex(env),
 		command.Removed("witness",
 			"run a C2SP tlog-witness such as github.com/transparency-dev/witness, and name it in "+
 				"an [[anchor]]"))
+	for _, cmd := range group.Commands() {
+		if flag := cmd.Flags().Lookup("log"); flag != nil {
+			cmd.PreRun = func(cmd *cobra.Command, _ []string) {
+				if !flag.Changed {
+					env.FindLog(cmd.Context())
+				}
+			}
+		}
+	}
+	return group
 }
 
 // logFlag names the log that a command reads; "" is the daemon's. Reading a log needs no daemon.

@@ -24,13 +24,15 @@ func logOptions(env *cli.Env) audit.Options {
 
 func newRotate(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "rotate",
+		Use:   "rotate [flags]",
 		Short: "give the log a new signing key",
 		Long: `Give the log a new signing key and delete the old one. Both keys sign the record of the change; later records need the new key, so a stolen old key can sign
 no more records. Daemons use the new key from their next record on. Prints the new public key: keep it with the old ones.`,
 		Example: "  jail audit rotate >> audit.pub",
 		Args:    command.Exactly(),
 	}
+	var asJSON bool
+	command.JSON(cmd, &asJSON, "print an object with the key")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		if err := needLog(env); err != nil {
 			return err
@@ -39,7 +41,9 @@ no more records. Daemons use the new key from their next record on. Prints the n
 		if err != nil {
 			return exit.Failed(err, "", "audit log %s: %v", env.Config.LogDir, err)
 		}
-		return env.Print(output.Text("%s\n", pub))
+		return env.Show(asJSON, struct {
+			Key string `json:"key"`
+		}{pub}, output.Text("%s\n", pub))
 	}
 	return cmd
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -27,15 +28,16 @@ records, and it detects a log that an attacker on this machine has signed with a
 	}
 	var log logFlag
 	log.add(cmd)
+	var asJSON bool
+	command.JSON(cmd, &asJSON, "print an object with a list of the keys")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		pub, err := audit.PublicKey(log.dir(env))
 		if err != nil {
 			return logError(log.dir(env), err)
 		}
-		return env.Print(func(w io.Writer) error {
-			_, err := io.WriteString(w, pub)
-			return err
-		})
+		return env.Show(asJSON, struct {
+			Keys []string `json:"keys"`
+		}{strings.Fields(pub)}, output.Text("%s", pub))
 	}
 	return cmd
 }

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -126,6 +127,11 @@ func runVerify(ctx context.Context, env *cli.Env, o verifyOptions) error {
 	}
 	var wrong *audit.Fault
 	switch {
+	case errors.Is(err, audit.ErrKey):
+		e := exit.About(err, "audit log %s: the key %s", dir, cmp.Or(o.key, "beside it"))
+		e.Hint = "name a copy that was kept with --key"
+		env.Complain(e)
+		return exit.No
 	case errors.As(err, &wrong):
 		v.Fault = &fault{wrong.Seq, string(wrong.Kind), wrong.Why}
 	case err != nil:

@@ -98,7 +98,8 @@ func (a *ask) flags(args []string, run bool) (rest []string, ok bool) {
 		case "--id":
 			a.request.ID, ok = value, id.Check(value) == nil
 		case "--profile":
-			a.request.Profile, a.explain, ok = value, "--profile "+value+" ", utf8.ValidString(value)
+			a.request.Profile, a.explain = value, "--profile "+value+" "
+			ok = value != "" && utf8.ValidString(value)
 		case "--workspace":
 			a.request.Workspace, ok = value, filepath.IsAbs(value)
 		}

@@ -3,6 +3,7 @@ package mcp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -21,6 +22,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/loopback"
 	"github.com/jail-sandbox/jail/supervisor/mcp"
 	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 const about = `Serve the Model Context Protocol on standard input and output: a coding agent gets the tools read, write, edit, glob, grep, bash, fetch, todo, diff, commit,
@@ -118,7 +120,12 @@ func serve(ctx context.Context, env *cli.Env, s *mcp.Server) error {
 		// Ended by a signal, as clients do.
 		return nil
 	}
-	return err
+	if known := (*problem.Error)(nil); err == nil || errors.As(err, &known) || exit.Cause(err) != err {
+		return err
+	}
+	// What is left are errors of the decoder, which name its types.
+	return exit.Usage("a client writes one JSON-RPC message a line",
+		"standard input: it is no JSON-RPC message")
 }
 
 // nopCloser leaves standard output open: errors are still to be written by the process.

@@ -559,6 +559,11 @@ func TestHostile(t *testing.T) {
 				t.Errorf("%s: it writes %q", name, l)
 			}
 		}
+		if wrong := o.Code == 2 && strings.Contains(o.Err,
+			"jail: error: standard input: it is no JSON-RPC message\n"); wrong !=
+			slices.Contains([]string{"no JSON", "half a request", "deep nesting"}, name) {
+			t.Errorf("%s: %+v", name, o)
+		}
 		if strings.Contains(o.Err, "panic") || strings.Contains(o.Err, "goroutine") {
 			t.Errorf("%s: %s", name, o.Err)
 		}

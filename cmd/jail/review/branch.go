@@ -2,6 +2,7 @@ package review
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -196,7 +197,7 @@ func runMerge(ctx context.Context, env *cli.Env, c *api.Client, id string, o mer
 	}
 	r, err := api.BranchesOf(c).Merge(ctx, id, o.request)
 	if err != nil {
-		return withConflicts(env, err, "parent", "branch")
+		return withConflicts(env, err, o.json, "parent", "branch")
 	}
 	return env.Show(o.json, r, func(w io.Writer) error {
 		someLines(w, o.verbose, len(r.Committed), func(i int) string {
@@ -213,7 +214,8 @@ func runMerge(ctx context.Context, env *cli.Env, c *api.Client, id string, o mer
 }
 
 func newRevertMerge(env *cli.Env) *cobra.Command {
-	return command.Show(env, &cobra.Command{
+	var cmd *cobra.Command
+	cmd = command.Show(env, &cobra.Command{
 		Use:   "revert ID",
 		Short: "undo the last merge of a branch",
 		Long: "Undo the last merge of a branch: in the shadow that it was forked from, the merged paths " +
@@ -225,7 +227,8 @@ func newRevertMerge(env *cli.Env) *cobra.Command {
 		func(ctx context.Context, c *api.Client, args []string) (workspace.MergeRecord, error) {
 			r, err := api.BranchesOf(c).RevertMerge(ctx, args[0])
 			if err != nil {
-				err = withConflicts(env, err, "now", "merged")
+				asJSON, _ := cmd.Flags().GetBool("json") // the flag is there
+				err = withConflicts(env, err, asJSON, "now", "merged")
 			}
 			return r, err
 		}, func(w io.Writer, r workspace.MergeRecord) error {
@@ -233,29 +236,36 @@ func newRevertMerge(env *cli.Env) *cobra.Command {
 				output.Count(r.Paths, "path", "paths"), output.Printable(r.Into))
 			return err
 		})
+	return cmd
 }
 
 func newBranchDiscard(env *cli.Env) *cobra.Command {
-	return &cobra.Command{
-		Use:   "discard ID...",
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "discard [flags] ID...",
 		Short: "throw branches away",
 		Long: "Throw branches away: their sessions end with what runs in them, and what was changed in " +
 			"them and not merged is gone. A branch that has branches of its own is refused.",
 		Example: "  jail branch discard other",
 		Args:    command.AtLeast("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return env.WithDaemon(cmd.Context(), func(c *api.Client) error {
+			return env.WithDaemon(cmd.Context(), func(c *api.Client) (err error) {
+				done := []string{}
 				for _, id := range args {
-					if err := api.BranchesOf(c).Discard(cmd.Context(), id); err != nil {
-						return err
+					if err = api.BranchesOf(c).Discard(cmd.Context(), id); err != nil {
+						break
 					}
-					_, err := fmt.Fprintf(env.Stdout, "discarded %s\n", output.Printable(id))
-					if err != nil {
-						return err
-					}
+					done = append(done, id)
 				}
-				return nil
+				return errors.Join(err, env.Show(asJSON, done, func(w io.Writer) error {
+					for _, id := range done {
+						fmt.Fprintf(w, "discarded %s\n", output.Printable(id))
+					}
+					return nil
+				}))
 			})
 		},
 	}
+	command.JSON(cmd, &asJSON, "print a list of the discarded ids")
+	return cmd
 }

@@ -132,7 +132,7 @@ func runCommit(ctx context.Context, env *cli.Env, c *api.Client, o commitOptions
 		return err
 	})
 	if err != nil {
-		return withConflicts(env, err, "real", "shadow")
+		return withConflicts(env, err, o.json, "real", "shadow")
 	}
 	if err := env.Show(o.json, done, func(w io.Writer) error {
 		return writeCommitted(w, env.Colour(), o, done)

@@ -63,7 +63,7 @@ func runRevert(ctx context.Context, env *cli.Env, c *api.Client, o revertOptions
 		return err
 	})
 	if err != nil {
-		return withConflicts(env, err, "now", "committed")
+		return withConflicts(env, err, o.json, "now", "committed")
 	}
 	return env.Show(o.json, done, func(w io.Writer) error {
 		colour := env.Colour()
@@ -85,10 +85,12 @@ func runRevert(ctx context.Context, env *cli.Env, c *api.Client, o revertOptions
 	})
 }
 
-// withConflicts prints both sides of the conflicts in err, and returns err.
-func withConflicts(env *cli.Env, err error, real, shadow string) error {
-	if conflicts := exit.Describe(err).Conflicts; len(conflicts) > 0 {
-		err = errors.Join(err, env.Print(func(w io.Writer) error {
+// withConflicts prints both sides of the conflicts in err, as JSON where that was asked for, and
+// returns err.
+func withConflicts(env *cli.Env, err error, asJSON bool, real, shadow string) error {
+	e := exit.Describe(err)
+	if conflicts := e.Conflicts; len(conflicts) > 0 {
+		err = errors.Join(err, env.Show(asJSON, api.Problem{Error: e}, func(w io.Writer) error {
 			for _, c := range conflicts {
 				fmt.Fprintf(w, "%s %s: %s\n", terminal.Paint(env.Colour(), terminal.Amber,
 					"conflict:"), shownPath(c.Path), output.Printable(c.Why))

@@ -69,7 +69,10 @@ func newTry(env *cli.Env) *cobra.Command {
 		Long:  tryAbout,
 		Example: "  jail branch try --profile build 4 -- ./fix.sh\n" +
 			"  jail branch try --profile build 4 -- sh -c './fix.sh --seed $JAIL_ATTEMPT'",
-		Args: command.AtLeast("N", "TOOL"),
+		Args: func(cmd *cobra.Command, args []string) error {
+			// An argument of the tool may be empty.
+			return command.Exactly("N", "TOOL")(cmd, args[:min(len(args), 2)])
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[0])
 			if err != nil || n < 1 || n > workspace.MaxBranches {

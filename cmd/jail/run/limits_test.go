@@ -235,3 +235,28 @@ func TestDiskBandwidth(t *testing.T) {
 	}
 	t.Logf("1 MiB at 256 KiB a second took %v, at 1 GiB a second %v", took, control)
 }
+
+// A tool that cannot write all of a file fails, so that --commit takes no part of a copy for the
+// copy.
+func TestShortCopy(t *testing.T) {
+	h := cmdtest.New(t)
+	h.Daemon()
+	if err := os.WriteFile(filepath.Join(h.Work, "f"), []byte("abcdef\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"cp", "f", "g"}, {"cp", "-r", ".", "../tmp/g"},
+		{"sed", "-i", "s/a/aa/", "f"}, {"sort", "-o", "g", "f"}, {"tar", "cf", "g", "f"}} {
+		o := h.Jail(append([]string{"run", "--discard", "--limit", "file_size=3B", "--"}, args...)...)
+		if o.Code == 0 || !strings.Contains(o.Err, "jail: limit: file_size: 3 B reached") {
+			t.Errorf("%q: %+v", args, o)
+		}
+	}
+	h.Wants(h.Jail("run", "--commit", "--id", "r", "--limit", "file_size=3B", "--quiet", "--",
+		"cp", "f", "g"), 1, "")
+	if _, err := os.Stat(filepath.Join(h.Work, "g")); err == nil {
+		t.Error("a part of a copy was committed")
+	}
+	h.Wants(h.Jail("discard", "r"), 0, "")
+	// The control: without the limit each of them succeeds.
+	h.Wants(h.Jail("run", "--discard", "--quiet", "--", "cp", "f", "g"), 0, "")
+}

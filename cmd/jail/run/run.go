@@ -61,12 +61,14 @@ func runRun(cmd *cobra.Command, env *cli.Env, o runOptions, args []string) error
 	if err == nil {
 		err = checkDetached(o.detach, o.input, o.shown.Terminal)
 	}
-	if err != nil {
+	o.shown.JSON, o.shown.Quiet, o.shown.Explain = f.JSON, f.Quiet, f.ExplainFlags()
+	switch {
+	case err != nil && o.detach:
 		return err
-	}
-	if o.detach {
+	case err != nil:
+		return execute.NoResult(env, err, req, o.shown)
+	case o.detach:
 		return startDetached(cmd.Context(), env, req, o.input, f.JSON)
 	}
-	o.shown.JSON, o.shown.Quiet, o.shown.Explain = f.JSON, f.Quiet, f.ExplainFlags()
 	return execute.Run(cmd.Context(), env, req, o.shown)
 }

@@ -40,10 +40,10 @@ func NewSh(env *cli.Env) *cobra.Command {
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req, err := scriptRequest(env, cmd, &f, text, args)
-			if err != nil {
-				return err
-			}
 			o.JSON, o.Quiet, o.Explain = f.JSON, f.Quiet, f.ExplainFlags()
+			if err != nil {
+				return execute.NoResult(env, err, req, o)
+			}
 			return execute.Run(cmd.Context(), env, req, o)
 		},
 	}
@@ -107,7 +107,7 @@ func readScript(path string) (string, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			return "", exit.NotFound("jail sh -c runs a text", "script %s: no such file", path)
 		}
-		return "", exit.Usage("", "script %s: %v", path, exit.Cause(err))
+		return "", exit.About(err, "script %s", path)
 	}
 	defer file.Close()
 	text, err := io.ReadAll(io.LimitReader(file, shell.MaxBytes+1))

@@ -89,6 +89,7 @@ func runConsole(ctx context.Context, env *cli.Env, c *api.Client, f consoleFlags
 			err = closeErr
 		}
 	}()
+	env.FindLog(ctx)
 	con, err := console.New(console.Options{Daemon: c, Approvals: c.Approvals(),
 		Log: console.Dir(env.Config.LogDir), Policies: consolePolicies{env},
 		Agents: consoleAgents(env), Hosts: hosts})

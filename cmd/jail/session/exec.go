@@ -3,10 +3,12 @@ package session
 import (
 	"context"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/execute"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/inherit"
@@ -60,6 +62,9 @@ func newExec(env *cli.Env) *cobra.Command {
 			if help, _ := set.GetBool("help"); help {
 				return cmd.Help()
 			}
+			if err := command.NoEmptyFlag(cmd, nil); err != nil {
+				return err
+			}
 			if tool = set.Args(); len(tool) == 0 {
 				return exit.Usage("usage: "+cmd.UseLine(), "%s: TOOL is missing", cmd.CommandPath())
 			}
@@ -99,7 +104,10 @@ func runExec(ctx context.Context, env *cli.Env, o execOptions, tool []string) (e
 		req.Dir = "/"
 	}
 	if err := request.Check(&req); err != nil {
-		return err
+		if o.background {
+			return err
+		}
+		return execute.NoResult(env, err, req, o.shown)
 	}
 	req.Inherit = inherit.Variables(env.Environ, req.Workspace, req.Dir)
 	if o.background {
@@ -128,7 +136,12 @@ func splitExec(cmd *cobra.Command, args []string) (string, []string, error) {
 	if len(args) == 0 {
 		return "", nil, exit.Usage("usage: "+cmd.UseLine(), "%s: ID is missing", cmd.CommandPath())
 	}
-	if _, err := jail.ParseID(args[0]); err != nil {
+	// USER/NAME is the name of that user's session.
+	_, name, named := strings.Cut(args[0], "/")
+	if !named {
+		name = args[0]
+	}
+	if _, err := jail.ParseID(name); err != nil {
 		return "", nil, exit.Usage("jail session list", "%s: session %v", cmd.CommandPath(), err)
 	}
 	return args[0], args[1:], nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -289,6 +290,9 @@ func TestSessionOfAnother(t *testing.T) {
 	if o := other("session", "list", "--json"); strings.TrimSpace(o.Out) != "[]" {
 		t.Errorf("%+v", o)
 	}
+	// USER/NAME names a session, as for every other command.
+	h.Wants(h.Exec("0/"+id, "--quiet", "--", "true"), 0, "")
+	h.Wants(h.Exec(strconv.Itoa(cmdtest.Stranger)+"/"+id, "--", "true"), 127, "no session .* is open")
 	theirs := strings.TrimSpace(other("session", "start", "--no-workspace").Out)
 	if theirs == "" || len(h.Sessions()) != 2 {
 		t.Fatalf("%q, %+v", theirs, h.Sessions())

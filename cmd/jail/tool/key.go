@@ -89,114 +89,115 @@ func writeRings(w io.Writer, all []ringView) error {
 }
 
 func newKeyAdd(env *cli.Env) *cobra.Command {
-	return &cobra.Command{
-		Use:   "add PUBLISHER FILE",
+	return showRing(env, &cobra.Command{
+		Use:   "add [flags] PUBLISHER FILE",
 		Short: "allow the installation of bundles that a publisher has signed",
 		Long: `Take the key of PUBLISHER from FILE, which holds a verifier key (name+hash+base64) or a key ring. Bundles that it has signed can be installed from now on.
 You vouch that the key belongs to the publisher: compare it with a copy that the publisher shows elsewhere. A key gives no rights to tools; only policies do.`,
 		Example: "  sudo jail tool key add acme acme.pub",
 		Args:    command.Exactly("PUBLISHER", "FILE"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return runKeyAdd(cmd.Context(), env, args[0], args[1])
-		},
-	}
-}
-
-func runKeyAdd(ctx context.Context, env *cli.Env, publisher, file string) error {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	ring, err := trust.ParseRing(string(text))
-	if trust.CheckKey(strings.TrimSpace(string(text))) == nil {
-		ring, err = trust.Single(publisher, strings.TrimSpace(string(text)))
-	}
-	if err != nil {
-		return exit.Usage("FILE holds a verifier key or a key ring", "%s: %v", file, err)
-	}
-	return setRing(ctx, env, publisher, ring, true)
+	}, true, func(args []string) (publisher string, ring trust.Ring, err error) {
+		publisher, file := args[0], args[1]
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return "", ring, exit.About(err, "FILE %s", file)
+		}
+		ring, err = trust.ParseRing(string(text))
+		if trust.CheckKey(strings.TrimSpace(string(text))) == nil {
+			ring, err = trust.Single(publisher, strings.TrimSpace(string(text)))
+		}
+		if err != nil {
+			err = exit.Usage("FILE holds a verifier key or a key ring", "%s: %v", file, err)
+		}
+		return publisher, ring, err
+	})
 }
 
 func newKeyUpdate(env *cli.Env) *cobra.Command {
-	return &cobra.Command{
-		Use:   "update FILE",
+	return showRing(env, &cobra.Command{
+		Use:   "update [flags] FILE",
 		Short: "replace a key ring by a newer one that its roots signed",
 		Long: `Replace the key ring of a publisher by the newer one in FILE, which may add and remove keys and revoke bundles. Enough roots of the ring in use and of
 the new ring must have signed it. If the roots are lost or stolen, remove the publisher and add it again.`,
 		Example: "  sudo jail tool key update acme.ring",
 		Args:    command.Exactly("FILE"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return runKeyUpdate(cmd.Context(), env, args[0])
-		},
-	}
-}
-
-func runKeyUpdate(ctx context.Context, env *cli.Env, file string) error {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	ring, err := trust.ParseRing(string(text))
-	if err != nil {
-		return exit.Usage("", "%s: %v", file, err)
-	}
-	return setRing(ctx, env, ring.Publisher, ring, false)
-}
-
-func setRing(ctx context.Context, env *cli.Env, publisher string, ring trust.Ring,
-	explicit bool) error {
-	return env.WithDaemon(ctx, func(c *api.Client) error {
-		request := api.RingRequest{Ring: ring.Text, Explicit: explicit}
-		if err := c.SetRing(ctx, publisher, request); err != nil {
-			return err
+	}, false, func(args []string) (publisher string, ring trust.Ring, err error) {
+		text, err := os.ReadFile(args[0])
+		if err != nil {
+			return "", ring, exit.About(err, "FILE %s", args[0])
 		}
-		return env.Print(func(w io.Writer) error {
-			fmt.Fprintf(w, "bundles of %s can be installed if %d of these keys signed them:\n",
-				publisher, ring.Threshold)
-			for _, k := range ring.Keys {
-				fmt.Fprintf(w, "  %s\n", k)
-			}
-			return nil
-		})
+		if ring, err = trust.ParseRing(string(text)); err != nil {
+			err = exit.Usage("", "%s: %v", args[0], err)
+		}
+		return ring.Publisher, ring, err
 	})
 }
 
+// showRing makes cmd set the ring that read returns, and show it.
+func showRing(env *cli.Env, cmd *cobra.Command, explicit bool,
+	read func(args []string) (publisher string, ring trust.Ring, err error)) *cobra.Command {
+	var asJSON bool
+	command.JSON(cmd, &asJSON, "print the ring as an object")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		publisher, ring, err := read(args)
+		if err != nil {
+			return err
+		}
+		return env.WithDaemon(cmd.Context(), func(c *api.Client) error {
+			request := api.RingRequest{Ring: ring.Text, Explicit: explicit}
+			if err := c.SetRing(cmd.Context(), publisher, request); err != nil {
+				return err
+			}
+			return env.Show(asJSON, viewRing(ring), func(w io.Writer) error {
+				fmt.Fprintf(w, "bundles of %s can be installed if %d of these keys signed them:\n",
+					publisher, ring.Threshold)
+				for _, k := range ring.Keys {
+					fmt.Fprintf(w, "  %s\n", k)
+				}
+				return nil
+			})
+		})
+	}
+	return cmd
+}
+
 func newKeyRemove(env *cli.Env) *cobra.Command {
-	return &cobra.Command{
-		Use:   "remove PUBLISHER",
+	return command.Show(env, &cobra.Command{
+		Use:   "remove [flags] PUBLISHER",
 		Short: "remove the keys of a publisher",
 		Long: `Remove the keys of PUBLISHER. Its bundles stay installed and no longer run. For jail's own project the keys that this version of jail
 came with are in use again.`,
 		Example: "  sudo jail tool key remove acme",
 		Args:    command.Exactly("PUBLISHER"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return runKeyRemove(cmd.Context(), env, args[0])
-		},
-	}
+	}, "print an object",
+		func(ctx context.Context, c *api.Client, args []string) (removedKeys, error) {
+			return removedKeys{args[0]}, c.RemoveRing(ctx, args[0])
+		}, func(w io.Writer, r removedKeys) error {
+			_, err := fmt.Fprintf(w, "removed the keys of %s\n", output.Printable(r.Publisher))
+			return err
+		})
 }
 
-func runKeyRemove(ctx context.Context, env *cli.Env, publisher string) error {
-	return env.WithDaemon(ctx, func(c *api.Client) error {
-		if err := c.RemoveRing(ctx, publisher); err != nil {
-			return err
-		}
-		_, err := fmt.Fprintf(env.Stdout, "removed the keys of %s\n", output.Printable(publisher))
-		return err
-	})
+// removedKeys is a publisher without keys as --json shows it.
+type removedKeys struct {
+	Publisher string `json:"publisher"`
 }
 
 func newKeyNew(env *cli.Env) *cobra.Command {
-	return &cobra.Command{
-		Use:     "new NAME",
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "new [flags] NAME",
 		Short:   "make a key to sign with",
 		Long:    `Make a key pair: NAME.key is the private key, which only you can read; NAME.pub is the public key.`,
 		Example: "  jail tool key new acme-2026",
 		Args:    command.Exactly("NAME"),
-		RunE:    func(_ *cobra.Command, args []string) error { return runKeyNew(env, args[0]) },
+		RunE:    func(_ *cobra.Command, args []string) error { return runKeyNew(env, args[0], asJSON) },
 	}
+	command.JSON(cmd, &asJSON, "print an object")
+	return cmd
 }
 
-func runKeyNew(env *cli.Env, name string) error {
+func runKeyNew(env *cli.Env, name string, asJSON bool) error {
 	private, public, err := trust.NewKey(name)
 	if err != nil {
 		return exit.Usage("", "%v", err)
@@ -209,8 +210,10 @@ func runKeyNew(env *cli.Env, name string) error {
 			return exit.Failed(err, "no key is ever overwritten", "%v", err)
 		}
 	}
-	_, err = fmt.Fprintln(env.Stdout, public)
-	return err
+	return env.Show(asJSON, struct {
+		Name   string `json:"name"`
+		Public string `json:"public"`
+	}{name, public}, output.Text("%s\n", public))
 }
 
 func newFile(name, text string, mode os.FileMode) error {
@@ -244,7 +247,7 @@ func runKeySign(keyFile, file string) error {
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return err
+		return exit.About(err, "FILE %s", file)
 	}
 	signed, err := trust.SignRing(string(text), private)
 	if err != nil {

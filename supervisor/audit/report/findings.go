@@ -8,6 +8,10 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
+// exitFailed is the exit code of a run that jail itself failed. A run with an error and another
+// code was refused.
+const exitFailed = 125
+
 // findings returns what a reviewer should look at in one run.
 func (run *Run) findings() []Finding {
 	var list []Finding
@@ -40,8 +44,10 @@ func (run *Run) findings() []Finding {
 	}
 	if run.End == nil {
 		say(true, run.first, "run %s: the log does not say how it ended", run.ID)
-	} else if run.End.Error != "" {
-		say(true, run.first, "run %s: jail itself failed: %s", run.ID, run.End.Error)
+	} else if e := run.End; e.Error != "" && e.ExitCode != exitFailed {
+		say(false, run.first, "run %s was refused: %s", run.ID, e.Error)
+	} else if e.Error != "" {
+		say(true, run.first, "run %s: jail itself failed: %s", run.ID, e.Error)
 	}
 	if len(run.Warnings) > 0 {
 		say(false, run.first, "the policy is wide: %s", strings.Join(run.Warnings, "; "))

@@ -180,8 +180,9 @@ func Make(records iter.Seq2[audit.Record, error], id string, session bool) (*Rep
 		}
 		run := runs[r.ID()]
 		if run == nil {
-			run = &Run{ID: r.Run, UID: r.Actor.UID, Caller: r.Actor.Exe, Policy: r.Policy,
-				Argv: []string{}, Warnings: []string{}, Programs: []Program{},
+			run = &Run{ID: r.Run, UID: r.Actor.UID, Caller: r.Actor.Exe, Started: r.Time,
+				Policy: r.Policy,
+				Argv:   []string{}, Warnings: []string{}, Programs: []Program{},
 				Fetches: []Fetch{}, Refused: []Refusal{}, Limits: []Limit{}, Files: []string{},
 				Touched: []Touched{}, touched: map[[2]string]int{}, Decisions: []Verdict{},
 				first: r.Seq}

@@ -155,6 +155,27 @@ func TestUnfinished(t *testing.T) {
 	}
 }
 
+// A run that was refused is none that jail failed, and has no start.
+func TestRefused(t *testing.T) {
+	for code, want := range map[int]string{127: "run r1 was refused: no tool",
+		125: "run r1: jail itself failed: no tool"} {
+		dir := logged(t, audit.Entry{Event: audit.RunFinished{ExitCode: code, Error: "no tool"}})
+		rep, err := Make(audit.Scan(dir, audit.Filter{Run: "r1"}), "r1", false)
+		if err != nil || len(rep.Findings) != 1 || rep.Findings[0].Text != want ||
+			rep.Findings[0].Grave != (code == 125) {
+			t.Fatalf("%+v, %v", rep, err)
+		}
+		for _, form := range Forms {
+			var page strings.Builder
+			if err := rep.Write(&page, form, "fine"); err != nil ||
+				!strings.Contains(page.String(), noStart) ||
+				strings.Contains(page.String(), "0001-01-01") {
+				t.Errorf("%s: %v\n%s", form, err, page.String())
+			}
+		}
+	}
+}
+
 // A wide policy is one finding, however many ways it is wide in, and a changed file that looks like
 // a secret is one that matters.
 func TestWideAndSecret(t *testing.T) {

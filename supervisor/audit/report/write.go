@@ -63,6 +63,9 @@ func execute(w io.Writer, name string, show func(string) string, p page) error {
 	return t.Execute(w, p)
 }
 
+// noStart stands for the arguments of a run that was refused, or whose start was pruned.
+const noStart = "(no start on record)"
+
 func funcs(show func(string) string) template.FuncMap {
 	return template.FuncMap{
 		"show": show,
@@ -70,6 +73,9 @@ func funcs(show func(string) string) template.FuncMap {
 			words := make([]string, len(argv))
 			for i, a := range argv {
 				words[i] = audit.Word(a)
+			}
+			if len(words) == 0 {
+				return noStart
 			}
 			return show(strings.Join(words, " "))
 		},

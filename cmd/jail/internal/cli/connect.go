@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
@@ -47,6 +48,22 @@ func (env *Env) WithSessionDaemon(ctx context.Context, id string,
 		return env.WithLastingDaemon(ctx, f)
 	}
 	return err
+}
+
+// FindLog sets the directory of the log to that of the daemon that JAIL_SOCKET names,
+// if that daemon answers. JAIL_STATE says where the log is without asking.
+func (env *Env) FindLog(ctx context.Context) {
+	if env.Getenv("JAIL_SOCKET") == "" || env.Getenv("JAIL_STATE") != "" {
+		return
+	}
+	c, err := api.Dial(ctx, env.Config.Socket)
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	if v, err := c.Version(ctx); err == nil && filepath.IsAbs(v.Log) {
+		env.Config.LogDir = v.Log
+	}
 }
 
 func (env *Env) connect(ctx context.Context, o client.Options, f func(c *api.Client) error) error {

@@ -5,6 +5,7 @@ package command
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -59,12 +60,30 @@ func JSON(cmd *cobra.Command, set *bool, prints string) {
 	cmd.Flags().BoolVar(set, "json", false, prints)
 }
 
-// Exactly returns a check that there is one argument for each name.
+// mayBeEmpty are the flags whose empty value means something: a text, or the current directory.
+var mayBeEmpty = []string{"command", "sh", "words", "about", "say", "workspace"}
+
+// NoEmptyFlag refuses a flag with an empty value, as of a shell variable that is not set. It would
+// count as a flag that was not given, and what it narrows or checks would not be done.
+func NoEmptyFlag(cmd *cobra.Command, _ []string) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if err == nil && f.Value.Type() == "string" && f.Value.String() == "" &&
+			!slices.Contains(mayBeEmpty, f.Name) {
+			err = exit.Usage("", "%s: --%s: the value is empty", cmd.CommandPath(), f.Name)
+		}
+	})
+	return err
+}
+
+// Exactly returns a check that there is one argument for each name, and that none is empty.
 func Exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < len(names) {
 			return exit.Usage("usage: "+cmd.UseLine(),
 				"%s: %s is missing", cmd.CommandPath(), names[len(args)])
+		}
+		if i := slices.Index(args[:len(names)], ""); i >= 0 {
+			return exit.Usage("usage: "+cmd.UseLine(), "%s: %s is empty", cmd.CommandPath(), names[i])
 		}
 		return AtMost(len(names))(cmd, args)
 	}
@@ -81,9 +100,16 @@ func AtMost(most int) cobra.PositionalArgs {
 	}
 }
 
-// AtLeast is Exactly, but more arguments may follow.
+// AtLeast is Exactly, but more arguments may follow, none of which is empty.
 func AtLeast(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		return Exactly(names...)(cmd, args[:min(len(args), len(names))])
+		if err := Exactly(names...)(cmd, args[:min(len(args), len(names))]); err != nil {
+			return err
+		}
+		if i := slices.Index(args, ""); i >= 0 {
+			return exit.Usage("usage: "+cmd.UseLine(), "%s: argument %d is empty",
+				cmd.CommandPath(), i+1)
+		}
+		return nil
 	}
 }

@@ -28,7 +28,7 @@ func NoSuch(cmd *cobra.Command, args []string) error {
 	}
 	hint := cmd.CommandPath() + " --help"
 	cmd.SuggestionsMinimumDistance = 2
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+	if near := cmd.SuggestionsFor(args[0]); args[0] != "" && len(near) > 0 {
 		hint = "did you mean " + cmd.CommandPath() + " " + strings.Join(near,
 			", or "+cmd.CommandPath()+" ") + "?"
 	}

@@ -80,7 +80,7 @@ func Run(ctx context.Context, env *cli.Env, req message.Request, o Options) (err
 	// The terminal is the caller's again before anything is said of the result.
 	err = errors.Join(err, restore())
 	if err != nil {
-		return noResult(env, err, req, o)
+		return NoResult(env, err, req, o)
 	}
 	return Ended(env, res, o)
 }
@@ -134,9 +134,9 @@ func start(ctx context.Context, env *cli.Env, c *api.Client, session string, req
 	return c.Exec(ctx, session, req.Exec(), in, out, errOut, sizes)
 }
 
-// noResult makes a result where there is none because nobody answered: a caller that asked for JSON
-// gets one object in any case.
-func noResult(env *cli.Env, err error, req message.Request, o Options) error {
+// NoResult makes a result where there is none, since the request was refused before it was sent or
+// nobody answered: a caller that asked for JSON gets one object in any case.
+func NoResult(env *cli.Env, err error, req message.Request, o Options) error {
 	if !o.JSON {
 		return err
 	}

@@ -34,7 +34,8 @@ func Describe(err error) *problem.Error {
 	switch {
 	case slices.ContainsFunc([]error{fs.ErrNotExist, syscall.ENOTDIR, syscall.ELOOP,
 		syscall.ENAMETOOLONG}, is):
-		e.Code = problem.NotFound
+		// The caller named the file: it is none of jail's own.
+		e.Code, e.Hint = problem.NotFound, ""
 	case is(fs.ErrPermission):
 		e.Code = problem.Refused
 	}

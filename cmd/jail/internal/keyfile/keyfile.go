@@ -14,7 +14,7 @@ func Read(file string) (string, error) {
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return "", err
+		return "", exit.About(err, "key %s", file)
 	}
 	return string(text), nil
 }

@@ -30,7 +30,7 @@ func Rewrite(path string, edit syntax.Edit) error {
 		return exit.Usage("name the file itself", "%s is no regular file", path)
 	}
 	if err := atomicfile.Write(path, after, info.Mode().Perm(), atomicfile.Durable); err != nil {
-		return exit.Failed(err, "", "%s: %v", path, exit.Cause(err))
+		return exit.About(err, "%s", path)
 	}
 	return nil
 }
@@ -52,7 +52,7 @@ func Write(path, text string, over bool) error {
 		mode = info.Mode().Perm()
 	}
 	if err := atomicfile.Write(path, []byte(text), mode, atomicfile.Durable); err != nil {
-		return exit.Failed(err, "", "%s: %v", path, exit.Cause(err))
+		return exit.About(err, "%s", path)
 	}
 	return nil
 }

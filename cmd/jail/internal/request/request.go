@@ -278,6 +278,9 @@ func takeImage(f *Flags, req *message.Request) error {
 	if !f.profileSet && !f.policyFile {
 		req.Profile = imageProfile
 	}
+	if isDir && dir == "" {
+		return exit.Usage("", "--image %s: the directory is missing", f.image)
+	}
 	if !isDir || filepath.IsAbs(dir) {
 		return nil
 	}
