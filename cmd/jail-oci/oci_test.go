@@ -28,8 +28,10 @@ type engine struct {
 	t *testing.T
 	// runtime is jail-oci, or runc as the control.
 	runtime string
-	image   string
-	n       int
+	// flags are the global ones.
+	flags []string
+	image string
+	n     int
 }
 
 func newEngine(t *testing.T) *engine {
@@ -100,7 +102,7 @@ func (e *engine) bundle(s *specs.Spec) (id, dir string) {
 
 func (e *engine) command(args ...string) *exec.Cmd {
 	root := filepath.Join(e.h.Root, "root-"+filepath.Base(e.runtime))
-	return e.h.Program(e.runtime, append([]string{"--root", root}, args...)...)
+	return e.h.Program(e.runtime, slices.Concat([]string{"--root", root}, e.flags, args)...)
 }
 
 func (e *engine) do(args ...string) cmdtest.Outcome {
@@ -205,7 +207,8 @@ func TestContainers(t *testing.T) {
 	}{{"life", (*engine).life}, {"walls", (*engine).walls}, {"streams", (*engine).streams},
 		{"volumes", func(e *engine) { e.volumes(volume) }}, {"hostile", (*engine).hostile},
 		{"links", (*engine).links}, {"modules", func(e *engine) { e.modules(volume) }},
-		{"killed early", (*engine).killedEarly}, {"told", (*engine).told}} {
+		{"killed early", (*engine).killedEarly}, {"told", (*engine).told},
+		{"systemd", (*engine).systemd}} {
 		t.Run(sub.name, func(t *testing.T) {
 			sub.test(&engine{h: e.h, t: t, runtime: e.runtime, image: e.image, n: e.n})
 		})
@@ -758,15 +761,89 @@ func (e *engine) told() {
 		slices.Contains(f.Linux.Namespaces, "time") {
 		e.t.Errorf("features: %+v", f)
 	}
-	id, dir := e.bundle(e.spec("true"))
-	if _, err := os.Stat("/run/systemd/system"); err != nil {
-		if o := e.do("--systemd-cgroup", "create", "--bundle", dir, id); o.Code != exitFailed ||
-			!strings.Contains(o.Err, "--systemd-cgroup: systemd does not run on this host") {
-			e.t.Errorf("%+v", o)
-		}
-	}
 	if o := e.do("--version"); !strings.HasPrefix(o.Out, "jail-oci version ") {
 		e.t.Errorf("%+v", o)
+	}
+}
+
+// systemd: with --systemd-cgroup systemd makes the control group of a container, a scope with the limits
+// of the plan, which every process of the container is in, and which its removal ends. Where systemd does
+// not run, the flag is refused.
+func (e *engine) systemd() {
+	t := e.t
+	memory, pids := int64(64<<20), int64(20)
+	s := e.spec("sleep", "1000")
+	s.Linux.Resources = &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &memory},
+		Pids: &specs.LinuxPids{Limit: &pids}}
+	s.Annotations = map[string]string{"org.systemd.property.TasksMax": "uint64 4000"}
+	e.n++
+	s.Linux.CgroupsPath = fmt.Sprintf("system.slice:jailtest:%d-%d", os.Getpid(), e.n)
+	unit := strings.ReplaceAll(strings.TrimPrefix(s.Linux.CgroupsPath, "system.slice:"), ":", "-") +
+		".scope"
+	e.flags = []string{"--systemd-cgroup"}
+	if _, err := os.Stat("/run/systemd/system"); err != nil {
+		e.refused(s, "--systemd-cgroup: systemd does not run on this host")
+		return
+	}
+	id, dir := e.bundle(s)
+	e.create(dir, id)
+	e.works("start", id)
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	further := e.command("exec", "--detach", id, "sleep", "1000")
+	further.Stdout, further.Stderr = null, null
+	if o := e.h.Run(further); o.Code != 0 {
+		t.Fatalf("exec: %+v", o)
+	}
+	var all []int
+	if err := json.Unmarshal([]byte(e.works("ps", "--format", "json", id)), &all); err != nil ||
+		len(all) != 2 {
+		t.Fatalf("ps: %v, %v", all, err)
+	}
+	for _, pid := range all {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+		if err != nil || !strings.Contains(string(text), "/system.slice/"+unit+"\n") {
+			t.Errorf("process %d: %v\n%s", pid, err, text)
+		}
+	}
+	show := func(property string) string {
+		t.Helper()
+		o := e.h.Run(exec.Command("systemctl", "show", "-P", property, unit))
+		return strings.TrimSpace(o.Out)
+	}
+	for property, want := range map[string]string{"ActiveState": "active", "Delegate": "yes",
+		"TasksMax": "20", "MemoryMax": strconv.FormatInt(memory, 10), "DevicePolicy": "strict"} {
+		if got := show(property); got != want {
+			t.Errorf("%s of the scope: %q, want %q", property, got, want)
+		}
+	}
+	group := filepath.Join("/sys/fs/cgroup", show("ControlGroup"))
+	for file, want := range map[string]int64{"memory.max": memory, "pids.max": pids} {
+		text, err := os.ReadFile(filepath.Join(group, file))
+		if err != nil || string(text) != fmt.Sprintln(want) {
+			t.Errorf("%s: %q, %v, want %d", file, text, err, want)
+		}
+	}
+	e.works("pause", id)
+	if s := e.status(id); s != "paused" {
+		t.Errorf("status %s", s)
+	}
+	e.works("resume", id)
+	e.works("delete", "--force", id)
+	if _, err := os.Stat(group); err == nil || show("ActiveState") != "inactive" {
+		t.Errorf("after its removal the scope is %s, and its control group %v", show("ActiveState"), err)
+	}
+	started := e.records(id)[0]
+	if !slices.Contains(started.Dropped, "annotation org.systemd.property.TasksMax") {
+		t.Errorf("%+v", started)
+	}
+	// The limit holds: the kernel ends what takes more memory.
+	s.Process.Args = []string{"sh", "-c", "x=a; while :; do x=$x$x; done"}
+	if o := e.run(s); o.Code != 137 {
+		t.Errorf("beyond the limit of memory: %+v", o)
 	}
 }
 

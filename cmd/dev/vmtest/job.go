@@ -28,6 +28,15 @@ type pkg struct {
 	// Name is the directory's, without slashes.
 	dir, name string
 	bound     time.Duration
+	// skip and run are regular expressions, without blanks, of the tests that are left out, and of those
+	// that are run.
+	skip, run string
+}
+
+// line is that of a package in the files of the job.
+func (p pkg) line() string {
+	return fmt.Sprintf("%s %s %.0f %s %s\n", p.name, p.dir, p.bound.Seconds(), p.skip,
+		cmp.Or(p.run, "."))
 }
 
 // Left out: these compile C or Go, or look at the source, and a kernel has no say in that.
@@ -37,11 +46,14 @@ var notHere = []string{"runners/tools", "runners/tools/mkbundle", "cmd/dev/bench
 // installedDir has the test of the Debian package.
 const installedDir = "cmd/dev/vmtest/installed"
 
-// sourceTests ask Go about the source, or build programs from it that only they know,
-// TestFetchGuests compiles C, Rust and CPython, TestConsole and those of Chromium drive a browser,
-// and TestEveryByteFlipped computes for an hour there: a kernel has no say in it.
+// sourceTests ask Go about the source, or build programs from it that only they know, TestFetchGuests
+// compiles C, Rust and CPython, and those of cmd/agent agents in Go, Rust and C, TestConsole and those
+// of Chromium drive a browser, and TestEveryByteFlipped computes for an hour there: a kernel has no say
+// in it.
 var sourceTests = map[string]string{
-	"cmd":                "^TestNotLinked$",
+	"cmd": "^TestNotLinked$",
+	"cmd/agent": "^(TestTypedStorage|TestTicks|TestLibraries|TestCapabilityOff|TestTemplates|" +
+		"TestFacets|TestMembers)$/^(add_)?(go|rust|c)$",
 	"cmd/fetch":          "^TestFetchGuests$",
 	"cmd/jail/run":       "^TestEmbedding$",
 	"cmd/jail/service":   "^TestConsole$",
@@ -79,8 +91,8 @@ func newJob(ctx context.Context, c config, log io.Writer) (job, error) {
 			"./"+p.dir); err != nil {
 			return j, err
 		}
-		fmt.Fprintf(&lines, "%s %s %.0f %s\n", p.name, p.dir, p.bound.Seconds(),
-			cmp.Or(sourceTests[p.dir], "^$"))
+		p.skip = cmp.Or(sourceTests[p.dir], "^$")
+		lines.WriteString(p.line())
 	}
 	if err := os.WriteFile(filepath.Join(dir, "packages"), []byte(lines.String()),
 		0o644); err != nil {
@@ -114,27 +126,32 @@ func lastJob(ctx context.Context, c config, _ io.Writer) (job, error) {
 	if err != nil {
 		return j, err
 	}
-	var lines strings.Builder
 	for line := range strings.Lines(string(all)) {
 		var p pkg
 		var seconds int
-		var skip string
-		if _, err := fmt.Sscan(line, &p.name, &p.dir, &seconds, &skip); err != nil {
+		if _, err := fmt.Sscan(line, &p.name, &p.dir, &seconds, &p.skip, &p.run); err != nil {
 			return j, fmt.Errorf("%s: %q: %w", filepath.Join(dir, "packages"), line, err)
 		}
 		if len(c.packages) > 0 && !slices.Contains(c.packages, p.dir) {
 			continue
 		}
 		p.bound = time.Duration(seconds) * time.Second
+		p.run = cmp.Or(c.only[p.dir], c.tests)
+		if c.each > 0 {
+			p.bound = min(p.bound, c.each)
+		}
 		j.packages = append(j.packages, p)
-		lines.WriteString(line)
+	}
+	slices.SortStableFunc(j.packages, func(a, b pkg) int {
+		return slices.Index(c.packages, a.dir) - slices.Index(c.packages, b.dir)
+	})
+	var lines strings.Builder
+	for _, p := range j.packages {
+		lines.WriteString(p.line())
 	}
 	testFlags := ""
 	if c.short {
 		testFlags = "-test.short"
-	}
-	if c.tests != "" {
-		testFlags += " -test.run=" + c.tests
 	}
 	for name, text := range map[string]string{"chosen": lines.String(), "flags": testFlags + "\n",
 		"who": strings.Join(c.as, " ") + "\n"} {
@@ -166,7 +183,7 @@ func packagesWithTests(ctx context.Context, c config) ([]pkg, error) {
 			slices.Contains(notHere, dir) {
 			continue
 		}
-		p := pkg{dir, strings.ReplaceAll(dir, "/", "-"), bound}
+		p := pkg{dir: dir, name: strings.ReplaceAll(dir, "/", "-"), bound: bound}
 		if b, ok := slower[dir]; ok {
 			p.bound = b
 		}

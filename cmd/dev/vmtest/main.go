@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -21,14 +22,17 @@ import (
 
 const help = `vmtest runs the test suite in virtual machines with other kernels. It needs root, Debian, and the package of make deb.
 
-usage: vmtest [-kernels LIST] [-packages LIST] [-run REGEXP] [-as LIST] [-short] [-bound TIME] [-dir DIR] [-o FILE] [-fresh] [-again]
+usage: vmtest [-kernels LIST] [-packages LIST] [-run REGEXP] [-as LIST] [-short] [-bound TIME]
+              [-each TIME] [-dir DIR] [-o FILE] [-fresh] [-again]
 
   -kernels LIST   of 6.1, 6.12 and newest (default all)
-  -packages LIST  of directories of the tree (default all with tests that can run without compilers)
+  -packages LIST  of directories of the tree, tested in this order (default all with tests that can
+                  run without compilers); DIR=REGEXP has only the tests of DIR that match
   -run REGEXP     only the tests that match, as for go test
   -as LIST        of root and user: the users who run the tests (default both, one after the other)
   -short          pass -test.short to the tests
   -bound TIME     stop a machine after TIME, and report the tests that had not ended (default 150m)
+  -each TIME      stop a package after TIME, where it may take longer
   -dir DIR        the directory of images, binaries and logs (default bin/.build/vm)
   -o FILE         write the report to FILE, too
   -fresh          make the images again, from the current archives
@@ -46,11 +50,13 @@ type config struct {
 	as                []string // who runs the tests
 	short             bool
 	fresh, again      bool
-	bound             time.Duration
-	dir, tree         string
-	report            string
-	// A regular expression of those to run; empty: all.
+	// bound is of a machine, each of a package; 0 is none of its own.
+	bound, each time.Duration
+	dir, tree   string
+	report      string
+	// tests is a regular expression of those to run; empty: all. only has one for some directories.
 	tests string
+	only  map[string]string
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -67,6 +73,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.BoolVar(&c.fresh, "fresh", false, "")
 	flags.BoolVar(&c.again, "again", false, "")
 	flags.DurationVar(&c.bound, "bound", 150*time.Minute, "")
+	flags.DurationVar(&c.each, "each", 0, "")
 	flags.StringVar(&c.tests, "run", "", "")
 	flags.StringVar(&c.dir, "dir", "bin/.build/vm", "")
 	flags.StringVar(&c.report, "o", "", "")
@@ -89,10 +96,17 @@ func run(args []string, stdout, stderr io.Writer) int {
 			return 2
 		}
 	}
-	if _, err := regexp.Compile(c.tests); err != nil || strings.ContainsAny(c.tests, " \t\n*?[") {
-		fmt.Fprintf(stderr,
-			"vmtest: error: -run %q: a regular expression without blanks, *, ? and [, which the machine's shell would take for its own\n", c.tests)
-		return 2
+	c.only = map[string]string{}
+	for i, p := range c.packages {
+		dir, tests, _ := strings.Cut(p, "=")
+		c.packages[i], c.only[dir] = dir, tests
+	}
+	for _, tests := range append(slices.Collect(maps.Values(c.only)), c.tests) {
+		if _, err := regexp.Compile(tests); err != nil || strings.ContainsAny(tests, " \t\n") {
+			fmt.Fprintf(stderr, "vmtest: error: tests %q: want a regular expression without blanks\n",
+				tests)
+			return 2
+		}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

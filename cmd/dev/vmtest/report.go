@@ -34,8 +34,8 @@ const reportHead = `# The suite on other kernels
 
 ` + "`make vm-test`" + ` writes this page. It makes virtual machines of Debian with systemd and cgroups v2 only, and runs the test binaries in them: as root in
 a unit with delegated cgroups, and as a user in a unit of the user's own systemd, with all controllers delegated. The processor is emulated, so no
-hardware support is needed, and the tests run slowly. First the Debian package is installed on the new machine, and runs a tool over a shadow
-(` + "`cmd/dev/vmtest/installed`" + `).
+hardware support is needed, and the tests run slowly. First the Debian package is installed on the new machine, runs a tool over a shadow and an agent of a user, and is
+upgraded and removed (` + "`cmd/dev/vmtest/installed`" + `).
 
 A skipped test counts as a failure, with five exceptions, which are counted apart: the kernel's Landlock lacks the tested right; the test needs root;
 the test needs ` + "`JAIL_TEST_LONG`" + ` or ` + "`JAIL_WASI_TESTSUITE`" + `; the test is about cgroups v1; or the kernel refuses the attack before any layer of the jail

@@ -77,7 +77,8 @@ func TestImage(t *testing.T) {
 	})
 	t.Run("rights", func(t *testing.T) {
 		says(t, run(image, "--", "stat", "-c", "%a", "/opt/su"), 0, "755\n")
-		says(t, run(image, "--", "cat", "/proc/mounts"), 0, "none / overlay rw,nosuid,nodev")
+		// On newer kernels the proc of a jail has no /proc/mounts (docs/native.md).
+		says(t, run(image, "--", "cat", "/proc/self/mounts"), 0, "none / overlay rw,nosuid,nodev")
 		says(t, run(image, "--", "mknod", "/etc/null", "c", "1", "3"), 1, "")
 	})
 	t.Run("record and plan", func(t *testing.T) {

@@ -74,6 +74,7 @@ func TestInstalled(t *testing.T) {
 			_, out := m.run("journalctl -u jaild.service --no-pager -n 60")
 			t.Log(out)
 		}
+		m.run("loginctl terminate-user %s", member)
 		m.run("dpkg --purge jail; rm -rf /var/log/jail /var/lib/jail; userdel -r %s; userdel -r %s",
 			member, outsider)
 	})
@@ -91,6 +92,7 @@ func TestInstalled(t *testing.T) {
 	m.doctor(1, "su - %s -c 'jail doctor --json'", outsider)
 	m.wants(126, "members of the group jail", "su - %s -c 'jail run -- true'", outsider)
 
+	t.Run("agent", m.agent)
 	t.Run("upgrade", m.upgrade)
 	t.Run("restart", m.restart)
 	t.Run("purge", m.purge)
@@ -108,6 +110,45 @@ func (m machine) doctor(code int, format string, args ...any) {
 		said.OK != (code == 0) || len(said.Findings) == 0 {
 		m.t.Errorf("%s: %v, exit code %d, want %d\n%s", fmt.Sprintf(format, args...), err, got,
 			code, out)
+	}
+}
+
+// agent has a member's own systemd start jail-agentd for a client of its socket. It keeps an agent, a
+// program of the host, which answers and counts over a restart of the unit.
+func (m machine) agent(t *testing.T) {
+	m.t = t
+	m.must("loginctl enable-linger %s", member)
+	m.until("the user's systemd is there", func() bool {
+		code, _ := m.run("systemctl --user -M %s@ is-active default.target", member)
+		return code == 0
+	})
+	const units = "systemctl --user -M " + member + "@ "
+	m.must(units + "enable --now jail-agentd.socket")
+	as := func(script string) string {
+		t.Helper()
+		return m.must("su - %s -c 'export XDG_RUNTIME_DIR=/run/user/$(id -u); %s'", member, script)
+	}
+	as("jail agent new tea")
+	// A program of the host: modules take minutes to compile on an emulated processor.
+	manifest := "agent = 1\ntype = \"agent\"\nname = \"tea\"\nnative = [\"python3\", \"main.py\"]\n" +
+		"profile = \"agent-native\"\ncapabilities = { storage = true }\n"
+	path := filepath.Join("/home", member, "tea/agent.toml")
+	if err := os.WriteFile(path, []byte(manifest), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	as("jail agent add ./tea")
+	for n, text := range []string{"one", "two"} {
+		if out, want := as("jail agent send --wait --timeout 10m tea "+text),
+			fmt.Sprintf("echo: %s (%d)\n", text, n+1); out != want {
+			t.Errorf("the agent says %q, want %q", out, want)
+		}
+		m.wants(0, "active", units+"is-active jail-agentd.service")
+		m.must(units + "restart jail-agentd.service")
+	}
+	as("jail agent delete --yes tea")
+	m.must(units + "disable --now jail-agentd.socket jail-agentd.service")
+	if left := m.must("pgrep -u %s -l . || true", member); strings.Contains(left, "jail") {
+		t.Errorf("after the units were stopped: %s", left)
 	}
 }
 
@@ -164,7 +205,20 @@ func (m machine) restart(t *testing.T) {
 // purge keeps the log and its key, and an installation after it goes on with both.
 func (m machine) purge(t *testing.T) {
 	m.t = t
+	files := strings.Fields(m.must("dpkg -L jail"))
 	m.wants(0, "kept are the audit log in /var/log/jail", "dpkg --purge jail")
+	for _, f := range files {
+		if info, err := os.Lstat(f); err == nil && !info.IsDir() {
+			t.Errorf("the package leaves %s", f)
+		}
+	}
+	// Of what ran: no process, control group, unit, mount, loop device or socket.
+	m.gone(`pgrep -l "^jail"`)
+	m.gone(`find /sys/fs/cgroup -mindepth 1 -type d -name "*jail*"`)
+	m.gone(`systemctl list-units --all --plain --no-legend "jail*"`)
+	m.gone(`grep jail /proc/self/mountinfo`)
+	m.gone(`losetup --noheadings --list --output NAME,BACK-FILE | grep jail`)
+	m.gone(`find /run /etc /usr/share -xdev -name "jail*"`)
 	left, err := filepath.Glob("/var/lib/jail/*")
 	if _, logErr := os.Stat("/var/log/jail/audit/head"); err != nil || logErr != nil ||
 		len(left) != 1 || left[0] != "/var/lib/jail/keys" {
@@ -173,6 +227,14 @@ func (m machine) purge(t *testing.T) {
 	m.must("dpkg --install %s", m.deb)
 	m.must("jail run --no-workspace -- true")
 	m.wants(0, "verified", "jail audit verify")
+}
+
+// gone runs a command that lists what a purge has not removed.
+func (m machine) gone(list string) {
+	m.t.Helper()
+	if _, out := m.run("%s", list); out != "" {
+		m.t.Errorf("the purge leaves, by %s:\n%s", list, out)
+	}
 }
 
 func (m machine) until(what string, f func() bool) {
