@@ -30,7 +30,7 @@ func TestPrograms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := comparer{jail: filepath.Join(h.Bin, "jail"), env: h.Env, base: base, user: user,
+	c := comparer{jail: filepath.Join(h.Bin, "jail"), outer: "none", env: h.Env, base: base, user: user,
 		bound: cmdtest.Bound}
 	ran := 0
 	for _, p := range programs {

@@ -767,7 +767,7 @@ func TestWorkerRefused(t *testing.T) {
 		"REPO_URL":       {"https://me:" + secret + "@github.com/a/b", "holds a password"},
 		"BRANCH":         {"../x", "no name of a branch"},
 		"TIMEOUT_MS":     {"-1", "no number of milliseconds"},
-		"TASK_ID":        {"a b", "want a name"},
+		"TASK_ID":        {"a b", "want 1 to 64 letters, digits"},
 		"PROMPT":         {" ", "missing"},
 		"MODEL":          {"best", `has no model "best", but fast`},
 	} {
