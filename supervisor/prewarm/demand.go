@@ -1,11 +1,10 @@
 // Package prewarm makes jails before they are asked for, so that a run need not wait for its jail.
 //
 // A [Pool] follows demand. When a jail of some kind has been claimed, the pool makes as many of
-// that kind in the background as were claimed within window, one at a time. It yields to runs for a
-// while, unless a kind that is claimed often has no jail left. Once nobody has claimed one for
-// linger, one jail of the kind is kept, and after idle none. All kinds together are bounded by
-// options.size. If that is too little, the kinds that were claimed last have their jails. A jail is
-// given out once and never comes back.
+// that kind in the background as were claimed within window, one at a time. Once nobody has claimed
+// one for linger, one jail of the kind is kept, and after idle none. All kinds together are bounded
+// by options.size. If that is too little, the kinds that were claimed last have their jails. A jail
+// is given out once and never comes back.
 package prewarm
 
 import (
@@ -38,9 +37,6 @@ const (
 	tick = time.Second
 	// patience is how long the pool yields to runs.
 	patience = 250 * time.Millisecond
-	// often is how many claims of a kind within window have the pool not yield while it has no jail
-	// of that kind.
-	often = 4
 	// awaitMost is how long a claim waits for a jail that is being made. On a loaded machine a jail
 	// takes a second, and a new one would take longer than the rest of that.
 	awaitMost = 5 * time.Second
@@ -311,7 +307,7 @@ func (p *demand[S, J]) fill(ctx context.Context) {
 func (p *demand[S, J]) yield(ctx context.Context) bool {
 	patient := time.NewTimer(patience)
 	defer patient.Stop()
-	for p.o.busy != nil && p.o.busy() && !p.isShort() {
+	for p.o.busy != nil && p.o.busy() {
 		select {
 		case <-ctx.Done():
 			return false
@@ -323,27 +319,6 @@ func (p *demand[S, J]) yield(ctx context.Context) bool {
 		}
 	}
 	return ctx.Err() == nil
-}
-
-// isShort reports whether a kind that is claimed often has no jail left. Each further run of it
-// would make its own, one after the other, and leave the other processors idle.
-func (p *demand[S, J]) isShort() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := p.o.now()
-	for _, k := range p.kinds {
-		if n := len(k.claims); n >= often && now.Sub(k.claims[n-often]) <= window &&
-			p.lacks(k, now) && len(k.prewarmed) == 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// lacks reports whether a jail of a kind is to be made. p.mu is held.
-func (p *demand[S, J]) lacks(k *kind[S, J], now time.Time) bool {
-	return len(k.prewarmed) < p.wanted(k, now) && now.Sub(k.failed) >= retry &&
-		(p.o.capacity == nil || p.o.capacity(k.spec, len(k.prewarmed)))
 }
 
 // makeOne makes one jail, and reports whether there was one to make.
@@ -383,7 +358,9 @@ func (p *demand[S, J]) next() (key string, spec S, age int, ok bool) {
 	var latest *kind[S, J]
 	now := p.o.now()
 	for name, k := range p.kinds {
-		if (latest == nil || k.lastClaim().After(latest.lastClaim())) && p.lacks(k, now) {
+		if len(k.prewarmed) < p.wanted(k, now) && now.Sub(k.failed) >= retry &&
+			(latest == nil || k.lastClaim().After(latest.lastClaim())) &&
+			(p.o.capacity == nil || p.o.capacity(k.spec, len(k.prewarmed))) {
 			key, latest = name, k
 		}
 	}

@@ -271,39 +271,6 @@ func TestItStandsBack(t *testing.T) {
 	})
 }
 
-// TestItDoesNotYieldWhereItIsShort: for a kind that is claimed again and again jails are made beside
-// runs, as long as none of them is ready.
-func TestItDoesNotYieldWhereItIsShort(t *testing.T) {
-	try(t, options[string, *fake]{size: 8, busy: func() bool { return true }}, func(t *testing.T,
-		w *world, p *demand[string, *fake]) {
-		made := func() int {
-			// A jail takes 20 ms.
-			time.Sleep(40 * time.Millisecond)
-			synctest.Wait()
-			_, _, n := w.has()
-			return n
-		}
-		for range often - 1 {
-			claim(p, "a")
-		}
-		claim(p, "b")
-		if n := made(); n != 0 {
-			t.Errorf("%d jails are made beside runs of kinds that are claimed seldom", n)
-		}
-		claim(p, "a")
-		if n := made(); n != 1 {
-			t.Errorf("%d jails are made where one is missing", n)
-		}
-		if !claim(p, "a") {
-			t.Error("the jail is not given out")
-		}
-		if n := made(); n != 2 {
-			t.Errorf("%d jails are made after the only one was claimed", n)
-		}
-		time.Sleep(patience)
-	})
-}
-
 func TestItForgetsKinds(t *testing.T) {
 	try(t, options[string, *fake]{size: 2}, func(t *testing.T, w *world, p *demand[string, *fake]) {
 		for n := range 3 * maxKinds {
