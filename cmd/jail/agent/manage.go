@@ -139,11 +139,15 @@ func readMemory(env *cli.Env, path string) ([]byte, error) {
 	return text, nil
 }
 
-const spawnAbout = `Put a built-in agent on a channel. claude-code-responder and codex-responder pass a message on to the program claude or codex, as if you had typed it there, and publish its answer.
-A built-in agent is in no jail: it has your rights, your login and your files. It answers you, and no agent that --config does not name.
+const spawnAbout = `Put a built-in agent on a channel. claude-code-responder and codex-responder pass
+a message on to the program claude or codex, as if you had typed it there, and publish its answer.
+A built-in agent is in no jail: it has your rights, your login and your files. It answers you, and
+no agent that --config does not name.
 
-CONFIG is a JSON object: "program" (a path, in place of what the PATH has), "args" (a list, such as ["--permission-mode", "acceptEdits"]), "dir" (where the program works, in place of your home directory),
-"agents" (names of agents whose messages it answers, too: each of them can have done what the program does for a message). The message /new begins a new conversation.
+CONFIG is a JSON object: "program" (a path, in place of what the PATH has), "args" (a list, such as
+["--permission-mode", "acceptEdits"]), "dir" (where the program works, in place of your home
+directory), "agents" (names of agents whose messages it answers, too: each of them can have done
+what the program does for a message). The message /new begins a new conversation.
 
 Of an agent of your own, "spawn" wakes the instance on a channel of its manifest.`
 
