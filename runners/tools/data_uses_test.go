@@ -204,7 +204,8 @@ var mlrUses = []moreUse{
 	{argv: []string{"mlr", "--c2j", "cat", "then", "put", "$a=NR", "items.csv"}, want: "[\n{\n  \"id\": 1,\n  \"name\": \"one\",\n  \"size\": 10,\n  \"a\": 1\n},\n{\n  \"id\": 2,\n  \"name\": \"two\",\n  \"size\": 20,\n  \"a\": 2\n},\n{\n  \"id\": 3,\n  \"name\": \"th, ree\",\n  \"size\": 30,\n  \"a\": 3\n}\n]\n"},
 	{argv: []string{"mlr", "--icsv", "--ojson", "--records-per-batch", "1", "cat", "items.csv"}, want: "[\n{\n  \"id\": 1,\n  \"name\": \"one\",\n  \"size\": 10\n},\n{\n  \"id\": 2,\n  \"name\": \"two\",\n  \"size\": 20\n},\n{\n  \"id\": 3,\n  \"name\": \"th, ree\",\n  \"size\": 30\n}\n]\n"},
 	{argv: []string{"mlr", "--csv", "--allow-ragged-csv-input", "cat", "ragged.csv"}, ours: true, want: "a\n1\n1,2,3\n"},
-	{argv: []string{"mlr", "--csv", "cat", "ragged.csv"}, code: 1},
+	// Debian's ends with 0 now and then: mlr.patch says why.
+	{argv: []string{"mlr", "--csv", "cat", "ragged.csv"}, code: 1, ours: true},
 	{argv: []string{"mlr", "--c2t", "put", `$name = "a\tb"`, "items.csv"}, want: "id\tname\tsize\n1\ta\\tb\t10\n2\ta\\tb\t20\n3\ta\\tb\t30\n"},
 	{argv: []string{"mlr", "--csv", "decimate", "-n", "2", "items.csv"}, want: "id,name,size\n2,two,20\n"},
 	{argv: []string{"mlr", "--csv", "histogram", "-f", "size", "--lo", "0", "--hi", "40", "--nbins", "4", "items.csv"}, want: "bin_lo,bin_hi,size_count\n0,10,0\n10,20,1\n20,30,1\n30,40,1\n"},
