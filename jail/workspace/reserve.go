@@ -8,6 +8,7 @@ import (
 	"path"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
@@ -148,13 +149,22 @@ func (s *Store) rest(id string, most int64) (bytes int64, live bool, err error) 
 	return max(0, most-st.Blocks*512), true, err
 }
 
-// Release removes the reservation of the layer of a run whose jail is gone, also if the kernel has
-// not released the layer's loop device yet.
+// Release removes the reservation of the layer of a run whose jail is gone. It gives the kernel ten
+// seconds to release the layer's loop device, which comes after the end of the jail's last process:
+// until then the layer counts as written.
 func (s *Store) Release(id string) error {
 	if err := checkID(id); err != nil {
 		return err
 	}
-	return s.unreserve(id)
+	if err := s.unreserve(id); err != nil {
+		return err
+	}
+	for until := time.Now().Add(lockPatience); ; time.Sleep(resumePoll) {
+		_, live, err := s.rest(id, 0)
+		if err != nil || !live || !time.Now().Before(until) {
+			return err
+		}
+	}
 }
 
 // unreserve removes the reservation: nothing is written to the layer any more.

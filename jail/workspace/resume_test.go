@@ -311,3 +311,28 @@ func TestResumeUndone(t *testing.T) {
 	l.sees("cat made", "tool\n")
 	l.sleep()
 }
+
+// A jail whose daemon was killed has ended before the kernel releases its layer.
+func TestReleaseWaits(t *testing.T) {
+	f := newFixture(t)
+	must(t, f.prepare("killed").Close())
+	image, err := os.Open(filepath.Join(f.dir, "killed", "upper.img"))
+	must(t, err)
+	defer image.Close()
+	must(t, sys.LockWait(image, true))
+	released := make(chan error, 1)
+	go func() { released <- f.store.Release("killed") }()
+	select {
+	case err := <-released:
+		t.Fatalf("released while the layer is held: %v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	must(t, image.Close())
+	must(t, <-released)
+	w, err := f.store.Get("killed")
+	must(t, err)
+	defer w.Close()
+	if state := w.Info().State; state != Frozen {
+		t.Errorf("a released layer is %s", state)
+	}
+}
