@@ -377,7 +377,9 @@ const (
 	compilePerMiB = 1500 * time.Millisecond
 	// for a module of an installed bundle, which an operator chose, at least
 	compileTrust = time.Minute
+	// Wall time ends what waits. It is enough for one that gets a tenth of a processor.
 	compileWall  = 3 * time.Minute
+	compileShare = 10
 )
 
 // compilePolicyOf gives a module of so many bytes the time that it may need, and times as much
@@ -388,7 +390,8 @@ func compilePolicyOf(t Tool, size int64, times int) string {
 		cpu = max(cpu, compileTrust)
 	}
 	slower := time.Duration(max(times, 1))
-	return fmt.Sprintf(compilePolicy, int64(slower*compileWall/time.Minute),
+	wall := max(compileWall, compileShare*cpu)
+	return fmt.Sprintf(compilePolicy, int64(slower*wall/time.Minute),
 		int64((slower*cpu).Round(time.Second)/time.Second))
 }
 
