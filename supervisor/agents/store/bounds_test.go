@@ -41,3 +41,39 @@ func TestBounds(t *testing.T) {
 		t.Errorf("event 10,001: %v", err)
 	}
 }
+
+// A receiver whose inbox stays full keeps the last 10,000 dead letters of its senders, and no more.
+func TestSpilledBounds(t *testing.T) {
+	s := openIn(t, t.TempDir())
+	defer s.Close()
+	for _, name := range []string{"a", "b"} {
+		if _, err := s.Put(Agent{Name: name, Dir: "/" + name},
+			[]Member{{Channel: "c", Handle: name}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	from, to := idOf(t, s, "a"), idOf(t, s, "b")
+	// As if so many waited.
+	if err := s.write(func(w *writer) error {
+		return w.exec(`UPDATE instance SET waiting = ? WHERE id = ?`, maxWaiting, to)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	sends := make([]agent.Effect, agent.MaxEffects)
+	for i := range sends {
+		sends[i] = agent.Effect{N: i + 1, Op: agent.OpSend, To: "b", Data: json.RawMessage(`1`)}
+	}
+	for range maxWaiting/len(sends) + 1 {
+		seq, _, err := s.Append(from, agent.Event{Source: "user", Type: "message"}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done, err := s.Ack(from, seq, []agent.Effects{{Seq: seq, Effects: sends}}, true, Want{})
+		if err != nil || len(done.Spilled) != len(sends) {
+			t.Fatalf("%d were spilled: %v", len(done.Spilled), err)
+		}
+	}
+	if dead, err := s.Dead(t.Context()); err != nil || dead[to] != maxWaiting {
+		t.Errorf("%d dead letters: %v", dead[to], err)
+	}
+}
