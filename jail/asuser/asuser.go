@@ -34,7 +34,7 @@ func (c Caller) OpenDir(path string) (*os.File, error) {
 
 // Open opens a file or directory for reading. It does not wait for the other end of a FIFO.
 func (c Caller) Open(path string) (*os.File, error) {
-	return c.open(nil, path, syscall.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY)
+	return c.open(nil, path, readable)
 }
 
 // Do runs f with the caller's file rights, for a look at several names one after the other. f must
@@ -46,6 +46,14 @@ func (c Caller) Do(f func() error) error { return sys.AsUser(c.UID, c.GID, c.Gro
 func (c Caller) OpenIn(dir *os.File, name string) (*os.File, error) {
 	return c.open(dir, name, syscall.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW)
 }
+
+// Named is Caller.Open with the rights that the thread has: it is for the function of Do.
+func Named(path string) (*os.File, error) { return sys.OpenNamed(nil, path, readable) }
+
+// CheckNamed returns the error of Named for a path that need not be readable.
+func CheckNamed(path string) error { return sys.CheckNamed(path) }
+
+const readable = syscall.O_RDONLY | syscall.O_NONBLOCK | syscall.O_NOCTTY
 
 func (c Caller) open(dir *os.File, path string, flags int) (f *os.File, err error) {
 	err = sys.AsUser(c.UID, c.GID, c.Groups, func() error {

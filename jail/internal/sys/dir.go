@@ -122,6 +122,15 @@ func OpenNamed(dir *os.File, path string, flags int) (*os.File, error) {
 	return opened(fd, "open", path, err)
 }
 
+// CheckNamed returns the error of OpenNamed for a path that need not be readable.
+func CheckNamed(path string) error {
+	f, err := OpenNamed(nil, path, unix.O_PATH)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
 func openat2(dir int, dirName, path string, how *unix.OpenHow) (*os.File, error) {
 	fd, err := retried(func() (int, error) {
 		fd, err := unix.Openat2(dir, path, how)
