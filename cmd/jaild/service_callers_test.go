@@ -250,6 +250,53 @@ func TestPathsOfACaller(t *testing.T) {
 	}
 }
 
+// T-506: a link to a descriptor of the daemon leads nobody past a directory that they may not enter.
+func TestLinksToDescriptors(t *testing.T) {
+	h := cmdtest.New(t)
+	d := h.Daemon()
+	d.Admit()
+	const secret = "/a/secret/of/a/test"
+	closed := filepath.Join(h.Root, "closed")
+	project := filepath.Join(closed, "project")
+	if err := errors.Join(os.Mkdir(closed, 0o700), os.Mkdir(project, 0o755),
+		os.WriteFile(filepath.Join(project, "file"), []byte("#!"+secret+"\n"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	h.Wants(h.Jail("session", "start", "--id", "live", "--discard", "--workspace", project), 0, "")
+	of := fmt.Sprintf("/proc/%d/fd", d.Cmd.Process.Pid)
+	entries, err := os.ReadDir(of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tried := 0
+	for _, e := range entries {
+		if to, err := os.Readlink(filepath.Join(of, e.Name())); err != nil || to != project {
+			continue
+		}
+		link := filepath.Join(h.Root, "link"+e.Name())
+		policy := link + ".toml"
+		if err := errors.Join(os.Symlink("/proc/self/fd/"+e.Name(), link), os.WriteFile(policy,
+			fmt.Appendf(nil, "policy = 1\ninclude = [\"build\"]\n[[mount]]\nsource = %q\n"+
+				"target = \"/given\"\naccess = \"read+exec\"\n[tools]\nnative = [\"/given/**\"]\n", link),
+			0o644)); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{{"--policy", policy, "--no-workspace", "--", "cat", "/given/file"},
+			{"--policy", policy, "--no-workspace", "--", "/given/file"},
+			{"--no-workspace", "--", link + "/file"}} {
+			tried++
+			o := h.Run(cmdtest.As(h.Command(append([]string{"run"}, args...)...), cmdtest.Stranger))
+			if o.Code == 0 || strings.Contains(o.Out+o.Err, secret) {
+				t.Errorf("%q: %+v", args, o)
+			}
+		}
+	}
+	if tried == 0 {
+		t.Error("the daemon has the directory not open: nothing was tried")
+	}
+	h.Wants(h.Jail("session", "stop", "live"), 0, "")
+}
+
 // T-507: the daemon takes no descriptors from its clients: those that come with a request are
 // closed, and the request is answered.
 func TestDescriptorsFromAClient(t *testing.T) {

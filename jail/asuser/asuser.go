@@ -29,21 +29,35 @@ var (
 // OpenDir opens a directory to be named by its descriptor; the caller must be allowed to list and
 // to enter it.
 func (c Caller) OpenDir(path string) (*os.File, error) {
-	return c.open(path, syscall.O_DIRECTORY|syscall.O_RDONLY)
+	return c.open(nil, path, syscall.O_DIRECTORY|syscall.O_RDONLY)
 }
 
 // Open opens a file or directory for reading. It does not wait for the other end of a FIFO.
 func (c Caller) Open(path string) (*os.File, error) {
-	return c.open(path, syscall.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY)
+	return c.open(nil, path, readable)
 }
 
 // Do runs f with the caller's file rights, for a look at several names one after the other. f must
 // start no goroutine that needs them.
 func (c Caller) Do(f func() error) error { return sys.AsUser(c.UID, c.GID, c.Groups, f) }
 
-func (c Caller) open(path string, flags int) (f *os.File, err error) {
+// OpenIn opens a file below a directory for reading, and not one that is a symbolic link. It does not
+// wait for the other end of a FIFO.
+func (c Caller) OpenIn(dir *os.File, name string) (*os.File, error) {
+	return c.open(dir, name, syscall.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW)
+}
+
+// Named is Caller.Open with the rights that the thread has: it is for the function of Do.
+func Named(path string) (*os.File, error) { return sys.OpenNamed(nil, path, readable) }
+
+// CheckNamed returns the error of Named for a path that need not be readable.
+func CheckNamed(path string) error { return sys.CheckNamed(path) }
+
+const readable = syscall.O_RDONLY | syscall.O_NONBLOCK | syscall.O_NOCTTY
+
+func (c Caller) open(dir *os.File, path string, flags int) (f *os.File, err error) {
 	err = sys.AsUser(c.UID, c.GID, c.Groups, func() error {
-		f, err = os.OpenFile(path, flags, 0)
+		f, err = sys.OpenNamed(dir, path, flags)
 		return err
 	})
 	return f, err

@@ -65,6 +65,26 @@ func TestAhead(t *testing.T) {
 	}
 }
 
+// TestGoneDirectory: a daemon whose working directory was deleted makes jails, and no jail-shim keeps
+// the directory in use.
+func TestGoneDirectory(t *testing.T) {
+	s := jailtest.New(t)
+	dir := t.TempDir()
+	t.Chdir(dir)
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	j := s.Start(t)
+	shim := parentOf(t, j.PID)
+	if at, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", shim)); err != nil || at != "/" {
+		t.Errorf("jail-shim is in %q, %v", at, err)
+	}
+	if _, err := j.Try(do("getpid")); err != nil {
+		t.Fatal(err)
+	}
+	j.End()
+}
+
 // parentOf returns the parent of a process.
 func parentOf(t *testing.T, pid int) (parent int) {
 	t.Helper()

@@ -32,6 +32,8 @@ func newShim(path string) (*shim, error) {
 	// collection, and no look at the CPU limit of its control group.
 	cmd.Env = []string{"GOGC=off", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 	cmd.ExtraFiles = []*os.File{theirs}
+	// That of the daemon may be deleted, or is to be unmounted while a jail lives.
+	cmd.Dir = "/"
 	// A session of its own, so that signals of the daemon's terminal do not reach the shim.
 	pidfd := -1
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd}

@@ -152,6 +152,11 @@ func (c *calls) call(call agent.Call) (any, error) {
 	if c.of != nil {
 		return c.bound(ctx, call)
 	}
+	// By the key of another agent's call its answer would be found.
+	if own := c.r.a.Store.AgentID(store.PathOf(c.r.from)) + "/"; call.Key != "" &&
+		(!strings.HasPrefix(call.Key, own) || len(call.Key) > 8*agent.MaxName) {
+		return nil, agent.Errorf(agent.ErrParams, "the key of the call is none of the agent's own")
+	}
 	if !slices.Contains(c.r.m.Bindings(), call.Binding) {
 		return nil, agent.Errorf(agent.ErrNoBinding, "there is no binding %.40q: write it into "+
 			"[capabilities] of the manifest, or into bindings of a facet", call.Binding)

@@ -41,7 +41,7 @@ func (c *calls) gate(ctx context.Context, call agent.Call) (any, error) {
 	case "gateRead":
 		return desk.Read(ctx, who, p.Gatekeeper, p.Method, p.Args)
 	}
-	if call.Key == "" || len(call.Key) > 8*agent.MaxName {
+	if call.Key == "" {
 		return nil, agent.Errorf(agent.ErrNoEvent, "there is no event: an action belongs to one, "+
 			"so that the same event proposes it once")
 	}

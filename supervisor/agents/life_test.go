@@ -562,6 +562,41 @@ func TestCallMethod(t *testing.T) {
 	w.start()
 }
 
+// An agent cannot ask for the answer that another one got, by the key of the other's call.
+func TestForgedKey(t *testing.T) {
+	w := newWorld(t).start()
+	w.install("teller", "[config]\nmethods = [{ name = \"tell\", description = \"tells\" }]\n",
+		func(g *work) error {
+			if g.Type == agent.TypeCall {
+				g.effect(agent.Effect{Op: agent.OpSend, Type: agent.TypeResult, ReplyTo: g.ID,
+					Data: mustJSON("for " + g.Source)})
+			}
+			return nil
+		})
+	what := map[string]any{"providerId": "teller", "methodName": "tell"}
+	const key = "agent:ann:friend/1/1"
+	ask := func(g *work) agent.Reply {
+		reply, _ := g.host.call(agent.Call{Binding: agent.PubSub, Method: "callMethod",
+			Params: mustJSON(what), Key: key})
+		return reply
+	}
+	var friend, stranger agent.Reply
+	w.install("friend", "", func(g *work) error { friend = ask(g); return nil })
+	w.install("stranger", "[wake]\nretries = 0\n", func(g *work) error { stranger = ask(g); return nil })
+	w.tell("friend", "go")
+	w.empty("friend", "teller")
+	w.tell("stranger", "go")
+	w.empty("stranger", "teller")
+	w.stop()
+	if string(friend.Result) != `"for agent:ann:friend"` {
+		t.Fatalf("the friend got %s, %+v", friend.Result, friend.Error)
+	}
+	if len(stranger.Result) > 0 {
+		t.Errorf("the stranger got %s", stranger.Result)
+	}
+	w.start()
+}
+
 // An agent that waits for its next try can be deleted.
 func TestDeleteFailing(t *testing.T) {
 	w := newWorld(t).start()

@@ -354,6 +354,23 @@ func TestRefused(t *testing.T) {
 			}
 			return m.image(image{layers: []object{d}, diffs: []string{digestOf(layer)}})
 		}, "it is a symbolic link"},
+		// The other layout is one that the daemon has open of another user.
+		"blobs of another layout": {func(m maker) object {
+			other := newMaker(t)
+			d := other.image(image{layers: []object{other.blob(typeLayer, layer)},
+				diffs: []string{digestOf(layer)}})
+			open, err := os.Open(other.dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { open.Close() })
+			blobs := filepath.Join(m.dir, "blobs")
+			if err := errors.Join(os.RemoveAll(blobs),
+				os.Symlink(fmt.Sprintf("/proc/self/fd/%d/blobs", open.Fd()), blobs)); err != nil {
+				t.Fatal(err)
+			}
+			return d
+		}, "it is a symbolic link"},
 		"a blob that is a pipe": {func(m maker) object {
 			d := m.blob(typeLayer, layer)
 			path := m.path(d["digest"].(string))

@@ -53,13 +53,9 @@ type layout struct {
 	by  asuser.Caller
 }
 
-func (l layout) open(name string) (f *os.File, err error) {
-	path := filepath.Join(fmt.Sprintf("/proc/self/fd/%d", l.dir.Fd()), name)
-	doErr := l.by.Do(func() error {
-		f, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-		return nil
-	})
-	if err = errors.Join(doErr, err); err != nil {
+func (l layout) open(name string) (*os.File, error) {
+	f, err := l.by.OpenIn(l.dir, name)
+	if err != nil {
 		return nil, l.explain(name, err)
 	}
 	info, err := f.Stat()

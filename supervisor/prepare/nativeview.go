@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/asuser"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/paths"
 )
@@ -27,6 +28,8 @@ type viewed struct {
 	exec           bool
 	// image says that it is the root of an image, which the daemon alone can enter.
 	image bool
+	// named says that the policy names the source, as the caller may have written it.
+	named bool
 }
 
 // with calls f with the rights that the mount is looked at with. The caller's are those of this
@@ -72,7 +75,7 @@ func (f *finder) view() *view {
 		}
 		if m.Source != "" && m.Target != "" {
 			v.mounts = append(v.mounts, viewed{target: m.Target, source: m.Source,
-				exec: m.Access&policy.Exec != 0})
+				exec: m.Access&policy.Exec != 0, named: true})
 		}
 	}
 	return v
@@ -140,6 +143,12 @@ func (v *view) find(p string) (place, error) {
 		var to string
 		var err error
 		m.with(func() {
+			if m.named {
+				err = asuser.CheckNamed(m.source)
+			}
+			if err != nil {
+				return
+			}
 			if info, err = look(found.host); err == nil && info.Mode()&os.ModeSymlink != 0 {
 				to, err = os.Readlink(found.host)
 			}
@@ -172,6 +181,10 @@ func (v *view) open(p string) (place, *os.File, error) {
 	}
 	var f *os.File
 	at.in.with(func() {
+		if at.in.named {
+			f, err = asuser.Named(at.host)
+			return
+		}
 		f, err = os.OpenFile(at.host, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	})
 	if err != nil {

@@ -109,6 +109,28 @@ func OpenDirPath(path string) (*os.File, error) {
 	return openat2(unix.AT_FDCWD, "", path, &how)
 }
 
+// OpenNamed opens a path that another process has named, through symbolic links; a relative one is
+// below dir. A magic link of /proc is ELOOP: it leads to an open file of this process past the
+// directories above the file, whose rights nobody would check (openat2(2), RESOLVE_NO_MAGICLINKS).
+func OpenNamed(dir *os.File, path string, flags int) (*os.File, error) {
+	at := unix.AT_FDCWD
+	if dir != nil {
+		at = int(dir.Fd())
+	}
+	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: unix.RESOLVE_NO_MAGICLINKS}
+	fd, err := retried(func() (int, error) { return unix.Openat2(at, path, &how) })
+	return opened(fd, "open", path, err)
+}
+
+// CheckNamed returns the error of OpenNamed for a path that need not be readable.
+func CheckNamed(path string) error {
+	f, err := OpenNamed(nil, path, unix.O_PATH)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
 func openat2(dir int, dirName, path string, how *unix.OpenHow) (*os.File, error) {
 	fd, err := retried(func() (int, error) {
 		fd, err := unix.Openat2(dir, path, how)

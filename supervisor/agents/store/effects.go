@@ -66,7 +66,7 @@ func (s *Store) Ack(of int64, seq uint64, effects []agent.Effects, spill bool,
 				from.Delivered, ErrUnknown)
 		}
 		d := delivery{w: w, from: from, source: s.AgentID(PathOf(from)), now: now, spill: spill,
-			done: &done}
+			lost: map[int64]bool{}, done: &done}
 		for _, e := range effects {
 			if e.Seq <= from.Settled {
 				continue
@@ -75,6 +75,11 @@ func (s *Store) Ack(of int64, seq uint64, effects []agent.Effects, spill bool,
 				return fmt.Errorf("effects of event %d after event %d: %w", e.Seq, seq, ErrUnknown)
 			}
 			if err := d.all(e); err != nil {
+				return err
+			}
+		}
+		for id := range d.lost {
+			if err := w.buried(id); err != nil {
 				return err
 			}
 		}
@@ -114,7 +119,9 @@ type delivery struct {
 	source string
 	now    time.Time
 	spill  bool
-	done   *Settlement
+	// lost are the receivers that got dead letters.
+	lost map[int64]bool
+	done *Settlement
 }
 
 // all carries the effects of one event out. An effect that an agent may not have is left out and
@@ -321,6 +328,7 @@ func (d *delivery) lose(r receiver, e agent.Event) error {
 	if err != nil {
 		return err
 	}
+	d.lost[r.id] = true
 	return d.w.exec(`INSERT INTO dead VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?)`, r.id, seq,
 		e.ID, millis(e.Time), e.Source, e.Channel, e.Type, e.Kind, e.ReplyTo, []byte(e.Data),
 		millis(d.now), "the inbox was full")

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/jail-sandbox/jail/runners/agent"
@@ -13,8 +15,14 @@ import (
 // deliveryBytes bounds the data of the events that one Next returns.
 const deliveryBytes = 4 << 20
 
-// seenTime is how long the ids of events of users and of the host are known.
-const seenTime = 7 * 24 * time.Hour
+const (
+	// seenTime is how long the ids of events of users and of the host are known.
+	seenTime = 7 * 24 * time.Hour
+	// maxSeen is how many ids of calls of one agent are known to another, the last ones.
+	maxSeen = 10_000
+	// forgetEvery is the mean number of ids after which older ones are forgotten.
+	forgetEvery = 64
+)
 
 func channelsJSON(members []Member) string {
 	names := []string{}
@@ -141,6 +149,10 @@ func (w *writer) append(to int64, e agent.Event, now time.Time, deliver bool) (s
 	if named {
 		err = w.exec(`INSERT INTO seen VALUES (?, ?, ?, ?, ?)`, to, e.Source, e.ID, seq,
 			millis(now))
+		// An agent chooses when it calls, and not when that is.
+		if err == nil && rand.IntN(forgetEvery) == 0 {
+			err = w.forget(to, e.Source, now)
+		}
 	} else {
 		e.ID = unnamed(e, r.agent, seq)
 	}
@@ -150,6 +162,17 @@ func (w *writer) append(to int64, e agent.Event, now time.Time, deliver bool) (s
 	// As it is read from the database.
 	e.Seq, e.Time = seq, fromMillis(millis(e.Time))
 	return seq, &e, nil
+}
+
+// forget forgets the ids of events that came long ago, and those of many calls ago of an agent.
+func (w *writer) forget(to int64, source string, now time.Time) error {
+	err := w.exec(`DELETE FROM seen WHERE time < ?`, millis(now.Add(-seenTime)))
+	if err != nil || !strings.HasPrefix(source, "agent:") {
+		return err
+	}
+	return w.exec(`DELETE FROM seen WHERE instance = ? AND source = ? AND id IN (SELECT id FROM seen
+		WHERE instance = ? AND source = ? ORDER BY seq DESC LIMIT -1 OFFSET ?)`, to, source, to,
+		source, maxSeen)
 }
 
 const eventColumns = `seq, id, time, source, channel, type, kind, reply_to, attempt, data`

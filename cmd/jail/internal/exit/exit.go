@@ -38,6 +38,8 @@ func Describe(err error) *problem.Error {
 		e.Code, e.Hint = problem.NotFound, ""
 	case is(fs.ErrPermission):
 		e.Code = problem.Refused
+	case is(syscall.ENOSPC), is(syscall.EDQUOT):
+		e.Hint = "make room on the disk of the file"
 	}
 	return e
 }
