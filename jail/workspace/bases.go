@@ -145,8 +145,7 @@ func SaveBases(ctx context.Context, w *Workspace) error {
 }
 
 func saveBases(ctx context.Context, w *Workspace) error {
-	if err := errors.Join(w.bases.open(w.home),
-		opening{w}.openFor(true, w.meta.Caller)); err != nil {
+	if err := errors.Join(w.bases.open(w.home), opening{w}.openFor(true)); err != nil {
 		return err
 	}
 	upper, err := w.layer.openOwn()
