@@ -141,24 +141,17 @@ func (g Glob) String() string {
 	}
 	segments := slices.Clone(g.pre)
 	if g.deep {
-		extra := g.least - len(g.pre) - len(g.suf)
-		if g.least == 1 {
-			// ** alone has one segment already, and so has a/**
-			extra = 0
+		// ** alone has one segment already, and so has a/**
+		if g.least > 1 {
+			segments = padRight(segments, g.least-len(g.suf))
 		}
-		for range extra {
-			segments = append(segments, free)
-		}
-	}
-	texts := make([]string, 0, len(segments)+1+len(g.suf))
-	for _, s := range segments {
-		texts = append(texts, s.String())
 	}
 	if g.deep {
-		texts = append(texts, "**")
+		segments = append(append(segments, segment{pre: "**"}), g.suf...)
 	}
-	for _, s := range g.suf {
-		texts = append(texts, s.String())
+	texts := make([]string, len(segments))
+	for i, s := range segments {
+		texts[i] = s.String()
 	}
 	return strings.Join(texts, "/")
 }
