@@ -161,7 +161,7 @@ func NewPlan(id jail.ID, eff policy.Effective, n Node, r Request) (Plan, error) 
 	p.Dropped = append(p.Dropped, dropped...)
 	p.Landlock = g.landlock(r.Root)
 	g.filters()
-	g.ceiling(r.Root)
+	g.ceiling()
 	return p, nil
 }
 
