@@ -81,9 +81,8 @@ const (
 // of its kinds, and makes no other.
 func newUserCounts() []UserCount {
 	return []UserCount{{"cgroup_namespaces", 1}, {"fanotify_groups", 0}, {"fanotify_marks", 0},
-		{"inotify_instances", maxInotify},
-		{"inotify_watches", maxInotifyWatches}, {"ipc_namespaces", 1}, {"mnt_namespaces", 1},
-		{"net_namespaces", 1}, {"pid_namespaces", 1},
+		{"inotify_instances", maxInotify}, {"inotify_watches", maxInotifyWatches},
+		{"ipc_namespaces", 1}, {"mnt_namespaces", 1}, {"net_namespaces", 1}, {"pid_namespaces", 1},
 		{"time_namespaces", 0}, {"user_namespaces", 0}, {"uts_namespaces", 1}}
 }
 
@@ -287,8 +286,7 @@ func newCgroup(l policy.Limits, r Request) Cgroup {
 		leaf = string(r.ID) + ".0"
 	}
 	c := Cgroup{Path: path.Join(r.Slice, leaf), Memory: bound(l.Memory, -1), PIDs: bound(l.PIDs, 0),
-		OOMScore: oomScore,
-		IORead:   bound(l.IORead, 0), IOWrite: bound(l.IOWrite, 0)}
+		OOMScore: oomScore, IORead: bound(l.IORead, 0), IOWrite: bound(l.IOWrite, 0)}
 	if l.CPUs != policy.Unlimited {
 		c.CPUPeriod = cpuPeriod
 		c.CPUQuota = max(l.CPUs*cpuPeriod/1000, 1000)

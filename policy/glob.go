@@ -68,8 +68,7 @@ func ParseGlob(text string) (Glob, error) {
 			if partial++; partial > maxPartialStars || len(part) > maxBesideStar {
 				return Glob{},
 					fmt.Errorf("pattern %q is too complex: at most %d segments mix text with a *, "+
-						"of at most %d bytes",
-						text, maxPartialStars, maxBesideStar)
+						"of at most %d bytes", text, maxPartialStars, maxBesideStar)
 			}
 		}
 		if g.deep {
@@ -263,8 +262,7 @@ func (g Glob) below(h Glob) bool {
 		return len(g.pre) >= h.least && eachBelow(g.pre, h.pre) &&
 			eachBelow(g.pre[len(g.pre)-len(h.suf):], h.suf)
 	}
-	return g.least >= h.least &&
-		len(g.pre) >= len(h.pre) && eachBelow(g.pre, h.pre) &&
+	return g.least >= h.least && len(g.pre) >= len(h.pre) && eachBelow(g.pre, h.pre) &&
 		len(g.suf) >= len(h.suf) && eachBelow(g.suf[len(g.suf)-len(h.suf):], h.suf)
 }
 

@@ -69,9 +69,8 @@ func ParseHost(text string) (Host, error) {
 	h := Host{depth: depth, name: name}
 	for _, m := range metadataHosts {
 		if (Host{depth: hostExact, name: m}).LessEq(h) {
-			return Host{},
-				fmt.Errorf("host %q stands for a cloud metadata service, which no policy may grant",
-					text)
+			return Host{}, fmt.Errorf(
+				"host %q stands for a cloud metadata service, which no policy may grant", text)
 		}
 	}
 	return h, nil

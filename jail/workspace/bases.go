@@ -162,8 +162,7 @@ func saveBases(ctx context.Context, w *Workspace) error {
 		return err
 	}
 	l := look{b: &w.bases, p: &patcher{w: w}, taken: before, now: now,
-		k: &walker{ctx: ctx, as: w.meta.Caller, meta: &w.meta,
-			hide: policy.Hidden(w.meta.Hide)}}
+		k: &walker{ctx: ctx, as: w.meta.Caller, meta: &w.meta, hide: policy.Hidden(w.meta.Hide)}}
 	err = l.dir(upper, w.source, "", 0)
 	return errors.Join(err, w.bases.add(w.home, l.found))
 }

@@ -154,8 +154,7 @@ func (d decision) oneRepository(changes []Change, paths []Name) (*repository, er
 	case len(paths) > 1:
 		return nil, notTaken("one PATH may name the repository")
 	case len(found) == 0 && paths != nil:
-		return nil, notTaken("the run changed no data of a repository at %s",
-			cmp.Or(paths[0], "."))
+		return nil, notTaken("the run changed no data of a repository at %s", cmp.Or(paths[0], "."))
 	case len(found) == 0:
 		return nil, notTaken("the run changed no data of a repository")
 	case len(found) > 1:

@@ -186,11 +186,10 @@ func mkfs(image *os.File, size, inodes int64) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), mkfsTime)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "-q", "-F", "-t", "ext4", "-b", "4096", "-I",
-		strconv.Itoa(inodeSize), "-m", "0",
-		"-N", strconv.FormatInt(inodes+inodesOfOurs, 10), "-O", features,
-		"-E", "lazy_itable_init=1,nodiscard,root_owner=0:0", "/proc/self/fd/3",
-		strconv.FormatInt(size/4096, 10))
+	cmd := exec.CommandContext(ctx, program, "-q", "-F", "-t", "ext4", "-b", "4096",
+		"-I", strconv.Itoa(inodeSize), "-m", "0", "-N", strconv.FormatInt(inodes+inodesOfOurs, 10),
+		"-O", features, "-E", "lazy_itable_init=1,nodiscard,root_owner=0:0",
+		"/proc/self/fd/3", strconv.FormatInt(size/4096, 10))
 	cmd.Env = []string{"PATH=/usr/sbin:/sbin:/usr/bin:/bin", "LC_ALL=C", "MKE2FS_CONFIG=/dev/null"}
 	cmd.ExtraFiles = []*os.File{image}
 	if out, err := cmd.CombinedOutput(); err != nil {

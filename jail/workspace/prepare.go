@@ -46,10 +46,9 @@ func (s *Store) Prepare(spec Spec) (*Workspace, error) {
 	if checkID(spec.ID) != nil {
 		return nil, fmt.Errorf("workspace %q: is no id", spec.ID)
 	}
-	w := &Workspace{store: s, meta: meta{ID: spec.ID, State: Prepared, Caller: spec.Caller,
-		Hide:  spec.Hide,
-		Bytes: spec.Bytes &^ 4095, Inodes: spec.Inodes, Resumable: spec.Resumable,
-		Prepared: time.Now().UTC().Format(time.RFC3339Nano)}}
+	w := &Workspace{store: s, meta: meta{ID: spec.ID, State: Prepared,
+		Caller: spec.Caller, Hide: spec.Hide, Bytes: spec.Bytes &^ 4095, Inodes: spec.Inodes,
+		Resumable: spec.Resumable, Prepared: time.Now().UTC().Format(time.RFC3339Nano)}}
 	if err := (preparation{w}).prepare(spec.Source); err != nil {
 		return nil, w.wrap("prepare", errors.Join(err, w.Close()))
 	}
@@ -156,8 +155,7 @@ func (p preparation) takeSource(given *os.File) error {
 	if len(mounts) > 0 {
 		return fmt.Errorf(
 			"%w: %s is a mount of its own below it, and a shadow shows one file system: take that "+
-				"directory, or unmount it",
-			ErrSource, Name(mounts[0]))
+				"directory, or unmount it", ErrSource, Name(mounts[0]))
 	}
 	return nil
 }
