@@ -71,8 +71,7 @@ func (e Effective) Decide(q Question) Decision {
 		if met := q.decide(e.met[i]); met.Allowed || met.Ask != d.Ask {
 			continue
 		}
-		// The layer on its own says best why, unless it refuses only together with
-		// those before it.
+		// The layer on its own says best why, unless it refuses only together with those before it.
 		if !own.Allowed && own.Ask == d.Ask {
 			d.Rule = own.Rule
 		}

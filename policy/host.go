@@ -11,9 +11,8 @@ import (
 // below it; **. and a name, for all names below it; or * alone, for every name. No
 // pattern stands for the name after its dot: "*.example.com" is not "example.com".
 //
-// Names are strict: letters, digits and hyphens, compared in lower case without the
-// final dot. An address is no name, so no pattern stands for one. The zero Host stands
-// for nothing.
+// Names are strict: letters, digits and hyphens, compared in lower case without the final dot. An
+// address is no name, so no pattern stands for one. The zero Host stands for nothing.
 type Host struct {
 	depth hostDepth
 	name  string

@@ -9,8 +9,7 @@ import (
 
 // Policy says what a jail may do. The zero value grants nothing.
 //
-// A Policy is a value: no method changes its receiver, or shares memory with it in what
-// it returns.
+// A Policy is a value: no method changes its receiver, or shares memory with it in what it returns.
 type Policy struct {
 	Workspace Workspace `json:"workspace"`
 	Mounts    Mounts    `json:"mounts"`

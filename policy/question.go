@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// Open asks for rights on a file at an absolute path in the jail. It speaks of what the
-// policy grants; the device nodes and the process list that every jail has are no part
-// of a policy.
+// Open asks for rights on a file at an absolute path in the jail. It speaks of what the policy
+// grants; the device nodes and the process list that every jail has are no part of a policy.
 type Open struct {
 	Path string
 	Want Rights

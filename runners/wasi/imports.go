@@ -12,9 +12,8 @@ import (
 // Preview1 is the module name of the interface that every WASI tool is granted.
 const Preview1 = "wasi_snapshot_preview1"
 
-// Functions lists preview 1, sorted by name. The letters are those of Import.
-// The four of sockets are there because every C library and Go import them;
-// calling one is refused and recorded.
+// Functions lists preview 1, sorted by name. The letters are those of Import. The four of sockets
+// are there because every C library and Go import them; calling one is refused and recorded.
 var Functions = [...]Import{
 	{Preview1, "args_get", "ii", "i"},
 	{Preview1, "args_sizes_get", "ii", "i"},
