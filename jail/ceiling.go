@@ -66,38 +66,18 @@ func ceilingCgroup(l policy.Limits, r Request, p Plan) *Cgroup {
 // CeilingGroups are all that any run under the ceiling may need, and what jail-init still does
 // after it has put this filter on.
 func CeilingGroups(c policy.Policy) []string {
+	n := needsOf(c)
+	n.native = c.Syscalls.Has(policy.GroupNative) && len(c.Tools.Native)+len(c.Tools.Images) > 0
+	n.inside = c.Outer.Allows(policy.OuterRunsc)
+	n.agent = len(c.Agent.Normal().Bindings) > 0
 	groups := []string{"confine"}
-	native := c.Syscalls.Has(policy.GroupNative) && len(c.Tools.Native)+len(c.Tools.Images) > 0
-	fetches := len(c.Fetch.Allow) > 0
 	if c.Syscalls.Has(policy.GroupWASI) && len(c.Tools.Allow)+len(c.Tools.Modules) > 0 {
 		groups = append(append(groups, seccomp.WASIGroups...), "shell", "compile")
 	}
-	if native {
+	if n.native {
 		groups = append(groups, seccomp.NativeGroups...)
 	}
-	if fetches {
-		groups = append(groups, "fetch")
-	}
-	if c.Outer.Allows(policy.OuterRunsc) {
-		groups = append(groups, "inside")
-		if fetches {
-			groups = append(groups, "mux")
-		}
-	}
-	agents := len(c.Agent.Normal().Bindings) > 0
-	if agents {
-		groups = append(groups, "agent")
-	}
-	if native && agents {
-		groups = append(groups, "narrow")
-	}
-	if native && (fetches || agents || c.Syscalls.Has(policy.GroupLoopback)) {
-		groups = append(groups, "loopback")
-	}
-	if native && c.Syscalls.Has(policy.GroupLoopback) {
-		groups = append(groups, "links")
-	}
-	return groups
+	return append(groups, n.groups()...)
 }
 
 // ceilingLandlock is the domain that jail-init puts itself into before that of the plan.

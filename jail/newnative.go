@@ -246,10 +246,9 @@ func newFiles(pol policy.Policy, r Request) []File {
 	}
 	var files []File
 	for _, f := range all {
-		if !slices.ContainsFunc(pol.Mounts,
-			func(m policy.Mount) bool {
-				return paths.Within(m.Target, f.Path) && !leftOut(pol, r, m)
-			}) {
+		if !slices.ContainsFunc(pol.Mounts, func(m policy.Mount) bool {
+			return paths.Within(m.Target, f.Path) && !leftOut(pol, r, m)
+		}) {
 			files = append(files, f)
 		}
 	}

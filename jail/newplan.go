@@ -81,9 +81,8 @@ const (
 // of its kinds, and makes no other.
 func newUserCounts() []UserCount {
 	return []UserCount{{"cgroup_namespaces", 1}, {"fanotify_groups", 0}, {"fanotify_marks", 0},
-		{"inotify_instances", maxInotify},
-		{"inotify_watches", maxInotifyWatches}, {"ipc_namespaces", 1}, {"mnt_namespaces", 1},
-		{"net_namespaces", 1}, {"pid_namespaces", 1},
+		{"inotify_instances", maxInotify}, {"inotify_watches", maxInotifyWatches},
+		{"ipc_namespaces", 1}, {"mnt_namespaces", 1}, {"net_namespaces", 1}, {"pid_namespaces", 1},
 		{"time_namespaces", 0}, {"user_namespaces", 0}, {"uts_namespaces", 1}}
 }
 
@@ -237,45 +236,57 @@ func newFetch(pol policy.Policy, runner string) *Fetch {
 // withNeeds adds what the streams to the proxy need, where there are any, what a shell script does,
 // and what the host of an agent does.
 func withNeeds(pol policy.Policy, r Request, groups []string) []string {
-	groups = slices.Clone(groups)
-	if len(pol.Fetch.Allow) > 0 {
-		groups = append(groups, "fetch")
-	}
-	if layer, err := pol.Outer.Choose(); err == nil && layer == policy.OuterRunsc {
-		groups = append(groups, "inside")
-		if len(pol.Fetch.Allow) > 0 {
-			groups = append(groups, "mux")
-		}
-	}
+	n := needsOf(pol)
+	n.native, n.agent = r.Command.Runner == RunnerNative, r.Agent != nil
+	layer, err := pol.Outer.Choose()
+	n.inside = err == nil && layer == policy.OuterRunsc
 	if r.Command.Runner == RunnerShell || r.Command.Runner == RunnerCompile {
-		groups = append(groups, r.Command.Runner)
+		n.runner = r.Command.Runner
 	}
-	if r.Agent != nil {
-		groups = append(groups, "agent")
-		if r.Command.Runner == RunnerNative {
-			groups = append(groups, "narrow")
+	return slices.Concat(groups, n.groups())
+}
+
+// needs are what a run, or a run under a ceiling, needs of a filter besides what its program does.
+type needs struct {
+	native, fetches, inside, agent, loopback bool
+	// runner names the group of a runner beyond the engine's, if it has one.
+	runner string
+}
+
+// needsOf returns what the policy alone says.
+func needsOf(pol policy.Policy) needs {
+	return needs{fetches: len(pol.Fetch.Allow) > 0,
+		loopback: pol.Syscalls.Has(policy.GroupLoopback)}
+}
+
+func (n needs) groups() (groups []string) {
+	for _, g := range []struct {
+		name   string
+		needed bool
+	}{
+		{"fetch", n.fetches},
+		{"inside", n.inside},
+		{"mux", n.inside && n.fetches},
+		{n.runner, n.runner != ""},
+		{"agent", n.agent},
+		{"narrow", n.native && n.agent},
+		{"loopback", n.native && (n.fetches || n.agent || n.loopback)},
+		{"links", n.native && n.loopback},
+	} {
+		if g.needed {
+			groups = append(groups, g.name)
 		}
-	}
-	if r.Command.Runner == RunnerNative && (len(pol.Fetch.Allow) > 0 || r.Agent != nil ||
-		pol.Syscalls.Has(policy.GroupLoopback)) {
-		groups = append(groups, "loopback")
-	}
-	if r.Command.Runner == RunnerNative && pol.Syscalls.Has(policy.GroupLoopback) {
-		groups = append(groups, "links")
 	}
 	return groups
 }
 
 func newCgroup(l policy.Limits, r Request) Cgroup {
-	// An ID can be asked for twice, also of two daemons; nobody else has the range of ids while
-	// this jail lives.
-	leaf := fmt.Sprintf("%s.%d", r.ID, (r.Base-FirstBase)/BaseSize)
+	leaf := leafName(r.ID, r.Base)
 	if r.User != nil {
 		leaf = string(r.ID) + ".0"
 	}
 	c := Cgroup{Path: path.Join(r.Slice, leaf), Memory: bound(l.Memory, -1), PIDs: bound(l.PIDs, 0),
-		OOMScore: oomScore,
-		IORead:   bound(l.IORead, 0), IOWrite: bound(l.IOWrite, 0)}
+		OOMScore: oomScore, IORead: bound(l.IORead, 0), IOWrite: bound(l.IOWrite, 0)}
 	if l.CPUs != policy.Unlimited {
 		c.CPUPeriod = cpuPeriod
 		c.CPUQuota = max(l.CPUs*cpuPeriod/1000, 1000)

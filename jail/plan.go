@@ -57,8 +57,7 @@ type Plan struct {
 	Outer *Outer `json:"outer,omitempty"`
 
 	Limits Limits `json:"limits"` // watched from outside
-	// What is put on record of the files that the run opens or writes: changes, opens, or
-	// nothing.
+	// What is put on record of the files that the run opens or writes: changes, opens, or nothing.
 	FileEvents string  `json:"file_events,omitempty"`
 	Command    Command `json:"command"`
 }

@@ -4,14 +4,8 @@ import (
 	"slices"
 )
 
-// A Binding is a set of calls by which an agent reaches what is outside of it. Who answers them is
-// the affair of other zones; the policy only grants them or not.
-type Binding struct {
-	Name  string
-	About string
-}
-
-// The bindings there are.
+// The bindings there are. Each is a set of calls by which an agent reaches what is outside of it. Who
+// answers them is the affair of other zones; the policy only grants them or not.
 const (
 	BindingAI      = "ai"
 	BindingHost    = "host"
@@ -19,7 +13,7 @@ const (
 	BindingStorage = "storage"
 )
 
-var bindings = []Binding{
+var bindings = []Named{
 	{BindingAI, "ask language models, by the roles of the agent's manifest"},
 	{BindingHost, "wait for events, commit them, log, and set alarms"},
 	{BindingPubSub, "send messages to the channels of the agent's manifest, and call the tools there"},
@@ -27,7 +21,7 @@ var bindings = []Binding{
 }
 
 // AllBindings returns the bindings there are, by name.
-func AllBindings() []Binding { return slices.Clone(bindings) }
+func AllBindings() []Named { return slices.Clone(bindings) }
 
 // Agents say what a run may do as an agent. Without a binding it can be none.
 type Agents struct {
@@ -36,13 +30,7 @@ type Agents struct {
 }
 
 // TopAgents grants every binding.
-func TopAgents() Agents {
-	var out Agents
-	for _, b := range bindings {
-		out.Bindings = append(out.Bindings, b.Name)
-	}
-	return out
-}
+func TopAgents() Agents { return Agents{NamesOf(bindings)} }
 
 // Meet grants the bindings in both.
 func (a Agents) Meet(b Agents) Agents {
@@ -56,9 +44,7 @@ func (a Agents) LessEq(b Agents) bool {
 
 // Normal sorts the bindings, and drops names that are no binding.
 func (a Agents) Normal() Agents {
-	known := slices.DeleteFunc(slices.Clone(a.Bindings),
-		func(name string) bool { return CheckBinding(name) != nil })
-	return Agents{unionStrings(known, nil)}
+	return Agents{unionStrings(meetStrings(a.Bindings, TopAgents().Bindings), nil)}
 }
 
 // Has reports whether a binding is granted.

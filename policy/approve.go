@@ -8,7 +8,11 @@ import (
 )
 
 // ApproveMode says whether an action waits for somebody's approval.
-type ApproveMode uint8
+type ApproveMode = word[approveModes]
+
+type approveModes struct{}
+
+func (approveModes) words() []string { return []string{"never", "ask", "auto"} }
 
 // Values of ApproveMode, each granting more than the one before.
 const (
@@ -16,19 +20,6 @@ const (
 	ApproveAsk                      // it waits until somebody has approved it
 	ApproveAuto                     // it needs no approval
 )
-
-var approveModeWords = []string{"never", "ask", "auto"}
-
-// Choices returns the words of approve.mode, the strictest first.
-func (ApproveMode) Choices() []string { return append([]string(nil), approveModeWords...) }
-
-func (m ApproveMode) String() string { return word(approveModeWords, m) }
-
-// MarshalText writes the word of a policy file.
-func (m ApproveMode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
-
-// UnmarshalText reads the word of a policy file.
-func (m *ApproveMode) UnmarshalText(text []byte) error { return unword(approveModeWords, m, text) }
 
 // Actions that a rule can hold back.
 const (
@@ -104,9 +95,6 @@ func (r ApproveRule) below(s ApproveRule) bool {
 		(len(s.Methods) == 0 || len(r.Methods) > 0 && r.Methods.LessEq(s.Methods)) &&
 		(len(s.Tool) == 0 || len(r.Tool) > 0 && r.Tool.LessEq(s.Tool))
 }
-
-// meet is no meet of rules that take away; lists of them meet by union.
-func (r ApproveRule) meet(s ApproveRule) []ApproveRule { return []ApproveRule{r, s} }
 
 // Approve are the actions that a policy holds back. Like protected names they take away, so they
 // meet by union, and of several rules for one action the strictest counts. What no rule names needs

@@ -122,16 +122,18 @@ const maxCacheName = 64
 
 // CheckCacheName returns what is wrong with the name of a cache, or nil.
 func CheckCacheName(name string) error {
-	bad := func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' &&
-			r != '_' && r != '.'
-	}
-	if name == "" || len(name) > maxCacheName || strings.ContainsFunc(name, bad) ||
+	if name == "" || len(name) > maxCacheName || strings.ContainsFunc(name, notInName) ||
 		strings.ContainsAny(name[:1], "-_.") {
 		return fmt.Errorf("name %q of a cache is not 1 to %d letters, digits, hyphens, "+
 			"underscores and dots that begin with a letter or digit", name, maxCacheName)
 	}
 	return nil
+}
+
+// notInName reports whether r stands in no name of a cache or credential.
+func notInName(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') &&
+		!strings.ContainsRune("-_.", r)
 }
 
 // CheckMountSource returns what is wrong with a path of the host that is to be mounted,
@@ -292,18 +294,10 @@ func checkFetch(p Policy) (out []error) {
 	out = append(out, tooManyTogether("fetch.allow", items)...)
 	for i, r := range p.Fetch.Allow {
 		key := fmt.Sprintf("fetch.allow[%d]", i)
-		if r.Host.depth == hostNone {
-			out = append(out, fmt.Errorf("%s.host is missing", key))
-		}
 		out = append(out, tooMany(key+".ports", len(r.Ports))...)
 		out = append(out, tooMany(key+".methods", len(r.Methods))...)
 		out = append(out, tooMany(key+".paths", len(r.Paths))...)
-		for _, m := range r.Methods {
-			out = append(out, keyed(key+".methods", CheckMethod(m.String()))...)
-		}
-		for _, g := range r.Paths {
-			out = append(out, keyed(key+".paths", CheckURLGlob(g))...)
-		}
+		out = append(out, checkTarget(key, r.Host, r.Methods, r.Paths)...)
 		out = append(out, keyed(key+".credential", CheckCredential(r.Credential))...)
 		out = append(out, tooMany(key+".types", len(r.Types))...)
 		for _, g := range r.Types {
@@ -326,21 +320,27 @@ func checkFetchDeny(f Fetch) (out []error) {
 	out = append(out, tooManyTogether("fetch.deny", items)...)
 	for i, r := range f.Deny {
 		key := fmt.Sprintf("fetch.deny[%d]", i)
-		if r.Host.depth == hostNone {
-			out = append(out, fmt.Errorf("%s.host is missing", key))
-		}
-		for _, m := range r.Methods {
-			out = append(out, keyed(key+".methods", CheckMethod(m.String()))...)
-		}
-		for _, g := range r.Paths {
-			out = append(out, keyed(key+".paths", CheckURLGlob(g))...)
-		}
+		out = append(out, checkTarget(key, r.Host, r.Methods, r.Paths)...)
 	}
 	if f.Rate < 0 {
 		out = append(out, errors.New("fetch.limits.rate is negative"))
 	}
 	if f.Mode > FetchReport {
 		out = append(out, errors.New("fetch.mode is no value there is"))
+	}
+	return out
+}
+
+// checkTarget returns what is wrong with the requests that a rule is about.
+func checkTarget(key string, host Host, methods, paths Globs) (out []error) {
+	if host.depth == hostNone {
+		out = append(out, fmt.Errorf("%s.host is missing", key))
+	}
+	for _, m := range methods {
+		out = append(out, keyed(key+".methods", CheckMethod(m.String()))...)
+	}
+	for _, g := range paths {
+		out = append(out, keyed(key+".paths", CheckURLGlob(g))...)
 	}
 	return out
 }
@@ -383,11 +383,7 @@ func CheckURLGlob(g Glob) error {
 
 // CheckCredential returns what is wrong with the name of a credential, or nil.
 func CheckCredential(name string) error {
-	bad := func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' &&
-			r != '_' && r != '.'
-	}
-	if name != AnyCredential && (len(name) > 128 || strings.ContainsFunc(name, bad)) {
+	if name != AnyCredential && (len(name) > 128 || strings.ContainsFunc(name, notInName)) {
 		return fmt.Errorf(
 			"credential %q is no name of letters, digits, dots, hyphens and underscores", name)
 	}

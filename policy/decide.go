@@ -45,6 +45,10 @@ func deny(format string, args ...any) Decision {
 	return Decision{Rule: fmt.Sprintf(format, args...)}
 }
 
+func ask(format string, args ...any) Decision {
+	return Decision{Ask: true, Rule: fmt.Sprintf(format, args...)}
+}
+
 // Decide answers a question by the meet of all layers. The layer of a no is the first
 // one whose meet with those before it gives that answer, so it is the layer that took
 // away what they still grant; one no is enough.
@@ -67,8 +71,7 @@ func (e Effective) Decide(q Question) Decision {
 		if met := q.decide(e.met[i]); met.Allowed || met.Ask != d.Ask {
 			continue
 		}
-		// The layer on its own says best why, unless it refuses only together with
-		// those before it.
+		// The layer on its own says best why, unless it refuses only together with those before it.
 		if !own.Allowed && own.Ask == d.Ask {
 			d.Rule = own.Rule
 		}

@@ -68,8 +68,7 @@ func ParseGlob(text string) (Glob, error) {
 			if partial++; partial > maxPartialStars || len(part) > maxBesideStar {
 				return Glob{},
 					fmt.Errorf("pattern %q is too complex: at most %d segments mix text with a *, "+
-						"of at most %d bytes",
-						text, maxPartialStars, maxBesideStar)
+						"of at most %d bytes", text, maxPartialStars, maxBesideStar)
 			}
 		}
 		if g.deep {
@@ -141,24 +140,17 @@ func (g Glob) String() string {
 	}
 	segments := slices.Clone(g.pre)
 	if g.deep {
-		extra := g.least - len(g.pre) - len(g.suf)
-		if g.least == 1 {
-			// ** alone has one segment already, and so has a/**
-			extra = 0
+		// ** alone has one segment already, and so has a/**
+		if g.least > 1 {
+			segments = padRight(segments, g.least-len(g.suf))
 		}
-		for range extra {
-			segments = append(segments, free)
-		}
-	}
-	texts := make([]string, 0, len(segments)+1+len(g.suf))
-	for _, s := range segments {
-		texts = append(texts, s.String())
 	}
 	if g.deep {
-		texts = append(texts, "**")
+		segments = append(append(segments, segment{pre: "**"}), g.suf...)
 	}
-	for _, s := range g.suf {
-		texts = append(texts, s.String())
+	texts := make([]string, len(segments))
+	for i, s := range segments {
+		texts[i] = s.String()
 	}
 	return strings.Join(texts, "/")
 }
@@ -270,8 +262,7 @@ func (g Glob) below(h Glob) bool {
 		return len(g.pre) >= h.least && eachBelow(g.pre, h.pre) &&
 			eachBelow(g.pre[len(g.pre)-len(h.suf):], h.suf)
 	}
-	return g.least >= h.least &&
-		len(g.pre) >= len(h.pre) && eachBelow(g.pre, h.pre) &&
+	return g.least >= h.least && len(g.pre) >= len(h.pre) && eachBelow(g.pre, h.pre) &&
 		len(g.suf) >= len(h.suf) && eachBelow(g.suf[len(g.suf)-len(h.suf):], h.suf)
 }
 

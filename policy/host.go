@@ -11,9 +11,8 @@ import (
 // below it; **. and a name, for all names below it; or * alone, for every name. No
 // pattern stands for the name after its dot: "*.example.com" is not "example.com".
 //
-// Names are strict: letters, digits and hyphens, compared in lower case without the
-// final dot. An address is no name, so no pattern stands for one. The zero Host stands
-// for nothing.
+// Names are strict: letters, digits and hyphens, compared in lower case without the final dot. An
+// address is no name, so no pattern stands for one. The zero Host stands for nothing.
 type Host struct {
 	depth hostDepth
 	name  string
@@ -69,9 +68,8 @@ func ParseHost(text string) (Host, error) {
 	h := Host{depth: depth, name: name}
 	for _, m := range metadataHosts {
 		if (Host{depth: hostExact, name: m}).LessEq(h) {
-			return Host{},
-				fmt.Errorf("host %q stands for a cloud metadata service, which no policy may grant",
-					text)
+			return Host{}, fmt.Errorf(
+				"host %q stands for a cloud metadata service, which no policy may grant", text)
 		}
 	}
 	return h, nil

@@ -15,8 +15,13 @@ const maxRules = 2048
 // rule is what a list is made of: a partial order, and a name by which to sort.
 type rule[T any] interface {
 	below(T) bool
-	meet(T) []T
 	String() string
+}
+
+// meeting is a rule of lists that meet by their pairs, and not by union.
+type meeting[T any] interface {
+	rule[T]
+	meet(T) []T
 }
 
 // normalList sorts rules by name and leaves out each that lies below another.
@@ -56,7 +61,7 @@ type named[T any] struct {
 }
 
 // meetLists returns the rules that lie below both lists.
-func meetLists[T rule[T]](a, b []T) []T {
+func meetLists[T meeting[T]](a, b []T) []T {
 	var out []T
 	for _, x := range a {
 		for _, y := range b {
@@ -88,6 +93,17 @@ func setString(texts []string) string {
 		return "∅"
 	}
 	return "[" + strings.Join(texts, " ") + "]"
+}
+
+// Named is something that a policy grants by its name.
+type Named struct{ Name, About string }
+
+// NamesOf returns the names of all.
+func NamesOf(all []Named) (names []string) {
+	for _, n := range all {
+		names = append(names, n.Name)
+	}
+	return names
 }
 
 // checkKnown returns an error that names what there is of a kind, if name is none of it.

@@ -183,9 +183,8 @@ func (m Mounts) rightsAt(path string) (rights Rights, from Mounts) {
 // Rights is a set of what may be done with the files below a path.
 type Rights uint8
 
-// The rights. Tmpfs and Cache are no rights but kinds of mounts, which may be read and
-// written: an empty file system in memory, and one of a bounded size that is kept for
-// later runs.
+// The rights. Tmpfs and Cache are no rights but kinds of mounts, which may be read and written: an
+// empty file system in memory, and one of a bounded size that is kept for later runs.
 const (
 	Read Rights = 1 << iota
 	Exec

@@ -36,9 +36,8 @@ type namePart struct {
 	segment
 }
 
-// Hidden compiles patterns whose names compare byte for byte. A pattern that
-// CheckNames refuses hides everything, since to hide less than was asked for would
-// show a secret.
+// Hidden compiles patterns whose names compare byte for byte. A pattern that CheckNames refuses
+// hides everything, since to hide less than was asked for would show a secret.
 func Hidden(patterns []string) Names { return compileNames(patterns, false) }
 
 // CheckNames returns what is wrong with the first bad pattern, or nil.

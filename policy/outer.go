@@ -105,9 +105,7 @@ func (o Outer) LessEq(p Outer) bool {
 
 // Normal sorts the layers, and drops names that are no layer.
 func (o Outer) Normal() Outer {
-	known := slices.DeleteFunc(slices.Clone(o.Layers), func(name string) bool {
-		return name == OuterNone || CheckOuter(name) != nil
-	})
+	known := meetStrings(o.Layers, TopOuter().Layers)
 	return Outer{Layers: unionStrings(known, nil), Must: o.Must}
 }
 

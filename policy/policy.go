@@ -9,8 +9,7 @@ import (
 
 // Policy says what a jail may do. The zero value grants nothing.
 //
-// A Policy is a value: no method changes its receiver, or shares memory with it in what
-// it returns.
+// A Policy is a value: no method changes its receiver, or shares memory with it in what it returns.
 type Policy struct {
 	Workspace Workspace `json:"workspace"`
 	Mounts    Mounts    `json:"mounts"`
@@ -64,15 +63,11 @@ func (p Policy) Meet(q Policy) Policy {
 // LessEq reports whether q grants all that p grants. It agrees with Meet: p lies below q
 // exactly where their meet is p.
 func (p Policy) LessEq(q Policy) bool {
-	return p.Workspace.LessEq(q.Workspace) &&
-		p.Mounts.LessEq(q.Mounts) &&
-		p.Limits.LessEq(q.Limits) &&
-		p.Tools.LessEq(q.Tools) &&
-		p.Fetch.LessEq(q.Fetch) &&
-		p.Env.LessEq(q.Env) && p.Syscalls.LessEq(q.Syscalls) &&
-		p.Audit.LessEq(q.Audit) && p.Session.LessEq(q.Session) &&
-		p.Approve.LessEq(q.Approve.of(p)) && p.Agent.LessEq(q.Agent) &&
-		p.Outer.of(p).LessEq(q.Outer.of(p))
+	return p.Workspace.LessEq(q.Workspace) && p.Mounts.LessEq(q.Mounts) &&
+		p.Limits.LessEq(q.Limits) && p.Tools.LessEq(q.Tools) && p.Fetch.LessEq(q.Fetch) &&
+		p.Env.LessEq(q.Env) && p.Syscalls.LessEq(q.Syscalls) && p.Audit.LessEq(q.Audit) &&
+		p.Session.LessEq(q.Session) && p.Approve.LessEq(q.Approve.of(p)) &&
+		p.Agent.LessEq(q.Agent) && p.Outer.of(p).LessEq(q.Outer.of(p))
 }
 
 // Normal returns the one form of all policies that grant the same.
@@ -96,11 +91,9 @@ func (p Policy) Normal() Policy {
 // String shows one part a line. Rules of approval, bindings of agents and outer layers have a
 // line if there are any.
 func (p Policy) String() string {
-	text := fmt.Sprintf(
-		"workspace: %s\nmounts: %s\nlimits: %s\ntools: %s\nfetch: %s\n"+
-			"env: %s\nsyscalls: %s\naudit: %s\nsession: %s\n",
-		p.Workspace, p.Mounts, p.Limits, p.Tools, p.Fetch, p.Env, p.Syscalls, p.Audit,
-		p.Session)
+	text := fmt.Sprintf("workspace: %s\nmounts: %s\nlimits: %s\ntools: %s\nfetch: %s\n"+
+		"env: %s\nsyscalls: %s\naudit: %s\nsession: %s\n",
+		p.Workspace, p.Mounts, p.Limits, p.Tools, p.Fetch, p.Env, p.Syscalls, p.Audit, p.Session)
 	if len(p.Approve.Normal()) > 0 {
 		text += "approve: " + p.Approve.String() + "\n"
 	}

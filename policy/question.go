@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// Open asks for rights on a file at an absolute path in the jail. It speaks of what the
-// policy grants; the device nodes and the process list that every jail has are no part
-// of a policy.
+// Open asks for rights on a file at an absolute path in the jail. It speaks of what the policy
+// grants; the device nodes and the process list that every jail has are no part of a policy.
 type Open struct {
 	Path string
 	Want Rights
@@ -112,13 +111,7 @@ func (q Image) decide(p Policy) Decision {
 	if !d.Allowed {
 		return d
 	}
-	switch hold := p.Approve.ForTool(q.Program); hold.Mode {
-	case ApproveNever:
-		return deny("approve %q", hold)
-	case ApproveAsk:
-		return Decision{Ask: true, Rule: fmt.Sprintf("approve %q", hold)}
-	}
-	return d
+	return p.Approve.ForTool(q.Program).hold(d)
 }
 
 func decideRun(p Policy, key string, globs Globs, name, group string) Decision {
@@ -129,13 +122,18 @@ func decideRun(p Policy, key string, globs Globs, name, group string) Decision {
 	if !p.Syscalls.Has(group) {
 		return deny("syscalls.groups = %q does not hold %s", p.Syscalls.Groups, group)
 	}
-	switch hold := p.Approve.ForTool(name); hold.Mode {
+	return p.Approve.ForTool(name).hold(allow("%s %q", key, glob))
+}
+
+// hold returns d, or what the rule makes of it that holds the action back.
+func (r ApproveRule) hold(d Decision) Decision {
+	switch r.Mode {
 	case ApproveNever:
-		return deny("approve %q", hold)
+		return deny("approve %q", r)
 	case ApproveAsk:
-		return Decision{Ask: true, Rule: fmt.Sprintf("approve %q", hold)}
+		return ask("approve %q", r)
 	}
-	return allow("%s %q", key, glob)
+	return d
 }
 
 // Connect asks to fetch. Without a method it asks about host and port alone, which is
@@ -240,10 +238,10 @@ func (q Commit) decide(p Policy) Decision {
 			Rule: fmt.Sprintf("protected %q: %s", risk.Pattern, risk.Reason)}
 	}
 	if approval.Mode == ApproveAsk {
-		return Decision{Ask: true, Rule: fmt.Sprintf("approve %q", approval)}
+		return ask("approve %q", approval)
 	}
 	if w.Commit == CommitAsk {
-		return Decision{Ask: true, Rule: fmt.Sprintf("workspace.commit = %q", w.Commit)}
+		return ask("workspace.commit = %q", w.Commit)
 	}
 	return allow("workspace.commit = %q", w.Commit)
 }

@@ -44,9 +44,8 @@ func (s segment) below(t segment) bool {
 
 // meet returns segments that together stand for exactly the names of both.
 //
-// Two stars meet in the longer text before and the longer text after, and in the
-// names too short for both to stand side by side: "ab*" and "*bc" meet in "ab*bc" and
-// in "abc".
+// Two stars meet in the longer text before and the longer text after, and in the names too short
+// for both to stand side by side: "ab*" and "*bc" meet in "ab*bc" and in "abc".
 func (s segment) meet(t segment) []segment {
 	if !s.star || !t.star {
 		switch {

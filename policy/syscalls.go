@@ -4,14 +4,8 @@ import (
 	"slices"
 )
 
-// SyscallGroup is a named set of system calls. What is in it is the affair of the zone
-// that compiles filters; the policy only grants it or not.
-type SyscallGroup struct {
-	Name  string
-	About string
-}
-
-// The groups there are.
+// The groups of system calls there are. What is in one is the affair of the zone that compiles
+// filters; the policy only grants it or not.
 const (
 	GroupWASI   = "wasi"
 	GroupNative = "native"
@@ -19,7 +13,7 @@ const (
 	GroupLoopback = "loopback"
 )
 
-var syscallGroups = []SyscallGroup{
+var syscallGroups = []Named{
 	{GroupLoopback,
 		"for programs of the host: they may listen on the jail's own loopback and connect there, " +
 			"as the servers of a test suite do, send datagrams there, and ask for its addresses; " +
@@ -31,7 +25,7 @@ var syscallGroups = []SyscallGroup{
 }
 
 // SyscallGroups returns the groups there are, by name.
-func SyscallGroups() []SyscallGroup { return slices.Clone(syscallGroups) }
+func SyscallGroups() []Named { return slices.Clone(syscallGroups) }
 
 // Syscalls is a set of groups. Empty means that nothing can run.
 type Syscalls struct {
@@ -39,13 +33,7 @@ type Syscalls struct {
 }
 
 // TopSyscalls grants every group.
-func TopSyscalls() Syscalls {
-	var out Syscalls
-	for _, g := range syscallGroups {
-		out.Groups = append(out.Groups, g.Name)
-	}
-	return out
-}
+func TopSyscalls() Syscalls { return Syscalls{NamesOf(syscallGroups)} }
 
 // Meet grants the groups in both.
 func (s Syscalls) Meet(t Syscalls) Syscalls {
@@ -60,9 +48,7 @@ func (s Syscalls) LessEq(t Syscalls) bool {
 // Normal sorts the groups, and drops names that are no group: nothing is known of what
 // they would grant.
 func (s Syscalls) Normal() Syscalls {
-	known := slices.DeleteFunc(slices.Clone(s.Groups),
-		func(g string) bool { return CheckSyscallGroup(g) != nil })
-	return Syscalls{unionStrings(known, nil)}
+	return Syscalls{unionStrings(meetStrings(s.Groups, TopSyscalls().Groups), nil)}
 }
 
 // Has reports whether a group is granted.

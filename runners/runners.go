@@ -23,9 +23,8 @@ const (
 	// LayoutRooted is one preopened directory "/", a read-only tree that leads to
 	// the mounts. It is for modules that start in the directory that PWD names.
 	LayoutRooted Layout = "rooted"
-	// LayoutPreopens is one preopened directory for each mount, under its own
-	// path, and last "." for the working directory. It is for modules whose C
-	// library knows no working directory.
+	// LayoutPreopens is one preopened directory for each mount, under its own path, and last "."
+	// for the working directory. It is for modules whose C library knows no working directory.
 	LayoutPreopens Layout = "preopens"
 	// LayoutWorking is one preopened directory "/", which is the working directory: no other is in
 	// the tool's view. It is for modules made for an engine that maps one directory to the root.

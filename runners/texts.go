@@ -7,9 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Texts is a list of byte strings, such as arguments. In JSON each is a string
-// where it is valid UTF-8, and otherwise {"base64": "…"}, because JSON would
-// silently replace the bytes that are not.
+// Texts is a list of byte strings, such as arguments. In JSON each is a string where it is valid
+// UTF-8, and otherwise {"base64": "…"}, because JSON would silently replace the bytes that are not.
 type Texts []string
 
 // rawText is the JSON form of bytes that are not UTF-8.

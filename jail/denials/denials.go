@@ -240,11 +240,8 @@ func (w *Watcher) domain(id uint64) *domain {
 		return d
 	}
 	if len(w.order) == maxDomains {
-		i := 0
-		for i < len(w.order) && w.order[i].jail != nil {
-			i++
-		}
-		if i == len(w.order) {
+		i := slices.IndexFunc(w.order, func(d *domain) bool { return d.jail == nil })
+		if i < 0 {
 			return nil
 		}
 		if w.order[i].pid == 0 {
@@ -261,11 +258,8 @@ func (w *Watcher) domain(id uint64) *domain {
 
 func (w *Watcher) forget(d *domain) {
 	delete(w.domains, d.id)
-	for i := range w.order {
-		if w.order[i] == d {
-			w.order = append(w.order[:i], w.order[i+1:]...)
-			return
-		}
+	if i := slices.Index(w.order, d); i >= 0 {
+		w.order = slices.Delete(w.order, i, i+1)
 	}
 }
 

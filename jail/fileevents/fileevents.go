@@ -23,6 +23,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 	"github.com/jail-sandbox/jail/policy/paths"
@@ -187,18 +188,12 @@ func (w *Watcher) event(e sys.FileEvent) {
 	if st.Nlink == 0 {
 		path = strings.TrimSuffix(path, " (deleted)")
 	}
-	out := Event{Path: path, PID: e.PID, Dir: st.Mode&typeMask == typeDir,
+	out := Event{Path: path, PID: e.PID, Dir: st.Mode&syscall.S_IFMT == syscall.S_IFDIR,
 		Opened:   e.Mask&(sys.FanOpen|sys.FanOpened) != 0,
 		Executed: e.Mask&sys.FanExec != 0, Written: e.Mask&sys.FanCloseWrite != 0}
 	out.Program = out.Opened && !out.Dir && w.runs(path) && startsAsProgram(e)
 	w.each(out)
 }
-
-// Type bits of a mode (inode(7)).
-const (
-	typeMask = 0o170000
-	typeDir  = 0o040000
-)
 
 // runs reports whether the mount that a path is on may be executed from.
 func (w *Watcher) runs(path string) bool {

@@ -21,30 +21,30 @@ type commit struct {
 // maxParents bounds the parents of one commit.
 const maxParents = 1000
 
-// commit reads a commit.
-func (r *repository) commit(name oid) (*commit, error) {
-	if c := r.commits[name]; c != nil {
-		return c, nil
+// readCommit reads a commit into r.commits.
+func (r *repository) readCommit(name oid) error {
+	if r.commits[name] != nil {
+		return nil
 	}
 	if len(r.commits) >= maxCommits {
-		return nil, errMany
+		return errMany
 	}
 	o, err := r.load(name)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if o.kind != commitKind {
-		return nil, fmt.Errorf("object %s is a %s, not a commit", name, o.kind)
+		return fmt.Errorf("object %s is a %s, not a commit", name, o.kind)
 	}
 	c, err := parseCommit(o.data)
 	if err != nil {
-		return nil, fmt.Errorf("commit %s: %w", name, err)
+		return fmt.Errorf("commit %s: %w", name, err)
 	}
 	if r.shallow[name] {
 		c.parents = nil
 	}
 	r.commits[name] = c
-	return c, nil
+	return nil
 }
 
 // errMany is returned where a history is longer than what is read.
@@ -102,7 +102,7 @@ func (r *repository) peel(name oid) (at oid, ok bool, err error) {
 		}
 		switch o.kind {
 		case commitKind:
-			_, err := r.commit(name)
+			err := r.readCommit(name)
 			return name, err == nil, err
 		case tagKind:
 			line, _, _ := strings.Cut(string(o.data), "\n")
@@ -143,7 +143,7 @@ func (r *repository) compare(fresh, old []oid, both bool) (c compared, err error
 		if was|mark == was {
 			return nil
 		}
-		if _, err := r.commit(name); err != nil {
+		if err := r.readCommit(name); err != nil {
 			return err
 		}
 		if was == 0 {

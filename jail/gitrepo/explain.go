@@ -1,6 +1,7 @@
 package gitrepo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,10 +51,7 @@ func (r *repository) explain() (report Report, err error) {
 		}
 	}
 	slices.SortStableFunc(names, func(a, b string) int {
-		if d := refOrder(a) - refOrder(b); d != 0 {
-			return d
-		}
-		return strings.Compare(a, b)
+		return cmp.Or(refOrder(a)-refOrder(b), strings.Compare(a, b))
 	})
 	for _, name := range names {
 		before, after := refs[Real][name], refs[Shadow][name]
@@ -219,8 +217,6 @@ func (c RefChange) line() string {
 	switch {
 	case c.After == "":
 		return withProblem(fmt.Sprintf("%s deleted, was %s", label, shortValue(c.Before)), c)
-	case c.Before == "" && what == "branch", c.Before == "" && what == "tag":
-		text = fmt.Sprintf("new %s at %s", label, shortValue(c.After))
 	case c.Before == "":
 		text = fmt.Sprintf("new %s at %s", label, shortValue(c.After))
 	default:

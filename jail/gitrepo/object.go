@@ -76,11 +76,16 @@ func (r *repository) loadFrom(side Side, name oid) (object, error) {
 	if err != nil {
 		return object{}, err
 	}
+	return o, o.check(name)
+}
+
+// check returns an error unless the object has that name.
+func (o object) check(name oid) error {
 	got, err := o.named()
 	if err == nil && got != name {
 		err = fmt.Errorf("its content is that of object %s", got)
 	}
-	return o, err
+	return err
 }
 
 // has reports whether a side has an object, without reading it.
@@ -172,13 +177,21 @@ type counter struct{ r *bytes.Reader }
 func (c *counter) Read(p []byte) (int, error) { return c.r.Read(p) }
 func (c *counter) ReadByte() (byte, error)    { return c.r.ReadByte() }
 
-// inflate reads exactly length bytes, and the end of the stream with its checksum.
-func (r *repository) inflate(z io.Reader, length int64) ([]byte, error) {
+// spend counts an object of that length, and returns an error for one that is too long.
+func (r *repository) spend(length int64) error {
 	if length > maxObject {
-		return nil, fmt.Errorf("has more than %d MiB", maxObject>>20)
+		return fmt.Errorf("has more than %d MiB", maxObject>>20)
 	}
 	if r.inflated += length; r.inflated > maxInflated {
-		return nil, fmt.Errorf("more than %d MiB of objects", maxInflated>>20)
+		return fmt.Errorf("more than %d MiB of objects", maxInflated>>20)
+	}
+	return nil
+}
+
+// inflate reads exactly length bytes, and the end of the stream with its checksum.
+func (r *repository) inflate(z io.Reader, length int64) ([]byte, error) {
+	if err := r.spend(length); err != nil {
+		return nil, err
 	}
 	// A declared size takes memory only as far as there is content.
 	var out bytes.Buffer

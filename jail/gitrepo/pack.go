@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"strings"
 )
@@ -323,11 +324,8 @@ func (r *repository) applyDelta(base, delta []byte) ([]byte, error) {
 	if n <= 0 {
 		return nil, errPack
 	}
-	if size > maxObject {
-		return nil, fmt.Errorf("has more than %d MiB", maxObject>>20)
-	}
-	if r.inflated += int64(size); r.inflated > maxInflated {
-		return nil, fmt.Errorf("more than %d MiB of objects", maxInflated>>20)
+	if err := r.spend(int64(min(size, math.MaxInt64))); err != nil {
+		return nil, err
 	}
 	delta = delta[n:]
 	// A declared size takes memory only as far as there is content.

@@ -482,11 +482,7 @@ func (t *taker) add(name oid, want kind) error {
 	if err != nil {
 		return fmt.Errorf("object %s: %w", name, err)
 	}
-	got, err := o.named()
-	if err == nil && got != name {
-		err = fmt.Errorf("its content is that of object %s", got)
-	}
-	if err == nil && o.kind != want {
+	if err = o.check(name); err == nil && o.kind != want {
 		err = fmt.Errorf("it is a %s, not a %s", o.kind, want)
 	}
 	if err != nil {

@@ -7,6 +7,7 @@ package machine
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -73,9 +74,7 @@ type Load [3]float64
 // "sys/" on, below /.
 func (m Machine) Files(r Reading) map[string]string {
 	files := map[string]string{"cpuinfo": m.cpuinfo(), "meminfo": m.meminfo()}
-	for name, text := range m.Changing(r) {
-		files[name] = text
-	}
+	maps.Copy(files, m.Changing(r))
 	last := ""
 	if m.processors > 1 {
 		last = "-" + strconv.Itoa(m.processors-1)

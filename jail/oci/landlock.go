@@ -72,7 +72,7 @@ func (g *granter) opensNetwork(pol policy.Policy) bool {
 
 // ceiling sets the layers of the ceiling alone. They use no meet: of each bind they ask what the
 // ceiling grants, and leave the image to the container.
-func (g *granter) ceiling(root []string) {
+func (g *granter) ceiling() {
 	c, ok := g.eff.Ceiling()
 	if !ok {
 		return

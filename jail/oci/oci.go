@@ -134,8 +134,7 @@ type Plan struct {
 // may not have.
 func NewPlan(id jail.ID, eff policy.Effective, n Node, r Request) (Plan, error) {
 	p := Plan{Version: planVersion, ID: id, Container: r.Container, Bundle: r.Bundle,
-		Policy: eff.Digest(), Spec: r.Spec, Module: r.Module,
-		Devices: slices.Clone(deviceNames)}
+		Policy: eff.Digest(), Spec: r.Spec, Module: r.Module, Devices: slices.Clone(deviceNames)}
 	for _, l := range eff.Layers() {
 		p.Layers = append(p.Layers, jail.Layer{Name: l.Name, Source: l.Source})
 	}
@@ -161,7 +160,7 @@ func NewPlan(id jail.ID, eff policy.Effective, n Node, r Request) (Plan, error) 
 	p.Dropped = append(p.Dropped, dropped...)
 	p.Landlock = g.landlock(r.Root)
 	g.filters()
-	g.ceiling(r.Root)
+	g.ceiling()
 	return p, nil
 }
 

@@ -39,12 +39,17 @@ func (j *Jail) Attach(o control.Order, lower, upper *os.File, frozen []*os.File)
 	if err := attachWorkspace(j.root, o, files, l.userns); err != nil {
 		return err
 	}
-	mount, err := sys.CloneMountOf(filepath.Join(j.root, w.Target))
+	return j.passOn(w.Target)
+}
+
+// passOn gives the jail a mount of what was mounted for it at target.
+func (j *Jail) passOn(target string) error {
+	mount, err := sys.CloneMountOf(filepath.Join(j.root, target))
 	if err != nil {
 		return err
 	}
 	defer mount.Close()
-	return sys.AttachIn(mount, j.PID, w.Target)
+	return sys.AttachIn(mount, j.PID, target)
 }
 
 // attachState gives a jail the directory of its agent's database. It refuses nothing by its mount
@@ -52,15 +57,10 @@ func (j *Jail) Attach(o control.Order, lower, upper *os.File, frozen []*os.File)
 func (j *Jail) attachState(source, userns *os.File) error {
 	i := slices.IndexFunc(j.plan.Mounts, func(m jail.Mount) bool { return m.Kind == jail.MountState })
 	m := j.plan.Mounts[i]
-	if err := bindState(source, filepath.Join(j.root, m.Target), m, j.plan, userns); err != nil {
+	if err := bindFor(j.plan, source, filepath.Join(j.root, m.Target), m, userns); err != nil {
 		return err
 	}
-	mount, err := sys.CloneMountOf(filepath.Join(j.root, m.Target))
-	if err != nil {
-		return err
-	}
-	defer mount.Close()
-	return sys.AttachIn(mount, j.PID, m.Target)
+	return j.passOn(m.Target)
 }
 
 // isShared reports whether a mount of the order's plan is one that comes from another jail.

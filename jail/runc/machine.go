@@ -247,28 +247,21 @@ func (j *Jail) usage() func() time.Duration {
 }
 
 func usageOf(groups map[string]string) time.Duration {
+	parse := func(number string, unit time.Duration) time.Duration {
+		n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
+		if err != nil {
+			return 0
+		}
+		return time.Duration(n) * unit
+	}
 	if dir, ok := groups["cpuacct"]; ok {
-		text, err := os.ReadFile(filepath.Join(dir, "cpuacct.usage"))
-		if err != nil {
-			return 0
-		}
-		n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-		if err != nil {
-			return 0
-		}
-		return time.Duration(n)
+		text, _ := os.ReadFile(filepath.Join(dir, "cpuacct.usage"))
+		return parse(string(text), time.Nanosecond)
 	}
-	text, err := os.ReadFile(filepath.Join(groups[""], "cpu.stat"))
-	if err != nil {
-		return 0
-	}
+	text, _ := os.ReadFile(filepath.Join(groups[""], "cpu.stat"))
 	for line := range strings.Lines(string(text)) {
 		if n, ok := strings.CutPrefix(line, "usage_usec "); ok {
-			us, err := strconv.ParseInt(strings.TrimSpace(n), 10, 64)
-			if err != nil {
-				return 0
-			}
-			return time.Duration(us) * time.Microsecond
+			return parse(n, time.Microsecond)
 		}
 	}
 	return 0

@@ -79,13 +79,7 @@ func (c *ociContainer) kill() error {
 	return err
 }
 
-func (c *ociContainer) wait() (syscall.WaitStatus, error) {
-	state, err := c.process.Wait()
-	if state == nil {
-		return 0, err
-	}
-	return state.Sys().(syscall.WaitStatus), nil
-}
+func (c *ociContainer) wait() (syscall.WaitStatus, error) { return statusOf(c.process.Wait()) }
 
 func (c *ociContainer) groups() map[string]string { return c.paths }
 

@@ -56,19 +56,25 @@ func buildRoot(dir string, o control.Order, given Files, initBinary *os.File,
 		room += pageAbove(len(text))
 	}
 	inodes := rootInodes + 2*len(shown)
-	if image := p.ImageRoot(); image != nil {
+	// next mounts what the next descriptor is open on.
+	next := func(m jail.Mount, mount func(*os.File) error) error {
 		if len(files) == 0 {
-			return fmt.Errorf("mount %s: no descriptor came for it", image.Target)
+			return fmt.Errorf("mount %s: no descriptor came for it", m.Target)
 		}
-		if err := mountImage(dir, files[0], p, int64(room), int64(inodes)); err != nil {
-			return err
-		}
+		f := files[0]
 		files = files[1:]
+		return mount(f)
+	}
+	if image := p.ImageRoot(); image != nil {
+		err = next(*image, func(f *os.File) error {
+			return mountImage(dir, f, p, int64(room), int64(inodes))
+		})
 	} else {
-		if err := sys.MountTmpfs(dir, sys.MountFlags{Write: true, Exec: true}, "mode=0755",
-			fmt.Sprintf("size=%d", room), fmt.Sprintf("nr_inodes=%d", inodes)); err != nil {
-			return err
-		}
+		err = sys.MountTmpfs(dir, sys.MountFlags{Write: true, Exec: true}, "mode=0755",
+			fmt.Sprintf("size=%d", room), fmt.Sprintf("nr_inodes=%d", inodes))
+	}
+	if err != nil {
+		return err
 	}
 	for _, m := range p.Mounts {
 		target := filepath.Join(dir, m.Target)
@@ -78,64 +84,33 @@ func buildRoot(dir string, o control.Order, given Files, initBinary *os.File,
 		switch m.Kind {
 		case jail.MountMachine:
 			// showMachine mounts it when the jail's proc is there, or an outer layer does.
-			if p.KernelInside() && inProc(m) {
-				if err := mountPoint(target, false); err != nil {
-					return err
-				}
-			}
-			if !inProc(m) {
-				if err := mountPoint(target, true); err != nil {
-					return err
-				}
+			if !inProc(m) || p.KernelInside() {
+				err = mountPoint(target, !inProc(m))
 			}
 		case jail.MountProc:
 			// libcontainer mounts it, inside the new namespaces, but may not make a directory here
-			if err := mountPoint(target, true); err != nil {
-				return err
-			}
+			err = mountPoint(target, true)
 		case jail.MountTmpfs:
 			if !isShared(o, m) {
-				if err := mountTmpfs(target, m, p.IDs); err != nil {
-					return err
-				}
+				err = mountTmpfs(target, m, p.IDs)
 				break
 			}
-			if len(files) == 0 {
-				return fmt.Errorf("mount %s: no descriptor came for it", m.Target)
-			}
-			if err := attachShared(files[0], target,
-				sys.MountFlags{Write: m.Write, Exec: m.Exec}); err != nil {
-				return err
-			}
-			files = files[1:]
+			err = next(m, func(f *os.File) error {
+				return attachShared(f, target, sys.MountFlags{Write: m.Write, Exec: m.Exec})
+			})
 		case jail.MountCache:
-			if len(files) == 0 {
-				return fmt.Errorf("mount %s: no descriptor came for it", m.Target)
-			}
-			if err := mountCache(files[0], target, m, userns); err != nil {
-				return err
-			}
-			files = files[1:]
+			err = next(m, func(f *os.File) error { return mountCache(f, target, m, userns) })
 		case jail.MountState:
 			if o.Later {
-				if err := mountPoint(target, true); err != nil {
-					return err
-				}
-			} else if err := bindState(given.Lower, target, m, p, userns); err != nil {
-				return err
+				err = mountPoint(target, true)
+			} else {
+				err = bindFor(p, given.Lower, target, m, userns)
 			}
 		case jail.MountBind:
-			if len(files) == 0 {
-				return fmt.Errorf("mount %s: no descriptor came for it", m.Target)
-			}
-			if p.IDs.User {
-				// Owners stay who they are.
-				userns = nil
-			}
-			if err := bind(files[0], target, m, userns); err != nil {
-				return err
-			}
-			files = files[1:]
+			err = next(m, func(f *os.File) error { return bindFor(p, f, target, m, userns) })
+		}
+		if err != nil {
+			return err
 		}
 	}
 	if err := writeFiles(dir, p.Files); err != nil {
@@ -240,8 +215,8 @@ func mountCache(mount *os.File, target string, m jail.Mount, userns *os.File) er
 	return sys.AttachTree(tree, target, flags, userns)
 }
 
-// bindState binds the directory of an agent's database.
-func bindState(source *os.File, target string, m jail.Mount, p jail.Plan, userns *os.File) error {
+// bindFor binds a source for the jail of a plan.
+func bindFor(p jail.Plan, source *os.File, target string, m jail.Mount, userns *os.File) error {
 	if p.IDs.User {
 		// Owners stay who they are.
 		userns = nil

@@ -87,8 +87,10 @@ func (c contained) kill() error     { return c.container.Signal(syscall.SIGKILL)
 func (c contained) remove() error   { return c.container.Destroy() }
 func (c contained) explain() string { return "" }
 
-func (c contained) wait() (syscall.WaitStatus, error) {
-	state, err := c.process.Wait()
+func (c contained) wait() (syscall.WaitStatus, error) { return statusOf(c.process.Wait()) }
+
+// statusOf returns the status of a process that was waited for.
+func statusOf(state *os.ProcessState, err error) (syscall.WaitStatus, error) {
 	if state == nil {
 		return 0, err
 	}

@@ -174,13 +174,11 @@ func limitText(n int64, unit string) string {
 }
 
 // rlimitNames maps the plan's names of limits to those of /proc/PID/limits.
-var rlimitNames = map[string]string{"core": "Max core file size", "memlock": "Max locked memory",
-	"nofile": "Max open files",
-	"fsize":  "Max file size", "cpu": "Max cpu time", "nproc": "Max processes",
-	"stack": "Max stack size",
-	"nice":  "Max nice priority", "rtprio": "Max realtime priority",
-	"msgqueue":   "Max msgqueue size",
-	"sigpending": "Max pending signals"}
+var rlimitNames = map[string]string{"core": "Max core file size",
+	"memlock": "Max locked memory", "nofile": "Max open files",
+	"fsize": "Max file size", "cpu": "Max cpu time", "nproc": "Max processes",
+	"stack": "Max stack size", "nice": "Max nice priority", "rtprio": "Max realtime priority",
+	"msgqueue": "Max msgqueue size", "sigpending": "Max pending signals"}
 
 // rlimits checks that soft and hard limits are the plan's, or lower if the host's hard limit is
 // lower.

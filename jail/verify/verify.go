@@ -27,8 +27,7 @@ const (
 type Finding struct {
 	Layer string `json:"layer"`
 	What  string `json:"what"`
-	// What the kernel shows to nobody who does not trace the process is not readable, and never
-	// ok.
+	// What the kernel shows to nobody who does not trace the process is not readable, and never ok.
 	Answer Answer `json:"answer"`
 	// Want is the value in the plan.
 	Want string `json:"want"`

@@ -322,7 +322,7 @@ func (u *unarchiver) leave() error {
 
 func (u *unarchiver) file(in openedDir, name string, e archived) error {
 	u.files = append(u.files, filepath.Join(in.path, name))
-	f, err := sys.OpenBeneath(in.f, name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := newFile(in.f, name)
 	if err != nil {
 		return err
 	}

@@ -145,8 +145,7 @@ func SaveBases(ctx context.Context, w *Workspace) error {
 }
 
 func saveBases(ctx context.Context, w *Workspace) error {
-	if err := errors.Join(w.bases.open(w.home),
-		opening{w}.openFor(true, w.meta.Caller)); err != nil {
+	if err := errors.Join(w.bases.open(w.home), opening{w}.openFor(true)); err != nil {
 		return err
 	}
 	upper, err := w.layer.openOwn()
@@ -163,8 +162,7 @@ func saveBases(ctx context.Context, w *Workspace) error {
 		return err
 	}
 	l := look{b: &w.bases, p: &patcher{w: w}, taken: before, now: now,
-		k: &walker{ctx: ctx, as: w.meta.Caller, meta: &w.meta,
-			hide: policy.Hidden(w.meta.Hide)}}
+		k: &walker{ctx: ctx, as: w.meta.Caller, meta: &w.meta, hide: policy.Hidden(w.meta.Hide)}}
 	err = l.dir(upper, w.source, "", 0)
 	return errors.Join(err, w.bases.add(w.home, l.found))
 }

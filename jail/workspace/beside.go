@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -51,15 +50,16 @@ func Differences(a, b []Change) (all []Difference) {
 			all = append(all, Difference{c.Path, c.Before, c.After})
 		}
 	}
-	slices.SortFunc(all, func(a, b Difference) int {
-		return strings.Compare(walkOrder(a.Path), walkOrder(b.Path))
-	})
+	slices.SortFunc(all, func(a, b Difference) int { return comparePaths(a.Path, b.Path) })
 	return all
 }
 
-// walkOrder is a key by which paths sort as a walk lists them: what is in a directory comes right
-// after the directory.
-func walkOrder(path Name) string { return strings.ReplaceAll(string(path), "/", "\x00") }
+// comparePaths orders paths as a walk lists them: what is in a directory comes right after the
+// directory.
+func comparePaths(a, b Name) int {
+	key := func(n Name) string { return strings.ReplaceAll(string(n), "/", "\x00") }
+	return strings.Compare(key(a), key(b))
+}
 
 // Texts are the texts of files in one shadow.
 type Texts map[Name]string
@@ -72,13 +72,13 @@ const maxTexts = 16 << 20
 func TextsOf(ctx context.Context, w *Workspace, live bool, nodes map[Name]*Node) (Texts, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := (opening{w}).openFor(live, w.meta.Caller); err != nil {
+	if err := (opening{w}).openFor(live); err != nil {
 		return nil, w.wrap("compare", err)
 	}
-	if w.meta.State.recordOnly() {
-		return texts(ctx, w, nodes, (&patcher{w: w}).readReal)
-	}
 	p := &patcher{w: w}
+	if w.meta.State.recordOnly() {
+		return texts(ctx, w, nodes, p.readReal)
+	}
 	return texts(ctx, w, nodes, func(path Name, length int64) (string, error) {
 		text, err := p.readUpper(path, length)
 		if missing(err) {
@@ -88,8 +88,7 @@ func TextsOf(ctx context.Context, w *Workspace, live bool, nodes map[Name]*Node)
 	})
 }
 
-func texts(ctx context.Context, w *Workspace, nodes map[Name]*Node,
-	read func(Name, int64) (string, error)) (Texts, error) {
+func texts(ctx context.Context, w *Workspace, nodes map[Name]*Node, read reader) (Texts, error) {
 	all, room := Texts{}, int64(maxTexts)
 	for path, n := range nodes {
 		if err := ctx.Err(); err != nil {
@@ -118,29 +117,6 @@ func texts(ctx context.Context, w *Workspace, nodes map[Name]*Node,
 func WriteDifferences(out io.Writer, all []Difference, a, b Texts, terminal bool) error {
 	p := &patcher{out: bufio.NewWriter(out), terminal: terminal}
 	for _, d := range all {
-		read := func(texts Texts) func(Name, int64) (string, error) {
-			return func(path Name, _ int64) (string, error) {
-				text, ok := texts[path]
-				if !ok {
-					return "", errNoText
-				}
-				return text, nil
-			}
-		}
-		c := Change{Path: d.Path}
-		before, err := p.side(c, d.A, read(a))
-		if err == nil {
-			var after *side
-			if after, err = p.side(c, d.B, read(b)); err == nil && (before != nil || after != nil) {
-				if err := p.diffs(d.Path, before, after); err != nil {
-					return err
-				}
-				continue
-			}
-		}
-		if err != nil && !errors.Is(err, errNoText) {
-			return err
-		}
 		word := string(Added)
 		switch {
 		case d.A != nil && d.B != nil:
@@ -148,10 +124,20 @@ func WriteDifferences(out io.Writer, all []Difference, a, b Texts, terminal bool
 		case d.B == nil:
 			word = string(Deleted)
 		}
-		fmt.Fprintf(p.out, "# %s %s%s%s\n", word, d.Path, describe(" from", d.A),
-			describe(" to", d.B))
+		c := Change{Path: d.Path, Before: d.A, After: d.B}
+		if err := p.difference(c, word, a.read, b.read); err != nil {
+			return err
+		}
 	}
 	return p.out.Flush()
+}
+
+func (t Texts) read(path Name, _ int64) (string, error) {
+	text, ok := t[path]
+	if !ok {
+		return "", errNoText
+	}
+	return text, nil
 }
 
 // A Row is one path beside what several shadows made of it.
@@ -176,8 +162,6 @@ func Beside(shadows [][]Change) []Row {
 			rows[n].Cells[i] = &c
 		}
 	}
-	slices.SortFunc(rows, func(a, b Row) int {
-		return strings.Compare(walkOrder(a.Path), walkOrder(b.Path))
-	})
+	slices.SortFunc(rows, func(a, b Row) int { return comparePaths(a.Path, b.Path) })
 	return rows
 }

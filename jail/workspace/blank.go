@@ -2,10 +2,8 @@ package workspace
 
 import (
 	"errors"
-	"os"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
@@ -121,13 +119,7 @@ func (s *Store) newBlank(bytes, inodes int64) (*blank, error) {
 		return nil, err
 	}
 	if b.layer.image, err = s.newImage(b.dir, bytes, inodes); err == nil {
-		err = sys.Lock(b.layer.image, true)
-	}
-	if err == nil {
 		err = b.layer.mountImage()
-	}
-	if err == nil {
-		err = b.layer.openRoot()
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.removeBlank(b))
@@ -178,22 +170,3 @@ func (s *Store) dropBlanks(end bool) (err error) {
 
 // EndStock removes what Stock made, and makes it do nothing from here on.
 func (s *Store) EndStock() error { return s.dropBlanks(true) }
-
-// sweepBlank removes a blank whose maker has died.
-func (s *Store) sweepBlank(name string) error {
-	dir, err := sys.OpenSubdir(s.dir, name)
-	if errors.Is(err, os.ErrNotExist) {
-		// It was taken meanwhile.
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	if err := sys.Lock(dir, true); errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil
-	} else if err != nil {
-		return err
-	}
-	return s.sweep(name)
-}

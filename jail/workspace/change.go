@@ -73,8 +73,7 @@ type Change struct {
 	// Commands of a package manager that the change adds, changes or takes away. Only a showing
 	// has them.
 	Scripts []Script `json:"scripts,omitempty"`
-	// Git says which of git's own files it is, for those that the report of its repository sums
-	// up.
+	// Git says which of git's own files it is, for those that the report of its repository sums up.
 	Git GitPart `json:"git,omitempty"`
 	// Merged: the commit writes both sides' changes together.
 	Merged bool `json:"merged,omitempty"`

@@ -28,7 +28,7 @@ const maxHoles = 1 << 30
 // CommitOptions.
 func (w *Workspace) changes(ctx context.Context, live bool) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
-		err := w.locked(func() error { return opening{w}.openFor(live, w.meta.Caller) })
+		err := w.locked(func() error { return opening{w}.openFor(live) })
 		if err == nil {
 			err = w.walk(ctx, func(c Change) bool { return yield(c, nil) })
 		}

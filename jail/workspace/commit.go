@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -98,25 +97,15 @@ func (w *Workspace) Commit(ctx context.Context, o CommitOptions) (Result, error)
 }
 
 func (w *Workspace) commit(ctx context.Context, o CommitOptions) (Result, error) {
-	lock, err := w.home.lock()
+	lock, err := opening{w}.locked(o.Live)
 	if err != nil {
 		return Result{}, err
 	}
 	defer lock.Close()
-	// Another process may have committed or discarded it.
-	if err := w.load(); err != nil {
-		return Result{}, err
-	}
-	if err := w.meta.reviewable(o.Live); err != nil {
-		return Result{}, err
-	}
 	live := w.meta.State != Frozen
 	as := w.meta.Caller
 	if o.As != nil {
 		as = *o.As
-	}
-	if err := (opening{w}).openFor(o.Live, w.meta.Caller); err != nil {
-		return Result{}, err
 	}
 	dirLock, err := lockDir(ctx, w.source)
 	if err != nil {
@@ -393,8 +382,7 @@ func closedDirs(real *os.File, changes []Change, as Caller) (map[Name]sys.Stat, 
 				continue
 			}
 			f, err := openDir(real, dir)
-			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err,
-				syscall.ELOOP) {
+			if missing(err) {
 				// The commit makes it.
 				continue
 			}

@@ -53,8 +53,7 @@ const maxListed = 10
 func listOf(names []Name) string {
 	var list []string
 	for _, n := range names[:min(len(names), maxListed)] {
-		n = cmp.Or(n, ".")
-		list = append(list, n.String())
+		list = append(list, cmp.Or(n, ".").String())
 	}
 	if more := len(names) - len(list); more > 0 {
 		list = append(list, fmt.Sprintf("and %d more", more))
@@ -203,20 +202,10 @@ func (l *layer) compareWith(taken map[string]sys.Stat) {
 		is, ok := onDisk[path]
 		same := ok && typeOf(is) == typeOf(was) && (typeOf(was) == Dir || is.Size == was.Size &&
 			is.Mtime == was.Mtime)
-		if !same && !l.isDamaged(path) {
+		if !same && covering(l.damaged, path) == "" {
 			l.damaged[path] = true
 		}
 	}
-}
-
-// isDamaged reports whether path or a directory above it is damaged.
-func (l *layer) isDamaged(path string) bool {
-	for ; path != ""; path = path[:max(strings.LastIndexByte(path, '/'), 0)] {
-		if l.damaged[path] {
-			return true
-		}
-	}
-	return false
 }
 
 // mountWhenFree mounts the image after the kernel has released it, shortly after the last

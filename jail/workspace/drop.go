@@ -34,13 +34,14 @@ func (out leftOut) keepAbove(path string) {
 }
 
 // discarded reports whether a path, or a directory above it, was discarded.
-func (l leftOut) discarded(path string) bool {
-	for at := path; at != ""; at = parentOf(at) {
-		if l.paths[at] {
-			return true
-		}
+func (l leftOut) discarded(path string) bool { return covering(l.paths, path) != "" }
+
+// covering returns the first of path and the directories above it that is in the set, "" for none.
+func covering(set map[string]bool, path string) string {
+	for path != "" && !set[path] {
+		path = parentOf(path)
 	}
-	return false
+	return path
 }
 
 // DiscardPaths removes the changes at paths, and beneath them, from a frozen workspace for good,
@@ -61,21 +62,11 @@ func (w *Workspace) DiscardPaths(ctx context.Context, paths []Name, live bool,
 
 func (w *Workspace) discardPaths(ctx context.Context, paths []Name, live bool,
 	record func(gone, left Summary) error) (gone, left Summary, err error) {
-	lock, err := w.home.lock()
+	lock, err := opening{w}.locked(live)
 	if err != nil {
 		return gone, left, err
 	}
 	defer lock.Close()
-	if err := w.load(); err != nil {
-		return gone, left, err
-	}
-	if err := w.meta.reviewable(live); err != nil {
-		return gone, left, err
-	}
-	live = w.meta.State != Frozen
-	if err := (opening{w}).openFor(live, w.meta.Caller); err != nil {
-		return gone, left, err
-	}
 	var s selection
 	if err := w.walk(ctx, func(c Change) bool {
 		s.changes = append(s.changes, c)
@@ -88,7 +79,7 @@ func (w *Workspace) discardPaths(ctx context.Context, paths []Name, live bool,
 		return gone, left, err
 	}
 	// The tool of a resumable one may change the paths again.
-	stays := live || w.meta.Resumable
+	stays := w.meta.State != Frozen || w.meta.Resumable
 	before := w.meta.Dropped
 	for i, c := range s.changes {
 		gone.add(c)

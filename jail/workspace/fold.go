@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -24,7 +23,7 @@ func (f forking) makeRoom(ctx context.Context, more int) error {
 		return err
 	}
 	if n > 1 {
-		err := (forking{w}).fold(ctx, n)
+		err := f.fold(ctx, n)
 		if err != nil && !errors.Is(err, errOdd) {
 			return fmt.Errorf("join frozen layers: %w", err)
 		}
@@ -38,27 +37,13 @@ func (f forking) makeRoom(ctx context.Context, more int) error {
 
 // ofOneAlone returns how many frozen layers at the top of a workspace no other workspace needs.
 func (l layerStore) ofOneAlone(m meta) (int, error) {
-	s := l.s
-	names, err := s.names()
+	names, err := l.s.names()
 	if err != nil {
 		return 0, err
 	}
-	used := map[string]bool{}
-	for _, name := range names {
-		if name == m.ID || checkID(name) != nil {
-			continue
-		}
-		w, err := s.Get(name)
-		if errors.Is(err, ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return 0, err
-		}
-		for _, id := range w.meta.layersInUse() {
-			used[id] = true
-		}
-		w.Close()
+	used, err := l.used(names, m.ID)
+	if err != nil {
+		return 0, err
 	}
 	n := slices.IndexFunc(m.Layers, func(id string) bool { return used[id] })
 	if n < 0 {
@@ -191,7 +176,7 @@ func (f *joiner) subdir(from *upperDir, to *os.File, name string, st sys.Stat, d
 			return err
 		}
 	}
-	if err := copyAllAttributes(made, sub.dirs[0]); err != nil {
+	if err := copyXattrs(made, sub.dirs[0], keptInLayer); err != nil {
 		return err
 	}
 	return errors.Join(sys.Chown(made, st.UID, st.GID), sys.Chmod(made, st.Perm()),
@@ -223,16 +208,13 @@ func (f *joiner) file(from, to *os.File, name string, st sys.Stat) error {
 		return err
 	}
 	defer content.Close()
-	made, err := sys.OpenBeneath(to, name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	made, err := newFile(to, name)
 	if err != nil {
 		return err
 	}
-	err = made.Truncate(st.Size)
+	err = copyData(made, content, st.Size)
 	if err == nil {
-		err = copyData(made, content)
-	}
-	if err == nil {
-		err = copyAllAttributes(made, content)
+		err = copyXattrs(made, content, keptInLayer)
 	}
 	if err == nil {
 		err = errors.Join(sys.Chown(made, st.UID, st.GID), sys.Chmod(made, st.Perm()),
@@ -245,25 +227,9 @@ func (f *joiner) file(from, to *os.File, name string, st sys.Stat) error {
 	return nil
 }
 
-// copyAllAttributes copies the attributes of users, ACLs, and the overlay's marks but for that of
-// an opaque directory.
-func copyAllAttributes(to, from *os.File) error {
-	names, err := sys.Xattrs(from)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		overlays := strings.HasPrefix(name, mark()) && name != mark()+"opaque"
-		if !overlays && !kept(name) && name != "system.posix_acl_default" {
-			continue
-		}
-		value, err := sys.Xattr(from, name)
-		if err == nil && value != nil {
-			err = sys.SetXattr(to, name, value)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+// keptInLayer reports whether a joined layer keeps an extended attribute: those of users, ACLs, and
+// the overlay's marks but for that of an opaque directory.
+func keptInLayer(name string) bool {
+	return kept(name) || name == "system.posix_acl_default" ||
+		strings.HasPrefix(name, mark()) && name != mark()+"opaque"
 }

@@ -73,7 +73,7 @@ func (b Branches) Fork(ctx context.Context, parent, id string, as Caller) (Info,
 
 func (f forking) fork(ctx context.Context, id string, as Caller) (Info, error) {
 	w := f.w
-	unlock, err := (forking{w}).quiesce(ctx, as)
+	unlock, err := f.quiesce(ctx, as)
 	if err != nil {
 		return Info{}, err
 	}
@@ -95,7 +95,7 @@ func (f forking) fork(ctx context.Context, id string, as Caller) (Info, error) {
 	if _, err := sys.LstatAt(w.store.dir, id); !errors.Is(err, fs.ErrNotExist) {
 		return Info{}, cmp.Or(err, errExists)
 	}
-	if err := (forking{w}).makeRoom(ctx, 1); err != nil {
+	if err := f.makeRoom(ctx, 1); err != nil {
 		return Info{}, err
 	}
 	if !w.meta.Forked && w.meta.Bare {
@@ -105,10 +105,10 @@ func (f forking) fork(ctx context.Context, id string, as Caller) (Info, error) {
 		}
 	}
 	w.meta.Forked = true
-	if err := (forking{w}).freezeOwn(ctx, nil); err != nil {
+	if err := f.freezeOwn(ctx, nil); err != nil {
 		return Info{}, err
 	}
-	return (forking{w}).branch(id, depth)
+	return f.branch(id, depth)
 }
 
 // quiesce takes the locks of a frozen workspace that no jail uses, so that nobody resumes, commits
@@ -169,7 +169,7 @@ func (f forking) freezeOwn(ctx context.Context, above []string) error {
 	m := w.meta
 	layers := m.Layers
 	if !m.Bare {
-		id, err := (forking{w}).linkOwn(ctx)
+		id, err := f.linkOwn(ctx)
 		if err != nil {
 			return err
 		}
@@ -196,7 +196,7 @@ func (f forking) freezeOwn(ctx context.Context, above []string) error {
 // linkOwn gives the image of the workspace a second name, as a frozen layer.
 func (f forking) linkOwn(ctx context.Context) (id string, err error) {
 	w := f.w
-	if err := (forking{w}).settleOwn(ctx); err != nil {
+	if err := f.settleOwn(ctx); err != nil {
 		return "", err
 	}
 	if err := (opening{w}).mountAgain(); err != nil {
@@ -205,7 +205,7 @@ func (f forking) linkOwn(ctx context.Context) (id string, err error) {
 	if len(w.layer.damaged) > 0 {
 		return "", fmt.Errorf("%w: a part of it did not reach the disk", ErrState)
 	}
-	bytes, inodes, err := (forking{w}).limitsOfOwn()
+	bytes, inodes, err := f.limitsOfOwn()
 	if err != nil {
 		return "", err
 	}
@@ -239,8 +239,7 @@ func (f forking) linkOwn(ctx context.Context) (id string, err error) {
 
 // limitsOfOwn returns the limits that the workspace's own layer was made for.
 func (f forking) limitsOfOwn() (bytes, inodes int64, err error) {
-	w := f.w
-	bytes, inodes, err = (forking{w}).room()
+	bytes, inodes, err = f.room()
 	if errors.Is(err, ErrLimits) {
 		err = nil
 	}
@@ -315,7 +314,7 @@ func copyRecord(to, from *os.File, name string) error {
 		return err
 	}
 	defer old.Close()
-	f, err := sys.OpenBeneath(to, name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := newFile(to, name)
 	if err != nil {
 		return err
 	}

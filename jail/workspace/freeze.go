@@ -99,7 +99,8 @@ func (o opening) open(as Caller) error {
 }
 
 // openFor is open, or for a live workspace a check that its layer is this process's own.
-func (o opening) openFor(live bool, as Caller) error {
+func (o opening) openFor(live bool) error {
+	as := o.w.meta.Caller
 	if !live || o.w.meta.State == Frozen {
 		return o.open(as)
 	}
@@ -107,6 +108,26 @@ func (o opening) openFor(live bool, as Caller) error {
 		return ErrActive
 	}
 	return o.openSource(as)
+}
+
+// locked is openFor with the lock of the workspace, for one that may be committed. Closing the file
+// releases the lock.
+func (o opening) locked(live bool) (lock *os.File, err error) {
+	if lock, err = o.w.home.lock(); err != nil {
+		return nil, err
+	}
+	// Another process may have committed or discarded it.
+	if err = o.w.load(); err == nil {
+		err = o.w.meta.reviewable(live)
+	}
+	if err == nil {
+		err = o.openFor(live)
+	}
+	if err != nil {
+		lock.Close()
+		return nil, err
+	}
+	return lock, nil
 }
 
 // reviewable returns an error if the state of the workspace allows no commit.
@@ -128,10 +149,7 @@ func (o opening) mountAgain() (err error) {
 	if l.image, err = sys.OpenBeneath(o.w.home.dir, "upper.img", os.O_RDONLY, 0); err != nil {
 		return err
 	}
-	if err := sys.Lock(l.image, false); err != nil {
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			err = ErrActive
-		}
+	if err := lockOr(ErrActive, l.image, false); err != nil {
 		return err
 	}
 	if sys.Rootless() {

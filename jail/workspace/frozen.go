@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -73,8 +74,7 @@ func (f *frozenLayer) release() error {
 
 // openFrozen mounts a frozen layer. The caller releases it.
 func (l layerStore) openFrozen(id string) (*frozenLayer, error) {
-	s := l.s
-	set := &s.frozen
+	set := &l.s.frozen
 	set.mu.Lock()
 	defer set.mu.Unlock()
 	if f := set.all[id]; f != nil {
@@ -82,7 +82,7 @@ func (l layerStore) openFrozen(id string) (*frozenLayer, error) {
 		return f, nil
 	}
 	f := &frozenLayer{set: set, id: id, users: 1}
-	if err := f.open(s); err != nil {
+	if err := f.open(l.s); err != nil {
 		err = errors.Join(err, closeFiles(&f.mount, &f.loop, &f.image))
 		return nil, fmt.Errorf("frozen layer %s: %w", id, err)
 	}
@@ -128,9 +128,8 @@ func (o opening) openLayers() error {
 }
 
 func (l layerStore) openStack(ids []string) (all []*frozenLayer, err error) {
-	s := l.s
 	for _, id := range ids {
-		f, err := (layerStore{s}).openFrozen(id)
+		f, err := l.openFrozen(id)
 		if err != nil {
 			return nil, errors.Join(err, releaseAll(all))
 		}
@@ -203,46 +202,41 @@ func usage(mount *os.File, bytes, inodes int64) (layerMeta, error) {
 // dropLayers removes the frozen layers that no workspace names. It removes none if a workspace
 // cannot be read. The caller holds the store's lock exclusively.
 func (l layerStore) dropLayers() error {
-	s := l.s
-	names, err := s.names()
+	names, err := l.s.names()
 	if err != nil {
 		return err
 	}
-	var layers []string
+	used, err := l.used(names, "")
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if id, ok := strings.CutPrefix(name, layerPrefix); ok && !used[id] {
+			err = errors.Join(err, l.s.sweep(name))
+		}
+	}
+	return err
+}
+
+// used returns the frozen layers that the workspaces among names need, but for the workspace except.
+func (l layerStore) used(names []string, except string) (map[string]bool, error) {
 	used := map[string]bool{}
 	for _, name := range names {
-		if id, ok := strings.CutPrefix(name, layerPrefix); ok {
-			layers = append(layers, id)
+		if name == except || checkID(name) != nil {
 			continue
 		}
-		if checkID(name) != nil {
-			continue
-		}
-		dir, err := sys.OpenSubdir(s.dir, name)
-		if err != nil {
-			if errors.Is(err, fs.ErrNotExist) {
-				continue
-			}
-			return err
-		}
-		m, err := readJSON[meta](dir, "meta.json")
-		dir.Close()
+		m, err := readJSON[meta](l.s.dir, path.Join(name, "meta.json"))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, id := range m.layersInUse() {
 			used[id] = true
 		}
 	}
-	for _, id := range layers {
-		if !used[id] {
-			err = errors.Join(err, s.sweep(layerPrefix+id))
-		}
-	}
-	return err
+	return used, nil
 }
 
 // layersInUse returns the frozen layers that the workspace needs, for itself or to undo a merge.
@@ -258,13 +252,12 @@ func (m meta) layersInUse() []string {
 
 // sweepUnused removes the frozen layers that no workspace needs any more.
 func (l layerStore) sweepUnused() error {
-	s := l.s
-	release, err := s.hold(true)
+	release, err := l.s.hold(true)
 	if err != nil {
 		return err
 	}
 	defer release()
-	return (layerStore{s}).dropLayers()
+	return l.dropLayers()
 }
 
 // A newLayer is a frozen layer that is being written. Until a meta names it, it is nothing.
@@ -295,15 +288,10 @@ func (l layerStore) newLayer(bytes, inodes int64, root sys.Stat) (n *newLayer, e
 	if err != nil {
 		return n, err
 	}
-	if n.layer.image, err = s.newImage(n.dir, bytes, inodes); err == nil {
-		err = sys.Lock(n.layer.image, true)
-	}
+	n.layer.image, err = s.newImage(n.dir, bytes, inodes)
 	unlock()
 	if err == nil {
 		err = n.layer.mountImage()
-	}
-	if err == nil {
-		err = n.layer.openRoot()
 	}
 	if err != nil {
 		return n, err
@@ -483,7 +471,7 @@ func (a applier) open(path Name) (*os.File, error) {
 
 func (a applier) file(c Change, at, from *os.File, st sys.Stat) error {
 	_, name := split(string(c.Path))
-	made, err := sys.OpenBeneath(at, name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	made, err := newFile(at, name)
 	if err != nil {
 		return err
 	}
@@ -497,10 +485,7 @@ func (a applier) file(c Change, at, from *os.File, st sys.Stat) error {
 		return err
 	}
 	defer content.Close()
-	if err := made.Truncate(st.Size); err != nil {
-		return err
-	}
-	if err := copyData(made, content); err != nil {
+	if err := copyData(made, content, st.Size); err != nil {
 		return err
 	}
 	sum, _, err := hashFile(made, c.After.Size, a.ctx.Err, nil)
@@ -508,12 +493,6 @@ func (a applier) file(c Change, at, from *os.File, st sys.Stat) error {
 		err = ErrDigest
 	}
 	// A file system without attributes of users has none to copy.
-	_ = copyAttributes(made, content)
+	_ = copyXattrs(made, content, kept)
 	return errors.Join(err, sys.SetMtime(made, st.Mtime))
-}
-
-// cutPath cuts the first component off a path.
-func cutPath(path string) (first, rest string) {
-	first, rest, _ = strings.Cut(path, "/")
-	return first, rest
 }

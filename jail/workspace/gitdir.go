@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -177,12 +178,5 @@ func (c *Change) freshRepository() *repository {
 
 func (r *repository) freshReason() string {
 	return fmt.Sprintf("%s is a new git repository, whose configuration and hooks git obeys",
-		Name(orDot(r.path)))
-}
-
-func orDot(path string) string {
-	if path == "" {
-		return "."
-	}
-	return path
+		Name(cmp.Or(r.path, ".")))
 }

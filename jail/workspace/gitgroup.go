@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,7 +112,7 @@ func (s *selection) missing(g *gitGroup, groups []*gitGroup) string {
 				continue
 			}
 			return fmt.Sprintf("objects, refs and index of %s are taken together, and %s %s",
-				Name(orDot(g.path)), path, why)
+				Name(cmp.Or(g.path, ".")), path, why)
 		}
 	}
 	return ""
@@ -122,9 +123,9 @@ func (s *selection) heldAs(i int) Held {
 	c := s.changes[i]
 	h := Held{c.Path, s.why[i], c.Refused != ""}
 	if r := c.freshRepository(); r != nil && h.Why == r.freshReason() {
-		h.Path = Name(orDot(r.path))
+		h.Path = Name(cmp.Or(r.path, "."))
 	} else if s.apart[i] {
-		h.Path = Name(orDot(c.repo.path))
+		h.Path = Name(cmp.Or(c.repo.path, "."))
 	}
 	return h
 }

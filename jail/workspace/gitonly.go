@@ -3,7 +3,6 @@ package workspace
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -44,20 +43,11 @@ func Branch(ctx context.Context, w *Workspace, o CommitOptions) (GitRef, error) 
 }
 
 func branch(ctx context.Context, w *Workspace, o CommitOptions) (GitRef, error) {
-	lock, err := w.home.lock()
+	lock, err := opening{w}.locked(o.Live)
 	if err != nil {
 		return GitRef{}, err
 	}
 	defer lock.Close()
-	if err := w.load(); err != nil {
-		return GitRef{}, err
-	}
-	if err := w.meta.reviewable(o.Live); err != nil {
-		return GitRef{}, err
-	}
-	if err := (opening{w}).openFor(o.Live, w.meta.Caller); err != nil {
-		return GitRef{}, err
-	}
 	before, err := w.home.readTaken()
 	if err != nil {
 		return GitRef{}, err
@@ -164,13 +154,12 @@ func (d decision) oneRepository(changes []Change, paths []Name) (*repository, er
 	case len(paths) > 1:
 		return nil, notTaken("one PATH may name the repository")
 	case len(found) == 0 && paths != nil:
-		return nil, notTaken("the run changed no data of a repository at %s",
-			Name(orDot(string(paths[0]))))
+		return nil, notTaken("the run changed no data of a repository at %s", cmp.Or(paths[0], "."))
 	case len(found) == 0:
 		return nil, notTaken("the run changed no data of a repository")
 	case len(found) > 1:
 		return nil, notTaken("%d repositories changed, %s for example: name one as PATH",
-			len(found), Name(orDot(found[0].path)))
+			len(found), Name(cmp.Or(found[0].path, ".")))
 	case found[0].fresh:
 		return nil, notTaken("%s", found[0].freshReason())
 	case found[0].damaged != "":
@@ -214,7 +203,7 @@ func (p *gitPlan) object(o gitrepo.TakenObject) error {
 		return p.file(Change{Path: path, Kind: Added}, objectMode, string(o.File))
 	}
 	i, found := slices.BinarySearchFunc(p.changes, path, func(c Change, path Name) int {
-		return comparePaths(string(c.Path), string(path))
+		return comparePaths(c.Path, path)
 	})
 	if !found {
 		return notTaken("%s is no change of the run", path)
@@ -229,20 +218,6 @@ func (p *gitPlan) object(o gitrepo.TakenObject) error {
 	after := *c.After
 	after.Mode = objectMode
 	return p.add(Change{Path: path, Kind: Added, After: &after})
-}
-
-// comparePaths orders paths as Changes does: a directory, what is beneath it, then the names after
-// it.
-func comparePaths(a, b string) int {
-	for a != "" && b != "" {
-		var x, y string
-		x, a, _ = strings.Cut(a, "/")
-		y, b, _ = strings.Cut(b, "/")
-		if c := strings.Compare(x, y); c != 0 {
-			return c
-		}
-	}
-	return strings.Compare(a, b)
 }
 
 // ref takes the ref, which must be as it was before it was read.
@@ -260,8 +235,7 @@ func (p *gitPlan) ref(taken gitrepo.Taken, before map[Name]sys.Stat) error {
 
 // file adds a change to content that is not the shadow's file.
 func (p *gitPlan) file(c Change, mode uint32, text string) error {
-	c.After = &Node{Type: File, Mode: mode, Size: int64(len(text)),
-		SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(text)))}
+	c.After = textNode(text, mode)
 	p.texts[c.Path] = text
 	return p.add(c)
 }

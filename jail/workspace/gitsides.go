@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -123,7 +124,7 @@ func (s *gitSurvey) explain(ctx context.Context, w *Workspace, reader GitReader)
 				report = gitrepo.Report{NotUnderstood: err.Error()}
 			}
 		}
-		report.Path = orDot(r.path)
+		report.Path = cmp.Or(r.path, ".")
 		report.Index, report.Files, report.Bytes = counted.Index, counted.Files, counted.Bytes
 		report.Write()
 		all = append(all, report)
@@ -231,43 +232,15 @@ func (g gitFiles) openShadow(path string) (*os.File, error) {
 // dirOf opens the directory of a path in the upper layer, nil if the layer has none. real reports
 // whether the real directory shows through there.
 func (g gitFiles) dirOf(path string) (up *upperDir, real bool, err error) {
-	for at := path; at != ""; at = parentOf(at) {
-		if g.k.out.damaged[at] {
-			return nil, false, fmt.Errorf("%s is damaged", Name(at))
-		}
+	if at := covering(g.k.out.damaged, path); at != "" {
+		return nil, false, fmt.Errorf("%s is damaged", Name(at))
 	}
 	if g.k.out.discarded(path) {
 		// A discarded change is none: the real path shows through.
 		return nil, true, nil
 	}
-	if up, err = g.upper.open(""); err != nil {
-		return nil, false, err
-	}
-	dir, _ := split(path)
-	at := ""
-	for rest := dir; rest != ""; {
-		var name string
-		name, rest, _ = strings.Cut(rest, "/")
-		_, st, err := up.find(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			up.Close()
-			return nil, !up.opaque && !g.dropped(at+name), nil
-		}
-		at += name + "/"
-		if err == nil && typeOf(st) != Dir {
-			err = fs.ErrNotExist
-		}
-		var next *upperDir
-		if err == nil {
-			next, err = up.sub(name)
-		}
-		up.Close()
-		if err != nil {
-			return nil, false, err
-		}
-		up = next
-	}
-	return up, !up.opaque, nil
+	up, real, lacking, err := g.upper.through(parentOf(path))
+	return up, real && (up != nil || !g.dropped(lacking)), err
 }
 
 // List returns the names in a directory of one side.

@@ -130,8 +130,11 @@ func TestGitFilesAreThoseOfTheShadow(t *testing.T) {
 
 func readAll(t *testing.T, files gitFiles, side gitrepo.Side, dir string) map[string]string {
 	t.Helper()
-	all := map[string]string{}
-	names, err := files.List(side, orDot(dir))
+	all, at := map[string]string{}, dir
+	if at == "" {
+		at = "."
+	}
+	names, err := files.List(side, at)
 	must(t, err)
 	for _, name := range names {
 		path := join(dir, name)

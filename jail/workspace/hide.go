@@ -3,7 +3,6 @@ package workspace
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -111,7 +110,7 @@ func (h *hiding) dir(parent *os.File, path string, depth int) error {
 			continue
 		}
 		sub, err := sys.OpenSubdirPath(d, e.Name())
-		if errors.Is(err, fs.ErrNotExist) || missing(err) {
+		if missing(err) {
 			// Gone meanwhile.
 			continue
 		}

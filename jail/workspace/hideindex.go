@@ -212,7 +212,7 @@ func (x hiddenIndex) make(root *os.File) error {
 		return err
 	}
 	defer p.Close()
-	f, err := sys.OpenBeneath(p, name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := newFile(p, name)
 	if err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func (x hiddenIndex) make(root *os.File) error {
 	}
 	// git compares the time of the index with those of the files.
 	return errors.Join(sys.Chown(f, x.stat.UID, x.stat.GID), sys.Chmod(f, x.stat.Perm()),
-		copyAttributes(f, x.real), sys.SetMtime(f, x.stat.Mtime))
+		copyXattrs(f, x.real, kept), sys.SetMtime(f, x.stat.Mtime))
 }
 
 func (h *hiding) closeIndexes() {

@@ -161,9 +161,8 @@ func (d decision) takeHunks(c Change, take []int) (part Change, text string, who
 	}
 	before, after, err := p.sides(c)
 	if errors.Is(err, errNoText) {
-		return c, "", false,
-			fmt.Errorf("%s: %w: its content is no text, or too long, and has no hunks", c.Path,
-				ErrNoChange)
+		return c, "", false, fmt.Errorf(
+			"%s: %w: its content is no text, or too long, and has no hunks", c.Path, ErrNoChange)
 	}
 	if err != nil {
 		return c, "", false, err

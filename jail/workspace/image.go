@@ -47,19 +47,27 @@ func imageSize(bytes, inodes int64) int64 {
 	return blocks * blockSize
 }
 
-// newImage makes upper.img, an empty ext4 file system with room for so many bytes and inodes. It
-// copies a template that is made once: mkfs takes milliseconds, and the copy of its few blocks a
-// fraction of one.
+// newImage makes and locks upper.img, an empty ext4 file system with room for so many bytes and
+// inodes. It copies a template that is made once: mkfs takes milliseconds, and the copy of its few
+// blocks a fraction of one.
 func (s *Store) newImage(dir *os.File, bytes, inodes int64) (*os.File, error) {
-	image, err := sys.OpenBeneath(dir, "upper.img", os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	image, err := newFile(dir, "upper.img")
 	if err != nil {
 		return nil, err
 	}
-	if err := s.format(image, bytes, inodes); err != nil {
+	if err = s.format(image, bytes, inodes); err == nil {
+		err = sys.Lock(image, true)
+	}
+	if err != nil {
 		image.Close()
 		return nil, err
 	}
 	return image, nil
+}
+
+// newFile makes a file of a directory, which must not be there, for reading and writing.
+func newFile(dir *os.File, name string) (*os.File, error) {
+	return sys.OpenBeneath(dir, name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
 // format replaces the content of image by the empty file system.
@@ -74,10 +82,10 @@ func (s *Store) format(image *os.File, bytes, inodes int64) error {
 
 // copyTemplate replaces the content of image by that of a template of that size.
 func copyTemplate(image, template *os.File, size int64) error {
-	if err := errors.Join(image.Truncate(0), image.Truncate(size)); err != nil {
+	if err := image.Truncate(0); err != nil {
 		return err
 	}
-	return copyData(image, template)
+	return copyData(image, template, size)
 }
 
 // maxTemplates bounds the templates of a store, because each run chooses its own limits.
@@ -101,7 +109,7 @@ func (s *Store) template(bytes, inodes int64) (*os.File, error) {
 	// Made under another name, so that nobody takes an incomplete one. Two processes at once make
 	// the same.
 	fresh := fmt.Sprintf("%s.%d.%s", name, os.Getpid(), randomName())
-	f, err = sys.OpenBeneath(s.dir, fresh, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err = newFile(s.dir, fresh)
 	if err != nil {
 		return nil, err
 	}
@@ -178,11 +186,10 @@ func mkfs(image *os.File, size, inodes int64) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), mkfsTime)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "-q", "-F", "-t", "ext4", "-b", "4096", "-I",
-		strconv.Itoa(inodeSize), "-m", "0",
-		"-N", strconv.FormatInt(inodes+inodesOfOurs, 10), "-O", features,
-		"-E", "lazy_itable_init=1,nodiscard,root_owner=0:0", "/proc/self/fd/3",
-		strconv.FormatInt(size/4096, 10))
+	cmd := exec.CommandContext(ctx, program, "-q", "-F", "-t", "ext4", "-b", "4096",
+		"-I", strconv.Itoa(inodeSize), "-m", "0", "-N", strconv.FormatInt(inodes+inodesOfOurs, 10),
+		"-O", features, "-E", "lazy_itable_init=1,nodiscard,root_owner=0:0",
+		"/proc/self/fd/3", strconv.FormatInt(size/4096, 10))
 	cmd.Env = []string{"PATH=/usr/sbin:/sbin:/usr/bin:/bin", "LC_ALL=C", "MKE2FS_CONFIG=/dev/null"}
 	cmd.ExtraFiles = []*os.File{image}
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -202,9 +209,12 @@ func findMkfs() (string, error) {
 	return "", errors.New("mkfs.ext4: not installed; it is part of e2fsprogs")
 }
 
-// copyData copies src to dst, an empty file of src's size, with its holes: as a reflink if the file
-// system can.
-func copyData(dst, src *os.File) error {
+// copyData copies src to dst, an empty file, which becomes size bytes long, with its holes: as a
+// reflink if the file system can.
+func copyData(dst, src *os.File, size int64) error {
+	if err := dst.Truncate(size); err != nil {
+		return err
+	}
 	if sys.CloneFile(dst, src) == nil {
 		return nil
 	}

@@ -155,9 +155,9 @@ func (m *mergeSides) openView() (err error) {
 func (f forking) roomAbove() (bytes, inodes int64, err error) {
 	w := f.w
 	if w.layer.mount == nil {
-		return (forking{w}).room()
+		return f.room()
 	}
-	bytes, inodes, err = (forking{w}).limitsOfOwn()
+	bytes, inodes, err = f.limitsOfOwn()
 	if err != nil {
 		return 0, 0, err
 	}
@@ -168,7 +168,7 @@ func (f forking) roomAbove() (bytes, inodes int64, err error) {
 	own := w.layer.frozen
 	defer func() { w.layer.frozen = own }()
 	w.layer.frozen = append([]*frozenLayer{{layerMeta: used}}, own...)
-	return (forking{w}).room()
+	return f.room()
 }
 
 // mountView mounts the shadow of a frozen workspace with a new layer above it, where no process but
@@ -221,8 +221,7 @@ func (m *mergeSides) earlier() (taken, error) {
 }
 
 func (f forking) readMerge(id string) ([]mergedPath, error) {
-	w := f.w
-	paths, err := readJSON[[]mergedPath](w.home.dir, mergeName(id))
+	paths, err := readJSON[[]mergedPath](f.w.home.dir, mergeName(id))
 	if err != nil {
 		return nil, fmt.Errorf("merge %s: %w", id, err)
 	}
@@ -231,8 +230,7 @@ func (f forking) readMerge(id string) ([]mergedPath, error) {
 
 // merged returns the merges of a branch that happened and were not reverted.
 func (f forking) merged(parent meta) (all []MergeRecord) {
-	w := f.w
-	for _, r := range w.meta.Merges {
+	for _, r := range f.w.meta.Merges {
 		if r.Reverted.IsZero() && slices.Contains(parent.Merged, r.ID) {
 			all = append(all, r)
 		}
@@ -361,46 +359,26 @@ func (m *mergeSides) settle(k *walker, c *Change) (keep bool, err error) {
 // real directory, which shows through there, has changed since.
 func (m *mergeSides) baseNode(k *walker, c *Change) (n *Node, known bool, err error) {
 	dir, name := split(string(c.Path))
-	real := true
-	at := m.base
-	var sub *upperDir
-	for rest := dir; ; {
-		if rest == "" {
-			break
-		}
-		var next string
-		next, rest = cutPath(rest)
-		_, st, err := at.find(next)
-		if errors.Is(err, fs.ErrNotExist) {
-			real, at = !at.opaque, nil
-			break
-		}
-		if err == nil && typeOf(st) != Dir {
-			// A whiteout, or a file: nothing is below it.
-			return nil, true, nil
-		}
-		if err == nil {
-			sub, err = at.sub(next)
-		}
-		if err != nil {
-			return nil, false, err
-		}
-		defer sub.Close()
-		at = sub
+	at, real, _, err := m.base.through(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		// A whiteout, or a file: nothing is below it.
+		return nil, true, nil
+	}
+	if err != nil {
+		return nil, false, err
 	}
 	if at != nil {
+		defer at.Close()
 		found, st, err := at.find(name)
-		if err == nil {
-			if whiteout(st) {
-				return nil, true, nil
-			}
+		switch {
+		case err == nil && whiteout(st):
+			return nil, true, nil
+		case err == nil:
 			n, err = nodeAt(k, found, name, st)
 			return n, true, err
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
+		case !errors.Is(err, fs.ErrNotExist):
 			return nil, false, err
 		}
-		real = !at.opaque
 	}
 	if !real {
 		return nil, true, nil
@@ -452,10 +430,7 @@ func (m *mergeSides) hashed(k *walker, root *os.File, path Name, st sys.Stat) (*
 		return nil, err
 	}
 	defer at.Close()
-	c := Change{Before: nodeOf(st), seen: st}
-	other := &walker{ctx: k.ctx, as: k.as, meta: k.meta, holes: maxHoles}
-	err = other.hashReal(&c, at, name)
-	return c.Before, err
+	return k.hashed(at, name, st)
 }
 
 // nodeAt describes an entry of a layer.

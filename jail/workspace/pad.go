@@ -50,7 +50,7 @@ func furnish(image *os.File, bytes, inodes int64) (err error) {
 }
 
 func padBlocks(dir *os.File, bytes, inodes int64) error {
-	blocks, err := sys.OpenBeneath(dir, "blocks", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	blocks, err := newFile(dir, "blocks")
 	if err != nil {
 		return err
 	}
@@ -84,8 +84,7 @@ func padInodes(dir *os.File, inodes int64) error {
 		return err
 	}
 	for n := range free - inodes - ownInodes {
-		f, err := sys.OpenBeneath(dir, fmt.Sprintf("%x", n), os.O_WRONLY|os.O_CREATE|os.O_EXCL,
-			0o600)
+		f, err := newFile(dir, fmt.Sprintf("%x", n))
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -64,7 +65,7 @@ func newPast(commit string, changes []Change, r Retention, since sys.Time) (p *p
 	for _, c := range changes {
 		e := pastEntry{Path: c.Path, Before: c.Before, After: c.After}
 		if c.part == policy.GitData {
-			e.Repo = orDot(c.repo.path)
+			e.Repo = cmp.Or(c.repo.path, ".")
 		}
 		if c.Before != nil {
 			e.Was = inodeOf(c.seen)
@@ -183,19 +184,16 @@ func reopenOwn(at *os.File, ino uint64) (*os.File, error) {
 }
 
 func (home folder) keepCopy(content *os.File, st sys.Stat, name string) error {
-	f, err := sys.OpenBeneath(home.dir, name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := newFile(home.dir, name)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if err := f.Truncate(st.Size); err != nil {
-		return err
-	}
-	if err := copyData(f, content); err != nil {
+	if err := copyData(f, content, st.Size); err != nil {
 		return err
 	}
 	// The store's file system may not support them; then they are not kept.
-	copyAttributes(f, content)
+	copyXattrs(f, content, kept)
 	return errors.Join(sys.Chmod(f, st.Perm()), sys.SetMtime(f, st.Mtime))
 }
 
@@ -205,11 +203,11 @@ func kept(name string) bool {
 	return strings.HasPrefix(name, "user.") || name == "system.posix_acl_access"
 }
 
-// copyAttributes copies the attributes of from that are kept.
-func copyAttributes(to, from *os.File) error {
+// copyXattrs copies the extended attributes of from that keep names.
+func copyXattrs(to, from *os.File, keep func(name string) bool) error {
 	names, err := sys.Xattrs(from)
 	for _, name := range names {
-		if !kept(name) {
+		if !keep(name) {
 			continue
 		}
 		value, getErr := sys.Xattr(from, name)
@@ -259,12 +257,7 @@ func (home folder) dropBack(commit string, back []int) (rest *past, err error) {
 
 // dropPast removes what was kept of a commit.
 func (home folder) dropPast(commit string) error {
-	dir, err := sys.OpenSubdir(home.dir, ".")
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
+	names, err := namesIn(home.dir)
 	for _, name := range names {
 		if name == pastName(commit) || strings.HasPrefix(name, pastPrefix+commit+"-") {
 			err = errors.Join(err, removeAt(home.dir, name))

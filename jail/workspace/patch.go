@@ -99,14 +99,22 @@ type side struct {
 
 var errNoText = errors.New("no text")
 
+// A reader returns the content of a file; length bounds it.
+type reader func(path Name, length int64) (string, error)
+
 func (p *patcher) change(c Change) error {
-	before, err := p.side(c, c.Before, p.readReal)
+	return p.difference(c, string(c.Kind), p.readReal, p.readUpper)
+}
+
+// difference writes a change as a diff, or where git has none as a line that begins with word.
+func (p *patcher) difference(c Change, word string, readBefore, readAfter reader) error {
+	before, err := p.side(c, c.Before, readBefore)
 	if c.hidden {
 		err = errNoText
 	}
 	if err == nil {
 		var after *side
-		if after, err = p.side(c, c.After, p.readUpper); err == nil && (before != nil ||
+		if after, err = p.side(c, c.After, readAfter); err == nil && (before != nil ||
 			after != nil) {
 			return p.diffs(c.Path, before, after)
 		}
@@ -114,7 +122,7 @@ func (p *patcher) change(c Change) error {
 	if err != nil && !errors.Is(err, errNoText) {
 		return err
 	}
-	fmt.Fprintf(p.out, "# %s %s%s%s\n", c.Kind, c.Path, describe(" from", c.Before),
+	fmt.Fprintf(p.out, "# %s %s%s%s\n", word, c.Path, describe(" from", c.Before),
 		describe(" to", c.After))
 	return nil
 }
@@ -133,7 +141,7 @@ func describe(word string, n *Node) string {
 	return fmt.Sprintf("%s %s %04o", word, n.Type, n.Mode)
 }
 
-func (p *patcher) side(c Change, n *Node, read func(Name, int64) (string, error)) (*side, error) {
+func (p *patcher) side(c Change, n *Node, read reader) (*side, error) {
 	switch {
 	case n == nil || n.Type == Dir:
 		return nil, nil

@@ -46,10 +46,9 @@ func (s *Store) Prepare(spec Spec) (*Workspace, error) {
 	if checkID(spec.ID) != nil {
 		return nil, fmt.Errorf("workspace %q: is no id", spec.ID)
 	}
-	w := &Workspace{store: s, meta: meta{ID: spec.ID, State: Prepared, Caller: spec.Caller,
-		Hide:  spec.Hide,
-		Bytes: spec.Bytes &^ 4095, Inodes: spec.Inodes, Resumable: spec.Resumable,
-		Prepared: time.Now().UTC().Format(time.RFC3339Nano)}}
+	w := &Workspace{store: s, meta: meta{ID: spec.ID, State: Prepared,
+		Caller: spec.Caller, Hide: spec.Hide, Bytes: spec.Bytes &^ 4095, Inodes: spec.Inodes,
+		Resumable: spec.Resumable, Prepared: time.Now().UTC().Format(time.RFC3339Nano)}}
 	if err := (preparation{w}).prepare(spec.Source); err != nil {
 		return nil, w.wrap("prepare", errors.Join(err, w.Close()))
 	}
@@ -156,8 +155,7 @@ func (p preparation) takeSource(given *os.File) error {
 	if len(mounts) > 0 {
 		return fmt.Errorf(
 			"%w: %s is a mount of its own below it, and a shadow shows one file system: take that "+
-				"directory, or unmount it",
-			ErrSource, Name(mounts[0]))
+				"directory, or unmount it", ErrSource, Name(mounts[0]))
 	}
 	return nil
 }
@@ -266,25 +264,20 @@ func (p preparation) newLayer(bytes, inodes int64) (err error) {
 			err = l.mountImage()
 		}
 	}
-	if err != nil {
-		return err
-	}
-	return l.openRoot()
-}
-
-// openRoot opens the root before anything is written, so that no error is older.
-func (l *layer) openRoot() (err error) {
-	l.root, err = sys.OpenSubdir(l.mount, ".")
 	return err
 }
 
-// mountImage mounts the image, writable.
+// mountImage mounts the image, writable, and opens its root before anything is written, so that no
+// error is older.
 func (l *layer) mountImage() (err error) {
 	if l.loop, err = sys.AttachLoop(l.image, false); err != nil {
 		return err
 	}
-	if l.mount, err = sys.MountExt4(l.loop, false); err != nil {
-		return errors.Join(err, closeFiles(&l.loop))
+	if l.mount, err = sys.MountExt4(l.loop, false); err == nil {
+		l.root, err = sys.OpenSubdir(l.mount, ".")
+	}
+	if err != nil {
+		return errors.Join(err, closeFiles(&l.mount, &l.loop))
 	}
 	return nil
 }
@@ -308,17 +301,13 @@ func (p preparation) newReservedImage(bytes, inodes int64) error {
 	}
 	defer unlock()
 	if sys.Rootless() {
-		p.w.layer.image, err = sys.OpenBeneath(p.w.home.dir, "upper.img",
-			os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	} else if p.takeBlank(bytes, inodes) {
-		return nil
-	} else {
+		if p.w.layer.image, err = newFile(p.w.home.dir, "upper.img"); err == nil {
+			err = sys.Lock(p.w.layer.image, true)
+		}
+	} else if !p.takeBlank(bytes, inodes) {
 		p.w.layer.image, err = p.w.store.newImage(p.w.home.dir, bytes, inodes)
 	}
-	if err != nil {
-		return err
-	}
-	return sys.Lock(p.w.layer.image, true)
+	return err
 }
 
 // Lower returns a detached read-only mount of the real directory, for Attach in a jail's mount

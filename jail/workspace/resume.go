@@ -308,9 +308,6 @@ func (r resumption) mount() error {
 	if err == nil {
 		err = l.renewWork()
 	}
-	if err == nil {
-		err = l.openRoot()
-	}
 	return err
 }
 
@@ -364,8 +361,7 @@ func hidePath(upper *os.File, path string) error {
 	if parent != "" {
 		var err error
 		dir, err = sys.OpenSubdir(upper, parent)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) ||
-			errors.Is(err, syscall.ELOOP) {
+		if missing(err) {
 			return nil
 		}
 		if err != nil {

@@ -386,12 +386,11 @@ func (t stager) stageKept(i int, s step) (made *os.File, linked bool, err error)
 			made, err = sys.OpenPath(near, t.c.hand.temp(i))
 			return err
 		}
-		if made, err = sys.OpenBeneath(near, t.c.hand.temp(i), os.O_RDWR|os.O_CREATE|os.O_EXCL,
-			0o600); err != nil {
+		if made, err = newFile(near, t.c.hand.temp(i)); err != nil {
 			return err
 		}
 		// As far as the directory's file system supports them.
-		copyAttributes(made, content)
+		copyXattrs(made, content, kept)
 		return errors.Join(writeContent(made, content, s), sys.SetMtime(made, e.Was.Mtime))
 	})
 	if err == nil && e.Before.SHA256 != "" {
@@ -522,12 +521,7 @@ func (r CommitRecord) kept() bool {
 
 // Disk returns the bytes of disk that the workspace takes in its store.
 func (w *Workspace) Disk() (int64, error) {
-	dir, err := sys.OpenSubdir(w.home.dir, ".")
-	if err != nil {
-		return 0, err
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
+	names, err := namesIn(w.home.dir)
 	total := int64(0)
 	for _, name := range names {
 		if st, err := sys.LstatAt(w.home.dir, name); err == nil && !strings.HasPrefix(name, ".") {

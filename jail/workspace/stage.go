@@ -36,10 +36,9 @@ func (t stager) stage(i int) error {
 			return sys.MkdirAt(near, t.c.hand.temp(i), 0o700)
 		})
 	case Link:
-		made, err = t.stageName(i, *s,
-			func(near *os.File) error {
-				return sys.SymlinkAt(string(s.New.Target), near, t.c.hand.temp(i))
-			})
+		made, err = t.stageName(i, *s, func(near *os.File) error {
+			return sys.SymlinkAt(string(s.New.Target), near, t.c.hand.temp(i))
+		})
 	default:
 		if t.c.past != nil {
 			made, asItWas, err = t.stageKept(i, *s)
@@ -149,8 +148,7 @@ func (t stager) stageFile(i int, s step) (made *os.File, err error) {
 		defer content.Close()
 	}
 	err = t.c.hand.in(s.Near, func(near *os.File) error {
-		if made, err = sys.OpenBeneath(near, t.c.hand.temp(i), os.O_RDWR|os.O_CREATE|os.O_EXCL,
-			0o600); err != nil {
+		if made, err = newFile(near, t.c.hand.temp(i)); err != nil {
 			return err
 		}
 		if err := t.keepAttributes(made, s); err != nil {
@@ -177,10 +175,7 @@ func (t stager) stageFile(i int, s step) (made *os.File, err error) {
 }
 
 func writeContent(made, content *os.File, s step) error {
-	if err := made.Truncate(s.New.Size); err != nil {
-		return err
-	}
-	if err := copyData(made, content); err != nil {
+	if err := copyData(made, content, s.New.Size); err != nil {
 		return err
 	}
 	return sys.Chmod(made, s.Mode)
@@ -215,5 +210,5 @@ func (t stager) keepAttributes(made *os.File, s step) error {
 		return err
 	}
 	defer old.Close()
-	return copyAttributes(made, old)
+	return copyXattrs(made, old, kept)
 }

@@ -106,8 +106,7 @@ func (s *Store) Get(id string) (*Workspace, error) {
 	return w, nil
 }
 
-// decode decodes a file that this package wrote. The error is ErrRecord.
-// readJSON reads a file of a workspace's directory in the store.
+// readJSON reads a file that this package wrote. The error is ErrRecord for one that is damaged.
 func readJSON[T any](dir *os.File, name string) (*T, error) {
 	f, err := sys.OpenBeneath(dir, name, os.O_RDONLY, 0)
 	if err != nil {
@@ -119,17 +118,10 @@ func readJSON[T any](dir *os.File, name string) (*T, error) {
 		return nil, err
 	}
 	into := new(T)
-	if err := decode(name, content, into); err != nil {
-		return nil, err
+	if err := json.Unmarshal(content, into); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrRecord, name, err)
 	}
 	return into, nil
-}
-
-func decode(name string, content []byte, into any) error {
-	if err := json.Unmarshal(content, into); err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrRecord, name, err)
-	}
-	return nil
 }
 
 // metaFormat is the latest format of a meta that this version reads.
@@ -137,7 +129,7 @@ const metaFormat = 1
 
 // load reads the meta, and settles the state of a workspace whose process may have died.
 func (w *Workspace) load() error {
-	f, err := sys.OpenBeneath(w.home.dir, "meta.json", os.O_RDONLY, 0)
+	m, err := readJSON[meta](w.home.dir, "meta.json")
 	if errors.Is(err, fs.ErrNotExist) {
 		// Prepare did not complete, or a discard has begun.
 		return ErrNotFound
@@ -145,20 +137,11 @@ func (w *Workspace) load() error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	content, err := io.ReadAll(f)
-	if err != nil {
-		return err
-	}
-	var m meta
-	if err := decode("meta.json", content, &m); err != nil {
-		return err
-	}
 	if m.Format > metaFormat {
 		return fmt.Errorf("%w: meta.json: a later version of jail wrote it (format %d, this one reads "+
 			"%d): use that version", ErrRecord, m.Format, metaFormat)
 	}
-	w.meta = m
+	w.meta = *m
 	if w.meta.State != Prepared && w.meta.State != Active {
 		return nil
 	}
@@ -209,10 +192,7 @@ func (s *Store) List() ([]Info, error) {
 		w.Close()
 	}
 	slices.SortFunc(all, func(a, b Info) int {
-		if c := a.Prepared.Compare(b.Prepared); c != 0 {
-			return c
-		}
-		return strings.Compare(a.ID, b.ID)
+		return cmp.Or(a.Prepared.Compare(b.Prepared), strings.Compare(a.ID, b.ID))
 	})
 	return all, err
 }
@@ -260,7 +240,7 @@ func (s *Store) Sweep() error {
 			strings.HasPrefix(name, oldTemplatePrefix) {
 			err = errors.Join(err, removeAt(s.dir, name))
 		} else if strings.HasPrefix(name, blankPrefix) {
-			err = errors.Join(err, s.sweepBlank(name))
+			err = errors.Join(err, s.sweepDead(name))
 		} else if w, getErr := s.Get(name); getErr == nil {
 			w.Close()
 		} else if checkID(name) == nil && errors.Is(getErr, ErrNotFound) {
@@ -270,7 +250,8 @@ func (s *Store) Sweep() error {
 	return errors.Join(err, (layerStore{s}).dropLayers())
 }
 
-// sweepDead is sweep, unless the process that makes or discards the workspace lives.
+// sweepDead is sweep, unless the process lives that makes or discards the workspace, or made the
+// blank.
 func (s *Store) sweepDead(id string) error {
 	dir, err := sys.OpenSubdir(s.dir, id)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
@@ -280,10 +261,9 @@ func (s *Store) sweepDead(id string) error {
 		return err
 	}
 	defer dir.Close()
-	if err := sys.Lock(dir, true); err != nil {
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil
-		}
+	if err := sys.Lock(dir, true); errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil
+	} else if err != nil {
 		return err
 	}
 	return s.sweep(id)
@@ -318,14 +298,20 @@ func (home folder) lock() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := sys.Lock(f, true); err != nil {
+	if err := lockOr(ErrBusy, f, true); err != nil {
 		f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			err = ErrBusy
-		}
 		return nil, err
 	}
 	return f, nil
+}
+
+// lockOr is sys.Lock with the error busy where another description has a lock that excludes it.
+func lockOr(busy error, f *os.File, exclusive bool) error {
+	err := sys.Lock(f, exclusive)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = busy
+	}
+	return err
 }
 
 // Discard removes the workspace with its layer, and closes it. It never fails because of the
@@ -436,11 +422,7 @@ func (s *Store) DiscardDamaged(id string) error {
 	w := &Workspace{store: s, home: folder{dir}, meta: meta{ID: id}}
 	defer dir.Close()
 	// The process that made it holds this lock while its jail lives.
-	err = sys.Lock(dir, true)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		err = ErrActive
-	}
-	if err != nil {
+	if err := lockOr(ErrActive, dir, true); err != nil {
 		return w.wrap("discard", err)
 	}
 	return w.wrap("discard", w.drop(func() error {

@@ -160,6 +160,39 @@ func (u *upperDir) open(path string) (*upperDir, error) {
 	return at, nil
 }
 
+// through opens a directory below the directory by its path. Where the layers have none, dir is nil,
+// and lacking is the first part of the path that they do not have. real reports whether the real
+// directory shows through there. The error is fs.ErrNotExist if a part of the path is no directory.
+func (u *upperDir) through(path string) (dir *upperDir, real bool, lacking string, err error) {
+	if dir, err = u.open(""); err != nil {
+		return nil, false, "", err
+	}
+	at := ""
+	for path != "" {
+		var name string
+		name, path, _ = strings.Cut(path, "/")
+		at = join(at, name)
+		_, st, err := dir.find(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			dir.Close()
+			return nil, !dir.opaque, at, nil
+		}
+		if err == nil && typeOf(st) != Dir {
+			err = fs.ErrNotExist
+		}
+		var next *upperDir
+		if err == nil {
+			next, err = dir.sub(name)
+		}
+		dir.Close()
+		if err != nil {
+			return nil, false, "", err
+		}
+		dir = next
+	}
+	return dir, !dir.opaque, "", nil
+}
+
 // at returns the directory of the layer that has a path, which the caller closes, and the last name
 // of the path.
 func (u *upperDir) at(path Name) (dir *os.File, name string, err error) {

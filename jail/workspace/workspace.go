@@ -269,10 +269,9 @@ func (w *Workspace) Info() Info {
 func (m meta) info() Info {
 	// Only for display.
 	prepared, _ := time.Parse(time.RFC3339Nano, m.Prepared)
-	info := Info{ID: m.ID, State: m.State, Path: Name(m.Path), Caller: m.Caller, Bytes: m.Bytes,
-		Inodes:   m.Inodes,
-		Prepared: prepared, Commits: m.Commits, Stuck: m.Stuck,
-		Resumable: m.Resumable, Merges: m.Merges, untold: m.Untold != nil}
+	info := Info{ID: m.ID, State: m.State, Path: Name(m.Path), Caller: m.Caller,
+		Bytes: m.Bytes, Inodes: m.Inodes, Prepared: prepared, Commits: m.Commits,
+		Stuck: m.Stuck, Resumable: m.Resumable, Merges: m.Merges, untold: m.Untold != nil}
 	if m.Fork != nil {
 		info.Parent, info.Depth = m.Fork.Parent, m.Fork.Depth
 	}

@@ -171,10 +171,8 @@ func guarded(l Lesson) []string {
 		}
 	}
 	if proc > 0 && l.Kind == KindNative {
-		out = append(out,
-			fmt.Sprintf(
-				"/proc: %d of its files were opened; they are of the jail's own processes, and "+
-					"nothing of the host's is shown", proc))
+		out = append(out, fmt.Sprintf("/proc: %d of its files were opened; they are of the jail's "+
+			"own processes, and nothing of the host's is shown", proc))
 	}
 	return out
 }

@@ -35,6 +35,14 @@ type LimitLine struct {
 	Why     string `json:"why"`
 }
 
+// of returns the value that p has for the limit.
+func (l LimitLine) of(p policy.Policy) (n int64, unit policy.Unit, ok bool) {
+	if l.Section == "fetch.limits" {
+		return p.Fetch.Limits.Get(l.Name)
+	}
+	return p.Limits.Get(l.Name)
+}
+
 const (
 	mib = 1 << 20
 	kib = 1 << 10

@@ -136,11 +136,7 @@ func (b Base) edits(d Draft) (edits []syntax.Edit, tables string) {
 		}
 	}
 	for _, l := range d.Limits {
-		have, unit, ok := b.Policy.Limits.Get(l.Name)
-		if l.Section == "fetch.limits" {
-			have, unit, ok = b.Policy.Fetch.Limits.Get(l.Name)
-		}
-		if ok && l.Value > have {
+		if have, unit, ok := l.of(b.Policy); ok && l.Value > have {
 			edits = append(edits, syntax.SetLimit(l.Section, l.Name, unit, l.Value))
 		}
 	}

@@ -131,10 +131,7 @@ func (w *text) limits(d Draft, section string) {
 
 // Amount writes a limit as a file has it.
 func Amount(l LimitLine) string {
-	_, unit, ok := policy.Limits{}.Get(l.Name)
-	if l.Section == "fetch.limits" {
-		_, unit, ok = policy.FetchLimits{}.Get(l.Name)
-	}
+	_, unit, ok := l.of(policy.Policy{})
 	value := unit.Format(l.Value)
 	if ok && (unit == policy.Bytes || unit == policy.Duration) {
 		return syntax.Quote(value)

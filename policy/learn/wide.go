@@ -141,16 +141,14 @@ func wideLimits(fetches bool) []LimitLine {
 		if l.section == "fetch.limits" && !fetches {
 			continue
 		}
-		_, unit, _ := policy.Limits{}.Get(l.name)
-		if l.section == "fetch.limits" {
-			_, unit, _ = policy.FetchLimits{}.Get(l.name)
-		}
-		n, err := unit.Parse(l.value)
-		if err != nil {
+		line := LimitLine{Section: l.section, Name: l.name, Why: "of a run that is learnt from"}
+		_, unit, _ := line.of(policy.Policy{})
+		var err error
+		if line.Value, err = unit.Parse(l.value); err != nil {
 			// Not a policy; Text says so.
-			n = math.MaxInt64
+			line.Value = math.MaxInt64
 		}
-		out = append(out, LimitLine{l.section, l.name, n, "of a run that is learnt from"})
+		out = append(out, line)
 	}
 	return out
 }

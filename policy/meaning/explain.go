@@ -72,15 +72,13 @@ func Explain(sources []Source) (Explanation, error) {
 		return p.Fetch.Allow
 	}, func(a, b policy.FetchRule) bool {
 		f := func(r policy.FetchRule) policy.Fetch {
-			return policy.Fetch{Allow: []policy.FetchRule{
-				r}}
+			return policy.Fetch{Allow: []policy.FetchRule{r}}
 		}
 		return f(a).LessEq(f(b))
 	})
 	explainList(x, "fetch.deny", p, func(p policy.Policy) []policy.FetchDeny {
 		return p.Fetch.Deny
-	},
-		func(a, b policy.FetchDeny) bool { return a.String() == b.String() })
+	}, func(a, b policy.FetchDeny) bool { return a.String() == b.String() })
 	if len(p.Fetch.Allow) > 0 {
 		for _, name := range policy.FetchLimitNames() {
 			x.limit("fetch.limits."+name, p, "fetch."+name)
@@ -141,34 +139,29 @@ func explainList[T fmt.Stringer](x *explainer, key string, p policy.Policy,
 	for _, t := range of(policy.Top()) {
 		top[t.String()] = true
 	}
+	type from struct {
+		origin Origin
+		rule   T
+	}
 	inForce := of(p)
 	for _, item := range inForce {
 		out := Item{Key: key, Value: item.String()}
 		var given T
-		var others []struct {
-			origin Origin
-			rule   T
-		}
+		var others []from
 		for _, s := range x.sources {
 			for _, r := range of(s.Layer.Policy) {
 				if top[r.String()] && s.File == nil || !below(item, r) {
 					continue
 				}
 				o := Origin{s.Layer.Name, r.String(), s.itemAt(key, r.String())}
-				if out.Given == nil || s.isProfile() {
-					if out.Given != nil {
-						others = append(others, struct {
-							origin Origin
-							rule   T
-						}{*out.Given, given})
-					}
-					out.Given, given = &o, r
-				} else {
-					others = append(others, struct {
-						origin Origin
-						rule   T
-					}{o, r})
+				if out.Given != nil && !s.isProfile() {
+					others = append(others, from{o, r})
+					break
 				}
+				if out.Given != nil {
+					others = append(others, from{*out.Given, given})
+				}
+				out.Given, given = &o, r
 				break
 			}
 		}

@@ -25,18 +25,15 @@ func Render(f File) []byte {
 	if f.About != "" {
 		w.line("about = %s", Quote(f.About))
 	}
-	if w.says(len(p.Mounts) == 0, p.Mounts.String() == top.Mounts.String()) && len(p.Mounts) == 0 {
+	says := w.says(len(p.Mounts) == 0, p.Mounts.String() == top.Mounts.String())
+	if says && len(p.Mounts) == 0 {
 		w.line("mount = []")
 	}
 	w.workspace(p.Workspace)
-	if w.says(len(p.Mounts) == 0, p.Mounts.String() == top.Mounts.String()) {
+	if says {
 		w.mounts(p.Mounts)
 	}
-	w.section("limits")
-	for _, name := range policy.LimitNames() {
-		n, unit, _ := p.Limits.Get(name)
-		w.limit(name, n, unit)
-	}
+	w.limits("limits", policy.LimitNames(), p.Limits.Get)
 	w.section("tools")
 	w.globs("allow", p.Tools.Allow, top.Tools.Allow)
 	w.globs("modules", p.Tools.Modules, top.Tools.Modules)
@@ -122,11 +119,7 @@ func (w *writer) tool(t policy.ForTool, top policy.Policy) {
 	} else if p.Mounts.String() != top.Mounts.String() {
 		w.mounts(p.Mounts)
 	}
-	w.section("limits")
-	for _, name := range policy.LimitNames() {
-		n, unit, _ := p.Limits.Get(name)
-		w.limit(name, n, unit)
-	}
+	w.limits("limits", policy.LimitNames(), p.Limits.Get)
 	w.fetch(p.Fetch, top.Fetch)
 	w.kind, w.prefix = kind, ""
 }
@@ -208,6 +201,15 @@ func (w *writer) mounts(mounts policy.Mounts) {
 	}
 }
 
+func (w *writer) limits(section string, names []string,
+	get func(string) (int64, policy.Unit, bool)) {
+	w.section(section)
+	for _, name := range names {
+		n, unit, _ := get(name)
+		w.limit(name, n, unit)
+	}
+}
+
 func (w *writer) limit(name string, n int64, unit policy.Unit) {
 	switch {
 	case n == policy.Unlimited:
@@ -256,11 +258,7 @@ func (w *writer) fetch(f, top policy.Fetch) {
 		w.section("[fetch.deny]")
 		w.target(r.Host, r.Ports, r.Methods, r.Paths)
 	}
-	w.section("fetch.limits")
-	for _, name := range policy.FetchLimitNames() {
-		n, unit, _ := f.Limits.Get(name)
-		w.limit(name, n, unit)
-	}
+	w.limits("fetch.limits", policy.FetchLimitNames(), f.Limits.Get)
 	if f.Rate > 0 {
 		w.line("rate = %d", f.Rate)
 	}

@@ -117,19 +117,11 @@ func schemaOf(t reflect.Type, path string) object {
 	case reflect.TypeFor[policy.Globs]():
 		return globs(globForm(path))
 	case reflect.TypeFor[[]string]():
-		if path == "syscalls.groups" {
-			var names []string
-			for _, g := range policy.SyscallGroups() {
-				names = append(names, g.Name)
-			}
-			return object{"type": "array", "uniqueItems": true, "items": object{"enum": names}}
-		}
-		if path == "agent.bindings" {
-			var names []string
-			for _, b := range policy.AllBindings() {
-				names = append(names, b.Name)
-			}
-			return object{"type": "array", "uniqueItems": true, "items": object{"enum": names}}
+		known := map[string][]policy.Named{"syscalls.groups": policy.SyscallGroups(),
+			"agent.bindings": policy.AllBindings()}
+		if all := known[path]; all != nil {
+			return object{"type": "array", "uniqueItems": true,
+				"items": object{"enum": policy.NamesOf(all)}}
 		}
 		return globs(plainGlob)
 	}

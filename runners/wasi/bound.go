@@ -5,11 +5,10 @@ import (
 	"encoding/binary"
 )
 
-// BoundTables returns the module with a limit on how far its tables can grow:
-// together MaxTableElements. The engine keeps tables outside linear memory and
-// asks nobody, so the limit has to stand in the module; to the module a growth
-// beyond it fails, as one for want of memory would. A module that cannot grow a
-// table is returned as it is. The module has passed Check.
+// BoundTables returns the module with a limit on how far its tables can grow: together
+// MaxTableElements. The engine keeps tables outside linear memory and asks nobody, so the limit has
+// to stand in the module; to the module a growth beyond it fails, as one for want of memory would.
+// A module that cannot grow a table is returned as it is. The module has passed Check.
 func BoundTables(module []byte) []byte {
 	if !growsTables(module) {
 		return module

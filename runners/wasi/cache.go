@@ -17,11 +17,10 @@ const Engine = "wazero v1.12.0 compiler; no debug info; no termination checks; c
 // ErrSeal is returned for a compiled module that does not match its seal.
 var ErrSeal = errors.New("compiled module does not match its seal")
 
-// CacheKey names the directory of a module's compiled form: 64 hexadecimal
-// digits over the digest of the module, the engine and its flags, and the
-// machine (as the caller describes it: architecture and CPU features). Each
-// module has a directory of its own, which holds one entry, so that an entry
-// can be found, mounted and thrown away without knowing how the engine names it.
+// CacheKey names the directory of a module's compiled form: 64 hexadecimal digits over the digest
+// of the module, the engine and its flags, and the machine (as the caller describes it:
+// architecture and CPU features). Each module has a directory of its own, which holds one entry, so
+// that an entry can be found, mounted and thrown away without knowing how the engine names it.
 func CacheKey(module [sha256.Size]byte, machine string) string {
 	h := sha256.New()
 	for _, part := range []string{"jail wasi cache 2", string(module[:]), Engine, machine} {
@@ -38,9 +37,8 @@ func Interruptible(module [sha256.Size]byte) [sha256.Size]byte {
 	return sha256.Sum256(append([]byte("interruptible "), module[:]...))
 }
 
-// Seal computes the code that ties a compiled module to its cache key. The
-// compiled form is machine code, so an entry is used only if its seal, made
-// with a key that only the daemon has, still fits.
+// Seal computes the code that ties a compiled module to its cache key. The compiled form is machine
+// code, so an entry is used only if its seal, made with a key that only the daemon has, still fits.
 func Seal(secret []byte, cacheKey string, entry io.Reader) ([]byte, error) {
 	h := hmac.New(sha256.New, secret)
 	_ = binary.Write(h, binary.BigEndian, uint64(len(cacheKey)))

@@ -12,9 +12,8 @@ import (
 // Preview1 is the module name of the interface that every WASI tool is granted.
 const Preview1 = "wasi_snapshot_preview1"
 
-// Functions lists preview 1, sorted by name. The letters are those of Import.
-// The four of sockets are there because every C library and Go import them;
-// calling one is refused and recorded.
+// Functions lists preview 1, sorted by name. The letters are those of Import. The four of sockets
+// are there because every C library and Go import them; calling one is refused and recorded.
 var Functions = [...]Import{
 	{Preview1, "args_get", "ii", "i"},
 	{Preview1, "args_sizes_get", "ii", "i"},
@@ -137,25 +136,23 @@ func (i Info) Granted(granted ...Import) error { return checkImports(i.Imports, 
 func checkImports(imports, granted []Import) error {
 	for _, im := range imports {
 		g, ok := find(im, granted)
-		known := slices.ContainsFunc(FetchFunctions[:],
-			func(f Import) bool { return f.Module == im.Module && f.Name == im.Name })
-		if !ok && known {
-			return notGranted(im, fmt.Sprintf("the module imports %s, %s", im, noFetch))
+		_, fetch := find(im, FetchFunctions[:])
+		binding, name := BindingOf(im.Module), runners.Printable(im.String(), 120)
+		var sentence string
+		switch {
+		case !ok && fetch:
+			sentence = fmt.Sprintf("the module imports %s, %s", im, noFetch)
+		case !ok && binding != "":
+			sentence = fmt.Sprintf("the module imports %s, "+noBinding, name, binding)
+		case !ok:
+			sentence = fmt.Sprintf("the module imports %s, which is not granted", name)
+		case g.Params != im.Params || g.Results != im.Results:
+			sentence = fmt.Sprintf("the module imports %s as (%s)->(%s), but it is (%s)->(%s)",
+				name, im.Params, im.Results, g.Params, g.Results)
+		default:
+			continue
 		}
-		if b := BindingOf(im.Module); !ok && b != "" {
-			return notGranted(im, fmt.Sprintf("the module imports %s, "+noBinding,
-				runners.Printable(im.String(), 120), b))
-		}
-		if !ok {
-			return notGranted(im, fmt.Sprintf("the module imports %s, which is not granted",
-				runners.Printable(im.String(), 120)))
-		}
-		if g.Params != im.Params || g.Results != im.Results {
-			return notGranted(im,
-				fmt.Sprintf("the module imports %s as (%s)->(%s), but it is (%s)->(%s)",
-					runners.Printable(im.String(), 120), im.Params, im.Results, g.Params,
-					g.Results))
-		}
+		return notGranted(im, sentence)
 	}
 	return nil
 }

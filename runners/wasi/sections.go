@@ -2,8 +2,7 @@ package wasi
 
 import "github.com/jail-sandbox/jail/runners"
 
-// valueType returns the letter of a value type, or zero for one that is not
-// supported.
+// valueType returns the letter of a value type, or zero for one that is not supported.
 func valueType(c byte) byte {
 	switch c {
 	case 0x7f:

@@ -13,8 +13,7 @@ import (
 // MaxModuleBytes is the largest module that is accepted, in bytes.
 const MaxModuleBytes = 64 << 20
 
-// PageSize is the unit of linear memory, in bytes; MaxMemory is all that a
-// module can address.
+// PageSize is the unit of linear memory, in bytes; MaxMemory is all that a module can address.
 const (
 	PageSize  = 64 << 10
 	MaxMemory = 4 << 30

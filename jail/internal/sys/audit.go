@@ -43,8 +43,7 @@ func NewAuditReader(types ...uint16) (*AuditReader, error) {
 	}
 	filter := onlyTypes(types)
 	err = callError("setsockopt SO_ATTACH_FILTER", unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET,
-		unix.SO_ATTACH_FILTER,
-		&unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}))
+		unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}))
 	if err == nil && unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE,
 		auditRoom) != nil {
 		// As much as the host allows.

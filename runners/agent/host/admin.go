@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 
 	"github.com/jail-sandbox/jail/runners/agent"
 )
@@ -29,9 +28,7 @@ func (h *Host) administer(a agent.Admin) {
 	}
 	all := append(h.admin.parts[a.ID], a.Data...)
 	if len(all) > maxAdmin {
-		h.report(agent.Report{Admin: &agent.AdminResult{ID: a.ID, Error: &agent.Error{
-			Code:    agent.ErrTooLarge,
-			Message: fmt.Sprintf("more than %d MiB", maxAdmin>>20)}}})
+		h.result(a.ID, nil, agent.Errorf(agent.ErrTooLarge, "more than %d MiB", maxAdmin>>20))
 		delete(h.admin.parts, a.ID)
 		return
 	}

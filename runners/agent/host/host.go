@@ -9,6 +9,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -169,6 +170,11 @@ func (h *Host) report(r agent.Report) {
 	}
 }
 
+// complain reports a line of the host's own.
+func (h *Host) complain(message string) {
+	h.report(agent.Report{Log: &agent.Log{Level: "error", Message: message}})
+}
+
 // A work is what the guest works on: an event or, where it uses its database outside of one, a
 // transaction that the next Wait commits.
 type work struct {
@@ -185,11 +191,12 @@ type work struct {
 	failed *agent.Error
 }
 
-func (w *work) seq() uint64 {
-	if w == nil || w.event == nil {
-		return 0
+// onEvent returns what the guest works on if that is an event, else nil. h.mu is held.
+func (h *Host) onEvent() *work {
+	if h.work == nil || h.work.event == nil {
+		return nil
 	}
-	return w.event.Seq
+	return h.work
 }
 
 // begin makes e what the guest works on. h.mu is held.
@@ -249,8 +256,7 @@ func (h *Host) fail(why *agent.Error) {
 	w := h.work
 	h.end()
 	if err := h.store.Rollback(context.Background()); err != nil {
-		h.report(agent.Report{Log: &agent.Log{Level: "error", Message: "the database cannot be " +
-			"opened again: " + err.Error()}})
+		h.complain("the database cannot be opened again: " + err.Error())
 		h.o.Exit(1)
 		return
 	}
@@ -262,8 +268,7 @@ func (h *Host) fail(why *agent.Error) {
 			Message: why.Message}})
 		return
 	}
-	h.report(agent.Report{Log: &agent.Log{Level: "error",
-		Message: "what was written outside of an event is lost: " + why.Message}})
+	h.complain("what was written outside of an event is lost: " + why.Message)
 }
 
 // commit commits the work. With an error it is still to be failed. h.mu is held.
@@ -281,7 +286,10 @@ func (h *Host) commit() *agent.Error {
 			return asError(err)
 		}
 	}
-	e := agent.Effects{Seq: w.seq(), Effects: w.effects}
+	e := agent.Effects{Effects: w.effects}
+	if w.event != nil {
+		e.Seq = w.event.Seq
+	}
 	if err := h.store.Commit(w.ctx, e); err != nil {
 		return asError(err)
 	}
@@ -310,8 +318,7 @@ func (h *Host) committed() {
 // flush puts what is committed on the disk, and reports it. h.mu is held.
 func (h *Host) flush() {
 	if err := h.store.Sync(); err != nil {
-		h.report(agent.Report{Log: &agent.Log{Level: "error",
-			Message: "the database cannot be put on the disk: " + err.Error()}})
+		h.complain("the database cannot be put on the disk: " + err.Error())
 		h.o.Exit(1)
 		return
 	}
@@ -381,12 +388,8 @@ func (h *Host) Wait(d time.Duration) Next {
 // ended ends the work of a guest that asks for more. h.mu is held.
 func (h *Host) ended() {
 	if h.work.event != nil {
-		why := h.work.failed
-		if why == nil {
-			why = agent.Errorf(agent.ErrFailed, "the guest asked for the next event without a "+
-				"checkpoint of this one")
-		}
-		h.fail(why)
+		h.fail(cmp.Or(h.work.failed, agent.Errorf(agent.ErrFailed,
+			"the guest asked for the next event without a checkpoint of this one")))
 		return
 	}
 	if err := h.commit(); err != nil {
@@ -403,12 +406,8 @@ func (h *Host) Close(asked bool, why string) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.work != nil && h.work.event != nil {
-		failed := h.work.failed
-		if failed == nil {
-			failed = agent.Errorf(agent.ErrFailed, "%s", why)
-		}
-		h.fail(failed)
+	if w := h.onEvent(); w != nil {
+		h.fail(cmp.Or(w.failed, agent.Errorf(agent.ErrFailed, "%s", why)))
 	} else if h.work != nil {
 		h.ended()
 	}

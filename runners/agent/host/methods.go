@@ -44,8 +44,8 @@ var methods = map[string]map[string]method{
 	agent.Storage: {
 		"exec":  with(exec),
 		"run":   with(run),
-		"get":   get,
-		"query": query,
+		"get":   with(get),
+		"query": with(query),
 	},
 	agent.Host: {
 		"ready":      ready,
@@ -82,12 +82,9 @@ func (h *Host) Call(binding, name string, params []byte) *Answer {
 			"among the capabilities that the manifest asks for and the policy grants",
 			printable(binding)))
 	}
-	if most := agent.MaxParamsOf(binding, name); len(params) > most {
-		return answerOf(nil, agent.Errorf(agent.ErrTooLarge, "the parameters have %d bytes, more "+
-			"than %d", len(params), most))
-	}
-	if len(bytes.TrimSpace(params)) == 0 {
-		params = []byte("{}")
+	params, err := bounded(params, agent.MaxParamsOf(binding, name))
+	if err != nil {
+		return answerOf(nil, err)
 	}
 	if m, ok := methods[binding][name]; ok {
 		return answerOf(m(h, params))
@@ -98,6 +95,18 @@ func (h *Host) Call(binding, name string, params []byte) *Answer {
 			printable(name)))
 	}
 	return h.forward(binding, name, params, stream)
+}
+
+// bounded returns the parameters of a call, of at most so many bytes: without any an empty object.
+func bounded(params []byte, most int) ([]byte, error) {
+	if len(params) > most {
+		return nil, agent.Errorf(agent.ErrTooLarge, "the parameters have %d bytes, more than %d",
+			len(params), most)
+	}
+	if len(bytes.TrimSpace(params)) == 0 {
+		return []byte("{}"), nil
+	}
+	return params, nil
 }
 
 // printable is a name of the guest's in a message.
@@ -151,7 +160,7 @@ func (h *Host) forward(binding, name string, params []byte, stream bool) *Answer
 	key := ""
 	h.mu.Lock()
 	ended := make(<-chan struct{})
-	if w := h.work; w != nil && w.event != nil {
+	if w := h.onEvent(); w != nil {
 		w.called++
 		key = fmt.Sprintf("%s/%d/%d", h.o.ID, w.event.Seq, w.called)
 		ended = w.ctx.Done()
@@ -172,6 +181,9 @@ func (h *Host) forward(binding, name string, params []byte, stream bool) *Answer
 	next := func() (agent.Reply, error) {
 		select {
 		case r := <-p.replies:
+			if r.Error != nil {
+				return r, r.Error
+			}
 			return r, nil
 		case <-ended:
 			return agent.Reply{}, agent.Errorf(agent.ErrDeadline, "the event has ended")
@@ -191,9 +203,6 @@ func whole(next func() (agent.Reply, error)) []byte {
 	var text []byte
 	for {
 		r, err := next()
-		if err == nil && r.Error != nil {
-			err = r.Error
-		}
 		if err != nil {
 			return envelope(nil, err)
 		}
@@ -211,9 +220,6 @@ func whole(next func() (agent.Reply, error)) []byte {
 // streamed is the next part of a stream of server-sent events. An error is an event, too.
 func streamed(next func() (agent.Reply, error)) ([]byte, error) {
 	r, err := next()
-	if err == nil && r.Error != nil {
-		err = r.Error
-	}
 	if err != nil {
 		text, _ := json.Marshal(asError(err)) // two strings
 		return fmt.Appendf(r.Chunk, "event: error\ndata: %s\n\n", text), io.EOF
@@ -228,8 +234,8 @@ func streamed(next func() (agent.Reply, error)) ([]byte, error) {
 func (h *Host) effect(e agent.Effect) (string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	w := h.work
-	if w == nil || w.event == nil {
+	w := h.onEvent()
+	if w == nil {
 		return "", agent.Errorf(agent.ErrNoEvent, "there is no event: what an agent does outside "+
 			"of itself belongs to an event, and is done when the event is committed")
 	}
@@ -405,29 +411,28 @@ func returnResult(h *Host, p struct {
 	}
 	h.mu.Lock()
 	of := ""
-	if w := h.work; w != nil && w.event != nil && w.event.Type == agent.TypeCall {
+	if w := h.onEvent(); w != nil && w.event.Type == agent.TypeCall {
 		of = w.event.ID
 	}
 	h.mu.Unlock()
 	if of == "" {
-		return nil, &agent.Error{Code: agent.ErrNoEvent,
-			Message: "there is no event of the type " + agent.TypeCall + " to answer"}
+		return nil, agent.Errorf(agent.ErrNoEvent, "there is no event of the type %s to answer",
+			agent.TypeCall)
 	}
 	_, err := h.effect(agent.Effect{Op: agent.OpSend, Type: agent.TypeResult, ReplyTo: of,
 		Data: p.Result})
 	return nothing{}, err
 }
 
-// ofEvent returns the event that the guest works on, which has to be that of seq. h.mu is held.
-func (h *Host) ofEvent(seq uint64) (*work, error) {
-	w := h.work
-	if w == nil || w.event == nil {
-		return nil, agent.Errorf(agent.ErrNoEvent, "there is no event")
+// checkEvent returns an error unless the guest works on the event of seq. h.mu is held.
+func (h *Host) checkEvent(seq uint64) error {
+	switch w := h.onEvent(); {
+	case w == nil:
+		return agent.Errorf(agent.ErrNoEvent, "there is no event")
+	case w.event.Seq != seq:
+		return badParams("seq is %d, but the event is %d", seq, w.event.Seq)
 	}
-	if w.event.Seq != seq {
-		return nil, badParams("seq is %d, but the event is %d", seq, w.event.Seq)
-	}
-	return w, nil
+	return nil
 }
 
 func checkpoint(h *Host, p struct {
@@ -435,7 +440,7 @@ func checkpoint(h *Host, p struct {
 }) (any, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, err := h.ofEvent(p.Seq); err != nil {
+	if err := h.checkEvent(p.Seq); err != nil {
 		return nil, err
 	}
 	if err := h.commit(); err != nil {
@@ -454,7 +459,7 @@ func failEvent(h *Host, p struct {
 }) (any, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, err := h.ofEvent(p.Seq); err != nil {
+	if err := h.checkEvent(p.Seq); err != nil {
 		return nil, err
 	}
 	h.fail(agent.Errorf(agent.ErrFailed, "%s", p.Message[:min(len(p.Message), maxLog)]))
@@ -510,8 +515,8 @@ func run(h *Host, p statement) (any, error) {
 	return changed, err
 }
 
-func get(h *Host, params json.RawMessage) (any, error) {
-	rows, err := h.rows(params, 1)
+func get(h *Host, p statement) (any, error) {
+	rows, err := h.rows(p, 1)
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
@@ -521,13 +526,9 @@ func get(h *Host, params json.RawMessage) (any, error) {
 // maxRows is how many rows a query returns at most.
 const maxRows = 1 << 20
 
-func query(h *Host, params json.RawMessage) (any, error) { return h.rows(params, maxRows) }
+func query(h *Host, p statement) (any, error) { return h.rows(p, maxRows) }
 
-func (h *Host) rows(params json.RawMessage, most int) (rows []json.RawMessage, err error) {
-	var p statement
-	if err := read(params, &p); err != nil {
-		return nil, err
-	}
+func (h *Host) rows(p statement, most int) (rows []json.RawMessage, err error) {
 	err = h.inStore(func(w *work) (err error) {
 		rows, err = h.store.Query(w.ctx, p.SQL, p.Params, most)
 		return err

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -24,12 +23,9 @@ func (h *Host) callOnce(binding, name string, params []byte) *Answer {
 		return answerOf(nil, agent.Errorf(agent.ErrNoBinding, "there is no binding %s: env of "+
 			"load names those that there are", printable(binding)))
 	}
-	if len(params) > agent.MaxParams {
-		return answerOf(nil, agent.Errorf(agent.ErrTooLarge, "the parameters have %d bytes, more "+
-			"than %d", len(params), agent.MaxParams))
-	}
-	if len(bytes.TrimSpace(params)) == 0 {
-		params = []byte("{}")
+	params, err := bounded(params, agent.MaxParams)
+	if err != nil {
+		return answerOf(nil, err)
 	}
 	return h.forward(binding, name, params, binding == agent.AI && forwarded[agent.AI][name])
 }

@@ -151,8 +151,7 @@ func argument(p json.RawMessage) (any, error) {
 			return base64.StdEncoding.DecodeString(text)
 		}
 	}
-	return nil, errors.New(
-		`want null, a boolean, a number, a string or {"base64": "…"} for bytes`)
+	return nil, errors.New(`want null, a boolean, a number, a string or {"base64": "…"} for bytes`)
 }
 
 // judge returns the error of a statement as the guest sees it. What ended the transaction fails the

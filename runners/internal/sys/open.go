@@ -88,8 +88,7 @@ func Renameat(olddir int, oldname string, newdir int, newname string) error {
 	}))
 }
 
-// Linkat makes newname a hard link of oldname; a symbolic link is linked
-// itself, never followed.
+// Linkat makes newname a hard link of oldname; a symbolic link is linked itself, never followed.
 func Linkat(olddir int, oldname string, newdir int, newname string) error {
 	return wrap("linkat", oldname, retry(func() error {
 		return unix.Linkat(olddir, oldname, newdir, newname, 0)

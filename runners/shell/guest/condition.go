@@ -240,8 +240,7 @@ func (t *tools) compare(ctx context.Context, a, op, b string) (is, known bool, e
 			}
 		}
 		return map[string]bool{"-eq": n[0] == n[1], "-ne": n[0] != n[1], "-lt": n[0] < n[1],
-			"-le": n[0] <= n[1],
-			"-gt": n[0] > n[1], "-ge": n[0] >= n[1]}[op], true, nil
+			"-le": n[0] <= n[1], "-gt": n[0] > n[1], "-ge": n[0] >= n[1]}[op], true, nil
 	}
 	return false, false, nil
 }

@@ -11,10 +11,9 @@ import (
 	"github.com/jail-sandbox/jail/runners/wasi"
 )
 
-// Compile compiles a module into cacheDir, an empty directory that can be
-// written, and so leaves it with one entry. It is to run in a jail of its own,
-// with limits: compiling is the one time that a module's author decides how
-// much work is done before anything of the module runs.
+// Compile compiles a module into cacheDir, an empty directory that can be written, and so leaves it
+// with one entry. It is to run in a jail of its own, with limits: compiling is the one time that a
+// module's author decides how much work is done before anything of the module runs.
 func Compile(ctx context.Context, module []byte, limits wasi.Limits, cacheDir string) error {
 	// No function is called here, and each run checks again.
 	info, err := wasi.Check(module, limits, wasi.EveryFunction()...)
@@ -69,10 +68,9 @@ func entryFile(cacheDir string) (os.FileInfo, error) {
 	return info, nil
 }
 
-// Entry returns the path of the one compiled module in cacheDir. The engine
-// names it wazero-VERSION-ARCH-OS/DIGEST, where the digest is over the module
-// without its code and the features of the CPU; a directory for each module makes it findable
-// without them.
+// Entry returns the path of the one compiled module in cacheDir. The engine names it
+// wazero-VERSION-ARCH-OS/DIGEST, where the digest is over the module without its code and the
+// features of the CPU; a directory for each module makes it findable without them.
 func Entry(cacheDir string) (string, error) {
 	dirs, err := os.ReadDir(cacheDir)
 	if err != nil {

@@ -93,8 +93,7 @@ func compileError(err error) error {
 		return fmt.Errorf("%w: %s", errCacheDamaged, text)
 	case strings.Contains(text, "read-only file system"), strings.Contains(text,
 		"permission denied"):
-		// It compiled, because there was no entry for this machine, and could not
-		// keep the result.
+		// It compiled, because there was no entry for this machine, and could not keep the result.
 		return errNotCompiled
 	}
 	return &wasi.ModuleError{Kind: wasi.ErrModule, Sentence: "the module is invalid: " +

@@ -1,9 +1,8 @@
-// Package guest runs a WebAssembly module inside a jail: the only code that
-// knows the engine, wazero. It assumes that the engine may be broken: it runs as
-// the tool's own process, holds nothing that the tool may not have, and is
-// stopped only from outside, by killing the jail. So it does not ask the engine
-// for interruptible code, which would run four to six times slower, unless the
-// process is the shared engine of a session.
+// Package guest runs a WebAssembly module inside a jail: the only code that knows the engine,
+// wazero. It assumes that the engine may be broken: it runs as the tool's own process, holds
+// nothing that the tool may not have, and is stopped only from outside, by killing the jail. So it
+// does not ask the engine for interruptible code, which would run four to six times slower, unless
+// the process is the shared engine of a session.
 package guest
 
 import (
@@ -24,10 +23,9 @@ import (
 
 // Errors to compare.
 var (
-	// errNotCompiled says that a cache directory was given and holds no compiled
-	// form of the module for this machine. A run compiles only in memory, and only
-	// without a cache directory: in the jail of a run there is no budget for
-	// compiling, and nothing could keep the result.
+	// errNotCompiled says that a cache directory was given and holds no compiled form of the module
+	// for this machine. A run compiles only in memory, and only without a cache directory: in the
+	// jail of a run there is no budget for compiling, and nothing could keep the result.
 	errNotCompiled = errors.New("module is not in the cache of compiled modules")
 	// errCacheDamaged says that the engine refused the compiled form. Compile it again.
 	errCacheDamaged = errors.New("compiled module is damaged")

@@ -7,9 +7,8 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 )
 
-// linear is the guest's memory: address space for all that it may ever have,
-// reserved once, of which pages cost memory only when they are touched. Growing
-// moves nothing and copies nothing.
+// linear is the guest's memory: address space for all that it may ever have, reserved once, of
+// which pages cost memory only when they are touched. Growing moves nothing and copies nothing.
 type linear struct {
 	limit    uint64 // bytes
 	reserved []byte
@@ -41,8 +40,7 @@ func (l *linear) Allocate(_, most uint64) experimental.LinearMemory {
 	return l
 }
 
-// Reallocate implements experimental.LinearMemory. It returns nil for a size
-// that is refused.
+// Reallocate implements experimental.LinearMemory. It returns nil for a size that is refused.
 func (l *linear) Reallocate(size uint64) []byte {
 	if size > l.limit {
 		if l.refused == nil {

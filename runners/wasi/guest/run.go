@@ -92,8 +92,7 @@ func isStopped(ctx context.Context, err error) bool {
 	return ok && ctx.Err() != nil && exit.ExitCode() == wazerosys.ExitCodeContextCanceled
 }
 
-// descriptor of a stream. Fd puts it into blocking mode if it was opened as a
-// file of Go's.
+// descriptor of a stream. Fd puts it into blocking mode if it was opened as a file of Go's.
 func descriptor(f *os.File) int {
 	if f == nil {
 		return -1

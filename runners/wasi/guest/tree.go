@@ -59,8 +59,7 @@ const deviceDir = "/dev"
 
 // deviceNumbers are the devices that a guest may have (the kernel's devices.txt).
 var deviceNumbers = map[string]uint64{"null": sys.Device(1, 3), "zero": sys.Device(1, 5),
-	"full":   sys.Device(1, 7),
-	"random": sys.Device(1, 8), "urandom": sys.Device(1, 9)}
+	"full": sys.Device(1, 7), "random": sys.Device(1, 8), "urandom": sys.Device(1, 9)}
 
 func addDevices(v *view.View, names []string) error {
 	for _, name := range names {

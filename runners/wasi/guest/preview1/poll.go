@@ -31,8 +31,7 @@ type subscription struct {
 	poll int
 }
 
-// pollOneoff waits until one of the subscriptions has an event, and reports all
-// that have one.
+// pollOneoff waits until one of the subscriptions has an event, and reports all that have one.
 func pollOneoff(p *Process, mem []byte, a []uint64) Errno {
 	n := uint32(a[2])
 	if n == 0 || n > maxSubscriptions {

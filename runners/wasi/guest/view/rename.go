@@ -130,8 +130,7 @@ type moveScan struct {
 	left int
 }
 
-// same reports whether every name below the directory stays as hidden, or as
-// visible, as it is.
+// same reports whether every name below the directory stays as hidden, or as visible, as it is.
 func (c *moveScan) same(parent int, name, from, to string) bool {
 	fd, err := sys.Openat2(parent, name, sys.ORdonly|sys.ODirectory|sys.ONofollow, 0,
 		sys.ResolveBeneath)

@@ -120,10 +120,9 @@ type opened struct {
 	node *node
 }
 
-// openBeneath opens p, and reports where in the mount it is. Nothing is opened
-// that is hidden. One call of the kernel does it, save for a path that leaves
-// its directory by ".." or by an absolute link, and for a link where names are
-// hidden: those are walked.
+// openBeneath opens p, and reports where in the mount it is. Nothing is opened that is hidden. One
+// call of the kernel does it, save for a path that leaves its directory by ".." or by an absolute
+// link, and for a link where names are hidden: those are walked.
 func (v *View) openBeneath(b base, p string, flags, mode uint64) (opened, fault) {
 	resolve := b.m.resolve()
 	dotdot := hasDotDot(p)
@@ -299,10 +298,9 @@ func hasDotDot(p string) bool {
 	return false
 }
 
-// climbs reports whether p starts with ".." and has it nowhere else. That is how
-// a tool goes back up from a directory that it opened, and is allowed inside the
-// mount. A path that goes down first and then up beyond its start is refused, as
-// WASI wants all of them to be.
+// climbs reports whether p starts with ".." and has it nowhere else. That is how a tool goes back
+// up from a directory that it opened, and is allowed inside the mount. A path that goes down first
+// and then up beyond its start is refused, as WASI wants all of them to be.
 func climbs(p string) bool {
 	for {
 		name, rest := cut(p)

@@ -1,9 +1,8 @@
-// Package view is the file system of a WASI guest: the mounts that it was
-// granted, below a virtual root directory. Every path is resolved by the kernel
-// beneath a directory descriptor (openat2), or, where a path leaves the
-// descriptor that it started from, one component at a time beneath descriptors
-// that this package holds. A path of the guest never becomes a path of the
-// jail, and no name is checked first and used again later.
+// Package view is the file system of a WASI guest: the mounts that it was granted, below a virtual
+// root directory. Every path is resolved by the kernel beneath a directory descriptor (openat2),
+// or, where a path leaves the descriptor that it started from, one component at a time beneath
+// descriptors that this package holds. A path of the guest never becomes a path of the jail, and no
+// name is checked first and used again later.
 //
 // A View is for one goroutine, as a guest has one.
 package view

@@ -13,11 +13,10 @@ const (
 	linkSize = 4096
 )
 
-// walker resolves a path one component at a time, where the kernel's single
-// call cannot: the path crosses from one mount to another, or a link has an
-// absolute target, which is a path of the guest. It follows links itself and
-// keeps a descriptor of every directory that it went down, so that ".." means
-// the directory that it came from, whatever is renamed meanwhile.
+// walker resolves a path one component at a time, where the kernel's single call cannot: the path
+// crosses from one mount to another, or a link has an absolute target, which is a path of the
+// guest. It follows links itself and keeps a descriptor of every directory that it went down, so
+// that ".." means the directory that it came from, whatever is renamed meanwhile.
 type walker struct {
 	v *View
 	// Steps that ".." may not undo: a confined directory.
