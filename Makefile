@@ -34,6 +34,9 @@ programs: deps modules
 modules:
 	$(STEP) modules "what the network takes, nothing where they are there" sh -c 'CGO_ENABLED=1 go list -deps -tags $(TAGS),agents ./cmd/jail ./cmd/jaild ./cmd/jail-agentd ./cmd/jail-init ./cmd/jail-shim ./cmd/jail-oci >/dev/null'
 
+# Go's compilers and linkers take a quarter less processor time where they collect garbage less often.
+compile bundles: export GOGC := 400
+
 compile:
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/jaild ./cmd/jail-init ./cmd/jail-agentd
 	CGO_ENABLED=0 go build -trimpath -tags agents -ldflags '$(LDFLAGS)' -o $(BIN)/jail-init-agent ./cmd/jail-init
@@ -56,7 +59,7 @@ deps:
 
 test: build
 	@sh .ci/deps test
-	$(STEP) test "about 12 min on two processors, and the compiling of the tests" sh .ci/test $(TAGS)
+	$(STEP) test "about 12 min on two processors" sh .ci/test $(TAGS)
 
 # What CI checks: format, vet, linters, nothing left over from generating or tidying, tests.
 check: build

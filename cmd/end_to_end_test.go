@@ -37,6 +37,14 @@ func TestScripts(t *testing.T) {
 			if err := cmdtest.CompileSlowly(state); err != nil {
 				return err
 			}
+			compiled := []string{modules["PROBE"], cmdtest.Tree("bin/bundles/core-utils/toybox.wasm")}
+			// These run Python.
+			if name := filepath.Base(e.WorkDir); name == "script-devices" || name == "script-refused" {
+				compiled = append(compiled, cmdtest.Tree("bin/bundles/python/python.wasm"))
+			}
+			if err := cmdtest.Compiled(state, compiled...); err != nil {
+				return err
+			}
 			e.Setenv("JAIL_STATE", state)
 			for name, path := range modules {
 				e.Setenv(name, path)

@@ -39,6 +39,7 @@ func (a *agentd) install(name, file, more string) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		a.t.Fatal(err)
 	}
+	compiled(a.t, a.h, file)
 	module, err := os.ReadFile(file)
 	if err != nil {
 		a.t.Fatal(err)

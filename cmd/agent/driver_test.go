@@ -98,6 +98,34 @@ func state(t *testing.T, h *cmdtest.PolicyHost, o owner) string {
 	return dir
 }
 
+// put are the modules that compiled has put into a state directory.
+var put sync.Map
+
+// compiled puts the machine code of an agent's module into the state directory of a host.
+func compiled(t *testing.T, h *cmdtest.Host, module string) {
+	t.Helper()
+	if _, done := put.LoadOrStore([2]string{h.State, module}, true); done {
+		return
+	}
+	if err := cmdtest.CompiledBy(h.State, "agent", func(dir, module string) error {
+		p := &cmdtest.PolicyHost{Host: &cmdtest.Host{T: t, Bin: h.Bin, Root: t.TempDir(), State: dir,
+			Work: t.TempDir()}, Dir: t.TempDir()}
+		if err := os.Mkdir(filepath.Join(p.Dir, "profiles"), 0o755); err != nil {
+			return err
+		}
+		p.Write("agent", profile)
+		p.Open()
+		defer p.Close()
+		req := request(t, root, state(t, p, root))
+		req.Tool = module
+		r, _ := wakeWith(t, p, root, req, nil)
+		r.sleep()
+		return nil
+	}, module); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // request asks for the test's agent.
 func request(t *testing.T, o owner, dir string) message.Request {
 	t.Helper()
@@ -110,6 +138,9 @@ func request(t *testing.T, o owner, dir string) message.Request {
 func wake(t *testing.T, h *cmdtest.PolicyHost, o owner, req message.Request) (*agentRun,
 	*agent.Ready) {
 	t.Helper()
+	if req.Tool == cmdtest.Must(guest())(t) {
+		compiled(t, h.Host, req.Tool)
+	}
 	return wakeWith(t, h, o, req, json.RawMessage(`{"a":1}`))
 }
 

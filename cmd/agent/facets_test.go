@@ -45,7 +45,7 @@ func haveFacets(t *testing.T, dir string) {
 // the bindings that it was not given; it aborts and deletes them, and sees one fail.
 func TestFacets(t *testing.T) {
 	h := cmdtest.New(t)
-	compiled(t, h, "python", "js")
+	cmdtest.CompiledBundles(h, "python", "js")
 	a := startAgentd(t, h)
 	for language := range mains {
 		t.Run(language, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestFacets(t *testing.T) {
 // the one before, without a network, and with the bindings alone that the facet was given.
 func TestPlugin(t *testing.T) {
 	h := cmdtest.New(t)
-	compiled(t, h, "python")
+	cmdtest.CompiledBundles(h, "python")
 	a := startAgentd(t, h)
 	dir := agentDir(t, "python", "plugin")
 	haveFacets(t, dir.Dir)
@@ -132,21 +132,6 @@ def run(n):
 	}
 }
 
-// compiled puts the machine code of bundles into the state directory of a new host. They are compiled
-// once for all tests.
-func compiled(t *testing.T, h *cmdtest.Host, bundles ...string) {
-	t.Helper()
-	for _, b := range bundles {
-		modules, err := filepath.Glob(filepath.Join(h.Bin, "bundles", b, "*.wasm"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmdtest.Compiled(h.State, modules...); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // A loaded program is what load returned.
 type loaded struct {
 	ExecutionID, Stdout, Stderr, Limit, Trap, Error, Message string
@@ -164,7 +149,7 @@ func (l loaded) used() bool { return l.Usage.CPUMS > 0 && l.Usage.MemoryPeak > 0
 // given, and no more output and time than their bounds.
 func TestLoad(t *testing.T) {
 	h := cmdtest.New(t)
-	compiled(t, h, "python", "js")
+	cmdtest.CompiledBundles(h, "python", "js")
 	crm := gatekeeper(t, h, "askpython")
 	a := startAgentd(t, h)
 	dir := agentDir(t, "python", "loader")
@@ -196,6 +181,7 @@ func TestLoad(t *testing.T) {
 		return map[string]any{"mainModule": main, "modules": modules,
 			"env": map[string]string{"ANSWER": "42"}}
 	}
+	compiled(t, h, cmdtest.Must(guest())(t))
 	guestModule, err := os.ReadFile(cmdtest.Must(guest())(t))
 	if err != nil {
 		t.Fatal(err)

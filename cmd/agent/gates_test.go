@@ -77,7 +77,7 @@ func city(t *testing.T, crm string) (city string) {
 // meanwhile.
 func TestGatekeeper(t *testing.T) {
 	h := cmdtest.New(t)
-	compiled(t, h, "js")
+	cmdtest.CompiledBundles(h, "js")
 	crm := gatekeeper(t, h, "askjs")
 	a := startAgentd(t, h)
 	dir := agentDir(t, "js", "gated")

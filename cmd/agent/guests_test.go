@@ -77,7 +77,7 @@ def connect():
 // the loopback of a jail of the host's Python. The latter cannot open the database by its name.
 func TestScripts(t *testing.T) {
 	h := cmdtest.NewPolicyHost(t, nil)
-	compiled(t, h.Host, "python")
+	cmdtest.CompiledBundles(h.Host, "python")
 	for name, connect := range map[string]string{"agent": overListener,
 		"agent-native": overLoopback} {
 		t.Run(name, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,6 +27,9 @@ import (
 // tests.
 var mains = map[string][2]string{"python": {"main.py", "main.py"}, "js": {"main.js", "main.js"},
 	"go": {"main.go", "main.go.txt"}, "rust": {"src/main.rs", "main.rs"}, "c": {"main.c", "main.c"}}
+
+// made are the modules that agentDir has built, by language and main program.
+var made sync.Map
 
 // agentDir makes the directory of a new agent in a language and builds it. Where main is not empty it
 // is the program in place of that of the template.
@@ -55,7 +59,18 @@ func agentDir(t *testing.T, language, main string) *manifest.Agent {
 		}
 	}
 	if _, ok := files["Makefile"]; ok {
-		build(t, language, dir)
+		module, key := filepath.Join(dir, "ask"+language+".wasm"), [2]string{language, main}
+		text, ok := made.Load(key)
+		if ok {
+			err = os.WriteFile(module, text.([]byte), 0o644)
+		} else {
+			build(t, language, dir)
+			text, err = os.ReadFile(module)
+			made.Store(key, text)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	a, err := manifest.Load(dir, manifest.Options{})
 	if err != nil {
@@ -95,7 +110,7 @@ func TestTemplates(t *testing.T) {
 	for language := range mains {
 		t.Run(language, func(t *testing.T) {
 			h := cmdtest.New(t)
-			compiled(t, h, language)
+			cmdtest.CompiledBundles(h, language)
 			a := startAgentd(t, h)
 			dir := agentDir(t, language, "")
 			name := dir.Name
@@ -183,7 +198,7 @@ func asked(id string, parts ...string) (all []agent.Effect) {
 // forms, takes a stream whose parts are cut anywhere, and says which event failed.
 func TestLibraries(t *testing.T) {
 	h := cmdtest.NewPolicyHost(t, map[string]string{"agent": profile})
-	compiled(t, h.Host, "python", "js")
+	cmdtest.CompiledBundles(h.Host, "python", "js")
 	chat := `data: {"choices":[{"delta":{"content":"hé"}}]}` + "\n\n" +
 		`data: {"choices":[{"delta":{}}]}` + "\r\n\r\n" +
 		`data: {"choices":[{"delta":{"content":"llo"}}]}` + "\n\ndata: [DONE]\n\n"
@@ -316,7 +331,7 @@ func requestOf(t *testing.T, h *cmdtest.PolicyHost, a *manifest.Agent) message.R
 // with it, the same agent has, and a repeated event repeats the Idempotency-Key of each of its requests.
 func TestNetwork(t *testing.T) {
 	h := cmdtest.NewPolicyHost(t, map[string]string{"agent": profile})
-	compiled(t, h.Host, "js")
+	cmdtest.CompiledBundles(h.Host, "js")
 	keys := make(chan string, 10)
 	web := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		keys <- r.Header.Get("Idempotency-Key")
@@ -433,7 +448,7 @@ jail_agent.run(Fetcher())
 // error, and its event fails. TestLibraries is the control, in which the same programs have it.
 func TestCapabilityOff(t *testing.T) {
 	h := cmdtest.NewPolicyHost(t, map[string]string{"agent": profile})
-	compiled(t, h.Host, "python", "js")
+	cmdtest.CompiledBundles(h.Host, "python", "js")
 	for language := range mains {
 		t.Run(language, func(t *testing.T) {
 			dir := agentDir(t, language, "asker")

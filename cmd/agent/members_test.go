@@ -17,7 +17,7 @@ import (
 // each other's methods and share the settings of the channel.
 func TestMembers(t *testing.T) {
 	h := cmdtest.New(t)
-	compiled(t, h, "python", "js")
+	cmdtest.CompiledBundles(h, "python", "js")
 	a := startAgentd(t, h)
 	var members []string
 	for _, language := range []string{"python", "js", "go", "rust", "c"} {

@@ -64,7 +64,7 @@ func event(data string) string { return "data: " + data + "\n\n" }
 // The agents of the documentation do what it says.
 func TestExamples(t *testing.T) {
 	h := cmdtest.NewPolicyHost(t, map[string]string{"agent": profile})
-	compiled(t, h.Host, "python")
+	cmdtest.CompiledBundles(h.Host, "python")
 	t.Run("responder", func(t *testing.T) { responder(t, h) })
 	t.Run("watcher", func(t *testing.T) { watcher(t, h) })
 }

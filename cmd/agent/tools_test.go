@@ -40,7 +40,7 @@ func command(argv ...string) call {
 // while jail-agentd is killed, and the decision wakes the agent.
 func TestAgentTools(t *testing.T) {
 	h := cmdtest.New(t)
-	compiled(t, h, "core-utils")
+	cmdtest.CompiledBundles(h, "core-utils")
 	a := startAgentd(t, h)
 	site := filepath.Join(h.Work, "site")
 	dir := filepath.Join(h.Work, "tools")
@@ -49,6 +49,7 @@ func TestAgentTools(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	compiled(t, h, cmdtest.Must(guest())(t))
 	module, err := os.ReadFile(cmdtest.Must(guest())(t))
 	if err != nil {
 		t.Fatal(err)

@@ -92,6 +92,28 @@ func CompiledForEngines(state string, modules ...string) error {
 	return putCompiled(state, "engine", compiled.runInEngine, modules)
 }
 
+// CompiledBundles is Compiled of the modules of bundles that are built.
+func CompiledBundles(h *Host, bundles ...string) {
+	h.T.Helper()
+	for _, b := range bundles {
+		modules, err := filepath.Glob(filepath.Join(Built, "bundles", b, "*.wasm"))
+		if err == nil {
+			err = Compiled(h.State, modules...)
+		}
+		if err != nil {
+			h.T.Fatal(err)
+		}
+	}
+}
+
+// CompiledBy is Compiled of modules that jail run refuses. The function run, of which there is one
+// for each kind, runs a module with a state directory.
+func CompiledBy(state, kind string, run func(state, module string) error, modules ...string) error {
+	return putCompiled(state, kind, func(c compiled, module string) ([]byte, error) {
+		return nil, run(c.dir, module)
+	}, modules)
+}
+
 func putCompiled(state, kind string, run func(c compiled, module string) ([]byte, error),
 	modules []string) error {
 	c, lock, err := openCompiled()

@@ -68,6 +68,7 @@ var longLessons = []lesson{
 // things that it grants, it does not. JAIL_TEST_LONG=1 learns them all.
 func TestLearn(t *testing.T) {
 	h := cmdtest.New(t)
+	cmdtest.CompiledBundles(h, "python")
 	h.Files(map[string]string{
 		"a.txt":        "one\ntwo\n",
 		"p.py":         "import json, sqlite3\nprint(json.dumps(sqlite3.connect(':memory:').execute('select 1').fetchall()))\n",

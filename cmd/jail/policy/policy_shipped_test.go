@@ -15,6 +15,7 @@ import (
 // with it.
 func TestShippedProfilesKeepTheirTests(t *testing.T) {
 	h := cmdtest.New(t)
+	cmdtest.CompiledBundles(h, "core-utils", "js", "python")
 	files, err := filepath.Glob(cmdtest.Tree("profiles", "*.expect"))
 	if err != nil || len(files) < 5 {
 		t.Fatalf("%v, %v", files, err)
