@@ -236,6 +236,10 @@ func TestReload(t *testing.T) {
 		w.say(i, n)
 	}
 	w.until("some are done", func() bool { return w.disk(i).count == events/10 })
+	before, err := w.Store.Agent(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
 	file := filepath.Join(w.dir, "agents", "a", "agent.toml")
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -243,10 +247,6 @@ func TestReload(t *testing.T) {
 	}
 	text = []byte(strings.Replace(string(text), "version = 0", "version = 1", 1))
 	if err := os.WriteFile(file, text, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	before, err := w.Store.Agent(t.Context(), "a")
-	if err != nil {
 		t.Fatal(err)
 	}
 	w.until("the change is seen", func() bool {
