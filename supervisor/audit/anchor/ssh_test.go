@@ -42,7 +42,7 @@ func TestGitSSH(t *testing.T) {
 			t.Skip("only root may have a mount namespace of its own here")
 		}
 		cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestGitSSH$",
-			"-test.v", "-test.timeout=3m")
+			"-test.v", "-test.timeout=20m")
 		cmd.Env = append(os.Environ(), sshChild+"=1", "TMPDIR="+t.TempDir())
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS,
 			Pdeathsig: syscall.SIGKILL}
