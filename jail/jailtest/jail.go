@@ -18,8 +18,9 @@ import (
 	"github.com/jail-sandbox/jail/jail/launch"
 )
 
-// hang is how long a jail may take before the test is ended as one that hangs.
-var hang = Bound(time.Minute)
+// hang is how long a jail may take before the test is ended as one that hangs, and patience how long
+// each step of its start may: a busy machine needs a minute for what takes a second.
+var hang, patience = Bound(5 * time.Minute), Bound(2 * time.Minute)
 
 // Emulated says that the processor is a program, as the environment of cmd/dev/vmtest's machines
 // tells.

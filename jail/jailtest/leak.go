@@ -17,7 +17,7 @@ import (
 )
 
 // settle is how long goroutines and children may take to end that have nothing more to do.
-const settle = 30 * time.Second
+const settle = 2 * time.Minute
 
 // checkLeaks compares, after the test and all its other cleanups, what there is on the host with
 // what there was: control groups of this test binary's slice, mounts, loop devices over files of

@@ -82,7 +82,8 @@ groups = ["wasi"]
 func New(t testing.TB) *Setup {
 	t.Helper()
 	Require(t)
-	s := &Setup{Launcher: launch.Launcher{Shim: Binary(t, Shim), Init: Binary(t, Probe)}}
+	s := &Setup{Launcher: launch.Launcher{Shim: Binary(t, Shim), Init: Binary(t, Probe),
+		Patience: patience}}
 	dir := t.TempDir()
 	checkLeaks(t, dir)
 	s.RunDir, s.Data, s.Store = filepath.Join(dir, "run"), filepath.Join(dir, "data"),

@@ -1,6 +1,7 @@
 package landlock_test
 
 import (
+	"fmt"
 	"math/bits"
 	"os"
 	"path/filepath"
@@ -66,7 +67,7 @@ func TestVersions(t *testing.T) {
 	if err != nil {
 		t.Skipf("landlock: %v", err)
 	}
-	abstract := "@" + filepath.Base(t.TempDir()) + "-landlock"
+	abstract := fmt.Sprintf("@jail-landlock-test-%d", os.Getpid())
 	serve(t, abstract)
 	for _, a := range since {
 		for abi := 1; abi <= min(running, landlock.Versions); abi++ {

@@ -1,16 +1,13 @@
 package launch_test
 
 import (
-	"errors"
 	"os"
 	"strconv"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/jailtest"
 	"github.com/jail-sandbox/jail/jail/jailtest/victim"
@@ -100,15 +97,7 @@ func TestListenerDies(t *testing.T) {
 	}
 	j.End()
 	// Nobody else is left to.
-	err := cgroup.Remove(s.Plan.Cgroup.Path)
-	for late := time.Now().Add(jailtest.Bound(10 * time.Second)); errors.Is(err, syscall.EBUSY) &&
-		time.Now().Before(late); time.Sleep(time.Millisecond) {
-		// A process that has ended is in it until the kernel has put it away.
-		err = cgroup.Remove(s.Plan.Cgroup.Path)
-	}
-	if err != nil {
-		t.Error(err)
-	}
+	removeGroup(t, s)
 }
 
 // TestOwnFilter: a tool that could load filters of its own could hide nothing and allow nothing by

@@ -208,6 +208,16 @@ func newFixture(t testing.TB) *fixture {
 	return f
 }
 
+// workIn changes the working directory of the process. back changes it again: what a later test
+// builds lies beside the first one.
+func workIn(t testing.TB, dir string) (back func()) {
+	t.Helper()
+	home, err := os.Getwd()
+	must(t, err)
+	must(t, os.Chdir(dir))
+	return func() { must(t, os.Chdir(home)) }
+}
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

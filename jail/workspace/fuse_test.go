@@ -201,14 +201,13 @@ func (s *diskServer) logLength(d *virtualDisk) int {
 // unmount waits for processes that have just ended.
 func (d *disk) unmount() {
 	d.t.Helper()
-	for n := 0; ; n++ {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		err := syscall.Unmount(d.dir, 0)
 		if err == nil {
 			return
 		}
-		if err != syscall.EBUSY || n > 2000 {
+		if err != syscall.EBUSY || time.Now().After(end) {
 			d.t.Fatalf("unmount %s: %v: %s", d.dir, err, strings.TrimSpace(hostState(d.t)))
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
 }

@@ -46,8 +46,7 @@ func (c chance) op() toolOp {
 }
 
 func (f *fixture) randomTree(c chance) {
-	must(f.t, os.Chdir(f.real))
-	defer os.Chdir("/")
+	defer workIn(f.t, f.real)()
 	for range c.IntN(40) {
 		if o := c.op(); o.Do != "chmod" || !strings.HasPrefix(o.Arg, "0") {
 			o.run()

@@ -64,8 +64,7 @@ func TestShapes(t *testing.T) {
 			}
 		}, "rm 77; echo x >99999; "},
 		{"a path of 6,000 bytes", func(t *testing.T, f *fixture) {
-			must(t, os.Chdir(f.real))
-			defer os.Chdir("/")
+			defer workIn(t, f.real)()
 			for range 30 {
 				name := strings.Repeat("d", 200)
 				must(t, os.Mkdir(name, 0o755))

@@ -71,7 +71,7 @@ func (w *world) do(i store.Instance, f func(w *work)) {
 	w.say(i, "go")
 	select {
 	case <-done:
-	case <-time.After(time.Minute):
+	case <-time.After(hanging):
 		w.t.Fatal("the event does not end")
 	}
 	w.empty(i.Agent)
@@ -240,7 +240,7 @@ func TestFacetOfANarrowedParent(t *testing.T) {
 func TestFacetsOfAChangedAgent(t *testing.T) {
 	w := newWorld(t)
 	w.start()
-	const rest = "[wake]\nidle = \"10m\"\ndeadline = \"10s\"\n"
+	const rest = "[wake]\nidle = \"10m\"\ndeadline = \"2m\"\n"
 	a := w.install("a", withFacets+rest, nil)
 	facet := params{"name": "f", "class": "f", "facets": true}
 	// steps of the facet: it has begun, and may go on.
@@ -348,7 +348,7 @@ func TestCrowdedFacetSaysWhy(t *testing.T) {
 func TestCallsOfFailedAndPausedFacets(t *testing.T) {
 	w := newWorld(t)
 	w.start()
-	a := w.install("a", withFacets+"[wake]\nidle = \"10m\"\ndeadline = \"10s\"\n", nil)
+	a := w.install("a", withFacets+"[wake]\nidle = \"10m\"\ndeadline = \"2m\"\n", nil)
 	fails := true
 	w.jails.classes["f"] = func(in *work) error {
 		if fails {

@@ -503,13 +503,16 @@ func (w *world) still() {
 	w.turns.most = 0
 }
 
+// hanging is how long anything may take before it counts as hanging.
+const hanging = 5 * time.Minute
+
 // until waits for a condition.
 func (w *world) until(what string, done func() bool) {
 	w.t.Helper()
-	deadline := time.Now().Add(60 * time.Second)
+	deadline := time.Now().Add(hanging)
 	for !done() {
 		if time.Now().After(deadline) {
-			w.t.Fatalf("after a minute still not: %s", what)
+			w.t.Fatalf("after %v still not: %s", hanging, what)
 		}
 		time.Sleep(2 * time.Millisecond)
 	}

@@ -105,7 +105,7 @@ func TestPackedUnderOthers(t *testing.T) {
 	p := newPlace(t)
 	idle, other := p.open(t, smallSegments), p.open(t, smallSegments)
 	mustAppend(t, idle, denied("first"))
-	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	ctx, stop := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer stop()
 	var followed []string
 	begun, ended := make(chan bool), make(chan bool)

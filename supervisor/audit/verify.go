@@ -8,9 +8,12 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"syscall"
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
+
+	"github.com/jail-sandbox/jail/supervisor/flock"
 )
 
 // Report is the result of a successful Verify.
@@ -117,12 +120,14 @@ type verifier struct {
 	report  Report
 }
 
-// The head of a log in use moves on while we read. So many times we follow it, or wait for a batch
-// that is on disk and not yet under it.
+// The head of a log in use moves on while we read. followHead is how often we follow it. waitHead
+// times waitFor is the least wait for a batch that is on disk and not yet under it, and waitWriter
+// bounds the wait while a writer has the lock: a disk may take seconds for one flush.
 const (
 	followHead = 4
 	waitHead   = 20
 	waitFor    = 25 * time.Millisecond
+	waitWriter = time.Minute
 )
 
 func (v *verifier) run() error {
@@ -312,8 +317,10 @@ func (v *verifier) readHead() error {
 // awaitHead looks for lines after the head. A live writer will sign them; otherwise the first of
 // them is unsigned.
 func (v *verifier) awaitHead() (moved bool, err error) {
-	before := v.head
-	for range waitHead {
+	before, until := v.head, time.Now().Add(waitWriter)
+	for tries := 1; ; tries++ {
+		// Asked first: a writer that has no lock by now has signed all that was seen before.
+		signed := tries > waitHead && (!v.locked() || time.Now().After(until))
 		if err := v.readHead(); err != nil {
 			return false, err
 		}
@@ -332,8 +339,20 @@ func (v *verifier) awaitHead() (moved bool, err error) {
 		if err != nil || !more {
 			return false, err
 		}
+		if signed {
+			return false, v.fault(before.size+1, unsigned,
+				"it is behind the signed head, which has %d records", before.size)
+		}
 		time.Sleep(v.patience)
 	}
-	return false, v.fault(before.size+1, unsigned,
-		"it is behind the signed head, which has %d records", before.size)
+}
+
+// locked reports whether a writer has the lock of the log, as far as the caller may open it.
+func (v *verifier) locked() bool {
+	f, err := openRegular(v.root, lockFile, os.O_RDONLY, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return errors.Is(flock.Apply(f, syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK)
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jail-sandbox/jail/supervisor/flock"
 )
@@ -126,6 +127,53 @@ func TestTwoHandles(t *testing.T) {
 		t.Errorf("%d given out, report %+v", len(seen), rep)
 	}
 	p.wantOnRecord(t, seen)
+}
+
+// slow is a segment whose flush takes until it is let go.
+type slow struct {
+	segment
+	begun, free chan struct{}
+}
+
+func (s slow) Sync() error {
+	close(s.begun)
+	<-s.free
+	return s.segment.Sync()
+}
+
+// A record that is written and not yet signed, because its flush takes long, is no fault.
+func TestVerifyDuringFlush(t *testing.T) {
+	p := newPlace(t)
+	l := p.open(t)
+	mustAppend(t, l, denied("a"))
+	s := slow{l.writer.seg.segment, make(chan struct{}), make(chan struct{})}
+	l.writer.seg.segment = s
+	appended, verified := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := l.Append(context.Background(), denied("b"))
+		appended <- err
+	}()
+	<-s.begun
+	go func() {
+		_, err := p.verify(t)
+		verified <- err
+	}()
+	select {
+	case err := <-verified:
+		t.Errorf("verify did not wait for the writer: %v", err)
+		close(s.free)
+	case <-time.After(100 * time.Millisecond):
+		close(s.free)
+		if err := <-verified; err != nil {
+			t.Error(err)
+		}
+	}
+	if err := <-appended; err != nil {
+		t.Fatal(err)
+	}
+	l.writer.seg.segment = s.segment
+	mustClose(t, l)
+	p.mustVerify(t, 3)
 }
 
 // A record is withdrawn while another process has the lock, and not once it is on its way.

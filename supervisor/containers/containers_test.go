@@ -131,7 +131,7 @@ func (h *host) plan(k *containers.Keeper) oci.Plan {
 
 func (h *host) awaitEnd() audit.RunFinished {
 	h.Helper()
-	for range 1000 {
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {
 		if f, ok := h.log.last().(audit.RunFinished); ok {
 			return f
 		}

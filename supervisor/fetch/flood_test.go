@@ -50,8 +50,8 @@ func (g *gated) IntendAfter(ended []Outcome, i Intent) (string, error) {
 func TestFlood(t *testing.T) {
 	const flood = 3 * maxRecording
 	// No request ends by time while the gate is closed.
-	w := newWorld(t, anyTo+strings.NewReplacer("concurrent = 64", "concurrent = 1000", `"10s"`,
-		`"5m"`).Replace(limits))
+	w := newWorld(t, anyTo+strings.NewReplacer("concurrent = 64", "concurrent = 1000", `"2m"`,
+		`"10m"`).Replace(limits))
 	w.names.Set(upName, []string{upIP})
 	fetchtest.StartHost(t, upIP+":80", nil, says("hi"))
 	quiet := startProcess(t, w, func(error) {})
@@ -88,7 +88,7 @@ func TestFlood(t *testing.T) {
 	}
 	select {
 	case <-g.full:
-	case <-time.After(time.Minute): // a bound against hanging
+	case <-time.After(hanging):
 		t.Fatal("the queue does not fill")
 	}
 	conn := openStream(t, other)

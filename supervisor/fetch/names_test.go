@@ -120,7 +120,7 @@ func TestAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bounds := limits
 			if c.status == 502 {
-				bounds = strings.Replace(limits, `"10s"`, `"500ms"`, 1) // some never come
+				bounds = strings.Replace(limits, `"2m"`, `"500ms"`, 1) // some never come
 			}
 			w := newWorld(t, anyTo+bounds)
 			host := fetchtest.StartHost(t, upIP+":80", nil, says("hi"))

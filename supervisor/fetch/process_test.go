@@ -92,7 +92,7 @@ func openStream(t testing.TB, socket *control.Conn) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(hanging)); err != nil {
 		t.Fatal(err)
 	}
 	return conn

@@ -37,8 +37,11 @@ requests = 1000
 bytes_in = "64MiB"
 bytes_out = "64MiB"
 concurrent = 64
-timeout = "10s"
+timeout = "2m"
 `
+
+// hanging is how long an answer may take before it counts as hanging.
+const hanging = 2 * time.Minute
 
 // notes are what a proxy has put on record.
 type notes struct {
@@ -179,7 +182,7 @@ func (w *world) served() (*net.UnixConn, <-chan struct{}) {
 	done := make(chan struct{})
 	go func() { defer close(done); w.proxy.serve(ctx, theirs, w.proxy.scopes[0]) }()
 	w.t.Cleanup(func() { ours.Close(); cancel(); <-done })
-	if err := ours.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := ours.SetDeadline(time.Now().Add(hanging)); err != nil {
 		w.t.Fatal(err)
 	}
 	return ours.(*net.UnixConn), done

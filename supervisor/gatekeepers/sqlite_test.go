@@ -355,12 +355,9 @@ func TestHostileSchema(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	start := time.Now()
+	// Without the bound it never returns.
 	if _, err := f.Read(ctx, "rows", raws(object{"table": "endless"})); err == nil {
 		t.Error("an endless view has an end")
-	}
-	if took := time.Since(start); took > 10*time.Second {
-		t.Errorf("it took %v", took)
 	}
 	if _, err := f.Read(t.Context(), "rows", raws(object{"table": "large"})); err == nil {
 		t.Error("a value of 900 MB is read")

@@ -16,10 +16,10 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
 )
 
-// sshChild says to this program that it is the child of [TestGitSSH], in a mount namespace of its
-// own.
+// sshChild says to this program that it is the child of [TestGitSSH], in namespaces of its own.
 const sshChild = "JAIL_TEST_SSH_CHILD"
 
 // TestGitSSH: heads get to a repository behind a real ssh server, with the keys and the known hosts
@@ -27,7 +27,8 @@ const sshChild = "JAIL_TEST_SSH_CHILD"
 // never answers and one that is not there are named, bounded, and tried again.
 //
 // It runs in a mount namespace in which the user's home is a directory of the test, because ssh
-// looks nowhere else for known hosts.
+// looks nowhere else for known hosts, and in a network namespace in which nobody else takes the
+// port while the server is away.
 func TestGitSSH(t *testing.T) {
 	if os.Getenv(sshChild) == "" {
 		for _, program := range []string{"dropbear", "dropbearkey", "ssh", "ssh-keygen"} {
@@ -42,15 +43,18 @@ func TestGitSSH(t *testing.T) {
 			t.Skip("only root may have a mount namespace of its own here")
 		}
 		cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestGitSSH$",
-			"-test.v", "-test.timeout=3m")
+			"-test.v", "-test.timeout=20m")
 		cmd.Env = append(os.Environ(), sshChild+"=1", "TMPDIR="+t.TempDir())
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS,
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET,
 			Pdeathsig: syscall.SIGKILL}
 		out, err := cmd.CombinedOutput()
 		if err != nil || !bytes.Contains(out, []byte("--- PASS: TestGitSSH")) {
 			t.Errorf("%v\n%s", err, out)
 		}
 		return
+	}
+	if err := fetchtest.Enter(); err != nil {
+		t.Fatal(err)
 	}
 	s := startSSH(t)
 	log, l := newLog(t)
@@ -116,8 +120,11 @@ func TestGitSSH(t *testing.T) {
 	if _, err := k.Once(ctx); err == nil || !strings.Contains(err.Error(), s.address) {
 		t.Errorf("%v", err)
 	}
-	if left := programsOf(t, s.address); left != "" {
-		t.Errorf("left behind: %s", left)
+	// What was killed is there until the kernel has put it away.
+	for end := time.Now().Add(bound); programsOf(t, s.address) != ""; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("left behind: %s", programsOf(t, s.address))
+		}
 	}
 	mute.Close()
 	s.start(t)
