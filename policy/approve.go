@@ -8,7 +8,11 @@ import (
 )
 
 // ApproveMode says whether an action waits for somebody's approval.
-type ApproveMode uint8
+type ApproveMode = word[approveModes]
+
+type approveModes struct{}
+
+func (approveModes) words() []string { return []string{"never", "ask", "auto"} }
 
 // Values of ApproveMode, each granting more than the one before.
 const (
@@ -16,19 +20,6 @@ const (
 	ApproveAsk                      // it waits until somebody has approved it
 	ApproveAuto                     // it needs no approval
 )
-
-var approveModeWords = []string{"never", "ask", "auto"}
-
-// Choices returns the words of approve.mode, the strictest first.
-func (ApproveMode) Choices() []string { return append([]string(nil), approveModeWords...) }
-
-func (m ApproveMode) String() string { return word(approveModeWords, m) }
-
-// MarshalText writes the word of a policy file.
-func (m ApproveMode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
-
-// UnmarshalText reads the word of a policy file.
-func (m *ApproveMode) UnmarshalText(text []byte) error { return unword(approveModeWords, m, text) }
 
 // Actions that a rule can hold back.
 const (

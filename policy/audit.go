@@ -1,7 +1,11 @@
 package policy
 
 // FileAudit says which uses of files a run records.
-type FileAudit uint8
+type FileAudit = word[fileAudits]
+
+type fileAudits struct{}
+
+func (fileAudits) words() []string { return []string{"opens", "changes", "none"} }
 
 // Values of FileAudit, each recording less than the one before: a run that is recorded less may do
 // more.
@@ -13,19 +17,6 @@ const (
 	// FilesNone records none; the change set of the workspace is recorded all the same.
 	FilesNone
 )
-
-var fileAuditWords = []string{"opens", "changes", "none"}
-
-// Choices returns the words of a policy file, the one that records most first.
-func (FileAudit) Choices() []string { return append([]string(nil), fileAuditWords...) }
-
-func (a FileAudit) String() string { return word(fileAuditWords, a) }
-
-// MarshalText writes the word of a policy file.
-func (a FileAudit) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
-
-// UnmarshalText reads the word of a policy file.
-func (a *FileAudit) UnmarshalText(text []byte) error { return unword(fileAuditWords, a, text) }
 
 // Audit says what a run records in addition to what is always recorded. The default adds nothing.
 type Audit struct {

@@ -322,7 +322,11 @@ func (f Fetch) denied(q Connect) (FetchDeny, bool) {
 }
 
 // FetchMode says what happens to a request that no rule grants.
-type FetchMode uint8
+type FetchMode = word[fetchModes]
+
+type fetchModes struct{}
+
+func (fetchModes) words() []string { return []string{"enforce", "report"} }
 
 // The modes, each below the next.
 const (
@@ -332,7 +336,11 @@ const (
 )
 
 // TLSMode says how the proxy treats a client's own TLS.
-type TLSMode uint8
+type TLSMode = word[tlsModes]
+
+type tlsModes struct{}
+
+func (tlsModes) words() []string { return []string{"intercept", "opaque"} }
 
 // The modes, each below the next.
 const (
@@ -341,32 +349,6 @@ const (
 	// It passes through, and only the host is decided and recorded.
 	TLSOpaque
 )
-
-var (
-	fetchModeWords = []string{"enforce", "report"}
-	tlsModeWords   = []string{"intercept", "opaque"}
-)
-
-// Choices returns the words of fetch.mode.
-func (FetchMode) Choices() []string { return append([]string(nil), fetchModeWords...) }
-
-// Choices returns the words of a rule's tls.
-func (TLSMode) Choices() []string { return append([]string(nil), tlsModeWords...) }
-
-func (m FetchMode) String() string { return word(fetchModeWords, m) }
-func (m TLSMode) String() string   { return word(tlsModeWords, m) }
-
-// MarshalText writes the word.
-func (m FetchMode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
-
-// MarshalText writes the word.
-func (m TLSMode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
-
-// UnmarshalText reads the word.
-func (m *FetchMode) UnmarshalText(text []byte) error { return unword(fetchModeWords, m, text) }
-
-// UnmarshalText reads the word.
-func (m *TLSMode) UnmarshalText(text []byte) error { return unword(tlsModeWords, m, text) }
 
 // FetchBounds narrow one rule. Each is 0 where the rule sets no bound of its own; the meet
 // is the smaller of those that are set. All but the sizes hold for one host in one run.

@@ -1,7 +1,11 @@
 package policy
 
 // EngineRule says which process carries out the WebAssembly invocations of a session.
-type EngineRule uint8
+type EngineRule = word[engineRules]
+
+type engineRules struct{}
+
+func (engineRules) words() []string { return []string{"own", "request", "shared"} }
 
 // Values of EngineRule, each granting more than the one before.
 const (
@@ -13,21 +17,12 @@ const (
 	EngineShared
 )
 
-var engineRuleWords = []string{"own", "request", "shared"}
-
-// Choices returns the words of a policy file, the strictest first.
-func (EngineRule) Choices() []string { return append([]string(nil), engineRuleWords...) }
-
-func (e EngineRule) String() string { return word(engineRuleWords, e) }
-
-// MarshalText writes the word of a policy file.
-func (e EngineRule) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
-
-// UnmarshalText reads the word of a policy file.
-func (e *EngineRule) UnmarshalText(text []byte) error { return unword(engineRuleWords, e, text) }
-
 // LoopbackRule says which loopback interface the invocations of a session have.
-type LoopbackRule uint8
+type LoopbackRule = word[loopbackRules]
+
+type loopbackRules struct{}
+
+func (loopbackRules) words() []string { return []string{"own", "shared"} }
 
 // Values of LoopbackRule, each granting more than the one before.
 const (
@@ -36,21 +31,6 @@ const (
 	// LoopbackShared gives the programs of the host of a session one network namespace.
 	LoopbackShared
 )
-
-var loopbackRuleWords = []string{"own", "shared"}
-
-// Choices returns the words of a policy file, the strictest first.
-func (LoopbackRule) Choices() []string { return append([]string(nil), loopbackRuleWords...) }
-
-func (l LoopbackRule) String() string { return word(loopbackRuleWords, l) }
-
-// MarshalText writes the word of a policy file.
-func (l LoopbackRule) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
-
-// UnmarshalText reads the word of a policy file.
-func (l *LoopbackRule) UnmarshalText(text []byte) error {
-	return unword(loopbackRuleWords, l, text)
-}
 
 // Session says what the invocations of a session may share.
 type Session struct {

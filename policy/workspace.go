@@ -7,7 +7,11 @@ import "fmt"
 const WorkspaceDir = "/workspace"
 
 // WorkspaceAccess says what a tool gets of the caller's directory.
-type WorkspaceAccess uint8
+type WorkspaceAccess = word[accesses]
+
+type accesses struct{}
+
+func (accesses) words() []string { return []string{"none", "read", "shadow"} }
 
 // Accesses to a workspace, each more than the one before.
 const (
@@ -18,7 +22,11 @@ const (
 )
 
 // CommitRule says what it takes for the changes of a shadow to become real.
-type CommitRule uint8
+type CommitRule = word[commitRules]
+
+type commitRules struct{}
+
+func (commitRules) words() []string { return []string{"never", "ask", "auto"} }
 
 // Commit rules, each more than the one before.
 const (
@@ -29,7 +37,11 @@ const (
 )
 
 // WorkspaceTarget says at which path a tool finds the workspace.
-type WorkspaceTarget uint8
+type WorkspaceTarget = word[targets]
+
+type targets struct{}
+
+func (targets) words() []string { return []string{WorkspaceDir, "same"} }
 
 // Targets of a workspace, each more than the one before: the second shows the tool a path of the
 // host.
@@ -37,60 +49,6 @@ const (
 	TargetWorkspace WorkspaceTarget = iota // WorkspaceDir
 	TargetSame                             // the path of the directory on the host
 )
-
-var (
-	accessWords = []string{"none", "read", "shadow"}
-	targetWords = []string{WorkspaceDir, "same"}
-	commitWords = []string{"never", "ask", "auto"}
-)
-
-func (a WorkspaceAccess) String() string { return word(accessWords, a) }
-func (c CommitRule) String() string      { return word(commitWords, c) }
-func (t WorkspaceTarget) String() string { return word(targetWords, t) }
-
-// Choices returns the words for a WorkspaceTarget, the strictest first.
-func (WorkspaceTarget) Choices() []string { return append([]string(nil), targetWords...) }
-
-// Choices returns the words of a policy file.
-func (WorkspaceAccess) Choices() []string { return append([]string(nil), accessWords...) }
-
-// Choices returns the words for a CommitRule, the strictest first.
-func (CommitRule) Choices() []string { return append([]string(nil), commitWords...) }
-
-// MarshalText writes the word of a policy file.
-func (a WorkspaceAccess) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
-
-// MarshalText writes the word of a policy file.
-func (c CommitRule) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
-
-// MarshalText writes the word of a policy file.
-func (t WorkspaceTarget) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
-
-// UnmarshalText reads the word of a policy file.
-func (t *WorkspaceTarget) UnmarshalText(text []byte) error { return unword(targetWords, t, text) }
-
-// UnmarshalText reads the word of a policy file.
-func (a *WorkspaceAccess) UnmarshalText(text []byte) error { return unword(accessWords, a, text) }
-
-// UnmarshalText reads the word of a policy file.
-func (c *CommitRule) UnmarshalText(text []byte) error { return unword(commitWords, c, text) }
-
-func word[T ~uint8](words []string, v T) string {
-	if int(v) < len(words) {
-		return words[v]
-	}
-	return fmt.Sprintf("invalid(%d)", v)
-}
-
-func unword[T ~uint8](words []string, v *T, text []byte) error {
-	for i, w := range words {
-		if w == string(text) {
-			*v = T(i)
-			return nil
-		}
-	}
-	return fmt.Errorf("%q is none of %q", text, words)
-}
 
 // Workspace is what a tool may do with the caller's directory.
 //

@@ -1,0 +1,36 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+)
+
+// A word is a value that policy files name by a word: 0 stands for the first one of W, which is the
+// strictest.
+type word[W interface{ words() []string }] uint8
+
+// Choices returns the words of a policy file, the strictest first.
+func (word[W]) Choices() []string {
+	var all W
+	return all.words()
+}
+
+func (v word[W]) String() string {
+	if all := v.Choices(); int(v) < len(all) {
+		return all[v]
+	}
+	return fmt.Sprintf("invalid(%d)", uint8(v))
+}
+
+// MarshalText writes the word of a policy file.
+func (v word[W]) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
+
+// UnmarshalText reads the word of a policy file.
+func (v *word[W]) UnmarshalText(text []byte) error {
+	i := slices.Index(v.Choices(), string(text))
+	if i < 0 {
+		return fmt.Errorf("%q is none of %q", text, v.Choices())
+	}
+	*v = word[W](i)
+	return nil
+}
