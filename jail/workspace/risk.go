@@ -3,6 +3,7 @@ package workspace
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/text/unicode/norm"
@@ -51,12 +52,8 @@ func RiskClasses() []policy.Class {
 
 // has reports whether a change has a risk of that class; Plain is true for a change without any.
 func (c Change) has(class policy.Class) bool {
-	for _, r := range c.Risks {
-		if r.Class == class {
-			return true
-		}
-	}
-	return class == Plain && len(c.Risks) == 0
+	return class == Plain && len(c.Risks) == 0 ||
+		slices.ContainsFunc(c.Risks, func(r Risk) bool { return r.Class == class })
 }
 
 func (c *Change) risk(class policy.Class, hold bool, why string, args ...any) {
@@ -159,10 +156,8 @@ func gitConfigLike(head []byte) bool {
 	}
 	for line := range strings.SplitSeq(text, "\n") {
 		key, _, ok := strings.Cut(strings.TrimSpace(line), "=")
-		for _, k := range gitKeys {
-			if ok && strings.TrimSpace(key) == k {
-				return true
-			}
+		if ok && slices.Contains(gitKeys, strings.TrimSpace(key)) {
+			return true
 		}
 	}
 	return strings.Contains(text, "[includeif")

@@ -209,10 +209,7 @@ func (s *Store) List() ([]Info, error) {
 		w.Close()
 	}
 	slices.SortFunc(all, func(a, b Info) int {
-		if c := a.Prepared.Compare(b.Prepared); c != 0 {
-			return c
-		}
-		return strings.Compare(a.ID, b.ID)
+		return cmp.Or(a.Prepared.Compare(b.Prepared), strings.Compare(a.ID, b.ID))
 	})
 	return all, err
 }
