@@ -5,36 +5,32 @@ import (
 	"slices"
 )
 
-// A word is a value for which a policy file has a word. L has the words, each of which grants more
-// than the one before.
-type word[L wordList] uint8
-
-type wordList interface{ words() []string }
-
-func (word[L]) words() []string {
-	var list L
-	return list.words()
-}
+// A word is a value that policy files name by a word: 0 stands for the first one of W, which is the
+// strictest.
+type word[W interface{ words() []string }] uint8
 
 // Choices returns the words of a policy file, the strictest first.
-func (w word[L]) Choices() []string { return w.words() }
+func (word[W]) Choices() []string {
+	var all W
+	return all.words()
+}
 
-func (w word[L]) String() string {
-	if words := w.words(); int(w) < len(words) {
-		return words[w]
+func (v word[W]) String() string {
+	if all := v.Choices(); int(v) < len(all) {
+		return all[v]
 	}
-	return fmt.Sprintf("invalid(%d)", uint8(w))
+	return fmt.Sprintf("invalid(%d)", uint8(v))
 }
 
 // MarshalText writes the word of a policy file.
-func (w word[L]) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
+func (v word[W]) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
 
 // UnmarshalText reads the word of a policy file.
-func (w *word[L]) UnmarshalText(text []byte) error {
-	i := slices.Index(w.words(), string(text))
+func (v *word[W]) UnmarshalText(text []byte) error {
+	i := slices.Index(v.Choices(), string(text))
 	if i < 0 {
-		return fmt.Errorf("%q is none of %q", text, w.words())
+		return fmt.Errorf("%q is none of %q", text, v.Choices())
 	}
-	*w = word[L](i)
+	*v = word[W](i)
 	return nil
 }

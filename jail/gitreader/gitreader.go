@@ -303,8 +303,7 @@ var errTaken = errors.New("the reader took what is no branch")
 
 // file holds a part of a file until Taken says of which object it is.
 func (s *said) file(q question) error {
-	if s.bytes += len(q.File); s.bytes > gitrepo.MaxTakenBytes ||
-		len(s.parts) > gitrepo.MaxTaken {
+	if s.bytes += len(q.File); s.bytes > gitrepo.MaxTakenBytes || len(s.parts) > gitrepo.MaxTaken {
 		return errTaken
 	}
 	if s.open {

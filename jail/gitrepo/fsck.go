@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -281,12 +282,7 @@ func hasControl(text string) bool {
 // climbs reports whether a path has a component "..".
 func climbs(path string) bool {
 	slash := func(c rune) bool { return c == '/' || c == '\\' }
-	for part := range strings.FieldsFuncSeq(path, slash) {
-		if part == ".." {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(strings.FieldsFunc(path, slash), "..")
 }
 
 func badURL(url string) bool {

@@ -328,8 +328,7 @@ func (n *newLayer) offer() { n.offered = true }
 
 // drop closes the layer, and removes one that was not offered.
 func (n *newLayer) drop() error {
-	err := errors.Join(n.layer.close(), closeFiles(&n.dir),
-		n.store.unreserve(layerPrefix+n.id))
+	err := errors.Join(n.layer.close(), closeFiles(&n.dir), n.store.unreserve(layerPrefix+n.id))
 	if !n.offered {
 		err = errors.Join(err, n.store.sweep(layerPrefix+n.id))
 	}

@@ -617,8 +617,7 @@ func (b Branches) RevertMerge(ctx context.Context, id string, as Caller) (rec Me
 	defer func() { err = errors.Join(err, m.close()) }()
 	all := (forking{m.branch}).merged(m.parent.meta)
 	if len(all) == 0 {
-		return rec, m.branch.wrap("revert",
-			fmt.Errorf("%w: it has no merge to revert", ErrState))
+		return rec, m.branch.wrap("revert", fmt.Errorf("%w: it has no merge to revert", ErrState))
 	}
 	rec = all[len(all)-1]
 	return rec, m.branch.wrap("revert", m.revert(ctx, rec))

@@ -40,12 +40,7 @@ func (n Name) String() string {
 }
 
 func plain(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' || s[i] == '\\' {
-			return false
-		}
-	}
-	return true
+	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' || r == '\\' })
 }
 
 // ParseName is the inverse of String.

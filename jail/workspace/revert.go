@@ -369,8 +369,7 @@ func (home folder) checkKept(commit string, n int, e pastEntry) error {
 func (t stager) stageKept(i int, s step) (made *os.File, linked bool, err error) {
 	n := slices.IndexFunc(t.c.past.Entries, func(e pastEntry) bool { return e.Path == s.Path })
 	e := t.c.past.Entries[n]
-	content, err := sys.OpenBeneath(t.c.w.home.dir, pastContent(t.c.past.Commit, n),
-		os.O_RDONLY, 0)
+	content, err := sys.OpenBeneath(t.c.w.home.dir, pastContent(t.c.past.Commit, n), os.O_RDONLY, 0)
 	if err != nil {
 		return nil, false, err
 	}

@@ -156,10 +156,8 @@ func gitConfigLike(head []byte) bool {
 	}
 	for line := range strings.SplitSeq(text, "\n") {
 		key, _, ok := strings.Cut(strings.TrimSpace(line), "=")
-		for _, k := range gitKeys {
-			if ok && strings.TrimSpace(key) == k {
-				return true
-			}
+		if ok && slices.Contains(gitKeys, strings.TrimSpace(key)) {
+			return true
 		}
 	}
 	return strings.Contains(text, "[includeif")

@@ -1,13 +1,14 @@
 package syntax
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2/unstable"
+
+	"github.com/jail-sandbox/jail/policy/strict"
 )
 
 // Plain reads a file that is no policy, with the same strictness as one, into maps, lists, strings,
@@ -27,9 +28,7 @@ func Decode(source string, text []byte, to any, check func() error) error {
 	}
 	plain, err := json.Marshal(values)
 	if err == nil {
-		d := json.NewDecoder(bytes.NewReader(plain))
-		d.DisallowUnknownFields()
-		err = d.Decode(to)
+		err = strict.JSON(plain, to)
 	}
 	if err == nil {
 		err = check()

@@ -96,8 +96,7 @@ func firstFew(all []string) []string {
 // sameItem is the form in which two spellings of one item are equal.
 func sameItem(key, item string) string {
 	switch key {
-	case "tools.allow", "tools.modules", "tools.native", "tools.images", "env.pass",
-		"env.allow":
+	case "tools.allow", "tools.modules", "tools.native", "tools.images", "env.pass", "env.allow":
 		if g, err := policy.ParseGlob(item); err == nil {
 			return g.String()
 		}

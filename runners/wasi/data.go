@@ -1,6 +1,9 @@
 package wasi
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"slices"
+)
 
 const (
 	// manySegments is how many segments of data a module has whose data is joined.
@@ -83,12 +86,7 @@ func (r run) reaches(at uint64) bool { return at >= r.end && at-r.end <= maxZero
 
 // fills reports whether one of the runs has written something from begin to end.
 func fills(runs []run, begin, end uint64) bool {
-	for _, r := range runs {
-		if r.at < end && begin < r.end {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(runs, func(r run) bool { return r.at < end && begin < r.end })
 }
 
 // segment reads an active segment at a constant address of the first memory. ok is false for any

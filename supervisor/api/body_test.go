@@ -48,6 +48,7 @@ func TestWrongBody(t *testing.T) {
 		`{"tool":1}`:                      "tool: a JSON number does not belong there",
 		`{"limits":["a",{}]}`:             "limits: a JSON object does not belong there",
 		`{"nosuch":1}`:                    `unknown field "nosuch"`,
+		`{"tool":"a","tool":"b"}`:         `the key "tool" is there twice, at byte 18`,
 		`{"tool":"a"} x`:                  "something follows the JSON value",
 		`{"tool":"a",}`:                   "invalid character '}' looking for beginning of object key string",
 		strings.Repeat(" ", maxRequest+1): "it has more than 16777216 bytes",

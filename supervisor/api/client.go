@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -405,13 +406,10 @@ func (e *cutError) Unwrap() error { return e.err }
 
 // broken reports whether an error says nothing but that the other end is gone.
 func broken(err error) bool {
-	for _, e := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	// Has no name in net/http.
-	return strings.Contains(err.Error(), "server closed idle connection")
+	gone := []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE}
+	return slices.ContainsFunc(gone, func(e error) bool { return errors.Is(err, e) }) ||
+		// Has no name in net/http.
+		strings.Contains(err.Error(), "server closed idle connection")
 }
 
 // plain strips what net/http says of the request, which is not the user's.
@@ -437,8 +435,7 @@ func unanswered(err error) error {
 		e.Message, e.Hint = "no answer of the daemon, but something before it was asked",
 			"look whether what listens on the socket is jaild"
 	default:
-		e.Message, e.Hint = fmt.Sprintf(wire.NoSense+": %v", plain(err)),
-			wire.NoSenseHint
+		e.Message, e.Hint = fmt.Sprintf(wire.NoSense+": %v", plain(err)), wire.NoSenseHint
 	}
 	return e
 }

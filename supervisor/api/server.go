@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/oci"
+	"github.com/jail-sandbox/jail/policy/strict"
 	"github.com/jail-sandbox/jail/supervisor/approvals"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/daemonlog"
@@ -357,10 +358,14 @@ func readJSON(r *http.Request, v any) error {
 
 // decode reads one JSON value strictly.
 func decode(text []byte, v any) error {
-	if err := jsonbound.Check(text, maxValues); err != nil {
-		return err
+	err := jsonbound.Check(text, maxValues)
+	if err == nil {
+		err = strict.JSON(text, v)
 	}
-	return jsonbound.Strict(text, v)
+	if err == nil {
+		err = strict.Keys(text)
+	}
+	return err
 }
 
 // badBody says in words for users what a decoder of JSON says in Go's.
@@ -425,13 +430,11 @@ func (h runs) inspect(ctx context.Context, c caller.Caller, r *http.Request, id 
 	return out, nil
 }
 
-func (h runs) verify(_ context.Context, c caller.Caller, r *http.Request, id string) (any,
-	error) {
+func (h runs) verify(_ context.Context, c caller.Caller, r *http.Request, id string) (any, error) {
 	return h.s.Live().Verify(c, id)
 }
 
-func (h runs) kill(_ context.Context, c caller.Caller, r *http.Request, id string) (any,
-	error) {
+func (h runs) kill(_ context.Context, c caller.Caller, r *http.Request, id string) (any, error) {
 	var req KillRequest
 	if err := readJSON(r, &req); err != nil {
 		return nil, err

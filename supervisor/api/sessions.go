@@ -23,8 +23,7 @@ type sessions struct {
 }
 
 // start opens a session by its id: asked for twice in the same words it is one session.
-func (h sessions) start(ctx context.Context, c caller.Caller, r *http.Request) (any,
-	error) {
+func (h sessions) start(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
 	var req message.SessionRequest
 	done, err := readNamed(h.s, c, r, &req, &req.ID)
 	if err != nil {

@@ -218,8 +218,7 @@ func (a Action) onRecord() string {
 	}
 	f := *a.Fetch
 	if target := f.target(); target != f.URL {
-		f.URL = fmt.Sprintf("%s?sha256:%x", target,
-			sha256.Sum256([]byte(f.URL[len(target):])))
+		f.URL = fmt.Sprintf("%s?sha256:%x", target, sha256.Sum256([]byte(f.URL[len(target):])))
 	}
 	return f.String()
 }

@@ -134,28 +134,25 @@ func (p Programs) Propose(c caller.Caller, of Proposal, rule Rule) (Action, erro
 		rule.Mode = min(rule.Mode, policy.ApproveAsk)
 	}
 	key, from := keySum(of.Key), processOf(c.PID)
-	var s *stored
-	err := p.q.step(func(now time.Time) (l line, err error) {
-		if s, err = p.again(a, key); s != nil || err != nil {
-			return l, err
+	return one(p.q, func(l *line, now time.Time) (*stored, error) {
+		if s, err := p.again(a, key); s != nil || err != nil {
+			return s, err
 		}
 		if rule.Mode == policy.ApproveNever {
-			return l, problem.New(problem.Refused, "%s: the policy lets nobody approve it ([[approve]])",
+			return nil, problem.New(problem.Refused, "%s: the policy lets nobody approve it ([[approve]])",
 				a.Type).WithHint("do without it; jail policy show NAME shows the rules of a profile")
 		}
 		if err := p.roomFor(a); err != nil {
-			return l, err
+			return nil, err
 		}
-		s, err = p.q.add(&l, stored{Action: a, Key: key, Process: from}, c,
-			now)
+		s, err := p.q.add(l, stored{Action: a, Key: key, Process: from}, c, now)
 		if err == nil && s.State == Pending && rule.Mode == policy.ApproveAuto {
 			l.Actions = nil
 			s = l.approve(s, Decision{UID: c.UID, PID: c.PID, Exe: c.Exe, Via: "policy", Time: now},
 				now)
 		}
-		return l, err
+		return s, err
 	})
-	return actionOf(s), err
 }
 
 // maxProtected bounds Push.Protected.
@@ -239,21 +236,20 @@ func (p Programs) proposed(c caller.Caller, id, key string) (*stored, error) {
 // undone. The claim is on the disk and on record when Claim returns without an error: nobody gets
 // the action a second time. allowed returns an error if the policy does not let it be done any more.
 func (p Programs) Claim(c caller.Caller, id, key string, allowed func(Action) error) (Action, error) {
-	var claimed *stored
-	err := p.q.step(func(now time.Time) (l line, err error) {
+	return one(p.q, func(l *line, now time.Time) (*stored, error) {
 		s, err := p.proposed(c, id, key)
 		if err != nil {
-			return l, err
+			return nil, err
 		}
 		switch {
 		case s.State.claimable() && s.Claim != nil:
-			return l, problem.New(problem.Conflict, "action %s is %s: process %d claimed it at %s", id,
+			return nil, problem.New(problem.Conflict, "action %s is %s: process %d claimed it at %s", id,
 				s.State, s.Claim.PID, s.Claim.Time.Format(time.RFC3339)).
 				WithHint("report how it ended; never do it again")
 		case s.State == Pending:
-			return l, Waits(s.Action)
+			return nil, Waits(s.Action)
 		case s.State.Over():
-			return l, problem.New(problem.Conflict, "action %s is %s, and cannot be carried out", id,
+			return nil, problem.New(problem.Conflict, "action %s is %s, and cannot be carried out", id,
 				s.State)
 		}
 		next := *s
@@ -261,17 +257,14 @@ func (p Programs) Claim(c caller.Caller, id, key string, allowed func(Action) er
 		next.Claimant = processOf(c.PID)
 		if s.State == Approved {
 			if err := allowed(s.Action); err != nil {
-				return l, err
+				return nil, err
 			}
-			claimed = l.move(&next, Applying, now, c.Actor())
-			return l, nil
+			return l.move(&next, Applying, now, c.Actor()), nil
 		}
 		// That somebody wants it undone is on record already.
-		claimed = &next
-		l.Actions = append(l.Actions, claimed)
-		return l, nil
+		l.Actions = append(l.Actions, &next)
+		return &next, nil
 	})
-	return actionOf(claimed), err
 }
 
 // A ReportRequest says how an external action ended that its proposer claimed.
@@ -293,11 +286,10 @@ func (p Programs) Report(c caller.Caller, id string, r ReportRequest) (Action, e
 		checkText("error", r.Error, maxOutcome)); err != nil {
 		return Action{}, problem.New(problem.Usage, "%w", err)
 	}
-	var ended *stored
-	err := p.q.step(func(now time.Time) (l line, err error) {
+	return one(p.q, func(l *line, now time.Time) (*stored, error) {
 		s, err := p.proposed(c, id, r.Key)
 		if err != nil {
-			return l, err
+			return nil, err
 		}
 		was := s.State
 		if was == Applied && s.Undo != nil {
@@ -306,17 +298,14 @@ func (p Programs) Report(c caller.Caller, id string, r ReportRequest) (Action, e
 		}
 		if s.Claim != nil && was == r.State && s.Error == r.Error &&
 			(was != Applied || s.Outcome == r.Outcome) {
-			ended = s
-			return l, nil
+			return s, nil
 		}
 		if s.Claim == nil || !s.State.claimable() {
-			return l, problem.New(problem.Conflict, "action %s is %s: nobody carries it out", id, s.State).
+			return nil, problem.New(problem.Conflict, "action %s is %s: nobody carries it out", id, s.State).
 				WithHint("claim it first")
 		}
-		ended, err = l.end(s, r.State, r.Outcome, r.Error, now, c)
-		return l, err
+		return l.end(s, r.State, r.Outcome, r.Error, now, c)
 	})
-	return actionOf(ended), err
 }
 
 // end ends the claim of an external action.
@@ -340,30 +329,27 @@ func (l *line) end(s *stored, to State, outcome, why string, now time.Time,
 
 // askUndo has the proposer of an external action undo it.
 func (p Programs) askUndo(c caller.Caller, id string) (Action, error) {
-	var asked *stored
-	err := p.q.step(func(now time.Time) (l line, err error) {
+	return one(p.q, func(l *line, now time.Time) (*stored, error) {
 		s, err := p.q.known(id)
 		switch {
 		case err != nil:
-			return l, err
+			return nil, err
 		case s.State != Applied:
-			return l, problem.New(problem.Conflict, "action %s is %s, and cannot be reverted", id, s.State)
+			return nil, problem.New(problem.Conflict, "action %s is %s, and cannot be reverted", id, s.State)
 		case !s.Reversible:
-			return l, problem.New(problem.Conflict,
+			return nil, problem.New(problem.Conflict,
 				"action %s cannot be reverted: %s has no way back that jail knows", id, s.Type).
 				WithHint("undo it where it was done")
 		case s.Process.is(c.PID):
-			return l, problem.New(problem.Refused,
+			return nil, problem.New(problem.Refused,
 				"action %s was proposed by this process, which cannot decide on it", id).
 				WithHint("use jail approvals revert")
 		}
 		next := *s
 		next.Claim, next.Claimant, next.Error = nil, process{}, ""
 		next.Undo = &Decision{UID: c.UID, PID: c.PID, Exe: c.Exe, Time: now}
-		asked = l.move(&next, Reverting, now, c.Actor())
-		return l, nil
+		return l.move(&next, Reverting, now, c.Actor()), nil
 	})
-	return actionOf(asked), err
 }
 
 // A SettleRequest says how an external action ended whose proposer does not say so any more.
@@ -383,33 +369,30 @@ func (p Programs) Settle(c caller.Caller, id string, r SettleRequest) (Action, e
 	if r.Via != "" && r.Via != "cli" && r.Via != "api" && r.Via != "console" {
 		return Action{}, problem.New(problem.Usage, "via %q is none of cli, api and console", r.Via)
 	}
-	var ended *stored
-	err := p.q.step(func(now time.Time) (l line, err error) {
+	return one(p.q, func(l *line, now time.Time) (*stored, error) {
 		s, err := p.q.find(c, id)
 		if err != nil {
-			return l, err
+			return nil, err
 		}
 		if err := errors.Join(outside(c), p.q.o.Permissions(c).Approve(s.UID)); err != nil {
-			return l, err
+			return nil, err
 		}
 		switch {
 		case !s.State.claimable() || r.State == Stale:
-			return l, problem.New(problem.Conflict, "action %s is %s: there is nothing to settle as %.40q",
+			return nil, problem.New(problem.Conflict, "action %s is %s: there is nothing to settle as %.40q",
 				id, s.State, r.State)
 		case r.SHA256 != s.SHA256:
-			return l, problem.New(problem.Conflict, "the digest %.64q is not that of action %s", r.SHA256,
+			return nil, problem.New(problem.Conflict, "the digest %.64q is not that of action %s", r.SHA256,
 				id).WithHint("jail approvals show " + id + " shows the action as it is")
 		case s.Claim != nil && s.Claimant.lives():
-			return l, problem.New(problem.Conflict,
+			return nil, problem.New(problem.Conflict,
 				"process %d carries action %s out since %s and lives: it says how that ends",
 				s.Claim.PID, id, s.Claim.Time.Format(time.RFC3339)).
 				WithHint("end that process first if it hangs")
 		}
 		why := fmt.Sprintf("settled by uid %d; its proposer has not said how it ended", c.UID)
-		ended, err = l.end(s, r.State, "", why, now, c)
-		return l, err
+		return l.end(s, r.State, "", why, now, c)
 	})
-	return actionOf(ended), err
 }
 
 // settled reports whether nobody waits for a decision on the action, or for the daemon to apply it,

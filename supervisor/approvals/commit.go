@@ -153,13 +153,10 @@ func (k Commits) Revert(ctx context.Context, a Action, by audit.Actor) error {
 
 // stale marks errors that say that the shadow or the directory is not as it was.
 func stale(err error) error {
-	for _, changed := range []error{workspace.ErrDigest, workspace.ErrConflict,
-		workspace.ErrNoChange, shadows.ErrOther} {
-		if errors.Is(err, changed) {
-			return staleError{err}
-		}
-	}
-	if problem.From(err).Code == problem.NotFound {
+	changed := []error{workspace.ErrDigest, workspace.ErrConflict, workspace.ErrNoChange,
+		shadows.ErrOther}
+	if problem.From(err).Code == problem.NotFound ||
+		slices.ContainsFunc(changed, func(e error) bool { return errors.Is(err, e) }) {
 		return staleError{err}
 	}
 	return err

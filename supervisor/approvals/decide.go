@@ -230,23 +230,20 @@ func grantable(g Grant, a *stored, via string, now time.Time) error {
 
 // Withdraw takes an action back that was not applied.
 func (q *Queue) Withdraw(c caller.Caller, id string) (Action, error) {
-	var gone *stored
-	err := q.step(func(now time.Time) (l line, err error) {
+	return one(q, func(l *line, now time.Time) (*stored, error) {
 		s, err := q.find(c, id)
 		if err != nil {
-			return l, err
+			return nil, err
 		}
 		if !c.MayControl(s.UID) {
-			return l, problem.New(problem.Refused, "action %s is another user's", id)
+			return nil, problem.New(problem.Refused, "action %s is another user's", id)
 		}
 		if err := s.undecided(false); err != nil {
-			return l, err
+			return nil, err
 		}
-		ungrant(q, &l, s, c.Actor())
-		gone = l.move(s, Withdrawn, now, c.Actor())
-		return l, nil
+		ungrant(q, l, s, c.Actor())
+		return l.move(s, Withdrawn, now, c.Actor()), nil
 	})
-	return actionOf(gone), err
 }
 
 // errStale says that something has changed since the action was proposed.

@@ -202,6 +202,16 @@ func (q *Queue) step(f func(now time.Time) (line, error)) (err error) {
 	return err
 }
 
+// one takes a step about one action, which f returns as it is then.
+func one(q *Queue, f func(l *line, now time.Time) (*stored, error)) (Action, error) {
+	var s *stored
+	err := q.step(func(now time.Time) (l line, err error) {
+		s, err = f(&l, now)
+		return l, err
+	})
+	return actionOf(s), err
+}
+
 // An owedError says that a step stands and is not on record yet.
 type owedError struct{ error }
 
@@ -533,10 +543,7 @@ func (q *Queue) List(c caller.Caller, all bool) ([]Action, error) {
 	slices.SortFunc(over, func(a, b Action) int { return b.Ended.Compare(a.Ended) })
 	out = append(out, over[:min(len(over), maxListed)]...)
 	slices.SortFunc(out, func(a, b Action) int {
-		if n := a.Proposed.Compare(b.Proposed); n != 0 {
-			return n
-		}
-		return strings.Compare(a.ID, b.ID)
+		return cmp.Or(a.Proposed.Compare(b.Proposed), strings.Compare(a.ID, b.ID))
 	})
 	return out, err
 }
@@ -640,10 +647,7 @@ func (q *Queue) Grants(c caller.Caller) ([]Grant, error) {
 		}
 	})
 	slices.SortFunc(out, func(a, b Grant) int {
-		if n := a.Given.Compare(b.Given); n != 0 {
-			return n
-		}
-		return strings.Compare(a.ID, b.ID)
+		return cmp.Or(a.Given.Compare(b.Given), strings.Compare(a.ID, b.ID))
 	})
 	return out, err
 }

@@ -54,8 +54,7 @@ func Scan(dir string, f Filter) iter.Seq2[Record, error] {
 // From is Scan from record first on, without reading the segments before it.
 func From(dir string, f Filter, first uint64) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		read(context.Background(), dir, f, first, func(r Record,
-			err error) bool {
+		read(context.Background(), dir, f, first, func(r Record, err error) bool {
 			return err == nil && r.Seq < first || yield(r, err)
 		}, func() bool { return false })
 	}

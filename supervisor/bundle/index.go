@@ -1,11 +1,9 @@
 package bundle
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -14,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/atomicfile"
+	"github.com/jail-sandbox/jail/policy/strict"
 	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
 )
 
@@ -64,12 +63,9 @@ func readIndex(tools string, owned bool) (index, error) {
 	}
 	path := filepath.Join(tools, indexFile)
 	var ix index
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&ix); err != nil {
+	if err := strict.JSON(text, &ix); err != nil && !errors.Is(err, strict.ErrMore) {
 		return empty, fmt.Errorf("%s: %w", path, err)
-	}
-	if _, err := dec.Token(); err != io.EOF || ix.Format != indexFormat {
+	} else if err != nil || ix.Format != indexFormat {
 		return empty, fmt.Errorf("%s: %w: not an index of format %d", path, ErrAltered, indexFormat)
 	}
 	for _, in := range ix.Bundles {

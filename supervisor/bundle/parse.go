@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/jail-sandbox/jail/policy/strict"
 	"github.com/jail-sandbox/jail/supervisor/jsonbound"
 )
 
@@ -21,7 +22,7 @@ func Parse(text []byte) (Manifest, error) {
 		return Manifest{}, fmt.Errorf("%w: %w", ErrManifest, err)
 	}
 	var m Manifest
-	if err := jsonbound.Strict(text, &m); err != nil {
+	if err := strict.JSON(text, &m); err != nil {
 		return Manifest{}, fmt.Errorf("%w: %w", ErrManifest, err)
 	}
 	if err := m.check(); err != nil {

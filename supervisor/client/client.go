@@ -24,6 +24,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"slices"
 	"syscall"
 	"time"
 
@@ -179,13 +180,8 @@ func (o Options) complete() Options {
 // there is one out of reach. EINVAL is for a path that is too long for a socket, so that no daemon
 // can have it.
 func NobodyListens(err error) bool {
-	for _, e := range []error{fs.ErrNotExist, syscall.ECONNREFUSED, syscall.ENOTDIR,
-		syscall.EINVAL} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	known := []error{fs.ErrNotExist, syscall.ECONNREFUSED, syscall.ENOTDIR, syscall.EINVAL}
+	return slices.ContainsFunc(known, func(e error) bool { return errors.Is(err, e) })
 }
 
 func failed(err error, hint, format string, args ...any) *Error {

@@ -155,8 +155,7 @@ type reading struct {
 // build reads a review for one page. Where git's own files cannot be summed up, they are listed.
 func (c *Console) build(r *http.Request, what reading) (*builder, error) {
 	q := r.URL.Query()
-	b := &builder{what: what, page: max(atoi(q.Get("page")), 1),
-		from: max(atoi(q.Get("line")), 0)}
+	b := &builder{what: what, page: max(atoi(q.Get("page")), 1), from: max(atoi(q.Get("line")), 0)}
 	if q.Has("path") {
 		b.only, b.window = q.Get("path"), true
 	}

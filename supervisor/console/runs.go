@@ -274,8 +274,7 @@ func recordsOf(known api.Records) func(yield func(audit.Record, error) bool) {
 func (st *story) take(records func(yield func(audit.Record, error) bool)) error {
 	one := func(yield func(audit.Record, error) bool) {
 		for r, err := range records {
-			if _, ok := errors.AsType[*fs.PathError](err); ok || errors.Is(err,
-				context.Canceled) {
+			if _, ok := errors.AsType[*fs.PathError](err); ok || errors.Is(err, context.Canceled) {
 				yield(r, err)
 				return
 			} else if err != nil {

@@ -160,8 +160,7 @@ func (s *Runs) Start(ctx context.Context, c caller.Caller,
 
 // await waits until a detached run's tool runs, has run or will not. d is nil where it has
 // ended before, or is another daemon's.
-func (s *Runs) await(ctx context.Context, id string, d *run) (message.DetachedInfo,
-	error) {
+func (s *Runs) await(ctx context.Context, id string, d *run) (message.DetachedInfo, error) {
 	if d == nil {
 		return s.outputs.info(id, d), nil
 	}

@@ -239,8 +239,7 @@ func (o *store) follow(ctx context.Context, about about, d *run, follow bool,
 
 // state returns the size of the output, of which read bytes were read, whether the run has ended,
 // and a channel that is closed when there is more.
-func (d *run) state(file *os.File, read int64) (size int64, ended bool,
-	changed <-chan struct{}) {
+func (d *run) state(file *os.File, read int64) (size int64, ended bool, changed <-chan struct{}) {
 	if d == nil {
 		return stateElsewhere(file, read)
 	}

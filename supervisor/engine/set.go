@@ -47,8 +47,7 @@ type slot struct {
 // NewSet returns the engines of a session, of which none stands. base is the first of the session's
 // host ids, places how many invocations there may be at one time, and files opens what a jail
 // shares with the session's others.
-func NewSet(id string, base uint32, places int64, o prewarm.Options,
-	files prewarm.FilesFunc) *Set {
+func NewSet(id string, base uint32, places int64, o prewarm.Options, files prewarm.FilesFunc) *Set {
 	return &Set{id: id, places: places, make: o,
 		// The invocations have their places already.
 		of:    prewarm.NewSession(id, base, func() int { return maxEngines * 2 }, files),

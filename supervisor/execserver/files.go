@@ -38,12 +38,20 @@ type files struct {
 
 // handler returns what answers a request.
 func (f *files) handler(method string) answerer {
-	return map[string]answerer{"fs/readFile": reading(f.readFile), "fs/writeFile": reading(f.writeFile),
-		"fs/open": reading(f.openFile), "fs/readBlock": reading(f.readBlock),
-		"fs/close": reading(f.closeFile), "fs/getMetadata": reading(f.metadata),
-		"fs/canonicalize": reading(f.canonicalize), "fs/readDirectory": reading(f.readDirectory),
-		"fs/walk": reading(f.walk), "fs/createDirectory": reading(f.createDirectory),
-		"fs/remove": reading(f.remove), "fs/copy": reading(f.copy)}[method]
+	return map[string]answerer{
+		"fs/readFile":        placed(f, f.readFile),
+		"fs/writeFile":       placed(f, f.writeFile),
+		"fs/open":            placed(f, f.openFile),
+		"fs/readBlock":       reading(f.readBlock),
+		"fs/close":           reading(f.closeFile),
+		"fs/getMetadata":     placed(f, f.metadata),
+		"fs/canonicalize":    placed(f, f.canonicalize),
+		"fs/readDirectory":   placed(f, f.readDirectory),
+		"fs/walk":            placed(f, f.walk),
+		"fs/createDirectory": placed(f, f.createDirectory),
+		"fs/remove":          placed(f, f.remove),
+		"fs/copy":            reading(f.copy),
+	}[method]
 }
 
 // A place is the path of most requests.
@@ -51,13 +59,18 @@ type place struct {
 	Path string `json:"path"`
 }
 
-// at returns the path of a place in the jail.
-func (f *files) at(p place) (string, error) {
-	name, err := pathOf(p.Path)
-	if err != nil {
-		return "", err
-	}
-	return f.session.Within(name), nil
+func (p place) uri() string { return p.Path }
+
+// placed is reading for a request about a place; at is its path in the jail.
+func placed[T interface{ uri() string }](f *files,
+	answer func(ctx context.Context, in T, at string) (any, error)) answerer {
+	return reading(func(ctx context.Context, in T) (any, error) {
+		name, err := pathOf(in.uri())
+		if err != nil {
+			return nil, err
+		}
+		return answer(ctx, in, f.session.Within(name))
+	})
 }
 
 // run runs a tool of which nothing but its end counts.
@@ -99,11 +112,7 @@ type fileContent struct {
 	Data []byte `json:"dataBase64"`
 }
 
-func (f *files) readFile(ctx context.Context, in place) (any, error) {
-	at, err := f.at(in)
-	if err != nil {
-		return nil, err
-	}
+func (f *files) readFile(ctx context.Context, in place, at string) (any, error) {
 	text, err := f.content(ctx, in.Path, at)
 	if err != nil {
 		return nil, err
@@ -116,12 +125,8 @@ type writeFileParams struct {
 	fileContent
 }
 
-func (f *files) writeFile(ctx context.Context, in writeFileParams) (any, error) {
-	at, err := f.at(in.place)
-	switch {
-	case err != nil:
-		return nil, err
-	case len(in.Data) > toolsession.MaxWritten:
+func (f *files) writeFile(ctx context.Context, in writeFileParams, at string) (any, error) {
+	if len(in.Data) > toolsession.MaxWritten {
 		return nil, invalid("%s: %d bytes; at most %d can be written at once", in.Path, len(in.Data),
 			toolsession.MaxWritten)
 	}
@@ -143,11 +148,8 @@ type openFileParams struct {
 }
 
 // openFile keeps what the file holds: a client reads it as it was when it was opened.
-func (f *files) openFile(ctx context.Context, in openFileParams) (any, error) {
-	at, err := f.at(in.place)
+func (f *files) openFile(ctx context.Context, in openFileParams, at string) (any, error) {
 	switch {
-	case err != nil:
-		return nil, err
 	case len(in.HandleID) > maxHandle:
 		return nil, invalid("a handle has %d bytes, at most %d", len(in.HandleID), maxHandle)
 	case f.open[in.HandleID] != nil:
@@ -216,11 +218,7 @@ const (
 )
 
 // metadata is what a link leads to, and whether it is one.
-func (f *files) metadata(ctx context.Context, in place) (any, error) {
-	at, err := f.at(in)
-	if err != nil {
-		return nil, err
-	}
+func (f *files) metadata(ctx context.Context, in place, at string) (any, error) {
 	o, err := f.run(ctx, maxList, "stat", "-L", "-c", "%f %s %Y", "--", at)
 	if err != nil {
 		return nil, err
@@ -244,11 +242,7 @@ func (f *files) metadata(ctx context.Context, in place) (any, error) {
 		IsSymlink: link&typeMask == typeLink, Size: size, ModifiedAtMS: seconds * 1000}, nil
 }
 
-func (f *files) canonicalize(ctx context.Context, in place) (any, error) {
-	at, err := f.at(in)
-	if err != nil {
-		return nil, err
-	}
+func (f *files) canonicalize(ctx context.Context, in place, at string) (any, error) {
 	o, err := f.run(ctx, maxList, "realpath", "-e", "--", at)
 	if err != nil {
 		return nil, err
@@ -306,11 +300,7 @@ type directoryEntry struct {
 	IsFile      bool   `json:"isFile"`
 }
 
-func (f *files) readDirectory(ctx context.Context, in place) (any, error) {
-	at, err := f.at(in)
-	if err != nil {
-		return nil, err
-	}
+func (f *files) readDirectory(ctx context.Context, in place, at string) (any, error) {
 	// A file has nothing below it, which is no error to find.
 	if _, err := f.run(ctx, maxList, "ls", "-d", "--", path.Join(at, ".")+"/"); err != nil {
 		return nil, err
@@ -354,11 +344,7 @@ type walkedEntry struct {
 const maxDepth = 64
 
 // walk lists files and directories, those of one level before those of the next.
-func (f *files) walk(ctx context.Context, in walkParams) (any, error) {
-	at, err := f.at(in.place)
-	if err != nil {
-		return nil, err
-	}
+func (f *files) walk(ctx context.Context, in walkParams, at string) (any, error) {
 	o := in.Options
 	for _, n := range []*int{o.MaxDepth, o.MaxDirectories, o.MaxEntries} {
 		if n == nil || *n < 0 {
@@ -406,24 +392,16 @@ type changeParams struct {
 // or returns a flag, which is true where nobody says otherwise.
 func or(flag *bool) bool { return flag == nil || *flag }
 
-func (f *files) createDirectory(ctx context.Context, in changeParams) (any, error) {
-	at, err := f.at(in.place)
-	if err != nil {
-		return nil, err
-	}
+func (f *files) createDirectory(ctx context.Context, in changeParams, at string) (any, error) {
 	args := []string{"mkdir", "--", at}
 	if or(in.Recursive) {
 		args = []string{"mkdir", "-p", "--", at}
 	}
-	_, err = f.run(ctx, maxList, args...)
+	_, err := f.run(ctx, maxList, args...)
 	return struct{}{}, err
 }
 
-func (f *files) remove(ctx context.Context, in changeParams) (any, error) {
-	at, err := f.at(in.place)
-	if err != nil {
-		return nil, err
-	}
+func (f *files) remove(ctx context.Context, in changeParams, at string) (any, error) {
 	args := []string{"rm"}
 	if or(in.Recursive) {
 		args = append(args, "-r")

@@ -181,8 +181,7 @@ func (p *processes) start(_ context.Context, in startParams) (any, error) {
 		return strings.Compare(x, y)
 	})
 	ctx, stop := context.WithCancel(p.ctx)
-	one := &process{owner: p, id: in.ProcessID, run: req.ID, stop: stop,
-		news: make(chan struct{})}
+	one := &process{owner: p, id: in.ProcessID, run: req.ID, stop: stop, news: make(chan struct{})}
 	if in.TTY {
 		// The size of a terminal of which nobody says another.
 		req.Terminal = &runners.Terminal{Rows: 24, Columns: 80}

@@ -159,8 +159,7 @@ type attempt struct {
 
 // decide asks the policy of a scope. The refusal is nil if the request may go on. mode says who
 // ends the TLS.
-func (p *proxy) decide(eff scope, kind, mode, method string, t target) (*roundTrip,
-	*refusal) {
+func (p *proxy) decide(eff scope, kind, mode, method string, t target) (*roundTrip, *refusal) {
 	q := policy.Connect{Host: t.host, Port: t.port, Method: method, Path: t.path,
 		Tunnel: kind == kindTunnel, WebSocket: kind == kindWebSocket}
 	if kind == kindTunnel || kind == kindHost {

@@ -19,9 +19,9 @@ import (
 
 	"github.com/jail-sandbox/jail/jail/asuser"
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/strict"
 	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/profiles"
-	"github.com/jail-sandbox/jail/supervisor/jsonbound"
 )
 
 // Settings are what the operator of a host says of fetches, in a TOML file of the daemon's that
@@ -114,7 +114,7 @@ func (s *Settings) parse(path string, text []byte) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	if err := jsonbound.Strict(plain, s); err != nil {
+	if err := strict.JSON(plain, s); err != nil {
 		if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 			return fmt.Errorf("%s: %s is a %s, which it cannot be: docs/fetch.md has an example",
 				s.place(kind.Field), kind.Field, kind.Value)

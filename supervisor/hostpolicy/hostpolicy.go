@@ -76,8 +76,7 @@ func (o Options) record(ctx context.Context, c profiles.Change) error {
 		e.Error = oneLine(c.Err)
 	}
 	if err := o.Record(ctx, e); err != nil {
-		return problem.New(problem.Failed, "audit log: %w", err).
-			WithHint("make room for the log")
+		return problem.New(problem.Failed, "audit log: %w", err).WithHint("make room for the log")
 	}
 	return nil
 }

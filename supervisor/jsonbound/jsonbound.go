@@ -1,29 +1,8 @@
-// Package jsonbound reads JSON that others have written: strictly, and with a bound on how many
-// values a text has, because each may cost a decoder a hundred times the bytes that it takes in the
-// text.
+// Package jsonbound bounds how many values a JSON text has that others have written, because each may
+// cost a decoder a hundred times the bytes that it takes in the text.
 package jsonbound
 
-import (
-	"bytes"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-)
-
-// Strict reads a text into the value that to points to by the rules of encoding/json. A member that
-// to has no field for is an error, as is anything behind the value.
-func Strict(text []byte, to any) error {
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(to); err != nil {
-		return err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows the JSON value")
-	}
-	return nil
-}
+import "fmt"
 
 // Check returns an error where a JSON text has more than most values: objects, lists, keys,
 // strings, numbers and words. It reads the text once and keeps nothing; whether it is JSON the

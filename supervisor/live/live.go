@@ -150,8 +150,7 @@ func (s *Runs) Kill(c caller.Caller, id string, signal int) error {
 		return err
 	}
 	// Another daemon's: its control group is emptied, and that daemon writes the record.
-	leaf, err := cgroup.Open(rungroup.OfDead(s.Slice, st.Cgroup, st.ID,
-		st.Session))
+	leaf, err := cgroup.Open(rungroup.OfDead(s.Slice, st.Cgroup, st.ID, st.Session))
 	if err != nil {
 		return problem.New(problem.Failed, "run %s: %w", id, err)
 	}

@@ -14,8 +14,8 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"github.com/jail-sandbox/jail/policy/strict"
 	"github.com/jail-sandbox/jail/supervisor/codetools"
-	"github.com/jail-sandbox/jail/supervisor/jsonbound"
 	"github.com/jail-sandbox/jail/supervisor/models"
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 	"github.com/jail-sandbox/jail/supervisor/transcript"
@@ -49,7 +49,7 @@ func AddTool[In any](b *Toolbox, name, about string,
 		if err := resolved.Validate(plain); err != nil {
 			return "", fmt.Errorf("the input of %s: %w", name, err)
 		}
-		if err := jsonbound.Strict(input, &in); err != nil {
+		if err := strict.JSON(input, &in); err != nil {
 			return "", fmt.Errorf("the input of %s: %w", name, err)
 		}
 		return run(ctx, in)

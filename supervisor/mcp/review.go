@@ -140,8 +140,7 @@ func (r *review) propose(ctx context.Context, in commitInput) (approvals.Action,
 			continue
 		}
 		if digest == "" {
-			now, err := codetools.Changes(ctx, r.session,
-				codetools.DiffInput{Stat: true})
+			now, err := codetools.Changes(ctx, r.session, codetools.DiffInput{Stat: true})
 			if err != nil {
 				return approvals.Action{}, err
 			}

@@ -115,8 +115,7 @@ func New(s Sources) *Meters {
 		func() float64 { return float64(s.Policies().Reloads) })
 	set.Count("jail_policy_reload_failures_total", "Changes of policy files that were refused.",
 		func() float64 { return float64(s.Policies().Failures) })
-	set.Info("jail_build_info", "The version.", "version", s.Version, "go",
-		runtime.Version())
+	set.Info("jail_build_info", "The version.", "version", s.Version, "go", runtime.Version())
 	process(set)
 	return m
 }

@@ -68,8 +68,7 @@ func openCache(p jail.Plan, m jail.Mount, c asuser.Caller, host hostlayers.Host)
 		return nil, problem.New(problem.Failed, "mount %s: %w", m.Target, err).
 			WithHint("make room, end other runs, or remove caches: jail cache list")
 	case errors.Is(err, workspace.ErrCacheInUse):
-		return nil, problem.New(problem.Busy, "mount %s: %w", m.Target, err).
-			WithHint("try again")
+		return nil, problem.New(problem.Busy, "mount %s: %w", m.Target, err).WithHint("try again")
 	case problem.Short(err) != nil:
 		return nil, err
 	case err != nil:

@@ -154,8 +154,7 @@ func (s *Namer) Session(c caller.Caller, i message.SessionInfo) message.SessionI
 }
 
 // Workspace is a shadow for a caller.
-func (s *Namer) Workspace(c caller.Caller,
-	w shadows.WorkspaceInfo) shadows.WorkspaceInfo {
+func (s *Namer) Workspace(c caller.Caller, w shadows.WorkspaceInfo) shadows.WorkspaceInfo {
 	w.GlobalID, w.ID = w.ID, s.Shown(c, w.ID)
 	if w.Parent != "" {
 		w.Parent = s.Shown(c, w.Parent)

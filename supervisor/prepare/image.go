@@ -116,8 +116,7 @@ func (i *Image) request() *jail.Image {
 	if i == nil {
 		return nil
 	}
-	return &jail.Image{Name: i.policyName, Digest: i.held.Digest, Dir: i.held.Root,
-		Top: i.held.Top}
+	return &jail.Image{Name: i.policyName, Digest: i.held.Digest, Dir: i.held.Root, Top: i.held.Top}
 }
 
 // env are the variables of the image.

@@ -45,8 +45,7 @@ func narrowed(eff policy.Effective, name string, needs *bundle.Needs) (policy.Ef
 // something in it.
 func needed(needs *bundle.Needs, target string) bool {
 	return slices.ContainsFunc(needs.Mounts, func(path string) bool {
-		return paths.Within(path,
-			target) || paths.Within(target, path)
+		return paths.Within(path, target) || paths.Within(target, path)
 	})
 }
 

@@ -50,8 +50,7 @@ func (s *Preparer) narrowByWorkspace(j *Job) error {
 			WithHint("mend it or take it away; it can only narrow what the profile grants")
 	}
 	path := j.Source.Name() + "/" + WorkspaceFile
-	file, err := s.o.Policies().Set.For(places(j.Caller, j.Req)).Parse(syntax.Request, path,
-		text)
+	file, err := s.o.Policies().Set.For(places(j.Caller, j.Req)).Parse(syntax.Request, path, text)
 	if err != nil {
 		return problem.New(problem.Refused, "the workspace's own policy file is refused: %v", err).
 			WithHint("mend it or take it away; it can only narrow what the profile grants")

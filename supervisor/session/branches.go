@@ -164,8 +164,7 @@ func (b Branches) restOpen(ctx context.Context, h *session) error {
 		return problem.New(problem.Failed, "the caller went away").WithCause(ctx.Err())
 	}
 	if !h.ended() {
-		if h.shadow == nil || h.end.record == nil ||
-			h.run.Job().Req.Fate == message.FateDiscard {
+		if h.shadow == nil || h.end.record == nil || h.run.Job().Req.Fate == message.FateDiscard {
 			return problem.New(problem.Refused, "session %s has no shadow that outlives it", id).
 				WithHint("start it without --discard and --no-workspace")
 		}

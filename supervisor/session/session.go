@@ -594,10 +594,7 @@ func (s *Sessions) List(c caller.Caller) []message.SessionInfo {
 		}
 	}
 	slices.SortFunc(all, func(a, b message.SessionInfo) int {
-		if n := a.Started.Compare(b.Started); n != 0 {
-			return n
-		}
-		return strings.Compare(a.ID, b.ID)
+		return cmp.Or(a.Started.Compare(b.Started), strings.Compare(a.ID, b.ID))
 	})
 	return all
 }

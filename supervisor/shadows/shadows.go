@@ -297,8 +297,7 @@ func reviewError(id string, err error) error {
 		return problem.New(problem.NotFound, "no shadow is kept for run %q", id).
 			WithHint("jail workspaces lists the shadows that are kept")
 	case errors.Is(err, workspace.ErrBranches):
-		return problem.New(problem.Conflict, "%w", err).
-			WithHint("jail branch list shows them")
+		return problem.New(problem.Conflict, "%w", err).WithHint("jail branch list shows them")
 	case errors.Is(err, workspace.ErrForks):
 		return problem.New(problem.Refused, "%w", err).
 			WithHint("jail branch list shows them, jail branch discard ID throws one away")

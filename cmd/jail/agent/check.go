@@ -30,6 +30,8 @@ type checked struct {
 	Files    []string           `json:"files"`
 	Digest   string             `json:"digest"`
 	Warnings []finding          `json:"warnings"`
+
+	agent *manifest.Agent
 }
 
 // A finding is a warning about a place in a file.
@@ -43,28 +45,25 @@ const checkAbout = `Check the agent in a directory without installing it: the ma
 All errors of the manifest are reported at once, with file, line and column. The exit code is 0 without errors, else 1.`
 
 func newCheck(env *cli.Env) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return command.Print(env, &cobra.Command{
 		Use:     "check [flags] DIR",
 		Short:   "report all errors of an agent's directory",
 		Long:    checkAbout,
 		Example: "  jail agent check ./triage",
 		Args:    command.Exactly("DIR"),
-		RunE: func(_ *cobra.Command, args []string) error {
+	}, "print an object: the manifest, the bindings, the files",
+		func(_ *cobra.Command, args []string) (checked, error) {
 			a, err := load(env, args[0])
 			if err != nil {
-				return err
+				return checked{}, err
 			}
 			out := checked{Manifest: a.Manifest, Bindings: a.Bindings(), Files: a.Files,
-				Digest: a.Digest, Warnings: []finding{}}
+				Digest: a.Digest, Warnings: []finding{}, agent: a}
 			for _, w := range a.Warnings {
 				out.Warnings = append(out.Warnings, finding{w.Position, w.Message, w.Hint})
 			}
-			return env.Show(asJSON, out, func(w io.Writer) error { return writeChecked(w, a) })
-		},
-	}
-	command.JSON(cmd, &asJSON, "print an object: the manifest, the bindings, the files")
-	return cmd
+			return out, nil
+		}, func(w io.Writer, c checked) { writeChecked(w, c.agent) })
 }
 
 // load reads the agent in a directory, and writes what is wrong with its files to standard error.
@@ -104,20 +103,12 @@ func writeFindings(w io.Writer, severity string, found syntax.Errors) {
 		if one.Hint != "" {
 			text += ": " + one.Hint
 		}
-		// There is nobody left to tell that stderr is gone.
-		fmt.Fprintln(w, output.Printable(text))
-		if one.Text == "" {
-			continue
-		}
-		line := strings.ReplaceAll(one.Text, "\t", " ")
-		fmt.Fprintf(w, "    %s\n    %s^\n", output.Printable(line),
-			strings.Repeat(" ", min(max(one.Column-1, 0), len(line))))
+		fmt.Fprintln(w, output.Finding(text, one.Text, one.Column))
 	}
 }
 
-func writeChecked(w io.Writer, a *manifest.Agent) error {
-	var b strings.Builder
-	writeFindings(&b, "warning: ", a.Warnings)
+func writeChecked(w io.Writer, a *manifest.Agent) {
+	writeFindings(w, "warning: ", a.Warnings)
 	what := a.Module
 	if len(a.Native) > 0 {
 		what = strings.Join(a.Native, " ") + " (a program of the host)"
@@ -138,14 +129,12 @@ func writeChecked(w io.Writer, a *manifest.Agent) error {
 	if a.OnHost() {
 		network = "the network of its user"
 	}
-	fmt.Fprintf(&b, "agent %s: %s\n", a.Name, output.Printable(what))
-	fmt.Fprintf(&b, "channels %s; bindings %s; %s; %s\n", strings.Join(a.Channels, ", "),
+	fmt.Fprintf(w, "agent %s: %s\n", a.Name, output.Printable(what))
+	fmt.Fprintf(w, "channels %s; bindings %s; %s; %s\n", strings.Join(a.Channels, ", "),
 		strings.Join(a.Bindings(), ", "), network, bounds)
 	for _, what := range beyondBindings(a.Manifest) {
-		fmt.Fprintf(&b, "may use %s\n", output.Printable(what))
+		fmt.Fprintf(w, "may use %s\n", output.Printable(what))
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
 // beyondBindings says what an agent reaches by its bindings that is not its own.
@@ -205,7 +194,7 @@ func newAdd(env *cli.Env) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return env.Show(asJSON, added, func(w io.Writer) error { return writeChecked(w, a) })
+				return env.Show(asJSON, added, func(w io.Writer) { writeChecked(w, a) })
 			})
 		},
 	}

@@ -50,9 +50,9 @@ func newGateList(env *cli.Env) *cobra.Command {
 		}, writeGates)
 }
 
-func writeGates(w io.Writer, all []agentapi.Gatekeeper) error {
+func writeGates(w io.Writer, all []agentapi.Gatekeeper) {
 	heads := []string{"NAME", "KIND", "RESOURCE", "ABOUT"}
-	return output.Rows(w, heads, all, func(d agentapi.Gatekeeper) []string {
+	output.Rows(w, heads, all, func(d agentapi.Gatekeeper) []string {
 		about := d.About
 		if d.Problem != "" {
 			about = "problem: " + d.Problem
@@ -74,13 +74,11 @@ func newGateShow(env *cli.Env) *cobra.Command {
 		}, writeGate)
 }
 
-func writeGate(w io.Writer, d agentapi.Gatekeeper) error {
-	if _, err := fmt.Fprintf(w, "%s: %s %s\n", d.Name, d.Kind, output.Printable(d.Resource)); err != nil {
-		return err
-	}
+func writeGate(w io.Writer, d agentapi.Gatekeeper) {
+	fmt.Fprintf(w, "%s: %s %s\n", d.Name, d.Kind, output.Printable(d.Resource))
 	if d.Problem != "" {
-		_, err := fmt.Fprintf(w, "problem: %s\n", output.Printable(d.Problem))
-		return err
+		fmt.Fprintf(w, "problem: %s\n", output.Printable(d.Problem))
+		return
 	}
 	rows := [][]string{{"DOES", "WHEN", "UNDONE", "ARGUMENTS"}}
 	for _, m := range d.Reads {
@@ -93,8 +91,9 @@ func writeGate(w io.Writer, d agentapi.Gatekeeper) error {
 		}
 		rows = append(rows, []string{m.Name, "approved", undone, output.Printable(string(m.Args))})
 	}
-	if err := output.Table(w, rows); err != nil || len(d.Tables) == 0 {
-		return err
+	output.Table(w, rows)
+	if len(d.Tables) == 0 {
+		return
 	}
 	rows = [][]string{{"TABLE", "COLUMN", "TYPE", "KEY"}}
 	for _, t := range d.Tables {
@@ -108,7 +107,7 @@ func writeGate(w io.Writer, d agentapi.Gatekeeper) error {
 		}
 	}
 	fmt.Fprintln(w)
-	return output.Table(w, rows)
+	output.Table(w, rows)
 }
 
 // gateOf is the read or action that arguments name: NAME METHOD [JSON].
@@ -174,10 +173,9 @@ func newGatePropose(env *cli.Env) *cobra.Command {
 			}
 			g.Words = words
 			return c.GatePropose(ctx, args[0], g)
-		}, func(w io.Writer, p agentapi.GateProposed) error {
-			_, err := fmt.Fprintf(w, "%s %s\n  before: %s\n  after:  %s\n", p.ID, p.State,
+		}, func(w io.Writer, p agentapi.GateProposed) {
+			fmt.Fprintf(w, "%s %s\n  before: %s\n  after:  %s\n", p.ID, p.State,
 				output.Printable(string(p.Before)), output.Printable(string(p.After)))
-			return err
 		})
 	cmd.Flags().StringVar(&words, "words", "", "`TEXT` for those who decide")
 	return cmd

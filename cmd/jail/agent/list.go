@@ -22,7 +22,7 @@ import (
 // ask makes cmd ask jail-agentd about what its arguments name, and print the answer.
 func ask[T any](env *cli.Env, cmd *cobra.Command, prints string,
 	f func(ctx context.Context, c *agentapi.Client, args []string) (T, error),
-	write func(w io.Writer, answer T) error) *cobra.Command {
+	write func(w io.Writer, answer T)) *cobra.Command {
 	with := func(ctx context.Context, f func(*agentapi.Client) error) error {
 		return withAgents(ctx, env, f)
 	}
@@ -42,7 +42,7 @@ func newList(env *cli.Env) *cobra.Command {
 		}, writeAgents)
 }
 
-func writeAgents(w io.Writer, all []agentapi.Agent) error {
+func writeAgents(w io.Writer, all []agentapi.Agent) {
 	rows := [][]string{{"NAME", "CHANNEL", "STATE", "WAITING", "DEAD", "CHANGED", "NOTE"}}
 	for _, a := range all {
 		if len(a.Instances) == 0 {
@@ -55,7 +55,7 @@ func writeAgents(w io.Writer, all []agentapi.Agent) error {
 				shortened(cmp.Or(of.Error, a.Problem, of.Note, rights(a)), 60)})
 		}
 	}
-	return output.Table(w, rows)
+	output.Table(w, rows)
 }
 
 // rights says of an agent in no jail what it can do.
@@ -114,10 +114,9 @@ func newStatus(env *cli.Env) *cobra.Command {
 }
 
 // writeAgent writes each thing that is known of an agent on a line of its own.
-func writeAgent(w io.Writer, a agentapi.Agent) error {
-	var b strings.Builder
+func writeAgent(w io.Writer, a agentapi.Agent) {
 	line := func(name, format string, args ...any) {
-		fmt.Fprintf(&b, "%-12s %s\n", name, output.Printable(fmt.Sprintf(format, args...)))
+		fmt.Fprintf(w, "%-12s %s\n", name, output.Printable(fmt.Sprintf(format, args...)))
 	}
 	line("agent", "%s", a.ID)
 	line("state", "%s", a.State)
@@ -137,7 +136,7 @@ func writeAgent(w io.Writer, a agentapi.Agent) error {
 	if len(a.Manifest) > 0 {
 		var m manifest.Manifest
 		if err := json.Unmarshal(a.Manifest, &m); err != nil {
-			return fmt.Errorf("manifest of agent %q: %w", a.Name, err)
+			line("problem", "manifest: %v", err)
 		}
 		line("runs", "%s", strings.TrimSpace(strings.Join(append(append([]string{}, m.Native...),
 			append([]string{m.Module}, m.Args...)...), " ")))
@@ -160,11 +159,9 @@ func writeAgent(w io.Writer, a agentapi.Agent) error {
 		line("tokens today", "%d in, %d out%s", t.Input, t.Output, bound(t.Limit))
 	}
 	for _, i := range a.Instances {
-		fmt.Fprintf(&b, "\nchannel %s: %s\n", output.Printable(place(i)), state(i))
+		fmt.Fprintf(w, "\nchannel %s: %s\n", output.Printable(place(i)), state(i))
 		writeInstance(line, i)
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
 func bound(n int64) string {

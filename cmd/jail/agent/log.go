@@ -41,7 +41,7 @@ func newLog(env *cli.Env) *cobra.Command {
 					if asJSON {
 						return env.PrintLine(p)
 					}
-					return env.PrintAtOnce(func(w io.Writer) error { return writePublication(w, p) })
+					return env.Print(func(w io.Writer) { writePublication(w, p) })
 				})
 				// Who follows ends it by an interrupt, and that is no failure.
 				if follow && errors.Is(err, context.Canceled) && ctx.Err() != nil {
@@ -57,19 +57,17 @@ func newLog(env *cli.Env) *cobra.Command {
 	return cmd
 }
 
-func writePublication(w io.Writer, p agentapi.Publication) error {
+func writePublication(w io.Writer, p agentapi.Publication) {
 	head := p.Time.Local().Format(time.DateTime) + "  " + output.Printable(cmp.Or(p.To, p.Channel))
 	if p.Kind != agent.KindNew {
 		head += " (" + output.Printable(p.Kind) + ")"
 	}
 	if p.Kind == agent.KindComplete && len(p.Data) == 0 {
-		_, err := fmt.Fprintln(w, head)
-		return err
+		fmt.Fprintln(w, head)
+		return
 	}
-	if _, err := fmt.Fprint(w, head+"  "); err != nil {
-		return err
-	}
-	return writeData(w, p.Data)
+	fmt.Fprint(w, head+"  ")
+	writeData(w, p.Data)
 }
 
 func newEvents(env *cli.Env) *cobra.Command {
@@ -86,7 +84,7 @@ func newEvents(env *cli.Env) *cobra.Command {
 		}, writeEvents)
 }
 
-func writeEvents(w io.Writer, e agentapi.Events) error {
+func writeEvents(w io.Writer, e agentapi.Events) {
 	rows := [][]string{{"SEQ", "STATE", "CHANNEL", "TYPE", "FROM", "TRIES", "AGE", "DATA"}}
 	add := func(state string, all []agentapi.Event) {
 		for _, e := range all {
@@ -97,7 +95,7 @@ func writeEvents(w io.Writer, e agentapi.Events) error {
 	}
 	add("waiting", e.Waiting)
 	add("dead", e.Dead)
-	return output.Table(w, rows)
+	output.Table(w, rows)
 }
 
 func newRetry(env *cli.Env) *cobra.Command {
@@ -121,8 +119,7 @@ func newRetry(env *cli.Env) *cobra.Command {
 	return ask(env, cmd, "print an object",
 		func(ctx context.Context, c *agentapi.Client, args []string) (agentapi.Retry, error) {
 			return c.Retry(ctx, args[0], channel, seq)
-		}, func(w io.Writer, r agentapi.Retry) error {
-			_, err := fmt.Fprintln(w, r.Seq)
-			return err
+		}, func(w io.Writer, r agentapi.Retry) {
+			fmt.Fprintln(w, r.Seq)
 		})
 }

@@ -84,8 +84,7 @@ func write(dir string, files map[string][]byte) error {
 			err = os.WriteFile(path, text, 0o644)
 		}
 		if err != nil {
-			return errors.Join(exit.About(err, "file %s", path),
-				os.RemoveAll(dir))
+			return errors.Join(exit.About(err, "file %s", path), os.RemoveAll(dir))
 		}
 	}
 	return nil

@@ -104,16 +104,14 @@ func content(env *cli.Env, cmd *cobra.Command, text string, isJSON bool) (json.R
 
 // showSent prints what became of an event.
 func showSent(env *cli.Env, name string, sent agentapi.Sent, waited, asJSON bool) error {
-	err := env.Show(asJSON, sent, func(w io.Writer) error {
+	err := env.Show(asJSON, sent, func(w io.Writer) {
 		if !waited {
-			return writeID(w, sent)
+			writeID(w, sent)
+			return
 		}
 		for _, p := range sent.Published {
-			if err := writeData(w, p.Data); err != nil {
-				return err
-			}
+			writeData(w, p.Data)
 		}
-		return nil
 	})
 	if err != nil || !waited || sent.State == agentapi.Committed {
 		return err
@@ -135,7 +133,7 @@ func showSent(env *cli.Env, name string, sent agentapi.Sent, waited, asJSON bool
 }
 
 // writeData writes the data of a message: a text as it is, else JSON, without control characters.
-func writeData(w io.Writer, data json.RawMessage) error {
+func writeData(w io.Writer, data json.RawMessage) {
 	var text string
 	if json.Unmarshal(data, &text) != nil {
 		// A message of more than text is shown by its text, if it has one.
@@ -145,15 +143,13 @@ func writeData(w io.Writer, data json.RawMessage) error {
 		if json.Unmarshal(data, &with); with.Text != "" {
 			text = with.Text
 		} else {
+			// It is JSON: it was a part of the answer.
 			var b bytes.Buffer
-			if err := json.Compact(&b, data); err != nil {
-				return fmt.Errorf("a message is no JSON: %w", err)
-			}
+			_ = json.Compact(&b, data)
 			text = b.String()
 		}
 	}
-	_, err := fmt.Fprintln(w, strings.TrimSuffix(output.PrintableText(text), "\n"))
-	return err
+	fmt.Fprintln(w, strings.TrimSuffix(output.PrintableText(text), "\n"))
 }
 
 func newTick(env *cli.Env) *cobra.Command {
@@ -172,7 +168,6 @@ func newTick(env *cli.Env) *cobra.Command {
 		}, writeID)
 }
 
-func writeID(w io.Writer, sent agentapi.Sent) error {
-	_, err := fmt.Fprintln(w, output.Printable(sent.ID))
-	return err
+func writeID(w io.Writer, sent agentapi.Sent) {
+	fmt.Fprintln(w, output.Printable(sent.ID))
 }

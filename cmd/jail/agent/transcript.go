@@ -37,9 +37,9 @@ func newSessions(env *cli.Env) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return env.Show(asJSON, all, func(w io.Writer) error {
+				return env.Show(asJSON, all, func(w io.Writer) {
 					heads := []string{"SESSION", "STARTED", "CHANGED", "EVENTS", "SIZE"}
-					return output.Rows(w, heads, all, func(s transcript.Summary) []string {
+					output.Rows(w, heads, all, func(s transcript.Summary) []string {
 						return []string{s.ID, output.Age(s.Started), output.Age(s.Changed),
 							strconv.FormatInt(s.Events, 10), output.Size(s.Bytes)}
 					})
@@ -97,9 +97,8 @@ func newReplay(env *cli.Env) *cobra.Command {
 					args[0], err)))
 				return exit.No
 			}
-			return env.Print(func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "%d events, all equal\n", len(events))
-				return err
+			return env.Print(func(w io.Writer) {
+				fmt.Fprintf(w, "%d events, all equal\n", len(events))
 			})
 		},
 	}

@@ -136,9 +136,7 @@ func (o setupOptions) carryOut(env *cli.Env, w *writer, r *setupResult) error {
 			"jail setup: standard input is no terminal")
 	}
 	if !o.json && changes > 0 {
-		if err := show(env.Stderr, r.Files); err != nil {
-			return err
-		}
+		show(env.Stderr, r.Files)
 	}
 	if asks {
 		if err := env.Confirm("written", "Write this?"); err != nil {
@@ -153,10 +151,10 @@ func (o setupOptions) carryOut(env *cli.Env, w *writer, r *setupResult) error {
 			r.Written = r.Written || f.Change != unchanged
 		}
 	}
-	return env.Show(o.json, r, func(out io.Writer) error {
+	return env.Show(o.json, r, func(out io.Writer) {
 		if changes == 0 {
-			_, err := fmt.Fprintln(out, "nothing to do")
-			return err
+			fmt.Fprintln(out, "nothing to do")
+			return
 		}
 		for _, f := range r.Files {
 			if f.Change != unchanged {
@@ -164,30 +162,27 @@ func (o setupOptions) carryOut(env *cli.Env, w *writer, r *setupResult) error {
 			}
 		}
 		if r.Next == "" {
-			return nil
+			return
 		}
-		if _, err := fmt.Fprintf(out, "next: %s\n", r.Next); err != nil || len(r.Needs) == 0 {
-			return err
+		fmt.Fprintf(out, "next: %s\n", r.Next)
+		if len(r.Needs) == 0 {
+			return
 		}
 		fmt.Fprintln(out, "tools here need what the profile build does not have:")
 		for _, line := range r.Needs {
 			fmt.Fprintln(out, "  "+output.Printable(line))
 		}
-		_, err := fmt.Fprintf(out, "jail profile new --from-here writes a profile NAME with them; when it "+
+		fmt.Fprintf(out, "jail profile new --from-here writes a profile NAME with them; when it "+
 			"is installed: jail setup --profile NAME %s\n", r.Client)
-		return err
 	})
 }
 
-func show(w io.Writer, files []planned) error {
+func show(w io.Writer, files []planned) {
 	for _, f := range files {
 		for line := range strings.Lines(f.Diff) {
-			if _, err := fmt.Fprintln(w, output.Printable(strings.TrimSuffix(line, "\n"))); err != nil {
-				return err
-			}
+			fmt.Fprintln(w, output.Printable(strings.TrimSuffix(line, "\n")))
 		}
 	}
-	return nil
 }
 
 // programsOf returns the commands that a configuration names: jail alone where that is this program.

@@ -125,8 +125,8 @@ func runAnchor(ctx context.Context, env *cli.Env, asJSON bool) error {
 	}
 	keeper := anchor.Keeper{Log: env.Config.LogDir, State: env.Config.Anchors(), Targets: s.Anchors}
 	all, sendErr := keeper.Once(ctx)
-	if err := env.Show(asJSON, all, func(w io.Writer) error {
-		return writeAnchors(w, all)
+	if err := env.Show(asJSON, all, func(w io.Writer) {
+		writeAnchors(w, all)
 	}); err != nil {
 		return err
 	}
@@ -142,9 +142,9 @@ func runAnchor(ctx context.Context, env *cli.Env, asJSON bool) error {
 // supervisorAudit is where the settings of the log are, for help.
 const supervisorAudit = "/etc/jail/audit.toml"
 
-func writeAnchors(w io.Writer, all []anchor.Status) error {
+func writeAnchors(w io.Writer, all []anchor.Status) {
 	heads := []string{"NAME", "TO", "RECORDS", "TAKEN", "ERROR"}
-	return output.Rows(w, heads, all, func(s anchor.Status) []string {
+	output.Rows(w, heads, all, func(s anchor.Status) []string {
 		taken := "never"
 		if !s.Time.IsZero() {
 			taken = s.Time.Format(time.RFC3339)

@@ -66,14 +66,13 @@ need them.`,
 		"take segments away whose last record is `TIME` old")
 	return command.Print(env, cmd, "print an object",
 		func(*cobra.Command, []string) (pruned, error) { return prune(env, keep, k) },
-		func(w io.Writer, p pruned) error {
+		func(w io.Writer, p pruned) {
 			if p.Segments == 0 {
-				_, err := fmt.Fprintln(w, "nothing to take away")
-				return err
+				fmt.Fprintln(w, "nothing to take away")
+				return
 			}
-			_, err := fmt.Fprintf(w, "took %s away: records %d to %d, %s\n",
+			fmt.Fprintf(w, "took %s away: records %d to %d, %s\n",
 				output.Count(p.Segments, "segment", "segments"), p.First, p.Last, output.Size(p.Bytes))
-			return err
 		})
 }
 

@@ -142,13 +142,12 @@ func countRecords(env *cli.Env, dir string, records iter.Seq2[audit.Record, erro
 		}
 		counts[string(r.Type)]++
 	}
-	return env.Show(asJSON, counts, func(w io.Writer) error {
+	return env.Show(asJSON, counts, func(w io.Writer) {
 		for _, t := range recordTypes {
 			if n := counts[string(t)]; n > 0 {
 				fmt.Fprintf(w, "%9d  %s\n", n, t)
 			}
 		}
-		return nil
 	})
 }
 

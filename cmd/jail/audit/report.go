@@ -87,8 +87,11 @@ func runReport(ctx context.Context, env *cli.Env, o reportOptions) error {
 
 // showReport shows the page. state says whether the log verifies.
 func showReport(env *cli.Env, o reportOptions, rep *report.Report, state string) error {
-	return env.Show(o.json, struct {
-		*report.Report
-		Verified string `json:"verified"`
-	}{rep, state}, func(w io.Writer) error { return rep.Write(w, o.form, state) })
+	if o.json {
+		return env.PrintJSON(struct {
+			*report.Report
+			Verified string `json:"verified"`
+		}{rep, state})
+	}
+	return env.Stream(func(w io.Writer) error { return rep.Write(w, o.form, state) })
 }

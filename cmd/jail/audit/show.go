@@ -62,7 +62,7 @@ func runShow(ctx context.Context, env *cli.Env, o showOptions) error {
 // showRecords prints records of the log in dir, and says which lines are none.
 func showRecords(env *cli.Env, dir string, records iter.Seq2[audit.Record, error],
 	asJSON bool) error {
-	return showRecordsTo(env, env.Print, dir, records, asJSON)
+	return showRecordsTo(env, env.Stream, dir, records, asJSON)
 }
 
 // showRecordsTo is showRecords by that way of printing.

@@ -114,7 +114,7 @@ func runTail(ctx context.Context, env *cli.Env, o tailOptions, fromAfter bool) e
 	default:
 		records = audit.Tail(followContext(ctx, o.follow), dir, f, o.lines)
 	}
-	return showRecordsTo(env, env.PrintAtOnce, dir, records, o.json)
+	return showRecordsTo(env, env.StreamAtOnce, dir, records, o.json)
 }
 
 // followContext returns ctx, or a cancelled one without follow, which ends audit.Follow after the

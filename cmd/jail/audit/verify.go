@@ -137,10 +137,10 @@ func runVerify(ctx context.Context, env *cli.Env, o verifyOptions) error {
 	case err != nil:
 		return logError(dir, err)
 	}
-	err = env.Show(o.json, v, func(w io.Writer) error {
+	err = env.Show(o.json, v, func(w io.Writer) {
 		if wrong != nil {
 			output.Say(env.Stderr, "error", fmt.Sprintf("audit log %s: %v", dir, wrong))
-			return nil
+			return
 		}
 		fmt.Fprintln(w, report)
 		if report.Pruned > 0 {
@@ -164,7 +164,6 @@ func runVerify(ctx context.Context, env *cli.Env, o verifyOptions) error {
 			fmt.Fprintf(w, "%s what is not on record: jail audit show --type gap\n",
 				output.Count(int(report.Gaps), "record says", "records say"))
 		}
-		return nil
 	})
 	if err == nil && wrong != nil {
 		return exit.No

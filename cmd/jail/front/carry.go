@@ -400,8 +400,7 @@ type forwarding struct {
 // forward ends the run with the first signal that this process gets. A second signal, or one that
 // comes before the run exists, closes the connection, which ends the run too.
 func (c *carrier) forward() *forwarding {
-	f := &forwarding{c: c, signals: make(chan os.Signal, 2),
-		done: make(chan struct{})}
+	f := &forwarding{c: c, signals: make(chan os.Signal, 2), done: make(chan struct{})}
 	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP,
 		syscall.SIGQUIT} {
 		// nohup, and shells for jobs in the background, mean it.

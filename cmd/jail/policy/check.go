@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -45,14 +44,7 @@ func (f finding) String() string {
 	if f.Hint != "" {
 		text += ": " + f.Hint
 	}
-	text = output.Printable(text)
-	if f.Text != "" {
-		// A tab counts as a column, and is shown as one.
-		line := strings.ReplaceAll(f.Text, "\t", " ")
-		text += "\n    " + output.Printable(line) + "\n    " + strings.Repeat(" ",
-			min(max(f.Column-1, 0), len(line))) + "^"
-	}
-	return text
+	return output.Finding(text, f.Text, f.Column)
 }
 
 func newCheck(env *cli.Env) *cobra.Command {
@@ -126,14 +118,13 @@ func checkPolicies(env *cli.Env, paths []string, kind *syntax.Kind, failOn strin
 		}
 		found = append(found, one...)
 	}
-	err = env.Show(asJSON, found, func(w io.Writer) error {
+	err = env.Show(asJSON, found, func(w io.Writer) {
 		for _, f := range found {
 			fmt.Fprintln(w, f.String())
 		}
 		for _, path := range sound {
 			fmt.Fprintln(w, output.Printable(path)+": ok")
 		}
-		return nil
 	})
 	if err != nil || unread != nil {
 		return errors.Join(err, unread)

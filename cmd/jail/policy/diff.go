@@ -29,8 +29,6 @@ The exit code is 1 if there is a difference that --fail-on names (wider: B allow
 	}
 	failOn := cmd.Flags().String("fail-on", "",
 		"exit with 1 if B is `WIDER`: wider, narrower or any")
-	var asJSON bool
-	command.JSON(cmd, &asJSON, "print an object with a list of changes")
 	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string,
 		cobra.ShellCompDirective) {
 		if len(args) > 1 {
@@ -38,49 +36,40 @@ The exit code is 1 if there is a difference that --fail-on names (wider: B allow
 		}
 		return complete.Profiles(env), cobra.ShellCompDirectiveDefault
 	}
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		return diffPolicies(env, args[0], args[1], *failOn, asJSON)
-	}
-	return cmd
+	return command.Judge(env, cmd, "print an object with a list of changes",
+		func(_ *cobra.Command, args []string) (meaning.Difference, bool, error) {
+			d, err := diffPolicies(env, args[0], args[1], *failOn)
+			// What could not be told apart exactly may be wider.
+			bad := d.Has(*failOn) || *failOn == "any" && len(d.Changes) > 0 ||
+				*failOn != "" && !d.Exact
+			return d, !bad, err
+		}, writeDifference)
 }
 
-func diffPolicies(env *cli.Env, one, two, failOn string, asJSON bool) error {
+func diffPolicies(env *cli.Env, one, two, failOn string) (d meaning.Difference, err error) {
 	if failOn != "" && failOn != meaning.Wider && failOn != meaning.Narrower && failOn != "any" {
-		return exit.Usage("", "--fail-on %s: want wider, narrower or any", failOn)
+		return d, exit.Usage("", "--fail-on %s: want wider, narrower or any", failOn)
 	}
-	set, err := policies.Load(env)
+	set, before, err := policies.OpenAlone(env, one)
 	if err != nil {
-		return err
-	}
-	before, err := policies.Open(set, one)
-	if err != nil {
-		return err
+		return d, err
 	}
 	after, err := policies.Open(set, two)
 	if err != nil {
-		return err
+		return d, err
 	}
 	if before.Kind != after.Kind {
-		return exit.Usage("", "%s is a %s and %s a %s: they cannot be compared", one, before.Kind,
+		return d, exit.Usage("", "%s is a %s and %s a %s: they cannot be compared", one, before.Kind,
 			two, after.Kind)
 	}
-	d, err := meaning.DiffLayers(before.Layer(one, before.Source), after.Layer(two, after.Source))
+	d, err = meaning.DiffLayers(before.Layer(one, before.Source), after.Layer(two, after.Source))
 	if err != nil {
-		return exit.Usage("", "%v", err)
+		err = exit.Usage("", "%v", err)
 	}
-	if err := env.Show(asJSON, d, func(w io.Writer) error {
-		return writeDifference(w, d)
-	}); err != nil {
-		return err
-	}
-	// What could not be told apart exactly may be wider.
-	if d.Has(failOn) || failOn == "any" && len(d.Changes) > 0 || failOn != "" && !d.Exact {
-		return exit.No
-	}
-	return nil
+	return d, err
 }
 
-func writeDifference(w io.Writer, d meaning.Difference) error {
+func writeDifference(w io.Writer, d meaning.Difference) {
 	for _, way := range []struct{ way, mark, lead string }{{meaning.Wider, "+", "can newly"},
 		{meaning.Narrower, "-", "can no longer"}} {
 		for _, c := range d.Changes {
@@ -100,16 +89,13 @@ func writeDifference(w io.Writer, d meaning.Difference) error {
 			if c.Rule != "" {
 				text += " (" + c.Rule + ")"
 			}
-			if _, err := fmt.Fprintln(w, output.Printable(text)); err != nil {
-				return err
-			}
+			fmt.Fprintln(w, output.Printable(text))
 		}
 	}
 	if !d.Exact {
-		_, err := fmt.Fprintln(w,
+		fmt.Fprintln(w,
 			"warning: the patterns are too many to be run through together; something may have "+
 				"been overlooked")
-		return err
+		return
 	}
-	return nil
 }

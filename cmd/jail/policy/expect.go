@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -44,12 +45,20 @@ The exit code is 1 if an expectation fails, else 0.`,
 		Args:    command.AtLeast("FILE"),
 	}
 	noRun := cmd.Flags().Bool("no-run", false, "decide what needs no kernel, and start nothing")
-	var asJSON bool
-	command.JSON(cmd, &asJSON, "print a list of objects")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return testPolicies(cmd.Context(), env, args, *noRun, asJSON)
-	}
-	return cmd
+	return command.Judge(env, cmd, "print a list of objects",
+		func(cmd *cobra.Command, args []string) (all []tested, good bool, err error) {
+			good = true
+			for _, path := range args {
+				one, err := testPolicy(cmd.Context(), env, path, *noRun)
+				if err != nil {
+					return nil, false, err
+				}
+				good = good && !slices.ContainsFunc(one.Findings,
+					func(f meaning.Finding) bool { return !f.OK })
+				all = append(all, one)
+			}
+			return all, good, nil
+		}, writeTested)
 }
 
 // A tested file is what became of its expectations.
@@ -61,26 +70,7 @@ type tested struct {
 	Left int `json:"left_out"`
 }
 
-func testPolicies(ctx context.Context, env *cli.Env, paths []string, noRun, asJSON bool) error {
-	all, bad := []tested{}, false
-	for _, path := range paths {
-		one, err := testPolicy(ctx, env, path, noRun)
-		if err != nil {
-			return err
-		}
-		for _, f := range one.Findings {
-			bad = bad || !f.OK
-		}
-		all = append(all, one)
-	}
-	err := env.Show(asJSON, all, func(w io.Writer) error { return writeTested(w, all) })
-	if err == nil && bad {
-		return exit.No
-	}
-	return err
-}
-
-func writeTested(w io.Writer, all []tested) error {
+func writeTested(w io.Writer, all []tested) {
 	for _, t := range all {
 		kept := 0
 		for _, f := range t.Findings {
@@ -88,20 +78,15 @@ func writeTested(w io.Writer, all []tested) error {
 				kept++
 				continue
 			}
-			if _, err := fmt.Fprintln(w, output.Printable(fmt.Sprintf("%s:%d: %s: got %s", t.File,
-				f.Line, f.Text, f.Got))); err != nil {
-				return err
-			}
+			fmt.Fprintln(w, output.Printable(fmt.Sprintf("%s:%d: %s: got %s", t.File,
+				f.Line, f.Text, f.Got)))
 		}
 		text := fmt.Sprintf("%s: %d of %d kept by %s", t.File, kept, len(t.Findings), t.Policy)
 		if t.Left > 0 {
 			text += fmt.Sprintf(", %s not started", output.Count(t.Left, "run", "runs"))
 		}
-		if _, err := fmt.Fprintln(w, output.Printable(text)); err != nil {
-			return err
-		}
+		fmt.Fprintln(w, output.Printable(text))
 	}
-	return nil
 }
 
 func testPolicy(ctx context.Context, env *cli.Env, path string, noRun bool) (tested, error) {
@@ -154,11 +139,7 @@ func beside(path string) string {
 }
 
 func effective(env *cli.Env, name string) (policy.Effective, error) {
-	set, err := policies.Load(env)
-	if err != nil {
-		return policy.Effective{}, err
-	}
-	file, err := policies.Open(set, name)
+	set, file, err := policies.OpenAlone(env, name)
 	if err != nil {
 		return policy.Effective{}, err
 	}

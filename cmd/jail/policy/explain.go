@@ -113,7 +113,7 @@ func explain(env *cli.Env, name string, f explainFlags) error {
 	if err != nil {
 		return exit.Usage("", "%v", err)
 	}
-	return env.Show(f.json, x, func(w io.Writer) error { return writeExplanation(w, x) })
+	return env.Show(f.json, x, func(w io.Writer) { writeExplanation(w, x) })
 }
 
 func explainWhy(env *cli.Env, sources []meaning.Source, f explainFlags) error {
@@ -129,13 +129,10 @@ func explainWhy(env *cli.Env, sources []meaning.Source, f explainFlags) error {
 	if f.write {
 		return writeChange(env, answers[0])
 	}
-	err := env.Show(f.json, answers, func(w io.Writer) error {
+	err := env.Show(f.json, answers, func(w io.Writer) {
 		for _, answer := range answers {
-			if _, err := io.WriteString(w, output.PrintableText(answer.Text())); err != nil {
-				return err
-			}
+			io.WriteString(w, output.PrintableText(answer.Text()))
 		}
-		return nil
 	})
 	if err == nil && !yes {
 		return exit.No
@@ -177,7 +174,7 @@ func originText(o *meaning.Origin) string {
 	return fmt.Sprintf("%s, %s:%d", o.Layer, o.At.File, o.At.Line)
 }
 
-func writeExplanation(w io.Writer, x meaning.Explanation) error {
+func writeExplanation(w io.Writer, x meaning.Explanation) {
 	rows := [][]string{{"ITEM", "IN FORCE", "GIVEN BY", "NARROWED BY"}}
 	for _, i := range x.Items {
 		rows = append(rows, explainRow(i.Key, i))
@@ -187,14 +184,11 @@ func writeExplanation(w io.Writer, x meaning.Explanation) error {
 		row[1] = "not, or not all of: " + row[1]
 		rows = append(rows, row)
 	}
-	if err := output.Table(w, rows); err != nil {
-		return err
-	}
+	output.Table(w, rows)
 	for _, text := range x.Warnings {
 		fmt.Fprintln(w, "warning: "+output.Printable(text))
 	}
-	_, err := fmt.Fprintln(w, x.Digest)
-	return err
+	fmt.Fprintln(w, x.Digest)
 }
 
 func explainRow(key string, i meaning.Item) []string {

@@ -100,11 +100,7 @@ func lookAround(env *cli.Env, dir string, base policy.Policy, account string) (*
 // Needs returns what the tools of dir need beside what the profile build shows, as --from-here
 // proposes it: one line for each mount and cache, none if the profile has everything.
 func Needs(env *cli.Env, dir string) ([]string, error) {
-	set, err := policies.Load(env)
-	if err != nil {
-		return nil, err
-	}
-	base, err := policies.Open(set, buildProfile)
+	_, base, err := policies.OpenAlone(env, buildProfile)
 	if err != nil {
 		return nil, err
 	}
@@ -135,8 +131,7 @@ func (s *surrounding) holdsHome(path string) bool {
 // inProject reports whether a path lies in the directory of the project, by one of its names.
 func (s *surrounding) inProject(path string) bool {
 	return slices.ContainsFunc(forms(s.Directory), func(dir string) bool {
-		return slices.ContainsFunc(forms(path),
-			func(x string) bool { return paths.Within(dir, x) })
+		return slices.ContainsFunc(forms(path), func(x string) bool { return paths.Within(dir, x) })
 	})
 }
 
@@ -522,8 +517,7 @@ func (s *surrounding) edits() (all []addition, err error) {
 	}
 	for _, m := range s.Mounts {
 		if m.Access&policy.Exec != 0 {
-			all = append(all, addition{Edit: syntax.AddItem("tools", "native",
-				m.Target+"/**")})
+			all = append(all, addition{Edit: syntax.AddItem("tools", "native", m.Target+"/**")})
 		}
 	}
 	for _, m := range s.Mounts {
@@ -553,7 +547,7 @@ func (s *surrounding) rows() (all [][]string) {
 }
 
 // print shows the proposal.
-func (s *surrounding) print(w io.Writer) error {
+func (s *surrounding) print(w io.Writer) {
 	fmt.Fprintf(w, "Beside what the included profile has, tools in %s need:\n",
 		output.Printable(s.Directory))
 	rows := s.rows()
@@ -563,30 +557,25 @@ func (s *surrounding) print(w io.Writer) error {
 	if len(rows) == 0 {
 		fmt.Fprintln(w, "  nothing")
 	}
-	if err := output.Table(w, rows); err != nil {
-		return err
-	}
+	output.Table(w, rows)
 	for _, line := range s.LeftOut {
 		fmt.Fprintln(w, "  left out: "+output.Printable(line))
 	}
-	return nil
 }
 
 // confirm shows the proposal and asks once. The end of the input counts as no.
 func (s *surrounding) confirm(env *cli.Env, f *newProfile) error {
 	if f.yes {
-		if f.json {
-			return nil
+		if !f.json {
+			s.print(env.Stderr)
 		}
-		return s.print(env.Stderr)
+		return nil
 	}
 	if env.Stdin == nil || !terminal.Is(env.Stdin) {
 		return exit.Usage("--yes writes the profile without a question",
 			"jail profile new --from-here: standard input is no terminal")
 	}
-	if err := s.print(env.Stderr); err != nil {
-		return err
-	}
+	s.print(env.Stderr)
 	return env.Confirm("written", "Write %s?", output.Printable(f.output))
 }
 

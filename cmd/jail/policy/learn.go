@@ -148,9 +148,8 @@ func learnt(env *cli.Env, f *learnFlags, job learning.Job, report learning.Repor
 		}{report, path}
 		return env.PrintJSON(view)
 	case path == "":
-		if err := env.Print(func(w io.Writer) error {
-			_, err := io.WriteString(w, output.PrintableText(report.Text))
-			return err
+		if err := env.Print(func(w io.Writer) {
+			io.WriteString(w, output.PrintableText(report.Text))
 		}); err != nil {
 			return err
 		}
@@ -410,8 +409,7 @@ func tellLearnt(env *cli.Env, job learning.Job, r learning.Report, path string) 
 	fmt.Fprintf(env.Stderr, "jail: learnt from %s, %s%s\n", output.Count(r.Runs, "run", "runs"),
 		output.Count(r.Trials, "trial", "trials"), output.Printable(where))
 	rows := append([][]string{{"", "OBSERVED", "GRANTED"}}, learntRows(job, r)...)
-	// There is nobody left to tell that stderr is gone.
-	_ = output.Table(env.Stderr, rows)
+	output.Table(env.Stderr, rows)
 	for _, n := range r.Draft.Person {
 		output.Say(env.Stderr, "not granted, needs a person", n)
 	}

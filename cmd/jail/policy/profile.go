@@ -40,34 +40,29 @@ func viewOf(p profiles.Profile) profileView {
 }
 
 func newProfileList(env *cli.Env) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return command.Print(env, &cobra.Command{
 		Use:     "list",
 		Short:   "list the profiles",
 		Example: "  jail profile list",
 		Args:    command.Exactly(),
-		RunE:    func(_ *cobra.Command, _ []string) error { return runProfileList(env, asJSON) },
-	}
-	command.JSON(cmd, &asJSON, "print a list of objects")
-	return cmd
-}
-
-func runProfileList(env *cli.Env, asJSON bool) error {
-	set, err := policies.Load(env)
-	if err != nil {
-		return err
-	}
-	views := []profileView{}
-	rows := [][]string{{"NAME", "ORIGIN", "ABOUT"}}
-	for _, p := range set.List() {
-		v := viewOf(p)
-		views = append(views, v)
-		if v.Error != "" {
-			v.About = "cannot be used: jail profile show " + v.Name
+	}, "print a list of objects", func(*cobra.Command, []string) ([]profileView, error) {
+		set, err := policies.Load(env)
+		if err != nil {
+			return nil, err
 		}
-		rows = append(rows, []string{v.Name, v.Origin, v.About})
-	}
-	return env.Show(asJSON, views, func(w io.Writer) error { return output.Table(w, rows) })
+		views := []profileView{}
+		for _, p := range set.List() {
+			views = append(views, viewOf(p))
+		}
+		return views, nil
+	}, func(w io.Writer, all []profileView) {
+		output.Rows(w, []string{"NAME", "ORIGIN", "ABOUT"}, all, func(v profileView) []string {
+			if v.Error != "" {
+				v.About = "cannot be used: jail profile show " + v.Name
+			}
+			return []string{v.Name, v.Origin, v.About}
+		})
+	})
 }
 
 func newProfileShow(env *cli.Env) *cobra.Command {
@@ -100,9 +95,8 @@ func runProfileShow(env *cli.Env, name string, asJSON bool) error {
 	}
 	v := viewOf(p)
 	v.Text = string(p.Text)
-	err = env.Show(asJSON, v, func(w io.Writer) error {
-		_, err := io.WriteString(w, output.PrintableText(v.Text))
-		return err
+	err = env.Show(asJSON, v, func(w io.Writer) {
+		io.WriteString(w, output.PrintableText(v.Text))
 	})
 	if err == nil && v.Error != "" {
 		err = exit.Usage("", "%s", v.Error)

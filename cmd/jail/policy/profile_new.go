@@ -168,12 +168,8 @@ func asPath(file string) string {
 
 // profileText makes the file, and reads it back.
 func profileText(env *cli.Env, f *newProfile) (string, syntax.File, error) {
-	set, err := policies.Load(env)
-	if err != nil {
-		return "", syntax.File{}, err
-	}
 	f.from = cmp.Or(f.from, "default")
-	base, err := policies.Open(set, f.from)
+	set, base, err := policies.OpenAlone(env, f.from)
 	if err != nil {
 		return "", base, err
 	}

@@ -29,9 +29,8 @@ and its meaning.`,
 
 func runSchema(env *cli.Env, keys, asJSON bool) error {
 	if !keys {
-		return env.Print(func(w io.Writer) error {
-			_, err := w.Write(syntax.Schema())
-			return err
+		return env.Print(func(w io.Writer) {
+			w.Write(syntax.Schema())
 		})
 	}
 	rows := [][]string{{"KEY", "EXAMPLE", "MEANING"}}
@@ -45,5 +44,5 @@ func runSchema(env *cli.Env, keys, asJSON bool) error {
 		rows = append(rows, []string{k.Path, k.Type, k.About})
 		views = append(views, keyView{k.Path, k.Type, k.About})
 	}
-	return env.Show(asJSON, views, func(w io.Writer) error { return output.Table(w, rows) })
+	return env.Show(asJSON, views, func(w io.Writer) { output.Table(w, rows) })
 }

@@ -35,13 +35,11 @@ The exit code is 1 if a score is above --max, else 0.`,
 		Args:    command.AtLeast("NAME|FILE"),
 	}
 	most := cmd.Flags().Int("max", 100, "exit with 1 above `POINTS`")
-	var asJSON bool
-	command.JSON(cmd, &asJSON, "print a list of objects")
 	complete.First(env, cmd, complete.Profiles)
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		return scorePolicies(env, args, *most, asJSON)
-	}
-	return cmd
+	return command.Judge(env, cmd, "print a list of objects",
+		func(_ *cobra.Command, args []string) ([]scored, bool, error) {
+			return scorePolicies(env, args, *most)
+		}, writeScores)
 }
 
 type scored struct {
@@ -49,34 +47,31 @@ type scored struct {
 	meaning.Score
 }
 
-func scorePolicies(env *cli.Env, names []string, most int, asJSON bool) error {
+// scorePolicies reports whether no score is above most.
+func scorePolicies(env *cli.Env, names []string, most int) ([]scored, bool, error) {
 	if most < 0 || most > 100 {
-		return exit.Usage("", "--max %d: want a number from 0 to 100", most)
+		return nil, false, exit.Usage("", "--max %d: want a number from 0 to 100", most)
 	}
 	set, err := policies.Load(env)
 	if err != nil {
-		return err
+		return nil, false, err
 	}
-	all, over := []scored{}, false
+	all, good := []scored{}, true
 	for _, name := range names {
 		file, err := policies.Open(set, name)
 		if err != nil {
-			return err
+			return nil, false, err
 		}
 		if file.Kind != syntax.Profile {
-			return exit.Usage("", "%s is a %s, which no tool runs with by itself", name, file.Kind)
+			return nil, false, exit.Usage("", "%s is a %s, which no tool runs with by itself", name, file.Kind)
 		}
 		s := meaning.Measure(file.Policy, reachableCalls(file.Policy))
-		all, over = append(all, scored{name, s}), over || s.Points > most
+		all, good = append(all, scored{name, s}), good && s.Points <= most
 	}
-	err = env.Show(asJSON, all, func(w io.Writer) error { return writeScores(w, all) })
-	if err == nil && over {
-		return exit.No
-	}
-	return err
+	return all, good, nil
 }
 
-func writeScores(w io.Writer, all []scored) error {
+func writeScores(w io.Writer, all []scored) {
 	for _, s := range all {
 		rows := [][]string{{s.Name, strconv.Itoa(s.Points) + " of 100"}}
 		for _, p := range s.Parts {
@@ -85,11 +80,8 @@ func writeScores(w io.Writer, all []scored) error {
 				rows = append(rows, []string{"", why})
 			}
 		}
-		if err := output.Table(w, rows); err != nil {
-			return err
-		}
+		output.Table(w, rows)
 	}
-	return nil
 }
 
 // reachableCalls counts what the widest filter lets through that a run with this policy can have.

@@ -33,11 +33,7 @@ func newShow(env *cli.Env) *cobra.Command {
 }
 
 func showPolicy(env *cli.Env, arg string, effective, asJSON bool) error {
-	set, err := policies.Load(env)
-	if err != nil {
-		return err
-	}
-	file, err := policies.Open(set, arg)
+	set, file, err := policies.OpenAlone(env, arg)
 	if err != nil {
 		return err
 	}
@@ -62,8 +58,7 @@ func showPolicy(env *cli.Env, arg string, effective, asJSON bool) error {
 	if file.Kind == syntax.Profile {
 		view.Warnings = file.Policy.Warnings()
 	}
-	return env.Show(asJSON, view, func(w io.Writer) error {
-		_, err := w.Write(syntax.Render(file))
-		return err
+	return env.Show(asJSON, view, func(w io.Writer) {
+		w.Write(syntax.Render(file))
 	})
 }

@@ -2,6 +2,8 @@ package policy
 
 import (
 	"cmp"
+	"fmt"
+	"io"
 	"path/filepath"
 	"strings"
 
@@ -18,13 +20,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
 )
 
-type signOptions struct {
-	key, name string
-	json      bool
-}
-
 func newSign(env *cli.Env) *cobra.Command {
-	var o signOptions
+	var key, name string
 	cmd := &cobra.Command{
 		Use:   "sign --key FILE [flags] PROFILE.toml",
 		Short: "sign a profile, for hosts whose ceiling asks for that",
@@ -34,25 +31,26 @@ at its top; a host that has used a version takes no lower one. [signed] in a cei
 		Example: "  jail policy sign --key ops.key build.toml\n" +
 			"  jail policy sign --key ops.key --name tools/python python.toml",
 		Args: command.Exactly("PROFILE.toml"),
-		RunE: func(_ *cobra.Command, args []string) error { return runSign(env, args[0], o) },
 	}
-	cmd.Flags().StringVar(&o.key, "key", "",
+	cmd.Flags().StringVar(&key, "key", "",
 		"`FILE` with the private key, as jail tool key new makes it")
-	cmd.Flags().StringVar(&o.name, "name", "",
+	cmd.Flags().StringVar(&name, "name", "",
 		"the `NAME` of the profile on hosts (default: that of the file)")
-	command.JSON(cmd, &o.json, "print an object")
-	return cmd
+	return command.Print(env, cmd, "print an object",
+		func(_ *cobra.Command, args []string) (signed, error) {
+			s, err := signPolicy(args[0], key, name)
+			return signed{s.Digest, args[0] + ".sig", s.Name, s.Version}, err
+		}, func(w io.Writer, s signed) {
+			fmt.Fprintf(w, "signed %s version %d, %s\n", output.Printable(s.Name), s.Version, s.Digest)
+		})
 }
 
-func runSign(env *cli.Env, file string, o signOptions) error {
-	s, err := signPolicy(file, o.key, o.name)
-	if err != nil {
-		return err
-	}
-	signed := map[string]any{"name": s.Name, "version": s.Version, "digest": s.Digest,
-		"file": file + ".sig"}
-	return env.Show(o.json, signed, output.Text("signed %s version %d, %s\n",
-		output.Printable(s.Name), s.Version, s.Digest))
+// signed is a signed profile as --json shows it.
+type signed struct {
+	Digest  string `json:"digest"`
+	File    string `json:"file"`
+	Name    string `json:"name"`
+	Version int64  `json:"version"`
 }
 
 func signPolicy(path, keyFile, name string) (s trust.PolicyStatement, err error) {
@@ -83,11 +81,11 @@ func signPolicy(path, keyFile, name string) (s trust.PolicyStatement, err error)
 			"%s does not say its version, without which an old one could come back", path)
 	}
 	s = trust.NewPolicyStatement(name, version, text)
-	signed, err := s.Sign(key)
+	note, err := s.Sign(key)
 	if err != nil {
 		return s, exit.Failed(err, "jail tool key new makes one", "--key %s: %v", keyFile, err)
 	}
-	if err := atomicfile.Write(path+".sig", []byte(signed), 0o644, atomicfile.Durable); err != nil {
+	if err := atomicfile.Write(path+".sig", []byte(note), 0o644, atomicfile.Durable); err != nil {
 		return s, exit.Failed(err, "", "%s.sig: %v", path, exit.Cause(err))
 	}
 	return s, nil

@@ -59,7 +59,7 @@ func actionCommand(env *cli.Env, cmd *cobra.Command,
 	return command.Show(env, cmd, "print an object",
 		func(ctx context.Context, c *api.Client, args []string) (approvals.Action, error) {
 			return ask(ctx, c, args[0])
-		}, func(w io.Writer, a approvals.Action) error { return writeAction(w, env.Colour(), a) })
+		}, func(w io.Writer, a approvals.Action) { writeAction(w, env.Colour(), a) })
 }
 
 func newApprovalShow(env *cli.Env) *cobra.Command {
@@ -156,11 +156,11 @@ While the process lives that has claimed the action, it alone says how the actio
 				req.SHA256 = a.SHA256
 			}
 			return c.Approvals().Settle(ctx, args[0], req)
-		}, func(w io.Writer, a approvals.Action) error { return writeAction(w, env.Colour(), a) })
+		}, func(w io.Writer, a approvals.Action) { writeAction(w, env.Colour(), a) })
 }
 
 // writeAction shows an action. What the proposer says stands apart from what the daemon says.
-func writeAction(w io.Writer, colour bool, a approvals.Action) error {
+func writeAction(w io.Writer, colour bool, a approvals.Action) {
 	rows := [][2]string{{"id", a.ID}, {"state", string(a.State)}, {"type", a.Type},
 		{"what", a.Summary}, {"run", a.Run}, {"owner", strconv.FormatUint(uint64(a.UID), 10)},
 		{"proposed", a.Proposed.Local().Format(time.DateTime)}}
@@ -199,16 +199,13 @@ func writeAction(w io.Writer, colour bool, a approvals.Action) error {
 		if r[1] == "" {
 			continue
 		}
-		if _, err := fmt.Fprintf(w, "%-10s %s\n", r[0]+":", output.Printable(r[1])); err != nil {
-			return err
-		}
+		fmt.Fprintf(w, "%-10s %s\n", r[0]+":", output.Printable(r[1]))
 	}
 	if a.Words == "" {
-		return nil
+		return
 	}
-	_, err := fmt.Fprintf(w, "%s %s\n", terminal.Paint(colour, terminal.Amber,
+	fmt.Fprintf(w, "%s %s\n", terminal.Paint(colour, terminal.Amber,
 		"the proposer says, and it may be wrong:"), output.Printable(a.Words))
-	return err
 }
 
 // externalRows says what an action is in full that its proposer carries out.
@@ -283,9 +280,8 @@ func newRevoke(env *cli.Env) *cobra.Command {
 	}, "print an object",
 		func(ctx context.Context, c *api.Client, args []string) (approvals.Grant, error) {
 			return c.Approvals().Revoke(ctx, args[0])
-		}, func(w io.Writer, g approvals.Grant) error {
-			_, err := fmt.Fprintf(w, "revoked %s\n", g.ID)
-			return err
+		}, func(w io.Writer, g approvals.Grant) {
+			fmt.Fprintf(w, "revoked %s\n", g.ID)
 		})
 }
 

@@ -108,11 +108,10 @@ func newBranchDiff(env *cli.Env) *cobra.Command {
 	}, "print an object",
 		func(ctx context.Context, c *api.Client, args []string) (shadows.Comparison, error) {
 			return api.BranchesOf(c).Compare(ctx, args[0], args[1])
-		}, func(w io.Writer, r shadows.Comparison) error { return writeComparison(env, w, r) })
+		}, func(w io.Writer, r shadows.Comparison) { writeComparison(w, env.Colour(), r) })
 }
 
-func writeComparison(env *cli.Env, w io.Writer, r shadows.Comparison) error {
-	colour := env.Colour()
+func writeComparison(w io.Writer, colour bool, r shadows.Comparison) {
 	for _, d := range r.Differences {
 		mark := marks[workspace.Modified]
 		switch {
@@ -123,16 +122,15 @@ func writeComparison(env *cli.Env, w io.Writer, r shadows.Comparison) error {
 		}
 		fmt.Fprintf(w, "%s %s\n", terminal.Paint(colour, mark[1], mark[0]), shownPath(d.Path))
 	}
-	if len(r.Differences) == 0 {
-		_, err := fmt.Fprintf(w, "%s and %s are alike\n", output.Printable(r.A), output.Printable(r.B))
-		return err
+	switch {
+	case len(r.Differences) == 0:
+		fmt.Fprintf(w, "%s and %s are alike\n", output.Printable(r.A), output.Printable(r.B))
+	case r.Cut:
+		fmt.Fprintln(w, "\n# the differences are too long to be shown")
+	default:
+		fmt.Fprintln(w)
+		_ = (&patchPainter{}).write(w, []byte(output.PrintableText(r.Patch)), colour)
 	}
-	fmt.Fprintln(w)
-	if r.Cut {
-		_, err := fmt.Fprintln(w, "# the differences are too long to be shown")
-		return err
-	}
-	return (&patchPainter{}).write(w, []byte(output.PrintableText(r.Patch)), colour)
 }
 
 const mergeAbout = `Take what a branch changed since its fork into the shadow that it was forked from, all of it, or PATHs with all beneath them. What the parent changed meanwhile
@@ -186,20 +184,19 @@ func runMerge(ctx context.Context, env *cli.Env, c *api.Client, id string, o mer
 		if err != nil {
 			return err
 		}
-		return env.Show(o.json, p, func(w io.Writer) error {
+		return env.Show(o.json, p, func(w io.Writer) {
 			for _, change := range p.Changes {
 				fmt.Fprintln(w, changeLine(colour, api.Change{Change: change}))
 			}
-			_, err := fmt.Fprintf(w, "%s for %s, digest %s\n",
+			fmt.Fprintf(w, "%s for %s, digest %s\n",
 				output.Count(len(p.Changes), "change", "changes"), output.Printable(p.Parent), p.Digest)
-			return err
 		})
 	}
 	r, err := api.BranchesOf(c).Merge(ctx, id, o.request)
 	if err != nil {
 		return withConflicts(env, err, o.json, "parent", "branch")
 	}
-	return env.Show(o.json, r, func(w io.Writer) error {
+	return env.Show(o.json, r, func(w io.Writer) {
 		someLines(w, o.verbose, len(r.Committed), func(i int) string {
 			return changeLine(colour, api.Change{Change: r.Committed[i]})
 		})
@@ -207,9 +204,8 @@ func runMerge(ctx context.Context, env *cli.Env, c *api.Client, id string, o mer
 			fmt.Fprintf(w, "%s %s: %s\n", terminal.Paint(colour, terminal.Amber, "held:"),
 				shownPath(h.Path), output.Printable(h.Why))
 		}
-		_, err := fmt.Fprintf(w, "merged %s of %s\n",
+		fmt.Fprintf(w, "merged %s of %s\n",
 			output.Count(len(r.Committed), "change", "changes"), output.Printable(id))
-		return err
 	})
 }
 
@@ -231,10 +227,9 @@ func newRevertMerge(env *cli.Env) *cobra.Command {
 				err = withConflicts(env, err, asJSON, "now", "merged")
 			}
 			return r, err
-		}, func(w io.Writer, r workspace.MergeRecord) error {
-			_, err := fmt.Fprintf(w, "reverted the merge of %s into %s\n",
+		}, func(w io.Writer, r workspace.MergeRecord) {
+			fmt.Fprintf(w, "reverted the merge of %s into %s\n",
 				output.Count(r.Paths, "path", "paths"), output.Printable(r.Into))
-			return err
 		})
 	return cmd
 }
@@ -257,11 +252,10 @@ func newBranchDiscard(env *cli.Env) *cobra.Command {
 					}
 					done = append(done, id)
 				}
-				return errors.Join(err, env.Show(asJSON, done, func(w io.Writer) error {
+				return errors.Join(err, env.Show(asJSON, done, func(w io.Writer) {
 					for _, id := range done {
 						fmt.Fprintf(w, "discarded %s\n", output.Printable(id))
 					}
-					return nil
 				}))
 			})
 		},

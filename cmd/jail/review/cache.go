@@ -60,8 +60,7 @@ func newCacheRemove(env *cli.Env) *cobra.Command {
 				}
 			}
 			return ids, nil
-		}, func(w io.Writer, ids []string) error {
-			_, err := fmt.Fprintf(w, "removed %s\n", output.Count(len(ids), "cache", "caches"))
-			return err
+		}, func(w io.Writer, ids []string) {
+			fmt.Fprintf(w, "removed %s\n", output.Count(len(ids), "cache", "caches"))
 		})
 }

@@ -134,8 +134,8 @@ func runCommit(ctx context.Context, env *cli.Env, c *api.Client, o commitOptions
 	if err != nil {
 		return withConflicts(env, err, o.json, "real", "shadow")
 	}
-	if err := env.Show(o.json, done, func(w io.Writer) error {
-		return writeCommitted(w, env.Colour(), o, done)
+	if err := env.Show(o.json, done, func(w io.Writer) {
+		writeCommitted(w, env.Colour(), o, done)
 	}); err != nil {
 		return err
 	}
@@ -162,12 +162,10 @@ func commitPath(arg string) string {
 	return arg
 }
 
-func writeCommitted(w io.Writer, colour bool, o commitOptions, r workspace.Result) error {
+func writeCommitted(w io.Writer, colour bool, o commitOptions, r workspace.Result) {
 	if r.Git != "" {
-		if _, err := fmt.Fprintf(w, "%s %s\n", terminal.Paint(colour, terminal.Cyan, "git:"),
-			output.Printable(r.Git)); err != nil {
-			return err
-		}
+		fmt.Fprintf(w, "%s %s\n", terminal.Paint(colour, terminal.Cyan, "git:"),
+			output.Printable(r.Git))
 	}
 	someLines(w, o.verbose, len(r.Committed), func(i int) string {
 		return changeLine(colour, api.Change{Change: r.Committed[i]})
@@ -182,11 +180,10 @@ func writeCommitted(w io.Writer, colour bool, o commitOptions, r workspace.Resul
 			terminal.Paint(colour, terminal.Amber, "left:"), output.Printable(dir))
 	}
 	if len(r.Committed)+len(r.Held) == 0 && r.ID != "" {
-		_, err := fmt.Fprintf(w, "committed run %s, as a grant of jail approvals allows\n",
+		fmt.Fprintf(w, "committed run %s, as a grant of jail approvals allows\n",
 			output.Printable(o.id))
-		return err
+		return
 	}
-	_, err := fmt.Fprintf(w, "committed %s of run %s\n",
+	fmt.Fprintf(w, "committed %s of run %s\n",
 		output.Count(len(r.Committed), "change", "changes"), output.Printable(o.id))
-	return err
 }

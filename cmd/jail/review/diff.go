@@ -55,8 +55,7 @@ func NewDiff(env *cli.Env) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&f.all, "all", false,
-		"also list git's objects, logs and refs")
+	cmd.Flags().BoolVar(&f.all, "all", false, "also list git's objects, logs and refs")
 	cmd.Flags().BoolVar(&f.stat, "stat", false, "show the list only")
 	cmd.Flags().BoolVar(&f.nameOnly, "name-only", false, "show the names only")
 	cmd.Flags().BoolVar(&f.patch, "patch", false,
@@ -93,6 +92,7 @@ func diff(ctx context.Context, env *cli.Env, c *api.Client, args []string, f dif
 // diffWriter shows a review. It holds the list of changes back until the end, since changes that
 // need attention come first, and the differences come after the list.
 type diffWriter struct {
+	// w keeps its first error, for its Flush.
 	w      io.Writer
 	colour bool
 	all    bool
@@ -118,21 +118,17 @@ func (d *diffWriter) line(l api.ReviewLine, f diffFlags) error {
 		return output.WriteJSON(d.w, l, "")
 	case l.Info != nil && !f.nameOnly && !f.patch:
 		i := l.Info
-		_, err := fmt.Fprintf(d.w, "# run %s of %s over %s, commit: %s\n", output.Printable(i.ID),
+		fmt.Fprintf(d.w, "# run %s of %s over %s, commit: %s\n", output.Printable(i.ID),
 			output.Printable(cmp.Or(i.Tool, "-")), i.Path, output.Printable(i.Commit))
-		if err == nil && i.State == workspace.Active {
-			_, err = fmt.Fprintln(d.w,
-				"# it is still active: a file that a tool was writing may be incomplete")
+		if i.State == workspace.Active {
+			fmt.Fprintln(d.w, "# it is still active: a file that a tool was writing may be incomplete")
 		}
-		if err == nil && i.Unfinished {
-			_, err = fmt.Fprintln(d.w,
-				"# the run was cut off: this is what it had written by then, and a file may be "+
-					"half of one")
+		if i.Unfinished {
+			fmt.Fprintln(d.w, "# the run was cut off: this is what it had written by then, and a file "+
+				"may be half of one")
 		}
-		return err
 	case l.Change != nil && f.nameOnly:
-		_, err := fmt.Fprintln(d.w, shownPath(l.Change.Path))
-		return err
+		fmt.Fprintln(d.w, shownPath(l.Change.Path))
 	case l.Change != nil && !f.patch:
 		text := "# " + changeLine(d.colour, *l.Change)
 		if d.git.open = !d.all && l.Change.Folds(); d.git.open {
@@ -158,10 +154,7 @@ func (d *diffWriter) end(f diffFlags) error {
 	if f.json || f.nameOnly || f.patch {
 		return nil
 	}
-	folded, err := d.showGit()
-	if err != nil {
-		return err
-	}
+	folded := d.showGit()
 	for i := range d.ranks {
 		if err := d.ranks[i].copyTo(d.w); err != nil {
 			return err
@@ -174,11 +167,8 @@ func (d *diffWriter) end(f diffFlags) error {
 	}
 	if d.summary != nil {
 		for _, r := range d.summary.Renames {
-			if _, err := fmt.Fprintf(d.w, "# %s %s -> %s  (the same content)\n",
-				terminal.Paint(d.colour, terminal.Cyan, "R"), shownPath(r.From),
-				shownPath(r.To)); err != nil {
-				return err
-			}
+			fmt.Fprintf(d.w, "# %s %s -> %s  (the same content)\n",
+				terminal.Paint(d.colour, terminal.Cyan, "R"), shownPath(r.From), shownPath(r.To))
 		}
 	}
 	if !folded {
@@ -193,14 +183,11 @@ func (d *diffWriter) end(f diffFlags) error {
 	}
 	s := d.summary
 	for _, name := range s.Damaged {
-		if _, err := fmt.Fprintf(d.w,
-			"# %s %s  (damaged: not all of it reached the disk; no commit takes it)\n",
-			terminal.Paint(d.colour, terminal.Red, "!"), shownPath(name)); err != nil {
-			return err
-		}
+		fmt.Fprintf(d.w, "# %s %s  (damaged: not all of it reached the disk; no commit takes it)\n",
+			terminal.Paint(d.colour, terminal.Red, "!"), shownPath(name))
 	}
-	_, err = fmt.Fprintf(d.w, "# %s (+%d ~%d -%d), %s, digest %s\n", output.Count(s.Total(),
+	fmt.Fprintf(d.w, "# %s (+%d ~%d -%d), %s, digest %s\n", output.Count(s.Total(),
 		"change", "changes"), s.Added, s.Modified, s.Deleted,
 		output.Size(s.Bytes), output.Printable(s.Digest))
-	return err
+	return nil
 }

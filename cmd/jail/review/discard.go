@@ -154,13 +154,12 @@ func discardMany(ctx context.Context, env *cli.Env, o discardOptions) error {
 			}
 			done.Discarded = append(done.Discarded, w.ID)
 		}
-		return errors.Join(err, env.Show(o.json, done, func(w io.Writer) error {
+		return errors.Join(err, env.Show(o.json, done, func(w io.Writer) {
 			text := "discarded " + output.Count(len(done.Discarded), "shadow", "shadows")
 			if n := len(done.Open); n > 0 {
 				text += ", and left " + output.Count(n, "that is in use", "that are in use")
 			}
-			_, err := fmt.Fprintln(w, text)
-			return err
+			fmt.Fprintln(w, text)
 		}))
 	})
 }

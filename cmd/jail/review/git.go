@@ -38,28 +38,24 @@ func (g *gitFold) add(c api.Change, line string) error {
 
 // showGit writes what changed in repositories. folded reports whether that replaces the list of the
 // changes that were held back.
-func (d *diffWriter) showGit() (folded bool, err error) {
+func (d *diffWriter) showGit() (folded bool) {
 	if d.summary == nil || len(d.summary.Git) == 0 {
-		return false, nil
+		return false
 	}
 	folded = true
 	for _, r := range d.summary.Git {
 		folded = folded && r.NotUnderstood == ""
 		for _, line := range r.Lines {
-			if _, err := fmt.Fprintf(d.w, "# %s %s\n",
-				terminal.Paint(d.colour, terminal.Cyan, gitLabel(r)),
-				output.Printable(line)); err != nil {
-				return folded, err
-			}
+			fmt.Fprintf(d.w, "# %s %s\n", terminal.Paint(d.colour, terminal.Cyan, gitLabel(r)),
+				output.Printable(line))
 		}
 	}
 	if folded && d.git.count > 0 {
-		_, err = fmt.Fprintf(d.w,
-			"# %s %s of objects, logs and refs, %s (jail diff --all lists them)\n",
+		fmt.Fprintf(d.w, "# %s %s of objects, logs and refs, %s (jail diff --all lists them)\n",
 			terminal.Paint(d.colour, terminal.Cyan, "git:"),
 			output.Count(d.git.count, "change", "changes"), output.Size(d.git.bytes))
 	}
-	return folded, err
+	return folded
 }
 
 // gitLabel names a repository, unless it is that of the directory.

@@ -65,7 +65,7 @@ func runRevert(ctx context.Context, env *cli.Env, c *api.Client, o revertOptions
 	if err != nil {
 		return withConflicts(env, err, o.json, "now", "committed")
 	}
-	return env.Show(o.json, done, func(w io.Writer) error {
+	return env.Show(o.json, done, func(w io.Writer) {
 		colour := env.Colour()
 		someLines(w, o.verbose, len(done.Changes), func(i int) string {
 			return changeLine(colour, api.Change{Change: done.Changes[i]})
@@ -76,12 +76,10 @@ func runRevert(ctx context.Context, env *cli.Env, c *api.Client, o revertOptions
 		}
 		rest := ""
 		if done.Rest > 0 {
-			rest = fmt.Sprintf("; still committed: %s",
-				output.Count(done.Rest, "path", "paths"))
+			rest = fmt.Sprintf("; still committed: %s", output.Count(done.Rest, "path", "paths"))
 		}
-		_, err := fmt.Fprintf(w, "reverted %s of run %s%s\n",
+		fmt.Fprintf(w, "reverted %s of run %s%s\n",
 			output.Count(len(done.Changes), "change", "changes"), output.Printable(o.id), rest)
-		return err
 	})
 }
 
@@ -90,14 +88,13 @@ func runRevert(ctx context.Context, env *cli.Env, c *api.Client, o revertOptions
 func withConflicts(env *cli.Env, err error, asJSON bool, real, shadow string) error {
 	e := exit.Describe(err)
 	if conflicts := e.Conflicts; len(conflicts) > 0 {
-		err = errors.Join(err, env.Show(asJSON, api.Problem{Error: e}, func(w io.Writer) error {
+		err = errors.Join(err, env.Show(asJSON, api.Problem{Error: e}, func(w io.Writer) {
 			for _, c := range conflicts {
 				fmt.Fprintf(w, "%s %s: %s\n", terminal.Paint(env.Colour(), terminal.Amber,
 					"conflict:"), shownPath(c.Path), output.Printable(c.Why))
 				fmt.Fprintf(w, "  %-10s %s\n", real+":", sideText(c.Real))
 				fmt.Fprintf(w, "  %-10s %s\n", shadow+":", sideText(c.Shadow))
 			}
-			return nil
 		}))
 	}
 	return err

@@ -162,7 +162,7 @@ func runTry(ctx context.Context, env *cli.Env, c *api.Client, o tryOptions,
 		return err
 	}
 	out.Rows = workspace.Beside(all)
-	return env.Show(o.json, out, func(w io.Writer) error { return writeTried(w, out, outputs) })
+	return env.Show(o.json, out, func(w io.Writer) { writeTried(w, out, outputs) })
 }
 
 // isNew returns an error if there is a session of that id.
@@ -237,7 +237,7 @@ func (t *tried) run(ctx context.Context, c *api.Client, tool []string,
 	return outputs
 }
 
-func writeTried(w io.Writer, t tried, outputs []*bytes.Buffer) error {
+func writeTried(w io.Writer, t tried, outputs []*bytes.Buffer) {
 	for i, a := range t.Attempts {
 		state := fmt.Sprintf("exit %d", a.Result.ExitCode)
 		if a.Result.Error != nil {
@@ -261,7 +261,7 @@ func writeTried(w io.Writer, t tried, outputs []*bytes.Buffer) error {
 		}
 		rows = append(rows, row)
 	}
-	return output.Table(w, rows)
+	output.Table(w, rows)
 }
 
 // cellText is a change beside those of other attempts: its mark, and the first digits of what it

@@ -49,10 +49,8 @@ func newPrune(env *cli.Env) *cobra.Command {
 	}, "print an object",
 		func(ctx context.Context, c *api.Client, _ []string) (shadows.Pruned, error) {
 			return c.Prune(ctx)
-		}, func(w io.Writer, p shadows.Pruned) error {
-			_, err := fmt.Fprintf(w, "forgot %s\n",
-				output.Count(len(p.IDs), "workspace", "workspaces"))
-			return err
+		}, func(w io.Writer, p shadows.Pruned) {
+			fmt.Fprintf(w, "forgot %s\n", output.Count(len(p.IDs), "workspace", "workspaces"))
 		})
 }
 
@@ -66,26 +64,23 @@ func NewWorkspaces(env *cli.Env) *cobra.Command {
 	}, "print a list of objects",
 		func(ctx context.Context, c *api.Client, _ []string) ([]shadows.WorkspaceInfo, error) {
 			return c.Workspaces(ctx)
-		}, func(w io.Writer, all []shadows.WorkspaceInfo) error {
-			return writeWorkspaces(w, env.Colour(), all)
+		}, func(w io.Writer, all []shadows.WorkspaceInfo) {
+			writeWorkspaces(w, env.Colour(), all)
 		})
 	cmd.AddCommand(newPrune(env))
 	return cmd
 }
 
-func writeWorkspaces(w io.Writer, colour bool, all []shadows.WorkspaceInfo) error {
+func writeWorkspaces(w io.Writer, colour bool, all []shadows.WorkspaceInfo) {
 	heads := []string{"ID", "STATE", "AGE", "SIZE", "COMMIT", "REVERT UNTIL", "TOOL", "DIRECTORY"}
-	if err := output.Rows(w, heads, all, func(i shadows.WorkspaceInfo) []string {
+	output.Rows(w, heads, all, func(i shadows.WorkspaceInfo) []string {
 		return []string{i.ID, workspaceState(i), output.Age(i.Prepared), output.Size(i.Disk),
 			i.Commit, revertible(i), cmp.Or(i.Tool, "-"), i.Path.String()}
-	}); err != nil {
-		return err
-	}
+	})
 	for _, i := range all {
 		if i.Stuck != "" {
 			fmt.Fprintf(w, "%s %s: the commit was cut off, and is not undone yet: %s\n",
 				terminal.Paint(colour, terminal.Amber, "stuck:"), i.ID, output.Printable(i.Stuck))
 		}
 	}
-	return nil
 }

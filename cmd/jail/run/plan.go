@@ -59,12 +59,12 @@ func runPlan(ctx context.Context, env *cli.Env, req message.Request, asJSON bool
 		if err != nil {
 			return err
 		}
-		return env.Show(asJSON, p, func(w io.Writer) error { return writePlan(w, p) })
+		return env.Show(asJSON, p, func(w io.Writer) { writePlan(w, p) })
 	})
 }
 
 // writePlan writes a plan layer by layer, the outermost first.
-func writePlan(w io.Writer, p jail.Plan) error {
+func writePlan(w io.Writer, p jail.Plan) {
 	rows := [][]string{
 		{"run", string(p.ID)},
 		{"policy", p.Policy},
@@ -125,7 +125,7 @@ func writePlan(w io.Writer, p jail.Plan) error {
 	for i, c := range p.Command.Script {
 		rows = append(rows, []string{output.Once(i, "commands"), scriptText(c)})
 	}
-	return output.Table(w, rows)
+	output.Table(w, rows)
 }
 
 func rootText(p jail.Plan) string {

@@ -42,40 +42,43 @@ func NewPs(env *cli.Env) *cobra.Command {
 // NewInspect returns the command jail inspect.
 func NewInspect(env *cli.Env) *cobra.Command {
 	var id string
+	var ended []audit.Record
 	return command.Show(env, &cobra.Command{
 		Use:     "inspect ID",
 		Short:   "show a live run, or the records of one that has ended",
 		Example: "  jail inspect 3w5e11264sg0c8v5a9b7k2m4qd",
 		Args:    command.Exactly("ID"),
 	}, `print {"live":…} or {"records":[…]}`,
-		func(ctx context.Context, c *api.Client, args []string) (api.Records, error) {
+		func(ctx context.Context, c *api.Client, args []string) (r api.Records, err error) {
 			id = args[0]
-			return c.Inspect(ctx, id)
-		}, func(w io.Writer, r api.Records) error { return writeInspection(w, id, r) })
+			if r, err = c.Inspect(ctx, id); err != nil {
+				return r, err
+			}
+			for _, line := range r.Records {
+				one, err := audit.ParseRecord(line)
+				if err != nil {
+					return r, fmt.Errorf("record of the daemon: %w", err)
+				}
+				ended = append(ended, one)
+			}
+			return r, nil
+		}, func(w io.Writer, r api.Records) {
+			if r.Live != nil {
+				writeLive(w, *r.Live)
+				return
+			}
+			fmt.Fprintln(w, audit.Header)
+			for _, one := range ended {
+				_ = audit.Render(w, one) // the error is that of w
+			}
+			if r.Truncated {
+				fmt.Fprintf(w, "these are the first %d records: jail audit show --run %s shows all\n",
+					len(ended), id)
+			}
+		})
 }
 
-func writeInspection(w io.Writer, id string, r api.Records) error {
-	if r.Live != nil {
-		return writeLive(w, *r.Live)
-	}
-	fmt.Fprintln(w, audit.Header)
-	for _, line := range r.Records {
-		rec, err := audit.ParseRecord(line)
-		if err != nil {
-			return fmt.Errorf("record of the daemon: %w", err)
-		}
-		if err := audit.Render(w, rec); err != nil {
-			return err
-		}
-	}
-	if r.Truncated {
-		fmt.Fprintf(w, "these are the first %d records: jail audit show --run %s shows all\n",
-			len(r.Records), id)
-	}
-	return nil
-}
-
-func writeLive(w io.Writer, r message.RunInfo) error {
+func writeLive(w io.Writer, r message.RunInfo) {
 	rows := [][]string{
 		{"id", r.ID},
 		{"tool", r.Tool},
@@ -93,7 +96,7 @@ func writeLive(w io.Writer, r message.RunInfo) error {
 			fmt.Sprintf("cpu %s, memory at most %s, tasks at most %d", output.Millis(u.CPUMS),
 				output.Size(u.MemoryPeak), u.PIDsPeak)})
 	}
-	return output.Table(w, rows)
+	output.Table(w, rows)
 }
 
 func since(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }

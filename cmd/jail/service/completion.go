@@ -33,7 +33,7 @@ func NewCompletion(env *cli.Env) *cobra.Command {
 				return exit.Usage("",
 					"no completions for shell %q: there are bash, zsh and fish", args[0])
 			}
-			return env.Print(func(w io.Writer) error { return generate(cmd.Root(), w) })
+			return env.Stream(func(w io.Writer) error { return generate(cmd.Root(), w) })
 		},
 	}
 }

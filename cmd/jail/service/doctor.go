@@ -56,8 +56,8 @@ of fetch.toml. It exits with 0 if everything that a run needs is available, else
 	command.JSON(cmd, &asJSON, "print an object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		d := diagnose(cmd.Context(), env)
-		if err := env.Show(asJSON, d, func(w io.Writer) error {
-			return writeDiagnosis(w, d, env.Colour())
+		if err := env.Show(asJSON, d, func(w io.Writer) {
+			writeDiagnosis(w, d, env.Colour())
 		}); err != nil {
 			return err
 		}
@@ -110,7 +110,7 @@ func byUrgency(findings []probe.Finding) []probe.Finding {
 		func(a, b probe.Finding) int { return urgency[a.Answer] - urgency[b.Answer] })
 }
 
-func writeDiagnosis(w io.Writer, d diagnosis, colour bool) error {
+func writeDiagnosis(w io.Writer, d diagnosis, colour bool) {
 	words := map[probe.Answer]string{
 		probe.Yes: terminal.Paint(colour, terminal.Green, "yes"), probe.No: terminal.Paint(colour,
 			terminal.Red, "no "), probe.Unknown: terminal.Paint(colour, terminal.Amber, "?  "),
@@ -132,9 +132,8 @@ func writeDiagnosis(w io.Writer, d diagnosis, colour bool) error {
 			fmt.Fprintf(w, "     %-18s %s\n", "", terminal.Paint(colour, terminal.Bold, f.Fix))
 		}
 	}
-	_, err := fmt.Fprintf(w, "     %-18s %s\n     %-18s %s\n", "refused paths",
+	fmt.Fprintf(w, "     %-18s %s\n     %-18s %s\n", "refused paths",
 		output.Printable(d.Refused), "daemon", output.Printable(d.Daemon))
-	return err
 }
 
 // lookAtHost says how it stands with the daemon that a run of this user would ask, and what a run

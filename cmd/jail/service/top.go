@@ -35,8 +35,7 @@ in a pipe each refresh prints a new table.`,
 	}
 	var asJSON bool
 	command.JSON(cmd, &asJSON, "print one JSON object for each refresh, each on its own line")
-	count := cmd.Flags().IntP("number", "n", 0,
-		"end after so many refreshes (0: at q or Ctrl-C)")
+	count := cmd.Flags().IntP("number", "n", 0, "end after so many refreshes (0: at q or Ctrl-C)")
 	every := cmd.Flags().DurationP("delay", "d", time.Second, "time between refreshes")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *count < 0 || *every < 50*time.Millisecond {
@@ -165,7 +164,7 @@ func (t *top) write(l look) error {
 	if t.asJSON {
 		return t.env.PrintLine(l)
 	}
-	return t.env.Print(func(w io.Writer) error { return output.Table(w, topRows(l)) })
+	return t.env.Print(func(w io.Writer) { output.Table(w, topRows(l)) })
 }
 
 func topRows(l look) [][]string {
@@ -202,9 +201,7 @@ func (t *top) draw(in *os.File, l look) error {
 		columns, lines = 80, 24
 	}
 	var text strings.Builder
-	if err := output.Table(&text, topRows(l)); err != nil {
-		return err
-	}
+	output.Table(&text, topRows(l))
 	_, err = io.WriteString(t.env.Stdout,
 		topScreen(text.String(), len(l.Runs), l.Time, columns, lines, t.env.Colour()))
 	return err

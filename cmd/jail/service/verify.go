@@ -11,7 +11,6 @@ import (
 
 	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
-	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/jail/verify"
 	"github.com/jail-sandbox/jail/supervisor/api"
@@ -22,8 +21,7 @@ import (
 
 // NewVerify returns the command jail verify.
 func NewVerify(env *cli.Env) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return command.Judge(env, &cobra.Command{
 		Use:   "verify ID",
 		Short: "compare the jail of a live run with its plan, by what the kernel reports",
 		Long: `Ask the kernel whether the jail of a live run is what its plan says: namespaces, ids, capabilities, filters, mounts, control group,
@@ -32,28 +30,11 @@ What the kernel shows to nobody is "not readable", never "ok". Exits with 0 if n
 		Example: "  jail verify 3w5e11264sg0c8v5a9b7k2m4qd\n" +
 			"  jail verify --json 3w5e11264sg0c8v5a9b7k2m4qd",
 		Args: command.Exactly("ID"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return runVerify(cmd.Context(), env, args[0], asJSON)
-		},
-	}
-	command.JSON(cmd, &asJSON, "print an object")
-	return cmd
-}
-
-func runVerify(ctx context.Context, env *cli.Env, id string, asJSON bool) error {
-	v, err := verification(ctx, env, id)
-	if err != nil {
-		return err
-	}
-	if err := env.Show(asJSON, v, func(w io.Writer) error {
-		return writeVerification(w, v)
-	}); err != nil {
-		return err
-	}
-	if !v.OK {
-		return exit.No
-	}
-	return nil
+	}, "print an object",
+		func(cmd *cobra.Command, args []string) (rundir.Verification, bool, error) {
+			v, err := verification(cmd.Context(), env, args[0])
+			return v, v.OK, err
+		}, writeVerification)
 }
 
 // verification has the daemon look. An ordinary user without one looks: a private daemon that is
@@ -75,7 +56,7 @@ func verification(ctx context.Context, env *cli.Env, id string) (v rundir.Verifi
 	return v, err
 }
 
-func writeVerification(w io.Writer, v rundir.Verification) error {
+func writeVerification(w io.Writer, v rundir.Verification) {
 	rows := [][]string{{"ANSWER", "LAYER", "WHAT", "BY THE PLAN", "IN THE KERNEL"}}
 	differ, hidden := 0, 0
 	for _, f := range v.Findings {
@@ -90,10 +71,7 @@ func writeVerification(w io.Writer, v rundir.Verification) error {
 		}
 		rows = append(rows, []string{string(f.Answer), f.Layer, f.What, cmp.Or(f.Want, "-"), got})
 	}
-	if err := output.Table(w, rows); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(w, "\n%d of %s differ, %d cannot be read\n", differ,
+	output.Table(w, rows)
+	fmt.Fprintf(w, "\n%d of %s differ, %d cannot be read\n", differ,
 		output.Count(len(rows)-1, "thing", "things"), hidden)
-	return err
 }

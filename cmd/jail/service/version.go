@@ -1,6 +1,8 @@
 package service
 
 import (
+	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"strings"
@@ -15,28 +17,25 @@ import (
 
 // NewVersion returns the command jail version.
 func NewVersion(env *cli.Env) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return command.Print(env, &cobra.Command{
 		Use:     "version",
 		Short:   "show the versions of jail, Go and the kernel",
 		Example: "  jail version",
 		Args:    command.Exactly(),
-		RunE:    func(_ *cobra.Command, _ []string) error { return runVersion(env, asJSON) },
-	}
-	command.JSON(cmd, &asJSON, "print an object")
-	return cmd
+	}, "print an object", func(*cobra.Command, []string) (versions, error) {
+		v := versions{config.Version, runtime.Version(), "unknown", runtime.GOARCH}
+		if text, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+			v.Kernel = strings.TrimSpace(string(text))
+		}
+		return v, nil
+	}, func(w io.Writer, v versions) {
+		fmt.Fprintf(w, "jail %s, %s, linux %s %s\n", v.Version, v.Go, output.Printable(v.Kernel), v.Arch)
+	})
 }
 
-func runVersion(env *cli.Env, asJSON bool) error {
-	v := struct {
-		Version string `json:"version"`
-		Go      string `json:"go"`
-		Kernel  string `json:"kernel"`
-		Arch    string `json:"arch"`
-	}{config.Version, runtime.Version(), "unknown", runtime.GOARCH}
-	if text, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
-		v.Kernel = strings.TrimSpace(string(text))
-	}
-	return env.Show(asJSON, v, output.Text("jail %s, %s, linux %s %s\n", v.Version, v.Go,
-		output.Printable(v.Kernel), v.Arch))
+type versions struct {
+	Version string `json:"version"`
+	Go      string `json:"go"`
+	Kernel  string `json:"kernel"`
+	Arch    string `json:"arch"`
 }

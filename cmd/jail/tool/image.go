@@ -56,10 +56,9 @@ taken by its digest only. --signature names a statement of jail image sign; with
 	return command.Print(env, cmd, "print an object",
 		func(cmd *cobra.Command, args []string) (images.About, error) {
 			return a.add(cmd.Context(), args[0], args[1])
-		}, func(w io.Writer, about images.About) error {
-			_, err := fmt.Fprintf(w, "added %s: %s, %d files, %s\n", about.Name, about.Digest,
+		}, func(w io.Writer, about images.About) {
+			fmt.Fprintf(w, "added %s: %s, %d files, %s\n", about.Name, about.Digest,
 				about.Usage.Entries, output.Size(about.Usage.Bytes))
-			return err
 		})
 }
 
@@ -157,9 +156,8 @@ func newImageRemove(env *cli.Env) *cobra.Command {
 		Args:    command.Exactly("NAME"),
 	}, "print an object", func(ctx context.Context, c *api.Client, args []string) (images.About, error) {
 		return api.RemoveImage(ctx, c, args[0])
-	}, func(w io.Writer, a images.About) error {
-		_, err := fmt.Fprintf(w, "removed %s %s\n", cmp.Or(a.Name, "image"), a.Digest)
-		return err
+	}, func(w io.Writer, a images.About) {
+		fmt.Fprintf(w, "removed %s %s\n", cmp.Or(a.Name, "image"), a.Digest)
 	})
 }
 

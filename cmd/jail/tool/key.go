@@ -70,9 +70,9 @@ func newKeyList(env *cli.Env) *cobra.Command {
 	}, writeRings)
 }
 
-func writeRings(w io.Writer, all []ringView) error {
+func writeRings(w io.Writer, all []ringView) {
 	heads := []string{"PUBLISHER", "RING", "EXPIRES", "SIGNED BY"}
-	return output.Rows(w, heads, all, func(r ringView) []string {
+	output.Rows(w, heads, all, func(r ringView) []string {
 		expires, by := "never", "nobody yet"
 		if !r.Expires.IsZero() {
 			expires = r.Expires.Format(time.DateOnly)
@@ -148,13 +148,12 @@ func showRing(env *cli.Env, cmd *cobra.Command, explicit bool,
 			if err := c.SetRing(cmd.Context(), publisher, request); err != nil {
 				return err
 			}
-			return env.Show(asJSON, viewRing(ring), func(w io.Writer) error {
+			return env.Show(asJSON, viewRing(ring), func(w io.Writer) {
 				fmt.Fprintf(w, "bundles of %s can be installed if %d of these keys signed them:\n",
 					publisher, ring.Threshold)
 				for _, k := range ring.Keys {
 					fmt.Fprintf(w, "  %s\n", k)
 				}
-				return nil
 			})
 		})
 	}
@@ -172,9 +171,8 @@ came with are in use again.`,
 	}, "print an object",
 		func(ctx context.Context, c *api.Client, args []string) (removedKeys, error) {
 			return removedKeys{args[0]}, c.RemoveRing(ctx, args[0])
-		}, func(w io.Writer, r removedKeys) error {
-			_, err := fmt.Fprintf(w, "removed the keys of %s\n", output.Printable(r.Publisher))
-			return err
+		}, func(w io.Writer, r removedKeys) {
+			fmt.Fprintf(w, "removed the keys of %s\n", output.Printable(r.Publisher))
 		})
 }
 

@@ -53,9 +53,8 @@ trust on first use. An interrupted pull continues when it is repeated.
 		func(cmd *cobra.Command, args []string) (pulled, error) {
 			p.env = env
 			return p.pull(cmd.Context(), args[0])
-		}, func(w io.Writer, in pulled) error {
-			_, err := fmt.Fprintln(w, output.Printable(in.sentence()))
-			return err
+		}, func(w io.Writer, in pulled) {
+			fmt.Fprintln(w, output.Printable(in.sentence()))
 		})
 }
 
@@ -221,8 +220,7 @@ Bundles that came with jail are removed with jail.`,
 	return command.Show(env, cmd, "print an object",
 		func(ctx context.Context, c *api.Client, args []string) (bundle.Installed, error) {
 			return c.RemoveTool(ctx, args[0], *forget)
-		}, func(w io.Writer, in bundle.Installed) error {
-			_, err := fmt.Fprintf(w, "removed %s %s of %s\n", in.Name, in.Version, in.Publisher)
-			return err
+		}, func(w io.Writer, in bundle.Installed) {
+			fmt.Fprintf(w, "removed %s %s of %s\n", in.Name, in.Version, in.Publisher)
 		})
 }

@@ -40,8 +40,7 @@ func pullError(err error) error {
 	case errors.As(err, &known):
 		return known
 	case is(oci.ErrArtifact), is(oci.ErrElsewhere):
-		return sorted(problem.Refused,
-			"nothing was installed; ask the publisher for it anew")
+		return sorted(problem.Refused, "nothing was installed; ask the publisher for it anew")
 	case is(oci.ErrUnsigned):
 		return sorted(problem.Refused, "jail tool sign --key FILE DIR signs it")
 	case is(oci.ErrDenied):
@@ -81,9 +80,8 @@ pinned. Stock tools (oras cp, crane cp, skopeo copy --all) can copy it from ther
 	return command.Print(env, cmd, "print an object",
 		func(cmd *cobra.Command, args []string) (pushed, error) {
 			return push(cmd.Context(), client, args[0], args[1])
-		}, func(w io.Writer, p pushed) error {
-			_, err := fmt.Fprintf(w, "%s@%s\n", p.reference, p.Digest)
-			return err
+		}, func(w io.Writer, p pushed) {
+			fmt.Fprintf(w, "%s@%s\n", p.reference, p.Digest)
 		})
 }
 

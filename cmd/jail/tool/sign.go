@@ -46,10 +46,9 @@ statement stay, so several people can sign. After --expires the bundle can no lo
 			}
 			s, err := sign(args[0], key, life, time.Now())
 			return signedView{s.Name, s.Version, s.Manifest, s.Expires}, err
-		}, func(w io.Writer, s signedView) error {
-			_, err := fmt.Fprintf(w, "signed %s %s, manifest %s, until %s\n", s.Name, s.Version,
+		}, func(w io.Writer, s signedView) {
+			fmt.Fprintf(w, "signed %s %s, manifest %s, until %s\n", s.Name, s.Version,
 				s.Manifest, s.Expires.Format(time.RFC3339))
-			return err
 		})
 }
 

@@ -96,7 +96,7 @@ func newList(env *cli.Env) *cobra.Command {
 		Args:    command.Exactly(),
 	}, "print a list of objects, one for each bundle",
 		func(*cobra.Command, []string) ([]bundleView, error) { return listBundles(env) },
-		func(w io.Writer, all []bundleView) error {
+		func(w io.Writer, all []bundleView) {
 			rows := [][]string{{"TOOL", "VERSION", "SIGNED BY", "ABOUT"}}
 			for _, b := range all {
 				for _, c := range b.bundle.Commands() {
@@ -104,7 +104,7 @@ func newList(env *cli.Env) *cobra.Command {
 						cmp.Or(b.Signer, "nobody"), c.About})
 				}
 			}
-			return output.Table(w, rows)
+			output.Table(w, rows)
 		})
 }
 
@@ -164,7 +164,7 @@ func findTool(set *bundle.Set, name string) (*bundle.Bundle, *bundle.Command, er
 	return b, &c, err
 }
 
-func writeBundle(w io.Writer, view bundleView) error {
+func writeBundle(w io.Writer, view bundleView) {
 	b, command, by := view.bundle, view.command, view.Signer
 	var rows [][]string
 	if command != nil {
@@ -205,7 +205,7 @@ func writeBundle(w io.Writer, view bundleView) error {
 			rows = append(rows, []string{output.Once(i, "commands"), c.Name + ": " + c.About})
 		}
 	}
-	return output.Table(w, rows)
+	output.Table(w, rows)
 }
 
 // rings are the key rings in use.

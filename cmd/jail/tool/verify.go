@@ -18,7 +18,6 @@ import (
 )
 
 func newVerify(env *cli.Env) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "verify [BUNDLE...]",
 		Short: "verify the signatures and files of bundles",
@@ -26,23 +25,23 @@ func newVerify(env *cli.Env) *cobra.Command {
 bundle, or a folder (with a slash); the default is all installed bundles. The exit code is 1 if something is wrong. Every run of a tool verifies
 the same.`,
 		Example: "  jail tool verify\n  jail tool verify words ./build/words",
-		RunE: func(_ *cobra.Command, args []string) error {
-			return runVerify(env, args, asJSON)
-		},
 	}
-	command.JSON(cmd, &asJSON, "print a list of objects")
 	complete.First(env, cmd, complete.Bundles)
-	return cmd
+	return command.Judge(env, cmd, "print a list of objects",
+		func(_ *cobra.Command, args []string) ([]bundleVerdict, bool, error) {
+			return verifyBundles(env, args)
+		}, writeVerdicts)
 }
 
-func runVerify(env *cli.Env, args []string, asJSON bool) error {
+// verifyBundles reports whether nothing is wrong with the bundles, or with any that is installed.
+func verifyBundles(env *cli.Env, args []string) ([]bundleVerdict, bool, error) {
 	rings, err := rings(env)
 	if err != nil {
-		return err
+		return nil, false, err
 	}
 	set, err := openBundles(env)
 	if err != nil {
-		return err
+		return nil, false, err
 	}
 	bundles := set.List()
 	if len(args) > 0 {
@@ -51,23 +50,18 @@ func runVerify(env *cli.Env, args []string, asJSON bool) error {
 	for _, arg := range args {
 		b, err := findBundle(set, arg)
 		if err != nil {
-			return err
+			return nil, false, err
 		}
 		bundles = append(bundles, b)
 	}
 	verdicts := []bundleVerdict{}
-	wrong := len(args) == 0 && len(set.Problems()) > 0
+	sound := len(args) > 0 || len(set.Problems()) == 0
 	for _, b := range bundles {
 		v := verifyBundle(rings, b, time.Now())
-		wrong = wrong || !v.Sound
+		sound = sound && v.Sound
 		verdicts = append(verdicts, v)
 	}
-	if err := env.Show(asJSON, verdicts, func(w io.Writer) error {
-		return writeVerdicts(w, verdicts)
-	}); err != nil || !wrong {
-		return err
-	}
-	return exit.No
+	return verdicts, sound, nil
 }
 
 func findBundle(set *bundle.Set, arg string) (*bundle.Bundle, error) {
@@ -116,11 +110,11 @@ func verifyBundle(rings trust.Rings, b *bundle.Bundle, now time.Time) bundleVerd
 	return v
 }
 
-func writeVerdicts(w io.Writer, all []bundleVerdict) error {
+func writeVerdicts(w io.Writer, all []bundleVerdict) {
 	rows := [][]string{{"BUNDLE", "VERSION", "SOUND", "WHY"}}
 	for _, v := range all {
 		rows = append(rows, []string{v.Name, v.Version,
 			map[bool]string{true: "yes", false: "no"}[v.Sound], v.Detail})
 	}
-	return output.Table(w, rows)
+	output.Table(w, rows)
 }

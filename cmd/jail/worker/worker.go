@@ -265,7 +265,7 @@ func (p *printer) outcome(out worker.Outcome) error {
 		p.env.Complain(exit.Describe(exit.Failed(out.Error, "jail agent transcript "+out.Session,
 			"task %s: %v", out.TaskID, out.Error)))
 	}
-	return p.env.Print(func(w io.Writer) error {
+	return p.env.Print(func(w io.Writer) {
 		if out.Summary != "" {
 			fmt.Fprintln(w, output.PrintableText(out.Summary))
 		}
@@ -278,6 +278,5 @@ func (p *printer) outcome(out worker.Outcome) error {
 		if out.PRURL != "" {
 			fmt.Fprintln(w, "pull request: "+output.Printable(out.PRURL))
 		}
-		return nil
 	})
 }

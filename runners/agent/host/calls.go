@@ -44,8 +44,7 @@ func (c *calls) add() (*pending, error) {
 		c.open = map[uint64]*pending{}
 	}
 	c.last++
-	p := &pending{id: c.last, replies: make(chan agent.Reply, maxAhead),
-		given: make(chan struct{})}
+	p := &pending{id: c.last, replies: make(chan agent.Reply, maxAhead), given: make(chan struct{})}
 	c.open[p.id] = p
 	return p, nil
 }

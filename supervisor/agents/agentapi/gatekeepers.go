@@ -81,7 +81,6 @@ func (c *Client) GateRead(ctx context.Context, name string, g Gate) (out json.Ra
 }
 
 // GatePropose proposes an action.
-func (c *Client) GatePropose(ctx context.Context, name string, g Gate) (p GateProposed,
-	err error) {
+func (c *Client) GatePropose(ctx context.Context, name string, g Gate) (p GateProposed, err error) {
 	return p, c.call(ctx, http.MethodPost, gatekeeper(name, "/propose"), g, &p)
 }

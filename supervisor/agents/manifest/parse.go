@@ -219,8 +219,7 @@ func (r *reader) config(t table, m *Manifest) {
 }
 
 func (r *reader) capabilities(t table, m *Manifest) {
-	r.keys(t, "network", "ai", "storage", "facets", "tools", "gatekeeper",
-		"gatekeepers")
+	r.keys(t, "network", "ai", "storage", "facets", "tools", "gatekeeper", "gatekeepers")
 	c := &m.Capabilities
 	c.Network, c.AI, c.Storage = r.flag(t, "network"), r.flag(t, "ai"), r.flag(t, "storage")
 	c.Facets, c.Gatekeeper = r.flag(t, "facets"), r.flag(t, "gatekeeper")

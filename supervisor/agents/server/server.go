@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jail-sandbox/jail/policy/strict"
 	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/supervisor/agents"
@@ -187,6 +188,9 @@ func read(r *http.Request, to any) error {
 	}
 	if err == nil {
 		err = agent.Strict(text, to)
+	}
+	if err == nil {
+		err = strict.Keys(text)
 	}
 	if err != nil {
 		return problem.New(problem.Usage, "the body of the request: %w", err)

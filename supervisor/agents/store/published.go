@@ -33,8 +33,7 @@ func (s *Store) Published(ctx context.Context, name string, after int64,
 
 // PublishedBy returns the messages of an instance whose ids begin with a text, such as those of one
 // event.
-func (s *Store) PublishedBy(ctx context.Context, of int64,
-	prefix string) ([]Publication, error) {
+func (s *Store) PublishedBy(ctx context.Context, of int64, prefix string) ([]Publication, error) {
 	return list(s.reading(ctx), `SELECT `+publicationColumns+` FROM publication
 		WHERE instance = ? AND substr(id, 1, length(?)) = ? ORDER BY n`,
 		[]any{of, prefix, prefix}, scanPublication)

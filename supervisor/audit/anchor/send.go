@@ -113,8 +113,7 @@ func post(ctx context.Context, t Target, note []byte) error {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	// A redirect would turn the request into one without a body.
-	client := http.Client{CheckRedirect: func(*http.Request,
-		[]*http.Request) error {
+	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
 	}}
 	defer client.CloseIdleConnections()

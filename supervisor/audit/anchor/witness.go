@@ -41,8 +41,7 @@ func openWitness(t Target, k Keeper, scheme string, u *url.URL) (sender, error) 
 	plain := *u
 	plain.Scheme = scheme
 	w := neighbour{k, t, plain.JoinPath("add-checkpoint").String(),
-		&http.Client{CheckRedirect: func(*http.Request,
-			[]*http.Request) error {
+		&http.Client{CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse
 		}}}
 	return func(ctx context.Context, h audit.Head) error {

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"strings"
 
 	"golang.org/x/mod/sumdb/note"
 )
@@ -40,12 +39,7 @@ func (s PolicyStatement) text() string {
 
 // Sign returns the statement with a signature.
 func (s PolicyStatement) Sign(key string) (string, error) {
-	signer, err := note.NewSigner(strings.TrimSpace(key))
-	if err != nil {
-		return "", errNoPrivateKey
-	}
-	text, err := note.Sign(&note.Note{Text: s.text()}, signer)
-	return string(text), err
+	return addSignature(&note.Note{Text: s.text()}, key)
 }
 
 // VerifyPolicy returns what a statement says that one of the keys has signed.

@@ -81,19 +81,24 @@ func ReadStatement(signed string) (Statement, error) {
 
 // Sign signs the statement and adds the signature to those that are there already, if they are on
 // the same statement.
-func (s Statement) Sign(key, signed string) (string, error) {
-	signer, err := note.NewSigner(strings.TrimSpace(key))
-	if err != nil {
-		return "", errNoPrivateKey
-	}
+func (s Statement) Sign(key, already string) (string, error) {
 	n := &note.Note{Text: s.text()}
-	if old, err := ReadStatement(signed); signed != "" && err == nil && old == s {
+	if old, err := ReadStatement(already); already != "" && err == nil && old == s {
 		// The signatures that are kept are not verified here; each user of the statement verifies
 		// it.
-		_, err := note.Open([]byte(signed), note.VerifierList())
+		_, err := note.Open([]byte(already), note.VerifierList())
 		if unknown, ok := errors.AsType[*note.UnverifiedNoteError](err); ok {
 			n.UnverifiedSigs = unknown.Note.UnverifiedSigs
 		}
+	}
+	return addSignature(n, key)
+}
+
+// addSignature returns a note with one more signature, of a private key.
+func addSignature(n *note.Note, key string) (string, error) {
+	signer, err := note.NewSigner(strings.TrimSpace(key))
+	if err != nil {
+		return "", errNoPrivateKey
 	}
 	text, err := note.Sign(n, signer)
 	return string(text), err
@@ -112,10 +117,6 @@ func SignRing(text, key string) (string, error) {
 	if _, err := ParseRing(text); err != nil {
 		return "", err
 	}
-	signer, err := note.NewSigner(strings.TrimSpace(key))
-	if err != nil {
-		return "", errNoPrivateKey
-	}
 	n := &note.Note{Text: text}
 	if i := strings.LastIndex(text, "\n\n"); i >= 0 {
 		n.Text = text[:i+1]
@@ -126,8 +127,7 @@ func SignRing(text, key string) (string, error) {
 		}
 		n.UnverifiedSigs = unknown.Note.UnverifiedSigs
 	}
-	signed, err := note.Sign(n, signer)
-	return string(signed), err
+	return addSignature(n, key)
 }
 
 // Rings are those that are in use, by publisher.

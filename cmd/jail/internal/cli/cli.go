@@ -60,8 +60,17 @@ func (env *Env) Complain(e *problem.Error) {
 	output.Say(env.Stderr, "hint", e.Hint)
 }
 
-// Print writes the result of a command to standard output. An error while writing is returned.
-func (env *Env) Print(write func(w io.Writer) error) error {
+// Print writes the result of a command to standard output. The buffer that write gets keeps the
+// first error of the stream, so that write looks at none: Print returns it.
+func (env *Env) Print(write func(w io.Writer)) error {
+	return env.Stream(func(w io.Writer) error {
+		write(w)
+		return nil
+	})
+}
+
+// Stream is Print of a result that is long, or whose parts can fail: it ends with the error of write.
+func (env *Env) Stream(write func(w io.Writer) error) error {
 	out := bufio.NewWriter(output.Named(env.Stdout, "standard output"))
 	if err := write(out); err != nil {
 		return errors.Join(err, out.Flush())
@@ -69,23 +78,23 @@ func (env *Env) Print(write func(w io.Writer) error) error {
 	return out.Flush()
 }
 
-// PrintAtOnce is Print without a buffer, for output that somebody follows.
-func (env *Env) PrintAtOnce(write func(w io.Writer) error) error {
+// StreamAtOnce is Stream without a buffer, for output that somebody follows.
+func (env *Env) StreamAtOnce(write func(w io.Writer) error) error {
 	return write(output.Named(env.Stdout, "standard output"))
 }
 
 // PrintJSON writes one value, indented, for people and programs alike.
 func (env *Env) PrintJSON(v any) error {
-	return env.Print(func(w io.Writer) error { return output.WriteJSON(w, v, "  ") })
+	return env.Stream(func(w io.Writer) error { return output.WriteJSON(w, v, "  ") })
 }
 
 // PrintLine writes one value as JSON on a line of its own.
 func (env *Env) PrintLine(v any) error {
-	return env.Print(func(w io.Writer) error { return output.WriteJSON(w, v, "") })
+	return env.Stream(func(w io.Writer) error { return output.WriteJSON(w, v, "") })
 }
 
 // Show writes v as JSON where that was asked for, else as text.
-func (env *Env) Show(asJSON bool, v any, text func(w io.Writer) error) error {
+func (env *Env) Show(asJSON bool, v any, text func(w io.Writer)) error {
 	if asJSON {
 		return env.PrintJSON(v)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/supervisor/api"
 )
@@ -16,7 +17,7 @@ import (
 func Answer[C, T any](env *cli.Env, cmd *cobra.Command, prints string,
 	with func(context.Context, func(C) error) error,
 	ask func(ctx context.Context, c C, args []string) (T, error),
-	write func(w io.Writer, answer T) error) *cobra.Command {
+	write func(w io.Writer, answer T)) *cobra.Command {
 	var asJSON bool
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return with(cmd.Context(), func(c C) error {
@@ -24,7 +25,7 @@ func Answer[C, T any](env *cli.Env, cmd *cobra.Command, prints string,
 			if err != nil {
 				return err
 			}
-			return env.Show(asJSON, answer, func(w io.Writer) error { return write(w, answer) })
+			return env.Show(asJSON, answer, func(w io.Writer) { write(w, answer) })
 		})
 	}
 	JSON(cmd, &asJSON, prints)
@@ -35,14 +36,28 @@ func Answer[C, T any](env *cli.Env, cmd *cobra.Command, prints string,
 // prints.
 func Print[T any](env *cli.Env, cmd *cobra.Command, prints string,
 	find func(cmd *cobra.Command, args []string) (T, error),
-	write func(w io.Writer, found T) error) *cobra.Command {
+	write func(w io.Writer, found T)) *cobra.Command {
+	return Judge(env, cmd, prints, func(cmd *cobra.Command, args []string) (T, bool, error) {
+		found, err := find(cmd, args)
+		return found, true, err
+	}, write)
+}
+
+// Judge is Print of an answer to a question: after a no, for which find returns false, the exit code
+// is 1.
+func Judge[T any](env *cli.Env, cmd *cobra.Command, prints string,
+	find func(cmd *cobra.Command, args []string) (found T, yes bool, err error),
+	write func(w io.Writer, found T)) *cobra.Command {
 	var asJSON bool
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		found, err := find(cmd, args)
-		if err != nil {
-			return err
+		found, yes, err := find(cmd, args)
+		if err == nil {
+			err = env.Show(asJSON, found, func(w io.Writer) { write(w, found) })
 		}
-		return env.Show(asJSON, found, func(w io.Writer) error { return write(w, found) })
+		if err == nil && !yes {
+			err = exit.No
+		}
+		return err
 	}
 	JSON(cmd, &asJSON, prints)
 	return cmd
@@ -51,7 +66,7 @@ func Print[T any](env *cli.Env, cmd *cobra.Command, prints string,
 // Show is Answer of jaild.
 func Show[T any](env *cli.Env, cmd *cobra.Command, prints string,
 	ask func(ctx context.Context, c *api.Client, args []string) (T, error),
-	write func(w io.Writer, answer T) error) *cobra.Command {
+	write func(w io.Writer, answer T)) *cobra.Command {
 	return Answer(env, cmd, prints, env.WithDaemon, ask, write)
 }
 
@@ -62,5 +77,5 @@ func List[T any](env *cli.Env, cmd *cobra.Command,
 	cmd.Args = Exactly()
 	return Show(env, cmd, "print a list of objects",
 		func(ctx context.Context, c *api.Client, _ []string) ([]T, error) { return list(c, ctx) },
-		func(w io.Writer, all []T) error { return output.Rows(w, heads, all, row) })
+		func(w io.Writer, all []T) { output.Rows(w, heads, all, row) })
 }

@@ -52,11 +52,21 @@ func Printable(s string) string {
 	return s
 }
 
+// Finding returns a text about a line of a file, with the line below it and a mark at a column, from 1.
+// Without a line it is the text alone. A tab counts as a column, and is shown as one.
+func Finding(text, line string, column int) string {
+	text, line = Printable(text), strings.ReplaceAll(line, "\t", " ")
+	if line == "" {
+		return text
+	}
+	mark := strings.Repeat(" ", min(max(column-1, 0), len(line))) + "^"
+	return text + "\n    " + Printable(line) + "\n    " + mark
+}
+
 // Text returns a function that writes one formatted text, as cli.Env.Show takes it.
-func Text(format string, args ...any) func(w io.Writer) error {
-	return func(w io.Writer) error {
-		_, err := fmt.Fprintf(w, format, args...)
-		return err
+func Text(format string, args ...any) func(w io.Writer) {
+	return func(w io.Writer) {
+		fmt.Fprintf(w, format, args...)
 	}
 }
 
@@ -146,16 +156,16 @@ func (s sink) Write(p []byte) (int, error) {
 }
 
 // Rows writes a row for each item of a list, in columns below the heads.
-func Rows[T any](w io.Writer, heads []string, all []T, row func(T) []string) error {
+func Rows[T any](w io.Writer, heads []string, all []T, row func(T) []string) {
 	rows := [][]string{heads}
 	for _, item := range all {
 		rows = append(rows, row(item))
 	}
-	return Table(w, rows)
+	Table(w, rows)
 }
 
 // Table writes rows, which all have the same number of cells, in columns.
-func Table(w io.Writer, rows [][]string) error {
+func Table(w io.Writer, rows [][]string) {
 	var b strings.Builder
 	columns := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
@@ -164,15 +174,12 @@ func Table(w io.Writer, rows [][]string) error {
 		}
 		fmt.Fprintln(columns)
 	}
-	if err := columns.Flush(); err != nil {
-		return err
-	}
+	columns.Flush() // a builder takes everything
 	var lines strings.Builder
 	for line := range strings.Lines(b.String()) {
 		lines.WriteString(strings.TrimRight(line, " \n") + "\n")
 	}
-	_, err := io.WriteString(w, lines.String())
-	return err
+	io.WriteString(w, lines.String())
 }
 
 // WriteJSON writes v as JSON and a newline, on one line where indent is "". Characters that cannot

@@ -50,9 +50,7 @@ func TestEscapeJSON(t *testing.T) {
 func TestTableKeepsItsLines(t *testing.T) {
 	for _, s := range hostile {
 		var b strings.Builder
-		if err := Table(&b, [][]string{{"A", "B"}, {s, "end"}}); err != nil {
-			t.Fatal(err)
-		}
+		Table(&b, [][]string{{"A", "B"}, {s, "end"}})
 		if lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n"); len(lines) != 2 ||
 			!strings.HasSuffix(lines[1], "  end") {
 			t.Errorf("%q makes %q", s, b.String())

@@ -51,6 +51,14 @@ func KindOf(path string) syntax.Kind {
 	return syntax.Profile
 }
 
+// OpenAlone is Load, and Open of one policy.
+func OpenAlone(env *cli.Env, arg string) (set *profiles.Set, file syntax.File, err error) {
+	if set, err = Load(env); err == nil {
+		file, err = Open(set, arg)
+	}
+	return set, file, err
+}
+
 // Open reads a policy file, or a profile or fragment by its name.
 func Open(set *profiles.Set, arg string) (syntax.File, error) {
 	if !NamesFile(arg) {

@@ -90,8 +90,7 @@ func (f *Flags) addNarrowing(set *pflag.FlagSet) {
 
 // Request makes the request for a run of the tool args[0], and refuses what can be refused without
 // a daemon.
-func (f *Flags) Request(env *cli.Env, cmd *cobra.Command,
-	args []string) (message.Request, error) {
+func (f *Flags) Request(env *cli.Env, cmd *cobra.Command, args []string) (message.Request, error) {
 	req, err := f.Settings(env, cmd)
 	if err != nil {
 		return req, err
@@ -307,8 +306,7 @@ func Over(workspace string, req *message.Request) error {
 		takeDirs, checkTexts)
 }
 
-func steps(f *Flags, req *message.Request,
-	all ...func(*Flags, *message.Request) error) error {
+func steps(f *Flags, req *message.Request, all ...func(*Flags, *message.Request) error) error {
 	for _, step := range all {
 		if err := step(f, req); err != nil {
 			return err

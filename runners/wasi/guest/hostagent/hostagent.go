@@ -56,21 +56,10 @@ func (s *Answers) Close() {
 type Call func(s *Answers, binding string, mem []byte, a []uint64) error
 
 // Lookup returns the function of that name, or nil.
-func Lookup(name string) Call {
-	switch name {
-	case "call":
-		return call
-	case "close":
-		return closeAnswer
-	case "error":
-		return lastError
-	case "read":
-		return read
-	case "wait":
-		return wait
-	}
-	return nil
-}
+func Lookup(name string) Call { return calls[name] }
+
+var calls = map[string]Call{"call": call, "close": closeAnswer, "error": lastError, "read": read,
+	"wait": wait}
 
 // Do makes a call of the guest, and keeps the words of its error for it.
 func (s *Answers) Do(c Call, binding string, mem []byte, a []uint64) linear.Errno {

@@ -63,37 +63,32 @@ func (r *Requests) Close() {
 type Call func(r *Requests, mem []byte, a []uint64) error
 
 // Lookup returns the function of that name, or nil.
-func Lookup(name string) Call {
-	switch name {
-	case "close":
-		return closeRequest
-	case "error":
-		return lastError
-	case "head":
-		return head
-	case "open":
-		return open
-	case "read":
-		return read
-	case "status":
-		return status
-	case "write":
-		return write
+func Lookup(name string) Call { return calls[name] }
+
+var calls = map[string]Call{
+	"close":  on(closeRequest),
+	"error":  lastError,
+	"head":   on(head),
+	"open":   open,
+	"read":   on(read),
+	"status": on(status),
+	"write":  on(write),
+}
+
+// on is the Call of a function that gets the request of its first parameter.
+func on(call func(r *Requests, q *request, mem []byte, a []uint64) error) Call {
+	return func(r *Requests, mem []byte, a []uint64) error {
+		h := uint32(a[0])
+		if h >= maxRequests || r.all[h] == nil {
+			return linear.Fail(linear.BadHandle, "there is no request %d", h)
+		}
+		return call(r, r.all[h], mem, a)
 	}
-	return nil
 }
 
 // Do makes a call of the guest, and keeps the words of its error for it.
 func (r *Requests) Do(c Call, mem []byte, a []uint64) linear.Errno {
 	return r.last.Keep(c(r, mem, a), badAnswer)
-}
-
-func (r *Requests) get(handle uint64) (*request, error) {
-	h := uint32(handle)
-	if h >= maxRequests || r.all[h] == nil {
-		return nil, linear.Fail(linear.BadHandle, "there is no request %d", h)
-	}
-	return r.all[h], nil
 }
 
 func open(r *Requests, mem []byte, a []uint64) error {
@@ -156,11 +151,7 @@ func (r *Requests) stream(ms uint32) (*stream, error) {
 	return newStream(f, until)
 }
 
-func write(r *Requests, mem []byte, a []uint64) error {
-	q, err := r.get(a[0])
-	if err != nil {
-		return err
-	}
+func write(_ *Requests, q *request, mem []byte, a []uint64) error {
 	b, err := linear.At(mem, a[1], a[2])
 	if err != nil {
 		return err
@@ -168,11 +159,7 @@ func write(r *Requests, mem []byte, a []uint64) error {
 	return q.write(b)
 }
 
-func status(r *Requests, mem []byte, a []uint64) error {
-	q, err := r.get(a[0])
-	if err != nil {
-		return err
-	}
+func status(_ *Requests, q *request, mem []byte, a []uint64) error {
 	if _, err := linear.At(mem, a[1], 4); err != nil {
 		return err
 	}
@@ -182,11 +169,7 @@ func status(r *Requests, mem []byte, a []uint64) error {
 	return linear.PutU32(mem, a[1], uint32(q.code))
 }
 
-func head(r *Requests, mem []byte, a []uint64) error {
-	q, err := r.get(a[0])
-	if err != nil {
-		return err
-	}
+func head(_ *Requests, q *request, mem []byte, a []uint64) error {
 	if q.code == 0 {
 		return linear.Fail(linear.BadArgument, "the request has no answer yet: ask for the status first")
 	}
@@ -197,11 +180,7 @@ func lastError(r *Requests, mem []byte, a []uint64) error {
 	return r.last.Put(mem, a[0], a[1], a[2])
 }
 
-func read(r *Requests, mem []byte, a []uint64) error {
-	q, err := r.get(a[0])
-	if err != nil {
-		return err
-	}
+func read(_ *Requests, q *request, mem []byte, a []uint64) error {
 	b, err := linear.At(mem, a[1], a[2])
 	if err != nil {
 		return err
@@ -219,11 +198,7 @@ func read(r *Requests, mem []byte, a []uint64) error {
 	return linear.PutU32(mem, a[3], uint32(n))
 }
 
-func closeRequest(r *Requests, _ []byte, a []uint64) error {
-	q, err := r.get(a[0])
-	if err != nil {
-		return err
-	}
+func closeRequest(r *Requests, q *request, _ []byte, a []uint64) error {
 	r.all[uint32(a[0])] = nil
 	q.s.close()
 	return nil

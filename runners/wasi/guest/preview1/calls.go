@@ -5,115 +5,70 @@ package preview1
 type Call func(p *Process, mem []byte, a []uint64) Errno
 
 // Lookup returns the function of that name, or nil.
-func Lookup(name string) Call {
-	switch name {
-	case "args_get":
-		return argsGet
-	case "args_sizes_get":
-		return argsSizesGet
-	case "clock_res_get":
-		return clockResGet
-	case "clock_time_get":
-		return clockTimeGet
-	case "environ_get":
-		return environGet
-	case "environ_sizes_get":
-		return environSizesGet
-	case "poll_oneoff":
-		return pollOneoff
-	case "proc_exit":
-		return procExit
-	case "proc_raise":
-		return procRaise
-	case "random_get":
-		return randomGet
-	case "sched_yield":
-		return schedYield
-	case "sock_accept":
-		return sockAccept
-	case "sock_recv":
-		return sockRecv
-	case "sock_send":
-		return sockSend
-	case "sock_shutdown":
-		return sockShutdown
-	}
-	if c := lookupFd(name); c != nil {
-		return c
-	}
-	return lookupPath(name)
+func Lookup(name string) Call { return calls[name] }
+
+var calls = map[string]Call{
+	"args_get":                argsGet,
+	"args_sizes_get":          argsSizesGet,
+	"clock_res_get":           clockResGet,
+	"clock_time_get":          clockTimeGet,
+	"environ_get":             environGet,
+	"environ_sizes_get":       environSizesGet,
+	"fd_advise":               on((*Process).seekable, fdAdvise),
+	"fd_allocate":             on((*Process).writable, fdAllocate),
+	"fd_close":                on((*Process).file, fdClose),
+	"fd_datasync":             on((*Process).file, fdDatasync),
+	"fd_fdstat_get":           on((*Process).file, fdFdstatGet),
+	"fd_fdstat_set_flags":     on((*Process).file, fdFdstatSetFlags),
+	"fd_fdstat_set_rights":    on((*Process).file, fdFdstatSetRights),
+	"fd_filestat_get":         on((*Process).file, fdFilestatGet),
+	"fd_filestat_set_size":    on((*Process).writable, fdFilestatSetSize),
+	"fd_filestat_set_times":   on((*Process).file, fdFilestatSetTimes),
+	"fd_pread":                on((*Process).readable, fdPread),
+	"fd_prestat_dir_name":     on((*Process).preopened, fdPrestatDirName),
+	"fd_prestat_get":          on((*Process).preopened, fdPrestatGet),
+	"fd_pwrite":               on((*Process).writable, fdPwrite),
+	"fd_read":                 readFd,
+	"fd_readdir":              on((*Process).dir, fdReaddir),
+	"fd_renumber":             fdRenumber,
+	"fd_seek":                 on((*Process).seekable, fdSeek),
+	"fd_sync":                 on((*Process).file, fdSync),
+	"fd_tell":                 on((*Process).seekable, fdTell),
+	"fd_write":                writeFd,
+	"path_create_directory":   pathCreateDirectory,
+	"path_filestat_get":       pathFilestatGet,
+	"path_filestat_set_times": pathFilestatSetTimes,
+	"path_link":               pathLink,
+	"path_open":               pathOpen,
+	"path_readlink":           pathReadlink,
+	"path_remove_directory":   pathRemoveDirectory,
+	"path_rename":             pathRename,
+	"path_symlink":            pathSymlink,
+	"path_unlink_file":        pathUnlinkFile,
+	"poll_oneoff":             pollOneoff,
+	"proc_exit":               procExit,
+	"proc_raise":              procRaise,
+	"random_get":              randomGet,
+	"sched_yield":             schedYield,
+	"sock_accept":             sockAccept,
+	"sock_recv":               sockRecv,
+	"sock_send":               sockSend,
+	"sock_shutdown":           sockShutdown,
 }
 
-func lookupFd(name string) Call {
-	switch name {
-	case "fd_advise":
-		return fdAdvise
-	case "fd_allocate":
-		return fdAllocate
-	case "fd_close":
-		return fdClose
-	case "fd_datasync":
-		return fdDatasync
-	case "fd_fdstat_get":
-		return fdFdstatGet
-	case "fd_fdstat_set_flags":
-		return fdFdstatSetFlags
-	case "fd_fdstat_set_rights":
-		return fdFdstatSetRights
-	case "fd_filestat_get":
-		return fdFilestatGet
-	case "fd_filestat_set_size":
-		return fdFilestatSetSize
-	case "fd_filestat_set_times":
-		return fdFilestatSetTimes
-	case "fd_pread":
-		return fdPread
-	case "fd_prestat_dir_name":
-		return fdPrestatDirName
-	case "fd_prestat_get":
-		return fdPrestatGet
-	case "fd_pwrite":
-		return fdPwrite
-	case "fd_read":
-		return fdRead
-	case "fd_readdir":
-		return fdReaddir
-	case "fd_renumber":
-		return fdRenumber
-	case "fd_seek":
-		return fdSeek
-	case "fd_sync":
-		return fdSync
-	case "fd_tell":
-		return fdTell
-	case "fd_write":
-		return fdWrite
-	}
-	return nil
-}
+var (
+	readFd  = on((*Process).readable, fdRead)
+	writeFd = on((*Process).writable, fdWrite)
+)
 
-func lookupPath(name string) Call {
-	switch name {
-	case "path_create_directory":
-		return pathCreateDirectory
-	case "path_filestat_get":
-		return pathFilestatGet
-	case "path_filestat_set_times":
-		return pathFilestatSetTimes
-	case "path_link":
-		return pathLink
-	case "path_open":
-		return pathOpen
-	case "path_readlink":
-		return pathReadlink
-	case "path_remove_directory":
-		return pathRemoveDirectory
-	case "path_rename":
-		return pathRename
-	case "path_symlink":
-		return pathSymlink
-	case "path_unlink_file":
-		return pathUnlinkFile
+// on is the Call of a function that gets the open file of its first parameter, as find returns it.
+func on(find func(p *Process, fd uint64) (*file, Errno),
+	call func(p *Process, f *file, mem []byte, a []uint64) Errno) Call {
+	return func(p *Process, mem []byte, a []uint64) Errno {
+		f, e := find(p, a[0])
+		if e != success {
+			return e
+		}
+		return call(p, f, mem, a)
 	}
-	return nil
 }

@@ -10,37 +10,43 @@ import (
 
 type direntry = view.Entry
 
+// file returns what is open behind fd.
+func (p *Process) file(fd uint64) (*file, Errno) {
+	if f := p.fds.get(uint32(fd)); f != nil {
+		return f, success
+	}
+	return nil, errBadf
+}
+
 // dir returns the directory behind fd.
 func (p *Process) dir(fd uint64) (*file, Errno) {
-	f := p.fds.get(uint32(fd))
-	switch {
-	case f == nil:
-		return nil, errBadf
-	case f.kind != kindDir:
-		return nil, errNotdir
+	f, e := p.file(fd)
+	if e == success && f.kind != kindDir {
+		e = errNotdir
 	}
-	return f, success
+	return f, e
+}
+
+// preopened returns the directory behind fd that was open from the start.
+func (p *Process) preopened(fd uint64) (*file, Errno) {
+	f, e := p.file(fd)
+	if e == success && !f.isPreopen {
+		e = errBadf
+	}
+	return f, e
 }
 
 // advices are the kernel's numbers of WASI's hints, which stand in another order.
 var advices = [...]int{0, 2, 1, 3, 4, 5}
 
-func fdAdvise(p *Process, _ []byte, a []uint64) Errno {
-	f, e := p.seekable(a[0])
-	if e != success {
-		return e
-	}
+func fdAdvise(p *Process, f *file, _ []byte, a []uint64) Errno {
 	if uint32(a[3]) >= uint32(len(advices)) || int64(a[1]) < 0 || int64(a[2]) < 0 {
 		return errInval
 	}
 	return errnoOf(sys.Advise(f.fd, int64(a[1]), int64(a[2]), advices[uint32(a[3])]))
 }
 
-func fdAllocate(p *Process, _ []byte, a []uint64) Errno {
-	f, e := p.writable(a[0])
-	if e != success {
-		return e
-	}
+func fdAllocate(p *Process, f *file, _ []byte, a []uint64) Errno {
 	if int64(a[1]) < 0 || int64(a[2]) <= 0 {
 		return errInval
 	}
@@ -50,11 +56,7 @@ func fdAllocate(p *Process, _ []byte, a []uint64) Errno {
 	return errnoOf(sys.Allocate(f.fd, int64(a[1]), int64(a[2])))
 }
 
-func fdClose(p *Process, _ []byte, a []uint64) Errno {
-	f := p.fds.get(uint32(a[0]))
-	if f == nil {
-		return errBadf
-	}
+func fdClose(p *Process, f *file, _ []byte, a []uint64) Errno {
 	p.fds.remove(uint32(a[0]))
 	return f.close()
 }
@@ -75,14 +77,10 @@ func fdRenumber(p *Process, _ []byte, a []uint64) Errno {
 	return e
 }
 
-func fdSync(p *Process, _ []byte, a []uint64) Errno     { return p.sync(a[0], sys.Sync) }
-func fdDatasync(p *Process, _ []byte, a []uint64) Errno { return p.sync(a[0], sys.Datasync) }
+func fdSync(_ *Process, f *file, _ []byte, _ []uint64) Errno     { return f.sync(sys.Sync) }
+func fdDatasync(_ *Process, f *file, _ []byte, _ []uint64) Errno { return f.sync(sys.Datasync) }
 
-func (p *Process) sync(fd uint64, call func(int) error) Errno {
-	f := p.fds.get(uint32(fd))
-	if f == nil {
-		return errBadf
-	}
+func (f *file) sync(call func(int) error) Errno {
 	n, ok := f.kernel()
 	if !ok {
 		return success
@@ -98,11 +96,7 @@ func (f *file) kernel() (int, bool) {
 	return f.fd, f.fd >= 0
 }
 
-func fdFdstatGet(p *Process, mem []byte, a []uint64) Errno {
-	f := p.fds.get(uint32(a[0]))
-	if f == nil {
-		return errBadf
-	}
+func fdFdstatGet(p *Process, f *file, mem []byte, a []uint64) Errno {
 	b, ok := memory(mem).at(uint32(a[1]), 24)
 	if !ok {
 		return errFault
@@ -118,13 +112,10 @@ func fdFdstatGet(p *Process, mem []byte, a []uint64) Errno {
 	return success
 }
 
-func fdFdstatSetFlags(p *Process, _ []byte, a []uint64) Errno {
-	f := p.fds.get(uint32(a[0]))
+func fdFdstatSetFlags(p *Process, f *file, _ []byte, a []uint64) Errno {
 	want := uint32(a[1])
 	const settable = flagAppend | flagNonblock
 	switch {
-	case f == nil:
-		return errBadf
 	case want&^allFlags != 0:
 		return errInval
 	case (uint16(want)^f.flags)&^settable != 0:
@@ -148,22 +139,14 @@ func fdFdstatSetFlags(p *Process, _ []byte, a []uint64) Errno {
 	return success
 }
 
-func fdFdstatSetRights(p *Process, _ []byte, a []uint64) Errno {
-	f := p.fds.get(uint32(a[0]))
-	switch {
-	case f == nil:
-		return errBadf
-	case !f.rights.narrow(a[1], a[2]):
+func fdFdstatSetRights(p *Process, f *file, _ []byte, a []uint64) Errno {
+	if !f.rights.narrow(a[1], a[2]) {
 		return errNotcap
 	}
 	return success
 }
 
-func fdFilestatGet(p *Process, mem []byte, a []uint64) Errno {
-	f := p.fds.get(uint32(a[0]))
-	if f == nil {
-		return errBadf
-	}
+func fdFilestatGet(p *Process, f *file, mem []byte, a []uint64) Errno {
 	var st sys.Stat
 	switch {
 	case f.kind == kindDir:
@@ -200,22 +183,14 @@ func putFilestat(m memory, ptr uint32, st *sys.Stat, f *file) Errno {
 	return success
 }
 
-func fdFilestatSetSize(p *Process, _ []byte, a []uint64) Errno {
-	f, e := p.writable(a[0])
-	switch {
-	case e != success:
-		return e
-	case int64(a[1]) < 0, f.kind != kindFile:
+func fdFilestatSetSize(p *Process, f *file, _ []byte, a []uint64) Errno {
+	if int64(a[1]) < 0 || f.kind != kindFile {
 		return errInval
 	}
 	return errnoOf(sys.Truncate(f.fd, int64(a[1])))
 }
 
-func fdFilestatSetTimes(p *Process, _ []byte, a []uint64) Errno {
-	f := p.fds.get(uint32(a[0]))
-	if f == nil {
-		return errBadf
-	}
+func fdFilestatSetTimes(p *Process, f *file, _ []byte, a []uint64) Errno {
 	ts, e := times(a[1], a[2], uint32(a[3]))
 	if e != success {
 		return e
@@ -262,11 +237,7 @@ func timespec(ns uint64, set, now bool) sys.Timespec {
 	return sys.Timespec{Nsec: sys.UTIMEOmit}
 }
 
-func fdPrestatGet(p *Process, mem []byte, a []uint64) Errno {
-	f := p.fds.get(uint32(a[0]))
-	if f == nil || !f.isPreopen {
-		return errBadf
-	}
+func fdPrestatGet(p *Process, f *file, mem []byte, a []uint64) Errno {
 	b, ok := memory(mem).at(uint32(a[1]), 8)
 	if !ok {
 		return errFault
@@ -277,12 +248,8 @@ func fdPrestatGet(p *Process, mem []byte, a []uint64) Errno {
 	return success
 }
 
-func fdPrestatDirName(p *Process, mem []byte, a []uint64) Errno {
-	f := p.fds.get(uint32(a[0]))
-	switch {
-	case f == nil || !f.isPreopen:
-		return errBadf
-	case uint32(a[2]) < uint32(len(f.preopen)):
+func fdPrestatDirName(p *Process, f *file, mem []byte, a []uint64) Errno {
+	if uint32(a[2]) < uint32(len(f.preopen)) {
 		return errNameLong
 	}
 	b, ok := memory(mem).at(uint32(a[1]), uint32(len(f.preopen)))
@@ -317,11 +284,7 @@ func (p *Process) writable(fd uint64) (*file, Errno) {
 	return f, success
 }
 
-func fdRead(p *Process, mem []byte, a []uint64) Errno {
-	f, e := p.readable(a[0])
-	if e != success {
-		return e
-	}
+func fdRead(p *Process, f *file, mem []byte, a []uint64) Errno {
 	iovs, e := memory(mem).vectors(uint32(a[1]), uint32(a[2]), p.room[:0])
 	if e != success {
 		return e
@@ -366,11 +329,7 @@ func wait(fd int, events int16) {
 	_, _ = sys.Poll(fds[:], nil)
 }
 
-func fdWrite(p *Process, mem []byte, a []uint64) Errno {
-	f, e := p.writable(a[0])
-	if e != success {
-		return e
-	}
+func fdWrite(p *Process, f *file, mem []byte, a []uint64) Errno {
 	iovs, e := memory(mem).vectors(uint32(a[1]), uint32(a[2]), p.room[:0])
 	if e != success {
 		return e
@@ -416,19 +375,11 @@ func (p *Process) write(f *file, iovs [][]byte) (int, Errno) {
 	}
 }
 
-func fdPread(p *Process, mem []byte, a []uint64) Errno {
-	f, e := p.readable(a[0])
-	if e != success {
-		return e
-	}
+func fdPread(p *Process, f *file, mem []byte, a []uint64) Errno {
 	return p.positioned(f, mem, a, sys.Preadv)
 }
 
-func fdPwrite(p *Process, mem []byte, a []uint64) Errno {
-	f, e := p.writable(a[0])
-	if e != success {
-		return e
-	}
+func fdPwrite(p *Process, f *file, mem []byte, a []uint64) Errno {
 	return p.positioned(f, mem, a, sys.Pwritev)
 }
 
@@ -468,20 +419,16 @@ func (p *Process) seekable(fd uint64) (*file, Errno) {
 	return f, success
 }
 
-func fdSeek(p *Process, mem []byte, a []uint64) Errno {
-	return p.seek(mem, a[0], int64(a[1]), uint32(a[2]), uint32(a[3]))
+func fdSeek(p *Process, f *file, mem []byte, a []uint64) Errno {
+	return f.seek(mem, int64(a[1]), uint32(a[2]), uint32(a[3]))
 }
 
-func fdTell(p *Process, mem []byte, a []uint64) Errno {
+func fdTell(p *Process, f *file, mem []byte, a []uint64) Errno {
 	const current = 1
-	return p.seek(mem, a[0], 0, current, uint32(a[1]))
+	return f.seek(mem, 0, current, uint32(a[1]))
 }
 
-func (p *Process) seek(mem []byte, fd uint64, off int64, whence, ptr uint32) Errno {
-	f, e := p.seekable(fd)
-	if e != success {
-		return e
-	}
+func (f *file) seek(mem []byte, off int64, whence, ptr uint32) Errno {
 	const end = 2
 	if whence&0xff > end {
 		return errInval
@@ -495,11 +442,7 @@ func (p *Process) seek(mem []byte, fd uint64, off int64, whence, ptr uint32) Err
 
 // fdReaddir fills the buffer with entries; the last may be cut, which tells the
 // guest to ask again from its cookie.
-func fdReaddir(p *Process, mem []byte, a []uint64) Errno {
-	f, e := p.dir(a[0])
-	if e != success {
-		return e
-	}
+func fdReaddir(p *Process, f *file, mem []byte, a []uint64) Errno {
 	buf, ok := memory(mem).at(uint32(a[1]), uint32(a[2]))
 	if !ok {
 		return errFault

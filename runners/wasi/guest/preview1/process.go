@@ -60,8 +60,7 @@ type Process struct {
 
 // New makes a guest. Refusals go to denials.
 func New(c Config, denials *runners.Denials) *Process {
-	p := &Process{args: c.Args, env: c.Env, exit: c.Exit, done: c.Done,
-		denials: denials}
+	p := &Process{args: c.Args, env: c.Env, exit: c.Exit, done: c.Done, denials: denials}
 	p.fds.most = c.OpenFiles
 	if p.fds.most <= 0 {
 		p.fds.most = defaultOpenFiles

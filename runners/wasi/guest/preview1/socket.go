@@ -99,7 +99,7 @@ func sockRecv(p *Process, mem []byte, a []uint64) Errno {
 		// Before anything is taken from the stream.
 		return errFault
 	}
-	if e := fdRead(p, mem, []uint64{a[0], a[1], a[2], a[4]}); e != success {
+	if e := readFd(p, mem, []uint64{a[0], a[1], a[2], a[4]}); e != success {
 		return e
 	}
 	clear(b) // no flags
@@ -113,7 +113,7 @@ func sockSend(p *Process, mem []byte, a []uint64) Errno {
 	if uint32(a[3]) != 0 {
 		return errInval // there are no flags
 	}
-	return fdWrite(p, mem, []uint64{a[0], a[1], a[2], a[4]})
+	return writeFd(p, mem, []uint64{a[0], a[1], a[2], a[4]})
 }
 
 func sockShutdown(p *Process, _ []byte, a []uint64) Errno {
