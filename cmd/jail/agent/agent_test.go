@@ -181,7 +181,13 @@ func TestWrong(t *testing.T) {
 	f.answers["POST /api/agents/a/send"] = agentapi.Sent{ID: "i", Seq: 4, State: agentapi.Dead,
 		Error: "it raised ValueError"}
 	f.answers["POST /api/agents/b/send"] = agentapi.Sent{ID: "i", Seq: 4, State: agentapi.Waiting}
-	empty := t.TempDir()
+	empty, taken := t.TempDir(), t.TempDir()
+	for name, text := range map[string]string{"main.py": "print(1)\n", "agent.toml": "agent = 1\n" +
+		"type = \"agent\"\nname = \"codex-responder\"\nmodule = \"python/python3\"\n"} {
+		if err := os.WriteFile(filepath.Join(taken, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, tt := range []struct {
 		args string
 		code int
@@ -200,6 +206,8 @@ func TestWrong(t *testing.T) {
 		{"import a " + empty + "/none", 127, "no such file"},
 		{"check " + empty, 127, "holds no agent: there is no agent.toml"},
 		{"check " + empty + "/none", 127, "there is no directory"},
+		{"check " + taken, 1, `"codex-responder" is the name of a built-in agent`},
+		{"add " + taken, 2, `"codex-responder" is the name of a built-in agent`},
 		{"add " + empty, 127, "holds no agent"},
 		{"new --lang perl x", 2, "--lang perl: want python, js, go, rust, c"},
 		{"new A", 2, "is no name"},

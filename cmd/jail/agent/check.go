@@ -40,7 +40,8 @@ type finding struct {
 }
 
 const checkAbout = `Check the agent in a directory without installing it: the manifest agent.toml, the files that it names, and what the module or the scripts import.
-All errors of the manifest are reported at once, with file, line and column. The exit code is 0 without errors, else 1.`
+All errors of the manifest are reported at once, with file, line and column. The exit code is 0 without errors, 1 with
+errors, and 127 if DIR holds no agent.`
 
 func newCheck(env *cli.Env) *cobra.Command {
 	var asJSON bool
@@ -54,6 +55,10 @@ func newCheck(env *cli.Env) *cobra.Command {
 			a, err := load(env, args[0])
 			if err != nil {
 				return err
+			}
+			if err := reserved(a); err != nil {
+				env.Complain(exit.Describe(err))
+				return exit.No
 			}
 			out := checked{Manifest: a.Manifest, Bindings: a.Bindings(), Files: a.Files,
 				Digest: a.Digest, Warnings: []finding{}}
@@ -90,11 +95,16 @@ func load(env *cli.Env, dir string) (*manifest.Agent, error) {
 	case err != nil:
 		return nil, exit.About(err, "agent in %s", dir)
 	}
-	if _, taken := builtin.Find(a.Name); taken {
-		return nil, exit.Usage("give it another name", "%s: %q is the name of a built-in agent",
-			a.Source, a.Name)
-	}
 	return a, nil
+}
+
+// reserved returns an error for an agent that has the name of a built-in one.
+func reserved(a *manifest.Agent) error {
+	if _, taken := builtin.Find(a.Name); !taken {
+		return nil
+	}
+	return exit.Usage("give it another name", "%s: %q is the name of a built-in agent", a.Source,
+		a.Name)
 }
 
 // writeFindings writes errors with the lines that they are about.
@@ -196,6 +206,9 @@ func newAdd(env *cli.Env) *cobra.Command {
 					"--channel says of which instance the state is, and goes with --state-of")
 			}
 			a, err := load(env, args[0])
+			if err == nil {
+				err = reserved(a)
+			}
 			if err != nil {
 				return err
 			}
