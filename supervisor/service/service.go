@@ -508,8 +508,8 @@ func (s *Service) ownerOf(id string) (owner *uint32, there bool) {
 	if uid, ok := s.sessions.Owner(id); ok {
 		return &uid, true
 	}
-	if uid, ok := s.detached.Owner(id); ok {
-		return &uid, true
+	if owner, there := s.detached.Owner(id); there {
+		return owner, true
 	}
 	w, err := s.runner.Shadows.Kept.Get(id)
 	if err == nil {
