@@ -93,6 +93,9 @@ func load(env *cli.Env, dir string) (*manifest.Agent, error) {
 		return nil, exit.NotFound("write the path of an agent's directory", "there is no directory %s",
 			dir)
 	case err != nil:
+		if info, no := os.Stat(dir); no == nil && !info.IsDir() {
+			return nil, exit.NotFound("write the path of an agent's directory", "%s is no directory", dir)
+		}
 		return nil, exit.About(err, "agent in %s", dir)
 	}
 	return a, nil
