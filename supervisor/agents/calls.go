@@ -358,7 +358,7 @@ func asked(ctx context.Context, a *Agents, provider store.Instance, e agent.Even
 		case err == nil && strings.HasPrefix(why, abortedBy):
 			return nil, agent.Errorf(agent.ErrAborted, "%s", why)
 		case err == nil:
-			return nil, agent.Errorf(agent.ErrFailed, "agent %q failed: %s", who, why)
+			return nil, agent.Errorf(agent.ErrFailed, "agent %q failed: %s", who, withoutDirs(a, why))
 		case !errors.Is(err, store.ErrNotFound):
 			return nil, err
 		}
@@ -367,7 +367,7 @@ func asked(ctx context.Context, a *Agents, provider store.Instance, e agent.Even
 			return nil, agent.Errorf(agent.ErrAborted, "agent %q is deleted", who)
 		case err == nil && now.State == store.Failed:
 			return nil, agent.Errorf(agent.ErrFailed, "agent %q has failed, and is not woken: %s",
-				who, now.Error)
+				who, withoutDirs(a, now.Error))
 		}
 		select {
 		case <-changed:
@@ -375,6 +375,12 @@ func asked(ctx context.Context, a *Agents, provider store.Instance, e agent.Even
 			return nil, agent.Errorf(agent.ErrDeadline, "agent %q has not answered", who)
 		}
 	}
+}
+
+// withoutDirs is why an agent failed as another one sees it: without the directories of the host in
+// which files and states of agents are.
+func withoutDirs(a *Agents, why string) string {
+	return strings.NewReplacer(a.o.State+"/", "", a.o.Folder+"/", "").Replace(why)
 }
 
 // log notes a line of the agent's, as far as it does not log too many.
