@@ -50,6 +50,13 @@ func TestBuiltinAgents(t *testing.T) {
 		"it is built in, and on no channel\njail: hint: jail agent spawn")
 	h.Wants(h.Jail("agent", "add", filepath.Join(h.State, "agents", "codex-responder")), 2,
 		"the name of a built-in agent")
+	// An agent whose program is not there, and whose manifest nobody finds fault with.
+	lacks := filepath.Join(h.Work, "lacks")
+	writeFiles(t, lacks, map[string]string{"agent.toml": "agent = 1\ntype = \"agent\"\nname = \"lacks\"\n" +
+		"module = \"perl/perl\"\nargs = [\"main.py\"]\n", "main.py": "print(1)\n"})
+	h.Says(h.Jail("agent", "check", lacks), 0, "agent lacks: perl/perl main.py")
+	h.Wants(h.Jail("agent", "add", lacks), 127, `agent "lacks": tool "perl/perl": not installed`)
+	h.Wants(h.Jail("agent", "show", "lacks"), 127, "there is none")
 	cmdtest.Eventually(t, "the agent with a reserved name is reported", func() bool {
 		return strings.Contains(h.Jail("agent", "list").Out, "so this one is skipped")
 	})

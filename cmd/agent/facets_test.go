@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -166,6 +167,9 @@ func TestLoad(t *testing.T) {
 			map[string]any{"programs": programs})
 		if sent.State != "committed" || len(sent.Published) != 1 {
 			t.Fatalf("%+v", sent)
+		}
+		if bytes.Contains(sent.Published[0].Data, []byte(h.Root)) {
+			t.Errorf("the agent sees a path of the host: %s", sent.Published[0].Data)
 		}
 		var all []loaded
 		if err := json.Unmarshal(sent.Published[0].Data, &all); err != nil {

@@ -251,7 +251,7 @@ func parse(flags *flag.FlagSet, args []string, most int) ([]string, error) {
 			len(rest))
 	}
 	if most > 0 && !validID(rest[0]) {
-		return nil, misused("%s: %q is no id of a container", flags.Name(), rest[0])
+		return nil, misused("%s: %.80q is no id of a container", flags.Name(), rest[0])
 	}
 	return rest, nil
 }

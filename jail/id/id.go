@@ -24,7 +24,7 @@ func New() string {
 // beginning with a letter or digit.
 func Check(s string) error {
 	if s == "" || len(s) > maxLen {
-		return fmt.Errorf("id %q: must be 1 to %d characters long", s, maxLen)
+		return fmt.Errorf("id %.80q: must be 1 to %d characters long", s, maxLen)
 	}
 	for i, c := range []byte(s) {
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'

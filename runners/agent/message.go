@@ -192,7 +192,7 @@ const (
 	ErrNoMethod   = "no_method"   // the binding has no such method
 	ErrParams     = "bad_params"  // the parameters are not what the method takes
 	ErrNotFound   = "not_found"   // no such channel, role, alarm or receiver
-	ErrBusy       = "busy"        // the inbox of a receiver is full
+	ErrBusy       = "busy"        // the inbox of a receiver is full, or no jail can be had now
 	ErrBudget     = "budget"      // the tokens of the day are used up
 	ErrStorage    = "storage"     // SQLite refused the statement
 	ErrDeadline   = "deadline"    // the time of the event is over

@@ -11,7 +11,6 @@ import (
 	"syscall"
 
 	"github.com/jail-sandbox/jail/jail/atomicfile"
-	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
@@ -29,11 +28,8 @@ var stateFiles = []string{"state.db", "state.db-wal", "state.db-journal"}
 // state of another instance, which sleeps. Facets of that are not copied. A crash leaves no agent, or
 // the agent with the state.
 func (a *Agents) AddBranch(ctx context.Context, dir string, of store.Instance) (store.Agent, error) {
-	m, err := manifest.Load(dir, manifest.Options{})
+	m, err := loadNew(ctx, a, dir)
 	if err != nil {
-		return store.Agent{}, wrong(err)
-	}
-	if err := reserved(m.Name); err != nil {
 		return store.Agent{}, err
 	}
 	if from, _, err := a.manifest(of.Agent, of.Channel); err != nil || from.OnHost() {

@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -42,13 +43,16 @@ func builtinsOf(state string) builtins { return builtins(filepath.Join(state, "b
 func (b builtins) dir(name string) string { return filepath.Join(string(b), name) }
 
 // Spawn puts an agent on a channel and returns its instance: one of the built-in agents, which are
-// asked for first, or else an agent of the user's, whose manifest says which channels there are.
+// asked for first, or else an agent of the user's, whose manifest says which channels there are. An
+// empty channel is the first of the manifest, and for a built-in agent that which a manifest without
+// channels has.
 func (a *Agents) Spawn(ctx context.Context, name, channel string,
 	p builtin.Place) (store.Instance, error) {
 	b, ok := builtin.Find(name)
 	if !ok {
 		return wakeOn(ctx, a, name, channel, p)
 	}
+	channel = cmp.Or(channel, manifest.DefaultChannel)
 	if err := builtin.CheckPlace(channel, p); err != nil {
 		return store.Instance{}, fmt.Errorf("%w: %w", ErrPlace, err)
 	}
@@ -86,9 +90,11 @@ func wakeOn(ctx context.Context, a *Agents, name, channel string,
 		return store.Instance{}, fmt.Errorf("agent %q: %w", name, err)
 	}
 	m, err := a.Manifest(name)
-	switch {
-	case err != nil:
+	if err != nil {
 		return store.Instance{}, err
+	}
+	channel = cmp.Or(channel, m.Channels[0])
+	switch {
 	case p.Handle != "" && p.Handle != m.Handle, len(p.Config) > 0:
 		return store.Instance{}, fmt.Errorf("%w: handle and config of agent %q are those of its "+
 			"manifest, %s", ErrPlace, name, m.Source)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +14,7 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 // Bounds of what an agent asks for while it is awake.
@@ -116,18 +119,28 @@ func (c *calls) answer(call agent.Call, result any, err error) {
 			len(reply.Result), agent.MaxParams)
 	}
 	if err != nil {
+		if ofHost(err) {
+			c.r.a.o.Log.Warn("a call of an agent failed", "instance", c.r.from.Name, "method",
+				call.Binding+"."+call.Method, "error", err)
+		}
 		reply.Result, reply.Error = nil, asError(err)
 	}
 	c.r.order(c.ctx, agent.Order{Reply: reply})
 }
 
-// asError is the error that a guest sees.
+// asError is the error that a guest sees. It holds no path of the host.
 func asError(err error) *agent.Error {
 	if e, ok := errors.AsType[*agent.Error](err); ok {
 		return e
 	}
 	code := agent.ErrFailed
 	switch {
+	case errors.Is(err, ErrNoJail):
+		return agent.Errorf(agent.ErrBusy, "no jail can be had now: call again later")
+	case errors.Is(err, ErrWrong):
+		return agent.Errorf(code, "the files of an agent are wrong: its owner can check them")
+	case ofHost(err):
+		return agent.Errorf(code, "jail failed: the log of jail-agentd says why")
 	case errors.Is(err, store.ErrTooMany):
 		code = agent.ErrTooLarge
 	case errors.Is(err, store.ErrDeleting):
@@ -142,6 +155,18 @@ func asError(err error) *agent.Error {
 		code = agent.ErrDeadline
 	}
 	return agent.Errorf(code, "%v", err)
+}
+
+// ofHost reports whether an error is about the host, and not about what the agent asked for. Its text
+// is for the log alone: it can hold paths of the host.
+func ofHost(err error) bool {
+	if e, ok := errors.AsType[*problem.Error](err); ok && !errors.Is(err, ErrNoJail) {
+		return !slices.Contains([]string{problem.Usage, problem.Refused, problem.NotFound,
+			problem.ApprovalPending}, e.Code)
+	}
+	_, file := errors.AsType[*fs.PathError](err)
+	_, files := errors.AsType[*os.LinkError](err)
+	return file || files || errors.Is(err, ErrNoJail) || errors.Is(err, ErrWrong)
 }
 
 // call carries a call out. What the agent may call is decided by its manifest, again after its own
@@ -338,7 +363,7 @@ func asked(ctx context.Context, a *Agents, provider store.Instance, e agent.Even
 		case err == nil && strings.HasPrefix(why, abortedBy):
 			return nil, agent.Errorf(agent.ErrAborted, "%s", why)
 		case err == nil:
-			return nil, agent.Errorf(agent.ErrFailed, "agent %q failed: %s", who, why)
+			return nil, agent.Errorf(agent.ErrFailed, "agent %q failed: %s", who, withoutDirs(a, why))
 		case !errors.Is(err, store.ErrNotFound):
 			return nil, err
 		}
@@ -347,7 +372,7 @@ func asked(ctx context.Context, a *Agents, provider store.Instance, e agent.Even
 			return nil, agent.Errorf(agent.ErrAborted, "agent %q is deleted", who)
 		case err == nil && now.State == store.Failed:
 			return nil, agent.Errorf(agent.ErrFailed, "agent %q has failed, and is not woken: %s",
-				who, now.Error)
+				who, withoutDirs(a, now.Error))
 		}
 		select {
 		case <-changed:
@@ -355,6 +380,12 @@ func asked(ctx context.Context, a *Agents, provider store.Instance, e agent.Even
 			return nil, agent.Errorf(agent.ErrDeadline, "agent %q has not answered", who)
 		}
 	}
+}
+
+// withoutDirs is why an agent failed as another one sees it: without the directories of the host in
+// which files and states of agents are.
+func withoutDirs(a *Agents, why string) string {
+	return strings.NewReplacer(a.o.State+"/", "", a.o.Folder+"/", "").Replace(why)
 }
 
 // log notes a line of the agent's, as far as it does not log too many.

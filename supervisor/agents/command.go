@@ -112,7 +112,9 @@ func refusal(ctx context.Context, method string, err error) error {
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case !ok || errors.Is(err, ErrNoJail):
+	case ofHost(err):
+		return err
+	case !ok:
 		code = agent.ErrBusy
 	case refused.Code == problem.Usage:
 		code = agent.ErrParams

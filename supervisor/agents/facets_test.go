@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -352,7 +353,7 @@ func TestCallsOfFailedAndPausedFacets(t *testing.T) {
 	fails := true
 	w.jails.classes["f"] = func(in *work) error {
 		if fails {
-			return errors.New("as it was asked to")
+			return errors.New("module " + filepath.Join(w.o.State, "x/m.wasm") + " is damaged")
 		}
 		in.answer("done")
 		return nil
@@ -371,7 +372,8 @@ func TestCallsOfFailedAndPausedFacets(t *testing.T) {
 		in.facetAgain(t, facet, nil)
 		for n := range mostFailures + 1 {
 			if said := call(in, "f"); strings.Contains(said, "has failed, and is not woken: ") !=
-				(n == mostFailures) || !strings.Contains(said, `"failed"`) {
+				(n == mostFailures) || !strings.Contains(said, `"failed"`) ||
+				!strings.Contains(said, ": module x/m.wasm is damaged") {
 				t.Errorf("call %d: %s", n, said)
 			}
 		}

@@ -43,6 +43,8 @@ type fakeJails struct {
 	changes []Changes
 	// limits are those of policies, by the ids of agents.
 	limits map[string]Share
+	// missing is the error of those that jaild does not find.
+	missing error
 }
 
 // A guest works on one event.
@@ -101,6 +103,9 @@ func (f *fakeJails) Limits(_ context.Context, l Launch) (Share, error) {
 	defer f.mu.Unlock()
 	if s, ok := f.limits[l.AgentID]; ok {
 		return s, nil
+	}
+	if f.missing != nil {
+		return Share{}, f.missing
 	}
 	return Share{Memory: 128 << 20, PIDs: 64}, nil
 }

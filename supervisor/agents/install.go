@@ -17,6 +17,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 // ErrWrong is wrapped by errors about the files of an agent.
@@ -28,11 +29,8 @@ func (a *Agents) stateDir(instance string) string { return filepath.Join(a.o.Sta
 // Add checks the agent in a directory and copies it into the folder of agents, in place of one of
 // the same name, which keeps its state and its inbox.
 func (a *Agents) Add(ctx context.Context, dir string) (store.Agent, error) {
-	m, err := manifest.Load(dir, manifest.Options{})
+	m, err := loadNew(ctx, a, dir)
 	if err != nil {
-		return store.Agent{}, wrong(err)
-	}
-	if err := reserved(m.Name); err != nil {
 		return store.Agent{}, err
 	}
 	to := filepath.Join(a.o.Folder, m.Name)
@@ -42,6 +40,40 @@ func (a *Agents) Add(ctx context.Context, dir string) (store.Agent, error) {
 		}
 	}
 	return a.register(ctx, m.Name)
+}
+
+// loadNew reads and checks the agent in a directory which is to be added.
+func loadNew(ctx context.Context, a *Agents, dir string) (*manifest.Agent, error) {
+	m, err := manifest.Load(dir, manifest.Options{})
+	if err != nil {
+		return nil, wrong(err)
+	}
+	if err := reserved(m.Name); err != nil {
+		return nil, err
+	}
+	return m, nothingMissing(ctx, a, m)
+}
+
+// nothingMissing returns an error if jaild does not find what the agent runs, or its profile. Where
+// no daemon answers now, the first event tells.
+func nothingMissing(ctx context.Context, a *Agents, m *manifest.Agent) error {
+	state, err := os.MkdirTemp(a.o.State, loadPrefix)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(state)
+	channel := m.Channels[0]
+	_, err = a.o.Jails.Limits(ctx, Launch{Instance: m.Instance(channel), Channel: channel,
+		AgentID: a.Store.AgentID(m.Name), Dir: m.Dir, State: state, Manifest: *m.Manifest})
+	missing, ok := errors.AsType[*problem.Error](err)
+	if !ok || missing.Code != problem.NotFound {
+		return nil
+	}
+	hint := missing.Hint
+	if bundle, _, ok := strings.Cut(m.Module, "/"); ok && m.Script() {
+		hint += "; jail tool pull installs the bundle " + bundle + " from a registry"
+	}
+	return problem.New(problem.NotFound, "agent %q: %w", m.Name, missing).WithHint(hint)
 }
 
 func wrong(err error) error { return fmt.Errorf("%w: %w", ErrWrong, err) }

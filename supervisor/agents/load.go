@@ -231,7 +231,12 @@ func (c *calls) load(ctx context.Context, call agent.Call) (any, error) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		return nil, agent.Errorf(agent.ErrFailed, "load: %v", err)
+		if ofHost(err) {
+			return nil, err
+		}
+		// The agent knows its modules by their names alone.
+		return nil, agent.Errorf(agent.ErrFailed, "load: %s",
+			strings.ReplaceAll(err.Error(), dir+"/", ""))
 	}
 	return struct {
 		ExecutionID string `json:"executionId"`

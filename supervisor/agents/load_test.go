@@ -13,6 +13,8 @@ import (
 
 	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
 func TestLoadRunsWhatItIsGivenOnce(t *testing.T) {
@@ -126,6 +128,50 @@ func TestPartsOfCalls(t *testing.T) {
 		t.Error("parts that are too large for their method are taken")
 	}
 	c.wait()
+}
+
+// The errors of a load name the modules as the agent does, and no path of the host.
+func TestLoadErrorsHaveNoPaths(t *testing.T) {
+	w := newWorld(t).start()
+	a := w.install("a", withFacets, nil)
+	var why func(l Load) error
+	w.jails.load = func(_ context.Context, l Load) (Loaded, error) { return Loaded{}, why(l) }
+	w.jails.command = func(_ context.Context, c Command) (toolsession.Output, error) {
+		return toolsession.Output{}, problem.New(problem.Failed, "%s is full", c.Launch.Dir)
+	}
+	module := func(l Load) string { return filepath.Join(l.Dir, "d/m.wasm") }
+	load := params{"executionId": "x", "mainModule": "d/m.wasm", "modules": params{"d/m.wasm": ""}}
+	for _, tt := range []struct {
+		why        func(l Load) error
+		code, text string
+	}{
+		{func(l Load) error {
+			return problem.New(problem.Refused, "module %s: no magic number", module(l))
+		}, agent.ErrFailed, "load: module d/m.wasm: no magic number"},
+		{func(Load) error { return errors.New("its jail breaks the protocol") }, agent.ErrFailed,
+			"load: its jail breaks the protocol"},
+		{func(l Load) error { return problem.New(problem.Failed, "mkfs %s: no space", l.Dir) },
+			agent.ErrFailed, "jail failed: the log of jail-agentd says why"},
+		{func(l Load) error { _, err := os.Open(module(l) + "x"); return err }, agent.ErrFailed,
+			"jail failed: the log of jail-agentd says why"},
+		{func(l Load) error { return fmt.Errorf("%w: dial unix %s", ErrNoJail, l.Dir) },
+			agent.ErrBusy, "no jail can be had now: call again later"},
+	} {
+		why = tt.why
+		w.do(a, func(in *work) {
+			if err := in.hostCall("load", load, nil); err == nil || err.Code != tt.code ||
+				err.Message != tt.text {
+				t.Errorf("%v, want %s: %s", err, tt.code, tt.text)
+			}
+		})
+	}
+	tools := w.install("tools", "capabilities = { tools = [\"core-utils/*\"] }\n", nil)
+	w.do(tools, func(in *work) {
+		if err := in.hostCall(agent.MethodCommand, params{"argv": []string{"wc"}}, nil); err == nil ||
+			strings.Contains(err.Message, w.o.State) || strings.Contains(err.Message, w.o.Folder) {
+			t.Errorf("a tool: %v", err)
+		}
+	})
 }
 
 // A program has exactly the bindings that env gives it: a facet of its agent, and models that the

@@ -120,12 +120,24 @@ func (b *Bundle) read(name string, limit int64) ([]byte, error) {
 // trusted checks what is known of a file before it is read.
 func (b *Bundle) trusted(path string, info fs.FileInfo, rightKind bool) error {
 	if !rightKind {
-		return fmt.Errorf("%s: %w: it is a %v", path, ErrAltered, info.Mode().Type())
+		return fmt.Errorf("%s: %w: it is %s", path, ErrAltered, kindOf(info.Mode()))
 	}
 	if !b.owned {
 		return nil
 	}
 	return rootOnly(path, info)
+}
+
+func kindOf(mode fs.FileMode) string {
+	switch mode.Type() {
+	case 0:
+		return "a regular file"
+	case fs.ModeDir:
+		return "a directory"
+	case fs.ModeSymlink:
+		return "a symbolic link"
+	}
+	return "a special file"
 }
 
 // rootOnly refuses what another user than root could write.

@@ -358,3 +358,21 @@ func link(t *testing.T, path string) {
 	must(t, os.Rename(path, elsewhere))
 	must(t, os.Symlink(elsewhere, path))
 }
+
+// A directory of bundles that is something else is refused in words.
+func TestNoDirectoryOfBundles(t *testing.T) {
+	for want, make := range map[string]func(path string) error{
+		"it is a symbolic link":  func(path string) error { return os.Symlink("/", path) },
+		"it is a regular file":   func(path string) error { return os.WriteFile(path, nil, 0o644) },
+		"it is a special file":   func(path string) error { return syscall.Mkfifo(path, 0o644) },
+		"no such file or direct": func(string) error { return nil },
+	} {
+		path := filepath.Join(t.TempDir(), "bundles")
+		must(t, make(path))
+		_, err := Open(path)
+		if missing := strings.HasPrefix(want, "no such"); missing != (err == nil) ||
+			err != nil && (!errors.Is(err, ErrAltered) || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}

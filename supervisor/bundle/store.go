@@ -28,7 +28,12 @@ var ErrTaken = errors.New("the name is another publisher's")
 // one of them.
 var officialNames = []string{"core-utils", "data-utils", "search", "python", "js"}
 
-const pulledBundle = "pulled bundle" // a kind of NotFoundError
+// Kinds of NotFoundError.
+const (
+	pulledBundle = "pulled bundle"
+	// Publisher is one whose keys count.
+	Publisher = "publisher"
+)
 
 // A Store is where pulled bundles are installed. What is in it:
 //
@@ -379,7 +384,7 @@ func (s *Store) RemoveRing(publisher string, record func() error) error {
 			return err
 		}
 		if _, ok := rings[publisher]; !ok {
-			return &NotFoundError{Kind: "publisher", Name: publisher}
+			return &NotFoundError{Kind: Publisher, Name: publisher}
 		}
 		if err := record(); err != nil {
 			return err

@@ -62,10 +62,14 @@ func Open(o Options) (*Runs, error) {
 	return &Runs{outputs, o}, err
 }
 
-// Owner returns whose a detached run is, and whether there is one of that id.
-func (s *Runs) Owner(id string) (uid uint32, ok bool) {
+// Owner returns whose a detached run is, nil if that cannot be read, and whether there is one of that
+// id.
+func (s *Runs) Owner(id string) (owner *uint32, there bool) {
 	_, about, err := s.outputs.find(id)
-	return about.UID, err == nil
+	if err != nil {
+		return nil, unread(err)
+	}
+	return &about.UID, true
 }
 
 // A run is a detached one that this daemon has. It is a run like any other.

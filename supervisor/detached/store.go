@@ -67,11 +67,22 @@ func (o *store) about(id string) (a about, err error) {
 	return a, err
 }
 
+// unread reports whether err is of a file that is there, and could not be read this time.
+func unread(err error) bool {
+	_, ok := errors.AsType[*fs.PathError](err)
+	return ok && !errors.Is(err, fs.ErrNotExist)
+}
+
 // add makes room for a run's output, or says that the run is known already.
 func (o *store) add(about about, input bool) (d *run, known bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if old, err := o.about(about.ID); err == nil {
+	old, err := o.about(about.ID)
+	if unread(err) {
+		// create would remove what is kept of another run.
+		return nil, false, problem.New(problem.Failed, "output of run %s: %w", about.ID, err)
+	}
+	if err == nil {
 		if old.UID == about.UID && old.Digest == about.Digest {
 			return o.live[about.ID], true, nil
 		}

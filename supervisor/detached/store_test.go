@@ -33,6 +33,36 @@ func (o *store) mustAdd(t *testing.T, id string, uid uint32, begun time.Time) *r
 	return d
 }
 
+// What is kept of a run stays if its file cannot be read at a moment, and nobody gets its id.
+func TestUnreadRun(t *testing.T) {
+	o := newOutputs(t)
+	d := o.mustAdd(t, "r1", 7, time.Now())
+	if _, err := (writer{d, streamOut}).Write([]byte("one")); err != nil {
+		t.Fatal(err)
+	}
+	s := &Runs{outputs: o}
+	if owner, there := s.Owner("r1"); owner == nil || *owner != 7 || !there {
+		t.Errorf("before: %v, %v", owner, there)
+	}
+	file := o.path("r1", "about.json")
+	// A directory cannot be read as a file.
+	if err := errors.Join(os.Rename(file, file+".kept"), os.Mkdir(file, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := o.add(about{ID: "r1", UID: 8, Digest: "y"}, false); err == nil {
+		t.Error("another run got its id")
+	}
+	if owner, there := s.Owner("r1"); owner != nil || !there {
+		t.Errorf("owner %v, %v", owner, there)
+	}
+	if text, err := os.ReadFile(o.path("r1", "output")); err != nil || !bytes.Contains(text, []byte("one")) {
+		t.Errorf("output %q, %v", text, err)
+	}
+	if owner, there := s.Owner("none"); owner != nil || there {
+		t.Errorf("none: %v, %v", owner, there)
+	}
+}
+
 // Those who follow a run get what it writes in its order and whole, from before and from
 // after.
 func TestOutputsFollow(t *testing.T) {

@@ -260,6 +260,14 @@ func TestUse(t *testing.T) {
 			t.Errorf("tag %s: %v", tag, err)
 		}
 	}
+	for _, missing := range []Reference{{Dir: m.dir, Tag: "two"},
+		{Dir: m.dir, Digest: "sha256:" + strings.Repeat("0", 64)}} {
+		_, err := s.Use(t.Context(), self(), missing)
+		if e, ok := errors.AsType[*problem.Error](err); !ok || e.Code != problem.NotFound ||
+			!strings.Contains(e.Message, missing.Tag+missing.Digest) {
+			t.Errorf("%+v: %v", missing, err)
+		}
+	}
 }
 
 // Of an image for several platforms that of this host is taken.

@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -22,6 +23,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/rootfs"
 	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
 	"github.com/jail-sandbox/jail/supervisor/jsonbound"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 // errImage is in errors about directories and images that cannot be taken.
@@ -159,6 +161,10 @@ func (l layout) find(ref Reference) (u unpackable, err error) {
 		return ref.Digest != "" && d.Digest.String() != ref.Digest ||
 			ref.Tag != "" && d.Annotations[specs.AnnotationRefName] != ref.Tag
 	})
+	if what := cmp.Or(ref.Digest, ref.Tag); len(found) == 0 && what != "" {
+		return u, problem.New(problem.NotFound, "image oci:%s: the directory has no image %s",
+			l.dir.Name(), what).WithHint("its file index.json names those that there are")
+	}
 	d, err := l.choose(found)
 	if err != nil {
 		return u, err

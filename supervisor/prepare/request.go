@@ -173,7 +173,7 @@ func profileOf(req message.Request, set *profiles.Set) (policy.Layer, error) {
 	p, err := set.Get(name)
 	switch {
 	case errors.Is(err, profiles.ErrNotFound):
-		return policy.Layer{}, problem.New(problem.NotFound, "no profile is called %q", name).
+		return policy.Layer{}, problem.New(problem.NotFound, "no profile is called %.80q", name).
 			WithHint("jail profile list")
 	case err != nil:
 		return policy.Layer{}, problem.New(problem.Usage, "%w", err).

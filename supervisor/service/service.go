@@ -147,7 +147,11 @@ func (s *Service) open(ctx context.Context) error {
 	c, r := s.config, s.runner
 	var err error
 	if s.installed.bundles, err = bundle.OpenCatalog(c.Places()); err != nil {
-		return problem.New(problem.Failed, "tool bundles: %w", err)
+		failed := problem.New(problem.Failed, "tool bundles: %w", err)
+		if errors.Is(err, bundle.ErrAltered) {
+			failed.Hint = "install the bundles anew: jail follows no link to them"
+		}
+		return failed
 	}
 	kept, err := workspace.Open(filepath.Join(c.StateDir, "workspaces"))
 	if err != nil {
@@ -508,8 +512,8 @@ func (s *Service) ownerOf(id string) (owner *uint32, there bool) {
 	if uid, ok := s.sessions.Owner(id); ok {
 		return &uid, true
 	}
-	if uid, ok := s.detached.Owner(id); ok {
-		return &uid, true
+	if owner, there := s.detached.Owner(id); there {
+		return owner, true
 	}
 	w, err := s.runner.Shadows.Kept.Get(id)
 	if err == nil {

@@ -250,6 +250,10 @@ func (s *recordStore) sweepOne(n recordName) (gone bool, err error) {
 // left of their shadows do not stay.
 func (s *Sessions) Sweep() error {
 	all, err := s.store.names(func(recordName) bool { return true })
+	if err != nil {
+		// Without the list each session would count as one that has no record.
+		return problem.New(problem.Failed, "records of sessions: %w", err)
+	}
 	has := map[recordName]bool{}
 	for _, n := range all {
 		has[n] = true

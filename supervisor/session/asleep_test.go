@@ -49,6 +49,33 @@ func (s *Sessions) has(t *testing.T, n recordName) bool {
 	return err == nil
 }
 
+// A sweep that cannot list the records forgets no session.
+func TestSweepWithoutAList(t *testing.T) {
+	s := sleepers(t)
+	info := workspace.Info{ID: "s", State: workspace.Frozen, Resumable: true}
+	info.Caller.UID = 7
+	n := s.sleeps(t, 7, "s", time.Now())
+	s.store.shadows = func() ([]workspace.Info, error) { return []workspace.Info{info}, nil }
+	var forgotten []string
+	s.store.ended = func(id string) error { forgotten = append(forgotten, id); return nil }
+	dir := s.store.dir
+	// No directory: it cannot be listed.
+	s.store.dir = s.store.path(n)
+	if err := s.Sweep(); err == nil || len(forgotten) > 0 {
+		t.Errorf("%v, forgotten %q", err, forgotten)
+	}
+	if s.store.dir = dir; !s.has(t, n) {
+		t.Error("the record is gone")
+	}
+	// The control: one without a record is forgotten.
+	if err := s.store.drop(n); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Sweep(); err != nil || len(forgotten) != 1 {
+		t.Errorf("%v, forgotten %q", err, forgotten)
+	}
+}
+
 func TestRecordNames(t *testing.T) {
 	for _, want := range []recordName{{0, "s"}, {4294967295, "a.b.json"}, {7, "1.2"}} {
 		if got, ok := parseRecordName(want.String()); !ok || got != want {

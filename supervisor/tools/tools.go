@@ -176,6 +176,10 @@ func Problem(err error) *problem.Error {
 	switch is := func(target error) bool { return errors.Is(err, target) }; {
 	case bundle.IsMissing(err):
 		e.Code, e.Hint = problem.NotFound, "jail tool list"
+		if missing, ok := errors.AsType[*bundle.NotFoundError](err); ok &&
+			missing.Kind == bundle.Publisher {
+			e.Hint = "jail tool key list"
+		}
 	case is(trust.ErrRevoked), is(bundle.ErrAltered), is(bundle.ErrManifest):
 		e.Hint = "nothing was installed; ask its publisher"
 	case is(trust.ErrSignature):

@@ -133,6 +133,17 @@ func (b *agentBed) buildC(ctx context.Context) error {
 	return os.Rename(filepath.Join(dir, "counter.wasm"), b.module)
 }
 
+// daemonStarts returns the error of a jaild that does not start in the state directory. Without it the
+// events of agents would wait for one for ever.
+func (b *agentBed) daemonStarts(ctx context.Context) error {
+	jail := exec.CommandContext(ctx, filepath.Join(b.bin, "jail"), "ps")
+	jail.Env = append(os.Environ(), "JAIL_STATE="+b.dir)
+	if out, err := jail.CombinedOutput(); err != nil {
+		return fmt.Errorf("jaild does not start: %w\n%s", err, out)
+	}
+	return nil
+}
+
 // start starts jail-agentd and returns how long it took to answer.
 func (b *agentBed) start(ctx context.Context) (time.Duration, error) {
 	begun := time.Now()
@@ -321,6 +332,9 @@ func agentFigures(ctx context.Context, bin, guest, only string, rounds, register
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
+	if err := b.daemonStarts(ctx); err != nil {
+		return err
+	}
 	if _, err := b.start(ctx); err != nil {
 		return err
 	}

@@ -181,7 +181,13 @@ func TestWrong(t *testing.T) {
 	f.answers["POST /api/agents/a/send"] = agentapi.Sent{ID: "i", Seq: 4, State: agentapi.Dead,
 		Error: "it raised ValueError"}
 	f.answers["POST /api/agents/b/send"] = agentapi.Sent{ID: "i", Seq: 4, State: agentapi.Waiting}
-	empty := t.TempDir()
+	empty, taken := t.TempDir(), t.TempDir()
+	for name, text := range map[string]string{"main.py": "print(1)\n", "agent.toml": "agent = 1\n" +
+		"type = \"agent\"\nname = \"codex-responder\"\nmodule = \"python/python3\"\n"} {
+		if err := os.WriteFile(filepath.Join(taken, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, tt := range []struct {
 		args string
 		code int
@@ -192,14 +198,17 @@ func TestWrong(t *testing.T) {
 		{"show", 2, "NAME is missing"},
 		{"send a", 2, "TEXT is missing"},
 		{"send --data a {", 2, `"{" is no JSON`},
-		{"send --wait --timeout 1h a x", 2, "want at most 10m0s"},
+		{"send --wait --timeout 1h a x", 2, "--timeout 1h0m0s: want 0s to 10m0s"},
 		{"send --wait a x", 1, `could not handle event 4: it raised ValueError`},
 		{"send --wait b x", 1, `event 4 of agent "b" is not handled yet: it is still in the inbox`},
 		{"retry a x", 2, `"x" is no number of an event`},
 		{"delete a", 2, "there is nobody to ask"},
 		{"import a " + empty + "/none", 127, "no such file"},
 		{"check " + empty, 127, "holds no agent: there is no agent.toml"},
+		{"check " + taken + "/main.py", 127, "main.py is no directory"},
 		{"check " + empty + "/none", 127, "there is no directory"},
+		{"check " + taken, 1, `"codex-responder" is the name of a built-in agent`},
+		{"add " + taken, 2, `"codex-responder" is the name of a built-in agent`},
 		{"add " + empty, 127, "holds no agent"},
 		{"new --lang perl x", 2, "--lang perl: want python, js, go, rust, c"},
 		{"new A", 2, "is no name"},

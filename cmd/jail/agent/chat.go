@@ -99,6 +99,11 @@ func runChat(cmd *cobra.Command, env *cli.Env, o chatOptions, args []string) err
 			return exit.Usage("jail agent sessions", "%v", err)
 		}
 	}
+	if len(args) > 0 {
+		if err := checkName(cmd, args[0]); err != nil {
+			return err
+		}
+	}
 	ctx := cmd.Context()
 	return withAgents(ctx, env, func(agentd *agentapi.Client) error {
 		var before []transcript.Event

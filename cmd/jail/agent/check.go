@@ -42,7 +42,8 @@ type finding struct {
 }
 
 const checkAbout = `Check the agent in a directory without installing it: the manifest agent.toml, the files that it names, and what the module or the scripts import.
-All errors of the manifest are reported at once, with file, line and column. The exit code is 0 without errors, else 1.`
+All errors of the manifest are reported at once, with file, line and column. The exit code is 0 without errors, 1 with
+errors, and 127 if DIR holds no agent.`
 
 func newCheck(env *cli.Env) *cobra.Command {
 	return command.Print(env, &cobra.Command{
@@ -56,6 +57,10 @@ func newCheck(env *cli.Env) *cobra.Command {
 			a, err := load(env, args[0])
 			if err != nil {
 				return checked{}, err
+			}
+			if err := reserved(a); err != nil {
+				env.Complain(exit.Describe(err))
+				return exit.No
 			}
 			out := checked{Manifest: a.Manifest, Bindings: a.Bindings(), Files: a.Files,
 				Digest: a.Digest, Warnings: []finding{}, agent: a}
@@ -87,13 +92,21 @@ func load(env *cli.Env, dir string) (*manifest.Agent, error) {
 		return nil, exit.NotFound("write the path of an agent's directory", "there is no directory %s",
 			dir)
 	case err != nil:
+		if info, no := os.Stat(dir); no == nil && !info.IsDir() {
+			return nil, exit.NotFound("write the path of an agent's directory", "%s is no directory", dir)
+		}
 		return nil, exit.About(err, "agent in %s", dir)
 	}
-	if _, taken := builtin.Find(a.Name); taken {
-		return nil, exit.Usage("give it another name", "%s: %q is the name of a built-in agent",
-			a.Source, a.Name)
-	}
 	return a, nil
+}
+
+// reserved returns an error for an agent that has the name of a built-in one.
+func reserved(a *manifest.Agent) error {
+	if _, taken := builtin.Find(a.Name); !taken {
+		return nil
+	}
+	return exit.Usage("give it another name", "%s: %q is the name of a built-in agent", a.Source,
+		a.Name)
 }
 
 // writeFindings writes errors with the lines that they are about.
@@ -185,6 +198,9 @@ func newAdd(env *cli.Env) *cobra.Command {
 					"--channel says of which instance the state is, and goes with --state-of")
 			}
 			a, err := load(env, args[0])
+			if err == nil {
+				err = reserved(a)
+			}
 			if err != nil {
 				return err
 			}

@@ -109,7 +109,7 @@ func newRetry(env *cli.Env) *cobra.Command {
 		Args:    named("NAME", "SEQ"),
 		PreRunE: func(cmd *cobra.Command, args []string) (err error) {
 			if seq, err = strconv.ParseUint(args[1], 10, 64); err != nil {
-				return exit.Usage("jail agent events "+args[0], "%s: %q is no number of an event",
+				return exit.Usage("jail agent events "+args[0], "%s: %.80q is no number of an event",
 					cmd.CommandPath(), args[1])
 			}
 			return nil

@@ -171,7 +171,8 @@ func newSpawn(env *cli.Env) *cobra.Command {
 	}
 	set := cmd.Flags()
 	set.SortFlags = false
-	set.StringVar(&s.Channel, "channel", "main", "the `CHANNEL`")
+	set.StringVar(&s.Channel, "channel", "",
+		"the `CHANNEL` (default main, of an agent of your own the first of its manifest)")
 	set.StringVar(&s.Handle, "handle", "", "by which `NAME` messages on the channel mention it "+
 		"(default claude or codex)")
 	set.StringVar(&config, "config", "", "what the agent is told, as `JSON`")

@@ -47,7 +47,7 @@ func newSend(env *cli.Env) *cobra.Command {
 				return err
 			}
 			if o.timeout < 0 || o.timeout > agentapi.MaxWait {
-				return exit.Usage("", "--timeout %v: want at most %v", o.timeout, agentapi.MaxWait)
+				return exit.Usage("", "--timeout %v: want 0s to %v", o.timeout, agentapi.MaxWait)
 			}
 			s := agentapi.Send{Content: content, Channel: o.channel, Type: o.kind, ID: o.id}
 			if o.wait {

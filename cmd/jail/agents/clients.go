@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 )
@@ -265,6 +264,6 @@ func clientOf(name string) (client, error) {
 		}
 		names = append(names, c.name)
 	}
-	return client{}, fmt.Errorf("there is no client %s: it is one of %s", strconv.Quote(name),
+	return client{}, fmt.Errorf("there is no client %.80q: it is one of %s", name,
 		strings.Join(names, ", "))
 }

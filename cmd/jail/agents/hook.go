@@ -131,7 +131,7 @@ func NewHook(env *cli.Env) *cobra.Command {
 			d, ok := dialects[args[0]]
 			if !ok {
 				return exit.Usage("claude-code, codex and cursor have hooks",
-					"jail hook: there is no client %s", strconv.Quote(args[0]))
+					"jail hook: there is no client %.80q", args[0])
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), hookTime)
 			defer cancel()

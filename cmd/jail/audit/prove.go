@@ -58,7 +58,7 @@ verify --proof or any program that knows the format checks it, without other rec
 		seq, err := strconv.ParseUint(args[0], 10, 63)
 		if err != nil || seq == 0 {
 			return exit.Usage("jail audit show lists them",
-				"RECORD %q: want the number of a record, from 1", args[0])
+				"RECORD %.80q: want the number of a record, from 1", args[0])
 		}
 		pub, err := publicKey(env, log.dir(env), "")
 		if err != nil {

@@ -65,7 +65,7 @@ func runReport(ctx context.Context, env *cli.Env, o reportOptions) error {
 	switch {
 	case errors.Is(err, report.ErrNothing):
 		return exit.NotFound("jail audit query lists the records",
-			"audit log %s: no record is of %q", dir, o.id)
+			"audit log %s: no record is of %.80q", dir, o.id)
 	case err != nil && ask:
 		return err
 	case err != nil:

@@ -88,7 +88,7 @@ func runProfileShow(env *cli.Env, name string, asJSON bool) error {
 	}
 	p, err := set.Show(name)
 	if errors.Is(err, profiles.ErrNotFound) {
-		return exit.NotFound("jail profile list", "no profile is called %q", name)
+		return exit.NotFound("jail profile list", "no profile is called %.80q", name)
 	}
 	if err != nil {
 		return err

@@ -201,7 +201,8 @@ func profileText(env *cli.Env, f *newProfile) (string, syntax.File, error) {
 	}
 	file, err := set.Parse(syntax.Profile, f.output, text)
 	if err != nil {
-		return "", file, exit.Usage("", "%v", err)
+		return "", file, exit.Usage("nothing was written: give other flags, or begin with another "+
+			"profile by --from", "the profile that the flags ask for is wrong: %v", err)
 	}
 	if _, err := policies.UnderCeiling(env, set,
 		file.Layer("profile "+file.Name, file.Source)); err != nil {

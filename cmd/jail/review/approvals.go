@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/terminal"
 	"github.com/jail-sandbox/jail/supervisor/api"
@@ -28,7 +30,7 @@ An approval holds for exactly what is shown. If the shadow or the directory has 
 func NewApprovals(env *cli.Env) *cobra.Command {
 	cmd := newApprovalList(env, "approvals")
 	cmd.Short = "list the actions that wait for an approval, and decide on them"
-	cmd.Long = approvalsAbout
+	cmd.Long, cmd.Args = approvalsAbout, command.NoSuch
 	cmd.Example = "  jail approvals\n  jail approvals show ID\n  jail approvals approve ID\n  jail approvals approve --scope session ID"
 	cmd.AddCommand(newApprovalList(env, "list"), newApprovalShow(env), newApprove(env),
 		newReject(env), newApprovalRevert(env), newSettle(env), newGrants(env), newRevoke(env))
@@ -142,7 +144,15 @@ and say "applied" or "failed". Of an action that is to be undone, say "reverted"
 
 While the process lives that has claimed the action, it alone says how the action ends.`,
 		Example: "  jail approvals settle 3w5e11264sg0c8v5a9b7k2m4qd failed",
-		Args:    command.Exactly("ID", "STATE"),
+		Args: func(cmd *cobra.Command, args []string) error {
+			err := command.Exactly("ID", "STATE")(cmd, args)
+			if err == nil && !slices.Contains([]approvals.State{approvals.Applied, approvals.Failed,
+				approvals.Reverted}, approvals.State(args[1])) {
+				err = exit.Usage("", "%s: STATE %.80q: want applied, failed or reverted",
+					cmd.CommandPath(), args[1])
+			}
+			return err
+		},
 	}
 	addDigest(cmd, &digest)
 	return command.Show(env, cmd, "print an object",

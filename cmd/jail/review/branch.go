@@ -104,7 +104,7 @@ func newBranchDiff(env *cli.Env) *cobra.Command {
 		Short:   "compare two shadows",
 		Long:    branchDiffAbout,
 		Example: "  jail branch diff s1 other",
-		Args:    command.Exactly("A", "B"),
+		Args:    command.IDs(command.Exactly("A", "B")),
 	}, "print an object",
 		func(ctx context.Context, c *api.Client, args []string) (shadows.Comparison, error) {
 			return api.BranchesOf(c).Compare(ctx, args[0], args[1])
@@ -242,7 +242,7 @@ func newBranchDiscard(env *cli.Env) *cobra.Command {
 		Long: "Throw branches away: their sessions end with what runs in them, and what was changed in " +
 			"them and not merged is gone. A branch that has branches of its own is refused.",
 		Example: "  jail branch discard other",
-		Args:    command.AtLeast("ID"),
+		Args:    command.IDs(command.AtLeast("ID")),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return env.WithDaemon(cmd.Context(), func(c *api.Client) (err error) {
 				done := []string{}

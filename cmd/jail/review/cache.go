@@ -51,7 +51,7 @@ func newCacheRemove(env *cli.Env) *cobra.Command {
 		Use:     "rm [flags] ID...",
 		Short:   "remove caches that no run or session uses",
 		Example: "  jail cache rm 506760e022d2ee7319ad5bcf992b1e38",
-		Args:    command.AtLeast("ID"),
+		Args:    command.IDs(command.AtLeast("ID")),
 	}, "print a list of the removed ids",
 		func(ctx context.Context, c *api.Client, ids []string) ([]string, error) {
 			for _, id := range ids {

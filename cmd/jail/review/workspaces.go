@@ -60,7 +60,7 @@ func NewWorkspaces(env *cli.Env) *cobra.Command {
 		Use:     "workspaces",
 		Short:   "list the kept shadows, their sizes, and what can be reverted",
 		Example: "  jail workspaces\n  jail workspaces prune",
-		Args:    command.Exactly(),
+		Args:    command.NoSuch,
 	}, "print a list of objects",
 		func(ctx context.Context, c *api.Client, _ []string) ([]shadows.WorkspaceInfo, error) {
 			return c.Workspaces(ctx)

@@ -31,7 +31,7 @@ func NewCompletion(env *cli.Env) *cobra.Command {
 			generate, ok := shells[args[0]]
 			if !ok {
 				return exit.Usage("",
-					"no completions for shell %q: there are bash, zsh and fish", args[0])
+					"no completions for shell %.80q: there are bash, zsh and fish", args[0])
 			}
 			return env.Stream(func(w io.Writer) error { return generate(cmd.Root(), w) })
 		},

@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/inherit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/request"
-	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/message"
 )
@@ -136,13 +134,8 @@ func splitExec(cmd *cobra.Command, args []string) (string, []string, error) {
 	if len(args) == 0 {
 		return "", nil, exit.Usage("usage: "+cmd.UseLine(), "%s: ID is missing", cmd.CommandPath())
 	}
-	// USER/NAME is the name of that user's session.
-	_, name, named := strings.Cut(args[0], "/")
-	if !named {
-		name = args[0]
-	}
-	if _, err := jail.ParseID(name); err != nil {
-		return "", nil, exit.Usage("jail session list", "%s: session %v", cmd.CommandPath(), err)
+	if err := command.CheckID(cmd, args[0]); err != nil {
+		return "", nil, err
 	}
 	return args[0], args[1:], nil
 }

@@ -38,7 +38,8 @@ type Add struct {
 // A Spawn puts an agent on a channel: POST Path/NAME/spawn. Of an agent with a manifest the handle and
 // the config are those of the manifest, and the channel is one of its channels.
 type Spawn struct {
-	Channel string          `json:"channel"`
+	// Channel is main if missing, and of an agent with a manifest the first of its channels.
+	Channel string          `json:"channel,omitempty"`
 	Handle  string          `json:"handle,omitempty"`
 	Config  json.RawMessage `json:"config,omitempty"`
 }

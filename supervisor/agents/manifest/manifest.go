@@ -38,7 +38,7 @@ const (
 // Values of keys that are left out.
 const (
 	defaultProfile  = "agent"
-	defaultChannel  = "main"
+	DefaultChannel  = "main"
 	defaultStorage  = 64 << 20
 	defaultIdle     = 30 * time.Second
 	defaultDeadline = time.Minute

@@ -52,7 +52,7 @@ func (r *reader) manifest(t table) *Manifest {
 	r.what(t, m)
 	m.Channels = r.texts(t, "channels", true, CheckChannel)
 	if _, ok := t.values["channels"]; !ok {
-		m.Channels = []string{defaultChannel}
+		m.Channels = []string{DefaultChannel}
 	} else if len(m.Channels) == 0 && len(r.errs) == 0 {
 		r.fail("channels", `leave it out for ["main"]`, "channels is empty")
 	}

@@ -132,6 +132,7 @@ func TestRequests(t *testing.T) {
 		{"POST", "/a/spawn", `{"channel":"other"}`, 400, `its manifest has`},
 		{"POST", "/a/spawn", `{"channel":"main","handle":"x"}`, 400, `those of its manifest`},
 		{"POST", "/a/spawn", `{"channel":"main"}`, 200, `"waiting":6`},
+		{"POST", "/a/spawn", `{}`, 200, `"waiting":7`},
 		{"GET", "/a/nothing", "", 404, `nothing at this path`},
 		{"DELETE", "/a", "", 200, ``},
 		{"GET", "/a", "", 404, `there is none`},

@@ -170,5 +170,7 @@ func Parse(name string) (Format, error) {
 	if instead, was := removed[f]; was {
 		return "", fmt.Errorf("the format %s was removed in 0.8: %s", f, instead)
 	}
-	return "", fmt.Errorf("there is no format %q: there are %v", name, Formats())
+	all := strings.Trim(fmt.Sprint(Formats()), "[]")
+	return "", fmt.Errorf("there is no format %.80q: there are %s", name,
+		strings.ReplaceAll(all, " ", ", "))
 }

@@ -8,11 +8,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/jail/id"
 )
 
 // Exclusive refuses a command line with more than one of the flags.
@@ -75,7 +77,43 @@ func NoEmptyFlag(cmd *cobra.Command, _ []string) (err error) {
 	return err
 }
 
-// Exactly returns a check that there is one argument for each name, and that none is empty.
+// maxName bounds the bytes of a name.
+const maxName = 200
+
+// CheckID refuses text that is no id of a run or of what a run leaves, and no USER/NAME. The daemon
+// would look for it below a path of its API.
+func CheckID(cmd *cobra.Command, text string) error {
+	err := id.Check(text)
+	if who, name, ok := strings.Cut(text, "/"); ok {
+		if err = id.Check(name); err != nil || checkName("user", who) != nil {
+			err = fmt.Errorf("id %.80q: want an id, or USER/NAME", text)
+		}
+	}
+	if err != nil {
+		return exit.Usage("usage: "+cmd.UseLine(), "%s: %v", cmd.CommandPath(), err)
+	}
+	return nil
+}
+
+// checkName refuses text that names nothing: each kind of names has a narrower form, which is checked
+// elsewhere.
+func checkName(what, text string) error {
+	switch {
+	case strings.Trim(text, "./") == "":
+		return fmt.Errorf("%s %.80q: it has only dots and slashes", what, text)
+	case len(text) > maxName:
+		return fmt.Errorf("%s %.80q: it has more than %d bytes", what, text, maxName)
+	case strings.ContainsFunc(text, unicode.IsControl):
+		return fmt.Errorf("%s %.80q: it has control characters", what, text)
+	}
+	return nil
+}
+
+// named are the arguments of Exactly and AtLeast that are names.
+var named = []string{"NAME", "BUNDLE", "PUBLISHER"}
+
+// Exactly returns a check that there is one argument for each name, and that none is empty. An argument
+// ID is the id of a run, or of what a run leaves.
 func Exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < len(names) {
@@ -85,6 +123,18 @@ func Exactly(names ...string) cobra.PositionalArgs {
 		if i := slices.Index(args[:len(names)], ""); i >= 0 {
 			return exit.Usage("usage: "+cmd.UseLine(), "%s: %s is empty", cmd.CommandPath(), names[i])
 		}
+		for i, name := range names {
+			if name == "ID" {
+				if err := CheckID(cmd, args[i]); err != nil {
+					return err
+				}
+			}
+			if slices.Contains(named, name) {
+				if err := checkName(name, args[i]); err != nil {
+					return exit.Usage("usage: "+cmd.UseLine(), "%s: %v", cmd.CommandPath(), err)
+				}
+			}
+		}
 		return AtMost(len(names))(cmd, args)
 	}
 }
@@ -93,10 +143,21 @@ func Exactly(names ...string) cobra.PositionalArgs {
 func AtMost(most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > most {
-			return exit.Usage("usage: "+cmd.UseLine(), "%s: argument %q is one too many",
+			return exit.Usage("usage: "+cmd.UseLine(), "%s: argument %.80q is one too many",
 				cmd.CommandPath(), args[most])
 		}
 		return nil
+	}
+}
+
+// IDs returns a check that each argument is an ID, too.
+func IDs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		err := check(cmd, args)
+		for i := 0; err == nil && i < len(args); i++ {
+			err = CheckID(cmd, args[i])
+		}
+		return err
 	}
 }
 

@@ -32,7 +32,7 @@ func NoSuch(cmd *cobra.Command, args []string) error {
 		hint = "did you mean " + cmd.CommandPath() + " " + strings.Join(near,
 			", or "+cmd.CommandPath()+" ") + "?"
 	}
-	return exit.Usage(hint, "%s has no command %q", cmd.CommandPath(), args[0])
+	return exit.Usage(hint, "%s has no command %.80q", cmd.CommandPath(), args[0])
 }
 
 // Group returns a command that does nothing but hold subcommands.

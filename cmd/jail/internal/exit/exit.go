@@ -24,7 +24,8 @@ func (c Code) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 // No is the exit code of a check that failed.
 const No Code = 1
 
-// Describe returns err as a problem.Error. Errors of files get the codes not_found and refused.
+// Describe returns err as a problem.Error. Errors of files get the codes not_found, usage and
+// refused.
 func Describe(err error) *problem.Error {
 	if known, ok := errors.AsType[*problem.Error](err); ok {
 		return known
@@ -36,6 +37,8 @@ func Describe(err error) *problem.Error {
 		syscall.ENAMETOOLONG}, is):
 		// The caller named the file: it is none of jail's own.
 		e.Code, e.Hint = problem.NotFound, ""
+	case is(syscall.EISDIR):
+		e.Code, e.Hint = problem.Usage, "name a file in it"
 	case is(fs.ErrPermission):
 		e.Code = problem.Refused
 	case is(syscall.ENOSPC), is(syscall.EDQUOT):

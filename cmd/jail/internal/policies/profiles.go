@@ -67,7 +67,7 @@ func Open(set *profiles.Set, arg string) (syntax.File, error) {
 		case errors.Is(err, profiles.ErrNotFound):
 			return syntax.File{},
 				exit.NotFound("jail profile list; a file is named by a path, as ./my.toml",
-					"no profile is called %q", arg)
+					"no profile is called %.80q", arg)
 		case err == nil:
 			err = p.Err
 		}
