@@ -60,7 +60,7 @@ func newCheck(env *cli.Env) *cobra.Command {
 			}
 			if err := reserved(a); err != nil {
 				env.Complain(exit.Describe(err))
-				return exit.No
+				return checked{}, exit.No
 			}
 			out := checked{Manifest: a.Manifest, Bindings: a.Bindings(), Files: a.Files,
 				Digest: a.Digest, Warnings: []finding{}, agent: a}
