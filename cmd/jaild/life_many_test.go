@@ -127,14 +127,15 @@ func TestManyAtOnce(t *testing.T) {
 	h := cmdtest.New(t)
 	// As many as have their wall time on such a processor.
 	runs := 50 / min(cmdtest.Slower(), 7)
+	patient := cmdtest.Patient(h)
 	h.Wants(h.Jail("run", "--", "true"), 0, "")
 	var all sync.WaitGroup
 	outcomes := make([]cmdtest.Outcome, runs)
 	for i := range runs {
 		all.Go(func() {
 			// All shadows must fit on the disk beside one another.
-			cmd := h.Command("run", "--json", "--limit", "workspace=64MiB", "--", h.Probe, "exit",
-				strconv.Itoa(i))
+			cmd := h.Command("run", "--json", "--policy", patient, "--limit",
+				"workspace=64MiB", "--", h.Probe, "exit", strconv.Itoa(i))
 			var out, errOut bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &errOut
 			err := cmd.Run()
@@ -196,8 +197,8 @@ func TestManyClients(t *testing.T) {
 // that.
 func liveWriter(h *cmdtest.Host, id, size string, flags ...string) *cmdtest.LiveRun {
 	h.T.Helper()
-	cmd := h.Command(append(append([]string{"run", "--id", id}, flags...), "--", h.Probe,
-		"fillwhen", size)...)
+	cmd := h.Command(append(append([]string{"run", "--id", id, "--policy",
+		cmdtest.Patient(h)}, flags...), "--", h.Probe, "fillwhen", size)...)
 	r := &cmdtest.LiveRun{H: h, ID: id, Cmd: cmd, Err: &bytes.Buffer{}}
 	in, err := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()

@@ -148,7 +148,7 @@ func TestSessionAtOneTime(t *testing.T) {
 func TestSessionWalls(t *testing.T) {
 	h := cmdtest.New(t)
 	h.Daemon()
-	id := h.Session("--discard")
+	id := h.Session("--discard", "--policy", cmdtest.Patient(h))
 	first, second, run := liveExec(h, id, "first"), liveExec(h, id, "second"),
 		h.Live("run", "--discard")
 	for _, live := range []string{id, "first", "second", "run"} {
