@@ -95,7 +95,7 @@ func TestSessionPolicy(t *testing.T) {
 	h.Daemon()
 	h.Files(map[string]string{
 		"p.toml": "policy = 1\nname = \"p\"\ninclude = [\"base\"]\n[workspace]\naccess = \"shadow\"\n[tools]\nallow = [\"core-utils/cat\"]\nmodules = []\n"})
-	id := h.Session("--policy", "p.toml", "--discard", "--limit", "wall=5s")
+	id := h.Session("--policy", "p.toml", "--discard", "--limit", "wall=25s")
 	h.Files(map[string]string{"p.toml": "nonsense"})
 	if o := h.Exec(id, "--", "cat", "p.toml"); o.Code != 0 || o.Out != "nonsense" {
 		t.Errorf("cat: %+v", o)
