@@ -87,9 +87,21 @@ func settledDescriptors(d *cmdtest.SharedDaemon) int {
 		n := openDescriptors(d)
 		same := n == last
 		last = n
-		return same && idRanges(d.Cmd.Process.Pid) == 0
+		return same && asleep(d.Cmd.Process.Pid) && idRanges(d.Cmd.Process.Pid) == 0
 	})
 	return last
+}
+
+// asleep reports whether no thread of a process runs or waits for a processor (proc_pid_stat(5)).
+// One that waits for a processor changes nothing, however long anybody looks.
+func asleep(pid int) bool {
+	for _, id := range cmdtest.NamesIn(fmt.Sprintf("/proc/%d/task", pid)) {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/stat", pid, id))
+		if err != nil || !bytes.Contains(text, []byte(") S ")) {
+			return false
+		}
+	}
+	return true
 }
 
 // goroutines ends the daemon with the signal at which the Go runtime lists them.
