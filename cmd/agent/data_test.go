@@ -19,6 +19,7 @@ const dataSaid = "-1 2.5 9 10, 9, 10 9; refused, 2, 1 2, 2; " +
 // it and its subscribers wrote.
 func TestTypedStorage(t *testing.T) {
 	h := cmdtest.NewPolicyHost(t, map[string]string{"agent": profile})
+	compiled(t, h.Host, "python", "js")
 	for language := range mains {
 		t.Run(language, func(t *testing.T) {
 			req := requestOf(t, h, agentDir(t, language, "data"))

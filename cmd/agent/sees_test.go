@@ -35,6 +35,7 @@ jail_agent.run(Looker())
 // of the host, although the bundle has one of the same name.
 func TestScriptsSee(t *testing.T) {
 	h := cmdtest.New(t)
+	compiled(t, h, "python")
 	a := startAgentd(t, h)
 	for name, c := range map[string]struct{ program, platform, top string }{
 		"bundle": {"module = \"python/python3\"\nargs = [\"main.py\"]\n", `"wasi"`,

@@ -15,6 +15,7 @@ import (
 // nobody.
 func TestTicks(t *testing.T) {
 	h := cmdtest.NewPolicyHost(t, map[string]string{"agent": profile})
+	compiled(t, h.Host, "python", "js")
 	for language := range mains {
 		t.Run(language, func(t *testing.T) {
 			r, _ := wake(t, h, root, requestOf(t, h, agentDir(t, language, "ticker")))
