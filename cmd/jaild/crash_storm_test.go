@@ -233,7 +233,8 @@ func TestStartStorm(t *testing.T) {
 			}
 			defer client.Close()
 			res, err := client.Run(ctx, message.Request{Tool: h.Probe, Dir: h.Work,
-				NoWorkspace: true, Policy: patientPolicy, PolicyName: "patient.toml"}, nil, io.Discard, io.Discard)
+				NoWorkspace: true, Policy: patientPolicy, PolicyName: "patient.toml"}, nil,
+				io.Discard, io.Discard)
 			switch {
 			case err != nil:
 				errs[i] = err
