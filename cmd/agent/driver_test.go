@@ -131,7 +131,7 @@ func request(t *testing.T, o owner, dir string) message.Request {
 	t.Helper()
 	return message.Request{Profile: "agent", Tool: cmdtest.Must(guest())(t), NoWorkspace: true,
 		Agent: &message.Agent{ID: "agent:" + o.name + ":test", Instance: "agent-test-team",
-			Bindings: agent.Bindings, State: dir, Storage: 8 << 20, DeadlineMS: 20_000}}
+			Bindings: agent.Bindings, State: dir, Storage: 8 << 20, DeadlineMS: 120_000}}
 }
 
 // wake starts the agent, and returns it with its first report.

@@ -359,7 +359,7 @@ run({ onEvent(e) {
 		req := requestOf(t, h, dir)
 		req.Policy += fmt.Sprintf("[[fetch.allow]]\nhost = \"web.example.com\"\nports = [%d]\n"+
 			"methods = [\"GET\"]\npaths = [\"/**\"]\n[fetch.limits]\nrequests = 2\n"+
-			"bytes_in = \"1MiB\"\nbytes_out = \"1MiB\"\nconcurrent = 1\ntimeout = \"10s\"\n", port)
+			"bytes_in = \"1MiB\"\nbytes_out = \"1MiB\"\nconcurrent = 1\ntimeout = \"60s\"\n", port)
 		req.Agent.Network = network
 		r, _ := wake(t, h, root, req)
 		r.order(agent.Order{Event: &agent.Event{Seq: 7, ID: "1", Source: "user",
@@ -424,7 +424,7 @@ jail_agent.run(Fetcher())
 		"[[mount]]\nsource = %q\ntarget = \"/agent\"\naccess = \"read\"\n[[fetch.allow]]\n"+
 		"host = \"web.example.com\"\nports = [%s]\nmethods = [\"GET\"]\npaths = [\"/**\"]\n"+
 		"[fetch.limits]\nrequests = 10\nbytes_in = \"1MiB\"\nbytes_out = \"1MiB\"\nconcurrent = 2\n"+
-		"timeout = \"10s\"\n", dir.Dir, ports)
+		"timeout = \"60s\"\n", dir.Dir, ports)
 	for attempt := 1; attempt <= 2; attempt++ {
 		r, _ := wake(t, h, root, req)
 		r.order(agent.Order{Event: &agent.Event{Seq: 7, ID: "1", Source: "user",

@@ -157,7 +157,7 @@ func (c compiled) entries(module, kind string,
 	if names, err := os.ReadFile(record); !errors.Is(err, fs.ErrNotExist) {
 		return strings.Fields(string(names)), err
 	}
-	before, err := c.list()
+	before, err := c.recorded()
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +171,31 @@ func (c compiled) entries(module, kind string,
 	if len(names) == 0 {
 		return nil, fmt.Errorf("nothing was compiled: %w\n%s", runErr, out)
 	}
-	return names, os.WriteFile(record, []byte(strings.Join(names, "\n")), 0o600)
+	begun := filepath.Join(c.dir, "begun")
+	return names, errors.Join(os.WriteFile(begun, []byte(strings.Join(names, "\n")), 0o600),
+		os.Rename(begun, record))
+}
+
+// recorded returns the names of the compiled modules that are on record, and removes the others:
+// tests that were killed left them, and no run would add them again.
+func (c compiled) recorded() (names []string, err error) {
+	for _, kind := range []string{"run", "engine"} {
+		records, _ := filepath.Glob(filepath.Join(c.dir, kind+"-*"))
+		for _, record := range records {
+			text, readErr := os.ReadFile(record)
+			names, err = append(names, strings.Fields(string(text))...), errors.Join(err, readErr)
+		}
+	}
+	all, listErr := c.list()
+	if err = errors.Join(err, listErr); err != nil {
+		return nil, err
+	}
+	for _, name := range all {
+		if !slices.Contains(names, name) {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(c.modules(), name)))
+		}
+	}
+	return names, err
 }
 
 // list returns the names of the compiled modules.

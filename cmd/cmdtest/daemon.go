@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -158,6 +159,20 @@ func Kill9(t *testing.T, pid int) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatalf("kill %d: %v", pid, err)
 	}
+}
+
+// KillAll ends processes as nothing can refuse, and returns when they have ended. One may end by
+// itself as soon as another one has.
+func KillAll(t *testing.T, pids []int) {
+	t.Helper()
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			t.Fatalf("kill %d: %v", pid, err)
+		}
+	}
+	Eventually(t, "what was killed has ended", func() bool {
+		return !slices.ContainsFunc(pids, func(p int) bool { return !Gone(p) })
+	})
 }
 
 // Gone reports whether every thread of a process has ended. /proc calls one a zombie as soon as its

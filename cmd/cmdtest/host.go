@@ -342,9 +342,12 @@ type LiveRun struct {
 }
 
 // Live starts a run that answers each line of its input, and returns when it has answered the
-// first.
+// first. Where the flags name no policy it has all the time that it is given.
 func (h *Host) Live(id string, flags ...string) *LiveRun {
 	h.T.Helper()
+	if !slices.Contains(flags, "--policy") && !slices.Contains(flags, "--profile") {
+		flags = append([]string{"--policy", Patient(h)}, flags...)
+	}
 	return h.LiveWith(h.Command(append(append([]string{"run", "--id", id}, flags...), "--", h.Probe,
 		"lines")...), id)
 }

@@ -525,8 +525,12 @@ func (e *engine) modules(volume string) {
 	e.works("kill", id, "TERM")
 	cmdtest.Eventually(t, "it stops", func() bool { return e.status(id) == "stopped" })
 	e.works("delete", id)
-	all := e.records(id)
-	if end := all[len(all)-1]; end.Type != "run.finished" || end.ExitCode != 143 && end.ExitCode != -1 ||
+	var all []record
+	cmdtest.Eventually(t, "the end is on record", func() bool {
+		all = e.records(id)
+		return len(all) > 0 && all[len(all)-1].Type == "run.finished"
+	})
+	if end := all[len(all)-1]; end.ExitCode != 143 && end.ExitCode != -1 ||
 		end.Usage.CPUMS == 0 || end.Usage.MemoryPeak == 0 {
 		t.Errorf("%+v", end)
 	}

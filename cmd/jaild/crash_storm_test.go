@@ -185,7 +185,7 @@ func TestKilledTogether(t *testing.T) {
 func TestCutOffRunIsReviewed(t *testing.T) {
 	h := cmdtest.New(t)
 	d := h.Daemon()
-	r := h.Live("victim", "--profile", "default")
+	r := h.Live("victim")
 	w := liveWriter(h, "writer", "1")
 	fmt.Fprintln(w.In, "go")
 	w.In.Close()
@@ -233,7 +233,8 @@ func TestStartStorm(t *testing.T) {
 			}
 			defer client.Close()
 			res, err := client.Run(ctx, message.Request{Tool: h.Probe, Dir: h.Work,
-				NoWorkspace: true}, nil, io.Discard, io.Discard)
+				NoWorkspace: true, Policy: patientPolicy, PolicyName: "patient.toml"}, nil,
+				io.Discard, io.Discard)
 			switch {
 			case err != nil:
 				errs[i] = err

@@ -92,7 +92,7 @@ func TestTwoDaemons(t *testing.T) {
 		return err == nil
 	})
 	first := h.Live("first")
-	cmd := h.Command("run", "--id", "second", "--", h.Probe, "lines")
+	cmd := h.Command("run", "--id", "second", "--policy", cmdtest.Patient(h), "--", h.Probe, "lines")
 	cmd.Env = append(cmd.Env, "JAIL_SOCKET="+other.Socket)
 	second := h.LiveWith(cmd, "second")
 

@@ -87,9 +87,21 @@ func settledDescriptors(d *cmdtest.SharedDaemon) int {
 		n := openDescriptors(d)
 		same := n == last
 		last = n
-		return same && idRanges(d.Cmd.Process.Pid) == 0
+		return same && asleep(d.Cmd.Process.Pid) && idRanges(d.Cmd.Process.Pid) == 0
 	})
 	return last
+}
+
+// asleep reports whether no thread of a process runs or waits for a processor (proc_pid_stat(5)).
+// One that waits for a processor changes nothing, however long anybody looks.
+func asleep(pid int) bool {
+	for _, id := range cmdtest.NamesIn(fmt.Sprintf("/proc/%d/task", pid)) {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/stat", pid, id))
+		if err != nil || !bytes.Contains(text, []byte(") S ")) {
+			return false
+		}
+	}
+	return true
 }
 
 // goroutines ends the daemon with the signal at which the Go runtime lists them.
@@ -127,14 +139,15 @@ func TestManyAtOnce(t *testing.T) {
 	h := cmdtest.New(t)
 	// As many as have their wall time on such a processor.
 	runs := 50 / min(cmdtest.Slower(), 7)
+	patient := cmdtest.Patient(h)
 	h.Wants(h.Jail("run", "--", "true"), 0, "")
 	var all sync.WaitGroup
 	outcomes := make([]cmdtest.Outcome, runs)
 	for i := range runs {
 		all.Go(func() {
 			// All shadows must fit on the disk beside one another.
-			cmd := h.Command("run", "--json", "--limit", "workspace=64MiB", "--", h.Probe, "exit",
-				strconv.Itoa(i))
+			cmd := h.Command("run", "--json", "--policy", patient, "--limit",
+				"workspace=64MiB", "--", h.Probe, "exit", strconv.Itoa(i))
 			var out, errOut bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &errOut
 			err := cmd.Run()
@@ -196,8 +209,8 @@ func TestManyClients(t *testing.T) {
 // that.
 func liveWriter(h *cmdtest.Host, id, size string, flags ...string) *cmdtest.LiveRun {
 	h.T.Helper()
-	cmd := h.Command(append(append([]string{"run", "--id", id}, flags...), "--", h.Probe,
-		"fillwhen", size)...)
+	cmd := h.Command(append(append([]string{"run", "--id", id, "--policy",
+		cmdtest.Patient(h)}, flags...), "--", h.Probe, "fillwhen", size)...)
 	r := &cmdtest.LiveRun{H: h, ID: id, Cmd: cmd, Err: &bytes.Buffer{}}
 	in, err := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()

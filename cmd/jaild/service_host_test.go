@@ -46,7 +46,8 @@ func TestUpgrade(t *testing.T) {
 	h := cmdtest.New(t)
 	d := h.Daemon()
 	r := h.Live("through")
-	cmdtest.Detached(h, "--id", "detached", "--input", "--", h.Probe, "lines")
+	cmdtest.Detached(h, "--id", "detached", "--input", "--policy", cmdtest.Patient(h), "--",
+		h.Probe, "lines")
 	typed := h.LiveWith(h.Command("attach", "detached"), "detached")
 	if err := d.Cmd.Process.Signal(syscall.SIGUSR2); err != nil {
 		t.Fatal(err)
@@ -62,7 +63,8 @@ func TestUpgrade(t *testing.T) {
 	r.In.Close()
 	h.Wants(r.Wait(), 0, "")
 	// To the new daemon the detached run is one that runs, though it has no handle of it.
-	cmdtest.Detached(h, "--id", "detached", "--input", "--", h.Probe, "lines")
+	cmdtest.Detached(h, "--id", "detached", "--input", "--policy", cmdtest.Patient(h), "--",
+		h.Probe, "lines")
 	h.Wants(h.Jail("attach", "detached"), 125, "the daemon before this one has run detached")
 	followed := h.Command("logs", "-f", "detached")
 	out, err := followed.StdoutPipe()

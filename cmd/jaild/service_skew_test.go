@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,7 +11,9 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -169,13 +172,25 @@ func TestDaemonDiesInAnAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stdin.Close()
-	go func() { results <- h.Run(wait) }()
-	go func() { results <- h.Run(logs) }()
-	go func() { results <- h.Run(attach) }()
+	clients := []*exec.Cmd{wait, logs, attach}
+	for _, cmd := range clients {
+		var out, errOut bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &errOut
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			err := cmd.Wait()
+			results <- cmdtest.Outcome{Code: h.ExitCode(cmd, err), Out: out.String(), Err: errOut.String()}
+		}()
+	}
 	run := h.Live("run", "--discard")
 	invocation := h.LiveWith(h.Command("session", "exec", "open", "--id", "invocation", "--",
 		h.Probe, "lines"), "invocation")
-	cmdtest.Eventually(t, "five clients are connected", func() bool { return acceptedClients(d) >= 5 })
+	cmdtest.Eventually(t, "five clients are connected, and wait for an answer", func() bool {
+		return acceptedClients(d) >= 5 && asleep(d.Cmd.Process.Pid) &&
+			!slices.ContainsFunc(clients, func(c *exec.Cmd) bool { return !asleep(c.Process.Pid) })
+	})
 	// What is asked from here on has no answer.
 	if err := d.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)

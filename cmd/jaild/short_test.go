@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jail-sandbox/jail/cmd/cmdtest"
 )
@@ -27,11 +26,7 @@ func TestShortOfDescriptors(t *testing.T) {
 	ran := false
 	// A connection that has ended is closed a moment later. With its descriptor in the count, the
 	// first limit would leave one for accept(2).
-	fewest := openDescriptors(d)
-	for range 20 {
-		time.Sleep(10 * time.Millisecond)
-		fewest = min(fewest, openDescriptors(d))
-	}
+	fewest := settledDescriptors(d)
 	for more := 0; !ran && more < 100; more++ {
 		few := fmt.Sprintf("--nofile=%d:", fewest+more)
 		if out, err := exec.Command("prlimit", few, "--pid",

@@ -21,9 +21,15 @@ import (
 const (
 	processMemory = 256 << 20 // bytes
 	processTasks  = 64
-	startTime     = 10 * time.Second
 	endTime       = 5 * time.Second
 )
+
+// startTime is how long a proxy may take until it is confined, as each step of the start of a jail
+// may. Tests of a proxy that never is have less of it.
+var startTime = 30 * time.Second
+
+// ErrLate is returned when a proxy was not confined in time. It has been killed.
+var ErrLate = errors.New("it was not ready in time")
 
 // Spec describes how a proxy is started.
 type Spec struct {
@@ -119,7 +125,10 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 	stop := context.AfterFunc(ctx, p.kill)
 	timer := time.AfterFunc(startTime, p.kill)
 	err = p.begin(sockets)
-	timer.Stop()
+	if !timer.Stop() {
+		// It was killed, whatever begin has made of that.
+		err = fmt.Errorf("%w, which is %v", ErrLate, startTime)
+	}
 	stop()
 	if err != nil {
 		p.kill()

@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -147,6 +148,30 @@ func TestProcess(t *testing.T) {
 	if len(intents) != 2 || len(ends) != 2 || ends[0].Status != 200 ||
 		!strings.HasPrefix(ends[1].Error, "unknown") {
 		t.Errorf("%+v %+v", intents, ends)
+	}
+}
+
+// TestLateProxy: a proxy that is never ready is killed, and its control group removed. The error says
+// that, and nothing of a connection.
+func TestLateProxy(t *testing.T) {
+	old := startTime
+	startTime = 100 * time.Millisecond
+	defer func() { startTime = old }()
+	slice := jailtest.Slice()
+	if err := cgroup.MakeSlice(slice, cgroup.Ceiling{}); err != nil {
+		t.Fatal(err)
+	}
+	silent := filepath.Join(t.TempDir(), "silent")
+	if err := os.WriteFile(silent, []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Start(t.Context(), Spec{Exe: silent, Cgroup: slice + "/x.fetch"})
+	if p != nil || !errors.Is(err, ErrLate) ||
+		err.Error() != "fetch proxy: it was not ready in time, which is 100ms" {
+		t.Errorf("%v, %v", p, err)
+	}
+	if err := jailtest.RemoveSlice(slice); err != nil {
+		t.Error(err)
 	}
 }
 

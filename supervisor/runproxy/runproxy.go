@@ -163,6 +163,9 @@ func (s *Setup) Start(ctx context.Context, cgroup string) (*Proxy, error) {
 		Setup: setup, Record: p, Ask: p.ask, Died: p.died})
 	if err != nil {
 		p.ids.Release()
+		if errors.Is(err, fetch.ErrLate) {
+			return nil, problem.New(problem.Failed, "%w", err)
+		}
 		return nil, s.host.Layers.Missing("fetch proxy", err.Error(), err)
 	}
 	return p, nil

@@ -36,8 +36,8 @@ func TestWhoSeesWhat(t *testing.T) {
 	h.Wants(by(owner, "run", "--quiet", "--detach", "--id", "ended", "--workspace", own, "--keep",
 		"--", "cp", "-v", "seed", "made"), 0, "")
 	h.Wants(by(owner, "wait", "ended"), 0, "")
-	h.Wants(by(owner, "run", "--quiet", "--detach", "--input", "--id", "alive", "--no-workspace",
-		"--", "cat"), 0, "")
+	h.Wants(by(owner, "run", "--quiet", "--detach", "--input", "--id", "alive", "--policy",
+		cmdtest.Patient(h.Host), "--no-workspace", "--", "cat"), 0, "")
 	h.Wants(by(owner, "session", "start", "--id", "opened", "--no-workspace"), 0, "")
 	const none = "no (run|shadow|session|record)"
 	type answer struct {

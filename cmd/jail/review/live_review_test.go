@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -374,11 +373,8 @@ func TestLiveCommitKilled(t *testing.T) {
 		}
 		tool.In.Close()
 		tool.Wait()
-		for _, group := range cmdtest.GroupOf(global) {
-			if _, err := os.Lstat(group); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("round %d: %s is still there: %v", round, group, err)
-			}
-		}
+		cmdtest.Eventually(t, "its control groups are gone",
+			func() bool { return len(cmdtest.GroupOf(global)) == 0 })
 		cmdtest.Eventually(t, "the kernel has let go of the layer", func() bool {
 			return h.Jail("diff", "--stat", id).Code == 0
 		})

@@ -1,10 +1,12 @@
 package run_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/jail-sandbox/jail/cmd/cmdtest"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 // At the limit of wall time a program of the host gets SIGTERM, with all that it has started, and
@@ -13,25 +15,31 @@ func TestNativeGrace(t *testing.T) {
 	h := cmdtest.New(t)
 	h.Daemon()
 	id := h.Session("--discard", "--profile", "build")
+	const forever = "; echo ready; while :; do sleep 1; done"
 	for name, c := range map[string]struct{ script, out, signal string }{
-		"exits": {`trap 'echo bye; exit 5' TERM; while :; do sleep 1; done`, "bye\n", ""},
+		"exits": {`trap 'echo bye; exit 5' TERM` + forever, "bye\n", ""},
 		// The first process ends before its child.
-		"a child": {`(trap 'echo from child; exit' TERM; while :; do sleep 1; done) & wait`,
-			"from child\n", "SIGTERM"},
-		"dies":     {`exec sleep 1000`, "", "SIGTERM"},
-		"does not": {`trap '' TERM; while :; do sleep 1; done`, "", "SIGKILL"},
+		"a child": {`(trap 'echo from child; exit' TERM` + forever + `) & wait`, "from child\n",
+			"SIGTERM"},
+		"dies":     {`echo ready; exec sleep 1000`, "", "SIGTERM"},
+		"does not": {`trap '' TERM` + forever, "", "SIGKILL"},
 	} {
 		of := []string{"run", "--discard", "--profile", "build"}
 		if name == "a child" {
 			of = []string{"session", "exec", id}
 		}
-		r := h.ObjectOf(append(of, "--json", "--limit", "wall=3s", "--", "sh", "-c", c.script)...)
+		var r message.Result
+		// On a busy machine the limit may come before the program is ready for it.
+		for wall := 3; wall < 60 && !strings.HasPrefix(string(r.Stdout), "ready\n"); wall *= 2 {
+			r = h.ObjectOf(append(of[:len(of):len(of)], "--json", "--limit", fmt.Sprintf("wall=%ds", wall),
+				"--", "sh", "-c", c.script)...)
+		}
 		signal := ""
 		if r.Signal != nil {
 			signal = *r.Signal
 		}
 		if r.ExitCode != 124 || r.Limit == nil || r.Limit.Name != "wall" ||
-			string(r.Stdout) != c.out || signal != c.signal || r.LeftProcesses != 0 {
+			string(r.Stdout) != "ready\n"+c.out || signal != c.signal || r.LeftProcesses != 0 {
 			t.Errorf("%s: exit code %d, signal %q, limit %+v, %q", name, r.ExitCode, signal,
 				r.Limit, r.Stdout)
 		}

@@ -379,13 +379,15 @@ func TestNativeTerminal(t *testing.T) {
 		"--", "bash", "--norc", "--noediting", "-i")
 	x.Start(cmd)
 	x.Shows("ready> ")
+	// For as long as no other test of this host sleeps.
+	seconds := fmt.Sprint(1000 + os.Getpid())
 	for _, step := range []struct{ types, shows string }{
 		{"stty size; tty\n", "31 101\r\n/dev/pts/0"},
 		{"echo $((40+2))\n", "\n42"},
-		{"sleep 1000; echo ended with $?\n", "\n"},
+		{"sleep " + seconds + "; echo ended with $?\n", "\n"},
 		{cmdtest.CtrlC, "ready> "},
 		{"echo then $?\n", "then 130"},
-		{"sleep 1000\n", "\n"},
+		{"sleep " + seconds + "\n", "\n"},
 		{cmdtest.CtrlZ, "Stopped"},
 		{"kill -KILL %1; while kill -0 %1 2>/dev/null; do :; done; echo gone\n", "\ngone"},
 		{"(: < /dev/tty) && echo own\n", "\nown"},
@@ -393,7 +395,7 @@ func TestNativeTerminal(t *testing.T) {
 		// Once the sleep is in front.
 		if step.types == cmdtest.CtrlC || step.types == cmdtest.CtrlZ {
 			cmdtest.Eventually(t, "a job is in front", func() bool {
-				return inFront(t, "sleep\x001000\x00")
+				return inFront(t, "sleep\x00"+seconds+"\x00")
 			})
 		}
 		x.Types(step.types)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -150,9 +151,14 @@ func (u *rootlessUser) removeGroups(t *testing.T, roots []string) {
 			return nil
 		})
 		for _, dir := range slices.Backward(dirs) {
-			if err := os.Remove(dir); err != nil {
-				t.Errorf("a control group is left: %v", err)
-			}
+			// The kernel has it for a moment longer than its last process.
+			cmdtest.Eventually(t, "control group "+dir+" can be removed", func() bool {
+				err := os.Remove(dir)
+				if err != nil && !errors.Is(err, syscall.EBUSY) {
+					t.Errorf("a control group is left: %v", err)
+				}
+				return !errors.Is(err, syscall.EBUSY)
+			})
 		}
 	}
 }

@@ -306,8 +306,6 @@ func TestSharedEngineKilledDaemon(t *testing.T) {
 	if f := h.Finished("live"); f.Error == "" {
 		t.Errorf("the end: %+v", f)
 	}
-	cmdtest.Eventually(t, "the engine has ended", func() bool {
-		return syscall.Kill(engine, 0) != nil
-	})
+	cmdtest.Eventually(t, "the engine has ended", func() bool { return cmdtest.Gone(engine) })
 	h.Discard(id)
 }

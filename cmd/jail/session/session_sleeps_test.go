@@ -61,6 +61,11 @@ func TestSessionSleeps(t *testing.T) {
 	id := h.Session("--id", "s1", "--profile", "build", "--idle", "2s")
 	h.Wants(h.Exec(id, "--", "sh", "-c", "echo one >one; echo two >two; echo t >/tmp/t"), 0, "")
 	sleepsNow(h, id)
+	// On a busy machine it may have slept before, with nothing in its shadow.
+	ends := h.Records(id, "run.finished")
+	if r := ends[len(ends)-1]; r.ExitCode != 124 || r.Workspace != "kept" {
+		t.Errorf("end of the jail: %+v", r)
+	}
 	h.WantNothingLeft(id)
 	if o := h.Jail("session", "list"); !strings.Contains(o.Out, " sleeping ") {
 		t.Errorf("%+v", o)
@@ -79,11 +84,6 @@ func TestSessionSleeps(t *testing.T) {
 	if got := sleepRecords(h, id); len(got) < 2 || got[0].Event != "slept" ||
 		got[1].Event != "woken" {
 		t.Errorf("on record: %+v", got)
-	}
-	for _, r := range h.Records(id, "run.finished")[:1] {
-		if r.ExitCode != 124 || r.Workspace != "kept" {
-			t.Errorf("end of the first jail: %+v", r)
-		}
 	}
 	if s := h.Session("--id", id, "--profile", "build", "--idle", "2s"); s != id {
 		t.Errorf("the same session: %s", s)
@@ -171,7 +171,7 @@ func TestSessionWakesUnderThePolicyOfNow(t *testing.T) {
 		t.Helper()
 		return h.ObjectOf("session", "exec", id, "--json", "--", "ls", "made")
 	}
-	restarted("policy = 1\n[limits]\nwall = \"7s\"\n")
+	restarted("policy = 1\n[limits]\nwall = \"29s\"\n")
 	r := ls()
 	if r.ExitCode != 0 || len(r.Warnings) != 1 ||
 		!strings.Contains(r.Warnings[0], "the policy changed while the session slept") {
@@ -198,7 +198,7 @@ func TestSessionWakesUnderThePolicyOfNow(t *testing.T) {
 		}
 	}
 	// The control: with the policy of before it wakes, with all that it had.
-	restarted("policy = 1\n[limits]\nwall = \"7s\"\n")
+	restarted("policy = 1\n[limits]\nwall = \"29s\"\n")
 	if r = ls(); r.ExitCode != 0 || len(r.Warnings) != 0 {
 		t.Errorf("the same policy: %+v", r)
 	}

@@ -95,7 +95,7 @@ func TestSessionPolicy(t *testing.T) {
 	h.Daemon()
 	h.Files(map[string]string{
 		"p.toml": "policy = 1\nname = \"p\"\ninclude = [\"base\"]\n[workspace]\naccess = \"shadow\"\n[tools]\nallow = [\"core-utils/cat\"]\nmodules = []\n"})
-	id := h.Session("--policy", "p.toml", "--discard", "--limit", "wall=5s")
+	id := h.Session("--policy", "p.toml", "--discard", "--limit", "wall=25s")
 	h.Files(map[string]string{"p.toml": "nonsense"})
 	if o := h.Exec(id, "--", "cat", "p.toml"); o.Code != 0 || o.Out != "nonsense" {
 		t.Errorf("cat: %+v", o)
@@ -148,7 +148,7 @@ func TestSessionAtOneTime(t *testing.T) {
 func TestSessionWalls(t *testing.T) {
 	h := cmdtest.New(t)
 	h.Daemon()
-	id := h.Session("--discard")
+	id := h.Session("--discard", "--policy", cmdtest.Patient(h))
 	first, second, run := liveExec(h, id, "first"), liveExec(h, id, "second"),
 		h.Live("run", "--discard")
 	for _, live := range []string{id, "first", "second", "run"} {

@@ -40,13 +40,12 @@ func TestSessionWarmEnds(t *testing.T) {
 		}
 	}
 	id, pids := warmed("--discard")
-	for _, pid := range pids {
-		cmdtest.Kill9(t, pid)
-	}
+	cmdtest.KillAll(t, pids)
+	// It comes to a jail of its own, or has one that the pool has made in the meantime.
 	h.Wants(h.Exec(id, "--id", "after", "--", "touch", "more"), 0, "")
 	h.Stands(1)
 	h.Wants(h.Exec(id, "--id", "then", "--", "touch", "most"), 0, "")
-	if got := h.StartOf("after") + " " + h.StartOf("then"); got != "cold warm" {
+	if got := h.StartOf("then"); got != cmdtest.StartWarm {
 		t.Error(got)
 	}
 	h.Stands(1)
