@@ -40,7 +40,7 @@ func openCompiled() (c compiled, lock io.Closer, err error) {
 	}
 	all := filepath.Join(cache, "jail-tests")
 	c.dir = filepath.Join(all, programs)
-	if err := os.MkdirAll(c.dir, 0o755); err != nil {
+	if err := os.MkdirAll(c.records(), 0o755); err != nil {
 		return c, nil, err
 	}
 	file, err := os.OpenFile(filepath.Join(c.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
@@ -146,6 +146,9 @@ func putCompiled(state, kind string, run func(c compiled, module string) ([]byte
 
 func (c compiled) modules() string { return filepath.Join(c.dir, "state", "modules") }
 
+// records has a file for each module that was compiled, which names what compiling it added.
+func (c compiled) records() string { return filepath.Join(c.dir, "records") }
+
 // entries returns the names of what run adds to the compiled modules. It runs a module once.
 func (c compiled) entries(module, kind string,
 	run func(c compiled, module string) ([]byte, error)) ([]string, error) {
@@ -153,7 +156,7 @@ func (c compiled) entries(module, kind string,
 	if err != nil {
 		return nil, err
 	}
-	record := filepath.Join(c.dir, fmt.Sprintf("%s-%x", kind, sha256.Sum256(text)))
+	record := filepath.Join(c.records(), fmt.Sprintf("%s-%x", kind, sha256.Sum256(text)))
 	if names, err := os.ReadFile(record); !errors.Is(err, fs.ErrNotExist) {
 		return strings.Fields(string(names)), err
 	}
@@ -179,12 +182,10 @@ func (c compiled) entries(module, kind string,
 // recorded returns the names of the compiled modules that are on record, and removes the others:
 // tests that were killed left them, and no run would add them again.
 func (c compiled) recorded() (names []string, err error) {
-	for _, kind := range []string{"run", "engine"} {
-		records, _ := filepath.Glob(filepath.Join(c.dir, kind+"-*"))
-		for _, record := range records {
-			text, readErr := os.ReadFile(record)
-			names, err = append(names, strings.Fields(string(text))...), errors.Join(err, readErr)
-		}
+	records, err := os.ReadDir(c.records())
+	for _, record := range records {
+		text, readErr := os.ReadFile(filepath.Join(c.records(), record.Name()))
+		names, err = append(names, strings.Fields(string(text))...), errors.Join(err, readErr)
 	}
 	all, listErr := c.list()
 	if err = errors.Join(err, listErr); err != nil {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jail-sandbox/jail/cmd/cmdtest"
 )
@@ -65,8 +66,10 @@ func TestShortOfProcesses(t *testing.T) {
 	in("cgroup.procs", strconv.Itoa(d.Cmd.Process.Pid))
 	h.Wants(h.Jail("run", "--no-workspace", "--profile", "build", "--", "true"), 0, "")
 	said := 0
-	for more := 0; more < 8; more++ {
-		in("pids.max", strconv.Itoa(current(t, group)+more))
+	// On a busy machine it may be for threads of the daemon's and the shim's own in all of the first.
+	for more, until := 0, time.Now().Add(cmdtest.Bound); more < 8 || said == 0 &&
+		time.Now().Before(until); more++ {
+		in("pids.max", strconv.Itoa(current(t, group)+more%8))
 		o := h.Jail("run", "--no-workspace", "--profile", "build", "--", "true")
 		in("pids.max", "max")
 		switch {

@@ -19,7 +19,11 @@ import (
 // anything here, the test is skipped.
 func runtimeOf(t *testing.T, s *jailtest.Setup, layer string) jail.Runtime {
 	t.Helper()
-	found := &runtimes.Runtimes{Dir: filepath.Join("..", "..", "bin")}
+	bin, err := filepath.Abs(filepath.Join("..", "..", "bin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := &runtimes.Runtimes{Dir: bin}
 	runtime, err := found.Find(t.Context(), layer)
 	if errors.Is(err, runtimes.ErrMissing) {
 		t.Skipf("outer layer %s: %v", layer, err)

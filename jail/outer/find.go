@@ -31,7 +31,7 @@ const versionTime = 10 * time.Second
 
 // Runtimes finds the programs of outer layers. Its methods may be called from several goroutines.
 type Runtimes struct {
-	// Dir is looked in before the directories of the system: that of jail's own programs.
+	// Dir is looked in before the directories of the system: that of jail's own programs, absolute.
 	Dir string
 
 	mu    sync.Mutex
