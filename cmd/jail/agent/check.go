@@ -42,8 +42,8 @@ type finding struct {
 }
 
 const checkAbout = `Check the agent in a directory without installing it: the manifest agent.toml, the files that it names, and what the module or the scripts import.
-All errors of the manifest are reported at once, with file, line and column. The exit code is 0 without errors, 1 with
-errors, and 127 if DIR holds no agent.`
+All errors of the manifest are reported at once, with file, line and column. The exit code is 0
+without errors, 1 with errors, and 127 if DIR holds no agent.`
 
 func newCheck(env *cli.Env) *cobra.Command {
 	return command.Print(env, &cobra.Command{

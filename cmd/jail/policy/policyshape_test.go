@@ -94,7 +94,8 @@ func TestPolicyFileChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const tight = "policy = 1\nname = \"own\"\ninclude = [\"base\"]\n[tools]\nmodules = [\"**\"]\n[workspace]\naccess = \"read\"\n[limits]\nwall = \"10m\"\npids = 20\n"
+	const tight = "policy = 1\nname = \"own\"\ninclude = [\"base\"]\n[tools]\nmodules = [\"**\"]\n" +
+		"[workspace]\naccess = \"read\"\n[limits]\nwall = \"10m\"\npids = 20\n"
 	write(tight)
 	live := h.Live("victim", "--policy", file)
 	before := cmdtest.Verification(h, "victim", 0)

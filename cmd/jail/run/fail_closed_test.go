@@ -96,7 +96,8 @@ var harmless = []struct{ pattern, why string }{
 	{`^shim openat r .*/state/runs/`, "libcontainer tries again"},
 	{`^shim (openat2 p|openat r|fstatfs) /sys/fs/cgroup$`,
 		"libcontainer opens files of control groups by their names instead, as where there is no openat2"},
-	{`^shim(-init)? (open_tree /(proc)?|fsopen proc|fsconfig \d (subset|hidepid)?|fsmount |fstatfs /|openat2? [rp] (/N|\.|(/proc)?/thread-self)[^ ]*|fcntl 0x40[6a] 0x0|openat p /jail-shim)$`,
+	{`^shim(-init)? (open_tree /(proc)?|fsopen proc|fsconfig \d (subset|hidepid)?|fsmount |fstatfs /|` +
+		`openat2? [rp] (/N|\.|(/proc)?/thread-self)[^ ]*|fcntl 0x40[6a] 0x0|openat p /jail-shim)$`,
 		"libcontainer has a second way to a proc that nobody can have replaced, and to a copy of its own program"},
 	{`^shim-init (openat p|fstatfs) /proc$`,
 		"libcontainer keeps no handle of proc then, but opens and checks one for each use"},

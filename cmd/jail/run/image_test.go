@@ -133,8 +133,9 @@ func TestImageRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		code int
 		says string
-	}{"oci:" + dir + "/gone": {127, "no such file"}, "oci:" + dir + ":tag": {127, "the directory has no image tag"},
-		"nobody-has-it": {127, "no image is called"}, "A/B": {2, "neither a name"},
+	}{"oci:" + dir + "/gone": {127, "no such file"},
+		"oci:" + dir + ":tag": {127, "the directory has no image tag"},
+		"nobody-has-it":       {127, "no image is called"}, "A/B": {2, "neither a name"},
 		"oci:/proc": {126, "there is no such file"}} {
 		says(t, h.Jail("run", "--image", name, "--", "id"), c.code, c.says)
 	}
