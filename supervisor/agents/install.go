@@ -71,7 +71,8 @@ func nothingMissing(ctx context.Context, a *Agents, m *manifest.Agent) error {
 	}
 	hint := missing.Hint
 	if bundle, _, ok := strings.Cut(m.Module, "/"); ok && m.Script() {
-		hint += "; jail tool pull installs the bundle " + bundle + " from a registry"
+		pull := "jail tool pull installs the bundle " + bundle + " from a registry"
+		hint = strings.TrimPrefix(hint+"; "+pull, "; ")
 	}
 	return problem.New(problem.NotFound, "agent %q: %w", m.Name, missing).WithHint(hint)
 }

@@ -149,7 +149,7 @@ func (w *writer) append(to int64, e agent.Event, now time.Time, deliver bool) (s
 	if named {
 		err = w.exec(`INSERT INTO seen VALUES (?, ?, ?, ?, ?)`, to, e.Source, e.ID, seq,
 			millis(now))
-		// An agent chooses when it calls, and not when that is.
+		// At random, so that no agent can time its calls to keep its ids.
 		if err == nil && rand.IntN(forgetEvery) == 0 {
 			err = w.forget(to, e.Source, now)
 		}
