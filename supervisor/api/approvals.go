@@ -2,16 +2,13 @@ package api
 
 import (
 	"context"
-	"net/http"
 	"net/url"
 	"strconv"
 	"time"
 
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/supervisor/approvals"
-	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/problem"
-	"github.com/jail-sandbox/jail/supervisor/service"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
@@ -47,32 +44,25 @@ type ProposeRequest struct {
 	Words string `json:"words,omitempty"`
 }
 
-// waiting answers for the actions that wait for an approval.
-type waiting struct {
-	s *service.Service
-	// leaving is done when the daemon ends: nobody waits for it then.
-	leaving context.Context
-}
-
-func (h waiting) list(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-	q := r.URL.Query()
-	if !q.Has("wait") {
-		return h.s.Approvals().List(c, q.Get("all") == "1")
+// actions lists those that wait for an approval.
+func (srv *Server) actions(q call) (any, error) {
+	query := q.URL.Query()
+	if !query.Has("wait") {
+		return srv.s.Approvals().List(q.caller, query.Get("all") == "1")
 	}
-	ctx, stop, err := h.atMost(ctx, q.Get("wait"))
+	ctx, stop, err := srv.atMost(q.Context(), query.Get("wait"))
 	if err != nil {
 		return nil, err
 	}
 	defer stop()
-	return approvals.Changed(ctx, h.s.Approvals(), c, q.Get("seen"))
+	return approvals.Changed(ctx, srv.s.Approvals(), q.caller, query.Get("seen"))
 }
 
-func (h waiting) propose(ctx context.Context, c caller.Caller, _ *http.Request,
-	req ProposeRequest) (any, error) {
+func (srv *Server) propose(q call, req ProposeRequest) (any, error) {
 	if err := policy.CheckApproveAction(req.Type); err != nil {
 		return nil, problem.New(problem.Usage, "type: %w", err)
 	}
-	id, err := h.s.Names().Named(c, req.Run)
+	id, err := srv.s.Names().Named(q.caller, req.Run)
 	if err != nil {
 		return nil, err
 	}
@@ -85,39 +75,39 @@ func (h waiting) propose(ctx context.Context, c caller.Caller, _ *http.Request,
 			return nil, problem.New(problem.Usage, "a proposal of the type %s has run, commit and words",
 				req.Type)
 		}
-		return h.s.ProposeCommit(ctx, c, id, req.Words, *req.Commit)
+		return srv.s.ProposeCommit(q.Context(), q.caller, id, req.Words, *req.Commit)
 	}
 	if req.Commit != nil {
 		return nil, problem.New(problem.Usage, "a proposal of the type %s has no commit", req.Type)
 	}
-	return h.s.Propose(c, approvals.Proposal{Type: req.Type, External: req.External, Run: id,
-		Changed: req.Changed, Agent: req.Agent, Words: req.Words, Key: req.Key, Ask: req.Ask})
+	return srv.s.Propose(q.caller, approvals.Proposal{Type: req.Type, External: req.External,
+		Run: id, Changed: req.Changed, Agent: req.Agent, Words: req.Words, Key: req.Key, Ask: req.Ask})
 }
 
 // maxWait bounds how long a client may wait with one request.
 const maxWait = 10 * time.Minute
 
-func (h waiting) get(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-	id, text := r.PathValue("id"), r.URL.Query().Get("wait")
+func (srv *Server) action(q call) (any, error) {
+	text := q.URL.Query().Get("wait")
 	if text == "" {
-		return h.s.Approvals().Get(c, id)
+		return srv.s.Approvals().Get(q.caller, q.id)
 	}
-	ctx, stop, err := h.atMost(ctx, text)
+	ctx, stop, err := srv.atMost(q.Context(), text)
 	if err != nil {
 		return nil, err
 	}
 	defer stop()
-	return h.s.Approvals().Wait(ctx, c, id)
+	return srv.s.Approvals().Wait(ctx, q.caller, q.id)
 }
 
 // atMost returns a context that ends after the seconds that text has, or when the daemon ends.
-func (h waiting) atMost(ctx context.Context, text string) (context.Context, func(), error) {
+func (srv *Server) atMost(ctx context.Context, text string) (context.Context, func(), error) {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 || time.Duration(n)*time.Second > maxWait {
 		return nil, nil, problem.New(problem.Usage, "wait=%q is no number of seconds up to 600", text)
 	}
 	ctx, stop := context.WithTimeout(ctx, time.Duration(n)*time.Second)
-	unhook := context.AfterFunc(h.leaving, stop)
+	unhook := context.AfterFunc(srv.leaving, stop)
 	return ctx, func() { unhook(); stop() }, nil
 }
 
@@ -125,33 +115,6 @@ func (h waiting) atMost(ctx context.Context, text string) (context.Context, func
 type ClaimRequest struct {
 	// The key of the proposal.
 	Key string `json:"key"`
-}
-
-func (h waiting) claim(_ context.Context, c caller.Caller, r *http.Request,
-	req ClaimRequest) (any, error) {
-	return h.s.Claim(c, r.PathValue("id"), req.Key)
-}
-
-func (h waiting) report(_ context.Context, c caller.Caller, r *http.Request,
-	req approvals.ReportRequest) (any, error) {
-	return h.s.Approvals().Programs().Report(c, r.PathValue("id"), req)
-}
-
-func (h waiting) settle(_ context.Context, c caller.Caller, r *http.Request,
-	req approvals.SettleRequest) (any, error) {
-	return h.s.Approvals().Programs().Settle(c, r.PathValue("id"), req)
-}
-
-func (h waiting) revert(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-	return h.s.RevertAction(ctx, c, r.PathValue("id"))
-}
-
-func (h waiting) withdraw(_ context.Context, c caller.Caller, r *http.Request) (any, error) {
-	return h.s.Approvals().Withdraw(c, r.PathValue("id"))
-}
-
-func (h waiting) revoke(_ context.Context, c caller.Caller, r *http.Request) (any, error) {
-	return h.s.Revoke(c, r.PathValue("id"))
 }
 
 // Approvals asks a daemon about actions that wait for an approval, and about grants.

@@ -2,23 +2,9 @@ package api
 
 import (
 	"context"
-	"net/http"
 
-	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/images"
-	"github.com/jail-sandbox/jail/supervisor/service"
 )
-
-// imageRoots answers for the images that a daemon has unpacked.
-type imageRoots struct{ s *service.Service }
-
-func (h imageRoots) list(_ context.Context, c caller.Caller, _ *http.Request) (any, error) {
-	all, err := h.s.Images().List(c)
-	if all == nil {
-		all = []images.About{}
-	}
-	return all, err
-}
 
 // Images returns the images that were added, and those of directories that the caller's runs have
 // used.

@@ -14,25 +14,25 @@ import (
 
 // metrics writes what the daemon has counted. There is nothing of one user's in it, so everybody
 // who may connect may read it.
-func (h about) metrics(w http.ResponseWriter, r *http.Request) {
+func (srv *Server) metrics(w http.ResponseWriter, r *http.Request) {
 	if _, err := callerOf(r.Context()); err != nil {
 		writeProblem(w, problem.From(err))
 		return
 	}
-	h.writeMetrics(w, r)
+	srv.writeMetrics(w, r)
 }
 
-func (h about) writeMetrics(w http.ResponseWriter, _ *http.Request) {
+func (srv *Server) writeMetrics(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", metrics.ContentType)
 	// A client that is gone needs no answer.
-	_, _ = h.s.Meters().WriteTo(w)
+	_, _ = srv.s.Meters().WriteTo(w)
 }
 
 // ServeMetrics answers on l, a port of this host alone, with the metrics and nothing else. It
 // returns when l is closed, or why it stopped before.
 func (srv *Server) ServeMetrics(l net.Listener) error {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /metrics", about{s: srv.s}.writeMetrics)
+	mux.HandleFunc("GET /metrics", srv.writeMetrics)
 	server := http.Server{Handler: mux, ReadTimeout: 10 * time.Second,
 		WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
 	if err := server.Serve(l); !errors.Is(err, net.ErrClosed) {

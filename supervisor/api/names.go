@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/jail-sandbox/jail/jail/workspace"
@@ -18,14 +17,13 @@ import (
 // What users call a run or session becomes its id here, and its id what they call it: behind this
 // package everything has its id alone.
 
-// byID gives a handler the id of what the path names.
-func byID(s *service.Service, h method) handler {
-	return func(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-		id, err := s.Names().Named(c, r.PathValue("id"))
-		if err != nil {
+// byID gives a handler the id of the run or session that the path names.
+func (srv *Server) byID(h handler) handler {
+	return func(q call) (_ any, err error) {
+		if q.id, err = srv.s.Names().Named(q.caller, q.id); err != nil {
 			return nil, err
 		}
-		return h(ctx, c, r, id)
+		return h(q)
 	}
 }
 

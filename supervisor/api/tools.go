@@ -12,8 +12,6 @@ import (
 	"sync/atomic"
 
 	"github.com/jail-sandbox/jail/supervisor/bundle"
-	"github.com/jail-sandbox/jail/supervisor/caller"
-	"github.com/jail-sandbox/jail/supervisor/service"
 )
 
 // maxOffer bounds the first line of a bundle in bytes: a manifest in base64 and the statement about
@@ -34,16 +32,13 @@ type RingRequest struct {
 	Explicit bool `json:"explicit,omitempty"`
 }
 
-// tools answers for the bundles that a daemon has pulled, and for their publishers.
-type tools struct{ s *service.Service }
-
-func (h tools) install(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-	body := bufio.NewReaderSize(r.Body, 64<<10)
+func (srv *Server) installTool(q call) (any, error) {
+	body := bufio.NewReaderSize(q.Body, 64<<10)
 	offer, err := readOffer(body)
 	if err != nil {
 		return nil, err
 	}
-	return h.s.Tools().Install(ctx, c, offer, body)
+	return srv.s.Tools().Install(q.Context(), q.caller, offer, body)
 }
 
 func readOffer(body *bufio.Reader) (o bundle.Offer, err error) {
@@ -63,19 +58,6 @@ func readOffer(body *bufio.Reader) (o bundle.Offer, err error) {
 			return o, badBody(err)
 		}
 	}
-}
-
-func (h tools) remove(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-	return h.s.Tools().Remove(ctx, c, r.PathValue("name"), r.URL.Query().Get("forget") == "1")
-}
-
-func (h tools) setRing(ctx context.Context, c caller.Caller, r *http.Request,
-	req RingRequest) (any, error) {
-	return nil, h.s.Tools().SetRing(ctx, c, r.PathValue("name"), req.Ring, req.Explicit)
-}
-
-func (h tools) removeRing(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-	return nil, h.s.Tools().RemoveRing(ctx, c, r.PathValue("name"))
 }
 
 // InstallTool offers a bundle; files are its files, in the order of its manifest.
