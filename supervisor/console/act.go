@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
@@ -55,7 +54,7 @@ func (c *Console) askKill(r *http.Request, s *session) (answer, error) {
 	}
 	if known.Live == nil {
 		return s.said(http.StatusConflict, notice{Title: "It has ended",
-			Text: "The run " + text(id) + " runs no more.", Next: s.path() + "/runs/" + segment(id), NextText: "The run"}), nil
+			Text: "The run " + text(id) + " runs no more.", Next: s.runPath(id), NextText: "The run"}), nil
 	}
 	return answer{http.StatusOK, "kill.html",
 		s.page("End run "+text(id), "runs", liveRun(*known.Live))}, nil
@@ -64,12 +63,10 @@ func (c *Console) askKill(r *http.Request, s *session) (answer, error) {
 // kill ends a live run. Its shadow stays.
 func (c *Console) kill(r *http.Request, s *session) (answer, error) {
 	id := r.PathValue("id")
-	back := s.path() + "/runs/" + segment(id)
+	back := s.runPath(id)
 	signal, ok := signals[r.PostForm.Get("signal")]
 	if !ok || r.PostForm.Get("sure") != "yes" {
-		return s.said(http.StatusBadRequest, notice{Title: "Nothing was done",
-			Text: "To end the run, say how, and tick that you mean it.", Next: back + "/kill",
-			NextText: "Back"}), nil
+		return s.undone("To end the run, say how, and tick that you mean it.", back+"/kill", "Back")
 	}
 	if err := c.Daemon.Kill(r.Context(), id, signal); err != nil {
 		return answer{}, err
@@ -103,18 +100,8 @@ func (c *Console) askRevert(r *http.Request, s *session) (answer, error) {
 			why, status = "No commit of the run "+text(id)+" stands.", http.StatusConflict
 		}
 	}
-	return s.said(status, notice{Title: "Nothing to undo", Text: why, Next: s.path() + "/runs/" +
-		segment(id), NextText: "The run"}), nil
-}
-
-type reverted struct {
-	ID      string
-	Changes []change
-	// Of those are not listed.
-	Skipped int
-	Left    []string
-	// The shadow still has what was committed.
-	More bool
+	return s.said(status, notice{Title: "Nothing to undo", Text: why, Next: s.runPath(id),
+		NextText: "The run"}), nil
 }
 
 // revert undoes the commit that was shown, if it is still the last that stands.
@@ -122,21 +109,12 @@ func (c *Console) revert(r *http.Request, s *session) (answer, error) {
 	id := r.PathValue("id")
 	req := shadows.RevertRequest{Commit: r.PostForm.Get("commit")}
 	if req.Commit == "" || r.PostForm.Get("sure") != "yes" {
-		return s.said(http.StatusBadRequest, notice{Title: "Nothing was done",
-			Text: "To undo the commit, tick that you mean it.", Next: s.path() + "/runs/" +
-				segment(id) + "/revert", NextText: "Back"}), nil
+		return s.undone("To undo the commit, tick that you mean it.", s.runPath(id)+"/revert", "Back")
 	}
 	result, err := c.Daemon.Revert(r.Context(), id, req)
 	if err != nil {
 		return answer{}, err
 	}
-	d := reverted{ID: id, More: result.State == workspace.Frozen,
-		Skipped: max(0, len(result.Changes)-maxDone)}
-	for _, k := range result.Changes[:min(len(result.Changes), maxDone)] {
-		d.Changes = append(d.Changes, change{Path: path(k.Path), Kind: k.Kind, Detail: detail(k)})
-	}
-	for _, l := range result.Left {
-		d.Left = append(d.Left, text(l))
-	}
-	return answer{http.StatusOK, "reverted.html", s.page("Undone", "runs", d)}, nil
+	return answer{http.StatusOK, "reverted.html", s.page("Undone", "runs",
+		doneTo(id, result.Changes, result.Left, result.State))}, nil
 }

@@ -7,13 +7,14 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// A done is what a commit did.
+// A done is what a commit or a revert did.
 type done struct {
-	ID        string
-	Committed []change
+	ID      string
+	Changes []change
 	// Of those are not listed.
 	Skipped int
 	Held    []conflict
@@ -23,33 +24,37 @@ type done struct {
 	More bool
 }
 
+func doneTo(id string, changes []workspace.Change, left []string, state workspace.State) done {
+	d := done{ID: id, More: state == workspace.Frozen}
+	changes, d.Skipped = clip(changes, maxDone)
+	for _, k := range changes {
+		d.Changes = append(d.Changes, change{Path: path(k.Path), Kind: k.Kind, Detail: detail(k)})
+	}
+	for _, l := range left {
+		d.Left = append(d.Left, text(l))
+	}
+	return d
+}
+
 const maxDone = 500 // changes that are listed
 
 // commit writes what was marked, or all, and names the digest of what was shown: if that is not
 // what is there, nothing is written.
 func (c *Console) commit(r *http.Request, s *session) (answer, error) {
 	id := r.PathValue("id")
-	again := s.path() + "/runs/" + segment(id) + "/review"
+	again := s.runPath(id) + "/review"
 	req, why := chosen(r.PostForm)
 	if why != "" {
-		return s.said(http.StatusBadRequest, notice{Title: "Nothing was done", Text: why,
-			Next: again, NextText: "Back to the review"}), nil
+		return s.undone(why, again, "Back to the review")
 	}
 	result, err := c.Daemon.Commit(r.Context(), id, req)
 	if err != nil {
 		return answer{}, err
 	}
-	d := done{ID: id, More: result.State == "frozen", NotKept: text(result.NotKept),
-		Skipped: max(0, len(result.Committed)-maxDone)}
-	for _, k := range result.Committed[:min(len(result.Committed), maxDone)] {
-		d.Committed = append(d.Committed,
-			change{Path: path(k.Path), Kind: k.Kind, Detail: detail(k)})
-	}
+	d := doneTo(id, result.Committed, result.Left, result.State)
+	d.NotKept = text(result.NotKept)
 	for _, h := range result.Held {
 		d.Held = append(d.Held, conflict{Path: path(h.Path), Why: text(h.Why)})
-	}
-	for _, l := range result.Left {
-		d.Left = append(d.Left, text(l))
 	}
 	return answer{http.StatusOK, "done.html", s.page("Committed", "runs", d)}, nil
 }
@@ -102,11 +107,10 @@ func chosen(f url.Values) (req shadows.CommitRequest, why string) {
 // discard throws a shadow away, if it is still what was shown.
 func (c *Console) discard(r *http.Request, s *session) (answer, error) {
 	id := r.PathValue("id")
-	again := s.path() + "/runs/" + segment(id) + "/review"
+	again := s.runPath(id) + "/review"
 	if r.PostForm.Get("sure") != "yes" {
-		return s.said(http.StatusBadRequest, notice{Title: "Nothing was done",
-			Text: "To throw the changes away, tick that you mean it: it cannot be taken back.",
-			Next: again, NextText: "Back to the review"}), nil
+		return s.undone("To throw the changes away, tick that you mean it: it cannot be taken back.",
+			again, "Back to the review")
 	}
 	digest := ""
 	for l, err := range c.Daemon.Changes(r.Context(), id, "") {
@@ -127,5 +131,5 @@ func (c *Console) discard(r *http.Request, s *session) (answer, error) {
 	}
 	return s.said(http.StatusOK, notice{Title: "Discarded", Text: "The shadow of run " + text(id) +
 		" is thrown away. The real directory is as it was.",
-		Next: s.path() + "/runs/" + segment(id), NextText: "The run"}), nil
+		Next: s.runPath(id), NextText: "The run"}), nil
 }

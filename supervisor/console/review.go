@@ -135,7 +135,7 @@ func (c *Console) review(r *http.Request, s *session) (answer, error) {
 		return s.said(http.StatusNotFound, notice{Title: "Not Found",
 			Text:     "No change of this run has the path " + text(b.only) + ".",
 			Hint:     "It may have been committed meanwhile.",
-			Next:     s.path() + "/runs/" + segment(rv.ID) + "/review",
+			Next:     s.runPath(rv.ID) + "/review",
 			NextText: "Review what there is now"}), nil
 	}
 	return answer{http.StatusOK, "review.html", s.page("Review of "+text(rv.ID), "runs", &rv)}, nil

@@ -15,6 +15,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/audit/report"
 	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
 const (
@@ -90,8 +91,10 @@ func (c *Console) home(r *http.Request, s *session) (answer, error) {
 	for _, i := range live {
 		h.Runs = append(h.Runs, liveRun(i))
 	}
-	h.Skipped = max(0, len(h.Runs)-maxRows) + max(0, len(h.Shadows)-maxRows)
-	h.Runs, h.Shadows = h.Runs[:min(len(h.Runs), maxRows)], h.Shadows[:min(len(h.Shadows), maxRows)]
+	h.Runs, h.Skipped = clip(h.Runs, maxRows)
+	var more int
+	h.Shadows, more = clip(h.Shadows, maxRows)
+	h.Skipped += more
 	recent, err := c.Log.Page(ctx, audit.Filter{Types: []audit.Type{audit.TypeRunStarted}}, 0,
 		maxRecent)
 	if err != nil {
@@ -146,10 +149,9 @@ func (c *Console) shadows(ctx context.Context) ([]shadow, error) {
 		family[i.Parent] = true
 	}
 	for _, i := range all {
-		list = append(list, shadow{Family: family[i.ID], ID: i.ID, Tool: text(i.Tool), Path: path(i.Path),
-			State: text(string(i.State)), Disk: i.Disk, UID: i.Caller.UID, Prepared: i.Prepared,
-			Commit: text(i.Commit), Open: i.State == workspace.Frozen ||
-				i.State == workspace.Committing, Cut: i.Unfinished})
+		shown := shownShadow(i)
+		shown.Family = family[i.ID]
+		list = append(list, shown)
 	}
 	slices.SortStableFunc(list, func(a, b shadow) int {
 		if a.Open != b.Open {
@@ -161,6 +163,12 @@ func (c *Console) shadows(ctx context.Context) ([]shadow, error) {
 		return b.Prepared.Compare(a.Prepared)
 	})
 	return list, nil
+}
+
+func shownShadow(i shadows.WorkspaceInfo) shadow {
+	return shadow{ID: i.ID, Tool: text(i.Tool), Path: path(i.Path), State: text(string(i.State)),
+		Disk: i.Disk, UID: i.Caller.UID, Prepared: i.Prepared, Commit: text(i.Commit),
+		Open: i.State == workspace.Frozen || i.State == workspace.Committing, Cut: i.Unfinished}
 }
 
 // A story is what is known of one run.
@@ -197,9 +205,8 @@ func (c *Console) run(r *http.Request, s *session) (answer, error) {
 		for _, i := range shadows {
 			if i.ID == id {
 				st.Commit = lastCommit(i, c.now())
-				st.Shadow = &shadow{ID: id, State: string(i.State), Path: path(i.Path),
-					Commit: text(i.Commit), Open: i.State == workspace.Frozen ||
-						i.State == workspace.Committing}
+				shown := shownShadow(i)
+				st.Shadow = &shown
 			}
 		}
 	}
@@ -298,7 +305,6 @@ func (st *story) take(records func(yield func(audit.Record, error) bool)) error 
 		return err
 	}
 	st.Report = rep.Runs[0]
-	st.Found = rep.Findings[:min(len(rep.Findings), maxFindings)]
-	st.Skipped = len(rep.Findings) - len(st.Found)
+	st.Found, st.Skipped = clip(rep.Findings, maxFindings)
 	return nil
 }
