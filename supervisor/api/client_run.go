@@ -21,10 +21,11 @@ import (
 )
 
 // Run starts a tool, carries its streams until its end and returns the result. in may be nil for no
-// input: a program of the host then has /dev/null. If out and errOut are the same writer, of a type that == can compare, the tool gets one
-// pipe for both outputs, and the writer gets them in the order in which the tool wrote them. A
-// failure of jail's own that has a place in a result is in the result; the error is for a
-// daemon that does not answer. When ctx ends the connection is closed, and with it the run.
+// input: a program of the host then has /dev/null. If out and errOut are the same writer, of a type
+// that == can compare, the tool gets one pipe for both outputs, and the writer gets them in the order
+// in which the tool wrote them. A failure of jail's own that has a place in a result is in the result;
+// the error is for a daemon that does not answer. When ctx ends the connection is closed, and with it
+// the run.
 func (c *Client) Run(ctx context.Context, req message.Request, in io.Reader, out,
 	errOut io.Writer) (message.Result, error) {
 	return c.RunSized(ctx, req, in, out, errOut, nil)

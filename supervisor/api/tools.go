@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/jail-sandbox/jail/supervisor/bundle"
+	"github.com/jail-sandbox/jail/supervisor/images"
 )
 
 // maxOffer bounds the first line of a bundle in bytes: a manifest in base64 and the statement about
@@ -107,6 +108,23 @@ func (c *Client) SetRing(ctx context.Context, publisher string, req RingRequest)
 // RemoveRing takes the keys of a publisher out of use.
 func (c *Client) RemoveRing(ctx context.Context, publisher string) error {
 	return c.link.do(ctx, "DELETE", item(pathPublishers, publisher), nil, &struct{}{})
+}
+
+// Images returns the images that were added, and those of directories that the caller's runs have
+// used.
+func Images(ctx context.Context, c *Client) (all []images.About, err error) {
+	return all, c.link.do(ctx, "GET", pathImages, nil, &all)
+}
+
+// AddImage unpacks an image of a directory for every user, by a name.
+func AddImage(ctx context.Context, c *Client, name string, o images.ImageOffer) (a images.About,
+	err error) {
+	return a, c.link.do(ctx, "PUT", item(pathImages, name), o, &a)
+}
+
+// RemoveImage takes the image of a name away, or by its digest one that the caller's runs have used.
+func RemoveImage(ctx context.Context, c *Client, name string) (a images.About, err error) {
+	return a, c.link.do(ctx, "DELETE", item(pathImages, name), nil, &a)
 }
 
 // keepsError is a reader that remembers why it failed. To net/http that is a request that failed,
