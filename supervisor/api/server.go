@@ -25,6 +25,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/jsonbound"
 	"github.com/jail-sandbox/jail/supervisor/live"
 	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/metrics"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/service"
 	"github.com/jail-sandbox/jail/supervisor/session"
@@ -433,4 +434,86 @@ func (srv *Server) inspect(q call) (any, error) {
 		out.Records = append(out.Records, rec.Line)
 	}
 	return out, nil
+}
+
+// A quiet knows for how long nobody has asked anything.
+type quiet struct {
+	mu sync.Mutex
+	// Requests that are being answered.
+	under int
+	last  time.Time
+}
+
+func (q *quiet) count(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q.add(1)
+		defer q.add(-1)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// meet counts a client from when it is let in: what it is about to ask is not to meet a daemon that
+// ends for want of work.
+func (q *quiet) meet(_ net.Conn, state http.ConnState) {
+	if state == http.StateNew {
+		q.add(0)
+	}
+}
+
+func (q *quiet) add(n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.under += n
+	q.last = time.Now()
+}
+
+// Quiet is for how long the server has had no request and the supervisor no run: 0 while there is
+// one.
+func (srv *Server) Quiet() time.Duration {
+	srv.quiet.mu.Lock()
+	defer srv.quiet.mu.Unlock()
+	if srv.quiet.under > 0 || srv.s.Active() > 0 {
+		srv.quiet.last = time.Now()
+	}
+	return time.Since(srv.quiet.last)
+}
+
+// metrics writes what the daemon has counted. There is nothing of one user's in it, so everybody
+// who may connect may read it.
+func (srv *Server) metrics(w http.ResponseWriter, r *http.Request) {
+	if _, err := callerOf(r.Context()); err != nil {
+		writeProblem(w, problem.From(err))
+		return
+	}
+	srv.writeMetrics(w, r)
+}
+
+func (srv *Server) writeMetrics(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", metrics.ContentType)
+	// A client that is gone needs no answer.
+	_, _ = srv.s.Meters().WriteTo(w)
+}
+
+// ServeMetrics answers on l, a port of this host alone, with the metrics and nothing else. It
+// returns when l is closed, or why it stopped before.
+func (srv *Server) ServeMetrics(l net.Listener) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /metrics", srv.writeMetrics)
+	server := http.Server{Handler: mux, ReadTimeout: 10 * time.Second,
+		WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	if err := server.Serve(l); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// Metrics asks for what the daemon has counted, in the text format of Prometheus.
+func (c *Client) Metrics(ctx context.Context) (string, error) {
+	answer, err := c.link.open(ctx, "GET", pathMetrics, nil)
+	if err != nil {
+		return "", err
+	}
+	defer answer.Close()
+	text, err := io.ReadAll(io.LimitReader(answer, 16<<20))
+	return string(text), err
 }
