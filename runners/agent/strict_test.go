@@ -8,6 +8,7 @@ func TestStrict(t *testing.T) {
 		`{"a": {"b": 1}}`:   "",
 		`{"a": {"b": "x"}}`: `"a.b" cannot be a JSON string`,
 		`{"a": {"c": 1}}`:   `unknown field "c"`,
+		`{"a": {"B": 1}}`:   `unknown field "B"`,
 		`[]`:                "the value cannot be a JSON array",
 		`{} {}`:             "more than one JSON value",
 		`{`:                 "unexpected EOF",

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -10,7 +9,6 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/problem"
-	"github.com/jail-sandbox/jail/supervisor/service"
 )
 
 const pathAgentRecords = "/v1/agents/records"
@@ -33,23 +31,20 @@ type AgentRecorded struct {
 	Last  uint64 `json:"last"`
 }
 
-// agents answers for the agents of users.
-type agents struct{ s *service.Service }
-
-func (h agents) record(_ context.Context, c caller.Caller, _ *http.Request,
-	req AgentRecords) (any, error) {
+// recordAgents puts steps of the caller's agents on record.
+func (srv *Server) recordAgents(q call, req AgentRecords) (any, error) {
 	if n := len(req.Records); n < 1 || n > maxAgentRecords {
 		return nil, problem.New(problem.Usage, "%d records of agents: want 1 to %d", n,
 			maxAgentRecords)
 	}
 	entries := make([]audit.Entry, 0, len(req.Records))
 	for _, e := range req.Records {
-		if err := checkAgent(c, e); err != nil {
+		if err := checkAgent(q.caller, e); err != nil {
 			return nil, err
 		}
-		entries = append(entries, audit.Entry{Actor: c.Actor(), Event: e})
+		entries = append(entries, audit.Entry{Actor: q.caller.Actor(), Event: e})
 	}
-	first, last, err := h.s.RecordAgents(entries)
+	first, last, err := srv.s.RecordAgents(entries)
 	if err != nil {
 		return nil, problem.New(problem.Failed, "audit log: %w", err)
 	}

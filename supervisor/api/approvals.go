@@ -2,16 +2,19 @@ package api
 
 import (
 	"context"
-	"net/http"
+	"crypto/rand"
+	"errors"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
 
+	"github.com/jail-sandbox/jail/jail/tick"
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/approvals"
-	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/problem"
-	"github.com/jail-sandbox/jail/supervisor/service"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
@@ -47,32 +50,25 @@ type ProposeRequest struct {
 	Words string `json:"words,omitempty"`
 }
 
-// waiting answers for the actions that wait for an approval.
-type waiting struct {
-	s *service.Service
-	// leaving is done when the daemon ends: nobody waits for it then.
-	leaving context.Context
-}
-
-func (h waiting) list(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-	q := r.URL.Query()
-	if !q.Has("wait") {
-		return h.s.Approvals().List(c, q.Get("all") == "1")
+// actions lists those that wait for an approval.
+func (srv *Server) actions(q call) (any, error) {
+	query := q.URL.Query()
+	if !query.Has("wait") {
+		return srv.s.Approvals().List(q.caller, query.Get("all") == "1")
 	}
-	ctx, stop, err := h.atMost(ctx, q.Get("wait"))
+	ctx, stop, err := srv.atMost(q.Context(), query.Get("wait"))
 	if err != nil {
 		return nil, err
 	}
 	defer stop()
-	return approvals.Changed(ctx, h.s.Approvals(), c, q.Get("seen"))
+	return approvals.Changed(ctx, srv.s.Approvals(), q.caller, query.Get("seen"))
 }
 
-func (h waiting) propose(ctx context.Context, c caller.Caller, _ *http.Request,
-	req ProposeRequest) (any, error) {
+func (srv *Server) propose(q call, req ProposeRequest) (any, error) {
 	if err := policy.CheckApproveAction(req.Type); err != nil {
 		return nil, problem.New(problem.Usage, "type: %w", err)
 	}
-	id, err := h.s.Names().Named(c, req.Run)
+	id, err := srv.s.Names().Named(q.caller, req.Run)
 	if err != nil {
 		return nil, err
 	}
@@ -85,39 +81,39 @@ func (h waiting) propose(ctx context.Context, c caller.Caller, _ *http.Request,
 			return nil, problem.New(problem.Usage, "a proposal of the type %s has run, commit and words",
 				req.Type)
 		}
-		return h.s.ProposeCommit(ctx, c, id, req.Words, *req.Commit)
+		return srv.s.ProposeCommit(q.Context(), q.caller, id, req.Words, *req.Commit)
 	}
 	if req.Commit != nil {
 		return nil, problem.New(problem.Usage, "a proposal of the type %s has no commit", req.Type)
 	}
-	return h.s.Propose(c, approvals.Proposal{Type: req.Type, External: req.External, Run: id,
-		Changed: req.Changed, Agent: req.Agent, Words: req.Words, Key: req.Key, Ask: req.Ask})
+	return srv.s.Propose(q.caller, approvals.Proposal{Type: req.Type, External: req.External,
+		Run: id, Changed: req.Changed, Agent: req.Agent, Words: req.Words, Key: req.Key, Ask: req.Ask})
 }
 
 // maxWait bounds how long a client may wait with one request.
 const maxWait = 10 * time.Minute
 
-func (h waiting) get(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-	id, text := r.PathValue("id"), r.URL.Query().Get("wait")
+func (srv *Server) action(q call) (any, error) {
+	text := q.URL.Query().Get("wait")
 	if text == "" {
-		return h.s.Approvals().Get(c, id)
+		return srv.s.Approvals().Get(q.caller, q.id)
 	}
-	ctx, stop, err := h.atMost(ctx, text)
+	ctx, stop, err := srv.atMost(q.Context(), text)
 	if err != nil {
 		return nil, err
 	}
 	defer stop()
-	return h.s.Approvals().Wait(ctx, c, id)
+	return srv.s.Approvals().Wait(ctx, q.caller, q.id)
 }
 
 // atMost returns a context that ends after the seconds that text has, or when the daemon ends.
-func (h waiting) atMost(ctx context.Context, text string) (context.Context, func(), error) {
+func (srv *Server) atMost(ctx context.Context, text string) (context.Context, func(), error) {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 || time.Duration(n)*time.Second > maxWait {
 		return nil, nil, problem.New(problem.Usage, "wait=%q is no number of seconds up to 600", text)
 	}
 	ctx, stop := context.WithTimeout(ctx, time.Duration(n)*time.Second)
-	unhook := context.AfterFunc(h.leaving, stop)
+	unhook := context.AfterFunc(srv.leaving, stop)
 	return ctx, func() { unhook(); stop() }, nil
 }
 
@@ -125,33 +121,6 @@ func (h waiting) atMost(ctx context.Context, text string) (context.Context, func
 type ClaimRequest struct {
 	// The key of the proposal.
 	Key string `json:"key"`
-}
-
-func (h waiting) claim(_ context.Context, c caller.Caller, r *http.Request,
-	req ClaimRequest) (any, error) {
-	return h.s.Claim(c, r.PathValue("id"), req.Key)
-}
-
-func (h waiting) report(_ context.Context, c caller.Caller, r *http.Request,
-	req approvals.ReportRequest) (any, error) {
-	return h.s.Approvals().Programs().Report(c, r.PathValue("id"), req)
-}
-
-func (h waiting) settle(_ context.Context, c caller.Caller, r *http.Request,
-	req approvals.SettleRequest) (any, error) {
-	return h.s.Approvals().Programs().Settle(c, r.PathValue("id"), req)
-}
-
-func (h waiting) revert(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-	return h.s.RevertAction(ctx, c, r.PathValue("id"))
-}
-
-func (h waiting) withdraw(_ context.Context, c caller.Caller, r *http.Request) (any, error) {
-	return h.s.Approvals().Withdraw(c, r.PathValue("id"))
-}
-
-func (h waiting) revoke(_ context.Context, c caller.Caller, r *http.Request) (any, error) {
-	return h.s.Revoke(c, r.PathValue("id"))
 }
 
 // Approvals asks a daemon about actions that wait for an approval, and about grants.
@@ -240,3 +209,96 @@ func (a *Approvals) Grants(ctx context.Context) (all []approvals.Grant, err erro
 func (a *Approvals) Revoke(ctx context.Context, id string) (g approvals.Grant, err error) {
 	return g, a.link.do(ctx, "DELETE", item(pathGrants, id), nil, &g)
 }
+
+// NewKey returns a secret for a proposal of an action that the caller carries out.
+func NewKey() string { return rand.Text() }
+
+// ErrChanged says of an approved action that what it is about is not as it was when it was
+// proposed, and that nothing was done.
+var ErrChanged = errors.New("it has changed since it was proposed")
+
+// ErrUnsettled is wrapped by what do of Carry returns if the action may still be carried out.
+var ErrUnsettled = errors.New("nobody knows yet how it ended")
+
+// Wait is Get as soon as the action does not wait for a decision any more. It waits until ctx ends,
+// and the action goes on waiting then: no decision is no refusal.
+func (a *Approvals) Wait(ctx context.Context, id string) (approvals.Action, error) {
+	for {
+		found, err := a.Await(ctx, id, time.Minute)
+		if err != nil || found.State != approvals.Pending {
+			return found, err
+		}
+	}
+}
+
+// Carry claims an approved action, does it, and reports how it ended. What do returns is the outcome
+// that people are shown; an error that is ErrChanged makes the action stale, another one failed. With
+// ErrUnsettled the action stays applying, and the caller reports its end later.
+//
+// do is called once at most, here or anywhere, and only after the claim is on record. If the caller
+// is killed in do, the action stays applying, and a person settles it. An action is not given to
+// Carry twice.
+func (a *Approvals) Carry(ctx context.Context, id, key string,
+	do func(approvals.Action) (outcome string, err error)) (approvals.Action, error) {
+	claimed, err := a.Claim(ctx, id, key)
+	var answer *problem.Error
+	if err != nil && !errors.As(err, &answer) {
+		// The daemon may have noted the claim and not said so.
+		_, lost := a.report(ctx, id, approvals.ReportRequest{Key: key, State: approvals.Failed,
+			Error: "the answer to the claim was lost, and nothing was done"})
+		return claimed, errors.Join(err, lost)
+	}
+	if err != nil {
+		return claimed, err
+	}
+	outcome, failed := do(claimed)
+	if errors.Is(failed, ErrUnsettled) {
+		return claimed, failed
+	}
+	r := approvals.ReportRequest{Key: key, State: approvals.Applied,
+		Outcome: strings.ReplaceAll(reportable(outcome), "\n", " ")}
+	if claimed.State == approvals.Reverting {
+		r.State, r.Outcome = approvals.Reverted, ""
+	}
+	if failed != nil {
+		r.State, r.Outcome, r.Error = approvals.Failed, "", reportable(failed.Error())
+		if errors.Is(failed, ErrChanged) && claimed.State != approvals.Reverting {
+			r.State = approvals.Stale
+		}
+	}
+	ended, err := a.report(ctx, id, r)
+	return ended, errors.Join(failed, err)
+}
+
+// report is Report again and again until a daemon answers: the same report may come twice. It goes
+// on after the end of ctx, since what is reported was done.
+func (a *Approvals) report(ctx context.Context, id string,
+	r approvals.ReportRequest) (approvals.Action, error) {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer stop()
+	for {
+		ended, err := a.Report(ctx, id, r)
+		var answer *problem.Error
+		if err == nil || errors.As(err, &answer) {
+			return ended, err
+		}
+		if !tick.Wait(ctx.Done(), 100*time.Millisecond) {
+			return ended, err
+		}
+	}
+}
+
+// reportable is a text as a report takes it, bounded and without characters that nobody sees. Often a
+// remote host has chosen the text, and a report that the daemon refuses would leave the action
+// applying.
+func reportable(text string) string {
+	return runners.Cut(strings.Map(func(r rune) rune {
+		if r != '\n' && !unicode.IsGraphic(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, "?")), maxReported)
+}
+
+// maxReported bounds a text that is reported, in bytes, below what a daemon takes.
+const maxReported = 1000

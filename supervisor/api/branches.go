@@ -2,57 +2,34 @@ package api
 
 import (
 	"context"
-	"net/http"
 	"net/url"
 
 	"github.com/jail-sandbox/jail/jail/workspace"
-	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
-	"github.com/jail-sandbox/jail/supervisor/service"
-	"github.com/jail-sandbox/jail/supervisor/session"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// branches answers for the branches of the shadows of a daemon.
-type branches struct{ s *service.Service }
-
-func (h branches) fork(ctx context.Context, c caller.Caller, r *http.Request, parent string) (any,
-	error) {
-	var req message.ForkRequest
-	if err := readJSON(r, &req); err != nil {
-		return nil, err
-	}
-	id, done, err := h.s.Names().Take(c, req.ID)
+func (srv *Server) fork(q call, req message.ForkRequest) (any, error) {
+	id, done, err := srv.s.Names().Take(q.caller, req.ID)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	return h.sessions().Fork(ctx, c, parent, id, req.Session)
+	return srv.s.Sessions().Branches().Fork(q.Context(), q.caller, q.id, id, req.Session)
 }
 
-// shadows are the branches as the store of shadows knows them.
-func (h branches) shadows() shadows.Branches { return shadows.BranchesOf(h.s.Workspaces()) }
-
-// sessions are the branches as sessions know them.
-func (h branches) sessions() session.Branches { return h.s.Sessions().Branches() }
-
-func (h branches) diff(ctx context.Context, c caller.Caller, r *http.Request, id string) (any,
-	error) {
-	text := r.URL.Query().Get("with")
+// compare compares two branches.
+func (srv *Server) compare(q call) (any, error) {
+	text := q.URL.Query().Get("with")
 	if text == "" {
 		return nil, problem.New(problem.Usage, "with: no other shadow is named")
 	}
-	other, err := h.s.Names().Named(c, text)
+	other, err := srv.s.Names().Named(q.caller, text)
 	if err != nil {
 		return nil, err
 	}
-	return h.shadows().Compare(ctx, c, id, other)
-}
-
-func (h branches) discard(ctx context.Context, c caller.Caller, _ *http.Request, id string) (any,
-	error) {
-	return nil, h.sessions().Discard(ctx, c, id)
+	return shadows.BranchesOf(srv.s.Workspaces()).Compare(q.Context(), q.caller, q.id, other)
 }
 
 // Branches are the branches of the shadows of a daemon.

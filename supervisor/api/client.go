@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -347,45 +346,50 @@ func (c *Client) DiscardPaths(ctx context.Context, id string,
 // them; none means all.
 func (c *Client) Changes(ctx context.Context, id, patch string,
 	paths ...string) iter.Seq2[ReviewLine, error] {
-	return func(yield func(ReviewLine, error) bool) {
-		ask := url.Values{}
-		switch patch {
-		case "":
-		case PatchHunks:
-			ask.Set("hunks", "1")
-		case PatchReview:
-			ask.Set("hunks", "1")
-			ask.Set("patch", PatchTerminal)
-		default:
-			ask.Set("patch", patch)
-		}
-		if len(paths) > 0 {
-			ask["path"] = paths
-		}
-		path := item(pathWorkspaces, id) + "/changes"
-		if len(ask) > 0 {
-			path += "?" + ask.Encode()
-		}
-		answer, err := c.link.open(ctx, "GET", path, nil)
+	ask := url.Values{"path": paths}
+	switch patch {
+	case "":
+	case PatchHunks:
+		ask.Set("hunks", "1")
+	case PatchReview:
+		ask.Set("hunks", "1")
+		ask.Set("patch", PatchTerminal)
+	default:
+		ask.Set("patch", patch)
+	}
+	return readLines(ctx, &c.link, "GET", item(pathWorkspaces, id)+"/changes?"+ask.Encode(), nil,
+		func(line ReviewLine) (ReviewLine, error) {
+			if line.Error != nil {
+				return line, line.Error
+			}
+			return line, nil
+		})
+}
+
+// readLines asks for a stream of lines of JSON, and returns what read makes of each.
+func readLines[L, T any](ctx context.Context, l *link, method, path string, in any,
+	read func(L) (T, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		answer, err := l.open(ctx, method, path, in)
 		if err != nil {
-			yield(ReviewLine{}, err)
+			var none T
+			yield(none, err)
 			return
 		}
 		defer answer.Close()
-		lines := json.NewDecoder(bufio.NewReader(answer))
-		for {
-			var line ReviewLine
-			err := lines.Decode(&line)
-			if errors.Is(err, io.EOF) {
-				return
-			}
+		for d := json.NewDecoder(answer); ; {
+			var line L
+			var value T
+			err := d.Decode(&line)
 			switch {
-			case err != nil && broken(err):
-				err = c.link.explain(err)
-			case err == nil && line.Error != nil:
-				err = line.Error
+			case errors.Is(err, io.EOF):
+				return
+			case err == nil:
+				value, err = read(line)
+			case broken(err):
+				err = l.explain(err)
 			}
-			if !yield(line, err) || err != nil {
+			if !yield(value, err) || err != nil {
 				return
 			}
 		}

@@ -21,10 +21,11 @@ import (
 )
 
 // Run starts a tool, carries its streams until its end and returns the result. in may be nil for no
-// input: a program of the host then has /dev/null. If out and errOut are the same writer, of a type that == can compare, the tool gets one
-// pipe for both outputs, and the writer gets them in the order in which the tool wrote them. A
-// failure of jail's own that has a place in a result is in the result; the error is for a
-// daemon that does not answer. When ctx ends the connection is closed, and with it the run.
+// input: a program of the host then has /dev/null. If out and errOut are the same writer, of a type
+// that == can compare, the tool gets one pipe for both outputs, and the writer gets them in the order
+// in which the tool wrote them. A failure of jail's own that has a place in a result is in the result;
+// the error is for a daemon that does not answer. When ctx ends the connection is closed, and with it
+// the run.
 func (c *Client) Run(ctx context.Context, req message.Request, in io.Reader, out,
 	errOut io.Writer) (message.Result, error) {
 	return c.RunSized(ctx, req, in, out, errOut, nil)
@@ -177,7 +178,7 @@ func (s *runStream) begins() {
 
 // sendInput sends the caller's input to the tool, one frame for each credit of the daemon.
 func (s *runStream) sendInput(in io.Reader) {
-	w := frameWriter{&s.mu, s, frameInput}
+	w := frameWriter{&s.mu, s, wire.FrameInput}
 	buf := make([]byte, wire.MaxClientFrame)
 	for in != nil {
 		if _, ok := <-s.credit; !ok {
@@ -194,12 +195,12 @@ func (s *runStream) sendInput(in io.Reader) {
 		}
 	}
 	// A run that has ended needs no end of input.
-	_, _ = frameWriter{&s.mu, s, frameInputEnd}.Write(nil)
+	_, _ = frameWriter{&s.mu, s, wire.FrameInputEnd}.Write(nil)
 }
 
 // sendSizes sends each new size of the caller's terminal.
 func (s *runStream) sendSizes(ctx context.Context, sizes <-chan runners.Terminal) {
-	w := frameWriter{&s.mu, s, frameSize}
+	w := frameWriter{&s.mu, s, wire.FrameSize}
 	for {
 		select {
 		case size, ok := <-sizes:
@@ -224,28 +225,28 @@ func (s *runStream) receive(r *bufio.Reader, out, errOut io.Writer) (message.Res
 		if err != nil {
 			return message.Result{}, &cutError{err}
 		}
-		if kind != FrameResult {
+		if kind != wire.FrameResult {
 			s.begins()
 		}
 		switch kind {
-		case frameCredit:
+		case wire.FrameCredit:
 			select {
 			case s.credit <- struct{}{}:
 			default:
 			}
-		case FrameOutput:
+		case wire.FrameOutput:
 			err = writeOutput(out, content)
-		case FrameErrorOutput:
+		case wire.FrameErrorOutput:
 			err = writeOutput(errOut, content)
-		case framePassed:
+		case wire.FramePassed:
 			if s.passed == nil {
 				return message.Result{}, errors.New("the daemon passed pipes that were not asked for")
 			}
 			err = s.passed()
 			s.passed = nil
-		case frameInputEnd:
+		case wire.FrameInputEnd:
 			return message.Result{}, errNoResult
-		case FrameResult:
+		case wire.FrameResult:
 			var res message.Result
 			return res, json.Unmarshal(content, &res)
 		default:

@@ -74,7 +74,7 @@ func sendResult(t *testing.T, conn net.Conn, res message.Result) {
 	if err != nil {
 		t.Error(err)
 	}
-	sendFrame(t, conn, FrameResult, string(text))
+	sendFrame(t, conn, wire.FrameResult, string(text))
 }
 
 var ending = message.Result{ExitCode: 125,
@@ -91,8 +91,8 @@ func TestRunIsTheNextDaemons(t *testing.T) {
 			sendResult(t, conn, ending)
 		}, func(conn net.Conn, r *bufio.Reader) {
 			got <- frames(t, r, 2)
-			sendFrame(t, conn, frameCredit, "")
-			sendFrame(t, conn, FrameOutput, "out")
+			sendFrame(t, conn, wire.FrameCredit, "")
+			sendFrame(t, conn, wire.FrameOutput, "out")
 			sendResult(t, conn, message.Result{ExitCode: 7})
 		})
 		var out bytes.Buffer
@@ -112,7 +112,7 @@ func TestRunIsBegunOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := daemons(t, func(conn net.Conn, r *bufio.Reader) {
 			frames(t, r, 1)
-			sendFrame(t, conn, FrameErrorOutput, "x")
+			sendFrame(t, conn, wire.FrameErrorOutput, "x")
 			sendResult(t, conn, ending)
 		})
 		if res, err := c.Run(t.Context(), message.Request{}, nil, io.Discard,

@@ -13,34 +13,35 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/stdio"
+	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
 // detach starts a run that goes on by itself, by its id: asked for twice in the same words it is
 // one run.
-func (h runs) detach(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
+func (srv *Server) detach(q call) (any, error) {
 	var req message.DetachRequest
-	done, err := readNamed(h.s, c, r, &req, &req.ID)
+	done, err := readNamed(srv.s, q, &req, &req.ID)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	if req.Session != "" {
-		if req.Session, err = h.s.Names().Named(c, req.Session); err != nil {
+		if req.Session, err = srv.s.Names().Named(q.caller, req.Session); err != nil {
 			return nil, err
 		}
 	}
-	return h.s.Detached().Start(ctx, c, req)
+	return srv.s.Detached().Start(q.Context(), q.caller, req)
 }
 
-func (h runs) attach(w http.ResponseWriter, r *http.Request) {
+func (srv *Server) attach(w http.ResponseWriter, r *http.Request) {
 	var req AttachRequest
-	h.streamed(w, r, &req, func(ctx context.Context, c caller.Caller,
+	srv.streamed(w, r, &req, func(ctx context.Context, c caller.Caller,
 		s stdio.Streams) message.Result {
-		id, err := h.s.Names().Named(c, r.PathValue("id"))
+		id, err := srv.s.Names().Named(c, r.PathValue("id"))
 		if err != nil {
 			return failedResult(r.PathValue("id"), err)
 		}
-		return h.s.Detached().Attach(ctx, c, id, s)
+		return srv.s.Detached().Attach(ctx, c, id, s)
 	})
 }
 
@@ -52,24 +53,24 @@ const framesType = "application/vnd.jail.frames"
 
 // logs sends what a detached run wrote as frames, with ?follow=1 until its end. After the last
 // comes the result, if there is one.
-func (h runs) logs(w http.ResponseWriter, r *http.Request) {
+func (srv *Server) logs(w http.ResponseWriter, r *http.Request) {
 	caller, err := callerOf(r.Context())
 	if err != nil {
 		writeProblem(w, problem.From(err))
 		return
 	}
-	id, err := h.s.Names().Named(caller, r.PathValue("id"))
+	id, err := srv.s.Names().Named(caller, r.PathValue("id"))
 	if err != nil {
-		refuse(w, h.s, caller, err)
+		refuse(w, srv.s, caller, err)
 		return
 	}
 	var mu sync.Mutex
 	out := &flushed{w: w, c: http.NewResponseController(w)}
-	res, err := h.s.Detached().Follow(r.Context(), caller, id, r.URL.Query().Get("follow") == "1",
-		frameWriter{&mu, out, FrameOutput}, frameWriter{&mu, out, FrameErrorOutput})
+	res, err := srv.s.Detached().Follow(r.Context(), caller, id, r.URL.Query().Get("follow") == "1",
+		frameWriter{&mu, out, wire.FrameOutput}, frameWriter{&mu, out, wire.FrameErrorOutput})
 	switch {
 	case err != nil && !out.begun:
-		refuse(w, h.s, caller, err)
+		refuse(w, srv.s, caller, err)
 		return
 	case err != nil:
 		// The client is gone, or sees that there is no result.
@@ -77,14 +78,14 @@ func (h runs) logs(w http.ResponseWriter, r *http.Request) {
 	}
 	out.begin()
 	if res != nil {
-		if text, err := json.Marshal(h.s.Names().Result(caller, *res)); err == nil {
+		if text, err := json.Marshal(srv.s.Names().Result(caller, *res)); err == nil {
 			// A client that is gone needs none.
-			_, _ = frameWriter{&mu, out, FrameResult}.Write(text)
+			_, _ = frameWriter{&mu, out, wire.FrameResult}.Write(text)
 		}
 		return
 	}
 	// All there is so far.
-	_, _ = frameWriter{&mu, out, frameInputEnd}.Write(nil)
+	_, _ = frameWriter{&mu, out, wire.FrameInputEnd}.Write(nil)
 }
 
 // flushed sends what is written at once.

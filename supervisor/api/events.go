@@ -16,7 +16,6 @@ import (
 
 	"github.com/jail-sandbox/jail/jail/tick"
 	"github.com/jail-sandbox/jail/supervisor/audit"
-	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
@@ -34,39 +33,32 @@ const (
 var errEnding = problem.New(problem.Ending, "this jaild is being ended")
 
 // events streams records as they are written.
-func (h records) events(w http.ResponseWriter, r *http.Request) {
+func (srv *Server) events(w http.ResponseWriter, r *http.Request) {
 	caller, err := callerOf(r.Context())
 	var req message.EventsRequest
 	if err == nil {
 		req, err = readEvents(r.URL.Query())
 	}
 	if err == nil {
-		err = h.named(caller, &req.RecordsRequest)
+		err = srv.named(caller, &req.RecordsRequest)
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	defer context.AfterFunc(h.leaving, func() { cancel(errEnding) })()
+	defer context.AfterFunc(srv.leaving, func() { cancel(errEnding) })()
 	out := newEventStream(w, stalledBound)
 	if err == nil {
 		defer out.stayAlive(ctx, aliveEvery, cancel)()
-		err = h.follow(ctx, caller, req, out)
+		var leave func()
+		if leave, err = srv.s.Enter(); err == nil {
+			// Not for as long as the stream lasts.
+			leave()
+			err = srv.s.Records().Follow(ctx, caller, req, out.begin, out.record)
+		}
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
 	out.end(problem.From(err))
-}
-
-// follow gives a stream the records that it asks for, unless the daemon ends.
-func (h records) follow(ctx context.Context, c caller.Caller, req message.EventsRequest,
-	out *eventStream) error {
-	leave, err := h.s.Enter()
-	if err != nil {
-		return err
-	}
-	// not for as long as it takes
-	leave()
-	return h.s.Records().Follow(ctx, c, req, out.begin, out.record)
 }
 
 // readEvents is what a query asks for; values writes one.

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"runtime/debug"
 
-	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
@@ -19,13 +18,13 @@ func (srv *Server) fault(p any) *problem.Error {
 }
 
 // answered calls h, and returns its panic as an error.
-func (srv *Server) answered(h handler, c caller.Caller, r *http.Request) (v any, err error) {
+func (srv *Server) answered(h handler, q call) (v any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			v, err = nil, srv.fault(p)
 		}
 	}()
-	return h(r.Context(), c, r)
+	return h(q)
 }
 
 // resulting calls do, and returns its panic as a result.

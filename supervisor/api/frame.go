@@ -23,18 +23,6 @@ import (
 // A client that closes the connection ends the run.
 type FrameKind byte
 
-// Kinds of frames.
-const (
-	frameInput       FrameKind = wire.FrameInput
-	frameInputEnd    FrameKind = wire.FrameInputEnd
-	frameSize        FrameKind = wire.FrameSize
-	frameCredit      FrameKind = wire.FrameCredit
-	FrameOutput      FrameKind = wire.FrameOutput
-	FrameErrorOutput FrameKind = wire.FrameErrorOutput
-	FrameResult      FrameKind = wire.FrameResult
-	framePassed      FrameKind = wire.FramePassed
-)
-
 // frameWriter writes frames of one kind to a connection that several of them share.
 type frameWriter struct {
 	mu   *sync.Mutex

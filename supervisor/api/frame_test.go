@@ -23,7 +23,7 @@ func TestFramesComeBack(t *testing.T) {
 	var mu sync.Mutex
 	texts := []string{"", "x", strings.Repeat("long", 50_000)}
 	for _, text := range texts {
-		if n, err := (frameWriter{&mu, &conn, FrameOutput}).Write([]byte(text)); err != nil ||
+		if n, err := (frameWriter{&mu, &conn, wire.FrameOutput}).Write([]byte(text)); err != nil ||
 			n != len(text) {
 			t.Fatalf("wrote %d, %v", n, err)
 		}
@@ -31,7 +31,7 @@ func TestFramesComeBack(t *testing.T) {
 	r := bufio.NewReader(&conn)
 	for _, text := range texts {
 		kind, content, err := readFrame(r, nil, wire.MaxFrame)
-		if err != nil || kind != FrameOutput || string(content) != text {
+		if err != nil || kind != wire.FrameOutput || string(content) != text {
 			t.Fatalf("read %q of %d bytes, %v", kind, len(content), err)
 		}
 	}
@@ -43,11 +43,11 @@ func TestFramesComeBack(t *testing.T) {
 // T-508: no frame is larger than what is kept of one.
 func TestFramesAreBounded(t *testing.T) {
 	var mu sync.Mutex
-	if _, err := (frameWriter{&mu, io.Discard, frameInput}).Write(make([]byte,
+	if _, err := (frameWriter{&mu, io.Discard, wire.FrameInput}).Write(make([]byte,
 		wire.MaxFrame+1)); err == nil {
 		t.Error("wrote a frame that is too large")
 	}
-	head := binary.BigEndian.AppendUint32([]byte{byte(frameInput)}, wire.MaxFrame+1)
+	head := binary.BigEndian.AppendUint32([]byte{byte(wire.FrameInput)}, wire.MaxFrame+1)
 	if _, _, err := readFrame(bufio.NewReader(bytes.NewReader(head)), nil, wire.MaxFrame); err == nil ||
 		errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("a frame that is too large: %v", err)
@@ -59,13 +59,13 @@ func TestFramesAreBounded(t *testing.T) {
 func TestInputKeepsToItsWindow(t *testing.T) {
 	var frames bytes.Buffer
 	var mu sync.Mutex
-	w := frameWriter{&mu, &frames, frameInput}
+	w := frameWriter{&mu, &frames, wire.FrameInput}
 	for range wire.InputWindow + 1 {
 		if _, err := w.Write([]byte("x")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	in := newInput(frameWriter{&mu, io.Discard, frameCredit})
+	in := newInput(frameWriter{&mu, io.Discard, wire.FrameCredit})
 	// Returns at the frame too many, with nobody reading.
 	in.receive(bufio.NewReader(&frames))
 	text, err := io.ReadAll(in)
@@ -81,15 +81,15 @@ func TestClientFramesAreBounded(t *testing.T) {
 		return string(binary.BigEndian.AppendUint32([]byte{byte(kind)}, size)) + content
 	}
 	for sent, want := range map[string]string{
-		frame(frameInput, wire.MaxClientFrame,
-			strings.Repeat("x", wire.MaxClientFrame)) + frame(frameInputEnd, 0, ""): "",
-		frame(frameInput, wire.MaxClientFrame+1, ""): "frame of 65537 bytes, at most " +
+		frame(wire.FrameInput, wire.MaxClientFrame,
+			strings.Repeat("x", wire.MaxClientFrame)) + frame(wire.FrameInputEnd, 0, ""): "",
+		frame(wire.FrameInput, wire.MaxClientFrame+1, ""): "frame of 65537 bytes, at most " +
 			"65536",
-		frame(frameSize, wire.MaxFrame, ""): "frame of 16777216 bytes, at " +
+		frame(wire.FrameSize, wire.MaxFrame, ""): "frame of 16777216 bytes, at " +
 			"most 65536",
-		frame(frameInput, 0, ""):                                      `frame of kind 'i' with 0 bytes`,
-		frame(FrameResult, 2, "{}"):                                   `frame of kind 'r' with 2 bytes`,
-		strings.Repeat(frame(frameInput, 1, "x"), wire.InputWindow+1): "more frames of input",
+		frame(wire.FrameInput, 0, ""):                                      `frame of kind 'i' with 0 bytes`,
+		frame(wire.FrameResult, 2, "{}"):                                   `frame of kind 'r' with 2 bytes`,
+		strings.Repeat(frame(wire.FrameInput, 1, "x"), wire.InputWindow+1): "more frames of input",
 	} {
 		srv := &Server{ending: t.Context()}
 		theirs, ours := net.Pipe()
@@ -117,7 +117,7 @@ func TestClientFramesAreBounded(t *testing.T) {
 
 func TestInputEndsWithTheRun(t *testing.T) {
 	var mu sync.Mutex
-	in := newInput(frameWriter{&mu, io.Discard, frameCredit})
+	in := newInput(frameWriter{&mu, io.Discard, wire.FrameCredit})
 	in.stop()
 	if n, err := in.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 		t.Fatalf("read %d, %v", n, err)

@@ -28,13 +28,13 @@ func FuzzInput(f *testing.F) {
 		var want []byte
 		for r, n := bufio.NewReader(bytes.NewReader(text)), 0; n < wire.InputWindow; n++ {
 			kind, content, err := readFrame(r, nil, wire.MaxClientFrame)
-			if err != nil || kind != frameInput || len(content) == 0 {
+			if err != nil || kind != wire.FrameInput || len(content) == 0 {
 				break
 			}
 			want = append(want, content...)
 		}
 		var mu sync.Mutex
-		in := newInput(frameWriter{&mu, io.Discard, frameCredit})
+		in := newInput(frameWriter{&mu, io.Discard, wire.FrameCredit})
 		// returns: nobody has to read meanwhile
 		in.receive(bufio.NewReader(bytes.NewReader(text)))
 		var end error
@@ -84,7 +84,7 @@ func FuzzStream(f *testing.F) {
 		if out.Len()+errOut.Len() > len(text) {
 			t.Errorf("%d bytes became %d", len(text), out.Len()+errOut.Len())
 		}
-		if err == nil && !bytes.Contains(text, []byte{byte(FrameResult)}) {
+		if err == nil && !bytes.Contains(text, []byte{byte(wire.FrameResult)}) {
 			t.Error("a run ended without a result")
 		}
 	})

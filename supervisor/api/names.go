@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/jail-sandbox/jail/jail/workspace"
@@ -18,14 +17,13 @@ import (
 // What users call a run or session becomes its id here, and its id what they call it: behind this
 // package everything has its id alone.
 
-// byID gives a handler the id of what the path names.
-func byID(s *service.Service, h method) handler {
-	return func(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-		id, err := s.Names().Named(c, r.PathValue("id"))
-		if err != nil {
+// byID gives a handler the id of the run or session that the path names.
+func (srv *Server) byID(h handler) handler {
+	return func(q call) (_ any, err error) {
+		if q.id, err = srv.s.Names().Named(q.caller, q.id); err != nil {
 			return nil, err
 		}
-		return h(ctx, c, r, id)
+		return h(q)
 	}
 }
 
@@ -49,25 +47,23 @@ func shown(s *naming.Namer, c caller.Caller, v any) any {
 		v.Run = s.Shown(c, v.Run)
 		return v
 	case []approvals.Action:
-		return each(v, func(x approvals.Action) approvals.Action {
-			x.Run = s.Shown(c, x.Run)
-			return x
-		})
+		for i := range v {
+			v[i].Run = s.Shown(c, v[i].Run)
+		}
+		return v
 	case []approvals.Grant:
-		return each(v, func(x approvals.Grant) approvals.Grant {
-			x.Run = s.Shown(c, x.Run)
-			return x
-		})
+		for i := range v {
+			v[i].Run = s.Shown(c, v[i].Run)
+		}
+		return v
 	case []message.RunInfo:
-		return each(v, func(x message.RunInfo) message.RunInfo { return s.Run(c, x) })
+		return each(c, v, s.Run)
 	case []message.SessionInfo:
-		return each(v, func(x message.SessionInfo) message.SessionInfo {
-			return s.Session(c, x)
-		})
+		return each(c, v, s.Session)
 	case shadows.BranchInfo:
 		return s.Branch(c, v)
 	case []shadows.BranchInfo:
-		return each(v, func(x shadows.BranchInfo) shadows.BranchInfo { return s.Branch(c, x) })
+		return each(c, v, s.Branch)
 	case workspace.MergePreview:
 		v.Parent = s.Shown(c, v.Parent)
 		return v
@@ -78,9 +74,7 @@ func shown(s *naming.Namer, c caller.Caller, v any) any {
 		v.A, v.B = s.Shown(c, v.A), s.Shown(c, v.B)
 		return v
 	case []shadows.WorkspaceInfo:
-		return each(v, func(x shadows.WorkspaceInfo) shadows.WorkspaceInfo {
-			return s.Workspace(c, x)
-		})
+		return each(c, v, s.Workspace)
 	case Records:
 		if v.Live != nil {
 			live := s.Run(c, *v.Live)
@@ -91,9 +85,9 @@ func shown(s *naming.Namer, c caller.Caller, v any) any {
 	return v
 }
 
-func each[T any](all []T, f func(T) T) []T {
+func each[T any](c caller.Caller, all []T, f func(caller.Caller, T) T) []T {
 	for i, v := range all {
-		all[i] = f(v)
+		all[i] = f(c, v)
 	}
 	return all
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
 // document is the part of an OpenAPI document that the tests look at.
@@ -136,10 +137,10 @@ func TestOpenAPIHasEveryParameter(t *testing.T) {
 
 func TestOpenAPIDescribesTheStreams(t *testing.T) {
 	op := readDocument(t).Paths[PathRuns]["post"]
-	want := map[string]string{"input": string(frameInput), "inputEnd": string(frameInputEnd),
-		"credit": string(frameCredit),
-		"output": string(FrameOutput), "errorOutput": string(FrameErrorOutput),
-		"result": string(FrameResult), "passed": string(framePassed)}
+	want := map[string]string{"input": string(wire.FrameInput), "inputEnd": string(wire.FrameInputEnd),
+		"credit": string(wire.FrameCredit),
+		"output": string(wire.FrameOutput), "errorOutput": string(wire.FrameErrorOutput),
+		"result": string(wire.FrameResult), "passed": string(wire.FramePassed)}
 	if !reflect.DeepEqual(op.Frames, want) {
 		t.Errorf("frames %v, want %v", op.Frames, want)
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/hostpolicy"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/runlog"
+	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
 var update = flag.Bool("update", false, "write openapi.json as the Go types say")
@@ -239,10 +240,10 @@ func (g *generator) operation(r route) object {
 	}
 	if text.upgrade != 0 {
 		o = append(o, member{"x-frames", object{
-			{"input", string(frameInput)}, {"inputEnd", string(frameInputEnd)},
-			{"credit", string(frameCredit)},
-			{"output", string(FrameOutput)}, {"errorOutput", string(FrameErrorOutput)},
-			{"result", string(FrameResult)}, {"passed", string(framePassed)},
+			{"input", string(wire.FrameInput)}, {"inputEnd", string(wire.FrameInputEnd)},
+			{"credit", string(wire.FrameCredit)},
+			{"output", string(wire.FrameOutput)}, {"errorOutput", string(wire.FrameErrorOutput)},
+			{"result", string(wire.FrameResult)}, {"passed", string(wire.FramePassed)},
 		}})
 	}
 	return append(o, member{"responses", g.responses(r.path, text)})

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/daemonlog"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
@@ -119,9 +118,8 @@ func (l lines) Write(p []byte) (int, error) {
 // The client of a request that has one answer learns of the fault, too.
 func TestPanicIsAnError(t *testing.T) {
 	srv := NewServer(&service.Service{}, Version{}, nil)
-	_, err := srv.answered(func(context.Context, caller.Caller, *http.Request) (any, error) {
-		panic("one")
-	}, caller.Caller{}, httptest.NewRequest("GET", "/", nil))
+	_, err := srv.answered(func(call) (any, error) { panic("one") },
+		call{Request: httptest.NewRequest("GET", "/", nil)})
 	res := srv.resulting(func() message.Result { panic("two") })
 	for want, got := range map[string]*problem.Error{
 		"a fault of jail's own: one": problem.From(err),

@@ -65,7 +65,7 @@ func TestLastWords(t *testing.T) {
 				}
 			}
 		})
-		if wrote != nil || kind != FrameResult {
+		if wrote != nil || kind != wire.FrameResult {
 			t.Errorf("a client that reads: %v, and the last frame is of kind %q", wrote, kind)
 		}
 	})

@@ -44,7 +44,7 @@ func passing(t *testing.T, do func(stdin io.Reader, stdout io.Writer)) *Client {
 			if got := frames(t, r, 2); got != "iaske" {
 				t.Errorf("input %q", got)
 			}
-			sendFrame(t, conn, FrameOutput, "said")
+			sendFrame(t, conn, wire.FrameOutput, "said")
 			sendResult(t, conn, message.Result{ExitCode: 7})
 			return
 		}

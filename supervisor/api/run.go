@@ -19,40 +19,23 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
-	"github.com/jail-sandbox/jail/supervisor/service"
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
-// runs answers for the runs of a daemon.
-type runs struct {
-	s        *service.Service
-	streamed streamer
-}
-
-// A streamer answers a request by Server.streamed.
-type streamer func(w http.ResponseWriter, r *http.Request, req any,
-	do func(context.Context, caller.Caller, stdio.Streams) message.Result)
-
 // run starts a run and switches the connection to its streams.
-func (h runs) run(w http.ResponseWriter, r *http.Request) {
+func (srv *Server) run(w http.ResponseWriter, r *http.Request) {
 	var req message.Request
-	h.streamed(w, r, &req, func(ctx context.Context, c caller.Caller,
+	srv.streamed(w, r, &req, func(ctx context.Context, c caller.Caller,
 		s stdio.Streams) message.Result {
-		return h.runNamed(ctx, c, req, s)
+		id, done, err := srv.s.Names().Take(c, req.ID)
+		if err != nil {
+			return failedResult(req.ID, err)
+		}
+		defer done()
+		req.ID = id
+		return srv.s.Run(ctx, c, req, s)
 	})
-}
-
-// runNamed is a run whose request has the name that its caller gave it.
-func (h runs) runNamed(ctx context.Context, c caller.Caller, req message.Request,
-	s stdio.Streams) message.Result {
-	id, done, err := h.s.Names().Take(c, req.ID)
-	if err != nil {
-		return failedResult(req.ID, err)
-	}
-	defer done()
-	req.ID = id
-	return h.s.Run(ctx, c, req, s)
 }
 
 // failedResult returns the result of a request that failed before there was a run. id is what the
@@ -143,7 +126,7 @@ func (srv *Server) carry(plain net.Conn, buffered *bufio.Reader,
 	calm := context.AfterFunc(srv.ending, conn.hurry)
 	defer calm()
 	var mu sync.Mutex
-	in := newInput(frameWriter{&mu, conn, frameCredit})
+	in := newInput(frameWriter{&mu, conn, wire.FrameCredit})
 	var reading sync.WaitGroup
 	reading.Go(func() {
 		// The client closed the connection, or broke the protocol.
@@ -152,8 +135,8 @@ func (srv *Server) carry(plain net.Conn, buffered *bufio.Reader,
 	res := srv.resulting(func() message.Result {
 		return do(ctx, stdio.Streams{
 			In:    in,
-			Out:   frameWriter{&mu, conn, FrameOutput},
-			Err:   frameWriter{&mu, conn, FrameErrorOutput},
+			Out:   frameWriter{&mu, conn, wire.FrameOutput},
+			Err:   frameWriter{&mu, conn, wire.FrameErrorOutput},
 			Sizes: in.sizes,
 			Pass: func(in, out *os.File) error {
 				mu.Lock()
@@ -170,7 +153,7 @@ func (srv *Server) carry(plain net.Conn, buffered *bufio.Reader,
 	text, err := json.Marshal(res)
 	if err == nil {
 		// A client that is gone needs no result; the record has it.
-		_, _ = frameWriter{&mu, conn, FrameResult}.Write(text)
+		_, _ = frameWriter{&mu, conn, wire.FrameResult}.Write(text)
 	}
 	in.stop()
 	conn.Close()
@@ -211,13 +194,13 @@ func (in *input) receive(conn *bufio.Reader) error {
 		switch {
 		case err != nil:
 			return err
-		case kind == frameInputEnd:
+		case kind == wire.FrameInputEnd:
 			in.whole.Store(true)
 			end()
-		case kind == frameSize && len(content) == 4:
+		case kind == wire.FrameSize && len(content) == 4:
 			in.resize(runners.Terminal{Rows: binary.BigEndian.Uint16(content),
 				Columns: binary.BigEndian.Uint16(content[2:])})
-		case kind == frameInput && !ended && len(content) > 0:
+		case kind == wire.FrameInput && !ended && len(content) > 0:
 			select {
 			case in.frames <- content:
 			default:

@@ -21,9 +21,11 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/approvals"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/daemonlog"
+	"github.com/jail-sandbox/jail/supervisor/images"
 	"github.com/jail-sandbox/jail/supervisor/jsonbound"
 	"github.com/jail-sandbox/jail/supervisor/live"
 	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/metrics"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/service"
 	"github.com/jail-sandbox/jail/supervisor/session"
@@ -115,56 +117,45 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// A handler answers one request of a known caller. What it returns is written as JSON; nil is an
-// empty object.
-type handler func(ctx context.Context, c caller.Caller, r *http.Request) (any, error)
-
-// A method is a handler that gets the id of what the path names, too.
-type method func(ctx context.Context, c caller.Caller, r *http.Request, id string) (any, error)
-
-// at gives a method the id that the path has as key.
-func at(key string, m method) handler {
-	return func(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-		return m(ctx, c, r, r.PathValue(key))
-	}
+// A call is a request of a known caller.
+type call struct {
+	*http.Request
+	caller caller.Caller
+	// id is that of what the path names.
+	id string
 }
+
+// A handler answers one call. What it returns is written as JSON; nil is an empty object.
+type handler func(q call) (any, error)
 
 // listed answers with what f lists for the caller. Here as below, of returns a part of the service,
 // once there is a request, and f is a method of that part.
 func listed[S, R any](of func() S, f func(S, caller.Caller) (R, error)) handler {
-	return func(_ context.Context, c caller.Caller, _ *http.Request) (any, error) {
-		return f(of(), c)
-	}
+	return func(q call) (any, error) { return f(of(), q.caller) }
 }
 
 // asked answers with what f returns for an id.
 func asked[S, R any](of func() S,
-	f func(S, context.Context, caller.Caller, string) (R, error)) method {
-	return func(ctx context.Context, c caller.Caller, _ *http.Request, id string) (any, error) {
-		return f(of(), ctx, c, id)
-	}
+	f func(S, context.Context, caller.Caller, string) (R, error)) handler {
+	return func(q call) (any, error) { return f(of(), q.Context(), q.caller, q.id) }
 }
 
 // posted answers with what f returns for an id and the body of the request.
 func posted[S, T, R any](of func() S,
-	f func(S, context.Context, caller.Caller, string, T) (R, error)) method {
-	return func(ctx context.Context, c caller.Caller, r *http.Request, id string) (any, error) {
-		var req T
-		if err := readJSON(r, &req); err != nil {
-			return nil, err
-		}
-		return f(of(), ctx, c, id, req)
-	}
+	f func(S, context.Context, caller.Caller, string, T) (R, error)) handler {
+	return sent(func(q call, req T) (any, error) {
+		return f(of(), q.Context(), q.caller, q.id, req)
+	})
 }
 
-// sent gives a handler the body of the request.
-func sent[T any](f func(context.Context, caller.Caller, *http.Request, T) (any, error)) handler {
-	return func(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
+// sent gives f the body of the request.
+func sent[T any](f func(q call, req T) (any, error)) handler {
+	return func(q call) (any, error) {
 		var req T
-		if err := readJSON(r, &req); err != nil {
+		if err := readJSON(q.Request, &req); err != nil {
 			return nil, err
 		}
-		return f(ctx, c, r, req)
+		return f(q, req)
 	}
 }
 
@@ -178,85 +169,128 @@ type route struct {
 // routes is the whole API; a test holds openapi.json against it.
 func (srv *Server) routes() []route {
 	s := srv.s
-	about, tools, kept := about{s, srv.version}, tools{s}, workspaces{s}
-	roots := imageRoots{s}
-	runs, sessions := runs{s, srv.streamed}, sessions{s, srv.streamed}
-	branches := branches{s}
-	records, waiting := records{s, srv.leaving}, waiting{s, srv.leaving}
+	self := func() *service.Service { return s }
+	branchShadows := func() shadows.Branches { return shadows.BranchesOf(s.Workspaces()) }
+	branchSessions := func() session.Branches { return s.Sessions().Branches() }
 	return []route{
-		{method: "GET", path: PathVersion, answer: about.getVersion},
-		{method: "GET", path: pathOpenAPI, answer: getOpenAPI},
-		{method: "GET", path: pathMetrics, stream: about.metrics},
-		{method: "GET", path: pathPolicy, answer: about.getPolicy},
-		{method: "GET", path: pathHost, answer: about.getHost},
-		{method: "POST", path: pathPlan, answer: sent(runs.plan)},
+		{method: "GET", path: PathVersion,
+			answer: func(call) (any, error) { return srv.version, nil }},
+		{method: "GET", path: pathOpenAPI,
+			answer: func(call) (any, error) { return json.RawMessage(openAPI), nil }},
+		{method: "GET", path: pathMetrics, stream: srv.metrics},
+		{method: "GET", path: pathPolicy,
+			answer: func(call) (any, error) { return s.Policies().Status(), nil }},
+		{method: "GET", path: pathHost,
+			answer: func(q call) (any, error) { return s.Host().Status(q.caller), nil }},
+		{method: "POST", path: pathPlan, answer: sent(func(q call, req message.Request) (any, error) {
+			return s.Preparer().Plan(q.Context(), q.caller, req)
+		})},
 		{method: "GET", path: PathRuns, answer: listed(s.Live, (*live.Runs).List)},
-		{method: "POST", path: PathRuns, stream: runs.run},
-		{method: "GET", path: PathRuns + "/{id}", answer: byID(s, runs.inspect)},
-		{method: "GET", path: PathRuns + "/{id}/verify", answer: byID(s, runs.verify)},
-		{method: "POST", path: PathRuns + "/{id}/kill", answer: byID(s, runs.kill)},
-		{method: "PUT", path: PathRuns + "/{id}", answer: runs.detach},
+		{method: "POST", path: PathRuns, stream: srv.run},
+		{method: "GET", path: PathRuns + "/{id}", answer: srv.byID(srv.inspect)},
+		{method: "GET", path: PathRuns + "/{id}/verify", answer: srv.byID(func(q call) (any, error) {
+			return s.Live().Verify(q.caller, q.id)
+		})},
+		{method: "POST", path: PathRuns + "/{id}/kill",
+			answer: srv.byID(sent(func(q call, req KillRequest) (any, error) {
+				return nil, s.Live().Kill(q.caller, q.id, cmp.Or(req.Signal, 9))
+			}))},
+		{method: "PUT", path: PathRuns + "/{id}", answer: srv.detach},
 		{method: "GET", path: PathRuns + "/{id}/result",
-			answer: byID(s, asked(s.Live, (*live.Runs).Wait))},
-		{method: "GET", path: PathRuns + "/{id}/logs", stream: runs.logs},
-		{method: "POST", path: PathRuns + "/{id}/attach", stream: runs.attach},
-		{method: "GET", path: pathSessions, answer: sessions.list},
-		{method: "PUT", path: pathSessions + "/{id}", answer: sessions.start},
-		{method: "POST", path: pathSessions + "/{id}/exec", stream: sessions.exec},
+			answer: srv.byID(asked(s.Live, (*live.Runs).Wait))},
+		{method: "GET", path: PathRuns + "/{id}/logs", stream: srv.logs},
+		{method: "POST", path: PathRuns + "/{id}/attach", stream: srv.attach},
+		{method: "GET", path: pathSessions,
+			answer: func(q call) (any, error) { return s.Sessions().List(q.caller), nil }},
+		{method: "PUT", path: pathSessions + "/{id}", answer: srv.startSession},
+		{method: "POST", path: pathSessions + "/{id}/exec", stream: srv.exec},
 		{method: "POST", path: pathSessions + "/{id}/stop",
-			answer: byID(s, posted(s.Sessions, (*session.Sessions).Stop))},
-		{method: "POST", path: pathSessions + "/{id}/fork", answer: byID(s, branches.fork)},
-		{method: "GET", path: pathBranches,
-			answer: listed(branches.shadows, shadows.Branches.List)},
-		{method: "GET", path: pathBranches + "/{id}/diff", answer: byID(s, branches.diff)},
+			answer: srv.byID(posted(s.Sessions, (*session.Sessions).Stop))},
+		{method: "POST", path: pathSessions + "/{id}/fork", answer: srv.byID(sent(srv.fork))},
+		{method: "GET", path: pathBranches, answer: listed(branchShadows, shadows.Branches.List)},
+		{method: "GET", path: pathBranches + "/{id}/diff", answer: srv.byID(srv.compare)},
 		{method: "POST", path: pathBranches + "/{id}/preview",
-			answer: byID(s, asked(branches.sessions, session.Branches.Preview))},
+			answer: srv.byID(asked(branchSessions, session.Branches.Preview))},
 		{method: "POST", path: pathBranches + "/{id}/merge",
-			answer: byID(s, posted(branches.sessions, session.Branches.Merge))},
+			answer: srv.byID(posted(branchSessions, session.Branches.Merge))},
 		{method: "POST", path: pathBranches + "/{id}/revert",
-			answer: byID(s, asked(branches.sessions, session.Branches.Revert))},
-		{method: "DELETE", path: pathBranches + "/{id}", answer: byID(s, branches.discard)},
+			answer: srv.byID(asked(branchSessions, session.Branches.Revert))},
+		{method: "DELETE", path: pathBranches + "/{id}", answer: srv.byID(func(q call) (any, error) {
+			return nil, branchSessions().Discard(q.Context(), q.caller, q.id)
+		})},
 		{method: "GET", path: pathWorkspaces, answer: listed(s.Workspaces, (*shadows.Store).List)},
-		{method: "GET", path: pathWorkspaces + "/{id}/changes", stream: kept.changes},
+		{method: "GET", path: pathWorkspaces + "/{id}/changes", stream: srv.changes},
 		{method: "POST", path: pathWorkspaces + "/{id}/commit",
-			answer: byID(s, posted(s.Workspaces, (*shadows.Store).Commit))},
+			answer: srv.byID(posted(s.Workspaces, (*shadows.Store).Commit))},
 		{method: "POST", path: pathWorkspaces + "/{id}/revert",
-			answer: byID(s, posted(s.Workspaces, (*shadows.Store).Revert))},
+			answer: srv.byID(posted(s.Workspaces, (*shadows.Store).Revert))},
 		{method: "GET", path: pathCaches, answer: listed(s.Workspaces, (*shadows.Store).Caches)},
-		{method: "DELETE", path: pathCaches + "/{id}", answer: kept.removeCache},
-		{method: "POST", path: pathPrune, answer: kept.prune},
-		{method: "DELETE", path: pathWorkspaces + "/{id}", answer: byID(s, kept.discard)},
+		{method: "DELETE", path: pathCaches + "/{id}", answer: func(q call) (any, error) {
+			return nil, s.Workspaces().RemoveCache(q.caller, q.id)
+		}},
+		{method: "POST", path: pathPrune, answer: func(q call) (any, error) {
+			return s.Workspaces().Prune(q.Context(), q.caller)
+		}},
+		{method: "DELETE", path: pathWorkspaces + "/{id}", answer: srv.byID(func(q call) (any, error) {
+			force := q.URL.Query().Get("force") == "1"
+			return nil, s.Workspaces().Discard(q.Context(), q.caller, q.id, force)
+		})},
 		{method: "POST", path: pathWorkspaces + "/{id}/discard",
-			answer: byID(s, posted(s.Workspaces, (*shadows.Store).DiscardPaths))},
-		{method: "GET", path: pathApprovals, answer: waiting.list},
-		{method: "POST", path: pathApprovals, answer: sent(waiting.propose)},
-		{method: "GET", path: pathApprovals + "/{id}", answer: waiting.get},
-		{method: "DELETE", path: pathApprovals + "/{id}", answer: waiting.withdraw},
+			answer: srv.byID(posted(s.Workspaces, (*shadows.Store).DiscardPaths))},
+		{method: "GET", path: pathApprovals, answer: srv.actions},
+		{method: "POST", path: pathApprovals, answer: sent(srv.propose)},
+		{method: "GET", path: pathApprovals + "/{id}", answer: srv.action},
+		{method: "DELETE", path: pathApprovals + "/{id}", answer: func(q call) (any, error) {
+			return s.Approvals().Withdraw(q.caller, q.id)
+		}},
 		{method: "POST", path: pathApprovals + "/{id}/decide",
-			answer: at("id", posted(s.Approvals, (*approvals.Queue).Decide))},
-		{method: "POST", path: pathApprovals + "/{id}/revert", answer: waiting.revert},
-		{method: "POST", path: pathApprovals + "/{id}/claim", answer: sent(waiting.claim)},
-		{method: "POST", path: pathApprovals + "/{id}/report", answer: sent(waiting.report)},
-		{method: "POST", path: pathApprovals + "/{id}/settle", answer: sent(waiting.settle)},
+			answer: posted(s.Approvals, (*approvals.Queue).Decide)},
+		{method: "POST", path: pathApprovals + "/{id}/revert",
+			answer: asked(self, (*service.Service).RevertAction)},
+		{method: "POST", path: pathApprovals + "/{id}/claim",
+			answer: sent(func(q call, req ClaimRequest) (any, error) {
+				return s.Claim(q.caller, q.id, req.Key)
+			})},
+		{method: "POST", path: pathApprovals + "/{id}/report",
+			answer: sent(func(q call, req approvals.ReportRequest) (any, error) {
+				return s.Approvals().Programs().Report(q.caller, q.id, req)
+			})},
+		{method: "POST", path: pathApprovals + "/{id}/settle",
+			answer: sent(func(q call, req approvals.SettleRequest) (any, error) {
+				return s.Approvals().Programs().Settle(q.caller, q.id, req)
+			})},
 		{method: "GET", path: pathGrants, answer: listed(s.Approvals, (*approvals.Queue).Grants)},
-		{method: "DELETE", path: pathGrants + "/{id}", answer: waiting.revoke},
-		{method: "POST", path: pathAgentRecords, answer: sent(agents{s}.record)},
-		{method: "POST", path: oci.PathContainers, answer: containers{s}.plan},
+		{method: "DELETE", path: pathGrants + "/{id}",
+			answer: func(q call) (any, error) { return s.Revoke(q.caller, q.id) }},
+		{method: "POST", path: pathAgentRecords, answer: sent(srv.recordAgents)},
+		{method: "POST", path: oci.PathContainers, answer: sent(srv.planContainer)},
 		{method: "POST", path: oci.PathContainers + "/{id}" + oci.ReportSuffix,
-			answer: sent(containers{s}.report)},
+			answer: sent(func(q call, req oci.Made) (any, error) {
+				return nil, s.Containers().Report(q.caller, q.id, req)
+			})},
 		{method: "POST", path: oci.PathContainers + "/{id}" + oci.ExecSuffix,
-			answer: containers{s}.exec},
-		{method: "POST", path: pathRecords, stream: records.read},
-		{method: "GET", path: pathEvents, stream: records.events},
-		{method: "POST", path: pathTools, answer: tools.install},
-		{method: "DELETE", path: pathTools + "/{name}", answer: tools.remove},
-		{method: "GET", path: pathImages, answer: roots.list},
+			answer: sent(srv.execInContainer)},
+		{method: "POST", path: pathRecords, stream: srv.records},
+		{method: "GET", path: pathEvents, stream: srv.events},
+		{method: "POST", path: pathTools, answer: srv.installTool},
+		{method: "DELETE", path: pathTools + "/{name}", answer: func(q call) (any, error) {
+			return s.Tools().Remove(q.Context(), q.caller, q.id, q.URL.Query().Get("forget") == "1")
+		}},
+		{method: "GET", path: pathImages, answer: func(q call) (any, error) {
+			all, err := s.Images().List(q.caller)
+			return append([]images.About{}, all...), err
+		}},
 		{method: "PUT", path: pathImages + "/{name}",
-			answer: at("name", posted(s.Images, (*toolmanager.Images).Add))},
+			answer: posted(s.Images, (*toolmanager.Images).Add)},
 		{method: "DELETE", path: pathImages + "/{name}",
-			answer: at("name", asked(s.Images, (*toolmanager.Images).Remove))},
-		{method: "PUT", path: pathPublishers + "/{name}", answer: sent(tools.setRing)},
-		{method: "DELETE", path: pathPublishers + "/{name}", answer: tools.removeRing},
+			answer: asked(s.Images, (*toolmanager.Images).Remove)},
+		{method: "PUT", path: pathPublishers + "/{name}",
+			answer: sent(func(q call, req RingRequest) (any, error) {
+				return nil, s.Tools().SetRing(q.Context(), q.caller, q.id, req.Ring, req.Explicit)
+			})},
+		{method: "DELETE", path: pathPublishers + "/{name}", answer: func(q call) (any, error) {
+			return nil, s.Tools().RemoveRing(q.Context(), q.caller, q.id)
+		}},
 	}
 }
 
@@ -311,7 +345,7 @@ func (srv *Server) answer(h handler) http.HandlerFunc {
 		}
 		// Not for as long as it takes: some answers wait for a run's end.
 		leave()
-		v, err := srv.answered(h, caller, r)
+		v, err := srv.answered(h, call{r, caller, cmp.Or(r.PathValue("id"), r.PathValue("name"))})
 		if err != nil {
 			refuse(w, srv.s, caller, err)
 			return
@@ -387,39 +421,11 @@ func badBody(err error) error {
 	return problem.New(problem.Usage, "body of the request: %s", what).WithCause(err)
 }
 
-// about answers what a daemon is and has counted.
-type about struct {
-	s       *service.Service
-	version Version
-}
-
-func (h about) getVersion(context.Context, caller.Caller, *http.Request) (any, error) {
-	return h.version, nil
-}
-
 //go:embed openapi.json
 var openAPI []byte
 
-func getOpenAPI(context.Context, caller.Caller, *http.Request) (any, error) {
-	return json.RawMessage(openAPI), nil
-}
-
-func (h about) getPolicy(context.Context, caller.Caller, *http.Request) (any, error) {
-	return h.s.Policies().Status(), nil
-}
-
-func (h about) getHost(_ context.Context, c caller.Caller, _ *http.Request) (any, error) {
-	return h.s.Host().Status(c), nil
-}
-
-func (h runs) plan(ctx context.Context, c caller.Caller, _ *http.Request,
-	req message.Request) (any, error) {
-	return h.s.Preparer().Plan(ctx, c, req)
-}
-
-func (h runs) inspect(ctx context.Context, c caller.Caller, r *http.Request, id string) (any,
-	error) {
-	in, err := h.s.Live().Inspect(ctx, c, id)
+func (srv *Server) inspect(q call) (any, error) {
+	in, err := srv.s.Live().Inspect(q.Context(), q.caller, q.id)
 	if err != nil {
 		return nil, err
 	}
@@ -430,15 +436,84 @@ func (h runs) inspect(ctx context.Context, c caller.Caller, r *http.Request, id 
 	return out, nil
 }
 
-func (h runs) verify(_ context.Context, c caller.Caller, r *http.Request, id string) (any, error) {
-	return h.s.Live().Verify(c, id)
+// A quiet knows for how long nobody has asked anything.
+type quiet struct {
+	mu sync.Mutex
+	// Requests that are being answered.
+	under int
+	last  time.Time
 }
 
-func (h runs) kill(_ context.Context, c caller.Caller, r *http.Request, id string) (any, error) {
-	var req KillRequest
-	if err := readJSON(r, &req); err != nil {
-		return nil, err
+func (q *quiet) count(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q.add(1)
+		defer q.add(-1)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// meet counts a client from when it is let in: what it is about to ask is not to meet a daemon that
+// ends for want of work.
+func (q *quiet) meet(_ net.Conn, state http.ConnState) {
+	if state == http.StateNew {
+		q.add(0)
 	}
-	req.Signal = cmp.Or(req.Signal, 9)
-	return nil, h.s.Live().Kill(c, id, req.Signal)
+}
+
+func (q *quiet) add(n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.under += n
+	q.last = time.Now()
+}
+
+// Quiet is for how long the server has had no request and the supervisor no run: 0 while there is
+// one.
+func (srv *Server) Quiet() time.Duration {
+	srv.quiet.mu.Lock()
+	defer srv.quiet.mu.Unlock()
+	if srv.quiet.under > 0 || srv.s.Active() > 0 {
+		srv.quiet.last = time.Now()
+	}
+	return time.Since(srv.quiet.last)
+}
+
+// metrics writes what the daemon has counted. There is nothing of one user's in it, so everybody
+// who may connect may read it.
+func (srv *Server) metrics(w http.ResponseWriter, r *http.Request) {
+	if _, err := callerOf(r.Context()); err != nil {
+		writeProblem(w, problem.From(err))
+		return
+	}
+	srv.writeMetrics(w, r)
+}
+
+func (srv *Server) writeMetrics(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", metrics.ContentType)
+	// A client that is gone needs no answer.
+	_, _ = srv.s.Meters().WriteTo(w)
+}
+
+// ServeMetrics answers on l, a port of this host alone, with the metrics and nothing else. It
+// returns when l is closed, or why it stopped before.
+func (srv *Server) ServeMetrics(l net.Listener) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /metrics", srv.writeMetrics)
+	server := http.Server{Handler: mux, ReadTimeout: 10 * time.Second,
+		WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	if err := server.Serve(l); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// Metrics asks for what the daemon has counted, in the text format of Prometheus.
+func (c *Client) Metrics(ctx context.Context) (string, error) {
+	answer, err := c.link.open(ctx, "GET", pathMetrics, nil)
+	if err != nil {
+		return "", err
+	}
+	defer answer.Close()
+	text, err := io.ReadAll(io.LimitReader(answer, 16<<20))
+	return string(text), err
 }

@@ -16,56 +16,45 @@ import (
 
 const pathSessions = wire.PathSessions
 
-// sessions answers for the sessions of a daemon.
-type sessions struct {
-	s        *service.Service
-	streamed streamer
-}
-
-// start opens a session by its id: asked for twice in the same words it is one session.
-func (h sessions) start(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
+// startSession opens a session by its id: asked for twice in the same words it is one session.
+func (srv *Server) startSession(q call) (any, error) {
 	var req message.SessionRequest
-	done, err := readNamed(h.s, c, r, &req, &req.ID)
+	done, err := readNamed(srv.s, q, &req, &req.ID)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	return h.s.Sessions().Start(ctx, c, req)
+	return srv.s.Sessions().Start(q.Context(), q.caller, req)
 }
 
 // readNamed reads a request. Its id is that of the path, which the body may repeat; the id is taken
 // until done is called.
-func readNamed(s *service.Service, c caller.Caller, r *http.Request, req any,
-	id *string) (done func(), err error) {
-	if err := readJSON(r, req); err != nil {
+func readNamed(s *service.Service, q call, req any, id *string) (done func(), err error) {
+	if err := readJSON(q.Request, req); err != nil {
 		return nil, err
 	}
-	if *id != "" && *id != r.PathValue("id") {
+	if *id != "" && *id != q.id {
 		return nil, problem.New(problem.Usage, "the id in the body is not the one in the path")
 	}
-	*id, done, err = s.Names().Take(c, r.PathValue("id"))
+	*id, done, err = s.Names().Take(q.caller, q.id)
 	return done, err
 }
 
-func (h sessions) list(_ context.Context, c caller.Caller, _ *http.Request) (any, error) {
-	return h.s.Sessions().List(c), nil
-}
-
-func (h sessions) exec(w http.ResponseWriter, r *http.Request) {
+func (srv *Server) exec(w http.ResponseWriter, r *http.Request) {
 	var req message.ExecRequest
-	h.streamed(w, r, &req, func(ctx context.Context, c caller.Caller,
+	srv.streamed(w, r, &req, func(ctx context.Context, c caller.Caller,
 		s stdio.Streams) message.Result {
-		session, err := h.s.Names().Named(c, r.PathValue("id"))
+		session, err := srv.s.Names().Named(c, r.PathValue("id"))
 		if err != nil {
 			return failedResult(req.ID, err)
 		}
-		id, done, err := h.s.Names().Take(c, req.ID)
+		id, done, err := srv.s.Names().Take(c, req.ID)
 		if err != nil {
 			return failedResult(req.ID, err)
 		}
 		defer done()
 		req.ID = id
-		return h.s.Sessions().Exec(ctx, c, session, req, s)
+		return srv.s.Sessions().Exec(ctx, c, session, req, s)
 	})
 }
 

@@ -12,8 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/jail-sandbox/jail/supervisor/bundle"
-	"github.com/jail-sandbox/jail/supervisor/caller"
-	"github.com/jail-sandbox/jail/supervisor/service"
+	"github.com/jail-sandbox/jail/supervisor/images"
 )
 
 // maxOffer bounds the first line of a bundle in bytes: a manifest in base64 and the statement about
@@ -34,16 +33,13 @@ type RingRequest struct {
 	Explicit bool `json:"explicit,omitempty"`
 }
 
-// tools answers for the bundles that a daemon has pulled, and for their publishers.
-type tools struct{ s *service.Service }
-
-func (h tools) install(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-	body := bufio.NewReaderSize(r.Body, 64<<10)
+func (srv *Server) installTool(q call) (any, error) {
+	body := bufio.NewReaderSize(q.Body, 64<<10)
 	offer, err := readOffer(body)
 	if err != nil {
 		return nil, err
 	}
-	return h.s.Tools().Install(ctx, c, offer, body)
+	return srv.s.Tools().Install(q.Context(), q.caller, offer, body)
 }
 
 func readOffer(body *bufio.Reader) (o bundle.Offer, err error) {
@@ -63,19 +59,6 @@ func readOffer(body *bufio.Reader) (o bundle.Offer, err error) {
 			return o, badBody(err)
 		}
 	}
-}
-
-func (h tools) remove(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-	return h.s.Tools().Remove(ctx, c, r.PathValue("name"), r.URL.Query().Get("forget") == "1")
-}
-
-func (h tools) setRing(ctx context.Context, c caller.Caller, r *http.Request,
-	req RingRequest) (any, error) {
-	return nil, h.s.Tools().SetRing(ctx, c, r.PathValue("name"), req.Ring, req.Explicit)
-}
-
-func (h tools) removeRing(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-	return nil, h.s.Tools().RemoveRing(ctx, c, r.PathValue("name"))
 }
 
 // InstallTool offers a bundle; files are its files, in the order of its manifest.
@@ -125,6 +108,23 @@ func (c *Client) SetRing(ctx context.Context, publisher string, req RingRequest)
 // RemoveRing takes the keys of a publisher out of use.
 func (c *Client) RemoveRing(ctx context.Context, publisher string) error {
 	return c.link.do(ctx, "DELETE", item(pathPublishers, publisher), nil, &struct{}{})
+}
+
+// Images returns the images that were added, and those of directories that the caller's runs have
+// used.
+func Images(ctx context.Context, c *Client) (all []images.About, err error) {
+	return all, c.link.do(ctx, "GET", pathImages, nil, &all)
+}
+
+// AddImage unpacks an image of a directory for every user, by a name.
+func AddImage(ctx context.Context, c *Client, name string, o images.ImageOffer) (a images.About,
+	err error) {
+	return a, c.link.do(ctx, "PUT", item(pathImages, name), o, &a)
+}
+
+// RemoveImage takes the image of a name away, or by its digest one that the caller's runs have used.
+func RemoveImage(ctx context.Context, c *Client, name string) (a images.About, err error) {
+	return a, c.link.do(ctx, "DELETE", item(pathImages, name), nil, &a)
 }
 
 // keepsError is a reader that remembers why it failed. To net/http that is a request that failed,

@@ -1,54 +1,36 @@
 package api
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 	"net/url"
 
 	"github.com/jail-sandbox/jail/jail/workspace"
-	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/problem"
-	"github.com/jail-sandbox/jail/supervisor/service"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// workspaces answers for the shadows that a daemon keeps.
-type workspaces struct{ s *service.Service }
-
-func (h workspaces) prune(ctx context.Context, c caller.Caller, _ *http.Request) (any, error) {
-	return h.s.Workspaces().Prune(ctx, c)
-}
-
-func (h workspaces) removeCache(_ context.Context, c caller.Caller, r *http.Request) (any, error) {
-	return nil, h.s.Workspaces().RemoveCache(c, r.PathValue("id"))
-}
-
-func (h workspaces) discard(ctx context.Context, c caller.Caller, r *http.Request,
-	id string) (any, error) {
-	return nil, h.s.Workspaces().Discard(ctx, c, id, r.URL.Query().Get("force") == "1")
-}
-
-func (h workspaces) changes(w http.ResponseWriter, r *http.Request) {
+// changes streams a review of a shadow.
+func (srv *Server) changes(w http.ResponseWriter, r *http.Request) {
 	caller, err := callerOf(r.Context())
 	var review *shadows.Review
 	id := ""
 	if err == nil {
-		id, err = h.s.Names().Named(caller, r.PathValue("id"))
+		id, err = srv.s.Names().Named(caller, r.PathValue("id"))
 	}
 	if err == nil {
-		review, err = h.s.Workspaces().Review(r.Context(), caller, id)
+		review, err = srv.s.Workspaces().Review(r.Context(), caller, id)
 	}
 	if err != nil {
-		refuse(w, h.s, caller, err)
+		refuse(w, srv.s, caller, err)
 		return
 	}
 	defer review.Close()
-	review.Info = h.s.Names().Workspace(caller, review.Info)
+	review.Info = srv.s.Names().Workspace(caller, review.Info)
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out := json.NewEncoder(w)
 	if err := stream(out, review, r.URL.Query()); err != nil {
-		_ = out.Encode(ReviewLine{Error: h.s.Names().Error(caller, problem.From(err))})
+		_ = out.Encode(ReviewLine{Error: srv.s.Names().Error(caller, problem.From(err))})
 	}
 }
 

@@ -1,21 +1,21 @@
 package bundle
 
 import (
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/jail-sandbox/jail/policy"
 )
 
 // checks are asked in this order of each manifest; the first no is the answer.
 var checks = []func(Manifest) error{
-	knownFormat, complete, boundedCounts, safeNames, safeTexts, plainFiles, soundModules,
-	distinctFiles, distinctCommands, commandsHaveModules, soundSources, soundLimits, soundLicences,
-	soundNeeds,
+	complete, boundedCounts, safeNames, safeTexts, plainFiles, soundModules, soundCommands,
+	soundSources, soundLicences, soundNeeds,
 }
 
 func (m Manifest) check() error {
@@ -27,15 +27,11 @@ func (m Manifest) check() error {
 	return nil
 }
 
-func knownFormat(m Manifest) error {
+// complete wants the format that is known, and every list to be there, if only as [].
+func complete(m Manifest) error {
 	if m.Format != Format {
 		return fmt.Errorf("format %d, where this jail reads %d", m.Format, Format)
 	}
-	return nil
-}
-
-// complete wants every list to be there, if only as [].
-func complete(m Manifest) error {
 	if m.Licences == nil || m.BuiltFrom == nil {
 		return errors.New("no licences, or no built_from")
 	}
@@ -120,8 +116,11 @@ func plainFiles(m Manifest) error {
 }
 
 func soundModules(m Manifest) error {
+	seen := map[string]bool{}
 	for _, mod := range m.Modules {
 		switch {
+		case seen[mod.File]:
+			return fmt.Errorf("module %s: named twice", mod.File)
 		case !isDigest(mod.SHA256):
 			return fmt.Errorf("module %s: sha256 %.80q: not 64 lower-case hexadecimal digits",
 				mod.File, mod.SHA256)
@@ -132,54 +131,38 @@ func soundModules(m Manifest) error {
 			return fmt.Errorf("module %s: layout %q: neither %q nor %q", mod.File, mod.Layout,
 				LayoutRooted, layoutPreopens)
 		}
-	}
-	return nil
-}
-
-func distinctFiles(m Manifest) error {
-	seen := make(map[string]bool)
-	for _, mod := range m.Modules {
-		if seen[mod.File] {
-			return fmt.Errorf("module %s: named twice", mod.File)
-		}
 		seen[mod.File] = true
 	}
 	return nil
 }
 
-func distinctCommands(m Manifest) error {
-	seen := make(map[string]bool)
+// soundCommands wants each command once, and its module in the bundle.
+func soundCommands(m Manifest) error {
+	files, seen := map[string]bool{}, map[string]bool{}
+	for _, mod := range m.Modules {
+		files[mod.File] = true
+	}
 	for _, c := range m.Commands {
 		if seen[c.Name] {
 			return fmt.Errorf("command %s: named twice", c.Name)
 		}
 		seen[c.Name] = true
-	}
-	return nil
-}
-
-func commandsHaveModules(m Manifest) error {
-	for _, c := range m.Commands {
-		if !slices.ContainsFunc(m.Modules,
-			func(mod ModuleEntry) bool { return mod.File == c.Module }) {
+		if !files[c.Module] {
 			return fmt.Errorf("command %s: module %q is not in the bundle", c.Name, c.Module)
 		}
 	}
 	return nil
 }
 
+// soundSources wants each source to be pinned, and limits that are none or positive.
 func soundSources(m Manifest) error {
+	if m.Limits.MemoryBytes < 0 || m.Limits.WallMS < 0 {
+		return errors.New("limits: negative")
+	}
 	for _, s := range m.BuiltFrom {
 		if s.Name == "" || s.Version == "" || !isDigest(s.SHA256) {
 			return fmt.Errorf("source %q: needs a name, a version and a sha256", s.Name)
 		}
-	}
-	return nil
-}
-
-func soundLimits(m Manifest) error {
-	if m.Limits.MemoryBytes < 0 || m.Limits.WallMS < 0 {
-		return errors.New("limits: negative")
 	}
 	return nil
 }
@@ -224,55 +207,20 @@ func soundNeeds(m Manifest) error {
 	return nil
 }
 
-// safeName says whether a name can be typed, shown and compared without surprise.
-// No letters beyond ASCII and one case, so that no two names look alike (T-608).
-func safeName(s string) bool {
-	if s == "" || len(s) > 64 || !isLower(s[0]) && !isDigit(s[0]) {
-		return false
-	}
-	for i := range len(s) {
-		if c := s[i]; !isLower(c) && !isDigit(c) && !strings.ContainsRune("-_.+", rune(c)) {
-			return false
-		}
-	}
-	return true
-}
+// Forms of texts in a manifest. Each is compiled when it is first asked for.
+var (
+	// safeName is a name that can be typed, shown and compared without surprise. No letters beyond
+	// ASCII and one case, so that no two names look alike (T-608).
+	safeName = form(`^[a-z0-9][a-z0-9._+-]{0,63}$`)
+	// plainFile is the name of a file right in the bundle's folder.
+	plainFile = form(`^[A-Za-z0-9_+][A-Za-z0-9._+-]{0,99}$`)
+	// safeVersion is three numbers without leading zeros, so that one version has one spelling.
+	safeVersion = form(`^(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})$`)
+	isDigest    = form(`^[0-9a-f]{64}$`)
+)
 
-// plainFile says whether a name is that of a file right in the bundle's folder.
-func plainFile(s string) bool {
-	if s == "" || len(s) > 100 || s[0] == '.' || s[0] == '-' {
-		return false
-	}
-	for i := range len(s) {
-		c := s[i]
-		if !isLower(c) && !isDigit(c) && (c < 'A' || c > 'Z') && !strings.ContainsRune("-_.+",
-			rune(c)) {
-			return false
-		}
-	}
-	return true
+// form returns a function that reports whether a text matches a pattern.
+func form(pattern string) func(string) bool {
+	compiled := sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
+	return func(s string) bool { return compiled().MatchString(s) }
 }
-
-// safeVersion says whether s is three numbers without leading zeros, so that one
-// version has one spelling.
-func safeVersion(s string) bool {
-	parts := strings.Split(s, ".")
-	if len(parts) != 3 {
-		return false
-	}
-	for _, p := range parts {
-		if p == "" || len(p) > 9 || p != "0" && p[0] == '0' || strings.ContainsFunc(p,
-			func(r rune) bool { return r < '0' || r > '9' }) {
-			return false
-		}
-	}
-	return true
-}
-
-func isDigest(s string) bool {
-	_, err := hex.DecodeString(s)
-	return err == nil && len(s) == 64 && s == strings.ToLower(s)
-}
-
-func isLower(c byte) bool { return 'a' <= c && c <= 'z' }
-func isDigit(c byte) bool { return '0' <= c && c <= '9' }

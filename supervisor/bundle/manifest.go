@@ -1,9 +1,14 @@
 package bundle
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/jail-sandbox/jail/policy/strict"
+	"github.com/jail-sandbox/jail/supervisor/jsonbound"
 )
 
 // Limits on what a manifest may say. They are far above what a real bundle needs:
@@ -45,6 +50,41 @@ type Manifest struct {
 	Limits    Limits         `json:"limits"`
 	// nil where it is not said
 	Needs *Needs `json:"needs,omitempty"`
+}
+
+// Parse reads a manifest. It refuses a key that it does not know or that is there twice, null, and
+// anything behind the end, so that no other reader can see something else in the same bytes (T-611).
+// Errors wrap ErrManifest.
+func Parse(text []byte) (m Manifest, err error) {
+	if len(text) > maxManifest {
+		return m, fmt.Errorf("%w: larger than %d bytes", ErrManifest, maxManifest)
+	}
+	if err = jsonbound.Check(text, maxValues); err == nil {
+		err = strict.JSON(text, &m)
+	}
+	if err == nil {
+		err = noNull(text)
+	}
+	if err != nil {
+		return Manifest{}, fmt.Errorf("%w: %w", ErrManifest, err)
+	}
+	if err := m.check(); err != nil {
+		return Manifest{}, err
+	}
+	return m, nil
+}
+
+// noNull refuses a JSON text with a null: a field has a value or is left out.
+func noNull(text []byte) error {
+	for d := json.NewDecoder(bytes.NewReader(text)); ; {
+		token, err := d.Token()
+		if err != nil {
+			return nil
+		}
+		if token == nil {
+			return fmt.Errorf("null at byte %d", d.InputOffset())
+		}
+	}
 }
 
 // Needs are what commands of a bundle reach for outside of their own directory. They

@@ -2,6 +2,10 @@ package console
 
 import (
 	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/workspace"
@@ -55,7 +59,7 @@ func (c *Console) askKill(r *http.Request, s *session) (answer, error) {
 	}
 	if known.Live == nil {
 		return s.said(http.StatusConflict, notice{Title: "It has ended",
-			Text: "The run " + text(id) + " runs no more.", Next: s.path() + "/runs/" + segment(id), NextText: "The run"}), nil
+			Text: "The run " + text(id) + " runs no more.", Next: s.runPath(id), NextText: "The run"}), nil
 	}
 	return answer{http.StatusOK, "kill.html",
 		s.page("End run "+text(id), "runs", liveRun(*known.Live))}, nil
@@ -64,12 +68,10 @@ func (c *Console) askKill(r *http.Request, s *session) (answer, error) {
 // kill ends a live run. Its shadow stays.
 func (c *Console) kill(r *http.Request, s *session) (answer, error) {
 	id := r.PathValue("id")
-	back := s.path() + "/runs/" + segment(id)
+	back := s.runPath(id)
 	signal, ok := signals[r.PostForm.Get("signal")]
 	if !ok || r.PostForm.Get("sure") != "yes" {
-		return s.said(http.StatusBadRequest, notice{Title: "Nothing was done",
-			Text: "To end the run, say how, and tick that you mean it.", Next: back + "/kill",
-			NextText: "Back"}), nil
+		return s.undone("To end the run, say how, and tick that you mean it.", back+"/kill", "Back")
 	}
 	if err := c.Daemon.Kill(r.Context(), id, signal); err != nil {
 		return answer{}, err
@@ -103,18 +105,8 @@ func (c *Console) askRevert(r *http.Request, s *session) (answer, error) {
 			why, status = "No commit of the run "+text(id)+" stands.", http.StatusConflict
 		}
 	}
-	return s.said(status, notice{Title: "Nothing to undo", Text: why, Next: s.path() + "/runs/" +
-		segment(id), NextText: "The run"}), nil
-}
-
-type reverted struct {
-	ID      string
-	Changes []change
-	// Of those are not listed.
-	Skipped int
-	Left    []string
-	// The shadow still has what was committed.
-	More bool
+	return s.said(status, notice{Title: "Nothing to undo", Text: why, Next: s.runPath(id),
+		NextText: "The run"}), nil
 }
 
 // revert undoes the commit that was shown, if it is still the last that stands.
@@ -122,21 +114,135 @@ func (c *Console) revert(r *http.Request, s *session) (answer, error) {
 	id := r.PathValue("id")
 	req := shadows.RevertRequest{Commit: r.PostForm.Get("commit")}
 	if req.Commit == "" || r.PostForm.Get("sure") != "yes" {
-		return s.said(http.StatusBadRequest, notice{Title: "Nothing was done",
-			Text: "To undo the commit, tick that you mean it.", Next: s.path() + "/runs/" +
-				segment(id) + "/revert", NextText: "Back"}), nil
+		return s.undone("To undo the commit, tick that you mean it.", s.runPath(id)+"/revert", "Back")
 	}
 	result, err := c.Daemon.Revert(r.Context(), id, req)
 	if err != nil {
 		return answer{}, err
 	}
-	d := reverted{ID: id, More: result.State == workspace.Frozen,
-		Skipped: max(0, len(result.Changes)-maxDone)}
-	for _, k := range result.Changes[:min(len(result.Changes), maxDone)] {
+	return answer{http.StatusOK, "reverted.html", s.page("Undone", "runs",
+		doneTo(id, result.Changes, result.Left, result.State))}, nil
+}
+
+// A done is what a commit or a revert did.
+type done struct {
+	ID      string
+	Changes []change
+	// Of those are not listed.
+	Skipped int
+	Held    []conflict
+	Left    []string
+	NotKept string
+	// Changes are left in the shadow.
+	More bool
+}
+
+func doneTo(id string, changes []workspace.Change, left []string, state workspace.State) done {
+	d := done{ID: id, More: state == workspace.Frozen}
+	changes, d.Skipped = clip(changes, maxDone)
+	for _, k := range changes {
 		d.Changes = append(d.Changes, change{Path: path(k.Path), Kind: k.Kind, Detail: detail(k)})
 	}
-	for _, l := range result.Left {
+	for _, l := range left {
 		d.Left = append(d.Left, text(l))
 	}
-	return answer{http.StatusOK, "reverted.html", s.page("Undone", "runs", d)}, nil
+	return d
+}
+
+const maxDone = 500 // changes that are listed
+
+// commit writes what was marked, or all, and names the digest of what was shown: if that is not
+// what is there, nothing is written.
+func (c *Console) commit(r *http.Request, s *session) (answer, error) {
+	id := r.PathValue("id")
+	again := s.runPath(id) + "/review"
+	req, why := chosen(r.PostForm)
+	if why != "" {
+		return s.undone(why, again, "Back to the review")
+	}
+	result, err := c.Daemon.Commit(r.Context(), id, req)
+	if err != nil {
+		return answer{}, err
+	}
+	d := doneTo(id, result.Committed, result.Left, result.State)
+	d.NotKept = text(result.NotKept)
+	for _, h := range result.Held {
+		d.Held = append(d.Held, conflict{Path: path(h.Path), Why: text(h.Why)})
+	}
+	return answer{http.StatusOK, "done.html", s.page("Committed", "runs", d)}, nil
+}
+
+// chosen is the request of a form: the same that jail commit --patch makes. Who marked a protected
+// name has named it.
+func chosen(f url.Values) (req shadows.CommitRequest, why string) {
+	req.Digest = f.Get("digest")
+	if req.Digest == "" {
+		return req, "The form does not say which change set was shown."
+	}
+	if f.Get("what") == "all" {
+		if f.Get("pages") != "1" && f.Get("sure") != "yes" {
+			return req, "Some of the changes stand on other pages, or not in full on this one. " +
+				"To commit all of them, tick that you mean those, too."
+		}
+		return req, ""
+	}
+	req.Exact, req.IncludeProtected = true, true
+	req.Paths = f["take"]
+	hunks := map[string][]int{}
+	for _, mark := range f["hunk"] {
+		number, path, ok := strings.Cut(mark, ":")
+		n, err := strconv.Atoi(number)
+		if !ok || err != nil || n < 0 {
+			return req, "The form has a mark that is none."
+		}
+		if !slices.Contains(req.Paths, path) && !slices.Contains(hunks[path], n) {
+			hunks[path] = append(hunks[path], n)
+		}
+	}
+	// How many hunks there are: all of them are the whole change.
+	for _, of := range f["of"] {
+		number, path, ok := strings.Cut(of, ":")
+		n, err := strconv.Atoi(number)
+		if ok && err == nil && n > 0 && len(hunks[path]) == n {
+			req.Paths = append(req.Paths, path)
+			delete(hunks, path)
+		}
+	}
+	if len(hunks) > 0 {
+		req.Hunks = hunks
+	}
+	if len(req.Paths)+len(hunks) == 0 {
+		return req, "Nothing was marked."
+	}
+	return req, ""
+}
+
+// discard throws a shadow away, if it is still what was shown.
+func (c *Console) discard(r *http.Request, s *session) (answer, error) {
+	id := r.PathValue("id")
+	again := s.runPath(id) + "/review"
+	if r.PostForm.Get("sure") != "yes" {
+		return s.undone("To throw the changes away, tick that you mean it: it cannot be taken back.",
+			again, "Back to the review")
+	}
+	digest := ""
+	for l, err := range c.Daemon.Changes(r.Context(), id, "") {
+		if err != nil {
+			return answer{}, err
+		}
+		if l.Summary != nil {
+			digest = l.Summary.Digest
+		}
+	}
+	if digest == "" || digest != r.PostForm.Get("digest") {
+		return s.said(http.StatusConflict, notice{Title: "Nothing was done",
+			Text: "The changes are not those that were shown: something changed meanwhile.",
+			Next: again, NextText: "Review what there is now"}), nil
+	}
+	if err := c.Daemon.Discard(r.Context(), id); err != nil {
+		return answer{}, err
+	}
+	return s.said(http.StatusOK, notice{Title: "Discarded", Text: "The shadow of run " + text(id) +
+		" is thrown away. The real directory is as it was.",
+		Next: s.runPath(id), NextText: "The run"}), nil
 }

@@ -3,11 +3,10 @@ package console
 import (
 	"cmp"
 	"context"
-	"maps"
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
 )
@@ -42,8 +41,8 @@ type agentPages struct{ c *Console }
 func (p agentPages) all(r *http.Request, s *session) (answer, error) {
 	return p.with(r, s, func(a Agents) (answer, error) {
 		all, err := a.List(r.Context())
-		list := agentList{Agents: all[:min(len(all), maxAgents)],
-			Skipped: max(len(all)-maxAgents, 0)}
+		var list agentList
+		list.Agents, list.Skipped = clip(all, maxAgents)
 		return answer{http.StatusOK, "agents.html", s.page("Agents", "agents", list)}, err
 	})
 }
@@ -56,38 +55,20 @@ type agentList struct {
 
 type agentPage struct {
 	agentapi.Agent
-	Waiting, Dead []eventShown
+	Waiting, Dead []agentapi.Event
 	// MoreWaiting and MoreDead count the events that are not listed.
 	MoreWaiting, MoreDead int
 	// Published are the last messages, the newest first.
-	Published []publicationShown
+	Published []agentapi.Publication
 	// Children are the facets and sub-agents, and those that stand in them; MoreChildren counts
 	// those that are not listed. They are not among Instances.
 	Children     []agentapi.Instance
 	MoreChildren int
-	// Tables are counted only when the reviewer asks for that, since it wakes the agent.
-	Tables []tableShown
+	// Tables are the rows of tables, which are counted only when the reviewer asks for that, since it
+	// wakes the agent.
+	Tables map[string]int64
 	// Of is the channel whose tables are shown.
 	Of string
-}
-
-type eventShown struct {
-	Seq                         uint64
-	Instance, Type, Source, Why string
-	Time                        time.Time
-	Attempt                     int
-	Data                        string
-}
-
-type publicationShown struct {
-	Time              time.Time
-	Channel, To, Type string
-	Data              string
-}
-
-type tableShown struct {
-	Name string
-	Rows int64
 }
 
 // one shows one agent.
@@ -113,7 +94,7 @@ func (p agentPages) show(r *http.Request, s *session, a Agents,
 	if err != nil {
 		return answer{}, err
 	}
-	shown := agentPage{Agent: one, Of: r.PostForm.Get("channel")}
+	shown := agentPage{Agent: one, Of: r.PostForm.Get("channel"), Tables: counts}
 	shown.Instances = nil
 	for _, i := range one.Instances {
 		if i.Facet == "" {
@@ -125,40 +106,27 @@ func (p agentPages) show(r *http.Request, s *session, a Agents,
 	slices.SortFunc(shown.Children, func(x, y agentapi.Instance) int {
 		return cmp.Or(strings.Compare(x.Channel, y.Channel), strings.Compare(x.Facet, y.Facet))
 	})
-	shown.MoreChildren = max(len(shown.Children)-maxChildren, 0)
-	shown.Children = shown.Children[:min(len(shown.Children), maxChildren)]
+	shown.Children, shown.MoreChildren = clip(shown.Children, maxChildren)
 	if one.State != agentapi.Available {
 		events, err := a.Events(r.Context(), name)
 		if err != nil {
 			return answer{}, err
 		}
-		shown.Waiting, shown.MoreWaiting = shownEvents(events.Waiting)
-		shown.Dead, shown.MoreDead = shownEvents(events.Dead)
+		shown.Waiting, shown.MoreWaiting = clip(events.Waiting, maxEvents)
+		shown.Dead, shown.MoreDead = clip(events.Dead, maxEvents)
 		if shown.Published, err = lastPublished(r.Context(), a, name); err != nil {
 			return answer{}, err
 		}
 	}
-	for _, table := range slices.Sorted(maps.Keys(counts)) {
-		shown.Tables = append(shown.Tables, tableShown{table, counts[table]})
-	}
 	return answer{http.StatusOK, "agent.html", s.page("Agent "+text(name), "agents", shown)}, nil
 }
 
-func shownEvents(all []agentapi.Event) (shown []eventShown, more int) {
-	for _, e := range all[:min(len(all), maxEvents)] {
-		shown = append(shown, eventShown{Seq: e.Seq, Instance: e.Instance, Type: e.Type,
-			Source: e.Source, Why: e.Reason, Time: e.Time, Attempt: e.Attempt,
-			Data: cut(string(e.Data), maxData)})
-	}
-	return shown, max(len(all)-maxEvents, 0)
-}
-
 // lastPublished returns the last messages of an agent, the newest first.
-func lastPublished(ctx context.Context, a Agents, name string) (last []publicationShown, err error) {
+func lastPublished(ctx context.Context, a Agents, name string) (last []agentapi.Publication,
+	err error) {
 	err = a.Log(ctx, name, 0, false, func(p agentapi.Publication) error {
-		shown := publicationShown{Time: p.Time, Channel: p.Channel, To: p.To, Type: p.Type,
-			Data: cut(string(p.Data), maxData)}
-		last = append([]publicationShown{shown}, last[:min(len(last), maxPublished-1)]...)
+		p.Data = json.RawMessage(cut(string(p.Data), maxData))
+		last = append([]agentapi.Publication{p}, last[:min(len(last), maxPublished-1)]...)
 		return nil
 	})
 	return last, err

@@ -79,7 +79,7 @@ func (v *verifier) start() {
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		v.state = verified{Known: true, At: v.now(), Report: report}
-		if fault, ok := asFault(err); ok {
+		if fault, ok := errors.AsType[*audit.Fault](err); ok {
 			v.state.Fault = fault
 		} else if err != nil {
 			v.state.Error = err.Error()
@@ -91,9 +91,4 @@ func (v *verifier) known() verified {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.state
-}
-
-func asFault(err error) (*audit.Fault, bool) {
-	var fault *audit.Fault
-	return fault, errors.As(err, &fault)
 }

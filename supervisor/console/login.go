@@ -133,6 +133,8 @@ func (l *logins) end(s *session) {
 
 func (s *session) path() string { return sessionPath + s.base }
 
+func (s *session) runPath(id string) string { return s.path() + "/runs/" + segment(id) }
+
 func (s *session) page(title, here string, body any) page {
 	return page{Title: title, Base: s.path(), CSRF: s.csrf, Here: here, Body: body}
 }

@@ -39,8 +39,7 @@ func (c *Console) policy(r *http.Request, s *session) (answer, error) {
 	} else if x, err := c.Policies.Explain(body.Profile); err != nil {
 		status, body.Wrong = http.StatusBadRequest, text(err.Error())
 	} else {
-		body.Skipped = max(0, len(x.Items)-maxItems)
-		x.Items = x.Items[:min(len(x.Items), maxItems)]
+		x.Items, body.Skipped = clip(x.Items, maxItems)
 		body.X = &x
 		if body.Question != "" {
 			answer, err := c.Policies.Why(body.Profile, body.Question)

@@ -36,6 +36,13 @@ func (s *session) said(status int, p notice) answer {
 	return answer{status, "problem.html", shown}
 }
 
+// undone is the answer to a form that does not say enough for what it asks. next is the path of the
+// page that nextText names.
+func (s *session) undone(why, next, nextText string) (answer, error) {
+	return s.said(http.StatusBadRequest, notice{Title: "Nothing was done", Text: why, Next: next,
+		NextText: nextText}), nil
+}
+
 // retry is after how many seconds a page that waits for the daemon asks again.
 const retry = 5
 
@@ -44,7 +51,7 @@ const retry = 5
 func (s *session) failed(r *http.Request, err error) answer {
 	status, p, again := explain(err, r.Method == http.MethodPost)
 	if id := r.PathValue("id"); id != "" && status == http.StatusConflict {
-		p.Next, p.NextText = s.path()+"/runs/"+segment(id)+"/review", "Review what there is now"
+		p.Next, p.NextText = s.runPath(id)+"/review", "Review what there is now"
 	}
 	a := s.said(status, p)
 	a.page.Again = again

@@ -135,7 +135,7 @@ func (c *Console) review(r *http.Request, s *session) (answer, error) {
 		return s.said(http.StatusNotFound, notice{Title: "Not Found",
 			Text:     "No change of this run has the path " + text(b.only) + ".",
 			Hint:     "It may have been committed meanwhile.",
-			Next:     s.path() + "/runs/" + segment(rv.ID) + "/review",
+			Next:     s.runPath(rv.ID) + "/review",
 			NextText: "Review what there is now"}), nil
 	}
 	return answer{http.StatusOK, "review.html", s.page("Review of "+text(rv.ID), "runs", &rv)}, nil
@@ -300,20 +300,20 @@ func (b *builder) close() {
 	if b.window {
 		limit = windowLines
 	}
-	total := fit(c, b.from, limit, pageText-b.budget)
+	all, shown := fit(c, b.from, limit, pageText-b.budget)
 	for _, p := range c.Parts {
 		for _, l := range p.Lines {
 			b.budget += len(l.Text)
 		}
 	}
-	c.Lines, c.Hidden = total.all, total.all-total.shown
-	shownTo := b.from + total.shown
+	c.Lines, c.Hidden = all, all-shown
+	shownTo := b.from + shown
 	switch {
-	case !b.window && total.all > total.shown:
+	case !b.window && all > shown:
 		c.More = query("path", c.Value)
 	case b.window:
 		c.From = b.from
-		if shownTo < total.all && total.shown > 0 {
+		if shownTo < all && shown > 0 {
 			c.Next = query("path", c.Value, "line", strconv.Itoa(shownTo))
 		}
 		if b.from > 0 {
@@ -329,27 +329,24 @@ func onlyDir(c api.Change) bool {
 		c.After.Type == workspace.Dir)
 }
 
-type extent struct{ all, shown int } // lines
-
 // fit keeps of a change's lines those from the from-th on, at most so many lines and bytes. A hunk
 // of which nothing is left is left out, with its mark: what is not on the page cannot be marked on
-// it.
-func fit(c *change, from, lines, bytes int) extent {
-	var e extent
+// it. It returns how many lines there are in all, and how many of them are kept.
+func fit(c *change, from, lines, bytes int) (all, shown int) {
 	var kept []part
 	for _, p := range c.Parts {
 		first, last := -1, -1
 		for i, l := range p.Lines {
-			if at := e.all + i; at >= from && e.shown < lines && bytes > 0 {
+			if at := all + i; at >= from && shown < lines && bytes > 0 {
 				if first < 0 {
 					first = i
 				}
 				last = i
-				e.shown++
+				shown++
 				bytes -= len(l.Text) + 1
 			}
 		}
-		e.all += len(p.Lines)
+		all += len(p.Lines)
 		if first < 0 {
 			continue
 		}
@@ -358,7 +355,7 @@ func fit(c *change, from, lines, bytes int) extent {
 		kept = append(kept, p)
 	}
 	c.Parts = kept
-	return e
+	return all, shown
 }
 
 func (b *builder) finish() review {

@@ -1,7 +1,9 @@
 package console
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +17,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/audit/report"
 	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
 const (
@@ -90,8 +93,10 @@ func (c *Console) home(r *http.Request, s *session) (answer, error) {
 	for _, i := range live {
 		h.Runs = append(h.Runs, liveRun(i))
 	}
-	h.Skipped = max(0, len(h.Runs)-maxRows) + max(0, len(h.Shadows)-maxRows)
-	h.Runs, h.Shadows = h.Runs[:min(len(h.Runs), maxRows)], h.Shadows[:min(len(h.Shadows), maxRows)]
+	h.Runs, h.Skipped = clip(h.Runs, maxRows)
+	var more int
+	h.Shadows, more = clip(h.Shadows, maxRows)
+	h.Skipped += more
 	recent, err := c.Log.Page(ctx, audit.Filter{Types: []audit.Type{audit.TypeRunStarted}}, 0,
 		maxRecent)
 	if err != nil {
@@ -146,10 +151,9 @@ func (c *Console) shadows(ctx context.Context) ([]shadow, error) {
 		family[i.Parent] = true
 	}
 	for _, i := range all {
-		list = append(list, shadow{Family: family[i.ID], ID: i.ID, Tool: text(i.Tool), Path: path(i.Path),
-			State: text(string(i.State)), Disk: i.Disk, UID: i.Caller.UID, Prepared: i.Prepared,
-			Commit: text(i.Commit), Open: i.State == workspace.Frozen ||
-				i.State == workspace.Committing, Cut: i.Unfinished})
+		shown := shownShadow(i)
+		shown.Family = family[i.ID]
+		list = append(list, shown)
 	}
 	slices.SortStableFunc(list, func(a, b shadow) int {
 		if a.Open != b.Open {
@@ -161,6 +165,12 @@ func (c *Console) shadows(ctx context.Context) ([]shadow, error) {
 		return b.Prepared.Compare(a.Prepared)
 	})
 	return list, nil
+}
+
+func shownShadow(i shadows.WorkspaceInfo) shadow {
+	return shadow{ID: i.ID, Tool: text(i.Tool), Path: path(i.Path), State: text(string(i.State)),
+		Disk: i.Disk, UID: i.Caller.UID, Prepared: i.Prepared, Commit: text(i.Commit),
+		Open: i.State == workspace.Frozen || i.State == workspace.Committing, Cut: i.Unfinished}
 }
 
 // A story is what is known of one run.
@@ -197,9 +207,8 @@ func (c *Console) run(r *http.Request, s *session) (answer, error) {
 		for _, i := range shadows {
 			if i.ID == id {
 				st.Commit = lastCommit(i, c.now())
-				st.Shadow = &shadow{ID: id, State: string(i.State), Path: path(i.Path),
-					Commit: text(i.Commit), Open: i.State == workspace.Frozen ||
-						i.State == workspace.Committing}
+				shown := shownShadow(i)
+				st.Shadow = &shown
 			}
 		}
 	}
@@ -298,7 +307,78 @@ func (st *story) take(records func(yield func(audit.Record, error) bool)) error 
 		return err
 	}
 	st.Report = rep.Runs[0]
-	st.Found = rep.Findings[:min(len(rep.Findings), maxFindings)]
-	st.Skipped = len(rep.Findings) - len(st.Found)
+	st.Found, st.Skipped = clip(rep.Findings, maxFindings)
 	return nil
+}
+
+// maxEnds and maxRefused bound the records in which the outcomes of the listed runs are looked for.
+const (
+	maxEnds    = 200
+	maxRefused = 2000
+)
+
+// A mark is a word about how a run ended, with the class that colours it.
+type mark struct{ Class, Text string }
+
+// outcomes reads how the runs ended whose starts are listed, the newest first: of each its exit,
+// the limit that it met, how often it was refused something and what it changed. Of an id that was
+// used again the records between two starts are those of the first.
+func (c *Console) outcomes(ctx context.Context, starts []audit.Record) ([][]mark, error) {
+	ended, err := c.Log.Page(ctx, audit.Filter{Types: []audit.Type{audit.TypeRunFinished}}, 0,
+		maxEnds)
+	if err != nil {
+		return nil, err
+	}
+	refused, err := c.Log.Page(ctx, audit.Filter{Types: []audit.Type{audit.TypeDenied}}, 0,
+		maxRefused)
+	if err != nil {
+		return nil, err
+	}
+	all, again := make([][]mark, len(starts)), map[string]uint64{}
+	for i, start := range starts {
+		of := func(r audit.Record) bool {
+			return r.Run == start.Run && r.Seq > start.Seq && (again[start.Run] == 0 ||
+				r.Seq < again[start.Run])
+		}
+		var denied int64
+		for _, r := range refused.Records {
+			if of(r) {
+				denied += max(r.Int("count"), 1)
+			}
+		}
+		if n := slices.IndexFunc(ended.Records, of); n >= 0 {
+			all[i] = marksOf(ended.Records[n], denied)
+		}
+		again[start.Run] = start.Seq
+	}
+	return all, nil
+}
+
+func marksOf(end audit.Record, denied int64) []mark {
+	exit := mark{"good", "exit 0"}
+	if code := end.Int("exit_code"); code != 0 {
+		exit = mark{"bad", fmt.Sprintf("exit %d", code)}
+	}
+	if end.Text("error") != "" {
+		exit = mark{"bad", "failed"}
+	}
+	limit := end.Text("limit")
+	if limit == "idle" {
+		// A session that was not used, or rests for a fork or a merge: none of its tools has failed.
+		exit, limit = mark{"", "idle"}, ""
+	}
+	marks := []mark{exit}
+	if limit != "" {
+		marks = append(marks, mark{"bad", "limit " + text(limit)})
+	}
+	if denied > 0 {
+		marks = append(marks, mark{"wait", fmt.Sprintf("denied %d", denied)})
+	}
+	var n struct{ Added, Modified, Deleted int64 }
+	if json.Unmarshal(end.Field("changes"), &n) == nil && cmp.Or(n.Added, n.Modified,
+		n.Deleted) != 0 {
+		marks = append(marks,
+			mark{"", fmt.Sprintf("changed +%d ~%d -%d", n.Added, n.Modified, n.Deleted)})
+	}
+	return marks
 }

@@ -23,6 +23,7 @@ import (
 // would obey or not show.
 var functions = template.FuncMap{
 	"text":    text,
+	"brief":   func(data json.RawMessage) string { return text(cut(string(data), maxData)) },
 	"segment": segment,
 	"size":    size,
 	"when":    func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
@@ -147,6 +148,12 @@ func cut(s string, n int) string {
 		n--
 	}
 	return s[:n]
+}
+
+// clip returns the first n of a list, and how many it leaves out.
+func clip[T any](all []T, n int) (first []T, more int) {
+	first = all[:min(len(all), n)]
+	return first, len(all) - len(first)
 }
 
 // recordTable is a table of records; with dates those of a run have a link to it.

@@ -79,8 +79,7 @@ func (c *Console) approvals(r *http.Request, s *session) (answer, error) {
 	}
 	slices.SortFunc(body.Over, func(a, b action) int { return b.Ended.Compare(a.Ended) })
 	body.Over = body.Over[:min(len(body.Over), maxOver)]
-	body.Skipped = max(0, len(body.Actions)-maxRows)
-	body.Actions = body.Actions[:min(len(body.Actions), maxRows)]
+	body.Actions, body.Skipped = clip(body.Actions, maxRows)
 	p := s.page("Waiting", "waiting", body)
 	if !body.Paused {
 		p.Again = liveEvery
@@ -210,8 +209,7 @@ func (c *Console) decide(r *http.Request, s *session) (answer, error) {
 	id, form := r.PathValue("action"), r.PostForm
 	list := s.path() + "/waiting"
 	if why := undecided(form); why != "" {
-		return s.said(http.StatusBadRequest, notice{Title: "Nothing was done", Text: why,
-			Next: list + "/" + segment(id), NextText: "Back"}), nil
+		return s.undone(why, list+"/"+segment(id), "Back")
 	}
 	a, err := c.Approvals.Decide(r.Context(), id, approvals.DecideRequest{
 		Decision: form.Get("decision"), SHA256: form.Get("sha256"), Via: "console"})

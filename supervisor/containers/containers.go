@@ -159,8 +159,7 @@ func (k *Keeper) Plan(c caller.Caller, r oci.Request) (oci.Plan, error) {
 	k.planned[id] = made
 	made.expires = time.AfterFunc(reportPatience, func() {
 		if k.take(id) != nil {
-			k.finish(made, audit.RunFinished{ExitCode: problem.ExitFailed,
-				Error: "nobody said what became of the container"})
+			k.failed(made, "nobody said what became of the container")
 		}
 	})
 	return p, nil
@@ -235,23 +234,22 @@ func (k *Keeper) Report(c caller.Caller, id string, r oci.Made) error {
 	}
 	made.expires.Stop()
 	if r.Error != "" || r.PID <= 0 {
-		return k.finish(made, audit.RunFinished{ExitCode: problem.ExitFailed, Error: r.Error})
+		return k.failed(made, r.Error)
 	}
-	if made.Process, err = foreign.NameOf(r.PID); err != nil {
-		return errors.Join(problem.New(problem.Usage, "process %d of the container: %v", r.PID, err),
-			k.finish(made, audit.RunFinished{ExitCode: problem.ExitFailed, Error: err.Error()}))
+	var process *foreign.Process
+	if made.Process, err = foreign.NameOf(r.PID); err == nil {
+		process, err = foreign.Open(made.Process)
 	}
-	process, err := foreign.Open(made.Process)
 	if err != nil {
 		return errors.Join(problem.New(problem.Usage, "process %d of the container: %v", r.PID, err),
-			k.finish(made, audit.RunFinished{ExitCode: problem.ExitFailed, Error: err.Error()}))
+			k.failed(made, err.Error()))
 	}
 	made.Cgroups = r.Cgroups
 	err = atomicfile.WriteJSON(k.file(made.Plan.ID), made, 0o600, atomicfile.Volatile)
 	if err != nil {
 		process.Close()
 		return errors.Join(problem.New(problem.Failed, "container %s: %w", id, err),
-			k.finish(made, audit.RunFinished{ExitCode: problem.ExitFailed, Error: err.Error()}))
+			k.failed(made, err.Error()))
 	}
 	k.watch(made, process)
 	return nil
@@ -325,6 +323,11 @@ func (c *kept) usage() cgroup.Usage {
 	defer leaf.Close()
 	u, _ := leaf.Usage()
 	return u
+}
+
+// failed records the end of a container that did not come to run.
+func (k *Keeper) failed(c *kept, why string) error {
+	return k.finish(c, audit.RunFinished{ExitCode: problem.ExitFailed, Error: why})
 }
 
 func (k *Keeper) finish(c *kept, e audit.RunFinished) error {

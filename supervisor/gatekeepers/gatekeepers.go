@@ -24,6 +24,7 @@ import (
 	"unicode"
 	"unicode/utf16"
 
+	names "github.com/jail-sandbox/jail/policy/strict"
 	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
 	"github.com/jail-sandbox/jail/supervisor/api"
@@ -117,6 +118,9 @@ func strict(text json.RawMessage, to any) error {
 		if _, more := d.Token(); !errors.Is(more, io.EOF) {
 			err = errors.New("something follows the object")
 		}
+	}
+	if err == nil {
+		err = names.Names(text, to)
 	}
 	if err != nil {
 		return bad("arguments: %v", err)

@@ -268,7 +268,7 @@ func TestRefusedRequests(t *testing.T) {
 		{"getCustomer", `{"params":{"id":"1/../../x"}}`}, {"getCustomer", `{"params":{"id":"a\\b"}}`},
 		{"getCustomer", `{"params":{"id":"a\r\nb"}}`}, {"getCustomer", `{"params":{"id":{}}}`},
 		{"getCustomer", `{"params":{"id":1,"host":"x"}}`}, {"getCustomer", `{"params":{"id":1},"body":1}`},
-		{"getCustomer", `{"params":{"id":1},"url":"http://x"}`},
+		{"getCustomer", `{"params":{"id":1},"url":"http://x"}`}, {"getCustomer", `{"Params":{"id":1}}`},
 		{"getFile", `{"params":{"name":".","suffix":"."}}`},
 	} {
 		if out, err := a.Read(t.Context(), c.method, json.RawMessage(c.args)); err == nil {

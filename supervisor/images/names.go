@@ -3,11 +3,9 @@ package images
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,12 +22,9 @@ const namesFile = "names.json"
 
 // names are the images that were added, by name.
 func (s *Store) names() (all []About, err error) {
-	text, err := os.ReadFile(filepath.Join(s.dir, namesFile))
+	err = atomicfile.ReadJSON(filepath.Join(s.dir, namesFile), &all)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &all)
 	}
 	return all, err
 }
@@ -48,11 +43,7 @@ func (s *Store) changeNames(change func([]About) ([]About, error)) error {
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(all)
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(filepath.Join(s.dir, namesFile), text, 0o600, atomicfile.Durable)
+	return atomicfile.WriteJSON(filepath.Join(s.dir, namesFile), all, 0o600, atomicfile.Durable)
 }
 
 // An ImageOffer is an image that is to be added by a name.

@@ -5,7 +5,6 @@ package images
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -223,11 +222,7 @@ func (s *Store) hold(owner, digest string) (*Held, error) {
 	}
 	h := &Held{lock: lock, Root: filepath.Join(dir, "root")}
 	path := filepath.Join(dir, "about")
-	text, err := os.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(text, &h.About)
-	}
-	if err == nil {
+	if err = atomicfile.ReadJSON(path, &h.About); err == nil {
 		// When it was last used.
 		now := time.Now()
 		err = os.Chtimes(path, now, now)
@@ -359,11 +354,8 @@ func (s *Store) fill(ctx context.Context, folder string, from layout, u unpackab
 	if about.Top, err = top(root); err != nil {
 		return fmt.Errorf("image %s: %w", u.digest, err)
 	}
-	text, err := json.Marshal(about)
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(folder, "about"), text, 0o600); err != nil {
+	if err := atomicfile.WriteJSON(filepath.Join(folder, "about"), about, 0o600,
+		atomicfile.Volatile); err != nil {
 		return err
 	}
 	// An image that has its name is whole, also after a crash.
@@ -456,13 +448,9 @@ func (s *Store) of(owner string) (all []kept, err error) {
 			continue
 		}
 		path := filepath.Join(s.dir, owner, e.Name(), "about")
-		text, err := os.ReadFile(path)
 		var k kept
 		var info fs.FileInfo
-		if err == nil {
-			err = json.Unmarshal(text, &k.About)
-		}
-		if err == nil {
+		if err = atomicfile.ReadJSON(path, &k.About); err == nil {
 			info, err = os.Stat(path)
 		}
 		if errors.Is(err, fs.ErrNotExist) {

@@ -239,12 +239,17 @@ func (t CodeTools) project(ctx context.Context, kind, given, dir, file string) (
 // Decode reads events as JSON Lines.
 func Decode(r io.Reader) (all []transcript.Event, err error) {
 	d := json.NewDecoder(r)
-	d.DisallowUnknownFields()
 	for {
+		var text json.RawMessage
 		var e transcript.Event
-		if err := d.Decode(&e); errors.Is(err, io.EOF) {
+		err := d.Decode(&text)
+		if errors.Is(err, io.EOF) {
 			return all, nil
-		} else if err != nil {
+		}
+		if err == nil {
+			err = strict.JSON(text, &e)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("event %d: %s", len(all)+1,
 				strings.TrimPrefix(err.Error(), "json: "))
 		}

@@ -58,6 +58,23 @@ func TestParameters(t *testing.T) {
 }
 
 // TestTodoWrite: the list is replaced, and an item without one of its parts is an error.
+// TestDecodeNames: a key of an event that does not match its field letter for letter is refused.
+func TestDecodeNames(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"seq":1,"type":"x"}` + "\n" + `{"seq":2,"text":"y"}`: "",
+		`{"seq":1}` + "\n" + `{"seq":2,"Text":"y"}`:            `event 2: unknown field "Text"`,
+		`{"seq":1,"seq":2}`: `event 1: the key "seq" is there twice, at byte 14`,
+	} {
+		got := ""
+		if _, err := Decode(strings.NewReader(text)); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
 func TestTodoWrite(t *testing.T) {
 	b := (CodeTools{}).Toolbox()
 	for input, want := range map[string]string{

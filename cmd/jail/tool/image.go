@@ -15,7 +15,6 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
-	"github.com/jail-sandbox/jail/cmd/jail/internal/keyfile"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/terminal"
 	"github.com/jail-sandbox/jail/policy"
@@ -162,9 +161,8 @@ func newImageRemove(env *cli.Env) *cobra.Command {
 }
 
 func newImageSign(env *cli.Env) *cobra.Command {
-	var key string
-	var life time.Duration
 	client := &oci.Client{}
+	var f *signing
 	cmd := &cobra.Command{
 		Use:   "sign [flags] NAME oci:DIR",
 		Short: "sign an image",
@@ -178,7 +176,7 @@ takes it, where the keys are a publisher's that jail tool key list shows.`,
 			if err != nil || !isDir {
 				return exit.Usage("jail image sign --help", "image %.200q: want oci:DIR", args[1])
 			}
-			secret, err := keyfile.Read(key)
+			secret, err := f.secret()
 			if err != nil {
 				return err
 			}
@@ -187,18 +185,14 @@ takes it, where the keys are a publisher's that jail tool key list shows.`,
 				return pullError(err)
 			}
 			now := time.Now()
-			text, err := trust.NewStatement(images.SignedName(args[0]), "1", image.Manifest, now,
-				now.Add(cmp.Or(life, defaultLife))).Sign(secret, "")
-			if err != nil {
-				return exit.Failed(err, "jail tool key new makes one", "--key %s: %v", key, err)
+			text, err := f.sign(trust.NewStatement(images.SignedName(args[0]), "1", image.Manifest, now,
+				f.until(now)), secret, "")
+			if err == nil {
+				_, err = io.WriteString(env.Stdout, text)
 			}
-			_, err = io.WriteString(env.Stdout, text)
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&key, "key", "",
-		"`FILE` with the private key, as jail tool key new makes it")
-	cmd.Flags().DurationVar(&life, "expires", 0,
-		"`HOURS` from now on that the signature counts for, as 8760h (default one year)")
+	f = signFlags(cmd, "one year")
 	return cmd
 }

@@ -34,45 +34,25 @@ func newKey(env *cli.Env) *cobra.Command {
 	return cmd
 }
 
-// ringView is a ring as --json shows it.
-type ringView struct {
-	Publisher     string    `json:"publisher"`
-	Version       int64     `json:"version"`
-	Expires       time.Time `json:"expires,omitzero"`
-	Threshold     int       `json:"threshold"`
-	Keys          []string  `json:"keys"`
-	RootThreshold int       `json:"root_threshold"`
-	Roots         []string  `json:"roots"`
-	RevokedKeys   []string  `json:"revoked_keys"`
-	Revoked       []string  `json:"revoked"`
-	Registries    []string  `json:"registries"`
-}
-
-func viewRing(r trust.Ring) ringView {
-	some := func(s []string) []string { return append([]string{}, s...) }
-	return ringView{r.Publisher, r.Version, r.Expires, r.Threshold, some(r.Keys), r.RootThreshold,
-		some(r.Roots), some(r.RevokedKeys), some(r.Revoked), some(r.Registries)}
-}
-
 func newKeyList(env *cli.Env) *cobra.Command {
 	return command.Print(env, &cobra.Command{
 		Use:     "list",
 		Short:   "list the publishers whose bundles may be installed",
 		Example: "  jail tool key list",
 		Args:    command.Exactly(),
-	}, "print a list of objects", func(*cobra.Command, []string) ([]ringView, error) {
+	}, "print a list of objects", func(*cobra.Command, []string) ([]trust.Ring, error) {
 		rings, err := rings(env)
-		all := []ringView{}
+		all := []trust.Ring{}
 		for _, publisher := range slices.Sorted(maps.Keys(rings)) {
-			all = append(all, viewRing(rings[publisher]))
+			all = append(all, rings[publisher])
 		}
 		return all, err
 	}, writeRings)
 }
 
-func writeRings(w io.Writer, all []ringView) {
+func writeRings(w io.Writer, all []trust.Ring) {
 	heads := []string{"PUBLISHER", "RING", "EXPIRES", "SIGNED BY"}
-	output.Rows(w, heads, all, func(r ringView) []string {
+	output.Rows(w, heads, all, func(r trust.Ring) []string {
 		expires, by := "never", "nobody yet"
 		if !r.Expires.IsZero() {
 			expires = r.Expires.Format(time.DateOnly)
@@ -148,7 +128,7 @@ func showRing(env *cli.Env, cmd *cobra.Command, explicit bool,
 			if err := c.SetRing(cmd.Context(), publisher, request); err != nil {
 				return err
 			}
-			return env.Show(asJSON, viewRing(ring), func(w io.Writer) {
+			return env.Show(asJSON, ring, func(w io.Writer) {
 				fmt.Fprintf(w, "bundles of %s can be installed if %d of these keys signed them:\n",
 					publisher, ring.Threshold)
 				for _, k := range ring.Keys {
@@ -181,37 +161,39 @@ type removedKeys struct {
 	Publisher string `json:"publisher"`
 }
 
+// publicKey is a new key as --json shows it.
+type publicKey struct {
+	Name   string `json:"name"`
+	Public string `json:"public"`
+}
+
 func newKeyNew(env *cli.Env) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return command.Print(env, &cobra.Command{
 		Use:     "new [flags] NAME",
 		Short:   "make a key to sign with",
 		Long:    `Make a key pair: NAME.key is the private key, which only you can read; NAME.pub is the public key.`,
 		Example: "  jail tool key new acme-2026",
 		Args:    command.Exactly("NAME"),
-		RunE:    func(_ *cobra.Command, args []string) error { return runKeyNew(env, args[0], asJSON) },
-	}
-	command.JSON(cmd, &asJSON, "print an object")
-	return cmd
+	}, "print an object", func(_ *cobra.Command, args []string) (publicKey, error) {
+		return makeKey(args[0])
+	}, func(w io.Writer, k publicKey) { fmt.Fprintln(w, k.Public) })
 }
 
-func runKeyNew(env *cli.Env, name string, asJSON bool) error {
+// makeKey writes a new key pair.
+func makeKey(name string) (k publicKey, err error) {
 	private, public, err := trust.NewKey(name)
 	if err != nil {
-		return exit.Usage("", "%v", err)
+		return k, exit.Usage("", "%v", err)
 	}
 	for _, f := range []struct {
 		name, text string
 		mode       os.FileMode
 	}{{name + ".key", private, 0o600}, {name + ".pub", public, 0o644}} {
 		if err := newFile(f.name, f.text+"\n", f.mode); err != nil {
-			return exit.Failed(err, "no key is ever overwritten", "%v", err)
+			return k, exit.Failed(err, "no key is ever overwritten", "%v", err)
 		}
 	}
-	return env.Show(asJSON, struct {
-		Name   string `json:"name"`
-		Public string `json:"public"`
-	}{name, public}, output.Text("%s\n", public))
+	return publicKey{name, public}, nil
 }
 
 func newFile(name, text string, mode os.FileMode) error {

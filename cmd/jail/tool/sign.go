@@ -23,9 +23,43 @@ import (
 // defaultLife is how long a signature is valid without --expires.
 const defaultLife = 365 * 24 * time.Hour
 
+// signing holds the flags of a command that signs.
+type signing struct {
+	key  string
+	life time.Duration
+}
+
+// signFlags adds the flags of a command that signs; without says what holds without --expires.
+func signFlags(cmd *cobra.Command, without string) *signing {
+	s := &signing{}
+	cmd.Flags().StringVar(&s.key, "key", "",
+		"`FILE` with the private key, as jail tool key new makes it")
+	cmd.Flags().DurationVar(&s.life, "expires", 0,
+		"`HOURS` from now on that the signature counts for, as 8760h (default "+without+")")
+	return s
+}
+
+// secret returns the private key.
+func (s *signing) secret() (string, error) {
+	if s.life < 0 {
+		return "", exit.Usage("", "--expires %v: it would have expired", s.life)
+	}
+	return keyfile.Read(s.key)
+}
+
+// sign signs a statement about a manifest, beside those who have signed it already.
+func (s *signing) sign(st trust.Statement, secret, already string) (string, error) {
+	text, err := st.Sign(secret, already)
+	if err != nil {
+		return "", exit.Failed(err, "jail tool key new makes one", "--key %s: %v", s.key, err)
+	}
+	return text, nil
+}
+
+// until returns when a signature of now ends: defaultLife later where --expires is not given.
+func (s *signing) until(now time.Time) time.Time { return now.Add(cmp.Or(s.life, defaultLife)) }
+
 func newSign(env *cli.Env) *cobra.Command {
-	var key string
-	var life time.Duration
 	cmd := &cobra.Command{
 		Use:   "sign [flags] DIR",
 		Short: "sign a bundle",
@@ -34,17 +68,10 @@ statement stay, so several people can sign. After --expires the bundle can no lo
 		Example: "  jail tool sign --key acme.key words/",
 		Args:    command.Exactly("DIR"),
 	}
-	cmd.Flags().StringVar(&key, "key", "",
-		"`FILE` with the private key, as jail tool key new makes it")
-	cmd.Flags().DurationVar(&life, "expires", 0,
-		"`HOURS` from now on that the signature counts for, as 8760h (default one year, or as "+
-			"long as the signatures that are there)")
+	f := signFlags(cmd, "one year, or as long as the signatures that are there")
 	return command.Print(env, cmd, "print an object",
 		func(_ *cobra.Command, args []string) (signedView, error) {
-			if life < 0 {
-				return signedView{}, exit.Usage("", "--expires %v: it would have expired", life)
-			}
-			s, err := sign(args[0], key, life, time.Now())
+			s, err := f.signBundle(args[0], time.Now())
 			return signedView{s.Name, s.Version, s.Manifest, s.Expires}, err
 		}, func(w io.Writer, s signedView) {
 			fmt.Fprintf(w, "signed %s %s, manifest %s, until %s\n", s.Name, s.Version,
@@ -60,9 +87,8 @@ type signedView struct {
 	Expires  time.Time `json:"expires"`
 }
 
-func sign(dir, keyFile string, life time.Duration, now time.Time) (trust.Statement, error) {
-	var s trust.Statement
-	key, err := keyfile.Read(keyFile)
+func (f *signing) signBundle(dir string, now time.Time) (s trust.Statement, err error) {
+	key, err := f.secret()
 	if err != nil {
 		return s, err
 	}
@@ -77,16 +103,15 @@ func sign(dir, keyFile string, life time.Duration, now time.Time) (trust.Stateme
 	if err := b.Verify(); err != nil {
 		return s, exit.Failed(err, "", "bundle %s: %v", dir, err)
 	}
-	years := cmp.Or(life, defaultLife)
-	s = trust.NewStatement(b.Name, b.Version, []byte(b.Text), now, now.Add(years))
-	if old, err := trust.ReadStatement(b.Signed); err == nil && life == 0 &&
+	s = trust.NewStatement(b.Name, b.Version, []byte(b.Text), now, f.until(now))
+	if old, err := trust.ReadStatement(b.Signed); err == nil && f.life == 0 &&
 		old.Manifest == s.Manifest && old.Fresh(now) == nil {
 		// One more signature on the same statement.
 		s = old
 	}
-	text, err := s.Sign(key, b.Signed)
+	text, err := f.sign(s, key, b.Signed)
 	if err != nil {
-		return s, exit.Failed(err, "jail tool key new makes one", "--key %s: %v", keyFile, err)
+		return s, err
 	}
 	file := filepath.Join(dir, bundle.SignatureFile)
 	return s, atomicfile.Write(file, []byte(text), 0o644, atomicfile.Durable)

@@ -101,3 +101,19 @@ func TestTools(t *testing.T) {
 		t.Errorf("list of an altered bundle: %d, %s%s", code, out, stderr)
 	}
 }
+
+// TestExpiredSignature: no command signs what has expired already.
+func TestExpiredSignature(t *testing.T) {
+	for _, cmd := range []*cobra.Command{NewImage(&cli.Env{}), New(&cli.Env{})} {
+		args := []string{"sign", "--key", "no.key", "--expires", "-1h", t.TempDir()}
+		if cmd.Name() == "image" {
+			args = append(args[:5:5], "tools", "oci:"+t.TempDir())
+		}
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetArgs(args)
+		if err := cmd.ExecuteContext(t.Context()); err == nil ||
+			!strings.Contains(err.Error(), "--expires -1h0m0s: it would have expired") {
+			t.Errorf("%q: %v", args, err)
+		}
+	}
+}

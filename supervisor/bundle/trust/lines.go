@@ -70,9 +70,9 @@ func (l *lines) value(word string) string {
 	return value
 }
 
-// all takes all lines of that word, of which there may be limit.
+// all takes all lines of that word, of which there may be limit. It returns nil after an error alone.
 func (l *lines) all(word string, limit int) []string {
-	var values []string
+	values := []string{}
 	for l.has(word) {
 		if len(values) == limit {
 			l.next()

@@ -48,15 +48,11 @@ func VerifyPolicy(signed string, keys []string) (PolicyStatement, error) {
 	if len(signed) > maxText {
 		return s, fmt.Errorf("%w: larger than %d bytes", errPolicy, maxText)
 	}
-	var known []note.Verifier
-	for _, key := range keys {
-		v, err := note.NewVerifier(key)
-		if err != nil {
-			return s, fmt.Errorf("%w: key %.60q: %w", errPolicy, key, err)
-		}
-		known = append(known, v)
+	known, err := verifiers(keys)
+	if err != nil {
+		return s, fmt.Errorf("%w: %w", errPolicy, err)
 	}
-	n, err := note.Open([]byte(signed), note.VerifierList(known...))
+	n, err := note.Open([]byte(signed), known)
 	if err != nil {
 		return s, fmt.Errorf("%w: none of the keys that count has signed it; %s", errPolicy,
 			namesIn(signed))

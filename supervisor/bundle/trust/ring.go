@@ -48,22 +48,22 @@ const ringTitle = "jail key ring"
 
 // A Ring is what one publisher's bundles are checked against.
 type Ring struct {
-	Publisher string
+	Publisher string `json:"publisher"`
 	// Higher ones replace lower ones.
-	Version int64
-	Expires time.Time // zero never
-	// prefixes of references that may be pulled by tag; only of the official ring
-	Registries    []string
-	RootThreshold int
-	// Verifier keys that may sign the next ring.
-	Roots []string
+	Version int64     `json:"version"`
+	Expires time.Time `json:"expires,omitzero"` // zero never
 	// How many different keys must sign a bundle.
-	Threshold   int
-	Keys        []string // verifier keys
-	RevokedKeys []string // name+hash
-	Revoked     []string // digests of manifests
-	// the whole, as it was read
-	Text string
+	Threshold int      `json:"threshold"`
+	Keys      []string `json:"keys"` // verifier keys
+	// Verifier keys that may sign the next ring, and how many of them must.
+	RootThreshold int      `json:"root_threshold"`
+	Roots         []string `json:"roots"`
+	RevokedKeys   []string `json:"revoked_keys"` // name+hash
+	Revoked       []string `json:"revoked"`      // digests of manifests
+	// Prefixes of references that may be pulled by tag; only of the official ring.
+	Registries []string `json:"registries"`
+	// The whole, as it was read.
+	Text string `json:"-"`
 }
 
 // ParseRing reads a ring, signed or not; signatures are for Replace to check. Errors wrap ErrRing.
@@ -85,6 +85,7 @@ func ParseRing(text string) (Ring, error) {
 
 func parseRing(body string) (r Ring, err error) {
 	l := newLines(body, ringTitle)
+	r.Roots, r.Keys = []string{}, []string{}
 	r.Publisher = l.value("publisher")
 	r.Version = l.number("version", 0, maxVersion)
 	if l.has("expires") {
@@ -201,15 +202,11 @@ func signedBy(text string, vkeys []string) (int, error) {
 	if len(text) > maxText {
 		return 0, fmt.Errorf("%w: larger than %d bytes", ErrSignature, maxText)
 	}
-	var list []note.Verifier
-	for _, vkey := range vkeys {
-		v, err := note.NewVerifier(vkey)
-		if err != nil {
-			return 0, fmt.Errorf("%w: key %.80q: %w", ErrSignature, vkey, err)
-		}
-		list = append(list, v)
+	known, err := verifiers(vkeys)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrSignature, err)
 	}
-	n, err := note.Open([]byte(text), note.VerifierList(list...))
+	n, err := note.Open([]byte(text), known)
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrSignature, err)
 	}
@@ -221,6 +218,19 @@ func signedBy(text string, vkeys []string) (int, error) {
 	}
 	// One for each key, whatever was there twice.
 	return len(n.Sigs), nil
+}
+
+// verifiers returns what verifies the signatures of keys.
+func verifiers(vkeys []string) (note.Verifiers, error) {
+	var list []note.Verifier
+	for _, vkey := range vkeys {
+		v, err := note.NewVerifier(vkey)
+		if err != nil {
+			return nil, fmt.Errorf("key %.80q: %w", vkey, err)
+		}
+		list = append(list, v)
+	}
+	return note.VerifierList(list...), nil
 }
 
 // replace checks that next may take the place of r: it is of the same publisher, newer, not

@@ -86,10 +86,7 @@ func (s Statement) Sign(key, already string) (string, error) {
 	if old, err := ReadStatement(already); already != "" && err == nil && old == s {
 		// The signatures that are kept are not verified here; each user of the statement verifies
 		// it.
-		_, err := note.Open([]byte(already), note.VerifierList())
-		if unknown, ok := errors.AsType[*note.UnverifiedNoteError](err); ok {
-			n.UnverifiedSigs = unknown.Note.UnverifiedSigs
-		}
+		n.UnverifiedSigs, _ = claimed(already)
 	}
 	return addSignature(n, key)
 }
@@ -120,12 +117,10 @@ func SignRing(text, key string) (string, error) {
 	n := &note.Note{Text: text}
 	if i := strings.LastIndex(text, "\n\n"); i >= 0 {
 		n.Text = text[:i+1]
-		_, err := note.Open([]byte(text), note.VerifierList())
-		var unknown *note.UnverifiedNoteError
-		if !errors.As(err, &unknown) {
+		var err error
+		if n.UnverifiedSigs, err = claimed(text); err != nil {
 			return "", fmt.Errorf("%w: %w", ErrRing, err)
 		}
-		n.UnverifiedSigs = unknown.Note.UnverifiedSigs
 	}
 	return addSignature(n, key)
 }
@@ -157,15 +152,23 @@ func (rs Rings) Verify(signed string) (Statement, Ring, error) {
 	return Statement{}, Ring{}, why
 }
 
+// claimed returns the signatures of a note, of which it verifies none.
+func claimed(text string) ([]note.Signature, error) {
+	_, err := note.Open([]byte(text), note.VerifierList())
+	if unknown, ok := errors.AsType[*note.UnverifiedNoteError](err); ok {
+		return unknown.Note.UnverifiedSigs, nil
+	}
+	return nil, err
+}
+
 // namesIn says who claims to have signed.
 func namesIn(signed string) string {
-	var unknown *note.UnverifiedNoteError
-	if _, err := note.Open([]byte(signed), note.VerifierList()); !errors.As(err, &unknown) ||
-		len(unknown.Note.UnverifiedSigs) == 0 {
+	sigs, err := claimed(signed)
+	if err != nil || len(sigs) == 0 {
 		return "it has no signature"
 	}
 	var names []string
-	for _, sig := range unknown.Note.UnverifiedSigs {
+	for _, sig := range sigs {
 		names = append(names, fmt.Sprintf("%s+%08x", sig.Name, sig.Hash))
 	}
 	return "the signatures say " + strings.Join(names, ", ")

@@ -22,6 +22,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/config"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
 // A daemon of the test's own: it speaks the streams of a run and does what the test says. The real
@@ -86,7 +87,7 @@ func send(w io.Writer, kind api.FrameKind, content []byte) {
 
 func finish(w io.Writer, res message.Result) {
 	text, _ := json.Marshal(res)
-	send(w, api.FrameResult, text)
+	send(w, wire.FrameResult, text)
 }
 
 func raise(t *testing.T, s syscall.Signal) {
@@ -103,8 +104,8 @@ func TestStreams(t *testing.T) {
 		in := make([]byte, binary.BigEndian.Uint32(head[1:]))
 		io.ReadFull(conn, in)
 		got <- string(in)
-		send(conn, api.FrameOutput, []byte("out\x00\xff"))
-		send(conn, api.FrameErrorOutput, []byte("err"))
+		send(conn, wire.FrameOutput, []byte("out\x00\xff"))
+		send(conn, wire.FrameErrorOutput, []byte("err"))
 		finish(conn, message.Result{ExitCode: 3})
 	}})
 	var out, errOut bytes.Buffer
@@ -192,7 +193,7 @@ func (brokenWriter) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 func TestOutputFull(t *testing.T) {
 	gone := make(chan error, 1)
 	env := startDaemon(t, &daemon{run: func(conn io.ReadWriter) {
-		send(conn, api.FrameOutput, []byte("x"))
+		send(conn, wire.FrameOutput, []byte("x"))
 		_, err := io.Copy(io.Discard, conn)
 		gone <- err
 	}})
