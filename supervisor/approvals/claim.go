@@ -148,8 +148,7 @@ func (p Programs) Propose(c caller.Caller, of Proposal, rule Rule) (Action, erro
 		s, err := p.q.add(l, stored{Action: a, Key: key, Process: from}, c, now)
 		if err == nil && s.State == Pending && rule.Mode == policy.ApproveAuto {
 			l.Actions = nil
-			s = l.approve(s, Decision{UID: c.UID, PID: c.PID, Exe: c.Exe, Via: "policy", Time: now},
-				now)
+			s = l.approve(s, Decision{UID: c.UID, PID: c.PID, Exe: c.Exe, Via: "policy", Time: now})
 		}
 		return s, err
 	})

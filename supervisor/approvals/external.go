@@ -208,11 +208,8 @@ func (p *Push) String() string {
 func (p *Push) target() string { return p.Remote + " " + p.Ref + " " + p.Credential }
 
 func (p *Push) size() int {
-	n := len(p.Remote) + len(p.Ref) + len(p.Commit) + len(p.Was) + len(p.Credential)
-	for _, name := range p.Protected {
-		n += 24 + len(name)
-	}
-	return n
+	return len(p.Remote) + len(p.Ref) + len(p.Commit) + len(p.Was) + len(p.Credential) +
+		sizeOf(p.Protected)
 }
 
 func (*PullRequest) kind() string { return policy.ActionPullRequest }
@@ -261,6 +258,9 @@ var gatekeeperName = sync.OnceValue(func() *regexp.Regexp {
 var plainName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$`)
 })
+
+// IsActionName reports whether a name is one that a Gate may have as its action.
+func IsActionName(name string) bool { return len(name) <= maxName && plainName().MatchString(name) }
 
 var commitName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
