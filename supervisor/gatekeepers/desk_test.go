@@ -288,9 +288,9 @@ func TestKilledDesk(t *testing.T) {
 				look()
 			}
 		}
-		if rowOf(t, f, 1) != before || !a.State.Over() || d.count() > 0 {
+		if rowOf(t, f, 1) != before || !a.State.Over() || d.entries.Load() > 0 {
 			t.Fatalf("step %d: at last it is %s, the row is %s, %d are open", cut, a.State, rowOf(t, f, 1),
-				d.count())
+				d.entries.Load())
 		}
 		if len(w.told) == 0 || w.told[len(w.told)-1] != string(a.State) {
 			t.Fatalf("step %d: it is %s, and the agent was told %q", cut, a.State, w.told)
@@ -378,8 +378,8 @@ func TestManyActions(t *testing.T) {
 		t.Helper()
 		w.gets = 0
 		if _, err := d.each(t.Context(), forgotten); err != nil || w.gets != gets ||
-			d.Waiting() != waiting || d.count() != entries {
-			t.Errorf("%v, %d gets, %d of %d wait", err, w.gets, d.Waiting(), d.count())
+			d.Waiting() != waiting || int(d.entries.Load()) != entries {
+			t.Errorf("%v, %d gets, %d of %d wait", err, w.gets, d.Waiting(), d.entries.Load())
 		}
 	}
 	a := w.actions[0]
