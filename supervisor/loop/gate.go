@@ -72,7 +72,7 @@ func (g Gate) mode(tool string) (mode string, ruled bool) {
 func (s *Session) allowed(ctx context.Context, c transcript.Call) (why string, err error) {
 	mode, ruled := s.o.Gate.mode(c.Name)
 	decide := func(d transcript.Decision) error {
-		return s.note(ctx, transcript.Event{Type: transcript.PermissionDecision, CallID: c.ID,
+		return s.Note(ctx, transcript.Event{Type: transcript.PermissionDecision, CallID: c.ID,
 			Tool: c.Name, Decision: &d})
 	}
 	switch {
@@ -82,7 +82,7 @@ func (s *Session) allowed(ctx context.Context, c transcript.Call) (why string, e
 	case mode == ModeAllow, !ruled && s.granted[c.Name]:
 		return "", nil
 	}
-	if err := s.note(ctx, transcript.Event{Type: transcript.PermissionQuestion, CallID: c.ID,
+	if err := s.Note(ctx, transcript.Event{Type: transcript.PermissionQuestion, CallID: c.ID,
 		Tool: c.Name, Input: c.Input}); err != nil {
 		return "", err
 	}
@@ -126,6 +126,6 @@ func (s *Session) Granted() map[string]bool { return s.granted }
 
 // Revoke takes back what was allowed for a tool, or for all if tool is empty. They ask again.
 func (s *Session) Revoke(ctx context.Context, tool string) error {
-	return s.note(ctx, transcript.Event{Type: transcript.PermissionDecision, Tool: tool,
+	return s.Note(ctx, transcript.Event{Type: transcript.PermissionDecision, Tool: tool,
 		Decision: &transcript.Decision{Decision: transcript.Revoke, Via: "person"}})
 }
