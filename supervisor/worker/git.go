@@ -176,10 +176,7 @@ func (w *worker) clone(ctx context.Context) error {
 	if err := w.open(ctx); err != nil {
 		return err
 	}
-	base := w.o.Task.Base
-	if base == "" {
-		base = "HEAD"
-	}
+	base := cmp.Or(w.o.Task.Base, "HEAD")
 	out, err := w.git(ctx, nil, "git clone", cloneScript, w.o.Task.Repo.String(), base, w.o.Task.Branch)
 	if err != nil {
 		return err
@@ -195,9 +192,7 @@ func (w *worker) clone(ctx context.Context) error {
 			head = strings.TrimPrefix(f[3], origin)
 		}
 	}
-	if w.base = w.o.Task.Base; w.base == "" {
-		w.base = head
-	}
+	w.base = cmp.Or(w.o.Task.Base, head)
 	start := commits[base]
 	w.was = commits[w.o.Task.Branch]
 	switch {
