@@ -3,10 +3,14 @@ package mcp
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -30,7 +34,7 @@ const maxWords = 2 << 10
 func (s *Server) addReview() {
 	r := s.review
 	add(s, tool("diff", "Show what changed",
-		"Show how the shadow differs from the real directory.", readsOnly), r.diff)
+		"Show how the shadow differs from the real directory.", readsOnly), showing(s.tools.Diff))
 	add(s, tool("commit", "Propose a commit",
 		"Propose to take the changes of the shadow into the real directory. A person decides, "+
 			"unless the policy does: the result says whether it waits.", asksPerson), r.commit)
@@ -53,15 +57,6 @@ type review struct {
 }
 
 func (r *review) canAsk(req *mcp.CallToolRequest) bool { return !r.silent && canAsk(req) }
-
-func (r *review) diff(ctx context.Context, _ *mcp.CallToolRequest, in codetools.DiffInput) (
-	*mcp.CallToolResult, codetools.DiffOutput, error) {
-	o, err := codetools.Changes(ctx, r.session, in)
-	if err != nil {
-		return nil, o, codetools.Plain(err)
-	}
-	return text(o.Text), o, nil
-}
 
 type commitInput struct {
 	Paths   []string `json:"paths,omitempty" jsonschema:"only changes at and below these"`
@@ -313,4 +308,80 @@ func (r *review) approvals(ctx context.Context, req *mcp.CallToolRequest, in app
 		return nil, o, fmt.Errorf("there is no approval %s of this session", in.ID)
 	}
 	return nil, o, nil
+}
+
+// Questions to a person are results that have the client call again, with the answer and a state that
+// comes from here (SEP-2322). What a client hands back is not to be trusted: the state is a random
+// name, and what the answer is about is what was shown under that name.
+
+// maxQuestions bounds the questions without an answer, of which the oldest are forgotten.
+const maxQuestions = 64
+
+// question is the key of the one question of a call.
+const question = "decision"
+
+var errNotAsked = errors.New("nobody was asked about that here")
+
+// asked is what a person was asked about.
+type asked struct {
+	action *approvals.Action
+	revert *shadows.RevertRequest
+}
+
+// questions are those without an answer.
+type questions struct {
+	mu    sync.Mutex
+	open  map[string]asked
+	order []string
+}
+
+// ask is the result that has the client ask its person.
+func (q *questions) ask(message string, about asked) *mcp.CallToolResult {
+	name := rand.Text()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.open == nil {
+		q.open = map[string]asked{}
+	}
+	if len(q.order) == maxQuestions {
+		delete(q.open, q.order[0])
+		q.order = q.order[1:]
+	}
+	q.open[name], q.order = about, append(q.order, name)
+	return &mcp.CallToolResult{RequestState: name, InputRequests: mcp.InputRequestMap{
+		question: &mcp.ElicitParams{Mode: "form", Message: message,
+			RequestedSchema: json.RawMessage(`{"type":"object","properties":{"approve":{` +
+				`"type":"boolean","title":"Approve","description":"true approves"}},` +
+				`"required":["approve"]}`)}}}
+}
+
+// take returns what an answer is about, and the decision: "" for none. A question has one answer.
+func (q *questions) take(req *mcp.CallToolRequest) (about asked, decision string, err error) {
+	q.mu.Lock()
+	about, ok := q.open[req.Params.RequestState]
+	delete(q.open, req.Params.RequestState)
+	q.mu.Unlock()
+	r, isAnswer := req.Params.InputResponses[question].(*mcp.ElicitResult)
+	switch {
+	case !ok || !isAnswer:
+		return asked{}, "", errNotAsked
+	case r.Action == "accept" && r.Content["approve"] == true:
+		return about, "approve", nil
+	case r.Action == "accept", r.Action == "decline":
+		return about, "reject", nil
+	}
+	return about, "", nil
+}
+
+// answered reports whether a call says that it brings an answer.
+func answered(req *mcp.CallToolRequest) bool {
+	return len(req.Params.InputResponses) > 0 || req.Params.RequestState != ""
+}
+
+// canAsk reports whether the client can show a form to its person. The SDK makes a call fail that asks
+// another.
+func canAsk(req *mcp.CallToolRequest) bool {
+	c := req.ClientCapabilities()
+	return c != nil && c.Elicitation != nil &&
+		(c.Elicitation.Form != nil || c.Elicitation.URL == nil)
 }
