@@ -144,31 +144,27 @@ func actionOf(s *stored) Action {
 
 // mayDecide returns an error unless the caller may decide on an action in this way.
 func (q *Queue) mayDecide(c caller.Caller, s *stored, req DecideRequest) error {
+	refused := func(format string, args ...any) error {
+		return problem.New(problem.Refused, format, args...).
+			WithHint("decide by jail approvals or the console")
+	}
 	switch {
 	case req.Decision != "approve" && req.Decision != "reject":
 		return problem.New(problem.Usage, "decision %q is neither approve nor reject", req.Decision)
 	case req.Decision == "reject" && req.Scope != "":
 		return problem.New(problem.Usage, "a rejection has no scope")
 	case c.Connection != "" && s.proposedBy(c.Connection):
-		return problem.New(problem.Refused,
-			"action %s was proposed over this connection, which cannot decide on it", s.ID).
-			WithHint("decide by jail approvals or the console")
+		return refused("action %s was proposed over this connection, which cannot decide on it", s.ID)
 	case s.Process.is(c.PID):
-		return problem.New(problem.Refused,
-			"action %s was proposed by this process, which cannot decide on it", s.ID).
-			WithHint("decide by jail approvals or the console")
+		return refused("action %s was proposed by this process, which cannot decide on it", s.ID)
 	case req.Via == "mcp" && q.o.NoMCP:
-		return problem.New(problem.Refused, "the operator of this host lets nobody decide by mcp").
-			WithHint("decide by jail approvals or the console")
+		return refused("the operator of this host lets nobody decide by mcp")
 	case req.Via == "mcp" && req.Decision == "approve" &&
 		(s.Commit != nil && s.Commit.Request.IncludeProtected ||
 			s.Push != nil && len(s.Push.Protected) > 0):
-		return problem.New(problem.Refused,
-			"action %s takes protected names, and cannot be approved by mcp", s.ID).
-			WithHint("decide by jail approvals or the console")
+		return refused("action %s takes protected names, and cannot be approved by mcp", s.ID)
 	case req.Via == "mcp" && req.Decision == "approve" && s.PolicyGrant != nil:
-		return problem.New(problem.Refused, "action %s widens a policy, and cannot be approved by mcp",
-			s.ID).WithHint("decide by jail approvals or the console")
+		return refused("action %s widens a policy, and cannot be approved by mcp", s.ID)
 	}
 	if err := errors.Join(outside(c), q.o.Permissions(c).Approve(s.UID)); err != nil {
 		return err

@@ -3,10 +3,8 @@ package approvals
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jail-sandbox/jail/policy"
@@ -46,10 +44,6 @@ type GrantedFetch struct {
 const maxGranted = 20
 
 func (*PolicyGrant) kind() string { return policy.ActionPolicyGrant }
-
-var profileName = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
-})
 
 func (g *PolicyGrant) check() error {
 	_, err := g.widening()

@@ -95,21 +95,10 @@ type record struct {
 	Event  audit.Approval `json:"event"`
 }
 
-// rank orders the records of one action.
+// rank orders the records of one action: ends come between its application and its reversal.
 func (r record) rank() int {
-	switch State(r.Event.State) {
-	case Pending:
-		return 0
-	case Approved:
-		return 1
-	case Applying:
-		return 2
-	case Reverting:
-		return 4
-	case Reverted:
-		return 5
-	}
-	return 3
+	return map[State]int{Pending: -3, Approved: -2, Applying: -1, Reverting: 1,
+		Reverted: 2}[State(r.Event.State)]
 }
 
 // New returns the queue in a directory. It reads nothing yet.

@@ -5,6 +5,7 @@ package codetools
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,10 +81,7 @@ func (t *Tools) Read(ctx context.Context, in ReadInput) (ReadOutput, error) {
 		return o, errors.New("offset and limit are numbers of lines from 1 on")
 	}
 	o.FirstLine = max(in.Offset, 1)
-	limit := in.Limit
-	if limit == 0 {
-		limit = defaultLines
-	}
+	limit := cmp.Or(in.Limit, defaultLines)
 	// One line more shows whether there is more.
 	last := strconv.Itoa(o.FirstLine + limit)
 	content, cut, err := t.content(ctx, in.FilePath, toolsession.MaxShown, "sed", "-n", "-e",

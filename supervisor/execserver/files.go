@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
@@ -210,14 +211,6 @@ type metadata struct {
 	ModifiedAtMS int64 `json:"modifiedAtMs"`
 }
 
-// Types of files in st_mode: see inode(7).
-const (
-	typeMask = 0o170000
-	typeDir  = 0o040000
-	typeFile = 0o100000
-	typeLink = 0o120000
-)
-
 // metadata is what a link leads to, and whether it is one.
 func (f *files) metadata(ctx context.Context, in place, at string) (any, error) {
 	o, err := f.run(ctx, maxList, "stat", "-L", "-c", "%f %s %Y", "--", at)
@@ -239,8 +232,9 @@ func (f *files) metadata(ctx context.Context, in place, at string) (any, error) 
 	if err := cmp.Or(modeErr, sizeErr, timeErr); err != nil {
 		return nil, internal("stat of %s: %v", in.Path, err)
 	}
-	return metadata{IsDirectory: mode&typeMask == typeDir, IsFile: mode&typeMask == typeFile,
-		IsSymlink: link&typeMask == typeLink, Size: size, ModifiedAtMS: seconds * 1000}, nil
+	return metadata{IsDirectory: mode&syscall.S_IFMT == syscall.S_IFDIR,
+		IsFile:    mode&syscall.S_IFMT == syscall.S_IFREG,
+		IsSymlink: link&syscall.S_IFMT == syscall.S_IFLNK, Size: size, ModifiedAtMS: seconds * 1000}, nil
 }
 
 func (f *files) canonicalize(ctx context.Context, in place, at string) (any, error) {

@@ -149,7 +149,6 @@ func (s *Server) environment() environment {
 }
 
 type initializeParams struct {
-	ClientName      string  `json:"clientName"`
 	ResumeSessionID *string `json:"resumeSessionId"`
 }
 

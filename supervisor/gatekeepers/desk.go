@@ -94,15 +94,12 @@ func entries(ctx context.Context, list func(context.Context) ([][]byte, error)) 
 	return all, err
 }
 
-// A Kept is a gatekeeper with what gatekeepers.toml says of it.
+// Settings are what gatekeepers.toml says of a gatekeeper.
+type Settings = manifest.Gatekeeper
+
+// A Kept is a gatekeeper with its settings.
 type Kept struct {
-	Name  string
-	About string
-	// Agents are the names of the agents that may use the gatekeeper.
-	Agents []string
-	// ByPolicy lets the policy of the agent's run decide which actions wait for a person. Without it
-	// all do.
-	ByPolicy bool
+	Settings
 	Gatekeeper
 }
 
@@ -112,15 +109,14 @@ func Load(path string, s Sender, ask Asker) ([]Kept, error) {
 	said, err := manifest.LoadGatekeepers(path)
 	var all []Kept
 	for _, g := range said {
-		k := Kept{Name: g.Name, About: g.About, Agents: g.Agents, ByPolicy: g.ByPolicy}
+		k := Kept{Settings: g}
 		switch g.Kind {
 		case manifest.KindSQLite:
-			k.Gatekeeper = &sqliteFile{Path: g.File, Tables: g.Tables}
+			k.Gatekeeper = &sqliteFile{g}
 		case manifest.KindAgent:
 			k.Gatekeeper = &byAgent{Agent: g.Agent, Ask: ask}
 		default:
-			k.Gatekeeper = &httpAPI{Document: g.File, URL: g.URL, Credential: g.Credential,
-				Operations: g.Operations, Sender: s}
+			k.Gatekeeper = &httpAPI{g, s}
 		}
 		all = append(all, k)
 	}

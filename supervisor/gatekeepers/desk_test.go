@@ -212,7 +212,7 @@ func (w *world) Report(_ context.Context, id string,
 func (w *world) desk(f *sqliteFile) *Desk {
 	d := New(Options{Entries: w, Now: time.Now, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Kept: func() ([]Kept, error) {
-			return []Kept{{Name: "crm", Agents: []string{"triage"}, Gatekeeper: f}}, nil
+			return []Kept{{Settings{Name: "crm", Agents: []string{"triage"}}, f}}, nil
 		},
 		Queue: func(context.Context) (Queue, func(), error) { return w, func() {}, nil }})
 	d.tell = func(e Entry, a approvals.Action) error {
@@ -469,11 +469,12 @@ func TestWhoMayUseAGatekeeper(t *testing.T) {
 		}
 	}
 	all, err := d.Describe(t.Context(), triage, "crm")
-	if err != nil || strings.Contains(string(raws(all)), f.Path) {
+	if err != nil || strings.Contains(string(raws(all)), f.File) {
 		t.Errorf("an agent is told where the file is: %s, %v", raws(all), err)
 	}
 	d.o.Kept = func() ([]Kept, error) {
-		return []Kept{{Name: "api", Agents: []string{"triage"}, Gatekeeper: &httpAPI{URL: "https://secret"}}}, nil
+		return []Kept{{Settings{Name: "api", Agents: []string{"triage"}},
+			&httpAPI{Settings: Settings{URL: "https://secret"}}}}, nil
 	}
 	of := triage
 	of.Allowed = []string{"api"}

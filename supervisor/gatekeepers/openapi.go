@@ -28,15 +28,8 @@ import (
 // every other operation is proposed. Requests go out through jail's fetch proxy, which attaches the
 // credential.
 type httpAPI struct {
-	// Document is the file of the OpenAPI document, in JSON.
-	Document string
-	// URL is where paths are appended; the first of servers of the document if empty.
-	URL string
-	// Credential is the name of one of the fetch proxy; empty for none.
-	Credential string
-	// Operations are those that there are for agents; all if empty.
-	Operations []string
-	Sender     Sender
+	Settings
+	Sender Sender
 }
 
 // A Sender sends one HTTP request.
@@ -96,9 +89,9 @@ func (a *httpAPI) read() (operations, *url.URL, string, error) {
 		if at, ok := errors.AsType[*os.PathError](err); ok {
 			err = at.Err
 		}
-		return nil, nil, "", fmt.Errorf("OpenAPI document %s: %w", filepath.Base(a.Document), err)
+		return nil, nil, "", fmt.Errorf("OpenAPI document %s: %w", filepath.Base(a.File), err)
 	}
-	f, err := os.Open(a.Document)
+	f, err := os.Open(a.File)
 	if err != nil {
 		return fail(err)
 	}

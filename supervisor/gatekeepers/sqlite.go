@@ -32,11 +32,7 @@ import (
 //
 // The table _jail_actions of the same file notes each action in the transaction that does it. So a
 // process that is killed leaves an action and its note, or neither.
-type sqliteFile struct {
-	Path string
-	// Tables are the tables and views that agents may use; all if empty.
-	Tables []string
-}
+type sqliteFile struct{ Settings }
 
 // noteTable is the table with the notes of actions. They stay for keepNotes, which is longer than jaild
 // keeps an action that is over.
@@ -66,7 +62,7 @@ const (
 // open opens the file, and returns a function that closes it. Views and triggers of the schema can
 // call no function that reaches out of the database.
 func (f *sqliteFile) open(ctx context.Context, write bool) (*sql.Conn, func(), error) {
-	info, err := os.Stat(f.Path)
+	info, err := os.Stat(f.File)
 	if err == nil && !info.Mode().IsRegular() {
 		err = errors.New("it is no regular file")
 	}
@@ -80,7 +76,7 @@ func (f *sqliteFile) open(ctx context.Context, write bool) (*sql.Conn, func(), e
 	}
 	options := url.Values{"mode": {"rw"}, "_defensive": {"1"}, "_pragma": pragmas}
 	db, err := sql.Open("sqlite",
-		(&url.URL{Scheme: "file", Path: f.Path, RawQuery: options.Encode()}).String())
+		(&url.URL{Scheme: "file", Path: f.File, RawQuery: options.Encode()}).String())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -109,7 +105,7 @@ func (f *sqliteFile) wrong(err error) error {
 	if at, ok := errors.AsType[*os.PathError](err); ok {
 		err = at.Err
 	}
-	return fmt.Errorf("database %s: %w", filepath.Base(f.Path), err)
+	return fmt.Errorf("database %s: %w", filepath.Base(f.File), err)
 }
 
 // within calls do in a transaction. One that writes is committed unless do returns an error. The end of
@@ -264,7 +260,7 @@ type row = map[string]json.RawMessage
 
 // Describe returns the tables that agents may see, and what a gatekeeper does with them.
 func (f *sqliteFile) Describe(ctx context.Context) (agentapi.Gatekeeper, error) {
-	d := agentapi.Gatekeeper{Kind: manifest.KindSQLite, Resource: f.Path, Reads: []agentapi.GateMethod{
+	d := agentapi.Gatekeeper{Kind: manifest.KindSQLite, Resource: f.File, Reads: []agentapi.GateMethod{
 		{Name: "rows", About: "rows of a table or view; of where each condition holds, = unless it is " +
 			"an object of !=, <, <=, >, >= or like; -COLUMN orders downwards; at most 1,000",
 			Args: json.RawMessage(`{"table":"customers","where":{"city":"Bern","name":{"like":"A%"}},` +
@@ -547,7 +543,7 @@ func (t table) find(ctx context.Context, con *sql.Conn, key row) (json.RawMessag
 
 // resource returns the name that people see of what an action changes: a row, or a table if key is nil.
 func (f *sqliteFile) resource(t table, key row) (string, error) {
-	name := f.Path + "#" + t.Name
+	name := f.File + "#" + t.Name
 	if key == nil {
 		return name, nil
 	}
@@ -936,7 +932,7 @@ func undo(ctx context.Context, con *sql.Conn, c Change, t table, key row, now js
 // gatekeeper keeps another file now, nobody knows.
 func (f *sqliteFile) Settle(ctx context.Context, id string, c Change, reverting bool) (s Settled, known bool,
 	err error) {
-	if !strings.HasPrefix(c.Resource, f.Path+"#") {
+	if !strings.HasPrefix(c.Resource, f.File+"#") {
 		return s, false, nil
 	}
 	err = f.within(ctx, false, func(ctx context.Context, con *sql.Conn) error {

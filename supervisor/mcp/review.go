@@ -56,7 +56,13 @@ type review struct {
 	asked questions
 }
 
-func (r *review) canAsk(req *mcp.CallToolRequest) bool { return !r.silent && canAsk(req) }
+// canAsk reports whether the client can show a form to its person. The SDK makes a call fail that asks
+// another.
+func (r *review) canAsk(req *mcp.CallToolRequest) bool {
+	c := req.ClientCapabilities()
+	return !r.silent && c != nil && c.Elicitation != nil &&
+		(c.Elicitation.Form != nil || c.Elicitation.URL == nil)
+}
 
 type commitInput struct {
 	Paths   []string `json:"paths,omitempty" jsonschema:"only changes at and below these"`
@@ -376,12 +382,4 @@ func (q *questions) take(req *mcp.CallToolRequest) (about asked, decision string
 // answered reports whether a call says that it brings an answer.
 func answered(req *mcp.CallToolRequest) bool {
 	return len(req.Params.InputResponses) > 0 || req.Params.RequestState != ""
-}
-
-// canAsk reports whether the client can show a form to its person. The SDK makes a call fail that asks
-// another.
-func canAsk(req *mcp.CallToolRequest) bool {
-	c := req.ClientCapabilities()
-	return c != nil && c.Elicitation != nil &&
-		(c.Elicitation.Form != nil || c.Elicitation.URL == nil)
 }

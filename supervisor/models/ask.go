@@ -103,7 +103,7 @@ func (m Model) Reply(ctx context.Context, key string, r Request) (Reply, error) 
 		if err == nil || ctx.Err() != nil || !errors.As(err, &failed) {
 			return reply, err
 		}
-		pause := time.Duration(-1)
+		var pause time.Duration
 		switch {
 		case failed.Status == 429 && busy < len(waits):
 			pause = waits[busy]
@@ -111,8 +111,7 @@ func (m Model) Reply(ctx context.Context, key string, r Request) (Reply, error) 
 		case (failed.Status >= 500 || failed.Status == 200) && broken == 0:
 			pause = waits[0]
 			broken++
-		}
-		if pause < 0 {
+		default:
 			return Reply{}, err
 		}
 		if m.Again != nil {

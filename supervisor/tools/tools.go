@@ -108,11 +108,16 @@ func (m *Manager) Remove(ctx context.Context, c caller.Caller, name string,
 		return m.record(ctx, c, audit.ToolRemoved{Bundle: in.Name, Version: in.Version,
 			Publisher: in.Publisher, Digest: in.Manifest, Forgotten: forget})
 	})
+	return in, m.changed(err)
+}
+
+// changed has the catalog read what was changed, and sorts what was wrong.
+func (m *Manager) changed(err error) error {
 	m.Catalog.Reload()
 	if err != nil {
-		return in, Problem(err)
+		return Problem(err)
 	}
-	return in, nil
+	return nil
 }
 
 // SetRing puts the key ring of a publisher into use: one that the ring in use vouches for, or with
@@ -136,11 +141,7 @@ func (m *Manager) SetRing(ctx context.Context, c caller.Caller, publisher, text 
 				Keys: keys, Explicit: explicit})
 		})
 	}
-	m.Catalog.Reload()
-	if err != nil {
-		return Problem(err)
-	}
-	return nil
+	return m.changed(err)
 }
 
 // RemoveRing takes the keys of a publisher out of use; its bundles stay where they are and do not
@@ -149,14 +150,9 @@ func (m *Manager) RemoveRing(ctx context.Context, c caller.Caller, publisher str
 	if err := operator(c, "change the keys of publishers"); err != nil {
 		return err
 	}
-	err := m.Store.RemoveRing(publisher, func() error {
+	return m.changed(m.Store.RemoveRing(publisher, func() error {
 		return m.record(ctx, c, audit.ToolKeys{Publisher: publisher, Removed: true})
-	})
-	m.Catalog.Reload()
-	if err != nil {
-		return Problem(err)
-	}
-	return nil
+	}))
 }
 
 // operator refuses everybody but root: who says whose bundles are believed has root run them. A

@@ -60,12 +60,7 @@ func (s *Session) Client() *api.Client { return s.client }
 func (s *Session) Name() string { return s.request.ID }
 
 // Root is the real directory of the session.
-func (s *Session) Root() string {
-	if s.request.Workspace != "" {
-		return s.request.Workspace
-	}
-	return s.request.Dir
-}
+func (s *Session) Root() string { return cmp.Or(s.request.Workspace, s.request.Dir) }
 
 // ID names the session and no other one, which another user may have under the same name.
 func (s *Session) ID() string {
@@ -175,13 +170,10 @@ func (s *Session) Run(ctx context.Context, c Call) (o Outcome, err error) {
 	}
 	most := cmp.Or(c.Most, MaxShown)
 	o.Out.Most, o.ErrOut.Most = most, most
-	req := message.ExecRequest{Tool: c.Tool, Cwd: c.Cwd, Limits: c.Limits, Env: c.Env,
+	req := message.ExecRequest{Tool: c.Tool, Args: c.Args, Cwd: c.Cwd, Limits: c.Limits, Env: c.Env,
 		Inherit: s.Inherited()}
 	if c.Script != "" {
 		req.Script = &message.Script{Name: "-c", Text: c.Script}
-	}
-	for _, a := range c.Args {
-		req.Args = append(req.Args, a)
 	}
 	o.Result, err = s.Exec(ctx, req, bytes.NewReader(c.In), &o.Out, &o.ErrOut)
 	return o, err

@@ -3,9 +3,9 @@
 // invocation of one session of jail; git is the host's, in the jail, since the repository is hostile.
 //
 //	worker.go    the sequence, and what it does when a step fails
-//	git.go       the commands of git, and the policies under which they have the network
+//	git.go       the commands of git, the policies under which they have the network, and the push and
+//	             the pull request, as actions that may need an approval
 //	tools.go     the five tools of the model
-//	forge.go     the push and the pull request, as actions that may need an approval
 //	progress.go  what the coordinator is told
 package worker
 
