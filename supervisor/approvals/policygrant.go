@@ -171,7 +171,7 @@ func (g *PolicyGrant) size() int {
 }
 
 // Widening returns what a proposal of a policy grant would grant.
-func (p Proposal) Widening() (policy.Widening, error) {
+func (p ProposeRequest) Widening() (policy.Widening, error) {
 	w, err := p.PolicyGrant.widening()
 	if err != nil {
 		err = problem.New(problem.Usage, "%w", err)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -565,7 +564,7 @@ func Mark(all []Action) string {
 	for _, a := range all {
 		fmt.Fprintln(h, a.ID, a.State)
 	}
-	return hex.EncodeToString(h.Sum(nil))
+	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
 // until returns what get returns as soon as it is enough, or ctx ends.
