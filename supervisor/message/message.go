@@ -4,7 +4,6 @@ package message
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -153,8 +152,7 @@ func digestOf(request any) string {
 	if err != nil {
 		panic(fmt.Sprintf("bug: a request that is not JSON: %v", err))
 	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])
+	return fmt.Sprintf("%x", sha256.Sum256(text))
 }
 
 // A RunInfo is a live run, as `jail ps` and `jail inspect` show it.
