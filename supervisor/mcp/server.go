@@ -43,7 +43,10 @@ type Server struct {
 	server  *mcp.Server
 	session *toolsession.Session
 	tools   *codetools.Tools
-	review  *review
+	// decider and silent are those of the options.
+	decider func(context.Context) (*api.Client, error)
+	silent  bool
+	asked   questions
 }
 
 const instructions = "All tools work on a shadow of the directory: nothing changes in the real one " +
@@ -55,8 +58,8 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{session: session, tools: &codetools.Tools{Session: session},
-		review: &review{session: session, decider: o.Decider, silent: o.Silent}}
+	s := &Server{session: session, tools: &codetools.Tools{Session: session}, decider: o.Decider,
+		silent: o.Silent}
 	s.server = mcp.NewServer(&mcp.Implementation{Name: "jail", Title: "jail", Version: config.Version},
 		&mcp.ServerOptions{Instructions: instructions})
 	s.addTools()
