@@ -54,8 +54,9 @@ func ask(uid uint32) Rule { return Rule{Mode: policy.ApproveAsk, UID: uid} }
 
 func (d *desk) proposeGate(t *testing.T, c caller.Caller) Action {
 	t.Helper()
-	a, err := d.Programs().Propose(c, ProposeRequest{Type: policy.ActionGate, External: External{Gate: gate()},
-		Key: key, Words: "please"}, ask(c.UID))
+	a, err := d.Programs().Propose(c, ProposeRequest{Type: policy.ActionGate,
+		External: External{Gate: gate()},
+		Key:      key, Words: "please"}, ask(c.UID))
 	if err != nil || a.State != Pending {
 		t.Fatalf("proposed: %+v, %v", a, err)
 	}
@@ -260,8 +261,9 @@ func TestProposedAgain(t *testing.T) {
 	}
 	changed := gate()
 	changed.Resource += "1"
-	_, err := d.Programs().Propose(agentd, ProposeRequest{Type: policy.ActionGate, External: External{Gate: changed},
-		Key: key, Words: "please"}, ask(alice))
+	_, err := d.Programs().Propose(agentd, ProposeRequest{Type: policy.ActionGate,
+		External: External{Gate: changed},
+		Key:      key, Words: "please"}, ask(alice))
 	wantCode(t, "another proposal with the key", err, problem.Conflict)
 	b, err := d.Programs().Propose(other(t, bob), ProposeRequest{Type: policy.ActionGate,
 		External: External{Gate: gate()}, Key: key, Words: "please"}, ask(bob))
@@ -306,8 +308,9 @@ func TestExternalRules(t *testing.T) {
 // TestPushHasNoWayBack: what its type says is irreversible stays.
 func TestPushHasNoWayBack(t *testing.T) {
 	d, agentd := deskIn(t.TempDir()), other(t, alice)
-	a, err := d.Programs().Propose(agentd, ProposeRequest{Type: policy.ActionPush, External: External{Push: push()},
-		Key: key}, Rule{Mode: policy.ApproveAuto, UID: alice})
+	a, err := d.Programs().Propose(agentd, ProposeRequest{Type: policy.ActionPush,
+		External: External{Push: push()},
+		Key:      key}, Rule{Mode: policy.ApproveAuto, UID: alice})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,8 +331,9 @@ func TestExternalGrants(t *testing.T) {
 	propose := func(p *Push, agent, run string) Action {
 		t.Helper()
 		n++
-		a, err := d.Programs().Propose(agentd, ProposeRequest{Type: policy.ActionPush, External: External{Push: p},
-			Agent: agent, Run: run, Key: fmt.Sprint(key, n)}, ask(alice))
+		a, err := d.Programs().Propose(agentd, ProposeRequest{Type: policy.ActionPush,
+			External: External{Push: p},
+			Agent:    agent, Run: run, Key: fmt.Sprint(key, n)}, ask(alice))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -368,8 +372,9 @@ func TestExternalGrants(t *testing.T) {
 func TestExternalBounds(t *testing.T) {
 	d, agentd := deskIn(t.TempDir()), other(t, alice)
 	propose := func(n int, agent string) error {
-		_, err := d.Programs().Propose(agentd, ProposeRequest{Type: policy.ActionGate, External: External{Gate: gate()},
-			Agent: agent, Key: fmt.Sprint(key, agent, n)}, ask(alice))
+		_, err := d.Programs().Propose(agentd, ProposeRequest{Type: policy.ActionGate,
+			External: External{Gate: gate()},
+			Agent:    agent, Key: fmt.Sprint(key, agent, n)}, ask(alice))
 		return err
 	}
 	for n := range maxOfRun {
@@ -510,8 +515,9 @@ func TestForgedProposals(t *testing.T) {
 func TestExternalExpires(t *testing.T) {
 	d, agentd, me := deskIn(t.TempDir()), other(t, alice), user(alice, "cli")
 	a := d.proposeGate(t, agentd)
-	b, err := d.Programs().Propose(agentd, ProposeRequest{Type: policy.ActionPush, External: External{Push: push()},
-		Key: key + "b"}, Rule{Mode: policy.ApproveAuto, UID: alice})
+	b, err := d.Programs().Propose(agentd, ProposeRequest{Type: policy.ActionPush,
+		External: External{Push: push()},
+		Key:      key + "b"}, Rule{Mode: policy.ApproveAuto, UID: alice})
 	if _, e := d.approve(me, a, ""); err != nil || e != nil {
 		t.Fatal(err, e)
 	}

@@ -165,8 +165,8 @@ func (p *processes) start(_ context.Context, in startParams) (any, error) {
 		policy = &envPolicy{Inherit: "none"}
 	}
 	// No other invocation has the name.
-	req := message.ExecRequest{ID: "codex-" + strings.ToLower(rand.Text()), Tool: in.Argv[0], Args: in.Argv[1:],
-		Cwd: cwd, Inherit: policy.of(p.session.Inherited())}
+	req := message.ExecRequest{ID: "codex-" + strings.ToLower(rand.Text()), Tool: in.Argv[0],
+		Args: in.Argv[1:], Cwd: cwd, Inherit: policy.of(p.session.Inherited())}
 	for _, set := range []map[string]string{policy.Set, in.Env} {
 		for name, value := range set {
 			req.Env = append(req.Env, name+"="+value)
