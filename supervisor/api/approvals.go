@@ -15,7 +15,6 @@ import (
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/approvals"
 	"github.com/jail-sandbox/jail/supervisor/problem"
-	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
 // Paths of the actions that wait for an approval, and of grants.
@@ -25,30 +24,7 @@ const (
 )
 
 // A ProposeRequest proposes an action.
-type ProposeRequest struct {
-	// workspace.commit, gate, git.push, pr.create or policy.grant.
-	Type string `json:"type"`
-	// The run or session that it is about. Without one, which a commit needs, a person is asked
-	// unless the ceiling forbids the action; else the policy of the run says so.
-	Run string `json:"run,omitempty"`
-	// What to commit, for the type workspace.commit.
-	Commit *shadows.CommitRequest `json:"commit,omitempty"`
-	approvals.External
-	// For a git.push the names that the push changes, below the root of the repository. If the
-	// policy of the run protects one of them, a person is asked, whatever else it says.
-	Changed []string `json:"changed,omitempty"`
-	// The agent of the caller on whose behalf it is proposed: agent:USER:NAME.
-	Agent string `json:"agent,omitempty"`
-	// A secret of 20 to 128 bytes of who carries the action out, which claims and reports it. The
-	// same proposal with the same key is the same action. Not for workspace.commit.
-	Key string `json:"key,omitempty"`
-	// A person is asked, also where the policy of the run would approve it at once. Not for
-	// workspace.commit.
-	Ask bool `json:"ask,omitempty"`
-	// What the proposer says about it, at most 2 KiB. It is shown apart from the daemon's own
-	// words.
-	Words string `json:"words,omitempty"`
-}
+type ProposeRequest = approvals.ProposeRequest
 
 // actions lists those that wait for an approval.
 func (srv *Server) actions(q call) (any, error) {
@@ -86,8 +62,8 @@ func (srv *Server) propose(q call, req ProposeRequest) (any, error) {
 	if req.Commit != nil {
 		return nil, problem.New(problem.Usage, "a proposal of the type %s has no commit", req.Type)
 	}
-	return srv.s.Propose(q.caller, approvals.Proposal{Type: req.Type, External: req.External,
-		Run: id, Changed: req.Changed, Agent: req.Agent, Words: req.Words, Key: req.Key, Ask: req.Ask})
+	req.Run = id
+	return srv.s.Propose(q.caller, req)
 }
 
 // maxWait bounds how long a client may wait with one request.

@@ -451,16 +451,10 @@ func grantFor(a Action, scope string, now time.Time) (*Grant, error) {
 		g.Target, g.Agent = t.target(), a.Agent
 	}
 	name, value, _ := strings.Cut(scope, "=")
-	switch name {
-	case "", "once":
-		if value != "" {
-			break
-		}
+	switch {
+	case value == "" && (name == "" || name == "once"):
 		return nil, nil
-	case "session":
-		if value != "" {
-			break
-		}
+	case value == "" && name == "session":
 		if a.Run == "" {
 			return nil, problem.New(problem.Usage, "action %s is of no session", a.ID).
 				WithHint("give until=TIME or uses=N")
@@ -470,7 +464,7 @@ func grantFor(a Action, scope string, now time.Time) (*Grant, error) {
 			g.Prepared = a.Commit.Prepared
 		}
 		return g, nil
-	case "until":
+	case name == "until":
 		until, err := time.Parse(time.RFC3339, value)
 		if d, durationErr := time.ParseDuration(value); durationErr == nil {
 			until, err = now.Add(d), nil
@@ -481,7 +475,7 @@ func grantFor(a Action, scope string, now time.Time) (*Grant, error) {
 		}
 		g.Until = until
 		return g, nil
-	case "uses":
+	case name == "uses":
 		n, err := strconv.Atoi(value)
 		if err != nil || n < 1 || n > maxUses {
 			return nil, problem.New(problem.Usage, "scope %q: the number is none from 1 to %d", scope,
@@ -518,10 +512,8 @@ func (g Grant) covers(a Action, now time.Time) bool {
 	if c == nil {
 		return true
 	}
-	if g.Run != "" && c.Session != g.Prepared.IsZero() {
-		return false
-	}
-	if g.Run != "" && !c.Session && !g.Prepared.Equal(c.Prepared) {
+	if g.Run != "" && (c.Session != g.Prepared.IsZero() ||
+		!c.Session && !g.Prepared.Equal(c.Prepared)) {
 		return false
 	}
 	r := c.Request

@@ -17,6 +17,7 @@ import (
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
 // A Claim says who carries an external action out, or undoes it.
@@ -42,23 +43,30 @@ func (s *stored) shown() Action {
 	return a
 }
 
-// A Proposal is an external action, as its proposer describes it.
-type Proposal struct {
+// A ProposeRequest proposes an action.
+type ProposeRequest struct {
+	// workspace.commit, gate, git.push, pr.create or policy.grant.
+	Type string `json:"type"`
+	// The run or session that it is about. Without one, which a commit needs, a person is asked
+	// unless the ceiling forbids the action; else the policy of the run says so.
+	Run string `json:"run,omitempty"`
+	// What to commit, for the type workspace.commit.
+	Commit *shadows.CommitRequest `json:"commit,omitempty"`
 	External
-	// The type of the action.
-	Type string
-	// The run or session for which it is proposed, or none.
-	Run string
-	// Changed are the names that a push changes.
-	Changed []string
-	// On whose behalf.
-	Agent string
-	Words string
-	// Key is a secret of the proposer: who has it may claim the action. A proposal with the key of
-	// an action is that action.
-	Key string
-	// Ask has a person asked where the rule would approve the action at once.
-	Ask bool
+	// For a git.push the names that the push changes, below the root of the repository. If the
+	// policy of the run protects one of them, a person is asked, whatever else it says.
+	Changed []string `json:"changed,omitempty"`
+	// The agent of the caller on whose behalf it is proposed: agent:USER:NAME.
+	Agent string `json:"agent,omitempty"`
+	// A secret of 20 to 128 bytes of who carries the action out, which claims and reports it. The
+	// same proposal with the same key is the same action. Not for workspace.commit.
+	Key string `json:"key,omitempty"`
+	// A person is asked, also where the policy of the run would approve it at once. Not for
+	// workspace.commit.
+	Ask bool `json:"ask,omitempty"`
+	// What the proposer says about it, at most 2 KiB. It is shown apart from the daemon's own
+	// words.
+	Words string `json:"words,omitempty"`
 }
 
 // A Rule says what the policy says of an action of some run.
@@ -93,7 +101,7 @@ func (s *stored) hasKey(key string) bool {
 }
 
 // check returns what is wrong with a proposal, or nil.
-func (p Proposal) check(c caller.Caller) error {
+func (p ProposeRequest) check(c caller.Caller) error {
 	if err := errors.Join(outside(c), checkKey(p.Key)); err != nil {
 		return err
 	}
@@ -115,7 +123,7 @@ func (q *Queue) Programs() Programs { return Programs{q} }
 
 // Propose adds an action that its proposer carries out. rule says what the policy says of it: it may
 // be approved at once, by the policy or a grant.
-func (p Programs) Propose(c caller.Caller, of Proposal, rule Rule) (Action, error) {
+func (p Programs) Propose(c caller.Caller, of ProposeRequest, rule Rule) (Action, error) {
 	if err := of.check(c); err != nil {
 		return Action{}, err
 	}
@@ -148,8 +156,7 @@ func (p Programs) Propose(c caller.Caller, of Proposal, rule Rule) (Action, erro
 		s, err := p.q.add(l, stored{Action: a, Key: key, Process: from}, c, now)
 		if err == nil && s.State == Pending && rule.Mode == policy.ApproveAuto {
 			l.Actions = nil
-			s = l.approve(s, Decision{UID: c.UID, PID: c.PID, Exe: c.Exe, Via: "policy", Time: now},
-				now)
+			s = l.approve(s, Decision{UID: c.UID, PID: c.PID, Exe: c.Exe, Via: "policy", Time: now})
 		}
 		return s, err
 	})

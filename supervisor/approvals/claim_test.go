@@ -54,8 +54,9 @@ func ask(uid uint32) Rule { return Rule{Mode: policy.ApproveAsk, UID: uid} }
 
 func (d *desk) proposeGate(t *testing.T, c caller.Caller) Action {
 	t.Helper()
-	a, err := d.Programs().Propose(c, Proposal{Type: policy.ActionGate, External: External{Gate: gate()},
-		Key: key, Words: "please"}, ask(c.UID))
+	a, err := d.Programs().Propose(c, ProposeRequest{Type: policy.ActionGate,
+		External: External{Gate: gate()},
+		Key:      key, Words: "please"}, ask(c.UID))
 	if err != nil || a.State != Pending {
 		t.Fatalf("proposed: %+v, %v", a, err)
 	}
@@ -260,10 +261,11 @@ func TestProposedAgain(t *testing.T) {
 	}
 	changed := gate()
 	changed.Resource += "1"
-	_, err := d.Programs().Propose(agentd, Proposal{Type: policy.ActionGate, External: External{Gate: changed},
-		Key: key, Words: "please"}, ask(alice))
+	_, err := d.Programs().Propose(agentd, ProposeRequest{Type: policy.ActionGate,
+		External: External{Gate: changed},
+		Key:      key, Words: "please"}, ask(alice))
 	wantCode(t, "another proposal with the key", err, problem.Conflict)
-	b, err := d.Programs().Propose(other(t, bob), Proposal{Type: policy.ActionGate,
+	b, err := d.Programs().Propose(other(t, bob), ProposeRequest{Type: policy.ActionGate,
 		External: External{Gate: gate()}, Key: key, Words: "please"}, ask(bob))
 	if err != nil || b.ID == a.ID {
 		t.Errorf("another user's proposal with that key: %+v, %v", b, err)
@@ -273,7 +275,7 @@ func TestProposedAgain(t *testing.T) {
 // TestExternalRules: the policy refuses, asks or approves; a claim asks once more.
 func TestExternalRules(t *testing.T) {
 	d, agentd := deskIn(t.TempDir()), other(t, alice)
-	p := Proposal{Type: policy.ActionPush, External: External{Push: push()}, Key: key}
+	p := ProposeRequest{Type: policy.ActionPush, External: External{Push: push()}, Key: key}
 	_, err := d.Programs().Propose(agentd, p, Rule{Mode: policy.ApproveNever, UID: alice})
 	wantCode(t, "never", err, problem.Refused)
 	a, err := d.Programs().Propose(agentd, p, Rule{Mode: policy.ApproveAuto, UID: alice})
@@ -306,8 +308,9 @@ func TestExternalRules(t *testing.T) {
 // TestPushHasNoWayBack: what its type says is irreversible stays.
 func TestPushHasNoWayBack(t *testing.T) {
 	d, agentd := deskIn(t.TempDir()), other(t, alice)
-	a, err := d.Programs().Propose(agentd, Proposal{Type: policy.ActionPush, External: External{Push: push()},
-		Key: key}, Rule{Mode: policy.ApproveAuto, UID: alice})
+	a, err := d.Programs().Propose(agentd, ProposeRequest{Type: policy.ActionPush,
+		External: External{Push: push()},
+		Key:      key}, Rule{Mode: policy.ApproveAuto, UID: alice})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,8 +331,9 @@ func TestExternalGrants(t *testing.T) {
 	propose := func(p *Push, agent, run string) Action {
 		t.Helper()
 		n++
-		a, err := d.Programs().Propose(agentd, Proposal{Type: policy.ActionPush, External: External{Push: p},
-			Agent: agent, Run: run, Key: fmt.Sprint(key, n)}, ask(alice))
+		a, err := d.Programs().Propose(agentd, ProposeRequest{Type: policy.ActionPush,
+			External: External{Push: p},
+			Agent:    agent, Run: run, Key: fmt.Sprint(key, n)}, ask(alice))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -368,8 +372,9 @@ func TestExternalGrants(t *testing.T) {
 func TestExternalBounds(t *testing.T) {
 	d, agentd := deskIn(t.TempDir()), other(t, alice)
 	propose := func(n int, agent string) error {
-		_, err := d.Programs().Propose(agentd, Proposal{Type: policy.ActionGate, External: External{Gate: gate()},
-			Agent: agent, Key: fmt.Sprint(key, agent, n)}, ask(alice))
+		_, err := d.Programs().Propose(agentd, ProposeRequest{Type: policy.ActionGate,
+			External: External{Gate: gate()},
+			Agent:    agent, Key: fmt.Sprint(key, agent, n)}, ask(alice))
 		return err
 	}
 	for n := range maxOfRun {
@@ -391,58 +396,58 @@ func TestExternalBounds(t *testing.T) {
 // TestForgedProposals (T-550): a proposal that people could misread, or that is none, is refused.
 func TestForgedProposals(t *testing.T) {
 	d, agentd := deskIn(t.TempDir()), other(t, alice)
-	with := func(f func(*Proposal)) Proposal {
-		p := Proposal{Type: policy.ActionGate, External: External{Gate: gate()}, Key: key}
+	with := func(f func(*ProposeRequest)) ProposeRequest {
+		p := ProposeRequest{Type: policy.ActionGate, External: External{Gate: gate()}, Key: key}
 		f(&p)
 		return p
 	}
-	pushed := func(f func(*Push)) Proposal {
+	pushed := func(f func(*Push)) ProposeRequest {
 		p := push()
 		f(p)
-		return Proposal{Type: policy.ActionPush, External: External{Push: p}, Key: key}
+		return ProposeRequest{Type: policy.ActionPush, External: External{Push: p}, Key: key}
 	}
-	request := func(f func(*PullRequest)) Proposal {
+	request := func(f func(*PullRequest)) ProposeRequest {
 		r := &PullRequest{Repository: "https://git.example.com/acme/web", Head: "agent/task-1",
 			Base: "main", Commit: newCommit, Title: "Add a page", Body: "It was\n\tmissing."}
 		f(r)
-		return Proposal{Type: policy.ActionPullRequest, External: External{PullRequest: r}, Key: key}
+		return ProposeRequest{Type: policy.ActionPullRequest, External: External{PullRequest: r}, Key: key}
 	}
-	granted := func(f func(*PolicyGrant)) Proposal {
+	granted := func(f func(*PolicyGrant)) ProposeRequest {
 		g := widens()
 		f(g)
-		return Proposal{Type: policy.ActionPolicyGrant, External: External{PolicyGrant: g}, Key: key}
+		return ProposeRequest{Type: policy.ActionPolicyGrant, External: External{PolicyGrant: g}, Key: key}
 	}
-	for what, p := range map[string]Proposal{
+	for what, p := range map[string]ProposeRequest{
 		"nothing":           {Type: policy.ActionGate, Key: key},
-		"a commit":          with(func(p *Proposal) { p.Type = policy.ActionCommit }),
-		"a fetch":           with(func(p *Proposal) { p.Type = policy.ActionFetch }),
-		"another type":      with(func(p *Proposal) { p.Type = policy.ActionPush }),
-		"two of them":       with(func(p *Proposal) { p.Push = push() }),
-		"no key":            with(func(p *Proposal) { p.Key = "" }),
-		"a short key":       with(func(p *Proposal) { p.Key = "123" }),
-		"a long key":        with(func(p *Proposal) { p.Key = strings.Repeat("1", maxKey+1) }),
-		"another's agent":   with(func(p *Proposal) { p.Agent = "agent:1002:one" }),
-		"no agent's name":   with(func(p *Proposal) { p.Agent = "agent:1001:../x" }),
-		"long words":        with(func(p *Proposal) { p.Words = strings.Repeat("w", maxWords+1) }),
-		"a gatekeeper":      with(func(p *Proposal) { p.Gate.Gatekeeper = "a b" }),
-		"a gate's action":   with(func(p *Proposal) { p.Gate.Action = "close to nothing" }),
-		"no resource":       with(func(p *Proposal) { p.Gate.Resource = " " }),
-		"lines":             with(func(p *Proposal) { p.Gate.Resource = "a\nstate: approved" }),
-		"a terminal's code": with(func(p *Proposal) { p.Gate.Resource = "a\x1b[2K" }),
-		"turned writing":    with(func(p *Proposal) { p.Gate.Resource = "a\u202etxt.exe" }),
-		"no UTF-8":          with(func(p *Proposal) { p.Gate.Resource = "a\xff" }),
-		"a list":            with(func(p *Proposal) { p.Gate.Args = `[1]` }),
-		"half an object":    with(func(p *Proposal) { p.Gate.Args = `{"a":1` }),
-		"two objects":       with(func(p *Proposal) { p.Gate.Args = `{}{}` }),
-		"a key twice":       with(func(p *Proposal) { p.Gate.Args = `{"to":"me","to":"you"}` }),
-		"a key in two ways": with(func(p *Proposal) { p.Gate.Args = `{"set":1,"ſet":2}` }),
-		"a key in two cases": with(func(p *Proposal) {
+		"a commit":          with(func(p *ProposeRequest) { p.Type = policy.ActionCommit }),
+		"a fetch":           with(func(p *ProposeRequest) { p.Type = policy.ActionFetch }),
+		"another type":      with(func(p *ProposeRequest) { p.Type = policy.ActionPush }),
+		"two of them":       with(func(p *ProposeRequest) { p.Push = push() }),
+		"no key":            with(func(p *ProposeRequest) { p.Key = "" }),
+		"a short key":       with(func(p *ProposeRequest) { p.Key = "123" }),
+		"a long key":        with(func(p *ProposeRequest) { p.Key = strings.Repeat("1", maxKey+1) }),
+		"another's agent":   with(func(p *ProposeRequest) { p.Agent = "agent:1002:one" }),
+		"no agent's name":   with(func(p *ProposeRequest) { p.Agent = "agent:1001:../x" }),
+		"long words":        with(func(p *ProposeRequest) { p.Words = strings.Repeat("w", maxWords+1) }),
+		"a gatekeeper":      with(func(p *ProposeRequest) { p.Gate.Gatekeeper = "a b" }),
+		"a gate's action":   with(func(p *ProposeRequest) { p.Gate.Action = "close to nothing" }),
+		"no resource":       with(func(p *ProposeRequest) { p.Gate.Resource = " " }),
+		"lines":             with(func(p *ProposeRequest) { p.Gate.Resource = "a\nstate: approved" }),
+		"a terminal's code": with(func(p *ProposeRequest) { p.Gate.Resource = "a\x1b[2K" }),
+		"turned writing":    with(func(p *ProposeRequest) { p.Gate.Resource = "a\u202etxt.exe" }),
+		"no UTF-8":          with(func(p *ProposeRequest) { p.Gate.Resource = "a\xff" }),
+		"a list":            with(func(p *ProposeRequest) { p.Gate.Args = `[1]` }),
+		"half an object":    with(func(p *ProposeRequest) { p.Gate.Args = `{"a":1` }),
+		"two objects":       with(func(p *ProposeRequest) { p.Gate.Args = `{}{}` }),
+		"a key twice":       with(func(p *ProposeRequest) { p.Gate.Args = `{"to":"me","to":"you"}` }),
+		"a key in two ways": with(func(p *ProposeRequest) { p.Gate.Args = `{"set":1,"ſet":2}` }),
+		"a key in two cases": with(func(p *ProposeRequest) {
 			p.Gate.Args = `{"a":[{"to":"me","To":"you"}]}`
 		}),
-		"a deep object": with(func(p *Proposal) {
+		"a deep object": with(func(p *ProposeRequest) {
 			p.Gate.Args = `{"a":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`
 		}),
-		"long arguments": with(func(p *Proposal) {
+		"long arguments": with(func(p *ProposeRequest) {
 			p.Gate.Args = `{"a":"` + strings.Repeat("a", maxText) + `"}`
 		}),
 		"a local remote":   pushed(func(p *Push) { p.Remote = "/srv/web.git" }),
@@ -493,7 +498,7 @@ func TestForgedProposals(t *testing.T) {
 		t.Errorf("there are %v, %v", all, err)
 	}
 	// The control: the same without what is wrong.
-	for n, p := range []Proposal{with(func(*Proposal) {}), pushed(func(*Push) {}),
+	for n, p := range []ProposeRequest{with(func(*ProposeRequest) {}), pushed(func(*Push) {}),
 		request(func(*PullRequest) {}), granted(func(*PolicyGrant) {})} {
 		p.Key = fmt.Sprint(key, n)
 		if _, err := d.Programs().Propose(agentd, p, ask(alice)); err != nil {
@@ -502,7 +507,7 @@ func TestForgedProposals(t *testing.T) {
 	}
 	gone := agentd
 	gone.PID = 0
-	_, err := d.Programs().Propose(gone, with(func(*Proposal) {}), ask(alice))
+	_, err := d.Programs().Propose(gone, with(func(*ProposeRequest) {}), ask(alice))
 	wantCode(t, "a process that cannot be seen", err, problem.Refused)
 }
 
@@ -510,8 +515,9 @@ func TestForgedProposals(t *testing.T) {
 func TestExternalExpires(t *testing.T) {
 	d, agentd, me := deskIn(t.TempDir()), other(t, alice), user(alice, "cli")
 	a := d.proposeGate(t, agentd)
-	b, err := d.Programs().Propose(agentd, Proposal{Type: policy.ActionPush, External: External{Push: push()},
-		Key: key + "b"}, Rule{Mode: policy.ApproveAuto, UID: alice})
+	b, err := d.Programs().Propose(agentd, ProposeRequest{Type: policy.ActionPush,
+		External: External{Push: push()},
+		Key:      key + "b"}, Rule{Mode: policy.ApproveAuto, UID: alice})
 	if _, e := d.approve(me, a, ""); err != nil || e != nil {
 		t.Fatal(err, e)
 	}
@@ -549,7 +555,7 @@ func TestUndoneWhole(t *testing.T) {
 	d, agentd, me := deskIn(t.TempDir()), other(t, alice), user(alice, "cli")
 	large := gate()
 	large.Args = `{"comment":"` + strings.Repeat("c", maxOverSize) + `"}`
-	a, err := d.Programs().Propose(agentd, Proposal{Type: policy.ActionGate,
+	a, err := d.Programs().Propose(agentd, ProposeRequest{Type: policy.ActionGate,
 		External: External{Gate: large}, Key: key}, ask(alice))
 	if err == nil {
 		_, err = d.approve(me, a, "")
@@ -582,7 +588,7 @@ func TestPushOfProtected(t *testing.T) {
 	rule := Rule{Mode: policy.ApproveAuto, UID: alice,
 		Protected: func(name string) bool { return name == "Makefile" }}
 	propose := func(key string, changed ...string) (Action, error) {
-		return d.Programs().Propose(worker, Proposal{Type: policy.ActionPush, Key: key, Changed: changed,
+		return d.Programs().Propose(worker, ProposeRequest{Type: policy.ActionPush, Key: key, Changed: changed,
 			External: External{Push: push()}}, rule)
 	}
 	if a, err := propose(key, "a", "b"); err != nil || a.State != Approved || a.Push.Protected != nil {
@@ -606,7 +612,7 @@ func TestPushOfProtected(t *testing.T) {
 	wantCode(t, "where nobody may push", err, problem.Refused)
 	made := push()
 	made.Protected = []string{}
-	_, err = d.Programs().Propose(worker, Proposal{Type: policy.ActionPush, Key: key + "4",
+	_, err = d.Programs().Propose(worker, ProposeRequest{Type: policy.ActionPush, Key: key + "4",
 		External: External{Push: made}}, rule)
 	wantCode(t, "what the daemon alone says", err, problem.Usage)
 }

@@ -104,7 +104,7 @@ func (q *Queue) Decide(ctx context.Context, c caller.Caller, id string,
 			d.Grant = g.ID
 			l.Grants = append(l.Grants, g)
 		}
-		decided = l.approve(s, d, now)
+		decided = l.approve(s, d)
 		return l, nil
 	})
 	if owed := (owedError{}); errors.As(err, &owed) && decided != nil {
@@ -144,31 +144,27 @@ func actionOf(s *stored) Action {
 
 // mayDecide returns an error unless the caller may decide on an action in this way.
 func (q *Queue) mayDecide(c caller.Caller, s *stored, req DecideRequest) error {
+	refused := func(format string, args ...any) error {
+		return problem.New(problem.Refused, format, args...).
+			WithHint("decide by jail approvals or the console")
+	}
 	switch {
 	case req.Decision != "approve" && req.Decision != "reject":
 		return problem.New(problem.Usage, "decision %q is neither approve nor reject", req.Decision)
 	case req.Decision == "reject" && req.Scope != "":
 		return problem.New(problem.Usage, "a rejection has no scope")
 	case c.Connection != "" && s.proposedBy(c.Connection):
-		return problem.New(problem.Refused,
-			"action %s was proposed over this connection, which cannot decide on it", s.ID).
-			WithHint("decide by jail approvals or the console")
+		return refused("action %s was proposed over this connection, which cannot decide on it", s.ID)
 	case s.Process.is(c.PID):
-		return problem.New(problem.Refused,
-			"action %s was proposed by this process, which cannot decide on it", s.ID).
-			WithHint("decide by jail approvals or the console")
+		return refused("action %s was proposed by this process, which cannot decide on it", s.ID)
 	case req.Via == "mcp" && q.o.NoMCP:
-		return problem.New(problem.Refused, "the operator of this host lets nobody decide by mcp").
-			WithHint("decide by jail approvals or the console")
+		return refused("the operator of this host lets nobody decide by mcp")
 	case req.Via == "mcp" && req.Decision == "approve" &&
 		(s.Commit != nil && s.Commit.Request.IncludeProtected ||
 			s.Push != nil && len(s.Push.Protected) > 0):
-		return problem.New(problem.Refused,
-			"action %s takes protected names, and cannot be approved by mcp", s.ID).
-			WithHint("decide by jail approvals or the console")
+		return refused("action %s takes protected names, and cannot be approved by mcp", s.ID)
 	case req.Via == "mcp" && req.Decision == "approve" && s.PolicyGrant != nil:
-		return problem.New(problem.Refused, "action %s widens a policy, and cannot be approved by mcp",
-			s.ID).WithHint("decide by jail approvals or the console")
+		return refused("action %s widens a policy, and cannot be approved by mcp", s.ID)
 	}
 	if err := errors.Join(outside(c), q.o.Permissions(c).Approve(s.UID)); err != nil {
 		return err
@@ -259,12 +255,8 @@ func (q *Queue) apply(ctx context.Context, id string, wait bool) (a Action, err 
 	if !ok {
 		return Action{}, nil
 	}
+	// No other daemon or goroutine applies the action meanwhile.
 	defer func() { err = errors.Join(err, release()) }()
-	return q.applyAlone(ctx, id)
-}
-
-// applyAlone is apply while no other daemon or goroutine applies the action.
-func (q *Queue) applyAlone(ctx context.Context, id string) (Action, error) {
 	s, fresh, err := q.begin(ctx, id)
 	switch {
 	case err != nil:
@@ -347,14 +339,9 @@ func (q *Queue) known(id string) (*stored, error) {
 
 // current returns the action as it is now.
 func (q *Queue) current(id string) (s *stored, err error) {
-	err = q.step(func(time.Time) (line, error) {
-		known, err := q.known(id)
-		if err != nil {
-			return line{}, err
-		}
-		found := *known
-		s = &found
-		return line{}, nil
+	err = q.look(func() (err error) {
+		s, err = q.known(id)
+		return err
 	})
 	return s, err
 }
@@ -428,16 +415,16 @@ func (q *Queue) recover() (left int, err error) {
 		return 0, nil
 	}
 	var ids []string
-	if err := q.step(func(time.Time) (line, error) {
+	if err := q.look(func() error {
 		if q.tally.approved == 0 {
-			return line{}, nil
+			return nil
 		}
 		for id, a := range q.actions {
 			if a.State == Approved && a.Commit != nil {
 				ids = append(ids, id)
 			}
 		}
-		return line{}, nil
+		return nil
 	}); err != nil {
 		return 0, err
 	}
@@ -480,25 +467,21 @@ func nextTry(waited time.Duration, allApplied bool) time.Duration {
 
 // Revert undoes an action that was applied.
 func (q *Queue) Revert(ctx context.Context, c caller.Caller, id string) (a Action, err error) {
-	if err := q.step(func(time.Time) (line, error) {
+	if err := q.look(func() error {
 		s, err := q.find(c, id)
 		if err != nil {
-			return line{}, err
+			return err
 		}
-		return line{}, errors.Join(outside(c), q.o.Permissions(c).Approve(s.UID))
+		return errors.Join(outside(c), q.o.Permissions(c).Approve(s.UID))
 	}); err != nil {
 		return Action{}, err
 	}
+	// Nobody else applies or reverts the action meanwhile.
 	release, _, err := q.journal.applying(id, true)
 	if err != nil {
 		return Action{}, broken(err)
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	return q.revert(context.WithoutCancel(ctx), c, id)
-}
-
-// revert is Revert while nobody else applies or reverts the action.
-func (q *Queue) revert(ctx context.Context, c caller.Caller, id string) (Action, error) {
 	s, err := q.current(id)
 	switch {
 	case err != nil:
@@ -522,7 +505,7 @@ func (q *Queue) revert(ctx context.Context, c caller.Caller, id string) (Action,
 		return s.Action, problem.New(problem.Conflict, "action %s made nothing that could be reverted",
 			id)
 	}
-	if err := q.o.Commits.Revert(ctx, s.Action, c.Actor()); err != nil {
+	if err := q.o.Commits.Revert(context.WithoutCancel(ctx), s.Action, c.Actor()); err != nil {
 		return s.Action, err
 	}
 	var done *stored

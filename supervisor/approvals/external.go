@@ -208,11 +208,8 @@ func (p *Push) String() string {
 func (p *Push) target() string { return p.Remote + " " + p.Ref + " " + p.Credential }
 
 func (p *Push) size() int {
-	n := len(p.Remote) + len(p.Ref) + len(p.Commit) + len(p.Was) + len(p.Credential)
-	for _, name := range p.Protected {
-		n += 24 + len(name)
-	}
-	return n
+	return len(p.Remote) + len(p.Ref) + len(p.Commit) + len(p.Was) + len(p.Credential) +
+		sizeOf(p.Protected)
 }
 
 func (*PullRequest) kind() string { return policy.ActionPullRequest }
@@ -254,17 +251,21 @@ func withCredential(text, name string) string {
 	return text + ", with the credential " + name
 }
 
-var gatekeeperName = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
-})
+// pattern compiles an expression when it is used for the first time.
+func pattern(text string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
+}
 
-var plainName = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$`)
-})
+// Forms of names.
+var (
+	gatekeeperName = pattern(`^[a-z0-9][a-z0-9-]{0,62}$`)
+	plainName      = pattern(`^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$`)
+	commitName     = pattern(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+	profileName    = pattern(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+)
 
-var commitName = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
-})
+// IsActionName reports whether a name is one that a Gate may have as its action.
+func IsActionName(name string) bool { return len(name) <= maxName && plainName().MatchString(name) }
 
 const headsPrefix = "refs/heads/"
 

@@ -220,8 +220,9 @@ func claimAndReport(dir string) error {
 	proposer, claimant := user(alice, "proposer"), user(alice, "claimant")
 	proposer.PID = os.Getppid()
 	_, _, _ = syscall.RawSyscall(marker, 1, 0, 0)
-	a, err := d.Programs().Propose(proposer, Proposal{Type: policy.ActionGate, External: External{Gate: gate()},
-		Key: key}, ask(alice))
+	a, err := d.Programs().Propose(proposer, ProposeRequest{Type: policy.ActionGate,
+		External: External{Gate: gate()},
+		Key:      key}, ask(alice))
 	if err != nil {
 		return err
 	}

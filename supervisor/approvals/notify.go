@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os/exec"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -92,7 +91,7 @@ func (n *Notifier) run(a Action) error {
 		err = fmt.Errorf("no end within %s", notifyTime)
 	}
 	if err != nil {
-		return fmt.Errorf("notify for user %s: %w", strconv.Itoa(int(a.UID)), err)
+		return fmt.Errorf("notify for user %d: %w", a.UID, err)
 	}
 	return nil
 }

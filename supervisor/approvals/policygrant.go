@@ -3,10 +3,8 @@ package approvals
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jail-sandbox/jail/policy"
@@ -46,10 +44,6 @@ type GrantedFetch struct {
 const maxGranted = 20
 
 func (*PolicyGrant) kind() string { return policy.ActionPolicyGrant }
-
-var profileName = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
-})
 
 func (g *PolicyGrant) check() error {
 	_, err := g.widening()
@@ -177,7 +171,7 @@ func (g *PolicyGrant) size() int {
 }
 
 // Widening returns what a proposal of a policy grant would grant.
-func (p Proposal) Widening() (policy.Widening, error) {
+func (p ProposeRequest) Widening() (policy.Widening, error) {
 	w, err := p.PolicyGrant.widening()
 	if err != nil {
 		err = problem.New(problem.Usage, "%w", err)
@@ -203,7 +197,7 @@ func (p Programs) applyGrant(l *line, s *stored, d Decision, c caller.Caller) (*
 		Until: d.Time.Add(lasts)}
 	l.Grants = append(l.Grants, g)
 	d.Grant = g.ID
-	approved := l.approve(s, d, d.Time)
+	approved := l.approve(s, d)
 	// The journal has one line of both, and the log has each of them.
 	l.Actions = slices.DeleteFunc(l.Actions, func(a *stored) bool { return a == approved })
 	done := *approved
@@ -223,7 +217,7 @@ func (p Programs) takeGrant(l *line, s *stored, now time.Time, by audit.Actor) *
 // none. A grant counts as long as who gave it may decide.
 func (p Programs) Widening(uid uint32, id, profile, agent string) (w policy.Widening, err error) {
 	var g *Grant
-	if err := p.q.look(func() { g = p.q.grants[id] }); err != nil {
+	if err := p.q.look(func() error { g = p.q.grants[id]; return nil }); err != nil {
 		return w, err
 	}
 	if g == nil || g.UID != uid || g.Widens == nil || g.over(time.Now()) {

@@ -21,7 +21,7 @@ func widens() *PolicyGrant {
 func TestPolicyGrant(t *testing.T) {
 	d, agentd, me := deskIn(t.TempDir()), other(t, alice), user(alice, "cli")
 	const agent = "agent:1001:one"
-	p := Proposal{Type: policy.ActionPolicyGrant, External: External{PolicyGrant: widens()},
+	p := ProposeRequest{Type: policy.ActionPolicyGrant, External: External{PolicyGrant: widens()},
 		Agent: agent, Key: key}
 	a, err := d.Programs().Propose(agentd, p, Rule{Mode: policy.ApproveAuto, UID: alice})
 	if err != nil || a.State != Pending {
@@ -77,7 +77,7 @@ func TestPolicyGrant(t *testing.T) {
 // TestPolicyGrantRevoked: to revoke what a policy grant gave is to revert it.
 func TestPolicyGrantRevoked(t *testing.T) {
 	d, me := deskIn(t.TempDir()), user(alice, "cli")
-	a, err := d.Programs().Propose(other(t, alice), Proposal{Type: policy.ActionPolicyGrant,
+	a, err := d.Programs().Propose(other(t, alice), ProposeRequest{Type: policy.ActionPolicyGrant,
 		External: External{PolicyGrant: widens()}, Key: key}, ask(alice))
 	if err != nil {
 		t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -95,21 +94,10 @@ type record struct {
 	Event  audit.Approval `json:"event"`
 }
 
-// rank orders the records of one action.
+// rank orders the records of one action: ends come between its application and its reversal.
 func (r record) rank() int {
-	switch State(r.Event.State) {
-	case Pending:
-		return 0
-	case Approved:
-		return 1
-	case Applying:
-		return 2
-	case Reverting:
-		return 4
-	case Reverted:
-		return 5
-	}
-	return 3
+	return map[State]int{Pending: -3, Approved: -2, Applying: -1, Reverting: 1,
+		Reverted: 2}[State(r.Event.State)]
 }
 
 // New returns the queue in a directory. It reads nothing yet.
@@ -366,28 +354,17 @@ func (q *Queue) tidy(now time.Time) {
 	if q.journal.lines < max(q.tidyAt, spareLines+2*need) {
 		return
 	}
-	var over []*stored
-	for _, a := range q.actions {
+	var lines []line
+	kept, left := map[string]*stored{}, map[uint32]int{}
+	for _, a := range slices.SortedFunc(maps.Values(q.actions),
+		func(a, b *stored) int { return b.Ended.Compare(a.Ended) }) {
 		if a.State.Over() {
-			over = append(over, a)
-		}
-	}
-	slices.SortFunc(over, func(a, b *stored) int { return b.Ended.Compare(a.Ended) })
-	kept := map[string]*stored{}
-	for id, a := range q.actions {
-		if !a.State.Over() {
-			kept[id] = a
-		}
-	}
-	left := map[uint32]int{}
-	for _, a := range over {
-		if now.Sub(a.Ended) < keepOver && left[a.UID] < maxOver {
-			kept[a.ID] = a
+			if now.Sub(a.Ended) >= keepOver || left[a.UID] == maxOver {
+				continue
+			}
 			left[a.UID]++
 		}
-	}
-	var lines []line
-	for _, a := range kept {
+		kept[a.ID] = a
 		lines = append(lines, line{Actions: []*stored{a}})
 	}
 	grants := map[string]*Grant{}
@@ -473,8 +450,7 @@ func grantOf(q *Queue, a Action, now time.Time) *Grant {
 // granted approves a new action by a grant.
 func (l *line) granted(s *stored, g *Grant, now time.Time) *stored {
 	l.Actions = nil
-	next := l.approve(s, Decision{UID: g.By, Via: "grant", Scope: g.Scope, Grant: g.ID, Time: now},
-		now)
+	next := l.approve(s, Decision{UID: g.By, Via: "grant", Scope: g.Scope, Grant: g.ID, Time: now})
 	if g.Uses == 1 {
 		l.Ended = append(l.Ended, g.ID)
 	} else if g.Uses > 1 {
@@ -485,40 +461,37 @@ func (l *line) granted(s *stored, g *Grant, now time.Time) *stored {
 	return next
 }
 
-func (l *line) approve(s *stored, d Decision, now time.Time) *stored {
+func (l *line) approve(s *stored, d Decision) *stored {
 	approved := *s
 	approved.Decision = &d
-	return l.move(&approved, Approved, now, d.actor())
+	return l.move(&approved, Approved, d.Time, d.actor())
 }
 
 // size is about how many bytes an action takes.
 func (a *stored) size() int {
-	n := 600 + len(a.Summary) + len(a.Words)
-	for _, c := range a.Others {
-		n += 24 + len(c)
-	}
+	n := 600 + len(a.Summary) + len(a.Words) + sizeOf(a.Others)
 	if f := a.Fetch; f != nil {
 		n += 200 + len(f.Kind) + len(f.Method) + len(f.URL) + len(f.Body) + len(f.Credential)
 	}
 	if t := a.Tool; t != nil {
-		n += 200 + len(t.Name) + len(t.Directory)
-		for _, arg := range t.Args {
-			n += 24 + len(arg)
-		}
+		n += 200 + len(t.Name) + len(t.Directory) + sizeOf(t.Args)
 	}
 	if t := a.task(); t != nil {
 		n += 600 + t.size() + len(a.Outcome) + len(a.Error)
 	}
 	if c := a.Commit; c != nil {
-		n += len(c.Directory) + 64*len(c.Request.Hunks)
-		for _, texts := range [][]string{c.Protected, c.Request.Paths, c.Request.Classes} {
-			for _, t := range texts {
-				n += 24 + len(t)
-			}
-		}
+		n += len(c.Directory) + 64*len(c.Request.Hunks) + sizeOf(c.Protected) +
+			sizeOf(c.Request.Paths) + sizeOf(c.Request.Classes)
 		for path, hunks := range c.Request.Hunks {
 			n += len(path) + 8*len(hunks)
 		}
+	}
+	return n
+}
+
+func sizeOf(texts []string) (n int) {
+	for _, t := range texts {
+		n += 24 + len(t)
 	}
 	return n
 }
@@ -529,7 +502,7 @@ func (q *Queue) List(c caller.Caller, all bool) ([]Action, error) {
 	out := []Action{}
 	may := q.o.Permissions(c)
 	var over []Action
-	err := q.look(func() {
+	err := q.look(func() error {
 		for _, a := range q.actions {
 			switch {
 			case !may.SeesAction(a.UID):
@@ -539,6 +512,7 @@ func (q *Queue) List(c caller.Caller, all bool) ([]Action, error) {
 				over = append(over, a.shown())
 			}
 		}
+		return nil
 	})
 	slices.SortFunc(over, func(a, b Action) int { return b.Ended.Compare(a.Ended) })
 	out = append(out, over[:min(len(over), maxListed)]...)
@@ -550,25 +524,17 @@ func (q *Queue) List(c caller.Caller, all bool) ([]Action, error) {
 
 // look calls f with the actions and grants as they are now. It puts on record what is owed, and
 // applies nothing.
-func (q *Queue) look(f func()) error {
-	return q.step(func(time.Time) (line, error) {
-		f()
-		return line{}, nil
-	})
+func (q *Queue) look(f func() error) error {
+	return q.step(func(time.Time) (line, error) { return line{}, f() })
 }
 
 // Get returns an action.
 func (q *Queue) Get(c caller.Caller, id string) (a Action, err error) {
-	var found error
-	err = q.look(func() {
-		var s *stored
-		if s, found = q.find(c, id); found == nil {
-			a = s.shown()
-		}
+	err = q.look(func() error {
+		s, err := q.find(c, id)
+		a = actionOf(s)
+		return err
 	})
-	if err == nil {
-		err = found
-	}
 	return a, err
 }
 
@@ -598,7 +564,7 @@ func Mark(all []Action) string {
 	for _, a := range all {
 		fmt.Fprintln(h, a.ID, a.State)
 	}
-	return hex.EncodeToString(h.Sum(nil))
+	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
 // until returns what get returns as soon as it is enough, or ctx ends.
@@ -639,12 +605,13 @@ func until[T any](ctx context.Context, q *Queue, enough func(T) bool,
 func (q *Queue) Grants(c caller.Caller) ([]Grant, error) {
 	out := []Grant{}
 	may, now := q.o.Permissions(c), time.Now()
-	err := q.look(func() {
+	err := q.look(func() error {
 		for _, g := range q.grants {
 			if may.SeesAction(g.UID) && !g.over(now) {
 				out = append(out, *g)
 			}
 		}
+		return nil
 	})
 	slices.SortFunc(out, func(a, b Grant) int {
 		return cmp.Or(a.Given.Compare(b.Given), strings.Compare(a.ID, b.ID))
@@ -719,11 +686,11 @@ func (q *Queue) Applies(run string) bool {
 		return false
 	}
 	applies := false
-	err := q.step(func(time.Time) (line, error) {
+	err := q.look(func() error {
 		for _, a := range q.actions {
 			applies = applies || a.State == Approved && a.Commit != nil && a.Run == run
 		}
-		return line{}, nil
+		return nil
 	})
 	return applies || err != nil
 }

@@ -5,6 +5,7 @@ package codetools
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,8 +16,12 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"github.com/google/jsonschema-go/jsonschema"
+
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/stdio"
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
@@ -26,20 +31,16 @@ const (
 	maxNames     = 1000
 )
 
-// Files are the tools that read and change files.
-type Files struct {
-	session *toolsession.Session
+// Tools are the tools of a session.
+type Tools struct {
+	Session *toolsession.Session
 	// changing is held while a file is changed: an edit reads it before.
 	changing sync.Mutex
 }
 
-// NewFiles returns the tools of a session.
-func NewFiles(s *toolsession.Session) *Files { return &Files{session: s} }
-
 // run is Session.Run with an error in the words that a model gets.
-func run(ctx context.Context, s *toolsession.Session, c toolsession.Call) (toolsession.Outcome,
-	error) {
-	o, err := s.Run(ctx, c)
+func (t *Tools) run(ctx context.Context, c toolsession.Call) (toolsession.Outcome, error) {
+	o, err := t.Session.Run(ctx, c)
 	return o, Plain(err)
 }
 
@@ -74,19 +75,16 @@ type ReadOutput struct {
 func (o ReadOutput) Shown() string { return o.Content }
 
 // Read returns lines of a text file.
-func (f *Files) Read(ctx context.Context, in ReadInput) (ReadOutput, error) {
+func (t *Tools) Read(ctx context.Context, in ReadInput) (ReadOutput, error) {
 	var o ReadOutput
 	if in.Offset < 0 || in.Limit < 0 {
 		return o, errors.New("offset and limit are numbers of lines from 1 on")
 	}
 	o.FirstLine = max(in.Offset, 1)
-	limit := in.Limit
-	if limit == 0 {
-		limit = defaultLines
-	}
+	limit := cmp.Or(in.Limit, defaultLines)
 	// One line more shows whether there is more.
 	last := strconv.Itoa(o.FirstLine + limit)
-	content, cut, err := f.content(ctx, in.FilePath, toolsession.MaxShown, "sed", "-n", "-e",
+	content, cut, err := t.content(ctx, in.FilePath, toolsession.MaxShown, "sed", "-n", "-e",
 		strconv.Itoa(o.FirstLine)+","+last+"p", "-e", last+"q")
 	if err != nil {
 		return o, err
@@ -109,14 +107,14 @@ func (f *Files) Read(ctx context.Context, in ReadInput) (ReadOutput, error) {
 
 // content returns what a program writes of a text file, at most so many bytes, and whether there is
 // more.
-func (f *Files) content(ctx context.Context, name string, most int, program ...string) (string, bool,
+func (t *Tools) content(ctx context.Context, name string, most int, program ...string) (string, bool,
 	error) {
 	if name == "" {
 		return "", false, errors.New("file_path is empty")
 	}
-	o, err := run(ctx, f.session, toolsession.Call{Tool: program[0], Most: most,
+	o, err := t.run(ctx, toolsession.Call{Tool: program[0], Most: most,
 		Limits: toolsession.FileLimits,
-		Args:   append(program[1:], "--", f.session.Within(name))})
+		Args:   append(program[1:], "--", t.Session.Within(name))})
 	cut := o.Out.Cut || o.Truncated
 	switch {
 	case err != nil:
@@ -148,29 +146,29 @@ type WriteOutput struct {
 func (o WriteOutput) Shown() string { return fmt.Sprintf("wrote %d bytes to %s", o.Bytes, o.FilePath) }
 
 // Write writes a whole file, and makes the directories that it needs.
-func (f *Files) Write(ctx context.Context, in WriteInput) (WriteOutput, error) {
+func (t *Tools) Write(ctx context.Context, in WriteInput) (WriteOutput, error) {
 	o := WriteOutput{FilePath: in.FilePath, Bytes: len(in.Content)}
 	if in.FilePath == "" {
 		return o, errors.New("file_path is empty")
 	}
-	f.changing.Lock()
-	defer f.changing.Unlock()
-	if err := f.put(ctx, in.FilePath, in.Content); err != nil {
+	t.changing.Lock()
+	defer t.changing.Unlock()
+	if err := t.put(ctx, in.FilePath, in.Content); err != nil {
 		return o, err
 	}
 	return o, nil
 }
 
 // put writes a file, and makes its directory if that is not there.
-func (f *Files) put(ctx context.Context, name, content string) error {
+func (t *Tools) put(ctx context.Context, name, content string) error {
 	if len(content) > toolsession.MaxWritten {
 		return fmt.Errorf("%s: %d bytes; at most %d can be written at once", name, len(content),
 			toolsession.MaxWritten)
 	}
-	at := f.session.Within(name)
-	o, err := f.session.Write(ctx, at, []byte(content))
+	at := t.Session.Within(name)
+	o, err := t.Session.Write(ctx, at, []byte(content))
 	if err == nil && o.ExitCode != 0 && o.Limit == nil && path.Dir(at) != "." {
-		made, mkdirErr := run(ctx, f.session, toolsession.Call{Tool: "mkdir",
+		made, mkdirErr := t.run(ctx, toolsession.Call{Tool: "mkdir",
 			Args: []string{"-p", "--", path.Dir(at)}})
 		switch {
 		case mkdirErr != nil:
@@ -178,7 +176,7 @@ func (f *Files) put(ctx context.Context, name, content string) error {
 		case made.ExitCode != 0:
 			return failed("write "+name, made)
 		}
-		o, err = f.session.Write(ctx, at, []byte(content))
+		o, err = t.Session.Write(ctx, at, []byte(content))
 	}
 	if err == nil && o.ExitCode != 0 {
 		return failed("write "+name, o)
@@ -206,7 +204,7 @@ func (o EditOutput) Shown() string {
 }
 
 // Edit replaces a text in a file. Unless ReplaceAll is set, the text must occur exactly once.
-func (f *Files) Edit(ctx context.Context, in EditInput) (EditOutput, error) {
+func (t *Tools) Edit(ctx context.Context, in EditInput) (EditOutput, error) {
 	o := EditOutput{FilePath: in.FilePath}
 	switch {
 	case in.OldString == "":
@@ -216,9 +214,9 @@ func (f *Files) Edit(ctx context.Context, in EditInput) (EditOutput, error) {
 	case !utf8.ValidString(in.NewString):
 		return o, errors.New("new_string is no text in UTF-8")
 	}
-	f.changing.Lock()
-	defer f.changing.Unlock()
-	content, cut, err := f.content(ctx, in.FilePath, toolsession.MaxWritten, "head", "-c",
+	t.changing.Lock()
+	defer t.changing.Unlock()
+	content, cut, err := t.content(ctx, in.FilePath, toolsession.MaxWritten, "head", "-c",
 		strconv.Itoa(toolsession.MaxWritten+1))
 	switch n := strings.Count(content, in.OldString); {
 	case err != nil:
@@ -234,7 +232,7 @@ func (f *Files) Edit(ctx context.Context, in EditInput) (EditOutput, error) {
 	default:
 		o.Replacements = n
 	}
-	if err := f.put(ctx, in.FilePath,
+	if err := t.put(ctx, in.FilePath,
 		strings.ReplaceAll(content, in.OldString, in.NewString)); err != nil {
 		return o, err
 	}
@@ -257,14 +255,14 @@ type GlobOutput struct {
 func (o GlobOutput) Shown() string { return strings.Join(o.Files, "\n") }
 
 // Glob lists the files whose path matches a pattern, at most 1000.
-func (f *Files) Glob(ctx context.Context, in GlobInput) (GlobOutput, error) {
+func (t *Tools) Glob(ctx context.Context, in GlobInput) (GlobOutput, error) {
 	o := GlobOutput{Files: []string{}}
 	pattern, err := policy.ParseGlob(strings.TrimPrefix(in.Pattern, "./"))
 	if err != nil {
 		return o, err
 	}
-	root := f.session.Within(in.Path)
-	found, err := run(ctx, f.session, toolsession.Call{Tool: "find", Most: toolsession.MaxWritten,
+	root := t.Session.Within(in.Path)
+	found, err := t.run(ctx, toolsession.Call{Tool: "find", Most: toolsession.MaxWritten,
 		Args: []string{root, "-name", ".git", "-prune", "-o", "-type", "f", "-print0"}})
 	if err != nil {
 		return o, err
@@ -306,7 +304,7 @@ type GrepOutput struct {
 func (o GrepOutput) Shown() string { return o.Text }
 
 // Grep searches files for an extended regular expression.
-func (f *Files) Grep(ctx context.Context, in GrepInput) (GrepOutput, error) {
+func (t *Tools) Grep(ctx context.Context, in GrepInput) (GrepOutput, error) {
 	var o GrepOutput
 	mode, ok := map[string]string{"": "-l", "files_with_matches": "-l", "content": "-n",
 		"count": "-c"}[in.OutputMode]
@@ -319,8 +317,8 @@ func (f *Files) Grep(ctx context.Context, in GrepInput) (GrepOutput, error) {
 	if in.Glob != "" {
 		args = append(args, "--include="+in.Glob)
 	}
-	found, err := run(ctx, f.session, toolsession.Call{Tool: "grep",
-		Args: append(args, "-e", in.Pattern, "--", f.session.Within(in.Path))})
+	found, err := t.run(ctx, toolsession.Call{Tool: "grep",
+		Args: append(args, "-e", in.Pattern, "--", t.Session.Within(in.Path))})
 	switch {
 	case err != nil:
 		return o, err
@@ -342,4 +340,93 @@ func (f *Files) Grep(ctx context.Context, in GrepInput) (GrepOutput, error) {
 	}
 	o.Text = b.String()
 	return o, nil
+}
+
+// A DiffInput says which changes to show.
+type DiffInput struct {
+	Paths []string `json:"paths,omitempty" jsonschema:"only changes at and below these, or that match these patterns"`
+	Stat  bool     `json:"stat,omitempty" jsonschema:"only the list of paths"`
+}
+
+// A DiffOutput is how the shadow of a session differs from the real directory.
+type DiffOutput struct {
+	Added     int    `json:"added"`
+	Modified  int    `json:"modified"`
+	Deleted   int    `json:"deleted"`
+	Digest    string `json:"digest"`
+	Text      string `json:"text"`
+	Truncated bool   `json:"truncated" jsonschema:"there is more text"`
+}
+
+// Shown is what a model reads.
+func (o DiffOutput) Shown() string { return o.Text }
+
+// Changes returns how the shadow of a session differs from the real directory.
+func Changes(ctx context.Context, s *toolsession.Session, in DiffInput) (o DiffOutput, err error) {
+	list := stdio.Kept{Most: toolsession.MaxShown}
+	patch := stdio.Kept{Most: toolsession.MaxShown}
+	kind := api.PatchPlain
+	if in.Stat {
+		kind = ""
+	}
+	for l, err := range s.Client().Changes(ctx, s.ID(), kind, in.Paths...) {
+		switch {
+		case err != nil:
+			return o, err
+		case l.Change != nil && !l.Change.Folds():
+			line := fmt.Sprintf("%s %s", l.Change.Kind, l.Change.Path)
+			if why := l.Change.Conflict; why != "" {
+				line += ": conflict: " + why
+			} else if l.Change.Protected != "" {
+				line += ": held back: " + l.Change.Protected
+			}
+			fmt.Fprintln(&list, line)
+		case l.Patch != nil:
+			patch.Write(l.Patch)
+		case l.Summary != nil:
+			o.Added, o.Modified, o.Deleted = l.Summary.Added, l.Summary.Modified, l.Summary.Deleted
+			o.Digest = l.Summary.Digest
+			for _, g := range l.Summary.Git {
+				for _, what := range g.Lines {
+					fmt.Fprintln(&list, "git: "+what)
+				}
+			}
+		}
+	}
+	o.Text = list.String()
+	if patch.Len() > 0 {
+		o.Text += "\n" + patch.String()
+	}
+	o.Truncated = list.Cut || patch.Cut
+	return o, nil
+}
+
+// Diff is Changes with an error in the words that a model gets.
+func (t *Tools) Diff(ctx context.Context, in DiffInput) (DiffOutput, error) {
+	o, err := Changes(ctx, t.Session, in)
+	return o, Plain(err)
+}
+
+// Schema returns the JSON Schema of a type. Its lists are lists: clients that know one type for each
+// value, as models have it, do not take the null beside it that a nil slice would be.
+func Schema[T any]() *jsonschema.Schema {
+	out, err := jsonschema.For[T](nil)
+	if err != nil {
+		panic("codetools: bug: " + err.Error())
+	}
+	listsAreLists(out)
+	return out
+}
+
+func listsAreLists(s *jsonschema.Schema) {
+	if s == nil {
+		return
+	}
+	if slices.Equal(s.Types, []string{"null", "array"}) {
+		s.Type, s.Types = "array", nil
+	}
+	listsAreLists(s.Items)
+	for _, p := range s.Properties {
+		listsAreLists(p)
+	}
 }

@@ -20,13 +20,13 @@ type BashInput struct {
 	Cwd     string `json:"cwd,omitempty" jsonschema:"where it starts, without it the directory itself"`
 }
 
-// Bash runs a command of a shell in a session.
-func Bash(ctx context.Context, s *toolsession.Session, in BashInput) (toolsession.Output, error) {
-	return runText(ctx, s, in, toolsession.Call{Tool: "bash", Args: []string{"-c", in.Command}})
+// Bash runs a command of a shell.
+func (t *Tools) Bash(ctx context.Context, in BashInput) (toolsession.Output, error) {
+	return t.runText(ctx, in, toolsession.Call{Tool: "bash", Args: []string{"-c", in.Command}})
 }
 
 // runText runs a call that a text was made into.
-func runText(ctx context.Context, s *toolsession.Session, in BashInput,
+func (t *Tools) runText(ctx context.Context, in BashInput,
 	c toolsession.Call) (toolsession.Output, error) {
 	switch {
 	case strings.TrimSpace(in.Command) == "":
@@ -34,13 +34,18 @@ func runText(ctx context.Context, s *toolsession.Session, in BashInput,
 	case in.Timeout < 0:
 		return toolsession.Output{}, fmt.Errorf("timeout %d is negative", in.Timeout)
 	}
-	if in.Cwd != "" {
-		c.Cwd = s.Within(in.Cwd)
-	}
 	if in.Timeout > 0 {
 		c.Limits = []string{fmt.Sprintf("wall=%dms", in.Timeout)}
 	}
-	o, err := run(ctx, s, c)
+	return t.output(ctx, c, in.Cwd)
+}
+
+// output runs a call in a directory, that of the session if cwd is empty.
+func (t *Tools) output(ctx context.Context, c toolsession.Call, cwd string) (toolsession.Output, error) {
+	if cwd != "" {
+		c.Cwd = t.Session.Within(cwd)
+	}
+	o, err := t.run(ctx, c)
 	if err != nil {
 		return toolsession.Output{}, err
 	}
@@ -56,21 +61,13 @@ type CommandInput struct {
 	Limits map[string]string `json:"limits,omitempty" jsonschema:"limits that are narrower than those of the policy, such as wall 10s or memory 64MiB"`
 }
 
-// Command runs a program in a session.
-func Command(ctx context.Context, s *toolsession.Session, in CommandInput) (toolsession.Output, error) {
+// Command runs a program.
+func (t *Tools) Command(ctx context.Context, in CommandInput) (toolsession.Output, error) {
 	if len(in.Argv) == 0 || in.Argv[0] == "" {
 		return toolsession.Output{}, errors.New("argv is empty")
 	}
-	c := toolsession.Call{Tool: in.Argv[0], Args: in.Argv[1:], In: []byte(in.Stdin),
-		Env: pairs(in.Env), Limits: pairs(in.Limits)}
-	if in.Cwd != "" {
-		c.Cwd = s.Within(in.Cwd)
-	}
-	o, err := run(ctx, s, c)
-	if err != nil {
-		return toolsession.Output{}, err
-	}
-	return o.Output(), nil
+	return t.output(ctx, toolsession.Call{Tool: in.Argv[0], Args: in.Argv[1:], In: []byte(in.Stdin),
+		Env: pairs(in.Env), Limits: pairs(in.Limits)}, in.Cwd)
 }
 
 // pairs are the values of a map, each NAME=VALUE.
@@ -87,10 +84,10 @@ type ShellInput struct {
 	Timeout int    `json:"timeout,omitempty" jsonschema:"milliseconds until the command is ended"`
 }
 
-// Shell runs a script in a session as jail sh does: each of its commands is a tool of jail's. What the
-// shell does not support is an error with its position, and nothing runs.
-func Shell(ctx context.Context, s *toolsession.Session, in ShellInput) (toolsession.Output, error) {
-	return runText(ctx, s, BashInput{Command: in.Command, Timeout: in.Timeout},
+// Shell runs a script as jail sh does: each of its commands is a tool of jail's. What the shell does not
+// support is an error with its position, and nothing runs.
+func (t *Tools) Shell(ctx context.Context, in ShellInput) (toolsession.Output, error) {
+	return t.runText(ctx, BashInput{Command: in.Command, Timeout: in.Timeout},
 		toolsession.Call{Script: in.Command})
 }
 
@@ -108,9 +105,9 @@ var headerName = sync.OnceValue(func() *regexp.Regexp {
 })
 
 // Fetch fetches a URL by a program of the session, through the fetch proxy.
-func Fetch(ctx context.Context, s *toolsession.Session, in FetchInput) (toolsession.Output, error) {
+func (t *Tools) Fetch(ctx context.Context, in FetchInput) (out toolsession.Output, err error) {
 	if in.URL == "" {
-		return toolsession.Output{}, errors.New("url is empty")
+		return out, errors.New("url is empty")
 	}
 	c := toolsession.Call{Args: []string{"-sS"}}
 	if in.Method != "" {
@@ -118,7 +115,7 @@ func Fetch(ctx context.Context, s *toolsession.Session, in FetchInput) (toolsess
 	}
 	for name, value := range in.Headers {
 		if !headerName().MatchString(name) || strings.ContainsAny(value, "\r\n\x00") {
-			return toolsession.Output{}, fmt.Errorf("header %q is none of HTTP", name)
+			return out, fmt.Errorf("header %q is none of HTTP", name)
 		}
 		c.Args = append(c.Args, "-H", name+": "+value)
 	}
@@ -126,18 +123,13 @@ func Fetch(ctx context.Context, s *toolsession.Session, in FetchInput) (toolsess
 		c.Args, c.In = append(c.Args, "--data-binary", "@-"), []byte(in.Body)
 	}
 	c.Args = append(c.Args, "--", in.URL)
-	var o toolsession.Outcome
-	var err error
 	// Jail's own tool, or that of the host, whichever the policy grants: they have the same flags.
 	for _, c.Tool = range []string{"fetch", "curl"} {
-		if o, err = run(ctx, s, c); err == nil {
+		if out, err = t.output(ctx, c, ""); err == nil {
 			break
 		}
 	}
-	if err != nil {
-		return toolsession.Output{}, err
-	}
-	return o.Output(), nil
+	return out, err
 }
 
 // Todos is the list of what a client has to do.

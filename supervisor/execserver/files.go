@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"net/url"
 	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
@@ -209,14 +211,6 @@ type metadata struct {
 	ModifiedAtMS int64 `json:"modifiedAtMs"`
 }
 
-// Types of files in st_mode: see inode(7).
-const (
-	typeMask = 0o170000
-	typeDir  = 0o040000
-	typeFile = 0o100000
-	typeLink = 0o120000
-)
-
 // metadata is what a link leads to, and whether it is one.
 func (f *files) metadata(ctx context.Context, in place, at string) (any, error) {
 	o, err := f.run(ctx, maxList, "stat", "-L", "-c", "%f %s %Y", "--", at)
@@ -238,8 +232,9 @@ func (f *files) metadata(ctx context.Context, in place, at string) (any, error) 
 	if err := cmp.Or(modeErr, sizeErr, timeErr); err != nil {
 		return nil, internal("stat of %s: %v", in.Path, err)
 	}
-	return metadata{IsDirectory: mode&typeMask == typeDir, IsFile: mode&typeMask == typeFile,
-		IsSymlink: link&typeMask == typeLink, Size: size, ModifiedAtMS: seconds * 1000}, nil
+	return metadata{IsDirectory: mode&syscall.S_IFMT == syscall.S_IFDIR,
+		IsFile:    mode&syscall.S_IFMT == syscall.S_IFREG,
+		IsSymlink: link&syscall.S_IFMT == syscall.S_IFLNK, Size: size, ModifiedAtMS: seconds * 1000}, nil
 }
 
 func (f *files) canonicalize(ctx context.Context, in place, at string) (any, error) {
@@ -444,4 +439,33 @@ func (f *files) copy(ctx context.Context, in copyParams) (any, error) {
 	}
 	_, err = f.run(ctx, maxList, "cp", flags, "--", f.session.Within(from), f.session.Within(to))
 	return struct{}{}, err
+}
+
+// pathOf returns the path of a file URI (RFC 8089) of this host.
+func pathOf(uri string) (string, error) {
+	u, err := url.Parse(uri)
+	switch {
+	case err != nil:
+		return "", badParams("invalid URI %.200q", uri)
+	case u.Scheme != "file" || !strings.HasPrefix(u.Path, "/"):
+		return "", badParams("%.200q is no URI of a file, such as file:///tmp/f", uri)
+	case u.Host != "":
+		return "", invalid("%.200q is a file of another host", uri)
+	case strings.ContainsRune(u.Path, 0):
+		return "", badParams("%.200q has a NUL byte", uri)
+	}
+	return filepath.Clean(u.Path), nil
+}
+
+func uriOf(path string) string { return (&url.URL{Scheme: "file", Path: path}).String() }
+
+// jailed is where the workspace lies in a jail unless the policy has it at its own path.
+const jailed = "/workspace"
+
+// seen returns the path by which the client knows a file of the jail.
+func (f *files) seen(path string) string {
+	if below, ok := strings.CutPrefix(path, jailed); ok && (below == "" || below[0] == '/') {
+		return f.session.Root() + below
+	}
+	return path
 }

@@ -3,7 +3,6 @@ package execserver
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"path"
@@ -58,9 +57,9 @@ type process struct {
 	output   []chunk
 	retained int
 	// seq is the number of the last event.
-	seq    uint64
-	exit   *int
-	closed bool
+	seq uint64
+	// exit is the exit code, nil while the process runs.
+	exit *int
 	// news is closed at the next event, and then is another channel.
 	news chan struct{}
 }
@@ -80,9 +79,6 @@ func (p *processes) handler(method string) answerer {
 	return map[string]answerer{"process/start": reading(p.start), "process/write": reading(p.write),
 		"process/signal": reading(p.signal), "process/terminate": reading(p.terminate)}[method]
 }
-
-// wait returns when all processes have ended.
-func (p *processes) wait() { p.running.Wait() }
 
 func (p *processes) get(id string) *process {
 	p.mu.Lock()
@@ -120,7 +116,7 @@ var secrets = []string{"*KEY*", "*SECRET*", "*TOKEN*"}
 
 // of returns which of the caller's variables the policy of the session may pass on.
 func (e *envPolicy) of(all []string) []string {
-	if e == nil || e.Inherit == "none" {
+	if e.Inherit == "none" {
 		return nil
 	}
 	exclude := e.Exclude
@@ -164,12 +160,14 @@ func (p *processes) start(_ context.Context, in startParams) (any, error) {
 		return nil, invalid("enforceManagedNetwork: the policy of the session decides on the network, " +
 			"and not a rule of Codex")
 	}
-	req := message.ExecRequest{ID: newName(), Tool: in.Argv[0], Cwd: cwd,
-		Inherit: in.EnvPolicy.of(p.session.Inherited())}
-	for _, a := range in.Argv[1:] {
-		req.Args = append(req.Args, a)
+	policy := in.EnvPolicy
+	if policy == nil {
+		policy = &envPolicy{Inherit: "none"}
 	}
-	for _, set := range []map[string]string{in.EnvPolicy.set(), in.Env} {
+	// No other invocation has the name.
+	req := message.ExecRequest{ID: "codex-" + strings.ToLower(rand.Text()), Tool: in.Argv[0],
+		Args: in.Argv[1:], Cwd: cwd, Inherit: policy.of(p.session.Inherited())}
+	for _, set := range []map[string]string{policy.Set, in.Env} {
 		for name, value := range set {
 			req.Env = append(req.Env, name+"="+value)
 		}
@@ -195,20 +193,6 @@ func (p *processes) start(_ context.Context, in startParams) (any, error) {
 	}
 	p.running.Go(func() { one.execute(ctx, req) })
 	return started{in.processID, "none"}, nil
-}
-
-func (e *envPolicy) set() map[string]string {
-	if e == nil {
-		return nil
-	}
-	return e.Set
-}
-
-// newName returns a name for an invocation that no other one has.
-func newName() string {
-	var b [12]byte
-	rand.Read(b[:])
-	return "codex-" + hex.EncodeToString(b[:])
 }
 
 func (p *processes) add(one *process) error {
@@ -319,7 +303,6 @@ func (p *process) end(code int) {
 		ExitCode      int    `json:"exitCode"`
 		SandboxDenied bool   `json:"sandboxDenied"`
 	}{processID{p.id}, p.next(), code, false})
-	p.closed = true
 	p.owner.notify("process/closed", struct {
 		processID
 		Seq uint64 `json:"seq"`
@@ -382,7 +365,7 @@ func (p *process) after(in readParams) (readResult, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := readResult{Chunks: []chunk{}, NextSeq: p.seq + 1, Exited: p.exit != nil, ExitCode: p.exit,
-		Closed: p.closed}
+		Closed: p.exit != nil}
 	total := 0
 	for _, c := range p.output {
 		if c.Seq <= in.AfterSeq {

@@ -7,7 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
+	"time"
 
+	"github.com/coder/websocket"
+
+	"github.com/jail-sandbox/jail/jail/tick"
+	"github.com/jail-sandbox/jail/supervisor/loopback"
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
@@ -61,26 +68,19 @@ func invalid(format string, args ...any) *rpcError   { return fail(codeInvalid, 
 func badParams(format string, args ...any) *rpcError { return fail(codeParams, format, args...) }
 func internal(format string, args ...any) *rpcError  { return fail(codeInternal, format, args...) }
 
-// decode reads the parameters of a request. Newer clients may send more than this server knows.
-func decode(params json.RawMessage, to any) error {
-	if len(params) == 0 {
-		params = json.RawMessage("{}")
-	}
-	if err := json.Unmarshal(params, to); err != nil {
-		return badParams("the parameters are not understood: %v", err)
-	}
-	return nil
-}
-
 // An answerer answers a request with these parameters.
 type answerer = func(ctx context.Context, params json.RawMessage) (any, error)
 
-// reading is the answerer that decodes the parameters for answer.
+// reading is the answerer that decodes the parameters for answer. Newer clients may send more than this
+// server knows.
 func reading[T any](answer func(context.Context, T) (any, error)) answerer {
 	return func(ctx context.Context, params json.RawMessage) (any, error) {
 		var in T
-		if err := decode(params, &in); err != nil {
-			return nil, err
+		if len(params) == 0 {
+			params = json.RawMessage("{}")
+		}
+		if err := json.Unmarshal(params, &in); err != nil {
+			return nil, badParams("the parameters are not understood: %v", err)
 		}
 		return answer(ctx, in)
 	}
@@ -130,12 +130,6 @@ func (o *outgoing) answer(id json.RawMessage, result any, err error) {
 	o.put(failure{id, e})
 }
 
-// reply sends what a function returns.
-func (o *outgoing) reply(id json.RawMessage, f func() (any, error)) {
-	result, err := f()
-	o.answer(id, result, err)
-}
-
 // Serve answers one client on a pair of streams until the client ends the first or ctx is done.
 func (s *Server) Serve(ctx context.Context, in io.ReadCloser, out io.Writer) error {
 	defer context.AfterFunc(ctx, func() { in.Close() })()
@@ -158,4 +152,72 @@ func (s *Server) Serve(ctx context.Context, in io.ReadCloser, out io.Writer) err
 		_, err := out.Write(append(text, '\n'))
 		return err
 	})
+}
+
+const (
+	// pingEvery is how often a client is asked whether it is still there, and pongTime how long it
+	// may take to say so.
+	pingEvery = 30 * time.Second
+	pongTime  = 30 * time.Second
+)
+
+// URL is what a client of ServeWebSocket connects to. Codex can send no header, so the token is a part
+// of it.
+func URL(l net.Listener, token string) string {
+	return "ws://" + l.Addr().String() + "/?token=" + token
+}
+
+// ServeWebSocket answers clients that name the token, one message a frame (RFC 6455), until ctx is
+// done. GET /readyz says that the server is there.
+func (s *Server) ServeWebSocket(ctx context.Context, l net.Listener, token string) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		if !loopback.Same(r.URL.Query().Get("token"), token) {
+			loopback.Refuse(w)
+			return
+		}
+		s.accept(ctx, w, r)
+	})
+	return loopback.Serve(ctx, l, mux)
+}
+
+// accept serves one client.
+func (s *Server) accept(ctx context.Context, w http.ResponseWriter, r *http.Request) {
+	conn, err := websocket.Accept(w, r, nil)
+	if err != nil {
+		// It has been answered.
+		return
+	}
+	defer conn.CloseNow()
+	conn.SetReadLimit(maxMessage)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go ping(ctx, conn, stop)
+	err = s.serve(ctx, func() ([]byte, error) {
+		_, text, err := conn.Read(ctx)
+		if status := websocket.CloseStatus(err); status == websocket.StatusNormalClosure ||
+			status == websocket.StatusGoingAway {
+			err = io.EOF
+		}
+		return text, err
+	}, func(text []byte) error { return conn.Write(ctx, websocket.MessageText, text) })
+	status, why := websocket.StatusNormalClosure, ""
+	if err != nil {
+		status, why = websocket.StatusPolicyViolation, err.Error()
+	}
+	conn.Close(status, why[:min(len(why), 120)])
+}
+
+// ping ends a connection whose client is gone without a word.
+func ping(ctx context.Context, conn *websocket.Conn, stop func()) {
+	for range tick.Each(ctx.Done(), pingEvery) {
+		limited, cancel := context.WithTimeout(ctx, pongTime)
+		err := conn.Ping(limited)
+		cancel()
+		if err != nil {
+			stop()
+			return
+		}
+	}
 }

@@ -2,12 +2,10 @@
 // runs its processes and reads and changes files through it, in place of the host.
 // https://github.com/openai/codex/tree/main/codex-rs/exec-server
 //
-//	server.go    the server, its connections and their requests
-//	rpc.go       messages
-//	process.go   process/*
-//	files.go     fs/*
-//	uri.go       names of files
-//	websocket.go the transport of several connections
+//	server.go   the server, its connections and their requests
+//	rpc.go      messages, and their transports
+//	process.go  process/*
+//	files.go    fs/*, and the URIs of files
 //
 // Everything happens in the session, under its policy. The sandbox that Codex describes in a request
 // is one of the host and means nothing here: what it is to keep from harm, the real directory, is
@@ -23,19 +21,15 @@ import (
 	"os"
 	"sync"
 
+	"github.com/jail-sandbox/jail/supervisor/config"
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
 // A Server answers clients, all of which work in one session.
-type Server struct {
-	session *toolsession.Session
-	version string
-}
+type Server struct{ session *toolsession.Session }
 
-// New returns a server of a session. version is jail's.
-func New(s *toolsession.Session, version string) *Server {
-	return &Server{session: s, version: version}
-}
+// New returns a server of a session.
+func New(s *toolsession.Session) *Server { return &Server{s} }
 
 // Bounds of a connection.
 const (
@@ -89,7 +83,7 @@ func (s *Server) serve(ctx context.Context, next func() ([]byte, error), send fu
 	stop()
 	close(c.fs)
 	c.work.Wait()
-	c.procs.wait()
+	c.procs.running.Wait()
 	close(c.out.queue)
 	select {
 	case sendErr := <-sent:
@@ -150,12 +144,11 @@ func (s *Server) environment() environment {
 	if _, err := os.Stat(sh.Path); err != nil {
 		sh = shell{"sh", "/bin/sh"}
 	}
-	return environment{Shell: sh, ExecutorVersion: "jail " + s.version, Cwd: uriOf(s.session.Root()),
+	return environment{Shell: sh, ExecutorVersion: "jail " + config.Version, Cwd: uriOf(s.session.Root()),
 		PlatformOS: "linux", TempDir: uriOf("/tmp")}
 }
 
 type initializeParams struct {
-	ClientName      string  `json:"clientName"`
 	ResumeSessionID *string `json:"resumeSessionId"`
 }
 
@@ -164,10 +157,16 @@ type initialized struct {
 	EnvironmentInfo environment `json:"environmentInfo"`
 }
 
+// reply answers a request by what f returns.
+func (c *connection) reply(m incoming, f answerer) {
+	result, err := f(c.ctx, m.Params)
+	c.out.answer(m.ID, result, err)
+}
+
 // request answers a request, now or later.
 func (c *connection) request(m incoming) {
 	if m.Method == "initialize" {
-		c.out.reply(m.ID, func() (any, error) { return c.initialize(m.Params) })
+		c.reply(m, reading(c.initialize))
 		return
 	}
 	if !c.ready {
@@ -176,7 +175,7 @@ func (c *connection) request(m incoming) {
 		return
 	}
 	if f := c.procs.handler(m.Method); f != nil {
-		c.out.reply(m.ID, func() (any, error) { return f(c.ctx, m.Params) })
+		c.reply(m, f)
 		return
 	}
 	if m.Method == "process/read" {
@@ -184,7 +183,7 @@ func (c *connection) request(m incoming) {
 		case c.reads <- struct{}{}:
 			c.work.Go(func() {
 				defer func() { <-c.reads }()
-				c.out.reply(m.ID, func() (any, error) { return reading(c.procs.read)(c.ctx, m.Params) })
+				c.reply(m, reading(c.procs.read))
 			})
 		default:
 			c.out.answer(m.ID, nil, internal("%d process/read wait, the most that may", maxReads))
@@ -193,21 +192,16 @@ func (c *connection) request(m incoming) {
 	}
 	if f := c.files.handler(m.Method); f != nil {
 		select {
-		case c.fs <- func() {
-			c.out.reply(m.ID, func() (any, error) { return f(c.ctx, m.Params) })
-		}:
+		case c.fs <- func() { c.reply(m, f) }:
 		case <-c.ctx.Done():
 		}
 		return
 	}
-	c.out.reply(m.ID, func() (any, error) { return c.other(m.Method) })
+	c.reply(m, func(context.Context, json.RawMessage) (any, error) { return c.other(m.Method) })
 }
 
-func (c *connection) initialize(params json.RawMessage) (any, error) {
-	var p initializeParams
-	switch err := decode(params, &p); {
-	case err != nil:
-		return nil, err
+func (c *connection) initialize(_ context.Context, p initializeParams) (any, error) {
+	switch {
 	case c.asked:
 		return nil, invalid("initialize may only be sent once per connection")
 	case p.ResumeSessionID != nil:
@@ -226,9 +220,8 @@ func (c *connection) other(method string) (any, error) {
 	case "environment/status":
 		return map[string]string{"status": "ready"}, nil
 	case "http/request":
-		return nil, &rpcError{Code: codeMethod, Message: "http/request is not served: a process of " +
-			"the session can fetch what its policy grants"}
+		return nil, fail(codeMethod, "http/request is not served: a process of the session can fetch "+
+			"what its policy grants")
 	}
-	return nil, &rpcError{Code: codeMethod,
-		Message: fmt.Sprintf("jail exec-server does not implement %.64q", method)}
+	return nil, fail(codeMethod, "jail exec-server does not implement %.64q", method)
 }

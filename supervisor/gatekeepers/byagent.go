@@ -52,12 +52,9 @@ func (k *byAgent) Describe(ctx context.Context) (agentapi.Gatekeeper, error) {
 	if err != nil {
 		d = agentapi.Gatekeeper{}
 	}
-	if d.Reads == nil {
-		d.Reads = []agentapi.GateMethod{}
-	}
-	if d.Actions == nil {
-		d.Actions = []agentapi.GateMethod{}
-	}
+	// Clients read lists.
+	d.Reads = append([]agentapi.GateMethod{}, d.Reads...)
+	d.Actions = append([]agentapi.GateMethod{}, d.Actions...)
 	d.Kind, d.Resource, d.Problem = "agent", k.Agent, ""
 	return d, err
 }

@@ -64,7 +64,7 @@ func TestGatekeeperByAgent(t *testing.T) {
 	w := &world{keys: map[string]string{}}
 	d := w.desk(nil)
 	d.o.Kept = func() ([]Kept, error) {
-		return []Kept{{Name: "crm", Agents: []string{"triage"}, Gatekeeper: k}}, nil
+		return []Kept{{Settings{Name: "crm", Agents: []string{"triage"}}, k}}, nil
 	}
 	ctx := t.Context()
 	all, err := d.Describe(ctx, Caller{}, "crm")

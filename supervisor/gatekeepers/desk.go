@@ -10,8 +10,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/jail-sandbox/jail/jail/tick"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
@@ -92,15 +94,12 @@ func entries(ctx context.Context, list func(context.Context) ([][]byte, error)) 
 	return all, err
 }
 
-// A Kept is a gatekeeper with what gatekeepers.toml says of it.
+// Settings are what gatekeepers.toml says of a gatekeeper.
+type Settings = manifest.Gatekeeper
+
+// A Kept is a gatekeeper with its settings.
 type Kept struct {
-	Name  string
-	About string
-	// Agents are the names of the agents that may use the gatekeeper.
-	Agents []string
-	// ByPolicy lets the policy of the agent's run decide which actions wait for a person. Without it
-	// all do.
-	ByPolicy bool
+	Settings
 	Gatekeeper
 }
 
@@ -110,15 +109,14 @@ func Load(path string, s Sender, ask Asker) ([]Kept, error) {
 	said, err := manifest.LoadGatekeepers(path)
 	var all []Kept
 	for _, g := range said {
-		k := Kept{Name: g.Name, About: g.About, Agents: g.Agents, ByPolicy: g.ByPolicy}
+		k := Kept{Settings: g}
 		switch g.Kind {
 		case manifest.KindSQLite:
-			k.Gatekeeper = &sqliteFile{Path: g.File, Tables: g.Tables}
+			k.Gatekeeper = &sqliteFile{g}
 		case manifest.KindAgent:
 			k.Gatekeeper = &byAgent{Agent: g.Agent, Ask: ask}
 		default:
-			k.Gatekeeper = &httpAPI{Document: g.File, URL: g.URL, Credential: g.Credential,
-				Operations: g.Operations, Sender: s}
+			k.Gatekeeper = &httpAPI{g, s}
 		}
 		all = append(all, k)
 	}
@@ -144,14 +142,10 @@ type Desk struct {
 	// tell tells an instance the state of its action.
 	tell func(Entry, approvals.Action) error
 
-	open struct {
-		sync.Mutex
-		// begun has the Refs of the proposals that are being made.
-		begun map[string]bool
-		// entries counts the entries that are not over, waiting those of them that keep the process
-		// alive.
-		entries, waiting int
-	}
+	// begun has the Refs of the proposals that are being made. Nobody else looks at their entries.
+	begun sync.Map
+	// entries counts the entries that are not over, waiting those of them that keep the process alive.
+	entries, waiting atomic.Int64
 }
 
 // Bounds of a desk.
@@ -171,11 +165,7 @@ const (
 )
 
 // New returns a Desk. It carries out nothing before Run.
-func New(o Options) *Desk {
-	d := &Desk{o: o, news: make(chan struct{}, 1)}
-	d.open.begun = map[string]bool{}
-	return d
-}
+func New(o Options) *Desk { return &Desk{o: o, news: make(chan struct{}, 1)} }
 
 // A Caller uses a gatekeeper: an agent, or its owner if all fields are empty.
 type Caller struct {
@@ -265,16 +255,7 @@ func (d *Desk) Read(ctx context.Context, c Caller, name, method string,
 	if err != nil {
 		return nil, err
 	}
-	out, err := k.Read(ctx, method, args)
-	return out, asAgent(err)
-}
-
-// asAgent returns an error in the form that agents get.
-func asAgent(err error) error {
-	if u, ok := errors.AsType[*unknown](err); ok {
-		return notFound("%v", u)
-	}
-	return err
+	return k.Read(ctx, method, args)
 }
 
 // A Proposal is an action that a caller proposes.
@@ -295,11 +276,11 @@ func (d *Desk) Propose(ctx context.Context, c Caller, p Proposal) (agentapi.Gate
 	if err != nil {
 		return none, err
 	}
-	if !d.begin(p.Ref) {
+	if _, busy := d.begun.LoadOrStore(p.Ref, true); busy {
 		return none, agent.Errorf(agent.ErrBusy, "the same action of the same event is being "+
 			"proposed")
 	}
-	defer d.end(p.Ref)
+	defer d.begun.Delete(p.Ref)
 	q, done, err := d.o.Queue(ctx)
 	if err != nil {
 		return none, err
@@ -318,7 +299,7 @@ func (d *Desk) Propose(ctx context.Context, c Caller, p Proposal) (agentapi.Gate
 	}
 	change, err := k.Propose(ctx, p.Action, p.Args)
 	if err != nil {
-		return none, asAgent(err)
+		return none, err
 	}
 	text, err := change.text()
 	if err != nil {
@@ -369,45 +350,14 @@ func (d *Desk) again(ctx context.Context, q Queue, e Entry, p Proposal) (agentap
 	return proposed(a, c), err
 }
 
-// begin marks a Ref as being proposed, and reports whether it was not. Until end nobody else looks at
-// its entry.
-func (d *Desk) begin(ref string) bool {
-	d.open.Lock()
-	defer d.open.Unlock()
-	if d.open.begun[ref] {
-		return false
-	}
-	d.open.begun[ref] = true
-	return true
-}
-
-func (d *Desk) end(ref string) {
-	d.open.Lock()
-	defer d.open.Unlock()
-	delete(d.open.begun, ref)
-}
-
-// isBegun reports whether a Ref is being proposed.
-func (d *Desk) isBegun(ref string) bool {
-	d.open.Lock()
-	defer d.open.Unlock()
-	return d.open.begun[ref]
-}
-
 // began counts a new entry.
 func (d *Desk) began() {
-	d.open.Lock()
-	defer d.open.Unlock()
-	d.open.entries++
-	d.open.waiting++
+	d.entries.Add(1)
+	d.waiting.Add(1)
 }
 
 // Waiting returns the number of actions that wait for a decision or are being carried out.
-func (d *Desk) Waiting() int {
-	d.open.Lock()
-	defer d.open.Unlock()
-	return d.open.waiting
-}
+func (d *Desk) Waiting() int { return int(d.waiting.Load()) }
 
 // Look has Run look at the actions now.
 func (d *Desk) Look() {
@@ -437,8 +387,8 @@ func (d *Desk) Run(ctx context.Context, tell func(Entry, approvals.Action) error
 		changed := make(chan struct{})
 		switch {
 		case err != nil:
-			polls.Go(func() { rest(ctx); close(changed) })
-		case d.count() > 0:
+			polls.Go(func() { tick.Wait(ctx.Done(), pause); close(changed) })
+		case d.entries.Load() > 0:
 			polls.Go(func() { d.await(ctx, seen); close(changed) })
 		}
 		select {
@@ -456,14 +406,6 @@ func (d *Desk) Run(ctx context.Context, tell func(Entry, approvals.Action) error
 	}
 }
 
-// rest waits for pause, or until ctx is done.
-func rest(ctx context.Context) {
-	select {
-	case <-time.After(pause):
-	case <-ctx.Done():
-	}
-}
-
 // await returns when the Mark of the actions that wait is not seen, jaild cannot be asked, or ctx is
 // done.
 func (d *Desk) await(ctx context.Context, seen string) {
@@ -478,18 +420,11 @@ func (d *Desk) await(ctx context.Context, seen string) {
 			}
 		}
 		// A daemon that ends answers at once.
-		rest(ctx)
+		tick.Wait(ctx.Done(), pause)
 		if err != nil {
 			return
 		}
 	}
-}
-
-// count returns the number of entries that are not over.
-func (d *Desk) count() int {
-	d.open.Lock()
-	defer d.open.Unlock()
-	return d.open.entries
 }
 
 // each looks at the entries that are not over, and returns the Mark of the actions that wait. With
@@ -517,29 +452,28 @@ func (d *Desk) each(ctx context.Context, all bool) (seen string, err error) {
 		seen = approvals.Mark(listed)
 	}
 	var errs []error
-	left, waiting, over := 0, 0, 0
+	var left, waiting int64
+	over := false
 	for _, e := range open {
 		if e.mayHaveChanged(states, all) {
 			if e, err = d.one(ctx, q, e); err != nil {
 				errs = append(errs, fmt.Errorf("action %s: %w", e.Action, err))
 			}
 		}
-		switch {
-		case e.Over:
-			over++
-		case e.Told != approvals.Applied:
+		if e.Over {
+			over = true
+			continue
+		}
+		left++
+		if e.Told != approvals.Applied {
 			waiting++
-			fallthrough
-		default:
-			left++
 		}
 	}
-	if over > 0 {
+	if over {
 		errs = append(errs, d.o.Entries.Forget(d.o.Now().Add(-keepEntries), maxOver))
 	}
-	d.open.Lock()
-	d.open.entries, d.open.waiting = left, waiting
-	d.open.Unlock()
+	d.entries.Store(left)
+	d.waiting.Store(waiting)
 	return seen, errors.Join(errs...)
 }
 
@@ -559,7 +493,7 @@ func (e Entry) mayHaveChanged(states map[string]approvals.State, all bool) bool 
 // one brings an action as far as it can go now.
 func (d *Desk) one(ctx context.Context, q Queue, e Entry) (Entry, error) {
 	if e.Action == "" {
-		if d.isBegun(e.Ref) {
+		if _, begun := d.begun.Load(e.Ref); begun {
 			return e, nil
 		}
 		// The process or the connection ended before jaild had answered with the id.

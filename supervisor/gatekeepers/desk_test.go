@@ -212,7 +212,7 @@ func (w *world) Report(_ context.Context, id string,
 func (w *world) desk(f *sqliteFile) *Desk {
 	d := New(Options{Entries: w, Now: time.Now, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Kept: func() ([]Kept, error) {
-			return []Kept{{Name: "crm", Agents: []string{"triage"}, Gatekeeper: f}}, nil
+			return []Kept{{Settings{Name: "crm", Agents: []string{"triage"}}, f}}, nil
 		},
 		Queue: func(context.Context) (Queue, func(), error) { return w, func() {}, nil }})
 	d.tell = func(e Entry, a approvals.Action) error {
@@ -288,9 +288,9 @@ func TestKilledDesk(t *testing.T) {
 				look()
 			}
 		}
-		if rowOf(t, f, 1) != before || !a.State.Over() || d.count() > 0 {
+		if rowOf(t, f, 1) != before || !a.State.Over() || d.entries.Load() > 0 {
 			t.Fatalf("step %d: at last it is %s, the row is %s, %d are open", cut, a.State, rowOf(t, f, 1),
-				d.count())
+				d.entries.Load())
 		}
 		if len(w.told) == 0 || w.told[len(w.told)-1] != string(a.State) {
 			t.Fatalf("step %d: it is %s, and the agent was told %q", cut, a.State, w.told)
@@ -378,8 +378,8 @@ func TestManyActions(t *testing.T) {
 		t.Helper()
 		w.gets = 0
 		if _, err := d.each(t.Context(), forgotten); err != nil || w.gets != gets ||
-			d.Waiting() != waiting || d.count() != entries {
-			t.Errorf("%v, %d gets, %d of %d wait", err, w.gets, d.Waiting(), d.count())
+			d.Waiting() != waiting || int(d.entries.Load()) != entries {
+			t.Errorf("%v, %d gets, %d of %d wait", err, w.gets, d.Waiting(), d.entries.Load())
 		}
 	}
 	a := w.actions[0]
@@ -469,11 +469,12 @@ func TestWhoMayUseAGatekeeper(t *testing.T) {
 		}
 	}
 	all, err := d.Describe(t.Context(), triage, "crm")
-	if err != nil || strings.Contains(string(raws(all)), f.Path) {
+	if err != nil || strings.Contains(string(raws(all)), f.File) {
 		t.Errorf("an agent is told where the file is: %s, %v", raws(all), err)
 	}
 	d.o.Kept = func() ([]Kept, error) {
-		return []Kept{{Name: "api", Agents: []string{"triage"}, Gatekeeper: &httpAPI{URL: "https://secret"}}}, nil
+		return []Kept{{Settings{Name: "api", Agents: []string{"triage"}},
+			&httpAPI{Settings: Settings{URL: "https://secret"}}}}, nil
 	}
 	of := triage
 	of.Allowed = []string{"api"}

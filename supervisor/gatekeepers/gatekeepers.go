@@ -54,23 +54,19 @@ var errChanged = api.ErrChanged
 
 // A Change is an action that was checked. People see all of it before they approve.
 type Change struct {
-	Action string
+	Action string `json:"-"`
 	// Resource names what is changed, such as a row or a URL.
-	Resource   string
-	Reversible bool
-	// Args are the arguments of the proposal. Before is the resource at that time, and After the
-	// resource once the action is done. They are nil if not known.
-	Args, Before, After json.RawMessage
-	// Others counts further rows that triggers and foreign keys of a database change.
-	Others int64
-}
+	Resource   string `json:"-"`
+	Reversible bool   `json:"-"`
 
-// details are the parts of a Change that stand in the arguments of its action on the queue.
-type details struct {
+	// The other fields stand in the arguments of the action on the queue. Args are the arguments of
+	// the proposal. Before is the resource at that time, and After the resource once the action is
+	// done. They are nil if not known.
 	Args   json.RawMessage `json:"args"`
 	Before json.RawMessage `json:"before,omitempty"`
 	After  json.RawMessage `json:"after,omitempty"`
-	Others int64           `json:"other_rows,omitempty"`
+	// Others counts further rows that triggers and foreign keys of a database change.
+	Others int64 `json:"other_rows,omitempty"`
 }
 
 // A Settled says how an interrupted action ended.
@@ -105,6 +101,13 @@ func notFound(format string, args ...any) *agent.Error {
 	return agent.Errorf(agent.ErrNotFound, format, args...)
 }
 
+// unknown returns the error for a read or an action that a gatekeeper does not have. what is reads or
+// actions.
+func unknown(what, name string, known ...string) *agent.Error {
+	return notFound("the gatekeeper has no %.60q among its %s: there are %s", name, what,
+		strings.Join(known, ", "))
+}
+
 // strict decodes arguments. It refuses unknown keys, which would have no effect.
 func strict(text json.RawMessage, to any) error {
 	if len(bytes.TrimSpace(text)) == 0 {
@@ -128,9 +131,9 @@ func strict(text json.RawMessage, to any) error {
 	return nil
 }
 
-// text returns the details of a change as people see them: JSON with invisible characters escaped.
+// text returns the arguments of a change as people see them: JSON with invisible characters escaped.
 func (c Change) text() (string, error) {
-	raw, err := json.Marshal(details{c.Args, c.Before, c.After, c.Others})
+	raw, err := json.Marshal(c)
 	if err != nil {
 		return "", err
 	}
@@ -155,12 +158,11 @@ func (c Change) text() (string, error) {
 
 // changeOf is the inverse of text, with the action and the resource that stand beside it.
 func changeOf(action, resource, text string) (Change, error) {
-	var d details
-	if err := json.Unmarshal([]byte(text), &d); err != nil {
+	c := Change{Action: action, Resource: resource}
+	if err := json.Unmarshal([]byte(text), &c); err != nil {
 		return Change{}, fmt.Errorf("the arguments of the action: %w", err)
 	}
-	return Change{Action: action, Resource: resource, Args: d.Args, Before: d.Before,
-		After: d.After, Others: d.Others}, nil
+	return c, nil
 }
 
 // canonical returns a JSON value with sorted keys, and with its numbers as they are written.

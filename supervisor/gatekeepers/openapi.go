@@ -20,6 +20,7 @@ import (
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
+	"github.com/jail-sandbox/jail/supervisor/approvals"
 	"github.com/jail-sandbox/jail/supervisor/fetchrun"
 )
 
@@ -27,15 +28,8 @@ import (
 // every other operation is proposed. Requests go out through jail's fetch proxy, which attaches the
 // credential.
 type httpAPI struct {
-	// Document is the file of the OpenAPI document, in JSON.
-	Document string
-	// URL is where paths are appended; the first of servers of the document if empty.
-	URL string
-	// Credential is the name of one of the fetch proxy; empty for none.
-	Credential string
-	// Operations are those that there are for agents; all if empty.
-	Operations []string
-	Sender     Sender
+	Settings
+	Sender Sender
 }
 
 // A Sender sends one HTTP request.
@@ -81,20 +75,23 @@ type operation struct {
 	body                    bool
 }
 
+// operations are those that agents may use, by their names.
+type operations map[string]operation
+
 // verbs are the methods that an OpenAPI document can have for a path.
 var verbs = []string{"get", "head", "put", "post", "delete", "patch", "options", "trace"}
 
 func (o operation) reads() bool { return o.method == http.MethodGet || o.method == http.MethodHead }
 
-// read returns the operations that agents may use, by their names, the URL of the API and its title.
-func (a *httpAPI) read() (map[string]operation, *url.URL, string, error) {
-	fail := func(err error) (map[string]operation, *url.URL, string, error) {
+// read returns the operations that agents may use, the URL of the API and its title.
+func (a *httpAPI) read() (operations, *url.URL, string, error) {
+	fail := func(err error) (operations, *url.URL, string, error) {
 		if at, ok := errors.AsType[*os.PathError](err); ok {
 			err = at.Err
 		}
-		return nil, nil, "", fmt.Errorf("OpenAPI document %s: %w", filepath.Base(a.Document), err)
+		return nil, nil, "", fmt.Errorf("OpenAPI document %s: %w", filepath.Base(a.File), err)
 	}
-	f, err := os.Open(a.Document)
+	f, err := os.Open(a.File)
 	if err != nil {
 		return fail(err)
 	}
@@ -123,7 +120,7 @@ func (a *httpAPI) read() (map[string]operation, *url.URL, string, error) {
 		return fail(fmt.Errorf("%.100q is no URL of an API: write url = \"https://HOST/PATH\" for the "+
 			"gatekeeper", base))
 	}
-	all := map[string]operation{}
+	all := operations{}
 	for path, item := range d.Paths {
 		if !strings.HasPrefix(path, "/") {
 			return fail(fmt.Errorf("path %.80q does not begin with /", path))
@@ -174,7 +171,7 @@ func (d document) operation(path, verb string, text json.RawMessage,
 	o := operation{id: of.ID, method: strings.ToUpper(verb), path: path, about: of.Summary,
 		parameters: own, body: len(of.Body) > 0}
 	o.id = cmp.Or(o.id, named(verb, path))
-	if !operationName(o.id) {
+	if !approvals.IsActionName(o.id) {
 		return o, fmt.Errorf("operationId %.80q is no name of letters, digits, _, . and -", o.id)
 	}
 	return o, nil
@@ -186,15 +183,6 @@ func named(verb, path string) string {
 		return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r)
 	})
 	return strings.Join(append([]string{verb}, words...), "_")
-}
-
-// operationName reports whether jaild takes a name as that of an action.
-func operationName(name string) bool {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
-	}
-	return name != "" && len(name) <= 128 && plain(rune(name[0])) && plain(rune(name[len(name)-1])) &&
-		!strings.ContainsFunc(name, func(r rune) bool { return !plain(r) && !strings.ContainsRune("_.-", r) })
 }
 
 func (d document) parameters(text json.RawMessage) ([]parameter, error) {
@@ -239,7 +227,7 @@ func (a *httpAPI) Describe(context.Context) (agentapi.Gatekeeper, error) {
 			d.Reads = append(d.Reads, m)
 			continue
 		}
-		_, m.Reversible = back(all, o)
+		_, m.Reversible = all.back(o)
 		d.Actions = append(d.Actions, m)
 	}
 	return d, nil
@@ -247,21 +235,14 @@ func (a *httpAPI) Describe(context.Context) (agentapi.Gatekeeper, error) {
 
 // back returns the operation that puts the resource of an action back. ok is false if the document has
 // none for this action.
-func back(all map[string]operation, o operation) (put operation, ok bool) {
-	_, reads := sibling(all, o, http.MethodGet)
-	put, puts := sibling(all, o, http.MethodPut)
+func (all operations) back(o operation) (put operation, ok bool) {
+	_, reads := all.sibling(o, http.MethodGet)
+	put, puts := all.sibling(o, http.MethodPut)
 	return put, reads && puts && (o.method == http.MethodPut || o.method == http.MethodPatch)
 }
 
-// undoable reports whether an action that is sent to a URL can be undone. A query may name another
-// resource than the path alone, which a PUT without the query would not put back.
-func undoable(all map[string]operation, o operation, to *url.URL) bool {
-	_, ok := back(all, o)
-	return ok && to.RawQuery == ""
-}
-
 // sibling returns the operation of the same path with another method.
-func sibling(all map[string]operation, o operation, method string) (operation, bool) {
+func (all operations) sibling(o operation, method string) (operation, bool) {
 	for _, other := range all {
 		if other.path == o.path && other.method == method {
 			return other, true
@@ -399,79 +380,93 @@ func (a *httpAPI) send(ctx context.Context, method string, to *url.URL, id, etag
 	return out, nil
 }
 
-// operation returns the read or action with a name, its URL, its arguments, and all operations.
-func (a *httpAPI) operation(name string, reads bool, args json.RawMessage) (o operation, to *url.URL,
-	of arguments, all map[string]operation, err error) {
-	if err := strict(args, &of); err != nil {
-		return o, nil, of, nil, err
-	}
-	all, base, _, err := a.read()
-	if err != nil {
-		return o, nil, of, nil, err
-	}
-	o, ok := all[name]
-	if !ok || o.reads() != reads {
-		what := map[bool]string{true: "reads", false: "actions"}[reads]
-		var known []string
-		for _, n := range slices.Sorted(maps.Keys(all)) {
-			if all[n].reads() == reads {
-				known = append(known, n)
-			}
-		}
-		return o, nil, of, nil, &unknown{what, name, known}
-	}
-	if reads && len(of.Body) > 0 || !reads && !o.body && len(of.Body) > 0 {
-		return o, nil, of, nil, bad("%s takes no body", name)
-	}
-	to, err = o.url(base, of)
-	return o, to, of, all, err
+// A call is a read or an action with its URL and its arguments.
+type call struct {
+	operation
+	to  *url.URL
+	of  arguments
+	all operations
 }
 
-// Read sends a GET or HEAD.
-func (a *httpAPI) Read(ctx context.Context, method string, args json.RawMessage) (any, error) {
-	o, to, _, _, err := a.operation(method, true, args)
-	if err != nil {
-		return nil, err
+// call returns the read or action with a name.
+func (a *httpAPI) call(name string, reads bool, args json.RawMessage) (c call, err error) {
+	if err := strict(args, &c.of); err != nil {
+		return c, err
 	}
-	return a.send(ctx, o.method, to, "", "", nil)
+	var base *url.URL
+	if c.all, base, _, err = a.read(); err != nil {
+		return c, err
+	}
+	var ok bool
+	if c.operation, ok = c.all[name]; !ok || c.reads() != reads {
+		what := map[bool]string{true: "reads", false: "actions"}[reads]
+		return c, unknown(what, name, slices.DeleteFunc(slices.Sorted(maps.Keys(c.all)),
+			func(n string) bool { return c.all[n].reads() != reads })...)
+	}
+	if len(c.of.Body) > 0 && (reads || !c.body) {
+		return c, bad("%s takes no body", name)
+	}
+	c.to, err = c.url(base, c.of)
+	return c, err
+}
+
+// approved returns the call of an action. The error is errChanged unless the call is sent to the URL that
+// people were shown.
+func (a *httpAPI) approved(of Change) (call, error) {
+	c, err := a.call(of.Action, false, of.Args)
+	if err == nil && c.resource() != of.Resource {
+		err = fmt.Errorf("%w: %s is at another URL now", errChanged, of.Action)
+	}
+	return c, err
 }
 
 // resource returns the name that people see of what an action changes.
-func (o operation) resource(at *url.URL) string { return o.method + " " + at.String() }
+func (c call) resource() string { return c.method + " " + c.to.String() }
 
-// isAt returns errChanged unless an action is sent to the URL that people were shown.
-func (o operation) isAt(to *url.URL, c Change) error {
-	if o.resource(to) != c.Resource {
-		return fmt.Errorf("%w: %s is at another URL now", errChanged, c.Action)
+// undoable reports whether an action can be undone. A query may name another resource than the path
+// alone, which a PUT without the query would not put back.
+func (c call) undoable() bool {
+	_, ok := c.all.back(c.operation)
+	return ok && c.to.RawQuery == ""
+}
+
+// get returns the operation that reads the resource of an action.
+func (c call) get() (operation, bool) { return c.all.sibling(c.operation, http.MethodGet) }
+
+// Read sends a GET or HEAD.
+func (a *httpAPI) Read(ctx context.Context, method string, args json.RawMessage) (any, error) {
+	c, err := a.call(method, true, args)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	return a.send(ctx, c.method, c.to, "", "", nil)
 }
 
 // Propose reads the resource if its path has a GET, and sends nothing else.
 func (a *httpAPI) Propose(ctx context.Context, action string, args json.RawMessage) (Change, error) {
-	o, to, of, all, err := a.operation(action, false, args)
+	o, err := a.call(action, false, args)
 	if err != nil {
 		return Change{}, err
 	}
-	c := Change{Action: action, Args: args, Resource: o.resource(to)}
+	c := Change{Action: action, Args: args, Resource: o.resource()}
 	if len(c.Resource) > 1<<10 {
 		return c, tooLarge("the URL has %d bytes, more than 1 KiB", len(c.Resource))
 	}
-	get, ok := sibling(all, o, http.MethodGet)
+	get, ok := o.get()
 	if !ok {
 		return c, nil
 	}
-	now, err := a.current(ctx, get, to)
+	now, err := a.current(ctx, get, o.to)
 	if err != nil {
 		return c, err
 	}
 	c.Before = shown(now)
-	c.Reversible = undoable(all, o, to) && now.ok() && len(now.Body) > 0 && len(now.Body) <= maxBefore
+	c.Reversible = o.undoable() && now.ok() && len(now.Body) > 0 && len(now.Body) <= maxBefore
 	switch {
-	case o.method == http.MethodPut && len(of.Body) <= maxBefore:
-		c.After = of.Body
+	case o.method == http.MethodPut && len(o.of.Body) <= maxBefore:
+		c.After = o.of.Body
 	case o.method == http.MethodPatch && len(now.Body) <= maxBefore:
-		c.After = merged(now.Body, of.Body)
+		c.After = merged(now.Body, o.of.Body)
 	case o.method == http.MethodDelete:
 		c.After = json.RawMessage("null")
 	}
@@ -541,29 +536,26 @@ func merged(to, patch json.RawMessage) json.RawMessage {
 
 // Apply sends the request, unless the resource is not as it was.
 func (a *httpAPI) Apply(ctx context.Context, id string, c Change) (string, error) {
-	o, to, of, all, err := a.operation(c.Action, false, c.Args)
+	o, err := a.approved(c)
 	if err != nil {
 		return "", err
 	}
-	if err := o.isAt(to, c); err != nil {
-		return "", err
-	}
 	etag := ""
-	get, reads := sibling(all, o, http.MethodGet)
+	get, reads := o.get()
 	if reads != (len(c.Before) > 0) {
-		return "", fmt.Errorf("%w: the operations of %s are others now", errChanged, to.Path)
+		return "", fmt.Errorf("%w: the operations of %s are others now", errChanged, o.to.Path)
 	}
 	if reads {
-		now, err := a.current(ctx, get, to)
+		now, err := a.current(ctx, get, o.to)
 		if err != nil {
 			return "", err
 		}
 		if !same(shown(now), c.Before) {
-			return "", fmt.Errorf("%w: %s is not as it was", errChanged, to.Path)
+			return "", fmt.Errorf("%w: %s is not as it was", errChanged, o.to.Path)
 		}
 		etag = now.etag
 	}
-	res, err := a.send(ctx, o.method, to, id, etag, of.Body)
+	res, err := a.send(ctx, o.method, o.to, id, etag, o.of.Body)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("whether the API has carried the request out is not known: %w", err)
@@ -573,8 +565,8 @@ func (a *httpAPI) Apply(ctx context.Context, id string, c Change) (string, error
 		return "", errors.New(res.said())
 	}
 	outcome := fmt.Sprintf("status %d", res.Status)
-	if undoable(all, o, to) {
-		now, err := a.current(ctx, get, to)
+	if o.undoable() {
+		now, err := a.current(ctx, get, o.to)
 		if err != nil {
 			// The action is done. Without the digest it will not be undone.
 			return outcome, nil
@@ -589,27 +581,24 @@ const leaves = ", the resource is sha256:"
 
 // Revert puts the resource back, if it is as Apply left it.
 func (a *httpAPI) Revert(ctx context.Context, id, outcome string, c Change) error {
-	o, to, _, all, err := a.operation(c.Action, false, c.Args)
+	o, err := a.approved(c)
 	if err != nil {
 		return err
 	}
-	if err := o.isAt(to, c); err != nil {
-		return err
-	}
-	put, ok := back(all, o)
+	put, ok := o.all.back(o.operation)
 	_, digest, said := strings.Cut(outcome, leaves)
 	if !ok || !said {
 		return errors.New("what the resource was afterwards is not known, so it is not put back")
 	}
-	get, _ := sibling(all, o, http.MethodGet)
-	now, err := a.current(ctx, get, to)
+	get, _ := o.get()
+	now, err := a.current(ctx, get, o.to)
 	if err != nil {
 		return err
 	}
 	if sum(shown(now)) != digest {
-		return fmt.Errorf("%w: %s is not as the action left it", errChanged, to.Path)
+		return fmt.Errorf("%w: %s is not as the action left it", errChanged, o.to.Path)
 	}
-	res, err := a.send(ctx, put.method, to, id+"/revert", now.etag, c.Before)
+	res, err := a.send(ctx, put.method, o.to, id+"/revert", now.etag, c.Before)
 	switch {
 	case err != nil:
 		return fmt.Errorf("whether the API has put the resource back is not known: %w", err)

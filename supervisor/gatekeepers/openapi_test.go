@@ -115,7 +115,7 @@ func newService(t *testing.T) (*service, *httpAPI) {
 	if err := os.WriteFile(path, fmt.Appendf(nil, described, server.URL), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return s, &httpAPI{Document: path, Credential: "crm", Sender: s}
+	return s, &httpAPI{Settings{File: path, Credential: "crm"}, s}
 }
 
 func (s *service) customer(id string) string {

@@ -32,11 +32,7 @@ import (
 //
 // The table _jail_actions of the same file notes each action in the transaction that does it. So a
 // process that is killed leaves an action and its note, or neither.
-type sqliteFile struct {
-	Path string
-	// Tables are the tables and views that agents may use; all if empty.
-	Tables []string
-}
+type sqliteFile struct{ Settings }
 
 // noteTable is the table with the notes of actions. They stay for keepNotes, which is longer than jaild
 // keeps an action that is over.
@@ -66,7 +62,7 @@ const (
 // open opens the file, and returns a function that closes it. Views and triggers of the schema can
 // call no function that reaches out of the database.
 func (f *sqliteFile) open(ctx context.Context, write bool) (*sql.Conn, func(), error) {
-	info, err := os.Stat(f.Path)
+	info, err := os.Stat(f.File)
 	if err == nil && !info.Mode().IsRegular() {
 		err = errors.New("it is no regular file")
 	}
@@ -80,7 +76,7 @@ func (f *sqliteFile) open(ctx context.Context, write bool) (*sql.Conn, func(), e
 	}
 	options := url.Values{"mode": {"rw"}, "_defensive": {"1"}, "_pragma": pragmas}
 	db, err := sql.Open("sqlite",
-		(&url.URL{Scheme: "file", Path: f.Path, RawQuery: options.Encode()}).String())
+		(&url.URL{Scheme: "file", Path: f.File, RawQuery: options.Encode()}).String())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -109,38 +105,28 @@ func (f *sqliteFile) wrong(err error) error {
 	if at, ok := errors.AsType[*os.PathError](err); ok {
 		err = at.Err
 	}
-	return fmt.Errorf("database %s: %w", filepath.Base(f.Path), err)
+	return fmt.Errorf("database %s: %w", filepath.Base(f.File), err)
 }
 
-// reading calls do with the file open for reading, in one transaction.
-func (f *sqliteFile) reading(ctx context.Context, do func(context.Context, *sql.Conn) error) error {
+// within calls do in a transaction. One that writes is committed unless do returns an error. The end of
+// the process ends the transaction without a trace.
+func (f *sqliteFile) within(ctx context.Context, write bool,
+	do func(context.Context, *sql.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, maxStatement)
 	defer cancel()
-	con, done, err := f.open(ctx, false)
+	con, done, err := f.open(ctx, write)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if _, err := con.ExecContext(ctx, "BEGIN"); err != nil {
+	begin := "BEGIN"
+	if write {
+		begin = "BEGIN IMMEDIATE"
+	}
+	if _, err := con.ExecContext(ctx, begin); err != nil {
 		return err
 	}
-	return do(ctx, con)
-}
-
-// writing calls do in a transaction that is committed unless do returns an error. The end of the
-// process ends the transaction without a trace.
-func (f *sqliteFile) writing(ctx context.Context, do func(context.Context, *sql.Conn) error) error {
-	ctx, cancel := context.WithTimeout(ctx, maxStatement)
-	defer cancel()
-	con, done, err := f.open(ctx, true)
-	if err != nil {
-		return err
-	}
-	defer done()
-	if _, err := con.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
-		return err
-	}
-	if err := do(ctx, con); err != nil {
+	if err := do(ctx, con); err != nil || !write {
 		// Closing the connection would do the same.
 		_, _ = con.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
 		return err
@@ -150,12 +136,34 @@ func (f *sqliteFile) writing(ctx context.Context, do func(context.Context, *sql.
 	return err
 }
 
+// each calls do with each row of a query.
+func each(ctx context.Context, con *sql.Conn, query string, args []any,
+	do func(*sql.Rows) error) error {
+	rows, err := con.QueryContext(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := do(rows); err != nil {
+			return err
+		}
+	}
+	return errors.Join(rows.Err(), rows.Close())
+}
+
 // quoted returns a name as it stands in a statement.
 func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-// raw returns a column as an expression of a query. Of an expression the driver returns the value as it
-// is stored; of a bare column of the type DATE it would return a time in place of a text.
-func raw(name string) string { return "+" + quoted(name) }
+// raw returns columns as expressions of a query. Of an expression the driver returns the value as it is
+// stored; of a bare column of the type DATE it would return a time in place of a text.
+func raw(names []string) string {
+	all := make([]string, len(names))
+	for i, name := range names {
+		all[i] = "+" + quoted(name)
+	}
+	return strings.Join(all, ", ")
+}
 
 // allowed reports whether agents may see a table of that name.
 func (f *sqliteFile) allowed(name string) bool {
@@ -168,55 +176,35 @@ func (f *sqliteFile) allowed(name string) bool {
 
 // tables returns the tables and views that agents may see.
 func (f *sqliteFile) tables(ctx context.Context, con *sql.Conn) ([]agentapi.GateTable, error) {
-	rows, err := con.QueryContext(ctx, `SELECT name, type FROM pragma_table_list
-		WHERE schema = 'main' AND type IN ('table', 'view') ORDER BY name`)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
 	var all []agentapi.GateTable
-	for rows.Next() {
-		var name, kind string
-		if err := rows.Scan(&name, &kind); err != nil {
-			return nil, err
+	err := each(ctx, con, `SELECT name, type = 'view' FROM pragma_table_list
+		WHERE schema = 'main' AND type IN ('table', 'view') ORDER BY name`, nil, func(rows *sql.Rows) error {
+		var t agentapi.GateTable
+		err := rows.Scan(&t.Name, &t.View)
+		if err == nil && f.allowed(t.Name) {
+			all = append(all, t)
 		}
-		if f.allowed(name) {
-			all = append(all, agentapi.GateTable{Name: name, View: kind == "view"})
-		}
-	}
-	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
-		return nil, err
-	}
+		return err
+	})
 	for i := range all {
-		if all[i].Columns, err = columns(ctx, con, all[i].Name); err != nil {
-			return nil, err
+		if err == nil {
+			all[i].Columns, err = columns(ctx, con, all[i].Name)
 		}
 	}
-	return all, nil
+	return all, err
 }
 
 func columns(ctx context.Context, con *sql.Conn, table string) ([]agentapi.GateColumn, error) {
-	rows, err := con.QueryContext(ctx,
-		`SELECT name, type, "notnull", pk, hidden FROM pragma_table_xinfo(?)`, table)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
 	all := []agentapi.GateColumn{}
-	for rows.Next() {
+	// 1 is a column of a virtual table that nobody sees.
+	err := each(ctx, con, `SELECT name, type, "notnull", pk > 0, hidden > 1
+		FROM pragma_table_xinfo(?) WHERE hidden != 1`, []any{table}, func(rows *sql.Rows) error {
 		var c agentapi.GateColumn
-		var key, hidden int
-		if err := rows.Scan(&c.Name, &c.Type, &c.NotNull, &key, &hidden); err != nil {
-			return nil, err
-		}
-		// 1 is a column of a virtual table that nobody sees.
-		if hidden == 1 {
-			continue
-		}
-		c.Key, c.Computed = key > 0, hidden > 1
+		err := rows.Scan(&c.Name, &c.Type, &c.NotNull, &c.Key, &c.Computed)
 		all = append(all, c)
-	}
-	return all, errors.Join(rows.Err(), rows.Close())
+		return err
+	})
+	return all, err
 }
 
 // A table is a table or view that agents may see.
@@ -272,7 +260,7 @@ type row = map[string]json.RawMessage
 
 // Describe returns the tables that agents may see, and what a gatekeeper does with them.
 func (f *sqliteFile) Describe(ctx context.Context) (agentapi.Gatekeeper, error) {
-	d := agentapi.Gatekeeper{Kind: manifest.KindSQLite, Resource: f.Path, Reads: []agentapi.GateMethod{
+	d := agentapi.Gatekeeper{Kind: manifest.KindSQLite, Resource: f.File, Reads: []agentapi.GateMethod{
 		{Name: "rows", About: "rows of a table or view; of where each condition holds, = unless it is " +
 			"an object of !=, <, <=, >, >= or like; -COLUMN orders downwards; at most 1,000",
 			Args: json.RawMessage(`{"table":"customers","where":{"city":"Bern","name":{"like":"A%"}},` +
@@ -286,7 +274,7 @@ func (f *sqliteFile) Describe(ctx context.Context) (agentapi.Gatekeeper, error) 
 				Args: json.RawMessage(`{"table":"customers","key":{"id":1},"set":{"city":"Bern"}}`)},
 			{Name: "delete", About: "one row less", Reversible: true,
 				Args: json.RawMessage(`{"table":"customers","key":{"id":1}}`)}}}
-	err := f.reading(ctx, func(ctx context.Context, con *sql.Conn) (err error) {
+	err := f.within(ctx, false, func(ctx context.Context, con *sql.Conn) (err error) {
 		d.Tables, err = f.tables(ctx, con)
 		return err
 	})
@@ -324,10 +312,10 @@ func (f *sqliteFile) Read(ctx context.Context, method string, args json.RawMessa
 			s.Offset, maxRows)
 	}
 	if method != "rows" && method != "count" {
-		return nil, &unknown{"reads", method, []string{"rows", "count"}}
+		return nil, unknown("reads", method, "rows", "count")
 	}
 	var out any
-	err := f.reading(ctx, func(ctx context.Context, con *sql.Conn) error {
+	err := f.within(ctx, false, func(ctx context.Context, con *sql.Conn) error {
 		t, err := f.table(ctx, con, s.Table)
 		if err != nil {
 			return err
@@ -360,8 +348,8 @@ func (f *sqliteFile) Read(ctx context.Context, method string, args json.RawMessa
 		if err != nil {
 			return err
 		}
-		all, err := selected(ctx, con, names, quoted(t.Name)+where+order+" LIMIT ? OFFSET ?",
-			append(values, limit+1, s.Offset))
+		all, err := rowsOf(ctx, con, names, "SELECT "+raw(names)+" FROM "+quoted(t.Name)+where+order+
+			" LIMIT ? OFFSET ?", append(values, limit+1, s.Offset))
 		if err != nil {
 			return err
 		}
@@ -370,17 +358,6 @@ func (f *sqliteFile) Read(ctx context.Context, method string, args json.RawMessa
 		return nil
 	})
 	return out, err
-}
-
-// An unknown is the error for a read or an action that a gatekeeper does not have.
-type unknown struct {
-	what, name string
-	known      []string
-}
-
-func (u *unknown) Error() string {
-	return fmt.Sprintf("the gatekeeper has no %.60q among its %s: there are %s", u.name, u.what,
-		strings.Join(u.known, ", "))
 }
 
 // comparisons are the operators of a condition.
@@ -441,41 +418,30 @@ func (t table) order(of []string) (string, error) {
 	return " ORDER BY " + strings.Join(all, ", "), nil
 }
 
-// selected returns the rows of a query for columns. from is the rest of the query after FROM.
-func selected(ctx context.Context, con *sql.Conn, names []string, from string,
-	args []any) ([]row, error) {
-	var list []string
-	for _, name := range names {
-		list = append(list, raw(name))
-	}
-	rows, err := con.QueryContext(ctx, "SELECT "+strings.Join(list, ", ")+" FROM "+from, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
+// rowsOf returns the rows of a query whose columns have these names.
+func rowsOf(ctx context.Context, con *sql.Conn, names []string, query string, args []any) ([]row, error) {
 	all, size := []row{}, 0
 	values, to := make([]any, len(names)), make([]any, len(names))
 	for i := range to {
 		to[i] = &values[i]
 	}
-	for rows.Next() {
-		if err := rows.Scan(to...); err != nil {
-			return nil, err
-		}
+	err := each(ctx, con, query, args, func(rows *sql.Rows) error {
+		err := rows.Scan(to...)
 		r := row{}
 		for i, name := range names {
-			if r[name], err = jsonOf(values[i]); err != nil {
-				return nil, err
+			if err == nil {
+				r[name], err = jsonOf(values[i])
 			}
 			size += len(name) + len(r[name])
 		}
-		if size > maxAnswer {
-			return nil, tooLarge("the rows have more than %d bytes: ask for fewer columns or a lower "+
-				"limit", maxAnswer)
+		if err == nil && size > maxAnswer {
+			err = tooLarge("the rows have more than %d bytes: ask for fewer columns or a lower limit",
+				maxAnswer)
 		}
 		all = append(all, r)
-	}
-	return all, errors.Join(rows.Err(), rows.Close())
+		return err
+	})
+	return all, err
 }
 
 // Forms of values that JSON has not.
@@ -564,7 +530,8 @@ func (t table) find(ctx context.Context, con *sql.Conn, key row) (json.RawMessag
 	if err != nil {
 		return nil, err
 	}
-	all, err := selected(ctx, con, t.names(), quoted(t.Name)+where+" LIMIT 2", values)
+	all, err := rowsOf(ctx, con, t.names(), "SELECT "+raw(t.names())+" FROM "+quoted(t.Name)+where+
+		" LIMIT 2", values)
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
@@ -576,7 +543,7 @@ func (t table) find(ctx context.Context, con *sql.Conn, key row) (json.RawMessag
 
 // resource returns the name that people see of what an action changes: a row, or a table if key is nil.
 func (f *sqliteFile) resource(t table, key row) (string, error) {
-	name := f.Path + "#" + t.Name
+	name := f.File + "#" + t.Name
 	if key == nil {
 		return name, nil
 	}
@@ -584,16 +551,21 @@ func (f *sqliteFile) resource(t table, key row) (string, error) {
 	return name + string(text), err
 }
 
-// proposed checks an action of the queue again, and returns its table and arguments. The error is
-// errChanged if the gatekeeper keeps another file now.
-func (f *sqliteFile) proposed(ctx context.Context, con *sql.Conn, c Change) (t table, w write, err error) {
+// checked returns the table and the arguments of an action.
+func (f *sqliteFile) checked(ctx context.Context, con *sql.Conn, c Change) (t table, w write, err error) {
 	if err := strict(c.Args, &w); err != nil {
 		return t, w, err
 	}
-	if t, err = f.table(ctx, con, w.Table); err != nil {
-		return t, w, err
+	if t, err = f.table(ctx, con, w.Table); err == nil {
+		err = w.check(c.Action, t)
 	}
-	if err := w.check(c.Action, t); err != nil {
+	return t, w, err
+}
+
+// proposed checks an action of the queue again. The error is errChanged if the gatekeeper keeps another
+// file now.
+func (f *sqliteFile) proposed(ctx context.Context, con *sql.Conn, c Change) (t table, w write, err error) {
+	if t, w, err = f.checked(ctx, con, c); err != nil {
 		return t, w, err
 	}
 	if is, err := f.resource(t, w.Key); err != nil || is != c.Resource {
@@ -636,7 +608,7 @@ func (w write) check(action string, t table) error {
 			return bad("delete takes table and key, and the key of table %q is %q", t.Name, keys)
 		}
 	default:
-		return &unknown{"actions", action, []string{"insert", "update", "delete"}}
+		return unknown("actions", action, "insert", "update", "delete")
 	}
 	for name, v := range w.Key {
 		if isCondition(v) {
@@ -671,16 +643,9 @@ var errTried = errors.New("it was only tried")
 // the row afterwards is that which triggers and defaults make.
 func (f *sqliteFile) Propose(ctx context.Context, action string, args json.RawMessage) (Change, error) {
 	c := Change{Action: action, Args: args, Reversible: true}
-	var w write
-	if err := strict(args, &w); err != nil {
-		return c, err
-	}
-	err := f.writing(ctx, func(ctx context.Context, con *sql.Conn) error {
-		t, err := f.table(ctx, con, w.Table)
+	err := f.within(ctx, true, func(ctx context.Context, con *sql.Conn) error {
+		t, w, err := f.checked(ctx, con, c)
 		if err != nil {
-			return err
-		}
-		if err := w.check(action, t); err != nil {
 			return err
 		}
 		if action != "insert" {
@@ -724,11 +689,7 @@ func (w write) do(ctx context.Context, con *sql.Conn, action string, t table) (k
 	case "update":
 		err = update(ctx, con, t, key, w.Set)
 	case "delete":
-		var where string
-		var values []any
-		if where, values, err = t.where(key); err == nil {
-			err = one(con.ExecContext(ctx, "DELETE FROM "+quoted(t.Name)+where, values...))
-		}
+		err = remove(ctx, con, t, key)
 	}
 	if err != nil {
 		return nil, nil, 0, constraint(err)
@@ -780,26 +741,16 @@ func insert(ctx context.Context, con *sql.Conn, t table, of row) (row, error) {
 	if err != nil {
 		return nil, err
 	}
-	var keys []string
-	for _, name := range t.keys() {
-		keys = append(keys, raw(name))
+	all, err := rowsOf(ctx, con, t.keys(), "INSERT OR ABORT INTO "+quoted(t.Name)+" ("+
+		strings.Join(names, ", ")+") VALUES ("+strings.TrimSuffix(strings.Repeat("?, ", len(names)), ", ")+
+		") RETURNING "+raw(t.keys()), values)
+	if err == nil && len(all) == 0 {
+		err = sql.ErrNoRows
 	}
-	found, to := make([]any, len(keys)), make([]any, len(keys))
-	for i := range to {
-		to[i] = &found[i]
-	}
-	if err := con.QueryRowContext(ctx, "INSERT OR ABORT INTO "+quoted(t.Name)+" ("+strings.Join(names, ", ")+
-		") VALUES ("+strings.TrimSuffix(strings.Repeat("?, ", len(names)), ", ")+") RETURNING "+
-		strings.Join(keys, ", "), values...).Scan(to...); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	key := row{}
-	for i, name := range t.keys() {
-		if key[name], err = jsonOf(found[i]); err != nil {
-			return nil, err
-		}
-	}
-	return key, nil
+	return all[0], nil
 }
 
 // update changes columns of the row with a key.
@@ -814,6 +765,15 @@ func update(ctx context.Context, con *sql.Conn, t table, key, set row) error {
 	}
 	return one(con.ExecContext(ctx, "UPDATE OR ABORT "+quoted(t.Name)+" SET "+strings.Join(names, " = ?, ")+
 		" = ?"+where, append(values, of...)...))
+}
+
+// remove deletes the row with a key.
+func remove(ctx context.Context, con *sql.Conn, t table, key row) error {
+	where, values, err := t.where(key)
+	if err != nil {
+		return err
+	}
+	return one(con.ExecContext(ctx, "DELETE FROM "+quoted(t.Name)+where, values...))
 }
 
 // A note is the row of an action in _jail_actions.
@@ -846,7 +806,7 @@ func noted(ctx context.Context, con *sql.Conn, id string) (n note, ok bool, err 
 
 // Apply does the action and notes it, in one transaction.
 func (f *sqliteFile) Apply(ctx context.Context, id string, c Change) (outcome string, err error) {
-	err = f.writing(ctx, func(ctx context.Context, con *sql.Conn) error {
+	err = f.within(ctx, true, func(ctx context.Context, con *sql.Conn) error {
 		n, done, err := noted(ctx, con, id)
 		if err != nil {
 			return err
@@ -910,7 +870,7 @@ func keep(ctx context.Context, con *sql.Conn, id, key, after, outcome string) er
 
 // Revert puts back what the row had before, and notes that, in one transaction.
 func (f *sqliteFile) Revert(ctx context.Context, id, _ string, c Change) error {
-	return f.writing(ctx, func(ctx context.Context, con *sql.Conn) error {
+	return f.within(ctx, true, func(ctx context.Context, con *sql.Conn) error {
 		n, done, err := noted(ctx, con, id)
 		switch {
 		case err != nil:
@@ -946,11 +906,7 @@ func (f *sqliteFile) Revert(ctx context.Context, id, _ string, c Change) error {
 // undo puts back what the row with a key had before the action. now is the row as the action left it.
 func undo(ctx context.Context, con *sql.Conn, c Change, t table, key row, now json.RawMessage) error {
 	if c.Action == "insert" {
-		where, values, err := t.where(key)
-		if err != nil {
-			return err
-		}
-		return one(con.ExecContext(ctx, "DELETE FROM "+quoted(t.Name)+where, values...))
+		return remove(ctx, con, t, key)
 	}
 	var before, after row
 	if err := errors.Join(json.Unmarshal(c.Before, &before), json.Unmarshal(now, &after)); err != nil {
@@ -976,10 +932,10 @@ func undo(ctx context.Context, con *sql.Conn, c Change, t table, key row, now js
 // gatekeeper keeps another file now, nobody knows.
 func (f *sqliteFile) Settle(ctx context.Context, id string, c Change, reverting bool) (s Settled, known bool,
 	err error) {
-	if !strings.HasPrefix(c.Resource, f.Path+"#") {
+	if !strings.HasPrefix(c.Resource, f.File+"#") {
 		return s, false, nil
 	}
-	err = f.reading(ctx, func(ctx context.Context, con *sql.Conn) error {
+	err = f.within(ctx, false, func(ctx context.Context, con *sql.Conn) error {
 		n, done, err := noted(ctx, con, id)
 		s = Settled{Done: done, Outcome: n.outcome}
 		if reverting {

@@ -43,8 +43,8 @@ func customers(t *testing.T, dir, journal string) *sqliteFile {
 	if _, err := db.Exec(fmt.Sprintf(schema, journal)); err != nil {
 		t.Fatal(err)
 	}
-	return &sqliteFile{Path: path, Tables: []string{"customers", `odd "name`, "orders", "heap",
-		"cities"}}
+	return &sqliteFile{Settings{File: path, Tables: []string{"customers", `odd "name`, "orders", "heap",
+		"cities"}}}
 }
 
 // raws returns a JSON value as it is written.
@@ -249,7 +249,7 @@ func TestOtherFile(t *testing.T) {
 // A number is put back as the kind of number that it was, in a column that takes any.
 func TestNumbers(t *testing.T) {
 	f := customers(t, t.TempDir(), "DELETE")
-	db, err := sql.Open("sqlite", f.Path)
+	db, err := sql.Open("sqlite", f.File)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -343,7 +343,7 @@ func TestHostileSchema(t *testing.T) {
 	dir := t.TempDir()
 	f := customers(t, dir, "DELETE")
 	f.Tables = nil
-	db, err := sql.Open("sqlite", f.Path)
+	db, err := sql.Open("sqlite", f.File)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -369,8 +369,8 @@ func TestHostileSchema(t *testing.T) {
 // says which.
 func TestNeverHalf(t *testing.T) {
 	if dir := runnertest.FaultDir(); dir != "" {
-		f := &sqliteFile{Path: filepath.Join(dir, crm)}
-		c, err := changeOf("update", f.Path+annsRow, os.Getenv(changeKey))
+		f := &sqliteFile{Settings{File: filepath.Join(dir, crm)}}
+		c, err := changeOf("update", f.File+annsRow, os.Getenv(changeKey))
 		if err == nil {
 			_, err = f.Apply(t.Context(), "a", c)
 		}
@@ -414,8 +414,8 @@ func neverHalf(t *testing.T, journal string) {
 	t.Setenv(changeKey, text)
 	states := map[string]int{}
 	runnertest.EachFault(t, first, crm, func(dir, what, out string) {
-		f, c := &sqliteFile{Path: filepath.Join(dir, crm)}, c
-		c.Resource = f.Path + annsRow
+		f, c := &sqliteFile{Settings{File: filepath.Join(dir, crm)}}, c
+		c.Resource = f.File + annsRow
 		applied, _, err := f.Settle(t.Context(), "a", c, false)
 		if err != nil {
 			t.Errorf("%s: %v", what, err)

@@ -71,41 +71,39 @@ func (g Gate) mode(tool string) (mode string, ruled bool) {
 // allowed decides on a call. why is empty if it may be carried out.
 func (s *Session) allowed(ctx context.Context, c transcript.Call) (why string, err error) {
 	mode, ruled := s.o.Gate.mode(c.Name)
-	decide := func(d transcript.Decision) error {
-		return s.note(ctx, transcript.Event{Type: transcript.PermissionDecision, CallID: c.ID,
+	d := transcript.Decision{Decision: transcript.Deny, Scope: "once"}
+	decided := func(via, why string) (string, error) {
+		d.Via = via
+		return why, s.Note(ctx, transcript.Event{Type: transcript.PermissionDecision, CallID: c.ID,
 			Tool: c.Name, Decision: &d})
 	}
 	switch {
 	case mode == ModeDeny:
-		return fmt.Sprintf("a rule denies the tool %s", c.Name),
-			decide(transcript.Decision{Decision: transcript.Deny, Scope: "once", Via: "rule"})
+		return decided("rule", fmt.Sprintf("a rule denies the tool %s", c.Name))
 	case mode == ModeAllow, !ruled && s.granted[c.Name]:
 		return "", nil
 	}
-	if err := s.note(ctx, transcript.Event{Type: transcript.PermissionQuestion, CallID: c.ID,
+	if err := s.Note(ctx, transcript.Event{Type: transcript.PermissionQuestion, CallID: c.ID,
 		Tool: c.Name, Input: c.Input}); err != nil {
 		return "", err
 	}
 	if s.o.Gate.Ask == nil {
-		return fmt.Sprintf("the tool %s has to be allowed, and there is nobody to ask", c.Name),
-			decide(transcript.Decision{Decision: transcript.Deny, Scope: "once", Via: "nobody"})
+		return decided("nobody",
+			fmt.Sprintf("the tool %s has to be allowed, and there is nobody to ask", c.Name))
 	}
 	a, askErr := s.o.Gate.Ask(ctx, Question{Tool: c.Name, Input: c.Input})
-	d := transcript.Decision{Decision: transcript.Deny, Scope: "once", Via: "person"}
 	switch {
 	case ctx.Err() != nil:
 		return errInterrupted.Error(), nil
 	case askErr != nil:
-		d.Via, why = "nobody", fmt.Sprintf("the tool %s has to be allowed, and nobody answered", c.Name)
-	case a.Allow:
-		d.Decision = transcript.Allow
-		if a.Session {
-			d.Scope = "session"
-		}
-	default:
-		why = fmt.Sprintf("a person denied the tool %s", c.Name)
+		return decided("nobody", fmt.Sprintf("the tool %s has to be allowed, and nobody answered", c.Name))
+	case !a.Allow:
+		return decided("person", fmt.Sprintf("a person denied the tool %s", c.Name))
+	case a.Session:
+		d.Scope = "session"
 	}
-	return why, decide(d)
+	d.Decision = transcript.Allow
+	return decided("person", "")
 }
 
 // decided takes a decision in.
@@ -126,6 +124,6 @@ func (s *Session) Granted() map[string]bool { return s.granted }
 
 // Revoke takes back what was allowed for a tool, or for all if tool is empty. They ask again.
 func (s *Session) Revoke(ctx context.Context, tool string) error {
-	return s.note(ctx, transcript.Event{Type: transcript.PermissionDecision, Tool: tool,
+	return s.Note(ctx, transcript.Event{Type: transcript.PermissionDecision, Tool: tool,
 		Decision: &transcript.Decision{Decision: transcript.Revoke, Via: "person"}})
 }

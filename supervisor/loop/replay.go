@@ -87,24 +87,26 @@ func (p *replay) life(ctx context.Context, id string, from int) error {
 
 // mode is what a rule said of a call that is about to pass the gate.
 func (p *replay) mode() string {
-	if p.next >= len(p.all) {
-		return ModeAllow
-	}
-	switch e := p.all[p.next]; {
-	case e.Type == transcript.PermissionQuestion:
+	switch p.event().Type {
+	case transcript.PermissionQuestion:
 		return ModeAsk
-	case e.Type == transcript.PermissionDecision:
+	case transcript.PermissionDecision:
 		return ModeDeny
 	}
 	return ModeAllow
 }
 
-func (p *replay) now() time.Time {
-	if p.next < len(p.all) {
-		return p.all[p.next].Time
+func (p *replay) over() bool { return p.next >= len(p.all) }
+
+// event returns the event that is to come about, the zero event if there is none.
+func (p *replay) event() (e transcript.Event) {
+	if !p.over() {
+		e = p.all[p.next]
 	}
-	return time.Time{}
+	return e
 }
+
+func (p *replay) now() time.Time { return p.event().Time }
 
 // Append compares events with what was recorded.
 func (p *replay) Append(_ context.Context, events ...transcript.Event) error {
@@ -117,7 +119,7 @@ func (p *replay) Append(_ context.Context, events ...transcript.Event) error {
 }
 
 func (p *replay) compare(e transcript.Event) error {
-	if p.next >= len(p.all) {
+	if p.over() {
 		return errLifeOver
 	}
 	want, err := json.Marshal(p.all[p.next])
@@ -140,10 +142,7 @@ func (p *replay) compare(e transcript.Event) error {
 
 // interrupted reports whether the turn was interrupted before the event that is to come.
 func (p *replay) interrupted() bool {
-	if p.next >= len(p.all) {
-		return false
-	}
-	e := p.all[p.next]
+	e := p.event()
 	if e.Type == transcript.ToolResult && (!e.IsError || !strings.HasPrefix(e.Text,
 		errInterrupted.Error())) {
 		return false
@@ -161,23 +160,18 @@ func (p *replay) interrupted() bool {
 
 // Reply is the next message that was recorded.
 func (p *replay) Reply(_ context.Context, _ string, _ models.Request) (models.Reply, error) {
-	if p.next >= len(p.all) {
+	e := p.event()
+	switch {
+	case p.over():
 		return models.Reply{}, errLifeOver
-	}
-	switch e := p.all[p.next]; {
-	case e.Type == transcript.AssistantMessage:
-		r := models.Reply{Text: e.Text}
-		if e.Usage != nil {
-			r.Usage = models.Usage{Input: e.Usage.Input, Output: e.Usage.Output}
-		}
-		for _, c := range e.Calls {
-			r.Calls = append(r.Calls, models.Call{ID: c.ID, Name: c.Name, Input: c.Input,
-				Malformed: c.Malformed})
-		}
-		return r, nil
-	default:
+	case e.Type != transcript.AssistantMessage:
 		return models.Reply{}, errors.New(e.Text)
 	}
+	r := models.Reply{Text: e.Text, Calls: e.Calls}
+	if e.Usage != nil {
+		r.Usage = *e.Usage
+	}
+	return r, nil
 }
 
 // Tools are of no use to a model that is recorded.
@@ -185,19 +179,14 @@ func (p *replay) Tools() []models.Tool { return nil }
 
 // Run is the result that was recorded.
 func (p *replay) Run(context.Context, transcript.Call) (string, bool) {
-	if p.next >= len(p.all) {
-		return "", true
-	}
-	return p.all[p.next].Text, p.all[p.next].IsError
+	return p.event().Text, p.over() || p.event().IsError
 }
 
 // decide is the decision that was recorded.
 func (p *replay) decide(context.Context, Question) (Answer, error) {
-	if p.next >= len(p.all) {
+	switch d := p.event().Decision; {
+	case p.over():
 		return Answer{}, errLifeOver
-	}
-	e := p.all[p.next]
-	switch d := e.Decision; {
 	case d == nil:
 		// The turn was interrupted before anybody answered.
 		return Answer{}, errInterrupted

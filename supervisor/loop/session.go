@@ -88,7 +88,7 @@ type Session struct {
 // Start begins a session of an id that no other session has.
 func Start(ctx context.Context, o Options, id string, start transcript.Start) (*Session, error) {
 	s := &Session{o: o, id: id, granted: map[string]bool{}}
-	return s, s.note(ctx, transcript.Event{Type: transcript.Init, Start: &start})
+	return s, s.Note(ctx, transcript.Event{Type: transcript.Init, Start: &start})
 }
 
 // Resume goes on with a session whose events are those. Calls that have no result are answered with
@@ -104,7 +104,7 @@ func Resume(ctx context.Context, o Options, id string, events []transcript.Event
 		s.take(e)
 	}
 	start.Resumed = true
-	if err := s.note(ctx, transcript.Event{Type: transcript.Init, Start: &start}); err != nil {
+	if err := s.Note(ctx, transcript.Event{Type: transcript.Init, Start: &start}); err != nil {
 		return nil, err
 	}
 	used := map[string]bool{}
@@ -128,7 +128,7 @@ func Resume(ctx context.Context, o Options, id string, events []transcript.Event
 		}
 	}
 	if last.Type == transcript.AssistantMessage && len(last.Calls) == 0 {
-		return s, s.note(ctx, transcript.Event{Type: transcript.Result, Text: last.Text,
+		return s, s.Note(ctx, transcript.Event{Type: transcript.Result, Text: last.Text,
 			Status: transcript.Success, Usage: last.Usage})
 	}
 	return s, nil
@@ -144,11 +144,8 @@ func (s *Session) Asked() bool {
 	return last.User != "" || len(last.Results) > 0
 }
 
-// Note keeps an event of the workspace.
-func (s *Session) Note(ctx context.Context, e transcript.Event) error { return s.note(ctx, e) }
-
-// note takes events in and keeps them, behind those that are held.
-func (s *Session) note(ctx context.Context, events ...transcript.Event) error {
+// Note takes events in and keeps them, behind those that are held. Callers note events of the workspace.
+func (s *Session) Note(ctx context.Context, events ...transcript.Event) error {
 	s.hold(events...)
 	return s.keep(ctx)()
 }
@@ -197,12 +194,7 @@ func (s *Session) take(e transcript.Event) {
 	case transcript.UserMessage:
 		s.turns = append(s.turns, models.Turn{User: e.Text})
 	case transcript.AssistantMessage:
-		t := models.Turn{Text: e.Text}
-		for _, c := range e.Calls {
-			t.Calls = append(t.Calls, models.Call{ID: c.ID, Name: c.Name, Input: c.Input,
-				Malformed: c.Malformed})
-		}
-		s.turns = append(s.turns, t)
+		s.turns = append(s.turns, models.Turn{Text: e.Text, Calls: e.Calls})
 	case transcript.ToolResult:
 		if n := len(s.turns); n == 0 || len(s.turns[n-1].Results) == 0 {
 			s.turns = append(s.turns, models.Turn{})
@@ -221,16 +213,14 @@ func (s *Session) open() (all []transcript.Call) {
 		for _, r := range s.turns[n].Results {
 			answered[r.ID] = true
 		}
-		if s.turns[n].Calls == nil {
-			continue
-		}
 		for _, c := range s.turns[n].Calls {
 			if !answered[c.ID] {
-				all = append(all, transcript.Call{ID: c.ID, Name: c.Name, Input: c.Input,
-					Malformed: c.Malformed})
+				all = append(all, c)
 			}
 		}
-		break
+		if s.turns[n].Calls != nil {
+			break
+		}
 	}
 	return all
 }
@@ -239,7 +229,7 @@ func (s *Session) open() (all []transcript.Call) {
 // returned is the result of the turn. When ctx is done the turn ends, and the session can go on. An
 // error is one of the log: what was done may not be kept.
 func (s *Session) Say(ctx context.Context, text string) (transcript.Event, error) {
-	if err := s.note(ctx, transcript.Event{Type: transcript.UserMessage, Text: text}); err != nil {
+	if err := s.Note(ctx, transcript.Event{Type: transcript.UserMessage, Text: text}); err != nil {
 		return transcript.Event{}, err
 	}
 	return s.Continue(ctx)
@@ -251,7 +241,7 @@ func (s *Session) Continue(ctx context.Context) (transcript.Event, error) {
 	end := func(status, code, text string, before ...transcript.Event) (transcript.Event, error) {
 		e := transcript.Event{Type: transcript.Result, Status: status, Code: code, Text: text,
 			Usage: &used}
-		return e, s.note(ctx, append(before, e)...)
+		return e, s.Note(ctx, append(before, e)...)
 	}
 	for range maxIterations {
 		kept := s.keep(ctx)
@@ -270,11 +260,7 @@ func (s *Session) Continue(ctx context.Context) (transcript.Event, error) {
 		used.Input += reply.Usage.Input
 		used.Output += reply.Usage.Output
 		said := transcript.Event{Type: transcript.AssistantMessage, Text: reply.Text,
-			Usage: &transcript.Usage{Input: reply.Usage.Input, Output: reply.Usage.Output}}
-		for _, c := range reply.Calls {
-			said.Calls = append(said.Calls, transcript.Call{ID: c.ID, Name: c.Name, Input: c.Input,
-				Malformed: c.Malformed})
-		}
+			Calls: reply.Calls, Usage: &reply.Usage}
 		if len(said.Calls) == 0 {
 			return end(transcript.Success, "", reply.Text, said)
 		}
@@ -302,13 +288,13 @@ var errInterrupted = errors.New("interrupted by the user")
 func (s *Session) call(ctx context.Context, c transcript.Call, before ...transcript.Event) error {
 	if ctx.Err() != nil {
 		if len(before) > 0 {
-			if err := s.note(ctx, before...); err != nil {
+			if err := s.Note(ctx, before...); err != nil {
 				return err
 			}
 		}
 		return s.result(ctx, c, errInterrupted.Error()+" before it was carried out", true)
 	}
-	if err := s.note(ctx, append(before, transcript.Event{Type: transcript.ToolUse, CallID: c.ID,
+	if err := s.Note(ctx, append(before, transcript.Event{Type: transcript.ToolUse, CallID: c.ID,
 		Tool: c.Name, Input: c.Input})...); err != nil {
 		return err
 	}
@@ -334,7 +320,7 @@ func (s *Session) call(ctx context.Context, c transcript.Call, before ...transcr
 }
 
 func (s *Session) result(ctx context.Context, c transcript.Call, text string, failed bool) error {
-	return s.note(ctx, resultOf(c, text, failed))
+	return s.Note(ctx, resultOf(c, text, failed))
 }
 
 func resultOf(c transcript.Call, text string, failed bool) transcript.Event {

@@ -111,27 +111,33 @@ type skillInput struct {
 // Toolbox returns the tools, all of which work in the session. docs/agents/chat.md describes them.
 func (t CodeTools) Toolbox() *Toolbox {
 	b := &Toolbox{}
-	files, todos := codetools.NewFiles(t.Session), &codetools.Todos{}
+	code, todos := &codetools.Tools{Session: t.Session}, &codetools.Todos{}
 	AddTool(b, "Read", "Read a text file, 2000 lines from offset on unless limit says otherwise.",
-		shown(files.Read))
+		shown(code.Read))
 	AddTool(b, "Write", "Write a whole file, and the directories that it needs.",
-		shown(files.Write))
+		shown(code.Write))
 	AddTool(b, "Edit", "Replace old_string by new_string in a text file. old_string must occur "+
-		"exactly once, unless replace_all is true.", shown(files.Edit))
+		"exactly once, unless replace_all is true.", shown(code.Edit))
 	AddTool(b, "Glob", "List the files whose path matches a pattern, such as **/*.go.",
-		shown(files.Glob))
-	AddTool(b, "Grep", "Search files for an extended regular expression.", shown(files.Grep))
+		shown(code.Glob))
+	AddTool(b, "Grep", "Search files for an extended regular expression.", shown(code.Grep))
 	AddTool(b, "Bash", "Run a shell command. timeout is in milliseconds.",
 		func(ctx context.Context, in codetools.ShellInput) (string, error) {
-			return ended(codetools.Bash(ctx, t.Session, codetools.BashInput{Command: in.Command,
-				Timeout: in.Timeout}))
+			return ended(code.Bash(ctx, codetools.BashInput{Command: in.Command, Timeout: in.Timeout}))
 		})
 	AddTool(b, "Command", "Run a program with arguments, without a shell. The result is JSON, also where "+
-		"the program fails.", t.command)
+		"the program fails.", func(ctx context.Context, in codetools.CommandInput) (string, error) {
+		o, err := code.Command(ctx, in)
+		if err != nil {
+			return "", err
+		}
+		text, err := json.Marshal(o)
+		return string(text), err
+	})
 	AddTool(b, "Shell", "Run a POSIX shell script whose commands are tools of jail's: pipelines, "+
 		"redirections, quotes, variables and globs. timeout is in milliseconds.",
 		func(ctx context.Context, in codetools.ShellInput) (string, error) {
-			return ended(codetools.Shell(ctx, t.Session, in))
+			return ended(code.Shell(ctx, in))
 		})
 	AddTool(b, "WebFetch", "Fetch a URL, if the policy grants its host.", t.fetch)
 	if t.Search != "" {
@@ -175,17 +181,8 @@ func ended(o toolsession.Output, err error) (string, error) {
 	return o.Shown(), nil
 }
 
-func (t CodeTools) command(ctx context.Context, in codetools.CommandInput) (string, error) {
-	o, err := codetools.Command(ctx, t.Session, in)
-	if err != nil {
-		return "", err
-	}
-	text, err := json.Marshal(o)
-	return string(text), err
-}
-
 func (t CodeTools) fetch(ctx context.Context, in webFetchInput) (string, error) {
-	page, err := ended(codetools.Fetch(ctx, t.Session, codetools.FetchInput{URL: in.URL}))
+	page, err := t.get(ctx, in.URL)
 	if err != nil || in.Prompt == "" || t.Ask == nil {
 		return page, err
 	}
@@ -198,8 +195,11 @@ func (t CodeTools) search(ctx context.Context, in webSearchInput) (string, error
 	if strings.TrimSpace(in.Query) == "" {
 		return "", errors.New("query is empty")
 	}
-	return ended(codetools.Fetch(ctx, t.Session, codetools.FetchInput{
-		URL: strings.Replace(t.Search, "{query}", url.QueryEscape(in.Query), 1)}))
+	return t.get(ctx, strings.Replace(t.Search, "{query}", url.QueryEscape(in.Query), 1))
+}
+
+func (t CodeTools) get(ctx context.Context, page string) (string, error) {
+	return ended((&codetools.Tools{Session: t.Session}).Fetch(ctx, codetools.FetchInput{URL: page}))
 }
 
 // name is that of a command or a skill, which makes a path.

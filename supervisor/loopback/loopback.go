@@ -3,12 +3,14 @@
 package loopback
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
 	"net"
 	"net/http"
+	"time"
 )
 
 // NewToken returns a secret that lets a client in.
@@ -27,9 +29,24 @@ func Listen(address string) (net.Listener, error) {
 	return net.Listen("tcp", address)
 }
 
-// Guard lets requests through that name the address itself, and come from no page of another origin.
+// IdleTime is how long a connection may have no request.
+const IdleTime = 10 * time.Minute
+
+// Serve answers requests on l until ctx is done, which the contexts of all requests end with.
+func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
+	s := &http.Server{Handler: guard(l.Addr().String(), h), MaxHeaderBytes: 64 << 10,
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: IdleTime,
+		BaseContext: func(net.Listener) context.Context { return ctx }}
+	defer context.AfterFunc(ctx, func() { s.Close() })()
+	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// guard lets requests through that name the address itself, and come from no page of another origin.
 // A name in place of the address may be one that a page has had resolved to it (DNS rebinding).
-func Guard(address string, next http.Handler) http.Handler {
+func guard(address string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		origin := r.Header.Get("Origin")
 		switch {

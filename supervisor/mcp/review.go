@@ -3,10 +3,14 @@ package mcp
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -18,7 +22,6 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/codetools"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
-	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
 // maxWait bounds how long the tool approvals waits for a decision, in seconds.
@@ -28,39 +31,25 @@ const maxWait = 60
 const maxWords = 2 << 10
 
 func (s *Server) addReview() {
-	r := s.review
 	add(s, tool("diff", "Show what changed",
-		"Show how the shadow differs from the real directory.", readsOnly), r.diff)
+		"Show how the shadow differs from the real directory.", readsOnly), showing(s.tools.Diff))
 	add(s, tool("commit", "Propose a commit",
 		"Propose to take the changes of the shadow into the real directory. A person decides, "+
-			"unless the policy does: the result says whether it waits.", asksPerson), r.commit)
+			"unless the policy does: the result says whether it waits.", asksPerson), s.commit)
 	add(s, tool("revert", "Take back a commit",
 		"Take back the last commit of this session in the real directory, or a part of it. A "+
-			"person decides.", asksPerson), r.revert)
+			"person decides.", asksPerson), s.revert)
 	add(s, tool("approvals", "Show what waits for a person",
 		"List what this session proposed, or wait for the decision on one proposal.", readsOnly),
-		r.approvals)
+		s.approvals)
 }
 
-// A review is the tools that lead to the real directory.
-type review struct {
-	session *toolsession.Session
-	decider func(context.Context) (*api.Client, error)
-	// silent: the client is not asked.
-	silent bool
-
-	asked questions
-}
-
-func (r *review) canAsk(req *mcp.CallToolRequest) bool { return !r.silent && canAsk(req) }
-
-func (r *review) diff(ctx context.Context, _ *mcp.CallToolRequest, in codetools.DiffInput) (
-	*mcp.CallToolResult, codetools.DiffOutput, error) {
-	o, err := codetools.Changes(ctx, r.session, in)
-	if err != nil {
-		return nil, o, codetools.Plain(err)
-	}
-	return text(o.Text), o, nil
+// canAsk reports whether the client can show a form to its person. The SDK makes a call fail that asks
+// another.
+func (s *Server) canAsk(req *mcp.CallToolRequest) bool {
+	c := req.ClientCapabilities()
+	return !s.silent && c != nil && c.Elicitation != nil &&
+		(c.Elicitation.Form != nil || c.Elicitation.URL == nil)
 }
 
 type commitInput struct {
@@ -90,37 +79,37 @@ func proposed(a approvals.Action) (*mcp.CallToolResult, proposalOutput, error) {
 	return text(says), o, nil
 }
 
-func (r *review) commit(ctx context.Context, req *mcp.CallToolRequest, in commitInput) (
+func (s *Server) commit(ctx context.Context, req *mcp.CallToolRequest, in commitInput) (
 	*mcp.CallToolResult, proposalOutput, error) {
 	if answered(req) {
-		q, answer, err := r.asked.take(req)
+		q, answer, err := s.asked.take(req)
 		if err != nil || q.action == nil {
 			return nil, proposalOutput{}, cmp.Or(err, errNotAsked)
 		}
-		return r.decide(ctx, *q.action, answer)
+		return s.decide(ctx, *q.action, answer)
 	}
 	if len(in.Message) > maxWords {
 		return nil, proposalOutput{}, fmt.Errorf("message: %d bytes; at most %d are shown",
 			len(in.Message), maxWords)
 	}
-	a, err := r.propose(ctx, in)
+	a, err := s.propose(ctx, in)
 	if err != nil {
 		return nil, proposalOutput{}, codetools.Plain(err)
 	}
-	if a.State != approvals.Pending || !r.canAsk(req) {
+	if a.State != approvals.Pending || !s.canAsk(req) {
 		return proposed(a)
 	}
 	text := a.Summary + "\n"
 	if a.Words != "" {
 		text += "The agent says: " + runners.Printable(a.Words, maxWords) + "\n"
 	}
-	return r.asked.ask(text+"Take these changes into the real directory?", asked{action: &a}),
+	return s.asked.ask(text+"Take these changes into the real directory?", asked{action: &a}),
 		proposalOutput{}, nil
 }
 
 // propose proposes a commit, or returns the same proposal where that still waits.
-func (r *review) propose(ctx context.Context, in commitInput) (approvals.Action, error) {
-	queue := r.session.Client().Approvals()
+func (s *Server) propose(ctx context.Context, in commitInput) (approvals.Action, error) {
+	queue := s.session.Client().Approvals()
 	waiting, err := queue.List(ctx, false)
 	if err != nil {
 		return approvals.Action{}, err
@@ -132,7 +121,7 @@ func (r *review) propose(ctx context.Context, in commitInput) (approvals.Action,
 	digest := ""
 	for _, a := range waiting {
 		if a.State != approvals.Pending || a.Commit == nil || a.Commit.Auto ||
-			!r.session.Is(a.Run) || a.Words != in.Message {
+			!s.session.Is(a.Run) || a.Words != in.Message {
 			continue
 		}
 		took := a.Commit.Request
@@ -140,7 +129,7 @@ func (r *review) propose(ctx context.Context, in commitInput) (approvals.Action,
 			continue
 		}
 		if digest == "" {
-			now, err := codetools.Changes(ctx, r.session, codetools.DiffInput{Stat: true})
+			now, err := codetools.Changes(ctx, s.session, codetools.DiffInput{Stat: true})
 			if err != nil {
 				return approvals.Action{}, err
 			}
@@ -150,22 +139,22 @@ func (r *review) propose(ctx context.Context, in commitInput) (approvals.Action,
 			return a, nil
 		}
 	}
-	return queue.Propose(ctx, api.ProposeRequest{Type: policy.ActionCommit, Run: r.session.ID(),
+	return queue.Propose(ctx, api.ProposeRequest{Type: policy.ActionCommit, Run: s.session.ID(),
 		Words: in.Message, Commit: &take})
 }
 
 // decide takes a person's answer to the question about an action.
-func (r *review) decide(ctx context.Context, a approvals.Action, answer string) (*mcp.CallToolResult,
+func (s *Server) decide(ctx context.Context, a approvals.Action, answer string) (*mcp.CallToolResult,
 	proposalOutput, error) {
 	if answer == "" {
 		// No answer is no refusal: it waits.
-		a, err := r.session.Client().Approvals().Get(ctx, a.ID)
+		a, err := s.session.Client().Approvals().Get(ctx, a.ID)
 		if err != nil {
 			return nil, proposalOutput{}, codetools.Plain(err)
 		}
 		return proposed(a)
 	}
-	c, err := r.decider(ctx)
+	c, err := s.decider(ctx)
 	if err != nil {
 		return nil, proposalOutput{}, codetools.Plain(err)
 	}
@@ -177,7 +166,7 @@ func (r *review) decide(ctx context.Context, a approvals.Action, answer string) 
 	}
 	// It is not for this way to decide: it waits for another.
 	if p := problem.From(err); p.Code == problem.Refused {
-		if a, getErr := r.session.Client().Approvals().Get(ctx, a.ID); getErr == nil &&
+		if a, getErr := s.session.Client().Approvals().Get(ctx, a.ID); getErr == nil &&
 			a.State == approvals.Pending {
 			_, o, _ := proposed(a)
 			o.Hint = p.Message + ": " + o.Hint
@@ -192,26 +181,26 @@ type revertInput struct {
 	Paths  []string `json:"paths,omitempty" jsonschema:"only these paths of the commit"`
 }
 
-func (r *review) revert(ctx context.Context, req *mcp.CallToolRequest, in revertInput) (
+func (s *Server) revert(ctx context.Context, req *mcp.CallToolRequest, in revertInput) (
 	*mcp.CallToolResult, proposalOutput, error) {
 	take, answer := shadows.RevertRequest{Commit: in.Commit, Paths: in.Paths}, ""
 	if answered(req) {
-		q, said, err := r.asked.take(req)
+		q, said, err := s.asked.take(req)
 		if err != nil || q.revert == nil {
 			return nil, proposalOutput{}, cmp.Or(err, errNotAsked)
 		}
 		take, answer = *q.revert, said
-	} else if take.Commit == "" && r.canAsk(req) {
+	} else if take.Commit == "" && s.canAsk(req) {
 		// There may be another last commit by the time that a person has answered.
 		var err error
-		if take.Commit, err = r.lastCommit(ctx); err != nil {
+		if take.Commit, err = s.lastCommit(ctx); err != nil {
 			return nil, proposalOutput{}, codetools.Plain(err)
 		}
 	}
-	what := "take back the last commit of session " + r.session.Name()
+	what := "take back the last commit of session " + s.session.Name()
 	if take.Commit != "" {
 		what = "take back the commit " + runners.Printable(take.Commit, maxNamed) + " of session " +
-			r.session.Name()
+			s.session.Name()
 	}
 	if n := len(take.Paths); n > maxPaths {
 		what += fmt.Sprintf(", of it only %d paths", n)
@@ -221,20 +210,20 @@ func (r *review) revert(ctx context.Context, req *mcp.CallToolRequest, in revert
 			what += " " + strconv.Quote(runners.Printable(p, maxNamed))
 		}
 	}
-	o := proposalOutput{State: "ask", Summary: what, Hint: "jail revert " + r.session.Name()}
+	o := proposalOutput{State: "ask", Summary: what, Hint: "jail revert " + s.session.Name()}
 	if len(take.Paths) > 0 {
 		o.Hint += " PATH..."
 	}
 	switch {
-	case answer == "" && !answered(req) && r.canAsk(req):
-		return r.asked.ask("In the real directory: "+what+"?", asked{revert: &take}), o, nil
+	case answer == "" && !answered(req) && s.canAsk(req):
+		return s.asked.ask("In the real directory: "+what+"?", asked{revert: &take}), o, nil
 	case answer == "reject":
 		o.State, o.Hint = "rejected", ""
 		return text("rejected: " + what), o, nil
 	case answer != "approve":
 		return text("a person has to do that: " + o.Hint), o, nil
 	}
-	if _, err := r.session.Client().Revert(ctx, r.session.ID(), take); err != nil {
+	if _, err := s.session.Client().Revert(ctx, s.session.ID(), take); err != nil {
 		return nil, o, codetools.Plain(err)
 	}
 	o.State, o.Hint = "applied", ""
@@ -242,13 +231,13 @@ func (r *review) revert(ctx context.Context, req *mcp.CallToolRequest, in revert
 }
 
 // lastCommit returns the id of the last commit of the session that stands.
-func (r *review) lastCommit(ctx context.Context) (string, error) {
-	all, err := r.session.Client().Workspaces(ctx)
+func (s *Server) lastCommit(ctx context.Context) (string, error) {
+	all, err := s.session.Client().Workspaces(ctx)
 	if err != nil {
 		return "", err
 	}
 	for _, w := range all {
-		if !r.session.Is(w.GlobalID) {
+		if !s.session.Is(w.GlobalID) {
 			continue
 		}
 		for _, c := range slices.Backward(w.Commits) {
@@ -257,7 +246,7 @@ func (r *review) lastCommit(ctx context.Context) (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("session %s has no commit that can be taken back", r.session.Name())
+	return "", fmt.Errorf("session %s has no commit that can be taken back", s.session.Name())
 }
 
 // Bounds of what a question about a revert names.
@@ -283,9 +272,9 @@ type approval struct {
 	Error   string `json:"error,omitempty"`
 }
 
-func (r *review) approvals(ctx context.Context, req *mcp.CallToolRequest, in approvalsInput) (
+func (s *Server) approvals(ctx context.Context, req *mcp.CallToolRequest, in approvalsInput) (
 	*mcp.CallToolResult, approvalsOutput, error) {
-	o, queue := approvalsOutput{Approvals: []approval{}}, r.session.Client().Approvals()
+	o, queue := approvalsOutput{Approvals: []approval{}}, s.session.Client().Approvals()
 	if in.Wait < 0 || in.Wait > maxWait || in.Wait > 0 && in.ID == "" {
 		return nil, o, fmt.Errorf("wait_seconds is a number up to %d, and needs an id", maxWait)
 	}
@@ -296,7 +285,7 @@ func (r *review) approvals(ctx context.Context, req *mcp.CallToolRequest, in app
 	} else {
 		defer lives(ctx, req)()
 		all = make([]approvals.Action, 1)
-		if all[0], err = queue.Get(ctx, in.ID); err == nil && in.Wait > 0 && r.session.Is(all[0].Run) {
+		if all[0], err = queue.Get(ctx, in.ID); err == nil && in.Wait > 0 && s.session.Is(all[0].Run) {
 			all[0], err = queue.Await(ctx, in.ID, time.Duration(in.Wait)*time.Second)
 		}
 	}
@@ -305,7 +294,7 @@ func (r *review) approvals(ctx context.Context, req *mcp.CallToolRequest, in app
 	}
 	for _, a := range all {
 		// What other sessions of the user propose is none of this one's business.
-		if r.session.Is(a.Run) {
+		if s.session.Is(a.Run) {
 			o.Approvals = append(o.Approvals, approval{a.ID, a.Type, string(a.State), a.Summary, a.Error})
 		}
 	}
@@ -313,4 +302,72 @@ func (r *review) approvals(ctx context.Context, req *mcp.CallToolRequest, in app
 		return nil, o, fmt.Errorf("there is no approval %s of this session", in.ID)
 	}
 	return nil, o, nil
+}
+
+// Questions to a person are results that have the client call again, with the answer and a state that
+// comes from here (SEP-2322). What a client hands back is not to be trusted: the state is a random
+// name, and what the answer is about is what was shown under that name.
+
+// maxQuestions bounds the questions without an answer, of which the oldest are forgotten.
+const maxQuestions = 64
+
+// question is the key of the one question of a call.
+const question = "decision"
+
+var errNotAsked = errors.New("nobody was asked about that here")
+
+// asked is what a person was asked about.
+type asked struct {
+	action *approvals.Action
+	revert *shadows.RevertRequest
+}
+
+// questions are those without an answer.
+type questions struct {
+	mu    sync.Mutex
+	open  map[string]asked
+	order []string
+}
+
+// ask is the result that has the client ask its person.
+func (q *questions) ask(message string, about asked) *mcp.CallToolResult {
+	name := rand.Text()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.open == nil {
+		q.open = map[string]asked{}
+	}
+	if len(q.order) == maxQuestions {
+		delete(q.open, q.order[0])
+		q.order = q.order[1:]
+	}
+	q.open[name], q.order = about, append(q.order, name)
+	return &mcp.CallToolResult{RequestState: name, InputRequests: mcp.InputRequestMap{
+		question: &mcp.ElicitParams{Mode: "form", Message: message,
+			RequestedSchema: json.RawMessage(`{"type":"object","properties":{"approve":{` +
+				`"type":"boolean","title":"Approve","description":"true approves"}},` +
+				`"required":["approve"]}`)}}}
+}
+
+// take returns what an answer is about, and the decision: "" for none. A question has one answer.
+func (q *questions) take(req *mcp.CallToolRequest) (about asked, decision string, err error) {
+	q.mu.Lock()
+	about, ok := q.open[req.Params.RequestState]
+	delete(q.open, req.Params.RequestState)
+	q.mu.Unlock()
+	r, isAnswer := req.Params.InputResponses[question].(*mcp.ElicitResult)
+	switch {
+	case !ok || !isAnswer:
+		return asked{}, "", errNotAsked
+	case r.Action == "accept" && r.Content["approve"] == true:
+		return about, "approve", nil
+	case r.Action == "accept", r.Action == "decline":
+		return about, "reject", nil
+	}
+	return about, "", nil
+}
+
+// answered reports whether a call says that it brings an answer.
+func answered(req *mcp.CallToolRequest) bool {
+	return len(req.Params.InputResponses) > 0 || req.Params.RequestState != ""
 }

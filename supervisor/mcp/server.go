@@ -2,24 +2,25 @@
 // read, search, change and run things over a shadow of one directory, and a commit that a person
 // approves. https://modelcontextprotocol.io/specification
 //
-//	server.go    the server, its tools and resources
-//	session.go   the session that all tools work in (supervisor/toolsession)
-//	files.go     read, write, edit, glob and grep, of supervisor/codetools
-//	programs.go  bash, fetch and todo, of supervisor/codetools
-//	review.go    diff, commit, revert and approvals
-//	question.go  questions to the person of a client
-//	resources.go the differences and the records, as resources
-//	http.go      the server over HTTP, on loopback and with a token
+//	server.go    the server, on a pair of streams or over HTTP, on loopback and with a token
+//	tools.go     read, write, edit, glob, grep, bash, fetch and todo, of supervisor/codetools, and the
+//	             differences and the records, as resources
+//	review.go    diff, commit, revert and approvals, and questions to the person of a client
 package mcp
 
 import (
 	"context"
 	"io"
+	"net"
+	"net/http"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/codetools"
+	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/loopback"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
@@ -35,16 +36,17 @@ type Options struct {
 	Session message.SessionRequest
 	// Silent: a person decides outside of the client, which is not asked.
 	Silent bool
-	// Version is jail's.
-	Version string
 }
 
 // A Server answers clients, all of which work in one session.
 type Server struct {
 	server  *mcp.Server
 	session *toolsession.Session
-	review  *review
-	todos   codetools.Todos
+	tools   *codetools.Tools
+	// decider and silent are those of the options.
+	decider func(context.Context) (*api.Client, error)
+	silent  bool
+	asked   questions
 }
 
 const instructions = "All tools work on a shadow of the directory: nothing changes in the real one " +
@@ -56,12 +58,11 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{session: session}
-	s.review = &review{session: session, decider: o.Decider, silent: o.Silent}
-	s.server = mcp.NewServer(&mcp.Implementation{Name: "jail", Title: "jail", Version: o.Version},
+	s := &Server{session: session, tools: &codetools.Tools{Session: session}, decider: o.Decider,
+		silent: o.Silent}
+	s.server = mcp.NewServer(&mcp.Implementation{Name: "jail", Title: "jail", Version: config.Version},
 		&mcp.ServerOptions{Instructions: instructions})
-	s.addFiles()
-	s.addPrograms()
+	s.addTools()
 	s.addReview()
 	s.addResources()
 	return s, nil
@@ -70,6 +71,36 @@ func New(ctx context.Context, o Options) (*Server, error) {
 // Serve answers one client on a pair of streams until the client ends the first.
 func (s *Server) Serve(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
 	return s.server.Run(ctx, &mcp.IOTransport{Reader: in, Writer: out})
+}
+
+// Path is where the server answers over HTTP.
+const Path = "/mcp"
+
+// maxBody bounds a request over HTTP, in bytes.
+const maxBody = toolsession.MaxWritten + toolsession.MaxWritten/2
+
+// stateless is the first version of the protocol that has no sessions: each request stands alone.
+const stateless = "2026-07-28"
+
+// ServeHTTP answers clients of all versions of the protocol that name the token, until ctx is done.
+func (s *Server) ServeHTTP(ctx context.Context, l net.Listener, token string) error {
+	server := func(*http.Request) *mcp.Server { return s.server }
+	old := mcp.NewStreamableHTTPHandler(server,
+		&mcp.StreamableHTTPOptions{SessionTimeout: loopback.IdleTime, MaxRequestBodyBytes: maxBody})
+	alone := mcp.NewStreamableHTTPHandler(server,
+		&mcp.StreamableHTTPOptions{Stateless: true, MaxRequestBodyBytes: maxBody})
+	return loopback.Serve(ctx, l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case !loopback.Same(r.Header.Get("Authorization"), "Bearer "+token):
+			loopback.Refuse(w)
+		case strings.TrimSuffix(r.URL.Path, "/") != Path:
+			http.NotFound(w, r)
+		case r.Header.Get("Mcp-Protocol-Version") >= stateless:
+			alone.ServeHTTP(w, r)
+		default:
+			old.ServeHTTP(w, r)
+		}
+	}))
 }
 
 // A hint says what a tool may do, as clients ask before they call one.

@@ -6,9 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
+	"strings"
 	"time"
 
+	"github.com/jail-sandbox/jail/jail/tick"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
+	"github.com/jail-sandbox/jail/supervisor/fetchrun"
 )
 
 // An Asker sends requests to models.
@@ -18,11 +22,36 @@ type Asker interface {
 	Ask(ctx context.Context, role manifest.Role, key string, body []byte) (*Response, error)
 }
 
-// A Response is that of a model's host.
-type Response struct {
-	Status int
-	// Body is a stream of server-sent events if Status is 200, else a text.
-	Body io.ReadCloser
+// A Response is that of a model's host. Its body is a stream of server-sent events if the status is
+// 200, else a text.
+type Response = fetchrun.Response
+
+// anthropicVersion is the version of the messages API that requests name.
+const anthropicVersion = "2023-06-01"
+
+// A Jail asks models, each time by a jail of its own that has one request and its credential.
+type Jail struct{ fetchrun.Sender }
+
+// Ask sends a request to the model of a role: the key is neither here nor in any jail, whatever
+// other policies say of the network.
+func (j Jail) Ask(ctx context.Context, role manifest.Role, key string,
+	body []byte) (*Response, error) {
+	to, err := url.Parse(role.URL)
+	if err != nil {
+		return nil, fmt.Errorf("url of the role: %w", err)
+	}
+	// JoinPath does not make up the slash of a URL without a path.
+	to.Path = "/" + strings.TrimPrefix(to.Path, "/")
+	to = to.JoinPath(formOf(role).path)
+	header := map[string]string{"Accept": "text/event-stream"}
+	if key != "" {
+		header["Idempotency-Key"] = key
+	}
+	if role.Form == formMessages {
+		header["anthropic-version"] = anthropicVersion
+	}
+	return j.Send(ctx, fetchrun.Request{For: "model of an agent", Method: "POST", URL: to,
+		Credential: role.Credential, Header: header, Body: body})
 }
 
 // waits are the pauses before the attempts that follow responses with the status 429, of which there
@@ -74,7 +103,7 @@ func (m Model) Reply(ctx context.Context, key string, r Request) (Reply, error) 
 		if err == nil || ctx.Err() != nil || !errors.As(err, &failed) {
 			return reply, err
 		}
-		pause := time.Duration(-1)
+		var pause time.Duration
 		switch {
 		case failed.Status == 429 && busy < len(waits):
 			pause = waits[busy]
@@ -82,8 +111,7 @@ func (m Model) Reply(ctx context.Context, key string, r Request) (Reply, error) 
 		case (failed.Status >= 500 || failed.Status == 200) && broken == 0:
 			pause = waits[0]
 			broken++
-		}
-		if pause < 0 {
+		default:
 			return Reply{}, err
 		}
 		if m.Again != nil {
@@ -114,7 +142,7 @@ func (m Model) once(ctx context.Context, key string, text []byte, before func() 
 		}
 		return Reply{}, &hostError{Status: res.Status, Err: err}
 	}
-	reply, err := read(m.Role.Form, res.Body, m.Delta)
+	reply, err := read(formOf(m.Role), res.Body, m.Delta)
 	if err != nil {
 		return Reply{}, &hostError{Status: res.Status, Err: err}
 	}
@@ -125,14 +153,10 @@ func (m Model) pause(ctx context.Context, d time.Duration) error {
 	if m.Pause != nil {
 		return m.Pause(ctx, d)
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
+	if !tick.Wait(ctx.Done(), d) {
 		return context.Cause(ctx)
 	}
+	return nil
 }
 
 // MayHelp reports whether asking again later may help after an error of Reply: the host was busy,

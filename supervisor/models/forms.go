@@ -1,16 +1,52 @@
+// Package models asks language models: it writes a conversation in the form of a model's API, sends
+// it through a jail to which the fetch proxy attaches the key, and reads the stream that comes back.
+//
+//	forms.go   a conversation, and the three forms of its requests: messages, chat and responses
+//	stream.go  the streams of server-sent events that answer them
+//	ask.go     asking with patience, each time as a run of the tool fetch in a jail of its own
 package models
 
 import (
 	"encoding/json"
 
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
+	"github.com/jail-sandbox/jail/supervisor/transcript"
 )
 
-// Forms of requests.
-const (
-	formMessages  = "messages"
-	formResponses = "responses"
-)
+// A form is what an API of models has of its own.
+type form struct {
+	// path is where requests go, below the URL of a role.
+	path  string
+	write func(out object, r Request, most int64)
+	tool  func(Tool) object
+	// read takes an event of the stream that answers.
+	read func(*reading, []byte) error
+}
+
+// formMessages is the name of one of the forms. chat is that of hosts of which nobody says another.
+const formMessages = "messages"
+
+// forms are the forms by their names, with what each calls the parts of a tool.
+var forms = map[string]form{
+	formMessages: {"/v1/messages", messages, func(t Tool) object {
+		return object{"name": t.Name, "description": t.About, "input_schema": t.Schema}
+	}, (*reading).messages},
+	"chat": {"/v1/chat/completions", chat, func(t Tool) object {
+		return object{"type": "function", "function": object{"name": t.Name, "description": t.About,
+			"parameters": t.Schema}}
+	}, (*reading).chat},
+	"responses": {"/v1/responses", responses, func(t Tool) object {
+		return object{"type": "function", "name": t.Name, "description": t.About,
+			"parameters": t.Schema, "strict": false}
+	}, (*reading).responses},
+}
+
+func formOf(role manifest.Role) form {
+	if f, ok := forms[role.Form]; ok {
+		return f
+	}
+	return forms["chat"]
+}
 
 type object = map[string]any
 
@@ -20,14 +56,14 @@ func body(role manifest.Role, r Request) ([]byte, error) {
 	if role.MaxTokens > 0 && (most == 0 || role.MaxTokens < most) {
 		most = role.MaxTokens
 	}
-	out := object{"model": role.Model, "stream": true}
-	switch role.Form {
-	case formMessages:
-		messages(out, r, most)
-	case formResponses:
-		responses(out, r, most)
-	default:
-		chat(out, r, most)
+	f, out := formOf(role), object{"model": role.Model, "stream": true}
+	f.write(out, r, most)
+	var tools []object
+	for _, t := range r.Tools {
+		tools = append(tools, f.tool(t))
+	}
+	if tools != nil {
+		out["tools"] = tools
 	}
 	return json.Marshal(out)
 }
@@ -73,13 +109,6 @@ func messages(out object, r Request, most int64) {
 		say("user", user...)
 	}
 	out["messages"] = all
-	if tools := []object{}; len(r.Tools) > 0 {
-		for _, t := range r.Tools {
-			tools = append(tools, object{"name": t.Name, "description": t.About,
-				"input_schema": t.Schema})
-		}
-		out["tools"] = tools
-	}
 }
 
 // failed marks the result of a tool that failed, in the forms that have no field for that.
@@ -123,13 +152,6 @@ func chat(out object, r Request, most int64) {
 		}
 	}
 	out["messages"] = all
-	if tools := []object{}; len(r.Tools) > 0 {
-		for _, t := range r.Tools {
-			tools = append(tools, object{"type": "function", "function": object{"name": t.Name,
-				"description": t.About, "parameters": t.Schema}})
-		}
-		out["tools"] = tools
-	}
 }
 
 // responses is the form of https://platform.openai.com/docs/api-reference/responses, without a
@@ -160,11 +182,55 @@ func responses(out object, r Request, most int64) {
 		}
 	}
 	out["input"] = all
-	if tools := []object{}; len(r.Tools) > 0 {
-		for _, t := range r.Tools {
-			tools = append(tools, object{"type": "function", "name": t.Name,
-				"description": t.About, "parameters": t.Schema, "strict": false})
-		}
-		out["tools"] = tools
-	}
 }
+
+// A Turn is one part of a conversation. One of its fields is set, but for what a model says, which
+// may be a text and calls.
+type Turn struct {
+	// User is what a person says.
+	User string
+	// Text and Calls are what the model says.
+	Text  string
+	Calls []Call
+	// Results answer the calls before.
+	Results []Result
+}
+
+// A Call is a tool that the model calls, as the transcript keeps it.
+type Call = transcript.Call
+
+// A Result answers a call.
+type Result struct {
+	ID    string
+	Text  string
+	Error bool
+}
+
+// A Tool is what a model may call.
+type Tool struct {
+	Name, About string
+	// Schema is the JSON Schema of the input.
+	Schema json.RawMessage
+}
+
+// A Request is a conversation, which the model continues.
+type Request struct {
+	System string
+	Turns  []Turn
+	Tools  []Tool
+	// MaxTokens bounds the reply. The role may bound it further.
+	MaxTokens int64
+	// Before is called when the host has answered, before anything of the reply is taken. Its error
+	// is that of the request. nil does nothing.
+	Before func() error
+}
+
+// A Reply is how the model continues a conversation.
+type Reply struct {
+	Text  string
+	Calls []Call
+	Usage Usage
+}
+
+// A Usage is how many tokens were used.
+type Usage = transcript.Usage

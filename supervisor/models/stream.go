@@ -44,13 +44,8 @@ type calling struct {
 
 // read reads the stream that answers a request of a form. Each part of the text goes to delta as it
 // comes.
-func read(form string, stream io.Reader, delta func(string)) (Reply, error) {
+func read(f form, stream io.Reader, delta func(string)) (Reply, error) {
 	r := &reading{delta: delta}
-	take := map[string]func(*reading, []byte) error{formMessages: (*reading).messages,
-		formResponses: (*reading).responses}[form]
-	if take == nil {
-		take = (*reading).chat
-	}
 	lines := bufio.NewScanner(stream)
 	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
 	for lines.Scan() {
@@ -63,7 +58,7 @@ func read(form string, stream io.Reader, delta func(string)) (Reply, error) {
 			r.whole = true
 			break
 		}
-		if err := take(r, data); err != nil {
+		if err := f.read(r, data); err != nil {
 			return Reply{}, err
 		}
 		if r.size > maxReply || len(r.calls) > maxCalls {
@@ -142,9 +137,10 @@ type said struct {
 	Message string `json:"message"`
 }
 
+// err is the error of an event by which a host ends a stream.
 func (s *said) err() error {
 	if s == nil {
-		return nil
+		s = &said{Type: "error", Message: "without a reason"}
 	}
 	return fmt.Errorf("the model's host ended the stream: %.200s: %.1000s", s.Type, s.Message)
 }
@@ -193,17 +189,9 @@ func (r *reading) messages(data []byte) error {
 	case "message_stop":
 		r.whole = true
 	case "error":
-		return ended(e.Error)
+		return e.Error.err()
 	}
 	return nil
-}
-
-// ended is the error of an event by which a host ends a stream.
-func ended(s *said) error {
-	if s == nil {
-		s = &said{Type: "error", Message: "without a reason"}
-	}
-	return s.err()
 }
 
 type messagesUsage struct {
@@ -283,10 +271,7 @@ func (r *reading) responses(data []byte) error {
 			Arguments string `json:"arguments"`
 		} `json:"item"`
 		Response struct {
-			Usage struct {
-				Input  int64 `json:"input_tokens"`
-				Output int64 `json:"output_tokens"`
-			} `json:"usage"`
+			Usage Usage `json:"usage"`
 			Error *said `json:"error"`
 		} `json:"response"`
 		Message string `json:"message"`
@@ -310,11 +295,11 @@ func (r *reading) responses(data []byte) error {
 		r.input(e.ItemID, e.Delta)
 	case "response.completed", "response.incomplete":
 		r.whole = true
-		r.usage = Usage{Input: e.Response.Usage.Input, Output: e.Response.Usage.Output}
+		r.usage = e.Response.Usage
 	case "response.failed":
-		return ended(e.Response.Error)
+		return e.Response.Error.err()
 	case "error":
-		return ended(&said{Type: "error", Message: e.Message})
+		return (&said{Type: "error", Message: e.Message}).err()
 	}
 	return nil
 }

@@ -373,7 +373,7 @@ func (s *Service) ProposeCommit(ctx context.Context, c caller.Caller, id, words 
 }
 
 // Propose proposes an action that the proposer carries out. See [approvals.Programs.Propose].
-func (s *Service) Propose(c caller.Caller, p approvals.Proposal) (approvals.Action, error) {
+func (s *Service) Propose(c caller.Caller, p approvals.ProposeRequest) (approvals.Action, error) {
 	rule, err := s.ruleFor(c, p.Type, p.Run)
 	if err != nil {
 		return approvals.Action{}, err
@@ -387,7 +387,7 @@ func (s *Service) Propose(c caller.Caller, p approvals.Proposal) (approvals.Acti
 }
 
 // mayGrant returns an error unless a grant of a policy could be used as it is proposed.
-func (s *Service) mayGrant(c caller.Caller, p approvals.Proposal) error {
+func (s *Service) mayGrant(c caller.Caller, p approvals.ProposeRequest) error {
 	w, err := p.Widening()
 	if err != nil {
 		return err

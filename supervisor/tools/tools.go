@@ -8,15 +8,19 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/rootless"
+	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/wasi"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/bundle"
 	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
 	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/images"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/runlog"
 )
@@ -104,11 +108,16 @@ func (m *Manager) Remove(ctx context.Context, c caller.Caller, name string,
 		return m.record(ctx, c, audit.ToolRemoved{Bundle: in.Name, Version: in.Version,
 			Publisher: in.Publisher, Digest: in.Manifest, Forgotten: forget})
 	})
+	return in, m.changed(err)
+}
+
+// changed has the catalog read what was changed, and sorts what was wrong.
+func (m *Manager) changed(err error) error {
 	m.Catalog.Reload()
 	if err != nil {
-		return in, Problem(err)
+		return Problem(err)
 	}
-	return in, nil
+	return nil
 }
 
 // SetRing puts the key ring of a publisher into use: one that the ring in use vouches for, or with
@@ -132,11 +141,7 @@ func (m *Manager) SetRing(ctx context.Context, c caller.Caller, publisher, text 
 				Keys: keys, Explicit: explicit})
 		})
 	}
-	m.Catalog.Reload()
-	if err != nil {
-		return Problem(err)
-	}
-	return nil
+	return m.changed(err)
 }
 
 // RemoveRing takes the keys of a publisher out of use; its bundles stay where they are and do not
@@ -145,14 +150,9 @@ func (m *Manager) RemoveRing(ctx context.Context, c caller.Caller, publisher str
 	if err := operator(c, "change the keys of publishers"); err != nil {
 		return err
 	}
-	err := m.Store.RemoveRing(publisher, func() error {
+	return m.changed(m.Store.RemoveRing(publisher, func() error {
 		return m.record(ctx, c, audit.ToolKeys{Publisher: publisher, Removed: true})
-	})
-	m.Catalog.Reload()
-	if err != nil {
-		return Problem(err)
-	}
-	return nil
+	}))
 }
 
 // operator refuses everybody but root: who says whose bundles are believed has root run them. A
@@ -202,4 +202,85 @@ func Problem(err error) *problem.Error {
 		return problem.New(problem.Failed, "%w", err)
 	}
 	return e
+}
+
+// Images adds and removes images of a host, with a record of each attempt.
+type Images struct {
+	Manager
+	Images *images.Store
+	// Rules returns what the ceiling in force says of the host.
+	Rules func() syntax.Host
+}
+
+// Add unpacks an image of a directory for every user, by a name. It is on record, and so is one that
+// was refused.
+func (m *Images) Add(ctx context.Context, c caller.Caller, name string,
+	o images.ImageOffer) (images.About, error) {
+	if err := m.Permissions(c).Administrator("add an image"); err != nil {
+		return images.About{}, err
+	}
+	o.Source = runlog.Readable([]string{o.Source})[0]
+	recorded := false
+	about, err := m.Images.Add(ctx, c.Caller, name, o, func(a *images.About) error {
+		if err := m.sign(a); err != nil {
+			return err
+		}
+		recorded = true
+		return m.record(ctx, c, installed(*a))
+	})
+	if err == nil || recorded {
+		return about, err
+	}
+	failure := Problem(err)
+	about.Name, about.Source = shortened(name), shortened(o.Source)
+	refusal := installed(about)
+	refusal.Error = failure.Message
+	if err := m.record(ctx, c, refusal); err != nil {
+		return about, err
+	}
+	return about, failure
+}
+
+func installed(a images.About) audit.ToolInstalled {
+	return audit.ToolInstalled{Bundle: images.SignedName(a.Name), Publisher: a.Publisher,
+		Digest: a.Digest, Source: a.Source}
+}
+
+// sign fills in who has signed an image, and refuses one without a signature where the ceiling asks
+// for one, and one with a signature that does not count.
+func (m *Images) sign(a *images.About) error {
+	if a.Signed == "" && !m.Rules().SignedImages {
+		return nil
+	}
+	rings, err := trust.Load(m.Store.KeysDir(), true)
+	if err != nil {
+		return err
+	}
+	s, publisher, err := images.Signer(rings, a.Name, a.Digest, a.Signed)
+	if err == nil {
+		err = s.Fresh(time.Now())
+	}
+	a.Publisher = publisher
+	return err
+}
+
+// List returns the images that were added, and those of directories that the caller's runs have
+// used.
+func (m *Images) List(c caller.Caller) ([]images.About, error) { return m.Images.List(owner(c)) }
+
+func owner(c caller.Caller) string { return strconv.FormatUint(uint64(c.UID), 10) }
+
+// Remove takes the image of a name away, for which the caller must administer the host, or one that
+// was unpacked for the caller, by its digest.
+func (m *Images) Remove(ctx context.Context, c caller.Caller, name string) (images.About, error) {
+	if strings.HasPrefix(name, "sha256:") {
+		return m.Images.Forget(owner(c), name)
+	}
+	if err := m.Permissions(c).Administrator("remove an image"); err != nil {
+		return images.About{}, err
+	}
+	return m.Images.Remove(name, func(a images.About) error {
+		return m.record(ctx, c, audit.ToolRemoved{Bundle: images.SignedName(a.Name),
+			Publisher: a.Publisher, Digest: a.Digest})
+	})
 }

@@ -60,12 +60,7 @@ func (s *Session) Client() *api.Client { return s.client }
 func (s *Session) Name() string { return s.request.ID }
 
 // Root is the real directory of the session.
-func (s *Session) Root() string {
-	if s.request.Workspace != "" {
-		return s.request.Workspace
-	}
-	return s.request.Dir
-}
+func (s *Session) Root() string { return cmp.Or(s.request.Workspace, s.request.Dir) }
 
 // ID names the session and no other one, which another user may have under the same name.
 func (s *Session) ID() string {
@@ -175,13 +170,10 @@ func (s *Session) Run(ctx context.Context, c Call) (o Outcome, err error) {
 	}
 	most := cmp.Or(c.Most, MaxShown)
 	o.Out.Most, o.ErrOut.Most = most, most
-	req := message.ExecRequest{Tool: c.Tool, Cwd: c.Cwd, Limits: c.Limits, Env: c.Env,
+	req := message.ExecRequest{Tool: c.Tool, Args: c.Args, Cwd: c.Cwd, Limits: c.Limits, Env: c.Env,
 		Inherit: s.Inherited()}
 	if c.Script != "" {
 		req.Script = &message.Script{Name: "-c", Text: c.Script}
-	}
-	for _, a := range c.Args {
-		req.Args = append(req.Args, a)
 	}
 	o.Result, err = s.Exec(ctx, req, bytes.NewReader(c.In), &o.Out, &o.ErrOut)
 	return o, err
@@ -213,4 +205,55 @@ func (s *Session) Within(path string) string {
 		return "./" + path
 	}
 	return path
+}
+
+// An Output is how a program ended, for who asked for it by its arguments.
+type Output struct {
+	ExitCode  int    `json:"exitCode"`
+	Stdout    string `json:"stdout"`
+	Stderr    string `json:"stderr"`
+	Truncated bool   `json:"truncated" jsonschema:"there was more output"`
+	Meta      Meta   `json:"meta"`
+}
+
+// A Meta is what jail says of a program.
+type Meta struct {
+	Run    string   `json:"run" jsonschema:"the id of the invocation in jail's log"`
+	WallMS int64    `json:"wall_ms"`
+	Limit  string   `json:"limit,omitempty" jsonschema:"the limit that ended it"`
+	Denied []string `json:"denied,omitempty" jsonschema:"what the policy refused it"`
+}
+
+// Output returns the outcome in that form.
+func (o *Outcome) Output() Output {
+	out := Output{ExitCode: o.ExitCode, Stdout: o.Out.String(), Stderr: o.ErrOut.String(),
+		Truncated: o.Truncated || o.Out.Cut || o.ErrOut.Cut,
+		Meta:      Meta{Run: o.ID, WallMS: o.Usage.WallMS}}
+	if o.Limit != nil {
+		out.Meta.Limit = o.Limit.Name
+	}
+	for _, d := range o.Denied {
+		out.Meta.Denied = append(out.Meta.Denied, fmt.Sprint(d))
+	}
+	return out
+}
+
+// Shown is what a model reads of a program's end.
+func (o Output) Shown() string {
+	b := &strings.Builder{}
+	b.WriteString(o.Stdout)
+	if o.Stderr != "" && b.Len() > 0 && !strings.HasSuffix(b.String(), "\n") {
+		b.WriteByte('\n')
+	}
+	b.WriteString(o.Stderr)
+	if o.Truncated {
+		b.WriteString("\n[there was more output]")
+	}
+	if o.Meta.Limit != "" {
+		fmt.Fprintf(b, "\n[ended by the limit %s]", o.Meta.Limit)
+	}
+	if o.ExitCode != 0 {
+		fmt.Fprintf(b, "\n[exit code %d]", o.ExitCode)
+	}
+	return b.String()
 }

@@ -79,10 +79,12 @@ type Start struct {
 
 // A Call is a tool that the model calls.
 type Call struct {
-	ID        string          `json:"id"`
-	Name      string          `json:"name"`
-	Input     json.RawMessage `json:"input"`
-	Malformed string          `json:"malformed,omitempty"`
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	// Input is a JSON object.
+	Input json.RawMessage `json:"input"`
+	// Malformed is what the model sent in place of an object.
+	Malformed string `json:"malformed,omitempty"`
 }
 
 // A Usage is how many tokens a message took.

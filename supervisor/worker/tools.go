@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,8 +51,8 @@ shift 2
 // fileLimits bound the tools that read and write files.
 var fileLimits = append(slices.Clone(toolsession.FileLimits), noNetwork)
 
-// script runs a shell script about a path.
-func (w *worker) script(ctx context.Context, text, at string, most int, in []byte,
+// script runs a shell script about a path. c has the bounds and the input of the invocation.
+func (w *worker) script(ctx context.Context, c toolsession.Call, text, at string,
 	args ...string) (toolsession.Outcome, error) {
 	if at == "" {
 		return toolsession.Outcome{}, errors.New("path is empty")
@@ -62,9 +63,13 @@ func (w *worker) script(ctx context.Context, text, at string, most int, in []byt
 	if !path.IsAbs(at) {
 		at = w.root + "/" + at
 	}
-	o, err := w.run(ctx, toolsession.Call{Tool: "sh", In: in, Most: most, Cwd: w.root,
-		Limits: fileLimits, Args: append([]string{"-c", within + text, "sh", w.root, at}, args...)})
-	if err == nil && o.ExitCode == outside {
+	if c.Limits == nil {
+		c.Limits = fileLimits
+	}
+	c.Tool, c.Cwd = "sh", w.root
+	c.Args = append([]string{"-c", within + text, "sh", w.root, at}, args...)
+	o, err := w.run(ctx, c)
+	if err == nil && o.ExitCode == outside && o.ErrOut.Len() == 0 && o.Out.Len() == 0 {
 		err = fmt.Errorf("path %s is not beneath %s", at, w.root)
 	}
 	return o, err
@@ -80,13 +85,10 @@ func (w *worker) readFile(ctx context.Context, in readFileInput) (string, error)
 	if in.Offset < 0 || in.Limit < 0 {
 		return "", errors.New("offset and limit are numbers from 1")
 	}
-	first, limit := max(in.Offset, 1), in.Limit
-	if limit == 0 {
-		limit = defaultLimit
-	}
-	o, err := w.script(ctx, `[ -f "$p" ] || { echo "no such file" >&2; exit 1; }
+	first, limit := max(in.Offset, 1), cmp.Or(in.Limit, defaultLimit)
+	o, err := w.script(ctx, toolsession.Call{}, `[ -f "$p" ] || { echo "no such file" >&2; exit 1; }
 exec awk -v a="$1" -v b="$2" 'NR >= a && NR <= b; END { print NR > "/dev/stderr" }' "$p"`, in.Path,
-		toolsession.MaxShown, nil, strconv.Itoa(first), strconv.Itoa(first+limit-1))
+		strconv.Itoa(first), strconv.Itoa(first+limit-1))
 	cut := o.Out.Cut || o.Truncated
 	switch {
 	case err != nil:
@@ -127,8 +129,8 @@ func (w *worker) writeFile(ctx context.Context, in writeFileInput) (string, erro
 		return "", fmt.Errorf("write %s: %d bytes; at most %d can be written at once", in.Path,
 			len(in.Content), toolsession.MaxWritten)
 	}
-	o, err := w.script(ctx, `mkdir -p -- "$(dirname -- "$p")" && exec cat > "$p"`, in.Path, 0,
-		[]byte(in.Content))
+	o, err := w.script(ctx, toolsession.Call{In: []byte(in.Content)},
+		`mkdir -p -- "$(dirname -- "$p")" && exec cat > "$p"`, in.Path)
 	switch {
 	case err != nil:
 		return "", err
@@ -157,8 +159,9 @@ func (w *worker) listDirectory(ctx context.Context, in listInput) (string, error
 		args = append(args, "-name", name, "-prune", "-o")
 	}
 	args = append(args, "-printf", `%y%P\0`)
-	o, err := w.script(ctx, `[ -d "$p" ] || { echo "no such directory" >&2; exit 1; }
-exec find "$p" "$@"`, in.Path, maxSearch, nil, args...)
+	o, err := w.script(ctx, toolsession.Call{Most: maxSearch},
+		`[ -d "$p" ] || { echo "no such directory" >&2; exit 1; }
+exec find "$p" "$@"`, in.Path, args...)
 	cut := o.Out.Cut || o.Truncated
 	switch {
 	case err != nil:
@@ -225,31 +228,18 @@ func (w *worker) runCommand(ctx context.Context, in commandInput) (string, error
 	if err := checkCommand(in.Command); err != nil {
 		return "", err
 	}
-	timeout := in.Timeout
-	if timeout == 0 {
-		timeout = defaultTimeout
-	}
+	timeout := cmp.Or(in.Timeout, defaultTimeout)
 	if timeout < 0 || timeout > 24*3600 {
 		return "", fmt.Errorf("timeout %d is no number of seconds from 1 to 86400", in.Timeout)
 	}
-	at := in.Cwd
-	if at == "" {
-		at = w.root
-	}
-	if !path.IsAbs(at) {
-		at = w.root + "/" + at
-	}
-	o, err := w.run(ctx, toolsession.Call{Tool: "sh", Cwd: w.root, Most: maxCommand,
-		Limits: []string{fmt.Sprintf("wall=%ds", timeout), noNetwork},
-		Args: []string{"-c", within + `cd -- "$p" || exit 1
-exec sh -c "$1"`, "sh", w.root, at, in.Command}})
+	o, err := w.script(ctx, toolsession.Call{Most: maxCommand,
+		Limits: []string{fmt.Sprintf("wall=%ds", timeout), noNetwork}}, `cd -- "$p" || exit 1
+exec sh -c "$1"`, cmp.Or(in.Cwd, w.root), in.Command)
 	switch {
 	case err != nil:
 		return "", err
 	case o.Limit != nil && o.Limit.Name == "wall":
 		return "", fmt.Errorf("the command was ended after %d seconds\n%s", timeout, streams(o))
-	case o.ExitCode == outside && o.ErrOut.Len() == 0 && o.Out.Len() == 0:
-		return "", fmt.Errorf("cwd %s is not beneath %s", at, w.root)
 	case o.Limit != nil:
 		return "", fmt.Errorf("the command was ended by the limit %s\n%s", o.Limit.Name, streams(o))
 	case o.ExitCode != 0:
@@ -295,10 +285,6 @@ type searchInput struct {
 }
 
 func (w *worker) searchFiles(ctx context.Context, in searchInput) (string, error) {
-	at := in.Path
-	if at == "" {
-		at = w.root
-	}
 	args := []string{"-rnEIH", "--exclude-dir=.git"}
 	if !in.CaseSensitive {
 		args = append(args, "-i")
@@ -306,8 +292,9 @@ func (w *worker) searchFiles(ctx context.Context, in searchInput) (string, error
 	if in.FilePattern != "" {
 		args = append(args, "--include="+in.FilePattern)
 	}
-	o, err := w.script(ctx, `[ -e "$p" ] || { echo "no such file or directory" >&2; exit 2; }
-exec grep "$@" -- "$p"`, at, maxSearch, nil, append(args, "-e", in.Pattern)...)
+	o, err := w.script(ctx, toolsession.Call{Most: maxSearch},
+		`[ -e "$p" ] || { echo "no such file or directory" >&2; exit 2; }
+exec grep "$@" -- "$p"`, cmp.Or(in.Path, w.root), append(args, "-e", in.Pattern)...)
 	switch {
 	case err != nil:
 		return "", err

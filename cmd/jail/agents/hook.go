@@ -49,7 +49,7 @@ type dialect struct {
 	shells []string
 	// directory returns the directory that the agent works in, "" for that of the hook.
 	directory func(env *cli.Env, in hookInput) (string, error)
-	allow     func(in hookInput, input map[string]json.RawMessage) any
+	allow     func(input map[string]json.RawMessage) any
 	deny      func(why string) any
 }
 
@@ -94,7 +94,7 @@ type (
 
 const preToolUse = "PreToolUse"
 
-func allowTool(_ hookInput, input map[string]json.RawMessage) any {
+func allowTool(input map[string]json.RawMessage) any {
 	return toolAnswer{toolDecision{Event: preToolUse, Decision: "allow", Input: input}}
 }
 
@@ -102,7 +102,7 @@ func denyTool(why string) any {
 	return toolAnswer{toolDecision{Event: preToolUse, Decision: "deny", Reason: why}}
 }
 
-func allowCursor(_ hookInput, input map[string]json.RawMessage) any {
+func allowCursor(input map[string]json.RawMessage) any {
 	return cursorAnswer{Permission: "allow", Input: input}
 }
 
@@ -170,7 +170,7 @@ func answerHook(ctx context.Context, env *cli.Env, cmd *cobra.Command, flags *re
 		}
 		script, ours := strings.CutPrefix(in.Command, prefix+req.ID+" -- bash -c ")
 		if ours && quote(unquote(script)) == script {
-			return d.allow(in, nil), nil
+			return d.allow(nil), nil
 		}
 		return nil, errors.New("a shell command of the agent does not run on the host; use the tool " +
 			"bash of the MCP server jail")
@@ -201,7 +201,7 @@ func answerHook(ctx context.Context, env *cli.Env, cmd *cobra.Command, flags *re
 	if changed["command"], err = json.Marshal(command); err != nil {
 		return nil, err
 	}
-	return d.allow(in, changed), nil
+	return d.allow(changed), nil
 }
 
 func readHook(r io.Reader) (in hookInput, err error) {

@@ -3,7 +3,6 @@ package agents
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -143,7 +142,7 @@ func (n *note) add(back []change) {
 func (w *writer) path(p planned) (string, error) {
 	abs, err := filepath.Abs(filepath.Join(p.base, p.rel))
 	sum := sha256.Sum256([]byte(abs))
-	return filepath.Join(w.state, hex.EncodeToString(sum[:16])+".json"), err
+	return filepath.Join(w.state, fmt.Sprintf("%x.json", sum[:16])), err
 }
 
 func (w *writer) load(p *planned) error {

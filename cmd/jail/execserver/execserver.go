@@ -13,7 +13,6 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/request"
 	"github.com/jail-sandbox/jail/supervisor/api"
-	"github.com/jail-sandbox/jail/supervisor/config"
 	"github.com/jail-sandbox/jail/supervisor/execserver"
 	"github.com/jail-sandbox/jail/supervisor/loopback"
 	"github.com/jail-sandbox/jail/supervisor/message"
@@ -61,7 +60,7 @@ func run(cmd *cobra.Command, env *cli.Env, flags *request.Flags, listen string) 
 		if err != nil {
 			return err
 		}
-		s := execserver.New(session, config.Version)
+		s := execserver.New(session)
 		if isSocket {
 			l, err := loopback.Listen(strings.TrimSuffix(address, "/"))
 			if err != nil {

@@ -18,7 +18,6 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/request"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/client"
-	"github.com/jail-sandbox/jail/supervisor/config"
 	"github.com/jail-sandbox/jail/supervisor/loopback"
 	"github.com/jail-sandbox/jail/supervisor/mcp"
 	"github.com/jail-sandbox/jail/supervisor/message"
@@ -79,7 +78,7 @@ func run(cmd *cobra.Command, env *cli.Env, o options) error {
 	}
 	ctx := cmd.Context()
 	return env.WithLastingDaemon(ctx, func(c *api.Client) error {
-		s, err := mcp.New(ctx, mcp.Options{Client: c, Version: config.Version, Silent: o.silent,
+		s, err := mcp.New(ctx, mcp.Options{Client: c, Silent: o.silent,
 			Session: message.SessionRequest{Request: req},
 			Decider: func(ctx context.Context) (*api.Client, error) {
 				d, err := client.Connect(ctx, client.Options{Socket: env.Config.Socket})
