@@ -188,7 +188,7 @@ func newWriter(db *sql.DB) (*writer, error) {
 		return nil, err
 	}
 	w := &writer{db: db, con: con, made: map[string]*sql.Stmt{}}
-	return w, w.migrate()
+	return w, w.makeTables()
 }
 
 // close closes the connection. With statements that are open, SQLite would leave its log beside the
