@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 	"github.com/jail-sandbox/jail/supervisor/audit"
@@ -25,7 +26,7 @@ type clock struct{ ahead atomic.Int64 }
 func (c *clock) now() time.Time          { return time.Now().Add(time.Duration(c.ahead.Load())) }
 func (c *clock) jump(d time.Duration)    { c.ahead.Add(int64(d)) }
 func (w *world) tell(name string, d any) { w.say(w.instance(name), d) }
-func (w *world) alarms(name string) []store.Alarm {
+func (w *world) alarms(name string) []agentapi.Alarm {
 	w.t.Helper()
 	all, err := w.Store.Alarms(w.t.Context(), w.instance(name).ID)
 	if err != nil {

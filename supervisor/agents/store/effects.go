@@ -108,8 +108,7 @@ func (s *Store) Ack(of int64, seq uint64, effects []agent.Effects, spill bool,
 
 // scanOne returns an instance that is not being deleted.
 func scanOne(w *writer, id int64) (Instance, error) {
-	return first(w.rows, `SELECT `+instanceColumns+` FROM instance WHERE id = ? AND deleting = 0`,
-		[]any{id}, scanInstance)
+	return instance(w.rows, `id = ? AND deleting = 0`, id)
 }
 
 // A delivery carries out the effects of one instance's events.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
 )
 
 // deliveryBytes bounds the data of the events that one Next returns.
@@ -53,9 +54,9 @@ func scanReceiver(scan func(...any) error) (r receiver, err error) {
 }
 
 // receiver returns an instance that is there, or ErrNotFound.
-func (w *writer) receiver(id int64) (r receiver, err error) {
-	return r, w.row(`SELECT `+receiverColumns+` FROM instance WHERE id = ? AND state <> ?`,
-		[]any{id, Terminated}, &r.id, &r.agent, &r.handle, &r.waiting, &r.bytes, &r.paused)
+func (w *writer) receiver(id int64) (receiver, error) {
+	return first(w.rows, `SELECT `+receiverColumns+` FROM instance WHERE id = ? AND state <> ?`,
+		[]any{id, Terminated}, scanReceiver)
 }
 
 // full reports whether the inbox has no room for so many bytes of data.
@@ -262,13 +263,6 @@ func (s *Store) Head(ctx context.Context, to int64) (seq uint64, failed int, err
 	return seq, failed, unless(ErrNotFound, err)
 }
 
-// A Letter is an event that was given up.
-type Letter struct {
-	agent.Event
-	Died   time.Time `json:"died"`
-	Reason string    `json:"reason"`
-}
-
 // Bury takes an event out of the inbox and lists it among the dead letters, with the reason. An
 // alarm whose event it is has fired. The last 10,000 dead letters of an instance are kept.
 func (s *Store) Bury(to int64, seq uint64, reason string) error {
@@ -322,13 +316,13 @@ func (w *writer) take(to int64, from, last uint64) (n, bytes int64, err error) {
 }
 
 // Letters returns the dead letters of an instance, the newest first, at most limit.
-func (s *Store) Letters(ctx context.Context, of int64, limit int) ([]Letter, error) {
+func (s *Store) Letters(ctx context.Context, of int64, limit int) ([]agentapi.Event, error) {
 	return list(s.reading(ctx), `SELECT `+letterColumns+` FROM dead WHERE instance = ?
 		ORDER BY seq DESC LIMIT ?`, []any{of, limit}, scanLetter)
 }
 
 // Letter returns a dead letter, or ErrNotFound.
-func (s *Store) Letter(ctx context.Context, of int64, seq uint64) (Letter, error) {
+func (s *Store) Letter(ctx context.Context, of int64, seq uint64) (agentapi.Event, error) {
 	return first(s.reading(ctx), oneLetter, []any{of, seq}, scanLetter)
 }
 
@@ -337,7 +331,7 @@ const (
 	oneLetter     = `SELECT ` + letterColumns + ` FROM dead WHERE instance = ? AND seq = ?`
 )
 
-func scanLetter(scan func(...any) error) (l Letter, err error) {
+func scanLetter(scan func(...any) error) (l agentapi.Event, err error) {
 	return l, scan(append(eventFields(&l.Event), (*stamp)(&l.Died), &l.Reason)...)
 }
 

@@ -175,6 +175,11 @@ func (s *Store) write(do func(*writer) error) error {
 	return <-w.done
 }
 
+// exec is write of one statement.
+func (s *Store) exec(text string, args ...any) error {
+	return s.write(func(w *writer) error { return w.exec(text, args...) })
+}
+
 // A writer is the one connection that writes. Its methods are for one goroutine.
 type writer struct {
 	db   *sql.DB
