@@ -97,9 +97,7 @@ type End struct {
 
 // Options are what an Agents needs.
 type Options struct {
-	Store *store.Store
-	// Bus is where events wait; nil is the Store.
-	Bus    Bus
+	Store  *store.Store
 	Jails  Jails
 	Models Models
 	// Queue is where what agents propose waits for a decision.
@@ -145,9 +143,6 @@ type Agents struct {
 
 // New returns the Agents of a user, who begins to wake those for whom events wait.
 func New(o Options) (*Agents, error) {
-	if o.Bus == nil {
-		o.Bus = o.Store
-	}
 	if o.Awake == 0 {
 		o.Awake = defaultAwake
 	}
@@ -234,7 +229,7 @@ func (a *Agents) Idle(ctx context.Context) (bool, error) {
 func (a *Agents) Send(to int64, e agent.Event) (uint64, error) {
 	h := a.turns.hand(to)
 	claimed := h.claim()
-	seq, given, err := a.o.Bus.Append(to, e, claimed)
+	seq, given, err := a.Store.Append(to, e, claimed)
 	taken := claimed && h.give(given)
 	if err == nil && !taken {
 		a.wake(to)
@@ -373,6 +368,15 @@ func (a *Agents) Resume(ctx context.Context, name string) error {
 		a.wake(i.ID)
 		return err
 	})
+}
+
+// revive lets an instance that has failed be woken again, with tries of its own.
+func (a *Agents) revive(i store.Instance) error {
+	if i.State != store.Failed {
+		return nil
+	}
+	return errors.Join(a.Store.SetFailures(i.ID, 0, i.NotBefore, ""),
+		a.Store.SetState(i.ID, store.Dormant, ""))
 }
 
 // eachOf calls f for each instance of an agent, all of them even if one fails.

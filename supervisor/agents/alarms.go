@@ -28,10 +28,10 @@ func (a *Agents) fireAlarms() {
 	}
 }
 
-// alarmSet has the alarms looked at again.
-func (a *Agents) alarmSet() {
+// nudge wakes the goroutine that waits on c, which has room for one element.
+func nudge(c chan<- struct{}) {
 	select {
-	case a.alarms <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

@@ -35,7 +35,7 @@ func (a *Agents) failed(i store.Instance, m manifest.Manifest, c cause) time.Dur
 }
 
 func (a *Agents) judge(i store.Instance, m manifest.Manifest, c cause) (time.Duration, error) {
-	for _, o := range a.turns.takeID(i.ID) {
+	for _, o := range a.turns.take(i.ID) {
 		o.fail(fmt.Errorf("agent %q failed: %s", i.Agent, c.why))
 	}
 	failures, tries := i.Failures, 0
@@ -95,7 +95,7 @@ func (a *Agents) bury(i store.Instance, seq uint64, why string) error {
 	if err == nil {
 		a.record(i, audit.AgentStep{Step: audit.AgentDeadLetter, Event: int64(seq),
 			Error: clipped(why)})
-		a.alarmSet()
+		nudge(a.alarms)
 		a.pulse.beat(i.ID, Anyone)
 	}
 	return err

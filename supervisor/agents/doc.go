@@ -2,7 +2,6 @@
 // it, delivers the events, and lets it sleep when none comes.
 //
 //	agents.go    which agents are awake, and whose turn it is
-//	bus.go       where events wait
 //	run.go       one awake agent: its orders and reports, until it sleeps
 //	blame.go     what a failure means: another try, a dead letter, or no more tries
 //	calls.go     what an agent asks for while it works on an event

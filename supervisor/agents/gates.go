@@ -29,7 +29,7 @@ func (c *calls) gate(ctx context.Context, call agent.Call) (any, error) {
 		Args       json.RawMessage `json:"args"`
 		Words      string          `json:"words"`
 	}
-	if err := strict(call.Params, &p); err != nil {
+	if err := agent.Params(call.Params, &p); err != nil {
 		return nil, err
 	}
 	if len(p.Args) == 0 {

@@ -121,7 +121,7 @@ func TestOneOutstandingAlarm(t *testing.T) {
 	}
 	for range 3 {
 		c.jump(5 * time.Minute)
-		w.alarmSet()
+		nudge(w.Agents.alarms)
 		w.until("the tick waits", func() bool { return w.instance("a").Waiting > 0 })
 	}
 	if got := w.instance("a").Waiting; got != 1 {
@@ -181,8 +181,8 @@ func TestWakeReasons(t *testing.T) {
 		do     func()
 	}{
 		{agent.TypeMessage, func() { w.say(i, "hi") }},
-		{agent.TypeAlarm, func() { c.jump(2 * time.Minute); w.alarmSet() }},
-		{agent.TypeTick, func() { c.jump(2 * time.Hour); w.alarmSet() }},
+		{agent.TypeAlarm, func() { c.jump(2 * time.Minute); nudge(w.Agents.alarms) }},
+		{agent.TypeTick, func() { c.jump(2 * time.Hour); nudge(w.Agents.alarms) }},
 		{agent.TypeMention, func() { w.tell("b", "mention") }},
 		{agent.TypeDirect, func() { w.tell("b", "direct") }},
 		{agent.TypeApproval, func() { w.queued(1); w.queue.decide(Approved) }},
