@@ -55,6 +55,25 @@ func (j *Jaild) client(ctx context.Context) (*client.Client, error) {
 	return client.Connect(ctx, j.options)
 }
 
+// ask calls f with a client. An error that can pass wraps agents.ErrNoJail.
+func (j *Jaild) ask(ctx context.Context, f func(*client.Client) error) error {
+	c, err := j.client(ctx)
+	if err != nil {
+		return fmt.Errorf("%w: %w", agents.ErrNoJail, err)
+	}
+	defer c.Close()
+	err = f(c)
+	if e, ok := errors.AsType[*problem.Error](err); err != nil && (!ok || passing(e.Code)) {
+		err = fmt.Errorf("%w: %w", agents.ErrNoJail, err)
+	}
+	return err
+}
+
+// passing reports whether the same request can succeed later.
+func passing(code string) bool {
+	return code == problem.Failed || code == problem.Ending || code == problem.Busy
+}
+
 // Run starts an agent as a run of jaild's whose standard streams carry its frames.
 func (j *Jaild) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agents.End, error) {
 	c, err := j.client(ctx)
@@ -130,13 +149,11 @@ func (j *Jaild) running(instance, id string) {
 
 // Usage returns what the agents that are awake use.
 func (j *Jaild) Usage(ctx context.Context) (map[string]agents.Usage, error) {
-	c, err := j.client(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	runs, err := c.Runs(ctx)
-	if err != nil {
+	var runs []message.RunInfo
+	if err := j.ask(ctx, func(c *client.Client) (err error) {
+		runs, err = c.Runs(ctx)
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	j.mu.Lock()
