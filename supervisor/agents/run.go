@@ -314,8 +314,11 @@ func (r *run) watchEvent() {
 
 // fill delivers events as far as the batch has room, and operations of the owner's.
 func (r *run) fill(ctx context.Context) *cause {
-	for _, o := range r.a.turns.take(r.turn.id) {
-		r.operate(ctx, o)
+	// An agent that was asked to sleep may end before it answers: the next run does.
+	if !r.asked {
+		for _, o := range r.a.turns.take(r.turn.id) {
+			r.operate(ctx, o)
+		}
 	}
 	given, coming := r.window.hand.take()
 	r.deliver(ctx, given)
