@@ -93,7 +93,7 @@ func (c *calls) loadBound(ctx context.Context, l Load, of *bound) (Loaded, error
 	r.calls.of = of
 	defer r.calls.wait()
 	defer kill(errAsked)
-	out := newReports(ctx, r)
+	out := r.receive(ctx)
 	enough := make(chan struct{})
 	l.State, l.Orders, l.Enough = state, &Orders{newOrders(ctx, r.orders), out}, enough
 	l.Models = of.grants[agent.AI].Binding != ""
@@ -102,7 +102,7 @@ func (c *calls) loadBound(ctx context.Context, l Load, of *bound) (Loaded, error
 	go func() {
 		var err error
 		done, err = c.r.a.o.Jails.Load(ctx, l)
-		out.close()
+		out.Close()
 		ended <- err
 	}()
 	stdout, stderr := &stdio.Kept{Most: MaxLoadOutput}, &stdio.Kept{Most: MaxLoadOutput}

@@ -109,9 +109,9 @@ func (r *run) whole() *cause {
 	})
 	go func() {
 		var err error
-		out := newReports(ctx, r)
+		out := r.receive(ctx)
 		end, err = r.a.o.Jails.Run(ctx, r.l, Orders{newOrders(ctx, r.orders), out})
-		out.close()
+		out.Close()
 		ended <- err
 	}()
 	failure := r.serve(ctx)

@@ -99,12 +99,14 @@ func (r *reader) onHost(t table, m *Manifest) {
 	}
 	const instead = "leave it out, or run the agent in a jail: leave runtime out"
 	if m.Capabilities.Facets {
-		r.fail("capabilities.facets", instead, "capabilities.facets: facets and loaded programs have a part of the jail of their agent, "+
-			"and an agent with runtime = %q has none", Host)
+		r.fail("capabilities.facets", instead,
+			"capabilities.facets: facets and loaded programs have a part of the jail of their agent, "+
+				"and an agent with runtime = %q has none", Host)
 	}
 	if len(m.Capabilities.Tools) > 0 {
-		r.fail("capabilities.tools", instead, "capabilities.tools: tools run under the policy of their agent, and an agent with "+
-			"runtime = %q has none", Host)
+		r.fail("capabilities.tools", instead,
+			"capabilities.tools: tools run under the policy of their agent, and an agent with "+
+				"runtime = %q has none", Host)
 	}
 	m.Profile = ""
 }
