@@ -78,3 +78,14 @@ func (r *Reader) Read(message any) error {
 	}
 	return nil
 }
+
+// Split calls f with the parts of a text, each of at most most bytes, and whether another follows. An
+// empty text is one part.
+func Split(text []byte, most int, f func(part []byte, more bool)) {
+	for more := true; more; {
+		part := text[:min(len(text), most)]
+		text = text[len(part):]
+		more = len(text) > 0
+		f(part, more)
+	}
+}

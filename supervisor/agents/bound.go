@@ -91,7 +91,7 @@ func (c *calls) loadBound(ctx context.Context, l Load, of *bound) (Loaded, error
 		orders: make(chan agent.Order, mostCalls), reports: make(chan agent.Report, mostCalls)}
 	r.calls = newCalls(ctx, r)
 	r.calls.of = of
-	defer r.calls.wait()
+	defer r.calls.work.Wait()
 	defer kill(errAsked)
 	out := r.receive(ctx)
 	enough := make(chan struct{})

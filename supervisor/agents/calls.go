@@ -55,8 +55,6 @@ func newCalls(ctx context.Context, r *run) *calls {
 		parts: map[uint64][]byte{}}
 }
 
-func (c *calls) wait() { c.work.Wait() }
-
 // take takes a part of a call, and answers the call once it is whole.
 func (c *calls) take(call agent.Call) *cause {
 	if call.More || len(call.Part) > 0 {

@@ -101,7 +101,7 @@ func (r *run) whole() *cause {
 	defer r.a.turns.change(func() { r.turn.kill = nil })
 	defer r.window.hand.close()
 	r.calls = newCalls(ctx, r)
-	defer r.calls.wait()
+	defer r.calls.work.Wait()
 	ended := make(chan error, 1)
 	var end End
 	r.window.watchdog = time.AfterFunc(readyTime, func() {
@@ -550,7 +550,7 @@ func (r *run) commit(ctx context.Context, seq uint64, effects []agent.Effects,
 
 // settled carries out what follows from committed events.
 func (r *run) settled(done store.Settlement) {
-	r.a.wake(done.Sorted()...)
+	r.a.wake(done.Woken...)
 	if done.Alarms {
 		nudge(r.a.alarms)
 	}

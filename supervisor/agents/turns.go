@@ -62,18 +62,16 @@ type signal struct {
 
 // want asks for a turn of the instance, after a while.
 func (t *turns) want(id int64, after time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.wanted(t.at(id), after)
+	t.change(func() { t.wanted(t.at(id), after) })
 }
 
 // ask is want for an operation of the owner's, which does not wait for anything.
 func (t *turns) ask(id int64, o *operation) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	at := t.at(id)
-	at.admins = append(at.admins, o)
-	t.wanted(at, 0)
+	t.change(func() {
+		at := t.at(id)
+		at.admins = append(at.admins, o)
+		t.wanted(at, 0)
+	})
 }
 
 // change calls f, which changes what a turn knows of its run.

@@ -161,15 +161,13 @@ func (h *Host) forward(binding, name string, params []byte, stream bool) *Answer
 	call := agent.Call{ID: p.id, Binding: binding, Method: name, Key: key}
 	if len(params) <= agent.MaxParams {
 		call.Params = params
+		h.report(agent.Report{Call: &call})
 	} else {
-		for len(params) > agent.MaxParams {
-			h.report(agent.Report{Call: &agent.Call{ID: p.id, Part: params[:agent.MaxParams],
-				More: true}})
-			params = params[agent.MaxParams:]
-		}
-		call.Part = params
+		agent.Split(params, agent.MaxParams, func(part []byte, more bool) {
+			call.Part, call.More = part, more
+			h.report(agent.Report{Call: &call})
+		})
 	}
-	h.report(agent.Report{Call: &call})
 	next := func() (agent.Reply, error) {
 		select {
 		case r := <-p.replies:

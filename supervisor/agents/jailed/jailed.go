@@ -38,15 +38,14 @@ const filesTarget = runners.FilesTarget
 // A Jaild runs agents with the help of jaild.
 type Jaild struct {
 	options client.Options
-	mu      sync.Mutex
 	// runs are the ids of the runs, by the names of their instances.
-	runs map[string]string
+	runs sync.Map
 }
 
 // New returns a Jaild. It connects when it is asked for something.
 func New(o client.Options) *Jaild {
 	o.Lasting = true
-	return &Jaild{options: o, runs: map[string]string{}}
+	return &Jaild{options: o}
 }
 
 // client returns a client of a daemon that answers now. One that is gone is followed by the next,
@@ -88,8 +87,8 @@ func (j *Jaild) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agen
 	if err != nil {
 		return agents.End{}, err
 	}
-	j.running(l.Instance, req.ID)
-	defer j.running(l.Instance, "")
+	j.runs.Store(l.Instance, req.ID)
+	defer j.runs.Delete(l.Instance)
 	said := &agents.Tail{Most: maxSaid}
 	res, err := api.RunPassed(ctx, c.Client, req, o.In, o.Out, said)
 	end := agents.End{ExitCode: res.ExitCode, Said: said.String()}
@@ -136,17 +135,6 @@ func (j *Jaild) Limits(ctx context.Context, l agents.Launch) (agents.Share, erro
 	return agents.Share{Memory: plan.Cgroup.Memory, PIDs: plan.Cgroup.PIDs}, nil
 }
 
-// running notes the id of the run of an instance, empty for none.
-func (j *Jaild) running(instance, id string) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if id == "" {
-		delete(j.runs, instance)
-	} else {
-		j.runs[instance] = id
-	}
-}
-
 // Usage returns what the agents that are awake use.
 func (j *Jaild) Usage(ctx context.Context) (map[string]agents.Usage, error) {
 	var runs []message.RunInfo
@@ -156,11 +144,9 @@ func (j *Jaild) Usage(ctx context.Context) (map[string]agents.Usage, error) {
 	}); err != nil {
 		return nil, err
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
 	of := map[string]string{}
-	for instance, id := range j.runs {
-		of[id] = instance
+	for instance, id := range j.runs.Range {
+		of[id.(string)] = instance.(string)
 	}
 	used := map[string]agents.Usage{}
 	for _, r := range runs {
@@ -316,9 +302,9 @@ func (j *Jaild) Sender() fetchrun.Sender { return fetchrun.Sender{Client: j.clie
 
 // RunOf returns the id of the run of an instance that is awake, empty for none.
 func (j *Jaild) RunOf(instance string) string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.runs[instance]
+	id, _ := j.runs.Load(instance)
+	text, _ := id.(string)
+	return text
 }
 
 // Actions returns jaild's approval queue, and what closes the connection to it.

@@ -74,9 +74,8 @@ func (r *reader) fail(path, hint, format string, args ...any) {
 		Message: fmt.Sprintf(format, args...)})
 }
 
-func (r *reader) warn(path, hint, format string, args ...any) {
-	r.warns = append(r.warns, syntax.Error{Position: r.place(path), Hint: hint,
-		Message: fmt.Sprintf(format, args...)})
+func (r *reader) warn(path, hint, text string) {
+	r.warns = append(r.warns, syntax.Error{Position: r.place(path), Hint: hint, Message: text})
 }
 
 // has reports whether the key is there.

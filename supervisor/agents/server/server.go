@@ -295,7 +295,7 @@ func (s *Server) spawn(r *http.Request) (any, error) {
 		if err != nil {
 			return nil, problem.New(problem.Usage, "agent %q: %w", name, err)
 		}
-		if err := hosted.Look(b, c); err != nil {
+		if _, err := hosted.Look(b, c); err != nil {
 			return nil, problem.New(problem.NotFound, "%w", err)
 		}
 	}

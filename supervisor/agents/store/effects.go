@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -28,7 +27,7 @@ var ErrUnknown = errors.New("no such event was delivered")
 
 // A Settlement is what came of committed events.
 type Settlement struct {
-	// Woken are the instances that have new events.
+	// Woken are the instances that have new events, some of them several times.
 	Woken []int64
 	// Refused says which effects were not carried out, and why.
 	Refused []string
@@ -393,11 +392,4 @@ func (d *delivery) settings(f agent.Effect) error {
 	}
 	return d.w.exec(`INSERT INTO settings VALUES (?, ?) ON CONFLICT DO UPDATE
 		SET value = excluded.value`, channel, text)
-}
-
-// Sorted returns the numbers without repetition.
-func (s Settlement) Sorted() []int64 {
-	all := slices.Clone(s.Woken)
-	slices.Sort(all)
-	return slices.Compact(all)
 }

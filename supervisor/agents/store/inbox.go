@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -24,18 +23,6 @@ const (
 	// forgetEvery is the mean number of ids after which older ones are forgotten.
 	forgetEvery = 64
 )
-
-func channelsJSON(members []Member) string {
-	names := []string{}
-	for _, m := range members {
-		names = append(names, m.Channel)
-	}
-	text, err := json.Marshal(names)
-	if err != nil {
-		panic(fmt.Sprintf("bug: names that are not JSON: %v", err))
-	}
-	return string(text)
-}
 
 // A receiver is what a delivery must know of an instance.
 type receiver struct {

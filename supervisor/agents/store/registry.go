@@ -123,9 +123,17 @@ func (s *Store) Put(a Agent, members []Member) (woken []int64, err error) {
 			a.Name, a.Dir, a.Stamp, a.Digest, now); err != nil {
 			return err
 		}
+		channels := []string{}
+		for _, m := range members {
+			channels = append(channels, m.Channel)
+		}
+		stay, err := json.Marshal(channels)
+		if err != nil {
+			return err
+		}
 		if err := w.exec(`UPDATE instance SET state = ?, changed = ? WHERE agent = ?
 			AND state <> ? AND channel NOT IN (SELECT value FROM json_each(?))`, Terminated, now,
-			a.Name, Terminated, channelsJSON(members)); err != nil {
+			a.Name, Terminated, string(stay)); err != nil {
 			return err
 		}
 		for _, m := range members {
