@@ -144,13 +144,8 @@ func copyFile(from *os.Root, name, to string, most int64, mode fs.FileMode) erro
 
 // register reads the agent in the folder and registers what is there now: the agent is new, changed,
 // or as it was. What runs of it takes up a change when it has ended the event that it works on.
-func (a *Agents) register(ctx context.Context, name string) (store.Agent, error) {
-	known, err := a.readAndRegister(ctx, name)
-	a.problems.note(name, err)
-	return known, err
-}
-
-func (a *Agents) readAndRegister(ctx context.Context, name string) (store.Agent, error) {
+func (a *Agents) register(ctx context.Context, name string) (_ store.Agent, err error) {
+	defer func() { a.problems.note(name, err) }()
 	if err := reserved(name); err != nil {
 		return store.Agent{}, err
 	}

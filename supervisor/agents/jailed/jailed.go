@@ -80,9 +80,6 @@ func (j *Jaild) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agen
 		return agents.End{}, fmt.Errorf("%w: %w", agents.ErrNoJail, err)
 	}
 	defer c.Close()
-	if err := os.MkdirAll(l.State, 0o700); err != nil {
-		return agents.End{}, err
-	}
 	req, err := requestOf(l)
 	if err != nil {
 		return agents.End{}, err
@@ -118,9 +115,6 @@ func (j *Jaild) Limits(ctx context.Context, l agents.Launch) (agents.Share, erro
 		return agents.Share{}, fmt.Errorf("%w: %w", agents.ErrNoJail, err)
 	}
 	defer c.Close()
-	if err := os.MkdirAll(l.State, 0o700); err != nil {
-		return agents.Share{}, err
-	}
 	req, err := requestOf(l)
 	if err != nil {
 		return agents.Share{}, err
@@ -158,10 +152,13 @@ func (j *Jaild) Usage(ctx context.Context) (map[string]agents.Usage, error) {
 	return used, nil
 }
 
-// requestOf is the run of an agent.
+// requestOf is the run of an agent, for whose database it makes the directory.
 func requestOf(l agents.Launch) (message.Request, error) {
 	m := l.Manifest
 	req, err := bare(l, l.Dir)
+	if err == nil {
+		err = os.MkdirAll(l.State, 0o700)
+	}
 	if err != nil {
 		return req, err
 	}

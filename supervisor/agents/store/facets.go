@@ -113,18 +113,7 @@ func (c Children) Abort(of int64, reason string) (all []Instance, err error) {
 		}
 		now := c.s.now()
 		for _, i := range all {
-			if err := w.exec(`INSERT INTO dead SELECT instance, seq, id, time, source, channel,
-				type, kind, reply_to, attempt, data, ?, ? FROM inbox WHERE instance = ?`,
-				millis(now), reason, i.ID); err != nil {
-				return err
-			}
-			if _, err := w.fired(i.ID, 1<<62, now); err != nil {
-				return err
-			}
-			if err := w.remove(i.ID, 0, 1<<62); err != nil {
-				return err
-			}
-			if err := w.buried(i.ID); err != nil {
+			if _, err := w.bury(i.ID, 0, 1<<62, reason, now); err != nil {
 				return err
 			}
 		}

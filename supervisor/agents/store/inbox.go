@@ -254,24 +254,28 @@ func (s *Store) Head(ctx context.Context, to int64) (seq uint64, failed int, err
 // alarm whose event it is has fired. The last 10,000 dead letters of an instance are kept.
 func (s *Store) Bury(to int64, seq uint64, reason string) error {
 	return s.write(func(w *writer) error {
-		now := s.now()
-		n, err := w.changed(`INSERT INTO dead SELECT instance, seq, id, time, source, channel, type,
-			kind, reply_to, attempt, data, ?, ? FROM inbox WHERE instance = ? AND seq = ?`,
-			millis(now), reason, to, seq)
-		if err != nil {
-			return err
+		n, err := w.bury(to, seq, seq, reason, s.now())
+		if err == nil && n == 0 {
+			err = ErrNotFound
 		}
-		if n == 0 {
-			return ErrNotFound
-		}
-		if _, err := w.fired(to, seq, now); err != nil {
-			return err
-		}
-		if err := w.buried(to); err != nil {
-			return err
-		}
-		return w.remove(to, seq, seq)
+		return err
 	})
+}
+
+// bury is Bury of the events from one number to another, and returns how many there were.
+func (w *writer) bury(to int64, from, last uint64, reason string, now time.Time) (n int64, err error) {
+	if n, err = w.changed(`INSERT INTO dead SELECT instance, seq, id, time, source, channel, type,
+		kind, reply_to, attempt, data, ?, ? FROM inbox WHERE instance = ? AND seq BETWEEN ? AND ?`,
+		millis(now), reason, to, from, last); err != nil {
+		return n, err
+	}
+	if _, err := w.fired(to, last, now); err != nil {
+		return n, err
+	}
+	if err := w.remove(to, from, last); err != nil {
+		return n, err
+	}
+	return n, w.buried(to)
 }
 
 // buried forgets the dead letters of an instance but the last ones.
