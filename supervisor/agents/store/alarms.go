@@ -139,5 +139,5 @@ func (s *Store) Alarms(ctx context.Context, of int64) (all []agentapi.Alarm, err
 
 // HasAlarms reports whether any alarm is set.
 func (s *Store) HasAlarms(ctx context.Context) (has bool, err error) {
-	return has, s.readers.one(ctx, `SELECT EXISTS (SELECT 1 FROM alarm)`, nil, &has)
+	return has, s.readers.row(`SELECT EXISTS (SELECT 1 FROM alarm)`, nil, &has)
 }

@@ -124,7 +124,7 @@ func (c Children) Abort(of int64, reason string) (all []Instance, err error) {
 
 // Lost returns why an event that was sent to an instance was given up, or ErrNotFound.
 func (c Children) Lost(ctx context.Context, of int64, id string) (reason string, err error) {
-	return reason, c.s.readers.one(ctx, `SELECT reason FROM dead WHERE instance = ? AND id = ?`,
+	return reason, c.s.readers.row(`SELECT reason FROM dead WHERE instance = ? AND id = ?`,
 		[]any{of, id}, &reason)
 }
 

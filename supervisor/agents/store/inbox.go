@@ -245,7 +245,7 @@ func (s *Store) Blame(to int64) (seq uint64, failed int, err error) {
 // Head returns the number of the first waiting event, and how often the agent failed on it; 0 if
 // none waits.
 func (s *Store) Head(ctx context.Context, to int64) (seq uint64, failed int, err error) {
-	err = s.readers.one(ctx, `SELECT seq, failed FROM inbox WHERE instance = ?
+	err = s.readers.row(`SELECT seq, failed FROM inbox WHERE instance = ?
 		ORDER BY seq LIMIT 1`, []any{to}, &seq, &failed)
 	return seq, failed, unless(ErrNotFound, err)
 }
@@ -329,7 +329,7 @@ func scanLetter(scan func(...any) error) (l agentapi.Event, err error) {
 // Dead returns how many dead letters each instance has.
 func (s *Store) Dead(ctx context.Context) (map[int64]int, error) {
 	all := map[int64]int{}
-	return all, s.read(ctx, `SELECT instance, count(*) FROM dead GROUP BY instance`, nil,
+	return all, s.reading(ctx)(`SELECT instance, count(*) FROM dead GROUP BY instance`, nil,
 		func(r *sql.Rows) error {
 			var id int64
 			var n int

@@ -55,7 +55,7 @@ func AsksOf(s *Store) Asks { return Asks{s} }
 // Room returns an error if so many actions of an instance wait that there is no room for one more.
 func (a Asks) Room(ctx context.Context, of int64) error {
 	var n int
-	err := a.s.readers.one(ctx, countProposals, []any{of}, &n)
+	err := a.s.readers.row(countProposals, []any{of}, &n)
 	if err == nil && n >= maxProposals {
 		err = agent.Errorf(agent.ErrBusy, "%d actions of the agent wait for a decision already", n)
 	}
@@ -79,7 +79,7 @@ func (a Asks) All(ctx context.Context) ([]Proposal, error) {
 
 // Any reports whether something waits.
 func (a Asks) Any(ctx context.Context) (any bool, err error) {
-	return any, a.s.readers.one(ctx, `SELECT EXISTS (SELECT 1 FROM proposal)`, nil, &any)
+	return any, a.s.readers.row(`SELECT EXISTS (SELECT 1 FROM proposal)`, nil, &any)
 }
 
 // Queued notes the id of an action in the queue.

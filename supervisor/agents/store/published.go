@@ -67,7 +67,7 @@ func (s *Store) Log(of int64, l agent.Log) error {
 // Settings returns the settings of a channel, an object.
 func (s *Store) Settings(ctx context.Context, channel string) (json.RawMessage, error) {
 	value := []byte(`{}`)
-	err := s.readers.one(ctx, `SELECT value FROM settings WHERE channel = ?`, []any{channel}, &value)
+	err := s.readers.row(`SELECT value FROM settings WHERE channel = ?`, []any{channel}, &value)
 	return value, unless(ErrNotFound, err)
 }
 
@@ -80,7 +80,7 @@ func (s *Store) AddTokens(name string, input, output int64) error {
 
 // Tokens returns how many tokens an agent used today (UTC).
 func (s *Store) Tokens(ctx context.Context, name string) (input, output int64, err error) {
-	err = s.readers.one(ctx, `SELECT input, output FROM tokens WHERE agent = ? AND day = ?`,
+	err = s.readers.row(`SELECT input, output FROM tokens WHERE agent = ? AND day = ?`,
 		[]any{name, s.day()}, &input, &output)
 	return input, output, unless(ErrNotFound, err)
 }
