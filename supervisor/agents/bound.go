@@ -197,23 +197,14 @@ func (c *calls) gateOf(ctx context.Context, gatekeeper string, call agent.Call) 
 	if !ok {
 		return nil, noMethod(call)
 	}
-	var p map[string]json.RawMessage
+	var p gateCall
 	if err := agent.Params(call.Params, &p); err != nil {
 		return nil, err
 	}
-	if _, ok := p["gatekeeper"]; ok || p == nil {
+	if p.Gatekeeper != "" {
 		return nil, agent.Errorf(agent.ErrParams, "parameters: the binding is one gatekeeper, "+
 			"and names none")
 	}
-	name, err := json.Marshal(gatekeeper)
-	if err != nil {
-		return nil, err
-	}
-	p["gatekeeper"] = name
-	params, err := json.Marshal(p)
-	if err != nil {
-		return nil, err
-	}
-	return c.gate(ctx, agent.Call{ID: call.ID, Binding: agent.Host, Method: method, Params: params,
-		Key: call.Key})
+	p.Gatekeeper, call.Method = gatekeeper, method
+	return c.gate(ctx, call, p)
 }

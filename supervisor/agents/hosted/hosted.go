@@ -39,16 +39,6 @@ type Jails struct {
 	groups sync.Map
 }
 
-// order is what the process of an agent is told first.
-type order struct {
-	AgentID string `json:"agent_id"`
-	Channel string `json:"channel"`
-	// Dir holds the agent's files; State is the directory of its database.
-	Dir      string            `json:"dir"`
-	State    string            `json:"state"`
-	Manifest manifest.Manifest `json:"manifest"`
-}
-
 // Run starts an agent as a process of its user, or in a jail.
 func (j *Jails) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agents.End, error) {
 	if !l.Manifest.OnHost() {
@@ -70,8 +60,7 @@ func (j *Jails) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agen
 		return agents.End{}, err
 	}
 	var first bytes.Buffer
-	if err := agent.NewWriter(&first).Write(order{l.AgentID, l.Channel, l.Dir, l.State,
-		l.Manifest}); err != nil {
+	if err := agent.NewWriter(&first).Write(l); err != nil {
 		return agents.End{}, err
 	}
 	said := &agents.Tail{Most: maxSaid}
