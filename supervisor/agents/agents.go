@@ -14,6 +14,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/gatekeepers"
+	"github.com/jail-sandbox/jail/supervisor/models"
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
@@ -99,7 +100,7 @@ type End struct {
 type Options struct {
 	Store  *store.Store
 	Jails  Jails
-	Models Models
+	Models models.Asker
 	// Queue is where what agents propose waits for a decision.
 	Queue Queue
 	// Gates has the gatekeepers; nil for none. RunOf returns the run of an instance that is awake.

@@ -2,6 +2,8 @@ package agents
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -209,7 +211,11 @@ func stampOf(dir string) string {
 		fmt.Fprintf(&b, "%s %d %d %v\n", path, info.Size(), info.ModTime().UnixNano(), info.Mode())
 		return nil
 	})
-	return digest(b.String(), err)
+	if err != nil {
+		b.WriteString(err.Error())
+	}
+	sum := sha256.Sum256([]byte(b.String()))
+	return hex.EncodeToString(sum[:16])
 }
 
 // manifest returns what an agent is now on a channel, and the directory of its files. The built-in

@@ -17,16 +17,6 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/models"
 )
 
-// A Models asks models.
-type Models interface {
-	// Ask sends a request to the model of a role and returns the response once its head is there.
-	// key is the Idempotency-Key of the request.
-	Ask(ctx context.Context, role manifest.Role, key string, body []byte) (*Response, error)
-}
-
-// A Response is that of a model's host.
-type Response = models.Response
-
 // Forms of requests to models.
 const (
 	formMessages  = "messages"
@@ -214,7 +204,7 @@ var modelWaits = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}
 // askPatiently asks again when the model's host says that it is busy: at most three times after
 // 429, and once after 5xx.
 func (c *calls) askPatiently(ctx context.Context, role manifest.Role, key string,
-	body []byte) (*Response, error) {
+	body []byte) (*models.Response, error) {
 	busy, broken := 0, 0
 	for {
 		res, err := c.r.a.o.Models.Ask(ctx, role, key, body)

@@ -19,13 +19,11 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/agents"
-	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/client"
 	"github.com/jail-sandbox/jail/supervisor/fetchrun"
 	"github.com/jail-sandbox/jail/supervisor/gatekeepers"
 	"github.com/jail-sandbox/jail/supervisor/message"
-	"github.com/jail-sandbox/jail/supervisor/models"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -286,12 +284,6 @@ func inJail(dir string, args []string) []string {
 		}
 	}
 	return out
-}
-
-// Ask sends a request to the model of a role, as package models does.
-func (j *Jaild) Ask(ctx context.Context, role manifest.Role, key string,
-	body []byte) (*agents.Response, error) {
-	return models.Jail{Sender: j.Sender()}.Ask(ctx, role, key, body)
 }
 
 // Sender returns what sends HTTP requests by jails.
