@@ -16,7 +16,7 @@ var supervisorOrder = [][]string{
 	{"jsonbound", "redact", "transcript", "wire"},
 	// They know nothing of other packages of the supervisor but that.
 	{"calm", "daemonlog", "ending", "idrange", "inode", "loopback", "metrics", "modules", "names",
-		"problem", "rungroup", "agents/manifest", "agents/store",
+		"problem", "rungroup", "agents/manifest",
 		"bundle/trust", "flock"},
 	// The parts below the work: the log, bundles, the fetch proxy.
 	{"audit", "bundle", "fetch", "gitview", "hostlayers", "images", "lifetime", "stdio"},
@@ -25,7 +25,7 @@ var supervisorOrder = [][]string{
 		"filewatch", "hostpolicy", "mounts", "rundir", "runlog", "lasting"},
 	{"admission", "prewarm", "shadows", "agents/agentapi"},
 	// What clients and the daemon say to each other.
-	{"message", "engine"},
+	{"message", "engine", "agents/store"},
 	// The parts beside the work.
 	{"approvals", "auditlog", "containers", "detached", "hoststatus", "naming", "records", "recovery", "tools"},
 	// The parts of a run.

@@ -17,6 +17,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/jailed"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/client"
+	"github.com/jail-sandbox/jail/supervisor/models"
 )
 
 // TestModel: a model is asked by a jail with the credential that only the fetch proxy has; the answer
@@ -66,7 +67,8 @@ func TestModel(t *testing.T) {
 		Jaild: filepath.Join(h.Bin, "jaild")})
 	role := manifest.Role{Form: "chat", URL: fmt.Sprintf("https://model.example.com:%d", port),
 		Model: "m", Credential: "model"}
-	res, err := j.Ask(t.Context(), role, "agent:root:a/1/1", []byte(`{"a":1}`))
+	asker := models.Jail{Sender: j.Sender()}
+	res, err := asker.Ask(t.Context(), role, "agent:root:a/1/1", []byte(`{"a":1}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +87,7 @@ func TestModel(t *testing.T) {
 		r.Header.Get("Idempotency-Key") != "agent:root:a/1/1" {
 		t.Errorf("asked %s with %v", r.URL, r.Header)
 	}
-	busy, err := j.Ask(t.Context(), role, "", []byte(`{}`))
+	busy, err := asker.Ask(t.Context(), role, "", []byte(`{}`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,6 +35,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/client"
 	"github.com/jail-sandbox/jail/supervisor/config"
 	"github.com/jail-sandbox/jail/supervisor/gatekeepers"
+	"github.com/jail-sandbox/jail/supervisor/models"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -185,7 +186,7 @@ func open(places agentapi.Places, o options, log *slog.Logger) (a *agents.Agents
 			})
 		}})
 	a, err = agents.New(agents.Options{Store: s, Jails: &hosted.Jails{Jails: j, Program: exe},
-		Models: j, Queue: j.Queue(), Gates: gates, RunOf: j.RunOf, Record: records.Add,
+		Models: models.Jail{Sender: j.Sender()}, Queue: j.Queue(), Gates: gates, RunOf: j.RunOf, Record: records.Add,
 		Folder: places.Folder,
 		State:  filepath.Join(places.State, "state"), Host: os.Geteuid() == 0, Now: time.Now,
 		Log: log})

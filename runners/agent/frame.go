@@ -43,52 +43,6 @@ func (w *Writer) Write(message any) error {
 	return err
 }
 
-// A Splitter is written the bytes of frames, and gives the JSON of each to take, which may keep it. It
-// is for one goroutine. An error of take is one of Write.
-type Splitter struct {
-	take func(body []byte) error
-	// rest is the beginning of a frame.
-	rest []byte
-}
-
-// NewSplitter returns a Splitter.
-func NewSplitter(take func(body []byte) error) *Splitter { return &Splitter{take: take} }
-
-// Write takes the next bytes. It returns an error that wraps errFrame for anything that is no frame.
-func (s *Splitter) Write(p []byte) (int, error) {
-	s.rest = append(s.rest, p...)
-	for len(s.rest) >= headSize {
-		n := binary.BigEndian.Uint32(s.rest)
-		if n > MaxFrame {
-			return 0, fmt.Errorf("%w: %d bytes, more than %d", errFrame, n, MaxFrame)
-		}
-		if uint32(len(s.rest)-headSize) < n {
-			break
-		}
-		body := s.rest[headSize : headSize+n : headSize+n]
-		s.rest = s.rest[headSize+n:]
-		if err := s.take(body); err != nil {
-			return 0, err
-		}
-	}
-	if len(s.rest) == 0 {
-		// The bytes before are those of frames that were given away.
-		s.rest = nil
-	}
-	return len(p), nil
-}
-
-// End returns an error that wraps errFrame in the middle of a frame.
-func (s *Splitter) End() error {
-	if len(s.rest) > 0 {
-		return fmt.Errorf("%w: %w", errFrame, io.ErrUnexpectedEOF)
-	}
-	return nil
-}
-
-// headSize is the size of the length before the JSON.
-const headSize = 4
-
 // A Reader reads frames. It is for one goroutine.
 type Reader struct {
 	r   *bufio.Reader
@@ -123,4 +77,15 @@ func (r *Reader) Read(message any) error {
 		return fmt.Errorf("%w: %w", errFrame, err)
 	}
 	return nil
+}
+
+// Split calls f with the parts of a text, each of at most most bytes, and whether another follows. An
+// empty text is one part.
+func Split(text []byte, most int, f func(part []byte, more bool)) {
+	for more := true; more; {
+		part := text[:min(len(text), most)]
+		text = text[len(part):]
+		more = len(text) > 0
+		f(part, more)
+	}
 }

@@ -3,12 +3,14 @@ package agent
 import (
 	"bytes"
 	"errors"
+	"io"
 	"strings"
 	"testing"
+	"testing/iotest"
 )
 
 // Frames come whole however their bytes are cut, and what is no frame is refused.
-func TestSplitter(t *testing.T) {
+func TestReader(t *testing.T) {
 	var text bytes.Buffer
 	w := NewWriter(&text)
 	for _, message := range []string{"one", "", strings.Repeat("long", 1000)} {
@@ -16,32 +18,31 @@ func TestSplitter(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, size := range []int{1, 3, 7, 64, text.Len()} {
+	for name, cut := range map[string]func(io.Reader) io.Reader{"a byte at a time": iotest.OneByteReader,
+		"halves": iotest.HalfReader, "as it is": func(r io.Reader) io.Reader { return r }} {
 		var got []string
-		s := NewSplitter(func(body []byte) error {
-			got = append(got, string(body))
-			return nil
-		})
-		for rest := text.Bytes(); len(rest) > 0; rest = rest[min(size, len(rest)):] {
-			if _, err := s.Write(rest[:min(size, len(rest))]); err != nil {
-				t.Fatal(err)
+		r := NewReader(cut(bytes.NewReader(text.Bytes())))
+		for {
+			var message string
+			err := r.Read(&message)
+			if err == io.EOF {
+				break
 			}
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			got = append(got, message)
 		}
-		if len(got) != 3 || got[0] != `"one"` || got[1] != `""` || len(got[2]) != 4002 {
-			t.Errorf("%d bytes at a time: %d frames", size, len(got))
-		}
-		if err := s.End(); err != nil {
-			t.Error(err)
+		if len(got) != 3 || got[0] != "one" || got[1] != "" || len(got[2]) != 4000 {
+			t.Errorf("%s: %d frames", name, len(got))
 		}
 	}
-	s := NewSplitter(func([]byte) error { return nil })
-	if _, err := s.Write([]byte{0, 0, 0, 9, 'x'}); err != nil {
-		t.Error(err)
-	}
-	if err := s.End(); !errors.Is(err, errFrame) {
-		t.Errorf("in the middle of a frame: %v", err)
-	}
-	if _, err := NewSplitter(nil).Write([]byte{0xff, 0, 0, 0}); !errors.Is(err, errFrame) {
-		t.Errorf("a frame that is too large: %v", err)
+	for text, want := range map[string]error{"\x00\x00": io.ErrUnexpectedEOF,
+		"\x00\x00\x00\x09x": io.ErrUnexpectedEOF, "\x00\x00\x00\x09": io.ErrUnexpectedEOF,
+		"\xff\x00\x00\x00": errFrame, "\x00\x00\x00\x01x": errFrame} {
+		var message any
+		if err := NewReader(strings.NewReader(text)).Read(&message); !errors.Is(err, want) {
+			t.Errorf("%q: %v, want %v", text, err, want)
+		}
 	}
 }

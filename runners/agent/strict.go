@@ -25,3 +25,11 @@ func Strict(text []byte, to any) error {
 	}
 	return errors.New(strings.TrimPrefix(err.Error(), "json: "))
 }
+
+// Params is Strict for the parameters of a call of a binding. The error is of the code ErrParams.
+func Params(text []byte, to any) error {
+	if err := Strict(text, to); err != nil {
+		return Errorf(ErrParams, "parameters: %v", err)
+	}
+	return nil
+}

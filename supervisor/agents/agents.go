@@ -14,6 +14,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/gatekeepers"
+	"github.com/jail-sandbox/jail/supervisor/models"
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
@@ -97,11 +98,9 @@ type End struct {
 
 // Options are what an Agents needs.
 type Options struct {
-	Store *store.Store
-	// Bus is where events wait; nil is the Store.
-	Bus    Bus
+	Store  *store.Store
 	Jails  Jails
-	Models Models
+	Models models.Asker
 	// Queue is where what agents propose waits for a decision.
 	Queue Queue
 	// Gates has the gatekeepers; nil for none. RunOf returns the run of an instance that is awake.
@@ -145,9 +144,6 @@ type Agents struct {
 
 // New returns the Agents of a user, who begins to wake those for whom events wait.
 func New(o Options) (*Agents, error) {
-	if o.Bus == nil {
-		o.Bus = o.Store
-	}
 	if o.Awake == 0 {
 		o.Awake = defaultAwake
 	}
@@ -234,7 +230,7 @@ func (a *Agents) Idle(ctx context.Context) (bool, error) {
 func (a *Agents) Send(to int64, e agent.Event) (uint64, error) {
 	h := a.turns.hand(to)
 	claimed := h.claim()
-	seq, given, err := a.o.Bus.Append(to, e, claimed)
+	seq, given, err := a.Store.Append(to, e, claimed)
 	taken := claimed && h.give(given)
 	if err == nil && !taken {
 		a.wake(to)
@@ -375,6 +371,15 @@ func (a *Agents) Resume(ctx context.Context, name string) error {
 	})
 }
 
+// revive lets an instance that has failed be woken again, with tries of its own.
+func (a *Agents) revive(i store.Instance) error {
+	if i.State != store.Failed {
+		return nil
+	}
+	return errors.Join(a.Store.SetFailures(i.ID, 0, i.NotBefore, ""),
+		a.Store.SetState(i.ID, store.Dormant, ""))
+}
+
 // eachOf calls f for each instance of an agent, all of them even if one fails.
 func (a *Agents) eachOf(ctx context.Context, name string, f func(store.Instance) error) error {
 	all, err := a.Of(ctx, name)
@@ -403,6 +408,40 @@ func (a *Agents) Of(ctx context.Context, name string) (all []store.Instance, err
 		return nil, fmt.Errorf("agent %q: %w", name, err)
 	}
 	return all, nil
+}
+
+// alarmLook is how often alarms are compared with the clock: a clock that is set, or a host that was
+// suspended, moves the time when an alarm is due without a timer of this process noticing.
+const alarmLook = 5 * time.Second
+
+// fireAlarms makes events of alarms that are due, until Close.
+func (a *Agents) fireAlarms() {
+	for {
+		woken, next, err := a.Store.Fire()
+		if err != nil {
+			a.o.Log.Error("alarms cannot be read", "error", err)
+			next = a.o.Now().Add(alarmLook)
+		}
+		a.wake(woken...)
+		var timer <-chan time.Time
+		if !next.IsZero() {
+			timer = time.After(min(max(next.Sub(a.o.Now()), 0), alarmLook))
+		}
+		select {
+		case <-timer:
+		case <-a.alarms:
+		case <-a.ctx.Done():
+			return
+		}
+	}
+}
+
+// nudge wakes the goroutine that waits on c, which has room for one element.
+func nudge(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }
 
 // pulse wakes those who wait for something of an instance to change, or with Anyone of any.

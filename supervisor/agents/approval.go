@@ -64,7 +64,8 @@ const (
 
 // proposals brings what agents propose into the queue, and tells them of decisions.
 type proposals struct {
-	a     *Agents
+	a *Agents
+	// asked has run look for actions that are new.
 	asked chan struct{}
 	// places has an element for each action that the queue is asked about.
 	places chan struct{}
@@ -77,14 +78,6 @@ type proposals struct {
 func newProposals(a *Agents) *proposals {
 	return &proposals{a: a, asked: make(chan struct{}, 1), places: make(chan struct{}, attended),
 		known: map[string]bool{}, over: make(chan string)}
-}
-
-// look has run look for actions that are new.
-func (q *proposals) look() {
-	select {
-	case q.asked <- struct{}{}:
-	default:
-	}
 }
 
 // run looks after all actions that wait.

@@ -35,7 +35,7 @@ func (a *Agents) failed(i store.Instance, m manifest.Manifest, c cause) time.Dur
 }
 
 func (a *Agents) judge(i store.Instance, m manifest.Manifest, c cause) (time.Duration, error) {
-	for _, o := range a.turns.takeID(i.ID) {
+	for _, o := range a.turns.take(i.ID) {
 		o.fail(fmt.Errorf("agent %q failed: %s", i.Agent, c.why))
 	}
 	failures, tries := i.Failures, 0
@@ -60,20 +60,17 @@ func (a *Agents) judge(i store.Instance, m manifest.Manifest, c cause) (time.Dur
 		tries = failures
 	}
 	a.record(i, audit.AgentStep{Step: audit.AgentFailed, Error: clipped(c.why)})
+	state, pause := store.Dormant, pauseAfter(tries, a.o.FirstPause)
+	until := a.o.Now().Add(pause)
 	if failures >= mostFailures {
-		if err := a.Store.SetFailures(i.ID, failures, time.Time{}, c.why); err != nil {
-			return 0, err
-		}
-		err := a.Store.SetState(i.ID, store.Failed, c.why)
+		state, pause, until = store.Failed, never, time.Time{}
 		// Somebody may wait for an answer.
-		a.pulse.beat(i.ID, Anyone)
-		return never, err
+		defer a.pulse.beat(i.ID, Anyone)
 	}
-	pause := pauseAfter(tries, a.o.FirstPause)
-	if err := a.Store.SetState(i.ID, store.Dormant, c.why); err != nil {
+	if err := a.Store.SetFailures(i.ID, failures, until, c.why); err != nil {
 		return 0, err
 	}
-	return pause, a.Store.SetFailures(i.ID, failures, a.o.Now().Add(pause), c.why)
+	return pause, a.Store.SetState(i.ID, state, c.why)
 }
 
 // pauseAfter returns how long an agent that has failed so many times in a row is left alone: first,
@@ -95,7 +92,7 @@ func (a *Agents) bury(i store.Instance, seq uint64, why string) error {
 	if err == nil {
 		a.record(i, audit.AgentStep{Step: audit.AgentDeadLetter, Event: int64(seq),
 			Error: clipped(why)})
-		a.alarmSet()
+		nudge(a.alarms)
 		a.pulse.beat(i.ID, Anyone)
 	}
 	return err

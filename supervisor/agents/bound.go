@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
 // A grant is a binding that a loaded program has under a name of env. One field is set.
@@ -25,7 +26,7 @@ type grant struct {
 
 // grantOf reads the grant under a name of env.
 func grantOf(name string, raw json.RawMessage) (g grant, err error) {
-	if err := strict(raw, &g); err != nil {
+	if err := agent.Params(raw, &g); err != nil {
 		return g, err
 	}
 	given := slices.DeleteFunc([]string{g.Binding, g.Facet, g.Gatekeeper},
@@ -90,9 +91,9 @@ func (c *calls) loadBound(ctx context.Context, l Load, of *bound) (Loaded, error
 		orders: make(chan agent.Order, mostCalls), reports: make(chan agent.Report, mostCalls)}
 	r.calls = newCalls(ctx, r)
 	r.calls.of = of
-	defer r.calls.wait()
+	defer r.calls.work.Wait()
 	defer kill(errAsked)
-	out := newReports(ctx, r)
+	out := r.receive(ctx)
 	enough := make(chan struct{})
 	l.State, l.Orders, l.Enough = state, &Orders{newOrders(ctx, r.orders), out}, enough
 	l.Models = of.grants[agent.AI].Binding != ""
@@ -101,10 +102,11 @@ func (c *calls) loadBound(ctx context.Context, l Load, of *bound) (Loaded, error
 	go func() {
 		var err error
 		done, err = c.r.a.o.Jails.Load(ctx, l)
-		out.close()
+		out.Close()
 		ended <- err
 	}()
-	stdout, stderr, over := &head{}, &head{}, false
+	stdout, stderr := &stdio.Kept{Most: MaxLoadOutput}, &stdio.Kept{Most: MaxLoadOutput}
+	over := false
 	for report := range r.reports {
 		if over {
 			continue
@@ -135,7 +137,7 @@ const (
 )
 
 // ofProgram takes a report of a program that runs once.
-func (c *calls) ofProgram(report agent.Report, stdout, stderr *head) error {
+func (c *calls) ofProgram(report agent.Report, stdout, stderr *stdio.Kept) error {
 	switch {
 	case report.Call != nil:
 		if failure := c.take(*report.Call); failure != nil {
@@ -146,25 +148,14 @@ func (c *calls) ofProgram(report agent.Report, stdout, stderr *head) error {
 		if report.Output.Err {
 			to = stderr
 		}
-		if to.add(report.Output.Data); len(stdout.kept)+len(stderr.kept) > MaxLoadOutput {
+		to.Write(report.Output.Data)
+		if stdout.Cut || stderr.Cut || stdout.Len()+stderr.Len() > MaxLoadOutput {
 			return errOutput
 		}
 	default:
 		return errors.New("its jail breaks the protocol: it reports what no program has")
 	}
 	return nil
-}
-
-// head keeps the first bytes of a stream, as a text.
-type head struct{ kept []byte }
-
-// add keeps one byte more than is returned, which tells that there is more.
-func (h *head) add(p []byte) {
-	h.kept = append(h.kept, p[:min(len(p), MaxLoadOutput+1-len(h.kept))]...)
-}
-
-func (h *head) String() string {
-	return strings.ToValidUTF8(string(h.kept[:min(len(h.kept), MaxLoadOutput)]), "\ufffd")
 }
 
 // bound answers a call of a loaded program: of the bindings that it was given, and no other.
@@ -187,9 +178,9 @@ func (c *calls) bound(ctx context.Context, call agent.Call) (any, error) {
 	}
 	switch call.Method {
 	case "listRoles":
-		return roleNames(c.r.m), nil
+		return c.listRoles(ctx)
 	case "streamText":
-		return nil, c.streamText(ctx, call)
+		return c.streamText(ctx, call)
 	}
 	return nil, noMethod(call)
 }
@@ -206,23 +197,14 @@ func (c *calls) gateOf(ctx context.Context, gatekeeper string, call agent.Call) 
 	if !ok {
 		return nil, noMethod(call)
 	}
-	var p map[string]json.RawMessage
-	if err := strict(call.Params, &p); err != nil {
+	var p gateCall
+	if err := agent.Params(call.Params, &p); err != nil {
 		return nil, err
 	}
-	if _, ok := p["gatekeeper"]; ok || p == nil {
+	if p.Gatekeeper != "" {
 		return nil, agent.Errorf(agent.ErrParams, "parameters: the binding is one gatekeeper, "+
 			"and names none")
 	}
-	name, err := json.Marshal(gatekeeper)
-	if err != nil {
-		return nil, err
-	}
-	p["gatekeeper"] = name
-	params, err := json.Marshal(p)
-	if err != nil {
-		return nil, err
-	}
-	return c.gate(ctx, agent.Call{ID: call.ID, Binding: agent.Host, Method: method, Params: params,
-		Key: call.Key})
+	p.Gatekeeper, call.Method = gatekeeper, method
+	return c.gate(ctx, call, p)
 }

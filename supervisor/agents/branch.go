@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"github.com/jail-sandbox/jail/jail/atomicfile"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
@@ -96,42 +94,12 @@ func copyFiles(from, to string) error {
 	}
 	defer root.Close()
 	for _, name := range stateFiles {
-		in, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		err = copyRegular(in, filepath.Join(to, name))
-		in.Close()
-		if err != nil {
+		err := copyFile(root, name, filepath.Join(to, name), maxState, 0o600)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
 	return nil
-}
-
-// copyRegular copies a regular file, durably.
-func copyRegular(in *os.File, to string) error {
-	info, err := in.Stat()
-	switch {
-	case err != nil:
-		return err
-	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s is no regular file", in.Name())
-	case info.Size() > maxState:
-		return fmt.Errorf("%s has more than %d bytes", in.Name(), maxState)
-	}
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.CopyN(out, in, info.Size())
-	if err == nil {
-		err = out.Sync()
-	}
-	return errors.Join(err, out.Close())
 }
 
 // placeState copies a state to the place of an instance that was never awake.

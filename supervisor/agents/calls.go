@@ -55,8 +55,6 @@ func newCalls(ctx context.Context, r *run) *calls {
 		parts: map[uint64][]byte{}}
 }
 
-func (c *calls) wait() { c.work.Wait() }
-
 // take takes a part of a call, and answers the call once it is whole.
 func (c *calls) take(call agent.Call) *cause {
 	if call.More || len(call.Part) > 0 {
@@ -186,42 +184,60 @@ func (c *calls) call(call agent.Call) (any, error) {
 		return nil, agent.Errorf(agent.ErrNoBinding, "there is no binding %.40q: write it into "+
 			"[capabilities] of the manifest, or into bindings of a facet", call.Binding)
 	}
-	name := call.Binding + "." + call.Method
-	if slices.Contains(withoutParams, name) {
-		if err := strict(call.Params, &struct{}{}); err != nil {
-			return nil, err
-		}
-	}
-	switch name {
-	case "HOST.facet", "HOST.facets", "HOST.callFacets", "HOST.abortFacet", "HOST.deleteFacet",
-		"HOST." + agent.MethodLoad:
-		return c.parent(ctx, call)
-	case "HOST." + agent.MethodCommand:
-		return c.command(ctx, call.Params)
-	case "HOST." + agent.MethodPropose, "HOST." + agent.MethodDiscard:
-		return c.changes(ctx, call)
-	case "HOST.gatekeepers", "HOST.gateRead", "HOST.gatePropose":
-		return c.gate(ctx, call)
-	case "PUBSUB.roster":
-		return c.roster(ctx)
-	case "PUBSUB.getSettings":
-		return c.r.a.Store.Settings(ctx, c.r.from.Channel)
-	case "PUBSUB.discoverMethodDefs":
-		return c.methods(ctx)
-	case "PUBSUB.callMethod":
-		return c.callMethod(ctx, call)
-	case "AI.listRoles":
-		return roleNames(c.r.m), nil
-	case "AI.streamText":
-		return nil, c.streamText(ctx, call)
+	if m, ok := methods[call.Binding+"."+call.Method]; ok {
+		return m(c, ctx, call)
 	}
 	return nil, agent.Errorf(agent.ErrNoMethod, "the binding %.40q has no method %.40q that "+
 		"jail-agentd answers", call.Binding, call.Method)
 }
 
-// withoutParams are the calls that take no parameters.
-var withoutParams = []string{"PUBSUB.roster", "PUBSUB.getSettings", "PUBSUB.discoverMethodDefs",
-	"AI.listRoles", "HOST.facets"}
+// A method answers a call of an agent.
+type method func(c *calls, ctx context.Context, call agent.Call) (any, error)
+
+// with is the method that reads its parameters for do.
+func with[T any](do func(c *calls, ctx context.Context, call agent.Call, p T) (any, error)) method {
+	return func(c *calls, ctx context.Context, call agent.Call) (any, error) {
+		var p T
+		if err := agent.Params(call.Params, &p); err != nil {
+			return nil, err
+		}
+		return do(c, ctx, call, p)
+	}
+}
+
+// without is the method that takes no parameters.
+func without(do func(c *calls, ctx context.Context) (any, error)) method {
+	return with(func(c *calls, ctx context.Context, _ agent.Call, _ struct{}) (any, error) {
+		return do(c, ctx)
+	})
+}
+
+// methods are those that jail-agentd answers. init makes the table: a method that loads a program
+// answers the calls of that, and so refers to the table.
+var methods map[string]method
+
+func init() {
+	methods = map[string]method{
+		"HOST.facet":                  parents(with((*calls).facet)),
+		"HOST.facets":                 parents(without((*calls).facets)),
+		"HOST.callFacets":             parents(with((*calls).callFacets)),
+		"HOST.abortFacet":             parents(with((*calls).abortFacet)),
+		"HOST.deleteFacet":            parents(with((*calls).deleteFacet)),
+		"HOST." + agent.MethodLoad:    parents(with((*calls).load)),
+		"HOST." + agent.MethodCommand: toolUsers(with((*calls).command)),
+		"HOST." + agent.MethodPropose: toolUsers(with((*calls).changes)),
+		"HOST." + agent.MethodDiscard: toolUsers(with((*calls).changes)),
+		"HOST.gatekeepers":            with((*calls).gate),
+		"HOST.gateRead":               with((*calls).gate),
+		"HOST.gatePropose":            with((*calls).gate),
+		"PUBSUB.roster":               without((*calls).roster),
+		"PUBSUB.getSettings":          without((*calls).settings),
+		"PUBSUB.discoverMethodDefs":   without((*calls).discover),
+		"PUBSUB.callMethod":           with((*calls).callMethod),
+		"AI.listRoles":                without((*calls).listRoles),
+		"AI.streamText":               (*calls).streamText,
+	}
+}
 
 // A peer is a member of the channel, as an agent sees it.
 type peer struct {
@@ -275,7 +291,11 @@ func offered(m manifest.Manifest) []offer {
 	return all
 }
 
-func (c *calls) methods(ctx context.Context) (any, error) {
+func (c *calls) settings(ctx context.Context) (any, error) {
+	return c.r.a.Store.Settings(ctx, c.r.from.Channel)
+}
+
+func (c *calls) discover(ctx context.Context) (any, error) {
 	members, err := c.r.a.Store.Members(ctx, c.r.from.Channel)
 	all := []offer{}
 	for _, member := range members {
@@ -293,15 +313,11 @@ func (c *calls) methods(ctx context.Context) (any, error) {
 // callMethod delivers a call to the agent that offers the method, as an event of the type call whose
 // id is the key of the call, and waits for its message of the type result that answers it. The same
 // call of an event that is delivered again is not carried out again.
-func (c *calls) callMethod(ctx context.Context, call agent.Call) (any, error) {
-	var p struct {
-		ProviderID string          `json:"providerId"`
-		MethodName string          `json:"methodName"`
-		Args       json.RawMessage `json:"args"`
-	}
-	if err := strict(call.Params, &p); err != nil {
-		return nil, err
-	}
+func (c *calls) callMethod(ctx context.Context, call agent.Call, p struct {
+	ProviderID string          `json:"providerId"`
+	MethodName string          `json:"methodName"`
+	Args       json.RawMessage `json:"args"`
+}) (any, error) {
 	if call.Key == "" {
 		return nil, agent.Errorf(agent.ErrNoEvent, "there is no event: a call of another agent's "+
 			"method belongs to one, so that the same event makes it once")
@@ -358,7 +374,7 @@ func asked(ctx context.Context, a *Agents, provider store.Instance, e agent.Even
 		if !errors.Is(err, store.ErrNotFound) {
 			return nil, err
 		}
-		who := strings.TrimSuffix(provider.Agent+"/"+provider.Facet, "/")
+		who := store.PathOf(provider)
 		switch why, err := store.ChildrenOf(a.Store).Lost(ctx, provider.ID, key); {
 		case err == nil && strings.HasPrefix(why, abortedBy):
 			return nil, agent.Errorf(agent.ErrAborted, "%s", why)

@@ -54,17 +54,10 @@ func (c *calls) converses(name string, changes bool) error {
 
 // changes proposes or discards what the tools of a conversation changed. An event of the type
 // approval says what is decided.
-func (c *calls) changes(ctx context.Context, call agent.Call) (any, error) {
-	if err := c.hasTools(call.Method); err != nil {
-		return nil, err
-	}
-	var p struct {
-		Conversation string `json:"conversation"`
-		Words        string `json:"words"`
-	}
-	if err := strict(call.Params, &p); err != nil {
-		return nil, err
-	}
+func (c *calls) changes(ctx context.Context, call agent.Call, p struct {
+	Conversation string `json:"conversation"`
+	Words        string `json:"words"`
+}) (any, error) {
 	if err := c.converses(p.Conversation, true); err != nil {
 		return nil, err
 	}

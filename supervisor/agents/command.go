@@ -2,7 +2,6 @@ package agents
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -30,21 +29,14 @@ type Command struct {
 
 // command runs a tool, and returns how it ended. Where its start needs an approval, it does not
 // start: the agent is woken when somebody has decided, and calls again.
-func (c *calls) command(ctx context.Context, params json.RawMessage) (any, error) {
-	if err := c.hasTools(agent.MethodCommand); err != nil {
-		return nil, err
-	}
-	var p struct {
-		Argv         []string          `json:"argv"`
-		Cwd          string            `json:"cwd"`
-		Env          map[string]string `json:"env"`
-		Stdin        string            `json:"stdin"`
-		Limits       []string          `json:"limits"`
-		Conversation string            `json:"conversation"`
-	}
-	if err := strict(params, &p); err != nil {
-		return nil, err
-	}
+func (c *calls) command(ctx context.Context, _ agent.Call, p struct {
+	Argv         []string          `json:"argv"`
+	Cwd          string            `json:"cwd"`
+	Env          map[string]string `json:"env"`
+	Stdin        string            `json:"stdin"`
+	Limits       []string          `json:"limits"`
+	Conversation string            `json:"conversation"`
+}) (any, error) {
 	bad := func(format string, args ...any) error {
 		return agent.Errorf(agent.ErrParams, "command: "+format, args...)
 	}
@@ -84,21 +76,23 @@ func (c *calls) command(ctx context.Context, params json.RawMessage) (any, error
 		"says what is decided", refused.Approval, err, agent.TypeApproval)
 }
 
-// hasTools returns an error if the agent has no tools, and so not the method.
-func (c *calls) hasTools(method string) error {
-	if len(c.r.m.Capabilities.Tools) > 0 {
-		return nil
+// toolUsers makes m a method of agents that have tools.
+func toolUsers(m method) method {
+	return func(c *calls, ctx context.Context, call agent.Call) (any, error) {
+		if len(c.r.m.Capabilities.Tools) == 0 {
+			return nil, agent.Errorf(agent.ErrNoMethod, "HOST has no method %s: write the tools that the "+
+				"agent may run into [capabilities], as in tools = [\"core-utils/*\"]; facets have none",
+				call.Method)
+		}
+		return m(c, ctx, call)
 	}
-	return agent.Errorf(agent.ErrNoMethod, "HOST has no method %s: write the tools that the "+
-		"agent may run into [capabilities], as in tools = [\"core-utils/*\"]; facets have none",
-		method)
 }
 
 // asked has the agent woken when somebody has decided on an action that jaild carries out.
 func (c *calls) asked(action string) error {
 	err := store.AsksOf(c.r.a.Store).Tool(c.r.from.ID, action)
 	if err == nil {
-		c.r.a.proposals.look()
+		nudge(c.r.a.proposals.asked)
 	}
 	return err
 }

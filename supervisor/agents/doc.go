@@ -1,12 +1,10 @@
 // Package agents keeps the agents of one user: it wakes an agent in a jail when an event waits for
 // it, delivers the events, and lets it sleep when none comes.
 //
-//	agents.go    which agents are awake, and whose turn it is
-//	bus.go       where events wait
+//	agents.go    which agents are awake, and whose turn it is; when alarms are due
 //	run.go       one awake agent: its orders and reports, until it sleeps
 //	blame.go     what a failure means: another try, a dead letter, or no more tries
 //	calls.go     what an agent asks for while it works on an event
-//	alarms.go    when alarms are due
 //	facets.go    children of agents, which agents call
 //	families.go  what an agent has is divided among it and its facets
 //	load.go      programs that agents run once

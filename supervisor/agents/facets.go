@@ -213,51 +213,44 @@ func (f facets) sleep(i store.Instance) {
 
 var facetName = regexp.MustCompile(`^[a-z][a-z0-9._-]{0,62}$`)
 
-// strict reads the parameters of a call.
-func strict(params json.RawMessage, to any) error {
-	if err := agent.Strict(params, to); err != nil {
-		return agent.Errorf(agent.ErrParams, "parameters: %v", err)
+// parents makes m a method of agents that may have facets.
+func parents(m method) method {
+	return func(c *calls, ctx context.Context, call agent.Call) (any, error) {
+		if c.r.m.OnHost() {
+			return nil, agent.Errorf(agent.ErrNoBinding, "there are no facets and no loaded "+
+				"programs: they have a part of the jail of their agent, and this agent has none")
+		}
+		if !c.r.m.Capabilities.Facets {
+			return nil, agent.Errorf(agent.ErrNoBinding, "there are no facets: write facets = true "+
+				"in [capabilities], and facets: true for a facet that has some itself")
+		}
+		return m(c, ctx, call)
 	}
-	return nil
 }
 
-// parent answers the calls by which an agent has facets.
-func (c *calls) parent(ctx context.Context, call agent.Call) (any, error) {
-	if c.r.m.OnHost() {
-		return nil, agent.Errorf(agent.ErrNoBinding, "there are no facets and no loaded "+
-			"programs: they have a part of the jail of their agent, and this agent has none")
-	}
-	if !c.r.m.Capabilities.Facets {
-		return nil, agent.Errorf(agent.ErrNoBinding, "there are no facets: write facets = true "+
-			"in [capabilities], and facets: true for a facet that has some itself")
-	}
-	switch call.Method {
-	case "facet":
-		return c.facet(ctx, call.Params)
-	case "facets":
-		return c.facets(ctx)
-	case "callFacets":
-		return c.callFacets(ctx, call)
-	case agent.MethodLoad:
-		return c.load(ctx, call)
-	}
-	var p struct {
-		Name   string `json:"name"`
-		Reason string `json:"reason"`
-	}
-	if err := strict(call.Params, &p); err != nil {
+// A facetEnd is what abortFacet and deleteFacet take.
+type facetEnd struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
+}
+
+func (c *calls) abortFacet(ctx context.Context, _ agent.Call, p facetEnd) (any, error) {
+	i, err := c.find(ctx, p.Name)
+	if err != nil {
 		return nil, err
 	}
+	return struct{}{}, facets{c.r.a}.abort(ctx, i, p.Reason)
+}
+
+func (c *calls) deleteFacet(ctx context.Context, _ agent.Call, p facetEnd) (any, error) {
 	i, err := c.find(ctx, p.Name)
 	switch {
-	case call.Method == "deleteFacet" && errors.Is(err, store.ErrNotFound):
+	case errors.Is(err, store.ErrNotFound):
 		return deleted{}, nil
 	case err != nil:
 		return nil, err
-	case call.Method == "deleteFacet":
-		return deleted{true}, facets{c.r.a}.delete(ctx, i)
 	}
-	return struct{}{}, facets{c.r.a}.abort(ctx, i, p.Reason)
+	return deleted{true}, facets{c.r.a}.delete(ctx, i)
 }
 
 type deleted struct {
@@ -280,14 +273,10 @@ func (c *calls) child(i store.Instance) child {
 }
 
 // facet gets a facet, or makes it.
-func (c *calls) facet(ctx context.Context, params json.RawMessage) (any, error) {
-	var p struct {
-		Name string `json:"name"`
-		ask
-	}
-	if err := strict(params, &p); err != nil {
-		return nil, err
-	}
+func (c *calls) facet(ctx context.Context, _ agent.Call, p struct {
+	Name string `json:"name"`
+	ask
+}) (any, error) {
 	if !facetName.MatchString(p.Name) {
 		return nil, agent.Errorf(agent.ErrParams, "facet %.80q: want a name of 1 to 63 "+
 			"lower-case letters, digits, ., _ and -, which begins with a letter", p.Name)
@@ -315,14 +304,8 @@ func (c *calls) facet(ctx context.Context, params json.RawMessage) (any, error) 
 	if changed {
 		c.r.a.turns.replace(i.ID, "its parent asks for something else")
 	}
-	if i.State == store.Failed {
-		// As for an agent whose files have changed: it has its own tries.
-		if err := errors.Join(c.r.a.Store.SetFailures(i.ID, 0, i.NotBefore, ""),
-			c.r.a.Store.SetState(i.ID, store.Dormant, "")); err != nil {
-			return nil, err
-		}
-	}
-	return c.child(i), nil
+	// As for an agent whose files have changed.
+	return c.child(i), c.r.a.revive(i)
 }
 
 func (c *calls) facets(ctx context.Context) (any, error) {
@@ -348,17 +331,13 @@ func (c *calls) find(ctx context.Context, name string) (store.Instance, error) {
 
 // callFacets calls methods of facets in parallel, and returns what each returns. Each call is an
 // event of the type call, and its answer a message of the type result, as with callMethod.
-func (c *calls) callFacets(ctx context.Context, call agent.Call) (any, error) {
-	var p struct {
-		Calls []struct {
-			Name   string          `json:"name"`
-			Method string          `json:"method"`
-			Args   json.RawMessage `json:"args,omitempty"`
-		} `json:"calls"`
-	}
-	if err := strict(call.Params, &p); err != nil {
-		return nil, err
-	}
+func (c *calls) callFacets(ctx context.Context, call agent.Call, p struct {
+	Calls []struct {
+		Name   string          `json:"name"`
+		Method string          `json:"method"`
+		Args   json.RawMessage `json:"args,omitempty"`
+	} `json:"calls"`
+}) (any, error) {
 	if len(p.Calls) == 0 || len(p.Calls) > store.MaxFacets || call.Key == "" {
 		return nil, agent.Errorf(agent.ErrParams, "callFacets takes 1 to %d calls, in an event",
 			store.MaxFacets)

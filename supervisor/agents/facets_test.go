@@ -19,6 +19,7 @@ import (
 	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
+	"github.com/jail-sandbox/jail/supervisor/models"
 )
 
 const withFacets = "capabilities = { facets = true, storage = true, ai = true }\n"
@@ -81,7 +82,7 @@ func (w *world) do(i store.Instance, f func(w *work)) {
 // A meeting is a model that answers nobody before all have asked.
 type meeting struct{ asked sync.WaitGroup }
 
-func (m *meeting) Ask(context.Context, manifest.Role, string, []byte) (*Response, error) {
+func (m *meeting) Ask(context.Context, manifest.Role, string, []byte) (*models.Response, error) {
 	m.asked.Done()
 	m.asked.Wait()
 	answer := answers(200, streams["chat"])

@@ -18,6 +18,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/models"
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
@@ -311,7 +312,7 @@ type world struct {
 	now   func() time.Time
 	*Agents
 	records func(audit.AgentStep)
-	models  Models
+	models  models.Asker
 	awake   int
 	queue   *fakeQueue
 }

@@ -12,8 +12,17 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/gatekeepers"
 )
 
+// A gateCall is what a call of a gatekeeper takes.
+type gateCall struct {
+	Gatekeeper string          `json:"gatekeeper"`
+	Method     string          `json:"method"`
+	Action     string          `json:"action"`
+	Args       json.RawMessage `json:"args"`
+	Words      string          `json:"words"`
+}
+
 // gate answers the calls by which an agent uses gatekeepers.
-func (c *calls) gate(ctx context.Context, call agent.Call) (any, error) {
+func (c *calls) gate(ctx context.Context, call agent.Call, p gateCall) (any, error) {
 	desk := c.r.a.o.Gates
 	if desk == nil || len(c.r.m.Capabilities.Gatekeepers) == 0 {
 		return nil, agent.Errorf(agent.ErrNoBinding, "there are no gatekeepers: name them in "+
@@ -22,16 +31,6 @@ func (c *calls) gate(ctx context.Context, call agent.Call) (any, error) {
 	who := gatekeepers.Caller{Agent: c.r.from.Agent,
 		ID: c.r.a.Store.AgentID(store.PathOf(c.r.from)), Instance: c.r.from.ID,
 		Allowed: c.r.m.Capabilities.Gatekeepers}
-	var p struct {
-		Gatekeeper string          `json:"gatekeeper"`
-		Method     string          `json:"method"`
-		Action     string          `json:"action"`
-		Args       json.RawMessage `json:"args"`
-		Words      string          `json:"words"`
-	}
-	if err := strict(call.Params, &p); err != nil {
-		return nil, err
-	}
 	if len(p.Args) == 0 {
 		p.Args = json.RawMessage("{}")
 	}

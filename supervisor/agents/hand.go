@@ -46,10 +46,7 @@ func (h *hand) give(e *agent.Event) bool {
 	if e != nil && !h.closed {
 		h.given = append(h.given, *e)
 	}
-	select {
-	case h.ready <- struct{}{}:
-	default:
-	}
+	nudge(h.ready)
 	return e != nil && !h.closed
 }
 

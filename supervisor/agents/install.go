@@ -2,15 +2,17 @@ package agents
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/jail-sandbox/jail/jail/atomicfile"
 	"github.com/jail-sandbox/jail/supervisor/agents/builtin"
@@ -96,7 +98,7 @@ func copyAgent(m *manifest.Agent, to string) error {
 	defer from.Close()
 	made := filepath.Join(beside, "new")
 	for _, name := range m.Files {
-		if err := copyFile(from, name, filepath.Join(made, name)); err != nil {
+		if err := copyFile(from, name, filepath.Join(made, name), manifest.MaxBytes, 0o755); err != nil {
 			return err
 		}
 	}
@@ -111,36 +113,41 @@ func copyAgent(m *manifest.Agent, to string) error {
 	return nil
 }
 
-func copyFile(from *os.Root, name, to string) error {
-	in, err := from.Open(name)
+// copyFile copies a regular file of at most most bytes, durably. The copy has the mode, and can be
+// executed only if the file can. A file that is no regular one is not waited for.
+func copyFile(from *os.Root, name, to string, most int64, mode fs.FileMode) error {
+	in, err := from.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
 	info, err := in.Stat()
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is no regular file", in.Name())
+	case info.Size() > most:
+		return fmt.Errorf("%s has more than %d bytes", in.Name(), most)
 	}
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err
 	}
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644|info.Mode().Perm()&0o111)
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode&(info.Mode().Perm()|0o666))
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(out, io.LimitReader(in, manifest.MaxBytes))
+	_, err = io.CopyN(out, in, info.Size())
+	if err == nil {
+		err = out.Sync()
+	}
 	return errors.Join(err, out.Close())
 }
 
 // register reads the agent in the folder and registers what is there now: the agent is new, changed,
 // or as it was. What runs of it takes up a change when it has ended the event that it works on.
-func (a *Agents) register(ctx context.Context, name string) (store.Agent, error) {
-	known, err := a.readAndRegister(ctx, name)
-	a.problems.note(name, err)
-	return known, err
-}
-
-func (a *Agents) readAndRegister(ctx context.Context, name string) (store.Agent, error) {
+func (a *Agents) register(ctx context.Context, name string) (_ store.Agent, err error) {
+	defer func() { a.problems.note(name, err) }()
 	if err := reserved(name); err != nil {
 		return store.Agent{}, err
 	}
@@ -173,7 +180,7 @@ func (a *Agents) readAndRegister(ctx context.Context, name string) (store.Agent,
 		return store.Agent{}, err
 	}
 	a.wake(woken...)
-	a.alarmSet()
+	nudge(a.alarms)
 	if before.Digest != known.Digest {
 		for _, w := range m.Warnings {
 			a.o.Log.Warn(w.Error())
@@ -181,15 +188,9 @@ func (a *Agents) readAndRegister(ctx context.Context, name string) (store.Agent,
 		return known, a.eachOf(ctx, name, func(i store.Instance) error {
 			a.record(i, audit.AgentStep{Step: step, Runtime: runtimeOf(*m.Manifest)})
 			a.turns.replace(i.ID, "its files have changed")
-			if i.State == store.Failed {
-				// A new version has its own tries.
-				err := errors.Join(a.Store.SetFailures(i.ID, 0, i.NotBefore, ""),
-					a.Store.SetState(i.ID, store.Dormant, ""))
-				a.wake(i.ID)
-				return err
-			}
+			err := a.revive(i)
 			a.wake(i.ID)
-			return nil
+			return err
 		})
 	}
 	return known, nil
@@ -210,7 +211,11 @@ func stampOf(dir string) string {
 		fmt.Fprintf(&b, "%s %d %d %v\n", path, info.Size(), info.ModTime().UnixNano(), info.Mode())
 		return nil
 	})
-	return digest(b.String(), err)
+	if err != nil {
+		b.WriteString(err.Error())
+	}
+	sum := sha256.Sum256([]byte(b.String()))
+	return hex.EncodeToString(sum[:16])
 }
 
 // manifest returns what an agent is now on a channel, and the directory of its files. The built-in
@@ -415,28 +420,23 @@ func (a *Agents) Manifest(name string) (manifest.Manifest, error) {
 // Problems returns what is wrong with agents of the folder, by their names.
 func (a *Agents) Problems() map[string]string { return a.problems.all() }
 
-// problems are what is wrong with agents that cannot be registered.
-type problems struct {
-	mu sync.Mutex
-	of map[string]string
-}
+// problems are what is wrong with agents that cannot be registered, a text by the name of each.
+type problems struct{ of sync.Map }
 
 func (p *problems) all() map[string]string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return maps.Clone(p.of)
+	all := map[string]string{}
+	p.of.Range(func(name, why any) bool {
+		all[name.(string)] = why.(string)
+		return true
+	})
+	return all
 }
 
 // note notes what is wrong with an agent, nil for nothing.
 func (p *problems) note(name string, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if err == nil {
-		delete(p.of, name)
+		p.of.Delete(name)
 		return
 	}
-	if p.of == nil {
-		p.of = map[string]string{}
-	}
-	p.of[name] = err.Error()
+	p.of.Store(name, err.Error())
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/agents/store"
 	"github.com/jail-sandbox/jail/supervisor/audit"
@@ -25,7 +26,7 @@ type clock struct{ ahead atomic.Int64 }
 func (c *clock) now() time.Time          { return time.Now().Add(time.Duration(c.ahead.Load())) }
 func (c *clock) jump(d time.Duration)    { c.ahead.Add(int64(d)) }
 func (w *world) tell(name string, d any) { w.say(w.instance(name), d) }
-func (w *world) alarms(name string) []store.Alarm {
+func (w *world) alarms(name string) []agentapi.Alarm {
 	w.t.Helper()
 	all, err := w.Store.Alarms(w.t.Context(), w.instance(name).ID)
 	if err != nil {
@@ -120,7 +121,7 @@ func TestOneOutstandingAlarm(t *testing.T) {
 	}
 	for range 3 {
 		c.jump(5 * time.Minute)
-		w.alarmSet()
+		nudge(w.Agents.alarms)
 		w.until("the tick waits", func() bool { return w.instance("a").Waiting > 0 })
 	}
 	if got := w.instance("a").Waiting; got != 1 {
@@ -180,8 +181,8 @@ func TestWakeReasons(t *testing.T) {
 		do     func()
 	}{
 		{agent.TypeMessage, func() { w.say(i, "hi") }},
-		{agent.TypeAlarm, func() { c.jump(2 * time.Minute); w.alarmSet() }},
-		{agent.TypeTick, func() { c.jump(2 * time.Hour); w.alarmSet() }},
+		{agent.TypeAlarm, func() { c.jump(2 * time.Minute); nudge(w.Agents.alarms) }},
+		{agent.TypeTick, func() { c.jump(2 * time.Hour); nudge(w.Agents.alarms) }},
 		{agent.TypeMention, func() { w.tell("b", "mention") }},
 		{agent.TypeDirect, func() { w.tell("b", "direct") }},
 		{agent.TypeApproval, func() { w.queued(1); w.queue.decide(Approved) }},

@@ -89,32 +89,33 @@ var (
 	envName     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
+func badLoad(format string, args ...any) error {
+	return agent.Errorf(agent.ErrParams, "load: "+format, args...)
+}
+
 // environment returns the variables of a program, and its bindings.
 func (p program) environment() (env []string, grants map[string]grant, err error) {
-	bad := func(format string, args ...any) error {
-		return agent.Errorf(agent.ErrParams, "load: "+format, args...)
-	}
 	size := 0
 	for _, name := range slices.Sorted(maps.Keys(p.Env)) {
 		raw := p.Env[name]
 		if !envName.MatchString(name) || len(name) > agent.MaxName {
-			return nil, nil, bad("env %.60q: want a name of letters, digits and _", name)
+			return nil, nil, badLoad("env %.60q: want a name of letters, digits and _", name)
 		}
 		if size += len(name) + len(raw); size > maxEnvText {
-			return nil, nil, bad("env has more than %d bytes", maxEnvText)
+			return nil, nil, badLoad("env has more than %d bytes", maxEnvText)
 		}
 		if raw = bytes.TrimSpace(raw); raw[0] == '{' {
 			if grants == nil {
 				grants = map[string]grant{}
 			}
 			if grants[name], err = grantOf(name, raw); err != nil {
-				return nil, nil, bad("env %.60q: %v", name, err)
+				return nil, nil, badLoad("env %.60q: %v", name, err)
 			}
 			continue
 		}
 		var value string
 		if raw[0] != '"' || json.Unmarshal(raw, &value) != nil || strings.ContainsRune(value, 0) {
-			return nil, nil, bad("env %.60q: want a text, or a binding as in {\"facet\": NAME}", name)
+			return nil, nil, badLoad("env %.60q: want a text, or a binding as in {\"facet\": NAME}", name)
 		}
 		env = append(env, name+"="+value)
 	}
@@ -123,35 +124,32 @@ func (p program) environment() (env []string, grants map[string]grant, err error
 
 // code checks a program, and returns its modules as bytes.
 func (p program) code() (map[string][]byte, error) {
-	bad := func(format string, args ...any) error {
-		return agent.Errorf(agent.ErrParams, "load: "+format, args...)
-	}
 	switch _, ok := p.Modules[p.MainModule]; {
 	case !executionID.MatchString(p.ExecutionID):
-		return nil, bad("executionId %.60q: want 1 to 128 letters, digits, ., _ and -", p.ExecutionID)
+		return nil, badLoad("executionId %.60q: want 1 to 128 letters, digits, ., _ and -", p.ExecutionID)
 	case !ok:
-		return nil, bad("mainModule %.60q is not among the modules", p.MainModule)
+		return nil, badLoad("mainModule %.60q is not among the modules", p.MainModule)
 	case !slices.Contains([]string{".wasm", ".py", ".js", ".mjs"}, path.Ext(p.MainModule)):
-		return nil, bad("mainModule %.60q: want a name that ends in .wasm, .py, .js or .mjs",
+		return nil, badLoad("mainModule %.60q: want a name that ends in .wasm, .py, .js or .mjs",
 			p.MainModule)
 	case len(p.Modules) > maxModules || len(p.Env) > maxEnv:
-		return nil, bad("%d modules and %d variables: at most %d and %d", len(p.Modules), len(p.Env),
+		return nil, badLoad("%d modules and %d variables: at most %d and %d", len(p.Modules), len(p.Env),
 			maxModules, maxEnv)
 	case len(p.GlobalOutbound) > 0 && string(p.GlobalOutbound) != "null":
-		return nil, bad("globalOutbound: want null, a loaded program has no network")
+		return nil, badLoad("globalOutbound: want null, a loaded program has no network")
 	}
 	out, size := map[string][]byte{}, 0
 	for name, raw := range p.Modules {
 		if len(name) > 200 || !moduleName.MatchString(name) {
-			return nil, bad("module %.60q: want a relative path of letters, digits, ., _ and -", name)
+			return nil, badLoad("module %.60q: want a relative path of letters, digits, ., _ and -", name)
 		}
 		text, err := codeOf(raw)
 		if err != nil {
-			return nil, bad(`module %.60q: %v: want a text, or {"base64": TEXT}`, name, err)
+			return nil, badLoad(`module %.60q: %v: want a text, or {"base64": TEXT}`, name, err)
 		}
 		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 			if _, ok := p.Modules[dir]; ok {
-				return nil, bad("module %.60q: its directory is a module, too", name)
+				return nil, badLoad("module %.60q: its directory is a module, too", name)
 			}
 		}
 		if size += len(text); size > maxCode {
@@ -184,11 +182,7 @@ func codeOf(raw json.RawMessage) ([]byte, error) {
 // load runs a program once, in a fresh jail: of the policy of the agent what a program without
 // files and network needs, a piece of what the agent keeps for facets, and only the variables and
 // bindings that are given. Nothing of it stays.
-func (c *calls) load(ctx context.Context, call agent.Call) (any, error) {
-	var p program
-	if err := strict(call.Params, &p); err != nil {
-		return nil, err
-	}
+func (c *calls) load(ctx context.Context, call agent.Call, p program) (any, error) {
 	modules, err := p.code()
 	if err != nil {
 		return nil, err

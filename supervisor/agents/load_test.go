@@ -127,7 +127,7 @@ func TestPartsOfCalls(t *testing.T) {
 		c.take(agent.Call{ID: 1, Part: []byte("x"), Binding: agent.Host, Method: "facets"}) == nil {
 		t.Error("parts that are too large for their method are taken")
 	}
-	c.wait()
+	c.work.Wait()
 }
 
 // The errors of a load name the modules as the agent does, and no path of the host.

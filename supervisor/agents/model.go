@@ -17,16 +17,6 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/models"
 )
 
-// A Models asks models.
-type Models interface {
-	// Ask sends a request to the model of a role and returns the response once its head is there.
-	// key is the Idempotency-Key of the request.
-	Ask(ctx context.Context, role manifest.Role, key string, body []byte) (*Response, error)
-}
-
-// A Response is that of a model's host.
-type Response = models.Response
-
 // Forms of requests to models.
 const (
 	formMessages  = "messages"
@@ -46,6 +36,8 @@ func roleNames(m manifest.Manifest) []string {
 	return append([]string{}, slices.Sorted(maps.Keys(m.AI.Roles))...)
 }
 
+func (c *calls) listRoles(context.Context) (any, error) { return roleNames(c.r.m), nil }
+
 // streamText asks the model of a role, and sends what the model's host answers as it comes, in
 // parts: server-sent events in the form of the role's API. Parameters:
 //
@@ -55,26 +47,26 @@ func roleNames(m manifest.Manifest) []string {
 //	max_tokens  of the answer
 //
 // Others are passed on as they are, such as tools. Model and streaming are the role's.
-func (c *calls) streamText(ctx context.Context, call agent.Call) error {
+func (c *calls) streamText(ctx context.Context, call agent.Call) (any, error) {
 	name, params, err := roleOf(c.r.m, call.Params)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	role := c.r.m.AI.Roles[name]
 	left, err := c.tokensLeft(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	body, err := requestOf(role, params, left)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if c.r.a.o.Models == nil {
-		return agent.Errorf(agent.ErrModel, "no models can be asked here")
+		return nil, agent.Errorf(agent.ErrModel, "no models can be asked here")
 	}
 	res, err := c.askPatiently(ctx, role, call.Key, body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer res.Body.Close()
 	used := &usage{form: role.Form}
@@ -84,7 +76,7 @@ func (c *calls) streamText(ctx context.Context, call agent.Call) error {
 	}
 	c.r.a.record(c.r.from, audit.AgentStep{Step: audit.AgentTokens, Role: name,
 		Reason: role.Model, Tokens: used.input + used.output})
-	return err
+	return nil, err
 }
 
 // roleOf returns the role that the parameters name, and the other parameters.
@@ -212,7 +204,7 @@ var modelWaits = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}
 // askPatiently asks again when the model's host says that it is busy: at most three times after
 // 429, and once after 5xx.
 func (c *calls) askPatiently(ctx context.Context, role manifest.Role, key string,
-	body []byte) (*Response, error) {
+	body []byte) (*models.Response, error) {
 	busy, broken := 0, 0
 	for {
 		res, err := c.r.a.o.Models.Ask(ctx, role, key, body)

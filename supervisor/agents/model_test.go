@@ -10,18 +10,19 @@ import (
 
 	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
+	"github.com/jail-sandbox/jail/supervisor/models"
 )
 
 // fakeModels answers with texts of the test, in turn.
 type fakeModels struct {
 	mu      sync.Mutex
-	answers []Response
+	answers []models.Response
 	bodies  []map[string]any
 	keys    []string
 }
 
 func (f *fakeModels) Ask(_ context.Context, _ manifest.Role, key string,
-	body []byte) (*Response, error) {
+	body []byte) (*models.Response, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var asked map[string]any
@@ -34,8 +35,8 @@ func (f *fakeModels) Ask(_ context.Context, _ manifest.Role, key string,
 	return &answer, nil
 }
 
-func answers(status int, text string) Response {
-	return Response{Status: status, Body: io.NopCloser(strings.NewReader(text))}
+func answers(status int, text string) models.Response {
+	return models.Response{Status: status, Body: io.NopCloser(strings.NewReader(text))}
 }
 
 // streams are what the three APIs send, each with 7 tokens in and 5 out.
@@ -71,7 +72,7 @@ func role(form string) string {
 func TestModelBudget(t *testing.T) {
 	for form, stream := range streams {
 		t.Run(form, func(t *testing.T) {
-			f := &fakeModels{answers: []Response{answers(200, stream), answers(200, stream)}}
+			f := &fakeModels{answers: []models.Response{answers(200, stream), answers(200, stream)}}
 			w := newWorld(t)
 			w.models = f
 			w.start()

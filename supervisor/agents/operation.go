@@ -64,14 +64,9 @@ func (r *run) operate(ctx context.Context, o *operation) {
 	r.window.operations++
 	id := r.window.operations
 	r.window.admins[id] = o
-	for data := o.data; ; data = data[operationPart:] {
-		if len(data) <= operationPart {
-			r.order(ctx, agent.Order{Admin: &agent.Admin{ID: id, Op: o.op, Data: data}})
-			return
-		}
-		r.order(ctx, agent.Order{Admin: &agent.Admin{ID: id, Op: o.op, Data: data[:operationPart],
-			More: true}})
-	}
+	agent.Split(o.data, operationPart, func(part []byte, more bool) {
+		r.order(ctx, agent.Order{Admin: &agent.Admin{ID: id, Op: o.op, Data: part, More: more}})
+	})
 }
 
 // operated takes a part of a result.

@@ -95,23 +95,23 @@ func (r *run) whole() *cause {
 	ctx, kill := context.WithCancelCause(r.a.ctx)
 	defer kill(errAsked)
 	r.kill = kill
-	r.a.turns.setKill(r.turn, kill)
-	defer r.a.turns.setKill(r.turn, nil)
-	r.a.turns.setHand(r.turn, r.window.hand)
+	r.a.turns.change(func() {
+		r.turn.kill, r.turn.hand, r.turn.state = kill, r.window.hand, store.Initializing
+	})
+	defer r.a.turns.change(func() { r.turn.kill = nil })
 	defer r.window.hand.close()
 	r.calls = newCalls(ctx, r)
-	defer r.calls.wait()
+	defer r.calls.work.Wait()
 	ended := make(chan error, 1)
 	var end End
-	r.a.turns.setState(r.turn, store.Initializing)
 	r.window.watchdog = time.AfterFunc(readyTime, func() {
 		kill(fmt.Errorf("it was not ready after %v", readyTime))
 	})
 	go func() {
 		var err error
-		out := newReports(ctx, r)
+		out := r.receive(ctx)
 		end, err = r.a.o.Jails.Run(ctx, r.l, Orders{newOrders(ctx, r.orders), out})
-		out.close()
+		out.Close()
 		ended <- err
 	}()
 	failure := r.serve(ctx)
@@ -265,7 +265,7 @@ func (r *run) begin(ctx context.Context) *cause {
 	r.order(ctx, agent.Order{Wake: &agent.Wake{Reason: reason,
 		AgentID: r.l.AgentID, Channel: r.from.Channel, Handle: r.from.Handle, Class: r.l.Class,
 		Config: r.m.Config}})
-	r.a.turns.setState(r.turn, store.Active)
+	r.a.turns.change(func() { r.turn.state = store.Active })
 	r.watch(0, "")
 	r.deliver(ctx, events)
 	// The agent works meanwhile.
@@ -314,8 +314,11 @@ func (r *run) watchEvent() {
 
 // fill delivers events as far as the batch has room, and operations of the owner's.
 func (r *run) fill(ctx context.Context) *cause {
-	for _, o := range r.a.turns.take(r.turn) {
-		r.operate(ctx, o)
+	// An agent that was asked to sleep may end before it answers: the next run does.
+	if !r.asked {
+		for _, o := range r.a.turns.take(r.turn.id) {
+			r.operate(ctx, o)
+		}
 	}
 	given, coming := r.window.hand.take()
 	r.deliver(ctx, given)
@@ -352,13 +355,13 @@ func (r *run) room() int {
 	return 0
 }
 
-// next takes events from the bus, as many as are to be delivered.
+// next takes events from the inbox, as many as are to be delivered.
 func (r *run) next() ([]agent.Event, *cause) {
 	room := r.room()
 	if room == 0 {
 		return nil, nil
 	}
-	events, more, err := r.a.o.Bus.Next(r.from.ID, r.window.sent, room)
+	events, more, err := r.a.Store.Next(r.from.ID, r.window.sent, room)
 	if err != nil {
 		return nil, &cause{why: err.Error()}
 	}
@@ -522,7 +525,7 @@ func (r *run) commit(ctx context.Context, seq uint64, effects []agent.Effects,
 	effects = r.permitted(effects)
 	begun := time.Now()
 	for {
-		done, err := r.a.o.Bus.Ack(r.from.ID, seq, effects, time.Since(begun) > fullTime, want)
+		done, err := r.a.Store.Ack(r.from.ID, seq, effects, time.Since(begun) > fullTime, want)
 		switch {
 		case errors.Is(err, store.ErrFull):
 			r.watch(fullTime+grace, "the inbox of a receiver was full for too long")
@@ -547,12 +550,12 @@ func (r *run) commit(ctx context.Context, seq uint64, effects []agent.Effects,
 
 // settled carries out what follows from committed events.
 func (r *run) settled(done store.Settlement) {
-	r.a.wake(done.Sorted()...)
+	r.a.wake(done.Woken...)
 	if done.Alarms {
-		r.a.alarmSet()
+		nudge(r.a.alarms)
 	}
 	if done.Proposed {
-		r.a.proposals.look()
+		nudge(r.a.proposals.asked)
 	}
 	for _, why := range done.Refused {
 		r.calls.log(agent.Log{Level: "warn", Message: "refused: " + why})

@@ -3,9 +3,10 @@ package agents
 import (
 	"bytes"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 
 	"github.com/jail-sandbox/jail/runners/agent"
@@ -53,61 +54,57 @@ func (o *orders) Read(p []byte) (int, error) {
 	return o.text.Read(p)
 }
 
-// reports is a writer of the frames of a run's reports.
-type reports struct {
-	ctx    context.Context
-	r      *run
-	frames *agent.Splitter
-
-	mu     sync.Mutex
-	closed bool
+// receive returns where the frames of a run's reports go, which are handed over one by one. Close says
+// that there are no more. Nonsense ends the run.
+func (r *run) receive(ctx context.Context) io.WriteCloser {
+	from, to := io.Pipe()
+	go func() {
+		defer close(r.reports)
+		// Nobody reads what comes after the end.
+		defer from.Close()
+		in := agent.NewReader(from)
+		for {
+			var report agent.Report
+			if err := in.Read(&report); err != nil {
+				if !errors.Is(err, io.EOF) && ctx.Err() == nil {
+					r.kill(fmt.Errorf("its jail sent nonsense: %w", err))
+				}
+				return
+			}
+			select {
+			case r.reports <- report:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return to
 }
 
-func newReports(ctx context.Context, r *run) *reports {
-	out := &reports{ctx: ctx, r: r}
-	out.frames = agent.NewSplitter(out.take)
-	return out
+// A Tail keeps the last bytes that are written to it. Its methods may be called from several
+// goroutines.
+type Tail struct {
+	// Most is how many bytes are kept.
+	Most int
+
+	mu   sync.Mutex
+	kept []byte
 }
 
-// Write hands the reports over, and waits until they are taken. Nonsense ends the run.
-func (out *reports) Write(p []byte) (int, error) {
-	out.mu.Lock()
-	defer out.mu.Unlock()
-	if out.closed {
-		return 0, io.ErrClosedPipe
+// Write keeps the end of p.
+func (t *Tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kept = append(t.kept, p...)
+	if over := len(t.kept) - t.Most; over > 0 {
+		t.kept = append(t.kept[:0], t.kept[over:]...)
 	}
-	n, err := out.frames.Write(p)
-	if err != nil && out.ctx.Err() == nil {
-		out.nonsense(err)
-	}
-	return n, err
+	return len(p), nil
 }
 
-func (out *reports) take(body []byte) error {
-	var report agent.Report
-	if err := json.Unmarshal(body, &report); err != nil {
-		return err
-	}
-	select {
-	case out.r.reports <- report:
-		return nil
-	case <-out.ctx.Done():
-		return io.ErrClosedPipe
-	}
-}
-
-// close says that there are no more reports.
-func (out *reports) close() {
-	out.mu.Lock()
-	defer out.mu.Unlock()
-	if err := out.frames.End(); err != nil && !out.closed && out.ctx.Err() == nil {
-		out.nonsense(err)
-	}
-	out.closed = true
-	close(out.r.reports)
-}
-
-func (out *reports) nonsense(err error) {
-	out.closed = true
-	out.r.kill(fmt.Errorf("its jail sent nonsense: %w", err))
+// String returns what is kept, as text.
+func (t *Tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimSpace(string(bytes.ToValidUTF8(t.kept, []byte("?"))))
 }

@@ -62,18 +62,32 @@ type signal struct {
 
 // want asks for a turn of the instance, after a while.
 func (t *turns) want(id int64, after time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.wanted(t.at(id), after)
+	t.change(func() { t.wanted(t.at(id), after) })
 }
 
 // ask is want for an operation of the owner's, which does not wait for anything.
 func (t *turns) ask(id int64, o *operation) {
+	t.change(func() {
+		at := t.at(id)
+		at.admins = append(at.admins, o)
+		t.wanted(at, 0)
+	})
+}
+
+// change calls f, which changes what a turn knows of its run.
+func (t *turns) change(f func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	at := t.at(id)
-	at.admins = append(at.admins, o)
-	t.wanted(at, 0)
+	f()
+}
+
+// look calls f with the turn of an instance, if it has one.
+func (t *turns) look(id int64, f func(*turn)) {
+	t.change(func() {
+		if at := t.all[id]; at != nil {
+			f(at)
+		}
+	})
 }
 
 func (t *turns) at(id int64) *turn {
@@ -185,11 +199,11 @@ func (at *turn) tell(s signal) {
 }
 
 func (t *turns) tell(id int64, s signal) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if at := t.all[id]; at != nil && at.running {
-		at.tell(s)
-	}
+	t.look(id, func(at *turn) {
+		if at.running {
+			at.tell(s)
+		}
+	})
 }
 
 // replace has the run of an instance sleep, so that the next event is for a run with what the instance
@@ -203,11 +217,11 @@ func (t *turns) replace(id int64, why string) {
 
 // end ends the run of an instance at once.
 func (t *turns) end(id int64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if at := t.all[id]; at != nil && at.kill != nil {
-		at.kill(errTaken)
-	}
+	t.look(id, func(at *turn) {
+		if at.kill != nil {
+			at.kill(errTaken)
+		}
+	})
 }
 
 // setCrowded notes whether an instance waits for memory and processes that others of its family have.
@@ -227,70 +241,38 @@ func (t *turns) setCrowded(at *turn, waits bool) (tell bool) {
 	return false
 }
 
-func (t *turns) setKill(at *turn, kill context.CancelCauseFunc) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	at.kill = kill
-}
-
-// take returns the operations that wait for the run, and takes them over.
-func (t *turns) take(at *turn) []*operation {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	all := at.admins
-	at.admins = nil
+// take returns the operations that wait for an instance, and takes them over.
+func (t *turns) take(id int64) (all []*operation) {
+	t.look(id, func(at *turn) { all, at.admins = at.admins, nil })
 	return all
 }
 
-// setHand is called when a run begins.
-func (t *turns) setHand(at *turn, h *hand) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	at.hand = h
-}
-
 // hand returns that of the run of an instance, or nil.
-func (t *turns) hand(id int64) *hand {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if at := t.all[id]; at != nil {
-		return at.hand
-	}
-	return nil
+func (t *turns) hand(id int64) (h *hand) {
+	t.look(id, func(at *turn) { h = at.hand })
+	return h
 }
 
-func (t *turns) setState(at *turn, state string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	at.state = state
-}
-
-func (t *turns) state(id int64) string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if at := t.all[id]; at != nil {
-		return at.state
-	}
-	return ""
+func (t *turns) state(id int64) (state string) {
+	t.look(id, func(at *turn) { state = at.state })
+	return state
 }
 
 // setQuiet notes that an event is committed and has no effects.
 func (t *turns) setQuiet(at *turn, seq uint64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if at.quiet == nil {
-		at.quiet = make([]uint64, quietEvents)
-	}
-	at.quiet[seq%quietEvents] = seq
+	t.change(func() {
+		if at.quiet == nil {
+			at.quiet = make([]uint64, quietEvents)
+		}
+		at.quiet[seq%quietEvents] = seq
+	})
 }
 
 // isQuiet reports whether the run of an instance has lately committed an event, and the event has no
 // effects.
-func (t *turns) isQuiet(id int64, seq uint64) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	at := t.all[id]
-	return at != nil && at.quiet != nil && at.quiet[seq%quietEvents] == seq
+func (t *turns) isQuiet(id int64, seq uint64) (quiet bool) {
+	t.look(id, func(at *turn) { quiet = at.quiet != nil && at.quiet[seq%quietEvents] == seq })
+	return quiet
 }
 
 // count returns how many instances run or wait for their turn.
@@ -331,18 +313,6 @@ func (t *turns) close() {
 		}
 		at.admins = nil
 	}
-}
-
-// takeID is take by the number of the instance.
-func (t *turns) takeID(id int64) []*operation {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if at := t.all[id]; at != nil {
-		all := at.admins
-		at.admins = nil
-		return all
-	}
-	return nil
 }
 
 // gone waits until an instance that was told to end has ended. One that waits for its turn has none

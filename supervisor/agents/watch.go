@@ -1,8 +1,6 @@
 package agents
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"os"
 	"path/filepath"
 	"time"
@@ -21,14 +19,6 @@ const (
 	// quiet is how long the files of an agent must be left alone before they are read.
 	quiet = 200 * time.Millisecond
 )
-
-func digest(text string, err error) string {
-	if err != nil {
-		text += err.Error()
-	}
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:16])
-}
 
 // makeFolder makes the folder of agents, for its user alone. What is above it is for others, too: that
 // of root's agents is /etc/jail, in which each user's jail looks for profiles.

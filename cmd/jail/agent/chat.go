@@ -332,17 +332,6 @@ func (t *chat) run(ctx context.Context, all manifest.Models, keeper *agentapi.Ke
 	return t.talk(ctx)
 }
 
-// changes are those of the session's shadow.
-func (t *chat) changes(ctx context.Context, in codetools.DiffInput) (codetools.DiffOutput, error) {
-	return codetools.Changes(ctx, t.jail, in)
-}
-
-// isTerminal reports whether somebody sees what is written.
-func (t *chat) isTerminal() bool {
-	_, ok := t.env.Stdout.(*os.File)
-	return ok && terminal.Is(t.env.Stdout)
-}
-
 // A chat is a person who talks to a session of the loop.
 type chat struct {
 	env     *cli.Env
@@ -511,8 +500,10 @@ func (t *chat) talk(ctx context.Context) error {
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt)
 	defer signal.Stop(interrupts)
+	_, isFile := t.env.Stdout.(*os.File)
+	seen := isFile && terminal.Is(t.env.Stdout)
 	for {
-		if t.isTerminal() {
+		if seen {
 			t.show("\n> ")
 		}
 		var line string
@@ -581,7 +572,7 @@ func (t *chat) command(ctx context.Context, line string) (quit bool, err error) 
 }
 
 func (t *chat) diff(ctx context.Context, paths []string, stat bool) (codetools.DiffOutput, error) {
-	d, err := t.changes(ctx, codetools.DiffInput{Paths: paths, Stat: stat})
+	d, err := codetools.Changes(ctx, t.jail, codetools.DiffInput{Paths: paths, Stat: stat})
 	if err != nil {
 		return d, err
 	}

@@ -75,10 +75,7 @@ func (h *Host) result(id uint64, result any, err error) {
 		h.report(agent.Report{Admin: &agent.AdminResult{ID: id, Error: asError(err)}})
 		return
 	}
-	for more := true; more; {
-		part := text[:min(len(text), agent.MaxParams)]
-		text = text[len(part):]
-		more = len(text) > 0
+	agent.Split(text, agent.MaxParams, func(part []byte, more bool) {
 		h.report(agent.Report{Admin: &agent.AdminResult{ID: id, Data: part, More: more}})
-	}
+	})
 }

@@ -159,7 +159,7 @@ func (h *Host) read() {
 			h.inbox.add(order)
 		}
 	}
-	h.inbox.close()
+	h.inbox.set(&h.inbox.closed)
 	h.o.Exit(1)
 }
 
@@ -263,7 +263,7 @@ func (h *Host) fail(why *agent.Error) {
 	if w.event != nil {
 		h.flush()
 		// None may overtake this event.
-		h.inbox.fail()
+		h.inbox.set(&h.inbox.failed)
 		h.report(agent.Report{Failed: &agent.Failed{Seq: w.event.Seq, Code: why.Code,
 			Message: why.Message}})
 		return

@@ -49,7 +49,7 @@ func (h *Host) serveCall(w http.ResponseWriter, r *http.Request, binding string)
 		Method string          `json:"method"`
 		Params json.RawMessage `json:"params"`
 	}
-	if err := read(body, &call); err != nil {
+	if err := agent.Params(body, &call); err != nil {
 		refuse(w, http.StatusBadRequest, err)
 		return
 	}

@@ -39,10 +39,11 @@ func (b *inbox) add(o agent.Order) {
 	b.tell()
 }
 
-func (b *inbox) close() {
+// set sets one of the flags.
+func (b *inbox) set(flag *bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.closed = true
+	*flag = true
 	b.tell()
 }
 
@@ -101,14 +102,6 @@ func (b *inbox) hasEvent() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return !b.sleep && !b.failed && len(b.queue) > 0
-}
-
-// fail has the guest get no more events, and ends it.
-func (b *inbox) fail() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.failed = true
-	b.tell()
 }
 
 // isAsleep reports whether jail-agentd asked for the end of the guest, and the guest knows.

@@ -26,7 +26,7 @@ type method func(h *Host, params json.RawMessage) (any, error)
 func with[T any](do func(h *Host, p T) (any, error)) method {
 	return func(h *Host, params json.RawMessage) (any, error) {
 		var p T
-		if err := read(params, &p); err != nil {
+		if err := agent.Params(params, &p); err != nil {
 			return nil, err
 		}
 		return do(h, p)
@@ -118,18 +118,10 @@ func printable(name string) string {
 	return fmt.Sprintf("%q", name)
 }
 
-// read reads the parameters of a method.
-func read(params json.RawMessage, to any) error {
-	if err := agent.Strict(params, to); err != nil {
-		return badParams("%v", err)
-	}
-	return nil
-}
-
 // readOne reads the parameters of a method that takes one value of any type, called name.
 func readOne(params json.RawMessage, name string) (json.RawMessage, error) {
 	var p map[string]json.RawMessage
-	if err := read(params, &p); err != nil {
+	if err := agent.Params(params, &p); err != nil {
 		return nil, err
 	}
 	value := p[name]
@@ -150,7 +142,7 @@ func badParams(format string, args ...any) *agent.Error {
 // forward has jail-agentd answer a call.
 func (h *Host) forward(binding, name string, params []byte, stream bool) *Answer {
 	var object map[string]json.RawMessage
-	if err := read(params, &object); err != nil {
+	if err := agent.Params(params, &object); err != nil {
 		return answerOf(nil, err)
 	}
 	p, err := h.calls.add()
@@ -169,15 +161,13 @@ func (h *Host) forward(binding, name string, params []byte, stream bool) *Answer
 	call := agent.Call{ID: p.id, Binding: binding, Method: name, Key: key}
 	if len(params) <= agent.MaxParams {
 		call.Params = params
+		h.report(agent.Report{Call: &call})
 	} else {
-		for len(params) > agent.MaxParams {
-			h.report(agent.Report{Call: &agent.Call{ID: p.id, Part: params[:agent.MaxParams],
-				More: true}})
-			params = params[agent.MaxParams:]
-		}
-		call.Part = params
+		agent.Split(params, agent.MaxParams, func(part []byte, more bool) {
+			call.Part, call.More = part, more
+			h.report(agent.Report{Call: &call})
+		})
 	}
-	h.report(agent.Report{Call: &call})
 	next := func() (agent.Reply, error) {
 		select {
 		case r := <-p.replies:

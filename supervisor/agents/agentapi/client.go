@@ -161,6 +161,30 @@ func (c *Client) call(ctx context.Context, method, path string, body, to any) er
 	return nil
 }
 
+// lines calls f with each line of an answer, of at most most bytes. An empty line says that the daemon
+// is still there.
+func (c *Client) lines(ctx context.Context, path string, most int, f func(line []byte) error) error {
+	body, err := c.ask(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	lines := bufio.NewScanner(body)
+	lines.Buffer(nil, most)
+	for lines.Scan() {
+		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+			continue
+		}
+		if err := f(lines.Bytes()); err != nil {
+			return err
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return c.unanswered(ctx, err)
+	}
+	return nil
+}
+
 // of is the path of a request about one agent.
 func of(name, below string) string { return Path + "/" + url.PathEscape(name) + below }
 
@@ -224,34 +248,18 @@ func (c *Client) Log(ctx context.Context, name string, after int64, follow bool,
 	if follow {
 		query.Set("follow", "1")
 	}
-	body, err := c.ask(ctx, http.MethodGet, of(name, "/log?"+query.Encode()), nil)
-	if err != nil {
-		return err
-	}
-	defer body.Close()
-	lines := bufio.NewScanner(body)
-	lines.Buffer(nil, 4*agent.MaxEvent)
-	for lines.Scan() {
-		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
-			// The daemon says that it is still there.
-			continue
-		}
+	err := c.lines(ctx, of(name, "/log?"+query.Encode()), 4*agent.MaxEvent, func(line []byte) error {
 		var p Publication
-		if err := json.Unmarshal(lines.Bytes(), &p); err != nil {
+		if err := json.Unmarshal(line, &p); err != nil {
 			return problem.New(problem.Failed, "the log of agent %q: %w", name, err)
 		}
-		if err := f(p); err != nil {
-			return err
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return c.unanswered(ctx, err)
-	}
-	if follow && ctx.Err() == nil {
-		return problem.New(problem.Failed, "jail-agentd ended the log of agent %q", name).
+		return f(p)
+	})
+	if err == nil && follow && ctx.Err() == nil {
+		err = problem.New(problem.Failed, "jail-agentd ended the log of agent %q", name).
 			WithHint("it ends when it is stopped: ask again")
 	}
-	return nil
+	return err
 }
 
 // Pause keeps an agent from being woken, Resume ends that, and forgets failures.

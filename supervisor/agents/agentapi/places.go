@@ -28,20 +28,20 @@ func PlacesOf(getenv func(string) string) Places {
 		if abs, err := filepath.Abs(dir); err == nil {
 			dir = abs
 		}
-		return Places{Socket: filepath.Join(dir, "agentd.sock"), Folder: filepath.Join(dir, "agents"),
-			Models:      filepath.Join(dir, "models.toml"),
-			Gatekeepers: filepath.Join(dir, "gatekeepers.toml"), State: filepath.Join(dir, "agentd")}
+		return placesIn(dir, dir, filepath.Join(dir, "agentd"))
 	}
 	if os.Geteuid() == 0 {
-		return Places{Socket: "/run/jail/agentd.sock", Folder: "/etc/jail/agents",
-			Models: "/etc/jail/models.toml", Gatekeepers: "/etc/jail/gatekeepers.toml", State: "/var/lib/jail-agents"}
+		return placesIn("/run/jail", "/etc/jail", "/var/lib/jail-agents")
 	}
 	user := config.Config{}.ForUser(getenv)
-	return Places{Socket: filepath.Join(filepath.Dir(user.Socket), "agentd.sock"),
-		Folder:      filepath.Join(filepath.Dir(user.Profiles), "agents"),
-		Models:      filepath.Join(filepath.Dir(user.Profiles), "models.toml"),
-		Gatekeepers: filepath.Join(filepath.Dir(user.Profiles), "gatekeepers.toml"),
-		State:       filepath.Join(user.StateDir, "agentd")}
+	return placesIn(filepath.Dir(user.Socket), filepath.Dir(user.Profiles),
+		filepath.Join(user.StateDir, "agentd"))
+}
+
+func placesIn(run, settings, state string) Places {
+	return Places{Socket: filepath.Join(run, "agentd.sock"), Folder: filepath.Join(settings, "agents"),
+		Models: filepath.Join(settings, "models.toml"), State: state,
+		Gatekeepers: filepath.Join(settings, "gatekeepers.toml")}
 }
 
 // Program returns the path of jail-agentd that belongs to the program at exe.

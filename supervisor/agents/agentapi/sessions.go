@@ -1,12 +1,8 @@
 package agentapi
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
 	"net/http"
 	"net/url"
 
@@ -37,29 +33,14 @@ func (c *Client) Sessions(ctx context.Context) (all []transcript.Summary, err er
 
 // SessionEvents returns the events of a session.
 func (c *Client) SessionEvents(ctx context.Context, id string) (all []transcript.Event, err error) {
-	body, err := c.ask(ctx, http.MethodGet, session(id, "/events"), nil)
-	if err != nil {
-		return nil, err
-	}
-	defer body.Close()
-	lines := bufio.NewReader(body)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if len(bytes.TrimSpace(line)) > 0 && err == nil {
-			var e transcript.Event
-			if err := json.Unmarshal(line, &e); err != nil {
-				return nil, problem.New(problem.Failed, "session %s: %w", id, err)
-			}
-			all = append(all, e)
+	return all, c.lines(ctx, session(id, "/events"), transcript.MaxEvent+2, func(line []byte) error {
+		var e transcript.Event
+		if err := json.Unmarshal(line, &e); err != nil {
+			return problem.New(problem.Failed, "session %s: %w", id, err)
 		}
-		switch {
-		case err == nil:
-		case errors.Is(err, io.EOF) && len(line) == 0:
-			return all, nil
-		default:
-			return nil, c.unanswered(ctx, err)
-		}
-	}
+		all = append(all, e)
+		return nil
+	})
 }
 
 // DeleteSession deletes a session of the tool loop.

@@ -35,19 +35,8 @@ type Jails struct {
 	// Program is that of jail-agentd.
 	Program string
 
-	mu sync.Mutex
 	// groups are the process groups of the agents that are awake, by their instances.
-	groups map[string]int
-}
-
-// order is what the process of an agent is told first.
-type order struct {
-	AgentID string `json:"agent_id"`
-	Channel string `json:"channel"`
-	// Dir holds the agent's files; State is the directory of its database.
-	Dir      string            `json:"dir"`
-	State    string            `json:"state"`
-	Manifest manifest.Manifest `json:"manifest"`
+	groups sync.Map
 }
 
 // Run starts an agent as a process of its user, or in a jail.
@@ -71,8 +60,7 @@ func (j *Jails) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agen
 		return agents.End{}, err
 	}
 	var first bytes.Buffer
-	if err := agent.NewWriter(&first).Write(order{l.AgentID, l.Channel, l.Dir, l.State,
-		l.Manifest}); err != nil {
+	if err := agent.NewWriter(&first).Write(l); err != nil {
 		return agents.End{}, err
 	}
 	said := &agents.Tail{Most: maxSaid}
@@ -92,8 +80,8 @@ func (j *Jails) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agen
 	if err := calm.Start(cmd); err != nil {
 		return agents.End{}, fmt.Errorf("%w: %w", agents.ErrNoJail, err)
 	}
-	j.running(l.Instance, cmd.Process.Pid)
-	defer j.running(l.Instance, 0)
+	j.groups.Store(l.Instance, cmd.Process.Pid)
+	defer j.groups.Delete(l.Instance)
 	kill := func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // there may be none left
 	stop := context.AfterFunc(ctx, kill)
 	go func() {
@@ -123,34 +111,18 @@ func (j *Jails) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agen
 	return end, errors.Join(copied, err)
 }
 
-// running notes the process group of an instance, 0 for none.
-func (j *Jails) running(instance string, group int) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.groups == nil {
-		j.groups = map[string]int{}
-	}
-	if group == 0 {
-		delete(j.groups, instance)
-	} else {
-		j.groups[instance] = group
-	}
-}
-
 // Usage returns what the agents that are awake use, those in jails and others.
 func (j *Jails) Usage(ctx context.Context) (map[string]agents.Usage, error) {
 	used, err := j.Jails.Usage(ctx)
 	if used == nil {
 		used = map[string]agents.Usage{}
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if len(j.groups) == 0 {
-		return used, err
-	}
 	of := map[int]string{}
-	for instance, group := range j.groups {
-		of[group] = instance
+	for instance, group := range j.groups.Range {
+		of[group.(int)] = instance.(string)
+	}
+	if len(of) == 0 {
+		return used, err
 	}
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is a proper one
 	for _, stat := range stats {

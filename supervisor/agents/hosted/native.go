@@ -13,6 +13,7 @@ import (
 
 	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/runners/agent/host"
+	"github.com/jail-sandbox/jail/supervisor/agents"
 )
 
 // maxStreams are how many connections the program has at one time.
@@ -23,8 +24,8 @@ const fd = 3
 
 // native runs an agent of the host's folder: a program that speaks HTTP over connections that it
 // accepts on a listener of its own.
-func native(h *host.Host, o order, wake agent.Wake) (code int, err error) {
-	s, err := newStreams(o.State)
+func native(h *host.Host, l agents.Launch, wake agent.Wake) (code int, err error) {
+	s, err := newStreams(l.State)
 	if err != nil {
 		return 1, err
 	}
@@ -32,14 +33,14 @@ func native(h *host.Host, o order, wake agent.Wake) (code int, err error) {
 	server := &http.Server{Handler: h, ConnState: s.changed}
 	// It serves until the streams are closed.
 	go func() { _ = server.Serve(s) }()
-	name := o.Manifest.Native[0]
-	if local := filepath.Join(o.Dir, name); filepath.IsLocal(name) {
+	name := l.Manifest.Native[0]
+	if local := filepath.Join(l.Dir, name); filepath.IsLocal(name) {
 		if _, err := os.Lstat(local); err == nil {
 			name = local
 		}
 	}
-	cmd := exec.Command(name, o.Manifest.Native[1:]...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = o.Dir, os.Stderr, os.Stderr
+	cmd := exec.Command(name, l.Manifest.Native[1:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = l.Dir, os.Stderr, os.Stderr
 	cmd.ExtraFiles = []*os.File{s.listener}
 	config := string(wake.Config)
 	if config == "" {
@@ -47,7 +48,7 @@ func native(h *host.Host, o order, wake agent.Wake) (code int, err error) {
 	}
 	cmd.Env = append(os.Environ(), "AGENT_ID="+wake.AgentID, "CHANNEL="+wake.Channel,
 		"HANDLE="+wake.Handle, "CONFIG="+config,
-		"AGENT_BINDINGS="+strings.Join(o.Manifest.Bindings(), ","),
+		"AGENT_BINDINGS="+strings.Join(l.Manifest.Bindings(), ","),
 		fmt.Sprintf("JAIL_AGENT_FD=%d", fd))
 	err = cmd.Run()
 	if exited, ok := errors.AsType[*exec.ExitError](err); ok {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/jail-sandbox/jail/runners/agent"
 	"github.com/jail-sandbox/jail/runners/agent/host"
+	"github.com/jail-sandbox/jail/supervisor/agents"
 	"github.com/jail-sandbox/jail/supervisor/agents/builtin"
 )
 
@@ -38,14 +39,14 @@ func Main() int {
 }
 
 func process() (code int, err error) {
-	var o order
+	var l agents.Launch
 	// In one frame, of which nothing is read too much: the rest is for the host.
-	if err := agent.NewReader(oneByte{os.Stdin}).Read(&o); err != nil {
+	if err := agent.NewReader(oneByte{os.Stdin}).Read(&l); err != nil {
 		return 1, fmt.Errorf("what is to run: %w", err)
 	}
-	h, err := host.New(context.Background(), host.Options{ID: o.AgentID,
-		Bindings: o.Manifest.Bindings(), Dir: o.State, Size: o.Manifest.Storage,
-		Deadline: o.Manifest.Wake.Deadline, In: os.Stdin, Out: os.Stdout, Exit: exit})
+	h, err := host.New(context.Background(), host.Options{ID: l.AgentID,
+		Bindings: l.Manifest.Bindings(), Dir: l.State, Size: l.Manifest.Storage,
+		Deadline: l.Manifest.Wake.Deadline, In: os.Stdin, Out: os.Stdout, Exit: exit})
 	if err != nil {
 		return 1, fmt.Errorf("database of the agent: %w", err)
 	}
@@ -53,11 +54,11 @@ func process() (code int, err error) {
 	if err != nil {
 		return 1, err
 	}
-	if b, ok := builtin.Find(o.Manifest.Name); ok {
+	if b, ok := builtin.Find(l.Manifest.Name); ok {
 		err = serve(h, &responder{Agent: b, bindings: bindings{h}, config: wake.Config,
-			dir: o.State}, o.Manifest.Wake.Deadline)
+			dir: l.State}, l.Manifest.Wake.Deadline)
 	} else {
-		code, err = native(h, o, wake)
+		code, err = native(h, l, wake)
 	}
 	why := fmt.Sprintf("the agent has ended with code %d before it had committed the event", code)
 	if err != nil {

@@ -136,7 +136,7 @@ func textOf(data []byte) string {
 // ask runs the program with the message as its standard input.
 func (r *responder) ask(ctx context.Context, c builtin.Config, session,
 	text string) (said builtin.Answer, err error) {
-	program, err := look(r.Agent, c)
+	program, err := Look(r.Agent, c)
 	if err != nil {
 		return said, err
 	}
@@ -185,13 +185,8 @@ func (r *responder) read(out io.Reader, said *builtin.Answer) (wrong error) {
 	return errors.Join(wrong, lines.Err(), err)
 }
 
-// Look returns an error if the program of a built-in agent is not there.
-func Look(of builtin.Agent, c builtin.Config) error {
-	_, err := look(of, c)
-	return err
-}
-
-func look(of builtin.Agent, c builtin.Config) (program string, err error) {
+// Look returns the path of the program of a built-in agent, or an error if it is not there.
+func Look(of builtin.Agent, c builtin.Config) (program string, err error) {
 	if c.Program != "" {
 		if program, err = exec.LookPath(c.Program); err != nil {
 			err = fmt.Errorf("the program of agent %s: %w", of.Name, err)

@@ -2,7 +2,6 @@ package jailed
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -76,43 +75,37 @@ func withdraw(ctx context.Context, c *client.Client, session string, asked []str
 // Propose proposes to commit what the tools of a conversation changed. It replaces a commit of the
 // conversation that waits.
 func (j *Jaild) Propose(ctx context.Context, of agents.Changes) (p agents.Proposed, err error) {
-	c, err := j.client(ctx)
-	if err != nil {
-		return p, fmt.Errorf("%w: %w", agents.ErrNoJail, err)
-	}
-	defer c.Close()
-	session := sessionOf(of.Launch.Instance, of.Conversation)
-	if err := withdraw(ctx, c, session, of.Asked); err != nil {
-		return p, lasting(err)
-	}
-	a, err := c.Approvals().Propose(ctx, api.ProposeRequest{Type: policy.ActionCommit, Run: session,
-		Commit: &shadows.CommitRequest{}, Words: runners.Cut(of.Words, maxWords)})
-	if err != nil {
-		return p, lasting(err)
-	}
-	p.ID, p.State = a.ID, string(a.State)
-	if a.Commit != nil {
-		p.Added, p.Modified, p.Deleted = a.Commit.Changes.Added, a.Commit.Changes.Modified,
-			a.Commit.Changes.Deleted
-	}
-	return p, nil
+	return p, j.ask(ctx, func(c *client.Client) error {
+		session := sessionOf(of.Launch.Instance, of.Conversation)
+		if err := withdraw(ctx, c, session, of.Asked); err != nil {
+			return err
+		}
+		a, err := c.Approvals().Propose(ctx, api.ProposeRequest{Type: policy.ActionCommit, Run: session,
+			Commit: &shadows.CommitRequest{}, Words: runners.Cut(of.Words, maxWords)})
+		if err != nil {
+			return err
+		}
+		p.ID, p.State = a.ID, string(a.State)
+		if a.Commit != nil {
+			changed := a.Commit.Changes
+			p.Added, p.Modified, p.Deleted = changed.Added, changed.Modified, changed.Deleted
+		}
+		return nil
+	})
 }
 
 // Discard ends a conversation and throws away what its tools changed and nobody has committed.
 func (j *Jaild) Discard(ctx context.Context, of agents.Changes) error {
-	c, err := j.client(ctx)
-	if err != nil {
-		return fmt.Errorf("%w: %w", agents.ErrNoJail, err)
-	}
-	defer c.Close()
-	session := sessionOf(of.Launch.Instance, of.Conversation)
-	if err := withdraw(ctx, c, session, of.Asked); err != nil {
-		return lasting(err)
-	}
-	_, err = c.StopSession(ctx, session, message.StopRequest{Fate: message.FateDiscard})
-	if unlessMissing(err) == nil && err != nil {
-		// It may have ended before.
-		err = unlessMissing(c.Discard(ctx, session))
-	}
-	return lasting(err)
+	return j.ask(ctx, func(c *client.Client) error {
+		session := sessionOf(of.Launch.Instance, of.Conversation)
+		if err := withdraw(ctx, c, session, of.Asked); err != nil {
+			return err
+		}
+		_, err := c.StopSession(ctx, session, message.StopRequest{Fate: message.FateDiscard})
+		if unlessMissing(err) == nil && err != nil {
+			// It may have ended before.
+			err = unlessMissing(c.Discard(ctx, session))
+		}
+		return err
+	})
 }

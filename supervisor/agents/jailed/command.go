@@ -32,31 +32,21 @@ const maxCommandOutput = 64 << 10
 // which sleeps when the agent does, and whose changes its owner reviews as those of any session;
 // without one a run that leaves nothing.
 func (j *Jaild) Command(ctx context.Context, of agents.Command) (toolsession.Output, error) {
-	c, err := j.client(ctx)
-	if err != nil {
-		return toolsession.Output{}, fmt.Errorf("%w: %w", agents.ErrNoJail, err)
-	}
-	defer c.Close()
-	req, err := toolRequest(of.Launch)
-	if err == nil && of.Conversation != "" {
-		err = converse(ctx, c, &req, of.Launch.Instance, of.Conversation)
-	}
-	if err != nil {
-		return toolsession.Output{}, lasting(err)
-	}
-	o, err := runTool(ctx, c, req, of)
-	if err == nil && o.Error != nil {
-		err = o.Error
-	}
-	return o.Output(), lasting(err)
-}
-
-// lasting is an error of jaild's, which wraps agents.ErrNoJail if it can pass.
-func lasting(err error) error {
-	if e, ok := errors.AsType[*problem.Error](err); err != nil && (!ok || passing(e.Code)) {
-		err = fmt.Errorf("%w: %w", agents.ErrNoJail, err)
-	}
-	return err
+	var o toolsession.Outcome
+	err := j.ask(ctx, func(c *client.Client) error {
+		req, err := toolRequest(of.Launch)
+		if err == nil && of.Conversation != "" {
+			err = converse(ctx, c, &req, of.Launch.Instance, of.Conversation)
+		}
+		if err == nil {
+			o, err = runTool(ctx, c, req, of)
+		}
+		if err == nil && o.Error != nil {
+			err = o.Error
+		}
+		return err
+	})
+	return o.Output(), err
 }
 
 func runTool(ctx context.Context, c *client.Client, req message.SessionRequest,
@@ -100,17 +90,14 @@ func toolRequest(l agents.Launch) (req message.SessionRequest, err error) {
 
 // EndTools ends the sessions of an instance, whose changes wait for a review then.
 func (j *Jaild) EndTools(ctx context.Context, instance string) error {
-	c, err := j.client(ctx)
-	if err != nil {
+	return j.ask(ctx, func(c *client.Client) error {
+		all, err := conversations(ctx, c, instance)
+		for _, id := range append(all, instance) {
+			_, stopped := c.StopSession(ctx, id, message.StopRequest{})
+			err = errors.Join(err, unlessMissing(stopped))
+		}
 		return err
-	}
-	defer c.Close()
-	all, err := conversations(ctx, c, instance)
-	for _, id := range append(all, instance) {
-		_, stopped := c.StopSession(ctx, id, message.StopRequest{})
-		err = errors.Join(err, unlessMissing(stopped))
-	}
-	return err
+	})
 }
 
 func unlessMissing(err error) error {

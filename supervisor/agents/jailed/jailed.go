@@ -19,13 +19,11 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/agents"
-	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/client"
 	"github.com/jail-sandbox/jail/supervisor/fetchrun"
 	"github.com/jail-sandbox/jail/supervisor/gatekeepers"
 	"github.com/jail-sandbox/jail/supervisor/message"
-	"github.com/jail-sandbox/jail/supervisor/models"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -38,21 +36,39 @@ const filesTarget = runners.FilesTarget
 // A Jaild runs agents with the help of jaild.
 type Jaild struct {
 	options client.Options
-	mu      sync.Mutex
 	// runs are the ids of the runs, by the names of their instances.
-	runs map[string]string
+	runs sync.Map
 }
 
 // New returns a Jaild. It connects when it is asked for something.
 func New(o client.Options) *Jaild {
 	o.Lasting = true
-	return &Jaild{options: o, runs: map[string]string{}}
+	return &Jaild{options: o}
 }
 
 // client returns a client of a daemon that answers now. One that is gone is followed by the next,
 // which is started where nobody else does that. The caller closes it.
 func (j *Jaild) client(ctx context.Context) (*client.Client, error) {
 	return client.Connect(ctx, j.options)
+}
+
+// ask calls f with a client. An error that can pass wraps agents.ErrNoJail.
+func (j *Jaild) ask(ctx context.Context, f func(*client.Client) error) error {
+	c, err := j.client(ctx)
+	if err != nil {
+		return fmt.Errorf("%w: %w", agents.ErrNoJail, err)
+	}
+	defer c.Close()
+	err = f(c)
+	if e, ok := errors.AsType[*problem.Error](err); err != nil && (!ok || passing(e.Code)) {
+		err = fmt.Errorf("%w: %w", agents.ErrNoJail, err)
+	}
+	return err
+}
+
+// passing reports whether the same request can succeed later.
+func passing(code string) bool {
+	return code == problem.Failed || code == problem.Ending || code == problem.Busy
 }
 
 // Run starts an agent as a run of jaild's whose standard streams carry its frames.
@@ -62,15 +78,12 @@ func (j *Jaild) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agen
 		return agents.End{}, fmt.Errorf("%w: %w", agents.ErrNoJail, err)
 	}
 	defer c.Close()
-	if err := os.MkdirAll(l.State, 0o700); err != nil {
-		return agents.End{}, err
-	}
 	req, err := requestOf(l)
 	if err != nil {
 		return agents.End{}, err
 	}
-	j.running(l.Instance, req.ID)
-	defer j.running(l.Instance, "")
+	j.runs.Store(l.Instance, req.ID)
+	defer j.runs.Delete(l.Instance)
 	said := &agents.Tail{Most: maxSaid}
 	res, err := api.RunPassed(ctx, c.Client, req, o.In, o.Out, said)
 	end := agents.End{ExitCode: res.ExitCode, Said: said.String()}
@@ -100,9 +113,6 @@ func (j *Jaild) Limits(ctx context.Context, l agents.Launch) (agents.Share, erro
 		return agents.Share{}, fmt.Errorf("%w: %w", agents.ErrNoJail, err)
 	}
 	defer c.Close()
-	if err := os.MkdirAll(l.State, 0o700); err != nil {
-		return agents.Share{}, err
-	}
 	req, err := requestOf(l)
 	if err != nil {
 		return agents.Share{}, err
@@ -117,33 +127,18 @@ func (j *Jaild) Limits(ctx context.Context, l agents.Launch) (agents.Share, erro
 	return agents.Share{Memory: plan.Cgroup.Memory, PIDs: plan.Cgroup.PIDs}, nil
 }
 
-// running notes the id of the run of an instance, empty for none.
-func (j *Jaild) running(instance, id string) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if id == "" {
-		delete(j.runs, instance)
-	} else {
-		j.runs[instance] = id
-	}
-}
-
 // Usage returns what the agents that are awake use.
 func (j *Jaild) Usage(ctx context.Context) (map[string]agents.Usage, error) {
-	c, err := j.client(ctx)
-	if err != nil {
+	var runs []message.RunInfo
+	if err := j.ask(ctx, func(c *client.Client) (err error) {
+		runs, err = c.Runs(ctx)
+		return err
+	}); err != nil {
 		return nil, err
 	}
-	defer c.Close()
-	runs, err := c.Runs(ctx)
-	if err != nil {
-		return nil, err
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
 	of := map[string]string{}
-	for instance, id := range j.runs {
-		of[id] = instance
+	for instance, id := range j.runs.Range {
+		of[id.(string)] = instance.(string)
 	}
 	used := map[string]agents.Usage{}
 	for _, r := range runs {
@@ -155,10 +150,13 @@ func (j *Jaild) Usage(ctx context.Context) (map[string]agents.Usage, error) {
 	return used, nil
 }
 
-// requestOf is the run of an agent.
+// requestOf is the run of an agent, for whose database it makes the directory.
 func requestOf(l agents.Launch) (message.Request, error) {
 	m := l.Manifest
 	req, err := bare(l, l.Dir)
+	if err == nil {
+		err = os.MkdirAll(l.State, 0o700)
+	}
 	if err != nil {
 		return req, err
 	}
@@ -288,20 +286,14 @@ func inJail(dir string, args []string) []string {
 	return out
 }
 
-// Ask sends a request to the model of a role, as package models does.
-func (j *Jaild) Ask(ctx context.Context, role manifest.Role, key string,
-	body []byte) (*agents.Response, error) {
-	return models.Jail{Sender: j.Sender()}.Ask(ctx, role, key, body)
-}
-
 // Sender returns what sends HTTP requests by jails.
 func (j *Jaild) Sender() fetchrun.Sender { return fetchrun.Sender{Client: j.client} }
 
 // RunOf returns the id of the run of an instance that is awake, empty for none.
 func (j *Jaild) RunOf(instance string) string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.runs[instance]
+	id, _ := j.runs.Load(instance)
+	text, _ := id.(string)
+	return text
 }
 
 // Actions returns jaild's approval queue, and what closes the connection to it.

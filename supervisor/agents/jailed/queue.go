@@ -19,6 +19,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/approvals"
+	"github.com/jail-sandbox/jail/supervisor/client"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -28,18 +29,9 @@ type Queue struct{ jaild *Jaild }
 // Queue returns the approval queue.
 func (j *Jaild) Queue() Queue { return Queue{j} }
 
-// ask asks jaild. An error that can pass wraps agents.ErrNoJail.
+// ask asks the queue. An error that can pass wraps agents.ErrNoJail.
 func (q Queue) ask(ctx context.Context, f func(*api.Approvals) error) error {
-	c, err := q.jaild.client(ctx)
-	if err != nil {
-		return fmt.Errorf("%w: %w", agents.ErrNoJail, err)
-	}
-	defer c.Close()
-	err = f(c.Approvals())
-	if e, ok := errors.AsType[*problem.Error](err); err != nil && (!ok || passing(e.Code)) {
-		return fmt.Errorf("%w: %w", agents.ErrNoJail, err)
-	}
-	return err
+	return q.jaild.ask(ctx, func(c *client.Client) error { return f(c.Approvals()) })
 }
 
 // Propose puts an action into the queue.
@@ -146,9 +138,8 @@ func claim(ctx context.Context, of *api.Approvals, a approvals.Action, key strin
 // decisionOf is what the state of an action says of the decision.
 func decisionOf(a approvals.Action, key string) agents.Decision {
 	d := agents.Decision{State: string(a.State), Why: a.Error}
-	switch {
-	case a.State == approvals.Applying, a.State == approvals.Applied && key == "":
-		// Nobody else has the key; and the start of a tool is allowed until it is used.
+	// Nobody else has the key; and the start of a tool is allowed until it is used.
+	if a.State == approvals.Applying || a.State == approvals.Applied && key == "" {
 		d.State = agents.Approved
 	}
 	return d

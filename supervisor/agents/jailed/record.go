@@ -27,15 +27,18 @@ type Records struct {
 	waiting chan audit.AgentStep
 	end     chan struct{}
 	ended   chan struct{}
+	// giveUp ends the requests to jaild.
+	giveUp context.CancelFunc
 }
 
 // Record returns Records that jaild puts into its log. What it refuses, log gets.
 func (j *Jaild) Record(log *slog.Logger) *Records {
+	ctx, giveUp := context.WithCancel(context.Background())
 	r := &Records{waiting: make(chan audit.AgentStep, maxRecords), end: make(chan struct{}),
-		ended: make(chan struct{})}
+		ended: make(chan struct{}), giveUp: giveUp}
 	go func() {
 		defer close(r.ended)
-		r.send(j, log)
+		r.send(ctx, j, log)
 	}()
 	return r
 }
@@ -51,41 +54,26 @@ func (r *Records) Add(step audit.AgentStep) {
 // Close sends what waits, for a few seconds.
 func (r *Records) Close() {
 	close(r.end)
+	defer time.AfterFunc(last, r.giveUp).Stop()
 	<-r.ended
+	r.giveUp()
 }
 
-func (r *Records) send(j *Jaild, log *slog.Logger) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	stop := make(chan struct{})
-	defer close(stop)
-	go func() {
-		select {
-		case <-r.end:
-			time.AfterFunc(last, cancel)
-		case <-stop:
-		}
-	}()
+// send sends what waits, and ends when all is sent that came before Close.
+func (r *Records) send(ctx context.Context, j *Jaild, log *slog.Logger) {
 	for {
 		var group []audit.AgentStep
 		select {
 		case step := <-r.waiting:
 			group = append(group, step)
 		case <-r.end:
-			select {
-			case step := <-r.waiting:
-				group = append(group, step)
-			default:
-				return
-			}
 		}
-		for more := true; more && len(group) < atOnce; {
-			select {
-			case step := <-r.waiting:
-				group = append(group, step)
-			default:
-				more = false
-			}
+		// Nobody else receives from the channel.
+		for len(group) < atOnce && len(r.waiting) > 0 {
+			group = append(group, <-r.waiting)
+		}
+		if len(group) == 0 {
+			return
 		}
 		r.put(ctx, j, log, group)
 	}
@@ -117,11 +105,6 @@ func (r *Records) put(ctx context.Context, j *Jaild, log *slog.Logger, group []a
 			return
 		}
 	}
-}
-
-// passing reports whether the same request can succeed later.
-func passing(code string) bool {
-	return code == problem.Failed || code == problem.Ending || code == problem.Busy
 }
 
 func refused(log *slog.Logger, group []audit.AgentStep, err error) {

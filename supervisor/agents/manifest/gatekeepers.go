@@ -1,12 +1,8 @@
 package manifest
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -47,22 +43,10 @@ type Gatekeeper struct {
 // LoadGatekeepers reads gatekeepers.toml, strictly. Without the file there are none. If the file is
 // wrong, the error is of type syntax.Errors and has all faults.
 func LoadGatekeepers(path string) ([]Gatekeeper, error) {
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+	r, t, text, err := openFile(path)
 	if err != nil {
 		return nil, err
 	}
-	values, at, err := syntax.PlainAt(path, text)
-	if err != nil {
-		if found, ok := errors.AsType[syntax.Errors](err); ok {
-			return nil, syntax.Report(path, text, found)
-		}
-		return nil, err
-	}
-	r := &reader{source: path, at: at}
-	t := table{values: values}
 	r.keys(t, "gatekeeper")
 	of := r.sub(t, "gatekeeper")
 	var all []Gatekeeper
@@ -90,7 +74,7 @@ func LoadGatekeepers(path string) ([]Gatekeeper, error) {
 
 func (r *reader) gatekeeper(t table) (g Gatekeeper) {
 	g.Kind = r.word(t, "kind", KindSQLite, KindOpenAPI, KindAgent)
-	if _, ok := t.values["kind"]; !ok {
+	if !t.has("kind") {
 		r.fail(t.path+"kind", "write kind = \"sqlite\", \"openapi\" or \"agent\"", "%skind is missing",
 			t.path)
 	}
@@ -105,14 +89,9 @@ func (r *reader) gatekeeper(t table) (g Gatekeeper) {
 	case KindOpenAPI:
 		file = "document"
 		known = append(known, file, "url", "credential", "operations")
-		g.URL, _ = r.text(t, "url")
 		g.Credential, _ = r.text(t, "credential")
 		g.Operations = r.texts(t, "operations", true, nil)
-		if u, err := url.Parse(g.URL); g.URL != "" && (err != nil || u.Host == "" || u.User != nil ||
-			u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && u.Scheme != "http") {
-			r.fail(t.path+"url", "write it as https://HOST or https://HOST/PREFIX",
-				"%surl: %q is no URL of an API", t.path, g.URL)
-		}
+		g.URL = r.address(t, "url", "an API")
 	default:
 		known = append(known, file, "tables")
 		g.Tables = r.texts(t, "tables", true, nil)
@@ -124,7 +103,7 @@ func (r *reader) gatekeeper(t table) (g Gatekeeper) {
 		g.File, _ = r.text(t, file)
 	}
 	r.keys(t, known...)
-	if _, ok := t.values[file]; !ok {
+	if !t.has(file) {
 		r.fail(t.path+file, fmt.Sprintf("name it, as in %s = %q", file,
 			map[string]string{KindSQLite: "/srv/crm.db", KindOpenAPI: "crm.json",
 				KindAgent: "crm-keeper"}[g.Kind]),

@@ -139,14 +139,8 @@ func cause(err error) error {
 
 // reportAt returns an error about a key of the manifest.
 func reportAt(m *Manifest, text []byte, key, hint, format string, args ...any) error {
-	r := &reader{source: m.Source}
-	read := syntax.PlainAt
-	if strings.HasSuffix(m.Source, ".json") {
-		read = plainJSON
-	}
-	if _, at, err := read(m.Source, text); err == nil {
-		r.at = at
-	}
+	// It was read before.
+	r, _, _ := open(plainOf(m.Source), m.Source, text)
 	r.fail(key, hint, format, args...)
 	return syntax.Report(m.Source, text, r.errs)
 }

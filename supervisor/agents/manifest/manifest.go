@@ -187,9 +187,6 @@ func (m *Manifest) Script() bool { return !isModule(m.Module) }
 // OnHost reports whether the agent runs outside of any jail, with the rights of its user.
 func (m *Manifest) OnHost() bool { return m.Runtime == Host }
 
-// ID returns the identity of the agent of a user.
-func (m *Manifest) ID(user string) string { return fmt.Sprintf("agent:%s:%s", user, m.Name) }
-
 // Instance returns the name of the agent's instance on a channel.
 func (m *Manifest) Instance(channel string) string {
 	return fmt.Sprintf("agent-%s-%s", m.Name, channel)

@@ -1,10 +1,7 @@
 package manifest
 
 import (
-	"errors"
-	"io/fs"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -24,27 +21,11 @@ type Models struct {
 // LoadModels reads models.toml, strictly. A file that is missing holds no models. The error is of
 // type syntax.Errors if the file is wrong, and has all that is.
 func LoadModels(path string) (Models, error) {
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Models{}, nil
-	}
+	r, t, text, err := openFile(path)
 	if err != nil {
 		return Models{}, err
 	}
-	return parseModels(path, text)
-}
-
-func parseModels(source string, text []byte) (Models, error) {
-	values, at, err := syntax.PlainAt(source, text)
-	if err != nil {
-		if found, ok := errors.AsType[syntax.Errors](err); ok {
-			return Models{}, syntax.Report(source, text, found)
-		}
-		return Models{}, err
-	}
-	r := &reader{source: source, at: at}
 	m := Models{Roles: map[string]Role{}}
-	t := table{values: values}
 	r.keys(t, "roles", "default", "agent")
 	roles := r.sub(t, "roles")
 	for _, name := range slices.Sorted(maps.Keys(roles.values)) {
@@ -71,5 +52,5 @@ func parseModels(source string, text []byte) (Models, error) {
 		}
 		m.Search = v
 	}
-	return m, syntax.Report(source, text, r.errs)
+	return m, syntax.Report(path, text, r.errs)
 }

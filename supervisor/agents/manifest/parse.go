@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/url"
 	"path"
 	"path/filepath"
 	"slices"
@@ -20,19 +19,11 @@ import (
 // Parse reads the text of agent.toml or, if the name of source ends so, of agent.json. The error is
 // of type syntax.Errors, and has all that is wrong.
 func Parse(source string, text []byte) (*Manifest, error) {
-	read := syntax.PlainAt
-	if strings.HasSuffix(source, ".json") {
-		read = plainJSON
-	}
-	values, at, err := read(source, text)
+	r, t, err := open(plainOf(source), source, text)
 	if err != nil {
-		if found, ok := errors.AsType[syntax.Errors](err); ok {
-			return nil, syntax.Report(source, text, found)
-		}
 		return nil, err
 	}
-	r := &reader{source: source, at: at}
-	m := r.manifest(table{values: values})
+	m := r.manifest(t)
 	if err := syntax.Report(source, text, r.errs); err != nil {
 		return nil, err
 	}
@@ -51,7 +42,7 @@ func (r *reader) manifest(t table) *Manifest {
 	r.head(t, m)
 	r.what(t, m)
 	m.Channels = r.texts(t, "channels", true, CheckChannel)
-	if _, ok := t.values["channels"]; !ok {
+	if !t.has("channels") {
 		m.Channels = []string{DefaultChannel}
 	} else if len(m.Channels) == 0 && len(r.errs) == 0 {
 		r.fail("channels", `leave it out for ["main"]`, "channels is empty")
@@ -68,7 +59,7 @@ func (r *reader) manifest(t table) *Manifest {
 	storage := r.sub(t, "storage")
 	r.keys(storage, "size")
 	m.Storage = r.quantity(storage, "size", policy.Bytes, minStorage, maxStorage, defaultStorage)
-	if _, ok := t.values["storage"]; ok && !m.Capabilities.Storage {
+	if t.has("storage") && !m.Capabilities.Storage {
 		r.warn("storage", "write capabilities.storage = true, or leave the table out",
 			"[storage] has no effect: the agent has no storage")
 	}
@@ -76,7 +67,7 @@ func (r *reader) manifest(t table) *Manifest {
 	r.keys(facets, "memory", "pids")
 	m.Facets.Memory = r.quantity(facets, "memory", policy.Bytes, 1<<20, 1<<40, 0)
 	m.Facets.PIDs = r.number(facets, "pids", 1, 1<<20, 0)
-	if _, ok := t.values["facets"]; ok && !m.Capabilities.Facets {
+	if t.has("facets") && !m.Capabilities.Facets {
 		r.warn("facets", "write capabilities.facets = true, or leave the table out",
 			"[facets] has no effect: the agent has no facets")
 	}
@@ -97,7 +88,7 @@ func (r *reader) onHost(t table, m *Manifest) {
 			"module: an agent with runtime = %q is a program of the host", Host)
 	}
 	for _, key := range []string{"profile", "policy", "limits"} {
-		if _, ok := t.values[key]; ok {
+		if t.has(key) {
 			r.fail(key, "leave it out", "%s bounds a jail, and an agent with runtime = %q has none",
 				key, Host)
 		}
@@ -106,13 +97,14 @@ func (r *reader) onHost(t table, m *Manifest) {
 		r.fail("capabilities.network", "write capabilities.network = true",
 			"capabilities.network: an agent with runtime = %q has the network of its user", Host)
 	}
+	const instead = "leave it out, or run the agent in a jail: leave runtime out"
 	if m.Capabilities.Facets {
-		r.fail("capabilities.facets", "leave it out, or run the agent in a jail: leave runtime out",
+		r.fail("capabilities.facets", instead,
 			"capabilities.facets: facets and loaded programs have a part of the jail of their agent, "+
 				"and an agent with runtime = %q has none", Host)
 	}
 	if len(m.Capabilities.Tools) > 0 {
-		r.fail("capabilities.tools", "leave it out, or run the agent in a jail: leave runtime out",
+		r.fail("capabilities.tools", instead,
 			"capabilities.tools: tools run under the policy of their agent, and an agent with "+
 				"runtime = %q has none", Host)
 	}
@@ -120,14 +112,14 @@ func (r *reader) onHost(t table, m *Manifest) {
 }
 
 func (r *reader) head(t table, m *Manifest) {
-	if _, ok := t.values["agent"]; !ok {
+	if !t.has("agent") {
 		r.fail("agent", fmt.Sprintf("write `agent = %d` as the first line", version),
 			"the version of the manifest is missing")
 	} else if v, ok := t.values["agent"].(int64); !ok || v != version {
 		r.fail("agent", fmt.Sprintf("write `agent = %d`", version),
 			"agent is the version of the manifest, and there is only %d", version)
 	}
-	if _, ok := t.values["type"]; !ok {
+	if !t.has("type") {
 		r.fail("type", `write type = "agent"`, "type is missing")
 	} else {
 		r.word(t, "type", "agent")
@@ -137,7 +129,7 @@ func (r *reader) head(t table, m *Manifest) {
 			r.fail("name", "", "name: %v", err)
 		}
 		m.Name = v
-	} else if _, ok := t.values["name"]; !ok {
+	} else if !t.has("name") {
 		r.fail("name", `give it one, as in name = "triage"`, "name is missing")
 	}
 	m.Runtime = r.word(t, "runtime", sandboxed, Host, "workerd", "node")
@@ -154,8 +146,7 @@ func (r *reader) what(t table, m *Manifest) {
 	m.Module, _ = r.text(t, "module")
 	m.Args = r.texts(t, "args", false, nil)
 	m.Native = r.texts(t, "native", false, nil)
-	_, module := t.values["module"]
-	_, native := t.values["native"]
+	module, native := t.has("module"), t.has("native")
 	switch {
 	case module && native:
 		r.fail("native", "leave one of them out", "module and native exclude each other")
@@ -166,7 +157,7 @@ func (r *reader) what(t table, m *Manifest) {
 		r.fail("native", `name the program, as in native = ["python3", "main.py"]`,
 			"native is empty")
 	}
-	if _, args := t.values["args"]; args && native {
+	if t.has("args") && native {
 		r.fail("args", "write the arguments behind the program, in native",
 			"args are those of a module")
 	}
@@ -188,7 +179,7 @@ func (r *reader) what(t table, m *Manifest) {
 	if !ok {
 		return
 	}
-	if _, both := t.values["profile"]; both {
+	if t.has("profile") {
 		r.fail("policy", "leave one of them out", "profile and policy exclude each other")
 	}
 	if path.Ext(v) != ".toml" || !filepath.IsLocal(v) {
@@ -239,7 +230,7 @@ func (r *reader) tools(file, t table, m *Manifest) {
 		}
 		m.Tools.Workspace = dir
 	}
-	if _, ok := file.values["tools"]; ok && len(m.Capabilities.Tools) == 0 {
+	if file.has("tools") && len(m.Capabilities.Tools) == 0 {
 		r.warn("tools", `name some, as in capabilities.tools = ["core-utils/*"]`,
 			"[tools] has no effect: the agent has no tools")
 	}
@@ -269,9 +260,8 @@ func (r *reader) ai(file, t table, m *Manifest) {
 		}
 		m.AI.Roles[name] = r.role(roles, name)
 	}
-	_, said := file.values["ai"]
 	switch {
-	case said && !m.Capabilities.AI:
+	case file.has("ai") && !m.Capabilities.AI:
 		r.warn("ai", "write capabilities.ai = true, or leave the table out",
 			"[ai] has no effect: the agent has no AI")
 	case m.Capabilities.AI && len(m.AI.Roles) == 0:
@@ -299,22 +289,14 @@ func (r *reader) role(t table, name string) Role {
 	var out Role
 	out.Form = r.word(role, "form", "chat", "messages", "responses")
 	out.Model, _ = r.text(role, "model")
-	if _, ok := role.values["credential"]; ok {
-		out.Credential, _ = r.text(role, "credential")
-	}
+	out.Credential, _ = r.text(role, "credential")
 	out.MaxTokens = r.number(role, "max_tokens", 1, 1<<30, 0)
-	out.URL, _ = r.text(role, "url")
 	for _, key := range []string{"url", "model"} {
-		if _, ok := role.values[key]; !ok && role.values != nil {
+		if !role.has(key) && role.values != nil {
 			r.fail(at, "", "%s: %s is missing", at, key)
 		}
 	}
-	if u, err := url.Parse(out.URL); out.URL != "" && (err != nil || u.Host == "" || u.User != nil ||
-		u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && u.Scheme != "http") {
-		r.fail(role.path+"url", "write it as https://HOST or https://HOST/PREFIX",
-			"%s: %q is no URL of a model's host", role.path+"url", out.URL)
-	}
-	out.URL = strings.TrimSuffix(out.URL, "/")
+	out.URL = strings.TrimSuffix(r.address(role, "url", "a model's host"), "/")
 	return out
 }
 
@@ -356,38 +338,38 @@ func (r *reader) limits(t table, m *Manifest) {
 	}
 }
 
+const capitals = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+// consists reports whether a name has at most most bytes: lower-case letters, digits and more.
+func consists(name string, most int, more string) bool {
+	return len(name) <= most && !strings.ContainsFunc(name, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && !strings.ContainsRune(more, c)
+	})
+}
+
 // CheckName returns what is wrong with the name of an agent.
 func CheckName(name string) error {
-	bad := func(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' }
-	if name == "" || len(name) > 63 || name[0] == '-' || strings.ContainsFunc(name, bad) {
-		return fmt.Errorf("%.80q is no name of 1 to 63 lower-case letters, digits and -, such as "+
-			"triage", name)
+	if consists(name, 63, "-") && name != "" && name[0] != '-' {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%.80q is no name of 1 to 63 lower-case letters, digits and -, such as triage",
+		name)
 }
 
 // CheckChannel returns what is wrong with the name of a channel or role. The name is a part of file
 // names.
 func CheckChannel(name string) error {
-	bad := func(c rune) bool {
-		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.'
+	if consists(name, agent.MaxName, "-_.") && name != "" && name[0] != '-' && name[0] != '.' {
+		return nil
 	}
-	if name == "" || len(name) > agent.MaxName || name[0] == '-' || name[0] == '.' ||
-		strings.ContainsFunc(name, bad) {
-		return fmt.Errorf("%.80q is no name of 1 to %d lower-case letters, digits, -, _ and ., "+
-			"such as team", name, agent.MaxName)
-	}
-	return nil
+	return fmt.Errorf("%.80q is no name of 1 to %d lower-case letters, digits, -, _ and ., such as "+
+		"team", name, agent.MaxName)
 }
 
 // CheckHandle returns what is wrong with the name by which messages mention an agent.
 func CheckHandle(name string) error {
-	bad := func(c rune) bool {
-		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' &&
-			c != '_'
+	if consists(name, 63, "-_"+capitals) {
+		return nil
 	}
-	if len(name) > 63 || strings.ContainsFunc(name, bad) {
-		return fmt.Errorf("%.80q is no handle of 1 to 63 letters, digits, - and _", name)
-	}
-	return nil
+	return fmt.Errorf("%.80q is no handle of 1 to 63 letters, digits, - and _", name)
 }

@@ -1,8 +1,12 @@
 package manifest
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +30,38 @@ type table struct {
 	path   string
 }
 
+// A plain reads the values of a text, and their places: syntax.PlainAt, or plainJSON.
+type plain func(source string, text []byte) (map[string]any, map[string]syntax.Position, error)
+
+// plainOf returns the plain for a manifest, whose name says what it is.
+func plainOf(source string) plain {
+	if strings.HasSuffix(source, ".json") {
+		return plainJSON
+	}
+	return syntax.PlainAt
+}
+
+// open reads the values of a file. The error is of type syntax.Errors if the text is wrong.
+func open(read plain, source string, text []byte) (*reader, table, error) {
+	values, at, err := read(source, text)
+	if found, ok := errors.AsType[syntax.Errors](err); ok {
+		err = syntax.Report(source, text, found)
+	}
+	return &reader{source: source, at: at}, table{values: values}, err
+}
+
+// openFile is open for a file of TOML, which has no values if it is missing.
+func openFile(path string) (r *reader, t table, text []byte, err error) {
+	text, err = os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &reader{source: path}, t, nil, nil
+	}
+	if err == nil {
+		r, t, err = open(syntax.PlainAt, path, text)
+	}
+	return r, t, text, err
+}
+
 func (r *reader) place(path string) syntax.Position {
 	if pos, ok := r.at[path]; ok {
 		return pos
@@ -38,9 +74,14 @@ func (r *reader) fail(path, hint, format string, args ...any) {
 		Message: fmt.Sprintf(format, args...)})
 }
 
-func (r *reader) warn(path, hint, format string, args ...any) {
-	r.warns = append(r.warns, syntax.Error{Position: r.place(path), Hint: hint,
-		Message: fmt.Sprintf(format, args...)})
+func (r *reader) warn(path, hint, text string) {
+	r.warns = append(r.warns, syntax.Error{Position: r.place(path), Hint: hint, Message: text})
+}
+
+// has reports whether the key is there.
+func (t table) has(key string) bool {
+	_, ok := t.values[key]
+	return ok
 }
 
 // keys refuses keys that are not known.
@@ -111,6 +152,17 @@ func (r *reader) word(t table, key string, words ...string) string {
 		r.fail(t.path+key, hint, "%s: %q is no value that it can have", t.path+key, v)
 	}
 	return v
+}
+
+// address returns the URL of a host, to which paths are appended. what says what the host is for.
+func (r *reader) address(t table, key, what string) string {
+	text, _ := r.text(t, key)
+	if u, err := url.Parse(text); text != "" && (err != nil || u.Host == "" || u.User != nil ||
+		u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && u.Scheme != "http") {
+		r.fail(t.path+key, "write it as https://HOST or https://HOST/PREFIX", "%s: %q is no URL of %s",
+			t.path+key, text, what)
+	}
+	return text
 }
 
 // number returns a whole number between least and most, or otherwise.

@@ -75,15 +75,10 @@ type Coordinator struct {
 // ParseTask reads the file of a task, strictly. The error is of type syntax.Errors if the file is
 // wrong, and has all that is.
 func ParseTask(source string, text []byte) (Task, error) {
-	values, at, err := syntax.PlainAt(source, text)
+	r, t, err := open(syntax.PlainAt, source, text)
 	if err != nil {
-		if found, ok := errors.AsType[syntax.Errors](err); ok {
-			return Task{}, syntax.Report(source, text, found)
-		}
 		return Task{}, err
 	}
-	r := &reader{source: source, at: at}
-	t := table{values: values}
 	r.keys(t, "task", "id", "repo", "credential", "submodules", "branch", "base", "prompt", "timeout",
 		"profile", "model", "forge", "coordinator")
 	if v, ok := t.values["task"].(int64); !ok || v != 1 {
@@ -106,7 +101,7 @@ func ParseTask(source string, text []byte) (Task, error) {
 		return err
 	})
 	task.Timeout = r.duration(t, "timeout", time.Second, maxTimeout, defaultTimeout)
-	if _, ok := t.values["model"]; ok {
+	if t.has("model") {
 		if name, ok := t.values["model"].(string); ok && !strings.Contains(name, "/") {
 			task.Model.Name = name
 		} else {
@@ -118,9 +113,7 @@ func ParseTask(source string, text []byte) (Task, error) {
 	r.keys(coordinator, "url", "credential")
 	task.Forge.Credential, task.Coordinator.Credential = field(forge, "credential"),
 		field(coordinator, "credential")
-	if v, ok := r.text(forge, "kind"); ok {
-		task.Forge.Kind = v
-	}
+	task.Forge.Kind = field(forge, "kind")
 	for key, err := range task.fill(field(t, "repo"), field(forge, "api"), field(coordinator, "url")) {
 		r.fail(key, "", "%s: %v", key, err)
 	}

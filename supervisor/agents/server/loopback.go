@@ -1,9 +1,6 @@
 package server
 
 import (
-	"crypto/rand"
-	"crypto/sha256"
-	"crypto/subtle"
 	"errors"
 	"io/fs"
 	"net"
@@ -12,6 +9,7 @@ import (
 	"os"
 
 	"github.com/jail-sandbox/jail/jail/atomicfile"
+	"github.com/jail-sandbox/jail/supervisor/loopback"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -19,7 +17,7 @@ import (
 func Token(path string) (string, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		text = []byte(rand.Text())
+		text = []byte(loopback.NewToken())
 		err = atomicfile.Write(path, text, 0o600, atomicfile.Durable)
 	}
 	return string(text), err
@@ -36,23 +34,13 @@ func Listen(address string) (net.Listener, error) {
 	return net.Listen("tcp", a.String())
 }
 
-// Guarded lets in who names the token, at the address itself, and from no page of another origin. A
-// name in place of the address may be one that a page has had resolved to it (DNS rebinding).
+// Guarded lets in who names the token, at the address itself, and from no page of another origin.
 func (s *Server) Guarded(address, token string) http.Handler {
-	want := sha256.Sum256([]byte("Bearer " + token))
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got := sha256.Sum256([]byte(r.Header.Get("Authorization")))
-		origin := r.Header.Get("Origin")
-		switch {
-		case r.Host != address:
-			http.Error(w, "the Host is not "+address, http.StatusForbidden)
-		case origin != "" && origin != "http://"+address:
-			http.Error(w, "a page of another origin may not ask", http.StatusForbidden)
-		case subtle.ConstantTimeCompare(got[:], want[:]) != 1:
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			http.Error(w, "the token is missing or wrong", http.StatusUnauthorized)
-		default:
-			s.ServeHTTP(w, r)
+	return loopback.Guard(address, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !loopback.Same(r.Header.Get("Authorization"), "Bearer "+token) {
+			loopback.Refuse(w)
+			return
 		}
-	})
+		s.ServeHTTP(w, r)
+	}))
 }

@@ -125,10 +125,7 @@ func (s *Server) became(to *agentapi.Sent, i store.Instance) (bool, error) {
 	}
 	to.State, to.Error = agentapi.Committed, ""
 	prefix := fmt.Sprintf("%s/%d/", s.agents.Store.AgentID(i.Agent), to.Seq)
-	all, err := s.agents.Store.PublishedBy(ctx, i.ID, prefix)
-	for _, p := range all {
-		to.Published = append(to.Published, agentapi.Publication(p))
-	}
+	to.Published, err = s.agents.Store.PublishedBy(ctx, i.ID, prefix)
 	return true, err
 }
 
@@ -143,7 +140,7 @@ func (s *Server) follow(ctx context.Context, name string, after int64, more bool
 			return err
 		}
 		for _, p := range all {
-			if err := f(agentapi.Publication(p)); err != nil {
+			if err := f(p); err != nil {
 				return err
 			}
 			after = p.N
@@ -192,7 +189,6 @@ func (s *Server) after(r *http.Request) (int64, error) {
 func (s *Server) logLines(w http.ResponseWriter, r *http.Request) {
 	after, err := s.after(r)
 	if err != nil {
-		w.Header().Set("Content-Type", "application/json")
 		s.refuse(w, err)
 		return
 	}
@@ -220,7 +216,6 @@ func (s *Server) logLines(w http.ResponseWriter, r *http.Request) {
 func (s *Server) socket(w http.ResponseWriter, r *http.Request) {
 	after, err := s.after(r)
 	if err != nil {
-		w.Header().Set("Content-Type", "application/json")
 		s.refuse(w, err)
 		return
 	}

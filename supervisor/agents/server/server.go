@@ -116,13 +116,13 @@ func (s *Server) IdleSince() (time.Time, bool) {
 // answered writes what h returns.
 func (s *Server) answered(h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
 		r.Body = http.MaxBytesReader(w, r.Body, maxMemory)
 		v, err := h(r)
 		if err != nil {
 			s.refuse(w, err)
 			return
 		}
+		w.Header().Set("Content-Type", "application/json")
 		if raw, ok := v.(json.RawMessage); ok {
 			_, err = w.Write(raw)
 		} else {
@@ -140,6 +140,7 @@ func (s *Server) refuse(w http.ResponseWriter, err error) {
 	if status == http.StatusInternalServerError {
 		s.log.Warn("a request failed", "error", err)
 	}
+	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	// A client that is gone needs no answer.
 	_ = json.NewEncoder(w).Encode(agentapi.Problem{Error: e})
@@ -162,20 +163,23 @@ func asProblem(err error) *problem.Error {
 		return with(problem.NotFound, "name the directory that holds the manifest of the agent")
 	case errors.As(err, &positions), errors.Is(err, agents.ErrWrong):
 		return with(problem.Usage, "jail agent check DIR says all that is wrong")
-	case errors.Is(err, agents.ErrAvailable):
-		return with(problem.NotFound, "jail agent spawn puts it on one")
-	case errors.Is(err, agents.ErrPlace):
-		return with(problem.Usage, "")
-	case errors.Is(err, store.ErrNotFound):
-		return with(problem.NotFound, "jail agent list has the agents")
-	case errors.Is(err, store.ErrFull):
-		return with(problem.Busy, "send it again when the agent has worked on some of them")
-	case errors.Is(err, store.ErrTaken):
-		return with(problem.Conflict, "")
-	case errors.Is(err, store.ErrTooLarge):
-		return with(problem.Usage, "")
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return with(problem.Ending, "ask again")
+	}
+	for _, known := range []struct {
+		err        error
+		code, hint string
+	}{
+		{agents.ErrAvailable, problem.NotFound, "jail agent spawn puts it on one"},
+		{agents.ErrPlace, problem.Usage, ""},
+		{store.ErrNotFound, problem.NotFound, "jail agent list has the agents"},
+		{store.ErrFull, problem.Busy, "send it again when the agent has worked on some of them"},
+		{store.ErrTaken, problem.Conflict, ""},
+		{store.ErrTooLarge, problem.Usage, ""},
+		{context.Canceled, problem.Ending, "ask again"},
+		{context.DeadlineExceeded, problem.Ending, "ask again"},
+	} {
+		if errors.Is(err, known.err) {
+			return with(known.code, known.hint)
+		}
 	}
 	return with(problem.Failed, "")
 }
@@ -215,18 +219,11 @@ func (s *Server) on(r *http.Request, channel string) (store.Instance, error) {
 		if i.State == store.Terminated || i.Parent != 0 {
 			continue
 		}
-		if i.Channel == channel {
+		// The first of the manifest is the first one here.
+		if channel == "" || i.Channel == channel {
 			return i, nil
 		}
 		channels = append(channels, i.Channel)
-	}
-	if channel == "" && len(channels) > 0 {
-		// The first of the manifest.
-		for _, i := range all {
-			if i.Channel == channels[0] {
-				return i, nil
-			}
-		}
 	}
 	return store.Instance{}, problem.New(problem.NotFound,
 		"agent %q is not on channel %q, but on %q", name, channel, channels)
@@ -298,7 +295,7 @@ func (s *Server) spawn(r *http.Request) (any, error) {
 		if err != nil {
 			return nil, problem.New(problem.Usage, "agent %q: %w", name, err)
 		}
-		if err := hosted.Look(b, c); err != nil {
+		if _, err := hosted.Look(b, c); err != nil {
 			return nil, problem.New(problem.NotFound, "%w", err)
 		}
 	}
@@ -392,17 +389,11 @@ func (s *Server) status(r *http.Request) (any, error) {
 		return nil, err
 	}
 	for n, i := range all {
-		alarms, err := s.agents.Store.Alarms(r.Context(), i.ID)
-		if err != nil {
+		shown := &a.Instances[n]
+		if shown.Alarms, err = s.agents.Store.Alarms(r.Context(), i.ID); err != nil {
 			return nil, err
 		}
-		for _, alarm := range alarms {
-			a.Instances[n].Alarms = append(a.Instances[n].Alarms, agentapi.Alarm{
-				Name: alarm.Name, At: alarm.At, Data: alarm.Data, EveryMS: alarm.Every,
-				Pending: alarm.Pending})
-		}
-		a.Instances[n].Memory = used[i.Name].Memory
-		a.Instances[n].CPUMS = used[i.Name].CPU.Milliseconds()
+		shown.Memory, shown.CPUMS = used[i.Name].Memory, used[i.Name].CPU.Milliseconds()
 	}
 	return a, nil
 }
@@ -450,8 +441,8 @@ func (s *Server) events(r *http.Request) (any, error) {
 			shown.Waiting = append(shown.Waiting, agentapi.Event{Event: e, Instance: i.Name})
 		}
 		for _, l := range letters {
-			shown.Dead = append(shown.Dead, agentapi.Event{Event: l.Event, Instance: i.Name,
-				Died: l.Died, Reason: l.Reason})
+			l.Instance = i.Name
+			shown.Dead = append(shown.Dead, l)
 		}
 	}
 	return shown, nil

@@ -119,11 +119,8 @@ func (s *Server) sessionEvents(w http.ResponseWriter, r *http.Request) {
 		s.log.Debug("a transcript was cut", "error", err)
 		panic(http.ErrAbortHandler)
 	case errors.Is(err, store.ErrNotFound):
-		w.Header().Set("Content-Type", "application/json")
-		s.refuse(w, problem.New(problem.NotFound, "there is no session %s", id).
-			WithHint("jail agent sessions lists them"))
+		s.refuse(w, noSession(id))
 	default:
-		w.Header().Set("Content-Type", "application/json")
 		s.refuse(w, err)
 	}
 }
@@ -135,8 +132,12 @@ func (s *Server) deleteSession(r *http.Request) (any, error) {
 	}
 	err = store.SessionsOf(s.agents.Store).Delete(id)
 	if errors.Is(err, store.ErrNotFound) {
-		err = problem.New(problem.NotFound, "there is no session %s", id).
-			WithHint("jail agent sessions lists them")
+		err = noSession(id)
 	}
 	return struct{}{}, err
+}
+
+func noSession(id string) error {
+	return problem.New(problem.NotFound, "there is no session %s", id).
+		WithHint("jail agent sessions lists them")
 }

@@ -8,26 +8,20 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
 )
 
-// An Alarm is one that is set.
-type Alarm struct {
-	// Name is empty for the heartbeat.
-	Name string          `json:"name"`
-	At   time.Time       `json:"at,omitzero"`
-	Data json.RawMessage `json:"data,omitempty"`
-	// Every is the time between two ticks of the heartbeat, in milliseconds.
-	Every int64 `json:"every_ms,omitempty"`
-	// Pending is the number of the alarm's event, while that waits.
-	Pending uint64 `json:"pending,omitempty"`
-
+// A set is an alarm of an instance.
+type set struct {
+	agentapi.Alarm
 	instance int64
 }
 
 const alarmColumns = `instance, name, at, every, pending, data`
 
-func scanAlarm(scan func(...any) error) (a Alarm, err error) {
-	return a, scan(&a.instance, &a.Name, (*stamp)(&a.At), &a.Every, &a.Pending, (*[]byte)(&a.Data))
+func scanAlarm(scan func(...any) error) (a set, err error) {
+	return a, scan(&a.instance, &a.Name, (*stamp)(&a.At), &a.EveryMS, &a.Pending,
+		(*[]byte)(&a.Data))
 }
 
 // alarm sets an alarm, in place of one of that name.
@@ -68,7 +62,7 @@ func (s *Store) Fire() (woken []int64, next time.Time, err error) {
 			return err
 		}
 		for _, a := range due {
-			seq, err := w.fire(a.instance, a, now)
+			seq, err := w.fire(a, now)
 			if err == nil {
 				woken = append(woken, a.instance)
 			} else if !errors.Is(err, ErrFull) && err != ErrNotFound {
@@ -97,7 +91,7 @@ func (s *Store) Fire() (woken []int64, next time.Time, err error) {
 const fullPause = 10 * time.Second
 
 // fire puts the event of an alarm into the inbox.
-func (w *writer) fire(to int64, a Alarm, now time.Time) (uint64, error) {
+func (w *writer) fire(a set, now time.Time) (uint64, error) {
 	e := agent.Event{Source: "host", Type: agent.TypeAlarm}
 	said := map[string]any{"at": a.At, "late_ms": now.Sub(a.At).Milliseconds()}
 	if a.Name == "" {
@@ -113,7 +107,7 @@ func (w *writer) fire(to int64, a Alarm, now time.Time) (uint64, error) {
 		return 0, fmt.Errorf("alarm %q: %w", a.Name, err)
 	}
 	e.Data = text
-	seq, _, err := w.append(to, e, now, false)
+	seq, _, err := w.append(a.instance, e, now, false)
 	return seq, err
 }
 
@@ -135,14 +129,15 @@ func (w *writer) fired(of int64, seq uint64, now time.Time) (some bool, err erro
 }
 
 // Alarms returns the alarms of an instance.
-func (s *Store) Alarms(ctx context.Context, of int64) ([]Alarm, error) {
-	return list(s.reading(ctx), `SELECT `+alarmColumns+` FROM alarm WHERE instance = ? ORDER BY name`,
-		[]any{of}, scanAlarm)
+func (s *Store) Alarms(ctx context.Context, of int64) (all []agentapi.Alarm, err error) {
+	return all, visit(s.reading(ctx), `SELECT `+alarmColumns+` FROM alarm WHERE instance = ?
+		ORDER BY name`, []any{of}, scanAlarm, func(a set) error {
+		all = append(all, a.Alarm)
+		return nil
+	})
 }
 
 // HasAlarms reports whether any alarm is set.
-func (s *Store) HasAlarms(ctx context.Context) (bool, error) {
-	var n int
-	err := s.readers.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM alarm)`).Scan(&n)
-	return n > 0, err
+func (s *Store) HasAlarms(ctx context.Context) (has bool, err error) {
+	return has, s.readers.row(`SELECT EXISTS (SELECT 1 FROM alarm)`, nil, &has)
 }

@@ -91,7 +91,7 @@ func TestSeenBounds(t *testing.T) {
 	to := idOf(t, s, "b")
 	known := func(source string) (n int) {
 		t.Helper()
-		if err := s.readers.one(t.Context(), `SELECT count(*) FROM seen WHERE source = ?`,
+		if err := s.readers.row(`SELECT count(*) FROM seen WHERE source = ?`,
 			[]any{source}, &n); err != nil {
 			t.Fatal(err)
 		}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -28,7 +27,7 @@ var ErrUnknown = errors.New("no such event was delivered")
 
 // A Settlement is what came of committed events.
 type Settlement struct {
-	// Woken are the instances that have new events.
+	// Woken are the instances that have new events, some of them several times.
 	Woken []int64
 	// Refused says which effects were not carried out, and why.
 	Refused []string
@@ -108,8 +107,7 @@ func (s *Store) Ack(of int64, seq uint64, effects []agent.Effects, spill bool,
 
 // scanOne returns an instance that is not being deleted.
 func scanOne(w *writer, id int64) (Instance, error) {
-	return first(w.rows, `SELECT `+instanceColumns+` FROM instance WHERE id = ? AND deleting = 0`,
-		[]any{id}, scanInstance)
+	return instance(w.rows, `id = ? AND deleting = 0`, id)
 }
 
 // A delivery carries out the effects of one instance's events.
@@ -394,11 +392,4 @@ func (d *delivery) settings(f agent.Effect) error {
 	}
 	return d.w.exec(`INSERT INTO settings VALUES (?, ?) ON CONFLICT DO UPDATE
 		SET value = excluded.value`, channel, text)
-}
-
-// Sorted returns the numbers without repetition.
-func (s Settlement) Sorted() []int64 {
-	all := slices.Clone(s.Woken)
-	slices.Sort(all)
-	return slices.Compact(all)
 }

@@ -91,15 +91,13 @@ func (w *writer) makeFacet(parent Instance, facet string, ask []byte, now int64)
 
 // Find returns the facet of an instance by its name, or ErrNotFound.
 func (c Children) Find(ctx context.Context, of Instance, name string) (Instance, error) {
-	return first(c.s.reading(ctx), `SELECT `+instanceColumns+
-		` FROM instance WHERE parent = ? AND facet = ? AND deleting = 0`,
-		[]any{of.ID, path.Join(of.Facet, name)}, scanInstance)
+	return instance(c.s.reading(ctx), `parent = ? AND facet = ? AND deleting = 0`, of.ID,
+		path.Join(of.Facet, name))
 }
 
 // Of returns the facets of an instance by their names.
 func (c Children) Of(ctx context.Context, of int64) ([]Instance, error) {
-	return list(c.s.reading(ctx), `SELECT `+instanceColumns+` FROM instance
-		WHERE parent = ? AND deleting = 0 ORDER BY facet`, []any{of}, scanInstance)
+	return instances(c.s.reading(ctx), `parent = ? AND deleting = 0 ORDER BY facet`, of)
 }
 
 // below are an instance and all facets that stand in it.
@@ -110,24 +108,12 @@ const below = `WITH RECURSIVE below (id) AS (SELECT id FROM instance WHERE id = 
 // reason, and returns these instances.
 func (c Children) Abort(of int64, reason string) (all []Instance, err error) {
 	err = c.s.write(func(w *writer) (err error) {
-		if all, err = list(w.rows, `SELECT `+instanceColumns+` FROM instance WHERE id IN (`+below+`)`,
-			[]any{of}, scanInstance); err != nil {
+		if all, err = instances(w.rows, `id IN (`+below+`)`, of); err != nil {
 			return err
 		}
 		now := c.s.now()
 		for _, i := range all {
-			if err := w.exec(`INSERT INTO dead SELECT instance, seq, id, time, source, channel,
-				type, kind, reply_to, attempt, data, ?, ? FROM inbox WHERE instance = ?`,
-				millis(now), reason, i.ID); err != nil {
-				return err
-			}
-			if _, err := w.fired(i.ID, 1<<62, now); err != nil {
-				return err
-			}
-			if err := w.remove(i.ID, 0, 1<<62); err != nil {
-				return err
-			}
-			if err := w.buried(i.ID); err != nil {
+			if _, err := w.bury(i.ID, 0, 1<<62, reason, now); err != nil {
 				return err
 			}
 		}
@@ -138,7 +124,7 @@ func (c Children) Abort(of int64, reason string) (all []Instance, err error) {
 
 // Lost returns why an event that was sent to an instance was given up, or ErrNotFound.
 func (c Children) Lost(ctx context.Context, of int64, id string) (reason string, err error) {
-	return reason, c.s.readers.one(ctx, `SELECT reason FROM dead WHERE instance = ? AND id = ?`,
+	return reason, c.s.readers.row(`SELECT reason FROM dead WHERE instance = ? AND id = ?`,
 		[]any{of, id}, &reason)
 }
 
@@ -162,14 +148,12 @@ func (w *writer) condemn(which string, arg any) ([]Instance, error) {
 		bytes = 0 WHERE id IN (`+which+`)`, arg); err != nil {
 		return nil, err
 	}
-	return list(w.rows, `SELECT `+instanceColumns+` FROM instance WHERE id IN (`+which+`)`,
-		[]any{arg}, scanInstance)
+	return instances(w.rows, `id IN (`+which+`)`, arg)
 }
 
 // Condemned returns what was condemned and is not forgotten: jail-agentd ended before that.
 func (c Children) Condemned(ctx context.Context) ([]Instance, error) {
-	return list(c.s.reading(ctx), `SELECT `+instanceColumns+` FROM instance WHERE deleting = 1`, nil,
-		scanInstance)
+	return instances(c.s.reading(ctx), `deleting = 1`)
 }
 
 // Forget forgets condemned instances, whose files are removed.

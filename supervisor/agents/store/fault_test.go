@@ -79,7 +79,7 @@ func TestFaults(t *testing.T) {
 			t.Errorf("%s: the event cannot be brought to its end: %d\n%s", what, stepOf(t, s), out)
 		}
 		var check string
-		if err := s.read(t.Context(), "PRAGMA integrity_check", nil, func(r *sql.Rows) error {
+		if err := s.readers.rows("PRAGMA integrity_check", nil, func(r *sql.Rows) error {
 			return r.Scan(&check)
 		}); err != nil || check != "ok" {
 			t.Errorf("%s: %s %v", what, check, err)

@@ -25,27 +25,21 @@ func GatesOf(s *Store) Gates { return Gates{s} }
 // Put adds an entry, or replaces the one with the same ref. over says that nothing of it can change
 // any more.
 func (g Gates) Put(ref string, began time.Time, over bool, entry []byte) error {
-	return g.s.write(func(w *writer) error {
-		return w.exec(`INSERT INTO gate_action (ref, began, over, entry) VALUES (?, ?, ?, ?)
-			ON CONFLICT (ref) DO UPDATE SET over = excluded.over, entry = excluded.entry`, ref,
-			millis(began), over, entry)
-	})
+	return g.s.exec(`INSERT INTO gate_action (ref, began, over, entry) VALUES (?, ?, ?, ?)
+		ON CONFLICT (ref) DO UPDATE SET over = excluded.over, entry = excluded.entry`, ref,
+		millis(began), over, entry)
 }
 
 // Remove removes an entry.
 func (g Gates) Remove(ref string) error {
-	return g.s.write(func(w *writer) error {
-		return w.exec(`DELETE FROM gate_action WHERE ref = ?`, ref)
-	})
+	return g.s.exec(`DELETE FROM gate_action WHERE ref = ?`, ref)
 }
 
 // Forget removes entries that are over: those that began before a time, and all but the last most.
 func (g Gates) Forget(before time.Time, most int) error {
-	return g.s.write(func(w *writer) error {
-		return w.exec(`DELETE FROM gate_action WHERE over = 1 AND (began < ?1 OR ref IN (SELECT ref
-			FROM gate_action WHERE over = 1 ORDER BY began DESC, ref DESC LIMIT -1 OFFSET ?2))`,
-			millis(before), most)
-	})
+	return g.s.exec(`DELETE FROM gate_action WHERE over = 1 AND (began < ?1 OR ref IN (SELECT ref
+		FROM gate_action WHERE over = 1 ORDER BY began DESC, ref DESC LIMIT -1 OFFSET ?2))`,
+		millis(before), most)
 }
 
 // Find returns the entry with a ref, nil if there is none.

@@ -3,13 +3,13 @@ package store
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"strings"
 	"time"
 
 	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
 )
 
 // deliveryBytes bounds the data of the events that one Next returns.
@@ -23,18 +23,6 @@ const (
 	// forgetEvery is the mean number of ids after which older ones are forgotten.
 	forgetEvery = 64
 )
-
-func channelsJSON(members []Member) string {
-	names := []string{}
-	for _, m := range members {
-		names = append(names, m.Channel)
-	}
-	text, err := json.Marshal(names)
-	if err != nil {
-		panic(fmt.Sprintf("bug: names that are not JSON: %v", err))
-	}
-	return string(text)
-}
 
 // A receiver is what a delivery must know of an instance.
 type receiver struct {
@@ -53,9 +41,9 @@ func scanReceiver(scan func(...any) error) (r receiver, err error) {
 }
 
 // receiver returns an instance that is there, or ErrNotFound.
-func (w *writer) receiver(id int64) (r receiver, err error) {
-	return r, w.row(`SELECT `+receiverColumns+` FROM instance WHERE id = ? AND state <> ?`,
-		[]any{id, Terminated}, &r.id, &r.agent, &r.handle, &r.waiting, &r.bytes, &r.paused)
+func (w *writer) receiver(id int64) (receiver, error) {
+	return first(w.rows, `SELECT `+receiverColumns+` FROM instance WHERE id = ? AND state <> ?`,
+		[]any{id, Terminated}, scanReceiver)
 }
 
 // full reports whether the inbox has no room for so many bytes of data.
@@ -257,40 +245,37 @@ func (s *Store) Blame(to int64) (seq uint64, failed int, err error) {
 // Head returns the number of the first waiting event, and how often the agent failed on it; 0 if
 // none waits.
 func (s *Store) Head(ctx context.Context, to int64) (seq uint64, failed int, err error) {
-	err = s.readers.one(ctx, `SELECT seq, failed FROM inbox WHERE instance = ?
+	err = s.readers.row(`SELECT seq, failed FROM inbox WHERE instance = ?
 		ORDER BY seq LIMIT 1`, []any{to}, &seq, &failed)
 	return seq, failed, unless(ErrNotFound, err)
-}
-
-// A Letter is an event that was given up.
-type Letter struct {
-	agent.Event
-	Died   time.Time `json:"died"`
-	Reason string    `json:"reason"`
 }
 
 // Bury takes an event out of the inbox and lists it among the dead letters, with the reason. An
 // alarm whose event it is has fired. The last 10,000 dead letters of an instance are kept.
 func (s *Store) Bury(to int64, seq uint64, reason string) error {
 	return s.write(func(w *writer) error {
-		now := s.now()
-		n, err := w.changed(`INSERT INTO dead SELECT instance, seq, id, time, source, channel, type,
-			kind, reply_to, attempt, data, ?, ? FROM inbox WHERE instance = ? AND seq = ?`,
-			millis(now), reason, to, seq)
-		if err != nil {
-			return err
+		n, err := w.bury(to, seq, seq, reason, s.now())
+		if err == nil && n == 0 {
+			err = ErrNotFound
 		}
-		if n == 0 {
-			return ErrNotFound
-		}
-		if _, err := w.fired(to, seq, now); err != nil {
-			return err
-		}
-		if err := w.buried(to); err != nil {
-			return err
-		}
-		return w.remove(to, seq, seq)
+		return err
 	})
+}
+
+// bury is Bury of the events from one number to another, and returns how many there were.
+func (w *writer) bury(to int64, from, last uint64, reason string, now time.Time) (n int64, err error) {
+	if n, err = w.changed(`INSERT INTO dead SELECT instance, seq, id, time, source, channel, type,
+		kind, reply_to, attempt, data, ?, ? FROM inbox WHERE instance = ? AND seq BETWEEN ? AND ?`,
+		millis(now), reason, to, from, last); err != nil {
+		return n, err
+	}
+	if _, err := w.fired(to, last, now); err != nil {
+		return n, err
+	}
+	if err := w.remove(to, from, last); err != nil {
+		return n, err
+	}
+	return n, w.buried(to)
 }
 
 // buried forgets the dead letters of an instance but the last ones.
@@ -322,13 +307,13 @@ func (w *writer) take(to int64, from, last uint64) (n, bytes int64, err error) {
 }
 
 // Letters returns the dead letters of an instance, the newest first, at most limit.
-func (s *Store) Letters(ctx context.Context, of int64, limit int) ([]Letter, error) {
+func (s *Store) Letters(ctx context.Context, of int64, limit int) ([]agentapi.Event, error) {
 	return list(s.reading(ctx), `SELECT `+letterColumns+` FROM dead WHERE instance = ?
 		ORDER BY seq DESC LIMIT ?`, []any{of, limit}, scanLetter)
 }
 
 // Letter returns a dead letter, or ErrNotFound.
-func (s *Store) Letter(ctx context.Context, of int64, seq uint64) (Letter, error) {
+func (s *Store) Letter(ctx context.Context, of int64, seq uint64) (agentapi.Event, error) {
 	return first(s.reading(ctx), oneLetter, []any{of, seq}, scanLetter)
 }
 
@@ -337,14 +322,14 @@ const (
 	oneLetter     = `SELECT ` + letterColumns + ` FROM dead WHERE instance = ? AND seq = ?`
 )
 
-func scanLetter(scan func(...any) error) (l Letter, err error) {
+func scanLetter(scan func(...any) error) (l agentapi.Event, err error) {
 	return l, scan(append(eventFields(&l.Event), (*stamp)(&l.Died), &l.Reason)...)
 }
 
 // Dead returns how many dead letters each instance has.
 func (s *Store) Dead(ctx context.Context) (map[int64]int, error) {
 	all := map[int64]int{}
-	return all, s.read(ctx, `SELECT instance, count(*) FROM dead GROUP BY instance`, nil,
+	return all, s.reading(ctx)(`SELECT instance, count(*) FROM dead GROUP BY instance`, nil,
 		func(r *sql.Rows) error {
 			var id int64
 			var n int

@@ -32,8 +32,8 @@ type Proposal struct {
 
 // propose notes an action that goes into the queue.
 func (d *delivery) propose(id string, f agent.Effect) error {
-	n, err := d.w.proposals(d.from.ID)
-	if err != nil {
+	var n int
+	if err := d.w.row(countProposals, []any{d.from.ID}, &n); err != nil {
 		return err
 	}
 	if n >= maxProposals {
@@ -42,10 +42,6 @@ func (d *delivery) propose(id string, f agent.Effect) error {
 	d.done.Proposed = true
 	return d.w.exec(`INSERT INTO proposal (id, instance, time, data, key) VALUES (?, ?, ?, ?, ?)`,
 		id, d.from.ID, millis(d.now), []byte(f.Data), rand.Text())
-}
-
-func (w *writer) proposals(of int64) (n int, err error) {
-	return n, w.row(countProposals, []any{of}, &n)
 }
 
 const countProposals = `SELECT count(*) FROM proposal WHERE instance = ?`
@@ -59,7 +55,7 @@ func AsksOf(s *Store) Asks { return Asks{s} }
 // Room returns an error if so many actions of an instance wait that there is no room for one more.
 func (a Asks) Room(ctx context.Context, of int64) error {
 	var n int
-	err := a.s.readers.QueryRowContext(ctx, countProposals, of).Scan(&n)
+	err := a.s.readers.row(countProposals, []any{of}, &n)
 	if err == nil && n >= maxProposals {
 		err = agent.Errorf(agent.ErrBusy, "%d actions of the agent wait for a decision already", n)
 	}
@@ -68,10 +64,8 @@ func (a Asks) Room(ctx context.Context, of int64) error {
 
 // Tool notes that an instance waits for a decision on the start of a tool. Twice is once.
 func (a Asks) Tool(of int64, action string) error {
-	return a.s.write(func(w *writer) error {
-		return w.exec(`INSERT INTO proposal (id, instance, time, key, action)
-			VALUES (?1, ?2, ?3, '', ?1) ON CONFLICT DO NOTHING`, action, of, millis(a.s.now()))
-	})
+	return a.s.exec(`INSERT INTO proposal (id, instance, time, key, action)
+		VALUES (?1, ?2, ?3, '', ?1) ON CONFLICT DO NOTHING`, action, of, millis(a.s.now()))
 }
 
 // All returns what waits, the eldest first.
@@ -85,15 +79,12 @@ func (a Asks) All(ctx context.Context) ([]Proposal, error) {
 
 // Any reports whether something waits.
 func (a Asks) Any(ctx context.Context) (any bool, err error) {
-	return any, a.s.readers.QueryRowContext(ctx,
-		`SELECT EXISTS (SELECT 1 FROM proposal)`).Scan(&any)
+	return any, a.s.readers.row(`SELECT EXISTS (SELECT 1 FROM proposal)`, nil, &any)
 }
 
 // Queued notes the id of an action in the queue.
 func (a Asks) Queued(id, action string) error {
-	return a.s.write(func(w *writer) error {
-		return w.exec(`UPDATE proposal SET action = ? WHERE id = ?`, action, id)
-	})
+	return a.s.exec(`UPDATE proposal SET action = ? WHERE id = ?`, action, id)
 }
 
 // Tell puts the decision into the inbox of the instance, and notes that it is there, in one
@@ -112,7 +103,5 @@ func (a Asks) Tell(p Proposal, data json.RawMessage) error {
 
 // Forget forgets an action of which all is said.
 func (a Asks) Forget(id string) error {
-	return a.s.write(func(w *writer) error {
-		return w.exec(`DELETE FROM proposal WHERE id = ?`, id)
-	})
+	return a.s.exec(`DELETE FROM proposal WHERE id = ?`, id)
 }

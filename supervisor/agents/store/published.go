@@ -6,26 +6,13 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/runners/agent"
+	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
 )
-
-// A Publication is a message that an agent sent.
-type Publication struct {
-	N       int64     `json:"n"`
-	Time    time.Time `json:"time"`
-	Channel string    `json:"channel"`
-	// To is the agent that a direct message is for.
-	To      string          `json:"to,omitempty"`
-	Kind    string          `json:"kind"`
-	ID      string          `json:"id"`
-	Type    string          `json:"type"`
-	ReplyTo string          `json:"reply_to,omitempty"`
-	Data    json.RawMessage `json:"data,omitempty"`
-}
 
 // Published returns what the instances of an agent sent after a number, at most limit of it. Of each
 // instance about the last 1,000 messages are kept.
 func (s *Store) Published(ctx context.Context, name string, after int64,
-	limit int) ([]Publication, error) {
+	limit int) ([]agentapi.Publication, error) {
 	return list(s.reading(ctx), `SELECT `+publicationColumns+` FROM publication
 		WHERE n > ? AND instance IN (SELECT id FROM instance WHERE agent = ?) ORDER BY n LIMIT ?`,
 		[]any{after, name, limit}, scanPublication)
@@ -33,7 +20,8 @@ func (s *Store) Published(ctx context.Context, name string, after int64,
 
 // PublishedBy returns the messages of an instance whose ids begin with a text, such as those of one
 // event.
-func (s *Store) PublishedBy(ctx context.Context, of int64, prefix string) ([]Publication, error) {
+func (s *Store) PublishedBy(ctx context.Context, of int64,
+	prefix string) ([]agentapi.Publication, error) {
 	return list(s.reading(ctx), `SELECT `+publicationColumns+` FROM publication
 		WHERE instance = ? AND substr(id, 1, length(?)) = ? ORDER BY n`,
 		[]any{of, prefix, prefix}, scanPublication)
@@ -41,7 +29,8 @@ func (s *Store) PublishedBy(ctx context.Context, of int64, prefix string) ([]Pub
 
 // Answer returns the first message of an instance that answers another by its id, and is of a type,
 // or ErrNotFound.
-func (s *Store) Answer(ctx context.Context, of int64, id, kind string) (Publication, error) {
+func (s *Store) Answer(ctx context.Context, of int64, id,
+	kind string) (agentapi.Publication, error) {
 	return first(s.reading(ctx), `SELECT `+publicationColumns+` FROM publication
 		WHERE reply_to = ? AND instance = ? AND type = ? ORDER BY n LIMIT 1`,
 		[]any{id, of, kind}, scanPublication)
@@ -49,7 +38,7 @@ func (s *Store) Answer(ctx context.Context, of int64, id, kind string) (Publicat
 
 const publicationColumns = `n, time, channel, receiver, kind, id, type, reply_to, data`
 
-func scanPublication(scan func(...any) error) (p Publication, err error) {
+func scanPublication(scan func(...any) error) (p agentapi.Publication, err error) {
 	return p, scan(&p.N, (*stamp)(&p.Time), &p.Channel, &p.To, &p.Kind, &p.ID, &p.Type, &p.ReplyTo,
 		(*[]byte)(&p.Data))
 }
@@ -78,22 +67,20 @@ func (s *Store) Log(of int64, l agent.Log) error {
 // Settings returns the settings of a channel, an object.
 func (s *Store) Settings(ctx context.Context, channel string) (json.RawMessage, error) {
 	value := []byte(`{}`)
-	err := s.readers.one(ctx, `SELECT value FROM settings WHERE channel = ?`, []any{channel}, &value)
+	err := s.readers.row(`SELECT value FROM settings WHERE channel = ?`, []any{channel}, &value)
 	return value, unless(ErrNotFound, err)
 }
 
 // AddTokens counts tokens that an agent used today.
 func (s *Store) AddTokens(name string, input, output int64) error {
-	return s.write(func(w *writer) error {
-		return w.exec(`INSERT INTO tokens VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET
-			input = input + excluded.input, output = output + excluded.output`, name, s.day(),
-			input, output)
-	})
+	return s.exec(`INSERT INTO tokens VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+		input = input + excluded.input, output = output + excluded.output`, name, s.day(), input,
+		output)
 }
 
 // Tokens returns how many tokens an agent used today (UTC).
 func (s *Store) Tokens(ctx context.Context, name string) (input, output int64, err error) {
-	err = s.readers.one(ctx, `SELECT input, output FROM tokens WHERE agent = ? AND day = ?`,
+	err = s.readers.row(`SELECT input, output FROM tokens WHERE agent = ? AND day = ?`,
 		[]any{name, s.day()}, &input, &output)
 	return input, output, unless(ErrNotFound, err)
 }

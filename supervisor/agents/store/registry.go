@@ -43,33 +43,33 @@ type Member struct {
 
 // An Instance is one agent on one channel, or a facet of such a one.
 type Instance struct {
-	ID     int64  `json:"-"`
-	Name   string `json:"instance"`
-	Agent  string `json:"agent"`
-	State  string `json:"state"`
-	Paused bool   `json:"paused,omitempty"`
-	Member `json:"-"`
+	ID     int64
+	Name   string
+	Agent  string
+	State  string
+	Paused bool
+	Member
 	// Failures counts those in a row.
-	Failures int `json:"failures,omitempty"`
+	Failures int
 	// NotBefore is when it may be woken again after a failure.
-	NotBefore time.Time `json:"not_before,omitzero"`
+	NotBefore time.Time
 	// Settled is the number of the last event that is committed, with its effects delivered.
-	Settled uint64 `json:"committed"`
+	Settled uint64
 	// Delivered is the highest number that was ever given to the agent.
-	Delivered uint64 `json:"-"`
+	Delivered uint64
 	// Waiting events, and the bytes of their data.
-	Waiting      int   `json:"waiting"`
-	WaitingBytes int64 `json:"waiting_bytes"`
+	Waiting      int
+	WaitingBytes int64
 	// Note is what the agent said of itself (HOST.setState), Error why it failed.
-	Note    string    `json:"note,omitempty"`
-	Error   string    `json:"error,omitempty"`
-	Changed time.Time `json:"changed,omitzero"`
+	Note    string
+	Error   string
+	Changed time.Time
 	// Parent is the number of the instance whose facet it is, 0 for none. Facet has the names of its
 	// parents that are facets, and its own, with slashes between them.
-	Parent int64  `json:"-"`
-	Facet  string `json:"facet,omitempty"`
+	Parent int64
+	Facet  string
 	// Ask is what its parent asked for.
-	Ask []byte `json:"-"`
+	Ask []byte
 }
 
 // PathOf is the name of an instance's agent, and of a facet also its own names, as in its identity.
@@ -80,13 +80,24 @@ func PathOf(i Instance) string {
 	return i.Agent + "/" + i.Facet
 }
 
-const instanceColumns = `id, name, agent, state, paused, channel, handle, failures, not_before,
-	settled, delivered, waiting, bytes, note, error, changed, parent, facet, ask`
+const selectInstances = `SELECT id, name, agent, state, paused, channel, handle, failures,
+	not_before, settled, delivered, waiting, bytes, note, error, changed, parent, facet, ask
+	FROM instance WHERE `
 
 func scanInstance(scan func(...any) error) (i Instance, err error) {
 	return i, scan(&i.ID, &i.Name, &i.Agent, &i.State, &i.Paused, &i.Channel, &i.Handle, &i.Failures,
 		(*stamp)(&i.NotBefore), &i.Settled, &i.Delivered, &i.Waiting, &i.WaitingBytes, &i.Note,
 		&i.Error, (*stamp)(&i.Changed), &i.Parent, &i.Facet, &i.Ask)
+}
+
+// instances returns the instances of which a condition is true, instance the first of them, or
+// ErrNotFound.
+func instances(rows query, which string, args ...any) ([]Instance, error) {
+	return list(rows, selectInstances+which, args, scanInstance)
+}
+
+func instance(rows query, which string, args ...any) (Instance, error) {
+	return first(rows, selectInstances+which, args, scanInstance)
 }
 
 // instanceName is the name of an agent's instance on a channel.
@@ -112,9 +123,17 @@ func (s *Store) Put(a Agent, members []Member) (woken []int64, err error) {
 			a.Name, a.Dir, a.Stamp, a.Digest, now); err != nil {
 			return err
 		}
+		channels := []string{}
+		for _, m := range members {
+			channels = append(channels, m.Channel)
+		}
+		stay, err := json.Marshal(channels)
+		if err != nil {
+			return err
+		}
 		if err := w.exec(`UPDATE instance SET state = ?, changed = ? WHERE agent = ?
 			AND state <> ? AND channel NOT IN (SELECT value FROM json_each(?))`, Terminated, now,
-			a.Name, Terminated, channelsJSON(members)); err != nil {
+			a.Name, Terminated, string(stay)); err != nil {
 			return err
 		}
 		for _, m := range members {
@@ -313,53 +332,43 @@ func (s *Store) Agent(ctx context.Context, name string) (Agent, error) {
 // Instances calls f for the instances of an agent, or of all with "", in the order in which they
 // were made.
 func (s *Store) Instances(ctx context.Context, name string, f func(Instance) error) error {
-	text, args := `SELECT `+instanceColumns+` FROM instance WHERE deleting = 0
-		ORDER BY agent, id`, []any(nil)
+	which, args := `deleting = 0 ORDER BY agent, id`, []any(nil)
 	if name != "" {
-		text, args = `SELECT `+instanceColumns+` FROM instance WHERE agent = ? AND deleting = 0
-			ORDER BY id`, []any{name}
+		which, args = `agent = ? AND deleting = 0 ORDER BY id`, []any{name}
 	}
-	return visit(s.reading(ctx), text, args, scanInstance, f)
+	return visit(s.reading(ctx), selectInstances+which, args, scanInstance, f)
 }
 
 // Members returns the instances on a channel. Facets are not among them.
 func (s *Store) Members(ctx context.Context, channel string) ([]Instance, error) {
-	return list(s.reading(ctx), `SELECT `+instanceColumns+` FROM instance WHERE channel = ?
-		AND state <> ? AND parent = 0 ORDER BY id`, []any{channel, Terminated}, scanInstance)
+	return instances(s.reading(ctx), `channel = ? AND state <> ? AND parent = 0 ORDER BY id`, channel,
+		Terminated)
 }
 
 // Instance returns the instance with a number, or ErrNotFound.
 func (s *Store) Instance(ctx context.Context, id int64) (Instance, error) {
-	return first(s.reading(ctx), `SELECT `+instanceColumns+` FROM instance WHERE id = ?`, []any{id},
-		scanInstance)
+	return instance(s.reading(ctx), `id = ?`, id)
 }
 
 // SetState notes the state of an instance, and for Failed why.
 func (s *Store) SetState(id int64, state, why string) error {
-	return s.write(func(w *writer) error {
-		return w.exec(`UPDATE instance SET state = ?, error = ?, changed = ? WHERE id = ?
-			AND state <> ?`, state, why, millis(s.now()), id, Terminated)
-	})
+	return s.exec(`UPDATE instance SET state = ?, error = ?, changed = ? WHERE id = ?
+		AND state <> ?`, state, why, millis(s.now()), id, Terminated)
 }
 
 // SetPaused notes whether an instance is to be woken.
 func (s *Store) SetPaused(id int64, paused bool) error {
-	return s.write(func(w *writer) error {
-		return w.exec(`UPDATE instance SET paused = ?, changed = ? WHERE id = ?`, paused,
-			millis(s.now()), id)
-	})
+	return s.exec(`UPDATE instance SET paused = ?, changed = ? WHERE id = ?`, paused,
+		millis(s.now()), id)
 }
 
 // SetFailures notes how often an instance failed in a row, why, and when it may be woken again.
 func (s *Store) SetFailures(id int64, failures int, notBefore time.Time, why string) error {
-	return s.write(func(w *writer) error {
-		return w.exec(`UPDATE instance SET failures = ?, not_before = ?, error = ? WHERE id = ?`,
-			failures, millis(notBefore), why, id)
-	})
+	return s.exec(`UPDATE instance SET failures = ?, not_before = ?, error = ? WHERE id = ?`,
+		failures, millis(notBefore), why, id)
 }
 
 // Ready calls f for the instances that have events waiting.
 func (s *Store) Ready(ctx context.Context, f func(Instance) error) error {
-	return visit(s.reading(ctx), `SELECT `+instanceColumns+` FROM instance WHERE waiting > 0`, nil,
-		scanInstance, f)
+	return visit(s.reading(ctx), selectInstances+`waiting > 0`, nil, scanInstance, f)
 }

@@ -92,7 +92,7 @@ func (k Sessions) append(w *writer, id string, seq int64, event []byte) error {
 // returns.
 func (k Sessions) Events(ctx context.Context, id string, f func(event []byte) error) error {
 	none := true
-	err := k.s.read(ctx, `SELECT event FROM session_event WHERE session = ? ORDER BY seq`, []any{id},
+	err := k.s.reading(ctx)(`SELECT event FROM session_event WHERE session = ? ORDER BY seq`, []any{id},
 		func(r *sql.Rows) error {
 			none = false
 			var event sql.RawBytes

@@ -50,7 +50,7 @@ const readerCount = 4
 
 // A Store is an open database. Its methods may be called from several goroutines.
 type Store struct {
-	readers *readers
+	readers *connection
 	writer  *writer
 	user    string
 	now     func() time.Time
@@ -99,9 +99,13 @@ func Open(path, user string, now func() time.Time) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := newWriter(db)
+	con, err := db.Conn(context.Background())
 	if err != nil {
 		return nil, fmt.Errorf("database %s: %w", path, errors.Join(err, db.Close()))
+	}
+	w := &writer{connection: connection{db: con}, all: db}
+	if err = w.makeTables(); err != nil {
+		return nil, fmt.Errorf("database %s: %w", path, errors.Join(err, w.close()))
 	}
 	reading, err := open("cache_size(-2048)", "query_only(1)")
 	if err != nil {
@@ -110,7 +114,7 @@ func Open(path, user string, now func() time.Time) (*Store, error) {
 	reading.SetMaxOpenConns(readerCount)
 	// To open one takes longer than most queries.
 	reading.SetMaxIdleConns(readerCount)
-	s := &Store{readers: &readers{DB: reading}, writer: w, idle: make(chan struct{}), user: user, now: now}
+	s := &Store{readers: &connection{db: reading}, writer: w, idle: make(chan struct{}), user: user, now: now}
 	if err := s.write(func(w *writer) error {
 		for _, table := range slices.Concat(sessionTables, gateTables) {
 			if err := w.exec(table); err != nil {
@@ -175,30 +179,84 @@ func (s *Store) write(do func(*writer) error) error {
 	return <-w.done
 }
 
-// A writer is the one connection that writes. Its methods are for one goroutine.
-type writer struct {
-	db   *sql.DB
-	con  *sql.Conn
-	made map[string]*sql.Stmt
+// exec is write of one statement.
+func (s *Store) exec(text string, args ...any) error {
+	return s.write(func(w *writer) error { return w.exec(text, args...) })
 }
 
-func newWriter(db *sql.DB) (*writer, error) {
-	con, err := db.Conn(context.Background())
+// A connection keeps the statements that the code holds prepared, by their texts; there are few of them.
+type connection struct {
+	// db is a *sql.DB, or a *sql.Conn of one.
+	db interface {
+		PrepareContext(context.Context, string) (*sql.Stmt, error)
+		Close() error
+	}
+	made sync.Map
+}
+
+func (c *connection) statement(text string) (*sql.Stmt, error) {
+	if s, ok := c.made.Load(text); ok {
+		return s.(*sql.Stmt), nil
+	}
+	s, err := c.db.PrepareContext(context.Background(), text)
 	if err != nil {
 		return nil, err
 	}
-	w := &writer{db: db, con: con, made: map[string]*sql.Stmt{}}
-	return w, w.migrate()
+	if first, ok := c.made.LoadOrStore(text, s); ok {
+		return first.(*sql.Stmt), s.Close()
+	}
+	return s, nil
+}
+
+// row reads one row into to. Without one it returns ErrNotFound.
+func (c *connection) row(text string, args []any, to ...any) error {
+	s, err := c.statement(text)
+	if err != nil {
+		return err
+	}
+	err = s.QueryRow(args...).Scan(to...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return ErrNotFound
+	}
+	return err
+}
+
+// rows calls scan for each row.
+func (c *connection) rows(text string, args []any, scan func(*sql.Rows) error) error {
+	s, err := c.statement(text)
+	if err != nil {
+		return err
+	}
+	r, err := s.Query(args...)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	for r.Next() {
+		if err := scan(r); err != nil {
+			return err
+		}
+	}
+	return r.Err()
 }
 
 // close closes the connection. With statements that are open, SQLite would leave its log beside the
 // database.
-func (w *writer) close() (err error) {
-	for _, s := range w.made {
-		err = errors.Join(err, s.Close())
+func (c *connection) close() (err error) {
+	for _, s := range c.made.Range {
+		err = errors.Join(err, s.(*sql.Stmt).Close())
 	}
-	return errors.Join(err, w.con.Close(), w.db.Close())
+	return errors.Join(err, c.db.Close())
 }
+
+// A writer is the one connection that writes. Its methods are for one goroutine.
+type writer struct {
+	connection
+	// all is the database, whose one connection this is.
+	all *sql.DB
+}
+
+func (w *writer) close() error { return errors.Join(w.connection.close(), w.all.Close()) }
 
 // commit carries writes out in one transaction and tells each how it went.
 func (w *writer) commit(group []*write) {
@@ -239,18 +297,6 @@ func (w *writer) saved(do func(*writer) error) (result, fatal error) {
 	return result, errors.Join(fatal, w.exec("RELEASE w"))
 }
 
-// statement returns the prepared form of a text that the code holds; there are few of them.
-func (w *writer) statement(text string) (*sql.Stmt, error) {
-	if s := w.made[text]; s != nil {
-		return s, nil
-	}
-	s, err := w.con.PrepareContext(context.Background(), text)
-	if err == nil {
-		w.made[text] = s
-	}
-	return s, err
-}
-
 func (w *writer) exec(text string, args ...any) error {
 	_, err := w.changed(text, args...)
 	return err
@@ -269,44 +315,7 @@ func (w *writer) changed(text string, args ...any) (int64, error) {
 	return r.RowsAffected()
 }
 
-// row reads one row into to. Without one it returns ErrNotFound.
-func (w *writer) row(text string, args []any, to ...any) error {
-	s, err := w.statement(text)
-	if err != nil {
-		return err
-	}
-	err = s.QueryRow(args...).Scan(to...)
-	if errors.Is(err, sql.ErrNoRows) {
-		return ErrNotFound
-	}
-	return err
-}
-
-// rows calls scan for each row.
-func (w *writer) rows(text string, args []any, scan func(*sql.Rows) error) error {
-	s, err := w.statement(text)
-	if err != nil {
-		return err
-	}
-	r, err := s.Query(args...)
-	return each(r, err, scan)
-}
-
-// each calls scan for each row of the result of a query.
-func each(r *sql.Rows, err error, scan func(*sql.Rows) error) error {
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	for r.Next() {
-		if err := scan(r); err != nil {
-			return err
-		}
-	}
-	return r.Err()
-}
-
-// A query reads rows of one connection: [writer.rows], or what [Store.reading] returns.
+// A query reads rows: [connection.rows], or what [Store.reading] returns.
 type query func(text string, args []any, scan func(*sql.Rows) error) error
 
 // visit calls f with what scan reads of each row.
@@ -347,23 +356,9 @@ func first[T any](rows query, text string, args []any,
 // single reads a row of one column.
 func single[T any](scan func(...any) error) (value T, err error) { return value, scan(&value) }
 
-// reading returns the query of those that only read: it sees what is committed.
-func (s *Store) reading(ctx context.Context) query {
-	return func(text string, args []any, scan func(*sql.Rows) error) error {
-		return s.read(ctx, text, args, scan)
-	}
-}
-
-// read is reading(ctx), for one query.
-func (s *Store) read(ctx context.Context, text string, args []any,
-	scan func(*sql.Rows) error) error {
-	q, err := s.readers.query(text)
-	if err != nil {
-		return err
-	}
-	r, err := q.QueryContext(context.WithoutCancel(ctx), args...)
-	return each(r, err, scan)
-}
+// reading returns the query of those that only read: it sees what is committed. A query is short, and
+// does not end with a context: one that can end would start two goroutines for each.
+func (s *Store) reading(context.Context) query { return s.readers.rows }
 
 // unless returns err, or nil if that is the expected one.
 func unless(expected, err error) error {
@@ -398,48 +393,4 @@ func (s *stamp) Scan(column any) error {
 	}
 	*s = stamp(fromMillis(ms))
 	return nil
-}
-
-// readers are the connections that read.
-type readers struct {
-	*sql.DB
-	// asked are the prepared queries, by their texts.
-	asked sync.Map
-}
-
-// query returns the prepared form of a query that the code holds; there are few of them. They are
-// short: a context that can end would start two goroutines for each.
-func (r *readers) query(text string) (*sql.Stmt, error) {
-	if q, ok := r.asked.Load(text); ok {
-		return q.(*sql.Stmt), nil
-	}
-	q, err := r.PrepareContext(context.Background(), text)
-	if err != nil {
-		return nil, err
-	}
-	if first, ok := r.asked.LoadOrStore(text, q); ok {
-		return first.(*sql.Stmt), q.Close()
-	}
-	return q, nil
-}
-
-// one reads one row into to. Without one it returns ErrNotFound.
-func (r *readers) one(ctx context.Context, text string, args []any, to ...any) error {
-	q, err := r.query(text)
-	if err != nil {
-		return err
-	}
-	err = q.QueryRowContext(context.WithoutCancel(ctx), args...).Scan(to...)
-	if errors.Is(err, sql.ErrNoRows) {
-		return ErrNotFound
-	}
-	return err
-}
-
-func (r *readers) close() (err error) {
-	r.asked.Range(func(_, q any) bool {
-		err = errors.Join(err, q.(*sql.Stmt).Close())
-		return true
-	})
-	return errors.Join(err, r.Close())
 }

@@ -2,14 +2,12 @@ package store
 
 import "fmt"
 
-// format is the version of the tables, in the database's user_version.
+// format is the version of the tables, in the database's user_version. Formats 1 and 2 are in no
+// release.
 const format = 3
 
 // Times are milliseconds since 1970, 0 for none. An instance has a number that no other instance
 // ever had, so that nothing of a deleted one is taken for that of a new one.
-//
-// tables are those of format 1, which are not changed any more: changes makes them those of this
-// version.
 var tables = []string{
 	// next is the number of the next event of any instance of the agent: the ids of what an agent
 	// sends hold the agent's name and such a number. The row stays when the agent is deleted.
@@ -22,6 +20,8 @@ var tables = []string{
 		added INTEGER NOT NULL,
 		removed INTEGER NOT NULL DEFAULT 0
 	) WITHOUT ROWID`,
+	// A facet has the number of its parent, the names of its parents and its own as a path, and what
+	// its parent asked for. What is deleting is gone for everybody, but for its files.
 	`CREATE TABLE instance (
 		id INTEGER PRIMARY KEY AUTOINCREMENT,
 		name TEXT NOT NULL UNIQUE,
@@ -38,8 +38,14 @@ var tables = []string{
 		bytes INTEGER NOT NULL DEFAULT 0,
 		note TEXT NOT NULL DEFAULT '',
 		error TEXT NOT NULL DEFAULT '',
-		changed INTEGER NOT NULL DEFAULT 0
+		changed INTEGER NOT NULL DEFAULT 0,
+		roster INTEGER NOT NULL DEFAULT 0,
+		parent INTEGER NOT NULL DEFAULT 0,
+		facet TEXT NOT NULL DEFAULT '',
+		ask BLOB,
+		deleting INTEGER NOT NULL DEFAULT 0
 	)`,
+	`CREATE UNIQUE INDEX instance_facet ON instance (parent, facet) WHERE parent > 0`,
 	`CREATE INDEX instance_channel ON instance (channel)`,
 	`CREATE INDEX instance_agent ON instance (agent)`,
 	`CREATE INDEX instance_waiting ON instance (id) WHERE waiting > 0`,
@@ -74,6 +80,7 @@ var tables = []string{
 		reason TEXT NOT NULL,
 		PRIMARY KEY (instance, seq)
 	) WITHOUT ROWID`,
+	`CREATE INDEX dead_id ON dead (instance, id)`,
 	// The ids of events of others than agents, whose own numbers say what was delivered.
 	`CREATE TABLE seen (
 		instance INTEGER NOT NULL,
@@ -116,10 +123,11 @@ var tables = []string{
 		instance INTEGER NOT NULL,
 		time INTEGER NOT NULL,
 		data BLOB,
-		decision TEXT NOT NULL DEFAULT '',
-		decided INTEGER NOT NULL DEFAULT 0
+		key TEXT NOT NULL,
+		action TEXT NOT NULL DEFAULT '',
+		told INTEGER NOT NULL DEFAULT 0
 	) WITHOUT ROWID`,
-	`CREATE INDEX proposal_instance ON proposal (instance, time)`,
+	`CREATE INDEX proposal_instance ON proposal (instance)`,
 	`CREATE TABLE settings (channel TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID`,
 	`CREATE TABLE tokens (
 		agent TEXT NOT NULL,
@@ -130,60 +138,20 @@ var tables = []string{
 	) WITHOUT ROWID`,
 }
 
-// changes are what each format adds to the one before it, from format 2 on.
-var changes = [][]string{{
-	`ALTER TABLE instance ADD COLUMN roster INTEGER NOT NULL DEFAULT 0`,
-	// A facet has the number of its parent, the names of its parents and its own as a path, and what
-	// its parent asked for. What is deleting is gone for everybody, but for its files.
-	`ALTER TABLE instance ADD COLUMN parent INTEGER NOT NULL DEFAULT 0`,
-	`ALTER TABLE instance ADD COLUMN facet TEXT NOT NULL DEFAULT ''`,
-	`ALTER TABLE instance ADD COLUMN ask BLOB`,
-	`ALTER TABLE instance ADD COLUMN deleting INTEGER NOT NULL DEFAULT 0`,
-	`CREATE UNIQUE INDEX instance_facet ON instance (parent, facet) WHERE parent > 0`,
-	`CREATE INDEX dead_id ON dead (instance, id)`,
-}, {
-	// What is decided on is in the queue of jaild. What was not decided goes there now.
-	`ALTER TABLE proposal RENAME TO proposal2`,
-	`CREATE TABLE proposal (
-		id TEXT PRIMARY KEY,
-		instance INTEGER NOT NULL,
-		time INTEGER NOT NULL,
-		data BLOB,
-		key TEXT NOT NULL,
-		action TEXT NOT NULL DEFAULT '',
-		told INTEGER NOT NULL DEFAULT 0
-	) WITHOUT ROWID`,
-	`INSERT INTO proposal (id, instance, time, data, key) SELECT id, instance, time, data,
-		hex(randomblob(20)) FROM proposal2 WHERE decision = ''`,
-	`DROP TABLE proposal2`,
-	`CREATE INDEX proposal_instance ON proposal (instance)`,
-}}
-
-// migrate makes the tables of a new database, and changes those of an older one.
-func (w *writer) migrate() error {
+// makeTables makes the tables of a new database.
+func (w *writer) makeTables() error {
 	var version int
-	if err := w.row(`PRAGMA user_version`, nil, &version); err != nil {
+	if err := w.row(`PRAGMA user_version`, nil, &version); err != nil || version == format {
 		return err
 	}
-	if version > format {
+	if version != 0 {
 		return fmt.Errorf("it has format %d, and this jail-agentd knows format %d: "+
-			"use the jail-agentd that wrote it, or one of a later version", version, format)
+			"use the jail-agentd that wrote it", version, format)
 	}
-	if version == format {
-		return nil
-	}
-	var all []string
-	if version == 0 {
-		all, version = tables, 1
-	}
-	for _, more := range changes[version-1:] {
-		all = append(all, more...)
-	}
-	all = append(all, fmt.Sprintf(`PRAGMA user_version = %d`, format))
 	if err := w.exec(`BEGIN IMMEDIATE`); err != nil {
 		return err
 	}
-	for _, t := range all {
+	for _, t := range append(tables, fmt.Sprintf(`PRAGMA user_version = %d`, format)) {
 		if err := w.exec(t); err != nil {
 			_ = w.exec(`ROLLBACK`)
 			return err

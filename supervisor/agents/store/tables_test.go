@@ -2,22 +2,27 @@ package store
 
 import (
 	"database/sql"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 )
 
-// A database of the first format is changed into one of this format: what waits in it waits, and its
-// agents can have facets.
-func TestMigrate(t *testing.T) {
-	text, err := os.ReadFile("testdata/format1.sql")
-	if err != nil {
+// What waits in a database waits when it is opened again, and one of another format is refused.
+func TestReopen(t *testing.T) {
+	dir := t.TempDir()
+	if err := openIn(t, dir).Close(); err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	if err := execIn(dir, string(text)); err != nil {
+	if err := execIn(dir, `INSERT INTO agent (name, dir, stamp, digest, next, added)
+			VALUES ('old', '/old', 'stamp', 'sha256:old', 8, 1000);
+		INSERT INTO instance (name, agent, channel, handle, state, delivered, settled, waiting,
+			bytes, note) VALUES ('agent-old-team', 'old', 'team', 'old', 'dormant', 6, 6, 1, 2, 'kept');
+		INSERT INTO inbox (instance, seq, id, time, source, channel, type, kind, reply_to, data)
+			VALUES (1, 7, 'e7', 1000, 'user', 'team', 'message', 'new', '', '42');
+		INSERT INTO alarm VALUES (1, 'later', 2000, 0, 0, NULL);
+		INSERT INTO proposal (id, instance, time, data, key)
+			VALUES ('agent:ann:old/5/1', 1, 1000, '"deploy"', 'k');`); err != nil {
 		t.Fatal(err)
 	}
 	s := openIn(t, dir)
@@ -28,9 +33,8 @@ func TestMigrate(t *testing.T) {
 	if alarms, err := s.Alarms(t.Context(), i.ID); err != nil || len(alarms) != 1 {
 		t.Errorf("alarms %+v, %v", alarms, err)
 	}
-	// What was not decided goes into the queue of jaild, each with a key of its own.
 	if asks, err := AsksOf(s).All(t.Context()); err != nil || len(asks) != 1 ||
-		asks[0].ID != "agent:ann:old/5/1" || len(asks[0].Key) != 40 || asks[0].Action != "" ||
+		asks[0].ID != "agent:ann:old/5/1" || asks[0].Key != "k" || asks[0].Action != "" ||
 		string(asks[0].Data) != `"deploy"` || asks[0].Instance != i.ID {
 		t.Errorf("proposals %+v, %v", asks, err)
 	}
@@ -66,16 +70,14 @@ func TestMigrate(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// It is of this format now.
-	if err := openIn(t, dir).Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := execIn(dir, `PRAGMA user_version = 1000`); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Open(filepath.Join(dir, dbName), "ann", time.Now); err == nil ||
-		!strings.Contains(err.Error(), "use the jail-agentd that wrote it") {
-		t.Errorf("a database of a later version: %v", err)
+	for _, other := range []string{"1", "1000"} {
+		if err := execIn(dir, `PRAGMA user_version = `+other); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(filepath.Join(dir, dbName), "ann", time.Now); err == nil ||
+			!strings.Contains(err.Error(), "use the jail-agentd that wrote it") {
+			t.Errorf("a database of format %s: %v", other, err)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ package jailagent
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -90,11 +91,14 @@ func hostWait(ms uint32) (handle, error) {
 	return handle{hostModule, id}, hostModule.failed(errno)
 }
 
-// read reads some of the answer; 0 is its end.
-func (h handle) read(to []byte) (int, error) {
+// Read reads some of the answer.
+func (h handle) Read(to []byte) (int, error) {
 	var got uint32
 	errno := h.m.read(h.id, unsafe.Pointer(unsafe.SliceData(to)), uint32(len(to)),
 		unsafe.Pointer(&got))
+	if errno == 0 && got == 0 {
+		return 0, io.EOF
+	}
 	return int(got), h.m.failed(errno)
 }
 
@@ -107,13 +111,15 @@ var buffer = make([]byte, 16<<10)
 func (h handle) all() ([]byte, error) {
 	defer h.close()
 	var out strings.Builder
-	buf := buffer
 	for {
-		n, err := h.read(buf)
-		if err != nil || n == 0 {
-			return []byte(out.String()), err
+		n, err := h.Read(buffer)
+		if err == io.EOF {
+			return []byte(out.String()), nil
 		}
-		out.Write(buf[:n])
+		if err != nil {
+			return nil, err
+		}
+		out.Write(buffer[:n])
 	}
 }
 

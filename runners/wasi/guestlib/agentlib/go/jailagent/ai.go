@@ -43,9 +43,11 @@ func (ai) Stream(params map[string]any, f func(text string) error) error {
 }
 
 // Ask asks a model and returns the text of its answer.
-func (a ai) Ask(prompt string) (string, error) {
+func (a ai) Ask(prompt string) (string, error) { return a.text(map[string]any{"prompt": prompt}) }
+
+func (a ai) text(params map[string]any) (string, error) {
 	var b strings.Builder
-	err := a.Stream(map[string]any{"prompt": prompt}, func(text string) error {
+	err := a.Stream(params, func(text string) error {
 		b.WriteString(text)
 		return nil
 	})

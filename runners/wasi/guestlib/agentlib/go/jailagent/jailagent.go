@@ -19,8 +19,10 @@
 package jailagent
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -306,53 +308,35 @@ func delta(data []byte) string {
 // stream calls f with each part of the text of a stream that AI.streamText returned.
 func stream(h handle, f func(string) error) error {
 	defer h.close()
-	var line strings.Builder
-	event := ""
-	take := func() error {
-		field, value, _ := strings.Cut(line.String(), ":")
+	in := bufio.NewReader(h)
+	for event := ""; ; {
+		line, end := in.ReadString('\n')
+		if end != nil && end != io.EOF {
+			return end
+		}
+		line = strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")
+		field, value, _ := strings.Cut(line, ":")
 		value = strings.TrimSpace(value)
-		whole := line.String()
-		line.Reset()
+		var err error
 		switch {
-		case whole == "":
+		case line == "":
 			event = ""
-		case strings.HasPrefix(whole, "{"):
+		case strings.HasPrefix(line, "{"):
 			// The answer is no stream.
-			return unwrap([]byte(whole), nil)
+			err = unwrap([]byte(line), nil)
 		case field == "event":
 			event = value
 		case field == "data" && event == "error":
 			e := &Error{Code: "model", Message: value}
 			json.Unmarshal([]byte(value), e)
-			return e
+			err = e
 		case field == "data":
 			if text := delta([]byte(value)); text != "" {
-				return f(text)
+				err = f(text)
 			}
 		}
-		return nil
-	}
-	buf := make([]byte, 16<<10)
-	for {
-		n, err := h.read(buf)
-		if err != nil {
+		if err != nil || end == io.EOF {
 			return err
-		}
-		if n == 0 {
-			return take()
-		}
-		for _, c := range buf[:n] {
-			if c != '\n' {
-				line.WriteByte(c)
-			} else if s := strings.TrimSuffix(line.String(), "\r"); s != line.String() {
-				line.Reset()
-				line.WriteString(s)
-				if err := take(); err != nil {
-					return err
-				}
-			} else if err := take(); err != nil {
-				return err
-			}
 		}
 	}
 }

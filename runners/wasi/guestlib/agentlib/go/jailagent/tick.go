@@ -84,19 +84,15 @@ func Tick(id, role, instructions string) (json.RawMessage, error) {
 	if role != "" {
 		params["role"] = role
 	}
-	var answer strings.Builder
-	err := AI.Stream(params, func(part string) error {
-		answer.WriteString(part)
-		return nil
-	})
+	answer, err := AI.text(params)
 	if err != nil {
 		return nil, err
 	}
 	var read struct{ Said, Summary, Result string }
-	if _, err := Storage.Get(&read, tickSaid, answer.String()); err != nil {
+	if _, err := Storage.Get(&read, tickSaid, answer); err != nil {
 		return nil, err
 	}
-	if _, err := Storage.Run(tickKeep, read.Said, id, told.Context, answer.String(),
+	if _, err := Storage.Run(tickKeep, read.Said, id, told.Context, answer,
 		read.Summary); err != nil {
 		return nil, err
 	}
