@@ -48,6 +48,16 @@ func (h hand) in(path Name, f func(dir *os.File) error) error {
 	})
 }
 
+// statDir describes a directory below root.
+func statDir(root *os.File, path string) (sys.Stat, error) {
+	dir, err := openDir(root, path)
+	if err != nil {
+		return sys.Stat{}, err
+	}
+	defer dir.Close()
+	return sys.Fstat(dir)
+}
+
 // openDir opens a directory below root with O_PATH, also by a path longer than PATH_MAX.
 func openDir(root *os.File, path string) (*os.File, error) {
 	at, err := sys.OpenSubdirPath(root, ".")
@@ -63,6 +73,19 @@ func openDir(root *os.File, path string) (*os.File, error) {
 		at, path = next, rest
 	}
 	return at, err
+}
+
+// inDir returns what f returns of the directory below root that has a path, and of the last name of
+// the path.
+func inDir[P ~string, T any](root *os.File, path P, f func(dir *os.File, name string) (T, error)) (
+	out T, err error) {
+	parent, name := split(string(path))
+	dir, err := openDir(root, parent)
+	if err != nil {
+		return out, err
+	}
+	defer dir.Close()
+	return f(dir, name)
 }
 
 // apply executes step i, in directories that must be where they were. New content must have been
