@@ -92,10 +92,11 @@ func inDir[P ~string, T any](root *os.File, path P, f func(dir *os.File, name st
 // staged.
 func (h hand) apply(i int, s step) error {
 	if s.Op == opChmod {
-		if dir := h.held[s.Path]; dir != nil {
-			return errors.Join(h.inPlace(s.Path), h.chmod(s, s.Mode))
+		place := s.Path
+		if h.held[place] == nil {
+			place = Name(parentOf(string(place)))
 		}
-		if err := h.inPlace(Name(parentOf(string(s.Path)))); err != nil {
+		if err := h.inPlace(place); err != nil {
 			return err
 		}
 		return h.chmod(s, s.Mode)
