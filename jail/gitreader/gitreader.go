@@ -199,37 +199,38 @@ type Spec struct {
 
 // Explain starts a reader for one repository and returns its report.
 func (s Spec) Explain(ctx context.Context, files gitrepo.Files) (gitrepo.Report, error) {
-	said, err := s.run(ctx, files, nil)
-	if err == nil && said.report == nil {
+	last, err := s.run(ctx, files, nil)
+	if err == nil && last.Done == nil {
 		err = errors.New("git reader: it gave no report")
 	}
 	if err != nil {
 		return gitrepo.Report{}, err
 	}
-	return said.report.Bounded(), nil
+	return last.Done.Bounded(), nil
 }
 
 // Take starts a reader that finds what a branch needs. Errors that are a gitrepo.Refusal say why it
 // cannot be taken.
 func (s Spec) Take(ctx context.Context, files gitrepo.Files, want gitrepo.Want) (gitrepo.Taken,
 	error) {
-	said, err := s.run(ctx, files, &want)
-	if err == nil && said.taken == nil {
+	last, err := s.run(ctx, files, &want)
+	if err == nil && last.Taken == nil {
 		err = errors.New("git reader: it took nothing")
 	}
 	if err != nil {
 		return gitrepo.Taken{}, err
 	}
-	return *said.taken, nil
+	return *last.Taken, nil
 }
 
-func (s Spec) run(ctx context.Context, files gitrepo.Files, want *gitrepo.Want) (said said,
+// run starts a reader, answers it and returns the last that it says.
+func (s Spec) run(ctx context.Context, files gitrepo.Files, want *gitrepo.Want) (last question,
 	err error) {
 	ctx, cancel := context.WithTimeout(ctx, maxTime)
 	defer cancel()
 	conn, theirs, err := control.Pair("git reader")
 	if err != nil {
-		return said, err
+		return last, err
 	}
 	defer conn.Close()
 	cmd := exec.CommandContext(ctx, s.Exe, Arg)
@@ -241,9 +242,9 @@ func (s Spec) run(ctx context.Context, files gitrepo.Files, want *gitrepo.Want) 
 	err = cmd.Start()
 	theirs.Close()
 	if err != nil {
-		return said, err
+		return last, err
 	}
-	err = said.listen(conn, files, setup{s.UID, s.Filter, want})
+	last, err = (&parts{}).listen(conn, files, setup{s.UID, s.Filter, want})
 	// A reader that has said its last word is not waited for.
 	cancel()
 	if how := cmd.Wait(); err != nil && errors.Is(err, io.EOF) {
@@ -252,23 +253,20 @@ func (s Spec) run(ctx context.Context, files gitrepo.Files, want *gitrepo.Want) 
 	if refusal := gitrepo.Refusal(""); err != nil && !errors.As(err, &refusal) {
 		err = fmt.Errorf("git reader: %w", err)
 	}
-	return said, err
+	return last, err
 }
 
-// said is what a reader said.
-type said struct {
-	report *gitrepo.Report
-	taken  *gitrepo.Taken
-	// parts are the files of objects, the last one unfinished if open.
-	parts [][]byte
+// parts are the files of objects that a reader has sent, the last one unfinished if open.
+type parts struct {
+	all   [][]byte
 	open  bool
 	bytes int
 }
 
-// listen answers a reader until its last word.
-func (s *said) listen(conn *control.Conn, files gitrepo.Files, first setup) error {
+// listen answers a reader until its last word, which it returns.
+func (s *parts) listen(conn *control.Conn, files gitrepo.Files, first setup) (question, error) {
 	if err := conn.Send(first); err != nil {
-		return err
+		return question{}, err
 	}
 	for {
 		var q question
@@ -276,7 +274,9 @@ func (s *said) listen(conn *control.Conn, files gitrepo.Files, first setup) erro
 		control.CloseAll(sent)
 		switch {
 		case err != nil:
-			return err
+			return q, err
+		case q.Open != nil && !q.Open.names(), q.List != nil && !q.List.names():
+			err = errPlace
 		case q.Open != nil:
 			err = answerOpen(conn, files, *q.Open)
 		case q.List != nil:
@@ -284,17 +284,16 @@ func (s *said) listen(conn *control.Conn, files gitrepo.Files, first setup) erro
 		case q.File != nil:
 			err = s.file(q)
 		case q.Done != nil:
-			s.report = q.Done
-			return nil
+			return q, nil
 		case q.Taken != nil:
-			return s.take(*q.Taken)
+			return q, s.take(q.Taken)
 		case q.Refused != "":
-			return gitrepo.CleanRefusal(q.Refused)
+			return q, gitrepo.CleanRefusal(q.Refused)
 		default:
-			return fmt.Errorf("%.300q", q.Failed)
+			return q, fmt.Errorf("%.300q", q.Failed)
 		}
 		if err != nil {
-			return err
+			return q, err
 		}
 	}
 }
@@ -302,21 +301,22 @@ func (s *said) listen(conn *control.Conn, files gitrepo.Files, first setup) erro
 var errTaken = errors.New("the reader took what is no branch")
 
 // file holds a part of a file until Taken says of which object it is.
-func (s *said) file(q question) error {
-	if s.bytes += len(q.File); s.bytes > gitrepo.MaxTakenBytes || len(s.parts) > gitrepo.MaxTaken {
+func (s *parts) file(q question) error {
+	if s.bytes += len(q.File); s.bytes > gitrepo.MaxTakenBytes || len(s.all) > gitrepo.MaxTaken {
 		return errTaken
 	}
 	if s.open {
-		last := len(s.parts) - 1
-		s.parts[last] = append(s.parts[last], q.File...)
+		last := len(s.all) - 1
+		s.all[last] = append(s.all[last], q.File...)
 	} else {
-		s.parts = append(s.parts, q.File)
+		s.all = append(s.all, q.File)
 	}
 	s.open = q.More
 	return nil
 }
 
-func (s *said) take(taken gitrepo.Taken) error {
+// take gives the objects that the reader took their files.
+func (s *parts) take(taken *gitrepo.Taken) error {
 	if !taken.Valid() || len(taken.Objects) > gitrepo.MaxTaken || s.open {
 		return errTaken
 	}
@@ -324,15 +324,14 @@ func (s *said) take(taken gitrepo.Taken) error {
 		if taken.Objects[i].SHA256 != "" {
 			continue
 		}
-		if len(s.parts) == 0 {
+		if len(s.all) == 0 {
 			return errTaken
 		}
-		taken.Objects[i].File, s.parts = s.parts[0], s.parts[1:]
+		taken.Objects[i].File, s.all = s.all[0], s.all[1:]
 	}
-	if len(s.parts) > 0 {
+	if len(s.all) > 0 {
 		return errTaken
 	}
-	s.taken = &taken
 	return nil
 }
 
@@ -347,9 +346,6 @@ func (p place) names() bool {
 var errPlace = errors.New("the reader named a file outside of the repository")
 
 func answerOpen(conn *control.Conn, files gitrepo.Files, p place) error {
-	if !p.names() {
-		return errPlace
-	}
 	f, size, err := files.Open(p.Side, string(p.Path))
 	if err != nil {
 		return conn.Send(failure(err))
@@ -362,9 +358,6 @@ func answerOpen(conn *control.Conn, files gitrepo.Files, p place) error {
 const maxNames = 8 << 20
 
 func answerList(conn *control.Conn, files gitrepo.Files, p place) error {
-	if !p.names() {
-		return errPlace
-	}
 	names, err := files.List(p.Side, string(p.Path))
 	if err != nil {
 		return conn.Send(failure(err))

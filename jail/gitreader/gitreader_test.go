@@ -234,12 +234,11 @@ func converse(t *testing.T, q question) (gitrepo.Report, error) {
 		}
 	}()
 	defer func() { <-ended }()
-	var s said
-	err = s.listen(ours, dirFiles{t.TempDir(), t.TempDir()}, setup{})
-	if s.report == nil {
+	last, err := (&parts{}).listen(ours, dirFiles{t.TempDir(), t.TempDir()}, setup{})
+	if last.Done == nil {
 		return gitrepo.Report{}, err
 	}
-	return s.report.Bounded(), err
+	return last.Done.Bounded(), err
 }
 
 // A reader that is killed is an error, and not an empty report.

@@ -69,10 +69,11 @@ func parseCommit(data []byte) (*commit, error) {
 			}
 			c.parents = append(c.parents, parent)
 		case field == "committer" && c.date == 0:
-			_, stamp, _ := cutLast(value, "> ")
-			stamp, _, _ = strings.Cut(stamp, " ")
-			// A date that is none orders the walk worse, and nothing else.
-			c.date, _ = strconv.ParseInt(stamp, 10, 64)
+			if i := strings.LastIndex(value, "> "); i >= 0 {
+				stamp, _, _ := strings.Cut(value[i+2:], " ")
+				// A date that is none orders the walk worse, and nothing else.
+				c.date, _ = strconv.ParseInt(stamp, 10, 64)
+			}
 		}
 	}
 	for line := range bytes.Lines(message) {
@@ -81,13 +82,6 @@ func parseCommit(data []byte) (*commit, error) {
 		}
 	}
 	return c, nil
-}
-
-func cutLast(s, sep string) (before, after string, ok bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return s, "", false
 }
 
 // peel returns the commit to which a name leads, through tags. ok is false for other objects.

@@ -223,24 +223,25 @@ func checkTag(data []byte) (of oid, what kind, err error) {
 	return of, what, nil
 }
 
-// checkBlob returns an error for the content of a file of git that git fsck refuses.
-func checkBlob(name string, data []byte) error {
+// checkOf returns the check of the content of a file of this name, which fails where git fsck refuses
+// the content; nil if git fsck does not look at it.
+func checkOf(name string) func(data []byte) error {
 	switch {
 	case isDotFile(name, "gitmodules", "gi7eba"):
-		return checkModules(data)
+		return checkModules
 	case isDotFile(name, "gitattributes", "gi7d29"):
-		for line := range bytes.Lines(data) {
-			if len(line) > 2048 {
-				return errors.New("a line of .gitattributes is too long")
-			}
-		}
+		return checkAttributes
 	}
 	return nil
 }
 
-// special reports whether checkBlob looks at a file of this name.
-func special(name string) bool {
-	return isDotFile(name, "gitmodules", "gi7eba") || isDotFile(name, "gitattributes", "gi7d29")
+func checkAttributes(data []byte) error {
+	for line := range bytes.Lines(data) {
+		if len(line) > 2048 {
+			return errors.New("a line of .gitattributes is too long")
+		}
+	}
+	return nil
 }
 
 // checkModules refuses settings of submodules that make git run, write or ask what they name

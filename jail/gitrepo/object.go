@@ -69,8 +69,12 @@ func (r *repository) loadFrom(side Side, name oid) (object, error) {
 	if err := r.ctx.Err(); err != nil {
 		return object{}, err
 	}
-	o, err := r.loadLoose(side, name)
-	if errors.Is(err, fs.ErrNotExist) {
+	var o object
+	packed, err := r.readLoose(side, name)
+	switch {
+	case err == nil:
+		o, err = r.parseLoose(packed)
+	case errors.Is(err, fs.ErrNotExist):
 		o, err = r.loadPacked(side, name)
 	}
 	if err != nil {
@@ -104,15 +108,6 @@ func loosePath(name oid) string {
 	return "objects/" + text[:2] + "/" + text[2:]
 }
 
-// loadLoose reads a loose object.
-func (r *repository) loadLoose(side Side, name oid) (object, error) {
-	packed, err := r.readLoose(side, name)
-	if err != nil {
-		return object{}, err
-	}
-	return r.parseLoose(packed)
-}
-
 // readLoose returns the file of a loose object.
 func (r *repository) readLoose(side Side, name oid) ([]byte, error) {
 	f, size, err := r.files.Open(side, loosePath(name))
@@ -130,7 +125,8 @@ func (r *repository) readLoose(side Side, name oid) ([]byte, error) {
 
 // parseLoose reads the file of a loose object: one zlib stream and nothing after it.
 func (r *repository) parseLoose(packed []byte) (object, error) {
-	in := &counter{r: bytes.NewReader(packed)}
+	// It reads bytes one by one, so that zlib takes no more than the stream.
+	in := bytes.NewReader(packed)
 	z, err := zlib.NewReader(in)
 	if err != nil {
 		return object{}, err
@@ -161,7 +157,7 @@ func (r *repository) parseLoose(packed []byte) (object, error) {
 	if o.data, err = r.inflate(z, length); err != nil {
 		return object{}, err
 	}
-	if in.r.Len() > 0 {
+	if in.Len() > 0 {
 		return object{}, errors.New("something follows it in its file")
 	}
 	return o, nil
@@ -170,12 +166,6 @@ func (r *repository) parseLoose(packed []byte) (object, error) {
 func (k kind) known() bool {
 	return k == commitKind || k == treeKind || k == blobKind || k == tagKind
 }
-
-// counter reads one byte at a time, so that a zlib reader takes no more than it needs.
-type counter struct{ r *bytes.Reader }
-
-func (c *counter) Read(p []byte) (int, error) { return c.r.Read(p) }
-func (c *counter) ReadByte() (byte, error)    { return c.r.ReadByte() }
 
 // spend counts an object of that length, and returns an error for one that is too long.
 func (r *repository) spend(length int64) error {

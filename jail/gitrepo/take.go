@@ -100,7 +100,7 @@ func Take(ctx context.Context, files Files, want Want) (Taken, error) {
 	r, err := openRepository(ctx, files)
 	if err == nil {
 		defer r.Close()
-		t := &taker{repository: r, seen: map[oid]bool{}, out: map[oid]bool{}}
+		t := &taker{repository: r, seen: map[oid]bool{}}
 		if err = t.take(want); err == nil {
 			return t.taken, nil
 		}
@@ -119,9 +119,9 @@ func Take(ctx context.Context, files Files, want Want) (Taken, error) {
 type taker struct {
 	*repository
 	taken Taken
-	// seen are trees and blobs that were looked at, out the objects of taken.
-	seen, out map[oid]bool
-	bytes     int
+	// seen are trees and blobs that were looked at.
+	seen  map[oid]bool
+	bytes int
 }
 
 func (t *taker) take(want Want) error {
@@ -214,10 +214,6 @@ func (t *taker) mayMove(into string, ours map[string]string) error {
 			return refuse("%s of the real repository names another ref", into)
 		}
 	}
-	bare, err := t.bare()
-	if err != nil {
-		return err
-	}
 	dirs := []string{""}
 	names, err := t.list(Real, "worktrees")
 	if err != nil {
@@ -229,7 +225,7 @@ func (t *taker) mayMove(into string, ours map[string]string) error {
 	for _, dir := range dirs {
 		for _, file := range []string{"HEAD", "rebase-merge/head-name", "rebase-apply/head-name",
 			"BISECT_START"} {
-			if dir == "" && file == "HEAD" && bare {
+			if dir == "" && file == "HEAD" && t.bare {
 				continue
 			}
 			text, err := t.read(Real, dir+file, 4096)
@@ -251,25 +247,6 @@ func (t *taker) mayMove(into string, ours map[string]string) error {
 		}
 	}
 	return nil
-}
-
-// bare reports whether the real repository has no working tree.
-func (t *taker) bare() (bool, error) {
-	text, err := t.read(Real, "config", maxConfig)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	settings, err := parseConfig(string(text))
-	bare := false
-	for _, s := range settings {
-		if s.section == "core" && s.sub == "" && s.key == "bare" {
-			bare = strings.EqualFold(s.value, "true")
-		}
-	}
-	return bare, err
 }
 
 // tags takes the tags between a ref and its commit, and returns the commit.
@@ -429,12 +406,12 @@ func (t *taker) entries(name oid) ([]treeEntry, error) {
 }
 
 func (t *taker) blob(e treeEntry) error {
-	if special(e.name) {
+	if check := checkOf(e.name); check != nil {
 		o, err := t.load(e.oid)
 		if err != nil {
 			return err
 		}
-		if err := checkBlob(e.name, o.data); err != nil {
+		if err := check(o.data); err != nil {
 			return refuse("object %s: %v", e.oid, err)
 		}
 	}
@@ -445,11 +422,8 @@ func (t *taker) blob(e treeEntry) error {
 	return t.add(e.oid, blobKind)
 }
 
-// add takes an object that the real side lacks.
+// add takes an object that the real side lacks. It is called once for each object.
 func (t *taker) add(name oid, want kind) error {
-	if t.out[name] {
-		return nil
-	}
 	there, err := t.has(Real, name)
 	if err != nil || there {
 		return err
@@ -457,7 +431,6 @@ func (t *taker) add(name oid, want kind) error {
 	if len(t.taken.Objects) == MaxTaken {
 		return refuse("more than %d objects are new", MaxTaken)
 	}
-	t.out[name] = true
 	out := TakenObject{Name: name.String()}
 	var o object
 	file, err := t.readLoose(Shadow, name)

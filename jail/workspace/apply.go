@@ -48,6 +48,16 @@ func (h hand) in(path Name, f func(dir *os.File) error) error {
 	})
 }
 
+// statDir describes a directory below root.
+func statDir(root *os.File, path string) (sys.Stat, error) {
+	dir, err := openDir(root, path)
+	if err != nil {
+		return sys.Stat{}, err
+	}
+	defer dir.Close()
+	return sys.Fstat(dir)
+}
+
 // openDir opens a directory below root with O_PATH, also by a path longer than PATH_MAX.
 func openDir(root *os.File, path string) (*os.File, error) {
 	at, err := sys.OpenSubdirPath(root, ".")
@@ -65,14 +75,28 @@ func openDir(root *os.File, path string) (*os.File, error) {
 	return at, err
 }
 
+// inDir returns what f returns of the directory below root that has a path, and of the last name of
+// the path.
+func inDir[P ~string, T any](root *os.File, path P, f func(dir *os.File, name string) (T, error)) (
+	out T, err error) {
+	parent, name := split(string(path))
+	dir, err := openDir(root, parent)
+	if err != nil {
+		return out, err
+	}
+	defer dir.Close()
+	return f(dir, name)
+}
+
 // apply executes step i, in directories that must be where they were. New content must have been
 // staged.
 func (h hand) apply(i int, s step) error {
 	if s.Op == opChmod {
-		if dir := h.held[s.Path]; dir != nil {
-			return errors.Join(h.inPlace(s.Path), h.chmod(s, s.Mode))
+		place := s.Path
+		if h.held[place] == nil {
+			place = Name(parentOf(string(place)))
 		}
-		if err := h.inPlace(Name(parentOf(string(s.Path)))); err != nil {
+		if err := h.inPlace(place); err != nil {
 			return err
 		}
 		return h.chmod(s, s.Mode)

@@ -69,16 +69,19 @@ type archiver struct {
 // writeArchive writes the layer below upper to f and makes it durable.
 func writeArchive(f, upper *os.File) error {
 	a := &archiver{w: bufio.NewWriterSize(f, 1<<16), seen: map[uint64]int{}}
-	if err := a.dir(nil, upper, 0); err != nil {
-		return err
+	err := a.dir(nil, upper, 0)
+	if err == nil {
+		// The writer keeps its first error.
+		_ = a.line(archived{End: true})
+		err = a.w.Flush()
 	}
-	if err := a.line(archived{End: true}); err != nil {
-		return err
+	if err == nil {
+		err = f.Sync()
 	}
-	if err := a.w.Flush(); err != nil {
-		return err
+	if err != nil {
+		err = fmt.Errorf("write the layer down: %w", err)
 	}
-	return f.Sync()
+	return err
 }
 
 func (a *archiver) line(e archived) error {

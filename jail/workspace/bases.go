@@ -2,12 +2,12 @@ package workspace
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
@@ -314,13 +314,9 @@ func (b *bases) prune(again []takenPath) {
 	for _, t := range again {
 		paths[t.Path] = true
 	}
-	var rest []baseFile
-	for _, f := range b.index {
-		if !f.Commit || !paths[f.Path] {
-			rest = append(rest, f)
-		}
-	}
-	b.index = rest
+	b.index = slices.DeleteFunc(slices.Clone(b.index), func(f baseFile) bool {
+		return f.Commit && paths[f.Path]
+	})
 }
 
 // basis lists the changes of a review whose base a merge could need; see save.
@@ -387,20 +383,15 @@ func (b *basis) save(w *Workspace) error {
 // base returns the saved content from which the tool went on: what the real directory had when the
 // run began, or the tool's side of the last commit of the path.
 func (home folder) base(path Name, t taken) (text string, mode uint32, ok bool, err error) {
-	f, err := sys.OpenBeneath(home.dir, baseIndex, os.O_RDONLY, 0)
+	index, err := readJSON[[]baseFile](home.dir, baseIndex)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", 0, false, nil
 	}
 	if err != nil {
 		return "", 0, false, err
 	}
-	defer f.Close()
-	var index []baseFile
-	if err := json.NewDecoder(f).Decode(&index); err != nil {
-		return "", 0, false, fmt.Errorf("%s: %w", baseIndex, err)
-	}
 	last, committed := t.all[path]
-	for _, b := range index {
+	for _, b := range *index {
 		if b.Path != path || !committed && b.Commit ||
 			committed && (last.Shadow == nil || last.Shadow.SHA256 != b.SHA256) {
 			continue

@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"cmp"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -37,10 +38,6 @@ const (
 	bytesPerFile = 16 << 10
 	// minCacheFiles and maxCacheFiles bound the number of its files.
 	minCacheFiles, maxCacheFiles = 1024, 1 << 20
-	// cachePatience bounds the wait for a loop device that is being released.
-	cachePatience = 10 * time.Second
-	// cachePoll is how often it is tried again.
-	cachePoll = 5 * time.Millisecond
 )
 
 // ErrCacheInUse means that a jail or a session has the cache mounted.
@@ -105,15 +102,13 @@ func (s *Store) Caches() Caches { return Caches{s} }
 // caller closes the mount. The error is ErrNoSpace if the disk has no room for it beside all layers
 // that are being written. After an error no unfinished cache is left.
 func (c Caches) Open(spec CacheSpec) (mount *os.File, fresh bool, err error) {
-	fail := func(err error) (*os.File, bool, error) {
-		return nil, false, fmt.Errorf("cache %s: %w", spec.Owner.Name, err)
-	}
 	if checkID(spec.ID) != nil {
-		return fail(fmt.Errorf("%q is no id", spec.ID))
+		err = fmt.Errorf("%q is no id", spec.ID)
+	} else {
+		mount, fresh, err = c.openLocked(spec)
 	}
-	mount, fresh, err = c.openLocked(spec)
 	if err != nil {
-		return fail(err)
+		return nil, false, fmt.Errorf("cache %s: %w", spec.Owner.Name, err)
 	}
 	if fresh {
 		// Only a new one can be one too many, and what stays is pruned by the next.
@@ -128,14 +123,14 @@ func (c Caches) openLocked(spec CacheSpec) (mount *os.File, fresh bool, err erro
 	if err != nil {
 		return nil, false, err
 	}
-	defer dir.Close()
 	defer unlock()
-	for begun := time.Now(); ; time.Sleep(cachePoll) {
+	err = retry(context.Background(), ErrCacheInUse, func() (err error) {
 		mount, fresh, err = c.open(dir, spec)
-		if !errors.Is(err, ErrCacheInUse) || time.Since(begun) > cachePatience {
-			break
+		if errors.Is(err, ErrCacheInUse) {
+			err = errRetry
 		}
-	}
+		return err
+	})
 	if err != nil {
 		// It was not known before, and would be found by nobody.
 		return nil, false, errors.Join(err, c.removeUnfinished(dir, spec.ID))
@@ -152,35 +147,29 @@ func (c Caches) lock(id string, create bool) (dir *os.File, unlock func(), err e
 				return nil, nil, err
 			}
 		}
-		wait := func(f *os.File) error { return sys.LockWait(f, true) }
-		dir, unlock, err = c.lockBy(id, wait)
+		dir, unlock, err = c.lockBy(id, waitLock)
 		if !errors.Is(err, fs.ErrNotExist) || !create {
 			return dir, unlock, err
 		}
 	}
 }
 
-// lockBy opens the directory of a cache and takes its lock by take. The error is fs.ErrNotExist if
-// the cache was removed meanwhile.
+// lockBy opens the directory of a cache and takes its lock by take, both until unlock. The error is
+// fs.ErrNotExist if the cache was removed meanwhile.
 func (c Caches) lockBy(id string, take func(*os.File) error) (dir *os.File, unlock func(),
 	err error) {
 	if dir, err = sys.OpenSubdir(c.store.dir, cachePrefix+id); err != nil {
 		return nil, nil, err
 	}
-	lock, err := sys.OpenBeneath(dir, "lock", os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		dir.Close()
-		return nil, nil, err
-	}
-	if err = take(lock); err == nil {
+	lock, err := lockFile(dir, "lock", take)
+	if err == nil {
 		// The process that had the lock may have removed the cache.
 		if same, sameErr := isNamed(dir, "lock", lock); sameErr == nil && same {
-			return dir, func() { lock.Close() }, nil
+			return dir, func() { closeAll(lock, dir) }, nil
 		}
 		err = fs.ErrNotExist
 	}
-	lock.Close()
-	dir.Close()
+	closeAll(lock, dir)
 	return nil, nil, err
 }
 
@@ -219,9 +208,11 @@ func (c Caches) open(dir *os.File, spec CacheSpec) (mount *os.File, fresh bool, 
 	if err := c.store.unreserve(name); err != nil {
 		return nil, false, err
 	}
-	if err := c.reserve(name, most, spec.Size, st.Blocks*512); err != nil {
+	unlock, err := c.store.reserve(name, most, spec.Size, st.Blocks*512)
+	if err != nil {
 		return nil, false, err
 	}
+	unlock()
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.store.unreserve(name))
@@ -230,15 +221,12 @@ func (c Caches) open(dir *os.File, spec CacheSpec) (mount *os.File, fresh bool, 
 	if fresh, err = c.ready(dir, image, spec, most); err != nil {
 		return nil, false, err
 	}
-	loop, err := sys.AttachLoop(image, false)
+	loop, mount, err := mountLoop(image, false)
 	if err != nil {
 		return nil, false, err
 	}
 	// The mount keeps it.
 	defer loop.Close()
-	if mount, err = sys.MountExt4(loop, false); err != nil {
-		return nil, false, err
-	}
 	if err := errors.Join(own(mount, spec), touch(dir, mount)); err != nil {
 		mount.Close()
 		return nil, false, err
@@ -319,34 +307,19 @@ func (c Caches) Settle() error {
 	return err
 }
 
+// settle writes a cache to the disk and notes that. It does nothing if the cache is being made, is
+// mounted or is being removed.
 func (c Caches) settle(id string) error {
-	// Most of it without the lock, for which a run would wait.
-	if err := c.syncImage(id); err != nil {
-		return fmt.Errorf("cache %s: %w", id, err)
-	}
-	dir, unlock, err := c.lockBy(id, tryLock)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("cache %s: %w", id, err)
-	}
-	defer dir.Close()
-	defer unlock()
-	image, err := sys.OpenBeneath(dir, "upper.img", os.O_RDWR, 0)
+	image, err := sys.OpenBeneath(c.store.dir, path.Join(cachePrefix+id, "upper.img"), os.O_RDWR, 0)
 	if err == nil {
 		defer image.Close()
-		err = sys.Lock(image, true)
+		// Most of it without the lock, for which a run would wait.
+		err = image.Sync()
 	}
-	var meta *cacheMeta
 	if err == nil {
-		meta, err = readJSON[cacheMeta](dir, "meta.json")
-	}
-	if err == nil && meta.Boot != "" {
-		err = clearBoot(dir, image, meta)
+		err = c.clearBoot(id)
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EWOULDBLOCK) {
-		// It is being made, or was mounted meanwhile.
 		return nil
 	}
 	if err != nil {
@@ -355,22 +328,27 @@ func (c Caches) settle(id string) error {
 	return nil
 }
 
-// syncImage writes the image of a cache to the disk, if there is one.
-func (c Caches) syncImage(id string) error {
-	image, err := sys.OpenBeneath(c.store.dir, path.Join(cachePrefix+id, "upper.img"), os.O_RDWR, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+// clearBoot notes that all of an image has reached the disk, of which the lock says that nothing is
+// mounted that could write to the image. What was written in an earlier boot stays as unreliable as
+// it is.
+func (c Caches) clearBoot(id string) error {
+	dir, unlock, err := c.lockBy(id, tryLock)
 	if err != nil {
 		return err
 	}
-	return errors.Join(image.Sync(), image.Close())
-}
-
-// clearBoot notes that all of an image has reached the disk. The caller holds the image's lock
-// exclusively, so that nothing is mounted that could write to the image. What was written in an
-// earlier boot stays as unreliable as it is.
-func clearBoot(dir, image *os.File, meta *cacheMeta) error {
+	defer unlock()
+	image, err := sys.OpenBeneath(dir, "upper.img", os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer image.Close()
+	if err := sys.Lock(image, true); err != nil {
+		return err
+	}
+	meta, err := readJSON[cacheMeta](dir, "meta.json")
+	if err != nil || meta.Boot == "" {
+		return err
+	}
 	boot, err := sys.BootID()
 	if err != nil || meta.Boot != boot {
 		return err
@@ -418,21 +396,6 @@ func mountAgain(image *os.File) (*os.File, error) {
 	}
 	defer loop.Close()
 	return sys.MountExt4(loop, false)
-}
-
-// reserve is Store.reserve for an image whose lock is held, and of which a part is on the disk
-// already.
-func (c Caches) reserve(id string, most, limit, has int64) error {
-	dir, unlock, err := c.store.lockLive()
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	defer dir.Close()
-	if err := c.store.promise(dir, id, most, limit, has); err != nil {
-		return errors.Join(err, c.store.unreserve(id))
-	}
-	return nil
 }
 
 // List describes all caches, those used last first. It also returns those that can be read beside
@@ -508,7 +471,6 @@ func (c Caches) Remove(id string) error {
 	if err == nil {
 		err = c.remove(dir, id)
 		unlock()
-		dir.Close()
 	}
 	if err != nil {
 		return fmt.Errorf("cache %s: %w", id, err)
@@ -563,7 +525,6 @@ func (c Caches) pruneUnfinished() error {
 		case lockErr == nil:
 			err = errors.Join(err, c.removeUnfinished(dir, id))
 			unlock()
-			dir.Close()
 		case !errors.Is(lockErr, fs.ErrNotExist) && !errors.Is(lockErr, syscall.EWOULDBLOCK):
 			err = errors.Join(err, lockErr)
 		}

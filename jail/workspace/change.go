@@ -4,12 +4,17 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"hash"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/paths"
 )
 
 // Kind is the kind of a change.
@@ -95,14 +100,7 @@ type Change struct {
 
 // special reports whether a change makes a named pipe, a socket or a device, which no commit takes.
 func (c Change) special() bool {
-	if c.After == nil {
-		return false
-	}
-	switch c.After.Type {
-	case Fifo, Socket, Device:
-		return true
-	}
-	return false
+	return c.After != nil && slices.Contains([]Type{Fifo, Socket, Device}, c.After.Type)
 }
 
 // Summary counts changes.
@@ -151,6 +149,14 @@ func (d digester) add(c Change) {
 		panic(err)
 	}
 	d.h.Write(append(line, '\n'))
+}
+
+func digestOf(changes []Change) string {
+	d := newDigester()
+	for _, c := range changes {
+		d.add(c)
+	}
+	return d.sum()
 }
 
 func (d digester) sum() string { return "sha256:" + hex.EncodeToString(d.h.Sum(nil)) }
@@ -206,3 +212,69 @@ func leadsOut(path, target string) bool {
 	}
 	return false
 }
+
+// Name is a path or a link target as it is on disk: any bytes but NUL. String and the JSON form
+// escape, as in Go, each byte or character that a terminal would not show as itself, so that it can
+// be printed, compared by eye, and turned back with ParseName. The raw bytes are string(n).
+type Name string
+
+// String escapes n for people.
+func (n Name) String() string {
+	if plain(string(n)) {
+		return string(n)
+	}
+	// Quote escapes control and format characters, and each space but ' '.
+	quoted := strconv.Quote(string(n))
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+}
+
+func plain(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' || r == '\\' })
+}
+
+// ParseName is the inverse of String.
+func ParseName(s string) (Name, error) {
+	var b []byte
+	for rest := s; rest != ""; {
+		r, multibyte, tail, err := strconv.UnquoteChar(rest, 0)
+		if err != nil {
+			return "", fmt.Errorf("name %q: a backslash begins no escape", s)
+		}
+		if r < utf8.RuneSelf || !multibyte {
+			b = append(b, byte(r))
+		} else {
+			b = utf8.AppendRune(b, r)
+		}
+		rest = tail
+	}
+	return Name(b), nil
+}
+
+// MarshalText returns the escaped form.
+func (n Name) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
+
+// UnmarshalText parses the escaped form.
+func (n *Name) UnmarshalText(text []byte) error {
+	parsed, err := ParseName(string(text))
+	*n = parsed
+	return err
+}
+
+// join appends an entry to a path relative to the workspace, which is "".
+func join(dir, name string) string {
+	if dir == "" {
+		return name
+	}
+	return dir + "/" + name
+}
+
+// split splits a path into its directory and its last component.
+func split(path string) (dir, name string) {
+	i := strings.LastIndexByte(path, '/')
+	return path[:max(i, 0)], path[i+1:]
+}
+
+// within reports whether path is dir or lies below it, both relative to the tree, which is "".
+func within(dir, path string) bool { return dir == "" || paths.Within(dir, path) }
+
+func parentOf(path string) string { dir, _ := split(path); return dir }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io/fs"
 	"iter"
 	"os"
@@ -28,7 +29,9 @@ const maxHoles = 1 << 30
 // CommitOptions.
 func (w *Workspace) changes(ctx context.Context, live bool) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
-		err := w.locked(func() error { return opening{w}.openFor(live) })
+		w.mu.Lock()
+		err := opening{w}.openFor(live)
+		w.mu.Unlock()
 		if err == nil {
 			err = w.walk(ctx, func(c Change) bool { return yield(c, nil) })
 		}
@@ -56,12 +59,6 @@ func (w *Workspace) Peek(ctx context.Context) (sum Summary, digest string, err e
 		return Summary{}, "", w.wrap("peek", err)
 	}
 	return s.sum, s.digest.sum(), nil
-}
-
-func (w *Workspace) locked(f func() error) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return f()
 }
 
 // Review counts the changes and returns the digest that a commit of them names.
@@ -116,9 +113,15 @@ func (w *Workspace) walk(ctx context.Context, yield func(Change) bool) error {
 		return err
 	}
 	for _, p := range w.dropping {
-		before.drop(p)
+		before.add(p)
 	}
 	return walkWith(ctx, w, before, yield)
+}
+
+// listed returns the changes that walk lists.
+func (w *Workspace) listed(ctx context.Context) (all []Change, err error) {
+	err = w.walk(ctx, func(c Change) bool { all = append(all, c); return true })
+	return all, err
 }
 
 // walkWith is walk with the paths that were taken before.
@@ -218,11 +221,14 @@ func (k *walker) dir(upper *upperDir, real *os.File, path string, depth int) err
 		return err
 	}
 	if real != nil {
-		hidden, err := k.hiddenBy(upper, real)
-		if err != nil {
-			return err
+		if upper.opaque {
+			// Another directory had been deleted before this one was made.
+			hidden, err := k.list(real)
+			if err != nil {
+				return err
+			}
+			names = append(names, hidden...)
 		}
-		names = append(names, hidden...)
 		names = append(names, k.taken.names[path]...)
 	}
 	slices.Sort(names)
@@ -241,55 +247,36 @@ func (k *walker) dir(upper *upperDir, real *os.File, path string, depth int) err
 	return nil
 }
 
-// hiddenBy returns the real names below an opaque directory, which was made anew after another had
-// been deleted.
-func (k *walker) hiddenBy(upper *upperDir, real *os.File) ([]string, error) {
-	if !upper.opaque {
-		return nil, nil
-	}
-	return k.list(real)
-}
-
-// look runs f, which reads the directory real, as the caller. It also reads a directory that is
-// closed to its own owner: the tool, as the owner, could open it, and so can the caller.
-func (k *walker) look(real *os.File, f func() error) error {
-	err := k.as.do(f)
+// lookAs returns what f returns, which reads the directory real, as the caller. It also reads a
+// directory that is closed to its own owner: the tool, as the owner, could open it, and so can the
+// caller.
+func lookAs[T any](k *walker, real *os.File, f func() (T, error)) (T, error) {
+	out, err := doAs(k.as, f)
 	if errors.Is(err, fs.ErrPermission) {
 		if st, statErr := sys.Fstat(real); statErr == nil && st.UID == k.as.UID {
 			return f()
 		}
 	}
-	return err
+	return out, err
 }
 
-func (k *walker) list(real *os.File) (names []string, err error) {
-	err = k.look(real, func() error {
-		f, err := sys.OpenSubdir(real, ".")
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		names, err = f.Readdirnames(-1)
-		return err
-	})
-	return names, err
+func (k *walker) list(real *os.File) ([]string, error) {
+	return lookAs(k, real, func() ([]string, error) { return namesIn(real) })
 }
 
 // lookup describes a real entry, nil if there is none.
-func (k *walker) lookup(real *os.File, name string) (st *sys.Stat, err error) {
+func (k *walker) lookup(real *os.File, name string) (*sys.Stat, error) {
 	if real == nil {
 		return nil, nil
 	}
-	err = k.look(real, func() error {
+	st, err := lookAs(k, real, func() (sys.Stat, error) {
 		// Not a plain stat, which would look across a mount.
 		f, err := sys.OpenPath(real, name)
 		if err != nil {
-			return err
+			return sys.Stat{}, err
 		}
 		defer f.Close()
-		found, err := sys.Fstat(f)
-		st = &found
-		return err
+		return sys.Fstat(f)
 	})
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -299,7 +286,7 @@ func (k *walker) lookup(real *os.File, name string) (st *sys.Stat, err error) {
 	case err != nil:
 		return nil, err
 	}
-	return st, nil
+	return &st, nil
 }
 
 func (k *walker) entry(upper *upperDir, real *os.File, path, name string, depth int) error {
@@ -409,12 +396,8 @@ func closeAll(files ...*os.File) {
 	}
 }
 
-func (k *walker) openDir(real *os.File, name string) (f *os.File, err error) {
-	err = k.look(real, func() error {
-		f, err = sys.OpenSubdirPath(real, name)
-		return err
-	})
-	return f, err
+func (k *walker) openDir(real *os.File, name string) (*os.File, error) {
+	return lookAs(k, real, func() (*os.File, error) { return sys.OpenSubdirPath(real, name) })
 }
 
 // deleted lists a deleted path and everything beneath it in the real directory.
@@ -486,4 +469,135 @@ func (k *walker) conflict(st sys.Stat) string {
 		return ""
 	}
 	return fmt.Sprintf("the real %s was changed since the run began", typeOf(st))
+}
+
+// inside is the knowledge of a walk about one directory of the shadow, for risks of names beside
+// each other. It is computed on demand.
+type inside struct {
+	k     *walker
+	upper *upperDir
+	real  *os.File
+	// names of the upper layer.
+	names []string
+	// all names, with those of the real directory.
+	all    []string
+	byFold map[uint64]int32
+}
+
+var foldSeed = maphash.MakeSeed()
+
+// risks adds the risks of an entry beside the others of the directory.
+func (in *inside) risks(c *Change, name string) error {
+	if c.Kind == Added || becomesDir(*c) {
+		other, err := in.foldsOnto(name)
+		if err != nil {
+			return err
+		}
+		if other != "" {
+			c.risk(Folds, false, "some file systems take it for %s", Name(other))
+		}
+	}
+	return nil
+}
+
+// foldsOnto returns another name of the directory that some file system takes for the same, or "".
+func (in *inside) foldsOnto(name string) (string, error) {
+	if in.byFold == nil {
+		in.all = in.names
+		if in.real != nil {
+			real, err := in.k.list(in.real)
+			if err != nil && !errors.Is(err, fs.ErrPermission) {
+				return "", err
+			}
+			if len(real) > 0 {
+				in.all = slices.Concat(in.names, real)
+			}
+		}
+		in.byFold = make(map[uint64]int32, len(in.all))
+		for i, n := range in.all {
+			key := maphash.String(foldSeed, foldKey(n))
+			if j, ok := in.byFold[key]; !ok {
+				in.byFold[key] = int32(i)
+			} else if j < 0 || in.all[j] != n {
+				// -1 is several.
+				in.byFold[key] = -1
+			}
+		}
+	}
+	i, ok := in.byFold[maphash.String(foldSeed, foldKey(name))]
+	if !ok || i >= 0 && in.all[i] == name {
+		return "", nil
+	}
+	return in.otherThan(name)
+}
+
+// otherThan searches the names that the shadow still has.
+func (in *inside) otherThan(name string) (string, error) {
+	key := foldKey(name)
+	for _, n := range in.all {
+		if n == name || foldKey(n) != key {
+			continue
+		}
+		there, err := in.has(n)
+		if err != nil || there {
+			return n, err
+		}
+	}
+	return "", nil
+}
+
+// has reports whether the shadow has a name in the directory.
+func (in *inside) has(name string) (bool, error) {
+	_, st, err := in.upper.find(name)
+	if err == nil {
+		return !whiteout(st), nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	if in.upper.opaque {
+		return false, nil
+	}
+	real, err := in.k.lookup(in.real, name)
+	return real != nil, err
+}
+
+// send yields a change with the risks of its name.
+func (k *walker) send(c *Change) error {
+	k.finish(c)
+	for _, dir := range k.later {
+		if err := k.emit(dir); err != nil {
+			return err
+		}
+	}
+	k.later = nil
+	return k.emit(*c)
+}
+
+// sendLater emits a discarded directory as soon as there is a change in it, for which a commit
+// needs it. The caller calls done when it leaves the directory.
+func (k *walker) sendLater(c *Change) (done func()) {
+	k.finish(c)
+	n := len(k.later)
+	k.later = append(k.later, *c)
+	return func() { k.later = k.later[:min(n, len(k.later))] }
+}
+
+// finish adds what the name and the place of a change say of it.
+func (k *walker) finish(c *Change) {
+	c.repo = k.repo
+	c.nameRisks()
+	c.gitRisks()
+	if c.Path != "" && k.hide.Match(string(c.Path)) {
+		c.Refused, c.hidden = "the policy hides this name from the tool", true
+	}
+	slices.SortStableFunc(c.Risks, func(a, b Risk) int {
+		switch {
+		case a.Hold == b.Hold:
+			return 0
+		case a.Hold:
+			return -1
+		}
+		return 1
+	})
 }

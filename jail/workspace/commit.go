@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -11,7 +12,6 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
-	"github.com/jail-sandbox/jail/jail/tick"
 )
 
 // Result is the result of a commit.
@@ -51,12 +51,8 @@ func (e *commitError) Error() string {
 // Unwrap gives errors.Is both errors.
 func (e *commitError) Unwrap() []error { return []error{e.err, e.undo} }
 
-const (
-	// Up to so many files are synced one by one, more by syncfs(2).
-	syncEach = 16
-	// How long to wait for another commit to the same directory.
-	lockPatience = 10 * time.Second
-)
+// Up to so many files are synced one by one, more by syncfs(2).
+const syncEach = 16
 
 // commit is a commit in progress.
 type commit struct {
@@ -90,10 +86,7 @@ type commit struct {
 // After ConflictError, protectedError, ErrDigest, ErrNoChange, ErrBusy and ErrNoSpace nothing was
 // begun.
 func (w *Workspace) Commit(ctx context.Context, o CommitOptions) (Result, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	r, err := w.commit(ctx, o)
-	return r, w.wrap("commit", err)
+	return locking(w, "commit", func() (Result, error) { return w.commit(ctx, o) })
 }
 
 func (w *Workspace) commit(ctx context.Context, o CommitOptions) (Result, error) {
@@ -103,10 +96,6 @@ func (w *Workspace) commit(ctx context.Context, o CommitOptions) (Result, error)
 	}
 	defer lock.Close()
 	live := w.meta.State != Frozen
-	as := w.meta.Caller
-	if o.As != nil {
-		as = *o.As
-	}
 	dirLock, err := lockDir(ctx, w.source)
 	if err != nil {
 		return Result{}, err
@@ -139,14 +128,12 @@ func (w *Workspace) commit(ctx context.Context, o CommitOptions) (Result, error)
 	if err != nil {
 		return Result{}, err
 	}
-	closed, err := closedDirs(w.source, r.Committed, as)
+	c, err := newCommit(ctx, w, o.As, journal{ID: r.ID, Digest: r.Digest,
+		Complete: d.all && !live}, r.Committed)
 	if err != nil {
 		return Result{}, err
 	}
-	c := &commit{ctx: ctx, w: w, upper: upper, texts: d.texts, hand: hand{real: w.source, as: as,
-		id: r.ID},
-		journal: &journal{ID: r.ID, As: as, Digest: r.Digest, Steps: makePlan(r.Committed, closed),
-			Complete: d.all && !live, Paths: len(r.Committed)}}
+	c.upper, c.texts, c.progress = upper, d.texts, o.Progress
 	if keeps {
 		taken := r.Committed
 		if o.GitOnly != nil {
@@ -159,7 +146,6 @@ func (w *Workspace) commit(ctx context.Context, o CommitOptions) (Result, error)
 		return Result{}, err
 	}
 	c.journal.Past, c.journal.NotKept = newPast(r.ID, r.Committed, o.Keep, since)
-	c.progress = o.Progress
 	defer c.release()
 	if live {
 		if err := c.saveCommitted(); err != nil {
@@ -179,6 +165,22 @@ func (w *Workspace) commit(ctx context.Context, o CommitOptions) (Result, error)
 	rec := c.record()
 	r.Until, r.NotKept = rec.Until, rec.NotKept
 	return r, nil
+}
+
+// newCommit returns a commit, or revert, of the changes with the rights of as; nil is the caller who
+// prepared the workspace.
+func newCommit(ctx context.Context, w *Workspace, as *Caller, j journal, changes []Change) (*commit,
+	error) {
+	j.As, j.Paths = w.meta.Caller, len(changes)
+	if as != nil {
+		j.As = *as
+	}
+	closed, err := closedDirs(w.source, changes, j.As)
+	if err != nil {
+		return nil, err
+	}
+	j.Steps = makePlan(changes, closed)
+	return &commit{ctx: ctx, w: w, journal: &j, hand: hand{real: w.source, as: j.As, id: j.ID}}, nil
 }
 
 // Conclude ends a frozen workspace of which everything was committed before it was frozen: the
@@ -203,7 +205,12 @@ func (w *Workspace) Conclude() error {
 func (w *Workspace) conclude() error {
 	layered := len(w.meta.Layers) > 0
 	w.meta.commit()
-	err := errors.Join(w.save(true), removeAt(w.home.dir, "upper.img"))
+	return errors.Join(w.save(true), dropLayer(w, layered))
+}
+
+// dropLayer removes the layer of a workspace of which everything is committed.
+func dropLayer(w *Workspace, layered bool) error {
+	err := removeAt(w.home.dir, "upper.img")
 	if layered {
 		// The commit is made, and what stays is swept later.
 		_ = (layerStore{w.store}).sweepUnused()
@@ -237,15 +244,11 @@ type decision struct {
 }
 
 // changes lists the changes to choose from.
-func (d decision) changes(ctx context.Context) (all []Change, err error) {
+func (d decision) changes(ctx context.Context) ([]Change, error) {
 	if d.into != nil {
 		return d.into.changes(ctx, d.w)
 	}
-	err = d.w.walk(ctx, func(c Change) bool {
-		all = append(all, c)
-		return true
-	})
-	return all, err
+	return d.w.listed(ctx)
 }
 
 // decided is what a commit takes.
@@ -272,12 +275,10 @@ func (d decision) decide(ctx context.Context, o CommitOptions) (out decided, err
 		return out, err
 	}
 	out.shadow = map[Name]*Node{}
-	digester := newDigester()
 	for _, c := range changes {
 		out.shadow[c.Path] = c.After
-		digester.add(c)
 	}
-	out.result = Result{ID: randomName(), Digest: digester.sum()}
+	out.result = Result{ID: randomName(), Digest: digestOf(changes)}
 	r := &out.result
 	if o.Digest != "" && o.Digest != r.Digest {
 		return out, fmt.Errorf("%w: %s was reviewed, there is %s", ErrDigest, o.Digest, r.Digest)
@@ -381,16 +382,11 @@ func closedDirs(real *os.File, changes []Change, as Caller) (map[Name]sys.Stat, 
 			if changesMode[Name(dir)] {
 				continue
 			}
-			f, err := openDir(real, dir)
+			st, err := statDir(real, dir)
 			if missing(err) {
 				// The commit makes it.
 				continue
 			}
-			if err != nil {
-				return nil, err
-			}
-			st, err := sys.Fstat(f)
-			f.Close()
 			if err != nil {
 				return nil, err
 			}
@@ -424,22 +420,14 @@ func lockDir(ctx context.Context, dir *os.File) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, lockPatience)
-	defer cancel()
-	for {
-		err := sys.Lock(f, true)
-		if err == nil {
-			return f, nil
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			f.Close()
-			return nil, err
-		}
-		if !tick.Wait(ctx.Done(), 5*time.Millisecond) {
-			f.Close()
-			return nil, fmt.Errorf("%w: of the same directory", ErrBusy)
-		}
+	err = retry(ctx, fmt.Errorf("%w: of the same directory", ErrBusy), func() error {
+		return lockOr(errRetry, f, true)
+	})
+	if err != nil {
+		f.Close()
+		return nil, err
 	}
+	return f, nil
 }
 
 // run executes the plan. After an error the real directory is as it was, or commitError says what
@@ -538,4 +526,55 @@ func (c *commit) linkChmods() {
 			s.Staged = made[s.Path]
 		}
 	}
+}
+
+// sync writes the changes of the real directory to its disk: the directories, and while staging the
+// new content.
+func (c *commit) sync() error {
+	if len(c.journal.Steps) > syncEach {
+		return c.syncAll()
+	}
+	paths := map[Name]bool{}
+	for i, s := range c.journal.Steps {
+		paths[s.Near], paths[Name(parentOf(string(s.Path)))] = true, true
+		if c.journal.Phase == staging && (s.Op == opCreate || s.Op == opReplace) {
+			paths[Name(join(string(s.Near), c.hand.temp(i)))] = true
+		}
+	}
+	var err error
+	for path := range paths {
+		err = errors.Join(err, c.syncPath(path))
+	}
+	return err
+}
+
+// syncPath syncs a file or directory, as the daemon, if it exists.
+func (c *commit) syncPath(path Name) error {
+	at, err := c.hand.open(path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer at.Close()
+	st, err := sys.Fstat(at)
+	if err != nil || typeOf(st) != File && typeOf(st) != Dir {
+		return err
+	}
+	f, err := sys.Reopen(at, os.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}
+
+func (c *commit) syncAll() error {
+	f, err := sys.Reopen(c.hand.real, os.O_RDONLY|syscall.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return sys.Syncfs(f)
 }

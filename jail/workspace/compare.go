@@ -18,7 +18,7 @@ import (
 // compare returns the change of one path of the upper layer, nil if both sides are equal.
 func (k *walker) compare(upper, real *os.File, name, path string, before *sys.Stat,
 	after sys.Stat) (*Change, error) {
-	c := &Change{Path: Name(path), Kind: Added, After: nodeOf(after)}
+	c := &Change{Path: Name(path), After: nodeOf(after)}
 	if before != nil {
 		c.Before = nodeOf(*before)
 		c.seen = *before
@@ -27,9 +27,7 @@ func (k *walker) compare(upper, real *os.File, name, path string, before *sys.St
 	if err := k.fill(c, upper, real, name, after); err != nil {
 		return nil, err
 	}
-	if c.Before != nil {
-		c.Kind = kindOf(*c.Before, *c.After)
-	}
+	c.Kind = kindOf(c.Before, c.After)
 	s, known := k.taken.all[c.Path]
 	switch {
 	case c.Kind == "":
@@ -67,8 +65,13 @@ func (k *walker) compare(upper, real *os.File, name, path string, before *sys.St
 	return c, nil
 }
 
-func kindOf(before, after Node) Kind {
+// kindOf returns the kind of a change between two sides, of which one may be nil, or "".
+func kindOf(before, after *Node) Kind {
 	switch {
+	case before == nil:
+		return Added
+	case after == nil:
+		return Deleted
 	case before.Type != after.Type:
 		return Retyped
 	case after.Type == Link && before.Target != after.Target:
@@ -116,13 +119,9 @@ func (k *walker) fill(c *Change, upper, real *os.File, name string, after sys.St
 	return nil
 }
 
-func (k *walker) readlink(real *os.File, name string) (target Name, err error) {
-	err = k.look(real, func() error {
-		s, err := sys.ReadlinkAt(real, name)
-		target = Name(s)
-		return err
-	})
-	return target, err
+func (k *walker) readlink(real *os.File, name string) (Name, error) {
+	target, err := lookAs(k, real, func() (string, error) { return sys.ReadlinkAt(real, name) })
+	return Name(target), err
 }
 
 func (k *walker) hashUpper(c *Change, upper *os.File, name string, st sys.Stat) error {
@@ -156,11 +155,7 @@ func (k *walker) hashUpper(c *Change, upper *os.File, name string, st sys.Stat) 
 
 // hashReal hashes a real file, if the caller may read it and it does not change meanwhile.
 func (k *walker) hashReal(c *Change, real *os.File, name string) error {
-	var f *os.File
-	err := k.as.do(func() (err error) {
-		f, err = openRegular(real, name)
-		return err
-	})
+	f, err := doAs(k.as, func() (*os.File, error) { return openRegular(real, name) })
 	if errors.Is(err, os.ErrPermission) && c.seen.UID == k.as.UID {
 		// Closed to its own owner, who could open it up.
 		f, err = openRegular(real, name)
@@ -285,23 +280,25 @@ func writeZeros(h hash.Hash, n int64) {
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
 
+// A stopping reader fails as soon as stop does.
+type stopping struct {
+	io.Reader
+	stop func() error
+}
+
+func (s stopping) Read(p []byte) (int, error) {
+	if err := s.stop(); err != nil {
+		return 0, err
+	}
+	return s.Reader.Read(p)
+}
+
 // copyStopping copies in pieces and checks stop between them.
 func copyStopping(dst io.Writer, src io.Reader, stop func() error) error {
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
-	for {
-		if err := stop(); err != nil {
-			return err
-		}
-		n, err := io.CopyBuffer(struct{ io.Writer }{dst},
-			struct{ io.Reader }{io.LimitReader(src, 1<<20)}, *buf)
-		if n < 1<<20 || err != nil {
-			if errors.Is(err, io.EOF) {
-				err = nil
-			}
-			return err
-		}
-	}
+	_, err := io.CopyBuffer(struct{ io.Writer }{dst}, stopping{src, stop}, *buf)
+	return err
 }
 
 // lostCounterpart finds files that the tool changed and the host deleted: the copy in the upper

@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
@@ -156,7 +156,7 @@ func (w *Workspace) freezeDamaged(lost error) error {
 	if w.save(false) != nil {
 		// A full disk takes no new file unless something makes room. A reader of the old file finds
 		// that nobody writes.
-		w.store.dropTemplates()
+		w.store.dropTemplates(0)
 		_ = w.save(false)
 	}
 	return errors.Join(w.damage(lost), w.store.unreserve(w.meta.ID))
@@ -211,17 +211,16 @@ func (l *layer) compareWith(taken map[string]sys.Stat) {
 // mountWhenFree mounts the image after the kernel has released it, shortly after the last
 // descriptor is closed.
 func (o opening) mountWhenFree() error {
-	const most, step = 10 * time.Second, 10 * time.Millisecond
-	for until := time.Now().Add(most); ; time.Sleep(step) {
+	return retry(context.Background(), ErrActive, func() error {
 		err := o.mountAgain()
-		if err == nil {
-			return nil
+		if err != nil {
+			_ = closeFiles(&o.w.layer.mount, &o.w.layer.loop, &o.w.layer.image)
 		}
-		_ = closeFiles(&o.w.layer.mount, &o.w.layer.loop, &o.w.layer.image)
-		if !errors.Is(err, ErrActive) || time.Now().After(until) {
-			return err
+		if errors.Is(err, ErrActive) {
+			return errRetry
 		}
-	}
+		return err
+	})
 }
 
 // damaged returns the damaged names of the layer, once it is open for review. They are no changes.

@@ -253,19 +253,15 @@ func (f forking) settleOwn(ctx context.Context) error {
 	if err != nil || len(t.all) == 0 {
 		return err
 	}
+	boot, err := sys.BootID()
+	if err != nil {
+		return err
+	}
 	r, before := resumption{w}, w.meta
 	if err := r.lockImage(ctx); err != nil {
 		return err
 	}
-	if w.meta.Boot, err = sys.BootID(); err == nil {
-		err = w.save(true)
-	}
-	if err == nil {
-		err = r.mount()
-	}
-	if err == nil {
-		err = r.hideDeleted()
-	}
+	err = r.writable(boot)
 	err = errors.Join(err, r.undo(before), w.store.unreserve(before.ID))
 	return errors.Join(err, w.layer.close())
 }
@@ -273,7 +269,11 @@ func (f forking) settleOwn(ctx context.Context) error {
 // branch writes a branch down. Its meta makes it one.
 func (f forking) branch(id string, depth int) (Info, error) {
 	w := f.w
-	since, err := nextTick()
+	// What was written before has an older ctime.
+	since, err := sys.CoarseNow()
+	if err == nil {
+		since, err = tickAfter(since)
+	}
 	if err != nil {
 		return Info{}, err
 	}
@@ -320,18 +320,6 @@ func copyRecord(to, from *os.File, name string) error {
 	}
 	_, err = io.Copy(f, old)
 	return errors.Join(err, f.Sync(), f.Close())
-}
-
-// nextTick waits for the next tick of the clock of ctimes, and returns it: what was written before
-// has an older ctime, and what is written from here on has not.
-func nextTick() (sys.Time, error) {
-	before, err := sys.CoarseNow()
-	for now := before; ; time.Sleep(time.Millisecond / 2) {
-		if err != nil || before.Compare(now) < 0 {
-			return now, err
-		}
-		now, err = sys.CoarseNow()
-	}
 }
 
 // Of returns the ids of the branches of a workspace, sorted.

@@ -36,24 +36,19 @@ func (r GitRef) String() string {
 // Branch returns the ref that Commit would change with the options, of which GitOnly is one. It
 // writes nothing, and fails where Commit would refuse the branch.
 func Branch(ctx context.Context, w *Workspace, o CommitOptions) (GitRef, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	ref, err := branch(ctx, w, o)
-	return ref, w.wrap("branch", err)
-}
-
-func branch(ctx context.Context, w *Workspace, o CommitOptions) (GitRef, error) {
-	lock, err := opening{w}.locked(o.Live)
-	if err != nil {
-		return GitRef{}, err
-	}
-	defer lock.Close()
-	before, err := w.home.readTaken()
-	if err != nil {
-		return GitRef{}, err
-	}
-	d, err := decision{w: w, taken: before}.decide(ctx, o)
-	return d.branch, err
+	return locking(w, "branch", func() (GitRef, error) {
+		lock, err := opening{w}.locked(o.Live)
+		if err != nil {
+			return GitRef{}, err
+		}
+		defer lock.Close()
+		before, err := w.home.readTaken()
+		if err != nil {
+			return GitRef{}, err
+		}
+		d, err := decision{w: w, taken: before}.decide(ctx, o)
+		return d.branch, err
+	})
 }
 
 // decideGit chooses for a commit of a branch alone: one new file for each object that the real

@@ -179,18 +179,8 @@ func gitError(err error) error {
 	return err
 }
 
-func (g gitFiles) openReal(path string) (f *os.File, err error) {
-	dir, name := split(path)
-	err = g.k.as.do(func() error {
-		at, err := openDir(g.real, dir)
-		if err != nil {
-			return err
-		}
-		defer at.Close()
-		f, err = openGitFile(at, name)
-		return err
-	})
-	return f, err
+func (g gitFiles) openReal(path string) (*os.File, error) {
+	return doAs(g.k.as, func() (*os.File, error) { return inDir(g.real, path, openGitFile) })
 }
 
 // openGitFile opens a regular file of a directory for reading.
@@ -301,10 +291,6 @@ func (g gitFiles) List(side gitrepo.Side, path string) (names []string, err erro
 }
 
 // openDirAt opens a directory of the real side with the caller's rights.
-func (k *walker) openDirAt(real *os.File, path string) (f *os.File, err error) {
-	err = k.as.do(func() error {
-		f, err = openDir(real, path)
-		return err
-	})
-	return f, err
+func (k *walker) openDirAt(real *os.File, path string) (*os.File, error) {
+	return doAs(k.as, func() (*os.File, error) { return openDir(real, path) })
 }

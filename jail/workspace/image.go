@@ -9,8 +9,10 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
@@ -126,7 +128,8 @@ func (s *Store) template(bytes, inodes int64) (*os.File, error) {
 		err = f.Sync()
 	}
 	if err == nil {
-		s.boundTemplates()
+		// Those in use are made again.
+		s.dropTemplates(maxTemplates)
 		err = sys.MoveAt(s.dir, fresh, s.dir, name, true)
 	}
 	if err != nil {
@@ -136,33 +139,19 @@ func (s *Store) template(bytes, inodes int64) (*os.File, error) {
 	return f, nil
 }
 
-// boundTemplates removes all templates if there are as many as there may be. Those in use are made
-// again.
-func (s *Store) boundTemplates() {
+// dropTemplates removes all templates if there are at least so many. They are made again when they
+// are needed.
+func (s *Store) dropTemplates(least int) {
 	names, _ := s.names()
-	n := 0
-	for _, name := range names {
-		if isTemplate(name) {
-			n++
-		}
+	names = slices.DeleteFunc(names, func(name string) bool {
+		return !strings.HasPrefix(name, templatePrefix) || !strings.HasSuffix(name, ".img")
+	})
+	if len(names) < least {
+		return
 	}
-	if n >= maxTemplates {
-		s.dropTemplates()
-	}
-}
-
-func isTemplate(name string) bool {
-	return strings.HasPrefix(name, templatePrefix) && strings.HasSuffix(name, ".img")
-}
-
-// dropTemplates frees room on a full disk: templates are made again when they are needed.
-func (s *Store) dropTemplates() {
-	names, _ := s.names()
 	for _, name := range names {
-		if isTemplate(name) {
-			// A template that stays takes little room.
-			_ = removeAt(s.dir, name)
-		}
+		// A template that stays takes little room.
+		_ = removeAt(s.dir, name)
 	}
 }
 
@@ -241,3 +230,252 @@ func eachData(file *os.File, f func(start, end int64) error) error {
 		off = end
 	}
 }
+
+const (
+	// ownInodes are those that the overlay makes in the directory work.
+	ownInodes = 3
+	// ownBlocks are one for each directory of ownInodes, and some for the extent trees of large
+	// files. The tool can use the rest of these beyond its limit, so that a layer without room
+	// means that the tool asked for more than the limit.
+	ownBlocks = ownInodes + 8
+)
+
+// furnish makes the directories of a layer in an empty image, so that their blocks are on the disk
+// before the layer is written, and uses up the inodes and blocks beyond inodes and bytes, in a
+// directory that no overlay shows. mkfs fills whole blocks of its tables in each block group and so
+// makes more inodes than requested, twice as many if they are few; and imageSize leaves more blocks
+// than needed.
+func furnish(image *os.File, bytes, inodes int64) (err error) {
+	loop, err := sys.AttachLoop(image, false)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, loop.Close()) }()
+	mount, err := sys.MountExt4(loop, false)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, mount.Close()) }()
+	for _, name := range []string{"upper", "work", "pad"} {
+		if err := sys.MkdirAt(mount, name, 0o700); err != nil {
+			return err
+		}
+	}
+	dir, err := sys.OpenSubdir(mount, "pad")
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := padBlocks(dir, bytes, inodes); err != nil {
+		return err
+	}
+	return sys.Syncfs(dir)
+}
+
+func padBlocks(dir *os.File, bytes, inodes int64) error {
+	blocks, err := newFile(dir, "blocks")
+	if err != nil {
+		return err
+	}
+	defer blocks.Close()
+	if err := padInodes(dir, inodes); err != nil {
+		return err
+	}
+	// The extent tree may take some of its blocks, so check the rest again.
+	for size := int64(0); ; {
+		free, err := sys.FreeBytes(dir)
+		if err != nil {
+			return err
+		}
+		more := free - bytes - ownBlocks*blockSize
+		if more < 0 {
+			return fmt.Errorf("the image has room for %d bytes, less than %d", free, bytes)
+		}
+		if more == 0 {
+			return nil
+		}
+		size += more
+		if err := sys.Fallocate(blocks, size); err != nil {
+			return err
+		}
+	}
+}
+
+func padInodes(dir *os.File, inodes int64) error {
+	_, free, err := sys.Room(dir)
+	if err != nil {
+		return err
+	}
+	for n := range free - inodes - ownInodes {
+		f, err := newFile(dir, fmt.Sprintf("%x", n))
+		if err != nil {
+			return err
+		}
+		if err := f.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A blank is an empty upper layer that was made before a shadow asks for it: image, loop device and
+// mounted file system, which take most of the time of Prepare. It was never written to, belongs to
+// nobody, and becomes the layer of one shadow.
+//
+// <store>/.blank-<name>/upper.img is its image. The directory is locked while its maker lives. A
+// blank reserves no space on the disk: the shadow that takes it does, as with a layer of its own.
+type blank struct {
+	folder
+	name string
+	// bytes and inodes are the limits that it was made for.
+	bytes, inodes int64
+	layer         layer
+}
+
+const blankPrefix = ".blank-"
+
+const (
+	// maxBlanks bounds the blanks of a store, because each run chooses its own limits.
+	maxBlanks = 2
+	// blankIdle is how long blanks are kept after the last Stock.
+	blankIdle = 2 * time.Minute
+)
+
+// blanks are those of one open store, the oldest first.
+type blanks struct {
+	mu     sync.Mutex
+	ready  []*blank
+	making bool
+	idle   *time.Timer
+	closed bool
+}
+
+// Stock makes a layer with the limits of w ahead, for the next shadow, unless there is one. It does
+// nothing if the store is closed or the host makes layers in memory. The blanks go after two
+// minutes without Stock, and with the store.
+func (s *Store) Stock(w *Workspace) error {
+	w.mu.Lock()
+	bytes, inodes := w.made.bytes, w.made.inodes
+	w.mu.Unlock()
+	if sys.Rootless() || bytes == 0 || !s.blanks.begin(bytes, inodes, func() {
+		_ = s.dropBlanks(false)
+	}) {
+		return nil
+	}
+	b, err := s.newBlank(bytes, inodes)
+	old := s.blanks.end(b)
+	if old != nil {
+		err = errors.Join(err, s.removeBlank(old))
+	}
+	return err
+}
+
+// begin reports whether the caller makes a blank now and then calls end. drop is called once the
+// blanks are idle.
+func (b *blanks) begin(bytes, inodes int64, drop func()) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return false
+	}
+	if b.idle == nil {
+		b.idle = time.AfterFunc(blankIdle, drop)
+	}
+	b.idle.Reset(blankIdle)
+	if b.making || slices.ContainsFunc(b.ready, func(b *blank) bool {
+		return b.fits(bytes, inodes)
+	}) {
+		return false
+	}
+	b.making = true
+	return true
+}
+
+// end takes a blank that was made, nil for none, and returns the one that is too many.
+func (b *blanks) end(made *blank) (old *blank) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.making = false
+	if made == nil || b.closed {
+		return made
+	}
+	if b.ready = append(b.ready, made); len(b.ready) > maxBlanks {
+		old = b.ready[0]
+		b.ready = slices.Delete(b.ready, 0, 1)
+	}
+	return old
+}
+
+// take takes the blank with these limits, nil if there is none.
+func (b *blanks) take(bytes, inodes int64) *blank {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := slices.IndexFunc(b.ready, func(b *blank) bool { return b.fits(bytes, inodes) })
+	if i < 0 {
+		return nil
+	}
+	taken := b.ready[i]
+	b.ready = slices.Delete(b.ready, i, i+1)
+	return taken
+}
+
+func (b *blank) fits(bytes, inodes int64) bool { return b.bytes == bytes && b.inodes == inodes }
+
+func (s *Store) newBlank(bytes, inodes int64) (*blank, error) {
+	b := &blank{name: blankPrefix + randomName(), bytes: bytes, inodes: inodes}
+	var err error
+	if b.dir, err = s.makeDir(b.name); err != nil {
+		return nil, err
+	}
+	if b.layer.image, err = s.newImage(b.dir, bytes, inodes); err == nil {
+		err = b.layer.mountImage()
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.removeBlank(b))
+	}
+	return b, nil
+}
+
+// removeBlank removes a blank that nobody has taken.
+func (s *Store) removeBlank(b *blank) error {
+	return errors.Join(s.sweep(b.name), b.layer.close(), closeFiles(&b.dir))
+}
+
+// takeBlank makes a blank with these limits the layer of the workspace, and reports whether there
+// was one. The caller holds the lock of the reservations. A blank that cannot be taken is removed,
+// and the workspace gets a layer of its own.
+func (p preparation) takeBlank(bytes, inodes int64) bool {
+	s := p.w.store
+	b := s.blanks.take(bytes, inodes)
+	if b == nil {
+		return false
+	}
+	if sys.MoveAt(b.dir, "upper.img", p.w.home.dir, "upper.img", false) != nil {
+		// Whatever is left of it is swept later.
+		_ = s.removeBlank(b)
+		return false
+	}
+	// The layers below it stay those of the workspace.
+	b.layer.frozen = p.w.layer.frozen
+	p.w.layer, b.layer = b.layer, layer{}
+	_ = s.removeBlank(b)
+	return true
+}
+
+// dropBlanks removes the blanks; with end no more are made.
+func (s *Store) dropBlanks(end bool) (err error) {
+	s.blanks.mu.Lock()
+	all := s.blanks.ready
+	s.blanks.ready, s.blanks.closed = nil, s.blanks.closed || end
+	if end && s.blanks.idle != nil {
+		s.blanks.idle.Stop()
+	}
+	s.blanks.mu.Unlock()
+	for _, b := range all {
+		err = errors.Join(err, s.removeBlank(b))
+	}
+	return err
+}
+
+// EndStock removes what Stock made, and makes it do nothing from here on.
+func (s *Store) EndStock() error { return s.dropBlanks(true) }

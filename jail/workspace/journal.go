@@ -2,11 +2,14 @@ package workspace
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
@@ -121,10 +124,10 @@ func (c *commit) undone() error {
 
 // listed joins sentences, the first few and the number of the others.
 func listed(all []string) string {
-	if len(all) <= maxNamed {
-		return strings.Join(all, "; ")
+	if more := len(all) - maxNamed; more > 0 {
+		all = append(slices.Clone(all[:maxNamed]), fmt.Sprintf("and %d more", more))
 	}
-	return fmt.Sprintf("%s; and %d more", strings.Join(all[:maxNamed], "; "), len(all)-maxNamed)
+	return strings.Join(all, "; ")
 }
 
 // removed lists the directories of before the commit that no longer exist.
@@ -223,11 +226,7 @@ func (c *commit) conclude() error {
 	// A rest of it means nothing from here on.
 	err := removeAt(c.w.home.dir, journalName)
 	if m.State == Committed {
-		err = errors.Join(err, removeAt(c.w.home.dir, "upper.img"))
-		if layered {
-			// The commit is made, and what stays is swept later.
-			_ = (layerStore{c.w.store}).sweepUnused()
-		}
+		err = errors.Join(err, dropLayer(c.w, layered))
 	}
 	return err
 }
@@ -263,14 +262,9 @@ func (c *commit) keep() error {
 		return nil
 	}
 	j.NotKept = fmt.Sprintf("it could not be: %v", err)
-	return errors.Join(c.w.home.dropPast(j.ID), c.dropPlan())
-}
-
-// dropPlan removes the past from the journal, so that a recovery does not try again what the record
-// says was not done.
-func (c *commit) dropPlan() error {
-	c.journal.Past = nil
-	return c.save(done)
+	// A recovery does not try again what the record says was not done.
+	j.Past = nil
+	return errors.Join(c.w.home.dropPast(j.ID), c.save(done))
 }
 
 func (c *commit) record() CommitRecord {
@@ -474,4 +468,111 @@ func (c *commit) finishAgain() error {
 
 func (home folder) readJournal() (*journal, error) {
 	return readJSON[journal](home.dir, journalName)
+}
+
+// Begun is a commit or revert of which the audit log has the beginning, or is about to.
+type Begun struct {
+	Revert bool `json:"revert,omitempty"`
+	// Commit is the id of the commit that is to be reverted, if the caller named one.
+	Commit string `json:"commit,omitempty"`
+	// Paths are those of a revert of a part.
+	Paths []Name `json:"paths,omitempty"`
+
+	name string
+	home folder
+	// lock is held while the process of the commit lives.
+	lock *os.File
+}
+
+// beginning is how the names of the notes of Begin begin.
+const beginning = "begun-"
+
+// Begin notes in the store that the audit log is about to have the beginning of a commit or revert
+// of w. If this process is killed before Told or Drop, Recover of the next one returns the note as
+// Settled, so that the log gets an end. w must stay open until then.
+func Begin(w *Workspace, b Begun) (*Begun, error) {
+	text, err := json.Marshal(b)
+	if err != nil {
+		return nil, w.wrap("begin", err)
+	}
+	root, err := sys.OpenRoot(w.home.dir)
+	if err != nil {
+		return nil, w.wrap("begin", err)
+	}
+	defer root.Close()
+	b.home, b.name = w.home, beginning+randomName()
+	// Recover must not find the note before its lock is held.
+	fresh := ".new-" + b.name
+	b.lock, err = root.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		_, err = b.lock.Write(text)
+	}
+	if err == nil {
+		err = sys.Lock(b.lock, true)
+	}
+	if err == nil {
+		err = root.Rename(fresh, b.name)
+	}
+	if err != nil {
+		return nil, w.wrap("begin", errors.Join(err, closeFiles(&b.lock), removeAt(w.home.dir, fresh)))
+	}
+	return &b, nil
+}
+
+// Told removes the note, since the log has the end of the commit or revert.
+func (b *Begun) Told() error { return errors.Join(removeAt(b.home.dir, b.name), b.Drop()) }
+
+// Drop leaves the note to the next Recover, unless it is gone. b may be nil.
+func (b *Begun) Drop() error {
+	if b == nil {
+		return nil
+	}
+	return closeFiles(&b.lock)
+}
+
+// begun returns the last note of a process that has ended, nil if there is none. forget removes all
+// of them.
+func (home folder) begun(forget bool) (last *Begun, err error) {
+	names, err := home.notes()
+	for _, name := range names {
+		f, openErr := sys.OpenBeneath(home.dir, name, os.O_RDONLY, 0)
+		if errors.Is(openErr, fs.ErrNotExist) {
+			continue
+		}
+		if openErr != nil {
+			err = errors.Join(err, openErr)
+			continue
+		}
+		lockErr := sys.Lock(f, true)
+		if lockErr == nil && forget {
+			err = errors.Join(err, removeAt(home.dir, name))
+		} else if lockErr == nil {
+			var readErr error
+			last, readErr = readJSON[Begun](home.dir, name)
+			err = errors.Join(err, readErr)
+		} else if !errors.Is(lockErr, syscall.EWOULDBLOCK) {
+			err = errors.Join(err, lockErr)
+		}
+		f.Close()
+	}
+	return last, err
+}
+
+// isBegun reports whether a workspace has a note of Begin.
+func (s *Store) isBegun(id string) bool {
+	dir, err := sys.OpenSubdir(s.dir, id)
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	names, err := folder{dir}.notes()
+	return err == nil && len(names) > 0
+}
+
+// notes returns the names of the notes of Begin.
+func (home folder) notes() ([]string, error) {
+	names, err := namesIn(home.dir)
+	return slices.DeleteFunc(names, func(name string) bool {
+		return !strings.HasPrefix(name, beginning)
+	}), err
 }

@@ -350,7 +350,9 @@ func TestLiveFault(t *testing.T) {
 			// The commit stands, and what it put aside is still to be removed.
 			_, recoverErr := f.store.Recover(t.Context())
 			must(t, recoverErr)
-			must(t, l.w.locked(l.w.load))
+			l.w.mu.Lock()
+			must(t, l.w.load())
+			l.w.mu.Unlock()
 			err = nil
 		}
 		if state := l.w.Info().State; state != Active {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
-	"github.com/jail-sandbox/jail/policy"
 )
 
 // A merge compares three states of each path that the branch has touched: the base, which is what
@@ -116,6 +115,15 @@ func (b Branches) open(ctx context.Context, id string, as Caller) (m *mergeSides
 	return m, m.openView()
 }
 
+// with opens a branch and its parent, and runs f with them.
+func (b Branches) with(ctx context.Context, id string, as Caller, f func(*mergeSides) error) error {
+	m, err := b.open(ctx, id, as)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(m), m.close())
+}
+
 // ownLayers returns the frozen layers of a branch that its parent has not.
 func (f forking) ownLayers() []*frozenLayer {
 	w := f.w
@@ -202,19 +210,14 @@ func (f forking) mountView(above *newLayer) (*os.File, error) {
 }
 
 // earlier returns the paths of earlier merges of the branch that are still in the parent.
-func (m *mergeSides) earlier() (taken, error) {
-	t := taken{all: map[Name]sides{}, names: map[string][]string{}}
+func (m *mergeSides) earlier() (t taken, err error) {
 	for _, r := range (forking{m.branch}).merged(m.parent.meta) {
 		paths, err := (forking{m.branch}).readMerge(r.ID)
 		if err != nil {
 			return t, err
 		}
 		for _, p := range paths {
-			if _, again := t.all[p.Path]; !again && p.Shadow != nil && p.Path != "" {
-				dir, name := split(string(p.Path))
-				t.names[dir] = append(t.names[dir], name)
-			}
-			t.all[p.Path] = sides{Shadow: p.Shadow, Real: p.After}
+			t.add(takenPath{Path: p.Path, Sides: &sides{Shadow: p.Shadow, Real: p.After}})
 		}
 	}
 	return t, nil
@@ -289,15 +292,7 @@ func (m *mergeSides) changes(ctx context.Context, w *Workspace) (all []Change, e
 		return nil, err
 	}
 	// A directory in which the branch made something is needed for that.
-	needed := map[string]bool{}
-	for i, c := range slices.Backward(found) {
-		if needed[string(c.Path)] && becomesDir(c) {
-			kept[i] = true
-		}
-		if kept[i] && c.After != nil {
-			needed[parentOf(string(c.Path))] = true
-		}
-	}
+	addParents(found, kept)
 	gone := map[string]bool{}
 	for i, c := range found {
 		if kept[i] && (c.Kind == Deleted || leavesDir(c)) {
@@ -320,7 +315,7 @@ func (m *mergeSides) changes(ctx context.Context, w *Workspace) (all []Change, e
 func (m *mergeSides) settle(k *walker, c *Change) (keep bool, err error) {
 	if b := c.Before; b != nil && b.Type == File && b.SHA256 == "" {
 		// A revert compares with it.
-		if c.Before, err = m.hashed(k, m.view, c.Path, c.seen); err != nil {
+		if c.Before, _, err = k.nodeNow(m.view, c.Path); err != nil {
 			return false, err
 		}
 	}
@@ -396,7 +391,7 @@ func (m *mergeSides) realNode(k *walker, c *Change, dir, name string) (n *Node, 
 		return nil, false, err
 	}
 	defer at.Close()
-	st, err := k.lookup(at, name)
+	n, st, err := k.nodeIn(at, name)
 	if err != nil {
 		return nil, false, err
 	}
@@ -405,32 +400,12 @@ func (m *mergeSides) realNode(k *walker, c *Change, dir, name string) (n *Node, 
 		above, err := sys.Fstat(at)
 		return nil, above.Ctime.Compare(m.since) < 0 || c.After == nil || c.Before == nil, err
 	}
-	n = nodeOf(*st)
 	fresh := st.Ctime.Compare(m.since) >= 0
-	switch {
-	case n.Type == Dir:
+	if n.Type == Dir {
 		// The ctime of a directory tells of its entries, too.
 		return n, !fresh || c.Kind != Mode, nil
-	case fresh:
-		return nil, false, nil
-	case n.Type == Link:
-		n.Target, err = k.readlink(at, name)
-	case n.Type == File && c.After != nil && c.After.Type == File || n.Type == File &&
-		c.Before != nil && c.Before.Type == File:
-		n, err = m.hashed(k, m.real, c.Path, *st)
 	}
-	return n, true, err
-}
-
-// hashed describes a file below root with its hash.
-func (m *mergeSides) hashed(k *walker, root *os.File, path Name, st sys.Stat) (*Node, error) {
-	dir, name := split(string(path))
-	at, err := openDir(root, dir)
-	if err != nil {
-		return nil, err
-	}
-	defer at.Close()
-	return k.hashed(at, name, st)
+	return n, !fresh, nil
 }
 
 // nodeAt describes an entry of a layer.
@@ -486,24 +461,18 @@ type MergePreview struct {
 // PreviewMerge lists what the branch changed since the fork, as changes of the workspace that it was
 // forked from, and returns the digest that a merge of them names. Jails may use neither.
 func (b Branches) PreviewMerge(ctx context.Context, id string, as Caller) (p MergePreview, err error) {
-	m, err := b.open(ctx, id, as)
-	if err != nil {
-		return p, err
-	}
-	defer func() { err = errors.Join(err, m.close()) }()
-	w, err := m.asReal()
-	if err != nil {
-		return p, err
-	}
-	if p.Changes, err = m.changes(ctx, w); err != nil {
-		return p, w.wrap("merge", err)
-	}
-	d := newDigester()
-	for _, c := range p.Changes {
-		d.add(c)
-	}
-	p.Parent, p.Digest = m.parent.meta.ID, d.sum()
-	return p, nil
+	err = b.with(ctx, id, as, func(m *mergeSides) error {
+		w, err := m.asReal()
+		if err != nil {
+			return err
+		}
+		if p.Changes, err = m.changes(ctx, w); err != nil {
+			return w.wrap("merge", err)
+		}
+		p.Parent, p.Digest = m.parent.meta.ID, digestOf(p.Changes)
+		return nil
+	})
+	return p, err
 }
 
 // Merge takes what a branch changed since the fork into the workspace that it was forked from, all
@@ -512,17 +481,15 @@ func (b Branches) PreviewMerge(ctx context.Context, id string, as Caller) (p Mer
 // it is. Jails may use neither of the two (ErrActive).
 func (b Branches) Merge(ctx context.Context, id string, as Caller, o CommitOptions) (r Result,
 	err error) {
-	m, err := b.open(ctx, id, as)
-	if err != nil {
-		return r, err
-	}
-	defer func() { err = errors.Join(err, m.close()) }()
-	w, err := m.asReal()
-	if err != nil {
-		return r, err
-	}
-	r, err = m.merge(ctx, w, o)
-	return r, w.wrap("merge", err)
+	err = b.with(ctx, id, as, func(m *mergeSides) error {
+		w, err := m.asReal()
+		if err == nil {
+			r, err = m.merge(ctx, w, o)
+			err = w.wrap("merge", err)
+		}
+		return err
+	})
+	return r, err
 }
 
 func (m *mergeSides) merge(ctx context.Context, w *Workspace, o CommitOptions) (Result, error) {
@@ -610,17 +577,15 @@ func (m *mergeSides) seal() error {
 // forked from is as it was before in all paths of the merge. A path that changed there since is a
 // conflict, and nothing is reverted.
 func (b Branches) RevertMerge(ctx context.Context, id string, as Caller) (rec MergeRecord, err error) {
-	m, err := b.open(ctx, id, as)
-	if err != nil {
-		return rec, err
-	}
-	defer func() { err = errors.Join(err, m.close()) }()
-	all := (forking{m.branch}).merged(m.parent.meta)
-	if len(all) == 0 {
-		return rec, m.branch.wrap("revert", fmt.Errorf("%w: it has no merge to revert", ErrState))
-	}
-	rec = all[len(all)-1]
-	return rec, m.branch.wrap("revert", m.revert(ctx, rec))
+	err = b.with(ctx, id, as, func(m *mergeSides) error {
+		all := (forking{m.branch}).merged(m.parent.meta)
+		if len(all) == 0 {
+			return m.branch.wrap("revert", fmt.Errorf("%w: it has no merge to revert", ErrState))
+		}
+		rec = all[len(all)-1]
+		return m.branch.wrap("revert", m.revert(ctx, rec))
+	})
+	return rec, err
 }
 
 func (m *mergeSides) revert(ctx context.Context, rec MergeRecord) error {
@@ -678,12 +643,11 @@ func (m *mergeSides) undo(ctx context.Context, rec MergeRecord) error {
 		return err
 	}
 	defer below.Close()
-	k := &walker{ctx: ctx, as: m.parent.meta.Caller, meta: &m.parent.meta, holes: maxHoles,
-		hide: policy.Names{}}
+	k := &walker{ctx: ctx, as: m.parent.meta.Caller, meta: &m.parent.meta, holes: maxHoles}
 	conflicts := ConflictError{Of: m.parent.meta.ID}
 	var back []Change
 	for _, p := range paths {
-		now, err := m.nodeInView(k, p.Path)
+		now, _, err := k.nodeNow(m.view, p.Path)
 		if err != nil {
 			return err
 		}
@@ -692,16 +656,8 @@ func (m *mergeSides) undo(ctx context.Context, rec MergeRecord) error {
 				"it was changed since the merge", now, p.After})
 			continue
 		}
-		c := Change{Path: p.Path, Before: p.After, After: p.Before}
-		switch {
-		case c.Before == nil:
-			c.Kind = Added
-		case c.After == nil:
-			c.Kind = Deleted
-		default:
-			c.Kind = cmp.Or(kindOf(*c.Before, *c.After), Mode)
-		}
-		back = append(back, c)
+		back = append(back, Change{Path: p.Path, Kind: cmp.Or(kindOf(p.After, p.Before), Mode),
+			Before: p.After, After: p.Before})
 	}
 	if len(conflicts.Conflicts) > 0 {
 		return &conflicts
@@ -716,29 +672,4 @@ func (m *mergeSides) undo(ctx context.Context, rec MergeRecord) error {
 		return dir, name, err
 	}}
 	return a.apply(back)
-}
-
-// nodeInView describes a path of the parent's shadow, nil if it is not there.
-func (m *mergeSides) nodeInView(k *walker, path Name) (*Node, error) {
-	if path == "" {
-		st, err := sys.Fstat(m.view)
-		return nodeOf(st), err
-	}
-	dir, name := split(string(path))
-	at, err := openDir(m.view, dir)
-	if missing(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer at.Close()
-	st, err := sys.LstatAt(at, name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return nodeAt(k, at, name, st)
 }

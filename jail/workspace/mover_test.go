@@ -329,3 +329,30 @@ func (b *moverBed) crash(t *testing.T, do string, at int) {
 	}()
 	must(t, b.act(t, do))
 }
+
+// A directory that has left its place does not get the commit's mode, not even until the commit is
+// undone.
+func TestMovedIsLeftAlone(t *testing.T) {
+	f := newFixture(t)
+	f.write("d/x")
+	must(t, os.Chmod(f.at("d"), 0o555))
+	w := f.shadow("w", "chmod 755 d")
+	var mode os.FileMode
+	f.store.fault = func(at string) error {
+		switch {
+		case strings.HasPrefix(at, "open up"):
+			return os.Rename(f.at("d"), f.at("dd"))
+		case strings.HasPrefix(at, "undo"):
+			st, err := os.Stat(f.at("dd"))
+			if err == nil {
+				mode = st.Mode().Perm()
+			}
+			return err
+		}
+		return nil
+	}
+	_, err := w.Commit(t.Context(), CommitOptions{})
+	if !errors.Is(err, ErrConflict) || mode != 0o555 {
+		t.Errorf("commit: %v; the moved directory has mode %o before it is undone", err, mode)
+	}
+}

@@ -2,10 +2,12 @@ package workspace
 
 import (
 	"bufio"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -165,10 +167,8 @@ func (p *patcher) side(c Change, n *Node, read reader) (*side, error) {
 
 // readReal reads a real file with the caller's rights.
 func (p *patcher) readReal(path Name, length int64) (text string, err error) {
-	as := p.w.meta.Caller
-	err = as.do(func() error {
-		text, err = readBelow(p.w.source, path, length)
-		return err
+	text, err = doAs(p.w.meta.Caller, func() (string, error) {
+		return readBelow(p.w.source, path, length)
 	})
 	if errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrNotExist) {
 		err = errNoText
@@ -195,13 +195,9 @@ func (p *patcher) readUpper(path Name, length int64) (string, error) {
 }
 
 func readBelow(root *os.File, path Name, length int64) (string, error) {
-	dir, name := split(string(path))
-	d, err := openDir(root, dir)
-	if err != nil {
-		return "", err
-	}
-	defer d.Close()
-	return readRegular(d, name, length)
+	return inDir(root, path, func(dir *os.File, name string) (string, error) {
+		return readRegular(dir, name, length)
+	})
 }
 
 func readRegular(dir *os.File, name string, length int64) (string, error) {
@@ -242,39 +238,22 @@ func (p *patcher) diff(path Name, before, after *side) error {
 		}
 		old, text = before.text, after.text
 	}
-	hunks, err := unified(old, text)
+	hunks, err := hunksBetween(old, text, p.terminal)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	if len(hunks) > 0 {
 		fmt.Fprintf(p.out, "--- %s\n+++ %s\n", from, to)
 	}
-	// more is the number of lines that the hunks so far added.
-	more := 0
 	for _, h := range hunks {
-		more += p.hunk(h, h.FromLine+more)
+		fmt.Fprintf(p.out, "@@ -%s +%s @@\n", hunkRange(h.From, h.FromLines),
+			hunkRange(h.To, h.ToLines))
+		for _, line := range h.Lines {
+			p.out.WriteString(line)
+			p.out.WriteByte('\n')
+		}
 	}
 	return nil
-}
-
-// hunk writes a hunk. The library's own start on the new side is wrong after a hunk with several
-// edits.
-func (p *patcher) hunk(h *udiff.Hunk, toLine int) (more int) {
-	froms, tos := lineCounts(h)
-	fmt.Fprintf(p.out, "@@ -%s +%s @@\n", hunkRange(h.FromLine, froms), hunkRange(toLine, tos))
-	for _, l := range h.Lines {
-		text, complete := strings.CutSuffix(l.Content, "\n")
-		if p.terminal {
-			text = escapeLine(text)
-		}
-		p.out.WriteByte(lineMark(l.Kind))
-		p.out.WriteString(text)
-		p.out.WriteByte('\n')
-		if !complete {
-			p.out.WriteString(noNewline + "\n")
-		}
-	}
-	return tos - froms
 }
 
 // hunkRange formats the start and the length of a hunk; an empty one starts after the line before.
@@ -314,4 +293,259 @@ func gitName(path Name) string {
 	}
 	b.WriteByte('"')
 	return b.String()
+}
+
+// Hunk is a part of the differences of a text file that can be taken or left by itself. The hunks
+// of a file are the same for the same two contents, so the digest of the change set and a number
+// identify a hunk.
+type Hunk struct {
+	// From is a line of the real file, from 1.
+	From      int `json:"from"`
+	FromLines int `json:"from_lines"`
+	// To is a line of the shadow's file, from 1.
+	To      int `json:"to"`
+	ToLines int `json:"to_lines"`
+	// Each begins with a space, - or +, or with \ for what is said about the line before;
+	// control characters are escaped.
+	Lines []string `json:"lines"`
+}
+
+// FileHunks are the hunks of one file that is text on both sides.
+type FileHunks struct {
+	Path  Name   `json:"path"`
+	Hunks []Hunk `json:"hunks"`
+}
+
+const noNewline = `\ No newline at end of file`
+
+// Unified returns the difference of two texts as a unified diff, "" where they are equal.
+func Unified(path, from, to string) string { return udiff.Unified(path, path, from, to) }
+
+// unified compares two texts.
+func unified(old, text string) ([]*udiff.Hunk, error) {
+	u, err := udiff.ToUnifiedDiff("", "", old, udiff.Lines(old, text), contextSize)
+	return u.Hunks, err
+}
+
+func lineCounts(h *udiff.Hunk) (froms, tos int) {
+	for _, l := range h.Lines {
+		if l.Kind != udiff.Insert {
+			froms++
+		}
+		if l.Kind != udiff.Delete {
+			tos++
+		}
+	}
+	return froms, tos
+}
+
+// hunksOf returns the hunks of a change, nil if there are none to choose among.
+func (p *patcher) hunksOf(c Change) ([]Hunk, error) {
+	if c.Kind != Modified || c.Refused != "" {
+		return nil, nil
+	}
+	before, after, err := p.sides(c)
+	if errors.Is(err, errNoText) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return hunksBetween(before.text, after.text, true)
+}
+
+// hunksBetween returns the hunks between two texts, with control characters escaped if that is
+// asked for. It counts the lines of the new text itself: the library's own start there is wrong
+// after a hunk with several edits.
+func hunksBetween(old, text string, escape bool) (out []Hunk, err error) {
+	hunks, err := unified(old, text)
+	more := 0
+	for _, h := range hunks {
+		froms, tos := lineCounts(h)
+		shown := Hunk{From: h.FromLine, FromLines: froms, To: h.FromLine + more, ToLines: tos}
+		for _, l := range h.Lines {
+			text, complete := strings.CutSuffix(l.Content, "\n")
+			if escape {
+				text = escapeLine(text)
+			}
+			shown.Lines = append(shown.Lines, string(lineMark(l.Kind))+text)
+			if !complete {
+				shown.Lines = append(shown.Lines, noNewline)
+			}
+		}
+		more += tos - froms
+		out = append(out, shown)
+	}
+	return out, err
+}
+
+func lineMark(k udiff.OpKind) byte {
+	switch k {
+	case udiff.Insert:
+		return '+'
+	case udiff.Delete:
+		return '-'
+	}
+	return ' '
+}
+
+func (p *patcher) sides(c Change) (before, after *side, err error) {
+	if before, err = p.side(c, c.Before, p.readReal); err != nil {
+		return nil, nil, err
+	}
+	after, err = p.side(c, c.After, p.readUpper)
+	return before, after, err
+}
+
+// someHunks returns the real text with only the hunks take, by number from 0, and the number of all
+// hunks.
+func someHunks(old, text string, take []int) (result string, of int, err error) {
+	hunks, err := unified(old, text)
+	if err != nil {
+		return "", 0, err
+	}
+	for _, n := range take {
+		if n < 0 || n >= len(hunks) {
+			return "", len(hunks), fmt.Errorf("%w: there is no hunk %d of %d", ErrNoChange, n,
+				len(hunks))
+		}
+	}
+	lines := strings.SplitAfter(old, "\n")
+	var b strings.Builder
+	at := 0
+	for n, h := range hunks {
+		froms, _ := lineCounts(h)
+		start := min(max(h.FromLine-1, at), len(lines))
+		b.WriteString(strings.Join(lines[at:start], ""))
+		drop := udiff.Insert
+		if slices.Contains(take, n) {
+			drop = udiff.Delete
+		}
+		for _, l := range h.Lines {
+			if l.Kind != drop {
+				b.WriteString(l.Content)
+			}
+		}
+		at = min(start+froms, len(lines))
+	}
+	b.WriteString(strings.Join(lines[at:], ""))
+	return b.String(), len(hunks), nil
+}
+
+// textNode describes a file with that text.
+func textNode(text string, mode uint32) *Node {
+	return &Node{Type: File, Mode: mode, Size: int64(len(text)),
+		SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(text)))}
+}
+
+// takeHunks reduces a change to the hunks take. whole is true if these are all hunks.
+func (d decision) takeHunks(c Change, take []int) (part Change, text string, whole bool,
+	err error) {
+	p := &patcher{w: d.w}
+	if c.Kind != Modified || c.Refused != "" {
+		return c, "", false, fmt.Errorf("%s: %w: only a file that was modified has hunks", c.Path,
+			ErrNoChange)
+	}
+	before, after, err := p.sides(c)
+	if errors.Is(err, errNoText) {
+		return c, "", false, fmt.Errorf(
+			"%s: %w: its content is no text, or too long, and has no hunks", c.Path, ErrNoChange)
+	}
+	if err != nil {
+		return c, "", false, err
+	}
+	text, of, err := someHunks(before.text, after.text, take)
+	if err != nil {
+		return c, "", false, fmt.Errorf("%s: %w", c.Path, err)
+	}
+	if len(slices.Compact(slices.Sorted(slices.Values(take)))) == of {
+		return c, "", true, nil
+	}
+	// The mode comes with the last hunks.
+	c.After = textNode(text, c.Before.Mode)
+	return c, text, false, nil
+}
+
+// merge turns a conflicting change into one with both sides' changes, if they do not overlap. why
+// says why they cannot be merged.
+func (d decision) merge(c Change) (merged Change, text, why string, err error) {
+	if c.Kind != Modified || c.Before.Type != File || c.After.Type != File {
+		return c, "", "only a file that both sides modified can be merged", nil
+	}
+	base, mode, ok, err := d.base(c)
+	if err != nil {
+		return c, "", "", err
+	}
+	if !ok {
+		return c, "",
+			"what it was when the run began was not saved, so there is nothing to merge from", nil
+	}
+	p := &patcher{w: d.w}
+	before, after, err := p.sides(c)
+	if errors.Is(err, errNoText) {
+		return c, "", "it is no text, or too long to merge", nil
+	}
+	if err != nil {
+		return c, "", "", err
+	}
+	text, ok = merge3(base, before.text, after.text)
+	if !ok {
+		return c, "", "both sides changed the same lines, or lines next to each other", nil
+	}
+	perm := c.After.Mode
+	// The tool left it alone.
+	if perm&0o777 == mode&0o777 {
+		perm = c.Before.Mode
+	}
+	c.After, c.Conflict, c.Merged = textNode(text, perm), "", true
+	return c, text, "", nil
+}
+
+// base returns the content that both sides of a change went on from.
+func (d decision) base(c Change) (text string, mode uint32, ok bool, err error) {
+	if d.into != nil {
+		return d.into.baseText(c)
+	}
+	return d.w.home.base(c.Path, d.taken)
+}
+
+// merge3 applies the edits from base to each of two texts, if no line of base is in or beside edits
+// of both. An edit that both make is made once.
+func merge3(base, a, b string) (string, bool) {
+	if a == b {
+		return a, true
+	}
+	ea, eb := lineEdits(base, a), lineEdits(base, b)
+	var all []udiff.Edit
+	for len(ea) > 0 || len(eb) > 0 {
+		switch {
+		case len(eb) == 0:
+			all, ea = append(all, ea[0]), ea[1:]
+		case len(ea) == 0:
+			all, eb = append(all, eb[0]), eb[1:]
+		case ea[0] == eb[0]:
+			all, ea, eb = append(all, ea[0]), ea[1:], eb[1:]
+		case ea[0].End < eb[0].Start:
+			all, ea = append(all, ea[0]), ea[1:]
+		case eb[0].End < ea[0].Start:
+			all, eb = append(all, eb[0]), eb[1:]
+		default:
+			return "", false
+		}
+	}
+	text, err := udiff.Apply(base, all)
+	return text, err == nil
+}
+
+// lineEdits returns the edits from one text to another in whole lines, with adjacent ones joined.
+func lineEdits(from, to string) (out []udiff.Edit) {
+	for _, e := range udiff.Lines(from, to) {
+		if n := len(out); n > 0 && out[n-1].End == e.Start {
+			out[n-1].End = e.End
+			out[n-1].New += e.New
+			continue
+		}
+		out = append(out, e)
+	}
+	return out
 }

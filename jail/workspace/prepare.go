@@ -257,9 +257,9 @@ func (p preparation) newLayer(bytes, inodes int64) (err error) {
 		// It was a blank.
 		return nil
 	}
-	if err = l.mountImage(); err != nil && isNoFileSystem(err) {
+	if err = l.mountImage(); errors.Is(err, ErrRecord) {
 		// The template was damaged on the disk. A new one is made.
-		p.w.store.dropTemplates()
+		p.w.store.dropTemplates(0)
 		if err = p.w.store.format(l.image, bytes, inodes); err == nil {
 			err = l.mountImage()
 		}
@@ -270,16 +270,28 @@ func (p preparation) newLayer(bytes, inodes int64) (err error) {
 // mountImage mounts the image, writable, and opens its root before anything is written, so that no
 // error is older.
 func (l *layer) mountImage() (err error) {
-	if l.loop, err = sys.AttachLoop(l.image, false); err != nil {
+	if l.loop, l.mount, err = mountLoop(l.image, false); err != nil {
 		return err
 	}
-	if l.mount, err = sys.MountExt4(l.loop, false); err == nil {
-		l.root, err = sys.OpenSubdir(l.mount, ".")
-	}
-	if err != nil {
+	if l.root, err = sys.OpenSubdir(l.mount, "."); err != nil {
 		return errors.Join(err, closeFiles(&l.mount, &l.loop))
 	}
 	return nil
+}
+
+// mountLoop mounts an image by a loop device. The error is ErrRecord for an image that is no file
+// system, or a damaged one.
+func mountLoop(image *os.File, readOnly bool) (loop, mount *os.File, err error) {
+	if loop, err = sys.AttachLoop(image, readOnly); err != nil {
+		return nil, nil, err
+	}
+	if mount, err = sys.MountExt4(loop, readOnly); err != nil {
+		if isNoFileSystem(err) {
+			err = fmt.Errorf("%w: upper.img: %w", ErrRecord, err)
+		}
+		return nil, nil, errors.Join(err, loop.Close())
+	}
+	return loop, mount, nil
 }
 
 // isNoFileSystem reports whether err is ext4's for an image that is not one, or a damaged one.
@@ -295,7 +307,7 @@ func (p preparation) newReservedImage(bytes, inodes int64) error {
 	if !sys.Rootless() {
 		need = imageSize(bytes, inodes)
 	}
-	unlock, err := p.w.store.reserve(p.w.meta.ID, need, p.w.meta.Bytes)
+	unlock, err := p.w.store.reserve(p.w.meta.ID, need, p.w.meta.Bytes, 0)
 	if err != nil {
 		return err
 	}
@@ -313,13 +325,12 @@ func (p preparation) newReservedImage(bytes, inodes int64) error {
 // Lower returns a detached read-only mount of the real directory, for Attach in a jail's mount
 // namespace. Call it in the mount namespace in which Source was opened. The caller closes it.
 func (w *Workspace) Lower() (*os.File, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if err := w.activate(); err != nil {
-		return nil, w.wrap("lower layer", err)
-	}
-	f, err := CloneLower(w.source)
-	return f, w.wrap("lower layer", err)
+	return locking(w, "lower layer", func() (*os.File, error) {
+		if err := w.activate(); err != nil {
+			return nil, err
+		}
+		return CloneLower(w.source)
+	})
 }
 
 // CloneLower is Lower for a read-only directory without a workspace.
@@ -328,17 +339,15 @@ func CloneLower(source *os.File) (*os.File, error) { return sys.CloneMount(sourc
 // Upper returns a detached mount of the upper layer for Attach. The caller closes it as soon as the
 // jail's starter has it: while it is open Freeze may fail.
 func (w *Workspace) Upper() (*os.File, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if err := w.activate(); err != nil {
-		return nil, w.wrap("upper layer", err)
-	}
-	if w.layer.memory {
-		f, err := sys.CloneOf(w.layer.mount)
-		return f, w.wrap("upper layer", err)
-	}
-	f, err := sys.MountExt4(w.layer.loop, false)
-	return f, w.wrap("upper layer", err)
+	return locking(w, "upper layer", func() (*os.File, error) {
+		if err := w.activate(); err != nil {
+			return nil, err
+		}
+		if w.layer.memory {
+			return sys.CloneOf(w.layer.mount)
+		}
+		return sys.MountExt4(w.layer.loop, false)
+	})
 }
 
 func (w *Workspace) activate() error {
@@ -370,4 +379,194 @@ func size(n int64) string {
 		v /= 1024
 	}
 	return fmt.Sprintf("%.1f %ciB", v, units[i])
+}
+
+// Freeze makes the upper layer's file system read-only for all its mounts. The jail's processes
+// must have ended. After ErrActive, which means that a file is still open for writing, nothing
+// changed. After a *DamageError the layer is frozen, and some of its data is lost.
+func (w *Workspace) Freeze() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.meta.State == Frozen || w.meta.State.recordOnly():
+		return nil
+	case w.layer.mount == nil:
+		return w.wrap("freeze",
+			fmt.Errorf("%w: it is %s, of another process", ErrState, w.meta.State))
+	}
+	if err := w.layer.sync(); err != nil {
+		return w.wrap("freeze", w.freezeDamaged(err))
+	}
+	if err := sys.MakeReadOnly(w.layer.mount); err != nil {
+		if isLost(err) {
+			return w.wrap("freeze", w.freezeDamaged(err))
+		}
+		if errors.Is(err, syscall.EBUSY) {
+			err = ErrActive
+		}
+		return w.wrap("freeze", err)
+	}
+	if err := w.settled(); err != nil {
+		return w.wrap("freeze", err)
+	}
+	return w.wrap("freeze",
+		errors.Join(sys.Lock(w.layer.image, false), w.save(false), w.store.unreserve(w.meta.ID)))
+}
+
+// settled gives a workspace that has just been frozen its state. A commit while it was live may
+// have been recorded by another of the store's objects, or wait for Recover.
+func (w *Workspace) settled() error {
+	if w.meta.State == Committing || len(w.meta.Commits) > 0 {
+		if err := w.load(); err != nil {
+			return err
+		}
+	}
+	if w.meta.State == Committing {
+		w.meta.From = Frozen
+		return nil
+	}
+	w.meta.State = Frozen
+	return nil
+}
+
+// Keep makes a frozen workspace survive a power failure.
+func (w *Workspace) Keep() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.meta.State != Frozen && w.meta.State != Committing {
+		return w.wrap("keep", fmt.Errorf("%w: it is %s", ErrState, w.meta.State))
+	}
+	if w.layer.image == nil {
+		// Of an earlier process, which kept it.
+		return nil
+	}
+	if w.layer.memory {
+		if err := w.layer.keepMemory(); err != nil {
+			return w.wrap("keep", err)
+		}
+	}
+	// What is on the disk now is whole, in any boot.
+	w.meta.Boot = ""
+	return w.wrap("keep",
+		errors.Join(w.basis.save(w), w.layer.image.Sync(), w.save(true), w.store.dir.Sync()))
+}
+
+// opening opens what a workspace is read from: its layer and its real directory.
+type opening struct{ w *Workspace }
+
+// open opens the real directory and the upper layer of a frozen workspace for reading. It mounts a
+// layer that an earlier process froze, read-only.
+func (o opening) open(as Caller) error {
+	switch {
+	case o.w.meta.State.recordOnly():
+		return nil
+	case o.w.meta.State == Prepared || o.w.meta.State == Active:
+		return ErrActive
+	case o.w.layer.mount == nil && (!o.w.meta.Bare || len(o.w.layer.frozen) == 0):
+		if err := o.mountAgain(); err != nil {
+			return err
+		}
+	}
+	return o.openSource(as)
+}
+
+// openFor is open, or for a live workspace a check that its layer is this process's own.
+func (o opening) openFor(live bool) error {
+	as := o.w.meta.Caller
+	if !live || o.w.meta.State == Frozen {
+		return o.open(as)
+	}
+	if o.w.layer.mount == nil {
+		return ErrActive
+	}
+	return o.openSource(as)
+}
+
+// locked is openFor with the lock of the workspace, for one that may be committed. Closing the file
+// releases the lock.
+func (o opening) locked(live bool) (lock *os.File, err error) {
+	if lock, err = o.w.home.lock(); err != nil {
+		return nil, err
+	}
+	// Another process may have committed or discarded it.
+	if err = o.w.load(); err == nil {
+		err = o.w.meta.reviewable(live)
+	}
+	if err == nil {
+		err = o.openFor(live)
+	}
+	if err != nil {
+		lock.Close()
+		return nil, err
+	}
+	return lock, nil
+}
+
+// reviewable returns an error if the state of the workspace allows no commit.
+func (m meta) reviewable(live bool) error {
+	if m.State == Frozen || live && (m.State == Active || m.State == Prepared) {
+		return nil
+	}
+	return m.notFrozen()
+}
+
+func (o opening) mountAgain() (err error) {
+	if boot, err := sys.BootID(); err != nil || o.w.meta.Boot != "" && o.w.meta.Boot != boot {
+		return errors.Join(err, errLost)
+	}
+	l := &o.w.layer
+	if err := o.openLayers(); err != nil || o.w.meta.Bare {
+		return err
+	}
+	if l.image, err = sys.OpenBeneath(o.w.home.dir, "upper.img", os.O_RDONLY, 0); err != nil {
+		return err
+	}
+	if err := lockOr(ErrActive, l.image, false); err != nil {
+		return err
+	}
+	if sys.Rootless() {
+		return l.readMemory(o.w.meta.Bytes, o.w.meta.Inodes)
+	}
+	if l.loop, l.mount, err = mountLoop(l.image, true); err != nil {
+		return err
+	}
+	return l.lookForDamage(o.w.meta.Damaged)
+}
+
+// openSource opens the real directory, with the caller's rights if it must be found by its path,
+// and checks that it is the prepared one.
+func (o opening) openSource(as Caller) (err error) {
+	if o.w.source != nil {
+		return nil
+	}
+	o.w.source, err = doAs(as, func() (*os.File, error) { return sys.OpenDirPath(o.w.meta.Path) })
+	if err != nil {
+		return err
+	}
+	same, err := o.w.meta.isSource(o.w.source)
+	if err == nil && !same {
+		err = fmt.Errorf("%w: %s is another directory by now", ErrConflict, Name(o.w.meta.Path))
+	}
+	if err != nil {
+		_ = closeFiles(&o.w.source)
+	}
+	return err
+}
+
+// isSource reports whether a directory is the prepared one. In another boot its file system may
+// have another device number; then the creation time of the directory identifies it.
+func (m meta) isSource(dir *os.File) (bool, error) {
+	st, err := sys.Fstat(dir)
+	if err != nil || st.Ino != m.Ino {
+		return false, err
+	}
+	if st.Dev == m.Dev {
+		return true, nil
+	}
+	boot, err := sys.BootID()
+	if err != nil || m.DevBoot == "" || m.DevBoot == boot {
+		return false, err
+	}
+	born, err := sys.Birth(dir)
+	return born == m.Born, err
 }

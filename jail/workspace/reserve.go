@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,7 +9,6 @@ import (
 	"path"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
@@ -27,16 +27,15 @@ const (
 // livePrefix keeps the names of layers apart from liveLock.
 const livePrefix = "id-"
 
-// reserve reserves need bytes of the disk for the layer id. The caller makes and locks the image
-// before unlock. The error is ErrNoSpace if the live layers and this one may take more than is
-// free; limit is for its text.
-func (s *Store) reserve(id string, need, limit int64) (unlock func(), err error) {
+// reserve reserves need bytes of the disk for the layer id, which has some of them already. The
+// caller makes and locks the image before unlock. The error is ErrNoSpace if the live layers and
+// this one may take more than is free; limit is for its text.
+func (s *Store) reserve(id string, need, limit, has int64) (unlock func(), err error) {
 	dir, unlock, err := s.lockLive()
 	if err != nil {
 		return nil, err
 	}
-	defer dir.Close()
-	if err := s.promise(dir, id, need, limit, 0); err != nil {
+	if err := s.promise(dir, id, need, limit, has); err != nil {
 		unlock()
 		return nil, errors.Join(err, s.unreserve(id))
 	}
@@ -50,11 +49,11 @@ func (s *Store) sweepLive() error {
 		return err
 	}
 	defer unlock()
-	defer dir.Close()
 	_, err = s.unwritten(dir)
 	return err
 }
 
+// lockLive opens and locks the directory of the reservations, until unlock.
 func (s *Store) lockLive() (dir *os.File, unlock func(), err error) {
 	if err := sys.MkdirAt(s.dir, liveDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, nil, err
@@ -62,17 +61,12 @@ func (s *Store) lockLive() (dir *os.File, unlock func(), err error) {
 	if dir, err = sys.OpenSubdir(s.dir, liveDir); err != nil {
 		return nil, nil, err
 	}
-	lock, err := sys.OpenBeneath(dir, liveLock, os.O_RDWR|os.O_CREATE, 0o600)
+	lock, err := lockFile(dir, liveLock, waitLock)
 	if err != nil {
 		dir.Close()
 		return nil, nil, err
 	}
-	if err := sys.LockWait(lock, true); err != nil {
-		lock.Close()
-		dir.Close()
-		return nil, nil, err
-	}
-	return dir, func() { lock.Close() }, nil
+	return dir, func() { closeAll(lock, dir) }, nil
 }
 
 // promise writes down that the layer id may take need bytes, of which it has some already.
@@ -159,12 +153,13 @@ func (s *Store) Release(id string) error {
 	if err := s.unreserve(id); err != nil {
 		return err
 	}
-	for until := time.Now().Add(lockPatience); ; time.Sleep(resumePoll) {
+	return retry(context.Background(), nil, func() error {
 		_, live, err := s.rest(id, 0)
-		if err != nil || !live || !time.Now().Before(until) {
-			return err
+		if err == nil && live {
+			err = errRetry
 		}
-	}
+		return err
+	})
 }
 
 // unreserve removes the reservation: nothing is written to the layer any more.

@@ -74,9 +74,7 @@ func (r resumption) resume(ctx context.Context, spec Spec) error {
 // that wrote last releases it a moment after the layer is kept, so that lockWriter waits for that.
 // The error is ErrActive if a jail may write to the layer.
 func (r resumption) lockWriter(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, lockPatience)
-	defer cancel()
-	for {
+	return retry(ctx, ErrActive, func() error {
 		err := sys.Lock(r.w.home.dir, true)
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return err
@@ -87,14 +85,35 @@ func (r resumption) lockWriter(ctx context.Context) error {
 		if r.w.meta.State == Prepared || r.w.meta.State == Active {
 			return ErrActive
 		}
-		if !tick.Wait(ctx.Done(), resumePoll) {
-			return ErrActive
+		return errRetry
+	})
+}
+
+const (
+	// lockPatience bounds the wait for what another process, or the kernel, is about to release.
+	lockPatience = 10 * time.Second
+	// lockPoll is how often it is tried again.
+	lockPoll = 5 * time.Millisecond
+)
+
+// errRetry is returned to retry by what it tries, if that is worth another try.
+var errRetry = errors.New("not yet")
+
+// retry calls try until it returns another error than errRetry. After lockPatience, or when ctx
+// ends, the error is late.
+func retry(ctx context.Context, late error, try func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, lockPatience)
+	defer cancel()
+	for {
+		err := try()
+		if err != errRetry {
+			return err
+		}
+		if !tick.Wait(ctx.Done(), lockPoll) {
+			return late
 		}
 	}
 }
-
-// resumePoll is how often a lock is tried again.
-const resumePoll = 5 * time.Millisecond
 
 // takeSource takes the given directory as the real one, if it may have a shadow and is the one that
 // the workspace was prepared for.
@@ -113,37 +132,42 @@ func (r resumption) takeSource(given *os.File) error {
 
 // begin makes an empty layer in place of the one that is gone.
 func (r resumption) begin(spec Spec) error {
-	w := r.w
-	before := w.meta
-	p := preparation{w}
-	m := &w.meta
-	m.Bytes, m.Inodes, m.Hide = spec.Bytes&^4095, spec.Inodes, spec.Hide
-	m.Resumable, m.State, m.From = spec.Resumable, Prepared, ""
-	m.Touched, m.Dropped, m.Damaged, m.Indexes = nil, nil, nil, nil
-	m.Path, m.Mode = before.Path, before.Mode
-	m.Prepared = time.Now().UTC().Format(time.RFC3339Nano)
-	err := p.checkLimits()
-	if err == nil {
-		m.Since, err = r.sinceCommit()
-	}
-	if err == nil {
-		m.Boot, err = sys.BootID()
-	}
-	if err == nil {
-		// Those of the layer that is gone.
-		err = errors.Join(removeAt(w.home.dir, takenName), removeAt(w.home.dir, baseIndex))
-	}
-	if err == nil {
-		// An image may be left where a commit was cut off at its very end.
-		err = removeAt(w.home.dir, "upper.img")
-	}
-	if err == nil {
-		err = p.prepareLayer()
-	}
+	return r.orAsBefore(func() (err error) {
+		m := &r.w.meta
+		m.Bytes, m.Inodes, m.Hide = spec.Bytes&^4095, spec.Inodes, spec.Hide
+		m.Resumable, m.State, m.From = spec.Resumable, Prepared, ""
+		m.Touched, m.Dropped, m.Damaged, m.Indexes = nil, nil, nil, nil
+		m.Prepared = time.Now().UTC().Format(time.RFC3339Nano)
+		p := preparation{r.w}
+		if err := p.checkLimits(); err != nil {
+			return err
+		}
+		if m.Since, err = r.sinceCommit(); err != nil {
+			return err
+		}
+		if m.Boot, err = sys.BootID(); err != nil {
+			return err
+		}
+		// Those of the layer that is gone. An image may be left where a commit was cut off at its
+		// very end.
+		for _, name := range []string{takenName, baseIndex, "upper.img"} {
+			err = errors.Join(err, removeAt(r.w.home.dir, name))
+		}
+		if err != nil {
+			return err
+		}
+		return p.prepareLayer()
+	})
+}
+
+// orAsBefore runs f, which makes an empty layer. If f fails, the workspace is as it was without one.
+func (r resumption) orAsBefore(f func() error) error {
+	w, before := r.w, r.w.meta
+	err := f()
 	if err != nil {
 		w.meta = before
 		err = errors.Join(err, w.save(true), removeAt(w.home.dir, "upper.img"),
-			w.store.unreserve(m.ID))
+			w.store.unreserve(w.meta.ID))
 	}
 	return err
 }
@@ -156,18 +180,23 @@ func (r resumption) sinceCommit() (sys.Time, error) {
 	if err != nil {
 		return sys.Time{}, err
 	}
+	return tickAfter(written.Ctime)
+}
+
+// tickAfter waits until the clock of ctimes is later than t, and returns its time: what is written
+// from here on has a ctime that is not earlier. A clock that was set back is not waited for.
+func tickAfter(t sys.Time) (sys.Time, error) {
 	for tries := 0; ; tries++ {
 		now, err := sys.CoarseNow()
-		// A clock that was set back is not waited for.
-		if err != nil || now.Compare(written.Ctime) > 0 || tries == maxTicks {
+		if err != nil || now.Compare(t) > 0 || tries == maxTicks {
 			return now, err
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond / 2)
 	}
 }
 
-// maxTicks bounds how often sinceCommit looks at the clock.
-const maxTicks = 50
+// maxTicks bounds how often tickAfter looks at the clock, of which a tick takes 10 ms at most.
+const maxTicks = 100
 
 // again opens the layer that is there.
 func (r resumption) again(ctx context.Context, spec Spec) error {
@@ -196,15 +225,7 @@ func (r resumption) again(ctx context.Context, spec Spec) error {
 	if err != nil {
 		return errors.Join(err, w.store.unreserve(m.ID))
 	}
-	// On the disk before anything is written to the layer: in another boot it is not relied on.
-	w.meta.Boot = boot
-	if err = w.save(true); err == nil {
-		err = r.mount()
-	}
-	if err == nil {
-		err = r.hideDeleted()
-	}
-	if err == nil {
+	if err = r.writable(boot); err == nil {
 		w.meta.State, w.meta.Resumable = Prepared, spec.Resumable
 		err = w.save(false)
 	}
@@ -216,21 +237,16 @@ func (r resumption) again(ctx context.Context, spec Spec) error {
 
 // above makes an empty layer above frozen ones.
 func (r resumption) above(spec Spec, boot string) error {
-	w := r.w
-	before := w.meta
-	// On the disk before anything is written to the layer, as for one that is there.
-	w.meta.Boot = boot
-	err := errors.Join(w.save(true), removeAt(w.home.dir, "upper.img"))
-	if err == nil {
+	return r.orAsBefore(func() error {
+		w := r.w
+		// On the disk before anything is written to the layer, as for one that is there.
+		w.meta.Boot = boot
+		if err := errors.Join(w.save(true), removeAt(w.home.dir, "upper.img")); err != nil {
+			return err
+		}
 		w.meta.State, w.meta.Resumable = Prepared, spec.Resumable
-		err = preparation{w}.prepareLayer()
-	}
-	if err != nil {
-		w.meta = before
-		err = errors.Join(err, w.save(true), removeAt(w.home.dir, "upper.img"),
-			w.store.unreserve(before.ID))
-	}
-	return err
+		return preparation{w}.prepareLayer()
+	})
 }
 
 // undo gives the workspace its meta of before. What was written to the layer since reaches the disk
@@ -255,9 +271,8 @@ func (r resumption) undo(before meta) error {
 // still take.
 func (r resumption) lockImage(ctx context.Context) error {
 	w := r.w
-	ctx, cancel := context.WithTimeout(ctx, lockPatience)
-	defer cancel()
-	for {
+	late := fmt.Errorf("%w: a review has its layer open", ErrBusy)
+	return retry(ctx, late, func() error {
 		dir, unlock, err := w.store.lockLive()
 		if err != nil {
 			return err
@@ -265,18 +280,14 @@ func (r resumption) lockImage(ctx context.Context) error {
 		err = r.tryImage(dir)
 		// With the reservation and the lock of the image others know what it may take.
 		unlock()
-		dir.Close()
-		if err == nil {
-			return nil
+		if err != nil {
+			err = errors.Join(err, closeFiles(&w.layer.image))
 		}
-		err = errors.Join(err, closeFiles(&w.layer.image))
-		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return err
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return errRetry
 		}
-		if !tick.Wait(ctx.Done(), resumePoll) {
-			return fmt.Errorf("%w: a review has its layer open", ErrBusy)
-		}
-	}
+		return err
+	})
 }
 
 func (r resumption) tryImage(live *os.File) (err error) {
@@ -298,17 +309,20 @@ func (r resumption) tryImage(live *os.File) (err error) {
 	return err
 }
 
-// mount mounts the layer for writing.
-func (r resumption) mount() error {
-	l := &r.w.layer
-	err := l.mountImage()
-	if err != nil && isNoFileSystem(err) {
-		err = fmt.Errorf("%w: upper.img: %w", ErrRecord, err)
+// writable mounts the layer for writing.
+func (r resumption) writable(boot string) error {
+	// On the disk before anything is written to the layer: in another boot it is not relied on.
+	r.w.meta.Boot = boot
+	if err := r.w.save(true); err != nil {
+		return err
 	}
-	if err == nil {
-		err = l.renewWork()
+	if err := r.w.layer.mountImage(); err != nil {
+		return err
 	}
-	return err
+	if err := r.w.layer.renewWork(); err != nil {
+		return err
+	}
+	return r.hideDeleted()
 }
 
 // renewWork empties the overlay's work directory. A mark in it forbids to mount the layer again,
@@ -357,20 +371,15 @@ func (r resumption) hideDeleted() error {
 // hidePath makes a whiteout of a path that the layer does not have, in a directory that it has.
 func hidePath(upper *os.File, path string) error {
 	parent, name := split(path)
-	dir := upper
-	if parent != "" {
-		var err error
-		dir, err = sys.OpenSubdir(upper, parent)
-		if missing(err) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		defer dir.Close()
+	dir, err := openDir(upper, parent)
+	if missing(err) {
+		return nil
 	}
-	_, err := sys.LstatAt(dir, name)
-	if errors.Is(err, fs.ErrNotExist) {
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if _, err = sys.LstatAt(dir, name); errors.Is(err, fs.ErrNotExist) {
 		err = sys.WhiteoutAt(dir, name)
 	}
 	return err
@@ -396,10 +405,11 @@ func (w *Workspace) SetResumable(yes bool) error {
 // lockInTime takes the lock of the workspace. It waits up to ten seconds for a commit that is under
 // way, or a note of another part of the daemon (ErrBusy).
 func (home folder) lockInTime() (lock *os.File, err error) {
-	for until := time.Now().Add(lockPatience); ; time.Sleep(resumePoll) {
-		lock, err = home.lock()
-		if !errors.Is(err, ErrBusy) || !time.Now().Before(until) {
-			return lock, err
+	err = retry(context.Background(), ErrBusy, func() (err error) {
+		if lock, err = home.lock(); errors.Is(err, ErrBusy) {
+			return errRetry
 		}
-	}
+		return err
+	})
+	return lock, err
 }

@@ -60,10 +60,7 @@ type Reverted struct {
 // bits and link targets come back, and for replaced or deleted files owners, times and attributes,
 // as far as the caller may set them. Times of directories and hard links do not.
 func (w *Workspace) Revert(ctx context.Context, o RevertOptions) (Reverted, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	r, err := reversal{w}.revert(ctx, o)
-	return r, w.wrap("revert", err)
+	return locking(w, "revert", func() (Reverted, error) { return reversal{w}.revert(ctx, o) })
 }
 
 // reversal is the work of Workspace.Revert.
@@ -84,10 +81,6 @@ func (r reversal) revert(ctx context.Context, o RevertOptions) (Reverted, error)
 		}
 	}
 	live := r.w.meta.State == Active || r.w.meta.State == Prepared
-	as := r.w.meta.Caller
-	if o.As != nil {
-		as = *o.As
-	}
 	target, err := r.target(o)
 	if err != nil {
 		return Reverted{}, err
@@ -108,15 +101,13 @@ func (r reversal) revert(ctx context.Context, o RevertOptions) (Reverted, error)
 	if err != nil {
 		return Reverted{}, err
 	}
-	closed, err := closedDirs(r.w.source, changes, as)
+	out := Reverted{Commit: rec.ID, Digest: rec.Digest, Changes: changes}
+	c, err := newCommit(ctx, r.w, o.As, journal{ID: randomName(), Digest: rec.Digest,
+		Revert: rec.ID, RevertPaths: o.Paths}, changes)
 	if err != nil {
 		return Reverted{}, err
 	}
-	out := Reverted{Commit: rec.ID, Digest: rec.Digest, Changes: changes}
-	c := &commit{ctx: ctx, w: r.w, past: p, hand: hand{real: r.w.source, as: as, id: randomName()}}
-	c.journal = &journal{ID: c.hand.id, As: as, Digest: rec.Digest,
-		Steps: makePlan(changes, closed), Paths: len(changes), Revert: rec.ID,
-		RevertPaths: o.Paths}
+	c.past, c.progress = p, o.Progress
 	c.journal.Back, out.Rest = target.part()
 	keeps, err := keepsTaken(r.w, live)
 	if err != nil {
@@ -127,7 +118,6 @@ func (r reversal) revert(ctx context.Context, o RevertOptions) (Reverted, error)
 			return Reverted{}, err
 		}
 	}
-	c.progress = o.Progress
 	defer c.release()
 	if err := c.run(); err != nil {
 		return Reverted{Commit: rec.ID, Digest: rec.Digest}, err
@@ -220,8 +210,8 @@ func (r reversal) back(ctx context.Context, t *revertTarget) ([]Change, error) {
 			e.Before.Type != Dir); why == "" && goes {
 			why, err = k.foreignIn(r.w.source, e.Path, ours)
 		}
-		if why == "" && e.Before != nil && e.Before.Type == File && (e.After == nil ||
-			kindOf(*e.After, *e.Before) != Mode) {
+		if why == "" && e.Before != nil && e.Before.Type == File &&
+			kindOf(e.After, e.Before) != Mode {
 			err = errors.Join(err, r.w.home.checkKept(p.Commit, n, e))
 		}
 		if err != nil {
@@ -237,20 +227,13 @@ func (r reversal) back(ctx context.Context, t *revertTarget) ([]Change, error) {
 			conflicts.Conflicts = append(conflicts.Conflicts, Conflict{e.Path, why, now, e.After})
 			continue
 		}
-		c := Change{Path: e.Path, Before: now, After: e.Before, pastEntry: n}
+		c := Change{Path: e.Path, Kind: kindOf(now, e.Before), Before: now, After: e.Before,
+			pastEntry: n}
 		if st != nil {
 			c.seen = *st
 		}
 		if r := e.repository(); r != nil {
 			c.repo, c.part = r, policy.GitData
-		}
-		switch {
-		case now == nil:
-			c.Kind = Added
-		case e.Before == nil:
-			c.Kind = Deleted
-		default:
-			c.Kind = kindOf(*now, *e.Before)
 		}
 		if e.Before != nil && e.Before.Type == Dir {
 			comes[string(c.Path)] = true
@@ -265,8 +248,8 @@ func (r reversal) back(ctx context.Context, t *revertTarget) ([]Change, error) {
 	return changes, nil
 }
 
-// nodeNow describes a path of the real directory as it is now, with its content; nil if there is
-// none.
+// nodeNow describes a path below the directory real as it is now, with its content; nil if there
+// is none.
 func (k *walker) nodeNow(real *os.File, path Name) (*Node, *sys.Stat, error) {
 	if path == "" {
 		st, err := sys.Fstat(real)
@@ -281,6 +264,11 @@ func (k *walker) nodeNow(real *os.File, path Name) (*Node, *sys.Stat, error) {
 		return nil, nil, err
 	}
 	defer d.Close()
+	return k.nodeIn(d, name)
+}
+
+// nodeIn describes an entry of a directory that is open, as nodeNow does.
+func (k *walker) nodeIn(d *os.File, name string) (*Node, *sys.Stat, error) {
 	st, err := k.lookup(d, name)
 	if err != nil || st == nil {
 		return nil, nil, err
@@ -322,14 +310,11 @@ func (e pastEntry) differs(now *Node) string {
 
 // lostDirectory says if the directory is gone to which a path is restored.
 func lostDirectory(real *os.File, path string) (string, error) {
-	dir, err := openDir(real, path)
+	_, err := statDir(real, path)
 	if missing(err) {
 		return fmt.Sprintf("its directory %s was removed since the commit", Name(path)), nil
 	}
-	if err != nil {
-		return "", err
-	}
-	return "", dir.Close()
+	return "", err
 }
 
 // foreignIn says if a directory to be removed has an entry that the commit did not make.
@@ -393,21 +378,15 @@ func (t stager) stageKept(i int, s step) (made *os.File, linked bool, err error)
 		return errors.Join(writeContent(made, content, s), sys.SetMtime(made, e.Was.Mtime))
 	})
 	if err == nil && e.Before.SHA256 != "" {
-		err = t.checkKeptContent(content, e)
+		if err = checkContent(t.c.ctx, content, e.Before); err == ErrDigest {
+			err = fmt.Errorf("%w: %s: the kept content is not what it was", ErrNotKept, e.Path)
+		}
 	}
 	if err != nil && made != nil {
 		made.Close()
 		made = nil
 	}
 	return made, linked, err
-}
-
-func (t stager) checkKeptContent(content *os.File, e pastEntry) error {
-	sum, _, err := hashFile(content, e.Before.Size, t.c.ctx.Err, nil)
-	if err == nil && sum != e.Before.SHA256 {
-		err = fmt.Errorf("%w: %s: the kept content is not what it was", ErrNotKept, e.Path)
-	}
-	return err
 }
 
 // finishRevert records that a commit was reverted, or a part of it: then rest is what is still kept
@@ -561,25 +540,17 @@ func (r reversal) target(o RevertOptions) (*revertTarget, error) {
 
 // pastOf returns what is kept of a commit that can be reverted.
 func (home folder) pastOf(rec CommitRecord) (*past, error) {
-	if err := rec.revertible(); err != nil {
-		return nil, err
+	switch {
+	case rec.NotKept != "":
+		return nil, fmt.Errorf("%w: %s", ErrNotKept, rec.NotKept)
+	case time.Now().After(rec.Until):
+		return nil, fmt.Errorf("%w: it was, until %s", ErrNotKept, rec.Until.Format(time.RFC3339))
 	}
 	p, err := home.readPast(rec.ID)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("%w: it is gone from the store", ErrNotKept)
 	}
 	return p, err
-}
-
-// revertible returns why nothing is kept of a commit, or nil.
-func (r CommitRecord) revertible() error {
-	switch {
-	case r.NotKept != "":
-		return fmt.Errorf("%w: %s", ErrNotKept, r.NotKept)
-	case time.Now().After(r.Until):
-		return fmt.Errorf("%w: it was, until %s", ErrNotKept, r.Until.Format(time.RFC3339))
-	}
-	return nil
 }
 
 // partTarget is target for a revert of a part. Later commits may stand if they did not change the
@@ -635,21 +606,16 @@ func (r reversal) partTarget(o RevertOptions) (*revertTarget, error) {
 func (t *revertTarget) match(paths []Name) (missing string, err error) {
 	t.take = make([]bool, len(t.past.Entries))
 	for _, p := range paths {
-		path, found := strings.TrimSuffix(string(p), "/"), false
-		takeIf := func(matches func(path string) bool) {
+		found, err := takeNamed(p, false, func(matches func(string) bool) (found bool) {
 			for n, e := range t.past.Entries {
 				if !e.Back && matches(string(e.Path)) {
 					t.take[n], found = true, true
 				}
 			}
-		}
-		takeIf(func(entry string) bool { return within(path, entry) })
-		if !found && isPattern(path) {
-			matches, err := compilePattern(path)
-			if err != nil {
-				return "", err
-			}
-			takeIf(matches)
+			return found
+		})
+		if err != nil {
+			return "", err
 		}
 		if !found && missing == "" {
 			missing = string(p)
@@ -691,16 +657,12 @@ func (t *revertTarget) addParents(real *os.File) error {
 		path := string(e.Path)
 		if needed[path] && !t.take[n] && !e.Back && e.Before != nil && e.Before.Type == Dir &&
 			(e.After == nil || e.After.Type != Dir) {
-			dir, err := openDir(real, path)
-			if err == nil {
-				// Somebody has made it again.
-				dir.Close()
-				continue
-			}
-			if !missing(err) {
+			_, err := statDir(real, path)
+			if err != nil && !missing(err) {
 				return err
 			}
-			t.take[n] = true
+			// Somebody may have made it again.
+			t.take[n] = err != nil
 		}
 		if t.take[n] && e.Before != nil && path != "" {
 			needed[parentOf(path)] = true

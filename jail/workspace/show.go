@@ -3,11 +3,15 @@ package workspace
 import (
 	"bufio"
 	"context"
+	"encoding/json"
+	"errors"
 	"io"
-	"os"
+	"maps"
+	"path"
+	"slices"
+	"strings"
 
 	"github.com/jail-sandbox/jail/jail/gitrepo"
-	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
 // ShowOptions say what Show returns beside the changes.
@@ -157,6 +161,7 @@ func (r *renames) add(c Change) {
 
 // find reads the deleted files with the size of an added one, with the caller's rights.
 func (r *renames) find(ctx context.Context, w *Workspace) (out []Rename, err error) {
+	k := &walker{ctx: ctx, as: w.meta.Caller, meta: &w.meta}
 	budget := int64(maxRenameBytes)
 	for _, c := range r.deleted {
 		if err := ctx.Err(); err != nil {
@@ -167,40 +172,272 @@ func (r *renames) find(ctx context.Context, w *Workspace) (out []Rename, err err
 			continue
 		}
 		budget -= c.Before.Size
-		sum, err := hashDeleted(ctx, w.meta.Caller, w.source, c)
+		dir, name := split(string(c.Path))
+		at, err := k.openDirAt(w.source, dir)
 		if err != nil {
-			return nil, err
+			// It is only a hint.
+			continue
 		}
-		if to, ok := same[sum]; ok {
+		now, st, err := k.nodeIn(at, name)
+		at.Close()
+		if err != nil || st == nil || st.Ino != c.seen.Ino {
+			continue
+		}
+		if to, ok := same[now.SHA256]; ok {
 			out = append(out, Rename{c.Path, to})
-			delete(same, sum)
+			delete(same, now.SHA256)
 		}
 	}
 	return out, nil
 }
 
-// hashDeleted hashes a real file that the shadow deleted. It returns "" if the caller cannot read
-// it.
-func hashDeleted(ctx context.Context, as Caller, real *os.File, c Change) (sum string, err error) {
-	var f *os.File
-	err = as.do(func() error {
-		dir, name := split(string(c.Path))
-		d, err := openDir(real, dir)
+// Script is a command that a package manager runs by itself or by name, and that a change adds,
+// changes or removes. The hunks have the same, among everything else in the file.
+type Script struct {
+	// Name is its place: scripts.postinstall, bin.tool.
+	Name string `json:"name"`
+	// Missing: it is new.
+	Before *string `json:"before,omitempty"`
+	// Missing: it is gone.
+	After *string `json:"after,omitempty"`
+}
+
+// Bounds of the scripts of one file: its hunks have the rest.
+const (
+	maxScripts = 100
+	// Bytes of each command.
+	maxScriptText = 4 << 10
+)
+
+// scriptFiles are the files with such commands, with their tables of commands. All are JSON.
+var scriptFiles = map[string][]string{
+	// For npm, yarn, pnpm, bun: docs.npmjs.com/cli/using-npm/scripts.
+	"package.json":  {"scripts", "bin"},
+	"composer.json": {"scripts", "bin"},
+	"deno.json":     {"tasks"},
+}
+
+// scriptsOf compares the commands before and after a change. It returns nil if the file has none,
+// or is malformed.
+func (p *patcher) scriptsOf(c Change) []Script {
+	tables := scriptFiles[path.Base(string(c.Path))]
+	if tables == nil || c.Refused != "" || c.hidden {
+		return nil
+	}
+	before, after, err := p.sides(c)
+	if err != nil {
+		return nil
+	}
+	return compareScripts(commands(before, tables), commands(after, tables))
+}
+
+func compareScripts(was, is map[string]string) (out []Script) {
+	all := maps.Clone(was)
+	maps.Copy(all, is)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		old, had := was[name]
+		now, has := is[name]
+		if had == has && old == now || len(out) == maxScripts {
+			continue
+		}
+		s := Script{Name: name}
+		if had {
+			s.Before = &old
+		}
+		if has {
+			s.After = &now
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// commands returns the commands of one side by table and name. Values other than strings are JSON.
+func commands(s *side, tables []string) map[string]string {
+	out := map[string]string{}
+	if s == nil {
+		return out
+	}
+	var file map[string]json.RawMessage
+	if json.Unmarshal([]byte(s.text), &file) != nil {
+		return out
+	}
+	for _, table := range tables {
+		var entries map[string]json.RawMessage
+		if json.Unmarshal(file[table], &entries) != nil {
+			entries = map[string]json.RawMessage{"": file[table]}
+		}
+		for name, raw := range entries {
+			place := table
+			if name != "" {
+				place += "." + name
+			}
+			if text := command(raw); text != "" {
+				out[place] = text
+			}
+		}
+	}
+	return out
+}
+
+func command(raw json.RawMessage) string {
+	var text string
+	if json.Unmarshal(raw, &text) != nil {
+		text = string(raw)
+	}
+	return text[:min(len(text), maxScriptText)]
+}
+
+// List returns the changes of a workspace. live is as in CommitOptions.
+func List(ctx context.Context, w *Workspace, live bool) (all []Change, err error) {
+	for c, err := range w.changes(ctx, live) {
 		if err != nil {
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// A Difference is a path that two shadows of one directory do not have alike; nil is a path that a
+// shadow does not have.
+type Difference struct {
+	Path Name  `json:"path"`
+	A    *Node `json:"a,omitempty"`
+	B    *Node `json:"b,omitempty"`
+}
+
+// Differences compares two shadows of one directory by their changes. A path that only one of them
+// has changed is in the other as in the directory.
+func Differences(a, b []Change) (all []Difference) {
+	other := map[Name]Change{}
+	for _, c := range b {
+		other[c.Path] = c
+	}
+	for _, c := range a {
+		d := Difference{c.Path, c.After, c.Before}
+		if o, both := other[c.Path]; both {
+			d.B = o.After
+			delete(other, c.Path)
+		}
+		if !d.A.same(d.B) {
+			all = append(all, d)
+		}
+	}
+	for _, c := range other {
+		if !c.Before.same(c.After) {
+			all = append(all, Difference{c.Path, c.Before, c.After})
+		}
+	}
+	slices.SortFunc(all, func(a, b Difference) int { return comparePaths(a.Path, b.Path) })
+	return all
+}
+
+// comparePaths orders paths as a walk lists them: what is in a directory comes right after the
+// directory.
+func comparePaths(a, b Name) int {
+	key := func(n Name) string { return strings.ReplaceAll(string(n), "/", "\x00") }
+	return strings.Compare(key(a), key(b))
+}
+
+// Texts are the texts of files in one shadow.
+type Texts map[Name]string
+
+// maxTexts bounds the texts of one comparison, in bytes.
+const maxTexts = 16 << 20
+
+// TextsOf reads the texts of the files among nodes, as the shadow has them. It leaves out what is no
+// text, too long, or another content by now. live is as in CommitOptions.
+func TextsOf(ctx context.Context, w *Workspace, live bool, nodes map[Name]*Node) (Texts, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := (opening{w}).openFor(live); err != nil {
+		return nil, w.wrap("compare", err)
+	}
+	p := &patcher{w: w}
+	read := p.readReal
+	if !w.meta.State.recordOnly() {
+		read = func(path Name, length int64) (string, error) {
+			text, err := p.readUpper(path, length)
+			if missing(err) {
+				return p.readReal(path, length)
+			}
+			return text, err
+		}
+	}
+	all, room := Texts{}, int64(maxTexts)
+	for path, n := range nodes {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if n == nil || n.Type != File || n.Size > maxPatched || n.Size > room {
+			continue
+		}
+		text, err := read(path, n.Size)
+		if errors.Is(err, errNoText) {
+			continue
+		}
+		if err != nil {
+			return nil, w.wrap("compare", err)
+		}
+		if n.SHA256 != "" && textNode(text, 0).SHA256 != n.SHA256 {
+			continue
+		}
+		room -= n.Size
+		all[path] = text
+	}
+	return all, nil
+}
+
+// WriteDifferences writes differences as a patch that makes b of a.
+func WriteDifferences(out io.Writer, all []Difference, a, b Texts, terminal bool) error {
+	p := &patcher{out: bufio.NewWriter(out), terminal: terminal}
+	for _, d := range all {
+		word := string(Added)
+		switch {
+		case d.A != nil && d.B != nil:
+			word = "differs"
+		case d.B == nil:
+			word = string(Deleted)
+		}
+		c := Change{Path: d.Path, Before: d.A, After: d.B}
+		if err := p.difference(c, word, a.read, b.read); err != nil {
 			return err
 		}
-		defer d.Close()
-		f, err = openRegular(d, name)
-		return err
-	})
-	if err != nil {
-		// It is only a hint.
-		return "", nil
 	}
-	defer f.Close()
-	if st, err := sys.Fstat(f); err != nil || st.Ino != c.seen.Ino {
-		return "", err
+	return p.out.Flush()
+}
+
+func (t Texts) read(path Name, _ int64) (string, error) {
+	text, ok := t[path]
+	if !ok {
+		return "", errNoText
 	}
-	sum, _, err = hashFile(f, c.Before.Size, ctx.Err, nil)
-	return sum, err
+	return text, nil
+}
+
+// A Row is one path beside what several shadows made of it.
+type Row struct {
+	Path Name `json:"path"`
+	// Cells are the changes, nil where a shadow has none.
+	Cells []*Change `json:"cells"`
+}
+
+// Beside puts the changes of several shadows side by side, by path.
+func Beside(shadows [][]Change) []Row {
+	at := map[Name]int{}
+	rows := []Row{}
+	for i, changes := range shadows {
+		for _, c := range changes {
+			n, ok := at[c.Path]
+			if !ok {
+				n = len(rows)
+				at[c.Path] = n
+				rows = append(rows, Row{c.Path, make([]*Change, len(shadows))})
+			}
+			rows[n].Cells[i] = &c
+		}
+	}
+	slices.SortFunc(rows, func(a, b Row) int { return comparePaths(a.Path, b.Path) })
+	return rows
 }

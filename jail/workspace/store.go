@@ -74,36 +74,39 @@ func (s *Store) reach(what string, i int) error {
 
 func checkID(id string) error {
 	const letters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	if id == "" || len(id) > 128 || !strings.ContainsRune(letters, rune(id[0])) || strings.Trim(id,
-		letters+"._-") != "" {
+	odd := func(r rune) bool { return !strings.ContainsRune(letters+"._-", r) }
+	if id == "" || len(id) > 128 || !strings.ContainsRune(letters, rune(id[0])) ||
+		strings.ContainsFunc(id, odd) {
 		return fmt.Errorf("workspace %q: %w", id, ErrNotFound)
-	}
-	for _, r := range id {
-		if !strings.ContainsRune(letters+"._-", r) {
-			return fmt.Errorf("workspace %q: %w", id, ErrNotFound)
-		}
 	}
 	return nil
 }
 
 // Get opens the workspace id. The error is ErrNotFound if there is none.
 func (s *Store) Get(id string) (*Workspace, error) {
+	w, err := s.open(id)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.load(); err != nil {
+		return nil, errors.Join(fmt.Errorf("workspace %s: %w", id, err), w.Close())
+	}
+	return w, nil
+}
+
+// open opens the directory of the workspace id, whose record is not read.
+func (s *Store) open(id string) (*Workspace, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
 	dir, err := sys.OpenSubdir(s.dir, id)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("workspace %s: %w", id, ErrNotFound)
+		err = ErrNotFound
 	}
 	if err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", id, err)
 	}
-	w := &Workspace{store: s, home: folder{dir}}
-	if err := w.load(); err != nil {
-		dir.Close()
-		return nil, fmt.Errorf("workspace %s: %w", id, err)
-	}
-	return w, nil
+	return &Workspace{store: s, home: folder{dir}, meta: meta{ID: id}}, nil
 }
 
 // readJSON reads a file that this package wrote. The error is ErrRecord for one that is damaged.
@@ -290,20 +293,29 @@ func (home folder) writeJSON(name string, v any, durable bool) error {
 
 // lock takes the lock for a commit or discard; closing the file releases it.
 func (home folder) lock() (*os.File, error) {
-	f, err := sys.OpenBeneath(home.dir, "lock", os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := lockFile(home.dir, "lock", func(f *os.File) error { return lockOr(ErrBusy, f, true) })
 	if errors.Is(err, fs.ErrNotExist) {
 		// Discarded meanwhile.
 		return nil, ErrNotFound
 	}
+	return f, err
+}
+
+// lockFile opens a lock file, which it makes where there is none, and takes its lock by take.
+func lockFile(dir *os.File, name string, take func(*os.File) error) (*os.File, error) {
+	f, err := sys.OpenBeneath(dir, name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := lockOr(ErrBusy, f, true); err != nil {
+	if err := take(f); err != nil {
 		f.Close()
 		return nil, err
 	}
 	return f, nil
 }
+
+// waitLock takes a lock as soon as nobody else has it.
+func waitLock(f *os.File) error { return sys.LockWait(f, true) }
 
 // lockOr is sys.Lock with the error busy where another description has a lock that excludes it.
 func lockOr(busy error, f *os.File, exclusive bool) error {
@@ -409,20 +421,13 @@ func (w *Workspace) GiveUp(record func(left string) error) error {
 // DiscardDamaged removes a workspace whose record cannot be read (ErrRecord), so that its owner and
 // its directory are unknown. It returns an error for a workspace whose record can be read.
 func (s *Store) DiscardDamaged(id string) error {
-	if err := checkID(id); err != nil {
+	w, err := s.open(id)
+	if err != nil {
 		return err
 	}
-	dir, err := sys.OpenSubdir(s.dir, id)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = ErrNotFound
-	}
-	if err != nil {
-		return fmt.Errorf("workspace %s: %w", id, err)
-	}
-	w := &Workspace{store: s, home: folder{dir}, meta: meta{ID: id}}
-	defer dir.Close()
+	defer w.Close()
 	// The process that made it holds this lock while its jail lives.
-	if err := lockOr(ErrActive, dir, true); err != nil {
+	if err := lockOr(ErrActive, w.home.dir, true); err != nil {
 		return w.wrap("discard", err)
 	}
 	return w.wrap("discard", w.drop(func() error {

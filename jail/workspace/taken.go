@@ -33,59 +33,62 @@ type sides struct {
 	Real   *Node `json:"real,omitempty"`
 }
 
-// dropped is the tool's side of a path that was discarded while the workspace was live. The layer
-// keeps it, and it is no change as long as it stays as it is. nil is a path that the tool deleted.
-type dropped struct {
-	Shadow *Node `json:"shadow,omitempty"`
-}
-
 // takenPath is the form of one path in the file, sorted by paths. A path may have been committed
 // and, in a later state, discarded.
 type takenPath struct {
-	Path    Name     `json:"path"`
-	Sides   *sides   `json:"sides,omitempty"`
-	Dropped *dropped `json:"dropped,omitempty"`
+	Path  Name   `json:"path"`
+	Sides *sides `json:"sides,omitempty"`
+	// Dropped has the tool's side of a path that was discarded while the workspace was live. The
+	// layer keeps it, and it is no change as long as it stays as it is. A side of nil is a path that
+	// the tool deleted.
+	Dropped *sides `json:"dropped,omitempty"`
 }
 
-// taken are the paths that were committed or discarded while the workspace was live.
+// taken are the paths that were committed or discarded while the workspace was live. The zero value
+// has none.
 type taken struct {
-	all     map[Name]sides
-	dropped map[Name]dropped
+	all, dropped map[Name]sides
 	// names are those of the shadow's entries, by their directory.
 	names map[string][]string
 }
 
-// drop adds a discarded path.
-func (t *taken) drop(p takenPath) {
-	if t.dropped == nil {
-		t.dropped = map[Name]dropped{}
+// add adds a path.
+func (t *taken) add(p takenPath) {
+	if t.all == nil {
+		*t = taken{map[Name]sides{}, map[Name]sides{}, map[string][]string{}}
 	}
-	t.dropped[p.Path] = *p.Dropped
+	if p.Dropped != nil {
+		t.dropped[p.Path] = *p.Dropped
+	}
+	if p.Sides == nil {
+		return
+	}
+	if t.all[p.Path].Shadow == nil && p.Sides.Shadow != nil && p.Path != "" {
+		dir, name := split(string(p.Path))
+		t.names[dir] = append(t.names[dir], name)
+	}
+	t.all[p.Path] = *p.Sides
 }
 
-// readTaken returns the taken paths of a workspace; none if it was never committed while live.
-func (home folder) readTaken() (t taken, err error) {
+// takenPaths returns the content of the file; none if the workspace was never committed while live.
+func (home folder) takenPaths() ([]takenPath, error) {
 	list, err := readJSON[[]takenPath](home.dir, takenName)
 	if errors.Is(err, fs.ErrNotExist) {
-		return taken{}, nil
+		return nil, nil
 	}
 	if err != nil {
-		return taken{}, err
+		return nil, err
 	}
-	t = taken{all: map[Name]sides{}, names: map[string][]string{}}
-	for _, p := range *list {
-		if p.Dropped != nil {
-			t.drop(p)
-		}
-		if p.Sides == nil {
-			continue
-		}
-		t.all[p.Path] = *p.Sides
-		if dir, name := split(string(p.Path)); p.Sides.Shadow != nil && p.Path != "" {
-			t.names[dir] = append(t.names[dir], name)
-		}
+	return *list, nil
+}
+
+// readTaken returns the taken paths of a workspace.
+func (home folder) readTaken() (t taken, err error) {
+	list, err := home.takenPaths()
+	for _, p := range list {
+		t.add(p)
 	}
-	return t, nil
+	return t, err
 }
 
 // addTaken records more taken paths. What is committed is no longer discarded. It may run again
@@ -94,24 +97,18 @@ func (home folder) addTaken(more []takenPath) error {
 	if len(more) == 0 {
 		return nil
 	}
-	t, err := home.readTaken()
+	list, err := home.takenPaths()
 	if err != nil {
 		return err
 	}
 	all := map[Name]takenPath{}
-	for path, s := range t.all {
-		all[path] = takenPath{Path: path, Sides: &s}
-	}
-	for path, d := range t.dropped {
-		all[path] = takenPath{Path: path, Sides: all[path].Sides, Dropped: &d}
-	}
-	for _, p := range more {
+	for _, p := range slices.Concat(list, more) {
 		if p.Sides == nil {
 			p.Sides = all[p.Path].Sides
 		}
 		all[p.Path] = p
 	}
-	list := slices.SortedFunc(maps.Values(all), func(a, b takenPath) int {
+	list = slices.SortedFunc(maps.Values(all), func(a, b takenPath) int {
 		return cmp.Compare(a.Path, b.Path)
 	})
 	return home.writeJSON(takenName, list, true)
@@ -146,17 +143,12 @@ func takenBy(changes []Change, shadow map[Name]*Node, hunks map[Name][]int) []ta
 
 // same reports whether two sides of a path are equal in what a commit writes.
 func (n *Node) same(other *Node) bool {
-	switch {
-	case n == nil || other == nil:
+	if n == nil || other == nil {
 		return n == other
-	case n.Type != other.Type:
-		return false
-	case n.Type == Link:
-		return n.Target == other.Target
-	case n.Type == File && (n.Size != other.Size || n.SHA256 != other.SHA256 || n.SHA256 == ""):
-		return false
 	}
-	return n.Mode&0o777 == other.Mode&0o777
+	a, b := *n, *other
+	a.Mode, b.Mode = a.Mode&0o777, b.Mode&0o777
+	return kindOf(&a, &b) == ""
 }
 
 // since says how a taken path is not as the commit left it, "" if it is.

@@ -80,6 +80,15 @@ type Caller struct {
 
 func (c Caller) do(f func() error) error { return sys.AsUser(c.UID, c.GID, c.Groups, f) }
 
+// doAs returns what f returns, which runs with the rights of c.
+func doAs[T any](c Caller, f func() (T, error)) (out T, err error) {
+	err = c.do(func() error {
+		out, err = f()
+		return err
+	})
+	return out, err
+}
+
 // readable reports whether c could read the content of a file of that owner and mode.
 func (c Caller) readable(st sys.Stat) bool {
 	return c.UID == 0 || c.UID == st.UID || st.Mode&0o004 != 0 ||
@@ -283,6 +292,14 @@ func (w *Workspace) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return errors.Join(w.layer.close(), closeFiles(&w.source, &w.home.dir))
+}
+
+// locking returns what f returns, which runs with the mutex of w. doing is for the text of an error.
+func locking[T any](w *Workspace, doing string, f func() (T, error)) (T, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out, err := f()
+	return out, w.wrap(doing, err)
 }
 
 func (w *Workspace) wrap(doing string, err error) error {

@@ -21,36 +21,31 @@ type Host struct {
 	filter launch.FilterOnce
 }
 
-// spec returns what a reader is started with, and a function that gives back its id.
-func (h *Host) spec(ctx context.Context) (gitreader.Spec, func(), error) {
+// with returns what f returns, which starts a reader. The reader's id is given back after that.
+func with[T any](ctx context.Context, h *Host, f func(gitreader.Spec) (T, error)) (out T, err error) {
 	filter, err := h.filter.Get(ctx, h.Launcher, confine.ReaderFilter())
 	if err != nil {
-		return gitreader.Spec{}, nil, err
+		return out, err
 	}
 	ids, err := idrange.Take()
 	if err != nil {
-		return gitreader.Spec{}, nil, err
+		return out, err
 	}
-	return gitreader.Spec{Exe: h.Exe, UID: ids.Base, Filter: filter}, ids.Release, nil
+	defer ids.Release()
+	return f(gitreader.Spec{Exe: h.Exe, UID: ids.Base, Filter: filter})
 }
 
 // Explain returns what changed in a repository.
 func (h *Host) Explain(ctx context.Context, files gitrepo.Files) (gitrepo.Report, error) {
-	spec, release, err := h.spec(ctx)
-	if err != nil {
-		return gitrepo.Report{}, err
-	}
-	defer release()
-	return spec.Explain(ctx, files)
+	return with(ctx, h, func(s gitreader.Spec) (gitrepo.Report, error) {
+		return s.Explain(ctx, files)
+	})
 }
 
 // Take finds what a branch of a shadow needs.
 func (h *Host) Take(ctx context.Context, files gitrepo.Files, want gitrepo.Want) (gitrepo.Taken,
 	error) {
-	spec, release, err := h.spec(ctx)
-	if err != nil {
-		return gitrepo.Taken{}, err
-	}
-	defer release()
-	return spec.Take(ctx, files, want)
+	return with(ctx, h, func(s gitreader.Spec) (gitrepo.Taken, error) {
+		return s.Take(ctx, files, want)
+	})
 }
