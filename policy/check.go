@@ -21,9 +21,7 @@ const maxProblems = 100
 // checks are all that makes a policy one that can be meant. Each returns what is wrong,
 // in sentences that name the key. A parser of policies reports them with a position.
 var checks = []func(Policy) []error{
-	checkWorkspace, checkMounts, checkNested, checkLimits, checkTools, checkFetch, checkEnv,
-	checkSyscalls, checkAudit, checkSession, checkApprove, checkAgent,
-	checkOuter,
+	checkFields, checkMounts, checkNested, checkFetch, checkEnv, checkApprove, checkOuter,
 }
 
 // Check returns everything that is wrong with a policy, joined, or nil. Resolve refuses
@@ -56,17 +54,6 @@ func keyed(key string, err error) []error {
 		return nil
 	}
 	return []error{fmt.Errorf("%s: %w", key, err)}
-}
-
-func checkWorkspace(p Policy) (out []error) {
-	w := p.Workspace
-	if w.Access > WorkspaceShadow || w.Commit > CommitAuto || w.Target > TargetSame {
-		out = append(out, errors.New("workspace: access, commit or target is no value there is"))
-	}
-	out = append(out, tooMany("workspace.hide", len(w.Hide))...)
-	out = append(out, tooMany("workspace.protect", len(w.Protect))...)
-	out = append(out, keyed("workspace.hide", CheckNames(w.Hide))...)
-	return append(out, keyed("workspace.protect", CheckNames(w.Protect))...)
 }
 
 // Places of the jail that are made by the plan, not by a policy, and trees of the host
@@ -204,39 +191,6 @@ func checkNested(p Policy) (out []error) {
 	return out
 }
 
-func checkLimits(p Policy) (out []error) {
-	for _, f := range limitFields {
-		if *f.at(&p.Limits) < 0 {
-			out = append(out, fmt.Errorf("limits.%s is negative", f.name))
-		}
-	}
-	for _, f := range fetchLimitFields {
-		if *f.at(&p.Fetch.Limits) < 0 {
-			out = append(out, fmt.Errorf("fetch.limits.%s is negative", f.name))
-		}
-	}
-	return out
-}
-
-func checkTools(p Policy) (out []error) {
-	for _, list := range []struct {
-		key   string
-		globs Globs
-		check func(Glob) error
-	}{
-		{"tools.allow", p.Tools.Allow, CheckToolGlob},
-		{"tools.modules", p.Tools.Modules, CheckModuleGlob},
-		{"tools.native", p.Tools.Native, CheckNativeGlob},
-		{"tools.images", p.Tools.Images, CheckImageGlob},
-	} {
-		out = append(out, tooMany(list.key, len(list.globs))...)
-		for _, g := range list.globs {
-			out = append(out, keyed(list.key, list.check(g))...)
-		}
-	}
-	return out
-}
-
 // CheckToolGlob refuses a pattern that no bundle/command could match.
 func CheckToolGlob(g Glob) error {
 	if !g.valid || !g.deep && (len(g.pre) != 2 || g.pre[0] == segment{} || g.pre[1] == segment{}) {
@@ -322,12 +276,6 @@ func checkFetchDeny(f Fetch) (out []error) {
 		key := fmt.Sprintf("fetch.deny[%d]", i)
 		out = append(out, checkTarget(key, r.Host, r.Methods, r.Paths)...)
 	}
-	if f.Rate < 0 {
-		out = append(out, errors.New("fetch.limits.rate is negative"))
-	}
-	if f.Mode > FetchReport {
-		out = append(out, errors.New("fetch.mode is no value there is"))
-	}
 	return out
 }
 
@@ -391,14 +339,10 @@ func CheckCredential(name string) error {
 }
 
 func checkEnv(p Policy) (out []error) {
-	out = append(tooMany("env.set", len(p.Env.Set.Values)), tooMany("env.pass", len(p.Env.Pass))...)
-	out = append(out, tooMany("env.allow", len(p.Env.Allow))...)
+	out = tooMany("env.set", len(p.Env.Set.Values))
 	for name, value := range p.Env.Set.Values {
 		out = append(out,
 			keyed("env.set", errors.Join(CheckEnvName(name), CheckEnvValue(value)))...)
-	}
-	for _, g := range slices.Concat(p.Env.Pass, p.Env.Allow) {
-		out = append(out, keyed("env", CheckEnvGlob(g))...)
 	}
 	return out
 }
@@ -412,40 +356,9 @@ func CheckEnvGlob(g Glob) error {
 	return nil
 }
 
-func checkSession(p Policy) (out []error) {
-	if p.Session.Engine > EngineShared {
-		out = append(out, errors.New("session.engine is no value there is"))
-	}
-	if p.Session.Loopback > LoopbackShared {
-		out = append(out, errors.New("session.loopback is no value there is"))
-	}
-	return out
-}
-
 func checkOuter(p Policy) (out []error) {
 	for _, name := range p.Outer.Layers {
 		out = append(out, keyed("outer", CheckOuter(name))...)
-	}
-	return out
-}
-
-func checkAgent(p Policy) (out []error) {
-	for _, b := range p.Agent.Bindings {
-		out = append(out, keyed("agent.bindings", CheckBinding(b))...)
-	}
-	return out
-}
-
-func checkAudit(p Policy) (out []error) {
-	if p.Audit.Files > FilesNone {
-		out = append(out, errors.New("audit.files is no value there is"))
-	}
-	return out
-}
-
-func checkSyscalls(p Policy) (out []error) {
-	for _, g := range p.Syscalls.Groups {
-		out = append(out, keyed("syscalls.groups", CheckSyscallGroup(g))...)
 	}
 	return out
 }

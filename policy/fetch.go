@@ -361,7 +361,7 @@ type FetchBounds struct {
 	Timeout time.Duration `json:"timeout,omitempty"`
 }
 
-var fetchBoundFields = []limitField[FetchBounds]{
+var fetchBoundFields = []LimitField[FetchBounds]{
 	{"request_size", Bytes, "bytes of the body of a request",
 		func(b *FetchBounds) *int64 { return &b.RequestSize }},
 	{"response_size", Bytes, "bytes of the body of an answer",
@@ -395,22 +395,22 @@ func within(a, b int64) bool { return b <= 0 || a > 0 && a <= b }
 
 func (b FetchBounds) meet(c FetchBounds) (out FetchBounds) {
 	for _, f := range fetchBoundFields {
-		*f.at(&out) = lesser(*f.at(&b), *f.at(&c))
+		*f.At(&out) = lesser(*f.At(&b), *f.At(&c))
 	}
 	return out
 }
 
 func (b FetchBounds) lessEq(c FetchBounds) bool {
 	return !slices.ContainsFunc(fetchBoundFields,
-		func(f limitField[FetchBounds]) bool { return !within(*f.at(&b), *f.at(&c)) })
+		func(f LimitField[FetchBounds]) bool { return !within(*f.At(&b), *f.At(&c)) })
 }
 
 func (b FetchBounds) normal() FetchBounds { return b.meet(FetchBounds{}) }
 
 func (b FetchBounds) check() error {
 	for _, f := range fetchBoundFields {
-		if *f.at(&b) < 0 {
-			return fmt.Errorf("%s is negative", f.name)
+		if *f.At(&b) < 0 {
+			return fmt.Errorf("%s is negative", f.Name)
 		}
 	}
 	return nil
@@ -420,23 +420,12 @@ func (b FetchBounds) check() error {
 func (b FetchBounds) String() string {
 	var out strings.Builder
 	for _, f := range fetchBoundFields {
-		if n := *f.at(&b); n > 0 {
-			out.WriteString(" " + f.name + " " + f.unit.Format(n))
+		if n := *f.At(&b); n > 0 {
+			out.WriteString(" " + f.Name + " " + f.Unit.Format(n))
 		}
 	}
 	return out.String()
 }
 
-// FetchBoundNames returns the names of all bounds of a rule.
-func FetchBoundNames() []string { return limitNames(fetchBoundFields) }
-
-// Get returns the bound called name: its count, its unit, and whether there is one of that name.
-func (b FetchBounds) Get(name string) (int64, Unit, bool) {
-	return getLimit(fetchBoundFields, b, name)
-}
-
-// Set reads value into the bound called name. A bound of nothing at all is refused: a rule
-// that grants nothing is one that is not there.
-func (b *FetchBounds) Set(name, value string) error {
-	return setLimit(fetchBoundFields, b, name, value)
-}
+// FetchBoundFields returns the bounds that a rule can have.
+func FetchBoundFields() []LimitField[FetchBounds] { return slices.Clone(fetchBoundFields) }

@@ -131,12 +131,7 @@ func (w *text) limits(d Draft, section string) {
 
 // Amount writes a limit as a file has it.
 func Amount(l LimitLine) string {
-	_, unit, ok := l.of(policy.Policy{})
-	value := unit.Format(l.Value)
-	if ok && (unit == policy.Bytes || unit == policy.Duration) {
-		return syntax.Quote(value)
-	}
-	return value
+	return syntax.Amount(l.field().Unit, l.Value)
 }
 
 // list writes a key and its items, each on a line of its own with its evidence.

@@ -170,12 +170,10 @@ func (d *differ) request(q policy.Connect) {
 
 // bounds compares what two rules that grant the same request bound.
 func (d *differ) bounds(q policy.Connect, x, y policy.FetchRule) {
-	for _, name := range policy.FetchBoundNames() {
-		m, unit, _ := x.Bounds.Get(name)
-		n, _, _ := y.Bounds.Get(name)
-		if m, n = unbounded(m), unbounded(n); m != n {
-			d.add(way(n > m), "limit", fmt.Sprintf("use %s of %s at %s, and not %s", unit.Format(n),
-				name, q.Host, unit.Format(m)), y.String(), q)
+	for _, b := range policy.FetchBoundFields() {
+		if m, n := unbounded(*b.At(&x.Bounds)), unbounded(*b.At(&y.Bounds)); m != n {
+			d.add(way(n > m), "limit", fmt.Sprintf("use %s of %s at %s, and not %s",
+				b.Unit.Format(n), b.Name, q.Host, b.Unit.Format(m)), y.String(), q)
 		}
 	}
 	types := func(r policy.FetchRule) policy.Globs {

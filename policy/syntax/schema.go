@@ -162,10 +162,8 @@ func structSchema(t reflect.Type, path string) object {
 		key := join(path, name)
 		// A rule has them among its own.
 		if f.Type == reflect.TypeFor[policy.FetchBounds]() {
-			var b policy.FetchBounds
-			for _, bound := range policy.FetchBoundNames() {
-				_, unit, _ := b.Get(bound)
-				props[bound] = described(unitSchema(unit), join(path, bound))
+			for _, b := range policy.FetchBoundFields() {
+				props[b.Name] = described(unitSchema(b.Unit), join(path, b.Name))
 			}
 			continue
 		}
@@ -211,19 +209,8 @@ func described(s object, path string) object {
 
 func limitsSchema(path string) object {
 	props := object{}
-	for _, l := range policy.LimitInfos() {
-		section, name, nested := cutLast(l.Name)
-		if nested != (path == "fetch.limits") {
-			continue
-		}
-		key := "limits." + name
-		if nested {
-			key = section + "." + key
-		}
-		props[name] = described(unitSchema(l.Unit), key)
-	}
-	if path == "fetch.limits" {
-		props["rate"] = described(unitSchema(policy.Count), "fetch.limits.rate")
+	for _, f := range policy.Fields(path) {
+		props[f.Name] = described(unitSchema(f.Unit), f.Key)
 	}
 	return tableOf(props)
 }
