@@ -240,18 +240,12 @@ func checkNoFinalSlash(g Glob) error {
 }
 
 func checkFetch(p Policy) (out []error) {
-	out = tooMany("fetch.allow", len(p.Fetch.Allow))
-	items := 0
-	for _, r := range p.Fetch.Allow {
-		items += len(r.Ports) + len(r.Methods) + len(r.Paths) + len(r.Types)
-	}
-	out = append(out, tooManyTogether("fetch.allow", items)...)
-	for i, r := range p.Fetch.Allow {
+	f := p.Fetch
+	out = append(tooMany("fetch.allow", len(f.Allow)), tooMany("fetch.deny", len(f.Deny))...)
+	allowed, denied := 0, 0
+	for i, r := range f.Allow {
 		key := fmt.Sprintf("fetch.allow[%d]", i)
-		out = append(out, tooMany(key+".ports", len(r.Ports))...)
-		out = append(out, tooMany(key+".methods", len(r.Methods))...)
-		out = append(out, tooMany(key+".paths", len(r.Paths))...)
-		out = append(out, checkTarget(key, r.Host, r.Methods, r.Paths)...)
+		out = append(out, checkTarget(key, r.Target())...)
 		out = append(out, keyed(key+".credential", CheckCredential(r.Credential))...)
 		out = append(out, tooMany(key+".types", len(r.Types))...)
 		for _, g := range r.Types {
@@ -261,33 +255,29 @@ func checkFetch(p Policy) (out []error) {
 		if r.TLS > TLSOpaque {
 			out = append(out, fmt.Errorf("%s.tls is no value there is", key))
 		}
+		allowed += r.Target().items() + len(r.Types)
 	}
-	return append(out, checkFetchDeny(p.Fetch)...)
+	for i, r := range f.Deny {
+		out = append(out, checkTarget(fmt.Sprintf("fetch.deny[%d]", i), r)...)
+		denied += r.items()
+	}
+	out = append(out, tooManyTogether("fetch.allow", allowed)...)
+	return append(out, tooManyTogether("fetch.deny", denied)...)
 }
 
-func checkFetchDeny(f Fetch) (out []error) {
-	out = tooMany("fetch.deny", len(f.Deny))
-	items := 0
-	for _, r := range f.Deny {
-		items += len(r.Ports) + len(r.Methods) + len(r.Paths)
-	}
-	out = append(out, tooManyTogether("fetch.deny", items)...)
-	for i, r := range f.Deny {
-		key := fmt.Sprintf("fetch.deny[%d]", i)
-		out = append(out, checkTarget(key, r.Host, r.Methods, r.Paths)...)
-	}
-	return out
-}
+func (r FetchDeny) items() int { return len(r.Ports) + len(r.Methods) + len(r.Paths) }
 
 // checkTarget returns what is wrong with the requests that a rule is about.
-func checkTarget(key string, host Host, methods, paths Globs) (out []error) {
-	if host.depth == hostNone {
+func checkTarget(key string, r FetchDeny) (out []error) {
+	out = append(tooMany(key+".ports", len(r.Ports)), tooMany(key+".methods", len(r.Methods))...)
+	out = append(out, tooMany(key+".paths", len(r.Paths))...)
+	if r.Host.depth == hostNone {
 		out = append(out, fmt.Errorf("%s.host is missing", key))
 	}
-	for _, m := range methods {
+	for _, m := range r.Methods {
 		out = append(out, keyed(key+".methods", CheckMethod(m.String()))...)
 	}
-	for _, g := range paths {
+	for _, g := range r.Paths {
 		out = append(out, keyed(key+".paths", CheckURLGlob(g))...)
 	}
 	return out

@@ -48,7 +48,7 @@ func (f Fetch) LessEq(g Fetch) bool {
 func (f Fetch) Normal() Fetch {
 	var rules []FetchRule
 	for _, r := range f.Allow {
-		if r = r.normal(); !r.grantsNothing() {
+		if r = r.normal(); !r.Target().nothing() {
 			rules = append(rules, r)
 		}
 	}
@@ -58,7 +58,7 @@ func (f Fetch) Normal() Fetch {
 	out := Fetch{Allow: normalList(rules), Limits: f.Limits.Normal(), Rate: max(f.Rate, 0),
 		Mode: f.Mode}
 	for _, r := range f.Deny {
-		if r = r.normal(); !r.takesNothing() {
+		if r = r.normal(); !r.nothing() {
 			out.Deny = append(out.Deny, r)
 		}
 	}
@@ -164,8 +164,15 @@ func TopFetchRule() FetchRule {
 	}
 }
 
-func (r FetchRule) grantsNothing() bool {
-	return r.Host.depth == hostNone || len(r.Ports) == 0 || len(r.Methods) == 0 || len(r.Paths) == 0
+// Target returns the requests that the rule is about, as the rule that takes them away.
+func (r FetchRule) Target() FetchDeny { return FetchDeny{r.Host, r.Ports, r.Methods, r.Paths} }
+
+// Targets returns those of all rules, and the rules that take away.
+func (f Fetch) Targets() (all []FetchDeny) {
+	for _, r := range f.Allow {
+		all = append(all, r.Target())
+	}
+	return append(all, f.Deny...)
 }
 
 func (r FetchRule) normal() FetchRule {
@@ -178,8 +185,8 @@ func (r FetchRule) normal() FetchRule {
 }
 
 func (r FetchRule) below(s FetchRule) bool {
-	return r.Host.LessEq(s.Host) && r.Ports.LessEq(s.Ports) && r.Methods.LessEq(s.Methods) &&
-		r.Paths.LessEq(s.Paths) && meetCredential(r.Credential, s.Credential) == r.Credential &&
+	return r.Target().below(s.Target()) &&
+		meetCredential(r.Credential, s.Credential) == r.Credential &&
 		(len(s.Types) == 0 || len(r.Types) > 0 && r.Types.LessEq(s.Types)) &&
 		(s.WebSocket || !r.WebSocket) && r.TLS <= s.TLS && r.Bounds.lessEq(s.Bounds)
 }
@@ -206,7 +213,7 @@ func (r FetchRule) meet(s FetchRule) []FetchRule {
 			return nil
 		}
 	}
-	if m.grantsNothing() {
+	if m.Target().nothing() {
 		return nil
 	}
 	return []FetchRule{m}
@@ -224,7 +231,7 @@ func meetCredential(a, b string) string {
 
 // String shows the whole rule on one line.
 func (r FetchRule) String() string {
-	text := fmt.Sprintf("%s ports %s methods %s paths %s", r.Host, r.Ports, r.Methods, r.Paths)
+	text := r.Target().String()
 	if r.Credential != "" {
 		text += " credential " + r.Credential
 	}
@@ -278,7 +285,7 @@ func (r FetchDeny) normal() FetchDeny {
 	return FetchDeny{r.Host, r.Ports.Normal(), r.Methods.Normal(), r.Paths.Normal()}
 }
 
-func (r FetchDeny) takesNothing() bool {
+func (r FetchDeny) nothing() bool {
 	return r.Host.depth == hostNone || len(r.Ports) == 0 || len(r.Methods) == 0 || len(r.Paths) == 0
 }
 

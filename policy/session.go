@@ -55,13 +55,7 @@ func (s Session) LessEq(t Session) bool {
 
 // Normal returns the strictest value for each invalid one.
 func (s Session) Normal() Session {
-	if s.Engine > EngineShared {
-		s.Engine = EngineOwn
-	}
-	if s.Loopback > LoopbackShared {
-		s.Loopback = LoopbackOwn
-	}
-	return s
+	return Session{s.Engine.orStrictest(), s.Loopback.orStrictest()}
 }
 
 func (s Session) String() string {

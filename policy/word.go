@@ -27,6 +27,14 @@ type Word interface {
 
 func (v word[W]) defined() bool { return int(v) < len(v.Choices()) }
 
+// orStrictest returns the strictest value for one that has no word.
+func (v word[W]) orStrictest() word[W] {
+	if !v.defined() {
+		return 0
+	}
+	return v
+}
+
 func (v *word[W]) take(other any) { *v = *other.(*word[W]) }
 
 func (v word[W]) String() string {

@@ -101,17 +101,8 @@ func (w *text) mounts(d Draft) {
 	for _, i := range d.Of(KindMount) {
 		w.line("")
 		w.comment(i.Why)
-		w.line("[[mount]]")
-		w.mount(i.Mount)
+		w.line("%s", strings.Join(syntax.AddMount(i.Mount).Lines(), "\n"))
 	}
-}
-
-func (w *text) mount(m policy.Mount) {
-	if m.Source != "" {
-		w.line("source = %s", syntax.Quote(m.Source))
-	}
-	w.line("target = %s", syntax.Quote(m.Target))
-	w.line("access = %s", syntax.Quote(m.Access.String()))
 }
 
 func (w *text) limits(d Draft, section string) {

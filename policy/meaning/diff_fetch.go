@@ -53,10 +53,7 @@ func (d *differ) hosts() []string {
 		}
 	}
 	for _, f := range []policy.Fetch{d.a.Fetch, d.b.Fetch} {
-		for _, r := range f.Allow {
-			add(r.Host)
-		}
-		for _, r := range f.Deny {
+		for _, r := range f.Targets() {
 			add(r.Host)
 		}
 	}
@@ -79,15 +76,12 @@ func (d *differ) requests(host string, a, b policy.Fetch) {
 	var ports policy.Ports
 	sockets := false
 	for _, f := range []policy.Fetch{a, b} {
-		for _, r := range f.Allow {
-			paths, methods, ports = append(paths, r.Paths...), append(methods, r.Methods...),
-				append(ports, r.Ports...)
-			sockets = sockets || r.WebSocket
-		}
-		for _, r := range f.Deny {
+		for _, r := range f.Targets() {
 			paths, methods, ports = append(paths, r.Paths...), append(methods, r.Methods...),
 				append(ports, r.Ports...)
 		}
+		sockets = sockets || slices.ContainsFunc(f.Allow,
+			func(r policy.FetchRule) bool { return r.WebSocket })
 	}
 	urls := d.cells(shapeURL, globPatterns(paths))
 	for _, port := range portCells(ports) {

@@ -5,10 +5,9 @@ import "github.com/jail-sandbox/jail/policy"
 // Key describes one key of a policy file, for hints, documentation and editors.
 type Key struct {
 	// "limits.memory"; "mount." and "fetch.allow." are lists of tables
-	Path string
-	// What its value looks like.
-	Type  string
-	About string
+	Path    string `json:"key"`
+	Example string `json:"example"` // of a value
+	About   string `json:"about"`
 }
 
 var plainKeys = []Key{

@@ -213,7 +213,7 @@ func (w *writer) fetch(p policy.Policy) {
 	}
 	for _, r := range p.Fetch.Deny {
 		w.section("[fetch.deny]")
-		w.target(r.Host, r.Ports, r.Methods, r.Paths)
+		w.target(r)
 	}
 	w.section("fetch.limits")
 	w.fields("fetch.limits", p)
@@ -221,7 +221,7 @@ func (w *writer) fetch(p policy.Policy) {
 
 // rule writes every key, so that a reader need not know what leaving one out says.
 func (w *writer) rule(r policy.FetchRule) {
-	w.target(r.Host, r.Ports, r.Methods, r.Paths)
+	w.target(r.Target())
 	w.line("credential = %s", Quote(r.Credential))
 	if len(r.Types) > 0 {
 		w.line("types = %s", List(r.Types.Strings()))
@@ -235,17 +235,17 @@ func (w *writer) rule(r policy.FetchRule) {
 	}
 }
 
-func (w *writer) target(host policy.Host, ranges policy.Ports, methods, paths policy.Globs) {
-	ports := ranges.Strings()
+func (w *writer) target(r policy.FetchDeny) {
+	ports := r.Ports.Strings()
 	for i, p := range ports {
 		if _, err := strconv.Atoi(p); err != nil {
 			ports[i] = Quote(p)
 		}
 	}
-	w.line("host = %s", Quote(host.String()))
+	w.line("host = %s", Quote(r.Host.String()))
 	w.line("ports = [%s]", strings.Join(ports, ", "))
-	w.line("methods = %s", List(methods.Strings()))
-	w.line("paths = %s", List(paths.Strings()))
+	w.line("methods = %s", List(r.Methods.Strings()))
+	w.line("paths = %s", List(r.Paths.Strings()))
 }
 
 func (w *writer) vars(v policy.Vars) {
