@@ -70,6 +70,7 @@ func Explain(sources []Source) (Explanation, error) {
 	explainList(x, "fetch.deny", p, func(p policy.Policy) []policy.FetchDeny {
 		return p.Fetch.Deny
 	}, same)
+	x.section(p, "fetch")
 	x.section(p, "fetch.limits")
 	explainList(x, "env.set", p, func(p policy.Policy) []word { return pairs(p.Env.Set) }, same)
 	for _, name := range []string{"env", "syscalls", "audit", "session"} {
