@@ -199,8 +199,8 @@ func CheckToolGlob(g Glob) error {
 	return nil
 }
 
-// CheckModuleGlob refuses a pattern that no absolute path could match.
-func CheckModuleGlob(g Glob) error {
+// checkModuleGlob refuses a pattern that no absolute path could match.
+func checkModuleGlob(g Glob) error {
 	if !g.absolute() && (!g.valid || len(g.pre) > 0) {
 		return fmt.Errorf("pattern %q matches no absolute path: start it with / or **", g)
 	}
@@ -219,9 +219,9 @@ func CheckNativeGlob(g Glob) error {
 // absolute path follows.
 const ImageDir = "oci:"
 
-// CheckImageGlob refuses a pattern that no image could match: it has a name, which is one segment,
+// checkImageGlob refuses a pattern that no image could match: it has a name, which is one segment,
 // or is a directory.
-func CheckImageGlob(g Glob) error {
+func checkImageGlob(g Glob) error {
 	if g.valid && (g.deep && len(g.pre) == 0 || !g.deep && len(g.pre) == 1 ||
 		len(g.pre) > 0 && g.pre[0] == segment{pre: ImageDir}) {
 		return checkNoFinalSlash(g)
@@ -337,8 +337,8 @@ func checkEnv(p Policy) (out []error) {
 	return out
 }
 
-// CheckEnvGlob refuses a pattern that no name of a variable could match.
-func CheckEnvGlob(g Glob) error {
+// checkEnvGlob refuses a pattern that no name of a variable could match.
+func checkEnvGlob(g Glob) error {
 	text := g.String()
 	if len(g.pre) != 1 || text != "*" && CheckEnvName(strings.Replace(text, "*", "_", 1)) != nil {
 		return fmt.Errorf("pattern %q is no name of a variable, such as TERM or LC_*", text)

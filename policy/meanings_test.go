@@ -273,7 +273,7 @@ func TestWorkspaceMeans(t *testing.T) {
 		{Name: "to read is less than to write", Less: read, More: shadow},
 		{Name: "never is less than ask",
 			Less: with(func(w *policy.Workspace) { w.Commit = policy.CommitNever }), More: shadow},
-		{Name: "ask is less than auto", Less: shadow, More: policy.TopWorkspace()},
+		{Name: "ask is less than auto", Less: shadow, More: policy.Top().Workspace},
 		{Name: "to hide is less", Less: hideA, More: shadow},
 		{Name: "to protect is less",
 			Less: with(func(w *policy.Workspace) { w.Protect = []string{"Makefile"} }),

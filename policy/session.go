@@ -26,8 +26,8 @@ func (loopbackRules) words() []string { return []string{"own", "shared"} }
 
 // Values of LoopbackRule, each granting more than the one before.
 const (
-	// LoopbackOwn gives each invocation a network namespace of its own.
-	LoopbackOwn LoopbackRule = iota
+	// loopbackOwn gives each invocation a network namespace of its own.
+	loopbackOwn LoopbackRule = iota
 	// LoopbackShared gives the programs of the host of a session one network namespace.
 	LoopbackShared
 )
