@@ -33,11 +33,6 @@ func (a Audit) Meet(b Audit) Audit { return Audit{min(a.Normal().Files, b.Normal
 func (a Audit) LessEq(b Audit) bool { return a.Normal().Files <= b.Normal().Files }
 
 // Normal returns the value that records most for an invalid one.
-func (a Audit) Normal() Audit {
-	if a.Files > FilesNone {
-		return Audit{}
-	}
-	return a
-}
+func (a Audit) Normal() Audit { return Audit{a.Files.orStrictest()} }
 
 func (a Audit) String() string { return "files " + a.Normal().Files.String() }

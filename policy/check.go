@@ -21,9 +21,7 @@ const maxProblems = 100
 // checks are all that makes a policy one that can be meant. Each returns what is wrong,
 // in sentences that name the key. A parser of policies reports them with a position.
 var checks = []func(Policy) []error{
-	checkWorkspace, checkMounts, checkNested, checkLimits, checkTools, checkFetch, checkEnv,
-	checkSyscalls, checkAudit, checkSession, checkApprove, checkAgent,
-	checkOuter,
+	checkFields, checkMounts, checkNested, checkFetch, checkEnv, checkApprove, checkOuter,
 }
 
 // Check returns everything that is wrong with a policy, joined, or nil. Resolve refuses
@@ -56,17 +54,6 @@ func keyed(key string, err error) []error {
 		return nil
 	}
 	return []error{fmt.Errorf("%s: %w", key, err)}
-}
-
-func checkWorkspace(p Policy) (out []error) {
-	w := p.Workspace
-	if w.Access > WorkspaceShadow || w.Commit > CommitAuto || w.Target > TargetSame {
-		out = append(out, errors.New("workspace: access, commit or target is no value there is"))
-	}
-	out = append(out, tooMany("workspace.hide", len(w.Hide))...)
-	out = append(out, tooMany("workspace.protect", len(w.Protect))...)
-	out = append(out, keyed("workspace.hide", CheckNames(w.Hide))...)
-	return append(out, keyed("workspace.protect", CheckNames(w.Protect))...)
 }
 
 // Places of the jail that are made by the plan, not by a policy, and trees of the host
@@ -204,39 +191,6 @@ func checkNested(p Policy) (out []error) {
 	return out
 }
 
-func checkLimits(p Policy) (out []error) {
-	for _, f := range limitFields {
-		if *f.at(&p.Limits) < 0 {
-			out = append(out, fmt.Errorf("limits.%s is negative", f.name))
-		}
-	}
-	for _, f := range fetchLimitFields {
-		if *f.at(&p.Fetch.Limits) < 0 {
-			out = append(out, fmt.Errorf("fetch.limits.%s is negative", f.name))
-		}
-	}
-	return out
-}
-
-func checkTools(p Policy) (out []error) {
-	for _, list := range []struct {
-		key   string
-		globs Globs
-		check func(Glob) error
-	}{
-		{"tools.allow", p.Tools.Allow, CheckToolGlob},
-		{"tools.modules", p.Tools.Modules, CheckModuleGlob},
-		{"tools.native", p.Tools.Native, CheckNativeGlob},
-		{"tools.images", p.Tools.Images, CheckImageGlob},
-	} {
-		out = append(out, tooMany(list.key, len(list.globs))...)
-		for _, g := range list.globs {
-			out = append(out, keyed(list.key, list.check(g))...)
-		}
-	}
-	return out
-}
-
 // CheckToolGlob refuses a pattern that no bundle/command could match.
 func CheckToolGlob(g Glob) error {
 	if !g.valid || !g.deep && (len(g.pre) != 2 || g.pre[0] == segment{} || g.pre[1] == segment{}) {
@@ -245,8 +199,8 @@ func CheckToolGlob(g Glob) error {
 	return nil
 }
 
-// CheckModuleGlob refuses a pattern that no absolute path could match.
-func CheckModuleGlob(g Glob) error {
+// checkModuleGlob refuses a pattern that no absolute path could match.
+func checkModuleGlob(g Glob) error {
 	if !g.absolute() && (!g.valid || len(g.pre) > 0) {
 		return fmt.Errorf("pattern %q matches no absolute path: start it with / or **", g)
 	}
@@ -265,9 +219,9 @@ func CheckNativeGlob(g Glob) error {
 // absolute path follows.
 const ImageDir = "oci:"
 
-// CheckImageGlob refuses a pattern that no image could match: it has a name, which is one segment,
+// checkImageGlob refuses a pattern that no image could match: it has a name, which is one segment,
 // or is a directory.
-func CheckImageGlob(g Glob) error {
+func checkImageGlob(g Glob) error {
 	if g.valid && (g.deep && len(g.pre) == 0 || !g.deep && len(g.pre) == 1 ||
 		len(g.pre) > 0 && g.pre[0] == segment{pre: ImageDir}) {
 		return checkNoFinalSlash(g)
@@ -286,18 +240,12 @@ func checkNoFinalSlash(g Glob) error {
 }
 
 func checkFetch(p Policy) (out []error) {
-	out = tooMany("fetch.allow", len(p.Fetch.Allow))
-	items := 0
-	for _, r := range p.Fetch.Allow {
-		items += len(r.Ports) + len(r.Methods) + len(r.Paths) + len(r.Types)
-	}
-	out = append(out, tooManyTogether("fetch.allow", items)...)
-	for i, r := range p.Fetch.Allow {
+	f := p.Fetch
+	out = append(tooMany("fetch.allow", len(f.Allow)), tooMany("fetch.deny", len(f.Deny))...)
+	allowed, denied := 0, 0
+	for i, r := range f.Allow {
 		key := fmt.Sprintf("fetch.allow[%d]", i)
-		out = append(out, tooMany(key+".ports", len(r.Ports))...)
-		out = append(out, tooMany(key+".methods", len(r.Methods))...)
-		out = append(out, tooMany(key+".paths", len(r.Paths))...)
-		out = append(out, checkTarget(key, r.Host, r.Methods, r.Paths)...)
+		out = append(out, checkTarget(key, r.Target())...)
 		out = append(out, keyed(key+".credential", CheckCredential(r.Credential))...)
 		out = append(out, tooMany(key+".types", len(r.Types))...)
 		for _, g := range r.Types {
@@ -307,39 +255,29 @@ func checkFetch(p Policy) (out []error) {
 		if r.TLS > TLSOpaque {
 			out = append(out, fmt.Errorf("%s.tls is no value there is", key))
 		}
+		allowed += r.Target().items() + len(r.Types)
 	}
-	return append(out, checkFetchDeny(p.Fetch)...)
+	for i, r := range f.Deny {
+		out = append(out, checkTarget(fmt.Sprintf("fetch.deny[%d]", i), r)...)
+		denied += r.items()
+	}
+	out = append(out, tooManyTogether("fetch.allow", allowed)...)
+	return append(out, tooManyTogether("fetch.deny", denied)...)
 }
 
-func checkFetchDeny(f Fetch) (out []error) {
-	out = tooMany("fetch.deny", len(f.Deny))
-	items := 0
-	for _, r := range f.Deny {
-		items += len(r.Ports) + len(r.Methods) + len(r.Paths)
-	}
-	out = append(out, tooManyTogether("fetch.deny", items)...)
-	for i, r := range f.Deny {
-		key := fmt.Sprintf("fetch.deny[%d]", i)
-		out = append(out, checkTarget(key, r.Host, r.Methods, r.Paths)...)
-	}
-	if f.Rate < 0 {
-		out = append(out, errors.New("fetch.limits.rate is negative"))
-	}
-	if f.Mode > FetchReport {
-		out = append(out, errors.New("fetch.mode is no value there is"))
-	}
-	return out
-}
+func (r FetchDeny) items() int { return len(r.Ports) + len(r.Methods) + len(r.Paths) }
 
 // checkTarget returns what is wrong with the requests that a rule is about.
-func checkTarget(key string, host Host, methods, paths Globs) (out []error) {
-	if host.depth == hostNone {
+func checkTarget(key string, r FetchDeny) (out []error) {
+	out = append(tooMany(key+".ports", len(r.Ports)), tooMany(key+".methods", len(r.Methods))...)
+	out = append(out, tooMany(key+".paths", len(r.Paths))...)
+	if r.Host.depth == hostNone {
 		out = append(out, fmt.Errorf("%s.host is missing", key))
 	}
-	for _, m := range methods {
+	for _, m := range r.Methods {
 		out = append(out, keyed(key+".methods", CheckMethod(m.String()))...)
 	}
-	for _, g := range paths {
+	for _, g := range r.Paths {
 		out = append(out, keyed(key+".paths", CheckURLGlob(g))...)
 	}
 	return out
@@ -391,20 +329,16 @@ func CheckCredential(name string) error {
 }
 
 func checkEnv(p Policy) (out []error) {
-	out = append(tooMany("env.set", len(p.Env.Set.Values)), tooMany("env.pass", len(p.Env.Pass))...)
-	out = append(out, tooMany("env.allow", len(p.Env.Allow))...)
+	out = tooMany("env.set", len(p.Env.Set.Values))
 	for name, value := range p.Env.Set.Values {
 		out = append(out,
 			keyed("env.set", errors.Join(CheckEnvName(name), CheckEnvValue(value)))...)
 	}
-	for _, g := range slices.Concat(p.Env.Pass, p.Env.Allow) {
-		out = append(out, keyed("env", CheckEnvGlob(g))...)
-	}
 	return out
 }
 
-// CheckEnvGlob refuses a pattern that no name of a variable could match.
-func CheckEnvGlob(g Glob) error {
+// checkEnvGlob refuses a pattern that no name of a variable could match.
+func checkEnvGlob(g Glob) error {
 	text := g.String()
 	if len(g.pre) != 1 || text != "*" && CheckEnvName(strings.Replace(text, "*", "_", 1)) != nil {
 		return fmt.Errorf("pattern %q is no name of a variable, such as TERM or LC_*", text)
@@ -412,40 +346,9 @@ func CheckEnvGlob(g Glob) error {
 	return nil
 }
 
-func checkSession(p Policy) (out []error) {
-	if p.Session.Engine > EngineShared {
-		out = append(out, errors.New("session.engine is no value there is"))
-	}
-	if p.Session.Loopback > LoopbackShared {
-		out = append(out, errors.New("session.loopback is no value there is"))
-	}
-	return out
-}
-
 func checkOuter(p Policy) (out []error) {
 	for _, name := range p.Outer.Layers {
 		out = append(out, keyed("outer", CheckOuter(name))...)
-	}
-	return out
-}
-
-func checkAgent(p Policy) (out []error) {
-	for _, b := range p.Agent.Bindings {
-		out = append(out, keyed("agent.bindings", CheckBinding(b))...)
-	}
-	return out
-}
-
-func checkAudit(p Policy) (out []error) {
-	if p.Audit.Files > FilesNone {
-		out = append(out, errors.New("audit.files is no value there is"))
-	}
-	return out
-}
-
-func checkSyscalls(p Policy) (out []error) {
-	for _, g := range p.Syscalls.Groups {
-		out = append(out, keyed("syscalls.groups", CheckSyscallGroup(g))...)
 	}
 	return out
 }

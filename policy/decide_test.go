@@ -447,7 +447,7 @@ func TestDecideImage(t *testing.T) {
 	}
 	for text, want := range map[string]bool{"debian": true, "*": true, "**": true, "deb*": true,
 		"oci:/a": true, "oci:/**": true, "a/b": false, "/a": false, "oci:/a/": false, "**/a": true} {
-		if err := policy.CheckImageGlob(policy.MustGlob(text)); (err == nil) != want {
+		if err := policy.FieldOf("tools.images").CheckGlob(policy.MustGlob(text)); (err == nil) != want {
 			t.Errorf("pattern %q: %v", text, err)
 		}
 	}

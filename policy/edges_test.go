@@ -54,7 +54,7 @@ func TestCharacters(t *testing.T) {
 			lower + upper + digits + "-_."},
 		"variable": {func(c string) error { return policy.CheckEnvName("A" + c) },
 			without(printable, `=/*?[]{}\`)},
-		"variables":    {glob(policy.CheckEnvGlob, "A", "B"), without(printable, `=/?[]{}\`)},
+		"variables":    {glob(policy.FieldOf("env.pass").CheckGlob, "A", "B"), without(printable, `=/?[]{}\`)},
 		"request path": {glob(policy.CheckURLGlob, "/a", "b"), inPath},
 		"asked path": {func(c string) error {
 			if d := top.Decide(policy.Connect{Host: "a.example", Port: 443, Method: "GET",

@@ -27,12 +27,12 @@ func TestEnvNames(t *testing.T) {
 
 func TestEnvGlobs(t *testing.T) {
 	for _, text := range []string{"*", "A", "LC_*", "*_ALL", "A*B"} {
-		if err := policy.CheckEnvGlob(policy.MustGlob(text)); err != nil {
+		if err := policy.FieldOf("env.pass").CheckGlob(policy.MustGlob(text)); err != nil {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
 	for _, text := range []string{"**", "a/b", "/A", "A=*", "A B"} {
-		if policy.CheckEnvGlob(policy.MustGlob(text)) == nil {
+		if policy.FieldOf("env.pass").CheckGlob(policy.MustGlob(text)) == nil {
 			t.Errorf("%q is let through", text)
 		}
 	}

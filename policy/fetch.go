@@ -48,7 +48,7 @@ func (f Fetch) LessEq(g Fetch) bool {
 func (f Fetch) Normal() Fetch {
 	var rules []FetchRule
 	for _, r := range f.Allow {
-		if r = r.normal(); !r.grantsNothing() {
+		if r = r.normal(); !r.Target().nothing() {
 			rules = append(rules, r)
 		}
 	}
@@ -58,7 +58,7 @@ func (f Fetch) Normal() Fetch {
 	out := Fetch{Allow: normalList(rules), Limits: f.Limits.Normal(), Rate: max(f.Rate, 0),
 		Mode: f.Mode}
 	for _, r := range f.Deny {
-		if r = r.normal(); !r.takesNothing() {
+		if r = r.normal(); !r.nothing() {
 			out.Deny = append(out.Deny, r)
 		}
 	}
@@ -164,8 +164,15 @@ func TopFetchRule() FetchRule {
 	}
 }
 
-func (r FetchRule) grantsNothing() bool {
-	return r.Host.depth == hostNone || len(r.Ports) == 0 || len(r.Methods) == 0 || len(r.Paths) == 0
+// Target returns the requests that the rule is about, as the rule that takes them away.
+func (r FetchRule) Target() FetchDeny { return FetchDeny{r.Host, r.Ports, r.Methods, r.Paths} }
+
+// Targets returns those of all rules, and the rules that take away.
+func (f Fetch) Targets() (all []FetchDeny) {
+	for _, r := range f.Allow {
+		all = append(all, r.Target())
+	}
+	return append(all, f.Deny...)
 }
 
 func (r FetchRule) normal() FetchRule {
@@ -178,8 +185,8 @@ func (r FetchRule) normal() FetchRule {
 }
 
 func (r FetchRule) below(s FetchRule) bool {
-	return r.Host.LessEq(s.Host) && r.Ports.LessEq(s.Ports) && r.Methods.LessEq(s.Methods) &&
-		r.Paths.LessEq(s.Paths) && meetCredential(r.Credential, s.Credential) == r.Credential &&
+	return r.Target().below(s.Target()) &&
+		meetCredential(r.Credential, s.Credential) == r.Credential &&
 		(len(s.Types) == 0 || len(r.Types) > 0 && r.Types.LessEq(s.Types)) &&
 		(s.WebSocket || !r.WebSocket) && r.TLS <= s.TLS && r.Bounds.lessEq(s.Bounds)
 }
@@ -206,7 +213,7 @@ func (r FetchRule) meet(s FetchRule) []FetchRule {
 			return nil
 		}
 	}
-	if m.grantsNothing() {
+	if m.Target().nothing() {
 		return nil
 	}
 	return []FetchRule{m}
@@ -224,7 +231,7 @@ func meetCredential(a, b string) string {
 
 // String shows the whole rule on one line.
 func (r FetchRule) String() string {
-	text := fmt.Sprintf("%s ports %s methods %s paths %s", r.Host, r.Ports, r.Methods, r.Paths)
+	text := r.Target().String()
 	if r.Credential != "" {
 		text += " credential " + r.Credential
 	}
@@ -278,7 +285,7 @@ func (r FetchDeny) normal() FetchDeny {
 	return FetchDeny{r.Host, r.Ports.Normal(), r.Methods.Normal(), r.Paths.Normal()}
 }
 
-func (r FetchDeny) takesNothing() bool {
+func (r FetchDeny) nothing() bool {
 	return r.Host.depth == hostNone || len(r.Ports) == 0 || len(r.Methods) == 0 || len(r.Paths) == 0
 }
 
@@ -361,7 +368,7 @@ type FetchBounds struct {
 	Timeout time.Duration `json:"timeout,omitempty"`
 }
 
-var fetchBoundFields = []limitField[FetchBounds]{
+var fetchBoundFields = []LimitField[FetchBounds]{
 	{"request_size", Bytes, "bytes of the body of a request",
 		func(b *FetchBounds) *int64 { return &b.RequestSize }},
 	{"response_size", Bytes, "bytes of the body of an answer",
@@ -395,22 +402,22 @@ func within(a, b int64) bool { return b <= 0 || a > 0 && a <= b }
 
 func (b FetchBounds) meet(c FetchBounds) (out FetchBounds) {
 	for _, f := range fetchBoundFields {
-		*f.at(&out) = lesser(*f.at(&b), *f.at(&c))
+		*f.At(&out) = lesser(*f.At(&b), *f.At(&c))
 	}
 	return out
 }
 
 func (b FetchBounds) lessEq(c FetchBounds) bool {
 	return !slices.ContainsFunc(fetchBoundFields,
-		func(f limitField[FetchBounds]) bool { return !within(*f.at(&b), *f.at(&c)) })
+		func(f LimitField[FetchBounds]) bool { return !within(*f.At(&b), *f.At(&c)) })
 }
 
 func (b FetchBounds) normal() FetchBounds { return b.meet(FetchBounds{}) }
 
 func (b FetchBounds) check() error {
 	for _, f := range fetchBoundFields {
-		if *f.at(&b) < 0 {
-			return fmt.Errorf("%s is negative", f.name)
+		if *f.At(&b) < 0 {
+			return fmt.Errorf("%s is negative", f.Name)
 		}
 	}
 	return nil
@@ -420,23 +427,12 @@ func (b FetchBounds) check() error {
 func (b FetchBounds) String() string {
 	var out strings.Builder
 	for _, f := range fetchBoundFields {
-		if n := *f.at(&b); n > 0 {
-			out.WriteString(" " + f.name + " " + f.unit.Format(n))
+		if n := *f.At(&b); n > 0 {
+			out.WriteString(" " + f.Name + " " + f.Unit.Format(n))
 		}
 	}
 	return out.String()
 }
 
-// FetchBoundNames returns the names of all bounds of a rule.
-func FetchBoundNames() []string { return limitNames(fetchBoundFields) }
-
-// Get returns the bound called name: its count, its unit, and whether there is one of that name.
-func (b FetchBounds) Get(name string) (int64, Unit, bool) {
-	return getLimit(fetchBoundFields, b, name)
-}
-
-// Set reads value into the bound called name. A bound of nothing at all is refused: a rule
-// that grants nothing is one that is not there.
-func (b *FetchBounds) Set(name, value string) error {
-	return setLimit(fetchBoundFields, b, name, value)
-}
+// FetchBoundFields returns the bounds that a rule can have.
+func FetchBoundFields() []LimitField[FetchBounds] { return slices.Clone(fetchBoundFields) }

@@ -27,7 +27,7 @@ func TestLaws(t *testing.T) {
 		policytest.Laws(t, policytest.FetchLimits(), policy.FetchLimits{}, policy.TopFetchLimits())
 	})
 	t.Run("Workspace", func(t *testing.T) {
-		policytest.Laws(t, policytest.Workspace(), policy.Workspace{}, policy.TopWorkspace())
+		policytest.Laws(t, policytest.Workspace(), policy.Workspace{}, policy.Top().Workspace)
 	})
 	t.Run("Mounts", func(t *testing.T) {
 		policytest.Laws(t, policytest.Mounts(), nil, policy.TopMounts())

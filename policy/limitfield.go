@@ -10,105 +10,86 @@ import (
 // ErrUnknownLimit is what Set returns for a name that is no limit.
 var ErrUnknownLimit = errors.New("no such limit")
 
-// limitField describes one limit of a struct of limits, so that names, units, parsing
+// LimitField describes one limit of a struct of limits, so that names, units, parsing
 // and the lattice are each written once.
-type limitField[T any] struct {
-	name  string
-	unit  Unit
-	about string
-	at    func(*T) *int64
-}
-
-// LimitInfo describes a limit for those who list them.
-type LimitInfo struct {
+type LimitField[T any] struct {
 	Name  string
 	Unit  Unit
 	About string
+	At    func(*T) *int64
 }
 
-// LimitInfos describes all limits, those of fetch last and with the prefix "fetch.".
-func LimitInfos() []LimitInfo {
-	var out []LimitInfo
-	for _, f := range limitFields {
-		out = append(out, LimitInfo{f.name, f.unit, f.about})
-	}
-	for _, f := range fetchLimitFields {
-		out = append(out, LimitInfo{"fetch." + f.name, f.unit, f.about})
-	}
-	return out
-}
-
-func topLimits[T any](fields []limitField[T]) (out T) {
+func topLimits[T any](fields []LimitField[T]) (out T) {
 	for _, f := range fields {
-		*f.at(&out) = Unlimited
+		*f.At(&out) = Unlimited
 	}
 	return out
 }
 
-func meetLimits[T any](fields []limitField[T], a, b T) (out T) {
+func meetLimits[T any](fields []LimitField[T], a, b T) (out T) {
 	for _, f := range fields {
-		*f.at(&out) = max(0, min(*f.at(&a), *f.at(&b)))
+		*f.At(&out) = max(0, min(*f.At(&a), *f.At(&b)))
 	}
 	return out
 }
 
-func lessEqLimits[T any](fields []limitField[T], a, b T) bool {
+func lessEqLimits[T any](fields []LimitField[T], a, b T) bool {
 	return !slices.ContainsFunc(fields,
-		func(f limitField[T]) bool { return max(0, *f.at(&a)) > max(0, *f.at(&b)) })
+		func(f LimitField[T]) bool { return max(0, *f.At(&a)) > max(0, *f.At(&b)) })
 }
 
-func normalLimits[T any](fields []limitField[T], a T) T {
+func normalLimits[T any](fields []LimitField[T], a T) T {
 	for _, f := range fields {
-		*f.at(&a) = max(0, *f.at(&a))
+		*f.At(&a) = max(0, *f.At(&a))
 	}
 	return a
 }
 
-func limitsString[T any](fields []limitField[T], a T) string {
+func limitsString[T any](fields []LimitField[T], a T) string {
 	texts := make([]string, len(fields))
 	for i, f := range fields {
-		texts[i] = f.name + "=" + f.unit.Format(max(0, *f.at(&a)))
+		texts[i] = f.Name + "=" + f.Unit.Format(max(0, *f.At(&a)))
 	}
 	return strings.Join(texts, " ")
 }
 
-func limitNames[T any](fields []limitField[T]) []string {
+func limitNames[T any](fields []LimitField[T]) []string {
 	out := make([]string, len(fields))
 	for i, f := range fields {
-		out[i] = f.name
+		out[i] = f.Name
 	}
 	return out
 }
 
-func setLimit[T any](fields []limitField[T], l *T, name, value string) error {
+func setLimit[T any](fields []LimitField[T], l *T, name, value string) error {
 	for _, f := range fields {
-		if f.name != name {
+		if f.Name != name {
 			continue
 		}
-		n, err := f.unit.Parse(value)
+		n, err := f.Unit.Parse(value)
 		if err != nil {
 			return fmt.Errorf("limit %s: %w", name, err)
 		}
-		*f.at(l) = n
+		*f.At(l) = n
 		return nil
 	}
 	return fmt.Errorf("limit %q: %w: there are %s", name, ErrUnknownLimit,
 		strings.Join(limitNames(fields), ", "))
 }
 
-func getLimit[T any](fields []limitField[T], l T, name string) (int64, Unit, bool) {
+func getLimit[T any](fields []LimitField[T], l T, name string) (int64, Unit, bool) {
 	for _, f := range fields {
-		if f.name == name {
-			return *f.at(&l), f.unit, true
+		if f.Name == name {
+			return *f.At(&l), f.Unit, true
 		}
 	}
 	return 0, Count, false
 }
 
-func putLimit[T any](fields []limitField[T], l *T, name string, n int64) bool {
+func putLimit[T any](fields []LimitField[T], l *T, name string, n int64) bool {
 	for _, f := range fields {
-		if f.name == name {
-			*f.at(l) = n
+		if f.Name == name {
+			*f.At(l) = n
 			return true
 		}
 	}

@@ -35,7 +35,7 @@ type Limits struct {
 	RevertTime time.Duration `json:"revert_time"`
 }
 
-var limitFields = []limitField[Limits]{
+var limitFields = []LimitField[Limits]{
 	{"wall", Duration, "elapsed time from start to end",
 		func(l *Limits) *int64 { return (*int64)(&l.Wall) }},
 	{"cpu_time", Duration, "CPU time of all processes together",
@@ -127,7 +127,7 @@ type FetchLimits struct {
 	Timeout    time.Duration `json:"timeout"`    // of one request
 }
 
-var fetchLimitFields = []limitField[FetchLimits]{
+var fetchLimitFields = []LimitField[FetchLimits]{
 	{"requests", Count, "requests of one run", func(l *FetchLimits) *int64 { return &l.Requests }},
 	{"bytes_in", Bytes, "bytes received", func(l *FetchLimits) *int64 { return &l.BytesIn }},
 	{"bytes_out", Bytes, "bytes sent", func(l *FetchLimits) *int64 { return &l.BytesOut }},

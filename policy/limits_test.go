@@ -129,8 +129,9 @@ func TestLimitsSet(t *testing.T) {
 		f.Requests != 2 {
 		t.Error("Get or Put knows a limit that there is not, or not one that there is")
 	}
-	if n, m := len(policy.LimitInfos()),
-		len(policy.LimitNames())+len(policy.FetchLimitNames()); n != m {
+	// The rate is a limit of its own.
+	if n, m := len(policy.Fields("limits", "fetch.limits")),
+		len(policy.LimitNames())+len(policy.FetchLimitNames())+1; n != m {
 		t.Errorf("%d limits are described, of %d", n, m)
 	}
 	if got := (policy.Limits{Memory: -1}).Normal(); got != (policy.Limits{}) {

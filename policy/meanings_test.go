@@ -208,25 +208,27 @@ func TestFetchMeans(t *testing.T) {
 			Apart: true,
 		},
 	}
-	bound := func(name string, n string) policy.Fetch {
-		return with(func(r *policy.FetchRule) {
-			if err := r.Bounds.Set(name, n); err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
-	for _, name := range policy.FetchBoundNames() {
-		one, two := "1", "2"
-		if _, unit, _ := (policy.FetchBounds{}).Get(name); unit == policy.Bytes {
+	for _, b := range policy.FetchBoundFields() {
+		bound := func(text string) policy.Fetch {
+			return with(func(r *policy.FetchRule) {
+				n, err := b.Unit.Parse(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				*b.At(&r.Bounds) = n
+			})
+		}
+		name, one, two := b.Name, "1", "2"
+		if b.Unit == policy.Bytes {
 			one, two = "1B", "2B"
-		} else if unit == policy.Duration {
+		} else if b.Unit == policy.Duration {
 			one, two = "1s", "2s"
 		}
 		table = append(table,
-			policytest.Meaning[policy.Fetch]{Name: name + " of a rule", Less: bound(name, one),
+			policytest.Meaning[policy.Fetch]{Name: name + " of a rule", Less: bound(one),
 				More: same},
-			policytest.Meaning[policy.Fetch]{Name: "less " + name + " of a rule", Less: bound(name,
-				one), More: bound(name, two)})
+			policytest.Meaning[policy.Fetch]{Name: "less " + name + " of a rule", Less: bound(one),
+				More: bound(two)})
 	}
 	policytest.Meanings(t, table)
 }
@@ -271,7 +273,7 @@ func TestWorkspaceMeans(t *testing.T) {
 		{Name: "to read is less than to write", Less: read, More: shadow},
 		{Name: "never is less than ask",
 			Less: with(func(w *policy.Workspace) { w.Commit = policy.CommitNever }), More: shadow},
-		{Name: "ask is less than auto", Less: shadow, More: policy.TopWorkspace()},
+		{Name: "ask is less than auto", Less: shadow, More: policy.Top().Workspace},
 		{Name: "to hide is less", Less: hideA, More: shadow},
 		{Name: "to protect is less",
 			Less: with(func(w *policy.Workspace) { w.Protect = []string{"Makefile"} }),

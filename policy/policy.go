@@ -28,7 +28,7 @@ type Policy struct {
 // Top grants everything.
 func Top() Policy {
 	return Policy{
-		Workspace: TopWorkspace(),
+		Workspace: topWorkspace(),
 		Mounts:    TopMounts(),
 		Limits:    TopLimits(),
 		Tools:     TopTools(),

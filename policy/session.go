@@ -26,8 +26,8 @@ func (loopbackRules) words() []string { return []string{"own", "shared"} }
 
 // Values of LoopbackRule, each granting more than the one before.
 const (
-	// LoopbackOwn gives each invocation a network namespace of its own.
-	LoopbackOwn LoopbackRule = iota
+	// loopbackOwn gives each invocation a network namespace of its own.
+	loopbackOwn LoopbackRule = iota
 	// LoopbackShared gives the programs of the host of a session one network namespace.
 	LoopbackShared
 )
@@ -55,13 +55,7 @@ func (s Session) LessEq(t Session) bool {
 
 // Normal returns the strictest value for each invalid one.
 func (s Session) Normal() Session {
-	if s.Engine > EngineShared {
-		s.Engine = EngineOwn
-	}
-	if s.Loopback > LoopbackShared {
-		s.Loopback = LoopbackOwn
-	}
-	return s
+	return Session{s.Engine.orStrictest(), s.Loopback.orStrictest()}
 }
 
 func (s Session) String() string {

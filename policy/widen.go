@@ -10,15 +10,17 @@ type Widening struct {
 	Tools Globs
 }
 
-// wideningLimits are those of the requests of a profile that grants none by itself.
-var wideningLimits = FetchLimits{Requests: 100, BytesIn: 50 << 20, BytesOut: 1 << 20, Concurrent: 8,
-	Timeout: 30 * time.Second}
+// UsualFetchLimits are those of a profile that granted no request and gets a rule for some.
+func UsualFetchLimits() FetchLimits {
+	return FetchLimits{Requests: 100, BytesIn: 50 << 20, BytesOut: 1 << 20, Concurrent: 8,
+		Timeout: 30 * time.Second}
+}
 
 // Widen returns p with what w grants. What p takes away stays taken away.
 func (p Policy) Widen(w Widening) Policy {
 	if len(w.Fetch) > 0 {
 		if len(p.Fetch.Normal().Allow) == 0 {
-			p.Fetch.Limits = wideningLimits
+			p.Fetch.Limits = UsualFetchLimits()
 		}
 		p.Fetch.Allow = append(p.Fetch.Allow[:len(p.Fetch.Allow):len(p.Fetch.Allow)], w.rules()...)
 	}

@@ -15,6 +15,28 @@ func (word[W]) Choices() []string {
 	return all.words()
 }
 
+// A Word is a value of a policy that files name by a word.
+type Word interface {
+	fmt.Stringer
+	Choices() []string
+	UnmarshalText([]byte) error
+	// defined reports whether the value has a word; take takes that of a Word of the same type.
+	defined() bool
+	take(any)
+}
+
+func (v word[W]) defined() bool { return int(v) < len(v.Choices()) }
+
+// orStrictest returns the strictest value for one that has no word.
+func (v word[W]) orStrictest() word[W] {
+	if !v.defined() {
+		return 0
+	}
+	return v
+}
+
+func (v *word[W]) take(other any) { *v = *other.(*word[W]) }
+
 func (v word[W]) String() string {
 	if all := v.Choices(); int(v) < len(all) {
 		return all[v]

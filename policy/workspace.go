@@ -65,9 +65,9 @@ type Workspace struct {
 	Target WorkspaceTarget `json:"target,omitzero"`
 }
 
-// TopWorkspace grants a shadow at the directory's own path in which nothing is hidden, and which
+// topWorkspace grants a shadow at the directory's own path in which nothing is hidden, and which
 // commits by itself.
-func TopWorkspace() Workspace {
+func topWorkspace() Workspace {
 	return Workspace{Access: WorkspaceShadow, Commit: CommitAuto, Target: TargetSame}
 }
 

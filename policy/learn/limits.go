@@ -35,13 +35,7 @@ type LimitLine struct {
 	Why     string `json:"why"`
 }
 
-// of returns the value that p has for the limit.
-func (l LimitLine) of(p policy.Policy) (n int64, unit policy.Unit, ok bool) {
-	if l.Section == "fetch.limits" {
-		return p.Fetch.Limits.Get(l.Name)
-	}
-	return p.Limits.Get(l.Name)
-}
+func (l LimitLine) field() policy.Field { return policy.FieldOf(l.Section + "." + l.Name) }
 
 const (
 	mib = 1 << 20

@@ -136,8 +136,8 @@ func (b Base) edits(d Draft) (edits []syntax.Edit, tables string) {
 		}
 	}
 	for _, l := range d.Limits {
-		if have, unit, ok := l.of(b.Policy); ok && l.Value > have {
-			edits = append(edits, syntax.SetLimit(l.Section, l.Name, unit, l.Value))
+		if f := l.field(); l.Value > f.Amount(b.Policy) {
+			edits = append(edits, syntax.SetLimit(l.Section, l.Name, f.Unit, l.Value))
 		}
 	}
 	w := &text{}

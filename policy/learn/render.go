@@ -101,17 +101,8 @@ func (w *text) mounts(d Draft) {
 	for _, i := range d.Of(KindMount) {
 		w.line("")
 		w.comment(i.Why)
-		w.line("[[mount]]")
-		w.mount(i.Mount)
+		w.line("%s", strings.Join(syntax.AddMount(i.Mount).Lines(), "\n"))
 	}
-}
-
-func (w *text) mount(m policy.Mount) {
-	if m.Source != "" {
-		w.line("source = %s", syntax.Quote(m.Source))
-	}
-	w.line("target = %s", syntax.Quote(m.Target))
-	w.line("access = %s", syntax.Quote(m.Access.String()))
 }
 
 func (w *text) limits(d Draft, section string) {
@@ -131,12 +122,7 @@ func (w *text) limits(d Draft, section string) {
 
 // Amount writes a limit as a file has it.
 func Amount(l LimitLine) string {
-	_, unit, ok := l.of(policy.Policy{})
-	value := unit.Format(l.Value)
-	if ok && (unit == policy.Bytes || unit == policy.Duration) {
-		return syntax.Quote(value)
-	}
-	return value
+	return syntax.Amount(l.field().Unit, l.Value)
 }
 
 // list writes a key and its items, each on a line of its own with its evidence.

@@ -142,9 +142,8 @@ func wideLimits(fetches bool) []LimitLine {
 			continue
 		}
 		line := LimitLine{Section: l.section, Name: l.name, Why: "of a run that is learnt from"}
-		_, unit, _ := line.of(policy.Policy{})
 		var err error
-		if line.Value, err = unit.Parse(l.value); err != nil {
+		if line.Value, err = line.field().Unit.Parse(l.value); err != nil {
 			// Not a policy; Text says so.
 			line.Value = math.MaxInt64
 		}

@@ -186,38 +186,30 @@ func connectAsk(object string) ([][]policy.Question, error) {
 func (a *Ask) limit() error {
 	name, amount, _ := strings.Cut(a.Object, "=")
 	a.Limit = strings.TrimSpace(name)
-	_, unit, ok := limitOf(policy.Policy{}, a.Limit)
-	if !ok {
+	f := limitOf(a.Limit)
+	if _, ok := f.At(&policy.Policy{}).(*int64); !ok {
 		return fmt.Errorf("%q is no limit: there are %s", a.Limit, strings.Join(limitNames(), ", "))
 	}
 	if amount == "" {
 		return nil
 	}
-	n, err := unit.Parse(strings.TrimSpace(amount))
+	n, err := f.Unit.Parse(strings.TrimSpace(amount))
 	a.Amount = n
 	return err
 }
 
-// limitOf returns a limit by its name, which is after "fetch." for those of fetch.
-func limitOf(p policy.Policy, name string) (int64, policy.Unit, bool) {
+// limitOf returns a limit by its name, which is the key without "limits.".
+func limitOf(name string) policy.Field {
 	if fetch, ok := strings.CutPrefix(name, "fetch."); ok {
-		return p.Fetch.Limits.Get(fetch)
+		return policy.FieldOf("fetch.limits." + fetch)
 	}
-	return p.Limits.Get(name)
+	return policy.FieldOf("limits." + name)
 }
 
 func limitNames() []string {
 	var out []string
-	for _, l := range policy.LimitInfos() {
-		out = append(out, l.Name)
+	for _, f := range policy.Fields("limits", "fetch.limits") {
+		out = append(out, strings.Replace(f.Key, "limits.", "", 1))
 	}
 	return out
-}
-
-// limitKey is the key of a limit in a file.
-func limitKey(name string) string {
-	if fetch, ok := strings.CutPrefix(name, "fetch."); ok {
-		return "fetch.limits." + fetch
-	}
-	return "limits." + name
 }

@@ -53,10 +53,7 @@ func (d *differ) hosts() []string {
 		}
 	}
 	for _, f := range []policy.Fetch{d.a.Fetch, d.b.Fetch} {
-		for _, r := range f.Allow {
-			add(r.Host)
-		}
-		for _, r := range f.Deny {
+		for _, r := range f.Targets() {
 			add(r.Host)
 		}
 	}
@@ -79,15 +76,12 @@ func (d *differ) requests(host string, a, b policy.Fetch) {
 	var ports policy.Ports
 	sockets := false
 	for _, f := range []policy.Fetch{a, b} {
-		for _, r := range f.Allow {
-			paths, methods, ports = append(paths, r.Paths...), append(methods, r.Methods...),
-				append(ports, r.Ports...)
-			sockets = sockets || r.WebSocket
-		}
-		for _, r := range f.Deny {
+		for _, r := range f.Targets() {
 			paths, methods, ports = append(paths, r.Paths...), append(methods, r.Methods...),
 				append(ports, r.Ports...)
 		}
+		sockets = sockets || slices.ContainsFunc(f.Allow,
+			func(r policy.FetchRule) bool { return r.WebSocket })
 	}
 	urls := d.cells(shapeURL, globPatterns(paths))
 	for _, port := range portCells(ports) {
@@ -170,12 +164,10 @@ func (d *differ) request(q policy.Connect) {
 
 // bounds compares what two rules that grant the same request bound.
 func (d *differ) bounds(q policy.Connect, x, y policy.FetchRule) {
-	for _, name := range policy.FetchBoundNames() {
-		m, unit, _ := x.Bounds.Get(name)
-		n, _, _ := y.Bounds.Get(name)
-		if m, n = unbounded(m), unbounded(n); m != n {
-			d.add(way(n > m), "limit", fmt.Sprintf("use %s of %s at %s, and not %s", unit.Format(n),
-				name, q.Host, unit.Format(m)), y.String(), q)
+	for _, b := range policy.FetchBoundFields() {
+		if m, n := unbounded(*b.At(&x.Bounds)), unbounded(*b.At(&y.Bounds)); m != n {
+			d.add(way(n > m), "limit", fmt.Sprintf("use %s of %s at %s, and not %s",
+				b.Unit.Format(n), b.Name, q.Host, b.Unit.Format(m)), y.String(), q)
 		}
 	}
 	types := func(r policy.FetchRule) policy.Globs {

@@ -2,6 +2,7 @@ package meaning
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -133,10 +134,8 @@ func outcome(words []string) (o Outcome, err error) {
 	case len(words) == 1 && words[0] == "refused":
 		return Outcome{Refused: true}, nil
 	case len(words) == 2 && words[0] == "limit":
-		for _, name := range policy.LimitNames() {
-			if name == words[1] {
-				return Outcome{Limit: name}, nil
-			}
+		if slices.Contains(policy.LimitNames(), words[1]) {
+			return Outcome{Limit: words[1]}, nil
 		}
 		return o, fmt.Errorf("%q is no limit", words[1])
 	case len(words) == 2 && words[0] == "exit":
@@ -212,8 +211,9 @@ func (e Expectation) Judge(eff policy.Effective, commands Commands) (Finding, er
 	}
 	got, why := "deny", ""
 	if a.Limit != "" {
-		n, unit, _ := limitOf(eff.Policy(), a.Limit)
-		why = limitKey(a.Limit) + " = " + unit.Format(n)
+		limit := limitOf(a.Limit)
+		n := limit.Amount(eff.Policy())
+		why = limit.Key + " = " + limit.Unit.Format(n)
 		if n > 0 && a.Amount <= n {
 			got = "allow"
 		}

@@ -50,24 +50,15 @@ func Explain(sources []Source) (Explanation, error) {
 	for _, s := range sources {
 		x.out.Layers = append(x.out.Layers, s.Layer.Name+" ("+s.Layer.Source+")")
 	}
-	x.workspace(p)
-	mount := func(a, b policy.Mount) bool { return policy.Mounts{a}.LessEq(policy.Mounts{b}) }
-	explainList(x, "mount", p, func(p policy.Policy) []policy.Mount { return p.Mounts }, mount)
-	for _, name := range policy.LimitNames() {
-		x.limit("limits."+name, p, name)
+	x.section(p, "workspace")
+	// What every layer leaves at the top comes from the profile all the same.
+	for i := range x.out.Items {
+		x.fillProfile(&x.out.Items[i])
 	}
-	glob := func(a, b policy.Glob) bool { return policy.Globs{a}.LessEq(policy.Globs{b}) }
-	for _, list := range []struct {
-		key string
-		of  func(policy.Policy) []policy.Glob
-	}{
-		{"tools.allow", func(p policy.Policy) []policy.Glob { return p.Tools.Allow }},
-		{"tools.modules", func(p policy.Policy) []policy.Glob { return p.Tools.Modules }},
-		{"tools.native", func(p policy.Policy) []policy.Glob { return p.Tools.Native }},
-		{"tools.images", func(p policy.Policy) []policy.Glob { return p.Tools.Images }},
-	} {
-		explainList(x, list.key, p, list.of, glob)
-	}
+	explainList(x, "mount", p, func(p policy.Policy) []policy.Mount { return p.Mounts },
+		func(a, b policy.Mount) bool { return policy.Mounts{a}.LessEq(policy.Mounts{b}) })
+	x.section(p, "limits")
+	x.section(p, "tools")
 	explainList(x, "fetch.allow", p, func(p policy.Policy) []policy.FetchRule {
 		return p.Fetch.Allow
 	}, func(a, b policy.FetchRule) bool {
@@ -78,31 +69,42 @@ func Explain(sources []Source) (Explanation, error) {
 	})
 	explainList(x, "fetch.deny", p, func(p policy.Policy) []policy.FetchDeny {
 		return p.Fetch.Deny
-	}, func(a, b policy.FetchDeny) bool { return a.String() == b.String() })
-	if len(p.Fetch.Allow) > 0 {
-		for _, name := range policy.FetchLimitNames() {
-			x.limit("fetch.limits."+name, p, "fetch."+name)
-		}
-		x.scalar("fetch.limits.rate", p, func(p policy.Policy) string {
-			return policy.Count.Format(unbounded(p.Fetch.Rate))
-		})
+	}, same)
+	x.section(p, "fetch")
+	x.section(p, "fetch.limits")
+	explainList(x, "env.set", p, func(p policy.Policy) []word { return pairs(p.Env.Set) }, same)
+	for _, name := range []string{"env", "syscalls", "audit", "session"} {
+		x.section(p, name)
 	}
-	text := func(a, b word) bool { return a == b }
-	explainList(x, "env.set", p, func(p policy.Policy) []word { return pairs(p.Env.Set) }, text)
-	explainList(x, "env.pass", p, func(p policy.Policy) []policy.Glob { return p.Env.Pass }, glob)
-	explainList(x, "env.allow", p, func(p policy.Policy) []policy.Glob { return p.Env.Allow }, glob)
-	explainList(x, "syscalls.groups", p,
-		func(p policy.Policy) []word { return words(p.Syscalls.Groups) }, text)
-	x.scalar("audit.files", p, func(p policy.Policy) string { return p.Audit.Files.String() })
-	x.scalar("session.engine", p, func(p policy.Policy) string { return p.Session.Engine.String() })
-	x.scalar("session.loopback", p,
-		func(p policy.Policy) string { return p.Session.Loopback.String() })
-	explainList(x, "outer", p, func(p policy.Policy) []word { return words(p.Outer.Words()) }, text)
-	explainList(x, "agent.bindings", p,
-		func(p policy.Policy) []word { return words(p.Agent.Bindings) }, text)
-	explainList(x, "approve", p, func(p policy.Policy) []policy.ApproveRule { return p.Approve },
-		func(a, b policy.ApproveRule) bool { return a.String() == b.String() })
+	explainList(x, "outer", p, func(p policy.Policy) []word { return words(p.Outer.Words()) }, same)
+	x.section(p, "agent")
+	explainList(x, "approve", p, func(p policy.Policy) []policy.ApproveRule { return p.Approve }, same)
 	return x.out, nil
+}
+
+func same[T fmt.Stringer](a, b T) bool { return a.String() == b.String() }
+
+// section explains the fields of a section.
+func (x *explainer) section(p policy.Policy, name string) {
+	for _, f := range policy.Fields(name) {
+		if f.Void(p) {
+			continue
+		}
+		switch f.At(&p).(type) {
+		case *[]string:
+			explainList(x, f.Key, p,
+				func(p policy.Policy) []word { return words(*f.At(&p).(*[]string)) }, same)
+		case *policy.Globs:
+			explainList(x, f.Key, p,
+				func(p policy.Policy) []policy.Glob { return *f.At(&p).(*policy.Globs) },
+				func(a, b policy.Glob) bool { return policy.Globs{a}.LessEq(policy.Globs{b}) })
+		case *int64:
+			x.limit(f, p)
+		case policy.Word:
+			x.scalar(f.Key, p,
+				func(p policy.Policy) string { return f.At(&p).(policy.Word).String() })
+		}
+	}
 }
 
 // A word is an item that is a text alone.
@@ -235,28 +237,6 @@ func (x *explainer) scalar(key string, p policy.Policy, of func(policy.Policy) s
 	x.out.Items = append(x.out.Items, item)
 }
 
-func (x *explainer) workspace(p policy.Policy) {
-	x.scalar("workspace.access", p,
-		func(p policy.Policy) string { return p.Workspace.Access.String() })
-	if p.Workspace.Access != policy.WorkspaceNone {
-		x.scalar("workspace.target", p,
-			func(p policy.Policy) string { return p.Workspace.Target.String() })
-	}
-	same := func(a, b word) bool { return a == b }
-	explainList(x, "workspace.hide", p,
-		func(p policy.Policy) []word { return words(p.Workspace.Hide) }, same)
-	explainList(x, "workspace.protect", p,
-		func(p policy.Policy) []word { return words(p.Workspace.Protect) }, same)
-	if p.Workspace.Access == policy.WorkspaceShadow {
-		x.scalar("workspace.commit", p,
-			func(p policy.Policy) string { return p.Workspace.Commit.String() })
-	}
-	// What every layer leaves at the top comes from the profile all the same.
-	for i := range x.out.Items {
-		x.fillProfile(&x.out.Items[i])
-	}
-}
-
 func (x *explainer) fillProfile(item *Item) {
 	for _, s := range x.sources {
 		if at := s.itemAt(item.Key, ""); item.Given == nil && at != nil {
@@ -265,13 +245,9 @@ func (x *explainer) fillProfile(item *Item) {
 	}
 }
 
-func (x *explainer) limit(key string, p policy.Policy, name string) {
-	_, unit, _ := limitOf(p, name)
-	x.scalar(key, p, func(p policy.Policy) string {
-		n, _, _ := limitOf(p, name)
-		return unit.Format(n)
-	})
-	if n, byDefault := p.Limits.InForce(name); byDefault {
-		x.out.Items[len(x.out.Items)-1].Value = unit.Format(n) + " (default)"
+func (x *explainer) limit(f policy.Field, p policy.Policy) {
+	x.scalar(f.Key, p, func(p policy.Policy) string { return f.Unit.Format(f.Amount(p)) })
+	if n, byDefault := p.Limits.InForce(f.Name); byDefault {
+		x.out.Items[len(x.out.Items)-1].Value = f.Unit.Format(n) + " (default)"
 	}
 }

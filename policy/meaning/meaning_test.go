@@ -218,6 +218,8 @@ func TestExplain(t *testing.T) {
 	if l := find(x.Lost, "tools.allow", "core-utils/*"); l.Narrowed[0].Layer != "ceiling" {
 		t.Errorf("lost: %+v", l)
 	}
+	// What no rule grants is refused, which nobody has to say.
+	find(x.Items, "fetch.mode", "enforce")
 	if n := find(x.Items, "tools.native", "/usr/bin/git"); n.Given.At.Line != 24 ||
 		len(n.Narrowed) != 0 {
 		t.Errorf("git: %+v", n)

@@ -321,19 +321,20 @@ func allowEdit(q policy.Question, d policy.Decision, p policy.Policy) (syntax.Ed
 }
 
 func whyLimit(a Ask, sources []Source, eff policy.Effective) Answer {
-	value, unit, _ := limitOf(eff.Policy(), a.Limit)
+	limit := limitOf(a.Limit)
+	value := limit.Amount(eff.Policy())
 	rule := "no layer bounds it"
 	if n, byDefault := eff.Policy().Limits.InForce(a.Limit); byDefault {
 		value, rule = n, "no layer bounds it, and this is the default"
 	}
 	out := Answer{Question: a.String(), Allowed: value > 0 && (a.Amount == 0 || a.Amount <= value),
-		Value: unit.Format(value), Rule: rule}
+		Value: limit.Unit.Format(value), Rule: rule}
 	for _, s := range sources {
-		n, _, _ := limitOf(s.Layer.Policy, a.Limit)
+		n := limit.Amount(s.Layer.Policy)
 		v := Verdict{Layer: s.Layer.Name, Source: s.Layer.Source, Allowed: a.Amount <= n && n > 0,
-			Value: unit.Format(n), Rule: limitKey(a.Limit) + " = " + unit.Format(n)}
+			Value: limit.Unit.Format(n), Rule: limit.Key + " = " + limit.Unit.Format(n)}
 		if n != policy.Unlimited {
-			v.At = s.place(limitKey(a.Limit))
+			v.At = s.place(limit.Key)
 			if out.Layer == "" && n == value {
 				out.Layer, out.Rule, out.At = v.Layer, v.Rule, v.At
 			}
@@ -344,10 +345,8 @@ func whyLimit(a Ask, sources []Source, eff policy.Effective) Answer {
 			if s.File == nil {
 				step.What = "leave out --limit " + a.Limit
 			} else {
-				key, want := limitKey(a.Limit), max(a.Amount, 1)
-				dot := strings.LastIndexByte(key, '.')
 				step.File = s.File.Source
-				step.edit = syntax.SetLimit(key[:dot], key[dot+1:], unit, want)
+				step.edit = syntax.SetLimit(limit.Section, limit.Name, limit.Unit, max(a.Amount, 1))
 				step.Lines, step.Verified = step.edit.Lines(), true
 			}
 			out.Change = append(out.Change, step)

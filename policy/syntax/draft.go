@@ -136,39 +136,25 @@ func (d *draft) inherit(base *draft) {
 
 func (d *draft) inheritPolicy(base *draft) {
 	p, q := &d.policy, base.policy
-	inheritKey(d, base, "workspace.access", &p.Workspace.Access, q.Workspace.Access)
-	inheritKey(d, base, "workspace.commit", &p.Workspace.Commit, q.Workspace.Commit)
-	inheritKey(d, base, "workspace.target", &p.Workspace.Target, q.Workspace.Target)
-	for _, name := range policy.LimitNames() {
-		if n, _, _ := q.Limits.Get(name); d.wants(base, "limits."+name) {
-			p.Limits.Put(name, n)
+	for _, f := range policy.Fields() {
+		switch own, theirs := f.At(p), f.At(&q); own := own.(type) {
+		case *[]string:
+			*own = unite(*theirs.(*[]string), *own)
+		case *policy.Globs:
+			*own = uniteRules(*theirs.(*policy.Globs), *own)
+		default:
+			if d.wants(base, f.Key) {
+				f.Copy(p, q)
+			}
 		}
 	}
-	for _, name := range policy.FetchLimitNames() {
-		if n, _, _ := q.Fetch.Limits.Get(name); d.wants(base, "fetch.limits."+name) {
-			p.Fetch.Limits.Put(name, n)
-		}
-	}
-	p.Workspace.Hide = unite(q.Workspace.Hide, p.Workspace.Hide)
-	p.Workspace.Protect = unite(q.Workspace.Protect, p.Workspace.Protect)
 	d.inheritMounts(base)
-	p.Tools.Allow = uniteRules(q.Tools.Allow, p.Tools.Allow)
-	p.Tools.Modules = uniteRules(q.Tools.Modules, p.Tools.Modules)
-	p.Tools.Native = uniteRules(q.Tools.Native, p.Tools.Native)
-	p.Tools.Images = uniteRules(q.Tools.Images, p.Tools.Images)
 	p.Fetch.Allow = uniteRules(q.Fetch.Allow, p.Fetch.Allow)
 	p.Fetch.Deny = uniteRules(q.Fetch.Deny, p.Fetch.Deny)
 	p.Approve = uniteRules(q.Approve, p.Approve)
-	inheritKey(d, base, "fetch.limits.rate", &p.Fetch.Rate, q.Fetch.Rate)
-	inheritKey(d, base, "fetch.mode", &p.Fetch.Mode, q.Fetch.Mode)
-	p.Env.Pass = uniteRules(q.Env.Pass, p.Env.Pass)
-	p.Env.Allow = uniteRules(q.Env.Allow, p.Env.Allow)
-	p.Syscalls.Groups = unite(q.Syscalls.Groups, p.Syscalls.Groups)
-	p.Agent.Bindings = unite(q.Agent.Bindings, p.Agent.Bindings)
-	inheritKey(d, base, "audit.files", &p.Audit.Files, q.Audit.Files)
-	inheritKey(d, base, "session.engine", &p.Session.Engine, q.Session.Engine)
-	inheritKey(d, base, "session.loopback", &p.Session.Loopback, q.Session.Loopback)
-	inheritKey(d, base, "outer", &p.Outer, q.Outer)
+	if d.wants(base, "outer") {
+		p.Outer = q.Outer
+	}
 	values := maps.Clone(p.Env.Set.Values)
 	if values == nil {
 		values = map[string]string{}
@@ -214,12 +200,6 @@ func (d *draft) yields(base *draft, k string, own Position, said bool, theirs Po
 	return false
 }
 
-func inheritKey[T any](d, base *draft, key string, into *T, from T) {
-	if d.wants(base, key) {
-		*into = from
-	}
-}
-
 // inheritMounts takes over each mount whose target d does not use itself.
 func (d *draft) inheritMounts(base *draft) {
 	for i, m := range base.policy.Mounts {
@@ -263,63 +243,45 @@ func uniteBy[L ~[]T, T any, K comparable](base, own L, key func(T) K) L {
 	return out
 }
 
-// open fills what a ceiling or a request leaves out with the top of its part.
-func (d *draft) open(kind Kind) {
-	p, top := &d.policy, policy.Top()
-	openKey(d, "workspace.access", &p.Workspace.Access, top.Workspace.Access)
-	openKey(d, "workspace.commit", &p.Workspace.Commit, top.Workspace.Commit)
-	openKey(d, "workspace.target", &p.Workspace.Target, top.Workspace.Target)
-	for _, name := range policy.LimitNames() {
-		if !d.has("limits." + name) {
+// unsaid is the policy of a file that says nothing.
+func (k Kind) unsaid() policy.Policy {
+	p := policy.Top()
+	switch k {
+	case Ceiling:
+		p.Outer = policy.KeepingOuter()
+	case Profile:
+		p = policy.Policy{Audit: p.Audit, Session: policy.Session{Engine: policy.EngineRequest},
+			Outer: p.Outer}
+		for _, name := range policy.OptionalLimits() {
 			p.Limits.Put(name, policy.Unlimited)
 		}
 	}
-	for _, name := range policy.FetchLimitNames() {
-		if !d.has("fetch.limits." + name) {
-			p.Fetch.Limits.Put(name, policy.Unlimited)
-		}
-	}
-	openKey(d, "mount", &p.Mounts, top.Mounts)
-	openKey(d, "tools.allow", &p.Tools.Allow, top.Tools.Allow)
-	openKey(d, "tools.modules", &p.Tools.Modules, top.Tools.Modules)
-	openKey(d, "tools.native", &p.Tools.Native, top.Tools.Native)
+	return p
+}
+
+// fill gives meaning to what a file of a kind leaves out.
+func (d *draft) fill(kind Kind) {
+	p, unsaid := &d.policy, kind.unsaid()
 	// A ceiling that bounds the programs of the host may be older than images, of which all programs
 	// may run: it has to name those that it grants.
-	if kind != Ceiling || !d.has("tools.native") {
-		openKey(d, "tools.images", &p.Tools.Images, top.Tools.Images)
+	if kind == Ceiling && d.has("tools.native") {
+		unsaid.Tools.Images = nil
 	}
-	openKey(d, "fetch.allow", &p.Fetch.Allow, top.Fetch.Allow)
-	openKey(d, "fetch.mode", &p.Fetch.Mode, top.Fetch.Mode)
-	openKey(d, "env.set", &p.Env.Set, top.Env.Set)
-	openKey(d, "env.pass", &p.Env.Pass, top.Env.Pass)
-	openKey(d, "env.allow", &p.Env.Allow, top.Env.Allow)
-	openKey(d, "syscalls.groups", &p.Syscalls, top.Syscalls)
-	openKey(d, "agent.bindings", &p.Agent, top.Agent)
-	openKey(d, "audit.files", &p.Audit.Files, top.Audit.Files)
-	openKey(d, "session.engine", &p.Session.Engine, top.Session.Engine)
-	openKey(d, "session.loopback", &p.Session.Loopback, top.Session.Loopback)
-	outer := top.Outer
-	if kind == Ceiling {
-		outer = policy.KeepingOuter()
-	}
-	openKey(d, "outer", &p.Outer, outer)
-}
-
-// openOptional is open for what even a profile may leave out.
-func (d *draft) openOptional() {
-	for _, name := range policy.OptionalLimits() {
-		if !d.has("limits." + name) {
-			d.policy.Limits.Put(name, policy.Unlimited)
+	for _, f := range policy.Fields() {
+		if !d.has(f.Key) {
+			f.Copy(p, unsaid)
 		}
 	}
-	openKey(d, "audit.files", &d.policy.Audit.Files, policy.FilesNone)
-	openKey(d, "session.engine", &d.policy.Session.Engine, policy.EngineRequest)
-	openKey(d, "session.loopback", &d.policy.Session.Loopback, policy.LoopbackOwn)
-	openKey(d, "outer", &d.policy.Outer, policy.TopOuter())
-}
-
-func openKey[T any](d *draft, key string, into *T, top T) {
-	if !d.has(key) {
-		*into = top
+	if !d.has("mount") {
+		p.Mounts = unsaid.Mounts
+	}
+	if !d.has("fetch.allow") {
+		p.Fetch.Allow = unsaid.Fetch.Allow
+	}
+	if !d.has("env.set") {
+		p.Env.Set = unsaid.Env.Set
+	}
+	if !d.has("outer") {
+		p.Outer = unsaid.Outer
 	}
 }

@@ -33,13 +33,8 @@ var errEdit = errors.New("the text cannot be changed")
 func SetKey(section, key, word string) Edit {
 	return Edit{Section: section, Key: key, Value: Quote(word),
 		apply: func(p *policy.Policy) error {
-			switch section + "." + key {
-			case "workspace.access":
-				return p.Workspace.Access.UnmarshalText([]byte(word))
-			case "workspace.commit":
-				return p.Workspace.Commit.UnmarshalText([]byte(word))
-			case "workspace.target":
-				return p.Workspace.Target.UnmarshalText([]byte(word))
+			if into, ok := policy.FieldOf(section + "." + key).At(p).(policy.Word); ok {
+				return into.UnmarshalText([]byte(word))
 			}
 			return fmt.Errorf("%w: %s.%s", errEdit, section, key)
 		}}
@@ -47,13 +42,9 @@ func SetKey(section, key, word string) Edit {
 
 // SetLimit sets a limit to an amount.
 func SetLimit(section, key string, unit policy.Unit, n int64) Edit {
-	value := unit.Format(n)
-	if unit == policy.Bytes || unit == policy.Duration {
-		value = Quote(value)
-	}
-	return Edit{Section: section, Key: key, Value: value, apply: func(p *policy.Policy) error {
-		if section == "limits" && p.Limits.Put(key, n) || section == "fetch.limits" &&
-			p.Fetch.Limits.Put(key, n) {
+	return Edit{Section: section, Key: key, Value: Amount(unit, n), apply: func(p *policy.Policy) error {
+		if limit, ok := policy.FieldOf(section + "." + key).At(p).(*int64); ok {
+			*limit = n
 			return nil
 		}
 		return fmt.Errorf("%w: %s.%s is no limit", errEdit, section, key)
@@ -64,18 +55,18 @@ func SetLimit(section, key string, unit policy.Unit, n int64) Edit {
 func AddItem(section, key, item string) Edit {
 	return Edit{Section: section, Key: key, Item: true, Value: Quote(item),
 		apply: func(p *policy.Policy) error {
-			d := &draft{policy: *p}
-			if texts := d.texts(section + "." + key); texts != nil {
-				*texts = append(slices.Clone(*texts), item)
-			} else {
-				list := d.globs(section + "." + key)
+			switch list := policy.FieldOf(section + "." + key).At(p).(type) {
+			case *[]string:
+				*list = append(slices.Clone(*list), item)
+			case *policy.Globs:
 				g, err := policy.ParseGlob(item)
-				if list == nil || err != nil {
+				if err != nil {
 					return errors.Join(errEdit, err)
 				}
 				*list = append(slices.Clone(*list), g)
+			default:
+				return fmt.Errorf("%w: %s.%s is no list", errEdit, section, key)
 			}
-			*p = d.policy
 			return nil
 		}}
 }

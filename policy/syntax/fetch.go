@@ -9,42 +9,10 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-func (r *reader) fetch(key string, v *node) { (&fetchReader{r.values, r.kind}).section(key, v) }
-
-// fetchReader reads the section fetch of one file.
+// fetchReader reads the rules of the section fetch of one file.
 type fetchReader struct {
 	values
 	kind Kind
-}
-
-func (r *fetchReader) section(key string, v *node) {
-	r.table(key, v, map[string]func(string, *node){
-		"allow":  func(k string, v *node) { r.each(k, v, "tables", r.rule) },
-		"deny":   func(k string, v *node) { r.each(k, v, "tables", r.deny) },
-		"mode":   r.oneOf(&r.draft.policy.Fetch.Mode),
-		"limits": r.limits,
-	})
-}
-
-func (r *fetchReader) limits(key string, v *node) {
-	l := &r.draft.policy.Fetch.Limits
-	known := map[string]func(string, *node){
-		"rate": func(k string, v *node) {
-			r.limit(k, v, policy.Count, func(text string) error {
-				var b policy.FetchBounds
-				err := bare(b.Set("rate", text))
-				r.draft.policy.Fetch.Rate = b.Rate
-				return err
-			})
-		},
-	}
-	for _, name := range policy.FetchLimitNames() {
-		_, unit, _ := l.Get(name)
-		known[name] = func(k string, v *node) {
-			r.limit(k, v, unit, func(text string) error { return bare(l.Set(name, text)) })
-		}
-	}
-	r.table(key, v, known)
 }
 
 func (r *fetchReader) rule(key string, v *node) {
@@ -64,13 +32,8 @@ func (r *fetchReader) rule(key string, v *node) {
 	}
 	known["websocket"] = func(k string, v *node) { r.flag(k, v, &rule.WebSocket) }
 	known["tls"] = r.oneOf(&rule.TLS)
-	for _, name := range policy.FetchBoundNames() {
-		_, unit, _ := rule.Bounds.Get(name)
-		known[name] = func(k string, v *node) {
-			r.limit(k, v, unit, func(text string) error {
-				return bare(rule.Bounds.Set(name, text))
-			})
-		}
+	for _, b := range policy.FetchBoundFields() {
+		known[b.Name] = func(k string, v *node) { r.limit(k, v, b.Unit, b.At(&rule.Bounds)) }
 	}
 	r.table(key, v, known)
 	switch {

@@ -5,10 +5,9 @@ import "github.com/jail-sandbox/jail/policy"
 // Key describes one key of a policy file, for hints, documentation and editors.
 type Key struct {
 	// "limits.memory"; "mount." and "fetch.allow." are lists of tables
-	Path string
-	// What its value looks like.
-	Type  string
-	About string
+	Path    string `json:"key"`
+	Example string `json:"example"` // of a value
+	About   string `json:"about"`
 }
 
 var plainKeys = []Key{
@@ -66,7 +65,6 @@ var plainKeys = []Key{
 	{"fetch.deny.paths", `["/private/**"]`, "paths; every path if missing"},
 	{"fetch.mode", "enforce | report",
 		"whether a request that no rule grants is refused (enforce) or only recorded (report)"},
-	{"fetch.limits.rate", "50", "requests that may start in one second; unlimited if missing"},
 	{"env.set", `{ LANG = "C.UTF-8" }`, "variables with a fixed value"},
 	{"env.pass", `["TERM"]`, "variables copied from the caller"},
 	{"env.allow", `["*"]`, "variables that a caller may set with --env"},
@@ -132,18 +130,13 @@ var plainKeys = []Key{
 // Keys returns every key there is.
 func Keys() []Key {
 	out := append([]Key(nil), plainKeys...)
-	for _, info := range policy.LimitInfos() {
+	for _, f := range policy.Fields("limits", "fetch.limits") {
 		example := map[policy.Unit]string{
 			policy.Count: "32", policy.Bytes: `"256MiB"`, policy.Duration: `"30s"`,
 			policy.Cores: "1.5",
-		}[info.Unit]
-		section, name, nested := cutLast(info.Name)
-		path := "limits." + name
-		if nested {
-			path = section + "." + path
-		}
-		out = append(out, Key{path, example, info.About})
-		out = append(out, Key{"tool.NAME." + path, example, info.About + ", of one tool"})
+		}[f.Unit]
+		out = append(out, Key{f.Key, example, f.About},
+			Key{"tool.NAME." + f.Key, example, f.About + ", of one tool"})
 	}
 	return append(out, withoutKeys()...)
 }

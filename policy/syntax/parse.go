@@ -162,15 +162,13 @@ func (p *parser) included(inc included, path []string) *draft {
 func (p *parser) finish(source string, d *draft) {
 	if p.kind == Profile {
 		p.complete(source, d)
-		d.openOptional()
 		for i := range *p.errs {
 			(*p.errs)[i].Incomplete = true
 		}
-	} else {
-		d.open(p.kind)
 	}
+	d.fill(p.kind)
 	for _, t := range d.tools {
-		t.open(Request)
+		t.fill(Request)
 	}
 	if len(*p.errs) > 0 {
 		return

@@ -493,7 +493,7 @@ func TestNoInterpolation(t *testing.T) {
 func TestKeys(t *testing.T) {
 	seen := map[string]bool{}
 	for _, k := range syntax.Keys() {
-		if k.About == "" || k.Type == "" || seen[k.Path] {
+		if k.About == "" || k.Example == "" || seen[k.Path] {
 			t.Errorf("key %+v is not described, or twice", k)
 		}
 		seen[k.Path] = true

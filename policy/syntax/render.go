@@ -16,8 +16,12 @@ import (
 // A limit of nothing at all and, in a profile, "any variable" of env.set cannot be said
 // in a file; they stand there as comments, and Parse asks for what is missing.
 func Render(f File) []byte {
-	w := &writer{kind: f.Kind}
-	p, top := f.Policy.Normal(), policy.Top().Normal()
+	w := &writer{kind: f.Kind, unsaid: f.Kind.unsaid()}
+	p := f.Policy.Normal()
+	if f.Kind == Ceiling && p.Tools.Native.String() != w.unsaid.Tools.Native.String() {
+		// See draft.fill.
+		w.unsaid.Tools.Images = nil
+	}
 	w.line("policy = %d", version)
 	if f.Name != "" {
 		w.line("name = %s", Quote(f.Name))
@@ -25,62 +29,36 @@ func Render(f File) []byte {
 	if f.About != "" {
 		w.line("about = %s", Quote(f.About))
 	}
-	says := w.says(len(p.Mounts) == 0, p.Mounts.String() == top.Mounts.String())
+	says := p.Mounts.String() != w.unsaid.Mounts.String()
 	if says && len(p.Mounts) == 0 {
 		w.line("mount = []")
 	}
-	w.workspace(p.Workspace)
+	w.section("workspace")
+	w.fields("workspace", p)
 	if says {
 		w.mounts(p.Mounts)
 	}
-	w.limits("limits", policy.LimitNames(), p.Limits.Get)
-	w.section("tools")
-	w.globs("allow", p.Tools.Allow, top.Tools.Allow)
-	w.globs("modules", p.Tools.Modules, top.Tools.Modules)
-	w.globs("native", p.Tools.Native, top.Tools.Native)
-	images := top.Tools.Images
-	if f.Kind == Ceiling && p.Tools.Native.String() != top.Tools.Native.String() {
-		// See draft.open.
-		images = nil
+	for _, section := range []string{"limits", "tools"} {
+		w.section(section)
+		w.fields(section, p)
 	}
-	w.globs("images", p.Tools.Images, images)
-	w.fetch(p.Fetch, top.Fetch)
+	w.fetch(p)
 	w.section("env")
 	w.vars(p.Env.Set)
-	w.globs("pass", p.Env.Pass, top.Env.Pass)
-	w.globs("allow", p.Env.Allow, top.Env.Allow)
-	w.section("syscalls")
-	w.strings("groups", p.Syscalls.Groups, p.Syscalls.String() == top.Syscalls.String())
-	w.section("audit")
-	if p.Audit.Files != policy.FilesNone {
-		w.line("files = %s", Quote(p.Audit.Files.String()))
+	w.fields("env", p)
+	for _, section := range []string{"syscalls", "audit", "session", "agent"} {
+		w.section(section)
+		w.fields(section, p)
 	}
-	w.section("session")
-	unsaid := policy.Session{Engine: policy.EngineRequest}
-	if f.Kind != Profile {
-		unsaid = top.Session
-	}
-	if p.Session.Engine != unsaid.Engine {
-		w.line("engine = %s", Quote(p.Session.Engine.String()))
-	}
-	if p.Session.Loopback != unsaid.Loopback {
-		w.line("loopback = %s", Quote(p.Session.Loopback.String()))
-	}
-	w.section("agent")
-	w.strings("bindings", p.Agent.Bindings, p.Agent.String() == top.Agent.String())
 	w.section("outer")
-	unsaidOuter := policy.TopOuter()
-	if f.Kind == Ceiling {
-		unsaidOuter = policy.KeepingOuter()
-	}
-	if p.Outer.String() != unsaidOuter.String() && !p.Tools.Empty() {
+	if p.Outer.String() != w.unsaid.Outer.String() && !p.Tools.Empty() {
 		w.line("allow = %s", List(p.Outer.Words()))
 	}
 	for _, r := range p.Approve {
 		w.approve(r)
 	}
 	for _, t := range f.Tools {
-		w.tool(t, top)
+		w.out.WriteString(toolSection(t))
 	}
 	return []byte(w.out.String())
 }
@@ -107,26 +85,26 @@ func (w *writer) approve(r policy.ApproveRule) {
 	}
 }
 
-// tool writes the section of a tool, which leaves out what it does not narrow.
-func (w *writer) tool(t policy.ForTool, top policy.Policy) {
-	kind := w.kind
-	w.kind, w.prefix = Request, "tool."+Quote(t.Tool.String())
+// toolSection is the section of a tool, which leaves out what it does not narrow.
+func toolSection(t policy.ForTool) string {
+	w := &writer{kind: Request, unsaid: Request.unsaid(), prefix: "tool." + Quote(t.Tool.String())}
 	fmt.Fprintf(&w.out, "\n[%s]\n", w.prefix)
 	p := t.Policy.Normal()
-	w.pending = ""
 	if len(p.Mounts) == 0 {
 		w.line("mount = []")
-	} else if p.Mounts.String() != top.Mounts.String() {
+	} else if p.Mounts.String() != w.unsaid.Mounts.String() {
 		w.mounts(p.Mounts)
 	}
-	w.limits("limits", policy.LimitNames(), p.Limits.Get)
-	w.fetch(p.Fetch, top.Fetch)
-	w.kind, w.prefix = kind, ""
+	w.section("limits")
+	w.fields("limits", p)
+	w.fetch(p)
+	return w.out.String()
 }
 
 type writer struct {
-	kind Kind
-	out  strings.Builder
+	kind   Kind
+	unsaid policy.Policy // what need not be written
+	out    strings.Builder
 	// A section without a key yet.
 	pending string
 	prefix  string // of all sections
@@ -151,34 +129,31 @@ func (w *writer) section(name string) {
 	}
 }
 
-// says reports whether something must be written that is nothing, or everything, or
-// neither of the two.
-func (w *writer) says(nothing, everything bool) bool {
-	if w.kind == Profile {
-		return !nothing
-	}
-	return !everything
-}
-
-func (w *writer) workspace(ws policy.Workspace) {
-	top := policy.TopWorkspace()
-	w.section("workspace")
-	if w.says(ws.Access == 0, ws.Access == top.Access) {
-		w.line("access = %s", Quote(ws.Access.String()))
-	}
-	if len(ws.Hide) > 0 {
-		w.line("hide = %s", List(ws.Hide))
-	}
-	if len(ws.Protect) > 0 {
-		w.line("protect = %s", List(ws.Protect))
-	}
-	// Without a workspace it has no path, whatever the target says.
-	if ws.Access != policy.WorkspaceNone && w.says(ws.Target == 0, ws.Target == top.Target) {
-		w.line("target = %s", Quote(ws.Target.String()))
-	}
-	// Without a shadow there is nothing to commit, whatever the rule says.
-	if ws.Access == policy.WorkspaceShadow && w.says(ws.Commit == 0, ws.Commit == top.Commit) {
-		w.line("commit = %s", Quote(ws.Commit.String()))
+// fields writes the fields of a section that say more than leaving them out does.
+func (w *writer) fields(section string, p policy.Policy) {
+	for _, f := range policy.Fields(section) {
+		if f.Void(p) {
+			continue
+		}
+		switch v, unsaid := f.At(&p), f.At(&w.unsaid); v := v.(type) {
+		case *[]string:
+			if !slices.Equal(*v, *unsaid.(*[]string)) {
+				w.line("%s = %s", f.Name, List(*v))
+			}
+		case *policy.Globs:
+			if v.String() != unsaid.(*policy.Globs).String() {
+				w.line("%s = %s", f.Name, List(v.Strings()))
+			}
+		case *int64:
+			// A rate of 0 is none.
+			if *v > 0 || f.Amount(p) != policy.Unlimited {
+				w.limit(f.Name, *v, f.Unit)
+			}
+		case policy.Word:
+			if v.String() != unsaid.(policy.Word).String() {
+				w.line("%s = %s", f.Name, Quote(v.String()))
+			}
+		}
 	}
 }
 
@@ -201,15 +176,6 @@ func (w *writer) mounts(mounts policy.Mounts) {
 	}
 }
 
-func (w *writer) limits(section string, names []string,
-	get func(string) (int64, policy.Unit, bool)) {
-	w.section(section)
-	for _, name := range names {
-		n, unit, _ := get(name)
-		w.limit(name, n, unit)
-	}
-}
-
 func (w *writer) limit(name string, n int64, unit policy.Unit) {
 	switch {
 	case n == policy.Unlimited:
@@ -218,89 +184,76 @@ func (w *writer) limit(name string, n int64, unit policy.Unit) {
 		}
 	case n <= 0:
 		w.line("# %s is nothing at all", name)
-	case unit == policy.Count || unit == policy.Cores:
-		w.line("%s = %s", name, unit.Format(n))
 	default:
-		w.line("%s = %s", name, Quote(unit.Format(n)))
+		w.line("%s = %s", name, Amount(unit, n))
 	}
 }
 
-func (w *writer) strings(key string, texts []string, everything bool) {
-	if w.says(len(texts) == 0, everything) {
-		w.line("%s = %s", key, List(texts))
+// Amount writes n of a unit as a file has it.
+func Amount(unit policy.Unit, n int64) string {
+	if unit == policy.Count || unit == policy.Cores {
+		return unit.Format(n)
 	}
+	return Quote(unit.Format(n))
 }
 
-func (w *writer) globs(key string, globs, top policy.Globs) {
-	w.strings(key, globs.Strings(), globs.String() == top.String())
-}
-
-func (w *writer) fetch(f, top policy.Fetch) {
-	allTop := len(f.Allow) == 1 && f.Allow[0].String() == top.Allow[0].String()
-	if len(f.Allow) == 0 {
-		if w.says(true, false) {
-			w.section("fetch")
-			w.line("allow = []")
-		}
-		return
-	}
+func (w *writer) fetch(p policy.Policy) {
 	w.section("fetch")
-	if w.says(f.Mode == 0, f.Mode == top.Mode) {
-		w.line("mode = %s", Quote(f.Mode.String()))
+	rules := func(p policy.Policy) string { return policy.Fetch{Allow: p.Fetch.Allow}.String() }
+	says := rules(p) != rules(w.unsaid)
+	if says && len(p.Fetch.Allow) == 0 {
+		w.line("allow = []")
 	}
-	if w.says(false, allTop) {
-		for _, r := range f.Allow {
+	w.fields("fetch", p)
+	if says {
+		for _, r := range p.Fetch.Allow {
 			w.section("[fetch.allow]")
 			w.rule(r)
 		}
 	}
-	for _, r := range f.Deny {
+	for _, r := range p.Fetch.Deny {
 		w.section("[fetch.deny]")
-		w.target(r.Host, r.Ports, r.Methods, r.Paths)
+		w.target(r)
 	}
-	w.limits("fetch.limits", policy.FetchLimitNames(), f.Limits.Get)
-	if f.Rate > 0 {
-		w.line("rate = %d", f.Rate)
-	}
+	w.section("fetch.limits")
+	w.fields("fetch.limits", p)
 }
 
 // rule writes every key, so that a reader need not know what leaving one out says.
 func (w *writer) rule(r policy.FetchRule) {
-	w.target(r.Host, r.Ports, r.Methods, r.Paths)
+	w.target(r.Target())
 	w.line("credential = %s", Quote(r.Credential))
 	if len(r.Types) > 0 {
 		w.line("types = %s", List(r.Types.Strings()))
 	}
 	w.line("websocket = %t", r.WebSocket)
 	w.line("tls = %s", Quote(r.TLS.String()))
-	for _, name := range policy.FetchBoundNames() {
-		if n, unit, _ := r.Bounds.Get(name); n > 0 {
-			w.limit(name, n, unit)
+	for _, b := range policy.FetchBoundFields() {
+		if n := *b.At(&r.Bounds); n > 0 {
+			w.limit(b.Name, n, b.Unit)
 		}
 	}
 }
 
-func (w *writer) target(host policy.Host, ranges policy.Ports, methods, paths policy.Globs) {
-	ports := ranges.Strings()
+func (w *writer) target(r policy.FetchDeny) {
+	ports := r.Ports.Strings()
 	for i, p := range ports {
 		if _, err := strconv.Atoi(p); err != nil {
 			ports[i] = Quote(p)
 		}
 	}
-	w.line("host = %s", Quote(host.String()))
+	w.line("host = %s", Quote(r.Host.String()))
 	w.line("ports = [%s]", strings.Join(ports, ", "))
-	w.line("methods = %s", List(methods.Strings()))
-	w.line("paths = %s", List(paths.Strings()))
+	w.line("methods = %s", List(r.Methods.Strings()))
+	w.line("paths = %s", List(r.Paths.Strings()))
 }
 
 func (w *writer) vars(v policy.Vars) {
-	if v.Any {
-		if w.kind == Profile {
-			w.line("# set is any variable")
-		}
+	if v.String() == w.unsaid.Env.Set.String() {
 		return
 	}
-	if !w.says(len(v.Values) == 0, false) {
+	if v.Any {
+		w.line("# set is any variable")
 		return
 	}
 	var pairs []string

@@ -2,7 +2,7 @@ package syntax
 
 import (
 	"encoding/json"
-	"reflect"
+	"maps"
 	"strings"
 
 	"github.com/jail-sandbox/jail/policy"
@@ -13,40 +13,36 @@ const schemaID = "https://jail-sandbox.github.io/jail/policy.schema.json"
 
 type object = map[string]any
 
-// Schema returns a JSON Schema (2020-12) of policy files, for editors. It is made from the
-// types of a policy, and refuses less than Parse does: what it cannot say is what two keys
-// mean together, how large a size may be, and whose file it is.
+// Schema returns a JSON Schema (2020-12) of policy files, for editors. It is made from the keys, and
+// refuses less than Parse does: what it cannot say is what two keys mean together, how large a size
+// may be, and whose file it is.
 func Schema() []byte {
-	root := structSchema(reflect.TypeFor[policy.Policy](), "")
+	root := tableOf(object{})
+	forms := forms()
+	for _, k := range Keys() {
+		// A section of a tool has the same keys as the file itself.
+		if strings.HasPrefix(k.Path, "tool.") {
+			continue
+		}
+		form := maps.Clone(forms[k.Path])
+		if strings.HasPrefix(k.Path, "without.") {
+			form = texts()
+		}
+		form["description"] = k.About
+		section, name, _ := cutLast(k.Path)
+		below(root, section)["properties"].(object)[name] = form
+	}
 	props := root["properties"].(object)
-	props["mount"] = props["mounts"]
-	delete(props, "mounts")
-	props["policy"] = object{"const": version, "description": about("policy")}
-	props["name"] = object{"type": "string", "maxLength": 128,
-		"pattern": `^[a-z0-9_][a-z0-9_-]*(/[a-z0-9_][a-z0-9_-]*)*$`, "description": about("name")}
-	props["about"] = object{"type": "string", "maxLength": 500, "description": about("about")}
-	props["include"] = object{"type": "array", "items": props["name"],
-		"description": about("include")}
-	section := tableOf(object{"limits": props["limits"], "mount": props["mount"],
-		"fetch": props["fetch"]})
-	props["tool"] = object{"type": "object", "additionalProperties": section,
+	props["tool"] = object{"type": "object", "additionalProperties": tableOf(object{
+		"limits": props["limits"], "mount": props["mount"], "fetch": props["fetch"]}),
 		"propertyNames": object{"pattern": "^(/|[^/]+/|\\*\\*/)"},
 		"description":   "what narrows the runs of single tools, met with the rest"}
-	props["without"] = withoutSchema()
-	props["version"] = object{"type": "integer", "minimum": 1, "maximum": maxVersion,
-		"description": about("version")}
-	signed := tableOf(object{"by": describedTexts("signed.by"),
-		"images": object{"type": "boolean", "description": about("signed.images")}})
-	signed["minProperties"] = 1
-	props["signed"] = signed
-	props["profiles"] = object{"type": "object",
-		"additionalProperties": audienceSchema("profiles.NAME")}
-	permissions := object{}
-	for _, name := range []string{"read", "run", "administer", "approve"} {
-		permissions[name] = audienceSchema("permissions." + name)
+	props["without"].(object)["description"] = "what is taken out of what is inherited"
+	props["signed"].(object)["minProperties"] = 1
+	for section, keys := range map[string][]string{"": {"policy"}, "mount": {"access"},
+		"fetch.allow": {"host"}, "fetch.deny": {"host"}, "approve": {"action", "mode"}} {
+		below(root, section)["required"] = keys
 	}
-	props["permissions"] = tableOf(permissions)
-	root["required"] = []string{"policy"}
 	root["$schema"], root["$id"] = "https://json-schema.org/draft/2020-12/schema", schemaID
 	root["title"] = "Policy of jail"
 	text, err := json.MarshalIndent(root, "", "  ")
@@ -57,31 +53,50 @@ func Schema() []byte {
 	return append(text, '\n')
 }
 
-func about(path string) string {
-	for _, k := range Keys() {
-		if k.Path == path {
-			return k.About
+// below returns the table of a section, which it makes where there is none: that of the items of a
+// list of tables, and for NAME that of every name.
+func below(table object, section string) object {
+	path := ""
+	for name := range strings.SplitSeq(section, ".") {
+		path = join(path, name)
+		if name == "" {
+			return table
+		}
+		if name == "NAME" {
+			delete(table, "properties")
+			if table["additionalProperties"] == false {
+				table["additionalProperties"] = tableOf(object{})
+			}
+			table = table["additionalProperties"].(object)
+			continue
+		}
+		props := table["properties"].(object)
+		next, ok := props[name].(object)
+		if !ok {
+			if next = tableOf(object{}); isList(path) {
+				next = object{"type": "array", "items": next}
+			}
+			props[name] = next
+		}
+		if table = next; isList(path) {
+			table = next["items"].(object)
 		}
 	}
-	return ""
+	return table
 }
 
-func describedTexts(path string) object {
-	out := texts()
-	out["description"] = about(path)
-	return out
-}
-
-func audienceSchema(path string) object {
-	return tableOf(object{"users": describedTexts(path + ".users"),
-		"groups": describedTexts(path + ".groups")})
+// isList reports whether a section is a list of tables.
+func isList(section string) bool {
+	switch section {
+	case "mount", "approve", "fetch.allow", "fetch.deny":
+		return true
+	}
+	return false
 }
 
 func tableOf(props object) object {
 	return object{"type": "object", "additionalProperties": false, "properties": props}
 }
-
-func listOf(items object) object { return object{"type": "array", "items": items} }
 
 func texts() object {
 	return object{"type": "array", "uniqueItems": true,
@@ -97,135 +112,83 @@ func globs(pattern string) object {
 
 const plainGlob = `^[^?\[\]{}\\]+$`
 
-// schemaOf is what a file says in place of a value of a type.
-func schemaOf(t reflect.Type, path string) object {
-	if c, ok := reflect.New(t).Interface().(choice); ok {
-		return object{"enum": c.Choices()}
+// forms returns what a value looks like, by its key.
+func forms() map[string]object {
+	text := func(pattern string) object { return object{"type": "string", "pattern": pattern} }
+	words := func(all ...string) object { return object{"enum": all} }
+	sets := func(all []string) object {
+		return object{"type": "array", "uniqueItems": true, "items": words(all...)}
 	}
-	switch t {
-	case reflect.TypeFor[policy.Host]():
-		return object{"type": "string",
-			"pattern": `^(\*|(\*\.|\*\*\.)?[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*\.?)$`}
-	case reflect.TypeFor[policy.Ports]():
-		return listOf(object{"oneOf": []object{{"type": "integer", "minimum": 1, "maximum": 65535},
-			{"type": "string", "pattern": `^(\*|[1-9][0-9]{0,4}-[1-9][0-9]{0,4})$`}}})
-	case reflect.TypeFor[policy.Vars]():
-		return object{"type": "object", "additionalProperties": object{"type": "string"},
-			"propertyNames": object{"pattern": `^[!-~]+$`}}
-	case reflect.TypeFor[policy.Limits](), reflect.TypeFor[policy.FetchLimits]():
-		return limitsSchema(path)
-	case reflect.TypeFor[policy.Globs]():
-		return globs(globForm(path))
-	case reflect.TypeFor[[]string]():
-		known := map[string][]policy.Named{"syscalls.groups": policy.SyscallGroups(),
-			"agent.bindings": policy.AllBindings()}
-		if all := known[path]; all != nil {
-			return object{"type": "array", "uniqueItems": true,
-				"items": object{"enum": policy.NamesOf(all)}}
-		}
-		return globs(plainGlob)
-	}
-	switch t.Kind() {
-	case reflect.Slice:
-		return listOf(schemaOf(t.Elem(), path))
-	case reflect.Struct:
-		return structSchema(t, path)
-	case reflect.Bool:
-		return object{"type": "boolean"}
-	}
-	return object{"type": "string", "minLength": 1}
-}
+	flag := object{"type": "boolean"}
+	host := text(`^(\*|(\*\.|\*\*\.)?[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*\.?)$`)
+	ports := object{"type": "array", "items": object{"oneOf": []object{
+		{"type": "integer", "minimum": 1, "maximum": 65535},
+		{"type": "string", "pattern": `^(\*|[1-9][0-9]{0,4}-[1-9][0-9]{0,4})$`}}}}
+	methods := globs(`^(\*|[A-Z_-]+)$`)
+	paths := globs(`^(/([A-Za-z0-9._~!$&'()*,=:@/-]|%[0-9A-F]{2})*|\*\*)$`)
+	name := object{"type": "string", "maxLength": 128,
+		"pattern": `^[a-z0-9_][a-z0-9_-]*(/[a-z0-9_][a-z0-9_-]*)*$`}
+	out := map[string]object{
+		"policy":  {"const": version},
+		"name":    name,
+		"about":   {"type": "string", "maxLength": 500},
+		"include": {"type": "array", "items": name},
+		"version": {"type": "integer", "minimum": 1, "maximum": maxVersion},
 
-// globForm is how a pattern of a list must begin, or look.
-func globForm(path string) string {
-	switch path {
-	case "tools.modules":
-		return `^(/|\*\*|\$\{(home|workspace)\}/)`
-	case "tools.native":
-		return `^(/[^?\[\]{}\\]*[^?\[\]{}\\/]|\*\*)$`
-	case "tools.images":
-		return `^(\*\*|[^/?\[\]{}\\]+|oci:/[^?\[\]{}\\]*[^?\[\]{}\\/])$`
-	case "fetch.allow.methods", "fetch.deny.methods":
-		return `^(\*|[A-Z_-]+)$`
-	case "fetch.allow.paths", "fetch.deny.paths":
-		return `^(/([A-Za-z0-9._~!$&'()*,=:@/-]|%[0-9A-F]{2})*|\*\*)$`
-	case "fetch.allow.types":
-		return `^(\*\*|[a-z0-9*+._-]+/[a-z0-9*+._-]+)$`
-	}
-	return plainGlob
-}
+		"mount.source": text(`^(/|\$\{(home|workspace)\}(/|$))`),
+		"mount.target": text(`^/.`),
+		"mount.access": words(policy.Rights(0).Choices()...),
+		"mount.name":   text(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`),
+		"mount.size":   unitSchema(policy.Bytes),
 
-func structSchema(t reflect.Type, path string) object {
-	props := object{}
-	for f := range t.Fields() {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		key := join(path, name)
-		// A rule has them among its own.
-		if f.Type == reflect.TypeFor[policy.FetchBounds]() {
-			var b policy.FetchBounds
-			for _, bound := range policy.FetchBoundNames() {
-				_, unit, _ := b.Get(bound)
-				props[bound] = described(unitSchema(unit), join(path, bound))
-			}
+		"tools.modules": globs(`^(/|\*\*|\$\{(home|workspace)\}/)`),
+		"tools.native":  globs(`^(/[^?\[\]{}\\]*[^?\[\]{}\\/]|\*\*)$`),
+		"tools.images":  globs(`^(\*\*|[^/?\[\]{}\\]+|oci:/[^?\[\]{}\\]*[^?\[\]{}\\/])$`),
+
+		"fetch.allow.host": host, "fetch.allow.ports": ports,
+		"fetch.allow.methods": methods, "fetch.allow.paths": paths,
+		"fetch.allow.credential": text(`^(\*|[A-Za-z0-9._-]{0,128})$`),
+		"fetch.allow.types":      globs(`^(\*\*|[a-z0-9*+._-]+/[a-z0-9*+._-]+)$`),
+		"fetch.allow.websocket":  flag,
+		"fetch.allow.tls":        words(policy.TLSIntercept.Choices()...),
+		"fetch.deny.host":        host, "fetch.deny.ports": ports,
+		"fetch.deny.methods": methods, "fetch.deny.paths": paths,
+
+		"env.set": {"type": "object", "additionalProperties": object{"type": "string"},
+			"propertyNames": object{"pattern": `^[!-~]+$`}},
+		"syscalls.groups": sets(policy.NamesOf(policy.SyscallGroups())),
+		"agent.bindings":  sets(policy.NamesOf(policy.AllBindings())),
+		"outer.layer":     words(policy.OuterWords()...),
+		"outer.allow":     sets(policy.OuterWords()),
+
+		"approve.action": {"anyOf": []object{words(policy.ApproveActions()...),
+			text("^" + policy.ApproveToolPrefix + ".")}},
+		"approve.host": host, "approve.methods": methods, "approve.tool": text(plainGlob),
+		"approve.mode": words(policy.ApproveAsk.Choices()...),
+
+		"signed.by": texts(), "signed.images": flag,
+		"profiles.NAME.users": texts(), "profiles.NAME.groups": texts(),
+	}
+	for _, who := range []string{"read", "run", "administer", "approve"} {
+		out["permissions."+who+".users"], out["permissions."+who+".groups"] = texts(), texts()
+	}
+	for _, b := range policy.FetchBoundFields() {
+		out["fetch.allow."+b.Name] = unitSchema(b.Unit)
+	}
+	for _, f := range policy.Fields() {
+		if out[f.Key] != nil {
 			continue
 		}
-		// It stands among the limits.
-		if path == "fetch" && name == "rate" {
-			continue
-		}
-		props[name] = described(schemaOf(f.Type, strings.TrimPrefix(key, "mounts.")), key)
-	}
-	out := tableOf(props)
-	switch t {
-	case reflect.TypeFor[policy.Mount]():
-		out["required"] = []string{"access"}
-		props["source"] = described(object{"type": "string",
-			"pattern": `^(/|\$\{(home|workspace)\}(/|$))`}, "mount.source")
-		props["target"] = described(object{"type": "string", "pattern": `^/.`}, "mount.target")
-		props["name"] = described(object{"type": "string",
-			"pattern": `^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`}, "mount.name")
-		props["size"] = described(unitSchema(policy.Bytes), "mount.size")
-	case reflect.TypeFor[policy.ApproveRule]():
-		out["required"] = []string{"action", "mode"}
-		// With the name of one tool, too.
-		action := props["action"].(object)
-		delete(action, "type")
-		action["anyOf"] = []object{{"enum": policy.ApproveActions()},
-			{"type": "string", "pattern": "^" + policy.ApproveToolPrefix + "."}}
-	case reflect.TypeFor[policy.FetchRule](), reflect.TypeFor[policy.FetchDeny]():
-		out["required"] = []string{"host"}
-		if c, ok := props["credential"]; ok {
-			c.(object)["pattern"] = `^(\*|[A-Za-z0-9._-]{0,128})$`
-			delete(c.(object), "minLength")
+		switch v := f.At(&policy.Policy{}).(type) {
+		case policy.Word:
+			out[f.Key] = words(v.Choices()...)
+		case *int64:
+			out[f.Key] = unitSchema(f.Unit)
+		default:
+			out[f.Key] = globs(plainGlob)
 		}
 	}
 	return out
-}
-
-func described(s object, path string) object {
-	if text := about(strings.Replace(path, "mounts", "mount", 1)); text != "" {
-		s["description"] = text
-	}
-	return s
-}
-
-func limitsSchema(path string) object {
-	props := object{}
-	for _, l := range policy.LimitInfos() {
-		section, name, nested := cutLast(l.Name)
-		if nested != (path == "fetch.limits") {
-			continue
-		}
-		key := "limits." + name
-		if nested {
-			key = section + "." + key
-		}
-		props[name] = described(unitSchema(l.Unit), key)
-	}
-	if path == "fetch.limits" {
-		props["rate"] = described(unitSchema(policy.Count), "fetch.limits.rate")
-	}
-	return tableOf(props)
 }
 
 func unitSchema(u policy.Unit) object {
@@ -239,25 +202,4 @@ func unitSchema(u policy.Unit) object {
 		return object{"type": "number", "exclusiveMinimum": 0, "maximum": 4096}
 	}
 	return object{"type": "integer", "minimum": 1, "maximum": 1 << 31}
-}
-
-func withoutSchema() object {
-	props := object{}
-	for _, l := range withoutLists {
-		s := texts()
-		s["description"] = about("without." + join(l.section, l.key))
-		if l.section == "" {
-			props[l.key] = s
-			continue
-		}
-		section, ok := props[l.section].(object)
-		if !ok {
-			section = tableOf(object{})
-			props[l.section] = section
-		}
-		section["properties"].(object)[l.key] = s
-	}
-	out := tableOf(props)
-	out["description"] = "what is taken out of what is inherited"
-	return out
 }

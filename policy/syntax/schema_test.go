@@ -25,7 +25,7 @@ func TestSchemaFile(t *testing.T) {
 	}
 	text, err := os.ReadFile(schemaFile)
 	if err != nil || string(text) != string(syntax.Schema()) {
-		t.Errorf("%s is not what the types say: go test ./policy/syntax -run Schema -update (%v)",
+		t.Errorf("%s is not what the keys say: go test ./policy/syntax -run Schema -update (%v)",
 			schemaFile, err)
 	}
 }
@@ -80,7 +80,9 @@ func TestSchemaLetsThrough(t *testing.T) {
 		"policy = 1\n[[mount]]\nsource = \"${home}/x\"\ntarget = \"/x\"\naccess = \"read\"\n",
 		"policy = 1\n[[fetch.allow]]\nhost = \"*\"\nports = [80, \"8000-8100\"]\nrate = 5\n" +
 			"timeout = \"1m30s\"\ntls = \"opaque\"\nwebsocket = true\n[fetch]\nmode = \"report\"\n" +
-			"limits.rate = 3\n[[fetch.deny]]\nhost = \"a.test\""} {
+			"limits.rate = 3\n[[fetch.deny]]\nhost = \"a.test\"",
+		"policy = 1\n[outer]\nallow = [\"none\", \"runsc\"]\n[[approve]]\naction = \"tool\"\n" +
+			"tool = \"curl\"\nmode = \"ask\"", "policy = 1\nouter.layer = \"crun\""} {
 		if err := valid(text); err != nil {
 			t.Errorf("%v in\n%s", err, text)
 		}
@@ -169,6 +171,8 @@ var wrongKeys = []string{
 	"policy = 1\n[fetch.limits]\nrequests = \"5\"", "policy = 1\n[fetch.limits]\nrates = 5",
 	"policy = 1\n[env]\nset = [\"A=b\"]", "policy = 1\n[env]\nset = { A = 1 }",
 	"policy = 1\n[env]\npass = \"A\"",
+	"policy = 1\n[outer]\nlayers = [\"runsc\"]", "policy = 1\n[outer]\nmust = true",
+	"policy = 1\n[[approve]]\naction = \"tool\"\nmode = \"ask\"\ntool = [\"curl\"]",
 	"policy = 1\n[syscalls]\ngroups = [\"all\"]", "policy = 1\n[tool.python]\nlimits = {}",
 	"policy = 1\n[tool.\"a/b\"]\nenv = {}", "policy = 1\n[without]\ntools = [\"a/b\"]",
 	"policy = 1\n[without.tools]\nalow = [\"a/b\"]",

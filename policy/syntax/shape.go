@@ -3,6 +3,7 @@ package syntax
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"unicode"
 
@@ -28,17 +29,17 @@ func (r *reader) file(root *node) {
 		"name":        r.name,
 		"about":       r.about,
 		"include":     r.include,
-		"workspace":   r.workspace,
+		"workspace":   r.section,
 		"mount":       r.mounts,
-		"limits":      r.limits,
-		"tools":       r.tools,
+		"limits":      r.section,
+		"tools":       r.section,
 		"fetch":       r.fetch,
 		"env":         r.env,
-		"syscalls":    r.syscalls,
-		"audit":       r.audit,
-		"session":     r.session,
+		"syscalls":    r.section,
+		"audit":       r.section,
+		"session":     r.section,
 		"approve":     r.approve,
-		"agent":       agentOf(r),
+		"agent":       r.section,
 		"outer":       outerOf(r),
 		"tool":        r.toolSections,
 		"without":     r.without,
@@ -106,16 +107,36 @@ func (r *reader) include(key string, v *node) {
 	})
 }
 
-func (r *reader) workspace(key string, v *node) {
-	w := &r.draft.policy.Workspace
-	names := func(text string) error { return policy.CheckNames([]string{text}) }
-	r.table(key, v, map[string]func(string, *node){
-		"access":  r.oneOf(&w.Access),
-		"target":  r.oneOf(&w.Target),
-		"hide":    func(k string, v *node) { w.Hide = r.texts(k, v, names) },
-		"protect": func(k string, v *node) { w.Protect = r.texts(k, v, names) },
-		"commit":  r.oneOf(&w.Commit),
-	})
+// section reads a section that has nothing but fields.
+func (r *reader) section(key string, v *node) { r.sectionAnd(key, v, nil) }
+
+// sectionAnd reads a section that has other keys, too.
+func (r *reader) sectionAnd(key string, v *node, others map[string]func(string, *node)) {
+	known := map[string]func(string, *node){}
+	for _, f := range policy.Fields(strings.TrimPrefix(key, r.draft.section.prefix)) {
+		known[f.Name] = r.field(f)
+	}
+	maps.Copy(known, others)
+	r.table(key, v, known)
+}
+
+// field returns the function that reads a field.
+func (r *reader) field(f policy.Field) func(string, *node) {
+	switch into := f.At(&r.draft.policy).(type) {
+	case *[]string:
+		return func(k string, v *node) { *into = r.texts(k, v, f.Check) }
+	case *policy.Globs:
+		return func(k string, v *node) {
+			if f.Key == "tools.modules" {
+				v = r.filledItems(k, v, r.places.expandGlob)
+			}
+			*into = r.globs(k, v, f.CheckGlob)
+		}
+	case *int64:
+		return func(k string, v *node) { r.limit(k, v, f.Unit, into) }
+	default:
+		return r.oneOf(into.(choice))
+	}
 }
 
 func (r *reader) mounts(key string, v *node) {
@@ -142,12 +163,7 @@ func (r *reader) mounts(key string, v *node) {
 			"target": text(&m.Target, policy.CheckMountTarget),
 			"access": r.oneOf(&m.Access),
 			"name":   text(&m.Name, policy.CheckCacheName),
-			"size": func(k string, v *node) {
-				r.limit(k, v, policy.Bytes, func(text string) (err error) {
-					m.Size, err = policy.Bytes.Parse(text)
-					return err
-				})
-			},
+			"size":   func(k string, v *node) { r.limit(k, v, policy.Bytes, &m.Size) },
 		})
 		if m.Access == policy.Cache && item.get("size") == nil {
 			m.Size = policy.Unlimited
@@ -202,45 +218,18 @@ func (r *reader) filledItems(key string, v *node, expand func(string) (string, e
 	return &out
 }
 
-func (r *reader) limits(key string, v *node) {
-	l := &r.draft.policy.Limits
-	known := map[string]func(string, *node){}
-	for _, name := range policy.LimitNames() {
-		_, unit, _ := l.Get(name)
-		known[name] = func(k string, v *node) {
-			r.limit(k, v, unit, func(text string) error { return bare(l.Set(name, text)) })
-		}
-	}
-	r.table(key, v, known)
-}
-
-// bare takes "limit memory: " off an error that is shown after the key itself.
-func bare(err error) error {
-	if inner := errors.Unwrap(err); inner != nil {
-		return inner
-	}
-	return err
-}
-
-func (r *reader) tools(key string, v *node) {
-	t := &r.draft.policy.Tools
-	r.table(key, v, map[string]func(string, *node){
-		"allow": func(k string, v *node) { t.Allow = r.globs(k, v, policy.CheckToolGlob) },
-		"modules": func(k string, v *node) {
-			t.Modules = r.globs(k, r.filledItems(k, v, r.places.expandGlob), policy.CheckModuleGlob)
-		},
-		"native": func(k string, v *node) { t.Native = r.globs(k, v, policy.CheckNativeGlob) },
-		"images": func(k string, v *node) { t.Images = r.globs(k, v, policy.CheckImageGlob) },
+// fetch reads the section fetch, whose rules have a reader of their own.
+func (r *reader) fetch(key string, v *node) {
+	rules := fetchReader{r.values, r.kind}
+	r.sectionAnd(key, v, map[string]func(string, *node){
+		"allow":  func(k string, v *node) { r.each(k, v, "tables", rules.rule) },
+		"deny":   func(k string, v *node) { r.each(k, v, "tables", rules.deny) },
+		"limits": r.section,
 	})
 }
 
 func (r *reader) env(key string, v *node) {
-	e := &r.draft.policy.Env
-	r.table(key, v, map[string]func(string, *node){
-		"set":   r.envSet,
-		"pass":  func(k string, v *node) { e.Pass = r.globs(k, v, policy.CheckEnvGlob) },
-		"allow": func(k string, v *node) { e.Allow = r.globs(k, v, policy.CheckEnvGlob) },
-	})
+	r.sectionAnd(key, v, map[string]func(string, *node){"set": r.envSet})
 }
 
 func (r *reader) envSet(key string, v *node) {
@@ -262,19 +251,6 @@ func (r *reader) envSet(key string, v *node) {
 		}
 	}
 	r.draft.policy.Env.Set = policy.Vars{Values: values}
-}
-
-func (r *reader) audit(key string, v *node) {
-	r.table(key, v, map[string]func(string, *node){
-		"files": r.oneOf(&r.draft.policy.Audit.Files),
-	})
-}
-
-func (r *reader) session(key string, v *node) {
-	r.table(key, v, map[string]func(string, *node){
-		"engine":   r.oneOf(&r.draft.policy.Session.Engine),
-		"loopback": r.oneOf(&r.draft.policy.Session.Loopback),
-	})
 }
 
 func (r *reader) approve(key string, v *node) {
@@ -333,22 +309,6 @@ func (r *reader) approve(key string, v *node) {
 	})
 }
 
-func (r *reader) syscalls(key string, v *node) {
-	s := &r.draft.policy.Syscalls
-	r.table(key, v, map[string]func(string, *node){
-		"groups": func(k string, v *node) { s.Groups = r.texts(k, v, policy.CheckSyscallGroup) },
-	})
-}
-
-func agentOf(r *reader) func(string, *node) {
-	return func(key string, v *node) {
-		a := &r.draft.policy.Agent
-		r.table(key, v, map[string]func(string, *node){
-			"bindings": func(k string, v *node) { a.Bindings = r.texts(k, v, policy.CheckBinding) },
-		})
-	}
-}
-
 func outerOf(r *reader) func(string, *node) {
 	return func(key string, v *node) {
 		o := &r.draft.policy.Outer
@@ -398,7 +358,7 @@ func (r *reader) toolSections(key string, v *node) {
 		}
 		d := &draft{at: r.draft.at, section: section{tool, itemKey + "."}}
 		sub := &reader{values{d, r.errs}, Request, false, r.places}
-		sub.table(itemKey, item, map[string]func(string, *node){"limits": sub.limits,
+		sub.table(itemKey, item, map[string]func(string, *node){"limits": sub.section,
 			"mount": sub.mounts, "fetch": sub.fetch})
 		r.draft.tools = append(r.draft.tools, d)
 	}

@@ -212,7 +212,8 @@ func (r *values) oneOf(into choice) func(string, *node) {
 
 // limit reads a limit in its unit: counts are whole numbers, CPUs any number, sizes and
 // durations strings with a unit.
-func (r *values) limit(key string, v *node, unit policy.Unit, set func(text string) error) {
+func (r *values) limit(key string, v *node, unit policy.Unit, into *int64) {
+	text, want := v.text, ""
 	switch {
 	case unit == policy.Count && v.kind == unstable.Integer:
 		n, ok := v.integer()
@@ -220,19 +221,23 @@ func (r *values) limit(key string, v *node, unit policy.Unit, set func(text stri
 			r.errs.add(v.pos, "", "%s: %s is too large", key, v.text)
 			return
 		}
-		r.report(key, v, set(strconv.FormatInt(n, 10)))
+		text = strconv.FormatInt(n, 10)
 	case unit == policy.Count:
-		r.wrongType(key, v, "a whole number, such as 32")
+		want = "a whole number, such as 32"
 	case unit == policy.Cores && (v.kind == unstable.Integer || v.kind == unstable.Float):
-		r.report(key, v, set(strings.ReplaceAll(v.text, "_", "")))
+		text = strings.ReplaceAll(v.text, "_", "")
 	case unit == policy.Cores:
-		r.wrongType(key, v, "a number, such as 1.5")
+		want = "a number, such as 1.5"
 	case v.kind == unstable.String:
-		r.report(key, v, set(v.text))
 	case unit == policy.Bytes:
-		r.wrongType(key, v, "a string with a unit, such as \"256MiB\"")
+		want = "a string with a unit, such as \"256MiB\""
 	default:
-		r.wrongType(key, v, "a string with a unit, such as \"30s\"")
+		want = "a string with a unit, such as \"30s\""
+	}
+	if want != "" {
+		r.wrongType(key, v, want)
+	} else if n, err := unit.Parse(text); r.report(key, v, err) {
+		*into = n
 	}
 }
 

@@ -95,14 +95,13 @@ func firstFew(all []string) []string {
 
 // sameItem is the form in which two spellings of one item are equal.
 func sameItem(key, item string) string {
-	switch key {
-	case "tools.allow", "tools.modules", "tools.native", "tools.images", "env.pass", "env.allow":
-		if g, err := policy.ParseGlob(item); err == nil {
-			return g.String()
-		}
-	case "fetch.allow", "fetch.deny":
+	if key == "fetch.allow" || key == "fetch.deny" {
 		if h, err := policy.ParseHost(item); err == nil {
 			return h.String()
+		}
+	} else if policy.FieldOf(key).CheckGlob != nil {
+		if g, err := policy.ParseGlob(item); err == nil {
+			return g.String()
 		}
 	}
 	return item
@@ -138,32 +137,14 @@ func (d *draft) items(key string) []string {
 	case "env.set":
 		out = slices.Sorted(maps.Keys(p.Env.Set.Values))
 	default:
-		if texts := d.texts(key); texts != nil {
-			out = *texts
-		} else {
-			out = d.globs(key).Strings()
+		switch list := policy.FieldOf(key).At(p).(type) {
+		case *[]string:
+			out = *list
+		case *policy.Globs:
+			out = list.Strings()
 		}
 	}
 	return slices.Clone(out)
-}
-
-// texts is the list of texts of that name, nil where it is none.
-func (d *draft) texts(key string) *[]string {
-	p := &d.policy
-	return map[string]*[]string{
-		"workspace.hide": &p.Workspace.Hide, "workspace.protect": &p.Workspace.Protect,
-		"syscalls.groups": &p.Syscalls.Groups, "agent.bindings": &p.Agent.Bindings,
-	}[key]
-}
-
-// globs is the list of patterns of that name.
-func (d *draft) globs(key string) *policy.Globs {
-	p := &d.policy
-	return map[string]*policy.Globs{
-		"tools.allow": &p.Tools.Allow, "tools.modules": &p.Tools.Modules,
-		"tools.native": &p.Tools.Native, "tools.images": &p.Tools.Images,
-		"env.pass": &p.Env.Pass, "env.allow": &p.Env.Allow,
-	}[key]
 }
 
 // remove takes each item of that name out of a list, and its places with it.
@@ -195,14 +176,14 @@ func (d *draft) remove(key, name string) {
 		delete(p.Env.Set.Values, name)
 		delete(d.at, "env.set."+name)
 	default:
-		if texts := d.texts(key); texts != nil {
-			*texts = slices.DeleteFunc(slices.Clone(*texts),
+		switch list := policy.FieldOf(key).At(p).(type) {
+		case *[]string:
+			*list = slices.DeleteFunc(slices.Clone(*list),
 				func(s string) bool { return s == name })
-			break
+		case *policy.Globs:
+			*list = slices.DeleteFunc(slices.Clone(*list),
+				func(g policy.Glob) bool { return g.String() == name })
 		}
-		list := d.globs(key)
-		*list = slices.DeleteFunc(slices.Clone(*list),
-			func(g policy.Glob) bool { return g.String() == name })
 	}
 	delete(d.at, key+" "+strconv.Quote(name))
 }

@@ -74,15 +74,12 @@ func Default(exe string, getenv func(string) string) Config {
 		Socket:     systemSocket,
 		Profiles:   profiles.Dir,
 		Ceiling:    "/etc/jail/ceiling.toml",
-		Fetch:      "/etc/jail/fetch.toml",
-		Audit:      "/etc/jail/audit.toml",
-		Settings:   "/etc/jail/jaild.toml",
-		Approvals:  "/etc/jail/approvals.toml",
 		Containers: "/etc/jail/oci.toml",
 		Exe:        exe,
 		Slice:      "/jail",
 		Version:    Version,
 	}
+	c.settingsIn("/etc/jail")
 	if dir := getenv("JAIL_STATE"); dir != "" {
 		c = c.Below(dir)
 	}
@@ -110,13 +107,18 @@ func (c Config) Below(dir string) Config {
 	c.StateDir = filepath.Join(dir, "state")
 	c.LogDir = filepath.Join(dir, "audit")
 	c.Tools = filepath.Join(dir, "tools")
+	c.settingsIn(dir)
+	c.Containers = filepath.Join(dir, "oci.toml")
+	c.Socket = filepath.Join(dir, "jail.sock")
+	return c
+}
+
+// settingsIn puts the files of the operator into a directory.
+func (c *Config) settingsIn(dir string) {
 	c.Fetch = filepath.Join(dir, "fetch.toml")
 	c.Audit = filepath.Join(dir, "audit.toml")
 	c.Settings = filepath.Join(dir, "jaild.toml")
 	c.Approvals = filepath.Join(dir, "approvals.toml")
-	c.Containers = filepath.Join(dir, "oci.toml")
-	c.Socket = filepath.Join(dir, "jail.sock")
-	return c
 }
 
 // Jaild returns the path of the daemon that belongs to the program at exe.
@@ -213,10 +215,7 @@ func (c Config) ForUser(getenv func(string) string) Config {
 	c.LogDir = filepath.Join(state, "audit")
 	c.Tools = filepath.Join(place("XDG_DATA_HOME", ".local/share"), "tools")
 	c.Profiles = filepath.Join(config, "profiles")
-	c.Fetch = filepath.Join(config, "fetch.toml")
-	c.Audit = filepath.Join(config, "audit.toml")
-	c.Settings = filepath.Join(config, "jaild.toml")
-	c.Approvals = filepath.Join(config, "approvals.toml")
+	c.settingsIn(config)
 	if dir := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
 		c.Socket = filepath.Join(dir, "jail", "jail.sock")
 	} else {

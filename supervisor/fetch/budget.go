@@ -56,8 +56,7 @@ func runBounds(f policy.Fetch) policy.FetchBounds {
 }
 
 func (b *budget) over(name string, limit int64) error {
-	_, unit, _ := b.bounds.Get(name)
-	return &limitError{b.key + "." + name, unit.Format(limit)}
+	return &limitError{b.key + "." + name, policy.FieldOf("fetch.limits." + name).Unit.Format(limit)}
 }
 
 // begin takes one request. It waits for rate and concurrent, and returns an error for other

@@ -35,10 +35,10 @@ const maxPrograms = 4096
 // A surrounding is what --from-here proposes for a directory: what the caller's tools need beside
 // what the profile that is included shows.
 type surrounding struct {
-	Directory string        `json:"directory"`
-	Mounts    []hereMount   `json:"mounts"`
-	Caches    []hereCache   `json:"caches"`
-	Env       hereVariables `json:"env"`
+	Directory string            `json:"directory"`
+	Mounts    []hereMount       `json:"mounts"`
+	Caches    []hereCache       `json:"caches"`
+	Env       map[string]string `json:"env"`
 	// LeftOut holds a sentence for each directory that no profile should show.
 	LeftOut []string `json:"left_out"`
 
@@ -49,8 +49,6 @@ type surrounding struct {
 	have   policy.Mounts
 	getenv func(string) string
 }
-
-type hereVariables map[string]string
 
 type hereMount struct {
 	Source string        `json:"source"`
@@ -70,7 +68,7 @@ type hereCache struct {
 // directory of the caller's account, "" where the host knows none: $HOME may name another one.
 func lookAround(env *cli.Env, dir string, base policy.Policy, account string) (*surrounding,
 	error) {
-	s := &surrounding{Directory: dir, Env: hereVariables{}, Mounts: []hereMount{},
+	s := &surrounding{Directory: dir, Env: map[string]string{}, Mounts: []hereMount{},
 		Caches: []hereCache{}, LeftOut: []string{}, have: base.Mounts, getenv: env.Getenv}
 	for _, home := range []string{env.Getenv("HOME"), account} {
 		if !filepath.IsAbs(home) {
@@ -577,18 +575,4 @@ func (s *surrounding) confirm(env *cli.Env, f *newProfile) error {
 	}
 	s.print(env.Stderr)
 	return env.Confirm("written", "Write %s?", output.Printable(f.output))
-}
-
-// nameOf makes the name of a profile of that of a directory.
-func nameOf(dir string) string {
-	name := strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
-			return r
-		}
-		return '-'
-	}, strings.ToLower(filepath.Base(dir)))
-	if name = strings.Trim(name, "-_"); syntax.CheckName(name) != nil {
-		return "here"
-	}
-	return name
 }

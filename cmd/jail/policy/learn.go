@@ -266,7 +266,8 @@ func asked(env *cli.Env, f *learnFlags, req message.Request) (learn.Asked, error
 		Run: strings.Join(line, " ")}
 	out.About = "Learnt from: " + shorten(strings.Join(line[5:], " "), 200)
 	if out.Name = f.name; out.Name == "" {
-		out.Name = policyName(f.output, req.Tool)
+		out.Name = nameFrom(cmp.Or(strings.TrimSuffix(f.output, ".toml"),
+			strings.TrimSuffix(req.Tool, ".wasm")), "learnt")
 	}
 	if err := syntax.CheckName(out.Name); err != nil {
 		return out, exit.Usage("", "--name: %v", err)
@@ -295,12 +296,9 @@ func askedMounts(env *cli.Env, f *learnFlags, out *learn.Asked) error {
 		}
 	}
 	for _, dir := range f.read {
-		path, err := filepath.Abs(dir)
-		if err == nil {
-			_, err = os.Stat(path)
-		}
+		path, err := readPath(dir)
 		if err != nil {
-			return exit.NotFound("", "--read %s: %v", dir, exit.Cause(err))
+			return err
 		}
 		if !learn.Sayable(path) {
 			return exit.Usage("", "--read %q: a policy cannot say this name", dir)
@@ -331,24 +329,30 @@ func isNative(env *cli.Env, f *learnFlags, tool string) bool {
 		strings.HasPrefix(tool, "../") || len(policies.Commands(env)(command)) == 0
 }
 
-// policyName makes a name of that of the file, or of the tool.
-func policyName(file, tool string) string {
-	base := strings.TrimSuffix(filepath.Base(tool), ".wasm")
-	if file != "" {
-		base = strings.TrimSuffix(filepath.Base(file), ".toml")
+// readPath returns the absolute path of what --read names.
+func readPath(dir string) (string, error) {
+	path, err := filepath.Abs(dir)
+	if err == nil {
+		_, err = os.Stat(path)
 	}
-	var b strings.Builder
-	for _, r := range strings.ToLower(base) {
-		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' {
-			b.WriteRune(r)
-		} else {
-			b.WriteByte('-')
+	if err != nil {
+		return "", exit.NotFound("", "--read %s: %v", dir, exit.Cause(err))
+	}
+	return path, nil
+}
+
+// nameFrom makes the name of a policy of that of a file, or other if it makes none.
+func nameFrom(path, other string) string {
+	name := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
+			return r
 		}
+		return '-'
+	}, strings.ToLower(filepath.Base(path)))
+	if name = strings.Trim(name, "-_"); syntax.CheckName(name) != nil {
+		return other
 	}
-	if name := strings.Trim(b.String(), "-"); syntax.CheckName(name) == nil {
-		return name
-	}
-	return "learnt"
+	return name
 }
 
 // hostPort reads HOST or HOST:PORT.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -106,7 +105,7 @@ func writeProfile(env *cli.Env, f *newProfile) error {
 			return exit.Failed(err, "", "the working directory: %v", exit.Cause(err))
 		}
 		f.here = &surrounding{Directory: dir}
-		f.name, f.from = cmp.Or(f.name, nameOf(dir)), cmp.Or(f.from, buildProfile)
+		f.name, f.from = cmp.Or(f.name, nameFrom(dir, "here")), cmp.Or(f.from, buildProfile)
 	}
 	if err := syntax.CheckName(f.name); err != nil {
 		return exit.Usage("", "%v", err)
@@ -267,19 +266,11 @@ func (f *newProfile) skeleton(base syntax.File) string {
 			list policy.Globs
 		}{{"tools.allow", base.Policy.Tools.Allow}, {"tools.modules", base.Policy.Tools.Modules}} {
 			if len(x.list) > 0 {
-				line("%s = [%s]", x.key, quotedList(x.list.Strings()))
+				line("%s = %s", x.key, syntax.List(x.list.Strings()))
 			}
 		}
 	}
 	return b.String()
-}
-
-func quotedList(all []string) string {
-	quoted := make([]string, len(all))
-	for i, s := range all {
-		quoted[i] = syntax.Quote(s)
-	}
-	return strings.Join(quoted, ", ")
 }
 
 // copied is the file that the profile starts from, under its own name.
@@ -288,29 +279,25 @@ func (f *newProfile) copied() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	head, rest := text, []byte(nil)
-	if i := regexp.MustCompile(`(?m)^\[`).FindIndex(text); i != nil {
-		head, rest = text[:i[0]], text[i[0]:]
-	}
-	nameLine := regexp.MustCompile(`(?m)^name[ \t]*=.*$`)
-	if !nameLine.Match(head) {
-		head = append([]byte("name = \"x\"\n"), head...)
-	}
-	head = nameLine.ReplaceAllLiteral(head, []byte("name = "+syntax.Quote(f.name)))
-	if f.about != "" {
-		head = regexp.MustCompile(`(?m)^about[ \t]*=.*$`).
-			ReplaceAllLiteral(head, []byte("about = "+syntax.Quote(f.about)))
-	}
-	run := "# " + output.Printable(f.meantRun()) + "\n"
-	if old := regexp.MustCompile(`\A# jail run .*\n`).Find(head); old != nil {
-		head = head[len(old):]
+	line, rest, _ := strings.Cut(string(text), "\n")
+	run := f.meantRun()
+	if _, tool, old := strings.Cut(line, " -- "); old && strings.HasPrefix(line, "# jail run ") {
+		text = []byte(rest)
 		// The run that it was learnt from is the run that it is meant for.
 		if f.run == "" {
-			_, tool, _ := strings.Cut(strings.TrimSpace(string(old)), " -- ")
-			run = "# jail run --policy " + output.Printable(f.output) + " -- " + tool + "\n"
+			run = "jail run --policy " + f.output + " -- " + strings.TrimSpace(tool)
 		}
 	}
-	return slices.Concat([]byte(run), head, rest), nil
+	edits := []syntax.Edit{{Key: "name", Value: syntax.Quote(f.name)}}
+	if f.about != "" {
+		edits = append(edits, syntax.Edit{Key: "about", Value: syntax.Quote(f.about)})
+	}
+	for _, e := range edits {
+		if text, err = e.Apply(text); err != nil {
+			return nil, exit.Usage("write it by hand", "%v", err)
+		}
+	}
+	return append([]byte("# "+output.Printable(run)+"\n"), text...), nil
 }
 
 // edits are the changes that the flags say.
@@ -330,27 +317,20 @@ func (f *newProfile) edits(base policy.Policy) ([]addition, error) {
 		}
 		add("", syntax.AddItem("tools", "allow", t))
 	}
-	native, err := f.nativeEdits(base)
-	if err != nil {
+	if err := f.nativeEdits(base, add); err != nil {
 		return nil, err
 	}
-	out = append(out, native...)
 	for _, dir := range f.read {
-		path, err := filepath.Abs(dir)
-		if err == nil {
-			_, err = os.Stat(path)
-		}
+		path, err := readPath(dir)
 		if err != nil {
-			return nil, exit.NotFound("", "--read %s: %v", dir, exit.Cause(err))
+			return nil, err
 		}
 		add("Asked for with --read.",
 			syntax.AddMount(policy.Mount{Source: path, Target: path, Access: policy.Read}))
 	}
-	fetch, err := f.fetchEdits(base)
-	if err != nil {
+	if err := f.fetchEdits(base, add); err != nil {
 		return nil, err
 	}
-	out = append(out, fetch...)
 	for _, text := range f.lim {
 		name, value, _ := strings.Cut(text, "=")
 		var l policy.Limits
@@ -364,23 +344,21 @@ func (f *newProfile) edits(base policy.Policy) ([]addition, error) {
 }
 
 // nativeEdits let programs of the host run, with what they need where the base has not got it.
-func (f *newProfile) nativeEdits(base policy.Policy) ([]addition, error) {
-	var out []addition
-	add := func(why string, e syntax.Edit) { out = append(out, addition{e, why}) }
+func (f *newProfile) nativeEdits(base policy.Policy, add func(why string, e syntax.Edit)) error {
 	for _, p := range f.native {
 		info, err := os.Stat(p)
 		switch {
 		case !filepath.IsAbs(p):
-			return nil, exit.Usage("", "--native %s: want an absolute path", p)
+			return exit.Usage("", "--native %s: want an absolute path", p)
 		case err != nil:
-			return nil, exit.NotFound("", "--native %s: %v", p, exit.Cause(err))
+			return exit.NotFound("", "--native %s: %v", p, exit.Cause(err))
 		case !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0:
-			return nil, exit.Usage("", "--native %s: it is no program", p)
+			return exit.Usage("", "--native %s: it is no program", p)
 		}
 		add("", syntax.AddItem("tools", "native", p))
 	}
 	if len(f.native) == 0 {
-		return nil, nil
+		return nil
 	}
 	if !base.Syscalls.Has(policy.GroupNative) {
 		add("", syntax.AddItem("syscalls", "groups", policy.GroupNative))
@@ -400,31 +378,26 @@ func (f *newProfile) nativeEdits(base policy.Policy) ([]addition, error) {
 			add("What programs of the host need.", syntax.AddMount(m))
 		}
 	}
-	return out, nil
+	return nil
 }
 
-func (f *newProfile) fetchEdits(base policy.Policy) ([]addition, error) {
-	var out []addition
+func (f *newProfile) fetchEdits(base policy.Policy, add func(why string, e syntax.Edit)) error {
 	if len(f.hosts) > 0 && base.Fetch.Limits == (policy.FetchLimits{}) {
-		for name, value := range map[string]string{"requests": "100", "bytes_in": "50MiB",
-			"bytes_out": "1MiB", "concurrent": "8", "timeout": "30s"} {
-			var l policy.FetchLimits
-			if err := l.Set(name, value); err != nil {
-				return nil, err
+		p := policy.Policy{Fetch: policy.Fetch{Limits: policy.UsualFetchLimits()}}
+		for _, l := range policy.Fields("fetch.limits") {
+			if n := l.Amount(p); n != policy.Unlimited {
+				add("", syntax.SetLimit(l.Section, l.Name, l.Unit, n))
 			}
-			n, unit, _ := l.Get(name)
-			out = append(out, addition{Edit: syntax.SetLimit("fetch.limits", name, unit, n)})
 		}
 	}
 	for _, text := range f.hosts {
 		h, err := hostPort(text)
 		if err != nil {
-			return nil, exit.Usage("", "--fetch %s: %v", text, err)
+			return exit.Usage("", "--fetch %s: %v", text, err)
 		}
 		// https, where none is said
-		port := h.Ports[len(h.Ports)-1]
-		out = append(out, addition{syntax.AddRule(policy.Connect{Host: h.Host, Port: port}),
-			"Asked for with --fetch: to read from."})
+		add("Asked for with --fetch: to read from.",
+			syntax.AddRule(policy.Connect{Host: h.Host, Port: h.Ports[len(h.Ports)-1]}))
 	}
-	return out, nil
+	return nil
 }

@@ -34,15 +34,8 @@ func runSchema(env *cli.Env, keys, asJSON bool) error {
 		})
 	}
 	rows := [][]string{{"KEY", "EXAMPLE", "MEANING"}}
-	type keyView struct {
-		Key     string `json:"key"`
-		Example string `json:"example"`
-		About   string `json:"about"`
-	}
-	views := []keyView{}
 	for _, k := range syntax.Keys() {
-		rows = append(rows, []string{k.Path, k.Type, k.About})
-		views = append(views, keyView{k.Path, k.Type, k.About})
+		rows = append(rows, []string{k.Path, k.Example, k.About})
 	}
-	return env.Show(asJSON, views, func(w io.Writer) { output.Table(w, rows) })
+	return env.Show(asJSON, syntax.Keys(), func(w io.Writer) { output.Table(w, rows) })
 }

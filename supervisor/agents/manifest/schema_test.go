@@ -118,11 +118,8 @@ func schema() []byte {
 		"credential": text("."), "max_tokens": number(1, 1<<30)})
 	role["required"] = []string{"url", "model"}
 	limits := object{}
-	for _, info := range policy.LimitInfos() {
-		if _, _, known := policy.TopLimits().Get(info.Name); known {
-			limits[info.Name] = object{"type": []string{"string", "number"},
-				"description": info.About}
-		}
+	for _, f := range policy.Fields("limits") {
+		limits[f.Name] = object{"type": []string{"string", "number"}, "description": f.About}
 	}
 	channels := list(channel)
 	channels["minItems"], channels["uniqueItems"] = 1, true

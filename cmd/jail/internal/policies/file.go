@@ -25,14 +25,7 @@ func Rewrite(path string, edit syntax.Edit) error {
 	if err != nil {
 		return exit.Usage("write it by hand", "%s: %v", path, err)
 	}
-	info, err := os.Lstat(path)
-	if err != nil || !info.Mode().IsRegular() {
-		return exit.Usage("name the file itself", "%s is no regular file", path)
-	}
-	if err := atomicfile.Write(path, after, info.Mode().Perm(), atomicfile.Durable); err != nil {
-		return exit.About(err, "%s", path)
-	}
-	return nil
+	return Write(path, string(after), true)
 }
 
 // Write puts a policy into a file in one step. One that exists must be a regular file, and may be
