@@ -75,10 +75,7 @@ func (s *Store) isAlive(id string) error {
 func (s *Store) endFor(ctx context.Context, id string) error {
 	r := s.o.Live(id)
 	if r == nil {
-		return problem.New(problem.Busy, "run %s is another jaild's, or its jail is just ending",
-			id).
-			WithCause(workspace.ErrActive).
-			WithHint("try again when it has ended")
+		return elsewhere(id)
 	}
 	r.Kill()
 	return r.Wait(ctx)
@@ -144,11 +141,7 @@ func (s *Store) discardDamaged(ctx context.Context, c caller.Caller, id string) 
 
 func (s *Store) recordDiscard(ctx context.Context, c caller.Caller, id string,
 	event audit.WorkspaceDiscarded) error {
-	if _, err := s.o.Log.Append(ctx,
-		audit.Entry{Run: id, Actor: c.Actor(), Event: event}); err != nil {
-		return problem.New(problem.Failed, "audit log: %w", err).WithHint("make room for the log")
-	}
-	return nil
+	return s.record(ctx, audit.Entry{Run: id, Actor: c.Actor(), Event: event})
 }
 
 // DiscardPaths throws a part of the changes in a shadow away. In that of an open session or a live
@@ -165,13 +158,9 @@ func (s *Store) DiscardPaths(ctx context.Context, c caller.Caller, id string,
 	if len(req.Paths) == 0 {
 		return Discarded{}, problem.New(problem.Usage, "discard of a part: no path is given")
 	}
-	var paths []workspace.Name
-	for _, text := range req.Paths {
-		name, err := workspace.ParseName(text)
-		if err != nil {
-			return Discarded{}, problem.New(problem.Usage, "path %q: %v", text, err)
-		}
-		paths = append(paths, name)
+	paths, err := namesOf(req.Paths)
+	if err != nil {
+		return Discarded{}, err
 	}
 	var gone, left workspace.Summary
 	info := w.Info()
@@ -188,11 +177,8 @@ func (s *Store) DiscardPaths(ctx context.Context, c caller.Caller, id string,
 		})
 		return err
 	})
-	if e := (*problem.Error)(nil); err != nil && !errors.As(err, &e) {
-		err = reviewError(id, err)
-	}
 	if err != nil {
-		return Discarded{}, err
+		return Discarded{}, reviewError(id, err)
 	}
 	return Discarded{ChangesOf(gone), ChangesOf(left)}, nil
 }
@@ -209,12 +195,7 @@ func (s *Store) giveUp(c caller.Caller, w *workspace.Workspace,
 	id := info.ID
 	err := w.GiveUp(func(left string) error {
 		event.GaveUp = left
-		if _, err := s.o.Log.Append(context.Background(),
-			audit.Entry{Run: id, Actor: c.Actor(), Event: event}); err != nil {
-			return problem.New(problem.Failed, "audit log: %w",
-				err).WithHint("make room for the log")
-		}
-		return nil
+		return s.recordDiscard(context.Background(), c, id, event)
 	})
 	if err != nil {
 		return reviewError(id, err)

@@ -29,11 +29,16 @@ func (s *Store) still(id string, kept *workspace.Workspace,
 		return f(kept, false)
 	}
 	if r == nil {
-		return problem.New(problem.Busy, "run %s is another jaild's, or its jail is just ending",
-			id).WithCause(workspace.ErrActive).WithHint("try again when it has ended")
+		return elsewhere(id)
 	}
 	return problem.New(problem.Busy, "run %s is just starting or ending", id).
 		WithCause(workspace.ErrActive).WithHint("try again")
+}
+
+// elsewhere returns the error for a shadow that a jail writes to, but none of this daemon's.
+func elsewhere(id string) error {
+	return problem.New(problem.Busy, "run %s is another jaild's, or its jail is just ending", id).
+		WithCause(workspace.ErrActive).WithHint("try again when it has ended")
 }
 
 // A shownPart is one thing that a showing passes on. One of the fields is set. The names are
