@@ -8,10 +8,12 @@ import (
 	"errors"
 	"io"
 	"os"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/ended"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/inherit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
@@ -103,7 +105,7 @@ func stream(ctx context.Context, env *cli.Env, c *api.Client, req message.Reques
 	sizes <-chan runners.Terminal) (message.Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := forwardSignals(ctx, cancel, c, req.ID)
+	stop := ended.Forward(func(s syscall.Signal) error { return c.Kill(ctx, req.ID, int(s)) }, cancel)
 	// A tool with a terminal of its own writes to the caller's as it is.
 	out, errOut := Screens(env, o.Raw || req.Terminal != nil)
 	var outText, errText bytes.Buffer
@@ -111,10 +113,10 @@ func stream(ctx context.Context, env *cli.Env, c *api.Client, req message.Reques
 		out, errOut = &outText, &errText
 	}
 	res, err := start(ctx, env, c, o.Session, req, out, errOut, sizes)
-	if s := ended(); err != nil && s != 0 {
+	if s := stop(); err != nil && s != 0 {
 		// The connection was cut before there was a result.
-		name := forwarded[s]
-		res, err = message.Result{ID: req.ID, ExitCode: exitSignal + int(s), Signal: &name,
+		name := ended.Signals[s]
+		res, err = message.Result{ID: req.ID, ExitCode: ended.ExitSignal + int(s), Signal: &name,
 			Denied: []runners.Denial{}}, nil
 	}
 	res.Stdout, res.Stderr = outText.Bytes(), errText.Bytes()
