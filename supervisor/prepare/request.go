@@ -3,9 +3,11 @@ package prepare
 import (
 	"cmp"
 	"errors"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/syntax"
@@ -269,4 +271,92 @@ func environ(eff policy.Effective, req message.Request, cwd string) ([]string, e
 	// PWD is the runner's own: it tells a C library without a working directory where it is.
 	env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "PWD=") })
 	return append(env, "PWD="+cwd), nil
+}
+
+// WorkspaceFile is the policy file that a workspace may have of its own, and WorkspaceLayer the
+// name of what it says as a layer.
+const (
+	WorkspaceFile  = ".jail.toml"
+	WorkspaceLayer = "workspace"
+)
+
+// narrowByWorkspace meets what the workspace's own policy file says, if it has one. The
+// file can take away and never grant, since a tool or a stranger's repository may have written it.
+// A file that cannot be read or understood refuses the run: it may take away something that
+// matters.
+func (s *Preparer) narrowByWorkspace(j *Job) error {
+	// The session has done this for its invocations.
+	if j.Source == nil || j.In != nil {
+		return nil
+	}
+	info, err := j.Source.Stat()
+	if err != nil {
+		return problem.New(problem.Failed, "workspace: %w", err)
+	}
+	var text []byte
+	// It is read with the caller's rights: errors must not show a file that the caller may not
+	// read.
+	doErr := j.Caller.Do(func() error {
+		text, err = profiles.ReadWorkspace(j.Source, WorkspaceFile, j.Caller.UID,
+			info.Sys().(*syscall.Stat_t).Uid)
+		return nil
+	})
+	if errors.Is(err, fs.ErrNotExist) && doErr == nil {
+		return nil
+	}
+	if err = errors.Join(err, doErr); problem.Short(err) != nil {
+		return err
+	} else if err != nil {
+		return problem.New(problem.Refused, "the workspace's own policy file is refused: %s",
+			problem.Describe(err)).
+			WithHint("mend it or take it away; it can only narrow what the profile grants")
+	}
+	path := j.Source.Name() + "/" + WorkspaceFile
+	file, err := s.o.Policies().Set.For(places(j.Caller, j.Req)).Parse(syntax.Request, path, text)
+	if err != nil {
+		return problem.New(problem.Refused, "the workspace's own policy file is refused: %v", err).
+			WithHint("mend it or take it away; it can only narrow what the profile grants")
+	}
+	return j.narrowBy(file.Layer(WorkspaceLayer, path))
+}
+
+// narrowBy meets one more layer, and lets go of a workspace that it does not leave to the run.
+func (j *Job) narrowBy(layer policy.Layer) error {
+	eff, err := policy.Resolve(append(j.Policy.Layers(), layer)...)
+	if err != nil {
+		return problem.New(problem.Refused, "%v", err)
+	}
+	j.Policy = eff
+	if j.Policy.Policy().Workspace.Access != policy.WorkspaceNone {
+		return nil
+	}
+	if j.Req.Workspace != "" {
+		return notAllowed("a workspace", j.Policy.Decide(policy.Open{Path: policy.WorkspaceDir,
+			Want: policy.Read}))
+	}
+	err = j.Source.Close()
+	j.Source = nil
+	return err
+}
+
+// Container returns the policy of a container: the ceiling, and then the profile.
+func (s *Preparer) Container(c caller.Caller, profile string) (policy.Effective, error) {
+	req := message.Request{Profile: profile, NoWorkspace: true}
+	state, where := s.o.Policies(), places(c, req)
+	ceiling, err := ceilingOf(state, where)
+	if err != nil {
+		return policy.Effective{}, err
+	}
+	if err := caller.MayUse(state.Rules(), c, profile, false, ""); err != nil {
+		return policy.Effective{}, err
+	}
+	layer, err := profileOf(req, state.Set.For(where))
+	if err != nil {
+		return policy.Effective{}, err
+	}
+	eff, err := policy.Resolve(ceiling, layer)
+	if err != nil {
+		return eff, problem.New(problem.Usage, "%w", err)
+	}
+	return eff, nil
 }

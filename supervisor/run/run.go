@@ -3,13 +3,11 @@
 // back by a function that it returns.
 //
 //	admit.go    wait until there is room for the run
-//	claim.go    take a prewarmed jail, if there is one
 //	record.go   put the start on record, and later the end
-//	launch.go   make the jail, hand the tool over
+//	launch.go   take a prewarmed jail or make one, hand the tool over
 //	watch.go    bound and observe the jail while it lives
-//	finish.go   say how the run ended
-//	live.go     the run as others see it while it lives
-//	pause.go    stop the run for a review of its shadow
+//	finish.go   say how the run ended, which limits it met and what was refused
+//	live.go     the run as others see it while it lives, and stop it for a review
 //
 // An invocation in a shared engine of its session takes none of the steps between the first and the
 // last: see shared.go.
