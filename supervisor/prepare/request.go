@@ -25,20 +25,11 @@ const maxNarrow = 16
 
 // resolve meets the ceiling, the profile, what the request narrows with, and the request.
 func (s *Preparer) resolve(c caller.Caller, req message.Request) (policy.Effective, error) {
-	state, where := s.o.Policies(), places(c, req)
-	ceiling, err := ceilingOf(state, where)
+	set, layers, err := s.granted(c, req)
 	if err != nil {
 		return policy.Effective{}, err
 	}
-	if err := caller.MayUse(state.Rules(), c, req.Profile, req.Policy != "",
-		req.PolicyName); err != nil {
-		return policy.Effective{}, err
-	}
-	profile, err := profileOf(req, state.Set.For(where))
-	if err != nil {
-		return policy.Effective{}, err
-	}
-	if profile, err = s.widened(c, req, profile); err != nil {
+	if layers[1], err = s.widened(c, req, layers[1]); err != nil {
 		return policy.Effective{}, err
 	}
 	flags, err := readFlags(req)
@@ -49,16 +40,38 @@ func (s *Preparer) resolve(c caller.Caller, req message.Request) (policy.Effecti
 		return policy.Effective{}, problem.New(problem.Usage, "%d policies that narrow: at most %d",
 			len(req.Narrow), maxNarrow)
 	}
-	layers := []policy.Layer{ceiling, profile}
 	for _, n := range req.Narrow {
-		layer, err := parsed(state.Set.For(where), n.Name, n.Policy)
+		layer, err := parsed(set, n.Name, n.Policy)
 		if err != nil {
 			return policy.Effective{}, err
 		}
 		layers = append(layers, layer)
 	}
-	eff, err := policy.Resolve(append(layers, policy.Layer{Name: requestLayer,
-		Source: "command line", Policy: flags.Policy()})...)
+	return met(append(layers, policy.Layer{Name: requestLayer, Source: "command line",
+		Policy: flags.Policy()}))
+}
+
+// granted returns what a caller may use: the ceiling, and the profile or policy of the request. It
+// also returns the profiles as they are for the request.
+func (s *Preparer) granted(c caller.Caller, req message.Request) (*profiles.Set, []policy.Layer,
+	error) {
+	state, where := s.o.Policies(), places(c, req)
+	ceiling, err := ceilingOf(state, where)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := caller.MayUse(state.Rules(), c, req.Profile, req.Policy != "",
+		req.PolicyName); err != nil {
+		return nil, nil, err
+	}
+	set := state.Set.For(where)
+	profile, err := profileOf(req, set)
+	return set, []policy.Layer{ceiling, profile}, err
+}
+
+// met resolves layers of which the caller gave one.
+func met(layers []policy.Layer) (policy.Effective, error) {
+	eff, err := policy.Resolve(layers...)
 	if err != nil {
 		return eff, problem.New(problem.Usage, "%w", err)
 	}
@@ -107,7 +120,7 @@ func (s *Preparer) widened(c caller.Caller, req message.Request,
 			"grants: a run names at most %d, with a profile and no policy file", maxGrants)
 	}
 	for _, id := range req.Grants {
-		w, err := s.granted(c, req, id)
+		w, err := s.grant(c, req, id)
 		if err != nil {
 			return profile, err
 		}
@@ -117,7 +130,7 @@ func (s *Preparer) widened(c caller.Caller, req message.Request,
 	return profile, nil
 }
 
-func (s *Preparer) granted(c caller.Caller, req message.Request, id string) (policy.Widening, error) {
+func (s *Preparer) grant(c caller.Caller, req message.Request, id string) (policy.Widening, error) {
 	agent := ""
 	if req.Agent != nil {
 		agent = req.Agent.ID
@@ -131,7 +144,7 @@ func (s *Preparer) granted(c caller.Caller, req message.Request, id string) (pol
 
 // Granted returns an error if a run that has begun would not get a grant of a policy any more.
 func (s *Preparer) Granted(c caller.Caller, req message.Request, id string) error {
-	_, err := s.granted(c, req, id)
+	_, err := s.grant(c, req, id)
 	return err
 }
 
@@ -341,22 +354,9 @@ func (j *Job) narrowBy(layer policy.Layer) error {
 
 // Container returns the policy of a container: the ceiling, and then the profile.
 func (s *Preparer) Container(c caller.Caller, profile string) (policy.Effective, error) {
-	req := message.Request{Profile: profile, NoWorkspace: true}
-	state, where := s.o.Policies(), places(c, req)
-	ceiling, err := ceilingOf(state, where)
+	_, layers, err := s.granted(c, message.Request{Profile: profile, NoWorkspace: true})
 	if err != nil {
 		return policy.Effective{}, err
 	}
-	if err := caller.MayUse(state.Rules(), c, profile, false, ""); err != nil {
-		return policy.Effective{}, err
-	}
-	layer, err := profileOf(req, state.Set.For(where))
-	if err != nil {
-		return policy.Effective{}, err
-	}
-	eff, err := policy.Resolve(ceiling, layer)
-	if err != nil {
-		return eff, problem.New(problem.Usage, "%w", err)
-	}
-	return eff, nil
+	return met(layers)
 }

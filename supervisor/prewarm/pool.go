@@ -50,17 +50,12 @@ type Options struct {
 }
 
 // A Pool prewarms jails. A nil Pool has none. Its methods may be called from several goroutines.
-type Pool struct {
-	o     Options
-	jails *demand[Spec, *Jail]
-}
+type Pool struct{ jails *demand[Spec, *Jail] }
 
 // New starts a pool.
 func New(o Options) *Pool {
-	p := &Pool{o: o}
-	p.jails = newDemand(options[Spec, *Jail]{size: o.Size, make: o.start, capacity: Spec.capacity,
-		awaits: Spec.awaits, outdated: o.Outdated, busy: o.Busy})
-	return p
+	return &Pool{newDemand(options[Spec, *Jail]{size: o.Size, make: o.start, capacity: Spec.capacity,
+		awaits: Spec.awaits, outdated: o.Outdated, busy: o.Busy})}
 }
 
 // A Spec is what prewarmed jails of one kind are made from.

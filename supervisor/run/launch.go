@@ -18,7 +18,6 @@ import (
 	"github.com/jail-sandbox/jail/jail/probe"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/supervisor/approvals"
-	"github.com/jail-sandbox/jail/supervisor/ending"
 	"github.com/jail-sandbox/jail/supervisor/hostlayers"
 	"github.com/jail-sandbox/jail/supervisor/mounts"
 	"github.com/jail-sandbox/jail/supervisor/prepare"
@@ -110,7 +109,7 @@ func (s *Runner) startFetch(ctx context.Context, r *Run, given claimed) error {
 	}
 	requests := runproxy.Run{Records: r.records, Caller: j.Caller, Asks: asks(j),
 		InSession: j.In != nil, Left: r.proxy.pauses.Left,
-		Fail: func() { r.End(ending.Cause{Gone: true}) }}
+		Fail: r.gone}
 	requests.Asks.Waits = r.proxy.pauses.Note
 	proxy.Serve(requests)
 	r.proxy.Store(proxy)

@@ -17,6 +17,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/ending"
 	"github.com/jail-sandbox/jail/supervisor/engine"
+	"github.com/jail-sandbox/jail/supervisor/lifetime"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/prepare"
 	"github.com/jail-sandbox/jail/supervisor/prewarm"
@@ -131,18 +132,17 @@ func (r *Run) IsSession() bool { return r.job.Holds.For > 0 }
 // Kill ends the run.
 func (r *Run) Kill() { r.End(ending.Cause{Signal: int(syscall.SIGKILL)}) }
 
+// gone ends the run, because nobody takes what it writes, or what it does cannot be recorded.
+func (r *Run) gone() { r.End(ending.Cause{Gone: true}) }
+
+// over ends the run, which has written so much output.
+func (r *Run) over(seen int64) { r.End(ending.Cause{Limit: "output", Peak: seen}) }
+
 // Done returns a channel that is closed when nothing is left of the run.
 func (r *Run) Done() <-chan struct{} { return r.done }
 
 // Wait returns when nothing is left to do for the run, or ctx ends; the run goes on all the same.
-func (r *Run) Wait(ctx context.Context) error {
-	select {
-	case <-r.done:
-		return nil
-	case <-ctx.Done():
-		return problem.New(problem.Failed, "the caller went away").WithCause(ctx.Err())
-	}
-}
+func (r *Run) Wait(ctx context.Context) error { return lifetime.Await(ctx, r.done) }
 
 // Result returns how the run ended. The run is done.
 func (r *Run) Result() message.Result { return r.result }

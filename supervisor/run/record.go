@@ -162,13 +162,7 @@ func (s *Runner) Refuse(c caller.Caller, req message.Request, j *prepare.Job,
 	}
 	records := runlog.New(s.Log, entry)
 	defer func() { res.Audit = records.Span() }()
-	for _, d := range res.Denied {
-		if err = records.Record(audit.Denied{Layer: d.Layer, What: d.What, Rule: d.Rule,
-			Count: int64(d.Count)}); err != nil {
-			break
-		}
-	}
-	if err == nil {
+	if err = recordDenied(records, res, kernelDenials{}); err == nil {
 		err = records.Record(audit.RunFinished{ExitCode: res.ExitCode, Error: e.Message})
 	}
 	if err != nil {

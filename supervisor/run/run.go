@@ -23,7 +23,6 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/daemonlog"
-	"github.com/jail-sandbox/jail/supervisor/ending"
 	"github.com/jail-sandbox/jail/supervisor/lifetime"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/meters"
@@ -87,7 +86,7 @@ func (s *Runner) Do(ctx context.Context, r *Run, streams stdio.Streams) (message
 	var pipes *stdio.Pipes
 	if err == nil {
 		defer s.active.remove(r)
-		stop := context.AfterFunc(ctx, func() { r.End(ending.Cause{Gone: true}) })
+		stop := context.AfterFunc(ctx, r.gone)
 		defer stop()
 		r.result, pipes, err = s.steps(ctx, r, streams)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/ending"
+	"github.com/jail-sandbox/jail/supervisor/lifetime"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/prepare"
 	"github.com/jail-sandbox/jail/supervisor/problem"
@@ -472,12 +473,7 @@ func (s *Sessions) fallen(ctx context.Context, c caller.Caller, id string) error
 	if err != nil || h.asked.uid != c.UID || !h.invocations.rests() {
 		return nil
 	}
-	select {
-	case <-h.gone:
-		return nil
-	case <-ctx.Done():
-		return problem.New(problem.Failed, "the caller went away").WithCause(ctx.Err())
-	}
+	return lifetime.Await(ctx, h.gone)
 }
 
 // reach returns a session that stands, and wakes it if it sleeps.

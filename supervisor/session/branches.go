@@ -9,6 +9,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/ending"
+	"github.com/jail-sandbox/jail/supervisor/lifetime"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
@@ -157,11 +158,8 @@ func (b Branches) rest(ctx context.Context, c caller.Caller, id string) (*record
 // restOpen puts an open session to sleep, with its shadow kept as it is.
 func (b Branches) restOpen(ctx context.Context, h *session) error {
 	id := h.asked.request.ID
-	select {
-	case <-h.stands:
-	case <-h.invocations.over:
-	case <-ctx.Done():
-		return problem.New(problem.Failed, "the caller went away").WithCause(ctx.Err())
+	if err := h.begun(ctx); err != nil {
+		return err
 	}
 	if !h.ended() {
 		if h.shadow == nil || h.end.record == nil || h.run.Job().Req.Fate == message.FateDiscard {
@@ -175,12 +173,7 @@ func (b Branches) restOpen(ctx context.Context, h *session) error {
 		}
 		h.run.End(ending.Cause{Limit: ending.LimitIdle, Allowed: h.asked.idle.Milliseconds()})
 	}
-	select {
-	case <-h.gone:
-		return nil
-	case <-ctx.Done():
-		return problem.New(problem.Failed, "the caller went away").WithCause(ctx.Err())
-	}
+	return lifetime.Await(ctx, h.gone)
 }
 
 // both puts the sessions of a branch and of its parent to sleep.
