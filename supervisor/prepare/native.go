@@ -21,7 +21,7 @@ import (
 	"github.com/jail-sandbox/jail/policy/paths"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/native"
-	"github.com/jail-sandbox/jail/supervisor/inode"
+	"github.com/jail-sandbox/jail/supervisor/mounts"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -803,7 +803,7 @@ func skipDir(entry fs.DirEntry) error {
 
 // programs adds what else may run to what the plan is made from, and says which files and
 // directories of the host that is.
-func (f *finder) programs() (found []string, inodes []inode.ID, err error) {
+func (f *finder) programs() (found []string, inodes []mounts.Inode, err error) {
 	doErr := f.caller.Do(func() error {
 		v := f.view()
 		if found, err = v.programs(f.policy.Policy()); err != nil {
@@ -812,10 +812,10 @@ func (f *finder) programs() (found []string, inodes []inode.ID, err error) {
 		for i, p := range found {
 			found[i] = v.workspace.inJail(p)
 			// one that has gone since is none
-			at := inode.ID{}
+			at := mounts.Inode{}
 			if place, findErr := v.find(p); findErr == nil {
 				if info, statErr := os.Stat(place.host); statErr == nil {
-					at = inode.In(info)
+					at = mounts.InodeOf(info)
 				}
 			}
 			inodes = append(inodes, at)

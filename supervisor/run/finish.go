@@ -128,7 +128,11 @@ func outcome(j *prepare.Job, c *ending.Cause, res message.Result, e end,
 			res.LeftProcesses = min(max(rep.LeftProcesses, 0), j.Policy.Policy().Limits.PIDs)
 		}
 	}
-	res.Denied = append(append(res.Denied, e.unfetched...), e.told.list()...)
+	// recordDenied relies on the order: what the kernel reported comes last.
+	res.Denied = append(res.Denied, e.unfetched...)
+	for _, d := range e.told.told {
+		res.Denied = append(res.Denied, d.Denial)
+	}
 	if e.told.atLeast {
 		res.Warnings = append(res.Warnings,
 			"the kernel dropped some of what it tells of refused paths: "+
@@ -474,14 +478,6 @@ func (k *kernelDenials) addCalls(plan jail.Plan, calls []control.Refused) {
 		k.told = append(k.told, toldDenial{runners.Denial{Layer: layerSeccomp, What: c.What,
 			Rule: rule, Count: int(c.Count), Probe: seccomp.IsProbe(c.What)}, c.First, c.Last})
 	}
-}
-
-// list returns the denials, which are the last entries of Result.Denied.
-func (k kernelDenials) list() (all []runners.Denial) {
-	for _, d := range k.told {
-		all = append(all, d.Denial)
-	}
-	return all
 }
 
 // Bounds on the texts of an answer, in bytes.

@@ -94,7 +94,10 @@ func (s *Runner) startFetch(ctx context.Context, r *Run, given claimed) error {
 	if j.Order.Compile || j.Holds.For > 0 || j.Plan.Fetch == nil {
 		return nil
 	}
-	proxy := given.proxy()
+	var proxy *runproxy.Proxy
+	if given.jail != nil {
+		proxy, _ = given.jail.TakeProxy().(*runproxy.Proxy)
+	}
 	if proxy == nil {
 		setup, err := given.network, error(nil)
 		if setup == nil {
@@ -380,23 +383,6 @@ func (s *Runner) prewarmed(ctx context.Context, r *Run) claimed {
 	}
 	j.Plan = plan
 	return claimed{jail: given, alone: p.VacateMeanwhile(spec.Session, s.Life.CleanUp)}
-}
-
-// pid returns the first process of the jail, or 0.
-func (c claimed) pid() int {
-	if c.jail == nil {
-		return 0
-	}
-	return c.jail.Process.PID
-}
-
-// proxy takes the fetch proxy of the jail, if there is one.
-func (c claimed) proxy() *runproxy.Proxy {
-	if c.jail == nil {
-		return nil
-	}
-	p, _ := c.jail.TakeProxy().(*runproxy.Proxy)
-	return p
 }
 
 // start says in the words of the record how the run came to its jail.

@@ -121,7 +121,9 @@ func (s *Runner) steps(ctx context.Context, r *Run, streams stdio.Streams) (res 
 	given := s.claim(ctx, r)
 	defer given.close(s.Life.CleanUp)
 	state := j.State()
-	state.PID = given.pid()
+	if given.jail != nil {
+		state.PID = given.jail.Process.PID
+	}
 	dir, err := s.Dirs.Add(state)
 	if err != nil {
 		// If the id is another run's, so are its records.

@@ -23,6 +23,8 @@ type Branches struct{ sessions *Sessions }
 // Branches returns the branches of the daemon.
 func (s *Sessions) Branches() Branches { return Branches{s} }
 
+func (b Branches) shadows() shadows.Branches { return shadows.BranchesOf(b.sessions.runner.Shadows) }
+
 // Fork makes a branch of the shadow of a session or run. Of a run, the request says what session the
 // branch is; a session's branch is as the session. It is refused while an invocation runs.
 func (b Branches) Fork(ctx context.Context, c caller.Caller, parent, id string,
@@ -60,7 +62,7 @@ func (b Branches) Fork(ctx context.Context, c caller.Caller, parent, id string,
 	if err := s.store.save(r, atomicfile.Durable); err != nil {
 		return made, problem.New(problem.Failed, "record of the branch: %w", err)
 	}
-	made, err = shadows.BranchesOf(s.runner.Shadows).Fork(ctx, c, parent, id)
+	made, err = b.shadows().Fork(ctx, c, parent, id)
 	if err != nil && made.ID == "" {
 		s.runner.Errors.Failed("remove the record of a branch", id, s.store.drop(r.name()))
 	}
@@ -181,7 +183,7 @@ func (b Branches) both(ctx context.Context, c caller.Caller, id string) error {
 	if _, err := b.rest(ctx, c, id); err != nil {
 		return err
 	}
-	parent, err := shadows.BranchesOf(b.sessions.runner.Shadows).Parent(ctx, c, id)
+	parent, err := b.shadows().Parent(ctx, c, id)
 	if err == nil {
 		_, err = b.rest(ctx, c, parent)
 	}
@@ -194,7 +196,7 @@ func (b Branches) Preview(ctx context.Context, c caller.Caller,
 	if err := b.both(ctx, c, id); err != nil {
 		return workspace.MergePreview{}, err
 	}
-	return shadows.BranchesOf(b.sessions.runner.Shadows).PreviewMerge(ctx, c, id)
+	return b.shadows().PreviewMerge(ctx, c, id)
 }
 
 // Merge takes what a branch changed into the shadow that it was forked from.
@@ -203,7 +205,7 @@ func (b Branches) Merge(ctx context.Context, c caller.Caller, id string,
 	if err := b.both(ctx, c, id); err != nil {
 		return workspace.Result{}, err
 	}
-	return shadows.BranchesOf(b.sessions.runner.Shadows).Merge(ctx, c, id, req)
+	return b.shadows().Merge(ctx, c, id, req)
 }
 
 // Revert undoes the last merge of a branch.
@@ -212,12 +214,12 @@ func (b Branches) Revert(ctx context.Context, c caller.Caller,
 	if err := b.both(ctx, c, id); err != nil {
 		return workspace.MergeRecord{}, err
 	}
-	return shadows.BranchesOf(b.sessions.runner.Shadows).RevertMerge(ctx, c, id)
+	return b.shadows().RevertMerge(ctx, c, id)
 }
 
 // Discard ends the session of a branch and throws its shadow away.
 func (b Branches) Discard(ctx context.Context, c caller.Caller, id string) error {
-	if _, err := shadows.BranchesOf(b.sessions.runner.Shadows).Parent(ctx, c, id); err != nil {
+	if _, err := b.shadows().Parent(ctx, c, id); err != nil {
 		return err
 	}
 	return b.sessions.runner.Shadows.Discard(ctx, c, id, true)

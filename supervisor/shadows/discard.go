@@ -38,7 +38,7 @@ func (s *Store) Discard(ctx context.Context, c caller.Caller, id string, force b
 	defer w.Close()
 	switch r := s.o.Live(id); {
 	case written(w) && !force:
-		return s.isAlive(id)
+		return isAlive(id, r)
 	case written(w):
 		if err := s.endFor(ctx, id); err != nil {
 			return err
@@ -60,11 +60,12 @@ func written(w *workspace.Workspace) bool {
 	return state == workspace.Prepared || state == workspace.Active
 }
 
-func (s *Store) isAlive(id string) error {
+// isAlive returns the error for the shadow of a run that lives. r is nil if another daemon has the run.
+func isAlive(id string, r Live) error {
 	e := problem.New(problem.Conflict, "run %s is alive, and writes to its shadow", id).
 		WithCause(workspace.ErrActive).
 		WithHint("jail discard --force " + id + " ends it and throws its shadow away")
-	if r := s.o.Live(id); r != nil && r.IsSession() {
+	if r != nil && r.IsSession() {
 		e.Message = fmt.Sprintf("session %s is open, and its tools write to its shadow", id)
 	}
 	return e
