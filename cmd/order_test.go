@@ -15,8 +15,8 @@ var supervisorOrder = [][]string{
 	// They import nothing: the forms of secrets, and what a client must know of the API.
 	{"jsonbound", "redact", "transcript", "wire"},
 	// They know nothing of other packages of the supervisor but that.
-	{"calm", "daemonlog", "ending", "idrange", "inode", "loopback", "metrics", "modules", "names",
-		"problem", "rungroup", "agents/manifest",
+	{"calm", "daemonlog", "ending", "idrange", "loopback", "metrics", "modules", "names", "problem",
+		"rungroup", "agents/manifest",
 		"bundle/trust", "flock"},
 	// The parts below the work: the log, bundles, the fetch proxy.
 	{"audit", "bundle", "fetch", "gitview", "hostlayers", "images", "lifetime", "stdio"},

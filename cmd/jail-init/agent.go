@@ -102,11 +102,7 @@ func runGuest(ctx context.Context, order runners.Order, load func() (*wasiguest.
 		}
 		defer done()
 	}
-	report, err := loaded.Run(ctx, order.Invocation, nil, out, errOut)
-	if err != nil {
-		return failureCode, runners.FailureAnswer(&report, err)
-	}
-	return report.ExitCode, runners.Answer{Report: &report}
+	return answerOf(loaded.Run(ctx, order.Invocation, nil, out, errOut))
 }
 
 // warm readies the database engine before the agent is there. An agent can do without.

@@ -25,11 +25,7 @@ func carryOut(ctx context.Context, order runners.Order, modules [][]byte,
 		errOut = os.Stdout
 	}
 	if order.Script != nil {
-		report, err := shell.Run(ctx, order, modules, os.Stdin, os.Stdout, errOut)
-		if err != nil {
-			return failureCode, runners.FailureAnswer(&report, err)
-		}
-		return report.ExitCode, runners.Answer{Report: &report}
+		return answerOf(shell.Run(ctx, order, modules, os.Stdin, os.Stdout, errOut))
 	}
 	if order.Compile {
 		if err := compile(order.Invocation, modules[0], os.Stdout); err != nil {
@@ -37,13 +33,14 @@ func carryOut(ctx context.Context, order runners.Order, modules [][]byte,
 		}
 		return 0, runners.Answer{Report: &runners.Report{}}
 	}
-	var report runners.Report
-	var err error
 	if ready != nil {
-		report, err = ready.Run(ctx, order.Invocation, os.Stdin, os.Stdout, errOut)
-	} else {
-		report, err = wasiguest.Run(ctx, order.Invocation, modules[0], os.Stdin, os.Stdout, errOut)
+		return answerOf(ready.Run(ctx, order.Invocation, os.Stdin, os.Stdout, errOut))
 	}
+	return answerOf(wasiguest.Run(ctx, order.Invocation, modules[0], os.Stdin, os.Stdout, errOut))
+}
+
+// answerOf returns the exit code and the answer of a run that ended so.
+func answerOf(report runners.Report, err error) (int, runners.Answer) {
 	if err != nil {
 		return failureCode, runners.FailureAnswer(&report, err)
 	}
@@ -127,11 +124,7 @@ func runNative(order runners.Order, conn *control.Conn, proxy *wasiguest.Proxy,
 	if proxy != nil {
 		opener = proxy
 	}
-	report, err := native.Run(order, sizes, opener, host)
-	if err != nil {
-		return failureCode, runners.FailureAnswer(&report, err)
-	}
-	return report.ExitCode, runners.Answer{Report: &report}
+	return answerOf(native.Run(order, sizes, opener, host))
 }
 
 // maxSize bounds the message with a terminal size, in bytes.

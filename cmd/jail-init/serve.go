@@ -79,10 +79,7 @@ func (e *engine) carryOut(ctx context.Context, call runners.Call, files []*os.Fi
 	e.mu.Lock()
 	delete(e.running, call.ID)
 	e.mu.Unlock()
-	answer := runners.Answer{Report: &report}
-	if err != nil {
-		answer = runners.FailureAnswer(&report, err)
-	}
+	_, answer := answerOf(report, err)
 	e.sending.Lock()
 	defer e.sending.Unlock()
 	if e.conn.Send(runners.Reply{ID: call.ID, Answer: answer}) != nil {

@@ -51,13 +51,18 @@ func (s *standing) do(conn *control.Conn, ask request) error {
 	case ask.Share != nil:
 		return handOut(conn, s.jail, ask.Share.Target)
 	case ask.Refresh:
-		done := control.Done{}
-		if err := s.jail.RefreshShadow(); err != nil {
-			done.Error = err.Error()
-		}
-		return conn.Send(control.FromShim{Done: &done})
+		return sendDone(conn, s.jail.RefreshShadow())
 	}
-	return conn.Send(control.FromShim{Done: &control.Done{}})
+	return sendDone(conn, nil)
+}
+
+// sendDone says that a request was carried out, or why not.
+func sendDone(conn *control.Conn, err error) error {
+	done := control.Done{}
+	if err != nil {
+		done.Error = err.Error()
+	}
+	return conn.Send(control.FromShim{Done: &done})
 }
 
 // attach mounts the workspace of the jail. It kills a jail that cannot get its workspace.
@@ -68,11 +73,11 @@ func (s *standing) attach(conn *control.Conn, files []*os.File) error {
 	} else if len(files) >= 2 && !agent {
 		err = s.jail.Attach(s.order, files[0], files[1], files[2:])
 	}
+	sent := sendDone(conn, err)
 	if err != nil {
-		return errors.Join(conn.Send(control.FromShim{Done: &control.Done{Error: err.Error()}}),
-			s.jail.Kill())
+		return errors.Join(sent, s.jail.Kill())
 	}
-	return conn.Send(control.FromShim{Done: &control.Done{}})
+	return sent
 }
 
 func handOut(conn *control.Conn, jail *runc.Jail, target string) error {

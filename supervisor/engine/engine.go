@@ -84,16 +84,12 @@ func stand(j *prewarm.Jail, caches []string) (*Call, error) {
 		return nil, fmt.Errorf("start of a shared engine: %w", err)
 	}
 	// Nobody reads what the process itself writes, as when it crashes.
-	j.Pipes.Start(stdio.Streams{Out: discard{}, Err: discard{}}, 0, func(int64) {}, func() {})
+	j.Pipes.Start(stdio.Streams{Out: io.Discard, Err: io.Discard}, 0, func(int64) {}, func() {})
 	first, heard := e.calls.add(e), make(chan struct{})
 	go e.hear(heard)
 	go e.await(heard)
 	return first, nil
 }
-
-type discard struct{}
-
-func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
 // ID is the name of the engine's jail, as records give it.
 func (e *Engine) ID() string { return string(e.jail.Plan().ID) }

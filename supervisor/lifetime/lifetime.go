@@ -74,6 +74,16 @@ func (l *Lifetime) UntilEnd(ctx context.Context) (context.Context, func()) {
 	}
 }
 
+// Await waits until done is closed. It returns an error if ctx, that of who asked, ends first.
+func Await(ctx context.Context, done <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return problem.New(problem.Failed, "the caller went away").WithCause(ctx.Err())
+	}
+}
+
 // Go calls f in the background. AwaitBackground waits for it.
 func (l *Lifetime) Go(f func()) { l.background.Go(f) }
 

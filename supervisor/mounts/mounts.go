@@ -1,13 +1,15 @@
-// Package mounts opens what a jail mounts of the host, and says which mounts the jails of a session
-// share.
+// Package mounts opens what a jail mounts of the host, tells whether that is still the same, and says
+// which mounts the jails of a session share.
 package mounts
 
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/asuser"
@@ -113,4 +115,27 @@ func Binds(p jail.Plan, c asuser.Caller, host hostlayers.Host) (all []*os.File, 
 		all = append(all, tree)
 	}
 	return all, nil
+}
+
+// An Inode is a file or directory of the host, whatever its name is now: its device and inode number
+// (inode(7)).
+type Inode struct{ Dev, Ino uint64 }
+
+// InodeOf returns the inode of the file that info describes.
+func InodeOf(info fs.FileInfo) Inode {
+	st := info.Sys().(*syscall.Stat_t)
+	return Inode{st.Dev, st.Ino}
+}
+
+// Inodes returns those of open files, or nil if one of them is not known.
+func Inodes(files []*os.File) []Inode {
+	all := []Inode{}
+	for _, f := range files {
+		info, err := f.Stat()
+		if err != nil {
+			return nil
+		}
+		all = append(all, InodeOf(info))
+	}
+	return all
 }

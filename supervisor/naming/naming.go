@@ -108,7 +108,7 @@ func (s *Namer) Named(c caller.Caller, text string) (string, error) {
 }
 
 // Shown returns what a run or session is called for a caller: the name that it was given, where
-// they may see that, else its id.
+// they may see that, else its id. "" stays "".
 func (s *Namer) Shown(c caller.Caller, id string) string {
 	if u := s.Names.NameOf(id); u.Name != "" && s.Permissions(c).Sees(u.UID) {
 		return u.Name
@@ -118,10 +118,7 @@ func (s *Namer) Shown(c caller.Caller, id string) string {
 
 // Result is a result for a caller: with the names of what it is about.
 func (s *Namer) Result(c caller.Caller, r message.Result) message.Result {
-	r.GlobalID, r.ID = r.ID, s.Shown(c, r.ID)
-	if r.Session != "" {
-		r.Session = s.Shown(c, r.Session)
-	}
+	r.GlobalID, r.ID, r.Session = r.ID, s.Shown(c, r.ID), s.Shown(c, r.Session)
 	r.Error = s.Error(c, r.Error)
 	return r
 }
@@ -140,10 +137,7 @@ func (s *Namer) Error(c caller.Caller, e *problem.Error) *problem.Error {
 
 // Run is a live run for a caller.
 func (s *Namer) Run(c caller.Caller, r message.RunInfo) message.RunInfo {
-	r.GlobalID, r.ID = r.ID, s.Shown(c, r.ID)
-	if r.Session != "" {
-		r.Session = s.Shown(c, r.Session)
-	}
+	r.GlobalID, r.ID, r.Session = r.ID, s.Shown(c, r.ID), s.Shown(c, r.Session)
 	return r
 }
 
@@ -155,17 +149,13 @@ func (s *Namer) Session(c caller.Caller, i message.SessionInfo) message.SessionI
 
 // Workspace is a shadow for a caller.
 func (s *Namer) Workspace(c caller.Caller, w shadows.WorkspaceInfo) shadows.WorkspaceInfo {
-	w.GlobalID, w.ID = w.ID, s.Shown(c, w.ID)
-	if w.Parent != "" {
-		w.Parent = s.Shown(c, w.Parent)
-	}
+	w.GlobalID, w.ID, w.Parent = w.ID, s.Shown(c, w.ID), s.Shown(c, w.Parent)
 	return w
 }
 
 // Branch is a branch for a caller.
 func (s *Namer) Branch(c caller.Caller, b shadows.BranchInfo) shadows.BranchInfo {
-	b.GlobalID, b.ID = b.ID, s.Shown(c, b.ID)
-	b.Parent = s.Shown(c, b.Parent)
+	b.GlobalID, b.ID, b.Parent = b.ID, s.Shown(c, b.ID), s.Shown(c, b.Parent)
 	for i := range b.Merges {
 		b.Merges[i].Into = s.Shown(c, b.Merges[i].Into)
 	}

@@ -193,14 +193,12 @@ func (j *Job) agentState() *jail.State {
 
 // agentOrder returns what the host of the agent needs, or nil.
 func (j *Job) agentOrder() *runners.Agent {
-	if j.Host.Agent == nil {
+	a := j.Host.Agent
+	if a == nil {
 		return nil
 	}
-	o := &runners.Agent{ID: j.Host.Agent.ID, Bindings: j.Host.Agent.Granted,
-		Dir: jail.AgentDir, Size: j.Host.Agent.Storage,
-		DeadlineNanos: j.Host.Agent.DeadlineMS * int64(time.Millisecond)}
-	o.Once = j.Host.Agent.Once
-	o.Imports = j.Host.Agent.imports()
+	o := &runners.Agent{ID: a.ID, Bindings: a.Granted, Dir: jail.AgentDir, Size: a.Storage,
+		DeadlineNanos: a.DeadlineMS * int64(time.Millisecond), Once: a.Once, Imports: a.imports()}
 	if j.Tool.Native != "" {
 		l := j.Plan.GuestLandlock()
 		o.Landlock = &l

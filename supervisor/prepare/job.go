@@ -17,9 +17,9 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/detached"
 	"github.com/jail-sandbox/jail/supervisor/idrange"
-	"github.com/jail-sandbox/jail/supervisor/inode"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/modules"
+	"github.com/jail-sandbox/jail/supervisor/mounts"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/rundir"
 	"github.com/jail-sandbox/jail/supervisor/runlog"
@@ -65,7 +65,7 @@ type Host struct {
 	// Image is the image whose root the jail has, nil without one.
 	Image *Image
 	// Programs are those that may run by their names, and not with all that is beside them.
-	Programs []inode.ID
+	Programs []mounts.Inode
 	// cached are the compiled modules that the job uses.
 	cached *modules.Hold
 }

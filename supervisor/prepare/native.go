@@ -16,10 +16,12 @@ import (
 	"syscall"
 
 	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/asuser"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/paths"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/native"
+	"github.com/jail-sandbox/jail/supervisor/mounts"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -495,4 +497,330 @@ func NoExec(name string, why syscall.Errno) *problem.Error {
 	return problem.New(problem.Refused, "program %s cannot be executed: %w", name, why).
 		WithHint("it is not what it was when it was checked, or its file system allows no " +
 			"programs; try again")
+}
+
+// A view is what a program would find at the paths of a jail, of the mounts that its policy makes.
+// What it opens is the host's.
+type view struct {
+	mounts    []viewed
+	workspace target
+}
+
+// viewed is a mount of a view.
+type viewed struct {
+	target, source string
+	exec           bool
+	// image says that it is the root of an image, which the daemon alone can enter.
+	image bool
+	// named says that the policy names the source, as the caller may have written it.
+	named bool
+}
+
+// with calls f with the rights that the mount is looked at with. The caller's are those of this
+// thread alone, so that another goroutine has the daemon's.
+func (x viewed) with(f func()) {
+	if !x.image {
+		f()
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	<-done
+}
+
+// A place is where a path of the jail leads.
+type place struct {
+	host  string
+	mount string // its target
+	exec  bool
+	in    viewed
+}
+
+func (f *finder) view() *view {
+	v, pol := &view{workspace: targetOf(f.policy, f.source)}, f.policy.Policy()
+	if f.source != nil {
+		m := viewed{target: policy.WorkspaceDir, source: fdPath(f.source),
+			exec: jail.AllMayRun(pol, policy.WorkspaceDir)}
+		v.mounts = append(v.mounts, m)
+		// Patterns of the policy name the first one in any case.
+		if m.target = string(v.workspace); m.target != policy.WorkspaceDir {
+			v.mounts = append(v.mounts, m)
+		}
+	}
+	if f.image != nil {
+		v.mounts = append(v.mounts, viewed{target: "/", source: f.image.held.Root, exec: true, image: true})
+	}
+	for _, m := range pol.Mounts {
+		if f.image != nil && jail.OfHost(m) {
+			continue
+		}
+		if m.Source != "" && m.Target != "" {
+			v.mounts = append(v.mounts, viewed{target: m.Target, source: m.Source,
+				exec: m.Access&policy.Exec != 0, named: true})
+		}
+	}
+	return v
+}
+
+// at returns the mount that holds a path, and the path below it. ok is false where no mount does.
+func (v *view) at(p string) (m viewed, rel string, ok bool) {
+	for _, x := range v.mounts {
+		below, holds := paths.Rel(x.target, p)
+		if holds && (!ok || len(x.target) > len(m.target)) {
+			m, rel, ok = x, below, true
+		}
+	}
+	return m, rel, ok
+}
+
+// leads reports whether a path is a directory only because a mount lies below it.
+func (v *view) leads(p string) bool {
+	return slices.ContainsFunc(v.mounts, func(x viewed) bool { return paths.Within(p, x.target) })
+}
+
+const maxLinks = 40 // as the kernel
+
+// A strayError is returned for a link that leads to a path which the jail does not show.
+type strayError struct{ to string }
+
+func (e *strayError) Error() string { return "a link to " + e.to + ", which is not in the jail" }
+func (e *strayError) Unwrap() error { return fs.ErrNotExist }
+
+// find resolves an absolute path of the jail, link by link: a link leads where it would lead in the
+// jail.
+func (v *view) find(p string) (place, error) {
+	fail := func(err error) (place, error) {
+		return place{}, &fs.PathError{Op: "open", Path: p, Err: err}
+	}
+	current, rest, found, links := "/", strings.Split(p, "/"), place{}, 0
+	for len(rest) > 0 {
+		name := rest[0]
+		rest = rest[1:]
+		if name == "" || name == "." {
+			continue
+		}
+		if current = path.Join(current, name); name == ".." {
+			continue
+		}
+		m, rel, ok := v.at(current)
+		if !ok {
+			if found = (place{}); !v.leads(current) && links > 0 {
+				return fail(&strayError{path.Join(append([]string{current}, rest...)...)})
+			} else if !v.leads(current) {
+				return fail(fs.ErrNotExist)
+			}
+			continue
+		}
+		look := os.Lstat
+		if rel == "" {
+			// what is mounted is what its source leads to
+			look = os.Stat
+		}
+		found = place{path.Join(m.source, rel), m.target, m.exec, m}
+		if rel == "" {
+			found.host = m.source
+		}
+		var info fs.FileInfo
+		var to string
+		var err error
+		m.with(func() {
+			if m.named {
+				err = asuser.CheckNamed(m.source)
+			}
+			if err != nil {
+				return
+			}
+			if info, err = look(found.host); err == nil && info.Mode()&os.ModeSymlink != 0 {
+				to, err = os.Readlink(found.host)
+			}
+		})
+		if err != nil {
+			return fail(causeOf(err))
+		}
+		if info.Mode()&os.ModeSymlink == 0 {
+			continue
+		}
+		if links++; links > maxLinks {
+			return fail(syscall.ELOOP)
+		}
+		if current = path.Dir(current); path.IsAbs(to) {
+			current = "/"
+		}
+		rest = append(strings.Split(to, "/"), rest...)
+	}
+	if found.host == "" {
+		return fail(syscall.EISDIR)
+	}
+	return found, nil
+}
+
+// open opens what is at a path of the jail, for reading. It waits for nobody.
+func (v *view) open(p string) (place, *os.File, error) {
+	at, err := v.find(p)
+	if err != nil {
+		return at, nil, err
+	}
+	var f *os.File
+	at.in.with(func() {
+		if at.in.named {
+			f, err = asuser.Named(at.host)
+			return
+		}
+		f, err = os.OpenFile(at.host, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	})
+	if err != nil {
+		return at, nil, &fs.PathError{Op: "open", Path: p, Err: causeOf(err)}
+	}
+	return at, f, nil
+}
+
+func causeOf(err error) error {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return errno
+	}
+	return err
+}
+
+// Bounds of what patterns of tools.native may stand for.
+const (
+	maxPrograms = 2048
+	maxLooked   = 200_000 // names
+)
+
+// programs finds what policy lets run of the mounts that it does not let run as a whole: the kernel
+// takes files and directories, not patterns. It is called with the caller's rights.
+func (v *view) programs(pol policy.Policy) ([]string, error) {
+	var roots []string
+	for _, m := range v.mounts {
+		if m.exec && !m.image && !jail.AllMayRun(pol, v.workspace.inPolicy(m.target)) {
+			roots = append(roots, m.target)
+		}
+	}
+	if len(roots) == 0 {
+		return nil, nil
+	}
+	s := search{view: v, roots: roots}
+	for _, g := range pol.Tools.Native.Normal() {
+		text := g.String()
+		if dir, ok := strings.CutSuffix(text, "/**"); ok && !strings.Contains(dir, "*") {
+			s.take(dir) // all of it
+			continue
+		}
+		fixed, _, _ := strings.Cut(text, "*")
+		if g.Literal() {
+			s.take(text)
+		} else if err := s.walk(path.Dir(fixed+"x"), g); err != nil {
+			return nil, err
+		}
+	}
+	for _, l := range jail.Loaders {
+		s.take(l)
+	}
+	slices.Sort(s.found)
+	return slices.Compact(s.found), nil
+}
+
+// A search collects programs.
+type search struct {
+	view   *view
+	roots  []string // mounts
+	found  []string
+	looked int
+}
+
+// take takes a path, if it is there and in one of the mounts.
+func (s *search) take(p string) {
+	at, err := s.view.find(p)
+	if err != nil || !at.exec {
+		return
+	}
+	if _, err := os.Stat(at.host); err == nil {
+		s.found = append(s.found, p)
+	}
+}
+
+// walk looks below dir for what a pattern matches. It follows no links to directories: the pattern
+// names what it means.
+func (s *search) walk(dir string, g policy.Glob) error {
+	var below []string
+	if at, err := s.view.find(dir); err == nil && at.exec {
+		below = []string{dir}
+	} else {
+		// mounts below a directory that is none itself
+		for _, root := range s.roots {
+			if paths.Within(dir, root) {
+				below = append(below, root)
+			}
+		}
+	}
+	// of the names that the pattern matches, in segments; 0: any
+	deepest := 0
+	if !strings.Contains(g.String(), "**") {
+		deepest = strings.Count(g.String(), "/")
+	}
+	for _, start := range below {
+		at, err := s.view.find(start)
+		if err != nil {
+			continue
+		}
+		err = fs.WalkDir(os.DirFS(at.host), ".", func(rel string, entry fs.DirEntry,
+			err error) error {
+			name := path.Join(start, rel)
+			if s.looked++; s.looked > maxLooked || len(s.found) > maxPrograms {
+				return problem.New(problem.Refused,
+					"tools.native: to find out what %q stands for takes too long, or it stands "+
+						"for more than %d programs", g, maxPrograms).
+					WithHint("name directories, as /usr/bin/**, or programs")
+			}
+			// what the caller may not see does not run
+			if err != nil {
+				return skipDir(entry)
+			}
+			if !entry.IsDir() && g.Match(name) {
+				s.take(name)
+			}
+			if entry.IsDir() && deepest > 0 && strings.Count(name, "/") >= deepest {
+				return fs.SkipDir
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func skipDir(entry fs.DirEntry) error {
+	if entry != nil && entry.IsDir() {
+		return fs.SkipDir
+	}
+	return nil
+}
+
+// programs adds what else may run to what the plan is made from, and says which files and
+// directories of the host that is.
+func (f *finder) programs() (found []string, inodes []mounts.Inode, err error) {
+	doErr := f.caller.Do(func() error {
+		v := f.view()
+		if found, err = v.programs(f.policy.Policy()); err != nil {
+			return nil
+		}
+		for i, p := range found {
+			found[i] = v.workspace.inJail(p)
+			// one that has gone since is none
+			at := mounts.Inode{}
+			if place, findErr := v.find(p); findErr == nil {
+				if info, statErr := os.Stat(place.host); statErr == nil {
+					at = mounts.InodeOf(info)
+				}
+			}
+			inodes = append(inodes, at)
+		}
+		return nil
+	})
+	return found, inodes, errors.Join(err, doErr)
 }

@@ -2,6 +2,9 @@ package prepare
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +19,7 @@ import (
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/cgroup"
+	"github.com/jail-sandbox/jail/jail/outer"
 	"github.com/jail-sandbox/jail/jail/rootless"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
@@ -349,4 +353,119 @@ func absent(all policy.Mounts) (sources []string) {
 		}
 	}
 	return sources
+}
+
+// cacheVersion is part of the id of each cache, so that a change of what an id is made of shares
+// nothing with older caches.
+const cacheVersion = 1
+
+// nameCaches gives each cache of the plan its id. All that decides on trust is in the id, so that
+// what a hostile run leaves in a cache reaches no run but those that are trusted alike:
+//
+//   - the user who asks for the run, and the user and group of the tool, who are those of the
+//     workspace's owner if root asks;
+//   - the policies that the run has and their sources: the ceiling, the profile, that of the
+//     workspace, of a bundle;
+//   - the digest of what they grant together, with what the caller narrows, without its limits,
+//     which are amounts.
+func (j *Job) nameCaches() {
+	for i, m := range j.Plan.Mounts {
+		if m.Kind == jail.MountCache {
+			j.Plan.Mounts[i].Source = j.cacheID(m.Name)
+		}
+	}
+}
+
+func (j *Job) cacheID(name string) string {
+	granted := j.Policy.Policy()
+	granted.Limits = policy.Limits{}
+	id := struct {
+		Version  int
+		Name     string
+		Caller   uint32
+		UID, GID uint32
+		Layers   []jail.Layer
+		Policy   string
+	}{cacheVersion, name, j.Caller.UID, j.Plan.IDs.UID, j.Plan.IDs.GID, nil, granted.Digest()}
+	for _, l := range j.Plan.Layers {
+		if l.Name != requestLayer && l.Name != invocationLayer {
+			id.Layers = append(id.Layers, l)
+		}
+	}
+	text, err := json.Marshal(id)
+	if err != nil {
+		panic(fmt.Sprintf("bug: the id of a cache is not JSON: %v", err))
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16])
+}
+
+// cachesOf returns the caches of the plan, for the record.
+func (j *Job) cachesOf() (all []string) {
+	for _, m := range j.Plan.Mounts {
+		if m.Kind == jail.MountCache {
+			all = append(all, m.Target+" from cache "+m.Name+" "+m.Source)
+		}
+	}
+	return all
+}
+
+// outerRuntime returns the runtime of the outer layer that the job's policy chooses, or nil if it
+// chooses none.
+func (s *Preparer) outerRuntime(ctx context.Context, j *Job) (*jail.Runtime, error) {
+	layer, err := j.Policy.Policy().Outer.Choose()
+	if err != nil {
+		return nil, outerDenied(j.Policy, j.Req.Outer, err)
+	}
+	if layer == policy.OuterNone {
+		return nil, nil
+	}
+	if rootless.User() != nil {
+		return nil, problem.New(problem.Refused,
+			"outer layer %s: a user's jail has one id only, which no runtime can start with", layer).
+			WithHint("use the daemon of the host, or --outer none")
+	}
+	if layer == policy.OuterRunsc && j.Req.Learn {
+		return nil, problem.New(problem.Refused,
+			"outer layer runsc: the kernel of gVisor does not tell what a tool uses").
+			WithHint("learn with --outer none")
+	}
+	runtime, err := s.o.Runtimes.Find(ctx, layer)
+	if errors.Is(err, outer.ErrMissing) {
+		return nil, problem.MissingLayer("outer "+layer, err.Error(), howToInstall[layer], err)
+	}
+	if err != nil {
+		return nil, problem.MissingLayer("outer "+layer, err.Error(), "", err)
+	}
+	return &runtime, nil
+}
+
+// fitsOuter refuses a shared engine in a kernel that takes no descriptors after its start.
+func (j *Job) fitsOuter() error {
+	layer, err := j.Policy.Policy().Outer.Choose()
+	if err == nil && layer == policy.OuterRunsc && j.Shared() {
+		return problem.New(problem.Refused,
+			"outer layer runsc: an engine that invocations share gets each with its descriptors, "+
+				"which gVisor does not take after its start").
+			WithHint("start the session without --shared-engine")
+	}
+	return nil
+}
+
+// howToInstall says where the runtimes come from.
+var howToInstall = map[string]string{
+	policy.OuterBwrap: "install the package bubblewrap",
+	policy.OuterCrun:  "install the package crun",
+	policy.OuterRunc:  "install the package runc",
+	policy.OuterRunsc: "make runsc builds it beside jail's own programs (docs/outer.md)",
+}
+
+// outerDenied says which policy left no outer layer, or not the one that was asked for.
+func outerDenied(eff policy.Effective, asked string, err error) error {
+	if asked == "" {
+		return problem.New(problem.Refused, "outer layer: %w", err).
+			WithHint("jail policy explain outer")
+	}
+	return notAllowed("outer layer "+asked, eff.Decide(policy.InLayer{Name: asked})).
+		WithHint(`the ceiling and the profile must name it in outer.allow`)
 }

@@ -192,12 +192,8 @@ func (s *Preparer) decide(j *Job) (policy.Effective, error) {
 	if err != nil {
 		return policy.Effective{}, err
 	}
-	eff, err := policy.Resolve(append(j.In.Policy.Layers(), policy.Layer{Name: invocationLayer,
-		Source: "command line", Policy: flags.Policy()})...)
-	if err != nil {
-		return eff, problem.New(problem.Usage, "%w", err)
-	}
-	return eff, nil
+	return met(append(j.In.Policy.Layers(), policy.Layer{Name: invocationLayer,
+		Source: "command line", Policy: flags.Policy()}))
 }
 
 // openWorkspace opens the directory with the caller's rights; from here on it is its descriptor and

@@ -3,9 +3,11 @@ package prepare
 import (
 	"cmp"
 	"errors"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/syntax"
@@ -23,20 +25,11 @@ const maxNarrow = 16
 
 // resolve meets the ceiling, the profile, what the request narrows with, and the request.
 func (s *Preparer) resolve(c caller.Caller, req message.Request) (policy.Effective, error) {
-	state, where := s.o.Policies(), places(c, req)
-	ceiling, err := ceilingOf(state, where)
+	set, layers, err := s.granted(c, req)
 	if err != nil {
 		return policy.Effective{}, err
 	}
-	if err := caller.MayUse(state.Rules(), c, req.Profile, req.Policy != "",
-		req.PolicyName); err != nil {
-		return policy.Effective{}, err
-	}
-	profile, err := profileOf(req, state.Set.For(where))
-	if err != nil {
-		return policy.Effective{}, err
-	}
-	if profile, err = s.widened(c, req, profile); err != nil {
+	if layers[1], err = s.widened(c, req, layers[1]); err != nil {
 		return policy.Effective{}, err
 	}
 	flags, err := readFlags(req)
@@ -47,16 +40,38 @@ func (s *Preparer) resolve(c caller.Caller, req message.Request) (policy.Effecti
 		return policy.Effective{}, problem.New(problem.Usage, "%d policies that narrow: at most %d",
 			len(req.Narrow), maxNarrow)
 	}
-	layers := []policy.Layer{ceiling, profile}
 	for _, n := range req.Narrow {
-		layer, err := parsed(state.Set.For(where), n.Name, n.Policy)
+		layer, err := parsed(set, n.Name, n.Policy)
 		if err != nil {
 			return policy.Effective{}, err
 		}
 		layers = append(layers, layer)
 	}
-	eff, err := policy.Resolve(append(layers, policy.Layer{Name: requestLayer,
-		Source: "command line", Policy: flags.Policy()})...)
+	return met(append(layers, policy.Layer{Name: requestLayer, Source: "command line",
+		Policy: flags.Policy()}))
+}
+
+// granted returns what a caller may use: the ceiling, and the profile or policy of the request. It
+// also returns the profiles as they are for the request.
+func (s *Preparer) granted(c caller.Caller, req message.Request) (*profiles.Set, []policy.Layer,
+	error) {
+	state, where := s.o.Policies(), places(c, req)
+	ceiling, err := ceilingOf(state, where)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := caller.MayUse(state.Rules(), c, req.Profile, req.Policy != "",
+		req.PolicyName); err != nil {
+		return nil, nil, err
+	}
+	set := state.Set.For(where)
+	profile, err := profileOf(req, set)
+	return set, []policy.Layer{ceiling, profile}, err
+}
+
+// met resolves layers of which the caller gave one.
+func met(layers []policy.Layer) (policy.Effective, error) {
+	eff, err := policy.Resolve(layers...)
 	if err != nil {
 		return eff, problem.New(problem.Usage, "%w", err)
 	}
@@ -105,7 +120,7 @@ func (s *Preparer) widened(c caller.Caller, req message.Request,
 			"grants: a run names at most %d, with a profile and no policy file", maxGrants)
 	}
 	for _, id := range req.Grants {
-		w, err := s.granted(c, req, id)
+		w, err := s.grant(c, req, id)
 		if err != nil {
 			return profile, err
 		}
@@ -115,7 +130,7 @@ func (s *Preparer) widened(c caller.Caller, req message.Request,
 	return profile, nil
 }
 
-func (s *Preparer) granted(c caller.Caller, req message.Request, id string) (policy.Widening, error) {
+func (s *Preparer) grant(c caller.Caller, req message.Request, id string) (policy.Widening, error) {
 	agent := ""
 	if req.Agent != nil {
 		agent = req.Agent.ID
@@ -129,7 +144,7 @@ func (s *Preparer) granted(c caller.Caller, req message.Request, id string) (pol
 
 // Granted returns an error if a run that has begun would not get a grant of a policy any more.
 func (s *Preparer) Granted(c caller.Caller, req message.Request, id string) error {
-	_, err := s.granted(c, req, id)
+	_, err := s.grant(c, req, id)
 	return err
 }
 
@@ -269,4 +284,79 @@ func environ(eff policy.Effective, req message.Request, cwd string) ([]string, e
 	// PWD is the runner's own: it tells a C library without a working directory where it is.
 	env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "PWD=") })
 	return append(env, "PWD="+cwd), nil
+}
+
+// WorkspaceFile is the policy file that a workspace may have of its own, and WorkspaceLayer the
+// name of what it says as a layer.
+const (
+	WorkspaceFile  = ".jail.toml"
+	WorkspaceLayer = "workspace"
+)
+
+// narrowByWorkspace meets what the workspace's own policy file says, if it has one. The
+// file can take away and never grant, since a tool or a stranger's repository may have written it.
+// A file that cannot be read or understood refuses the run: it may take away something that
+// matters.
+func (s *Preparer) narrowByWorkspace(j *Job) error {
+	// The session has done this for its invocations.
+	if j.Source == nil || j.In != nil {
+		return nil
+	}
+	info, err := j.Source.Stat()
+	if err != nil {
+		return problem.New(problem.Failed, "workspace: %w", err)
+	}
+	var text []byte
+	// It is read with the caller's rights: errors must not show a file that the caller may not
+	// read.
+	doErr := j.Caller.Do(func() error {
+		text, err = profiles.ReadWorkspace(j.Source, WorkspaceFile, j.Caller.UID,
+			info.Sys().(*syscall.Stat_t).Uid)
+		return nil
+	})
+	if errors.Is(err, fs.ErrNotExist) && doErr == nil {
+		return nil
+	}
+	if err = errors.Join(err, doErr); problem.Short(err) != nil {
+		return err
+	} else if err != nil {
+		return problem.New(problem.Refused, "the workspace's own policy file is refused: %s",
+			problem.Describe(err)).
+			WithHint("mend it or take it away; it can only narrow what the profile grants")
+	}
+	path := j.Source.Name() + "/" + WorkspaceFile
+	file, err := s.o.Policies().Set.For(places(j.Caller, j.Req)).Parse(syntax.Request, path, text)
+	if err != nil {
+		return problem.New(problem.Refused, "the workspace's own policy file is refused: %v", err).
+			WithHint("mend it or take it away; it can only narrow what the profile grants")
+	}
+	return j.narrowBy(file.Layer(WorkspaceLayer, path))
+}
+
+// narrowBy meets one more layer, and lets go of a workspace that it does not leave to the run.
+func (j *Job) narrowBy(layer policy.Layer) error {
+	eff, err := policy.Resolve(append(j.Policy.Layers(), layer)...)
+	if err != nil {
+		return problem.New(problem.Refused, "%v", err)
+	}
+	j.Policy = eff
+	if j.Policy.Policy().Workspace.Access != policy.WorkspaceNone {
+		return nil
+	}
+	if j.Req.Workspace != "" {
+		return notAllowed("a workspace", j.Policy.Decide(policy.Open{Path: policy.WorkspaceDir,
+			Want: policy.Read}))
+	}
+	err = j.Source.Close()
+	j.Source = nil
+	return err
+}
+
+// Container returns the policy of a container: the ceiling, and then the profile.
+func (s *Preparer) Container(c caller.Caller, profile string) (policy.Effective, error) {
+	_, layers, err := s.granted(c, message.Request{Profile: profile, NoWorkspace: true})
+	if err != nil {
+		return policy.Effective{}, err
+	}
+	return met(layers)
 }

@@ -239,20 +239,26 @@ func (p *demand[S, J]) Forget(matches func(S) bool) {
 func (p *demand[S, J]) Take(matches func(S) bool) (J, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var oldest *kind[S, J]
-	for _, k := range p.kinds {
-		if len(k.prewarmed) > 0 && matches(k.spec) &&
-			(oldest == nil || k.lastClaim().Before(oldest.lastClaim())) {
-			oldest = k
-		}
-	}
-	if oldest == nil {
+	name, ok := p.oldest(func(k *kind[S, J]) bool { return len(k.prewarmed) > 0 && matches(k.spec) })
+	if !ok {
 		var none J
 		return none, false
 	}
-	j := oldest.prewarmed[0]
-	oldest.prewarmed = oldest.prewarmed[1:]
+	k := p.kinds[name]
+	j := k.prewarmed[0]
+	k.prewarmed = k.prewarmed[1:]
 	return j, true
+}
+
+// oldest returns the key of the kind whose last claim is the oldest of those for which want returns
+// true. ok is false if there is none. p.mu is held.
+func (p *demand[S, J]) oldest(want func(*kind[S, J]) bool) (oldest string, ok bool) {
+	for name, k := range p.kinds {
+		if want(k) && (!ok || k.lastClaim().Before(p.kinds[oldest].lastClaim())) {
+			oldest, ok = name, true
+		}
+	}
+	return oldest, ok
 }
 
 // Close ends all prewarmed jails, makes no more, and returns when nothing is left of any.
@@ -368,16 +374,13 @@ func (p *demand[S, J]) next() (key string, spec S, age int, ok bool) {
 		return "", spec, 0, false
 	}
 	if p.prewarmed() >= p.o.size {
-		var oldest *kind[S, J]
-		for _, k := range p.kinds {
-			if len(k.prewarmed) > 0 && k.lastClaim().Before(latest.lastClaim()) &&
-				(oldest == nil || k.lastClaim().Before(oldest.lastClaim())) {
-				oldest = k
-			}
-		}
-		if oldest == nil {
+		name, ok := p.oldest(func(k *kind[S, J]) bool {
+			return len(k.prewarmed) > 0 && k.lastClaim().Before(latest.lastClaim())
+		})
+		if !ok {
 			return "", spec, 0, false
 		}
+		oldest := p.kinds[name]
 		p.end(oldest.prewarmed[:1])
 		oldest.prewarmed = oldest.prewarmed[1:]
 	}
@@ -425,12 +428,7 @@ func (p *demand[S, J]) shrink() {
 }
 
 func (p *demand[S, J]) forgetOldest() {
-	oldest := ""
-	for name, k := range p.kinds {
-		if oldest == "" || k.lastClaim().Before(p.kinds[oldest].lastClaim()) {
-			oldest = name
-		}
-	}
+	oldest, _ := p.oldest(func(*kind[S, J]) bool { return true })
 	p.end(p.kinds[oldest].prewarmed)
 	delete(p.kinds, oldest)
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/hostlayers"
 	"github.com/jail-sandbox/jail/supervisor/idrange"
-	"github.com/jail-sandbox/jail/supervisor/inode"
 	"github.com/jail-sandbox/jail/supervisor/mounts"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/rundir"
@@ -50,17 +49,12 @@ type Options struct {
 }
 
 // A Pool prewarms jails. A nil Pool has none. Its methods may be called from several goroutines.
-type Pool struct {
-	o     Options
-	jails *demand[Spec, *Jail]
-}
+type Pool struct{ jails *demand[Spec, *Jail] }
 
 // New starts a pool.
 func New(o Options) *Pool {
-	p := &Pool{o: o}
-	p.jails = newDemand(options[Spec, *Jail]{size: o.Size, make: o.start, capacity: Spec.capacity,
-		awaits: Spec.awaits, outdated: o.Outdated, busy: o.Busy})
-	return p
+	return &Pool{newDemand(options[Spec, *Jail]{size: o.Size, make: o.start, capacity: Spec.capacity,
+		awaits: Spec.awaits, outdated: o.Outdated, busy: o.Busy})}
 }
 
 // A Spec is what prewarmed jails of one kind are made from.
@@ -73,7 +67,7 @@ type Spec struct {
 	// Caller is, for a session's jails, with whose rights their bind mounts are opened, and
 	// Programs are the programs of the host that were found there.
 	Caller   asuser.Caller
-	Programs []inode.ID
+	Programs []mounts.Inode
 	// Network makes the fetch proxy of each of them; nil for none.
 	Network Network
 
@@ -130,7 +124,7 @@ type Jail struct {
 
 // onHost is what a jail found on the host when it was made.
 type onHost struct {
-	binds []inode.ID
+	binds []mounts.Inode
 	// mounted is, for a session's jail, what was mounted where.
 	mounted [sha256.Size]byte
 }
@@ -178,7 +172,7 @@ func (p *Pool) Claim(ctx context.Context, plan jail.Plan, spec Spec, binds []*os
 	j, ok := p.jails.Claim(ctx, string(key[:]), spec, func(j *Jail) bool {
 		var same bool
 		as, same = plan.In(j.plan)
-		return same && slices.Equal(j.host.binds, inode.All(binds)) && j.hasSameHost(plan, spec) &&
+		return same && slices.Equal(j.host.binds, mounts.Inodes(binds)) && j.hasSameHost(plan, spec) &&
 			j.hasSameNetwork(spec.Network) && j.Process.Ready() == nil && j.enter(spec.Session)
 	})
 	if !ok {
@@ -291,7 +285,7 @@ func (o Options) start(ctx context.Context, spec Spec) (_ *Jail, err error) {
 	if err != nil {
 		return nil, err
 	}
-	j.host.binds = inode.All(binds)
+	j.host.binds = mounts.Inodes(binds)
 	files, shared := &mounts.Files{Files: launch.Files{Binds: binds}}, []string(nil)
 	if session != nil {
 		if files, shared, err = session.files(j.plan, binds); err != nil {
@@ -357,7 +351,7 @@ func (j *Jail) Plan() jail.Plan { return j.plan }
 // Outdated reports whether a jail that is made now for plan would find something else on the host:
 // binds are the sources of its bind mounts as they are now.
 func (j *Jail) Outdated(plan jail.Plan, binds []*os.File) bool {
-	return !slices.Equal(j.host.binds, inode.All(binds)) || !j.hasSameHost(plan, j.spec)
+	return !slices.Equal(j.host.binds, mounts.Inodes(binds)) || !j.hasSameHost(plan, j.spec)
 }
 
 // AttachesLater reports whether the run attaches its shadow workspace, or the state of its agent, to

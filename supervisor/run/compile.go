@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/supervisor/audit"
-	"github.com/jail-sandbox/jail/supervisor/ending"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/prepare"
 	"github.com/jail-sandbox/jail/supervisor/problem"
@@ -23,7 +22,7 @@ func (s *Runner) Compile(ctx context.Context, sub *prepare.Job, out io.Writer) (
 	// The run that waits for the compilation has the records.
 	r := &Run{job: sub, done: make(chan struct{}), records: runlog.New(nil, audit.Entry{})}
 	defer close(r.done)
-	stop := context.AfterFunc(ctx, func() { r.End(ending.Cause{Gone: true}) })
+	stop := context.AfterFunc(ctx, r.gone)
 	defer stop()
 	dir, err := s.Dirs.Add(sub.State())
 	if err != nil {

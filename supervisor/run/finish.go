@@ -2,9 +2,15 @@ package run
 
 import (
 	"fmt"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/jail/denials"
+	"github.com/jail-sandbox/jail/jail/launch"
+	"github.com/jail-sandbox/jail/jail/seccomp"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
@@ -122,7 +128,11 @@ func outcome(j *prepare.Job, c *ending.Cause, res message.Result, e end,
 			res.LeftProcesses = min(max(rep.LeftProcesses, 0), j.Policy.Policy().Limits.PIDs)
 		}
 	}
-	res.Denied = append(append(res.Denied, e.unfetched...), e.told.list()...)
+	// recordDenied relies on the order: what the kernel reported comes last.
+	res.Denied = append(res.Denied, e.unfetched...)
+	for _, d := range e.told.told {
+		res.Denied = append(res.Denied, d.Denial)
+	}
 	if e.told.atLeast {
 		res.Warnings = append(res.Warnings,
 			"the kernel dropped some of what it tells of refused paths: "+
@@ -298,4 +308,210 @@ func signalName(s syscall.Signal) string {
 		return name
 	}
 	return fmt.Sprintf("signal %d", int(s))
+}
+
+// errnoLimits are the limits that a tool sees only as the error of a call. The kernel has no
+// counter for all of them, so the inside reports them. If it does not report one, the limit still
+// holds.
+var errnoLimits = []string{"open_files", "file_size", "workspace", "workspace_files"}
+
+// limitsMet returns the limits that a run met and did not end by, in a fixed order. work is the
+// shadow that it worked on, or nil.
+func limitsMet(limits policy.Limits, e end, work *workspace.Workspace) []message.LimitHit {
+	var hits []message.LimitHit
+	add := func(name string, peak int64) {
+		if limit, _, ok := limits.Get(name); ok && limit != policy.Unlimited {
+			hits = append(hits, message.LimitHit{Name: name, Limit: limit, Peak: peak})
+		}
+	}
+	if e.usage.OOMKills > 0 {
+		add("memory", e.usage.MemoryPeak)
+	} else if rep := e.answer.Report; rep != nil && rep.MemoryRefused != nil {
+		// what it had, and not what it was refused
+		add("memory", e.usage.MemoryPeak)
+	}
+	if e.usage.PIDsDenied > 0 {
+		add("pids", e.usage.PIDsPeak)
+	}
+	said := map[string]int64{}
+	if rep := e.answer.Report; rep != nil {
+		for _, m := range rep.LimitsMet {
+			said[m.Name] = m.Peak
+		}
+	}
+	full := shadowFull(work)
+	for _, name := range errnoLimits {
+		limit, _, _ := limits.Get(name)
+		peak, met := said[name]
+		switch {
+		case full[name]:
+			add(name, limit)
+		case met && (work != nil || name == "open_files" || name == "file_size"):
+			// in a shadow that has room again
+			add(name, min(max(peak, 0), limit))
+		}
+	}
+	return hits
+}
+
+// cachesFull returns a hit for each cache of the run that has no room left, as the host sees it.
+func cachesFull(j *prepare.Job) (hits []message.LimitHit) {
+	binds := j.Host.Binds
+	for _, m := range j.Plan.Mounts {
+		if !m.HasSource() || len(binds) == 0 {
+			continue
+		}
+		f := binds[0]
+		binds = binds[1:]
+		if m.Kind != jail.MountCache {
+			continue
+		}
+		// Where the host cannot tell, the tool has its error alone.
+		bytes, files, err := workspace.CacheRoom(f)
+		if err == nil && (bytes == 0 || files == 0) {
+			hits = append(hits, message.LimitHit{Name: limitCache, Limit: m.Size, Peak: m.Size})
+		}
+	}
+	return hits
+}
+
+// limitCache is the limit that a run meets where a cache of its has no room left.
+const limitCache = "cache"
+
+// shadowFull says which of a shadow's limits are used up, as the host sees it. work may be nil.
+func shadowFull(work *workspace.Workspace) map[string]bool {
+	if work == nil {
+		return nil
+	}
+	bytes, files, err := work.Room()
+	if err != nil {
+		// what the inside says remains
+		return nil
+	}
+	return map[string]bool{"workspace": bytes == 0, "workspace_files": files == 0}
+}
+
+// Layers of which the kernel tells. No word from inside may be in their names.
+const (
+	layerSeccomp  = "seccomp"
+	layerLandlock = "landlock"
+)
+
+// totalsWait is how long the kernel may take to tell what the domains of a jail refused in all.
+// They end after its last process, when nobody can look at them any more.
+const totalsWait = 2 * time.Second
+
+// A toldDenial is a refusal that the kernel reported, with its times. Nothing inside can change it.
+type toldDenial struct {
+	runners.Denial
+	first, last time.Time
+}
+
+// kernelDenials are the refusals in a jail that the kernel reported.
+type kernelDenials struct {
+	told []toldDenial
+	// atLeast says that the kernel dropped some of what it tells.
+	atLeast bool
+}
+
+// follow starts to collect what Landlock refuses in the jail, before the tool runs, if the operator
+// wants that and the kernel tells. Else it returns nil.
+func (s Jails) follow(j *prepare.Job, proc *launch.Process) *denials.Jail {
+	if s.Refusals == nil || j.Order.Compile || j.Holds.For > 0 {
+		return nil
+	}
+	ids, domains := j.Plan.IDs, 1
+	if j.Plan.Ceiling != nil {
+		domains++
+	}
+	return s.Refusals.Follow(proc.PID, ids.Base, ids.Size, domains)
+}
+
+// endFollowing returns what Landlock has refused in a jail with that plan. The jail's processes
+// have ended. followed may be nil.
+func endFollowing(followed *denials.Jail, plan jail.Plan) (k kernelDenials) {
+	if followed == nil {
+		return k
+	}
+	all, atLeast := followed.End(totalsWait)
+	k.atLeast = atLeast
+	for _, a := range all {
+		d := runners.Denial{Layer: layerLandlock,
+			What: runners.Printable(seenPath(a.What), maxDeniedText),
+			Rule: landlockRule(plan, a.What), Count: int(a.Count)}
+		if a.What == "" {
+			d.What, d.Rule = "further refusals, not told one by one", "the kernel's totals"
+		}
+		k.told = append(k.told, toldDenial{d, a.First, a.Last})
+	}
+	return k
+}
+
+// seenPath returns the kernel's text with the path by which the tool knows the file.
+func seenPath(what string) string {
+	rights, path, ok := strings.Cut(what, " ")
+	if !ok || !strings.HasPrefix(path, "/") {
+		return what
+	}
+	return rights + " " + jail.SeenPath(path)
+}
+
+// landlockRule says what the plan has on a path, or the ceiling where the plan alone would not have
+// refused it.
+func landlockRule(p jail.Plan, what string) string {
+	rights, path, _ := strings.Cut(what, " ")
+	// what has no path has a name in brackets, and any
+	if !strings.HasPrefix(path, "/") || strings.Contains(rights, "(") {
+		return "the plan's landlock domain"
+	}
+	if all := strings.Split(rights, ","); p.Ceiling != nil && p.Landlock.Grants(path, all) &&
+		!p.Ceiling.Landlock.Grants(path, all) {
+		return "the host's ceiling: " + p.Ceiling.Landlock.Says(path)
+	}
+	return p.Landlock.Says(path)
+}
+
+// addCalls adds the system calls that the inner filter refused.
+func (k *kernelDenials) addCalls(plan jail.Plan, calls []control.Refused) {
+	rule := "filter " + strings.Join(plan.InnerFilter.Groups, "+")
+	for _, c := range calls {
+		k.told = append(k.told, toldDenial{runners.Denial{Layer: layerSeccomp, What: c.What,
+			Rule: rule, Count: int(c.Count), Probe: seccomp.IsProbe(c.What)}, c.First, c.Last})
+	}
+}
+
+// Bounds on the texts of an answer, in bytes.
+const (
+	maxFailure  = 2 << 10
+	maxSentence = 512
+	maxClass    = 64
+	// the largest signal
+	maxSignal = 64
+)
+
+// checkAnswer takes from inside only what has the form of an answer: texts of bounded length that a
+// terminal shows as they are. An honest jail-init says nothing else; one that a broken engine took
+// over says what it likes.
+func checkAnswer(said runners.Answer) runners.Answer {
+	out := runners.Answer{Failure: runners.Printable(said.Failure, maxFailure),
+		Layer: runners.Printable(said.Layer, maxClass), NoCwd: said.NoCwd,
+		NoExec: said.NoExec}
+	if said.Report == nil {
+		return out
+	}
+	rep := *said.Report
+	rep.Denied = checkDenied(rep.Denied)
+	for i, d := range rep.Denied {
+		rep.Denied[i].What, rep.Denied[i].Rule = runners.Printable(d.What, maxDeniedText),
+			runners.Printable(d.Rule, maxDeniedText)
+	}
+	if rep.Trap != nil {
+		rep.Trap = &runners.Trap{Class: runners.Printable(rep.Trap.Class, maxClass),
+			Sentence: runners.Printable(rep.Trap.Sentence, maxSentence)}
+	}
+	if rep.Signal < 0 || rep.Signal > maxSignal {
+		rep.Signal = 0
+	}
+	out.Report = &rep
+	return out
 }

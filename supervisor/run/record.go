@@ -3,9 +3,13 @@ package run
 import (
 	"sync"
 
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/prepare"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/runlog"
 )
 
@@ -129,4 +133,41 @@ func recordFinished(records *runlog.Log, res message.Result, e end) error {
 		f.Limit = res.Limit.Name
 	}
 	return records.Record(f)
+}
+
+// Refuse puts a run on record that never started.
+func (s *Runner) Refuse(c caller.Caller, req message.Request, j *prepare.Job,
+	err error) (res message.Result) {
+	e := problem.From(err)
+	err = nil
+	defer func() { s.Meters.Ended(&res, 0) }()
+	res = message.Result{ID: req.ID, ExitCode: e.Exit(), Error: e, Denied: e.Denied}
+	if j != nil {
+		defer j.Close()
+		res.ID = string(j.ID)
+	}
+	if res.ID == "" {
+		res.ID = string(jail.NewID())
+	}
+	entry := audit.Entry{Run: res.ID, Actor: c.Actor()}
+	if j != nil {
+		res.Session, entry.Session = j.Session(), j.Session()
+		if !j.Policy.IsZero() {
+			res.Policy = j.Policy.Digest()
+			entry.Policy = res.Policy
+		}
+	}
+	if res.Denied == nil {
+		res.Denied = []runners.Denial{}
+	}
+	records := runlog.New(s.Log, entry)
+	defer func() { res.Audit = records.Span() }()
+	if err = recordDenied(records, res, kernelDenials{}); err == nil {
+		err = records.Record(audit.RunFinished{ExitCode: res.ExitCode, Error: e.Message})
+	}
+	if err != nil {
+		res.Error = problem.From(err)
+		res.ExitCode = res.Error.Exit()
+	}
+	return res
 }

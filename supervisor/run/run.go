@@ -3,13 +3,11 @@
 // back by a function that it returns.
 //
 //	admit.go    wait until there is room for the run
-//	claim.go    take a prewarmed jail, if there is one
 //	record.go   put the start on record, and later the end
-//	launch.go   make the jail, hand the tool over
+//	launch.go   take a prewarmed jail or make one, hand the tool over
 //	watch.go    bound and observe the jail while it lives
-//	finish.go   say how the run ended
-//	live.go     the run as others see it while it lives
-//	pause.go    stop the run for a review of its shadow
+//	finish.go   say how the run ended, which limits it met and what was refused
+//	live.go     the run as others see it while it lives, and stop it for a review
 //
 // An invocation in a shared engine of its session takes none of the steps between the first and the
 // last: see shared.go.
@@ -25,7 +23,6 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/daemonlog"
-	"github.com/jail-sandbox/jail/supervisor/ending"
 	"github.com/jail-sandbox/jail/supervisor/lifetime"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/meters"
@@ -89,7 +86,7 @@ func (s *Runner) Do(ctx context.Context, r *Run, streams stdio.Streams) (message
 	var pipes *stdio.Pipes
 	if err == nil {
 		defer s.active.remove(r)
-		stop := context.AfterFunc(ctx, func() { r.End(ending.Cause{Gone: true}) })
+		stop := context.AfterFunc(ctx, r.gone)
 		defer stop()
 		r.result, pipes, err = s.steps(ctx, r, streams)
 	}
@@ -124,7 +121,9 @@ func (s *Runner) steps(ctx context.Context, r *Run, streams stdio.Streams) (res 
 	given := s.claim(ctx, r)
 	defer given.close(s.Life.CleanUp)
 	state := j.State()
-	state.PID = given.pid()
+	if given.jail != nil {
+		state.PID = given.jail.Process.PID
+	}
 	dir, err := s.Dirs.Add(state)
 	if err != nil {
 		// If the id is another run's, so are its records.

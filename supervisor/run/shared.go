@@ -115,9 +115,7 @@ func (s *Runner) called(ctx context.Context, r *Run, call *engine.Call,
 		call.Cancel()
 	}
 	r.Called(call)
-	over := func(seen int64) { r.End(ending.Cause{Limit: "output", Peak: seen}) }
-	gone := func() { r.End(ending.Cause{Gone: true}) }
-	pipes.Start(streams, j.Plan.Limits.Output, over, gone)
+	pipes.Start(streams, j.Plan.Limits.Output, r.over, r.gone)
 	e.pipes = pipes
 	if wall := j.Plan.Limits.Wall; wall != policy.Unlimited {
 		over := make(chan struct{})

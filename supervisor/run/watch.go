@@ -85,12 +85,10 @@ func (s *Runner) supervise(r *Run, has ready, proc *launch.Process, p *stdio.Pip
 	if err := s.invoke(r, has.claimed, proc, streams); err != nil {
 		return e, err
 	}
-	over := func(seen int64) { r.End(ending.Cause{Limit: "output", Peak: seen}) }
-	gone := func() { r.End(ending.Cause{Gone: true}) }
 	if j.Host.Agent != nil {
 		p.Messages()
 	}
-	p.Start(streams, j.Plan.Limits.Output, over, gone)
+	p.Start(streams, j.Plan.Limits.Output, r.over, r.gone)
 	s.active.start(r)
 	e.pipes = p
 	if j.Req.Terminal != nil {
@@ -105,7 +103,7 @@ func (s *Runner) supervise(r *Run, has ready, proc *launch.Process, p *stdio.Pip
 	// A caller that learns that the tool runs may ask for its jail at once.
 	unidentified := identified()
 	if unidentified != nil {
-		gone()
+		r.gone()
 	}
 	if r.holder != nil {
 		r.holder.Stands(has.dir.State, has.work)
@@ -240,9 +238,8 @@ func (s *Runner) observe(r *Run, proc *launch.Process) (*observers, error) {
 		}
 	}
 	if files := r.job.Policy.Policy().Audit.Files; files != policy.FilesNone {
-		fail := func() { r.End(ending.Cause{Gone: true}) }
 		if o.recorder, err = filewatch.Record(proc.PID, r.job.Plan, files, r.records.RecordAll,
-			fail); err != nil {
+			r.gone); err != nil {
 			_, _ = o.learner.Close(nil)
 			return nil, err
 		}

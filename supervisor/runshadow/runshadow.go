@@ -305,12 +305,9 @@ func (s *Shadow) review(fate message.Fate, succeeded bool, fault error, unmount 
 // settle puts on record what changed, and keeps, discards or commits it.
 func (s *Shadow) settle(sum workspace.Summary, digest string, fate message.Fate,
 	succeeded bool) error {
-	s.end.Changes = shadows.ChangesOf(sum)
-	s.end.Bytes = sum.Bytes
+	s.end.Changes, s.end.Bytes = shadows.ChangesOf(sum), sum.Bytes
 	if sum.Total() > 0 {
-		changed := audit.WorkspaceChanged{Workspace: s.o.Job.Source.Name(), Digest: digest,
-			Changes: audit.Changes(s.end.Changes), Files: shadows.Digests(s.work.Reviewed())}
-		if err := s.o.Records.Record(changed); err != nil {
+		if err := s.recordChanges(digest); err != nil {
 			return err
 		}
 	}
@@ -337,11 +334,17 @@ func (s *Shadow) settle(sum workspace.Summary, digest string, fate message.Fate,
 		// It asks once, when it ends for good.
 		return s.keep()
 	case fate == message.FateCommit && succeeded:
-		return s.commit(digest)
+		return s.commit(digest, false)
 	case fate == message.FateAuto:
-		return s.commitPlain(digest)
+		return s.commit(digest, true)
 	}
 	return s.keep()
+}
+
+// recordChanges puts what a review found on record.
+func (s *Shadow) recordChanges(digest string) error {
+	return s.o.Records.Record(audit.WorkspaceChanged{Workspace: s.o.Job.Source.Name(), Digest: digest,
+		Changes: audit.Changes(s.end.Changes), Files: shadows.Digests(s.work.Reviewed())})
 }
 
 // sleeps reports whether the shadow is of a session that can be woken again.
@@ -359,37 +362,24 @@ func (s *Shadow) keep() error {
 	return nil
 }
 
-// commit is --commit: the caller said yes beforehand, to everything but protected names. What is
-// left of the shadow is kept.
-func (s *Shadow) commit(digest string) error {
+// commit is --commit, where the caller said yes beforehand to everything but protected names. If
+// plain is set, it takes what needs no person, as after an invocation. What is left of the shadow is
+// kept.
+func (s *Shadow) commit(digest string, plain bool) error {
 	if err := s.keep(); err != nil {
 		return err
 	}
 	done, err := s.o.Store.CommitShadow(context.Background(), s.o.Job.Caller, s.work,
-		shadows.CommitRequest{Digest: digest}, s.terms(false), s.o.Records.Record)
-	if err != nil {
+		shadows.CommitRequest{Digest: digest, Auto: plain}, s.terms(false), s.o.Records.Record)
+	pending, ok := errors.AsType[*problem.Error](err)
+	switch {
+	case err != nil && plain && !(ok && pending.Code == problem.ApprovalPending):
+		// The session was right all the same, and its shadow is kept.
+		s.log("commit what needs no person", err)
+	case err != nil:
 		return err
-	}
 	// A change set of named pipes and sockets has nothing to commit.
-	if done.ID != "" {
-		s.end.Workspace = "committed"
-	}
-	return nil
-}
-
-// commitPlain commits what needs no person, as after an invocation, and keeps the rest.
-func (s *Shadow) commitPlain(digest string) error {
-	if err := s.keep(); err != nil {
-		return err
-	}
-	done, err := s.o.Store.CommitShadow(context.Background(), s.o.Job.Caller, s.work,
-		shadows.CommitRequest{Digest: digest, Auto: true}, s.terms(false), s.o.Records.Record)
-	if e, ok := errors.AsType[*problem.Error](err); ok && e.Code == problem.ApprovalPending {
-		return err
-	}
-	// The session was right all the same, and its shadow is kept.
-	s.log("commit what needs no person", err)
-	if err == nil && done.State == workspace.Committed {
+	case plain && done.State == workspace.Committed, !plain && done.ID != "":
 		s.end.Workspace = "committed"
 	}
 	return nil
@@ -411,11 +401,8 @@ func (s *Shadow) salvage(frozen, fault error) error {
 	if err != nil {
 		return errors.Join(lost, err)
 	}
-	s.end.Changes = shadows.ChangesOf(sum)
-	s.end.Bytes = sum.Bytes
-	err = s.o.Records.Record(audit.WorkspaceChanged{Workspace: s.o.Job.Source.Name(),
-		Digest: digest, Changes: audit.Changes(s.end.Changes),
-		Files: shadows.Digests(s.work.Reviewed())})
+	s.end.Changes, s.end.Bytes = shadows.ChangesOf(sum), sum.Bytes
+	err = s.recordChanges(digest)
 	// A disk that is full may not take what a shadow needs to outlive a power loss.
 	s.log("keep the shadow", s.work.Keep())
 	return errors.Join(lost, err)

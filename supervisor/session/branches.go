@@ -9,6 +9,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/ending"
+	"github.com/jail-sandbox/jail/supervisor/lifetime"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
@@ -21,6 +22,8 @@ type Branches struct{ sessions *Sessions }
 
 // Branches returns the branches of the daemon.
 func (s *Sessions) Branches() Branches { return Branches{s} }
+
+func (b Branches) shadows() shadows.Branches { return shadows.BranchesOf(b.sessions.runner.Shadows) }
 
 // Fork makes a branch of the shadow of a session or run. Of a run, the request says what session the
 // branch is; a session's branch is as the session. It is refused while an invocation runs.
@@ -59,7 +62,7 @@ func (b Branches) Fork(ctx context.Context, c caller.Caller, parent, id string,
 	if err := s.store.save(r, atomicfile.Durable); err != nil {
 		return made, problem.New(problem.Failed, "record of the branch: %w", err)
 	}
-	made, err = shadows.BranchesOf(s.runner.Shadows).Fork(ctx, c, parent, id)
+	made, err = b.shadows().Fork(ctx, c, parent, id)
 	if err != nil && made.ID == "" {
 		s.runner.Errors.Failed("remove the record of a branch", id, s.store.drop(r.name()))
 	}
@@ -157,11 +160,8 @@ func (b Branches) rest(ctx context.Context, c caller.Caller, id string) (*record
 // restOpen puts an open session to sleep, with its shadow kept as it is.
 func (b Branches) restOpen(ctx context.Context, h *session) error {
 	id := h.asked.request.ID
-	select {
-	case <-h.stands:
-	case <-h.invocations.over:
-	case <-ctx.Done():
-		return problem.New(problem.Failed, "the caller went away").WithCause(ctx.Err())
+	if err := h.begun(ctx); err != nil {
+		return err
 	}
 	if !h.ended() {
 		if h.shadow == nil || h.end.record == nil || h.run.Job().Req.Fate == message.FateDiscard {
@@ -175,12 +175,7 @@ func (b Branches) restOpen(ctx context.Context, h *session) error {
 		}
 		h.run.End(ending.Cause{Limit: ending.LimitIdle, Allowed: h.asked.idle.Milliseconds()})
 	}
-	select {
-	case <-h.gone:
-		return nil
-	case <-ctx.Done():
-		return problem.New(problem.Failed, "the caller went away").WithCause(ctx.Err())
-	}
+	return lifetime.Await(ctx, h.gone)
 }
 
 // both puts the sessions of a branch and of its parent to sleep.
@@ -188,7 +183,7 @@ func (b Branches) both(ctx context.Context, c caller.Caller, id string) error {
 	if _, err := b.rest(ctx, c, id); err != nil {
 		return err
 	}
-	parent, err := shadows.BranchesOf(b.sessions.runner.Shadows).Parent(ctx, c, id)
+	parent, err := b.shadows().Parent(ctx, c, id)
 	if err == nil {
 		_, err = b.rest(ctx, c, parent)
 	}
@@ -201,7 +196,7 @@ func (b Branches) Preview(ctx context.Context, c caller.Caller,
 	if err := b.both(ctx, c, id); err != nil {
 		return workspace.MergePreview{}, err
 	}
-	return shadows.BranchesOf(b.sessions.runner.Shadows).PreviewMerge(ctx, c, id)
+	return b.shadows().PreviewMerge(ctx, c, id)
 }
 
 // Merge takes what a branch changed into the shadow that it was forked from.
@@ -210,7 +205,7 @@ func (b Branches) Merge(ctx context.Context, c caller.Caller, id string,
 	if err := b.both(ctx, c, id); err != nil {
 		return workspace.Result{}, err
 	}
-	return shadows.BranchesOf(b.sessions.runner.Shadows).Merge(ctx, c, id, req)
+	return b.shadows().Merge(ctx, c, id, req)
 }
 
 // Revert undoes the last merge of a branch.
@@ -219,12 +214,12 @@ func (b Branches) Revert(ctx context.Context, c caller.Caller,
 	if err := b.both(ctx, c, id); err != nil {
 		return workspace.MergeRecord{}, err
 	}
-	return shadows.BranchesOf(b.sessions.runner.Shadows).RevertMerge(ctx, c, id)
+	return b.shadows().RevertMerge(ctx, c, id)
 }
 
 // Discard ends the session of a branch and throws its shadow away.
 func (b Branches) Discard(ctx context.Context, c caller.Caller, id string) error {
-	if _, err := shadows.BranchesOf(b.sessions.runner.Shadows).Parent(ctx, c, id); err != nil {
+	if _, err := b.shadows().Parent(ctx, c, id); err != nil {
 		return err
 	}
 	return b.sessions.runner.Shadows.Discard(ctx, c, id, true)

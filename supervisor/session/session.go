@@ -21,6 +21,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/config"
 	"github.com/jail-sandbox/jail/supervisor/ending"
 	"github.com/jail-sandbox/jail/supervisor/engine"
+	"github.com/jail-sandbox/jail/supervisor/lifetime"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/mounts"
 	"github.com/jail-sandbox/jail/supervisor/prepare"
@@ -437,18 +438,24 @@ func (h *session) hold(tracked func()) {
 		Tracked: tracked})
 }
 
+// begun waits until a session can have invocations, or has ended.
+func (h *session) begun(ctx context.Context) error {
+	select {
+	case <-h.stands:
+	case <-h.invocations.over:
+	case <-ctx.Done():
+		return problem.New(problem.Failed, "the caller went away").WithCause(ctx.Err())
+	}
+	return nil
+}
+
 // await waits until a session can be used.
 func (s *Sessions) await(ctx context.Context, h *session, err error) (message.SessionInfo, error) {
 	if err != nil {
 		return message.SessionInfo{}, err
 	}
-	select {
-	case <-h.stands:
-	case <-h.invocations.over:
-	case <-ctx.Done():
-		// nobody may know of it
-		return message.SessionInfo{}, problem.New(problem.Failed,
-			"the caller went away").WithCause(ctx.Err())
+	if err := h.begun(ctx); err != nil {
+		return message.SessionInfo{}, err
 	}
 	if !h.ended() {
 		return h.info(), nil
@@ -658,13 +665,11 @@ func (s *Sessions) Stop(ctx context.Context, c caller.Caller, id string,
 		}
 	})
 	h.run.End(ending.Cause{Over: true})
-	select {
-	case <-h.gone:
-		return h.run.Result(), nil
-	case <-ctx.Done():
-		// it ends all the same
-		return message.Result{}, problem.New(problem.Failed, "the caller went away").WithCause(ctx.Err())
+	// It ends all the same where the caller goes.
+	if err := lifetime.Await(ctx, h.gone); err != nil {
+		return message.Result{}, err
 	}
+	return h.run.Result(), nil
 }
 
 // Exec runs a tool in a session, as Run does without one. What it changes in the workspace is seen

@@ -144,7 +144,7 @@ func (a Approvals) hold(ctx context.Context, w *workspace.Workspace, live bool, 
 // Hold describes a commit that the caller wants to be approved first. Nothing is written.
 func (a Approvals) Hold(ctx context.Context, c caller.Caller, id string,
 	req CommitRequest) (h HeldCommit, err error) {
-	w, t, err := a.s.toCommit(ctx, c, id)
+	w, t, err := a.s.withTerms(a.s.getWorkspace(ctx, c, id))
 	if err != nil {
 		return h, err
 	}

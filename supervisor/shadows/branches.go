@@ -38,8 +38,7 @@ type BranchInfo struct {
 
 // List lists the branches that the caller may see, the oldest first.
 func (b Branches) List(c caller.Caller) ([]BranchInfo, error) {
-	s := b.s
-	all, err := s.List(c)
+	all, err := b.s.List(c)
 	if err != nil {
 		return nil, err
 	}
@@ -60,19 +59,12 @@ func branchOf(w workspace.Info, disk int64) BranchInfo {
 // Fork makes the branch id of a shadow that no jail uses. It has the terms of that shadow.
 func (b Branches) Fork(ctx context.Context, c caller.Caller, parent, id string) (BranchInfo, error) {
 	s := b.s
-	w, err := s.getWorkspace(ctx, c, parent)
+	w, t, err := s.withTerms(s.getWorkspace(ctx, c, parent))
 	if err != nil {
 		return BranchInfo{}, err
 	}
 	info := w.Info()
 	w.Close()
-	if err := cutOff(info); err != nil {
-		return BranchInfo{}, err
-	}
-	t, err := s.LoadTerms(parent)
-	if err != nil {
-		return BranchInfo{}, problem.New(problem.Failed, "terms of %s: %w", parent, err)
-	}
 	t.Unfinished = false
 	// First: terms without a shadow are swept, and a shadow without terms is never committed.
 	if err := s.SaveTerms(id, t); err != nil {
@@ -87,12 +79,8 @@ func (b Branches) Fork(ctx context.Context, c caller.Caller, parent, id string) 
 }
 
 func (b Branches) record(c caller.Caller, id string, t Terms, e audit.Event) error {
-	s := b.s
-	if _, err := s.o.Log.Append(context.Background(),
-		audit.Entry{Run: id, Actor: c.Actor(), Policy: t.Policy, Event: e}); err != nil {
-		return problem.New(problem.Failed, "audit log: %w", err).WithHint("make room for the log")
-	}
-	return nil
+	return b.s.record(context.Background(),
+		audit.Entry{Run: id, Actor: c.Actor(), Policy: t.Policy, Event: e})
 }
 
 // branch returns what a branch is, for who may change it.
@@ -118,16 +106,12 @@ func (b Branches) Parent(ctx context.Context, c caller.Caller, id string) (strin
 // PreviewMerge lists what a merge of a branch would take. No jail may use it or its parent.
 func (b Branches) PreviewMerge(ctx context.Context, c caller.Caller,
 	id string) (workspace.MergePreview, error) {
-	s := b.s
 	info, err := b.branch(ctx, c, id)
 	if err != nil {
 		return workspace.MergePreview{}, err
 	}
-	p, err := workspace.BranchesOf(s.Kept).PreviewMerge(ctx, id, info.Caller)
-	if err != nil {
-		return p, reviewError(id, err)
-	}
-	return p, nil
+	p, err := workspace.BranchesOf(b.s.Kept).PreviewMerge(ctx, id, info.Caller)
+	return p, reviewError(id, err)
 }
 
 // A MergeRequest says what of a branch to merge.
@@ -177,10 +161,7 @@ func (b Branches) Merge(ctx context.Context, c caller.Caller, id string,
 			return done, errors.Join(recErr, err)
 		}
 	}
-	if err != nil {
-		return done, reviewError(id, err)
-	}
-	return done, nil
+	return done, reviewError(id, err)
 }
 
 // RevertMerge undoes the last merge of a branch.
@@ -205,10 +186,7 @@ func (b Branches) RevertMerge(ctx context.Context, c caller.Caller,
 	if recErr := b.record(c, id, t, event); recErr != nil {
 		return done, errors.Join(recErr, err)
 	}
-	if err != nil {
-		return done, reviewError(id, err)
-	}
-	return done, nil
+	return done, reviewError(id, err)
 }
 
 // A Comparison is how two shadows of one directory differ.
@@ -279,15 +257,10 @@ func (all Branches) Compare(ctx context.Context, c caller.Caller, a, b string) (
 // seen calls f with a shadow for who may look at it, while nothing writes to it.
 func (b Branches) seen(ctx context.Context, c caller.Caller, id string,
 	f func(w *workspace.Workspace, live bool) error) error {
-	s := b.s
-	w, err := s.seeWorkspace(ctx, c, id)
+	w, err := b.s.seeWorkspace(ctx, c, id)
 	if err != nil {
 		return err
 	}
 	defer w.Close()
-	err = s.still(id, w, f)
-	if e := (*problem.Error)(nil); err != nil && !errors.As(err, &e) {
-		err = reviewError(id, err)
-	}
-	return err
+	return reviewError(id, b.s.still(id, w, f))
 }

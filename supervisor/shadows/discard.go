@@ -38,7 +38,7 @@ func (s *Store) Discard(ctx context.Context, c caller.Caller, id string, force b
 	defer w.Close()
 	switch r := s.o.Live(id); {
 	case written(w) && !force:
-		return s.isAlive(id)
+		return isAlive(id, r)
 	case written(w):
 		if err := s.endFor(ctx, id); err != nil {
 			return err
@@ -60,11 +60,12 @@ func written(w *workspace.Workspace) bool {
 	return state == workspace.Prepared || state == workspace.Active
 }
 
-func (s *Store) isAlive(id string) error {
+// isAlive returns the error for the shadow of a run that lives. r is nil if another daemon has the run.
+func isAlive(id string, r Live) error {
 	e := problem.New(problem.Conflict, "run %s is alive, and writes to its shadow", id).
 		WithCause(workspace.ErrActive).
 		WithHint("jail discard --force " + id + " ends it and throws its shadow away")
-	if r := s.o.Live(id); r != nil && r.IsSession() {
+	if r != nil && r.IsSession() {
 		e.Message = fmt.Sprintf("session %s is open, and its tools write to its shadow", id)
 	}
 	return e
@@ -75,10 +76,7 @@ func (s *Store) isAlive(id string) error {
 func (s *Store) endFor(ctx context.Context, id string) error {
 	r := s.o.Live(id)
 	if r == nil {
-		return problem.New(problem.Busy, "run %s is another jaild's, or its jail is just ending",
-			id).
-			WithCause(workspace.ErrActive).
-			WithHint("try again when it has ended")
+		return elsewhere(id)
 	}
 	r.Kill()
 	return r.Wait(ctx)
@@ -144,11 +142,7 @@ func (s *Store) discardDamaged(ctx context.Context, c caller.Caller, id string) 
 
 func (s *Store) recordDiscard(ctx context.Context, c caller.Caller, id string,
 	event audit.WorkspaceDiscarded) error {
-	if _, err := s.o.Log.Append(ctx,
-		audit.Entry{Run: id, Actor: c.Actor(), Event: event}); err != nil {
-		return problem.New(problem.Failed, "audit log: %w", err).WithHint("make room for the log")
-	}
-	return nil
+	return s.record(ctx, audit.Entry{Run: id, Actor: c.Actor(), Event: event})
 }
 
 // DiscardPaths throws a part of the changes in a shadow away. In that of an open session or a live
@@ -165,13 +159,9 @@ func (s *Store) DiscardPaths(ctx context.Context, c caller.Caller, id string,
 	if len(req.Paths) == 0 {
 		return Discarded{}, problem.New(problem.Usage, "discard of a part: no path is given")
 	}
-	var paths []workspace.Name
-	for _, text := range req.Paths {
-		name, err := workspace.ParseName(text)
-		if err != nil {
-			return Discarded{}, problem.New(problem.Usage, "path %q: %v", text, err)
-		}
-		paths = append(paths, name)
+	paths, err := namesOf(req.Paths)
+	if err != nil {
+		return Discarded{}, err
 	}
 	var gone, left workspace.Summary
 	info := w.Info()
@@ -188,11 +178,8 @@ func (s *Store) DiscardPaths(ctx context.Context, c caller.Caller, id string,
 		})
 		return err
 	})
-	if e := (*problem.Error)(nil); err != nil && !errors.As(err, &e) {
-		err = reviewError(id, err)
-	}
 	if err != nil {
-		return Discarded{}, err
+		return Discarded{}, reviewError(id, err)
 	}
 	return Discarded{ChangesOf(gone), ChangesOf(left)}, nil
 }
@@ -209,12 +196,7 @@ func (s *Store) giveUp(c caller.Caller, w *workspace.Workspace,
 	id := info.ID
 	err := w.GiveUp(func(left string) error {
 		event.GaveUp = left
-		if _, err := s.o.Log.Append(context.Background(),
-			audit.Entry{Run: id, Actor: c.Actor(), Event: event}); err != nil {
-			return problem.New(problem.Failed, "audit log: %w",
-				err).WithHint("make room for the log")
-		}
-		return nil
+		return s.recordDiscard(context.Background(), c, id, event)
 	})
 	if err != nil {
 		return reviewError(id, err)

@@ -50,26 +50,22 @@ func (req CommitRequest) options() (o workspace.CommitOptions, err error) {
 		return o, problem.New(problem.Usage,
 			"theirs and merge exclude each other: one takes one side of a conflict, the other both")
 	}
-	if req.Exact {
+	if o.Paths, err = namesOf(req.Paths); err != nil {
+		return o, err
+	}
+	if req.Exact && o.Paths == nil {
 		// None of them is not all.
 		o.Paths = []workspace.Name{}
 	}
-	for _, text := range req.Paths {
-		name, err := workspace.ParseName(text)
-		if err != nil {
-			return o, problem.New(problem.Usage, "path %q: %v", text, err)
-		}
-		o.Paths = append(o.Paths, name)
-	}
 	for text, hunks := range req.Hunks {
-		name, err := workspace.ParseName(text)
+		names, err := namesOf([]string{text})
 		if err != nil {
-			return o, problem.New(problem.Usage, "path %q: %v", text, err)
+			return o, err
 		}
 		if o.Hunks == nil {
 			o.Hunks = map[workspace.Name][]int{}
 		}
-		o.Hunks[name] = hunks
+		o.Hunks[names[0]] = hunks
 	}
 	for _, text := range req.Classes {
 		class := policy.Class(text)
@@ -80,6 +76,18 @@ func (req CommitRequest) options() (o workspace.CommitOptions, err error) {
 		o.Classes = append(o.Classes, class)
 	}
 	return o, nil
+}
+
+// namesOf reads the paths of a request.
+func namesOf(paths []string) (names []workspace.Name, err error) {
+	for _, text := range paths {
+		name, err := workspace.ParseName(text)
+		if err != nil {
+			return nil, problem.New(problem.Usage, "path %q: %v", text, err)
+		}
+		names = append(names, name)
+	}
+	return names, nil
 }
 
 func classNames() string {
@@ -128,19 +136,6 @@ type RevertRequest struct {
 	Paths []string `json:"paths,omitempty"`
 }
 
-// options returns what a request asks of the shadow.
-func (req RevertRequest) options() (o workspace.RevertOptions, err error) {
-	o.Commit = req.Commit
-	for _, text := range req.Paths {
-		name, err := workspace.ParseName(text)
-		if err != nil {
-			return o, problem.New(problem.Usage, "path %q: %v", text, err)
-		}
-		o.Paths = append(o.Paths, name)
-	}
-	return o, nil
-}
-
 // Revert restores what the last commit of a shadow changed, or the paths of it that are named, with
 // the caller's rights. It is on record first and last.
 func (s *Store) Revert(ctx context.Context, c caller.Caller, id string,
@@ -159,20 +154,16 @@ func (s *Store) revertAs(ctx context.Context, c caller.Caller, by audit.Actor, i
 	if err := cutOff(w.Info()); err != nil {
 		return workspace.Reverted{}, err
 	}
-	opts, err := req.options()
-	if err != nil {
+	opts := workspace.RevertOptions{Commit: req.Commit}
+	if opts.Paths, err = namesOf(req.Paths); err != nil {
 		return workspace.Reverted{}, err
 	}
 	// They are for the record only: what was committed was allowed.
 	t, _ := s.LoadTerms(id)
 	info := w.Info()
 	record := func(e audit.Event) error {
-		if _, err := s.o.Log.Append(context.Background(),
-			audit.Entry{Run: id, Actor: by, Policy: t.Policy, Event: e}); err != nil {
-			return problem.New(problem.Failed, "audit log: %w", err).
-				WithHint("make room for the log; nothing is reverted without it")
-		}
-		return nil
+		return s.record(context.Background(),
+			audit.Entry{Run: id, Actor: by, Policy: t.Policy, Event: e})
 	}
 	event := audit.WorkspaceReverted{Workspace: string(info.Path), Commit: req.Commit,
 		Paths: req.Paths, Begun: true}
@@ -259,9 +250,8 @@ func (s *Store) Settle(ctx context.Context) error {
 	settled, err := s.Kept.Recover(ctx)
 	s.o.Check("settle commits that were cut off", err)
 	for _, w := range settled {
-		if _, err := s.o.Log.Append(ctx,
-			audit.Entry{Run: w.ID, Event: settledEvent(w)}); err != nil {
-			return problem.New(problem.Failed, "audit log: %w", err)
+		if err := s.record(ctx, audit.Entry{Run: w.ID, Event: settledEvent(w)}); err != nil {
+			return err
 		}
 		s.told(w.ID, nil)
 	}

@@ -4,12 +4,16 @@
 package shadows
 
 import (
+	"bufio"
 	"context"
+	"encoding/gob"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -291,76 +295,72 @@ func cutOff(info workspace.Info) error {
 			" gives it up, and leaves the directory as it is")
 }
 
+// A meaning is what errors of package workspace mean for a request about a shadow. {id} in the hint
+// stands for the id of the shadow.
+type meaning struct {
+	of         []error
+	code, hint string
+}
+
+// meanings are the meanings of errors. The first that fits counts.
+var meanings = []meaning{
+	{[]error{workspace.ErrBranches}, problem.Conflict, "jail branch list shows them"},
+	{[]error{workspace.ErrForks}, problem.Refused,
+		"jail branch list shows them, jail branch discard ID throws one away"},
+	{[]error{workspace.ErrIncomplete}, problem.Failed, "look at the paths that are named; " +
+		"jail workspaces says whether a part of it is still to be undone"},
+	{[]error{workspace.ErrManyDirs}, problem.Busy, "commit a part of it by PATH, or raise the " +
+		"daemon's limit of open files (LimitNOFILE=)"},
+	{[]error{workspace.ErrConflict}, problem.Conflict, conflictHint},
+	{[]error{workspace.ErrNever}, problem.Refused,
+		"jail diff {id} lists the changes, and says which a commit refuses"},
+	{[]error{workspace.ErrProtected}, problem.Refused,
+		"name them, with --include-protected, if you have read them"},
+	{[]error{workspace.ErrApart}, problem.Refused,
+		"name the directory of the repository, .git for example, to take it whole"},
+	{[]error{workspace.ErrGitOnly}, problem.Refused,
+		"jail diff {id} says what the run did to its repositories"},
+	{[]error{workspace.ErrActive, workspace.ErrBusy}, problem.Busy, "try again when it has ended"},
+	{[]error{workspace.ErrDigest}, problem.Conflict, "jail diff {id} shows what there is now"},
+	{[]error{workspace.ErrState}, problem.Conflict, "jail workspaces says in which state it is"},
+	{[]error{workspace.ErrNoSpace, syscall.ENOSPC, syscall.EDQUOT}, problem.Failed,
+		"make room on the disk of the directory, or commit a part of it"},
+	{[]error{syscall.EROFS}, problem.Failed,
+		"the directory is on a file system that is mounted read-only"},
+	{[]error{workspace.ErrRecord}, problem.Failed, "look at the disk of jail's state directory; " +
+		"the shadow cannot be used any more, and the others can; root removes it with " +
+		"jail discard --force {id}"},
+	{[]error{workspace.ErrNoCommit, workspace.ErrNotKept}, problem.Conflict,
+		"jail workspaces lists what can be reverted, and until when"},
+	{[]error{workspace.ErrPattern}, problem.Usage,
+		"[ begins a set, as in [ab]; a backslash before it stands for itself"},
+	{[]error{workspace.ErrNoChange}, problem.NotFound, "jail diff {id} lists the changes"},
+	{[]error{fs.ErrPermission}, problem.Refused, "a commit is made with your own rights"},
+}
+
+// reviewError returns what an error about the shadow of id means for who made the request. It
+// returns an error that has a code already, and nil, as they are.
 func reviewError(id string, err error) error {
-	switch {
-	case errors.Is(err, workspace.ErrNotFound):
+	is := func(target error) bool { return errors.Is(err, target) }
+	switch known := (*problem.Error)(nil); {
+	case err == nil, errors.As(err, &known):
+		return err
+	case is(workspace.ErrNotFound):
 		return problem.New(problem.NotFound, "no shadow is kept for run %q", id).
 			WithHint("jail workspaces lists the shadows that are kept")
-	case errors.Is(err, workspace.ErrBranches):
-		return problem.New(problem.Conflict, "%w", err).WithHint("jail branch list shows them")
-	case errors.Is(err, workspace.ErrForks):
-		return problem.New(problem.Refused, "%w", err).
-			WithHint("jail branch list shows them, jail branch discard ID throws one away")
-	case errors.Is(err, workspace.ErrNoBranch):
+	case is(workspace.ErrNoBranch):
 		return problem.New(problem.Usage, "run %s is no branch: jail branch fork makes one", id).
 			WithHint("jail commit " + id + " takes its changes into the directory")
-	case errors.Is(err, workspace.ErrIncomplete):
-		return problem.New(problem.Failed, "%w", err).
-			WithHint("look at the paths that are named; jail workspaces says whether a part of it " +
-				"is still to be undone")
-	case errors.Is(err, workspace.ErrManyDirs):
-		return problem.New(problem.Busy, "%w", err).
-			WithHint("commit a part of it by PATH, or raise the daemon's limit of open files " +
-				"(LimitNOFILE=)")
-	case errors.Is(err, workspace.ErrConflict):
-		e := problem.New(problem.Conflict, "%w", err).WithHint(conflictHint)
-		if c, ok := errors.AsType[*workspace.ConflictError](err); ok {
+	}
+	for _, m := range meanings {
+		if !slices.ContainsFunc(m.of, is) {
+			continue
+		}
+		e := problem.New(m.code, "%w", err).WithHint(strings.ReplaceAll(m.hint, "{id}", id))
+		if c, ok := errors.AsType[*workspace.ConflictError](err); ok && m.hint == conflictHint {
 			e.Conflicts = c.Conflicts[:min(len(c.Conflicts), maxConflicts)]
 		}
 		return e
-	case errors.Is(err, workspace.ErrNever):
-		return problem.New(problem.Refused, "%w", err).
-			WithHint("jail diff " + id + " lists the changes, and says which a commit refuses")
-	case errors.Is(err, workspace.ErrProtected):
-		return problem.New(problem.Refused, "%w", err).
-			WithHint("name them, with --include-protected, if you have read them")
-	case errors.Is(err, workspace.ErrApart):
-		return problem.New(problem.Refused, "%w", err).
-			WithHint("name the directory of the repository, .git for example, to take it whole")
-	case errors.Is(err, workspace.ErrGitOnly):
-		return problem.New(problem.Refused, "%w", err).
-			WithHint("jail diff " + id + " says what the run did to its repositories")
-	case errors.Is(err, workspace.ErrActive), errors.Is(err, workspace.ErrBusy):
-		return problem.New(problem.Busy, "%w", err).WithHint("try again when it has ended")
-	case errors.Is(err, workspace.ErrDigest):
-		return problem.New(problem.Conflict, "%w", err).
-			WithHint("jail diff " + id + " shows what there is now")
-	case errors.Is(err, workspace.ErrState):
-		return problem.New(problem.Conflict, "%w", err).
-			WithHint("jail workspaces says in which state it is")
-	case errors.Is(err, workspace.ErrNoSpace), errors.Is(err, syscall.ENOSPC), errors.Is(err,
-		syscall.EDQUOT):
-		return problem.New(problem.Failed, "%w", err).
-			WithHint("make room on the disk of the directory, or commit a part of it")
-	case errors.Is(err, syscall.EROFS):
-		return problem.New(problem.Failed, "%w", err).
-			WithHint("the directory is on a file system that is mounted read-only")
-	case errors.Is(err, workspace.ErrRecord):
-		return problem.New(problem.Failed, "%w", err).
-			WithHint("look at the disk of jail's state directory; the shadow cannot be used any " +
-				"more, and the others can; root removes it with jail discard --force " + id)
-	case errors.Is(err, workspace.ErrNoCommit), errors.Is(err, workspace.ErrNotKept):
-		return problem.New(problem.Conflict, "%w", err).
-			WithHint("jail workspaces lists what can be reverted, and until when")
-	case errors.Is(err, workspace.ErrPattern):
-		return problem.New(problem.Usage, "%v", err).
-			WithHint("[ begins a set, as in [ab]; a backslash before it stands for itself")
-	case errors.Is(err, workspace.ErrNoChange):
-		return problem.New(problem.NotFound, "%v", err).WithHint("jail diff " + id +
-			" lists the changes")
-	case errors.Is(err, fs.ErrPermission):
-		return problem.New(problem.Refused, "%w",
-			err).WithHint("a commit is made with your own rights")
 	}
 	return problem.New(problem.Failed, "%w", err)
 }
@@ -381,19 +381,9 @@ func (r *Review) Close() error { return r.close() }
 // Review opens a shadow for review. Its changes are read while they are shown, and nothing is
 // executed for that.
 func (s *Store) Review(ctx context.Context, c caller.Caller, id string) (*Review, error) {
-	w, err := s.seeWorkspace(ctx, c, id)
+	w, t, err := s.withTerms(s.seeWorkspace(ctx, c, id))
 	if err != nil {
 		return nil, err
-	}
-	if err := cutOff(w.Info()); err != nil {
-		w.Close()
-		return nil, err
-	}
-	t, err := s.LoadTerms(id)
-	if err != nil {
-		w.Close()
-		return nil, problem.New(problem.Failed, "shadow %s has no terms: %w", id, err).
-			WithHint("jail discard " + id + " throws it away")
 	}
 	disk, err := w.Disk()
 	if err != nil {
@@ -478,42 +468,45 @@ func (s *Store) propose(ctx context.Context, c caller.Caller, done workspace.Res
 	return done, err
 }
 
-// toCommit opens a shadow for who may commit it, with its terms.
-func (s *Store) toCommit(ctx context.Context, c caller.Caller, id string) (*workspace.Workspace,
-	Terms, error) {
-	w, err := s.getWorkspace(ctx, c, id)
+// withTerms returns a shadow that was opened, with its terms. It closes a shadow that has none, or
+// one whose commit was cut off.
+func (s *Store) withTerms(w *workspace.Workspace, err error) (*workspace.Workspace, Terms, error) {
 	if err != nil {
 		return nil, Terms{}, err
 	}
-	if err := cutOff(w.Info()); err != nil {
-		w.Close()
-		return nil, Terms{}, err
+	info, t := w.Info(), Terms{}
+	if err = cutOff(info); err == nil {
+		if t, err = s.LoadTerms(info.ID); err == nil {
+			return w, t, nil
+		}
+		err = problem.New(problem.Failed, "shadow %s has no terms: %w", info.ID, err).
+			WithHint("jail discard " + info.ID + " throws it away")
 	}
-	t, err := s.LoadTerms(id)
-	if err != nil {
-		w.Close()
-		return nil, t, problem.New(problem.Failed, "shadow %s has no terms: %w", id, err).
-			WithHint("jail discard " + id + " throws it away")
+	w.Close()
+	return nil, t, err
+}
+
+// record appends to the log, durably, what is done to a shadow.
+func (s *Store) record(ctx context.Context, entry audit.Entry) error {
+	if _, err := s.o.Log.Append(ctx, entry); err != nil {
+		return problem.New(problem.Failed, "audit log: %w", err).
+			WithHint("make room for the log; nothing is done without it")
 	}
-	return w, t, nil
+	return nil
 }
 
 // commitAs commits with the rights of c, and puts by on record. Unless it is approved, a commit
 // that waits for an approval is a heldError.
 func (s *Store) commitAs(ctx context.Context, c caller.Caller, by audit.Actor,
 	approved *HeldCommit, id string, req CommitRequest) (workspace.Result, error) {
-	w, t, err := s.toCommit(ctx, c, id)
+	w, t, err := s.withTerms(s.getWorkspace(ctx, c, id))
 	if err != nil {
 		return workspace.Result{}, err
 	}
 	defer w.Close()
 	record := func(e audit.Event) error {
-		if _, err := s.o.Log.Append(context.Background(),
-			audit.Entry{Run: id, Actor: by, Policy: t.Policy, Event: e}); err != nil {
-			return problem.New(problem.Failed, "audit log: %w", err).
-				WithHint("make room for the log; nothing is committed without it")
-		}
-		return nil
+		return s.record(context.Background(),
+			audit.Entry{Run: id, Actor: by, Policy: t.Policy, Event: e})
 	}
 	var done workspace.Result
 	err = s.still(id, w, func(w *workspace.Workspace, live bool) error {
@@ -593,10 +586,7 @@ func (s *Store) commit(ctx context.Context, c caller.Caller, w *workspace.Worksp
 	opts.Progress = tell
 	done, err := w.Commit(ctx, opts)
 	if note == nil {
-		if err != nil {
-			err = reviewError(info.ID, err)
-		}
-		return done, err
+		return done, reviewError(info.ID, err)
 	}
 	event := committed(info, done, req)
 	if err != nil {
@@ -662,4 +652,120 @@ func (s *Store) TakePlain(ctx context.Context, c caller.Caller, id string) AutoC
 		a = AutoCommit{Error: err.Error()}
 	}
 	return a
+}
+
+// still calls f with the shadow of id while nothing writes to the shadow: with that of a run or
+// session that lives while its processes are stopped (live is true then), with any other as it is
+// kept.
+func (s *Store) still(id string, kept *workspace.Workspace,
+	f func(w *workspace.Workspace, live bool) error) error {
+	r := s.o.Live(id)
+	if r != nil {
+		ok, err := r.Paused(func(w *workspace.Workspace) error { return f(w, true) })
+		if ok {
+			return err
+		}
+	}
+	if !written(kept) {
+		return f(kept, false)
+	}
+	if r == nil {
+		return elsewhere(id)
+	}
+	return problem.New(problem.Busy, "run %s is just starting or ending", id).
+		WithCause(workspace.ErrActive).WithHint("try again")
+}
+
+// elsewhere returns the error for a shadow that a jail writes to, but none of this daemon's.
+func elsewhere(id string) error {
+	return problem.New(problem.Busy, "run %s is another jaild's, or its jail is just ending", id).
+		WithCause(workspace.ErrActive).WithHint("try again when it has ended")
+}
+
+// A shownPart is one thing that a showing passes on. One of the fields is set. The names are
+// exported for gob.
+type shownPart struct {
+	Change *workspace.Change
+	Patch  []byte
+	Hunks  *workspace.FileHunks
+}
+
+// showLive shows a live shadow. What is shown is collected first and passed on when the processes
+// run again: a caller that reads slowly must not keep them stopped.
+func (s *Store) showLive(ctx context.Context, w *workspace.Workspace, id string,
+	o workspace.ShowOptions, emit func(workspace.Change) error) (workspace.Shown, error) {
+	file, err := os.CreateTemp(filepath.Dir(s.o.Terms), ".review-")
+	if err != nil {
+		return workspace.Shown{}, problem.New(problem.Failed, "%w", err)
+	}
+	defer file.Close()
+	// The descriptor is enough, and leaves nothing behind if the daemon is killed.
+	if err := os.Remove(file.Name()); err != nil {
+		return workspace.Shown{}, problem.New(problem.Failed, "%w", err)
+	}
+	var shown workspace.Shown
+	err = s.still(id, w, func(w *workspace.Workspace, live bool) error {
+		// From the beginning, and through a buffer that takes many parts.
+		buffer := bufio.NewWriterSize(file, 1<<20)
+		out := gob.NewEncoder(buffer)
+		spool := workspace.ShowOptions{Options: o.Options, Git: o.Git, Live: live}
+		if o.Patch != nil {
+			spool.Patch = patchSpool{out}
+		}
+		if o.Hunks != nil {
+			spool.Hunks = func(h workspace.FileHunks) error {
+				return out.Encode(shownPart{Hunks: &h})
+			}
+		}
+		var err error
+		shown, err = w.Show(ctx, spool, func(c workspace.Change) error {
+			return out.Encode(shownPart{Change: &c})
+		})
+		return errors.Join(err, buffer.Flush())
+	})
+	if known := (*problem.Error)(nil); errors.Is(err, workspace.ErrActive) &&
+		!errors.As(err, &known) {
+		err = reviewError(id, err)
+	}
+	if err != nil {
+		return workspace.Shown{}, err
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return workspace.Shown{}, problem.New(problem.Failed, "%w", err)
+	}
+	return shown, passOn(gob.NewDecoder(bufio.NewReader(file)), o, emit)
+}
+
+// passOn passes spooled parts to the receivers of a showing.
+func passOn(in *gob.Decoder, o workspace.ShowOptions, emit func(workspace.Change) error) error {
+	for {
+		var p shownPart
+		err := in.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		switch {
+		case err != nil:
+			return problem.New(problem.Failed, "read the review again: %w", err)
+		case p.Change != nil:
+			err = emit(*p.Change)
+		case p.Hunks != nil:
+			err = o.Hunks(*p.Hunks)
+		default:
+			_, err = o.Patch.Write(p.Patch)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// patchSpool spools the differences as text.
+type patchSpool struct{ out *gob.Encoder }
+
+func (p patchSpool) Write(text []byte) (int, error) {
+	if err := p.out.Encode(shownPart{Patch: text}); err != nil {
+		return 0, err
+	}
+	return len(text), nil
 }

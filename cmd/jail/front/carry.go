@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
@@ -134,12 +133,12 @@ func (a ask) carry() {
 	}
 	c.link.attach(conn)
 	// Before this line a signal ends this process, and with its connection the run.
-	signals := c.forward()
+	stop := ended.Forward(c.kill, c.link.cancel)
 	for range wire.InputWindow {
 		c.credit <- struct{}{}
 	}
 	go c.sendInput()
-	c.finish(c.receive(conn, r), signals)
+	c.finish(c.receive(conn, r), stop)
 }
 
 const statusSwitching = 101
@@ -364,13 +363,13 @@ type changes struct {
 
 // finish ends the command: with the exit code of the tool where that and a line about changed files
 // are all, else as the whole program says.
-func (c *carrier) finish(e end, signals *forwarding) {
+func (c *carrier) finish(e end, stop func() syscall.Signal) {
 	c.link.cancel()
-	s := signals.stop()
+	s := stop()
 	if e.failure != nil {
 		if s != 0 {
 			// The connection was cut before there was a result.
-			os.Exit(exitSignal + int(s))
+			os.Exit(ended.ExitSignal + int(s))
 		}
 		tell(outcome{Failure: e.failure})
 	}
@@ -386,56 +385,6 @@ func (c *carrier) finish(e end, signals *forwarding) {
 			res.Changes.Modified, res.Changes.Deleted, false))
 	}
 	os.Exit(res.ExitCode)
-}
-
-// A forwarding hands the first signal on to the run.
-type forwarding struct {
-	c       *carrier
-	signals chan os.Signal
-	done    chan struct{}
-	waiting sync.WaitGroup
-	first   syscall.Signal
-}
-
-// forward ends the run with the first signal that this process gets. A second signal, or one that
-// comes before the run exists, closes the connection, which ends the run too.
-func (c *carrier) forward() *forwarding {
-	f := &forwarding{c: c, signals: make(chan os.Signal, 2), done: make(chan struct{})}
-	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP,
-		syscall.SIGQUIT} {
-		// nohup, and shells for jobs in the background, mean it.
-		if !signal.Ignored(s) {
-			signal.Notify(f.signals, s)
-		}
-	}
-	f.waiting.Go(func() {
-		select {
-		case s := <-f.signals:
-			f.first = s.(syscall.Signal)
-		case <-f.done:
-			return
-		}
-		// Nobody waits for the answer of a daemon that hangs.
-		go func() {
-			if c.kill(f.first) != nil {
-				c.link.cancel()
-			}
-		}()
-		select {
-		case <-f.signals:
-			c.link.cancel()
-		case <-f.done:
-		}
-	})
-	return f
-}
-
-// stop ends the forwarding and returns the signal, 0 where there was none.
-func (f *forwarding) stop() syscall.Signal {
-	signal.Stop(f.signals)
-	close(f.done)
-	f.waiting.Wait()
-	return f.first
 }
 
 // kill asks the daemon to end the run by a signal.

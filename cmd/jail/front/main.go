@@ -26,11 +26,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
-// Exit codes: jail itself failed, and the number of a signal above exitSignal.
-const (
-	exitFailed = 125
-	exitSignal = 128
-)
+// exitFailed is the exit code where jail itself failed.
+const exitFailed = 125
 
 const failedCode = "failed"
 
@@ -142,7 +139,7 @@ func tell(o outcome) {
 	if s := state.Sys().(syscall.WaitStatus); s.Signaled() {
 		// As the whole program, unless the kernel is slow to deliver.
 		_ = syscall.Kill(os.Getpid(), s.Signal())
-		os.Exit(exitSignal + int(s.Signal()))
+		os.Exit(ended.ExitSignal + int(s.Signal()))
 	}
 	os.Exit(state.ExitCode())
 }

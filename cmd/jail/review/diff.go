@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/terminal"
+	"github.com/jail-sandbox/jail/jail/gitrepo"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/supervisor/api"
 )
@@ -190,4 +192,118 @@ func (d *diffWriter) end(f diffFlags) error {
 		"change", "changes"), s.Added, s.Modified, s.Deleted,
 		output.Size(s.Bytes), output.Printable(s.Digest))
 	return nil
+}
+
+// gitFold holds back git's own files, until it is known whether jail understood each repository:
+// the reports of the repositories sum these files up.
+type gitFold struct {
+	list, patch spill
+	painter     patchPainter
+	// count is the number of changes, bytes their size.
+	count int
+	bytes int64
+	// open says that the current change is one of these.
+	open bool
+}
+
+func (g *gitFold) close() {
+	g.list.close()
+	g.patch.close()
+}
+
+func (g *gitFold) add(c api.Change, line string) error {
+	g.count++
+	if c.After != nil && c.After.Type == workspace.File {
+		g.bytes += c.After.Size
+	}
+	_, err := fmt.Fprintln(&g.list, line)
+	return err
+}
+
+// showGit writes what changed in repositories. folded reports whether that replaces the list of the
+// changes that were held back.
+func (d *diffWriter) showGit() (folded bool) {
+	if d.summary == nil || len(d.summary.Git) == 0 {
+		return false
+	}
+	folded = true
+	for _, r := range d.summary.Git {
+		folded = folded && r.NotUnderstood == ""
+		for _, line := range r.Lines {
+			fmt.Fprintf(d.w, "# %s %s\n", terminal.Paint(d.colour, terminal.Cyan, gitLabel(r)),
+				output.Printable(line))
+		}
+	}
+	if folded && d.git.count > 0 {
+		fmt.Fprintf(d.w, "# %s %s of objects, logs and refs, %s (jail diff --all lists them)\n",
+			terminal.Paint(d.colour, terminal.Cyan, "git:"),
+			output.Count(d.git.count, "change", "changes"), output.Size(d.git.bytes))
+	}
+	return folded
+}
+
+// gitLabel names a repository, unless it is that of the directory.
+func gitLabel(r gitrepo.Report) string {
+	if r.Path == ".git" {
+		return "git:"
+	}
+	return "git " + output.Printable(r.Path) + ":"
+}
+
+// maxSpill is how much of a list is held in memory until it can be shown.
+const maxSpill = 1 << 20
+
+// A spill holds text back: in memory, and from 1 MiB on in an unlinked temporary file. With it a
+// list of any length can be sorted by attention.
+type spill struct {
+	buf  []byte
+	file *os.File
+}
+
+func (s *spill) Write(p []byte) (int, error) {
+	s.buf = append(s.buf, p...)
+	if len(s.buf) < maxSpill {
+		return len(p), nil
+	}
+	return len(p), s.flush()
+}
+
+func (s *spill) flush() error {
+	if s.file == nil {
+		f, err := os.CreateTemp("", "jail-diff-")
+		if err != nil {
+			return exit.Failed(err, "make room below the directory for temporary files, TMPDIR",
+				"hold back a long list: %v", exit.Cause(err))
+		}
+		if err := os.Remove(f.Name()); err != nil {
+			return errors.Join(err, f.Close())
+		}
+		s.file = f
+	}
+	_, err := s.file.Write(s.buf)
+	s.buf = s.buf[:0]
+	return err
+}
+
+// copyTo writes the text to w, and empties the spill.
+func (s *spill) copyTo(w io.Writer) error {
+	if s.file != nil {
+		defer s.close()
+		if _, err := s.file.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		if _, err := io.Copy(w, s.file); err != nil {
+			return err
+		}
+	}
+	_, err := w.Write(s.buf)
+	s.buf = nil
+	return err
+}
+
+func (s *spill) close() {
+	if s.file != nil {
+		s.file.Close()
+		s.file = nil
+	}
 }

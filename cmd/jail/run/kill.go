@@ -1,7 +1,10 @@
 package run
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,46 +18,33 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/api"
 )
 
-type killOptions struct {
-	id, signal string
-	json       bool
+// killed is what jail kill prints as JSON.
+type killed struct {
+	ID     string `json:"id"`
+	Signal int    `json:"signal"`
 }
 
 // NewKill returns the command jail kill.
 func NewKill(env *cli.Env) *cobra.Command {
-	var o killOptions
+	var signal string
+	var n int
 	cmd := &cobra.Command{
 		Use:   "kill [--signal N] ID",
 		Short: "end a run",
 		Long: "End a run at once, with all of its processes. They always get SIGKILL; --signal " +
 			"is the signal that the result names.",
 		Example: "  jail kill 3w5e11264sg0c8v5a9b7k2m4qd",
-		Args:    command.Exactly("ID"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o.id = args[0]
-			return runKill(cmd.Context(), env, o)
+		Args: func(cmd *cobra.Command, args []string) (err error) {
+			n, err = parseSignal(signal)
+			return cmp.Or(command.Exactly("ID")(cmd, args), err)
 		},
 	}
-	cmd.Flags().StringVar(&o.signal, "signal", "KILL",
+	cmd.Flags().StringVar(&signal, "signal", "KILL",
 		"`SIGNAL` that the result names, as a number or a name")
-	command.JSON(cmd, &o.json, "print an object")
-	return cmd
-}
-
-func runKill(ctx context.Context, env *cli.Env, o killOptions) error {
-	n, err := parseSignal(o.signal)
-	if err != nil {
-		return err
-	}
-	return env.WithDaemon(ctx, func(c *api.Client) error {
-		if err := c.Kill(ctx, o.id, n); err != nil {
-			return err
-		}
-		return env.Show(o.json, struct {
-			ID     string `json:"id"`
-			Signal int    `json:"signal"`
-		}{o.id, n}, output.Text("ended %s\n", output.Printable(o.id)))
-	})
+	return command.Show(env, cmd, "print an object",
+		func(ctx context.Context, c *api.Client, args []string) (killed, error) {
+			return killed{args[0], n}, c.Kill(ctx, args[0], n)
+		}, func(w io.Writer, k killed) { fmt.Fprintf(w, "ended %s\n", output.Printable(k.ID)) })
 }
 
 var signalNumbers = map[string]syscall.Signal{

@@ -3,8 +3,10 @@
 package command
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,8 +15,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/jail/id"
+	"github.com/jail-sandbox/jail/supervisor/api"
 )
 
 // Exclusive refuses a command line with more than one of the flags.
@@ -173,4 +178,118 @@ func AtLeast(names ...string) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// Removed returns a command for one that the previous release had. It fails and names the
+// replacement. It goes with the next release.
+func Removed(name, replacement string) *cobra.Command {
+	return &cobra.Command{
+		Use:                name,
+		Hidden:             true,
+		DisableFlagParsing: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return exit.Usage(replacement, "%s was removed", cmd.CommandPath())
+		},
+	}
+}
+
+// NoSuch refuses arguments, as names of commands that do not exist, and suggests names like them.
+func NoSuch(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := cmd.CommandPath() + " --help"
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); args[0] != "" && len(near) > 0 {
+		hint = "did you mean " + cmd.CommandPath() + " " + strings.Join(near,
+			", or "+cmd.CommandPath()+" ") + "?"
+	}
+	return exit.Usage(hint, "%s has no command %.80q", cmd.CommandPath(), args[0])
+}
+
+// Group returns a command that does nothing but hold subcommands.
+func Group(name, short string, subs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: name, Short: short, Args: NoSuch, RunE: missing}
+	cmd.AddCommand(subs...)
+	return cmd
+}
+
+// missing refuses a group without a command, and lists its commands.
+func missing(cmd *cobra.Command, _ []string) error {
+	var names []string
+	for _, sub := range cmd.Commands() {
+		if !sub.Hidden {
+			names = append(names, sub.Name())
+		}
+	}
+	return exit.Usage(cmd.CommandPath()+" --help", "%s: COMMAND is missing: %s",
+		cmd.CommandPath(), strings.Join(names, " or "))
+}
+
+// Answer makes cmd ask a daemon, and print the answer: by write, or with --json as JSON. prints says
+// what --json prints. with calls a function with a client of the daemon.
+func Answer[C, T any](env *cli.Env, cmd *cobra.Command, prints string,
+	with func(context.Context, func(C) error) error,
+	ask func(ctx context.Context, c C, args []string) (T, error),
+	write func(w io.Writer, answer T)) *cobra.Command {
+	var asJSON bool
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return with(cmd.Context(), func(c C) error {
+			answer, err := ask(cmd.Context(), c, args)
+			if err != nil {
+				return err
+			}
+			return env.Show(asJSON, answer, func(w io.Writer) { write(w, answer) })
+		})
+	}
+	JSON(cmd, &asJSON, prints)
+	return cmd
+}
+
+// Print makes cmd print what find returns: by write, or with --json as JSON. prints says what --json
+// prints.
+func Print[T any](env *cli.Env, cmd *cobra.Command, prints string,
+	find func(cmd *cobra.Command, args []string) (T, error),
+	write func(w io.Writer, found T)) *cobra.Command {
+	return Judge(env, cmd, prints, func(cmd *cobra.Command, args []string) (T, bool, error) {
+		found, err := find(cmd, args)
+		return found, true, err
+	}, write)
+}
+
+// Judge is Print of an answer to a question: after a no, for which find returns false, the exit code
+// is 1.
+func Judge[T any](env *cli.Env, cmd *cobra.Command, prints string,
+	find func(cmd *cobra.Command, args []string) (found T, yes bool, err error),
+	write func(w io.Writer, found T)) *cobra.Command {
+	var asJSON bool
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		found, yes, err := find(cmd, args)
+		if err == nil {
+			err = env.Show(asJSON, found, func(w io.Writer) { write(w, found) })
+		}
+		if err == nil && !yes {
+			err = exit.No
+		}
+		return err
+	}
+	JSON(cmd, &asJSON, prints)
+	return cmd
+}
+
+// Show is Answer of jaild.
+func Show[T any](env *cli.Env, cmd *cobra.Command, prints string,
+	ask func(ctx context.Context, c *api.Client, args []string) (T, error),
+	write func(w io.Writer, answer T)) *cobra.Command {
+	return Answer(env, cmd, prints, env.WithDaemon, ask, write)
+}
+
+// List makes cmd print what list returns: a row each below the heads, or with --json as JSON.
+func List[T any](env *cli.Env, cmd *cobra.Command,
+	list func(*api.Client, context.Context) ([]T, error), heads []string,
+	row func(T) []string) *cobra.Command {
+	cmd.Args = Exactly()
+	return Show(env, cmd, "print a list of objects",
+		func(ctx context.Context, c *api.Client, _ []string) ([]T, error) { return list(c, ctx) },
+		func(w io.Writer, all []T) { output.Rows(w, heads, all, row) })
 }

@@ -24,7 +24,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// Profiles and toolNames are for completion, where an error has no place to be shown.
+// Profiles are the profiles of the host. Where they cannot be read, as with all that is completed, there
+// are none: an error has no place to be shown.
 func Profiles(env *cli.Env) []string {
 	set, err := profiles.Load(env.Config.Profiles)
 	if err != nil {
@@ -39,18 +40,30 @@ func Profiles(env *cli.Env) []string {
 	return names
 }
 
-func Tools(env *cli.Env) []string {
-	set, err := bundle.OpenPlaces(env.Config.Places(), false)
-	if err != nil {
-		return nil
-	}
-	var names []string
-	for _, b := range set.List() {
+// Tools are the commands of the bundles.
+func Tools(env *cli.Env) (names []string) {
+	for _, b := range bundles(env) {
 		for _, c := range b.Commands() {
 			names = append(names, c.Name+"\t"+c.About)
 		}
 	}
 	return names
+}
+
+// Bundles are the bundles that are installed.
+func Bundles(env *cli.Env) (names []string) {
+	for _, b := range bundles(env) {
+		names = append(names, b.Name+"\t"+b.About)
+	}
+	return names
+}
+
+func bundles(env *cli.Env) []*bundle.Bundle {
+	set, err := bundle.OpenPlaces(env.Config.Places(), false)
+	if err != nil {
+		return nil
+	}
+	return set.List()
 }
 
 // Tool completes the name of a tool. What follows it are its own arguments: files, mostly.
@@ -235,17 +248,4 @@ func completeFirst(cmd *cobra.Command, directive cobra.ShellCompDirective,
 		}
 		return values(cmd.Context()), directive
 	}
-}
-
-// Bundles are for completion.
-func Bundles(env *cli.Env) []string {
-	set, err := bundle.OpenPlaces(env.Config.Places(), false)
-	if err != nil {
-		return nil
-	}
-	var names []string
-	for _, b := range set.List() {
-		names = append(names, b.Name+"\t"+b.About)
-	}
-	return names
 }

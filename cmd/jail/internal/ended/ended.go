@@ -1,8 +1,14 @@
 // Package ended is what the front of jail and the whole program share about the end of a run. It
-// imports only fmt, so that the front starts fast.
+// imports little, so that the front starts fast.
 package ended
 
-import "fmt"
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+)
 
 // Flag is the only argument with which the front starts the whole program to say how a run ended.
 // An Outcome as JSON follows on descriptor FD.
@@ -14,6 +20,55 @@ const (
 // Whole is the name of the whole program. It lies beside the front, or in libexec/jail of the
 // front's installation.
 const Whole = "jail-full"
+
+// ExitSignal plus the number of the signal that ended the run is its exit code.
+const ExitSignal = 128
+
+// Signals are the signals that end a run, with their names. SIGTSTP, SIGCONT and SIGPIPE act on the
+// process as on any other: while it is stopped, the run goes on until its output fills the buffers.
+var Signals = map[syscall.Signal]string{syscall.SIGINT: "SIGINT", syscall.SIGTERM: "SIGTERM",
+	syscall.SIGHUP: "SIGHUP", syscall.SIGQUIT: "SIGQUIT"}
+
+// Forward calls kill with the first signal that this process gets. It calls cancel, which closes the
+// connection of the run and so ends the run, if kill fails, and at a second signal. stop ends that
+// and returns the signal, 0 where there was none. kill may still be under way then: nobody waits for
+// the answer of a daemon that hangs.
+func Forward(kill func(syscall.Signal) error, cancel func()) (stop func() syscall.Signal) {
+	signals := make(chan os.Signal, 2)
+	for s := range Signals {
+		// nohup, and shells for jobs in the background, mean it.
+		if !signal.Ignored(s) {
+			signal.Notify(signals, s)
+		}
+	}
+	var first syscall.Signal
+	var waiting sync.WaitGroup
+	done := make(chan struct{})
+	waiting.Go(func() {
+		select {
+		case s := <-signals:
+			first = s.(syscall.Signal)
+		case <-done:
+			return
+		}
+		go func() {
+			if kill(first) != nil {
+				cancel()
+			}
+		}()
+		select {
+		case <-signals:
+			cancel()
+		case <-done:
+		}
+	})
+	return func() syscall.Signal {
+		signal.Stop(signals)
+		close(done)
+		waiting.Wait()
+		return first
+	}
+}
 
 // NoProc is what jail says where the kernel cannot tell it its own path, and NoProcHint what to do.
 const (

@@ -6,19 +6,26 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/ended"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/inherit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/terminal"
+	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 // Options say where a tool runs and how its output and its result are shown.
@@ -103,7 +110,7 @@ func stream(ctx context.Context, env *cli.Env, c *api.Client, req message.Reques
 	sizes <-chan runners.Terminal) (message.Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := forwardSignals(ctx, cancel, c, req.ID)
+	stop := ended.Forward(func(s syscall.Signal) error { return c.Kill(ctx, req.ID, int(s)) }, cancel)
 	// A tool with a terminal of its own writes to the caller's as it is.
 	out, errOut := Screens(env, o.Raw || req.Terminal != nil)
 	var outText, errText bytes.Buffer
@@ -111,10 +118,10 @@ func stream(ctx context.Context, env *cli.Env, c *api.Client, req message.Reques
 		out, errOut = &outText, &errText
 	}
 	res, err := start(ctx, env, c, o.Session, req, out, errOut, sizes)
-	if s := ended(); err != nil && s != 0 {
+	if s := stop(); err != nil && s != 0 {
 		// The connection was cut before there was a result.
-		name := forwarded[s]
-		res, err = message.Result{ID: req.ID, ExitCode: exitSignal + int(s), Signal: &name,
+		name := ended.Signals[s]
+		res, err = message.Result{ID: req.ID, ExitCode: ended.ExitSignal + int(s), Signal: &name,
 			Denied: []runners.Denial{}}, nil
 	}
 	res.Stdout, res.Stderr = outText.Bytes(), errText.Bytes()
@@ -198,4 +205,94 @@ func sameFile(a, b io.Writer) bool {
 		}
 	}
 	return os.SameFile(infos[0], infos[1])
+}
+
+// maxDenials is how many refusals are printed one by one.
+const maxDenials = 10
+
+// Tell says on standard error what a person wants to know of a run besides its output.
+// verbose adds the calls that programs try and do without, in one line.
+func Tell(env *cli.Env, res message.Result, verbose bool) {
+	for _, w := range res.Warnings {
+		output.Say(env.Stderr, "warning", w)
+	}
+	// Else the error says it.
+	if res.Error == nil || res.Error.Code != problem.Refused {
+		tellDenied(env, res)
+		if verbose {
+			tellProbes(env, res)
+		}
+	}
+	if l := res.Limit; l != nil {
+		text := fmt.Sprintf("%s: %s reached", l.Name, output.Quantity(l.Name, l.Limit))
+		// A module's, which was refused it.
+		if l.Name == "memory" && l.Peak < l.Limit {
+			text = fmt.Sprintf("%s: more than %s was asked for", l.Name,
+				output.Quantity(l.Name, l.Limit))
+		}
+		if l.Peak > 0 {
+			text += fmt.Sprintf(" (peak %s", output.Quantity(l.Name, l.Peak))
+			if l.Layer != "" {
+				text += ", " + l.Layer + "'s own use in it"
+			}
+			text += ")"
+		}
+		output.Say(env.Stderr, "limit", text)
+	}
+	if res.Trap != nil {
+		output.Say(env.Stderr, "trap", res.Trap.Sentence)
+	}
+	c := res.Changes
+	fmt.Fprint(env.Stderr, ended.Changes(res.ID, res.Workspace, c.Added, c.Modified, c.Deleted,
+		res.Error != nil))
+}
+
+// nextAfter returns the command that says more of a limit that a failed tool met, or of what it was
+// refused; "" where none does. explain holds the flags of that command for the policy of the run.
+func nextAfter(res message.Result, explain string) string {
+	ask := ""
+	if l := res.Limit; l != nil && slices.Contains(policy.LimitNames(), l.Name) {
+		ask = "limit:" + l.Name
+	} else if l == nil && len(res.Denied) > 0 {
+		verb, path, _ := strings.Cut(res.Denied[0].What, " ")
+		if (verb == "read" || verb == "write") && output.PlainPath.MatchString(path) {
+			ask = verb + ":" + path
+		}
+	}
+	if ask == "" {
+		return ""
+	}
+	return "jail policy explain " + explain + "--why " + ask +
+		" says which layer decides, and what would change it"
+}
+
+func tellDenied(env *cli.Env, res message.Result) {
+	told := slices.DeleteFunc(slices.Clone(res.Denied),
+		func(d runners.Denial) bool { return d.Probe })
+	for i, d := range told {
+		if i == maxDenials {
+			output.Say(env.Stderr, "denied",
+				fmt.Sprintf("and %d more: jail audit show --run %s", len(told)-i, res.ID))
+			break
+		}
+		text := fmt.Sprintf("%s (%s)", d.What, d.Rule)
+		if d.Count > 1 {
+			text += fmt.Sprintf(", %d times", d.Count)
+		}
+		output.Say(env.Stderr, "denied", text)
+	}
+}
+
+// tellProbes says in one line which calls were refused that programs try and do without.
+func tellProbes(env *cli.Env, res message.Result) {
+	var all []string
+	for _, d := range res.Denied {
+		if d.Probe {
+			all = append(all, fmt.Sprintf("%s (%d)", d.What, d.Count))
+		}
+	}
+	if len(all) > 0 {
+		output.Say(env.Stderr, "denied", "calls that programs try and do without: "+
+			strings.Join(all, ", "))
+	}
 }
