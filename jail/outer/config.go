@@ -233,9 +233,8 @@ func Seccomp(f seccomp.Filter) (*specs.LinuxSeccomp, error) {
 	conditional := map[string]bool{}
 	for _, c := range f.Only {
 		conditional[c.Call] = true
-		args := []specs.LinuxSeccompArg{{Index: c.Arg, Value: c.Mask, ValueTwo: c.Value,
-			Op: specs.OpMaskedEqual}}
-		for _, b := range c.And {
+		var args []specs.LinuxSeccompArg
+		for _, b := range c.All() {
 			args = append(args, specs.LinuxSeccompArg{Index: b.Arg, Value: b.Mask, ValueTwo: b.Value,
 				Op: specs.OpMaskedEqual})
 		}
