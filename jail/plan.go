@@ -288,8 +288,7 @@ type LandlockRule struct {
 	Pipes bool `json:"pipes,omitempty"`
 }
 
-// A UserCount bounds a thing that the kernel counts in the jail's user namespace: Name is that of a
-// file in /proc/sys/user, without "max_" (namespaces(7), inotify(7)).
+// A UserCount bounds a thing that the kernel counts in the jail's user namespace.
 type UserCount struct {
 	// The name of a file in /proc/sys/user, without max_ (namespaces(7), inotify(7)).
 	Name  string `json:"name"`

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -256,7 +257,8 @@ func (g *granter) handler() error {
 func (g *granter) annotations() error {
 	kept := map[string]string{}
 	for k, v := range g.plan.Spec.Annotations {
-		if isSystemdProperty(k) {
+		// It would set a property of the unit that systemd makes.
+		if strings.HasPrefix(k, "org.systemd.property.") {
 			g.drop("annotation %s", k)
 			continue
 		}

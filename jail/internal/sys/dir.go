@@ -256,20 +256,19 @@ func FreeBytes(f *os.File) (int64, error) {
 
 // ReadOnly reports whether the mount or the file system of f is read-only.
 func ReadOnly(f *os.File) (bool, error) {
-	var st unix.Statfs_t
-	if err := retryEINTR(func() error { return unix.Fstatfs(int(f.Fd()), &st) }); err != nil {
-		return false, pathError("fstatfs", f.Name(), err)
-	}
-	return st.Flags&unix.ST_RDONLY != 0, nil
+	st, err := fstatfs(f)
+	return st.Flags&unix.ST_RDONLY != 0, err
+}
+
+func fstatfs(f *os.File) (st unix.Statfs_t, err error) {
+	err = retryEINTR(func() error { return unix.Fstatfs(int(f.Fd()), &st) })
+	return st, pathError("fstatfs", f.Name(), err)
 }
 
 // Room returns how many bytes and inodes are free on the file system of f.
 func Room(f *os.File) (bytes, inodes int64, err error) {
-	var st unix.Statfs_t
-	if err := retryEINTR(func() error { return unix.Fstatfs(int(f.Fd()), &st) }); err != nil {
-		return 0, 0, pathError("fstatfs", f.Name(), err)
-	}
-	return int64(st.Bavail) * st.Bsize, int64(st.Ffree), nil
+	st, err := fstatfs(f)
+	return int64(st.Bavail) * st.Bsize, int64(st.Ffree), err
 }
 
 // CoarseNow returns the time as file systems stamp it: the clock of the last timer tick, 1 to 10 ms
