@@ -4,11 +4,10 @@
 package agentlib
 
 import (
-	"bytes"
 	"embed"
 	"fmt"
 	"io/fs"
-	"path"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -21,8 +20,6 @@ type Language struct {
 	Name string
 	// Module, or Native, is what the manifest says.
 	manifest string
-	// Files of the package by their names in the directory of an agent.
-	files map[string]string
 	// Build is the command of the Makefile, "" for languages that need none. In it NAME is the
 	// agent's.
 	build string
@@ -31,37 +28,34 @@ type Language struct {
 // Languages returns them, in the order in which they are shown.
 func Languages() []Language {
 	return []Language{
-		{"python", "module = \"python/python3\"\nargs = [\"main.py\"]", map[string]string{
-			"main.py": "python/main.py", "jail_agent.py": "python/jail_agent.py",
-			"jail_agent_more.py": "python/jail_agent_more.py",
-			"jail_agent_data.py": "python/jail_agent_data.py"}, ""},
-		{"js", "module = \"js/qjs\"\nargs = [\"main.js\"]", map[string]string{
-			"main.js": "js/main.js", "jail_agent.js": "js/jail_agent.js",
-			"jail_agent_data.js": "js/jail_agent_data.js",
-			"jail_agent_more.js": "js/jail_agent_more.js"}, ""},
-		{"go", "module = \"NAME.wasm\"", map[string]string{"main.go": "go/main.go.txt",
-			"jailagent/jailagent.go": "go/jailagent/jailagent.go",
-			"jailagent/abi.go":       "go/jailagent/abi.go",
-			"jailagent/storage.go":   "go/jailagent/storage.go",
-			"jailagent/ai.go":        "go/jailagent/ai.go",
-			"jailagent/facets.go":    "go/jailagent/facets.go",
-			"jailagent/gate.go":      "go/jailagent/gate.go",
-			"jailagent/data.go":      "go/jailagent/data.go",
-			"jailagent/tick.go":      "go/jailagent/tick.go",
-			"jailagent/approve.go":   "go/jailagent/approve.go",
-			"jailagent/elsewhere.go": "go/jailagent/elsewhere.go"},
+		{"python", "module = \"python/python3\"\nargs = [\"main.py\"]", ""},
+		{"js", "module = \"js/qjs\"\nargs = [\"main.js\"]", ""},
+		{"go", "module = \"NAME.wasm\"",
 			"GOOS=wasip1 GOARCH=wasm go build -trimpath -ldflags '-s -w' -o NAME.wasm ."},
-		{"rust", "module = \"NAME.wasm\"", map[string]string{"src/main.rs": "rust/main.rs",
-			"src/jail_agent.rs":      "rust/jail_agent.rs",
-			"src/jail_agent_data.rs": "rust/jail_agent_data.rs"},
+		{"rust", "module = \"NAME.wasm\"",
 			// Older compilers call the target wasm32-wasi.
 			"$(RUSTC) --edition 2021 -O -C strip=symbols --target $$($(RUSTC) --print target-list | " +
 				"grep -x wasm32-wasip1 || echo wasm32-wasi) -o NAME.wasm src/main.rs"},
-		{"c", "module = \"NAME.wasm\"", map[string]string{"main.c": "c/main.c",
-			"jail_agent.c": "c/jail_agent.c", "jail_agent.h": "c/jail_agent.h",
-			"jail_agent_data.c": "c/jail_agent_data.c", "jail_agent_data.h": "c/jail_agent_data.h"},
+		{"c", "module = \"NAME.wasm\"",
 			"$(CC) --target=wasm32-wasi -Os -Wall -o NAME.wasm main.c jail_agent.c jail_agent_data.c"},
 	}
+}
+
+// filesOf returns the files of the package for a language, by their names in the directory of an
+// agent.
+func filesOf(language string) (map[string]string, error) {
+	all := map[string]string{}
+	return all, fs.WalkDir(files, language, func(from string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		to := strings.TrimSuffix(strings.TrimPrefix(from, language+"/"), ".txt")
+		if language == "rust" {
+			to = "src/" + to
+		}
+		all[to] = from
+		return nil
+	})
 }
 
 // Names returns the names of the languages.
@@ -79,7 +73,11 @@ func New(language, name string) (map[string][]byte, error) {
 		return nil, fmt.Errorf("%q is none of %s", language, strings.Join(Names(), ", "))
 	}
 	l, out := Languages()[i], map[string][]byte{}
-	for to, from := range l.files {
+	names, err := filesOf(language)
+	if err != nil {
+		return nil, err
+	}
+	for to, from := range names {
 		text, err := fs.ReadFile(files, from)
 		if err != nil {
 			return nil, err
@@ -89,7 +87,8 @@ func New(language, name string) (map[string][]byte, error) {
 	out["agent.toml"] = []byte(strings.ReplaceAll(fmt.Sprintf(manifestText, l.manifest), "NAME",
 		name))
 	if l.build != "" {
-		out["Makefile"] = []byte(strings.ReplaceAll(makefile(l), "NAME", name))
+		out["Makefile"] = []byte(strings.ReplaceAll(makefile(l, slices.Sorted(maps.Keys(names))),
+			"NAME", name))
 	}
 	if language == "go" {
 		out["go.mod"] = []byte("module agent\n\ngo 1.24\n")
@@ -114,15 +113,8 @@ idle = "30s"
 deadline = "60s"
 `
 
-func makefile(l Language) string {
-	var b bytes.Buffer
-	var from []string
-	for to := range l.files {
-		if path.Ext(to) != ".md" {
-			from = append(from, to)
-		}
-	}
-	slices.Sort(from)
+func makefile(l Language, from []string) string {
+	var b strings.Builder
 	switch l.Name {
 	case "c":
 		b.WriteString("# A clang with wasi-libc: clang-19 lld-19 libclang-rt-19-dev-wasm32 wasi-libc.\n" +

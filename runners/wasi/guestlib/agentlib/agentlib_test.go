@@ -109,7 +109,11 @@ func TestTicksAreEqual(t *testing.T) {
 func TestFiles(t *testing.T) {
 	used := map[string]bool{}
 	for _, l := range Languages() {
-		for _, from := range l.files {
+		names, err := filesOf(l.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, from := range names {
 			used[from] = true
 		}
 		files, err := New(l.Name, "some-name")
