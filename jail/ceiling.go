@@ -83,8 +83,7 @@ func CeilingGroups(c policy.Policy) []string {
 // ceilingLandlock is the domain that jail-init puts itself into before that of the plan.
 func ceilingLandlock(c policy.Policy, r Request, p Plan) Landlock {
 	native := p.Command.Runner == RunnerNative
-	l := Landlock{MinABI: 1, Scoped: true,
-		Rules: []LandlockRule{{Path: "/run/jail/init", Exec: true}}}
+	l := initDomain()
 	if p.Workspace != nil && c.Workspace.Access != policy.WorkspaceNone {
 		l.Rules = append(l.Rules, LandlockRule{Path: p.Workspace.ruleDir(),
 			Write: c.Workspace.Access == policy.WorkspaceShadow,
@@ -112,7 +111,7 @@ func ceilingLandlock(c policy.Policy, r Request, p Plan) Landlock {
 
 // ceilingRules are what the ceiling grants of one mount of the plan.
 func ceilingRules(c policy.Policy, m Mount, native bool) []LandlockRule {
-	if inProc(m) || m.Kind == MountImage {
+	if m.InProc() || m.Kind == MountImage {
 		return nil
 	}
 	if m.Kind == MountState && len(c.Agent.Normal().Bindings) == 0 {

@@ -104,7 +104,7 @@ func nativeMounts(tmp int64, pol policy.Policy, r Request) []Mount {
 	layer, err := pol.Outer.Choose()
 	whole := !r.ProcFixed || err == nil && layer == policy.OuterRunsc
 	for _, target := range machinePaths {
-		if m := (Mount{Kind: MountMachine, Target: target}); whole || !inProc(m) {
+		if m := (Mount{Kind: MountMachine, Target: target}); whole || !m.InProc() {
 			mounts = append(mounts, m)
 		}
 	}
@@ -135,15 +135,14 @@ func newDevices(c Command) []string {
 // made for the jail. Named pipes and sockets are for memory of the jail's own and for the shadow, of
 // which a commit never takes them.
 func nativeLandlock(pol policy.Policy, r Request, p Plan) Landlock {
-	l := Landlock{MinABI: 1, Scoped: true,
-		Rules: []LandlockRule{{Path: "/run/jail/init", Exec: true}}}
+	l := initDomain()
 	if w := p.Workspace; w != nil {
 		l.Rules = append(l.Rules, LandlockRule{Path: w.Target, Write: w.Shadow, Exec: w.Exec,
 			Pipes: w.Shadow})
 	}
 	l.Rules = append(l.Rules, imageRules(r.Image, p)...)
 	for _, m := range p.Mounts {
-		if inProc(m) || m.Kind == MountImage {
+		if m.InProc() || m.Kind == MountImage {
 			continue
 		}
 		l.Rules = append(l.Rules, LandlockRule{Path: m.ruleDir(), Write: m.Write, Exec: m.Exec &&
@@ -182,9 +181,6 @@ func ports(fetches, agent bool) (all []uint16) {
 	}
 	return all
 }
-
-// inProc reports whether m lies below /proc, which has a rule.
-func inProc(m Mount) bool { return m.Kind == MountMachine && paths.Within("/proc", m.Target) }
 
 // policyText is what a jail says of itself to its programs, so that one can ask before it tries. It
 // decides nothing.

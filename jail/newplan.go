@@ -17,6 +17,10 @@ import (
 
 // Places inside every jail.
 const (
+	// InitPath is jail-init.
+	InitPath = "/run/jail/init"
+	// MachineDir holds the files of the machine, which are mounted to where programs look for them.
+	MachineDir = "/run/jail/machine"
 	// The compiled forms of the modules, each in a directory of its own, named 0 and on; read-only.
 	CacheDir = "/run/jail/cache"
 	// AgentDir is where the database of an agent lies. No guest sees it. It may be mounted after the
@@ -463,14 +467,18 @@ func newRlimits(l policy.Limits, r Request) []Rlimit {
 // ensures that no run ends before its limit.
 func cpuSeconds(limit time.Duration) uint64 { return 2 * uint64((limit+time.Second-1)/time.Second) }
 
+// initDomain is a domain that lets jail-init be executed anew, and nothing else.
+func initDomain() Landlock {
+	return Landlock{MinABI: 1, Scoped: true, Rules: []LandlockRule{{Path: InitPath, Exec: true}}}
+}
+
 // newLandlock grants on each mount what the mount itself grants; the rest of the tree holds nothing
 // but mount points.
 func newLandlock(pol policy.Policy, r Request, p Plan) Landlock {
 	if p.Command.Runner == RunnerNative {
 		return nativeLandlock(pol, r, p)
 	}
-	l := Landlock{MinABI: 1, Scoped: true,
-		Rules: []LandlockRule{{Path: "/run/jail/init", Exec: true}}}
+	l := initDomain()
 	if p.Workspace != nil {
 		l.Rules = append(l.Rules, LandlockRule{Path: p.Workspace.ruleDir(),
 			Write: p.Workspace.Shadow})

@@ -4,10 +4,14 @@
 package jail
 
 import (
+	"path"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/jail-sandbox/jail/jail/id"
 	"github.com/jail-sandbox/jail/jail/seccomp"
+	"github.com/jail-sandbox/jail/policy/paths"
 )
 
 // planVersion is the version of the Plan's JSON form.
@@ -159,7 +163,15 @@ const (
 
 // MachineInProc reports whether files of the machine lie in the jail's proc, which then is narrowed
 // to processes only when they are there.
-func (p Plan) MachineInProc() bool { return slices.ContainsFunc(p.Mounts, inProc) }
+func (p Plan) MachineInProc() bool { return slices.ContainsFunc(p.Mounts, Mount.InProc) }
+
+// InProc reports whether m is a file of the machine below /proc, which has a rule.
+func (m Mount) InProc() bool { return m.Kind == MountMachine && paths.Within("/proc", m.Target) }
+
+// MachineFile is the path in the root of what a mount of the machine shows.
+func (m Mount) MachineFile() string {
+	return path.Join(MachineDir, strings.TrimPrefix(m.Target, "/proc"))
+}
 
 // HasSource reports whether a descriptor comes with the order for the mount.
 func (m Mount) HasSource() bool {
@@ -276,8 +288,7 @@ type LandlockRule struct {
 	Pipes bool `json:"pipes,omitempty"`
 }
 
-// A UserCount bounds a thing that the kernel counts in the jail's user namespace: Name is that of a
-// file in /proc/sys/user, without "max_" (namespaces(7), inotify(7)).
+// A UserCount bounds a thing that the kernel counts in the jail's user namespace.
 type UserCount struct {
 	// The name of a file in /proc/sys/user, without max_ (namespaces(7), inotify(7)).
 	Name  string `json:"name"`
@@ -347,4 +358,75 @@ type ScriptCommand struct {
 type ScriptNeeds struct {
 	Hosts  []string `json:"hosts"`
 	Mounts []string `json:"mounts"`
+}
+
+// An ID names one run. IDs made by NewID carry 128 random bits, so that nobody guesses another's.
+type ID string
+
+// NewID returns a fresh random ID of 26 letters and digits.
+func NewID() ID { return ID(id.New()) }
+
+// ParseID checks an ID that a caller chose: 1 to 64 letters, digits, dots, dashes and underscores,
+// beginning with a letter or digit. It is used as a file name and in control group paths.
+func ParseID(s string) (ID, error) {
+	if err := id.Check(s); err != nil {
+		return "", err
+	}
+	return ID(s), nil
+}
+
+// Grants reports whether the domain grants all of these rights on a path of the jail, as the kernel
+// calls them ("read_file"): each by some rule above it, which is how the kernel adds them up.
+func (l Landlock) Grants(path string, rights []string) bool {
+	for _, right := range rights {
+		if !slices.ContainsFunc(l.Rules, func(r LandlockRule) bool {
+			return paths.Within(r.Path, path) && r.grants(right)
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// Says is what the domain has on a path: the nearest of its rules and what that grants, for
+// reading.
+func (l Landlock) Says(path string) string {
+	var nearest *LandlockRule
+	for i, r := range l.Rules {
+		if paths.Within(r.Path, path) && (nearest == nil || len(r.Path) > len(nearest.Path)) {
+			nearest = &l.Rules[i]
+		}
+	}
+	if nearest == nil {
+		return "nothing is granted there"
+	}
+	grants := []string{"read"}
+	for _, g := range []struct {
+		name string
+		is   bool
+	}{{"write", nearest.Write}, {"execute", nearest.Exec}, {"devices", nearest.Device},
+		{"named pipes and sockets", nearest.Pipes}} {
+		if g.is {
+			grants = append(grants, g.name)
+		}
+	}
+	return SeenPath(nearest.Path) + " is granted for: " + strings.Join(grants, ", ")
+}
+
+func (r LandlockRule) grants(right string) bool {
+	switch right {
+	case "read_file", "read_dir":
+		return true
+	case "write_file", "truncate", "remove_file", "remove_dir", "make_reg", "make_dir", "make_sym",
+		"refer":
+		return r.Write
+	case "execute":
+		return r.Exec
+	case "ioctl_dev":
+		return r.Device
+	case "make_fifo", "make_sock", "resolve_unix":
+		return r.Pipes
+	}
+	// Devices are never made, and of newer rights no rule speaks.
+	return false
 }

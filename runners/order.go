@@ -1,8 +1,11 @@
 package runners
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/netip"
+	"unicode/utf8"
 
 	"github.com/jail-sandbox/jail/jail"
 )
@@ -170,34 +173,83 @@ type Answer struct {
 	NoExec int `json:"no_exec,omitempty"`
 }
 
-// CwdError is returned by a runner whose tool could not begin in its working directory.
-type CwdError struct {
+// StartError is returned by a runner whose tool could not begin in its working directory, or whose
+// program the kernel did not execute.
+type StartError struct {
+	Op    string // OpCwd or OpExec
 	Path  string
 	Errno int   // of Err
 	Err   error // of the system call
 }
 
-func (e *CwdError) Error() string { return "working directory " + e.Path + ": " + e.Err.Error() }
-func (e *CwdError) Unwrap() error { return e.Err }
+// Steps that fail with a StartError.
+const (
+	OpCwd  = "working directory"
+	OpExec = "execute"
+)
 
-// ExecError is returned by a runner whose program the kernel did not execute.
-type ExecError struct {
-	Path  string
-	Errno int   // of Err
-	Err   error // of execve(2)
-}
-
-func (e *ExecError) Error() string { return "execute " + e.Path + ": " + e.Err.Error() }
-func (e *ExecError) Unwrap() error { return e.Err }
+func (e *StartError) Error() string { return e.Op + " " + e.Path + ": " + e.Err.Error() }
+func (e *StartError) Unwrap() error { return e.Err }
 
 // FailureAnswer is the answer of a run that the error ended before its tool did.
 func FailureAnswer(report *Report, err error) Answer {
 	a := Answer{Report: report, Failure: err.Error()}
-	if e, ok := errors.AsType[*CwdError](err); ok {
+	if e, ok := errors.AsType[*StartError](err); ok && e.Op == OpCwd {
 		a.NoCwd = e.Errno
-	}
-	if e, ok := errors.AsType[*ExecError](err); ok {
+	} else if ok {
 		a.NoExec = e.Errno
 	}
 	return a
+}
+
+// Texts is a list of byte strings, such as arguments. In JSON each is a string where it is valid
+// UTF-8, and otherwise {"base64": "…"}, because JSON would silently replace the bytes that are not.
+type Texts []string
+
+// rawText is the JSON form of bytes that are not UTF-8.
+type rawText struct {
+	Base64 *[]byte `json:"base64"`
+}
+
+// MarshalJSON writes the list.
+func (t Texts) MarshalJSON() ([]byte, error) {
+	out := make([]any, len(t))
+	for i, s := range t {
+		if utf8.ValidString(s) {
+			out[i] = s
+			continue
+		}
+		b := []byte(s)
+		out[i] = rawText{&b}
+	}
+	return json.Marshal(out)
+}
+
+var errText = errors.New(`want a string or {"base64": "…"}`)
+
+// UnmarshalJSON parses the output of MarshalJSON.
+func (t *Texts) UnmarshalJSON(data []byte) error {
+	var raw []json.RawMessage
+	if err := json.Unmarshal(data, &raw); err != nil {
+		return err
+	}
+	if raw == nil {
+		*t = nil
+		return nil
+	}
+	out := make(Texts, len(raw))
+	for i, r := range raw {
+		var s string
+		if json.Unmarshal(r, &s) == nil && string(r) != "null" {
+			out[i] = s
+			continue
+		}
+		var b rawText
+		if err := json.Unmarshal(r, &b); err != nil || b.Base64 == nil {
+			return fmt.Errorf("text %d: %w", i, errText)
+		}
+		out[i] = string(*b.Base64)
+	}
+	*t = out
+	return nil
 }

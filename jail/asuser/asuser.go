@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
@@ -113,4 +116,34 @@ const unnamed = 65534
 // (profiles.CheckOwners).
 func Rules(uid uint32) bool {
 	return uid == 0 || sys.Rootless() && (int(uid) == os.Geteuid() || uid == unnamed)
+}
+
+// A Peer is the process at the other end of a Unix socket, as it was when the connection was made.
+type Peer struct {
+	Caller
+	PID int
+}
+
+// PeerOf asks the kernel who made the connection (unix(7), SO_PEERCRED and SO_PEERGROUPS).
+func PeerOf(conn *net.UnixConn) (Peer, error) {
+	cred, groups, err := sys.PeerCred(conn)
+	if err != nil {
+		return Peer{}, err
+	}
+	return Peer{Caller{cred.Uid, cred.Gid, groups}, int(cred.Pid)}, nil
+}
+
+// Home returns the home directory that the password file gives a user, "" where there is none.
+func Home(uid uint32) string {
+	text, err := os.ReadFile("/etc/passwd")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		f := strings.Split(strings.TrimSpace(line), ":")
+		if len(f) >= 7 && f[2] == strconv.FormatUint(uint64(uid), 10) {
+			return f[5]
+		}
+	}
+	return ""
 }

@@ -20,6 +20,8 @@ import (
 	"github.com/containerd/cgroups/v3/cgroup1"
 	"github.com/containerd/cgroups/v3/cgroup2"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/jail-sandbox/jail/jail"
 )
 
 // Root is the mount point of the hierarchies (cgroups(7)).
@@ -89,11 +91,14 @@ func named(path string, err error) error {
 	return nil
 }
 
-// Ceiling bounds all jails together. A zero field is no bound.
+// Ceiling bounds all jails together, or those of a session. A zero field is no bound.
 type Ceiling struct {
 	// Memory is in bytes and includes swap.
 	Memory int64
 	PIDs   int64
+	// CPUQuota is in microseconds of CPU time per CPUPeriod, which is in microseconds, too.
+	CPUQuota  int64
+	CPUPeriod uint64
 	// Weight is cpu.weight (1 to 10000, default 100).
 	Weight int64
 }
@@ -129,10 +134,12 @@ func MakeSlice(path string, c Ceiling) error {
 
 // newV1 makes a cgroup with a ceiling.
 func newV1(path string, c Ceiling) (cgroup1.Cgroup, error) {
-	resources := &specs.LinuxResources{}
+	resources := &specs.LinuxResources{CPU: &specs.LinuxCPU{}}
 	if c.Weight > 0 {
-		shares := uint64(c.Weight) * 1024 / 100
-		resources.CPU = &specs.LinuxCPU{Shares: &shares}
+		resources.CPU.Shares = new(uint64(c.Weight) * 1024 / 100)
+	}
+	if c.CPUQuota > 0 {
+		resources.CPU.Quota, resources.CPU.Period = &c.CPUQuota, &c.CPUPeriod
 	}
 	if c.Memory > 0 {
 		resources.Memory = &specs.LinuxMemory{Limit: &c.Memory, Swap: &c.Memory}
@@ -147,17 +154,79 @@ func newV2(path string, c Ceiling) (*cgroup2.Manager, error) {
 	resources := &cgroup2.Resources{CPU: &cgroup2.CPU{}, Memory: &cgroup2.Memory{},
 		Pids: &cgroup2.Pids{}}
 	if c.Memory > 0 {
-		none := int64(0)
-		resources.Memory = &cgroup2.Memory{Max: &c.Memory, Swap: &none}
+		resources.Memory = &cgroup2.Memory{Max: &c.Memory, Swap: new(int64)}
 	}
 	if c.PIDs > 0 {
 		resources.Pids.Max = c.PIDs
 	}
 	if c.Weight > 0 {
-		weight := uint64(c.Weight)
-		resources.CPU.Weight = &weight
+		resources.CPU.Weight = new(uint64(c.Weight))
+	}
+	if c.CPUQuota > 0 {
+		resources.CPU.Max = cgroup2.NewCPUMax(&c.CPUQuota, &c.CPUPeriod)
 	}
 	return cgroup2.NewManager(Root, path, resources)
+}
+
+// MakeCeiling makes the cgroup that holds a run's leaf to the host's ceiling, if the plan has a
+// ceiling. Remove removes it after the leaf.
+func MakeCeiling(p jail.Plan) error {
+	c := CeilingOf(p)
+	if c == nil {
+		return nil
+	}
+	return MakeBounded(c.Path, Ceiling{Memory: max(c.Memory, 0), PIDs: c.PIDs,
+		CPUQuota: c.CPUQuota, CPUPeriod: c.CPUPeriod})
+}
+
+// RemoveCeiling removes the cgroup that MakeCeiling made.
+func RemoveCeiling(p jail.Plan) error {
+	c := CeilingOf(p)
+	if c == nil {
+		return nil
+	}
+	return Remove(c.Path)
+}
+
+// CeilingOf returns the cgroup of the ceiling, or nil.
+func CeilingOf(p jail.Plan) *jail.Cgroup {
+	if p.Ceiling == nil {
+		return nil
+	}
+	return p.Ceiling.Cgroup
+}
+
+// MakeBounded makes a cgroup below a slice for the leaves of jails that share a ceiling. The kernel
+// applies the smallest bound on the way up. Remove removes the group after its leaves.
+func MakeBounded(path string, c Ceiling) error {
+	if err := checkLeaf(path); err != nil {
+		return err
+	}
+	return MakeSlice(path, c)
+}
+
+// Enclose makes a leaf with a ceiling for one process of the host, and moves the process into it.
+// Remove removes the leaf after the process has ended.
+func Enclose(path string, c Ceiling, pid int) error {
+	if err := checkLeaf(path); err != nil {
+		return err
+	}
+	layout, err := Detect()
+	if err != nil {
+		return err
+	}
+	if layout == V2 {
+		leaf, err := newV2(path, c)
+		if err == nil {
+			err = leaf.AddProc(uint64(pid))
+		}
+		return named(path, err)
+	}
+	leaf, err := newV1(path, c)
+	if err == nil {
+		err = leaf.AddProc(uint64(pid))
+	}
+	return named(path, err)
 }
 
 // handedOn reports whether the cgroup can enable the controller for its children. A group of a

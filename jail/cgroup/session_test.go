@@ -47,8 +47,8 @@ func TestMakeBounded(t *testing.T) {
 	top := slice(t, cgroup.Ceiling{})
 	path := top + "/s1.7.session"
 	const memory, pids = 48 << 20, 12
-	if err := cgroup.MakeBounded(path, cgroup.Bound{Ceiling: cgroup.Ceiling{Memory: memory,
-		PIDs: pids}, CPUQuota: 50_000, CPUPeriod: 100_000}); err != nil {
+	if err := cgroup.MakeBounded(path, cgroup.Ceiling{Memory: memory, PIDs: pids,
+		CPUQuota: 50_000, CPUPeriod: 100_000}); err != nil {
 		t.Fatal(err)
 	}
 	if got := firstFile(t, path, "pids.max"); got != strconv.Itoa(pids) {
@@ -139,8 +139,7 @@ func TestMakeBounded(t *testing.T) {
 	// A second time it changes nothing that stands; without a quota there is none.
 	free := top + "/s2.8.session"
 	for range 2 {
-		if err := cgroup.MakeBounded(free,
-			cgroup.Bound{Ceiling: cgroup.Ceiling{PIDs: 5}}); err != nil {
+		if err := cgroup.MakeBounded(free, cgroup.Ceiling{PIDs: 5}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -152,7 +151,7 @@ func TestMakeBounded(t *testing.T) {
 		t.Error(err)
 	}
 	for _, bad := range []string{"", "/", "jail", "/jail/../x", "/jail//x"} {
-		if err := cgroup.MakeBounded(bad, cgroup.Bound{}); err == nil {
+		if err := cgroup.MakeBounded(bad, cgroup.Ceiling{}); err == nil {
 			t.Errorf("%q was made", bad)
 		}
 	}

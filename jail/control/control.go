@@ -30,6 +30,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"sync"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
@@ -194,8 +195,37 @@ func (c *Conn) ReceiveOrder() (o Order, files []*os.File, err error) {
 // (shutdown(2), SHUT_RD).
 func (c *Conn) EndReceive() error { return sys.ShutdownRead(c.f) }
 
-// EndSend says that nothing more will be sent: the other end reads io.EOF (shutdown(2), SHUT_WR).
-func EndSend(c *Conn) error { return sys.ShutdownWrite(c.f) }
+// A Proxy is the inside's end of the control socket of a fetch proxy. Its methods may be called from
+// several goroutines.
+type Proxy struct {
+	mu   sync.Mutex
+	conn *Conn
+}
+
+// NewProxy takes over the socket f.
+func NewProxy(f *os.File) *Proxy { return &Proxy{conn: New(f)} }
+
+// ErrNoStream is returned if the fetch proxy has too many streams or has ended.
+var ErrNoStream = errors.New("the fetch proxy gives no stream")
+
+// Ask sends a request to the proxy and returns the stream that comes with the answer, if one does.
+func (p *Proxy) Ask(request OpenStream) (*os.File, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.conn.Send(request); err != nil {
+		return nil, err
+	}
+	var opened Opened
+	files, err := p.conn.Receive(&opened)
+	switch {
+	case err == nil && !opened.Refused && len(files) == 1:
+		return files[0], nil
+	case err == nil && !opened.Refused && len(files) == 0 && request.Event != nil:
+		return nil, nil
+	}
+	CloseAll(files)
+	return nil, errors.Join(ErrNoStream, err)
+}
 
 func noEOF(err error) error {
 	if errors.Is(err, io.EOF) {

@@ -20,7 +20,7 @@ import (
 )
 
 // Self is where jail-init lies inside.
-const Self = "/run/jail/init"
+const Self = jail.InitPath
 
 // ErrPassed is the variable that says that standard error is a log of the outer layer's, and the
 // tool's is descriptor control.InitPassed.

@@ -21,9 +21,8 @@ func inSession(t *testing.T) (*jailtest.Setup, *jailtest.Jail) {
 	first, s := jailtest.New(t), jailtest.New(t)
 	giveShadow(t, first)
 	group := first.Plan.Cgroup.Path + ".session"
-	if err := cgroup.MakeBounded(group,
-		cgroup.Bound{Ceiling: cgroup.Ceiling{Memory: first.Plan.Cgroup.Memory,
-			PIDs: first.Plan.Cgroup.PIDs}}); err != nil {
+	if err := cgroup.MakeBounded(group, cgroup.Ceiling{Memory: first.Plan.Cgroup.Memory,
+		PIDs: first.Plan.Cgroup.PIDs}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -256,25 +256,19 @@ func (p *Process) hear() (said control.FromShim, files []*os.File, err error) {
 }
 
 func answerOf(said control.FromShim, files []*os.File) share {
-	if said.Shared != nil {
-		return shareOf(*said.Shared, files)
-	}
-	control.CloseAll(files)
-	if said.Done.Error != "" {
-		return share{err: errors.New(said.Done.Error)}
-	}
-	return share{}
-}
-
-func shareOf(said control.Shared, files []*os.File) share {
-	if said.Error == "" && len(files) == 1 {
+	if said.Shared != nil && said.Shared.Error == "" && len(files) == 1 {
 		return share{mount: files[0]}
 	}
 	control.CloseAll(files)
-	if said.Error == "" {
-		said.Error = fmt.Sprintf("jail-shim handed out %d mounts for one", len(files))
+	switch {
+	case said.Shared == nil && said.Done.Error == "":
+		return share{}
+	case said.Shared == nil:
+		return share{err: errors.New(said.Done.Error)}
+	case said.Shared.Error == "":
+		return share{err: fmt.Errorf("jail-shim handed out %d mounts for one", len(files))}
 	}
-	return share{err: errors.New(said.Error)}
+	return share{err: errors.New(said.Shared.Error)}
 }
 
 // ErrNotThere is returned for a request to a jail that has ended.
@@ -303,9 +297,9 @@ func (p *Process) Network() (*os.File, error) {
 	return f, err
 }
 
-// Attach gives the layers of the workspace, or as lower alone the state of the agent, to a jail that
-// was started with Order.Later. It returns when the workspace is attached. After an error the caller can only release the jail. The launcher
-// keeps none of the files.
+// Attach gives a jail that was started with Order.Later the layers of its workspace, or as lower
+// alone the state of its agent. It returns when they are attached. After an error the caller can
+// only release the jail. The launcher keeps none of the files.
 func (p *Process) Attach(lower, upper *os.File, frozen ...*os.File) error {
 	files := []*os.File{lower}
 	if upper != nil {
@@ -441,4 +435,41 @@ func Clone(source *os.File) (*os.File, error) { return sys.CloneTree(source) }
 // Reopen opens a file of SealedFile again, with an offset of its own.
 func Reopen(f *os.File) (*os.File, error) {
 	return os.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+}
+
+// ErrEnded is returned for a jail whose first process has already ended.
+var ErrEnded = errors.New("the jail's first process has ended")
+
+// StartTime returns the start time of the jail's first process, in clock ticks since boot (field 22
+// of proc_pid_stat(5)). PID and start time identify the process for good. The shim is its parent
+// and reaps it, and the shim's own PID is not reused before Release, so the PID still belongs to
+// that process.
+func (p *Process) StartTime() (uint64, error) {
+	parent, start, err := sys.ProcStat(p.PID)
+	if err != nil {
+		return 0, fmt.Errorf("%w (%w)", ErrEnded, err)
+	}
+	if parent != p.cmd.Process.Pid {
+		return 0, ErrEnded
+	}
+	return start, nil
+}
+
+// open opens a pidfd of the jail's first process, so that signals cannot reach a later process with
+// the same PID.
+func (p *Process) open() error {
+	process, err := sys.OpenProcess(p.PID)
+	if errors.Is(err, syscall.ESRCH) {
+		// The shim reports its end.
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	// StartTime verifies that the PID still belongs to the process.
+	if _, err := p.StartTime(); err != nil {
+		return process.Close()
+	}
+	p.process = process
+	return nil
 }

@@ -53,9 +53,6 @@ func joined(a, b []string) []string {
 	return slices.Compact(all)
 }
 
-// isSystemdProperty reports whether an annotation sets a property of the unit that systemd makes.
-func isSystemdProperty(name string) bool { return strings.HasPrefix(name, "org.systemd.property.") }
-
 // bounded are the files of control groups whose values the policy bounds.
 var bounded = []string{"memory.max", "memory.swap.max", "pids.max", "cpu.max"}
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -256,7 +257,8 @@ func (g *granter) handler() error {
 func (g *granter) annotations() error {
 	kept := map[string]string{}
 	for k, v := range g.plan.Spec.Annotations {
-		if isSystemdProperty(k) {
+		// It would set a property of the unit that systemd makes.
+		if strings.HasPrefix(k, "org.systemd.property.") {
 			g.drop("annotation %s", k)
 			continue
 		}
@@ -336,3 +338,135 @@ func (g *granter) limits() error {
 	add("core", 1)
 	return nil
 }
+
+// NarrowProcess takes from a process of the container what no process of a jail has: capabilities,
+// and the way to new privileges. It returns what was dropped, or an error for a process that cannot
+// be started.
+func (p Plan) NarrowProcess(process *specs.Process) (dropped []string, err error) {
+	switch {
+	case len(process.Args) == 0 || process.Args[0] == "":
+		return nil, errors.New("process.args is empty")
+	case !cleanPath(process.Cwd):
+		return nil, fmt.Errorf("process.cwd %q is no absolute path", process.Cwd)
+	}
+	for _, r := range process.Rlimits {
+		if _, ok := rlimitNames[r.Type]; !ok {
+			return nil, fmt.Errorf("process.rlimits: %q is not supported", r.Type)
+		}
+	}
+	if c := process.Capabilities; c != nil {
+		dropped = slices.Concat(c.Bounding, c.Effective, c.Permitted, c.Inheritable, c.Ambient)
+		slices.Sort(dropped)
+		dropped = slices.Compact(dropped)
+		for i, name := range dropped {
+			dropped[i] = "capability " + name
+		}
+	}
+	process.Capabilities = &specs.LinuxCapabilities{}
+	process.NoNewPrivileges = true
+	return dropped, nil
+}
+
+// rlimitNames are the names of resources, as jail has them.
+var rlimitNames = map[string]string{
+	"RLIMIT_AS": "as", "RLIMIT_CORE": "core", "RLIMIT_CPU": "cpu", "RLIMIT_DATA": "data",
+	"RLIMIT_FSIZE": "fsize", "RLIMIT_LOCKS": "locks", "RLIMIT_MEMLOCK": "memlock",
+	"RLIMIT_MSGQUEUE": "msgqueue", "RLIMIT_NICE": "nice", "RLIMIT_NOFILE": "nofile",
+	"RLIMIT_NPROC": "nproc", "RLIMIT_RSS": "rss", "RLIMIT_RTPRIO": "rtprio",
+	"RLIMIT_RTTIME": "rttime", "RLIMIT_SIGPENDING": "sigpending", "RLIMIT_STACK": "stack",
+}
+
+// An Rlimit bounds a resource of a process (setrlimit(2)).
+type Rlimit struct {
+	Name string `json:"name"`
+	Soft uint64 `json:"soft"`
+	Hard uint64 `json:"hard"`
+}
+
+// ProcessRlimits returns the limits of a process of the container: those that it asks for, and no
+// more than the plan's.
+func (p Plan) ProcessRlimits(process *specs.Process) []Rlimit {
+	var all []Rlimit
+	for _, r := range process.Rlimits {
+		all = append(all, Rlimit{Name: rlimitNames[r.Type], Soft: r.Soft, Hard: r.Hard})
+	}
+	for _, r := range p.Rlimits {
+		i := slices.IndexFunc(all, func(x Rlimit) bool { return x.Name == r.Name })
+		if i < 0 {
+			all = append(all, Rlimit{Name: r.Name, Soft: r.Value, Hard: r.Value})
+			continue
+		}
+		all[i].Soft, all[i].Hard = min(all[i].Soft, r.Value), min(all[i].Hard, r.Value)
+	}
+	return all
+}
+
+// joinable are the kinds of namespaces that the containers of a pod share.
+var joinable = []specs.LinuxNamespaceType{specs.NetworkNamespace, specs.IPCNamespace,
+	specs.UTSNamespace}
+
+// needed are the kinds of namespaces that every container has. One that config.json leaves out
+// would be the host's.
+var needed = []specs.LinuxNamespaceType{specs.MountNamespace, specs.PIDNamespace,
+	specs.NetworkNamespace, specs.IPCNamespace, specs.UTSNamespace}
+
+// namespaces refuses the host's namespaces, and those of others that neither the operator nor the
+// ceiling lets containers share.
+func (g *granter) namespaces() error {
+	l := g.plan.Spec.Linux
+	has := map[specs.LinuxNamespaceType]bool{}
+	for _, ns := range l.Namespaces {
+		if has[ns.Type] {
+			return fmt.Errorf("namespace %s is in config.json twice", ns.Type)
+		}
+		has[ns.Type] = true
+		switch {
+		case ns.Type == specs.TimeNamespace:
+			return errors.New("namespace time of config.json is not supported")
+		case ns.Path == "":
+		case !slices.Contains(joinable, ns.Type):
+			return fmt.Errorf("namespace %s of config.json: a container has one of its own, and "+
+				"joins none by path (%s)", ns.Type, ns.Path)
+		case !slices.Contains(g.node.Join, string(ns.Type)):
+			return fmt.Errorf("namespace %s of config.json: join of the operator's oci.toml does "+
+				"not have it (%s)", ns.Type, ns.Path)
+		case ns.Type == specs.NetworkNamespace:
+			if err := g.foreignNetwork(); err != nil {
+				return err
+			}
+		}
+	}
+	for _, kind := range needed {
+		if !has[kind] {
+			return fmt.Errorf("namespace %s is missing in config.json: the container would have "+
+				"the host's", kind)
+		}
+	}
+	if !has[specs.CgroupNamespace] {
+		l.Namespaces = append(slices.Clone(l.Namespaces),
+			specs.LinuxNamespace{Type: specs.CgroupNamespace})
+	}
+	if !has[specs.UserNamespace] {
+		if len(l.UIDMappings)+len(l.GIDMappings) > 0 {
+			return errors.New("config.json maps ids and has no namespace user")
+		}
+		g.warn("the container has the user ids of the host: its user 0 is root there, without " +
+			"capabilities")
+	}
+	return nil
+}
+
+// foreignNetwork refuses a network that the engine made where the ceiling bounds what may be
+// fetched: the fetch proxy does not see what goes over it.
+func (g *granter) foreignNetwork() error {
+	ceiling, _ := g.eff.Ceiling()
+	if !policy.Top().Fetch.LessEq(ceiling.Fetch) {
+		return errors.New("namespace network of config.json: the ceiling bounds what may be " +
+			"fetched, which jail cannot hold in a network that the engine made")
+	}
+	g.warn("the container is in a network that its engine made: jail's fetch proxy does not see " +
+		"what goes over it")
+	return nil
+}
+
+func (g *granter) warn(text string) { g.plan.Warnings = append(g.plan.Warnings, text) }

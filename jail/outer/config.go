@@ -80,7 +80,7 @@ func kernelInside(p jail.Plan, at Place) (*specs.Spec, error) {
 			bind(m.Target, m.Write, m.Exec)
 		case jail.MountMachine:
 			spec.Mounts = append(spec.Mounts, specs.Mount{Destination: m.Target, Type: "bind",
-				Source:  filepath.Join(at.Root, machineFile(m.Target)),
+				Source:  filepath.Join(at.Root, m.MachineFile()),
 				Options: []string{"rbind", "nosuid", "nodev", "noexec", "ro"}})
 		case jail.MountProc, jail.MountPTS:
 		default:
@@ -90,7 +90,7 @@ func kernelInside(p jail.Plan, at Place) (*specs.Spec, error) {
 	if w := p.Workspace; w != nil {
 		bind(w.Target, w.Shadow, w.Exec)
 	}
-	bind(initPath, false, true)
+	bind(jail.InitPath, false, true)
 	for _, l := range p.Rlimits {
 		name, ok := rlimitNames[l.Name]
 		if !ok {
@@ -108,21 +108,6 @@ func kernelInside(p jail.Plan, at Place) (*specs.Spec, error) {
 // usertrap is how many bytes of each process gVisor's platform systrap locks for itself. They count as
 // memory that the process has locked.
 const usertrap = 5 << 12
-
-// initPath is where jail-init lies inside.
-const initPath = "/run/jail/init"
-
-// machineDir is where the root has the files of the machine.
-const machineDir = "/run/jail/machine"
-
-// machineFile is the path in the root of the file that is mounted on target, a path below /proc or
-// /sys.
-func machineFile(target string) string {
-	if rel, err := filepath.Rel("/proc", target); err == nil && filepath.IsLocal(rel) {
-		return filepath.Join(machineDir, rel)
-	}
-	return filepath.Join(machineDir, target)
-}
 
 var rlimitNames = map[string]string{"core": "RLIMIT_CORE", "memlock": "RLIMIT_MEMLOCK",
 	"msgqueue": "RLIMIT_MSGQUEUE", "nice": "RLIMIT_NICE", "rtprio": "RLIMIT_RTPRIO",
@@ -233,9 +218,8 @@ func Seccomp(f seccomp.Filter) (*specs.LinuxSeccomp, error) {
 	conditional := map[string]bool{}
 	for _, c := range f.Only {
 		conditional[c.Call] = true
-		args := []specs.LinuxSeccompArg{{Index: c.Arg, Value: c.Mask, ValueTwo: c.Value,
-			Op: specs.OpMaskedEqual}}
-		for _, b := range c.And {
+		var args []specs.LinuxSeccompArg
+		for _, b := range c.All() {
 			args = append(args, specs.LinuxSeccompArg{Index: b.Arg, Value: b.Mask, ValueTwo: b.Value,
 				Op: specs.OpMaskedEqual})
 		}

@@ -7,9 +7,11 @@ package outer
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -56,23 +58,51 @@ func (b Bundle) Write(spec *specs.Spec) error {
 }
 
 // An Adapter speaks to one runtime.
-type Adapter interface {
+type Adapter struct {
 	// Config returns the plan in the words of the runtime-spec. It looks at nothing but its
 	// arguments.
-	Config(p jail.Plan, at Place) (*specs.Spec, error)
-	// Create returns the arguments that make the container.
-	Create(Bundle) []string
-	// Start returns the arguments that let a made container run, or nil if Create runs it and ends
-	// with it.
-	Start(Bundle) []string
-	// Delete returns the arguments that remove what is left of the container.
-	Delete(Bundle) []string
-	// MakesGroup reports whether the runtime makes the control group of the plan. The others are
-	// started in it.
-	MakesGroup() bool
-	// Unified reports whether the runtime refuses to work where it sees control groups of version 1.
-	Unified() bool
+	Config func(p jail.Plan, at Place) (*specs.Spec, error)
+	// MakesGroup says that the runtime makes the control group of the plan. The others are started
+	// in it.
+	MakesGroup bool
+	// Unified says that the runtime refuses to work where it sees control groups of version 1.
+	Unified bool
+	// foreground says that the command that makes a container runs it and ends with it.
+	foreground bool
+	// options are those of every command.
+	options []string
 }
+
+// command returns the arguments of a command of the runtime.
+func (a *Adapter) command(b Bundle, words ...string) []string {
+	return slices.Concat([]string{"--root", b.state(), "--log", b.LogFile()}, a.options, words)
+}
+
+// Create returns the arguments that make the container.
+func (a *Adapter) Create(b Bundle) []string {
+	if !a.foreground {
+		return a.command(b, "create", "--bundle", b.Dir, "--pid-file", b.PIDFile(),
+			"--preserve-fds="+strconv.Itoa(b.Files), b.ID)
+	}
+	args := a.command(b, "run", "--bundle", b.Dir)
+	for i := range b.Files {
+		fd := strconv.Itoa(3 + i)
+		args = append(args, "--pass-fd", fd+":"+fd)
+	}
+	return append(args, b.ID)
+}
+
+// Start returns the arguments that let a made container run, or nil if Create runs it and ends with
+// it.
+func (a *Adapter) Start(b Bundle) []string {
+	if a.foreground {
+		return nil
+	}
+	return a.command(b, "start", b.ID)
+}
+
+// Delete returns the arguments that remove what is left of the container.
+func (a *Adapter) Delete(b Bundle) []string { return a.command(b, "delete", "--force", b.ID) }
 
 // GateArg is the argument with which jail-shim executes itself to become a runtime. Gated has the
 // others.
@@ -92,24 +122,35 @@ func Gated(gate int, unified bool, path string, args []string) []string {
 }
 
 // For returns the adapter of an outer layer that takes an OCI bundle.
-func For(layer string) (Adapter, error) {
-	switch layer {
-	case policy.OuterCrun:
-		return crun{}, nil
-	case policy.OuterRunc:
-		return runc{}, nil
-	case policy.OuterRunsc:
-		return runsc{}, nil
+func For(layer string) (*Adapter, error) {
+	if a, ok := adapters[layer]; ok {
+		return &a, nil
 	}
 	return nil, fmt.Errorf("there is no adapter for outer layer %q", layer)
 }
 
-type runc struct{}
+var adapters = map[string]Adapter{
+	policy.OuterRunc: {Config: configRunc, MakesGroup: true},
+	// Unified although jail makes the groups: crun looks at them and refuses hybrid ones. crun 1.8
+	// does not know hybrid hierarchies, so it leaves the control group to jail.
+	policy.OuterCrun: {Config: configCrun, Unified: true,
+		options: []string{"--cgroup-manager=disabled"}},
+	// In the foreground: runsc has its sandbox end with itself only so.
+	policy.OuterRunsc: {Config: kernelInside, foreground: true,
+		options: []string{"--log-format", "json",
+			// The only one that needs no rights over the processor; a /dev/kvm that is there may hang.
+			"--platform", "systrap", "--network", "none",
+			// runsc is started in the group of the jail, which jail made.
+			"--ignore-cgroups",
+			// The filters of the plan hold in gVisor's kernel, too.
+			"--oci-seccomp",
+			// What is written goes to the jail's own mounts, which are bounded, and nowhere else.
+			"--overlay2", "none",
+			// The host changes files of the workspace while the jail runs.
+			"--file-access-mounts", "shared"}},
+}
 
-func (runc) MakesGroup() bool { return true }
-func (runc) Unified() bool    { return false }
-
-func (runc) Config(p jail.Plan, at Place) (*specs.Spec, error) {
+func configRunc(p jail.Plan, at Place) (*specs.Spec, error) {
 	spec, err := HostKernel(p, at)
 	if err != nil {
 		return nil, err
@@ -119,26 +160,9 @@ func (runc) Config(p jail.Plan, at Place) (*specs.Spec, error) {
 	return spec, err
 }
 
-func (runc) Create(b Bundle) []string {
-	return []string{"--root", b.state(), "--log", b.LogFile(), "create", "--bundle", b.Dir,
-		"--pid-file", b.PIDFile(), "--preserve-fds", strconv.Itoa(b.Files), b.ID}
-}
-
-func (runc) Start(b Bundle) []string {
-	return []string{"--root", b.state(), "--log", b.LogFile(), "start", b.ID}
-}
-
-func (runc) Delete(b Bundle) []string {
-	return []string{"--root", b.state(), "--log", b.LogFile(), "delete", "--force", b.ID}
-}
-
-type crun struct{}
-
-func (crun) MakesGroup() bool { return false }
-
-// Config binds what is mounted below /dev once more, each by itself: in a user namespace crun 1.8
+// configCrun binds what is mounted below /dev once more, each by itself: in a user namespace crun 1.8
 // takes a bind without the mounts below it.
-func (crun) Config(p jail.Plan, at Place) (*specs.Spec, error) {
+func configCrun(p jail.Plan, at Place) (*specs.Spec, error) {
 	spec, err := HostKernel(p, at)
 	if err != nil {
 		return nil, err
@@ -159,51 +183,64 @@ func (crun) Config(p jail.Plan, at Place) (*specs.Spec, error) {
 	return spec, nil
 }
 
-// Unified is true although jail makes the groups: crun looks at them and refuses hybrid ones.
-func (crun) Unified() bool { return true }
-
-func (c crun) Create(b Bundle) []string {
-	return append(c.global(b), "create", "--bundle", b.Dir, "--pid-file", b.PIDFile(),
-		"--preserve-fds="+strconv.Itoa(b.Files), b.ID)
+// BwrapFiles are the numbers of the descriptors that bubblewrap inherits for itself, bwrap(1).
+type BwrapFiles struct {
+	// UserNS is the user namespace that was made for the jail.
+	UserNS int
+	// Filter holds the compiled outer filter.
+	Filter int
+	// Info is where bubblewrap writes the number of the first process.
+	Info int
+	// Ready is a pipe with one byte in it, which bubblewrap reads when the jail is made.
+	Ready int
 }
 
-func (c crun) Start(b Bundle) []string  { return append(c.global(b), "start", b.ID) }
-func (c crun) Delete(b Bundle) []string { return append(c.global(b), "delete", "--force", b.ID) }
-
-// global leaves the control group to jail: crun 1.8 does not know hybrid hierarchies.
-func (crun) global(b Bundle) []string {
-	return []string{"--root=" + b.state(), "--log=" + b.LogFile(), "--cgroup-manager=disabled"}
-}
-
-type runsc struct{}
-
-func (runsc) Config(p jail.Plan, at Place) (*specs.Spec, error) { return kernelInside(p, at) }
-func (runsc) MakesGroup() bool                                  { return false }
-func (runsc) Unified() bool                                     { return false }
-func (runsc) Start(Bundle) []string                             { return nil }
-
-// Create runs the container in the foreground: runsc has its sandbox end with itself only so.
-func (r runsc) Create(b Bundle) []string {
-	args := append(r.global(b), "run", "--bundle", b.Dir)
-	for i := range b.Files {
-		fd := strconv.Itoa(3 + i)
-		args = append(args, "--pass-fd", fd+":"+fd)
+// Bwrap returns the arguments with which bubblewrap starts jail-init. The root holds every mount of
+// the plan but proc: bubblewrap cannot hide the processes of others in a proc, so jail-shim mounts
+// one of the same process namespace. The first process becomes a child of jail-shim, and nothing of
+// bubblewrap is left beside it.
+func Bwrap(p jail.Plan, at Place, fds BwrapFiles) ([]string, error) {
+	if p.NetworkOf != "" {
+		return nil, errors.New("bubblewrap joins no network namespace of another jail")
 	}
-	return append(args, b.ID)
+	fd := strconv.Itoa
+	args := []string{"--userns", fd(fds.UserNS)}
+	for _, name := range p.Namespaces {
+		switch name {
+		case "user", "mount":
+			// The one is given, and bubblewrap always makes the other.
+		case "pid", "net", "ipc", "uts", "cgroup":
+			args = append(args, "--unshare-"+string(name))
+		default:
+			return nil, fmt.Errorf("namespace %q: unknown kind", name)
+		}
+	}
+	if slices.Contains(p.Namespaces, "pid") {
+		args = append(args, "--as-pid-1")
+	}
+	args = append(args, "--new-session",
+		"--uid", strconv.FormatUint(uint64(p.IDs.UID), 10),
+		"--gid", strconv.FormatUint(uint64(p.IDs.GID), 10),
+		"--hostname", p.Hostname, "--cap-drop", "ALL")
+	for _, name := range p.Capabilities {
+		args = append(args, "--cap-add", name)
+	}
+	// Its mounts have their rights already, which are locked, and the nodes in it are the plan's.
+	args = append(args, "--dev-bind", at.Root, "/", "--remount-ro", "/", "--chdir", "/",
+		"--clearenv")
+	for _, entry := range at.Env {
+		name, value, _ := strings.Cut(entry, "=")
+		args = append(args, "--setenv", name, value)
+	}
+	args = append(args, "--seccomp", fd(fds.Filter), "--info-fd", fd(fds.Info),
+		"--block-fd", fd(fds.Ready), "--")
+	return append(args, at.Args...), nil
 }
 
-func (r runsc) Delete(b Bundle) []string { return append(r.global(b), "delete", "--force", b.ID) }
-
-func (runsc) global(b Bundle) []string {
-	return []string{"--root", b.state(), "--log", b.LogFile(), "--log-format", "json",
-		// The only one that needs no rights over the processor; a /dev/kvm that is there may hang.
-		"--platform", "systrap", "--network", "none",
-		// runsc is started in the group of the jail, which jail made.
-		"--ignore-cgroups",
-		// The filters of the plan hold in gVisor's kernel, too.
-		"--oci-seccomp",
-		// What is written goes to the jail's own mounts, which are bounded, and nowhere else.
-		"--overlay2", "none",
-		// The host changes files of the workspace while the jail runs.
-		"--file-access-mounts", "shared"}
+// tryBwrap returns the arguments that start the program /init of a root with the argument try.
+func tryBwrap(root, init string) []string {
+	return []string{"--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts",
+		"--as-pid-1", "--new-session", "--die-with-parent", "--cap-drop", "ALL", "--clearenv",
+		"--ro-bind", root, "/", "--ro-bind", init, "/init", "--proc", "/proc", "--chdir", "/",
+		"--", "/init", "try"}
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// Attach gives a jail the shadow of its workspace, or the state of its agent, that was started without
-// it, from what the run has. It is made where that of any jail is made, in the mount namespace of the thread that
-// called Start, which must be the one that calls this, and a mount of it goes into the jail's own.
+// Attach gives a jail that was started without them the shadow of its workspace, or the state of its
+// agent. Both are made where those of any jail are made, in the mount namespace of the thread that
+// called Start, which must be the one that calls Attach, and a mount of them goes into the jail's own.
 // There jail-init waits, restricted: it can mount nothing, so what target means is what Start made
 // it. Its Landlock domain names the directory that the mount point is in.
 //
@@ -23,20 +23,18 @@ import (
 // nothing that its file system does not refuse by itself; a real directory that is read-only by its
 // mount alone would, and so is never attached later.
 func (j *Jail) Attach(o control.Order, lower, upper *os.File, frozen []*os.File) error {
-	w, l := j.plan.Workspace, j.later
-	if l != nil && j.plan.HostsAgent() {
-		j.later = nil
-		defer l.userns.Close()
-		return j.attachState(lower, l.userns)
-	}
-	if l == nil || w == nil || !w.Shadow {
+	w, userns := j.plan.Workspace, j.later
+	if userns == nil || !j.plan.HostsAgent() && (w == nil || !w.Shadow) {
 		return errors.New("the jail waits for no shadow")
 	}
 	j.later = nil
-	defer l.userns.Close()
+	defer userns.Close()
+	if j.plan.HostsAgent() {
+		return j.attachState(lower, userns)
+	}
 	o.Later = false
 	files := Files{Lower: lower, Upper: upper, Frozen: frozen}
-	if err := attachWorkspace(j.root, o, files, l.userns); err != nil {
+	if err := attachWorkspace(j.root, o, files, userns); err != nil {
 		return err
 	}
 	return j.passOn(w.Target)

@@ -92,7 +92,7 @@ func makeWay(dir string, p jail.Plan) error {
 	}
 	places := []string{"/proc", "/" + devDir, guest.Self}
 	for _, m := range p.Mounts {
-		if m.Kind != jail.MountImage && !inDev(m) && !inProc(m) {
+		if m.Kind != jail.MountImage && !inDev(m) && !m.InProc() {
 			places = append(places, m.Target)
 		}
 	}

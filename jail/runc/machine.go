@@ -16,12 +16,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 	"github.com/jail-sandbox/jail/jail/machine"
 	"github.com/jail-sandbox/jail/jail/tick"
-	"github.com/jail-sandbox/jail/policy/paths"
 )
-
-// machineDir is where the files of the machine are in the root. In the jail they are mounted from
-// there to where programs look for them.
-const machineDir = "/run/jail/machine"
 
 // refreshEvery is how often the files that change are written.
 const refreshEvery = time.Second
@@ -36,10 +31,6 @@ type shown struct {
 }
 
 func isMachine(m jail.Mount) bool { return m.Kind == jail.MountMachine }
-
-func inProc(m jail.Mount) bool { return isMachine(m) && paths.Within(procDir, m.Target) }
-
-const procDir = "/proc"
 
 // pageAbove returns what a file of size bytes takes in a tmpfs.
 func pageAbove(size int) int {
@@ -131,7 +122,7 @@ func machineFiles(p jail.Plan) (map[string]string, error) {
 func writeMachine(root string, files map[string]string) error {
 	var all []jail.File
 	for name, text := range files {
-		all = append(all, jail.File{Path: filepath.Join(machineDir, name), Text: text})
+		all = append(all, jail.File{Path: filepath.Join(jail.MachineDir, name), Text: text})
 	}
 	return writeFiles(root, all)
 }
@@ -149,7 +140,7 @@ func (j *Jail) showMachine() error {
 		return err
 	}
 	s := &shown{machine: m, files: map[string]*os.File{}}
-	from := func(name string) string { return filepath.Join(j.root, machineDir, name) }
+	from := func(name string) string { return filepath.Join(j.root, jail.MachineDir, name) }
 	for name := range m.Changing(machine.Reading{}) {
 		if s.files[name], err = os.OpenFile(from(name), os.O_WRONLY, 0); err != nil {
 			return err
@@ -165,7 +156,7 @@ func (j *Jail) showMachine() error {
 		if !isMachine(m) {
 			continue
 		}
-		source, err := sys.OpenTarget(from(strings.TrimPrefix(m.Target, procDir)))
+		source, err := sys.OpenTarget(filepath.Join(j.root, m.MachineFile()))
 		if err != nil {
 			return err
 		}

@@ -60,7 +60,7 @@ func Gate(args []string) error {
 type ociContainer struct {
 	path string
 	// nil for bubblewrap, which keeps nothing.
-	adapter outer.Adapter
+	adapter *outer.Adapter
 	bundle  outer.Bundle
 	// The first process: that of jail-init, or the runtime that ends with it.
 	process *os.Process
@@ -101,7 +101,7 @@ func (c *ociContainer) remove() error {
 // command is a call of the runtime.
 func (c *ociContainer) command(args []string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Args, cmd.Env = outer.Gated(-1, c.adapter.Unified(), c.path, args), []string{}
+	cmd.Args, cmd.Env = outer.Gated(-1, c.adapter.Unified, c.path, args), []string{}
 	return cmd
 }
 
@@ -160,7 +160,7 @@ func (c *ociContainer) begin(ctx context.Context, o control.Order, files Files) 
 	if err := sys.AdoptOrphans(); err != nil {
 		return err
 	}
-	if !c.adapter.MakesGroup() {
+	if !c.adapter.MakesGroup {
 		if err := c.makeGroup(o); err != nil {
 			return err
 		}
@@ -208,28 +208,29 @@ func (c *ociContainer) begin(ctx context.Context, o control.Order, files Files) 
 }
 
 // makeGroup makes ready the control group of the plan.
-func (c *ociContainer) makeGroup(o control.Order) error {
-	config, err := newCgroups(o.Plan)
-	if err != nil {
-		return err
-	}
-	c.group, err = manager.New(config)
-	c.limits = config.Resources
+func (c *ociContainer) makeGroup(o control.Order) (err error) {
+	c.group, c.limits, err = groupOf(o.Plan)
 	return err
+}
+
+// groupOf returns the control group of a plan and its limits.
+func groupOf(p jail.Plan) (cgroups.Manager, *cgroups.Resources, error) {
+	config, err := newCgroups(p)
+	if err != nil {
+		return nil, nil, err
+	}
+	group, err := manager.New(config)
+	return group, config.Resources, err
 }
 
 // limitGroup sets the limits of the plan in a control group that a runtime has made. runc lets each
 // container open and make devices of a list of its own.
 func limitGroup(p jail.Plan) error {
-	config, err := newCgroups(p)
+	group, limits, err := groupOf(p)
 	if err != nil {
 		return err
 	}
-	group, err := manager.New(config)
-	if err != nil {
-		return err
-	}
-	return group.Set(config.Resources)
+	return group.Set(limits)
 }
 
 // startIn starts cmd, which is one of command, in the control group, if jail makes it: cmd waits at a

@@ -56,8 +56,8 @@ type Jail struct {
 	// Where the jail's mounts are in the mount namespace of the thread that started it.
 	root string
 	plan jail.Plan
-	// What Attach needs, until then.
-	later *later
+	// later is the user namespace for what Attach brings, until then.
+	later *os.File
 	// shadow is the mounted shadow. What is at its path is for tools to change, if that leads
 	// through a tmpfs.
 	shadow *os.File
@@ -104,9 +104,6 @@ func (c contained) groups() map[string]string {
 	}
 	return state.CgroupPaths
 }
-
-// later is kept for the workspace that a jail does not have yet.
-type later struct{ userns *os.File }
 
 // Files are the descriptors that a plan needs, opened by the daemon.
 type Files struct {
@@ -206,7 +203,7 @@ func Start(ctx context.Context, o control.Order, files Files) (*Jail, error) {
 		return nil, errors.Join(err, waitErr, j.Remove())
 	}
 	if o.Later {
-		j.later, kept = &later{userns}, true
+		j.later, kept = userns, true
 	}
 	return j, nil
 }

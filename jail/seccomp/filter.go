@@ -51,6 +51,9 @@ type Bits struct {
 	Value uint64 `json:"value"`
 }
 
+// All returns all comparisons of the condition.
+func (c Condition) All() []Bits { return append([]Bits{{c.Arg, c.Mask, c.Value}}, c.And...) }
+
 // intMask are the bits of an argument that the kernel reads as an int.
 const intMask = 0xffffffff
 
@@ -58,7 +61,7 @@ const intMask = 0xffffffff
 // a mask of all 32 bits.
 func (c Condition) String() string {
 	var parts []string
-	for _, b := range append([]Bits{{c.Arg, c.Mask, c.Value}}, c.And...) {
+	for _, b := range c.All() {
 		mask := ""
 		if b.Mask != intMask {
 			mask = fmt.Sprintf("&%#x", b.Mask)
@@ -91,7 +94,7 @@ func (r rule) when(alternatives ...demand) rule {
 func arg(n uint, values ...uint64) []demand {
 	var all []demand
 	for _, v := range values {
-		all = append(all, demand{{Arg: n, Mask: intMask, Value: v}})
+		all = append(all, masked(n, intMask, v))
 	}
 	return all
 }

@@ -3,6 +3,8 @@ package seccomp
 import (
 	"slices"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestRulesHaveReasons: each rule names calls and says why they are allowed.
@@ -22,6 +24,20 @@ func TestProbes(t *testing.T) {
 	for _, call := range probed {
 		if slices.Contains(slices.Concat(f.Allow, f.ENOSYS, f.ENOTSUP, f.EINVAL), call) {
 			t.Errorf("%s is not refused", call)
+		}
+	}
+}
+
+// TestFamilies: the position of a family in the list is its number.
+func TestFamilies(t *testing.T) {
+	for family, want := range map[uint64]string{unix.AF_UNSPEC: "AF_UNSPEC",
+		unix.AF_INET6: "AF_INET6", unix.AF_DECnet: "AF_DECnet", unix.AF_NETLINK: "AF_NETLINK",
+		unix.AF_PPPOX: "AF_PPPOX", unix.AF_BLUETOOTH: "AF_BLUETOOTH", unix.AF_ALG: "AF_ALG",
+		unix.AF_VSOCK: "AF_VSOCK", unix.AF_MCTP: "AF_MCTP", unix.AF_MCTP + 1: "0x2e",
+		1 << 31: "0x80000000"} {
+		got := Describe("socket", []uint64{family, unix.SOCK_STREAM, 0})
+		if got != "socket("+want+")" {
+			t.Errorf("family %d is %s, want %s", family, got, want)
 		}
 	}
 }

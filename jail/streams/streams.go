@@ -11,16 +11,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync"
 
 	"github.com/hashicorp/yamux"
 
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
-
-// errRefused is returned for a stream that the proxy does not give.
-var errRefused = errors.New("the fetch proxy gives no stream")
 
 // errTooMany is returned for a jail that opens streams although they are refused.
 var errTooMany = fmt.Errorf("the jail opened more than %d streams", 2*maxStreams)
@@ -47,7 +43,7 @@ func Serve(socket, proxy *os.File) error {
 		return errors.Join(err, socket.Close())
 	}
 	defer session.Close()
-	door := &door{conn: control.New(proxy)}
+	asked := control.NewProxy(proxy)
 	for {
 		stream, err := session.AcceptStream()
 		if errors.Is(err, io.EOF) {
@@ -62,15 +58,9 @@ func Serve(socket, proxy *os.File) error {
 		case n > maxStreams:
 			go refuse(stream)
 		default:
-			go door.answer(stream)
+			go answer(asked, stream)
 		}
 	}
-}
-
-// A door is the control socket of a proxy.
-type door struct {
-	mu   sync.Mutex
-	conn *control.Conn
 }
 
 func refuse(stream *yamux.Stream) {
@@ -78,13 +68,13 @@ func refuse(stream *yamux.Stream) {
 	stream.Close()
 }
 
-func (d *door) answer(stream *yamux.Stream) {
+func answer(proxy *control.Proxy, stream *yamux.Stream) {
 	defer stream.Close()
 	var scope [4]byte
 	if _, err := io.ReadFull(stream, scope[:]); err != nil {
 		return
 	}
-	to, err := d.open(int(binary.BigEndian.Uint32(scope[:])))
+	to, err := proxy.Ask(control.OpenStream{Scope: int(binary.BigEndian.Uint32(scope[:]))})
 	if err != nil {
 		refuse(stream)
 		return
@@ -93,21 +83,6 @@ func (d *door) answer(stream *yamux.Stream) {
 	if _, err := stream.Write([]byte{1}); err == nil {
 		join(stream, to)
 	}
-}
-
-func (d *door) open(scope int) (*os.File, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.conn.Send(control.OpenStream{Scope: scope}); err != nil {
-		return nil, err
-	}
-	var opened control.Opened
-	files, err := d.conn.Receive(&opened)
-	if err == nil && !opened.Refused && len(files) == 1 {
-		return files[0], nil
-	}
-	control.CloseAll(files)
-	return nil, errors.Join(errRefused, err)
 }
 
 // join copies both ways until both are at their end.
@@ -150,7 +125,7 @@ func (c *Client) Open(scope int) (*os.File, error) {
 		_, err = io.ReadFull(stream, given[:])
 	}
 	if err == nil && given[0] != 1 {
-		err = errRefused
+		err = control.ErrNoStream
 	}
 	if err != nil {
 		return nil, errors.Join(err, stream.Close())

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/yamux"
 
 	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/jail/internal/sys"
 	"github.com/jail-sandbox/jail/jail/streams"
 )
 
@@ -83,10 +84,9 @@ func TestStreams(t *testing.T) {
 				return
 			}
 			defer f.Close()
-			conn := control.New(f)
 			_, err = f.Write([]byte("hello, "))
 			// The other direction stays open.
-			err = errors.Join(err, control.EndSend(conn))
+			err = errors.Join(err, sys.ShutdownWrite(f))
 			got, readErr := io.ReadAll(f)
 			if err != nil || readErr != nil || string(got) != "hello, bye" {
 				t.Errorf("%q, %v, %v", got, err, readErr)

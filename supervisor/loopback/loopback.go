@@ -34,7 +34,7 @@ const IdleTime = 10 * time.Minute
 
 // Serve answers requests on l until ctx is done, which the contexts of all requests end with.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
-	s := &http.Server{Handler: guard(l.Addr().String(), h), MaxHeaderBytes: 64 << 10,
+	s := &http.Server{Handler: Guard(l.Addr().String(), h), MaxHeaderBytes: 64 << 10,
 		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: IdleTime,
 		BaseContext: func(net.Listener) context.Context { return ctx }}
 	defer context.AfterFunc(ctx, func() { s.Close() })()
@@ -44,9 +44,9 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	return nil
 }
 
-// guard lets requests through that name the address itself, and come from no page of another origin.
+// Guard lets requests through that name the address itself, and come from no page of another origin.
 // A name in place of the address may be one that a page has had resolved to it (DNS rebinding).
-func guard(address string, next http.Handler) http.Handler {
+func Guard(address string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		origin := r.Header.Get("Origin")
 		switch {

@@ -149,9 +149,8 @@ func (s *Runner) makeGroups(j *prepare.Job, given claimed) (drop func(), err err
 		made = append(made, func() {
 			s.log(j, "remove the control group of the session", cgroup.Remove(group))
 		})
-		err := cgroup.MakeBounded(group,
-			cgroup.Bound{Ceiling: cgroup.Ceiling{Memory: max(c.Memory, 0), PIDs: max(c.PIDs, 0)},
-				CPUQuota: c.CPUQuota, CPUPeriod: c.CPUPeriod})
+		err := cgroup.MakeBounded(group, cgroup.Ceiling{Memory: max(c.Memory, 0),
+			PIDs: max(c.PIDs, 0), CPUQuota: c.CPUQuota, CPUPeriod: c.CPUPeriod})
 		if err != nil {
 			return nil, s.Jails.Layers.Failed("control groups", err)
 		}

@@ -200,11 +200,11 @@ func startHelper(group string, socket *os.File, args ...string) (*helper, error)
 // encloseAsJail bounds what a client takes of memory and processors as the shipped profiles do a
 // jail: memory = "256MiB", cpus = 1.0.
 func encloseAsJail(group string, pid int) error {
-	c := cgroup.Ceiling{Memory: 256 << 20, PIDs: 64}
-	if err := cgroup.MakeBounded(group,
-		cgroup.Bound{Ceiling: c, CPUQuota: 100_000, CPUPeriod: 100_000}); err != nil {
+	c := cgroup.Ceiling{Memory: 256 << 20, PIDs: 64, CPUQuota: 100_000, CPUPeriod: 100_000}
+	if err := cgroup.MakeBounded(group, c); err != nil {
 		return err
 	}
+	c.CPUQuota = 0
 	return cgroup.Enclose(path.Join(group, "tool"), c, pid)
 }
 

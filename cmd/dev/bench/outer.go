@@ -225,7 +225,7 @@ func (b *bed) bareArgs(layer, path, program string) []string {
 	case policy.OuterRunsc:
 		args = append(args, "--platform", "systrap", "--network", "none", "--ignore-cgroups")
 	}
-	gated := outer.Gated(-1, adapter.Unified(), path, append(args, "run", "--bundle", bundle, id))
+	gated := outer.Gated(-1, adapter.Unified, path, append(args, "run", "--bundle", bundle, id))
 	return append([]string{filepath.Join(b.bin, "jail-shim")}, gated[1:]...)
 }
 

@@ -70,7 +70,7 @@ func LstatAt(dir *os.File, name string) (Stat, error) {
 		return unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW)
 	})
 	if err != nil {
-		return Stat{}, pathError("fstatat", filepath.Join(dir.Name(), name), err)
+		return Stat{}, atError("fstatat", dir, name, err)
 	}
 	return statOf(&st), nil
 }
@@ -91,22 +91,15 @@ func Birth(f *os.File) (Time, error) {
 // OpenBeneath opens path below dir (openat2(2)). No component may be a symbolic link, a mount point
 // or lead out of dir.
 func OpenBeneath(dir *os.File, path string, flags int, perm uint32) (*os.File, error) {
-	how := unix.OpenHow{
-		Flags: uint64(flags | unix.O_CLOEXEC | unix.O_NOFOLLOW), Mode: uint64(perm),
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS |
-			unix.RESOLVE_NO_XDEV,
-	}
-	return openat2(int(dir.Fd()), dir.Name(), path, &how)
+	return openat2(dir, path, flags|unix.O_NOFOLLOW, perm, unix.RESOLVE_BENEATH|
+		unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS|unix.RESOLVE_NO_XDEV)
 }
 
 // OpenDirPath opens the absolute path of a directory with O_PATH. No component may be a symbolic
 // link.
 func OpenDirPath(path string) (*os.File, error) {
-	how := unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC | unix.O_NOFOLLOW,
-		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	}
-	return openat2(unix.AT_FDCWD, "", path, &how)
+	return openat2(nil, path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0,
+		unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS)
 }
 
 // OpenNamed opens a path that another process has named, through symbolic links; a relative one is
@@ -131,16 +124,22 @@ func CheckNamed(path string) error {
 	return f.Close()
 }
 
-func openat2(dir int, dirName, path string, how *unix.OpenHow) (*os.File, error) {
+// openat2 opens path below dir, or from the working directory where dir is nil. It adds O_CLOEXEC.
+func openat2(dir *os.File, path string, flags int, perm uint32, resolve uint64) (*os.File, error) {
+	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Mode: uint64(perm), Resolve: resolve}
+	at, name := unix.AT_FDCWD, path
+	if dir != nil {
+		at, name = int(dir.Fd()), filepath.Join(dir.Name(), path)
+	}
 	fd, err := retried(func() (int, error) {
-		fd, err := unix.Openat2(dir, path, how)
+		fd, err := unix.Openat2(at, path, &how)
 		// A rename elsewhere made the kernel unsure: it asks to be asked again.
 		if err == unix.EAGAIN {
 			err = unix.EINTR
 		}
 		return fd, err
 	})
-	return opened(fd, "openat2", filepath.Join(dirName, path), err)
+	return opened(fd, "openat2", name, err)
 }
 
 // OpenPath is OpenBeneath with O_PATH: it never blocks, has no effect on a device, and opens a link
@@ -179,33 +178,29 @@ func ReadlinkAt(dir *os.File, name string) (string, error) {
 	buf := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(int(dir.Fd()), name, buf)
 	if err != nil {
-		return "", pathError("readlinkat", filepath.Join(dir.Name(), name), err)
+		return "", atError("readlinkat", dir, name, err)
 	}
 	return string(buf[:n]), nil
 }
 
 // SymlinkAt makes the link name in dir.
 func SymlinkAt(target string, dir *os.File, name string) error {
-	return pathError("symlinkat", filepath.Join(dir.Name(), name),
-		unix.Symlinkat(target, int(dir.Fd()), name))
+	return atError("symlinkat", dir, name, unix.Symlinkat(target, int(dir.Fd()), name))
 }
 
 // MkdirAt makes the directory name in dir.
 func MkdirAt(dir *os.File, name string, perm uint32) error {
-	return pathError("mkdirat", filepath.Join(dir.Name(), name),
-		unix.Mkdirat(int(dir.Fd()), name, perm))
+	return atError("mkdirat", dir, name, unix.Mkdirat(int(dir.Fd()), name, perm))
 }
 
 // UnlinkAt removes the entry name of dir, which is no directory.
 func UnlinkAt(dir *os.File, name string) error {
-	return pathError("unlinkat", filepath.Join(dir.Name(), name),
-		unix.Unlinkat(int(dir.Fd()), name, 0))
+	return atError("unlinkat", dir, name, unix.Unlinkat(int(dir.Fd()), name, 0))
 }
 
 // RmdirAt removes the empty directory name of dir.
 func RmdirAt(dir *os.File, name string) error {
-	return pathError("rmdirat", filepath.Join(dir.Name(), name),
-		unix.Unlinkat(int(dir.Fd()), name, unix.AT_REMOVEDIR))
+	return atError("rmdirat", dir, name, unix.Unlinkat(int(dir.Fd()), name, unix.AT_REMOVEDIR))
 }
 
 // OpenRoot opens the directory of dir, which may be open with O_PATH, once more as an [os.Root].
@@ -218,8 +213,8 @@ func MoveAt(dir *os.File, name string, newDir *os.File, newName string, replace 
 	if replace {
 		flags = 0
 	}
-	err := unix.Renameat2(int(dir.Fd()), name, int(newDir.Fd()), newName, flags)
-	return pathError("renameat2", filepath.Join(newDir.Name(), newName), err)
+	return atError("renameat2", newDir, newName,
+		unix.Renameat2(int(dir.Fd()), name, int(newDir.Fd()), newName, flags))
 }
 
 // Chmod sets the permission bits of the inode of f, which may be open with O_PATH.
@@ -261,20 +256,19 @@ func FreeBytes(f *os.File) (int64, error) {
 
 // ReadOnly reports whether the mount or the file system of f is read-only.
 func ReadOnly(f *os.File) (bool, error) {
-	var st unix.Statfs_t
-	if err := retryEINTR(func() error { return unix.Fstatfs(int(f.Fd()), &st) }); err != nil {
-		return false, pathError("fstatfs", f.Name(), err)
-	}
-	return st.Flags&unix.ST_RDONLY != 0, nil
+	st, err := fstatfs(f)
+	return st.Flags&unix.ST_RDONLY != 0, err
+}
+
+func fstatfs(f *os.File) (st unix.Statfs_t, err error) {
+	err = retryEINTR(func() error { return unix.Fstatfs(int(f.Fd()), &st) })
+	return st, pathError("fstatfs", f.Name(), err)
 }
 
 // Room returns how many bytes and inodes are free on the file system of f.
 func Room(f *os.File) (bytes, inodes int64, err error) {
-	var st unix.Statfs_t
-	if err := retryEINTR(func() error { return unix.Fstatfs(int(f.Fd()), &st) }); err != nil {
-		return 0, 0, pathError("fstatfs", f.Name(), err)
-	}
-	return int64(st.Bavail) * st.Bsize, int64(st.Ffree), nil
+	st, err := fstatfs(f)
+	return int64(st.Bavail) * st.Bsize, int64(st.Ffree), err
 }
 
 // CoarseNow returns the time as file systems stamp it: the clock of the last timer tick, 1 to 10 ms
@@ -378,8 +372,7 @@ const OPath = unix.O_PATH
 
 // OpenParent opens the directory above dir with O_PATH, across mounts.
 func OpenParent(dir *os.File) (*os.File, error) {
-	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC}
-	return openat2(int(dir.Fd()), dir.Name(), "..", &how)
+	return openat2(dir, "..", unix.O_PATH|unix.O_DIRECTORY, 0, 0)
 }
 
 // MakeDirBelow makes the directory name and its parents below root, where they are missing, and
@@ -396,11 +389,8 @@ func MakeDirBelow(root, name string) (*os.File, error) {
 		}
 		var next *os.File
 		if err = MkdirAt(dir, part, 0o755); err == nil || errors.Is(err, unix.EEXIST) {
-			how := unix.OpenHow{
-				Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
-				Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
-			}
-			next, err = openat2(int(dir.Fd()), dir.Name(), part, &how)
+			next, err = openat2(dir, part, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0,
+				unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS)
 		}
 		dir.Close()
 		if err != nil {
@@ -415,12 +405,8 @@ func MakeDirBelow(root, name string) (*os.File, error) {
 // followed as a process with that root directory would, absolute ones and those with ".." too, and
 // none leads out of root or onto another mount.
 func OpenDirScoped(root *os.File, path string) (*os.File, error) {
-	how := unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS |
-			unix.RESOLVE_NO_XDEV,
-	}
-	return openat2(int(root.Fd()), root.Name(), path, &how)
+	return openat2(root, path, unix.O_PATH|unix.O_DIRECTORY, 0,
+		unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS|unix.RESOLVE_NO_XDEV)
 }
 
 // HandleOf returns the handle by which the file system of f finds its inode, whatever its name is
@@ -459,7 +445,7 @@ func IsMount(dir *os.File, name string) (bool, error) {
 			unix.STATX_TYPE, &st)
 	})
 	if err != nil {
-		return false, pathError("statx", dir.Name()+"/"+name, err)
+		return false, atError("statx", dir, name, err)
 	}
 	return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
 }
@@ -471,15 +457,15 @@ func LinkInode(f *os.File, dir *os.File, name string) error {
 	if Rootless() {
 		return LinkOwn(f, dir, name)
 	}
-	return pathError("linkat", filepath.Join(dir.Name(), name),
+	return atError("linkat", dir, name,
 		unix.Linkat(int(f.Fd()), "", int(dir.Fd()), name, unix.AT_EMPTY_PATH))
 }
 
 // LinkOwn is LinkInode with the rights of the calling thread: where links are protected
 // (proc_sys_fs(5), protected_hardlinks), an owner may.
 func LinkOwn(f *os.File, dir *os.File, name string) error {
-	err := unix.Linkat(unix.AT_FDCWD, fdPath(f), int(dir.Fd()), name, unix.AT_SYMLINK_FOLLOW)
-	return pathError("linkat", filepath.Join(dir.Name(), name), err)
+	return atError("linkat", dir, name,
+		unix.Linkat(unix.AT_FDCWD, fdPath(f), int(dir.Fd()), name, unix.AT_SYMLINK_FOLLOW))
 }
 
 // SetMtime sets the time of the last change of content of f, which may be open with O_PATH
@@ -493,20 +479,18 @@ func SetMtime(f *os.File, t Time) error {
 // WhiteoutAt makes the entry name of dir a deletion for an overlay of which dir is in a layer: a
 // device 0:0 (mknodat(2)).
 func WhiteoutAt(dir *os.File, name string) error {
-	return pathError("mknodat", filepath.Join(dir.Name(), name),
-		unix.Mknodat(int(dir.Fd()), name, unix.S_IFCHR, 0))
+	return atError("mknodat", dir, name, unix.Mknodat(int(dir.Fd()), name, unix.S_IFCHR, 0))
 }
 
 // MakeOdd makes the entry name of dir a FIFO or a socket that nobody listens on: kind is its type,
 // a constant of syscall.S_IF.
 func MakeOdd(dir *os.File, name string, kind uint32) error {
-	return pathError("mknodat", filepath.Join(dir.Name(), name),
-		unix.Mknodat(int(dir.Fd()), name, kind|0o600, 0))
+	return atError("mknodat", dir, name, unix.Mknodat(int(dir.Fd()), name, kind|0o600, 0))
 }
 
 // ExchangeAt swaps two entries in one step (renameat2(2), RENAME_EXCHANGE). Where the file system
 // cannot, the error is syscall.EINVAL.
 func ExchangeAt(dir *os.File, name string, otherDir *os.File, other string) error {
-	err := unix.Renameat2(int(dir.Fd()), name, int(otherDir.Fd()), other, unix.RENAME_EXCHANGE)
-	return pathError("renameat2 exchange", filepath.Join(otherDir.Name(), other), err)
+	return atError("renameat2 exchange", otherDir, other,
+		unix.Renameat2(int(dir.Fd()), name, int(otherDir.Fd()), other, unix.RENAME_EXCHANGE))
 }

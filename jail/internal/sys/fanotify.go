@@ -150,18 +150,11 @@ func RootOf(pid int) (*os.File, error) {
 // OpenInRoot opens the absolute path with O_PATH as a process would whose root directory that is.
 // No component may be a symbolic link.
 func OpenInRoot(root *os.File, path string) (*os.File, error) {
-	how := unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW,
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	}
-	return openat2(int(root.Fd()), root.Name(), path, &how)
+	return openat2(root, path, unix.O_PATH|unix.O_NOFOLLOW, 0,
+		unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS)
 }
 
 // FollowInRoot is OpenInRoot through symbolic links, which lead to places below the root.
 func FollowInRoot(root *os.File, path string) (*os.File, error) {
-	how := unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
-	}
-	return openat2(int(root.Fd()), root.Name(), path, &how)
+	return openat2(root, path, unix.O_PATH, 0, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS)
 }

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -240,7 +241,7 @@ func Signal(process *os.File, signal unix.Signal) error {
 }
 
 // control calls do with the descriptor of f, which stays open meanwhile and as it is.
-func control(f *os.File, do func(fd int) error) error {
+func control(f syscall.Conn, do func(fd int) error) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return err

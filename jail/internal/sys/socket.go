@@ -3,6 +3,7 @@ package sys
 import (
 	"errors"
 	"os"
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -142,21 +143,17 @@ func CloseAll(files []*os.File) {
 	}
 }
 
-// PeerCredentials are those of the process that made a connection, mapped to the host's ids.
-type PeerCredentials struct {
-	PID      int
-	UID, GID uint32
-	Groups   []uint32
-}
-
-// PeerCred returns the credentials of the other end of a connected Unix socket (unix(7)).
-func PeerCred(fd int) (PeerCredentials, error) {
-	c, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
-	if err != nil {
-		return PeerCredentials{}, callError("getsockopt SO_PEERCRED", err)
-	}
-	groups, err := peerGroups(fd)
-	return PeerCredentials{PID: int(c.Pid), UID: c.Uid, GID: c.Gid, Groups: groups}, err
+// PeerCred returns the credentials and the groups of the process that made a connection, mapped to
+// the host's ids (unix(7)).
+func PeerCred(conn syscall.Conn) (cred *unix.Ucred, groups []uint32, err error) {
+	err = control(conn, func(fd int) error {
+		if cred, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err != nil {
+			return callError("getsockopt SO_PEERCRED", err)
+		}
+		groups, err = peerGroups(fd)
+		return err
+	})
+	return cred, groups, err
 }
 
 const maxGroups = 65536 // NGROUPS_MAX of the kernel

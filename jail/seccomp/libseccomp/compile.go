@@ -97,7 +97,7 @@ func addCondition(filter *lib.ScmpFilter, c seccomp.Condition) error {
 		return err
 	}
 	var all []lib.ScmpCondition
-	for _, b := range append([]seccomp.Bits{{Arg: c.Arg, Mask: c.Mask, Value: c.Value}}, c.And...) {
+	for _, b := range c.All() {
 		bits, err := lib.MakeCondition(b.Arg, lib.CompareMaskedEqual, b.Mask, b.Value)
 		if err != nil {
 			return fmt.Errorf("seccomp filter: condition on %q: %w", c.Call, err)

@@ -112,3 +112,24 @@ func ways(t *testing.T, program []byte, nr uint32) map[uint32]bool {
 	}
 	return ends
 }
+
+// TestCommonNumbers: the position of a call in the list of newer calls is its number, both ways.
+func TestCommonNumbers(t *testing.T) {
+	for name, want := range map[string]int{"pidfd_send_signal": unix.SYS_PIDFD_SEND_SIGNAL,
+		"clone3": unix.SYS_CLONE3, "openat2": unix.SYS_OPENAT2,
+		"mount_setattr": unix.SYS_MOUNT_SETATTR, "fchmodat2": unix.SYS_FCHMODAT2,
+		"landlock_restrict_self": unix.SYS_LANDLOCK_RESTRICT_SELF, "listmount": unix.SYS_LISTMOUNT,
+		"mseal": unix.SYS_MSEAL, "open_tree_attr": unix.SYS_OPEN_TREE_ATTR,
+		"rseq_slice_yield": unix.SYS_RSEQ_SLICE_YIELD} {
+		n, err := libseccomp.NumberOf(name)
+		back, ok := libseccomp.NameOf(want)
+		if n != want || err != nil || back != name || !ok {
+			t.Errorf("%s is %d (%v), and %d is %q (%v)", name, n, err, want, back, ok)
+		}
+	}
+	for _, n := range []int{-1, unix.SYS_RSEQ_SLICE_YIELD + 1} {
+		if name, ok := libseccomp.NameOf(n); ok {
+			t.Errorf("call %d is %s", n, name)
+		}
+	}
+}

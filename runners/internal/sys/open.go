@@ -6,6 +6,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Constants that package syscall lacks.
+const (
+	OPath = unix.O_PATH
+	// AtFDCWD is the directory argument for an absolute path.
+	AtFDCWD = unix.AT_FDCWD
+)
+
+// Resolve is how every guest path is resolved: below the descriptor, through no
+// magic link, and on the one mount that was granted.
+const (
+	ResolveBeneath    = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
+	ResolveNoSymlinks = unix.RESOLVE_NO_SYMLINKS
+	ResolveNoXDev     = unix.RESOLVE_NO_XDEV
+)
+
 // openAttempts bounds the retries of an openat2 that lost a race against a
 // rename or mount (EAGAIN). A resolution that loses this often is under attack.
 const openAttempts = 128

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -16,17 +17,17 @@ func TestErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer Close(dir)
-	_, err = Openat2(dir, "missing", ORdonly, 0, ResolveBeneath)
+	_, err = Openat2(dir, "missing", syscall.O_RDONLY, 0, ResolveBeneath)
 	var pe *fs.PathError
 	if !errors.As(err, &pe) || pe.Op != "openat2" || pe.Path != "missing" ||
-		ErrnoOf(err) != ENOENT || !errors.Is(err, fs.ErrNotExist) {
+		ErrnoOf(err) != syscall.ENOENT || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
-	if err := Truncate(-1, 0); ErrnoOf(err) != EBADF || !strings.Contains(err.Error(),
+	if err := Truncate(-1, 0); ErrnoOf(err) != syscall.EBADF || !strings.Contains(err.Error(),
 		"ftruncate fd -1") {
 		t.Errorf("%v", err)
 	}
-	if ErrnoOf(nil) != 0 || ErrnoOf(errors.New("x")) != EIO {
+	if ErrnoOf(nil) != 0 || ErrnoOf(errors.New("x")) != syscall.EIO {
 		t.Error("errors without a number")
 	}
 }
@@ -50,7 +51,7 @@ func TestBeneath(t *testing.T) {
 	}
 	defer Close(dir)
 	for _, p := range []string{"rel", "abs", "../secret", "..", "/", "/proc/self/exe"} {
-		if fd, err := Openat2(dir, p, OPath, 0, ResolveBeneath); ErrnoOf(err) != EXDEV {
+		if fd, err := Openat2(dir, p, OPath, 0, ResolveBeneath); ErrnoOf(err) != syscall.EXDEV {
 			t.Errorf("%s: %d %v", p, fd, err)
 		}
 		fd, err := Openat2(dir, p, OPath, 0, 0) // the control

@@ -43,16 +43,25 @@ func OpenTerminal() (master, slave *os.File, err error) {
 
 // SetTerminalSize sets the size of a terminal in characters; the kernel signals the programs on it.
 func SetTerminalSize(f *os.File, rows, columns uint16) error {
+	return wrap("ioctl TIOCSWINSZ", f.Name(), control(f, func(fd int) error {
+		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns})
+	}))
+}
+
+// CloseWrite ends the sending side of a socket; the other side can still be read.
+func CloseWrite(f *os.File) error {
+	return control(f, func(fd int) error { return Shutdown(fd, unix.SHUT_WR) })
+}
+
+// control calls do with the descriptor of f, which stays open meanwhile and as it is.
+func control(f *os.File, do func(fd int) error) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return err
 	}
-	setErr := error(nil)
-	if err := raw.Control(func(fd uintptr) {
-		setErr = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ,
-			&unix.Winsize{Row: rows, Col: columns})
-	}); err != nil {
+	var done error
+	if err := raw.Control(func(fd uintptr) { done = do(int(fd)) }); err != nil {
 		return err
 	}
-	return wrap("ioctl TIOCSWINSZ", f.Name(), setErr)
+	return done
 }

@@ -46,8 +46,8 @@ func Run(order runners.Order, sizes Sizes, proxy Proxy, host Host) (_ runners.Re
 	// Here, and not in the child: an error of execve(2) is another one.
 	dir := cmp.Or(order.Invocation.Cwd, "/")
 	if err := syscall.Chdir(dir); err != nil {
-		return runners.Report{}, &runners.CwdError{Path: dir, Errno: int(err.(syscall.Errno)),
-			Err: err}
+		return runners.Report{}, &runners.StartError{Op: runners.OpCwd, Path: dir,
+			Errno: int(err.(syscall.Errno)), Err: err}
 	}
 	start := &syscall.ProcAttr{Env: order.Invocation.Env, Files: []uintptr{0, 1, 2},
 		Sys: &syscall.SysProcAttr{Setsid: true}}
@@ -91,7 +91,8 @@ func Run(order runners.Order, sizes Sizes, proxy Proxy, host Host) (_ runners.Re
 	}
 	pid, err := fork(order, start)
 	if errno := syscall.Errno(0); errors.As(err, &errno) {
-		return runners.Report{}, &runners.ExecError{Path: n.Program, Errno: int(errno), Err: errno}
+		return runners.Report{}, &runners.StartError{Op: runners.OpExec, Path: n.Program,
+			Errno: int(errno), Err: errno}
 	} else if err != nil {
 		return runners.Report{}, fmt.Errorf("execute %s: %w", n.Program, err)
 	}

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/jail-sandbox/jail/runners/internal/sys"
 )
 
 // Proxy opens streams to the fetch proxy.
@@ -79,26 +81,11 @@ func carryBoth(a, b *os.File) {
 			// The structs hide the file types, for which io.Copy would use system calls that the
 			// filter refuses.
 			_, err := io.Copy(struct{ io.Writer }{way[1]}, struct{ io.Reader }{way[0]})
-			if err != nil || closeWrite(way[1]) != nil {
+			if err != nil || sys.CloseWrite(way[1]) != nil {
 				a.Close()
 				b.Close()
 			}
 		})
 	}
 	both.Wait()
-}
-
-// closeWrite ends the writing side and keeps reading.
-func closeWrite(f *os.File) error {
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
-	shutErr := error(nil)
-	if err := raw.Control(func(fd uintptr) {
-		shutErr = syscall.Shutdown(int(fd), syscall.SHUT_WR)
-	}); err != nil {
-		return err
-	}
-	return shutErr
 }

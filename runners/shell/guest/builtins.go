@@ -295,16 +295,17 @@ func getopts(ctx context.Context, args []string) []string {
 // plainPrintf reports whether the interpreter's printf supports these arguments. It has neither
 // precision nor floating point, and takes an invalid number for zero.
 func plainPrintf(args []string) bool {
-	if !simpleFormat(args[0]) {
-		return false
-	}
-	numbers := false
-	for i := 0; i+1 < len(args[0]); i++ {
-		if args[0][i] == '%' {
-			for i++; i < len(args[0]) && strings.IndexByte("0123456789-", args[0][i]) >= 0; i++ {
-			}
-			numbers = numbers || i < len(args[0]) && strings.IndexByte("diuoxX", args[0][i]) >= 0
+	format, numbers := args[0], false
+	for i := 0; i < len(format); i++ {
+		if format[i] != '%' {
+			continue
 		}
+		for i++; i < len(format) && strings.IndexByte("0123456789-", format[i]) >= 0; i++ {
+		}
+		if i == len(format) || strings.IndexByte("%sdiuoxXcb", format[i]) < 0 {
+			return false
+		}
+		numbers = numbers || strings.IndexByte("diuoxX", format[i]) >= 0
 	}
 	if !numbers {
 		return true

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"mvdan.cc/sh/v3/interp"
 
@@ -176,8 +177,9 @@ func (p *parser) primary() bool {
 }
 
 // fileKinds are the tests of what a file is, links followed.
-var fileKinds = map[byte]uint32{'b': sys.SIFBLK, 'c': sys.SIFCHR, 'd': sys.SIFDIR, 'f': sys.SIFREG,
-	'p': sys.SIFIFO, 'S': sys.SIFSOCK}
+var fileKinds = map[byte]uint32{'b': syscall.S_IFBLK, 'c': syscall.S_IFCHR,
+	'd': syscall.S_IFDIR, 'f': syscall.S_IFREG,
+	'p': syscall.S_IFIFO, 'S': syscall.S_IFSOCK}
 
 // unary evaluates a test of one operand. Only the interpreter knows which descriptors are
 // terminals.
@@ -192,12 +194,12 @@ func (t *tools) unary(ctx context.Context, op byte, operand string) (bool, error
 	const follow, setgid, setuid = true, 0o2000, 0o4000
 	if kind, ok := fileKinds[op]; ok {
 		st := t.stat(ctx, operand, follow)
-		return st != nil && st.Mode&sys.SIFMT == kind, nil
+		return st != nil && st.Mode&syscall.S_IFMT == kind, nil
 	}
 	switch op {
 	case 'h', 'L':
 		st := t.stat(ctx, operand, !follow)
-		return st != nil && st.Mode&sys.SIFMT == sys.SIFLNK, nil
+		return st != nil && st.Mode&syscall.S_IFMT == syscall.S_IFLNK, nil
 	case 'e':
 		return t.stat(ctx, operand, follow) != nil, nil
 	case 's':

@@ -8,6 +8,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"mvdan.cc/sh/v3/interp"
@@ -48,7 +49,7 @@ func (f *files) open(ctx context.Context, name string, flag int, _ fs.FileMode) 
 	error) {
 	full := absolute(interp.HandlerCtx(ctx).Dir, name)
 	if name == "" {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: sys.ENOENT}
+		return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.ENOENT}
 	}
 	how := view.How{Read: flag&(os.O_WRONLY|os.O_RDWR) != os.O_WRONLY,
 		Write:  flag&(os.O_WRONLY|os.O_RDWR) != 0,
@@ -62,7 +63,7 @@ func (f *files) open(ctx context.Context, name string, flag int, _ fs.FileMode) 
 	}
 	if o.Dir != nil {
 		_ = o.Dir.Close()
-		return nil, &fs.PathError{Op: "open", Path: name, Err: sys.EISDIR}
+		return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.EISDIR}
 	}
 	return os.NewFile(uintptr(o.FD), name), nil
 }
@@ -121,7 +122,7 @@ func (f *files) access(ctx context.Context, name string, mode interp.AccessMode)
 		bits >>= 3
 	}
 	if bits&fs.FileMode(mode) != fs.FileMode(mode) {
-		return &fs.PathError{Op: "access", Path: name, Err: sys.EACCES}
+		return &fs.PathError{Op: "access", Path: name, Err: syscall.EACCES}
 	}
 	return nil
 }
@@ -164,12 +165,12 @@ func (i info) IsDir() bool        { return i.Mode().IsDir() }
 func (i info) Sys() any           { return &i.st }
 
 // modes of the kernel beside the permissions.
-var kinds = map[uint32]fs.FileMode{sys.SIFDIR: fs.ModeDir, sys.SIFLNK: fs.ModeSymlink,
-	sys.SIFIFO: fs.ModeNamedPipe, sys.SIFSOCK: fs.ModeSocket,
-	sys.SIFCHR: fs.ModeDevice | fs.ModeCharDevice, sys.SIFBLK: fs.ModeDevice}
+var kinds = map[uint32]fs.FileMode{syscall.S_IFDIR: fs.ModeDir, syscall.S_IFLNK: fs.ModeSymlink,
+	syscall.S_IFIFO: fs.ModeNamedPipe, syscall.S_IFSOCK: fs.ModeSocket,
+	syscall.S_IFCHR: fs.ModeDevice | fs.ModeCharDevice, syscall.S_IFBLK: fs.ModeDevice}
 
 func modeOf(m uint32) fs.FileMode {
-	mode := fs.FileMode(m&0o777) | kinds[m&sys.SIFMT]
+	mode := fs.FileMode(m&0o777) | kinds[m&syscall.S_IFMT]
 	for bit, flag := range map[uint32]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid,
 		0o1000: fs.ModeSticky} {
 		if m&bit != 0 {

@@ -159,22 +159,6 @@ const (
 	failPrefix = "\x00fail"
 )
 
-// simpleFormat reports whether the interpreter's printf knows all of a format. It has neither
-// precision nor floating point.
-func simpleFormat(format string) bool {
-	for i := 0; i < len(format); i++ {
-		if format[i] != '%' {
-			continue
-		}
-		for i++; i < len(format) && strings.IndexByte("0123456789-", format[i]) >= 0; i++ {
-		}
-		if i == len(format) || strings.IndexByte("%sdiuoxXcb", format[i]) < 0 {
-			return false
-		}
-	}
-	return true
-}
-
 // endTrap knows the end of the script by its number too.
 func endTrap(args []string) []string {
 	args = slices.Clone(args)

@@ -226,7 +226,7 @@ func TestCwdNotThere(t *testing.T) {
 			"/workspace/hidden/below": syscall.ENOENT, "/elsewhere": syscall.EACCES} {
 			inv.Cwd = dir
 			r := run(t, inv, "args")
-			var e *runners.CwdError
+			var e *runners.StartError
 			if !errors.As(r.err, &e) || e.Path != dir || e.Err != want || r.stdout != "" {
 				t.Errorf("%s, %s: %v, %q, want %v", layout, dir, r.err, r.stdout, want)
 			}

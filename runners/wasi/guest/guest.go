@@ -152,19 +152,16 @@ func load(ctx context.Context, info wasi.Info, module []byte, cacheDir string,
 		cfg = cfg.WithCompilationCache(l.cache)
 	}
 	l.runtime = wazero.NewRuntimeWithConfig(ctx, cfg)
-	if err := l.compile(ctx, module); err != nil {
+	err := l.read(ctx, module)
+	if err == nil {
+		err = l.host.bind(ctx, l.runtime, l.info.Imports)
+	}
+	if err != nil {
 		// The first error is the cause.
 		_ = l.Close(ctx)
 		return nil, err
 	}
 	return l, nil
-}
-
-func (l *Loaded) compile(ctx context.Context, module []byte) error {
-	if err := l.read(ctx, module); err != nil {
-		return err
-	}
-	return l.host.bind(ctx, l.runtime, l.info.Imports)
 }
 
 // read has the engine read the module. There are bytes that make it panic rather than return an

@@ -21,20 +21,17 @@ type host struct {
 	memory bool
 }
 
-// processKey finds the process in the context of its calls.
-type processKey struct{}
-
-// requestsKey finds its open requests there.
-type requestsKey struct{}
-
-// answersKey finds the open answers of its bindings there.
-type answersKey struct{}
-
-func withProcess(ctx context.Context, p *preview1.Process, r *hostfetch.Requests,
-	a *hostagent.Answers) context.Context {
-	return context.WithValue(context.WithValue(context.WithValue(ctx, processKey{}, p),
-		requestsKey{}, r), answersKey{}, a)
+// caller is the process that a call comes from, with its open requests and the open answers of its
+// bindings. The context of the call has it under callerKey.
+type caller struct {
+	process  *preview1.Process
+	requests *hostfetch.Requests
+	answers  *hostagent.Answers
 }
+
+type callerKey struct{}
+
+func callerOf(ctx context.Context) *caller { return ctx.Value(callerKey{}).(*caller) }
 
 // bind binds the functions that a module imports. Whether it may was checked before. The engine
 // compiles a step for each function that is bound, so those that nobody imports are left out.
@@ -58,33 +55,28 @@ func (h host) bind(ctx context.Context, r wazero.Runtime, imports []wasi.Import)
 			return nil
 		}
 		return func(ctx context.Context, m api.Module, stack []uint64) {
-			stack[0] = uint64(ctx.Value(requestsKey{}).(*hostfetch.Requests).Do(call, h.linearOf(m),
-				stack))
+			stack[0] = uint64(callerOf(ctx).requests.Do(call, h.linearOf(m), stack))
 		}
 	})
 	if err != nil {
 		return err
 	}
 	for _, binding := range agent.Bindings {
-		err := export(ctx, r, wasi.AgentFunctions(binding), imported,
-			func(f wasi.Import) api.GoModuleFunc { return h.agent(f, binding) })
+		functions := wasi.AgentFunctions(binding)
+		err := export(ctx, r, functions, imported, func(f wasi.Import) api.GoModuleFunc {
+			call := hostagent.Lookup(f.Name)
+			if call == nil {
+				return nil
+			}
+			return func(ctx context.Context, m api.Module, stack []uint64) {
+				stack[0] = uint64(callerOf(ctx).answers.Do(call, binding, h.linearOf(m), stack))
+			}
+		})
 		if err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// agent returns a function of one binding of agents; nil if there is none of that name.
-func (h host) agent(f wasi.Import, binding string) api.GoModuleFunc {
-	call := hostagent.Lookup(f.Name)
-	if call == nil {
-		return nil
-	}
-	return func(ctx context.Context, m api.Module, stack []uint64) {
-		stack[0] = uint64(ctx.Value(answersKey{}).(*hostagent.Answers).Do(call, binding,
-			h.linearOf(m), stack))
-	}
 }
 
 // export makes a module for the engine of those of the functions, all of one module, that are
@@ -125,7 +117,7 @@ func (h host) linearOf(m api.Module) (mem []byte) {
 
 func (h host) function(call preview1.Call, result bool) api.GoModuleFunc {
 	return func(ctx context.Context, m api.Module, stack []uint64) {
-		errno := ctx.Value(processKey{}).(*preview1.Process).Call(call, h.linearOf(m), stack)
+		errno := callerOf(ctx).process.Call(call, h.linearOf(m), stack)
 		if result {
 			stack[0] = uint64(errno)
 		}

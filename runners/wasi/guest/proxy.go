@@ -2,35 +2,25 @@ package guest
 
 import (
 	"context"
-	"errors"
 	"os"
-	"sync"
 
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/streams"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/wasi"
+	"github.com/jail-sandbox/jail/runners/wasi/guest/hostagent"
 )
-
-// errNoStream is returned if the fetch proxy has too many streams or has ended.
-var errNoStream = errors.New("the fetch proxy gives no stream")
 
 // Proxy opens streams to the fetch proxy. Several guests may use it at once.
 type Proxy struct {
-	socket *socket
+	socket *control.Proxy
 	// streams is in the place of socket in a jail that gets no descriptors.
 	streams *streams.Client
 	scope   int
 }
 
-// socket is the control socket of the fetch proxy, which all guests of a run share.
-type socket struct {
-	mu   sync.Mutex
-	conn *control.Conn
-}
-
 // NewProxy takes over the control socket f, which came with the order.
-func NewProxy(f *os.File) *Proxy { return &Proxy{socket: &socket{conn: control.New(f)}} }
+func NewProxy(f *os.File) *Proxy { return &Proxy{socket: control.NewProxy(f)} }
 
 // NewStreams takes over the socket f, which carries streams to the fetch proxy, in place of the
 // control socket.
@@ -56,15 +46,15 @@ func (p *Proxy) Open() (*os.File, error) {
 	if p.streams != nil {
 		f, err := p.streams.Open(p.scope)
 		if err != nil {
-			return nil, errNoStream
+			return nil, control.ErrNoStream
 		}
 		return f, nil
 	}
-	files, err := p.socket.ask(control.OpenStream{Scope: p.scope})
-	if err != nil || len(files) != 1 {
-		return nil, errNoStream
+	f, err := p.socket.Ask(control.OpenStream{Scope: p.scope})
+	if err != nil {
+		return nil, control.ErrNoStream
 	}
-	return files[0], nil
+	return f, nil
 }
 
 // Event tells the proxy which event an agent works on, as AGENT/SEQ, or with an empty name that there
@@ -74,23 +64,7 @@ func (p *Proxy) Event(name string) {
 	if p == nil || p.streams != nil {
 		return
 	}
-	_, _ = p.socket.ask(control.OpenStream{Event: &name})
-}
-
-// ask sends a request to the proxy and returns what came with the answer.
-func (s *socket) ask(request control.OpenStream) ([]*os.File, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.conn.Send(request); err != nil {
-		return nil, err
-	}
-	var opened control.Opened
-	files, err := s.conn.Receive(&opened)
-	if err == nil && !opened.Refused && len(files) <= 1 {
-		return files, nil
-	}
-	control.CloseAll(files)
-	return nil, errors.Join(errNoStream, err)
+	_, _ = p.socket.Ask(control.OpenStream{Event: &name})
 }
 
 // proxyKey is the key of the Proxy in the context of a run.
@@ -122,4 +96,28 @@ func granted(ctx context.Context) []wasi.Import {
 		all = append(all, wasi.FetchFunctions[:]...)
 	}
 	return all
+}
+
+// An Agent is what the guest of an agent has beside what every guest has.
+type Agent struct {
+	// Host answers its calls.
+	Host hostagent.Host
+	// Bindings are those whose functions it may import.
+	Bindings []string
+	// Open opens a stream on which Host answers the same calls as HTTP.
+	Open func() (*os.File, error)
+}
+
+// agentKey is the key of the Agent in the context of a run.
+type agentKey struct{}
+
+// WithAgent makes the guests of a run those of an agent.
+func WithAgent(ctx context.Context, a Agent) context.Context {
+	return context.WithValue(ctx, agentKey{}, a)
+}
+
+// agentOf returns the agent of a run, or one without bindings.
+func agentOf(ctx context.Context) Agent {
+	a, _ := ctx.Value(agentKey{}).(Agent)
+	return a
 }

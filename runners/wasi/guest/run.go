@@ -6,17 +6,21 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strings"
+	"sync/atomic"
 	"time"
 
-	"github.com/jail-sandbox/jail/runners"
-	"github.com/jail-sandbox/jail/runners/wasi"
-	"github.com/jail-sandbox/jail/runners/wasi/guest/hostagent"
-	"github.com/jail-sandbox/jail/runners/wasi/guest/hostfetch"
-	"github.com/jail-sandbox/jail/runners/wasi/guest/preview1"
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
 	wazerosys "github.com/tetratelabs/wazero/sys"
+
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/runners/internal/sys"
+	"github.com/jail-sandbox/jail/runners/wasi"
+	"github.com/jail-sandbox/jail/runners/wasi/guest/hostagent"
+	"github.com/jail-sandbox/jail/runners/wasi/guest/hostfetch"
+	"github.com/jail-sandbox/jail/runners/wasi/guest/preview1"
 )
 
 // Run runs the module once. If its code is interruptible, the end of ctx ends it. The streams stay
@@ -64,7 +68,7 @@ func (l *Loaded) Run(ctx context.Context, inv runners.Invocation, stdin, stdout,
 		made.memory.limit = mem.limit
 		mem = made.memory
 	}
-	runErr := l.start(withProcess(ctx, p, requests, answers), made, mem)
+	runErr := l.start(context.WithValue(ctx, callerKey{}, &caller{p, requests, answers}), made, mem)
 	for _, f := range [...]*os.File{stdin, stdout, stderr} {
 		// Only their descriptors were used, which a finalizer closes.
 		runtime.KeepAlive(f)
@@ -151,3 +155,148 @@ func (l *Loaded) instantiate(ctx context.Context, mem *linear) (made *instance, 
 }
 
 var errStart = errors.New("_start takes parameters")
+
+// ending turns the engine's result into an exit code, a trap, or an error that is not the tool's.
+// It drops the engine's stack trace, which can be long and does not help the tool's user.
+func ending(err error) (int, *runners.Trap, error) {
+	if err == nil {
+		return 0, nil, nil
+	}
+	if exit, ok := errors.AsType[*wazerosys.ExitError](err); ok {
+		return int(exit.ExitCode()), nil, nil
+	}
+	if errors.Is(err, errStart) {
+		return 0, nil, &wasi.ModuleError{Kind: wasi.ErrNoCommand,
+			Sentence: "the module's _start takes parameters"}
+	}
+	if errors.Is(err, errEngine) {
+		return 0, nil, firstLine(err)
+	}
+	text, ok := trapText(err)
+	if !ok {
+		return 0, nil, fmt.Errorf("%w: %w", errEngine, firstLine(err))
+	}
+	class, sentence := trapOf(text)
+	return wasi.ExitTrap, &runners.Trap{Class: class, Sentence: sentence}, nil
+}
+
+// trapText finds the engine's own name of a trap. Its type is internal to the
+// engine, so its text is all there is; TestTraps pins each one.
+func trapText(err error) (string, bool) {
+	_, rest, ok := strings.Cut(err.Error(), "wasm error: ")
+	switch {
+	case ok:
+	case strings.Contains(err.Error(), "stack overflow"):
+		// Comes without its stack, for good reason.
+		return "stack overflow", true
+	default:
+		// Active segments are checked while instantiating, in other words.
+		if strings.Contains(err.Error(), "out of bounds") {
+			return "out of bounds memory access", true
+		}
+		return "", false
+	}
+	text, _, _ := strings.Cut(rest, "\n")
+	return text, true
+}
+
+func trapOf(text string) (class, sentence string) {
+	switch text {
+	case "unreachable":
+		return wasi.TrapUnreachable, "the module stopped itself (unreachable)"
+	case "out of bounds memory access":
+		return wasi.TrapMemory, "the module used memory that it does not have"
+	case "stack overflow":
+		return wasi.TrapStack, "the module nested its calls too deeply"
+	case "integer overflow", "integer divide by zero", "invalid conversion to integer":
+		return wasi.TrapArithmetic, "the module made an arithmetic error (" + text + ")"
+	case "invalid table access", "indirect call type mismatch", "null reference":
+		return wasi.TrapTable, "the module called through a bad function pointer (" + text + ")"
+	case "uncaught exception":
+		return wasi.TrapException, "the module threw an exception that nothing caught"
+	}
+	return wasi.TrapOther, "the module was stopped (" + runners.Printable(text, 80) + ")"
+}
+
+// firstLine drops the stack traces of the engine and of Go.
+func firstLine(err error) error {
+	text := err.Error()
+	line, _, more := strings.Cut(text, "\n")
+	if !more {
+		return err
+	}
+	if errors.Is(err, errEngine) {
+		return fmt.Errorf("%w: %s", errEngine, strings.TrimPrefix(line, errEngine.Error()+": "))
+	}
+	return errors.New(line)
+}
+
+// compileError names the faults that only the engine finds.
+func compileError(err error) error {
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	switch {
+	case strings.Contains(text, "compilationcache:"):
+		return fmt.Errorf("%w: %s", errCacheDamaged, text)
+	case strings.Contains(text, "read-only file system"), strings.Contains(text,
+		"permission denied"):
+		// It compiled, because there was no entry for this machine, and could not keep the result.
+		return errNotCompiled
+	}
+	return &wasi.ModuleError{Kind: wasi.ErrModule, Sentence: "the module is invalid: " +
+		runners.Printable(text, 300)}
+}
+
+// RunMetered is Run on a thread that the goroutine is locked to. It measures the CPU time of the
+// thread and, unless limit is 0, stops the module when the thread has used limit nanoseconds more.
+func (l *Loaded) RunMetered(ctx context.Context, inv runners.Invocation, limit int64, stdin, stdout,
+	stderr *os.File) (runners.Report, error) {
+	thread := sys.ThisThread()
+	begun, err := thread.CPUTime()
+	if err != nil {
+		return runners.Report{}, err
+	}
+	var over atomic.Bool
+	if limit > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithCancel(ctx)
+		defer stop()
+		defer watchCPU(thread, begun+time.Duration(limit), func() {
+			over.Store(true)
+			stop()
+		})()
+	}
+	rep, err := l.Run(ctx, inv, stdin, stdout, stderr)
+	if now, clockErr := thread.CPUTime(); clockErr == nil {
+		rep.Usage.CPUNanos = int64(now - begun)
+	}
+	if rep.Stopped != "" && over.Load() {
+		rep.Stopped = runners.StoppedCPUTime
+	}
+	return rep, err
+}
+
+// cpuTick is how late a breach of the limit of CPU time may be seen at the least.
+const cpuTick = 10 * time.Millisecond
+
+// watchCPU calls over once the thread's CPU time has reached until, which one thread reaches no
+// sooner than the clock does. stop ends the watch.
+func watchCPU(thread sys.Thread, until time.Duration, over func()) (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		for {
+			used, err := thread.CPUTime()
+			if err != nil || used >= until {
+				over()
+				return
+			}
+			timer := time.NewTimer(max(until-used, cpuTick))
+			select {
+			case <-timer.C:
+			case <-done:
+				timer.Stop()
+				return
+			}
+		}
+	}()
+	return func() { close(done) }
+}

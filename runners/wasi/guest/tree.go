@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"syscall"
 
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
@@ -89,7 +90,7 @@ func openMounts(mounts []runners.Mount) ([]view.Mount, error) {
 			return fail(fmt.Errorf("mount %s: %w", m.Path, err))
 		}
 		fd, err := sys.OpenDir(cmp.Or(m.Source, m.Path))
-		if sys.ErrnoOf(err) == sys.ENOTDIR {
+		if sys.ErrnoOf(err) == syscall.ENOTDIR {
 			// WASI has directories alone to give: a file that a program of the host gets is not in
 			// a module's view
 			continue
@@ -146,12 +147,12 @@ func (t *tree) preopen(inv runners.Invocation, layout runners.Layout) error {
 	return t.add(".", cwd, 0)
 }
 
-// openCwd opens the working directory of an invocation. The error is a *runners.CwdError.
+// openCwd opens the working directory of an invocation. The error is a *runners.StartError.
 func openCwd(v *view.View, dir string) (*view.Dir, error) {
 	dir = cmp.Or(dir, "/")
 	d, e := v.Preopen(dir)
 	if e != 0 {
-		return nil, &runners.CwdError{Path: dir, Errno: int(e), Err: e}
+		return nil, &runners.StartError{Op: runners.OpCwd, Path: dir, Errno: int(e), Err: e}
 	}
 	return d, nil
 }

@@ -2,6 +2,7 @@ package hostfetch
 
 import (
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/jail-sandbox/jail/runners/internal/sys"
@@ -20,13 +21,9 @@ type stream struct {
 
 func newStream(f *os.File, until time.Time) (*stream, error) {
 	s := &stream{file: f, fd: int(f.Fd()), until: until}
-	flags, err := sys.StatusFlags(s.fd)
-	if err == nil {
-		err = sys.SetStatusFlags(s.fd, flags|sys.ONonblock)
-	}
-	if err != nil {
+	if err := syscall.SetNonblock(s.fd, true); err != nil {
 		f.Close()
-		return nil, linear.Fail(noStream, "%v", err)
+		return nil, linear.Fail(noStream, "fcntl: %v", err)
 	}
 	return s, nil
 }
@@ -75,11 +72,11 @@ func (s *stream) write(b []byte) error {
 		switch e := sys.ErrnoOf(err); {
 		case err == nil:
 			b = b[n:]
-		case e == sys.EAGAIN:
+		case e == syscall.EAGAIN:
 			if err := s.wait(sys.PollOut); err != nil {
 				return err
 			}
-		case e == sys.EPIPE, e == sys.ECONNRESET:
+		case e == syscall.EPIPE, e == syscall.ECONNRESET:
 			return linear.Fail(bodyClosed, "the fetch proxy reads no more of the request")
 		default:
 			return linear.Fail(cutShort, "the stream to the fetch proxy: %v", e)
@@ -103,7 +100,7 @@ func (s *stream) read(b []byte) (int, error) {
 		switch e := sys.ErrnoOf(err); {
 		case err == nil:
 			return n, nil
-		case e == sys.EAGAIN:
+		case e == syscall.EAGAIN:
 			if err := s.wait(sys.PollIn); err != nil {
 				return 0, err
 			}

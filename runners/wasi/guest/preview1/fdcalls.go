@@ -2,6 +2,7 @@ package preview1
 
 import (
 	"encoding/binary"
+	"syscall"
 
 	"github.com/jail-sandbox/jail/runners/internal/sys"
 	"github.com/jail-sandbox/jail/runners/wasi"
@@ -51,7 +52,7 @@ func fdAllocate(p *Process, f *file, _ []byte, a []uint64) Errno {
 		return errInval
 	}
 	if f.fd < 0 {
-		return wasiErrno(sys.ESPIPE)
+		return wasiErrno(syscall.ESPIPE)
 	}
 	return errnoOf(sys.Allocate(f.fd, int64(a[1]), int64(a[2])))
 }
@@ -127,9 +128,9 @@ func fdFdstatSetFlags(p *Process, f *file, _ []byte, a []uint64) Errno {
 		if err != nil {
 			return errnoOf(err)
 		}
-		flags &^= sys.OAppend
+		flags &^= syscall.O_APPEND
 		if want&flagAppend != 0 {
-			flags |= sys.OAppend
+			flags |= syscall.O_APPEND
 		}
 		if err := sys.SetStatusFlags(f.fd, flags); err != nil {
 			return errnoOf(err)
@@ -201,7 +202,7 @@ func fdFilestatSetTimes(p *Process, f *file, _ []byte, a []uint64) Errno {
 		return errInval
 	case !f.onWritable():
 		p.denials.Add(Layer, "write times of an open file", view.RuleReadOnly)
-		return wasiErrno(sys.EROFS)
+		return wasiErrno(syscall.EROFS)
 	}
 	return errnoOf(sys.Futimens(n, &ts))
 }
@@ -307,12 +308,12 @@ func (f *file) read(iovs [][]byte) (int, error) {
 	if f.waits() && f.flags&flagNonblock != 0 {
 		fds := [1]sys.PollFD{{Fd: int32(f.fd), Events: sys.PollIn}}
 		if n, err := sys.Poll(fds[:], &sys.Timespec{}); err == nil && n == 0 {
-			return 0, sys.EAGAIN
+			return 0, syscall.EAGAIN
 		}
 	}
 	for {
 		n, err := sys.Readv(f.fd, iovs)
-		if err == nil || sys.ErrnoOf(err) != sys.EAGAIN || !f.waits() {
+		if err == nil || sys.ErrnoOf(err) != syscall.EAGAIN || !f.waits() {
 			return n, err
 		}
 		// A socket, or the parent process left the pipe non-blocking.
@@ -352,7 +353,8 @@ func (p *Process) write(f *file, iovs [][]byte) (int, Errno) {
 	for {
 		n, err := sys.Writev(f.fd, iovs)
 		e := sys.ErrnoOf(err)
-		again := e == sys.EAGAIN && f.waits() && (f.kind == kindStream || f.flags&flagNonblock == 0)
+		again := e == syscall.EAGAIN && f.waits() &&
+			(f.kind == kindStream || f.flags&flagNonblock == 0)
 		if !again {
 			p.forget()
 		}
@@ -364,7 +366,7 @@ func (p *Process) write(f *file, iovs [][]byte) (int, Errno) {
 			return n, success
 		case again:
 			wait(f.fd, sys.PollOut)
-		case e == sys.EPIPE && f.kind != kindSocket:
+		case e == syscall.EPIPE && f.kind != kindSocket:
 			// A Unix tool gets SIGPIPE here and ends without a word. Without
 			// signals many would print an error, or go on for ever.
 			p.exit(wasi.ExitPipe)
@@ -386,7 +388,7 @@ func fdPwrite(p *Process, f *file, mem []byte, a []uint64) Errno {
 func (p *Process) positioned(f *file, mem []byte, a []uint64,
 	call func(int, [][]byte, int64) (int, error)) Errno {
 	if f.waits() {
-		return wasiErrno(sys.ESPIPE)
+		return wasiErrno(syscall.ESPIPE)
 	}
 	if int64(a[3]) < 0 {
 		return errInval
@@ -414,7 +416,7 @@ func (p *Process) seekable(fd uint64) (*file, Errno) {
 	case f == nil, f.kind == kindDir:
 		return nil, errBadf
 	case f.fd < 0:
-		return nil, wasiErrno(sys.ESPIPE)
+		return nil, wasiErrno(syscall.ESPIPE)
 	}
 	return f, success
 }

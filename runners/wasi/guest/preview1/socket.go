@@ -4,6 +4,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/jail-sandbox/jail/runners/internal/sys"
 )
@@ -73,11 +74,7 @@ func sockAccept(p *Process, mem []byte, a []uint64) Errno {
 	// The stream belongs to this process alone, so it can be non-blocking: waiting is done by
 	// polling.
 	fd := int(stream.Fd())
-	status, err := sys.StatusFlags(fd)
-	if err == nil {
-		err = sys.SetStatusFlags(fd, status|sys.ONonblock)
-	}
-	if err != nil {
+	if err := syscall.SetNonblock(fd, true); err != nil {
 		stream.Close()
 		return errnoOf(err)
 	}

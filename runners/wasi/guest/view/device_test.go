@@ -33,12 +33,12 @@ func TestDevice(t *testing.T) {
 	}{
 		{"dev/zero", zeros, 0}, {"dev/null", "", 0}, {"workspace/zero", zeros, 0},
 		{"dev/../dev/zero", zeros, 0}, {"workspace/../dev/zero", zeros, 0},
-		{"dev/zero/", "", sys.ENOTDIR}, {"dev/zero/.", "", sys.ENOTDIR},
-		{"dev/zero/..", "", sys.ENOTDIR}, {"dev/zero/x", "", sys.ENOTDIR},
-		{"workspace/zero/", "", sys.ENOTDIR}, {"workspace/zero/..", "", sys.ENOTDIR},
-		{"workspace/zero/x", "", sys.ENOTDIR}, {"workspace/below", "", sys.ENOTDIR},
-		{"dev", "", sys.EISDIR}, {"dev/full", "", sys.EACCES}, {"dev/tty", "", sys.EACCES},
-		{"workspace/tty", "", sys.EACCES}, {"workspace/node", "", sys.EACCES},
+		{"dev/zero/", "", syscall.ENOTDIR}, {"dev/zero/.", "", syscall.ENOTDIR},
+		{"dev/zero/..", "", syscall.ENOTDIR}, {"dev/zero/x", "", syscall.ENOTDIR},
+		{"workspace/zero/", "", syscall.ENOTDIR}, {"workspace/zero/..", "", syscall.ENOTDIR},
+		{"workspace/zero/x", "", syscall.ENOTDIR}, {"workspace/below", "", syscall.ENOTDIR},
+		{"dev", "", syscall.EISDIR}, {"dev/full", "", syscall.EACCES}, {"dev/tty", "", syscall.EACCES},
+		{"workspace/tty", "", syscall.EACCES}, {"workspace/node", "", syscall.EACCES},
 	} {
 		if got, e := text(d, c.p); got != c.want || e != c.errno {
 			t.Errorf("%s: %.20q %v, want %.20q %v", c.p, got, e, c.want, c.errno)
@@ -49,13 +49,13 @@ func TestDevice(t *testing.T) {
 		t.Errorf("refused:\n%s", got)
 	}
 	o, e := d.Open("dev/null", How{Write: true, Create: true, Truncate: true, Append: true})
-	if e != 0 || o.Stat.Mode&sys.SIFMT != sys.SIFCHR || !o.ReadOnly {
+	if e != 0 || o.Stat.Mode&syscall.S_IFMT != syscall.S_IFCHR || !o.ReadOnly {
 		t.Fatalf("%v: %+v", e, o)
 	}
 	if n, err := sys.Writev(o.FD, [][]byte{[]byte("text")}); n != 4 || err != nil {
 		t.Errorf("%d bytes written: %v", n, err)
 	}
-	if _, err := sys.Readv(o.FD, [][]byte{make([]byte, 1)}); sys.ErrnoOf(err) != sys.EBADF {
+	if _, err := sys.Readv(o.FD, [][]byte{make([]byte, 1)}); sys.ErrnoOf(err) != syscall.EBADF {
 		t.Errorf("opened to write, it is read: %v", err)
 	}
 	if st, e := d.Stat("dev/null", true); e != 0 || st.Ino != o.Stat.Ino || st.Rdev != sys.Device(1,
@@ -91,21 +91,21 @@ func TestDeviceStays(t *testing.T) {
 	_, created := d.Open("dev/new", How{Write: true, Create: true})
 	_, link := d.Readlink("dev/null", make([]byte, 1))
 	for what, c := range map[string]struct{ got, want Errno }{
-		"exclusive": {exclusive, sys.EEXIST}, "directory": {directory, sys.ENOTDIR},
-		"create": {created, sys.EACCES}, "readlink": {link, sys.EINVAL},
-		"unlink": {d.Unlink("dev/null"), sys.EBUSY}, "rmdir": {d.Rmdir("dev/null"), sys.EBUSY},
-		"mkdir":   {d.Mkdir("dev/null"), sys.EEXIST},
-		"rename":  {d.Rename("dev/null", d, "workspace/n"), sys.EBUSY},
-		"replace": {d.Rename("workspace/f", d, "dev/null"), sys.EBUSY},
-		"link":    {d.Link("dev/null", d, "workspace/n"), sys.EBUSY},
-		"symlink": {d.Symlink("f", "dev/null"), sys.EEXIST},
-		"times":   {d.SetTimes("dev/null", true, &[2]sys.Timespec{}), sys.EACCES},
+		"exclusive": {exclusive, syscall.EEXIST}, "directory": {directory, syscall.ENOTDIR},
+		"create": {created, syscall.EACCES}, "readlink": {link, syscall.EINVAL},
+		"unlink": {d.Unlink("dev/null"), syscall.EBUSY}, "rmdir": {d.Rmdir("dev/null"), syscall.EBUSY},
+		"mkdir":   {d.Mkdir("dev/null"), syscall.EEXIST},
+		"rename":  {d.Rename("dev/null", d, "workspace/n"), syscall.EBUSY},
+		"replace": {d.Rename("workspace/f", d, "dev/null"), syscall.EBUSY},
+		"link":    {d.Link("dev/null", d, "workspace/n"), syscall.EBUSY},
+		"symlink": {d.Symlink("f", "dev/null"), syscall.EEXIST},
+		"times":   {d.SetTimes("dev/null", true, &[2]sys.Timespec{}), syscall.EACCES},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s: %v, want %v", what, c.got, c.want)
 		}
 	}
-	if e := func() Errno { _, e := v.Preopen("/dev/null"); return e }(); e != sys.ENOTDIR {
+	if e := func() Errno { _, e := v.Preopen("/dev/null"); return e }(); e != syscall.ENOTDIR {
 		t.Errorf("as a working directory: %v", e)
 	}
 }

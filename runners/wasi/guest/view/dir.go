@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"path"
+	"syscall"
 
 	"github.com/jail-sandbox/jail/runners/internal/sys"
 )
@@ -57,7 +58,7 @@ func (n *node) stat() sys.Stat {
 	if n.device != nil {
 		return *n.device
 	}
-	return sys.Stat{Mode: sys.SIFDIR | 0o555, Nlink: 2, Ino: n.ino(), Dev: 1, Blksize: 4096}
+	return sys.Stat{Mode: syscall.S_IFDIR | 0o555, Nlink: 2, Ino: n.ino(), Dev: 1, Blksize: 4096}
 }
 
 // ino numbers the nodes by their place, so that two are never taken for one.
@@ -124,7 +125,7 @@ func (d *Dir) Entries(cookie uint64, yield func(Entry) bool) Errno {
 		for d.next < len(d.buf) {
 			e, size := parseEntry(d.buf[d.next:])
 			if size == 0 {
-				return sys.EIO
+				return syscall.EIO
 			}
 			if string(e.Name) == "." {
 				if st, errno := d.Self(); errno == 0 {
@@ -157,7 +158,7 @@ func (d *Dir) seek(cookie uint64) Errno {
 		return 0
 	}
 	if int64(cookie) < 0 {
-		return sys.EINVAL
+		return syscall.EINVAL
 	}
 	d.buf, d.next = d.buf[:0], 0
 	if _, err := sys.Seek(d.fd, int64(cookie), 0); err != nil {

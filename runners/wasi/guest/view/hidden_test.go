@@ -5,9 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
-
-	"github.com/jail-sandbox/jail/runners/internal/sys"
 )
 
 var secrets = map[string]string{
@@ -69,24 +68,24 @@ func TestHidden(t *testing.T) {
 	create := How{Write: true, Create: true, Truncate: true, Follow: true}
 	through := func(p string) Errno { _, e := d.Open(p, create); return e }
 	for name, got := range map[string][2]Errno{
-		"create":             {through(".env"), sys.EPERM},
-		"create new":         {through("d/new.pem"), sys.EPERM},
-		"create by link":     {through("lenv"), sys.EPERM},
-		"create below":       {through("private/new"), sys.EPERM},
-		"create below link":  {through("ldir/new"), sys.EPERM},
-		"mkdir":              {d.Mkdir("new.pem"), sys.EPERM},
-		"symlink":            {d.Symlink("plain", "x/../.env"), sys.ENOENT},
-		"symlink at":         {d.Symlink("plain", "other.pem"), sys.EPERM},
-		"rename onto":        {d.Rename("plain", d, ".env"), sys.EPERM},
-		"rename to new":      {d.Rename("plain", d, "d/p.pem"), sys.EPERM},
-		"rename from":        {d.Rename(".env", d, "seen"), sys.ENOENT},
-		"rename by link":     {d.Rename("ldir/x", d, "seen"), sys.ENOENT},
-		"link from":          {d.Link(".env", d, "seen"), sys.ENOENT},
-		"link onto":          {d.Link("plain", d, "q.pem"), sys.EPERM},
-		"unlink":             {d.Unlink(".env"), sys.ENOENT},
-		"rmdir":              {d.Rmdir("private"), sys.ENOENT},
-		"move a hidden root": {d.Rename("private", d, "seen"), sys.ENOENT},
-		"hide by moving":     {d.Rename("d", d, "private/d"), sys.EPERM},
+		"create":             {through(".env"), syscall.EPERM},
+		"create new":         {through("d/new.pem"), syscall.EPERM},
+		"create by link":     {through("lenv"), syscall.EPERM},
+		"create below":       {through("private/new"), syscall.EPERM},
+		"create below link":  {through("ldir/new"), syscall.EPERM},
+		"mkdir":              {d.Mkdir("new.pem"), syscall.EPERM},
+		"symlink":            {d.Symlink("plain", "x/../.env"), syscall.ENOENT},
+		"symlink at":         {d.Symlink("plain", "other.pem"), syscall.EPERM},
+		"rename onto":        {d.Rename("plain", d, ".env"), syscall.EPERM},
+		"rename to new":      {d.Rename("plain", d, "d/p.pem"), syscall.EPERM},
+		"rename from":        {d.Rename(".env", d, "seen"), syscall.ENOENT},
+		"rename by link":     {d.Rename("ldir/x", d, "seen"), syscall.ENOENT},
+		"link from":          {d.Link(".env", d, "seen"), syscall.ENOENT},
+		"link onto":          {d.Link("plain", d, "q.pem"), syscall.EPERM},
+		"unlink":             {d.Unlink(".env"), syscall.ENOENT},
+		"rmdir":              {d.Rmdir("private"), syscall.ENOENT},
+		"move a hidden root": {d.Rename("private", d, "seen"), syscall.ENOENT},
+		"hide by moving":     {d.Rename("d", d, "private/d"), syscall.EPERM},
 	} {
 		if got[0] != got[1] {
 			t.Errorf("%s: %v, want %v", name, got[0], got[1])
@@ -100,7 +99,7 @@ func TestHidden(t *testing.T) {
 // Moving a directory must not show what a pattern with a path hides.
 func TestHiddenMoves(t *testing.T) {
 	d, l, _ := hiding(t, "/d/f", "*.pem")
-	if e := d.Rename("d", d, "moved"); e != sys.EPERM {
+	if e := d.Rename("d", d, "moved"); e != syscall.EPERM {
 		t.Errorf("moving the directory of a hidden file: %v", e)
 	}
 	if !slices.ContainsFunc(*l, func(s string) bool {
@@ -113,7 +112,7 @@ func TestHiddenMoves(t *testing.T) {
 	if e := d.Rename("keys", d, "other"); e != 0 {
 		t.Errorf("moving a directory that stays as hidden as it is: %v", e)
 	}
-	if _, e := text(open, "a.pem"); e != sys.ENOENT {
+	if _, e := text(open, "a.pem"); e != syscall.ENOENT {
 		t.Errorf("through the open directory: %v", e)
 	}
 	if e := d.Rename("other", d, "d/other"); e != 0 {
@@ -126,7 +125,7 @@ func TestHiddenMoves(t *testing.T) {
 	if _, e := d.Open("new/f", How{Write: true, Create: true}); e != 0 {
 		t.Error(e)
 	}
-	if e := d.Rename("d", d, "d2"); e != sys.EPERM {
+	if e := d.Rename("d", d, "d2"); e != syscall.EPERM {
 		t.Errorf("moving it away: %v", e)
 	}
 	if e := d.Rename("new", d, "d/new"); e != 0 {

@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"syscall"
 
 	"github.com/jail-sandbox/jail/runners/internal/sys"
 )
@@ -27,22 +28,22 @@ type How struct {
 // flags are those of the kernel. O_NONBLOCK keeps the open of a FIFO from
 // waiting for its other end; O_NOCTTY is habit.
 func (h How) flags() uint64 {
-	f := uint64(sys.ONonblock | sys.ONoctty)
+	f := uint64(syscall.O_NONBLOCK | syscall.O_NOCTTY)
 	switch {
 	case !h.Write:
-		f |= sys.ORdonly
+		f |= syscall.O_RDONLY
 	case h.Read:
-		f |= sys.ORdwr
+		f |= syscall.O_RDWR
 	default:
-		f |= sys.OWronly
+		f |= syscall.O_WRONLY
 	}
 	for _, x := range [...]struct {
 		on   bool
 		flag uint64
 	}{
-		{h.Create, sys.OCreat}, {h.Exclusive, sys.OExcl}, {h.Truncate, sys.OTrunc},
-		{h.Append, sys.OAppend}, {h.Sync, sys.OSync}, {h.Datasync, sys.ODsync},
-		{h.Directory, sys.ODirectory}, {!h.Follow, sys.ONofollow},
+		{h.Create, syscall.O_CREAT}, {h.Exclusive, syscall.O_EXCL}, {h.Truncate, syscall.O_TRUNC},
+		{h.Append, syscall.O_APPEND}, {h.Sync, syscall.O_SYNC}, {h.Datasync, syscall.O_DSYNC},
+		{h.Directory, syscall.O_DIRECTORY}, {!h.Follow, syscall.O_NOFOLLOW},
 	} {
 		if x.on {
 			f |= x.flag
@@ -99,7 +100,7 @@ func (d *Dir) Open(p string, how How) (Opened, Errno) {
 
 // mode is the mode that openat2 takes: it refuses one where nothing is created.
 func mode(flags uint64) uint64 {
-	if flags&sys.OCreat != 0 {
+	if flags&syscall.O_CREAT != 0 {
 		return fileMode
 	}
 	return 0
@@ -109,27 +110,27 @@ func mode(flags uint64) uint64 {
 func (d *Dir) openReadOnly(p string, how How, flags uint64) (uint64, Errno) {
 	switch {
 	case how.Write && how.Directory:
-		return 0, sys.EISDIR
+		return 0, syscall.EISDIR
 	case how.Create && how.Exclusive:
 		if _, e := d.Stat(p, false); e == 0 {
-			return 0, sys.EEXIST
+			return 0, syscall.EEXIST
 		}
-		return 0, d.refuse(sys.EROFS, "write", p, RuleReadOnly)
+		return 0, d.refuse(syscall.EROFS, "write", p, RuleReadOnly)
 	case how.Write, how.Truncate, how.Append:
-		return 0, d.refuse(sys.EROFS, "write", p, RuleReadOnly)
+		return 0, d.refuse(syscall.EROFS, "write", p, RuleReadOnly)
 	}
-	return flags &^ (sys.OCreat | sys.OExcl), 0
+	return flags &^ (syscall.O_CREAT | syscall.O_EXCL), 0
 }
 
 func (d *Dir) openFault(f fault, p string, how How, m *mount) Errno {
 	switch {
 	case f.rule != "":
 		return d.fail(f, how.verb(), p)
-	case f.errno == sys.ENOENT && how.Create && !m.Write, f.errno == sys.EROFS:
-		return d.refuse(sys.EROFS, "write", p, RuleReadOnly)
-	case f.errno == sys.ENXIO, f.errno == sys.ENODEV:
+	case f.errno == syscall.ENOENT && how.Create && !m.Write, f.errno == syscall.EROFS:
+		return d.refuse(syscall.EROFS, "write", p, RuleReadOnly)
+	case f.errno == syscall.ENXIO, f.errno == syscall.ENODEV:
 		// A socket, or a FIFO without a reader.
-		return d.refuse(sys.EACCES, how.verb(), p, ruleSpecial)
+		return d.refuse(syscall.EACCES, how.verb(), p, ruleSpecial)
 	}
 	return f.errno
 }
@@ -141,16 +142,16 @@ func (d *Dir) opened(o opened, p string, how How) (Opened, Errno) {
 		_ = sys.Close(o.fd)
 		return Opened{}, sys.ErrnoOf(err)
 	}
-	switch st.Mode & sys.SIFMT {
-	case sys.SIFREG:
+	switch st.Mode & syscall.S_IFMT {
+	case syscall.S_IFREG:
 		return Opened{FD: o.fd, Stat: st, ReadOnly: !o.base.m.Write}, 0
-	case sys.SIFDIR:
+	case syscall.S_IFDIR:
 		dir := &Dir{v: d.v, m: o.base.m, fd: o.fd, rel: o.base.rel, confined: o.base.confined}
 		d.v.dirs[dir] = struct{}{}
 		return Opened{FD: -1, Dir: dir, Stat: st}, 0
 	}
 	_ = sys.Close(o.fd)
-	return Opened{}, d.refuse(sys.EACCES, how.verb(), p, ruleSpecial)
+	return Opened{}, d.refuse(syscall.EACCES, how.verb(), p, ruleSpecial)
 }
 
 // openNode opens a directory or a device of the view itself.
@@ -167,9 +168,9 @@ func (v *View) openNode(d *Dir, n *node, p string, how How) (Opened, Errno) {
 	}
 	switch {
 	case how.Create && how.Exclusive:
-		return Opened{}, sys.EEXIST
+		return Opened{}, syscall.EEXIST
 	case how.writes():
-		return Opened{}, sys.EISDIR
+		return Opened{}, syscall.EISDIR
 	}
 	return Opened{FD: -1, Dir: &Dir{v: v, node: n, fd: -1}, Stat: n.stat()}, 0
 }
@@ -181,8 +182,8 @@ func (v *View) AddDevice(p string, number uint64) error {
 	if err != nil {
 		return err
 	}
-	n.device = &sys.Stat{Mode: sys.SIFCHR, Rdev: number}
-	fd, e := n.openDevice(sys.OPath | sys.ONofollow)
+	n.device = &sys.Stat{Mode: syscall.S_IFCHR, Rdev: number}
+	fd, e := n.openDevice(sys.OPath | syscall.O_NOFOLLOW)
 	if e != 0 {
 		return fmt.Errorf("device %s: %w", p, e)
 	}
@@ -201,11 +202,11 @@ func (n *node) openDevice(flags uint64) (int, Errno) {
 	}
 	var st sys.Stat
 	err = sys.Fstat(fd, &st)
-	if err == nil && st.Mode&sys.SIFMT == sys.SIFCHR && st.Rdev == n.device.Rdev {
+	if err == nil && st.Mode&syscall.S_IFMT == syscall.S_IFCHR && st.Rdev == n.device.Rdev {
 		return fd, 0
 	}
 	_ = sys.Close(fd)
-	return -1, firstError(sys.ErrnoOf(err), sys.ENXIO)
+	return -1, firstError(sys.ErrnoOf(err), syscall.ENXIO)
 }
 
 // openedDevice opens a device for the guest. It ignores flags for files, such as truncation. Reads
@@ -213,13 +214,13 @@ func (n *node) openDevice(flags uint64) (int, Errno) {
 func (d *Dir) openedDevice(n *node, p string, how How) (Opened, Errno) {
 	switch {
 	case how.Create && how.Exclusive:
-		return Opened{}, sys.EEXIST
+		return Opened{}, syscall.EEXIST
 	case how.Directory:
-		return Opened{}, sys.ENOTDIR
+		return Opened{}, syscall.ENOTDIR
 	}
-	fd, e := n.openDevice(How{Read: how.Read, Write: how.Write}.flags() &^ sys.ONonblock)
-	if e == sys.ENXIO {
-		return Opened{}, d.refuse(sys.EACCES, how.verb(), p, ruleSpecial)
+	fd, e := n.openDevice(How{Read: how.Read, Write: how.Write}.flags() &^ syscall.O_NONBLOCK)
+	if e == syscall.ENXIO {
+		return Opened{}, d.refuse(syscall.EACCES, how.verb(), p, ruleSpecial)
 	}
 	return Opened{FD: fd, Stat: *n.device, ReadOnly: true}, e
 }

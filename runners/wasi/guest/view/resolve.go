@@ -2,6 +2,7 @@ package view
 
 import (
 	"strings"
+	"syscall"
 
 	"github.com/jail-sandbox/jail/runners/internal/sys"
 )
@@ -40,15 +41,15 @@ func (d *Dir) fail(f fault, verb, p string) Errno {
 func checkPath(p string) fault {
 	switch {
 	case p == "":
-		return plain(sys.ENOENT)
+		return plain(syscall.ENOENT)
 	case len(p) > maxPath:
-		return plain(sys.ENAMETOOLONG)
+		return plain(syscall.ENAMETOOLONG)
 	case strings.IndexByte(p, 0) >= 0:
-		return plain(sys.EINVAL)
+		return plain(syscall.EINVAL)
 	case p[0] == '/':
 		// Preview 1 has no absolute paths: libraries make them relative to a
 		// preopened directory, so one here is an attempt to leave it.
-		return fault{sys.EPERM, ruleEscape}
+		return fault{syscall.EPERM, ruleEscape}
 	}
 	return none
 }
@@ -82,7 +83,7 @@ func (d *Dir) enter(p string) (base, string, *node, fault) {
 func enterNode(n *node, p string) (base, string, *node, fault) {
 	for {
 		if n.device != nil {
-			return base{}, "", nil, plain(sys.ENOTDIR)
+			return base{}, "", nil, plain(syscall.ENOTDIR)
 		}
 		name, rest := cut(p)
 		switch name {
@@ -92,7 +93,7 @@ func enterNode(n *node, p string) (base, string, *node, fault) {
 			}
 		case "..":
 			if n.parent == nil {
-				return base{}, "", nil, fault{sys.EPERM, ruleEscape}
+				return base{}, "", nil, fault{syscall.EPERM, ruleEscape}
 			}
 			n = n.parent
 		default:
@@ -100,7 +101,7 @@ func enterNode(n *node, p string) (base, string, *node, fault) {
 				return base{m: n.mount, fd: n.mount.FD}, strings.TrimLeft(p, "/"), nil, none
 			}
 			if n = n.child(name); n == nil {
-				return base{}, "", nil, fault{sys.EACCES, ruleOutside}
+				return base{}, "", nil, fault{syscall.EACCES, ruleOutside}
 			}
 		}
 		if p = rest; p == "" {
@@ -140,10 +141,10 @@ func (v *View) openBeneath(b base, p string, flags, mode uint64) (opened, fault)
 		return b.opened(fd, p), none
 	}
 	e := sys.ErrnoOf(err)
-	if e == sys.EXDEV && dotdot && b.rel != "" && !climbs(p) {
-		return opened{}, fault{sys.EPERM, ruleEscape}
+	if e == syscall.EXDEV && dotdot && b.rel != "" && !climbs(p) {
+		return opened{}, fault{syscall.EPERM, ruleEscape}
 	}
-	if e == sys.EXDEV && dotdot && b.rel != "" {
+	if e == syscall.EXDEV && dotdot && b.rel != "" {
 		// The path may still end in the mount, above where it started.
 		whole := joinRel(b.rel, p)
 		fd, err = sys.Openat2(b.m.FD, whole, flags, mode, resolve)
@@ -152,7 +153,7 @@ func (v *View) openBeneath(b base, p string, flags, mode uint64) (opened, fault)
 		}
 		e = sys.ErrnoOf(err)
 	}
-	if e == sys.EXDEV || e == sys.ELOOP && b.m.Hidden != nil {
+	if e == syscall.EXDEV || e == syscall.ELOOP && b.m.Hidden != nil {
 		return v.openWalked(b, p, flags, mode)
 	}
 	return opened{}, plain(e)
@@ -160,8 +161,8 @@ func (v *View) openBeneath(b base, p string, flags, mode uint64) (opened, fault)
 
 // openWalked is openBeneath for a path that the kernel does not resolve.
 func (v *View) openWalked(b base, p string, flags, mode uint64) (opened, fault) {
-	const create = sys.OCreat | sys.OExcl
-	s, f := v.walk(b, p, flags&sys.ONofollow == 0 && flags&create != create)
+	const create = syscall.O_CREAT | syscall.O_EXCL
+	s, f := v.walk(b, p, flags&syscall.O_NOFOLLOW == 0 && flags&create != create)
 	if f != none {
 		if f.rule == ruleHidden {
 			f = hiddenFault(flags)
@@ -173,19 +174,19 @@ func (v *View) openWalked(b base, p string, flags, mode uint64) (opened, fault) 
 		return opened{node: s.node}, none
 	}
 	if s.slash {
-		if flags&sys.OCreat != 0 {
-			return opened{}, plain(sys.EISDIR)
+		if flags&syscall.O_CREAT != 0 {
+			return opened{}, plain(syscall.EISDIR)
 		}
-		flags |= sys.ODirectory
+		flags |= syscall.O_DIRECTORY
 	}
 	// The walk may have come here from a mount that can be changed.
 	if !s.m.Write {
-		if flags&(sys.OWronly|sys.ORdwr|sys.OTrunc|sys.OAppend) != 0 {
-			return opened{}, fault{sys.EROFS, RuleReadOnly}
+		if flags&(syscall.O_WRONLY|syscall.O_RDWR|syscall.O_TRUNC|syscall.O_APPEND) != 0 {
+			return opened{}, fault{syscall.EROFS, RuleReadOnly}
 		}
-		flags, mode = flags&^(sys.OCreat|sys.OExcl), 0
+		flags, mode = flags&^(syscall.O_CREAT|syscall.O_EXCL), 0
 	}
-	fd, err := sys.Openat2(s.fd, s.name, flags|sys.ONofollow, mode, s.m.resolve())
+	fd, err := sys.Openat2(s.fd, s.name, flags|syscall.O_NOFOLLOW, mode, s.m.resolve())
 	if err != nil {
 		return opened{}, plain(escaped(sys.ErrnoOf(err)))
 	}
@@ -198,17 +199,17 @@ func (b base) opened(fd int, p string) opened {
 }
 
 func hiddenFault(flags uint64) fault {
-	if flags&sys.OCreat != 0 {
-		return fault{sys.EPERM, ruleHidden}
+	if flags&syscall.O_CREAT != 0 {
+		return fault{syscall.EPERM, ruleHidden}
 	}
-	return fault{sys.ENOENT, ruleHidden}
+	return fault{syscall.ENOENT, ruleHidden}
 }
 
 // escaped returns EPERM to the guest if the kernel says that a path leaves its mount; EXDEV would
 // look like a rename between file systems.
 func escaped(e Errno) Errno {
-	if e == sys.EXDEV {
-		return sys.EPERM
+	if e == syscall.EXDEV {
+		return syscall.EPERM
 	}
 	return e
 }
@@ -248,7 +249,7 @@ func (d *Dir) spot(p string) (spot, fault) {
 	}
 	dir, name, slash := splitLast(p)
 	if name == "." || name == ".." {
-		o, f := d.v.openBeneath(b, p, sys.OPath|sys.ODirectory, 0)
+		o, f := d.v.openBeneath(b, p, sys.OPath|syscall.O_DIRECTORY, 0)
 		if f != none || o.node != nil {
 			return spot{node: o.node}, f
 		}
@@ -256,7 +257,7 @@ func (d *Dir) spot(p string) (spot, fault) {
 	}
 	s := spot{base: b, name: name, slash: slash}
 	if dir != "" {
-		o, f := d.v.openBeneath(b, dir, sys.OPath|sys.ODirectory, 0)
+		o, f := d.v.openBeneath(b, dir, sys.OPath|syscall.O_DIRECTORY, 0)
 		if f != none {
 			return spot{}, f
 		}
@@ -267,7 +268,7 @@ func (d *Dir) spot(p string) (spot, fault) {
 	}
 	if s.m.Hidden != nil && s.m.Hidden.Match(s.path()) {
 		s.close()
-		return spot{}, fault{sys.ENOENT, ruleHidden}
+		return spot{}, fault{syscall.ENOENT, ruleHidden}
 	}
 	return s, none
 }
@@ -357,4 +358,206 @@ func joinRel(rel, p string) string {
 func (b base) hides(p string) bool {
 	rel := joinRel(b.rel, p)
 	return rel != "" && b.m.Hidden.Match(rel)
+}
+
+// Bounds of a walk. maxLinks is the kernel's own.
+const (
+	maxLinks = 40
+	maxSteps = 4096
+	linkSize = 4096
+)
+
+// walker resolves a path one component at a time, where the kernel's single call cannot: the path
+// crosses from one mount to another, or a link has an absolute target, which is a path of the
+// guest. It follows links itself and keeps a descriptor of every directory that it went down, so
+// that ".." means the directory that it came from, whatever is renamed meanwhile.
+type walker struct {
+	v *View
+	// Steps that ".." may not undo: a confined directory.
+	floor int
+	steps []step
+	links int
+	count int
+}
+
+// step is one directory on the way: of the view, or of a mount.
+type step struct {
+	node *node
+	base
+	owned bool
+}
+
+// walk finds the spot of p below b. follow is about a link at the end.
+func (v *View) walk(b base, p string, follow bool) (spot, fault) {
+	w := walker{v: v}
+	defer w.close()
+	w.enter(b.m.node)
+	if b.confined {
+		w.floor = len(w.steps)
+	}
+	if b.rel != "" {
+		p = b.rel + "/" + p
+	}
+	return w.run(p, follow)
+}
+
+func (w *walker) close() {
+	for i := range w.steps {
+		w.drop(i)
+	}
+}
+
+func (w *walker) drop(i int) {
+	if w.steps[i].owned {
+		// O_PATH: nothing is written back
+		_ = sys.Close(w.steps[i].fd)
+		w.steps[i].owned = false
+	}
+}
+
+// enter puts the way from the root of the view down to n on the empty stack.
+func (w *walker) enter(n *node) {
+	if n.parent != nil {
+		w.enter(n.parent)
+	}
+	w.push(n)
+}
+
+func (w *walker) push(n *node) {
+	s := step{node: n}
+	if n.mount != nil {
+		s = step{base: base{m: n.mount, fd: n.mount.FD}}
+	}
+	w.steps = append(w.steps, s)
+}
+
+func (w *walker) top() *step { return &w.steps[len(w.steps)-1] }
+
+// run consumes p. A link on the way is put in front of what is left.
+func (w *walker) run(p string, follow bool) (spot, fault) {
+	slash := false
+	for {
+		if w.count++; w.count > maxSteps || len(p) > linkSize+maxPath {
+			return spot{}, plain(syscall.ENAMETOOLONG)
+		}
+		name, rest := cut(p)
+		last := strings.Trim(rest, "/") == ""
+		slash = last && rest != ""
+		switch name {
+		case "", ".":
+		case "..":
+			if len(w.steps)-1 < max(w.floor, 1) {
+				return spot{}, fault{syscall.EPERM, ruleEscape}
+			}
+			w.drop(len(w.steps) - 1)
+			w.steps = w.steps[:len(w.steps)-1]
+		default:
+			s, target, f := w.down(name, last, follow || slash)
+			switch {
+			case f != none:
+				return spot{}, f
+			case target != "":
+				if target[0] == '/' {
+					w.restart()
+				}
+				p = target + rest
+				continue
+			case s != nil:
+				s.slash = slash
+				return *s, none
+			}
+		}
+		if n := w.top().node; n != nil && n.device != nil && (slash || !last) {
+			return spot{}, plain(syscall.ENOTDIR)
+		}
+		if last {
+			return w.here(), none
+		}
+		p = rest
+	}
+}
+
+// restart goes to the root of the view, where absolute links start.
+func (w *walker) restart() {
+	w.close()
+	w.steps, w.floor = w.steps[:0], 0
+	w.push(w.v.root)
+}
+
+// here is the spot of the directory that the walk has come to.
+func (w *walker) here() spot {
+	t := w.top()
+	if t.node != nil {
+		return spot{node: t.node}
+	}
+	s := spot{base: t.base, name: ".", slash: true, owned: t.owned}
+	t.owned = false // now the spot's
+	return s
+}
+
+// down takes one component. It steps into a directory, or returns the target of
+// a link to follow, or, for the last component, its spot.
+func (w *walker) down(name string, last, follow bool) (*spot, string, fault) {
+	t := w.top()
+	if t.node != nil {
+		c := t.node.child(name)
+		if c == nil {
+			return nil, "", fault{syscall.EACCES, ruleOutside}
+		}
+		w.push(c)
+		return nil, "", none
+	}
+	rel := joinRel(t.rel, name)
+	if t.m.Hidden != nil && t.m.Hidden.Match(rel) {
+		return nil, "", fault{syscall.ENOENT, ruleHidden}
+	}
+	fd, err := sys.Openat2(t.fd, name, sys.OPath|syscall.O_NOFOLLOW, 0, t.m.resolve())
+	if err != nil {
+		if e := sys.ErrnoOf(err); e != syscall.ENOENT || !last {
+			return nil, "", plain(escaped(e))
+		}
+		return w.take(name), "", none // to be created, perhaps
+	}
+	var st sys.Stat
+	if err := sys.Fstat(fd, &st); err != nil {
+		_ = sys.Close(fd)
+		return nil, "", plain(sys.ErrnoOf(err))
+	}
+	switch kind := st.Mode & syscall.S_IFMT; {
+	case kind == syscall.S_IFLNK && (!last || follow):
+		target, f := w.readLink(fd)
+		_ = sys.Close(fd)
+		return nil, target, f
+	case kind == syscall.S_IFDIR && !last:
+		w.steps = append(w.steps, step{base: base{m: t.m, fd: fd, rel: rel}, owned: true})
+		return nil, "", none
+	}
+	_ = sys.Close(fd)
+	if !last {
+		return nil, "", plain(syscall.ENOTDIR)
+	}
+	return w.take(name), "", none
+}
+
+// take makes the spot of name in the directory on top, which becomes the spot's.
+func (w *walker) take(name string) *spot {
+	t := w.top()
+	s := &spot{base: t.base, name: name, owned: t.owned}
+	t.owned = false
+	return s
+}
+
+func (w *walker) readLink(fd int) (string, fault) {
+	if w.links++; w.links > maxLinks {
+		return "", plain(syscall.ELOOP)
+	}
+	var buf [linkSize]byte
+	n, err := sys.Readlinkat(fd, "", buf[:])
+	if err != nil {
+		return "", plain(sys.ErrnoOf(err))
+	}
+	if n == 0 {
+		return "", plain(syscall.ENOENT)
+	}
+	return string(buf[:n]), none
 }

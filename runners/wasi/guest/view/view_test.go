@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/jail-sandbox/jail/policy"
@@ -100,7 +101,7 @@ func text(d *Dir, p string) (string, Errno) {
 	}
 	if o.Dir != nil {
 		o.Dir.Close()
-		return "", sys.EISDIR
+		return "", syscall.EISDIR
 	}
 	defer sys.Close(o.FD)
 	buf := make([]byte, 4096)
@@ -160,34 +161,34 @@ func TestPaths(t *testing.T) {
 		{"data/../tmp/t", "t", 0},
 		{"workspace/a\\b", "backslash", 0}, {"workspace/\xff", "byte", 0},
 		{"workspace/many20", "f", 0},
-		{"workspace/many55", "", sys.ELOOP}, {"workspace/loop", "", sys.ELOOP},
-		{"workspace/dangling", "", sys.ENOENT},
-		{"workspace/absout", "", sys.EACCES}, {"workspace/missing", "", sys.ENOENT},
-		{"workspace/f/", "", sys.ENOTDIR},
-		{"workspace/l/", "", sys.ENOTDIR}, {"workspace/f/.", "", sys.ENOTDIR},
-		{"workspace/f/..", "", sys.ENOTDIR},
-		{"workspace/f/x", "", sys.ENOTDIR}, {"workspace/d", "", sys.EISDIR},
-		{"workspace", "", sys.EISDIR}, {"workspace/", "", sys.EISDIR},
-		{".", "", sys.EISDIR}, {"data", "", sys.EISDIR}, {"data/", "", sys.EISDIR},
-		{"", "", sys.ENOENT}, {"/etc/passwd", "", sys.EPERM}, {"/workspace/f", "", sys.EPERM},
-		{"/", "", sys.EPERM}, {"//", "", sys.EPERM},
-		{"etc/passwd", "", sys.EACCES}, {"etc", "", sys.EACCES}, {"data/other", "", sys.EACCES},
-		{"workspacex", "", sys.EACCES},
-		{"..", "", sys.EPERM}, {"../etc/passwd", "", sys.EPERM}, {"workspace/../..", "", sys.EPERM},
-		{"workspace/d/../../../etc", "", sys.EPERM},
-		{"workspace/ld/../../../x", "", sys.EPERM}, {"...", "", sys.EACCES},
-		{"workspace/...", "", sys.ENOENT},
-		{"workspace/f\x00", "", sys.EINVAL}, {"\x00", "", sys.EINVAL},
-		{"workspace/" + long, "", sys.ENAMETOOLONG},
-		{"workspace/" + deep, "", sys.ENAMETOOLONG},
-		{strings.Repeat("./", 3000) + "tmp/t", "", sys.ENAMETOOLONG},
+		{"workspace/many55", "", syscall.ELOOP}, {"workspace/loop", "", syscall.ELOOP},
+		{"workspace/dangling", "", syscall.ENOENT},
+		{"workspace/absout", "", syscall.EACCES}, {"workspace/missing", "", syscall.ENOENT},
+		{"workspace/f/", "", syscall.ENOTDIR},
+		{"workspace/l/", "", syscall.ENOTDIR}, {"workspace/f/.", "", syscall.ENOTDIR},
+		{"workspace/f/..", "", syscall.ENOTDIR},
+		{"workspace/f/x", "", syscall.ENOTDIR}, {"workspace/d", "", syscall.EISDIR},
+		{"workspace", "", syscall.EISDIR}, {"workspace/", "", syscall.EISDIR},
+		{".", "", syscall.EISDIR}, {"data", "", syscall.EISDIR}, {"data/", "", syscall.EISDIR},
+		{"", "", syscall.ENOENT}, {"/etc/passwd", "", syscall.EPERM}, {"/workspace/f", "", syscall.EPERM},
+		{"/", "", syscall.EPERM}, {"//", "", syscall.EPERM},
+		{"etc/passwd", "", syscall.EACCES}, {"etc", "", syscall.EACCES}, {"data/other", "", syscall.EACCES},
+		{"workspacex", "", syscall.EACCES},
+		{"..", "", syscall.EPERM}, {"../etc/passwd", "", syscall.EPERM}, {"workspace/../..", "", syscall.EPERM},
+		{"workspace/d/../../../etc", "", syscall.EPERM},
+		{"workspace/ld/../../../x", "", syscall.EPERM}, {"...", "", syscall.EACCES},
+		{"workspace/...", "", syscall.ENOENT},
+		{"workspace/f\x00", "", syscall.EINVAL}, {"\x00", "", syscall.EINVAL},
+		{"workspace/" + long, "", syscall.ENAMETOOLONG},
+		{"workspace/" + deep, "", syscall.ENAMETOOLONG},
+		{strings.Repeat("./", 3000) + "tmp/t", "", syscall.ENAMETOOLONG},
 	}
 	d := root(t, v)
 	for _, tt := range tests {
 		if got, e := text(d, tt.p); got != tt.want || e != tt.errno {
 			t.Errorf("%.60q: %q %v, want %q %v", tt.p, got, e, tt.want, tt.errno)
 		}
-		if _, e := d.Stat(tt.p, true); (e == 0) != (tt.errno == 0 || tt.errno == sys.EISDIR) {
+		if _, e := d.Stat(tt.p, true); (e == 0) != (tt.errno == 0 || tt.errno == syscall.EISDIR) {
 			t.Errorf("stat %.60q: %v, open %v", tt.p, e, tt.errno)
 		}
 	}
@@ -218,10 +219,10 @@ func TestPreopen(t *testing.T) {
 		want  string
 		errno Errno
 	}{
-		{d, "f", "f", 0}, {d, "d/../f", "f", 0}, {d, "abs", "f", 0}, {d, "../tmp/t", "", sys.EPERM},
-		{d, "up", "", sys.EPERM},
-		{d, "..", "", sys.EPERM}, {d, "d/../..", "", sys.EPERM},
-		{deep, "../g", "g", 0}, {deep, "../../f", "f", 0}, {deep, "../../../tmp/t", "", sys.EPERM},
+		{d, "f", "f", 0}, {d, "d/../f", "f", 0}, {d, "abs", "f", 0}, {d, "../tmp/t", "", syscall.EPERM},
+		{d, "up", "", syscall.EPERM},
+		{d, "..", "", syscall.EPERM}, {d, "d/../..", "", syscall.EPERM},
+		{deep, "../g", "g", 0}, {deep, "../../f", "f", 0}, {deep, "../../../tmp/t", "", syscall.EPERM},
 		{deep, "h", "h", 0},
 		{deep, "../e/h", "h", 0},
 	} {
@@ -262,27 +263,27 @@ func TestVirtual(t *testing.T) {
 	d := root(t, v)
 	ts := &[2]sys.Timespec{}
 	for name, e := range map[string]Errno{
-		"mkdir new":        d.Mkdir("new") ^ sys.EACCES,
-		"mkdir data/new":   d.Mkdir("data/new") ^ sys.EACCES,
-		"mkdir workspace":  d.Mkdir("workspace") ^ sys.EEXIST,
-		"mkdir data":       d.Mkdir("data/") ^ sys.EEXIST,
-		"rmdir data":       d.Rmdir("data") ^ sys.EBUSY,
-		"unlink data":      d.Unlink("data") ^ sys.EBUSY,
-		"rename over":      d.Rename("workspace/d", d, "data") ^ sys.EBUSY,
-		"rename data":      d.Rename("data", d, "workspace/x") ^ sys.EBUSY,
-		"link":             d.Link("workspace/f", d, "x") ^ sys.EACCES,
-		"symlink":          d.Symlink("x", "y") ^ sys.EACCES,
-		"times":            d.SetTimes("data", true, ts) ^ sys.EACCES,
-		"across":           d.Rename("workspace/f", d, "data/dict/f") ^ sys.EXDEV,
-		"link across":      d.Link("workspace/f", d, "data/dict/f") ^ sys.EXDEV,
-		"symlink absolute": d.Symlink("/etc/passwd", "workspace/l") ^ sys.EPERM,
-		"rmdir mount":      d.Rmdir("workspace/.") ^ sys.EINVAL,
+		"mkdir new":        d.Mkdir("new") ^ syscall.EACCES,
+		"mkdir data/new":   d.Mkdir("data/new") ^ syscall.EACCES,
+		"mkdir workspace":  d.Mkdir("workspace") ^ syscall.EEXIST,
+		"mkdir data":       d.Mkdir("data/") ^ syscall.EEXIST,
+		"rmdir data":       d.Rmdir("data") ^ syscall.EBUSY,
+		"unlink data":      d.Unlink("data") ^ syscall.EBUSY,
+		"rename over":      d.Rename("workspace/d", d, "data") ^ syscall.EBUSY,
+		"rename data":      d.Rename("data", d, "workspace/x") ^ syscall.EBUSY,
+		"link":             d.Link("workspace/f", d, "x") ^ syscall.EACCES,
+		"symlink":          d.Symlink("x", "y") ^ syscall.EACCES,
+		"times":            d.SetTimes("data", true, ts) ^ syscall.EACCES,
+		"across":           d.Rename("workspace/f", d, "data/dict/f") ^ syscall.EXDEV,
+		"link across":      d.Link("workspace/f", d, "data/dict/f") ^ syscall.EXDEV,
+		"symlink absolute": d.Symlink("/etc/passwd", "workspace/l") ^ syscall.EPERM,
+		"rmdir mount":      d.Rmdir("workspace/.") ^ syscall.EINVAL,
 	} {
 		if e != 0 {
 			t.Errorf("%s: not the error that it should be", name)
 		}
 	}
-	if _, e := d.Open("new", How{Write: true, Create: true}); e != sys.EACCES ||
+	if _, e := d.Open("new", How{Write: true, Create: true}); e != syscall.EACCES ||
 		!slices.Contains(*l, "write /new: "+ruleOutside) {
 		t.Errorf("create: %v, %q", e, *l)
 	}
@@ -301,7 +302,7 @@ func TestSpecial(t *testing.T) {
 	for _, name := range []string{"w/fifo", "w/sock"} {
 		for _, how := range []How{{Read: true}, {Write: true}, {Read: true, Write: true},
 			{Read: true, Truncate: true}, {Write: true, Create: true}} {
-			if _, e := d.Open(name, how); e != sys.EACCES {
+			if _, e := d.Open(name, how); e != syscall.EACCES {
 				t.Errorf("%s %+v: %v", name, how, e)
 			}
 		}

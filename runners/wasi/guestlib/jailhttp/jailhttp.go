@@ -52,16 +52,11 @@ type roundTripper struct{ plain *http.Transport }
 func (t *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	out := req.Clone(req.Context())
 	out.URL.RawQuery = query(req.URL.RawQuery)
-	if req.URL.Scheme != "https" {
-		resp, err := t.plain.RoundTrip(out)
-		if resp != nil {
-			resp.Request = req
-		}
-		return resp, err
+	if req.URL.Scheme == "https" {
+		// An opaque URL is sent as it is in the request line.
+		out.URL = &url.URL{Scheme: "http", Host: req.URL.Host, Opaque: "https://" +
+			req.URL.Host + path(req.URL), RawQuery: out.URL.RawQuery, ForceQuery: req.URL.ForceQuery}
 	}
-	// An opaque URL is sent as it is in the request line.
-	out.URL = &url.URL{Scheme: "http", Host: req.URL.Host, Opaque: "https://" +
-		req.URL.Host + path(req.URL), RawQuery: out.URL.RawQuery, ForceQuery: req.URL.ForceQuery}
 	resp, err := t.plain.RoundTrip(out)
 	if resp != nil {
 		resp.Request = req
