@@ -217,12 +217,7 @@ func locate(root *os.Root, list []uint64, head state) (position, error) {
 	if head.size == 0 {
 		return position{segment: 1, state: head}, nil
 	}
-	at := position{state: head}
-	for _, first := range list {
-		if first <= head.size {
-			at.segment = first
-		}
-	}
+	at := position{segment: holding(list, head.size), state: head}
 	missing := fmt.Errorf("%w: record %d is missing: the signed head has it", errDamaged, head.size)
 	if at.segment == 0 {
 		return at, missing

@@ -111,7 +111,7 @@ func (s *Reader) Read(ctx context.Context, c caller.Caller,
 			all = f
 		}
 		m := audit.NewMatcher(f)
-		for r, err := range audit.Among(ctx, s.dir, all, nil, audit.Place{}) {
+		for r, err := range audit.Among(ctx, s.dir, all) {
 			switch {
 			case ctx.Err() != nil:
 				return

@@ -3,12 +3,9 @@ package audit
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
-	"iter"
-	"os"
-	"slices"
+	"strings"
 	"time"
 )
 
@@ -40,42 +37,6 @@ func (r Record) ID() string { return cmp.Or(r.RunID, r.Run) }
 type Field struct {
 	Name  string
 	Value json.RawMessage
-}
-
-// Scan reads the log in dir from its beginning and yields the records that f matches. It does not
-// check the chain: [Verify] does. It yields an error with the place for a line that is no record,
-// and goes on after it. An incomplete line ends the scan.
-func Scan(dir string, f Filter) iter.Seq2[Record, error] {
-	return func(yield func(Record, error) bool) {
-		read(context.Background(), dir, f, 1, yield, func() bool { return false })
-	}
-}
-
-// From is Scan from record first on, without reading the segments before it.
-func From(dir string, f Filter, first uint64) iter.Seq2[Record, error] {
-	return func(yield func(Record, error) bool) {
-		read(context.Background(), dir, f, first, func(r Record, err error) bool {
-			return err == nil && r.Seq < first || yield(r, err)
-		}, func() bool { return false })
-	}
-}
-
-// segmentOf returns the first record of the segment that holds a record, or would; 0 if that is
-// unknown.
-func segmentOf(root *os.Root, seq uint64) uint64 {
-	list, err := segments(root)
-	if err != nil {
-		// The reader of the segments reports the error.
-		return 0
-	}
-	i, found := slices.BinarySearch(list, seq)
-	switch {
-	case found:
-		return seq
-	case i == 0:
-		return 0
-	}
-	return list[i-1]
 }
 
 // ParseRecord parses one line of a log, without its newline.
@@ -132,4 +93,80 @@ func (p *parser) record(text []byte) (Record, error) {
 		err = bad
 	}
 	return r, err
+}
+
+// Field returns the value of one of the type's own fields, nil if it has none of that name.
+func (r Record) Field(name string) json.RawMessage {
+	for _, f := range r.Fields {
+		if f.Name == name {
+			return f.Value
+		}
+	}
+	return nil
+}
+
+// Text returns a text field as the bytes that were recorded.
+func (r Record) Text(name string) string {
+	var s string
+	if json.Unmarshal(r.Field(name), &s) != nil {
+		return ""
+	}
+	return Original(s)
+}
+
+// Texts returns a list field as the bytes that were recorded.
+func (r Record) Texts(name string) []string {
+	var list []string
+	if json.Unmarshal(r.Field(name), &list) != nil {
+		return nil
+	}
+	for i, s := range list {
+		list[i] = Original(s)
+	}
+	return list
+}
+
+// Int returns a number field, or 0.
+func (r Record) Int(name string) int64 {
+	var n int64
+	if json.Unmarshal(r.Field(name), &n) != nil {
+		return 0
+	}
+	return n
+}
+
+// Decision returns whether the record is about a refusal or about an allowed operation; "" for
+// other records.
+func (r Record) Decision() string {
+	switch r.Type {
+	case TypeDenied:
+		return DecisionDenied
+	case TypeFetch:
+		return r.Text("decision")
+	}
+	return ""
+}
+
+// paths returns the paths that the record names.
+func (r Record) paths() []string {
+	var paths []string
+	switch r.Type {
+	// The text is "read /etc/shadow", perhaps with more after the last path.
+	case TypeDenied:
+		if _, path, found := strings.Cut(r.Text("what"), " "); found {
+			paths = append(paths, path)
+		}
+	case TypeExec:
+		paths = append(paths, r.Text("program"))
+	case TypeFetch, TypeFile:
+		paths = append(paths, r.Text("path"))
+	case TypeRunStarted:
+		paths = append(paths, r.Text("workspace"))
+	}
+	for _, file := range r.Texts("files") { // "added sha256:… a/b"
+		if words := strings.SplitN(file, " ", 3); len(words) == 3 {
+			paths = append(paths, words[2])
+		}
+	}
+	return append(append(paths, r.Texts("paths")...), r.Texts("held")...)
 }
