@@ -36,9 +36,13 @@ func (s *stream) exchange(ctx context.Context, rt *roundTrip) bool {
 		return false
 	}
 	rt.target.query = query
+	upgrades := rt.what.Kind == kindWebSocket
+	if upgrades {
+		headers = append(headers, field{"Connection", "Upgrade"}, field{"Upgrade", "websocket"})
+	}
 	// A request that may not be safe to send twice, or was approved once, uses a connection that is
 	// known to be open.
-	reuse := s.h.length == 0 && !rt.asks
+	reuse := s.h.length == 0 && !rt.asks && !upgrades
 	if refused := rt.reach(ctx, reuse); refused != nil {
 		s.finish(rt, refused)
 		return false
@@ -55,6 +59,10 @@ func (s *stream) exchange(ctx context.Context, rt *roundTrip) bool {
 	rt.letGo()
 	if refused != nil {
 		s.finish(rt, refused)
+		return false
+	}
+	if upgrades {
+		s.webSocket(ctx, rt, resp)
 		return false
 	}
 	goesOn, keep := s.answer(ctx, rt, resp)

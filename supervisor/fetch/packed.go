@@ -1,11 +1,14 @@
 package fetch
 
 import (
+	"bufio"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"net/netip"
 	"sync"
-	"time"
 	"unicode/utf8"
 
 	"github.com/jail-sandbox/jail/jail/control"
@@ -13,7 +16,7 @@ import (
 
 // Intents, outcomes and answers are sent for every request, so they are packed instead of JSON. The
 // first byte of a body says which it is; JSON starts with a brace. Numbers are varints (package
-// encoding/binary), texts and addresses follow their length. The order is that of the fields.
+// encoding/binary), texts and addresses follow their length.
 const (
 	packedIntent  = 1
 	packedOutcome = 2
@@ -22,62 +25,180 @@ const (
 
 var errPacked = errors.New("a packed message cannot be read")
 
-// packing is a frame that is being written: the length, then the packed body.
-type packing []byte
+// packable is a message that can be packed. Its method fields calls the codec for each field, in the
+// order of the packed message.
+type packable interface{ fields(*codec) }
 
-// start begins a message in the buffer of the last one.
-func (b packing) start(kind byte) packing { return append(b[:0], 0, 0, 0, 0, kind) }
-
-// end sets the length.
-func (b packing) end() packing {
-	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
-	return b
+func (i *Intent) fields(c *codec) {
+	c.number(&i.ID)
+	c.texts(&i.Kind, &i.Method, &i.Scheme, &i.Host)
+	c.port(&i.Port)
+	c.texts(&i.Path, &i.Query, &i.Decision, &i.Layer, &i.Rule, &i.Credential, &i.Mode)
+	c.number(&i.After)
+	signed(c, &i.Hops)
+	c.flags(&i.Internal)
+	signed(c, &i.Resolve)
+	c.texts(&i.Socket)
+	c.addresses(&i.Addresses)
 }
 
-func (b packing) number(n uint64) packing { return binary.AppendUvarint(b, n) }
-func (b packing) signed(n int64) packing  { return binary.AppendVarint(b, n) }
+func (o *Outcome) fields(c *codec) {
+	c.number(&o.ID)
+	c.texts(&o.Address)
+	signed(c, &o.Status)
+	signed(c, &o.BytesIn, &o.BytesOut)
+	signed(c, &o.Connect, &o.TLS, &o.First, &o.Total)
+	c.flags(&o.Reused, &o.Truncated, &o.Scrubbed)
+	c.texts(&o.Version, &o.Peer, &o.Redirect, &o.Error)
+}
 
-func (b packing) text(s string) packing { return append(b.number(uint64(len(s))), s...) }
+func (a *answer) fields(c *codec) {
+	c.number(&a.ID)
+	c.texts(&a.Refuse)
+	c.flags(&a.Failed, &a.End)
+	c.texts(&a.Code, &a.Next, &a.Approval)
+}
 
-func (b packing) flag(f bool) packing {
-	if f {
-		return append(b, 1)
+// pack returns the frame of a message, in the buffer of another one: the length, then the body.
+func pack(frame []byte, kind byte, m packable) []byte {
+	c := codec{b: append(frame[:0], 0, 0, 0, 0, kind)}
+	m.fields(&c)
+	binary.BigEndian.PutUint32(c.b, uint32(len(c.b)-4))
+	return c.b
+}
+
+// unpack reads the body of a message behind its kind.
+func unpack(body []byte, m packable) error {
+	c := codec{b: body, reads: true}
+	if m.fields(&c); c.bad || len(c.b) > 0 {
+		return errPacked
 	}
-	return append(b, 0)
+	return nil
 }
 
-func (b packing) intent(i Intent) packing {
-	w := i.What
-	b = b.start(packedIntent).number(w.ID).text(w.Kind).text(w.Method).text(w.Scheme).text(w.Host).
-		number(uint64(w.Port)).text(w.Path).text(w.Query).text(w.Decision).text(w.Layer).
-		text(w.Rule).text(w.Credential).text(w.Mode).number(w.After).signed(int64(w.Hops)).
-		flag(w.Internal).signed(int64(i.Resolve)).text(i.Socket).number(uint64(len(i.Addresses)))
-	for _, a := range i.Addresses {
-		// MarshalBinary of an address returns no error.
-		raw, _ := a.MarshalBinary()
-		b = b.text(string(raw))
+// unpack reads a packed message of the proxy.
+func (m *fromProxy) unpack(kind byte, body []byte) error {
+	switch kind {
+	case packedIntent:
+		m.Intent = &Intent{}
+		return unpack(body, m.Intent)
+	case packedOutcome:
+		m.Outcome = &Outcome{}
+		return unpack(body, m.Outcome)
 	}
-	return b.end()
+	return errPacked
 }
 
-func (b packing) outcome(o Outcome) packing {
-	return b.start(packedOutcome).number(o.ID).text(o.Address).signed(int64(o.Status)).
-		signed(o.BytesIn).signed(o.BytesOut).signed(int64(o.Connect)).signed(int64(o.TLS)).
-		signed(int64(o.First)).signed(int64(o.Total)).flag(o.Reused).flag(o.Truncated).
-		flag(o.Scrubbed).text(o.Version).text(o.Peer).text(o.Redirect).text(o.Error).end()
+// unpack reads a packed answer of the daemon.
+func (a *answer) unpack(kind byte, body []byte) error {
+	if kind != packedAnswer {
+		return errPacked
+	}
+	return unpack(body, a)
 }
 
-func (b packing) answer(a answer) packing {
-	return b.start(packedAnswer).number(a.ID).text(a.Refuse).flag(a.Failed).flag(a.End).
-		text(a.Code).text(a.Next).text(a.Approval).end()
+// codec appends fields to a message, or takes them off one. It reads zero values after the first
+// error.
+type codec struct {
+	b     []byte
+	reads bool
+	bad   bool
 }
+
+func (c *codec) number(n *uint64) {
+	if !c.reads {
+		c.b = binary.AppendUvarint(c.b, *n)
+		return
+	}
+	size := 0
+	if *n, size = binary.Uvarint(c.b); size <= 0 || c.bad {
+		*n, c.bad = 0, true
+		return
+	}
+	c.b = c.b[size:]
+}
+
+// signed codes numbers as [binary.AppendVarint] does.
+func signed[T ~int | ~int64](c *codec, all ...*T) {
+	for _, n := range all {
+		u := uint64(*n)<<1 ^ uint64(int64(*n)>>63)
+		c.number(&u)
+		*n = T(u>>1) ^ -T(u&1)
+	}
+}
+
+func (c *codec) port(p *uint16) {
+	n := uint64(*p)
+	c.number(&n)
+	*p, c.bad = uint16(n), c.bad || n > 1<<16-1
+}
+
+func (c *codec) flags(all ...*bool) {
+	for _, f := range all {
+		n := uint64(0)
+		if *f {
+			n = 1
+		}
+		c.number(&n)
+		*f, c.bad = n == 1, c.bad || n > 1
+	}
+}
+
+// texts codes texts as JSON would: each byte that is not valid UTF-8 is read as U+FFFD.
+func (c *codec) texts(all ...*string) {
+	for _, s := range all {
+		if c.reads {
+			*s = string(c.take())
+			if !utf8.ValidString(*s) {
+				*s = string([]rune(*s))
+			}
+			continue
+		}
+		n := uint64(len(*s))
+		c.number(&n)
+		c.b = append(c.b, *s...)
+	}
+}
+
+// take takes a length, and that many bytes.
+func (c *codec) take() (out []byte) {
+	var n uint64
+	if c.number(&n); n > uint64(len(c.b)) {
+		c.bad = true
+		return nil
+	}
+	out, c.b = c.b[:n], c.b[n:]
+	return out
+}
+
+func (c *codec) addresses(all *[]netip.Addr) {
+	n := uint64(len(*all))
+	c.number(&n)
+	if !c.reads {
+		for _, a := range *all {
+			// MarshalBinary of an address returns no error.
+			raw, _ := a.MarshalBinary()
+			text := string(raw)
+			c.texts(&text)
+		}
+		return
+	}
+	for ; n > 0 && !c.bad; n-- {
+		var a netip.Addr
+		c.bad = a.UnmarshalBinary(c.take()) != nil || c.bad
+		*all = append(*all, a)
+	}
+}
+
+// keptFrame is the largest buffer, in bytes, that is kept for the next message.
+const keptFrame = 64 << 10
 
 // sender sends packed messages and others over one socket. It may be used by several goroutines.
 type sender struct {
 	mu   sync.Mutex
 	conn *control.Conn
 	// room is the buffer of the last packed message, for the next one.
-	room packing
+	room []byte
 }
 
 func (s *sender) send(message any) error {
@@ -86,10 +207,10 @@ func (s *sender) send(message any) error {
 	return s.conn.Send(message)
 }
 
-func (s *sender) pack(message func(packing) packing) error {
+func (s *sender) pack(kind byte, m packable) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.room = message(s.room)
+	s.room = pack(s.room, kind, m)
 	_, err := s.conn.File().Write(s.room)
 	if cap(s.room) > keptFrame {
 		s.room = nil
@@ -97,120 +218,48 @@ func (s *sender) pack(message func(packing) packing) error {
 	return err
 }
 
-// unpacking takes fields off a message. After the first error it returns zero values.
-type unpacking struct {
-	b   []byte
-	bad bool
+// frames reads messages of jail/control, and packed ones in the same frames, from a socket that no
+// longer carries descriptors. One system call reads as many messages as are queued, up to the size
+// of the buffer. The kernel drops descriptors that are sent nevertheless.
+type frames struct {
+	r    *bufio.Reader
+	body []byte
 }
 
-func (u *unpacking) number() uint64 {
-	n, size := binary.Uvarint(u.b)
-	if size <= 0 || u.bad {
-		u.bad = true
-		return 0
+// newFrames returns a reader of the messages after those that conn has received.
+func newFrames(conn *control.Conn) *frames {
+	return &frames{r: bufio.NewReaderSize(conn.File(), 16<<10)}
+}
+
+// receive reads one message. It returns io.EOF after the last message.
+func (f *frames) receive(message any) error {
+	var head [4]byte
+	if _, err := io.ReadFull(f.r, head[:]); err != nil {
+		return err
 	}
-	u.b = u.b[size:]
-	return n
-}
-
-func (u *unpacking) signed() int64 {
-	n, size := binary.Varint(u.b)
-	if size <= 0 || u.bad {
-		u.bad = true
-		return 0
+	size := int(binary.BigEndian.Uint32(head[:]))
+	if size > control.MaxMessage {
+		return fmt.Errorf("control message of %d bytes: %w", size, control.ErrTooLarge)
 	}
-	u.b = u.b[size:]
-	return n
-}
-
-func (u *unpacking) bytes() []byte {
-	size := u.number()
-	if u.bad || size > uint64(len(u.b)) {
-		u.bad = true
-		return nil
+	if size > cap(f.body) {
+		f.body = make([]byte, size)
 	}
-	out := u.b[:size]
-	u.b = u.b[size:]
-	return out
-}
-
-// text returns a text as JSON would: each byte that is not valid UTF-8 becomes U+FFFD.
-func (u *unpacking) text() string {
-	s := string(u.bytes())
-	if !utf8.ValidString(s) {
-		s = string([]rune(s))
+	body := f.body[:size]
+	if cap(f.body) > keptFrame {
+		f.body = nil
 	}
-	return s
-}
-
-func (u *unpacking) time() time.Duration { return time.Duration(u.signed()) }
-
-func (u *unpacking) flag() bool {
-	n := u.number()
-	u.bad = u.bad || n > 1
-	return n == 1
-}
-
-func (u *unpacking) port() uint16 {
-	n := u.number()
-	u.bad = u.bad || n > 1<<16-1
-	return uint16(n)
-}
-
-func (u *unpacking) intent() *Intent {
-	i := &Intent{What: What{ID: u.number(), Kind: u.text(), Method: u.text(), Scheme: u.text(),
-		Host: u.text(), Port: u.port(), Path: u.text(), Query: u.text(), Decision: u.text(),
-		Layer: u.text(), Rule: u.text(), Credential: u.text(), Mode: u.text(), After: u.number(),
-		Hops: int(u.signed()), Internal: u.flag()}, Resolve: u.time(), Socket: u.text()}
-	for n := u.number(); n > 0 && !u.bad; n-- {
-		var a netip.Addr
-		if err := a.UnmarshalBinary(u.bytes()); err != nil {
-			u.bad = true
-		}
-		i.Addresses = append(i.Addresses, a)
+	if _, err := io.ReadFull(f.r, body); errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	} else if err != nil {
+		return err
 	}
-	return i
-}
-
-func (u *unpacking) outcome() *Outcome {
-	return &Outcome{ID: u.number(), Address: u.text(), Status: int(u.signed()), BytesIn: u.signed(),
-		BytesOut: u.signed(), Connect: u.time(), TLS: u.time(), First: u.time(), Total: u.time(),
-		Reused: u.flag(), Truncated: u.flag(), Scrubbed: u.flag(), Version: u.text(),
-		Peer: u.text(), Redirect: u.text(), Error: u.text()}
-}
-
-func (u *unpacking) answer() answer {
-	return answer{ID: u.number(), Refuse: u.text(), Failed: u.flag(), End: u.flag(), Code: u.text(),
-		Next: u.text(), Approval: u.text()}
-}
-
-// unpack reads a packed message of the proxy.
-func (m *fromProxy) unpack(kind byte, body []byte) error {
-	u := &unpacking{b: body}
-	switch kind {
-	case packedIntent:
-		m.Intent = u.intent()
-	case packedOutcome:
-		m.Outcome = u.outcome()
-	default:
-		return errPacked
+	if packed, ok := message.(interface {
+		unpack(kind byte, body []byte) error
+	}); ok && size > 0 && body[0] != '{' {
+		return packed.unpack(body[0], body[1:])
 	}
-	return u.end()
-}
-
-// unpack reads a packed answer of the daemon.
-func (a *answer) unpack(kind byte, body []byte) error {
-	u := &unpacking{b: body}
-	if kind != packedAnswer {
-		return errPacked
-	}
-	*a = u.answer()
-	return u.end()
-}
-
-func (u *unpacking) end() error {
-	if u.bad || len(u.b) > 0 {
-		return errPacked
+	if err := json.Unmarshal(body, message); err != nil {
+		return fmt.Errorf("control message %T: %w", message, err)
 	}
 	return nil
 }
