@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
+	"net/http/httputil"
 	"strings"
 	"sync"
 	"time"
@@ -222,29 +222,11 @@ func (s *stream) sendBody(w *bufio.Writer, body io.Reader) error {
 		}
 		return err
 	}
-	c := &chunkWriter{w}
-	if _, err := io.Copy(c, body); err != nil {
+	if _, err := io.Copy(httputil.NewChunkedWriter(w), body); err != nil {
 		return err
 	}
 	_, err := w.WriteString("0\r\n\r\n")
 	return err
-}
-
-// chunkWriter writes each piece as one chunk.
-type chunkWriter struct{ w *bufio.Writer }
-
-func (c *chunkWriter) Write(p []byte) (int, error) {
-	if len(p) == 0 {
-		return 0, nil
-	}
-	if _, err := c.w.WriteString(strconv.FormatInt(int64(len(p)), 16) + "\r\n"); err != nil {
-		return 0, err
-	}
-	n, err := c.w.Write(p)
-	if err == nil {
-		_, err = c.w.WriteString("\r\n")
-	}
-	return n, err
 }
 
 // readHead reads the head of the response, after any 1xx responses.
@@ -356,7 +338,7 @@ func (rt *roundTrip) truncated(ctx context.Context, err error) {
 func (s *stream) copyBody(w *bufio.Writer, body io.Reader, chunks bool) error {
 	var to io.Writer = w
 	if chunks {
-		to = &chunkWriter{w}
+		to = httputil.NewChunkedWriter(w)
 	}
 	buf := pieces.Get().(*[bufferSize]byte)
 	defer pieces.Put(buf)

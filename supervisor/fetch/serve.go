@@ -45,28 +45,19 @@ func (p *proxy) requests(ctx context.Context, conn net.Conn, r *bufio.Reader, in
 			return
 		}
 		_ = conn.SetDeadline(time.Now().Add(headTime))
+		s := &stream{p: p, conn: conn, r: r, h: &head{}, inside: inside, eff: eff, ended: ctx.Done()}
 		h, err := readHead(r)
 		if err != nil {
-			p.badHead(ctx, conn, err)
+			// Otherwise the stream ended, or nothing came.
+			if _, ok := errors.AsType[*badTarget](err); ok {
+				s.bad(err)
+			}
 			return
 		}
-		s := &stream{p: p, conn: conn, r: r, h: h, inside: inside, eff: eff, ended: ctx.Done()}
-		if !s.handle(ctx) {
+		if s.h = h; !s.handle(ctx) {
 			return
 		}
 	}
-}
-
-// badHead refuses bytes that are no request, and records the refusal.
-func (p *proxy) badHead(ctx context.Context, conn net.Conn, err error) {
-	var b *badTarget
-	if !errors.As(err, &b) {
-		// The stream ended, or nothing came.
-		return
-	}
-	p.refused.add(What{ID: p.ids.Add(1), Kind: kindRequest, Decision: Denied, Layer: "fetch",
-		Rule: "strict HTTP/1.1: " + b.why})
-	(&stream{p: p, conn: conn, h: &head{}, ended: ctx.Done()}).reply(badRequest(err))
 }
 
 // stream is a request with its stream.
