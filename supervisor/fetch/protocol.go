@@ -223,52 +223,18 @@ const (
 
 var errPacked = errors.New("a packed message cannot be read")
 
-// packable is a message that can be packed. Its method fields calls the codec for each field, in the
-// order of the packed message.
-type packable interface{ fields(*codec) }
-
-func (i *Intent) fields(c *codec) {
-	c.number(&i.ID)
-	c.texts(&i.Kind, &i.Method, &i.Scheme, &i.Host)
-	c.port(&i.Port)
-	c.texts(&i.Path, &i.Query, &i.Decision, &i.Layer, &i.Rule, &i.Credential, &i.Mode)
-	c.number(&i.After)
-	signed(c, &i.Hops)
-	c.flags(&i.Internal)
-	signed(c, &i.Resolve)
-	c.texts(&i.Socket)
-	c.addresses(&i.Addresses)
-}
-
-func (o *Outcome) fields(c *codec) {
-	c.number(&o.ID)
-	c.texts(&o.Address)
-	signed(c, &o.Status)
-	signed(c, &o.BytesIn, &o.BytesOut)
-	signed(c, &o.Connect, &o.TLS, &o.First, &o.Total)
-	c.flags(&o.Reused, &o.Truncated, &o.Scrubbed)
-	c.texts(&o.Version, &o.Peer, &o.Redirect, &o.Error)
-}
-
-func (a *answer) fields(c *codec) {
-	c.number(&a.ID)
-	c.texts(&a.Refuse)
-	c.flags(&a.Failed, &a.End)
-	c.texts(&a.Code, &a.Next, &a.Approval)
-}
-
 // pack returns the frame of a message, in the buffer of another one: the length, then the body.
-func pack(frame []byte, kind byte, m packable) []byte {
+func pack(frame []byte, kind byte, message any) []byte {
 	c := codec{b: append(frame[:0], 0, 0, 0, 0, kind)}
-	m.fields(&c)
+	c.fields(message)
 	binary.BigEndian.PutUint32(c.b, uint32(len(c.b)-4))
 	return c.b
 }
 
 // unpack reads the body of a message behind its kind.
-func unpack(body []byte, m packable) error {
+func unpack(body []byte, message any) error {
 	c := codec{b: body, reads: true}
-	if m.fields(&c); c.bad || len(c.b) > 0 {
+	if c.fields(message); c.bad || len(c.b) > 0 {
 		return errPacked
 	}
 	return nil
@@ -301,6 +267,38 @@ type codec struct {
 	b     []byte
 	reads bool
 	bad   bool
+}
+
+// fields codes the fields of a message, in the order of the packed message.
+func (c *codec) fields(message any) {
+	switch m := message.(type) {
+	case *Intent:
+		c.number(&m.ID)
+		c.texts(&m.Kind, &m.Method, &m.Scheme, &m.Host)
+		c.port(&m.Port)
+		c.texts(&m.Path, &m.Query, &m.Decision, &m.Layer, &m.Rule, &m.Credential, &m.Mode)
+		c.number(&m.After)
+		signed(c, &m.Hops)
+		c.flags(&m.Internal)
+		signed(c, &m.Resolve)
+		c.texts(&m.Socket)
+		c.addresses(&m.Addresses)
+	case *Outcome:
+		c.number(&m.ID)
+		c.texts(&m.Address)
+		signed(c, &m.Status)
+		signed(c, &m.BytesIn, &m.BytesOut)
+		signed(c, &m.Connect, &m.TLS, &m.First, &m.Total)
+		c.flags(&m.Reused, &m.Truncated, &m.Scrubbed)
+		c.texts(&m.Version, &m.Peer, &m.Redirect, &m.Error)
+	case *answer:
+		c.number(&m.ID)
+		c.texts(&m.Refuse)
+		c.flags(&m.Failed, &m.End)
+		c.texts(&m.Code, &m.Next, &m.Approval)
+	default:
+		c.bad = true
+	}
 }
 
 func (c *codec) number(n *uint64) {
@@ -405,10 +403,10 @@ func (s *sender) send(message any) error {
 	return s.conn.Send(message)
 }
 
-func (s *sender) pack(kind byte, m packable) error {
+func (s *sender) pack(kind byte, message any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.room = pack(s.room, kind, m)
+	s.room = pack(s.room, kind, message)
 	_, err := s.conn.File().Write(s.room)
 	if cap(s.room) > keptFrame {
 		s.room = nil
