@@ -67,6 +67,7 @@ func openLines(dir string) (r *lines, done func(), err error) {
 func (r *lines) read(ctx context.Context, s Span) iter.Seq2[Placed, error] {
 	return func(yield func(Placed, error) bool) {
 		if s.Place != (Place{}) {
+			r.number = 0
 			err := r.seek(s.Segment, s.Offset)
 			if errors.Is(err, fs.ErrNotExist) && s.End == wholeSegment {
 				// Pruned meanwhile.
@@ -78,6 +79,8 @@ func (r *lines) read(ctx context.Context, s Span) iter.Seq2[Placed, error] {
 			}
 		}
 		var p parser
+		// Lines are counted from the beginning of their segment.
+		counted := s.Offset == 0
 		for i := 0; s.End == 0 || r.segment == s.Segment && r.offset < s.End; i++ {
 			if i%256 == 0 && ctx.Err() != nil {
 				yield(Placed{}, ctx.Err())
@@ -93,12 +96,16 @@ func (r *lines) read(ctx context.Context, s Span) iter.Seq2[Placed, error] {
 				return
 			}
 			if l.segment != segment {
-				begin = 0
+				begin, counted = 0, true
 			}
 			out := Placed{Span: Span{Place{l.segment, begin}, r.offset}}
 			if out.Record, err = p.record(l.text); err != nil {
 				out.Record = Record{Line: bytes.Clone(l.text)}
-				out.Bad = fmt.Errorf("%s byte %d: %w", segmentName(l.segment), begin, err)
+				place := fmt.Sprintf("byte %d", begin)
+				if counted {
+					place = fmt.Sprintf("line %d", l.number)
+				}
+				out.Bad = fmt.Errorf("%s %s: %w", segmentName(l.segment), place, err)
 			}
 			if !yield(out, nil) || l.long {
 				return
@@ -204,7 +211,7 @@ func Tail(ctx context.Context, dir string, f Filter, n int) iter.Seq2[Record, er
 			if atEnd {
 				return yield(r, err)
 			}
-			last = keepLast(append(last, item{r, err}), max(n, 1))
+			last = KeepLast(append(last, item{r, err}), max(n, 1))
 			return true
 		}, func() bool {
 			if atEnd {
@@ -222,9 +229,9 @@ func Tail(ctx context.Context, dir string, f Filter, n int) iter.Seq2[Record, er
 	}
 }
 
-// keepLast returns list, or its last n items once there are more than twice as many, so that moving
+// KeepLast returns list, or its last n items once there are more than twice as many, so that moving
 // them is cheap.
-func keepLast[T any](list []T, n int) []T {
+func KeepLast[T any](list []T, n int) []T {
 	if len(list) > 2*n {
 		list = append(list[:0], list[len(list)-n:]...)
 	}
@@ -376,7 +383,7 @@ func Newest(ctx context.Context, dir string, f Filter, before uint64, n int, spa
 			case p.Bad != nil:
 				page.Bad++
 			case (before == 0 || p.Seq < before) && m.Wants(p.Record):
-				got = keepLast(append(got, p.Record), n+1)
+				got = KeepLast(append(got, p.Record), n+1)
 			}
 		}
 		found = append(got, found...)
