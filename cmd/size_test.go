@@ -42,7 +42,6 @@ var largeData = map[string]string{
 	"supervisor/audit.Placed":             "a record with its place in the log",
 	"supervisor/audit.Record":             "a record",
 	"supervisor/audit.RunStarted":         "a record",
-	"supervisor/audit.matcher":            "a query in the form that records are compared with",
 	"supervisor/audit/report.Run":         "what a report says of a run",
 	"supervisor/bundle.Bundle":            "the manifest of a bundle and where it came from",
 	"supervisor/config.Config":            "the configuration of a daemon",

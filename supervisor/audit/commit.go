@@ -1,14 +1,12 @@
 package audit
 
 import (
-	"bufio"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 	"strconv"
-	"time"
 
 	"github.com/jail-sandbox/jail/jail/atomicfile"
 )
@@ -183,25 +181,6 @@ func (w *writer) seal(checkpoint bool) error {
 	return nil
 }
 
-// firstTime returns the time of a segment's first record, now if there is none.
-func firstTime(root *os.Root, name string, now time.Time) time.Time {
-	f, err := openRegular(root, name, os.O_RDONLY, 0)
-	if err != nil {
-		return now
-	}
-	defer f.Close()
-	text, err := bufio.NewReaderSize(f, maxLine).ReadSlice('\n')
-	if err != nil {
-		return now
-	}
-	r, err := ParseRecord(text[:len(text)-1])
-	if err != nil {
-		// Verify reports the error.
-		return now
-	}
-	return r.Time
-}
-
 // enter continues in the segment that begins with record first, and makes it if it is missing.
 func (w *writer) enter(first uint64) error {
 	name := segmentName(first)
@@ -239,7 +218,10 @@ func (w *writer) enter(first uint64) error {
 	}
 	w.seg = openSegment{segmentFile{f}, info, info.Size(), w.opt.Now()}
 	if there && w.opt.SegmentTime > 0 {
-		w.seg.begun = firstTime(w.root, name, w.seg.begun)
+		// Verify reports an error.
+		if begun, err := beginning(w.root, first); err == nil && !begun.IsZero() {
+			w.seg.begun = begun
+		}
 	}
 	if w.at.segment != first {
 		w.at.segment, w.at.offset = first, 0

@@ -11,7 +11,6 @@ import (
 	"math"
 	"os"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -96,22 +95,7 @@ func parseCosigner(line string) (cosigner, error) {
 
 // cosigners parses keys of witnesses, one a line.
 func cosigners(keys string) ([]cosigner, error) {
-	var list []cosigner
-	for line := range strings.Lines(keys) {
-		line = strings.TrimSpace(line)
-		if line == "" {
-			continue
-		}
-		c, err := parseCosigner(line)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, c)
-	}
-	if len(list) == 0 {
-		return nil, fmt.Errorf("%w: no public key of a witness", ErrKey)
-	}
-	return list, nil
+	return keyLines(keys, "no public key of a witness", parseCosigner)
 }
 
 // CheckWitnessKeys returns an error for invalid public keys of witnesses, one a line.
@@ -209,33 +193,6 @@ func (c cosigner) cosignedAt(msg []byte) (at time.Time, signed bool, err error) 
 	return at, false, fmt.Errorf("the signature in the name of the witness %s is none", c.name)
 }
 
-// treeHead is the content of a C2SP checkpoint of any log.
-type treeHead struct {
-	origin string
-	size   uint64
-	root   [sha256.Size]byte
-}
-
-// parseCheckpoint parses the text of a note without its signatures.
-func parseCheckpoint(text string) (c treeHead, ok bool) {
-	lines := strings.Split(text, "\n")
-	if len(lines) < 4 || lines[0] == "" || lines[len(lines)-1] != "" {
-		return c, false
-	}
-	for _, extension := range lines[3 : len(lines)-1] {
-		if extension == "" {
-			return c, false
-		}
-	}
-	size, err := strconv.ParseUint(lines[1], 10, 63)
-	root, rootErr := fromBase64(lines[2])
-	if err != nil || rootErr != nil || len(root) != sha256.Size || strconv.FormatUint(size,
-		10) != lines[1] {
-		return c, false
-	}
-	return treeHead{lines[0], size, [sha256.Size]byte(root)}, true
-}
-
 // ErrPutBack is returned if a witness has seen more records of a log than the log has.
 var ErrPutBack = errors.New("the log was cut or put back")
 
@@ -273,9 +230,8 @@ func proveGrowth(dir string, h Head, old uint64) (tlog.TreeProof, error) {
 	}
 	defer f.Close()
 	t := &tree{f: f}
-	body, _, _ := bytes.Cut(h.Note, []byte("\n\n"))
-	is, err := t.begin(uint64(h.Size))
-	if want, ok := parseCheckpoint(string(body) + "\n"); err != nil || !ok || want.root != is {
+	is, err := t.begin(h.Size)
+	if want, noteErr := openAny(h.Note, anyKey{}); err != nil || noteErr != nil || want.root != is {
 		return nil, fmt.Errorf(
 			"%s does not fit the signed head: it is made anew when the daemon starts again: %w",
 			treeFile, errors.Join(err, errRoot))

@@ -27,23 +27,12 @@ const (
 // timeLayout is RFC 3339 with all nine digits, so that the text sorts as the time does.
 const timeLayout = "2006-01-02T15:04:05.000000000Z07:00"
 
-// appendTime appends t in timeLayout and in UTC. Time.AppendFormat does so in four times the time,
-// which was a tenth of what a record costs.
+// appendTime appends t in timeLayout and in UTC. Time.AppendFormat has a fast way for RFC 3339 alone;
+// for timeLayout it takes four times the time.
 func appendTime(to []byte, t time.Time) []byte {
 	t = t.UTC()
-	year, month, day := t.Date()
-	hour, minute, second := t.Clock()
-	if year < 1000 || year > 9999 {
-		return t.AppendFormat(to, timeLayout)
-	}
-	to = strconv.AppendInt(to, int64(year), 10)
-	for _, part := range [...]struct {
-		before byte
-		n      int
-	}{{'-', int(month)}, {'-', day}, {'T', hour}, {':', minute}, {':', second}} {
-		to = append(to, part.before, byte('0'+part.n/10), byte('0'+part.n%10))
-	}
-	to = append(to, ".000000000Z"...)
+	to = t.AppendFormat(to, time.RFC3339)
+	to = append(to[:len(to)-1], ".000000000Z"...)
 	for i, n := len(to)-2, t.Nanosecond(); n > 0; i, n = i-1, n/10 {
 		to[i] = byte('0' + n%10)
 	}
@@ -166,23 +155,16 @@ func (n Entry) body() []byte {
 	e := &encoder{buf: make([]byte, 0, 512), budget: maxAllText}
 	e.str("type", string(n.Event.Type()))
 	e.str("run", n.Run)
-	if n.RunID != "" {
-		e.str("run_id", n.RunID)
-	}
+	e.str("run_id", n.RunID)
 	e.text("session", "session", n.Session)
-	if n.SessionID != "" {
-		e.str("session_id", n.SessionID)
-	}
+	e.str("session_id", n.SessionID)
 	e.object("actor", func() {
 		e.num("uid", int64(n.Actor.UID))
 		e.num("pid", int64(n.Actor.PID))
 		e.text("exe", "actor.exe", n.Actor.Exe)
 	})
 	e.text("policy", "policy", n.Policy)
-	if n.Cause != 0 {
-		e.name("cause")
-		e.buf = strconv.AppendUint(e.buf, n.Cause, 10)
-	}
+	e.opt("cause", int64(n.Cause))
 	e.event(n.Event)
 	if len(e.cuts) > 0 {
 		e.writeCuts()

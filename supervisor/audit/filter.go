@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -52,42 +51,43 @@ const (
 	DecisionAllowed = "allowed"
 )
 
-// matcher is a filter that remembers the runs of its tool.
-type matcher struct {
-	Filter
+// Matcher compares records, in order, with a filter. It remembers the runs of the filter's tool.
+type Matcher struct {
+	f    Filter
 	runs map[string]bool
 }
 
-func (m *matcher) wants(r Record) bool {
+// NewMatcher returns a matcher for f.
+func NewMatcher(f Filter) *Matcher { return &Matcher{f: f} }
+
+// Wants reports whether the filter matches the record.
+func (m *Matcher) Wants(r Record) bool {
 	m.note(r)
-	return (m.Run == "" || m.Run == r.Run || m.Run == r.RunID) &&
-		(m.Session == "" || m.Session == r.Session || m.Session == r.SessionID) &&
-		(len(m.Types) == 0 || slices.Contains(m.Types, r.Type)) &&
-		!r.Time.Before(m.Since) && (m.Until.IsZero() || r.Time.Before(m.Until)) &&
-		(m.UID == nil || *m.UID == r.Actor.UID) &&
-		strings.HasPrefix(r.Policy, m.Policy) &&
-		(m.Tool == "" || m.runs[r.ID()]) &&
-		(m.Decision == "" || m.Decision == r.Decision()) &&
-		(m.Layer == "" || m.Layer == r.Text("layer")) &&
-		(m.Host == "" || hostMatches(m.Host, r.Text("host"))) &&
-		(m.Path == nil || slices.ContainsFunc(r.paths(), m.Path))
+	return (m.f.Run == "" || m.f.Run == r.Run || m.f.Run == r.RunID) &&
+		(m.f.Session == "" || m.f.Session == r.Session || m.f.Session == r.SessionID) &&
+		(len(m.f.Types) == 0 || slices.Contains(m.f.Types, r.Type)) &&
+		!r.Time.Before(m.f.Since) && (m.f.Until.IsZero() || r.Time.Before(m.f.Until)) &&
+		(m.f.UID == nil || *m.f.UID == r.Actor.UID) &&
+		strings.HasPrefix(r.Policy, m.f.Policy) &&
+		(m.f.Tool == "" || m.runs[r.ID()]) &&
+		(m.f.Decision == "" || m.f.Decision == r.Decision()) &&
+		(m.f.Layer == "" || m.f.Layer == r.Text("layer")) &&
+		(m.f.Host == "" || hostMatches(m.f.Host, r.Text("host"))) &&
+		(m.f.Path == nil || slices.ContainsFunc(r.paths(), m.f.Path))
 }
 
 // note remembers the runs of the filter's tool.
-func (m *matcher) note(r Record) {
-	if m.Tool == "" || r.Run == "" {
+func (m *Matcher) note(r Record) {
+	if m.f.Tool == "" || r.Run == "" {
 		return
 	}
 	for _, name := range []string{r.Text("tool"), r.Text("program")} {
-		if name != "" && (name == m.Tool || strings.HasSuffix(name, "/"+m.Tool)) {
+		if name != "" && (name == m.f.Tool || strings.HasSuffix(name, "/"+m.f.Tool)) {
 			if m.runs == nil {
 				m.runs = map[string]bool{}
 			}
 			m.runs[r.ID()] = true
 		}
-	}
-	if r.Type == TypeRunFinished && !m.runs[r.ID()] {
-		delete(m.runs, r.ID())
 	}
 }
 
@@ -96,80 +96,4 @@ func hostMatches(pattern, host string) bool {
 		return strings.HasSuffix(host, "."+suffix)
 	}
 	return host == pattern
-}
-
-// Field returns the value of one of the type's own fields, nil if it has none of that name.
-func (r Record) Field(name string) json.RawMessage {
-	for _, f := range r.Fields {
-		if f.Name == name {
-			return f.Value
-		}
-	}
-	return nil
-}
-
-// Text returns a text field as the bytes that were recorded.
-func (r Record) Text(name string) string {
-	var s string
-	if json.Unmarshal(r.Field(name), &s) != nil {
-		return ""
-	}
-	return Original(s)
-}
-
-// Texts returns a list field as the bytes that were recorded.
-func (r Record) Texts(name string) []string {
-	var list []string
-	if json.Unmarshal(r.Field(name), &list) != nil {
-		return nil
-	}
-	for i, s := range list {
-		list[i] = Original(s)
-	}
-	return list
-}
-
-// Int returns a number field, or 0.
-func (r Record) Int(name string) int64 {
-	var n int64
-	if json.Unmarshal(r.Field(name), &n) != nil {
-		return 0
-	}
-	return n
-}
-
-// Decision returns whether the record is about a refusal or about an allowed operation; "" for
-// other records.
-func (r Record) Decision() string {
-	switch r.Type {
-	case TypeDenied:
-		return DecisionDenied
-	case TypeFetch:
-		return r.Text("decision")
-	}
-	return ""
-}
-
-// paths returns the paths that the record names.
-func (r Record) paths() []string {
-	var paths []string
-	switch r.Type {
-	// The text is "read /etc/shadow", perhaps with more after the last path.
-	case TypeDenied:
-		if _, path, found := strings.Cut(r.Text("what"), " "); found {
-			paths = append(paths, path)
-		}
-	case TypeExec:
-		paths = append(paths, r.Text("program"))
-	case TypeFetch, TypeFile:
-		paths = append(paths, r.Text("path"))
-	case TypeRunStarted:
-		paths = append(paths, r.Text("workspace"))
-	}
-	for _, file := range r.Texts("files") { // "added sha256:… a/b"
-		if words := strings.SplitN(file, " ", 3); len(words) == 3 {
-			paths = append(paths, words[2])
-		}
-	}
-	return append(append(paths, r.Texts("paths")...), r.Texts("held")...)
 }

@@ -115,16 +115,11 @@ func (o Options) withDefaults() Options {
 // an error the record is not there: do not do what it would have recorded. If ctx ends before the
 // record's turn, nothing is recorded; if it ends later, Append still waits for the outcome.
 func (l *Log) Append(ctx context.Context, e Entry) (uint64, error) {
-	r := &request{body: e.body(), ends: e.Event.Type() == TypeRunFinished,
-		done: make(chan struct{})}
-	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
-		return 0, ErrClosed
+	all, err := l.enqueue(e)
+	if err != nil {
+		return 0, err
 	}
-	l.queue = append(l.queue, r)
-	l.mu.Unlock()
-	l.nudge()
+	r := all[0]
 	select {
 	case <-r.done:
 	case <-ctx.Done():
@@ -139,19 +134,7 @@ func (l *Log) Append(ctx context.Context, e Entry) (uint64, error) {
 // AppendAll records all entries in order, with one wait, and returns the numbers of the first and
 // the last. After an error some of them are not recorded.
 func (l *Log) AppendAll(entries []Entry) (first, last uint64, err error) {
-	all := make([]*request, len(entries))
-	for i, e := range entries {
-		all[i] = &request{body: e.body(), ends: e.Event.Type() == TypeRunFinished,
-			done: make(chan struct{})}
-	}
-	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
-		return 0, 0, ErrClosed
-	}
-	l.queue = append(l.queue, all...)
-	l.mu.Unlock()
-	l.nudge()
+	all, err := l.enqueue(entries...)
 	for _, r := range all {
 		<-r.done
 		if r.err != nil {
@@ -161,6 +144,23 @@ func (l *Log) AppendAll(entries []Entry) (first, last uint64, err error) {
 		}
 	}
 	return first, last, err
+}
+
+// enqueue queues the records of entries, together.
+func (l *Log) enqueue(entries ...Entry) ([]*request, error) {
+	all := make([]*request, len(entries))
+	for i, e := range entries {
+		all[i] = &request{body: e.body(), ends: e.Event.Type() == TypeRunFinished,
+			done: make(chan struct{})}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, ErrClosed
+	}
+	l.queue = append(l.queue, all...)
+	l.nudge()
+	return all, nil
 }
 
 func (l *Log) nudge() {

@@ -2,9 +2,9 @@ package audit
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -81,32 +81,19 @@ func findLine(root *os.Root, seq uint64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var segment uint64
-	for _, first := range list {
-		if first <= seq {
-			segment = first
-		}
-	}
-	if segment == 0 {
-		return nil, ErrNoRecord
-	}
 	r := readLines(root)
 	defer r.close()
-	if err := r.seek(segment, 0); err != nil {
-		return nil, err
+	n := holding(list, seq)
+	if n == 0 {
+		return nil, ErrNoRecord
 	}
-	for n := segment; ; n++ {
-		l, err := r.next()
-		if err == io.EOF || err == nil && (l.torn || l.segment != segment) {
-			return nil, ErrNoRecord
+	for p, err := range r.read(context.Background(), Span{Place{n, 0}, wholeSegment}) {
+		if err != nil || n == seq {
+			return p.Line, err
 		}
-		if err != nil {
-			return nil, err
-		}
-		if n == seq {
-			return bytes.Clone(l.text), nil
-		}
+		n++
 	}
+	return nil, ErrNoRecord
 }
 
 // Marshal writes the record's line and a C2SP tlog-proof of it.

@@ -27,12 +27,12 @@ type Keep struct {
 
 // Pruning is the result of [Prune].
 type Pruning struct {
-	Segments int
-	Bytes    int64
+	Segments int   `json:"segments"`
+	Bytes    int64 `json:"bytes"`
 	// First was the first record before.
-	First uint64
+	First uint64 `json:"first"`
 	// Last is the last removed record; less than First if none was removed.
-	Last uint64
+	Last uint64 `json:"last"`
 }
 
 // Prune removes whole segments from the beginning of a log, never the one in use, until the rest is
@@ -44,21 +44,17 @@ func Prune(opt Options, keep Keep) (Pruning, error) {
 	if err != nil {
 		return Pruning{}, err
 	}
-	var p Pruning
-	err = l.hold(func() error {
-		p, err = l.writer.prune(keep)
-		return err
-	})
+	p, err := l.Prune(keep)
 	return p, errors.Join(err, l.Close())
 }
 
 // Prune is the function Prune for an open log.
 func (l *Log) Prune(keep Keep) (p Pruning, err error) {
-	holdErr := l.hold(func() error {
+	err = l.hold(func() (err error) {
 		p, err = l.writer.prune(keep)
 		return err
 	})
-	return p, holdErr
+	return p, err
 }
 
 // prune requires the lock and an up-to-date log.

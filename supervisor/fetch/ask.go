@@ -174,10 +174,7 @@ func (s *stream) readAll(ctx context.Context, rt *roundTrip) *refusal {
 
 // Ask waits for the daemon's verdict.
 func (l *link) Ask(ctx context.Context, q Question) (Verdict, error) {
-	to := make(chan answer, 1)
-	l.mu.Lock()
-	l.waiting[q.ID] = to
-	l.mu.Unlock()
+	to := l.await(q.ID)
 	if err := l.out.send(fromProxy{Question: &q}); err != nil {
 		return Verdict{}, err
 	}

@@ -203,13 +203,19 @@ func (l *link) listen() error {
 	}
 }
 
+// await returns the channel of the daemon's answer about a request.
+func (l *link) await(id uint64) chan answer {
+	to := make(chan answer, 1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting[id] = to
+	return to
+}
+
 // Intend waits until the daemon has recorded the intent.
 func (l *link) Intend(i Intent) (string, error) {
-	answer := make(chan answer, 1)
-	l.mu.Lock()
-	l.waiting[i.ID] = answer
-	l.mu.Unlock()
-	if err := l.out.pack(func(b packing) packing { return b.intent(i) }); err != nil {
+	answer := l.await(i.ID)
+	if err := l.out.pack(packedIntent, &i); err != nil {
 		return "", err
 	}
 	// The daemon answers, or this process ends with it.
@@ -225,7 +231,7 @@ func (l *link) Intend(i Intent) (string, error) {
 
 // Ended reports the outcome of a request. An error is ignored, since this process ends with the
 // daemon.
-func (l *link) Ended(o Outcome) { _ = l.out.pack(func(b packing) packing { return b.outcome(o) }) }
+func (l *link) Ended(o Outcome) { _ = l.out.pack(packedOutcome, &o) }
 
 // Refused reports a request that was not sent.
 func (l *link) Refused(r Refused) { _ = l.out.send(fromProxy{Refused: &r}) }

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
+	"net/http/httputil"
 	"strings"
 	"sync"
 	"time"
@@ -36,9 +36,13 @@ func (s *stream) exchange(ctx context.Context, rt *roundTrip) bool {
 		return false
 	}
 	rt.target.query = query
+	upgrades := rt.what.Kind == kindWebSocket
+	if upgrades {
+		headers = append(headers, field{"Connection", "Upgrade"}, field{"Upgrade", "websocket"})
+	}
 	// A request that may not be safe to send twice, or was approved once, uses a connection that is
 	// known to be open.
-	reuse := s.h.length == 0 && !rt.asks
+	reuse := s.h.length == 0 && !rt.asks && !upgrades
 	if refused := rt.reach(ctx, reuse); refused != nil {
 		s.finish(rt, refused)
 		return false
@@ -55,6 +59,10 @@ func (s *stream) exchange(ctx context.Context, rt *roundTrip) bool {
 	rt.letGo()
 	if refused != nil {
 		s.finish(rt, refused)
+		return false
+	}
+	if upgrades {
+		s.webSocket(ctx, rt, resp)
 		return false
 	}
 	goesOn, keep := s.answer(ctx, rt, resp)
@@ -214,29 +222,11 @@ func (s *stream) sendBody(w *bufio.Writer, body io.Reader) error {
 		}
 		return err
 	}
-	c := &chunkWriter{w}
-	if _, err := io.Copy(c, body); err != nil {
+	if _, err := io.Copy(httputil.NewChunkedWriter(w), body); err != nil {
 		return err
 	}
 	_, err := w.WriteString("0\r\n\r\n")
 	return err
-}
-
-// chunkWriter writes each piece as one chunk.
-type chunkWriter struct{ w *bufio.Writer }
-
-func (c *chunkWriter) Write(p []byte) (int, error) {
-	if len(p) == 0 {
-		return 0, nil
-	}
-	if _, err := c.w.WriteString(strconv.FormatInt(int64(len(p)), 16) + "\r\n"); err != nil {
-		return 0, err
-	}
-	n, err := c.w.Write(p)
-	if err == nil {
-		_, err = c.w.WriteString("\r\n")
-	}
-	return n, err
 }
 
 // readHead reads the head of the response, after any 1xx responses.
@@ -348,7 +338,7 @@ func (rt *roundTrip) truncated(ctx context.Context, err error) {
 func (s *stream) copyBody(w *bufio.Writer, body io.Reader, chunks bool) error {
 	var to io.Writer = w
 	if chunks {
-		to = &chunkWriter{w}
+		to = httputil.NewChunkedWriter(w)
 	}
 	buf := pieces.Get().(*[bufferSize]byte)
 	defer pieces.Put(buf)

@@ -80,11 +80,11 @@ func TestPacked(t *testing.T) {
 		fill(t, reflect.ValueOf(&i).Elem())
 		fill(t, reflect.ValueOf(&o).Elem())
 		fill(t, reflect.ValueOf(&a).Elem())
-		var room packing
 		for _, c := range []struct {
-			body packing
+			body []byte
 			want fromProxy
-		}{{room.intent(i), fromProxy{Intent: &i}}, {room.outcome(o), fromProxy{Outcome: &o}}} {
+		}{{pack(nil, packedIntent, &i), fromProxy{Intent: &i}},
+			{pack(nil, packedOutcome, &o), fromProxy{Outcome: &o}}} {
 			var got fromProxy
 			if err := got.unpack(c.body[4], c.body[5:]); err != nil {
 				t.Fatal(err)
@@ -93,7 +93,7 @@ func TestPacked(t *testing.T) {
 				t.Fatalf("%+v, want %+v", got, want)
 			}
 		}
-		body := room.answer(a)
+		body := pack(nil, packedAnswer, &a)
 		var got answer
 		if err := got.unpack(body[4], body[5:]); err != nil || got != byJSON(t, a) {
 			t.Fatalf("%+v, want %+v, %v", got, a, err)
@@ -107,7 +107,7 @@ func TestPackedHostile(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var i Intent
 		fill(t, reflect.ValueOf(&i).Elem())
-		body := packing(nil).intent(i)
+		body := pack(nil, packedIntent, &i)
 		cut := rapid.IntRange(5, len(body)-1).Draw(t, "cut")
 		for _, b := range [][]byte{body[5:cut], append(body[5:len(body):len(body)], 0)} {
 			var m fromProxy

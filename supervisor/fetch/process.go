@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"sync"
@@ -38,7 +37,7 @@ type Spec struct {
 	// Cgroup of the proxy alone; empty leaves it in the daemon's.
 	Cgroup string
 	Setup  Setup
-	// Record records what the proxy does. Its Intend returns before anything is dialled.
+	// Record records what the proxy does. Its IntendAfter returns before anything is dialled.
 	Record Log
 	// Ask decides on a request that the policy holds back. It returns soon after the end of the
 	// context. Where it is nil, no such request is sent.
@@ -49,10 +48,12 @@ type Spec struct {
 
 // Log is the daemon's record of a run.
 type Log interface {
-	recorder
-	// IntendAfter is Intend after the outcomes ended, with one flush for all of them. It refuses what
-	// nobody has approved; addresses are checked before.
+	// IntendAfter records the outcomes ended and an intent, with one flush for all of them. It returns
+	// why the request must not be sent, or "". It refuses what nobody has approved; addresses are
+	// checked before.
 	IntendAfter(ended []Outcome, i Intent) (refuse string, err error)
+	Ended(Outcome)
+	Refused(Refused)
 }
 
 // Process is the proxy of one run, as the daemon sees it.
@@ -262,9 +263,7 @@ func (p *Process) listen() {
 }
 
 // answer tells the proxy what became of an intent. listen notices a proxy that is gone.
-func (p *Process) answer(a answer) {
-	_ = p.out.pack(func(b packing) packing { return b.answer(a) })
-}
+func (p *Process) answer(a answer) { _ = p.out.pack(packedAnswer, &a) }
 
 // end records the requests without a known outcome, and the end of the proxy.
 func (p *Process) end(err error) {
@@ -305,6 +304,3 @@ func (p *Process) removeGroup() error {
 	}
 	return cgroup.Remove(p.spec.Cgroup)
 }
-
-// ownAddress returns a text if one of the addresses is this host's.
-func ownAddress(addrs []netip.Addr) string { return theHost.any(addrs) }

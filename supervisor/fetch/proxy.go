@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -200,27 +201,21 @@ func (p *proxy) decide(eff scope, kind, mode, method string, t target) (*roundTr
 	}
 	if d.Credential != "" && !q.Tunnel {
 		secret, ok := p.setup.Secrets[d.Credential]
-		switch {
-		case !ok:
-			return rt, rt.refuse(&refusal{status: 403, code: codeDenied, layer: "fetch",
-				rule: "credential " + d.Credential,
-				message: fmt.Sprintf(
-					"the rule names the credential %q, which this host does not have",
-					d.Credential),
-				next: "the operator adds it to the daemon's configuration"})
-		case t.scheme != schemeHTTPS && !secret.Cleartext:
+		refuse := func(format, next string) (*roundTrip, *refusal) {
 			return rt, rt.refuse(&refusal{status: 403, code: codeDenied, layer: "fetch",
 				rule:    "credential " + d.Credential,
-				message: fmt.Sprintf("the credential %q is not sent without TLS", d.Credential),
-				next:    "ask for the https:// URL"})
+				message: fmt.Sprintf(format, d.Credential), next: next})
+		}
+		switch {
+		case !ok:
+			return refuse("the rule names the credential %q, which this host does not have",
+				"the operator adds it to the daemon's configuration")
+		case t.scheme != schemeHTTPS && !secret.Cleartext:
+			return refuse("the credential %q is not sent without TLS", "ask for the https:// URL")
 		case q.WebSocket && secret.Scrub:
-			return rt, rt.refuse(&refusal{status: 403, code: codeDenied, layer: "fetch",
-				rule: "credential " + d.Credential,
-				message: fmt.Sprintf(
-					"the credential %q could not be cut out of what a websocket brings back",
-					d.Credential),
-				next: "a rule without a credential for this path, or scrub = false beside the " +
-					"credential in the daemon's configuration"})
+			return refuse("the credential %q could not be cut out of what a websocket brings back",
+				"a rule without a credential for this path, or scrub = false beside the "+
+					"credential in the daemon's configuration")
 		}
 		rt.secret, rt.what.Credential = &secret, d.Credential
 	}
@@ -379,7 +374,9 @@ func (p *proxy) dial(ctx context.Context, rt *roundTrip) (*upstream, error) {
 	if err != nil {
 		return nil, err
 	}
-	return viaSocket(conn, e.Socket, start, rt.budgets), nil
+	u := newUpstream(conn, start, rt.budgets)
+	u.socket = e.Socket
+	return u, nil
 }
 
 func (p *proxy) addressDenied(host, address, what string) *refusal {
@@ -507,4 +504,128 @@ func (rt *roundTrip) plain(err error) error {
 		return errors.New(clean)
 	}
 	return err
+}
+
+const (
+	// maxDecisions bounds the remembered decisions of a scope.
+	maxDecisions = 512
+	// maxDecisionText bounds the host, path and method of a remembered decision, in bytes.
+	maxDecisionText = 1024
+)
+
+// decisions caches the decisions of one scope. A decision depends on the question, the policy of
+// the scope, and the entries of internal hosts. The key is the whole question. Policy and entries
+// never change in a proxy: a change of policy, of fetch.toml or of a credential reaches the next
+// run, whose proxy has a cache of its own.
+type decisions struct {
+	mu    sync.Mutex
+	known map[policy.Connect]*decision
+}
+
+// decision is the decision on a request before its credential and budgets are checked. Requests
+// share it, so it is never changed.
+type decision struct {
+	policy.Decision
+	// entry is the entry of an internal host; nil for a public host.
+	entry *Internal
+	// unnamed is the layer that grants the internal host by * alone, if there is one.
+	unnamed *policy.Layer
+}
+
+// types returns the content types that the response may have; nil stands for all.
+func (d *decision) types() policy.Globs {
+	if d.Fetch == nil {
+		return nil
+	}
+	return d.Fetch.Types
+}
+
+// scope is a policy of a proxy with its cached decisions.
+type scope struct {
+	policy.Effective
+	decisions *decisions
+}
+
+// decided returns the decision of a scope, from the cache if it is there.
+func (p *proxy) decided(s scope, q policy.Connect) *decision {
+	s.decisions.mu.Lock()
+	known := s.decisions.known[q]
+	s.decisions.mu.Unlock()
+	if known != nil {
+		return known
+	}
+	d := &decision{Decision: s.Decide(q), entry: findInternal(p.setup.Internal, q.Host, q.Port)}
+	if d.entry != nil {
+		if l, unnamed := s.Unnamed(q); unnamed {
+			d.unnamed = &l
+		}
+	}
+	if max(len(q.Host), len(q.Path), len(q.Method)) > maxDecisionText {
+		return d
+	}
+	s.decisions.mu.Lock()
+	defer s.decisions.mu.Unlock()
+	if s.decisions.known == nil || len(s.decisions.known) >= maxDecisions {
+		s.decisions.known = map[policy.Connect]*decision{}
+	}
+	s.decisions.known[q] = d
+	return d
+}
+
+// maxTrail bounds the remembered redirects of a run.
+const maxTrail = 256
+
+// trail remembers the redirects of responses, so that a request to their targets is recorded as the
+// next of a chain. It decides nothing: a followed redirect is a request like any other.
+type trail struct {
+	mu    sync.Mutex
+	steps map[string]step
+}
+
+type step struct {
+	from uint64
+	hops int
+}
+
+// redirected notes the redirect of a response, without parts that may be secret.
+func (rt *roundTrip) redirected(location string) {
+	to, err := url.Parse(rt.target.String())
+	if err == nil {
+		to, err = to.Parse(location)
+	}
+	if err != nil {
+		rt.try.out.Redirect = "unreadable"
+		return
+	}
+	// Not as it was escaped, which could hide a credential.
+	shown := url.URL{Scheme: to.Scheme, Host: to.Host, Path: to.Path}
+	rt.try.out.Redirect = rt.clean(shown.String())
+	rt.p.tool.trail.sends(rt.what, *to)
+}
+
+// sends notes that the response to a request redirects the tool.
+func (t *trail) sends(from What, to url.URL) {
+	to.Fragment = ""
+	next, err := parseTarget(to.String())
+	if err != nil {
+		// The tool cannot request it either.
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.steps == nil || len(t.steps) >= maxTrail {
+		t.steps = map[string]step{}
+	}
+	t.steps[next.String()+next.query] = step{from.ID, from.Hops + 1}
+}
+
+// follow returns the request whose redirect led to a target, and the number of redirects; 0 without
+// one.
+func (t *trail) follow(to target) (from uint64, hops int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	key := to.String() + to.query
+	s := t.steps[key]
+	delete(t.steps, key)
+	return s.from, s.hops
 }

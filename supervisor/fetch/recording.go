@@ -54,7 +54,7 @@ func newRecording(log Log, internal []Internal, ended <-chan struct{}) *recordin
 // intend records an intent, after the held outcomes, and returns the reply to the proxy.
 func (r *recording) intend(held []Outcome, i Intent) answer {
 	a := answer{ID: i.ID}
-	if own := ownAddress(outward(r.internal, i)); own != "" {
+	if own := theHost.any(outward(r.internal, i)); own != "" {
 		a.Refuse = own
 		for _, o := range held {
 			r.log.Ended(o)

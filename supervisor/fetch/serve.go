@@ -45,28 +45,19 @@ func (p *proxy) requests(ctx context.Context, conn net.Conn, r *bufio.Reader, in
 			return
 		}
 		_ = conn.SetDeadline(time.Now().Add(headTime))
+		s := &stream{p: p, conn: conn, r: r, h: &head{}, inside: inside, eff: eff, ended: ctx.Done()}
 		h, err := readHead(r)
 		if err != nil {
-			p.badHead(ctx, conn, err)
+			// Otherwise the stream ended, or nothing came.
+			if _, ok := errors.AsType[*badTarget](err); ok {
+				s.bad(err)
+			}
 			return
 		}
-		s := &stream{p: p, conn: conn, r: r, h: h, inside: inside, eff: eff, ended: ctx.Done()}
-		if !s.handle(ctx) {
+		if s.h = h; !s.handle(ctx) {
 			return
 		}
 	}
-}
-
-// badHead refuses bytes that are no request, and records the refusal.
-func (p *proxy) badHead(ctx context.Context, conn net.Conn, err error) {
-	var b *badTarget
-	if !errors.As(err, &b) {
-		// The stream ended, or nothing came.
-		return
-	}
-	p.refused.add(What{ID: p.ids.Add(1), Kind: kindRequest, Decision: Denied, Layer: "fetch",
-		Rule: "strict HTTP/1.1: " + b.why})
-	(&stream{p: p, conn: conn, h: &head{}, ended: ctx.Done()}).reply(badRequest(err))
 }
 
 // stream is a request with its stream.
@@ -127,33 +118,40 @@ func (s *stream) handle(ctx context.Context) bool {
 		return false
 	}
 	s.key = s.p.tool.event.next()
-	rt, refused := s.p.decide(s.eff, kind, s.mode(t), s.h.method, t)
-	if refused != nil {
-		s.reply(refused)
-		return false
-	}
-	defer rt.letGo()
-	if rt.asks {
-		if refused := s.ask(ctx, rt); refused != nil {
-			s.reply(refused)
-			return false
-		}
-	}
-	rt.timeout = rt.time()
-	ctx, cancel := context.WithTimeout(ctx, rt.timeout)
-	defer cancel()
-	end, refused := rt.reserve(ctx)
-	if refused != nil {
-		s.reply(refused)
+	rt, ctx, end := s.admit(ctx, kind, s.mode(t), t)
+	if rt == nil {
 		return false
 	}
 	defer end()
 	_ = s.conn.SetDeadline(time.Now().Add(rt.timeout + lingerTime))
-	if kind == kindWebSocket {
-		s.webSocket(ctx, rt)
-		return false
-	}
 	return s.exchange(ctx, rt)
+}
+
+// admit decides on a request, has it approved where the policy says so, and takes it from the
+// budgets. The returned context has the request's timeout; the caller calls end after the request.
+// A refusal is answered, and the request is nil.
+func (s *stream) admit(ctx context.Context, kind, mode string, t target) (*roundTrip, context.Context,
+	func()) {
+	rt, refused := s.p.decide(s.eff, kind, mode, s.h.method, t)
+	if refused == nil && rt.asks {
+		refused = s.ask(ctx, rt)
+	}
+	if refused == nil {
+		rt.timeout = rt.time()
+		within, cancel := context.WithTimeout(ctx, rt.timeout)
+		var end func()
+		if end, refused = rt.reserve(within); refused == nil {
+			return rt, within, func() {
+				end()
+				cancel()
+				rt.letGo()
+			}
+		}
+		cancel()
+		rt.letGo()
+	}
+	s.reply(refused)
+	return nil, nil, nil
 }
 
 // mode returns who ends the TLS of a request.

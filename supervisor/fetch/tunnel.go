@@ -38,23 +38,8 @@ func (s *stream) tunnel(ctx context.Context) {
 		s.intercept(ctx, t)
 		return
 	}
-	rt, refused := s.p.decide(s.eff, kindTunnel, modeOpaque, "CONNECT", t)
-	if refused != nil {
-		s.reply(refused)
-		return
-	}
-	if rt.asks {
-		if refused := s.ask(ctx, rt); refused != nil {
-			s.reply(refused)
-			return
-		}
-	}
-	rt.timeout = rt.time()
-	ctx, cancel := context.WithTimeout(ctx, rt.timeout)
-	defer cancel()
-	end, refused := rt.reserve(ctx)
-	if refused != nil {
-		s.reply(refused)
+	rt, ctx, end := s.admit(ctx, kindTunnel, modeOpaque, t)
+	if rt == nil {
 		return
 	}
 	defer end()
@@ -223,25 +208,9 @@ func serverName(msg []byte) (string, error) {
 // webSocketGUID is the constant of the protocol (RFC 6455, section 1.3).
 const webSocketGUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
-// webSocket sends the request with its upgrade, and carries bytes both ways if the host accepts it
+// webSocket answers a request with an upgrade, and carries bytes both ways if the host accepts it
 // as RFC 6455 requires.
-func (s *stream) webSocket(ctx context.Context, rt *roundTrip) {
-	headers, query, refused := s.attached(rt, []byte{})
-	if refused != nil {
-		s.reply(refused)
-		return
-	}
-	rt.target.query = query
-	headers = append(headers, field{"Connection", "Upgrade"}, field{"Upgrade", "websocket"})
-	if refused := rt.reach(ctx, false); refused != nil {
-		s.finish(rt, refused)
-		return
-	}
-	resp, refused := s.send(ctx, rt, headers, nil)
-	if refused != nil {
-		s.finish(rt, refused)
-		return
-	}
+func (s *stream) webSocket(ctx context.Context, rt *roundTrip, resp *http.Response) {
 	defer rt.try.up.close()
 	defer rt.done()
 	if resp.StatusCode != http.StatusSwitchingProtocols {

@@ -132,17 +132,17 @@ func dial(ctx context.Context, addrs []netip.Addr, port uint16, budgets []*budge
 			}
 			continue
 		}
-		m := &meter{Conn: conn, budgets: budgets}
-		u := &upstream{meter: m, conn: m, addr: to, made: time.Now(), connect: time.Since(start)}
+		u := newUpstream(conn, start, budgets)
+		u.addr = to
 		return u, nil
 	}
 	return nil, errors.Join(errs...)
 }
 
-// viaSocket returns the upstream of a connection to a Unix socket of the host.
-func viaSocket(conn net.Conn, path string, start time.Time, budgets []*budget) *upstream {
+// newUpstream returns the upstream of a connection that was begun at start.
+func newUpstream(conn net.Conn, start time.Time, budgets []*budget) *upstream {
 	m := &meter{Conn: conn, budgets: budgets}
-	return &upstream{meter: m, conn: m, socket: path, made: time.Now(), connect: time.Since(start)}
+	return &upstream{meter: m, conn: m, made: time.Now(), connect: time.Since(start)}
 }
 
 // address returns the address of the host as records have it.

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -216,4 +217,198 @@ func (h *head) framing() error {
 		h.expects = h.minor == 1 && h.length != 0
 	}
 	return nil
+}
+
+// chunked reads a chunked body in the one form on which all readers agree: no extensions, no
+// trailers, CR LF after each line.
+type chunked struct {
+	r *bufio.Reader
+	// left is the rest of the current chunk in bytes.
+	left int64
+	done bool
+	err  error
+}
+
+var errChunk = bad("the chunks of the body are not plain chunks")
+
+// maxChunkDigits bounds the hexadecimal size of a chunk.
+const maxChunkDigits = 8
+
+func (c *chunked) Read(p []byte) (int, error) {
+	if c.err == nil && c.left == 0 && !c.done {
+		c.err = c.next()
+	}
+	switch {
+	case c.err != nil:
+		return 0, c.err
+	case c.done:
+		return 0, io.EOF
+	}
+	n, err := c.r.Read(p[:min(int64(len(p)), c.left)])
+	c.left -= int64(n)
+	if c.left == 0 && err == nil {
+		err = c.expect("\r\n")
+	}
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	c.err = err
+	return n, err
+}
+
+func (c *chunked) next() error {
+	line, err := c.line()
+	if err != nil {
+		return err
+	}
+	if line == "" || len(line) > maxChunkDigits || strings.Trim(line,
+		"0123456789abcdefABCDEF") != "" {
+		return errChunk
+	}
+	// Eight digits always fit.
+	c.left, _ = strconv.ParseInt(line, 16, 64)
+	if c.left == 0 {
+		c.done = true
+		return c.expect("\r\n")
+	}
+	return nil
+}
+
+// line reads one line without its end.
+func (c *chunked) line() (string, error) {
+	var out []byte
+	for {
+		b, err := c.r.ReadByte()
+		if err != nil {
+			return "", noEOF(err)
+		}
+		if b == '\r' {
+			if b, err = c.r.ReadByte(); err != nil {
+				return "", noEOF(err)
+			}
+			if b != '\n' {
+				return "", errChunk
+			}
+			return string(out), nil
+		}
+		if out = append(out, b); len(out) > maxChunkDigits {
+			return "", errChunk
+		}
+	}
+}
+
+func (c *chunked) expect(text string) error {
+	for i := range len(text) {
+		b, err := c.r.ReadByte()
+		if err != nil {
+			return noEOF(err)
+		}
+		if b != text[i] {
+			return errChunk
+		}
+	}
+	return nil
+}
+
+func noEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// dashed returns the name of a header as CGI and WSGI servers read it: without case, an underscore
+// as a hyphen.
+func dashed(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "-")) }
+
+// notSent are hop-by-hop headers, and headers by which a request could claim another host, path,
+// method or caller than the decided one.
+var notSent = []string{
+	"connection", "proxy-connection", "keep-alive", "proxy-authorization", "proxy-authenticate",
+	"te", "trailer", "transfer-encoding",
+	"upgrade", "expect", "host", "content-length", "http2-settings", "alt-used",
+	"x-http-method-override", "x-http-method", "x-method-override", "x-original-url",
+	"x-rewrite-url", "x-original-method",
+	"forwarded", "x-forwarded-host", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-port",
+	"x-forwarded-prefix", "x-forwarded-server",
+	"x-host", "x-real-ip", "x-original-host", "via",
+}
+
+// forwarded returns the tool's headers that are sent on. It removes the headers that Connection
+// names before the proxy adds its own.
+func (h *head) forwarded(secret *Secret) fields {
+	var nominated []string
+	for _, token := range append(h.headers.tokens("connection"),
+		h.headers.tokens("proxy-connection")...) {
+		nominated = append(nominated, dashed(token))
+	}
+	var out fields
+	for _, f := range h.headers {
+		name := dashed(f.name)
+		if slices.Contains(notSent, name) || slices.Contains(nominated, name) || secret != nil &&
+			secret.replaces(name) {
+			continue
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// notReturned are response headers that belong to the connection to the host, or that open other
+// ways to it.
+var notReturned = []string{"connection", "proxy-connection", "keep-alive", "proxy-authenticate",
+	"proxy-authorization", "te", "trailer",
+	"transfer-encoding", "upgrade", "content-length", "alt-svc",
+	// Guests recognize a refusal of the proxy by it.
+	"x-jail-fetch", "x-jail-approval"}
+
+// returned returns the headers of a response that the tool gets, sorted by name.
+func returned(header http.Header, secret *Secret) (out fields, scrubbed bool) {
+	var nominated []string
+	for _, v := range header.Values("Connection") {
+		for part := range strings.SplitSeq(v, ",") {
+			nominated = append(nominated, dashed(strings.TrimSpace(part)))
+		}
+	}
+	for name, values := range header {
+		read := dashed(name)
+		if slices.Contains(notReturned, read) || slices.Contains(nominated, read) ||
+			secret != nil && read == "set-cookie" {
+			continue
+		}
+		for _, v := range values {
+			if !plainField(name, v) {
+				continue
+			}
+			if secret != nil && secret.Scrub {
+				clean, hit := secret.scrubText(v)
+				v, scrubbed = clean, scrubbed || hit
+			}
+			out = append(out, field{name, v})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b field) int { return strings.Compare(a.name, b.name) })
+	return out, scrubbed
+}
+
+func plainField(name, value string) bool {
+	if name == "" {
+		return false
+	}
+	for i := range len(name) {
+		if !tokenByte(name[i]) {
+			return false
+		}
+	}
+	return !strings.ContainsFunc(value, func(r rune) bool {
+		return r < ' ' && r != '\t' || r == 0x7f
+	})
+}
+
+// write appends the header lines, without the empty line.
+func (f fields) write(b []byte) []byte {
+	for _, h := range f {
+		b = append(append(append(append(b, h.name...), ": "...), h.value...), "\r\n"...)
+	}
+	return b
 }

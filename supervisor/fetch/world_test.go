@@ -61,7 +61,7 @@ func (n *notes) Intend(i Intent) (string, error) {
 		return "", n.fail
 	}
 	n.intents = append(n.intents, i)
-	return ownAddress(outward(n.internal, i)), nil
+	return theHost.any(outward(n.internal, i)), nil
 }
 
 func (n *notes) IntendAfter(ended []Outcome, i Intent) (string, error) {

@@ -205,18 +205,23 @@ func findWritable(name, dir string) probe.Finding {
 	return f
 }
 
+// unusable is the finding for settings that cannot be read, and fix for those that can be seen.
+func unusable(name string, err error, fix string) probe.Finding {
+	if errors.Is(err, fs.ErrPermission) {
+		return probe.Finding{Name: name, Answer: probe.Unknown, Detail: err.Error(),
+			Fix: "run jail doctor as root"}
+	}
+	return probe.Finding{Name: name, Answer: probe.No, Detail: err.Error(), Fix: fix}
+}
+
 // Approvals says whether the settings of approvals can be used.
 func Approvals(c config.Config) probe.Finding {
 	f := probe.Finding{Name: "approvals", Answer: probe.Yes, Detail: "decisions by mcp count once"}
 	s, err := config.ReadApprovals(c.Approvals)
-	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return probe.Finding{Name: f.Name, Answer: probe.Unknown, Detail: err.Error(),
-			Fix: "run jail doctor as root"}
-	case err != nil:
-		return probe.Finding{Name: f.Name, Answer: probe.No, Detail: err.Error(),
-			Fix: "correct " + c.Approvals + ": until then the daemon does not start"}
-	case s.NoMCP:
+	if err != nil {
+		return unusable(f.Name, err, "correct "+c.Approvals+": until then the daemon does not start")
+	}
+	if s.NoMCP {
 		f.Detail = "no decisions by mcp"
 	}
 	if len(s.Notify) == 0 {
@@ -235,13 +240,8 @@ func Approvals(c config.Config) probe.Finding {
 func Fetches(c config.Config, short bool) probe.Finding {
 	f := probe.Finding{Name: "fetch settings", Answer: probe.Yes, Detail: "no internal hosts"}
 	s, err := fetch.ReadSettings(c.Fetch)
-	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return probe.Finding{Name: f.Name, Answer: probe.Unknown, Detail: err.Error(),
-			Fix: "run jail doctor as root"}
-	case err != nil:
-		return probe.Finding{Name: f.Name, Answer: probe.No, Detail: err.Error(),
-			Fix: "correct " + c.Fetch + ": until then no run fetches anything"}
+	if err != nil {
+		return unusable(f.Name, err, "correct "+c.Fetch+": until then no run fetches anything")
 	}
 	var lines []string
 	for _, e := range s.Hosts() {

@@ -15,11 +15,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // ContentType is that of what WriteTo writes.
@@ -76,7 +77,7 @@ func (h head) top(b *strings.Builder) {
 		strings.NewReplacer(`\`, `\\`, "\n", `\n`).Replace(h.help), h.called, h.kind)
 }
 
-// key makes the labels of a series; extra is one more, for the buckets of a histogram.
+// key returns the labels of a series as text.
 func (h head) key(values []string) string {
 	if len(values) != len(h.labels) {
 		panic(fmt.Sprintf("bug: metric %s has labels %v, and was given %v", h.called, h.labels,
@@ -106,12 +107,7 @@ func braced(pairs ...string) string {
 	return "{" + strings.Join(pairs, ",") + "}"
 }
 
-func number(v float64) string {
-	if math.IsInf(v, 1) {
-		return "+Inf"
-	}
-	return strconv.FormatFloat(v, 'g', -1, 64)
-}
+func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
 // A Counter only grows.
 type Counter struct {
@@ -172,22 +168,80 @@ func (r *read) write(b *strings.Builder) {
 	fmt.Fprintf(b, "%s %s\n", r.called, number(r.value()))
 }
 
-// info is a constant 1 whose labels say something.
-type info struct {
-	head
-	values []string
-}
-
-// Info adds a metric that says something in its labels: names and values in turn.
+// Info adds a metric of the constant value 1 that says something in its labels: names and values in
+// turn.
 func (s *Set) Info(name, help string, pairs ...string) {
-	i := &info{head: head{called: name, help: help, kind: "gauge"}}
-	for j := 0; j+1 < len(pairs); j += 2 {
-		i.labels, i.values = append(i.labels, pairs[j]), append(i.values, pairs[j+1])
+	c := &Counter{head: head{called: name, help: help, kind: "gauge"}, series: map[string]float64{}}
+	var values []string
+	for pair := range slices.Chunk(pairs, 2) {
+		c.labels, values = append(c.labels, pair[0]), append(values, pair[1])
 	}
-	s.add(i)
+	c.Add(1, values...)
+	s.add(c)
 }
 
-func (i *info) write(b *strings.Builder) {
-	i.top(b)
-	fmt.Fprintf(b, "%s%s 1\n", i.called, braced(i.key(i.values)))
+// Latencies are bounds of buckets in seconds, from a tenth of a millisecond to two minutes.
+var Latencies = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1,
+	2.5, 5, 10, 30, 60, 120}
+
+// A Histogram counts how often a time was at most so long.
+type Histogram struct {
+	head
+	bounds []float64
+	mu     sync.Mutex
+	series map[string]*buckets
+}
+
+type buckets struct {
+	// One for each bound, and one beyond; not added up.
+	counts []uint64
+	sum    float64
+}
+
+// Histogram adds a histogram with buckets up to each of bounds, in seconds and rising.
+func (s *Set) Histogram(name, help string, bounds []float64, labels ...string) *Histogram {
+	h := &Histogram{head: head{name, help, "histogram", labels}, bounds: bounds,
+		series: map[string]*buckets{}}
+	if len(labels) == 0 {
+		h.series[""] = &buckets{counts: make([]uint64, len(bounds)+1)}
+	}
+	s.add(h)
+	return h
+}
+
+// Observe counts a time, for the values of the labels.
+func (h *Histogram) Observe(d time.Duration, values ...string) {
+	seconds := d.Seconds()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	key := h.key(values)
+	if h.series[key] == nil && len(h.series) >= maxSeries {
+		key = h.key(h.others())
+	}
+	s := h.series[key]
+	if s == nil {
+		s = &buckets{counts: make([]uint64, len(h.bounds)+1)}
+		h.series[key] = s
+	}
+	s.counts[sort.SearchFloat64s(h.bounds, seconds)]++
+	s.sum += seconds
+}
+
+func (h *Histogram) write(b *strings.Builder) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.top(b)
+	for _, key := range slices.Sorted(maps.Keys(h.series)) {
+		s, total := h.series[key], uint64(0)
+		for i, n := range s.counts {
+			total += n
+			bound := "+Inf"
+			if i < len(h.bounds) {
+				bound = number(h.bounds[i])
+			}
+			fmt.Fprintf(b, "%s_bucket%s %d\n", h.called, braced(key, `le="`+bound+`"`), total)
+		}
+		fmt.Fprintf(b, "%s_sum%s %s\n%s_count%s %d\n", h.called, braced(key), number(s.sum),
+			h.called, braced(key), total)
+	}
 }

@@ -271,11 +271,8 @@ func fetchEvent(w fetch.What) audit.Fetch {
 		Internal: w.Internal}
 }
 
-// Intend records a fetch, durably, before it is made. If it returns a refusal, which is a sentence
-// for the tool, or an error, the fetch must not be made.
-func (f *Proxy) Intend(i fetch.Intent) (string, error) { return f.IntendAfter(nil, i) }
-
-// IntendAfter is Intend behind the ends of other requests.
+// IntendAfter records the ends of other requests and a fetch, durably, before the fetch is made. If
+// it returns a refusal, which is a sentence for the tool, or an error, the fetch must not be made.
 func (f *Proxy) IntendAfter(ended []fetch.Outcome, i fetch.Intent) (string, error) {
 	<-f.serves
 	if refuse := f.held.unapproved(i.What); refuse != "" {

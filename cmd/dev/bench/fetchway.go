@@ -218,8 +218,6 @@ type recorder struct {
 	begun map[uint64]uint64
 }
 
-func (r *recorder) Intend(i fetch.Intent) (string, error) { return r.IntendAfter(nil, i) }
-
 func (r *recorder) IntendAfter(ended []fetch.Outcome, i fetch.Intent) (string, error) {
 	var entries []audit.Entry
 	for _, o := range ended {

@@ -1,10 +1,13 @@
 package audit
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,6 +17,8 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/audit/index"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 // logOptions returns the options of the daemon's own log. A change of the log needs its key, which
@@ -31,21 +36,19 @@ no more records. Daemons use the new key from their next record on. Prints the n
 		Example: "  jail audit rotate >> audit.pub",
 		Args:    command.Exactly(),
 	}
-	var asJSON bool
-	command.JSON(cmd, &asJSON, "print an object with the key")
-	cmd.RunE = func(*cobra.Command, []string) error {
-		if err := needLog(env); err != nil {
-			return err
-		}
-		pub, err := audit.Rotate(logOptions(env))
-		if err != nil {
-			return exit.Failed(err, "", "audit log %s: %v", env.Config.LogDir, err)
-		}
-		return env.Show(asJSON, struct {
-			Key string `json:"key"`
-		}{pub}, output.Text("%s\n", pub))
+	type rotated struct {
+		Key string `json:"key"`
 	}
-	return cmd
+	return command.Print(env, cmd, "print an object with the key",
+		func(*cobra.Command, []string) (to rotated, err error) {
+			if err := needLog(env); err != nil {
+				return to, err
+			}
+			if to.Key, err = audit.Rotate(logOptions(env)); err != nil {
+				err = exit.Failed(err, "", "audit log %s: %v", env.Config.LogDir, err)
+			}
+			return to, err
+		}, func(w io.Writer, to rotated) { fmt.Fprintln(w, to.Key) })
 }
 
 func newPrune(env *cli.Env) *cobra.Command {
@@ -65,8 +68,8 @@ need them.`,
 	cmd.Flags().DurationVar(&k.For, "older-than", 0,
 		"take segments away whose last record is `TIME` old")
 	return command.Print(env, cmd, "print an object",
-		func(*cobra.Command, []string) (pruned, error) { return prune(env, keep, k) },
-		func(w io.Writer, p pruned) {
+		func(*cobra.Command, []string) (audit.Pruning, error) { return prune(env, keep, k) },
+		func(w io.Writer, p audit.Pruning) {
 			if p.Segments == 0 {
 				fmt.Fprintln(w, "nothing to take away")
 				return
@@ -76,7 +79,7 @@ need them.`,
 		})
 }
 
-func prune(env *cli.Env, keep string, k audit.Keep) (p pruned, err error) {
+func prune(env *cli.Env, keep string, k audit.Keep) (p audit.Pruning, err error) {
 	if keep != "" {
 		if k.Bytes, err = policy.Bytes.Parse(keep); err != nil {
 			return p, exit.Usage("", "--keep: %v", err)
@@ -89,18 +92,10 @@ func prune(env *cli.Env, keep string, k audit.Keep) (p pruned, err error) {
 	if err := needLog(env); err != nil {
 		return p, err
 	}
-	done, err := audit.Prune(logOptions(env), k)
-	if err != nil {
-		return p, exit.Failed(err, "", "audit log %s: %v", env.Config.LogDir, err)
+	if p, err = audit.Prune(logOptions(env), k); err != nil {
+		err = exit.Failed(err, "", "audit log %s: %v", env.Config.LogDir, err)
 	}
-	return pruned(done), nil
-}
-
-type pruned struct {
-	Segments int    `json:"segments"`
-	Bytes    int64  `json:"bytes"`
-	First    uint64 `json:"first"`
-	Last     uint64 `json:"last"`
+	return p, err
 }
 
 // needLog refuses to begin a log by the way.
@@ -109,4 +104,60 @@ func needLog(env *cli.Env) error {
 		return logError(env.Config.LogDir, err)
 	}
 	return nil
+}
+
+// search returns the records of the log that f matches, by the index unless noIndex is set. The
+// daemon searches by request where the caller may not read the log.
+func (l logFlag) search(ctx context.Context, env *cli.Env, f audit.Filter,
+	request message.RecordsRequest, noIndex bool) iter.Seq2[audit.Record, error] {
+	if l.askDaemon(env) {
+		return askDaemon(ctx, env, request)
+	}
+	dir := l.dir(env)
+	say := func(text string) { output.Say(env.Stderr, "hint", "audit log "+dir+": "+text) }
+	return index.Search{Dir: dir, Say: say, No: noIndex}.Scan(ctx, f)
+}
+
+func newIndex(env *cli.Env) *cobra.Command {
+	var log logFlag
+	var rebuild bool
+	cmd := &cobra.Command{
+		Use:   "index [flags]",
+		Short: "bring the search index of the log up to date",
+		Long: `Update the index for searches, or begin one. Searches do this themselves for a long log; this command makes the next search fast. The index can be deleted at any
+time, since it is made from the log. Verification never uses it.`,
+		Example: "  jail audit index\n  jail audit index --rebuild",
+		Args:    command.Exactly(),
+	}
+	log.add(cmd)
+	cmd.Flags().BoolVar(&rebuild, "rebuild", false, "make it anew")
+	return command.Print(env, cmd, "print an object",
+		func(cmd *cobra.Command, _ []string) (indexed, error) {
+			return updateIndex(cmd.Context(), log.dir(env), rebuild)
+		}, func(w io.Writer, done indexed) {
+			fmt.Fprintf(w, "%s new in the index, which takes %s\n",
+				output.Count(int(done.Records), "record is", "records are"), output.Size(done.Bytes))
+		})
+}
+
+func updateIndex(ctx context.Context, dir string, rebuild bool) (done indexed, err error) {
+	if _, err := os.ReadDir(dir); err != nil {
+		return done, logError(dir, err)
+	}
+	begun := time.Now()
+	if done.Records, err = index.Update(ctx, dir, rebuild); err != nil {
+		return done, exit.Failed(err, "jail audit index --rebuild makes it anew",
+			"index of the audit log %s: %v", dir, err)
+	}
+	done.MS = time.Since(begun).Milliseconds()
+	if info, err := os.Stat(filepath.Join(dir, index.File)); err == nil {
+		done.Bytes = info.Size()
+	}
+	return done, nil
+}
+
+type indexed struct {
+	Records int64 `json:"records"` // new in it
+	Bytes   int64 `json:"bytes"`   // that it takes
+	MS      int64 `json:"ms"`
 }

@@ -7,6 +7,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,35 +20,17 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/audit/anchor"
 )
 
 // A verdict is what verify found, as --json shows it.
 type verdict struct {
-	OK          bool   `json:"ok"`
-	Log         string `json:"log"`
-	Records     uint64 `json:"records"`
-	Checkpoints uint64 `json:"checkpoints"`
-	Gaps        uint64 `json:"gaps"`
-	// Records at the beginning that were taken away, as the signed cut says.
-	Pruned uint64 `json:"pruned,omitempty"`
-	// Times that the signing key was changed.
-	Keys   uint64 `json:"keys,omitempty"`
-	Origin string `json:"origin,omitempty"`
-	// Heads kept elsewhere that it fits.
-	Anchors int `json:"anchors,omitempty"`
-	// Of records that were pruned since.
-	OldAnchors int `json:"old_anchors,omitempty"`
-	// The newest of the anchors that each has cosigned.
+	OK  bool   `json:"ok"`
+	Log string `json:"log"`
+	audit.Report
+	// Witnesses has the newest anchor that each has cosigned.
 	Witnesses []audit.Witnessed `json:"witnesses,omitempty"`
-	Fault     *fault            `json:"fault,omitempty"`
-}
-
-// A fault is the first record that is wrong.
-type fault struct {
-	Record uint64 `json:"record"`
-	// Altered, missing, out of order or unsigned.
-	Kind string `json:"kind"`
-	Why  string `json:"why"`
+	Fault     *audit.Fault      `json:"fault,omitempty"`
 }
 
 type verifyOptions struct {
@@ -118,28 +104,24 @@ func runVerify(ctx context.Context, env *cli.Env, o verifyOptions) error {
 		return err
 	}
 	report, err := audit.Verify(dir, pub, anchors...)
-	v := verdict{OK: err == nil, Log: dir, Records: report.Records, Checkpoints: report.Checkpoints,
-		Gaps: report.Gaps, Pruned: report.Pruned,
-		Keys: report.Keys, Origin: report.Origin, Anchors: report.Anchors, OldAnchors: report.Old}
+	v := verdict{OK: err == nil, Log: dir, Report: report}
 	if err == nil && witnesses != "" {
 		v.Witnesses, err = audit.CheckWitnesses(anchors, witnesses)
 		v.OK = err == nil
 	}
-	var wrong *audit.Fault
 	switch {
 	case errors.Is(err, audit.ErrKey):
 		e := exit.About(err, "audit log %s: the key %s", dir, cmp.Or(o.key, "beside it"))
 		e.Hint = "name a copy that was kept with --key"
 		env.Complain(e)
 		return exit.No
-	case errors.As(err, &wrong):
-		v.Fault = &fault{wrong.Seq, string(wrong.Kind), wrong.Why}
+	case errors.As(err, &v.Fault):
 	case err != nil:
 		return logError(dir, err)
 	}
 	err = env.Show(o.json, v, func(w io.Writer) {
-		if wrong != nil {
-			output.Say(env.Stderr, "error", fmt.Sprintf("audit log %s: %v", dir, wrong))
+		if v.Fault != nil {
+			output.Say(env.Stderr, "error", fmt.Sprintf("audit log %s: %v", dir, v.Fault))
 			return
 		}
 		fmt.Fprintln(w, report)
@@ -165,7 +147,7 @@ func runVerify(ctx context.Context, env *cli.Env, o verifyOptions) error {
 				output.Count(int(report.Gaps), "record says", "records say"))
 		}
 	})
-	if err == nil && wrong != nil {
+	if err == nil && v.Fault != nil {
 		return exit.No
 	}
 	return err
@@ -205,4 +187,242 @@ func witnessKeys(files []string) (string, error) {
 		all += string(text) + "\n"
 	}
 	return all, nil
+}
+
+func newKey(env *cli.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "key [flags]",
+		Short: "print the public key of the log",
+		Long: `Print the public keys that have signed the log, the oldest first, one a line. Keep a copy on another machine: it verifies copies of the log and proofs of
+records, and it detects a log that an attacker on this machine has signed with another key.`,
+		Example: "  jail audit key > audit.pub",
+		Args:    command.Exactly(),
+	}
+	var log logFlag
+	log.add(cmd)
+	var asJSON bool
+	command.JSON(cmd, &asJSON, "print an object with a list of the keys")
+	cmd.RunE = func(*cobra.Command, []string) error {
+		pub, err := audit.PublicKey(log.dir(env))
+		if err != nil {
+			return logError(log.dir(env), err)
+		}
+		return env.Show(asJSON, struct {
+			Keys []string `json:"keys"`
+		}{strings.Fields(pub)}, output.Text("%s", pub))
+	}
+	return cmd
+}
+
+func newProve(env *cli.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "prove RECORD [flags]",
+		Short: "prove that one record is in the log",
+		Long: `Print one record and a proof (C2SP tlog-proof) that it is in the log. The proof has a few hundred bytes for a log of any length. With the public key, jail audit
+verify --proof or any program that knows the format checks it, without other records.`,
+		Example: "  jail audit prove 1742 > incident.tlog-proof\n" +
+			"  jail audit verify --proof incident.tlog-proof --key audit.pub",
+		Args: command.Exactly("RECORD"),
+	}
+	var log logFlag
+	log.add(cmd)
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		seq, err := strconv.ParseUint(args[0], 10, 63)
+		if err != nil || seq == 0 {
+			return exit.Usage("jail audit show lists them",
+				"RECORD %.80q: want the number of a record, from 1", args[0])
+		}
+		pub, err := publicKey(env, log.dir(env), "")
+		if err != nil {
+			return err
+		}
+		proof, err := audit.Prove(log.dir(env), pub, seq)
+		switch {
+		case errors.Is(err, audit.ErrNoRecord):
+			return exit.NotFound("jail audit show lists the records",
+				"audit log %s: it has no record %d", log.dir(env), seq)
+		case err != nil:
+			return logError(log.dir(env), err)
+		}
+		return env.Print(func(w io.Writer) {
+			w.Write(proof.Marshal())
+		})
+	}
+	return cmd
+}
+
+// A proven is what verify --proof found, as --json shows it.
+type proven struct {
+	OK     bool   `json:"ok"`
+	Record uint64 `json:"record,omitempty"`
+	Why    string `json:"why,omitempty"` // it is not ok
+}
+
+// verifyProof checks one record with the key alone; no log is read.
+func verifyProof(env *cli.Env, file, keyFile string, asJSON bool) error {
+	if keyFile == "" {
+		return exit.Usage("jail audit key prints it, on the machine of the log",
+			"--proof needs --key: the log's public key, from a copy that was kept")
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return exit.About(err, "proof %s", file)
+	}
+	pub, err := publicKey(env, "", keyFile)
+	if err != nil {
+		return err
+	}
+	proof, err := audit.ParseProof(text)
+	var r audit.Record
+	if err == nil {
+		r, err = audit.CheckProof(proof, pub)
+	}
+	found := proven{OK: err == nil, Record: r.Seq}
+	if err != nil {
+		found.Why = err.Error()
+	}
+	showErr := env.Show(asJSON, found, func(w io.Writer) {
+		if err != nil {
+			output.Say(env.Stderr, "error", fmt.Sprintf("proof %s: %v", file, err))
+			return
+		}
+		fmt.Fprintf(w, "verified: record %d is in the log\n", r.Seq)
+		_ = audit.Render(w, r) // the error is that of w
+	})
+	if showErr == nil && err != nil {
+		return exit.No
+	}
+	return showErr
+}
+
+// maxAnchorFile bounds what is read of one file of anchors.
+const maxAnchorFile = 256 << 20
+
+// readAnchors reads files of anchors, those of directories, and the commits of repositories.
+func readAnchors(ctx context.Context, paths []string) ([]audit.Anchor, error) {
+	var all []audit.Anchor
+	take := func(from string, text []byte, err error) error {
+		if err != nil {
+			return err
+		}
+		some, err := audit.ParseAnchors(from, text)
+		all = append(all, some...)
+		return err
+	}
+	for _, path := range paths {
+		if heads, known, err := anchor.ReadRepository(ctx, path); known {
+			if err := take(path, heads, err); err != nil {
+				return nil, exit.Failed(err, "", "--anchor %s: %v", path, err)
+			}
+			continue
+		}
+		files, err := anchorFiles(path)
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			text, err := readBounded(file)
+			if err := take(file, text, err); err != nil {
+				return nil, exit.About(err, "--anchor %s", file)
+			}
+		}
+	}
+	return all, nil
+}
+
+func anchorFiles(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err == nil && !info.IsDir() {
+		return []string{path}, nil
+	}
+	var files []string
+	if err == nil {
+		var entries []os.DirEntry
+		entries, err = os.ReadDir(path)
+		for _, e := range entries {
+			if e.Type().IsRegular() {
+				files = append(files, filepath.Join(path, e.Name()))
+			}
+		}
+		if err == nil && len(files) == 0 {
+			err = fmt.Errorf("%w: it has no files", audit.ErrAnchor)
+		}
+	}
+	if err != nil {
+		return nil, exit.About(err, "--anchor %s", path)
+	}
+	return files, nil
+}
+
+func readBounded(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxAnchorFile+1))
+	if err == nil && len(text) > maxAnchorFile {
+		err = fmt.Errorf("%w: it is longer than %s", audit.ErrAnchor, output.Size(maxAnchorFile))
+	}
+	return text, err
+}
+
+func newAnchor(env *cli.Env) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "anchor",
+		Short: "send the signed head of the log off the host now",
+		Long: `Send the signed head of the log to all anchors in ` + supervisorAudit + `, as the daemon does regularly, and show their state. With a head that is kept out
+of reach of an attacker on this host, jail audit verify --anchor later proves that no record was removed or rewritten since.
+The exit code is 1 if an anchor did not take the head.`,
+		Example: "  jail audit anchor\n  jail audit anchor --json",
+		Args:    command.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runAnchor(cmd.Context(), env, asJSON)
+		},
+	}
+	command.JSON(cmd, &asJSON, "print a list")
+	return cmd
+}
+
+func runAnchor(ctx context.Context, env *cli.Env, asJSON bool) error {
+	s, err := anchor.Read(env.Config.Audit)
+	if err != nil {
+		return exit.Failed(err, "", "%v", err)
+	}
+	if len(s.Anchors) == 0 {
+		return exit.Usage("add an [[anchor]] with name and to",
+			"jail audit anchor: %s names no place for them", env.Config.Audit)
+	}
+	if err := needLog(env); err != nil {
+		return err
+	}
+	keeper := anchor.Keeper{Log: env.Config.LogDir, State: env.Config.Anchors(), Targets: s.Anchors}
+	all, sendErr := keeper.Once(ctx)
+	if err := env.Show(asJSON, all, func(w io.Writer) {
+		writeAnchors(w, all)
+	}); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(all, func(s anchor.Status) bool { return s.Error != "" }) {
+		return exit.No
+	}
+	if sendErr != nil {
+		return exit.Failed(sendErr, "", "%v", sendErr)
+	}
+	return nil
+}
+
+// supervisorAudit is where the settings of the log are, for help.
+const supervisorAudit = "/etc/jail/audit.toml"
+
+func writeAnchors(w io.Writer, all []anchor.Status) {
+	heads := []string{"NAME", "TO", "RECORDS", "TAKEN", "ERROR"}
+	output.Rows(w, heads, all, func(s anchor.Status) []string {
+		taken := "never"
+		if !s.Time.IsZero() {
+			taken = s.Time.Format(time.RFC3339)
+		}
+		return []string{s.Name, s.To, fmt.Sprint(s.Size), taken, audit.Printable(s.Error)}
+	})
 }

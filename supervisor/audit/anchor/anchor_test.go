@@ -150,7 +150,11 @@ func TestToken(t *testing.T) {
 		w.WriteHeader(http.StatusForbidden)
 	}))
 	defer server.Close()
-	err := post(t.Context(), Target{To: server.URL, Token: token}, []byte("note"))
+	send, err := open(Target{To: server.URL, Token: token}, Keeper{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = send(t.Context(), audit.Head{Note: []byte("note")})
 	if got != "Bearer s3cret" || err == nil || strings.Contains(err.Error(), "s3cret") {
 		t.Errorf("%q, %v", got, err)
 	}

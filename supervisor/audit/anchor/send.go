@@ -48,7 +48,13 @@ func open(t Target, k Keeper) (sender, error) {
 		if u.Hostname() == "" {
 			return nil, fmt.Errorf("to: %q names no host", t.To)
 		}
-		return func(ctx context.Context, h audit.Head) error { return post(ctx, t, h.Note) }, nil
+		return func(ctx context.Context, h audit.Head) error {
+			status, _, err := post(ctx, t.To, t.Token, h.Note)
+			if err == nil && (status < 200 || status > 299) {
+				err = fmt.Errorf("the server answered %d", status)
+			}
+			return err
+		}, nil
 	}
 	send, err := openSyslog(u)
 	if err != nil {
@@ -95,20 +101,22 @@ func readToken(path string) (string, error) {
 	return text, nil
 }
 
-// post sends a note as text. A response of 2xx means that the target has it.
-func post(ctx context.Context, t Target, note []byte) error {
-	ctx, stop := context.WithTimeout(ctx, sendWithin)
-	defer stop()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.To, bytes.NewReader(note))
+// maxAnswer bounds what is read of a response, in bytes.
+const maxAnswer = 8 << 10
+
+// post sends a text, with the bearer token of a file, if one is named, and returns the response.
+func post(ctx context.Context, address, tokenFile string, text []byte) (status int, answer []byte,
+	err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(text))
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
 	req.Header.Set("Content-Type", "text/plain; charset=utf-8")
 	req.Header.Set("User-Agent", "jail")
-	if t.Token != "" {
-		token, err := readToken(t.Token)
+	if tokenFile != "" {
+		token, err := readToken(tokenFile)
 		if err != nil {
-			return err
+			return 0, nil, err
 		}
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -119,13 +127,9 @@ func post(ctx context.Context, t Target, note []byte) error {
 	defer client.CloseIdleConnections()
 	resp, err := client.Do(req)
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
 	defer resp.Body.Close()
-	// Only the status counts.
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
-	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return fmt.Errorf("the server answered %d", resp.StatusCode)
-	}
-	return nil
+	answer, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	return resp.StatusCode, answer, err
 }

@@ -1,11 +1,9 @@
 package anchor
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/http"
 	"net/url"
@@ -26,7 +24,6 @@ type neighbour struct {
 	k      Keeper
 	target Target
 	add    string // address
-	client *http.Client
 }
 
 func openWitness(t Target, k Keeper, scheme string, u *url.URL) (sender, error) {
@@ -40,14 +37,7 @@ func openWitness(t Target, k Keeper, scheme string, u *url.URL) (sender, error) 
 	}
 	plain := *u
 	plain.Scheme = scheme
-	w := neighbour{k, t, plain.JoinPath("add-checkpoint").String(),
-		&http.Client{CheckRedirect: func(*http.Request, []*http.Request) error {
-			return http.ErrUseLastResponse
-		}}}
-	return func(ctx context.Context, h audit.Head) error {
-		defer w.client.CloseIdleConnections()
-		return w.send(ctx, h)
-	}, nil
+	return neighbour{k, t, plain.JoinPath("add-checkpoint").String()}.send, nil
 }
 
 // noteFile holds the last head that a witness cosigned, for readers on this host. The witness's own
@@ -126,23 +116,12 @@ func (w neighbour) asks(ctx context.Context, h audit.Head, old uint64, keys []by
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.add, bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Content-Type", "text/plain; charset=utf-8")
-	req.Header.Set("User-Agent", "jail")
-	resp, err := w.client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, 8<<10))
+	status, answer, err := post(ctx, w.add, "", body)
 	if err != nil {
 		return nil, err
 	}
 	said := strings.TrimSpace(string(answer))
-	switch resp.StatusCode {
+	switch status {
 	case http.StatusOK:
 		signed, err := audit.Cosign(h.Note, answer, string(keys))
 		if err != nil {
@@ -168,6 +147,5 @@ func (w neighbour) asks(ctx context.Context, h audit.Head, old uint64, keys []by
 			"the log is not the one whose first %d records the witness has cosigned: it was "+
 				"rewritten (422)", old)
 	}
-	return nil, fmt.Errorf("the witness answered %d: %.200s", resp.StatusCode,
-		audit.Printable(said))
+	return nil, fmt.Errorf("the witness answered %d: %.200s", status, audit.Printable(said))
 }

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
@@ -50,11 +51,21 @@ type Sink interface {
 	Close() error
 }
 
-// permanentError is an error that another try cannot avoid.
-type permanentError struct{ err error }
+// sendError is an error of Send that says how to go on.
+type sendError struct {
+	error
+	// permanent: another try cannot avoid it.
+	permanent bool
+	// delivered: the server accepted the batch and dropped some of its records. The batch counts as
+	// delivered, and is not sent again.
+	delivered bool
+	// after is how long the server demands to wait before the next try.
+	after time.Duration
+}
 
-func (e *permanentError) Error() string { return e.err.Error() }
-func (e *permanentError) Unwrap() error { return e.err }
+func (e *sendError) Unwrap() error { return e.error }
+
+func permanent(err error) error { return &sendError{error: err, permanent: true} }
 
 // encode returns one record in a format for streams, with its terminator.
 func (f Format) encode(h Host, r audit.Record) []byte {

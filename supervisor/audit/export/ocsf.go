@@ -1,7 +1,7 @@
 package export
 
 import (
-	"encoding/json"
+	"fmt"
 	"maps"
 	"path"
 
@@ -48,12 +48,12 @@ func ocsf(h Host, r audit.Record) []byte {
 		"class_name": c.name, "activity_id": activity,
 		"type_uid": c.uid*100 + activity, "time": r.Time.UnixMilli(),
 		"severity_id": ocsfSeverity(r), "message": summary(r), "raw_data": string(r.Line),
-		"metadata": object{"version": ocsfVersion, "uid": jsonNumber(r.Seq), "sequence": r.Seq,
+		"metadata": object{"version": ocsfVersion, "uid": fmt.Sprint(r.Seq), "sequence": r.Seq,
 			"event_code": string(r.Type), "log_name": "jail audit",
 			"original_time": r.Time, "correlation_uid": r.ID(), "product": object{"name": "jail",
 				"vendor_name": "jail", "version": h.Version}},
 		"device": object{"hostname": h.Name, "type_id": 0, "name": h.Name},
-		"actor": object{"user": object{"uid": jsonNumber(uint64(r.Actor.UID))},
+		"actor": object{"user": object{"uid": fmt.Sprint(r.Actor.UID)},
 			"process": object{"pid": r.Actor.PID, "file": ocsfFile(r.Actor.Exe)}},
 		"unmapped": unmapped}
 	if activity == otherActivity {
@@ -107,11 +107,11 @@ func ocsfClass(r audit.Record) (class, int, object) {
 	case audit.TypeFetch:
 		return ocsfFetch(r)
 	case audit.TypeDenied:
-		return detection, 1, object{"finding_info": object{"uid": jsonNumber(r.Seq),
+		return detection, 1, object{"finding_info": object{"uid": fmt.Sprint(r.Seq),
 			"title": summary(r), "types": []string{"refused by " + text(r, "layer")}},
 			"count": max(r.Int("count"), 1)}
 	case audit.TypeLimit:
-		return detection, 1, object{"finding_info": object{"uid": jsonNumber(r.Seq),
+		return detection, 1, object{"finding_info": object{"uid": fmt.Sprint(r.Seq),
 			"title": summary(r), "types": []string{"limit met"}}}
 	case audit.TypeWorkspaceChanged, audit.TypeWorkspaceCommitted, audit.TypeWorkspaceReverted:
 		return entityClass, 3, entity("workspace", text(r, "workspace"))
@@ -172,9 +172,4 @@ func ocsfSeverity(r audit.Record) int {
 		return 2 // low
 	}
 	return 1 // informational
-}
-
-func jsonNumber(n uint64) string {
-	text, _ := json.Marshal(n) // a number
-	return string(text)
 }

@@ -65,8 +65,13 @@ func Run(ctx context.Context, o Options, s Sink) (n int, err error) {
 	if err := o.check(at); err != nil {
 		return 0, err
 	}
-	records, stop := o.records(ctx, at)
+	reading, stop := context.WithCancel(ctx)
 	defer stop()
+	if !o.Follow {
+		// The records that are there are read nevertheless.
+		stop()
+	}
+	records := audit.Follow(reading, o.Log, o.Filter, at.Seq)
 	for batch, err := range batches(records, o.Follow) {
 		if len(batch) > 0 {
 			if err := o.deliver(ctx, s, batch); err != nil {
@@ -111,16 +116,6 @@ func (o Options) check(at cursor) error {
 		first = false
 	}
 	return fmt.Errorf("%w: it has no record %d", ErrCursor, at.Seq)
-}
-
-// records returns the records behind the cursor. A filter by tool needs all records, since it must
-// know which runs are of the tool.
-func (o Options) records(ctx context.Context, at cursor) (iter.Seq2[audit.Record, error], func()) {
-	if !o.Follow {
-		return audit.From(o.Log, o.Filter, at.Seq+1), func() {}
-	}
-	ctx, stop := context.WithCancel(ctx)
-	return audit.Follow(ctx, o.Log, o.Filter, at.Seq), stop
 }
 
 // batches collects the available records up to the bounds. With Follow no record waits for the next
@@ -174,15 +169,15 @@ func (o Options) deliver(ctx context.Context, s Sink, batch []audit.Record) erro
 		if err == nil {
 			return nil
 		}
-		var permanent *permanentError
-		if _, ok := errors.AsType[*rejectedError](err); ok {
+		how := &sendError{}
+		switch errors.As(err, &how); {
+		case how.delivered:
 			o.Say(err.Error())
 			return nil
-		}
-		if errors.As(err, &permanent) || ctx.Err() != nil || !o.Follow && try+1 >= max(o.Tries, 1) {
+		case how.permanent || ctx.Err() != nil || !o.Follow && try+1 >= max(o.Tries, 1):
 			return err
 		}
-		wait := patience(try, err)
+		wait := max(min(firstWait<<min(try, 10), maxWait), how.after)
 		o.Say(fmt.Sprintf("%v; trying again in %v", err, wait))
 		pause := o.wait
 		if pause == nil {

@@ -3,12 +3,15 @@ package export
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -92,13 +95,13 @@ func (s *stream) Send(_ context.Context, batch []audit.Record) error {
 	}
 	if _, err := s.w.Write(b.Bytes()); err != nil {
 		// A part may be written, which another try would not correct.
-		return &permanentError{err}
+		return permanent(err)
 	}
 	if s.f == nil {
 		return nil
 	}
 	if err := s.f.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) { // of a pipe
-		return &permanentError{err}
+		return permanent(err)
 	}
 	return nil
 }
@@ -185,3 +188,78 @@ func (j *journalSocket) Close() error {
 	j.conn = nil
 	return err
 }
+
+// maxAnswer is how much of an answer is read.
+const maxAnswer = 64 << 10
+
+// A poster sends OTLP requests.
+type poster struct {
+	host   Host
+	url    string
+	client *http.Client
+}
+
+func newPoster(h Host, u *url.URL) *poster {
+	if u.Path == "" || u.Path == "/" {
+		u.Path = "/v1/logs"
+	}
+	// A redirect would turn the request into one without a body.
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &poster{h, u.String(), &http.Client{Timeout: waitFor, CheckRedirect: stay}}
+}
+
+func (p *poster) Send(ctx context.Context, batch []audit.Record) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url,
+		bytes.NewReader(otlp(p.host, batch)))
+	if err != nil {
+		return permanent(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "jail/"+p.host.Version)
+	resp, err := p.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	switch {
+	case resp.StatusCode == http.StatusTooManyRequests ||
+		resp.StatusCode == http.StatusBadGateway ||
+		resp.StatusCode == http.StatusServiceUnavailable ||
+		resp.StatusCode == http.StatusGatewayTimeout ||
+		resp.StatusCode == http.StatusRequestTimeout:
+		after, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+		return &sendError{error: fmt.Errorf("the server answered %d", resp.StatusCode),
+			after: time.Duration(min(max(after, 0), 300)) * time.Second}
+	case resp.StatusCode >= 500:
+		return fmt.Errorf("the server answered %d", resp.StatusCode)
+	case resp.StatusCode < 200 || resp.StatusCode > 299:
+		return permanent(fmt.Errorf("the server answered %d: %s", resp.StatusCode,
+			audit.Printable(string(body[:min(len(body), 200)]))))
+	case err != nil:
+		return err
+	}
+	return rejected(body)
+}
+
+// rejected returns an error if the server accepted the request but not all of its records.
+func rejected(body []byte) error {
+	var answer struct {
+		PartialSuccess struct {
+			RejectedLogRecords json.Number `json:"rejectedLogRecords"`
+			ErrorMessage       string      `json:"errorMessage"`
+		} `json:"partialSuccess"`
+	}
+	if len(body) == 0 || json.Unmarshal(body, &answer) != nil {
+		// The body of a failed response is not needed.
+		return nil
+	}
+	if n := answer.PartialSuccess.RejectedLogRecords; n != "" && n != "0" {
+		return &sendError{error: fmt.Errorf("the server rejected %s records: %s",
+			audit.Printable(n.String()), audit.Printable(answer.PartialSuccess.ErrorMessage)),
+			delivered: true}
+	}
+	return nil
+}
+
+func (p *poster) Close() error { p.client.CloseIdleConnections(); return nil }

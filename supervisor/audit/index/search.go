@@ -31,22 +31,17 @@ type Search struct {
 
 // Scan is [audit.Scan] with the index, if the user may read or make one.
 func (s Search) Scan(ctx context.Context, f audit.Filter) iter.Seq2[audit.Record, error] {
-	spans, rest, ok := s.spans(ctx, f)
-	if !ok {
-		return audit.Scan(s.Dir, f)
-	}
-	return audit.Among(ctx, s.Dir, f, spans, rest)
+	return audit.Among(ctx, s.Dir, f, s.spans(ctx, f)...)
 }
 
 // Newest is [audit.Newest] with the index.
 func (s Search) Newest(ctx context.Context, f audit.Filter, before uint64, n int) (audit.Page,
 	error) {
+	var spans []audit.Span
 	if f.Tool == "" {
-		if spans, rest, ok := s.spans(ctx, f); ok {
-			return audit.NewestAmong(ctx, s.Dir, f, before, n, spans, rest)
-		}
+		spans = s.spans(ctx, f)
 	}
-	return audit.Newest(ctx, s.Dir, f, before, n)
+	return audit.Newest(ctx, s.Dir, f, before, n, spans...)
 }
 
 // Update brings the index of the log in dir up to its end, and makes a missing one. anew removes
@@ -88,13 +83,12 @@ func fresh(ctx context.Context, dir string, mayMake bool) (x *index, records int
 	}
 }
 
-// spans returns the parts of the log to search by the index. ok is false if all of the log must be
+// spans returns the parts of the log to search by the index, none if all of the log must be
 // searched.
-func (s Search) spans(ctx context.Context, f audit.Filter) (spans []audit.Span, rest audit.Place,
-	ok bool) {
+func (s Search) spans(ctx context.Context, f audit.Filter) []audit.Span {
 	where, args := conditions(f)
 	if s.No || where == "" {
-		return nil, rest, false
+		return nil
 	}
 	say := func(format string, args ...any) {
 		if s.Say != nil {
@@ -108,11 +102,11 @@ func (s Search) spans(ctx context.Context, f audit.Filter) (spans []audit.Span, 
 	quiet := lstatErr != nil
 	if errors.Is(err, fs.ErrNotExist) || quiet && (errors.Is(err, fs.ErrPermission) ||
 		errors.Is(err, errUntrusted)) || ctx.Err() != nil {
-		return nil, rest, false
+		return nil
 	}
 	if err != nil {
 		say("the index is not used, all of the log is read: %v", err)
-		return nil, rest, false
+		return nil
 	}
 	defer x.Close()
 	switch {
@@ -121,12 +115,12 @@ func (s Search) spans(ctx context.Context, f audit.Filter) (spans []audit.Span, 
 	case began:
 		say("an index was made, %d records", records)
 	}
-	spans, rest, err = x.find(ctx, where, args)
+	spans, err := x.find(ctx, where, args)
 	if err != nil {
 		say("the index is not used, all of the log is read: %v", err)
-		return nil, rest, false
+		return nil
 	}
-	return spans, rest, true
+	return spans
 }
 
 // worth reports whether the log is long enough for an index.
@@ -212,16 +206,14 @@ func conditions(f audit.Filter) (where string, args []any) {
 	return where, args
 }
 
-// find returns the spans of the log that match the conditions, adjacent blocks as one, and the end
-// of the index.
-func (x *index) find(ctx context.Context, where string, args []any) (spans []audit.Span,
-	rest audit.Place, err error) {
+// find returns the spans of the log that match the conditions, adjacent blocks as one, and what
+// follows the end of the index.
+func (x *index) find(ctx context.Context, where string, args []any) (spans []audit.Span, err error) {
 	err = x.transact(ctx, "BEGIN", func() error {
 		s, err := x.state(ctx, false)
 		if err != nil {
 			return err
 		}
-		rest = audit.Place{Segment: s.segment, Offset: s.end}
 		bad := `id IN (SELECT block FROM posting WHERE word IN (SELECT id FROM word WHERE kind = ` +
 			strconv.Itoa(int(kindBad)) + `))`
 		first, err := x.first()
@@ -247,9 +239,10 @@ func (x *index) find(ctx context.Context, where string, args []any) (spans []aud
 			}
 			spans = append(spans, b)
 		}
+		spans = append(spans, audit.Span{Place: audit.Place{Segment: s.segment, Offset: s.end}})
 		return rows.Err()
 	})
-	return spans, rest, err
+	return spans, err
 }
 
 // first returns the first segment of the log; those before were pruned.

@@ -55,32 +55,32 @@ func (f Finding) rank() int {
 
 // Run is the story of one run.
 type Run struct {
-	ID        string    `json:"id"`
-	UID       uint32    `json:"uid"`
-	Caller    string    `json:"caller"` // program of who asked
-	Started   time.Time `json:"started"`
-	Tool      string    `json:"tool"`
-	Digest    string    `json:"digest"`
-	Argv      []string  `json:"argv"`
-	Cwd       string    `json:"cwd"`
-	Workspace string    `json:"workspace"`
-	Profile   string    `json:"profile"`
-	Policy    string    `json:"policy"`
-	Warnings  []string  `json:"warnings"`
-	Programs  []Program `json:"programs"`
-	Fetches   []Fetch   `json:"fetches"`
-	Refused   []Refusal `json:"refused"`
-	Limits    []Limit   `json:"limits"`
+	ID        string        `json:"id"`
+	UID       uint32        `json:"uid"`
+	Caller    string        `json:"caller"` // program of who asked
+	Started   time.Time     `json:"started"`
+	Tool      string        `json:"tool"`
+	Digest    string        `json:"digest"`
+	Argv      []string      `json:"argv"`
+	Cwd       string        `json:"cwd"`
+	Workspace string        `json:"workspace"`
+	Profile   string        `json:"profile"`
+	Policy    string        `json:"policy"`
+	Warnings  []string      `json:"warnings"`
+	Programs  []Program     `json:"programs"`
+	Fetches   []Fetch       `json:"fetches"`
+	Refused   []Refusal     `json:"refused"`
+	Limits    []audit.Limit `json:"limits"`
 	// Of the change set: kind, digest, path.
 	Files []string `json:"files"`
 	// Touched are at most 100,000 files, in the order of their first use, if the policy records
 	// them.
 	Touched []Touched `json:"touched"`
 	// Untold counts the uses of further files.
-	Untold    int64     `json:"untold,omitempty"`
-	Changes   *Changes  `json:"changes,omitempty"`
-	Decisions []Verdict `json:"decisions"` // on the change set
-	End       *End      `json:"end,omitempty"`
+	Untold    int64          `json:"untold,omitempty"`
+	Changes   *audit.Changes `json:"changes,omitempty"`
+	Decisions []Verdict      `json:"decisions"` // on the change set
+	End       *End           `json:"end,omitempty"`
 	first     uint64
 	// Index in Touched, by kind and path.
 	touched map[[2]string]int
@@ -126,30 +126,15 @@ type Refusal struct {
 	Count  int64  `json:"count"`
 }
 
-// Limit is a limit that was reached.
-type Limit struct {
-	Name   string `json:"name"`
-	Limit  int64  `json:"limit"`
-	Peak   int64  `json:"peak"`
-	Action string `json:"action"`
-}
-
-// Changes counts a change set.
-type Changes struct {
-	Added    int64 `json:"added"`
-	Modified int64 `json:"modified"`
-	Deleted  int64 `json:"deleted"`
-}
-
 // Verdict is a decision of a person on a change set.
 type Verdict struct {
-	Record  uint64    `json:"record"`
-	Time    time.Time `json:"time"`
-	UID     uint32    `json:"uid"`
-	What    string    `json:"what"` // committed, discarded, reverted
-	Digest  string    `json:"digest"`
-	Changes Changes   `json:"changes"`
-	Held    []string  `json:"held,omitempty"`
+	Record  uint64        `json:"record"`
+	Time    time.Time     `json:"time"`
+	UID     uint32        `json:"uid"`
+	What    string        `json:"what"` // committed, discarded, reverted
+	Digest  string        `json:"digest"`
+	Changes audit.Changes `json:"changes"`
+	Held    []string      `json:"held,omitempty"`
 	// Protected: protected paths were committed by --include-protected.
 	Protected bool   `json:"protected,omitempty"`
 	Error     string `json:"error,omitempty"`
@@ -183,7 +168,7 @@ func Make(records iter.Seq2[audit.Record, error], id string, session bool) (*Rep
 			run = &Run{ID: r.Run, UID: r.Actor.UID, Caller: r.Actor.Exe, Started: r.Time,
 				Policy: r.Policy,
 				Argv:   []string{}, Warnings: []string{}, Programs: []Program{},
-				Fetches: []Fetch{}, Refused: []Refusal{}, Limits: []Limit{}, Files: []string{},
+				Fetches: []Fetch{}, Refused: []Refusal{}, Limits: []audit.Limit{}, Files: []string{},
 				Touched: []Touched{}, touched: map[[2]string]int{}, Decisions: []Verdict{},
 				first: r.Seq}
 			runs[r.ID()] = run
@@ -220,7 +205,8 @@ func (run *Run) take(r audit.Record) {
 			Refusal{r.Seq, r.Text("layer"), r.Text("what"), r.Text("rule"), max(r.Int("count"), 1)})
 	case audit.TypeLimit:
 		run.Limits = append(run.Limits,
-			Limit{r.Text("name"), r.Int("limit"), r.Int("peak"), r.Text("action")})
+			audit.Limit{Name: r.Text("name"), Limit: r.Int("limit"), Peak: r.Int("peak"),
+				Action: r.Text("action")})
 	case audit.TypeWorkspaceChanged:
 		c := changes(r)
 		run.Changes, run.Files = &c, r.Texts("files")
@@ -281,7 +267,7 @@ func (run *Run) decide(r audit.Record) {
 	run.Decisions = append(run.Decisions, v)
 }
 
-func changes(r audit.Record) (c Changes) {
+func changes(r audit.Record) (c audit.Changes) {
 	// A record without it has no changes.
 	_ = json.Unmarshal(r.Field("changes"), &c)
 	return c
