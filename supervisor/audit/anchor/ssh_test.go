@@ -194,7 +194,8 @@ func startSSH(t *testing.T) *sshServer {
 	if err := os.Rename(filepath.Join(dir, "id_ed25519.pub"), s.authorized); err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	// Of the whole loopback nobody else has this address, so that nobody takes the port meanwhile.
+	l, err := net.Listen("tcp", "127.86.7.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

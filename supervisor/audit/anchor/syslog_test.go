@@ -107,18 +107,12 @@ func TestRsyslog(t *testing.T) {
 		t.Skip("rsyslog is not installed")
 	}
 	dir := t.TempDir()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	l.Close()
 	conf := fmt.Sprintf(`global(workDirectory=%q parser.escapeControlCharactersOnReceive="off")
 module(load="imtcp")
-input(type="imtcp" address="127.0.0.1" port=%q)
+input(type="imtcp" address="127.0.0.1" port="0" listenPortFileName=%q)
 template(name="m" type="string" string="%%msgid%%|%%app-name%%|%%syslogfacility%%|%%msg:::drop-last-lf%%\n")
 *.* action(type="omfile" file=%q template="m")
-`, dir, port, dir+"/out")
+`, dir, dir+"/port", dir+"/out")
 	if err := os.WriteFile(dir+"/conf", []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -132,8 +126,13 @@ template(name="m" type="string" string="%%msgid%%|%%app-name%%|%%syslogfacility%
 	defer cmd.Process.Kill()
 	var log string
 	end := time.Now().Add(bound)
-	for err = io.EOF; err != nil; time.Sleep(50 * time.Millisecond) {
-		if log, err = sendHead(t, "tcp://127.0.0.1:"+port); err != nil && time.Now().After(end) {
+	for err := io.EOF; err != nil; time.Sleep(50 * time.Millisecond) {
+		// The collector chooses a free port, and writes it down.
+		port, _ := os.ReadFile(dir + "/port")
+		if len(port) > 0 {
+			log, err = sendHead(t, "tcp://127.0.0.1:"+strings.TrimSpace(string(port)))
+		}
+		if err != nil && time.Now().After(end) {
 			t.Fatalf("%v\n%s", err, said.Bytes())
 		}
 	}

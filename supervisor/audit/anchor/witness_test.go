@@ -2,13 +2,14 @@ package anchor
 
 import (
 	"errors"
+	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/jail-sandbox/jail/supervisor/audit"
@@ -173,6 +174,24 @@ func TestWitnessFindsRoot(t *testing.T) {
 	once(t, Keeper{Log: log, State: t.TempDir(), Targets: k.Targets})
 }
 
+// refusing returns an address that refuses connections: the port is bound, and nobody listens.
+func refusing(t *testing.T) string {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Close(fd) })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", at.(*syscall.SockaddrInet4).Port)
+}
+
 // TestWitnessLost: while it is away, or says something else, that is a failure on record; it is not
 // taken for one that has cosigned.
 func TestWitnessLost(t *testing.T) {
@@ -186,13 +205,8 @@ func TestWitnessLost(t *testing.T) {
 	once(t, k)
 	put(t, l)
 	away := k
-	gone, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone.Close()
 	away.Targets = []Target{k.Targets[0]}
-	away.Targets[0].To = "witness+http://" + gone.Addr().String()
+	away.Targets[0].To = "witness+http://" + refusing(t)
 	refused(t, away, "refused")
 	// Of the same name, with its own key.
 	another := newCosigner(t, log)
