@@ -153,7 +153,8 @@ func ceilingRules(c policy.Policy, m Mount, native bool) []LandlockRule {
 			if g.Target != "" && path.Join(g.Target, rel) != m.Target {
 				continue
 			}
-		case some: // a part of it
+		case some:
+			// The ceiling grants a part of the path.
 			rule.Path = path.Join(m.Target, part)
 			if g.Target != "" && g.Target != rule.Path {
 				continue

@@ -26,7 +26,8 @@ func FoldName(name string) string {
 			b.WriteRune(foldRune(r))
 		}
 	}
-	folded, _, _ := strings.Cut(b.String(), ":") // NTFS: name:stream
+	// On NTFS, name:stream opens a stream of the file name.
+	folded, _, _ := strings.Cut(b.String(), ":")
 	folded = strings.TrimRight(folded, " .")
 	switch folded {
 	case "git~1":

@@ -308,7 +308,7 @@ func (g Glob) meet(h Glob) []Glob {
 				least: max(g.least, h.least)}.trimmed())
 		}
 		if len(out) > maxRules {
-			break // as above
+			break
 		}
 	}
 	return out

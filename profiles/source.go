@@ -163,7 +163,8 @@ func (s *Source) reload(told bool) {
 	if s.options.Record != nil {
 		if recordErr := s.options.Record(c); recordErr != nil {
 			err = errors.Join(err, recordErr)
-			s.seen = "" // to be tried again
+			// The next look reads the directory again.
+			s.seen = ""
 		}
 	}
 	if err != nil {

@@ -86,7 +86,8 @@ func (s *Source) loop(w *watch, every time.Duration) {
 		case <-events:
 			settled.Reset(quiet)
 			continue
-		case <-errs: // events were lost
+		case <-errs:
+			// Events may have been lost, so the directories are read again.
 		case <-settled.C:
 		case <-tick.C:
 		}

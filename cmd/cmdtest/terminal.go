@@ -70,7 +70,7 @@ func (x *Terminal) read() {
 		}
 		if fds[0].Revents&unix.POLLIN == 0 {
 			if _, err := x.Master.Stat(); err != nil {
-				return // closed
+				return
 			}
 			continue
 		}

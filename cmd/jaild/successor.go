@@ -124,7 +124,8 @@ func detach(args []string) int {
 		files = append(files, os.NewFile(uintptr(fd), "inherited"))
 	}
 	if len(args) == 0 || args[0] == successorFlag+"1" {
-		files = files[:successorMetrics-successorControl] // there is no third
+		// There are only two descriptors before those of the metrics.
+		files = files[:successorMetrics-successorControl]
 	}
 	if command(exe, args, files).Start() != nil {
 		return 1

@@ -207,7 +207,8 @@ func (w *Watcher) take(kind uint16, text []byte) {
 	r, err := parse(kind, string(text))
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err != nil { // AuditLost, too
+	// A record that says that others were lost (AuditLost) is an error, too.
+	if err != nil {
 		w.lost++
 		return
 	}
@@ -225,7 +226,8 @@ func (w *Watcher) take(kind uint16, text []byte) {
 	}
 	d := w.domain(r.domain)
 	switch {
-	case d == nil: // there is no room
+	case d == nil:
+		// There is no room for one more domain.
 		w.lost++
 	case r.made && d.pid == 0:
 		w.made(d, r)

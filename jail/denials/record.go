@@ -186,7 +186,8 @@ func whatOf(fields map[string]string) (string, error) {
 			case !ok:
 				return what + " a path that the kernel did not tell", nil
 			case strings.HasPrefix(path, "\x00"):
-				return what + "(@" + path[1:] + ")", nil // an abstract socket
+				// The name of an abstract socket begins with a zero byte, which is shown as @.
+				return what + "(@" + path[1:] + ")", nil
 			}
 			return what + " " + path, nil
 		}

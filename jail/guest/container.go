@@ -110,7 +110,8 @@ func EnterContainer(fd string, own []string) (int, error) {
 
 // selfOf is the path of jail-init, whose descriptor is the one before that of the order.
 func selfOf(fd string) string {
-	n, _ := strconv.Atoi(fd) // readContainerOrder has checked it
+	// readContainerOrder has checked that fd is a number.
+	n, _ := strconv.Atoi(fd)
 	return "/proc/self/fd/" + strconv.Itoa(n-1)
 }
 

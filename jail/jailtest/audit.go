@@ -15,7 +15,8 @@ import (
 // audit asks the kernel whether it makes audit records, and where set is not negative has it make
 // them or not. It needs root (linux/audit.h).
 func audit(set int) (on bool, err error) {
-	const get, change, family = 1000, 1001, 9 // AUDIT_GET, AUDIT_SET, NETLINK_AUDIT
+	// get, change and family are AUDIT_GET, AUDIT_SET and NETLINK_AUDIT.
+	const get, change, family = 1000, 1001, 9
 	fd, err := syscall.Socket(syscall.AF_NETLINK, syscall.SOCK_RAW|syscall.SOCK_CLOEXEC, family)
 	if err != nil {
 		return false, err
@@ -25,7 +26,8 @@ func audit(set int) (on bool, err error) {
 	if set >= 0 {
 		kind = change
 		ask = append(ask, make([]byte, 40)...)
-		binary.NativeEndian.PutUint32(ask[16:], 1) // what is set: AUDIT_STATUS_ENABLED
+		// The mask AUDIT_STATUS_ENABLED says which member is set.
+		binary.NativeEndian.PutUint32(ask[16:], 1)
 		binary.NativeEndian.PutUint32(ask[20:], uint32(set))
 	}
 	binary.NativeEndian.PutUint32(ask, uint32(len(ask)))

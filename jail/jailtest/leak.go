@@ -109,7 +109,8 @@ func loops(dir string) []string {
 func children(string) []string {
 	// Most often there are none, which one system call says (wait(2)). To look at all processes of the
 	// host took half of the processor time of the tests in jail/launch.
-	const all = 0 // P_ALL
+	// all is P_ALL.
+	const all = 0
 	if _, _, err := syscall.Syscall6(syscall.SYS_WAITID, all, 0, 0,
 		syscall.WEXITED|syscall.WNOHANG|syscall.WNOWAIT|syscall.WALL, 0, 0); err == syscall.ECHILD {
 		return nil

@@ -96,7 +96,8 @@ func (m Machine) Files(r Reading) map[string]string {
 // control groups: each program looks into the one that /proc/self/cgroup names.
 func (m Machine) group() map[string]string {
 	memory, quota, old := "max", "max", int64(-1)
-	bytes := int64(1<<63 - 1<<12) // what the kernel shows where there is no limit
+	// This is what the kernel shows for a group without a limit.
+	bytes := int64(1<<63 - 1<<12)
 	if m.limits.Memory >= 0 {
 		bytes = m.limits.Memory
 		memory = strconv.FormatInt(bytes, 10)

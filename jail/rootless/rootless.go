@@ -70,7 +70,8 @@ func Run(exe string, args []string) (int, error) {
 		for {
 			select {
 			case s := <-signals:
-				_ = cmd.Process.Signal(s) // it may have ended
+				// The process may have ended already.
+				_ = cmd.Process.Signal(s)
 			case <-ended:
 				return
 			}

@@ -278,7 +278,8 @@ func (m *cacheMeta) isWhole(image *os.File, spec CacheSpec, most int64, boot str
 	const (
 		magicAt, magic = 1024 + 0x38, 0xef53
 		stateAt        = 1024 + 0x3a
-		clean          = 1 // and no error was found
+		// clean is the state of a file system without a known error.
+		clean = 1
 	)
 	if m.Size != spec.Size || m.Boot != "" && m.Boot != boot {
 		return false

@@ -431,7 +431,8 @@ func (d *differ) constants() {
 			}
 		}
 	}
-	slices.SortStableFunc(d.out.Changes, func(a, b Change) int { // maps have no order
+	// The order of a map is random.
+	slices.SortStableFunc(d.out.Changes, func(a, b Change) int {
 		if a.Rule != "env.set" || b.Rule != "env.set" {
 			return 0
 		}

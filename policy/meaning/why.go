@@ -94,7 +94,8 @@ func Why(a Ask, sources []Source) (Answer, error) {
 			out.Change = append(out.Change, turn(q, s, own, v))
 		}
 	}
-	if d.Allowed && len(out.Change) > 1 { // one no is enough
+	// One change is enough to refuse what all layers allow.
+	if d.Allowed && len(out.Change) > 1 {
 		out.Change = out.Change[len(out.Change)-1:]
 	}
 	return out, nil

@@ -250,7 +250,8 @@ func (c *checker) ifs(a *syntax.Assign) {
 	}
 	if len(a.Value.Parts) == 1 {
 		if p, ok := a.Value.Parts[0].(*syntax.ParamExp); ok && p.Exp == nil {
-			return // put back
+			// IFS=$name puts back what was saved.
+			return
 		}
 		if q, ok := a.Value.Parts[0].(*syntax.DblQuoted); ok && len(q.Parts) == 1 {
 			if p, ok := q.Parts[0].(*syntax.ParamExp); ok && p.Exp == nil {
@@ -382,7 +383,8 @@ func ofTrap(action *syntax.Word, functions map[string]bool) []Command {
 	}
 	file, err := parse("trap", text)
 	if err != nil {
-		return nil // which the check says
+		// check reports the error.
+		return nil
 	}
 	all := commands(file, functions)
 	for i := range all {

@@ -440,7 +440,8 @@ func (x *expander) operand(w *syntax.Word) {
 		case *syntax.Lit:
 			value, err := parse("", `"${`+part.Value+`-}"`)
 			if err != nil {
-				return // a name, which parses
+				// A name always parses, so this is none.
+				return
 			}
 			w.Parts = value.Stmts[0].Cmd.(*syntax.CallExpr).Args[0].Parts
 		case *syntax.ParamExp:

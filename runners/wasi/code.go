@@ -79,7 +79,8 @@ func checkFunction(index uint32, r *reader) error {
 func skipCatches(r *reader) {
 	for range r.u32() {
 		if kind := r.u8(); kind < 2 {
-			r.u32() // a tag
+			// The index of the tag.
+			r.u32()
 		}
 		if r.u32(); r.short {
 			return
@@ -122,7 +123,8 @@ func skipOperands(op byte, r *reader) bool {
 }
 
 func skipMemory(r *reader) {
-	r.u32() // alignment
+	// The alignment.
+	r.u32()
 	r.leb(10)
 }
 

@@ -119,7 +119,7 @@ func (a *Agents) changed(w *fsnotify.Watcher, name string) {
 		return
 	}
 	if len(w.WatchList()) < mostWatched {
-		_ = w.Add(dir) // as above
+		_ = w.Add(dir)
 	}
 	if known, err := a.Store.Agent(a.ctx, name); err == nil && known.Stamp == stampOf(dir) {
 		return

@@ -435,7 +435,8 @@ func unanswered(err error) error {
 		e.Message, e.Hint = wire.Gone, wire.GoneHint
 	case broken(err):
 		e.Message, e.Hint = wire.NoAnswer, wire.NoAnswerHint
-	case strings.Contains(err.Error(), "readLoopPeekFail"): // has no name either
+	case strings.Contains(err.Error(), "readLoopPeekFail"):
+		// net/http exports no name for this error.
 		e.Message, e.Hint = "no answer of the daemon, but something before it was asked",
 			"look whether what listens on the socket is jaild"
 	default:

@@ -164,12 +164,14 @@ func (s *runStream) Write(p []byte) (int, error) {
 		return s.conn.Write(p)
 	}
 	s.sent = append(s.sent, p...)
-	_, _ = s.conn.Write(p) // as above
+	// An error shows when the answer is read.
+	_, _ = s.conn.Write(p)
 	return len(p), nil
 }
 
 func (s *runStream) begins() {
-	if !s.begun { // which nobody else changes
+	// Only this function changes begun, so that it is read without the lock.
+	if !s.begun {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.begun, s.sent = true, nil

@@ -39,7 +39,8 @@ func (srv *Server) records(w http.ResponseWriter, r *http.Request) {
 			line = RecordLine{Error: problem.From(err)}
 		}
 		if out.Encode(line) != nil || err != nil {
-			return // the reader is gone
+			// The reader is gone.
+			return
 		}
 	}
 }

@@ -367,7 +367,8 @@ func Newest(ctx context.Context, dir string, f Filter, before uint64, n int, spa
 	if f.Tool != "" {
 		spans = []Span{{}}
 	}
-	m, found := NewMatcher(f), []Record(nil) // the oldest first
+	// found has the oldest record first.
+	m, found := NewMatcher(f), []Record(nil)
 	for _, s := range slices.Backward(spans) {
 		if len(found) > n {
 			break

@@ -165,7 +165,8 @@ func (r Record) paths() []string {
 	case TypeRunStarted:
 		paths = append(paths, r.Text("workspace"))
 	}
-	for _, file := range r.Texts("files") { // "added sha256:… a/b"
+	// A text is such as "added sha256:… a/b".
+	for _, file := range r.Texts("files") {
 		if words := strings.SplitN(file, " ", 3); len(words) == 3 {
 			paths = append(paths, words[2])
 		}

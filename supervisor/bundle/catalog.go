@@ -84,7 +84,8 @@ func (s *Set) put(b *Bundle, in Installed) error {
 		s.bundles = append(s.bundles, b)
 	case in.Publisher == trust.Official && compareVersions(b.Version, s.bundles[i].Version) > 0:
 		s.bundles[i] = b
-	case in.Publisher == trust.Official: // jail was updated since
+	case in.Publisher == trust.Official:
+		// The bundle is of the official ring, and jail was updated since.
 	default:
 		return fmt.Errorf("%w: one came with jail", ErrTaken)
 	}

@@ -175,7 +175,8 @@ const (
 // holds each: so four times the host's memory may be promised.
 func DefaultBounds(memory int64, descriptors uint64) Bounds {
 	const (
-		perRun = 32 // descriptors of the daemon
+		// perRun is the number of descriptors that the daemon opens for a run.
+		perRun = 32
 		// descriptors for the daemon itself and for clients that it turns away
 		own = 48
 	)

@@ -149,7 +149,8 @@ func (c *Console) records(ctx context.Context, req message.RecordsRequest, f aud
 	}
 	var found []audit.Record
 	const room = pageRecords + 1
-	for rec, err := range c.Daemon.AuditRecords(ctx, req) { // the oldest first
+	// Records come with the oldest first.
+	for rec, err := range c.Daemon.AuditRecords(ctx, req) {
 		if err != nil {
 			return audit.Page{}, true, err
 		}

@@ -218,7 +218,8 @@ func (s *Runs) Wait(ctx context.Context, c caller.Caller, id string) (message.Re
 // the client goes; the run goes on then.
 func (s *Runs) Attach(ctx context.Context, c caller.Caller, id string,
 	streams stdio.Streams) message.Result {
-	streams.Begun() // nothing begins here
+	// No tool starts here that the client would have to wait for.
+	streams.Begun()
 	fail := func(err error) message.Result {
 		e := problem.From(err)
 		return message.Result{ID: id, ExitCode: e.Exit(), Error: e}

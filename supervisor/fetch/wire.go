@@ -198,7 +198,8 @@ func (h *head) framing() error {
 		if cl[0] == "" || len(cl[0]) > maxLength || strings.Trim(cl[0], "0123456789") != "" {
 			return bad("Content-Length is not a number")
 		}
-		h.length, _ = strconv.ParseInt(cl[0], 10, 64) // 18 digits always fit
+		// A number of at most 18 digits always fits.
+		h.length, _ = strconv.ParseInt(cl[0], 10, 64)
 	}
 	switch h.method {
 	case "GET", "HEAD", "OPTIONS", "CONNECT":

@@ -503,7 +503,8 @@ func shown(now answer) json.RawMessage {
 	case now.Status == http.StatusNotFound:
 		return json.RawMessage("null")
 	case len(text) == 0:
-		text, _ = json.Marshal(now.Text) // a text
+		// A text can always be encoded.
+		text, _ = json.Marshal(now.Text)
 	}
 	if len(text) > maxBefore {
 		text, _ = json.Marshal(map[string]any{"sha256": sum(text), "bytes": len(text)})

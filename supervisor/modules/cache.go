@@ -252,7 +252,8 @@ func (c *Cache) Store(module [sha256.Size]byte, written []byte) error {
 	defer lock.Close()
 	err = os.Rename(temp, dir)
 	if errors.Is(err, fs.ErrExist) || err != nil && strings.Contains(err.Error(), "not empty") {
-		return nil // another run was faster
+		// Another run was faster.
+		return nil
 	}
 	return errors.Join(err, c.shrink(lock))
 }
@@ -389,7 +390,8 @@ func (c *Cache) shrink(lock *os.File) error {
 func (c *Cache) free(lock *os.File, dir string) (gone bool, err error) {
 	at, err := lockOf(filepath.Base(dir))
 	if err != nil {
-		return false, nil // no entry of ours
+		// This file is no entry of the cache.
+		return false, nil
 	}
 	err = lockByte(lock, setLock, syscall.F_WRLCK, at)
 	if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) {

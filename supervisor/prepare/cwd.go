@@ -59,7 +59,8 @@ func (j *Job) placeOf() (string, error) {
 	}
 	rel := path.Clean(asked)
 	if path.IsAbs(rel) {
-		rel, _ = filepath.Rel(policy.WorkspaceDir, rel) // both are absolute
+		// Rel fails only if one of two paths is relative.
+		rel, _ = filepath.Rel(policy.WorkspaceDir, rel)
 	}
 	if !filepath.IsLocal(rel) {
 		e := problem.New(problem.Usage, "directory %s: it is not in the workspace", asked)

@@ -706,7 +706,8 @@ func (v *view) programs(pol policy.Policy) ([]string, error) {
 	for _, g := range pol.Tools.Native.Normal() {
 		text := g.String()
 		if dir, ok := strings.CutSuffix(text, "/**"); ok && !strings.Contains(dir, "*") {
-			s.take(dir) // all of it
+			// The whole directory is mounted.
+			s.take(dir)
 			continue
 		}
 		fixed, _, _ := strings.Cut(text, "*")

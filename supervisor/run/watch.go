@@ -187,7 +187,8 @@ func identifying(has ready, j *prepare.Job, p *launch.Process) (identified func(
 func identify(dir *rundir.Dir, j *prepare.Job, p *launch.Process) error {
 	start, err := p.StartTime()
 	if errors.Is(err, launch.ErrEnded) {
-		return nil // its end says why
+		// The result of the run says why.
+		return nil
 	}
 	if err != nil {
 		return err

@@ -232,7 +232,8 @@ func (s *Store) Dead() ([]*Dir, error) {
 	var all []*Dir
 	err := s.each(func(r *Dir) {
 		if r.claim() != nil {
-			return // alive, or gone meanwhile
+			// The daemon is alive, or its directory is gone meanwhile.
+			return
 		}
 		all = append(all, r)
 	})

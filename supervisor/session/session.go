@@ -173,7 +173,8 @@ func (h *session) files(p jail.Plan, binds []*os.File) (*mounts.Files, []string,
 	fail := func(err error) (*mounts.Files, []string, error) {
 		files.Close()
 		if errors.Is(err, launch.ErrNotThere) {
-			return nil, nil, noSession(string(h.run.Job().ID)) // it has ended meanwhile
+			// The session has ended meanwhile.
+			return nil, nil, noSession(string(h.run.Job().ID))
 		}
 		return nil, nil, problem.New(problem.Failed, "session %s: %w", h.run.Job().ID, err)
 	}

@@ -73,7 +73,8 @@ func showRecords(env *cli.Env, print func(write func(io.Writer) error) error, di
 		header := !asJSON
 		for r, err := range records {
 			if _, ok := errors.AsType[*problem.Error](err); ok {
-				return err // the daemon says it
+				// The daemon explains why it does not serve the records.
+				return err
 			}
 			if err != nil && r.Line == nil && bad == 0 && exit.Cause(err) != err {
 				// The log itself cannot be read.

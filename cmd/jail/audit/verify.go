@@ -287,7 +287,8 @@ func verifyProof(env *cli.Env, file, keyFile string, asJSON bool) error {
 			return
 		}
 		fmt.Fprintf(w, "verified: record %d is in the log\n", r.Seq)
-		_ = audit.Render(w, r) // the error is that of w
+		// Render fails only as w does, which keeps its error.
+		_ = audit.Render(w, r)
 	})
 	if showErr == nil && err != nil {
 		return exit.No

@@ -223,7 +223,8 @@ func newRevertMerge(env *cli.Env) *cobra.Command {
 		func(ctx context.Context, c *api.Client, args []string) (workspace.MergeRecord, error) {
 			r, err := api.BranchesOf(c).RevertMerge(ctx, args[0])
 			if err != nil {
-				asJSON, _ := cmd.Flags().GetBool("json") // the flag is there
+				// The command has this flag.
+				asJSON, _ := cmd.Flags().GetBool("json")
 				err = withConflicts(env, err, asJSON, "now", "merged")
 			}
 			return r, err

@@ -69,7 +69,8 @@ func NewInspect(env *cli.Env) *cobra.Command {
 			}
 			fmt.Fprintln(w, audit.Header)
 			for _, one := range ended {
-				_ = audit.Render(w, one) // the error is that of w
+				// Render fails only as w does, which keeps its error.
+				_ = audit.Render(w, one)
 			}
 			if r.Truncated {
 				fmt.Fprintf(w, "these are the first %d records: jail audit show --run %s shows all\n",

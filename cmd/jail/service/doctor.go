@@ -245,7 +245,8 @@ func probed(ctx context.Context, env *cli.Env) []probe.Finding {
 		return here
 	}
 	for _, f := range here {
-		if f.Answer == probe.No && f.Name != probe.RoomName { // which is no layer
+		// Free room on the disk is a finding, but no layer.
+		if f.Answer == probe.No && f.Name != probe.RoomName {
 			return here
 		}
 	}

@@ -146,7 +146,8 @@ func (l *libraries) needed(path string, inherited []string) error {
 	defer f.Close()
 	names, err := f.ImportedLibraries()
 	if err != nil {
-		return nil //nolint:nilerr // without a dynamic section it names none
+		// A file without a dynamic section needs no libraries.
+		return nil //nolint:nilerr
 	}
 	at := filepath.Dir(path)
 	if real, err := filepath.EvalSymlinks(path); err == nil {

@@ -22,7 +22,8 @@ func AsUser(uid, gid uint32, groups []uint32, f func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
-		err := errors.New("as user: the function did not return") // for runtime.Goexit within f
+		// This error stays if f ends its goroutine (runtime.Goexit).
+		err := errors.New("as user: the function did not return")
 		defer func() { done <- err }()
 		saved, switchErr := becomeUser(uid, gid, groups)
 		defer func() {

@@ -64,7 +64,8 @@ func NewAuditReader(types ...uint16) (*AuditReader, error) {
 
 // onlyTypes is a socket filter that lets through messages of these types.
 func onlyTypes(types []uint16) []unix.SockFilter {
-	const typeOffset = 4 // of struct nlmsghdr
+	// typeOffset is where struct nlmsghdr has its type.
+	const typeOffset = 4
 	n := uint8(len(types))
 	f := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: typeOffset}}
 	for i, t := range types {
@@ -179,7 +180,8 @@ func AuditOn() (bool, error) {
 		if errno := -int32(binary.NativeEndian.Uint32(body)); errno != 0 {
 			return false, callError("AUDIT_GET", unix.Errno(errno))
 		}
-	case kind == unix.AUDIT_GET && len(body) >= 8: // struct audit_status: mask, enabled
+	case kind == unix.AUDIT_GET && len(body) >= 8:
+		// The body is a struct audit_status, which begins with mask and enabled.
 		return binary.NativeEndian.Uint32(body[4:]) != 0, nil
 	}
 	return false, fmt.Errorf("audit: the kernel answered %d bytes that are no status", n)

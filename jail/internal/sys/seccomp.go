@@ -50,7 +50,8 @@ func NoNewPrivs() error {
 }
 
 func loadFilter(program []byte, flags uintptr) (uintptr, error) {
-	const size = 8 // of struct sock_filter
+	// size is that of a struct sock_filter.
+	const size = 8
 	if len(program) == 0 || len(program)%size != 0 || len(program)/size > unix.BPF_MAXINSNS {
 		return 0, fmt.Errorf(
 			"seccomp filter of %d bytes: not a whole number of instructions, or too many",

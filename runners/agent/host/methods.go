@@ -211,7 +211,8 @@ func whole(next func() (agent.Reply, error)) []byte {
 func streamed(next func() (agent.Reply, error)) ([]byte, error) {
 	r, err := next()
 	if err != nil {
-		text, _ := json.Marshal(asError(err)) // two strings
+		// Two strings can always be encoded.
+		text, _ := json.Marshal(asError(err))
 		return fmt.Appendf(r.Chunk, "event: error\ndata: %s\n\n", text), io.EOF
 	}
 	if !r.More {

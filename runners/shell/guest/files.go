@@ -41,7 +41,8 @@ func newFiles(inv runners.Invocation, rec view.Recorder) (*files, error) {
 }
 
 func (f *files) close() {
-	_ = f.root.Close() // a directory
+	// Closing a directory loses nothing.
+	_ = f.root.Close()
 	f.view.Close()
 }
 

@@ -201,10 +201,10 @@ func stream(w io.Writer) (*os.File, func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = io.Copy(w, pr) // into memory
+		_, _ = io.Copy(w, pr)
 	}()
 	return pw, func() {
-		_ = pw.Close() // a pipe
+		_ = pw.Close()
 		<-done
 		_ = pr.Close()
 	}

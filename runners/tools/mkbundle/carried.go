@@ -169,7 +169,8 @@ func findArchive(memory []byte) (start, end int, err error) {
 		offset := binary.LittleEndian.Uint32(memory[at+16:])
 		from := at - int(list) - int(offset)
 		if from < 0 || !bytes.HasPrefix(memory[from:], first) {
-			continue // a word of the code that reads archives
+			// The code that reads archives has this word as well.
+			continue
 		}
 		if end > 0 {
 			return 0, 0, errors.New("it carries more than one archive")

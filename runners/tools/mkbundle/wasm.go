@@ -42,7 +42,8 @@ func (r *reader) imports() ([]string, error) {
 		if kind == nil || kind[0] != importFunc {
 			return nil, errModule
 		}
-		r.uint() // the function's type
+		// The index of the function's type.
+		r.uint()
 		names = append(names, name)
 	}
 	slices.Sort(names)

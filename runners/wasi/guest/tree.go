@@ -116,7 +116,7 @@ func (t *tree) preopen(inv runners.Invocation, layout runners.Layout) error {
 		return t.add("/", cwd, 0)
 	}
 	if layout == runners.LayoutRooted {
-		_ = cwd.Close() // a directory
+		_ = cwd.Close()
 		d, e := t.view.Root()
 		return t.add("/", d, e)
 	}
@@ -161,7 +161,7 @@ func openCwd(v *view.View, dir string) (*view.Dir, error) {
 func CheckCwd(v *view.View, dir string) error {
 	d, err := openCwd(v, dir)
 	if err == nil {
-		_ = d.Close() // a directory
+		_ = d.Close()
 	}
 	return err
 }

@@ -82,7 +82,8 @@ func (j *Jails) Run(ctx context.Context, l agents.Launch, o agents.Orders) (agen
 	}
 	j.groups.Store(l.Instance, cmd.Process.Pid)
 	defer j.groups.Delete(l.Instance)
-	kill := func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // there may be none left
+	// There may be no process left to kill.
+	kill := func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	stop := context.AfterFunc(ctx, kill)
 	go func() {
 		// The end of the process ends this; the reader of its output notices that.
@@ -124,7 +125,8 @@ func (j *Jails) Usage(ctx context.Context) (map[string]agents.Usage, error) {
 	if len(of) == 0 {
 		return used, err
 	}
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is a proper one
+	// The only error is that of a malformed pattern.
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, stat := range stats {
 		group, u, ok := usageIn(stat)
 		if instance := of[group]; ok && instance != "" {

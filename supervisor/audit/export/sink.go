@@ -74,7 +74,8 @@ func openFile(f Format, h Host, path string) (Sink, error) {
 	}
 	info, err := file.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		return &stream{format: f, host: h, w: file, f: file}, nil // a pipe or terminal
+		// Anything else, such as a pipe or a terminal, is only written to.
+		return &stream{format: f, host: h, w: file, f: file}, nil
 	}
 	var last [1]byte
 	if err == nil && info.Size() > 0 {
@@ -100,7 +101,8 @@ func (s *stream) Send(_ context.Context, batch []audit.Record) error {
 	if s.f == nil {
 		return nil
 	}
-	if err := s.f.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) { // of a pipe
+	// A pipe cannot be flushed (EINVAL).
+	if err := s.f.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) {
 		return permanent(err)
 	}
 	return nil

@@ -87,7 +87,8 @@ func (c *Client) keep(ctx context.Context, src source, a *artifact, ref Referenc
 		}
 		done += f.Size
 	}
-	for i := len(a.documents) - 1; i >= 0; i-- { // the index last
+	// The index comes last.
+	for i := len(a.documents) - 1; i >= 0; i-- {
 		d := a.documents[i]
 		if err := push(ctx, store, d.desc, d.content); err != nil {
 			return err

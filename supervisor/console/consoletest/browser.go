@@ -94,7 +94,8 @@ func Start(t testing.TB, args ...string) *Browser {
 		answers: map[int]chan answer{}, loaded: make(chan struct{}, 64)}
 	t.Cleanup(func() {
 		cancel()
-		_ = cmd.Wait() // it was killed
+		// The browser was killed, which Wait reports as an error.
+		_ = cmd.Wait()
 		in.Close()
 		out.Close()
 	})

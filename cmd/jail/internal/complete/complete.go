@@ -99,16 +99,19 @@ func All(env *cli.Env, cmd *cobra.Command) {
 		}
 		directive := cobra.ShellCompDirectiveNoFileComp
 		if name == "limit" {
-			directive |= cobra.ShellCompDirectiveNoSpace // the value follows
+			// The value follows without a space.
+			directive |= cobra.ShellCompDirectiveNoSpace
 		}
+		// The only error is that the command completes the flag already.
 		_ = cmd.RegisterFlagCompletionFunc(name, func(cmd *cobra.Command, _ []string,
 			_ string) ([]string, cobra.ShellCompDirective) {
 			return values(cmd.Context(), env), directive
-		}) // an error is that the command has one of its own
+		})
 	}
 	for _, name := range []string{"workspace", "cwd", "log"} {
 		if cmd.Flags().Lookup(name) != nil {
-			_ = cmd.MarkFlagDirname(name) // the flag is there
+			// The error says only that the command has no such flag, which it has.
+			_ = cmd.MarkFlagDirname(name)
 		}
 	}
 }

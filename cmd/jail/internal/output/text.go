@@ -174,7 +174,8 @@ func Table(w io.Writer, rows [][]string) {
 		}
 		fmt.Fprintln(columns)
 	}
-	columns.Flush() // a builder takes everything
+	// Writing to a builder never fails.
+	columns.Flush()
 	var lines strings.Builder
 	for line := range strings.Lines(b.String()) {
 		lines.WriteString(strings.TrimRight(line, " \n") + "\n")

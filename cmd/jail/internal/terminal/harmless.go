@@ -162,7 +162,8 @@ func (h *Harmless) escaped(c byte) {
 	first := len(h.held) == 1
 	switch {
 	case h.interrupted(c):
-	case c >= ' ' && c < '0' && len(h.held) < maxHeld: // intermediate
+	case c >= ' ' && c < '0' && len(h.held) < maxHeld:
+		// An intermediate byte of an escape sequence.
 		h.held = append(h.held, c)
 	case c >= 0x7f:
 		h.end(false)
@@ -226,7 +227,8 @@ func isShown(sequence string) bool {
 		return isParameters(rest) && strings.IndexByte(shownPrivateFinals, final) >= 0
 	}
 	if mode {
-		return body == "4" // insert
+		// Mode 4 is the insert mode.
+		return body == "4"
 	}
 	if n := len(body) - 1; n >= 0 && body[n] < '0' {
 		for at := 0; at < len(shownIntermediates); at += 2 {

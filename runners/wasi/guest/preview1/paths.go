@@ -46,7 +46,8 @@ func pathOpen(p *Process, mem []byte, a []uint64) Errno {
 		return errMfile
 	}
 	if _, ok := memory(mem).at(uint32(a[8]), 4); !ok {
-		return errFault // before anything is created
+		// A bad pointer is refused before anything is created.
+		return errFault
 	}
 	o, ke := at.dir.Open(path, view.How{
 		Read:      asked&(rightFdRead|rightFdReaddir) != 0 || asked&rightFdWrite == 0,

@@ -52,7 +52,8 @@ func sockAccept(p *Process, mem []byte, a []uint64) Errno {
 	if f == nil || f.kind != kindListener {
 		_, e := p.socket("sock_accept", a[0])
 		if e == success {
-			e = errInval // a stream accepts nothing
+			// A connected stream accepts nothing.
+			e = errInval
 		}
 		return e
 	}
@@ -99,7 +100,8 @@ func sockRecv(p *Process, mem []byte, a []uint64) Errno {
 	if e := readFd(p, mem, []uint64{a[0], a[1], a[2], a[4]}); e != success {
 		return e
 	}
-	clear(b) // no flags
+	// No flag of a received message is reported.
+	clear(b)
 	return success
 }
 
@@ -108,7 +110,8 @@ func sockSend(p *Process, mem []byte, a []uint64) Errno {
 		return e
 	}
 	if uint32(a[3]) != 0 {
-		return errInval // there are no flags
+		// There are no flags for sending.
+		return errInval
 	}
 	return writeFd(p, mem, []uint64{a[0], a[1], a[2], a[4]})
 }

@@ -327,7 +327,8 @@ func splitLast(p string) (dir, name string, slash bool) {
 // stays, because what is before it may be a link. A result too long for the
 // kernel is still a path, one that every call refuses.
 func joinRel(rel, p string) string {
-	if !strings.Contains(p, "/") { // nearly always
+	// Most paths are a single name.
+	if !strings.Contains(p, "/") {
 		switch {
 		case p == "" || p == ".":
 			return rel
@@ -491,7 +492,8 @@ func (w *walker) here() spot {
 		return spot{node: t.node}
 	}
 	s := spot{base: t.base, name: ".", slash: true, owned: t.owned}
-	t.owned = false // now the spot's
+	// The spot owns the directory now.
+	t.owned = false
 	return s
 }
 
@@ -516,7 +518,8 @@ func (w *walker) down(name string, last, follow bool) (*spot, string, fault) {
 		if e := sys.ErrnoOf(err); e != syscall.ENOENT || !last {
 			return nil, "", plain(escaped(e))
 		}
-		return w.take(name), "", none // to be created, perhaps
+		// The name may be created.
+		return w.take(name), "", none
 	}
 	var st sys.Stat
 	if err := sys.Fstat(fd, &st); err != nil {

@@ -112,7 +112,8 @@ func (v *View) plant(p string) (*node, error) {
 	n := v.root
 	for name := range strings.SplitSeq(p[1:], "/") {
 		if name == "" {
-			break // p is "/"
+			// The path is "/".
+			break
 		}
 		if n.mount != nil {
 			break
