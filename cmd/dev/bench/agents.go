@@ -660,6 +660,7 @@ func (b *agentBed) asleep(ctx context.Context, registered int, t *table,
 		return err
 	}
 	for {
+		asked := time.Now()
 		all, err := b.client.List(ctx)
 		if err != nil {
 			return err
@@ -668,7 +669,8 @@ func (b *agentBed) asleep(ctx context.Context, registered int, t *table,
 			break
 		}
 		select {
-		case <-time.After(time.Second):
+		// Lists take a tenth of the time at most, however many agents there are.
+		case <-time.After(max(time.Second, 10*time.Since(asked))):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
