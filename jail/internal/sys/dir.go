@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -112,8 +113,14 @@ func OpenNamed(dir *os.File, path string, flags int) (*os.File, error) {
 	}
 	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: unix.RESOLVE_NO_MAGICLINKS}
 	fd, err := retried(func() (int, error) { return unix.Openat2(at, path, &how) })
+	if err == unix.ELOOP {
+		err = errLinks
+	}
 	return opened(fd, "open", path, err)
 }
+
+// errLinks is ELOOP of OpenNamed, which the kernel gives for both.
+var errLinks = fmt.Errorf("%w, or a link of /proc to an open file", unix.ELOOP)
 
 // CheckNamed returns the error of OpenNamed for a path that need not be readable.
 func CheckNamed(path string) error {
