@@ -27,8 +27,8 @@ const (
 // timeLayout is RFC 3339 with all nine digits, so that the text sorts as the time does.
 const timeLayout = "2006-01-02T15:04:05.000000000Z07:00"
 
-// appendTime appends t in timeLayout and in UTC. Time.AppendFormat has a fast way for RFC 3339 alone;
-// for timeLayout it takes four times the time.
+// appendTime appends t in timeLayout and in UTC. Time.AppendFormat has a fast way for RFC 3339
+// alone; for timeLayout it takes four times the time.
 func appendTime(to []byte, t time.Time) []byte {
 	t = t.UTC()
 	to = t.AppendFormat(to, time.RFC3339)

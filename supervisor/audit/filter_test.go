@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -137,6 +138,15 @@ func TestTail(t *testing.T) {
 	stop()
 	if got := read(Tail(ended, p.log, Filter{}, 3), 3); len(got) != 3 {
 		t.Errorf("without following: %v", got)
+	}
+}
+
+// TestKeepLast keeps at least the last items, and all of them for the largest number.
+func TestKeepLast(t *testing.T) {
+	for n, want := range map[int][]int{0: {}, 1: {3}, 2: {1, 2, 3}, math.MaxInt: {1, 2, 3}} {
+		if got := KeepLast([]int{1, 2, 3}, n); !slices.Equal(got, want) {
+			t.Errorf("%d: %v, want %v", n, got, want)
+		}
 	}
 }
 

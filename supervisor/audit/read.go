@@ -232,7 +232,8 @@ func Tail(ctx context.Context, dir string, f Filter, n int) iter.Seq2[Record, er
 // KeepLast returns list, or its last n items once there are more than twice as many, so that moving
 // them is cheap.
 func KeepLast[T any](list []T, n int) []T {
-	if len(list) > 2*n {
+	// 2*n could overflow.
+	if len(list)-n > n {
 		list = append(list[:0], list[len(list)-n:]...)
 	}
 	return list
@@ -250,7 +251,7 @@ func follow(ctx context.Context, dir string, f Filter, after uint64,
 	defer done()
 	// Otherwise the beginnings of runs are needed, which have the tool.
 	if f.Tool == "" {
-		// An error is that of the first read.
+		// The first read reports an error.
 		list, _ := segments(r.root)
 		r.from = holding(list, after+1)
 	}
@@ -345,11 +346,11 @@ type Page struct {
 }
 
 // Newest returns the last n records that f matches with a number below before; 0 is all. It reads
-// the spans, without any the segments, from the last one back, as few as it needs. The beginnings of
-// runs have their tools, so with f.Tool it reads all. Like [Scan] it does not check the chain. It
-// ends with ctx.
-func Newest(ctx context.Context, dir string, f Filter, before uint64, n int, spans ...Span) (page Page,
-	err error) {
+// the spans from the last one back, as few as it needs. Without spans it reads the segments in the
+// same way. The beginnings of runs have their tools, so with f.Tool it reads all. Like [Scan] it
+// does not check the chain. It ends with ctx.
+func Newest(ctx context.Context, dir string, f Filter, before uint64, n int,
+	spans ...Span) (page Page, err error) {
 	r, done, err := openLines(dir)
 	if err != nil {
 		return page, err

@@ -3,6 +3,7 @@ package anchor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -157,6 +158,26 @@ func TestToken(t *testing.T) {
 	err = send(t.Context(), audit.Head{Note: []byte("note")})
 	if got != "Bearer s3cret" || err == nil || strings.Contains(err.Error(), "s3cret") {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestCutAnswer sends a head to a server whose response ends in its body: the status counts alone.
+func TestCutAnswer(t *testing.T) {
+	for status, want := range map[int]string{http.StatusCreated: "<nil>",
+		http.StatusForbidden: "the server answered 403"} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", "10")
+			w.WriteHeader(status)
+			_, _ = w.Write([]byte("half"))
+		}))
+		defer server.Close()
+		send, err := open(Target{To: server.URL}, Keeper{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := send(t.Context(), audit.Head{Note: []byte("note")}); fmt.Sprint(err) != want {
+			t.Errorf("%d: %v, want %s", status, err, want)
+		}
 	}
 }
 

@@ -50,10 +50,14 @@ func open(t Target, k Keeper) (sender, error) {
 		}
 		return func(ctx context.Context, h audit.Head) error {
 			status, _, err := post(ctx, t.To, t.Token, h.Note)
-			if err == nil && (status < 200 || status > 299) {
-				err = fmt.Errorf("the server answered %d", status)
+			switch {
+			case status == 0:
+				return err
+			case status < 200 || status > 299:
+				return fmt.Errorf("the server answered %d", status)
 			}
-			return err
+			// An error in the body of the response does not count: the server has the head.
+			return nil
 		}, nil
 	}
 	send, err := openSyslog(u)
@@ -105,6 +109,7 @@ func readToken(path string) (string, error) {
 const maxAnswer = 8 << 10
 
 // post sends a text, with the bearer token of a file, if one is named, and returns the response.
+// The status is 0 without a response; an error with a status is one of the body.
 func post(ctx context.Context, address, tokenFile string, text []byte) (status int, answer []byte,
 	err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(text))
