@@ -186,10 +186,9 @@ func open(places agentapi.Places, o options, log *slog.Logger) (a *agents.Agents
 			})
 		}})
 	a, err = agents.New(agents.Options{Store: s, Jails: &hosted.Jails{Jails: j, Program: exe},
-		Models: models.Jail{Sender: j.Sender()}, Queue: j.Queue(), Gates: gates, RunOf: j.RunOf, Record: records.Add,
-		Folder: places.Folder,
-		State:  filepath.Join(places.State, "state"), Host: os.Geteuid() == 0, Now: time.Now,
-		Log: log})
+		Models: models.Jail{Sender: j.Sender()}, Queue: j.Queue(), Gates: gates, RunOf: j.RunOf,
+		Record: records.Add, Folder: places.Folder, State: filepath.Join(places.State, "state"),
+		Host: os.Geteuid() == 0, Now: time.Now, Log: log})
 	if err != nil {
 		closeAll()
 		return nil, nil, err

@@ -56,7 +56,9 @@ func NewReader(r io.Reader) *Reader { return &Reader{r: bufio.NewReaderSize(r, 6
 // error that wraps errFrame for anything that is no frame.
 func (r *Reader) Read(message any) error {
 	var head [4]byte
-	if _, err := io.ReadFull(r.r, head[:]); err != nil {
+	if _, err := io.ReadFull(r.r, head[:]); errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%w: %w", errFrame, err)
+	} else if err != nil {
 		return err
 	}
 	n := binary.BigEndian.Uint32(head[:])
@@ -68,8 +70,8 @@ func (r *Reader) Read(message any) error {
 	}
 	body := r.buf[:n]
 	if _, err := io.ReadFull(r.r, body); err != nil {
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			err = fmt.Errorf("%w: %w", errFrame, io.ErrUnexpectedEOF)
 		}
 		return err
 	}

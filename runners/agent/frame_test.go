@@ -41,8 +41,9 @@ func TestReader(t *testing.T) {
 		"\x00\x00\x00\x09x": io.ErrUnexpectedEOF, "\x00\x00\x00\x09": io.ErrUnexpectedEOF,
 		"\xff\x00\x00\x00": errFrame, "\x00\x00\x00\x01x": errFrame} {
 		var message any
-		if err := NewReader(strings.NewReader(text)).Read(&message); !errors.Is(err, want) {
-			t.Errorf("%q: %v, want %v", text, err, want)
+		err := NewReader(strings.NewReader(text)).Read(&message)
+		if !errors.Is(err, want) || !errors.Is(err, errFrame) {
+			t.Errorf("%q: %v, want %v: %v", text, err, errFrame, want)
 		}
 	}
 }

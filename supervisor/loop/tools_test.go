@@ -57,7 +57,6 @@ func TestParameters(t *testing.T) {
 	}
 }
 
-// TestTodoWrite: the list is replaced, and an item without one of its parts is an error.
 // TestDecodeNames: a key of an event that does not match its field letter for letter is refused.
 func TestDecodeNames(t *testing.T) {
 	for text, want := range map[string]string{
@@ -75,6 +74,7 @@ func TestDecodeNames(t *testing.T) {
 	}
 }
 
+// TestTodoWrite: the list is replaced, and an item without one of its parts is an error.
 func TestTodoWrite(t *testing.T) {
 	b := (CodeTools{}).Toolbox()
 	for input, want := range map[string]string{

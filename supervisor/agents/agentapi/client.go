@@ -171,6 +171,7 @@ func (c *Client) lines(ctx context.Context, path string, most int, f func(line [
 	defer body.Close()
 	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, most)
+	lines.Split(wholeLines)
 	for lines.Scan() {
 		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
 			continue
@@ -183,6 +184,18 @@ func (c *Client) lines(ctx context.Context, path string, most int, f func(line [
 		return c.unanswered(ctx, err)
 	}
 	return nil
+}
+
+// wholeLines is bufio.ScanLines, but for a last line without an end: its answer was cut, and that is the
+// error, not what is wrong with half a line.
+func wholeLines(text []byte, atEOF bool) (advance int, line []byte, err error) {
+	if i := bytes.IndexByte(text, '\n'); i >= 0 {
+		return i + 1, text[:i], nil
+	}
+	if atEOF && len(text) > 0 {
+		err = io.ErrUnexpectedEOF
+	}
+	return 0, nil, err
 }
 
 // of is the path of a request about one agent.
