@@ -195,8 +195,9 @@ func (c *Conn) ReceiveOrder() (o Order, files []*os.File, err error) {
 // (shutdown(2), SHUT_RD).
 func (c *Conn) EndReceive() error { return sys.ShutdownRead(c.f) }
 
-// A Proxy is the inside's end of the control socket of a fetch proxy. Its methods may be called from
-// several goroutines.
+// A Proxy is the end of the control socket of a fetch proxy that asks for streams: jail-init has
+// it, or jail-shim for a jail that gets no descriptors. Its methods may be called from several
+// goroutines.
 type Proxy struct {
 	mu   sync.Mutex
 	conn *Conn

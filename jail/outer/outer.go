@@ -132,7 +132,7 @@ func For(layer string) (*Adapter, error) {
 var adapters = map[string]Adapter{
 	policy.OuterRunc: {Config: configRunc, MakesGroup: true},
 	// Unified although jail makes the groups: crun looks at them and refuses hybrid ones. crun 1.8
-	// does not know hybrid hierarchies, so it leaves the control group to jail.
+	// does not know hybrid hierarchies, so its option leaves the control group to jail.
 	policy.OuterCrun: {Config: configCrun, Unified: true,
 		options: []string{"--cgroup-manager=disabled"}},
 	// In the foreground: runsc has its sandbox end with itself only so.
@@ -160,8 +160,8 @@ func configRunc(p jail.Plan, at Place) (*specs.Spec, error) {
 	return spec, err
 }
 
-// configCrun binds what is mounted below /dev once more, each by itself: in a user namespace crun 1.8
-// takes a bind without the mounts below it.
+// configCrun binds what is mounted below /dev once more, each by itself: in a user namespace crun
+// 1.8 takes a bind without the mounts below it.
 func configCrun(p jail.Plan, at Place) (*specs.Spec, error) {
 	spec, err := HostKernel(p, at)
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// Attach gives a jail that was started without them the shadow of its workspace, or the state of its
-// agent. Both are made where those of any jail are made, in the mount namespace of the thread that
-// called Start, which must be the one that calls Attach, and a mount of them goes into the jail's own.
-// There jail-init waits, restricted: it can mount nothing, so what target means is what Start made
-// it. Its Landlock domain names the directory that the mount point is in.
+// Attach gives a jail that was started without them the shadow of its workspace, or the state of
+// its agent. Both are made where those of any jail are made, in the mount namespace of the thread
+// that called Start, which must be the one that calls Attach, and a mount of them goes into the
+// jail's own. There jail-init waits, restricted: it can mount nothing, so what target means is what
+// Start made it. Its Landlock domain names the directory that the mount point is in.
 //
 // Mounts that a jail is started with are locked to it: the kernel keeps its own user namespace from
 // changing what they refuse (mount_namespaces(7)). One that comes later is not. A shadow refuses

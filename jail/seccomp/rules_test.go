@@ -28,7 +28,7 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// TestFamilies: the position of a family in the list is its number.
+// TestFamilies: a family of sockets is shown by its name, and an unknown one by its number.
 func TestFamilies(t *testing.T) {
 	for family, want := range map[uint64]string{unix.AF_UNSPEC: "AF_UNSPEC",
 		unix.AF_INET6: "AF_INET6", unix.AF_DECnet: "AF_DECnet", unix.AF_NETLINK: "AF_NETLINK",
