@@ -32,25 +32,34 @@ var ErrMore = errors.New("something follows the JSON value")
 // Keys returns an error if an object in a text has a key twice: of two equal keys encoding/json takes
 // the last, and other readers take the first. The text is JSON already.
 func Keys(text []byte) error {
-	return checkValue(json.NewDecoder(bytes.NewReader(text)), nil, true)
+	return check(text, nil, true)
 }
 
 // Names returns an error if an object that is read into a struct in to has a key that is not, letter
 // for letter, the name of a field: encoding/json takes "Limits" for "limits". A key twice is an error
 // as in Keys, but not within a value that to keeps as text. The text is JSON that fits to.
-func Names(text []byte, to any) error {
-	return checkValue(json.NewDecoder(bytes.NewReader(text)), reflect.TypeOf(to), false)
+func Names(text []byte, to any) error { return check(text, reflect.TypeOf(to), false) }
+
+func check(text []byte, t reflect.Type, raw bool) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	// JSON does not bound a number, and a float64 does.
+	d.UseNumber()
+	return checkValue(d, t, raw)
 }
 
 // checkValue checks the keys in the next value, which is read into a t; nil is any type. raw says that
 // the keys within a value of any type are checked, too.
 func checkValue(d *json.Decoder, t reflect.Type, raw bool) error {
+	fields, elem := inside(t)
+	if fields == nil && elem == nil && !raw {
+		var text json.RawMessage
+		return d.Decode(&text)
+	}
 	token, err := d.Token()
 	open, _ := token.(json.Delim)
 	if err != nil || open == 0 {
 		return err
 	}
-	fields, elem := inside(t)
 	seen := map[string]bool{}
 	for d.More() {
 		of := elem
@@ -60,7 +69,7 @@ func checkValue(d *json.Decoder, t reflect.Type, raw bool) error {
 				return err
 			}
 			name, _ := token.(string)
-			if seen[name] && (raw || fields != nil || elem != nil) {
+			if seen[name] {
 				return fmt.Errorf("the key %.60q is there twice, at byte %d", name, d.InputOffset())
 			}
 			seen[name] = true

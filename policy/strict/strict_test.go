@@ -14,6 +14,8 @@ func TestKeys(t *testing.T) {
 		`{"a":1,"b":{},"a":2}`:          `the key "a" is there twice, at byte 17`,
 		`[{"b":{"a":"a","\u0061":[]}}]`: `the key "a" is there twice, at byte 23`,
 		`{"a":[],"a":{}}`:               `the key "a" is there twice, at byte 11`,
+		`{"a":1e400,"b":1e400}`:         "",
+		`{"a":1e400,"b":1,"b":2}`:       `the key "b" is there twice, at byte 20`,
 	} {
 		got := ""
 		if err := Keys([]byte(text)); err != nil {
@@ -55,6 +57,7 @@ func TestExactNames(t *testing.T) {
 		`{"inner":"x","outer":"y","far":1,"Plain":true,"-":1}`:           "",
 		`{"limits":{"Any":{"inner":"x"},"any":{}},"list":[{"outer":1}]}`: "",
 		`{"raw":{"Raw":1,"raw":2,"raw":3},"any":{"A":1,"a":2}}`:          "",
+		`{"raw":[1e400,{"a":-1e400}],"limits":{"x":{"inner":"x"}}}`:      "",
 		`{"list":[null],"time":"2026-01-01T00:00:00Z","limits":null}`:    "",
 		`{"Limits":{}}`:                      `json: unknown field "Limits"`,
 		`{"limits":{},"Limits":{}}`:          `json: unknown field "Limits"`,

@@ -490,7 +490,7 @@ func (s *Store) withTerms(w *workspace.Workspace, err error) (*workspace.Workspa
 func (s *Store) record(ctx context.Context, entry audit.Entry) error {
 	if _, err := s.o.Log.Append(ctx, entry); err != nil {
 		return problem.New(problem.Failed, "audit log: %w", err).
-			WithHint("make room for the log; nothing is done without it")
+			WithHint("make room for the log; nothing begins without it")
 	}
 	return nil
 }

@@ -24,8 +24,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// Profiles are the profiles of the host. Where they cannot be read, as with all that is completed, there
-// are none: an error has no place to be shown.
+// Profiles returns the names of the profiles of the host. It returns none if they cannot be read, as
+// the other functions here do: completion has no place for an error.
 func Profiles(env *cli.Env) []string {
 	set, err := profiles.Load(env.Config.Profiles)
 	if err != nil {
