@@ -192,7 +192,7 @@ func (s *Preparer) decide(j *Job) (policy.Effective, error) {
 	if err != nil {
 		return policy.Effective{}, err
 	}
-	return met(append(j.In.Policy.Layers(), policy.Layer{Name: invocationLayer,
+	return resolve(append(j.In.Policy.Layers(), policy.Layer{Name: invocationLayer,
 		Source: "command line", Policy: flags.Policy()}))
 }
 

@@ -47,7 +47,7 @@ func (s *Preparer) resolve(c caller.Caller, req message.Request) (policy.Effecti
 		}
 		layers = append(layers, layer)
 	}
-	return met(append(layers, policy.Layer{Name: requestLayer, Source: "command line",
+	return resolve(append(layers, policy.Layer{Name: requestLayer, Source: "command line",
 		Policy: flags.Policy()}))
 }
 
@@ -69,8 +69,8 @@ func (s *Preparer) granted(c caller.Caller, req message.Request) (*profiles.Set,
 	return set, []policy.Layer{ceiling, profile}, err
 }
 
-// met resolves layers of which the caller gave one.
-func met(layers []policy.Layer) (policy.Effective, error) {
+// resolve meets layers of which the caller gave one, so that an error is the caller's.
+func resolve(layers []policy.Layer) (policy.Effective, error) {
 	eff, err := policy.Resolve(layers...)
 	if err != nil {
 		return eff, problem.New(problem.Usage, "%w", err)
@@ -358,5 +358,5 @@ func (s *Preparer) Container(c caller.Caller, profile string) (policy.Effective,
 	if err != nil {
 		return policy.Effective{}, err
 	}
-	return met(layers)
+	return resolve(layers)
 }

@@ -325,8 +325,8 @@ func (s *Sessions) asleepBeside(uid uint32, id string) (int, error) {
 func (h *session) Sleeps() bool { return h.end.sleeps }
 
 // maySleep reports whether an end for this cause is one that the session can be woken from. A
-// session without a shadow, or of a user's daemon, has nothing that would wait for it, and one that was started with
-// --discard leaves nothing behind.
+// session without a shadow, or of a user's daemon, has nothing that would wait for it, and one that
+// was started with --discard leaves nothing behind.
 func (h *session) maySleep(c *ending.Cause) bool {
 	return h.end.record != nil && c != nil && (c.Limit == ending.LimitIdle || c.Daemon != "") &&
 		h.end.fate != message.FateDiscard && h.run.Job().Req.Fate != message.FateDiscard
