@@ -249,6 +249,32 @@ func TestMerge(t *testing.T) {
 	}
 }
 
+// A merge takes directories that are closed to the caller, and its revert finds what is in them.
+func TestRevertMergeOfClosed(t *testing.T) {
+	f := newFixture(t)
+	must(t, errors.Join(os.Chown(f.real, realUID, realUID), os.Chmod(f.real, 0o777)))
+	settle(t)
+	source, err := os.Open(f.real)
+	must(t, err)
+	defer source.Close()
+	spec := Spec{ID: "p", Source: source, Bytes: 64 << 20, Inodes: 2000, Resumable: true,
+		Caller: Caller{UID: realUID, GID: realUID}}
+	w, err := f.store.Prepare(spec)
+	must(t, err)
+	m := &family{f, spec}
+	m.end(w, order{Script: "echo p >p"})
+	before := m.tree("p")
+	m.fork("p", "b")
+	m.in("b", "mkdir d; echo 1 >d/f; chmod 644 d/f; chmod 700 d")
+	_, err = m.merge("b", CommitOptions{})
+	must(t, err)
+	_, err = BranchesOf(m.store).RevertMerge(t.Context(), "b", spec.Caller)
+	must(t, err)
+	if diff := cmp.Diff(before, m.tree("p")); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // The limits of a shadow hold for all of its layers.
 // TestMergeAgain: what was merged and has changed on both sides is a conflict, and the words are about
 // the parent and the merge.

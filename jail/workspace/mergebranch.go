@@ -647,7 +647,7 @@ func (m *mergeSides) undo(ctx context.Context, rec MergeRecord) error {
 	conflicts := ConflictError{Of: m.parent.meta.ID}
 	var back []Change
 	for _, p := range paths {
-		now, _, err := k.nodeNow(m.view, p.Path)
+		now, err := m.nodeInView(k, p.Path)
 		if err != nil {
 			return err
 		}
@@ -672,4 +672,24 @@ func (m *mergeSides) undo(ctx context.Context, rec MergeRecord) error {
 		return dir, name, err
 	}}
 	return a.apply(back)
+}
+
+// nodeInView describes a path of the parent's shadow, nil if it is not there. It reads with the
+// rights of the daemon: a merge takes directories that are closed to the caller, too.
+func (m *mergeSides) nodeInView(k *walker, path Name) (*Node, error) {
+	if path == "" {
+		st, err := sys.Fstat(m.view)
+		return nodeOf(st), err
+	}
+	n, err := inDir(m.view, path, func(dir *os.File, name string) (*Node, error) {
+		st, err := sys.LstatAt(dir, name)
+		if err != nil {
+			return nil, err
+		}
+		return nodeAt(k, dir, name, st)
+	})
+	if missing(err) {
+		return nil, nil
+	}
+	return n, err
 }
