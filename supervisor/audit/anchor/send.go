@@ -91,7 +91,7 @@ func appendNote(path string, note []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// readToken reads the bearer token of a target from a file that only root can write.
+// readToken reads the bearer token of a target from a file, with the checks of ReadTrusted.
 func readToken(path string) (string, error) {
 	token, err := profiles.ReadTrusted(path)
 	if err != nil {
