@@ -54,8 +54,7 @@ func (p *pace) next(now time.Time) int {
 	return p.batches
 }
 
-// ahead returns the number of zeros to write after lines that end at byte end of the segment; 0 if
-// no zeros are due.
+// ahead returns the number of zeros to write after lines that end at byte end of the segment.
 func (w *writer) ahead(end int64) int64 {
 	if w.pace.next(time.Now()) < aheadAfter || end <= w.seg.size || w.opt.SegmentBytes < aheadStep {
 		return 0

@@ -11,8 +11,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/atomicfile"
 )
 
-// commit appends a batch: it writes the lines, flushes them and writes the signed head. The caller
-// holds the lock.
+// commit appends a batch: lines, flush, signed head. The caller holds the lock.
 func (w *writer) commit(batch []*request, checkpointDue bool) error {
 	if err := w.catchUp(); err != nil {
 		return err
@@ -60,8 +59,7 @@ func (w *writer) own(e Event) error {
 	return w.store(next)
 }
 
-// line adds the line of a record to buf and to the tree, advances next past it, and returns the
-// record's number.
+// line adds a record's line to buf and the tree, advances next, and returns the record's number.
 func (w *writer) line(next *position, body []byte) uint64 {
 	start := len(w.buf)
 	w.buf = append(w.buf, `{"seq":`...)
@@ -155,8 +153,7 @@ type signedHead struct {
 	err  error
 }
 
-// signing signs h in a goroutine, concurrently with the flush, and returns the channel of the
-// result.
+// signing signs h concurrently with the flush, and returns the channel of the result.
 func (w *writer) signing(h head) <-chan signedHead {
 	signed, now := make(chan signedHead, 1), w.opt.Now()
 	go func() {
@@ -184,8 +181,7 @@ func (w *writer) seal(checkpoint bool) error {
 	return nil
 }
 
-// enter makes the segment that begins with record first the one to append to. It creates a missing
-// one.
+// enter makes the segment that begins with record first the current one, and creates a missing one.
 func (w *writer) enter(first uint64) error {
 	name := segmentName(first)
 	there, err := exists(w.root, name)

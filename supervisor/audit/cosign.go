@@ -58,8 +58,7 @@ func (c cosigner) when(msg, sig []byte) (time.Time, bool) {
 	return time.Unix(int64(at), 0).UTC(), true
 }
 
-// cosigned returns the bytes that a witness signs: the time at in seconds, and the note without its
-// signatures.
+// cosigned returns the bytes that a witness signs: the time, and the note without its signatures.
 func cosigned(at uint64, msg []byte) []byte {
 	return append(fmt.Appendf(nil, "cosignature/v1\ntime %d\n", at), msg...)
 }

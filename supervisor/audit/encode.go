@@ -227,8 +227,7 @@ func (e *encoder) event(v Event) {
 	e.fields(reflect.ValueOf(v))
 }
 
-// columns caches the field names of event types, with a comma after names that are omitted if the
-// value is 0.
+// columns caches the field names of event types, with a comma after those that are omitted if 0.
 var columns sync.Map
 
 func columnsOf(t reflect.Type) []string {

@@ -107,8 +107,7 @@ type RunStarted struct {
 	OuterVersion string   `json:"outer_version"`
 	OuterDigest  string   `json:"outer_digest"`
 	OuterInstead []string `json:"outer_instead"`
-	// Image is the digest of the image that is the run's root file system, ImageName its name in
-	// policies.
+	// Image is the digest of the run's root image, ImageName its name in policies.
 	Image     string `json:"image"`
 	ImageName string `json:"image_name"`
 	// Agent and Instance are the ids of the agent, and of its instance, that the run executes.
@@ -208,8 +207,7 @@ type RunFinished struct {
 	Changes   Changes `json:"changes"`
 	// LeftProcesses counts the processes that the tool left running and that were killed.
 	LeftProcesses int64 `json:"left_processes,omitzero"`
-	// KeptEnv and UnsetEnv name the variables that a shell set and unset for later invocations of
-	// its session.
+	// KeptEnv and UnsetEnv name variables that a shell set and unset for later invocations.
 	KeptEnv  []string `json:"kept_env,omitzero"`
 	UnsetEnv []string `json:"unset_env,omitzero"`
 }
@@ -287,8 +285,7 @@ type WorkspaceReverted struct {
 	Paths []string `json:"paths"`
 	// Files lists kind, content digest and path of each change, as far as a record has room.
 	Files []string `json:"files"`
-	// Into is the session or run whose shadow is restored to its state before a merge; empty for a
-	// commit.
+	// Into is the session or run whose shadow gets back its state before a merge, or "".
 	Into string `json:"into"`
 	// Begun: the revert is about to be made; a second record says how it ended.
 	Begun bool   `json:"begun"`
@@ -481,8 +478,7 @@ type Gap struct {
 	File   string `json:"file"`   // beside the segments
 }
 
-// checkpoint is the event of a checkpoint record: a signed note over all records before. Only the
-// log itself writes it.
+// checkpoint holds a signed note over all records before. Only the log itself writes it.
 type checkpoint struct{ note string }
 
 // Fetch is one network request. A request that is sent has two records: one with Begun before the

@@ -24,8 +24,7 @@ type Filter struct {
 	Layer    string // that refused
 	// Host is the host of a fetch: a name, or *. and a name for its subdomains.
 	Host string
-	// Path reports whether a path of a file, program or request in a record matches. nil matches
-	// all.
+	// Path reports whether a path of a file, program or request matches. nil matches all.
 	Path func(string) bool
 }
 

@@ -28,8 +28,7 @@ const (
 	lockFile  = "lock"
 )
 
-// ErrKey is wrapped by errors for a key that is missing, malformed, readable by others, or of
-// another log.
+// ErrKey is wrapped if a key is missing, malformed, readable by others, or of another log.
 var ErrKey = errors.New("audit key")
 
 // PublicKey reads the public key beside the log in dir. An attacker who can rewrite the log can
@@ -91,8 +90,7 @@ func parseKey(skey, name string) (note.Signer, string, error) {
 	return signer, pub, err
 }
 
-// publish writes the public keys to root, or returns an error if other keys are there. pub has the
-// oldest key first.
+// publish writes the public keys, oldest first, to root. It returns an error if others are there.
 func publish(root *os.Root, pub string) error {
 	old, err := readPublic(root)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(old) > 0 && len(old) < len(pub) &&
@@ -135,8 +133,7 @@ func readAtMost(root *os.Root, name string, n int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, n))
 }
 
-// openRegular opens name after checking that it is a regular file, since opening a FIFO would
-// block.
+// openRegular opens name if it is a regular file. Opening a FIFO would block.
 func openRegular(root *os.Root, name string, flag int, perm fs.FileMode) (*os.File, error) {
 	info, err := root.Lstat(name)
 	if err == nil && !info.Mode().IsRegular() {

@@ -265,8 +265,7 @@ type act struct {
 	done chan error
 }
 
-// hold makes the writer goroutine call f with the lock held and the log up to date. It returns the
-// error of f, or ErrClosed.
+// hold makes the writer goroutine call f, with the lock held and the log up to date.
 func (l *Log) hold(f func() error) error {
 	a := act{f, make(chan error, 1)}
 	select {

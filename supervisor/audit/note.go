@@ -90,8 +90,7 @@ var errBase64 = errors.New("an end of a line in base64")
 
 var errNote = errors.New("not a note of this log")
 
-// openNote verifies a note's signature and format, and returns its head. why must be the note's
-// purpose.
+// openNote verifies a note's signature, format and purpose, and returns its head.
 func openNote(msg []byte, keys note.Verifiers, why purpose) (head, error) {
 	h, more, err := openLong(msg, keys, why)
 	if err == nil && len(more) > 0 {

@@ -371,8 +371,7 @@ func (l *Log) is(name string, f *os.File) (bool, error) {
 	return err == nil && os.SameFile(now, opened), err
 }
 
-// packInto replaces the content of f by the packed bytes of r, then reads them back and compares
-// them.
+// packInto replaces f's content by the packed bytes of r, then reads them back and compares them.
 func packInto(f *os.File, r io.Reader) error {
 	if err := f.Truncate(0); err != nil {
 		return err

@@ -238,9 +238,8 @@ func KeepLast[T any](list []T, n int) []T {
 	return list
 }
 
-// follow calls record for the records after number after that f matches, and end each time it
-// reaches the end of the log. It returns when one of them returns false, or when ctx has ended at
-// an end of the log.
+// follow calls record for the records after number after that f matches, and end at each end of the
+// log. It returns when one of them returns false, or at an end of the log once ctx has ended.
 func follow(ctx context.Context, dir string, f Filter, after uint64,
 	record func(Record, error) bool, end func() bool) {
 	r, done, err := openLines(dir)
@@ -271,8 +270,7 @@ func follow(ctx context.Context, dir string, f Filter, after uint64,
 	}
 }
 
-// holding returns the first record of the segment that holds, or would hold, record seq; 0 if no
-// segment does.
+// holding returns the first record of the segment that would hold record seq; 0 if none would.
 func holding(list []uint64, seq uint64) uint64 {
 	i, found := slices.BinarySearch(list, seq)
 	switch {

@@ -11,8 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// Record is a record as read from the log. Its texts are as stored: [Original] restores the
-// recorded bytes.
+// Record is a record as read. Its texts are as stored: [Original] restores the recorded bytes.
 type Record struct {
 	Seq  uint64
 	Time time.Time

@@ -79,8 +79,7 @@ func openDir(dir string, perm fs.FileMode) (*os.Root, error) {
 	return root, nil
 }
 
-// load reads the keys and publishes the public ones in the log. If there is neither a key nor a log
-// it creates a key.
+// load reads the keys and publishes the public ones in the log. For a new log it makes a key.
 func (k *keys) load(logThere bool, log *os.Root) error {
 	there, err := exists(k.dir, keyFile)
 	if err != nil {
@@ -274,9 +273,8 @@ func locateIn(root *os.Root, at position, missing error) (position, error) {
 	return at, err
 }
 
-// seek reads lines from offset on until the line of at's state, and moves at past it. It reports
-// whether it found the line. The first line may be incomplete; lines that are not records are
-// skipped.
+// seek reads lines from offset on until the line of at's state, moves at past it, and reports
+// whether it is there. The first line may be incomplete; it skips lines that are not records.
 func (at *position) seek(from io.Reader, offset int64) (bool, error) {
 	var p parser
 	r := &lines{buf: bufio.NewReaderSize(from, 64<<10)}
@@ -363,9 +361,9 @@ func (w *writer) settle(at position) error {
 	return w.seal(false)
 }
 
-// setTornAside moves the bytes after the last complete record to a file, and describes them in gap.
-// The file is named after the record that will report it, so that after a crash between the two the
-// next Open still reports it.
+// setTornAside moves the bytes after the last complete record to a file and describes them in gap.
+// The file has the number of the record that reports it, so the next Open completes a crash
+// between.
 func (w *writer) setTornAside(torn bool, gap *Gap) error {
 	name := fmt.Sprintf("torn-%012d", w.at.size+1)
 	if torn {

@@ -55,8 +55,7 @@ type line struct {
 	first  bool // of the segment
 	// torn: the file ends before the line does.
 	torn bool
-	// long: the line is longer than any record. text is its beginning, and nothing more can be
-	// read.
+	// long: the line is longer than any record. text is its beginning; reading ends here.
 	long bool
 }
 

@@ -8,8 +8,7 @@ import (
 
 const hexDigits = "0123456789abcdef"
 
-// hidden reports whether r must be escaped: a control character, invisible, or able to reorder
-// other text on a terminal.
+// hidden reports whether r is a control character, invisible, or able to reorder other text.
 func hidden(r rune) bool {
 	if r < 0xa0 {
 		return r < 0x20 || r >= 0x7f

@@ -223,8 +223,7 @@ func (v *verifier) blame(m marked) error {
 	return v.fault(m.seq, altered, "it does not have the hash of what is before it")
 }
 
-// misplaced returns the fault for record got at the place of record want: out of order if want
-// follows later, otherwise missing.
+// misplaced returns the fault for record got in place of want, which is out of order or missing.
 func (v *verifier) misplaced(want, got uint64) error {
 	for {
 		m, err := v.src.next()
@@ -345,8 +344,7 @@ func (v *verifier) awaitHead() (moved bool, err error) {
 	}
 }
 
-// locked reports whether a writer holds the log's lock. It returns false if the caller may not open
-// the lock.
+// locked reports whether a writer holds the log's lock; false if the caller may not open it.
 func (v *verifier) locked() bool {
 	f, err := openRegular(v.root, lockFile, os.O_RDONLY, 0)
 	if err != nil {

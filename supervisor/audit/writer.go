@@ -59,8 +59,7 @@ type segment interface {
 	Close() error
 }
 
-// openHead has the open file of the signed head, and the open file of its copy in the key
-// directory.
+// openHead is the signed head and its copy in the key directory, as open files.
 type openHead struct {
 	file *os.File
 	info os.FileInfo

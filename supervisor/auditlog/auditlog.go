@@ -39,8 +39,7 @@ type Log struct {
 	done sync.WaitGroup
 }
 
-// Append adds the user's name for the run to e, appends e, and returns its number once it is on
-// disk.
+// Append adds the run's name to e, appends e, and returns its number once it is on disk.
 func (l *Log) Append(ctx context.Context, e audit.Entry) (uint64, error) {
 	begun := time.Now()
 	l.waiting.Add(1)
@@ -51,8 +50,7 @@ func (l *Log) Append(ctx context.Context, e audit.Entry) (uint64, error) {
 	return seq, err
 }
 
-// AppendAll appends several entries as Append does. It returns the numbers of the first and the
-// last.
+// AppendAll appends entries as Append does. It returns the numbers of the first and the last.
 func (l *Log) AppendAll(entries []audit.Entry) (first, last uint64, err error) {
 	for i := range entries {
 		l.named(&entries[i])
@@ -60,8 +58,7 @@ func (l *Log) AppendAll(entries []audit.Entry) (first, last uint64, err error) {
 	return l.log.AppendAll(entries)
 }
 
-// named replaces the ids of e's run and session by their users' names, and keeps the ids beside
-// them.
+// named replaces the ids of e's run and session by users' names, and keeps the ids beside them.
 func (l *Log) named(e *audit.Entry) {
 	if u := l.names.NameOf(e.Run); u.Name != "" {
 		e.RunID, e.Run = e.Run, u.Name

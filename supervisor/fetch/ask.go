@@ -223,8 +223,7 @@ func (q *questions) begin(id uint64) (context.Context, bool) {
 	return ctx, true
 }
 
-// end ends the context of question id. If left is set it removes the question, which has its
-// verdict.
+// end ends the context of question id. If left is set, it also removes the question.
 func (q *questions) end(id uint64, left bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -21,8 +21,7 @@ const wholeBody = 256 << 10
 // maxInformational bounds the number of 1xx responses to one request.
 const maxInformational = 5
 
-// exchange sends a request and passes its response to the tool. It reports whether the stream can
-// carry another request.
+// exchange sends a request and passes on the response. It reports whether the stream stays usable.
 func (s *stream) exchange(ctx context.Context, rt *roundTrip) bool {
 	body, whole, refused := s.body(ctx, rt)
 	defer rt.letGo()
@@ -99,8 +98,7 @@ func (s *stream) finish(rt *roundTrip, r *refusal) {
 	s.reply(r)
 }
 
-// body returns a reader of the request's body, never nil. For a small body it also returns all
-// bytes.
+// body returns a reader of the request's body, never nil, and all bytes of a small body.
 func (s *stream) body(ctx context.Context, rt *roundTrip) (io.Reader, []byte, *refusal) {
 	limit := rt.bounds.RequestSize
 	tooLarge := &refusal{status: 413, code: codeBudget, layer: "fetch",

@@ -258,9 +258,8 @@ func (e *Internal) exactly(a netip.Addr) bool {
 	return slices.Contains(e.Addresses, netip.PrefixFrom(a, a.BitLen()))
 }
 
-// outward returns the addresses of an intent that must not be this host's own, which are all but
-// those that an entry lists singly. list has the daemon's entries, since the proxy's are not
-// trusted.
+// outward returns the addresses of an intent that must not be this host's own: all but those that
+// an entry lists singly. list must be the daemon's, since the proxy is not trusted.
 func outward(list []Internal, i Intent) []netip.Addr {
 	e := findInternal(list, i.Host, i.Port)
 	if e == nil {
@@ -272,8 +271,7 @@ func outward(list []Internal, i Intent) []netip.Addr {
 // dialSocketTime bounds the time to connect to a Unix socket of the host.
 const dialSocketTime = 2 * time.Second
 
-// dialSocket connects to a Unix socket of the host. It runs in the daemon, as the proxy may open no
-// files.
+// dialSocket connects to a Unix socket of the host. Only the daemon can: the proxy opens no files.
 func dialSocket(ctx context.Context, path string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialSocketTime)
 	defer cancel()

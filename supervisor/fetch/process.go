@@ -37,8 +37,7 @@ type Spec struct {
 	// Cgroup is a cgroup for the proxy alone; empty leaves it in the daemon's cgroup.
 	Cgroup string
 	Setup  Setup
-	// Record records the proxy's requests. A request is dialled only after its IntendAfter has
-	// returned.
+	// Record records requests. A request is dialled only after its IntendAfter has returned.
 	Record Log
 	// Ask decides on a request that needs an approval. It returns soon after its context ends. If
 	// Ask is nil, no such request is sent.

@@ -170,8 +170,7 @@ type answer struct {
 	Refuse string `json:"refuse,omitempty"`
 	// Failed: the intent could not be recorded.
 	Failed bool `json:"failed,omitempty"`
-	// End answers nothing: it tells the proxy that the run has ended. The proxy sends its last
-	// messages and exits.
+	// End is no answer: the run has ended, and the proxy sends its last messages and exits.
 	End bool `json:"end,omitempty"`
 	// Code and Next belong to the refusal of a question; Refuse is its message. An intent without
 	// the approval that it needs has a Code, too.

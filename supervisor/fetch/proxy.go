@@ -234,8 +234,7 @@ func hashedQuery(query string) string {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(query)))
 }
 
-// refuse records the refusal r and returns it. The first of a kind is recorded at once, equal ones
-// are counted.
+// refuse records and returns r. The first of a kind is recorded at once, equal ones are counted.
 func (rt *roundTrip) refuse(r *refusal) *refusal {
 	rt.what.Decision, rt.what.Rule = Denied, r.rule
 	if r.layer != "" {
@@ -437,8 +436,7 @@ func (rt *roundTrip) failed(ctx context.Context, err error) *refusal {
 	return upstreamFailed(rt.target.host, err)
 }
 
-// overLimit records and returns the refusal of a request that exceeded a limit. It is a record
-// besides the outcome.
+// overLimit records, besides the outcome, the refusal of a request that exceeded a limit.
 func (rt *roundTrip) overLimit(err error) *refusal {
 	w := rt.what
 	w.Decision, w.Layer, w.Rule = Denied, "fetch", err.Error()
@@ -446,8 +444,7 @@ func (rt *roundTrip) overLimit(err error) *refusal {
 	return overBudget(err)
 }
 
-// done records the outcome, if the intent is recorded. Later bytes of the connection do not count
-// for this request.
+// done records the outcome of a recorded intent. Later bytes do not count for this request.
 func (rt *roundTrip) done() {
 	if !rt.try.intend {
 		return

@@ -133,8 +133,7 @@ func newQuery(name string, kind dnsmessage.Type) (query []byte, id uint16, err e
 	return query, id, err
 }
 
-// exchange sends a query and returns the addresses in its answer. It ignores other messages on the
-// socket.
+// exchange sends a query and returns the addresses in its answer. It ignores other messages.
 func (r *resolver) exchange(ctx context.Context, network string, server netip.AddrPort,
 	query []byte, id uint16, name string, kind dnsmessage.Type) (addrs []netip.Addr, truncated bool,
 	err error) {

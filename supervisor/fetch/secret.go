@@ -78,8 +78,7 @@ func (s Secret) check() error {
 	return nil
 }
 
-// replaces reports whether the tool's header name is dropped in favour of the credential. name is
-// as from dashed.
+// replaces reports whether the credential replaces the tool's header with this dashed name.
 func (s Secret) replaces(name string) bool {
 	switch {
 	case name == "authorization" || name == "cookie" || name == "proxy-authorization":
@@ -96,8 +95,7 @@ func (s Secret) replaces(name string) bool {
 	return false
 }
 
-// attach adds the secret to a request and returns its headers. It may change t's query. body is the
-// whole body, or nil if it is not read yet.
+// attach adds the secret to the headers h or to t's query. body is all of the body, or nil.
 func (s Secret) attach(t *target, method string, h fields, body []byte, now time.Time) (fields,
 	error) {
 	if s.Scrub {

@@ -184,8 +184,7 @@ func (s *stream) sameHost(t target) error {
 	return nil
 }
 
-// kind returns the kind of a request: a plain one, or an upgrade to a websocket. Other upgrades are
-// an error.
+// kind returns the kind of a request, by its upgrade. Upgrades but to websocket are an error.
 func (s *stream) kind() (string, error) {
 	upgrade := s.h.headers.tokens("upgrade")
 	wants := slices.Contains(s.h.headers.tokens("connection"), "upgrade")

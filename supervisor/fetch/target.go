@@ -22,8 +22,7 @@ const (
 	maxMethod = 32
 )
 
-// target is the destination of a request in its canonical form, which is decided, recorded and
-// sent.
+// target is a request's destination in its canonical form, which is decided, recorded and sent.
 type target struct {
 	scheme string // http or https
 	// host is in lower case, without a final dot.
@@ -53,9 +52,8 @@ func (e *badTarget) Error() string { return e.why }
 
 func bad(format string, args ...any) error { return &badTarget{fmt.Sprintf(format, args...)} }
 
-// parseTarget parses the absolute URL of a request line. It treats http to port 443 as https: no
-// server speaks plain HTTP there, and clients that cannot speak TLS to a proxy can so request
-// https.
+// parseTarget parses the absolute URL of a request line. It treats http to port 443 as https, so
+// that clients that cannot speak TLS to a proxy can request https; nobody serves plain HTTP there.
 func parseTarget(text string) (target, error) {
 	if len(text) > maxTarget {
 		return target{}, bad("the URL is longer than %d bytes", maxTarget)

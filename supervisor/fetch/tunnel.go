@@ -69,8 +69,7 @@ func (s *stream) tunnel(ctx context.Context) {
 	s.splice(ctx, rt)
 }
 
-// splice copies bytes in both directions until both sides have ended, one has failed, or the
-// timeout has passed.
+// splice copies bytes both ways until both sides have ended, one has failed, or at the timeout.
 func (s *stream) splice(ctx context.Context, rt *roundTrip) {
 	var both sync.WaitGroup
 	var mu sync.Mutex
@@ -285,6 +284,5 @@ func (s *stream) where() (target, error) {
 	return t, err
 }
 
-// normalName returns a ClientHello's server name as policies spell names: in lower case, without a
-// final dot.
+// normalName returns a server name in the form of policies: lower case, without a final dot.
 func normalName(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }

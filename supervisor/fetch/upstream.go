@@ -115,8 +115,7 @@ func (c *capped) Read(p []byte) (int, error) {
 func (c *capped) lift()  { c.left = math.MaxInt64 }
 func (c *capped) lower() { c.left = maxAnswerHead }
 
-// dial connects to the first of addrs that accepts a connection. The caller has checked all of
-// them.
+// dial connects to the first of addrs that accepts. The caller has checked all of them.
 func dial(ctx context.Context, addrs []netip.Addr, port uint16, budgets []*budget) (*upstream,
 	error) {
 	var errs []error

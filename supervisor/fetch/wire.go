@@ -91,8 +91,7 @@ func readHead(r *bufio.Reader) (*head, error) {
 	return h, h.framing()
 }
 
-// readRawHead returns the bytes of a head up to and including its empty line. Lines must end with
-// CR LF.
+// readRawHead returns the bytes of a head with its empty line. Lines must end with CR LF.
 func readRawHead(r *bufio.Reader) ([]byte, error) {
 	var raw []byte
 	for {
@@ -175,8 +174,8 @@ func tokenByte(c byte) bool {
 		strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
 }
 
-// framing determines the length of the body, and returns an error unless the headers state it in
-// exactly one way.
+// framing sets the length of the body. Headers that do not state it in exactly one way are an
+// error.
 func (h *head) framing() error {
 	te, cl := h.headers.get("transfer-encoding"), h.headers.get("content-length")
 	switch {

@@ -26,8 +26,7 @@ import (
 // maxSaid bounds the standard error of a failed request that an error quotes, in bytes.
 const maxSaid = 2 << 10
 
-// A Sender sends requests as runs of its user. jaild decides on each as on any other run of that
-// user.
+// A Sender sends requests as runs of its user. jaild decides on each as on any run.
 type Sender struct {
 	// Client connects to a running daemon. The sender closes the client.
 	Client func(ctx context.Context) (*client.Client, error)

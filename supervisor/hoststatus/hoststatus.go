@@ -181,8 +181,7 @@ func findBundles(places bundle.Places) probe.Finding {
 	return f
 }
 
-// findWritable reports whether dir is writable. It makes and removes a file in dir, or in the
-// nearest existing ancestor.
+// findWritable tests, with a temporary file, whether dir or its nearest ancestor is writable.
 func findWritable(name, dir string) probe.Finding {
 	f := probe.Finding{Name: name, Answer: probe.Yes, Detail: dir}
 	where := Existing(dir)

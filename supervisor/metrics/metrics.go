@@ -77,8 +77,7 @@ func (h head) top(b *strings.Builder) {
 		strings.NewReplacer(`\`, `\\`, "\n", `\n`).Replace(h.help), h.called, h.kind)
 }
 
-// key returns the labels of a series in the text format. It panics if the number of values is
-// wrong.
+// key returns the labels as text. It panics if there are not as many values as labels.
 func (h head) key(values []string) string {
 	if len(values) != len(h.labels) {
 		panic(fmt.Sprintf("bug: metric %s has labels %v, and was given %v", h.called, h.labels,

@@ -39,8 +39,7 @@ func New(dir string, extent func() (first, last uint64, err error),
 // forgotten run the caller sees only records of the caller's own actions.
 const maxOwned = 1 << 16
 
-// An owner decides whether a record belongs to a caller's own runs. It must be given all records,
-// in order.
+// An owner tells which records belong to a caller's own runs. It must see all records, in order.
 type owner struct {
 	caller caller.Caller
 	// runs has the ids of the runs that the caller started

@@ -182,8 +182,7 @@ func (l *Late) add(entries []audit.Entry) {
 }
 
 // append appends the waiting entries and then entries in one flush. It returns the numbers of the
-// first and the last of entries once all are on disk. After an error the waiting entries stay
-// queued.
+// first and the last of entries when all are on disk. After an error the waiting ones stay.
 func (l *Late) append(entries []audit.Entry) (first, last uint64, err error) {
 	l.mu.Lock()
 	waiting := l.waiting

@@ -39,8 +39,7 @@ type held struct {
 
 // ask requests an approval for q and waits for the decision.
 func (h *held) ask(ctx context.Context, q fetch.Question) fetch.Verdict {
-	// The proxy is exposed to untrusted input: only ask people about requests that need an
-	// approval.
+	// Untrusted input reaches the proxy: ask people only what the policy holds back.
 	if rule := h.rule(q.What); rule.Mode != policy.ApproveAsk {
 		return fetch.Verdict{Code: problem.Refused, Message: "no approval would let it pass: " +
 			rule.String(), Next: "do without, or ask who wrote the policy"}

@@ -87,8 +87,7 @@ type Spec struct {
 	Policy policy.Effective
 	// Scopes narrow the hosts for some commands of a script.
 	Scopes []fetch.SetupLayer
-	// Intercept makes the proxy end the TLS of tunnels. It is for programs; a module speaks no TLS
-	// of its own.
+	// Intercept makes the proxy end the TLS of tunnels. Modules speak no TLS of their own.
 	Intercept bool
 }
 
@@ -107,8 +106,7 @@ type Run struct {
 	Fail func()
 }
 
-// A Setup has all that a proxy of one policy is told, with the settings and secrets at the time of
-// Prepare.
+// A Setup has what a proxy of one policy is told: settings and secrets as Prepare read them.
 type Setup struct {
 	host   *Host
 	policy policy.Effective
@@ -217,8 +215,7 @@ func (h *Host) badSettings(err error) error {
 		WithHint("the operator of this host corrects that file, or what it names")
 }
 
-// Door returns the jail's end of the proxy's socket, which is passed last to the jail, or nil
-// without a proxy.
+// Door returns the jail's end of the proxy's socket, passed last to the jail; nil if f is nil.
 func (f *Proxy) Door() []*os.File {
 	if f == nil {
 		return nil
@@ -274,9 +271,8 @@ func fetchEvent(w fetch.What) audit.Fetch {
 		Internal: w.Internal}
 }
 
-// IntendAfter records the outcomes ended and the intent i, durably, before the request is sent. If
-// it returns a non-empty refusal, which is a sentence for the tool, or an error, the request must
-// not be sent.
+// IntendAfter durably records the outcomes ended and the intent i before the request is sent. After
+// a refusal, which is a sentence for the tool, or an error, the request must not be sent.
 func (f *Proxy) IntendAfter(ended []fetch.Outcome, i fetch.Intent) (string, error) {
 	<-f.serves
 	if refuse := f.held.unapproved(i.What); refuse != "" {

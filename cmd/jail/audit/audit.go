@@ -95,8 +95,7 @@ func mayNotRead(env *cli.Env) bool {
 	return errors.Is(err, fs.ErrPermission)
 }
 
-// askDaemon requests records of the caller's own runs from the daemon. It yields them, and at the
-// end the error if the request failed.
+// askDaemon yields records of the caller's own runs from the daemon, or the error of the request.
 func askDaemon(ctx context.Context, env *cli.Env,
 	req message.RecordsRequest) iter.Seq2[audit.Record, error] {
 	return func(yield func(audit.Record, error) bool) {

@@ -64,9 +64,8 @@ func runShow(ctx context.Context, env *cli.Env, o showOptions) error {
 	return showRecords(env, env.Stream, dir, records, o.json)
 }
 
-// showRecords prints records by print, which is env.Stream or env.StreamAtOnce. For each line that
-// is no record it prints a warning, and at the end it returns an error. dir names the log in
-// messages.
+// showRecords prints records of the log in dir by print, which is env.Stream or env.StreamAtOnce.
+// It warns of each line that is no record, and then returns an error at the end.
 func showRecords(env *cli.Env, print func(write func(io.Writer) error) error, dir string,
 	records iter.Seq2[audit.Record, error], asJSON bool) error {
 	bad := 0

@@ -80,8 +80,7 @@ commit, or the lines of a syslog collector. The log is compared with each head. 
 	return cmd
 }
 
-// runVerify verifies the log, compares it with the anchors, and checks the witnesses' signatures on
-// the anchors.
+// runVerify verifies the log, compares it with the anchors, and checks the witnesses' signatures.
 func runVerify(ctx context.Context, env *cli.Env, o verifyOptions) error {
 	if len(o.witnesses) > 0 && len(o.anchors) == 0 {
 		return exit.Usage(

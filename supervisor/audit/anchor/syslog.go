@@ -21,9 +21,8 @@ const syslogPort = "514"
 // notePriority is facility 13, "log audit", with severity 6, "informational" (RFC 5424, table 1).
 const notePriority = 13*8 + 6
 
-// openSyslog returns the function that sends heads to a syslog collector at udp://HOST[:PORT],
-// tcp://HOST[:PORT] or unix:///PATH. Syslog has no responses: a message that the kernel accepted
-// counts as sent.
+// openSyslog returns the sender for a syslog collector at udp://HOST[:PORT], tcp://HOST[:PORT] or
+// unix:///PATH. Syslog has no responses: a message that the kernel accepted counts as sent.
 func openSyslog(u *url.URL) (sender, error) {
 	network, address := u.Scheme, u.Host+u.Path
 	switch u.Scheme {

@@ -109,8 +109,7 @@ func (w neighbour) lastSize(origin string) (uint64, error) {
 	return 0, nil
 }
 
-// asks sends one request for a cosignature. seen is the witness's size if that is not old, else
-// nil.
+// asks requests a cosignature. seen is the witness's size if that is not old, else nil.
 func (w neighbour) asks(ctx context.Context, h audit.Head, old uint64, keys []byte) (seen *uint64,
 	err error) {
 	body, err := audit.WitnessRequest(w.k.Log, h, old)

@@ -141,8 +141,7 @@ type block struct {
 	ran            map[[2]word]bool
 }
 
-// batch indexes records after the end of the index, as many as fit one transaction. more reports
-// whether others follow.
+// batch indexes records, as many as fit one transaction. more reports whether others follow.
 func (x *index) batch(ctx context.Context) (records int64, more bool, err error) {
 	s, err := x.state(ctx, true)
 	if err != nil {

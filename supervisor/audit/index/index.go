@@ -126,8 +126,7 @@ type state struct {
 	hash    []byte
 }
 
-// state reads the state. If mayMake is set, it first creates missing tables. The caller has begun a
-// transaction.
+// state reads the state in a transaction of the caller. If mayMake is set it makes missing tables.
 func (x *index) state(ctx context.Context, mayMake bool) (s state, err error) {
 	var n, version int
 	if err := x.con.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_schema`).Scan(
@@ -173,8 +172,7 @@ func (x *index) state(ctx context.Context, mayMake bool) (s state, err error) {
 	return s, err
 }
 
-// broken reports whether err means that the index must be rebuilt: it is corrupt, or belongs to
-// another log.
+// broken reports whether the index must be rebuilt: it is corrupt, or belongs to another log.
 func broken(err error) bool {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		switch e.Code() & 0xff {
@@ -204,8 +202,7 @@ func remove(dir string) error {
 	return nil
 }
 
-// transact calls f in a transaction, which it commits unless f fails. begin is the SQL that starts
-// it.
+// transact calls f in a transaction, and commits unless f fails. begin is the SQL that starts it.
 func (x *index) transact(ctx context.Context, begin string, f func() error) error {
 	if _, err := x.con.ExecContext(ctx, begin); err != nil {
 		return err

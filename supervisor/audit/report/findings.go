@@ -106,8 +106,7 @@ func (run *Run) findings() []Finding {
 // maxSecrets bounds the files that look like secrets and are listed singly.
 const maxSecrets = 20
 
-// secret reports whether a refusal, such as "read /etc/shadow", is about a file that looks like a
-// secret.
+// secret reports whether a refusal such as "read /etc/shadow" is about a possible secret.
 func secret(what string) bool { return looksSecret(after(what, " ")) }
 
 // secretPath reports whether an opened file looks like a secret. It ignores the host's programs and

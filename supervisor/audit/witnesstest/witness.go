@@ -175,8 +175,7 @@ func (w *Witness) add(request []byte) (int, []byte) {
 	return http.StatusOK, line
 }
 
-// parse parses a request: the line "old SIZE", the hashes of the proof, an empty line, and the
-// note.
+// parse parses a request: "old SIZE", the hashes of the proof, an empty line, and the note.
 func parse(request []byte) (old int64, proof tlog.TreeProof, signed []byte, err error) {
 	top, signed, found := bytes.Cut(request, []byte("\n\n"))
 	lines := strings.Split(string(top), "\n")

@@ -44,8 +44,7 @@ func Main(tests func() int) int {
 // Inside reports whether this process runs in a namespace made by Main or Command.
 func Inside() bool { return os.Getenv(insideEnv) != "" }
 
-// Command returns a command that runs this program with args in a new namespace, where it must call
-// Enter.
+// Command returns a command that runs this program in a new namespace, where it must call Enter.
 func Command(args ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Args[0] = os.Args[0]
@@ -80,8 +79,7 @@ func again() int {
 // loopback is the interface index of lo in every namespace.
 const loopback = 1
 
-// Enter sets up the namespace: it brings lo up, adds the address Own, and makes the host answer for
-// ranges.
+// Enter brings lo up, adds the address Own, and makes the host answer for ranges.
 func Enter() error {
 	fd, err := syscall.Socket(syscall.AF_NETLINK, syscall.SOCK_RAW|syscall.SOCK_CLOEXEC,
 		syscall.NETLINK_ROUTE)
