@@ -24,26 +24,26 @@ import (
 	"github.com/jail-sandbox/jail/profiles"
 )
 
-// Settings are what the operator of a host says of fetches, in a TOML file of the daemon's that
-// nobody else can write:
+// Settings are the operator's settings for fetches. They are in a TOML file that only the daemon's
+// user and root can write:
 //
-//	resolvers = ["9.9.9.9", "[2620:fe::fe]:53"]   # none said: those of /etc/resolv.conf
+//	resolvers = ["9.9.9.9", "[2620:fe::fe]:53"]   # default: those in /etc/resolv.conf
 //	roots     = "/etc/ssl/certs/ca-certificates.crt"
-//	nat64     = ["64:ff9b::/96"]                  # behind which this network reaches IPv4
-//	queries   = false                             # whether queries are recorded as they are
+//	nat64     = ["64:ff9b::/96"]                  # NAT64 prefixes by which this network reaches IPv4
+//	queries   = false                             # true records queries as they are, false as a hash
 //
 //	[[credential]]
 //	name = "registry"
 //	kind = "bearer"                               # bearer, basic, header, query, sigv4
 //	file = "/etc/jail/secrets/registry"           # or systemd = "NAME", env = "NAME", command = ["/path", "arg"]
-//	scrub = true                                  # cut it out of what comes back; false to leave answers as they are
+//	scrub = true                                  # remove the secret from responses; false leaves them unchanged
 //
-//	[[internal]]                                  # a host inside the network
+//	[[internal]]                                  # a host inside the operator's network
 //	host = "registry.corp"                        # a name, *. and a name, or **. and a name
 //	ports = [443]
-//	addresses = ["10.1.0.0/16"]                   # all that the name may have
-//	# socket = "/run/gateway.sock"                # in place of addresses
-//	resolve = true                                # false: dial addresses without a name server
+//	addresses = ["10.1.0.0/16"]                   # all addresses that the name may have
+//	# socket = "/run/gateway.sock"                # instead of addresses
+//	resolve = true                                # false: dial addresses without asking a name server
 type Settings struct {
 	Resolvers   []string     `json:"resolvers"`
 	Roots       string       `json:"roots"`

@@ -20,24 +20,24 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// Settings are what the operator of a host says of its log, in a TOML file of the daemon's that
-// nobody else can write:
+// Settings are the operator's settings for the audit log. They are in a TOML file that only the
+// daemon's user and root can write:
 //
 //	[log]
-//	segment_size = "64MiB"         # a new segment is begun behind so many bytes
-//	segment_time = "24h"           # and when its first record is so old
-//	checkpoint = "1m"              # a signed checkpoint after so long, where records came in
-//	compress = true                # segments that are not written to any more are packed
+//	segment_size = "64MiB"         # size after which a new segment starts
+//	segment_time = "24h"           # age of its first record after which a new segment starts
+//	checkpoint = "1m"              # longest time between signed checkpoints while records come
+//	compress = true                # pack segments that are no longer written
 //
 //	[keep]
-//	size = "10GiB"                 # of segments; older ones are pruned, on record
+//	size = "10GiB"                 # of all segments; older ones are pruned, with a record of it
 //	time = "2160h"                 # since the last record of a segment
 //
 //	[[anchor]]
 //	name  = "offsite"
 //	to    = "https://anchors.example.com/jail"   # or udp://, tcp:// or unix:// for syslog, or a file that is appended to
-//	every = "1m"                                 # how old the newest anchor may be while records come in
-//	token = "/etc/jail/secrets/anchor"           # file with the bearer token of an https: address
+//	every = "1m"                                 # longest time between two heads while records come
+//	token = "/etc/jail/secrets/anchor"           # file with the bearer token for an https: address
 //
 //	[[anchor]]
 //	name = "history"
