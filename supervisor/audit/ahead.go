@@ -33,7 +33,7 @@ var (
 // bytes.
 const noAhead = 4096
 
-// zeroFill is what segments are filled with.
+// zeroFill is aheadStep zero bytes.
 var zeroFill [aheadStep]byte
 
 // pace counts the batches that were written without a pause.
@@ -43,7 +43,7 @@ type pace struct {
 	pause   time.Duration
 }
 
-// next counts one more batch and returns the number of batches without a pause.
+// next counts a batch written at now, and returns the number of batches without a pause.
 func (p *pace) next(now time.Time) int {
 	if now.Sub(p.last) > p.pause {
 		// A count below zero stays: see noAhead.
@@ -54,7 +54,7 @@ func (p *pace) next(now time.Time) int {
 	return p.batches
 }
 
-// ahead returns how many zeros to write after lines that end at byte end of the segment.
+// ahead returns the number of zeros to write after lines that end at byte end of the segment.
 func (w *writer) ahead(end int64) int64 {
 	if w.pace.next(time.Now()) < aheadAfter || end <= w.seg.size || w.opt.SegmentBytes < aheadStep {
 		return 0
@@ -62,7 +62,7 @@ func (w *writer) ahead(end int64) int64 {
 	return (aheadStep - end%aheadStep) % aheadStep
 }
 
-// trim removes the zeros after the lines of the segment.
+// trim truncates the segment to the end of its lines, which removes the zeros.
 func (w *writer) trim() error {
 	if w.seg.size <= w.at.offset {
 		return nil
@@ -74,13 +74,13 @@ func (w *writer) trim() error {
 	return nil
 }
 
-// segmentFile is a segment on the disk.
+// segmentFile is a segment's file.
 type segmentFile struct{ *os.File }
 
-// Sync flushes the content, and the size if it has changed.
+// Sync flushes the content, and the size if it has changed, by fdatasync(2).
 func (f segmentFile) Sync() error { return flush(f.File) }
 
-// flush is fdatasync(2).
+// flush calls fdatasync(2), again after EINTR.
 func flush(f *os.File) error {
 	for {
 		err := syscall.Fdatasync(int(f.Fd()))
@@ -93,7 +93,7 @@ func flush(f *os.File) error {
 	}
 }
 
-// fill is what a file holds from a byte on.
+// fill classifies the bytes of a file from some byte to its end.
 type fill int
 
 const (
@@ -105,8 +105,8 @@ const (
 	moving
 )
 
-// fillAt returns what a file of that size holds from byte at on. The caller has read a zero
-// there, or the end of the file.
+// fillAt classifies the bytes of f from byte at to its end at byte size. The caller has read a zero
+// at byte at, or the end of the file.
 func fillAt(f io.ReaderAt, size, at int64) (fill, error) {
 	if at >= size {
 		return blank, nil
@@ -138,8 +138,8 @@ func fillAt(f io.ReaderAt, size, at int64) (fill, error) {
 	return blank, nil
 }
 
-// linesEnd returns where the lines of a segment of that size end, with torn bytes that may follow
-// them.
+// linesEnd returns the end of the lines in a segment of the given size. Torn bytes after the lines
+// count as lines, zeros do not.
 func linesEnd(f io.ReaderAt, size int64) (int64, error) {
 	if size == 0 || size%aheadStep != 0 {
 		return size, nil

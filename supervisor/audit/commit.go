@@ -11,7 +11,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/atomicfile"
 )
 
-// commit appends a batch: lines, flush, head. The caller holds the lock.
+// commit appends a batch: lines, flush, signed head. The caller holds the lock.
 func (w *writer) commit(batch []*request, checkpointDue bool) error {
 	if err := w.catchUp(); err != nil {
 		return err
@@ -50,7 +50,7 @@ func (w *writer) commit(batch []*request, checkpointDue bool) error {
 	return nil
 }
 
-// own writes a record of the log's own, which belongs to no batch.
+// own appends a record about the log itself, outside of a batch.
 func (w *writer) own(e Event) error {
 	next := w.at
 	w.buf = w.buf[:0]
@@ -59,7 +59,7 @@ func (w *writer) own(e Event) error {
 	return w.store(next)
 }
 
-// line adds a line to buf and to the tree and moves next past it.
+// line adds a record's line to buf and the tree, advances next, and returns the record's number.
 func (w *writer) line(next *position, body []byte) uint64 {
 	start := len(w.buf)
 	w.buf = append(w.buf, `{"seq":`...)
@@ -86,11 +86,11 @@ func (w *writer) checkpoint(s state) ([]byte, error) {
 	return Entry{Actor: w.opt.Actor, Event: checkpoint{string(text)}}.body(), nil
 }
 
-// store makes buf durable, then its head. After a failed write it truncates and the log goes on,
-// since a full disk can be freed. After a failed flush the state of the disk is unknown, so the log
-// ends.
+// store writes buf to the segment, flushes it, and then writes its signed head. After a failed
+// write it truncates and the log stays usable, since a full disk can be freed. After a failed flush
+// the state of the disk is unknown, so all later calls fail.
 func (w *writer) store(next position) error {
-	// First, so that a full disk refuses the batch as a whole.
+	// The tree is written first, so that a full disk refuses the whole batch.
 	if err := w.tree.write(); err != nil {
 		w.tree.drop()
 		return fmt.Errorf("append: %w", err)
@@ -114,8 +114,8 @@ func (w *writer) store(next position) error {
 	return nil
 }
 
-// write writes buf, which ends at that byte of the segment, and zeros behind it if they are due and
-// there is room for them.
+// write writes buf to the segment, up to byte end, with zeros behind it if they are due and the
+// disk has room.
 func (w *writer) write(end int64) error {
 	size := max(w.seg.size, end)
 	if n := w.ahead(end); n > 0 {
@@ -141,8 +141,8 @@ func (w *writer) write(end int64) error {
 	return nil
 }
 
-// fail makes all later calls of the writer fail: after err, the writer may be wrong about what is
-// on the disk.
+// fail makes all later calls of the writer fail with err, since the writer may be wrong about what
+// is on the disk.
 func (w *writer) fail(err error) error {
 	w.broken = fmt.Errorf("%w: %w", errBroken, err)
 	return w.broken
@@ -153,7 +153,7 @@ type signedHead struct {
 	err  error
 }
 
-// signing signs a head concurrently with the flush.
+// signing signs h concurrently with the flush, and returns the channel of the result.
 func (w *writer) signing(h head) <-chan signedHead {
 	signed, now := make(chan signedHead, 1), w.opt.Now()
 	go func() {
@@ -163,8 +163,8 @@ func (w *writer) signing(h head) <-chan signedHead {
 	return signed
 }
 
-// seal flushes the head and, at a checkpoint, stores a copy with the key, so that the next Open
-// notices a log that was put back to an older state together with its head.
+// seal flushes the head. At a checkpoint it also stores a copy in the key directory, so that the
+// next Open notices a log that was put back to an older state together with its head.
 func (w *writer) seal(checkpoint bool) error {
 	w.head.due = false
 	if err := flush(w.head.file); err != nil {
@@ -181,7 +181,7 @@ func (w *writer) seal(checkpoint bool) error {
 	return nil
 }
 
-// enter continues in the segment that begins with record first, and makes it if it is missing.
+// enter makes the segment that begins with record first the current one, and creates a missing one.
 func (w *writer) enter(first uint64) error {
 	name := segmentName(first)
 	there, err := exists(w.root, name)

@@ -46,7 +46,7 @@ func (c cosigner) Verify(msg, sig []byte) bool {
 	return ok
 }
 
-// when verifies a cosignature, and returns its time.
+// when verifies a cosignature and returns its time. It returns false for an invalid signature.
 func (c cosigner) when(msg, sig []byte) (time.Time, bool) {
 	if len(sig) != 8+ed25519.SignatureSize {
 		return time.Time{}, false
@@ -63,13 +63,13 @@ func cosigned(at uint64, msg []byte) []byte {
 	return append(fmt.Appendf(nil, "cosignature/v1\ntime %d\n", at), msg...)
 }
 
-// String returns the key as one line, in the form of signed notes.
+// String returns the key as one line, in the format of signed notes.
 func (c cosigner) String() string {
 	return fmt.Sprintf("%s+%08x+%s", c.name, c.KeyHash(),
 		base64.StdEncoding.EncodeToString(append([]byte{algCosignature}, c.key...)))
 }
 
-// parseCosigner parses the public key of a witness.
+// parseCosigner parses the public key of a witness in the format of String.
 func parseCosigner(line string) (cosigner, error) {
 	name, rest, _ := strings.Cut(line, "+")
 	hash, digits, _ := strings.Cut(rest, "+")
@@ -93,12 +93,12 @@ func parseCosigner(line string) (cosigner, error) {
 	return c, nil
 }
 
-// cosigners parses keys of witnesses, one a line.
+// cosigners parses the public keys of witnesses, one a line.
 func cosigners(keys string) ([]cosigner, error) {
 	return keyLines(keys, "no public key of a witness", parseCosigner)
 }
 
-// CheckWitnessKeys returns an error for invalid public keys of witnesses, one a line.
+// CheckWitnessKeys returns an error unless keys has valid public keys of witnesses, one a line.
 func CheckWitnessKeys(keys string) error {
 	_, err := cosigners(keys)
 	return err
@@ -135,11 +135,11 @@ func Cosign(msg, lines []byte, keys string) ([]byte, error) {
 	return out, nil
 }
 
-// Witnessed is the newest state that one witness has seen of a log.
+// Witnessed is the newest head that a witness has cosigned.
 type Witnessed struct {
 	Name string    `json:"name"` // of the witness
 	Size uint64    `json:"records"`
-	Time time.Time `json:"time"` // when it said so
+	Time time.Time `json:"time"` // of the cosignature
 }
 
 // CheckWitnesses returns the newest anchor that each witness has cosigned. keys are their public
@@ -174,7 +174,8 @@ func CheckWitnesses(kept []Anchor, keys string) ([]Witnessed, error) {
 	return all, nil
 }
 
-// cosignedAt finds the witness's signature under a note.
+// cosignedAt returns the time of the witness's signature under a note. signed is false if the note
+// has none. An invalid signature is an error.
 func (c cosigner) cosignedAt(msg []byte) (at time.Time, signed bool, err error) {
 	n, err := note.Open(msg, note.VerifierList(anyKey{c.name, c.KeyHash()}))
 	var none *note.UnverifiedNoteError
@@ -193,11 +194,11 @@ func (c cosigner) cosignedAt(msg []byte) (at time.Time, signed bool, err error) 
 	return at, false, fmt.Errorf("the signature in the name of the witness %s is none", c.name)
 }
 
-// ErrPutBack is returned if a witness has seen more records of a log than the log has.
+// ErrPutBack is the error for a log that has fewer records than a witness has seen.
 var ErrPutBack = errors.New("the log was cut or put back")
 
-// WitnessRequest returns the request of the log in dir to a witness: its head h, and the proof that
-// the first old records, which the witness has seen, are the beginning of the log.
+// WitnessRequest returns the body of a C2SP tlog-witness request for head h of the log in dir, with
+// a proof that the log still begins with the old records that the witness has seen.
 func WitnessRequest(dir string, h Head, old uint64) ([]byte, error) {
 	if old > h.Size {
 		return nil, fmt.Errorf("%w: it has %d records, and the witness has seen %d", ErrPutBack,
@@ -216,8 +217,8 @@ func WitnessRequest(dir string, h Head, old uint64) ([]byte, error) {
 	return append(append(out, '\n'), h.Note...), nil
 }
 
-// proveGrowth reads the tree after checking that the head signs it: a proof from another tree would
-// look like another history.
+// proveGrowth proves that head h extends the first old records. It checks first that the tree on
+// disk is the one that h signs, since a proof from another tree would look like another history.
 func proveGrowth(dir string, h Head, old uint64) (tlog.TreeProof, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -11,24 +11,24 @@ import (
 	"time"
 )
 
-// Bounds of one record. Text is counted before escaping, which makes at most six bytes of one, so
-// that no text of a tool makes a record longer than maxLine.
+// Bounds of one record. Text is counted before escaping. Escaping makes at most six bytes of one,
+// so tool output cannot make a record longer than maxLine.
 const (
 	maxText = 4 << 10 // bytes of one string
-	// bytes of all strings together
+	// maxAllText bounds the bytes of all strings together.
 	maxAllText = 64 << 10
 	maxItems   = 256 // items of one list
-	// bytes of one line, with its newline
+	// maxLine bounds one line in bytes, with its newline.
 	maxLine  = 1 << 20
 	maxDepth = 8
 	maxKeys  = 64 // keys of one object
 )
 
-// timeLayout is RFC 3339 with all nine digits, so that the text sorts as the time does.
+// timeLayout is RFC 3339 with all nine digits, so that sorting the text sorts the times.
 const timeLayout = "2006-01-02T15:04:05.000000000Z07:00"
 
-// appendTime appends t in timeLayout and in UTC. Time.AppendFormat has a fast way for RFC 3339
-// alone; for timeLayout it takes four times the time.
+// appendTime appends t in UTC in timeLayout. It is four times as fast as Time.AppendFormat, whose
+// fast path is only for RFC 3339 itself.
 func appendTime(to []byte, t time.Time) []byte {
 	t = t.UTC()
 	to = t.AppendFormat(to, time.RFC3339)
@@ -39,14 +39,14 @@ func appendTime(to []byte, t time.Time) []byte {
 	return to
 }
 
-// encoder writes the fields of one record. Names are ours and trusted; values are not.
+// encoder writes the fields of one record. Field names are trusted; values are not.
 type encoder struct {
 	buf    []byte
 	budget int
 	cuts   []cut
 }
 
-// cut records that a text was shortened.
+// cut describes a shortened text or list.
 type cut struct {
 	field string
 	items int
@@ -63,7 +63,7 @@ func (e *encoder) name(name string) {
 	e.buf = append(e.buf, '"', ':')
 }
 
-// text writes a field even if it is empty; str leaves an empty one out.
+// text writes a field even if the text is empty; str omits an empty one.
 func (e *encoder) text(name, field, s string) {
 	e.name(name)
 	e.value(field, s)
@@ -149,8 +149,8 @@ func (e *encoder) object(name string, fields func()) {
 	e.buf = append(e.buf, '}')
 }
 
-// body returns the middle of a record's line, from "type" to the last field before "prev". It does
-// not depend on the record's place in the log, so callers encode in parallel.
+// body returns the part of a record's line from "type" to the last field before "prev". It does not
+// depend on the record's place in the log, so callers encode in parallel.
 func (n Entry) body() []byte {
 	e := &encoder{buf: make([]byte, 0, 512), budget: maxAllText}
 	e.str("type", string(n.Event.Type()))
@@ -174,7 +174,7 @@ func (n Entry) body() []byte {
 
 func (e *encoder) writeCuts() {
 	cuts := e.cuts
-	// Only short names and hashes of our own follow.
+	// Only names and hashes of our own follow, which are short.
 	e.budget = maxAllText
 	e.name("cut")
 	e.buf = append(e.buf, '[')
@@ -218,7 +218,7 @@ func (Anchored) Type() Type           { return TypeAnchor }
 func (Gap) Type() Type                { return TypeGap }
 func (checkpoint) Type() Type         { return TypeCheckpoint }
 
-// event writes the fields of an event.
+// event writes the fields of v, by its method encode if it has one.
 func (e *encoder) event(v Event) {
 	if own, ok := v.(interface{ encode(e *encoder) }); ok {
 		own.encode(e)
@@ -227,7 +227,7 @@ func (e *encoder) event(v Event) {
 	e.fields(reflect.ValueOf(v))
 }
 
-// columns are the names of a type's fields, with a comma behind those that are left out if 0.
+// columns caches the field names of event types, with a comma after those that are omitted if 0.
 var columns sync.Map
 
 func columnsOf(t reflect.Type) []string {

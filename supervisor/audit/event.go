@@ -35,7 +35,7 @@ const (
 	TypeCheckpoint         Type = "checkpoint"
 )
 
-// Types returns the types that this version writes.
+// Types returns the record types that this version writes.
 func Types() []Type {
 	return []Type{
 		TypeRunStarted, TypeRunFinished, TypeSession, TypeExec, TypeFile, TypeFetch, TypeCredentialUsed,
@@ -47,70 +47,70 @@ func Types() []Type {
 	}
 }
 
-// Actor is the user and program that asked for what a record describes.
+// Actor identifies the user and program that caused a recorded action.
 type Actor struct {
 	UID uint32
 	PID int // on the host
-	// path of the program, as the kernel names it
+	// Exe is the path of the program, from the kernel.
 	Exe string
 }
 
-// Entry is one event to record. The log adds place, time and hash.
+// Entry is an event to be recorded. The log adds the number, time and hash.
 type Entry struct {
-	// As its user calls it; empty where there is none.
+	// Run is the user's name for the run, or its id; empty outside of runs.
 	Run string
-	// RunID is set if Run is a name that its user gave.
+	// RunID is the run's id, set only if Run is a name.
 	RunID     string
 	Session   string
 	SessionID string // as RunID
 	Actor     Actor
-	// Digest of the effective policy, "sha256:…".
+	// Policy is the digest of the effective policy, "sha256:…".
 	Policy string
-	// seq of the record that led to this one, or 0
+	// Cause is the number of the record that led to this one, or 0.
 	Cause uint64
 	Event Event
 }
 
-// Event is one of the types below. Its text fields may hold any bytes. A record has an event's
-// fields in their order, by the names of their tags. Empty texts, lists and times, false, and with
-// omitzero 0 are left out. A type for which this is not enough has a method encode.
+// Event is one of the types below. Its texts may hold any bytes. A record has the event's fields in
+// their order, named by their tags. Empty texts, lists and times, false, and 0 with omitzero are
+// omitted. A type that needs more has a method encode.
 type Event interface{ Type() Type }
 
 // RunStarted is recorded before a run's tool starts.
 type RunStarted struct {
-	// As the caller named it.
+	// Tool is the name that the caller used.
 	Tool string `json:"tool"`
-	// Of the module or program, "sha256:…".
+	// Digest is the hash of the module or program, "sha256:…".
 	Digest    string   `json:"digest"`
 	Argv      []string `json:"argv"`
 	Cwd       string   `json:"cwd"`
 	Workspace string   `json:"workspace"` // the real directory
 	Profile   string   `json:"profile"`   // name
-	// digest of what the kernel is told
+	// Plan is the digest of the jail's kernel settings.
 	Plan string `json:"plan"`
-	// Names only: values can be secrets.
+	// Env has the names of the variables. Values can be secrets.
 	Env []string `json:"env"`
-	// What weakens this run, a sentence each.
+	// Warnings says what weakens the isolation of this run, one sentence each.
 	Warnings []string `json:"warnings"`
-	// Learn: the caller observes the run to make a policy.
+	// Learn: the run is observed to derive a policy.
 	Learn bool `json:"learn"`
 	// Start is "warm" in a prewarmed jail, "cold" in a new one, "shared" in a shared engine,
-	// "container" of an OCI container.
+	// "container" in an OCI container.
 	Start string `json:"start"`
-	// Engine is the id of the shared engine, which all invocations have that share its process.
+	// Engine is the id of the shared engine, equal for all invocations in its process.
 	Engine string `json:"engine"`
-	// Caches are those that the run has: the target of each, its name, and its id.
+	// Caches has the target, the name and the id of each cache of the run.
 	Caches []string `json:"caches"`
-	// Outer is the layer around the jail, with the version and the digest of its runtime, and what
-	// is not there inside for it.
+	// Outer is the layer around the jail, with the version and the digest of its runtime.
+	// OuterInstead has jail's layers that are missing inside, each as "LAYER: REPLACEMENT".
 	Outer        string   `json:"outer"`
 	OuterVersion string   `json:"outer_version"`
 	OuterDigest  string   `json:"outer_digest"`
 	OuterInstead []string `json:"outer_instead"`
-	// Image is the digest of the image whose root the run has, ImageName its name in policies.
+	// Image is the digest of the run's root image, ImageName its name in policies.
 	Image     string `json:"image"`
 	ImageName string `json:"image_name"`
-	// Agent is the id of the agent that the run is, Instance that of its instance.
+	// Agent and Instance are the ids of the agent, and of its instance, that the run executes.
 	Agent    string `json:"agent"`
 	Instance string `json:"instance"`
 	// Container is the id that an engine gave an OCI container, and Bundle the directory of its
@@ -120,7 +120,7 @@ type RunStarted struct {
 	Dropped   []string `json:"dropped"`
 }
 
-// Exec is a program or module that was started inside a jail.
+// Exec is the start of a program or module inside a jail.
 type Exec struct {
 	Program string
 	Digest  string
@@ -136,9 +136,9 @@ type Exec struct {
 type File struct {
 	Kind string `json:"kind"` // open, exec or write
 	Path string `json:"path"` // in the jail
-	// Program is the first that did it, by its path in the jail; empty if it had already ended.
+	// Program is the path in the jail of the first user of the file; empty if it had already ended.
 	Program string `json:"program"`
-	// PID of Program in the jail; 0 as above.
+	// PID is Program's in the jail; 0 if Program is empty.
 	PID   int   `json:"pid,omitzero"`
 	Count int64 `json:"count"`
 	// First and Last are the times of the first and the last event.
@@ -146,9 +146,9 @@ type File struct {
 	Last  time.Time `json:"last"`
 }
 
-// Denied is a refusal, by policy or by the kernel.
+// Denied is an operation that a policy or the kernel refused.
 type Denied struct {
-	// Policy, fetch, seccomp, landlock, wasi, mount.
+	// Layer is policy, fetch, seccomp, landlock, wasi or mount.
 	Layer string
 	What  string
 	Rule  string
@@ -160,12 +160,12 @@ type Denied struct {
 
 // Limit records a limit that was reached.
 type Limit struct {
-	// As in the policy file.
+	// Name is the key in the policy file.
 	Name string `json:"name"`
-	// Bytes, milliseconds or a number, as the name has it.
+	// Limit is in the unit of Name: bytes, milliseconds or a count.
 	Limit int64 `json:"limit"`
 	Peak  int64 `json:"peak"`
-	// What was done: killed, throttled, refused, truncated.
+	// Action is the consequence: killed, throttled, refused or truncated.
 	Action string `json:"action"`
 }
 
@@ -192,31 +192,31 @@ type Changes struct {
 	Deleted  int64 `json:"deleted"`
 }
 
-// RunFinished is recorded when a run's jail is gone.
+// RunFinished is recorded after a run's jail has ended.
 type RunFinished struct {
 	ExitCode int `json:"exit_code"`
-	// Name, where a signal ended it.
+	// Signal is the name of the signal that ended the tool, if one did.
 	Signal string `json:"signal"`
-	// Name of the limit that ended it.
+	// Limit is the name of the limit that ended the run, if one did.
 	Limit string `json:"limit"`
-	Error string `json:"error"` // ours, not the tool's
+	Error string `json:"error"` // of jail, not of the tool
 	// Truncated: the output was cut.
 	Truncated bool    `json:"truncated"`
 	Workspace string  `json:"workspace"` // kept, discarded, committed
 	Usage     Usage   `json:"usage"`
 	Changes   Changes `json:"changes"`
-	// LeftProcesses were left behind by the tool and killed.
+	// LeftProcesses counts the processes that the tool left running and that were killed.
 	LeftProcesses int64 `json:"left_processes,omitzero"`
-	// Names of variables that a shell left set and unset to later invocations of its session.
+	// KeptEnv and UnsetEnv name variables that a shell set and unset for later invocations.
 	KeptEnv  []string `json:"kept_env,omitzero"`
 	UnsetEnv []string `json:"unset_env,omitzero"`
 }
 
-// Session records that a session falls asleep, after its jail has gone, or is woken, before its jail
-// is made.
+// Session records that a session was put to sleep, after its jail has ended, or is woken, before
+// its new jail is made.
 type Session struct {
-	Event string `json:"event"` // slept, woken; ended: while it slept
-	// Was is the digest of the policy before, where the one that it wakes under is another.
+	Event string `json:"event"` // slept, woken, or ended while asleep
+	// Was is the digest of the previous policy, if the session wakes under another one.
 	Was string `json:"was"`
 }
 
@@ -232,8 +232,8 @@ type WorkspaceChanged struct {
 	Workspace string  `json:"workspace"`
 	Digest    string  `json:"digest"` // of the change set
 	Changes   Changes `json:"changes"`
-	// Files lists kind, content digest and path of each change, as far as a record has room; the
-	// digest of the set covers all.
+	// Files lists kind, content digest and path of each change, as far as a record has room.
+	// Digest covers all changes.
 	Files []string `json:"files"`
 }
 
@@ -243,7 +243,7 @@ type WorkspaceCommitted struct {
 	Digest    string  `json:"digest"`
 	Changes   Changes `json:"changes"`
 	Commit    string  `json:"commit"` // its id
-	// Where only some were named.
+	// Paths has the committed paths if only some were named.
 	Paths []string `json:"paths"`
 	// Files lists kind, content digest and path of each change, as far as a record has room.
 	Files []string `json:"files"`
@@ -251,24 +251,24 @@ type WorkspaceCommitted struct {
 	Held []string `json:"held"`
 	// Protected: protected paths were included by --include-protected.
 	Protected bool `json:"protected"`
-	// Git is the branch that was asked for, as git fetch names it, and at the end what was taken.
-	// Nothing else was.
+	// Git is the requested branch, in git fetch's notation, and in the second record the branch
+	// that was taken. Nothing else was committed.
 	Git string `json:"git"`
 	// Begun: the commit is about to be made; a second record says how it ended.
 	Begun bool `json:"begun"`
-	// Of a commit that was refused or failed.
+	// Error says why the commit was refused or failed.
 	Error string `json:"error"`
 }
 
 // WorkspaceDiscarded records that a shadow, or a part of it, was discarded.
 type WorkspaceDiscarded struct {
 	Workspace string `json:"workspace"`
-	// Of all its changes before.
+	// Digest and Changes are of all changes before.
 	Digest  string  `json:"digest"`
 	Changes Changes `json:"changes"`
-	// Where only some were named.
+	// Paths has the discarded paths if only some were named.
 	Paths []string `json:"paths"`
-	// GaveUp says what could not be undone of an interrupted commit that was given up with the
+	// GaveUp says what could not be undone of an interrupted commit that was abandoned with the
 	// shadow.
 	GaveUp string `json:"gave_up"`
 }
@@ -276,41 +276,41 @@ type WorkspaceDiscarded struct {
 // WorkspaceReverted records that a commit was undone.
 type WorkspaceReverted struct {
 	Workspace string `json:"workspace"`
-	// Of the change set of the commit.
+	// Digest and Changes are of the commit's change set.
 	Digest  string  `json:"digest"`
 	Changes Changes `json:"changes"`
-	// The id of the commit that was undone.
+	// Commit is the id of the reverted commit.
 	Commit string `json:"commit"`
-	// Where only some of its paths were named.
+	// Paths has the reverted paths if only some were named.
 	Paths []string `json:"paths"`
 	// Files lists kind, content digest and path of each change, as far as a record has room.
 	Files []string `json:"files"`
-	// Into is the session or run whose shadow is as before a merge; empty for a commit.
+	// Into is the session or run whose shadow gets back its state before a merge, or "".
 	Into string `json:"into"`
 	// Begun: the revert is about to be made; a second record says how it ended.
 	Begun bool   `json:"begun"`
 	Error string `json:"error"`
 }
 
-// WorkspaceForked records that a branch of a shadow was made. The run is that of the shadow.
+// WorkspaceForked records that a branch of a shadow was made. The entry's run owns the shadow.
 type WorkspaceForked struct {
 	Workspace string `json:"workspace"`
-	// Branch is the session that is the branch.
+	// Branch is the session that has the branch.
 	Branch string `json:"branch"`
-	// How many forks the branch is away from a shadow that is no branch.
+	// Depth counts the forks from a shadow that is no branch to this one.
 	Depth int64 `json:"depth"`
 }
 
-// WorkspaceMerged records that a branch was merged into the shadow that it was forked from. The run
-// is the branch.
+// WorkspaceMerged records that a branch was merged into the shadow that it was forked from. The
+// entry's run has the branch.
 type WorkspaceMerged struct {
 	Workspace string `json:"workspace"`
-	// Into is the session or run of that shadow.
+	// Into is the session or run with that shadow.
 	Into    string  `json:"into"`
 	Digest  string  `json:"digest"`
 	Changes Changes `json:"changes"`
 	Merge   string  `json:"merge"` // its id
-	// Where only some were named.
+	// Paths has the merged paths if only some were named.
 	Paths []string `json:"paths"`
 	// Files lists kind, content digest and path of each change, as far as a record has room.
 	Files []string `json:"files"`
@@ -319,8 +319,7 @@ type WorkspaceMerged struct {
 	Error string `json:"error"`
 }
 
-// Approval records a step of an action that waits for an approval, or of a grant. The actor is who
-// took the step.
+// Approval records a step of an action that needs approval, or of a grant. The actor took the step.
 type Approval struct {
 	ID     string `json:"id"`
 	Action string `json:"action"` // its type
@@ -328,23 +327,23 @@ type Approval struct {
 	State string `json:"state"`
 	// SHA256 is the digest of the action, which a decision names.
 	SHA256 string `json:"sha256"`
-	// What the action does, as people are shown it.
+	// Summary describes the action, as people see it before they decide.
 	Summary string `json:"summary"`
-	// Words are the proposer's own.
+	// Words is the proposer's own description.
 	Words string `json:"words"`
-	// Via is the way of a decision: cli, api, console or mcp.
+	// Via is how the decision came: cli, api, console or mcp.
 	Via string `json:"via"`
 	// Scope says what else the decision allows.
 	Scope string `json:"scope"`
 	// Grant is the id of the grant that allowed the action, or that the decision made.
 	Grant string `json:"grant"`
-	// Outcome is what an applied action made, the id of a commit for example.
+	// Outcome is the result of an applied action, such as the id of a commit.
 	Outcome string `json:"outcome"`
-	// Error says why the action failed or is stale.
+	// Error says why the action failed or is outdated.
 	Error string `json:"error"`
 }
 
-// Steps of agents, as an AgentStep records them.
+// Steps of agents: the values of AgentStep.Step.
 const (
 	AgentInstalled  = "installed"
 	AgentReloaded   = "reloaded"
@@ -358,7 +357,7 @@ const (
 	AgentTokens     = "tokens"
 	AgentExported   = "exported"
 	AgentImported   = "imported"
-	// AgentAborted is of a facet that its parent ended.
+	// AgentAborted: a facet was ended by its parent.
 	AgentAborted = "aborted"
 )
 
@@ -369,46 +368,46 @@ func AgentSteps() []string {
 		AgentAborted}
 }
 
-// AgentStep records a step of an agent, as jail-agentd reports it. The actor is the process that reported
-// it, a program of the agent's user.
+// AgentStep records a step of an agent, as reported by jail-agentd. The actor is the reporting
+// process, a program of the agent's user.
 type AgentStep struct {
-	// agent:USER:NAME, of a facet agent:USER:NAME/FACET
+	// ID is agent:USER:NAME, or agent:USER:NAME/FACET of a facet.
 	ID string `json:"id"`
 	// Instance is one agent on one channel, or one of its facets.
 	Instance string `json:"instance"`
-	// One of AgentSteps.
+	// Step is one of AgentSteps.
 	Step string `json:"step"`
-	// Digest is that of the manifest, the module and the policy together.
+	// Digest covers the manifest, the module and the policy.
 	Digest string `json:"digest"`
-	// Reason is why it was woken, or paused.
+	// Reason says why the agent was woken or paused.
 	Reason string `json:"reason"`
-	// Runtime is host for an agent that is in no jail and has the rights of its user, when it is
+	// Runtime is "host" when an agent without a jail, which has all rights of its user, is
 	// installed or woken.
 	Runtime string `json:"runtime,omitzero"`
-	// Event is the number of the event that the step is about.
+	// Event is the number of the event that the step handles.
 	Event int64 `json:"event,omitzero"`
-	// Tokens are those that a call of a model used, Role is the model's in the manifest.
+	// Tokens counts the tokens of a model request. Role is the model's role in the manifest.
 	Tokens int64  `json:"tokens,omitzero"`
 	Role   string `json:"role"`
 	Error  string `json:"error"`
 }
 
-// PolicyLoaded records that policy files were read, or refused.
+// PolicyLoaded records that policy files were read or rejected.
 type PolicyLoaded struct {
-	// host: the ceiling and the operator's profiles, together
+	// Kind is "host" for the ceiling together with the operator's profiles.
 	Kind string `json:"kind"`
 	Name string `json:"name"`
 	Path string `json:"path"`
-	// Of the files as they are written.
+	// Digest is of the files' bytes.
 	Digest string `json:"digest"`
-	// Was is the digest of the files that were in force before.
+	// Was is the digest of the files in force before.
 	Was   string   `json:"was"`
 	Files []string `json:"files"`
 	// Error says why the files are not in force.
 	Error string `json:"error"`
 }
 
-// ToolInstalled records that a bundle was installed, or refused.
+// ToolInstalled records that a bundle was installed or rejected.
 type ToolInstalled struct {
 	Bundle    string `json:"bundle"`
 	Version   string `json:"version"`
@@ -424,7 +423,7 @@ type ToolRemoved struct {
 	Version   string `json:"version"`
 	Publisher string `json:"publisher"`
 	Digest    string `json:"digest"`
-	// Forgotten: an older version may be installed again.
+	// Forgotten: the version is forgotten, so an older one may be installed again.
 	Forgotten bool `json:"forgotten"`
 }
 
@@ -433,7 +432,7 @@ type ToolKeys struct {
 	Publisher string   `json:"publisher"`
 	Version   int64    `json:"version,omitzero"` // of the ring
 	Keys      []string `json:"keys"`             // names and short hashes
-	// Explicit: an operator vouched for the keys, and no earlier ring did.
+	// Explicit: an operator vouched for the keys, not an earlier key ring.
 	Explicit bool `json:"explicit"`
 	Removed  bool `json:"removed"`
 }
@@ -444,73 +443,72 @@ type DaemonStarted struct {
 	Socket  string `json:"socket"`
 	State   string `json:"state"`
 	Private bool   `json:"private"` // serves one client only
-	// what this host cannot enforce
+	// Missing lists what this host cannot enforce.
 	Missing []string `json:"missing"`
 }
 
-// DaemonStopped records that a daemon ended in order.
+// DaemonStopped records that a daemon shut down normally.
 type DaemonStopped struct {
 	Reason string `json:"reason"`
 }
 
-// Anchored records that a target began to refuse the heads of the log, or takes them again.
+// Anchored records that a target started to reject heads of the log, or accepts them again.
 type Anchored struct {
 	Name string `json:"name"`
 	To   string `json:"to"`
-	// Of the last head that it took.
+	// Size is the number of records of the last accepted head.
 	Size uint64 `json:"size,omitzero"`
-	// Error says why the target takes no more heads; empty if it does again.
+	// Error says why the target rejects heads; empty if it accepts them again.
 	Error string `json:"error"`
-	// Failed counts the tries until it did.
+	// Failed counts the failed tries before it accepted one.
 	Failed int64 `json:"failed,omitzero"`
 }
 
-// Gap records that events or records are missing, and how many.
+// Gap records that events or records are missing.
 type Gap struct {
 	Reason string `json:"reason"`
-	// Count of lost events; -1 if it is unknown.
+	// Count is the number of lost events; -1 if unknown.
 	Count int64 `json:"count,omitzero"`
-	// First and Last are the records that the gap is about, if it is about records.
+	// First and Last are the first and the last affected record, if records are affected.
 	First uint64 `json:"first,omitzero"`
 	Last  uint64 `json:"last,omitzero"`
-	// Torn bytes moved to File.
+	// Bytes is the number of torn bytes that were moved to File.
 	Bytes  int64  `json:"bytes,omitzero"`
 	SHA256 string `json:"sha256"` // of them
 	File   string `json:"file"`   // beside the segments
 }
 
-// checkpoint is a signed note over the records before it; only the log writes it.
+// checkpoint holds a signed note over all records before. Only the log itself writes it.
 type checkpoint struct{ note string }
 
-// Fetch is one request to the network. A request that is sent has two records: Begun before
-// anything is dialled, and one with the outcome, whose cause is the first. A refused request has
-// one record.
+// Fetch is one network request. A request that is sent has two records: one with Begun before the
+// connection, and one with the outcome, whose cause is the first. A refused request has one record.
 type Fetch struct {
 	Begun bool
 	Kind  string // request, tunnel, websocket
-	// Decision is allowed, denied, or report: no rule grants it, and the policy lets it pass.
+	// Decision is allowed, denied, or report: no rule grants it, and report mode lets it pass.
 	Decision string
-	// Of the policy, or fetch.
+	// Layer is the layer of the policy that decided, or fetch.
 	Layer  string
 	Rule   string
 	Method string
 	Scheme string
 	Host   string
 	Port   uint16
-	// Path in the form that was decided and sent.
+	// Path is in the canonical form that was decided and sent.
 	Path string
-	// Query is a hash, unless the host's configuration says otherwise.
+	// Query is a hash, unless the operator's settings record queries as they are.
 	Query string
-	// Addresses of the name, each checked.
+	// Addresses are all addresses of the host, each checked.
 	Addresses []string
-	// Address that was dialled.
+	// Address is the address that was dialled.
 	Address string
-	// Credential is the name of the one that the proxy attached.
+	// Credential is the name of the credential that the proxy attached.
 	Credential string
 	Status     int
-	// In and Out are bytes on the wire, with TLS.
+	// In and Out count bytes on the wire, with TLS.
 	In, Out int64
-	// Times of the parts of the request.
+	// Durations of the parts of the request. First is until the first byte of the response.
 	Resolve, Connect, TLS, First, Total time.Duration
 	// Reused: an earlier request of the run used the same connection.
 	Reused bool
@@ -520,10 +518,10 @@ type Fetch struct {
 	Scrubbed bool
 	// Redirect is the target of the response's redirect.
 	Redirect string
-	// TLSMode says who ends TLS: proxy (only the proxy speaks it), intercept (the proxy speaks it
-	// to both sides), opaque (tool and host).
+	// TLSMode says who speaks TLS: proxy (only the proxy), intercept (the proxy, to the tool and to
+	// the host), opaque (the tool, to the host).
 	TLSMode string
-	// Hops counts the redirects before; the cause is the request with the last of them.
+	// Hops counts the redirects that led here. The record's cause is the previous request.
 	Hops int
 	// Internal: the host is inside the operator's network.
 	Internal   bool
@@ -576,7 +574,7 @@ func (v Fetch) encode(e *encoder) {
 	e.str("error", v.Error)
 }
 
-// CredentialUsed records that the proxy is about to attach a credential to the request of its
+// CredentialUsed records that the proxy is about to attach a credential to the request in its
 // cause.
 type CredentialUsed struct {
 	Name   string `json:"name"`

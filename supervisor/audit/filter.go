@@ -6,30 +6,29 @@ import (
 	"time"
 )
 
-// Filter selects the records that match all of its parts. Its zero value matches all.
+// Filter selects the records that match all of its fields. The zero value matches all records.
 type Filter struct {
-	// Its id, or the name that its user gave it.
+	// Run is the run's id or its user's name for it.
 	Run     string
 	Session string // as Run
 	Types   []Type // any of them
 	Since   time.Time
 	Until   time.Time // zero: no end
 	UID     *uint32
-	// Digest of the effective policy, or its beginning.
+	// Policy is the digest of the effective policy, or a prefix of it.
 	Policy string
-	// Tool is that of the run, as it was named or found: grep, core-utils/grep.
+	// Tool selects the records of all runs of a tool: grep, core-utils/grep.
 	Tool string
-	// Decision is "denied" for refusals and refused fetches, "allowed" for fetches that were let
-	// through.
+	// Decision is "denied" for refusals and refused fetches, "allowed" for fetches that were sent.
 	Decision string
 	Layer    string // that refused
-	// of fetches: a name, or *. and a name for those below it
+	// Host is the host of a fetch: a name, or *. and a name for its subdomains.
 	Host string
-	// Path matches a path that a record names: of a file, a program, a request. nil matches all.
+	// Path reports whether a path of a file, program or request matches. nil matches all.
 	Path func(string) bool
 }
 
-// ParseTime reads a time for a Filter, or how long before now it was. "" is the zero time.
+// ParseTime parses a time, or a duration before now. "" is the zero time.
 func ParseTime(text string, now time.Time) (t time.Time, ok bool) {
 	if text == "" {
 		return t, true
@@ -51,7 +50,7 @@ const (
 	DecisionAllowed = "allowed"
 )
 
-// Matcher compares records, in order, with a filter. It remembers the runs of the filter's tool.
+// Matcher matches records, in order, against a filter. It remembers the runs of the filter's tool.
 type Matcher struct {
 	f    Filter
 	runs map[string]bool
@@ -60,7 +59,7 @@ type Matcher struct {
 // NewMatcher returns a matcher for f.
 func NewMatcher(f Filter) *Matcher { return &Matcher{f: f} }
 
-// Wants reports whether the filter matches the record.
+// Wants reports whether the filter matches r. It must be called with all records, in order.
 func (m *Matcher) Wants(r Record) bool {
 	m.note(r)
 	return (m.f.Run == "" || m.f.Run == r.Run || m.f.Run == r.RunID) &&

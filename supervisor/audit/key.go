@@ -43,8 +43,8 @@ func PublicKey(dir string) (string, error) {
 	return string(text), err
 }
 
-// newKey makes the signing key. The name is random: it is the log's origin, and two logs must not
-// share one.
+// newKey creates the signing key. Its name is random, since it is the log's origin, and two logs
+// must not share one.
 func newKey(keys *os.Root) error {
 	id := make([]byte, 6)
 	rand.Read(id)
@@ -55,7 +55,7 @@ func newKey(keys *os.Root) error {
 	return atomicfile.WriteIn(keys, keyFile, []byte(skey+"\n"), 0o600, atomicfile.Durable)
 }
 
-// readKey returns the signer and its public key.
+// readKey reads the private key and returns its signer and the public key.
 func readKey(keys *os.Root) (note.Signer, string, error) {
 	info, err := keys.Lstat(keyFile)
 	if err != nil {
@@ -73,7 +73,7 @@ func readKey(keys *os.Root) (note.Signer, string, error) {
 	return signer, pub + "\n", err
 }
 
-// parseKey returns the signer of a private key, and the public key.
+// parseKey parses a private key and returns its signer and the public key. name is for errors.
 func parseKey(skey, name string) (note.Signer, string, error) {
 	signer, err := note.NewSigner(skey)
 	if err != nil {
@@ -90,7 +90,7 @@ func parseKey(skey, name string) (note.Signer, string, error) {
 	return signer, pub, err
 }
 
-// publish writes the public keys to root, the eldest first, or checks that those there are ours.
+// publish writes the public keys, oldest first, to root. It returns an error if others are there.
 func publish(root *os.Root, pub string) error {
 	old, err := readPublic(root)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(old) > 0 && len(old) < len(pub) &&
@@ -118,8 +118,8 @@ func readPublic(root *os.Root) ([]byte, error) {
 	return text, err
 }
 
-// readSmall reads the first maxNote bytes of a regular file with a note or less: the signature does
-// not fit anything longer.
+// readSmall reads at most maxNote bytes of a regular file that holds a note. Of a longer file the
+// signature does not verify.
 func readSmall(root *os.Root, name string) ([]byte, error) {
 	return readAtMost(root, name, maxNote)
 }
@@ -133,7 +133,7 @@ func readAtMost(root *os.Root, name string, n int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, n))
 }
 
-// openRegular checks before the open that name is a regular file: opening a FIFO would block.
+// openRegular opens name if it is a regular file. Opening a FIFO would block.
 func openRegular(root *os.Root, name string, flag int, perm fs.FileMode) (*os.File, error) {
 	info, err := root.Lstat(name)
 	if err == nil && !info.Mode().IsRegular() {
@@ -145,7 +145,7 @@ func openRegular(root *os.Root, name string, flag int, perm fs.FileMode) (*os.Fi
 	return root.OpenFile(name, flag, perm)
 }
 
-// nextFile holds the new key until the record that hands over to it is signed.
+// nextFile holds the new key until the record that announces it is signed.
 const nextFile = "audit.key.next"
 
 const nextPrefix = "next "
@@ -166,8 +166,8 @@ func Rotate(opt Options) (string, error) {
 	return pub, errors.Join(err, l.Close())
 }
 
-// rotate requires the lock and an up-to-date log. If it is interrupted at any point, the next Open
-// completes or undoes it: see settleKey.
+// rotate replaces the key. The caller holds the lock and the log is up to date. After a crash at
+// any point the next Open completes or undoes it: see settleKey.
 func (w *writer) rotate() (string, error) {
 	skey, vkey, err := note.GenerateKey(rand.Reader, w.keys.signer.Name())
 	if err != nil {
@@ -196,7 +196,7 @@ func (w *writer) rotate() (string, error) {
 	return vkey, w.settleKey()
 }
 
-// settleKey completes a rotation that the log has a record of, or undoes one without a record.
+// settleKey completes an interrupted rotation whose record is in the log, or undoes it.
 func (w *writer) settleKey() error {
 	text, err := readSmall(w.keys.dir, nextFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -240,8 +240,8 @@ func (w *writer) settleKey() error {
 	return w.keys.dir.Remove(nextFile)
 }
 
-// openHandover verifies a checkpoint that may hand over to another key, which must then have signed
-// it, too. next is empty without a handover.
+// openHandover verifies a checkpoint. If the checkpoint announces another key, that key must have
+// signed it, too, and next is that key; otherwise next is "".
 func openHandover(msg []byte, keys note.Verifiers) (h head, next string, err error) {
 	h, more, err := openLong(msg, keys, asCheckpoint)
 	if err != nil || len(more) == 0 {
@@ -258,8 +258,8 @@ func openHandover(msg []byte, keys note.Verifiers) (h head, next string, err err
 	return h, vkey, nil
 }
 
-// findHandover finds the record that hands over to the key. Only an interrupted rotation needs it,
-// so the record is near the end.
+// findHandover reports whether a record announces the key vkey. It is called only after an
+// interrupted rotation, so the record is near the end.
 func (w *writer) findHandover(vkey string) (bool, error) {
 	list, err := segments(w.root)
 	if err != nil {

@@ -11,22 +11,22 @@ import (
 	"time"
 )
 
-// Errors of a log. A person must look at damage: no record is appended to a damaged log, since its
-// signature would cover the damage. To begin a new log, move the directory and audit.head aside.
+// Errors of a log. No record is appended to a damaged log, since its signature would cover the
+// damage: a person must look at it. To start a new log, move the directory and audit.head aside.
 var (
 	ErrClosed  = errors.New("audit log is closed")
 	errDamaged = errors.New("audit log is damaged")
 	errBroken  = errors.New("audit log takes no more records after a write error")
 )
 
-// Options of a log. Zero values of the last four mean their defaults.
+// Options of a log. Zero values of the last four fields mean their defaults.
 type Options struct {
-	// Segments and head; made with mode 0750.
+	// Dir holds the segments and the head; created with mode 0750.
 	Dir string
-	// The private key; made with mode 0700.
+	// KeyDir holds the private key; created with mode 0700.
 	KeyDir string
 	Now    func() time.Time // nil means time.Now
-	// of the log's own records; zero means this process
+	// Actor is the actor of the log's own records; zero means this process.
 	Actor Actor
 
 	// SegmentBytes is the size after which a new segment begins; default 64 MiB.
@@ -50,18 +50,18 @@ type Log struct {
 	closed bool
 	wake   chan struct{}
 	acts   chan act
-	// done is closed when the writer has ended.
+	// done is closed when the writer goroutine has ended.
 	done chan struct{}
-	// final is the error of the writer's last actions; read it after done.
+	// final is the error of the writer's last actions. It may be read after done is closed.
 	final error
-	// writer is used by one goroutine alone.
+	// writer is used by the writer goroutine alone.
 	writer *writer
 }
 
-// request is one record that is being written.
+// request is a record that waits to be written, or is written.
 type request struct {
 	body []byte
-	// ends: the record ends a run, so flush the head, too.
+	// ends: the record ends a run, so the head is flushed, too.
 	ends   bool
 	status atomic.Int32
 	seq    uint64
@@ -75,9 +75,10 @@ const (
 	withdrawn
 )
 
-// Open opens the log. If there is neither a log nor a key it makes both. It keeps a tail that a
-// crash left, or moves it aside, and records a gap. It does not open a log that does not reach its
-// signed head: the error wraps errDamaged, or [ErrKey] if it is about a key.
+// Open opens the log. If there is neither a log nor a key it creates both. It keeps complete
+// records after the signed head, moves torn bytes to a file, and records a gap for both. If the log
+// does not reach its signed head, it returns an error that wraps errDamaged. Errors about a key
+// wrap [ErrKey].
 func Open(opt Options) (*Log, error) {
 	w := &writer{opt: opt.withDefaults(), pace: pace{pause: aheadPause}}
 	if err := w.open(); err != nil {
@@ -95,7 +96,7 @@ func (o Options) withDefaults() Options {
 		o.Now = time.Now
 	}
 	if o.Actor == (Actor{}) {
-		// Empty without /proc: uid and pid still identify the process.
+		// Without /proc it is empty; uid and pid still identify the process.
 		exe, _ := os.Executable()
 		o.Actor = Actor{UID: uint32(os.Geteuid()), PID: os.Getpid(), Exe: exe}
 	}
@@ -112,8 +113,8 @@ func (o Options) withDefaults() Options {
 }
 
 // Append records e and returns its number when the record is on disk and under a signed head. After
-// an error the record is not there: do not do what it would have recorded. If ctx ends before the
-// record's turn, nothing is recorded; if it ends later, Append still waits for the outcome.
+// an error the record does not exist, so the caller must not act. If ctx ends before the record's
+// turn, nothing is recorded; if it ends later, Append still waits for the result.
 func (l *Log) Append(ctx context.Context, e Entry) (uint64, error) {
 	all, err := l.enqueue(e)
 	if err != nil {
@@ -131,8 +132,8 @@ func (l *Log) Append(ctx context.Context, e Entry) (uint64, error) {
 	return r.seq, r.err
 }
 
-// AppendAll records all entries in order, with one wait, and returns the numbers of the first and
-// the last. After an error some of them are not recorded.
+// AppendAll records all entries in order and waits once. It returns the numbers of the first and
+// the last. After an error some of the entries are not recorded.
 func (l *Log) AppendAll(entries []Entry) (first, last uint64, err error) {
 	all, err := l.enqueue(entries...)
 	for _, r := range all {
@@ -146,7 +147,7 @@ func (l *Log) AppendAll(entries []Entry) (first, last uint64, err error) {
 	return first, last, err
 }
 
-// enqueue queues the records of entries, together.
+// enqueue queues the records of entries, without others between them.
 func (l *Log) enqueue(entries ...Entry) ([]*request, error) {
 	all := make([]*request, len(entries))
 	for i, e := range entries {
@@ -171,7 +172,7 @@ func (l *Log) nudge() {
 }
 
 // Extent returns the numbers of the first kept record and of the last on disk. In an empty log the
-// first is larger.
+// first is greater than the last.
 func (l *Log) Extent() (first, last uint64, err error) {
 	err = l.hold(func() error {
 		from, err := l.writer.cut()
@@ -195,7 +196,7 @@ func (l *Log) Close() error {
 	return l.final
 }
 
-// write is the writer: it writes all queued records as one batch.
+// write is the writer goroutine. It writes the queued records in batches until the log is closed.
 func (l *Log) write() {
 	defer close(l.done)
 	defer l.writer.release()
@@ -240,8 +241,8 @@ func (l *Log) write() {
 }
 
 // gather gives callers time to queue their next records, so that these share one flush. answered is
-// how many records were answered at ended, each of whose callers may bring another one. gather
-// returns when as many are queued, at the latest gatherMost after ended.
+// the number of records answered at time ended; each of their callers may append another. gather
+// returns when that many are queued, at the latest gatherMost after ended.
 func (l *Log) gather(answered int, ended time.Time) {
 	runtime.Gosched()
 	for answered > 1 && l.queued() < answered && time.Since(ended) < gatherMost {
@@ -249,7 +250,7 @@ func (l *Log) gather(answered int, ended time.Time) {
 	}
 }
 
-// gatherMost is a third of what a flush takes on a fast disk.
+// gatherMost is a third of the time of a flush on a fast disk.
 const gatherMost = 60 * time.Microsecond
 
 func (l *Log) queued() int {
@@ -258,13 +259,13 @@ func (l *Log) queued() int {
 	return len(l.queue)
 }
 
-// act is something that the writer does between two batches.
+// act is a function for the writer goroutine to call between two batches.
 type act struct {
 	f    func() error
 	done chan error
 }
 
-// hold has the writer call f while it holds the lock and is up to date.
+// hold makes the writer goroutine call f, with the lock held and the log up to date.
 func (l *Log) hold(f func() error) error {
 	a := act{f, make(chan error, 1)}
 	select {
@@ -275,7 +276,7 @@ func (l *Log) hold(f func() error) error {
 	}
 }
 
-// maxBatch bounds, in bytes, the memory of one batch and what a crash can tear.
+// maxBatch bounds one batch in bytes: its memory, and the bytes that a crash can tear.
 const maxBatch = 4 << 20
 
 func (l *Log) take() []*request {

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// sum is the SHA-256 of a line, or of nothing before record 1.
+// sum is the SHA-256 of a line; of no bytes before record 1.
 type sum [sha256.Size]byte
 
 const sumPrefix = "sha256:"
@@ -28,7 +28,7 @@ func (s sum) String() string { return sumPrefix + hex.EncodeToString(s[:]) }
 
 func noLine() sum { return sha256.Sum256(nil) }
 
-// parseSum accepts the only spelling of a sum.
+// parseSum parses a sum. It accepts only the spelling that String returns.
 func parseSum(text []byte) (s sum, ok bool) {
 	text, ok = bytes.CutPrefix(text, []byte(sumPrefix))
 	if !ok || len(text) != 2*len(s) || bytes.ContainsAny(text, "ABCDEF") {
@@ -38,24 +38,24 @@ func parseSum(text []byte) (s sum, ok bool) {
 	return s, err == nil
 }
 
-// purpose is the last line of a note's text. It keeps a checkpoint, which anyone can copy out of
-// the log, from passing for the head.
+// purpose is a word in a note that says what the note is for. It keeps a checkpoint, which anyone
+// can copy from the log, from being accepted as the head.
 type purpose string
 
 const (
 	asHead       purpose = "latest"
 	asCheckpoint purpose = "checkpoint"
-	// The writer removed the records before it.
+	// asCut: the records before the note's state were pruned.
 	asCut purpose = "cut"
 )
 
-// state is the number of records and the hash of the last record's line.
+// state is a state of the log: the number of records and the hash of the last one's line.
 type state struct {
 	size uint64
 	hash sum
 }
 
-// head is what a note signs: the chain, and the tree over the same lines.
+// head is the content of a signed note: a state, and the root of the tree over the same lines.
 type head struct {
 	state
 	root tlog.Hash
@@ -64,8 +64,8 @@ type head struct {
 // maxNote bounds a note in bytes.
 const maxNote = 4 << 10
 
-// sign makes a note. Its length is the same for every size, so that a head is overwritten in place
-// and a crash leaves no rest of a longer one.
+// sign returns the signed note of h. Its length does not depend on the size, so that a head can be
+// overwritten in place and a crash leaves no rest of a longer one. more has further lines.
 func (h head) sign(why purpose, now time.Time, more []string, signers ...note.Signer) ([]byte,
 	error) {
 	size := strconv.FormatUint(h.size, 10)
@@ -78,7 +78,7 @@ func (h head) sign(why purpose, now time.Time, more []string, signers ...note.Si
 	return note.Sign(&note.Note{Text: text}, signers...)
 }
 
-// fromBase64 accepts the only spelling of bytes: Go's decoder, strict or not, ignores line ends.
+// fromBase64 decodes text. It rejects line ends, which Go's decoder ignores even if strict.
 func fromBase64(text string) ([]byte, error) {
 	if strings.ContainsAny(text, "\r\n") {
 		return nil, errBase64
@@ -90,7 +90,7 @@ var errBase64 = errors.New("an end of a line in base64")
 
 var errNote = errors.New("not a note of this log")
 
-// openNote checks a note's signature and form.
+// openNote verifies a note's signature, format and purpose, and returns its head.
 func openNote(msg []byte, keys note.Verifiers, why purpose) (head, error) {
 	h, more, err := openLong(msg, keys, why)
 	if err == nil && len(more) > 0 {
@@ -99,7 +99,7 @@ func openNote(msg []byte, keys note.Verifiers, why purpose) (head, error) {
 	return h, err
 }
 
-// openLong is openNote for a note with further lines.
+// openLong is openNote for a note that may have further lines, which it returns.
 func openLong(msg []byte, keys note.Verifiers, why purpose) (head, []string, error) {
 	n, err := note.Open(msg, keys)
 	if err != nil {
@@ -127,7 +127,7 @@ func openLong(msg []byte, keys note.Verifiers, why purpose) (head, []string, err
 	return head{state{size, hash}, root}, lines[5 : len(lines)-1], nil
 }
 
-// verifiers parses public keys, one a line, as in audit.pub.
+// verifiers parses the public keys of a log, one a line, as in audit.pub.
 func verifiers(pub string) (note.Verifiers, error) {
 	list, err := keyLines(pub, "no public key", func(line string) (note.Verifier, error) {
 		v, err := note.NewVerifier(line)
@@ -142,7 +142,7 @@ func verifiers(pub string) (note.Verifiers, error) {
 	return note.VerifierList(list...), nil
 }
 
-// keyLines parses keys, one a line. none is the error if there are none.
+// keyLines parses keys, one a line. none is the error text for a text without keys.
 func keyLines[T any](text, none string, parse func(line string) (T, error)) (list []T, err error) {
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line == "" {
@@ -164,21 +164,21 @@ func keyLines[T any](text, none string, parse func(line string) (T, error)) (lis
 type Head struct {
 	Origin string // the log's name
 	Size   uint64 // records
-	// hash of the last one, "sha256:…"
+	// Chain is the hash of the last record's line, "sha256:…".
 	Chain string
-	// The signed note as it is.
+	// Note is the signed note as read.
 	Note []byte
 }
 
-// ReadHead reads the head of the log in dir. It does not check the signature: a keeper of the
-// anchor can do so later, with the key.
+// ReadHead reads the head of the log in dir. It does not verify the signature. That needs the key,
+// and is done by [Verify] when the head is used as an anchor.
 func ReadHead(dir string) (Head, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return Head{}, err
 	}
 	defer root.Close()
-	// The head may be half overwritten.
+	// A writer may be overwriting the head.
 	for range followHead {
 		text, err := readSmall(root, headFile)
 		if err != nil {
@@ -200,7 +200,7 @@ func parseHead(text []byte) (Head, error) {
 	return Head{string(origin), h.size, h.hash.String(), text}, nil
 }
 
-// openAny opens the note of a head or of a checkpoint.
+// openAny verifies a note that is a head or a checkpoint.
 func openAny(text []byte, keys note.Verifiers) (head, error) {
 	for _, why := range []purpose{asHead, asCheckpoint} {
 		if h, _, err := openLong(text, keys, why); err == nil {
@@ -210,7 +210,7 @@ func openAny(text []byte, keys note.Verifiers) (head, error) {
 	return head{}, errNote
 }
 
-// anyKey accepts every signature, to read the text of a note.
+// anyKey is a note.Verifier that accepts every signature, for reading the text of a note.
 type anyKey struct {
 	name string
 	hash uint32
@@ -223,18 +223,18 @@ func (k anyKey) Name() string              { return k.name }
 func (k anyKey) KeyHash() uint32           { return k.hash }
 func (anyKey) Verify(msg, sig []byte) bool { return true }
 
-// ErrAnchor is returned for an anchor that is no signed note.
+// ErrAnchor is wrapped by errors for an anchor that is not a signed note.
 var ErrAnchor = errors.New("no anchor")
 
-// Anchor is a head that was kept away from the log.
+// Anchor is a head that was kept outside the log.
 type Anchor struct {
 	Head
-	// Where it was kept, for messages.
+	// From is the place where it was kept, for messages.
 	From string
 }
 
-// ParseAnchors parses a text with any number of notes, one after the other, or with lines of JSON
-// that have a note in "note", as a syslog collector writes them.
+// ParseAnchors parses a text of notes, one after the other, or of lines of JSON with a note in
+// "note", as a syslog collector writes them. from names the text in errors.
 func ParseAnchors(from string, text []byte) ([]Anchor, error) {
 	var all []Anchor
 	for number, n := range splitNotes(text) {
@@ -250,7 +250,7 @@ func ParseAnchors(from string, text []byte) ([]Anchor, error) {
 	return all, nil
 }
 
-// signature begins a signature line.
+// signature starts a signature line of a note.
 const signature = "\u2014 "
 
 func splitNotes(text []byte) (notes [][]byte) {
@@ -282,7 +282,7 @@ func splitNotes(text []byte) (notes [][]byte) {
 	return notes
 }
 
-// noteInJSON returns the note in a line that holds a JSON object with one, whatever precedes the
+// noteInJSON returns the field "note" of a JSON object in the line, whatever text precedes the
 // object.
 func noteInJSON(line []byte) ([]byte, bool) {
 	at := bytes.IndexByte(line, '{')
@@ -298,7 +298,7 @@ func noteInJSON(line []byte) ([]byte, bool) {
 	return []byte(o.Note), true
 }
 
-// anchors are compared with a log.
+// anchors has the anchors to be compared with a log, and the results.
 type anchors struct {
 	left    []Anchor // by size
 	checked int
@@ -311,7 +311,7 @@ func newAnchors(list []Anchor) *anchors {
 	return &anchors{left: list}
 }
 
-// at compares the anchors of the current size with the log.
+// at compares the anchors with the size of v's current state with the log. A difference is a fault.
 func (a *anchors) at(v *verifier) error {
 	for len(a.left) > 0 && a.left[0].Size <= v.chain.size {
 		it := a.left[0]
@@ -320,7 +320,7 @@ func (a *anchors) at(v *verifier) error {
 		switch {
 		case err != nil:
 			return err
-		// Only before the first kept record.
+		// An anchor is older than the state only at the first kept record.
 		case h.size < v.chain.size:
 			a.pruned++
 			continue
@@ -334,7 +334,7 @@ func (a *anchors) at(v *verifier) error {
 	return nil
 }
 
-// end handles the anchors that are left at the end of the log.
+// end returns a fault if anchors are left at the end of the log: they have more records.
 func (a *anchors) end(v *verifier) error {
 	if len(a.left) == 0 {
 		return nil
@@ -347,8 +347,8 @@ func (a *anchors) end(v *verifier) error {
 		v.chain.size, it.From, it.Size)
 }
 
-// openAnchor verifies the signature. An anchor of another log belongs to an earlier log at this
-// place.
+// openAnchor verifies an anchor's signature. An anchor of another origin is a fault, since the log
+// was replaced.
 func (v *verifier) openAnchor(a Anchor) (head, error) {
 	if h, err := openAny(a.Note, v.known); err == nil {
 		return h, nil

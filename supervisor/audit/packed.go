@@ -17,14 +17,14 @@ import (
 )
 
 // packedExt ends the name of a packed segment. It is a gzip file (RFC 1952) of many members, which
-// every gzip reader reads as a whole. An extra field in each member's header has the packed and
-// plain length of the member, so that a reader can seek.
+// every gzip reader can read. An extra field in each member's header has the packed and the plain
+// length of the member, so that a reader can seek.
 const packedExt = segmentExt + ".gz"
 
-// Layout of a member: ten bytes, the length of the extra field, then the field: "JL", 8, and two
-// little-endian numbers of bytes.
+// Layout of a member's header: ten bytes, the length of the extra field, then the extra field:
+// "JL", 8, and two little-endian lengths in bytes.
 const (
-	// Of lines in a member.
+	// memberBytes is the length of the lines in a member.
 	memberBytes  = 256 << 10
 	extraAt      = 12
 	extraBytes   = 12
@@ -33,10 +33,10 @@ const (
 
 func packedName(first uint64) string { return segmentName(first) + ".gz" }
 
-// errPacked is wrapped by errors in the bytes of a packed segment.
+// errPacked is wrapped by errors for damaged bytes of a packed segment.
 var errPacked = errors.New("the packed bytes are damaged")
 
-// pack writes the bytes of r as members.
+// pack writes the bytes of r as gzip members.
 func pack(w io.Writer, r io.Reader) error {
 	lines := make([]byte, memberBytes)
 	var member bytes.Buffer
@@ -70,8 +70,8 @@ func pack(w io.Writer, r io.Reader) error {
 	}
 }
 
-// memberAt reads the lengths of the member at an offset. A member without them is of another
-// program.
+// memberAt returns the lengths of the member at an offset. ok is false without the extra field, as
+// in files of other programs.
 func memberAt(r io.ReaderAt, offset int64) (packed, plain int64, ok bool) {
 	var b [memberHeader]byte
 	if _, err := r.ReadAt(b[:], offset); err != nil {
@@ -84,15 +84,15 @@ func memberAt(r io.ReaderAt, offset int64) (packed, plain int64, ok bool) {
 	return packed, plain, ok
 }
 
-// source reads the lines of a segment, packed or not.
+// source reads the lines of a segment, plain or packed.
 type source struct {
 	f *os.File
 	z *gzip.Reader // of a packed one
 	b *bufio.Reader
 }
 
-// openSource opens the segment that begins with record first, at a byte of its lines. If a segment
-// that is being packed exists twice, it opens the plain one.
+// openSource opens the segment that begins with record first, at byte offset of its lines. If the
+// segment exists both plain and packed, it opens the plain one.
 func openSource(root *os.Root, first uint64, offset int64) (*source, error) {
 	f, err := openRegular(root, segmentName(first), os.O_RDONLY, 0)
 	if err == nil {
@@ -131,7 +131,7 @@ func (s *source) begin(first uint64, offset int64) error {
 	return err
 }
 
-// leap seeks to a byte of a packed segment's lines: over whole members if they have their lengths.
+// leap seeks to byte offset of a packed segment's lines. It skips members that have their lengths.
 func (s *source) leap(offset int64) error {
 	at := int64(0)
 	for {
@@ -147,7 +147,7 @@ func (s *source) leap(offset int64) error {
 	s.b = bufio.NewReaderSize(s.f, 64<<10)
 	z, err := gzip.NewReader(s.b)
 	if err == io.EOF && at > 0 && offset == 0 {
-		// At the very end.
+		// The offset is the end of the file.
 		return nil
 	}
 	if err == nil {
@@ -181,8 +181,7 @@ func (s *source) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// grown reports whether a line, or the beginning of one, follows that byte. A packed segment does
-// not grow.
+// grown reports whether bytes of a line follow byte offset. A packed segment never grows.
 func (s *source) grown(offset int64) (bool, error) {
 	if s.b != nil {
 		return false, nil
@@ -191,7 +190,7 @@ func (s *source) grown(offset int64) (bool, error) {
 	if err != nil || info.Size() <= offset || info.Size()%aheadStep != 0 {
 		return err == nil && info.Size() > offset, err
 	}
-	// Zeros are not looked at to their end, since readers ask again and again.
+	// Only the first byte is read, since readers call this often.
 	var first [1]byte
 	n, err := s.f.ReadAt(first[:], offset)
 	if err == io.EOF {
@@ -200,7 +199,7 @@ func (s *source) grown(offset int64) (bool, error) {
 	return n > 0 && first[0] != 0, err
 }
 
-// torn reports whether other bytes than zeros for later lines follow that byte.
+// torn reports whether bytes that are no zeros for later lines follow byte offset.
 func (s *source) torn(offset int64) (bool, error) {
 	if grown, err := s.grown(offset); grown || err != nil {
 		return grown, err
@@ -209,7 +208,7 @@ func (s *source) torn(offset int64) (bool, error) {
 	return s.b == nil && fill != blank, err
 }
 
-// fill says what follows that byte, which is zero or behind the end.
+// fill classifies the bytes from byte offset on, which is a zero or the end of the file.
 func (s *source) fill(offset int64) (fill, error) {
 	if s.b != nil {
 		return filled, nil
@@ -221,7 +220,7 @@ func (s *source) fill(offset int64) (fill, error) {
 	return fillAt(s.f, info.Size(), offset)
 }
 
-// leftOver reports whether anything follows that byte, where the lines end.
+// leftOver reports whether any byte follows byte offset, where the lines end.
 func (s *source) leftOver(offset int64) (bool, error) {
 	if s.b != nil {
 		return false, nil
@@ -232,7 +231,7 @@ func (s *source) leftOver(offset int64) (bool, error) {
 
 func (s *source) Close() error { return s.f.Close() }
 
-// segmentInfo returns the FileInfo of a segment's file.
+// segmentInfo returns the FileInfo of a segment's file, plain or packed.
 func segmentInfo(root *os.Root, first uint64) (os.FileInfo, error) {
 	info, err := root.Lstat(segmentName(first))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -246,21 +245,21 @@ func segmentInfo(root *os.Root, first uint64) (os.FileInfo, error) {
 // Packing is the result of [Log.Compress].
 type Packing struct {
 	Segments int
-	// Before is the size of the segments in bytes.
+	// Before is the plain size of the packed segments in bytes.
 	Before int64
-	// After is their packed size.
+	// After is their size after packing.
 	After int64
 }
 
 // Compress packs the segments that are no longer written. Hashes and signatures cover lines, so
-// nothing else changes. It packs each segment to a temporary file, compares it, makes it durable
-// and renames it before it removes the plain one, so that a crash leaves one of them whole. The log
-// takes records meanwhile. Compress calls stop, if it is not nil, before each segment.
+// they stay valid. It packs each segment to a temporary file, compares it, flushes it and renames
+// it before it removes the plain one, so a crash leaves a complete one. The log accepts records
+// meanwhile. Compress calls stop, unless nil, before each segment, and ends if it returns true.
 func (l *Log) Compress(stop func() bool) (p Packing, err error) {
 	var list []uint64
 	err = l.hold(func() error {
-		// The head on disk is then not about a packed segment, and a writer reads no packed segment
-		// on the way to the end.
+		// After that the head on disk is not about a packed segment, and a writer that opens the
+		// log reads no packed segment.
 		if err := l.writer.seal(false); err != nil {
 			return err
 		}
@@ -292,7 +291,7 @@ func (l *Log) Compress(stop func() bool) (p Packing, err error) {
 	return p, nil
 }
 
-// compress packs one segment; 0 bytes if there was nothing to do.
+// compress packs one segment and returns its sizes; zeros if it is packed or pruned already.
 func (l *Log) compress(first uint64) (before, after int64, err error) {
 	plain, err := openRegular(l.writer.root, segmentName(first), os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -313,7 +312,7 @@ func (l *Log) compress(first uint64) (before, after int64, err error) {
 		return 0, 0, err
 	}
 	defer f.Close()
-	// Against another process that packs.
+	// Exclude other processes that pack.
 	if err := flock.Lock(f); err != nil {
 		return 0, 0, err
 	}
@@ -372,7 +371,7 @@ func (l *Log) is(name string, f *os.File) (bool, error) {
 	return err == nil && os.SameFile(now, opened), err
 }
 
-// packInto replaces the content of f by the packed bytes of r, reads them back and compares them.
+// packInto replaces f's content by the packed bytes of r, then reads them back and compares them.
 func packInto(f *os.File, r io.Reader) error {
 	if err := f.Truncate(0); err != nil {
 		return err

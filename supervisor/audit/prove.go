@@ -12,26 +12,26 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// errProof is wrapped by errors in a proof.
+// errProof is wrapped by errors for an invalid proof.
 var errProof = errors.New("proof")
 
-// ErrNoRecord is returned for a number without a record.
+// ErrNoRecord is wrapped by errors for a record number that is not in the log.
 var ErrNoRecord = errors.New("no such record")
 
-// Proof shows that a line is a record of a log. A verifier needs only the log's public key.
+// Proof proves that a line is a record of a log. Checking it needs only the log's public key.
 type Proof struct {
-	// The record, without its newline.
+	// Line is the record's line without its newline.
 	Line   []byte
-	Index  uint64 // its number less one
+	Index  uint64 // the record's number minus one
 	Hashes []tlog.Hash
-	// The signed head: a C2SP tlog-checkpoint.
+	// Note is the signed head: a C2SP tlog-checkpoint.
 	Note []byte
 }
 
 const proofHeader = "c2sp.org/tlog-proof@v1"
 
-// Prove makes the proof of a record from the log in dir. It needs no key and checks no signature:
-// [CheckProof] does. pub is as in [Verify].
+// Prove returns a proof for record seq of the log in dir. It needs no private key. pub has the
+// public keys, one a line.
 func Prove(dir, pub string, seq uint64) (Proof, error) {
 	known, err := verifiers(pub)
 	if err != nil {
@@ -47,7 +47,7 @@ func Prove(dir, pub string, seq uint64) (Proof, error) {
 		return Proof{}, err
 	}
 	p := Proof{Line: line, Index: seq - 1}
-	// The head of a log in use may be half overwritten; its tree is always ahead of it.
+	// A writer may be overwriting the head. The tree on disk is never behind the head.
 	for range followHead {
 		if p.Note, err = readSmall(root, headFile); err != nil {
 			return Proof{}, err
@@ -75,7 +75,7 @@ func proveIn(root *os.Root, h head, index uint64) ([]tlog.Hash, error) {
 		&tree{f: f, size: int64(h.size), leaves: int64(h.size)})
 }
 
-// findLine reads the segment with the record.
+// findLine returns the line of record seq.
 func findLine(root *os.Root, seq uint64) ([]byte, error) {
 	list, err := segments(root)
 	if err != nil {
@@ -96,7 +96,7 @@ func findLine(root *os.Root, seq uint64) ([]byte, error) {
 	return nil, ErrNoRecord
 }
 
-// Marshal writes the record's line and a C2SP tlog-proof of it.
+// Marshal returns the record's line, followed by a C2SP tlog-proof of it.
 func (p Proof) Marshal() []byte {
 	b := append(bytes.Clone(p.Line), '\n')
 	b = fmt.Appendf(b, "%s\nindex %d\n", proofHeader, p.Index)
@@ -141,7 +141,7 @@ func ParseProof(text []byte) (p Proof, err error) {
 	return p, nil
 }
 
-// CheckProof verifies the proof with the public keys, and returns its record.
+// CheckProof verifies a proof with the public keys in pub, one a line, and returns its record.
 func CheckProof(p Proof, pub string) (Record, error) {
 	known, err := verifiers(pub)
 	if err != nil {

@@ -17,11 +17,11 @@ import (
 
 const cutFile = "cut"
 
-// Keep says what a log keeps. Zero values keep everything.
+// Keep bounds what a log keeps. Zero values keep everything.
 type Keep struct {
-	// Of segments, counted from the newest.
+	// Bytes bounds the size of the segments, counted from the newest.
 	Bytes int64
-	// Since the last record of a segment.
+	// For bounds the age of a segment's last record.
 	For time.Duration
 }
 
@@ -29,7 +29,7 @@ type Keep struct {
 type Pruning struct {
 	Segments int   `json:"segments"`
 	Bytes    int64 `json:"bytes"`
-	// First was the first record before.
+	// First is the first record before the pruning.
 	First uint64 `json:"first"`
 	// Last is the last removed record; less than First if none was removed.
 	Last uint64 `json:"last"`
@@ -57,7 +57,7 @@ func (l *Log) Prune(keep Keep) (p Pruning, err error) {
 	return p, err
 }
 
-// prune requires the lock and an up-to-date log.
+// prune removes segments as Prune does. The caller holds the lock and the log is up to date.
 func (w *writer) prune(keep Keep) (p Pruning, err error) {
 	from, err := w.cut()
 	if err != nil {
@@ -102,7 +102,7 @@ func (w *writer) prune(keep Keep) (p Pruning, err error) {
 	return p, errors.Join(removeBefore(w.root, p.Last), w.seal(false))
 }
 
-// setCut signs that the log begins after record last.
+// setCut writes the signed file "cut", which says that the log begins after record last.
 func (w *writer) setCut(last uint64) error {
 	at, err := w.headAt(last)
 	if err != nil {
@@ -116,14 +116,14 @@ func (w *writer) setCut(last uint64) error {
 	if err != nil {
 		return err
 	}
-	// The removed lines could not rebuild the tree.
+	// Flush the tree: the removed lines could not rebuild it.
 	if err := w.tree.f.Sync(); err != nil {
 		return err
 	}
 	return atomicfile.WriteIn(w.root, cutFile, text, 0o640, atomicfile.Durable)
 }
 
-// headAt returns the head of an earlier time, at the end of a segment.
+// headAt returns the head after record last, which ends a segment.
 func (w *writer) headAt(last uint64) (head, error) {
 	r := readLines(w.root)
 	defer r.close()
@@ -143,7 +143,7 @@ func (w *writer) headAt(last uint64) (head, error) {
 	return head{state{last, m.prev}, root}, err
 }
 
-// removeBefore removes the segments before the cut, the oldest first.
+// removeBefore removes the segments up to record last, the oldest first.
 func removeBefore(root *os.Root, last uint64) error {
 	list, err := segments(root)
 	if err != nil {
@@ -163,7 +163,7 @@ func removeBefore(root *os.Root, last uint64) error {
 	return atomicfile.SyncIn(root)
 }
 
-// cut returns the beginning of the log: the head of that time.
+// cut returns the head after the last pruned record, which is where the log begins.
 func (w *writer) cut() (head, error) {
 	h, _, err := readCut(w.root, w.keys.known)
 	if err != nil {
@@ -172,7 +172,7 @@ func (w *writer) cut() (head, error) {
 	return h, err
 }
 
-// readCut reads the signed beginning of a log: that of no records if nothing was pruned.
+// readCut reads the file "cut". Without one it returns the head of an empty log.
 func readCut(root *os.Root, known note.Verifiers) (head, edge, error) {
 	text, err := readSmall(root, cutFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -198,12 +198,12 @@ func readCut(root *os.Root, known note.Verifiers) (head, edge, error) {
 	return h, e, nil
 }
 
-// edge returns the edge of the tree at a number of leaves.
+// edge returns the right edge of the tree with the given number of leaves.
 func (t *tree) edge(leaves int64) (edge, error) {
 	var e edge
 	for rest := uint64(leaves); rest > 0; {
 		level := bits.Len64(rest) - 1
-		// Whole subtrees of that size to its left.
+		// The number of complete subtrees of that size to its left.
 		before := (uint64(leaves) &^ (rest)) >> level
 		hashes, err := t.ReadHashes([]int64{tlog.StoredHashIndex(level, int64(before))})
 		if err != nil {
@@ -227,7 +227,7 @@ func (e edge) line() string {
 	return b.String()
 }
 
-// parseEdge parses the output of line; the number of leaves determines the levels.
+// parseEdge parses the output of line. The number of leaves determines the levels.
 func parseEdge(text string, leaves uint64) (edge, error) {
 	words := strings.Split(text, " ")
 	if words[0] != edgePrefix || len(words)-1 != bits.OnesCount64(leaves) {

@@ -17,39 +17,39 @@ import (
 	"github.com/jail-sandbox/jail/jail/tick"
 )
 
-// ErrLine is wrapped by the error for a line that is no record.
+// ErrLine is wrapped by errors for a line that is not a record.
 var ErrLine = errLine
 
-// Place is the beginning of a line: the segment, by its first record, and the byte of its lines,
-// packed or not.
+// Place is the beginning of a line: the segment's first record, and the offset in the segment's
+// lines before packing.
 type Place struct {
 	Segment uint64
 	Offset  int64
 }
 
-// Span is a sequence of lines of one segment, from a place to the byte before End. If End is 0, it
-// reaches to the end of the log; the zero Span is all of the log.
+// Span is a range of lines of one segment, from a place to the byte before End. With End 0 it
+// reaches to the end of the log. The zero Span is the whole log.
 type Span struct {
 	Place
 	End int64
 }
 
-// wholeSegment is the End of a span of all lines of a segment.
+// wholeSegment is the End of a span that covers all lines of a segment.
 const wholeSegment = math.MaxInt64
 
-// Placed is a line with its place. Its End is its Offset if nothing after the line can be read.
+// Placed is a line and its place. End equals Offset if nothing after the line can be read.
 type Placed struct {
 	Record
 	Span
-	// Bad says why the line is no record.
+	// Bad says why the line is not a record; nil for a record.
 	Bad error
 }
 
-// openLines opens the log in dir. The caller calls done at the end.
+// openLines opens the log in dir for reading. The caller must call done.
 func openLines(dir string) (r *lines, done func(), err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		// os.OpenRoot has an error of its own for a file.
+		// For a file os.OpenRoot returns an error that is not ENOTDIR.
 		if info, statErr := os.Stat(dir); statErr == nil && !info.IsDir() {
 			err = &fs.PathError{Op: "open", Path: dir, Err: syscall.ENOTDIR}
 		}
@@ -62,15 +62,15 @@ func openLines(dir string) (r *lines, done func(), err error) {
 	}, nil
 }
 
-// read yields the complete lines of a span, of the zero span those from the present place on. An
-// error ends it, also that of ctx.
+// read yields the complete lines of a span. The zero span continues at the current place. After an
+// error, also ctx's, it ends.
 func (r *lines) read(ctx context.Context, s Span) iter.Seq2[Placed, error] {
 	return func(yield func(Placed, error) bool) {
 		if s.Place != (Place{}) {
 			r.number = 0
 			err := r.seek(s.Segment, s.Offset)
 			if errors.Is(err, fs.ErrNotExist) && s.End == wholeSegment {
-				// Pruned meanwhile.
+				// The segment was pruned meanwhile.
 				return
 			}
 			if err != nil {
@@ -114,7 +114,7 @@ func (r *lines) read(ctx context.Context, s Span) iter.Seq2[Placed, error] {
 	}
 }
 
-// give yields the record of a line if m wants it, or the error.
+// give yields the record of p if m wants it, or yields the error. It returns the result of yield.
 func give(yield func(Record, error) bool, m *Matcher, p Placed, err error) bool {
 	if err == nil {
 		err = p.Bad
@@ -126,7 +126,7 @@ func give(yield func(Record, error) bool, m *Matcher, p Placed, err error) bool 
 }
 
 // Walk yields the complete lines of the log in dir from a place on; the zero place is the
-// beginning. An error ends it.
+// beginning. It ends after an error.
 func Walk(ctx context.Context, dir string, from Place) iter.Seq2[Placed, error] {
 	return func(yield func(Placed, error) bool) {
 		r, done, err := openLines(dir)
@@ -139,16 +139,15 @@ func Walk(ctx context.Context, dir string, from Place) iter.Seq2[Placed, error] 
 	}
 }
 
-// Scan reads the log in dir from its beginning and yields the records that f matches. It does not
-// check the chain: [Verify] does. It yields an error with the place for a line that is no record,
-// and goes on after it. An incomplete line ends the scan.
+// Scan yields the records of the log in dir that f matches, from the beginning. It does not verify
+// the chain: [Verify] does. For a line that is not a record it yields an error with the place, and
+// continues. An incomplete line ends the scan.
 func Scan(dir string, f Filter) iter.Seq2[Record, error] {
 	return Among(context.Background(), dir, f)
 }
 
-// Among is Scan of a part of the log: the spans, in order. Without spans it reads all. It compares
-// what it reads with the filter, so a wrong choice of spans can hide records that f matches and add
-// none.
+// Among is Scan for the given spans, in order, or for the whole log without spans. It applies the
+// filter to every record, so wrong spans can hide records but cannot add any.
 func Among(ctx context.Context, dir string, f Filter, spans ...Span) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		r, done, err := openLines(dir)
@@ -171,7 +170,7 @@ func Among(ctx context.Context, dir string, f Filter, spans ...Span) iter.Seq2[R
 	}
 }
 
-// From is Scan from record first on, without reading the segments before it.
+// From is Scan that starts at record first, without reading the segments before it.
 func From(dir string, f Filter, first uint64) iter.Seq2[Record, error] {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -181,16 +180,16 @@ func From(dir string, f Filter, first uint64) iter.Seq2[Record, error] {
 // followEvery is how often a reader at the end of a log looks for more.
 const followEvery = 100 * time.Millisecond
 
-// Follow yields the records that f matches after record after, and then new ones, until ctx ends.
-// It yields all records that are there even if ctx has ended. An interrupted reader continues after
-// the last record that it has handled, and misses none. Like [Scan] it does not check the chain.
+// Follow yields the records after number after that f matches, and then new ones, until ctx ends.
+// It yields all existing records even if ctx has ended. An interrupted reader can continue after
+// the last record that it has handled, and misses none. Like [Scan] it does not verify the chain.
 func Follow(ctx context.Context, dir string, f Filter, after uint64) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		follow(ctx, dir, f, after, yield, func() bool { return true })
 	}
 }
 
-// Tail yields the last n records that f matches, and then goes on as Follow does.
+// Tail yields the last n records that f matches, and then new ones as Follow does.
 func Tail(ctx context.Context, dir string, f Filter, n int) iter.Seq2[Record, error] {
 	type item struct {
 		r   Record
@@ -222,15 +221,15 @@ func Tail(ctx context.Context, dir string, f Filter, n int) iter.Seq2[Record, er
 			last = nil
 			return more
 		})
-		// After a line that cannot be read there is no end: the last item is its error.
+		// An unreadable line hides the end of the log: the last item is its error.
 		if !atEnd {
 			give(max(n, 1))
 		}
 	}
 }
 
-// KeepLast returns list, or its last n items once there are more than twice as many, so that moving
-// them is cheap.
+// KeepLast returns list, cut to its last n items once it has more than 2n, so that cutting is cheap
+// on average.
 func KeepLast[T any](list []T, n int) []T {
 	// 2*n could overflow.
 	if len(list)-n > n {
@@ -239,8 +238,8 @@ func KeepLast[T any](list []T, n int) []T {
 	return list
 }
 
-// follow calls record for the records that f matches, after record after, and end at each current
-// end of the log. It ends when one of them returns false, or ctx has ended at an end of the log.
+// follow calls record for the records after number after that f matches, and end at each end of the
+// log. It returns when one of them returns false, or at an end of the log once ctx has ended.
 func follow(ctx context.Context, dir string, f Filter, after uint64,
 	record func(Record, error) bool, end func() bool) {
 	r, done, err := openLines(dir)
@@ -249,9 +248,9 @@ func follow(ctx context.Context, dir string, f Filter, after uint64,
 		return
 	}
 	defer done()
-	// Otherwise the beginnings of runs are needed, which have the tool.
+	// With f.Tool all records of runs' starts are needed, since they name the tool.
 	if f.Tool == "" {
-		// The first read reports an error.
+		// An error is reported by the first read.
 		list, _ := segments(r.root)
 		r.from = holding(list, after+1)
 	}
@@ -271,7 +270,7 @@ func follow(ctx context.Context, dir string, f Filter, after uint64,
 	}
 }
 
-// holding returns the first record of the segment that holds a record, or would; 0 without one.
+// holding returns the first record of the segment that would hold record seq; 0 if none would.
 func holding(list []uint64, seq uint64) uint64 {
 	i, found := slices.BinarySearch(list, seq)
 	switch {
@@ -283,9 +282,9 @@ func holding(list []uint64, seq uint64) uint64 {
 	return list[i-1]
 }
 
-// Last returns, by run id, the newest record of each run that f matches, from f.Since on. It reads
-// only segments that have such records, so f.Since bounds the work. Like [Scan] it does not check
-// the chain, and skips lines that are no records. It ignores f.Tool and f.Run.
+// Last returns the newest record since f.Since of each run that f matches, by run id. It reads only
+// segments with such records, so f.Since bounds the work. Like [Scan] it does not verify the chain.
+// It skips lines that are not records, and ignores f.Tool and f.Run.
 func Last(ctx context.Context, dir string, f Filter) (map[string]Record, error) {
 	r, done, err := openLines(dir)
 	if err != nil {
@@ -308,7 +307,7 @@ func Last(ctx context.Context, dir string, f Filter) (map[string]Record, error) 
 	return last, nil
 }
 
-// segmentAt returns the last segment that begins before a time, or the first of all.
+// segmentAt returns the last segment that begins before a time, or the first segment.
 func segmentAt(root *os.Root, at time.Time) (uint64, error) {
 	list, err := segments(root)
 	if err != nil {
@@ -326,7 +325,7 @@ func segmentAt(root *os.Root, at time.Time) (uint64, error) {
 	return 0, nil
 }
 
-// beginning returns the time of a segment's first record, zero without one.
+// beginning returns the time of a segment's first record, or the zero time for an empty segment.
 func beginning(root *os.Root, segment uint64) (begun time.Time, err error) {
 	r := readLines(root)
 	defer r.close()
@@ -336,19 +335,19 @@ func beginning(root *os.Root, segment uint64) (begun time.Time, err error) {
 	return begun, nil
 }
 
-// Page is a part of a search from the end.
+// Page is one page of a search from the newest record back.
 type Page struct {
 	Records []Record // the newest first
 	// More: there are older records.
 	More bool
-	// Bad counts lines that are no records, in what was read for the page.
+	// Bad counts the lines that are not records, in the part of the log that was read.
 	Bad int
 }
 
-// Newest returns the last n records that f matches with a number below before; 0 is all. It reads
-// the spans from the last one back, as few as it needs. Without spans it reads the segments in the
-// same way. The beginnings of runs have their tools, so with f.Tool it reads all. Like [Scan] it
-// does not check the chain. It ends with ctx.
+// Newest returns the last n records with a number below before that f matches; before 0 means all.
+// It reads the spans, or without spans the segments, from the last one back, as few as it needs.
+// With f.Tool it reads all, since the tool is in the records of runs' starts. Like [Scan] it does
+// not verify the chain. It ends when ctx ends.
 func Newest(ctx context.Context, dir string, f Filter, before uint64, n int,
 	spans ...Span) (page Page, err error) {
 	r, done, err := openLines(dir)
@@ -368,7 +367,7 @@ func Newest(ctx context.Context, dir string, f Filter, before uint64, n int,
 	if f.Tool != "" {
 		spans = []Span{{}}
 	}
-	// found has the oldest record first.
+	// found is in ascending order.
 	m, found := NewMatcher(f), []Record(nil)
 	for _, s := range slices.Backward(spans) {
 		if len(found) > n {

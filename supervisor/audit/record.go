@@ -16,9 +16,9 @@ type Record struct {
 	Seq  uint64
 	Time time.Time
 	Type Type
-	// As its user called it.
+	// Run is the user's name for the run, or its id.
 	Run string
-	// Where that is a name; else "".
+	// RunID is the run's id if Run is a name, else "".
 	RunID     string
 	Session   string
 	SessionID string // as RunID
@@ -26,16 +26,16 @@ type Record struct {
 	Policy    string
 	Cause     uint64
 	Prev      string
-	// The type's own, in order.
+	// Fields are the fields of the record's type, in order.
 	Fields []Field
-	// The whole, without its newline: valid JSON that is safe to print.
+	// Line is the whole line without its newline: valid JSON that is safe to print.
 	Line []byte
 }
 
-// ID returns the unique id of the run: a name belongs to its user, who may use it again.
+// ID returns the unique id of the run. A name is not unique: its user may reuse it.
 func (r Record) ID() string { return cmp.Or(r.RunID, r.Run) }
 
-// Field is one of a type's own fields.
+// Field is one field of a record's type.
 type Field struct {
 	Name  string
 	Value json.RawMessage
@@ -97,7 +97,7 @@ func (p *parser) record(text []byte) (Record, error) {
 	return r, err
 }
 
-// Field returns the value of one of the type's own fields, nil if it has none of that name.
+// Field returns the JSON value of a field of the record's type, or nil.
 func (r Record) Field(name string) json.RawMessage {
 	for _, f := range r.Fields {
 		if f.Name == name {
@@ -107,7 +107,7 @@ func (r Record) Field(name string) json.RawMessage {
 	return nil
 }
 
-// Text returns a text field as the bytes that were recorded.
+// Text returns a text field as the bytes that were recorded, or "".
 func (r Record) Text(name string) string {
 	var s string
 	if json.Unmarshal(r.Field(name), &s) != nil {
@@ -116,7 +116,7 @@ func (r Record) Text(name string) string {
 	return Original(s)
 }
 
-// Texts returns a list field as the bytes that were recorded.
+// Texts returns a list field as the bytes that were recorded, or nil.
 func (r Record) Texts(name string) []string {
 	var list []string
 	if json.Unmarshal(r.Field(name), &list) != nil {
@@ -137,8 +137,7 @@ func (r Record) Int(name string) int64 {
 	return n
 }
 
-// Decision returns whether the record is about a refusal or about an allowed operation; "" for
-// other records.
+// Decision returns "denied" for a refusal, the decision of a fetch, and "" for other records.
 func (r Record) Decision() string {
 	switch r.Type {
 	case TypeDenied:
@@ -153,7 +152,7 @@ func (r Record) Decision() string {
 func (r Record) paths() []string {
 	var paths []string
 	switch r.Type {
-	// The text is "read /etc/shadow", perhaps with more after the last path.
+	// The text is such as "read /etc/shadow", maybe with more words after the path.
 	case TypeDenied:
 		if _, path, found := strings.Cut(r.Text("what"), " "); found {
 			paths = append(paths, path)
@@ -165,7 +164,7 @@ func (r Record) paths() []string {
 	case TypeRunStarted:
 		paths = append(paths, r.Text("workspace"))
 	}
-	// A text is such as "added sha256:… a/b".
+	// Each text is such as "added sha256:… a/b".
 	for _, file := range r.Texts("files") {
 		if words := strings.SplitN(file, " ", 3); len(words) == 3 {
 			paths = append(paths, words[2])
@@ -174,11 +173,11 @@ func (r Record) paths() []string {
 	return append(append(paths, r.Texts("paths")...), r.Texts("held")...)
 }
 
-// errLine is wrapped by every refusal of the parser.
+// errLine is wrapped by all errors of the parser.
 var errLine = errors.New("not a record")
 
-// parser parses the strict JSON of a line. When it is reused it allocates nothing for a line, and
-// neither depth nor length of a hostile line costs more than the bounds in encode.go.
+// parser parses the strict JSON of a line. It can be reused, and then allocates nothing for a line.
+// The bounds in encode.go limit the cost of a hostile line.
 type parser struct {
 	b []byte
 	i int
@@ -313,7 +312,7 @@ func (p *parser) array(depth int) error {
 	}
 }
 
-// integer accepts 64-bit integers in their only spelling.
+// integer parses a 64-bit integer. It accepts only the canonical spelling.
 func (p *parser) integer() error {
 	negative := p.eat('-')
 	start := p.i
@@ -365,7 +364,7 @@ func (p *parser) escape() error {
 	return nil
 }
 
-// unit parses uXXXX.
+// unit parses uXXXX, the rest of a JSON escape.
 func (p *parser) unit() (u uint16, ok bool) {
 	if !p.eat('u') || len(p.b)-p.i < 4 {
 		return 0, false

@@ -15,7 +15,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/flock"
 )
 
-// open finds the end of the log, or begins a log.
+// open opens the log at its end, or creates a log.
 func (w *writer) open() (err error) {
 	if w.root, err = openDir(w.opt.Dir, 0o750); err != nil {
 		return err
@@ -79,7 +79,7 @@ func openDir(dir string, perm fs.FileMode) (*os.Root, error) {
 	return root, nil
 }
 
-// load reads the keys, and publishes them in the log. Where there is no log it makes one.
+// load reads the keys and publishes the public ones in the log. For a new log it makes a key.
 func (k *keys) load(logThere bool, log *os.Root) error {
 	there, err := exists(k.dir, keyFile)
 	if err != nil {
@@ -97,7 +97,7 @@ func (k *keys) load(logThere bool, log *os.Root) error {
 	if k.signer, pub, err = readKey(k.dir); err != nil {
 		return err
 	}
-	// The keys before it, too.
+	// Earlier public keys, too.
 	all, err := readPublic(k.dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -114,7 +114,7 @@ func (k *keys) load(logThere bool, log *os.Root) error {
 	return errors.Join(publish(k.dir, string(all)), publish(log, string(all)))
 }
 
-// begin makes the head of an empty log, unless there was a log before.
+// begin creates the head of an empty log. It returns an error if there are signs of an earlier log.
 func (w *writer) begin(list []uint64) error {
 	if len(list) > 0 {
 		return fmt.Errorf("%w: the signed head is missing", errDamaged)
@@ -141,7 +141,7 @@ func (w *writer) begin(list []uint64) error {
 	return err
 }
 
-// resume finds the record that the head signs.
+// resume continues after the last record that the head signs. list has the segments.
 func (w *writer) resume(list []uint64) error {
 	head, err := w.openHead()
 	if err != nil {
@@ -170,8 +170,8 @@ func (w *writer) openHead() (head, error) {
 	if w.head.info, err = f.Stat(); err != nil {
 		return head{}, err
 	}
-	// Keep the file open: a checkpoint must not need a descriptor, because a failed checkpoint ends
-	// the log.
+	// Keep the file open: a checkpoint must not fail for lack of a descriptor, because a failed
+	// checkpoint ends the log.
 	if w.head.last, err = openRegular(w.keys.dir, knownFile, os.O_WRONLY|os.O_CREATE,
 		0o600); err != nil {
 		return head{}, err
@@ -186,7 +186,7 @@ func (w *writer) readHead() (head, error) {
 		return head{}, err
 	}
 	s, err := openNote(text[:n], w.keys.known, asHead)
-	// Another writer may have changed the key.
+	// Another process may have changed the key.
 	if err != nil && w.keys.load(true, w.root) == nil {
 		s, err = openNote(text[:n], w.keys.known, asHead)
 	}
@@ -197,7 +197,7 @@ func (w *writer) readHead() (head, error) {
 	return s, nil
 }
 
-// lastKnown returns the head in the key directory, of size 0 without one.
+// lastKnown returns the head in the key directory, or a head of size 0.
 func (k *keys) lastKnown() (head, error) {
 	text, err := readSmall(k.dir, knownFile)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(text) == 0 {
@@ -213,8 +213,8 @@ func (k *keys) lastKnown() (head, error) {
 	return s, nil
 }
 
-// locate finds the end of the head's record. It reads the end of one segment and no more than it
-// must: a client without a daemon opens the log for every run.
+// locate returns the position after the record that the head signs. It reads as little as possible
+// from the end of one segment, since a client without a daemon opens the log for every run.
 func locate(root *os.Root, list []uint64, head state) (position, error) {
 	if head.size == 0 {
 		return position{segment: 1, state: head}, nil
@@ -240,7 +240,7 @@ func locate(root *os.Root, list []uint64, head state) (position, error) {
 	if err != nil {
 		return at, err
 	}
-	// A crash leaves few records after the head, so the record is near the end; otherwise read the
+	// A crash leaves few records after the head, so the record is near the end. Otherwise read the
 	// whole segment.
 	for window := int64(64 << 10); window <= 16<<20; window *= 16 {
 		from := max(0, end-window)
@@ -259,7 +259,7 @@ func locate(root *os.Root, list []uint64, head state) (position, error) {
 	return at, err
 }
 
-// locateIn is locate in a segment that is packed or missing.
+// locateIn is locate for a segment that is packed or missing.
 func locateIn(root *os.Root, at position, missing error) (position, error) {
 	s, err := openSource(root, at.segment, 0)
 	if err != nil {
@@ -273,8 +273,8 @@ func locateIn(root *os.Root, at position, missing error) (position, error) {
 	return at, err
 }
 
-// seek reads lines from offset until the one of at's state, and moves past it. The first may be the
-// end of a line; lines that are no records are skipped.
+// seek reads lines from offset on until the line of at's state, moves at past it, and reports
+// whether it is there. The first line may be incomplete; it skips lines that are not records.
 func (at *position) seek(from io.Reader, offset int64) (bool, error) {
 	var p parser
 	r := &lines{buf: bufio.NewReaderSize(from, 64<<10)}
@@ -300,8 +300,8 @@ func (at *position) seek(from io.Reader, offset int64) (bool, error) {
 	}
 }
 
-// settle reads from at, which the head covers, to the end of the log. It keeps complete records,
-// moves torn bytes aside, and records both. The caller holds the lock.
+// settle reads from at, where the head's records end, to the end of the log. It keeps complete
+// records, moves torn bytes to a file, and records both in a gap. The caller holds the lock.
 func (w *writer) settle(at position) error {
 	signed := at.size
 	reader := readLines(w.root)
@@ -332,7 +332,7 @@ func (w *writer) settle(at position) error {
 	if err != nil {
 		return err
 	}
-	// Only the next segment may follow, made just before the crash.
+	// At most one further segment may follow, made just before the crash.
 	if last := list[len(list)-1]; last != at.segment {
 		if last != at.size+1 || list[max(0, len(list)-2)] != at.segment || torn && tornIn != last {
 			return fmt.Errorf("%w: segment %s does not follow record %d", errDamaged,
@@ -361,8 +361,9 @@ func (w *writer) settle(at position) error {
 	return w.seal(false)
 }
 
-// setTornAside moves the bytes after the last complete record to a file. The file is named after
-// the record that will report it, so that the next Open completes a crash between the two.
+// setTornAside moves the bytes after the last complete record to a file and describes them in gap.
+// The file has the number of the record that reports it, so the next Open completes a crash
+// between.
 func (w *writer) setTornAside(torn bool, gap *Gap) error {
 	name := fmt.Sprintf("torn-%012d", w.at.size+1)
 	if torn {
@@ -399,7 +400,7 @@ func (w *writer) setTornAside(torn bool, gap *Gap) error {
 	return nil
 }
 
-// maxTorn is well above one batch, and bounds how much of a hostile tail is copied, in bytes.
+// maxTorn bounds the torn bytes that are copied. It is well above one batch.
 const maxTorn = 4 * maxBatch
 
 func (w *writer) copyTorn(name string) error {

@@ -10,12 +10,12 @@ import (
 	"unicode/utf8"
 )
 
-// Header is the first line of a table of records.
+// Header is the first line of a table of records, for Render.
 const Header = "SEQ       TIME                         TYPE                 RUN           UID " +
 	"   DETAIL"
 
-// Render writes r as one line of a table that is safe on any terminal: control and invisible bytes
-// are escapes of Go source, so that the reader can restore the recorded text.
+// Render writes r as one line of a table. The line is safe on any terminal: control and invisible
+// bytes are written as Go escapes, from which the reader can restore the recorded text.
 func Render(w io.Writer, r Record) error {
 	var b strings.Builder
 	run := "-"
@@ -35,16 +35,16 @@ func Render(w io.Writer, r Record) error {
 	return err
 }
 
-// RenderJSON writes r's line as it is in the log. The log has control and hidden characters only as
-// escapes, and ParseRecord accepts no raw C0 or DEL; other such characters of a forged line are
+// RenderJSON writes r's line as in the log. The log has control and hidden characters only as
+// escapes, and ParseRecord rejects raw C0 and DEL; other such characters in a forged line are
 // escaped here.
 func RenderJSON(w io.Writer, r Record) error {
 	_, err := w.Write(append(EscapeJSON(r.Line), '\n'))
 	return err
 }
 
-// EscapeJSON returns text, which is JSON, with an escape for every control or invisible character.
-// The meaning stays the same.
+// EscapeJSON returns the JSON text with an escape for every control or invisible character in it.
+// Its value stays the same.
 func EscapeJSON(text []byte) []byte {
 	line := make([]byte, 0, len(text)+1)
 	for i := 0; i < len(text); {
@@ -67,7 +67,7 @@ func renderValue(b *strings.Builder, v json.RawMessage) {
 	for {
 		t, err := dec.Token()
 		if err != nil {
-			// At the end: v was parsed before.
+			// The end of v: no error is possible, since v was parsed before.
 			return
 		}
 		if d, ok := t.(json.Delim); ok && (d == ']' || d == '}') {
@@ -98,10 +98,10 @@ func renderValue(b *strings.Builder, v json.RawMessage) {
 	}
 }
 
-// word is Word of a stored text.
+// word returns Word of a text as stored in the log.
 func word(stored string) string { return Word(Original(stored)) }
 
-// Printable returns a text with escapes in place of control and invisible characters.
+// Printable returns s with Go escapes in place of control and invisible characters.
 func Printable(s string) string {
 	w := Word(s)
 	if len(w) > 1 && w[0] == '"' {
@@ -110,8 +110,8 @@ func Printable(s string) string {
 	return w
 }
 
-// Word returns a text so that the original can be read off: plain if it is printable without spaces
-// and quotes, otherwise quoted with escapes of Go source.
+// Word returns s unchanged if it is printable and without spaces and quotes, otherwise quoted with
+// Go escapes.
 func Word(s string) string {
 	plain := s != ""
 	var b strings.Builder

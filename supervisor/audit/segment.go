@@ -20,7 +20,7 @@ const segmentExt = ".jsonl"
 
 func segmentName(first uint64) string { return fmt.Sprintf("%012d%s", first, segmentExt) }
 
-// segments lists the first records of the segments, in order.
+// segments returns the first record of each segment, in ascending order.
 func segments(root *os.Root) ([]uint64, error) {
 	d, err := root.Open(".")
 	if err != nil {
@@ -41,40 +41,39 @@ func segments(root *os.Root) ([]uint64, error) {
 		}
 	}
 	slices.Sort(list)
-	// A segment that is being packed exists twice.
+	// A segment exists twice while it is packed.
 	return slices.Compact(list), nil
 }
 
-// line is one line as found, complete or torn.
+// line is one line as read, complete or torn.
 type line struct {
-	// Without its newline; overwritten by the next read.
+	// text has no newline. The next read overwrites it.
 	text    []byte
 	segment uint64
-	// In the segment, from 1.
+	// number is the line's number in the segment, from 1.
 	number int
 	first  bool // of the segment
-	// the file ends before the line does
+	// torn: the file ends before the line does.
 	torn bool
-	// long: longer than any record. text is its beginning, and nothing more is read.
+	// long: the line is longer than any record. text is its beginning; reading ends here.
 	long bool
 }
 
-// lines reads a directory's segments in order, also those that are made meanwhile, in bounded
-// memory.
+// lines reads the segments of a log in order, also new ones, in bounded memory.
 type lines struct {
 	root *os.Root
-	// Segments before it are passed over.
+	// from is the first segment to read.
 	from uint64
 	f    *source
 	buf  *bufio.Reader
-	// A line that is longer than buf.
+	// wide holds a line that is longer than buf.
 	wide    []byte
 	segment uint64
 	number  int
-	// In the segment's lines, behind the last whole one.
+	// offset is the end of the last complete line, in the segment's lines.
 	offset int64
 	ended  bool
-	// leftOver: zeros follow the lines of a segment that is not the last.
+	// leftOver: bytes follow the lines of a segment that is not the last.
 	leftOver bool
 }
 
@@ -88,7 +87,7 @@ func (r *lines) close() {
 	}
 }
 
-// next returns io.EOF at the end of the last segment; a later call looks for more.
+// next returns the next line, and io.EOF at the end of the last segment. A later call looks again.
 func (r *lines) next() (line, error) {
 	for {
 		if r.f == nil || r.ended {
@@ -101,7 +100,7 @@ func (r *lines) next() (line, error) {
 		}
 		text, err := r.slice()
 		if i := bytes.IndexByte(text, 0); i >= 0 {
-			// Later lines will stand there.
+			// The zeros are for later lines.
 			fill, fillErr := r.f.fill(r.offset + int64(i))
 			switch {
 			case fillErr != nil:
@@ -136,7 +135,7 @@ func (r *lines) next() (line, error) {
 	}
 }
 
-// slice is ReadSlice for lines up to maxLine.
+// slice is bufio.Reader.ReadSlice for lines of up to maxLine bytes.
 func (r *lines) slice() ([]byte, error) {
 	text, err := r.buf.ReadSlice('\n')
 	if !errors.Is(err, bufio.ErrBufferFull) || text[0] == 0 {
@@ -153,7 +152,7 @@ func (r *lines) slice() ([]byte, error) {
 	return r.wide, err
 }
 
-// open opens the next segment, or seeks to the last end to see whether the segment grew.
+// open opens the next segment. If the current one is the last and has grown, it continues there.
 func (r *lines) open() error {
 	list, err := segments(r.root)
 	if err != nil {
@@ -178,7 +177,7 @@ func (r *lines) open() error {
 		return io.EOF
 	}
 	if r.f != nil {
-		// Only the last segment may have zeros.
+		// Only the last segment may end with zeros.
 		if r.leftOver, err = r.f.leftOver(r.offset); r.leftOver || err != nil {
 			r.ended = true
 			return err
@@ -199,13 +198,13 @@ func (r *lines) seek(segment uint64, offset int64) error {
 	return nil
 }
 
-// mark is the part of a line that the chain needs.
+// mark has the parts of a line that verifying the chain needs.
 type mark struct {
 	seq        uint64
 	prev, hash sum
 	leaf       tlog.Hash
 	kind       Type
-	// Of a checkpoint: the raw JSON string, valid as long as the line is.
+	// note is the raw JSON string of a checkpoint's note. It is valid as long as the line is.
 	note []byte
 }
 
@@ -217,7 +216,7 @@ var (
 	keyNote = []byte("note")
 )
 
-// mark parses a line and hashes it.
+// mark parses and hashes a line.
 func (p *parser) mark(text []byte) (mark, error) {
 	m, err := p.form(text)
 	if err == nil {
@@ -226,7 +225,7 @@ func (p *parser) mark(text []byte) (mark, error) {
 	return m, err
 }
 
-// form is mark without the hash.
+// form is mark without the hashes.
 func (p *parser) form(text []byte) (mark, error) {
 	m := mark{}
 	place, good := 0, true
@@ -269,7 +268,7 @@ func (p *parser) form(text []byte) (mark, error) {
 	return m, nil
 }
 
-// exists reports whether root has name, of any type.
+// exists reports whether root has a file of any type with this name.
 func exists(root *os.Root, name string) (bool, error) {
 	_, err := root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -8,7 +8,7 @@ import (
 
 const hexDigits = "0123456789abcdef"
 
-// hidden reports whether a terminal obeys r, shows nothing for it, or lets it move other text.
+// hidden reports whether r is a control character, invisible, or able to reorder other text.
 func hidden(r rune) bool {
 	if r < 0xa0 {
 		return r < 0x20 || r >= 0x7f
@@ -62,8 +62,8 @@ func appendEscape(dst []byte, u uint16) []byte {
 		hexDigits[u&15])
 }
 
-// Original restores the bytes of a text before it was recorded. s is the decoded value of a JSON
-// string of a record. It returns text that no record could hold as it is.
+// Original returns the recorded bytes of a text. s is the decoded value of a JSON string in a
+// record. Other text is returned unchanged.
 func Original(s string) string {
 	const mark = "\ufffd"
 	if !strings.Contains(s, mark) {
@@ -90,7 +90,7 @@ func Original(s string) string {
 	}
 }
 
-// nibble is the value of a lower-case hexadecimal digit, or 255.
+// nibble returns the value of a lower-case hexadecimal digit, or 255.
 func nibble(c byte) byte {
 	switch {
 	case c >= '0' && c <= '9':
@@ -101,7 +101,7 @@ func nibble(c byte) byte {
 	return 255
 }
 
-// clip returns at most the first n bytes of s, without half a character at the end.
+// clip returns at most the first n bytes of s. It cuts no character in half.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s

@@ -12,21 +12,21 @@ import (
 
 const treeFile = "tree"
 
-// tree is the Merkle tree (RFC 6962) over the lines of the log, as the hashes of its whole subtrees
-// in the order of golang.org/x/mod/sumdb/tlog. Its file is a cache: it is used only if it gives the
-// root that a head signs, and otherwise made anew from the lines.
+// tree is the Merkle tree (RFC 6962) over the lines of the log, stored as the hashes of its
+// complete subtrees in the order of golang.org/x/mod/sumdb/tlog. Its file is a cache: it is used if
+// its root is the one that the head signs, and otherwise rebuilt from the lines.
 type tree struct {
 	f *os.File
-	// size is the number of leaves with hashes in the file.
+	// size is the number of leaves whose hashes are in the file.
 	size int64
-	// kept is the edge at size.
+	// kept is the right edge of the tree with size leaves.
 	kept edge
-	// leaves also counts those in staged.
+	// leaves is size plus the number of leaves in staged.
 	leaves int64
-	// Hashes that are not in the file yet.
+	// staged has the hashes that are not in the file yet.
 	staged []byte
-	// right is the edge at leaves. All that follows is computed from it: the file is read at the
-	// start only, and for proofs.
+	// right is the right edge of the tree with leaves leaves. New hashes are computed from it; the
+	// file is read only at the start and for proofs.
 	right edge
 }
 
@@ -38,7 +38,7 @@ func openTree(root *os.Root) (*tree, error) {
 	return &tree{f: f}, nil
 }
 
-// begin assumes that the file has the tree of size leaves, and returns its root.
+// begin assumes that the file has the tree with size leaves, and returns the tree's root.
 func (t *tree) begin(size uint64) (tlog.Hash, error) {
 	t.size, t.leaves, t.staged = int64(size), int64(size), t.staged[:0]
 	var err error
@@ -49,7 +49,7 @@ func (t *tree) begin(size uint64) (tlog.Hash, error) {
 	return t.root(), nil
 }
 
-// add appends a leaf, in memory.
+// add appends a leaf for a line, in memory.
 func (t *tree) add(line []byte) {
 	t.right.stored(tlog.RecordHash(line), func(h tlog.Hash) {
 		t.staged = append(t.staged, h[:]...)
@@ -59,19 +59,19 @@ func (t *tree) add(line []byte) {
 
 func (t *tree) root() tlog.Hash { return t.right.root() }
 
-// write writes the added hashes to the file. They are not part of the tree before keep, and not
-// durable: see heal.
+// write writes the staged hashes to the file. They become part of the tree by keep. They are not
+// flushed: see heal.
 func (t *tree) write() error {
 	_, err := t.f.WriteAt(t.staged, hashOffset(tlog.StoredHashCount(t.size)))
 	return err
 }
 
-// keep makes the written hashes part of the tree.
+// keep makes the written leaves part of the tree.
 func (t *tree) keep() {
 	t.size, t.staged, t.kept = t.leaves, t.staged[:0], append(t.kept[:0], t.right...)
 }
 
-// drop forgets the leaves added since the last keep.
+// drop forgets the leaves that were added since the last keep.
 func (t *tree) drop() {
 	t.leaves, t.staged, t.right = t.size, t.staged[:0], append(t.right[:0], t.kept...)
 }
@@ -97,9 +97,9 @@ func (t *tree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	return hashes, nil
 }
 
-// heal makes the tree's file fit the signed head: after a power failure or a change by somebody
-// else it is made anew from the lines. The chain has been checked up to the head by then, or will
-// be before anything is signed.
+// heal makes the tree fit the signed head h. If the file does not, after a power failure or a
+// change by others, it rebuilds the file from the lines. The chain is verified up to the head
+// before anything is signed.
 func (w *writer) heal(h head) error {
 	if root, err := w.tree.begin(h.size); err == nil && root == h.root {
 		return nil
@@ -143,8 +143,8 @@ func (w *writer) heal(h head) error {
 
 var errRoot = errors.New("another root of the tree")
 
-// edge is the right edge of a growing tree: one hash for each whole subtree, the largest first. It
-// suffices to continue the tree and to compute its root.
+// edge is the right edge of a growing tree: the hash of each complete subtree, the largest first.
+// It is enough to append leaves and to compute the root.
 type edge []subtree
 
 type subtree struct {
@@ -155,8 +155,8 @@ type subtree struct {
 // add appends a leaf.
 func (e *edge) add(leaf tlog.Hash) { e.stored(leaf, func(tlog.Hash) {}) }
 
-// stored appends a leaf. It calls each with the hashes that tlog stores for the leaf, in their
-// order: its own, and those of the subtrees that the leaf completes.
+// stored appends a leaf. It calls each with the hashes that tlog stores for the leaf, in order: the
+// leaf's hash, and those of the subtrees that it completes.
 func (e *edge) stored(leaf tlog.Hash, each func(tlog.Hash)) {
 	s := subtree{0, leaf}
 	each(leaf)

@@ -23,15 +23,15 @@ type Report struct {
 	Checkpoints uint64 `json:"checkpoints"`
 	// Gaps counts the gap records.
 	Gaps uint64 `json:"gaps"`
-	// Pruned counts the records at the beginning that were removed, by the signed cut.
+	// Pruned counts the records that were removed at the beginning, by the signed cut.
 	Pruned uint64 `json:"pruned,omitempty"`
 	// Keys counts the changes of the signing key.
 	Keys uint64 `json:"keys,omitempty"`
-	// Origin is the log's name, as its head has it.
+	// Origin is the log's name in its head.
 	Origin string `json:"origin,omitempty"`
-	// Anchors counts the kept heads that the log fits.
+	// Anchors counts the anchors that the log matches.
 	Anchors int `json:"anchors,omitempty"`
-	// Old counts the kept heads of records that were pruned since, which cannot be compared.
+	// Old counts the anchors whose records were pruned, so they cannot be compared.
 	Old int `json:"old_anchors,omitempty"`
 }
 
@@ -43,7 +43,7 @@ func (r Report) String() string {
 // Kind is the kind of a fault.
 type Kind string
 
-// The kinds.
+// Kinds of faults.
 const (
 	altered    Kind = "altered"
 	missing    Kind = "missing"
@@ -51,7 +51,7 @@ const (
 	unsigned   Kind = "unsigned"
 )
 
-// Fault names the first record that is wrong.
+// Fault is the error for a log that is not in order. Seq is the first wrong record.
 type Fault struct {
 	Seq  uint64 `json:"record"`
 	Kind Kind   `json:"kind"`
@@ -60,17 +60,16 @@ type Fault struct {
 
 func (f *Fault) Error() string { return fmt.Sprintf("record %d is %s: %s", f.Seq, f.Kind, f.Why) }
 
-// Verify reads the whole log in dir and checks each line's form, number and hash, and each
-// checkpoint and the head against the public keys in pub (one a line). It only reads, in bounded
-// memory, and works on a log in use: then it checks up to the head that it finds at the end. It
-// compares the log with each kept head, which finds a log that the owner of its key rebuilt or put
-// back. It returns a *[Fault] for a log that is not in order; any other error means that the log
-// could not be checked.
+// Verify reads the log in dir and checks each line's format, number and hash, and each checkpoint
+// and the head against the public keys in pub (one a line). It compares the log with each anchor in
+// kept, which detects a log that the owner of its key rebuilt or put back. It only reads, in
+// bounded memory, and works on a log in use: it then checks up to the head at the end. It returns a
+// *[Fault] for a log that is not in order; any other error means that the log could not be checked.
 func Verify(dir, pub string, kept ...Anchor) (Report, error) {
 	return verify(dir, pub, waitFor, kept...)
 }
 
-// verify is Verify with another patience, for tests without a writer.
+// verify is Verify with another waiting time for an active writer, for tests.
 func verify(dir, pub string, patience time.Duration, kept ...Anchor) (Report, error) {
 	known, err := verifiers(pub)
 	if err != nil {
@@ -107,23 +106,23 @@ type verifier struct {
 	root  *os.Root
 	known note.Verifiers
 	src   *marks
-	// The last record in order.
+	// chain is the state after the last record that was verified.
 	chain state
-	// Of the tree up to it.
+	// edge is the right edge of the tree over these records.
 	edge edge
-	// The last record under a good checkpoint.
+	// covered is the last record under a valid checkpoint.
 	covered  uint64
 	head     head
 	anchors  *anchors
 	patience time.Duration
-	// Why there is no good head.
+	// headErr says why there is no valid head.
 	headErr error
 	report  Report
 }
 
-// The head of a log in use moves on while we read. followHead is how often we follow it. waitHead
-// times waitFor is the least wait for a batch that is on disk and not yet under it, and waitWriter
-// bounds the wait while a writer has the lock: a disk may take seconds for one flush.
+// The head of a log in use moves on during Verify. followHead bounds how often Verify follows it.
+// waitHead times waitFor is the least wait for the head of a batch that is on disk, and waitWriter
+// bounds the wait while a writer holds the lock: a flush may take seconds.
 const (
 	followHead = 4
 	waitHead   = 20
@@ -135,7 +134,7 @@ func (v *verifier) run() error {
 	if err := v.readHead(); err != nil {
 		return err
 	}
-	// Those of the beginning.
+	// The anchors of the log's beginning.
 	if err := v.anchors.at(v); err != nil {
 		return err
 	}
@@ -177,7 +176,7 @@ func (v *verifier) fault(seq uint64, kind Kind, why string, args ...any) error {
 	return &Fault{seq, kind, fmt.Sprintf(why, args...)}
 }
 
-// record checks that m follows.
+// record verifies that m follows the records so far.
 func (v *verifier) record(m marked) error {
 	want := v.chain.size + 1
 	switch {
@@ -208,8 +207,8 @@ func (v *verifier) record(m marked) error {
 	return v.anchors.at(v)
 }
 
-// blame decides which of two records was altered if the second does not have the first's hash: if
-// the following one vouches for the second, it was the first.
+// blame returns the fault if record m does not have the hash of the record before. If the next
+// record has the hash of m, the record before was altered, otherwise m.
 func (v *verifier) blame(m marked) error {
 	prior, hash := v.chain.size, m.hash
 	next, err := v.src.next()
@@ -224,7 +223,7 @@ func (v *verifier) blame(m marked) error {
 	return v.fault(m.seq, altered, "it does not have the hash of what is before it")
 }
 
-// misplaced distinguishes a record that is elsewhere from one that is missing.
+// misplaced returns the fault for record got in place of want, which is out of order or missing.
 func (v *verifier) misplaced(want, got uint64) error {
 	for {
 		m, err := v.src.next()
@@ -267,7 +266,7 @@ func (v *verifier) checkpoint(m marked) error {
 	return v.readHead()
 }
 
-// compareHead compares the records that were read with the signed head.
+// compareHead returns a fault if the head does not match the verified records.
 func (v *verifier) compareHead() error {
 	switch {
 	case v.headErr != nil:
@@ -285,7 +284,7 @@ func (v *verifier) compareHead() error {
 	return nil
 }
 
-// readHead reads the head, again if it is being overwritten.
+// readHead reads the head. It retries while the head is being overwritten.
 func (v *verifier) readHead() error {
 	var last []byte
 	for {
@@ -312,17 +311,17 @@ func (v *verifier) readHead() error {
 	}
 }
 
-// awaitHead looks for lines after the head. A live writer will sign them; otherwise the first of
-// them is unsigned.
+// awaitHead waits for the head to cover lines after it, which an active writer will sign. It
+// returns a fault if nobody does. moved reports whether there is more to verify.
 func (v *verifier) awaitHead() (moved bool, err error) {
 	before, until := v.head, time.Now().Add(waitWriter)
 	for tries := 1; ; tries++ {
-		// Asked first: a writer that has no lock by now has signed all that was seen before.
+		// Before readHead: a writer that has released the lock has signed all lines seen so far.
 		signed := tries > waitHead && (!v.locked() || time.Now().After(until))
 		if err := v.readHead(); err != nil {
 			return false, err
 		}
-		// Or signed by a key whose handover is not read yet.
+		// The head may be signed by a key whose announcement is not read yet.
 		if v.headErr != nil {
 			more, err := v.src.more()
 			if err == nil && !more {
@@ -345,7 +344,7 @@ func (v *verifier) awaitHead() (moved bool, err error) {
 	}
 }
 
-// locked reports whether a writer has the lock of the log, as far as the caller may open it.
+// locked reports whether a writer holds the log's lock; false if the caller may not open it.
 func (v *verifier) locked() bool {
 	f, err := openRegular(v.root, lockFile, os.O_RDONLY, 0)
 	if err != nil {
@@ -355,23 +354,22 @@ func (v *verifier) locked() bool {
 	return errors.Is(flock.Apply(f, syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK)
 }
 
-// marked is a line, hashed and parsed, with its place.
+// marked is a parsed and hashed line, with its place.
 type marked struct {
 	mark
-	// err says why the line is no record.
+	// err says why the line is not a record.
 	err     error
 	segment uint64
 	number  int
-	// first of its segment.
+	// first: it is the first line of its segment.
 	first bool
-	// last: nothing after it can be read.
+	// last: nothing after the line can be read.
 	last bool
 }
 
-// Hashing is most of the work of Verify and needs no order, so lines are hashed a block at a time
-// on every processor while the chain is followed on one. At most blocksAhead+2 blocks are in
-// memory. Blocks begin small, so that a short log, or one that is bad at its beginning, is not
-// hashed for nothing.
+// Hashing is most of Verify's work and needs no order, so blocks of lines are hashed in parallel
+// while one goroutine follows the chain. At most blocksAhead+2 blocks are in memory. The first
+// blocks are small, so that little is hashed in vain for a short log, or one with an early fault.
 const (
 	firstBlock  = 8 << 10
 	blockBytes  = 256 << 10
@@ -381,21 +379,21 @@ const (
 // block is a sequence of lines. The bytes of its lines are valid until it is reused.
 type block struct {
 	text []byte
-	// Of each line in text.
+	// ends has the end in text of each line.
 	ends  []int
 	lines []marked
-	// err after the lines, also io.EOF.
+	// err is the error after the lines, such as io.EOF.
 	err error
-	// Closed when the lines are hashed.
+	// ready is closed when the lines are hashed.
 	ready chan struct{}
 }
 
-// spare holds blocks between uses.
+// spare has blocks for reuse.
 var spare sync.Pool
 
-// marks returns the marks of a directory's lines in order.
+// marks yields the parsed and hashed lines of a log in order.
 type marks struct {
-	// lines belong to the reading goroutine while there is one.
+	// lines is used by the reading goroutine while it runs.
 	lines *lines
 	ahead chan *block
 	quit  chan struct{}
@@ -428,7 +426,7 @@ func (m *marks) stop() {
 	}
 }
 
-// read fills blocks until the current end of the log.
+// read fills blocks and starts their hashing until the current end of the log.
 func (m *marks) read() {
 	for size := firstBlock; ; size = min(2*size, blockBytes) {
 		b, _ := spare.Get().(*block)
@@ -436,7 +434,7 @@ func (m *marks) read() {
 			b = &block{}
 		}
 		b.fill(m.lines, size)
-		// b belongs to the receiver once it is sent.
+		// b belongs to the receiver once it is sent, so read its err before.
 		quit, end := m.quit, b.err != nil
 		m.wait.Go(func() { b.hash(quit) })
 		select {
@@ -450,7 +448,7 @@ func (m *marks) read() {
 	}
 }
 
-// fill copies lines. A torn line at the end of the file counts as not there: io.EOF.
+// fill copies lines into the block until it has size bytes. It treats a torn line as io.EOF.
 func (b *block) fill(r *lines, size int) {
 	b.text, b.ends, b.lines, b.err, b.ready = b.text[:0], b.ends[:0], b.lines[:0], nil,
 		make(chan struct{})
@@ -477,7 +475,7 @@ func (b *block) fill(r *lines, size int) {
 	}
 }
 
-// hash stops early if quit is closed.
+// hash parses and hashes the block's lines, and closes ready. It stops early if quit is closed.
 func (b *block) hash(quit <-chan struct{}) {
 	defer close(b.ready)
 	var p parser
@@ -495,7 +493,7 @@ func (b *block) hash(quit <-chan struct{}) {
 	}
 }
 
-// peek returns the line that the following call of next will return.
+// peek returns the line that the next call of next will return.
 func (m *marks) peek() (*marked, error) {
 	fresh := false
 	for {
@@ -516,7 +514,7 @@ func (m *marks) peek() (*marked, error) {
 		if err == nil {
 			continue
 		}
-		// An end that was read ahead may have moved.
+		// The log may have grown since its end was read.
 		m.stop()
 		if err != io.EOF || fresh {
 			return nil, err
@@ -524,7 +522,7 @@ func (m *marks) peek() (*marked, error) {
 	}
 }
 
-// next returns io.EOF at the current end of the log; a later call looks for more.
+// next returns the next line, and io.EOF at the current end of the log. A later call looks again.
 func (m *marks) next() (marked, error) {
 	l, err := m.peek()
 	if err != nil {
@@ -534,7 +532,7 @@ func (m *marks) next() (marked, error) {
 	return *l, nil
 }
 
-// more reports whether anything follows the last returned line, even a torn one.
+// more reports whether any bytes follow the last returned line.
 func (m *marks) more() (bool, error) {
 	_, err := m.peek()
 	if err == nil {
@@ -546,7 +544,7 @@ func (m *marks) more() (bool, error) {
 	return m.torn()
 }
 
-// torn reports, at the end of the log, whether there are bytes of a line without its end.
+// torn reports whether the log ends with an incomplete line. It is called at the end of the log.
 func (m *marks) torn() (bool, error) {
 	if m.lines.f == nil {
 		return false, nil

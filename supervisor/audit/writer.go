@@ -13,8 +13,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/flock"
 )
 
-// writer is a log's hold on the disk: the end of the last segment, the signed head, the keys, and
-// the lock that other processes respect.
+// writer has the open files of a log: the last segment, the signed head, the keys, and the lock
+// that excludes other processes.
 type writer struct {
 	opt  Options
 	root *os.Root // Options.Dir
@@ -27,12 +27,12 @@ type writer struct {
 	// since counts the records after the last checkpoint.
 	since int
 	pace  pace
-	// broken is the error after which nothing is written any more.
+	// broken is the error with which all further calls fail; nil at first.
 	broken error
 	buf    []byte
 }
 
-// keys are the log's own key, and all that have signed it.
+// keys has the log's signing key and all its public keys.
 type keys struct {
 	dir    *os.Root // Options.KeyDir
 	signer note.Signer
@@ -43,13 +43,13 @@ type keys struct {
 type openSegment struct {
 	segment
 	info os.FileInfo
-	// size is that of the file; zeros reach from the end of the lines to it.
+	// size is the size of the file. The bytes from the end of the lines to it are zeros.
 	size int64
-	// begun is the time of its first record.
+	// begun is the time of the segment's first record.
 	begun time.Time
 }
 
-// segment is the part of a file that the log uses.
+// segment is the interface of a segment's file.
 type segment interface {
 	io.ReaderAt
 	io.WriterAt
@@ -59,7 +59,7 @@ type segment interface {
 	Close() error
 }
 
-// openHead is the signed head, which is kept open, and its copy beside the key.
+// openHead is the signed head and its copy in the key directory, as open files.
 type openHead struct {
 	file *os.File
 	info os.FileInfo
@@ -67,12 +67,12 @@ type openHead struct {
 	last *os.File
 	// signed is the content of file.
 	signed []byte
-	// due: the head is to be flushed once nothing waits, and has waited since dueSince.
+	// due: the head waits to be flushed, since dueSince.
 	due      bool
 	dueSince time.Time
 }
 
-// set overwrites the head in place: always the same length, less than a sector.
+// set overwrites the head in place. Its length is constant and less than a sector.
 func (o *openHead) set(h signedHead) error {
 	if h.err != nil {
 		return h.err
@@ -84,7 +84,7 @@ func (o *openHead) set(h signedHead) error {
 	return nil
 }
 
-// position is the place of the next line, with the state before it.
+// position is where the next line is written, with the state before it.
 type position struct {
 	segment uint64 // first record
 	offset  int64
@@ -124,11 +124,11 @@ func (w *writer) do(f func() error) error {
 	return f()
 }
 
-// headLate is how long the head may wait for its flush after the end of a run while records come.
+// headLate bounds how long the head's flush after a run's end is delayed while records come.
 const headLate = 20 * time.Millisecond
 
-// sealLater flushes the head of a run that has ended, after the answer. It does so at once if no
-// record waits (more is false), else after headLate, so that the ends of many runs share a flush.
+// sealLater flushes the head after the end of a run has been answered. It does so at once if no
+// record waits (more is false), else after headLate, so that several runs share a flush.
 func (w *writer) sealLater(more bool) {
 	if !w.head.due || w.broken != nil {
 		w.head.dueSince = time.Time{}
@@ -138,13 +138,13 @@ func (w *writer) sealLater(more bool) {
 		w.head.dueSince = time.Now()
 	}
 	if !more || time.Since(w.head.dueSince) > headLate {
-		// The next record says why the log takes no more.
+		// The next record reports the error.
 		_ = w.seal(false)
 		w.head.dueSince = time.Time{}
 	}
 }
 
-// end writes what is left, a last checkpoint, and removes the zeros behind the lines.
+// end writes the queued records and a last checkpoint, and removes the zeros after the lines.
 func (w *writer) end(take func() []*request) error {
 	if _, err := w.turn(take, true); err != nil {
 		return err
@@ -158,8 +158,8 @@ func (w *writer) end(take func() []*request) error {
 	})
 }
 
-// turn writes one batch under the lock. It calls take after the lock, so that a record can be
-// withdrawn while another process holds it.
+// turn writes one batch under the lock and returns how many records it answered. It calls take once
+// it has the lock, so that a record can be withdrawn while another process holds it.
 func (w *writer) turn(take func() []*request, checkpoint bool) (answered int, err error) {
 	err = w.broken
 	if err == nil {
@@ -180,9 +180,9 @@ func (w *writer) turn(take func() []*request, checkpoint bool) (answered int, er
 	return len(batch), err
 }
 
-// catchUp reads what other writers appended since this writer's last batch. Without other writers
-// it costs a few system calls and reads no record. It also detects a segment or head that was
-// removed or replaced.
+// catchUp reads the records that other writers appended since this writer's last batch. Without
+// other writers it makes a few system calls and reads no record. It also detects a segment or head
+// that was removed or replaced.
 func (w *writer) catchUp() error {
 	current, err := w.current()
 	if err == nil && !current {
@@ -194,7 +194,7 @@ func (w *writer) catchUp() error {
 	return nil
 }
 
-// current reports whether no other writer has written since.
+// current reports whether no other writer has written since this writer did.
 func (w *writer) current() (bool, error) {
 	segmentErr := unmoved(w.root, segmentName(w.at.segment), w.seg.info)
 	if segmentErr != nil {
@@ -225,7 +225,7 @@ func (w *writer) current() (bool, error) {
 	return w.blank()
 }
 
-// blank reports whether no line follows the last one that this writer knows.
+// blank reports whether no line follows the last line that this writer knows.
 func (w *writer) blank() (bool, error) {
 	if w.seg.size == w.at.offset {
 		return true, nil
@@ -246,8 +246,8 @@ func unmoved(root *os.Root, name string, opened os.FileInfo) error {
 		name), err)
 }
 
-// left reports whether other writers continued in another segment, and packed or pruned the one
-// that this writer knows.
+// left reports whether other writers continued in a newer segment and have packed or pruned this
+// writer's.
 func (w *writer) left() (bool, error) {
 	there, err := exists(w.root, segmentName(w.at.segment))
 	if err != nil || there {
@@ -261,7 +261,7 @@ func (w *writer) left() (bool, error) {
 	return from.size >= w.at.segment, err
 }
 
-// follow reads what others appended, up to the head that they signed, and settles the rest.
+// follow reads the records of other writers up to the head that they signed, and settles the rest.
 func (w *writer) follow() error {
 	head, err := w.readHead()
 	if err != nil {
@@ -276,7 +276,7 @@ func (w *writer) follow() error {
 	if err != nil {
 		return err
 	}
-	// Pruned since.
+	// This writer's records were pruned.
 	if from.size > at.size {
 		at = position{segment: from.size + 1, state: from.state}
 	}
@@ -286,7 +286,7 @@ func (w *writer) follow() error {
 		return err
 	}
 	if at.size < head.size {
-		// Of another writer.
+		// Another writer is active.
 		w.pace.batches = -noAhead
 	}
 	var p parser

@@ -1,5 +1,5 @@
-// Package auditlog is the audit log as a daemon keeps it: opened as the operator wants it, with the
-// names of runs in its records, measured, and meanwhile pruned, packed and anchored off the host.
+// Package auditlog is the daemon's audit log. It applies the operator's settings, adds the names of
+// runs to records, measures appends, and prunes, packs and anchors the log.
 package auditlog
 
 import (
@@ -20,27 +20,26 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// tidyEvery is how often the daemon looks whether the log is older or larger than it is to be, and
-// whether a segment can be packed.
+// tidyEvery is how often the daemon checks whether old segments can be pruned or packed.
 const tidyEvery = 10 * time.Minute
 
-// A Log is the audit log. Its methods may be called from several goroutines.
+// A Log is the daemon's audit log. Its methods are safe for concurrent use.
 type Log struct {
 	log *audit.Log
-	// names are what users call runs and sessions.
+	// names maps the ids of runs and sessions to their users' names for them.
 	names *names.Store
-	// appended takes how long each record takes to be on disk.
+	// appended measures the time of each append.
 	appended *metrics.Histogram
 
 	waiting  atomic.Int64
 	settings anchor.Settings
 
-	// stop ends what Keep has begun, and done waits for that.
+	// stop ends the tasks that Keep has started, and done waits for them.
 	stop context.CancelFunc
 	done sync.WaitGroup
 }
 
-// Append appends an entry with what users call its run, and returns its number once it is on disk.
+// Append adds the run's name to e, appends e, and returns its number once it is on disk.
 func (l *Log) Append(ctx context.Context, e audit.Entry) (uint64, error) {
 	begun := time.Now()
 	l.waiting.Add(1)
@@ -51,7 +50,7 @@ func (l *Log) Append(ctx context.Context, e audit.Entry) (uint64, error) {
 	return seq, err
 }
 
-// AppendAll is Append for several entries. It returns the numbers of the first and the last.
+// AppendAll appends entries as Append does. It returns the numbers of the first and the last.
 func (l *Log) AppendAll(entries []audit.Entry) (first, last uint64, err error) {
 	for i := range entries {
 		l.named(&entries[i])
@@ -59,7 +58,7 @@ func (l *Log) AppendAll(entries []audit.Entry) (first, last uint64, err error) {
 	return l.log.AppendAll(entries)
 }
 
-// named puts into an entry what users call its run, beside the id.
+// named replaces the ids of e's run and session by users' names, and keeps the ids beside them.
 func (l *Log) named(e *audit.Entry) {
 	if u := l.names.NameOf(e.Run); u.Name != "" {
 		e.RunID, e.Run = e.Run, u.Name
@@ -69,15 +68,15 @@ func (l *Log) named(e *audit.Entry) {
 	}
 }
 
-// Extent returns the numbers of the first kept record and of the last on disk. In an empty log the
-// first is larger.
+// Extent returns the numbers of the first kept record and of the last record on disk. In an empty
+// log the first is greater than the last.
 func (l *Log) Extent() (first, last uint64, err error) { return l.log.Extent() }
 
-// Waiting is how many records wait to be on disk.
+// Waiting returns how many calls of Append are in progress.
 func (l *Log) Waiting() int { return int(l.waiting.Load()) }
 
-// Open opens the log as the operator wants it. Settings that cannot be read stop the daemon:
-// what they ask for would silently not be done.
+// Open opens the log with the operator's settings. It returns an error if they cannot be read,
+// since ignoring them would be worse.
 func Open(c config.Config, names *names.Store, appended *metrics.Histogram) (*Log, error) {
 	settings, err := anchor.Read(c.Audit)
 	if err != nil {
@@ -102,9 +101,9 @@ func Open(c config.Config, names *names.Store, appended *metrics.Histogram) (*Lo
 	return &Log{log: log, names: names, appended: appended, settings: settings}, nil
 }
 
-// Keep begins to do for the log what no run waits for: it sends its heads off the host, prunes it
-// and packs its old segments, as the operator says. A daemon of one client leaves that to others:
-// it would hold the client up.
+// Keep starts the background tasks: sending heads off the host, pruning, and packing old segments,
+// as the operator has set. A daemon that serves one client does not call it, since the tasks would
+// delay the client.
 func (l *Log) Keep(c config.Config) {
 	var ctx context.Context
 	ctx, l.stop = context.WithCancel(context.Background())
@@ -123,8 +122,8 @@ func (l *Log) Keep(c config.Config) {
 	}
 }
 
-// tidy prunes and packs again and again. What cannot be done now is tried later; a log that is
-// damaged is met by the next record, too.
+// tidy prunes and packs every tidyEvery until ctx ends. It tries again after an error. Damage to
+// the log also fails the next record.
 func (l *Log) tidy(ctx context.Context, keep audit.Keep, log *daemonlog.Log) {
 	tick := time.NewTicker(tidyEvery)
 	defer tick.Stop()
@@ -151,7 +150,7 @@ func (l *Log) tidy(ctx context.Context, keep audit.Keep, log *daemonlog.Log) {
 	}
 }
 
-// Close closes the log and waits until the last head was sent, or could not be.
+// Close closes the log, and waits until the last head was sent or has failed.
 func (l *Log) Close() error {
 	err := l.log.Close()
 	if l.stop != nil {

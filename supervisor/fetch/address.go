@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// zone is a range of addresses that no policy can grant, with its name.
+// zone is a range of addresses that no policy can grant, and its name for refusals.
 type zone struct {
 	prefix netip.Prefix
 	what   string
@@ -30,15 +30,15 @@ func join(lists ...[]zone) (out []zone) {
 	return out
 }
 
-// metadataZones are the addresses at which clouds serve the credentials of a machine. Some look
-// public, or are in ranges that an operator could want; they come first, so that a refusal names
+// metadataZones are the addresses at which clouds serve a machine's credentials. Some look public,
+// or lie in ranges that an operator could open; they are checked first, so that a refusal names
 // them.
 var metadataZones = zones("metadata", "169.254.169.254/32", "169.254.170.2/32", "169.254.170.23/32",
 	"100.100.100.200/32", "168.63.129.16/32",
 	"192.0.0.192/32", "fd00:ec2::/32", "fd20:ce::254/128")
 
-// special4 and special6 are the special ranges whose addresses are not seen from outside, belong to
-// no single host, or carry an IPv4 address: neither public nor an internal host's.
+// special4 and special6 are special ranges that are neither public nor an internal host's: they are
+// not routed, belong to no single host, or carry an IPv4 address.
 var (
 	special4 = join(
 		zones("this network", "0.0.0.0/8"),
@@ -63,7 +63,7 @@ var (
 	)
 )
 
-// floor4 is IANA's registry of special-purpose IPv4 addresses, with multicast and reserved space.
+// floor4 is IANA's registry of special-purpose IPv4 addresses, plus multicast and reserved space.
 var floor4 = join(special4,
 	zones("private", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"),
 	zones("carrier-grade NAT", "100.64.0.0/10"),
@@ -74,7 +74,7 @@ var floor4 = join(special4,
 	zones("benchmarking", "198.18.0.0/15"),
 )
 
-// floor6 lists the special ranges inside 2000::/3, and names for the rest, which is never public.
+// floor6 has the special ranges in 2000::/3, and names for other ranges, which are never public.
 var floor6 = join(special6,
 	zones("documentation", "2001:db8::/32", "3fff::/20"),
 	zones("AS112", "2620:4f:8000::/48"),
@@ -85,9 +85,9 @@ var floor6 = join(special6,
 
 var public6 = netip.MustParsePrefix("2000::/3")
 
-// Forbidden returns why an address may never be dialled, or "" for a public one. nat64 lists the
-// /96 prefixes by which this network reaches IPv4: Forbidden judges the IPv4 address in an address
-// below one. It forbids every address that is not known to be public.
+// Forbidden returns why an address must not be dialled, or "" for a public one. An address that is
+// not known to be public is forbidden. nat64 lists the /96 prefixes of this network's NAT64: below
+// one of them Forbidden judges the IPv4 address inside.
 func Forbidden(a netip.Addr, nat64 []netip.Prefix) string {
 	switch {
 	case !a.IsValid():
@@ -120,8 +120,8 @@ func Forbidden(a netip.Addr, nat64 []netip.Prefix) string {
 	return ""
 }
 
-// isatap reports whether an IPv6 address carries an IPv4 address by ISATAP, which it does below any
-// prefix (RFC 5214): ::0:5efe:a.b.c.d and ::200:5efe:a.b.c.d.
+// isatap reports whether an IPv6 address carries an IPv4 address by ISATAP (RFC 5214), which is
+// possible below any prefix: ::0:5efe:a.b.c.d and ::200:5efe:a.b.c.d.
 func isatap(a netip.Addr) bool {
 	b := a.As16()
 	return a.Is6() && b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe
@@ -136,14 +136,14 @@ func lookup(list []zone, a netip.Addr) string {
 	return ""
 }
 
-// embedded returns the IPv4 address in four bytes of an IPv6 address.
+// embedded returns the IPv4 address in the four bytes of an IPv6 address that start at byte at.
 func embedded(a netip.Addr, at int) netip.Addr {
 	b := a.As16()
 	return netip.AddrFrom4([4]byte(b[at : at+4]))
 }
 
-// checkNAT64 returns an error for a prefix that jail cannot use. It accepts only prefixes whose
-// last four bytes are the IPv4 address (RFC 6052).
+// checkNAT64 returns an error unless p is a NAT64 prefix of 96 bits, below which the last four
+// bytes are the IPv4 address (RFC 6052).
 func checkNAT64(p netip.Prefix) error {
 	if !p.IsValid() || !p.Addr().Is6() || p.Bits() != 96 || p != p.Masked() {
 		return fmt.Errorf("NAT64 prefix %s is not an IPv6 prefix of 96 bits", p)
@@ -154,25 +154,26 @@ func checkNAT64(p netip.Prefix) error {
 	return nil
 }
 
-// hostAddresses knows the addresses of this host. It lists them again after the kernel has reported
-// a change. The kernel reports a change before the call that makes it returns (rtnetlink(7)), so
-// checking for reports is as good as listing each time, and costs one system call.
+// hostAddresses caches the addresses of this host. It lists them again after the kernel has
+// reported a change. The kernel reports a change before the call that makes it returns
+// (rtnetlink(7)), so checking for reports is as good as listing each time, and costs one system
+// call.
 type hostAddresses struct {
 	mu sync.Mutex
-	// fd is the netlink socket that receives changes.
+	// fd is the netlink socket that receives the kernel's reports.
 	fd    int
 	known bool
 	list  map[netip.Addr]bool
 }
 
-// theHost has the addresses of the daemon's host.
+// theHost caches the addresses of the daemon's host.
 var theHost hostAddresses
 
-// addressGroups are the groups of rtnetlink(7) that report changes of addresses.
+// addressGroups are the multicast groups of rtnetlink(7) for changes of addresses.
 const addressGroups = 0x10 | 0x100 // RTMGRP_IPV4_IFADDR, RTMGRP_IPV6_IFADDR
 
-// any returns a text if one of the addresses is this host's, or if the host's addresses are not
-// known.
+// any returns why addrs must not be dialled: one of them is this host's, or this host's addresses
+// are unknown. Otherwise it returns "".
 func (h *hostAddresses) any(addrs []netip.Addr) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -230,11 +231,11 @@ func (h *hostAddresses) listen() error {
 	return nil
 }
 
-// changed receives the kernel's reports since the last call. A report that overflowed the buffer
-// counts as a change.
+// changed reads the kernel's reports and reports whether there were any since the last call.
+// Reports that were lost because the buffer was full count as a change.
 func (h *hostAddresses) changed() (bool, error) {
 	changed := false
-	// A longer report is cut: its arrival is enough.
+	// A longer report is truncated: only its arrival matters.
 	for buf := make([]byte, 512); ; {
 		_, _, err := syscall.Recvfrom(h.fd, buf, 0)
 		switch {
@@ -249,7 +250,7 @@ func (h *hostAddresses) changed() (bool, error) {
 	}
 }
 
-// forget makes the next request list the addresses anew.
+// forget clears the cache, so that the next call lists the addresses again. It returns err.
 func (h *hostAddresses) forget(err error) error {
 	h.known, h.list = false, nil
 	return errors.Join(err, syscall.Close(h.fd))

@@ -16,11 +16,10 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// A Question asks whether a request may be sent that the policy holds back until somebody has
-// approved it.
+// A Question asks whether a request that needs an approval may be sent.
 type Question struct {
 	What
-	// URL is the whole URL, with its query as it is; of a tunnel HOST:PORT.
+	// URL is the whole URL with its unmodified query; for a tunnel it is HOST:PORT.
 	URL string `json:"url"`
 	// Body is the SHA-256 of the body in hexadecimal digits, "" if there is none.
 	Body string `json:"body,omitempty"`
@@ -28,7 +27,7 @@ type Question struct {
 	Size int64 `json:"size,omitempty"`
 }
 
-// ConnectOf returns the question that a policy is asked about a request.
+// ConnectOf returns the policy's query for a request.
 func ConnectOf(w What) policy.Connect {
 	q := policy.Connect{Host: w.Host, Port: w.Port, Method: w.Method, Path: w.Path,
 		Tunnel: w.Kind == kindTunnel, WebSocket: w.Kind == kindWebSocket}
@@ -38,7 +37,7 @@ func ConnectOf(w What) policy.Connect {
 	return q
 }
 
-// names reports whether the URL of q names the host, port and path that were decided on.
+// names reports whether q.URL has the host, port and path that were decided on.
 func names(q Question) bool {
 	t := target{scheme: q.Scheme, host: q.Host, port: q.Port, path: q.Path}
 	switch q.Kind {
@@ -52,34 +51,34 @@ func names(q Question) bool {
 	return false
 }
 
-// A Verdict answers a Question. With the zero value the request may be sent.
+// A Verdict answers a Question. The zero value lets the request be sent.
 type Verdict struct {
-	// Code is that of the refusal.
+	// Code is the code of the refusal.
 	Code, Message string
-	// Next says what to do.
+	// Next is the advice on how to proceed.
 	Next string
 	// Approval is the id of the action that waits for an approval, if one does.
 	Approval string
 }
 
-// An asker is a recorder that returns verdicts. Ask ends early if its context ends.
+// An asker is a recorder that can also ask for verdicts. Ask returns early if its context ends.
 type asker interface {
 	Ask(context.Context, Question) (Verdict, error)
 }
 
-// Errors where the daemon gives no verdict.
+// Errors for a question without a verdict.
 var (
 	errNoVerdict = errors.New("nobody can be asked for an approval")
 	errToolGone  = errors.New("the tool went away")
 	errBehind    = errors.New("too much follows it on its stream")
 )
 
-// maxAsked bounds the requests of one run that wait for a verdict.
+// maxAsked bounds the concurrent questions of one run.
 const maxAsked = 64
 
-// ask waits until somebody has approved a request, and returns the refusal if nobody has. Neither
-// the timeout nor the budgets of the request have begun. The body is read before: the question
-// names its digest.
+// ask waits for the approval of a request and returns the refusal if there is none. The request's
+// timeout and budgets do not run meanwhile. The body is read before, since the question has its
+// digest.
 func (s *stream) ask(ctx context.Context, rt *roundTrip) *refusal {
 	q := Question{What: rt.what, URL: rt.target.String() + rt.target.query}
 	if refused := rt.usedUp(); refused != nil {
@@ -120,18 +119,18 @@ func (s *stream) ask(ctx context.Context, rt *roundTrip) *refusal {
 		rule: rt.what.Rule, layer: rt.what.Layer, approval: v.Approval})
 }
 
-// whileThere returns a context that ends when the tool closes the stream, or half of it. Without it
-// a tool that has given up would use the approval that its next try needs. leave returns when
-// nothing reads the stream any more.
+// whileThere returns a context that ends when the tool closes its stream, even in one direction.
+// Otherwise a tool that has given up would use the approval that its next try needs. leave ends the
+// watching, and returns when nothing reads the stream any more.
 func (s *stream) whileThere(ctx context.Context) (there context.Context, leave func()) {
 	there, cancel := context.WithCancelCause(ctx)
-	// However long that takes.
+	// A person may take any time to decide.
 	_ = s.conn.SetDeadline(time.Time{})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		// Bytes of the next request stay where they are. When they fill the buffer, nobody can tell
-		// any more.
+		// Bytes of the next request stay in the buffer. When they fill it, the end of the stream
+		// can no longer be noticed.
 		var err error
 		for err == nil {
 			_, err = s.r.Peek(s.r.Buffered() + 1)
@@ -152,7 +151,7 @@ func (s *stream) whileThere(ctx context.Context) (there context.Context, leave f
 	}
 }
 
-// readAll reads the body of a request within the timeout of the request.
+// readAll reads the whole body of a request into s.whole, within the request's timeout.
 func (s *stream) readAll(ctx context.Context, rt *roundTrip) *refusal {
 	ctx, cancel := context.WithTimeout(ctx, rt.time())
 	defer cancel()
@@ -172,7 +171,7 @@ func (s *stream) readAll(ctx context.Context, rt *roundTrip) *refusal {
 	return nil
 }
 
-// Ask waits for the daemon's verdict.
+// Ask sends q to the daemon and waits for its verdict.
 func (l *link) Ask(ctx context.Context, q Question) (Verdict, error) {
 	to := l.await(q.ID)
 	if err := l.out.send(fromProxy{Question: &q}); err != nil {
@@ -188,20 +187,20 @@ func (l *link) Ask(ctx context.Context, q Question) (Verdict, error) {
 		l.mu.Lock()
 		delete(l.waiting, q.ID)
 		l.mu.Unlock()
-		// An error is that of the next message.
+		// The next message reports an error.
 		_ = l.out.send(fromProxy{Gone: q.ID})
 		return Verdict{}, context.Cause(ctx)
 	}
 }
 
-// questions are the requests of a proxy that wait for a verdict.
+// questions are the questions of a proxy that wait for a verdict.
 type questions struct {
 	waiting sync.WaitGroup
-	// all ends when the proxy does.
+	// all is the parent of their contexts. It ends with the proxy.
 	all  context.Context
 	stop context.CancelFunc
 	mu   sync.Mutex
-	// ends has for each of them what ends its waiting.
+	// ends has a function for each question that ends its context.
 	ends map[uint64]context.CancelFunc
 }
 
@@ -211,8 +210,8 @@ func newQuestions() *questions {
 	return q
 }
 
-// begin returns the context of one more question, or false if there are too many, or it is asked
-// already.
+// begin registers question id and returns its context. It returns false if too many questions wait,
+// or id is registered already.
 func (q *questions) begin(id uint64) (context.Context, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -224,7 +223,7 @@ func (q *questions) begin(id uint64) (context.Context, bool) {
 	return ctx, true
 }
 
-// end ends the waiting of a question. left says that it has its verdict.
+// end ends the context of question id. If left is set, it also removes the question.
 func (q *questions) end(id uint64, left bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -236,7 +235,7 @@ func (q *questions) end(id uint64, left bool) {
 	}
 }
 
-// decide asks who decides on a request of the proxy, and passes the verdict on.
+// decide asks the daemon's approval queue about q and sends the verdict to the proxy.
 func (p *Process) decide(q Question) {
 	answered := func(v Verdict) {
 		p.answer(answer{ID: q.ID, Refuse: v.Message, Code: v.Code, Next: v.Next,

@@ -16,21 +16,21 @@ import (
 
 // Bounds of an authority.
 const (
-	// No run is longer, and the key ends with the run.
+	// authorityTime is longer than any run, and the key ends with the run.
 	authorityTime = 30 * 24 * time.Hour
 	// maxLeaves bounds the kept certificates.
 	maxLeaves  = 1024
 	serialBits = 127
 )
 
-// authority signs certificates for the hosts that tools of one run speak TLS to, so that the proxy
-// can decide each request. Its key is made in the memory of the run's proxy and never leaves it.
-// Only the tools of that one jail trust its certificate.
+// authority is a certificate authority for the hosts to which the tools of one run speak TLS, so
+// that the proxy can decide each request inside. Its key is made in the memory of the run's proxy
+// and never leaves it. Only the tools in that jail trust its certificate.
 type authority struct {
 	pem  []byte // the certificate
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
-	// leaf is the key of every host's certificate.
+	// leaf is the key in the certificates of all hosts.
 	leaf *ecdsa.PrivateKey
 
 	mu     sync.Mutex
@@ -70,12 +70,12 @@ func certificate(name string, now time.Time) (*x509.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	// An hour before now, since the clock of a tool may be behind.
+	// Valid from an hour ago, since a tool's clock may be behind.
 	return &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: name},
 		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(authorityTime)}, nil
 }
 
-// sign returns the certificate for a host, the same one each time.
+// sign returns the certificate for a host. It caches certificates.
 func (a *authority) sign(host string) (*tls.Certificate, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -84,7 +84,7 @@ func (a *authority) sign(host string) (*tls.Certificate, error) {
 	}
 	name := host
 	if len(name) > maxCommonName {
-		// The subject alternative name below counts.
+		// Clients check the subject alternative name, which is set below.
 		name = ""
 	}
 	template, err := certificate(name, time.Now())
@@ -108,8 +108,8 @@ func (a *authority) sign(host string) (*tls.Certificate, error) {
 // maxCommonName is the upper bound of a common name (RFC 5280, ub-common-name).
 const maxCommonName = 64
 
-// config returns the TLS configuration of a tunnel to one host. It refuses a client that names
-// another host or none, since another host was decided.
+// config returns the server's TLS configuration for a tunnel to host. It rejects a client that
+// names no host or another one, since only host was decided.
 func (a *authority) config(host string) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
 		SessionTicketsDisabled: true,

@@ -10,7 +10,7 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// limitError names the limit of fetches that a request exceeds.
+// limitError is the error for a request that exceeds a limit of the policy.
 type limitError struct {
 	// name is a key of the policy file.
 	name  string
@@ -19,7 +19,7 @@ type limitError struct {
 
 func (e *limitError) Error() string { return fmt.Sprintf("%s = %s is used up", e.name, e.limit) }
 
-// budget counts the requests and bytes of a run, or of one host of a run. A bound of zero is no
+// budget counts the requests and bytes of a run, or of one host in a run. A bound of zero means no
 // bound.
 type budget struct {
 	mu       sync.Mutex
@@ -28,7 +28,7 @@ type budget struct {
 	requests int64
 	in, out  int64
 	slots    chan struct{}
-	// started are the starts within the last second, at most the rate.
+	// started has the start times within the last second, at most as many as the rate.
 	started []time.Time
 }
 
@@ -40,8 +40,8 @@ func newBudget(key string, bounds policy.FetchBounds) *budget {
 	return b
 }
 
-// runBounds returns the limits of a run as bounds. The function nothing has refused limits of zero
-// before.
+// runBounds returns a run's limits as bounds. Limits of zero do not occur: function nothing has
+// refused them before.
 func runBounds(f policy.Fetch) policy.FetchBounds {
 	of := func(n int64) int64 {
 		if n == policy.Unlimited {
@@ -59,8 +59,8 @@ func (b *budget) over(name string, limit int64) error {
 	return &limitError{b.key + "." + name, policy.FieldOf("fetch.limits." + name).Unit.Format(limit)}
 }
 
-// begin takes one request. It waits for rate and concurrent, and returns an error for other
-// exceeded bounds.
+// begin counts one request. It waits until rate and concurrent allow it, and returns an error if
+// another bound is exceeded.
 func (b *budget) begin(ctx context.Context) error {
 	b.mu.Lock()
 	if b.bounds.Requests > 0 && b.requests >= b.bounds.Requests {
@@ -72,7 +72,7 @@ func (b *budget) begin(ctx context.Context) error {
 	wait := at.Sub(now)
 	if deadline, ok := ctx.Deadline(); ok && wait > 0 && at.After(deadline) {
 		b.mu.Unlock()
-		// The request takes no turn from those that can wait for theirs.
+		// Do not take a turn from requests that can wait.
 		return b.over("rate", b.bounds.Rate)
 	}
 	b.requests++
@@ -92,7 +92,7 @@ func (b *budget) begin(ctx context.Context) error {
 	}
 }
 
-// usedUp returns an error if nothing is left for one more request.
+// usedUp returns an error if the budget has nothing left for another request. It counts nothing.
 func (b *budget) usedUp() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -107,12 +107,12 @@ func (b *budget) usedUp() error {
 	return nil
 }
 
-// rate returns how many requests may start in one second, 0 for any number.
+// rate returns the number of requests that may start in one second; 0 means any number.
 func (b *budget) rate() int { return int(min(max(b.bounds.Rate, 0), 1<<16)) }
 
-// next returns the time at which one more request may start. After a pause as many start at once as
-// may start in one second; later ones start evenly, since a burst in each second would delay others
-// on the machine.
+// next returns the time at which another request may start. After a pause a second's worth of
+// requests may start at once. Later ones start evenly, since bursts would delay others on the
+// machine.
 func (b *budget) next(now time.Time) time.Time {
 	n := len(b.started)
 	if n == 0 || n < b.rate() {
@@ -128,7 +128,7 @@ func (b *budget) next(now time.Time) time.Time {
 	return at
 }
 
-// start takes the turn at the time that next returned.
+// start records a request that starts at the time that next returned.
 func (b *budget) start(at time.Time) {
 	switch rate := b.rate(); {
 	case rate == 0:
@@ -139,7 +139,7 @@ func (b *budget) start(at time.Time) {
 	b.started = append(b.started, at)
 }
 
-// turn takes the next turn and returns the time until then.
+// turn takes the next start time and returns the wait until then.
 func (b *budget) turn(now time.Time) time.Duration {
 	at := b.next(now)
 	b.start(at)
@@ -152,7 +152,7 @@ func (b *budget) end() {
 	}
 }
 
-// spend counts bytes and returns an error if they exceed the budget.
+// spend counts bytes. It returns an error if they exceed the budget.
 func (b *budget) spend(in, out int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -167,7 +167,7 @@ func (b *budget) spend(in, out int64) error {
 	return nil
 }
 
-// nothing returns the limit of a run that is zero, which grants no request at all.
+// nothing returns an error if a limit of the policy is zero, so that no request at all is allowed.
 func nothing(f policy.Fetch) error {
 	for _, name := range policy.FetchLimitNames() {
 		if n, unit, _ := f.Limits.Get(name); n <= 0 {
@@ -177,7 +177,7 @@ func nothing(f policy.Fetch) error {
 	return nil
 }
 
-// budgets are those of a run and of its hosts.
+// budgets has the budgets of a run and of its hosts.
 type budgets struct {
 	run   *budget
 	mu    sync.Mutex
@@ -188,7 +188,7 @@ func newBudgets(f policy.Fetch) *budgets {
 	return &budgets{run: newBudget("fetch.limits", runBounds(f)), hosts: map[string]*budget{}}
 }
 
-// of returns the budget of a host under a rule's bounds, nil without bounds.
+// of returns the budget of a host under the bounds of a rule; nil if bounds are empty.
 func (b *budgets) of(host string, bounds policy.FetchBounds) (*budget, error) {
 	if bounds == (policy.FetchBounds{}) {
 		return nil, nil

@@ -13,13 +13,13 @@ import (
 	"github.com/jail-sandbox/jail/jail/control"
 )
 
-// Arg is the first argument by which the daemon's program becomes a proxy.
+// Arg is the first argument that makes the daemon's program run as a proxy.
 const Arg = "fetch-proxy"
 
-// proxyControl is the proxy's descriptor of its socket to the daemon.
+// proxyControl is the number of the proxy's descriptor for its socket to the daemon.
 const proxyControl = 3
 
-// Main runs a proxy until its end. It returns the exit code.
+// Main runs a proxy until it ends, and returns the exit code.
 func Main(stderr io.Writer) int {
 	conn, err := control.Inherit(proxyControl)
 	if err != nil {
@@ -27,7 +27,7 @@ func Main(stderr io.Writer) int {
 		return 125
 	}
 	if err := serve(conn); err != nil && !errors.Is(err, io.EOF) {
-		// The daemon may be gone.
+		// An error means that the daemon is gone.
 		_ = conn.Send(fromProxy{Failed: err.Error()})
 		return 125
 	}
@@ -80,10 +80,10 @@ func serve(conn *control.Conn) error {
 	return nil
 }
 
-// lastWords bounds the time in which the ends of requests are reported after the end of the run.
+// lastWords bounds the time for reporting outcomes after the end of the run.
 const lastWords = 2 * time.Second
 
-// abandon answers the intents that get no answer of the daemon.
+// abandon answers all waiting intents and questions with a failure, since the daemon will not.
 func (l *link) abandon() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,7 +93,7 @@ func (l *link) abandon() {
 	}
 }
 
-// wait waits until no stream is served, at most for most.
+// wait waits until no stream is served, for at most the time most.
 func (p *proxy) wait(most time.Duration) {
 	for end := time.Now().Add(most); len(p.streams) > 0 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
@@ -101,7 +101,7 @@ func (p *proxy) wait(most time.Duration) {
 }
 
 // admit accepts proxy connections until socket closes. All input on socket comes from inside the
-// jail.
+// jail and is untrusted.
 func (p *proxy) admit(ctx context.Context, socket *control.Conn) {
 	defer socket.Close()
 	for {
@@ -144,13 +144,13 @@ func (p *proxy) open(ctx context.Context, socket *control.Conn, scope int) error
 	return nil
 }
 
-// dialer asks the daemon for connections to Unix sockets of the host.
+// dialer requests connections to Unix sockets of the host from the daemon.
 type dialer struct {
 	mu   sync.Mutex
 	conn *control.Conn
 }
 
-// dial returns the connection of an intent that is on record. The daemon answers in order, within
+// dial returns the connection for a recorded intent. The daemon answers in order, within
 // dialSocketTime each.
 func (d *dialer) dial(_ context.Context, id uint64, _ string) (net.Conn, error) {
 	d.mu.Lock()
@@ -177,7 +177,7 @@ func (d *dialer) dial(_ context.Context, id uint64, _ string) (net.Conn, error) 
 // link is the proxy's end of its socket to the daemon.
 type link struct {
 	out sender
-	// said are the messages of the daemon.
+	// said reads the daemon's messages.
 	said    *frames
 	mu      sync.Mutex
 	waiting map[uint64]chan answer
@@ -203,7 +203,7 @@ func (l *link) listen() error {
 	}
 }
 
-// await returns the channel of the daemon's answer about a request.
+// await registers request id and returns the channel of the daemon's answer.
 func (l *link) await(id uint64) chan answer {
 	to := make(chan answer, 1)
 	l.mu.Lock()
@@ -212,13 +212,13 @@ func (l *link) await(id uint64) chan answer {
 	return to
 }
 
-// Intend waits until the daemon has recorded the intent.
+// Intend returns after the daemon has recorded the intent, or with the reason for a refusal.
 func (l *link) Intend(i Intent) (string, error) {
 	answer := l.await(i.ID)
 	if err := l.out.pack(packedIntent, &i); err != nil {
 		return "", err
 	}
-	// The daemon answers, or this process ends with it.
+	// The daemon answers; if it dies, this process dies, too.
 	a := <-answer
 	if a.Failed {
 		return "", errors.New("not on record")
@@ -229,8 +229,8 @@ func (l *link) Intend(i Intent) (string, error) {
 	return a.Refuse, nil
 }
 
-// Ended reports the outcome of a request. An error is ignored, since this process ends with the
-// daemon.
+// Ended reports the outcome of a request. An error is ignored: it means that the daemon is gone,
+// and this process ends with it.
 func (l *link) Ended(o Outcome) { _ = l.out.pack(packedOutcome, &o) }
 
 // Refused reports a request that was not sent.

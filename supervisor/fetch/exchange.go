@@ -14,15 +14,14 @@ import (
 	"time"
 )
 
-// wholeBody is the size in bytes up to which the proxy reads a request body before it dials: errors
-// in its chunks are then found before the host hears of the request, and it is sent with its
-// length.
+// wholeBody bounds, in bytes, the request bodies that the proxy reads as a whole before it dials:
+// errors in their chunks are found before the host gets anything, and they are sent with a length.
 const wholeBody = 256 << 10
 
-// maxInformational bounds the number of 1xx responses before the response.
+// maxInformational bounds the number of 1xx responses to one request.
 const maxInformational = 5
 
-// exchange sends a request and passes its response on. It reports whether the stream goes on.
+// exchange sends a request and passes on the response. It reports whether the stream stays usable.
 func (s *stream) exchange(ctx context.Context, rt *roundTrip) bool {
 	body, whole, refused := s.body(ctx, rt)
 	defer rt.letGo()
@@ -40,8 +39,8 @@ func (s *stream) exchange(ctx context.Context, rt *roundTrip) bool {
 	if upgrades {
 		headers = append(headers, field{"Connection", "Upgrade"}, field{"Upgrade", "websocket"})
 	}
-	// A request that may not be safe to send twice, or was approved once, uses a connection that is
-	// known to be open.
+	// A request that may be unsafe to send twice, or was approved once, uses a new connection,
+	// which is known to be open.
 	reuse := s.h.length == 0 && !rt.asks && !upgrades
 	if refused := rt.reach(ctx, reuse); refused != nil {
 		s.finish(rt, refused)
@@ -49,8 +48,8 @@ func (s *stream) exchange(ctx context.Context, rt *roundTrip) bool {
 	}
 	resp, refused := s.send(ctx, rt, headers, body)
 	if refused != nil && rt.try.unheard(ctx, s.h.method) {
-		// The host had closed the kept connection. Try once more on a new one, with a record of its
-		// own and a new look-up and check of the addresses.
+		// The host had closed the kept connection. Try once more on a new one, with its own record,
+		// name resolution and address check.
 		rt.again()
 		if refused = rt.reach(ctx, false); refused == nil {
 			resp, refused = s.send(ctx, rt, headers, body)
@@ -75,8 +74,7 @@ func (s *stream) exchange(ctx context.Context, rt *roundTrip) bool {
 	return goesOn
 }
 
-// attached returns the headers and the query of a request as the host gets them, with the credential
-// of its rule.
+// attached returns the headers and the query as sent to the host, with the credential of the rule.
 func (s *stream) attached(rt *roundTrip, whole []byte) (headers fields, query string, r *refusal) {
 	to, headers := rt.target, keyed(s.h.forwarded(rt.secret), s.key)
 	if rt.secret != nil {
@@ -91,7 +89,7 @@ func (s *stream) attached(rt *roundTrip, whole []byte) (headers fields, query st
 	return headers, to.query, nil
 }
 
-// finish ends a request that got no response of its host.
+// finish ends a request that got no response from the host.
 func (s *stream) finish(rt *roundTrip, r *refusal) {
 	rt.done()
 	if rt.try.up != nil {
@@ -156,7 +154,7 @@ var (
 	errBodies      = errors.New("too many bodies are on their way")
 )
 
-// bounded is a reader that returns an error after a number of bytes.
+// bounded is a reader that returns err after left bytes.
 type bounded struct {
 	r    io.Reader
 	left int64
@@ -171,7 +169,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// send writes the decided request and reads the head of the response.
+// send sends the decided request and reads the head of the response.
 func (s *stream) send(ctx context.Context, rt *roundTrip, headers fields,
 	body io.Reader) (*http.Response, *refusal) {
 	out := fmt.Appendf(nil, "%s %s%s HTTP/1.1\r\nHost: %s\r\n", s.h.method, rt.target.path,
@@ -192,7 +190,7 @@ func (s *stream) send(ctx context.Context, rt *roundTrip, headers fields,
 	if err == nil {
 		err = w.Flush()
 	}
-	// A host may respond before it has read all of the request and then close: its response counts.
+	// A host may respond and close before it has read the whole request: its response counts.
 	if err != nil && (ctx.Err() != nil || isOurs(err)) {
 		return nil, rt.failed(ctx, err)
 	}
@@ -206,7 +204,7 @@ func (s *stream) send(ctx context.Context, rt *roundTrip, headers fields,
 
 func hasBody(method string) bool { return method == "POST" || method == "PUT" || method == "PATCH" }
 
-// isOurs reports whether an error is of the tool's body or of a limit, and not of the host.
+// isOurs reports whether an error is due to the tool's body or a limit, not to the host.
 func isOurs(err error) bool {
 	var limit *limitError
 	var b *badTarget
@@ -229,7 +227,7 @@ func (s *stream) sendBody(w *bufio.Writer, body io.Reader) error {
 	return err
 }
 
-// readHead reads the head of the response, after any 1xx responses.
+// readHead reads the head of the response. It skips 1xx responses.
 func (s *stream) readHead(rt *roundTrip) (*http.Response, error) {
 	for range maxInformational + 1 {
 		rt.try.up.cap.lower()
@@ -250,8 +248,8 @@ func (s *stream) readHead(rt *roundTrip) (*http.Response, error) {
 	return nil, errors.New("the host sends too many 1xx responses")
 }
 
-// answer passes the response on. goesOn reports whether the tool's stream can go on, keep whether
-// the connection to the host can be reused.
+// answer passes the response to the tool. goesOn reports whether the tool's stream can carry
+// another request, keep whether the connection to the host can be reused.
 func (s *stream) answer(ctx context.Context, rt *roundTrip, resp *http.Response) (goesOn,
 	keep bool) {
 	defer resp.Body.Close()
@@ -298,7 +296,7 @@ func (s *stream) answer(ctx context.Context, rt *roundTrip, resp *http.Response)
 	defer giveBack(w)
 	_, err := w.Write(append(out, "\r\n"...))
 	if err == nil && !none && rt.try.up.r.Buffered() == 0 {
-		// The body may take its time, as the events of a model do.
+		// Send the head now: the body may take time, as a model's event stream does.
 		err = w.Flush()
 	}
 	if err == nil && !none {
@@ -307,7 +305,7 @@ func (s *stream) answer(ctx context.Context, rt *roundTrip, resp *http.Response)
 	if err == nil {
 		err = w.Flush()
 	} else {
-		// Pass on what has arrived. The framing shows that it is incomplete.
+		// Pass on the bytes so far. The framing shows that the response is incomplete.
 		_ = w.Flush()
 	}
 	if cleaner != nil {
@@ -334,7 +332,7 @@ func (rt *roundTrip) truncated(ctx context.Context, err error) {
 	}
 }
 
-// copyBody passes a body on as it arrives.
+// copyBody passes a body to the tool as it arrives.
 func (s *stream) copyBody(w *bufio.Writer, body io.Reader, chunks bool) error {
 	var to io.Writer = w
 	if chunks {
@@ -364,7 +362,7 @@ func (s *stream) copyBody(w *bufio.Writer, body io.Reader, chunks bool) error {
 	}
 }
 
-// checkAnswer refuses a response that the rule does not allow.
+// checkAnswer returns a refusal for a response that the rule does not allow, else nil.
 func (rt *roundTrip) checkAnswer(resp *http.Response) *refusal {
 	if rt.bounds.ResponseSize > 0 && resp.ContentLength > rt.bounds.ResponseSize {
 		return &refusal{status: 502, code: codeBudget, layer: "fetch",
@@ -398,21 +396,21 @@ func (rt *roundTrip) checkAnswer(resp *http.Response) *refusal {
 // bufferSize is the size of one read or write of a body, in bytes.
 const bufferSize = 32 << 10
 
-// Pools of buffers, reused by all requests of one run: new ones caused most of the garbage
-// collection.
+// Pools of buffers for all requests of the run. New buffers for each request caused most of the
+// garbage collection.
 var (
 	writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, bufferSize) }}
 	pieces  = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 )
 
-// writerTo returns a buffered writer to w. giveBack returns it to the pool.
+// writerTo returns a buffered writer to w from the pool. giveBack returns it.
 func writerTo(w io.Writer) *bufio.Writer {
 	b := writers.Get().(*bufio.Writer)
 	b.Reset(w)
 	return b
 }
 
-// giveBack drops the rest of a buffer and returns it to the pool.
+// giveBack discards unflushed bytes and returns the writer to the pool.
 func giveBack(b *bufio.Writer) {
 	b.Reset(nil)
 	writers.Put(b)

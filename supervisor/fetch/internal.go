@@ -14,23 +14,23 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// Internal is an entry [[internal]] of fetch.toml: hosts inside the operator's network. The proxy
-// may dial the entry's addresses for the entry's names and ports, if a policy grants the request.
+// Internal is an entry [[internal]] of fetch.toml: hosts inside the operator's network. If a policy
+// grants the request, the proxy may dial the entry's addresses for its names and ports.
 type Internal struct {
 	Host  policy.Host `json:"host"`
 	Ports []uint16    `json:"ports"`
-	// Addresses are all addresses that the names may have. A single address is a prefix of all its
-	// bits.
+	// Addresses has all addresses that the names may resolve to. A single address is a prefix of
+	// full length.
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
-	// Fixed says that no name server is asked: each of Addresses is a single address of the host.
+	// Fixed: no name server is asked, and each of Addresses is a single address of the host.
 	Fixed bool `json:"fixed,omitempty"`
-	// Socket is the path of a Unix socket of the host that is dialled in place of an address.
+	// Socket is the path of a Unix socket of the host, which is dialled instead of an address.
 	Socket string `json:"socket,omitempty"`
 	// Line is the line of the entry in fetch.toml.
 	Line int `json:"line,omitempty"`
 }
 
-// internalEntry is an entry as fetch.toml has it.
+// internalEntry is an entry in the format of fetch.toml.
 type internalEntry struct {
 	Host      string   `json:"host"`
 	Addresses []string `json:"addresses"`
@@ -39,22 +39,22 @@ type internalEntry struct {
 	Socket    string   `json:"socket"`
 }
 
-// maxInternal bounds the entries of fetch.toml, and the addresses and ports of one.
+// maxInternal bounds the entries of fetch.toml, and the addresses and the ports of each.
 const maxInternal = 256
 
-// maxSocketPath is the length of sun_path without its final zero byte (unix(7)).
+// maxSocketPath is the length of sun_path without the final zero byte (unix(7)).
 const maxSocketPath = 107
 
-// neverInternal are the ranges that no entry may name, beside metadataZones. A link-local address
-// needs an interface, or is where clouds serve metadata.
+// neverInternal are ranges that no entry may name, besides metadataZones. Link-local addresses need
+// an interface, or serve the metadata of clouds.
 var neverInternal = join(special4, special6)
 
 var loopbackZones = zones("loopback", "127.0.0.0/8", "::1/128")
 
-// compatibleZone is checked after the loopback and the unspecified address, which it contains.
+// compatibleZone contains the loopback and the unspecified address, so it is checked after them.
 var compatibleZone = zones("IPv4-compatible", "::/96")
 
-// mistake is an error of one key of fetch.toml, whose line the file knows.
+// mistake is an error in a key of fetch.toml. The caller adds the line.
 type mistake struct {
 	key  string
 	text string
@@ -66,7 +66,7 @@ func wrong(key, format string, args ...any) error {
 	return &mistake{key, fmt.Sprintf(format, args...)}
 }
 
-// parse returns the entry, or a mistake with the key that is wrong.
+// parse checks an entry and returns its parsed form. An error is a mistake with the wrong key.
 func (e internalEntry) parse(nat64 []netip.Prefix) (Internal, error) {
 	out := Internal{Socket: e.Socket}
 	var err error
@@ -126,7 +126,7 @@ func (e internalEntry) parse(nat64 []netip.Prefix) (Internal, error) {
 	return out, nil
 }
 
-// internalPrefix reads an address or a range, and refuses those that no entry may name.
+// internalPrefix parses an address or range. It returns an error for one that no entry may name.
 func internalPrefix(text string, nat64 []netip.Prefix) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(text)
 	if err != nil {
@@ -167,7 +167,7 @@ func internalPrefix(text string, nat64 []netip.Prefix) (netip.Prefix, error) {
 	return p, nil
 }
 
-// findInternal returns the entry for a host and port, nil without one. fetch.toml has at most one.
+// findInternal returns the entry for a host and port, or nil. fetch.toml has at most one.
 func findInternal(list []Internal, host string, port uint16) *Internal {
 	for i := range list {
 		if list[i].Host.Match(host) && slices.Contains(list[i].Ports, port) {
@@ -177,7 +177,7 @@ func findInternal(list []Internal, host string, port uint16) *Internal {
 	return nil
 }
 
-// Find returns the entry of the settings for a host and port, nil without one.
+// Find returns the entry for a host and port, or nil.
 func (s Settings) Find(host string, port uint16) *Internal {
 	return findInternal(s.internal, host, port)
 }
@@ -185,7 +185,7 @@ func (s Settings) Find(host string, port uint16) *Internal {
 // Hosts returns the entries [[internal]].
 func (s Settings) Hosts() []Internal { return slices.Clone(s.internal) }
 
-// String names the entry as fetch.toml does.
+// String describes the entry in the terms of fetch.toml.
 func (e Internal) String() string {
 	var to []string
 	for _, p := range e.Addresses {
@@ -202,7 +202,7 @@ func (e Internal) String() string {
 	return fmt.Sprintf("%s, ports %s, at %s", e.Host, ports, strings.Join(to, ", "))
 }
 
-// overlap returns an error for two entries of which both stand for one host and port.
+// overlap returns an error if e and an entry of list match the same host and port.
 func overlap(list []Internal, e Internal) error {
 	for _, other := range list {
 		if other.Host.Meet(e.Host) == (policy.Host{}) {
@@ -219,9 +219,9 @@ func overlap(list []Internal, e Internal) error {
 	return nil
 }
 
-// refuses returns why an address may not be dialled by the entry, or "". Without an entry only
-// public addresses may be dialled. It checks metadataZones and neverInternal again: an entry never
-// opens them.
+// refuses returns why an address must not be dialled under the entry, or "". A nil entry allows
+// public addresses only. It checks metadataZones and neverInternal again, since no entry may open
+// them.
 func (e *Internal) refuses(a netip.Addr, nat64 []netip.Prefix) string {
 	if e == nil {
 		return Forbidden(a, nat64)
@@ -252,14 +252,14 @@ func (e *Internal) refuses(a netip.Addr, nat64 []netip.Prefix) string {
 	return ""
 }
 
-// exactly reports whether the entry lists this single address.
+// exactly reports whether the entry lists a as a single address.
 func (e *Internal) exactly(a netip.Addr) bool {
 	a = a.Unmap()
 	return slices.Contains(e.Addresses, netip.PrefixFrom(a, a.BitLen()))
 }
 
 // outward returns the addresses of an intent that must not be this host's own: all but those that
-// an entry lists as single addresses. list has the daemon's entries; the proxy's are not trusted.
+// an entry lists singly. list must be the daemon's, since the proxy is not trusted.
 func outward(list []Internal, i Intent) []netip.Addr {
 	e := findInternal(list, i.Host, i.Port)
 	if e == nil {
@@ -268,10 +268,10 @@ func outward(list []Internal, i Intent) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(i.Addresses), e.exactly)
 }
 
-// dialSocketTime bounds the connection to a Unix socket of the host.
+// dialSocketTime bounds the time to connect to a Unix socket of the host.
 const dialSocketTime = 2 * time.Second
 
-// dialSocket connects to the socket of an entry. Only the daemon can: the proxy may open no files.
+// dialSocket connects to a Unix socket of the host. Only the daemon can: the proxy opens no files.
 func dialSocket(ctx context.Context, path string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialSocketTime)
 	defer cancel()
@@ -285,7 +285,7 @@ func dialSocket(ctx context.Context, path string) (net.Conn, error) {
 	return conn, nil
 }
 
-// internalDenied is the refusal of an internal host that a layer grants by the host * alone.
+// internalDenied returns the refusal of an internal host that layer l grants only by the host *.
 func internalDenied(l policy.Layer, q policy.Connect) *refusal {
 	return &refusal{status: 403, code: codeDenied, layer: l.Name, rule: policy.RuleInternal,
 		message: fmt.Sprintf("%s is not allowed: %s is inside the operator's network, and %s (%s)",

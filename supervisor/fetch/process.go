@@ -23,70 +23,70 @@ const (
 	endTime       = 5 * time.Second
 )
 
-// startTime is how long a proxy may take until it is confined, as each step of the start of a jail
-// may. Tests of a proxy that never is have less of it.
+// startTime bounds the time until a proxy is confined, as for each step of a jail's start. Tests
+// shorten it.
 var startTime = 30 * time.Second
 
-// ErrLate is returned when a proxy was not confined in time. It has been killed.
+// ErrLate is wrapped by the error for a proxy that was not confined in time and was killed.
 var ErrLate = errors.New("it was not ready in time")
 
-// Spec describes how a proxy is started.
+// Spec describes the proxy to start.
 type Spec struct {
-	// Exe is the daemon's own program.
+	// Exe is the path of the daemon's own program.
 	Exe string
-	// Cgroup of the proxy alone; empty leaves it in the daemon's.
+	// Cgroup is a cgroup for the proxy alone; empty leaves it in the daemon's cgroup.
 	Cgroup string
 	Setup  Setup
-	// Record records what the proxy does. Its IntendAfter returns before anything is dialled.
+	// Record records requests. A request is dialled only after its IntendAfter has returned.
 	Record Log
-	// Ask decides on a request that the policy holds back. It returns soon after the end of the
-	// context. Where it is nil, no such request is sent.
+	// Ask decides on a request that needs an approval. It returns soon after its context ends. If
+	// Ask is nil, no such request is sent.
 	Ask func(context.Context, Question) Verdict
 	// Died is called once if the proxy ends before Close.
 	Died func(error)
 }
 
-// Log is the daemon's record of a run.
+// Log records a run's requests for the daemon.
 type Log interface {
-	// IntendAfter records the outcomes ended and an intent, with one flush for all of them. It returns
-	// why the request must not be sent, or "". It refuses what nobody has approved; addresses are
-	// checked before.
+	// IntendAfter records the outcomes ended and the intent i with one flush. It returns why the
+	// request must not be sent, or "". It refuses requests without the approval that they need. The
+	// caller has checked the addresses.
 	IntendAfter(ended []Outcome, i Intent) (refuse string, err error)
 	Ended(Outcome)
 	Refused(Refused)
 }
 
-// Process is the proxy of one run, as the daemon sees it.
+// Process is the daemon's handle of a run's proxy.
 type Process struct {
-	// Door is the jail's end of the proxy's socket. The caller passes it on and closes it.
+	// Door is the jail's end of the proxy's socket. The caller passes it to the jail and closes it.
 	Door *os.File
 	PID  int
-	// Authority is the PEM certificate that the tools of this jail trust beside the operator's
-	// roots, or nil.
+	// Authority is a PEM certificate that the tools in the jail must trust besides the operator's
+	// roots; nil without interception.
 	Authority []byte
 
 	cmd *exec.Cmd
 	// out is the daemon's end of the socket to the proxy.
 	out sender
-	// dials carries requests for connections to Unix sockets of the host; nil without such hosts.
+	// dials receives requests for connections to Unix sockets of the host; nil if no host needs it.
 	dials *control.Conn
-	// said are the messages of the proxy.
+	// said reads the proxy's messages.
 	said  *frames
 	spec  Spec
 	ended chan struct{}
 	asks  *questions
-	// records are on their way to the log.
+	// records are on the way to the log.
 	records *recording
 	closed  closing
 }
 
-// closing says whether a proxy has been asked to end.
+// closing says whether the proxy has been told to end.
 type closing struct {
 	sync.Mutex
 	done bool
 }
 
-// Start starts a proxy and returns when it is confined.
+// Start starts a proxy. It returns when the proxy is confined.
 func Start(ctx context.Context, s Spec) (*Process, error) {
 	conn, theirs, err := control.Pair("fetch proxy")
 	if err != nil {
@@ -110,8 +110,8 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 	}
 	p.records = newRecording(s.Record, s.Setup.Internal, p.ended)
 	p.cmd = exec.Command(s.Exe, Arg)
-	// One processor bounds what a run's requests take from others, and saves the wake-up of a
-	// second thread for each request.
+	// One processor limits what a run's requests take from others, and saves waking a second thread
+	// for each request.
 	p.cmd.Env = []string{"GOTRACEBACK=none", "GOMAXPROCS=1", "GOMEMLIMIT=200MiB",
 		"GODEBUG=netdns=go,containermaxprocs=0,updatemaxprocs=0"}
 	p.cmd.ExtraFiles = []*os.File{theirs}
@@ -127,13 +127,13 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 	timer := time.AfterFunc(startTime, p.kill)
 	err = p.begin(sockets)
 	if !timer.Stop() {
-		// It was killed, whatever begin has made of that.
+		// It was killed, so the error of begin is a consequence.
 		err = fmt.Errorf("%w, which is %v", ErrLate, startTime)
 	}
 	stop()
 	if err != nil {
 		p.kill()
-		// The error of begin is the cause.
+		// The error of begin is the cause, not the exit status.
 		_ = p.cmd.Wait()
 		return nil, errors.Join(fmt.Errorf("fetch proxy: %w", err), socket.Close(),
 			p.closeSockets(), p.removeGroup())
@@ -154,9 +154,9 @@ func (p *Process) closeSockets() error {
 	return err
 }
 
-// dialSockets connects to Unix sockets of the host for the proxy until the proxy ends. The proxy
-// names a request only. The recorder knows whether that request is on record and to which socket it
-// may go.
+// dialSockets serves the proxy's requests for connections to Unix sockets of the host until the
+// proxy ends. The proxy sends only a request's id. The recorder checks that the request is recorded
+// and knows its socket.
 func (p *Process) dialSockets() {
 	for {
 		var asked socketRequest
@@ -165,7 +165,7 @@ func (p *Process) dialSockets() {
 		if err != nil {
 			return
 		}
-		// The next Receive notices a proxy that is gone.
+		// If the proxy is gone, the next Receive returns an error.
 		_ = p.dialSocket(asked.ID)
 	}
 }
@@ -191,10 +191,10 @@ func (p *Process) dialSocket(id uint64) error {
 	return p.dials.Send(socketAnswer{}, f)
 }
 
-// kill kills the proxy, which may have ended by itself.
+// kill kills the proxy. It may have ended already.
 func (p *Process) kill() { _ = p.cmd.Process.Kill() }
 
-// begin moves the process into its cgroup before it sends the setup.
+// begin moves the proxy into its cgroup, sends the setup and waits until the proxy is confined.
 func (p *Process) begin(sockets []*os.File) error {
 	if p.spec.Cgroup != "" {
 		if err := cgroup.Enclose(p.spec.Cgroup,
@@ -225,8 +225,8 @@ func (p *Process) receive(m *fromProxy) error {
 	return err
 }
 
-// listen receives the proxy's messages until the proxy ends. The proxy talks to strangers, so its
-// messages are only recorded.
+// listen handles the proxy's messages until the proxy ends. It only records them, since the proxy
+// is exposed to untrusted input.
 func (p *Process) listen() {
 	defer close(p.ended)
 	defer p.asks.waiting.Wait()
@@ -236,7 +236,7 @@ func (p *Process) listen() {
 		var m fromProxy
 		if err := p.receive(&m); err != nil {
 			p.records.finish()
-			// A proxy that has not ended sends nothing more.
+			// Stop a proxy that has closed its socket but not ended.
 			p.kill()
 			if how := p.cmd.Wait(); how != nil {
 				err = fmt.Errorf("%w: %w", err, how)
@@ -262,10 +262,10 @@ func (p *Process) listen() {
 	}
 }
 
-// answer tells the proxy what became of an intent. listen notices a proxy that is gone.
+// answer sends the reply to an intent or a question. If the proxy is gone, listen notices.
 func (p *Process) answer(a answer) { _ = p.out.pack(packedAnswer, &a) }
 
-// end records the requests without a known outcome, and the end of the proxy.
+// end records an unknown outcome for each open request, and reports an unexpected end of the proxy.
 func (p *Process) end(err error) {
 	p.records.unknown(err)
 	p.closed.Lock()
@@ -276,12 +276,12 @@ func (p *Process) end(err error) {
 	}
 }
 
-// Close ends the proxy and waits until everything is recorded and nothing of it is left. The jail
-// must have ended.
+// Close ends the proxy, waits until everything is recorded, and removes its remains. The jail must
+// have ended.
 func (p *Process) Close() error {
 	p.asks.stop()
-	// Closing and noting are one step: a proxy that has ended by now ended before it was asked to,
-	// perhaps unnoticed.
+	// Sending and noting are one step under the lock: a proxy that has ended by now ended on its
+	// own, maybe unnoticed.
 	p.closed.Lock()
 	err := p.out.send(answer{End: true})
 	p.closed.done = err == nil

@@ -34,44 +34,44 @@ import (
 //	jaild ◄──socketRequest──────────── proxy     an intent on record needs its connection
 //	jaild ──socketAnswer, connection─► proxy     the connection, or why it failed
 
-// Setup is everything that a proxy knows.
+// Setup has everything that a proxy is told.
 type Setup struct {
-	// UID of this proxy alone; also its GID.
+	// UID is the user and group id of this proxy alone.
 	UID    uint32       `json:"uid"`
 	Filter []byte       `json:"filter"`
 	Layers []SetupLayer `json:"layers"`
-	// Ceiling is the name of the layer that report mode does not exceed.
+	// Ceiling is the name of the layer that report mode cannot override.
 	Ceiling string            `json:"ceiling"`
 	Servers []netip.AddrPort  `json:"servers"`
 	NAT64   []netip.Prefix    `json:"nat64,omitempty"`
 	Roots   []byte            `json:"roots"` // PEM
 	Secrets map[string]Secret `json:"secrets,omitempty"`
-	// Queries records queries as they are.
+	// Queries: record queries as they are, not as a hash.
 	Queries bool `json:"queries,omitempty"`
-	// Scopes narrow the layers further, each for some tools of a script.
+	// Scopes narrow the layers further, each for some commands of a script.
 	Scopes []SetupLayer `json:"scopes,omitempty"`
-	// Intercept ends the TLS of tunnels at the proxy, with an authority of its own, unless a rule
-	// makes them opaque.
+	// Intercept makes the proxy end the TLS of tunnels with an authority of its own, unless a rule
+	// makes a tunnel opaque.
 	Intercept bool `json:"intercept,omitempty"`
 	// Internal are the hosts inside the operator's network.
 	Internal []Internal `json:"internal,omitempty"`
 }
 
-// sockets reports whether an entry of Internal is a Unix socket of the host.
+// sockets reports whether an internal host is a Unix socket.
 func (s *Setup) sockets() bool {
 	return slices.ContainsFunc(s.Internal, func(e Internal) bool { return e.Socket != "" })
 }
 
-// SetupLayer is the fetch part of one layer of the policy.
+// SetupLayer is the part of a policy layer about fetches.
 type SetupLayer struct {
 	Name   string       `json:"name"`
 	Source string       `json:"source"`
 	Fetch  policy.Fetch `json:"fetch"`
-	// Approve holds requests back until somebody has approved them.
+	// Approve has the rules for requests that need an approval.
 	Approve policy.Approve `json:"approve,omitempty"`
 }
 
-// fromProxy is a message of the proxy; exactly one field is set.
+// fromProxy is a message from the proxy; exactly one field is set.
 type fromProxy struct {
 	Ready *ready `json:"ready,omitempty"`
 	// Failed says why the proxy could not confine itself.
@@ -79,15 +79,15 @@ type fromProxy struct {
 	Intent  *Intent  `json:"intent,omitempty"`
 	Outcome *Outcome `json:"outcome,omitempty"`
 	Refused *Refused `json:"refused,omitempty"`
-	// Question is about a request whose intent follows if it is approved.
+	// Question asks about a request. If it is approved, its Intent follows.
 	Question *Question `json:"question,omitempty"`
-	// Gone is the question that nobody waits for any more.
+	// Gone is the id of a question whose verdict is no longer needed.
 	Gone uint64 `json:"gone,omitempty"`
 }
 
-// ready reports that the proxy is confined and serves.
+// ready says that the proxy is confined and serves requests.
 type ready struct {
-	// Authority is the PEM certificate that the run's tools trust.
+	// Authority is the PEM certificate that the run's tools must trust.
 	Authority []byte `json:"authority,omitempty"`
 }
 
@@ -101,15 +101,15 @@ type What struct {
 	Host   string `json:"host"`
 	Port   uint16 `json:"port"`
 	Path   string `json:"path,omitempty"`
-	// Query is a hash, unless the settings say otherwise.
+	// Query is a hash, unless Setup.Queries is set.
 	Query      string `json:"query,omitempty"`
 	Decision   string `json:"decision"`
 	Layer      string `json:"layer"`
 	Rule       string `json:"rule"`
 	Credential string `json:"credential,omitempty"`
-	// Mode says who ends the TLS.
+	// Mode says who ends the TLS: see the modes below.
 	Mode string `json:"mode,omitempty"`
-	// After is the request whose redirect this one follows.
+	// After is the id of the request whose redirect this one follows, or 0.
 	After uint64 `json:"after,omitempty"`
 	// Hops counts the redirects so far.
 	Hops int `json:"hops,omitempty"`
@@ -122,17 +122,17 @@ const (
 	kindRequest   = "request"
 	kindTunnel    = "tunnel"
 	kindWebSocket = "websocket"
-	// Only host and port are known yet; recorded as a tunnel.
+	// kindHost is a CONNECT of which only host and port are known; recorded as a tunnel.
 	kindHost = "host"
 )
 
 // Modes of TLS.
 const (
-	// Only the proxy speaks TLS.
+	// modeProxy: only the proxy speaks TLS.
 	modeProxy = "proxy"
-	// The tool speaks TLS to the proxy, and the proxy to the host.
+	// modeIntercept: the tool speaks TLS to the proxy, and the proxy to the host.
 	modeIntercept = "intercept"
-	// The tool speaks TLS to the host; the proxy sees only the name.
+	// modeOpaque: the tool speaks TLS to the host; the proxy sees only the host's name.
 	modeOpaque = "opaque"
 )
 
@@ -140,43 +140,43 @@ const (
 const (
 	Allowed = "allowed"
 	Denied  = "denied"
-	// No rule grants it, and report mode let it pass.
+	// Reported: no rule grants the request, and report mode let it pass.
 	Reported = "report"
 )
 
-// Intent describes a request before it is sent.
+// Intent describes a request that is about to be sent.
 type Intent struct {
 	What
 	Addresses []netip.Addr  `json:"addresses"`
 	Resolve   time.Duration `json:"resolve_ns"`
-	// Socket is the Unix socket of the host that is dialled in place of an address.
+	// Socket is the Unix socket of the host that is dialled instead of an address.
 	Socket string `json:"socket,omitempty"`
 }
 
-// socketRequest asks for a connection to the Unix socket of an intent that is on record.
+// socketRequest requests a connection to the Unix socket of a recorded intent.
 type socketRequest struct {
 	ID uint64 `json:"id"`
 }
 
-// socketAnswer answers a socketRequest. It carries the connection, unless it failed.
+// socketAnswer answers a socketRequest. The connection comes with it, unless it failed.
 type socketAnswer struct {
 	Failed string `json:"failed,omitempty"`
 }
 
-// answer is the daemon's answer to an intent.
+// answer is the daemon's reply to an intent or a question.
 type answer struct {
 	ID uint64 `json:"id"`
-	// Refuse says why the request must not be sent.
+	// Refuse says why the request must not be sent; empty if it may.
 	Refuse string `json:"refuse,omitempty"`
-	// Failed: the intent is not on record.
+	// Failed: the intent could not be recorded.
 	Failed bool `json:"failed,omitempty"`
-	// End is no answer: the run has ended, and the proxy sends its last messages and ends.
+	// End is no answer: the run has ended, and the proxy sends its last messages and exits.
 	End bool `json:"end,omitempty"`
-	// Code and Next are of the refusal that answers a question; Refuse is its message. An intent
-	// that nobody approved has a code, too.
+	// Code and Next belong to the refusal of a question; Refuse is its message. An intent without
+	// the approval that it needs has a Code, too.
 	Code string `json:"code,omitempty"`
 	Next string `json:"next,omitempty"`
-	// Approval is the id of the action that waits, if the refusal is for that.
+	// Approval is the id of the waiting action, if the refusal is due to that.
 	Approval string `json:"approval,omitempty"`
 }
 
@@ -186,12 +186,12 @@ type Outcome struct {
 	// Address is the dialled address.
 	Address string `json:"address,omitempty"`
 	Status  int    `json:"status,omitempty"`
-	// Bytes on the wire, with TLS.
+	// BytesIn and BytesOut count bytes on the wire, with TLS.
 	BytesIn  int64         `json:"bytes_in"`
 	BytesOut int64         `json:"bytes_out"`
 	Connect  time.Duration `json:"connect_ns,omitempty"`
 	TLS      time.Duration `json:"tls_ns,omitempty"`
-	// First is the time from the start to the first byte of the response.
+	// First is the time from the start of the request to the first byte of the response.
 	First     time.Duration `json:"first_ns,omitempty"`
 	Total     time.Duration `json:"total_ns"`
 	Reused    bool          `json:"reused,omitempty"`
@@ -199,22 +199,22 @@ type Outcome struct {
 	// Scrubbed: a secret was removed from the response.
 	Scrubbed bool   `json:"scrubbed,omitempty"`
 	Version  string `json:"tls_version,omitempty"`
-	// Peer is the SHA-256 of the certificate.
+	// Peer is the SHA-256 of the host's certificate.
 	Peer string `json:"tls_peer,omitempty"`
-	// Redirect is the target of the response's redirect, without query.
+	// Redirect is the target of the response's redirect, without its query.
 	Redirect string `json:"redirect,omitempty"`
 	Error    string `json:"error,omitempty"`
 }
 
-// Refused is a request that was not sent. Count is the number of equal refusals that it stands for.
+// Refused is a request that was not sent. Count is the number of equal refusals.
 type Refused struct {
 	What
 	Count int64 `json:"count"`
 }
 
 // Intents, outcomes and answers are sent for every request, so they are packed instead of JSON. The
-// first byte of a body says which it is; JSON starts with a brace. Numbers are varints (package
-// encoding/binary), texts and addresses follow their length.
+// first byte of a message's body says which it is; JSON starts with a brace. Numbers are varints
+// (package encoding/binary); texts and addresses are preceded by their length.
 const (
 	packedIntent  = 1
 	packedOutcome = 2
@@ -223,7 +223,7 @@ const (
 
 var errPacked = errors.New("a packed message cannot be read")
 
-// pack returns the frame of a message, in the buffer of another one: the length, then the body.
+// pack returns the frame of a message, which is a length and the body. It reuses the buffer frame.
 func pack(frame []byte, kind byte, message any) []byte {
 	c := codec{b: append(frame[:0], 0, 0, 0, 0, kind)}
 	c.fields(message)
@@ -231,7 +231,7 @@ func pack(frame []byte, kind byte, message any) []byte {
 	return c.b
 }
 
-// unpack reads the body of a message behind its kind.
+// unpack reads into message the body after its kind.
 func unpack(body []byte, message any) error {
 	c := codec{b: body, reads: true}
 	if c.fields(message); c.bad || len(c.b) > 0 {
@@ -240,7 +240,7 @@ func unpack(body []byte, message any) error {
 	return nil
 }
 
-// unpack reads a packed message of the proxy.
+// unpack reads a packed message from the proxy.
 func (m *fromProxy) unpack(kind byte, body []byte) error {
 	switch kind {
 	case packedIntent:
@@ -253,7 +253,7 @@ func (m *fromProxy) unpack(kind byte, body []byte) error {
 	return errPacked
 }
 
-// unpack reads a packed answer of the daemon.
+// unpack reads a packed answer from the daemon.
 func (a *answer) unpack(kind byte, body []byte) error {
 	if kind != packedAnswer {
 		return errPacked
@@ -261,15 +261,15 @@ func (a *answer) unpack(kind byte, body []byte) error {
 	return unpack(body, a)
 }
 
-// codec appends fields to a message, or takes them off one. It reads zero values after the first
-// error.
+// codec writes the fields of a message to b, or reads them from b if reads is set. After an error
+// bad is set, and reads give zero values.
 type codec struct {
 	b     []byte
 	reads bool
 	bad   bool
 }
 
-// fields codes the fields of a message, in the order of the packed message.
+// fields writes or reads the fields of a message, in the order of the packed format.
 func (c *codec) fields(message any) {
 	switch m := message.(type) {
 	case *Intent:
@@ -314,7 +314,7 @@ func (c *codec) number(n *uint64) {
 	c.b = c.b[size:]
 }
 
-// signed codes numbers as [binary.AppendVarint] does.
+// signed writes or reads numbers in the format of [binary.AppendVarint].
 func signed[T ~int | ~int64](c *codec, all ...*T) {
 	for _, n := range all {
 		u := uint64(*n)<<1 ^ uint64(int64(*n)>>63)
@@ -340,7 +340,7 @@ func (c *codec) flags(all ...*bool) {
 	}
 }
 
-// texts codes texts as JSON would: each byte that is not valid UTF-8 is read as U+FFFD.
+// texts writes or reads texts. Like JSON, it reads invalid UTF-8 as U+FFFD.
 func (c *codec) texts(all ...*string) {
 	for _, s := range all {
 		if c.reads {
@@ -356,7 +356,7 @@ func (c *codec) texts(all ...*string) {
 	}
 }
 
-// take takes a length, and that many bytes.
+// take reads a length and that many bytes.
 func (c *codec) take() (out []byte) {
 	var n uint64
 	if c.number(&n); n > uint64(len(c.b)) {
@@ -372,7 +372,7 @@ func (c *codec) addresses(all *[]netip.Addr) {
 	c.number(&n)
 	if !c.reads {
 		for _, a := range *all {
-			// MarshalBinary of an address returns no error.
+			// MarshalBinary of an address never fails.
 			raw, _ := a.MarshalBinary()
 			text := string(raw)
 			c.texts(&text)
@@ -386,14 +386,14 @@ func (c *codec) addresses(all *[]netip.Addr) {
 	}
 }
 
-// keptFrame is the largest buffer, in bytes, that is kept for the next message.
+// keptFrame bounds, in bytes, the buffer that is kept for the next message.
 const keptFrame = 64 << 10
 
-// sender sends packed messages and others over one socket. It may be used by several goroutines.
+// sender sends packed and JSON messages over one socket. It is safe for concurrent use.
 type sender struct {
 	mu   sync.Mutex
 	conn *control.Conn
-	// room is the buffer of the last packed message, for the next one.
+	// room is the buffer that packed messages reuse.
 	room []byte
 }
 
@@ -414,20 +414,20 @@ func (s *sender) pack(kind byte, message any) error {
 	return err
 }
 
-// frames reads messages of jail/control, and packed ones in the same frames, from a socket that no
-// longer carries descriptors. One system call reads as many messages as are queued, up to the size
-// of the buffer. The kernel drops descriptors that are sent nevertheless.
+// frames reads packed and JSON messages from a socket that no longer carries descriptors. One
+// system call reads as many messages as are queued, up to the size of the buffer. The kernel drops
+// descriptors that are sent nevertheless.
 type frames struct {
 	r    *bufio.Reader
 	body []byte
 }
 
-// newFrames returns a reader of the messages after those that conn has received.
+// newFrames returns a reader of the messages that follow those already received by conn.
 func newFrames(conn *control.Conn) *frames {
 	return &frames{r: bufio.NewReaderSize(conn.File(), 16<<10)}
 }
 
-// receive reads one message. It returns io.EOF after the last message.
+// receive reads one message. It returns io.EOF at the end of the socket.
 func (f *frames) receive(message any) error {
 	var head [4]byte
 	if _, err := io.ReadFull(f.r, head[:]); err != nil {

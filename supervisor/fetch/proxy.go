@@ -19,25 +19,25 @@ import (
 
 // Bounds of the proxy of one run.
 const (
-	// maxStreams bounds the concurrent streams of the tool.
+	// maxStreams bounds the tool's concurrent streams.
 	maxStreams = 1024
-	// maxBudgets bounds the hosts with budgets.
+	// maxBudgets bounds the hosts that have budgets of their own.
 	maxBudgets = 1024
-	// maxRefused bounds the distinct kinds of refusals.
+	// maxRefused bounds the kinds of refusals that are counted separately.
 	maxRefused = 64
-	// maxBodies bounds the request bodies in memory.
+	// maxBodies bounds the request bodies in memory at one time.
 	maxBodies = 128
-	// defaultTime bounds a request without a limit of its own.
+	// defaultTime is the timeout of a request without one in the policy.
 	defaultTime = 10 * time.Minute
 )
 
-// A heldError says that the daemon lets no intent pass that nobody has approved.
+// A heldError is the daemon's refusal of an intent without the approval that it needs.
 type heldError struct{ why string }
 
 func (e *heldError) Error() string { return e.why }
 
-// recorder records what the proxy does. Intend returns why no address of a request may be dialled,
-// or "". A heldError is a refusal, too.
+// recorder records the proxy's requests. Intend returns why the request must not be sent, or "". A
+// heldError is a refusal, too; other errors mean that nothing was recorded.
 type recorder interface {
 	Intend(Intent) (refuse string, err error)
 	Ended(Outcome)
@@ -46,7 +46,7 @@ type recorder interface {
 
 // proxy serves the streams of one run.
 type proxy struct {
-	// The run's own scope is first; see control.OpenStream.
+	// scopes has the run's own scope first; see control.OpenStream.
 	scopes  []scope
 	fetch   policy.Fetch
 	setup   Setup
@@ -63,23 +63,23 @@ type proxy struct {
 	streams chan struct{}
 }
 
-// tool is what the proxy knows of the tool's doings.
+// tool is the state that the proxy keeps about the tool's requests.
 type tool struct {
 	trail trail
 	event event
 }
 
-// hosts is how the proxy reaches hosts.
+// hosts has what the proxy needs to connect to hosts.
 type hosts struct {
 	resolve *resolver
-	// roots are the authorities that may vouch for one.
+	// roots returns the certificate authorities that are trusted for hosts.
 	roots func() *x509.CertPool
-	// socket connects to the Unix socket of an internal host, for an intent that is on record.
+	// socket returns a connection to the Unix socket of an internal host, for a recorded intent.
 	socket func(ctx context.Context, id uint64, path string) (net.Conn, error)
 	pool   pool
 }
 
-// newProxy returns the proxy of one run.
+// newProxy returns a proxy with setup s that records to r.
 func newProxy(s Setup, r recorder) (*proxy, error) {
 	layers := make([]policy.Layer, len(s.Layers))
 	for i, l := range s.Layers {
@@ -125,7 +125,7 @@ func newProxy(s Setup, r recorder) (*proxy, error) {
 	return p, nil
 }
 
-// roundTrip is one request on its way through the pipeline, and its response.
+// roundTrip is the state of one request in the pipeline, and of its response.
 type roundTrip struct {
 	p       *proxy
 	what    What
@@ -136,30 +136,30 @@ type roundTrip struct {
 	budgets []*budget
 	addrs   []netip.Addr
 	timeout time.Duration
-	// held: the request holds a token of bodies.
+	// held: the request holds a token of proxy.bodies.
 	held bool
-	// asks: somebody must approve the request first.
+	// asks: the request needs an approval.
 	asks bool
-	// try is the attempt that is under way, or was the last.
+	// try is the current or last attempt.
 	try attempt
 }
 
-// attempt is one way of a request to its host and back. A second one follows where the host had
-// closed a kept connection.
+// attempt is one try to send a request. There is a second one if the host had closed a kept
+// connection.
 type attempt struct {
 	start time.Time
-	// intend: it is on record, and so is to be its outcome.
+	// intend: the intent is recorded, so the outcome must be recorded, too.
 	intend bool
 	up     *upstream
-	// in0 and out0 count the bytes of the connection before this request.
+	// in0 and out0 are the connection's byte counts before this request.
 	in0, out0 int64
 	// stop stops the timer that closes the connection at the timeout.
 	stop func() bool
 	out  Outcome
 }
 
-// decide asks the policy of a scope. The refusal is nil if the request may go on. mode says who
-// ends the TLS.
+// decide decides on a request by the policy of scope eff. The refusal is nil if the request may
+// continue. mode says who ends the TLS.
 func (p *proxy) decide(eff scope, kind, mode, method string, t target) (*roundTrip, *refusal) {
 	q := policy.Connect{Host: t.host, Port: t.port, Method: method, Path: t.path,
 		Tunnel: kind == kindTunnel, WebSocket: kind == kindWebSocket}
@@ -189,7 +189,7 @@ func (p *proxy) decide(eff scope, kind, mode, method string, t target) (*roundTr
 	}
 	if d.entry != nil {
 		if rt.what.Decision == Reported {
-			// Report mode opens public hosts only.
+			// Report mode lets public hosts pass only.
 			return rt, rt.refuse(deny(d.Decision, q))
 		}
 		if d.unnamed != nil {
@@ -222,7 +222,7 @@ func (p *proxy) decide(eff scope, kind, mode, method string, t target) (*roundTr
 	return rt, nil
 }
 
-// shownQuery returns the recorded form of a query.
+// shownQuery returns a query as it is recorded: unchanged or as a hash, by the settings.
 func (p *proxy) shownQuery(query string) string {
 	if query == "" || p.setup.Queries {
 		return query
@@ -234,7 +234,7 @@ func hashedQuery(query string) string {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(query)))
 }
 
-// refuse records a refusal: the first of its kind at once, equal ones as a count.
+// refuse records and returns r. The first of a kind is recorded at once, equal ones are counted.
 func (rt *roundTrip) refuse(r *refusal) *refusal {
 	rt.what.Decision, rt.what.Rule = Denied, r.rule
 	if r.layer != "" {
@@ -244,8 +244,8 @@ func (rt *roundTrip) refuse(r *refusal) *refusal {
 	return r
 }
 
-// reserve takes the request from the budgets of the run and of the host, and waits for its turn.
-// The caller calls end after the request.
+// reserve counts the request in the budgets of its host and of the run, and waits for its turn. The
+// caller calls end after the request.
 func (rt *roundTrip) reserve(ctx context.Context) (end func(), r *refusal) {
 	rt.budgets = nil
 	host, err := rt.p.budgets.of(rt.target.host, rt.bounds)
@@ -253,7 +253,7 @@ func (rt *roundTrip) reserve(ctx context.Context) (end func(), r *refusal) {
 		return nil, rt.refuse(overBudget(err))
 	}
 	if host != nil {
-		// The host comes first: a request that waits for its host takes nothing of the run's
+		// The host comes first: a request that waits for its host takes nothing from the run's
 		// budget.
 		rt.budgets = append(rt.budgets, host)
 	}
@@ -273,7 +273,7 @@ func (rt *roundTrip) reserve(ctx context.Context) (end func(), r *refusal) {
 	}, nil
 }
 
-// usedUp refuses a request for which a budget has nothing left. It takes nothing.
+// usedUp returns a refusal if a budget has nothing left for the request. It counts nothing.
 func (rt *roundTrip) usedUp() *refusal {
 	host, err := rt.p.budgets.of(rt.target.host, rt.bounds)
 	if err == nil && host != nil {
@@ -299,13 +299,13 @@ func (rt *roundTrip) time() time.Duration {
 	return out
 }
 
-// key returns the key by which requests share connections.
+// key returns the key of the connection pool: scheme, host and port.
 func (rt *roundTrip) key() string {
 	return rt.target.scheme + "://" + rt.target.host + ":" + fmt.Sprint(rt.target.port)
 }
 
-// reach resolves, checks, records and connects. After the record the caller must record the outcome
-// by done.
+// reach resolves the host's name, checks the addresses, records the intent and connects. If it has
+// recorded the intent, the caller must call done. reuse allows a kept connection.
 func (rt *roundTrip) reach(ctx context.Context, reuse bool) *refusal {
 	var up *upstream
 	if reuse {
@@ -362,8 +362,8 @@ func (rt *roundTrip) reach(ctx context.Context, reuse bool) *refusal {
 	return rt.connect(ctx, up)
 }
 
-// dial connects to the host of a request: to one of the checked addresses, or to the entry's
-// socket.
+// dial connects to the host of a request: to one of the checked addresses, or to the Unix socket of
+// its entry.
 func (p *proxy) dial(ctx context.Context, rt *roundTrip) (*upstream, error) {
 	e := rt.decided.entry
 	if e == nil || e.Socket == "" {
@@ -419,7 +419,7 @@ func (rt *roundTrip) connect(ctx context.Context, up *upstream) *refusal {
 	return nil
 }
 
-// failed returns the refusal for a host that did not answer.
+// failed returns the refusal for a host that could not be reached or did not answer.
 func (rt *roundTrip) failed(ctx context.Context, err error) *refusal {
 	err = rt.plain(err)
 	rt.try.out.Error = publicError(err)
@@ -436,7 +436,7 @@ func (rt *roundTrip) failed(ctx context.Context, err error) *refusal {
 	return upstreamFailed(rt.target.host, err)
 }
 
-// overLimit records that a request exceeded a limit. Its outcome is a record of its own.
+// overLimit records, besides the outcome, the refusal of a request that exceeded a limit.
 func (rt *roundTrip) overLimit(err error) *refusal {
 	w := rt.what
 	w.Decision, w.Layer, w.Rule = Denied, "fetch", err.Error()
@@ -444,7 +444,7 @@ func (rt *roundTrip) overLimit(err error) *refusal {
 	return overBudget(err)
 }
 
-// done records the outcome. Later events of the connection do not belong to this request.
+// done records the outcome of a recorded intent. Later bytes do not count for this request.
 func (rt *roundTrip) done() {
 	if !rt.try.intend {
 		return
@@ -452,7 +452,7 @@ func (rt *roundTrip) done() {
 	rt.p.record.Ended(rt.try.outcome(rt.what.ID))
 }
 
-// outcome ends the attempt, and returns what came of the request of that number.
+// outcome ends the attempt and returns its outcome for request id.
 func (a *attempt) outcome(id uint64) Outcome {
 	if a.stop != nil {
 		a.stop()
@@ -464,7 +464,7 @@ func (a *attempt) outcome(id uint64) Outcome {
 	return a.out
 }
 
-// letGo returns the request's token of bodies.
+// letGo releases the request's token of proxy.bodies, if it holds one.
 func (rt *roundTrip) letGo() {
 	if rt.held {
 		<-rt.p.bodies
@@ -472,14 +472,14 @@ func (rt *roundTrip) letGo() {
 	}
 }
 
-// unheard reports whether a request may be sent again: its host had closed the kept connection, no
-// byte of a response came, and its method allows it.
+// unheard reports whether a request may be sent again: the host had closed the kept connection, no
+// byte of a response came, and its method is safe.
 func (a *attempt) unheard(ctx context.Context, method string) bool {
 	return a.out.Reused && a.up.meter.in.Load() == a.in0 && ctx.Err() == nil &&
 		(method == "GET" || method == "HEAD" || method == "OPTIONS")
 }
 
-// again ends one attempt, with a record, and starts another with a new number.
+// again records the outcome of the failed attempt and starts another, with a new request id.
 func (rt *roundTrip) again() {
 	rt.done()
 	rt.try.up.close()
@@ -487,8 +487,8 @@ func (rt *roundTrip) again() {
 	rt.try = attempt{start: time.Now()}
 }
 
-// clean removes the credential from a text about the request: a host may return it in its status
-// line or in a redirect.
+// clean removes the credential from a text. A host may return the credential in its status line or
+// in a redirect.
 func (rt *roundTrip) clean(text string) string {
 	if rt.secret == nil {
 		return text
@@ -497,8 +497,7 @@ func (rt *roundTrip) clean(text string) string {
 	return text
 }
 
-// plain returns an error without the credential. It keeps wrapped errors whose text is not the
-// host's.
+// plain returns err, or an error with the credential removed from its text.
 func (rt *roundTrip) plain(err error) error {
 	if clean := rt.clean(err.Error()); clean != err.Error() {
 		return errors.New(clean)
@@ -507,32 +506,32 @@ func (rt *roundTrip) plain(err error) error {
 }
 
 const (
-	// maxDecisions bounds the remembered decisions of a scope.
+	// maxDecisions bounds the cached decisions of a scope.
 	maxDecisions = 512
-	// maxDecisionText bounds the host, path and method of a remembered decision, in bytes.
+	// maxDecisionText bounds the host, path and method of a cached decision together, in bytes.
 	maxDecisionText = 1024
 )
 
-// decisions caches the decisions of one scope. A decision depends on the question, the policy of
-// the scope, and the entries of internal hosts. The key is the whole question. Policy and entries
-// never change in a proxy: a change of policy, of fetch.toml or of a credential reaches the next
-// run, whose proxy has a cache of its own.
+// decisions caches the decisions of one scope. A decision depends on the query, the scope's policy
+// and the entries of internal hosts. The key is the whole query. Policy and entries never change in
+// a proxy: a change of the policy, fetch.toml or a credential reaches the next run, whose proxy has
+// its own cache.
 type decisions struct {
 	mu    sync.Mutex
 	known map[policy.Connect]*decision
 }
 
-// decision is the decision on a request before its credential and budgets are checked. Requests
-// share it, so it is never changed.
+// decision is the decision on a request, before its credential and budgets are checked. Requests
+// share it, so it must not be changed.
 type decision struct {
 	policy.Decision
 	// entry is the entry of an internal host; nil for a public host.
 	entry *Internal
-	// unnamed is the layer that grants the internal host by * alone, if there is one.
+	// unnamed is the layer that grants the internal host only by *, or nil.
 	unnamed *policy.Layer
 }
 
-// types returns the content types that the response may have; nil stands for all.
+// types returns the content types that the response may have; nil means all.
 func (d *decision) types() policy.Globs {
 	if d.Fetch == nil {
 		return nil
@@ -540,13 +539,13 @@ func (d *decision) types() policy.Globs {
 	return d.Fetch.Types
 }
 
-// scope is a policy of a proxy with its cached decisions.
+// scope is a policy in a proxy, with its cached decisions.
 type scope struct {
 	policy.Effective
 	decisions *decisions
 }
 
-// decided returns the decision of a scope, from the cache if it is there.
+// decided returns the decision of a scope on q, from the cache if possible.
 func (p *proxy) decided(s scope, q policy.Connect) *decision {
 	s.decisions.mu.Lock()
 	known := s.decisions.known[q]
@@ -575,8 +574,8 @@ func (p *proxy) decided(s scope, q policy.Connect) *decision {
 // maxTrail bounds the remembered redirects of a run.
 const maxTrail = 256
 
-// trail remembers the redirects of responses, so that a request to their targets is recorded as the
-// next of a chain. It decides nothing: a followed redirect is a request like any other.
+// trail remembers redirects in responses, so that a request to their target is recorded as the next
+// of a chain. It does not affect decisions: a followed redirect is decided like any request.
 type trail struct {
 	mu    sync.Mutex
 	steps map[string]step
@@ -587,7 +586,7 @@ type step struct {
 	hops int
 }
 
-// redirected notes the redirect of a response, without parts that may be secret.
+// redirected notes the target of the response's redirect, without parts that may be secret.
 func (rt *roundTrip) redirected(location string) {
 	to, err := url.Parse(rt.target.String())
 	if err == nil {
@@ -597,18 +596,18 @@ func (rt *roundTrip) redirected(location string) {
 		rt.try.out.Redirect = "unreadable"
 		return
 	}
-	// Not as it was escaped, which could hide a credential.
+	// Without the original escapes, which could hide a credential.
 	shown := url.URL{Scheme: to.Scheme, Host: to.Host, Path: to.Path}
 	rt.try.out.Redirect = rt.clean(shown.String())
 	rt.p.tool.trail.sends(rt.what, *to)
 }
 
-// sends notes that the response to a request redirects the tool.
+// sends remembers that the response to request from redirects to the URL to.
 func (t *trail) sends(from What, to url.URL) {
 	to.Fragment = ""
 	next, err := parseTarget(to.String())
 	if err != nil {
-		// The tool cannot request it either.
+		// The tool cannot request this target either.
 		return
 	}
 	t.mu.Lock()
@@ -619,8 +618,8 @@ func (t *trail) sends(from What, to url.URL) {
 	t.steps[next.String()+next.query] = step{from.ID, from.Hops + 1}
 }
 
-// follow returns the request whose redirect led to a target, and the number of redirects; 0 without
-// one.
+// follow returns the id of the request whose redirect led to a target, and the number of redirects
+// so far; 0 if none did. It forgets the redirect.
 func (t *trail) follow(to target) (from uint64, hops int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

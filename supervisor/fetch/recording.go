@@ -7,42 +7,42 @@ import (
 )
 
 const (
-	// heldTime is how long an outcome waits for an intent that shares its write.
+	// heldTime is how long an outcome waits for an intent to share a flush with.
 	heldTime = 2 * time.Millisecond
 	// maxHeld bounds the waiting outcomes.
 	maxHeld = 64
-	// maxRecording bounds the records of one run on their way to the log: a record of another run
-	// waits for at most so many.
+	// maxRecording bounds one run's records in flight, so that another run's record waits for at
+	// most that many.
 	maxRecording = 128
 )
 
-// recording brings what a proxy does to the log: an intent before anything is dialled, and an
-// outcome for each intent.
+// recording passes a proxy's records to the log: an intent before the connection, and an outcome
+// for each intent.
 type recording struct {
 	log Log
 	// ended is closed when the proxy has ended.
 	ended <-chan struct{}
 	// asked counts the records that are being written.
 	asked sync.WaitGroup
-	// places bounds them to maxRecording.
+	// places bounds the records in flight to maxRecording.
 	places chan struct{}
-	// next passes the next record to an idle worker.
+	// next passes a record to an idle worker.
 	next chan func()
 	mu   sync.Mutex
-	// internal are the daemon's entries of hosts inside the operator's network.
+	// internal has the daemon's entries of internal hosts.
 	internal []Internal
-	// open are the intents without an outcome.
+	// open has the intents without an outcome, by request id.
 	open map[uint64]*openIntent
-	// held are outcomes that wait for an intent.
+	// held has the outcomes that wait for an intent.
 	held  []Outcome
 	timer *time.Timer
 }
 
 // openIntent is an intent without an outcome.
 type openIntent struct {
-	// socket is the Unix socket of its host, if the daemon's entries say so.
+	// socket is the Unix socket of the request's host by the daemon's entries, or "".
 	socket string
-	// recorded: the intent is on record.
+	// recorded: the log has the intent.
 	recorded bool
 }
 
@@ -51,7 +51,7 @@ func newRecording(log Log, internal []Internal, ended <-chan struct{}) *recordin
 		places: make(chan struct{}, maxRecording), next: make(chan func())}
 }
 
-// intend records an intent, after the held outcomes, and returns the reply to the proxy.
+// intend records the outcomes held and the intent i, and returns the answer to the proxy.
 func (r *recording) intend(held []Outcome, i Intent) answer {
 	a := answer{ID: i.ID}
 	if own := theHost.any(outward(r.internal, i)); own != "" {
@@ -80,8 +80,8 @@ func (r *recording) intend(held []Outcome, i Intent) answer {
 	return a
 }
 
-// socketOf returns the Unix socket that a request may have a connection to, or "": its intent is on
-// record, its outcome is not, and the daemon's entries give its host a socket.
+// socketOf returns the Unix socket to which request id may get a connection, or "". The request
+// must be recorded and without an outcome, and the daemon's entries must give its host a socket.
 func (r *recording) socketOf(id uint64) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,14 +91,14 @@ func (r *recording) socketOf(id uint64) string {
 	return ""
 }
 
-// outcome records the outcome of an intent; one of none is left out.
+// outcome records the outcome of an intent. It ignores an outcome without an intent.
 func (r *recording) outcome(o Outcome) {
 	r.mu.Lock()
 	known := r.open[o.ID] != nil
 	delete(r.open, o.ID)
 	r.mu.Unlock()
 	switch {
-	// The tool's next request is recorded as the sequel.
+	// At once, since the tool's next request is recorded as its successor.
 	case known && o.Redirect != "":
 		r.log.Ended(o)
 	case known:
@@ -106,8 +106,8 @@ func (r *recording) outcome(o Outcome) {
 	}
 }
 
-// atOnce records concurrently with others, so that they share a flush. At most maxRecording records
-// are in flight; the proxy's next message waits.
+// atOnce calls record in parallel with others, so that they share a flush. It blocks while
+// maxRecording records are in flight.
 func (r *recording) atOnce(record func()) {
 	r.places <- struct{}{}
 	r.asked.Add(1)
@@ -119,8 +119,8 @@ func (r *recording) atOnce(record func()) {
 	}
 }
 
-// work writes records until the proxy ends. A worker stays for the next record, since it has grown
-// its stack.
+// work writes record and further ones until the proxy ends. Workers are reused, since their stacks
+// have grown.
 func (r *recording) work(record func()) {
 	for {
 		record()
@@ -135,8 +135,7 @@ func (r *recording) work(record func()) {
 }
 
 // hold keeps an outcome for heldTime, in which the tool's next intent usually arrives. Both then
-// share one flush, and the intent, for which a request waits, does not wait for the flush of the
-// outcome.
+// share one flush, and the intent does not wait for a separate flush of the outcome.
 func (r *recording) hold(o Outcome) {
 	r.mu.Lock()
 	r.held = append(r.held, o)
@@ -150,7 +149,7 @@ func (r *recording) hold(o Outcome) {
 	}
 }
 
-// unhold takes the held outcomes.
+// unhold removes and returns the held outcomes.
 func (r *recording) unhold() []Outcome {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,7 +170,7 @@ func (r *recording) unheld() []Outcome {
 func (r *recording) release() {
 	r.mu.Lock()
 	held := r.unheld()
-	// Under the lock: a waiter for asked has released before.
+	// Under the lock, so that finish, which calls release before it waits, counts them.
 	r.asked.Add(len(held))
 	r.mu.Unlock()
 	for _, o := range held {
@@ -184,14 +183,13 @@ func (r *recording) release() {
 	}
 }
 
-// finish waits until everything is recorded that the proxy said. Requests whose intents are being
-// recorded now have no known outcome.
+// finish waits until everything that the proxy reported is recorded.
 func (r *recording) finish() {
 	r.release()
 	r.asked.Wait()
 }
 
-// unknown records an outcome for each intent without one, after the end of the proxy.
+// unknown records an unknown outcome for each open intent, after the proxy has ended by err.
 func (r *recording) unknown(err error) {
 	r.mu.Lock()
 	open := r.open
@@ -204,23 +202,23 @@ func (r *recording) unknown(err error) {
 	}
 }
 
-// idempotencyKey is the header by which a host knows a request that comes again.
+// idempotencyKey is the header by which a host recognizes a repeated request.
 const idempotencyKey = "Idempotency-Key"
 
-// maxEventKey bounds the name of an event, in bytes.
+// maxEventKey bounds the name of an event in bytes.
 const maxEventKey = 512
 
-// An event is what an agent works on. Each request that it makes meanwhile gets a key, AGENT/SEQ/fN:
-// the same when the event is repeated, if the agent then makes the same requests in the same order.
-// The f tells the keys from those of questions to models, which the host of the agent numbers.
+// An event is what an agent currently works on. Each of its requests gets a key AGENT/SEQ/fN, which
+// is the same when the event is repeated, if the agent then makes the same requests in the same
+// order. The f separates these keys from those of model requests, which the agent's host numbers.
 type event struct {
 	mu   sync.Mutex
 	name string
 	sent int
 }
 
-// begin notes the event that the agent works on now, empty for none. The name comes from inside the
-// jail. It goes nowhere but into a header that the tool could send by itself.
+// begin sets the current event; empty means none. The name comes from inside the jail. It is used
+// only in a header that the tool could send itself.
 func (e *event) begin(name string) {
 	if len(name) > maxEventKey || !plainField(idempotencyKey, name) {
 		name = ""
@@ -230,8 +228,8 @@ func (e *event) begin(name string) {
 	e.name, e.sent = name, 0
 }
 
-// next returns the key of the request that comes now, empty if the tool works on no event. Each request
-// has one number, whatever becomes of it: an approval or a refusal changes no other's.
+// next returns the key of the next request, or "" without a current event. A refused or unapproved
+// request uses up a number, too, so that it does not change the keys of others.
 func (e *event) next() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -242,7 +240,7 @@ func (e *event) next() string {
 	return fmt.Sprintf("%s/f%d", e.name, e.sent)
 }
 
-// keyed returns the headers of a request with its key, unless the tool has given it one itself.
+// keyed adds key to the headers, unless the tool has set an idempotency key.
 func keyed(headers fields, key string) fields {
 	if key == "" || len(headers.get(idempotencyKey)) > 0 {
 		return headers

@@ -14,17 +14,17 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// refusal is a response of the proxy's own, in words on which a person or a model can act.
+// refusal is a response from the proxy itself, worded so that a person or a model can act on it.
 type refusal struct {
 	status  int
 	code    string
 	message string
-	// rule names the rule that refused, or the missing one.
+	// rule is the rule that refused, or the name of the missing one.
 	rule  string
 	layer string
-	// next says what to do.
+	// next is the advice on how to proceed.
 	next string
-	// approval is the id of the action that waits for an approval, if one does.
+	// approval is the id of the action that waits for an approval, or "".
 	approval string
 }
 
@@ -39,8 +39,8 @@ const (
 	codeRecord     = "not_recorded"
 )
 
-// body returns the JSON that the tool reads: {"error":{"code","message","rule","layer","next"}},
-// and "approval" where an action waits.
+// body returns the JSON for the tool: {"error":{"code","message","rule","layer","next"}}, and
+// "approval" if an action waits for one.
 func (r *refusal) body() []byte {
 	said := map[string]string{
 		"code": r.code, "message": r.message, "rule": r.rule, "layer": r.layer, "next": r.next,
@@ -56,7 +56,7 @@ func (r *refusal) body() []byte {
 	return append(text, '\n')
 }
 
-// answer returns the whole response. The stream is closed after it: bytes after a refusal are not
+// answer returns the whole HTTP response. The stream is closed after it, so later bytes are not
 // read as a request.
 func (r *refusal) answer(method string) []byte {
 	body := r.body()
@@ -80,7 +80,7 @@ func badRequest(err error) *refusal {
 		next: "send a plain HTTP/1.1 request with an absolute URL"}
 }
 
-// deny returns the refusal that names the missing rule.
+// deny returns the refusal for a decision d, with advice on the missing rule.
 func deny(d policy.Decision, q policy.Connect) *refusal {
 	r := &refusal{status: http.StatusForbidden, code: codeDenied, rule: d.Rule, layer: d.Layer,
 		message: fmt.Sprintf("%s is not allowed: %s (%s)", strings.TrimPrefix(q.String(),
@@ -139,24 +139,24 @@ func publicError(err error) string {
 	if i := strings.Index(text, "->"); i >= 0 {
 		text = text[i+2:]
 	}
-	// Both queries for a name may have the same error.
+	// Both DNS queries for a name may fail with the same error.
 	return strings.Join(slices.Compact(strings.Split(text, "\n")), "; ")
 }
 
-// settleTime is the interval at which repeated refusals are recorded as a count. A tool that is
-// refused a thousand times a second costs the daemon no more than one that is refused once.
+// settleTime is the interval at which repeated refusals are recorded as a count, so that a tool
+// that is refused a thousand times a second costs the daemon as little as one that is refused once.
 const settleTime = time.Second
 
-// tally is a kind of refusal with the count that is not recorded yet.
+// tally is a kind of refusal and its count. untold of them are not recorded yet.
 type tally struct {
 	what   What
 	untold int64
 }
 
-// refusals are the kinds of what was refused in one run.
+// refusals counts the refusals of one run by kind.
 type refusals struct {
 	record recorder
-	// paced is their rate.
+	// paced bounds their rate.
 	paced *budget
 	mu    sync.Mutex
 	kinds map[string]*tally
@@ -186,11 +186,11 @@ func (r *refusals) add(w What) {
 	r.record.Refused(Refused{What: w, Count: 1})
 }
 
-// refusalRate bounds the refusals of a run in one second; others wait for their turn. Without it a
-// tool that is refused in a loop would keep a processor busy that the requests of others need.
+// refusalRate bounds a run's refusals per second; further ones are delayed. Without it a tool that
+// is refused in a loop would take the processor time that other requests need.
 const refusalRate = 200
 
-// pace waits for the turn of a refusal, or until ended is closed.
+// pace waits until a refusal may be sent, or until ended is closed.
 func (r *refusals) pace(ended <-chan struct{}) {
 	r.paced.mu.Lock()
 	wait := r.paced.turn(time.Now())

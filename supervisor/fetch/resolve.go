@@ -17,30 +17,30 @@ import (
 
 // Bounds of name resolution.
 const (
-	// resolveTime bounds the look-up of one name, with every attempt.
+	// resolveTime bounds the resolution of one name, with all attempts.
 	resolveTime = 5 * time.Second
 	attemptTime = 2 * time.Second
 	// maxAddresses bounds the addresses of one name.
 	maxAddresses = 16
-	// maxAnswer is the requested size of an answer over UDP, in bytes.
+	// maxAnswer is the size of a UDP answer that queries announce, in bytes.
 	maxAnswer    = 4 << 10
 	maxAnswerTCP = 64 << 10
 	// maxAliases bounds a chain of CNAMEs.
 	maxAliases = 8
 )
 
-// errNoAddress is returned for a name without an address.
+// errNoAddress is returned for a name without addresses.
 var errNoAddress = errors.New("the name has no address")
 
-// resolver asks the daemon's name servers only: no hosts file, no search list, no hints of other
-// records. The zero value has no server and resolves nothing.
+// resolver resolves names only by its name servers: it uses no hosts file, no search list and no
+// other records. The zero value has no server and resolves nothing.
 type resolver struct {
 	servers []netip.AddrPort
-	// dial is that of net.Dialer.
+	// dial has the signature of net.Dialer.DialContext.
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// lookup returns the addresses of a name, IPv4 first, at most maxAddresses.
+// lookup returns the addresses of a name, IPv4 first. More than maxAddresses are an error.
 func (r *resolver) lookup(ctx context.Context, name string) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, resolveTime)
 	defer cancel()
@@ -56,7 +56,7 @@ func (r *resolver) lookup(ctx context.Context, name string) ([]netip.Addr, error
 	all, err := r.ask(ctx, name, dnsmessage.TypeA)
 	other := <-six
 	if err != nil || other.err != nil {
-		// Half of an answer could hide the address that would be refused.
+		// Half of an answer could lack the address that would be refused.
 		return nil, errors.Join(err, other.err)
 	}
 	all = append(all, other.addrs...)
@@ -89,7 +89,7 @@ func (r *resolver) ask(ctx context.Context, name string, kind dnsmessage.Type) (
 	return nil, err
 }
 
-// answerError is a server's final answer: another query would not change it.
+// answerError is a final answer without addresses: another query would not change it.
 type answerError struct{ why string }
 
 func (e *answerError) Error() string { return e.why }
@@ -133,7 +133,7 @@ func newQuery(name string, kind dnsmessage.Type) (query []byte, id uint16, err e
 	return query, id, err
 }
 
-// exchange sends a query and waits for its answer. It ignores other messages on the socket.
+// exchange sends a query and returns the addresses in its answer. It ignores other messages.
 func (r *resolver) exchange(ctx context.Context, network string, server netip.AddrPort,
 	query []byte, id uint16, name string, kind dnsmessage.Type) (addrs []netip.Addr, truncated bool,
 	err error) {
@@ -180,7 +180,7 @@ func readAnswer(conn net.Conn, network string, buf []byte) (int, error) {
 	return io.ReadFull(conn, buf[:binary.BigEndian.Uint16(size[:])])
 }
 
-// parseAnswer parses an answer. ours reports whether it answers the query.
+// parseAnswer parses a message. ours reports whether it is the answer to the query.
 func parseAnswer(msg []byte, id uint16, name string, kind dnsmessage.Type) (addrs []netip.Addr,
 	truncated, ours bool, err error) {
 	var p dnsmessage.Parser
@@ -208,7 +208,7 @@ func parseAnswer(msg []byte, id uint16, name string, kind dnsmessage.Type) (addr
 	return addrs, false, true, err
 }
 
-// answers returns the addresses of the name, following the aliases of the same answer.
+// answers returns the addresses of a name. It follows aliases within the same answer.
 func answers(p *dnsmessage.Parser, name string) ([]netip.Addr, error) {
 	all, err := p.AllAnswers()
 	if err != nil {
@@ -246,7 +246,7 @@ func has(names []string, name string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return sameName(n, name) })
 }
 
-// sameName compares names in ASCII without case; names on the wire may have any bytes.
+// sameName compares names without regard to ASCII case. Names on the wire may have any bytes.
 func sameName(a, b string) bool {
 	if len(a) != len(b) {
 		return false

@@ -24,29 +24,29 @@ const (
 	secretSigV4  = "sigv4"
 )
 
-// Secret is a credential as the proxy attaches it. Only the daemon and the proxies of runs whose
-// policy names it have it in memory.
+// Secret is a credential for the proxy to attach. Only the daemon, and the proxies of runs whose
+// policy names it, have it in memory.
 type Secret struct {
 	Kind string `json:"kind"`
-	// Value is the token, password, value or secret key.
+	// Value is the token, password, header or parameter value, or secret key.
 	Value string `json:"value"`
-	// User is that of basic, and the access key of sigv4.
+	// User is the user of basic, or the access key of sigv4.
 	User string `json:"user,omitempty"`
-	// Name of the header or the parameter.
+	// Name is the name of the header or query parameter.
 	Name    string `json:"name,omitempty"`
 	Region  string `json:"region,omitempty"`  // of sigv4
 	Service string `json:"service,omitempty"` // of sigv4
 	// Session is the session token of sigv4.
 	Session   string `json:"session,omitempty"`
 	Cleartext bool   `json:"cleartext,omitempty"`
-	// Scrub removes the secret from responses.
+	// Scrub: remove the secret from responses.
 	Scrub bool `json:"scrub,omitempty"`
 }
 
-// minSecret is in bytes; a shorter secret would match text that is not the secret.
+// minSecret is the least length in bytes; a shorter secret would match other text.
 const minSecret = 8
 
-// check returns an error for a secret that cannot be sent as it is. The error shows none of it.
+// check returns an error for a secret that cannot be sent. The error shows none of it.
 func (s Secret) check() error {
 	for _, text := range []string{s.Value, s.User, s.Session} {
 		if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r >= 0x7f }) {
@@ -78,12 +78,12 @@ func (s Secret) check() error {
 	return nil
 }
 
-// replaces reports whether the secret replaces a header of the tool, by its dashed name.
+// replaces reports whether the credential replaces the tool's header with this dashed name.
 func (s Secret) replaces(name string) bool {
 	switch {
 	case name == "authorization" || name == "cookie" || name == "proxy-authorization":
 		return true
-	// An encoded or partial response would hide the secret from scrub.
+	// An encoded or partial response could hide the secret from scrub.
 	case s.Scrub && (name == "accept-encoding" || name == "range"):
 		return true
 	case s.Kind == secretHeader:
@@ -95,7 +95,7 @@ func (s Secret) replaces(name string) bool {
 	return false
 }
 
-// attach adds the secret to a request. body is the whole body, nil if it is not known yet.
+// attach adds the secret to the headers h or to t's query. body is all of the body, or nil.
 func (s Secret) attach(t *target, method string, h fields, body []byte, now time.Time) (fields,
 	error) {
 	if s.Scrub {
@@ -110,7 +110,7 @@ func (s Secret) attach(t *target, method string, h fields, body []byte, now time
 	case secretHeader:
 		return append(h, field{s.Name, s.Value}), nil
 	case secretQuery:
-		// Some servers split at either.
+		// Some servers split at & and some at ;.
 		between := func(r rune) bool { return r == '&' || r == ';' }
 		for pair := range strings.FieldsFuncSeq(strings.TrimPrefix(t.query, "?"), between) {
 			name, _, _ := strings.Cut(pair, "=")
@@ -129,7 +129,7 @@ func (s Secret) attach(t *target, method string, h fields, body []byte, now time
 	return s.sign(*t, method, h, body, now)
 }
 
-// forms returns the texts in which the secret could come back.
+// forms returns the encodings in which the secret could come back in a response.
 func (s Secret) forms() [][]byte {
 	value := []byte(s.Value)
 	out := [][]byte{value, []byte(url.QueryEscape(s.Value)),
@@ -142,14 +142,14 @@ func (s Secret) forms() [][]byte {
 	return slices.CompactFunc(out, bytes.Equal)
 }
 
-// scrubText removes the secret from a text.
+// scrubText removes the secret from text. It reports whether it found any.
 func (s Secret) scrubText(text string) (string, bool) {
 	out := []byte(text)
 	hit := scrub(out, s.forms())
 	return string(out), hit
 }
 
-// scrub overwrites every form with stars, in place.
+// scrub overwrites all forms in b with stars and reports whether it found any.
 func scrub(b []byte, forms [][]byte) (hit bool) {
 	for _, f := range forms {
 		for rest := b; ; {
@@ -166,8 +166,8 @@ func scrub(b []byte, forms [][]byte) (hit bool) {
 	return hit
 }
 
-// scrubber removes forms from a stream, also those that arrive in pieces: it holds back an end that
-// could be the beginning of one, and nothing else, so that a stream of events passes as it comes.
+// scrubber removes forms from a stream, also if they arrive in pieces: it holds back only an end
+// that could be the beginning of a form, so that a stream of events passes without delay.
 type scrubber struct {
 	r     io.Reader
 	forms [][]byte
@@ -195,8 +195,8 @@ func (s *scrubber) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// ready returns how many bytes can be passed on: all but the longest end that a form begins with. At
-// the end of the stream these are all.
+// ready returns how many bytes can be passed on: all but the longest end that could begin a form.
+// At the end of the stream it returns all.
 func (s *scrubber) ready() int {
 	if s.err != nil {
 		return len(s.buf)
@@ -212,11 +212,11 @@ func (s *scrubber) ready() int {
 	return len(s.buf) - held
 }
 
-// s3 is the one service whose paths are signed with one escape for each byte, and whose bodies need
-// not be signed.
+// s3 is the one service that signs paths with a single escape of each byte, and allows unsigned
+// bodies.
 const s3 = "s3"
 
-// sign adds AWS's signature, version 4, to a request.
+// sign adds AWS's signature version 4 to a request.
 func (s Secret) sign(t target, method string, h fields, body []byte, now time.Time) (fields,
 	error) {
 	sum := "UNSIGNED-PAYLOAD"
@@ -238,7 +238,7 @@ func (s Secret) sign(t target, method string, h fields, body []byte, now time.Ti
 	if err != nil {
 		return nil, err
 	}
-	// All but the host, which is sent anyway.
+	// The Host header is not added, since it is sent anyway.
 	added := slices.Clone(signed[1:own])
 	signed = append(signed, theirs...)
 	slices.SortFunc(signed, func(a, b field) int { return strings.Compare(a.name, b.name) })
@@ -265,14 +265,14 @@ func (s Secret) sign(t target, method string, h fields, body []byte, now time.Ti
 
 func hexSum(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b)) }
 
-// signedFor are AWS's headers that a tool may send: headers about the object itself or the tool's
-// own program. Others are not signed, and AWS refuses unsigned ones, since they reach beyond the
-// decided path: x-amz-copy-source reads another object, x-amz-acl lets others read this one.
+// signedFor are AWS's headers that a tool may send, about the object itself or the tool's program.
+// Others are not signed, and AWS refuses them unsigned, since they reach beyond the decided path:
+// x-amz-copy-source reads another object, x-amz-acl lets others read this one.
 var signedFor = []string{"x-amz-target", "x-amz-api-version", "x-amz-user-agent",
 	"x-amz-storage-class", "x-amz-sdk-checksum-algorithm", "x-amz-expected-bucket-owner"}
 
-// signable returns the tool's headers that are signed, in the form in which they are sent: AWS
-// requires all of its own, and the content type.
+// signable returns those of the tool's headers that are signed, as they are sent. AWS requires its
+// own headers and the content type.
 func signable(h fields) (out fields, err error) {
 	seen := map[string]bool{}
 	for _, f := range h {
@@ -295,7 +295,8 @@ func signable(h fields) (out fields, err error) {
 	return out, nil
 }
 
-// canonicalURI escapes the path once more; for S3 only the bytes that are not escaped yet.
+// canonicalURI escapes an escaped path again, as AWS signs it. For S3 it escapes only bytes that
+// are not escaped yet.
 func (s Secret) canonicalURI(path string) string {
 	if s.Service == s3 {
 		return awsEscape(path, "/%")
@@ -316,9 +317,9 @@ func canonicalQuery(query string) string {
 	return strings.Join(pairs, "&")
 }
 
-// awsParameter returns a part of a query with AWS's escapes, whatever escapes it had.
+// awsParameter returns a part of a query in AWS's escapes, whatever escapes it has.
 func awsParameter(text string) string {
-	// A plus stays a plus.
+	// A plus is no space.
 	plain, err := url.PathUnescape(text)
 	if err != nil {
 		return awsEscape(text, "%")
@@ -326,7 +327,7 @@ func awsParameter(text string) string {
 	return awsEscape(plain, "")
 }
 
-// awsEscape escapes all characters but unreserved ones and those of keep.
+// awsEscape escapes all characters of text except unreserved ones and those in keep.
 func awsEscape(text, keep string) string {
 	const digits = "0123456789ABCDEF"
 	var out strings.Builder

@@ -13,15 +13,15 @@ import (
 
 // Bounds of a tool's streams.
 const (
-	// idleStream bounds the time between requests.
+	// idleStream bounds the time between two requests.
 	idleStream = 2 * time.Minute
-	// headTime bounds a head, from its first byte to its last.
+	// headTime bounds the time to read a head, from its first byte to its last.
 	headTime   = 15 * time.Second
 	lingerTime = 2 * time.Second
 	lingerMost = 1 << 20 // bytes
 )
 
-// serve answers the requests of one stream in order. Each is decided anew.
+// serve handles the requests of one stream in order. Each is decided separately.
 func (p *proxy) serve(ctx context.Context, conn net.Conn, eff scope) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
@@ -35,11 +35,11 @@ func (p *proxy) serve(ctx context.Context, conn net.Conn, eff scope) {
 	p.requests(ctx, conn, bufio.NewReaderSize(conn, 4<<10), nil, eff)
 }
 
-// requests serves a stream, or the inside of a tunnel.
+// requests handles the requests of a stream, or of an intercepted tunnel to the host inside.
 func (p *proxy) requests(ctx context.Context, conn net.Conn, r *bufio.Reader, inside *target,
 	eff scope) {
 	for {
-		// The next read reports the error.
+		// The next read reports an error.
 		_ = conn.SetDeadline(time.Now().Add(idleStream))
 		if _, err := r.Peek(1); err != nil {
 			return
@@ -48,7 +48,7 @@ func (p *proxy) requests(ctx context.Context, conn net.Conn, r *bufio.Reader, in
 		s := &stream{p: p, conn: conn, r: r, h: &head{}, inside: inside, eff: eff, ended: ctx.Done()}
 		h, err := readHead(r)
 		if err != nil {
-			// Otherwise the stream ended, or nothing came.
+			// Other errors mean that the stream has ended or stayed silent.
 			if _, ok := errors.AsType[*badTarget](err); ok {
 				s.bad(err)
 			}
@@ -60,26 +60,26 @@ func (p *proxy) requests(ctx context.Context, conn net.Conn, r *bufio.Reader, in
 	}
 }
 
-// stream is a request with its stream.
+// stream is one request and the stream that it came on.
 type stream struct {
 	p    *proxy
 	conn net.Conn
 	r    *bufio.Reader
 	h    *head
-	// inside is the host of the intercepted tunnel; nil for the tool's own stream to the proxy.
+	// inside is the host of the intercepted tunnel, or nil for the tool's stream to the proxy.
 	inside *target
 	// eff is the policy of the scope for which the stream was opened.
 	eff scope
-	// whole is the body, if it was read before an approval.
+	// whole is the body if it was read for an approval, else nil.
 	whole []byte
-	// key is its Idempotency-Key, empty outside of an agent's events.
+	// key is the request's Idempotency-Key, empty outside of an agent's events.
 	key string
 	// ended is closed when waiting requests must give up.
 	ended <-chan struct{}
 }
 
-// reply answers with a refusal and ends the stream. It reads on until the tool has sent its
-// request.
+// reply sends the refusal and ends the stream. It reads on for a short time, so that the tool can
+// finish its request and read the refusal.
 func (s *stream) reply(r *refusal) {
 	s.p.refused.pace(s.ended)
 	_ = s.conn.SetDeadline(time.Now().Add(lingerTime))
@@ -87,19 +87,19 @@ func (s *stream) reply(r *refusal) {
 		return
 	}
 	if half, ok := s.conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
-		// Until the tool has read the answer and closes.
+		// Until the tool has read the refusal and closes the stream.
 		_, _ = io.CopyN(io.Discard, s.conn, lingerMost)
 	}
 }
 
-// bad refuses an ambiguous request.
+// bad records and sends the refusal of an ambiguous request.
 func (s *stream) bad(err error) {
 	s.p.refused.add(What{ID: s.p.ids.Add(1), Kind: kindRequest, Method: s.h.method, Decision: Denied,
 		Layer: "fetch", Rule: "strict HTTP/1.1: " + err.Error()})
 	s.reply(badRequest(err))
 }
 
-// handle takes one request through the pipeline, and reports whether the stream goes on.
+// handle processes one request. It reports whether the stream can carry another.
 func (s *stream) handle(ctx context.Context) bool {
 	if s.h.method == "CONNECT" {
 		s.tunnel(ctx)
@@ -127,9 +127,9 @@ func (s *stream) handle(ctx context.Context) bool {
 	return s.exchange(ctx, rt)
 }
 
-// admit decides on a request, has it approved where the policy says so, and takes it from the
-// budgets. The returned context has the request's timeout; the caller calls end after the request.
-// A refusal is answered, and the request is nil.
+// admit decides on a request, waits for its approval if it needs one, and counts it in the budgets.
+// The returned context has the request's timeout; the caller calls end after the request. If the
+// request is refused, admit sends the refusal and returns a nil request.
 func (s *stream) admit(ctx context.Context, kind, mode string, t target) (*roundTrip, context.Context,
 	func()) {
 	rt, refused := s.p.decide(s.eff, kind, mode, s.h.method, t)
@@ -154,7 +154,7 @@ func (s *stream) admit(ctx context.Context, kind, mode string, t target) (*round
 	return nil, nil, nil
 }
 
-// mode returns who ends the TLS of a request.
+// mode returns who ends the TLS of a request to t; "" for plain HTTP.
 func (s *stream) mode(t target) string {
 	switch {
 	case s.inside != nil:
@@ -165,7 +165,7 @@ func (s *stream) mode(t target) string {
 	return ""
 }
 
-// sameHost refuses a Host header that differs from the URL.
+// sameHost returns an error if a Host header differs from the host and port of t.
 func (s *stream) sameHost(t target) error {
 	for _, v := range s.h.headers.get("host") {
 		host, port, err := parseAuthority(v)
@@ -184,7 +184,7 @@ func (s *stream) sameHost(t target) error {
 	return nil
 }
 
-// kind returns the kind of the request, such as an upgrade to a websocket.
+// kind returns the kind of a request, by its upgrade. Upgrades but to websocket are an error.
 func (s *stream) kind() (string, error) {
 	upgrade := s.h.headers.tokens("upgrade")
 	wants := slices.Contains(s.h.headers.tokens("connection"), "upgrade")

@@ -24,36 +24,36 @@ import (
 	"github.com/jail-sandbox/jail/profiles"
 )
 
-// Settings are what the operator of a host says of fetches, in a TOML file of the daemon's that
-// nobody else can write:
+// Settings are the operator's settings for fetches. They are in a TOML file that only the daemon's
+// user and root can write:
 //
-//	resolvers = ["9.9.9.9", "[2620:fe::fe]:53"]   # none said: those of /etc/resolv.conf
+//	resolvers = ["9.9.9.9", "[2620:fe::fe]:53"]   # default: those in /etc/resolv.conf
 //	roots     = "/etc/ssl/certs/ca-certificates.crt"
-//	nat64     = ["64:ff9b::/96"]                  # behind which this network reaches IPv4
-//	queries   = false                             # whether queries are recorded as they are
+//	nat64     = ["64:ff9b::/96"]                  # NAT64 prefixes by which this network reaches IPv4
+//	queries   = false                             # true records queries as they are, false as a hash
 //
 //	[[credential]]
 //	name = "registry"
 //	kind = "bearer"                               # bearer, basic, header, query, sigv4
 //	file = "/etc/jail/secrets/registry"           # or systemd = "NAME", env = "NAME", command = ["/path", "arg"]
-//	scrub = true                                  # cut it out of what comes back; false to leave answers as they are
+//	scrub = true                                  # remove the secret from responses; false leaves them unchanged
 //
-//	[[internal]]                                  # a host inside the network
+//	[[internal]]                                  # a host inside the operator's network
 //	host = "registry.corp"                        # a name, *. and a name, or **. and a name
 //	ports = [443]
-//	addresses = ["10.1.0.0/16"]                   # all that the name may have
-//	# socket = "/run/gateway.sock"                # in place of addresses
-//	resolve = true                                # false: dial addresses without a name server
+//	addresses = ["10.1.0.0/16"]                   # all addresses that the name may have
+//	# socket = "/run/gateway.sock"                # instead of addresses
+//	resolve = true                                # false: dial addresses without asking a name server
 type Settings struct {
 	Resolvers   []string     `json:"resolvers"`
 	Roots       string       `json:"roots"`
 	NAT64       []string     `json:"nat64"`
 	Queries     bool         `json:"queries"`
 	Credentials []Credential `json:"credential"`
-	// Internal is parsed by check.
+	// Internal has the entries as written; check parses them into internal.
 	Internal []internalEntry `json:"internal"`
 
-	// path and places are those of the file and its keys.
+	// path is the path of the file, places the positions of its keys.
 	path     string
 	places   map[string]syntax.Position
 	internal []Internal
@@ -62,17 +62,17 @@ type Settings struct {
 	nat64   []netip.Prefix
 }
 
-// Credential says what a secret is for and where it is. It does not hold the secret.
+// Credential describes a secret and where it is stored. It does not contain the secret.
 type Credential struct {
 	Name string `json:"name"`
 	Kind string `json:"kind"`
-	// Exactly one of these fields says where the secret is.
+	// Exactly one of File, Systemd, Env and Command is set.
 	File string `json:"file"`
-	// Systemd is a name below $CREDENTIALS_DIRECTORY.
+	// Systemd is the name of a file in $CREDENTIALS_DIRECTORY.
 	Systemd string `json:"systemd"`
-	// Env is a variable of the daemon.
+	// Env is the name of a variable of the daemon's environment.
 	Env string `json:"env"`
-	// Command prints the secret.
+	// Command is a command that prints the secret.
 	Command []string `json:"command"`
 
 	User           string `json:"user"`
@@ -84,11 +84,11 @@ type Credential struct {
 	Scrub          *bool  `json:"scrub"`
 }
 
-// systemRoots are the files in which distributions keep trusted certificates.
+// systemRoots are the paths at which distributions keep trusted certificates.
 var systemRoots = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
 	"/etc/ssl/cert.pem"}
 
-// ReadSettings reads the file at path. A missing file gives the defaults.
+// ReadSettings reads and checks the settings at path. Without a file it returns the defaults.
 func ReadSettings(path string) (Settings, error) {
 	var s Settings
 	text, err := profiles.ReadTrusted(path)
@@ -126,8 +126,8 @@ func (s *Settings) parse(path string, text []byte) error {
 	return nil
 }
 
-// place returns the position of a key as far as it is known, else the path of the file. The key is
-// a path such as internal.0.host, or the end of one.
+// place returns the position of a key, or the path of the file if the position is unknown. key is a
+// path such as internal.0.host, or the end of one.
 func (s *Settings) place(key string) string {
 	var found syntax.Position
 	for path, at := range s.places {
@@ -143,7 +143,7 @@ func (s *Settings) place(key string) string {
 	return found.String()
 }
 
-// withoutNumbers returns a path of keys without the numbers of list items.
+// withoutNumbers removes the list indexes from a path of keys.
 func withoutNumbers(path string) string {
 	keys := strings.Split(path, ".")
 	return strings.Join(slices.DeleteFunc(keys, func(key string) bool {
@@ -151,7 +151,7 @@ func withoutNumbers(path string) string {
 	}), ".")
 }
 
-// checkInternal parses the entries [[internal]].
+// checkInternal parses and checks the entries [[internal]].
 func (s *Settings) checkInternal() error {
 	if len(s.Internal) > maxInternal {
 		return fmt.Errorf("%s: there are %d entries [[internal]], at most %d", s.path, len(s.Internal),
@@ -214,11 +214,11 @@ func (s *Settings) check() error {
 	return s.checkInternal()
 }
 
-// systemResolvers returns the name servers of /etc/resolv.conf.
+// systemResolvers returns the name servers in /etc/resolv.conf.
 func systemResolvers() (out []string) {
 	text, err := os.ReadFile("/etc/resolv.conf")
 	if err != nil {
-		// Without a name server every fetch fails with that error.
+		// Without a name server every fetch fails with its own error.
 		return nil
 	}
 	for line := range strings.Lines(string(text)) {
@@ -270,7 +270,7 @@ func (c Credential) secret(value string) Secret {
 	return s
 }
 
-// SetupFor returns the setup of the proxy of a run with this policy. It reads the secrets that the
+// SetupFor returns the setup for the proxy of a run with policy eff. It reads the secrets that the
 // policy's rules name.
 func (s Settings) SetupFor(ctx context.Context, eff policy.Effective) (Setup, error) {
 	out := Setup{Servers: s.servers, NAT64: s.nat64, Queries: s.Queries,
@@ -315,17 +315,17 @@ func (s Settings) roots() ([]byte, error) {
 			return text, err
 		}
 	}
-	// No https host can be verified then, and each fetch says so.
+	// No host can be verified then, and each https fetch reports that.
 	return nil, nil
 }
 
-// Bounds of the sources of secrets.
+// Bounds for reading secrets.
 const (
 	maxSecret   = 64 << 10 // bytes
 	commandTime = 10 * time.Second
 )
 
-// read returns the secret without the line end after it.
+// read returns the secret without its final line end.
 func (c Credential) read(ctx context.Context) (string, error) {
 	var text []byte
 	var err error
@@ -351,7 +351,7 @@ func (c Credential) read(ctx context.Context) (string, error) {
 }
 
 // readSecret reads a file that only root can write and that not everybody can read. It opens the
-// file once, without following a link, and checks the opened file.
+// file once, without following a link, and checks the open file.
 func readSecret(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -376,7 +376,8 @@ func readSecret(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxSecret))
 }
 
-// run runs the operator's command. It does not show standard error, which may contain the secret.
+// run returns the output of the operator's command. Errors do not show its standard error, which
+// may contain the secret.
 func (c Credential) run(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTime)
 	defer cancel()

@@ -22,19 +22,19 @@ const (
 	maxMethod = 32
 )
 
-// target is where a request goes, in the one form that is decided, recorded and sent.
+// target is a request's destination in its canonical form, which is decided, recorded and sent.
 type target struct {
 	scheme string // http or https
-	// lower case, no final dot
+	// host is in lower case, without a final dot.
 	host string
 	port uint16
-	// Canonical; empty for a tunnel.
+	// path is canonical; empty for a tunnel.
 	path string
-	// With its question mark, or empty.
+	// query includes its question mark; it may be empty.
 	query string
 }
 
-// authority returns the value of a Host header: with the port only if the scheme does not imply it.
+// authority returns the Host header: the host, and the port unless it is the scheme's default.
 func (t target) authority() string {
 	if t.scheme == schemeHTTP && t.port == 80 || t.scheme == schemeHTTPS && t.port == 443 {
 		return t.host
@@ -42,18 +42,18 @@ func (t target) authority() string {
 	return t.host + ":" + strconv.Itoa(int(t.port))
 }
 
-// String returns the target as a URL without its query, which may hold secrets.
+// String returns the URL without its query, which may contain secrets.
 func (t target) String() string { return t.scheme + "://" + t.authority() + t.path }
 
-// badTarget says what is wrong with a URL or an authority.
+// badTarget is the error for an invalid URL, authority or head.
 type badTarget struct{ why string }
 
 func (e *badTarget) Error() string { return e.why }
 
 func bad(format string, args ...any) error { return &badTarget{fmt.Sprintf(format, args...)} }
 
-// parseTarget parses the absolute URL of a request line. It takes http to port 443 as https: nobody
-// serves plain HTTP there, and it lets clients ask for https that cannot speak TLS to a proxy.
+// parseTarget parses the absolute URL of a request line. It treats http to port 443 as https, so
+// that clients that cannot speak TLS to a proxy can request https; nobody serves plain HTTP there.
 func parseTarget(text string) (target, error) {
 	if len(text) > maxTarget {
 		return target{}, bad("the URL is longer than %d bytes", maxTarget)
@@ -97,7 +97,7 @@ func parseTarget(text string) (target, error) {
 	return t, nil
 }
 
-// parseTunnel parses the authority of a CONNECT, which must have a port.
+// parseTunnel parses the HOST:PORT of a CONNECT. The port is required.
 func parseTunnel(text string) (target, error) {
 	if len(text) > maxTarget {
 		return target{}, bad("the authority is longer than %d bytes", maxTarget)
@@ -151,7 +151,7 @@ func parsePort(digits string) (uint16, error) {
 	return uint16(n), nil
 }
 
-// cutFold cuts an ASCII prefix without regard to case.
+// cutFold cuts a prefix without regard to case, and reports whether text has it.
 func cutFold(text, prefix string) (string, bool) {
 	if len(text) >= len(prefix) && strings.EqualFold(text[:len(prefix)], prefix) {
 		return text[len(prefix):], true
@@ -173,7 +173,7 @@ func checkQuery(query string) error {
 	return nil
 }
 
-// checkMethodToken refuses what is no method in upper case.
+// checkMethodToken returns an error unless m is a method in upper case.
 func checkMethodToken(m string) error {
 	if m == "" || len(m) > maxMethod || strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "" {
 		return bad("the method is no upper-case name such as GET")

@@ -19,8 +19,8 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// tunnel carries a client's own TLS to a host that a rule makes opaque. The first bytes must be a
-// ClientHello for that host.
+// tunnel handles a CONNECT. If a rule makes the host opaque, it carries the client's own TLS, which
+// must begin with a ClientHello for that host. It intercepts other tunnels.
 func (s *stream) tunnel(ctx context.Context) {
 	t, err := parseTunnel(s.h.target)
 	if err == nil && s.inside != nil {
@@ -69,7 +69,7 @@ func (s *stream) tunnel(ctx context.Context) {
 	s.splice(ctx, rt)
 }
 
-// splice copies bytes both ways until both sides have ended, one has failed, or time is up.
+// splice copies bytes both ways until both sides have ended, one has failed, or at the timeout.
 func (s *stream) splice(ctx context.Context, rt *roundTrip) {
 	var both sync.WaitGroup
 	var mu sync.Mutex
@@ -106,8 +106,8 @@ func (s *stream) splice(ctx context.Context, rt *roundTrip) {
 // maxHello bounds a ClientHello, in bytes.
 const maxHello = 16 << 10
 
-// readHello reads the first TLS record of a client as a whole. It refuses other bytes, and a
-// ClientHello without a server name, with another one, or with an encrypted one.
+// readHello reads the first TLS record of a client. It returns an error for other bytes, and for a
+// ClientHello whose server name is missing, encrypted or not host.
 func readHello(r io.Reader, host string) ([]byte, error) {
 	record := make([]byte, 5)
 	if _, err := io.ReadFull(r, record); err != nil {
@@ -131,7 +131,7 @@ func readHello(r io.Reader, host string) ([]byte, error) {
 	return record, nil
 }
 
-// cursor takes lengths and bytes off a message.
+// cursor reads lengths and bytes from a message. ok is false after a read beyond the end.
 type cursor struct {
 	b  []byte
 	ok bool
@@ -147,7 +147,7 @@ func (c *cursor) bytes(n int) []byte {
 	return out
 }
 
-// sized takes a length of n bytes, and that many bytes.
+// sized reads a length of n bytes and returns a cursor over that many bytes.
 func (c *cursor) sized(n int) cursor {
 	size := 0
 	for _, b := range c.bytes(n) {
@@ -156,13 +156,13 @@ func (c *cursor) sized(n int) cursor {
 	return cursor{c.bytes(size), c.ok}
 }
 
-// Extensions of a ClientHello (RFC 8446, and the one that encrypts the name).
+// Extensions of a ClientHello: the server name (RFC 6066), and the encrypted ClientHello.
 const (
 	extServerName   = 0
 	extEncryptedOne = 0xfe0d
 )
 
-// serverName returns the server name of a ClientHello that is one record.
+// serverName returns the server name in a ClientHello, which must be the whole record.
 func serverName(msg []byte) (string, error) {
 	c := cursor{msg, true}
 	kind := c.bytes(1)
@@ -205,11 +205,11 @@ func serverName(msg []byte) (string, error) {
 	return name, nil
 }
 
-// webSocketGUID is the constant of the protocol (RFC 6455, section 1.3).
+// webSocketGUID is the constant of the handshake (RFC 6455, section 1.3).
 const webSocketGUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
-// webSocket answers a request with an upgrade, and carries bytes both ways if the host accepts it
-// as RFC 6455 requires.
+// webSocket completes an upgrade and carries bytes in both directions, if the host accepts it as
+// RFC 6455 requires. Otherwise it passes on the response.
 func (s *stream) webSocket(ctx context.Context, rt *roundTrip, resp *http.Response) {
 	defer rt.try.up.close()
 	defer rt.done()
@@ -225,7 +225,7 @@ func (s *stream) webSocket(ctx context.Context, rt *roundTrip, resp *http.Respon
 		s.reply(upstreamFailed(rt.target.host, errors.New(rt.try.out.Error)))
 		return
 	}
-	// A credential that is scrubbed is sent to no websocket.
+	// A secret that is scrubbed is never sent over a websocket.
 	out, _ := returned(resp.Header, rt.secret)
 	lines := append(out.write([]byte("HTTP/1.1 101 Switching Protocols\r\n")),
 		"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"...)
@@ -236,15 +236,15 @@ func (s *stream) webSocket(ctx context.Context, rt *roundTrip, resp *http.Respon
 	s.splice(ctx, rt)
 }
 
-// intercept ends the TLS of a tunnel with a certificate of the run's authority, and serves the
-// requests inside: each is decided with its method and path, and sent over TLS of the proxy. The
-// caller has checked that some rule grants the host.
+// intercept ends the TLS of a tunnel with a certificate of the run's authority and handles the
+// requests inside. Each is decided with its method and path, and the proxy sends it over its own
+// TLS.
 func (s *stream) intercept(ctx context.Context, t target) {
 	if _, refused := s.p.decide(s.eff, kindHost, modeIntercept, "CONNECT", t); refused != nil {
 		s.reply(refused)
 		return
 	}
-	// The next read reports the error.
+	// The next read reports an error.
 	_ = s.conn.SetDeadline(time.Now().Add(headTime))
 	if _, err := io.WriteString(s.conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
 		return
@@ -262,7 +262,7 @@ func (s *stream) intercept(ctx context.Context, t target) {
 	_ = conn.CloseWrite()
 }
 
-// ahead is a connection some of whose bytes have been read ahead.
+// ahead is a connection whose first bytes are already in the buffer r.
 type ahead struct {
 	net.Conn
 	r *bufio.Reader
@@ -270,8 +270,8 @@ type ahead struct {
 
 func (a *ahead) Read(p []byte) (int, error) { return a.r.Read(p) }
 
-// where returns the target of the request line: an absolute URL, or inside a tunnel a path of the
-// tunnel's host.
+// where returns the target of the request line: of an absolute URL, or inside a tunnel of a path on
+// the tunnel's host.
 func (s *stream) where() (target, error) {
 	if s.inside == nil {
 		return parseTarget(s.h.target)
@@ -284,5 +284,5 @@ func (s *stream) where() (target, error) {
 	return t, err
 }
 
-// normalName returns a server name of a ClientHello in the form of policies.
+// normalName returns a server name in the form of policies: lower case, without a final dot.
 func normalName(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }

@@ -20,18 +20,18 @@ import (
 
 // Bounds of connections to hosts.
 const (
-	// connectTime bounds the connection to one address.
+	// connectTime bounds the time to connect to one address.
 	connectTime   = 10 * time.Second
 	handshakeTime = 10 * time.Second
 	maxAnswerHead = 256 << 10 // bytes
-	// maxIdle bounds the kept connections to one host.
+	// maxIdle bounds the idle connections to one host.
 	maxIdle  = 4
 	idleTime = 15 * time.Second
-	// oldest is the age after which a host's name is resolved anew.
+	// oldest bounds the age of a kept connection, so that the host's name is resolved again.
 	oldest = time.Minute
 )
 
-// meter counts the bytes of one connection on the wire, and ends the connection when a budget is
+// meter counts the bytes of a connection on the wire, and fails reads and writes when a budget is
 // used up.
 type meter struct {
 	net.Conn
@@ -50,7 +50,7 @@ func (m *meter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write checks the budget before it sends.
+// Write counts p against the budgets before it sends.
 func (m *meter) Write(p []byte) (int, error) {
 	if err := m.spend(0, int64(len(p))); err != nil {
 		return 0, err
@@ -80,12 +80,12 @@ func (m *meter) charge(budgets []*budget) {
 // upstream is one connection to a host.
 type upstream struct {
 	meter *meter
-	// conn is the meter, or TLS over it.
+	// conn is the meter, or the TLS connection over it.
 	conn net.Conn
 	r    *bufio.Reader
 	cap  *capped
 	addr netip.AddrPort
-	// socket is the Unix socket of the host that the connection is to, instead of addr.
+	// socket is the path of the Unix socket that the connection is to; "" if it is to addr.
 	socket  string
 	made    time.Time
 	used    time.Time
@@ -95,7 +95,7 @@ type upstream struct {
 	tls     time.Duration
 }
 
-// capped bounds the bytes of a head; a body has bounds of its own.
+// capped is a reader that bounds the bytes of a head. Bodies have other bounds.
 type capped struct {
 	r    io.Reader
 	left int64
@@ -115,7 +115,7 @@ func (c *capped) Read(p []byte) (int, error) {
 func (c *capped) lift()  { c.left = math.MaxInt64 }
 func (c *capped) lower() { c.left = maxAnswerHead }
 
-// dial connects to the first address that answers. The caller has checked all of them.
+// dial connects to the first of addrs that accepts. The caller has checked all of them.
 func dial(ctx context.Context, addrs []netip.Addr, port uint16, budgets []*budget) (*upstream,
 	error) {
 	var errs []error
@@ -139,13 +139,13 @@ func dial(ctx context.Context, addrs []netip.Addr, port uint16, budgets []*budge
 	return nil, errors.Join(errs...)
 }
 
-// newUpstream returns the upstream of a connection that was begun at start.
+// newUpstream returns the upstream for a connection whose setup began at start.
 func newUpstream(conn net.Conn, start time.Time, budgets []*budget) *upstream {
 	m := &meter{Conn: conn, budgets: budgets}
 	return &upstream{meter: m, conn: m, made: time.Now(), connect: time.Since(start)}
 }
 
-// address returns the address of the host as records have it.
+// address returns the address of the host in the form of records.
 func (u *upstream) address() string {
 	if u.socket != "" {
 		return "unix:" + u.socket
@@ -158,7 +158,7 @@ func (u *upstream) reader() {
 	u.r = bufio.NewReaderSize(u.cap, 16<<10)
 }
 
-// secure speaks TLS, with the roots of the operator and the decided name.
+// secure starts TLS on the connection. It verifies the certificate for host against roots.
 func (u *upstream) secure(ctx context.Context, host string, roots *x509.CertPool) error {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()
@@ -174,10 +174,10 @@ func (u *upstream) secure(ctx context.Context, host string, roots *x509.CertPool
 	return nil
 }
 
-// close closes the connection. Bytes that are lost by an error are lost either way.
+// close closes the connection. An error is ignored: unsent bytes are lost anyway.
 func (u *upstream) close() { _ = u.meter.Conn.Close() }
 
-// pool keeps connections for requests of the same run to the same scheme, host and port.
+// pool keeps idle connections for later requests of the run to the same scheme, host and port.
 type pool struct {
 	mu   sync.Mutex
 	idle map[string][]*upstream
@@ -197,8 +197,7 @@ func (p *pool) take(key string) *upstream {
 	return nil
 }
 
-// quiet reports whether an idle connection has received nothing, neither its end nor unexpected
-// bytes.
+// quiet reports whether an idle connection is still open and has received no bytes.
 func (u *upstream) quiet() bool {
 	raw, ok := u.meter.Conn.(syscall.Conn)
 	if !ok || u.r.Buffered() > 0 {
@@ -220,7 +219,7 @@ func (u *upstream) quiet() bool {
 func (p *pool) put(key string, u *upstream) {
 	u.used = time.Now()
 	u.meter.charge(nil)
-	// The next read reports the error.
+	// The next read reports an error.
 	_ = u.meter.SetDeadline(time.Time{})
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -18,13 +18,13 @@ const (
 	maxLength  = 18       // digits of a Content-Length
 )
 
-// field is one header line. Order and repetition are kept.
+// field is one header line. Order and repetitions are kept.
 type field struct{ name, value string }
 
-// fields are the headers of one message.
+// fields are the header lines of one message, in order.
 type fields []field
 
-// get returns the values of all lines with a name.
+// get returns the values of all lines with this name, without regard to case.
 func (f fields) get(name string) (out []string) {
 	for _, h := range f {
 		if strings.EqualFold(h.name, name) {
@@ -34,7 +34,7 @@ func (f fields) get(name string) (out []string) {
 	return out
 }
 
-// tokens returns the members of a comma-separated list, in lower case.
+// tokens returns the members of a comma-separated header, in lower case.
 func (f fields) tokens(name string) (out []string) {
 	for _, v := range f.get(name) {
 		for part := range strings.SplitSeq(v, ",") {
@@ -46,15 +46,15 @@ func (f fields) tokens(name string) (out []string) {
 	return out
 }
 
-// head is the head of a request as it was read.
+// head is the head of a request as read.
 type head struct {
 	method  string
 	target  string
 	minor   int // of HTTP/1
 	headers fields
-	// length of the body; -1 for a chunked one.
+	// length is the length of the body in bytes; -1 for a chunked body.
 	length int64
-	// close: the client sends no further request on this stream.
+	// close: the client will send no further request on this stream.
 	close bool
 	// expects: the client waits for 100 Continue before it sends the body.
 	expects bool
@@ -66,7 +66,7 @@ var (
 	errNoRequest = errors.New("no further request")
 )
 
-// readHead reads the head of a request and refuses everything ambiguous in it. The error is
+// readHead reads the head of a request and rejects anything ambiguous in it. The error is
 // errNoRequest if the stream ends before a request, and a *badTarget for an invalid one.
 func readHead(r *bufio.Reader) (*head, error) {
 	raw, err := readRawHead(r)
@@ -91,7 +91,7 @@ func readHead(r *bufio.Reader) (*head, error) {
 	return h, h.framing()
 }
 
-// readRawHead reads up to and including the empty line. Lines end with CR LF only.
+// readRawHead returns the bytes of a head with its empty line. Lines must end with CR LF.
 func readRawHead(r *bufio.Reader) ([]byte, error) {
 	var raw []byte
 	for {
@@ -138,8 +138,8 @@ func (h *head) requestLine(line string) error {
 	return checkMethodToken(h.method)
 }
 
-// lookalikes are headers that decide where a message ends or whose it is; some servers read a name
-// with underscores as the same.
+// lookalikes are headers that determine where a message ends or who sends it. Some servers read a
+// name with underscores as one of them.
 var lookalikes = []string{"content-length", "transfer-encoding", "host", "connection", "te",
 	"trailer", "upgrade", "expect", "authorization",
 	"proxy-authorization", "cookie", "keep-alive"}
@@ -174,7 +174,8 @@ func tokenByte(c byte) bool {
 		strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
 }
 
-// framing says where the body ends, in the one way that there is.
+// framing sets the length of the body. Headers that do not state it in exactly one way are an
+// error.
 func (h *head) framing() error {
 	te, cl := h.headers.get("transfer-encoding"), h.headers.get("content-length")
 	switch {
@@ -198,7 +199,7 @@ func (h *head) framing() error {
 		if cl[0] == "" || len(cl[0]) > maxLength || strings.Trim(cl[0], "0123456789") != "" {
 			return bad("Content-Length is not a number")
 		}
-		// A number of at most 18 digits always fits.
+		// 18 digits always fit.
 		h.length, _ = strconv.ParseInt(cl[0], 10, 64)
 	}
 	switch h.method {
@@ -220,11 +221,11 @@ func (h *head) framing() error {
 	return nil
 }
 
-// chunked reads a chunked body in the one form on which all readers agree: no extensions, no
+// chunked reads a chunked body. It accepts only what all servers read alike: no extensions, no
 // trailers, CR LF after each line.
 type chunked struct {
 	r *bufio.Reader
-	// left is the rest of the current chunk in bytes.
+	// left is the number of bytes left in the current chunk.
 	left int64
 	done bool
 	err  error
@@ -232,7 +233,7 @@ type chunked struct {
 
 var errChunk = bad("the chunks of the body are not plain chunks")
 
-// maxChunkDigits bounds the hexadecimal size of a chunk.
+// maxChunkDigits bounds the digits of a chunk's size.
 const maxChunkDigits = 8
 
 func (c *chunked) Read(p []byte) (int, error) {
@@ -275,7 +276,7 @@ func (c *chunked) next() error {
 	return nil
 }
 
-// line reads one line without its end.
+// line reads one line and returns it without its CR LF.
 func (c *chunked) line() (string, error) {
 	var out []byte
 	for {
@@ -318,12 +319,12 @@ func noEOF(err error) error {
 	return err
 }
 
-// dashed returns the name of a header as CGI and WSGI servers read it: without case, an underscore
-// as a hyphen.
+// dashed returns a header's name as CGI and WSGI servers read it: in lower case, with hyphens for
+// underscores.
 func dashed(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "-")) }
 
-// notSent are hop-by-hop headers, and headers by which a request could claim another host, path,
-// method or caller than the decided one.
+// notSent are hop-by-hop headers, and headers by which a request could claim a host, path, method
+// or caller other than the decided one.
 var notSent = []string{
 	"connection", "proxy-connection", "keep-alive", "proxy-authorization", "proxy-authenticate",
 	"te", "trailer", "transfer-encoding",
@@ -335,8 +336,8 @@ var notSent = []string{
 	"x-host", "x-real-ip", "x-original-host", "via",
 }
 
-// forwarded returns the tool's headers that are sent on. It removes the headers that Connection
-// names before the proxy adds its own.
+// forwarded returns the tool's headers that are sent to the host. It drops the headers that
+// Connection names, before the proxy adds its own.
 func (h *head) forwarded(secret *Secret) fields {
 	var nominated []string
 	for _, token := range append(h.headers.tokens("connection"),
@@ -355,15 +356,16 @@ func (h *head) forwarded(secret *Secret) fields {
 	return out
 }
 
-// notReturned are response headers that belong to the connection to the host, or that open other
-// ways to it.
+// notReturned are response headers about the connection to the host, or that offer other ways to
+// reach it.
 var notReturned = []string{"connection", "proxy-connection", "keep-alive", "proxy-authenticate",
 	"proxy-authorization", "te", "trailer",
 	"transfer-encoding", "upgrade", "content-length", "alt-svc",
-	// Guests recognize a refusal of the proxy by it.
+	// Programs in the jail recognize the proxy's refusals by these.
 	"x-jail-fetch", "x-jail-approval"}
 
-// returned returns the headers of a response that the tool gets, sorted by name.
+// returned returns the headers of a response for the tool, sorted by name. scrubbed reports whether
+// the secret was removed from one.
 func returned(header http.Header, secret *Secret) (out fields, scrubbed bool) {
 	var nominated []string
 	for _, v := range header.Values("Connection") {
@@ -406,7 +408,7 @@ func plainField(name, value string) bool {
 	})
 }
 
-// write appends the header lines, without the empty line.
+// write appends the header lines to b, without the empty line after them.
 func (f fields) write(b []byte) []byte {
 	for _, h := range f {
 		b = append(append(append(append(b, h.name...), ": "...), h.value...), "\r\n"...)

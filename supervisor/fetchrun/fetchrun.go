@@ -1,6 +1,6 @@
 // Package fetchrun sends one HTTP request by a run of the tool fetch, in a jail of its own. The
-// policy of that run grants this one request and its credential, which the fetch proxy attaches: the
-// caller never has it.
+// run's policy grants only this request and its credential. The fetch proxy attaches the
+// credential, so the caller never has it.
 package fetchrun
 
 import (
@@ -23,37 +23,37 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
-// maxSaid is how much of what a failed request says is quoted.
+// maxSaid bounds the standard error of a failed request that an error quotes, in bytes.
 const maxSaid = 2 << 10
 
-// A Sender sends requests. jaild decides on each as on any run of its caller's.
+// A Sender sends requests as runs of its user. jaild decides on each as on any run.
 type Sender struct {
-	// Client returns a client of a daemon that answers. The caller closes it.
+	// Client connects to a running daemon. The sender closes the client.
 	Client func(ctx context.Context) (*client.Client, error)
 }
 
-// A Request is one request. Its body is JSON.
+// A Request is one HTTP request. Its body is JSON.
 type Request struct {
-	// For says in the record what the request is for.
+	// For is the request's purpose. It becomes the policy's name in the audit log.
 	For    string
 	Method string
 	URL    *url.URL
-	// Credential is the name of the one that the proxy attaches; empty for none.
+	// Credential names the credential that the proxy attaches; empty for none.
 	Credential string
-	// Header has further fields.
+	// Header has additional header fields.
 	Header map[string]string
 	Body   []byte
 }
 
-// A Response is that of the host.
+// A Response is the response of the HTTP server.
 type Response struct {
 	Status int
 	Header http.Header
-	// Body comes as the host sends it. The caller closes it.
+	// Body streams the body. The caller closes it.
 	Body io.ReadCloser
 }
 
-// Send sends a request and returns the response once its head is there.
+// Send sends r and returns when the head of the response has arrived.
 func (s Sender) Send(ctx context.Context, r Request) (*Response, error) {
 	c, err := s.Client(ctx)
 	if err != nil {
@@ -94,18 +94,18 @@ func (s Sender) Send(ctx context.Context, r Request) (*Response, error) {
 	reader := bufio.NewReader(out)
 	res, err := http.ReadResponse(reader, &http.Request{Method: r.Method})
 	if err != nil {
-		// What the jail said is more than what is missing in its output.
+		// The error of the run explains more than the incomplete output.
 		_, cause := io.Copy(io.Discard, out)
 		cancel()
 		out.Close()
 		return nil, errors.Join(cause, err)
 	}
-	// The tool has taken the framing of the body away: all that follows the head is the body.
+	// The tool has decoded the body's framing: all bytes after the head are the body.
 	return &Response{Status: res.StatusCode, Header: res.Header,
 		Body: &response{reader, out, cancel}}, nil
 }
 
-// response is a body that is still being sent.
+// response is a body that is still being received. Closing it ends the run.
 type response struct {
 	io.Reader
 	out    *io.PipeReader
@@ -117,7 +117,7 @@ func (r *response) Close() error {
 	return r.out.Close()
 }
 
-// policyFor grants one request and its credential, and nothing else.
+// policyFor returns a policy that grants only r and its credential.
 func policyFor(r Request) string {
 	to := r.URL
 	port := cmp.Or(to.Port(), map[string]string{"https": "443", "http": "80"}[to.Scheme])

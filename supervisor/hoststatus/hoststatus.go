@@ -1,4 +1,4 @@
-// Package hoststatus says what a host, and the daemon on it, can enforce, and what is missing.
+// Package hoststatus reports what a host and its daemon can enforce, and what is missing.
 package hoststatus
 
 import (
@@ -27,12 +27,12 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// Checks look at the host of one daemon. A look takes loop devices, mounts and reads every bundle,
-// so callers that come within fresh of one share its findings. Checks may be called from several
-// goroutines.
+// Checks examine the host of one daemon. An examination uses loop devices and mounts, and reads
+// every bundle, so callers within the time fresh share one result. Checks are safe for concurrent
+// use.
 type Checks struct {
 	config config.Config
-	// permissions returns what the ceiling in force lets a caller do.
+	// permissions returns the caller's permissions under the ceiling in force.
 	permissions func(caller.Caller) caller.Permissions
 
 	runtimes *outer.Runtimes
@@ -40,21 +40,21 @@ type Checks struct {
 	mu       sync.Mutex
 	done     time.Time
 	findings []probe.Finding
-	// Starting containers takes longer, so what came of it is kept for longer.
+	// Starting containers takes longer, so these results are kept longer.
 	tried  time.Time
 	layers []probe.Finding
 }
 
 const fresh, freshOuter = time.Second, time.Minute
 
-// New returns the checks of a daemon with that configuration.
+// New returns the checks of the daemon with configuration c. See Checks for permissions.
 func New(c config.Config, permissions func(caller.Caller) caller.Permissions) *Checks {
 	return &Checks{config: c, permissions: permissions, runtimes: RuntimesOf(c)}
 }
 
-// Status tries what a run needs from within this process: a service can be refused what a shell of
-// root's on the same host is not. The state of the anchors of the log is shown to those who may
-// read all records, and by a user's daemon to its user.
+// Status checks in this process what a run needs, since a service may lack rights that a root shell
+// on the same host has. It shows the state of the log's anchors to callers who may read all
+// records, and to the user of a user's own daemon.
 func (h *Checks) Status(c caller.Caller) message.HostStatus {
 	h.mu.Lock()
 	if time.Since(h.done) > fresh {
@@ -74,13 +74,13 @@ func (h *Checks) Status(c caller.Caller) message.HostStatus {
 	return message.HostStatus{Findings: all}
 }
 
-// RuntimesOf returns the runtimes of outer layers as the daemon of c looks for them.
+// RuntimesOf returns the runtimes of outer layers that a daemon with configuration c uses.
 func RuntimesOf(c config.Config) *outer.Runtimes {
 	return &outer.Runtimes{Dir: filepath.Dir(c.Shim)}
 }
 
-// OuterLayers tries the runtime of each outer layer by starting a program in it. No run needs one, so
-// one that is not there, or does not work, is no fault of the host's.
+// OuterLayers tests the runtime of each outer layer by starting a program in it. A missing or
+// failing runtime is no fault of the host, since no run needs one.
 func OuterLayers(c config.Config, runtimes *outer.Runtimes) (all []probe.Finding) {
 	if os.Geteuid() != 0 || rootless.User() != nil {
 		return []probe.Finding{{Name: "outer layers", Answer: probe.Off,
@@ -108,8 +108,8 @@ func OuterLayers(c config.Config, runtimes *outer.Runtimes) (all []probe.Finding
 	return all
 }
 
-// Installed says whether the programs and bundles of jail are there, and whether its
-// directories can be written.
+// Installed reports whether jail's programs and bundles are present and its directories are
+// writable.
 func Installed(c config.Config) []probe.Finding {
 	return []probe.Finding{
 		findProgram("jail-shim", c.Shim), findProgram("jail-init", c.Init),
@@ -119,7 +119,7 @@ func Installed(c config.Config) []probe.Finding {
 	}
 }
 
-// Existing returns dir, or the nearest directory above it that is there.
+// Existing returns dir, or its nearest ancestor that is a directory.
 func Existing(dir string) string {
 	for {
 		if info, err := os.Stat(dir); err == nil && info.IsDir() || dir == filepath.Dir(dir) {
@@ -142,13 +142,13 @@ func findProgram(name, path string) probe.Finding {
 	return probe.Finding{Name: name, Answer: probe.Yes, Detail: path}
 }
 
-// findBundles reads the manifests, of what came with jail and of what was pulled, and checks each
-// module against its manifest.
+// findBundles reads the manifests of installed and pulled bundles and checks each module against
+// its manifest.
 func findBundles(places bundle.Places) probe.Finding {
 	f := probe.Finding{Name: "tool bundles", Answer: probe.No, Fix: "install them anew"}
 	set, err := bundle.OpenPlaces(places, false)
 	if errors.Is(err, fs.ErrPermission) {
-		// what was pulled may be root's alone to see
+		// Only root may read the pulled bundles on some hosts.
 		set, err = bundle.Open(places.Dirs...)
 	}
 	if err != nil {
@@ -181,7 +181,7 @@ func findBundles(places bundle.Places) probe.Finding {
 	return f
 }
 
-// findWritable puts a file down, in the directory or in the one that it would be made in.
+// findWritable tests, with a temporary file, whether dir or its nearest ancestor is writable.
 func findWritable(name, dir string) probe.Finding {
 	f := probe.Finding{Name: name, Answer: probe.Yes, Detail: dir}
 	where := Existing(dir)
@@ -205,7 +205,8 @@ func findWritable(name, dir string) probe.Finding {
 	return f
 }
 
-// unusable is the finding for settings that cannot be read, and fix for those that can be seen.
+// unusable returns the finding for settings that cannot be read. fix is the advice if they are
+// invalid; if permission is missing the advice is to be root.
 func unusable(name string, err error, fix string) probe.Finding {
 	if errors.Is(err, fs.ErrPermission) {
 		return probe.Finding{Name: name, Answer: probe.Unknown, Detail: err.Error(),
@@ -214,7 +215,7 @@ func unusable(name string, err error, fix string) probe.Finding {
 	return probe.Finding{Name: name, Answer: probe.No, Detail: err.Error(), Fix: fix}
 }
 
-// Approvals says whether the settings of approvals can be used.
+// Approvals reports whether the settings of approvals are valid.
 func Approvals(c config.Config) probe.Finding {
 	f := probe.Finding{Name: "approvals", Answer: probe.Yes, Detail: "decisions by mcp count once"}
 	s, err := config.ReadApprovals(c.Approvals)
@@ -235,8 +236,8 @@ func Approvals(c config.Config) probe.Finding {
 	return f
 }
 
-// Fetches says whether the settings of fetches can be used, and which hosts inside the operator's
-// network they open to policies. If short, it says only how many.
+// Fetches reports whether the settings of fetches are valid, and lists the internal hosts that they
+// open to policies. If short is set it gives only their number.
 func Fetches(c config.Config, short bool) probe.Finding {
 	f := probe.Finding{Name: "fetch settings", Answer: probe.Yes, Detail: "no internal hosts"}
 	s, err := fetch.ReadSettings(c.Fetch)
@@ -262,7 +263,7 @@ func Fetches(c config.Config, short bool) probe.Finding {
 	return f
 }
 
-// Anchors says how it stands with the places that heads of the log go to.
+// Anchors reports the state of each place to which heads of the log are sent.
 func Anchors(c config.Config) []probe.Finding {
 	const name = "anchors"
 	s, err := anchor.Read(c.Audit)

@@ -1,5 +1,5 @@
-// Package meters counts what a daemon does, for Prometheus. Nothing in its metrics is of a user's:
-// no name of a tool, a file, a host or a user is a label.
+// Package meters has the daemon's metrics for Prometheus. No label holds user data, such as the
+// name of a tool, file, host or user.
 package meters
 
 import (
@@ -24,16 +24,17 @@ type Meters struct {
 	set     metrics.Set
 	results results
 
-	// Starts counts the jails that runs were given, by "warm" or "cold".
+	// Starts counts the jails given to runs, by "warm" (prewarmed) or "cold" (new).
 	Starts *metrics.Counter
-	// Queued is how long a run takes until it is let in, Begin until its tool is ordered to start.
+	// Queued measures the time until a run is admitted, Begin until the order to start its tool,
+	// both from the request.
 	Queued *metrics.Histogram
 	Begin  *metrics.Histogram
-	// Appended is how long a record takes to be on disk.
+	// Appended measures the time until a record is on disk.
 	Appended *metrics.Histogram
 }
 
-// results are what is counted of each run that is over.
+// results are the metrics that count ended runs.
 type results struct {
 	runs    *metrics.Counter
 	denied  *metrics.Counter
@@ -45,11 +46,11 @@ type results struct {
 	whole   *metrics.Histogram
 }
 
-// Sources are asked for what is now, at each look at the metrics.
+// Sources provide values that are read at each WriteTo.
 type Sources struct {
 	Version string
-	// Waiting is how many records wait to be on disk, Active how many runs and sessions are alive,
-	// Prewarmed how many jails of the pool stand.
+	// Waiting returns how many records wait to be on disk, Active how many runs and sessions are
+	// alive, and Prewarmed how many jails are in the pool.
 	Waiting, Active, Prewarmed func() int
 	Queue                      *admission.Queue
 	Policies                   func() hostpolicy.Status
@@ -57,19 +58,19 @@ type Sources struct {
 
 // Outcomes of runs.
 const (
-	outcomeExited = "exited" // with 0
-	outcomeFailed = "failed" // with another code
-	outcomeSignal = "signal" // ended by one
-	outcomeLimit  = "limit"  // met one
+	outcomeExited = "exited" // exit code 0
+	outcomeFailed = "failed" // another exit code
+	outcomeSignal = "signal" // ended by a signal
+	outcomeLimit  = "limit"  // a limit was reached
 	// never started: policy, a missing layer, no such tool, a wrong request
 	outcomeRefused = "refused"
-	// never started: there was no room, or the daemon was being ended
+	// never started: no capacity, or the daemon was ending
 	outcomeBusy  = "busy"
 	outcomeError = "error" // jail itself failed
 )
 
-// New makes the metrics of a daemon. Those that can be known before they happen are there
-// from the start, since a rate needs a zero.
+// New returns the metrics of a daemon. Counters with known labels start at 0, since Prometheus
+// needs a zero to compute a rate.
 func New(s Sources) *Meters {
 	m := &Meters{}
 	set, of := &m.set, &m.results
@@ -140,7 +141,7 @@ func (s Sources) bounds(set *metrics.Set) {
 		func() float64 { return float64(s.Queue.Load().Refused) })
 }
 
-// process adds what Prometheus knows of any process, by the names that it has for it.
+// process adds the standard metrics of a process under their Prometheus names.
 func process(set *metrics.Set) {
 	start := float64(time.Now().UnixMilli()) / 1000
 	set.Gauge("process_start_time_seconds", "When the daemon started, in seconds since 1970.",
@@ -165,7 +166,7 @@ func process(set *metrics.Set) {
 		func() float64 { return float64(runtime.NumGoroutine()) })
 }
 
-// Ended counts a run that is over; whole is 0 for one that never was.
+// Ended counts an ended run. whole is its duration, or 0 if the run never started.
 func (m *Meters) Ended(res *message.Result, whole time.Duration) {
 	of := &m.results
 	of.runs.Add(1, outcomeOf(res))
@@ -206,5 +207,5 @@ func outcomeOf(res *message.Result) string {
 	return outcomeExited
 }
 
-// WriteTo writes what was counted, in the text format of Prometheus.
+// WriteTo writes all metrics in the text format of Prometheus.
 func (m *Meters) WriteTo(w io.Writer) (int64, error) { return m.set.WriteTo(w) }

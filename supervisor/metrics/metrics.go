@@ -23,18 +23,18 @@ import (
 	"time"
 )
 
-// ContentType is that of what WriteTo writes.
+// ContentType is the media type of the output of WriteTo.
 const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 
-// maxSeries bounds the combinations of labels of one metric; what comes beyond is counted together,
-// under other.
+// maxSeries bounds the label combinations of one metric. Further combinations are counted together,
+// with the label value other.
 const (
 	maxSeries = 256
 	other     = "other"
 )
 
-// A Set is what one daemon counts. The zero value is empty. Its methods may be called from several
-// goroutines.
+// A Set has the metrics of one daemon. The zero value is empty. Its methods are safe for concurrent
+// use.
 type Set struct {
 	mu  sync.Mutex
 	all []family
@@ -51,7 +51,7 @@ func (s *Set) add(f family) {
 	s.all = append(s.all, f)
 }
 
-// WriteTo writes all metrics, in the order of their names.
+// WriteTo writes all metrics, sorted by name.
 func (s *Set) WriteTo(w io.Writer) (int64, error) {
 	s.mu.Lock()
 	all := slices.Clone(s.all)
@@ -77,7 +77,7 @@ func (h head) top(b *strings.Builder) {
 		strings.NewReplacer(`\`, `\\`, "\n", `\n`).Replace(h.help), h.called, h.kind)
 }
 
-// key returns the labels of a series as text.
+// key returns the labels as text. It panics if there are not as many values as labels.
 func (h head) key(values []string) string {
 	if len(values) != len(h.labels) {
 		panic(fmt.Sprintf("bug: metric %s has labels %v, and was given %v", h.called, h.labels,
@@ -109,15 +109,15 @@ func braced(pairs ...string) string {
 
 func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
-// A Counter only grows.
+// A Counter is a metric that only grows.
 type Counter struct {
 	head
 	mu     sync.Mutex
 	series map[string]float64
 }
 
-// Counter adds a counter. One without labels is there from the start, as 0; with labels, Add of 0
-// makes a series be there.
+// Counter adds a counter. A counter without labels starts as 0. With labels, a series exists after
+// its first Add, which may add 0.
 func (s *Set) Counter(name, help string, labels ...string) *Counter {
 	c := &Counter{head: head{name, help, "counter", labels}, series: map[string]float64{}}
 	if len(labels) == 0 {
@@ -127,7 +127,7 @@ func (s *Set) Counter(name, help string, labels ...string) *Counter {
 	return c
 }
 
-// Add counts n, which is not negative, for the values of the labels.
+// Add adds n, which must not be negative, to the series with these label values.
 func (c *Counter) Add(n float64, values ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -147,18 +147,18 @@ func (c *Counter) write(b *strings.Builder) {
 	}
 }
 
-// read is a metric whose value is asked for when it is written.
+// read is a metric whose value is read when the metrics are written.
 type read struct {
 	head
 	value func() float64
 }
 
-// Gauge adds a value that goes up and down.
+// Gauge adds a metric that goes up and down. value is called at each WriteTo.
 func (s *Set) Gauge(name, help string, value func() float64) {
 	s.add(&read{head{name, help, "gauge", nil}, value})
 }
 
-// Count adds a counter that somebody else keeps.
+// Count adds a counter that the caller keeps. value is called at each WriteTo.
 func (s *Set) Count(name, help string, value func() float64) {
 	s.add(&read{head{name, help, "counter", nil}, value})
 }
@@ -168,8 +168,8 @@ func (r *read) write(b *strings.Builder) {
 	fmt.Fprintf(b, "%s %s\n", r.called, number(r.value()))
 }
 
-// Info adds a metric of the constant value 1 that says something in its labels: names and values in
-// turn.
+// Info adds a metric of the constant value 1 whose labels carry information. pairs are label names
+// and values in turn.
 func (s *Set) Info(name, help string, pairs ...string) {
 	c := &Counter{head: head{called: name, help: help, kind: "gauge"}, series: map[string]float64{}}
 	var values []string
@@ -180,11 +180,11 @@ func (s *Set) Info(name, help string, pairs ...string) {
 	s.add(c)
 }
 
-// Latencies are bounds of buckets in seconds, from a tenth of a millisecond to two minutes.
+// Latencies are bucket bounds in seconds, from 0.1 ms to two minutes.
 var Latencies = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1,
 	2.5, 5, 10, 30, 60, 120}
 
-// A Histogram counts how often a time was at most so long.
+// A Histogram counts durations in buckets.
 type Histogram struct {
 	head
 	bounds []float64
@@ -193,12 +193,12 @@ type Histogram struct {
 }
 
 type buckets struct {
-	// One for each bound, and one beyond; not added up.
+	// One count for each bound, and one for larger values. The counts are not cumulative.
 	counts []uint64
 	sum    float64
 }
 
-// Histogram adds a histogram with buckets up to each of bounds, in seconds and rising.
+// Histogram adds a histogram. bounds are the upper bounds of the buckets in seconds, ascending.
 func (s *Set) Histogram(name, help string, bounds []float64, labels ...string) *Histogram {
 	h := &Histogram{head: head{name, help, "histogram", labels}, bounds: bounds,
 		series: map[string]*buckets{}}
@@ -209,7 +209,7 @@ func (s *Set) Histogram(name, help string, bounds []float64, labels ...string) *
 	return h
 }
 
-// Observe counts a time, for the values of the labels.
+// Observe counts d in the series with these label values.
 func (h *Histogram) Observe(d time.Duration, values ...string) {
 	seconds := d.Seconds()
 	h.mu.Lock()

@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// maxFollowing is how many streams of records a user but root may have at one time: each looks
-	// ten times a second whether the log has grown.
+	// maxFollowing bounds the concurrent streams of one user other than root: each stream looks for
+	// new records ten times a second.
 	maxFollowing = 4
-	// rightsEvery is how long a stream goes on by a ceiling that is no longer in force.
+	// rightsEvery is how often a stream checks that its user may still read all records.
 	rightsEvery = time.Second
 )
 
-// Follow gives the records that the request wants, of those that the caller may read, as they are
-// written, until ctx ends. begin gets the number after which they begin: a caller that is cut off
-// before it sees a record goes on there. A record without a line says that all those are given that
-// were there at the beginning. Where each returns an error, that is the end, and the error. It
-// reads the log's files, so that a slow reader holds up nobody who writes.
+// Follow calls each for the records that match req and that the caller may read, and then for new
+// ones, until ctx ends or each returns an error. It first calls begin with the number after which
+// the stream starts, so that an interrupted caller can continue there. After the last existing
+// record it calls each once with an empty record. It reads the log's files, so a slow reader delays
+// no writer.
 func (s *Reader) Follow(ctx context.Context, c caller.Caller, req message.EventsRequest,
 	begin func(after uint64) error, each func(audit.Record) error) error {
 	filter, err := req.Filter()
@@ -54,7 +54,7 @@ func (s *Reader) Follow(ctx context.Context, c caller.Caller, req message.Events
 	}
 	from := e.behind
 	if !e.readsAll || filter.Tool != "" {
-		// The record of a run's start says whose it is, and of which tool.
+		// The record of a run's start has the user and the tool.
 		from = 0
 	}
 	if from == e.last {
@@ -69,7 +69,7 @@ func (s *Reader) Follow(ctx context.Context, c caller.Caller, req message.Events
 		case err != nil && r.Line == nil && !errors.Is(err, audit.ErrLine):
 			return problem.New(problem.Failed, "audit log: %w", err)
 		case err != nil:
-			// jail audit verify reports it
+			// jail audit verify reports such a line.
 			e.unsure = true
 			continue
 		}
@@ -90,29 +90,30 @@ func (s *Reader) Follow(ctx context.Context, c caller.Caller, req message.Events
 		WithHint("jail audit verify tells where")
 }
 
-// events are one stream of records.
+// events is the state of one stream of records.
 type events struct {
 	s        *Reader
 	own      owner
 	readsAll bool
-	// when readsAll was last found to be so
+	// checked is when readsAll was last checked.
 	checked time.Time
 	match   *audit.Matcher
 	each    func(audit.Record) error
-	// lets the user read the log otherwise
+	// caughtUp frees the user's slot for reading the existing records.
 	caughtUp func()
 
-	// all records up to that one are dealt with
+	// behind is the number of the last handled record.
 	behind uint64
-	// that was there at the beginning
+	// last is the number of the last record when the stream began.
 	last uint64
-	// that all those are given
+	// told: the empty record that marks the end of the existing records was sent.
 	told bool
-	// lines that are no records came since: what their numbers were nobody knows
+	// unsure: unreadable lines came after record behind, so a gap in the numbers is no error.
 	unsure bool
 }
 
-// place finds where the stream begins, and refuses to leave records out in silence.
+// place sets the record after which the stream begins: after, or the end of the log if after is
+// nil. It returns an error if some records after it were pruned, or if the log does not reach it.
 func (e *events) place(after *uint64) error {
 	first, last, err := e.s.extent()
 	if err != nil {
@@ -132,7 +133,7 @@ func (e *events) place(after *uint64) error {
 	return nil
 }
 
-// gone says that who follows the log cannot be given all of it.
+// gone returns the error for pruned records first to last, which a follower cannot get.
 func gone(first, last uint64) *problem.Error {
 	return problem.New(problem.NotFound,
 		"records %d to %d were taken away, as [keep] says or by jail audit prune", first, last).
@@ -163,7 +164,7 @@ func (e *events) take(r audit.Record) error {
 	return e.each(r)
 }
 
-// atEnd says that nothing more was there at the beginning.
+// atEnd sends the empty record that marks the end of the existing records.
 func (e *events) atEnd() error {
 	e.told = true
 	e.caughtUp()

@@ -1,5 +1,5 @@
-// Package records reads the audit log for callers, each of whom may read the records of their own
-// runs, or all.
+// Package records reads the audit log for callers. A caller may read the records of the caller's
+// own runs, or all records.
 package records
 
 import (
@@ -18,32 +18,31 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// A Reader reads the log of a daemon for callers. Its methods may be called from several
-// goroutines.
+// A Reader reads a daemon's log for callers. Its methods are safe for concurrent use.
 type Reader struct {
-	// dir is the directory of the log, extent returns the first and the last number in it.
+	// dir is the directory of the log. extent returns the numbers of its first and last record.
 	dir    string
 	extent func() (first, last uint64, err error)
-	// permissions returns what the ceiling in force lets a caller do.
+	// permissions returns the caller's permissions under the ceiling in force.
 	permissions func(caller.Caller) caller.Permissions
-	// reading are those who read what the log has, following those who wait for more.
+	// reading bounds concurrent reads of existing records, following bounds streams of new ones.
 	reading, following *slots
 }
 
-// New returns the reader of the log in dir.
+// New returns a reader of the log in dir. See Reader for extent and permissions.
 func New(dir string, extent func() (first, last uint64, err error),
 	permissions func(caller.Caller) caller.Permissions) *Reader {
 	return &Reader{dir, extent, permissions, newSlots(1), newSlots(maxFollowing)}
 }
 
-// maxOwned bounds what is remembered of the runs of one reader. Of older ones they see what they
-// did themselves, and not what others did with it.
+// maxOwned bounds the remembered runs of one caller. When it is reached all are forgotten. Of a
+// forgotten run the caller sees only records of the caller's own actions.
 const maxOwned = 1 << 16
 
-// An owner tells which records are of a caller's own runs. It has to see all records, in order.
+// An owner tells which records belong to a caller's own runs. It must see all records, in order.
 type owner struct {
 	caller caller.Caller
-	// that were started by the caller, of those ids that can be used again
+	// runs has the ids of the runs that the caller started
 	runs map[string]bool
 }
 
@@ -60,8 +59,8 @@ func (o *owner) owns(r audit.Record) bool {
 	return r.Run != "" && (r.Actor.UID == o.caller.UID || o.runs[r.ID()])
 }
 
-// slots let each user but root read the log so many times at one time: it is read with the
-// daemon's time.
+// slots bound the concurrent reads of the log for each user other than root, since reading takes
+// the daemon's processor time.
 type slots struct {
 	most int
 
@@ -93,9 +92,9 @@ func (l *slots) begin(c caller.Caller) (end func(), ok bool) {
 var errReading = problem.New(problem.Busy, "the log is being read for you already").
 	WithHint("wait until that has ended")
 
-// Read gives the records that the request wants, of those that the caller may read: of their own
-// runs, or all, for root and for users that the ceiling permits. Nothing shows that there are
-// others. The log is read until the context ends.
+// Read returns the records that match req and that the caller may read: the records of own runs, or
+// all records for root and users whom the ceiling permits. It does not show that other records
+// exist. The iteration ends when ctx ends.
 func (s *Reader) Read(ctx context.Context, c caller.Caller,
 	req message.RecordsRequest) (iter.Seq2[audit.Record, error], error) {
 	f, err := req.Filter()
@@ -123,7 +122,7 @@ func (s *Reader) Read(ctx context.Context, c caller.Caller,
 				yield(r, problem.New(problem.Failed, "audit log: %w", err))
 				return
 			case err != nil:
-				// jail audit verify reports it
+				// jail audit verify reports such a line.
 				continue
 			}
 			if (readsAll || own.owns(r) && m.Wants(r)) && !yield(r, nil) {
@@ -133,11 +132,10 @@ func (s *Reader) Read(ctx context.Context, c caller.Caller,
 	}, nil
 }
 
-// maxOfRun bounds the records that OfRun returns, which are in memory together. Read gives all of a
-// run.
+// maxOfRun bounds the records that OfRun keeps in memory and returns. Read has no such bound.
 const maxOfRun = 10_000
 
-// OfRun returns what the log says of a run, the first 10,000 records of it.
+// OfRun returns the first 10,000 records of the run id.
 func (s *Reader) OfRun(ctx context.Context, c caller.Caller, id string) (in message.Inspection,
 	err error) {
 	all, err := s.Read(ctx, c, message.RecordsRequest{Run: id})
@@ -163,14 +161,14 @@ func (s *Reader) OfRun(ctx context.Context, c caller.Caller, id string) (in mess
 	return in, nil
 }
 
-// A WrongCondition is the error for a condition of a search that cannot be understood.
+// A WrongCondition is the error for an invalid condition of a search.
 type WrongCondition struct{ Name, Value, Why string }
 
 func (w *WrongCondition) Error() string { return w.Name + " " + w.Value + ": " + w.Why }
 
-// Conditions reads the conditions of a search as people write them. get returns the one with a name,
-// "" if it is not given; all have the name of their field of the request, but for user, which is a
-// name or a number. An error is of type *WrongCondition.
+// Conditions parses the conditions of a search as users write them. get returns the text of the
+// condition with the given name, or "". The names are those of the request's fields; user is a user
+// name or a number. The error is a *WrongCondition.
 func Conditions(get func(name string) string, types []string,
 	now time.Time) (req message.RecordsRequest, f audit.Filter, err error) {
 	wrong := func(name, why string) error { return &WrongCondition{name, get(name), why} }

@@ -1,6 +1,6 @@
-// Package redact knows what secrets look like: tokens, keys, passwords in URLs and in headers. What a
-// repository, a program or a forge says may hold some, and so may a setting whose author took a
-// secret for the name of a credential.
+// Package redact removes secrets from texts: tokens, keys, and passwords in URLs and headers. The
+// output of a repository, program or forge may hold secrets, and so may a setting whose author
+// mistook a secret for a credential's name.
 package redact
 
 import (
@@ -12,19 +12,19 @@ import (
 	"github.com/jail-sandbox/jail/policy/secret"
 )
 
-// secrets are the forms that secrets have.
+// secrets matches the known formats of secrets.
 var secrets = sync.OnceValue(func() *regexp.Regexp {
 	all := []string{
-		// The user of a URL.
+		// The user and password of a URL.
 		`(://)[^/@\s"']+@`,
-		// What follows the name of a scheme or a field in a header.
+		// The value after the name of a scheme or header field.
 		`(?i:\b(bearer|basic|token|x-worker-secret:|x-api-key:)\s+)[A-Za-z0-9._~+/=-]{8,}`,
-		// A private key, to its end or to that of the text.
+		// A private key, up to its end or the end of the text.
 		`-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?s:.*?)` +
 			`(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\z)`,
 		// A JSON web token.
 		`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?`,
-		// A key of one of the many hosts that begin theirs so.
+		// An API key with the prefix that many services use.
 		`\bsk-[A-Za-z0-9_-]{8,}`,
 	}
 	for _, f := range secret.Forms {
@@ -35,10 +35,10 @@ var secrets = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(strings.Join(all, "|"))
 })
 
-// Redacted stands where a secret was.
+// Redacted replaces a secret.
 const Redacted = "[REDACTED]"
 
-// Text returns a text in which Redacted stands for all that looks like a secret.
+// Text returns text with Redacted in place of everything that looks like a secret.
 func Text(text string) string {
 	return secrets().ReplaceAllStringFunc(text, func(found string) string {
 		if strings.HasPrefix(found, "://") {
@@ -48,7 +48,7 @@ func Text(text string) string {
 	})
 }
 
-// IsSecret reports whether a word begins as a secret does.
+// IsSecret reports whether word starts with something that looks like a secret.
 func IsSecret(word string) bool {
 	at := secrets().FindStringIndex(word)
 	return at != nil && at[0] == 0

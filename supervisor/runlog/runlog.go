@@ -1,5 +1,5 @@
-// Package runlog puts one run on record: it gives each event of the run the run's id, its session,
-// its user and its policy, and remembers which records are the run's.
+// Package runlog records one run in the audit log. It adds the run's id, session, user and policy
+// to each event, and remembers the numbers of the run's records.
 package runlog
 
 import (
@@ -13,19 +13,19 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// A Span are the numbers of the first and the last record of a run; 0 if there is none.
+// A Span has the numbers of a run's first and last record, or 0 if the run has no records.
 type Span struct {
 	First uint64 `json:"first"`
 	Last  uint64 `json:"last"`
 }
 
-// add takes the number of one more record into the span.
+// add extends the span to record seq, which comes after all others.
 func (s *Span) add(seq uint64) {
 	s.First = cmp.Or(s.First, seq)
 	s.Last = seq
 }
 
-// An Appender is the audit log.
+// An Appender appends entries to the audit log.
 type Appender interface {
 	// Append returns the number of the record once the record is on disk.
 	Append(context.Context, audit.Entry) (uint64, error)
@@ -37,27 +37,26 @@ type Appender interface {
 type Log struct {
 	to Appender
 	of audit.Entry
-	// late takes the records of Record and RecordAll, where it is set.
+	// late takes the records of Record and RecordAll; nil writes them at once.
 	late *Late
 
 	mu   sync.Mutex
 	span Span
 }
 
-// New returns the log of the run that of names. The event of of is not used. A nil to records
-// nothing: the run is a part of another one.
+// New returns a Log that appends to to. of has the fields that all entries of the run share; its
+// event is ignored. If to is nil, nothing is recorded: the run is a part of another run.
 func New(to Appender, of audit.Entry) *Log { return &Log{to: to, of: of} }
 
-// Entry returns the entry of an event, with the number of the record that caused the event, or 0.
+// Entry returns the run's entry for e. cause is the number of the record that caused e, or 0.
 func (l *Log) Entry(cause uint64, e audit.Event) audit.Entry {
 	entry := l.of
 	entry.Cause, entry.Event = cause, e
 	return entry
 }
 
-// Record puts an event on record before the caller does what the event describes. What cannot be
-// recorded is not done. The context of a caller is of no concern: the end of a run is recorded also
-// when its caller has gone.
+// Record records e before the caller acts on it. After an error the caller must not act. It takes
+// no context: the end of a run is recorded even if the client has disconnected.
 func (l *Log) Record(e audit.Event) error {
 	if l.to == nil {
 		return nil
@@ -72,7 +71,7 @@ func (l *Log) Record(e audit.Event) error {
 	return nil
 }
 
-// RecordAll is Record for several events.
+// RecordAll records several events as Record does.
 func (l *Log) RecordAll(events []audit.Event) error {
 	entries := l.entries(events)
 	if l.late != nil {
@@ -93,8 +92,8 @@ func (l *Log) entries(events []audit.Event) []audit.Entry {
 	return entries
 }
 
-// Append appends an event that the record with the number cause has caused, and returns the number
-// of its record.
+// Append appends e at once and returns its record's number. cause is the number of the record that
+// caused e, or 0.
 func (l *Log) Append(cause uint64, e audit.Event) (uint64, error) {
 	seq, err := l.to.Append(context.Background(), l.Entry(cause, e))
 	if err == nil {
@@ -103,7 +102,7 @@ func (l *Log) Append(cause uint64, e audit.Event) (uint64, error) {
 	return seq, err
 }
 
-// AppendAll appends entries that Entry has made, and returns the numbers of the first and last
+// AppendAll appends entries made by Entry, and returns the numbers of the first and the last
 // record.
 func (l *Log) AppendAll(entries []audit.Entry) (first, last uint64, err error) {
 	first, last, err = l.to.AppendAll(entries)
@@ -121,20 +120,20 @@ func (l *Log) note(all ...uint64) {
 	}
 }
 
-// Span returns which records have been appended.
+// Span returns the numbers of the first and the last appended record.
 func (l *Log) Span() Span {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.span
 }
 
-// unwritten returns the error for a run that the log did not take.
+// unwritten returns the error of a run whose record could not be written.
 func unwritten(err error) *problem.Error {
 	return problem.New(problem.Failed, "audit log: %w", err).
 		WithHint("make room for the log; nothing runs without it")
 }
 
-// Readable escapes what is no printable text.
+// Readable returns texts with unprintable characters escaped as in Go strings.
 func Readable(texts []string) []string {
 	out := make([]string, len(texts))
 	for i, t := range texts {
@@ -146,12 +145,12 @@ func Readable(texts []string) []string {
 	return out
 }
 
-// lateMost is how long a record that may be late waits for others to share a flush with.
+// lateMost is how long a late record waits for others, to share a flush with them.
 const lateMost = 2 * time.Millisecond
 
-// A Late collects records that may reach the disk shortly after the event: the ends of the
-// invocations of a shared engine, and nothing else. A crash of the host loses at most the records
-// of the last lateMost. Its methods may be called from several goroutines.
+// A Late collects records that may reach the disk shortly after the event. Only the ends of
+// invocations of a shared engine use it. A crash of the host loses at most the records of the last
+// lateMost. Its methods are safe for concurrent use.
 type Late struct {
 	to Appender
 
@@ -160,14 +159,14 @@ type Late struct {
 	timer   *time.Timer
 	// err is the error of the last append, nil if it succeeded.
 	err error
-	// flushing waits for the appends that have begun.
+	// flushing counts the timers whose appends have not ended.
 	flushing sync.WaitGroup
 }
 
-// NewLate returns a collector of records for a log.
+// NewLate returns a Late that appends to to.
 func NewLate(to Appender) *Late { return &Late{to: to} }
 
-// add has entries appended within lateMost.
+// add queues entries, which are appended within lateMost.
 func (l *Late) add(entries []audit.Entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -176,14 +175,14 @@ func (l *Late) add(entries []audit.Entry) {
 		l.flushing.Add(1)
 		l.timer = time.AfterFunc(lateMost, func() {
 			defer l.flushing.Done()
-			// A failure is kept in l.err: nothing more begins before the log takes it.
+			// The error stays in l.err, and no invocation starts until an append succeeds.
 			_, _, _ = l.append(nil)
 		})
 	}
 }
 
-// append appends the waiting entries and then entries in one flush, and returns the numbers of the
-// first and the last of entries once all are on disk. After an error the waiting entries stay.
+// append appends the waiting entries and then entries in one flush. It returns the numbers of the
+// first and the last of entries when all are on disk. After an error the waiting ones stay.
 func (l *Late) append(entries []audit.Entry) (first, last uint64, err error) {
 	l.mu.Lock()
 	waiting := l.waiting
@@ -209,7 +208,7 @@ func (l *Late) append(entries []audit.Entry) (first, last uint64, err error) {
 	return last - uint64(max(len(entries), 1)) + 1, last, nil
 }
 
-// Close appends the waiting entries, and returns the error of the log.
+// Close appends the waiting entries and returns the error if that fails.
 func (l *Late) Close() error {
 	_, _, err := l.append(nil)
 	l.flushing.Wait()
@@ -219,8 +218,8 @@ func (l *Late) Close() error {
 	return nil
 }
 
-// BeginShared is RecordAll for the records of a run's start. The entries that wait in late are
-// appended with them. After EndShared the run's records go to late.
+// BeginShared records the start of a run as RecordAll does, in one flush with the entries that wait
+// in late.
 func (l *Log) BeginShared(late *Late, events []audit.Event) error {
 	first, last, err := late.append(l.entries(events))
 	if err != nil {
@@ -230,6 +229,6 @@ func (l *Log) BeginShared(late *Late, events []audit.Event) error {
 	return nil
 }
 
-// EndShared makes Record and RecordAll hand their records to late from now on: they return before
-// the records are on disk, and Span does not know them.
+// EndShared makes Record and RecordAll pass their records to late from now on. They then return
+// before the records are on disk, and Span does not count these records.
 func (l *Log) EndShared(late *Late) { l.late = late }

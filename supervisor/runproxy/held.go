@@ -17,29 +17,29 @@ import (
 const (
 	// maxWait bounds how long a request waits for an approval.
 	maxWait = time.Minute
-	// maxApproved bounds the requests of a run that were approved and are not on record yet.
+	// maxApproved bounds the approved requests of a run whose intents are not recorded yet.
 	maxApproved = 1024
 )
 
-// held are the requests of a run that its policy holds back. Its methods may be called from several
-// goroutines.
+// held manages the requests of a run that need an approval by its policy. Its methods are safe for
+// concurrent use.
 type held struct {
 	host   *Host
 	policy policy.Effective
 	run    Run
 
 	mu sync.Mutex
-	// approved are requests that were approved and are not on record yet.
+	// approved has the approved requests whose intents are not recorded yet, by request id.
 	approved map[uint64]fetch.What
-	// pending are the errors for actions that nobody has decided on, by their ids.
+	// pending has the errors of undecided actions, by action id.
 	pending map[string]*problem.Error
-	// asked says that a request has waited.
+	// asked: at least one request needed an approval.
 	asked bool
 }
 
-// ask asks for an approval of a request, and waits for the decision.
+// ask requests an approval for q and waits for the decision.
 func (h *held) ask(ctx context.Context, q fetch.Question) fetch.Verdict {
-	// The proxy talks to strangers: nobody is asked for what the policy does not hold back.
+	// Untrusted input reaches the proxy: ask people only what the policy holds back.
 	if rule := h.rule(q.What); rule.Mode != policy.ApproveAsk {
 		return fetch.Verdict{Code: problem.Refused, Message: "no approval would let it pass: " +
 			rule.String(), Next: "do without, or ask who wrote the policy"}
@@ -58,7 +58,7 @@ func (h *held) ask(ctx context.Context, q fetch.Question) fetch.Verdict {
 	case err != nil:
 	case a.State == approvals.Applied:
 		if len(h.approved) >= maxApproved {
-			// The eldest never came.
+			// Drop the oldest, whose intent never came.
 			delete(h.approved, slices.Min(slices.Collect(maps.Keys(h.approved))))
 		}
 		h.approved[q.ID] = q.What
@@ -76,8 +76,8 @@ func (h *held) ask(ctx context.Context, q fetch.Question) fetch.Verdict {
 	return fetch.Verdict{Code: e.Code, Message: e.Message, Next: e.Hint, Approval: e.Approval}
 }
 
-// unanswered returns the verdict where the queue has none. Its errors name what is the host's and
-// other users', so they are for the daemon's log only.
+// unanswered returns the verdict for an error of the queue. It writes the error to the daemon's log
+// only, since the text may concern other users or the host.
 func (h *held) unanswered(ctx context.Context, e *problem.Error) fetch.Verdict {
 	if e.Code == problem.Busy {
 		return fetch.Verdict{Code: problem.Busy, Message: "too many requests wait for an approval",
@@ -90,13 +90,13 @@ func (h *held) unanswered(ctx context.Context, e *problem.Error) fetch.Verdict {
 		Next: "ask again later"}
 }
 
-// rule returns the rule of the policy that holds a request back.
+// rule returns the approval rule of the policy for a request.
 func (h *held) rule(w fetch.What) policy.ApproveRule {
 	return h.policy.Policy().Approve.Fetch(fetch.ConnectOf(w))
 }
 
-// unapproved returns why a request must not be sent, if the policy holds it back and nobody has
-// approved it. It is the proxy that asks, and the daemon that sees to it.
+// unapproved returns why a request must not be sent, or "" if it needs no approval or has one. The
+// daemon checks this itself because it does not trust the proxy.
 func (h *held) unapproved(w fetch.What) string {
 	rule := h.rule(w)
 	if rule.Mode == policy.ApproveAuto {
@@ -112,7 +112,7 @@ func (h *held) unapproved(w fetch.What) string {
 	return "it is not approved: " + rule.String()
 }
 
-// close ends the grants for the requests of a run that has ended.
+// close ends the run's grants after the run. In a session it keeps them.
 func (h *held) close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -122,7 +122,7 @@ func (h *held) close() error {
 	return h.host.Queue.End(h.run.Asks.Run)
 }
 
-// waiting returns the error for the run if one of its requests still waits for an approval, or nil.
+// waiting returns an error if one of the run's requests still waits for an approval, else nil.
 func (h *held) waiting() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -134,18 +134,18 @@ func (h *held) waiting() error {
 		case err != nil && problem.From(err).Code != problem.NotFound:
 			return h.pending[id]
 		}
-		// Somebody has decided meanwhile, or another run was sent for it.
+		// The action is decided by now, or the queue no longer has it.
 	}
 	return nil
 }
 
-// A Queue is asked about requests that a policy holds back.
+// A Queue holds actions that wait for an approval.
 type Queue interface {
-	// Ask returns once somebody has decided on a request, or nobody has within some time.
+	// Ask adds a request and returns when somebody has decided on it or the time has passed.
 	Ask(context.Context, caller.Caller, approvals.FetchRequest, time.Duration) (approvals.Action,
 		error)
-	// Look returns an action as it is now.
+	// Look returns the current state of an action.
 	Look(id string) (approvals.Action, error)
-	// End ends the grants for the requests of a run.
+	// End ends the run's grants for requests.
 	End(run string) error
 }

@@ -1,5 +1,5 @@
-// Package runproxy is the network of one run: it starts the run's fetch proxy, puts on record what
-// the proxy is about to do and what became of that, and says at the end what the proxy did.
+// Package runproxy manages the network of one run: it starts the run's fetch proxy, records each
+// request before it is sent and its outcome, and sums up the proxy's work at the end.
 package runproxy
 
 import (
@@ -31,89 +31,89 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/runlog"
 )
 
-// Layer is the layer of refused fetches. No word from inside may be in its name.
+// Layer names the layer of refused fetches in records. No tool's text may be in the name.
 const Layer = "fetch"
 
-// maxDenied bounds the refusals of a run that are reported one by one.
+// maxDenied bounds the refusals of a run that get a record each.
 const maxDenied = 100
 
-// A Proxy is the fetch proxy of one run, and what the proxy did. A nil one did nothing. Its methods
-// may be called from several goroutines.
+// A Proxy is the fetch proxy of one run. A nil Proxy stands for a run without network. Its methods
+// are safe for concurrent use.
 type Proxy struct {
 	proc *fetch.Process
 	ids  *idrange.Range
 	// roots are the certificates that the proxy trusts, in PEM.
 	roots []byte
-	// held knows the run once serves is closed.
+	// held.run may be read after serves is closed.
 	held   held
 	serves chan struct{}
 
 	mu    sync.Mutex
 	dead  bool
 	begun map[uint64]begunFetch
-	// sequence numbers of requests whose answers sent the tool elsewhere
+	// sent maps requests that were redirected to the sequence numbers of their records.
 	sent    map[uint64]uint64
 	denials runners.Denials
 	usage   message.Usage // the fields of fetches
-	// of the log, or the proxy's death
+	// err joins the errors of appending to the audit log.
 	err error
 }
 
-// A begunFetch is an intent that is on record.
+// A begunFetch is a recorded intent without an outcome.
 type begunFetch struct {
 	seq  uint64
 	what fetch.What
 }
 
-// A Host starts the proxies of a daemon.
+// A Host starts the fetch proxies of a daemon.
 type Host struct {
 	Launcher launch.Launcher
 	Layers   hostlayers.Host
-	// Exe is the program that becomes a proxy.
+	// Exe is the program that runs as a proxy.
 	Exe string
-	// Settings is the operator's file of the settings of fetches.
+	// Settings is the path of the operator's fetch settings.
 	Settings string
-	// Queue is asked about requests that the policy holds back.
+	// Queue asks people about requests that need an approval.
 	Queue Queue
-	// Errors gets what fails there.
+	// Errors logs the errors of the queue.
 	Errors *daemonlog.Log
 
 	// filter is the system call filter of proxies.
 	filter launch.FilterOnce
 }
 
-// A Spec says what a proxy is to be.
+// A Spec describes the proxy to start.
 type Spec struct {
 	Policy policy.Effective
-	// Scopes are the hosts of the commands of a script that have fewer than the script.
+	// Scopes narrow the hosts for some commands of a script.
 	Scopes []fetch.SetupLayer
-	// Intercept lets the proxy answer for the hosts of TLS. A module speaks no TLS of its own.
+	// Intercept makes the proxy end the TLS of tunnels. Modules speak no TLS of their own.
 	Intercept bool
 }
 
-// A Run is whose requests a proxy serves.
+// A Run is the run whose requests a proxy serves.
 type Run struct {
 	Records *runlog.Log
-	// Caller started the run, and Asks is what is asked for each request that the policy holds
-	// back, but for the request.
+	// Caller started the run. Asks is the approval request for a held request; the request's own
+	// fields are filled in later.
 	Caller caller.Caller
 	Asks   approvals.FetchRequest
-	// InSession says that the grants for the requests hold longer than the run.
+	// InSession: the approvals outlast the run and hold for its session.
 	InSession bool
-	// Left returns for how much longer the requests of the run may wait for approvals.
+	// Left returns how much longer the run's requests may wait for approvals.
 	Left func() time.Duration
-	// Fail ends the run, because something that the proxy did could not be put on record.
+	// Fail ends the run. It is called if an action of the proxy could not be recorded.
 	Fail func()
 }
 
-// A Setup is all that the proxies by one policy are told, with the settings and the secrets of now.
+// A Setup has what a proxy of one policy is told: settings and secrets as Prepare read them.
 type Setup struct {
 	host   *Host
 	policy policy.Effective
 	fetch  fetch.Setup
 }
 
-// Prepare returns the setup of a proxy. It reads the operator's settings, and the secrets that the
+// Prepare returns the setup of a proxy. It reads the operator's settings and the secrets that the
 // policy names.
 func (h *Host) Prepare(ctx context.Context, spec Spec) (*Setup, error) {
 	settings, err := fetch.ReadSettings(h.Settings)
@@ -131,13 +131,13 @@ func (h *Host) Prepare(ctx context.Context, spec Spec) (*Setup, error) {
 	return &Setup{h, spec.Policy, setup}, nil
 }
 
-// Same reports whether a proxy by the other setup would be no other one.
+// Same reports whether other would start an identical proxy.
 func (s *Setup) Same(other prewarm.Network) bool {
 	o, ok := other.(*Setup)
 	return ok && reflect.DeepEqual(s.fetch, o.fetch)
 }
 
-// StartAhead is Start for a jail that no run has yet.
+// StartAhead starts a proxy for a prewarmed jail, which has no run yet.
 func (s *Setup) StartAhead(ctx context.Context, cgroup string) (prewarm.Proxy, error) {
 	p, err := s.Start(ctx, cgroup)
 	if err != nil {
@@ -146,8 +146,8 @@ func (s *Setup) StartAhead(ctx context.Context, cgroup string) (prewarm.Proxy, e
 	return p, nil
 }
 
-// Start starts a proxy for a jail that has that control group. It serves nobody before Serve. A run
-// without a proxy has no door, and no network at all.
+// Start starts a proxy for the jail in cgroup. The proxy serves requests once Serve is called. A
+// run without a proxy has no network at all.
 func (s *Setup) Start(ctx context.Context, cgroup string) (*Proxy, error) {
 	p := &Proxy{roots: s.fetch.Roots, begun: map[uint64]begunFetch{}, serves: make(chan struct{}),
 		held: held{host: s.host, policy: s.policy, approved: map[uint64]fetch.What{},
@@ -171,27 +171,27 @@ func (s *Setup) Start(ctx context.Context, cgroup string) (*Proxy, error) {
 	return p, nil
 }
 
-// Serve has the proxy serve a run. It is called once, before a tool of the run starts.
+// Serve assigns the proxy to a run. It is called once, before a tool of the run starts.
 func (f *Proxy) Serve(run Run) {
 	f.held.run = run
 	close(f.serves)
 }
 
-// Dead reports whether the proxy has ended by itself.
+// Dead reports whether the proxy ended before it was closed.
 func (f *Proxy) Dead() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.dead
 }
 
-// Discard ends a proxy that has served nobody.
+// Discard ends a proxy that has served no run.
 func (f *Proxy) Discard() {
-	// Nothing was to be recorded.
+	// There is nothing to record, so errors do not matter.
 	_ = errors.Join(f.proc.Close(), f.proc.Door.Close())
 	f.ids.Release()
 }
 
-// records are those of the run. A proxy that says something before it serves one waits.
+// records returns the log of the run. It blocks until Serve is called.
 func (f *Proxy) records() *runlog.Log {
 	<-f.serves
 	return f.held.run.Records
@@ -203,10 +203,10 @@ func (f *Proxy) ask(ctx context.Context, q fetch.Question) fetch.Verdict {
 	return f.held.ask(ctx, q)
 }
 
-// badSettings returns the error of a run that needs the operator's file while the file is wrong.
+// badSettings returns the error of a run that fails because the operator's settings are invalid.
 func (h *Host) badSettings(err error) error {
 	text := err.Error()
-	// An error with a place starts with the path, too.
+	// An error with a position already starts with the path.
 	if !strings.HasPrefix(text, h.Settings+":") {
 		text = h.Settings + ": " + text
 	}
@@ -215,7 +215,7 @@ func (h *Host) badSettings(err error) error {
 		WithHint("the operator of this host corrects that file, or what it names")
 }
 
-// Door returns the descriptor that comes last with the order, if there is one.
+// Door returns the jail's end of the proxy's socket, passed last to the jail; nil if f is nil.
 func (f *Proxy) Door() []*os.File {
 	if f == nil {
 		return nil
@@ -223,13 +223,13 @@ func (f *Proxy) Door() []*os.File {
 	return []*os.File{f.proc.Door}
 }
 
-// Authority returns the certificates that the tool of the run is to trust, in PEM: the proxy's own
-// and those that the proxy trusts.
+// Authority returns the certificates, in PEM, that the run's tools must trust: the proxy's own and
+// the operator's roots.
 func (f *Proxy) Authority() string {
 	return string(slices.Concat(f.proc.Authority, []byte("\n"), f.roots))
 }
 
-// Usage returns the bytes and requests of the run's fetches so far. All other fields are zero.
+// Usage returns the bytes and requests of the run's fetches so far. Other fields are zero.
 func (f *Proxy) Usage() message.Usage {
 	if f == nil {
 		return message.Usage{}
@@ -239,8 +239,8 @@ func (f *Proxy) Usage() message.Usage {
 	return f.usage
 }
 
-// Waiting returns the error for the run if one of its requests still waits for an approval, or nil.
-// It is called after Close.
+// Waiting returns an error if one of the run's requests still waits for an approval, else nil. It
+// is called after Close.
 func (f *Proxy) Waiting() error {
 	if f == nil {
 		return nil
@@ -248,8 +248,8 @@ func (f *Proxy) Waiting() error {
 	return f.held.waiting()
 }
 
-// Close ends the proxy and returns what it did and what it refused. The jail must have ended. The
-// proxy is closed once.
+// Close ends the proxy and returns its usage and refusals. It is called once, after the jail has
+// ended.
 func (f *Proxy) Close() (message.Usage, []runners.Denial, error) {
 	if f == nil {
 		return message.Usage{}, nil, nil
@@ -271,8 +271,8 @@ func fetchEvent(w fetch.What) audit.Fetch {
 		Internal: w.Internal}
 }
 
-// IntendAfter records the ends of other requests and a fetch, durably, before the fetch is made. If
-// it returns a refusal, which is a sentence for the tool, or an error, the fetch must not be made.
+// IntendAfter durably records the outcomes ended and the intent i before the request is sent. After
+// a refusal, which is a sentence for the tool, or an error, the request must not be sent.
 func (f *Proxy) IntendAfter(ended []fetch.Outcome, i fetch.Intent) (string, error) {
 	<-f.serves
 	if refuse := f.held.unapproved(i.What); refuse != "" {
@@ -317,25 +317,25 @@ func (f *Proxy) IntendAfter(ended []fetch.Outcome, i fetch.Intent) (string, erro
 	return "", nil
 }
 
-// maxSent bounds the redirects of a run that are remembered, as the proxy does.
+// maxSent bounds the remembered redirects of a run, as in the proxy.
 const maxSent = 256
 
-// before returns the record of the request whose answer sent the tool here, or 0.
+// before returns the number of the record of the request whose redirect led to w, or 0.
 func (f *Proxy) before(w fetch.What) uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.sent[w.After]
 }
 
-// Ended puts on record how it ended.
+// Ended records the outcome of a request.
 func (f *Proxy) Ended(o fetch.Outcome) {
 	if cause, e, ok := f.ended(o); ok {
 		f.failedAppend(f.records().Append(cause, e))
 	}
 }
 
-// ended notes how a request ended, and returns its record and the number of the record of its
-// intent. The last result is false if the request was never begun.
+// ended adds up the usage of a request. It returns the record of its outcome and the number of the
+// record of its intent. The last result is false if there was no intent.
 func (f *Proxy) ended(o fetch.Outcome) (uint64, audit.Event, bool) {
 	f.mu.Lock()
 	b, ok := f.begun[o.ID]
@@ -360,8 +360,8 @@ func (f *Proxy) ended(o fetch.Outcome) (uint64, audit.Event, bool) {
 	return b.seq, e, true
 }
 
-// Refused puts a refusal on record: the first of its kind whole, those alike as a number at the end
-// of the run.
+// Refused records a refusal: the first of its kind at once, equal ones as a count at the end of the
+// run.
 func (f *Proxy) Refused(r fetch.Refused) {
 	d := runners.Denial{Layer: Layer, What: runners.Printable(whatText(r.What), 300),
 		Rule: runners.Printable(r.Layer+": "+r.Rule, 300), Count: int(min(max(r.Count, 1), 1<<30))}
@@ -390,7 +390,7 @@ func (f *Proxy) failedAppend(_ uint64, err error) {
 	f.held.run.Fail()
 }
 
-// died says of a run whose proxy ended before it that it has had no network since.
+// died notes that the proxy ended before the run, which has had no network since.
 func (f *Proxy) died(error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

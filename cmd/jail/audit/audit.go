@@ -1,4 +1,4 @@
-// Package audit has the commands that read, search, verify and keep the log.
+// Package audit has the commands that read, search, verify and maintain the audit log.
 package audit
 
 import (
@@ -41,7 +41,7 @@ func New(env *cli.Env) *cobra.Command {
 	return group
 }
 
-// logFlag names the log that a command reads; "" is the daemon's. Reading a log needs no daemon.
+// logFlag is the --log flag: the directory of the log to read. "" means the daemon's log.
 type logFlag string
 
 func (l *logFlag) add(cmd *cobra.Command) {
@@ -55,10 +55,11 @@ func (l logFlag) dir(env *cli.Env) string {
 	return string(l)
 }
 
-// askDaemon reports whether the daemon has to read the log, since the caller may not.
+// askDaemon reports whether the records must come from the daemon: no --log was given, and the
+// caller may not read the daemon's log.
 func (l logFlag) askDaemon(env *cli.Env) bool { return l == "" && mayNotRead(env) }
 
-// logError returns err as an error about the log in dir.
+// logError returns err with the name of the log and a hint. dir is the directory of the log.
 func logError(dir string, err error) error {
 	e := exit.About(err, "audit log %s", dir)
 	if e.Hint = "--log names the directory of a log"; errors.Is(err, fs.ErrPermission) {
@@ -68,7 +69,7 @@ func logError(dir string, err error) error {
 	return e
 }
 
-// recordTypes are the types of records that this version writes.
+// recordTypes are the record types that this version writes.
 var recordTypes = audit.Types()
 
 func checkTypes(texts []string) error {
@@ -94,7 +95,7 @@ func mayNotRead(env *cli.Env) bool {
 	return errors.Is(err, fs.ErrPermission)
 }
 
-// askDaemon returns records that the daemon reads for the caller: those of the caller's own runs.
+// askDaemon yields records of the caller's own runs from the daemon, or the error of the request.
 func askDaemon(ctx context.Context, env *cli.Env,
 	req message.RecordsRequest) iter.Seq2[audit.Record, error] {
 	return func(yield func(audit.Record, error) bool) {

@@ -90,7 +90,7 @@ func runExport(ctx context.Context, env *cli.Env, o exportOptions) error {
 	if _, err := os.ReadDir(dir); err != nil {
 		return logError(dir, err)
 	}
-	// Where the host's name cannot be read, the records go without.
+	// If the host's name cannot be read, the records have none.
 	name, _ := os.Hostname()
 	host := export.Host{Name: name, Version: env.Config.Version}
 	sink, err := export.Open(format, o.to, host, env.Stdout)
@@ -105,8 +105,8 @@ func runExport(ctx context.Context, env *cli.Env, o exportOptions) error {
 		sink, o.to)
 }
 
-// send exports until there are no more records. With --follow it ends when it is interrupted, which
-// is no failure.
+// send exports until there are no more records. SIGINT or SIGTERM with --follow, and a closed pipe,
+// are no errors.
 func send(ctx context.Context, o export.Options, sink export.Sink, to string) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -117,7 +117,7 @@ func send(ctx context.Context, o export.Options, sink export.Sink, to string) er
 	case interrupted && o.Follow:
 		return nil
 	case errors.Is(err, syscall.EPIPE):
-		// The reader of the pipe has enough.
+		// The reader has closed the pipe, as head(1) does.
 		return nil
 	case errors.Is(err, export.ErrCursor):
 		return exit.Failed(err, "another log, or one that was rebuilt: remove "+o.Cursor+

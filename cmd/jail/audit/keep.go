@@ -21,8 +21,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
-// logOptions returns the options of the daemon's own log. A change of the log needs its key, which
-// only the daemon's user can read.
+// logOptions returns the options for changing the daemon's log. A change needs the log's private
+// key, which only the daemon's user can read.
 func logOptions(env *cli.Env) audit.Options {
 	return audit.Options{Dir: env.Config.LogDir, KeyDir: filepath.Join(env.Config.StateDir, "keys")}
 }
@@ -98,7 +98,7 @@ func prune(env *cli.Env, keep string, k audit.Keep) (p audit.Pruning, err error)
 	return p, err
 }
 
-// needLog refuses to begin a log by the way.
+// needLog returns an error if the log does not exist, so that the command does not create one.
 func needLog(env *cli.Env) error {
 	if _, err := os.ReadDir(env.Config.LogDir); err != nil {
 		return logError(env.Config.LogDir, err)
@@ -106,8 +106,8 @@ func needLog(env *cli.Env) error {
 	return nil
 }
 
-// search returns the records of the log that f matches, by the index unless noIndex is set. The
-// daemon searches by request where the caller may not read the log.
+// search returns the records that f matches. It uses the index unless noIndex is set. If only the
+// daemon may read the log, search sends request to the daemon, and f is not used.
 func (l logFlag) search(ctx context.Context, env *cli.Env, f audit.Filter,
 	request message.RecordsRequest, noIndex bool) iter.Seq2[audit.Record, error] {
 	if l.askDaemon(env) {
@@ -157,7 +157,7 @@ func updateIndex(ctx context.Context, dir string, rebuild bool) (done indexed, e
 }
 
 type indexed struct {
-	Records int64 `json:"records"` // new in it
-	Bytes   int64 `json:"bytes"`   // that it takes
+	Records int64 `json:"records"` // newly indexed
+	Bytes   int64 `json:"bytes"`   // size of the index
 	MS      int64 `json:"ms"`
 }

@@ -85,7 +85,7 @@ func runReport(ctx context.Context, env *cli.Env, o reportOptions) error {
 	return showReport(env, o, rep, state)
 }
 
-// showReport shows the page. state says whether the log verifies.
+// showReport prints the report. state is a sentence on whether the log verifies.
 func showReport(env *cli.Env, o reportOptions, rep *report.Report, state string) error {
 	if o.json {
 		return env.PrintJSON(struct {

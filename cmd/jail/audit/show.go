@@ -64,8 +64,8 @@ func runShow(ctx context.Context, env *cli.Env, o showOptions) error {
 	return showRecords(env, env.Stream, dir, records, o.json)
 }
 
-// showRecords prints records of the log in dir, by env.Stream or env.StreamAtOnce, and says which
-// lines are none.
+// showRecords prints records of the log in dir by print, which is env.Stream or env.StreamAtOnce.
+// It warns of each line that is no record, and then returns an error at the end.
 func showRecords(env *cli.Env, print func(write func(io.Writer) error) error, dir string,
 	records iter.Seq2[audit.Record, error], asJSON bool) error {
 	bad := 0
@@ -106,7 +106,7 @@ func showRecords(env *cli.Env, print func(write func(io.Writer) error) error, di
 	return err
 }
 
-// queryFlags are the conditions of a search.
+// queryFlags are the flags for the conditions of a search.
 type queryFlags struct {
 	set   *pflag.FlagSet
 	types []string
@@ -141,7 +141,7 @@ func (q *queryFlags) addSince() {
 	q.text("since", "only from `TIME` on: how long ago, as 90m, or a time, as 2006-01-02T15:04:05Z")
 }
 
-// read returns the conditions as the daemon takes them, and as a filter.
+// read returns the conditions as a request to the daemon, and as a filter for reading the log.
 func (q *queryFlags) read() (message.RecordsRequest, audit.Filter, error) {
 	if err := checkTypes(q.types); err != nil {
 		return message.RecordsRequest{}, audit.Filter{}, err
@@ -215,7 +215,7 @@ func runQuery(ctx context.Context, env *cli.Env, o queryOptions) error {
 	return showRecords(env, env.Stream, dir, found, o.json)
 }
 
-// countRecords shows how many records of each type there are.
+// countRecords prints the number of records of each type.
 func countRecords(env *cli.Env, dir string, records iter.Seq2[audit.Record, error],
 	asJSON bool) error {
 	counts := map[string]int{}
@@ -237,7 +237,7 @@ func countRecords(env *cli.Env, dir string, records iter.Seq2[audit.Record, erro
 	})
 }
 
-// lastOf yields the last n of the records.
+// lastOf yields the last n records, after it has read all of them.
 func lastOf(records iter.Seq2[audit.Record, error], n int) iter.Seq2[audit.Record, error] {
 	return func(yield func(audit.Record, error) bool) {
 		type item struct {
@@ -256,11 +256,11 @@ func lastOf(records iter.Seq2[audit.Record, error], n int) iter.Seq2[audit.Recor
 	}
 }
 
-// all as a number of records means every record.
+// all stands for every record, where a number of records is expected.
 const all = -1
 
-// tailDaemon is audit.Tail, or audit.Follow where n is all, for the records that the daemon shows
-// to the caller. Without follow it ends after the last record that exists.
+// tailDaemon requests records from the daemon and yields the last n of them, or every one if n is
+// all. With follow it then waits for new records.
 func tailDaemon(ctx context.Context, env *cli.Env, req message.EventsRequest, n int,
 	follow bool) iter.Seq2[audit.Record, error] {
 	return func(yield func(audit.Record, error) bool) {
@@ -330,7 +330,7 @@ Users who may not read the log get the records of their own runs from the daemon
 	return cmd
 }
 
-// runTail shows the last records; where fromAfter is set, all records after o.after.
+// runTail prints the last records, or all records after number o.after if fromAfter is set.
 func runTail(ctx context.Context, env *cli.Env, o tailOptions, fromAfter bool) error {
 	req, f, err := o.read()
 	if err != nil {
@@ -356,8 +356,8 @@ func runTail(ctx context.Context, env *cli.Env, o tailOptions, fromAfter bool) e
 	return showRecords(env, env.StreamAtOnce, dir, records, o.json)
 }
 
-// followContext returns ctx, or a cancelled one without follow, which ends audit.Follow after the
-// records that exist.
+// followContext returns ctx if follow is set, else a cancelled context, with which audit.Follow
+// ends after the existing records.
 func followContext(ctx context.Context, follow bool) context.Context {
 	if follow {
 		return ctx

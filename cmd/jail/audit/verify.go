@@ -23,12 +23,12 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit/anchor"
 )
 
-// A verdict is what verify found, as --json shows it.
+// A verdict is the result of jail audit verify, for --json.
 type verdict struct {
 	OK  bool   `json:"ok"`
 	Log string `json:"log"`
 	audit.Report
-	// Witnesses has the newest anchor that each has cosigned.
+	// Witnesses has the newest anchor that each witness has cosigned.
 	Witnesses []audit.Witnessed `json:"witnesses,omitempty"`
 	Fault     *audit.Fault      `json:"fault,omitempty"`
 }
@@ -80,7 +80,7 @@ commit, or the lines of a syslog collector. The log is compared with each head. 
 	return cmd
 }
 
-// runVerify holds the log against the anchors, and the anchors against the keys of the witnesses.
+// runVerify verifies the log, compares it with the anchors, and checks the witnesses' signatures.
 func runVerify(ctx context.Context, env *cli.Env, o verifyOptions) error {
 	if len(o.witnesses) > 0 && len(o.anchors) == 0 {
 		return exit.Usage(
@@ -153,8 +153,8 @@ func runVerify(ctx context.Context, env *cli.Env, o verifyOptions) error {
 	return err
 }
 
-// publicKey reads the public key from file, or beside the log where file is "". A log without a key
-// beside it fails the check.
+// publicKey reads the log's public key from file, or from the log's directory dir if file is "". If
+// dir has no key, it reports that on standard error and returns exit.No.
 func publicKey(env *cli.Env, dir, file string) (string, error) {
 	if file == "" {
 		pub, err := audit.PublicKey(dir)
@@ -173,7 +173,7 @@ func publicKey(env *cli.Env, dir, file string) (string, error) {
 	return string(text), nil
 }
 
-// witnessKeys reads the public keys of witnesses.
+// witnessKeys returns the public keys in files, one a line. It returns an error for an invalid key.
 func witnessKeys(files []string) (string, error) {
 	var all string
 	for _, file := range files {
@@ -251,14 +251,14 @@ verify --proof or any program that knows the format checks it, without other rec
 	return cmd
 }
 
-// A proven is what verify --proof found, as --json shows it.
+// A proven is the result of jail audit verify --proof, for --json.
 type proven struct {
 	OK     bool   `json:"ok"`
 	Record uint64 `json:"record,omitempty"`
-	Why    string `json:"why,omitempty"` // it is not ok
+	Why    string `json:"why,omitempty"` // why the proof is not valid
 }
 
-// verifyProof checks one record with the key alone; no log is read.
+// verifyProof checks the proof of one record with the public key. It reads no log.
 func verifyProof(env *cli.Env, file, keyFile string, asJSON bool) error {
 	if keyFile == "" {
 		return exit.Usage("jail audit key prints it, on the machine of the log",
@@ -287,7 +287,7 @@ func verifyProof(env *cli.Env, file, keyFile string, asJSON bool) error {
 			return
 		}
 		fmt.Fprintf(w, "verified: record %d is in the log\n", r.Seq)
-		// Render fails only as w does, which keeps its error.
+		// Render returns only errors of w, which keeps them.
 		_ = audit.Render(w, r)
 	})
 	if showErr == nil && err != nil {
@@ -296,10 +296,11 @@ func verifyProof(env *cli.Env, file, keyFile string, asJSON bool) error {
 	return showErr
 }
 
-// maxAnchorFile bounds what is read of one file of anchors.
+// maxAnchorFile bounds the size of one file of anchors, in bytes.
 const maxAnchorFile = 256 << 20
 
-// readAnchors reads files of anchors, those of directories, and the commits of repositories.
+// readAnchors reads anchors. Each path is a file, a directory of files, or a git repository whose
+// commits hold anchors.
 func readAnchors(ctx context.Context, paths []string) ([]audit.Anchor, error) {
 	var all []audit.Anchor
 	take := func(from string, text []byte, err error) error {
@@ -414,7 +415,7 @@ func runAnchor(ctx context.Context, env *cli.Env, asJSON bool) error {
 	return nil
 }
 
-// supervisorAudit is where the settings of the log are, for help.
+// supervisorAudit is the path of the log's settings, for help texts.
 const supervisorAudit = "/etc/jail/audit.toml"
 
 func writeAnchors(w io.Writer, all []anchor.Status) {

@@ -21,31 +21,31 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
-// gitPrefix precedes the scheme of a repository's address; git:// needs none.
+// gitPrefix precedes the scheme of a repository's address, except git://.
 const gitPrefix = "git+"
 
-// gitFile is the name of the head in the tree of each commit. The commit message is the head as
-// well, so that `git log --format=%B BRANCH` prints what jail audit verify --anchor reads.
+// gitFile is the file with the head in each commit. The commit message is the head as well, so that
+// jail audit verify --anchor can read the output of `git log --format=%B BRANCH`.
 const gitFile = "head"
 
-// gitOrigin matches the names of logs that can be branch names.
+// gitOrigin matches the names of logs that are valid branch names.
 var gitOrigin = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}/[a-z0-9]{1,64}$`)
 })
 
-// repository gets a commit for each head, on a branch of the log's name. A repository on this host
-// is written to directly. To another one jail pushes from a copy beside the status of the anchors,
-// and never with force: a key that can only push so cannot remove a head.
+// repository is a target that gets a commit for each head, on a branch with the log's name. A
+// repository on this host is written to directly. To a remote one jail pushes from a local copy,
+// never with force: a key that can only push without force cannot remove a head.
 type repository struct {
-	log string // directory
+	log string // directory of the log
 	// dir is a bare repository on this host.
 	dir string
-	// remote to push to; "" if dir is the repository.
+	// remote is the repository to push to; "" if dir is the target.
 	remote string
 	token  string // path
-	// closed: no network connection is made.
+	// closed forbids network connections.
 	closed bool
-	// room for git's output in bytes; 0 is enough for a few lines.
+	// room bounds git's output in bytes; 0 means a few lines.
 	room int
 }
 
@@ -69,7 +69,7 @@ func openGit(t Target, k Keeper, u *url.URL) (sender, error) {
 	return r.send, nil
 }
 
-// send makes the commit, and tries again if another process made one meanwhile.
+// send commits a head. It tries again if another process moved the branch meanwhile.
 func (r repository) send(ctx context.Context, h audit.Head) (err error) {
 	if !gitOrigin().MatchString(h.Origin) {
 		return fmt.Errorf("a log called %.80q cannot be a branch of a repository", h.Origin)
@@ -89,8 +89,8 @@ func (r repository) send(ctx context.Context, h audit.Head) (err error) {
 	return err
 }
 
-// prepare checks a repository of this host, whose hooks and settings act with the rights of the
-// daemon, or makes the copy for another host's.
+// prepare creates the local copy for a remote repository. It checks a repository of this host,
+// whose hooks and settings have the daemon's rights.
 func (r repository) prepare(ctx context.Context) error {
 	info, err := os.Stat(r.dir)
 	if errors.Is(err, fs.ErrNotExist) && r.remote != "" {
@@ -122,11 +122,11 @@ func (r repository) prepare(ctx context.Context) error {
 	return nil
 }
 
-// errMoved is wrapped by errors that another sending process may have caused. Only these are worth
-// a second try at once.
+// errMoved is wrapped by errors that a concurrent sender may have caused. Only these are retried at
+// once.
 var errMoved = errors.New("the branch was not moved")
 
-// commit puts a head on its branch, here and on the remote.
+// commit adds a commit with the head h to the branch ref, and pushes it.
 func (r repository) commit(ctx context.Context, ref string, h audit.Head) error {
 	parent, err := r.tip(ctx, ref)
 	if err != nil {
@@ -139,7 +139,7 @@ func (r repository) commit(ctx context.Context, ref string, h audit.Head) error 
 			return err
 		}
 		if is == strings.TrimRight(string(text), "\n") {
-			// Another process has sent it.
+			// Another process has committed this head.
 			return nil
 		}
 		if newer, err := r.newer(is, h); err != nil || newer {
@@ -176,8 +176,8 @@ func (r repository) commit(ctx context.Context, ref string, h audit.Head) error 
 	return err
 }
 
-// newer reports whether the repository already has a newer head than h, as when two processes send.
-// A head that the log itself has not reached means that the log was put back to an older state.
+// newer reports whether the branch's head, has, is newer than h, as when two processes send. A head
+// that the log has not reached is an error: the log was put back to an older state.
 func (r repository) newer(has string, h audit.Head) (bool, error) {
 	last, err := audit.ParseAnchors("its last commit", []byte(has+"\n"))
 	if err != nil {
@@ -193,8 +193,8 @@ func (r repository) newer(has string, h audit.Head) (bool, error) {
 	return true, nil
 }
 
-// tip returns the last commit of a branch, or "". It does not accept a branch of another host whose
-// earlier commits have changed.
+// tip returns the last commit of the branch ref, or "". It returns an error if earlier commits of a
+// remote branch have changed.
 func (r repository) tip(ctx context.Context, ref string) (string, error) {
 	here, err := r.git(ctx, nil, "for-each-ref", "--format=%(objectname)", ref)
 	if err != nil || r.remote == "" {
@@ -226,11 +226,11 @@ func (r repository) tip(ctx context.Context, ref string) (string, error) {
 	return there, nil
 }
 
-// maxRepository bounds the bytes read from a repository.
+// maxRepository bounds the bytes of heads that are read from a repository.
 const maxRepository = 256 << 20
 
-// ReadRepository returns the heads in a repository, bare or not, as a text for
-// [audit.ParseAnchors]. known is false if the directory is no repository.
+// ReadRepository returns the heads in a git repository, bare or not, as a text for
+// [audit.ParseAnchors]. known is false if dir is not a repository.
 func ReadRepository(ctx context.Context, dir string) (heads []byte, known bool, err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {
@@ -252,11 +252,11 @@ func ReadRepository(ctx context.Context, dir string) (heads []byte, known bool, 
 	return []byte(out + "\n"), true, err
 }
 
-// gitPrograms are the accepted paths of git, which only root can write.
+// gitPrograms are the accepted paths of git, where only root can write.
 var gitPrograms = []string{"/usr/bin/git", "/bin/git", "/usr/local/bin/git"}
 
-// git runs the host's git in a closed environment: no settings but the repository's, no hooks, no
-// questions.
+// git runs the host's git and returns its output. Only the repository's own settings apply; git
+// runs no hooks and asks no questions.
 func (r repository) git(ctx context.Context, input []byte, args ...string) (string, error) {
 	program := ""
 	for _, path := range gitPrograms {
@@ -303,7 +303,7 @@ func (r repository) git(ctx context.Context, input []byte, args ...string) (stri
 	out, said := stdio.Kept{Most: max(r.room, gitSays)}, stdio.Kept{Most: gitSays}
 	cmd.Stdout, cmd.Stderr = &out, &said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	// Kill its children, too.
+	// Kill git's children, too.
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
 	if err := cmd.Run(); err != nil {
@@ -317,8 +317,8 @@ func (r repository) git(ctx context.Context, input []byte, args ...string) (stri
 	return strings.TrimRight(out.String(), "\n"), nil
 }
 
-// inShort returns the output of git and ssh as one line, without the text that they always print.
-// For a changed host key ssh prints a page, with the host at its end.
+// inShort returns the output of git and ssh as one line, without fixed phrases. For a changed host
+// key, whose message is a page, it keeps the end with the host's name.
 func inShort(said string) string {
 	var kept []string
 	for line := range strings.Lines(said) {
@@ -335,8 +335,8 @@ func inShort(said string) string {
 	return strings.Join(kept, "; ")
 }
 
-// gitSSH asks nothing, and accepts no host that root does not know. Its time-out is half of that of
-// a try, so that the error is ssh's.
+// gitSSH asks no questions and accepts only hosts that root knows. Its time-out is half of a try's,
+// so that the error is ssh's.
 const gitSSH = "ssh -o BatchMode=yes -o StrictHostKeyChecking=yes -o ConnectTimeout=10"
 
 // gitSays bounds the kept output of git in bytes.

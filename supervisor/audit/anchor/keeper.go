@@ -15,34 +15,34 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// Status is the state of one target. It is kept in a file, so that other processes see it.
+// Status is the state of one target. A file holds it for other processes.
 type Status struct {
 	Name string `json:"name"`
 	To   string `json:"to"`
-	// Size is that of the last head that the target took.
+	// Size is the number of records of the last head that the target accepted.
 	Size uint64 `json:"size"`
-	// Chain is the hash of its last record: another log of that size has another head.
+	// Chain is the hash of that head's last record. It tells logs of equal size apart.
 	Chain string `json:"chain,omitempty"`
-	// Time is when the target took it.
+	// Time is when the target accepted that head.
 	Time  time.Time `json:"time"`
 	Error string    `json:"error,omitempty"`
-	// Since is the time of the first failed try.
+	// Since is the time of the first failed try since then.
 	Since  time.Time `json:"since,omitzero"`
 	Failed int       `json:"failed,omitempty"`
 }
 
-// Keeper sends the heads of one log to all targets.
+// Keeper sends the heads of one log to its targets.
 type Keeper struct {
 	Log string // directory
-	// directory of the status files; made with mode 0700
+	// State is the directory of the status files; created with mode 0700.
 	State   string
 	Targets []Target
-	// Record records that a target began to fail, or takes anchors again.
+	// Record appends a record that a target started to fail, or accepts heads again. It may be nil.
 	Record func(audit.Anchored) error
 }
 
-// Run sends the newest head to each target, at most Every after new records, until ctx ends; then
-// once more if there are new records.
+// Run sends each target the newest head every Target.Every, if there are new records, until ctx
+// ends, and then a last time.
 func (k Keeper) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, t := range k.Targets {
@@ -50,7 +50,7 @@ func (k Keeper) Run(ctx context.Context) {
 			tick := time.NewTicker(t.Every.Value)
 			defer tick.Stop()
 			for {
-				// The status and the log have the error.
+				// The status file and the log have the error.
 				_, _ = k.one(ctx, t)
 				select {
 				case <-tick.C:
@@ -66,11 +66,11 @@ func (k Keeper) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// lastTry bounds how long the end of a daemon waits for its targets.
+// lastTry bounds how long the daemon's shutdown waits for its targets.
 const lastTry = 3 * time.Second
 
-// Once sends the current head to every target, and returns their status. The error joins those of
-// the targets.
+// Once sends the current head to every target and returns their status. The error joins the errors
+// of all targets.
 func (k Keeper) Once(ctx context.Context) ([]Status, error) {
 	all, errs := make([]Status, len(k.Targets)), make([]error, len(k.Targets))
 	var wait sync.WaitGroup
@@ -81,7 +81,7 @@ func (k Keeper) Once(ctx context.Context) ([]Status, error) {
 	return all, errors.Join(errs...)
 }
 
-// one sends a target the newest head, and writes its status.
+// one sends the newest head to a target, unless the target has it, and writes the target's status.
 func (k Keeper) one(ctx context.Context, t Target) (Status, error) {
 	s, err := ReadStatus(k.State, t)
 	if err != nil {
@@ -124,8 +124,8 @@ func (k Keeper) one(ctx context.Context, t Target) (Status, error) {
 	return s, err
 }
 
-// ReadStatus reads the status of a target. For a target that was never tried, or that has changed
-// since, only the name is set.
+// ReadStatus reads the status of a target from the directory dir. If the target was never tried, or
+// its address has changed, only Name and To are set.
 func ReadStatus(dir string, t Target) (Status, error) {
 	fresh := Status{Name: t.Name, To: t.To}
 	text, err := os.ReadFile(filepath.Join(dir, t.Name+".json"))
@@ -150,7 +150,7 @@ func (k Keeper) save(s Status) error {
 	return writeFile(filepath.Join(k.State, s.Name+".json"), append(text, '\n'))
 }
 
-// writeFile replaces a file.
+// writeFile replaces a file atomically. It creates the directory with mode 0700.
 func writeFile(path string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// sendWithin bounds one try.
+// sendWithin bounds one try to send a head.
 const sendWithin = 20 * time.Second
 
 // maxToken bounds a token file in bytes.
@@ -26,7 +26,7 @@ const maxToken = 4 << 10
 
 type sender func(ctx context.Context, h audit.Head) error
 
-// open returns the sender for a target of a keeper. It connects to nothing.
+// open returns the function that sends heads to the target t. It makes no connection.
 func open(t Target, k Keeper) (sender, error) {
 	u, err := url.Parse(t.To)
 	if err != nil {
@@ -56,7 +56,7 @@ func open(t Target, k Keeper) (sender, error) {
 			case status < 200 || status > 299:
 				return fmt.Errorf("the server answered %d", status)
 			}
-			// An error in the body of the response does not count: the server has the head.
+			// The server has accepted the head even if its response's body cannot be read.
 			return nil
 		}, nil
 	}
@@ -80,8 +80,8 @@ func headJSON(h audit.Head) []byte {
 	return audit.EscapeJSON(line)
 }
 
-// appendNote appends to a file, which may be on another host's disk or on one that takes appends
-// only.
+// appendNote appends a note to a file and flushes it. The file may be append-only or on a network
+// file system.
 func appendNote(path string, note []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
 	if err != nil {
@@ -91,7 +91,7 @@ func appendNote(path string, note []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// readToken reads the secret of a target.
+// readToken reads the bearer token of a target from a file, with the checks of ReadTrusted.
 func readToken(path string) (string, error) {
 	token, err := profiles.ReadTrusted(path)
 	if err != nil {
@@ -105,11 +105,11 @@ func readToken(path string) (string, error) {
 	return text, nil
 }
 
-// maxAnswer bounds what is read of a response, in bytes.
+// maxAnswer bounds the bytes of a response that are read.
 const maxAnswer = 8 << 10
 
-// post sends a text, with the bearer token of a file, if one is named, and returns the response.
-// The status is 0 without a response; an error with a status is one of the body.
+// post sends text by HTTP POST and returns the response. If tokenFile is not "", it holds a bearer
+// token. Without a response status is 0; an error with a status is about the body.
 func post(ctx context.Context, address, tokenFile string, text []byte) (status int, answer []byte,
 	err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(text))
@@ -125,7 +125,7 @@ func post(ctx context.Context, address, tokenFile string, text []byte) (status i
 		}
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	// A redirect would turn the request into one without a body.
+	// After a redirect the request would have no body.
 	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
 	}}

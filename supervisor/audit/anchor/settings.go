@@ -1,6 +1,6 @@
-// Package anchor sends the signed heads of a log to places off the host, so that even a person with
-// the log's key cannot remove records or write another history unnoticed: `jail audit verify
-// --anchor` compares the log with the anchors.
+// Package anchor sends the signed heads of a log to places outside the host, so that even an owner
+// of the log's key cannot remove records or rewrite history unnoticed: `jail audit verify --anchor`
+// compares the log with these heads.
 package anchor
 
 import (
@@ -20,24 +20,24 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// Settings are what the operator of a host says of its log, in a TOML file of the daemon's that
-// nobody else can write:
+// Settings are the operator's settings for the audit log. They are in a TOML file that only the
+// daemon's user and root can write:
 //
 //	[log]
-//	segment_size = "64MiB"         # a new segment is begun behind so many bytes
-//	segment_time = "24h"           # and when its first record is so old
-//	checkpoint = "1m"              # a signed checkpoint after so long, where records came in
-//	compress = true                # segments that are not written to any more are packed
+//	segment_size = "64MiB"         # size after which a new segment starts
+//	segment_time = "24h"           # age of its first record after which a new segment starts
+//	checkpoint = "1m"              # longest time between signed checkpoints while records come
+//	compress = true                # pack segments that are no longer written
 //
 //	[keep]
-//	size = "10GiB"                 # of segments; older ones are pruned, on record
+//	size = "10GiB"                 # of all segments; older ones are pruned, with a record of it
 //	time = "2160h"                 # since the last record of a segment
 //
 //	[[anchor]]
 //	name  = "offsite"
 //	to    = "https://anchors.example.com/jail"   # or udp://, tcp:// or unix:// for syslog, or a file that is appended to
-//	every = "1m"                                 # how old the newest anchor may be while records come in
-//	token = "/etc/jail/secrets/anchor"           # file with the bearer token of an https: address
+//	every = "1m"                                 # longest time between two heads while records come
+//	token = "/etc/jail/secrets/anchor"           # file with the bearer token for an https: address
 //
 //	[[anchor]]
 //	name = "history"
@@ -53,7 +53,7 @@ type Settings struct {
 	Anchors []Target `json:"anchor"`
 }
 
-// Log says how the log is written. Zero values are defaults.
+// Log has the settings for writing the log. Zero values mean the defaults.
 type Log struct {
 	SegmentSize text[int64]         `json:"segment_size"`
 	SegmentTime text[time.Duration] `json:"segment_time"`
@@ -61,16 +61,16 @@ type Log struct {
 	Compress    bool                `json:"compress"`
 }
 
-// Keep says how much the log keeps. Zero values keep everything.
+// Keep has the settings for pruning the log. Zero values keep everything.
 type Keep struct {
 	Size text[int64]         `json:"size"`
 	Time text[time.Duration] `json:"time"`
 }
 
-// Keep returns k in the form of package audit.
+// Keep converts k to package audit's type.
 func (k Keep) Keep() audit.Keep { return audit.Keep{Bytes: k.Size.Value, For: k.Time.Value} }
 
-// Target is a place to which heads are sent.
+// Target is a destination of heads.
 type Target struct {
 	Name  string              `json:"name"`
 	To    string              `json:"to"`
@@ -79,7 +79,7 @@ type Target struct {
 	Key   string              `json:"key"`   // path; of a witness
 }
 
-// text is an amount in the form of policies: "64MiB", "90s".
+// text is an amount in the syntax of policies: "64MiB", "90s".
 type text[T int64 | time.Duration] struct{ Value T }
 
 func (v *text[T]) UnmarshalJSON(b []byte) error {
@@ -109,7 +109,7 @@ const (
 	maxAnchors   = 16
 )
 
-// Read reads the file at path. A missing file gives the defaults.
+// Read reads and checks the settings in the file at path. Without a file it returns the defaults.
 func Read(path string) (Settings, error) {
 	var s Settings
 	text, err := profiles.ReadTrusted(path)

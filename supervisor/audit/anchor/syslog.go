@@ -15,15 +15,14 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// syslogPort is the port of a collector whose address names none (RFC 5426; collectors use the same
-// for TCP).
+// syslogPort is the default port of a collector (RFC 5426; collectors use it for TCP, too).
 const syslogPort = "514"
 
 // notePriority is facility 13, "log audit", with severity 6, "informational" (RFC 5424, table 1).
 const notePriority = 13*8 + 6
 
 // openSyslog returns the sender for a syslog collector at udp://HOST[:PORT], tcp://HOST[:PORT] or
-// unix:///PATH. Syslog has no responses: a message that the kernel took counts as sent.
+// unix:///PATH. Syslog has no responses: a message that the kernel accepted counts as sent.
 func openSyslog(u *url.URL) (sender, error) {
 	network, address := u.Scheme, u.Host+u.Path
 	switch u.Scheme {
@@ -50,7 +49,7 @@ func sendSyslog(ctx context.Context, network, address string, h audit.Head) erro
 	dialer := net.Dialer{Timeout: sendWithin}
 	conn, err := dialer.DialContext(ctx, network, address)
 	if network == "unixgram" && errors.Is(err, syscall.EPROTOTYPE) {
-		// A collector that listens for connections.
+		// The collector has a stream socket.
 		conn, err = dialer.DialContext(ctx, "unix", address)
 	}
 	if err != nil {
@@ -70,8 +69,8 @@ func sendSyslog(ctx context.Context, network, address string, h audit.Head) erro
 	return errors.Join(err, conn.Close())
 }
 
-// syslogMessage returns the message of RFC 5424 that holds h as JSON, behind the mark by which
-// collectors know JSON. [audit.ParseAnchors] finds the note in it.
+// syslogMessage returns the RFC 5424 message with h as JSON, after the cookie "@cee:" by which
+// collectors recognize JSON. [audit.ParseAnchors] finds the note in it.
 func syslogMessage(host string, h audit.Head, now time.Time) []byte {
 	// RFC 5424, 7.3.1: from 1 to 2147483647.
 	id := max(h.Size&(1<<31-1), 1)
@@ -81,7 +80,7 @@ func syslogMessage(host string, h audit.Head, now time.Time) []byte {
 		id, headJSON(h))
 }
 
-// hostName returns the name of a host as the header of a message has it.
+// hostName returns a host's name in the form that RFC 5424 requires.
 func hostName(s string) string {
 	s = strings.Map(func(c rune) rune {
 		if c <= ' ' || c > '~' {

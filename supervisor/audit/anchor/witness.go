@@ -19,7 +19,7 @@ import (
 // witnessPrefix precedes the scheme of a witness's address.
 const witnessPrefix = "witness+"
 
-// neighbour is a witness on another host.
+// neighbour is a target on another host that runs a C2SP tlog-witness.
 type neighbour struct {
 	k      Keeper
 	target Target
@@ -40,15 +40,15 @@ func openWitness(t Target, k Keeper, scheme string, u *url.URL) (sender, error) 
 	return neighbour{k, t, plain.JoinPath("add-checkpoint").String()}.send, nil
 }
 
-// noteFile holds the last head that a witness cosigned, for readers on this host. The witness's own
-// state decides.
+// noteFile returns the path of the last head that the witness cosigned, for readers on this host.
+// The state of the witness itself is decisive.
 func (w neighbour) noteFile() string { return filepath.Join(w.k.State, w.target.Name+".note") }
 
-// tries bounds the requests to a witness that has seen another size than this host knows: another
-// process may be sending, too.
+// tries bounds the requests to a witness whose size differs from the one that this host knows, as
+// when another process sends, too.
 const tries = 4
 
-// send has a head cosigned.
+// send requests a cosignature of the head h and stores it.
 func (w neighbour) send(ctx context.Context, h audit.Head) error {
 	keys, err := profiles.ReadTrusted(w.target.Key)
 	if err != nil {
@@ -62,14 +62,14 @@ func (w neighbour) send(ctx context.Context, h audit.Head) error {
 		return err
 	}
 	for range tries {
-		// The head may be older than the log.
+		// h may be older than the log by now.
 		if old > h.Size {
 			if h, err = audit.ReadHead(w.k.Log); err != nil {
 				return err
 			}
 		}
 		if old > h.Size {
-			// Only the witness's answer counts; this file is no witness.
+			// Ask the witness, since only its state counts, not this file.
 			if seen, err := w.asks(ctx, h, 0, keys); err != nil || seen == nil || *seen > h.Size {
 				return errors.Join(
 					fmt.Errorf("%w: it has %d records, and the witness has cosigned %d",
@@ -92,7 +92,7 @@ func (w neighbour) send(ctx context.Context, h audit.Head) error {
 	return errors.New("the witness named one size after another")
 }
 
-// lastSize returns the size of the head that the witness cosigned last, as far as this host knows.
+// lastSize returns the number of records of the last head that the witness cosigned, from noteFile.
 func (w neighbour) lastSize(origin string) (uint64, error) {
 	text, err := os.ReadFile(w.noteFile())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -105,11 +105,11 @@ func (w neighbour) lastSize(origin string) (uint64, error) {
 		a[0].Origin == origin {
 		return a[0].Size, nil
 	}
-	// The witness reports its size.
+	// The witness answers with its size.
 	return 0, nil
 }
 
-// asks sends one request. seen is the size that the witness has, if it is not old.
+// asks requests a cosignature. seen is the witness's size if that is not old, else nil.
 func (w neighbour) asks(ctx context.Context, h audit.Head, old uint64, keys []byte) (seen *uint64,
 	err error) {
 	body, err := audit.WitnessRequest(w.k.Log, h, old)

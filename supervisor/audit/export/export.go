@@ -1,9 +1,9 @@
 // Package export sends the records of an audit log to other programs, in the formats JSON Lines,
 // OCSF, systemd journal and OTLP.
 //
-// In every format no content of a record can end the record or begin another. No text has terminal
-// control characters: they are JSON escapes. Bytes that are not valid UTF-8 stay as in the log:
-// U+FFFD and two hexadecimal digits each.
+// In every format no content of a record can end the record or start another. No text has terminal
+// control characters: they are JSON escapes. Bytes that are not valid UTF-8 are written as in the
+// log: U+FFFD and two hexadecimal digits each.
 package export
 
 import (
@@ -24,17 +24,17 @@ type Format string
 
 // The formats.
 const (
-	// The lines of the log.
+	// JSONL is the lines of the log as they are.
 	JSONL Format = "jsonl"
-	// Open Cybersecurity Schema Framework 1.3.0, one event a line
+	// OCSF is Open Cybersecurity Schema Framework 1.3.0, one event a line.
 	OCSF Format = "ocsf"
-	// systemd's journal: its native protocol, or its export format in a file
+	// Journald is systemd's journal: its native protocol, or its export format in a file.
 	Journald Format = "journald"
-	// OpenTelemetry logs, JSON over HTTP, or one request a line in a file
+	// OTLP is OpenTelemetry logs: JSON over HTTP, or one request a line in a file.
 	OTLP Format = "otlp"
 )
 
-// Formats are all formats.
+// Formats returns all formats.
 func Formats() []Format { return []Format{JSONL, OCSF, Journald, OTLP} }
 
 // Host describes the host of the records.
@@ -43,23 +43,23 @@ type Host struct {
 	Version string // of jail
 }
 
-// Sink is a destination of records. Send returns when the records are delivered: written to a file
-// and flushed, accepted by the other end of a socket, or acknowledged by a server. After an error
-// some of the records may not be delivered.
+// Sink is a destination of records. Send returns nil when the records are delivered: written to a
+// file and flushed, accepted by a socket, or acknowledged by a server. After an error some of the
+// records may not be delivered.
 type Sink interface {
 	Send(ctx context.Context, batch []audit.Record) error
 	Close() error
 }
 
-// sendError is an error of Send that says how to go on.
+// sendError is an error of Send that tells whether and when to retry.
 type sendError struct {
 	error
-	// permanent: another try cannot avoid it.
+	// permanent: a retry would fail, too.
 	permanent bool
-	// delivered: the server accepted the batch and dropped some of its records. The batch counts as
-	// delivered, and is not sent again.
+	// delivered: the server accepted the batch but dropped some of its records. The batch counts as
+	// delivered and is not sent again.
 	delivered bool
-	// after is how long the server demands to wait before the next try.
+	// after is how long the server asks to wait before a retry.
 	after time.Duration
 }
 
@@ -67,7 +67,7 @@ func (e *sendError) Unwrap() error { return e.error }
 
 func permanent(err error) error { return &sendError{error: err, permanent: true} }
 
-// encode returns one record in a format for streams, with its terminator.
+// encode returns one record in the format, with its terminator, for a stream.
 func (f Format) encode(h Host, r audit.Record) []byte {
 	switch f {
 	case OCSF:
@@ -80,19 +80,19 @@ func (f Format) encode(h Host, r audit.Record) []byte {
 	return append(audit.EscapeJSON(r.Line), '\n')
 }
 
-// compact returns v as JSON that is safe to print.
+// compact returns v as JSON without spaces that is safe to print.
 func compact(v any) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		// It is made of maps, lists, texts and JSON that was parsed.
+		// v has only maps, lists, texts and parsed JSON.
 		panic("export: bug: " + err.Error())
 	}
 	return audit.EscapeJSON(bytes.TrimSuffix(b.Bytes(), []byte("\n")))
 }
 
-// text returns a text field of a record, as in the log.
+// text returns a text field of a record as stored in the log, or "".
 func text(r audit.Record, name string) string {
 	var s string
 	if json.Unmarshal(r.Field(name), &s) != nil {
@@ -129,7 +129,7 @@ func severity(r audit.Record) int {
 	return sevInfo
 }
 
-// summary describes a record in a few words.
+// summary returns a short description of a record.
 func summary(r audit.Record) string {
 	words := []string{string(r.Type)}
 	for _, name := range []string{"tool", "kind", "program", "method", "host", "layer", "what",
@@ -144,7 +144,7 @@ func summary(r audit.Record) string {
 	return strings.Join(words, " ")
 }
 
-// commonFields returns the fields that every record has, by name, in order.
+// commonFields returns the names and values of the fields that every record type has.
 func commonFields(r audit.Record) (names []string, values []any) {
 	add := func(name string, v any) { names, values = append(names, name), append(values, v) }
 	add("seq", r.Seq)
@@ -165,14 +165,14 @@ func commonFields(r audit.Record) (names []string, values []any) {
 	return names, values
 }
 
-// removed are formats of earlier releases and their replacements. The release after 0.8 drops this
-// table, and the names are unknown then.
+// removed maps formats of earlier releases to advice on their replacement. The release after 0.8
+// drops this table.
 var removed = map[Format]string{
 	"csv":    "use jsonl, of which jq makes a table (jq -r '[.seq, .time, .type, .run] | @csv')",
 	"syslog": "use journald, or jsonl to a file that the collector reads (imfile of rsyslog)",
 }
 
-// Parse returns the format of a name.
+// Parse returns the format with this name. It returns an error with advice for a removed one.
 func Parse(name string) (Format, error) {
 	f := Format(name)
 	if slices.Contains(Formats(), f) {

@@ -14,8 +14,8 @@ import (
 )
 
 // journal returns a record in the journal's native protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL)
-// or, with its time, in its export format (systemd.io/JOURNAL_EXPORT_FORMATS), which an empty line
-// terminates. The field JAIL_RECORD has the whole record.
+// or, if export is set, in its export format (systemd.io/JOURNAL_EXPORT_FORMATS) with the time; an
+// empty line ends it. The field JAIL_RECORD has the whole record.
 func journal(h Host, r audit.Record, export bool) []byte {
 	var b bytes.Buffer
 	if export {
@@ -43,16 +43,16 @@ func journal(h Host, r audit.Record, export bool) []byte {
 	return b.Bytes()
 }
 
-// noBoot stands in for the boot id of a record, which records do not have: newer systemds (seen
-// with 257) refuse entries without one. It must not be the id of a boot of the host, since the
-// journal would order the records by the time since that boot, which they do not have either.
+// noBoot returns a fake boot id, since records have none and newer versions of systemd (seen with
+// 257) refuse entries without one. It must not be a boot id of the host, since the journal would
+// order the records by the time since that boot, which they do not have either.
 func noBoot(h Host) string {
 	sum := sha256.Sum256([]byte("jail audit " + h.Name))
 	return hex.EncodeToString(sum[:16])
 }
 
-// journalName returns the name of a field, with underscores for all characters but capital letters
-// and digits.
+// journalName returns the name of a field in the journal's form: upper case, with underscores for
+// all characters but letters and digits.
 func journalName(name string) string {
 	return strings.Map(func(c rune) rune {
 		switch {
@@ -65,8 +65,8 @@ func journalName(name string) string {
 	}, name[:min(len(name), 40)])
 }
 
-// journalField writes a field with the length of its value, so that no value can be taken for
-// another field.
+// journalField writes a field, with the length of a value of several lines, so that no value can be
+// read as another field. It omits an empty value.
 func journalField(b *bytes.Buffer, name, value string) {
 	if value == "" {
 		return

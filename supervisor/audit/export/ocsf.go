@@ -11,7 +11,7 @@ import (
 // ocsfVersion is the version of the schema (schema.ocsf.io).
 const ocsfVersion = "1.3.0"
 
-// class is a class of the schema.
+// class is an event class of the schema.
 type class struct {
 	uid, category int
 	name, group   string
@@ -27,14 +27,14 @@ var (
 	lifecycleClass = class{6002, 6, "Application Lifecycle", "Application Activity"}
 )
 
-// httpActivities are the numbers of methods.
+// httpActivities maps HTTP methods to the schema's activity numbers.
 var httpActivities = map[string]int{"CONNECT": 1, "DELETE": 2, "GET": 3, "HEAD": 4, "OPTIONS": 5,
 	"POST": 6, "PUT": 7, "TRACE": 8}
 
 const otherActivity = 99
 
-// ocsf returns a record as an event of the schema. Fields without a place in the schema are in
-// "unmapped"; the record itself is in "raw_data".
+// ocsf returns a record as an event of the schema. Fields that the schema does not have are in
+// "unmapped", and the whole record is in "raw_data".
 func ocsf(h Host, r audit.Record) []byte {
 	c, activity, own := ocsfClass(r)
 	unmapped := object{"run": r.Run, "session": r.Session, "policy": r.Policy}
@@ -59,7 +59,7 @@ func ocsf(h Host, r audit.Record) []byte {
 	if activity == otherActivity {
 		e["activity_name"] = string(r.Type)
 	}
-	// 1 allowed and 2 denied; the outcome beside it.
+	// action_id: 1 allowed, 2 denied. disposition_id and status_id have the outcome.
 	switch {
 	case r.Decision() == audit.DecisionDenied:
 		e["action_id"], e["disposition_id"], e["status_id"] = 2, 2, 2
@@ -73,7 +73,7 @@ func ocsf(h Host, r audit.Record) []byte {
 	return compact(e)
 }
 
-// ocsfClass returns the class of a record, the activity, and the other fields that the class
+// ocsfClass returns the event class of a record, the activity number, and the fields that the class
 // requires.
 func ocsfClass(r audit.Record) (class, int, object) {
 	process := func(name string) object {
@@ -82,7 +82,7 @@ func ocsfClass(r audit.Record) (class, int, object) {
 			p["pid"] = pid
 		}
 		if argv := r.Texts("argv"); len(argv) > 0 {
-			// As a list, since joined it could be read in several ways.
+			// As a list: joined words could be read in several ways.
 			p["cmd_line"] = string(r.Field("argv"))
 		}
 		return p
@@ -157,7 +157,7 @@ func ocsfFetch(r audit.Record) (class, int, object) {
 	return httpActivity, activity, own
 }
 
-// ocsfFile returns the file object of a path, which is as in the log.
+// ocsfFile returns the file object for a path as stored in the log.
 func ocsfFile(name string) object {
 	return object{"path": name, "name": path.Base(name), "type_id": 1}
 }

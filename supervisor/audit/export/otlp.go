@@ -18,9 +18,8 @@ import (
 
 type object = map[string]any
 
-// otlp returns an ExportLogsServiceRequest in the JSON of OTLP (opentelemetry.io/docs/specs/otlp).
-// LogsData is the same message under another name; the request itself is in a package that links
-// gRPC.
+// otlp returns an ExportLogsServiceRequest in OTLP's JSON (opentelemetry.io/docs/specs/otlp). It
+// uses LogsData, which is the same message, since the package of the request links gRPC.
 func otlp(h Host, batch []audit.Record) []byte {
 	records := make([]*logs.LogRecord, len(batch))
 	now := uint64(time.Now().UnixNano())
@@ -39,10 +38,10 @@ func otlp(h Host, batch []audit.Record) []byte {
 	}}}
 	text, err := protojson.MarshalOptions{UseEnumNumbers: true}.Marshal(data)
 	if err != nil {
-		// Every text in it is valid.
+		// All texts in it are valid UTF-8.
 		panic("export: bug: " + err.Error())
 	}
-	// protojson puts spaces at places that change from build to build.
+	// protojson inserts spaces that differ from build to build.
 	var b bytes.Buffer
 	if err := json.Compact(&b, text); err != nil {
 		panic("export: bug: " + err.Error())
@@ -75,7 +74,7 @@ func otlpRecord(r audit.Record) *logs.LogRecord {
 	}
 }
 
-// otlpSeverity returns a severity by the numbers of the data model of OpenTelemetry.
+// otlpSeverity returns the severity of a record as an OpenTelemetry number.
 func otlpSeverity(r audit.Record) logs.SeverityNumber {
 	switch severity(r) {
 	case sevError:
@@ -88,15 +87,15 @@ func otlpSeverity(r audit.Record) logs.SeverityNumber {
 	return logs.SeverityNumber_SEVERITY_NUMBER_INFO
 }
 
-// validText returns s with valid UTF-8, which protocol buffers require.
+// validText returns s with invalid UTF-8 replaced, as protocol buffers require.
 func validText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 func otlpAttribute(key string, v any) *common.KeyValue {
 	return &common.KeyValue{Key: validText(key), Value: otlpValue(v)}
 }
 
-// otlpValue converts a value that was decoded from JSON, or a field of every record. It returns an
-// empty value for null.
+// otlpValue converts a value decoded from JSON, or a field of commonFields. It returns an empty
+// value for null.
 func otlpValue(v any) *common.AnyValue {
 	switch v := v.(type) {
 	case string:

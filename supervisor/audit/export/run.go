@@ -17,13 +17,13 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// The time between tries, which doubles with each try.
+// The time between tries. It doubles with each try, up to maxWait.
 const (
 	firstWait = 250 * time.Millisecond
 	maxWait   = 30 * time.Second
 )
 
-// Bounds of one Send.
+// Bounds of one call of Send, in records and in bytes of their lines.
 const (
 	maxBatch      = 512
 	maxBatchBytes = 1 << 20
@@ -35,28 +35,28 @@ type Options struct {
 	Filter audit.Filter
 	// Follow continues with new records until the context ends.
 	Follow bool
-	// Cursor is the file with the last delivered record; empty for none.
+	// Cursor is the path of the file that remembers the last delivered record; empty for none.
 	Cursor string
-	// The tries of one batch without Follow; with Follow they have no bound.
+	// Tries bounds the tries of one batch without Follow. With Follow they are unbounded.
 	Tries int
-	// Say is called with messages for the user: a try failed, or records are gone.
+	// Say is called with messages for the user: a failed try, or records that were pruned.
 	Say func(string)
 	// wait replaces the timer in tests; nil means a timer.
 	wait func(context.Context, time.Duration) error
 }
 
-// ErrCursor is returned if a cursor does not belong to the log.
+// ErrCursor is wrapped by the error for a cursor that does not fit the log.
 var ErrCursor = errors.New("the cursor does not fit the log")
 
-// cursor identifies the last delivered record by number and hash.
+// cursor identifies the last delivered record by its number and hash.
 type cursor struct {
 	Seq  uint64 `json:"seq"`
 	Hash string `json:"hash"` // SHA-256 of its line
 }
 
-// Run sends records in order until there are no more or the context ends, and returns their number.
-// Each record is delivered at least once: the cursor on disk moves only after the delivery, so the
-// next Run begins with the records that may not be delivered.
+// Run sends records in order until there are no more or ctx ends, and returns their number. Each
+// record is delivered at least once: the cursor on disk advances only after delivery, so the next
+// Run repeats records whose delivery is uncertain.
 func Run(ctx context.Context, o Options, s Sink) (n int, err error) {
 	at, err := readCursor(o.Cursor)
 	if err != nil {
@@ -68,7 +68,7 @@ func Run(ctx context.Context, o Options, s Sink) (n int, err error) {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	if !o.Follow {
-		// The records that are there are read nevertheless.
+		// Follow yields the existing records even with an ended context.
 		stop()
 	}
 	records := audit.Follow(reading, o.Log, o.Filter, at.Seq)
@@ -89,8 +89,8 @@ func Run(ctx context.Context, o Options, s Sink) (n int, err error) {
 	return n, nil
 }
 
-// check returns an error for a cursor of another log, and reports records that were pruned before
-// they were delivered.
+// check returns an error for a cursor of another log, and tells the user about records that were
+// pruned before their delivery.
 func (o Options) check(at cursor) error {
 	if at.Seq == 0 {
 		return nil
@@ -118,7 +118,7 @@ func (o Options) check(at cursor) error {
 	return fmt.Errorf("%w: it has no record %d", ErrCursor, at.Seq)
 }
 
-// batches collects the available records up to the bounds. With Follow no record waits for the next
+// batches groups records up to the bounds of one Send. With follow no record waits for the next
 // one.
 func batches(records iter.Seq2[audit.Record, error], follow bool) iter.Seq2[[]audit.Record, error] {
 	type item struct {
@@ -162,7 +162,7 @@ func batches(records iter.Seq2[audit.Record, error], follow bool) iter.Seq2[[]au
 	}
 }
 
-// deliver sends a batch again until it is delivered, or the error is permanent.
+// deliver sends a batch, again and again, until it is delivered or the error is permanent.
 func (o Options) deliver(ctx context.Context, s Sink, batch []audit.Record) error {
 	for try := 0; ; try++ {
 		err := s.Send(ctx, batch)

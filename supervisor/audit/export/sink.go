@@ -18,11 +18,11 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// waitFor bounds one operation of the other end.
+// waitFor bounds one operation of the receiver.
 const waitFor = 30 * time.Second
 
-// Open returns the sink of an address: "-" for out, the path of a file that is appended to, or a
-// unix: or http(s): URL if the format supports it. It does not connect before the first Send.
+// Open returns the sink for an address: "-" for out, the path of a file to append to, or a unix: or
+// http(s): URL if the format supports it. It makes no connection before the first Send.
 func Open(f Format, to string, h Host, out io.Writer) (Sink, error) {
 	if to == "" || to == "-" {
 		return &stream{format: f, host: h, w: out}, nil
@@ -49,7 +49,7 @@ func Open(f Format, to string, h Host, out io.Writer) (Sink, error) {
 	return nil, cannot("a file or -")
 }
 
-// socketPath returns the path of a unix: address; the default is the journal's own socket.
+// socketPath returns the path in a unix: URL; by default the journal's own socket.
 func socketPath(u *url.URL) string {
 	if u.Host+u.Path == "" {
 		return "/run/systemd/journal/socket"
@@ -57,16 +57,16 @@ func socketPath(u *url.URL) string {
 	return u.Host + u.Path
 }
 
-// stream is a file or standard output.
+// stream is a sink that writes to a file or standard output.
 type stream struct {
 	format Format
 	host   Host
 	w      io.Writer
-	// Where it is a file of its own.
+	// f is the file that the sink closes; nil for standard output.
 	f *os.File
 }
 
-// openFile opens a file for appending. It ends a line that a crash left unfinished.
+// openFile opens a file for appending. It first terminates a line that a crash left unfinished.
 func openFile(f Format, h Host, path string) (Sink, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o640)
 	if err != nil {
@@ -74,7 +74,7 @@ func openFile(f Format, h Host, path string) (Sink, error) {
 	}
 	info, err := file.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		// Anything else, such as a pipe or a terminal, is only written to.
+		// A pipe or a terminal is only written to.
 		return &stream{format: f, host: h, w: file, f: file}, nil
 	}
 	var last [1]byte
@@ -95,7 +95,7 @@ func (s *stream) Send(_ context.Context, batch []audit.Record) error {
 		b.Write(s.format.encode(s.host, r))
 	}
 	if _, err := s.w.Write(b.Bytes()); err != nil {
-		// A part may be written, which another try would not correct.
+		// The records may be written in part, which a retry would not correct.
 		return permanent(err)
 	}
 	if s.f == nil {
@@ -115,7 +115,7 @@ func (s *stream) Close() error {
 	return s.f.Close()
 }
 
-// journalSocket is the journal's socket, to which each record is a datagram. The journal does not
+// journalSocket sends each record to the journal's socket as a datagram. The journal does not
 // acknowledge records: they count as delivered when the kernel has accepted them.
 type journalSocket struct {
 	host Host
@@ -158,7 +158,7 @@ func (j *journalSocket) connect(ctx context.Context) error {
 }
 
 // pass sends a message that is too long for a datagram as the descriptor of an unlinked file, as
-// the protocol demands.
+// the protocol requires.
 func pass(c *net.UnixConn, m []byte) error {
 	f, err := os.CreateTemp("/dev/shm", "jail-journal-")
 	if err != nil {
@@ -174,7 +174,7 @@ func pass(c *net.UnixConn, m []byte) error {
 		return err
 	}
 	rights := syscall.UnixRights(int(f.Fd()))
-	// Which net does not send on a connected socket of datagrams.
+	// Package net sends no descriptors on a connected datagram socket.
 	ctlErr := conn.Write(func(fd uintptr) bool {
 		err = syscall.Sendmsg(int(fd), nil, rights, nil, 0)
 		return !errors.Is(err, syscall.EAGAIN)
@@ -191,10 +191,10 @@ func (j *journalSocket) Close() error {
 	return err
 }
 
-// maxAnswer is how much of an answer is read.
+// maxAnswer bounds the bytes of a response that are read.
 const maxAnswer = 64 << 10
 
-// A poster sends OTLP requests.
+// A poster is a sink that sends OTLP requests by HTTP.
 type poster struct {
 	host   Host
 	url    string
@@ -205,7 +205,7 @@ func newPoster(h Host, u *url.URL) *poster {
 	if u.Path == "" || u.Path == "/" {
 		u.Path = "/v1/logs"
 	}
-	// A redirect would turn the request into one without a body.
+	// After a redirect the request would have no body.
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &poster{h, u.String(), &http.Client{Timeout: waitFor, CheckRedirect: stay}}
 }
@@ -253,7 +253,7 @@ func rejected(body []byte) error {
 		} `json:"partialSuccess"`
 	}
 	if len(body) == 0 || json.Unmarshal(body, &answer) != nil {
-		// The body of a failed response is not needed.
+		// A body that is not JSON counts as full success.
 		return nil
 	}
 	if n := answer.PartialSuccess.RejectedLogRecords; n != "" && n != "0" {

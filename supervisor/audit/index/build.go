@@ -15,19 +15,19 @@ import (
 
 // Bounds of one update of the index.
 const (
-	// Of lines in a block.
+	// blockBytes is the length of the lines in a block.
 	blockBytes = 16 << 10
-	// Of lines in a transaction.
+	// batchBytes bounds the lines of one transaction.
 	batchBytes = 64 << 20
-	// maxWord is how many bytes of a word are compared.
+	// maxWord is the length in bytes from which words are not told apart.
 	maxWord = 255
 )
 
-// kind is the kind of a word.
+// kind is the kind of an indexed word.
 type kind int
 
 const (
-	// A line that is no record: every search reports it.
+	// kindBad marks a block with a line that is not a record: every search reports such a line.
 	kindBad kind = iota
 	kindRun
 	kindSession
@@ -37,11 +37,11 @@ const (
 	kindDecision
 	kindLayer
 	kindHost
-	// The last part of its name.
+	// kindTool is the last part of a tool's name.
 	kindTool
 )
 
-// tooLong stands for all words longer than maxWord, so that no tool can fill the index with them.
+// tooLong replaces all words longer than maxWord, so that no tool can fill the index with them.
 const tooLong = "\x00"
 
 func short(text string) string {
@@ -56,7 +56,7 @@ type word struct {
 	text string
 }
 
-// words returns the words of a record by which a search can find it.
+// words returns the words of a record that searches look up.
 func words(r audit.Record) []word {
 	list := []word{{kindType, string(r.Type)},
 		{kindUID, strconv.FormatUint(uint64(r.Actor.UID), 10)}}
@@ -76,7 +76,7 @@ func words(r audit.Record) []word {
 	return list
 }
 
-// tools returns the names by which the record's run can be found.
+// tools returns the tool names by which a record's run can be found.
 func tools(r audit.Record) []string {
 	var list []string
 	for _, field := range []string{"tool", "program"} {
@@ -87,14 +87,14 @@ func tools(r audit.Record) []string {
 	return list
 }
 
-// base returns the last part of a tool's name, which all names share by which [audit.Filter] knows
-// the tool.
+// base returns the last part of a tool's name, which is common to all names by which [audit.Filter]
+// finds the tool.
 func base(name string) string {
 	_, last := path.Split(name)
 	return last
 }
 
-// update brings the index up to the end of the log, and returns the number of new records.
+// update extends the index to the end of the log, and returns the number of records added.
 func (x *index) update(ctx context.Context) (records int64, err error) {
 	for more := true; more && err == nil; {
 		var n int64
@@ -112,7 +112,7 @@ func (x *index) update(ctx context.Context) (records int64, err error) {
 	return records, err
 }
 
-// forget removes the entries of pruned segments.
+// forget deletes the entries of pruned segments.
 func (x *index) forget(ctx context.Context) error {
 	first, err := x.first()
 	if err != nil {
@@ -132,7 +132,7 @@ func (x *index) forget(ctx context.Context) error {
 	})
 }
 
-// block collects the words of one block.
+// block is one block of the index while it is filled.
 type block struct {
 	id             int64
 	span           audit.Span
@@ -141,7 +141,7 @@ type block struct {
 	ran            map[[2]word]bool
 }
 
-// batch continues at the end of the index, up to the size of one transaction.
+// batch indexes records, as many as fit one transaction. more reports whether others follow.
 func (x *index) batch(ctx context.Context) (records int64, more bool, err error) {
 	s, err := x.state(ctx, true)
 	if err != nil {
@@ -156,7 +156,7 @@ func (x *index) batch(ctx context.Context) (records int64, more bool, err error)
 		return 0, false, err
 	}
 	defer w.close()
-	// The last line of the index is still where it was.
+	// First check that the last indexed line is still at its place.
 	reached, read := s.segment == 0, int64(0)
 	for p, err := range audit.Walk(ctx, x.dir, from) {
 		if errors.Is(err, fs.ErrNotExist) && s.segment > 0 {
@@ -165,7 +165,7 @@ func (x *index) batch(ctx context.Context) (records int64, more bool, err error)
 		if err != nil {
 			return 0, false, err
 		}
-		// Longer than any record: no search goes past it.
+		// The line is longer than any record, and no search reads past it.
 		if p.End == p.Offset {
 			break
 		}
@@ -202,7 +202,7 @@ func (x *index) batch(ctx context.Context) (records int64, more bool, err error)
 	return records, more, err
 }
 
-// last returns where the last block begins. The writer adds to that block until it is full.
+// last returns the beginning of the last block, which w continues to fill.
 func (x *index) last(ctx context.Context, s state, w *writer) (audit.Place, error) {
 	var from audit.Place
 	err := x.con.QueryRowContext(ctx,
@@ -219,7 +219,7 @@ func (x *index) last(ctx context.Context, s state, w *writer) (audit.Place, erro
 	return from, err
 }
 
-// writer fills blocks.
+// writer fills blocks and writes them to the index.
 type writer struct {
 	ctx   context.Context
 	index *index
@@ -281,7 +281,7 @@ func (w *writer) add(p audit.Placed) error {
 	return nil
 }
 
-// flush writes the current block. The block may have been written before, with fewer lines.
+// flush writes the current block. The index may already have it with fewer lines.
 func (w *writer) flush() error {
 	b := &w.now
 	if b.words == nil {

@@ -1,4 +1,4 @@
-// Package index is a search index beside an audit log, so that a search does not read all of the
+// Package index provides a search index for an audit log, so that a search need not read all of the
 // log.
 //
 // For each block of some kilobytes of the log the index has the runs, sessions, users, types, hosts
@@ -30,7 +30,7 @@ import (
 // File is the name of the index in the directory of a log.
 const File = "index.sqlite"
 
-// format is the version of the tables below. An index of another version is made anew.
+// format is the version of the tables below. An index of another version is rebuilt.
 const format = 1
 
 var tables = []string{
@@ -41,21 +41,21 @@ var tables = []string{
 	`CREATE TABLE ran (tool INTEGER NOT NULL, run INTEGER NOT NULL, PRIMARY KEY (tool, run)) WITHOUT ROWID`,
 }
 
-// errUntrusted is returned for an index that is not used because others than the user and root can
-// write to its place.
+// errUntrusted is returned if the index is not used because users other than the caller and root
+// can write to it.
 var errUntrusted = errors.New("others may write there")
 
-// errStale is returned for an index of another log, or of another version.
+// errStale is returned for an index that belongs to another log, or has another version.
 var errStale = errors.New("it is of another log")
 
-// index is open until Close.
+// index is an open index.
 type index struct {
 	dir string
 	db  *sql.DB
 	con *sql.Conn
 }
 
-// open opens the index of the log in dir. A missing index is made if mayMake is set.
+// open opens the index of the log in dir. If mayMake is set it creates a missing one.
 func open(ctx context.Context, dir string, mayMake bool) (*index, error) {
 	if err := trusted(dir); err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func open(ctx context.Context, dir string, mayMake bool) (*index, error) {
 		if err != nil {
 			return nil, err
 		}
-		// For all who may read the directory.
+		// All who may read the directory may read the index.
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, d.Mode().Perm()&0o644)
 		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
@@ -84,8 +84,8 @@ func open(ctx context.Context, dir string, mayMake bool) (*index, error) {
 	case !info.Mode().IsRegular() || !ours(info):
 		return nil, fmt.Errorf("%s: %w", path, errUntrusted)
 	}
-	// Nothing in the file is executed: no trigger, no view, no function in definitions of tables.
-	// Mode rw makes no file.
+	// SQLite executes nothing from the file: no triggers, views or functions in table definitions.
+	// Mode rw does not create the file.
 	options := url.Values{"mode": {"rw"}, "_pragma": {"busy_timeout(30000)", "trusted_schema(0)",
 		"cell_size_check(1)", "journal_mode(TRUNCATE)", "synchronous(NORMAL)",
 		"cache_size(-32768)"}}
@@ -104,7 +104,7 @@ func open(ctx context.Context, dir string, mayMake bool) (*index, error) {
 // Close closes the index.
 func (x *index) Close() error { return errors.Join(x.con.Close(), x.db.Close()) }
 
-// trusted returns an error if others than root and the user can write to the directory.
+// trusted returns an error if users other than root and the caller can write to dir.
 func trusted(dir string) error {
 	info, err := os.Stat(dir)
 	if err == nil && !ours(info) {
@@ -118,15 +118,15 @@ func ours(info os.FileInfo) bool {
 	return ok && (st.Uid == 0 || int(st.Uid) == os.Geteuid()) && info.Mode().Perm()&0o022 == 0
 }
 
-// state is the end of an index: after the line with that hash, in its last block. A zero segment is
-// an empty index.
+// state is the end of an index: the end of the last indexed line, in the last block, and the line's
+// hash. A zero segment means an empty index.
 type state struct {
 	segment uint64
 	end     int64
 	hash    []byte
 }
 
-// state reads the state, and makes the tables of an empty index. The caller is in a transaction.
+// state reads the state in a transaction of the caller. If mayMake is set it makes missing tables.
 func (x *index) state(ctx context.Context, mayMake bool) (s state, err error) {
 	var n, version int
 	if err := x.con.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_schema`).Scan(
@@ -172,7 +172,7 @@ func (x *index) state(ctx context.Context, mayMake bool) (s state, err error) {
 	return s, err
 }
 
-// broken reports whether the index must be made anew: its bytes are wrong, or it is of another log.
+// broken reports whether the index must be rebuilt: it is corrupt, or belongs to another log.
 func broken(err error) bool {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		switch e.Code() & 0xff {
@@ -185,7 +185,7 @@ func broken(err error) bool {
 	return errors.Is(err, errStale)
 }
 
-// readOnly reports whether the user may not write the index.
+// readOnly reports whether err means that the user may not write the index.
 func readOnly(err error) bool {
 	var e *sqlite.Error
 	return errors.As(err, &e) && (e.Code()&0xff == 8 || e.Code()&0xff == 14) || errors.Is(err,
@@ -202,7 +202,7 @@ func remove(dir string) error {
 	return nil
 }
 
-// transact calls f in a transaction, of a writer if begin is IMMEDIATE.
+// transact calls f in a transaction, and commits unless f fails. begin is the SQL that starts it.
 func (x *index) transact(ctx context.Context, begin string, f func() error) error {
 	if _, err := x.con.ExecContext(ctx, begin); err != nil {
 		return err

@@ -14,22 +14,22 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// worth is the length of a log in bytes from which a search makes an index: a shorter log is read
-// as quickly.
+// worth is the size in bytes of a log from which a search creates an index. Reading a smaller log
+// is as fast.
 const worth = 16 << 20
 
-// Search is a search in the log in Dir.
+// Search searches the log in Dir.
 type Search struct {
 	Dir string
-	// Say reports an index that was made, or is not used; may be nil.
+	// Say is called with a message if an index was created or cannot be used; may be nil.
 	Say func(string)
 	// No disables the index.
 	No bool
-	// all makes an index of a short log, too, in tests.
+	// all creates an index for a log of any size, in tests.
 	all bool
 }
 
-// Scan is [audit.Scan] with the index, if the user may read or make one.
+// Scan is [audit.Scan] with the index, if the user may read or create one.
 func (s Search) Scan(ctx context.Context, f audit.Filter) iter.Seq2[audit.Record, error] {
 	return audit.Among(ctx, s.Dir, f, s.spans(ctx, f)...)
 }
@@ -44,8 +44,8 @@ func (s Search) Newest(ctx context.Context, f audit.Filter, before uint64, n int
 	return audit.Newest(ctx, s.Dir, f, before, n, spans...)
 }
 
-// Update brings the index of the log in dir up to its end, and makes a missing one. anew removes
-// the old one first.
+// Update extends the index of the log in dir to the log's end, and returns the number of records
+// added. It creates a missing index. If anew is set it deletes the index first.
 func Update(ctx context.Context, dir string, anew bool) (records int64, err error) {
 	if anew {
 		if err := trusted(dir); err != nil {
@@ -62,8 +62,8 @@ func Update(ctx context.Context, dir string, anew bool) (records int64, err erro
 	return records, x.Close()
 }
 
-// fresh opens the index and brings it up to date, as far as the user may. It makes a broken one
-// anew, and returns why.
+// fresh opens the index and updates it, if the user may write it. It rebuilds a broken one and
+// returns the reason in why.
 func fresh(ctx context.Context, dir string, mayMake bool) (x *index, records int64, why error,
 	err error) {
 	for {
@@ -83,7 +83,7 @@ func fresh(ctx context.Context, dir string, mayMake bool) (x *index, records int
 	}
 }
 
-// spans returns the parts of the log to search by the index, none if all of the log must be
+// spans returns the parts of the log that f can match, by the index; nil if the whole log must be
 // searched.
 func (s Search) spans(ctx context.Context, f audit.Filter) []audit.Span {
 	where, args := conditions(f)
@@ -123,7 +123,7 @@ func (s Search) spans(ctx context.Context, f audit.Filter) []audit.Span {
 	return spans
 }
 
-// worth reports whether the log is long enough for an index.
+// worth reports whether the log is large enough for an index.
 func (s Search) worth() bool {
 	list, err := os.ReadDir(s.Dir)
 	if err != nil {
@@ -138,8 +138,8 @@ func (s Search) worth() bool {
 	return bytes >= worth
 }
 
-// conditions returns the part of a filter that the index knows, as SQL: all but its path. "" is no
-// condition.
+// conditions returns the parts of a filter that the index covers, which are all but Path, as SQL.
+// "" means no condition.
 func conditions(f audit.Filter) (where string, args []any) {
 	var parts []string
 	add := func(part string, values ...any) {
@@ -197,7 +197,7 @@ func conditions(f audit.Filter) (where string, args []any) {
 		add(`oldest <= ?`, f.Until.Unix())
 	}
 	where = strings.Join(parts, " AND ")
-	// Also the beginnings of runs, which have the tool.
+	// Blocks with the starts of runs, too, since these name the tool.
 	if f.Tool != "" {
 		where = "(" + where +
 			`) OR id IN (SELECT block FROM posting WHERE word IN (SELECT id FROM word WHERE kind = ? AND text = ?))`
@@ -206,8 +206,8 @@ func conditions(f audit.Filter) (where string, args []any) {
 	return where, args
 }
 
-// find returns the spans of the log that match the conditions, adjacent blocks as one, and what
-// follows the end of the index.
+// find returns the spans of the log that match the SQL conditions, with adjacent blocks joined, and
+// the part of the log after the end of the index.
 func (x *index) find(ctx context.Context, where string, args []any) (spans []audit.Span, err error) {
 	err = x.transact(ctx, "BEGIN", func() error {
 		s, err := x.state(ctx, false)
@@ -245,7 +245,7 @@ func (x *index) find(ctx context.Context, where string, args []any) (spans []aud
 	return spans, err
 }
 
-// first returns the first segment of the log; those before were pruned.
+// first returns the first segment of the log that was not pruned, or 0.
 func (x *index) first() (uint64, error) {
 	for p, err := range audit.Walk(context.Background(), x.dir, audit.Place{}) {
 		return p.Segment, err

@@ -8,11 +8,11 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// exitFailed is the exit code of a run that jail itself failed. A run with an error and another
-// code was refused.
+// exitFailed is the exit code of a run that failed by a fault of jail. A run with an error and
+// another exit code was refused.
 const exitFailed = 125
 
-// findings returns what a reviewer should look at in one run.
+// findings returns the points in a run that a reviewer should look at.
 func (run *Run) findings() []Finding {
 	var list []Finding
 	say := func(grave bool, record uint64, format string, args ...any) {
@@ -103,14 +103,14 @@ func (run *Run) findings() []Finding {
 	return list
 }
 
-// maxSecrets bounds the files that look like secrets and are listed one by one.
+// maxSecrets bounds the files that look like secrets and are listed singly.
 const maxSecrets = 20
 
-// secret reports whether a refusal is about what looks like a secret: "read /etc/shadow".
+// secret reports whether a refusal such as "read /etc/shadow" is about a possible secret.
 func secret(what string) bool { return looksSecret(after(what, " ")) }
 
-// secretPath is secret for an opened file. Programs and certificates of the host, which every
-// program opens, are no secrets.
+// secretPath reports whether an opened file looks like a secret. It ignores the host's programs and
+// certificates, which every program opens.
 func secretPath(p string) bool {
 	for _, dir := range []string{"/usr/", "/lib/", "/lib64/", "/bin/", "/sbin/", "/proc/", "/sys/",
 		"/dev/", "/etc/ssl/certs/", "/etc/ca-certificates/"} {

@@ -1,6 +1,6 @@
-// Package report tells the story of one run, or of all runs of a session, from the records of the
-// log: what was asked, what ran, what it touched and fetched, what it was refused, and who approved
-// what. Findings for a reviewer come first.
+// Package report summarizes one run, or all runs of a session, from the records of the log: the
+// request, the programs, the files and fetches, the refusals, and the approvals. Findings for a
+// reviewer come first.
 package report
 
 import (
@@ -16,33 +16,33 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// ErrNothing is returned if no record is about the run or session.
+// ErrNothing is returned by Make if no record belongs to the run or session.
 var ErrNothing = errors.New("no record")
 
-// Report is the story of a run or session. Texts are as they were recorded, any bytes: the printer
-// must escape them.
+// Report summarizes a run or session. Its texts are the recorded bytes, which the caller must
+// escape before printing.
 type Report struct {
-	// Of the run or session.
+	// ID is the id of the run or session.
 	ID string `json:"id"`
-	// It is that of a session.
+	// Session: the report is about a session.
 	Session bool   `json:"session"`
 	First   uint64 `json:"first"` // record
 	Last    uint64 `json:"last"`
-	// Findings, the gravest first.
+	// Findings are sorted by importance, the gravest first.
 	Findings []Finding `json:"findings"`
 	Runs     []*Run    `json:"runs"`
 }
 
-// Finding is something that a reviewer should look at.
+// Finding is a point that a reviewer should look at.
 type Finding struct {
 	Grave  bool   `json:"grave"`
 	Text   string `json:"text"`
 	Record uint64 `json:"record"`
-	// secret: it is about what looks like a secret, and precedes all others.
+	// secret: the finding is about a possible secret, and precedes all others.
 	secret bool
 }
 
-// rank orders findings.
+// rank returns the position of a finding's class: lower ones come first.
 func (f Finding) rank() int {
 	switch {
 	case f.secret:
@@ -53,11 +53,11 @@ func (f Finding) rank() int {
 	return 2
 }
 
-// Run is the story of one run.
+// Run summarizes one run.
 type Run struct {
 	ID        string        `json:"id"`
 	UID       uint32        `json:"uid"`
-	Caller    string        `json:"caller"` // program of who asked
+	Caller    string        `json:"caller"` // the program that requested the run
 	Started   time.Time     `json:"started"`
 	Tool      string        `json:"tool"`
 	Digest    string        `json:"digest"`
@@ -71,18 +71,18 @@ type Run struct {
 	Fetches   []Fetch       `json:"fetches"`
 	Refused   []Refusal     `json:"refused"`
 	Limits    []audit.Limit `json:"limits"`
-	// Of the change set: kind, digest, path.
+	// Files lists kind, digest and path of each change in the change set.
 	Files []string `json:"files"`
-	// Touched are at most 100,000 files, in the order of their first use, if the policy records
-	// them.
+	// Touched lists the files that were used, in order of first use, if the policy records them; at
+	// most maxTouched.
 	Touched []Touched `json:"touched"`
-	// Untold counts the uses of further files.
+	// Untold counts the uses of files beyond Touched.
 	Untold    int64          `json:"untold,omitempty"`
 	Changes   *audit.Changes `json:"changes,omitempty"`
 	Decisions []Verdict      `json:"decisions"` // on the change set
 	End       *End           `json:"end,omitempty"`
 	first     uint64
-	// Index in Touched, by kind and path.
+	// touched maps kind and path to the index in Touched.
 	touched map[[2]string]int
 }
 
@@ -91,11 +91,11 @@ type Touched struct {
 	Record  uint64 `json:"record"` // the first
 	Kind    string `json:"kind"`
 	Path    string `json:"path"`              // in the jail
-	Program string `json:"program,omitempty"` // that did it first
+	Program string `json:"program,omitempty"` // that used it first
 	Count   int64  `json:"count"`
 }
 
-// maxTouched bounds the size of a report.
+// maxTouched bounds the files in a report.
 const maxTouched = 100_000
 
 // Program is a program that ran in the jail.
@@ -105,7 +105,7 @@ type Program struct {
 	Count  int64  `json:"count"`
 }
 
-// Fetch is one request.
+// Fetch is one network request.
 type Fetch struct {
 	Record   uint64 `json:"record"`
 	Decision string `json:"decision"`
@@ -126,7 +126,7 @@ type Refusal struct {
 	Count  int64  `json:"count"`
 }
 
-// Verdict is a decision of a person on a change set.
+// Verdict is a person's decision on a change set.
 type Verdict struct {
 	Record  uint64        `json:"record"`
 	Time    time.Time     `json:"time"`
@@ -146,11 +146,12 @@ type End struct {
 	ExitCode int64            `json:"exit_code"`
 	Signal   string           `json:"signal,omitempty"`
 	Limit    string           `json:"limit,omitempty"`
-	Error    string           `json:"error,omitempty"` // of jail's own
+	Error    string           `json:"error,omitempty"` // of jail itself
 	Usage    map[string]int64 `json:"usage"`
 }
 
-// Make reads the records of a run, or of a session. An unreadable record is an error.
+// Make builds the report of a run, or of a session, from its records. An unreadable record is an
+// error, and so is none at all: ErrNothing.
 func Make(records iter.Seq2[audit.Record, error], id string, session bool) (*Report, error) {
 	rep := &Report{ID: id, Session: session, Findings: []Finding{}, Runs: []*Run{}}
 	runs := map[string]*Run{}
@@ -215,13 +216,13 @@ func (run *Run) take(r audit.Record) {
 	case audit.TypeRunFinished:
 		e := &End{Time: r.Time, ExitCode: r.Int("exit_code"), Signal: r.Text("signal"),
 			Limit: r.Text("limit"), Error: r.Text("error"), Usage: map[string]int64{}}
-		// A record without it has no usage.
+		// A record without usage leaves it empty.
 		_ = json.Unmarshal(r.Field("usage"), &e.Usage)
 		run.End = e
 	}
 }
 
-// touch adds up equal uses of one file.
+// touch adds the use of a file to Touched, or to the count of an equal use.
 func (run *Run) touch(r audit.Record) {
 	key, n := [2]string{r.Text("kind"), r.Text("path")}, max(r.Int("count"), 1)
 	if i, known := run.touched[key]; known {
@@ -236,7 +237,7 @@ func (run *Run) touch(r audit.Record) {
 	run.Touched = append(run.Touched, Touched{r.Seq, key[0], key[1], r.Text("program"), n})
 }
 
-// fetch joins the two records of a sent request.
+// fetch adds a request to Fetches. The second record of a request replaces the first.
 func (run *Run) fetch(r audit.Record) {
 	what := strings.TrimSpace(fmt.Sprintf("%s %s://%s:%d%s", r.Text("method"), r.Text("scheme"),
 		r.Text("host"), r.Int("port"), r.Text("path")))
@@ -252,7 +253,8 @@ func (run *Run) fetch(r audit.Record) {
 	run.Fetches = append(run.Fetches, f)
 }
 
-// decide uses the second record of a commit or revert, or the only one of an interrupted one.
+// decide adds a decision. The second record of a commit or revert replaces the first, which remains
+// only if the action was interrupted.
 func (run *Run) decide(r audit.Record) {
 	_, what, _ := strings.Cut(string(r.Type), ".")
 	v := Verdict{r.Seq, r.Time, r.Actor.UID, what, r.Text("digest"), changes(r), r.Texts("held"),
@@ -268,7 +270,7 @@ func (run *Run) decide(r audit.Record) {
 }
 
 func changes(r audit.Record) (c audit.Changes) {
-	// A record without it has no changes.
+	// A record without changes leaves them zero.
 	_ = json.Unmarshal(r.Field("changes"), &c)
 	return c
 }

@@ -16,27 +16,27 @@ import (
 //go:embed report.txt report.md report.html
 var pages embed.FS
 
-// Forms of a report.
+// Formats of a report.
 const (
 	Text     = "text"
 	markdown = "markdown"
 	html     = "html"
 )
 
-// Forms lists the forms.
+// Forms lists the formats of a report.
 var Forms = []string{Text, markdown, html}
 
-// page is the input of the templates beside the report.
+// page is the data for the templates: the report and what is printed beside it.
 type page struct {
 	*Report
 	Made time.Time
-	// A sentence on the state of the log.
+	// Verified is a sentence on whether the log verifies.
 	Verified string
 }
 
-// Write writes the report as one page. verified is a sentence on whether the log verifies. Recorded
-// text is escaped for the form: no terminal, Markdown reader or browser obeys a byte that a tool
-// chose.
+// Write writes the report as one page in a format of Forms. verified is a sentence on whether the
+// log verifies. Recorded text is escaped for the format, so that no tool can control a terminal,
+// Markdown reader or browser.
 func (rep *Report) Write(w io.Writer, form, verified string) error {
 	p := page{rep, time.Now().UTC(), verified}
 	switch form {
@@ -63,7 +63,7 @@ func execute(w io.Writer, name string, show func(string) string, p page) error {
 	return t.Execute(w, p)
 }
 
-// noStart stands for the arguments of a run that was refused, or whose start was pruned.
+// noStart replaces the arguments of a run that was refused, or whose start was pruned.
 const noStart = "(no start on record)"
 
 func funcs(show func(string) string) template.FuncMap {
@@ -98,8 +98,8 @@ func funcs(show func(string) string) template.FuncMap {
 // maxShown bounds the touched files that a page lists.
 const maxShown = 40
 
-// code returns a Markdown code span of any text: its fence is longer than any run of backquotes
-// within.
+// code returns a Markdown code span with any text: its fence is longer than any run of backquotes
+// in the text.
 func code(s string) string {
 	s = audit.Printable(s)
 	if s == "" {
@@ -117,7 +117,7 @@ func code(s string) string {
 	return fence + s + fence
 }
 
-// usage returns the usage of a run as text, in the order of the names.
+// usage returns the non-zero values of a run's usage as text, sorted by name.
 func usage(u map[string]int64) string {
 	var parts []string
 	for name, n := range u {

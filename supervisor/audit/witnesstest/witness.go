@@ -1,5 +1,5 @@
-// Package witnesstest is a witness of logs for tests: it answers over HTTP as C2SP tlog-witness
-// specifies (https://c2sp.org/tlog-witness) and keeps what it has seen in memory.
+// Package witnesstest has a witness of logs for tests. It answers over HTTP as C2SP tlog-witness
+// specifies (https://c2sp.org/tlog-witness) and keeps its state in memory.
 package witnesstest
 
 import (
@@ -30,7 +30,7 @@ type Key struct {
 	private ed25519.PrivateKey
 }
 
-// NewKey makes a key. The same seed gives the same key; nil is a random one.
+// NewKey makes a key. Equal seeds give equal keys; nil gives a random one.
 func NewKey(name string, seed []byte) Key {
 	if seed == nil {
 		seed = make([]byte, ed25519.SeedSize)
@@ -62,8 +62,8 @@ func (k Key) Sign(text string, at time.Time) []byte {
 	return fmt.Appendf(nil, "\u2014 %s %s\n", k.Name, base64.StdEncoding.EncodeToString(sig))
 }
 
-// A Witness cosigns a head of a trusted log only where the head extends the newest one that the
-// witness has cosigned of that log.
+// A Witness cosigns a head of a trusted log only if the head extends the newest one that the
+// witness has cosigned.
 type Witness struct {
 	Key
 	mu       sync.Mutex
@@ -84,7 +84,7 @@ func New(name string) *Witness {
 		seen: map[string]head{}}
 }
 
-// Trust watches the log of the last of the public keys, one a line, and returns the log's name.
+// Trust adds the log of the last of the public keys, one a line, and returns the log's name.
 func (w *Witness) Trust(keys string) (origin string, err error) {
 	lines := strings.Fields(keys)
 	v, err := note.NewVerifier(lines[len(lines)-1])
@@ -98,7 +98,7 @@ func (w *Witness) Trust(keys string) (origin string, err error) {
 }
 
 // Seen returns the newest head of a log that the witness has cosigned, as a note with both
-// signatures; nil is none.
+// signatures, or nil.
 func (w *Witness) Seen(origin string) []byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -128,8 +128,8 @@ func (w *Witness) ServeHTTP(out http.ResponseWriter, req *http.Request) {
 	_, _ = out.Write(answer)
 }
 
-// Add answers a request: with the line of a cosignature and 200, with the size that the witness
-// has seen and 409, or with the reason and another status.
+// Add handles a request. It returns a cosignature line and 200, the size that the witness has seen
+// and 409, or a reason and another status.
 func (w *Witness) Add(request []byte) (status int, answer []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -175,7 +175,7 @@ func (w *Witness) add(request []byte) (int, []byte) {
 	return http.StatusOK, line
 }
 
-// parse reads the lines of a request: old SIZE, the hashes of the proof, an empty one, the note.
+// parse parses a request: "old SIZE", the hashes of the proof, an empty line, and the note.
 func parse(request []byte) (old int64, proof tlog.TreeProof, signed []byte, err error) {
 	top, signed, found := bytes.Cut(request, []byte("\n\n"))
 	lines := strings.Split(string(top), "\n")

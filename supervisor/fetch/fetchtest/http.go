@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// HTTP serves requests on the connections of a host like a complete server: over TLS also HTTP/2,
-// if the host's configuration offers it.
+// HTTP returns a function that serves a host's connections with handler. It offers HTTP/2 over TLS
+// if the host's TLS configuration does.
 func HTTP(t testing.TB, handler http.HandlerFunc) func(net.Conn) {
 	t.Helper()
 	l := &handed{conns: make(chan net.Conn), closed: make(chan struct{})}
@@ -23,7 +23,7 @@ func HTTP(t testing.TB, handler http.HandlerFunc) func(net.Conn) {
 		}
 	}}
 	var done sync.WaitGroup
-	// Returns when the listener is closed.
+	// Serve returns when the listener is closed.
 	done.Go(func() { _ = server.Serve(l) })
 	t.Cleanup(func() { server.Close(); done.Wait() })
 	return func(c net.Conn) {
@@ -39,7 +39,7 @@ func HTTP(t testing.TB, handler http.HandlerFunc) func(net.Conn) {
 	}
 }
 
-// handed is a listener for connections that were accepted elsewhere.
+// handed is a net.Listener for connections that others have accepted.
 type handed struct {
 	conns  chan net.Conn
 	closed chan struct{}

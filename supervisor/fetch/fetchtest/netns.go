@@ -1,6 +1,6 @@
-// Package fetchtest simulates an internet: a network namespace in which the test answers for public
-// and private addresses, with name servers that follow a script and hosts that keep every byte, so
-// that tests judge what a proxy sent by what was received.
+// Package fetchtest simulates an internet for tests: a network namespace that answers for public
+// and private addresses, name servers that follow a script, and hosts that keep every byte they
+// receive, so that tests see what a proxy really sent.
 package fetchtest
 
 import (
@@ -17,18 +17,18 @@ import (
 
 const insideEnv = "FETCHTEST_INSIDE"
 
-// ranges are the addresses that the namespace answers for. The first two look public; a proxy that
-// can be tricked would reach the others.
+// ranges are the addresses that the namespace answers for. The first two look public. A proxy must
+// never reach the others.
 var ranges = []string{"93.184.216.0/24", "2606:2800::/32", "10.0.0.0/8", "169.254.0.0/16",
 	"168.63.129.16/32", "100.64.0.0/10"}
 
 // Own is a public-looking address that belongs to the host itself.
 const Own = "203.0.114.9"
 
-// Main runs the tests of a package in a namespace of their own.
+// Main runs a package's tests in their own network namespace and returns the exit code.
 func Main(tests func() int) int {
 	if slices.Contains(os.Args, "-test.fuzzworker") {
-		// A fuzz worker, in the namespace of its parent, over inherited descriptors.
+		// A fuzz worker already runs in its parent's namespace.
 		return tests()
 	}
 	if !Inside() {
@@ -41,10 +41,10 @@ func Main(tests func() int) int {
 	return tests()
 }
 
-// Inside reports whether this process was started in a namespace of the tests.
+// Inside reports whether this process runs in a namespace made by Main or Command.
 func Inside() bool { return os.Getenv(insideEnv) != "" }
 
-// Command returns this program with other arguments, in a new namespace, where it calls Enter.
+// Command returns a command that runs this program in a new namespace, where it must call Enter.
 func Command(args ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Args[0] = os.Args[0]
@@ -62,7 +62,7 @@ func again() int {
 	}
 	cmd := Command(os.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	// The child gets the signals, too, and reports.
+	// The child gets these signals, too, and handles them.
 	signal.Ignore(syscall.SIGINT, syscall.SIGQUIT)
 	err := cmd.Run()
 	var exit *exec.ExitError
@@ -76,10 +76,10 @@ func again() int {
 	return 0
 }
 
-// loopback is the index of lo in every namespace.
+// loopback is the interface index of lo in every namespace.
 const loopback = 1
 
-// Enter brings lo up, gives the host an address, and makes it answer for Ranges.
+// Enter brings lo up, adds the address Own, and makes the host answer for ranges.
 func Enter() error {
 	fd, err := syscall.Socket(syscall.AF_NETLINK, syscall.SOCK_RAW|syscall.SOCK_CLOEXEC,
 		syscall.NETLINK_ROUTE)
@@ -114,7 +114,7 @@ func Enter() error {
 	return nil
 }
 
-// SetAddress adds an address to the host, or removes it.
+// SetAddress adds an address to the host, or removes it if there is false.
 func SetAddress(address string, there bool) error {
 	fd, err := syscall.Socket(syscall.AF_NETLINK, syscall.SOCK_RAW|syscall.SOCK_CLOEXEC,
 		syscall.NETLINK_ROUTE)
@@ -150,7 +150,7 @@ func attribute(kind uint16, value []byte) []byte {
 	return append(b, make([]byte, (4-len(b)%4)%4)...)
 }
 
-// ask sends one message of netlink(7) and waits for its answer.
+// ask sends one netlink(7) message and waits for its acknowledgement.
 func ask(fd int, kind, flags uint16, body []byte) error {
 	b := binary.NativeEndian.AppendUint32(nil, uint32(16+len(body)))
 	b = binary.NativeEndian.AppendUint16(b, kind)

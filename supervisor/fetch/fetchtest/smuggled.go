@@ -6,7 +6,7 @@ const (
 	postLines  = "POST http://up.example.com/ok HTTP/1.1\r\nHost: up.example.com\r\n"
 )
 
-// Smuggled are requests, by name, that two servers could read as different ones or as several
+// Smuggled has requests, by name, that two servers could read as different requests or as several
 // (T-237, T-239, T-245, T-246). Apart from the trick each is a valid request to up.example.com.
 var Smuggled = map[string]string{
 	"CL and TE": postLines +

@@ -2,8 +2,8 @@ package fetchtest
 
 import "strings"
 
-// FloorEdges are the first and last address of each forbidden range, and the neighbours that are
-// public (T-201, T-202).
+// FloorEdges has the first and last address of each forbidden range, and its public neighbours
+// (T-201, T-202).
 var FloorEdges = []struct{ First, Last, Below, Above string }{
 	{"0.0.0.0", "0.255.255.255", "", "1.0.0.0"},
 	{"10.0.0.0", "10.255.255.255", "9.255.255.255", "11.0.0.0"},
@@ -44,8 +44,8 @@ var FloorEdges = []struct{ First, Last, Below, Above string }{
 	{"ff00::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "", ""},
 }
 
-// Floor returns addresses that nothing may reach: the ends of every range, addresses that other
-// programs have taken for public, and this host's own.
+// Floor returns addresses that must not be reached: the ends of all ranges, addresses that other
+// programs have mistaken for public, and this host's own.
 func Floor() []string {
 	var addrs []string
 	for _, e := range FloorEdges {
@@ -64,8 +64,8 @@ func Floor() []string {
 		"203.0.113.7", "192.0.2.7", "::ffff:192.168.0.1", "::ffff:0.0.0.0", Own)
 }
 
-// DenyPaths are patterns of denied paths. DeniedForms are the spellings that servers read as one of
-// these paths (T-228).
+// DenyPaths are path patterns of deny rules. DeniedForms are URLs that servers read as one of these
+// paths (T-228).
 var (
 	DenyPaths   = []string{"/@private/**", "/c%2B%2B/**", "/!$&'(),=:/**", "/%C3%A4/**"}
 	DeniedForms = strings.Split(`http://a.example/@private/x
@@ -82,8 +82,8 @@ http://a.example/%C3%A4/x
 http://a.example/%c3%a4/x`, "\n")
 )
 
-// BadTargets are refused before anything is decided, resolved or dialled (T-206, T-214, T-220 to
-// T-225, T-228).
+// BadTargets are request targets that are refused before anything is decided, resolved or dialled
+// (T-206, T-214, T-220 to T-225, T-228).
 var BadTargets = strings.Split(`/relative
 *
 host

@@ -22,16 +22,16 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Names is a name server that follows a script.
+// Names is a name server whose answers a test sets.
 type Names struct {
 	Server netip.AddrPort
 
 	mu    sync.Mutex
 	asked []string
-	// script has the answers for each name, one for each IPv4 query; the last one repeats.
+	// script has the answers for each name, one for each IPv4 query. The last one repeats.
 	script map[string][][]string
 	count  map[string]int
-	// raw, if set, answers in place of the script.
+	// raw, if set, returns the answer to a query, instead of script.
 	raw func(query []byte) []byte
 }
 
@@ -61,7 +61,7 @@ func StartNames(t testing.TB) *Names {
 	return n
 }
 
-// Set sets the answers for a name: one list of addresses for each query.
+// Set sets the answers for a name: one list of addresses for each query. The last one repeats.
 func (n *Names) Set(name string, answers ...[]string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -76,7 +76,7 @@ func (n *Names) SetRaw(f func(query []byte) []byte) {
 	n.raw = f
 }
 
-// Asked returns the names that were queried, and forgets them.
+// Asked returns the names that were queried since the last call.
 func (n *Names) Asked() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -141,7 +141,7 @@ func (n *Names) answer(query []byte) []byte {
 	return out
 }
 
-// Host listens on one address and keeps every byte that it receives.
+// Host listens on one address and keeps all bytes that it receives.
 type Host struct {
 	Addr netip.AddrPort
 
@@ -151,12 +151,12 @@ type Host struct {
 	conns int
 }
 
-// StartHost starts a host. It calls serve for each connection and closes the connection afterwards.
-// Behind TLS serve sees the plain text, while the host keeps the bytes of the wire.
+// StartHost starts a host at addr. It calls serve for each connection, then closes the connection.
+// With TLS serve sees the plain text, but the host keeps the encrypted bytes.
 func StartHost(t testing.TB, addr string, config *tls.Config, serve func(net.Conn)) *Host {
 	t.Helper()
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		// The host answers for the addresses and does not have them (IP_FREEBIND).
+		// The host does not own its addresses (IP_FREEBIND).
 		const freeBind4, freeBind6 = 15, 78
 		return errors.Join(c.Control(func(fd uintptr) {
 			_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_IP, freeBind4, 1)
@@ -205,7 +205,7 @@ func StartHost(t testing.TB, addr string, config *tls.Config, serve func(net.Con
 	return h
 }
 
-// kept keeps the bytes that are read.
+// kept is a connection that keeps the bytes that are read.
 type kept struct {
 	net.Conn
 	h *Host
@@ -220,7 +220,7 @@ func (k *kept) Read(p []byte) (int, error) {
 }
 
 func (k *kept) Write(p []byte) (int, error) {
-	// Counted before the other side can have it.
+	// Count them before the other side can receive them.
 	k.h.count(len(p))
 	n, err := k.Conn.Write(p)
 	k.h.count(n - len(p))
@@ -233,8 +233,8 @@ func (h *Host) count(n int) {
 	h.wrote += int64(n)
 }
 
-// Took returns what the host received, how many bytes it sent, and over how many connections, and
-// forgets it.
+// Took returns the bytes that the host received, the number of bytes it sent and its number of
+// connections since the last call.
 func (h *Host) Took() (got []byte, wrote int64, conns int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -243,14 +243,14 @@ func (h *Host) Took() (got []byte, wrote int64, conns int) {
 	return got, wrote, conns
 }
 
-// Authority signs certificates of hosts.
+// Authority is a certificate authority for hosts.
 type Authority struct {
 	PEM  []byte
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// NewAuthority makes an authority.
+// NewAuthority returns an authority with a new key.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -272,8 +272,7 @@ func NewAuthority(t testing.TB) *Authority {
 	return &Authority{pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), cert, key}
 }
 
-// Config returns the configuration of a host for these names, with a certificate that expires at
-// until.
+// Config returns a TLS configuration for a host with these names. Its certificate expires at until.
 func (a *Authority) Config(t testing.TB, until time.Time, names ...string) *tls.Config {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
