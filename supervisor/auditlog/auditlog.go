@@ -1,5 +1,5 @@
-// Package auditlog is the audit log as a daemon keeps it: opened as the operator wants it, with the
-// names of runs in its records, measured, and meanwhile pruned, packed and anchored off the host.
+// Package auditlog manages a daemon's audit log: it opens the log with the operator's settings,
+// adds the names of runs to records, and prunes, compresses and anchors the log.
 package auditlog
 
 import (
@@ -20,27 +20,27 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// tidyEvery is how often the daemon looks whether the log is older or larger than it is to be, and
-// whether a segment can be packed.
+// tidyEvery is how often the daemon checks whether to prune the log or compress segments.
 const tidyEvery = 10 * time.Minute
 
 // A Log is the audit log. Its methods may be called from several goroutines.
 type Log struct {
 	log *audit.Log
-	// names are what users call runs and sessions.
+	// names has the users' names of runs and sessions.
 	names *names.Store
-	// appended takes how long each record takes to be on disk.
+	// appended measures how long a record takes to be on disk.
 	appended *metrics.Histogram
 
 	waiting  atomic.Int64
 	settings anchor.Settings
 
-	// stop ends what Keep has begun, and done waits for that.
+	// stop ends the goroutines of Keep; done waits for them.
 	stop context.CancelFunc
 	done sync.WaitGroup
 }
 
-// Append appends an entry with what users call its run, and returns its number once it is on disk.
+// Append appends an entry, with the name of its run, and returns its sequence number once it is on
+// disk.
 func (l *Log) Append(ctx context.Context, e audit.Entry) (uint64, error) {
 	begun := time.Now()
 	l.waiting.Add(1)
@@ -51,7 +51,7 @@ func (l *Log) Append(ctx context.Context, e audit.Entry) (uint64, error) {
 	return seq, err
 }
 
-// AppendAll is Append for several entries. It returns the numbers of the first and the last.
+// AppendAll appends several entries and returns the sequence numbers of the first and the last.
 func (l *Log) AppendAll(entries []audit.Entry) (first, last uint64, err error) {
 	for i := range entries {
 		l.named(&entries[i])
@@ -59,7 +59,8 @@ func (l *Log) AppendAll(entries []audit.Entry) (first, last uint64, err error) {
 	return l.log.AppendAll(entries)
 }
 
-// named puts into an entry what users call its run, beside the id.
+// named replaces the ids of run and session in an entry by the users' names, if any, and keeps the
+// ids beside them.
 func (l *Log) named(e *audit.Entry) {
 	if u := l.names.NameOf(e.Run); u.Name != "" {
 		e.RunID, e.Run = e.Run, u.Name
@@ -69,15 +70,15 @@ func (l *Log) named(e *audit.Entry) {
 	}
 }
 
-// Extent returns the numbers of the first kept record and of the last on disk. In an empty log the
-// first is larger.
+// Extent returns the sequence numbers of the first record that is kept and of the last one on disk.
+// In an empty log first is larger.
 func (l *Log) Extent() (first, last uint64, err error) { return l.log.Extent() }
 
-// Waiting is how many records wait to be on disk.
+// Waiting returns how many calls of Append are under way.
 func (l *Log) Waiting() int { return int(l.waiting.Load()) }
 
-// Open opens the log as the operator wants it. Settings that cannot be read stop the daemon:
-// what they ask for would silently not be done.
+// Open opens the log with the operator's settings. It fails if they cannot be read, so that no
+// setting is silently ignored.
 func Open(c config.Config, names *names.Store, appended *metrics.Histogram) (*Log, error) {
 	settings, err := anchor.Read(c.Audit)
 	if err != nil {
@@ -102,9 +103,9 @@ func Open(c config.Config, names *names.Store, appended *metrics.Histogram) (*Lo
 	return &Log{log: log, names: names, appended: appended, settings: settings}, nil
 }
 
-// Keep begins to do for the log what no run waits for: it sends its heads off the host, prunes it
-// and packs its old segments, as the operator says. A daemon of one client leaves that to others:
-// it would hold the client up.
+// Keep starts the background work on the log as the settings say: it sends the log's heads off the
+// host, prunes the log and compresses old segments. A daemon for one client does not call it, since
+// that would delay the client.
 func (l *Log) Keep(c config.Config) {
 	var ctx context.Context
 	ctx, l.stop = context.WithCancel(context.Background())
@@ -123,8 +124,8 @@ func (l *Log) Keep(c config.Config) {
 	}
 }
 
-// tidy prunes and packs again and again. What cannot be done now is tried later; a log that is
-// damaged is met by the next record, too.
+// tidy prunes and compresses the log every tidyEvery until ctx ends. Errors are logged, and the
+// work is tried again.
 func (l *Log) tidy(ctx context.Context, keep audit.Keep, log *daemonlog.Log) {
 	tick := time.NewTicker(tidyEvery)
 	defer tick.Stop()
@@ -151,7 +152,7 @@ func (l *Log) tidy(ctx context.Context, keep audit.Keep, log *daemonlog.Log) {
 	}
 }
 
-// Close closes the log and waits until the last head was sent, or could not be.
+// Close closes the log and waits until sending the last head is done or has failed.
 func (l *Log) Close() error {
 	err := l.log.Close()
 	if l.stop != nil {

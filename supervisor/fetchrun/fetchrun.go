@@ -1,5 +1,5 @@
-// Package fetchrun sends one HTTP request by a run of the tool fetch, in a jail of its own. The
-// policy of that run grants this one request and its credential, which the fetch proxy attaches: the
+// Package fetchrun sends an HTTP request by a run of the tool fetch in a jail of its own. The run's
+// policy permits only this request and its credential, which the fetch proxy adds, so that the
 // caller never has it.
 package fetchrun
 
@@ -23,37 +23,38 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
-// maxSaid is how much of what a failed request says is quoted.
+// maxSaid bounds how many bytes of a failed request's error output are quoted.
 const maxSaid = 2 << 10
 
-// A Sender sends requests. jaild decides on each as on any run of its caller's.
+// A Sender sends requests through jaild, which decides on each as on any run of its caller.
 type Sender struct {
-	// Client returns a client of a daemon that answers. The caller closes it.
+	// Client returns a client of a running daemon. The caller closes it.
 	Client func(ctx context.Context) (*client.Client, error)
 }
 
 // A Request is one request. Its body is JSON.
 type Request struct {
-	// For says in the record what the request is for.
+	// For is the purpose of the request, as the audit log shows it.
 	For    string
 	Method string
 	URL    *url.URL
-	// Credential is the name of the one that the proxy attaches; empty for none.
+	// Credential is the name of the credential that the proxy adds; "" for none.
 	Credential string
-	// Header has further fields.
+	// Header has further header fields.
 	Header map[string]string
 	Body   []byte
 }
 
-// A Response is that of the host.
+// A Response is the response of the remote host.
 type Response struct {
 	Status int
 	Header http.Header
-	// Body comes as the host sends it. The caller closes it.
+	// Body streams the body as it arrives. The caller closes it.
 	Body io.ReadCloser
 }
 
-// Send sends a request and returns the response once its head is there.
+// Send sends a request and returns the response once its header has arrived. Body is still streamed
+// until ctx ends.
 func (s Sender) Send(ctx context.Context, r Request) (*Response, error) {
 	c, err := s.Client(ctx)
 	if err != nil {
@@ -94,18 +95,18 @@ func (s Sender) Send(ctx context.Context, r Request) (*Response, error) {
 	reader := bufio.NewReader(out)
 	res, err := http.ReadResponse(reader, &http.Request{Method: r.Method})
 	if err != nil {
-		// What the jail said is more than what is missing in its output.
+		// The jail's error says more than the parse error.
 		_, cause := io.Copy(io.Discard, out)
 		cancel()
 		out.Close()
 		return nil, errors.Join(cause, err)
 	}
-	// The tool has taken the framing of the body away: all that follows the head is the body.
+	// The tool has removed the transfer encoding: all bytes after the header are the body.
 	return &Response{Status: res.StatusCode, Header: res.Header,
 		Body: &response{reader, out, cancel}}, nil
 }
 
-// response is a body that is still being sent.
+// response is a streamed body; Close ends the run.
 type response struct {
 	io.Reader
 	out    *io.PipeReader
@@ -117,7 +118,7 @@ func (r *response) Close() error {
 	return r.out.Close()
 }
 
-// policyFor grants one request and its credential, and nothing else.
+// policyFor returns the text of a policy that permits only this request and its credential.
 func policyFor(r Request) string {
 	to := r.URL
 	port := cmp.Or(to.Port(), map[string]string{"https": "443", "http": "80"}[to.Scheme])

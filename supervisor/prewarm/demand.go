@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// A member is a prewarmed jail. A demand knows nothing else of it: whether it fits a run is decided
-// by the caller of Claim.
+// A member is a prewarmed jail. The caller of Claim decides whether it fits a run.
 type member interface {
 	// Ended reports whether the jail has ended, by itself or killed from outside.
 	Ended() bool
@@ -80,7 +79,7 @@ type demand[S any, J member] struct {
 
 	mu    sync.Mutex
 	kinds map[string]*kind[S, J]
-	// age is how often the pool was drained.
+	// age counts the calls of Drain.
 	age    int
 	stats  stats
 	closed bool
@@ -96,7 +95,7 @@ type kind[S any, J member] struct {
 	prewarmed []J
 	// claims are the times of the last claims, the oldest first.
 	claims []time.Time
-	// failed is when a jail of the kind could last not be made.
+	// failed is when making a jail of the kind last failed.
 	failed time.Time
 }
 
@@ -109,7 +108,7 @@ type stats struct {
 	Made, Failed     int64
 }
 
-// newDemand starts one.
+// newDemand returns a demand and starts its goroutine, which ends with Close.
 func newDemand[S any, J member](o options[S, J]) *demand[S, J] {
 	if o.now == nil {
 		o.now = time.Now
@@ -186,7 +185,7 @@ func (p *demand[S, J]) await(ctx context.Context) {
 	}
 }
 
-// recent returns the claims that still count, at most so many.
+// recent returns the claims within window, fewer than most of them.
 func recent(claims []time.Time, now time.Time, most int) []time.Time {
 	for len(claims) > 0 && (now.Sub(claims[0]) > window || len(claims) >= most) {
 		claims = claims[1:]
@@ -261,7 +260,7 @@ func (p *demand[S, J]) oldest(want func(*kind[S, J]) bool) (oldest string, ok bo
 	return oldest, ok
 }
 
-// Close ends all prewarmed jails, makes no more, and returns when nothing is left of any.
+// Close ends all prewarmed jails, makes no more, and returns when all are removed.
 func (p *demand[S, J]) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -309,7 +308,8 @@ func (p *demand[S, J]) fill(ctx context.Context) {
 	}
 }
 
-// yield leaves the processors to runs for a while. It returns false once ctx has ended.
+// yield waits while runs need the processors, at most patience. It returns false once ctx has
+// ended.
 func (p *demand[S, J]) yield(ctx context.Context) bool {
 	patient := time.NewTimer(patience)
 	defer patient.Stop()
@@ -327,7 +327,7 @@ func (p *demand[S, J]) yield(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// makeOne makes one jail, and reports whether there was one to make.
+// makeOne makes one jail if one is wanted. It returns false if none is.
 func (p *demand[S, J]) makeOne(ctx context.Context) bool {
 	key, spec, age, ok := p.next()
 	if !ok {

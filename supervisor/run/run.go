@@ -47,17 +47,17 @@ type Runner struct {
 	Shadows  *shadows.Store
 	Log      runlog.Appender
 	Meters   *meters.Meters
-	// Tools asks about tools that start only after an approval.
+	// Tools asks for approvals of tools that may not start without one.
 	Tools approvals.Tools
 	Life  *lifetime.Lifetime
-	// Errors is for tasks whose failure changes nothing of how a run ends.
+	// Errors logs failed tasks that do not change the result of a run.
 	Errors *daemonlog.Log
 
 	active active
 }
 
-// Run runs a tool for a caller and returns when nothing of it is left but what the result says. ctx
-// ends it, as a caller that went away does. Errors are in the result, so that there is always one.
+// Run runs a tool for a caller and returns when nothing of it is left but its result. The run ends
+// if ctx does. Errors are in the result.
 func (s *Runner) Run(ctx context.Context, c caller.Caller, req message.Request,
 	streams stdio.Streams) message.Result {
 	j, err := s.Preparer.Run(ctx, c, req)
@@ -69,14 +69,14 @@ func (s *Runner) Run(ctx context.Context, c caller.Caller, req message.Request,
 	return res
 }
 
-// Do carries out a run and closes its job. The caller may still have output to take from the pipes,
-// which are nil if no tool was started.
+// Do carries out a run and closes its job. The caller may have to wait for output in the returned
+// pipes, which are nil if no tool was started.
 func (s *Runner) Do(ctx context.Context, r *Run, streams stdio.Streams) (message.Result,
 	*stdio.Pipes) {
 	defer r.job.Close()
 	defer close(r.done)
 	if r.holder != nil {
-		// Also where its jail never stood.
+		// Close is also called if the jail never ran.
 		defer r.holder.Close()
 	}
 	err := s.active.add(r)
@@ -99,8 +99,8 @@ func (s *Runner) Do(ctx context.Context, r *Run, streams stdio.Streams) (message
 	return r.result, pipes
 }
 
-// steps takes the steps of a run. An error is a failure of jail's; the tool's failures are in the
-// result, which holds also beside an error.
+// steps carries out the steps of a run. An error is a failure of jail, not of the tool. The result
+// is valid beside an error.
 func (s *Runner) steps(ctx context.Context, r *Run, streams stdio.Streams) (res message.Result,
 	pipes *stdio.Pipes, err error) {
 	j, res := r.job, r.result
@@ -126,7 +126,7 @@ func (s *Runner) steps(ctx context.Context, r *Run, streams stdio.Streams) (res 
 	}
 	dir, err := s.Dirs.Add(state)
 	if err != nil {
-		// If the id is another run's, so are its records.
+		// If the id is in use, its records belong to another run.
 		if e := problem.From(err); e.Code == problem.Usage {
 			return res, nil, e
 		}
@@ -189,7 +189,7 @@ func (s *Runner) steps(ctx context.Context, r *Run, streams stdio.Streams) (res 
 	return res, e.pipes, errors.Join(failed, err)
 }
 
-// hasShadow reports whether the shadow of a run that failed on our side is still there.
+// hasShadow reports whether the shadow of a run that failed through jail's fault still exists.
 func (s *Runner) hasShadow(j *prepare.Job) bool {
 	if j.Source == nil || j.In != nil {
 		return false
@@ -201,7 +201,7 @@ func (s *Runner) hasShadow(j *prepare.Job) bool {
 	return err == nil
 }
 
-// log logs an error of a task that changes nothing of how the run ended.
+// log logs an error of a task that does not change the result of the run.
 func (s *Runner) log(j *prepare.Job, task string, err error) {
 	s.Errors.Failed(task, string(j.ID), err)
 }

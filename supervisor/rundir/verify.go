@@ -26,17 +26,15 @@ type Verification struct {
 	Findings []verify.Finding `json:"findings"`
 }
 
-// jailFile is the file in a run's directory that says which process is the jail's first and what it
-// is to be.
+// jailFile is the file in a run's directory with the first process of its jail and the jail's plan.
 const jailFile = "jail.json"
 
-// SaveJail writes down what Verify needs, for other daemons too. A jail that has ended already
-// needs none.
+// SaveJail writes what Verify needs, also for other daemons.
 func (r *Dir) SaveJail(j verify.Jail) error {
 	return atomicfile.WriteJSON(filepath.Join(r.Path, jailFile), j, 0o600, atomicfile.Volatile)
 }
 
-// Verify looks at the jail of a live run.
+// Verify compares the jail of a live run, as the kernel shows it, with its plan.
 func (s *Store) Verify(st State) (Verification, error) {
 	id := st.ID
 	var j verify.Jail
@@ -64,9 +62,9 @@ func (s *Store) Verify(st State) (Verification, error) {
 	return Verification{ID: st.ID, PID: j.PID, OK: !differs, Findings: findings}, nil
 }
 
-// otherJails are the first processes of the other live runs, apart from those of the jails of the
-// same session that have one network namespace with j. One that ends meanwhile shares nothing with
-// anybody, and one of the session that only begins is compared in all but its network.
+// otherJails returns the first processes of the other live runs. peers are those of the same
+// session that share the network namespace of j, or may share it because they are starting; others
+// are the rest.
 func (s *Store) otherJails(of State, j verify.Jail) (others, peers []int) {
 	all, err := s.Live()
 	if err != nil {
@@ -86,7 +84,7 @@ func (s *Store) otherJails(of State, j verify.Jail) (others, peers []int) {
 	return others, peers
 }
 
-// jailOf returns what the jail of a live run is to be; nothing, if that is not known any more.
+// jailOf returns the saved jail of a live run, or the zero value if there is none.
 func (s *Store) jailOf(st State) (j verify.Jail) {
 	if atomicfile.ReadJSON(filepath.Join(s.Dir, st.ID, jailFile), &j) != nil {
 		return verify.Jail{}
@@ -94,5 +92,5 @@ func (s *Store) jailOf(st State) (j verify.Jail) {
 	return j
 }
 
-// networkOf names the jail whose network namespace a jail has.
+// networkOf returns the id of the jail that owns the network namespace of j.
 func networkOf(j verify.Jail) jail.ID { return cmp.Or(j.Plan.NetworkOf, j.Plan.ID) }

@@ -15,31 +15,32 @@ import (
 )
 
 const (
-	// maxWait bounds how long a request waits for an approval.
+	// maxWait bounds how long one request waits for an approval.
 	maxWait = time.Minute
-	// maxApproved bounds the requests of a run that were approved and are not on record yet.
+	// maxApproved bounds how many approved requests of a run may wait to be sent.
 	maxApproved = 1024
 )
 
-// held are the requests of a run that its policy holds back. Its methods may be called from several
-// goroutines.
+// held tracks the requests of a run for which its policy demands an approval. Its methods may be
+// called from several goroutines.
 type held struct {
 	host   *Host
 	policy policy.Effective
 	run    Run
 
 	mu sync.Mutex
-	// approved are requests that were approved and are not on record yet.
+	// approved are the approved requests that were not sent yet, by id.
 	approved map[uint64]fetch.What
-	// pending are the errors for actions that nobody has decided on, by their ids.
+	// pending has the errors of undecided actions, by action id.
 	pending map[string]*problem.Error
-	// asked says that a request has waited.
+	// asked says that an approval was ever asked for.
 	asked bool
 }
 
-// ask asks for an approval of a request, and waits for the decision.
+// ask asks for the approval of a request and waits for the decision.
 func (h *held) ask(ctx context.Context, q fetch.Question) fetch.Verdict {
-	// The proxy talks to strangers: nobody is asked for what the policy does not hold back.
+	// The proxy may be compromised, so people are asked only about requests that the policy holds
+	// back.
 	if rule := h.rule(q.What); rule.Mode != policy.ApproveAsk {
 		return fetch.Verdict{Code: problem.Refused, Message: "no approval would let it pass: " +
 			rule.String(), Next: "do without, or ask who wrote the policy"}
@@ -58,7 +59,7 @@ func (h *held) ask(ctx context.Context, q fetch.Question) fetch.Verdict {
 	case err != nil:
 	case a.State == approvals.Applied:
 		if len(h.approved) >= maxApproved {
-			// The eldest never came.
+			// The oldest was never sent.
 			delete(h.approved, slices.Min(slices.Collect(maps.Keys(h.approved))))
 		}
 		h.approved[q.ID] = q.What
@@ -76,8 +77,8 @@ func (h *held) ask(ctx context.Context, q fetch.Question) fetch.Verdict {
 	return fetch.Verdict{Code: e.Code, Message: e.Message, Next: e.Hint, Approval: e.Approval}
 }
 
-// unanswered returns the verdict where the queue has none. Its errors name what is the host's and
-// other users', so they are for the daemon's log only.
+// unanswered returns the verdict if the queue fails with e. The text of e may be about other users,
+// so it goes only to the daemon's log.
 func (h *held) unanswered(ctx context.Context, e *problem.Error) fetch.Verdict {
 	if e.Code == problem.Busy {
 		return fetch.Verdict{Code: problem.Busy, Message: "too many requests wait for an approval",
@@ -90,13 +91,13 @@ func (h *held) unanswered(ctx context.Context, e *problem.Error) fetch.Verdict {
 		Next: "ask again later"}
 }
 
-// rule returns the rule of the policy that holds a request back.
+// rule returns the rule of the policy on approvals of a request.
 func (h *held) rule(w fetch.What) policy.ApproveRule {
 	return h.policy.Policy().Approve.Fetch(fetch.ConnectOf(w))
 }
 
-// unapproved returns why a request must not be sent, if the policy holds it back and nobody has
-// approved it. It is the proxy that asks, and the daemon that sees to it.
+// unapproved returns why a request must not be sent, or "" if it may. The proxy asks for approvals,
+// but the daemon checks them here.
 func (h *held) unapproved(w fetch.What) string {
 	rule := h.rule(w)
 	if rule.Mode == policy.ApproveAuto {
@@ -112,7 +113,7 @@ func (h *held) unapproved(w fetch.What) string {
 	return "it is not approved: " + rule.String()
 }
 
-// close ends the grants for the requests of a run that has ended.
+// close ends the grants that approvals made for a run, unless they belong to its session.
 func (h *held) close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -134,18 +135,19 @@ func (h *held) waiting() error {
 		case err != nil && problem.From(err).Code != problem.NotFound:
 			return h.pending[id]
 		}
-		// Somebody has decided meanwhile, or another run was sent for it.
+		// It was decided meanwhile.
 	}
 	return nil
 }
 
-// A Queue is asked about requests that a policy holds back.
+// A Queue holds requests until somebody approves or refuses them.
 type Queue interface {
-	// Ask returns once somebody has decided on a request, or nobody has within some time.
+	// Ask waits until somebody decides on a request, at most for the duration, and returns the
+	// action.
 	Ask(context.Context, caller.Caller, approvals.FetchRequest, time.Duration) (approvals.Action,
 		error)
-	// Look returns an action as it is now.
+	// Look returns the current state of an action.
 	Look(id string) (approvals.Action, error)
-	// End ends the grants for the requests of a run.
+	// End ends the grants of a run.
 	End(run string) error
 }

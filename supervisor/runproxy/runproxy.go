@@ -1,5 +1,5 @@
-// Package runproxy is the network of one run: it starts the run's fetch proxy, puts on record what
-// the proxy is about to do and what became of that, and says at the end what the proxy did.
+// Package runproxy connects a run to its fetch proxy: it starts the proxy, records each fetch
+// before and after it is made, and reports the totals at the end.
 package runproxy
 
 import (
@@ -31,35 +31,35 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/runlog"
 )
 
-// Layer is the layer of refused fetches. No word from inside may be in its name.
+// Layer is the layer of refused fetches. A report from inside a jail cannot name it.
 const Layer = "fetch"
 
-// maxDenied bounds the refusals of a run that are reported one by one.
+// maxDenied bounds the refusals of a run that are recorded one by one.
 const maxDenied = 100
 
-// A Proxy is the fetch proxy of one run, and what the proxy did. A nil one did nothing. Its methods
-// may be called from several goroutines.
+// A Proxy is the fetch proxy of one run, with what it has fetched and refused. A nil Proxy is that
+// of a run without one. Its methods may be called from several goroutines.
 type Proxy struct {
 	proc *fetch.Process
 	ids  *idrange.Range
 	// roots are the certificates that the proxy trusts, in PEM.
 	roots []byte
-	// held knows the run once serves is closed.
+	// held.run is valid once serves is closed.
 	held   held
 	serves chan struct{}
 
 	mu    sync.Mutex
 	dead  bool
 	begun map[uint64]begunFetch
-	// sequence numbers of requests whose answers sent the tool elsewhere
+	// by id of a redirected request, the sequence number of its record
 	sent    map[uint64]uint64
 	denials runners.Denials
 	usage   message.Usage // the fields of fetches
-	// of the log, or the proxy's death
+	// error of the audit log
 	err error
 }
 
-// A begunFetch is an intent that is on record.
+// A begunFetch is a fetch whose intent is recorded as seq.
 type begunFetch struct {
 	seq  uint64
 	what fetch.What
@@ -69,51 +69,52 @@ type begunFetch struct {
 type Host struct {
 	Launcher launch.Launcher
 	Layers   hostlayers.Host
-	// Exe is the program that becomes a proxy.
+	// Exe is the path of the proxy's program.
 	Exe string
-	// Settings is the operator's file of the settings of fetches.
+	// Settings is the path of the operator's settings for fetches.
 	Settings string
-	// Queue is asked about requests that the policy holds back.
+	// Queue asks for approvals of requests.
 	Queue Queue
-	// Errors gets what fails there.
+	// Errors logs failures of Queue.
 	Errors *daemonlog.Log
 
 	// filter is the system call filter of proxies.
 	filter launch.FilterOnce
 }
 
-// A Spec says what a proxy is to be.
+// A Spec describes the proxy of a run.
 type Spec struct {
 	Policy policy.Effective
-	// Scopes are the hosts of the commands of a script that have fewer than the script.
+	// Scopes are the hosts for those commands of a script that may reach fewer hosts than the
+	// script.
 	Scopes []fetch.SetupLayer
-	// Intercept lets the proxy answer for the hosts of TLS. A module speaks no TLS of its own.
+	// Intercept lets the proxy terminate TLS in the name of hosts. A module needs none, since it
+	// speaks no TLS.
 	Intercept bool
 }
 
-// A Run is whose requests a proxy serves.
+// A Run is the run whose requests a proxy serves.
 type Run struct {
 	Records *runlog.Log
-	// Caller started the run, and Asks is what is asked for each request that the policy holds
-	// back, but for the request.
+	// Caller started the run. Asks is the approval request without the fetch.
 	Caller caller.Caller
 	Asks   approvals.FetchRequest
-	// InSession says that the grants for the requests hold longer than the run.
+	// InSession says that grants outlive the run, because they belong to its session.
 	InSession bool
-	// Left returns for how much longer the requests of the run may wait for approvals.
+	// Left returns for how much longer the run's requests may wait for approvals.
 	Left func() time.Duration
-	// Fail ends the run, because something that the proxy did could not be put on record.
+	// Fail ends the run because an action of the proxy could not be recorded.
 	Fail func()
 }
 
-// A Setup is all that the proxies by one policy are told, with the settings and the secrets of now.
+// A Setup is the configuration of a proxy, with the current settings and secrets.
 type Setup struct {
 	host   *Host
 	policy policy.Effective
 	fetch  fetch.Setup
 }
 
-// Prepare returns the setup of a proxy. It reads the operator's settings, and the secrets that the
+// Prepare returns the setup of a proxy. It reads the operator's settings and the secrets that the
 // policy names.
 func (h *Host) Prepare(ctx context.Context, spec Spec) (*Setup, error) {
 	settings, err := fetch.ReadSettings(h.Settings)
@@ -131,13 +132,13 @@ func (h *Host) Prepare(ctx context.Context, spec Spec) (*Setup, error) {
 	return &Setup{h, spec.Policy, setup}, nil
 }
 
-// Same reports whether a proxy by the other setup would be no other one.
+// Same reports whether both setups make equal proxies.
 func (s *Setup) Same(other prewarm.Network) bool {
 	o, ok := other.(*Setup)
 	return ok && reflect.DeepEqual(s.fetch, o.fetch)
 }
 
-// StartAhead is Start for a jail that no run has yet.
+// StartAhead starts the proxy of a prewarmed jail.
 func (s *Setup) StartAhead(ctx context.Context, cgroup string) (prewarm.Proxy, error) {
 	p, err := s.Start(ctx, cgroup)
 	if err != nil {
@@ -146,8 +147,7 @@ func (s *Setup) StartAhead(ctx context.Context, cgroup string) (prewarm.Proxy, e
 	return p, nil
 }
 
-// Start starts a proxy for a jail that has that control group. It serves nobody before Serve. A run
-// without a proxy has no door, and no network at all.
+// Start starts the proxy of a jail with that control group. It serves nothing before Serve.
 func (s *Setup) Start(ctx context.Context, cgroup string) (*Proxy, error) {
 	p := &Proxy{roots: s.fetch.Roots, begun: map[uint64]begunFetch{}, serves: make(chan struct{}),
 		held: held{host: s.host, policy: s.policy, approved: map[uint64]fetch.What{},
@@ -171,7 +171,7 @@ func (s *Setup) Start(ctx context.Context, cgroup string) (*Proxy, error) {
 	return p, nil
 }
 
-// Serve has the proxy serve a run. It is called once, before a tool of the run starts.
+// Serve lets the proxy serve a run. It is called once, before the tool starts.
 func (f *Proxy) Serve(run Run) {
 	f.held.run = run
 	close(f.serves)
@@ -184,29 +184,29 @@ func (f *Proxy) Dead() bool {
 	return f.dead
 }
 
-// Discard ends a proxy that has served nobody.
+// Discard ends a proxy that was never used.
 func (f *Proxy) Discard() {
 	// Nothing was to be recorded.
 	_ = errors.Join(f.proc.Close(), f.proc.Door.Close())
 	f.ids.Release()
 }
 
-// records are those of the run. A proxy that says something before it serves one waits.
+// records returns the records of the run. It waits until Serve is called.
 func (f *Proxy) records() *runlog.Log {
 	<-f.serves
 	return f.held.run.Records
 }
 
-// ask asks for an approval of a request of the run.
+// ask asks for the approval of a request of the run.
 func (f *Proxy) ask(ctx context.Context, q fetch.Question) fetch.Verdict {
 	<-f.serves
 	return f.held.ask(ctx, q)
 }
 
-// badSettings returns the error of a run that needs the operator's file while the file is wrong.
+// badSettings returns the error of a run whose settings file is invalid.
 func (h *Host) badSettings(err error) error {
 	text := err.Error()
-	// An error with a place starts with the path, too.
+	// An error with a line number starts with the path already.
 	if !strings.HasPrefix(text, h.Settings+":") {
 		text = h.Settings + ": " + text
 	}
@@ -215,7 +215,8 @@ func (h *Host) badSettings(err error) error {
 		WithHint("the operator of this host corrects that file, or what it names")
 }
 
-// Door returns the descriptor that comes last with the order, if there is one.
+// Door returns the proxy connection, the last descriptor passed to jail-init, or nil without a
+// proxy.
 func (f *Proxy) Door() []*os.File {
 	if f == nil {
 		return nil
@@ -223,8 +224,8 @@ func (f *Proxy) Door() []*os.File {
 	return []*os.File{f.proc.Door}
 }
 
-// Authority returns the certificates that the tool of the run is to trust, in PEM: the proxy's own
-// and those that the proxy trusts.
+// Authority returns the certificates that the tool is to trust, in PEM: the proxy's own and those
+// that the proxy trusts.
 func (f *Proxy) Authority() string {
 	return string(slices.Concat(f.proc.Authority, []byte("\n"), f.roots))
 }
@@ -248,8 +249,8 @@ func (f *Proxy) Waiting() error {
 	return f.held.waiting()
 }
 
-// Close ends the proxy and returns what it did and what it refused. The jail must have ended. The
-// proxy is closed once.
+// Close ends the proxy and returns its usage and refusals. The jail must have ended. It is called
+// once.
 func (f *Proxy) Close() (message.Usage, []runners.Denial, error) {
 	if f == nil {
 		return message.Usage{}, nil, nil
@@ -271,8 +272,9 @@ func fetchEvent(w fetch.What) audit.Fetch {
 		Internal: w.Internal}
 }
 
-// IntendAfter records the ends of other requests and a fetch, durably, before the fetch is made. If
-// it returns a refusal, which is a sentence for the tool, or an error, the fetch must not be made.
+// IntendAfter records the ends of other requests and the intent of a fetch, on disk, before the
+// fetch is made. If it returns a refusal text for the tool, or an error, the fetch must not be
+// made.
 func (f *Proxy) IntendAfter(ended []fetch.Outcome, i fetch.Intent) (string, error) {
 	<-f.serves
 	if refuse := f.held.unapproved(i.What); refuse != "" {
@@ -317,25 +319,25 @@ func (f *Proxy) IntendAfter(ended []fetch.Outcome, i fetch.Intent) (string, erro
 	return "", nil
 }
 
-// maxSent bounds the redirects of a run that are remembered, as the proxy does.
+// maxSent bounds how many redirects of a run are remembered.
 const maxSent = 256
 
-// before returns the record of the request whose answer sent the tool here, or 0.
+// before returns the record of the request that was redirected to w, or 0.
 func (f *Proxy) before(w fetch.What) uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.sent[w.After]
 }
 
-// Ended puts on record how it ended.
+// Ended records the end of a fetch.
 func (f *Proxy) Ended(o fetch.Outcome) {
 	if cause, e, ok := f.ended(o); ok {
 		f.failedAppend(f.records().Append(cause, e))
 	}
 }
 
-// ended notes how a request ended, and returns its record and the number of the record of its
-// intent. The last result is false if the request was never begun.
+// ended counts the end of a fetch and returns the sequence number of its intent and its end record.
+// The last result is false if the fetch has no intent.
 func (f *Proxy) ended(o fetch.Outcome) (uint64, audit.Event, bool) {
 	f.mu.Lock()
 	b, ok := f.begun[o.ID]
@@ -360,8 +362,8 @@ func (f *Proxy) ended(o fetch.Outcome) (uint64, audit.Event, bool) {
 	return b.seq, e, true
 }
 
-// Refused puts a refusal on record: the first of its kind whole, those alike as a number at the end
-// of the run.
+// Refused records a refusal. Only the first of its kind is recorded at once; equal ones are counted
+// and recorded at the end of the run.
 func (f *Proxy) Refused(r fetch.Refused) {
 	d := runners.Denial{Layer: Layer, What: runners.Printable(whatText(r.What), 300),
 		Rule: runners.Printable(r.Layer+": "+r.Rule, 300), Count: int(min(max(r.Count, 1), 1<<30))}
@@ -390,7 +392,7 @@ func (f *Proxy) failedAppend(_ uint64, err error) {
 	f.held.run.Fail()
 }
 
-// died says of a run whose proxy ended before it that it has had no network since.
+// died notes that the proxy ended before its run, which has no network since then.
 func (f *Proxy) died(error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
