@@ -1,6 +1,6 @@
-// Package api is how a client asks a supervisor: HTTP and JSON over a Unix socket, versioned below
-// /v1/, described by openapi.json beside this file. It exists so that the command line, a daemon
-// for all and a private daemon for one run go through the same code.
+// Package api is the API between clients and jaild: HTTP and JSON over a Unix socket, versioned
+// below /v1/, described by openapi.json beside this file. The command line uses it alike with a
+// daemon for all users and with a private daemon for one run.
 package api
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
-// Number is that of the API: a client and a daemon of one number understand one another, whatever
-// their versions.
+// Number is the version of the API: a client and a daemon with the same number can work together,
+// whatever their releases.
 const Number = wire.Number
 
 // Paths of the API.
@@ -39,19 +39,19 @@ const (
 	pathImages     = "/v1/images"
 )
 
-// Forms of the differences in a review, for ?patch=.
+// Formats of the differences in a review, for ?patch=.
 const (
-	// Content as it is, for git apply.
+	// Content unchanged, for git apply.
 	PatchPlain    = "plain"
 	PatchTerminal = "terminal" // control characters escaped, reversibly
-	// for Client.Changes: no text, but what can be chosen among
+	// for Client.Changes: no text, but the hunks of each change
 	PatchHunks = "hunks"
-	// For Client.Changes: as PatchTerminal and PatchHunks; the text of a change comes after it,
-	// before that of the next.
+	// For Client.Changes: as PatchTerminal and PatchHunks. The text of a change comes after it,
+	// before the next change.
 	PatchReview = "review"
 )
 
-// Upgrade is the protocol that POST /v1/runs switches to: the streams of a run, see Frame.
+// Upgrade is the protocol to which POST /v1/runs switches for the streams of a run. See FrameKind.
 const Upgrade = wire.Upgrade
 
 // A KillRequest asks for the end of a run.
@@ -84,8 +84,8 @@ type Change struct {
 	Protected string `json:"protected,omitempty"`
 }
 
-// Folds reports whether a change is one of git's own files that a report of the repository sums up,
-// and needs no look of its own. That a repository is new is said of its directory.
+// Folds reports whether a change is to one of git's own files and has no risk of its own, so that a
+// summary of the repository suffices for the reviewer.
 func (c Change) Folds() bool {
 	return c.Git != "" && c.Refused == "" && c.Conflict == "" && c.Protected == "" &&
 		!slices.ContainsFunc(c.Risks, func(r workspace.Risk) bool {
