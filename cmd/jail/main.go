@@ -32,7 +32,7 @@ import (
 )
 
 func main() {
-	// net/http logs what no user can act on.
+	// net/http logs messages of no use to users.
 	log.SetOutput(io.Discard)
 	os.Exit(program(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr,
 		os.Environ()))
@@ -60,9 +60,8 @@ func program(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	return env.Exit(withHint(cmd, err))
 }
 
-// beside returns the path of the front of jail for that of this program. What belongs to jail is
-// found from the front: in an installation this program is in libexec/jail, where users do not see
-// it.
+// beside returns the path of the program jail for the path of this one. Other parts of jail are
+// found relative to it: in an installation this program is in libexec/jail.
 func beside(exe string) string {
 	dir := filepath.Dir(exe)
 	if strings.HasSuffix(dir, "/libexec/jail") {
@@ -71,7 +70,7 @@ func beside(exe string) string {
 	return filepath.Join(dir, "jail")
 }
 
-// tellEnded says how a run ended that the front of jail started and carried.
+// tellEnded prints how a run ended that the front carried, from the JSON on descriptor ended.FD.
 func tellEnded(env *cli.Env) error {
 	in := os.NewFile(ended.FD, "outcome")
 	defer in.Close()
@@ -85,7 +84,7 @@ func tellEnded(env *cli.Env) error {
 	return execute.Ended(env, o.Result, execute.Options{Quiet: o.Quiet, Explain: o.Explain})
 }
 
-// withHint adds "CMD --help" as the hint to an error about wrong usage that has none.
+// withHint adds "CMD --help" as the hint to a usage error that has none.
 func withHint(cmd *cobra.Command, err error) error {
 	if e, ok := errors.AsType[*problem.Error](err); ok && e.Code == problem.Usage && e.Hint == "" {
 		e.Hint = cmd.CommandPath() + " --help"
