@@ -1,13 +1,13 @@
-// Command jail is how people and scripts speak to jail. It asks a daemon to run tools and shows
-// what they did. Where no daemon answers, it starts one for itself.
+// Command jail is the command line of jail. It asks a daemon to run tools and shows what they did.
+// If no daemon answers, it starts one for itself.
 //
-// What a command was asked for goes to standard output. Everything else is a line on standard error
-// that begins with "jail: ". An error is one sentence (what, on what, why), and a hint on a line of
-// its own where there is something to do about it. Only a terminal gets colours. A terminal gets no
-// control character that a tool chose, except in the output of a tool itself.
+// The result of a command goes to standard output. Everything else is a line on standard error that
+// begins with "jail: ". An error is one sentence (what, on what, why), followed by a line with a
+// hint if there is something to do about it. Only a terminal gets colours. A terminal gets no
+// control character from a tool, except in the output of the tool itself.
 //
-// Each family of commands is a package: run, session, review, policy, audit, tool and service. What
-// several families need is below internal, one idea in each package.
+// Each family of commands is a package: run, session, review, policy, audit, tool and service. Code
+// that several families share is below internal.
 package main
 
 import (

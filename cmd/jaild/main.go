@@ -103,7 +103,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 		}
 	}
 	config.Private = *private
-	// A private daemon's standard error is for the one message that says why the daemon ended.
+	// The standard error of a private daemon carries only the error with which it ended.
 	if !config.Private {
 		config.Log = daemonlog.New(stderr, os.Getenv("JOURNAL_STREAM") == "")
 	}
@@ -185,7 +185,7 @@ func serve(ctx context.Context, d *jaild) error {
 	// SIGTERM too: a private daemon has its own session and gets no signals from a terminal.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	// Before clients can connect, since a signal then means that the daemon is ready for it.
+	// Before clients can connect, since a client may send a signal as soon as it can.
 	d.signals = make(chan os.Signal, 4)
 	signal.Notify(d.signals, syscall.SIGHUP, syscall.SIGUSR2)
 	if err := makeSlice(&config, d.delegated); err != nil && rootless.Inside() {

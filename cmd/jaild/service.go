@@ -34,7 +34,7 @@ type jaild struct {
 	// SIGHUP and SIGUSR2, received from the start on.
 	signals   chan os.Signal
 	delegated bool
-	untilIdle time.Duration // 0: it goes on
+	untilIdle time.Duration // 0: never
 }
 
 // settle reads the operator's settings into the configuration c, and listens on the port for

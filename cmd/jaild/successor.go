@@ -16,18 +16,18 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/config"
 )
 
-// An upgrade starts the program that is installed now beside the daemon that runs, and no run is
-// ended for it: two daemons may have one state directory. On SIGUSR2:
+// An upgrade starts the installed program as a second daemon on the same state directory, and the
+// old daemon stays until its runs have ended. On SIGUSR2:
 //
 //	old daemon                                         new daemon: jaild --successor …
 //	starts it, with the socket             ──────►     opens state and log, listens on the same socket
 //	tells the service manager its pid      ◄──────     {"ready":true,"pid":…}
 //	takes no more clients                  ──────►     {"own":…,"pid":…}: it answers, and tells the service manager that it is ready
-//	carries its runs to their end                      runs what comes
-//	ends                                   ──────►     reads the end of what it sends
+//	waits for its runs to end                          serves new clients
+//	ends                                   ──────►     reads end of file
 //	ends its runs at once                  ◄──────     {"end":true}: it is itself told to end
 //
-// A new daemon that does not come up changes nothing: the old one goes on.
+// If the new daemon fails to start, the old one continues.
 
 // Descriptors of a successor.
 const (
@@ -40,7 +40,7 @@ const (
 // succession is a message between a daemon and its successor.
 type succession struct {
 	Ready bool `json:"ready,omitempty"`
-	PID   int  `json:"pid,omitempty"` // of who says it
+	PID   int  `json:"pid,omitempty"` // of the sender
 	End   bool `json:"end,omitempty"`
 	// The socket's file was made by a daemon, and the last one removes it.
 	Own bool `json:"own,omitempty"`

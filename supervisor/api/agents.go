@@ -20,12 +20,12 @@ const (
 	maxQuoted       = 100     // bytes of a caller's in a message
 )
 
-// AgentRecords are steps of the caller's agents to put on record.
+// AgentRecords are steps of the caller's agents to record.
 type AgentRecords struct {
 	Records []audit.AgentStep `json:"records"`
 }
 
-// AgentRecorded has the numbers of the records.
+// AgentRecorded has the numbers of the first and the last new record.
 type AgentRecorded struct {
 	First uint64 `json:"first"`
 	Last  uint64 `json:"last"`

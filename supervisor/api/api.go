@@ -60,16 +60,15 @@ type KillRequest struct {
 	Signal int `json:"signal,omitempty"`
 }
 
-// A ReviewLine is one line of the answer to GET /v1/workspaces/ID/changes. It has exactly one of
-// these. First comes a line with info, then one for each change, at last one with the summary.
-// Between them are, if ?patch=plain or ?patch=terminal asks for it, parts of the differences as
-// text, which together are one patch, and if ?hunks=1 asks for them, the hunks of a change after
-// it. So a change set of any size is streamed, in one pass. A review that fails on the way ends
-// with error.
+// A ReviewLine is one line of the answer to GET /v1/workspaces/ID/changes, with exactly one field
+// set. The first line has info, then each change has a line, and the last one has the summary. With
+// ?patch=plain or ?patch=terminal, lines with parts of the differences come between, which together
+// are one patch; with ?hunks=1, a line with the hunks follows each change. So a change set of any
+// size is streamed. If the review fails, the last line has error.
 type ReviewLine struct {
 	Info   *shadows.WorkspaceInfo `json:"info,omitempty"`
 	Change *Change                `json:"change,omitempty"`
-	// Of the change before, if ?hunks=1 asks for them.
+	// The hunks of the last change, with ?hunks=1.
 	Hunks *workspace.FileHunks `json:"hunks,omitempty"`
 	// The next part of the differences as text.
 	Patch   []byte         `json:"patch,omitempty"`
@@ -80,7 +79,7 @@ type ReviewLine struct {
 // A Change is a change with what a reviewer needs beside it.
 type Change struct {
 	workspace.Change
-	// Why a commit holds it back.
+	// Why a commit does not include it unless asked to.
 	Protected string `json:"protected,omitempty"`
 }
 
@@ -98,35 +97,35 @@ type ReviewSummary struct {
 	workspace.Shown
 }
 
-// Version says what answers.
+// Version describes the daemon.
 type Version struct {
 	Version string `json:"version"`
 	// Version of this API.
 	API int `json:"api"`
-	// Of the daemon.
+	// The process id of the daemon.
 	PID int `json:"pid"`
-	// The directory of its state.
+	// The daemon's state directory.
 	State string `json:"state"`
-	// The directory of its audit log.
+	// The directory of the daemon's audit log.
 	Log string `json:"log"`
 }
 
-// A RecordLine is one line of the answer to POST /v1/records: a record, as it stands in the log, or
-// at last what went wrong.
+// A RecordLine is one line of the answer to POST /v1/records: a record as in the log, or on the
+// last line an error.
 type RecordLine struct {
 	Record json.RawMessage `json:"record,omitempty"`
 	Error  *problem.Error  `json:"error,omitempty"`
 }
 
-// Problem is the body of every answer that is not a success.
+// Problem is the body of every answer that is an error.
 type Problem struct {
 	Error *problem.Error `json:"error"`
 }
 
-// Records are the lines of the log about one run.
+// Records are a live run and the records of the log about a run.
 type Records struct {
 	Live    *message.RunInfo  `json:"live,omitempty"`
 	Records []json.RawMessage `json:"records,omitempty"`
-	// There are more records, which POST /v1/records gives.
+	// There are more records: POST /v1/records returns them all.
 	Truncated bool `json:"truncated,omitempty"`
 }

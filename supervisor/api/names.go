@@ -14,8 +14,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// What users call a run or session becomes its id here, and its id what they call it: behind this
-// package everything has its id alone.
+// Users' names become ids here, and ids become names again in answers. Behind this package,
+// everything has only its id.
 
 // byID wraps a handler: it replaces the name in the path by the id of the run or session.
 func (srv *Server) byID(h handler) handler {

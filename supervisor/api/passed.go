@@ -20,8 +20,8 @@ import (
 // daemon for each message. Only these ends leave the daemon, and no descriptor of the client's
 // enters the jail.
 
-// passes reports whether the streams of a request may be passed. An agent's output is messages of
-// jail's own, which count for no limit, so nothing has to stand in between.
+// passes reports whether the pipes of a request may be passed to the client. They may for an agent,
+// whose output is messages of jail's own that no limit counts.
 func passes(req any) bool {
 	r, ok := req.(*message.Request)
 	return ok && r.Agent != nil

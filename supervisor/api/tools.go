@@ -19,17 +19,17 @@ import (
 // signed statement.
 const maxOffer = 2 << 20
 
-// bundleType is the media type of a bundle on its way to the daemon: an Offer as one line of JSON,
-// then its files, one behind the other, in the order and of the sizes that the manifest has them.
-// There is no archive to unpack, and so no names in one.
+// bundleType is the media type of an uploaded bundle: an Offer as one line of JSON, then the
+// contents of its files, in the order and of the sizes in the manifest. So no archive with file
+// names has to be unpacked.
 const bundleType = "application/vnd.jail.bundle"
 
-// A RingRequest puts the key ring of a publisher into use.
+// A RingRequest installs the key ring of a publisher.
 type RingRequest struct {
 	// The ring, a signed note.
 	Ring string `json:"ring"`
-	// Explicit is the operator's word that the ring is the publisher's. Without it the ring in use
-	// has to vouch for it.
+	// Explicit says that the operator vouches for the ring. Otherwise the ring in use must vouch
+	// for it.
 	Explicit bool `json:"explicit,omitempty"`
 }
 

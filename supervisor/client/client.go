@@ -1,5 +1,4 @@
-// Package client runs tools in jails from a Go program: it is what the jail command itself is made
-// of.
+// Package client runs tools in jails from a Go program. The jail command itself uses it.
 //
 //	c, err := client.Connect(ctx, client.Options{})
 //	if err != nil {
@@ -8,12 +7,12 @@
 //	defer c.Close()
 //	res, err := c.Command("grep", "-rn", "TODO", ".").Run(ctx)
 //	switch {
-//	case err != nil: // the sandbox failed, or refused: an *Error with what to do about it; the tool did not come to its end
+//	case err != nil: // the sandbox failed, or refused: an *Error with what to do about it; the tool did not complete
 //	case res.ExitCode != 0: // the tool failed, by itself or at res.Limit; res.Denied says what it was refused
 //	}
 //
-// What a tool changed is in a shadow until Commit makes it real: Changes shows it, Discard throws
-// it away, Revert takes a commit back.
+// The changes of a tool are in a shadow until Commit writes them to the real directory. Changes
+// shows them, Discard deletes them, and Revert undoes a commit.
 package client
 
 import (

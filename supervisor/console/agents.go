@@ -67,7 +67,7 @@ type agentPage struct {
 	// Tables has the number of rows per table. It is only set when the reviewer asks for it, since
 	// counting wakes the agent.
 	Tables map[string]int64
-	// Of is the channel whose tables are shown.
+	// Of is the channel that Tables are of.
 	Of string
 }
 

@@ -20,7 +20,7 @@ type family struct {
 	Skipped bool
 }
 
-// A member is one column of the page.
+// A member is a shadow in one column of the page.
 type member struct {
 	ID     string
 	Parent bool

@@ -1,7 +1,7 @@
-// Package console is the review of runs in a browser: what runs, the story of a run, its change set
-// with a mark for each hunk, what waits for an approval, the reviewer's agents, the log and its state,
-// and what a policy means. It is server-rendered HTML without a script, over HTTP on the loopback
-// interface or on a Unix socket.
+// Package console serves pages for reviewing runs in a browser: live runs, the history and the
+// changes of a run, hunk by hunk, actions that wait for an approval, the reviewer's agents, the audit
+// log, and the effect of a policy. The pages are server-rendered HTML without scripts, over HTTP on
+// the loopback interface or on a Unix socket.
 //
 // The console has no rights of its own: it is a client of the daemon like the command line, run by
 // the reviewer, and shows and does only what the reviewer may see and do. An attacker who controls
@@ -16,8 +16,8 @@
 //	what a tool wrote                     every text is escaped, reversibly: no control character, no bidi mark, no invisible letter and no HTML of a tool's
 //	somebody at the cache or the history  nothing is stored; a spent link opens nothing
 //
-// A commit names the digest of the change set that was shown, and an approval that of the action: if
-// anything changed since, nothing is committed.
+// A commit names the digest of the changes that were shown, and an approval the digest of the
+// action. If anything has changed since, nothing is committed.
 package console
 
 import (
@@ -176,7 +176,7 @@ func (c *cutter) Write(p []byte) (int, error) {
 	return c.w.Write(p)
 }
 
-// maxForm bounds the body of a POST in bytes: the marks of one page of a review.
+// maxForm bounds the body of a POST in bytes, which has the marks of one page of a review.
 const maxForm = 4 << 20
 
 // A handler answers a request of a logged-in user.

@@ -131,8 +131,8 @@ func (c *Console) known(h handler) http.HandlerFunc {
 	}
 }
 
-// Loopback parses an address and port to listen on. ok is false unless it is a numeric loopback
-// address.
+// Loopback parses an address and port to listen on. It returns false unless the address is a
+// numeric loopback address.
 func Loopback(address string) (netip.AddrPort, bool) {
 	a, err := netip.ParseAddrPort(address)
 	return a, err == nil && a.Addr().IsLoopback() && !a.Addr().Is4In6() && a.Addr().Zone() == ""

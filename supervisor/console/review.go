@@ -17,9 +17,9 @@ import (
 const (
 	pageChanges = 40
 	pageText    = 400 << 10 // bytes of differences
-	// lines of one file among others
+	// lines of one file on a page with several
 	fileLines = 400
-	// Lines of one file on a page of its own.
+	// lines of one file on its own page
 	windowLines  = 2000
 	maxLine      = 2000 // bytes of one line
 	maxAttention = 100

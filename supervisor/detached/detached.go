@@ -105,8 +105,8 @@ type about struct {
 	Started time.Time `json:"started"`
 }
 
-// Start starts a run that goes on when its client leaves, and returns when the tool has started. If
-// the same caller made the same request with the same id before, Start returns that run.
+// Start starts a run that continues when its client leaves, and returns when the tool has started.
+// If the same caller made the same request with the same id before, Start returns that run.
 func (s *Runs) Start(ctx context.Context, c caller.Caller,
 	req message.DetachRequest) (message.DetachedInfo, error) {
 	switch {

@@ -21,14 +21,14 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// store keeps what detached runs write, a directory each:
+// store stores the output of detached runs, in a directory each:
 //
 //	about.json    about
-//	output        parts, each one byte of stream, four of length, big-endian, and so many bytes
-//	result.json   Result, once there is one
+//	output        parts: one byte for the stream, four for the length, big-endian, and the data
+//	result.json   the message.Result, after the end
 //
-// The output is locked (flock(2)) by the daemon that has the run, until the result is kept: one
-// that has a successor carries its runs to their end.
+// The daemon that supervises the run locks the output (flock(2)) until the result is stored. After
+// an upgrade this may be the previous daemon.
 type store struct {
 	log *daemonlog.Log
 
@@ -355,8 +355,8 @@ func held(file *os.File) bool {
 // lookAgain is how often the output of another daemon's run is polled.
 const lookAgain = 200 * time.Millisecond
 
-// stateElsewhere is state for a run of another daemon, of which only the output file is at hand. It
-// counts whole parts only: the last one may be incomplete.
+// stateElsewhere is state for a run of another daemon, by its output file alone. It counts only
+// whole parts, since the last one may be incomplete.
 func stateElsewhere(file *os.File, read int64) (size int64, ended bool, changed <-chan struct{}) {
 	// Checked first: if no daemon holds the file, no more output comes.
 	ended = !held(file)

@@ -1,13 +1,13 @@
-// Package engine has the shared engines of a session: standing processes, each in a jail of the
-// session, in which the WebAssembly invocations of one policy run as instances of their modules.
+// Package engine manages the shared engines of a session: long-lived processes, each in a jail of
+// the session, in which the WebAssembly invocations of one policy run as module instances.
 //
-//	Set.Take    an engine for an invocation: the one that stands, or a new one
-//	Call.Start  hand the invocation over
+//	Set.Take    get the running engine for an invocation, or a new one
+//	Call.Start  send the invocation to the engine
 //	Call.Done   the engine has replied, or has ended
 //
-// An invocation has an instance, a memory, descriptors and a file view of its own. It shares the
-// process, the jail and the control group with the others in its engine, so their isolation from
-// each other rests on the WebAssembly engine, while that from everything else rests on the jail.
+// An invocation has its own instance, memory, descriptors and view of files. It shares the process,
+// jail and control group with the others in its engine. So the WebAssembly engine isolates them from
+// each other, and the jail isolates them from everything else.
 package engine
 
 import (

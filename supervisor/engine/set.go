@@ -19,7 +19,7 @@ import (
 // invocations and policy sections for single tools make further policies.
 const maxEngines = 4
 
-// A Set has the engines of one session. Its methods may be called from several goroutines.
+// A Set has the shared engines of one session. Its methods may be called from several goroutines.
 type Set struct {
 	id     string
 	places int64

@@ -32,7 +32,7 @@ type Sender struct {
 	Client func(ctx context.Context) (*client.Client, error)
 }
 
-// A Request is one request. Its body is JSON.
+// A Request is an HTTP request, with a body of JSON or none.
 type Request struct {
 	// For is the purpose of the request, as the audit log shows it.
 	For    string

@@ -33,8 +33,8 @@ func New() *Lifetime {
 }
 
 // Enter announces that a run, a session or a stream begins. AwaitEntered waits until leave is
-// called, which must not be before the daemon can end what has begun. After End, Enter returns an
-// error with code "ending" and nothing may begin.
+// called; call it once the daemon can end what has begun. After End, Enter returns ErrEnding and
+// nothing may begin.
 func (l *Lifetime) Enter() (leave func(), err error) {
 	l.gate.RLock()
 	if l.Ending() {
@@ -44,11 +44,11 @@ func (l *Lifetime) Enter() (leave func(), err error) {
 	return sync.OnceFunc(l.gate.RUnlock), nil
 }
 
-// ErrEnding is the error for a request that comes after End.
+// ErrEnding is the error of Enter after End.
 var ErrEnding = problem.New(problem.Ending, "this jaild is being ended, and begins nothing more").
 	WithHint("try again when it is there again")
 
-// End lets nothing more begin.
+// End makes every later Enter fail, and closes Done.
 func (l *Lifetime) End() { l.end() }
 
 // Ending reports whether End was called.

@@ -26,25 +26,23 @@ import (
 	"github.com/jail-sandbox/jail/runners/wasi"
 )
 
-// A Cache keeps the compiled forms of modules: machine code that a jail of its own makes from a
-// module that nobody trusts, and that other jails run later. An entry therefore serves only runs of
-// the very module that it was made from, is stored where only root writes, and carries a seal that
-// is checked at each use.
+// A Cache stores compiled modules: machine code that a compiling jail makes from an untrusted
+// module, and that other jails run later. An entry therefore is used only for the module that it was
+// made from, is stored where only root writes, and has a seal that is checked at each use.
 //
 //	<dir>/secret            the key of the seals
 //	<dir>/<key>/wazero-…/…  one entry, mounted read-only into the jail
-//	<dir>/<key>/seal        over the entry's content, and, once that is settled, over its place, size and times
-//	<dir>/lock              byte 0 is held while entries are removed or put in place;
-//	                        one other byte for each entry, shared by the runs that use it
+//	<dir>/<key>/seal        over the entry's content, and, once settled, over its inode, size and times
+//	<dir>/lock              byte 0 is locked while entries are added or removed;
+//	                        one other byte per entry, with a shared lock by each run that uses it
 //
-// The cache stays below a bound: Store removes the entries that were used longest ago. An entry is
-// mounted into jails, which read it whenever they first need it, so an entry that a run uses stays
-// until that run is over. Runs of other daemons count as well: after an upgrade two daemons share
-// one cache for a while. The kernel keeps the locks and drops them with the process. They are on a
-// file of their own, because a file that is mounted into a jail can be locked from inside.
+// The size of the cache is bounded: Store removes the least recently used entries. An entry that a
+// run uses, also a run of another daemon, stays until the run is over, since jails read the mounted
+// entry at any time. The kernel drops the locks when a process ends. They are on a separate file,
+// because code in a jail could lock a file that is mounted there.
 //
-// The time of an entry's directory says when the entry was last used. The time of its file does
-// not: the seal covers that one.
+// The modification time of an entry's directory is the time of its last use. The seal covers the
+// time of its file.
 type Cache struct {
 	dir    string
 	secret []byte

@@ -35,7 +35,7 @@ type sealedModule[T any] struct {
 	used int64
 }
 
-// A sealedFile is the memory file of the modules with one digest.
+// A sealedFile is a memory file, shared by the modules with the same digest.
 type sealedFile struct {
 	file *os.File
 	sum  [sha256.Size]byte
@@ -103,7 +103,7 @@ func (s *Sealed[T]) forget(name string) {
 	}
 }
 
-// BySum returns a new descriptor of the verified module with that SHA-256 digest. ok is false if
+// BySum returns a new descriptor of the verified module with that SHA-256 digest, and false if
 // there is none.
 func (s *Sealed[T]) BySum(sum [sha256.Size]byte) (*os.File, bool) {
 	s.mu.Lock()

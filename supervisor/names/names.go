@@ -19,7 +19,7 @@ import (
 
 // Store keeps the names that users gave to their runs and sessions. Every run has a random id,
 // by which all of jail knows the run; a name is an alias that belongs to one user. So no user can
-// Find out which names another user has, or take one away.
+// find out which names another user has, or take one away.
 //
 //	names/UID/NAME   symbolic link to the id
 //	names/ids/ID     symbolic link to UID/NAME
@@ -33,7 +33,7 @@ type Store struct {
 	taken map[Name]*takenName
 }
 
-// A Name is what one user calls a run or session.
+// A Name is a user's name for a run or session.
 type Name struct {
 	UID  uint32
 	Name string
@@ -60,7 +60,7 @@ func (n *Store) path(u Name) string {
 	return filepath.Join(n.dir, strconv.FormatUint(uint64(u.UID), 10), u.Name)
 }
 
-// Find returns the id that a user's name stands for, or "".
+// Find returns the id of a user's name, or "" if there is none.
 func (n *Store) Find(u Name) string {
 	if _, err := jail.ParseID(u.Name); err != nil {
 		return ""
@@ -72,7 +72,7 @@ func (n *Store) Find(u Name) string {
 	return id
 }
 
-// NameOf returns the name that an id was given and the user who gave it, or the zero Name.
+// NameOf returns the name of an id and the user who gave it, or the zero Name.
 func (n *Store) NameOf(id string) (u Name) {
 	if _, err := jail.ParseID(id); err != nil {
 		return u
@@ -177,7 +177,7 @@ var GlobalID = sync.OnceValue(func() *regexp.Regexp {
 // IsGlobal reports whether id has the form of the ids that jail makes.
 func IsGlobal(id string) bool { return len(id) == 26 && GlobalID().MatchString(id) }
 
-// UserID returns the uid of a user given by name or number. ok is false if there is no such user.
+// UserID returns the uid of a user given by name or number, and false if text is neither.
 func UserID(text string) (uint32, bool) {
 	if u, err := user.Lookup(text); err == nil {
 		text = u.Uid

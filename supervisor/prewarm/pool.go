@@ -40,7 +40,7 @@ type Options struct {
 	Dirs     *rundir.Store
 	Launcher launch.Launcher
 	Host     hostlayers.Host
-	// Module opens the module with that digest. ok is false if it is not stored.
+	// Module opens the module with that digest. It returns false if the module is not stored.
 	Module func(sum [sha256.Size]byte) (*os.File, bool)
 	// Busy reports whether runs need the processors now.
 	Busy func() bool
@@ -156,8 +156,8 @@ func HasHost(p jail.Plan) bool {
 }
 
 // Claim returns a prewarmed jail that fits plan, and plan with the jail's ids and names. binds are
-// the run's own descriptors of its bind mounts. ok is false if none fits. From then on the pool
-// prewarms such jails.
+// the run's own descriptors of its bind mounts. It returns false if no jail fits. From then on the
+// pool prewarms such jails.
 func (p *Pool) Claim(ctx context.Context, plan jail.Plan, spec Spec, binds []*os.File) (*Jail,
 	jail.Plan, bool) {
 	if p == nil {
@@ -191,8 +191,8 @@ func (j *Jail) hasSameHost(plan jail.Plan, spec Spec) bool {
 	return err == nil && now == j.host.mounted && slices.Equal(j.spec.Programs, spec.Programs)
 }
 
-// hasSameNetwork reports whether a new proxy would be configured like the jail's proxy, which is
-// alive.
+// hasSameNetwork reports whether the jail's proxy is alive and a new one would be configured the
+// same, or both would have none.
 func (j *Jail) hasSameNetwork(now Network) bool {
 	if now == nil || j.proxy == nil {
 		return now == nil && j.proxy == nil
@@ -424,7 +424,7 @@ func (p *Pool) Wake() {
 	}
 }
 
-// Close ends all prewarmed jails, makes no more, and returns when nothing is left of any.
+// Close ends all prewarmed jails, makes no more, and returns when all are removed.
 func (p *Pool) Close() {
 	if p != nil {
 		p.jails.Close()

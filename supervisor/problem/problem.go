@@ -50,10 +50,10 @@ const (
 // An Error is a failure or a refusal of jail's own, never of a tool. Message says in one sentence
 // what failed, on what and why; Hint says what to do.
 type Error struct {
-	// For programs. With ending the daemon ends and has begun nothing: the next one can be
-	// asked the same.
+	// A code for programs. With ending, the daemon is ending and has begun nothing: send the same
+	// request to the next one.
 	Code string `json:"code"`
-	// What, which and why, in one sentence.
+	// What failed, on what and why, in one sentence.
 	Message string `json:"message"`
 	// What to do about it.
 	Hint string `json:"hint,omitempty"`

@@ -93,8 +93,7 @@ func (s *Runner) failure(j *prepare.Job, cause *ending.Cause, res message.Result
 	}
 	switch a := e.answer; {
 	case a.Report == nil && a.Failure == "" && e.status.Signal == 0 && res.Limit == nil:
-		// It ended by itself without a report: it did not get to the tool, or could not report the
-		// end.
+		// It ended without a report: the tool did not start, or its end could not be reported.
 		return problem.New(problem.Failed,
 			"jail-init ended with code %d and did not say how the run went", e.status.Code)
 	case a.Layer != "" && a.Report == nil:
@@ -191,7 +190,7 @@ func outcome(j *prepare.Job, c *ending.Cause, res message.Result, e end,
 	}
 	if signal == 0 {
 		if c != nil && ending.IsTime(c.Limit) {
-			// It ended within the grace, with a code of its own.
+			// It ended within the grace, with its own exit code.
 			res.ExitCode = problem.ExitTime
 		}
 		return res, met
@@ -315,9 +314,8 @@ func signalName(s syscall.Signal) string {
 	return fmt.Sprintf("signal %d", int(s))
 }
 
-// errnoLimits are the limits that a tool sees only as the error of a call. The kernel has no
-// counter for all of them, so the inside reports them. If it does not report one, the limit still
-// holds.
+// errnoLimits are the limits that a tool sees only as the error of a system call. Since the kernel
+// does not count all of them, the inside of the jail reports them. An unreported limit still holds.
 var errnoLimits = []string{"open_files", "file_size", "workspace", "workspace_files"}
 
 // limitsMet returns the limits that a run met without being ended by them, in a fixed order. work

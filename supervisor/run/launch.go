@@ -222,8 +222,8 @@ func (s *Runner) attach(r *Run, has ready) (*launch.Process, error) {
 	return nil, notStarted(err)
 }
 
-// notStarted returns the error of a run whose jail could not be started. A jail that has ended
-// before it got a tool did not end by itself: something killed it, or it had no thread left.
+// notStarted returns the error of a run whose jail could not be started. launch.ErrNotThere means
+// that something killed the jail before it got a tool, or that no thread could be started.
 func notStarted(err error) *problem.Error {
 	if errors.Is(err, launch.ErrNotThere) {
 		return problem.New(problem.Busy, "the jail of the run has ended before its tool began").

@@ -1,16 +1,15 @@
-// Package run carries out what package prepare has decided. The steps of a run stand in
-// [Runner.steps], in their order; a step takes values and returns values, and what it took is given
-// back by a function that it returns.
+// Package run carries out the runs that package prepare has decided on. [Runner.steps] has the steps
+// of a run, in order. A step that takes a resource returns a function that releases it.
 //
-//	admit.go    wait until there is room for the run
-//	record.go   put the start on record, and later the end
-//	launch.go   take a prewarmed jail or make one, hand the tool over
-//	watch.go    bound and observe the jail while it lives
-//	finish.go   say how the run ended, which limits it met and what was refused
-//	live.go     the run as others see it while it lives, and stop it for a review
+//	admit.go    wait until the run may start
+//	record.go   record the start, and later the end
+//	launch.go   take a prewarmed jail or make one, start the tool
+//	watch.go    limit and observe the jail while it lives
+//	finish.go   find how the run ended, which limits it met and what was refused
+//	live.go     list, end and pause live runs
 //
-// An invocation in a shared engine of its session takes none of the steps between the first and the
-// last: see shared.go.
+// An invocation in a shared engine of its session skips the steps between the first and the last:
+// see shared.go.
 package run
 
 import (

@@ -53,7 +53,7 @@ type File struct {
 	End *audit.RunFinished `json:"end,omitempty"`
 }
 
-// A Dir is the directory of one run.
+// A Dir is the directory of one run, locked by Lock unless nil.
 type Dir struct {
 	Path  string
 	Lock  *os.File

@@ -13,15 +13,14 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// A Verification is what the kernel says about a live run's jail, thing by thing.
+// A Verification compares the jail of a live run with its plan, as the kernel shows it.
 type Verification struct {
 	ID string `json:"id"`
-	// The id that no other run has. `id` is the name that its user gave to it, where there is
-	// one.
+	// The run's unique id, if id is the name that its user gave it.
 	GlobalID string `json:"global_id,omitempty"`
-	// Of jail-init.
+	// The process id of jail-init.
 	PID int `json:"pid"`
-	// Nothing differs; what the kernel shows to nobody is a finding of its own.
+	// No finding differs. What the kernel does not show has its own answer.
 	OK       bool             `json:"ok"`
 	Findings []verify.Finding `json:"findings"`
 }
@@ -72,7 +71,7 @@ func (s *Store) otherJails(of State, j verify.Jail) (others, peers []int) {
 	}
 	for _, st := range all {
 		switch {
-		// Invocations of a shared engine have one process.
+		// Invocations in a shared engine have the same process.
 		case st.ID == of.ID || st.PID == 0 || st.PID == j.PID:
 		case of.Session != "" && st.Session == of.Session &&
 			slices.Contains([]jail.ID{"", networkOf(j)}, networkOf(s.jailOf(st))):

@@ -1,8 +1,8 @@
-// Package rungroup names the control groups of runs, sessions and fetch proxies, and removes what
-// a killed daemon has left of them. All of them lie below one slice:
+// Package rungroup names the control groups of runs, sessions and fetch proxies, and removes those
+// that a killed daemon has left. All of them are below one slice:
 //
 //	/jail/<run>.<n>                          a run's jail
-//	/jail/<run>.<n>.ceiling/<run>.<n>        a run's jail, held to limits of the host's ceiling
+//	/jail/<run>.<n>.ceiling/<run>.<n>        a run's jail, within the limits of the host's ceiling
 //	/jail/<session>.<n>.session/<run>.<n>    an invocation's jail
 //	/jail/<run>.<n>.fetch                    a run's fetch proxy
 package rungroup

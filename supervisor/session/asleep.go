@@ -127,7 +127,7 @@ func (s *recordStore) names(want func(recordName) bool) (all []recordName, err e
 // resumed.
 func (s *recordStore) forget(n recordName) error {
 	if s.ended != nil {
-		// The record is removed last, so that Sweep tries again after an error.
+		// First, so that after an error the record is still there and Sweep tries again.
 		if err := s.ended(n.id); err != nil {
 			return err
 		}
@@ -160,8 +160,8 @@ func (s *recordStore) drop(n recordName) error {
 }
 
 // read returns a record, or nil if there is none. wakes reports whether the session sleeps and can
-// be woken. dead reports whether no daemon can ever wake it: its shadow is gone, or too old without
-// changes.
+// be woken. dead reports whether no daemon can ever wake it: its shadow was discarded, or it was
+// unused for too long with nothing left to review.
 func (s *recordStore) read(n recordName) (r *record, wakes, dead bool, err error) {
 	fail := func(err error) (*record, bool, bool, error) {
 		return nil, false, false, problem.New(problem.Failed, "record of session %s: %w", n.id,
@@ -439,7 +439,7 @@ func (s *Sessions) awake(ctx context.Context, c caller.Caller, id string) (h *se
 		if err == nil || !h.invocations.rests() {
 			return h, leave, err
 		}
-		// It fell asleep in between.
+		// The session fell asleep meanwhile.
 	}
 	return nil, nil, err
 }
