@@ -1,13 +1,13 @@
-// Command jail is how people and scripts speak to jail. It asks a daemon to run tools and shows
-// what they did. Where no daemon answers, it starts one for itself.
+// Command jail is the command line of jail. It asks a daemon to run tools and shows what they did.
+// If no daemon answers, it starts one for itself.
 //
-// What a command was asked for goes to standard output. Everything else is a line on standard error
-// that begins with "jail: ". An error is one sentence (what, on what, why), and a hint on a line of
-// its own where there is something to do about it. Only a terminal gets colours. A terminal gets no
-// control character that a tool chose, except in the output of a tool itself.
+// The result of a command goes to standard output. Everything else is a line on standard error that
+// begins with "jail: ". An error is one sentence (what, on what, why), followed by a line with a
+// hint if there is something to do about it. Only a terminal gets colours. A terminal gets no
+// control character from a tool, except in the output of the tool itself.
 //
-// Each family of commands is a package: run, session, review, policy, audit, tool and service. What
-// several families need is below internal, one idea in each package.
+// Each family of commands is a package: run, session, review, policy, audit, tool and service. Code
+// that several families share is below internal.
 package main
 
 import (
@@ -32,7 +32,7 @@ import (
 )
 
 func main() {
-	// net/http logs what no user can act on.
+	// net/http logs messages of no use to users.
 	log.SetOutput(io.Discard)
 	os.Exit(program(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr,
 		os.Environ()))
@@ -60,9 +60,8 @@ func program(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	return env.Exit(withHint(cmd, err))
 }
 
-// beside returns the path of the front of jail for that of this program. What belongs to jail is
-// found from the front: in an installation this program is in libexec/jail, where users do not see
-// it.
+// beside returns the path of the program jail for the path of this one. Other parts of jail are
+// found relative to it: in an installation this program is in libexec/jail.
 func beside(exe string) string {
 	dir := filepath.Dir(exe)
 	if strings.HasSuffix(dir, "/libexec/jail") {
@@ -71,7 +70,7 @@ func beside(exe string) string {
 	return filepath.Join(dir, "jail")
 }
 
-// tellEnded says how a run ended that the front of jail started and carried.
+// tellEnded prints how a run ended that the front carried, from the JSON on descriptor ended.FD.
 func tellEnded(env *cli.Env) error {
 	in := os.NewFile(ended.FD, "outcome")
 	defer in.Close()
@@ -85,7 +84,7 @@ func tellEnded(env *cli.Env) error {
 	return execute.Ended(env, o.Result, execute.Options{Quiet: o.Quiet, Explain: o.Explain})
 }
 
-// withHint adds "CMD --help" as the hint to an error about wrong usage that has none.
+// withHint adds "CMD --help" as the hint to a usage error that has none.
 func withHint(cmd *cobra.Command, err error) error {
 	if e, ok := errors.AsType[*problem.Error](err); ok && e.Code == problem.Usage && e.Hint == "" {
 		e.Hint = cmd.CommandPath() + " --help"

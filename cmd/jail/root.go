@@ -29,7 +29,7 @@ const about = `jail runs an untrusted tool over a shadow of your directory, with
 
 // newRoot returns the command jail with all its commands.
 func newRoot(env *cli.Env) *cobra.Command {
-	// Help lists the commands in the order in which people meet them.
+	// Help lists the commands in the order in which users need them.
 	cobra.EnableCommandSorting = false
 	versions := service.NewVersion(env)
 	var version bool
@@ -103,7 +103,7 @@ func helpCommand() *cobra.Command {
 // writeHelp writes the help of a command, in the same form for all commands.
 func writeHelp(w io.Writer, cmd *cobra.Command) {
 	cmd.InitDefaultHelpFlag()
-	// Who reads this has found --help.
+	// Readers of this have found --help.
 	cmd.Flags().Lookup("help").Hidden = true
 	var b strings.Builder
 	switch {
@@ -131,6 +131,6 @@ func writeHelp(w io.Writer, cmd *cobra.Command) {
 	if cmd.Example != "" {
 		b.WriteString("\nexample:\n" + strings.TrimRight(cmd.Example, "\n") + "\n")
 	}
-	// There is nothing to do about help that cannot be written.
+	// An error of writing help cannot be handled.
 	io.WriteString(w, b.String())
 }

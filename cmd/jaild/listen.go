@@ -17,11 +17,11 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/config"
 )
 
-// group is whose members may connect, where the host has it; else only root.
+// group is the Unix group whose members may connect. If the host has no such group, only root may.
 const group = "jail"
 
-// listen returns where clients come in: a passed socket, whose place and rights are the service
-// manager's, else one of its own.
+// listen returns the listener for clients: a private one, the socket that was passed in, or a new
+// one at config.Socket.
 func listen(config config.Config, from passed) (net.Listener, error) {
 	if config.Private {
 		return api.ListenPrivate()
@@ -36,7 +36,7 @@ func listen(config config.Config, from passed) (net.Listener, error) {
 	if err := clearStale(config.Socket); err != nil {
 		return nil, err
 	}
-	// There is no moment at which others may connect.
+	// With this umask no other user can connect before admit.
 	old := syscall.Umask(0o177)
 	l, err := net.Listen("unix", config.Socket)
 	syscall.Umask(old)
@@ -49,7 +49,8 @@ func listen(config config.Config, from passed) (net.Listener, error) {
 	return l, nil
 }
 
-// clearStale removes a socket on which nobody listens any more, and nothing else.
+// clearStale removes a socket of this user on which nobody listens. It returns an error if anything
+// else is at path.
 func clearStale(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -75,12 +76,12 @@ func clearStale(path string) error {
 
 func admit(path string) error {
 	if os.Geteuid() != 0 {
-		// A user's socket is the user's alone.
+		// Only the user may connect to a user's socket.
 		return nil
 	}
 	g, err := user.LookupGroup(group)
 	if err != nil {
-		// No such group: the socket stays root's.
+		// Without the group, only root may connect.
 		return nil
 	}
 	gid, err := strconv.Atoi(g.Gid)
@@ -96,18 +97,18 @@ const (
 	passedMetrics = "metrics"
 )
 
-// passed are sockets that were made before: those that a service manager listens on for the daemon,
-// so that clients can wait while no daemon runs, or those of the daemon before.
+// passed has the sockets that this process inherited, from a service manager, which lets clients
+// wait while no daemon runs, or from the daemon before.
 type passed struct {
 	api *net.UnixListener
-	// The daemon's own, whose file goes with it.
+	// The daemon made the API socket, so its file is removed at the end.
 	own     bool
 	metrics net.Listener
 }
 
-// takePassed takes over the sockets that a service manager passes to this process, and removes what
-// the environment says of them (sd_listen_fds(3)). A socket that has no use here is an error:
-// clients would wait on it for ever.
+// takePassed takes over the sockets that a service manager passes, and clears their environment
+// variables (sd_listen_fds(3)). It returns an error for a socket without a use, since clients would
+// wait on it for ever.
 func takePassed() (p passed, err error) {
 	files := activation.Files(true)
 	defer func() { control.CloseAll(files) }()
@@ -119,10 +120,10 @@ func takePassed() (p passed, err error) {
 	return p, nil
 }
 
-// take adds the socket that f is a descriptor of. Its use is its name.
+// take adds the socket of which f is a descriptor. The name of f tells its use.
 func (p *passed) take(f *os.File) error {
 	name, fd := f.Name(), f.Fd()
-	// FileListener makes a descriptor of its own.
+	// FileListener duplicates the descriptor.
 	l, err := net.FileListener(f)
 	if err != nil {
 		return fmt.Errorf("socket %q, passed as descriptor %d: %w", name, fd, err)

@@ -103,7 +103,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 		}
 	}
 	config.Private = *private
-	// A private daemon's standard error is for the one message that says why the daemon ended.
+	// The standard error of a private daemon carries only the error with which it ended.
 	if !config.Private {
 		config.Log = daemonlog.New(stderr, os.Getenv("JOURNAL_STREAM") == "")
 	}
@@ -136,7 +136,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 	return 0
 }
 
-// successorFlag is for a daemon alone that starts the next.
+// successorFlag is passed only by a daemon that starts its successor.
 const successorFlag = "--successor="
 
 func withoutSuccessor(args []string) []string {
@@ -145,7 +145,8 @@ func withoutSuccessor(args []string) []string {
 	})
 }
 
-// makeSlice makes the control group above all jails.
+// makeSlice makes the control group above all jails. If delegated is true, it is below the group
+// that a service manager delegated, and config.Slice is set.
 func makeSlice(config *config.Config, delegated bool) error {
 	var c cgroup.Ceiling
 	if delegated {
@@ -158,11 +159,12 @@ func makeSlice(config *config.Config, delegated bool) error {
 	return cgroup.MakeSlice(config.Slice, c)
 }
 
-// report tells a person, or the client of a private daemon, why there is no daemon.
+// report prints why there is no daemon, as JSON for the client of a private daemon, and returns the
+// exit code.
 func report(stderr io.Writer, private bool, err error) int {
 	e := problem.From(err)
 	if private {
-		// There is nobody else to tell.
+		// An error cannot be reported elsewhere.
 		_ = json.NewEncoder(stderr).Encode(api.Problem{Error: e})
 		return e.Exit()
 	}
@@ -180,11 +182,10 @@ func serve(ctx context.Context, d *jaild) error {
 			return noNamespaces(err)
 		}
 	}
-	// Not os.Interrupt alone: a private daemon has a session of its own and gets none from a
-	// terminal.
+	// SIGTERM too: a private daemon has its own session and gets no signals from a terminal.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	// Before clients can connect: what they send means that the daemon is there.
+	// Before clients can connect, since a client may send a signal as soon as it can.
 	d.signals = make(chan os.Signal, 4)
 	signal.Notify(d.signals, syscall.SIGHUP, syscall.SIGUSR2)
 	if err := makeSlice(&config, d.delegated); err != nil && rootless.Inside() {
@@ -209,7 +210,7 @@ func serve(ctx context.Context, d *jaild) error {
 		d.sockets.api, d.sockets.own = unix, true
 	}
 	d.config = config
-	// A start is completed even if a signal to end comes meanwhile, so that its record is whole.
+	// A start is completed even if a signal comes meanwhile, so that it is fully recorded.
 	s, err := service.New(context.WithoutCancel(ctx), config)
 	if err != nil {
 		return err

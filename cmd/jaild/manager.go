@@ -9,23 +9,22 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// notify sends assignments such as READY=1 to the service manager that started the daemon
-// (sd_notify(3)). Without a manager it does nothing. $NOTIFY_SOCKET stays in the environment for a
-// successor; everything else that the daemon starts gets an environment of its own.
+// notify sends assignments such as READY=1 to the service manager (sd_notify(3)). It does nothing
+// without a manager. $NOTIFY_SOCKET stays set for a successor; other child processes get an
+// environment of their own.
 func notify(lines ...string) {
 	// A manager that does not get the message acts on its own time limits.
 	_, _ = daemon.SdNotify(false, strings.Join(lines, "\n"))
 }
 
-// ready says that the daemon serves, or serves again.
+// ready tells the manager that the daemon serves, or serves again.
 func ready(status string) { notify(daemon.SdNotifyReady, "STATUS="+status) }
 
-// forgetManager makes every later notify do nothing: the manager listens to the successor now.
+// forgetManager disables notify, because the manager listens to the successor now.
 func forgetManager() { os.Unsetenv("NOTIFY_SOCKET") }
 
-// watchdog returns how long the manager lets the daemon be silent, or 0. $WATCHDOG_PID is ignored:
-// it names the first process of the service, and neither a successor nor the process inside a
-// user's namespace is that one.
+// watchdog returns the manager's watchdog time limit, or 0 for none. $WATCHDOG_PID is ignored,
+// since it names neither a successor nor the process inside a user's namespace.
 func watchdog() time.Duration {
 	os.Unsetenv("WATCHDOG_PID")
 	limit, err := daemon.SdWatchdogEnabled(false)
@@ -35,8 +34,8 @@ func watchdog() time.Duration {
 	return limit
 }
 
-// keepAlive tells the manager three times per limit that the daemon lives, for as long as alive
-// returns nil. alive asks the daemon what a client would ask, and gets a third of limit for it.
+// keepAlive sends a watchdog message three times per limit while alive returns nil, until ctx ends.
+// alive makes a request as a client would, within a third of limit.
 func keepAlive(ctx context.Context, limit time.Duration, alive func(ctx context.Context) error) {
 	tick := time.NewTicker(limit / 3)
 	defer tick.Stop()

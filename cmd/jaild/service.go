@@ -19,9 +19,9 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/service"
 )
 
-// A jaild is a daemon that answers.
+// A jaild is a running daemon.
 type jaild struct {
-	// Of the program, for its successor.
+	// The program's arguments, for its successor.
 	args    []string
 	config  config.Config
 	before  *predecessor
@@ -31,13 +31,14 @@ type jaild struct {
 	stderr  io.Writer
 
 	listener net.Listener
-	// That are no reason to end, from the start on.
+	// SIGHUP and SIGUSR2, received from the start on.
 	signals   chan os.Signal
 	delegated bool
-	untilIdle time.Duration // 0: it goes on
+	untilIdle time.Duration // 0: never
 }
 
-// settle takes what the operator says of the daemon into its configuration.
+// settle reads the operator's settings into the configuration c, and listens on the port for
+// metrics if there is one.
 func (d *jaild) settle(c *config.Config) error {
 	settings, err := config.ReadSettings(c.Settings)
 	if err == nil {
@@ -54,8 +55,8 @@ func (d *jaild) settle(c *config.Config) error {
 	return nil
 }
 
-// run answers until the daemon gets a signal to end, its client is gone, or another daemon has
-// taken over and the last run has ended.
+// run serves until the daemon gets a signal to end, its client is gone, it is idle for too long, or
+// another daemon has taken over and the last run has ended.
 func (d *jaild) run(ctx context.Context, listener net.Listener) error {
 	d.listener = listener
 	served := make(chan error, 1)
@@ -98,8 +99,8 @@ func (d *jaild) run(ctx context.Context, listener net.Listener) error {
 	}
 }
 
-// idle says when nothing has been done for as long as the daemon is to wait; nil, which never says
-// it, if it is to go on.
+// idle returns a channel that is closed when the daemon has been idle for untilIdle, or nil if it
+// never ends by itself.
 func (d *jaild) idle(ctx context.Context) <-chan struct{} {
 	if d.untilIdle <= 0 {
 		return nil
@@ -117,7 +118,8 @@ func (d *jaild) idle(ctx context.Context) <-chan struct{} {
 	return done
 }
 
-// watch tells the manager that the daemon lives, as a client sees it.
+// watch keeps the manager's watchdog informed by requests that the daemon answers, until stop is
+// called.
 func (d *jaild) watch(ctx context.Context, listener net.Listener) (stop func()) {
 	ctx, stop = context.WithCancel(ctx)
 	limit := watchdog()
@@ -149,7 +151,7 @@ func (d *jaild) complain(format string, args ...any) {
 	fmt.Fprintf(d.stderr, "jaild: error: "+format+"\n", args...)
 }
 
-// succeed lets the installed program take over the socket.
+// succeed starts the installed program as the successor, which takes over the socket.
 func (d *jaild) succeed(ctx context.Context) (*successor, error) {
 	if d.config.Private {
 		return nil, errors.New("a private daemon has no successor")
@@ -158,17 +160,16 @@ func (d *jaild) succeed(ctx context.Context) (*successor, error) {
 	defer cancel()
 	next, err := succeed(ctx, d.config.Exe, d.args, d.sockets, d.s.Active)
 	if err == nil {
-		// It is the successor's now.
+		// The socket's file belongs to the successor now.
 		d.sockets.api.SetUnlinkOnClose(false)
 	}
 	return next, err
 }
 
-// startBound is how long a successor may take to open state and log: recovery has its part in it.
+// startBound is how long a successor may take to open state and log, including recovery.
 const startBound = time.Minute
 
-// drain takes no more clients and waits for the runs to end, or ends them when the successor says
-// so.
+// drain accepts no more clients and waits for the runs to end. If the successor asks, it ends them.
 func (d *jaild) drain(ctx context.Context, next *successor) error {
 	forgetManager()
 	ctx, cancel := context.WithCancel(ctx)
@@ -183,23 +184,23 @@ func (d *jaild) drain(ctx context.Context, next *successor) error {
 	go d.part(ctx)
 	err := errors.Join(d.server.Shutdown(ctx), d.s.Idle(ctx))
 	if errors.Is(err, context.Canceled) {
-		// What is left is ended now.
+		// d.end ends the remaining runs.
 		err = nil
 	}
 	return d.end(err, "another jaild has taken over", syscall.SIGTERM)
 }
 
-// patience is how long clients may still take what their runs wrote when a daemon that has a
-// successor has no run left.
+// patience is how long clients may still read output after the last run of a daemon with a
+// successor has ended.
 const patience = 30 * time.Second
 
-// part lets no client that has stopped reading keep a daemon that has a successor.
+// part waits until no run is left, and after patience drops clients that do not read.
 func (d *jaild) part(ctx context.Context) {
 	for d.s.Idle(ctx) == nil {
 		if !tick.Wait(ctx.Done(), patience) {
 			return
 		}
-		// Nor has one begun that was asked for before.
+		// Nor has a run begun meanwhile that was requested before.
 		if d.s.Active() == 0 {
 			d.server.Hurry()
 			return
@@ -207,18 +208,18 @@ func (d *jaild) part(ctx context.Context) {
 	}
 }
 
-// end ends every run and puts the end on record.
+// end ends all runs, which records their ends, closes the server and returns err with further
+// errors. reason is told to the manager and to the runs.
 func (d *jaild) end(err error, reason string, how syscall.Signal) error {
 	notify(daemon.SdNotifyStopping, "STATUS="+reason)
-	// Clients that come from here on wait for the next daemon, where a service manager has the
-	// socket.
+	// New clients wait for the next daemon, if a service manager holds the socket.
 	d.listener.Close()
 	d.server.Hurry()
 	err = errors.Join(err, d.s.Close(reason, how))
-	// What is still being answered are the ends of runs, which Close has brought about.
+	// The answers under way are the results of runs that Close has ended.
 	last, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	// Who takes no answer until then sees the end of the connection.
+	// Clients that do not read until then see the end of the connection.
 	if sent := d.server.Shutdown(last); !errors.Is(sent, context.DeadlineExceeded) {
 		err = errors.Join(err, sent)
 	}

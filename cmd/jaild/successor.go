@@ -16,50 +16,50 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/config"
 )
 
-// An upgrade starts the program that is installed now beside the daemon that runs, and no run is
-// ended for it: two daemons may have one state directory. On SIGUSR2:
+// An upgrade starts the installed program as a second daemon on the same state directory, and the
+// old daemon stays until its runs have ended. On SIGUSR2:
 //
 //	old daemon                                         new daemon: jaild --successor …
 //	starts it, with the socket             ──────►     opens state and log, listens on the same socket
 //	tells the service manager its pid      ◄──────     {"ready":true,"pid":…}
 //	takes no more clients                  ──────►     {"own":…,"pid":…}: it answers, and tells the service manager that it is ready
-//	carries its runs to their end                      runs what comes
-//	ends                                   ──────►     reads the end of what it sends
+//	waits for its runs to end                          serves new clients
+//	ends                                   ──────►     reads end of file
 //	ends its runs at once                  ◄──────     {"end":true}: it is itself told to end
 //
-// A new daemon that does not come up changes nothing: the old one goes on.
+// If the new daemon fails to start, the old one continues.
 
 // Descriptors of a successor.
 const (
 	successorControl = 3
 	successorSocket  = 4
-	// Where there is a port for metrics.
+	// Only if there is a port for metrics.
 	successorMetrics = 5
 )
 
-// succession is what the two say.
+// succession is a message between a daemon and its successor.
 type succession struct {
 	Ready bool `json:"ready,omitempty"`
-	PID   int  `json:"pid,omitempty"` // of who says it
+	PID   int  `json:"pid,omitempty"` // of the sender
 	End   bool `json:"end,omitempty"`
-	// The socket's file was made by a daemon, and is removed by the last one.
+	// The socket's file was made by a daemon, and the last one removes it.
 	Own bool `json:"own,omitempty"`
 
-	// Of who says it; releases before 0.8 do not.
+	// The sender's version; releases before 0.8 do not send it.
 	Version string `json:"version,omitempty"`
-	// And sessions, that who says it still has.
+	// The number of runs and sessions that the sender still has.
 	Runs int `json:"runs,omitempty"`
 }
 
 // A successor is the daemon that took over.
 type successor struct {
 	conn *control.Conn
-	// Closed when it wants this one to end.
+	// closed when it asks this daemon to end
 	told chan struct{}
 }
 
-// succeed starts the installed program with the arguments of this one, and returns when it has
-// taken over. runs is asked for how many the old daemon has, when the new one is there.
+// succeed starts the program exe with args and the sockets, and returns when it has taken over.
+// runs returns how many runs this daemon has by then.
 func succeed(ctx context.Context, exe string, args []string, sockets passed,
 	runs func() int) (*successor, error) {
 	conn, theirs, err := control.Pair("succession")
@@ -102,16 +102,16 @@ func succeed(ctx context.Context, exe string, args []string, sockets passed,
 	go func() {
 		var said succession
 		if _, err := conn.Receive(&said); err == nil && said.End {
-			// Else it has died, which is no reason to end runs.
+			// Otherwise the successor has died, which is no reason to end runs.
 			close(s.told)
 		}
 	}()
 	return s, nil
 }
 
-// detachArg is the first argument of a process that only starts another and ends, so that the other
-// is a child of the service manager: one that is not its own it would not wait for when it ends a
-// service, but kill at once.
+// detachArg is the first argument of a process that starts another one and ends, so that the other
+// becomes a child of the service manager. The manager would kill a process that is not its child
+// when it ends the service, instead of waiting for it.
 const detachArg = "detach"
 
 func detach(args []string) int {
@@ -124,7 +124,7 @@ func detach(args []string) int {
 		files = append(files, os.NewFile(uintptr(fd), "inherited"))
 	}
 	if len(args) == 0 || args[0] == successorFlag+"1" {
-		// There are only two descriptors before those of the metrics.
+		// Without a port for metrics there are two descriptors.
 		files = files[:successorMetrics-successorControl]
 	}
 	if command(exe, args, files).Start() != nil {
@@ -140,16 +140,17 @@ func command(exe string, args []string, files []*os.File) *exec.Cmd {
 	return cmd
 }
 
-// A predecessor is the daemon that this one took over from, or nil.
+// A predecessor is the daemon that this one takes over from. A nil predecessor means none.
 type predecessor struct {
 	conn *control.Conn
 	pid  int
-	// "" of a release that does not say
+	// "" if its release does not send it
 	version string
 	runs    int
 }
 
-// inherit takes over what a predecessor passes.
+// inherit takes over the control connection and the sockets of a predecessor. sockets is their
+// number.
 func inherit(sockets int) (*predecessor, passed, error) {
 	var p passed
 	conn, err := control.Inherit(successorControl)
@@ -168,7 +169,8 @@ func inherit(sockets int) (*predecessor, passed, error) {
 	return &predecessor{conn: conn}, p, nil
 }
 
-// takeOver tells the predecessor to let go of the socket, and returns when it has.
+// takeOver tells the predecessor that this daemon is ready, and returns when the predecessor has
+// stopped accepting clients. p may be nil.
 func (p *predecessor) takeOver(sockets *passed) error {
 	if p == nil {
 		return nil
@@ -186,7 +188,7 @@ func (p *predecessor) takeOver(sockets *passed) error {
 	return nil
 }
 
-// String says who the predecessor is, and what it still does.
+// String returns the predecessor's version, PID and number of runs.
 func (p *predecessor) String() string {
 	version := cmp.Or(p.version, "of an older release")
 	return fmt.Sprintf(
@@ -194,7 +196,7 @@ func (p *predecessor) String() string {
 		version, p.pid, p.runs)
 }
 
-// end tells the predecessor to end its runs, and returns when it is gone.
+// end tells the predecessor to end its runs, and waits until its process has ended. p may be nil.
 func (p *predecessor) end() {
 	if p == nil {
 		return
@@ -203,7 +205,7 @@ func (p *predecessor) end() {
 		var nothing struct{}
 		_, _ = p.conn.Receive(&nothing)
 	}
-	// A service manager kills what is left when this process has ended, and would call that a
+	// A service manager would kill the predecessor when this process has ended, and report a
 	// failure.
 	for wait := time.Millisecond; wait < time.Second && syscall.Kill(p.pid, 0) == nil; wait *= 2 {
 		time.Sleep(wait)

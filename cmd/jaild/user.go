@@ -16,17 +16,17 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// scopedArg marks a daemon that the user's service manager has been asked to put into a scope of
-// its own already.
+// scopedArg marks a daemon that already runs in a scope of the user's service manager.
 const scopedArg = "--scoped"
 
-// systemdRun is looked for nowhere else: a PATH can be anybody's.
+// systemdRun is an absolute path, since PATH is not trusted.
 const systemdRun = "/usr/bin/systemd-run"
 
-// asUser is the life of an ordinary user's daemon as it is seen from outside: it asks for a control
-// group, enters the namespaces and waits.
+// asUser runs an ordinary user's daemon: it checks the owners of files, gets a control group,
+// starts the daemon in its namespaces and returns its exit code. own says that the control group is
+// delegated already, scoped that it is in a scope.
 func asUser(config config.Config, exe string, args []string, own, scoped bool) (int, error) {
-	// Inside, the names of owners are gone.
+	// Inside the namespace, the owners of files cannot be told apart.
 	for _, dir := range append([]string{config.Profiles, filepath.Dir(config.Ceiling),
 		filepath.Dir(config.Fetch)}, config.Bundles...) {
 		if err := profiles.CheckOwners(dir); err != nil {
@@ -39,7 +39,8 @@ func asUser(config config.Config, exe string, args []string, own, scoped bool) (
 		return 0, &problem.Error{Code: problem.Failed, Message: systemdRun + ": " + err.Error(),
 			Err: err}
 	}
-	// Before there is a second process: a group whose controllers are handed on may hold none.
+	// Before there is a second process: a group that enables controllers for its children may
+	// contain none.
 	if _, err := cgroup.Delegated(); err != nil {
 		return 0, noDelegation(err)
 	}
@@ -50,7 +51,8 @@ func asUser(config config.Config, exe string, args []string, own, scoped bool) (
 	return code, err
 }
 
-// noNamespaces says why there are none, in the words of jail doctor where that knows.
+// noNamespaces returns the error for a failed user namespace, in the words of jail doctor if it
+// finds the cause.
 func noNamespaces(err error) error {
 	if e := problem.Missing(probe.UserNamespace(), err); e != nil {
 		return e
@@ -59,8 +61,7 @@ func noNamespaces(err error) error {
 		WithHint("jail doctor says what this host can enforce")
 }
 
-// probeArg asks a user's daemon what of the stack it can enforce, from inside its namespaces, and
-// to do nothing else.
+// probeArg lets a user's daemon print what it can enforce inside its namespaces, and end.
 const probeArg = "--probe"
 
 func probeInside(config config.Config, stdout io.Writer) int {
@@ -78,8 +79,7 @@ func probeInside(config config.Config, stdout io.Writer) int {
 	return 0
 }
 
-// userManager reports whether the user's service manager can be asked for a control group with
-// limits.
+// userManager reports whether the user's service manager can provide a control group with limits.
 func userManager() bool {
 	if layout, err := cgroup.Detect(); err != nil || layout != cgroup.V2 {
 		return false
@@ -96,7 +96,7 @@ func userManager() bool {
 	return true
 }
 
-// noDelegation refuses: a run without its limits is no run.
+// noDelegation returns the error for a missing control group: no run is started without its limits.
 func noDelegation(err error) error {
 	if errors.Is(err, cgroup.ErrShared) {
 		return problem.New(problem.Layer,

@@ -13,25 +13,25 @@ import (
 
 const pathAgentRecords = "/v1/agents/records"
 
-// Bounds of what is recorded about agents at one time.
+// Bounds of one request to record agent steps.
 const (
 	maxAgentRecords = 100
 	maxAgentText    = 4 << 10 // bytes
 	maxQuoted       = 100     // bytes of a caller's in a message
 )
 
-// AgentRecords are steps of the caller's agents to put on record.
+// AgentRecords are steps of the caller's agents to record.
 type AgentRecords struct {
 	Records []audit.AgentStep `json:"records"`
 }
 
-// AgentRecorded has the numbers of the records.
+// AgentRecorded has the numbers of the first and the last new record.
 type AgentRecorded struct {
 	First uint64 `json:"first"`
 	Last  uint64 `json:"last"`
 }
 
-// recordAgents puts steps of the caller's agents on record.
+// recordAgents records steps of the caller's agents.
 func (srv *Server) recordAgents(q call, req AgentRecords) (any, error) {
 	if n := len(req.Records); n < 1 || n > maxAgentRecords {
 		return nil, problem.New(problem.Usage, "%d records of agents: want 1 to %d", n,
@@ -51,7 +51,8 @@ func (srv *Server) recordAgents(q call, req AgentRecords) (any, error) {
 	return AgentRecorded{First: first, Last: last}, nil
 }
 
-// checkAgent refuses a record of an agent that is not the caller's, or that says what no agent does.
+// checkAgent returns an error if the agent is not the caller's, the step is unknown, or a text is
+// too long.
 func checkAgent(c caller.Caller, e audit.AgentStep) error {
 	if !c.OwnsAgent(e.ID) {
 		return problem.New(problem.Refused, "agent id %q is not one of yours: want agent:USER:NAME",
@@ -70,7 +71,8 @@ func checkAgent(c caller.Caller, e audit.AgentStep) error {
 	return nil
 }
 
-// RecordSteps puts steps of the caller's agents on record, all of them or none.
+// RecordSteps records steps of the caller's agents, all of them or none, and returns the numbers of
+// the records.
 func RecordSteps(ctx context.Context, c *Client, steps ...audit.AgentStep) (r AgentRecorded,
 	err error) {
 	return r, c.link.do(ctx, "POST", pathAgentRecords, AgentRecords{steps}, &r)

@@ -1,6 +1,6 @@
-// Package api is how a client asks a supervisor: HTTP and JSON over a Unix socket, versioned below
-// /v1/, described by openapi.json beside this file. It exists so that the command line, a daemon
-// for all and a private daemon for one run go through the same code.
+// Package api is the API between clients and jaild: HTTP and JSON over a Unix socket, versioned
+// below /v1/, described by openapi.json beside this file. The command line uses it alike with a
+// daemon for all users and with a private daemon for one run.
 package api
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
-// Number is that of the API: a client and a daemon of one number understand one another, whatever
-// their versions.
+// Number is the version of the API: a client and a daemon with the same number can work together,
+// whatever their releases.
 const Number = wire.Number
 
 // Paths of the API.
@@ -39,19 +39,19 @@ const (
 	pathImages     = "/v1/images"
 )
 
-// Forms of the differences in a review, for ?patch=.
+// Formats of the differences in a review, for ?patch=.
 const (
-	// Content as it is, for git apply.
+	// Content unchanged, for git apply.
 	PatchPlain    = "plain"
 	PatchTerminal = "terminal" // control characters escaped, reversibly
-	// for Client.Changes: no text, but what can be chosen among
+	// for Client.Changes: no text, but the hunks of each change
 	PatchHunks = "hunks"
-	// For Client.Changes: as PatchTerminal and PatchHunks; the text of a change comes after it,
-	// before that of the next.
+	// For Client.Changes: as PatchTerminal and PatchHunks. The text of a change comes after it,
+	// before the next change.
 	PatchReview = "review"
 )
 
-// Upgrade is the protocol that POST /v1/runs switches to: the streams of a run, see Frame.
+// Upgrade is the protocol to which POST /v1/runs switches for the streams of a run. See FrameKind.
 const Upgrade = wire.Upgrade
 
 // A KillRequest asks for the end of a run.
@@ -60,16 +60,15 @@ type KillRequest struct {
 	Signal int `json:"signal,omitempty"`
 }
 
-// A ReviewLine is one line of the answer to GET /v1/workspaces/ID/changes. It has exactly one of
-// these. First comes a line with info, then one for each change, at last one with the summary.
-// Between them are, if ?patch=plain or ?patch=terminal asks for it, parts of the differences as
-// text, which together are one patch, and if ?hunks=1 asks for them, the hunks of a change after
-// it. So a change set of any size is streamed, in one pass. A review that fails on the way ends
-// with error.
+// A ReviewLine is one line of the answer to GET /v1/workspaces/ID/changes, with exactly one field
+// set. The first line has info, then each change has a line, and the last one has the summary. With
+// ?patch=plain or ?patch=terminal, lines with parts of the differences come between, which together
+// are one patch; with ?hunks=1, a line with the hunks follows each change. So a change set of any
+// size is streamed. If the review fails, the last line has error.
 type ReviewLine struct {
 	Info   *shadows.WorkspaceInfo `json:"info,omitempty"`
 	Change *Change                `json:"change,omitempty"`
-	// Of the change before, if ?hunks=1 asks for them.
+	// The hunks of the last change, with ?hunks=1.
 	Hunks *workspace.FileHunks `json:"hunks,omitempty"`
 	// The next part of the differences as text.
 	Patch   []byte         `json:"patch,omitempty"`
@@ -80,12 +79,12 @@ type ReviewLine struct {
 // A Change is a change with what a reviewer needs beside it.
 type Change struct {
 	workspace.Change
-	// Why a commit holds it back.
+	// Why a commit does not include it unless asked to.
 	Protected string `json:"protected,omitempty"`
 }
 
-// Folds reports whether a change is one of git's own files that a report of the repository sums up,
-// and needs no look of its own. That a repository is new is said of its directory.
+// Folds reports whether a change is to one of git's own files and has no risk of its own, so that a
+// summary of the repository suffices for the reviewer.
 func (c Change) Folds() bool {
 	return c.Git != "" && c.Refused == "" && c.Conflict == "" && c.Protected == "" &&
 		!slices.ContainsFunc(c.Risks, func(r workspace.Risk) bool {
@@ -98,35 +97,35 @@ type ReviewSummary struct {
 	workspace.Shown
 }
 
-// Version says what answers.
+// Version describes the daemon.
 type Version struct {
 	Version string `json:"version"`
 	// Version of this API.
 	API int `json:"api"`
-	// Of the daemon.
+	// The process id of the daemon.
 	PID int `json:"pid"`
-	// The directory of its state.
+	// The daemon's state directory.
 	State string `json:"state"`
-	// The directory of its audit log.
+	// The directory of the daemon's audit log.
 	Log string `json:"log"`
 }
 
-// A RecordLine is one line of the answer to POST /v1/records: a record, as it stands in the log, or
-// at last what went wrong.
+// A RecordLine is one line of the answer to POST /v1/records: a record as in the log, or on the
+// last line an error.
 type RecordLine struct {
 	Record json.RawMessage `json:"record,omitempty"`
 	Error  *problem.Error  `json:"error,omitempty"`
 }
 
-// Problem is the body of every answer that is not a success.
+// Problem is the body of every answer that is an error.
 type Problem struct {
 	Error *problem.Error `json:"error"`
 }
 
-// Records are the lines of the log about one run.
+// Records are a live run and the records of the log about a run.
 type Records struct {
 	Live    *message.RunInfo  `json:"live,omitempty"`
 	Records []json.RawMessage `json:"records,omitempty"`
-	// There are more records, which POST /v1/records gives.
+	// There are more records: POST /v1/records returns them all.
 	Truncated bool `json:"truncated,omitempty"`
 }

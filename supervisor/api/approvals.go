@@ -26,7 +26,7 @@ const (
 // A ProposeRequest proposes an action.
 type ProposeRequest = approvals.ProposeRequest
 
-// actions lists those that wait for an approval.
+// actions lists the actions that wait for an approval. With ?wait= it waits until the list changes.
 func (srv *Server) actions(q call) (any, error) {
 	query := q.URL.Query()
 	if !query.Has("wait") {
@@ -66,7 +66,7 @@ func (srv *Server) propose(q call, req ProposeRequest) (any, error) {
 	return srv.s.Propose(q.caller, req)
 }
 
-// maxWait bounds how long a client may wait with one request.
+// maxWait bounds how long one request of a client may wait.
 const maxWait = 10 * time.Minute
 
 func (srv *Server) action(q call) (any, error) {
@@ -82,7 +82,8 @@ func (srv *Server) action(q call) (any, error) {
 	return srv.s.Approvals().Wait(ctx, q.caller, q.id)
 }
 
-// atMost returns a context that ends after the seconds that text has, or when the daemon ends.
+// atMost returns a context that ends after text seconds, at most maxWait, or when the daemon ends.
+// Call the function to release it.
 func (srv *Server) atMost(ctx context.Context, text string) (context.Context, func(), error) {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 || time.Duration(n)*time.Second > maxWait {
@@ -99,13 +100,14 @@ type ClaimRequest struct {
 	Key string `json:"key"`
 }
 
-// Approvals asks a daemon about actions that wait for an approval, and about grants.
+// Approvals has the requests of a client about actions that wait for an approval, and about grants.
 type Approvals struct{ link *link }
 
-// Approvals returns what the client can do with actions that wait for an approval.
+// Approvals returns the client's requests about approvals.
 func (c *Client) Approvals() *Approvals { return &Approvals{&c.link} }
 
-// List lists the actions that wait for an approval, or also the last of those that are over.
+// List returns the actions that wait for an approval, and with all also the last ones that are
+// over.
 func (a *Approvals) List(ctx context.Context, all bool) (as []approvals.Action, err error) {
 	path := pathApprovals
 	if all {
@@ -114,8 +116,8 @@ func (a *Approvals) List(ctx context.Context, all bool) (as []approvals.Action, 
 	return as, a.link.do(ctx, "GET", path, nil, &as)
 }
 
-// Changed lists the actions that wait as soon as their approvals.Mark is not seen, or the time is
-// over, which is counted in seconds.
+// Changed waits until the approvals.Mark of the waiting actions differs from seen, for at most
+// atMost in whole seconds, and returns the actions.
 func (a *Approvals) Changed(ctx context.Context, seen string,
 	atMost time.Duration) (as []approvals.Action, err error) {
 	q := url.Values{"seen": {seen}, "wait": {strconv.Itoa(int(atMost / time.Second))}}
@@ -128,20 +130,20 @@ func (a *Approvals) Propose(ctx context.Context, req ProposeRequest) (p approval
 	return p, a.link.do(ctx, "POST", pathApprovals, req, &p)
 }
 
-// Get asks for an action.
+// Get returns an action.
 func (a *Approvals) Get(ctx context.Context, id string) (found approvals.Action, err error) {
 	return found, a.link.do(ctx, "GET", item(pathApprovals, id), nil, &found)
 }
 
-// Await is Get as soon as the action is neither pending nor about to be applied, or the time is
-// over, which is counted in seconds.
+// Await waits until an action is neither pending nor about to be applied, for at most atMost in
+// whole seconds, and returns it.
 func (a *Approvals) Await(ctx context.Context, id string,
 	atMost time.Duration) (found approvals.Action, err error) {
 	q := url.Values{"wait": {strconv.Itoa(int(atMost / time.Second))}}
 	return found, a.link.do(ctx, "GET", item(pathApprovals, id)+"?"+q.Encode(), nil, &found)
 }
 
-// Decide decides on an action.
+// Decide approves or refuses an action.
 func (a *Approvals) Decide(ctx context.Context, id string,
 	req approvals.DecideRequest) (decided approvals.Action, err error) {
 	return decided, a.link.do(ctx, "POST", item(pathApprovals, id)+"/decide", req, &decided)
@@ -152,31 +154,30 @@ func (a *Approvals) Revert(ctx context.Context, id string) (reverted approvals.A
 	return reverted, a.link.do(ctx, "POST", item(pathApprovals, id)+"/revert", nil, &reverted)
 }
 
-// Claim claims an approved action that the caller carries out. It is the caller's once it returns
-// without an error, and nobody's a second time.
+// Claim claims an approved action that the caller carries out. An action can be claimed only once.
 func (a *Approvals) Claim(ctx context.Context, id, key string) (claimed approvals.Action, err error) {
 	return claimed, a.link.do(ctx, "POST", item(pathApprovals, id)+"/claim", ClaimRequest{key},
 		&claimed)
 }
 
-// Report says how an action ended that the caller claimed.
+// Report reports how an action ended that the caller claimed.
 func (a *Approvals) Report(ctx context.Context, id string,
 	req approvals.ReportRequest) (ended approvals.Action, err error) {
 	return ended, a.link.do(ctx, "POST", item(pathApprovals, id)+"/report", req, &ended)
 }
 
-// Settle says how an action ended whose proposer is gone.
+// Settle reports how an action ended whose proposer is gone.
 func (a *Approvals) Settle(ctx context.Context, id string,
 	req approvals.SettleRequest) (ended approvals.Action, err error) {
 	return ended, a.link.do(ctx, "POST", item(pathApprovals, id)+"/settle", req, &ended)
 }
 
-// Withdraw takes an action back that was not applied.
+// Withdraw withdraws an action that was not applied.
 func (a *Approvals) Withdraw(ctx context.Context, id string) (gone approvals.Action, err error) {
 	return gone, a.link.do(ctx, "DELETE", item(pathApprovals, id), nil, &gone)
 }
 
-// Grants lists the grants that allow something.
+// Grants returns the grants that are in force.
 func (a *Approvals) Grants(ctx context.Context) (all []approvals.Grant, err error) {
 	return all, a.link.do(ctx, "GET", pathGrants, nil, &all)
 }
@@ -186,18 +187,18 @@ func (a *Approvals) Revoke(ctx context.Context, id string) (g approvals.Grant, e
 	return g, a.link.do(ctx, "DELETE", item(pathGrants, id), nil, &g)
 }
 
-// NewKey returns a secret for a proposal of an action that the caller carries out.
+// NewKey returns a secret for proposing an action that the caller carries out.
 func NewKey() string { return rand.Text() }
 
-// ErrChanged says of an approved action that what it is about is not as it was when it was
-// proposed, and that nothing was done.
+// ErrChanged means that the object of an approved action has changed since the proposal, and
+// nothing was done.
 var ErrChanged = errors.New("it has changed since it was proposed")
 
-// ErrUnsettled is wrapped by what do of Carry returns if the action may still be carried out.
+// ErrUnsettled is returned by the function do of Carry if the action may still be carried out.
 var ErrUnsettled = errors.New("nobody knows yet how it ended")
 
-// Wait is Get as soon as the action does not wait for a decision any more. It waits until ctx ends,
-// and the action goes on waiting then: no decision is no refusal.
+// Wait waits until an action is no longer pending, and returns it. If ctx ends first, the action
+// stays pending: that is no refusal.
 func (a *Approvals) Wait(ctx context.Context, id string) (approvals.Action, error) {
 	for {
 		found, err := a.Await(ctx, id, time.Minute)
@@ -207,19 +208,19 @@ func (a *Approvals) Wait(ctx context.Context, id string) (approvals.Action, erro
 	}
 }
 
-// Carry claims an approved action, does it, and reports how it ended. What do returns is the outcome
-// that people are shown; an error that is ErrChanged makes the action stale, another one failed. With
-// ErrUnsettled the action stays applying, and the caller reports its end later.
+// Carry claims an approved action, calls do, and reports how it ended. do returns the outcome to
+// show people. Its error ErrChanged makes the action stale, ErrUnsettled leaves it applying until
+// the caller reports its end, and any other makes it failed.
 //
-// do is called once at most, here or anywhere, and only after the claim is on record. If the caller
-// is killed in do, the action stays applying, and a person settles it. An action is not given to
-// Carry twice.
+// do is called at most once for an action, by any process, after the claim is recorded. If the
+// caller is killed in do, the action stays applying until a person settles it. Do not give an
+// action to Carry twice.
 func (a *Approvals) Carry(ctx context.Context, id, key string,
 	do func(approvals.Action) (outcome string, err error)) (approvals.Action, error) {
 	claimed, err := a.Claim(ctx, id, key)
 	var answer *problem.Error
 	if err != nil && !errors.As(err, &answer) {
-		// The daemon may have noted the claim and not said so.
+		// The daemon may have recorded the claim although its answer was lost.
 		_, lost := a.report(ctx, id, approvals.ReportRequest{Key: key, State: approvals.Failed,
 			Error: "the answer to the claim was lost, and nothing was done"})
 		return claimed, errors.Join(err, lost)
@@ -246,8 +247,8 @@ func (a *Approvals) Carry(ctx context.Context, id, key string,
 	return ended, errors.Join(failed, err)
 }
 
-// report is Report again and again until a daemon answers: the same report may come twice. It goes
-// on after the end of ctx, since what is reported was done.
+// report repeats Report until a daemon answers, for at most patience. Equal reports do no harm. It
+// continues after ctx ends, since the action was carried out.
 func (a *Approvals) report(ctx context.Context, id string,
 	r approvals.ReportRequest) (approvals.Action, error) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), patience)
@@ -264,9 +265,8 @@ func (a *Approvals) report(ctx context.Context, id string,
 	}
 }
 
-// reportable is a text as a report takes it, bounded and without characters that nobody sees. Often a
-// remote host has chosen the text, and a report that the daemon refuses would leave the action
-// applying.
+// reportable returns text bounded and without invisible characters, as a report must have it. The
+// text may come from a remote host, and a refused report would leave the action applying.
 func reportable(text string) string {
 	return runners.Cut(strings.Map(func(r rune) rune {
 		if r != '\n' && !unicode.IsGraphic(r) {
@@ -276,5 +276,5 @@ func reportable(text string) string {
 	}, strings.ToValidUTF8(text, "?")), maxReported)
 }
 
-// maxReported bounds a text that is reported, in bytes, below what a daemon takes.
+// maxReported bounds a reported text, in bytes, below the daemon's own bound.
 const maxReported = 1000

@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// bodyBound bounds the time in which a client sends the body of a request that is not a stream.
+	// bodyBound bounds how long a client may take to send a request body that is not a stream.
 	bodyBound = 30 * time.Second
-	// maxBodies bounds the bodies that are read at one time, in bytes, all together.
+	// maxBodies bounds the total size in bytes of the request bodies that are read at one time.
 	maxBodies = 256 << 20
-	// turnedAway bounds the connections beyond the bound that get an answer at one time; more are
-	// closed without one.
+	// turnedAway bounds how many surplus connections get an answer at one time; others are closed
+	// without one.
 	turnedAway = 16
-	// toTurnAway bounds the time of one such answer.
+	// toTurnAway bounds the time for one such answer.
 	toTurnAway = time.Second
 )
 
@@ -65,14 +65,14 @@ func (s *shares) take(uid uint32, n int64) (give func()) {
 	})
 }
 
-// boundedListener is a listener that bounds the open connections, in all and of each user.
+// boundedListener is a listener that bounds the open connections, in total and per user.
 type boundedListener struct {
 	net.Listener
 	open *shares
 	// away holds a token for each connection that is being turned away.
 	away chan struct{}
-	// reserve is a descriptor that Accept gives up to turn a client away when the process has no
-	// other left. It is nil while it could not be opened again.
+	// reserve is a spare descriptor. Accept closes it to answer a client with an error when the
+	// process has no other left. It is nil if it could not be reopened.
 	reserve *os.File
 }
 
@@ -85,13 +85,13 @@ func newBoundedListener(l net.Listener, connections int) *boundedListener {
 
 func (b *boundedListener) refill() {
 	if b.reserve == nil {
-		// Without a reserve a client waits in the queue of the socket, which is what it did before.
+		// Without a reserve, clients wait in the socket's queue.
 		b.reserve, _ = os.Open(os.DevNull)
 	}
 }
 
-// refuse answers the next client with the reason that no descriptor is left, on the reserved one.
-// It returns the error of Accept if another goroutine took the reserved descriptor first.
+// refuse accepts the next client with the reserved descriptor and answers that none is left. It
+// returns short if another goroutine used the reserve first.
 func (b *boundedListener) refuse(short error) error {
 	if b.reserve == nil {
 		return short
@@ -118,7 +118,7 @@ func (c counted) Close() error {
 	return c.UnixConn.Close()
 }
 
-// Accept returns the next connection within the bounds. It answers the others with an error.
+// Accept returns the next connection within the bounds. Surplus ones get an error as their answer.
 func (b *boundedListener) Accept() (net.Conn, error) {
 	for {
 		b.refill()
@@ -159,14 +159,14 @@ var tooMany = problem.New(problem.Busy,
 	"jaild is busy: the connections of this user, or of all users, are at their limit").
 	WithHint("try again when some have ended")
 
-// turnAway reads one request and answers it with why. It reads the whole request, since a client
-// that still sends would see a broken connection and no answer.
+// turnAway reads one request and answers it with the error why. It reads the whole body, since a
+// client that is still sending would not see the answer.
 func turnAway(conn net.Conn, why *problem.Error) {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(toTurnAway))
 	req, err := http.ReadRequest(bufio.NewReader(io.LimitReader(conn, maxRequest)))
 	if err != nil {
-		// The client sees that the connection ends.
+		// The client sees the end of the connection.
 		return
 	}
 	_, _ = io.Copy(io.Discard, req.Body)
@@ -182,8 +182,8 @@ func turnAway(conn net.Conn, why *problem.Error) {
 	_ = resp.Write(conn)
 }
 
-// measured bounds the time in which a request body is read, and the bytes of all bodies that are
-// being read.
+// measured wraps a handler: it bounds the time for reading a request body, and the total bytes of
+// the bodies that are being read.
 func measured(next http.Handler) http.Handler {
 	bodies := newShares(maxBodies)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

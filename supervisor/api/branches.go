@@ -32,19 +32,19 @@ func (srv *Server) compare(q call) (any, error) {
 	return shadows.BranchesOf(srv.s.Workspaces()).Compare(q.Context(), q.caller, q.id, other)
 }
 
-// Branches are the branches of the shadows of a daemon.
+// Branches has the requests of a client about branches of shadows.
 type Branches struct{ link *link }
 
-// BranchesOf returns the branches of the daemon of a client.
+// BranchesOf returns the client's requests about branches.
 func BranchesOf(c *Client) Branches { return Branches{&c.link} }
 
-// Fork makes a branch of the shadow of a session or run.
+// Fork makes a branch of the shadow of session or run parent.
 func (b Branches) Fork(ctx context.Context, parent string,
 	req message.ForkRequest) (made shadows.BranchInfo, err error) {
 	return made, b.link.do(ctx, "POST", item(pathSessions, parent)+"/fork", req, &made)
 }
 
-// List lists branches.
+// List returns the branches that the caller may see.
 func (b Branches) List(ctx context.Context) (all []shadows.BranchInfo, err error) {
 	return all, b.link.do(ctx, "GET", pathBranches, nil, &all)
 }
@@ -54,12 +54,12 @@ func (b Branches) Compare(ctx context.Context, id, with string) (r shadows.Compa
 	return r, b.link.do(ctx, "GET", item(pathBranches, id)+"/diff?with="+url.QueryEscape(with), nil, &r)
 }
 
-// PreviewMerge lists what a merge of a branch would take.
+// PreviewMerge returns the changes that a merge of a branch would make to its parent.
 func (b Branches) PreviewMerge(ctx context.Context, id string) (p workspace.MergePreview, err error) {
 	return p, b.link.do(ctx, "POST", item(pathBranches, id)+"/preview", nil, &p)
 }
 
-// Merge takes what a branch changed into the shadow that it was forked from.
+// Merge applies the changes of a branch to the shadow that it was forked from.
 func (b Branches) Merge(ctx context.Context, id string,
 	req shadows.MergeRequest) (r workspace.Result, err error) {
 	return r, b.link.do(ctx, "POST", item(pathBranches, id)+"/merge", req, &r)
@@ -70,7 +70,7 @@ func (b Branches) RevertMerge(ctx context.Context, id string) (r workspace.Merge
 	return r, b.link.do(ctx, "POST", item(pathBranches, id)+"/revert", nil, &r)
 }
 
-// Discard ends the session of a branch, and throws its shadow away.
+// Discard ends the session of a branch and deletes its shadow.
 func (b Branches) Discard(ctx context.Context, id string) error {
 	return b.link.do(ctx, "DELETE", item(pathBranches, id), nil, &struct{}{})
 }

@@ -33,20 +33,20 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
-// A Client asks a daemon.
+// A Client sends requests to a daemon.
 type Client struct{ link link }
 
-// A link is how a client's requests come to its daemon.
+// A link connects a client to its daemon.
 type link struct {
 	dial    func(ctx context.Context) (net.Conn, error)
 	http    *http.Client
 	private *private
-	// That Dial made, until it is used.
+	// The connection that Dial made, until it is used.
 	first *atomic.Pointer[net.Conn]
 }
 
-// Dial returns a client of the daemon that listens on the socket. It tries the socket once, so that
-// a caller can start a private daemon where there is none.
+// Dial returns a client of the daemon that listens on the socket. It connects once, so that the
+// caller learns whether there is a daemon.
 func Dial(ctx context.Context, socket string) (*Client, error) {
 	var d net.Dialer
 	dial := func(ctx context.Context) (net.Conn, error) {
@@ -56,7 +56,7 @@ func Dial(ctx context.Context, socket string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Is good for one request.
+	// The first request uses the connection that is open already.
 	var first atomic.Pointer[net.Conn]
 	first.Store(&conn)
 	c := newClient(func(ctx context.Context) (net.Conn, error) {
@@ -77,7 +77,7 @@ func newClient(dial func(context.Context) (net.Conn, error), p *private) *Client
 	return &Client{link{dial: dial, http: &http.Client{Transport: transport}, private: p}}
 }
 
-// private is a daemon that this client started for itself.
+// private is a daemon that serves only this client.
 type private struct {
 	cmd    *exec.Cmd
 	conn   *control.Conn
@@ -85,8 +85,8 @@ type private struct {
 	errors bytes.Buffer
 }
 
-// StartPrivate starts a daemon for this client alone. It does not share the client's terminal
-// signals: the client decides what becomes of a run.
+// StartPrivate starts the program jaild as a daemon for this client alone. The daemon has its own
+// session, so signals of the client's terminal do not reach it.
 func StartPrivate(jaild string, args ...string) (*Client, error) {
 	conn, theirs, err := control.Pair("private")
 	if err != nil {
@@ -109,7 +109,7 @@ func StartPrivate(jaild string, args ...string) (*Client, error) {
 	return newClient(dial, p), nil
 }
 
-// Rest closes the connections that nothing is asked on; the next request makes one.
+// Rest closes the idle connections. The next request makes a new one.
 func (c *Client) Rest() {
 	if c.link.first != nil {
 		if conn := c.link.first.Swap(nil); conn != nil {
@@ -119,7 +119,7 @@ func (c *Client) Rest() {
 	c.link.http.CloseIdleConnections()
 }
 
-// Close lets go of the daemon; a private one ends, and Close waits for that.
+// Close closes the connections. It ends a private daemon and waits for its end.
 func (c *Client) Close() error {
 	c.Rest()
 	p := c.link.private
@@ -133,7 +133,7 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// said is why a private daemon that has ended did so, in the words that it left.
+// said returns the error that a private daemon printed when it ended, or one made from err.
 func (p *private) said(err error) error {
 	line, _, _ := bytes.Cut(bytes.TrimSpace(p.errors.Bytes()), []byte("\n"))
 	var said Problem
@@ -149,7 +149,8 @@ func (p *private) said(err error) error {
 	return fmt.Errorf("jaild did not answer: %w", plain(err))
 }
 
-// explain says why a daemon did not answer; a private one, in the words that it left.
+// explain returns an error for users why the daemon did not answer. For a private daemon it is the
+// daemon's own.
 func (l *link) explain(err error) error {
 	var known *problem.Error
 	var output *outputError
@@ -167,16 +168,18 @@ func (l *link) explain(err error) error {
 	return l.private.said(err)
 }
 
-// do asks and reads the answer into out.
+// do sends a request with the JSON of in and decodes the answer into out. It retries while a daemon
+// is ending.
 func (l *link) do(ctx context.Context, method, path string, in, out any) error {
 	return again(ctx, func() error { return l.once(ctx, method, path, in, out) })
 }
 
-// patience is how long a client waits for the daemon after one that is being ended.
+// patience is how long a client waits for the next daemon after one that is ending.
 const patience = 15 * time.Second
 
-// again does f, and once more after a moment where a daemon said that it is being ended: nothing
-// was begun then, and with a service manager that has the socket the next daemon answers on it.
+// again calls f, and repeats it within patience while the error is that the daemon is ending.
+// Nothing was begun then, and with a service manager that owns the socket the next daemon answers
+// on it.
 func again(ctx context.Context, f func() error) error {
 	var deadline time.Time
 	for {
@@ -210,7 +213,7 @@ func (l *link) once(ctx context.Context, method, path string, in, out any) error
 	return nil
 }
 
-// open asks and returns the body of the answer, if that is no error of the daemon's.
+// open sends a request and returns the body of a successful answer, or the daemon's error.
 func (l *link) open(ctx context.Context, method, path string, in any) (io.ReadCloser, error) {
 	var body io.Reader
 	if in != nil {
@@ -231,7 +234,7 @@ func (l *link) open(ctx context.Context, method, path string, in any) (io.ReadCl
 	return success(resp)
 }
 
-// success returns the body of an answer, if that is no error of the daemon's.
+// success returns the body of a successful answer, or the daemon's error.
 func success(resp *http.Response) (io.ReadCloser, error) {
 	if resp.StatusCode != http.StatusOK {
 		defer resp.Body.Close()
@@ -251,47 +254,47 @@ func readProblem(resp *http.Response) error {
 
 func item(base, id string) string { return base + "/" + url.PathEscape(id) }
 
-// Version asks what answers.
+// Version returns the daemon's version, PID and directories.
 func (c *Client) Version(ctx context.Context) (v Version, err error) {
 	return v, c.link.do(ctx, "GET", PathVersion, nil, &v)
 }
 
-// Policy asks which policy files are in force.
+// Policy returns the policy files in force.
 func (c *Client) Policy(ctx context.Context) (p hostpolicy.Status, err error) {
 	return p, c.link.do(ctx, "GET", pathPolicy, nil, &p)
 }
 
-// Host asks what the host, and the daemon on it, can enforce.
+// Host returns what the host and the daemon on it can enforce.
 func (c *Client) Host(ctx context.Context) (h message.HostStatus, err error) {
 	return h, c.link.do(ctx, "GET", pathHost, nil, &h)
 }
 
-// Plan asks for the plan of a request; nothing starts.
+// Plan returns the plan for a request, and starts nothing.
 func (c *Client) Plan(ctx context.Context, req message.Request) (p jail.Plan, err error) {
 	return p, c.link.do(ctx, "POST", pathPlan, req, &p)
 }
 
-// Runs lists the live runs.
+// Runs returns the live runs.
 func (c *Client) Runs(ctx context.Context) (runs []message.RunInfo, err error) {
 	return runs, c.link.do(ctx, "GET", PathRuns, nil, &runs)
 }
 
-// Inspect asks what is known of a run.
+// Inspect returns a live run or the records of an ended one.
 func (c *Client) Inspect(ctx context.Context, id string) (r Records, err error) {
 	return r, c.link.do(ctx, "GET", item(PathRuns, id), nil, &r)
 }
 
-// Verify asks whether the jail of a live run is what its plan says.
+// Verify checks whether the jail of a live run matches its plan.
 func (c *Client) Verify(ctx context.Context, id string) (v rundir.Verification, err error) {
 	return v, c.link.do(ctx, "GET", item(PathRuns, id)+"/verify", nil, &v)
 }
 
-// Kill ends a run.
+// Kill ends a run. signal is the one that its result names, 0 for SIGKILL.
 func (c *Client) Kill(ctx context.Context, id string, signal int) error {
 	return c.link.do(ctx, "POST", item(PathRuns, id)+"/kill", KillRequest{signal}, &struct{}{})
 }
 
-// Workspaces lists the shadows that are kept.
+// Workspaces returns the shadows that are kept.
 func (c *Client) Workspaces(ctx context.Context) (all []shadows.WorkspaceInfo, err error) {
 	return all, c.link.do(ctx, "GET", pathWorkspaces, nil, &all)
 }
@@ -308,12 +311,12 @@ func (c *Client) Revert(ctx context.Context, id string,
 	return r, c.link.do(ctx, "POST", item(pathWorkspaces, id)+"/revert", req, &r)
 }
 
-// Prune forgets shadows of which nothing is left but what was kept for a revert, for too long.
+// Prune removes shadows that were kept only for a revert, for too long.
 func (c *Client) Prune(ctx context.Context) (p shadows.Pruned, err error) {
 	return p, c.link.do(ctx, "POST", pathPrune, nil, &p)
 }
 
-// Caches lists the caches that runs keep.
+// Caches returns the caches of runs.
 func (c *Client) Caches(ctx context.Context) (all []workspace.CacheInfo, err error) {
 	return all, c.link.do(ctx, "GET", pathCaches, nil, &all)
 }
@@ -323,27 +326,27 @@ func (c *Client) RemoveCache(ctx context.Context, id string) error {
 	return c.link.do(ctx, "DELETE", item(pathCaches, id), nil, &struct{}{})
 }
 
-// Discard throws a shadow away, which no session or run uses.
+// Discard deletes a shadow that no session or run uses.
 func (c *Client) Discard(ctx context.Context, id string) error {
 	return c.link.do(ctx, "DELETE", item(pathWorkspaces, id), nil, &struct{}{})
 }
 
-// ForceDiscard ends the session or run that uses a shadow, or gives up a commit of it that was cut
-// off and that can be neither finished nor undone, and throws the shadow away.
+// ForceDiscard deletes a shadow, after ending the session or run that uses it. It also gives up an
+// interrupted commit that can be neither finished nor undone.
 func (c *Client) ForceDiscard(ctx context.Context, id string) error {
 	return c.link.do(ctx, "DELETE", item(pathWorkspaces, id)+"?force=1", nil, &struct{}{})
 }
 
-// DiscardPaths throws a part of the changes in a shadow away.
+// DiscardPaths discards a part of the changes in a shadow.
 func (c *Client) DiscardPaths(ctx context.Context, id string,
 	req shadows.DiscardRequest) (d shadows.Discarded, err error) {
 	return d, c.link.do(ctx, "POST", item(pathWorkspaces, id)+"/discard", req, &d)
 }
 
-// Changes streams a review: its first line has Info, its last Summary, those between a Change each
-// or a part of the differences as text, which patch asks for: PatchPlain, PatchTerminal, or "" for
-// none; with PatchHunks the hunks of each change after it. Paths limit it to changes at and below
-// them; none means all.
+// Changes streams a review. The first line has Info, the last one Summary, the others a Change each
+// or a part of the differences as text. patch selects the text: PatchPlain, PatchTerminal, or ""
+// for none; PatchHunks adds the hunks after each change. paths limit the review to changes at and
+// below them.
 func (c *Client) Changes(ctx context.Context, id, patch string,
 	paths ...string) iter.Seq2[ReviewLine, error] {
 	ask := url.Values{"path": paths}
@@ -366,7 +369,7 @@ func (c *Client) Changes(ctx context.Context, id, patch string,
 		})
 }
 
-// readLines asks for a stream of lines of JSON, and returns what read makes of each.
+// readLines sends a request and streams the lines of JSON in the answer, each converted by read.
 func readLines[L, T any](ctx context.Context, l *link, method, path string, in any,
 	read func(L) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
@@ -396,7 +399,7 @@ func readLines[L, T any](ctx context.Context, l *link, method, path string, in a
 	}
 }
 
-// A cutError is the end of a connection in the middle of a run's streams.
+// A cutError means that a connection ended in the middle of a run's streams.
 type cutError struct{ err error }
 
 func (e *cutError) Error() string {
@@ -408,15 +411,15 @@ func (e *cutError) Error() string {
 
 func (e *cutError) Unwrap() error { return e.err }
 
-// broken reports whether an error says nothing but that the other end is gone.
+// broken reports whether an error only means that the other end closed the connection.
 func broken(err error) bool {
 	gone := []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE}
 	return slices.ContainsFunc(gone, func(e error) bool { return errors.Is(err, e) }) ||
-		// Has no name in net/http.
+		// net/http exports no name for this error.
 		strings.Contains(err.Error(), "server closed idle connection")
 }
 
-// plain strips what net/http says of the request, which is not the user's.
+// plain returns err without the HTTP method and URL that net/http adds.
 func plain(err error) error {
 	if at, ok := errors.AsType[*url.Error](err); ok {
 		return at.Err
@@ -424,7 +427,7 @@ func plain(err error) error {
 	return err
 }
 
-// unanswered says in one sentence that a daemon for all gave no answer, or not all of one.
+// unanswered returns the error for a shared daemon that gave no complete answer.
 func unanswered(err error) error {
 	e := &problem.Error{Code: problem.Failed, Err: err}
 	var cut *cutError

@@ -20,25 +20,25 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
-// Run starts a tool, carries its streams until its end and returns the result. in may be nil for no
-// input: a program of the host then has /dev/null. If out and errOut are the same writer, of a type
-// that == can compare, the tool gets one pipe for both outputs, and the writer gets them in the order
-// in which the tool wrote them. A failure of jail's own that has a place in a result is in the result;
-// the error is for a daemon that does not answer. When ctx ends the connection is closed, and with it
-// the run.
+// Run starts a tool, copies its streams until its end and returns the result. in may be nil: then a
+// program of the host reads /dev/null. If out and errOut are the same comparable writer, the tool
+// gets one pipe for both outputs, so that their order is kept. Failures of jail are in the result;
+// the error is for a daemon that does not answer. When ctx ends, the connection is closed and the
+// run ends.
 func (c *Client) Run(ctx context.Context, req message.Request, in io.Reader, out,
 	errOut io.Writer) (message.Result, error) {
 	return c.RunSized(ctx, req, in, out, errOut, nil)
 }
 
-// RunSized is Run of a tool with a terminal, whose sizes come from the channel, nil for none.
+// RunSized is Run for a tool with a terminal. sizes has the terminal's new sizes, nil for no
+// terminal.
 func (c *Client) RunSized(ctx context.Context, req message.Request, in io.Reader, out,
 	errOut io.Writer, sizes <-chan runners.Terminal) (message.Result, error) {
 	return c.link.streamed(ctx, PathRuns+streamQuery(in, out, errOut), req, in, out, errOut, sizes)
 }
 
-// streamQuery returns the query that asks for what the streams need: one pipe for both outputs if
-// the writers are the same, and no input if there is no reader.
+// streamQuery returns the URL query for the streams: one pipe for both outputs if the writers are
+// the same, and no input if in is nil.
 func streamQuery(in io.Reader, out, errOut io.Writer) string {
 	var asks []string
 	if reflect.ValueOf(out).Comparable() && reflect.ValueOf(errOut).Comparable() && out == errOut {
@@ -53,8 +53,8 @@ func streamQuery(in io.Reader, out, errOut io.Writer) string {
 	return "?" + strings.Join(asks, "&")
 }
 
-// streamed asks for what has streams, and carries them. Where the daemon ends before it has begun
-// anything, the next one is asked.
+// streamed sends a request with streams, copies them and returns the result. If the daemon ends
+// before it has begun anything, it asks the next daemon.
 func (l *link) streamed(ctx context.Context, path string, req any, in io.Reader, out,
 	errOut io.Writer, sizes <-chan runners.Terminal) (res message.Result, err error) {
 	s := &runStream{credit: make(chan struct{}, wire.InputWindow)}
@@ -106,8 +106,8 @@ func (l *link) streamed(ctx context.Context, path string, req any, in io.Reader,
 	return res, nil
 }
 
-// startStreams asks for the switch to streams, and returns what is to be read of the answer, and
-// whether the daemon passes the pipes of the tool.
+// startStreams sends the request and switches to streams. It returns the reader for the frames, and
+// whether the daemon passes the tool's pipes.
 func startStreams(conn io.Writer, from io.Reader, path string, req any) (r *bufio.Reader,
 	passed bool, err error) {
 	body, err := json.Marshal(req)
@@ -120,7 +120,7 @@ func startStreams(conn io.Writer, from io.Reader, path string, req any) (r *bufi
 	}
 	ask.Header.Set("Connection", "Upgrade")
 	ask.Header.Set("Upgrade", Upgrade)
-	// A daemon that does not take it can have said why.
+	// After a failed write, the daemon may still have answered why.
 	sent := ask.Write(conn)
 	r = bufio.NewReaderSize(from, 128<<10)
 	resp, err := http.ReadResponse(r, ask)
@@ -139,21 +139,21 @@ type runStream struct {
 
 	mu   sync.Mutex
 	conn net.Conn
-	// To a daemon that has not begun anything.
+	// Input sent to a daemon that has not begun yet, to be sent again.
 	sent []byte
-	// It has taken input, or sent output.
+	// The daemon has read input or sent output.
 	begun bool
-	// passed carries input and output by the pipes that came.
+	// passed copies input and output through the pipes that the daemon passed.
 	passed func() error
 }
 
-// connect makes the connection to a daemon the stream's, and sends what another had that did not
-// begin.
+// connect sets the connection of the stream, and resends the input that an earlier daemon did not
+// use.
 func (s *runStream) connect(conn net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn = conn; len(s.sent) > 0 {
-		// Who reads from it finds out.
+		// The reader sees the error.
 		_, _ = conn.Write(s.sent)
 	}
 }
@@ -178,7 +178,7 @@ func (s *runStream) begins() {
 	}
 }
 
-// sendInput sends the caller's input to the tool, one frame for each credit of the daemon.
+// sendInput sends the caller's input, one frame for each credit from the daemon.
 func (s *runStream) sendInput(in io.Reader) {
 	w := frameWriter{&s.mu, s, wire.FrameInput}
 	buf := make([]byte, wire.MaxClientFrame)
@@ -196,7 +196,7 @@ func (s *runStream) sendInput(in io.Reader) {
 			break
 		}
 	}
-	// A run that has ended needs no end of input.
+	// After the end of the run the error does not matter.
 	_, _ = frameWriter{&s.mu, s, wire.FrameInputEnd}.Write(nil)
 }
 
@@ -260,7 +260,7 @@ func (s *runStream) receive(r *bufio.Reader, out, errOut io.Writer) (message.Res
 	}
 }
 
-// logs is receive of what may have no result yet.
+// logs is receive for a run that may not have ended: then the result is nil.
 func (s *runStream) logs(r *bufio.Reader, out, errOut io.Writer) (*message.Result, error) {
 	res, err := s.receive(r, out, errOut)
 	if errors.Is(err, errNoResult) {
@@ -269,10 +269,10 @@ func (s *runStream) logs(r *bufio.Reader, out, errOut io.Writer) (*message.Resul
 	return &res, err
 }
 
-// errNoResult ends what is received of a run that goes on.
+// errNoResult means that the output so far is complete and the run has not ended.
 var errNoResult = errors.New("the run goes on")
 
-// readSome reads until there is something, or an end.
+// readSome reads until it has at least one byte or an error.
 func readSome(in io.Reader, buf []byte) (n int, err error) {
 	for n == 0 && err == nil {
 		n, err = in.Read(buf)
@@ -280,7 +280,7 @@ func readSome(in io.Reader, buf []byte) (n int, err error) {
 	return n, err
 }
 
-// An outputError is one of the caller's own streams, not of the daemon.
+// An outputError is an error of the caller's own output, not of the daemon.
 type outputError struct{ err error }
 
 func (e *outputError) Error() string { return e.err.Error() }

@@ -16,8 +16,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
-// detach starts a run that goes on by itself, by its id: asked for twice in the same words it is
-// one run.
+// detach starts a detached run with the id in the path. Repeating the same request returns the same
+// run.
 func (srv *Server) detach(q call) (any, error) {
 	var req message.DetachRequest
 	done, err := readNamed(srv.s, q, &req, &req.ID)
@@ -51,8 +51,8 @@ type AttachRequest struct{}
 // framesType is the media type of frames that are no switched connection.
 const framesType = "application/vnd.jail.frames"
 
-// logs sends what a detached run wrote as frames, with ?follow=1 until its end. After the last
-// comes the result, if there is one.
+// logs sends the output of a detached run as frames, with ?follow=1 until its end. The last frame
+// is the result, or FrameInputEnd if the run has not ended.
 func (srv *Server) logs(w http.ResponseWriter, r *http.Request) {
 	caller, err := callerOf(r.Context())
 	if err != nil {
@@ -73,22 +73,22 @@ func (srv *Server) logs(w http.ResponseWriter, r *http.Request) {
 		refuse(w, srv.s, caller, err)
 		return
 	case err != nil:
-		// The client is gone, or sees that there is no result.
+		// The client is gone, or sees that the result is missing.
 		return
 	}
 	out.begin()
 	if res != nil {
 		if text, err := json.Marshal(srv.s.Names().Result(caller, *res)); err == nil {
-			// A client that is gone needs none.
+			// A client that is gone needs no result.
 			_, _ = frameWriter{&mu, out, wire.FrameResult}.Write(text)
 		}
 		return
 	}
-	// All there is so far.
+	// This is all output so far.
 	_, _ = frameWriter{&mu, out, wire.FrameInputEnd}.Write(nil)
 }
 
-// flushed sends what is written at once.
+// flushed is a writer that flushes each write to the client.
 type flushed struct {
 	w     http.ResponseWriter
 	c     *http.ResponseController
@@ -112,27 +112,27 @@ func (f *flushed) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Detach starts a run that goes on without this client, and returns once its tool runs. The request
-// must have an id; a run of it that was asked for in the same words is returned as it is.
+// Detach starts a run that continues without this client, and returns once its tool runs. The
+// request must have an id. Repeating the same request returns the same run.
 func (c *Client) Detach(ctx context.Context,
 	req message.DetachRequest) (d message.DetachedInfo, err error) {
 	return d, c.link.do(ctx, "PUT", item(PathRuns, req.ID), req, &d)
 }
 
-// Wait waits for the end of a run.
+// Wait waits for the end of a run and returns its result.
 func (c *Client) Wait(ctx context.Context, id string) (r message.Result, err error) {
 	return r, c.link.do(ctx, "GET", item(PathRuns, id)+"/result", nil, &r)
 }
 
-// Attach carries the streams of a detached run, from what it wrote first, until its end. When ctx
-// ends the run goes on.
+// Attach copies the streams of a detached run, its output from the start, until its end. The run
+// continues when ctx ends.
 func (c *Client) Attach(ctx context.Context, id string, in io.Reader, out,
 	errOut io.Writer) (message.Result, error) {
 	return c.link.streamed(ctx, item(PathRuns, id)+"/attach", AttachRequest{}, in, out, errOut, nil)
 }
 
-// Logs writes what a detached run wrote, with follow until its end. The result is nil while it
-// runs.
+// Logs copies the output of a detached run to out and errOut, with follow until its end. The result
+// is nil if the run has not ended.
 func (c *Client) Logs(ctx context.Context, id string, follow bool, out,
 	errOut io.Writer) (*message.Result, error) {
 	query := url.Values{}

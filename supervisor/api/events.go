@@ -21,15 +21,17 @@ import (
 )
 
 const (
-	// afterHeader is the number of the record behind which a stream of records begins.
+	// afterHeader is the header with the number of the record after which a stream of records
+	// begins.
 	afterHeader = "Jail-After"
-	// aliveEvery is how often a stream of records says that it is there, where nothing else comes.
+	// aliveEvery is how often a stream of records sends an empty line if there is nothing else to
+	// send.
 	aliveEvery = 15 * time.Second
-	// stalledBound is how long a client may take none of a stream of records.
+	// stalledBound is how long a client may not read from a stream of records before it is dropped.
 	stalledBound = 30 * time.Second
 )
 
-// errEnding ends the streams of records of a daemon that ends.
+// errEnding is the last line of streams of records when the daemon ends.
 var errEnding = problem.New(problem.Ending, "this jaild is being ended")
 
 // events streams records as they are written.
@@ -50,7 +52,7 @@ func (srv *Server) events(w http.ResponseWriter, r *http.Request) {
 		defer out.stayAlive(ctx, aliveEvery, cancel)()
 		var leave func()
 		if leave, err = srv.s.Enter(); err == nil {
-			// Not for as long as the stream lasts.
+			// The daemon does not wait for the stream to end.
 			leave()
 			err = srv.s.Records().Follow(ctx, caller, req, out.begin, out.record)
 		}
@@ -61,7 +63,7 @@ func (srv *Server) events(w http.ResponseWriter, r *http.Request) {
 	out.end(problem.From(err))
 }
 
-// readEvents is what a query asks for; values writes one.
+// readEvents parses the query of a request for events. values is its inverse.
 func readEvents(q url.Values) (req message.EventsRequest, err error) {
 	texts := texts(&req.RecordsRequest)
 	for name, all := range q {
@@ -125,15 +127,16 @@ func values(req message.EventsRequest) url.Values {
 	return q
 }
 
-// texts are the conditions that are texts, by their parameters.
+// texts returns the string conditions of a request by their query parameters.
 func texts(r *message.RecordsRequest) map[string]*string {
 	return map[string]*string{"run": &r.Run, "session": &r.Session, "policy": &r.Policy,
 		"tool": &r.Tool, "decision": &r.Decision, "layer": &r.Layer,
 		"host": &r.Host, "path": &r.Path}
 }
 
-// An eventStream writes lines that are sent at once: records, empty ones for life, and at last what
-// went wrong. A client that takes none of it for too long is let go; the records wait in the log.
+// An eventStream sends lines at once: records, empty lines to keep the connection alive, and at
+// last an error. A client that does not read for too long is dropped; it can get the records from
+// the log later.
 type eventStream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
@@ -141,7 +144,7 @@ type eventStream struct {
 
 	mu    sync.Mutex
 	begun bool
-	// Record that was sent, or behind which it began.
+	// The last record that was sent, or the one after which the stream began.
 	last   uint64
 	latest time.Time // when something was sent
 }
@@ -156,7 +159,7 @@ func (e *eventStream) begin(after uint64) error {
 	e.begun, e.last = true, after
 	e.w.Header().Set("Content-Type", "application/x-ndjson")
 	e.w.Header().Set(afterHeader, strconv.FormatUint(after, 10))
-	// Its deadline is not for another request.
+	// The write deadline must not apply to another request.
 	e.w.Header().Set("Connection", "close")
 	return e.send(func() error { e.w.WriteHeader(http.StatusOK); return nil })
 }
@@ -168,7 +171,7 @@ func (e *eventStream) record(r audit.Record) error {
 	return e.line(r.Line)
 }
 
-// line writes one; the holder of mu may.
+// line sends one line. e.mu is held.
 func (e *eventStream) line(text []byte) error {
 	return e.send(func() error {
 		_, err := e.w.Write(append(text[:len(text):len(text)], '\n'))
@@ -178,13 +181,13 @@ func (e *eventStream) line(text []byte) error {
 
 func (e *eventStream) send(write func() error) error {
 	e.latest = time.Now()
-	// What knows no deadlines is a test's.
+	// Only a test's writer has no deadlines.
 	_ = e.control.SetWriteDeadline(e.latest.Add(e.stalled))
 	return errors.Join(write(), e.control.Flush())
 }
 
-// stayAlive writes an empty line so often where nothing else is sent, so that both sides find out
-// when the other is gone.
+// stayAlive sends an empty line every so often if nothing else is sent, so that both sides notice
+// when the other is gone. It calls gone with the error of a failed write.
 func (e *eventStream) stayAlive(ctx context.Context, every time.Duration,
 	gone context.CancelCauseFunc) (stop func()) {
 	done := make(chan struct{})
@@ -213,7 +216,7 @@ func (e *eventStream) alive(every time.Duration) error {
 	return e.line(nil)
 }
 
-// end says why nothing more comes.
+// end sends the error why the stream ends.
 func (e *eventStream) end(why *problem.Error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -232,10 +235,10 @@ func (e *eventStream) end(why *problem.Error) {
 	}
 }
 
-// Events gives records as they are written: those that the request wants, of those that the caller
-// may read. One without a line comes once, and says that all those were given that were there at
-// the beginning. It ends with an error, unless the caller ends it; the request with After as the
-// number of the last record goes on.
+// Events streams records as they are written: those that match the request and that the caller may
+// read. One record without a line comes once, after all that existed at the start. The stream ends
+// with an error unless the caller ends it; a request with the number of the last record as After
+// continues it.
 func (c *Client) Events(ctx context.Context, req message.EventsRequest) iter.Seq2[audit.Record,
 	error] {
 	return func(yield func(audit.Record, error) bool) {
@@ -267,8 +270,7 @@ func (c *Client) Events(ctx context.Context, req message.EventsRequest) iter.Seq
 	}
 }
 
-// readEvent reads a line of a stream of records: a record begins with its number, what else comes
-// is the end.
+// readEvent parses a line of a stream of records: a record, or the error that ends the stream.
 func readEvent(text []byte) (audit.Record, error) {
 	if bytes.HasPrefix(text, []byte(`{"seq":`)) {
 		return audit.ParseRecord(text)

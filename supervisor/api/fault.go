@@ -9,15 +9,15 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// fault is the answer to a request in which jail's own code has panicked with p. The daemon's log
-// gets the place. Other requests go on.
+// fault logs the panic p of jail's own code with its stack and returns the error to answer. Other
+// requests continue.
 func (srv *Server) fault(p any) *problem.Error {
 	srv.log.Failed("fault of jail's own", "", fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
 	return problem.New(problem.Failed, "a fault of jail's own: %v", p).
 		WithHint("report it, with what the daemon's log says of it")
 }
 
-// answered calls h, and returns its panic as an error.
+// answered calls h and converts a panic to an error.
 func (srv *Server) answered(h handler, q call) (v any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -27,7 +27,7 @@ func (srv *Server) answered(h handler, q call) (v any, err error) {
 	return h(q)
 }
 
-// resulting calls do, and returns its panic as a result.
+// resulting calls do and converts a panic to a result.
 func (srv *Server) resulting(do func() message.Result) (res message.Result) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -37,8 +37,8 @@ func (srv *Server) resulting(do func() message.Result) (res message.Result) {
 	return do()
 }
 
-// faulted ends the connection of a stream in which jail's own code has panicked: what was sent of
-// it may be part of an answer.
+// faulted wraps a handler: after a panic it closes the connection, since part of an answer may have
+// been sent.
 func (srv *Server) faulted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {

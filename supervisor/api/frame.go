@@ -15,15 +15,15 @@ import (
 //
 //	client: Input … Input, InputEnd            its standard input
 //	client: Size …                             rows and columns of its terminal, two bytes each, big-endian
-//	server: Credit …                           leave to send one more frame of input; a client starts with four
-//	server: Output | ErrorOutput …, Result     what the tool writes; at last the result as JSON, and the connection is closed
-//	server: Passed, two descriptors            once, where the client asked for it and the daemon's answer agrees: the pipes of
+//	server: Credit …                           permits one more frame of input; a client starts with four
+//	server: Output | ErrorOutput …, Result     the tool's output; at last the result as JSON, and the connection is closed
+//	server: Passed, two descriptors            once, if the client asked for it and the daemon's answer agrees: the pipes of
 //	                                           standard input and output, so that there are no Input, InputEnd, Credit and Output
 //
 // A client that closes the connection ends the run.
 type FrameKind byte
 
-// frameWriter writes frames of one kind to a connection that several of them share.
+// frameWriter writes frames of one kind. Several of them may share the connection and its mutex.
 type frameWriter struct {
 	mu   *sync.Mutex
 	conn io.Writer
@@ -46,7 +46,7 @@ func (w frameWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A frameError says what the other end sent that it may not send.
+// A frameError means that the other end violated the protocol.
 type frameError string
 
 func (e frameError) Error() string { return string(e) }
@@ -55,8 +55,8 @@ func tooLarge(size, most int64) error {
 	return frameError(fmt.Sprintf("frame of %d bytes, at most %d", size, most))
 }
 
-// readFrame reads the next frame, of at most so many bytes of content, which is valid until the
-// next call with the same buffer.
+// readFrame reads the next frame, with at most most bytes of content. The content may use buf and
+// is valid until the next call.
 func readFrame(r *bufio.Reader, buf []byte, most uint32) (FrameKind, []byte, error) {
 	var head [5]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

@@ -14,10 +14,10 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// What users call a run or session becomes its id here, and its id what they call it: behind this
-// package everything has its id alone.
+// Users' names become ids here, and ids become names again in answers. Behind this package,
+// everything has only its id.
 
-// byID gives a handler the id of the run or session that the path names.
+// byID wraps a handler: it replaces the name in the path by the id of the run or session.
 func (srv *Server) byID(h handler) handler {
 	return func(q call) (_ any, err error) {
 		if q.id, err = srv.s.Names().Named(q.caller, q.id); err != nil {
@@ -27,7 +27,7 @@ func (srv *Server) byID(h handler) handler {
 	}
 }
 
-// shown is v with names in place of ids, for those types that have any.
+// shown returns v with names in place of ids, if its type has any.
 func shown(s *naming.Namer, c caller.Caller, v any) any {
 	switch v := v.(type) {
 	case message.Result:

@@ -8,26 +8,25 @@ import (
 	"time"
 )
 
-// lastWords is how long, in all, a client may hold up what is written to it once the daemon ends.
+// lastWords is how long, in total, writes to one client may block once the daemon ends.
 const lastWords = 2 * time.Second
 
-// A parting connection is one that the daemon may have to end while it writes to the client. Only
-// the time that writes take is bounded: the end of a run may take longer, and a client that reads
-// must still get the result.
+// A parting connection bounds the time of its writes once the daemon ends. Only the writes are
+// bounded: a run may end later, and a client that reads must still get the result.
 type parting struct {
 	net.Conn
 
 	mu sync.Mutex
-	// since is when the client was asked to hurry.
+	// since is when hurry was called; zero before that.
 	since time.Time
 	left  time.Duration
-	// Of the first write that failed, which may have sent a part of a frame.
+	// The error of the first failed write, which may have sent part of a frame.
 	err error
 }
 
 func newParting(conn net.Conn) *parting { return &parting{Conn: conn, left: lastWords} }
 
-// hurry bounds all writes together from here on, the one that is under way included.
+// hurry bounds the total time of all writes from now on, including the current one.
 func (p *parting) hurry() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -37,12 +36,12 @@ func (p *parting) hurry() {
 	}
 }
 
-// Write is called by one at a time.
+// Write must not be called concurrently.
 func (p *parting) Write(b []byte) (int, error) {
 	return p.write(func() (int, error) { return p.Conn.Write(b) })
 }
 
-// write is Write by another call of the connection.
+// write does what Write does with another call that writes to the connection.
 func (p *parting) write(do func() (int, error)) (int, error) {
 	begun, err := p.begin()
 	if err != nil {
@@ -71,7 +70,7 @@ func (p *parting) begin() (time.Time, error) {
 	return now, p.err
 }
 
-// hurried bounds in the same way what is answered without a switch to streams.
+// hurried wraps a handler: it bounds the writes of answers without streams in the same way.
 func (srv *Server) hurried(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		calm := context.AfterFunc(srv.ending,

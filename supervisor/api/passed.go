@@ -15,24 +15,24 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
-// An agent is awake for hours, and each of its events crosses its standard streams several times. So
-// its client may ask for the daemon's ends of the pipes of input and output: what goes through them
-// then wakes no third process. Only the client's ends of the pipes leave the daemon, and nothing of
-// the client's goes into the jail.
+// Agents run for hours, and each event crosses their standard streams several times. So their
+// clients may ask for the daemon's ends of the input and output pipes, which saves waking the
+// daemon for each message. Only these ends leave the daemon, and no descriptor of the client's
+// enters the jail.
 
-// passes reports whether the streams of a request may be passed. An agent's output is messages of
-// jail's own, which count for no limit, so nothing has to stand in between.
+// passes reports whether the pipes of a request may be passed to the client. They may for an agent,
+// whose output is messages of jail's own that no limit counts.
 func passes(req any) bool {
 	r, ok := req.(*message.Request)
 	return ok && r.Agent != nil
 }
 
-// messageWriter is a connection that takes descriptors: *net.UnixConn has it.
+// messageWriter is a connection that can send descriptors, such as *net.UnixConn.
 type messageWriter interface {
 	WriteMsgUnix(b, oob []byte, addr *net.UnixAddr) (n, oobn int, err error)
 }
 
-// pass sends the two descriptors in a frame of their own. The caller keeps its files.
+// pass sends the two descriptors with a frame of kind FramePassed. The caller keeps its files.
 func (p *parting) pass(in, out *os.File) error {
 	to, ok := p.Conn.(messageWriter)
 	if !ok {
@@ -55,19 +55,19 @@ type passedReader struct {
 	files []*os.File
 }
 
-// Read reads from the connection. It fails where more descriptors come than one frame has.
+// Read reads from the connection. It fails if more than passedFiles descriptors arrive.
 func (r *passedReader) Read(p []byte) (int, error) {
 	oob := make([]byte, syscall.CmsgSpace(4*passedFiles))
 	n, oobn, flags, _, err := r.ReadMsgUnix(p, oob)
 	if err != nil || oobn == 0 {
-		// With an error it is -1, which no reader may return.
+		// n is -1 with an error, which no reader may return.
 		return max(n, 0), err
 	}
 	all, err := syscall.ParseSocketControlMessage(oob[:oobn])
 	for i := range all {
 		fds, e := syscall.ParseUnixRights(&all[i])
 		for _, fd := range fds {
-			// Else a read blocks a thread.
+			// A blocking descriptor would block a thread.
 			err = errors.Join(err, syscall.SetNonblock(fd, true))
 			r.files = append(r.files, os.NewFile(uintptr(fd), "passed"))
 		}
@@ -79,7 +79,7 @@ func (r *passedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// passedFiles are those of standard input and output.
+// passedFiles is the number of passed descriptors: standard input and output.
 const passedFiles = 2
 
 func (r *passedReader) close() {
@@ -88,28 +88,28 @@ func (r *passedReader) close() {
 	}
 }
 
-// RunPassed is Run of an agent, whose input and output go through its own pipes where the daemon
-// passes them, else as those of any run.
+// RunPassed is Run for an agent. Its input and output use the passed pipes if the daemon passes
+// them, else frames.
 func RunPassed(ctx context.Context, c *Client, req message.Request, in io.Reader, out,
 	errOut io.Writer) (message.Result, error) {
 	return c.link.streamed(ctx, PathRuns+"?"+wire.Passed, req, in, out, errOut, nil)
 }
 
-// carried is what carries the streams of one run through its own pipes.
+// carried copies the streams of one run through the passed pipes.
 type carried struct {
 	files *passedReader
 	work  sync.WaitGroup
 }
 
-// begin takes the two pipes over.
+// begin starts to copy in and out through the two passed pipes.
 func (c *carried) begin(in io.Reader, out io.Writer) error {
 	if c.files == nil || len(c.files.files) != passedFiles {
 		return errors.New("the daemon has not passed two pipes")
 	}
 	to, from := c.files.files[0], c.files.files[1]
 	go func() {
-		// A tool that does not read is no error. It hides ReadFrom, which would ask whether the
-		// reader is a file.
+		// The tool need not read. The struct hides ReadFrom, which would check whether in is a
+		// file.
 		_, _ = io.Copy(struct{ io.Writer }{to}, in)
 		to.Close()
 	}()
@@ -117,10 +117,10 @@ func (c *carried) begin(in io.Reader, out io.Writer) error {
 	return nil
 }
 
-// end waits for the rest of the output of a run that has ended.
+// end waits until the rest of the output is copied, after the run has ended.
 func (c *carried) end() { c.work.Wait() }
 
-// close ends what is still under way.
+// close closes the pipes and waits for the copying to end.
 func (c *carried) close() {
 	if c.files != nil {
 		c.files.close()

@@ -14,8 +14,8 @@ import (
 
 type peerKey struct{}
 
-// withPeer puts the caller into a connection's context, as the kernel knew it when the connection
-// was made (SO_PEERCRED, unix(7)): what the client says of itself counts for nothing.
+// withPeer stores the caller in a connection's context, as the kernel identified it when the
+// connection was made (SO_PEERCRED, unix(7)). Claims of the client itself do not count.
 func withPeer(ctx context.Context, c net.Conn) context.Context {
 	caller, err := peer(c)
 	if err != nil {
@@ -38,7 +38,7 @@ func peer(c net.Conn) (caller.Caller, error) {
 	}
 	caller := caller.Caller{Caller: p.Caller, PID: p.PID, Home: asuser.Home(p.UID),
 		Connection: string(jail.NewID())}
-	// For the record only: the process may have ended, or become another program.
+	// For the audit log only: the process may have ended, or executed another program.
 	caller.Exe, _ = os.Readlink("/proc/" + strconv.Itoa(p.PID) + "/exe")
 	return caller, nil
 }

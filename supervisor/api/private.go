@@ -10,11 +10,11 @@ import (
 	"github.com/jail-sandbox/jail/jail/control"
 )
 
-// A private daemon serves the one process that started it, over a socket that it inherits: each
-// message on it brings a new connection. So it needs no place in the file system that others could
-// take or guess, and ends when its client does.
+// A private daemon serves the one process that started it, over an inherited socket: each message
+// on it carries a new connection. So it needs no path that others could take or guess, and ends
+// with its client.
 
-// privateFD is the descriptor on which a private daemon finds its socket.
+// privateFD is the number of the inherited descriptor of a private daemon.
 const privateFD = 3
 
 type privateListener struct {
@@ -55,7 +55,7 @@ func (l *privateListener) Close() error { return l.conn.Close() }
 
 func (l *privateListener) Addr() net.Addr { return &net.UnixAddr{Name: "private", Net: "unix"} }
 
-// dialPrivate makes a connection to a private daemon.
+// dialPrivate makes a connection to the private daemon at the other end of conn.
 func dialPrivate(conn *control.Conn) (net.Conn, error) {
 	own, theirs, err := control.Pair("connection")
 	if err != nil {

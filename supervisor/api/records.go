@@ -13,7 +13,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// records streams those records of the log that the caller may read and asks for.
+// records streams the records of the log that match the request and that the caller may read.
 func (srv *Server) records(w http.ResponseWriter, r *http.Request) {
 	caller, err := callerOf(r.Context())
 	var req message.RecordsRequest
@@ -45,7 +45,8 @@ func (srv *Server) records(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// named finds the ids of another user's run and session. A name is what records have, too.
+// named replaces USER/NAME in a request by the id of that user's run or session. Other names are
+// kept, since records contain them.
 func (srv *Server) named(c caller.Caller, req *message.RecordsRequest) (err error) {
 	for _, name := range []*string{&req.Run, &req.Session} {
 		if strings.Contains(*name, "/") && err == nil {
@@ -55,8 +56,7 @@ func (srv *Server) named(c caller.Caller, req *message.RecordsRequest) (err erro
 	return err
 }
 
-// AuditRecords asks for records of the log: those that the request wants, of those that the caller
-// may read.
+// AuditRecords streams the records of the log that match the request and that the caller may read.
 func (c *Client) AuditRecords(ctx context.Context,
 	req message.RecordsRequest) iter.Seq2[audit.Record, error] {
 	return readLines(ctx, &c.link, "POST", pathRecords, req, func(line RecordLine) (audit.Record, error) {

@@ -38,15 +38,15 @@ func (srv *Server) run(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// failedResult returns the result of a request that failed before there was a run. id is what the
-// caller chose, and may be "".
+// failedResult returns the result of a request that failed before there was a run. id is the
+// requested one, or "".
 func failedResult(id string, err error) message.Result {
 	e := problem.From(err)
 	return message.Result{ID: id, ExitCode: e.Exit(), Error: e, Denied: []runners.Denial{}}
 }
 
-// streamed reads a request into req, calls do, and passes its input and output over the connection.
-// If the request asks for no streams, the answer is the result alone.
+// streamed reads a request into req, calls do, and carries its streams over the connection. If the
+// request does not ask for streams, the answer is only the result.
 func (srv *Server) streamed(w http.ResponseWriter, r *http.Request, req any,
 	do func(context.Context, caller.Caller, stdio.Streams) message.Result) {
 	caller, err := callerOf(r.Context())
@@ -75,7 +75,7 @@ func (srv *Server) streamed(w http.ResponseWriter, r *http.Request, req any,
 			})))
 		return
 	}
-	// Before Hijack, after which Shutdown would not wait for this request.
+	// Before Hijack, since Shutdown does not wait for hijacked connections.
 	srv.streams.Add(1)
 	defer srv.streams.Done()
 	conn, buffered, err := http.NewResponseController(w).Hijack()
@@ -105,8 +105,7 @@ func (srv *Server) streamed(w http.ResponseWriter, r *http.Request, req any,
 	})
 }
 
-// sameNumber refuses the request of a client that speaks another API and did not ask which one this
-// daemon speaks.
+// sameNumber returns an error if the request names another version of the API.
 func sameNumber(r *http.Request) error {
 	if number := r.Header.Get(wire.NumberHeader); number != "" &&
 		number != strconv.Itoa(wire.Number) {
@@ -118,8 +117,7 @@ func sameNumber(r *http.Request) error {
 
 func (srv *Server) carry(plain net.Conn, buffered *bufio.Reader,
 	do func(context.Context, stdio.Streams) message.Result) {
-	// Not the request's context, which ends with the switch: the connection is what the run lives
-	// with.
+	// Not the request's context, which ends with the switch: the run ends with the connection.
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	conn := newParting(plain)
@@ -152,7 +150,7 @@ func (srv *Server) carry(plain net.Conn, buffered *bufio.Reader,
 	}
 	text, err := json.Marshal(res)
 	if err == nil {
-		// A client that is gone needs no result; the record has it.
+		// A client that is gone needs no result; the audit log has it.
 		_, _ = frameWriter{&mu, conn, wire.FrameResult}.Write(text)
 	}
 	in.stop()
@@ -160,16 +158,16 @@ func (srv *Server) carry(plain net.Conn, buffered *bufio.Reader,
 	reading.Wait()
 }
 
-// input is the tool's standard input on its way from the client. It never makes the connection
-// wait: a client may have only so many frames under way, so what it sends always has room, and its
-// going away is seen at once, whether the tool reads or not.
+// input is the tool's standard input from the client. Receiving never blocks: credit bounds the
+// frames under way, so there is always room, and the end of the connection is noticed at once even
+// if the tool does not read.
 type input struct {
 	credit frameWriter
 	frames chan []byte
 	quit   chan struct{}
-	// Of the client's terminal, the last one.
+	// The last size of the client's terminal.
 	sizes chan runners.Terminal
-	// The client has said that it was all.
+	// The client has sent the end of its input.
 	whole atomic.Bool
 	rest  []byte
 }
@@ -179,7 +177,7 @@ func newInput(credit frameWriter) *input {
 		quit: make(chan struct{}), sizes: make(chan runners.Terminal, 1)}
 }
 
-// receive takes what the client sends until its end, and says what that was.
+// receive handles the frames of the client until the connection ends, and returns why it ended.
 func (in *input) receive(conn *bufio.Reader) error {
 	ended := false
 	end := func() {
@@ -214,7 +212,7 @@ func (in *input) receive(conn *bufio.Reader) error {
 	}
 }
 
-// resize stores the last size for its reader. Only this function writes it.
+// resize stores the last size for its reader. Only this function sends to sizes.
 func (in *input) resize(size runners.Terminal) {
 	select {
 	case <-in.sizes:
@@ -223,8 +221,8 @@ func (in *input) resize(size runners.Terminal) {
 	in.sizes <- size
 }
 
-// Read gives the tool what the client sent, and the client leave to send more. It fails with
-// [io.ErrUnexpectedEOF] if the client is gone and has not said that this was all.
+// Read reads the client's input, and sends credit for another frame. It fails with
+// [io.ErrUnexpectedEOF] if the client is gone before it sent the end of its input.
 func (in *input) Read(p []byte) (int, error) {
 	if len(in.rest) == 0 {
 		select {
@@ -248,15 +246,15 @@ func (in *input) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// stop ends a Read that waits; the run has ended.
+// stop ends a waiting Read, after the run has ended.
 func (in *input) stop() { close(in.quit) }
 
-// maxPlain bounds the output that an answer without streams has of each stream, in bytes: it lies
-// in the daemon's memory until the run has ended.
+// maxPlain bounds each output of an answer without streams, in bytes: the daemon keeps it in memory
+// until the run has ended.
 const maxPlain = 16 << 20
 
-// unstreamed does a run whose client asks for no streams: it has no input, and its output is in the
-// result. The run ends when the client goes away.
+// unstreamed carries out a run without streams: it has no input, and its output is in the result.
+// The run ends when the client closes the connection.
 func unstreamed(do func(stdio.Streams) message.Result) message.Result {
 	out, errOut := stdio.Kept{Most: maxPlain}, stdio.Kept{Most: maxPlain}
 	res := do(stdio.Streams{Out: &out, Err: &errOut})

@@ -33,33 +33,34 @@ import (
 	toolmanager "github.com/jail-sandbox/jail/supervisor/tools"
 )
 
-// maxRequest bounds the body of a request in bytes: a run may bring 2 MiB of arguments and a policy
-// file, in JSON.
+// maxRequest bounds the body of a request, in bytes: JSON with up to 2 MiB of arguments and a
+// policy file.
 const maxRequest = 16 << 20
 
-// maxValues bounds the JSON values of the body of a request: 2 MiB of arguments are fewer.
+// maxValues bounds the number of JSON values in the body of a request. 2 MiB of arguments have
+// fewer.
 const maxValues = 1 << 18
 
-// A Server answers for one supervisor.
+// A Server serves the API of one daemon.
 type Server struct {
 	s       *service.Service
 	version Version
 	log     *daemonlog.Log
 	http    *http.Server
 	quiet   quiet
-	// Connections that were switched to streams, of which http.Server knows nothing any more.
+	// Connections that were switched to streams, which http.Server no longer tracks.
 	streams sync.WaitGroup
 
-	// Done when no answer may wait for its client any more.
+	// Done when the daemon ends and answers must not wait for slow clients.
 	ending context.Context
 	end    context.CancelFunc
 
-	// Done when no request comes any more: what has no end of its own ends.
+	// Done when the server shuts down, so that endless streams end.
 	leaving context.Context
 	leave   context.CancelFunc
 }
 
-// NewServer returns a server that is not listening yet. It logs to l what fails in jail's own code.
+// NewServer returns a server that is not listening yet. It logs panics of jail's own code to l.
 func NewServer(s *service.Service, v Version, l *daemonlog.Log) *Server {
 	v.PID = os.Getpid()
 	srv := &Server{s: s, version: v, log: l, quiet: quiet{last: time.Now()}}
@@ -72,15 +73,15 @@ func NewServer(s *service.Service, v Version, l *daemonlog.Log) *Server {
 		ReadHeaderTimeout: 10 * time.Second,
 		MaxHeaderBytes:    64 << 10,
 		IdleTimeout:       2 * time.Minute,
-		// A connection that cannot be accepted yet is tried again. Panics are logged by faulted.
+		// Accept errors are retried, and panics are logged by faulted.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	return srv
 }
 
-// Serve answers on l until Shutdown.
+// Serve accepts connections on l until Shutdown.
 func (srv *Server) Serve(l net.Listener) error {
-	// A private daemon has one client, which is its own.
+	// A private daemon has one client, so it needs no bound.
 	if n := srv.s.Connections(); n > 0 {
 		l = newBoundedListener(l, n)
 	}
@@ -91,17 +92,17 @@ func (srv *Server) Serve(l net.Listener) error {
 	return err
 }
 
-// Hurry says that the daemon ends: a client that has stopped reading can hold up its answer from
-// here on for a moment only.
+// Hurry notes that the daemon ends: from now on a client that does not read can delay its answer
+// only for a moment.
 func (srv *Server) Hurry() { srv.end() }
 
-// Shutdown takes no more requests and waits for the answers that are under way, the results of runs
-// among them. Streams of records end.
+// Shutdown accepts no more requests and waits for the answers under way, including results of runs,
+// until ctx ends. Streams of records end.
 func (srv *Server) Shutdown(ctx context.Context) error {
 	srv.leave()
 	err := srv.http.Shutdown(ctx)
 	if errors.Is(err, net.ErrClosed) {
-		// The listener was closed before, which Serve has yet to see.
+		// The listener was closed before.
 		err = nil
 	}
 	sent := make(chan struct{})
@@ -117,30 +118,30 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// A call is a request of a known caller.
+// A call is a request with its caller.
 type call struct {
 	*http.Request
 	caller caller.Caller
-	// id is that of what the path names.
+	// id is the id, or the name before byID, from the path.
 	id string
 }
 
-// A handler answers one call. What it returns is written as JSON; nil is an empty object.
+// A handler returns the answer to a call, which is written as JSON; nil means an empty object.
 type handler func(q call) (any, error)
 
-// listed answers with what f lists for the caller. Here as below, of returns a part of the service,
-// once there is a request, and f is a method of that part.
+// listed returns a handler that answers with f for the caller. As in asked and posted, of returns a
+// part of the service when there is a request, and f is a method of that part.
 func listed[S, R any](of func() S, f func(S, caller.Caller) (R, error)) handler {
 	return func(q call) (any, error) { return f(of(), q.caller) }
 }
 
-// asked answers with what f returns for an id.
+// asked returns a handler that answers with f for the id in the path.
 func asked[S, R any](of func() S,
 	f func(S, context.Context, caller.Caller, string) (R, error)) handler {
 	return func(q call) (any, error) { return f(of(), q.Context(), q.caller, q.id) }
 }
 
-// posted answers with what f returns for an id and the body of the request.
+// posted returns a handler that answers with f for the id in the path and the body of the request.
 func posted[S, T, R any](of func() S,
 	f func(S, context.Context, caller.Caller, string, T) (R, error)) handler {
 	return sent(func(q call, req T) (any, error) {
@@ -148,7 +149,7 @@ func posted[S, T, R any](of func() S,
 	})
 }
 
-// sent gives f the body of the request.
+// sent returns a handler that calls f with the decoded body of the request.
 func sent[T any](f func(q call, req T) (any, error)) handler {
 	return func(q call) (any, error) {
 		var req T
@@ -159,14 +160,15 @@ func sent[T any](f func(q call, req T) (any, error)) handler {
 	}
 }
 
-// A route is one method of one path: it has an answer, or it writes a stream of its own.
+// A route is one method of one path. Either answer or stream is set; stream writes its own
+// response.
 type route struct {
 	method, path string
 	answer       handler
 	stream       http.HandlerFunc
 }
 
-// routes is the whole API; a test holds openapi.json against it.
+// routes returns the whole API; a test compares it with openapi.json.
 func (srv *Server) routes() []route {
 	s := srv.s
 	self := func() *service.Service { return s }
@@ -294,7 +296,7 @@ func (srv *Server) routes() []route {
 	}
 }
 
-// handler answers the requests of routes.
+// handler returns the HTTP handler for routes.
 func (srv *Server) handler(routes []route) http.Handler {
 	mux := http.NewServeMux()
 	for _, r := range routes {
@@ -312,14 +314,14 @@ func (srv *Server) handler(routes []route) http.Handler {
 	})
 }
 
-// An unknownRoute takes the answer of net/http to a request that no route is for, and says it as
-// every other error of the API is said.
+// An unknownRoute replaces the answer of net/http to an unknown path or method by an error in the
+// API's format.
 type unknownRoute struct {
 	http.ResponseWriter
 	asked string
 }
 
-// WriteHeader writes the whole answer. Which methods there are is in its header Allow already.
+// WriteHeader writes the whole answer. net/http has set the header Allow already.
 func (u *unknownRoute) WriteHeader(status int) {
 	e := problem.New(problem.NotFound, "%q: the API has nothing of that path", u.asked)
 	if status == http.StatusMethodNotAllowed {
@@ -343,7 +345,7 @@ func (srv *Server) answer(h handler) http.HandlerFunc {
 			writeProblem(w, problem.From(err))
 			return
 		}
-		// Not for as long as it takes: some answers wait for a run's end.
+		// The daemon does not wait for the answer here: some answers wait for the end of a run.
 		leave()
 		v, err := srv.answered(h, call{r, caller, cmp.Or(r.PathValue("id"), r.PathValue("name"))})
 		if err != nil {
@@ -364,7 +366,7 @@ var statuses = map[string]int{
 	problem.Busy: http.StatusServiceUnavailable, problem.Ending: http.StatusServiceUnavailable,
 }
 
-// Status returns the status of an answer that is an error of that code.
+// Status returns the HTTP status for an error with that code.
 func Status(code string) int { return cmp.Or(statuses[code], http.StatusInternalServerError) }
 
 func writeProblem(w http.ResponseWriter, e *problem.Error) {
@@ -378,7 +380,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v)
 }
 
-// readJSON reads a body strictly: what is not known is refused, not ignored.
+// readJSON decodes the body of a request into v. Unknown fields are errors.
 func readJSON(r *http.Request, v any) error {
 	text, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxRequest))
 	if err == nil {
@@ -390,7 +392,7 @@ func readJSON(r *http.Request, v any) error {
 	return nil
 }
 
-// decode reads one JSON value strictly.
+// decode decodes one JSON value into v. Unknown and repeated fields are errors.
 func decode(text []byte, v any) error {
 	err := jsonbound.Check(text, maxValues)
 	if err == nil {
@@ -402,7 +404,7 @@ func decode(text []byte, v any) error {
 	return err
 }
 
-// badBody says in words for users what a decoder of JSON says in Go's.
+// badBody converts the error of a JSON decoder to one for users.
 func badBody(err error) error {
 	what := strings.TrimPrefix(err.Error(), "json: ")
 	var kind *json.UnmarshalTypeError
@@ -436,10 +438,10 @@ func (srv *Server) inspect(q call) (any, error) {
 	return out, nil
 }
 
-// A quiet knows for how long nobody has asked anything.
+// A quiet tracks how long the server has had no request.
 type quiet struct {
 	mu sync.Mutex
-	// Requests that are being answered.
+	// The number of requests that are being answered.
 	under int
 	last  time.Time
 }
@@ -452,8 +454,8 @@ func (q *quiet) count(next http.Handler) http.Handler {
 	})
 }
 
-// meet counts a client from when it is let in: what it is about to ask is not to meet a daemon that
-// ends for want of work.
+// meet notes a new connection as activity, so that the daemon does not end as idle just before its
+// request.
 func (q *quiet) meet(_ net.Conn, state http.ConnState) {
 	if state == http.StateNew {
 		q.add(0)
@@ -467,7 +469,7 @@ func (q *quiet) add(n int) {
 	q.last = time.Now()
 }
 
-// Quiet is for how long the server has had no request and the supervisor no run: 0 while there is
+// Quiet returns how long the server has had no request and the service no run; 0 while there is
 // one.
 func (srv *Server) Quiet() time.Duration {
 	srv.quiet.mu.Lock()
@@ -478,8 +480,8 @@ func (srv *Server) Quiet() time.Duration {
 	return time.Since(srv.quiet.last)
 }
 
-// metrics writes what the daemon has counted. There is nothing of one user's in it, so everybody
-// who may connect may read it.
+// metrics answers with the daemon's metrics. They contain nothing about single users, so every
+// caller may read them.
 func (srv *Server) metrics(w http.ResponseWriter, r *http.Request) {
 	if _, err := callerOf(r.Context()); err != nil {
 		writeProblem(w, problem.From(err))
@@ -494,8 +496,8 @@ func (srv *Server) writeMetrics(w http.ResponseWriter, _ *http.Request) {
 	_, _ = srv.s.Meters().WriteTo(w)
 }
 
-// ServeMetrics answers on l, a port of this host alone, with the metrics and nothing else. It
-// returns when l is closed, or why it stopped before.
+// ServeMetrics serves only the metrics on l, a port of this host. It returns nil when l is closed,
+// or an error.
 func (srv *Server) ServeMetrics(l net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", srv.writeMetrics)
@@ -507,7 +509,7 @@ func (srv *Server) ServeMetrics(l net.Listener) error {
 	return nil
 }
 
-// Metrics asks for what the daemon has counted, in the text format of Prometheus.
+// Metrics returns the daemon's metrics in the text format of Prometheus.
 func (c *Client) Metrics(ctx context.Context) (string, error) {
 	answer, err := c.link.open(ctx, "GET", pathMetrics, nil)
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 
 const pathSessions = wire.PathSessions
 
-// startSession opens a session by its id: asked for twice in the same words it is one session.
+// startSession opens a session with the id in the path. Repeating the same request returns the same
+// session.
 func (srv *Server) startSession(q call) (any, error) {
 	var req message.SessionRequest
 	done, err := readNamed(srv.s, q, &req, &req.ID)
@@ -27,8 +28,8 @@ func (srv *Server) startSession(q call) (any, error) {
 	return srv.s.Sessions().Start(q.Context(), q.caller, req)
 }
 
-// readNamed reads a request. Its id is that of the path, which the body may repeat; the id is taken
-// until done is called.
+// readNamed decodes a request and sets id to the id in the path, which the body may repeat. The id
+// is reserved until done is called.
 func readNamed(s *service.Service, q call, req any, id *string) (done func(), err error) {
 	if err := readJSON(q.Request, req); err != nil {
 		return nil, err
@@ -59,25 +60,25 @@ func (srv *Server) exec(w http.ResponseWriter, r *http.Request) {
 }
 
 // StartSession opens a session and returns when it can have invocations. The request must have an
-// id; one that is open already and was asked for in the same words is returned as it is.
+// id. Repeating the same request returns the open session.
 func (c *Client) StartSession(ctx context.Context,
 	req message.SessionRequest) (s message.SessionInfo, err error) {
 	return s, c.link.do(ctx, "PUT", item(pathSessions, req.ID), req, &s)
 }
 
-// Sessions lists the open sessions.
+// Sessions returns the open and sleeping sessions.
 func (c *Client) Sessions(ctx context.Context) (all []message.SessionInfo, err error) {
 	return all, c.link.do(ctx, "GET", pathSessions, nil, &all)
 }
 
-// Exec runs a tool in a session, as RunSized does without one.
+// Exec runs a tool in a session, with the streams of RunSized.
 func (c *Client) Exec(ctx context.Context, session string, req message.ExecRequest, in io.Reader,
 	out, errOut io.Writer, sizes <-chan runners.Terminal) (message.Result, error) {
 	return c.link.streamed(ctx, item(pathSessions, session)+"/exec"+streamQuery(in, out, errOut), req,
 		in, out, errOut, sizes)
 }
 
-// StopSession ends a session and returns how: what its invocations used and changed together.
+// StopSession ends a session and returns its result: the usage and changes of all its invocations.
 func (c *Client) StopSession(ctx context.Context, id string,
 	req message.StopRequest) (r message.Result, err error) {
 	return r, c.link.do(ctx, "POST", item(pathSessions, id)+"/stop", req, &r)

@@ -15,21 +15,21 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/images"
 )
 
-// maxOffer bounds the first line of a bundle in bytes: a manifest in base64 and the statement about
-// it.
+// maxOffer bounds the first line of an uploaded bundle, in bytes: a manifest in base64 and its
+// signed statement.
 const maxOffer = 2 << 20
 
-// bundleType is the media type of a bundle on its way to the daemon: an Offer as one line of JSON,
-// then its files, one behind the other, in the order and of the sizes that the manifest has them.
-// There is no archive to unpack, and so no names in one.
+// bundleType is the media type of an uploaded bundle: an Offer as one line of JSON, then the
+// contents of its files, in the order and of the sizes in the manifest. So no archive with file
+// names has to be unpacked.
 const bundleType = "application/vnd.jail.bundle"
 
-// A RingRequest puts the key ring of a publisher into use.
+// A RingRequest installs the key ring of a publisher.
 type RingRequest struct {
 	// The ring, a signed note.
 	Ring string `json:"ring"`
-	// Explicit is the operator's word that the ring is the publisher's. Without it the ring in use
-	// has to vouch for it.
+	// Explicit says that the operator vouches for the ring. Otherwise the ring in use must vouch
+	// for it.
 	Explicit bool `json:"explicit,omitempty"`
 }
 
@@ -61,7 +61,8 @@ func readOffer(body *bufio.Reader) (o bundle.Offer, err error) {
 	}
 }
 
-// InstallTool offers a bundle; files are its files, in the order of its manifest.
+// InstallTool uploads a bundle for installation. files has the contents of its files, in the order
+// of its manifest.
 func (c *Client) InstallTool(ctx context.Context, o bundle.Offer,
 	files io.Reader) (in bundle.Installed, err error) {
 	line, err := json.Marshal(o)
@@ -90,7 +91,8 @@ func (c *Client) InstallTool(ctx context.Context, o bundle.Offer,
 	return in, json.NewDecoder(answer).Decode(&in)
 }
 
-// RemoveTool takes a pulled bundle away; forget drops what was seen of its versions as well.
+// RemoveTool removes a pulled bundle. With forget it also forgets the versions that were seen of
+// it.
 func (c *Client) RemoveTool(ctx context.Context, name string, forget bool) (in bundle.Installed,
 	err error) {
 	path := item(pathTools, name)
@@ -100,35 +102,35 @@ func (c *Client) RemoveTool(ctx context.Context, name string, forget bool) (in b
 	return in, c.link.do(ctx, "DELETE", path, nil, &in)
 }
 
-// SetRing puts the key ring of a publisher into use.
+// SetRing installs the key ring of a publisher.
 func (c *Client) SetRing(ctx context.Context, publisher string, req RingRequest) error {
 	return c.link.do(ctx, "PUT", item(pathPublishers, publisher), req, &struct{}{})
 }
 
-// RemoveRing takes the keys of a publisher out of use.
+// RemoveRing removes the key ring of a publisher.
 func (c *Client) RemoveRing(ctx context.Context, publisher string) error {
 	return c.link.do(ctx, "DELETE", item(pathPublishers, publisher), nil, &struct{}{})
 }
 
-// Images returns the images that were added, and those of directories that the caller's runs have
-// used.
+// Images returns the added images and the images of directories that the caller's runs have used.
 func Images(ctx context.Context, c *Client) (all []images.About, err error) {
 	return all, c.link.do(ctx, "GET", pathImages, nil, &all)
 }
 
-// AddImage unpacks an image of a directory for every user, by a name.
+// AddImage unpacks the image in a directory under a name, for all users.
 func AddImage(ctx context.Context, c *Client, name string, o images.ImageOffer) (a images.About,
 	err error) {
 	return a, c.link.do(ctx, "PUT", item(pathImages, name), o, &a)
 }
 
-// RemoveImage takes the image of a name away, or by its digest one that the caller's runs have used.
+// RemoveImage removes the image with that name, or the one with that digest that the caller's runs
+// have used.
 func RemoveImage(ctx context.Context, c *Client, name string) (a images.About, err error) {
 	return a, c.link.do(ctx, "DELETE", item(pathImages, name), nil, &a)
 }
 
-// keepsError is a reader that remembers why it failed. To net/http that is a request that failed,
-// as if it were the daemon's fault.
+// keepsError is a reader that remembers its error. net/http would report it as if the daemon had
+// failed.
 type keepsError struct {
 	io.Reader
 	err atomic.Pointer[error]
@@ -142,7 +144,7 @@ func (r *keepsError) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// failed returns why the reader failed, nil if it did not.
+// failed returns the error of the reader, or nil.
 func (r *keepsError) failed() error {
 	if err := r.err.Load(); err != nil {
 		return *err

@@ -34,7 +34,7 @@ func (srv *Server) changes(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// patchWriter sends the differences in parts.
+// patchWriter writes parts of the differences as review lines.
 type patchWriter struct{ out *json.Encoder }
 
 func (w patchWriter) Write(p []byte) (int, error) {

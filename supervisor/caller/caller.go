@@ -1,5 +1,5 @@
-// Package caller says who asks jaild for something, and what the host's ceiling permits them: to
-// run tools, to use a profile, to read the runs of others and to change them.
+// Package caller identifies the callers of jaild and decides what the host's ceiling permits them:
+// to run tools, to use a profile, and to see or change the runs of others.
 package caller
 
 import (
@@ -17,18 +17,18 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// A Caller is the process at the other end of the socket, as the kernel names it.
+// A Caller is the process at the other end of the daemon's socket, as the kernel identifies it.
 type Caller struct {
 	asuser.Caller
 	PID int
 	Exe string
 	// Home is the home directory, where known. It cannot be a workspace.
 	Home string
-	// Connection tells the connections of the callers of a daemon apart.
+	// Connection identifies the caller's connection to the daemon.
 	Connection string
 }
 
-// Actor returns the caller as the records of the audit log name one.
+// Actor returns the caller in the form of audit records.
 func (c Caller) Actor() audit.Actor { return audit.Actor{UID: c.UID, PID: c.PID, Exe: c.Exe} }
 
 // Workspace returns the caller with whose rights a shadow is made and committed.
@@ -36,8 +36,8 @@ func (c Caller) Workspace() workspace.Caller {
 	return workspace.Caller{UID: c.UID, GID: c.GID, Groups: c.Groups}
 }
 
-// Of returns a user of the host with the groups that the user has now, as no process. A user whom the
-// files of the host do not have is not known, and has no group.
+// Of returns a Caller for a user of the host with the user's current groups, and no process. known
+// is false, and the Caller has no groups, if the user is not in the user database.
 func Of(uid uint32) (c Caller, known bool) {
 	// No group has this number: chown(2) takes it for none.
 	c.UID, c.GID = uid, math.MaxUint32
@@ -62,9 +62,8 @@ func Of(uid uint32) (c Caller, known bool) {
 	return c, true
 }
 
-// OwnsAgent reports whether an agent is the caller's: its id is agent:USER:NAME, with the caller's name
-// or number as USER. A facet has the names of its parents and its own behind that, as in
-// agent:USER:NAME/FACET.
+// OwnsAgent reports whether the agent id, agent:USER:NAME, has the caller's name or number as USER.
+// The name of a facet also has the names of its parents: agent:USER:NAME/FACET.
 func (c Caller) OwnsAgent(id string) bool {
 	rest, ok := strings.CutPrefix(id, "agent:")
 	owner, name, named := strings.Cut(rest, ":")
@@ -86,8 +85,7 @@ var agentName = sync.OnceValue(func() *regexp.Regexp {
 // MayControl reports whether the caller is the user uid or root.
 func (c Caller) MayControl(uid uint32) bool { return c.UID == 0 || c.UID == uid }
 
-// in reports whether the caller belongs to an audience. A name that the host does not know matches
-// nobody.
+// in reports whether the caller belongs to an audience. Names unknown to the host match nobody.
 func (c Caller) in(a syntax.Audience) bool {
 	isUser := func(name string) bool {
 		if id, err := strconv.ParseUint(name, 10, 32); err == nil {

@@ -8,16 +8,16 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// Permissions are what the ceiling in force lets a caller do.
+// Permissions are what the ceiling in force permits a caller.
 type Permissions struct {
 	Caller Caller
-	// Read is for the runs of all users, and all records.
+	// Read permits to see the runs of all users and all records.
 	Read bool
-	// Run is for tools, and for decisions on the caller's own runs and what those left.
+	// Run permits to run tools, and to decide on the caller's own runs and their results.
 	Run bool
-	// administer is for the runs of others, root's excepted, and for the bundles of tools.
+	// administer permits to change the runs of others, except root's, and the bundles of tools.
 	administer bool
-	// approve says whether [permissions.approve] names the caller, and nil that it names nobody.
+	// approve is whether [permissions.approve] names the caller; nil if there is no such section.
 	approve *bool
 }
 
@@ -36,24 +36,23 @@ func mayRun(rules syntax.Host, c Caller) bool {
 	return c.UID == 0 || rules.Run == nil || c.in(*rules.Run)
 }
 
-// decidesOn reports whether the caller may decide on what uid started: uid, root, and
-// administrators may, but only root decides on what root started.
+// decidesOn reports whether the caller may decide on what user uid started: it is uid or root, or
+// an administrator and uid is not root.
 func (p Permissions) decidesOn(uid uint32) bool {
 	return p.Caller.MayControl(uid) || p.administer && uid != 0
 }
 
-// Sees reports whether the caller may look at what uid started. All others get the same answer as
-// for what does not exist.
+// Sees reports whether the caller may look at what user uid started. To other callers it must look
+// as if it did not exist.
 func (p Permissions) Sees(uid uint32) bool { return p.decidesOn(uid) || p.Read }
 
-// SeesAction is Sees for an action that waits for an approval: whom [permissions.approve] names may
-// look at those of all users.
+// SeesAction reports whether the caller may look at an action of uid that waits for an approval: as
+// Sees, or because [permissions.approve] names the caller.
 func (p Permissions) SeesAction(uid uint32) bool {
 	return p.Sees(uid) || p.approve != nil && *p.approve
 }
 
-// Approve returns an error unless the caller may decide on an action of uid, which the caller may
-// look at.
+// Approve returns an error unless the caller may decide on an action of uid that the caller sees.
 func (p Permissions) Approve(uid uint32) error {
 	switch {
 	case p.approve != nil && !*p.approve:
@@ -70,8 +69,8 @@ func (p Permissions) Approve(uid uint32) error {
 	return nil
 }
 
-// Change returns an error if the caller may look at what uid started but not change it. what and id
-// name it in the message.
+// Change returns an error if the caller sees what user uid started but may not change it. what and
+// id name the object in the message.
 func (p Permissions) Change(uid uint32, what, id string) error {
 	switch {
 	case !p.decidesOn(uid):
@@ -85,7 +84,7 @@ func (p Permissions) Change(uid uint32, what, id string) error {
 	return nil
 }
 
-// MayOnlyLook returns the error for a caller whom the ceiling does not let run tools.
+// MayOnlyLook returns the error for a caller whom the ceiling does not permit to run tools.
 func MayOnlyLook(c Caller) error {
 	return problem.New(problem.Refused,
 		"uid %d may not run tools or change kept workspaces: [permissions.run] of the ceiling "+
@@ -95,7 +94,7 @@ func MayOnlyLook(c Caller) error {
 }
 
 // Administrator returns an error unless the caller may administer the host, for example install
-// tools that other users run. The daemon of an ordinary user serves only that user, who may.
+// tools for other users. The user of a user's own daemon always may.
 func (p Permissions) Administrator(what string) error {
 	if !p.administer && rootless.User() == nil {
 		return problem.New(problem.Refused,
@@ -105,9 +104,8 @@ func (p Permissions) Administrator(what string) error {
 	return nil
 }
 
-// MayUse returns an error if the ceiling does not let the caller run tools, use the profile, or
-// bring a policy file. own says that the caller brings one, which messages call policyFile, in
-// place of the profile. An empty profile is "default".
+// MayUse returns an error if the ceiling forbids the caller to run tools, to use the profile ("" is
+// "default"), or, if own is true, to bring its own policy policyFile instead of a profile.
 func MayUse(rules syntax.Host, c Caller, profile string, own bool, policyFile string) error {
 	if !mayRun(rules, c) {
 		return MayOnlyLook(c)

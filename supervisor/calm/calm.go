@@ -1,10 +1,10 @@
-// Package calm lets a daemon that is busy for moments at a time use less processor time.
+// Package calm reduces the processor time of a daemon that works for short moments.
 //
-// While anything happens in a Go program, a thread of its runtime sleeps for 20 µs again and again, to
-// look after the others. The kernel wakes the thread up to 50 µs later than asked for, the default of
-// the timer slack (PR_SET_TIMERSLACK, prctl(2)). In a program that works for a few milliseconds at a
-// time this takes a third of its processor time. With more slack the thread sleeps longer, and so does
-// every other timer of the program, by at most that.
+// While a Go program works, a thread of its runtime repeatedly sleeps for 20 µs to watch the
+// others. The kernel may wake it later by the timer slack, 50 µs by default (PR_SET_TIMERSLACK,
+// prctl(2)). In a program that works for a few milliseconds at a time this takes a third of its
+// processor time. With more slack the thread sleeps longer, and so does every other timer, by at
+// most the slack.
 package calm
 
 import (
@@ -20,9 +20,9 @@ const (
 	defaultSlack = 50 * time.Microsecond
 )
 
-// Self executes the program anew with more slack: the runtime's thread has the slack that the first
-// thread has at its start. It returns if the program has the slack already, or cannot have it, which
-// only costs processor time.
+// Self executes the program anew with more timer slack, since a thread gets the slack of the first
+// thread at its start. It returns if the slack is set already or cannot be set, which only costs
+// processor time.
 func Self() {
 	// Execve keeps the slack of the thread that calls it.
 	runtime.LockOSThread()
@@ -34,15 +34,15 @@ func Self() {
 	if err != nil || set(slack) != nil {
 		return
 	}
-	// Since Linux 6.13 a thread of a real-time policy has none: it would execute itself for ever.
+	// Since Linux 6.13 a real-time thread has no slack: the program would execute itself for ever.
 	if now, err := get(); err != nil || now != slack {
 		return
 	}
-	// Where that fails the program goes on as it is.
+	// If that fails, the program continues as it is.
 	_ = syscall.Exec(self, os.Args, os.Environ())
 }
 
-// Start starts cmd with the default slack, whatever this program has.
+// Start starts cmd with the default timer slack, whatever slack this program has.
 func Start(cmd *exec.Cmd) error {
 	// A process has the slack of the thread that forks it.
 	runtime.LockOSThread()

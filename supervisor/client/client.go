@@ -1,5 +1,4 @@
-// Package client runs tools in jails from a Go program: it is what the jail command itself is made
-// of.
+// Package client runs tools in jails from a Go program. The jail command itself uses it.
 //
 //	c, err := client.Connect(ctx, client.Options{})
 //	if err != nil {
@@ -8,12 +7,12 @@
 //	defer c.Close()
 //	res, err := c.Command("grep", "-rn", "TODO", ".").Run(ctx)
 //	switch {
-//	case err != nil: // the sandbox failed, or refused: an *Error with what to do about it; the tool did not come to its end
+//	case err != nil: // the sandbox failed, or refused: an *Error with what to do about it; the tool did not complete
 //	case res.ExitCode != 0: // the tool failed, by itself or at res.Limit; res.Denied says what it was refused
 //	}
 //
-// What a tool changed is in a shadow until Commit makes it real: Changes shows it, Discard throws
-// it away, Revert takes a commit back.
+// The changes of a tool are in a shadow until Commit writes them to the real directory. Changes
+// shows them, Discard deletes them, and Revert undoes a commit.
 package client
 
 import (
@@ -36,54 +35,54 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
-// What the methods of a Client take and return.
+// Types of the parameters and results of a Client's methods.
 type (
-	// A Request says what to run. Every part of it can only narrow what the ceiling and the profile
-	// grant.
+	// A Request says what to run. Everything in it can only narrow what the ceiling and the profile
+	// permit.
 	Request = message.Request
 	// A Result is how a run ended.
 	Result = message.Result
 	// An Error is a failure or a refusal of jail's own, never of a tool.
 	Error = problem.Error
-	// A Fate says what becomes of the shadow when a run has ended.
+	// A Fate says what is done with the shadow when a run has ended.
 	Fate = message.Fate
 )
 
-// Fates of a shadow. Without one it is kept if something changed.
+// Fates of a shadow. By default it is kept if something changed.
 const (
 	Keep    = message.FateKeep
 	Discard = message.FateDiscard
-	// If the tool exits with 0.
+	// Commit commits if the tool exits with 0.
 	Commit = message.FateCommit
 )
 
-// Options say where jail is. The zero value is right for an installed jail.
+// Options say where to find jail. The zero value fits an installed jail.
 type Options struct {
-	// Socket is the daemon's. Empty: $JAIL_SOCKET, else jail.sock in $JAIL_STATE, else
-	// /run/jail/jail.sock.
+	// Socket is the path of the daemon's socket. Empty: $JAIL_SOCKET, else jail.sock in
+	// $JAIL_STATE, else /run/jail/jail.sock.
 	Socket string
-	// Jaild is the daemon's program, for a private one where no daemon answers. Empty: the one in
-	// $PATH.
+	// Jaild is the program of a private daemon, which is started if no daemon answers. Empty: jaild
+	// in $PATH.
 	Jaild string
-	// State is the directory of a private daemon's state and log. Empty: $JAIL_STATE, else those of
-	// the system.
+	// State is the directory for the state and log of a private daemon. Empty: $JAIL_STATE, else
+	// the system's directories.
 	State string
-	// Lasting asks, where no daemon answers, for one that outlives the caller, as sessions and
-	// detached runs need it. It ends by itself when it has had nothing to do for a while.
+	// Lasting starts, if no daemon answers, one that outlives the caller, as sessions and detached
+	// runs need it. It ends by itself when it has been idle for a while.
 	Lasting bool
 }
 
-// A Client asks one daemon. It may be used from several goroutines at once.
+// A Client sends requests to one daemon. It may be used from several goroutines.
 type Client struct {
 	*api.Client
-	// Started: no daemon answered, and Options.Lasting had one started.
+	// Started says that no daemon answered, and one was started for Options.Lasting.
 	Started bool
-	// Private: no daemon answered, and a private one was started.
+	// Private says that no daemon answered, and a private one was started.
 	Private bool
 }
 
-// Connect returns a client of the daemon that answers on the socket. Where there is none, the
-// caller gets a private one, which ends with Close. Its errors are of the type *Error.
+// Connect returns a client of the daemon on the socket. If none listens there, Connect starts a
+// private one, which ends with Close. Its errors are of type *Error.
 func Connect(ctx context.Context, o Options) (*Client, error) {
 	o = o.complete()
 	c, err := api.Dial(ctx, o.Socket)
@@ -124,15 +123,16 @@ const MayConnect = "members of the group jail may connect, and root: sudo usermo
 	"then log in anew; " +
 	"with JAIL_STATE=DIR a command has a private daemon of this user's"
 
-// answerBound is how long a daemon may take to say what it is.
+// answerBound is how long a daemon may take to tell its version.
 const answerBound = 30 * time.Second
 
-// understand refuses a daemon of another API, before it is asked for anything.
+// understand returns an error if the daemon does not answer in time or speaks another version of
+// the API.
 func understand(ctx context.Context, c *api.Client, socket string) error {
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()
 	v, err := c.Version(ctx)
-	// A run has a connection of its own.
+	// A run uses a new connection.
 	c.Rest()
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -155,7 +155,7 @@ func understand(ctx context.Context, c *api.Client, socket string) error {
 	return nil
 }
 
-// complete fills in what the environment says.
+// complete returns the options with defaults from the environment.
 func (o Options) complete() Options {
 	o.State = cmp.Or(o.State, os.Getenv("JAIL_STATE"))
 	if o.Jaild == "" {
@@ -176,9 +176,8 @@ func (o Options) complete() Options {
 	return o
 }
 
-// NobodyListens reports whether an error of connect(2) says that there is no daemon, and not that
-// there is one out of reach. EINVAL is for a path that is too long for a socket, so that no daemon
-// can have it.
+// NobodyListens reports whether an error of connect(2) means that there is no daemon, rather than
+// one out of reach. EINVAL means that the path is too long for a socket.
 func NobodyListens(err error) bool {
 	known := []error{fs.ErrNotExist, syscall.ECONNREFUSED, syscall.ENOTDIR, syscall.EINVAL}
 	return slices.ContainsFunc(known, func(e error) bool { return errors.Is(err, e) })

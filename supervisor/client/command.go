@@ -14,37 +14,37 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// A Cmd is one run that is being prepared, in the manner of os/exec. It can be run once.
+// A Cmd is a prepared run, like exec.Cmd of os/exec. It can be run once.
 type Cmd struct {
-	// Request is what is asked for. Command and Script fill in what they know: Dir is the current
-	// directory, and a shadow of it the workspace.
+	// Request is the request, as prepared by Command and Script. By default Dir is the current
+	// directory, of which the workspace is a shadow.
 	Request
-	// Stdin is what the tool reads; nil is nothing.
+	// Stdin is the tool's standard input; nil means none.
 	Stdin io.Reader
-	// Stdout and Stderr take what the tool writes, as it comes; nil throws it away. The limit of
-	// output counts both together. As with os/exec, one writer for both gets all in the order in
-	// which the tool wrote it.
+	// Stdout and Stderr receive the tool's output as it comes; nil discards it. The output limit
+	// counts both together. If both are the same writer, it gets all output in the order of the
+	// tool's writes.
 	Stdout, Stderr io.Writer
 
 	c *Client
 }
 
-// Command prepares a run of a tool: a command of an installed bundle (grep, core-utils/grep), a
-// path to a .wasm file, or a program of the host where the policy has one.
+// Command returns a Cmd for a tool: a command of an installed bundle (grep, core-utils/grep), a
+// path to a .wasm file, or a program of the host that the policy permits.
 func (c *Client) Command(tool string, args ...string) *Cmd {
 	return &Cmd{c: c, Request: Request{ID: string(jail.NewID()), Tool: tool, Args: args}}
 }
 
-// Script prepares a run of a POSIX shell script, whose every command is a jailed tool. params are
-// its $1 and on.
+// Script returns a Cmd for a POSIX shell script whose every command is a jailed tool. params are $1
+// and so on.
 func (c *Client) Script(text string, params ...string) *Cmd {
 	return &Cmd{c: c, Request: Request{ID: string(jail.NewID()),
 		Script: &message.Script{Name: "-c", Text: text}, Args: params}}
 }
 
-// Run starts the tool and waits for its end. The error is for jail itself, always an *Error: the
-// tool was refused, or the sandbox failed; how a tool that ran has ended is in the Result alone.
-// When ctx ends, so does the run.
+// Run starts the tool and waits for its end. An error is always an *Error and about jail: the tool
+// was refused, or the sandbox failed. A failure of the tool is only in the Result. When ctx ends,
+// the run ends.
 func (c *Cmd) Run(ctx context.Context) (Result, error) {
 	req := c.Request
 	if req.Dir == "" {
@@ -71,7 +71,7 @@ func (c *Cmd) Run(ctx context.Context) (Result, error) {
 	return res, nil
 }
 
-// Output runs the tool and puts what it writes into the Result.
+// Output is Run with the tool's output in the Result.
 func (c *Cmd) Output(ctx context.Context) (Result, error) {
 	var out, errOut bytes.Buffer
 	run := *c

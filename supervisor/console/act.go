@@ -15,8 +15,7 @@ import (
 // Signals that a run can be ended with here; jail kill knows more.
 var signals = map[string]int{"term": 15, "kill": 9}
 
-// standing is the last commit of a shadow that was not reverted, as a person who may undo it sees
-// it.
+// standing is the last commit of a shadow that was not reverted, for a page that offers to undo it.
 type standing struct {
 	ID, Path string
 	Commit   string
@@ -28,7 +27,7 @@ type standing struct {
 	NotKept string
 }
 
-// lastCommit finds the commit that a revert would undo; nil where none stands.
+// lastCommit returns the commit that a revert would undo, or nil if there is none.
 func lastCommit(i shadows.WorkspaceInfo, now time.Time) *standing {
 	for n := len(i.Commits) - 1; n >= 0; n-- {
 		c := i.Commits[n]
@@ -40,7 +39,7 @@ func lastCommit(i shadows.WorkspaceInfo, now time.Time) *standing {
 		if s.NotKept == "" && now.After(c.Until) {
 			s.NotKept = "what it replaced was kept until " + c.Until.UTC().Format(time.RFC3339)
 		}
-		// It would stand in a form as it is.
+		// The id is put into a form unescaped.
 		if s.NotKept == "" && text(c.ID) != c.ID {
 			s.NotKept = "its id is none: " + text(c.ID)
 		}
@@ -49,8 +48,8 @@ func lastCommit(i shadows.WorkspaceInfo, now time.Time) *standing {
 	return nil
 }
 
-// askKill is the page that asks whether a live run is to be ended. It does not ask again by itself,
-// so that nothing moves under a hand.
+// askKill answers with the page that asks whether to end a live run. The page does not refresh, so
+// that nothing moves under the pointer.
 func (c *Console) askKill(r *http.Request, s *session) (answer, error) {
 	id := r.PathValue("id")
 	known, err := c.Daemon.Inspect(r.Context(), id)
@@ -65,7 +64,7 @@ func (c *Console) askKill(r *http.Request, s *session) (answer, error) {
 		s.page("End run "+text(id), "runs", liveRun(*known.Live))}, nil
 }
 
-// kill ends a live run. Its shadow stays.
+// kill ends a live run. Its shadow is kept.
 func (c *Console) kill(r *http.Request, s *session) (answer, error) {
 	id := r.PathValue("id")
 	back := s.runPath(id)
@@ -81,8 +80,8 @@ func (c *Console) kill(r *http.Request, s *session) (answer, error) {
 		NextText: "The run"}), nil
 }
 
-// askRevert is the page that shows what a revert of a run's shadow would undo, or why there is
-// nothing.
+// askRevert answers with the page that shows what a revert of a run's shadow would undo, or why it
+// cannot.
 func (c *Console) askRevert(r *http.Request, s *session) (answer, error) {
 	id := r.PathValue("id")
 	all, err := c.Daemon.Workspaces(r.Context())
@@ -109,7 +108,7 @@ func (c *Console) askRevert(r *http.Request, s *session) (answer, error) {
 		NextText: "The run"}), nil
 }
 
-// revert undoes the commit that was shown, if it is still the last that stands.
+// revert undoes the commit that the form names, if it is still the last one.
 func (c *Console) revert(r *http.Request, s *session) (answer, error) {
 	id := r.PathValue("id")
 	req := shadows.RevertRequest{Commit: r.PostForm.Get("commit")}
@@ -124,16 +123,16 @@ func (c *Console) revert(r *http.Request, s *session) (answer, error) {
 		doneTo(id, result.Changes, result.Left, result.State))}, nil
 }
 
-// A done is what a commit or a revert did.
+// A done is the body of the page after a commit or a revert.
 type done struct {
 	ID      string
 	Changes []change
-	// Of those are not listed.
+	// The number of changes that are not listed.
 	Skipped int
 	Held    []conflict
 	Left    []string
 	NotKept string
-	// Changes are left in the shadow.
+	// The shadow still has changes.
 	More bool
 }
 
@@ -151,8 +150,8 @@ func doneTo(id string, changes []workspace.Change, left []string, state workspac
 
 const maxDone = 500 // changes that are listed
 
-// commit writes what was marked, or all, and names the digest of what was shown: if that is not
-// what is there, nothing is written.
+// commit commits the marked changes, or all. If the changes are no longer those with the digest in
+// the form, nothing is written.
 func (c *Console) commit(r *http.Request, s *session) (answer, error) {
 	id := r.PathValue("id")
 	again := s.runPath(id) + "/review"
@@ -172,8 +171,8 @@ func (c *Console) commit(r *http.Request, s *session) (answer, error) {
 	return answer{http.StatusOK, "done.html", s.page("Committed", "runs", d)}, nil
 }
 
-// chosen is the request of a form: the same that jail commit --patch makes. Who marked a protected
-// name has named it.
+// chosen returns the commit request for a form, like that of jail commit --patch, or why the form
+// is invalid. A mark on a protected name includes it explicitly.
 func chosen(f url.Values) (req shadows.CommitRequest, why string) {
 	req.Digest = f.Get("digest")
 	if req.Digest == "" {
@@ -199,7 +198,7 @@ func chosen(f url.Values) (req shadows.CommitRequest, why string) {
 			hunks[path] = append(hunks[path], n)
 		}
 	}
-	// How many hunks there are: all of them are the whole change.
+	// If all hunks of a change are marked, the whole change is.
 	for _, of := range f["of"] {
 		number, path, ok := strings.Cut(of, ":")
 		n, err := strconv.Atoi(number)
@@ -217,7 +216,7 @@ func chosen(f url.Values) (req shadows.CommitRequest, why string) {
 	return req, ""
 }
 
-// discard throws a shadow away, if it is still what was shown.
+// discard deletes a shadow if its changes are still those that were shown.
 func (c *Console) discard(r *http.Request, s *session) (answer, error) {
 	id := r.PathValue("id")
 	again := s.runPath(id) + "/review"

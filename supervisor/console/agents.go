@@ -11,17 +11,17 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/agentapi"
 )
 
-// Bounds of what a page of an agent shows.
+// Bounds of the lists on an agent's page.
 const (
 	maxAgents    = 500
 	maxEvents    = 50
 	maxPublished = 50
 	maxChildren  = 200
-	// maxData is how many bytes of the data of an event are shown.
+	// maxData bounds the bytes of an event's data that are shown.
 	maxData = 300
 )
 
-// Agents are those of the reviewer. An *agentapi.Client is one.
+// Agents has the reviewer's agents. An *agentapi.Client is one.
 type Agents interface {
 	List(ctx context.Context) ([]agentapi.Agent, error)
 	Status(ctx context.Context, name string) (agentapi.Agent, error)
@@ -32,12 +32,12 @@ type Agents interface {
 	Close()
 }
 
-// noAgents is shown where the console knows of no agents.
+// noAgents is the notice of a console without agents.
 var noAgents = notice{Title: "No agents", Text: "This console was started without agents."}
 
 type agentPages struct{ c *Console }
 
-// all lists the agents of the reviewer.
+// all answers with the list of the reviewer's agents.
 func (p agentPages) all(r *http.Request, s *session) (answer, error) {
 	return p.with(r, s, func(a Agents) (answer, error) {
 		all, err := a.List(r.Context())
@@ -47,7 +47,7 @@ func (p agentPages) all(r *http.Request, s *session) (answer, error) {
 	})
 }
 
-// agentList is the page of all agents.
+// agentList is the body of the page with all agents.
 type agentList struct {
 	Agents  []agentapi.Agent
 	Skipped int
@@ -56,27 +56,27 @@ type agentList struct {
 type agentPage struct {
 	agentapi.Agent
 	Waiting, Dead []agentapi.Event
-	// MoreWaiting and MoreDead count the events that are not listed.
+	// MoreWaiting and MoreDead count the events that are not shown.
 	MoreWaiting, MoreDead int
 	// Published are the last messages, the newest first.
 	Published []agentapi.Publication
-	// Children are the facets and sub-agents, and those that stand in them; MoreChildren counts
-	// those that are not listed. They are not among Instances.
+	// Children are the instances of facets and sub-agents, which are not in Instances. MoreChildren
+	// counts those that are not shown.
 	Children     []agentapi.Instance
 	MoreChildren int
-	// Tables are the rows of tables, which are counted only when the reviewer asks for that, since it
-	// wakes the agent.
+	// Tables has the number of rows per table. It is only set when the reviewer asks for it, since
+	// counting wakes the agent.
 	Tables map[string]int64
-	// Of is the channel whose tables are shown.
+	// Of is the channel that Tables are of.
 	Of string
 }
 
-// one shows one agent.
+// one answers with the page of one agent.
 func (p agentPages) one(r *http.Request, s *session) (answer, error) {
 	return p.with(r, s, func(a Agents) (answer, error) { return p.show(r, s, a, nil) })
 }
 
-// tables counts the rows of an agent's tables, which wakes the agent.
+// tables answers with the page of an agent and its row counts, which wakes the agent.
 func (p agentPages) tables(r *http.Request, s *session) (answer, error) {
 	return p.with(r, s, func(a Agents) (answer, error) {
 		counts, err := a.Tables(r.Context(), r.PathValue("name"), r.PostForm.Get("channel"))
@@ -132,7 +132,7 @@ func lastPublished(ctx context.Context, a Agents, name string) (last []agentapi.
 	return last, err
 }
 
-// with calls f with the agents.
+// with connects to the agents and returns the answer of f.
 func (p agentPages) with(r *http.Request, s *session,
 	f func(Agents) (answer, error)) (answer, error) {
 	if p.c.Agents == nil {

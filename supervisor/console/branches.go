@@ -7,10 +7,10 @@ import (
 	"github.com/jail-sandbox/jail/jail/workspace"
 )
 
-// maxBeside is how many changes of one shadow are put beside those of its branches.
+// maxBeside bounds the changes of one shadow that are compared with those of its branches.
 const maxBeside = 2000
 
-// A family is a shadow and its branches, side by side.
+// A family is the body of the page that compares a shadow with its branches.
 type family struct {
 	// Of is the shadow that the branches were forked from.
 	Of      string
@@ -20,23 +20,23 @@ type family struct {
 	Skipped bool
 }
 
-// A member is one column of the page.
+// A member is a shadow in one column of the page.
 type member struct {
 	ID     string
 	Parent bool
 	Merged int
 }
 
-// A row is one path, with what each member made of it.
+// A row is one path, with the change that each member made to it.
 type row struct {
 	Path  string
 	Cells []cell
 }
 
-// A cell has a word and a class; equal words in one row are equal changes.
+// A cell is a change as text, with a CSS class. Equal texts in a row mean equal changes.
 type cell struct{ Text, Class string }
 
-// branches shows what a shadow and its branches change, side by side.
+// branches answers with the page that compares the changes of a shadow and its branches.
 func (c *Console) branches(r *http.Request, s *session) (answer, error) {
 	all, err := c.Daemon.Workspaces(r.Context())
 	if err != nil {
@@ -86,7 +86,7 @@ func (c *Console) branches(r *http.Request, s *session) (answer, error) {
 		s.page("Branches of "+text(f.Of), "runs", &f)}, nil
 }
 
-// changesOf lists the changes of a shadow against its directory.
+// changesOf returns the changes of a shadow, at most maxBeside. cut is true if there are more.
 func (c *Console) changesOf(r *http.Request, id string) (list []workspace.Change, cut bool,
 	err error) {
 	for l, err := range c.Daemon.Changes(r.Context(), id, "") {

@@ -8,7 +8,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/api"
 )
 
-// kindWord is a kind of change in a word.
+// kindWord returns a word for a kind of change.
 func kindWord(k workspace.Kind) string {
 	switch k {
 	case workspace.Retyped:
@@ -19,7 +19,7 @@ func kindWord(k workspace.Kind) string {
 	return text(string(k))
 }
 
-// kindClass is what colours a kind.
+// kindClass returns the CSS class for a kind of change.
 func kindClass(k workspace.Kind) string {
 	if k == workspace.Added || k == workspace.Deleted {
 		return string(k)
@@ -27,7 +27,7 @@ func kindClass(k workspace.Kind) string {
 	return "other"
 }
 
-// describe returns what the page shows of a change beside its differences.
+// describe returns a change as a page shows it, without its differences.
 func describe(c api.Change) change {
 	out := change{Path: path(c.Path), Value: escaped(c.Path.String()), Kind: c.Kind,
 		Detail: detail(c.Change)}
@@ -83,7 +83,7 @@ func sides(s workspace.Script) string {
 	return ""
 }
 
-// detail says what changed beside the content.
+// detail returns what changed besides the content: type, size, target and mode.
 func detail(c workspace.Change) string {
 	var parts []string
 	b, a := c.Before, c.After

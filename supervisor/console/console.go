@@ -1,7 +1,7 @@
-// Package console is the review of runs in a browser: what runs, the story of a run, its change set
-// with a mark for each hunk, what waits for an approval, the reviewer's agents, the log and its state,
-// and what a policy means. It is server-rendered HTML without a script, over HTTP on the loopback
-// interface or on a Unix socket.
+// Package console serves pages for reviewing runs in a browser: live runs, the history and the
+// changes of a run, hunk by hunk, actions that wait for an approval, the reviewer's agents, the audit
+// log, and the effect of a policy. The pages are server-rendered HTML without scripts, over HTTP on
+// the loopback interface or on a Unix socket.
 //
 // The console has no rights of its own: it is a client of the daemon like the command line, run by
 // the reviewer, and shows and does only what the reviewer may see and do. An attacker who controls
@@ -16,8 +16,8 @@
 //	what a tool wrote                     every text is escaped, reversibly: no control character, no bidi mark, no invisible letter and no HTML of a tool's
 //	somebody at the cache or the history  nothing is stored; a spent link opens nothing
 //
-// A commit names the digest of the change set that was shown, and an approval that of the action: if
-// anything changed since, nothing is committed.
+// A commit names the digest of the changes that were shown, and an approval the digest of the
+// action. If anything has changed since, nothing is committed.
 package console
 
 import (
@@ -38,8 +38,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// A Daemon is asked for all that is live, and acts. An *api.Client is one; it acts with the rights
-// of the process that made it.
+// A Daemon answers the console's questions about runs and carries out its actions, with the rights
+// of the console's user. An *api.Client is one.
 type Daemon interface {
 	Version(ctx context.Context) (api.Version, error)
 	Runs(ctx context.Context) ([]message.RunInfo, error)
@@ -53,23 +53,23 @@ type Daemon interface {
 	Kill(ctx context.Context, id string, signal int) error
 }
 
-// A Log is the record, as far as the reader may read it.
+// A Log reads the audit log, as far as the reader may.
 type Log interface {
-	// Page gives at most n of the records that f wants and whose number is below before (0: all),
-	// the newest first.
+	// Page returns at most n of the records that match f and have a number below before (0: all),
+	// newest first.
 	Page(ctx context.Context, f audit.Filter, before uint64, n int) (audit.Page, error)
-	// Run gives the records of a run.
+	// Run streams the records of a run.
 	Run(ctx context.Context, id string) iter.Seq2[audit.Record, error]
-	// Verify checks the whole.
+	// Verify checks the whole log.
 	Verify() (audit.Report, error)
-	// Where is the directory, for people.
+	// Where returns the directory of the log, to show people.
 	Where() string
 }
 
-// A Profile is one that can be explained.
+// A Profile is a policy profile that can be explained.
 type Profile struct{ Name, About string }
 
-// Policies says what policies mean.
+// Policies explains what policies permit.
 type Policies interface {
 	Profiles() []Profile
 	Explain(profile string) (meaning.Explanation, error)
@@ -77,26 +77,26 @@ type Policies interface {
 	Why(profile, question string) (meaning.Answer, error)
 }
 
-// Options are what a console is made of.
+// Options configure a Console.
 type Options struct {
 	Daemon    Daemon
 	Approvals Approvals
 	Log       Log
 	Policies  Policies
-	// Agents connects to the agents of the reviewer; nil: there are none.
+	// Agents connects to the agents of the reviewer; nil if there are none.
 	Agents func(ctx context.Context) (Agents, error)
-	// Hosts are the exact values of the Host header that are answered, such as 127.0.0.1:8080.
-	// None: any port of a loopback name, for a Unix socket, to which somebody forwards a port of a
-	// machine that we do not know.
+	// Hosts are the accepted values of the Host header, such as 127.0.0.1:8080. If it is empty, any
+	// port of a loopback name is accepted: that is for a Unix socket to which a port of an unknown
+	// machine is forwarded.
 	Hosts []string
-	// now is the clock; nil is the system's.
+	// now returns the time; nil means time.Now.
 	now func() time.Time
 }
 
 //go:embed pages
 var files embed.FS
 
-// A Console answers requests.
+// A Console is the HTTP handler of the console.
 type Console struct {
 	Options
 	pages  *template.Template
@@ -106,7 +106,7 @@ type Console struct {
 	mux    *http.ServeMux
 }
 
-// New makes a console and begins to verify the log.
+// New returns a Console and starts to verify the log in the background.
 func New(o Options) (*Console, error) {
 	if o.now == nil {
 		o.now = time.Now
@@ -126,26 +126,26 @@ func New(o Options) (*Console, error) {
 	return c, nil
 }
 
-// Link returns the path of a new login link, and until when it is good.
+// Link returns the path of a new login link and when it expires.
 func (c *Console) Link() (path string, until time.Time) {
 	token, until := c.logins.issue()
 	return "/login/" + token, until
 }
 
-// A page is what a template sees beside its own.
+// A page is the data that every template gets.
 type page struct {
 	Title string
-	// path of the console of this login
+	// path prefix of this login
 	Base string
 	CSRF string
-	// Which of the places of the navigation this is.
+	// The entry of the navigation that is current.
 	Here string
-	// Seconds after which the browser asks again, or 0.
+	// Seconds after which the browser reloads the page, or 0.
 	Again int
 	Body  any
 }
 
-// An answer is a page with the template that shows it.
+// An answer is an HTTP status and a page with its template.
 type answer struct {
 	status   int
 	template string
@@ -160,8 +160,8 @@ func (c *Console) show(w http.ResponseWriter, a answer) {
 	}
 }
 
-// cutter sends the status with the first byte, so that a page that cannot be made at all has
-// another.
+// cutter sends the status with the first byte, so that a page that fails before that can have
+// another status.
 type cutter struct {
 	w      http.ResponseWriter
 	status int
@@ -176,13 +176,13 @@ func (c *cutter) Write(p []byte) (int, error) {
 	return c.w.Write(p)
 }
 
-// maxForm bounds the body of a POST in bytes: the marks of one page of a review.
+// maxForm bounds the body of a POST in bytes, which has the marks of one page of a review.
 const maxForm = 4 << 20
 
-// A handler answers a request of somebody who is logged in.
+// A handler answers a request of a logged-in user.
 type handler func(w http.ResponseWriter, r *http.Request, s *session)
 
-// A view is a handler that answers with a page.
+// A view returns the page that answers a request.
 type view func(r *http.Request, s *session) (answer, error)
 
 func (c *Console) answering(v view) handler {
@@ -233,13 +233,13 @@ func (c *Console) routes() *http.ServeMux {
 	return mux
 }
 
-// front explains to visitors without a link how to get one.
+// front answers visitors without a login how to get a link.
 func (c *Console) front(w http.ResponseWriter, _ *http.Request) {
 	c.show(w, nobody.said(http.StatusUnauthorized, notice{Title: "Not logged in",
 		Text: "This is the console of jail. It opens with a link that jail console prints.",
 		Hint: "In the terminal in which jail console runs, press Enter for a new link."}))
 }
 
-// drain reads what is left of a small body, so that a browser that is still sending sees the
-// answer.
+// drain reads the rest of a request body, up to maxForm, so that a browser that is still sending
+// sees the answer.
 func drain(r *http.Request) { _, _ = io.CopyN(io.Discard, r.Body, maxForm) }

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// headers are those of every answer, the refusals among them.
+// headers are set on every answer, also on refusals.
 var headers = map[string]string{
 	"Content-Security-Policy": "default-src 'none'; style-src 'self'; form-action 'self'; " +
 		"frame-ancestors 'none'; base-uri 'none'",
@@ -18,13 +18,13 @@ var headers = map[string]string{
 	"X-Frame-Options":              "DENY",
 	"Cross-Origin-Opener-Policy":   "same-origin",
 	"Cross-Origin-Resource-Policy": "same-origin",
-	// Not no-referrer, with which browsers send "Origin: null" with our own forms. To another port
-	// nothing is sent.
+	// Not no-referrer, since browsers then send "Origin: null" with forms. Other ports get no
+	// referrer.
 	"Referrer-Policy": "same-origin",
 	"Cache-Control":   "no-store",
 }
 
-// ServeHTTP answers what may be asked, and says of everything else why not.
+// ServeHTTP answers permitted requests and refuses others with a reason.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for name, value := range headers {
 		w.Header().Set(name, value)
@@ -40,8 +40,8 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mux.ServeHTTP(w, r)
 }
 
-// allowed checks where a request comes from and goes to. The user is checked later. why is "" if
-// the request is allowed.
+// allowed checks the origin and target of a request, not yet the login. why is "" if the request is
+// allowed, else the reason for the answer with status.
 func (c *Console) allowed(r *http.Request) (status int, why string) {
 	switch {
 	case !c.knownHost(r.Host):
@@ -69,8 +69,8 @@ func (c *Console) allowed(r *http.Request) (status int, why string) {
 		}
 		return 0, ""
 	}
-	// What another site embeds gets nothing. A link of another program leads to the login and the
-	// front page alone, where nothing is shown.
+	// Content embedded by other sites is refused. A link from another program may only lead to the
+	// login and the front page, which show nothing.
 	if len(from) > 0 && !own {
 		navigates := r.Header.Get("Sec-Fetch-Mode") == "navigate" &&
 			r.Header.Get("Sec-Fetch-Dest") == "document"
@@ -82,7 +82,7 @@ func (c *Console) allowed(r *http.Request) (status int, why string) {
 	return 0, ""
 }
 
-// knownHost is what keeps a name out that somebody lets point to this machine.
+// knownHost reports whether a Host header is accepted. It prevents DNS rebinding.
 func (c *Console) knownHost(host string) bool {
 	if len(c.Hosts) > 0 {
 		return slices.Contains(c.Hosts, host)
@@ -96,11 +96,11 @@ func (c *Console) knownHost(host string) bool {
 
 func digits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
-// known lets in who is logged in, and takes a form only with the token that stood in it.
+// known wraps a handler: it requires a login, and for a POST the CSRF token of the form.
 func (c *Console) known(h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var s *session
-		// Another server on this host may have set one, too.
+		// Another server on this host may have set a cookie of this name.
 		for _, cookie := range r.CookiesNamed(cookieName) {
 			if found := c.logins.find(r.PathValue("session"), cookie.Value); found != nil {
 				s = found
@@ -131,8 +131,8 @@ func (c *Console) known(h handler) http.HandlerFunc {
 	}
 }
 
-// Loopback checks an address to listen on: a number of the loopback interface, never a name or any
-// other interface.
+// Loopback parses an address and port to listen on. It returns false unless the address is a
+// numeric loopback address.
 func Loopback(address string) (netip.AddrPort, bool) {
 	a, err := netip.ParseAddrPort(address)
 	return a, err == nil && a.Addr().IsLoopback() && !a.Addr().Is4In6() && a.Addr().Zone() == ""

@@ -16,8 +16,8 @@ import (
 	"github.com/jail-sandbox/jail/jail/asuser"
 )
 
-// ListenUnix listens on a new socket that only its owner may connect to. It takes no path at which
-// something stands, but for a socket of ours on which nobody listens any more.
+// ListenUnix listens on a new socket at path that only its owner may connect to. It replaces a
+// socket on which nobody listens; anything else at path is an error.
 func ListenUnix(path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil {
 		if info.Mode().Type() != fs.ModeSocket {
@@ -32,8 +32,8 @@ func ListenUnix(path string) (net.Listener, error) {
 			return nil, err
 		}
 	}
-	// It is made with a name that nobody knows in a directory that nobody else can enter, so that
-	// it is never open to others, not even before the chmod.
+	// It is made in a directory that no other user can enter, so that others cannot connect even
+	// before the chmod.
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".jail-console-")
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func ListenUnix(path string) (net.Listener, error) {
 	return &ownSocket{l, path}, nil
 }
 
-// ownSocket lets in the user who listens, and root, as the kernel knows them.
+// ownSocket accepts connections only of the listening user and root, by peer credentials.
 type ownSocket struct {
 	*net.UnixListener
 	path string
@@ -74,10 +74,10 @@ func (l *ownSocket) Accept() (net.Conn, error) {
 
 func (l *ownSocket) Close() error { return errors.Join(l.UnixListener.Close(), os.Remove(l.path)) }
 
-// lastAnswers is how long the answers that are under way have when the console ends.
+// lastAnswers bounds the time for the answers under way when the console ends.
 const lastAnswers = 2 * time.Second
 
-// Serve answers on l until ctx ends.
+// Serve serves the console on l until ctx ends.
 func (c *Console) Serve(ctx context.Context, l net.Listener) error {
 	srv := &http.Server{
 		Handler:           c,
@@ -85,7 +85,7 @@ func (c *Console) Serve(ctx context.Context, l net.Listener) error {
 		ReadTimeout:       time.Minute,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
-		// What a client did wrong is no news on the terminal of another.
+		// Errors of clients do not belong on the user's terminal.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	ended := make(chan error, 1)

@@ -12,8 +12,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit/index"
 )
 
-// Dir is the Log in a directory, read with the rights of the process, and with its index where
-// there is one or is worth one.
+// Dir is the Log in a directory, read with the rights of this process, through its index if there
+// is one or one is worth making.
 type Dir string
 
 func (d Dir) Page(ctx context.Context, f audit.Filter, before uint64, n int) (audit.Page, error) {
@@ -44,8 +44,8 @@ func (d Dir) Verify() (audit.Report, error) {
 
 func (d Dir) Where() string { return string(d) }
 
-// verifier checks the log aside from the pages, one check at a time, because it takes as long as
-// the log is.
+// verifier verifies the log in the background, one check at a time, since a check takes long for a
+// long log.
 type verifier struct {
 	log   Log
 	now   func() time.Time
@@ -53,18 +53,18 @@ type verifier struct {
 	state verified
 }
 
-// verified is what is known of the log.
+// verified is the state of the verification.
 type verified struct {
 	Running bool
 	Known   bool      // there is a verdict
 	At      time.Time // when its check ended
 	Report  audit.Report
 	Fault   *audit.Fault // what is wrong
-	// why it could not be checked
+	// why the log could not be checked
 	Error string
 }
 
-// OK says that the log was in order when it was looked at.
+// OK reports whether the last check was complete and found nothing wrong.
 func (v verified) OK() bool { return v.Known && v.Fault == nil && v.Error == "" }
 
 func (v *verifier) start() {

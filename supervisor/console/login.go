@@ -16,28 +16,28 @@ const (
 	sessionPath = "/c/"
 	cookieName  = "jail-console"
 
-	// linkLife is how long a login link is good.
+	// linkLife is how long a login link is valid.
 	linkLife = 10 * time.Minute
 	// sessionLife is how long a login lasts.
 	sessionLife = 12 * time.Hour
 
-	// The eldest goes; they come from the terminal only.
+	// If there are more, the oldest is dropped.
 	maxLinks    = 64
 	maxSessions = 64
 )
 
-// logins knows the links that were printed and the logins that came of them. Of secrets it keeps
-// hashes only, and looks for those: how long that takes says nothing of a secret.
+// logins has the printed links and the logins made with them. It stores and looks up only hashes of
+// secrets, so that the time of a lookup reveals nothing.
 type logins struct {
 	now   func() time.Time
 	mu    sync.Mutex
 	links map[[sha256.Size]byte]time.Time // until when
-	// by what stands in their path
+	// by the secret in their path
 	sessions map[string]*session
 }
 
-// A session is one login. What stands in its path is as unguessable as the cookie: a cookie is sent
-// to every port of a host, but only below its path.
+// A session is one login. Its path contains a secret besides the cookie, since browsers send a
+// cookie to every port of a host, but only below its path.
 type session struct {
 	base   string
 	cookie [sha256.Size]byte
@@ -50,7 +50,7 @@ func newLogins(now func() time.Time) *logins {
 		sessions: map[string]*session{}}
 }
 
-// secret is 256 bits of the kernel's, as a word.
+// secret returns 256 random bits in URL-safe base64.
 func secret() string {
 	var b [32]byte
 	// Never fails: it ends the program instead.
@@ -58,7 +58,7 @@ func secret() string {
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// sweep forgets what has expired, and the eldest of too many.
+// sweep removes expired links and logins, and the oldest if there are too many.
 func (l *logins) sweep() {
 	now := l.now()
 	var eldestLink [sha256.Size]byte
@@ -95,7 +95,7 @@ func (l *logins) issue() (token string, until time.Time) {
 	return token, until
 }
 
-// redeem turns a link into a login, once.
+// redeem turns a link into a login, once. It returns nil if the token is not valid.
 func (l *logins) redeem(token string) (s *session, cookie string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,7 +139,7 @@ func (s *session) page(title, here string, body any) page {
 	return page{Title: title, Base: s.path(), CSRF: s.csrf, Here: here, Body: body}
 }
 
-// login takes a link. It is not spent by a browser that only looks ahead, nor by HEAD.
+// login logs in with a link. HEAD requests and prefetching browsers do not use up the link.
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead ||
 		strings.Contains(r.Header.Get("Sec-Purpose")+r.Header.Get("Purpose"), "pre") {
@@ -158,8 +158,8 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	}
 	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: cookie, Path: s.path() + "/",
 		HttpOnly: true, SameSite: http.SameSiteStrictMode})
-	// A page of our own that goes on by itself, and no redirect: of a link in another program's
-	// page a browser would not send the cookie along.
+	// The page redirects by itself: after an HTTP redirect from another site's link, a browser
+	// would not send the cookie.
 	c.show(w, answer{http.StatusOK, "welcome.html", s.page("Welcome", "", nil)})
 }
 

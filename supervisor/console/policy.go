@@ -9,7 +9,7 @@ import (
 	"github.com/jail-sandbox/jail/policy/meaning"
 )
 
-// maxItems is how many items of a policy a page shows.
+// maxItems bounds the items of a policy on a page.
 const maxItems = 2000
 
 type policyPage struct {
@@ -18,14 +18,14 @@ type policyPage struct {
 	Question string
 	Verbs    []string
 	X        *meaning.Explanation
-	// Items that are not listed.
+	// The number of items that are not listed.
 	Skipped int
 	Answer  *meaning.Answer
 	Wrong   string
 }
 
-// policy explains a profile of this host as jail policy explain does. It takes names of profiles
-// only, no files.
+// policy answers with the page that explains a profile of this host, as jail policy explain does.
+// It accepts names of profiles, not files.
 func (c *Console) policy(r *http.Request, s *session) (answer, error) {
 	q := r.URL.Query()
 	body := policyPage{Profiles: c.Policies.Profiles(),
@@ -54,7 +54,7 @@ func (c *Console) policy(r *http.Request, s *session) (answer, error) {
 	return answer{status, "policy.html", s.page("Policy", "policy", body)}, nil
 }
 
-// where is where a rule stands.
+// where returns the layer and place of a rule as text, or "" for nil.
 func where(o *meaning.Origin) string {
 	switch {
 	case o == nil:

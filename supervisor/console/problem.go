@@ -14,20 +14,20 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// A problem is a page that says why something is not shown or not done.
+// A notice is the body of a page that says why something is not shown or not done.
 type notice struct {
 	Title, Text, Hint string
 	Conflicts         []conflict
-	// Where to go on from here.
+	// Link to the page to go to next, and its text.
 	Next, NextText string
 }
 
 type conflict struct{ Path, Why, Real, Shadow string }
 
-// nobody is the session of who is not logged in.
+// nobody is the session of a visitor who is not logged in.
 var nobody *session
 
-// said is the answer with a notice; without a session there is no way on but the terminal.
+// said returns the answer with a notice. s may be nil.
 func (s *session) said(status int, p notice) answer {
 	shown := page{Title: p.Title, Body: p}
 	if s != nil {
@@ -36,18 +36,18 @@ func (s *session) said(status int, p notice) answer {
 	return answer{status, "problem.html", shown}
 }
 
-// undone is the answer to a form that does not say enough for what it asks. next is the path of the
-// page that nextText names.
+// undone returns the answer to an incomplete form. why says what is missing, next is the path of
+// the page that nextText names.
 func (s *session) undone(why, next, nextText string) (answer, error) {
 	return s.said(http.StatusBadRequest, notice{Title: "Nothing was done", Text: why, Next: next,
 		NextText: nextText}), nil
 }
 
-// retry is after how many seconds a page that waits for the daemon asks again.
+// retry is after how many seconds a page reloads while the daemon does not answer.
 const retry = 5
 
-// failed is the answer with an error of what a page asked for. What a POST left undone it says, and
-// where it does not know it says that.
+// failed returns the answer for an error. After a POST it says whether nothing was done or that
+// this is not known.
 func (s *session) failed(r *http.Request, err error) answer {
 	status, p, again := explain(err, r.Method == http.MethodPost)
 	if id := r.PathValue("id"); id != "" && status == http.StatusConflict {
@@ -58,7 +58,7 @@ func (s *session) failed(r *http.Request, err error) answer {
 	return a
 }
 
-// lostAnswer reports whether a request was sent and its answer did not come.
+// lostAnswer reports whether err means that a request was sent but its answer was lost.
 func lostAnswer(err error) bool {
 	return slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET,
 		syscall.EPIPE}, func(e error) bool { return errors.Is(err, e) })
@@ -109,7 +109,7 @@ func explain(err error, acts bool) (status int, p notice, again int) {
 		Text: err.Error(), Hint: "This page asks again every few seconds."}, retry
 }
 
-// side is one side of a conflict.
+// side returns a description of one side of a conflict.
 func side(n *workspace.Node) string {
 	if n == nil {
 		return "nothing"

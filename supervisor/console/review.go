@@ -13,71 +13,70 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// Bounds of one page of a review. What does not fit stands on pages of its own, to which there is a
-// link.
+// Bounds of one page of a review. The rest is on further pages, which are linked.
 const (
 	pageChanges = 40
 	pageText    = 400 << 10 // bytes of differences
-	// lines of one file among others
+	// lines of one file on a page with several
 	fileLines = 400
-	// Lines of one file on a page of its own.
+	// lines of one file on its own page
 	windowLines  = 2000
 	maxLine      = 2000 // bytes of one line
 	maxAttention = 100
 )
 
-// A line of differences, with the class that colours it.
+// A line is a line of differences, with its CSS class.
 type line struct {
 	Class, Text string
-	// The end of it is not shown.
+	// The end of the line is not shown.
 	Cut bool
 }
 
 // A part is a hunk, or all of the text of a change that has no hunks.
 type part struct {
 	Number int // of the hunk
-	// value of its mark in the form; "" where it has none of its own
+	// value of its checkbox; "" if it has none
 	Mark string
-	// Its place in the file.
+	// Its @@ line.
 	Head  string
 	Lines []line
-	// Of its lines stand on the page before.
+	// The number of its lines on earlier pages.
 	Before int
-	// Of its lines are not on this page.
+	// The number of its lines on later pages.
 	After int
 }
 
-// A change as it is shown.
+// A change is a change as a page shows it.
 type change struct {
 	Path string
-	// Its name in the form, as the daemon has it.
+	// Its path in the form, as the daemon expects it.
 	Value  string
 	Kind   workspace.Kind
 	Detail string
 	Why    []string // why it needs attention
 	Grave  bool
 	Held   bool
-	// Why it is never committed.
+	// Why it can never be committed; "" if it can.
 	Shut  string
 	Parts []part
-	// How many it has in all.
+	// The number of its hunks.
 	Hunks int
-	// How many lines its differences have in all.
+	// The number of lines of its differences.
 	Lines int
-	// How many of them are not on this page.
+	// The number of lines that are not on this page.
 	Hidden int
-	// What stands in place of the differences.
+	// A note in place of the differences.
 	Note string
-	// query of the page with all of it
+	// query of the page with the whole change
 	More string
-	// Of a page of its own: its first line.
+	// On its own page, the first line shown.
 	From int
 	// query of its next page
 	Next string
 	Prev string
 }
 
-// A mention is a change that needs attention, with where it is shown.
+// A mention is a change that needs attention, with a link to it.
 type mention struct {
 	Path, Why string
 	Link      string
@@ -90,26 +89,27 @@ type review struct {
 	Path     string
 	Changes  []change
 	Mentions []mention
-	// Mentions that are not listed.
+	// The number of mentions that are not listed.
 	Unlisted int
 	Summary  api.ReviewSummary
 	Renames  []string
 	Page     int // from 1
 	Pages    int
-	// Of a page of one change: its path.
+	// On the page of one change, its path.
 	File string
-	// The policy allows no commit.
+	// The policy forbids commits.
 	Never bool
 	// Git is what changed in repositories, a line each.
 	Git []string
-	// Whole: the page shows all of the changes, to the last byte of each line.
+	// Whole says that the page shows all changes in full.
 	Whole bool
-	// Folded changes are of git's own files, and not listed. All: they are.
+	// Folded counts the changes to git's own files that are not listed. All says that they are
+	// listed.
 	Folded int
 	All    bool
 }
 
-// whole reports whether a page shows all of the changes, to the last byte of each line.
+// whole reports whether a page shows all changes in full.
 func whole(r review) bool {
 	return r.File == "" && r.Pages <= 1 && !slices.ContainsFunc(r.Changes, func(c change) bool {
 		return c.Hidden > 0 || slices.ContainsFunc(c.Parts, func(p part) bool {
@@ -141,18 +141,19 @@ func (c *Console) review(r *http.Request, s *session) (answer, error) {
 	return answer{http.StatusOK, "review.html", s.page("Review of "+text(rv.ID), "runs", &rv)}, nil
 }
 
-// reading says what of a change set a page shows.
+// reading selects the part of the changes that a page shows.
 type reading struct {
 	run string
-	// all lists git's own files, too.
+	// all also lists git's own files.
 	all bool
-	// paths limit it to changes at and below them, and takes to those that it returns true for, of
-	// a file to the hunks with these numbers, where there are any; nil is all.
+	// paths limit it to changes at and below them; nil means all. takes limits it to changes for
+	// which it returns true, and to the hunks with the returned numbers; nil means all.
 	paths []string
 	takes func(api.Change) (bool, []int)
 }
 
-// build reads a review for one page. Where git's own files cannot be summed up, they are listed.
+// build reads a review for one page. If the changes to git's own files cannot be summarised, it
+// lists them.
 func (c *Console) build(r *http.Request, what reading) (*builder, error) {
 	q := r.URL.Query()
 	b := &builder{what: what, page: max(atoi(q.Get("page")), 1), from: max(atoi(q.Get("line")), 0)}
@@ -173,7 +174,7 @@ func (c *Console) build(r *http.Request, what reading) (*builder, error) {
 	return b, nil
 }
 
-// understood reports whether what changed in each repository is known.
+// understood reports whether the changes of every repository could be summarised.
 func (b *builder) understood() bool {
 	for _, g := range b.review.Summary.Git {
 		if g.NotUnderstood != "" {
@@ -191,8 +192,7 @@ func atoi(s string) int {
 	return n
 }
 
-// builder makes one page of a review while it streams by, and holds no more than that page and one
-// change.
+// builder builds one page of a review from a stream. It holds only that page and one change.
 type builder struct {
 	what reading
 	page int
@@ -203,7 +203,7 @@ type builder struct {
 
 	review review
 	seen   int // changes
-	// bytes of differences that were shown
+	// bytes of differences on the page so far
 	budget int
 	open   *change
 	kind   api.Change
@@ -211,7 +211,7 @@ type builder struct {
 	hunks  []workspace.Hunk
 }
 
-// taken reports whether a change is shown, and which of its hunks; nil is all.
+// taken reports whether a change is shown, and the numbers of its hunks that are; nil means all.
 func (b *builder) taken(c api.Change) (bool, []int) {
 	if b.what.takes == nil {
 		return true, nil
@@ -264,7 +264,7 @@ func (b *builder) begin(c api.Change) {
 	}
 }
 
-// close puts the change that is at hand on the page.
+// close adds the open change to the page, if there is one.
 func (b *builder) close() {
 	if b.open == nil {
 		return
@@ -283,7 +283,7 @@ func (b *builder) close() {
 		}
 		c.Parts = append(c.Parts, p)
 	}
-	// Of a directory the line beside its name says all.
+	// For a directory, the line with its name is enough.
 	if c.Hunks == 0 && b.patch.Len() > 0 && !onlyDir(b.kind) {
 		p := part{}
 		for l := range strings.Lines(b.patch.String()) {
@@ -323,15 +323,15 @@ func (b *builder) close() {
 	b.review.Changes = append(b.review.Changes, *c)
 }
 
-// onlyDir reports whether a change is of a directory on both sides.
+// onlyDir reports whether a change has only a directory on both sides.
 func onlyDir(c api.Change) bool {
 	return (c.Before == nil || c.Before.Type == workspace.Dir) && (c.After == nil ||
 		c.After.Type == workspace.Dir)
 }
 
-// fit keeps of a change's lines those from the from-th on, at most so many lines and bytes. A hunk
-// of which nothing is left is left out, with its mark: what is not on the page cannot be marked on
-// it. It returns how many lines there are in all, and how many of them are kept.
+// fit keeps the lines of a change from number from on, at most so many lines and bytes. It drops
+// hunks without lines, so that only visible hunks can be marked. It returns the number of all lines
+// and of the kept ones.
 func fit(c *change, from, lines, bytes int) (all, shown int) {
 	var kept []part
 	for _, p := range c.Parts {
@@ -383,12 +383,12 @@ func (b *builder) finish() review {
 	return rv
 }
 
-// shownLine is a line that came escaped, and begins with what says of it where it belongs.
+// shownLine returns an escaped line of a patch with its CSS class, cut to maxLine.
 func shownLine(l string) line {
 	class := "meta"
 	switch {
 	case strings.HasPrefix(l, "+++ "), strings.HasPrefix(l, "--- "):
-		// Of the head of a patch, or a line that looks like it: it is coloured alike.
+		// File headers of a patch, or lines that look alike.
 	case strings.HasPrefix(l, "+"):
 		class = "add"
 	case strings.HasPrefix(l, "-"):
@@ -408,7 +408,7 @@ func shownLine(l string) line {
 	return line{class, out, isCut}
 }
 
-// query is a query of one or two parameters.
+// query returns the URL query for pairs of names and values.
 func query(pairs ...string) string {
 	v := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {

@@ -22,16 +22,16 @@ import (
 
 const (
 	liveEvery = 5 // seconds, while something runs
-	// runs that are listed from the log
+	// recent runs that are listed from the log
 	maxRecent = 20
-	// Rows of a table that the daemon fills.
+	// rows of a table with the daemon's answers
 	maxRows = 200
-	// Records of a run on one page.
+	// records of a run on one page
 	maxTimeline = 300
 	maxFindings = 100
 )
 
-// A run that is listed.
+// A run is one row of a table of runs.
 type run struct {
 	ID, Tool  string
 	Argv      []string
@@ -41,7 +41,7 @@ type run struct {
 	Started   time.Time
 	Usage     *message.Usage
 	Session   string
-	// Of one that has ended; none where the log does not say.
+	// How it ended; nil if it has not, or the log does not say.
 	Outcome []mark
 }
 
@@ -55,9 +55,9 @@ type shadow struct {
 	Commit   string
 	// There is something to review.
 	Open bool
-	// Its run was cut off.
+	// Its run was interrupted.
 	Cut bool
-	// Family says that it is a branch or has some.
+	// Family says that it is a branch or has branches.
 	Family bool
 }
 
@@ -66,12 +66,12 @@ type home struct {
 	Runs    []run
 	Shadows []shadow
 	Recent  []run
-	// Rows that are not listed.
+	// The number of rows that are not listed.
 	Skipped int
-	// Why the log cannot be read.
+	// Why the log cannot be read, or "".
 	NoLog string
 	Log   verified
-	// The page asks again by itself.
+	// The page reloads by itself.
 	Live   bool
 	Paused bool
 }
@@ -101,7 +101,7 @@ func (c *Console) home(r *http.Request, s *session) (answer, error) {
 		maxRecent)
 	if err != nil {
 		if h.NoLog = text(err.Error()); errors.Is(err, fs.ErrPermission) {
-			// It reads all of the log for that: not each time this page asks again.
+			// Asking the daemon reads the whole log, which is too slow for a page that reloads.
 			h.NoLog += ". The page Log has what the daemon tells you of it."
 		}
 	}
@@ -138,7 +138,7 @@ func liveRun(i message.RunInfo) run {
 		Usage: i.Usage, Session: i.Session}
 }
 
-// shadows lists the kept shadows: those that wait for a review first, the newest first.
+// shadows returns the kept shadows: those to review first, then newest first.
 func (c *Console) shadows(ctx context.Context) ([]shadow, error) {
 	all, err := c.Daemon.Workspaces(ctx)
 	if err != nil {
@@ -173,7 +173,7 @@ func shownShadow(i shadows.WorkspaceInfo) shadow {
 		Open: i.State == workspace.Frozen || i.State == workspace.Committing, Cut: i.Unfinished}
 }
 
-// A story is what is known of one run.
+// A story is the body of the page of one run.
 type story struct {
 	ID     string
 	Live   *run
@@ -181,17 +181,17 @@ type story struct {
 	Commit *standing // that can be undone
 	Report *report.Run
 	Found  []report.Finding
-	// Changes that are not taken yet and hold secrets or lead out of the workspace.
+	// Uncommitted changes that contain secrets or lead out of the workspace.
 	Waiting []string
-	// Findings that are not listed.
+	// The number of findings that are not listed.
 	Skipped int
 	Records []record
-	// Records up to it stand on the pages before.
+	// Records up to this number are on earlier pages.
 	After uint64
 	// query of the next page
 	More  string
 	NoLog string
-	// Lines that are no records.
+	// The number of lines that are no records.
 	Bad int
 	Log verified
 }
@@ -218,8 +218,7 @@ func (c *Console) run(r *http.Request, s *session) (answer, error) {
 		st.Live = &l
 	}
 	if known.Live != nil || known.Truncated {
-		// The daemon returns reports of runs that have ended only, with a bounded number of
-		// records.
+		// The daemon returns records only for runs that have ended, and a bounded number.
 		records = c.Log.Run(ctx, id)
 	}
 	after, err := strconv.ParseUint(r.URL.Query().Get("after"), 10, 63)
@@ -240,8 +239,8 @@ func (c *Console) run(r *http.Request, s *session) (answer, error) {
 	return answer{http.StatusOK, "run.html", p}, nil
 }
 
-// waiting names the changes of a shadow that hold what looks like a secret, or are links that lead
-// out of the workspace.
+// waiting returns the changes of a shadow that seem to contain a secret, or are links out of the
+// workspace.
 func (c *Console) waiting(ctx context.Context, id string) (found []string) {
 	for l, err := range c.Daemon.Changes(ctx, id, "") {
 		if err != nil {
@@ -268,7 +267,7 @@ func (c *Console) waiting(ctx context.Context, id string) (found []string) {
 	return found
 }
 
-// recordsOf reads the lines that the daemon gave.
+// recordsOf parses the records in the daemon's answer.
 func recordsOf(known api.Records) func(yield func(audit.Record, error) bool) {
 	return func(yield func(audit.Record, error) bool) {
 		for _, line := range known.Records {
@@ -279,7 +278,7 @@ func recordsOf(known api.Records) func(yield func(audit.Record, error) bool) {
 	}
 }
 
-// take makes the story and one page of its records, in one pass.
+// take fills in the report and one page of records, in one pass.
 func (st *story) take(records func(yield func(audit.Record, error) bool)) error {
 	one := func(yield func(audit.Record, error) bool) {
 		for r, err := range records {
@@ -311,18 +310,18 @@ func (st *story) take(records func(yield func(audit.Record, error) bool)) error 
 	return nil
 }
 
-// maxEnds and maxRefused bound the records in which the outcomes of the listed runs are looked for.
+// maxEnds and maxRefused bound how many records are searched for the outcomes of the listed runs.
 const (
 	maxEnds    = 200
 	maxRefused = 2000
 )
 
-// A mark is a word about how a run ended, with the class that colours it.
+// A mark is a word about a state, with its CSS class.
 type mark struct{ Class, Text string }
 
-// outcomes reads how the runs ended whose starts are listed, the newest first: of each its exit,
-// the limit that it met, how often it was refused something and what it changed. Of an id that was
-// used again the records between two starts are those of the first.
+// outcomes returns how the runs ended whose start records are given, newest first: exit code,
+// limit, number of refusals and changes. If an id was reused, the records up to the next start
+// belong to the earlier run.
 func (c *Console) outcomes(ctx context.Context, starts []audit.Record) ([][]mark, error) {
 	ended, err := c.Log.Page(ctx, audit.Filter{Types: []audit.Type{audit.TypeRunFinished}}, 0,
 		maxEnds)
@@ -364,7 +363,7 @@ func marksOf(end audit.Record, denied int64) []mark {
 	}
 	limit := end.Text("limit")
 	if limit == "idle" {
-		// A session that was not used, or rests for a fork or a merge: none of its tools has failed.
+		// An idle session, or one put to sleep for a fork or merge: no tool has failed.
 		exit, limit = mark{"", "idle"}, ""
 	}
 	marks := []mark{exit}

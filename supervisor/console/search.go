@@ -17,10 +17,10 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/records"
 )
 
-// pageRecords is how many records a page of the log shows.
+// pageRecords is the number of records on a page of the log.
 const pageRecords = 100
 
-// conditions are the fields of the search, in the order of the form; those of jail audit query.
+// conditions are the fields of the search form, as in jail audit query.
 var conditions = []struct {
 	Name, Label, Hint string
 	menu              []option
@@ -42,7 +42,7 @@ var conditions = []struct {
 	{"until", "Until", "2006-01-02T15:04:05Z", nil},
 }
 
-// A condition is a field of the form as it was filled in: a menu, where its values are known.
+// A condition is a field of the form with its value. Fields with known values have a menu.
 type condition struct {
 	Name, Label, Hint, Value string
 	Options                  []option
@@ -60,8 +60,7 @@ func optionsOf[T ~string](values []T) (all []option) {
 	return all
 }
 
-// selected marks what was chosen. A value that a link or a person has in the address stays, also
-// where the menu has none such.
+// selected returns the menu with value selected. A value that the menu does not have is added.
 func selected(menu []option, value string) []option {
 	if menu == nil {
 		return nil
@@ -80,17 +79,17 @@ func selected(menu []option, value string) []option {
 
 type search struct {
 	Conditions []condition
-	// Why the search cannot be made.
+	// Why the search is invalid or failed, or "".
 	Wrong   string
 	Records []record
 	// query of the next page
 	Older string
-	// query of the first page, where this is another
+	// query of the first page, if this is a later one
 	Newest string
 	Bad    int
 	Log    verified
 	Where  string
-	// By the daemon: the files are not for this user.
+	// The records came from the daemon, since this user may not read the files.
 	Told bool
 }
 
@@ -139,8 +138,8 @@ func (c *Console) search(r *http.Request, s *session) (answer, error) {
 	return answer{status, "log.html", s.page("Log", "log", body)}, nil
 }
 
-// records are those of one page. To who may not read the files the daemon tells those that are
-// theirs to see, by the request that is the same as the filter.
+// records returns the records of one page. If this user may not read the log's files, told is true
+// and the records come from the daemon, by the request req, which is equal to the filter f.
 func (c *Console) records(ctx context.Context, req message.RecordsRequest, f audit.Filter,
 	before uint64) (p audit.Page, told bool, err error) {
 	p, err = c.Log.Page(ctx, f, before, pageRecords)
@@ -149,7 +148,7 @@ func (c *Console) records(ctx context.Context, req message.RecordsRequest, f aud
 	}
 	var found []audit.Record
 	const room = pageRecords + 1
-	// Records come with the oldest first.
+	// The daemon streams the oldest records first.
 	for rec, err := range c.Daemon.AuditRecords(ctx, req) {
 		if err != nil {
 			return audit.Page{}, true, err

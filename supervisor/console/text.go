@@ -18,9 +18,9 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// functions are those of the templates. Every text that is not ours goes through one of them, and
-// then through the template's own escaping for where it stands; a test looks for what a browser
-// would obey or not show.
+// functions are the template functions. Every untrusted text goes through one of them, and then
+// through the template's own escaping. A test checks for text that a browser would interpret or
+// hide.
 var functions = template.FuncMap{
 	"text":    text,
 	"brief":   func(data json.RawMessage) string { return text(cut(string(data), maxData)) },
@@ -47,17 +47,16 @@ var functions = template.FuncMap{
 	"changes": func(here string, rv *review) shownReview { return shownReview{here, rv} },
 }
 
-// hidden reports whether a reader would not see r, or see it move other text.
+// hidden reports whether a reader would not see r, or r would move other text.
 func hidden(r rune) bool {
 	return r != '\t' && !strconv.IsPrint(r) ||
 		unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
-// visible reports whether all of a text can be seen.
+// visible reports whether a reader sees every character of a text.
 func visible(s string) bool { return utf8.ValidString(s) && strings.IndexFunc(s, hidden) < 0 }
 
-// text shows any text: as it is where all of it can be seen, and else with escapes as in Go source,
-// so that it can be turned back.
+// text returns a text unchanged if all of it is visible, else escaped as in Go source, reversibly.
 func text(s string) string {
 	if visible(s) {
 		return s
@@ -65,12 +64,12 @@ func text(s string) string {
 	return audit.Printable(s)
 }
 
-// raw is text for what the records hold as it was: a backslash is doubled too, so that nothing can
-// look like an escape that is none.
+// raw escapes a text of a record. It also doubles backslashes, so that nothing else looks like an
+// escape.
 func raw(s string) string { return audit.Printable(s) }
 
-// escaped is for a line or name that came escaped, with a doubled backslash wherever it has an
-// escape: what is left in it that cannot be seen is made an escape of the same kind.
+// escaped escapes the invisible characters in a text that is escaped already, with backslashes
+// doubled.
 func escaped(s string) string {
 	if visible(s) {
 		return s
@@ -99,7 +98,7 @@ func path(n workspace.Name) string {
 	return escaped(n.String())
 }
 
-// printableLines is text for each line of a text that has some.
+// printableLines applies text to each line.
 func printableLines(s string) string {
 	lines := strings.Split(s, "\n")
 	for i, l := range lines {
@@ -108,7 +107,7 @@ func printableLines(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-// segment is a text as one segment of a URL.
+// segment returns s escaped as one segment of a URL path.
 func segment(s string) string { return url.PathEscape(s) }
 
 func short(digest string) string { return text(digest[:min(len(digest), len("sha256:")+12)]) }
@@ -128,7 +127,7 @@ func count(n int, one, many string) string {
 	return strconv.Itoa(n) + " " + many
 }
 
-// size writes a number of bytes for people.
+// size returns a number of bytes with a binary unit.
 func size(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
 	f, i := float64(n), 0
@@ -139,7 +138,7 @@ func size(n int64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0") + " " + units[i]
 }
 
-// cut is at most the first n bytes of s, without the half of a character at the end.
+// cut returns at most the first n bytes of s, without a partial character at the end.
 func cut(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -150,35 +149,35 @@ func cut(s string, n int) string {
 	return s[:n]
 }
 
-// clip returns the first n of a list, and how many it leaves out.
+// clip returns the first n elements of a list, and how many are left out.
 func clip[T any](all []T, n int) (first []T, more int) {
 	first = all[:min(len(all), n)]
 	return first, len(all) - len(first)
 }
 
-// recordTable is a table of records; with dates those of a run have a link to it.
+// recordTable is a table of records. With dates, each record links to its run.
 type recordTable struct {
 	Base    string
 	Records []record
 	Dates   bool
 }
 
-// maxValue is how many bytes of one field of a record a page shows.
+// maxValue bounds the bytes of a record's field on a page.
 const maxValue = 1000
 
-// A field is one of a record's own, to be shown.
+// A field is a field of a record, as a page shows it.
 type field struct {
 	Name, Value string
-	// Of a digest that is shown in short.
+	// The full digest, if Value is shortened.
 	Whole string
 }
 
-// A record is a line of the log, to be shown.
+// A record is a record of the log, as a page shows it.
 type record struct {
 	Seq  uint64
 	Time time.Time
 	Type string
-	// As it is: for a link.
+	// Unescaped, for a link.
 	Run     string
 	Grave   bool
 	Session string
@@ -211,7 +210,7 @@ func shownRecord(r audit.Record) record {
 	return out
 }
 
-// value shows a field. Texts are turned back into what was recorded, and then escaped.
+// value returns a field as text. Strings are decoded as they were recorded, and then escaped.
 func value(r audit.Record, f audit.Field) string {
 	switch {
 	case len(f.Value) == 0:
@@ -231,7 +230,7 @@ func value(r audit.Record, f audit.Field) string {
 	return text(string(f.Value))
 }
 
-// numbers shows an object of numbers, in its own order and without those that are 0.
+// numbers returns an object of numbers as text, in its own order and without zeros.
 func numbers(object json.RawMessage, flat map[string]json.Number) string {
 	d := json.NewDecoder(strings.NewReader(string(object)))
 	var parts []string

@@ -16,7 +16,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// Approvals are the actions that wait for an approval, as far as the reviewer may see them. An
+// Approvals has the actions that wait for an approval and that the reviewer may see. An
 // *api.Approvals is one.
 type Approvals interface {
 	List(ctx context.Context, all bool) ([]approvals.Action, error)
@@ -24,30 +24,30 @@ type Approvals interface {
 	Decide(ctx context.Context, id string, req approvals.DecideRequest) (approvals.Action, error)
 }
 
-// maxOver is how many actions that are over the page Waiting lists, the last ones.
+// maxOver is how many of the last decided actions the page lists.
 const maxOver = 20
 
-// An action as the page Waiting lists it.
+// An action is an action as the page Waiting lists it.
 type action struct {
 	approvals.Action
-	// Mark is how far it is.
+	// Mark is its state.
 	Mark mark
 	// When and How it was decided.
 	When time.Time
 	How  string
-	// Undecided says that somebody can decide on it.
+	// Undecided says that it can still be decided.
 	Undecided bool
 }
 
-// waiting is the page of all that waits.
+// waiting is the body of the page with all waiting actions.
 type waiting struct {
 	Actions, Over []action
-	// Actions that are not listed.
+	// The number of actions that are not listed.
 	Skipped int
 	Paused  bool
 }
 
-// shownAction colours the state of an action and says who decided.
+// shownAction returns an action for a page, with the CSS class of its state and how it was decided.
 func shownAction(a approvals.Action) action {
 	s := action{Action: a, Mark: mark{"wait", text(string(a.State))}, When: a.Ended,
 		Undecided: a.State == approvals.Pending || a.State == approvals.Approved}
@@ -63,7 +63,7 @@ func shownAction(a approvals.Action) action {
 	return s
 }
 
-// approvals lists what waits for an approval, the eldest first, and what was decided lately.
+// approvals answers with the list of waiting actions, oldest first, and of those decided lately.
 func (c *Console) approvals(r *http.Request, s *session) (answer, error) {
 	all, err := c.Approvals.List(r.Context(), true)
 	if err != nil {
@@ -87,20 +87,21 @@ func (c *Console) approvals(r *http.Request, s *session) (answer, error) {
 	return answer{http.StatusOK, "waiting.html", p}, nil
 }
 
-// proposal is the page of one action.
+// proposal is the body of the page of one action.
 type proposal struct {
 	action
-	// Review is what a commit would write; nil for other actions and for one that is over.
+	// Review has the changes that the commit would write; nil for other actions or one that is
+	// over.
 	Review *review
-	// Part says that the commit takes only changes with a risk of these classes.
+	// Part names the risk classes to whose changes the commit is limited, or "".
 	Part string
-	// Changed says why an approval would write nothing.
+	// Changed says why an approval would write nothing, or "".
 	Changed string
 	// Prev and Next are the ids of the actions beside this one.
 	Prev, Next string
 }
 
-// proposal shows one action, and for a commit the differences that it would write.
+// proposal answers with the page of one action, for a commit with its differences.
 func (c *Console) proposal(r *http.Request, s *session) (answer, error) {
 	a, err := c.Approvals.Get(r.Context(), r.PathValue("action"))
 	if err != nil {
@@ -119,7 +120,7 @@ func (c *Console) proposal(r *http.Request, s *session) (answer, error) {
 	return answer{http.StatusOK, "proposal.html", s.page("Waiting: "+text(a.Type), "waiting", body)}, nil
 }
 
-// beside returns the ids of the waiting actions before and after one.
+// beside returns the ids of the waiting actions before and after a, or "".
 func (c *Console) beside(ctx context.Context, a approvals.Action) (prev, next string, err error) {
 	all, err := c.Approvals.List(ctx, false)
 	for _, b := range all {
@@ -133,8 +134,8 @@ func (c *Console) beside(ctx context.Context, a approvals.Action) (prev, next st
 	return prev, next, err
 }
 
-// reviewProposal reads the changes that a commit would take. If they are not those that were
-// proposed, it says so instead.
+// reviewProposal sets the review of the changes that a commit would take, or why they are not those
+// that were proposed.
 func (c *Console) reviewProposal(r *http.Request, a approvals.Action, body *proposal) error {
 	req := a.Commit.Request
 	list := reading{run: a.Run, all: r.URL.Query().Get("all") == "1" || r.URL.Query().Has("path")}
@@ -172,8 +173,8 @@ func (c *Console) reviewProposal(r *http.Request, a approvals.Action, body *prop
 	return nil
 }
 
-// partOf reports whether a commit that names single paths, hunks or a branch may take a change, and
-// which of its hunks; nil is all.
+// partOf reports whether a commit of single paths, hunks or a branch may take a change, and the
+// numbers of the hunks that it takes; nil means all.
 func partOf(a approvals.Action, c api.Change) (bool, []int) {
 	req, name := a.Commit.Request, string(c.Path)
 	if req.GitOnly != "" {
@@ -181,7 +182,7 @@ func partOf(a approvals.Action, c api.Change) (bool, []int) {
 	}
 	for _, p := range req.Paths {
 		n, err := workspace.ParseName(p)
-		// As a commit reads it, "" is the workspace. What is a pattern may take any change.
+		// For a commit, "" is the workspace. A pattern may match any change.
 		path := strings.TrimSuffix(string(n), "/")
 		if err != nil || path == "" || path == name || !req.Exact &&
 			(strings.HasPrefix(name, path+"/") || strings.ContainsAny(p, "*?[")) {
@@ -193,18 +194,18 @@ func partOf(a approvals.Action, c api.Change) (bool, []int) {
 			return true, hunks
 		}
 	}
-	// New directories above what is taken come along.
+	// New parent directories are committed too.
 	return c.After != nil && c.After.Type == workspace.Dir, nil
 }
 
-// decided is the page after a decision.
+// decided is the body of the page after a decision.
 type decided struct {
 	action
-	// Next is where what waits next is shown.
+	// Next is the path of the next waiting action, or of the list.
 	Next string
 }
 
-// decide approves or rejects the action that was shown, which its digest names.
+// decide approves or rejects an action, if its digest is still that of the form.
 func (c *Console) decide(r *http.Request, s *session) (answer, error) {
 	id, form := r.PathValue("action"), r.PostForm
 	list := s.path() + "/waiting"
@@ -225,7 +226,7 @@ func (c *Console) decide(r *http.Request, s *session) (answer, error) {
 	return answer{http.StatusOK, "decided.html", s.page("Decided", "waiting", body)}, nil
 }
 
-// undecided says why a form is no decision, or "".
+// undecided returns why a form is no valid decision, or "".
 func undecided(form url.Values) string {
 	switch d := form.Get("decision"); {
 	case d != "approve" && d != "reject":

@@ -1,5 +1,5 @@
-// Package daemonlog is the daemon's log about itself: what failed in the background, where no
-// caller waits for an error. What happens to runs is in the audit log.
+// Package daemonlog is the daemon's log about itself: failures in the background that no caller
+// sees. The audit log is about runs.
 package daemonlog
 
 import (
@@ -14,12 +14,12 @@ type Log struct {
 	out *slog.Logger
 
 	mu sync.Mutex
-	// failing has the last error of each task that failed at its last try.
+	// failing has the last error of each task whose last try failed.
 	failing map[string]string
 }
 
-// New returns a Log that writes lines of text to w: "level=WARN msg=... error=...". With timed,
-// each begins with the time, which the journal of systemd knows without.
+// New returns a Log that writes lines of text to w: "level=WARN msg=... error=...". If timed is
+// true, each line begins with the time; the journal of systemd adds its own.
 func New(w io.Writer, timed bool) *Log {
 	opts := &slog.HandlerOptions{ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
 		if !timed && len(groups) == 0 && a.Key == slog.TimeKey {
@@ -30,8 +30,8 @@ func New(w io.Writer, timed bool) *Log {
 	return &Log{out: slog.New(slog.NewTextHandler(w, opts)), failing: map[string]string{}}
 }
 
-// Check is for a task that is tried again and again. It logs err unless the last try of task failed
-// with the same error, and that task works again after it failed.
+// Check logs the result of a task that is repeated: err, unless the last try failed with the same
+// error, or that the task works again. l and err may be nil.
 func (l *Log) Check(task string, err error) {
 	if l == nil {
 		return
@@ -49,8 +49,8 @@ func (l *Log) Check(task string, err error) {
 	}
 }
 
-// Failed logs that a task failed which is not tried again, for the run, session or shadow id; err
-// may be nil.
+// Failed logs the error of a task that is not repeated, for the run, session or shadow id. l and
+// err may be nil.
 func (l *Log) Failed(task, id string, err error) {
 	if l != nil && err != nil {
 		l.out.Warn(task, "id", id, "error", err)

@@ -1,5 +1,6 @@
-// Package detached has the runs that go on without the client that started them: their output lies
-// on disk, where any client reads it from the start, during the run and after it.
+// Package detached manages runs that continue after the client that started them leaves. Their
+// output is stored on disk, so that any client can read it from the start, during and after the
+// run.
 package detached
 
 import (
@@ -22,16 +23,16 @@ import (
 
 // Bounds of detached runs.
 const (
-	// that run, of one user
+	// running, per user
 	maxDetached = 64
-	// that have ended, of one user
+	// ended, per user
 	maxKept = 256
-	// of output, of one user's that have ended
+	// bytes of output of ended runs, per user
 	maxKeptBytes = 1 << 30
 	maxKeptAge   = 7 * 24 * time.Hour
 )
 
-// OutputLimit is the limit that detached runs get beside their callers'.
+// OutputLimit is a limit that detached runs get in addition to the limits of their callers.
 const OutputLimit = "output=64MiB"
 
 // Runs are the detached runs of a daemon. Its methods may be called from several goroutines.
@@ -42,15 +43,15 @@ type Runs struct {
 
 // Options say what Runs need of the daemon.
 type Options struct {
-	// Dir is where the outputs are kept.
+	// Dir stores the outputs.
 	Dir string
-	// Private says that the daemon ends with its one client, and so has no detached runs.
+	// Private says that the daemon serves one client and ends with it, and so has no detached runs.
 	Private bool
-	// Life decides what may begin, and waits for what runs.
+	// Life says whether a run may begin, and waits for running ones.
 	Life *lifetime.Lifetime
-	// Permissions returns what the ceiling in force lets a caller do.
+	// Permissions returns what the ceiling in force permits a caller.
 	Permissions func(caller.Caller) caller.Permissions
-	// Run runs a tool to its end, in the session that the request names, if it names one.
+	// Run runs a tool to its end, in the session that the request names, if any.
 	Run func(context.Context, caller.Caller, message.DetachRequest, stdio.Streams) message.Result
 	Log *daemonlog.Log
 }
@@ -62,8 +63,8 @@ func Open(o Options) (*Runs, error) {
 	return &Runs{outputs, o}, err
 }
 
-// Owner returns whose a detached run is, nil if that cannot be read, and whether there is one of that
-// id.
+// Owner returns the user of a detached run, nil if the user cannot be read. there is false if no
+// run has this id.
 func (s *Runs) Owner(id string) (owner *uint32, there bool) {
 	_, about, err := s.outputs.find(id)
 	if err != nil {
@@ -72,26 +73,26 @@ func (s *Runs) Owner(id string) (owner *uint32, there bool) {
 	return &about.UID, true
 }
 
-// A run is a detached one that this daemon has. It is a run like any other.
+// A run is a detached run of this daemon.
 type run struct {
 	about about
 	out   *os.File
 	in    *typing // nil without input
 
-	// closed when the tool runs
+	// closed when the tool has started
 	started chan struct{}
-	// closed when it has ended, or will not run
+	// closed when the run has ended, or will not start
 	over chan struct{}
-	// why it does not, with over
+	// why the run did not start; set before over is closed
 	refused *problem.Error
 
 	mu   sync.Mutex
 	size int64
-	// why the rest of what it wrote is not kept
+	// why the rest of the output is not stored
 	lost     error
 	ended    bool
 	attached bool // somebody types
-	// closed when there is more, or the end
+	// closed when there is more output, or the run has ended
 	changed chan struct{}
 }
 
@@ -99,13 +100,13 @@ type run struct {
 type about struct {
 	ID  string `json:"id"`
 	UID uint32 `json:"uid"`
-	// of what was asked for
+	// digest of the request
 	Digest  string    `json:"digest"`
 	Started time.Time `json:"started"`
 }
 
-// Start starts a run that goes on when its client leaves, and returns when the tool has started. If
-// the same caller made the same request with the same id before, Start returns that run.
+// Start starts a run that continues when its client leaves, and returns when the tool has started.
+// If the same caller made the same request with the same id before, Start returns that run.
 func (s *Runs) Start(ctx context.Context, c caller.Caller,
 	req message.DetachRequest) (message.DetachedInfo, error) {
 	switch {
@@ -122,7 +123,7 @@ func (s *Runs) Start(ctx context.Context, c caller.Caller,
 	if _, err := jail.ParseID(req.ID); err != nil {
 		return message.DetachedInfo{}, problem.New(problem.Usage, "%v", err)
 	}
-	// until the run can be ended
+	// Hold the daemon until the run can be ended.
 	leave, err := s.o.Life.Enter()
 	if err != nil {
 		return message.DetachedInfo{}, err
@@ -154,7 +155,7 @@ func (s *Runs) Start(ctx context.Context, c caller.Caller,
 		case <-d.started:
 			s.outputs.finish(d, res)
 		default:
-			// nothing ran: it can be asked for again
+			// Nothing ran, so the same id can be requested again.
 			d.refused = res.Error
 			s.outputs.forget(d)
 		}
@@ -162,8 +163,8 @@ func (s *Runs) Start(ctx context.Context, c caller.Caller,
 	return s.await(ctx, req.ID, d)
 }
 
-// await waits until a detached run's tool runs, has run or will not. d is nil where it has
-// ended before, or is another daemon's.
+// await waits until the tool of a detached run has started or will not start. d is nil if the run
+// has ended already or belongs to another daemon.
 func (s *Runs) await(ctx context.Context, id string, d *run) (message.DetachedInfo, error) {
 	if d == nil {
 		return s.outputs.info(id, d), nil
@@ -175,15 +176,15 @@ func (s *Runs) await(ctx context.Context, id string, d *run) (message.DetachedIn
 			return message.DetachedInfo{}, d.refused
 		}
 	case <-ctx.Done():
-		// it goes on, and can be asked for by its id
+		// The run continues, and can be found by its id.
 		return message.DetachedInfo{}, problem.New(problem.Failed,
 			"the caller went away").WithCause(ctx.Err())
 	}
 	return s.outputs.info(id, d), nil
 }
 
-// find finds a detached run that the caller may see; the run itself is nil when it has
-// ended, or is another daemon's.
+// find returns a detached run that the caller may see. The run is nil if it has ended or belongs to
+// another daemon.
 func (s *Runs) find(c caller.Caller, id string) (*run, about, error) {
 	d, about, err := s.outputs.find(id)
 	if err != nil || !s.o.Permissions(c).Sees(about.UID) {
@@ -193,8 +194,8 @@ func (s *Runs) find(c caller.Caller, id string) (*run, about, error) {
 	return d, about, nil
 }
 
-// Follow gives what a detached run has written, in the order in which it came, to out; and with
-// follow what it goes on to write, until its end. The result is nil while it runs.
+// Follow writes the stored output of a detached run to out and errOut, in order. If follow is true,
+// it continues until the run ends. The result is nil if the run has not ended.
 func (s *Runs) Follow(ctx context.Context, c caller.Caller, id string, follow bool, out,
 	errOut io.Writer) (*message.Result, error) {
 	d, about, err := s.find(c, id)
@@ -204,7 +205,7 @@ func (s *Runs) Follow(ctx context.Context, c caller.Caller, id string, follow bo
 	return s.outputs.follow(ctx, about, d, follow, out, errOut)
 }
 
-// Wait waits for the end of a detached run and returns how it ended, without its output.
+// Wait waits for the end of a detached run and returns its result, without its output.
 func (s *Runs) Wait(ctx context.Context, c caller.Caller, id string) (message.Result, error) {
 	res, err := s.Follow(ctx, c, id, true, io.Discard, io.Discard)
 	if err != nil {
@@ -213,12 +214,12 @@ func (s *Runs) Wait(ctx context.Context, c caller.Caller, id string) (message.Re
 	return *res, nil
 }
 
-// Attach carries a detached run's streams to one more client: all that it has written, then what it
-// writes, and where it was started with input what the client types. It returns the result, or when
-// the client goes; the run goes on then.
+// Attach connects a client to a detached run: it copies all its output from the start and, if the
+// run has input, the client's input. It returns when the run ends or the client leaves, which does
+// not end the run.
 func (s *Runs) Attach(ctx context.Context, c caller.Caller, id string,
 	streams stdio.Streams) message.Result {
-	// No tool starts here that the client would have to wait for.
+	// The client need not wait for a tool to start.
 	streams.Begun()
 	fail := func(err error) message.Result {
 		e := problem.From(err)
@@ -229,7 +230,7 @@ func (s *Runs) Attach(ctx context.Context, c caller.Caller, id string,
 	switch may := s.o.Permissions(c); {
 	case err != nil:
 	case !c.MayControl(about.UID):
-		// what is typed is done with its user's rights
+		// Input acts with the rights of the run's user.
 		err = problem.New(problem.Refused,
 			"run %s is another user's: you may look at it, and not attach to it", id).
 			WithHint(hint)

@@ -21,14 +21,14 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// store keeps what detached runs write, a directory each:
+// store stores the output of detached runs, in a directory each:
 //
 //	about.json    about
-//	output        parts, each one byte of stream, four of length, big-endian, and so many bytes
-//	result.json   Result, once there is one
+//	output        parts: one byte for the stream, four for the length, big-endian, and the data
+//	result.json   the message.Result, after the end
 //
-// The output is locked (flock(2)) by the daemon that has the run, until the result is kept: one
-// that has a successor carries its runs to their end.
+// The daemon that supervises the run locks the output (flock(2)) until the result is stored. After
+// an upgrade this may be the previous daemon.
 type store struct {
 	log *daemonlog.Log
 
@@ -44,7 +44,7 @@ const (
 	streamErr = '2'
 )
 
-// bytes; the writer's are shorter
+// in bytes; the writer's parts are shorter
 const maxPart = 1 << 20
 
 func openStore(dir string) (*store, error) {
@@ -55,7 +55,7 @@ func (o *store) path(id string, name ...string) string {
 	return filepath.Join(append([]string{o.dir, id}, name...)...)
 }
 
-// about reads what is kept of a run; fs.ErrNotExist is for none.
+// about reads the stored file about.json of a run. It returns fs.ErrNotExist if there is none.
 func (o *store) about(id string) (a about, err error) {
 	if _, err := jail.ParseID(id); err != nil {
 		return a, fs.ErrNotExist
@@ -67,19 +67,20 @@ func (o *store) about(id string) (a about, err error) {
 	return a, err
 }
 
-// unread reports whether err is of a file that is there, and could not be read this time.
+// unread reports whether err means that a file exists but could not be read.
 func unread(err error) bool {
 	_, ok := errors.AsType[*fs.PathError](err)
 	return ok && !errors.Is(err, fs.ErrNotExist)
 }
 
-// add makes room for a run's output, or says that the run is known already.
+// add makes the directory of a new run. If the same request has made one before, known is true and
+// d is its run, nil if it has ended.
 func (o *store) add(about about, input bool) (d *run, known bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	old, err := o.about(about.ID)
 	if unread(err) {
-		// create would remove what is kept of another run.
+		// create would remove the stored output of the other run.
 		return nil, false, problem.New(problem.Failed, "output of run %s: %w", about.ID, err)
 	}
 	if err == nil {
@@ -114,7 +115,7 @@ func (o *store) add(about about, input bool) (d *run, known bool, err error) {
 }
 
 func (o *store) create(d *run) (err error) {
-	// half of one, that a daemon left which was killed
+	// an incomplete one, left by a killed daemon
 	_ = os.RemoveAll(o.path(d.about.ID))
 	if err := os.Mkdir(o.path(d.about.ID), 0o700); err != nil {
 		return err
@@ -126,16 +127,16 @@ func (o *store) create(d *run) (err error) {
 	if err := syscall.Flock(int(d.out.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return os.NewSyscallError("flock", err)
 	}
-	// last: what has it is whole
+	// Last: a directory with this file is complete.
 	return atomicfile.WriteJSON(o.path(d.about.ID, "about.json"), d.about, 0o600, atomicfile.Volatile)
 }
 
-// forget takes a run away that never ran.
+// forget removes a run that never started.
 func (o *store) forget(d *run) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.live, d.about.ID)
-	// An empty output that stays is one of a run that a daemon lost.
+	// An empty output that stays looks like a run whose daemon was killed.
 	o.log.Failed("remove the output", d.about.ID, os.RemoveAll(o.path(d.about.ID)))
 	d.end()
 }
@@ -154,7 +155,7 @@ func (o *store) finish(d *run, res message.Result) {
 	d.end()
 }
 
-// end says that there is nothing more.
+// end marks the run as ended and wakes its readers.
 func (d *run) end() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -167,7 +168,7 @@ func (d *run) end() {
 	close(d.over)
 }
 
-// A writer takes one stream of a run.
+// A writer appends one stream of a run to the output file.
 type writer struct {
 	d      *run
 	stream byte
@@ -177,12 +178,12 @@ func (w writer) Write(p []byte) (int, error) {
 	part := append(binary.BigEndian.AppendUint32([]byte{w.stream}, uint32(len(p))), p...)
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()
-	// else the last part may be half of one
+	// The last part may be incomplete after an error.
 	if w.d.lost == nil {
 		_, w.d.lost = w.d.out.Write(part)
 	}
 	if w.d.lost != nil {
-		// a run that still lives ends for that
+		// This error ends a run that is still running.
 		return 0, w.d.lost
 	}
 	w.d.size += int64(len(part))
@@ -191,8 +192,8 @@ func (w writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// find finds a detached run, of whomever; the run itself is nil when it has ended, or is another
-// daemon's.
+// find returns the detached run with this id, of any user. The run is nil if it has ended or
+// belongs to another daemon.
 func (o *store) find(id string) (*run, about, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -216,7 +217,8 @@ func (o *store) info(id string, d *run) message.DetachedInfo {
 	return info
 }
 
-// follow reads a run's output from its start.
+// follow copies a run's output from its start to out and errOut. With follow it waits for more
+// until the run ends.
 func (o *store) follow(ctx context.Context, about about, d *run, follow bool,
 	out, errOut io.Writer) (*message.Result, error) {
 	file, err := os.Open(o.path(about.ID, "output"))
@@ -248,8 +250,8 @@ func (o *store) follow(ctx context.Context, about about, d *run, follow bool,
 	}
 }
 
-// state returns the size of the output, of which read bytes were read, whether the run has ended,
-// and a channel that is closed when there is more.
+// state returns the size of the output, whether the run has ended, and a channel that is closed
+// when there is more. read is the size that was read already.
 func (d *run) state(file *os.File, read int64) (size int64, ended bool, changed <-chan struct{}) {
 	if d == nil {
 		return stateElsewhere(file, read)
@@ -274,7 +276,7 @@ func copyPart(r *bufio.Reader, out, errOut io.Writer) (int64, error) {
 			WithCause(fs.ErrInvalid)
 	}
 	if _, err := io.CopyN(to, r, size); errors.Is(err, io.EOF) {
-		// cut off, by the end of a daemon that was killed
+		// cut off when the daemon was killed
 		return 5 + size, nil
 	} else if err != nil {
 		return 0, err
@@ -282,7 +284,7 @@ func copyPart(r *bufio.Reader, out, errOut io.Writer) (int64, error) {
 	return 5 + size, nil
 }
 
-// result reads how a run ended. One whose daemon was killed has no result.
+// result reads the result of an ended run. If its daemon was killed, the result says so.
 func (o *store) result(about about) (*message.Result, error) {
 	var res message.Result
 	err := atomicfile.ReadJSON(o.path(about.ID, "result.json"), &res)
@@ -299,7 +301,7 @@ func (o *store) result(about about) (*message.Result, error) {
 	return &res, nil
 }
 
-// prune forgets the oldest of a user's runs that have ended, down to what is kept of them.
+// prune removes the oldest ended runs of a user that exceed the bounds on number, size and age.
 func (o *store) prune(uid uint32) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -333,7 +335,7 @@ func (o *store) prune(uid uint32) error {
 	return nil
 }
 
-// elsewhere reports whether another daemon has the run, where this one does not.
+// elsewhere reports whether another daemon supervises the run.
 func (o *store) elsewhere(id string) bool {
 	file, err := os.Open(o.path(id, "output"))
 	if err != nil {
@@ -343,21 +345,20 @@ func (o *store) elsewhere(id string) bool {
 	return held(file)
 }
 
-// held reports whether a daemon still has the run whose output that is. Where none does the file is
-// locked, as for all who look at it, until it is closed.
+// held reports whether a daemon supervises the run with this output. If not, held leaves a shared
+// lock on the file until it is closed.
 func held(file *os.File) bool {
 	return errors.Is(syscall.Flock(int(file.Fd()), syscall.LOCK_SH|syscall.LOCK_NB),
 		syscall.EWOULDBLOCK)
 }
 
-// lookAgain is how often the output of another daemon's run is looked at: that daemon tells nobody
-// of more.
+// lookAgain is how often the output of another daemon's run is polled.
 const lookAgain = 200 * time.Millisecond
 
-// stateElsewhere is state for a run of another daemon, of which only the output file is at hand. It
-// counts whole parts only: the last one may be incomplete.
+// stateElsewhere is state for a run of another daemon, by its output file alone. It counts only
+// whole parts, since the last one may be incomplete.
 func stateElsewhere(file *os.File, read int64) (size int64, ended bool, changed <-chan struct{}) {
-	// asked first: then nothing more comes
+	// Checked first: if no daemon holds the file, no more output comes.
 	ended = !held(file)
 	info, err := file.Stat()
 	if err != nil {
@@ -367,7 +368,7 @@ func stateElsewhere(file *os.File, read int64) (size int64, ended bool, changed 
 		return info.Size(), true, nil
 	}
 	var head [5]byte
-	// whole parts: the last may be being written
+	// The last part may be half written.
 	for size = read; ; {
 		if _, err := file.ReadAt(head[:], size); err != nil {
 			break

@@ -13,13 +13,13 @@ import (
 // that the next client's input does not come after it.
 type typing struct {
 	parts chan []byte
-	// closed when there is no more: a client has said so, or the run has ended
+	// closed when the input has ended: a client closed it, or the run has ended
 	over chan struct{}
 	end  func()
-	// of the part that the tool reads
+	// the unread rest of a part
 	rest []byte
 
-	// taken by who gives a part
+	// held while a part is given
 	turn chan struct{}
 }
 
@@ -29,7 +29,7 @@ func newTyping() *typing {
 		turn: make(chan struct{}, 1)}
 }
 
-// Read gives the tool what is typed.
+// Read reads what the client typed. It returns io.EOF when the input has ended.
 func (t *typing) Read(p []byte) (int, error) {
 	if len(t.rest) == 0 {
 		select {
@@ -82,7 +82,7 @@ func (t *typing) from(ctx context.Context, in io.Reader) (stop func()) {
 	}()
 	return func() {
 		cancel()
-		// what was being given is dropped
+		// Wait until the part that is being given is dropped.
 		t.turn <- struct{}{}
 		<-t.turn
 	}

@@ -1,5 +1,5 @@
-// Package ending ends runs from outside: for a caller, for the end of the daemon, for a fault of
-// the host, and for limits that only the daemon sees.
+// Package ending ends runs from outside: for a caller, when the daemon ends, after a fault of the
+// host, and at limits that only the daemon watches.
 package ending
 
 import (
@@ -18,26 +18,26 @@ import (
 
 // A Cause is why a run was ended from outside.
 type Cause struct {
-	// Limit is the name of a limit, Peak how much of it was used. Allowed is the limit itself if
-	// the policy does not have it.
+	// Limit is the name of the limit that was reached, Peak how much of it was used. Allowed is the
+	// bound of a limit that is not in the policy.
 	Limit         string
 	Peak, Allowed int64
-	// Signal is the caller's: 2 for an interrupt.
+	// Signal is the signal number of the caller's request: 2 for an interrupt.
 	Signal int
-	// Daemon is why the daemon ends, where that ends the run.
+	// Daemon is why the daemon ends, if that ends the run.
 	Daemon string
-	// Grant says which grant of a policy is over that the run was given.
+	// Grant is the expired grant of a policy on which the run depends.
 	Grant string
-	// Gone says that the caller is gone, or that what the run does cannot be recorded.
+	// Gone says that the caller is gone, or that the run cannot be recorded.
 	Gone bool
-	// Over says that a session was asked to end.
+	// Over says that a session was stopped.
 	Over bool
-	// Fault is one of the host: what the tool does from here on could not be kept.
+	// Fault is a fault of the host after which the tool's work could not be stored.
 	Fault error
 }
 
-// Limits that end a run by the clock. The first two are the policy's, in milliseconds as all of
-// them; the others are a session's: how long it may be unused, and how long it may last.
+// Time limits that end a run. Wall and CPU time are in the policy, in milliseconds. A session has
+// the others: how long it may be idle, and how long it may last.
 const (
 	LimitWall    = "wall"
 	LimitCPUTime = "cpu_time"
@@ -45,7 +45,7 @@ const (
 	LimitTime    = "time"
 )
 
-// IsTime reports whether a limit ends a run by the clock.
+// IsTime reports whether limit is one of the time limits.
 func IsTime(limit string) bool {
 	switch limit {
 	case LimitWall, LimitCPUTime, LimitIdle, LimitTime:
@@ -54,8 +54,8 @@ func IsTime(limit string) bool {
 	return false
 }
 
-// ByOthers reports whether a caller or the daemon's own end ended the run. Nothing that the run did
-// is the reason then.
+// ByOthers reports whether a caller or the end of the daemon ended the run, rather than something
+// that the run did.
 func (c *Cause) ByOthers() bool { return c.Limit == "" && !c.Over && c.Fault == nil }
 
 // A Stopper ends a run from outside. Its methods may be called from several goroutines.
@@ -64,25 +64,25 @@ type Stopper struct {
 	// cause is the first cause for which the run was ended.
 	cause *Cause
 	jail  jailed
-	// endedBy is closed when there is a cause; nil before anybody waits for that.
+	// endedBy is closed when there is a cause; nil before EndedBy was called.
 	endedBy chan struct{}
 }
 
-// A Call is a run in a process that it shares with others.
+// A Call is a run in a shared engine process.
 type Call interface {
-	// Cancel ends the run and nothing else, or, where that does not help, the process.
+	// Cancel ends the run. If the run does not stop, it ends the whole process.
 	Cancel()
 	// Ended reports whether the run has ended.
 	Ended() bool
 }
 
-// jailed is the jail of a run; the zero value is one that has not started.
+// jailed is the jail of a run; the zero value is a jail that has not started.
 type jailed struct {
 	proc *launch.Process
 	leaf *cgroup.Leaf
-	// call is that of a shared engine, which the run has in place of a jail.
+	// call is the call to a shared engine, instead of a jail.
 	call Call
-	// asked says that the processes were only asked to end so far.
+	// asked says that the processes were only sent SIGTERM so far.
 	asked bool
 }
 
@@ -91,8 +91,8 @@ func (j jailed) ended() bool {
 	return j.proc != nil && j.proc.Ended() || j.call != nil && j.call.Ended()
 }
 
-// kill ends all of the jail's processes at once, if there is a jail: many that all want a CPU would
-// let the first wait for its turn to die.
+// kill kills all processes of the jail at once, if there is a jail. Processes that compete for the
+// CPU would delay the death of the first one.
 func (j jailed) kill() {
 	if j.proc != nil {
 		// The jail may have ended by itself.
@@ -103,8 +103,8 @@ func (j jailed) kill() {
 	}
 }
 
-// End ends the run for the first cause that is given. A jail that has ended by itself is ended by
-// the limit of output alone, since what it wrote is counted when it is read.
+// End ends the run with cause c, unless it has a cause already. If the jail has ended by itself,
+// only the output limit still counts, since output is counted when it is read.
 func (s *Stopper) End(c Cause) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,8 +133,8 @@ func (s *Stopper) EndedBy() <-chan struct{} {
 	return s.endedBy
 }
 
-// Called notes the call of a run in a shared engine, and cancels it at once if the run was ended
-// meanwhile.
+// Called sets the call of a run in a shared engine, and cancels the call at once if the run was
+// ended meanwhile.
 func (s *Stopper) Called(c Call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,8 +144,8 @@ func (s *Stopper) Called(c Call) {
 	}
 }
 
-// Ask asks the processes of the jail to end, for a cause that is the run's from then on. They may
-// take their time until End, whatever the cause of that.
+// Ask sends SIGTERM to the processes of the jail and sets the cause of the run. They may run on
+// until End is called, with any cause.
 func (s *Stopper) Ask(c Cause) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,14 +153,14 @@ func (s *Stopper) Ask(c Cause) {
 		return
 	}
 	s.cause, s.jail.asked = &c, true
-	// End kills a jail that has no ear for it.
+	// End kills a jail that ignores the signal.
 	_ = s.jail.proc.Signal(runners.SignalTerminate)
 }
 
-// over reports whether the jail has ended before the cause came. s.mu is held.
+// over reports whether the jail ended before cause c, so that c does not count. s.mu is held.
 func (s *Stopper) over(c Cause) bool { return (c.Limit == "" || IsTime(c.Limit)) && s.jail.ended() }
 
-// Ended returns the cause for which the run was ended, or nil.
+// Ended returns the cause for which the run was ended from outside, or nil.
 func (s *Stopper) Ended() *Cause {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,7 +174,7 @@ func (s *Stopper) Process() *launch.Process {
 	return s.jail.proc
 }
 
-// Started notes the jail, and ends it at once if the run was ended meanwhile.
+// Started sets the jail, and kills it at once if the run was ended meanwhile.
 func (s *Stopper) Started(p *launch.Process, leaf *cgroup.Leaf) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,8 +184,8 @@ func (s *Stopper) Started(p *launch.Process, leaf *cgroup.Leaf) {
 	}
 }
 
-// A Watch ends a run when a limit that only the daemon sees is reached. It never relies on what
-// runs inside.
+// A Watch ends a run when a limit that the daemon watches is reached. It trusts nothing inside the
+// jail.
 type Watch struct {
 	limits jail.Limits
 	leaf   *cgroup.Leaf
@@ -194,18 +194,18 @@ type Watch struct {
 	ask func(Cause)
 	// Start is when the watch began.
 	Start time.Time
-	// pauses are not part of the wall time.
+	// pauses do not count as wall time.
 	pauses *Pauses
-	// a number: how fast CPU time can pass
+	// number of CPUs that the jail can use at once
 	cpus time.Duration
 
 	stop chan struct{}
 	done sync.WaitGroup
 }
 
-// StartWatch watches the limits of wall and CPU time of a plan, for the jail in leaf, and calls end
-// once for the first that is reached, until Stop. At the limit of wall time, of which the pauses are
-// no part, it calls ask before, if that is not nil, and end after the grace.
+// StartWatch watches the wall and CPU time limits of a plan for the jail in leaf, until Stop. It
+// calls end once, when the first limit is reached. At the wall limit, which pauses do not count
+// for, it first calls ask, if not nil, and end after a grace period.
 func StartWatch(p jail.Plan, leaf *cgroup.Leaf, pauses *Pauses, end, ask func(Cause)) *Watch {
 	l := p.Limits
 	w := &Watch{limits: l, leaf: leaf, end: end, ask: ask, Start: time.Now(), pauses: pauses,
@@ -214,7 +214,7 @@ func StartWatch(p jail.Plan, leaf *cgroup.Leaf, pauses *Pauses, end, ask func(Ca
 	if c := p.Cgroup; c.CPUQuota > 0 {
 		w.cpus = min(w.cpus, time.Duration((c.CPUQuota+int64(c.CPUPeriod)-1)/int64(c.CPUPeriod)))
 	}
-	// The first reading opens the counters. The last one is on the way to the answer.
+	// The first reading opens the counters, so that the last one, which delays the result, is fast.
 	w.done.Go(func() { _, _ = leaf.Usage() })
 	if l.Wall != policy.Unlimited {
 		w.done.Go(w.wall)
@@ -225,7 +225,7 @@ func StartWatch(p jail.Plan, leaf *cgroup.Leaf, pauses *Pauses, end, ask func(Ca
 	return w
 }
 
-// Stop ends the watching; the run has ended.
+// Stop ends the watch, after the run has ended.
 func (w *Watch) Stop() {
 	close(w.stop)
 	w.done.Wait()
@@ -250,21 +250,21 @@ func (w *Watch) wall() {
 	w.end(c)
 }
 
-// grace is how long a program may take to end after SIGTERM at the limit of wall time: as long as
-// the limit, and two seconds at most.
+// grace returns how long a program may take to end after SIGTERM at the wall limit: wall, at most
+// two seconds.
 func grace(wall time.Duration) time.Duration { return min(2*time.Second, wall) }
 
-// cpuTick is how late a breach of the limit of CPU time may be seen.
+// cpuTick is the shortest time between two checks of CPU time.
 const cpuTick = 10 * time.Millisecond
 
-// cpu looks again when the limit could be reached at the earliest, with all CPUs busy that the jail
-// may use.
+// cpu checks the CPU time each time that the limit could be reached, if all CPUs of the jail were
+// busy.
 func (w *Watch) cpu() {
 	wait := w.limits.CPUTime / w.cpus
 	for tick.Wait(w.stop, max(wait, cpuTick)) {
 		u, err := w.leaf.Usage()
 		if err != nil {
-			// the jail is gone; its end says so
+			// The jail has ended.
 			return
 		}
 		left := w.limits.CPUTime - u.CPU
@@ -276,22 +276,22 @@ func (w *Watch) cpu() {
 	}
 }
 
-// maxPause bounds the pauses of a run together.
+// maxPause bounds the sum of the pauses of a run.
 const maxPause = 10 * time.Minute
 
-// Pauses are the times in which a run waits for somebody's approval. They are no part of its wall
-// time, as far as maxPause goes. The zero value is of a run that has not waited. Its methods may be called from several
-// goroutines.
+// Pauses are the times in which a run waits for approvals. They do not count as wall time, up to
+// maxPause in total. The zero value is a run that has not waited. Its methods may be called from
+// several goroutines.
 type Pauses struct {
 	mu sync.Mutex
-	// waiting is how many requests of the run wait now, the first of them since begun.
+	// waiting is how many requests of the run wait now. begun is when the first of them began to.
 	waiting int
 	begun   time.Time
-	// sum is how long the pauses took that are over.
+	// sum is the duration of the pauses that are over.
 	sum time.Duration
 }
 
-// Note notes that a request of the run begins to wait, or ends to.
+// Note notes that a request of the run begins (true) or ceases (false) to wait.
 func (p *Pauses) Note(begins bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -308,7 +308,7 @@ func (p *Pauses) Note(begins bool) {
 	}
 }
 
-// since returns how much wall time has passed since start.
+// since returns the wall time since start, without pauses.
 func (p *Pauses) since(start time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -316,7 +316,7 @@ func (p *Pauses) since(start time.Time) time.Duration {
 	return now.Sub(start) - p.taken(now)
 }
 
-// taken returns how long the run has waited, at most maxPause.
+// taken returns how long the run has waited until now, at most maxPause. p.mu is held.
 func (p *Pauses) taken(now time.Time) time.Duration {
 	taken := p.sum
 	if p.waiting > 0 {
@@ -325,18 +325,18 @@ func (p *Pauses) taken(now time.Time) time.Duration {
 	return min(taken, maxPause)
 }
 
-// Left returns for how much longer the requests of the run may wait.
+// Left returns for how much longer requests of the run may wait.
 func (p *Pauses) Left() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maxPause - p.taken(time.Now())
 }
 
-// leastWait bounds how often Await looks at a run that waits.
+// leastWait is the shortest time between two checks of a waiting run by Await.
 const leastWait = 10 * time.Millisecond
 
-// Await returns how much wall time has passed since start, once that is wall, or false when stop is
-// closed before.
+// Await waits until wall time, without pauses, has passed since start and returns the time passed.
+// ok is false if stop is closed first.
 func (p *Pauses) Await(start time.Time, wall time.Duration,
 	stop <-chan struct{}) (passed time.Duration, ok bool) {
 	timer := time.NewTimer(wall - p.since(start))

@@ -9,16 +9,15 @@ import (
 	"github.com/jail-sandbox/jail/runners"
 )
 
-// calls are the invocations that an engine has been given. Its methods may be called from several
-// goroutines.
+// calls has the invocations of an engine. Its methods may be called from several goroutines.
 type calls struct {
 	mu sync.Mutex
-	// running are those that were started, by ID.
+	// running has the started invocations, by ID.
 	running map[uint64]*Call
 	lastID  uint64
-	// busy counts the invocations that have been given the engine, started or not.
+	// busy counts the invocations that use the engine, started or not.
 	busy int
-	// retired says that there can be no more. The engine ends when it is not busy any more.
+	// retired says that no more may enter. The engine ends when it is no longer busy.
 	retired bool
 	// over says that the process has ended.
 	over bool
@@ -26,7 +25,7 @@ type calls struct {
 	accounted time.Duration
 }
 
-// enter makes the engine busy with one more invocation. It returns false if the engine is retired.
+// enter adds an invocation to the engine. It returns false if the engine is retired.
 func (s *calls) enter(e *Engine) (*Call, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,7 +43,7 @@ func (s *calls) add(e *Engine) *Call {
 	return &Call{engine: e, id: s.lastID, done: make(chan struct{})}
 }
 
-// leave takes an invocation out, and reports whether it was the last one of a retired engine.
+// leave removes an invocation, and reports whether it was the last one of a retired engine.
 func (s *calls) leave() (last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +51,7 @@ func (s *calls) leave() (last bool) {
 	return s.retired && s.busy == 0
 }
 
-// retire lets no invocation enter any more, and reports whether none is in the engine.
+// retire lets no more invocations enter, and reports whether none is left.
 func (s *calls) retire() (idle bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,14 +59,14 @@ func (s *calls) retire() (idle bool) {
 	return s.busy == 0
 }
 
-// idle reports whether no invocation is in the engine.
+// idle reports whether no invocation uses the engine.
 func (s *calls) idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.busy == 0
 }
 
-// start has a call wait for its reply. If the process has ended, the call is lost, and start
+// start registers a call for its reply. If the process has ended, the call is lost, and start
 // returns false.
 func (s *calls) start(c *Call) bool {
 	s.mu.Lock()
@@ -80,7 +79,7 @@ func (s *calls) start(c *Call) bool {
 	return true
 }
 
-// finish ends the call that a reply is for, if there is one.
+// finish ends the call with the ID of the reply. It ignores a reply to no running call.
 func (s *calls) finish(said runners.Reply) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,14 +90,14 @@ func (s *calls) finish(said runners.Reply) {
 	delete(s.running, said.ID)
 	c.answer, c.wall = said.Answer, time.Since(c.begun)
 	if r := said.Answer.Report; r != nil {
-		// A thread uses no more than the time that passes.
+		// A thread cannot use more CPU time than wall time.
 		c.cpu = min(max(time.Duration(r.Usage.CPUNanos), 0), c.wall)
 	}
 	s.accounted += c.cpu
 	close(c.done)
 }
 
-// lose ends the calls that got no reply. The process has ended.
+// lose ends all running calls as lost, because the process has ended.
 func (s *calls) lose() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,8 +108,8 @@ func (s *calls) lose() {
 	}
 }
 
-// cpu returns how much CPU time the invocations may have used so far. limited is false if no
-// invocation runs, or if a running one has no limit.
+// cpu returns how much CPU time the invocations may have used so far, by their limits. limited is
+// false if no invocation runs, or if a running one has no limit.
 func (s *calls) cpu() (may time.Duration, limited bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +128,7 @@ type Call struct {
 	begun  time.Time
 	limit  time.Duration
 	done   chan struct{}
-	// after done
+	// set before done is closed
 	answer runners.Answer
 	lost   bool
 	wall   time.Duration
@@ -142,8 +141,8 @@ type Call struct {
 // Engine returns the engine of the call.
 func (c *Call) Engine() *Engine { return c.engine }
 
-// Start hands the invocation over, with its module, its streams and, last, its socket to the fetch
-// proxy, if it has one. order is the invocation without its ID, which Start sets.
+// Start sends the invocation to the engine with its descriptors: module, streams and, last, the
+// proxy connection, if any. Start sets the ID of order.
 func (c *Call) Start(order runners.Call, files ...*os.File) error {
 	e := c.engine
 	c.begun, c.limit = time.Now(), time.Duration(order.CPUNanos)
@@ -168,7 +167,7 @@ func (c *Call) Ended() bool {
 	}
 }
 
-// Cancel has the engine stop the invocation, and kills the engine if it has not done so in time.
+// Cancel asks the engine to stop the invocation, and kills the engine if it does not within grace.
 func (c *Call) Cancel() {
 	c.cancelling.Do(func() {
 		// The caller does not wait for an engine that reads nothing.
@@ -181,27 +180,26 @@ func (c *Call) Cancel() {
 	})
 }
 
-// Answer returns what the engine said of the end, after Done. It comes from inside. lost says that
-// the engine has ended before it said anything.
+// Answer returns the engine's answer, after Done. It comes from inside the jail and is not trusted.
+// lost says that the engine ended without one.
 func (c *Call) Answer() (answer runners.Answer, lost bool) { return c.answer, c.lost }
 
-// Wall returns how long the invocation took, and CPU what its thread used of that, as the engine
-// says.
+// Wall returns how long the invocation took. It is valid after Done.
 func (c *Call) Wall() time.Duration { return c.wall }
 
-// CPU is documented at Wall.
+// CPU returns the CPU time of the invocation's thread, as the engine reports it, at most Wall.
 func (c *Call) CPU() time.Duration { return c.cpu }
 
-// End returns how the engine ended, of a call that was lost.
+// End waits for the end of the engine and returns it. It is used for a lost call.
 func (c *Call) End() End {
 	<-c.engine.ended
 	return c.engine.end
 }
 
-// Leave gives the engine back. It may be called more than once.
+// Leave releases the engine. It may be called more than once.
 func (c *Call) Leave() { c.left.Do(c.engine.leave) }
 
-// lose ends a call that got no reply.
+// lose ends a call without a reply.
 func (c *Call) lose() {
 	c.lost, c.wall = true, time.Since(c.begun)
 	close(c.done)

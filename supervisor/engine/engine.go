@@ -1,13 +1,13 @@
-// Package engine has the shared engines of a session: standing processes, each in a jail of the
-// session, in which the WebAssembly invocations of one policy run as instances of their modules.
+// Package engine manages the shared engines of a session: long-lived processes, each in a jail of
+// the session, in which the WebAssembly invocations of one policy run as module instances.
 //
-//	Set.Take    an engine for an invocation: the one that stands, or a new one
-//	Call.Start  hand the invocation over
+//	Set.Take    get the running engine for an invocation, or a new one
+//	Call.Start  send the invocation to the engine
 //	Call.Done   the engine has replied, or has ended
 //
-// An invocation has an instance, a memory, descriptors and a file view of its own. It shares the
-// process, the jail and the control group with the others in its engine, so their isolation from
-// each other rests on the WebAssembly engine, while that from everything else rests on the jail.
+// An invocation has its own instance, memory, descriptors and view of files. It shares the process,
+// jail and control group with the others in its engine. So the WebAssembly engine isolates them from
+// each other, and the jail isolates them from everything else.
 package engine
 
 import (
@@ -26,30 +26,29 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
-// grace is how long an engine may take to stop an invocation that was cancelled. Then the whole
-// engine is killed.
+// grace is how long an engine may take to stop a cancelled invocation before it is killed.
 const grace = 2 * time.Second
 
-// Bounds of the CPU time that an engine as a whole may use, beside what its invocations may.
+// Bounds of the CPU time that an engine may use beyond that of its invocations.
 const (
 	watchEvery = time.Second
 	ownCPU     = 2 * time.Second
-	// ownShare is the part of all its CPU time that an engine may use for itself, as for collecting
-	// garbage: one in so many.
+	// ownShare permits the engine one part in ownShare of all its CPU time for itself, such as for
+	// garbage collection.
 	ownShare = 4
 )
 
-// An Engine is one process. Its methods may be called from several goroutines.
+// An Engine is one engine process in its jail. Its methods may be called from several goroutines.
 type Engine struct {
 	jail *prewarm.Jail
 	leaf *cgroup.Leaf
-	// caches are the directories of the compiled modules that the jail has, in order.
+	// caches are the directories of the compiled modules mounted in the jail, in order.
 	caches []string
 
 	// sending is held while a call is sent.
 	sending sync.Mutex
 	calls   calls
-	// watched says that the CPU time is going to be looked at.
+	// watched says that a check of the CPU time is scheduled.
 	watched atomic.Bool
 
 	// reason says why the daemon killed the process; nil if it did not.
@@ -65,13 +64,13 @@ type Engine struct {
 type End struct {
 	Status control.Exited
 	Usage  cgroup.Usage
-	// Reason says why the daemon killed it, or is empty.
+	// Reason says why the daemon killed the process; "" if it did not.
 	Reason string
 	Err    error
 }
 
-// stand makes an engine of a jail that was made for it, and returns the first call to it. So the
-// engine is busy before others see it, and nobody ends it as an idle one.
+// stand starts an engine in a jail that was made for it, and returns the first call to it. So the
+// engine is busy from the start, and is not ended as idle.
 func stand(j *prewarm.Jail, caches []string) (*Call, error) {
 	e := &Engine{jail: j, caches: caches, calls: calls{running: map[uint64]*Call{}},
 		ended: make(chan struct{}), gone: make(chan struct{})}
@@ -83,7 +82,7 @@ func stand(j *prewarm.Jail, caches []string) (*Call, error) {
 		j.Close()
 		return nil, fmt.Errorf("start of a shared engine: %w", err)
 	}
-	// Nobody reads what the process itself writes, as when it crashes.
+	// The output of the process itself, as of a crash, is discarded.
 	j.Pipes.Start(stdio.Streams{Out: io.Discard, Err: io.Discard}, 0, func(int64) {}, func() {})
 	first, heard := e.calls.add(e), make(chan struct{})
 	go e.hear(heard)
@@ -91,13 +90,13 @@ func stand(j *prewarm.Jail, caches []string) (*Call, error) {
 	return first, nil
 }
 
-// ID is the name of the engine's jail, as records give it.
+// ID returns the id of the engine's jail, as in the audit log.
 func (e *Engine) ID() string { return string(e.jail.Plan().ID) }
 
 // Jail returns the engine's jail.
 func (e *Engine) Jail() *prewarm.Jail { return e.jail }
 
-// hear passes on the replies of the engine until its end.
+// hear passes the engine's replies to their calls until the engine ends.
 func (e *Engine) hear(heard chan<- struct{}) {
 	defer close(heard)
 	for {
@@ -106,7 +105,7 @@ func (e *Engine) hear(heard chan<- struct{}) {
 			if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 				e.kill("it sent no proper reply")
 			}
-			// At the end of the socket the process ends, too; else nobody would hear it.
+			// Without the socket the process is of no use.
 			_ = e.jail.Process.Kill()
 			return
 		}
@@ -114,13 +113,13 @@ func (e *Engine) hear(heard chan<- struct{}) {
 	}
 }
 
-// await waits for the end of the process, and tells the invocations in it.
+// await waits for the end of the process, then ends its calls and removes the jail.
 func (e *Engine) await(heard <-chan struct{}) {
 	defer close(e.gone)
 	p := e.jail.Process
 	var end End
 	end.Status, end.Err = p.Wait()
-	// What it has said before its end still counts.
+	// Replies that it sent before its end still count.
 	_ = p.EndReport()
 	<-heard
 	var err error
@@ -137,7 +136,7 @@ func (e *Engine) await(heard <-chan struct{}) {
 	e.jail.Close()
 }
 
-// kill ends the process and all invocations in it. reason says why, in the words of a record.
+// kill kills the process, which ends all its invocations. reason is reported in their errors.
 func (e *Engine) kill(reason string) {
 	e.reason.CompareAndSwap(nil, &reason)
 	e.calls.retire()
@@ -145,8 +144,8 @@ func (e *Engine) kill(reason string) {
 	_ = e.jail.Process.Kill()
 }
 
-// fits reports whether the engine can take an invocation whose module is in dir, the at-th of its
-// caches.
+// fits reports whether the engine is alive and has the compiled module in dir mounted as cache
+// number at.
 func (e *Engine) fits(at int, dir string) bool {
 	select {
 	case <-e.ended:
@@ -162,7 +161,7 @@ func (e *Engine) leave() {
 	}
 }
 
-// retire ends the engine when no invocation is in it, and reports whether that is now.
+// retire lets the engine end as soon as no invocation uses it, and reports whether it ends now.
 func (e *Engine) retire() (idle bool) {
 	if idle = e.calls.retire(); idle {
 		e.kill(unneeded)
@@ -173,9 +172,8 @@ func (e *Engine) retire() (idle bool) {
 // unneeded says why an engine that was retired is killed.
 const unneeded = "nothing needs it any more"
 
-// watch looks now and then, while invocations run, whether the process has used more CPU time than
-// all of them may. It relies on nothing that the inside says but, for those that have ended, on no
-// more than the time that has passed.
+// watch schedules a check whether the process has used more CPU time than its invocations may. The
+// check trusts no report of the engine, except for ended invocations up to their wall time.
 func (e *Engine) watch() {
 	if e.watched.CompareAndSwap(false, true) {
 		time.AfterFunc(watchEvery, e.look)

@@ -15,11 +15,11 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// maxEngines is how many engines of a session may stand, each for another policy: the session's
-// own, and what the limits of single invocations and the sections of single tools make of it.
+// maxEngines is how many engines a session may have, one for each policy. Limits of single
+// invocations and policy sections for single tools make further policies.
 const maxEngines = 4
 
-// A Set has the engines of one session. Its methods may be called from several goroutines.
+// A Set has the shared engines of one session. Its methods may be called from several goroutines.
 type Set struct {
 	id     string
 	places int64
@@ -32,43 +32,42 @@ type Set struct {
 	closed bool
 }
 
-// A slot is where the engine of one policy stands.
+// A slot has the engine of one policy, if it runs.
 type slot struct {
-	// used is when it was last asked for, and taking how many invocations ask for it now. Both are
+	// used is when the slot was last requested. taking counts the requests under way. Both are
 	// guarded by the mutex of the set.
 	used   time.Time
 	taking int
 
-	// starting is held while an engine is looked at or started.
+	// starting is held while the engine is checked or started.
 	starting sync.Mutex
 	engine   *Engine
 }
 
-// NewSet returns the engines of a session, of which none stands. base is the first of the session's
-// host ids, places how many invocations there may be at one time, and files opens what a jail
-// shares with the session's others.
+// NewSet returns a Set without engines. base is the first of the session's host ids. places is how
+// many invocations may run at one time. files opens what a jail shares with the session.
 func NewSet(id string, base uint32, places int64, o prewarm.Options, files prewarm.FilesFunc) *Set {
 	return &Set{id: id, places: places, make: o,
-		// The invocations have their places already.
+		// The invocations have places already, so room is not the bound.
 		of:    prewarm.NewSession(id, base, func() int { return maxEngines * 2 }, files),
 		slots: map[string]*slot{}, all: map[*Engine]bool{}}
 }
 
-// A Need is what an invocation needs of an engine.
+// A Need describes what an invocation needs of an engine.
 type Need struct {
-	// Policy is the digest of its policy: others share the engine only if theirs is the same.
+	// Policy is the digest of its policy. Only invocations with the same one share an engine.
 	Policy string
-	// Plan is that of a jail of its own. Its mounts have the compiled modules of the engine, of
-	// which that of the invocation is the Module-th.
+	// Plan is the plan for a jail of its own. It mounts the compiled modules of the engine. The
+	// invocation uses number Module of them.
 	Plan   jail.Plan
 	Module int
-	// Binds are the sources of the bind mounts, where the plan mounts anything of the host.
+	// Binds are the sources of the bind mounts of host files, if the plan has any.
 	Binds []*os.File
-	// Caller is with whose rights they are opened.
+	// Caller is the user with whose rights Binds are opened.
 	Caller asuser.Caller
 }
 
-// caches are the directories of the plan's compiled modules, in order.
+// caches returns the directories of the plan's compiled modules, in order.
 func (n Need) caches() (all []string) {
 	for _, m := range n.Plan.Mounts {
 		if m.Kind == jail.MountBind && mounts.IsModule(m) {
@@ -78,8 +77,8 @@ func (n Need) caches() (all []string) {
 	return all
 }
 
-// Take returns a call to the engine that stands for an invocation, or to a new one. The caller
-// leaves it.
+// Take returns a call to the running engine for the policy of n, or to a new engine. The caller
+// must call Leave on it.
 func (s *Set) Take(ctx context.Context, n Need) (*Call, error) {
 	caches := n.caches()
 	sl, err := s.slot(n.Policy)
@@ -95,7 +94,7 @@ func (s *Set) Take(ctx context.Context, n Need) (*Call, error) {
 				return c, nil
 			}
 		}
-		// Those that run in it still end in it.
+		// Its running invocations still end in it.
 		e.retire()
 		sl.engine = nil
 	}
@@ -120,8 +119,8 @@ func (s *Set) Take(ctx context.Context, n Need) (*Call, error) {
 // sessionOver says why the engines of a session that has ended are killed.
 const sessionOver = "the session has ended"
 
-// add takes a new engine among those of the set until nothing is left of it. It returns false if
-// the set is closed.
+// add adds a new engine to the set until its jail is removed. It returns false if the set is
+// closed.
 func (s *Set) add(e *Engine) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,13 +139,13 @@ func (s *Set) add(e *Engine) bool {
 
 func (s *Set) over() error { return problem.New(problem.NotFound, "session %s has ended", s.id) }
 
-// outdated reports whether a jail that is made now would have something else of the host.
+// outdated reports whether a new jail would mount other files of the host.
 func (s *Set) outdated(e *Engine, n Need) bool {
 	return prewarm.HasHost(n.Plan) && e.jail.Outdated(n.Plan, n.Binds)
 }
 
-// slot returns the slot of a policy, which stays until the caller calls taken. Where there are too
-// many, the engine that was used longest ago and is idle ends.
+// slot returns the slot of a policy, which stays until the caller calls taken. If there are too
+// many, it ends the idle engine that was used longest ago.
 func (s *Set) slot(policy string) (*slot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,7 +170,7 @@ func (s *Set) slot(policy string) (*slot, error) {
 	return sl, nil
 }
 
-// taken says that an invocation has what it wanted of a slot, or has failed.
+// taken ends a request that slot began.
 func (s *Set) taken(sl *slot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,8 +198,8 @@ func (s *Set) forgetOldest() bool {
 	return true
 }
 
-// Vacate ends the engines that are idle, and returns when nothing is left of them: an invocation
-// that has a jail of its own gets all of the session's limits. s may be nil.
+// Vacate ends the idle engines and waits until they are removed, so that an invocation in its own
+// jail gets all of the session's limits. s may be nil.
 func (s *Set) Vacate() {
 	if s == nil {
 		return
@@ -215,8 +214,7 @@ func (s *Set) Vacate() {
 	}
 }
 
-// Close ends all engines, and returns when nothing is left of them. No invocation is in them any
-// more. s may be nil.
+// Close ends all engines, which run no invocation, and waits until they are removed. s may be nil.
 func (s *Set) Close() {
 	if s == nil {
 		return
@@ -233,15 +231,14 @@ func (s *Set) Close() {
 	}
 }
 
-// Limits of a process that count in all of its invocations together, or from its start on.
+// Rlimits that count for all invocations of an engine's process together.
 const (
 	rlimitCPU   = "cpu"
 	rlimitFiles = "nofile"
 )
 
-// ofEngine returns the plan of an engine for so many invocations at one time: as that of one, but
-// that the limits of its process are not those of one invocation. The engine holds each to its own
-// number of descriptors, and to its CPU time.
+// ofEngine returns the plan of an engine for places invocations at one time: p without the CPU
+// rlimit and with more descriptors. The engine itself enforces these limits on each invocation.
 func ofEngine(p jail.Plan, places int64) jail.Plan {
 	p.Rlimits = slices.Clone(p.Rlimits)
 	p.Rlimits = slices.DeleteFunc(p.Rlimits, func(l jail.Rlimit) bool {
@@ -255,5 +252,5 @@ func ofEngine(p jail.Plan, places int64) jail.Plan {
 	return p
 }
 
-// maxFiles is the most that the kernel lets any process have by default (fs.nr_open).
+// maxFiles is the default bound on a process's descriptors (fs.nr_open).
 const maxFiles = 1 << 20

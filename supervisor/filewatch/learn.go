@@ -10,10 +10,10 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// maxObserved is how many files a Learner remembers. It counts further ones as lost.
+// maxObserved is how many files a Learner remembers. More are counted as lost.
 const maxObserved = 20000
 
-// A Learner collects what a jail does with files.
+// A Learner collects the file accesses of a jail.
 type Learner struct {
 	watcher *fileevents.Watcher
 
@@ -22,10 +22,9 @@ type Learner struct {
 	seen  learn.Observed
 }
 
-// Learn starts to collect, for a policy that is made from it, which files are used in the jail
-// whose first process is pid, a number of the host. It must be called before the tool starts, or
-// the first events are missed. The paths that it collects are those that policies use. An error
-// says why the kernel does not report file events.
+// Learn starts to collect the files used in the jail whose first process is pid on the host, with
+// the paths that policies use. It must be called before the tool starts, or it misses events. An
+// error says why the kernel does not report file events.
 func Learn(pid int, plan jail.Plan) (*Learner, error) {
 	l := &Learner{files: map[string]*learn.File{}}
 	var err error
@@ -35,7 +34,7 @@ func Learn(pid int, plan jail.Plan) (*Learner, error) {
 	return l, nil
 }
 
-// skipped reports whether every jail opens that file, whatever its tool does.
+// skipped reports whether jail itself opens that file in every jail.
 func skipped(path string) bool {
 	return paths.Within(jail.CacheDir, path) || paths.Within("/run/jail", path)
 }

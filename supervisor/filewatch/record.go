@@ -1,6 +1,5 @@
-// Package filewatch follows what a jail does with files, by the kernel's file events (fanotify(7)).
-// A Recorder puts it on record, where the policy asks for that. A Learner collects it for a policy
-// to be made from it.
+// Package filewatch follows the file accesses of a jail with fanotify(7). A Recorder writes them to
+// the audit log if the policy asks for that. A Learner collects them to make a policy from.
 package filewatch
 
 import (
@@ -19,16 +18,15 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// Bounds of what a Recorder collects before it writes. The jail waits during the write, so that
-// nothing grows further.
+// Bounds of what a Recorder collects before it writes. Accesses of the jail wait during the write.
 const (
 	maxFiles = 4096
-	// maxBytes is how long all collected paths together may be.
+	// maxBytes bounds the total length of the collected paths.
 	maxBytes   = 4 << 20
 	writeEvery = 2 * time.Second
 )
 
-// A fileKey identifies the record of all uses of one file in one way.
+// A fileKey identifies all uses of one kind of one file.
 type fileKey struct{ path, kind string }
 
 // A Recorder writes to the audit log which files the processes of one jail open and change. It
@@ -45,15 +43,15 @@ type Recorder struct {
 	// order are the keys of files, the oldest first.
 	order []fileKey
 	bytes int
-	// lost is how many events the kernel had dropped when that was last put on record.
+	// lost is how many dropped events were recorded as a gap already.
 	lost int64
 	// err is the first error of append. Nothing is collected after it.
 	err error
 }
 
-// Record starts to record what is done with files in the jail whose first process is pid, a number
-// of the host. It must be called before the tool starts, or the first events are missed. If append
-// returns an error, the recorder calls fail, which must end the run.
+// Record starts to record the file accesses in the jail whose first process is pid on the host. It
+// must be called before the tool starts, or it misses events. If append returns an error, the
+// recorder calls fail, which must end the run.
 func Record(pid int, plan jail.Plan, files policy.FileAudit, append func([]audit.Event) error,
 	fail func()) (*Recorder, error) {
 	w := &Recorder{append: append, fail: fail, stop: make(chan struct{}),
@@ -64,8 +62,8 @@ func Record(pid int, plan jail.Plan, files policy.FileAudit, append func([]audit
 		why := "audit.files = \"" + files.String() + "\" needs the kernel to tell of files: " +
 			err.Error()
 		if errors.Is(err, syscall.EMFILE) {
-			// This limit is not that of jaild's descriptors, so the error has no cause by which
-			// problem.From would take it for that.
+			// The limit is not about jaild's descriptors, so problem.From must not see EMFILE as
+			// the cause.
 			return nil, problem.MissingLayer("file events", why,
 				"so many runs are watched at one time as /proc/sys/fs/fanotify/max_user_groups "+
 					"allows: raise it, or run less at once", nil)
@@ -77,7 +75,7 @@ func Record(pid int, plan jail.Plan, files policy.FileAudit, append func([]audit
 	return w, nil
 }
 
-// named passes events on with the path that a policy has for the file.
+// named wraps take so that events have the paths that policies use.
 func named(plan jail.Plan, take func(fileevents.Event)) func(fileevents.Event) {
 	return func(e fileevents.Event) {
 		e.Path = plan.PolicyPath(e.Path)
@@ -85,7 +83,7 @@ func named(plan jail.Plan, take func(fileevents.Event)) func(fileevents.Event) {
 	}
 }
 
-// ownFile reports whether every jail opens that file, whatever its tool does.
+// ownFile reports whether jail itself opens that file in every jail.
 func ownFile(path string) bool {
 	return path == guest.Self || strings.HasPrefix(path, jail.CacheDir+"/")
 }
@@ -123,7 +121,7 @@ func (w *Recorder) take(e fileevents.Event) {
 	}
 }
 
-// flush puts on record what was collected. w.mu is held: who opens a file meanwhile waits.
+// flush records what was collected. w.mu is held, so processes that open files wait meanwhile.
 func (w *Recorder) flush() {
 	var events []audit.Event
 	for _, key := range w.order {
@@ -152,8 +150,8 @@ func (w *Recorder) tick() {
 	}
 }
 
-// Close puts the rest on record and ends the recorder. The jail must have ended, unless it is to be
-// ended for a failure. Close does nothing if w is nil or was closed.
+// Close records the rest and ends the recorder. The jail must have ended, or be about to be killed.
+// Close does nothing if w is nil or closed.
 func (w *Recorder) Close() error {
 	if w == nil || w.watcher == nil {
 		return nil

@@ -1,6 +1,5 @@
-// Package flock takes the advisory locks by which daemons and processes take turns at one file or
-// directory (flock(2)). A lock belongs to the open file: it ends with the last close of that, or
-// with the process, however that ends.
+// Package flock takes advisory locks on files and directories (flock(2)). A lock belongs to the
+// open file description: it ends with the last close, or when the process ends.
 package flock
 
 import (
@@ -16,7 +15,8 @@ func Lock(f *os.File) error { return Apply(f, syscall.LOCK_EX) }
 // Unlock releases the lock.
 func Unlock(f *os.File) error { return Apply(f, syscall.LOCK_UN) }
 
-// Apply calls flock(2) on f until no signal interrupts the call. Errors name the path of f.
+// Apply calls flock(2) on f with the operation how, again if a signal interrupts it. Errors name
+// the path of f.
 func Apply(f *os.File, how int) error {
 	for {
 		err := syscall.Flock(int(f.Fd()), how)
@@ -29,8 +29,8 @@ func Apply(f *os.File, how int) error {
 	}
 }
 
-// Open opens the lock file at path, which it makes with the mode 0600 if there is none, and waits for
-// the exclusive lock. The caller closes the file.
+// Open opens the lock file at path, made with mode 0600 if there is none, and waits for the
+// exclusive lock. The caller closes the file.
 func Open(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {

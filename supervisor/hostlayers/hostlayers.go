@@ -1,5 +1,5 @@
-// Package hostlayers says which layer of the sandbox a host cannot enforce, when a jail could not
-// be made there.
+// Package hostlayers explains which sandbox layer a host cannot enforce when a jail could not be
+// made.
 package hostlayers
 
 import (
@@ -7,15 +7,15 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// A Host is where a daemon runs: its state directory, on whose disk shadow workspaces lie, and the
+// A Host has the daemon's state directory, on whose disk shadow workspaces are stored, and the
 // control group above all jails.
 type Host struct{ StateDir, Slice string }
 
-// Missing returns the error for a layer that could not be set up: in the words of `jail doctor` if
-// that finds something missing, else with why.
+// Missing returns the error for a layer that could not be set up: the finding of `jail doctor` if
+// it finds a feature missing, else why.
 func (h Host) Missing(layer, why string, err error) *problem.Error {
 	for _, f := range probe.All(h.StateDir, h.Slice) {
-		// The room on the disk is what each run asks for itself.
+		// Each run checks the room on the disk itself.
 		if e := problem.Missing(f, err); e != nil && f.Name != probe.RoomName {
 			return e
 		}
@@ -23,8 +23,8 @@ func (h Host) Missing(layer, why string, err error) *problem.Error {
 	return problem.MissingLayer(layer, why, "", err)
 }
 
-// Failed returns the error for a layer that failed with err while it was set up: that the host
-// cannot enforce the layer if the kernel refuses it, else a failure that may pass.
+// Failed returns the error for a layer whose setup failed with err: Missing if the kernel refuses
+// the layer, else a failure that may be temporary.
 func (h Host) Failed(layer string, err error) *problem.Error {
 	if probe.Refused(err) {
 		return h.Missing(layer, err.Error(), err)

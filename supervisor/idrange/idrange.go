@@ -1,7 +1,6 @@
-// Package idrange gives each jail a range of host ids of its own, so that no two jails that live at
-// the same time, also under different daemons, share an owner. A range is held by a name that the
-// kernel keeps for one process at a time and takes back when that process is gone: an abstract Unix
-// socket (unix(7)). There is nothing to clean up.
+// Package idrange gives each jail its own range of host ids, so that no two live jails, even of
+// different daemons, share an owner. A range is held by an abstract Unix socket (unix(7)), which
+// the kernel releases when the process ends, so nothing needs cleaning up.
 package idrange
 
 import (
@@ -15,19 +14,19 @@ import (
 	"github.com/jail-sandbox/jail/jail/rootless"
 )
 
-// errNone says that all ranges are taken.
+// errNone means that all ranges are taken.
 var errNone = errors.New("every range of host ids is in use")
 
-// A Range is held until Release.
+// A Range is a range of host ids, held until Release.
 type Range struct {
 	// The first of jail.BaseSize ids.
 	Base uint32
-	// nil where it is the user's one id
+	// nil for the one id of an ordinary user
 	hold net.PacketConn
 }
 
-// Take takes a range that nobody holds. An ordinary user's daemon has none: its jails have the one
-// id that the user has, all of them.
+// Take returns a free range. In the daemon of an ordinary user, it returns the user's own id, which
+// all jails share.
 func Take() (*Range, error) {
 	if u := rootless.User(); u != nil {
 		return &Range{Base: u.UID}, nil
@@ -35,7 +34,7 @@ func Take() (*Range, error) {
 	return take(rand.IntN(jail.Bases))
 }
 
-// take begins its search at a slot.
+// take searches for a free range from slot start on.
 func take(start int) (*Range, error) {
 	for i := range jail.Bases {
 		slot := (start + i) % jail.Bases
@@ -51,7 +50,7 @@ func take(start int) (*Range, error) {
 	return nil, errNone
 }
 
-// Release gives the range back. Every process of the jail must have ended.
+// Release frees the range. Every process of the jail must have ended.
 func (r *Range) Release() {
 	if r.hold != nil {
 		r.hold.Close()

@@ -1,12 +1,11 @@
-// Package jsonbound bounds how many values a JSON text has that others have written, because each may
-// cost a decoder a hundred times the bytes that it takes in the text.
+// Package jsonbound limits the number of values in untrusted JSON text, because decoding a value
+// may cost a hundred times its size in the text.
 package jsonbound
 
 import "fmt"
 
-// Check returns an error where a JSON text has more than most values: objects, lists, keys,
-// strings, numbers and words. It reads the text once and keeps nothing; whether it is JSON the
-// decoder says.
+// Check returns an error if text has more than most values: objects, lists, keys, strings, numbers
+// and words. It does not check whether the text is valid JSON.
 func Check(text []byte, most int) error {
 	values := 0
 	inString, escaped, inWord := false, false, false

@@ -1,5 +1,5 @@
-// Package lasting starts daemons that outlive the command that needs them, and that end by
-// themselves when nothing is left for them to do.
+// Package lasting starts daemons that outlive the command that needs them and end by themselves
+// when they are idle.
 package lasting
 
 import (
@@ -19,16 +19,16 @@ import (
 )
 
 const (
-	// Linger is how long a lasting daemon waits for more to do: long enough for the next command of
-	// a script.
+	// Linger is how long such a daemon stays idle before it ends: long enough for the next command
+	// of a script.
 	Linger = 10 * time.Second
-	// startBound is how long it may take to answer; it first clears up what a daemon before it
-	// left.
+	// startBound is how long a daemon may take to answer, including the cleanup after an earlier
+	// daemon.
 	startBound = time.Minute
 )
 
-// Start starts the daemon and waits until dial succeeds. Of two that start at one time, one serves
-// the clients of both. Its errors are of the type *problem.Error.
+// Start starts the daemon program with args and waits until dial succeeds. If two are started at
+// one time, one serves all clients. Its errors are of type *problem.Error.
 func Start(ctx context.Context, socket, program string, args []string,
 	dial func(context.Context) error) error {
 	name := filepath.Base(program)
@@ -42,7 +42,7 @@ func Start(ctx context.Context, socket, program string, args []string,
 	}
 	cmd := exec.Command(program, args...)
 	cmd.Dir, cmd.Stderr = "/", said
-	// What ends the terminal's processes does not end it.
+	// Signals to the terminal's process group must not end it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := calm.Start(cmd); err != nil {
 		return failed(err, "build or install "+name+" beside jail",
@@ -72,9 +72,9 @@ func Start(ctx context.Context, socket, program string, args []string,
 	}
 }
 
-// lastWords is what a daemon that could not begin said.
+// lastWords returns the error that a daemon printed when it could not start.
 func lastWords(name string, said *os.File) error {
-	// Nothing but a worse message.
+	// If this fails, the message is only less exact.
 	text, _ := io.ReadAll(io.NewSectionReader(said, 0, 64<<10))
 	e := &problem.Error{Code: problem.Failed, Message: "the daemon that was started ended at once"}
 	for line := range strings.Lines(string(text)) {

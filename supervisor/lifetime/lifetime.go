@@ -1,5 +1,5 @@
-// Package lifetime decides what may begin in a daemon and waits for what has begun, so that a
-// daemon ends every run that it has started and leaves nothing half done.
+// Package lifetime controls what may begin in a daemon and waits for it, so that an ending daemon
+// ends all runs that it has started and leaves nothing half done.
 package lifetime
 
 import (
@@ -9,19 +9,19 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// maxCleanups is how many clean-ups may go on in the background. With more, the caller of CleanUp
-// does its own.
+// maxCleanups is how many clean-ups may run in the background. Beyond that, CleanUp runs them
+// itself.
 const maxCleanups = 16
 
-// A Lifetime is that of one daemon. Its methods may be called from several goroutines.
+// A Lifetime is the lifetime of one daemon. Its methods may be called from several goroutines.
 type Lifetime struct {
-	// gate is held for reading by each beginning. AwaitEntered waits for all of them.
+	// gate is held for reading from Enter to leave. AwaitEntered locks it for writing.
 	gate   sync.RWMutex
 	ending context.Context
 	end    context.CancelFunc
 
 	background sync.WaitGroup
-	// cleanups has an element for each clean-up in the background.
+	// cleanups holds an element for each clean-up in the background.
 	cleanups chan struct{}
 }
 
@@ -33,8 +33,8 @@ func New() *Lifetime {
 }
 
 // Enter announces that a run, a session or a stream begins. AwaitEntered waits until leave is
-// called, which must not be before the daemon can end what has begun. After End, Enter returns an
-// error with code "ending" and nothing may begin.
+// called; call it once the daemon can end what has begun. After End, Enter returns ErrEnding and
+// nothing may begin.
 func (l *Lifetime) Enter() (leave func(), err error) {
 	l.gate.RLock()
 	if l.Ending() {
@@ -44,11 +44,11 @@ func (l *Lifetime) Enter() (leave func(), err error) {
 	return sync.OnceFunc(l.gate.RUnlock), nil
 }
 
-// ErrEnding is the error for a request that comes after End.
+// ErrEnding is the error of Enter after End.
 var ErrEnding = problem.New(problem.Ending, "this jaild is being ended, and begins nothing more").
 	WithHint("try again when it is there again")
 
-// End lets nothing more begin.
+// End makes every later Enter fail, and closes Done.
 func (l *Lifetime) End() { l.end() }
 
 // Ending reports whether End was called.
@@ -63,8 +63,8 @@ func (l *Lifetime) AwaitEntered() {
 	defer l.gate.Unlock()
 }
 
-// UntilEnd returns a context that End cancels, too. It is for what takes long before the daemon can
-// end it, such as waiting for a compilation.
+// UntilEnd returns a context that is also cancelled by End, and a function that releases it. It is
+// for long waits before a run can be ended, such as for a compilation.
 func (l *Lifetime) UntilEnd(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(l.ending, cancel)
@@ -74,7 +74,7 @@ func (l *Lifetime) UntilEnd(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// Await waits until done is closed. It returns an error if ctx, that of who asked, ends first.
+// Await waits until done is closed. It returns an error if the caller's ctx ends first.
 func Await(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:
@@ -87,8 +87,8 @@ func Await(ctx context.Context, done <-chan struct{}) error {
 // Go calls f in the background. AwaitBackground waits for it.
 func (l *Lifetime) Go(f func()) { l.background.Go(f) }
 
-// CleanUp calls f, which gives back what a run has used and nobody can use any more. It calls f in
-// the background unless 16 others are there.
+// CleanUp calls f, which releases resources of a run that has ended, in the background, or at once
+// if 16 others are under way.
 func (l *Lifetime) CleanUp(f func()) {
 	select {
 	case l.cleanups <- struct{}{}:
@@ -101,5 +101,5 @@ func (l *Lifetime) CleanUp(f func()) {
 	}
 }
 
-// AwaitBackground waits for everything that Go and CleanUp have begun.
+// AwaitBackground waits for all functions that Go and CleanUp have started.
 func (l *Lifetime) AwaitBackground() { l.background.Wait() }

@@ -1,5 +1,5 @@
-// Package live lists, inspects and ends live runs for those who may: the runs of this daemon, and
-// of others on the same state.
+// Package live lists, inspects, verifies and ends live runs, of this daemon and of others on the
+// same state directory, if the caller may.
 package live
 
 import (
@@ -24,24 +24,24 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/rungroup"
 )
 
-// Runs are the live runs of a host, as callers may see and end them. Its methods may be called from
-// several goroutines.
+// Runs gives callers access to the live runs of a host. Its methods may be called from several
+// goroutines.
 type Runs struct {
 	// Own returns the run of this daemon with that id, or nil.
 	Own func(id string) *run.Run
-	// Dirs has the runs of all daemons on the same state.
+	// Dirs has the runs of all daemons on the same state directory.
 	Dirs     *rundir.Store
 	Slice    string
 	Detached *detached.Runs
 	Records  *records.Reader
-	// Permissions returns what the ceiling in force lets a caller do.
+	// Permissions returns what the ceiling in force permits a caller.
 	Permissions func(caller.Caller) caller.Permissions
 }
 
-// maySee reports whether a caller may look at what uid started.
+// maySee reports whether a caller may look at runs of user uid.
 func (s *Runs) maySee(c caller.Caller, uid uint32) bool { return s.Permissions(c).Sees(uid) }
 
-// List returns the live runs that the caller may see, those of other daemons on the same state too.
+// List returns the live runs that the caller may see, also those of other daemons.
 func (s *Runs) List(c caller.Caller) ([]message.RunInfo, error) {
 	all, err := s.Dirs.Live()
 	if err != nil {
@@ -56,7 +56,8 @@ func (s *Runs) List(c caller.Caller) ([]message.RunInfo, error) {
 	return infos, nil
 }
 
-// usageOf is what a run has used so far: of its fetches only this daemon's own runs tell.
+// usageOf returns the usage of a run so far, or nil if it is not known. Fetches are included only
+// for runs of this daemon.
 func (s *Runs) usageOf(st rundir.State) *message.Usage {
 	u := usageOf(st)
 	r := s.Own(st.ID)
@@ -86,7 +87,7 @@ func usageOf(st rundir.State) *message.Usage {
 		MemoryPeak: u.MemoryPeak, PIDsPeak: u.PIDsPeak}
 }
 
-// findRun finds a live run that the caller may see.
+// findRun returns a live run that the caller may see, or a not-found error.
 func (s *Runs) findRun(c caller.Caller, id string) (rundir.State, error) {
 	all, err := s.Dirs.Live()
 	if err != nil {
@@ -105,7 +106,7 @@ func noLiveRun(id string) *problem.Error {
 		WithHint("jail ps lists what runs; jail audit show --run ID what ran")
 }
 
-// Inspect returns a live run, or what the log says of one that has ended.
+// Inspect returns a live run, or the records of one that has ended.
 func (s *Runs) Inspect(ctx context.Context, c caller.Caller,
 	id string) (message.Inspection, error) {
 	if st, err := s.findRun(c, id); err == nil {
@@ -114,8 +115,8 @@ func (s *Runs) Inspect(ctx context.Context, c caller.Caller,
 	return s.Records.OfRun(ctx, c, id)
 }
 
-// Wait waits for the end of a run and returns how it ended, without its output: of one that is
-// detached, during it and afterwards; of any other, as long as it runs.
+// Wait waits for the end of a run and returns its result, without its output. A run that is not
+// detached has a result only while it is live.
 func (s *Runs) Wait(ctx context.Context, c caller.Caller, id string) (message.Result, error) {
 	r := s.Own(id)
 	_, detached := s.Detached.Owner(id)
@@ -128,7 +129,7 @@ func (s *Runs) Wait(ctx context.Context, c caller.Caller, id string) (message.Re
 	return r.Result(), nil
 }
 
-// Kill ends a live run with a signal's name in its result; nothing inside can refuse.
+// Kill ends a live run with SIGKILL. signal, 1 to 31, is the signal that its result names.
 func (s *Runs) Kill(c caller.Caller, id string, signal int) error {
 	if signal < 1 || signal > 31 {
 		return problem.New(problem.Usage, "signal %d: want 1 to 31", signal)
@@ -149,7 +150,7 @@ func (s *Runs) Kill(c caller.Caller, id string, signal int) error {
 	if err := may.Change(st.UID, "run", id); err != nil {
 		return err
 	}
-	// Another daemon's: its control group is emptied, and that daemon writes the record.
+	// For another daemon's run, its processes are killed, and that daemon records the end.
 	leaf, err := cgroup.Open(rungroup.OfDead(s.Slice, st.Cgroup, st.ID, st.Session))
 	if err != nil {
 		return problem.New(problem.Failed, "run %s: %w", id, err)
@@ -160,8 +161,8 @@ func (s *Runs) Kill(c caller.Caller, id string, signal int) error {
 	return nil
 }
 
-// Verify asks the kernel whether the jail of a live run is what its plan says. It reads, and
-// attaches to nothing. The run may be another daemon's.
+// Verify checks with the kernel whether the jail of a live run matches its plan. It only reads. The
+// run may belong to another daemon.
 func (s *Runs) Verify(c caller.Caller, id string) (rundir.Verification, error) {
 	st, err := s.findRun(c, id)
 	if err != nil {
@@ -170,9 +171,8 @@ func (s *Runs) Verify(c caller.Caller, id string) (rundir.Verification, error) {
 	return s.Dirs.Verify(st)
 }
 
-// VerifyOwn is Verify for an ordinary user whose runs have private daemons, each in a user
-// namespace of its own: none of them may look into the jails of another. The user may, from outside
-// of them all, and is who calls it.
+// VerifyOwn verifies a run of the calling user that has a private daemon. Private daemons have a
+// user namespace each and cannot look into each other's jails, but their user can from outside.
 func VerifyOwn(c config.Config, id string) (rundir.Verification, error) {
 	runs := &rundir.Store{Dir: filepath.Join(c.StateDir, "runs")}
 	all, err := runs.Live()

@@ -1,6 +1,5 @@
-// Package modules keeps what the daemon knows of WebAssembly modules and programs: the compiled
-// forms of modules on disk, the verified bytes of installed modules in memory, and the digests of
-// programs.
+// Package modules caches WebAssembly modules and programs: compiled modules on disk, the verified
+// bytes of installed modules in memory, and the digests of programs.
 package modules
 
 import (
@@ -27,37 +26,35 @@ import (
 	"github.com/jail-sandbox/jail/runners/wasi"
 )
 
-// A Cache keeps the compiled forms of modules: machine code that a jail of its own makes from a
-// module that nobody trusts, and that other jails run later. An entry therefore serves only runs of
-// the very module that it was made from, is stored where only root writes, and carries a seal that
-// is checked at each use.
+// A Cache stores compiled modules: machine code that a compiling jail makes from an untrusted
+// module, and that other jails run later. An entry therefore is used only for the module that it was
+// made from, is stored where only root writes, and has a seal that is checked at each use.
 //
 //	<dir>/secret            the key of the seals
 //	<dir>/<key>/wazero-…/…  one entry, mounted read-only into the jail
-//	<dir>/<key>/seal        over the entry's content, and, once that is settled, over its place, size and times
-//	<dir>/lock              byte 0 is held while entries are removed or put in place;
-//	                        one other byte for each entry, shared by the runs that use it
+//	<dir>/<key>/seal        over the entry's content, and, once settled, over its inode, size and times
+//	<dir>/lock              byte 0 is locked while entries are added or removed;
+//	                        one other byte per entry, with a shared lock by each run that uses it
 //
-// The cache stays below a bound: Store removes the entries that were used longest ago. An entry is
-// mounted into jails, which read it whenever they first need it, so an entry that a run uses stays
-// until that run is over. Runs of other daemons count as well: after an upgrade two daemons share
-// one cache for a while. The kernel keeps the locks and drops them with the process. They are on a
-// file of their own, because a file that is mounted into a jail can be locked from inside.
+// The size of the cache is bounded: Store removes the least recently used entries. An entry that a
+// run uses, also a run of another daemon, stays until the run is over, since jails read the mounted
+// entry at any time. The kernel drops the locks when a process ends. They are on a separate file,
+// because code in a jail could lock a file that is mounted there.
 //
-// The time of an entry's directory says when the entry was last used. The time of its file does
-// not: the seal covers that one.
+// The modification time of an entry's directory is the time of its last use. The seal covers the
+// time of its file.
 type Cache struct {
 	dir    string
 	secret []byte
-	// machine is what the engine's machine code depends on besides the module.
+	// machine lists the processor features on which compiled code depends.
 	machine string
-	// settles is how old a change of an entry must be for its times to count.
+	// settles is how old the last change of an entry must be for its file times to prove anything.
 	settles time.Duration
-	// most is how many bytes the entries take.
+	// most bounds the total size of the entries, in bytes.
 	most int64
 }
 
-// Open opens the cache in a directory, of at most so many bytes; 0 means defaultCache.
+// Open opens the cache in dir, of at most most bytes; 0 means defaultCache.
 func Open(dir string, most int64) (*Cache, error) {
 	most = cmp.Or(most, defaultCache)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -72,8 +69,8 @@ func Open(dir string, most int64) (*Cache, error) {
 	if c.secret, err = os.ReadFile(path); err == nil && len(c.secret) == sha256.Size {
 		return c, nil
 	}
-	// Missing or cut short: a new secret makes every entry worthless, and each is made anew when it
-	// is needed.
+	// Missing or cut short: with a new secret all entries are invalid, and are compiled again when
+	// needed.
 	if err == nil {
 		if err := os.Remove(path); err != nil {
 			return nil, err
@@ -81,7 +78,7 @@ func Open(dir string, most int64) (*Cache, error) {
 	}
 	c.secret = make([]byte, sha256.Size)
 	rand.Read(c.secret)
-	// Another daemon may have been faster: its secret counts.
+	// If another daemon was faster, its secret counts.
 	if err := atomicfile.Create(path, c.secret, 0o600); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
@@ -89,7 +86,7 @@ func Open(dir string, most int64) (*Cache, error) {
 	return c, err
 }
 
-// describeMachine names the processor's features, as the kernel lists them.
+// describeMachine returns the line of /proc/cpuinfo with the processor's features.
 func describeMachine() (string, error) {
 	f, err := os.Open("/proc/cpuinfo")
 	if err != nil {
@@ -104,19 +101,19 @@ func describeMachine() (string, error) {
 	return "", errors.New("/proc/cpuinfo does not name the processor's features")
 }
 
-// Path returns the directory of a module's compiled form, which need not exist.
+// Path returns the directory of the compiled module, which may not exist.
 func (c *Cache) Path(module [sha256.Size]byte) string {
 	return filepath.Join(c.dir, wasi.CacheKey(module, c.machine))
 }
 
 const (
 	sealName = "seal"
-	// What is being written begins with it.
+	// prefix of entries that are being written
 	unplaced = "new-"
 )
 
-// Find returns the directory of the module's compiled form, which stays there while hold is open.
-// An entry that does not match its seal is removed and counts as missing.
+// Find returns the directory of the compiled module, which stays there while hold is open. ok is
+// false if there is none. An entry that does not match its seal is removed.
 func (c *Cache) Find(hold *Hold, module [sha256.Size]byte) (dir string, ok bool, err error) {
 	dir = c.Path(module)
 	if err := hold.keep(c, dir); err != nil {
@@ -143,12 +140,12 @@ func (c *Cache) look(dir string) error {
 	return c.check(dir, entry)
 }
 
-// isUseless reports whether an entry is to be made anew.
+// isUseless reports whether err means that an entry is missing or does not match its seal.
 func isUseless(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, wasi.ErrSeal)
 }
 
-// remove takes a useless entry away, unless another run has put a new one in its place by now.
+// remove deletes an invalid entry, unless another run has replaced it by now.
 func (c *Cache) remove(dir string) error {
 	lock, err := c.changing()
 	if err != nil {
@@ -161,9 +158,9 @@ func (c *Cache) remove(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// check accepts an entry whose file is the one that was sealed and has not been written since: to
-// forge that stamp one has to read the secret. It reads every other entry again, in a copy of the
-// state directory for one.
+// check verifies the seal of an entry. A matching stamp is enough: it proves that the sealed file
+// was not written since, and cannot be forged without the secret. Otherwise check reads the whole
+// entry, such as in a copy of the state directory.
 func (c *Cache) check(dir string, entry *os.File) error {
 	seal, err := os.ReadFile(filepath.Join(dir, sealName))
 	if err != nil {
@@ -181,9 +178,8 @@ func (c *Cache) check(dir string, entry *os.File) error {
 		atomicfile.Volatile)
 }
 
-// stamp seals where a file is and when it was last changed. A stamp that is not settled proves
-// nothing: before Linux 6.13 the kernel's file times advance in ticks, so two changes in one tick
-// leave the same times.
+// stamp returns a seal over an entry's inode, size and times. An unsettled stamp proves nothing:
+// before Linux 6.13 file times advance in ticks, so two changes in one tick leave the same times.
 func (c *Cache) stamp(dir string, f *os.File) (stamp []byte, settled bool, err error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -206,8 +202,8 @@ func (c *Cache) open(dir string) (*os.File, error) {
 	return os.Open(found[0])
 }
 
-// entryName is what the engine calls an entry; anything else is refused, since the name comes from
-// inside.
+// entryName matches the engine's names of entries. The name comes from inside a jail, so any other
+// is refused.
 var entryName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^wazero-[A-Za-z0-9._-]{1,80}/[0-9a-f]{64}$`)
 })
@@ -215,9 +211,8 @@ var entryName = sync.OnceValue(func() *regexp.Regexp {
 // MaxEntry bounds a compiled module, in bytes.
 const MaxEntry = 512 << 20
 
-// Store stores what a compiling jail wrote: a line with the entry's name, then its bytes. It
-// removes entries until the cache fits its bound, and this one may be among them if nobody holds
-// it.
+// Store stores the output of a compiling jail: a line with the entry's name, then its bytes. It
+// then removes entries until the cache fits its bound, possibly this one if nobody holds it.
 func (c *Cache) Store(module [sha256.Size]byte, written []byte) error {
 	name, entry, ok := bytes.Cut(written, []byte("\n"))
 	if !ok || !entryName().Match(name) || len(entry) == 0 || len(entry) > MaxEntry {
@@ -241,7 +236,7 @@ func (c *Cache) Store(module [sha256.Size]byte, written []byte) error {
 	if err := errors.Join(os.WriteFile(path, entry, 0o444), os.Chmod(temp, 0o755)); err != nil {
 		return err
 	}
-	// What was written a moment ago has no stamp yet: check adds it.
+	// A new file has no settled stamp; check adds it later.
 	if err := os.WriteFile(filepath.Join(temp, sealName), seal, 0o400); err != nil {
 		return err
 	}
@@ -260,30 +255,29 @@ func (c *Cache) Store(module [sha256.Size]byte, written []byte) error {
 
 const (
 	lockName = "lock"
-	// markEvery is how exactly the last use of an entry is known.
+	// markEvery is the precision of the last use of an entry.
 	markEvery = time.Minute
-	// leftAfter is how old an unfinished entry must be to have been left by a daemon that was
-	// killed.
+	// leftAfter is the age at which an unfinished entry counts as left by a killed daemon.
 	leftAfter = time.Hour
-	// leastEntry is what an entry counts as at least, in bytes: an entry has inodes, too, and there
-	// is a bound to how many entries are looked at.
+	// leastEntry is the least size that an entry counts as, in bytes, since it also uses inodes and
+	// time.
 	leastEntry = 1 << 20
 )
 
-// defaultCache is how many bytes compiled modules take unless the settings say otherwise.
+// defaultCache is the default bound on the compiled modules, in bytes.
 const defaultCache = 4 << 30
 
-// Commands of fcntl(2), which package syscall has no names for.
+// Commands of fcntl(2) that package syscall does not name.
 const (
 	setLock     = 37 // F_OFD_SETLK
 	setLockWait = 38 // F_OFD_SETLKW
 )
 
-// A Hold keeps the entries in place that were looked for with it, until it is closed. It is not
+// A Hold keeps the entries that Find returned with it from removal until it is closed. It is not
 // safe for concurrent use.
 type Hold struct{ lock *os.File }
 
-// Close lets the entries go.
+// Close releases the entries. h may be nil.
 func (h *Hold) Close() {
 	if h != nil && h.lock != nil {
 		h.lock.Close()
@@ -306,7 +300,8 @@ func (c *Cache) openLock() (*os.File, error) {
 	return os.OpenFile(filepath.Join(c.dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
 }
 
-// changing waits until nobody else adds or removes entries. The caller closes the file.
+// changing waits for the exclusive lock for adding and removing entries. Closing the file releases
+// it.
 func (c *Cache) changing() (*os.File, error) {
 	lock, err := c.openLock()
 	if err != nil {
@@ -319,8 +314,8 @@ func (c *Cache) changing() (*os.File, error) {
 	return lock, nil
 }
 
-// lockOf returns the byte of the lock that stands for an entry. Two entries may share a byte: then
-// both are in use when one is.
+// lockOf returns the offset of the lock byte for an entry. Entries that share a byte count as used
+// together.
 func lockOf(key string) (int64, error) {
 	const digits = 15
 	n, err := strconv.ParseInt(key[:min(len(key), digits)], 16, 64)
@@ -339,7 +334,7 @@ func lockByte(f *os.File, how int, kind int16, at int64) error {
 	}
 }
 
-// mark records that an entry is used now.
+// mark records the use of an entry in the time of its directory.
 func (c *Cache) mark(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil || time.Since(info.ModTime()) < markEvery {
@@ -349,15 +344,15 @@ func (c *Cache) mark(dir string) error {
 	return os.Chtimes(dir, now, now)
 }
 
-// An entryRoom is how much disk an entry takes.
+// An entryRoom is the disk usage and last use of an entry.
 type entryRoom struct {
 	path string
 	used time.Time
 	size int64
 }
 
-// shrink removes the entries that were used longest ago until the others fit, and what killed
-// daemons have left. lock is what changing returned.
+// shrink removes the least recently used entries until the rest fits, and leftovers of killed
+// daemons. lock is the file from changing.
 func (c *Cache) shrink(lock *os.File) error {
 	all, total, err := c.room()
 	if err != nil {
@@ -390,7 +385,7 @@ func (c *Cache) shrink(lock *os.File) error {
 func (c *Cache) free(lock *os.File, dir string) (gone bool, err error) {
 	at, err := lockOf(filepath.Base(dir))
 	if err != nil {
-		// This file is no entry of the cache.
+		// Not an entry of the cache.
 		return false, nil
 	}
 	err = lockByte(lock, setLock, syscall.F_WRLCK, at)
@@ -404,7 +399,7 @@ func (c *Cache) free(lock *os.File, dir string) (gone bool, err error) {
 	return err == nil, errors.Join(err, lockByte(lock, setLock, syscall.F_UNLCK, at))
 }
 
-// room returns how much disk the entries take, including those that are being written.
+// room returns the disk usage of the entries, also of those that are being written.
 func (c *Cache) room() (all []entryRoom, total int64, err error) {
 	found, err := os.ReadDir(c.dir)
 	if err != nil {
@@ -428,7 +423,7 @@ func (c *Cache) room() (all []entryRoom, total int64, err error) {
 			return err
 		})
 		if errors.Is(err, fs.ErrNotExist) {
-			// Put in its place, or given up, in this moment.
+			// It was renamed or removed meanwhile.
 			continue
 		}
 		if err != nil {

@@ -12,14 +12,13 @@ import (
 	"github.com/jail-sandbox/jail/jail/launch"
 )
 
-// A Sealed keeps the verified bytes of modules in sealed memory files (memfd_create(2)), which
-// nobody can change any more, and beside each what the caller found out about it. So a daemon reads
-// and hashes a module once, and every run gets the very bytes that were verified. A module whose
-// file on the disk was replaced or written since is verified anew. Modules with the same bytes
-// share one memory file.
+// A Sealed caches the verified bytes of modules in sealed memory files (memfd_create(2)), which
+// cannot change, each with a value of the caller's. So a daemon reads and hashes a module once, and
+// every run gets exactly the verified bytes. A module whose file on disk has changed must be
+// verified again. Modules with the same bytes share one memory file.
 type Sealed[T any] struct {
-	// Most bounds the bytes of the memory files together, and nameSize for each name: the modules
-	// that were used last are kept. 0 is for no bound.
+	// Most bounds the total size in bytes, with nameSize for each name. The least recently used
+	// modules are dropped. 0 means no bound.
 	Most int64
 
 	mu  sync.Mutex
@@ -32,22 +31,22 @@ type sealedModule[T any] struct {
 	stamp Stamp
 	about T
 	*sealedFile
-	// used is the count of uses at the last one.
+	// used is the value of uses at the last use.
 	used int64
 }
 
-// A sealedFile is the memory file of the modules with one digest.
+// A sealedFile is a memory file, shared by the modules with the same digest.
 type sealedFile struct {
 	file *os.File
 	sum  [sha256.Size]byte
-	// names is how many modules have it.
+	// names counts the modules that share the file.
 	names int
 }
 
-// nameSize is what a name counts beside the bytes of its module.
+// nameSize is the size that a name counts as, in bytes.
 const nameSize = 4 << 10
 
-// A Stamp identifies a file and when its content, owner or mode was last changed.
+// A Stamp identifies a file and the last change of its content, owner or mode.
 type Stamp struct {
 	dev, ino     uint64
 	size         int64
@@ -63,17 +62,17 @@ func StampOf(path string) (Stamp, error) {
 	return stampOf(&st), nil
 }
 
-// StampOfInfo is the stamp of the file that info describes.
+// StampOfInfo returns the stamp of the file that info describes.
 func StampOfInfo(info fs.FileInfo) Stamp { return stampOf(info.Sys().(*syscall.Stat_t)) }
 
 func stampOf(st *syscall.Stat_t) Stamp { return Stamp{st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim} }
 
-// Settled reports whether the next change of the file will have another time, because the last one
-// is a while ago.
+// Settled reports whether the last change is so old that the next one is sure to have another time.
 func (s Stamp) Settled() bool { return time.Since(time.Unix(s.ctime.Unix())) >= settledAfter }
 
-// Get returns what was put by that name, such as the path of the module, and a new descriptor of its
-// bytes, if the file on the disk, which has the stamp now, is still the one that was verified.
+// Get returns the value that was put under name and a new descriptor of the module's bytes. ok is
+// false if there is none or if now, the current stamp of its file, differs from the verified
+// file's.
 func (s *Sealed[T]) Get(name string, now Stamp) (about T, file *os.File, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,8 +91,7 @@ func (s *Sealed[T]) Get(name string, now Stamp) (about T, file *os.File, ok bool
 	return about, nil, false
 }
 
-// forget forgets what was put by a name, and closes the memory file that no other one has. s.mu is
-// held.
+// forget drops a name, and closes its memory file if no other name uses it. s.mu is held.
 func (s *Sealed[T]) forget(name string) {
 	m := s.all[name]
 	if m == nil {
@@ -105,8 +103,8 @@ func (s *Sealed[T]) forget(name string) {
 	}
 }
 
-// BySum returns a new descriptor of the verified module with that SHA-256 digest, wherever its file
-// is.
+// BySum returns a new descriptor of the verified module with that SHA-256 digest, and false if
+// there is none.
 func (s *Sealed[T]) BySum(sum [sha256.Size]byte) (*os.File, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,8 +117,8 @@ func (s *Sealed[T]) BySum(sum [sha256.Size]byte) (*os.File, bool) {
 	return nil, false
 }
 
-// Put remembers a module that was verified by a name: the stamp that its file had before, the digest
-// of its bytes and what is known about it. The caller keeps file.
+// Put stores a verified module under name: the stamp of its file before it was read, the digest of
+// its bytes, and the value about. It copies the descriptor: the caller closes file.
 func (s *Sealed[T]) Put(name string, before Stamp, sum [sha256.Size]byte, file *os.File,
 	about T) error {
 	s.mu.Lock()
@@ -149,8 +147,7 @@ func (s *Sealed[T]) Put(name string, before Stamp, sum [sha256.Size]byte, file *
 	return nil
 }
 
-// shrink forgets the modules whose last use is oldest, until the rest is within the bound. s.mu is
-// held.
+// shrink drops the least recently used modules until the rest is within the bound. s.mu is held.
 func (s *Sealed[T]) shrink() {
 	for s.Most > 0 {
 		oldest, total := "", int64(0)
@@ -180,7 +177,7 @@ const (
 	settledAfter = 5 * time.Second
 )
 
-// Of returns the digest of at most limit bytes of a file that info describes.
+// Of returns the digest of the first limit bytes of f, which info describes.
 func (d *Digests) Of(f *os.File, info fs.FileInfo, limit int64) (sum [sha256.Size]byte, err error) {
 	stamp := StampOfInfo(info)
 	d.mu.Lock()

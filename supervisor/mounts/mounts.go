@@ -1,5 +1,5 @@
-// Package mounts opens what a jail mounts of the host, tells whether that is still the same, and says
-// which mounts the jails of a session share.
+// Package mounts opens the host files that a jail mounts, detects whether they have changed, and
+// tells which mounts the jails of a session share.
 package mounts
 
 import (
@@ -20,9 +20,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// Files are the descriptors that one launch hands to its jail: the sources of its mounts. Those
-// passed to Own were opened for this launch alone, and Close closes them; the others are a
-// session's, which lends them to each of its jails.
+// Files are the descriptors of the mount sources for one launch of a jail. Close closes only those
+// passed to Own. The others belong to a session, which reuses them.
 type Files struct {
 	launch.Files
 	own []*os.File
@@ -31,24 +30,24 @@ type Files struct {
 // Own adds descriptors that Close closes.
 func (f *Files) Own(files ...*os.File) { f.own = append(f.own, files...) }
 
-// Close closes the descriptors that were opened for this launch.
+// Close closes the descriptors passed to Own.
 func (f *Files) Close() {
 	for _, file := range f.own {
 		file.Close()
 	}
 }
 
-// IsModule reports whether a bind mount is of a module that the daemon has compiled, and not of a
-// file of the host.
+// IsModule reports whether a bind mount has a module that the daemon compiled, rather than a file
+// of the host.
 func IsModule(m jail.Mount) bool { return strings.HasPrefix(m.Target, jail.CacheDir+"/") }
 
-// Shared reports whether all jails of a session use the same instance of the mount m. They do with
-// the tmpfs mounts of the policy, except those below /dev. This is not about mount propagation.
+// Shared reports whether all jails of a session mount the same instance of m: the tmpfs mounts of
+// the policy, except below /dev. It is not about mount propagation.
 func Shared(m jail.Mount) bool {
 	return m.Kind == jail.MountTmpfs && !strings.HasPrefix(m.Target, "/dev/")
 }
 
-// openCache mounts a cache, and makes it if there is none.
+// openCache returns a mount of the caller's cache for m, which it makes if needed.
 func openCache(p jail.Plan, m jail.Mount, c asuser.Caller, host hostlayers.Host) (*os.File, error) {
 	store, err := workspace.Open(filepath.Join(host.StateDir, "workspaces"))
 	if err != nil {
@@ -80,8 +79,8 @@ func openCache(p jail.Plan, m jail.Mount, c asuser.Caller, host hostlayers.Host)
 }
 
 // Binds opens the sources of a plan's bind mounts, caches and image, in order: compiled modules,
-// caches and the image with the daemon's rights, everything else with the caller's. With an error,
-// too, the caller closes those that Binds returns.
+// caches and images with the daemon's rights, others with the caller's. The caller closes the
+// returned files, also beside an error.
 func Binds(p jail.Plan, c asuser.Caller, host hostlayers.Host) (all []*os.File, err error) {
 	for _, m := range p.Mounts {
 		if m.Kind == jail.MountCache {
@@ -117,8 +116,7 @@ func Binds(p jail.Plan, c asuser.Caller, host hostlayers.Host) (all []*os.File, 
 	return all, nil
 }
 
-// An Inode is a file or directory of the host, whatever its name is now: its device and inode number
-// (inode(7)).
+// An Inode identifies a file or directory of the host by device and inode number (inode(7)).
 type Inode struct{ Dev, Ino uint64 }
 
 // InodeOf returns the inode of the file that info describes.
@@ -127,7 +125,7 @@ func InodeOf(info fs.FileInfo) Inode {
 	return Inode{st.Dev, st.Ino}
 }
 
-// Inodes returns those of open files, or nil if one of them is not known.
+// Inodes returns the inodes of open files, or nil if fstat(2) of one fails.
 func Inodes(files []*os.File) []Inode {
 	all := []Inode{}
 	for _, f := range files {

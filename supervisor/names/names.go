@@ -19,7 +19,7 @@ import (
 
 // Store keeps the names that users gave to their runs and sessions. Every run has a random id,
 // by which all of jail knows the run; a name is an alias that belongs to one user. So no user can
-// Find out which names another user has, or take one away.
+// find out which names another user has, or take one away.
 //
 //	names/UID/NAME   symbolic link to the id
 //	names/ids/ID     symbolic link to UID/NAME
@@ -29,11 +29,11 @@ type Store struct {
 	dir string
 
 	mu sync.Mutex
-	// By requests that are under way.
+	// Names that requests under way have taken.
 	taken map[Name]*takenName
 }
 
-// A Name is what one user calls a run or session.
+// A Name is a user's name for a run or session.
 type Name struct {
 	UID  uint32
 	Name string
@@ -44,23 +44,23 @@ type takenName struct {
 	users int // requests
 }
 
-// keepNames is how long a name is kept of which nothing is left but records, so that inspect finds
-// the last run of that name.
+// keepNames is how long a name is kept after its run is gone, so that jail inspect finds the last
+// run of that name in the log.
 const keepNames = 24 * time.Hour
 
-// Open returns the store in a directory, which it makes.
+// Open makes the directory of a store and returns the store.
 func Open(dir string) (*Store, error) {
 	return At(dir), os.MkdirAll(filepath.Join(dir, "ids"), 0o700)
 }
 
-// At returns the store in a directory that may not exist, to look names up in.
+// At returns the store in a directory that may not exist, for looking up names.
 func At(dir string) *Store { return &Store{dir: dir, taken: map[Name]*takenName{}} }
 
 func (n *Store) path(u Name) string {
 	return filepath.Join(n.dir, strconv.FormatUint(uint64(u.UID), 10), u.Name)
 }
 
-// Find returns the id that a user's name stands for, or "".
+// Find returns the id of a user's name, or "" if there is none.
 func (n *Store) Find(u Name) string {
 	if _, err := jail.ParseID(u.Name); err != nil {
 		return ""
@@ -72,7 +72,7 @@ func (n *Store) Find(u Name) string {
 	return id
 }
 
-// NameOf returns the name that an id was given and the user who gave it, or the zero Name.
+// NameOf returns the name of an id and the user who gave it, or the zero Name.
 func (n *Store) NameOf(id string) (u Name) {
 	if _, err := jail.ParseID(id); err != nil {
 		return u
@@ -89,7 +89,7 @@ func (n *Store) NameOf(id string) (u Name) {
 	return Name{uint32(uid), name}
 }
 
-// Link gives a name to an id, in place of the one that it had.
+// Link makes a name stand for an id, instead of its former one.
 func (n *Store) Link(u Name, id string) error {
 	path := n.path(u)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -106,7 +106,7 @@ func (n *Store) Link(u Name, id string) error {
 	return nil
 }
 
-// Users returns the users who have given names.
+// Users returns the users that have names in the store.
 func (n *Store) Users() (uids []uint32) {
 	entries, err := os.ReadDir(n.dir)
 	if err != nil {
@@ -120,7 +120,7 @@ func (n *Store) Users() (uids []uint32) {
 	return uids
 }
 
-// Prune removes the names of ids for which isThere is false, keepNames after they were given.
+// Prune removes the names older than keepNames whose ids isThere reports false for.
 func (n *Store) Prune(isThere func(id string) bool) error {
 	old, err := os.ReadDir(filepath.Join(n.dir, "ids"))
 	if err != nil {
@@ -146,8 +146,8 @@ func (n *Store) Prune(isThere func(id string) bool) error {
 	return err
 }
 
-// Take returns the id that requests under way for a name share: that of the first of them, which
-// makes it. done must be called when the request is over or its id is known otherwise.
+// Take returns the id that all concurrent requests for a name share. The first of them gets it from
+// make. done must be called when the request is over or its id is stored elsewhere.
 func (n *Store) Take(u Name, make func() (string, error)) (id string, done func(), err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -169,7 +169,7 @@ func (n *Store) Take(u Name, make func() (string, error)) (id string, done func(
 	}), nil
 }
 
-// GlobalID matches the ids that jail makes.
+// GlobalID returns the pattern of the ids that jail makes.
 var GlobalID = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`\b[0-9a-hj-km-np-tv-z]{26}\b`)
 })
@@ -177,7 +177,7 @@ var GlobalID = sync.OnceValue(func() *regexp.Regexp {
 // IsGlobal reports whether id has the form of the ids that jail makes.
 func IsGlobal(id string) bool { return len(id) == 26 && GlobalID().MatchString(id) }
 
-// UserID reads a user of the host, by name or by number.
+// UserID returns the uid of a user given by name or number, and false if text is neither.
 func UserID(text string) (uint32, bool) {
 	if u, err := user.Lookup(text); err == nil {
 		text = u.Uid

@@ -1,5 +1,4 @@
-// Package naming turns what users call runs and sessions into ids, and ids into what a user calls
-// them.
+// Package naming translates between the names that users give to runs and sessions and their ids.
 package naming
 
 import (
@@ -15,21 +14,21 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// A Namer knows the names of the runs and sessions of a daemon.
+// A Namer translates the names of a daemon's runs and sessions.
 type Namer struct {
 	Names *names.Store
-	// Owner returns the user of a run, of a session, or of what is left of one: nil if the user is
-	// not known. there is false if nothing has that id.
+	// Owner returns the user of a run, a session or a rest of one; nil if the user is not known.
+	// there is false if nothing has that id.
 	Owner func(id string) (owner *uint32, there bool)
-	// Permissions returns what the ceiling in force lets a caller do.
+	// Permissions returns what the ceiling in force permits a caller.
 	Permissions func(caller.Caller) caller.Permissions
 }
 
-// Take returns the id of a run or session that a caller asks for by a name: a new one, or where
-// the caller has something of that name, that one's id, so that the same request finds it and
-// another is refused. Without a name it returns an empty id, and the run gets one that nobody else
-// knows. An id of the form that jail makes is taken as it is if nobody has it: a client chooses one
-// to end its run by. done must be called when the run is known by its id, or over.
+// Take returns the id for a new run or session that a caller names. If the caller has something of
+// that name, Take returns its id, so that an equal request finds it and any other fails. It returns
+// "" for no name. A name in the form of jail's ids is used as the id if it is free, so that a
+// client can choose one to end its run by. done must be called when the run is known by its id, or
+// over.
 func (s *Namer) Take(c caller.Caller, name string) (id string, done func(), err error) {
 	if name == "" {
 		return "", func() {}, nil
@@ -45,7 +44,8 @@ func (s *Namer) Take(c caller.Caller, name string) (id string, done func(), err 
 	return id, done, nil
 }
 
-// idFor is the id that a name stands for from now on. It is called under the lock of take.
+// idFor returns the id for a name, and links a new one if needed. It is called under the lock of
+// names.Store.Take.
 func (s *Namer) idFor(u names.Name) (string, error) {
 	if id := s.Names.Find(u); id != "" && s.isThere(id) {
 		return id, nil
@@ -64,10 +64,9 @@ func (s *Namer) isThere(id string) bool {
 	return there
 }
 
-// Named returns the id of what a caller calls text: a name of their own, an id, or USER/NAME for
-// another user's. A name that is none of theirs, and that one user has whose runs they may see,
-// is that user's. Whether the caller may see or change what has the id is asked later, and text
-// that names nothing is returned as it is.
+// Named returns the id for text: a name of the caller's, an id, or USER/NAME for another user's. A
+// name of one other user, whose runs the caller may see, is found too. Text that names nothing is
+// returned unchanged. Permissions are checked later.
 func (s *Namer) Named(c caller.Caller, text string) (string, error) {
 	if who, name, ok := strings.Cut(text, "/"); ok {
 		uid, known := names.UserID(who)
@@ -107,8 +106,8 @@ func (s *Namer) Named(c caller.Caller, text string) (string, error) {
 	return text, nil
 }
 
-// Shown returns what a run or session is called for a caller: the name that it was given, where
-// they may see that, else its id. "" stays "".
+// Shown returns the name of a run or session if it has one that the caller may see, else its id. ""
+// stays "".
 func (s *Namer) Shown(c caller.Caller, id string) string {
 	if u := s.Names.NameOf(id); u.Name != "" && s.Permissions(c).Sees(u.UID) {
 		return u.Name
@@ -116,14 +115,14 @@ func (s *Namer) Shown(c caller.Caller, id string) string {
 	return id
 }
 
-// Result is a result for a caller: with the names of what it is about.
+// Result returns r with names in place of ids, for a caller.
 func (s *Namer) Result(c caller.Caller, r message.Result) message.Result {
 	r.GlobalID, r.ID, r.Session = r.ID, s.Shown(c, r.ID), s.Shown(c, r.Session)
 	r.Error = s.Error(c, r.Error)
 	return r
 }
 
-// Error is an error for a caller, whose texts have names in place of ids.
+// Error returns e with names in place of ids in its texts, for a caller. e may be nil.
 func (s *Namer) Error(c caller.Caller, e *problem.Error) *problem.Error {
 	if e == nil {
 		return nil
@@ -135,25 +134,25 @@ func (s *Namer) Error(c caller.Caller, e *problem.Error) *problem.Error {
 	return &shown
 }
 
-// Run is a live run for a caller.
+// Run returns r with names in place of ids, for a caller.
 func (s *Namer) Run(c caller.Caller, r message.RunInfo) message.RunInfo {
 	r.GlobalID, r.ID, r.Session = r.ID, s.Shown(c, r.ID), s.Shown(c, r.Session)
 	return r
 }
 
-// Session is a session for a caller.
+// Session returns i with its name in place of its id, for a caller.
 func (s *Namer) Session(c caller.Caller, i message.SessionInfo) message.SessionInfo {
 	i.GlobalID, i.ID = i.ID, s.Shown(c, i.ID)
 	return i
 }
 
-// Workspace is a shadow for a caller.
+// Workspace returns w with names in place of ids, for a caller.
 func (s *Namer) Workspace(c caller.Caller, w shadows.WorkspaceInfo) shadows.WorkspaceInfo {
 	w.GlobalID, w.ID, w.Parent = w.ID, s.Shown(c, w.ID), s.Shown(c, w.Parent)
 	return w
 }
 
-// Branch is a branch for a caller.
+// Branch returns b with names in place of ids, for a caller.
 func (s *Namer) Branch(c caller.Caller, b shadows.BranchInfo) shadows.BranchInfo {
 	b.GlobalID, b.ID, b.Parent = b.ID, s.Shown(c, b.ID), s.Shown(c, b.Parent)
 	for i := range b.Merges {
@@ -162,13 +161,13 @@ func (s *Namer) Branch(c caller.Caller, b shadows.BranchInfo) shadows.BranchInfo
 	return b
 }
 
-// Detached is a detached run for a caller.
+// Detached returns d with its name in place of its id, for a caller.
 func (s *Namer) Detached(c caller.Caller, d message.DetachedInfo) message.DetachedInfo {
 	d.GlobalID, d.ID = d.ID, s.Shown(c, d.ID)
 	return d
 }
 
-// Verification is a verification for a caller.
+// Verification returns v with its name in place of its id, for a caller.
 func (s *Namer) Verification(c caller.Caller, v rundir.Verification) rundir.Verification {
 	v.GlobalID, v.ID = v.ID, s.Shown(c, v.ID)
 	return v

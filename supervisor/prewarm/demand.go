@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// A member is a prewarmed jail. A demand knows nothing else of it: whether it fits a run is decided
-// by the caller of Claim.
+// A member is a prewarmed jail. The caller of Claim decides whether it fits a run.
 type member interface {
 	// Ended reports whether the jail has ended, by itself or killed from outside.
 	Ended() bool
@@ -27,7 +26,7 @@ type member interface {
 const (
 	// window is how long a claim counts when the pool decides how many jails of its kind to make.
 	window = time.Second
-	// linger is how long after the last claim the pool keeps more than one jail of a kind.
+	// linger is how long after the last claim the pool keeps several jails of a kind.
 	linger = 10 * time.Second
 	// idle is how long after the last claim the pool keeps any jail of a kind.
 	idle = 2 * time.Minute
@@ -37,8 +36,8 @@ const (
 	tick = time.Second
 	// patience is how long the pool yields to runs.
 	patience = 250 * time.Millisecond
-	// awaitMost is how long a claim waits for a jail that is being made. On a loaded machine a jail
-	// takes a second, and a new one would take longer than the rest of that.
+	// awaitMost is how long a claim waits for a jail that is being made. On a loaded machine making
+	// one takes about a second, so waiting is faster than making another.
 	awaitMost = 5 * time.Second
 	step      = 5 * time.Millisecond
 	maxKinds  = 256
@@ -70,8 +69,8 @@ type options[S any, J member] struct {
 	now func() time.Time
 }
 
-// A demand keeps prewarmed jails of several kinds by what is asked for. Its methods may be called
-// from several goroutines.
+// A demand keeps prewarmed jails of several kinds according to the claims. Its methods may be
+// called from several goroutines.
 type demand[S any, J member] struct {
 	o      options[S, J]
 	cancel context.CancelFunc
@@ -80,11 +79,11 @@ type demand[S any, J member] struct {
 
 	mu    sync.Mutex
 	kinds map[string]*kind[S, J]
-	// age is how often the pool was drained.
+	// age counts the calls of Drain.
 	age    int
 	stats  stats
 	closed bool
-	// making is the key of the kind of which a jail is being made.
+	// making is the key of the kind that a jail is being made of.
 	making string
 	// made is closed when that jail is ready or has failed. It is nil while none is made.
 	made chan struct{}
@@ -96,7 +95,7 @@ type kind[S any, J member] struct {
 	prewarmed []J
 	// claims are the times of the last claims, the oldest first.
 	claims []time.Time
-	// failed is when a jail of the kind could last not be made.
+	// failed is when making a jail of the kind last failed.
 	failed time.Time
 }
 
@@ -109,7 +108,7 @@ type stats struct {
 	Made, Failed     int64
 }
 
-// newDemand starts one.
+// newDemand returns a demand and starts its goroutine, which ends with Close.
 func newDemand[S any, J member](o options[S, J]) *demand[S, J] {
 	if o.now == nil {
 		o.now = time.Now
@@ -121,9 +120,9 @@ func newDemand[S any, J member](o options[S, J]) *demand[S, J] {
 	return p
 }
 
-// Claim gives the caller a prewarmed jail of the kind with that key for which fits returns true, if
-// there is one. It also has the pool prewarm jails of the kind from spec. If options.awaits says
-// so, Claim waits for the jail that is being made until ctx ends, at most 5 s.
+// Claim returns a prewarmed jail of the kind key for which fits returns true, and false if there is
+// none. From then on the pool prewarms jails of the kind from spec. If options.awaits says so,
+// Claim waits for the jail that is being made until ctx ends, at most awaitMost.
 func (p *demand[S, J]) Claim(ctx context.Context, key string, spec S, fits func(J) bool) (J, bool) {
 	if p.o.outdated != nil && p.o.outdated() {
 		p.Drain()
@@ -158,7 +157,8 @@ func (p *demand[S, J]) Claim(ctx context.Context, key string, spec S, fits func(
 	return j, ok
 }
 
-// first takes the first ready jail of a kind that fits, and ends those before it. p.mu is held.
+// first removes and returns the first ready jail of a kind that fits, and ends those before it.
+// p.mu is held.
 func (p *demand[S, J]) first(key string, fits func(J) bool) (j J, ok bool) {
 	k := p.kinds[key]
 	for k != nil && len(k.prewarmed) > 0 {
@@ -186,7 +186,7 @@ func (p *demand[S, J]) await(ctx context.Context) {
 	}
 }
 
-// recent returns the claims that still count, at most so many.
+// recent returns the claims within window, fewer than most of them.
 func recent(claims []time.Time, now time.Time, most int) []time.Time {
 	for len(claims) > 0 && (now.Sub(claims[0]) > window || len(claims) >= most) {
 		claims = claims[1:]
@@ -234,8 +234,8 @@ func (p *demand[S, J]) Forget(matches func(S) bool) {
 	}
 }
 
-// Take gives the caller a prewarmed jail of a kind that matches, to be closed. Of several kinds it
-// takes from the one whose last claim is the oldest.
+// Take removes and returns a prewarmed jail of a kind that matches, which the caller must close. It
+// takes from the kind whose last claim is the oldest.
 func (p *demand[S, J]) Take(matches func(S) bool) (J, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -250,8 +250,8 @@ func (p *demand[S, J]) Take(matches func(S) bool) (J, bool) {
 	return j, true
 }
 
-// oldest returns the key of the kind whose last claim is the oldest of those for which want returns
-// true. ok is false if there is none. p.mu is held.
+// oldest returns the key of the kind with the oldest last claim among those that want accepts. ok
+// is false if there is none. p.mu is held.
 func (p *demand[S, J]) oldest(want func(*kind[S, J]) bool) (oldest string, ok bool) {
 	for name, k := range p.kinds {
 		if want(k) && (!ok || k.lastClaim().Before(p.kinds[oldest].lastClaim())) {
@@ -261,7 +261,7 @@ func (p *demand[S, J]) oldest(want func(*kind[S, J]) bool) (oldest string, ok bo
 	return oldest, ok
 }
 
-// Close ends all prewarmed jails, makes no more, and returns when nothing is left of any.
+// Close ends all prewarmed jails, makes no more, and returns when all are removed.
 func (p *demand[S, J]) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -287,7 +287,7 @@ func (p *demand[S, J]) prewarmed() (n int) {
 	return n
 }
 
-// fill makes the jails that are wanted, one after the other, until ctx ends.
+// fill makes the wanted jails, one after the other, until ctx ends.
 func (p *demand[S, J]) fill(ctx context.Context) {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
@@ -309,7 +309,8 @@ func (p *demand[S, J]) fill(ctx context.Context) {
 	}
 }
 
-// yield leaves the processors to runs for a while. It returns false once ctx has ended.
+// yield waits while runs need the processors, at most patience. It returns false once ctx has
+// ended.
 func (p *demand[S, J]) yield(ctx context.Context) bool {
 	patient := time.NewTimer(patience)
 	defer patient.Stop()
@@ -327,7 +328,7 @@ func (p *demand[S, J]) yield(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// makeOne makes one jail, and reports whether there was one to make.
+// makeOne makes one jail if one is wanted. It returns false if none is.
 func (p *demand[S, J]) makeOne(ctx context.Context) bool {
 	key, spec, age, ok := p.next()
 	if !ok {
@@ -356,8 +357,9 @@ func (p *demand[S, J]) makeOne(ctx context.Context) bool {
 	return true
 }
 
-// next chooses the kind to make a jail of: the one that was claimed last of those that lack a jail
-// and have capacity. If the pool is full, next ends a jail of the kind whose last claim is oldest.
+// next chooses the kind to make a jail of: of those that lack a jail and have capacity, the one
+// claimed last. If the pool is full, next ends a jail of the kind with the oldest last claim. ok is
+// false if no jail is to be made.
 func (p *demand[S, J]) next() (key string, spec S, age int, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

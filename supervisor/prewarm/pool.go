@@ -26,21 +26,21 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
-// How a run came to its jail, as its record says.
+// How a run got its jail, as its record says: made for it, or prewarmed.
 const (
 	StartCold = "cold"
 	StartWarm = "warm"
 )
 
-// Options are what a Pool makes jails with.
+// Options configure a Pool and how it makes jails.
 type Options struct {
 	// Size is how many prewarmed jails there may be, at least 1.
 	Size int
-	// Dirs has the directories of prewarmed jails, for a later daemon to clear up after this one.
+	// Dirs keeps the directories of prewarmed jails, so that a later daemon can clear up.
 	Dirs     *rundir.Store
 	Launcher launch.Launcher
 	Host     hostlayers.Host
-	// Module opens the module with that digest, if it is kept.
+	// Module opens the module with that digest. It returns false if the module is not stored.
 	Module func(sum [sha256.Size]byte) (*os.File, bool)
 	// Busy reports whether runs need the processors now.
 	Busy func() bool
@@ -48,7 +48,8 @@ type Options struct {
 	Outdated func() bool
 }
 
-// A Pool prewarms jails. A nil Pool has none. Its methods may be called from several goroutines.
+// A Pool prewarms jails. A nil Pool never has one. Its methods may be called from several
+// goroutines.
 type Pool struct{ jails *demand[Spec, *Jail] }
 
 // New starts a pool.
@@ -57,49 +58,48 @@ func New(o Options) *Pool {
 		awaits: Spec.awaits, outdated: o.Outdated, busy: o.Busy})}
 }
 
-// A Spec is what prewarmed jails of one kind are made from.
+// A Spec describes the prewarmed jails of one kind.
 type Spec struct {
-	// Module is the digest of the module that each of them loads; zero for none. Only an installed
-	// module or an agent's is loaded beforehand: another one of a caller's is kept nowhere.
+	// Module is the digest of the module that each jail loads; zero for none. Only modules that are
+	// installed or belong to an agent are loaded in advance.
 	Module [sha256.Size]byte
-	// Session is the session for whose invocations they are made; nil for runs.
+	// Session is the session whose invocations may use the jails; nil for runs.
 	Session *Session
-	// Caller is, for a session's jails, with whose rights their bind mounts are opened, and
-	// Programs are the programs of the host that were found there.
+	// Caller is the user with whose rights the bind mounts of a session's jails are opened.
+	// Programs are the programs found on the host then.
 	Caller   asuser.Caller
 	Programs []mounts.Inode
-	// Network makes the fetch proxy of each of them; nil for none.
+	// Network makes the fetch proxy of each jail; nil for none.
 	Network Network
 
-	// plan is the part of a run's plan that no single run has for itself.
+	// plan is a run's plan without the parts that differ between runs.
 	plan jail.Plan
 }
 
-// A Network makes the fetch proxies of prewarmed jails of one kind.
+// A Network makes the fetch proxies for prewarmed jails of one kind.
 type Network interface {
-	// StartAhead starts the proxy of a jail that has that control group.
+	// StartAhead starts the proxy of the jail with that control group.
 	StartAhead(ctx context.Context, cgroup string) (Proxy, error)
-	// Same reports whether a proxy by the other one would be no other one.
+	// Same reports whether both would make equal proxies.
 	Same(other Network) bool
 }
 
 // A Proxy is the fetch proxy of a prewarmed jail.
 type Proxy interface {
-	// Authority returns the certificates that programs in the jail are to trust, in PEM.
+	// Authority returns the certificates, in PEM, that programs in the jail are to trust.
 	Authority() string
 	// Dead reports whether the proxy has ended by itself.
 	Dead() bool
-	// Discard ends a proxy that has served nobody.
+	// Discard ends a proxy that was never used.
 	Discard()
 }
 
-// A Jail was started before anybody asked for it, by the same code and from the same kind of plan
-// as any jail. No part of a run is in it: no workspace and no invocation. Its module is loaded, and
-// nothing of the module has run. Only the daemon has the other ends of its pipes.
+// A Jail is a jail that was started in advance, by the same code as any jail. It contains nothing
+// of a run: no workspace and no invocation. Its module may be loaded, but none of its code has run.
+// Only the daemon has the other ends of its pipes.
 //
-// Whether a run can have a prewarmed jail is decided by the run's own plan, made from the policy
-// and the tools of now: the plan that this jail was made from must be the same for the kernel, word
-// for word. So a pool that is not drained in time gives out nothing that it should not.
+// A run gets the jail only if the run's own plan, made from the current policy and tools, is
+// identical for the kernel. So a pool that was not drained in time does no harm.
 type Jail struct {
 	Process *launch.Process
 	Pipes   *stdio.Pipes
@@ -107,12 +107,12 @@ type Jail struct {
 	spec Spec
 	plan jail.Plan
 	dir  *rundir.Dir
-	// ids are those of a jail for runs. A session's jail has the session's.
+	// ids are the jail's host ids; nil if it uses its session's ids.
 	ids  *idrange.Range
 	host onHost
 	// claimed is guarded by the session's mutex. See [Session.claimed].
 	claimed bool
-	// module is the digest of the module that it was told to load; zero for none.
+	// module is the digest of the module that was loaded; zero for none.
 	module [sha256.Size]byte
 	// proxy is the jail's fetch proxy, until a run takes it; nil for none.
 	proxy Proxy
@@ -122,14 +122,15 @@ type Jail struct {
 	once    sync.Once
 }
 
-// onHost is what a jail found on the host when it was made.
+// onHost identifies what a jail uses of the host, as it was when the jail was made.
 type onHost struct {
 	binds []mounts.Inode
-	// mounted is, for a session's jail, what was mounted where.
+	// mounted is the digest of the host's mounts, for a session's jail.
 	mounted [sha256.Size]byte
 }
 
-// Clear removes what the prewarmed jails of killed daemons have left.
+// Clear removes the processes, control groups and directories that prewarmed jails of killed
+// daemons have left.
 func Clear(dirs *rundir.Store, slice string) error {
 	dead, err := dirs.Dead()
 	if err != nil {
@@ -146,7 +147,7 @@ func Clear(dirs *rundir.Store, slice string) error {
 	return nil
 }
 
-// HasHost reports whether a jail mounts anything of the host but its workspace and compiled
+// HasHost reports whether a plan mounts anything of the host besides its workspace and compiled
 // modules.
 func HasHost(p jail.Plan) bool {
 	return slices.ContainsFunc(p.Mounts, func(m jail.Mount) bool {
@@ -154,9 +155,9 @@ func HasHost(p jail.Plan) bool {
 	})
 }
 
-// Claim gives a run a prewarmed jail, if there is one for its plan, and returns the plan with the
-// jail's ids and names. binds are the run's own descriptors of its bind mounts. The pool prewarms
-// such jails from then on.
+// Claim returns a prewarmed jail that fits plan, and plan with the jail's ids and names. binds are
+// the run's own descriptors of its bind mounts. It returns false if no jail fits. From then on the
+// pool prewarms such jails.
 func (p *Pool) Claim(ctx context.Context, plan jail.Plan, spec Spec, binds []*os.File) (*Jail,
 	jail.Plan, bool) {
 	if p == nil {
@@ -181,7 +182,7 @@ func (p *Pool) Claim(ctx context.Context, plan jail.Plan, spec Spec, binds []*os
 	return j, as, true
 }
 
-// hasSameHost reports whether a new jail would have the same of the host below its mounts.
+// hasSameHost reports whether the mounts of the host are the same as when the jail was made.
 func (j *Jail) hasSameHost(plan jail.Plan, spec Spec) bool {
 	if !HasHost(plan) {
 		return true
@@ -190,7 +191,8 @@ func (j *Jail) hasSameHost(plan jail.Plan, spec Spec) bool {
 	return err == nil && now == j.host.mounted && slices.Equal(j.spec.Programs, spec.Programs)
 }
 
-// hasSameNetwork reports whether the proxy of a new jail would be told the same.
+// hasSameNetwork reports whether the jail's proxy is alive and a new one would be configured the
+// same, or both would have none.
 func (j *Jail) hasSameNetwork(now Network) bool {
 	if now == nil || j.proxy == nil {
 		return now == nil && j.proxy == nil
@@ -198,14 +200,16 @@ func (j *Jail) hasSameNetwork(now Network) bool {
 	return !j.proxy.Dead() && now.Same(j.spec.Network)
 }
 
-// TakeProxy gives the jail's fetch proxy to the run that has the jail; nil if there is none.
+// TakeProxy returns the jail's fetch proxy, once, to the run that claimed the jail; nil if there is
+// none.
 func (j *Jail) TakeProxy() Proxy {
 	p := j.proxy
 	j.proxy = nil
 	return p
 }
 
-// enter gives the jail to an invocation of s, or to a run if s is nil, if it was made for such.
+// enter gives the jail to an invocation of s, or to a run if s is nil. It returns false if the jail
+// was made for another session.
 func (j *Jail) enter(s *Session) bool {
 	if j.spec.Session != s {
 		return false
@@ -216,15 +220,14 @@ func (j *Jail) enter(s *Session) bool {
 	return true
 }
 
-// hostMounts returns the digest of what is mounted where on the host, as the daemon sees it
-// (proc_pid_mountinfo(5)). Below a directory of the host a jail has what was mounted there when the
-// jail was made.
+// hostMounts returns the digest of the daemon's mount table (proc_pid_mountinfo(5)). A bind mount
+// of a jail contains only the submounts that existed when the jail was made.
 func hostMounts() (sum [sha256.Size]byte, err error) {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	return sha256.Sum256(text), err
 }
 
-// Make makes a jail by a plan for a session, outside of any pool. The caller closes it.
+// Make makes a jail from plan for a session, outside of any pool. The caller closes it.
 func Make(ctx context.Context, o Options, spec Spec, plan jail.Plan) (*Jail, error) {
 	spec.plan = plan
 	return o.start(ctx, spec)
@@ -275,7 +278,7 @@ func (o Options) start(ctx context.Context, spec Spec) (_ *Jail, err error) {
 	}
 	undo = append(undo, func() { _ = j.dir.Remove() })
 	if session != nil {
-		// Before anything is cloned: what is mounted in between makes the jail unfit.
+		// Before any mount is cloned, so that a later mount makes the jail outdated.
 		if j.host.mounted, err = hostMounts(); err != nil {
 			return nil, err
 		}
@@ -327,8 +330,8 @@ func (o Options) start(ctx context.Context, spec Spec) (_ *Jail, err error) {
 	return j, nil
 }
 
-// load has a jail load its module, if it is to have one. All layers of the jail are set up by then,
-// also if its workspace comes later.
+// load lets a jail load its module, if it has one. All layers of the jail are set up by then, even
+// if the workspace is attached later.
 func (o Options) load(j *Jail) error {
 	if j.spec.Module == [sha256.Size]byte{} {
 		return nil
@@ -348,21 +351,20 @@ func (o Options) load(j *Jail) error {
 // Plan returns the plan of the jail.
 func (j *Jail) Plan() jail.Plan { return j.plan }
 
-// Outdated reports whether a jail that is made now for plan would find something else on the host:
-// binds are the sources of its bind mounts as they are now.
+// Outdated reports whether a jail that is made now for plan would mount something else. binds are
+// the current sources of its bind mounts.
 func (j *Jail) Outdated(plan jail.Plan, binds []*os.File) bool {
 	return !slices.Equal(j.host.binds, mounts.Inodes(binds)) || !j.hasSameHost(plan, j.spec)
 }
 
-// AttachesLater reports whether the run attaches its shadow workspace, or the state of its agent, to
-// the jail. A session's jail
-// has the session's.
+// AttachesLater reports whether a run attaches its shadow workspace, or the state of its agent, to
+// the jail. The jails of a session already have its shadow.
 func (j *Jail) AttachesLater() bool {
 	p := j.spec.plan
 	return (p.Workspace != nil || p.HostsAgent()) && j.spec.Session == nil
 }
 
-// Loaded reports whether the module with that digest was loaded in the jail.
+// Loaded reports whether the module with that digest is loaded in the jail. j may be nil.
 func (j *Jail) Loaded(sum [sha256.Size]byte) bool {
 	return j != nil && j.module != [sha256.Size]byte{} && j.module == sum
 }
@@ -370,10 +372,10 @@ func (j *Jail) Loaded(sum [sha256.Size]byte) bool {
 // Ended reports whether the jail has ended.
 func (j *Jail) Ended() bool { return j.Process.Ended() }
 
-// End ends the jail, and returns when its shim has gone with all that the jail had mounted.
+// End ends the jail and waits until its shim has unmounted everything.
 func (j *Jail) End() { j.release() }
 
-// Close ends the jail and removes what is left of it. Its ids are then free for others.
+// Close ends the jail, removes what is left of it and releases its ids.
 func (j *Jail) Close() {
 	j.End()
 	j.Pipes.Close()
@@ -386,8 +388,8 @@ func (j *Jail) Close() {
 		} else {
 			defer j.ids.Release()
 		}
-		// The shim has done it, unless it was killed. What stays is empty, and the next daemon
-		// removes it.
+		// The shim has done so, unless it was killed. The groups are empty then, and the next
+		// daemon removes them.
 		if errors.Join(rungroup.Clear(j.plan.Cgroup.Path), cgroup.RemoveCeiling(j.plan)) == nil {
 			_ = j.dir.Remove()
 		} else {
@@ -396,8 +398,8 @@ func (j *Jail) Close() {
 	})
 }
 
-// vacate ends the jail's processes, and returns when they have ended. A jail whose processes cannot
-// be ended counts until it is gone.
+// vacate kills the jail's processes and waits for their end. If that fails, the jail still counts
+// as unclaimed until it is gone.
 func (j *Jail) vacate() {
 	leaf, err := cgroup.Open(j.plan.Cgroup.Path)
 	if err == nil {
@@ -422,7 +424,7 @@ func (p *Pool) Wake() {
 	}
 }
 
-// Close ends all prewarmed jails, makes no more, and returns when nothing is left of any.
+// Close ends all prewarmed jails, makes no more, and returns when all are removed.
 func (p *Pool) Close() {
 	if p != nil {
 		p.jails.Close()

@@ -10,13 +10,12 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/mounts"
 )
 
-// A Session is what jails are prewarmed for the invocations of. More is known of an invocation than
-// of a run: the shadow, /tmp, the limits and the policy. So its jail is complete: every mount and
-// every layer is set up, its module is loaded, and only the invocation is left to be handed over.
+// A Session has the prewarmed jails of one session. Their shadow, /tmp, limits and policy are known
+// in advance, so such a jail is complete: all mounts and layers are set up and the module is
+// loaded.
 //
-// A prewarmed jail uses processes and memory of the session, which the session's tools may use up.
-// So there is none beside an invocation: jails are prewarmed while no invocation is there, and when
-// one comes, Vacate ends those that it does not take before its tool starts.
+// A prewarmed jail uses up processes and memory of the session's limits. So jails are prewarmed
+// only while no invocation runs, and Vacate ends the unused ones before a tool starts.
 type Session struct {
 	id    string
 	base  uint32
@@ -24,37 +23,37 @@ type Session struct {
 	files FilesFunc
 
 	mu sync.Mutex
-	// unclaimed is how many jails may have processes and are no invocation's: they are prewarmed,
-	// being made or on their way out.
+	// unclaimed counts the jails with processes that no invocation has claimed: ready, being made
+	// or ending.
 	unclaimed int
-	// all is how many jails there are, with those of invocations, until nothing is left of them.
+	// all counts the jails, claimed ones too, until nothing of them is left.
 	all int
-	// stop ends the making of the jail that is being made. The pool makes one at a time.
+	// stop cancels the jail that is being made; nil if none is.
 	stop context.CancelFunc
-	// less is signalled when a jail is gone.
+	// less is signalled when a jail is removed.
 	less sync.Cond
 }
 
-// FilesFunc opens what a jail by that plan shares with the session's other jails. binds are the
+// FilesFunc opens what a jail with that plan shares with the session's other jails. binds are the
 // sources of its bind mounts. It also returns the targets of the shared mounts.
 type FilesFunc func(plan jail.Plan, binds []*os.File) (*mounts.Files, []string, error)
 
-// NewSession returns the Session with that id, whose jails have host ids from base on. room returns
-// how many prewarmed jails it may have now.
+// NewSession returns a Session whose jails use host ids from base on. room returns how many
+// prewarmed jails it may have now.
 func NewSession(id string, base uint32, room func() int, files FilesFunc) *Session {
 	s := &Session{id: id, base: base, room: room, files: files}
 	s.less.L = &s.mu
 	return s
 }
 
-// MaxOfSession is how many jails may be prewarmed for a session's invocations, each of another
-// kind: all of them end with each invocation and are made again after it.
+// MaxOfSession is how many jails, each of another kind, may be prewarmed for a session. All of them
+// are ended for each invocation and made again after it.
 const MaxOfSession = 2
 
-// pollEvery is how often Vacate looks whether a jail that is being made has gone.
+// pollEvery is how often Vacate checks for jails that are being made.
 const pollEvery = time.Millisecond
 
-// capacity reports whether one more jail may be made beside so many of its kind.
+// capacity reports whether one more jail may be made beside the prewarmed ones of its kind.
 func (s Spec) capacity(prewarmed int) bool {
 	if s.Session == nil {
 		return true
@@ -64,16 +63,16 @@ func (s Spec) capacity(prewarmed int) bool {
 	return prewarmed == 0 && s.Session.hasRoom()
 }
 
-// awaits reports whether a claim waits for the jail of its kind that is being made. That of an
-// invocation does: the jail is ready before a new one would be, and is the only one of its kind in
-// the session. Runs outside of sessions do not: several would wait for one jail.
+// awaits reports whether a claim waits for the jail of its kind that is being made. An invocation
+// does, since it is the only one to use the jail. Runs outside of sessions do not, since several
+// would wait for one jail.
 func (s Spec) awaits() bool { return s.Session != nil }
 
-// hasRoom is asked with s.mu held, so that a jail which is made after the session was closed, or an
-// invocation has come, is seen by neither [Pool.EndSession] nor [Pool.Vacate] too late.
+// hasRoom reports whether one more jail may be made. s.mu is held until the jail is counted, so
+// that [Pool.EndSession] and [Pool.Vacate] cannot miss the jail.
 func (s *Session) hasRoom() bool { return s.unclaimed < s.room() }
 
-// reserve takes a place for a jail that is being made. stop ends its making.
+// reserve counts a jail that is about to be made. stop cancels that.
 func (s *Session) reserve(stop context.CancelFunc) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,14 +85,14 @@ func (s *Session) reserve(stop context.CancelFunc) error {
 	return nil
 }
 
-// made notes that no jail is being made any more.
+// made notes that the making of a jail is over.
 func (s *Session) made() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stop = nil
 }
 
-// halt ends the making of a jail, if one is being made.
+// halt cancels the jail that is being made, if any.
 func (s *Session) halt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,8 +101,8 @@ func (s *Session) halt() {
 	}
 }
 
-// claimed notes that an invocation has the jail, or that none of its processes is left. It may be
-// called more than once for a jail.
+// claimed notes that an invocation has claimed the jail, or that it has no processes left. It may
+// be called more than once for a jail.
 func (s *Session) claimed(j *Jail) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +112,7 @@ func (s *Session) claimed(j *Jail) {
 	}
 }
 
-// gone notes that nothing is left of a jail, or that none was made.
+// gone notes that a jail was removed, or could not be made.
 func (s *Session) gone(j *Jail) {
 	s.claimed(j)
 	s.mu.Lock()
@@ -128,8 +127,8 @@ func (s *Session) hasUnclaimed() bool {
 	return s.unclaimed > 0
 }
 
-// Vacate ends the prewarmed jails of a session and returns when nothing of them runs. cleanUp is
-// called to have the rest of each be removed. The session's room must be 0 by then.
+// Vacate ends the prewarmed jails of a session and returns when no process of them is left. It
+// passes cleanUp functions that remove the rest. The session's room must be 0 by then.
 func (p *Pool) Vacate(s *Session, cleanUp func(func())) {
 	if p == nil || s == nil {
 		return
@@ -140,13 +139,13 @@ func (p *Pool) Vacate(s *Session, cleanUp func(func())) {
 			cleanUp(j.Close)
 			continue
 		}
-		// One is being made, or on its way out.
+		// A jail is being made or is ending.
 		s.halt()
 		time.Sleep(pollEvery)
 	}
 }
 
-// VacateMeanwhile is Vacate in the background. wait returns when it is done.
+// VacateMeanwhile calls Vacate in the background. wait returns when that is done.
 func (p *Pool) VacateMeanwhile(s *Session, cleanUp func(func())) (wait func()) {
 	if p == nil || s == nil || !s.hasUnclaimed() {
 		return func() {}
@@ -159,8 +158,8 @@ func (p *Pool) VacateMeanwhile(s *Session, cleanUp func(func())) (wait func()) {
 	return func() { <-done }
 }
 
-// EndSession ends the prewarmed jails of a session that is closed, and returns when nothing is left
-// of them, nor of those that invocations had. The session's room must be 0 by then.
+// EndSession ends the prewarmed jails of a closed session, and returns when all its jails are
+// removed, claimed ones too. The session's room must be 0 by then.
 func (p *Pool) EndSession(s *Session) {
 	if p == nil || s == nil {
 		return

@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// Flags parses the command line of a daemon, which has flags and no other argument. It returns
-// flag.ErrHelp for --help, and an Error with the code Usage for a command line that is wrong: an
-// unknown flag, an argument, or a flag with an empty value, as of a shell variable that is not set.
+// Flags parses the command line of a daemon, which has only flags. It returns flag.ErrHelp for
+// --help, and an Error with the code Usage for an unknown flag, an argument, or a flag with an
+// empty value.
 func Flags(flags *flag.FlagSet, args []string) error {
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {

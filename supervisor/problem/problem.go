@@ -1,6 +1,6 @@
-// Package problem is the error that a caller of jaild gets: a code, a sentence that says what
-// failed and why, and a hint what to do about it. The code decides the exit code of the command
-// line. A tool's own failure is no problem in this sense: it is the result of a run.
+// Package problem defines the error that callers of jaild get: a code, a sentence that says what
+// failed and why, and a hint what to do. The code determines the exit code of the command line. A
+// tool's own failure is not a problem but the result of a run.
 package problem
 
 import (
@@ -50,10 +50,10 @@ const (
 // An Error is a failure or a refusal of jail's own, never of a tool. Message says in one sentence
 // what failed, on what and why; Hint says what to do.
 type Error struct {
-	// For programs. With ending the daemon ends and has begun nothing: the next one can be
-	// asked the same.
+	// A code for programs. With ending, the daemon is ending and has begun nothing: send the same
+	// request to the next one.
 	Code string `json:"code"`
-	// What, which and why, in one sentence.
+	// What failed, on what and why, in one sentence.
 	Message string `json:"message"`
 	// What to do about it.
 	Hint string `json:"hint,omitempty"`
@@ -65,9 +65,8 @@ type Error struct {
 	Err       error                `json:"-"`
 }
 
-// New returns an Error. The message is formatted as by fmt.Errorf: %w names the cause, which
-// errors.Is and errors.As find. An Error with the code Failed has a hint that follows from its
-// cause.
+// New returns an Error with a message formatted as by fmt.Errorf. %w names the cause, for errors.Is
+// and errors.As. With the code Failed, the hint follows from the cause.
 func New(code, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	e := &Error{Code: code, Message: err.Error(), Err: errors.Unwrap(err)}
@@ -77,8 +76,8 @@ func New(code, format string, args ...any) *Error {
 	return e
 }
 
-// WithCause sets the cause of an error whose message does not hold the cause's own text. It comes
-// before WithHint.
+// WithCause sets the cause of an error whose message does not include the cause's text. Call it
+// before WithHint, since it may set the hint.
 func (e *Error) WithCause(err error) *Error {
 	e.Err = err
 	if e.Code == Failed {
@@ -87,7 +86,7 @@ func (e *Error) WithCause(err error) *Error {
 	return e
 }
 
-// WithHint sets what to do about the error. An empty hint changes nothing.
+// WithHint sets the hint what to do about the error. An empty hint changes nothing.
 func (e *Error) WithHint(hint string) *Error {
 	if hint != "" {
 		e.Hint = hint
@@ -95,7 +94,7 @@ func (e *Error) WithHint(hint string) *Error {
 	return e
 }
 
-// WithDenied sets which access was denied, by which layer and rule.
+// WithDenied sets the denied access, and the layer and rule that denied it.
 func (e *Error) WithDenied(layer, what, rule string) *Error {
 	e.Denied = []runners.Denial{{Layer: layer, What: what, Rule: rule, Count: 1}}
 	return e
@@ -117,7 +116,8 @@ func (e *Error) Exit() int {
 	return ExitFailed
 }
 
-// From returns err as an *Error. Any other error is a failure.
+// From returns err as an *Error. An error that is none becomes one with the code Failed, or Busy if
+// the host is short of resources.
 func From(err error) *Error {
 	if e := Short(err); e != nil {
 		return e
@@ -128,8 +128,8 @@ func From(err error) *Error {
 	return New(Failed, "%w", err)
 }
 
-// MissingLayer returns the error for a layer of the sandbox that this host cannot enforce. fix says
-// what to do about it and may be empty.
+// MissingLayer returns the error for a layer of the sandbox that this host cannot enforce. fix is
+// the hint what to do, or "".
 func MissingLayer(layer, why, fix string, err error) *Error {
 	hint := "jail doctor says what this host can enforce"
 	if fix != "" {
@@ -148,7 +148,7 @@ func Missing(f probe.Finding, err error) *Error {
 	return MissingLayer(f.Name, f.Detail, f.Fix, err)
 }
 
-// IsShort reports whether err says that the host is short of something for the moment.
+// IsShort reports whether err means a temporary shortage of descriptors, processes or memory.
 func IsShort(err error) bool {
 	return slices.ContainsFunc([]error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM,
 		syscall.EAGAIN, syscall.ENOBUFS},
@@ -183,7 +183,7 @@ func Short(err error) *Error {
 	return nil
 }
 
-// Cause strips what err says of operation and path, where the sentence around it says them better.
+// Cause returns the errno in err without operation and path, or err if it has none.
 func Cause(err error) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno
@@ -191,13 +191,13 @@ func Cause(err error) error {
 	return err
 }
 
-// isFork reports whether err is of the start of a process, by jaild or, for a jail, by jail-shim.
+// isFork reports whether err comes from starting a process, by jaild or jail-shim.
 func isFork(err error) bool {
 	path, layer := (*fs.PathError)(nil), (*launch.LayerError)(nil)
 	return errors.As(err, &path) && path.Op == "fork/exec" || errors.As(err, &layer)
 }
 
-// hintOf returns what to do about a failure of which only the kernel's error is known.
+// hintOf returns a hint for a failure with only the kernel's error err.
 func hintOf(err error) string {
 	is := func(all ...error) bool {
 		return slices.ContainsFunc(all, func(e error) bool { return errors.Is(err, e) })
@@ -220,7 +220,7 @@ func hintOf(err error) string {
 		"jail's own"
 }
 
-// Describe returns the text of an error without the operation that failed.
+// Describe returns the text of an error, without the operation of an fs.PathError.
 func Describe(err error) string {
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return fmt.Sprintf("%s: %v", path.Path, path.Err)

@@ -1,5 +1,5 @@
-// Package recovery settles what daemons that were killed have left: commits that were cut off,
-// jails, runs without an end on record, shadows.
+// Package recovery cleans up after daemons that were killed: it finishes or undoes interrupted
+// commits, ends jails, records the ends of runs, and frees shadows.
 package recovery
 
 import (
@@ -20,34 +20,33 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// clockSlack is how far the host's clock may have been set back while a run was live, without the
-// records of the run being missed.
+// clockSlack is how far the host's clock may have been set back during a run without its records
+// being missed.
 const clockSlack = time.Hour
 
-// A Recovery is that of one daemon.
+// A Recovery cleans up for one daemon.
 type Recovery struct {
-	// Slice is the control group above all jails, LogDir the directory of the log.
+	// Slice is the control group above all jails. LogDir is the directory of the audit log.
 	Slice, LogDir string
 	Log           runlog.Appender
-	// Runs are the directories of runs, Prewarmed those of jails that waited.
+	// Runs are the directories of runs, Prewarmed those of prewarmed jails.
 	Runs, Prewarmed *rundir.Store
 	Workspaces      *shadows.Store
-	// Sweep sweeps what sessions left that do not wake again.
+	// Sweep removes the rest of sessions that cannot be woken any more.
 	Sweep func() error
 }
 
-// Settle settles what daemons that were killed left: commits that were cut off, jails that waited,
-// some of them in sessions, runs, shadows.
+// Settle cleans up after killed daemons, when this daemon starts: commits, prewarmed jails, runs
+// and shadows.
 func (s *Recovery) Settle(ctx context.Context) error {
 	return errors.Join(s.Workspaces.Settle(ctx), s.thawDead(),
 		prewarm.Clear(s.Prewarmed, s.Slice), s.clearDead(ctx), s.Workspaces.SweepTerms(),
 		s.sweepRuns())
 }
 
-// thawDead thaws the sessions of dead daemons. A daemon that is killed while it reviews an open
-// session leaves the invocations frozen, and a process that a v1 freezer stopped by a group above
-// its own does not die before that group is thawed. It was sent SIGKILL when its daemon died, so it
-// executes nothing more.
+// thawDead thaws the control groups of dead daemons' sessions. A daemon that is killed during a
+// review leaves the invocations frozen, and with cgroup v1 a frozen process does not die before it
+// is thawed. SIGKILL is already pending, so it executes nothing.
 func (s *Recovery) thawDead() error {
 	dead, err := s.Runs.Dead()
 	if err != nil {
@@ -65,7 +64,7 @@ func (s *Recovery) thawDead() error {
 	return nil
 }
 
-// thaw thaws a control group, unless somebody else has removed it.
+// thaw thaws a control group. It is no error if the group was removed.
 func thaw(path string) error {
 	group, err := cgroup.Open(path)
 	if err == nil {
@@ -77,7 +76,7 @@ func thaw(path string) error {
 	return err
 }
 
-// sweepRuns removes the directories of runs and prewarmed jails that killed daemons did not finish.
+// sweepRuns removes half-made and half-removed directories of runs and prewarmed jails.
 func (s *Recovery) sweepRuns() error {
 	if err := errors.Join(s.Runs.Sweep(), s.Prewarmed.Sweep()); err != nil {
 		return problem.New(problem.Failed, "runs that were half made: %w", err)
@@ -85,7 +84,7 @@ func (s *Recovery) sweepRuns() error {
 	return nil
 }
 
-// Again sweeps at each tick until done is closed. What stays is tried at the next.
+// Again cleans up at each tick until done is closed. What fails is tried again at the next tick.
 func (s *Recovery) Again(ticks <-chan time.Time, done <-chan struct{}, log *daemonlog.Log) {
 	for {
 		select {
@@ -101,9 +100,8 @@ func (s *Recovery) Again(ticks <-chan time.Time, done <-chan struct{}, log *daem
 	}
 }
 
-// clearDead ends and removes the runs whose directory no daemon has locked: those of daemons that
-// were killed, and those whose end the log did not take. It records each end that is not on record
-// yet.
+// clearDead ends and removes the runs whose directories no daemon has locked, and records the ends
+// that are not yet recorded. Their daemons were killed or could not write the record.
 func (s *Recovery) clearDead(ctx context.Context) error {
 	dead, err := s.Runs.Dead()
 	if err != nil {
@@ -114,13 +112,12 @@ func (s *Recovery) clearDead(ctx context.Context) error {
 	}
 	defer func() {
 		for _, r := range dead {
-			// of one that stays, for the next try
+			// of a directory that stays, for the next try
 			_ = r.Lock.Close()
 		}
 	}()
 	for _, r := range dead {
-		// By its name and not by what its file says: a file that was cut short names no group, and
-		// no group is every process of the host.
+		// leafOf checks the group in the file: an empty path would mean every process of the host.
 		leaf := s.leafOf(r.State)
 		if err := errors.Join(rungroup.Clear(leaf), rungroup.ClearFetch(leaf),
 			s.Workspaces.Kept.Release(r.State.ID)); err != nil {
@@ -151,8 +148,8 @@ func (s *Recovery) clearDead(ctx context.Context) error {
 	return s.clearGroups(dead)
 }
 
-// recordUnlisted records the ends of the invocations of dead sessions that have a start on record,
-// no end, and no directory: those in a shared engine, whose ends were to be recorded together.
+// recordUnlisted records the ends of a dead session's invocations in shared engines. They may have
+// a recorded start but no end, and have no directory.
 func (s *Recovery) recordUnlisted(dead []*rundir.Dir, last map[string]audit.Record) error {
 	listed, sessions := map[string]bool{}, map[string]bool{}
 	for _, r := range dead {
@@ -176,7 +173,8 @@ func (s *Recovery) recordUnlisted(dead []*rundir.Dir, last map[string]audit.Reco
 	return nil
 }
 
-// lastRecords returns of each run the last record of its start or of its end.
+// lastRecords returns the last start or end record of each run, by id, since the start of the
+// oldest dead run.
 func (s *Recovery) lastRecords(ctx context.Context, dead []*rundir.Dir) (map[string]audit.Record,
 	error) {
 	since := dead[0].State.Started
@@ -185,7 +183,7 @@ func (s *Recovery) lastRecords(ctx context.Context, dead []*rundir.Dir) (map[str
 			since = r.State.Started
 		}
 	}
-	// it is where a directory has no file: then all of the log is read
+	// It is zero if a directory has no file: then the whole log is read.
 	if !since.IsZero() {
 		since = since.Add(-clockSlack)
 	}
@@ -193,8 +191,8 @@ func (s *Recovery) lastRecords(ctx context.Context, dead []*rundir.Dir) (map[str
 		Types: []audit.Type{audit.TypeRunStarted, audit.TypeRunFinished}})
 }
 
-// recordLost records the end of a run of which there is no end on record. end is nil where the
-// daemon was killed.
+// recordLost records the end of a run that has no end in the log. end is nil if the daemon was
+// killed.
 func (s *Recovery) recordLost(st rundir.State, end *audit.RunFinished) error {
 	entry := func(e audit.Event) audit.Entry {
 		return audit.Entry{Run: st.ID, Session: st.Session, Policy: st.Policy, Event: e}
@@ -220,8 +218,7 @@ func (s *Recovery) recordLost(st rundir.State, end *audit.RunFinished) error {
 	return nil
 }
 
-// clearGroups removes the control groups of sessions whose daemon was killed. Their leaves are gone
-// by now.
+// clearGroups removes the control groups of dead sessions, whose leaves were removed before.
 func (s *Recovery) clearGroups(dead []*rundir.Dir) error {
 	for _, r := range dead {
 		leaf := s.leafOf(r.State)
@@ -236,7 +233,7 @@ func (s *Recovery) clearGroups(dead []*rundir.Dir) error {
 	return nil
 }
 
-// leafOf returns the control group of the jail of a run, as a daemon left it, or "".
+// leafOf returns the control group of a dead run's jail, or "" if the state names no valid one.
 func (s *Recovery) leafOf(st rundir.State) string {
 	return rungroup.OfDead(s.Slice, st.Cgroup, st.ID, st.Session)
 }

@@ -15,8 +15,9 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/runlog"
 )
 
-// admit waits until the run may start. The jail of a session counts with its memory only, and an
-// invocation counts as a run without memory, so an idle session takes no place.
+// admit waits until the run may start. The jail that holds a session counts only with its memory,
+// and an invocation counts as a run without memory, so an idle session uses up no run. Call leave
+// when the run has ended.
 func (s *Runner) admit(ctx context.Context, j *prepare.Job) (leave func(), err error) {
 	runs, memory := 1, j.Policy.Policy().Limits.Memory
 	switch {
@@ -32,16 +33,19 @@ func (s *Runner) admit(ctx context.Context, j *prepare.Job) (leave func(), err e
 	return leave, err
 }
 
-// unbegun puts the end of a run on record of which nothing has begun.
+// unbegun records that a run failed with err before it began. It returns err, joined with an error
+// of the log.
 func unbegun(records *runlog.Log, err error) error {
 	e := problem.From(err)
 	return errors.Join(e, records.Record(audit.RunFinished{ExitCode: e.Exit(), Error: e.Message}))
 }
 
-// maxShownArgs bounds the arguments of a tool that are shown to who approves its start, in bytes.
+// maxShownArgs bounds the arguments of a tool that are shown to the approver of its start, in
+// bytes.
 const maxShownArgs = 4 << 10
 
-// approved returns an error unless the tools of a job may start without an approval, or have one.
+// approved returns an error if a tool of the job needs an approval to start and has none. It adds
+// the start to the actions that wait for approval, and does not wait itself.
 func (s *Runner) approved(ctx context.Context, j *prepare.Job) error {
 	if len(j.Tool.Asks) == 0 {
 		return nil

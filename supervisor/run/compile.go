@@ -15,8 +15,9 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
-// Compile runs one compiling jail as a run of its own, without a record: it is part of the one that
-// waits for it.
+// Compile runs a compilation of a module in a jail of its own and writes the compiled module to
+// out. It is not recorded, since it belongs to the run that waits for it. failure says why the
+// module could not be compiled; err is a failure of jail.
 func (s *Runner) Compile(ctx context.Context, sub *prepare.Job, out io.Writer) (failure string,
 	err error) {
 	// The run that waits for the compilation has the records.
@@ -51,8 +52,8 @@ func (s *Runner) Compile(ctx context.Context, sub *prepare.Job, out io.Writer) (
 	return "", nil
 }
 
-// beyond says which limit ended a compilation, with its unit: a module that an ordinary compiler
-// made comes near none of them.
+// beyond describes the limit that ended a compilation, with its unit. A module that an ordinary
+// compiler made stays far below these limits.
 func beyond(l message.LimitHit) string {
 	const advice = "; it is no module that a compiler made for people, or split it"
 	switch l.Name {

@@ -22,8 +22,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// conclude turns the end of the jail into the result, puts it on record and does with the shadow
-// what was asked for. unmount ends what still mounts the shadow.
+// conclude makes the result of the run from the end of its jail, records it and keeps, commits or
+// discards the shadow as requested. unmount ends all that still mounts the shadow.
 func (s *Runner) conclude(r *Run, res message.Result, e end, shadow *runshadow.Shadow,
 	unmount func()) (message.Result, error) {
 	cause := r.Ended()
@@ -60,11 +60,11 @@ func (s *Runner) conclude(r *Run, res message.Result, e end, shadow *runshadow.S
 	return res, recordFinished(r.records, res, e)
 }
 
-// maxLeft bounds the changes in a result that are left for a person.
+// maxLeft bounds how many uncommitted changes a result lists.
 const maxLeft = 100
 
-// afterInvocation adds to the result of an invocation what was committed after it. A person reads
-// in a warning what is left.
+// afterInvocation adds to the result of an invocation the automatic commit that followed it. A
+// warning names the changes that were left for a person to review. done may be nil.
 func afterInvocation(res message.Result, done *shadows.AutoCommit) message.Result {
 	if done == nil {
 		return res
@@ -85,15 +85,15 @@ func afterInvocation(res message.Result, done *shadows.AutoCommit) message.Resul
 	return res
 }
 
-// failure returns the error of a run that did not get to its tool, or nil.
+// failure returns the error of a run whose tool did not start, or nil. A run that was ended from
+// outside has none.
 func (s *Runner) failure(j *prepare.Job, cause *ending.Cause, res message.Result, e end) error {
 	if cause != nil {
 		return nil
 	}
 	switch a := e.answer; {
 	case a.Report == nil && a.Failure == "" && e.status.Signal == 0 && res.Limit == nil:
-		// It ended by itself without a report: it did not get to the tool, or could not report the
-		// end.
+		// It ended without a report: the tool did not start, or its end could not be reported.
 		return problem.New(problem.Failed,
 			"jail-init ended with code %d and did not say how the run went", e.status.Code)
 	case a.Layer != "" && a.Report == nil:
@@ -110,9 +110,9 @@ func (s *Runner) failure(j *prepare.Job, cause *ending.Cause, res message.Result
 	return nil
 }
 
-// outcome adds to a result what the run used and was refused, and with which code and signal it
-// ended. It also returns which limits the run met, the one that ended it first. c is why the run
-// was ended from outside, or nil, and work the shadow that it worked on, or nil.
+// outcome adds usage, refusals, exit code and signal to a result. It also returns the limits that
+// the run met, first the one that ended it. c is why the run was ended from outside, or nil. work
+// is the run's shadow, or nil.
 func outcome(j *prepare.Job, c *ending.Cause, res message.Result, e end,
 	work *workspace.Workspace) (_ message.Result, met []message.LimitHit) {
 	res.Truncated = e.pipes.Truncated()
@@ -128,7 +128,7 @@ func outcome(j *prepare.Job, c *ending.Cause, res message.Result, e end,
 			res.LeftProcesses = min(max(rep.LeftProcesses, 0), j.Policy.Policy().Limits.PIDs)
 		}
 	}
-	// recordDenied relies on the order: what the kernel reported comes last.
+	// recordDenied relies on the order: the kernel's reports come last.
 	res.Denied = append(res.Denied, e.unfetched...)
 	for _, d := range e.told.told {
 		res.Denied = append(res.Denied, d.Denial)
@@ -142,11 +142,12 @@ func outcome(j *prepare.Job, c *ending.Cause, res message.Result, e end,
 	signal := e.status.Signal
 	if rep := e.answer.Report; rep != nil && j.Tool.Native != "" && signal == 0 &&
 		rep.Signal > 0 && e.status.Code == problem.ExitSignal+rep.Signal {
-		// of the program; process 1 ended by itself, with the code that says so
+		// The signal ended the program; process 1 ended by itself, with the exit code for this
+		// signal.
 		signal = rep.Signal
 	}
 	if c != nil && c.ByOthers() && e.status.Signal == 0 && e.answer.Report != nil {
-		// The tool was faster: killed it would be only by a signal.
+		// The tool ended first: the caller's kill would have ended it by a signal.
 		c = nil
 	}
 	limits := j.Policy.Policy().Limits
@@ -154,7 +155,7 @@ func outcome(j *prepare.Job, c *ending.Cause, res message.Result, e end,
 	case c != nil && c.Limit != "":
 		res.Limit = limitHit(limits, *c)
 	case c != nil && c.Over:
-		// The session was asked to end, and its jail runs nothing else.
+		// The session was stopped, and its jail runs no tool.
 		signal, res.ExitCode = 0, 0
 	case c != nil && (c.Gone || c.Fault != nil):
 		signal = int(syscall.SIGKILL)
@@ -189,7 +190,7 @@ func outcome(j *prepare.Job, c *ending.Cause, res message.Result, e end,
 	}
 	if signal == 0 {
 		if c != nil && ending.IsTime(c.Limit) {
-			// It ended within the grace, with a code of its own.
+			// It ended within the grace, with its own exit code.
 			res.ExitCode = problem.ExitTime
 		}
 		return res, met
@@ -202,7 +203,8 @@ func outcome(j *prepare.Job, c *ending.Cause, res message.Result, e end,
 	return res, met
 }
 
-// nameLayer names the outer layer in limits that the layer's own use counts in.
+// nameLayer sets the outer sandbox as the layer of each hit whose limit also counts the outer
+// sandbox's own use.
 func nameLayer(p jail.Plan, hits []message.LimitHit) {
 	if p.Outer == nil {
 		return
@@ -215,12 +217,12 @@ func nameLayer(p jail.Plan, hits []message.LimitHit) {
 	}
 }
 
-// limitHit returns how a limit ended a run.
+// limitHit returns the limit that ended a run, with its bound and peak.
 func limitHit(l policy.Limits, c ending.Cause) *message.LimitHit {
 	hit := &message.LimitHit{Name: c.Limit, Limit: c.Allowed, Peak: c.Peak}
 	switch c.Limit {
 	case ending.LimitIdle, ending.LimitTime:
-		// The policy does not have them.
+		// These limits are not in the policy; c.Allowed is their bound.
 	case ending.LimitWall:
 		hit.Limit = l.Wall.Milliseconds()
 	case ending.LimitCPUTime:
@@ -231,13 +233,14 @@ func limitHit(l policy.Limits, c ending.Cause) *message.LimitHit {
 	return hit
 }
 
-// maxDenied and maxDeniedText bound what a report from inside may bring.
+// maxDenied and maxDeniedText (in bytes) bound the denials that a report from inside the jail may
+// contain.
 const (
 	maxDenied     = 100
 	maxDeniedText = 8 << 10
 )
 
-// checkDenied takes from inside only what has the form of a denial.
+// checkDenied returns the well-formed denials of a report from inside the jail, at most maxDenied.
 func checkDenied(said []runners.Denial) []runners.Denial {
 	var out []runners.Denial
 	for _, d := range said[:min(len(said), maxDenied)] {
@@ -245,15 +248,15 @@ func checkDenied(said []runners.Denial) []runners.Denial {
 			len(d.Rule) > maxDeniedText {
 			continue
 		}
-		// What is a probe the host alone says.
+		// Only the host decides which denials are probes.
 		d.Probe = false
 		out = append(out, d)
 	}
 	return out
 }
 
-// review counts what the run changed and does with the shadow what fate says. A run without a
-// shadow of its own has none to review.
+// review counts the changes of the run and keeps, commits or discards its shadow as fate says. It
+// does nothing for a run without a shadow of its own.
 func review(j *prepare.Job, fate message.Fate, c *ending.Cause, res message.Result,
 	shadow *runshadow.Shadow, unmount func()) (message.Result, error) {
 	var fault error
@@ -275,7 +278,8 @@ func review(j *prepare.Job, fate message.Fate, c *ending.Cause, res message.Resu
 	return res, err
 }
 
-// fate is what happens to a shadow in which something changed, unless the tool failed.
+// fate returns what happens to a changed shadow if the tool succeeds: the wish of the request or of
+// the stop of a session, else the policy's.
 func (r *Run) fate() message.Fate {
 	fate := r.job.Req.Fate
 	if r.holder != nil {
@@ -310,13 +314,12 @@ func signalName(s syscall.Signal) string {
 	return fmt.Sprintf("signal %d", int(s))
 }
 
-// errnoLimits are the limits that a tool sees only as the error of a call. The kernel has no
-// counter for all of them, so the inside reports them. If it does not report one, the limit still
-// holds.
+// errnoLimits are the limits that a tool sees only as the error of a system call. Since the kernel
+// does not count all of them, the inside of the jail reports them. An unreported limit still holds.
 var errnoLimits = []string{"open_files", "file_size", "workspace", "workspace_files"}
 
-// limitsMet returns the limits that a run met and did not end by, in a fixed order. work is the
-// shadow that it worked on, or nil.
+// limitsMet returns the limits that a run met without being ended by them, in a fixed order. work
+// is the run's shadow, or nil.
 func limitsMet(limits policy.Limits, e end, work *workspace.Workspace) []message.LimitHit {
 	var hits []message.LimitHit
 	add := func(name string, peak int64) {
@@ -327,7 +330,7 @@ func limitsMet(limits policy.Limits, e end, work *workspace.Workspace) []message
 	if e.usage.OOMKills > 0 {
 		add("memory", e.usage.MemoryPeak)
 	} else if rep := e.answer.Report; rep != nil && rep.MemoryRefused != nil {
-		// what it had, and not what it was refused
+		// The peak is the memory in use, without the refused request.
 		add("memory", e.usage.MemoryPeak)
 	}
 	if e.usage.PIDsDenied > 0 {
@@ -347,14 +350,14 @@ func limitsMet(limits policy.Limits, e end, work *workspace.Workspace) []message
 		case full[name]:
 			add(name, limit)
 		case met && (work != nil || name == "open_files" || name == "file_size"):
-			// in a shadow that has room again
+			// The shadow has room again.
 			add(name, min(max(peak, 0), limit))
 		}
 	}
 	return hits
 }
 
-// cachesFull returns a hit for each cache of the run that has no room left, as the host sees it.
+// cachesFull returns a limit hit for each cache of the run that is full, as seen from the host.
 func cachesFull(j *prepare.Job) (hits []message.LimitHit) {
 	binds := j.Host.Binds
 	for _, m := range j.Plan.Mounts {
@@ -366,7 +369,7 @@ func cachesFull(j *prepare.Job) (hits []message.LimitHit) {
 		if m.Kind != jail.MountCache {
 			continue
 		}
-		// Where the host cannot tell, the tool has its error alone.
+		// If the host cannot tell, only the tool's own error shows it.
 		bytes, files, err := workspace.CacheRoom(f)
 		if err == nil && (bytes == 0 || files == 0) {
 			hits = append(hits, message.LimitHit{Name: limitCache, Limit: m.Size, Peak: m.Size})
@@ -375,47 +378,49 @@ func cachesFull(j *prepare.Job) (hits []message.LimitHit) {
 	return hits
 }
 
-// limitCache is the limit that a run meets where a cache of its has no room left.
+// limitCache names the limit on the size of a cache.
 const limitCache = "cache"
 
-// shadowFull says which of a shadow's limits are used up, as the host sees it. work may be nil.
+// shadowFull returns which limits of a shadow are used up, by name, as seen from the host. work may
+// be nil.
 func shadowFull(work *workspace.Workspace) map[string]bool {
 	if work == nil {
 		return nil
 	}
 	bytes, files, err := work.Room()
 	if err != nil {
-		// what the inside says remains
+		// The report from inside the jail still counts.
 		return nil
 	}
 	return map[string]bool{"workspace": bytes == 0, "workspace_files": files == 0}
 }
 
-// Layers of which the kernel tells. No word from inside may be in their names.
+// Layers whose refusals the kernel reports. A report from inside the jail cannot name them.
 const (
 	layerSeccomp  = "seccomp"
 	layerLandlock = "landlock"
 )
 
-// totalsWait is how long the kernel may take to tell what the domains of a jail refused in all.
-// They end after its last process, when nobody can look at them any more.
+// totalsWait is how long to wait for the kernel to report the totals of a jail's Landlock domains.
+// They are reported after the last process of the jail has ended.
 const totalsWait = 2 * time.Second
 
-// A toldDenial is a refusal that the kernel reported, with its times. Nothing inside can change it.
+// A toldDenial is a refusal that the kernel reported, with the times of the first and the last one.
+// Nothing inside the jail can forge it.
 type toldDenial struct {
 	runners.Denial
 	first, last time.Time
 }
 
-// kernelDenials are the refusals in a jail that the kernel reported.
+// kernelDenials are the refusals in one jail that the kernel reported.
 type kernelDenials struct {
 	told []toldDenial
-	// atLeast says that the kernel dropped some of what it tells.
+	// atLeast says that the kernel dropped some reports, so that the counts are lower bounds.
 	atLeast bool
 }
 
-// follow starts to collect what Landlock refuses in the jail, before the tool runs, if the operator
-// wants that and the kernel tells. Else it returns nil.
+// follow starts to collect the refusals of Landlock in the jail, before the tool runs. It returns
+// nil if the operator did not enable it, or if the jail runs no tool.
 func (s Jails) follow(j *prepare.Job, proc *launch.Process) *denials.Jail {
 	if s.Refusals == nil || j.Order.Compile || j.Holds.For > 0 {
 		return nil
@@ -427,8 +432,8 @@ func (s Jails) follow(j *prepare.Job, proc *launch.Process) *denials.Jail {
 	return s.Refusals.Follow(proc.PID, ids.Base, ids.Size, domains)
 }
 
-// endFollowing returns what Landlock has refused in a jail with that plan. The jail's processes
-// have ended. followed may be nil.
+// endFollowing returns what Landlock refused in a jail with this plan, whose processes have ended.
+// followed may be nil.
 func endFollowing(followed *denials.Jail, plan jail.Plan) (k kernelDenials) {
 	if followed == nil {
 		return k
@@ -447,7 +452,7 @@ func endFollowing(followed *denials.Jail, plan jail.Plan) (k kernelDenials) {
 	return k
 }
 
-// seenPath returns the kernel's text with the path by which the tool knows the file.
+// seenPath replaces the path in the kernel's text with the path by which the tool knows the file.
 func seenPath(what string) string {
 	rights, path, ok := strings.Cut(what, " ")
 	if !ok || !strings.HasPrefix(path, "/") {
@@ -456,11 +461,11 @@ func seenPath(what string) string {
 	return rights + " " + jail.SeenPath(path)
 }
 
-// landlockRule says what the plan has on a path, or the ceiling where the plan alone would not have
-// refused it.
+// landlockRule returns the rule that refused the kernel's text what: the plan's for its path, or
+// the ceiling's if only the ceiling refuses it.
 func landlockRule(p jail.Plan, what string) string {
 	rights, path, _ := strings.Cut(what, " ")
-	// what has no path has a name in brackets, and any
+	// Other objects than files have a name in brackets.
 	if !strings.HasPrefix(path, "/") || strings.Contains(rights, "(") {
 		return "the plan's landlock domain"
 	}
@@ -471,7 +476,7 @@ func landlockRule(p jail.Plan, what string) string {
 	return p.Landlock.Says(path)
 }
 
-// addCalls adds the system calls that the inner filter refused.
+// addCalls adds the system calls that the inner seccomp filter refused.
 func (k *kernelDenials) addCalls(plan jail.Plan, calls []control.Refused) {
 	rule := "filter " + strings.Join(plan.InnerFilter.Groups, "+")
 	for _, c := range calls {
@@ -489,9 +494,8 @@ const (
 	maxSignal = 64
 )
 
-// checkAnswer takes from inside only what has the form of an answer: texts of bounded length that a
-// terminal shows as they are. An honest jail-init says nothing else; one that a broken engine took
-// over says what it likes.
+// checkAnswer bounds and cleans the texts of an answer from inside the jail, so that a terminal can
+// show them. An honest jail-init sends nothing else, but a compromised engine may send anything.
 func checkAnswer(said runners.Answer) runners.Answer {
 	out := runners.Answer{Failure: runners.Printable(said.Failure, maxFailure),
 		Layer: runners.Printable(said.Layer, maxClass), NoCwd: said.NoCwd,

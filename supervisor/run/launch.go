@@ -29,7 +29,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
-// Jails are what jails are made with.
+// Jails has what is needed to make the jails of runs.
 type Jails struct {
 	Launcher launch.Launcher
 	Layers   hostlayers.Host
@@ -37,11 +37,11 @@ type Jails struct {
 	Pool *prewarm.Pool
 	// Maker makes the jails of shared engines.
 	Maker prewarm.Options
-	// Refusals is nil where nobody tells what Landlock refuses.
+	// Refusals reports what Landlock refuses; nil if that is not enabled.
 	Refusals *denials.Watcher
 }
 
-// ready is what a run has when its jail is made.
+// ready has what a run needs to start its jail.
 type ready struct {
 	claimed
 	dir *rundir.Dir
@@ -50,8 +50,8 @@ type ready struct {
 	start intent
 }
 
-// jailed runs the tool in its jail and returns what is known of the end. With an error, the end has
-// pipes if a tool may have run.
+// jailed runs the tool in its jail and returns how it ended. Beside an error, the end has pipes if
+// a tool may have run.
 func (s *Runner) jailed(ctx context.Context, r *Run, has ready, streams stdio.Streams) (e end,
 	err error) {
 	pipes, err := has.pipes(r.job.Plan.IDs)
@@ -66,7 +66,7 @@ func (s *Runner) jailed(ctx context.Context, r *Run, has ready, streams stdio.St
 	if err := s.startFetch(ctx, r, has.claimed); err != nil {
 		return e, err
 	}
-	// Where nobody has ended the proxy before, what failed is in err.
+	// The proxy is only open here if an error is returned.
 	defer func() { _, _, _ = r.proxy.Swap(nil).Close() }()
 	dropGroups, err := s.makeGroups(r.job, has.claimed)
 	if err != nil {
@@ -87,8 +87,8 @@ func (s *Runner) jailed(ctx context.Context, r *Run, has ready, streams stdio.St
 	return e, err
 }
 
-// startFetch starts the run's proxy, where the policy grants any fetch, or takes that of its
-// prewarmed jail.
+// startFetch starts the fetch proxy of the run if the policy grants any fetch, or takes over the
+// proxy of its prewarmed jail.
 func (s *Runner) startFetch(ctx context.Context, r *Run, given claimed) error {
 	j := r.job
 	if j.Order.Compile || j.Holds.For > 0 || j.Plan.Fetch == nil {
@@ -127,17 +127,16 @@ func proxySpec(j *prepare.Job) runproxy.Spec {
 	return spec
 }
 
-// asks returns what is asked for each request of the run that waits for an approval, but for the
-// request.
+// asks returns the run and policy of an approval request. The caller adds the fetch.
 func asks(j *prepare.Job) approvals.FetchRequest {
 	return approvals.FetchRequest{Run: cmp.Or(j.Session(), string(j.ID)), Policy: j.Policy.Digest()}
 }
 
-// makeGroups makes the control groups that are above the jail's own: that of a session's
-// invocations, with the session's limits on all of them together, and that of the host's ceiling. A
-// prewarmed jail has the one that it was made in.
+// makeGroups makes the control groups above the jail's own: for a session, the group that limits
+// all its invocations together, and the group of the host's ceiling. A prewarmed jail already has
+// its group. drop removes them.
 func (s *Runner) makeGroups(j *prepare.Job, given claimed) (drop func(), err error) {
-	// A group that stays is empty, and the next daemon removes it.
+	// A group that is not removed is empty, and the next daemon removes it.
 	var made []func()
 	drop = func() {
 		for _, remove := range slices.Backward(made) {
@@ -169,10 +168,10 @@ func (s *Runner) makeGroups(j *prepare.Job, given claimed) (drop func(), err err
 	return drop, nil
 }
 
-// launch makes the jail of the run, or takes the prewarmed one.
+// launch starts the jail of the run, or takes the prewarmed one.
 func (s *Runner) launch(ctx context.Context, r *Run, has ready, p *stdio.Pipes) (*launch.Process,
 	error) {
-	// else it is jail-init that finds out
+	// Without this check only jail-init would find out.
 	if e := problem.Missing(probe.Landlock(), nil); e != nil {
 		return nil, e
 	}
@@ -202,7 +201,7 @@ func (s *Runner) launch(ctx context.Context, r *Run, has ready, p *stdio.Pipes) 
 	return proc, err
 }
 
-// attach makes the prewarmed jail the run's.
+// attach gives the prewarmed jail to the run and mounts the run's workspace in it.
 func (s *Runner) attach(r *Run, has ready) (*launch.Process, error) {
 	given := has.jail
 	if !given.AttachesLater() {
@@ -223,8 +222,8 @@ func (s *Runner) attach(r *Run, has ready) (*launch.Process, error) {
 	return nil, notStarted(err)
 }
 
-// notStarted returns the error of a run whose jail could not be started. A jail that has ended
-// before it got a tool did not end by itself: something killed it, or it had no thread left.
+// notStarted returns the error of a run whose jail could not be started. launch.ErrNotThere means
+// that something killed the jail before it got a tool, or that no thread could be started.
 func notStarted(err error) *problem.Error {
 	if errors.Is(err, launch.ErrNotThere) {
 		return problem.New(problem.Busy, "the jail of the run has ended before its tool began").
@@ -235,8 +234,8 @@ func notStarted(err error) *problem.Error {
 	return problem.New(problem.Failed, "start of the jail: %w", err)
 }
 
-// files opens the descriptors of the run's launch, and returns the mounts that are another jail's
-// too.
+// files opens the descriptors for the launch of the run. It also returns the targets of the mounts
+// that are shared with the jail of its session.
 func (s *Runner) files(r *Run, work *workspace.Workspace) (*mounts.Files, []string, error) {
 	if j := r.job; j.In != nil {
 		return r.in.Files(j.Plan, j.Host.Binds)
@@ -245,7 +244,7 @@ func (s *Runner) files(r *Run, work *workspace.Workspace) (*mounts.Files, []stri
 	return files, nil, err
 }
 
-// ownFiles opens the descriptors of the launch of a run that shares nothing with others.
+// ownFiles opens the descriptors for the launch of a run outside of sessions.
 func (s *Runner) ownFiles(j *prepare.Job, w *workspace.Workspace) (*mounts.Files, error) {
 	files := &mounts.Files{}
 	files.Binds, files.Lower = j.Host.Binds, j.Host.Agent.Dir()
@@ -273,10 +272,10 @@ func (s *Runner) ownFiles(j *prepare.Job, w *workspace.Workspace) (*mounts.Files
 	return files, nil
 }
 
-// inputs are the descriptors that the invocation needs.
+// inputs returns the descriptors that are passed with the invocation: modules and proxy connection.
 func (r *Run) inputs() []*os.File { return append(r.job.Modules(), r.proxy.Load().Door()...) }
 
-// invoke hands the tool over to jail-init. The jail that holds a session open has none, and waits.
+// invoke sends the order to run the tool to jail-init. A jail that holds a session open gets none.
 func (s *Runner) invoke(r *Run, given claimed, proc *launch.Process, streams stdio.Streams) error {
 	if r.job.Holds.For > 0 {
 		return nil
@@ -297,24 +296,22 @@ func (s *Runner) invoke(r *Run, given claimed, proc *launch.Process, streams std
 		s.Meters.Begin.Observe(time.Since(r.job.Begun))
 	}
 	if err == nil || r.Ended() != nil || errors.Is(err, syscall.EPIPE) {
-		// where jail-init has ended already, its end says why
+		// If jail-init has ended already, its end tells why.
 		return nil
 	}
 	return problem.New(problem.Failed, "hand over to jail-init: %w", err)
 }
 
-// canBePrewarmed reports whether there can be prewarmed jails for the run. A terminal is the run's
-// own.
+// canBePrewarmed reports whether the run may use a prewarmed jail. A run with a terminal may not.
 //
-// Of the runs outside of sessions it is those of modules that mount nothing of the host but
-// compiled modules, and whose workspace, if they have one, is a shadow. A prewarmed jail with a
-// directory of the host would keep a file system in use when no run does so any more. A session
-// does that anyway, as long as it lasts. And a directory that only its mount makes read-only is
-// locked to a jail only if the jail starts with it.
+// Outside of sessions, only modules may that mount nothing of the host but compiled modules, and
+// whose workspace, if any, is a shadow: a prewarmed jail with a directory of the host would keep
+// its file system busy after all runs have ended, which a session does anyway. A directory that
+// only its mount makes read-only can be locked only when the jail starts with it.
 func canBePrewarmed(j *prepare.Job) bool {
 	switch {
 	case j.Plan.Outer != nil:
-		// Attaching to a jail that stands enters its namespaces, which are those of another program.
+		// Attaching enters the jail's namespaces, which belong to another program here.
 		return false
 	case j.Order.Compile || j.Holds.For > 0 || j.Req.Learn || j.Req.Terminal != nil:
 		return false
@@ -326,21 +323,21 @@ func canBePrewarmed(j *prepare.Job) bool {
 	return j.Plan.Workspace == nil || j.Plan.Workspace.Shadow
 }
 
-// A claimed is the prewarmed jail that a run was given, if it was given one.
+// A claimed has the prewarmed jail that a run was given, or nil.
 type claimed struct {
 	jail *prewarm.Jail
 	// alone waits until no other prewarmed jail of the run's session has processes.
 	alone func()
-	// network is the setup of the run's fetch proxy, if it was looked at.
+	// network is the prepared fetch proxy of the run, or nil.
 	network *runproxy.Setup
 }
 
-// claim gives the run a prewarmed jail, if there is one for it. Else the run makes a jail of its
-// own, and beside that there must be no prewarmed jails of its session.
+// claim gives the run a prewarmed jail if one fits. Otherwise the run makes its own jail, and the
+// prewarmed jails of its session are removed.
 func (s *Runner) claim(ctx context.Context, r *Run) claimed {
 	given := s.prewarmed(ctx, r)
 	if given.jail == nil {
-		// it saves time and nothing else
+		// Rouse only saves time, so its error does not matter.
 		s.Life.Go(func() { _ = cgroup.Rouse() })
 		if r.job.In != nil {
 			s.Jails.Pool.Vacate(r.in.Prewarmed, s.Life.CleanUp)
@@ -363,10 +360,10 @@ func (s *Runner) prewarmed(ctx context.Context, r *Run) claimed {
 	}
 	var setup *runproxy.Setup
 	if j.Plan.Fetch != nil && j.Tool.Native != "" {
-		// The certificates that programs trust are made by the proxy, and are a file of the jail.
+		// The proxy makes the certificate that programs trust, which is a file of the jail.
 		var err error
 		if setup, err = s.Proxies.Prepare(ctx, proxySpec(j)); err != nil {
-			// The start of the proxy says so.
+			// startFetch reports the error.
 			return claimed{}
 		}
 		spec.Network = setup
@@ -376,7 +373,7 @@ func (s *Runner) prewarmed(ctx context.Context, r *Run) claimed {
 		return claimed{network: setup}
 	}
 	if j.In == nil {
-		// The jail has ids of its own until nothing is left of it.
+		// The prewarmed jail keeps its own ids until it is removed.
 		j.Host.IDs.Release()
 		j.Host.IDs = nil
 	}
@@ -384,7 +381,7 @@ func (s *Runner) prewarmed(ctx context.Context, r *Run) claimed {
 	return claimed{jail: given, alone: p.VacateMeanwhile(spec.Session, s.Life.CleanUp)}
 }
 
-// start says in the words of the record how the run came to its jail.
+// start returns how the run got its jail, as the audit log names it: prewarmed or made for it.
 func (c claimed) start() string {
 	if c.jail != nil {
 		return prewarm.StartWarm
@@ -392,10 +389,9 @@ func (c claimed) start() string {
 	return prewarm.StartCold
 }
 
-// close removes what is left of the jail: all of it if the run did not get to use it. If the run
-// did, nothing of the jail runs any more and its control group is empty. The caller does not wait
-// for the end of the jail's shim, and with it of its mounts and groups. If the daemon is killed
-// meanwhile, the shim removes them, or the next daemon.
+// close removes the prewarmed jail in the background, whether the run used it or not. After a run,
+// no process of the jail is left, but its shim still has to remove mounts and control groups. If
+// the daemon is killed meanwhile, the shim or the next daemon removes them.
 func (c claimed) close(cleanUp func(func())) {
 	if c.jail != nil {
 		c.alone()
@@ -403,14 +399,14 @@ func (c claimed) close(cleanUp func(func())) {
 	}
 }
 
-// end ends the jail and returns when its shim has gone with all that the jail had mounted.
+// end ends the prewarmed jail and waits until its shim has unmounted everything.
 func (c claimed) end() {
 	if c.jail != nil {
 		c.jail.End()
 	}
 }
 
-// pipes returns the pipes of the jail, or new ones for a jail whose tool has ids.
+// pipes returns the pipes of the prewarmed jail, or new ones for a tool with these ids.
 func (c claimed) pipes(ids jail.IDs) (*stdio.Pipes, error) {
 	if c.jail == nil {
 		return stdio.New(ids)

@@ -29,13 +29,13 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// A Run is one run from the moment that it is decided to the moment that nothing is left of it. Its
-// methods may be called from several goroutines.
+// A Run is one run, from the decision to start it until nothing of it is left. Its methods may be
+// called from several goroutines.
 type Run struct {
 	ending.Stopper
 	job     *prepare.Job
 	records *runlog.Log
-	// in is of the session that the run is an invocation of.
+	// in has what an invocation needs of its session.
 	in Within
 	// holder is the session that the run holds open, or nil.
 	holder Holder
@@ -43,7 +43,7 @@ type Run struct {
 	paused pauser
 	// proxy is nil while there is no fetch proxy.
 	proxy network
-	// done is closed when nothing is left of the run. The result is whole then.
+	// done is closed when nothing of the run is left. result is complete then.
 	done   chan struct{}
 	result message.Result
 }
@@ -51,27 +51,27 @@ type Run struct {
 // A network is the fetch proxy of a run, nil while there is none.
 type network struct {
 	atomic.Pointer[runproxy.Proxy]
-	// pauses are the times in which a request waited for an approval.
+	// pauses counts how long requests waited for an approval.
 	pauses ending.Pauses
 }
 
-// Within is what an invocation has of the jail that holds its session.
+// Within has what an invocation uses of its session.
 type Within struct {
 	// Files opens the descriptors of the launch.
 	Files prewarm.FilesFunc
-	// Shadow is the session's, or nil.
+	// Shadow is the session's shadow, or nil.
 	Shadow *workspace.Workspace
 	// Prewarmed has the prewarmed jails of the session.
 	Prewarmed *prewarm.Session
-	// Engines are the shared engines of the session, and Late takes the records of the ends of the
-	// invocations in them; nil if it has none.
+	// Engines are the shared engines of the session, nil if it has none. Late records the ends of
+	// the invocations in them.
 	Engines *engine.Set
 	Late    *runlog.Late
-	// After is called when the jail of the invocation has ended. It returns what was committed after
-	// the invocation, or nil.
+	// After is called when the jail of the invocation has ended. It returns the automatic commit
+	// that followed, or nil.
 	After func() *shadows.AutoCommit
-	// Keep takes what the shell of the invocation left to later ones, which may be nil, and returns
-	// what of it was kept, or nil.
+	// Keep takes the environment that the shell of the invocation leaves to later ones, and returns
+	// what was kept of it. Both may be nil.
 	Keep func(*runners.Kept) *message.Kept
 	// News are warnings for the user of the session.
 	News []string
@@ -79,18 +79,17 @@ type Within struct {
 
 // A Holder is a session that a run holds open.
 type Holder interface {
-	// Stands is called when there can be invocations. work is the session's shadow, or nil.
+	// Stands is called when invocations may begin. work is the session's shadow, or nil.
 	Stands(st rundir.State, work *workspace.Workspace)
 	// Ended is called when the jail has ended, with the cause if it was ended from outside. It
-	// returns when no invocation is left that could write to the shadow.
+	// returns after the last invocation that could write to the shadow has ended.
 	Ended(*ending.Cause)
-	// Fate returns what the user who stopped the session wants of the shadow. It is called after
-	// Ended.
+	// Fate returns what the user who stopped the session wants done with the shadow. It is called
+	// after Ended.
 	Fate() message.Fate
-	// Sleeps reports whether the session can be woken after this end of its jail. It is called after
-	// Ended.
+	// Sleeps reports whether the session can be woken later. It is called after Ended.
 	Sleeps() bool
-	// Close is called last, just before the run is done, also where the jail never stood.
+	// Close is called last, just before the run is done, even if the jail never ran.
 	Close()
 }
 
@@ -102,14 +101,14 @@ func (s *Runner) newRun(j *prepare.Job) *Run {
 			Denied: []runners.Denial{}, Warnings: j.Warnings()}}
 }
 
-// NewHolding returns the run of a job that holds a session open.
+// NewHolding returns the run whose jail holds session h open.
 func (s *Runner) NewHolding(j *prepare.Job, h Holder) *Run {
 	r := s.newRun(j)
 	r.holder = h
 	return r
 }
 
-// NewInvocation returns the run of a job that is an invocation of a session.
+// NewInvocation returns the run of an invocation of a session.
 func (s *Runner) NewInvocation(j *prepare.Job, in Within) *Run {
 	r := s.newRun(j)
 	r.in = in
@@ -120,10 +119,10 @@ func (s *Runner) NewInvocation(j *prepare.Job, in Within) *Run {
 	return r
 }
 
-// Job returns what was decided about the run.
+// Job returns the decided job of the run: request, policy and plan.
 func (r *Run) Job() *prepare.Job { return r.job }
 
-// Fetched returns what the run has fetched so far.
+// Fetched returns the fetch usage of the run so far.
 func (r *Run) Fetched() message.Usage { return r.proxy.Load().Usage() }
 
 // IsSession reports whether the run holds a session open.
@@ -132,31 +131,31 @@ func (r *Run) IsSession() bool { return r.job.Holds.For > 0 }
 // Kill ends the run.
 func (r *Run) Kill() { r.End(ending.Cause{Signal: int(syscall.SIGKILL)}) }
 
-// gone ends the run, because nobody takes what it writes, or what it does cannot be recorded.
+// gone ends the run because its caller went away or its records cannot be written.
 func (r *Run) gone() { r.End(ending.Cause{Gone: true}) }
 
-// over ends the run, which has written so much output.
+// over ends the run because its output reached the limit. seen is in bytes.
 func (r *Run) over(seen int64) { r.End(ending.Cause{Limit: "output", Peak: seen}) }
 
-// Done returns a channel that is closed when nothing is left of the run.
+// Done returns a channel that is closed when nothing of the run is left.
 func (r *Run) Done() <-chan struct{} { return r.done }
 
-// Wait returns when nothing is left to do for the run, or ctx ends; the run goes on all the same.
+// Wait waits until the run is done or ctx ends. It does not end the run.
 func (r *Run) Wait(ctx context.Context) error { return lifetime.Await(ctx, r.done) }
 
-// Result returns how the run ended. The run is done.
+// Result returns the result. Call it only after Done is closed.
 func (r *Run) Result() message.Result { return r.result }
 
-// active are the runs and sessions that are alive. Its methods may be called from several
+// active has the runs and sessions that have not ended. Its methods may be called from several
 // goroutines.
 type active struct {
 	mu   sync.Mutex
 	runs map[string]*Run
-	// started are the times at which the jails of runs were handed their tools.
+	// started has the times at which jail-init got the tools.
 	started map[*Run]time.Time
 }
 
-// add makes the run one that others can end. An id that is in use here stays the earlier run's.
+// add adds the run, so that others can end it. It returns an error if the id is in use.
 func (a *active) add(r *Run) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -178,7 +177,7 @@ func (a *active) remove(r *Run) {
 	delete(a.started, r)
 }
 
-// start notes that the jail of a run was handed its tool.
+// start notes that jail-init of a run got its tool.
 func (a *active) start(r *Run) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -188,7 +187,7 @@ func (a *active) start(r *Run) {
 	a.started[r] = time.Now()
 }
 
-// Live returns the run or the holder of a session with that id that has not ended, or nil.
+// Live returns the live run, or the run that holds the session, with this id; nil if there is none.
 func (s *Runner) Live(id string) *Run {
 	a := &s.active
 	a.mu.Lock()
@@ -204,12 +203,12 @@ func (s *Runner) AllLive() []*Run {
 	return slices.Collect(maps.Values(a.runs))
 }
 
-// waking is how long an agent needs the processors after the start of its jail, for its module and
-// for the event that woke it.
+// waking is how long an agent counts as busy after its jail starts, to load its module and handle
+// the event that woke it.
 const waking = 50 * time.Millisecond
 
-// Works reports whether a run needs the processors: any but sessions, whose invocations are runs of
-// their own, and agents that are awake, which wait for events most of the time.
+// Works reports whether any run needs the processors. Sessions do not, since their invocations
+// count, and agents do not after waking, since they mostly wait for events.
 func (s *Runner) Works() bool {
 	a := &s.active
 	a.mu.Lock()
@@ -236,27 +235,27 @@ type pauser struct {
 	group string
 }
 
-// open lets the shadow be reviewed. work may be nil.
+// open permits reviews of the shadow. work may be nil.
 func (p *pauser) open(j *prepare.Job, work *workspace.Workspace) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.work, p.group = work, j.Plan.Cgroup.Path
 	if j.Holds.For > 0 {
-		// In the session's own jail no tool runs.
+		// No tool runs in the session's own jail.
 		p.group = rungroup.Session(j.Plan.Cgroup.Path)
 	}
 }
 
-// close ends that. It waits for a review that is under way.
+// close permits no more reviews. It waits for a review that is under way.
 func (p *pauser) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.work = nil
 }
 
-// Paused calls f with the shadow of the run while all processes that may write to the shadow are
-// stopped, and lets them go on whatever f returns. ok is false if there is no such shadow now: the
-// run has none of its own, or its jail does not run yet or no longer. One call waits for the other.
+// Paused stops all processes that may write to the run's shadow, calls f with the shadow, and lets
+// them go on. ok is false if the run has no shadow of its own, or its jail does not run. Calls wait
+// for each other.
 func (r *Run) Paused(f func(*workspace.Workspace) error) (ok bool, err error) {
 	p := &r.paused
 	p.mu.Lock()
@@ -284,7 +283,7 @@ func (r *Run) Paused(f func(*workspace.Workspace) error) (ok bool, err error) {
 			err).WithHint("try again")
 		return true, errors.Join(err, thaw())
 	}
-	// A panic in f must not leave them stopped, either.
+	// They must go on even if f panics.
 	defer func() { err = errors.Join(err, thaw()) }()
 	return true, f(p.work)
 }

@@ -13,18 +13,17 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/runlog"
 )
 
-// An intent is the record that a run starts. Nothing of a tool runs before it is on record, on the
-// disk, that it will. What makes its jail ready is no part of the tool: of a run that has a
-// prewarmed jail, all that is to be recorded before the tool starts is known at once, and is
-// written while the jail is made ready.
+// An intent is the record that a run starts. It must be on the disk before any of the tool runs.
+// For a prewarmed jail it is written while the jail is made ready, since everything in it is known
+// by then.
 type intent struct {
-	// written waits until start and execution are recorded. It is nil where the start was recorded
-	// at once, and alone.
+	// written waits until start and execution are recorded. It is nil if only the start was
+	// recorded, at once.
 	written func() error
 }
 
-// announce puts on record that the run starts; if it has a prewarmed jail also what it executes,
-// and without waiting.
+// announce records the start of the run. For a prewarmed jail it also records the execution, and
+// does not wait.
 func announce(records *runlog.Log, j *prepare.Job, given claimed) (intent, error) {
 	started := j.Started()
 	started.Start = given.start()
@@ -37,7 +36,7 @@ func announce(records *runlog.Log, j *prepare.Job, given claimed) (intent, error
 	return intent{sync.OnceValue(func() error { return <-written })}, nil
 }
 
-// wait waits until what announce writes is on the disk.
+// wait waits until the records of announce are on the disk.
 func (i intent) wait() error {
 	if i.written == nil {
 		return nil
@@ -45,7 +44,7 @@ func (i intent) wait() error {
 	return i.written()
 }
 
-// execute puts on record what is executed, or waits until it is. A jail that holds a session
+// execute records the execution, or waits until it is recorded. A jail that holds a session
 // executes nothing.
 func (i intent) execute(records *runlog.Log, j *prepare.Job) error {
 	if j.Holds.For > 0 {
@@ -57,7 +56,7 @@ func (i intent) execute(records *runlog.Log, j *prepare.Job) error {
 	return records.Record(j.Exec())
 }
 
-// recordEnd puts what was executed, what was refused and which limits were met on record.
+// recordEnd records what was executed and refused, and which limits were met.
 func recordEnd(records *runlog.Log, j *prepare.Job, res message.Result, e end,
 	met []message.LimitHit) error {
 	for _, executed := range j.Tool.Script.Executed(e.answer.Report) {
@@ -71,9 +70,8 @@ func recordEnd(records *runlog.Log, j *prepare.Job, res message.Result, e end,
 	return recordLimits(records, res, met, e.usage.OOMKills > 0)
 }
 
-// recordDenied puts what was refused on record, each thing once with its count. The times
-// of the first and the last are recorded only for refusals that the kernel reported. For the others
-// only the inside could name them, and it is not trusted with that.
+// recordDenied records each refusal once, with its count. Only refusals that the kernel reported
+// have times, because the inside of a jail is not trusted to report them.
 func recordDenied(records *runlog.Log, res message.Result, k kernelDenials) error {
 	said := len(res.Denied) - len(k.told)
 	for i, d := range res.Denied {
@@ -92,8 +90,8 @@ func recordDenied(records *runlog.Log, res message.Result, k kernelDenials) erro
 		Reason: "the kernel's audit dropped records of what Landlock refused", Count: -1})
 }
 
-// recordLimits puts each limit that was met on record. killed says that a process of the run was
-// killed because memory ran out.
+// recordLimits records each limit in met. killed says that the kernel's OOM killer killed a process
+// of the run.
 func recordLimits(records *runlog.Log, res message.Result, met []message.LimitHit,
 	killed bool) error {
 	for _, l := range met {
@@ -135,7 +133,8 @@ func recordFinished(records *runlog.Log, res message.Result, e end) error {
 	return records.Record(f)
 }
 
-// Refuse puts a run on record that never started.
+// Refuse records a run that was refused with err, and returns its result. It closes j, which may be
+// nil.
 func (s *Runner) Refuse(c caller.Caller, req message.Request, j *prepare.Job,
 	err error) (res message.Result) {
 	e := problem.From(err)

@@ -1,16 +1,15 @@
-// Package run carries out what package prepare has decided. The steps of a run stand in
-// [Runner.steps], in their order; a step takes values and returns values, and what it took is given
-// back by a function that it returns.
+// Package run carries out the runs that package prepare has decided on. [Runner.steps] has the steps
+// of a run, in order. A step that takes a resource returns a function that releases it.
 //
-//	admit.go    wait until there is room for the run
-//	record.go   put the start on record, and later the end
-//	launch.go   take a prewarmed jail or make one, hand the tool over
-//	watch.go    bound and observe the jail while it lives
-//	finish.go   say how the run ended, which limits it met and what was refused
-//	live.go     the run as others see it while it lives, and stop it for a review
+//	admit.go    wait until the run may start
+//	record.go   record the start, and later the end
+//	launch.go   take a prewarmed jail or make one, start the tool
+//	watch.go    limit and observe the jail while it lives
+//	finish.go   find how the run ended, which limits it met and what was refused
+//	live.go     list, end and pause live runs
 //
-// An invocation in a shared engine of its session takes none of the steps between the first and the
-// last: see shared.go.
+// An invocation in a shared engine of its session skips the steps between the first and the last:
+// see shared.go.
 package run
 
 import (
@@ -47,17 +46,17 @@ type Runner struct {
 	Shadows  *shadows.Store
 	Log      runlog.Appender
 	Meters   *meters.Meters
-	// Tools asks about tools that start only after an approval.
+	// Tools asks for approvals of tools that may not start without one.
 	Tools approvals.Tools
 	Life  *lifetime.Lifetime
-	// Errors is for tasks whose failure changes nothing of how a run ends.
+	// Errors logs failed tasks that do not change the result of a run.
 	Errors *daemonlog.Log
 
 	active active
 }
 
-// Run runs a tool for a caller and returns when nothing of it is left but what the result says. ctx
-// ends it, as a caller that went away does. Errors are in the result, so that there is always one.
+// Run runs a tool for a caller and returns when nothing of it is left but its result. The run ends
+// if ctx does. Errors are in the result.
 func (s *Runner) Run(ctx context.Context, c caller.Caller, req message.Request,
 	streams stdio.Streams) message.Result {
 	j, err := s.Preparer.Run(ctx, c, req)
@@ -69,14 +68,14 @@ func (s *Runner) Run(ctx context.Context, c caller.Caller, req message.Request,
 	return res
 }
 
-// Do carries out a run and closes its job. The caller may still have output to take from the pipes,
-// which are nil if no tool was started.
+// Do carries out a run and closes its job. The caller may have to wait for output in the returned
+// pipes, which are nil if no tool was started.
 func (s *Runner) Do(ctx context.Context, r *Run, streams stdio.Streams) (message.Result,
 	*stdio.Pipes) {
 	defer r.job.Close()
 	defer close(r.done)
 	if r.holder != nil {
-		// Also where its jail never stood.
+		// Close is also called if the jail never ran.
 		defer r.holder.Close()
 	}
 	err := s.active.add(r)
@@ -99,8 +98,8 @@ func (s *Runner) Do(ctx context.Context, r *Run, streams stdio.Streams) (message
 	return r.result, pipes
 }
 
-// steps takes the steps of a run. An error is a failure of jail's; the tool's failures are in the
-// result, which holds also beside an error.
+// steps carries out the steps of a run. An error is a failure of jail, not of the tool. The result
+// is valid beside an error.
 func (s *Runner) steps(ctx context.Context, r *Run, streams stdio.Streams) (res message.Result,
 	pipes *stdio.Pipes, err error) {
 	j, res := r.job, r.result
@@ -126,7 +125,7 @@ func (s *Runner) steps(ctx context.Context, r *Run, streams stdio.Streams) (res 
 	}
 	dir, err := s.Dirs.Add(state)
 	if err != nil {
-		// If the id is another run's, so are its records.
+		// If the id is in use, its records belong to another run.
 		if e := problem.From(err); e.Code == problem.Usage {
 			return res, nil, e
 		}
@@ -189,7 +188,7 @@ func (s *Runner) steps(ctx context.Context, r *Run, streams stdio.Streams) (res 
 	return res, e.pipes, errors.Join(failed, err)
 }
 
-// hasShadow reports whether the shadow of a run that failed on our side is still there.
+// hasShadow reports whether the shadow of a run that failed through jail's fault still exists.
 func (s *Runner) hasShadow(j *prepare.Job) bool {
 	if j.Source == nil || j.In != nil {
 		return false
@@ -201,7 +200,7 @@ func (s *Runner) hasShadow(j *prepare.Job) bool {
 	return err == nil
 }
 
-// log logs an error of a task that changes nothing of how the run ended.
+// log logs an error of a task that does not change the result of the run.
 func (s *Runner) log(j *prepare.Job, task string, err error) {
 	s.Errors.Failed(task, string(j.ID), err)
 }

@@ -24,15 +24,15 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
-// startShared says in the words of the record that a run had no jail of its own.
+// startShared is the start in the audit log of a run in a shared engine, without its own jail.
 const startShared = "shared"
 
-// quickRun is how long an invocation in a shared engine is live before others see it in the list of
-// live runs. The list has a directory for each, which takes longer than most invocations.
+// quickRun is how long an invocation in a shared engine runs before it is listed among the live
+// runs. Making its directory takes longer than most invocations.
 const quickRun = 10 * time.Millisecond
 
-// shared carries out an invocation in a shared engine of its session, in place of a jail of its
-// own. An error is a failure of jail's, as that of steps.
+// shared carries out an invocation in a shared engine of its session instead of its own jail. An
+// error is a failure of jail, as in steps.
 func (s *Runner) shared(ctx context.Context, r *Run, res message.Result,
 	streams stdio.Streams) (message.Result, *stdio.Pipes, error) {
 	j := r.job
@@ -50,7 +50,7 @@ func (s *Runner) shared(ctx context.Context, r *Run, res message.Result,
 	defer call.Leave()
 	seen := s.appear(j, call.Engine())
 	defer seen.end()
-	// Who names a run, and who fetches, leaves something behind that is known by the id.
+	// A run with a requested id, or that fetches, leaves traces that are found by the id.
 	if j.Req.ID != "" || j.Plan.Fetch != nil {
 		if err := seen.now(); err != nil {
 			if e := problem.From(err); e.Code == problem.Usage {
@@ -77,12 +77,13 @@ func (s *Runner) shared(ctx context.Context, r *Run, res message.Result,
 		return res, e.pipes, nil
 	}
 	failed := problem.From(err)
-	// It is late: an error comes at the next start, or when the session ends.
+	// The record is written later: its error is returned at the next start or the end of the
+	// session.
 	_ = r.records.Record(audit.RunFinished{ExitCode: failed.Exit(), Error: failed.Message})
 	return res, e.pipes, failed
 }
 
-// called hands the invocation over and returns what is known of its end.
+// called starts the invocation in the engine, waits for it and returns how it ended.
 func (s *Runner) called(ctx context.Context, r *Run, call *engine.Call,
 	streams stdio.Streams) (e end, err error) {
 	j := r.job
@@ -111,7 +112,7 @@ func (s *Runner) called(ctx context.Context, r *Run, call *engine.Call,
 		append(files, r.proxy.Load().Door()...)...)
 	pipes.HandOver()
 	if sendErr != nil && !call.Ended() {
-		// It has ended, or cannot be talked to any more.
+		// The engine has ended or cannot be reached.
 		call.Cancel()
 	}
 	r.Called(call)
@@ -134,7 +135,7 @@ func (s *Runner) called(ctx context.Context, r *Run, call *engine.Call,
 	select {
 	case <-call.Done():
 	case <-ended:
-		// What it waits for comes to an end, so that it can.
+		// Close its streams and proxy, so that the invocation can end.
 		pipes.Abort()
 		closeProxy()
 		<-call.Done()
@@ -166,14 +167,14 @@ func (s *Runner) called(ctx context.Context, r *Run, call *engine.Call,
 		}
 	}
 	if cancelled {
-		// However it ended then: the end of its input may have been faster than the order to stop.
+		// Report SIGKILL even if the end of its input ended the invocation first.
 		e.status = control.Exited{Signal: int(syscall.SIGKILL)}
 	}
 	return e, err
 }
 
-// lostIn returns the error of an invocation whose engine has ended under it, for no reason of its
-// own that is known.
+// lostIn returns the error of an invocation whose engine ended during it for no known reason.
+// Otherwise it returns nil.
 func lostIn(r *Run, call *engine.Call, e end) error {
 	if _, lost := call.Answer(); !lost || r.Ended() != nil || e.usage.OOMKills > 0 {
 		return nil
@@ -194,8 +195,8 @@ func lostIn(r *Run, call *engine.Call, e end) error {
 		WithHint("run it again: the next invocation gets a new engine")
 }
 
-// An appearance is an invocation in the list of live runs, from some moment on. Its methods may be
-// called from several goroutines.
+// An appearance is the entry of an invocation in the list of live runs. Its methods may be called
+// from several goroutines.
 type appearance struct {
 	s     *Runner
 	state rundir.State
@@ -207,7 +208,7 @@ type appearance struct {
 	ended bool
 }
 
-// appear has the invocation listed if it is not over within quickRun.
+// appear lists the invocation after quickRun, unless end is called before.
 func (s *Runner) appear(j *prepare.Job, e *engine.Engine) *appearance {
 	p := e.Jail().Process
 	a := &appearance{s: s, state: j.State(), jail: verify.Jail{Plan: e.Jail().Plan(), PID: p.PID}}
@@ -217,7 +218,7 @@ func (s *Runner) appear(j *prepare.Job, e *engine.Engine) *appearance {
 	return a
 }
 
-// now has it listed at once.
+// now lists the invocation at once. It does nothing if it is listed or over.
 func (a *appearance) now() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -232,7 +233,7 @@ func (a *appearance) now() error {
 	return dir.SaveJail(a.jail)
 }
 
-// end takes it out of the list. The caller does not wait for the removal.
+// end removes the invocation from the list, in the background.
 func (a *appearance) end() {
 	a.timer.Stop()
 	a.mu.Lock()

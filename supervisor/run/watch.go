@@ -27,29 +27,29 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
-// An end is everything that is known of how the jail of a run ended.
+// An end is what is known of how the jail of a run ended.
 type end struct {
 	status control.Exited
 	usage  cgroup.Usage
 	wall   time.Duration
 	answer runners.Answer
-	// pipes are the tool's streams, once the tool has been let go.
+	// pipes are the tool's streams, nil before the tool starts.
 	pipes *stdio.Pipes
-	// observed is what the run was seen to need, where the request asks to learn.
+	// observed is what the run needed, if the request asks to learn.
 	observed *learn.Observed
-	// fetched has the fields of fetches, unfetched what the proxy refused.
+	// fetched has only the usage of fetches. unfetched are the refusals of the proxy.
 	fetched   message.Usage
 	unfetched []runners.Denial
-	// waits is the error for a run one of whose requests still waits for an approval, or nil.
+	// waits is the error if a request of the run still waits for an approval, or nil.
 	waits error
 	told  kernelDenials
 }
 
-// supervise lets the tool run and sees it to its end.
+// supervise starts the tool, watches the jail and returns how it ended.
 func (s *Runner) supervise(r *Run, has ready, proc *launch.Process, p *stdio.Pipes,
 	streams stdio.Streams) (e end, err error) {
 	j := r.job
-	// A prewarmed jail is removed after the answer, or by who needs it gone.
+	// A prewarmed jail is removed later, by claimed.close or claimed.end.
 	release := func() {}
 	if has.jail == nil {
 		release = sync.OnceFunc(proc.Release)
@@ -64,7 +64,7 @@ func (s *Runner) supervise(r *Run, has ready, proc *launch.Process, p *stdio.Pip
 		return e, err
 	}
 	identified := identifying(has, j, proc)
-	// A directory that is being removed gets no more files.
+	// Wait, so that no file is written to a directory that is being removed.
 	defer func() { _ = identified() }()
 	seen, err := s.observe(r, proc)
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *Runner) supervise(r *Run, has ready, proc *launch.Process, p *stdio.Pip
 	}()
 	r.Started(proc, leaf)
 	r.paused.open(j, has.work)
-	// The steps after the jail have the shadow for themselves.
+	// The later steps use the shadow alone.
 	defer r.paused.close()
 	if err := has.start.execute(r.records, j); err != nil {
 		return e, err
@@ -100,7 +100,7 @@ func (s *Runner) supervise(r *Run, has ready, proc *launch.Process, p *stdio.Pip
 	}
 	w := ending.StartWatch(j.Plan, leaf, &r.proxy.pauses, r.endByLimit, ask)
 	stopDisk := watchDisk(has.work, r.End)
-	// A caller that learns that the tool runs may ask for its jail at once.
+	// A caller may look at the jail as soon as it knows that the tool runs.
 	unidentified := identified()
 	if unidentified != nil {
 		r.gone()
@@ -114,7 +114,7 @@ func (s *Runner) supervise(r *Run, has ready, proc *launch.Process, p *stdio.Pip
 	answer := make(chan runners.Answer, 1)
 	go func() {
 		var a runners.Answer
-		// a jail that was killed says nothing; its exit does
+		// A killed jail reports nothing; its exit status is enough.
 		_ = proc.Report(&a)
 		answer <- a
 	}()
@@ -127,14 +127,14 @@ func (s *Runner) supervise(r *Run, has ready, proc *launch.Process, p *stdio.Pip
 	if r.holder != nil {
 		r.holder.Ended(r.Ended())
 	}
-	// Nothing may write to the workspace any more when it is looked at.
+	// Nothing may write to the workspace when it is reviewed.
 	err = errors.Join(err, unidentified, leaf.Kill(rungroup.KillWait))
 	p.Finish()
 	var usageErr, seenErr error
 	e.usage, usageErr = usageOf(j, leaf)
 	e.observed, seenErr = seen.end(j)
-	// What jail-init said lies in its socket, and a release would throw it away. Nobody is left who
-	// could say more, so the reader comes to an end, however long a busy machine lets it wait.
+	// The report of jail-init waits in its socket, and release would lose it. All writers have
+	// ended, so the reader ends too, even on a busy machine.
 	err = errors.Join(err, seenErr, proc.EndReport())
 	e.answer = checkAnswer(<-answer)
 	release()
@@ -150,7 +150,8 @@ func (s *Runner) supervise(r *Run, has ready, proc *launch.Process, p *stdio.Pip
 	return e, nil
 }
 
-// shadow returns the one that the run works on, its own or its session's, or nil.
+// shadow returns the shadow that the run works on: own, or the session's for an invocation. It may
+// be nil.
 func (r *Run) shadow(own *workspace.Workspace) *workspace.Workspace {
 	if r.job.In != nil {
 		return r.in.Shadow
@@ -158,8 +159,8 @@ func (r *Run) shadow(own *workspace.Workspace) *workspace.Workspace {
 	return own
 }
 
-// endByLimit ends the run for a limit that is watched. A session's time is another limit than a
-// run's.
+// endByLimit ends the run because of a watched limit. For a session, the wall limit becomes the
+// limit on its time.
 func (r *Run) endByLimit(c ending.Cause) {
 	if r.job.Holds.For > 0 && c.Limit == ending.LimitWall {
 		c.Limit, c.Allowed = ending.LimitTime, r.job.Holds.For.Milliseconds()
@@ -167,8 +168,8 @@ func (r *Run) endByLimit(c ending.Cause) {
 	r.End(c)
 }
 
-// identifying writes down which process the run's jail is, while the tool is started. identified
-// waits until that is written.
+// identifying saves the jail's process in the run's directory, in the background while the tool
+// starts. identified waits until that is done.
 func identifying(has ready, j *prepare.Job, p *launch.Process) (identified func() error) {
 	has.dir.State.PID = p.PID
 	written := make(chan error, 1)
@@ -183,7 +184,7 @@ func identifying(has ready, j *prepare.Job, p *launch.Process) (identified func(
 	return sync.OnceValue(func() error { return <-written })
 }
 
-// identify writes what Verify needs to know of the run's jail.
+// identify saves the plan, PID and start time of the run's jail for verify.
 func identify(dir *rundir.Dir, j *prepare.Job, p *launch.Process) error {
 	start, err := p.StartTime()
 	if errors.Is(err, launch.ErrEnded) {
@@ -196,7 +197,7 @@ func identify(dir *rundir.Dir, j *prepare.Job, p *launch.Process) error {
 	return dir.SaveJail(verify.Jail{Plan: j.Plan, PID: p.PID, Start: start})
 }
 
-// usageOf is what the run used: of a session, all its invocations.
+// usageOf returns the resource usage of the run. For a session it includes all invocations.
 func usageOf(j *prepare.Job, leaf *cgroup.Leaf) (cgroup.Usage, error) {
 	u, err := leaf.Usage()
 	if j.Holds.For == 0 || err != nil {
@@ -217,16 +218,15 @@ func usageOf(j *prepare.Job, leaf *cgroup.Leaf) (cgroup.Usage, error) {
 	return sum, nil
 }
 
-// observers watch what a jail does, each for as long as the jail lives. Any of them may be nil.
+// observers watch a jail while it lives. Any of them may be nil.
 type observers struct {
 	learner  *filewatch.Learner
 	recorder *filewatch.Recorder
 	landlock *denials.Jail
 }
 
-// observe starts to watch the jail before the tool runs: what it does with files, to learn from it
-// and to record it as the request and the policy ask, and what Landlock refuses. A run that is to
-// be watched is watched, or does not start.
+// observe starts to watch the jail before the tool runs: its files, to learn or record as the
+// request and policy ask, and refusals of Landlock. If it fails, the run must not start.
 func (s *Runner) observe(r *Run, proc *launch.Process) (*observers, error) {
 	o := &observers{}
 	var err error
@@ -249,13 +249,14 @@ func (s *Runner) observe(r *Run, proc *launch.Process) (*observers, error) {
 	return o, nil
 }
 
-// end ends the watching of files and returns what was learned.
+// end stops to watch files and returns what was learned.
 func (o *observers) end(j *prepare.Job) (*learn.Observed, error) {
 	learned, err := o.learner.Close(j.Tool.Imports)
 	return learned, errors.Join(err, o.recorder.Close())
 }
 
-// drop ends all watching for a run that fails. After end and refused it does nothing.
+// drop stops all observers of a run that fails, and returns what was learned. It does nothing after
+// end and refused.
 func (o *observers) drop(j *prepare.Job) *learn.Observed {
 	_ = o.recorder.Close()
 	learned, _ := o.learner.Close(j.Tool.Imports)
@@ -265,8 +266,8 @@ func (o *observers) drop(j *prepare.Job) *learn.Observed {
 	return learned
 }
 
-// refused returns what the kernel refused in the jail, whose processes have ended: by Landlock, and
-// the calls by the inner filter.
+// refused returns what the kernel refused in the jail: by Landlock, and the system calls by the
+// inner filter. The jail's processes have ended.
 func (o *observers) refused(j *prepare.Job, calls []control.Refused) kernelDenials {
 	told := endFollowing(o.landlock, j.Plan)
 	o.landlock = nil
@@ -274,8 +275,8 @@ func (o *observers) refused(j *prepare.Job, calls []control.Refused) kernelDenia
 	return told
 }
 
-// limitIO bounds how fast the jail uses the disks that it can reach: those of its workspace, of
-// the daemon's state, where its shadow lies, and the shadow's own. work may be nil.
+// limitIO sets io.max for the disks that the jail can reach: those of its workspace, of the
+// daemon's state and of its shadow. work may be nil.
 func limitIO(stateDir string, j *prepare.Job, work *workspace.Workspace, leaf *cgroup.Leaf) error {
 	c := j.Plan.Cgroup
 	if c.IORead == 0 && c.IOWrite == 0 {
@@ -319,7 +320,7 @@ func limitIO(stateDir string, j *prepare.Job, work *workspace.Workspace, leaf *c
 	return nil
 }
 
-// resize tells the jail's terminal what becomes of the caller's.
+// resize passes new sizes of the caller's terminal to the jail until done is closed.
 func resize(p *launch.Process, sizes <-chan runners.Terminal, done <-chan struct{}) {
 	for {
 		select {
@@ -333,11 +334,11 @@ func resize(p *launch.Process, sizes <-chan runners.Terminal, done <-chan struct
 	}
 }
 
-// diskTick is how often it is asked whether the disk takes what a tool writes to its shadow.
+// diskTick is how often the shadow is checked for failed writes to the disk.
 const diskTick = time.Second
 
-// watchDisk ends a run when the disk of its shadow did not take something that the tool wrote,
-// since the tool does not learn of it. The run stops the watch when its jail is gone.
+// watchDisk ends a run if the disk did not take a write to its shadow, which the tool may not
+// notice. work may be nil. Call stop when the jail has ended.
 func watchDisk(work *workspace.Workspace, end func(ending.Cause)) (stop func()) {
 	if work == nil {
 		return func() {}

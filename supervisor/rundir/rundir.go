@@ -21,13 +21,13 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// A Store is a directory with the directories of runs.
+// A Store is the directory that contains the directories of live runs.
 type Store struct{ Dir string }
 
 // runFile is the file in the directory of a run that holds its File.
 const runFile = "run.json"
 
-// A State is what the directory of a live run says.
+// A State describes a live run, as stored in its directory.
 type State struct {
 	ID        string   `json:"id"`
 	Tool      string   `json:"tool"`
@@ -36,12 +36,12 @@ type State struct {
 	Policy    string   `json:"policy"`
 	Workspace string   `json:"workspace,omitempty"` // the real directory
 	UID       uint32   `json:"uid"`
-	// Of jail-init, 0 before it started.
+	// The PID of jail-init, 0 before it started.
 	PID    int    `json:"pid"`
 	Cgroup string `json:"cgroup"`
-	// What it does with files is put on record.
+	// The files that it opens or writes are recorded.
 	Files bool `json:"files,omitempty"`
-	// Of an invocation the session that it is in, of the jail that holds a session its own id.
+	// The session of an invocation; for a jail that holds a session, its own id.
 	Session string    `json:"session,omitempty"`
 	Started time.Time `json:"started"`
 }
@@ -53,23 +53,23 @@ type File struct {
 	End *audit.RunFinished `json:"end,omitempty"`
 }
 
-// A Dir is the directory of one run.
+// A Dir is the directory of one run, locked by Lock unless nil.
 type Dir struct {
 	Path  string
 	Lock  *os.File
 	State State
-	// Of a dead run, as runFile.End.
+	// How a dead run ended, as File.End.
 	End *audit.RunFinished
 }
 
 // Open opens the store in dir and makes the directory if it is missing.
 func Open(dir string) (*Store, error) {
-	// Everybody may walk through to the mount points; nobody may list them.
+	// All users may traverse it to reach mount points, but not list it.
 	return &Store{dir}, os.MkdirAll(dir, 0o711)
 }
 
-// Add makes the directory of a new run. It is locked before it gets its name, so that no other
-// daemon takes it for a dead one.
+// Add makes and locks the directory of a new run. It is locked before it gets its final name, so
+// that no other daemon takes the run for a dead one.
 func (s *Store) Add(st State) (*Dir, error) {
 	r := &Dir{Path: filepath.Join(s.Dir, newPrefix+st.ID), State: st}
 	if err := s.make(r); err != nil {
@@ -77,7 +77,7 @@ func (s *Store) Add(st State) (*Dir, error) {
 	}
 	text, err := json.Marshal(st)
 	if err == nil {
-		// Nobody reads it before the directory has its name.
+		// Nobody reads the file before the directory has its final name.
 		err = os.WriteFile(filepath.Join(r.Path, runFile), text, 0o600)
 	}
 	if err != nil {
@@ -91,8 +91,8 @@ func (s *Store) Add(st State) (*Dir, error) {
 	return r, nil
 }
 
-// make makes the directory and locks it. Who does that shares the store's lock meanwhile, and sweep
-// has it alone: a directory that sweep finds without a lock is nobody's any more.
+// make makes the directory and locks it. It shares the store's lock meanwhile, while Sweep takes it
+// exclusively: so an unlocked directory that Sweep finds was left by a dead daemon.
 func (s *Store) make(r *Dir) error {
 	release, err := s.hold(syscall.LOCK_SH)
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *Store) make(r *Dir) error {
 	return nil
 }
 
-// hold takes the store's lock, waiting for it, and returns what gives it back.
+// hold waits for the store's lock, with how as in flock(2). Call release to drop the lock.
 func (s *Store) hold(how int) (release func(), err error) {
 	dir, err := os.Open(s.Dir)
 	if err != nil {
@@ -121,8 +121,8 @@ func (s *Store) hold(how int) (release func(), err error) {
 	return func() { dir.Close() }, nil
 }
 
-// Sweep removes what was half made, or half removed, by daemons that have ended. Nothing was
-// started from it.
+// Sweep removes directories that dead daemons were still making or removing. No process was started
+// from them.
 func (s *Store) Sweep() error {
 	release, err := s.hold(syscall.LOCK_EX)
 	if err != nil {
@@ -142,14 +142,15 @@ func (s *Store) Sweep() error {
 	return err
 }
 
-// Prefixes of directories that are no run's yet, or no more; an ID never begins with a dot.
+// Prefixes of directories that are not yet, or no longer, those of a run. An ID never begins with a
+// dot.
 const (
 	newPrefix = ".new-"
-	// Of a run that has ended.
+	// for a run that has ended
 	oldPrefix = ".old-"
 )
 
-// InUse returns the error for a run id that another run has.
+// InUse returns a usage error if err means that the directory of run id exists, else err.
 func InUse(id string, err error) error {
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, syscall.ENOTEMPTY) {
 		return problem.New(problem.Usage, "run id %s is in use", id).WithCause(err)
@@ -157,8 +158,8 @@ func InUse(id string, err error) error {
 	return err
 }
 
-// claim takes the lock. It fails with EWOULDBLOCK while a daemon holds it, and with fs.ErrNotExist if
-// the run has ended and its directory is gone.
+// claim locks the directory. It fails with EWOULDBLOCK while a daemon holds the lock, and with
+// fs.ErrNotExist if the run has ended and its directory is gone.
 func (r *Dir) claim() error {
 	f, err := flock.Dir(r.Path, syscall.LOCK_EX)
 	if err != nil {
@@ -168,7 +169,7 @@ func (r *Dir) claim() error {
 	return nil
 }
 
-// Save writes the state of the run.
+// Save writes the state of the run to its directory.
 func (r *Dir) Save() error {
 	// Others read it at any time.
 	return atomicfile.WriteJSON(filepath.Join(r.Path, runFile), r.State, 0o600, atomicfile.Volatile)
@@ -177,10 +178,9 @@ func (r *Dir) Save() error {
 // Remove removes the run's directory.
 func (r *Dir) Remove() error { return r.Retire()() }
 
-// Retire takes the name from the run's directory, in one step: what stays of it must not look like
-// a run whose daemon was killed. The id is free for another run then. remove removes the directory,
-// and Sweep does so after a daemon that was killed before it. Nothing is mounted in the directory:
-// a jail's mounts are its own.
+// Retire renames the run's directory, atomically, so that its rest does not look like a run whose
+// daemon was killed. The id is free then. remove deletes the directory; after a killed daemon,
+// Sweep does. Nothing is mounted in it: mounts exist only in the jail's mount namespace.
 func (r *Dir) Retire() (remove func() error) {
 	dir := filepath.Join(filepath.Dir(r.Path), oldPrefix+r.State.ID)
 	if err := os.Rename(r.Path, dir); err != nil {
@@ -190,13 +190,13 @@ func (r *Dir) Retire() (remove func() error) {
 	return func() error { return r.remove(dir) }
 }
 
-// How often a removal is tried again while the daemon has no free descriptor, and how long after.
+// How often, and after what pause, a removal is retried while the daemon has no free descriptor.
 const shortTries, shortPause = 100, 50 * time.Millisecond
 
 func (r *Dir) remove(dir string) error {
 	err := os.RemoveAll(dir)
 	if err != nil {
-		// What stopped it may have gone by.
+		// The obstacle may be gone.
 		err = os.RemoveAll(dir)
 	}
 	// Other runs return their descriptors when they end.
@@ -210,9 +210,8 @@ func (r *Dir) remove(dir string) error {
 	return err
 }
 
-// Leave unlocks the directory of a run that has ended and whose end the log did not take: the next
-// daemon records end. The file is overwritten in place, since a disk that is full takes
-// no new one.
+// Leave unlocks the directory of an ended run whose end could not be recorded, so that the next
+// daemon records end. The file is overwritten in place, since a full disk takes no new one.
 func (r *Dir) Leave(end audit.RunFinished) error {
 	defer r.Lock.Close()
 	text, err := json.Marshal(File{r.State, &end})
@@ -227,7 +226,7 @@ func (r *Dir) Leave(end audit.RunFinished) error {
 	return errors.Join(err, f.Truncate(int64(len(text))), f.Close())
 }
 
-// Dead claims the runs whose daemon is gone.
+// Dead locks and returns the directories of the runs whose daemons have ended.
 func (s *Store) Dead() ([]*Dir, error) {
 	var all []*Dir
 	err := s.each(func(r *Dir) {
@@ -240,7 +239,7 @@ func (s *Store) Dead() ([]*Dir, error) {
 	return all, err
 }
 
-// Live returns the runs that some daemon supervises.
+// Live returns the runs that running daemons supervise.
 func (s *Store) Live() ([]State, error) {
 	var all []State
 	err := s.each(func(r *Dir) {
@@ -253,7 +252,7 @@ func (s *Store) Live() ([]State, error) {
 	return all, err
 }
 
-// Read returns what the directory of one run says.
+// Read returns the stored state of one run, or fs.ErrNotExist.
 func (s *Store) Read(id string) (st State, err error) {
 	if _, err := jail.ParseID(id); err != nil {
 		return st, fs.ErrNotExist
@@ -263,7 +262,7 @@ func (s *Store) Read(id string) (st State, err error) {
 		return st, err
 	}
 	if err = atomicfile.ReadJSON(filepath.Join(dir, runFile), &st); errors.Is(err, fs.ErrNotExist) {
-		// The directory is there, whosever it is.
+		// The directory exists, whoever owns it.
 		err = fs.ErrInvalid
 	}
 	return st, err
@@ -276,12 +275,12 @@ func (s *Store) each(f func(*Dir)) error {
 	}
 	for _, e := range entries {
 		if _, err := jail.ParseID(e.Name()); err != nil || !e.IsDir() {
-			// Nothing of ours has such a name.
+			// Not the directory of a run.
 			continue
 		}
 		r := &Dir{Path: filepath.Join(s.Dir, e.Name())}
-		// A daemon that was killed early left no file, or half of one: its name is enough to clear
-		// up by.
+		// A daemon that was killed early left no file or half of one. The name is enough to clear
+		// up.
 		var file File
 		_ = atomicfile.ReadJSON(filepath.Join(r.Path, runFile), &file)
 		r.State, r.End = file.State, file.End

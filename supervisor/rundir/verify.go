@@ -13,30 +13,27 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// A Verification is what the kernel says about a live run's jail, thing by thing.
+// A Verification compares the jail of a live run with its plan, as the kernel shows it.
 type Verification struct {
 	ID string `json:"id"`
-	// The id that no other run has. `id` is the name that its user gave to it, where there is
-	// one.
+	// The run's unique id, if id is the name that its user gave it.
 	GlobalID string `json:"global_id,omitempty"`
-	// Of jail-init.
+	// The process id of jail-init.
 	PID int `json:"pid"`
-	// Nothing differs; what the kernel shows to nobody is a finding of its own.
+	// No finding differs. What the kernel does not show has its own answer.
 	OK       bool             `json:"ok"`
 	Findings []verify.Finding `json:"findings"`
 }
 
-// jailFile is the file in a run's directory that says which process is the jail's first and what it
-// is to be.
+// jailFile is the file in a run's directory with the first process of its jail and the jail's plan.
 const jailFile = "jail.json"
 
-// SaveJail writes down what Verify needs, for other daemons too. A jail that has ended already
-// needs none.
+// SaveJail writes what Verify needs, also for other daemons.
 func (r *Dir) SaveJail(j verify.Jail) error {
 	return atomicfile.WriteJSON(filepath.Join(r.Path, jailFile), j, 0o600, atomicfile.Volatile)
 }
 
-// Verify looks at the jail of a live run.
+// Verify compares the jail of a live run, as the kernel shows it, with its plan.
 func (s *Store) Verify(st State) (Verification, error) {
 	id := st.ID
 	var j verify.Jail
@@ -64,9 +61,9 @@ func (s *Store) Verify(st State) (Verification, error) {
 	return Verification{ID: st.ID, PID: j.PID, OK: !differs, Findings: findings}, nil
 }
 
-// otherJails are the first processes of the other live runs, apart from those of the jails of the
-// same session that have one network namespace with j. One that ends meanwhile shares nothing with
-// anybody, and one of the session that only begins is compared in all but its network.
+// otherJails returns the first processes of the other live runs. peers are those of the same
+// session that share the network namespace of j, or may share it because they are starting; others
+// are the rest.
 func (s *Store) otherJails(of State, j verify.Jail) (others, peers []int) {
 	all, err := s.Live()
 	if err != nil {
@@ -74,7 +71,7 @@ func (s *Store) otherJails(of State, j verify.Jail) (others, peers []int) {
 	}
 	for _, st := range all {
 		switch {
-		// Invocations of a shared engine have one process.
+		// Invocations in a shared engine have the same process.
 		case st.ID == of.ID || st.PID == 0 || st.PID == j.PID:
 		case of.Session != "" && st.Session == of.Session &&
 			slices.Contains([]jail.ID{"", networkOf(j)}, networkOf(s.jailOf(st))):
@@ -86,7 +83,7 @@ func (s *Store) otherJails(of State, j verify.Jail) (others, peers []int) {
 	return others, peers
 }
 
-// jailOf returns what the jail of a live run is to be; nothing, if that is not known any more.
+// jailOf returns the saved jail of a live run, or the zero value if there is none.
 func (s *Store) jailOf(st State) (j verify.Jail) {
 	if atomicfile.ReadJSON(filepath.Join(s.Dir, st.ID, jailFile), &j) != nil {
 		return verify.Jail{}
@@ -94,5 +91,5 @@ func (s *Store) jailOf(st State) (j verify.Jail) {
 	return j
 }
 
-// networkOf names the jail whose network namespace a jail has.
+// networkOf returns the id of the jail that owns the network namespace of j.
 func networkOf(j verify.Jail) jail.ID { return cmp.Or(j.Plan.NetworkOf, j.Plan.ID) }

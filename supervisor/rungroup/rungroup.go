@@ -1,8 +1,8 @@
-// Package rungroup names the control groups of runs, sessions and fetch proxies, and removes what
-// a killed daemon has left of them. All of them lie below one slice:
+// Package rungroup names the control groups of runs, sessions and fetch proxies, and removes those
+// that a killed daemon has left. All of them are below one slice:
 //
 //	/jail/<run>.<n>                          a run's jail
-//	/jail/<run>.<n>.ceiling/<run>.<n>        a run's jail, held to limits of the host's ceiling
+//	/jail/<run>.<n>.ceiling/<run>.<n>        a run's jail, within the limits of the host's ceiling
 //	/jail/<session>.<n>.session/<run>.<n>    an invocation's jail
 //	/jail/<run>.<n>.fetch                    a run's fetch proxy
 package rungroup
@@ -24,9 +24,8 @@ const (
 	fetchSuffix   = ".fetch"
 )
 
-// OfDead returns the leaf that the state file of a dead daemon names for a run, or "" if no run of
-// that id and session can have such a leaf. The state file decides which processes are killed, so
-// nothing else that it says is believed.
+// OfDead returns leaf, the control group in a dead daemon's state file, if a run of that id and
+// session can have it, else "". The processes in it will be killed, so it is not trusted unchecked.
 func OfDead(slice, leaf, id, session string) string {
 	dir, name := path.Split(path.Clean(leaf))
 	above := path.Dir(besideCeiling(path.Join(dir, name)))
@@ -36,9 +35,8 @@ func OfDead(slice, leaf, id, session string) string {
 	return path.Join(dir, name)
 }
 
-// Clear kills the processes of a leaf and removes it, with the group above it that holds it to the
-// host's ceiling. Clearing "" does nothing: the daemon was killed before it wrote what it would
-// start.
+// Clear kills the processes of a leaf and removes it, with the group of the host's ceiling above
+// it. It does nothing if leaf is "", when the daemon was killed before it started a jail.
 func Clear(leaf string) error {
 	if leaf == "" {
 		return nil
@@ -49,8 +47,7 @@ func Clear(leaf string) error {
 	return cgroup.Remove(path.Dir(leaf))
 }
 
-// besideCeiling returns where a leaf would be without the group that holds it to the host's
-// ceiling.
+// besideCeiling returns the path of a leaf without the group of the host's ceiling in it.
 func besideCeiling(leaf string) string {
 	dir, name := path.Split(leaf)
 	if above, ok := strings.CutSuffix(path.Clean(dir), "/"+name+jail.CeilingGroup); ok {
@@ -59,11 +56,11 @@ func besideCeiling(leaf string) string {
 	return leaf
 }
 
-// Session returns the control group of the invocations of a session, by the leaf of the session's
-// own jail.
+// Session returns the control group of a session's invocations, given the leaf of the jail that
+// holds the session.
 func Session(leaf string) string { return besideCeiling(leaf) + sessionSuffix }
 
-// isSession reports whether dir can be the group of that session's invocations.
+// isSession reports whether dir can be the control group of that session's invocations.
 func isSession(slice, dir, session string) bool {
 	_, err := jail.ParseID(session)
 	name := path.Base(dir)
@@ -71,9 +68,9 @@ func isSession(slice, dir, session string) bool {
 		strings.HasSuffix(name, sessionSuffix)
 }
 
-// Fetch returns the control group of a run's fetch proxy, by the leaf of the run's jail. The group
-// is made for one proxy and never used again. The proxy of an invocation has its group beside that
-// of the session, whose limits are for tools.
+// Fetch returns the control group of a run's fetch proxy, given the leaf of the run's jail. It is
+// used for one proxy only. The proxy of an invocation is beside the session's group, since the
+// session's limits apply to tools only.
 func Fetch(leaf string) string {
 	leaf = besideCeiling(leaf)
 	if dir := path.Dir(leaf); strings.HasSuffix(dir, sessionSuffix) {

@@ -75,14 +75,14 @@ type Service struct {
 	runner   *run.Runner
 	sessions *session.Sessions
 	detached *detached.Runs
-	// approvals are the actions that wait for somebody.
+	// approvals has the actions that wait for an approval.
 	approvals *approvals.Queue
-	// containers are those of OCI engines.
+	// containers has the containers of OCI engines.
 	containers *containers.Keeper
 }
 
-// New opens the state and the log, clears what dead daemons left, and puts the start on record.
-// Without a log there is no service.
+// New opens the state and the audit log, cleans up after dead daemons, and records the start.
+// Without a log it fails.
 func New(ctx context.Context, c config.Config) (*Service, error) {
 	for _, binary := range []string{c.Shim, c.Init} {
 		if _, err := os.Stat(binary); err != nil {
@@ -117,7 +117,7 @@ func New(ctx context.Context, c config.Config) (*Service, error) {
 	s.records = records.New(c.LogDir, s.log.Extent, s.permissionsOf)
 	asleep := filepath.Join(c.StateDir, "sessions")
 	if rootless.User() != nil {
-		// Shadows of a user's daemon are memory of the session.
+		// A user's daemon has its shadows in memory, which a sleeping session would lose.
 		asleep = ""
 	}
 	s.sessions = session.New(s.runner, c.Private, s.permissionsOf, c.Bounds.Sessions, asleep)
@@ -132,7 +132,7 @@ func New(ctx context.Context, c config.Config) (*Service, error) {
 	return s, nil
 }
 
-// newRunner returns the runner of a daemon, with what needs no file of the state.
+// newRunner returns the runner of a daemon, with the parts that need no state on disk.
 func newRunner(c config.Config) *run.Runner {
 	l := launch.Launcher{Shim: c.Shim, Init: c.Init, AgentInit: c.AgentInit}
 	if !c.Private {
@@ -145,7 +145,8 @@ func newRunner(c config.Config) *run.Runner {
 			Settings: c.Fetch}}
 }
 
-// open opens the state, in an order in which each part finds what it needs.
+// open opens the parts of the state, in an order in which each finds what it needs, and starts the
+// background tasks.
 func (s *Service) open(ctx context.Context) error {
 	c, r := s.config, s.runner
 	var err error
@@ -224,7 +225,7 @@ func (s *Service) open(ctx context.Context) error {
 		_, err := s.log.Append(ctx, audit.Entry{Event: e})
 		return err
 	}
-	// A jail that was made under the old policies is for nobody, and takes up room.
+	// A jail that was prewarmed under the old policies fits no run and uses up capacity.
 	if s.policies, err = hostpolicy.Open(ctx, hostpolicy.Options{Profiles: c.Profiles,
 		Ceiling:  c.Ceiling,
 		StateDir: c.StateDir, Private: c.Private, Record: record,
@@ -246,8 +247,8 @@ func (s *Service) open(ctx context.Context) error {
 	s.openPool()
 	c.Log.Check("watch policies", s.policies.Watch())
 	r.Life.Go(func() {
-		// First, since the shadow of a session that may be woken is not forgotten, and neither is
-		// that of an action that was approved.
+		// First, since ForgetOld keeps the shadows of sessions that can be woken and of approved
+		// actions.
 		c.Log.Check("sweep sessions", s.sessions.Sweep())
 		approved()
 		r.Shadows.ForgetOld()
@@ -268,16 +269,15 @@ func (s *Service) open(ctx context.Context) error {
 	return nil
 }
 
-// lookEvery is how often a daemon looks for runs whose grants are over, or were revoked by another
-// daemon.
+// lookEvery is how often a daemon checks for runs whose grants have expired, or were revoked
+// through another daemon.
 const lookEvery = 2 * time.Second
 
-// sweepEvery is how often a daemon looks for what others, killed meanwhile, have left half made.
+// sweepEvery is how often a daemon cleans up after other daemons that were killed meanwhile.
 const sweepEvery = 10 * time.Minute
 
-// openPool starts the pool of prewarmed jails. A private daemon serves one command and has none. A
-// daemon of an ordinary user has too few rights to attach a workspace to a jail that was started
-// before.
+// openPool starts the pool of prewarmed jails, except in a private daemon, which serves one
+// command, and a user's daemon, which may not attach a workspace to a running jail.
 func (s *Service) openPool() {
 	if s.config.Private || s.config.Bounds.Warm < 1 || rootless.User() != nil {
 		return
@@ -304,8 +304,8 @@ func bundlesChanged(c *bundle.Catalog) func() bool {
 	}
 }
 
-// openRefusals begins to read what Landlock refuses on this host. Where that is not to be had the
-// daemon does without: no wall depends on it, and jail doctor says why.
+// openRefusals starts to read the kernel's reports of Landlock refusals, if the settings say so. An
+// error is only logged: no isolation depends on the reports.
 func (s *Service) openRefusals() {
 	if s.config.Refusals {
 		var err error
@@ -314,10 +314,10 @@ func (s *Service) openRefusals() {
 	}
 }
 
-// closeRefusals ends that. No run is active any more.
+// closeRefusals stops to read the reports. No run is active any more.
 func (s *Service) closeRefusals() {
 	if refusals := s.runner.Jails.Refusals; refusals != nil {
-		// nothing is read any more in any case
+		// An error does not matter: nothing is read any more.
 		_ = refusals.Close()
 	}
 }
@@ -328,16 +328,16 @@ func (s *Service) Run(ctx context.Context, c caller.Caller, req message.Request,
 	return s.runner.Run(ctx, c, req, streams)
 }
 
-// Live are the runs that are alive.
+// Live returns access to the live runs.
 func (s *Service) Live() *live.Runs {
 	return &live.Runs{Own: s.runner.Live, Dirs: s.runner.Dirs, Slice: s.config.Slice,
 		Detached: s.detached, Records: s.records, Permissions: s.permissionsOf}
 }
 
-// Sessions are the open ones.
+// Sessions returns the sessions.
 func (s *Service) Sessions() *session.Sessions { return s.sessions }
 
-// runDetached runs what goes on without its client: a run, or an invocation of a session.
+// runDetached carries out a detached run, or a detached invocation of a session.
 func (s *Service) runDetached(ctx context.Context, c caller.Caller, req message.DetachRequest,
 	streams stdio.Streams) message.Result {
 	if req.Session != "" {
@@ -346,22 +346,22 @@ func (s *Service) runDetached(ctx context.Context, c caller.Caller, req message.
 	return s.runner.Run(ctx, c, req.Request, streams)
 }
 
-// Detached are the runs that go on without their clients.
+// Detached returns the detached runs.
 func (s *Service) Detached() *detached.Runs { return s.detached }
 
-// Preparer decides requests.
+// Preparer returns the part that decides requests.
 func (s *Service) Preparer() *prepare.Preparer { return s.runner.Preparer }
 
-// Containers decides for those of OCI engines.
+// Containers returns the part that decides for containers of OCI engines.
 func (s *Service) Containers() *containers.Keeper { return s.containers }
 
-// Workspaces are the shadows that are kept.
+// Workspaces returns the kept shadows.
 func (s *Service) Workspaces() *shadows.Store { return s.runner.Shadows }
 
-// Approvals are the actions that wait for somebody's approval.
+// Approvals returns the actions that wait for an approval.
 func (s *Service) Approvals() *approvals.Queue { return s.approvals }
 
-// ProposeCommit proposes to commit a shadow, whatever its policy says of approvals.
+// ProposeCommit proposes to commit a shadow, even if its policy demands no approval.
 func (s *Service) ProposeCommit(ctx context.Context, c caller.Caller, id, words string,
 	req shadows.CommitRequest) (approvals.Action, error) {
 	held, err := s.runner.Shadows.Approvals().Hold(ctx, c, id, req)
@@ -386,7 +386,7 @@ func (s *Service) Propose(c caller.Caller, p approvals.ProposeRequest) (approval
 	return s.approvals.Programs().Propose(c, p, rule)
 }
 
-// mayGrant returns an error unless a grant of a policy could be used as it is proposed.
+// mayGrant returns an error unless the proposed grant of a policy could be used.
 func (s *Service) mayGrant(c caller.Caller, p approvals.ProposeRequest) error {
 	w, err := p.Widening()
 	if err != nil {
@@ -398,8 +398,7 @@ func (s *Service) mayGrant(c caller.Caller, p approvals.ProposeRequest) error {
 	return s.runner.Preparer.MayWiden(c, w)
 }
 
-// endUngranted ends the runs and sessions that were given more than their profile by a grant that is
-// over.
+// endUngranted ends the runs and sessions with a grant, beyond their profile, that is over.
 func (s *Service) endUngranted() {
 	for _, r := range s.runner.AllLive() {
 		j := r.Job()
@@ -411,7 +410,7 @@ func (s *Service) endUngranted() {
 	}
 }
 
-// Revoke ends a grant, and what lives of it. See [approvals.Queue.Revoke].
+// Revoke ends a grant and the runs that depend on it. See [approvals.Queue.Revoke].
 func (s *Service) Revoke(c caller.Caller, id string) (approvals.Grant, error) {
 	defer s.endUngranted()
 	return s.approvals.Revoke(c, id)
@@ -435,8 +434,8 @@ func (s *Service) Claim(c caller.Caller, id, key string) (approvals.Action, erro
 	})
 }
 
-// ruleFor returns what the policy of a live run or session says of an action. Where an action is of
-// no run, a person is asked unless the ceiling forbids the action.
+// ruleFor returns the approval rule for an action: the policy's of the live run or session, within
+// the ceiling's. Without a run, a person is asked unless the ceiling forbids the action.
 func (s *Service) ruleFor(c caller.Caller, action, run string) (approvals.Rule, error) {
 	ceiling, err := s.runner.Preparer.Ceiling()
 	if err != nil {
@@ -464,32 +463,32 @@ func (s *Service) ruleFor(c caller.Caller, action, run string) (approvals.Rule, 
 	return rule, nil
 }
 
-// Records reads the log for callers.
+// Records returns the reader of the audit log for callers.
 func (s *Service) Records() *records.Reader { return s.records }
 
-// Policies are the policy files of the host that are in force.
+// Policies returns the host's policy files in force.
 func (s *Service) Policies() *hostpolicy.Policies { return s.policies }
 
-// Host looks at what the host can enforce.
+// Host returns the checks of what the host can enforce.
 func (s *Service) Host() *hoststatus.Checks { return s.host }
 
-// Meters are what the daemon counts.
+// Meters returns the daemon's metrics.
 func (s *Service) Meters() *meters.Meters { return s.runner.Meters }
 
-// Tools changes the bundles of the host.
+// Tools returns the manager of the host's tool bundles.
 func (s *Service) Tools() *tools.Manager {
 	return &tools.Manager{Store: &bundle.Store{Dir: s.config.Tools, Shipped: s.config.Bundles,
 		Check: tools.CheckModule}, Catalog: s.installed.bundles, Log: s.log, Permissions: s.permissionsOf}
 }
 
-// Images adds and removes images of the host.
+// Images returns the manager of the host's images.
 func (s *Service) Images() *tools.Images {
 	return &tools.Images{Manager: *s.Tools(), Images: s.installed.images, Rules: s.rules}
 }
 
 func (s *Service) rules() syntax.Host { return s.policies.Current().Rules() }
 
-// Names knows what users call runs and sessions.
+// Names returns the translator between names and ids of runs and sessions.
 func (s *Service) Names() *naming.Namer {
 	return &naming.Namer{Names: s.names, Owner: s.ownerOf, Permissions: s.permissionsOf}
 }
@@ -498,7 +497,7 @@ func (s *Service) permissionsOf(c caller.Caller) caller.Permissions {
 	return caller.PermissionsOf(s.policies.Current().Rules(), c)
 }
 
-// live returns the run or session of an id that this daemon has not ended.
+// live returns the run or session with this id that has not ended, or nil.
 func (s *Service) live(id string) shadows.Live {
 	if r := s.runner.Live(id); r != nil {
 		return r
@@ -506,8 +505,8 @@ func (s *Service) live(id string) shadows.Live {
 	return nil
 }
 
-// ownerOf returns the user of a run, of a session, or of what is left of one: nil if the user is
-// not known. there is false if nothing has that id.
+// ownerOf returns the user of a run, a session or a rest of one: nil if the user is not known.
+// there is false if nothing has that id.
 func (s *Service) ownerOf(id string) (owner *uint32, there bool) {
 	if r := s.runner.Live(id); r != nil {
 		return &r.Job().Caller.UID, true
@@ -542,11 +541,11 @@ func (s *Service) isThere(id string) bool {
 	return there
 }
 
-// Enter announces that something begins. See [lifetime.Lifetime.Enter].
+// Enter announces that a request begins something. See [lifetime.Lifetime.Enter].
 func (s *Service) Enter() (leave func(), err error) { return s.runner.Life.Enter() }
 
-// Connections is how many of its clients' may be open at one time, 0 for a daemon that serves one
-// client and needs no bound.
+// Connections returns how many client connections may be open at one time, 0 for no bound in a
+// daemon that serves one client.
 func (s *Service) Connections() int {
 	if s.config.Private {
 		return 0
@@ -554,12 +553,12 @@ func (s *Service) Connections() int {
 	return s.config.Bounds.Connections
 }
 
-// Active is how many runs, sessions and containers are alive.
+// Active returns how many runs, sessions and containers are alive.
 func (s *Service) Active() int { return len(s.runner.AllLive()) + s.containers.Living() }
 
-// Idle returns when no run is active, or with ctx's error.
+// Idle waits until no run is active, and returns nil, or ctx's error if ctx ends first.
 func (s *Service) Idle(ctx context.Context) error {
-	// a caller that waits for that lets no more begin
+	// A caller that waits for this lets no more runs begin.
 	s.runner.Jails.Pool.Close()
 	for {
 		all := s.runner.AllLive()
@@ -568,16 +567,16 @@ func (s *Service) Idle(ctx context.Context) error {
 		}
 		select {
 		case <-all[0].Done():
-			// It takes its name out of the list just before; see run.Runner.Do.
+			// The run was removed from the list just before: see run.Runner.Do.
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// Close ends every run that is still active, with the signal's name in its result, and puts the end
-// on record. A run that waits for a module to be compiled has not begun, and its
-// caller gets an error that says so.
+// Close ends every active run, with the signal in its result, and records the end of the daemon
+// with reason. A run that waits for a compilation has not begun, and its caller gets an error that
+// says so.
 func (s *Service) Close(reason string, signal syscall.Signal) error {
 	life := s.runner.Life
 	life.End()
@@ -600,10 +599,10 @@ func (s *Service) Close(reason string, signal syscall.Signal) error {
 		audit.Entry{Event: audit.DaemonStopped{Reason: reason}})
 	closeErr := s.log.Close()
 	if !s.config.Private {
-		// They outlive the end of the host, which may follow. A slow disk delays nothing else.
+		// Caches must survive a shutdown of the host. A slow disk delays nothing else here.
 		s.config.Log.Check("write caches to the disk", s.runner.Shadows.Kept.Caches().Settle())
 	}
-	// else both are the same thing
+	// If err is set, closeErr has the same cause.
 	if err == nil {
 		err = closeErr
 	}
@@ -613,8 +612,8 @@ func (s *Service) Close(reason string, signal syscall.Signal) error {
 	return nil
 }
 
-// RecordAgents puts steps of agents on record, all of them or none. It returns the numbers of the
-// first and the last record.
+// RecordAgents records steps of agents, all of them or none. It returns the numbers of the first
+// and the last record.
 func (s *Service) RecordAgents(entries []audit.Entry) (first, last uint64, err error) {
 	return s.log.AppendAll(entries)
 }
@@ -627,8 +626,8 @@ const stateFormat = 1
 // formatFile holds the number, in the state directory.
 const formatFile = "format"
 
-// checkFormat refuses a state directory of a format that this version does not know. It writes the
-// number into a directory that has none.
+// checkFormat returns an error for a state directory in a format that this version does not know.
+// It writes the number into a directory that has none.
 func checkFormat(dir string) error {
 	path := filepath.Join(dir, formatFile)
 	text, err := os.ReadFile(path)

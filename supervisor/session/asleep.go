@@ -24,21 +24,21 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// recordFormat is the version of a record. One of another version is refused.
+// recordFormat is the version of a record file. Records of other versions are refused.
 const recordFormat = 1
 
-// untouchedTime is how long a session sleeps that left nothing to review.
+// untouchedTime is how long a session can sleep that left nothing to review.
 const untouchedTime = 7 * 24 * time.Hour
 
-// A record is all that wakes a session, in a file of the state directory. It is there from the
-// moment that the session can have invocations until the session ends for good, so that a daemon
-// that is killed leaves it, too. Values of --env are in it, as in the request.
+// A record is the file from which a sleeping session is woken. It exists from the time that the
+// session can have invocations until the session ends for good, so it survives a killed daemon. It
+// contains the values of --env.
 type record struct {
 	Format int `json:"format"`
-	// Request is what the session was asked for, without the caller's own environment.
+	// Request is the request for the session, without the caller's own environment.
 	Request message.SessionRequest `json:"request"`
 	UID     uint32                 `json:"uid"`
-	// Digest is of the request, Policy of the policy that was in force last.
+	// Digest is the digest of the request, Policy of the policy that was in force last.
 	Digest string `json:"digest"`
 	Policy string `json:"policy"`
 	// Workspace is the path of the real directory.
@@ -61,19 +61,20 @@ func (r *record) info() message.SessionInfo {
 		State: message.SessionSleeping}
 }
 
-// A recordStore has the records of sessions that can sleep. Several daemons may use one directory.
+// A recordStore stores the records of sessions that can sleep. Several daemons may use one
+// directory.
 type recordStore struct {
-	// dir is "" where sessions do not sleep.
+	// dir is the directory of the records, "" if sessions do not sleep.
 	dir string
-	// shadow returns the shadow that is kept of a session, or workspace.ErrNotFound.
+	// shadow returns the kept shadow of a session, or workspace.ErrNotFound.
 	shadow func(id string) (*workspace.Workspace, error)
 	// shadows describes all shadows.
 	shadows func() ([]workspace.Info, error)
-	// ended ends what was granted to the session.
+	// ended ends the grants of the session.
 	ended func(id string) error
 }
 
-// A recordName is what the name of a record's file says: whose session it is of, and of which.
+// A recordName is the file name of a record: user and session.
 type recordName struct {
 	uid uint32
 	id  string
@@ -105,7 +106,7 @@ func (s *recordStore) save(r *record, d atomicfile.Durability) error {
 	return atomicfile.WriteJSON(s.path(r.name()), r, 0o600, d)
 }
 
-// names returns the names of all records for which want returns true.
+// names returns the names of the records for which want returns true.
 func (s *recordStore) names(want func(recordName) bool) (all []recordName, err error) {
 	if s.dir == "" {
 		return nil, nil
@@ -122,10 +123,11 @@ func (s *recordStore) names(want func(recordName) bool) (all []recordName, err e
 	return all, err
 }
 
-// forget makes a session one that does not wake again. What is kept of its shadow stays.
+// forget ends a sleeping session for good, with its grants. Its shadow stays, but can no longer be
+// resumed.
 func (s *recordStore) forget(n recordName) error {
 	if s.ended != nil {
-		// First: as long as a record is left, the sweep tries again.
+		// First, so that after an error the record is still there and Sweep tries again.
 		if err := s.ended(n.id); err != nil {
 			return err
 		}
@@ -148,7 +150,7 @@ func (s *recordStore) forget(n recordName) error {
 	return errors.Join(err, w.Close())
 }
 
-// drop removes a record.
+// drop removes the file of a record. It is no error if there is none.
 func (s *recordStore) drop(n recordName) error {
 	err := os.Remove(s.path(n))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -157,8 +159,9 @@ func (s *recordStore) drop(n recordName) error {
 	return err
 }
 
-// read returns a record, or nil if there is none. wakes says that its session sleeps, and dead that
-// no daemon can wake it: its shadow was discarded, or nothing was changed in it for a long time.
+// read returns a record, or nil if there is none. wakes reports whether the session sleeps and can
+// be woken. dead reports whether no daemon can ever wake it: its shadow was discarded, or it was
+// unused for too long with nothing left to review.
 func (s *recordStore) read(n recordName) (r *record, wakes, dead bool, err error) {
 	fail := func(err error) (*record, bool, bool, error) {
 		return nil, false, false, problem.New(problem.Failed, "record of session %s: %w", n.id,
@@ -194,7 +197,7 @@ func (s *recordStore) read(n recordName) (r *record, wakes, dead bool, err error
 	}
 	switch info.State {
 	case workspace.Prepared, workspace.Active, workspace.Committing:
-		// It is open, or a commit is under way.
+		// The session is open, or a commit is under way.
 		return r, false, false, nil
 	case workspace.Committed, workspace.ChangedBack:
 		// Nothing is left to review.
@@ -205,7 +208,7 @@ func (s *recordStore) read(n recordName) (r *record, wakes, dead bool, err error
 	return r, wakes, !wakes, nil
 }
 
-// sleeping returns the record of a session that sleeps, or nil.
+// sleeping returns the record of the sleeping session with this id, or nil.
 func (s *recordStore) sleeping(id string) (*record, error) {
 	names, err := s.names(func(n recordName) bool { return n.id == id })
 	if err != nil {
@@ -223,7 +226,7 @@ func (s *recordStore) sleeping(id string) (*record, error) {
 	return nil, nil
 }
 
-// owner returns whose session sleeps without a shadow.
+// owner returns the user of a sleeping session. ok is false if none has this id.
 func (s *recordStore) owner(id string) (uid uint32, ok bool) {
 	r, err := s.sleeping(id)
 	if err != nil || r == nil {
@@ -232,8 +235,8 @@ func (s *recordStore) owner(id string) (uid uint32, ok bool) {
 	return r.UID, true
 }
 
-// all returns the records of the sessions that sleep, of the users that may be seen. One that cannot
-// be read hides no other.
+// all returns the records of the sleeping sessions of the users for which sees returns true. It
+// skips records that cannot be read.
 func (s *recordStore) all(sees func(uid uint32) bool) (all []*record) {
 	names, _ := s.names(func(n recordName) bool { return sees(n.uid) })
 	for _, n := range names {
@@ -244,7 +247,7 @@ func (s *recordStore) all(sees func(uid uint32) bool) (all []*record) {
 	return all
 }
 
-// sweepOne forgets a session if no daemon can wake it.
+// sweepOne forgets a session if no daemon can wake it, and reports whether it did.
 func (s *recordStore) sweepOne(n recordName) (gone bool, err error) {
 	if _, _, dead, err := s.read(n); err != nil || !dead {
 		return false, err
@@ -253,12 +256,11 @@ func (s *recordStore) sweepOne(n recordName) (gone bool, err error) {
 	return err == nil, err
 }
 
-// Sweep forgets the sessions that no daemon can wake any more, so that their records and what is
-// left of their shadows do not stay.
+// Sweep forgets the sessions that no daemon can wake any more, with their records.
 func (s *Sessions) Sweep() error {
 	all, err := s.store.names(func(recordName) bool { return true })
 	if err != nil {
-		// Without the list each session would count as one that has no record.
+		// Without the list, each session would look like one without a record.
 		return problem.New(problem.Failed, "records of sessions: %w", err)
 	}
 	has := map[recordName]bool{}
@@ -277,7 +279,7 @@ func (s *Sessions) Sweep() error {
 			continue
 		}
 		if info.Resumable && !has[n] {
-			// Its daemon was killed before there was a record, or is one whose sessions do not sleep.
+			// Its daemon was killed before it wrote a record, or does not let sessions sleep.
 			err = errors.Join(err, s.unlessOpen(n.id, func() error { return s.store.forget(n) }))
 		}
 	}
@@ -287,7 +289,7 @@ func (s *Sessions) Sweep() error {
 	return nil
 }
 
-// unlessOpen calls f unless a session of that id is open, is being opened or ends.
+// unlessOpen calls f unless a session with that id is open, starting or ending.
 func (s *Sessions) unlessOpen(id string, f func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -297,12 +299,12 @@ func (s *Sessions) unlessOpen(id string, f func() error) error {
 	return f()
 }
 
-// Forget forgets the session of a user whose shadow was discarded.
+// Forget forgets a user's session whose shadow was discarded.
 func (s *Sessions) Forget(id string, uid uint32) error {
 	return s.unlessOpen(id, func() error { return s.store.forget(recordName{uid, id}) })
 }
 
-// asleepBeside returns how many sessions of a user sleep, beside that of an id. s.mu is held.
+// asleepBeside returns how many sessions of a user sleep, not counting id. s.mu is held.
 func (s *Sessions) asleepBeside(uid uint32, id string) (int, error) {
 	all, err := s.store.names(func(n recordName) bool {
 		return n.uid == uid && n.id != id && s.open[n.id] == nil
@@ -312,7 +314,7 @@ func (s *Sessions) asleepBeside(uid uint32, id string) (int, error) {
 	}
 	count := 0
 	for _, n := range all {
-		// One that cannot be read is there all the same.
+		// Count records that cannot be read, too.
 		if gone, _ := s.store.sweepOne(n); !gone {
 			count++
 		}
@@ -320,19 +322,19 @@ func (s *Sessions) asleepBeside(uid uint32, id string) (int, error) {
 	return count, err
 }
 
-// Sleeps reports whether the session sleeps after its end, because nothing ran in it or its daemon
-// ends. It is called after Ended.
+// Sleeps reports whether the session sleeps after the end of its jail, because it was idle or its
+// daemon ends. It is called after Ended.
 func (h *session) Sleeps() bool { return h.end.sleeps }
 
-// maySleep reports whether an end for this cause is one that the session can be woken from. A
-// session without a shadow, or of a user's daemon, has nothing that would wait for it, and one that
-// was started with --discard leaves nothing behind.
+// maySleep reports whether the session can be woken after an end with this cause. A session with no
+// record, or one whose shadow is to be discarded, cannot.
 func (h *session) maySleep(c *ending.Cause) bool {
 	return h.end.record != nil && c != nil && (c.Limit == ending.LimitIdle || c.Daemon != "") &&
 		h.end.fate != message.FateDiscard && h.run.Job().Req.Fate != message.FateDiscard
 }
 
-// remember writes the record of a session that can have invocations from now on.
+// remember writes the record of a session that can now have invocations. Without a shadow or a
+// store it writes none.
 func (h *session) remember() {
 	j := h.run.Job()
 	if h.end.store.dir == "" || h.shadow == nil {
@@ -347,20 +349,22 @@ func (h *session) remember() {
 	}
 	r.Request.Inherit = nil
 	if err := h.end.store.save(r, atomicfile.Volatile); err != nil {
-		// It works as long as it is open.
+		// Without a record the session works, but cannot sleep.
 		h.runner.Errors.Failed("write the record of the session", string(j.ID), err)
 		return
 	}
 	h.end.record = r
 }
 
-// settle makes the record of a session that has ended one of a session that sleeps, or removes it.
+// settle saves the record of an ended session that sleeps now, or removes the record of one that
+// does not.
 func (h *session) settle() {
 	if h.run == nil || h.end.record == nil {
 		return
 	}
 	id, res := string(h.run.Job().ID), h.run.Result()
-	// What the shadow became decides: an error, of a commit for example, loses no session.
+	// The state of the shadow decides: an error, such as a failed commit, must not lose the
+	// session.
 	sleeps := h.end.sleeps
 	switch res.Workspace {
 	case "kept", "committed":
@@ -385,15 +389,15 @@ func (h *session) settle() {
 	h.runner.Errors.Failed("keep the session", id, err)
 }
 
-// note puts what became of a session on record.
+// note records an event of the session in the audit log.
 func (h *session) note(j *prepare.Job, e audit.Session) error {
 	_, err := h.runner.Log.Append(context.Background(), audit.Entry{Run: string(j.ID),
 		Session: j.Session(), Actor: j.Caller.Actor(), Policy: j.Policy.Digest(), Event: e})
 	return err
 }
 
-// noteWaking puts on record that a session is woken, before its jail is made. The policy is decided
-// anew, as for a new session. Where it is another than before, the next invocation says so.
+// noteWaking records that a session is woken, before its jail is made. If the policy has changed
+// since it slept, the next invocation gets a warning.
 func (h *session) noteWaking(j *prepare.Job) error {
 	if h.end.woken == nil {
 		return nil
@@ -411,7 +415,7 @@ func (h *session) noteWaking(j *prepare.Job) error {
 	return nil
 }
 
-// takeNews returns what the next invocation is to be told, once.
+// takeNews returns the warnings for the next invocation, and clears them.
 func (h *session) takeNews() []string {
 	h.end.mu.Lock()
 	defer h.end.mu.Unlock()
@@ -420,11 +424,11 @@ func (h *session) takeNews() []string {
 	return news
 }
 
-// maxWakes bounds how often one request wakes a session that falls asleep again.
+// maxWakes bounds how often one request wakes a session that falls asleep again at once.
 const maxWakes = 10
 
-// awake returns a session that takes invocations, and a place in it for one. A session that sleeps
-// is woken for it.
+// awake returns a session that takes invocations, woken if it sleeps, and a place for one
+// invocation in it. Call leave to give back the place.
 func (s *Sessions) awake(ctx context.Context, c caller.Caller, id string) (h *session,
 	leave func(), err error) {
 	for range maxWakes {
@@ -435,13 +439,13 @@ func (s *Sessions) awake(ctx context.Context, c caller.Caller, id string) (h *se
 		if err == nil || !h.invocations.rests() {
 			return h, leave, err
 		}
-		// It fell asleep in between.
+		// The session fell asleep meanwhile.
 	}
 	return nil, nil, err
 }
 
-// mayEnter returns an error if there is no session of that id, open or asleep, in which the caller
-// may run tools.
+// mayEnter returns an error unless the caller may run tools in the session with this id, which is
+// open or sleeps.
 func (s *Sessions) mayEnter(c caller.Caller, id string) error {
 	h, err := s.find(c, id)
 	switch {
@@ -466,8 +470,8 @@ func (s *Sessions) mayEnter(c caller.Caller, id string) error {
 	return nil
 }
 
-// fallen waits until a session of the caller's that is falling asleep sleeps. It returns at once for
-// any other.
+// fallen waits while the caller's session with this id is falling asleep. It returns at once for
+// any other session.
 func (s *Sessions) fallen(ctx context.Context, c caller.Caller, id string) error {
 	h, err := s.find(c, id)
 	if err != nil || h.asked.uid != c.UID || !h.invocations.rests() {
@@ -476,7 +480,7 @@ func (s *Sessions) fallen(ctx context.Context, c caller.Caller, id string) error
 	return lifetime.Await(ctx, h.gone)
 }
 
-// reach returns a session that stands, and wakes it if it sleeps.
+// reach returns an open session with this id. It wakes the session if it sleeps.
 func (s *Sessions) reach(ctx context.Context, c caller.Caller, id string) (*session, error) {
 	if err := s.fallen(ctx, c, id); err != nil {
 		return nil, err
@@ -512,7 +516,7 @@ func notYours(id string, uid uint32) error {
 		"session %s is of user %d, and only that user may run tools in it", id, uid)
 }
 
-// asleep returns the record of a session that sleeps, for who may see it, or nil.
+// asleep returns the record of a sleeping session, or nil if there is none that the caller may see.
 func (s *Sessions) asleep(c caller.Caller, id string) (*record, error) {
 	r, err := s.store.sleeping(id)
 	if err != nil || r == nil || !s.permissions(c).Sees(r.UID) {
@@ -521,9 +525,8 @@ func (s *Sessions) asleep(c caller.Caller, id string) (*record, error) {
 	return r, nil
 }
 
-// stopAsleep ends a session that sleeps. Its user wakes it for that, so that its shadow has the
-// fate that was asked for. One that cannot be woken, or that another user ends, ends as it is, and
-// its shadow is kept.
+// stopAsleep ends a sleeping session. If the caller is its user, the session is woken first, so
+// that the requested fate applies to its shadow. Otherwise, or if waking fails, its shadow is kept.
 func (s *Sessions) stopAsleep(ctx context.Context, c caller.Caller, r *record,
 	req message.StopRequest) (message.Result, error) {
 	id := r.Request.ID

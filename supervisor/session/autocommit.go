@@ -15,8 +15,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// commits has the session commit after each invocation, if its policy says so and its request does
-// not say what becomes of the shadow. It refuses a directory to which nothing can be committed.
+// commits lets the session commit after each invocation if the policy says so and the request sets
+// no fate for the shadow. It returns an error if the directory is mounted read-only.
 func (h *session) commits(j *prepare.Job) error {
 	p := j.Policy.Policy()
 	// A commit that waits for an approval is proposed once, when the session ends.
@@ -38,9 +38,9 @@ func (h *session) commits(j *prepare.Job) error {
 	return nil
 }
 
-// after does what a session does with its shadow when the jail of an invocation has ended: it saves
-// the bases for merges, and commits what needs no person if its policy says so. A failure of that
-// is none of the tool.
+// after saves the merge bases of the shadow when the jail of an invocation has ended, and commits
+// the changes that need no review if the policy says so. It returns nil if nothing is committed
+// automatically. Errors do not change the result of the tool.
 func (h *session) after(r *run.Run) *shadows.AutoCommit {
 	if h.shadow == nil {
 		return nil
@@ -61,8 +61,8 @@ func (h *session) after(r *run.Run) *shadows.AutoCommit {
 	return &done
 }
 
-// left is called when an invocation is over, however it ended. If its end was a failure of jail's,
-// nothing was committed after it, and others may have left their changes to it.
+// left is called when an invocation is over. If the invocation ended by a failure of jail, nothing
+// was committed after it, so left commits changes that earlier invocations left to it.
 func (h *session) left(r *run.Run) {
 	h.invocations.leave(r)
 	settler := &h.invocations.settler
@@ -82,23 +82,24 @@ func (h *session) left(r *run.Run) {
 	})
 }
 
-// A settler lets a session commit what its invocations left, while none of them writes. Its methods
+// A settler makes automatic commits of a session while none of its invocations writes. Its methods
 // may be called from several goroutines.
 type settler struct {
 	mu sync.Mutex
 	// working are the invocations whose tools may write to the shadow.
 	working map[*run.Run]bool
-	// settled is closed when the commit that is under way is over; nil if none is.
+	// settled is closed when the current commit is over; nil if there is none.
 	settled chan struct{}
-	// on says that the session commits by itself. It is set before the first invocation.
+	// on says that the session commits automatically. It is set before the first invocation.
 	on bool
-	// waits says that an invocation left changes to the last that writes.
+	// waits says that changes of ended invocations wait for the last invocation that writes.
 	waits bool
-	// left has what invocations named that is left for a person. Only settle uses it.
+	// left has the changes that were already reported as left for a person, with the reason. Only
+	// settle uses it.
 	left map[workspace.Name]string
 }
 
-// wait returns, with s.mu held, when no commit is under way.
+// wait waits until no commit is under way, and returns with s.mu held.
 func (s *settler) wait() {
 	s.mu.Lock()
 	for s.settled != nil {
@@ -109,7 +110,7 @@ func (s *settler) wait() {
 	}
 }
 
-// begin lets an invocation write. It waits for a commit that is under way.
+// begin registers an invocation that may write. It waits for a commit that is under way.
 func (s *settler) begin(r *run.Run) {
 	s.wait()
 	defer s.mu.Unlock()
@@ -119,15 +120,15 @@ func (s *settler) begin(r *run.Run) {
 	s.working[r] = true
 }
 
-// end says that an invocation writes no more. It may be called twice.
+// end notes that an invocation no longer writes. It may be called twice.
 func (s *settler) end(r *run.Run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.working, r)
 }
 
-// settle ends an invocation, and calls f while none writes and none begins. If others write, f is
-// not called: the last of them settles.
+// settle ends an invocation and calls f while no other writes or begins. If others still write, the
+// last of them calls its own f instead.
 func (s *settler) settle(r *run.Run, f func()) {
 	s.end(r)
 	s.wait()
@@ -139,12 +140,12 @@ func (s *settler) settle(r *run.Run, f func()) {
 	s.call(f)
 }
 
-// leave is end, and calls f as settle does if others left their changes to this one, and it ended
-// without settle.
+// leave ends an invocation. If it ended without settle and changes of others wait for it, leave
+// calls f as settle does.
 func (s *settler) leave(r *run.Run, f func()) {
 	s.end(r)
 	s.mu.Lock()
-	// While a commit is under way none works, so that nothing was left since it began.
+	// During a commit no invocation works, so nothing new waits.
 	if !s.waits || len(s.working) > 0 || s.settled != nil {
 		s.mu.Unlock()
 		return
@@ -152,7 +153,7 @@ func (s *settler) leave(r *run.Run, f func()) {
 	s.call(f)
 }
 
-// call calls f while none begins. s.mu is held, and released.
+// call calls f while no invocation begins. s.mu is held at the call and released.
 func (s *settler) call(f func()) {
 	s.waits = false
 	over := make(chan struct{})
@@ -167,7 +168,7 @@ func (s *settler) call(f func()) {
 	f()
 }
 
-// name returns those of the changes that are left for a person that were not named before.
+// name returns the changes left for a person that were not reported before.
 func (s *settler) name(all []workspace.Held) []workspace.Held {
 	named := s.left
 	s.left = map[workspace.Name]string{}

@@ -15,18 +15,19 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// Branches are the branches of the shadows of sessions and runs. A branch is a session that sleeps
-// until something runs in it. A shadow that is forked or merged is mounted by no jail at that
-// moment, so a session of it that is open is put to sleep.
+// Branches manages branches of the shadows of sessions and runs. A branch is a sleeping session
+// that wakes when a tool is run in it. A shadow must not be mounted while it is forked or merged,
+// so its open session is put to sleep.
 type Branches struct{ sessions *Sessions }
 
-// Branches returns the branches of the daemon.
+// Branches returns the manager of the daemon's branches.
 func (s *Sessions) Branches() Branches { return Branches{s} }
 
 func (b Branches) shadows() shadows.Branches { return shadows.BranchesOf(b.sessions.runner.Shadows) }
 
-// Fork makes a branch of the shadow of a session or run. Of a run, the request says what session the
-// branch is; a session's branch is as the session. It is refused while an invocation runs.
+// Fork makes a branch of the shadow of session or run parent. For a run, the request of describes
+// the branch's session; a branch of a session is like that session. Fork returns an error while an
+// invocation runs.
 func (b Branches) Fork(ctx context.Context, c caller.Caller, parent, id string,
 	of *message.SessionRequest) (made shadows.BranchInfo, err error) {
 	s := b.sessions
@@ -48,7 +49,7 @@ func (b Branches) Fork(ctx context.Context, c caller.Caller, parent, id string,
 	r.Digest = r.Request.Digest()
 	r.Started, r.Used, r.LeftMS = time.Now().UTC(), time.Now().UTC(), total.Milliseconds()
 	r.Invocations, r.Untouched = 0, false
-	// The id is taken, and nothing sweeps the record before there is a shadow.
+	// The open entry reserves the id, and Sweep skips the record before there is a shadow.
 	h := s.newSession(id, asked{uid: c.UID, digest: r.Digest, request: r.Request, idle: idle,
 		total: total})
 	defer h.Close()
@@ -69,7 +70,7 @@ func (b Branches) Fork(ctx context.Context, c caller.Caller, parent, id string,
 	return made, err
 }
 
-// taken reports whether there is a session that sleeps, or a shadow, of an id.
+// taken reports whether a sleeping session or a shadow has this id.
 func (b Branches) taken(id string) bool {
 	names, err := b.sessions.store.names(func(n recordName) bool { return n.id == id })
 	if err != nil || len(names) > 0 {
@@ -82,8 +83,8 @@ func (b Branches) taken(id string) bool {
 	return !errors.Is(err, workspace.ErrNotFound)
 }
 
-// record returns what the record of a branch begins with: that of the session which it is a branch
-// of, or one of a request for a run's shadow.
+// record returns the record from which a branch of parent starts: the parent session's record, or a
+// new one from the request of for the shadow of a run.
 func (b Branches) record(ctx context.Context, c caller.Caller, parent string,
 	of *message.SessionRequest) (*record, error) {
 	s := b.sessions
@@ -127,8 +128,8 @@ func (b Branches) record(ctx context.Context, c caller.Caller, parent string,
 		Profile: req.Profile}, nil
 }
 
-// rest makes sure that the session of an id, if there is one, sleeps and has a shadow, and returns
-// its record; nil if no session has that id.
+// rest puts the session with this id to sleep, with a shadow, and returns its record. It returns
+// nil if no session has this id.
 func (b Branches) rest(ctx context.Context, c caller.Caller, id string) (*record, error) {
 	s := b.sessions
 	h, err := s.find(c, id)
@@ -144,7 +145,7 @@ func (b Branches) rest(ctx context.Context, c caller.Caller, id string) (*record
 	if err != nil || r == nil || !r.Untouched || r.UID != c.UID {
 		return r, err
 	}
-	// It slept without a shadow, since nothing was changed. It gets one.
+	// It slept without a shadow, since nothing was changed. Waking it makes one.
 	if _, err := s.begin(ctx, c, r.Request, true); err != nil {
 		return nil, err
 	}
@@ -178,7 +179,7 @@ func (b Branches) restOpen(ctx context.Context, h *session) error {
 	return lifetime.Await(ctx, h.gone)
 }
 
-// both puts the sessions of a branch and of its parent to sleep.
+// both puts the session of a branch and the session of its parent to sleep.
 func (b Branches) both(ctx context.Context, c caller.Caller, id string) error {
 	if _, err := b.rest(ctx, c, id); err != nil {
 		return err
@@ -190,7 +191,7 @@ func (b Branches) both(ctx context.Context, c caller.Caller, id string) error {
 	return err
 }
 
-// Preview lists what a merge of a branch would take into its parent.
+// Preview returns the changes that a merge of a branch would make to its parent.
 func (b Branches) Preview(ctx context.Context, c caller.Caller,
 	id string) (workspace.MergePreview, error) {
 	if err := b.both(ctx, c, id); err != nil {
@@ -199,7 +200,7 @@ func (b Branches) Preview(ctx context.Context, c caller.Caller,
 	return b.shadows().PreviewMerge(ctx, c, id)
 }
 
-// Merge takes what a branch changed into the shadow that it was forked from.
+// Merge applies the changes of a branch to the shadow that it was forked from.
 func (b Branches) Merge(ctx context.Context, c caller.Caller, id string,
 	req shadows.MergeRequest) (workspace.Result, error) {
 	if err := b.both(ctx, c, id); err != nil {
@@ -217,7 +218,7 @@ func (b Branches) Revert(ctx context.Context, c caller.Caller,
 	return b.shadows().RevertMerge(ctx, c, id)
 }
 
-// Discard ends the session of a branch and throws its shadow away.
+// Discard ends the session of a branch and deletes its shadow.
 func (b Branches) Discard(ctx context.Context, c caller.Caller, id string) error {
 	if _, err := b.shadows().Parent(ctx, c, id); err != nil {
 		return err

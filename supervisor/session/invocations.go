@@ -13,22 +13,22 @@ import (
 
 // Bounds of the invocations of a session.
 const (
-	// maxWaiting is how many wait for their turn.
+	// maxWaiting is how many invocations may wait for a place.
 	maxWaiting = 64
-	// maxAtOnce is how many run at one time, where the session's limits leave room for more.
+	// maxAtOnce is how many may run at one time, if the session's limits permit it.
 	maxAtOnce = 64
 )
 
-// invocations are those of one session: how many there may be at one time, which there are, and
-// since when there is none. Its methods may be called from several goroutines.
+// invocations has the running and waiting invocations of one session and its idle time. Its methods
+// may be called from several goroutines.
 type invocations struct {
 	id string
-	// places has an element for each that has a place.
+	// places holds one element per invocation that has a place.
 	places chan struct{}
-	// over is closed when there can be no more.
+	// over is closed when no more invocations may begin.
 	over chan struct{}
 
-	// resting says that there can be no more because there was none for so long.
+	// resting says that no more may begin because the session was idle for too long.
 	resting atomic.Bool
 
 	mu      sync.Mutex
@@ -40,17 +40,17 @@ type invocations struct {
 	idling  idling
 }
 
-// An idling is how long there has been no invocation. The mu of the invocations guards it.
+// An idling measures how long a session has had no invocation. The mu of the invocations guards it.
 type idling struct {
-	// most is how long there may be none, and over is called then.
+	// most is how long the session may be idle; over is called after that.
 	most time.Duration
 	over func(unused time.Duration)
-	// used is when one last began or ended.
+	// used is when an invocation last began or ended.
 	used  time.Time
 	timer *time.Timer
 }
 
-// stop stops the timer.
+// stop stops the timer, if there is one.
 func (i *idling) stop() {
 	if i.timer != nil {
 		i.timer.Stop()
@@ -62,15 +62,15 @@ func newInvocations(idle time.Duration, idled func(unused time.Duration)) *invoc
 		idling: idling{most: idle, over: idled, used: time.Now()}}
 }
 
-// open names the session, and says how many may run at one time.
+// open sets the session's id and how many invocations may run at one time.
 func (v *invocations) open(id string, places int64) {
 	v.id, v.places = id, make(chan struct{}, places)
 }
 
-// ended reports whether there can be no more.
+// ended reports whether no more invocations may begin.
 func (v *invocations) ended() bool { return closed(v.over) }
 
-// rests reports whether the session falls asleep, because nothing ran in it.
+// rests reports whether the session falls asleep or sleeps because it was idle.
 func (v *invocations) rests() bool { return v.resting.Load() }
 
 func closed(c <-chan struct{}) bool {
@@ -82,7 +82,7 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// close lets none begin any more. The first close of all calls settle, which may be nil.
+// close lets no more invocations begin. The first call also calls settle, which may be nil.
 func (v *invocations) close(settle func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -95,14 +95,14 @@ func (v *invocations) close(settle func()) {
 	v.shut()
 }
 
-// shut is close where v.mu is held.
+// shut closes over. v.mu is held.
 func (v *invocations) shut() {
 	if !v.ended() {
 		close(v.over)
 	}
 }
 
-// free is how many could begin, or 0 while there is one.
+// free returns how many invocations could begin, or 0 if one has a place or the session is over.
 func (v *invocations) free() int {
 	if v.ended() || len(v.places) > 0 {
 		return 0
@@ -110,7 +110,7 @@ func (v *invocations) free() int {
 	return cap(v.places)
 }
 
-// enter waits for a place, and returns what gives it back.
+// enter waits for a place for an invocation. Call the returned function to give the place back.
 func (v *invocations) enter(ctx context.Context) (func(), error) {
 	v.mu.Lock()
 	if v.waiting >= maxWaiting {
@@ -145,7 +145,8 @@ func (v *invocations) enter(ctx context.Context) (func(), error) {
 	}
 }
 
-// left is called when one no longer waits, or no longer has a place.
+// left is called when an invocation no longer waits or gives its place back. It restarts the idle
+// time if none is left.
 func (v *invocations) left() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -154,17 +155,18 @@ func (v *invocations) left() {
 	}
 }
 
-// unused reports whether no invocation runs, is being prepared or waits. v.mu is held.
+// unused reports whether no invocation waits or has a place in a session that is not over. v.mu is
+// held.
 func (v *invocations) unused() bool { return !v.ended() && v.waiting == 0 && len(v.places) == 0 }
 
-// rest begins to count idle time.
+// rest starts the idle time.
 func (v *invocations) rest() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.restart()
 }
 
-// restart does what rest does. v.mu is held.
+// restart starts the idle time anew. v.mu is held.
 func (v *invocations) restart() {
 	v.idling.used = time.Now()
 	v.idling.stop()
@@ -179,7 +181,8 @@ func (v *invocations) restart() {
 	})
 }
 
-// sleep lets no more begin, and reports whether none was there. It calls settle before.
+// sleep calls settle and lets no more invocations begin, if there are none. Otherwise it returns
+// false.
 func (v *invocations) sleep(settle func()) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -193,7 +196,7 @@ func (v *invocations) sleep(settle func()) bool {
 	return true
 }
 
-// join takes a run among them; not after the end.
+// join adds a running invocation. It returns false if no more may begin.
 func (v *invocations) join(r *run.Run) bool {
 	v.settler.begin(r)
 	v.mu.Lock()
@@ -216,7 +219,7 @@ func (v *invocations) leave(r *run.Run) {
 	v.idling.used = time.Now()
 }
 
-// endAll lets none begin any more, ends those that run, and waits for them.
+// endAll lets no more invocations begin, ends the running ones and waits for them.
 func (v *invocations) endAll(why ending.Cause) {
 	v.mu.Lock()
 	v.shut()
@@ -234,14 +237,14 @@ func (v *invocations) endAll(why ending.Cause) {
 	}
 }
 
-// usage is how a session is used.
+// usage has the last use of a session, and its running and total invocations.
 type usage struct {
 	last    time.Time
 	running int
 	count   int64
 }
 
-// now returns how the session has been used so far.
+// now returns the usage of the session so far.
 func (v *invocations) now() usage {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -16,30 +16,32 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/prepare"
 )
 
-// Bounds of what invocations with --keep-env leave to later ones, all together.
+// Bounds of the environment that invocations with --keep-env leave to later ones, in total.
 const (
 	maxKeptNames = 1024
 	maxKeptBytes = runners.MaxKept
-	// maxPath is the length of a path from which on the kernel refuses it (PATH_MAX).
+	// maxPath is PATH_MAX: the kernel refuses paths of this length or more.
 	maxPath = 4096
 )
 
-// keptName is what a shell can export. Functions that bash exports have other names.
+// keptName matches the names of variables that can be kept. It excludes the functions that bash
+// exports.
 var keptName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,254}$`)
 })
 
-// shellsOwn are the variables that a shell sets by itself.
+// shellsOwn are the variables that a shell sets itself, which are not kept.
 var shellsOwn = []string{"PWD", "OLDPWD", "SHLVL", "_"}
 
-// kept is what the shells of a session have left to its later invocations. Its methods may be called
-// from several goroutines.
+// kept has the variables and directory that shells left to later invocations of a session. Its
+// methods may be called from several goroutines.
 type kept struct {
 	mu   sync.Mutex
 	left prepare.Kept
 }
 
-// forInvocation returns what is left to an invocation that is given some variables of its own.
+// forInvocation returns what is kept for an invocation, without the variables given ("NAME=value"),
+// which the invocation sets itself.
 func (k *kept) forInvocation(given []string) prepare.Kept {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -53,8 +55,8 @@ func (k *kept) forInvocation(given []string) prepare.Kept {
 	return left
 }
 
-// take adds what the shell of an invocation reported at its end. The report comes from inside the
-// jail: nothing of it is believed but for what a shell may leave. It returns what was kept.
+// take adds what the shell of an invocation reported at its end, and returns what was kept. The
+// report comes from inside the jail, so everything in it is checked. It returns nil if rep is nil.
 func (k *kept) take(j *prepare.Job, rep *runners.Kept) *message.Kept {
 	if rep == nil {
 		return nil
@@ -64,7 +66,7 @@ func (k *kept) take(j *prepare.Job, rep *runners.Kept) *message.Kept {
 	}
 	all, its := j.In.Policy.Policy(), j.Policy.Policy()
 	if !all.Fetch.LessEq(its.Fetch) || !all.Mounts.LessEq(its.Mounts) {
-		// Else a tool that the policy gives less would choose what tools load that it gives more.
+		// Otherwise a tool with fewer rights could choose what tools with more rights load.
 		return &message.Kept{Error: "the policy gives this tool less than other tools of the " +
 			"session: nothing of this invocation's environment was kept"}
 	}
@@ -100,8 +102,8 @@ func (k *kept) take(j *prepare.Job, rep *runners.Kept) *message.Kept {
 	return out
 }
 
-// below returns the place of a directory below another, if later invocations can be told of it. They
-// look it up themselves.
+// below returns the path of dir relative to root. ok is false if dir is not below root, or is not a
+// valid path to report. Symbolic links are not followed.
 func below(root, dir string) (rel string, ok bool) {
 	if !filepath.IsAbs(dir) || len(dir) >= maxPath || !utf8.ValidString(dir) ||
 		strings.ContainsRune(dir, 0) || strings.ContainsRune(dir, utf8.RuneError) {
@@ -127,8 +129,8 @@ func bounded(k prepare.Kept) bool {
 	return size <= maxKeptBytes && len(k.Set)+len(k.Unset) <= maxKeptNames
 }
 
-// changed returns the variables that a shell was not given with this value, and the names of those
-// that it has no more. Only names that a caller may set with --env count.
+// changed returns the variables that a shell set or changed, and the names of those that it unset.
+// It ignores names that a caller may not set with --env.
 func changed(given, left []string, allowed policy.Globs) (set map[string]string, unset []string) {
 	may := func(name string) bool {
 		return keptName().MatchString(name) && !slices.Contains(shellsOwn, name) &&

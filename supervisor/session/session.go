@@ -1,4 +1,4 @@
-// Package session has the open sessions of a daemon, and carries out their invocations.
+// Package session manages the open sessions of a daemon and runs their invocations.
 package session
 
 import (
@@ -36,46 +36,45 @@ import (
 )
 
 // A session is one workspace, one /tmp and one set of limits for several invocations, which may run
-// at one time. A jail of its own, in which no tool ever runs, holds them: its shim hands out its
-// mounts. Each invocation gets a jail like that of any run, with all the walls of one, namespaces
-// of its own among them, which has those mounts in place of fresh ones, and a control group below
-// the session's. So nothing enters a jail that stands, and of two invocations neither sees the
-// other's processes, memory or descriptors.
+// at the same time. A jail of its own, in which no tool runs, holds the mounts, and its shim hands
+// them out. Each invocation gets a complete jail, with its own namespaces, that uses those mounts,
+// in a control group below the session's. So no tool enters an existing jail, and no invocation
+// sees the processes, memory or descriptors of another.
 //
-// The jail that holds it is a run as any, under the session's name: it is listed, inspected,
-// verified and ended as one, and its shadow is reviewed as one's.
+// The jail that holds the session is a run with the session's id: it is listed, inspected,
+// verified, ended and reviewed like any run.
 type session struct {
 	asked  asked
 	runner *run.Runner
-	// run is that of the jail that holds it.
+	// run is the run whose jail holds the session.
 	run *run.Run
-	// prewarmed has the prewarmed jails of its invocations.
+	// prewarmed has the prewarmed jails for invocations.
 	prewarmed   *prewarm.Session
 	invocations *invocations
 	engines     engines
-	// stands is closed when there can be invocations; state and shadow are set then.
+	// stands is closed when invocations may begin; state and shadow are set then.
 	stands chan struct{}
 	state  rundir.State
 	shadow *workspace.Workspace
-	// gone is closed when nothing is left of the session; the run has its result then.
+	// gone is closed when nothing is left of the session; run has its result then.
 	gone chan struct{}
-	// free makes the id of the session free.
+	// free releases the id of the session.
 	free func()
 	end  end
 }
 
-// end is what becomes of a session when its jail has gone.
+// end has the state for the end of a session.
 type end struct {
-	// fate is of its shadow, where who stopped it said so. It does not change once the session is
-	// over.
+	// fate is what the request to stop the session wants done with its shadow. It does not change
+	// once the session is over.
 	fate  message.Fate
 	store *recordStore
-	// record is what wakes the session, once it can have invocations; nil if it cannot sleep.
+	// record is the session's record, nil if the session cannot sleep or has not begun.
 	record *record
-	// wakes says that the session slept before, woken is its record of then.
+	// wakes says that the session slept before; woken is its record from then.
 	wakes bool
 	woken *record
-	// stood is when invocations could begin, sleeps whether the session sleeps after its end.
+	// stood is when invocations could begin. sleeps says that the session sleeps after its end.
 	stood  time.Time
 	sleeps bool
 	mu     sync.Mutex
@@ -83,15 +82,15 @@ type end struct {
 	news []string
 }
 
-// engines are the shared engines of a session, with the modules that they have mounted and the
-// records of ends that are still to be written. All fields are nil if the session shares none.
+// engines are the shared engines of a session, the modules mounted in them and the pending records
+// of ends. All fields are nil if the session shares no engine.
 type engines struct {
 	set     *engine.Set
 	modules *prepare.Modules
 	late    *runlog.Late
 }
 
-// close ends the engines, of which no invocation is left, and writes the records.
+// close ends the engines, which run no invocation, and writes the pending records.
 func (e engines) close() error {
 	if e.set == nil {
 		return nil
@@ -101,23 +100,23 @@ func (e engines) close() error {
 	return e.late.Close()
 }
 
-// asked is who asked for a session, and for which.
+// asked is the request for a session and its user.
 type asked struct {
 	uid uint32
-	// digest is of the request.
+	// digest is the digest of the request.
 	digest      string
 	request     message.SessionRequest
 	idle, total time.Duration
 }
 
-// Sessions are the open sessions of a daemon. Its methods may be called from several goroutines.
+// Sessions has the sessions of a daemon. Its methods may be called from several goroutines.
 type Sessions struct {
 	runner *run.Runner
-	// private says that the daemon ends with its one client, and so has no sessions.
+	// private says that the daemon serves one client and ends with it, and so has no sessions.
 	private bool
-	// permissions returns what the ceiling in force lets a caller do.
+	// permissions returns what the ceiling in force permits a caller.
 	permissions func(caller.Caller) caller.Permissions
-	// mostOfUser is how many one user may have open.
+	// mostOfUser is how many sessions one user may have open.
 	mostOfUser int
 	store      *recordStore
 
@@ -125,10 +124,10 @@ type Sessions struct {
 	open map[string]*session
 }
 
-// New returns the sessions of a daemon, of which none is open. private says that the daemon ends
-// with its one client, and so has none. permissions returns what the ceiling in force lets a caller
-// do. mostOfUser is how many one user may have open, 0 for the default. dir is the directory of the
-// records of sessions that can sleep, "" where none does.
+// New returns Sessions with none open. private says that the daemon ends with its one client, and
+// so has no sessions. permissions returns what the ceiling in force permits a caller. mostOfUser is
+// how many sessions one user may have open, 0 for the default. dir stores the records of sessions
+// that can sleep, "" if none may.
 func New(r *run.Runner, private bool, permissions func(caller.Caller) caller.Permissions,
 	mostOfUser int, dir string) *Sessions {
 	store := &recordStore{dir: dir, shadow: func(id string) (*workspace.Workspace, error) {
@@ -144,7 +143,7 @@ func New(r *run.Runner, private bool, permissions func(caller.Caller) caller.Per
 		mostOfUser: cmp.Or(mostOfUser, config.UserSessions), open: map[string]*session{}}
 }
 
-// Owner returns whose a session is.
+// Owner returns the user of an open or sleeping session. ok is false if there is none.
 func (s *Sessions) Owner(id string) (uid uint32, ok bool) {
 	s.mu.Lock()
 	h := s.open[id]
@@ -158,15 +157,16 @@ func (s *Sessions) Owner(id string) (uid uint32, ok bool) {
 // Bounds of sessions.
 const (
 	maxSessions = config.MostSessions
-	// those of a user that sleep
+	// how many sessions of one user may sleep
 	maxUserAsleep = 256
-	// what one of them has for sure of the session's pids: the threads of its engine
+	// pids and bytes of the session's limits per invocation: the threads and memory of its engine
 	roomPIDs   = 12
 	roomMemory = 32 << 20
 )
 
-// files are those of the launch of one of the session's jails, by its plan and with the sources of
-// its binds, in order.
+// files opens the descriptors for the launch of an invocation's jail with plan p. binds are the
+// sources of its bind mounts, in order. It also returns the targets of the mounts that are shared
+// with the session.
 func (h *session) files(p jail.Plan, binds []*os.File) (*mounts.Files, []string, error) {
 	var shared []string
 	files, holder := &mounts.Files{}, h.run.Process()
@@ -214,7 +214,7 @@ func (h *session) files(p jail.Plan, binds []*os.File) (*mounts.Files, []string,
 	return files, shared, nil
 }
 
-// refresh has the shadow show what changed in the real directory since it was looked at.
+// refresh makes the mounted shadow show recent changes in the real directory.
 func (h *session) refresh() error {
 	j := h.run.Job()
 	if w := j.Plan.Workspace; w == nil || !w.Shadow {
@@ -231,11 +231,11 @@ func (h *session) refresh() error {
 	return nil
 }
 
-// mayPrewarm returns how many prewarmed jails the session may have: none beside an invocation, and
-// no more than there can be invocations.
+// mayPrewarm returns how many prewarmed jails the session may have: none while an invocation runs,
+// and no more than could run.
 func (h *session) mayPrewarm() int { return min(prewarm.MaxOfSession, h.invocations.free()) }
 
-// Stands lets invocations begin.
+// Stands saves the session's record and lets invocations begin.
 func (h *session) Stands(st rundir.State, work *workspace.Workspace) {
 	h.state, h.shadow, h.end.stood = st, work, time.Now()
 	h.remember()
@@ -243,7 +243,7 @@ func (h *session) Stands(st rundir.State, work *workspace.Workspace) {
 	close(h.stands)
 }
 
-// Ended ends what still runs in the session, whose jail has ended, and waits for it.
+// Ended ends the invocations of a session whose jail has ended with cause c, and waits for them.
 func (h *session) Ended(c *ending.Cause) {
 	why := ending.Cause{Signal: 9}
 	if c != nil && c.Signal > 0 {
@@ -259,7 +259,8 @@ func (h *session) Ended(c *ending.Cause) {
 		h.engines.close())
 }
 
-// share has the session's WebAssembly invocations share engines.
+// share lets the session's WebAssembly invocations share engines, with places invocations at one
+// time.
 func (h *session) share(places int64) {
 	j := h.run.Job()
 	h.engines = engines{
@@ -270,24 +271,24 @@ func (h *session) share(places int64) {
 	}
 }
 
-// Fate returns what who stopped the session wants of its shadow.
+// Fate returns what the user who stopped the session wants done with its shadow.
 func (h *session) Fate() message.Fate { return h.end.fate }
 
-// Close lets no more invocations begin, and makes the id of the session free.
+// Close lets no more invocations begin, saves or removes the record, and frees the session's id.
 func (h *session) Close() {
 	h.invocations.close(nil)
 	h.settle()
 	h.free()
 }
 
-// idled ends a session that was not used for so long.
+// idled ends a session that was idle for unused.
 func (h *session) idled(unused time.Duration) {
 	h.run.End(ending.Cause{Limit: ending.LimitIdle, Peak: unused.Milliseconds(),
 		Allowed: h.asked.idle.Milliseconds()})
 }
 
-// ended says that there can be no more invocations. It is asked before anything else: what has
-// ended has stood, too.
+// ended reports whether no more invocations may begin. Check it before stands, which stays closed
+// after the end.
 func (h *session) ended() bool { return h.invocations.ended() }
 
 func noSession(id string) *problem.Error {
@@ -295,8 +296,8 @@ func noSession(id string) *problem.Error {
 		WithHint("jail session list shows those that are open")
 }
 
-// Start opens a session and returns when it can have invocations. A session of that id that
-// is open already, was asked for in the same words and is the caller's is returned as it is.
+// Start opens a session and returns when it can have invocations. If the caller has an open session
+// with this id from the same request, Start returns that one.
 func (s *Sessions) Start(ctx context.Context, c caller.Caller,
 	req message.SessionRequest) (message.SessionInfo, error) {
 	if _, _, err := req.Times(); err != nil {
@@ -313,7 +314,8 @@ func (s *Sessions) Start(ctx context.Context, c caller.Caller,
 	return s.begin(ctx, c, req, false)
 }
 
-// begin opens a session, or wakes the one of that id that sleeps. With wake it does nothing else.
+// begin opens a session, or wakes the sleeping session with this id. If wake is true, it only
+// wakes.
 func (s *Sessions) begin(ctx context.Context, c caller.Caller, req message.SessionRequest,
 	wake bool) (message.SessionInfo, error) {
 	if s.private {
@@ -377,8 +379,9 @@ func (s *Sessions) begin(ctx context.Context, c caller.Caller, req message.Sessi
 	return s.await(ctx, h, nil)
 }
 
-// recordFor returns the record of the session of that id that sleeps, nil if there is none. It is
-// an error if that session was another request's, or if there is none to wake.
+// recordFor returns the record of the sleeping session with the request's id, or nil if there is
+// none. It returns an error if the session had another request, or if wake is true and there is
+// none.
 func (s *Sessions) recordFor(c caller.Caller, req message.SessionRequest,
 	wake bool) (*record, error) {
 	r, err := s.store.sleeping(req.ID)
@@ -397,8 +400,8 @@ func otherRequest(id string) error {
 	return problem.New(problem.Usage, "session id %s is in use, by another request", id)
 }
 
-// sharesEngine reports whether the invocations of a session share an engine: if its policy says so,
-// or permits it and the request asks for it.
+// sharesEngine reports whether the invocations of a session share engines: the policy demands it,
+// or permits it and asked is true. It returns an error if asked is true and the policy forbids it.
 func sharesEngine(eff policy.Effective, asked bool) (bool, error) {
 	switch eff.Policy().Session.Engine {
 	case policy.EngineShared:
@@ -422,7 +425,7 @@ func sharesEngine(eff policy.Effective, asked bool) (bool, error) {
 			"each invocation then has a jail of its own")
 }
 
-// newSession is one that is not open yet.
+// newSession returns a session that is not open yet.
 func (s *Sessions) newSession(id string, a asked) *session {
 	h := &session{asked: a, runner: s.runner, end: end{store: s.store}, stands: make(chan struct{}),
 		gone: make(chan struct{})}
@@ -431,15 +434,15 @@ func (s *Sessions) newSession(id string, a asked) *session {
 	return h
 }
 
-// hold carries out the run of the jail that holds the session. tracked is called when the session
-// can be ended.
+// hold carries out the run whose jail holds the session. It calls tracked when the session can be
+// ended.
 func (h *session) hold(tracked func()) {
 	defer close(h.gone)
 	h.runner.Do(context.Background(), h.run, stdio.Streams{Out: io.Discard, Err: io.Discard,
 		Tracked: tracked})
 }
 
-// begun waits until a session can have invocations, or has ended.
+// begun waits until the session can have invocations or has ended.
 func (h *session) begun(ctx context.Context) error {
 	select {
 	case <-h.stands:
@@ -450,7 +453,8 @@ func (h *session) begun(ctx context.Context) error {
 	return nil
 }
 
-// await waits until a session can be used.
+// await waits until the session can have invocations and returns its description. It returns err at
+// once if it is not nil.
 func (s *Sessions) await(ctx context.Context, h *session, err error) (message.SessionInfo, error) {
 	if err != nil {
 		return message.SessionInfo{}, err
@@ -474,13 +478,13 @@ func (s *Sessions) await(ctx context.Context, h *session, err error) (message.Se
 		"session %s ended before it could be used", h.run.Job().ID)
 }
 
-// placesFor is how many invocations the limits of a session leave room for at one time.
+// placesFor returns how many invocations may run at one time within a session's limits.
 func placesFor(l policy.Limits) int64 {
 	return max(1, min(maxAtOnce, l.PIDs/roomPIDs, l.Memory/roomMemory))
 }
 
-// admit takes the session among the open ones. Where one of that id is open and it is the
-// same, it is returned.
+// admit adds h to the open sessions. If the caller's session from the same request is open, admit
+// returns that one instead.
 func (s *Sessions) admit(c caller.Caller, req message.SessionRequest, h *session) (*session,
 	error) {
 	s.mu.Lock()
@@ -533,7 +537,7 @@ func (s *Sessions) remove(id string, h *session) {
 	}
 }
 
-// standing finds a session that takes invocations, for who may change it.
+// standing returns the session with this id if it takes invocations and the caller may change it.
 func (s *Sessions) standing(c caller.Caller, id string) (*session, error) {
 	h, err := s.find(c, id)
 	switch {
@@ -548,8 +552,8 @@ func (s *Sessions) standing(c caller.Caller, id string) (*session, error) {
 	return h, nil
 }
 
-// find finds a session, which may be starting or ending, for who may change it. To whom may
-// not see it it is not there.
+// find returns the session with this id, possibly starting or ending, if the caller may change it.
+// If the caller may not see it, the error says that there is none.
 func (s *Sessions) find(c caller.Caller, id string) (*session, error) {
 	s.mu.Lock()
 	h := s.open[id]
@@ -577,7 +581,7 @@ func (h *session) info() message.SessionInfo {
 		SharedEngine: h.engines.set != nil, State: message.SessionOpen}
 }
 
-// List lists the sessions that are open or sleep and that the caller may see, the oldest first.
+// List returns the open and sleeping sessions that the caller may see, oldest first.
 func (s *Sessions) List(c caller.Caller) []message.SessionInfo {
 	may := s.permissions(c)
 	s.mu.Lock()
@@ -607,8 +611,8 @@ func (s *Sessions) List(c caller.Caller) []message.SessionInfo {
 	return all
 }
 
-// Stop ends a session, what still runs in it too, and returns when its shadow has its fate.
-// Of one that is ending already it returns the end.
+// Stop ends a session with its invocations and returns when its shadow is kept, committed or
+// discarded. For a session that is already ending it returns the result of that end.
 func (s *Sessions) Stop(ctx context.Context, c caller.Caller, id string,
 	req message.StopRequest) (message.Result, error) {
 	h, err := s.find(c, id)
@@ -629,7 +633,7 @@ func (s *Sessions) Stop(ctx context.Context, c caller.Caller, id string,
 		h, err = s.standing(c, id)
 	}
 	if err == nil && h.run == nil {
-		// it could not be started
+		// The session could not be started.
 		err = noSession(id)
 	}
 	if err != nil {
@@ -641,7 +645,7 @@ func (s *Sessions) Stop(ctx context.Context, c caller.Caller, id string,
 		return message.Result{}, problem.New(problem.Usage, "fate %q: want keep, discard or commit",
 			req.Fate)
 	}
-	// it would be made with its user's rights
+	// The commit would be made with its user's rights.
 	if req.Fate == message.FateCommit && !c.MayControl(h.asked.uid) {
 		return message.Result{}, problem.New(problem.Refused,
 			"session %s is another user's: you may end it, and not commit with its user's rights",
@@ -649,7 +653,7 @@ func (s *Sessions) Stop(ctx context.Context, c caller.Caller, id string,
 			WithHint("stop it, and then jail commit " + id + " commits what your own rights allow")
 	}
 	if req.Fate == message.FateDiscard && h.shadow != nil {
-		// They need what it holds.
+		// Branches depend on the shadow.
 		branches, err := workspace.BranchesOf(h.runner.Shadows.Kept).Of(h.shadow)
 		if err == nil && len(branches) > 0 {
 			err = problem.New(problem.Conflict, "session %s has branches: %s", id,
@@ -660,28 +664,28 @@ func (s *Sessions) Stop(ctx context.Context, c caller.Caller, id string,
 		}
 	}
 	h.invocations.close(func() {
-		// What reads it does so after the end of the jail.
+		// The fate is read only after the end of the jail.
 		if req.Fate != message.FateDefault {
 			h.end.fate = req.Fate
 		}
 	})
 	h.run.End(ending.Cause{Over: true})
-	// It ends all the same where the caller goes.
+	// The session also ends if the caller leaves.
 	if err := lifetime.Await(ctx, h.gone); err != nil {
 		return message.Result{}, err
 	}
 	return h.run.Result(), nil
 }
 
-// Exec runs a tool in a session, as Run does without one. What it changes in the workspace is seen
-// by the session's other invocations, and is reviewed at any time.
+// Exec runs a tool in a session, which it wakes if it sleeps. Other invocations see its changes to
+// the workspace. Errors are in the result.
 func (s *Sessions) Exec(ctx context.Context, c caller.Caller, id string, req message.ExecRequest,
 	streams stdio.Streams) message.Result {
 	var pipes *stdio.Pipes
-	// Last of all: neither the session nor its other invocations wait for who reads of this one.
+	// Last, so that neither the session nor other invocations wait for the reader of this output.
 	defer func() { pipes.Wait() }()
-	// It is refused at once where it is, and while it waits for a place or for a session to wake
-	// nothing begins.
+	// Refuse at once if possible. Nothing begins while it waits for a place or for the session to
+	// wake.
 	if err := s.mayEnter(c, id); err != nil {
 		return s.runner.Refuse(c, message.Request{ID: req.ID}, nil, err)
 	}
@@ -697,7 +701,7 @@ func (s *Sessions) Exec(ctx context.Context, c caller.Caller, id string, req mes
 		return s.runner.Refuse(c, message.Request{ID: req.ID}, nil, err)
 	}
 	defer streams.Begun()
-	// The shim does that meanwhile: a request is decided without a look at the shadow.
+	// The shim refreshes meanwhile: the decision does not look at the shadow.
 	refreshed := make(chan error, 1)
 	go func() { refreshed <- h.refresh() }()
 	given := h.given(req.Env)
@@ -723,7 +727,7 @@ func (s *Sessions) Exec(ctx context.Context, c caller.Caller, id string, req mes
 	return res
 }
 
-// given is what an invocation with these variables of its own has of the session.
+// given returns what an invocation with the variables env gets from its session.
 func (h *session) given(env []string) *prepare.Session {
 	j := h.run.Job()
 	return &prepare.Session{ID: j.ID, Policy: j.Policy, Plan: j.Plan, IDs: j.Host.IDs,
@@ -731,8 +735,8 @@ func (h *session) given(env []string) *prepare.Session {
 		Kept: h.invocations.kept.forInvocation(env)}
 }
 
-// requestFor is an invocation's request in the words of a run's. cwd is the directory that an
-// earlier invocation has left to it, or empty.
+// requestFor returns an invocation's request as the request of a run. cwd is the directory that an
+// earlier invocation kept, or "".
 func (h *session) requestFor(req message.ExecRequest, cwd string) message.Request {
 	of := h.run.Job().Req
 	return message.Request{ID: req.ID, Tool: req.Tool, Script: req.Script, Args: req.Args,

@@ -23,26 +23,27 @@ import (
 
 // Streams are the caller's ends of the tool's standard streams.
 type Streams struct {
-	// In may be nil for none: a program of the host then has /dev/null, and a module an empty pipe.
+	// In may be nil for no input: then a program of the host reads /dev/null, and a module an empty
+	// pipe.
 	In       io.Reader
 	Out, Err io.Writer
-	// Joined gives the tool one pipe for both of its outputs, so that Out gets them in the order in
-	// which the tool wrote them, and Err gets nothing of the tool.
+	// Joined gives the tool one pipe for both outputs, so that Out gets them in the order of the
+	// writes, and Err gets nothing of the tool.
 	Joined bool
-	// Sizes are those that the caller's terminal takes, where the run has one. It may be nil.
+	// Sizes receives new sizes of the caller's terminal. It may be nil.
 	Sizes <-chan runners.Terminal
-	// Pass takes over standard input and output of messages (Pipes.Messages): it is given this side's
-	// ends of their pipes, of which nobody else keeps a copy. In and Out are not used then. It may be
-	// nil.
+	// Pass takes over the pipes of standard input and output when they carry messages
+	// (Pipes.Messages). It must copy the descriptors, which are closed when it returns. In and Out
+	// are not used then. It may be nil.
 	Pass func(in, out *os.File) error
 	// Started is called once the tool runs. It may be nil.
 	Started func()
-	// Tracked is called once the run can be ended, or when there is none: from
-	// lifetime.Lifetime.Enter. It may be nil.
+	// Tracked is called once the run can be ended, or will not start: see lifetime.Lifetime.Enter.
+	// It may be nil.
 	Tracked func()
 }
 
-// Begun calls Tracked, if there is one: nothing waits for the run to begin any more.
+// Begun calls Tracked, if set: the daemon may end without waiting for the run to start.
 func (s Streams) Begun() {
 	if s.Tracked != nil {
 		s.Tracked()
@@ -50,8 +51,7 @@ func (s Streams) Begun() {
 }
 
 // Pipes carry the streams between the caller and the jail, so that no descriptor of the caller's
-// goes into the jail: a terminal in particular, whose input queue anything inside could fill
-// (CVE-2017-5226).
+// enters the jail: code inside could inject input into a terminal (CVE-2017-5226).
 type Pipes struct {
 	jail  [3]*os.File // the jail's ends
 	host  [3]*os.File // ours
@@ -65,9 +65,8 @@ type Pipes struct {
 	carrying  sync.WaitGroup
 }
 
-// New makes the pipes of a jail whose tool has ids. The tool owns their inodes, so that it can open
-// its streams by name (/dev/stdin, /proc/self/fd/1), for which the kernel asks the rights of the
-// inode.
+// New makes the pipes for a jail with these ids. The tool's user owns their inodes, so that the
+// tool may open its streams by name (/dev/stdin, /proc/self/fd/1).
 func New(ids jail.IDs) (*Pipes, error) {
 	uid, gid := ids.Host()
 	p := &Pipes{}
@@ -80,7 +79,7 @@ func New(ids jail.IDs) (*Pipes, error) {
 		if p.jail[i], p.host[i] = r, w; i > 0 {
 			p.jail[i], p.host[i] = w, r
 		}
-		// One inode has both ends.
+		// Both ends share one inode.
 		if err := r.Chown(int(uid), int(gid)); err != nil {
 			p.Close()
 			return nil, err
@@ -89,15 +88,14 @@ func New(ids jail.IDs) (*Pipes, error) {
 	return p, nil
 }
 
-// HandOver closes the supervisor's copies of the jail's ends, after the jail has started.
+// HandOver closes the daemon's copies of the jail's ends, after the jail has started.
 func (p *Pipes) HandOver() { control.CloseAll(p.jail[:]) }
 
-// Explain returns the error of a jail that did not start, with what the jail's programs wrote to
-// standard error taken into account. They have ended by then. The Go runtime reports there, and
-// nowhere else, that no more threads can be started.
+// Explain adds problem.ErrProcesses to err, the error of a jail that did not start, if its programs
+// wrote to standard error that no thread could be started. They have ended by then.
 func (p *Pipes) Explain(err error) error {
 	said := make([]byte, 4<<10)
-	// Should anything still hold its other end.
+	// In case that another process holds the other end.
 	_ = p.host[2].SetReadDeadline(time.Now().Add(time.Second))
 	n, _ := io.ReadFull(p.host[2], said)
 	for _, line := range noThread {
@@ -108,15 +106,15 @@ func (p *Pipes) Explain(err error) error {
 	return err
 }
 
-// noThread is what the runtime says then, without cgo and with it.
+// noThread has the Go runtime's messages for that, without cgo and with it.
 var noThread = []string{"failed to create new OS thread", "pthread_create failed"}
 
-// Messages says that the standard output carries messages of jail's own, which do not count as output.
-// It is called before Start.
+// Messages says that standard input and output carry messages of jail's own, which do not count as
+// output. It is called before Start.
 func (p *Pipes) Messages() { p.out[0].uncounted = true }
 
-// Start carries the streams of a caller. Beyond limit bytes of output it calls over, for each part
-// that the tool writes. When the caller takes nothing more, it calls gone.
+// Start begins to copy the streams of a caller. It calls over for each write beyond limit bytes of
+// output, with the bytes so far, and gone when the caller takes no more output.
 func (p *Pipes) Start(s Streams, limit int64, over func(seen int64), gone func()) {
 	p.limit, p.over, p.gone = limit, over, gone
 	for i := range p.out {
@@ -133,18 +131,18 @@ func (p *Pipes) Start(s Streams, limit int64, over func(seen int64), gone func()
 		return
 	}
 	go func() {
-		// It is no error if the tool does not read.
+		// An error is ignored: the tool need not read.
 		_, err := io.Copy(p.host[0], s.In)
 		if errors.Is(err, io.ErrUnexpectedEOF) {
-			// The caller is gone before its input ended, so the run is ended. The tool must not
-			// take a part of the input for all of it before.
+			// The caller left before its input ended, so the run is being ended. Until then the
+			// tool must not take partial input for all of it.
 			p.carrying.Wait()
 		}
 		p.host[0].Close()
 	}()
 }
 
-// pass gives the ends of standard input and output away.
+// pass hands the ends of standard input and output to the function to.
 func (p *Pipes) pass(to func(in, out *os.File) error) {
 	err := to(p.host[0], p.host[1])
 	p.host[0].Close()
@@ -157,22 +155,22 @@ func (p *Pipes) pass(to func(in, out *os.File) error) {
 	}
 }
 
-// A pump carries one of the streams that the tool writes.
+// A pump copies one output stream of the tool.
 type pump struct {
 	all  *Pipes
 	from *os.File
-	// uncounted says that what comes out of the pipe is not output.
+	// uncounted says that the data does not count as output.
 	uncounted bool
 
 	mu sync.Mutex
-	// Nothing more comes out of the pipe.
+	// The pipe is at its end.
 	ended bool
-	// That was in it when the jail ended.
+	// Data that was left in the pipe when the jail ended.
 	rest []byte
 }
 
-// carry copies what the tool writes until its end, as fast as the caller takes it and no further
-// than the limit of both streams together.
+// carry copies the tool's output to the caller until its end, at the caller's pace and up to the
+// common limit.
 func (p *pump) carry(to io.Writer) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -200,7 +198,7 @@ func (p *pump) next(buf []byte) ([]byte, error) {
 	return p.take(buf)
 }
 
-// take reads what comes next, of which it gives what is within the limit. p.mu is held.
+// take reads from the pipe and returns the part within the limit. p.mu is held.
 func (p *pump) take(buf []byte) ([]byte, error) {
 	n, err := p.from.Read(buf)
 	all, fits := p.all, int64(n)
@@ -221,7 +219,7 @@ func (p *pump) take(buf []byte) ([]byte, error) {
 	return buf[:fits], err
 }
 
-// lost says that the caller takes nothing more. To a run that has ended it is nothing.
+// lost calls gone because the caller takes no more output, unless the stream has ended.
 func (p *pump) lost() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -230,7 +228,7 @@ func (p *pump) lost() {
 	}
 }
 
-// drain takes what is left in the pipe, which is as much as a pipe holds.
+// drain reads the rest of the pipe into rest.
 func (p *pump) drain() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -243,8 +241,8 @@ func (p *pump) drain() {
 	}
 }
 
-// Abort makes a tool whose calls wait for a stream go on: it reads the end of its standard input,
-// and what it writes is taken until it closes its ends. Finish is still to be called.
+// Abort unblocks a tool that waits for a stream: its input ends, and its output is read until it
+// closes its ends. Finish must still be called.
 func (p *Pipes) Abort() {
 	p.host[0].Close()
 	for i := range p.out {
@@ -252,8 +250,8 @@ func (p *Pipes) Abort() {
 	}
 }
 
-// Finish reads what the tool has written and its caller has not taken yet, and closes the pipes.
-// Nothing of the jail may live any more. See Wait for the caller's part.
+// Finish reads the output that is left in the pipes and closes them. All processes of the jail must
+// have ended. The caller may still take the output: see Wait.
 func (p *Pipes) Finish() {
 	for i := range p.out {
 		p.out[i].drain()
@@ -261,8 +259,8 @@ func (p *Pipes) Finish() {
 	p.Close()
 }
 
-// Wait waits until the caller has taken all that the tool has written, or is gone. Nothing else of
-// a run waits for that once its jail has ended. It returns at once if p is nil or was not started.
+// Wait waits until the caller has taken all output or is gone. It returns at once if p is nil or
+// was not started.
 func (p *Pipes) Wait() {
 	if p != nil {
 		p.carrying.Wait()
@@ -292,15 +290,15 @@ func (p *Pipes) Close() {
 	}
 }
 
-// Kept is the beginning of a stream.
+// Kept is a buffer that keeps the beginning of a stream.
 type Kept struct {
 	bytes.Buffer
-	// Most is the most that is kept in bytes; Cut says that there was more.
+	// Most is how many bytes are kept. Cut says that there were more.
 	Most int
 	Cut  bool
 }
 
-// Write keeps what there is room for. It never fails: the tool writes on.
+// Write keeps the bytes up to Most and drops the rest. It never fails.
 func (k *Kept) Write(p []byte) (int, error) {
 	n := min(len(p), k.Most-k.Len())
 	k.Cut = k.Cut || n < len(p)
@@ -308,10 +306,10 @@ func (k *Kept) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ReadFrom hides that of the buffer, which knows no bound.
+// ReadFrom hides bytes.Buffer.ReadFrom, which has no bound.
 func (k *Kept) ReadFrom(r io.Reader) (int64, error) { return io.Copy(struct{ io.Writer }{k}, r) }
 
-// String is the text, without half a character at a cut.
+// String returns the kept text, with invalid UTF-8 replaced.
 func (k *Kept) String() string { return strings.ToValidUTF8(k.Buffer.String(), "\uFFFD") }
 
 // IsText reports whether the stream can be shown as text.

@@ -3,16 +3,16 @@
 // that the program that people start most has nothing to initialise.
 package wire
 
-// Number is that of the API: a client and a daemon of one number understand one another, whatever
-// their versions.
+// Number is the version of the API. A client and a daemon with the same number can work together,
+// whatever their releases.
 const Number = 1
 
-// NumberHeader is the header by which a request for streams names the API that its client speaks. A
-// daemon that speaks another one refuses the request, so such a client need not ask for the version
-// first. Daemons before 0.8.0 ignore it; they all speak API 1.
+// NumberHeader is the request header for streams that names the client's API version. A daemon with
+// another version refuses the request, so the client need not ask first. Daemons before 0.8.0
+// ignore it and speak API 1.
 const NumberHeader = "Jail-Api"
 
-// StreamsHeader is the header of an answer that agrees to Passed.
+// StreamsHeader is the response header by which a daemon agrees to Passed.
 const StreamsHeader = "Jail-Streams"
 
 // Paths of the API.
@@ -21,14 +21,14 @@ const (
 	PathSessions = "/v1/sessions"
 )
 
-// What the query of a request for a run or an invocation asks of the streams of the tool: Joined for
-// one pipe for both outputs, NoInput for /dev/null as standard input. They are no fields of the
-// request: daemons before 0.8.0 refuse those that they do not know, and ignore these.
+// Query parameters of a request for a run or invocation: Joined asks for one pipe for both outputs,
+// NoInput for /dev/null as standard input. They are not fields of the request because daemons
+// before 0.8.0 refuse unknown fields, but ignore unknown parameters.
 const (
 	Joined  = QueryOutput + "=" + OutputJoined
 	NoInput = QueryInput + "=" + InputNone
-	// Passed asks for the pipes of standard input and output themselves. A daemon that passes them
-	// says so by StreamsHeader in its answer.
+	// Passed asks the daemon to pass the pipes of standard input and output themselves. A daemon
+	// that does sets StreamsHeader.
 	Passed = QueryStreams + "=" + StreamsPassed
 )
 
@@ -43,7 +43,8 @@ const (
 	StreamsPassed = "passed"
 )
 
-// Upgrade is the protocol that POST /v1/runs switches to: the streams of a run, see api.FrameKind.
+// Upgrade is the protocol to which POST /v1/runs switches for the streams of a run. See
+// api.FrameKind.
 const Upgrade = "jail-streams"
 
 // Kinds of frames: see api.FrameKind.
@@ -58,20 +59,20 @@ const (
 	FramePassed      = 'p'
 )
 
-// Bounds of the content of one frame, in bytes: of any, and of one from a client, of which the
-// daemon holds InputWindow and more for each connection.
+// Bounds on the content of one frame, in bytes. Frames from clients have the lower one, since the
+// daemon buffers InputWindow of them and more for each connection.
 const (
 	MaxFrame       = 16 << 20
 	MaxClientFrame = 64 << 10
 )
 
-// InputWindow is how many frames of input may be under way.
+// InputWindow is how many frames of input may be under way, that is sent and not yet read.
 const InputWindow = 4
 
-// CodeEnding is the code of a result from a daemon that ends and has begun nothing.
+// CodeEnding is the code in the result of a daemon that is ending and has begun nothing.
 const CodeEnding = "ending"
 
-// What a client says of a daemon that gave no result, and what to do.
+// Messages and hints of a client for a daemon that gave no result.
 const (
 	Cut     = "the daemon went away before the run ended"
 	CutHint = "it has died or was killed; the next one puts on record what became of the " +

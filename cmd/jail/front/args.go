@@ -12,8 +12,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
-// A request is the part of message.Request and message.ExecRequest that the front can make,
-// in the same JSON: TestRequest.
+// A request has the fields of message.Request and message.ExecRequest that the front uses, with the
+// same JSON names: TestRequest.
 type request struct {
 	ID          string   `json:"id,omitempty"`
 	Tool        string   `json:"tool"`
@@ -26,18 +26,18 @@ type request struct {
 	Inherit     []string `json:"inherit,omitempty"`
 }
 
-// An ask is a command line that the front carries.
+// An ask is a parsed command line that the front can carry out.
 type ask struct {
 	request request
-	// path is that of the API, and query what follows it.
+	// path and query are the request path in the API.
 	path, query string
 
 	quiet   bool
 	explain string
 }
 
-// parse returns what a command line asks for, and false for what only the whole program
-// understands, or must refuse in its own words.
+// parse parses a command line. ok is false if the front cannot carry it out, so that jail-full
+// must.
 func parse(args []string) (a ask, ok bool) {
 	switch {
 	case len(args) > 1 && args[0] == "run":
@@ -60,8 +60,8 @@ func parse(args []string) (a ask, ok bool) {
 	return a, a.surroundings()
 }
 
-// flags takes the flags in front of the first argument that is none, and for run the "--" behind
-// them.
+// flags parses the flags before the first other argument, and for run also the "--" after them. ok
+// is false for a flag that it does not know.
 func (a *ask) flags(args []string, run bool) (rest []string, ok bool) {
 	fate := func(f string) bool {
 		twice := a.request.Fate != "" && a.request.Fate != f
@@ -107,8 +107,8 @@ func (a *ask) flags(args []string, run bool) (rest []string, ok bool) {
 	return args, ok && !(a.request.NoWorkspace && a.request.Workspace != "")
 }
 
-// surroundings takes what the request says of this process, and reports whether all of it can be
-// sent as it is.
+// surroundings adds the directory, environment and streams of this process to the request. It
+// reports whether the front can send the request: all texts are UTF-8 and no output is a terminal.
 func (a *ask) surroundings() bool {
 	var err error
 	if a.request.Dir, err = os.Getwd(); err != nil {
@@ -139,8 +139,8 @@ func (a *ask) surroundings() bool {
 	return !terminal(out) && !terminal(errOut)
 }
 
-// terminal reports whether a stream may be a terminal, for which jail-full filters the output of
-// the tool. info is nil for a closed stream.
+// terminal reports whether a stream may be a terminal, for which only jail-full filters the tool's
+// output. info is nil for a closed stream.
 func terminal(info os.FileInfo) bool {
 	if info == nil || info.Mode()&os.ModeCharDevice == 0 {
 		return false
@@ -150,8 +150,8 @@ func terminal(info os.FileInfo) bool {
 	return !ok || st.Rdev>>8 != 1
 }
 
-// socket returns the path of the daemon's socket, as config.Default and Config.ForCaller have it;
-// "" where the whole program has to find out.
+// socket returns the path of the daemon's socket, as config.Default and Config.ForCaller do, or ""
+// if only jail-full can find it.
 func socket() string {
 	const system = "/run/jail/jail.sock"
 	if path := os.Getenv("JAIL_SOCKET"); path != "" {

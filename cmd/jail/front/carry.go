@@ -22,13 +22,13 @@ import (
 const (
 	// answerBound is how long a daemon may take to answer a request, as in package client.
 	answerBound = 30 * time.Second
-	// patience is how long a client waits for the daemon after one that is being ended, as in
-	// package api, and pause how long between two tries.
+	// patience is how long a client waits for the next daemon after one that is ending, as in
+	// package api. pause is the time between two tries.
 	patience = 15 * time.Second
 	pause    = 20 * time.Millisecond
 )
 
-// connect connects to a daemon.
+// connect connects to the daemon's socket at path.
 func connect(path string) (*os.File, error) {
 	fd, err := syscall.Socket(syscall.AF_UNIX,
 		syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
@@ -42,12 +42,12 @@ func connect(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// post sends a request and reads the head of the answer. It returns the status, and the reader of
-// what follows the head.
+// post sends a request and reads the header of the answer. It returns the status, and the reader
+// for the rest.
 func post(conn *os.File, path, headers string, body []byte) (int, *bufio.Reader, error) {
 	head := "POST " + path + " HTTP/1.1\r\nHost: jail\r\n" + headers + "Content-Length: " +
 		strconv.Itoa(len(body)) + "\r\n\r\n"
-	// A daemon that does not take it can have said why.
+	// After a failed write, the daemon may still have answered why.
 	_, sent := conn.Write(append([]byte(head), body...))
 	if err := conn.SetReadDeadline(time.Now().Add(answerBound)); err != nil {
 		return 0, nil, err
@@ -69,17 +69,17 @@ func post(conn *os.File, path, headers string, body []byte) (int, *bufio.Reader,
 	return status, r, conn.SetReadDeadline(time.Time{})
 }
 
-// readLine returns the next line of a head, without its end.
+// readLine returns the next line of a header without its line ending.
 func readLine(r *bufio.Reader) (string, error) {
 	line, err := r.ReadSlice('\n')
 	return strings.TrimRight(string(line), "\r\n"), err
 }
 
-// upgrade asks for the switch to streams.
+// upgrade has the headers that ask for the switch to streams.
 const upgrade = "Connection: Upgrade\r\nUpgrade: " + wire.Upgrade + "\r\n" + wire.NumberHeader +
 	": 1\r\n"
 
-// A carrier carries the streams of one run.
+// A carrier copies the streams of one run.
 type carrier struct {
 	ask    ask
 	socket string
@@ -88,26 +88,27 @@ type carrier struct {
 	link   link
 }
 
-// A link is the connection to the daemon of the run. If that daemon ends before it has begun
-// anything, the link connects to its successor.
+// A link is the connection to the daemon of a run. If the daemon ends before it has begun anything,
+// the link connects to its successor.
 type link struct {
 	// mu is held while a frame is written.
 	mu sync.Mutex
-	// sent is what a daemon had that has not begun anything.
+	// sent is the input sent to a daemon that has not begun yet, to be sent again.
 	sent []byte
 	// begun says that the daemon has taken input or sent output.
 	begun bool
 
-	// ending is never held for long, so that a signal ends what waits for a daemon.
+	// ending guards cancelled. It is only held briefly, so that a signal can end a wait for a
+	// daemon.
 	ending sync.Mutex
 	// conn changes with both mutexes held.
 	conn *os.File
-	// cancelled says that no daemon is to have the run any more.
+	// cancelled says that the run must not be sent to another daemon.
 	cancelled bool
 }
 
-// carry runs the tool by the daemon and ends with its exit code. It returns where no daemon
-// answers, before anything has begun.
+// carry runs the tool through the daemon and exits with its exit code. It returns if no daemon
+// accepts the request, before anything has begun.
 func (a ask) carry() {
 	c := &carrier{ask: a, socket: socket(), credit: make(chan struct{}, wire.InputWindow)}
 	if c.socket == "" {
@@ -132,7 +133,7 @@ func (a ask) carry() {
 		return
 	}
 	c.link.attach(conn)
-	// Before this line a signal ends this process, and with its connection the run.
+	// Until here, a signal ends this process, which closes the connection and ends the run.
 	stop := ended.Forward(c.kill, c.link.cancel)
 	for range wire.InputWindow {
 		c.credit <- struct{}{}
@@ -143,7 +144,7 @@ func (a ask) carry() {
 
 const statusSwitching = 101
 
-// attach makes the connection to a daemon the run's, and sends what another had that did not begin.
+// attach sets the connection of the run, and resends the input that an earlier daemon did not use.
 func (l *link) attach(conn *os.File) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -154,12 +155,12 @@ func (l *link) attach(conn *os.File) {
 	}
 	l.ending.Unlock()
 	if len(l.sent) > 0 {
-		// The reader finds out.
+		// The reader sees the error.
 		_, _ = conn.Write(l.sent)
 	}
 }
 
-// cancel closes the connection, which ends the run, and lets no other daemon have it.
+// cancel closes the connection, which ends the run, and prevents a new one.
 func (l *link) cancel() {
 	l.ending.Lock()
 	defer l.ending.Unlock()
@@ -173,7 +174,7 @@ func (l *link) wanted() bool {
 	return !l.cancelled
 }
 
-// send sends one frame to the daemon. Until the daemon has begun, its loss is no error.
+// send sends one frame to the daemon. Before the daemon has begun, it ignores write errors.
 func (l *link) send(kind byte, content []byte) error {
 	frame := append(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(content))), content...)
 	l.mu.Lock()
@@ -194,7 +195,7 @@ func (l *link) begins() {
 	}
 }
 
-// sendInput sends the caller's input to the tool, one frame for each credit of the daemon.
+// sendInput sends standard input, one frame for each credit from the daemon.
 func (c *carrier) sendInput() {
 	buf := make([]byte, wire.MaxClientFrame)
 	for {
@@ -210,11 +211,11 @@ func (c *carrier) sendInput() {
 			break
 		}
 	}
-	// A run that has ended needs no end of input.
+	// After the end of the run the error does not matter.
 	_ = c.link.send(wire.FrameInputEnd, nil)
 }
 
-// An end is how what the daemon sent ended: with a result, or with a failure.
+// An end is the end of a run's frames: a result or a failure.
 type end struct {
 	result  json.RawMessage
 	failure *ended.Failure
@@ -224,8 +225,8 @@ func failure(message, hint string) end {
 	return end{failure: &ended.Failure{Code: failedCode, Message: message, Hint: hint}}
 }
 
-// receive writes what the tool writes until its end. Where the daemon ends before it has begun
-// anything, the next one is asked.
+// receive copies the tool's output until its end. If the daemon ends before it has begun anything,
+// it asks the next daemon.
 func (c *carrier) receive(conn *os.File, r *bufio.Reader) end {
 	e := c.frames(r)
 	for deadline := time.Now().Add(patience); !c.link.begun && e.ending(); {
@@ -256,7 +257,7 @@ func (c *carrier) receive(conn *os.File, r *bufio.Reader) end {
 	return e
 }
 
-// ending reports whether the daemon ends and has begun nothing.
+// ending reports whether the end means that the daemon is ending and has begun nothing.
 func (e end) ending() bool {
 	if f := e.failure; f != nil {
 		return f.Code == wire.CodeEnding
@@ -266,7 +267,7 @@ func (e end) ending() bool {
 		res.Error.Code == wire.CodeEnding
 }
 
-// problem reads the answer of a daemon that refused the request.
+// problem returns the error in the answer of a daemon that refused the request.
 func problem(r io.Reader) end {
 	var p struct {
 		Error *ended.Failure `json:"error"`
@@ -277,7 +278,7 @@ func problem(r io.Reader) end {
 	return failure(wire.NoAnswer, wire.NoAnswerHint)
 }
 
-// frames reads frames to the result.
+// frames handles the frames from the daemon until the result.
 func (c *carrier) frames(r *bufio.Reader) end {
 	var head [5]byte
 	var buf []byte
@@ -324,7 +325,7 @@ func (c *carrier) frames(r *bufio.Reader) end {
 	}
 }
 
-// broken is the end of a connection in the middle of a run's streams.
+// broken returns the failure for a connection that ended in the middle of a run's streams.
 func broken(err error) end {
 	for _, other := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
 		if errors.Is(err, other) {
@@ -334,7 +335,7 @@ func broken(err error) end {
 	return failure(fmt.Sprintf(wire.Cut+": %v", err), wire.CutHint)
 }
 
-// A result is the part of message.Result that decides whether there is something to say.
+// A result has the fields of message.Result that decide whether jail-full must print something.
 type result struct {
 	ID        string            `json:"id"`
 	ExitCode  int               `json:"exit_code"`
@@ -347,7 +348,7 @@ type result struct {
 	Error     *ended.Failure    `json:"error"`
 }
 
-// A denied is a refused operation. Programs try a probe and continue without it.
+// A denied is a refused operation. A probe is one that programs try and do without.
 type denied struct {
 	Probe bool `json:"probe"`
 }
@@ -361,8 +362,9 @@ type changes struct {
 	Deleted  int64 `json:"deleted"`
 }
 
-// finish ends the command: with the exit code of the tool where that and a line about changed files
-// are all, else as the whole program says.
+// finish exits with the tool's exit code if at most a line about changed files is to be printed.
+// Otherwise jail-full prints the result and sets the exit code. stop returns the signal that ended
+// the run, or 0.
 func (c *carrier) finish(e end, stop func() syscall.Signal) {
 	c.link.cancel()
 	s := stop()
@@ -380,14 +382,14 @@ func (c *carrier) finish(e end, stop func() syscall.Signal) {
 		tell(outcome{Result: e.result, Quiet: c.ask.quiet, Explain: c.ask.explain})
 	}
 	if !c.ask.quiet {
-		// There is nobody left to tell that stderr is gone.
+		// An error cannot be reported: stderr itself failed.
 		_, _ = os.Stderr.WriteString(ended.Changes(res.ID, res.Workspace, res.Changes.Added,
 			res.Changes.Modified, res.Changes.Deleted, false))
 	}
 	os.Exit(res.ExitCode)
 }
 
-// kill asks the daemon to end the run by a signal.
+// kill asks the daemon to end the run with signal s in its result.
 func (c *carrier) kill(s syscall.Signal) error {
 	conn, err := connect(c.socket)
 	if err != nil {

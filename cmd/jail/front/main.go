@@ -26,7 +26,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
-// exitFailed is the exit code where jail itself failed.
+// exitFailed is the exit code for a failure of jail itself.
 const exitFailed = 125
 
 const failedCode = "failed"
@@ -42,7 +42,7 @@ func main() {
 	handOver()
 }
 
-// handOver executes the whole program in place of this one.
+// handOver executes jail-full in place of this program.
 func handOver() {
 	path, err := whole()
 	if err == nil {
@@ -51,7 +51,7 @@ func handOver() {
 	cannot(path, err)
 }
 
-// whole returns the path of the whole program. Where there is no /proc it says so and ends.
+// whole returns the path of jail-full. Without /proc it prints an error and exits.
 func whole() (string, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -68,7 +68,7 @@ func whole() (string, error) {
 	return path, err
 }
 
-// cannot says that the whole program cannot be started, and ends.
+// cannot prints that jail-full cannot be started, and exits.
 func cannot(path string, err error) {
 	fmt.Fprintf(os.Stderr, "jail: error: %s cannot be started: %v\n"+
 		"jail: hint: build or install it beside jail\n", strconv.Quote(path), cause(err))
@@ -97,7 +97,7 @@ func printVersion() {
 	os.Exit(0)
 }
 
-// fail says that a stream of the caller's failed, and ends.
+// fail reports the failure of one of the caller's streams, and exits.
 func fail(stream string, err error) {
 	tell(outcome{Failure: &ended.Failure{Code: failedCode,
 		Message: stream + ": " + cause(err).Error()}})
@@ -105,7 +105,7 @@ func fail(stream string, err error) {
 
 type outcome = ended.Outcome[json.RawMessage]
 
-// tell has the whole program say how the run ended, and ends with its exit code.
+// tell lets jail-full print how the run ended, and exits with its exit code.
 func tell(o outcome) {
 	path, err := whole()
 	if err != nil {
@@ -129,7 +129,7 @@ func tell(o outcome) {
 		cannot(path, err)
 	}
 	r.Close()
-	// A child that ends early says so by its exit code.
+	// If the child ends early, its exit code says so.
 	_, _ = w.Write(text)
 	w.Close()
 	state, err := p.Wait()
@@ -137,7 +137,7 @@ func tell(o outcome) {
 		cannot(path, err)
 	}
 	if s := state.Sys().(syscall.WaitStatus); s.Signaled() {
-		// As the whole program, unless the kernel is slow to deliver.
+		// Die from the same signal; Exit is only for a late delivery.
 		_ = syscall.Kill(os.Getpid(), s.Signal())
 		os.Exit(ended.ExitSignal + int(s.Signal()))
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
-// startDetached starts a run that goes on without this command, and prints its id.
+// startDetached starts a run that continues without this command, and prints its id.
 func startDetached(ctx context.Context, env *cli.Env, req message.Request, input,
 	asJSON bool) error {
 	return env.WithLastingDaemon(ctx, func(c *api.Client) error {
@@ -116,7 +116,7 @@ func NewAttach(env *cli.Env) *cobra.Command {
 	return cmd
 }
 
-// awaitEnd says how the run ended that wait waits for, and returns its exit code as an error.
+// awaitEnd calls wait, prints how the run ended, and returns its exit code as an error.
 func awaitEnd(ctx context.Context, env *cli.Env, o execute.Options,
 	wait func(*api.Client) (message.Result, error)) error {
 	var res message.Result
@@ -130,7 +130,7 @@ func awaitEnd(ctx context.Context, env *cli.Env, o execute.Options,
 	return execute.Ended(env, res, o)
 }
 
-// checkDetached refuses what a run without a client cannot have.
+// checkDetached returns an error for flags that contradict --detach or need it.
 func checkDetached(detach, input, terminal bool) error {
 	switch {
 	case input && !detach:

@@ -18,7 +18,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/api"
 )
 
-// killed is what jail kill prints as JSON.
+// killed is the JSON output of jail kill.
 type killed struct {
 	ID     string `json:"id"`
 	Signal int    `json:"signal"`

@@ -135,7 +135,8 @@ func rootText(p jail.Plan) string {
 	return "a fresh tmpfs, read-only"
 }
 
-// outerRows are the outer layer, and what replaces the layers that are missing inside.
+// outerRows returns rows for the outer sandbox, and for what replaces the layers that are missing
+// inside it. o may be nil.
 func outerRows(o *jail.Outer) [][]string {
 	if o == nil {
 		return nil
@@ -156,7 +157,8 @@ func layersText(all []jail.Layer) string {
 	return strings.Join(texts, " ∧ ")
 }
 
-// ceilingRows returns the rows of the host's ceiling, as the kernel enforces it beside the plan.
+// ceilingRows returns rows for the host's ceiling, which the kernel enforces beside the plan. c may
+// be nil.
 func ceilingRows(c *jail.Ceiling) [][]string {
 	if c == nil {
 		return nil
@@ -189,7 +191,8 @@ func countText(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// scriptText says where a command stands, what it is, and what becomes of it.
+// scriptText returns a line about a command of a script: its position, text, and tool or why it is
+// refused.
 func scriptText(c jail.ScriptCommand) string {
 	text := fmt.Sprintf("%d:%d  %s  ", c.Line, c.Column, c.Text)
 	switch {
@@ -214,7 +217,7 @@ func joined[T ~string](all []T) string {
 	return strings.Join(texts, " ")
 }
 
-// bandwidth says how fast disks may be used, where that is bounded.
+// bandwidth returns the limits on disk bandwidth as text, "" for none.
 func bandwidth(c jail.Cgroup) string {
 	text := ""
 	if c.IORead > 0 {
@@ -284,7 +287,7 @@ func alsoMay(r jail.LandlockRule) string {
 	return text
 }
 
-// portsText says which TCP ports of the jail's loopback interface the jail can use.
+// portsText returns which TCP ports of its loopback interface the jail may use, "" for none.
 func portsText(l jail.Landlock) string {
 	switch {
 	case l.Network:

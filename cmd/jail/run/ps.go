@@ -69,7 +69,7 @@ func NewInspect(env *cli.Env) *cobra.Command {
 			}
 			fmt.Fprintln(w, audit.Header)
 			for _, one := range ended {
-				// Render fails only as w does, which keeps its error.
+				// Render fails only if w does, and w keeps the error.
 				_ = audit.Render(w, one)
 			}
 			if r.Truncated {

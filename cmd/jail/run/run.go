@@ -1,5 +1,5 @@
-// Package run has the commands that start runs and look after them: run, sh, plan, logs, wait,
-// attach, ps, inspect and kill.
+// Package run has the commands that start and manage runs: run, sh, plan, logs, wait, attach, ps,
+// inspect and kill.
 package run
 
 import (

@@ -53,7 +53,7 @@ func NewSh(env *cli.Env) *cobra.Command {
 	return cmd
 }
 
-// scriptRequest makes the request for a script: the text of -c, else the file args[0].
+// scriptRequest returns the request for a script: the text of -c, or the file args[0].
 func scriptRequest(env *cli.Env, cmd *cobra.Command, f *request.Flags, text string,
 	args []string) (message.Request, error) {
 	script := &message.Script{Name: "-c", Text: text}
@@ -78,7 +78,7 @@ func scriptRequest(env *cli.Env, cmd *cobra.Command, f *request.Flags, text stri
 	return requestOf(env, cmd, f, script, args)
 }
 
-// requestOf makes the request for a script, and refuses a script that cannot be parsed.
+// requestOf returns the request for a script, or an error if the script cannot be parsed.
 func requestOf(env *cli.Env, cmd *cobra.Command, f *request.Flags, script *message.Script,
 	args []string) (message.Request, error) {
 	if !utf8.ValidString(script.Text) || !utf8.ValidString(script.Name) {

@@ -70,7 +70,7 @@ func NewConsole(env *cli.Env) *cobra.Command {
 	return cmd
 }
 
-// A consoleLink is where the console is, as --json shows it.
+// A consoleLink is the login link of the console, as --json prints it.
 type consoleLink struct {
 	URL    string    `json:"url,omitempty"`
 	Socket string    `json:"socket,omitempty"`
@@ -119,7 +119,8 @@ func runConsole(ctx context.Context, env *cli.Env, c *api.Client, f consoleFlags
 	return con.Serve(ctx, l)
 }
 
-// consoleAgents connects to the jail-agentd of the reviewer, which it starts if none answers.
+// consoleAgents returns a function that connects to the user's jail-agentd, and starts it if none
+// answers.
 func consoleAgents(env *cli.Env) func(context.Context) (console.Agents, error) {
 	return func(ctx context.Context) (console.Agents, error) {
 		c, _, err := agentapi.Connect(ctx, agentapi.Options{Places: agentapi.PlacesOf(env.Getenv),
@@ -128,7 +129,8 @@ func consoleAgents(env *cli.Env) func(context.Context) (console.Agents, error) {
 	}
 }
 
-// consoleListener listens where only this machine, or only this user, can connect.
+// consoleListener listens on a Unix socket for this user or on the loopback interface. hosts are
+// the addresses for the latter, else nil.
 func consoleListener(f consoleFlags) (l net.Listener, hosts []string, err error) {
 	if f.socket != "" {
 		if l, err = console.ListenUnix(f.socket); err != nil {
@@ -149,7 +151,7 @@ func consoleListener(f consoleFlags) (l net.Listener, hosts []string, err error)
 	return l, []string{l.Addr().String()}, nil
 }
 
-// tellLink prints a new link.
+// tellLink makes a new login link, prints it and returns it.
 func tellLink(env *cli.Env, con *console.Console, f consoleFlags,
 	hosts []string) (consoleLink, error) {
 	path, until := con.Link()
@@ -178,7 +180,7 @@ func tellLink(env *cli.Env, con *console.Console, f consoleFlags,
 	return link, nil
 }
 
-// moreLinks prints a link for each line from the terminal.
+// moreLinks prints a new link for each line read from the terminal.
 func moreLinks(env *cli.Env, con *console.Console, f consoleFlags, hosts []string) {
 	lines := bufio.NewScanner(env.Stdin)
 	for lines.Scan() {
@@ -188,16 +190,15 @@ func moreLinks(env *cli.Env, con *console.Console, f consoleFlags, hosts []strin
 	}
 }
 
-// hasBrowser reports whether a browser can be opened on a desktop. None is started as root.
+// hasBrowser reports whether a browser can be opened on a desktop. It is false for root.
 func hasBrowser(env *cli.Env) bool {
 	_, err := exec.LookPath("xdg-open")
 	return err == nil && terminal.Is(env.Stdout) && os.Geteuid() != 0 &&
 		(env.Getenv("DISPLAY") != "" || env.Getenv("WAYLAND_DISPLAY") != "")
 }
 
-// openBrowser opens a link in a browser. The link logs in, and every user of the machine can read
-// the arguments of a process. So it stands in a file that only its owner can read. remove deletes
-// the file.
+// openBrowser opens a login link in a browser. The link is passed in a file that only its owner can
+// read, since every user can read the arguments of a process. Call remove to delete the file.
 func openBrowser(env *cli.Env, url string) (remove func(), err error) {
 	dir, err := os.MkdirTemp(env.Getenv("XDG_RUNTIME_DIR"), "jail-console-")
 	if err != nil {
@@ -214,12 +215,12 @@ func openBrowser(env *cli.Env, url string) (remove func(), err error) {
 	if err := cmd.Start(); err != nil {
 		return remove, err
 	}
-	// How it ends says nothing of the browser.
+	// The exit status of xdg-open says nothing about the browser.
 	go func() { _ = cmd.Wait() }()
 	return remove, nil
 }
 
-// consolePolicies explains policies as jail policy explain does, by name alone.
+// consolePolicies explains profiles by name, as jail policy explain does.
 type consolePolicies struct{ env *cli.Env }
 
 func (p consolePolicies) Profiles() []console.Profile {

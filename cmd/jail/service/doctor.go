@@ -32,12 +32,12 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/hoststatus"
 )
 
-// A diagnosis is what doctor found, as --json shows it.
+// A diagnosis is the result of jail doctor, as --json prints it.
 type diagnosis struct {
 	OK       bool            `json:"ok"`
 	Findings []probe.Finding `json:"findings"`
 	Daemon   string          `json:"daemon"`
-	// Refused says whether the kernel reports what Landlock refuses. No wall depends on it.
+	// Refused says whether the kernel reports what Landlock refuses. No isolation depends on it.
 	Refused string `json:"refused_paths"`
 }
 
@@ -77,8 +77,8 @@ func diagnose(ctx context.Context, env *cli.Env) diagnosis {
 		refusedText(env.Config.Settings, denials.Available)}
 }
 
-// refusedText says whether results name the paths that Landlock denied to programs of the host, and
-// what to do where they do not.
+// refusedText returns whether results name the paths that Landlock denied to programs of the host,
+// and if not, how to enable that. path is the daemon's settings file.
 func refusedText(path string, available func() error) string {
 	settings, err := config.ReadSettings(path)
 	if err != nil {
@@ -102,8 +102,8 @@ func refusedText(path string, available func() error) string {
 	return "refusals of programs are reported, by the host's audit"
 }
 
-// byUrgency sorts the findings: no, unknown, yes. The sort is stable, since findings that others
-// depend on come first.
+// byUrgency returns the findings sorted: no, unknown, yes. The sort is stable, since findings that
+// others depend on come first.
 func byUrgency(findings []probe.Finding) []probe.Finding {
 	urgency := map[probe.Answer]int{probe.No: 0, probe.Unknown: 1, probe.Yes: 2, probe.Off: 2}
 	return slices.SortedStableFunc(slices.Values(findings),
@@ -136,10 +136,10 @@ func writeDiagnosis(w io.Writer, d diagnosis, colour bool) {
 		output.Printable(d.Refused), "daemon", output.Printable(d.Daemon))
 }
 
-// lookAtHost says how it stands with the daemon that a run of this user would ask, and what a run
-// would find. Where a daemon answers, the daemon looks: as a service it can be refused what this
-// process is not, and it can try what an ordinary user cannot. Where none listens, each command has
-// a private one, and this process looks.
+// lookAtHost returns the state of the daemon that this user's runs would use, and the findings
+// about the host. A daemon that answers makes the checks, since its rights differ from those of
+// this process. If none listens, each command starts a private one, and this process makes the
+// checks.
 func lookAtHost(ctx context.Context, env *cli.Env) (daemon string, findings []probe.Finding) {
 	c, err := api.Dial(ctx, env.Config.Socket)
 	switch {
@@ -165,7 +165,7 @@ func lookAtHost(ctx context.Context, env *cli.Env) (daemon string, findings []pr
 		"JAIL_SOCKET names the daemon's socket")
 }
 
-// noDaemon is the one finding of a user whose every run would fail for want of a daemon.
+// noDaemon returns the only finding if no run can start because the daemon cannot be reached.
 func noDaemon(why, fix string) (string, []probe.Finding) {
 	return why, []probe.Finding{{Name: "daemon", Answer: probe.No, Detail: why, Fix: fix}}
 }
@@ -189,8 +189,8 @@ func daemonFindings(ctx context.Context, env *cli.Env, c *api.Client) (string, [
 	return daemon, append(host.Findings, policyFiles(ctx, env))
 }
 
-// policyFiles asks the daemon whether the policy files on the disk are in force. Without a daemon
-// it reads them.
+// policyFiles returns whether the policy files on disk are in force. It asks the daemon, or reads
+// them if there is none.
 func policyFiles(ctx context.Context, env *cli.Env) probe.Finding {
 	f := probe.Finding{Name: "policy files", Answer: probe.Yes}
 	if c, err := api.Dial(ctx, env.Config.Socket); err == nil {
@@ -233,12 +233,11 @@ func brokenPolicy(why string) probe.Finding {
 		Fix: "jail policy check says what is wrong, and where"}
 }
 
-// probeTime is how long the attempts of a user's jaild may take.
+// probeTime bounds the checks by a daemon or by the user's jaild.
 const probeTime = 30 * time.Second
 
-// probed asks what a run needs of the host. For an ordinary user it is the user's own jaild that
-// tries, by the way that it goes for each run; where it does not get so far, what can be tried here
-// says why.
+// probed returns what this host can enforce for runs without a shared daemon. For an ordinary user,
+// the user's own jaild makes the checks in its namespaces, unless a check here fails already.
 func probed(ctx context.Context, env *cli.Env) []probe.Finding {
 	here := probe.All(hoststatus.Existing(env.Config.StateDir), env.Config.Slice)
 	if os.Geteuid() == 0 {

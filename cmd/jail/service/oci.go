@@ -22,7 +22,7 @@ func NewOCI(env *cli.Env) *cobra.Command {
 			"features: jail oci --help, and jail-oci(8).",
 		Example: "  podman --runtime /usr/local/bin/jail-oci run --network none busybox id\n" +
 			"  jail oci features",
-		// They are for jail-oci.
+		// The flags are for jail-oci.
 		DisableFlagParsing: true,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -38,7 +38,7 @@ func NewOCI(env *cli.Env) *cobra.Command {
 	}
 }
 
-// ociProgram finds jail-oci where a build and an installation have it.
+// ociProgram returns the path of jail-oci, beside jail or in the installation's bin.
 func ociProgram(exe string) (string, error) {
 	dir := filepath.Dir(exe)
 	path := filepath.Join(dir, "jail-oci")

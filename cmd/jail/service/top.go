@@ -51,21 +51,21 @@ in a pipe each refresh prints a new table.`,
 	return cmd
 }
 
-// A top looks at the live runs again and again.
+// A top shows the live runs repeatedly.
 type top struct {
 	env    *cli.Env
 	client *api.Client
 	asJSON bool
-	// Looks, 0 for no end.
+	// remaining refreshes, 0 for no end
 	left  int
 	every time.Duration
 
-	// CPU milliseconds of the look before
+	// CPU milliseconds of each run at the last refresh
 	before map[string]int64
 	looked time.Time
 }
 
-// A look is one look at all runs.
+// A look is the state of all runs at one refresh.
 type look struct {
 	Time time.Time `json:"time"`
 	Runs []topRun  `json:"runs"`
@@ -73,7 +73,7 @@ type look struct {
 
 type topRun struct {
 	message.RunInfo
-	// Of one CPU, since the look before; over the run's whole life at the first.
+	// Percent of one CPU since the last refresh; at the first, since the run's start.
 	CPU float64 `json:"cpu_percent"`
 }
 
@@ -105,7 +105,7 @@ func (t *top) run(ctx context.Context) error {
 	return t.loop(ctx, keys, func(l look) error { return t.draw(in, l) })
 }
 
-// loop looks and shows until it has looked often enough, or a key ends it.
+// loop calls show with the runs until the last refresh, or until a key ends it.
 func (t *top) loop(ctx context.Context, keys <-chan byte, show func(look) error) error {
 	for {
 		l, err := t.look(ctx)
@@ -194,7 +194,7 @@ func topRows(l look) [][]string {
 	return rows
 }
 
-// draw shows a look on the whole screen.
+// draw shows a look on the whole terminal screen.
 func (t *top) draw(in *os.File, l look) error {
 	columns, lines, err := term.GetSize(int(in.Fd()))
 	if err != nil || columns < 20 || lines < 5 {
@@ -226,7 +226,7 @@ func topScreen(text string, runs int, now time.Time, columns, lines int, colour 
 	return b.String()
 }
 
-// cut shortens a line to a number of characters. It has no sequences in it yet.
+// cut shortens a line without escape sequences to n characters.
 func cut(line string, n int) string {
 	if utf8.RuneCountInString(line) <= n {
 		return line

@@ -37,8 +37,9 @@ What the kernel shows to nobody is "not readable", never "ok". Exits with 0 if n
 		}, writeVerification)
 }
 
-// verification has the daemon look. An ordinary user without one looks: a private daemon that is
-// started for the question may not look into the jail of another.
+// verification returns the daemon's comparison of a run with its plan. An ordinary user without a
+// daemon makes it in this process, since a new private daemon could not look into the jail of
+// another.
 func verification(ctx context.Context, env *cli.Env, id string) (v rundir.Verification, err error) {
 	if os.Geteuid() != 0 {
 		c, err := api.Dial(ctx, env.Config.Socket)

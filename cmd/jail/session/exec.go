@@ -31,7 +31,7 @@ the session: jail session exec --keep-env ID -- bash -c 'cd src; export CC=clang
 type execOptions struct {
 	id, cwd     string
 	limits, env []string
-	// background runs the tool without this command.
+	// background lets the tool continue after this command.
 	background bool
 	keep       bool
 	shown      execute.Options
@@ -52,7 +52,7 @@ func newExec(env *cli.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// Flags may also stand between the session's ID and the tool, where people write them.
+			// Flags may also stand between the session's ID and the tool.
 			set := cmd.Flags()
 			if err := set.Parse(tool); err != nil {
 				return exit.Usage(cmd.CommandPath()+" --help", "%s: %v", cmd.CommandPath(), err)
@@ -71,7 +71,7 @@ func newExec(env *cli.Env) *cobra.Command {
 		},
 	}
 	set := cmd.Flags()
-	// What follows the tool's name is the tool's.
+	// Flags after the tool's name belong to the tool.
 	set.SetInterspersed(false)
 	set.SortFlags = false
 	set.StringArrayVar(&o.limits, "limit", nil,
@@ -94,7 +94,7 @@ func newExec(env *cli.Env) *cobra.Command {
 	return cmd
 }
 
-// runExec runs the command line tool in the session.
+// runExec runs the tool and its arguments in the session.
 func runExec(ctx context.Context, env *cli.Env, o execOptions, tool []string) (err error) {
 	req := message.Request{ID: o.id, Tool: tool[0], Args: tool[1:], Limits: o.limits, Env: o.env,
 		Cwd: o.cwd, KeepEnv: o.keep}
@@ -114,7 +114,7 @@ func runExec(ctx context.Context, env *cli.Env, o execOptions, tool []string) (e
 	return execute.Run(ctx, env, req, o.shown)
 }
 
-// startBackground starts an invocation that goes on without this command, and prints its id.
+// startBackground starts an invocation that continues without this command, and prints its id.
 func startBackground(ctx context.Context, env *cli.Env, req message.Request,
 	shown execute.Options) error {
 	if shown.Terminal {
@@ -129,7 +129,7 @@ func startBackground(ctx context.Context, env *cli.Env, req message.Request,
 	})
 }
 
-// splitExec returns the session's ID and what follows.
+// splitExec returns the session's ID and the remaining arguments.
 func splitExec(cmd *cobra.Command, args []string) (string, []string, error) {
 	if len(args) == 0 {
 		return "", nil, exit.Usage("usage: "+cmd.UseLine(), "%s: ID is missing", cmd.CommandPath())
