@@ -1,5 +1,5 @@
-// Package approvals is the durable queue of actions that wait for somebody's approval, and of the
-// grants by which an approval holds for more than one action.
+// Package approvals implements the durable queue of actions that need an approval, and the grants
+// with which one approval covers further actions.
 //
 // An action is proposed, decided and applied:
 //
@@ -7,25 +7,25 @@
 //	   │                       └──────────────► failed, stale
 //	   └──► rejected, expired, withdrawn
 //
-// An action that its proposer carries out (external.go) is applying from the claim of the proposer
-// until the proposer reports how it ended, and reverting from the wish of a person to have it undone
-// until the proposer has done that:
+// The proposer of an external action (external.go) carries it out. Such an action is applying from
+// the proposer's claim until the proposer reports the result. It is reverting from the time a
+// person asks to undo it until the proposer reports that:
 //
 //	approved ── claim ──► applying ── report ──► applied ── revert ──► reverting ── report ──► reverted
 //
-// An action never changes once it is proposed, and its SHA-256 covers all that people are shown of
-// it. A decision names that digest. What the action is about is compared again while the action is
-// applied: if it is not as it was, the action is stale and nothing happens. An action that nobody
-// decides on stays pending until it expires; that its proposer is gone changes nothing.
+// A proposed action never changes. Its SHA-256 covers everything that people see of it, and a
+// decision names that digest. When the action is applied, its target is compared with the proposal
+// again: if the target has changed, the action is stale and nothing is done. An action without a
+// decision stays pending until it expires, even if its proposer has ended.
 //
-// Each step is in the journal (journal.go), flushed, before anything follows from it, and on record
-// in the audit log before an action is applied. A daemon that is killed leaves a step whole or not
-// at all. The next one puts on record what is owed, and applies what was approved unless that was
-// already done: never twice.
+// Each step is flushed to the journal (journal.go) before it has an effect, and written to the
+// audit log before an action is applied. If the daemon is killed, a step is in the journal
+// completely or not at all. The next daemon writes missing audit records, and applies approved
+// actions that have not been applied: never twice.
 //
-// Who decides: the owner of the action, or those whom [permissions.approve] of the ceiling names.
-// The connection over which an action was proposed cannot decide on it, and neither can a process
-// in a jail or another container.
+// The owner of an action decides on it, or users named in [permissions.approve] of the ceiling. The
+// connection over which an action was proposed cannot decide on it, nor can a process in a jail or
+// another container.
 package approvals
 
 import (
@@ -44,7 +44,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// State is how far an action is.
+// State is the state of an action.
 type State string
 
 // States of an action.
@@ -67,7 +67,7 @@ func (s State) Over() bool {
 	return s != Pending && s != Approved && s != Applying && s != Reverting
 }
 
-// claimable reports whether the proposer of an external action has or may get something to do.
+// claimable reports whether the proposer has to carry out or undo the action, or is doing so.
 func (s State) claimable() bool { return s == Applying || s == Reverting }
 
 // An Action is something that waits for an approval, or did.
@@ -152,7 +152,7 @@ type Fetch struct {
 	Credential string `json:"credential,omitempty"`
 }
 
-// target returns the URL without its query.
+// target returns the URL of the request without its query.
 func (f Fetch) target() string {
 	target, _, _ := strings.Cut(f.URL, "?")
 	return target
@@ -210,8 +210,8 @@ func (t Tool) String() string {
 	return text
 }
 
-// onRecord returns the words for an action in the log and in errors: the whole query of a URL is
-// nobody's business but that of who decides. Its hash is the one of the records of fetches.
+// onRecord returns the summary of an action for the log and errors. The query of a URL, which only
+// the person who decides may see, is replaced by its hash, as in the audit records of fetches.
 func (a Action) onRecord() string {
 	if a.Fetch == nil {
 		return a.Summary
@@ -223,7 +223,7 @@ func (a Action) onRecord() string {
 	return f.String()
 }
 
-// same reports whether an approval of one of two actions that are approved first is for the other.
+// same reports whether an approval of fetch or tool a is also valid for b.
 func (a Action) same(b Action) bool {
 	switch {
 	case a.Fetch != nil && b.Fetch != nil:
@@ -236,7 +236,7 @@ func (a Action) same(b Action) bool {
 	return false
 }
 
-// held returns what the store of shadows needs to know of the commit.
+// held converts the action to the type that the store of shadows takes.
 func (a Action) held() shadows.HeldCommit {
 	c := a.Commit
 	h := shadows.HeldCommit{UID: a.UID, Run: a.Run, Policy: a.Policy, Directory: c.Directory,
@@ -309,29 +309,28 @@ type Grant struct {
 // stored is an action in the journal.
 type stored struct {
 	Action
-	// Connection is the one over which the action was proposed.
+	// Connection is the id of the connection over which the action was proposed.
 	Connection string `json:"connection,omitempty"`
-	// Others are the connections that proposed the same since.
+	// Others are the ids of connections that have proposed the same action since.
 	Others []string `json:"others,omitempty"`
-	// Applying is set before the action is applied; Before names what was there then.
+	// Applying is set before the action is applied. Before is the result of Committer.Before then.
 	Applying bool `json:"applying,omitempty"`
-	// RunEnded says that no grant for the run or session would be used.
+	// RunEnded is true if the run or session has ended, so that a grant for it would be useless.
 	RunEnded bool   `json:"run_ended,omitempty"`
 	Before   string `json:"before,omitempty"`
-	// Key is the SHA-256 of the key of who proposed an external action, and Process that process.
+	// Key is the SHA-256 of the secret key of an external action, and Process its proposer.
 	Key     string  `json:"key,omitempty"`
 	Process process `json:"process,omitzero"`
-	// Claimant is the process that has claimed it.
+	// Claimant is the process that has claimed the action.
 	Claimant process `json:"claimant,omitzero"`
 }
 
-// maxOverSize bounds the texts of the request of an action that is over, in bytes.
+// maxOverSize is the size in bytes from which a finished action is trimmed.
 const maxOverSize = 4 << 10
 
-// trim leaves the lists of a long request out of an action that is over: its digest and its summary
-// say what it was.
+// trim removes long lists and texts from a finished action. Its digest and summary remain.
 func (s *stored) trim() {
-	// Its proposer needs all of an action that it may have to undo.
+	// The proposer needs the whole action if it may have to undo it.
 	undone := s.State == Applied && s.Reversible
 	if s.task() != nil && s.size() > maxOverSize && !undone {
 		s.External, s.Trimmed = s.trimmed(), true
@@ -357,7 +356,7 @@ func (a Action) digest() string {
 	return fmt.Sprintf("%x", sha256.Sum256(text))
 }
 
-// summarize returns the words of the daemon for an action.
+// summarize returns the daemon's description of an action, for Summary.
 func (a Action) summarize() string {
 	if a.Fetch != nil {
 		return a.Fetch.String()
@@ -408,7 +407,7 @@ func (a Action) summarize() string {
 	return b.String()
 }
 
-// few lists the first of some texts.
+// few joins the first five texts and says how many more there are.
 func few(texts []string) string {
 	const most = 5
 	var out []string
@@ -422,7 +421,7 @@ func few(texts []string) string {
 	return text
 }
 
-// Ways of a decision. Decisions by a grant or a policy have these words in their place.
+// Values of Decision.Via for decisions by people. Other decisions have "grant" or "policy".
 var ways = []string{"cli", "api", "console", "mcp"}
 
 // Bounds of a scope.
@@ -432,7 +431,8 @@ const (
 	maxUntil = 30 * 24 * time.Hour
 )
 
-// grantFor returns the grant that a scope makes, or nil for once.
+// grantFor returns the grant that an approval of a with this scope makes, nil if the scope covers
+// only this action. A malformed scope is an error.
 func grantFor(a Action, scope string, now time.Time) (*Grant, error) {
 	if len(scope) > maxScope {
 		return nil, problem.New(problem.Usage, "a scope has %d bytes, at most %d", len(scope), maxScope)
@@ -481,7 +481,7 @@ func grantFor(a Action, scope string, now time.Time) (*Grant, error) {
 			return nil, problem.New(problem.Usage, "scope %q: the number is none from 1 to %d", scope,
 				maxUses).WithHint("write uses=3 for this action and two more")
 		}
-		// The action that is approved is the first.
+		// The approved action is the first use.
 		if g.Uses = n - 1; g.Uses == 0 {
 			return nil, nil
 		}
@@ -491,8 +491,8 @@ func grantFor(a Action, scope string, now time.Time) (*Grant, error) {
 		WithHint("there are once, session, until=TIME and uses=N")
 }
 
-// covers reports whether the grant allows an action now. Protected names, branches of git, and what
-// was changed on both sides, need a decision each time.
+// covers reports whether the grant allows an action now. Commits and pushes with protected names,
+// branches of git, and files changed on both sides need a decision each time.
 func (g Grant) covers(a Action, now time.Time) bool {
 	if g.over(now) || g.Type != a.Type || g.UID != a.UID || g.Run != "" && g.Run != a.Run {
 		return false

@@ -89,20 +89,20 @@ const (
 	maxName = 128
 )
 
-// A task is what the types of external actions have in common.
+// A task is the description of an external action of some type.
 type task interface {
-	// kind is the type of the action.
+	// kind returns the type of the action.
 	kind() string
-	// check returns what is wrong with a field, or nil.
+	// check returns an error for a malformed field.
 	check() error
-	// String is the words of the daemon.
+	// String returns the daemon's description of the action.
 	String() string
-	// target is what a grant for actions that are like this one names.
+	// target returns the text that must be equal for a grant to cover the action.
 	target() string
 	size() int
 }
 
-// task returns what is to be done, or nil for actions of the other types.
+// task returns the field that is set, or nil if the action is not external.
 func (e External) task() task {
 	switch {
 	case e.Gate != nil:
@@ -117,10 +117,11 @@ func (e External) task() task {
 	return nil
 }
 
-// carried reports whether the proposer carries the action out.
+// carried reports whether the proposer carries the action out. Policy grants are applied by jail.
 func (e External) carried() bool { return e.task() != nil && e.PolicyGrant == nil }
 
-// check returns an error unless one field is set, of an action of this type, and is right.
+// check returns an error unless exactly one field is set, it belongs to this type, and it is well
+// formed.
 func (e External) check(kind string) error {
 	n := 0
 	for _, set := range []bool{e.Gate != nil, e.Push != nil, e.PullRequest != nil,
@@ -136,7 +137,7 @@ func (e External) check(kind string) error {
 		"push, pull_request and policy_grant", kind)
 }
 
-// trimmed is e without its long texts.
+// trimmed returns a copy of e without its long texts.
 func (e External) trimmed() External {
 	if g := e.Gate; g != nil {
 		short := *g
@@ -251,12 +252,13 @@ func withCredential(text, name string) string {
 	return text + ", with the credential " + name
 }
 
-// pattern compiles an expression when it is used for the first time.
+// pattern returns a function that compiles a regular expression when it is called for the first
+// time.
 func pattern(text string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
 }
 
-// Forms of names.
+// Syntax of names.
 var (
 	gatekeeperName = pattern(`^[a-z0-9][a-z0-9-]{0,62}$`)
 	plainName      = pattern(`^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$`)
@@ -264,7 +266,7 @@ var (
 	profileName    = pattern(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 )
 
-// IsActionName reports whether a name is one that a Gate may have as its action.
+// IsActionName reports whether a name is valid as the Action of a Gate.
 func IsActionName(name string) bool { return len(name) <= maxName && plainName().MatchString(name) }
 
 const headsPrefix = "refs/heads/"
@@ -300,7 +302,7 @@ func checkBranch(field, ref string) error {
 
 func checkURL(field, text string) error {
 	u, err := url.Parse(text)
-	// With spaces the summary of the action could read as that of another one.
+	// Spaces could make the summary of the action read like another action.
 	if err != nil || len(text) > maxURL || strings.ContainsFunc(text, unicode.IsSpace) ||
 		u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" ||
 		strings.HasSuffix(text, "#") || strings.Trim(u.Path, "/") == "" {
@@ -310,7 +312,8 @@ func checkURL(field, text string) error {
 	return checkLine(field, text, maxURL, true)
 }
 
-// checkLine returns an error unless a text is one line that people can read.
+// checkLine returns an error unless a text is a single line of at most most bytes that passes
+// checkText. If needed is true, it must not be blank.
 func checkLine(field, text string, most int, needed bool) error {
 	if needed && strings.TrimSpace(text) == "" {
 		return fmt.Errorf("%s is missing", field)
@@ -321,9 +324,9 @@ func checkLine(field, text string, most int, needed bool) error {
 	return checkText(field, text, most)
 }
 
-// checkText returns an error for a text that would not look to people as it is: one that is not
-// UTF-8, or that has control characters or invisible ones, such as those that turn the direction of
-// writing.
+// checkText returns an error for a text of more than most bytes, and for a text that people would
+// not see as it is: not UTF-8, or with control or invisible characters, such as bidirectional
+// controls.
 func checkText(field, text string, most int) error {
 	if len(text) > most {
 		return fmt.Errorf("%s has %d bytes, at most %d", field, len(text), most)
@@ -338,11 +341,11 @@ func checkText(field, text string, most int) error {
 	return nil
 }
 
-// maxDepth bounds the objects and lists in each other of the arguments of a gatekeeper.
+// maxDepth bounds the nesting of objects and lists in the arguments of a gatekeeper.
 const maxDepth = 32
 
-// checkArgs returns an error unless a text is empty or one JSON object in which no object has a key
-// twice: what people see must be what any decoder reads.
+// checkArgs returns an error unless a text is empty or one JSON object without duplicate keys at
+// any level: with duplicates, decoders could read something else than people see.
 func checkArgs(field, text string) error {
 	if text == "" {
 		return nil
@@ -365,7 +368,7 @@ func checkArgs(field, text string) error {
 	return nil
 }
 
-// checkObject reads the rest of an object or list.
+// checkObject reads an object or list after its opening token, and checks keys and depth.
 func checkObject(d *json.Decoder, opened json.Token, depth int) error {
 	if depth == 0 {
 		return fmt.Errorf("more than %d objects and lists in each other", maxDepth)
@@ -377,8 +380,8 @@ func checkObject(d *json.Decoder, opened json.Token, depth int) error {
 			if err != nil {
 				return err
 			}
-			// Most decoders take no notice of the case of a key. Two letters have ſ and K beside them,
-			// of which one changes in each direction.
+			// Most decoders ignore the case of keys. ſ equals s and the Kelvin sign equals k only
+			// after both conversions.
 			name := strings.ToLower(strings.ToUpper(key.(string)))
 			if seen[name] {
 				return fmt.Errorf("the key %.80q is there twice", key)

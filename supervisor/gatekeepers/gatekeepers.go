@@ -61,8 +61,8 @@ type Change struct {
 	Reversible bool   `json:"-"`
 
 	// Args are the arguments of the proposal, Before is the resource at that time, and After is the
-	// resource after the action. Before and After are nil if not known. The following fields are
-	// encoded as the arguments of the action on the queue.
+	// resource after the action. Before and After are nil if not known. With Others they become the
+	// arguments of the action on the queue.
 	Args   json.RawMessage `json:"args"`
 	Before json.RawMessage `json:"before,omitempty"`
 	After  json.RawMessage `json:"after,omitempty"`

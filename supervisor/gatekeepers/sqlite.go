@@ -27,11 +27,11 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 )
 
-// A sqliteFile is the gatekeeper of a SQLite file. Agents name tables, columns and values. They never
-// write SQL: statements are built here, only from names in the schema.
+// A sqliteFile is the gatekeeper of a SQLite file. Agents name tables, columns and values. They
+// never write SQL: statements are built here, only from names in the schema.
 //
-// An action and its row in the table _jail_actions of the same file are written in one transaction. So
-// a killed process leaves both or neither.
+// An action and its row in the table _jail_actions of the same file are written in one
+// transaction. So a killed process leaves both or neither.
 type sqliteFile struct{ Settings }
 
 // noteTable is the table that records applied actions. Its rows are kept for keepNotes, which is

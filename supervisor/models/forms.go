@@ -1,5 +1,5 @@
-// Package models calls language models: it encodes a conversation for the API of a model's host, sends
-// it from a jail whose fetch proxy adds the API key, and decodes the streamed response.
+// Package models calls language models: it encodes a conversation for the API of a model's host,
+// sends it from a jail whose fetch proxy adds the API key, and decodes the streamed response.
 //
 //	forms.go   a conversation, and its encoding for three APIs: messages, chat and responses
 //	stream.go  decodes their streams of server-sent events
