@@ -380,8 +380,8 @@ func checkObject(d *json.Decoder, opened json.Token, depth int) error {
 			if err != nil {
 				return err
 			}
-			// Most decoders ignore the case of keys. ſ equals s and the Kelvin sign equals k only
-			// after both conversions.
+			// Most decoders ignore the case of keys. ToUpper folds ſ to S, and ToLower folds the
+			// Kelvin sign to k.
 			name := strings.ToLower(strings.ToUpper(key.(string)))
 			if seen[name] {
 				return fmt.Errorf("the key %.80q is there twice", key)
