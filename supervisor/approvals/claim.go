@@ -243,7 +243,7 @@ func (p Programs) proposed(c caller.Caller, id, key string) (*stored, error) {
 }
 
 // Claim lets the proposer carry out an approved external action, or undo one that is Reverting.
-// When Claim returns nil, the claim is durable and in the audit log, and every further Claim fails.
+// When Claim returns nil, the claim is durable and in the audit log, and no second claim succeeds.
 // allowed returns an error if the policy no longer permits the action.
 func (p Programs) Claim(c caller.Caller, id, key string, allowed func(Action) error) (Action, error) {
 	return one(p.q, func(l *line, now time.Time) (*stored, error) {
