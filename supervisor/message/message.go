@@ -1,5 +1,5 @@
-// Package message has what clients and the daemon say to each other: what is asked for, and what
-// comes back. It holds values and no work; their JSON form is that of the API.
+// Package message defines the requests and results that clients and the daemon exchange. It has
+// types and no logic; their JSON encoding is the one of the API.
 package message
 
 import (
@@ -16,8 +16,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/rundir"
 )
 
-// A Request is what a caller asks for. Every part of it can only narrow what the ceiling and the
-// profile grant.
+// A Request asks for a run. Every field can only narrow what the ceiling and the profile grant.
 type Request struct {
 	// A name for it: an alias of its user alone, under which another user may have something
 	// else. Without one it has its global id alone.
@@ -88,7 +87,7 @@ type Request struct {
 	Inherit []string `json:"inherit,omitempty"`
 }
 
-// A Narrow is a policy that only narrows.
+// A Narrow is a policy that can only narrow another one.
 type Narrow struct {
 	// What the policy is called in messages.
 	Name string `json:"name"`
@@ -96,7 +95,7 @@ type Narrow struct {
 	Policy string `json:"policy"`
 }
 
-// An Agent says what a run is as an agent.
+// An Agent describes the agent that a run executes.
 type Agent struct {
 	// agent:USER:NAME, of a facet agent:USER:NAME/FACET
 	ID string `json:"id"`
@@ -146,7 +145,7 @@ const (
 	FateAuto Fate = "auto"
 )
 
-// digestOf is of all that was asked for, by which the same request is known when it comes again.
+// digestOf returns the SHA-256 of a request's JSON, with which a repeated request is recognised.
 func digestOf(request any) string {
 	text, err := json.Marshal(request)
 	if err != nil {
@@ -155,7 +154,7 @@ func digestOf(request any) string {
 	return fmt.Sprintf("%x", sha256.Sum256(text))
 }
 
-// A RunInfo is a live run, as `jail ps` and `jail inspect` show it.
+// A RunInfo describes a live run, for `jail ps` and `jail inspect`.
 type RunInfo struct {
 	rundir.State
 	// The id that no other run has. `id` is the name that its user gave to it, where there is
@@ -164,15 +163,15 @@ type RunInfo struct {
 	Usage    *Usage `json:"usage,omitempty"` // so far
 }
 
-// Inspection is what is known of a run: live, or from the record.
+// Inspection has the information about a run: its live state, or its audit records.
 type Inspection struct {
 	Live      *RunInfo
 	Records   []audit.Record // the first 10,000
 	Truncated bool           // there are more
 }
 
-// A DetachRequest asks for a run that goes on without the client that started it. The id must be
-// that of the path.
+// A DetachRequest asks for a run that continues without the client that started it. The id must be
+// equal to the id in the path.
 type DetachRequest struct {
 	Request
 	// Keep the tool's standard input open for a client that attaches.
@@ -182,15 +181,15 @@ type DetachRequest struct {
 	Session string `json:"session,omitempty"`
 }
 
-// Exec returns the request for an invocation of a session: without what the session decides, such
-// as the policy and the workspace.
+// Exec converts the request to one for an invocation in a session. It drops the fields that the
+// session determines, such as the policy and the workspace.
 func (q Request) Exec() ExecRequest {
 	return ExecRequest{ID: q.ID, Tool: q.Tool, Script: q.Script, Args: q.Args, Dir: q.Dir, Cwd: q.Cwd,
 		Limits: q.Limits, Env: q.Env, Inherit: q.Inherit, Terminal: q.Terminal,
 		KeepEnv: q.KeepEnv}
 }
 
-// A DetachedInfo is a detached run.
+// A DetachedInfo describes a detached run.
 type DetachedInfo struct {
 	ID string `json:"id"`
 	// The id that no other run has. `id` is the name that its user gave to it, where there is
@@ -200,26 +199,27 @@ type DetachedInfo struct {
 	Running  bool      `json:"running"`
 }
 
-// Digest stands for all that was asked for: the same request has the same digest.
+// Digest returns a digest of the request, with which a repeated request is recognised. The
+// inherited environment is not part of it.
 func (q DetachRequest) Digest() string {
-	// another terminal's variables ask for nothing else
+	// The same request may come from another terminal with other variables.
 	q.Inherit = nil
 	return digestOf(q)
 }
 
-// HostStatus says what this host, and the daemon on it, can enforce.
+// HostStatus reports what this host and its daemon can enforce.
 type HostStatus struct {
 	Findings []probe.Finding `json:"findings"`
 }
 
-// An EventsRequest asks for records as they are written.
+// An EventsRequest asks for audit records as they are written.
 type EventsRequest struct {
-	// only records with a larger number; nil: only those that come from now on
+	// After selects records with a larger number. If nil, only new records are sent.
 	After *uint64
 	RecordsRequest
 }
 
-// A RecordsRequest asks for records of the log: those that all of its parts want.
+// A RecordsRequest asks for the audit records that match all of its fields. Empty fields match all.
 type RecordsRequest struct {
 	Run     string `json:"run,omitempty"`
 	Session string `json:"session,omitempty"`
@@ -242,7 +242,7 @@ type RecordsRequest struct {
 	Path string `json:"path,omitempty"`
 }
 
-// Filter returns the request as a filter of the log, or a usage error.
+// Filter converts the request to a filter of the audit log. A malformed path is a usage error.
 func (r RecordsRequest) Filter() (audit.Filter, error) {
 	f := audit.Filter{Run: r.Run, Session: r.Session, Since: r.Since, Until: r.Until, UID: r.UID,
 		Policy: r.Policy, Tool: r.Tool, Decision: r.Decision,

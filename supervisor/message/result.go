@@ -12,7 +12,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// A Result is how a run ended. Its JSON form is the one of `jail run --json`.
+// A Result is the result of a run. `jail run --json` prints its JSON.
 type Result struct {
 	ID string `json:"id"`
 	// The id that no other run has. `id` is the name that its user gave to it, where there is
@@ -68,7 +68,7 @@ type LimitHit struct {
 	Layer string `json:"layer,omitempty"`
 }
 
-// Usage is what a run used.
+// Usage holds the resources that a run used.
 type Usage struct {
 	// Milliseconds.
 	WallMS int64 `json:"wall_ms"`
@@ -87,11 +87,10 @@ type Usage struct {
 	FetchRequests  int64 `json:"fetch_requests"`
 }
 
-// Output is what a tool wrote. In JSON it is a string where it is UTF-8 and {"base64":"…"} where it
-// is not.
+// Output is the output of a tool. In JSON it is a string if it is UTF-8, otherwise {"base64":"…"}.
 type Output []byte
 
-// MarshalJSON writes the output.
+// MarshalJSON encodes the output as a string or a base64 object.
 func (o Output) MarshalJSON() ([]byte, error) {
 	if utf8.Valid(o) {
 		return json.Marshal(string(o))
@@ -99,7 +98,7 @@ func (o Output) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]string{"base64": base64.StdEncoding.EncodeToString(o)})
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON decodes the JSON that MarshalJSON returns.
 func (o *Output) UnmarshalJSON(text []byte) error {
 	var s string
 	if json.Unmarshal(text, &s) == nil {
@@ -116,8 +115,8 @@ func (o *Output) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Kept is what an invocation of a session left to later ones: the names of variables, and the
-// working directory below the workspace.
+// Kept describes what an invocation with keep_env passes on to later ones: the names of variables
+// that it set or unset, and its working directory below the workspace.
 type Kept struct {
 	Set   []string `json:"set,omitempty"`
 	Unset []string `json:"unset,omitempty"`

@@ -7,15 +7,15 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// How long a session lasts where its request does not say, and how long at most.
+// Defaults of the idle time and the total time of a session, and the maximum of both.
 const (
 	DefaultIdle = 10 * time.Minute
 	DefaultTime = 8 * time.Hour
 	MaxTime     = 7 * 24 * time.Hour
 )
 
-// A SessionRequest asks for a session. Of the request it names no tool. The id must be that of the
-// path.
+// A SessionRequest asks for a session. The request names no tool. The id must be equal to the id in
+// the path.
 type SessionRequest struct {
 	Request
 	// It sleeps when nothing has run in it for so many milliseconds; 0 or none is ten minutes. A
@@ -27,7 +27,7 @@ type SessionRequest struct {
 	SharedEngine bool `json:"shared_engine,omitempty"`
 }
 
-// A SessionInfo is a session that is open or sleeps.
+// A SessionInfo describes a session that is open or sleeps.
 type SessionInfo struct {
 	ID string `json:"id"`
 	// The id that no other run has. `id` is the name that its user gave to it, where there is
@@ -61,7 +61,7 @@ const (
 	SessionSleeping = "sleeping"
 )
 
-// An ExecRequest asks for an invocation in a session. Its limits and variables come on top of the
+// An ExecRequest asks for an invocation in a session. Its limits and variables are added to the
 // session's, and can only narrow them.
 type ExecRequest struct {
 	// A name for it: an alias of its user alone, under which another user may have something
@@ -108,14 +108,16 @@ type ForkRequest struct {
 	Session *SessionRequest `json:"session,omitempty"`
 }
 
-// Digest stands for all that was asked for: the same request has the same digest.
+// Digest returns a digest of the request, with which a repeated request is recognised. The
+// inherited environment is not part of it.
 func (q SessionRequest) Digest() string {
-	// another terminal's variables ask for nothing else
+	// The same request may come from another terminal with other variables.
 	q.Inherit = nil
 	return digestOf(q)
 }
 
-// Times returns how long the session may be idle and how long it may last in all.
+// Times returns the idle time and the total time of the session, with defaults for 0. Times below a
+// second or above MaxTime are a usage error.
 func (q SessionRequest) Times() (idle, total time.Duration, err error) {
 	take := func(name string, ms int64, otherwise time.Duration) time.Duration {
 		d := time.Duration(min(max(ms, -1), int64(2*MaxTime/time.Millisecond))) * time.Millisecond

@@ -94,7 +94,7 @@ func (m *Manager) record(ctx context.Context, c caller.Caller, e audit.Event) er
 }
 
 // Remove removes a pulled bundle. If forget is true, it also forgets the versions seen, so that an
-// older one can be installed. Only root may set forget.
+// older one can be installed. Only the operator may set forget.
 func (m *Manager) Remove(ctx context.Context, c caller.Caller, name string,
 	forget bool) (bundle.Installed, error) {
 	if err := m.Permissions(c).Administrator("remove a bundle"); err != nil {
@@ -122,7 +122,7 @@ func (m *Manager) changed(err error) error {
 }
 
 // SetRing installs the key ring of a publisher. The ring must be signed by the current ring, unless
-// explicit is true: then the operator vouches for it. Only root may do so.
+// explicit is true: then the operator vouches for it. Only the operator may do so.
 func (m *Manager) SetRing(ctx context.Context, c caller.Caller, publisher, text string,
 	explicit bool) error {
 	if err := operator(c, "change the keys of publishers"); err != nil {
@@ -146,7 +146,7 @@ func (m *Manager) SetRing(ctx context.Context, c caller.Caller, publisher, text 
 }
 
 // RemoveRing removes the keys of a publisher. Its bundles stay installed but do not run any more.
-// Only root may do so.
+// Only the operator may do so.
 func (m *Manager) RemoveRing(ctx context.Context, c caller.Caller, publisher string) error {
 	if err := operator(c, "change the keys of publishers"); err != nil {
 		return err
