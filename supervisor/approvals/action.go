@@ -431,8 +431,7 @@ const (
 	maxUntil = 30 * 24 * time.Hour
 )
 
-// grantFor returns the grant that an approval of a with this scope makes, nil if the scope covers
-// only this action. A malformed scope is an error.
+// grantFor returns the grant that approving a with this scope makes, nil if only a is covered.
 func grantFor(a Action, scope string, now time.Time) (*Grant, error) {
 	if len(scope) > maxScope {
 		return nil, problem.New(problem.Usage, "a scope has %d bytes, at most %d", len(scope), maxScope)

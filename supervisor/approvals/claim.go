@@ -177,16 +177,14 @@ func protected(names []string, rule Rule) (out []string) {
 	return out
 }
 
-// again returns the existing action with this key sum, nil if there is none, or an error if it is
-// another action than a.
+// again returns the action with this key sum or nil. If it differs from a, that is an error.
 func (p Programs) again(a Action, key string) (*stored, error) {
 	for _, s := range p.q.actions {
 		if s.UID != a.UID || s.Key != key {
 			continue
 		}
 		if s.Trimmed {
-			// The digest of a trimmed action covers text that was removed, so it cannot be
-			// compared.
+			// The digest of a trimmed action covers removed text, so it cannot be compared.
 			return s, nil
 		}
 		same := a
@@ -318,8 +316,7 @@ func (p Programs) Report(c caller.Caller, id string, r ReportRequest) (Action, e
 	})
 }
 
-// end moves a claimed external action to its final state. A failed reversal moves it back to
-// Applied.
+// end ends a claimed external action. After a failed reversal it is Applied again.
 func (l *line) end(s *stored, to State, outcome, why string, now time.Time,
 	c caller.Caller) (*stored, error) {
 	next := *s
@@ -426,8 +423,7 @@ var bootID = sync.OnceValue(func() string {
 	return strings.TrimSpace(string(text))
 })
 
-// processOf returns the process with this PID, or the zero process if there is none or it has
-// ended.
+// processOf returns the process with this PID, or the zero process if it has ended.
 func processOf(pid int) process {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil || pid <= 0 {

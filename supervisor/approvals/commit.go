@@ -17,8 +17,7 @@ import (
 
 func newID() string { return string(jail.NewID()) }
 
-// A Committer applies and reverts commits, with the rights of the owner. by is the user who
-// decided.
+// A Committer applies and reverts commits with the owner's rights. by is the user who decided.
 type Committer interface {
 	// Before returns the state before Apply, such as the last commit. It is passed to Settled.
 	Before(ctx context.Context, a Action) (string, error)
@@ -122,8 +121,7 @@ func settledIn(info workspace.Info, a Action, before string) (string, bool, erro
 	known := slices.ContainsFunc(info.Commits, func(c workspace.CommitRecord) bool {
 		return c.ID == before
 	})
-	// Ids of commits are unique, so a shadow with that commit is the same one, perhaps of a resumed
-	// session.
+	// Ids of commits are unique, so a shadow with that commit is the same, perhaps resumed.
 	if err := a.held().IsShadow(info); err != nil && !known {
 		return "", false, unknown(err)
 	}
@@ -139,8 +137,7 @@ func settledIn(info workspace.Info, a Action, before string) (string, bool, erro
 	return "", false, nil
 }
 
-// Apply makes the approved commit. The error is errStale if the change set or the directory has
-// changed.
+// Apply makes the approved commit. The error is errStale if shadow or directory have changed.
 func (k Commits) Apply(ctx context.Context, a Action, by audit.Actor) (string, error) {
 	done, err := k.Store.Approvals().Commit(ctx, by, a.held())
 	if err != nil {
@@ -154,8 +151,7 @@ func (k Commits) Revert(ctx context.Context, a Action, by audit.Actor) error {
 	return k.Store.Approvals().Revert(ctx, by, a.held(), a.Outcome)
 }
 
-// stale wraps errors that mean that the shadow or the directory has changed, so that they are
-// errStale.
+// stale turns errors about a changed shadow or directory into errStale.
 func stale(err error) error {
 	changed := []error{workspace.ErrDigest, workspace.ErrConflict, workspace.ErrNoChange,
 		shadows.ErrOther}

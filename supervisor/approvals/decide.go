@@ -200,8 +200,7 @@ func (s *stored) undecided(again bool) error {
 	return nil
 }
 
-// grantable returns an error for a grant that would be useless or would not cover action a, and for
-// any grant via mcp.
+// grantable returns an error for a useless grant, one that does not cover a, and any via mcp.
 func grantable(g Grant, a *stored, via string, now time.Time) error {
 	if via == "mcp" {
 		return problem.New(problem.Refused, "a decision by mcp counts once").
@@ -347,8 +346,7 @@ func (q *Queue) current(id string) (s *stored, err error) {
 	return s, err
 }
 
-// end writes the result of applying an action to the journal. If the host was busy, the action
-// stays approved.
+// end stores the result of applying an action. If the host was busy, it stays approved.
 func (q *Queue) end(id, outcome string, failed error) (Action, error) {
 	var ended *stored
 	err := q.step(func(now time.Time) (l line, err error) {
@@ -467,8 +465,7 @@ func nextTry(waited time.Duration, allApplied bool) time.Duration {
 	return min(2*waited, retryMost)
 }
 
-// Revert undoes an applied commit or policy grant. For other external actions it asks the proposer
-// to undo them.
+// Revert undoes a commit or policy grant, and asks the proposer to undo other external actions.
 func (q *Queue) Revert(ctx context.Context, c caller.Caller, id string) (a Action, err error) {
 	if err := q.look(func() error {
 		s, err := q.find(c, id)

@@ -120,8 +120,7 @@ func (e External) task() task {
 // carried reports whether the proposer carries the action out. Policy grants are applied by jail.
 func (e External) carried() bool { return e.task() != nil && e.PolicyGrant == nil }
 
-// check returns an error unless exactly one field is set, it belongs to this type, and it is well
-// formed.
+// check returns an error unless exactly one field is set, of this type and well formed.
 func (e External) check(kind string) error {
 	n := 0
 	for _, set := range []bool{e.Gate != nil, e.Push != nil, e.PullRequest != nil,
@@ -252,8 +251,7 @@ func withCredential(text, name string) string {
 	return text + ", with the credential " + name
 }
 
-// pattern returns a function that compiles a regular expression when it is called for the first
-// time.
+// pattern returns a function that compiles a regular expression on its first call.
 func pattern(text string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
 }

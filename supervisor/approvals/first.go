@@ -118,8 +118,7 @@ type FetchRequest struct {
 	// Run is the run or session, and Policy the digest of its policy.
 	Run, Policy string
 	Fetch       Fetch
-	// Waits is called with true before the request waits for a decision and with false after it. It
-	// may be nil.
+	// Waits, unless nil, is called with true before waiting for a decision and with false after it.
 	Waits func(begins bool)
 }
 

@@ -55,8 +55,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func (j *journal) path() string { return filepath.Join(j.dir, "journal") }
 
-// lock waits for the lock that daemons take to use the queue. It is held until unlock is called or
-// the process ends.
+// lock takes the lock of the queue among daemons. The end of the process releases it, too.
 func (j *journal) lock() (unlock func() error, err error) {
 	if err := os.MkdirAll(j.dir, 0o700); err != nil {
 		return nil, err
@@ -193,8 +192,7 @@ func (j *journal) append(l line, flush bool) error {
 	return nil
 }
 
-// replace replaces the contents of the journal with these lines, durably. The caller holds the lock
-// and has called catchUp.
+// replace durably replaces the journal with these lines. The caller holds the lock after catchUp.
 func (j *journal) replace(lines []line) error {
 	var all []byte
 	for _, l := range lines {

@@ -57,8 +57,7 @@ type Queue struct {
 	tally   tally
 	// owed are the records that the audit log may not have yet, by key.
 	owed map[string]record
-	// tidyAt is the least number of lines at which tidy compacts the journal. It grows after a
-	// failure.
+	// tidyAt is the minimum of lines at which tidy compacts. It grows after a failure.
 	tidyAt int
 	// news is closed and replaced by a new channel when something changes.
 	news chan struct{}
@@ -95,8 +94,7 @@ type record struct {
 	Event  audit.Approval `json:"event"`
 }
 
-// rank sorts the records of one action in the order of its states. Final states but Reverted rank
-// 0.
+// rank sorts the records of an action by state. It is 0 for final states except Reverted.
 func (r record) rank() int {
 	return map[State]int{Pending: -3, Approved: -2, Applying: -1, Reverting: 1,
 		Reverted: 2}[State(r.Event.State)]
@@ -319,8 +317,7 @@ func (q *Queue) expired(now time.Time) (l line) {
 	return l
 }
 
-// move adds a copy of an action in state to, and its audit record, to the line. It returns the
-// copy.
+// move adds a copy of an action in state to, with its audit record, and returns the copy.
 func (l *line) move(a *stored, to State, now time.Time, by audit.Actor) *stored {
 	next := *a
 	next.State = to
@@ -348,8 +345,7 @@ func (l *line) record(a *stored, by audit.Actor) {
 		Policy: a.Policy, Actor: by, Event: e})
 }
 
-// tidy compacts the journal if most of its lines are obsolete, and forgets old finished actions. If
-// that fails, the journal stays as it is.
+// tidy compacts the journal if most lines are obsolete. After a failure it stays as it is.
 func (q *Queue) tidy(now time.Time) {
 	// need is the number of lines after the compaction.
 	need := q.tally.all.n + len(q.grants) + len(q.owed)
@@ -574,8 +570,7 @@ func Mark(all []Action) string {
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// until calls get after each change of the queue, until enough is true for the result or ctx ends,
-// and returns the last result.
+// until calls get after each change, until enough is true or ctx ends, and returns the result.
 func until[T any](ctx context.Context, q *Queue, enough func(T) bool,
 	get func() (T, error)) (T, error) {
 	tick := time.NewTicker(pollEvery)

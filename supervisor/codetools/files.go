@@ -44,8 +44,7 @@ func (t *Tools) run(ctx context.Context, c toolsession.Call) (toolsession.Outcom
 	return o, Plain(err)
 }
 
-// Plain returns an error for a client or model: the message and the hint of err. It returns nil for
-// nil.
+// Plain returns the message and hint of err as an error for clients and models, nil for nil.
 func Plain(err error) error {
 	if err == nil {
 		return nil

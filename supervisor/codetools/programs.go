@@ -25,8 +25,7 @@ func (t *Tools) Bash(ctx context.Context, in BashInput) (toolsession.Output, err
 	return t.runText(ctx, in, toolsession.Call{Tool: "bash", Args: []string{"-c", in.Command}})
 }
 
-// runText runs the call c for a command text, with the timeout and the directory of in. An empty
-// command is an error.
+// runText runs c with the timeout and directory of in. An empty command is an error.
 func (t *Tools) runText(ctx context.Context, in BashInput,
 	c toolsession.Call) (toolsession.Output, error) {
 	switch {
@@ -124,8 +123,7 @@ func (t *Tools) Fetch(ctx context.Context, in FetchInput) (out toolsession.Outpu
 		c.Args, c.In = append(c.Args, "--data-binary", "@-"), []byte(in.Body)
 	}
 	c.Args = append(c.Args, "--", in.URL)
-	// Try jail's own tool, then the host's curl. The policy may grant either, and they have the
-	// same flags.
+	// Try jail's fetch, then the host's curl: the policy may grant either. Flags are the same.
 	for _, c.Tool = range []string{"fetch", "curl"} {
 		if out, err = t.output(ctx, c, ""); err == nil {
 			break

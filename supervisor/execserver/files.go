@@ -75,8 +75,7 @@ func placed[T interface{ uri() string }](f *files,
 	})
 }
 
-// run runs a program and returns an error if its exit code is not 0. It keeps most bytes of the
-// output.
+// run runs a program and keeps most bytes of its output. An exit code other than 0 is an error.
 func (f *files) run(ctx context.Context, most int, program ...string) (toolsession.Outcome, error) {
 	o, err := f.session.Run(ctx, toolsession.Call{Tool: program[0], Args: program[1:], Most: most,
 		Limits: toolsession.FileLimits})

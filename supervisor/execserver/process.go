@@ -208,8 +208,7 @@ func (p *processes) add(one *process) error {
 	return nil
 }
 
-// execute runs the invocation and calls end with its exit code. An error of jail goes to standard
-// error.
+// execute runs the invocation and calls end. Errors of jail go to standard error.
 func (p *process) execute(ctx context.Context, req message.ExecRequest) {
 	defer p.stop()
 	out := stream{p, "stdout"}
@@ -259,8 +258,7 @@ func (p *process) feed(ctx context.Context, w *io.PipeWriter) {
 	}
 }
 
-// A stream is the Writer for an output stream of a process: it keeps the output and notifies the
-// client.
+// A stream is the Writer for a process's output: it keeps the output and notifies the client.
 type stream struct {
 	p    *process
 	name string
@@ -363,8 +361,7 @@ func (p *processes) read(_ context.Context, in readParams) (any, error) {
 	}
 }
 
-// after returns the result of a read without waiting, and a channel that is closed at the next
-// event.
+// after returns the result of a read without waiting, and a channel closed at the next event.
 func (p *process) after(in readParams) (readResult, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

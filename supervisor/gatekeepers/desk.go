@@ -58,13 +58,11 @@ type Entries interface {
 	Put(ref string, began time.Time, over bool, entry []byte) error
 	// Remove removes an entry.
 	Remove(ref string) error
-	// Forget removes entries that are over: those that began before the time, and the eldest beyond
-	// most.
+	// Forget removes entries that are over: those begun before the time, and all but the last most.
 	Forget(before time.Time, most int) error
 	// Find returns the entry with a Ref, nil if there is none.
 	Find(ctx context.Context, ref string) ([]byte, error)
-	// Open returns the entries that are not over, All returns all entries. Both sort the eldest
-	// first.
+	// Open returns the entries that are not over, All returns all, both the eldest first.
 	Open(context.Context) ([][]byte, error)
 	All(context.Context) ([][]byte, error)
 }
@@ -221,8 +219,7 @@ func (d *Desk) find(c Caller, name string) (Kept, error) {
 		"capabilities.gatekeepers of its manifest and agents of gatekeepers.toml name", name, there)
 }
 
-// Describe describes the gatekeeper with this name, or all that the caller may use if name is
-// empty.
+// Describe describes the gatekeeper with this name, or all that the caller may use if it is empty.
 func (d *Desk) Describe(ctx context.Context, c Caller, name string) ([]agentapi.Gatekeeper, error) {
 	all, err := d.all(c)
 	if name != "" {
@@ -341,8 +338,7 @@ func proposed(a approvals.Action, c Change) agentapi.GateProposed {
 		After: c.After}
 }
 
-// again returns the existing action for a proposal whose Ref is known, or an error if that action
-// is another one.
+// again returns the action of a proposal whose Ref is known. Another action is an error.
 func (d *Desk) again(ctx context.Context, q Queue, e Entry, p Proposal) (agentapi.GateProposed, error) {
 	g := e.Request.Gate
 	c, err := changeOf(g.Action, g.Resource, g.Args)
@@ -631,8 +627,7 @@ func (d *Desk) settle(ctx context.Context, q Queue, a approvals.Action,
 	return q.Report(ctx, a.ID, r)
 }
 
-// told reports a final state of an action to its proposer, once per state, and stores it in the
-// entry.
+// told reports a final state of an action to its proposer, once, and stores that in the entry.
 func (d *Desk) told(ctx context.Context, e Entry, a approvals.Action) (Entry, error) {
 	if !a.State.Over() || a.State == e.Told {
 		return e, nil

@@ -59,8 +59,7 @@ type document struct {
 	} `json:"components"`
 }
 
-// A parameter is a parameter of an operation. If Ref is set, it names one of the components
-// instead.
+// A parameter is a parameter of an operation, or a Ref to one of the components.
 type parameter struct {
 	Ref      string `json:"$ref,omitempty"`
 	Name     string `json:"name"`
@@ -84,8 +83,7 @@ var verbs = []string{"get", "head", "put", "post", "delete", "patch", "options",
 
 func (o operation) reads() bool { return o.method == http.MethodGet || o.method == http.MethodHead }
 
-// read parses the OpenAPI document. It returns the operations that agents may use, the base URL of
-// the API and its title.
+// read parses the document. It returns the allowed operations, the base URL and the title.
 func (a *httpAPI) read() (operations, *url.URL, string, error) {
 	fail := func(err error) (operations, *url.URL, string, error) {
 		if at, ok := errors.AsType[*os.PathError](err); ok {
@@ -391,8 +389,7 @@ type call struct {
 	all operations
 }
 
-// call checks the arguments and returns the call of the operation with this name, which must be a
-// read if reads is true and an action otherwise.
+// call checks the arguments and returns the call of the read, or else action, with this name.
 func (a *httpAPI) call(name string, reads bool, args json.RawMessage) (c call, err error) {
 	if err := strict(args, &c.of); err != nil {
 		return c, err
@@ -446,8 +443,7 @@ func (a *httpAPI) Read(ctx context.Context, method string, args json.RawMessage)
 	return a.send(ctx, c.method, c.to, "", "", nil)
 }
 
-// Propose checks the action, and reads the resource if its path has a GET. It sends no other
-// request.
+// Propose checks the action and only reads the resource, if its path has a GET.
 func (a *httpAPI) Propose(ctx context.Context, action string, args json.RawMessage) (Change, error) {
 	o, err := a.call(action, false, args)
 	if err != nil {
@@ -540,8 +536,7 @@ func merged(to, patch json.RawMessage) json.RawMessage {
 	return out
 }
 
-// Apply sends the request. The error wraps errChanged if the resource has changed since the
-// proposal.
+// Apply sends the request, or returns errChanged if the resource has changed since the proposal.
 func (a *httpAPI) Apply(ctx context.Context, id string, c Change) (string, error) {
 	o, err := a.approved(c)
 	if err != nil {
@@ -586,8 +581,7 @@ func (a *httpAPI) Apply(ctx context.Context, id string, c Change) (string, error
 // leaves precedes the digest of the resource after Apply in an outcome. Revert looks for it.
 const leaves = ", the resource is sha256:"
 
-// Revert restores the resource with a PUT. The error wraps errChanged if it has changed since
-// Apply.
+// Revert restores the resource with a PUT, or returns errChanged if it has changed since Apply.
 func (a *httpAPI) Revert(ctx context.Context, id, outcome string, c Change) error {
 	o, err := a.approved(c)
 	if err != nil {

@@ -47,8 +47,7 @@ const (
 	noteReverted = "reverted"
 )
 
-// Limits for reads and statements. A read returns defaultRows unless asked otherwise, at most
-// maxRows.
+// Limits. A read returns defaultRows rows unless asked otherwise, at most maxRows.
 const (
 	maxRows     = 1000
 	defaultRows = 100
@@ -366,8 +365,7 @@ func (f *sqliteFile) Read(ctx context.Context, method string, args json.RawMessa
 var comparisons = map[string]string{"=": "IS", "!=": "IS NOT", "<": "<", "<=": "<=", ">": ">",
 	">=": ">=", "like": "LIKE"}
 
-// where returns the WHERE clause for conditions by column, empty for none, and the values of its
-// parameters.
+// where returns the WHERE clause for conditions, empty for none, and its parameters.
 func (t table) where(of map[string]json.RawMessage) (string, []any, error) {
 	var all []string
 	var values []any
@@ -401,8 +399,7 @@ func (t table) where(of map[string]json.RawMessage) (string, []any, error) {
 	return " WHERE " + strings.Join(all, " AND "), values, nil
 }
 
-// order returns the ORDER BY clause for columns, empty for none. The prefix - of a name sorts it
-// descending.
+// order returns the ORDER BY clause for columns, empty for none. A prefix - means descending.
 func (t table) order(of []string) (string, error) {
 	var all []string
 	for _, name := range of {
@@ -545,8 +542,7 @@ func (t table) find(ctx context.Context, con *sql.Conn, key row) (json.RawMessag
 	return json.Marshal(all[0])
 }
 
-// resource returns FILE#TABLE{KEY}, the name under which people see a row, or FILE#TABLE if key is
-// nil.
+// resource returns FILE#TABLE{KEY}, the name of a row for people, or FILE#TABLE if key is nil.
 func (f *sqliteFile) resource(t table, key row) (string, error) {
 	name := f.File + "#" + t.Name
 	if key == nil {
@@ -709,8 +705,7 @@ func (w write) do(ctx context.Context, con *sql.Conn, action string, t table) (k
 	return key, after, now - before - 1, err
 }
 
-// constraint turns a violated constraint into an error for wrong arguments. It returns other errors
-// unchanged.
+// constraint turns a constraint violation into an error for wrong arguments.
 func constraint(err error) error {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok && e.Code()&0xff == sqlite3.SQLITE_CONSTRAINT {
 		return bad("the database refuses it: %v", err)
@@ -855,8 +850,7 @@ func (f *sqliteFile) Apply(ctx context.Context, id string, c Change) (outcome st
 	return outcome, err
 }
 
-// keep records an applied action in noteTable, which it creates if necessary, and removes old
-// notes.
+// keep records an applied action in noteTable, and removes old notes.
 func keep(ctx context.Context, con *sql.Conn, id, key, after, outcome string) error {
 	now := time.Now()
 	for _, s := range []struct {
@@ -912,8 +906,7 @@ func (f *sqliteFile) Revert(ctx context.Context, id, _ string, c Change) error {
 	})
 }
 
-// undo restores the row with this key to its state before the action. now is the row after the
-// action.
+// undo restores the row with this key. now is the row after the action.
 func undo(ctx context.Context, con *sql.Conn, c Change, t table, key row, now json.RawMessage) error {
 	if c.Action == "insert" {
 		return remove(ctx, con, t, key)

@@ -69,8 +69,7 @@ func (g Gate) mode(tool string) (mode string, ruled bool) {
 	return ModeAsk, false
 }
 
-// allowed decides on a call, and notes the decision. why is the reason of a denial, empty if the
-// call is allowed.
+// allowed decides on a call. why is the reason of a denial, empty if the call is allowed.
 func (s *Session) allowed(ctx context.Context, c transcript.Call) (why string, err error) {
 	mode, ruled := s.o.Gate.mode(c.Name)
 	d := transcript.Decision{Decision: transcript.Deny, Scope: "once"}

@@ -48,8 +48,7 @@ func Replay(ctx context.Context, events []transcript.Event) error {
 
 // A replay is the Log, Model, Runner and person of a replayed loop, for the life of one process.
 type replay struct {
-	// all are the events up to the end of that process. next is the index of the next expected
-	// event.
+	// all are the events up to the end of that process; next is the index of the next one.
 	all    []transcript.Event
 	next   int
 	cancel context.CancelFunc

@@ -285,8 +285,7 @@ func (s *Session) Continue(ctx context.Context) (transcript.Event, error) {
 // errInterrupted is the beginning of the result of a call that was interrupted.
 var errInterrupted = errors.New("interrupted by the user")
 
-// call runs a tool call: call, gate, runner, result. It is the only path to a tool. It stores the
-// events before with the call.
+// call is the only path to a tool: call, gate, runner, result. It first stores the events before.
 func (s *Session) call(ctx context.Context, c transcript.Call, before ...transcript.Event) error {
 	if ctx.Err() != nil {
 		if len(before) > 0 {

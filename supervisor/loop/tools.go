@@ -27,8 +27,7 @@ type Toolbox struct {
 	tools map[string]func(context.Context, json.RawMessage) (string, error)
 }
 
-// AddTool adds a tool to b. Inputs are validated against the JSON Schema of In before run is
-// called.
+// AddTool adds a tool. Inputs are validated against the JSON Schema of In before run is called.
 func AddTool[In any](b *Toolbox, name, about string,
 	run func(context.Context, In) (string, error)) {
 	schema := codetools.Schema[In]()
@@ -76,11 +75,9 @@ func (b *Toolbox) Run(ctx context.Context, c transcript.Call) (string, bool) {
 // CodeTools holds what the tools of a coding agent need.
 type CodeTools struct {
 	Session *toolsession.Session
-	// Search is the URL of a search engine with {query} in it. If empty, there is no tool
-	// WebSearch.
+	// Search is the URL of a search engine with {query}. If empty, there is no tool WebSearch.
 	Search string
-	// Ask sends a fetched text with a question to a model without tools, and returns the reply. It
-	// may be nil.
+	// Ask, unless nil, has a model without tools answer a question about a fetched text.
 	Ask func(ctx context.Context, system, text string) (string, error)
 }
 

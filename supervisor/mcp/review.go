@@ -230,8 +230,7 @@ func (s *Server) revert(ctx context.Context, req *mcp.CallToolRequest, in revert
 	return text("done: " + what), o, nil
 }
 
-// lastCommit returns the id of the session's last commit that was not reverted, or an error if
-// there is none.
+// lastCommit returns the id of the session's last commit that was not reverted.
 func (s *Server) lastCommit(ctx context.Context) (string, error) {
 	all, err := s.session.Client().Workspaces(ctx)
 	if err != nil {

@@ -199,8 +199,7 @@ type DetachedInfo struct {
 	Running  bool      `json:"running"`
 }
 
-// Digest returns a digest of the request, with which a repeated request is recognised. The
-// inherited environment is not part of it.
+// Digest returns a digest of the request without Inherit, to recognise a repeated request.
 func (q DetachRequest) Digest() string {
 	// The same request may come from another terminal with other variables.
 	q.Inherit = nil

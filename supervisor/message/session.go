@@ -108,8 +108,7 @@ type ForkRequest struct {
 	Session *SessionRequest `json:"session,omitempty"`
 }
 
-// Digest returns a digest of the request, with which a repeated request is recognised. The
-// inherited environment is not part of it.
+// Digest returns a digest of the request without Inherit, to recognise a repeated request.
 func (q SessionRequest) Digest() string {
 	// The same request may come from another terminal with other variables.
 	q.Inherit = nil

@@ -29,8 +29,7 @@ type Response = fetchrun.Response
 // anthropicVersion is the value of the header anthropic-version in requests to the messages API.
 const anthropicVersion = "2023-06-01"
 
-// A Jail is an Asker that sends each request from a new jail. The jail may send only that request,
-// with the credential of the role.
+// A Jail is an Asker that sends each request from a new jail, whose policy allows only that.
 type Jail struct{ fetchrun.Sender }
 
 // Ask implements Asker. Neither this process nor the jail has the API key: the fetch proxy adds it.

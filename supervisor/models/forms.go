@@ -111,8 +111,7 @@ func messages(out object, r Request, most int64) {
 	out["messages"] = all
 }
 
-// failed returns the text of a result, with an error prefix if the tool failed. It is for API
-// formats without an error field.
+// failed returns a result's text, marked if the tool failed, for APIs without an error field.
 func failed(r Result) string {
 	if r.Error {
 		return "error: " + r.Text
@@ -120,8 +119,7 @@ func failed(r Result) string {
 	return r.Text
 }
 
-// chat encodes r into out for https://platform.openai.com/docs/api-reference/chat, which many hosts
-// implement.
+// chat encodes r into out for https://platform.openai.com/docs/api-reference/chat.
 func chat(out object, r Request, most int64) {
 	out["stream_options"] = object{"include_usage": true}
 	if most > 0 {

@@ -84,8 +84,7 @@ func (s *Session) open(ctx context.Context) error {
 	return nil
 }
 
-// stands reports whether the session is open or sleeps. It returns true if the daemon does not
-// answer.
+// stands reports whether the session is open or sleeps, true if the daemon does not answer.
 func (s *Session) stands(ctx context.Context) bool {
 	all, err := s.client.Sessions(ctx)
 	id := s.ID()
@@ -153,8 +152,7 @@ type Outcome struct {
 	Out, ErrOut stdio.Kept
 }
 
-// Why describes why a call failed: its standard error, or else its exit code, and the limit that it
-// hit.
+// Why says why a call failed: its standard error, or else the exit code, and the limit.
 func (o *Outcome) Why() string {
 	why := cmp.Or(strings.TrimSpace(o.ErrOut.String()), fmt.Sprintf("exit code %d", o.ExitCode))
 	if o.Limit != nil {
@@ -163,8 +161,7 @@ func (o *Outcome) Why() string {
 	return why
 }
 
-// Run runs a call and collects its output. The error is one of jail; a tool that fails is not an
-// error.
+// Run runs a call and collects its output. The error is one of jail, not of the tool.
 func (s *Session) Run(ctx context.Context, c Call) (o Outcome, err error) {
 	select {
 	case s.places <- struct{}{}:

@@ -163,8 +163,7 @@ const packed = `packed() {
 // that they send can get the credential.
 const noNetwork = "fetch.requests=0"
 
-// git runs a script in the session under limits, and returns its standard output. what names the
-// script in errors.
+// git runs a script in the session and returns its output. what names the script in errors.
 func (w *worker) git(ctx context.Context, limits []string, what, script string,
 	args ...string) (string, error) {
 	o, err := w.run(ctx, toolsession.Call{Tool: "sh", Most: maxPack, Cwd: w.root, Limits: limits,
@@ -388,8 +387,7 @@ func (w *worker) pullRequest(ctx context.Context, commit, summary string,
 		})
 }
 
-// seen returns a text without invisible characters. An action with such characters would be
-// refused.
+// seen returns a text without invisible characters, which an action must not have.
 func seen(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && !unicode.IsGraphic(r) {

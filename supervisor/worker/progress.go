@@ -58,8 +58,7 @@ func bounded(input json.RawMessage) json.RawMessage {
 const (
 	// maxQueued bounds the queued reports. Further reports are dropped.
 	maxQueued = 256
-	// perReport bounds the time of one report. lastReports bounds the time for all reports that are
-	// left at the end of a task.
+	// perReport bounds the time of one report, lastReports of all that are left at the end.
 	perReport   = 10 * time.Second
 	lastReports = 20 * time.Second
 )
@@ -131,8 +130,7 @@ func (r *reporter) post(ctx context.Context, to *url.URL, text []byte) {
 	res.Body.Close()
 }
 
-// end reports the outcome of the task, and waits until all reports are sent, at most for
-// lastReports.
+// end reports the outcome and waits, at most lastReports, until all reports are sent.
 func (r *reporter) end(out Outcome) {
 	t := time.AfterFunc(lastReports, r.stop)
 	defer t.Stop()

@@ -192,8 +192,7 @@ exec find "$p" "$@"`, in.Path, args...)
 	return strings.Join(names, "\n"), nil
 }
 
-// Texts and patterns of commands that checkCommand refuses. They are hints for the model, not a
-// security boundary.
+// checkCommand refuses these, as a hint for the model and not as a security boundary.
 var (
 	refusedTexts    = []string{"rm -rf /", "sudo", "chmod 777", ":(){", "mkfs"}
 	refusedPatterns = []*regexp.Regexp{regexp.MustCompile(`;\s*rm -rf`),
@@ -250,8 +249,7 @@ exec sh -c "$1"`, cmp.Or(in.Cwd, w.root), in.Command)
 	return streams(o), nil
 }
 
-// streams returns the standard output and error of a command with headings, at most maxCommand
-// bytes.
+// streams returns the output and errors of a command with headings, at most maxCommand bytes.
 func streams(o toolsession.Outcome) string {
 	var b strings.Builder
 	for _, s := range []struct {

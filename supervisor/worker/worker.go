@@ -87,8 +87,7 @@ type Options struct {
 	// Log stores the events of the loop, under the id Session.
 	Log     loop.Log
 	Session string
-	// Dir is an empty directory. It stays empty, as the work is in a shadow of it. Tasks may share
-	// it.
+	// Dir is an empty directory. It stays empty: the work is in a shadow. Tasks may share it.
 	Dir string
 	// Environ is the environment. Only PATH, LANG and TZ are passed on, if the policy names them.
 	Environ []string
@@ -240,8 +239,7 @@ func (w *worker) save(ctx context.Context, out *Outcome) {
 	out.FilesChanged, out.Branch, out.Commit = made.files, w.o.Task.Branch, made.id
 }
 
-// title returns the title for the commit and the pull request: the id and the first line of the
-// prompt.
+// title returns the title of the commit: the id and the first line of the prompt.
 func (w *worker) title() string {
 	line, _, _ := strings.Cut(strings.TrimSpace(w.o.Task.Prompt), "\n")
 	line = runners.Printable(line, maxTitle)
@@ -364,8 +362,7 @@ const (
 	maxSuffix = 8
 )
 
-// run runs an invocation in the session. If jail itself fails, it sets w.broken, which ends the
-// task.
+// run runs an invocation in the session. An error of jail sets w.broken, which ends the task.
 func (w *worker) run(ctx context.Context, c toolsession.Call) (toolsession.Outcome, error) {
 	o, err := w.jail.Run(ctx, c)
 	if err == nil && w.jail.ID() != w.opened {

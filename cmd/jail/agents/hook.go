@@ -35,8 +35,7 @@ a convenience, and the denial of the agent's own tools is the wall.`
 
 // Bounds of a hook.
 const (
-	// hookTime bounds the time of a hook. It is less than hookSeconds, after which agents let a
-	// call pass.
+	// hookTime bounds a hook. It is less than hookSeconds, after which agents let a call pass.
 	hookTime = 45 * time.Second
 	maxHook  = 8 << 20
 	// maxCommand bounds the rewritten command, in bytes. It is below the kernel's limit for one
@@ -243,8 +242,7 @@ func (d dialect) script(in hookInput) (script string, err error) {
 		"MCP server jail", cmp.Or(output.Printable(in.Tool), "the tool"))
 }
 
-// settings returns the request for the session of the agent's directory. It is the session of jail
-// mcp.
+// settings returns the request for jail mcp's session of the agent's directory.
 func (d dialect) settings(env *cli.Env, cmd *cobra.Command, flags *request.Flags,
 	in hookInput) (message.Request, error) {
 	if !cmd.Flags().Changed("workspace") {

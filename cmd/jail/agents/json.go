@@ -130,8 +130,7 @@ func plainJSON(v hujson.Value) string {
 	return string(v.Pack())
 }
 
-// apply makes a change, and returns it with the fields that undo needs. It returns nil if the file
-// already has the value.
+// apply makes a change and returns it with the fields for undo, or nil if the file has it already.
 func (f *jsonFile) apply(c change) (*change, error) {
 	parent, name := c.At[:len(c.At)-1], c.At[len(c.At)-1]
 	o, made, err := f.object(parent, true)

@@ -186,8 +186,7 @@ func show(w io.Writer, files []planned) {
 	}
 }
 
-// programsOf returns the command for configurations: jail if PATH finds this program under that
-// name, otherwise its path, and --profile if one is given.
+// programsOf returns the command for configurations: "jail" if PATH finds this program so.
 func programsOf(env *cli.Env, profile string) (programs, error) {
 	p := programs{exe: env.Exe}
 	if found, err := exec.LookPath("jail"); err == nil && sameFile(found, env.Exe) {
@@ -218,8 +217,7 @@ func stateOf(env *cli.Env, home string) (string, error) {
 	return filepath.Join(state, "jail/setup"), nil
 }
 
-// edited returns the text of the file at path with the changes, and the changes that were necessary
-// with the fields to undo them.
+// edited returns the text with the changes, and the necessary ones with the fields for undo.
 func edited(path string, text []byte, changes []change) (out []byte, back []change, err error) {
 	if filepath.Ext(path) == ".toml" {
 		return editedTOML(text, changes)
@@ -289,8 +287,7 @@ func restored(path string, text []byte, changes []change) (out []byte, empty boo
 	return f.text(), f.empty(), nil
 }
 
-// notEdited returns the error for a file that could not be edited, with the hint to edit it by
-// hand.
+// notEdited returns the error for a file that has to be edited by hand.
 func notEdited(path string, err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return err

@@ -244,8 +244,7 @@ func (p *planned) dirPerm() fs.FileMode {
 	return 0o755
 }
 
-// owned returns an error unless the name is a file of this kind (fs.ModeDir, or 0 for a regular
-// file), not a symbolic link, and owned by the effective user.
+// owned returns an error unless name is of this kind, no symlink, and of the effective user.
 func owned(root *os.Root, name string, kind fs.FileMode) error {
 	info, err := root.Lstat(name)
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package execserver implements the command jail exec-server, with which Codex works in a session
-// of jail.
+// Package execserver implements the command jail exec-server, which lets Codex work in a session.
 package execserver
 
 import (

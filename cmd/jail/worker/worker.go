@@ -89,8 +89,7 @@ func newRun(env *cli.Env) *cobra.Command {
 	return cmd
 }
 
-// tasksOf reads the tasks from files, or from the environment if there are none, and resolves their
-// models.
+// tasksOf reads tasks from files, or one from the environment, and resolves their models.
 func tasksOf(env *cli.Env, files []string) (tasks []manifest.Task, err error) {
 	places := agentapi.PlacesOf(env.Getenv)
 	known, err := manifest.LoadModels(places.Models)
