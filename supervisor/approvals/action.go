@@ -70,80 +70,80 @@ func (s State) Over() bool {
 // claimable reports whether the proposer has to carry out or undo the action, or is doing so.
 func (s State) claimable() bool { return s == Applying || s == Reverting }
 
-// An Action is something that waits for an approval, or did.
+// An Action is an action that needs an approval, in any state.
 type Action struct {
 	ID string `json:"id"`
-	// Digest of everything that is proposed, which a decision names.
+	// SHA-256 of everything that is proposed. A decision must name it.
 	SHA256 string `json:"sha256"`
 	// workspace.commit, fetch, tool, gate, git.push, pr.create or policy.grant.
 	Type  string `json:"type"`
 	State State  `json:"state"`
-	// Whose it is.
+	// The owner.
 	UID uint32 `json:"uid"`
-	// The run or session that it is about.
+	// The run or session that the action concerns.
 	Run string `json:"run,omitempty"`
 	// Digest of the policy of that run.
 	Policy string `json:"policy,omitempty"`
-	// What it does, in words of the daemon.
+	// A description by the daemon.
 	Summary string `json:"summary"`
-	// The words of who proposed it. They may be wrong.
+	// A description by the proposer. It may be wrong.
 	Words string `json:"words,omitempty"`
-	// Of the type workspace.commit.
+	// Set for the type workspace.commit.
 	Commit *Commit `json:"commit,omitempty"`
-	// Of the type fetch.
+	// Set for the type fetch.
 	Fetch *Fetch `json:"fetch,omitempty"`
-	// Of the type tool.
+	// Set for the type tool.
 	Tool *Tool `json:"tool,omitempty"`
 	External
-	// The agent on whose behalf it is proposed, as the proposer says: agent:USER:NAME.
+	// The agent on whose behalf it is proposed, according to the proposer: agent:USER:NAME.
 	Agent string `json:"agent,omitempty"`
 	// Whether it can be reverted once it is applied.
 	Reversible bool      `json:"reversible"`
 	Proposed   time.Time `json:"proposed"`
-	// From then on nobody can decide on it.
+	// The time from which no decision is possible.
 	Expires  time.Time `json:"expires"`
 	Decision *Decision `json:"decision,omitempty"`
-	// Who carries an external action out or undoes it, since when.
+	// The process that carries out or undoes an external action.
 	Claim *Claim `json:"claim,omitempty"`
-	// Who wants an external action undone.
+	// The request to undo an external action.
 	Undo *Decision `json:"undo,omitempty"`
-	// When it was applied, or could no longer be.
+	// When the action was applied or reached another final state.
 	Ended time.Time `json:"ended,omitzero"`
-	// What it made when it was applied: the id of a commit, or what its proposer says.
+	// The result of applying it: the id of a commit or grant, or what the proposer reports.
 	Outcome string `json:"outcome,omitempty"`
 	// Why it failed or is stale.
 	Error string `json:"error,omitempty"`
-	// It is over, and the long lists of its request are no longer kept.
+	// The action is over, and long lists and texts of its request were removed.
 	Trimmed bool `json:"trimmed,omitempty"`
 }
 
-// A Commit is what a commit of a shadow would write.
+// A Commit describes the commit of a shadow to the real directory.
 type Commit struct {
-	// The directory that it writes to, escaped as paths are shown.
+	// The real directory, escaped for display.
 	Directory string `json:"directory"`
 	// When the shadow was prepared, or resumed last. Another shadow may have the id of the run.
 	Prepared time.Time `json:"prepared,omitzero"`
-	// The shadow is of a session that had not ended for good.
+	// The shadow belongs to a session that had not ended for good.
 	Session bool            `json:"session,omitempty"`
 	Changes shadows.Changes `json:"changes"`
 	// Protected names among the changes, at most 20.
 	Protected []string `json:"protected,omitempty"`
-	// What is to be committed. Its digest is that of the change set.
+	// What is to be committed. Its digest is the digest of the change set.
 	Request shadows.CommitRequest `json:"request"`
-	// Only what needs no person is taken.
+	// Only changes that need no person are committed.
 	Auto bool `json:"auto,omitempty"`
 	// The ref that a request with git_only changes, and its values.
 	Branch *workspace.GitRef `json:"branch,omitempty"`
 }
 
-// A Fetch is a request that a run wants to send. It is approved before it is sent: the next one
-// that is the same, of the same user under the same policy, is sent once.
+// A Fetch is an HTTP request of a run. It is approved before it is sent: the approval is valid for
+// one identical request of the same user under the same policy.
 type Fetch struct {
 	// request, tunnel or websocket. Nobody sees what a tunnel or a websocket carries.
 	Kind string `json:"kind"`
-	// Of a tunnel CONNECT.
+	// CONNECT for a tunnel.
 	Method string `json:"method"`
-	// The whole URL; of a tunnel HOST:PORT.
+	// The whole URL; HOST:PORT for a tunnel.
 	URL string `json:"url"`
 	// SHA-256 of the body in hexadecimal digits, if there is one, and its length in bytes.
 	Body string `json:"body,omitempty"`
@@ -178,19 +178,19 @@ func (f Fetch) String() string {
 	return b.String()
 }
 
-// A Tool is the start of a tool. It is approved before the tool starts: the next start that is the
-// same, of the same user under the same policy, passes once; in a session that of the session.
+// A Tool is the start of a tool. It is approved before the tool starts: the approval is valid for
+// one identical start by the same user under the same policy, in a session for one in that session.
 type Tool struct {
 	// bundle/command, or the path of a module or program.
 	Name string `json:"name"`
-	// SHA-256 of the module or program, as records have it.
+	// SHA-256 of the module or program, as in audit records.
 	Digest string `json:"digest"`
-	// SHA-256, in hexadecimal digits, of what the tool is started with: all arguments, the
-	// directories, and the variables of the request.
+	// SHA-256, in hexadecimal digits, of all arguments, the directories, and the variables of the
+	// request.
 	Input string `json:"input"`
-	// The first arguments, escaped as records show them.
+	// The first arguments, escaped as in audit records.
 	Args []string `json:"args,omitempty"`
-	// The workspace's real directory, escaped as paths are shown.
+	// The workspace's real directory, escaped for display.
 	Directory string `json:"directory,omitempty"`
 	// The start is an invocation of a session.
 	Session bool `json:"session,omitempty"`
@@ -246,34 +246,35 @@ func (a Action) held() shadows.HeldCommit {
 	return h
 }
 
-// A Decision says who decided on an action, and how.
+// A Decision says who decided on an action, when, and with which scope.
 type Decision struct {
 	UID uint32 `json:"uid"`
 	PID int    `json:"pid"`
 	Exe string `json:"exe,omitempty"`
-	// How it came: cli, api, console or mcp, as the client says.
+	// cli, api, console or mcp, according to the client; grant or policy if no person decided.
 	Via string `json:"via,omitempty"`
-	// What else it allows: once, session, until=TIME or uses=N.
+	// Which further actions it covers: once (none), session, until=TIME or uses=N.
 	Scope string `json:"scope,omitempty"`
-	// The grant by which the action needed no decision of its own, or that the decision made.
+	// The grant that approved the action, or that the decision made.
 	Grant string    `json:"grant,omitempty"`
 	Time  time.Time `json:"time"`
 }
 
 func (d Decision) actor() audit.Actor { return audit.Actor{UID: d.UID, PID: d.PID, Exe: d.Exe} }
 
-// A Grant lets actions that are like one that was approved pass without a decision, as far as the
-// policy lets them be approved at all.
+// A Grant approves actions that are similar to an approved one without a further decision, if the
+// policy permits them at all.
 type Grant struct {
 	ID string `json:"id"`
 	// The type of the actions.
 	Type string `json:"type"`
-	// Whose actions.
+	// The owner of the actions.
 	UID uint32 `json:"uid"`
-	// Only actions of this run, or of this session while it has not ended for good; every one if
-	// empty.
+	// Only actions of this run, or of this session until it has ended for good; actions of all runs
+	// if empty.
 	Run string `json:"run,omitempty"`
-	// When the shadow of a run was prepared: another run may get its id. A session has many.
+	// When the shadow of the run was prepared, since another run may get the same id. Not set for a
+	// session.
 	Prepared time.Time `json:"prepared,omitzero"`
 	// Only commits to this directory.
 	Directory string `json:"directory,omitempty"`
@@ -289,20 +290,20 @@ type Grant struct {
 	// Only external actions on this target: GATEKEEPER ACTION RESOURCE, REMOTE REF CREDENTIAL, or
 	// REPOSITORY BASE CREDENTIAL.
 	Target string `json:"target,omitempty"`
-	// Only external actions on behalf of this agent, or of none.
+	// Only external actions on behalf of this agent; without an agent if empty.
 	Agent string `json:"agent,omitempty"`
-	// What runs may have beside what their profile grants: a policy grant, and no other.
+	// Set for a policy grant: what runs get in addition to their profile.
 	Widens *PolicyGrant `json:"widens,omitempty"`
-	// The words of the decision that made it.
+	// The scope of the decision that made it.
 	Scope string `json:"scope"`
-	// The action that was approved.
+	// The id of the action whose approval made it.
 	Action string `json:"action"`
-	// Until when; without end if not set.
+	// When it ends; never if not set.
 	Until time.Time `json:"until,omitzero"`
-	// How many actions it still allows; any number if not set.
+	// How many actions it still covers; any number if not set.
 	Uses  int       `json:"uses,omitempty"`
 	Given time.Time `json:"given"`
-	// Who gave it.
+	// The user who gave it.
 	By uint32 `json:"by"`
 }
 

@@ -25,10 +25,10 @@ type Claim struct {
 	UID uint32 `json:"uid"`
 	PID int    `json:"pid"`
 	Exe string `json:"exe,omitempty"`
-	// Since when.
+	// The time of the claim.
 	Time time.Time `json:"time"`
-	// The process has ended and has not reported. Whether it did what it claimed, nobody knows: it
-	// is not done again, and a person settles the action.
+	// The process has ended without a report, so whether the action was carried out is unknown. It
+	// is not carried out again: a person settles it.
 	Lost bool `json:"lost,omitempty"`
 }
 
@@ -58,14 +58,13 @@ type ProposeRequest struct {
 	Changed []string `json:"changed,omitempty"`
 	// The agent of the caller on whose behalf it is proposed: agent:USER:NAME.
 	Agent string `json:"agent,omitempty"`
-	// A secret of 20 to 128 bytes of who carries the action out, which claims and reports it. The
-	// same proposal with the same key is the same action. Not for workspace.commit.
+	// A secret of 20 to 128 bytes with which the proposer claims and reports the action. The same
+	// proposal with the same key returns the same action. Not for workspace.commit.
 	Key string `json:"key,omitempty"`
 	// A person is asked, also where the policy of the run would approve it at once. Not for
 	// workspace.commit.
 	Ask bool `json:"ask,omitempty"`
-	// What the proposer says about it, at most 2 KiB. It is shown apart from the daemon's own
-	// words.
+	// A description by the proposer, at most 2 KiB. It is shown apart from the daemon's.
 	Words string `json:"words,omitempty"`
 }
 
@@ -275,7 +274,7 @@ func (p Programs) Claim(c caller.Caller, id, key string, allowed func(Action) er
 	})
 }
 
-// A ReportRequest says how an external action ended that its proposer claimed.
+// A ReportRequest reports how a claimed external action ended.
 type ReportRequest struct {
 	// The key of the proposal.
 	Key string `json:"key"`
@@ -360,13 +359,13 @@ func (p Programs) askUndo(c caller.Caller, id string) (Action, error) {
 	})
 }
 
-// A SettleRequest says how an external action ended whose proposer does not say so any more.
+// A SettleRequest is a person's statement how an external action ended that was not reported.
 type SettleRequest struct {
 	// The digest of the action, as it was shown to who settles it.
 	SHA256 string `json:"sha256"`
 	// applied or failed; of an action that was to be undone reverted or failed.
 	State State `json:"state"`
-	// How it comes: cli, api (or empty) or console.
+	// How the statement came: cli, api (or empty) or console.
 	Via string `json:"via,omitempty"`
 }
 

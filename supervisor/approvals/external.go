@@ -31,45 +31,44 @@ type External struct {
 	PolicyGrant *PolicyGrant `json:"policy_grant,omitempty"`
 }
 
-// A Gate is what a gatekeeper does to the resource that it keeps.
+// A Gate is an action of a gatekeeper on its resource.
 type Gate struct {
 	// The name of the gatekeeper: a-z, 0-9 and -.
 	Gatekeeper string `json:"gatekeeper"`
-	// What the gatekeeper does: a-z, 0-9, and _ . - between them.
+	// The name of the gatekeeper's action: letters, digits, and _ . - between them.
 	Action string `json:"action"`
-	// What it is done to: a URL or a name, at most 1 KiB.
+	// The resource: a URL or a name, at most 1 KiB.
 	Resource string `json:"resource"`
-	// What else the gatekeeper is given: the text of a JSON object, at most 16 KiB. No key is in an
-	// object twice.
+	// Further arguments: the text of a JSON object without duplicate keys, at most 16 KiB.
 	Args string `json:"args,omitempty"`
 	// Whether the gatekeeper can undo it.
 	Reversible bool `json:"reversible,omitempty"`
 }
 
-// A Push gives a branch of a remote repository another commit, never by force.
+// A Push updates a branch of a remote repository to a commit, without force.
 type Push struct {
 	// The URL of the repository, with http or https and without a user, a query or a fragment.
 	Remote string `json:"remote"`
 	// The branch: refs/heads/NAME.
 	Ref string `json:"ref"`
-	// The commit that the branch is to be, in hexadecimal digits.
+	// The new commit of the branch, in hexadecimal digits.
 	Commit string `json:"commit"`
-	// What the branch is before the push; none if the push makes the branch.
+	// The commit of the branch before the push; empty if the push creates the branch.
 	Was string `json:"was,omitempty"`
 	// The name of the credential for the push.
 	Credential string `json:"credential,omitempty"`
-	// Of the protected names that it changes the first 20. The daemon fills this in.
+	// The first 20 protected names that the push changes. The daemon sets it.
 	Protected []string `json:"protected,omitempty"`
 }
 
 // A PullRequest asks for a branch to be merged.
 type PullRequest struct {
-	// The URL of the repository, as that of a push.
+	// The URL of the repository, as for a push.
 	Repository string `json:"repository"`
-	// The branch that is to be merged, and the one into which.
+	// The branch to merge, and the branch to merge it into.
 	Head string `json:"head"`
 	Base string `json:"base"`
-	// The commit that the head is, in hexadecimal digits.
+	// The commit of the head, in hexadecimal digits.
 	Commit string `json:"commit"`
 	// One line of at most 256 bytes.
 	Title string `json:"title"`

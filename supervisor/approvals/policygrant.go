@@ -14,9 +14,9 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// A PolicyGrant lets later runs of a profile have more than the profile grants, for some time. It is
-// a grant of the queue, which a run names; the run gets of it what the ceiling grants. It can grant
-// requests without a credential and tools of bundles, and nothing else.
+// A PolicyGrant widens a profile for later runs, for a limited time. When it is approved it becomes
+// a grant that runs name in their request. It is bounded by the ceiling, and can only grant
+// requests without a credential and tools of bundles.
 type PolicyGrant struct {
 	// The profile that is widened.
 	Profile string `json:"profile"`
@@ -24,13 +24,13 @@ type PolicyGrant struct {
 	Fetch []GrantedFetch `json:"fetch,omitempty"`
 	// Tools of bundles, as bundle/command, at most 20.
 	Tools []string `json:"tools,omitempty"`
-	// For how long from its approval on, at most 720h, such as 8h.
+	// How long it is valid after its approval, at most 720h, such as 8h.
 	For string `json:"for"`
 }
 
 // GrantedFetch are requests that a policy grant allows.
 type GrantedFetch struct {
-	// A name, or *. and a name.
+	// A host name, or *. and a name.
 	Host string `json:"host"`
 	// Ports; 443 if none is named.
 	Ports []string `json:"ports,omitempty"`
