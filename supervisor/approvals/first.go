@@ -10,11 +10,11 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// maxOfRun bounds the pending fetches and tools of one run or session.
+// maxOfRun bounds the pending fetches and tools of a run, and the external actions of an agent.
 const maxOfRun = 200
 
 const (
-	// maxOfRunBytes bounds the total size of these actions.
+	// maxOfRunBytes bounds the total size of the pending fetches and tools of a run.
 	maxOfRunBytes = 256 << 10
 	// maxOthers bounds the connections in stored.Others.
 	maxOthers = 64

@@ -25,7 +25,7 @@ type Request struct {
 	// program of the host where the policy has [tools] native. Empty with a script. With an image, a
 	// program of the image.
 	Tool string `json:"tool"`
-	// What follows the name of the tool.
+	// Arguments of the tool.
 	Args runners.Texts `json:"args,omitempty"`
 	// Script is a shell script to run in place of a tool; Args are then its parameters.
 	Script *Script `json:"script,omitempty"`
@@ -52,8 +52,7 @@ type Request struct {
 	// of the host or of the jail (/workspace/...). Empty: where dir lies in the workspace, else
 	// its root.
 	Cwd string `json:"cwd,omitempty"`
-	// What becomes of the shadow when the run has ended; without one it is kept if something
-	// changed.
+	// What happens to the shadow after the run. If empty, the shadow is kept if something changed.
 	Fate Fate `json:"fate,omitempty"`
 
 	// Each KEY=VALUE, as in a policy file; narrows only.
@@ -64,8 +63,8 @@ type Request struct {
 	KeepEnv bool `json:"keep_env,omitempty"`
 	// Hosts; narrows only.
 	Fetch []string `json:"fetch,omitempty"`
-	// Grants of a policy, by their ids, at most 20: what the run may have beside what the profile
-	// grants. The run ends when one of them is over.
+	// Ids of policy grants, at most 20, which widen the profile for this run. The run ends when one
+	// of them is over.
 	Grants []string `json:"grants,omitempty"`
 	// Outer is the layer around the jail; empty leaves the choice to the policies.
 	Outer string `json:"outer,omitempty"`
@@ -75,13 +74,12 @@ type Request struct {
 	Image string `json:"image,omitempty"`
 	// Terminal asks for a terminal of the jail's own, of that size, for a program of the host.
 	Terminal *runners.Terminal `json:"terminal,omitempty"`
-	// Tell in the result what the run opens, executes and writes, to make a policy from it.
+	// Report in the result what the run opens, executes and writes, to make a policy from it.
 	Learn bool `json:"learn,omitempty"`
 	// Agent makes the run one of an agent: its standard input and output carry the messages of
 	// package runners/agent, and its tool has only the standard error.
 	Agent *Agent `json:"agent,omitempty"`
-	// Those that a tool which is a module finds at /agent, by their names, which are relative
-	// paths: at most 200 of them and 1 MiB together.
+	// Files by relative path that a module finds below /agent: at most 200, and 1 MiB together.
 	Files map[string][]byte `json:"files,omitempty"`
 	// Inherit is the caller's own environment, NAME=VALUE; the policy passes on what it names.
 	Inherit []string `json:"inherit,omitempty"`
@@ -101,16 +99,16 @@ type Agent struct {
 	ID string `json:"id"`
 	// Instance is one agent on one channel, as agent-NAME-CHANNEL, or one of its facets.
 	Instance string `json:"instance"`
-	// Bindings are those that its manifest asks for, of PUBSUB, STORAGE, AI and HOST; the policy
+	// Bindings are the bindings in its manifest, of PUBSUB, STORAGE, AI and HOST. The policy
 	// narrows them.
 	Bindings []string `json:"bindings"`
-	// Facet says that it is a facet, which runs the module of its agent: the module may import
-	// bindings that the facet does not have, whose calls then fail.
+	// Facet is true for a facet, which runs the module of its agent. Calls of imported bindings
+	// that the facet does not have fail.
 	Facet bool `json:"facet,omitempty"`
-	// Once: it is a module that runs once, and waits for no events. It has no database, and calls
-	// what its client answers; what it writes comes in the messages, too.
+	// Once is true for a module that runs once, without events and without a database. Its client
+	// answers its calls, and its output is sent in messages, too.
 	Once bool `json:"once,omitempty"`
-	// Native: it is a program of the host, also if a bundle has a command of its name.
+	// Native is true for a program of the host, even if a bundle has a command of this name.
 	Native bool `json:"native,omitempty"`
 	// Network lets it fetch what the policy grants; without it the run fetches nothing.
 	Network bool `json:"network,omitempty"`
@@ -131,17 +129,17 @@ type Script struct {
 	Text string `json:"text"`
 }
 
-// Fate says what becomes of a shadow when its run has ended.
+// Fate says what happens to a shadow after its run.
 type Fate string
 
-// Fates. Without one a shadow is kept if something changed.
+// Fates. With FateDefault a shadow is kept if something changed.
 const (
 	FateDefault Fate = ""
 	FateKeep    Fate = "keep"
 	FateDiscard Fate = "discard"
 	FateCommit  Fate = "commit"
-	// FateAuto is that of a session whose policy says commit = "auto": what needs no person is
-	// committed. No request has it.
+	// FateAuto commits the changes that need no person. It is the fate of a session whose policy
+	// has commit = "auto", and is not valid in a request.
 	FateAuto Fate = "auto"
 )
 
@@ -176,8 +174,8 @@ type DetachRequest struct {
 	Request
 	// Keep the tool's standard input open for a client that attaches.
 	Input bool `json:"input,omitempty"`
-	// The open session in which it is an invocation; empty for a run of its own. Policy, workspace
-	// and fate are then those of the session.
+	// The open session for an invocation, which then uses the policy, workspace and fate of the
+	// session; empty for a separate run.
 	Session string `json:"session,omitempty"`
 }
 
@@ -227,9 +225,9 @@ type RecordsRequest struct {
 	Since time.Time `json:"since,omitzero"`
 	// Only before it.
 	Until time.Time `json:"until,omitzero"`
-	// of who asked for what was done
+	// The user who asked for the recorded action.
 	UID *uint32 `json:"uid,omitempty"`
-	// digest of the effective policy, or its beginning
+	// The digest of the effective policy, or the beginning of the digest.
 	Policy string `json:"policy,omitempty"`
 	Tool   string `json:"tool,omitempty"`
 	// Decision is "denied" or "allowed".
@@ -237,7 +235,7 @@ type RecordsRequest struct {
 	Layer    string `json:"layer,omitempty"`
 	// Of fetches: a name, or *. and a name for those below it.
 	Host string `json:"host,omitempty"`
-	// a pattern, such as /etc/**
+	// A pattern of paths, such as /etc/**.
 	Path string `json:"path,omitempty"`
 }
 

@@ -38,10 +38,10 @@ type SessionInfo struct {
 	// The real directory.
 	Workspace string `json:"workspace,omitempty"`
 	UID       uint32 `json:"uid"`
-	// of the first process of the jail that holds it
+	// PID of the first process of the session's jail.
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`
-	// when an invocation last began or ended
+	// When an invocation last began or ended.
 	Used time.Time `json:"used"`
 	// It sleeps when nothing has run in it for so long.
 	IdleMS int64 `json:"idle_ms"`
@@ -72,7 +72,7 @@ type ExecRequest struct {
 	Tool string `json:"tool"`
 	// Script is a shell script to run in place of a tool; Args are then its parameters.
 	Script *Script `json:"script,omitempty"`
-	// What follows the name of the tool.
+	// Arguments of the tool.
 	Args runners.Texts `json:"args,omitempty"`
 	// The caller's working directory, an absolute path. Where it lies in the workspace, the
 	// tool starts there.
@@ -95,16 +95,16 @@ type ExecRequest struct {
 
 // A StopRequest ends a session.
 type StopRequest struct {
-	// What becomes of the shadow; without one what the session was started with.
+	// What happens to the shadow. If empty, the fate in the request of the session counts.
 	Fate Fate `json:"fate,omitempty"`
 }
 
 // A ForkRequest asks for a branch of a shadow.
 type ForkRequest struct {
-	// ID is the name of the branch, which is a session; none makes one.
+	// ID is the name of the branch, which is a session. If empty, a name is generated.
 	ID string `json:"id,omitempty"`
-	// Session says which session the branch of a run's shadow is. The branch of a session is as the
-	// session.
+	// Session is the request for the branch of a run's shadow. The branch of a session has the
+	// session's own request.
 	Session *SessionRequest `json:"session,omitempty"`
 }
 
