@@ -1,5 +1,5 @@
-// Package approvals is the durable queue of actions that wait for somebody's approval, and of the
-// grants by which an approval holds for more than one action.
+// Package approvals implements the durable queue of actions that need an approval, and the grants
+// with which one approval covers further actions.
 //
 // An action is proposed, decided and applied:
 //
@@ -7,25 +7,25 @@
 //	   │                       └──────────────► failed, stale
 //	   └──► rejected, expired, withdrawn
 //
-// An action that its proposer carries out (external.go) is applying from the claim of the proposer
-// until the proposer reports how it ended, and reverting from the wish of a person to have it undone
-// until the proposer has done that:
+// The proposer of an external action (external.go) carries it out. Such an action is applying from
+// the proposer's claim until the proposer reports the result. It is reverting from the time a
+// person asks to undo it until the proposer reports that:
 //
 //	approved ── claim ──► applying ── report ──► applied ── revert ──► reverting ── report ──► reverted
 //
-// An action never changes once it is proposed, and its SHA-256 covers all that people are shown of
-// it. A decision names that digest. What the action is about is compared again while the action is
-// applied: if it is not as it was, the action is stale and nothing happens. An action that nobody
-// decides on stays pending until it expires; that its proposer is gone changes nothing.
+// A proposed action never changes. Its SHA-256 covers everything that people see of it, and a
+// decision names that digest. When the action is applied, its target is compared with the proposal
+// again: if the target has changed, the action is stale and nothing is done. An action without a
+// decision stays pending until it expires, even if its proposer has ended.
 //
-// Each step is in the journal (journal.go), flushed, before anything follows from it, and on record
-// in the audit log before an action is applied. A daemon that is killed leaves a step whole or not
-// at all. The next one puts on record what is owed, and applies what was approved unless that was
-// already done: never twice.
+// Each step is flushed to the journal (journal.go) before it has an effect, and written to the
+// audit log before an action is applied. If the daemon is killed, a step is in the journal
+// completely or not at all. The next daemon writes missing audit records, and applies approved
+// actions that have not been applied: never twice.
 //
-// Who decides: the owner of the action, or those whom [permissions.approve] of the ceiling names.
-// The connection over which an action was proposed cannot decide on it, and neither can a process
-// in a jail or another container.
+// The owner of an action decides on it, or users named in [permissions.approve] of the ceiling. The
+// connection over which an action was proposed cannot decide on it, nor can a process in a jail or
+// another container.
 package approvals
 
 import (
@@ -44,7 +44,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// State is how far an action is.
+// State is the state of an action.
 type State string
 
 // States of an action.
@@ -67,83 +67,83 @@ func (s State) Over() bool {
 	return s != Pending && s != Approved && s != Applying && s != Reverting
 }
 
-// claimable reports whether the proposer of an external action has or may get something to do.
+// claimable reports whether the proposer has to carry out or undo the action, or is doing so.
 func (s State) claimable() bool { return s == Applying || s == Reverting }
 
-// An Action is something that waits for an approval, or did.
+// An Action is an action that needs an approval, in any state.
 type Action struct {
 	ID string `json:"id"`
-	// Digest of everything that is proposed, which a decision names.
+	// SHA-256 of everything that is proposed. A decision must name it.
 	SHA256 string `json:"sha256"`
 	// workspace.commit, fetch, tool, gate, git.push, pr.create or policy.grant.
 	Type  string `json:"type"`
 	State State  `json:"state"`
-	// Whose it is.
+	// The owner.
 	UID uint32 `json:"uid"`
-	// The run or session that it is about.
+	// The run or session that the action concerns.
 	Run string `json:"run,omitempty"`
 	// Digest of the policy of that run.
 	Policy string `json:"policy,omitempty"`
-	// What it does, in words of the daemon.
+	// A description by the daemon.
 	Summary string `json:"summary"`
-	// The words of who proposed it. They may be wrong.
+	// A description by the proposer. It may be wrong.
 	Words string `json:"words,omitempty"`
-	// Of the type workspace.commit.
+	// Set for the type workspace.commit.
 	Commit *Commit `json:"commit,omitempty"`
-	// Of the type fetch.
+	// Set for the type fetch.
 	Fetch *Fetch `json:"fetch,omitempty"`
-	// Of the type tool.
+	// Set for the type tool.
 	Tool *Tool `json:"tool,omitempty"`
 	External
-	// The agent on whose behalf it is proposed, as the proposer says: agent:USER:NAME.
+	// The agent on whose behalf it is proposed, according to the proposer: agent:USER:NAME.
 	Agent string `json:"agent,omitempty"`
 	// Whether it can be reverted once it is applied.
 	Reversible bool      `json:"reversible"`
 	Proposed   time.Time `json:"proposed"`
-	// From then on nobody can decide on it.
+	// The time from which no decision is possible.
 	Expires  time.Time `json:"expires"`
 	Decision *Decision `json:"decision,omitempty"`
-	// Who carries an external action out or undoes it, since when.
+	// The process that carries out or undoes an external action.
 	Claim *Claim `json:"claim,omitempty"`
-	// Who wants an external action undone.
+	// The request to undo an external action.
 	Undo *Decision `json:"undo,omitempty"`
-	// When it was applied, or could no longer be.
+	// When the action was applied or reached another final state.
 	Ended time.Time `json:"ended,omitzero"`
-	// What it made when it was applied: the id of a commit, or what its proposer says.
+	// The result of applying it: the id of a commit or grant, or what the proposer reports.
 	Outcome string `json:"outcome,omitempty"`
 	// Why it failed or is stale.
 	Error string `json:"error,omitempty"`
-	// It is over, and the long lists of its request are no longer kept.
+	// The action is over, and long lists and texts of its request were removed.
 	Trimmed bool `json:"trimmed,omitempty"`
 }
 
-// A Commit is what a commit of a shadow would write.
+// A Commit describes the commit of a shadow to the real directory.
 type Commit struct {
-	// The directory that it writes to, escaped as paths are shown.
+	// The real directory, escaped for display.
 	Directory string `json:"directory"`
 	// When the shadow was prepared, or resumed last. Another shadow may have the id of the run.
 	Prepared time.Time `json:"prepared,omitzero"`
-	// The shadow is of a session that had not ended for good.
+	// The shadow belongs to a session that had not ended for good.
 	Session bool            `json:"session,omitempty"`
 	Changes shadows.Changes `json:"changes"`
 	// Protected names among the changes, at most 20.
 	Protected []string `json:"protected,omitempty"`
-	// What is to be committed. Its digest is that of the change set.
+	// What is to be committed. Its digest is the digest of the change set.
 	Request shadows.CommitRequest `json:"request"`
-	// Only what needs no person is taken.
+	// Only changes that need no person are committed.
 	Auto bool `json:"auto,omitempty"`
 	// The ref that a request with git_only changes, and its values.
 	Branch *workspace.GitRef `json:"branch,omitempty"`
 }
 
-// A Fetch is a request that a run wants to send. It is approved before it is sent: the next one
-// that is the same, of the same user under the same policy, is sent once.
+// A Fetch is an HTTP request of a run. It is approved before it is sent: the approval is valid for
+// one identical request of the same user under the same policy.
 type Fetch struct {
 	// request, tunnel or websocket. Nobody sees what a tunnel or a websocket carries.
 	Kind string `json:"kind"`
-	// Of a tunnel CONNECT.
+	// CONNECT for a tunnel.
 	Method string `json:"method"`
-	// The whole URL; of a tunnel HOST:PORT.
+	// The whole URL; HOST:PORT for a tunnel.
 	URL string `json:"url"`
 	// SHA-256 of the body in hexadecimal digits, if there is one, and its length in bytes.
 	Body string `json:"body,omitempty"`
@@ -152,7 +152,7 @@ type Fetch struct {
 	Credential string `json:"credential,omitempty"`
 }
 
-// target returns the URL without its query.
+// target returns the URL of the request without its query.
 func (f Fetch) target() string {
 	target, _, _ := strings.Cut(f.URL, "?")
 	return target
@@ -178,19 +178,19 @@ func (f Fetch) String() string {
 	return b.String()
 }
 
-// A Tool is the start of a tool. It is approved before the tool starts: the next start that is the
-// same, of the same user under the same policy, passes once; in a session that of the session.
+// A Tool is the start of a tool. It is approved before the tool starts: the approval is valid for
+// one identical start by the same user under the same policy, in a session for one in that session.
 type Tool struct {
 	// bundle/command, or the path of a module or program.
 	Name string `json:"name"`
-	// SHA-256 of the module or program, as records have it.
+	// SHA-256 of the module or program, as in audit records.
 	Digest string `json:"digest"`
-	// SHA-256, in hexadecimal digits, of what the tool is started with: all arguments, the
-	// directories, and the variables of the request.
+	// SHA-256, in hexadecimal digits, of all arguments, the directories, and the variables of the
+	// request.
 	Input string `json:"input"`
-	// The first arguments, escaped as records show them.
+	// The first arguments, escaped as in audit records.
 	Args []string `json:"args,omitempty"`
-	// The workspace's real directory, escaped as paths are shown.
+	// The workspace's real directory, escaped for display.
 	Directory string `json:"directory,omitempty"`
 	// The start is an invocation of a session.
 	Session bool `json:"session,omitempty"`
@@ -210,8 +210,8 @@ func (t Tool) String() string {
 	return text
 }
 
-// onRecord returns the words for an action in the log and in errors: the whole query of a URL is
-// nobody's business but that of who decides. Its hash is the one of the records of fetches.
+// onRecord returns the summary of an action for the log and errors. The query of a URL, which only
+// the person who decides may see, is replaced by its hash, as in the audit records of fetches.
 func (a Action) onRecord() string {
 	if a.Fetch == nil {
 		return a.Summary
@@ -223,7 +223,7 @@ func (a Action) onRecord() string {
 	return f.String()
 }
 
-// same reports whether an approval of one of two actions that are approved first is for the other.
+// same reports whether an approval of fetch or tool a is also valid for b.
 func (a Action) same(b Action) bool {
 	switch {
 	case a.Fetch != nil && b.Fetch != nil:
@@ -236,7 +236,7 @@ func (a Action) same(b Action) bool {
 	return false
 }
 
-// held returns what the store of shadows needs to know of the commit.
+// held converts the action to the type that the store of shadows takes.
 func (a Action) held() shadows.HeldCommit {
 	c := a.Commit
 	h := shadows.HeldCommit{UID: a.UID, Run: a.Run, Policy: a.Policy, Directory: c.Directory,
@@ -246,34 +246,35 @@ func (a Action) held() shadows.HeldCommit {
 	return h
 }
 
-// A Decision says who decided on an action, and how.
+// A Decision says who decided on an action, when, and with which scope.
 type Decision struct {
 	UID uint32 `json:"uid"`
 	PID int    `json:"pid"`
 	Exe string `json:"exe,omitempty"`
-	// How it came: cli, api, console or mcp, as the client says.
+	// cli, api, console or mcp, according to the client; grant or policy if no person decided.
 	Via string `json:"via,omitempty"`
-	// What else it allows: once, session, until=TIME or uses=N.
+	// Which further actions it covers: once (none), session, until=TIME or uses=N.
 	Scope string `json:"scope,omitempty"`
-	// The grant by which the action needed no decision of its own, or that the decision made.
+	// The grant that approved the action, or that the decision made.
 	Grant string    `json:"grant,omitempty"`
 	Time  time.Time `json:"time"`
 }
 
 func (d Decision) actor() audit.Actor { return audit.Actor{UID: d.UID, PID: d.PID, Exe: d.Exe} }
 
-// A Grant lets actions that are like one that was approved pass without a decision, as far as the
-// policy lets them be approved at all.
+// A Grant approves actions that are similar to an approved one without a further decision, if the
+// policy permits them at all.
 type Grant struct {
 	ID string `json:"id"`
 	// The type of the actions.
 	Type string `json:"type"`
-	// Whose actions.
+	// The owner of the actions.
 	UID uint32 `json:"uid"`
-	// Only actions of this run, or of this session while it has not ended for good; every one if
-	// empty.
+	// Only actions of this run, or of this session until it has ended for good; actions of all runs
+	// if empty.
 	Run string `json:"run,omitempty"`
-	// When the shadow of a run was prepared: another run may get its id. A session has many.
+	// When the shadow of the run was prepared, since another run may get the same id. Not set for a
+	// session.
 	Prepared time.Time `json:"prepared,omitzero"`
 	// Only commits to this directory.
 	Directory string `json:"directory,omitempty"`
@@ -289,49 +290,48 @@ type Grant struct {
 	// Only external actions on this target: GATEKEEPER ACTION RESOURCE, REMOTE REF CREDENTIAL, or
 	// REPOSITORY BASE CREDENTIAL.
 	Target string `json:"target,omitempty"`
-	// Only external actions on behalf of this agent, or of none.
+	// Only external actions on behalf of this agent; without an agent if empty.
 	Agent string `json:"agent,omitempty"`
-	// What runs may have beside what their profile grants: a policy grant, and no other.
+	// Set for a policy grant: what runs get in addition to their profile.
 	Widens *PolicyGrant `json:"widens,omitempty"`
-	// The words of the decision that made it.
+	// The scope of the decision that made it.
 	Scope string `json:"scope"`
-	// The action that was approved.
+	// The id of the action whose approval made it.
 	Action string `json:"action"`
-	// Until when; without end if not set.
+	// When it ends; never if not set.
 	Until time.Time `json:"until,omitzero"`
-	// How many actions it still allows; any number if not set.
+	// How many actions it still covers; any number if not set.
 	Uses  int       `json:"uses,omitempty"`
 	Given time.Time `json:"given"`
-	// Who gave it.
+	// The user who gave it.
 	By uint32 `json:"by"`
 }
 
 // stored is an action in the journal.
 type stored struct {
 	Action
-	// Connection is the one over which the action was proposed.
+	// Connection is the id of the connection over which the action was proposed.
 	Connection string `json:"connection,omitempty"`
-	// Others are the connections that proposed the same since.
+	// Others are the ids of connections that have proposed the same action since.
 	Others []string `json:"others,omitempty"`
-	// Applying is set before the action is applied; Before names what was there then.
+	// Applying is set before the action is applied. Before is the result of Committer.Before then.
 	Applying bool `json:"applying,omitempty"`
-	// RunEnded says that no grant for the run or session would be used.
+	// RunEnded is true if the run or session has ended, so that a grant for it would be useless.
 	RunEnded bool   `json:"run_ended,omitempty"`
 	Before   string `json:"before,omitempty"`
-	// Key is the SHA-256 of the key of who proposed an external action, and Process that process.
+	// Key is the SHA-256 of the secret key of an external action, and Process its proposer.
 	Key     string  `json:"key,omitempty"`
 	Process process `json:"process,omitzero"`
-	// Claimant is the process that has claimed it.
+	// Claimant is the process that has claimed the action.
 	Claimant process `json:"claimant,omitzero"`
 }
 
-// maxOverSize bounds the texts of the request of an action that is over, in bytes.
+// maxOverSize is the size in bytes from which a finished action is trimmed.
 const maxOverSize = 4 << 10
 
-// trim leaves the lists of a long request out of an action that is over: its digest and its summary
-// say what it was.
+// trim removes long lists and texts from a finished action. Its digest and summary remain.
 func (s *stored) trim() {
-	// Its proposer needs all of an action that it may have to undo.
+	// The proposer needs the whole action if it may have to undo it.
 	undone := s.State == Applied && s.Reversible
 	if s.task() != nil && s.size() > maxOverSize && !undone {
 		s.External, s.Trimmed = s.trimmed(), true
@@ -357,7 +357,7 @@ func (a Action) digest() string {
 	return fmt.Sprintf("%x", sha256.Sum256(text))
 }
 
-// summarize returns the words of the daemon for an action.
+// summarize returns the daemon's description of an action, for Summary.
 func (a Action) summarize() string {
 	if a.Fetch != nil {
 		return a.Fetch.String()
@@ -408,7 +408,7 @@ func (a Action) summarize() string {
 	return b.String()
 }
 
-// few lists the first of some texts.
+// few joins the first five texts and says how many more there are.
 func few(texts []string) string {
 	const most = 5
 	var out []string
@@ -422,7 +422,7 @@ func few(texts []string) string {
 	return text
 }
 
-// Ways of a decision. Decisions by a grant or a policy have these words in their place.
+// Values of Decision.Via for decisions by people. Other decisions have "grant" or "policy".
 var ways = []string{"cli", "api", "console", "mcp"}
 
 // Bounds of a scope.
@@ -432,7 +432,7 @@ const (
 	maxUntil = 30 * 24 * time.Hour
 )
 
-// grantFor returns the grant that a scope makes, or nil for once.
+// grantFor returns the grant that approving a with this scope makes, nil if only a is covered.
 func grantFor(a Action, scope string, now time.Time) (*Grant, error) {
 	if len(scope) > maxScope {
 		return nil, problem.New(problem.Usage, "a scope has %d bytes, at most %d", len(scope), maxScope)
@@ -481,7 +481,7 @@ func grantFor(a Action, scope string, now time.Time) (*Grant, error) {
 			return nil, problem.New(problem.Usage, "scope %q: the number is none from 1 to %d", scope,
 				maxUses).WithHint("write uses=3 for this action and two more")
 		}
-		// The action that is approved is the first.
+		// The approved action is the first use.
 		if g.Uses = n - 1; g.Uses == 0 {
 			return nil, nil
 		}
@@ -491,8 +491,8 @@ func grantFor(a Action, scope string, now time.Time) (*Grant, error) {
 		WithHint("there are once, session, until=TIME and uses=N")
 }
 
-// covers reports whether the grant allows an action now. Protected names, branches of git, and what
-// was changed on both sides, need a decision each time.
+// covers reports whether the grant allows an action now. Commits and pushes with protected names,
+// branches of git, and files changed on both sides need a decision each time.
 func (g Grant) covers(a Action, now time.Time) bool {
 	if g.over(now) || g.Type != a.Type || g.UID != a.UID || g.Run != "" && g.Run != a.Run {
 		return false

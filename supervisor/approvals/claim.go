@@ -20,19 +20,19 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// A Claim says who carries an external action out, or undoes it.
+// A Claim says which process carries out or undoes an external action.
 type Claim struct {
 	UID uint32 `json:"uid"`
 	PID int    `json:"pid"`
 	Exe string `json:"exe,omitempty"`
-	// Since when.
+	// The time of the claim.
 	Time time.Time `json:"time"`
-	// The process has ended and has not reported. Whether it did what it claimed, nobody knows: it
-	// is not done again, and a person settles the action.
+	// The process has ended without a report, so whether the action was carried out is unknown. It
+	// is not carried out again: a person settles it.
 	Lost bool `json:"lost,omitempty"`
 }
 
-// shown returns the action as it is shown now.
+// shown returns the action for callers, with Claim.Lost set if the claimant has ended.
 func (s *stored) shown() Action {
 	a := s.Action
 	if a.Claim != nil && a.State.claimable() && !s.Claimant.lives() {
@@ -58,28 +58,27 @@ type ProposeRequest struct {
 	Changed []string `json:"changed,omitempty"`
 	// The agent of the caller on whose behalf it is proposed: agent:USER:NAME.
 	Agent string `json:"agent,omitempty"`
-	// A secret of 20 to 128 bytes of who carries the action out, which claims and reports it. The
-	// same proposal with the same key is the same action. Not for workspace.commit.
+	// A secret of 20 to 128 bytes with which the proposer claims and reports the action. The same
+	// proposal with the same key returns the same action. Not for workspace.commit.
 	Key string `json:"key,omitempty"`
 	// A person is asked, also where the policy of the run would approve it at once. Not for
 	// workspace.commit.
 	Ask bool `json:"ask,omitempty"`
-	// What the proposer says about it, at most 2 KiB. It is shown apart from the daemon's own
-	// words.
+	// A description by the proposer, at most 2 KiB. It is shown apart from the daemon's.
 	Words string `json:"words,omitempty"`
 }
 
-// A Rule says what the policy says of an action of some run.
+// A Rule is the decision of a run's policy on an action.
 type Rule struct {
 	Mode policy.ApproveMode
 	// UID owns the run, and Policy is the digest of its policy.
 	UID    uint32
 	Policy string
-	// Protected reports whether a change of a name needs a person; nil is none.
+	// Protected reports whether a change of this name needs a person. If nil, no name does.
 	Protected func(name string) bool
 }
 
-// Bounds of a key, and of what a proposer reports, in bytes.
+// Bounds in bytes of a key, and of an outcome or error in a report.
 const (
 	minKey     = 20
 	maxKey     = 128
@@ -100,7 +99,7 @@ func (s *stored) hasKey(key string) bool {
 	return s.Key != "" && subtle.ConstantTimeCompare([]byte(s.Key), []byte(keySum(key))) == 1
 }
 
-// check returns what is wrong with a proposal, or nil.
+// check returns an error if the proposal is malformed or the caller is in a jail or container.
 func (p ProposeRequest) check(c caller.Caller) error {
 	if err := errors.Join(outside(c), checkKey(p.Key)); err != nil {
 		return err
@@ -115,14 +114,14 @@ func (p ProposeRequest) check(c caller.Caller) error {
 	return nil
 }
 
-// Programs is what programs outside of jails do with a queue, to act on behalf of agents.
+// Programs is the interface of a queue for programs outside of jails that act on behalf of agents.
 type Programs struct{ q *Queue }
 
-// Programs returns what programs do with the queue.
+// Programs returns the interface of the queue for programs outside of jails.
 func (q *Queue) Programs() Programs { return Programs{q} }
 
-// Propose adds an action that its proposer carries out. rule says what the policy says of it: it may
-// be approved at once, by the policy or a grant.
+// Propose adds an external action. rule is the decision of the policy: the policy or a grant may
+// approve the action at once. It is idempotent for the same proposal with the same key.
 func (p Programs) Propose(c caller.Caller, of ProposeRequest, rule Rule) (Action, error) {
 	if err := of.check(c); err != nil {
 		return Action{}, err
@@ -138,7 +137,7 @@ func (p Programs) Propose(c caller.Caller, of ProposeRequest, rule Rule) (Action
 		}
 	}
 	if of.PolicyGrant != nil || of.Ask {
-		// A policy does not widen itself.
+		// A policy must not widen itself.
 		rule.Mode = min(rule.Mode, policy.ApproveAsk)
 	}
 	key, from := keySum(of.Key), processOf(c.PID)
@@ -165,7 +164,7 @@ func (p Programs) Propose(c caller.Caller, of ProposeRequest, rule Rule) (Action
 // maxProtected bounds Push.Protected.
 const maxProtected = 20
 
-// protected returns the first of the names that a rule protects.
+// protected returns the names that a rule protects, at most maxProtected.
 func protected(names []string, rule Rule) (out []string) {
 	for _, name := range names {
 		if rule.Protected != nil && rule.Protected(name) {
@@ -177,14 +176,14 @@ func protected(names []string, rule Rule) (out []string) {
 	return out
 }
 
-// again returns the action that was proposed with a key before, or nil.
+// again returns the action with this key sum or nil. If it differs from a, that is an error.
 func (p Programs) again(a Action, key string) (*stored, error) {
 	for _, s := range p.q.actions {
 		if s.UID != a.UID || s.Key != key {
 			continue
 		}
 		if s.Trimmed {
-			// Its digest is of more than there is now.
+			// The digest of a trimmed action covers removed text, so it cannot be compared.
 			return s, nil
 		}
 		same := a
@@ -198,8 +197,8 @@ func (p Programs) again(a Action, key string) (*stored, error) {
 	return nil, nil
 }
 
-// roomFor returns an error if too many external actions of the agent with its facets, or else of the
-// run, of an action are not over.
+// roomFor returns an error if maxOfRun external actions of the same agent and its facets are not
+// over. Without an agent it counts those of the same run.
 func (p Programs) roomFor(a Action) error {
 	n, agent := 0, withoutFacet(a.Agent)
 	of := cmp.Or(agent, a.Run)
@@ -217,13 +216,14 @@ func (p Programs) roomFor(a Action) error {
 		WithHint("jail approvals lists them; decide on some")
 }
 
-// withoutFacet is the id of an agent of whose facet an id may be.
+// withoutFacet returns the id of the agent for the id of an agent or of its facet.
 func withoutFacet(id string) string {
 	id, _, _ = strings.Cut(id, "/")
 	return id
 }
 
-// proposed returns the external action with an id for who has its key.
+// proposed returns the external action with this id. It returns an error if the key is not the
+// action's or the caller may not control the action.
 func (p Programs) proposed(c caller.Caller, id, key string) (*stored, error) {
 	s, err := p.q.find(c, id)
 	switch {
@@ -239,9 +239,9 @@ func (p Programs) proposed(c caller.Caller, id, key string) (*stored, error) {
 	return s, outside(c)
 }
 
-// Claim gives an approved external action to its proposer, to carry it out once; or one that is to be
-// undone. The claim is on the disk and on record when Claim returns without an error: nobody gets
-// the action a second time. allowed returns an error if the policy does not let it be done any more.
+// Claim lets the proposer carry out an approved external action, or undo one that is Reverting.
+// When Claim returns nil, the claim is durable and in the audit log, and no second claim succeeds.
+// allowed returns an error if the policy no longer permits the action.
 func (p Programs) Claim(c caller.Caller, id, key string, allowed func(Action) error) (Action, error) {
 	return one(p.q, func(l *line, now time.Time) (*stored, error) {
 		s, err := p.proposed(c, id, key)
@@ -268,13 +268,13 @@ func (p Programs) Claim(c caller.Caller, id, key string, allowed func(Action) er
 			}
 			return l.move(&next, Applying, now, c.Actor()), nil
 		}
-		// That somebody wants it undone is on record already.
+		// The audit log already has a record of the request to undo it.
 		l.Actions = append(l.Actions, &next)
 		return &next, nil
 	})
 }
 
-// A ReportRequest says how an external action ended that its proposer claimed.
+// A ReportRequest reports how a claimed external action ended.
 type ReportRequest struct {
 	// The key of the proposal.
 	Key string `json:"key"`
@@ -287,7 +287,7 @@ type ReportRequest struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Report notes how an external action ended. The same report may come again.
+// Report stores how a claimed external action ended. It is idempotent.
 func (p Programs) Report(c caller.Caller, id string, r ReportRequest) (Action, error) {
 	if err := errors.Join(checkLine("outcome", r.Outcome, maxOutcome, false),
 		checkText("error", r.Error, maxOutcome)); err != nil {
@@ -300,7 +300,7 @@ func (p Programs) Report(c caller.Caller, id string, r ReportRequest) (Action, e
 		}
 		was := s.State
 		if was == Applied && s.Undo != nil {
-			// It could not be undone, and stands.
+			// A failed reversal leaves the action Applied.
 			was = Failed
 		}
 		if s.Claim != nil && was == r.State && s.Error == r.Error &&
@@ -315,7 +315,7 @@ func (p Programs) Report(c caller.Caller, id string, r ReportRequest) (Action, e
 	})
 }
 
-// end ends the claim of an external action.
+// end ends a claimed external action. After a failed reversal it is Applied again.
 func (l *line) end(s *stored, to State, outcome, why string, now time.Time,
 	c caller.Caller) (*stored, error) {
 	next := *s
@@ -325,7 +325,7 @@ func (l *line) end(s *stored, to State, outcome, why string, now time.Time,
 	case s.State == Reverting && to == Reverted:
 		next.Error = why
 	case s.State == Reverting && to == Failed:
-		// It stands as it was before.
+		// The action stays applied.
 		to, next.Error = Applied, why
 	default:
 		return nil, problem.New(problem.Usage, "state: action %s is %s and cannot become %.40q", s.ID,
@@ -334,7 +334,7 @@ func (l *line) end(s *stored, to State, outcome, why string, now time.Time,
 	return l.move(&next, to, now, c.Actor()), nil
 }
 
-// askUndo has the proposer of an external action undo it.
+// askUndo moves an applied external action to Reverting, so that its proposer undoes it.
 func (p Programs) askUndo(c caller.Caller, id string) (Action, error) {
 	return one(p.q, func(l *line, now time.Time) (*stored, error) {
 		s, err := p.q.known(id)
@@ -359,19 +359,18 @@ func (p Programs) askUndo(c caller.Caller, id string) (Action, error) {
 	})
 }
 
-// A SettleRequest says how an external action ended whose proposer does not say so any more.
+// A SettleRequest is a person's statement how an external action ended that was not reported.
 type SettleRequest struct {
 	// The digest of the action, as it was shown to who settles it.
 	SHA256 string `json:"sha256"`
 	// applied or failed; of an action that was to be undone reverted or failed.
 	State State `json:"state"`
-	// How it comes: cli, api (or empty) or console.
+	// How the statement came: cli, api (or empty) or console.
 	Via string `json:"via,omitempty"`
 }
 
-// Settle ends an external action whose claim is lost, or that nobody undoes, by the word of a person
-// who has looked. Nothing is done. While the process lives that has claimed the action, the process
-// alone says how it ends.
+// Settle stores a person's statement how an external action ended whose claimant has ended, or that
+// nobody undoes. It changes only the state of the action. It fails while the claimant lives.
 func (p Programs) Settle(c caller.Caller, id string, r SettleRequest) (Action, error) {
 	if r.Via != "" && r.Via != "cli" && r.Via != "api" && r.Via != "console" {
 		return Action{}, problem.New(problem.Usage, "via %q is none of cli, api and console", r.Via)
@@ -402,16 +401,16 @@ func (p Programs) Settle(c caller.Caller, id string, r SettleRequest) (Action, e
 	})
 }
 
-// settled reports whether nobody waits for a decision on the action, or for the daemon to apply it,
-// which applies commits alone.
+// settled reports whether the action is neither pending nor a commit that the daemon has yet to
+// apply.
 func (a Action) settled() bool { return a.State.Over() || a.State == Approved && a.Commit == nil }
 
-// A process tells one process of the host from all others, over restarts of the host.
+// A process identifies a process uniquely, even after its PID is reused or the host is rebooted.
 type process struct {
 	PID int `json:"pid"`
-	// Start is field 22 of proc_pid_stat(5), in clock ticks since the host was started.
+	// Start is the start time, field 22 of proc_pid_stat(5), in clock ticks since boot.
 	Start string `json:"start"`
-	// Boot is the id of that start of the host.
+	// Boot is the boot id of the host.
 	Boot string `json:"boot"`
 }
 
@@ -423,7 +422,7 @@ var bootID = sync.OnceValue(func() string {
 	return strings.TrimSpace(string(text))
 })
 
-// processOf returns the process with a PID, or the zero process if there is none.
+// processOf returns the process with this PID, or the zero process if it has ended.
 func processOf(pid int) process {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil || pid <= 0 {
@@ -438,8 +437,8 @@ func processOf(pid int) process {
 	return process{PID: pid, Start: fields[start], Boot: bootID()}
 }
 
-// is reports whether the process with a PID is this one.
+// is reports whether pid is the PID of this process and it is alive.
 func (p process) is(pid int) bool { return p.PID != 0 && p.PID == pid && processOf(pid) == p }
 
-// lives reports whether the process has not ended.
+// lives reports whether the process is still alive.
 func (p process) lives() bool { return p.is(p.PID) }

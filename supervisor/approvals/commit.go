@@ -17,20 +17,20 @@ import (
 
 func newID() string { return string(jail.NewID()) }
 
-// A Committer applies commits. by is who decided; everything is done with the rights of the owner.
+// A Committer applies and reverts commits with the owner's rights. by is the user who decided.
 type Committer interface {
-	// Before returns what Settled needs to know of how things are before Apply.
+	// Before returns the state before Apply, such as the last commit. It is passed to Settled.
 	Before(ctx context.Context, a Action) (string, error)
-	// Apply applies an action and returns what it made. An error that is errStale says that
-	// nothing was done because something has changed.
+	// Apply applies an action and returns the id of the commit. The error is errStale if nothing
+	// was done because the target has changed.
 	Apply(ctx context.Context, a Action, by audit.Actor) (outcome string, err error)
-	// Settled finds out whether an Apply that was killed has been done.
+	// Settled reports whether an Apply that was killed made its commit, and the commit's id.
 	Settled(ctx context.Context, a Action, before string) (outcome string, done bool, err error)
 	Revert(ctx context.Context, a Action, by audit.Actor) error
 }
 
-// ProposeCommit adds a commit that the store of shadows holds back. A grant may approve it: then
-// the commit has been made when ProposeCommit returns, or the error says why not.
+// ProposeCommit adds an action for a commit that needs an approval. If a grant covers it,
+// ProposeCommit also makes the commit, and the error says why that failed.
 func (q *Queue) ProposeCommit(ctx context.Context, c caller.Caller,
 	held shadows.HeldCommit) (Action, error) {
 	a := Action{Type: policy.ActionCommit, UID: held.UID, Run: held.Run, Policy: held.Policy,
@@ -38,7 +38,7 @@ func (q *Queue) ProposeCommit(ctx context.Context, c caller.Caller,
 		Commit: &Commit{Directory: held.Directory, Prepared: held.Prepared, Session: held.Session,
 			Changes: held.Changes, Protected: held.Protected, Request: held.Request,
 			Auto: held.Request.Auto, Branch: held.Branch}}
-	// It has a field of its own, which is in the digest.
+	// The field Commit.Auto holds it, and is covered by the digest.
 	a.Commit.Request.Auto = false
 	var s *stored
 	err := q.step(func(now time.Time) (l line, err error) {
@@ -51,8 +51,8 @@ func (q *Queue) ProposeCommit(ctx context.Context, c caller.Caller,
 	return q.apply(context.WithoutCancel(ctx), s.ID, true)
 }
 
-// AskCommit is ProposeCommit for who wants the commit and no action: unless a grant let it be made,
-// the error says that it waits.
+// AskCommit is like ProposeCommit, but returns the id of the commit. If no grant covers the commit,
+// the error is the one of Waits.
 func (q *Queue) AskCommit(ctx context.Context, c caller.Caller,
 	held shadows.HeldCommit) (commit string, err error) {
 	a, err := q.ProposeCommit(ctx, c, held)
@@ -62,7 +62,7 @@ func (q *Queue) AskCommit(ctx context.Context, c caller.Caller,
 	return a.Outcome, err
 }
 
-// Waits is the error for a command whose action waits for an approval.
+// Waits returns the error for a command whose action waits for an approval.
 func Waits(a Action) error {
 	e := problem.New(problem.ApprovalPending, "it waits for an approval: %s", a.onRecord()).
 		WithHint("jail approvals approve " + a.ID + " approves it, jail approvals show " + a.ID +
@@ -75,13 +75,13 @@ func Waits(a Action) error {
 	return e
 }
 
-// Commits applies commits by a store of shadows.
+// Commits is a Committer that uses a store of shadows.
 type Commits struct{ Store *shadows.Store }
 
-// noCommit is Before where there was no commit.
+// noCommit is the result of Before for a shadow without commits.
 const noCommit = "none"
 
-// Before returns the last commit of the shadow.
+// Before returns the id of the last commit of the shadow, or noCommit.
 func (k Commits) Before(ctx context.Context, a Action) (string, error) {
 	info, err := k.Store.Approvals().Commits(ctx, a.Run)
 	if err == nil {
@@ -96,14 +96,14 @@ func (k Commits) Before(ctx context.Context, a Action) (string, error) {
 	return info.Commits[len(info.Commits)-1].ID, nil
 }
 
-// unknown is the error for an action that was begun, and of which nobody can tell any more whether
-// it was done.
+// unknown returns the error for an interrupted action for which nobody can tell whether it was
+// applied.
 func unknown(err error) error {
 	return problem.New(problem.Failed, "its outcome is unknown: %w", err).
 		WithHint("look at the directory; jail audit show --run names what was committed")
 }
 
-// Settled looks for a commit of the very change set after the last one before.
+// Settled looks for a commit with the digest of the action's change set after the commit before.
 func (k Commits) Settled(ctx context.Context, a Action, before string) (string, bool, error) {
 	info, err := k.Store.Approvals().Commits(ctx, a.Run)
 	if err != nil {
@@ -115,13 +115,13 @@ func (k Commits) Settled(ctx context.Context, a Action, before string) (string, 
 	return settledIn(info, a, before)
 }
 
-// settledIn is Settled in the shadow that has the id of the run now.
+// settledIn is Settled for the shadow that now has the id of the run. It may be another shadow.
 func settledIn(info workspace.Info, a Action, before string) (string, bool, error) {
 	after := before == noCommit
 	known := slices.ContainsFunc(info.Commits, func(c workspace.CommitRecord) bool {
 		return c.ID == before
 	})
-	// The id of a commit is in one shadow only, which may be a session's that was resumed.
+	// Ids of commits are unique, so a shadow with that commit is the same, perhaps resumed.
 	if err := a.held().IsShadow(info); err != nil && !known {
 		return "", false, unknown(err)
 	}
@@ -137,7 +137,7 @@ func settledIn(info workspace.Info, a Action, before string) (string, bool, erro
 	return "", false, nil
 }
 
-// Apply commits what was approved, if it is still the same.
+// Apply makes the approved commit. The error is errStale if shadow or directory have changed.
 func (k Commits) Apply(ctx context.Context, a Action, by audit.Actor) (string, error) {
 	done, err := k.Store.Approvals().Commit(ctx, by, a.held())
 	if err != nil {
@@ -146,12 +146,12 @@ func (k Commits) Apply(ctx context.Context, a Action, by audit.Actor) (string, e
 	return done.ID, nil
 }
 
-// Revert undoes the commit.
+// Revert undoes the commit of the action.
 func (k Commits) Revert(ctx context.Context, a Action, by audit.Actor) error {
 	return k.Store.Approvals().Revert(ctx, by, a.held(), a.Outcome)
 }
 
-// stale marks errors that say that the shadow or the directory is not as it was.
+// stale turns errors about a changed shadow or directory into errStale.
 func stale(err error) error {
 	changed := []error{workspace.ErrDigest, workspace.ErrConflict, workspace.ErrNoChange,
 		shadows.ErrOther}

@@ -50,8 +50,8 @@ func outside(c caller.Caller) error {
 		WithHint("decide from a terminal of the host")
 }
 
-// Decide decides on an action. An approved action is applied before Decide returns. An action that
-// was approved before and could not be applied then is applied now, or rejected.
+// Decide approves or rejects an action. It applies an approved commit or policy grant before it
+// returns. An action that was approved but could not be applied may be decided on again.
 func (q *Queue) Decide(ctx context.Context, c caller.Caller, id string,
 	req DecideRequest) (Action, error) {
 	if !slices.Contains(append(ways, ""), req.Via) {
@@ -74,7 +74,7 @@ func (q *Queue) Decide(ctx context.Context, c caller.Caller, id string,
 		}
 		if req.Scope == "" && req.Decision == "approve" && req.Via != "mcp" && s.Tool != nil &&
 			s.Tool.Session {
-			// A tool asks once in a session.
+			// A tool in a session needs one approval per session.
 			req.Scope = "session"
 		}
 		d := Decision{UID: c.UID, PID: c.PID, Exe: c.Exe, Via: req.Via, Scope: req.Scope, Time: now}
@@ -116,7 +116,7 @@ func (q *Queue) Decide(ctx context.Context, c caller.Caller, id string,
 	return q.apply(context.WithoutCancel(ctx), id, true)
 }
 
-// owedDecision is the error for a decision that stands, and that the log did not take.
+// owedDecision returns the error for a decision that is valid, but not yet in the audit log.
 func owedDecision(a Action, err error) error {
 	text := "action %s is decided, and on record once the log has room: %w"
 	if a.State == Approved && a.Commit != nil {
@@ -125,7 +125,7 @@ func owedDecision(a Action, err error) error {
 	return problem.New(problem.Failed, text, a.ID, err).WithHint("make room for the log")
 }
 
-// ungrant ends the grant that the approval of an action made which is not applied after all.
+// ungrant revokes the grant made by the approval of s, if s is approved but will not be applied.
 func ungrant(q *Queue, l *line, s *stored, by audit.Actor) {
 	if s.State != Approved || s.Decision == nil {
 		return
@@ -142,7 +142,7 @@ func actionOf(s *stored) Action {
 	return s.shown()
 }
 
-// mayDecide returns an error unless the caller may decide on an action in this way.
+// mayDecide returns an error unless the caller may make this decision on the action.
 func (q *Queue) mayDecide(c caller.Caller, s *stored, req DecideRequest) error {
 	refused := func(format string, args ...any) error {
 		return problem.New(problem.Refused, format, args...).
@@ -179,13 +179,13 @@ func (q *Queue) mayDecide(c caller.Caller, s *stored, req DecideRequest) error {
 	return nil
 }
 
-// proposedBy reports whether an action was proposed over a connection.
+// proposedBy reports whether the action was proposed over the connection with this id.
 func (s *stored) proposedBy(connection string) bool {
 	return s.Connection == connection || slices.Contains(s.Others, connection)
 }
 
-// undecided returns an error for an action that is over, or that is being applied unless again is
-// true.
+// undecided returns an error for an action that is over or that its proposer carries out. An action
+// that jail is applying is an error unless again is true.
 func (s *stored) undecided(again bool) error {
 	switch {
 	case s.State.Over():
@@ -200,7 +200,7 @@ func (s *stored) undecided(again bool) error {
 	return nil
 }
 
-// grantable returns an error for a grant that would not cover the action that it is given for.
+// grantable returns an error for a useless grant, one that does not cover a, and any via mcp.
 func grantable(g Grant, a *stored, via string, now time.Time) error {
 	if via == "mcp" {
 		return problem.New(problem.Refused, "a decision by mcp counts once").
@@ -224,7 +224,7 @@ func grantable(g Grant, a *stored, via string, now time.Time) error {
 	return nil
 }
 
-// Withdraw takes an action back that was not applied.
+// Withdraw withdraws an action that has not been applied.
 func (q *Queue) Withdraw(c caller.Caller, id string) (Action, error) {
 	return one(q, func(l *line, now time.Time) (*stored, error) {
 		s, err := q.find(c, id)
@@ -242,11 +242,11 @@ func (q *Queue) Withdraw(c caller.Caller, id string) (Action, error) {
 	})
 }
 
-// errStale says that something has changed since the action was proposed.
+// errStale is the error for an action whose target has changed since the proposal.
 var errStale = errors.New("it has changed since it was proposed")
 
-// apply applies an approved action, unless that was done. Without wait it leaves an action alone
-// that somebody else applies now.
+// apply applies an approved commit, unless it was applied already. If wait is false and somebody
+// else is applying it, apply returns the zero Action.
 func (q *Queue) apply(ctx context.Context, id string, wait bool) (a Action, err error) {
 	release, ok, err := q.journal.applying(id, wait)
 	if err != nil {
@@ -270,7 +270,7 @@ func (q *Queue) apply(ctx context.Context, id string, wait bool) (a Action, err 
 	if !fresh {
 		outcome, done, err := q.o.Commits.Settled(ctx, s.Action, s.Before)
 		if err != nil && isBusy(err) {
-			// What was there before must be known until somebody can tell.
+			// Keep Before until the store can tell whether the commit was made.
 			return s.Action, err
 		}
 		if err != nil || done {
@@ -282,7 +282,7 @@ func (q *Queue) apply(ctx context.Context, id string, wait bool) (a Action, err 
 		err = staleError{errors.New("nothing was left to be done")}
 	}
 	if err != nil && !errors.Is(err, errStale) {
-		// It may have failed after the action was done: at its record, for example.
+		// Apply may have failed after the commit was made, for example at its audit record.
 		if made, done, lookErr := q.o.Commits.Settled(ctx, s.Action, s.Before); lookErr == nil &&
 			done {
 			outcome, err = made, nil
@@ -291,16 +291,16 @@ func (q *Queue) apply(ctx context.Context, id string, wait bool) (a Action, err 
 	return q.end(id, outcome, err)
 }
 
-// isBusy reports whether an approved action can be applied later without a change of anything.
+// isBusy reports whether applying an action again later may succeed, as the host is only busy.
 func isBusy(err error) bool {
 	return problem.From(err).Code == problem.Busy && !errors.Is(err, workspace.ErrManyDirs)
 }
 
-// unset is Before of an action that nobody has begun to apply.
+// unset is the value of stored.Before until an action is being applied.
 const unset = ""
 
-// begin makes durable that the action is going to be applied, and returns it. fresh is false for an
-// action that was begun by a daemon that was killed.
+// begin marks the action in the journal as being applied, and returns it. fresh is false if it was
+// marked before, by a daemon that was killed, or if it is not approved.
 func (q *Queue) begin(ctx context.Context, id string) (s *stored, fresh bool, err error) {
 	s, err = q.current(id)
 	if err != nil || s.State != Approved || s.Applying {
@@ -329,7 +329,7 @@ func (q *Queue) begin(ctx context.Context, id string) (s *stored, fresh bool, er
 	return s, fresh, err
 }
 
-// known returns an action that was there before.
+// known returns the action with this id, or an error if it has been removed.
 func (q *Queue) known(id string) (*stored, error) {
 	if s := q.actions[id]; s != nil {
 		return s, nil
@@ -337,7 +337,7 @@ func (q *Queue) known(id string) (*stored, error) {
 	return nil, problem.New(problem.NotFound, "action %q is gone", id)
 }
 
-// current returns the action as it is now.
+// current is known, after reading what other daemons have written.
 func (q *Queue) current(id string) (s *stored, err error) {
 	err = q.look(func() (err error) {
 		s, err = q.known(id)
@@ -346,7 +346,7 @@ func (q *Queue) current(id string) (s *stored, err error) {
 	return s, err
 }
 
-// end makes durable how the application of an action ended. A host that is busy leaves it approved.
+// end stores the result of applying an action. If the host was busy, it stays approved.
 func (q *Queue) end(id, outcome string, failed error) (Action, error) {
 	var ended *stored
 	err := q.step(func(now time.Time) (l line, err error) {
@@ -392,7 +392,7 @@ func (q *Queue) end(id, outcome string, failed error) (Action, error) {
 	return ended.Action, failed
 }
 
-// outcomeError is the error for an approval whose action failed or is stale.
+// outcomeError returns the error for an action that failed or is stale.
 func outcomeError(a Action) *problem.Error {
 	if a.State == Stale {
 		return problem.New(problem.Conflict, "action %s is stale, and nothing was done: %s", a.ID,
@@ -402,14 +402,14 @@ func outcomeError(a Action) *problem.Error {
 		WithHint("jail approvals show " + a.ID + " shows it")
 }
 
-// Recover applies what was approved and not applied, by a daemon that is gone or on a host that was
-// busy. A failure is in the state of the action.
+// Recover applies approved commits that were not applied because the daemon was killed or the host
+// was busy. A commit that fails is not an error: its action gets the state Failed or Stale.
 func (q *Queue) Recover() error {
 	_, err := q.recover()
 	return err
 }
 
-// recover is Recover, and returns how many actions are still to be applied.
+// recover is Recover. It also returns how many actions remain to be applied.
 func (q *Queue) recover() (left int, err error) {
 	if q.unused() {
 		return 0, nil
@@ -440,14 +440,14 @@ func (q *Queue) recover() (left int, err error) {
 	return left, err
 }
 
-// How long Keep waits between two tries, at first and at most.
+// Delays between two attempts of Keep: the first and the longest.
 const (
 	retryFirst = 5 * time.Second
 	retryMost  = 10 * time.Minute
 )
 
-// Keep calls Recover again and again until done is closed, less often while actions cannot be
-// applied. failed gets the result of each.
+// Keep calls recover repeatedly until done is closed, with exponential backoff while actions cannot
+// be applied. It passes the result of each call, which may be nil, to failed.
 func (q *Queue) Keep(done <-chan struct{}, failed func(error)) {
 	wait := retryFirst
 	for tick.Wait(done, wait) {
@@ -457,7 +457,7 @@ func (q *Queue) Keep(done <-chan struct{}, failed func(error)) {
 	}
 }
 
-// nextTry returns how long to wait after a try.
+// nextTry returns the delay before the next attempt.
 func nextTry(waited time.Duration, allApplied bool) time.Duration {
 	if allApplied {
 		return retryFirst
@@ -465,7 +465,7 @@ func nextTry(waited time.Duration, allApplied bool) time.Duration {
 	return min(2*waited, retryMost)
 }
 
-// Revert undoes an action that was applied.
+// Revert undoes a commit or policy grant, and asks the proposer to undo other external actions.
 func (q *Queue) Revert(ctx context.Context, c caller.Caller, id string) (a Action, err error) {
 	if err := q.look(func() error {
 		s, err := q.find(c, id)
@@ -476,7 +476,7 @@ func (q *Queue) Revert(ctx context.Context, c caller.Caller, id string) (a Actio
 	}); err != nil {
 		return Action{}, err
 	}
-	// Nobody else applies or reverts the action meanwhile.
+	// With this lock nobody else applies or reverts the action meanwhile.
 	release, _, err := q.journal.applying(id, true)
 	if err != nil {
 		return Action{}, broken(err)

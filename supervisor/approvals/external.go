@@ -31,45 +31,44 @@ type External struct {
 	PolicyGrant *PolicyGrant `json:"policy_grant,omitempty"`
 }
 
-// A Gate is what a gatekeeper does to the resource that it keeps.
+// A Gate is an action of a gatekeeper on its resource.
 type Gate struct {
 	// The name of the gatekeeper: a-z, 0-9 and -.
 	Gatekeeper string `json:"gatekeeper"`
-	// What the gatekeeper does: a-z, 0-9, and _ . - between them.
+	// The name of the gatekeeper's action: letters, digits, and _ . - between them.
 	Action string `json:"action"`
-	// What it is done to: a URL or a name, at most 1 KiB.
+	// The resource: a URL or a name, at most 1 KiB.
 	Resource string `json:"resource"`
-	// What else the gatekeeper is given: the text of a JSON object, at most 16 KiB. No key is in an
-	// object twice.
+	// Further arguments: the text of a JSON object without duplicate keys, at most 16 KiB.
 	Args string `json:"args,omitempty"`
 	// Whether the gatekeeper can undo it.
 	Reversible bool `json:"reversible,omitempty"`
 }
 
-// A Push gives a branch of a remote repository another commit, never by force.
+// A Push updates a branch of a remote repository to a commit, without force.
 type Push struct {
 	// The URL of the repository, with http or https and without a user, a query or a fragment.
 	Remote string `json:"remote"`
 	// The branch: refs/heads/NAME.
 	Ref string `json:"ref"`
-	// The commit that the branch is to be, in hexadecimal digits.
+	// The new commit of the branch, in hexadecimal digits.
 	Commit string `json:"commit"`
-	// What the branch is before the push; none if the push makes the branch.
+	// The commit of the branch before the push; empty if the push creates the branch.
 	Was string `json:"was,omitempty"`
 	// The name of the credential for the push.
 	Credential string `json:"credential,omitempty"`
-	// Of the protected names that it changes the first 20. The daemon fills this in.
+	// The first 20 protected names that the push changes. The daemon sets it.
 	Protected []string `json:"protected,omitempty"`
 }
 
 // A PullRequest asks for a branch to be merged.
 type PullRequest struct {
-	// The URL of the repository, as that of a push.
+	// The URL of the repository, as for a push.
 	Repository string `json:"repository"`
-	// The branch that is to be merged, and the one into which.
+	// The branch to merge, and the branch to merge it into.
 	Head string `json:"head"`
 	Base string `json:"base"`
-	// The commit that the head is, in hexadecimal digits.
+	// The commit of the head, in hexadecimal digits.
 	Commit string `json:"commit"`
 	// One line of at most 256 bytes.
 	Title string `json:"title"`
@@ -89,20 +88,20 @@ const (
 	maxName = 128
 )
 
-// A task is what the types of external actions have in common.
+// A task is the description of an external action of some type.
 type task interface {
-	// kind is the type of the action.
+	// kind returns the type of the action.
 	kind() string
-	// check returns what is wrong with a field, or nil.
+	// check returns an error for a malformed field.
 	check() error
-	// String is the words of the daemon.
+	// String returns the daemon's description of the action.
 	String() string
-	// target is what a grant for actions that are like this one names.
+	// target returns the text that must be equal for a grant to cover the action.
 	target() string
 	size() int
 }
 
-// task returns what is to be done, or nil for actions of the other types.
+// task returns the field that is set, or nil if the action is not external.
 func (e External) task() task {
 	switch {
 	case e.Gate != nil:
@@ -117,10 +116,10 @@ func (e External) task() task {
 	return nil
 }
 
-// carried reports whether the proposer carries the action out.
+// carried reports whether the proposer carries the action out. Policy grants are applied by jail.
 func (e External) carried() bool { return e.task() != nil && e.PolicyGrant == nil }
 
-// check returns an error unless one field is set, of an action of this type, and is right.
+// check returns an error unless exactly one field is set, of this type and well formed.
 func (e External) check(kind string) error {
 	n := 0
 	for _, set := range []bool{e.Gate != nil, e.Push != nil, e.PullRequest != nil,
@@ -136,7 +135,7 @@ func (e External) check(kind string) error {
 		"push, pull_request and policy_grant", kind)
 }
 
-// trimmed is e without its long texts.
+// trimmed returns a copy of e without its long texts.
 func (e External) trimmed() External {
 	if g := e.Gate; g != nil {
 		short := *g
@@ -251,12 +250,12 @@ func withCredential(text, name string) string {
 	return text + ", with the credential " + name
 }
 
-// pattern compiles an expression when it is used for the first time.
+// pattern returns a function that compiles a regular expression on its first call.
 func pattern(text string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
 }
 
-// Forms of names.
+// Syntax of names.
 var (
 	gatekeeperName = pattern(`^[a-z0-9][a-z0-9-]{0,62}$`)
 	plainName      = pattern(`^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$`)
@@ -264,7 +263,7 @@ var (
 	profileName    = pattern(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 )
 
-// IsActionName reports whether a name is one that a Gate may have as its action.
+// IsActionName reports whether a name is valid as the Action of a Gate.
 func IsActionName(name string) bool { return len(name) <= maxName && plainName().MatchString(name) }
 
 const headsPrefix = "refs/heads/"
@@ -300,7 +299,7 @@ func checkBranch(field, ref string) error {
 
 func checkURL(field, text string) error {
 	u, err := url.Parse(text)
-	// With spaces the summary of the action could read as that of another one.
+	// Spaces could make the summary of the action read like another action.
 	if err != nil || len(text) > maxURL || strings.ContainsFunc(text, unicode.IsSpace) ||
 		u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" ||
 		strings.HasSuffix(text, "#") || strings.Trim(u.Path, "/") == "" {
@@ -310,7 +309,8 @@ func checkURL(field, text string) error {
 	return checkLine(field, text, maxURL, true)
 }
 
-// checkLine returns an error unless a text is one line that people can read.
+// checkLine returns an error unless a text is a single line of at most most bytes that passes
+// checkText. If needed is true, it must not be blank.
 func checkLine(field, text string, most int, needed bool) error {
 	if needed && strings.TrimSpace(text) == "" {
 		return fmt.Errorf("%s is missing", field)
@@ -321,9 +321,9 @@ func checkLine(field, text string, most int, needed bool) error {
 	return checkText(field, text, most)
 }
 
-// checkText returns an error for a text that would not look to people as it is: one that is not
-// UTF-8, or that has control characters or invisible ones, such as those that turn the direction of
-// writing.
+// checkText returns an error for a text of more than most bytes, and for a text that people would
+// not see as it is: not UTF-8, or with control or invisible characters, such as bidirectional
+// controls.
 func checkText(field, text string, most int) error {
 	if len(text) > most {
 		return fmt.Errorf("%s has %d bytes, at most %d", field, len(text), most)
@@ -338,11 +338,11 @@ func checkText(field, text string, most int) error {
 	return nil
 }
 
-// maxDepth bounds the objects and lists in each other of the arguments of a gatekeeper.
+// maxDepth bounds the nesting of objects and lists in the arguments of a gatekeeper.
 const maxDepth = 32
 
-// checkArgs returns an error unless a text is empty or one JSON object in which no object has a key
-// twice: what people see must be what any decoder reads.
+// checkArgs returns an error unless a text is empty or one JSON object without duplicate keys at
+// any level: with duplicates, decoders could read something else than people see.
 func checkArgs(field, text string) error {
 	if text == "" {
 		return nil
@@ -365,7 +365,7 @@ func checkArgs(field, text string) error {
 	return nil
 }
 
-// checkObject reads the rest of an object or list.
+// checkObject reads an object or list after its opening token, and checks keys and depth.
 func checkObject(d *json.Decoder, opened json.Token, depth int) error {
 	if depth == 0 {
 		return fmt.Errorf("more than %d objects and lists in each other", maxDepth)
@@ -377,8 +377,8 @@ func checkObject(d *json.Decoder, opened json.Token, depth int) error {
 			if err != nil {
 				return err
 			}
-			// Most decoders take no notice of the case of a key. Two letters have ſ and K beside them,
-			// of which one changes in each direction.
+			// Most decoders ignore the case of keys. ToUpper folds ſ to S, and ToLower folds the
+			// Kelvin sign to k.
 			name := strings.ToLower(strings.ToUpper(key.(string)))
 			if seen[name] {
 				return fmt.Errorf("the key %.80q is there twice", key)

@@ -10,23 +10,23 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// maxOfRun bounds the actions of one run or session that wait to be approved before they are done.
+// maxOfRun bounds the pending fetches and tools of a run, and the external actions of an agent.
 const maxOfRun = 200
 
 const (
-	// maxOfRunBytes bounds their bytes.
+	// maxOfRunBytes bounds the total size of the pending fetches and tools of a run.
 	maxOfRunBytes = 256 << 10
-	// maxOthers bounds the connections that propose the same action.
+	// maxOthers bounds the connections in stored.Others.
 	maxOthers = 64
 )
 
-// first is how a queue is asked for actions that are approved before they are done.
+// first handles fetches and tools, which are approved first and then done by a run.
 type first struct{ q *Queue }
 
-// ask asks whether actions may be done that are approved first. If each was approved, or a
-// grant covers it, all are Applied and the last is returned. Else none is, and the first one that
-// waits is returned: a known one that is the same, or a new one. After the end of ctx no action
-// becomes Applied.
+// ask asks whether all these actions may be done. If each was approved or is covered by a grant,
+// all become Applied and the last is returned. Otherwise none does, and the first that was not
+// approved is returned: an existing action that is the same, or a new one. No action becomes
+// Applied after ctx ends.
 func (f first) ask(ctx context.Context, c caller.Caller, all ...Action) (Action, error) {
 	var out *stored
 	err := f.q.step(func(now time.Time) (done line, err error) {
@@ -48,8 +48,8 @@ func (f first) ask(ctx context.Context, c caller.Caller, all ...Action) (Action,
 	return actionOf(out), err
 }
 
-// pass makes an action Applied that was approved or that a grant covers. Else it returns the one
-// that waits.
+// pass makes a Applied if it was approved or a grant covers it. Otherwise it returns the pending or
+// rejected action that is the same as a, which it adds if there is none.
 func (f first) pass(l *line, a Action, c caller.Caller, now time.Time) (*stored, error) {
 	s, waiting := f.like(a, c.Connection)
 	var err error
@@ -65,7 +65,7 @@ func (f first) pass(l *line, a Action, c caller.Caller, now time.Time) (*stored,
 			return nil, err
 		}
 	case s.State == Pending:
-		// The grant is newer than the action.
+		// A grant may have been made after the action.
 		if g := grantOf(f.q, s.Action, now); g != nil {
 			s = l.granted(s, g, now)
 		} else if c.Connection != "" && !s.proposedBy(c.Connection) {
@@ -76,15 +76,15 @@ func (f first) pass(l *line, a Action, c caller.Caller, now time.Time) (*stored,
 		}
 	}
 	if s.State == Approved {
-		// It counts once, whatever becomes of what is done.
+		// An approval is used once, even if the fetch or tool fails.
 		s = l.move(s, Applied, now, s.Decision.actor())
 	}
 	return s, nil
 }
 
-// like returns the action that is the same as a and is approved, or else waits, or else was rejected
-// in the run of a while that lasts; and the actions of that run that wait. A start of a tool asks
-// anew after a rejection.
+// like returns the action that is the same as a, preferring approved to pending to rejected.
+// Rejected fetches count only while the same run lasts, rejected tools never. waiting is the number
+// and size of the pending actions of the run.
 func (f first) like(a Action, connection string) (found *stored, waiting share) {
 	ranks := []State{Rejected, Pending, Approved}
 	best := -1
@@ -107,31 +107,31 @@ func (f first) like(a Action, connection string) (found *stored, waiting share) 
 	return found, waiting
 }
 
-// add appends another line.
+// add appends the items of line m.
 func (l *line) add(m line) {
 	l.Actions, l.Grants = append(l.Actions, m.Actions...), append(l.Grants, m.Grants...)
 	l.Ended, l.Records = append(l.Ended, m.Ended...), append(l.Records, m.Records...)
 }
 
-// A FetchRequest proposes a request that a run wants to send.
+// A FetchRequest asks for permission for an HTTP request of a run.
 type FetchRequest struct {
 	// Run is the run or session, and Policy the digest of its policy.
 	Run, Policy string
 	Fetch       Fetch
-	// Waits is called when the request begins to wait for a person, and ends to. It may be nil.
+	// Waits, unless nil, is called with true before waiting for a decision and with false after it.
 	Waits func(begins bool)
 }
 
-// Fetches asks about requests, and lets them pass that were approved.
+// Fetches asks the queue for permission for HTTP requests of runs.
 type Fetches struct{ first }
 
-// Fetches returns what the proxies of runs do with the queue.
+// Fetches returns the interface of the queue for the fetch proxies of runs.
 func (q *Queue) Fetches() Fetches { return Fetches{first{q}} }
 
-// Ask returns once a request may be sent, which is then on record: the action is Applied. It
-// waits for a decision until ctx ends, at most for wait. Then the action is Pending, or Approved,
-// and the decision is for the next request that is the same. An action that was rejected, or is
-// over in another way, is returned as it is. Once ctx has ended, no request is sent.
+// Ask waits for a decision until ctx ends, at most for wait. If the returned action is Applied, the
+// request may be sent, and the audit log has a record of it. If it is Pending or Approved, the time
+// is over, and the decision counts for the next request that is the same. In other states, and
+// after the end of ctx, the request must not be sent.
 func (f Fetches) Ask(ctx context.Context, c caller.Caller, req FetchRequest,
 	wait time.Duration) (Action, error) {
 	limited, stop := context.WithTimeout(ctx, wait)
@@ -147,7 +147,7 @@ func (f Fetches) Ask(ctx context.Context, c caller.Caller, req FetchRequest,
 		if err != nil || !decided || ctx.Err() != nil {
 			return a, err
 		}
-		// It is this request's, unless another one that is the same was faster.
+		// Ask again: another request that is the same may have used the approval.
 	}
 }
 
@@ -158,7 +158,7 @@ func (f Fetches) await(ctx context.Context, req FetchRequest, id string) (Action
 		defer req.Waits(false)
 	}
 	return until(ctx, f.q, func(a Action) bool { return a.State != Pending }, func() (Action, error) {
-		// Many may wait: a look at what is known costs no step.
+		// Many requests may wait, so avoid a step of the queue if nothing has changed.
 		f.q.mu.Lock()
 		s := f.q.actions[id]
 		known := s != nil && s.State == Pending && !f.q.journal.changed()
@@ -170,18 +170,18 @@ func (f Fetches) await(ctx context.Context, req FetchRequest, id string) (Action
 	})
 }
 
-// Look returns an action as it is now.
+// Look returns the current value of an action.
 func (f Fetches) Look(id string) (Action, error) {
 	s, err := f.q.current(id)
 	return actionOf(s), err
 }
 
-// End ends the grants for the fetches of a run that has ended.
+// End revokes the grants for fetches of a run that has ended.
 func (f Fetches) End(run string) error {
 	return endGrants(f.q, run, func(g *Grant) bool { return g.Type == policy.ActionFetch })
 }
 
-// Refused is the error for a request whose action nobody will approve.
+// Refused returns the error for a fetch or tool whose action was rejected or is over.
 func Refused(a Action) *problem.Error {
 	hint := "do without, or ask again: that makes another action"
 	if a.State == Rejected {
@@ -191,15 +191,15 @@ func Refused(a Action) *problem.Error {
 		WithHint(hint)
 }
 
-// Tools asks about tools before they start.
+// Tools asks the queue for permission to start tools.
 type Tools struct{ first }
 
-// Tools returns what the runs do with the queue.
+// Tools returns the interface of the queue for runs that start tools.
 func (q *Queue) Tools() Tools { return Tools{first{q}} }
 
-// Ask returns nil if the tools of a run or session may start, which is then on record. Else it adds
-// the first of them that needs one to the actions that wait for an approval, and the error says so.
-// It does not wait: nothing has started that would be lost.
+// Ask returns nil if all these tools may start, and then the audit log has a record. Otherwise the
+// first tool without an approval becomes a pending action, which the error names. Ask does not wait
+// for the decision, since nothing has started yet.
 func (t Tools) Ask(ctx context.Context, c caller.Caller, run, digest string, tools ...Tool) error {
 	var all []Action
 	for _, tool := range tools {

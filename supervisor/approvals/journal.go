@@ -18,44 +18,44 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/flock"
 )
 
-// A line is one step of the queue, which is on the disk as a whole or not at all. Each item is the
-// whole new value of what has its id.
+// A line is one step of the queue, written to the disk completely or not at all. Each item replaces
+// the action, grant or record with the same id.
 type line struct {
 	Actions []*stored `json:"actions,omitempty"`
 	Grants  []*Grant  `json:"grants,omitempty"`
-	// Ended are the ids of grants that allow nothing any more.
+	// Ended are the ids of grants that have ended.
 	Ended []string `json:"ended,omitempty"`
-	// Records are owed to the audit log from this step on.
+	// Records are audit records that still have to be written.
 	Records []record `json:"records,omitempty"`
-	// Recorded are the keys of records that the audit log has.
+	// Recorded are the keys of records that have been written to the audit log.
 	Recorded []string `json:"recorded,omitempty"`
 }
 
-// A journal is the file of a queue, which several daemons share. A line of the file is the CRC-32C
-// of a line in hexadecimal, a space, the line as JSON, and a line feed:
+// A journal is the file of a queue. Several daemons may share it. Each line of the file is a
+// CRC-32C in hexadecimal, a space, a line as JSON, and a line feed:
 //
 //	5a3c1f00 {"actions":[{"id":"…","state":"pending",…}]}
 //
-// Lines are appended and flushed. A line that a daemon was killed at has no line feed or a wrong
-// sum, is the last one, and is cut off: the daemon had not answered yet. Damage anywhere else is an
-// error, and so is a whole line that cannot be decoded. The file is replaced by a shorter one that
-// says the same, see replace.
+// Lines are appended and flushed. If the last line has no line feed or a wrong checksum, a daemon
+// was killed while writing it and had not answered yet: the line is cut off. Damage anywhere else
+// is an error, and so is a complete line that cannot be decoded. See replace for how the file is
+// compacted.
 type journal struct {
 	dir string
-	// file is open at what was read of it, size is how far that is, and lines counts it.
+	// file is the open file, size is how many bytes of it were read, and lines how many lines.
 	file  *os.File
 	size  int64
 	lines int
 }
 
-// errDamaged is the error of a journal that somebody or the disk has changed.
+// errDamaged is the error for a corrupted journal.
 var errDamaged = errors.New("the journal of approvals is damaged")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func (j *journal) path() string { return filepath.Join(j.dir, "journal") }
 
-// lock waits until no other daemon uses the queue. The lock ends with unlock, or with the process.
+// lock takes the lock of the queue among daemons. The end of the process releases it, too.
 func (j *journal) lock() (unlock func() error, err error) {
 	if err := os.MkdirAll(j.dir, 0o700); err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (j *journal) catchUp(forget func(), take func(line)) error {
 		j.file, j.size, j.lines = f, 0, 0
 	}
 	if info, err := f.Stat(); !same && (err != nil || info.Size() == 0) {
-		// Its name must outlive a power loss before anything in it does.
+		// The name of the file must be durable before its contents are.
 		if err := errors.Join(err, atomicfile.SyncDir(j.dir),
 			atomicfile.SyncDir(filepath.Dir(j.dir))); err != nil {
 			return err
@@ -102,7 +102,7 @@ func (j *journal) catchUp(forget func(), take func(line)) error {
 	return j.read(take)
 }
 
-// read passes on what is behind the part that was read before, and cuts off an unfinished line.
+// read calls take with each line after size, and cuts off an unfinished last line.
 func (j *journal) read(take func(line)) error {
 	if _, err := j.file.Seek(j.size, io.SeekStart); err != nil {
 		return err
@@ -130,7 +130,7 @@ func (j *journal) read(take func(line)) error {
 	}
 }
 
-// cut removes what is behind the part that was read.
+// cut truncates the file to size.
 func (j *journal) cut() error {
 	if err := j.file.Truncate(j.size); err != nil {
 		return err
@@ -138,7 +138,7 @@ func (j *journal) cut() error {
 	return j.file.Sync()
 }
 
-// errUnfinished is the error for a line that was not written as a whole.
+// errUnfinished is the error for a line that was not written completely.
 var errUnfinished = errors.New("it is not whole")
 
 func parseLine(text []byte, l *line) error {
@@ -166,9 +166,9 @@ func formatLine(l line) ([]byte, error) {
 	return append(append(out, body...), '\n'), nil
 }
 
-// append adds a line behind what was read, and returns when it is on the disk; without flush, when
-// the kernel has it. An error leaves the journal as it was: what cannot be taken back is read
-// again. The caller holds the lock and has caught up.
+// append adds a line at the end and, if flush is true, waits until it is on disk. After an error it
+// cuts the line off, and the next catchUp reads the file again. The caller holds the lock and has
+// called catchUp.
 func (j *journal) append(l line, flush bool) error {
 	text, err := formatLine(l)
 	if err != nil {
@@ -192,7 +192,7 @@ func (j *journal) append(l line, flush bool) error {
 	return nil
 }
 
-// replace makes the journal these lines. The caller holds the lock and has caught up.
+// replace durably replaces the journal with these lines. The caller holds the lock after catchUp.
 func (j *journal) replace(lines []line) error {
 	var all []byte
 	for _, l := range lines {
@@ -214,7 +214,7 @@ func (j *journal) replace(lines []line) error {
 	return nil
 }
 
-// close lets go of the file: the next catchUp reads all of it again.
+// close closes the file. The next catchUp reads all of it again.
 func (j *journal) close() {
 	if j.file != nil {
 		// Everything in it was flushed, or is not needed.
@@ -223,8 +223,8 @@ func (j *journal) close() {
 	j.file, j.size, j.lines = nil, 0, 0
 }
 
-// changed reports whether the journal has more than was read of it, or is another file. It takes no
-// lock: the answer is a reason to look again, and nothing else.
+// changed reports whether the file has grown or was replaced since it was read. It takes no lock,
+// so the result is only a hint to read again.
 func (j *journal) changed() bool {
 	now, err := os.Stat(j.path())
 	if err != nil || j.file == nil {
@@ -240,9 +240,8 @@ const (
 	setLockWait = 38 // F_OFD_SETLKW
 )
 
-// applying takes the lock by which one daemon at a time applies the action with an id, or finds out
-// that nobody does. Without wait, ok is false while somebody else has it. The lock ends with
-// release, or with the process.
+// applying takes the lock for applying the action with this id. If wait is false and somebody else
+// holds the lock, ok is false. The lock is held until release is called or the process ends.
 func (j *journal) applying(id string, wait bool) (release func() error, ok bool, err error) {
 	f, err := os.OpenFile(filepath.Join(j.dir, "applying"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -252,7 +251,7 @@ func (j *journal) applying(id string, wait bool) (release func() error, ok bool,
 	if wait {
 		how = setLockWait
 	}
-	// Two ids may share a byte: then they are applied one after the other.
+	// The lock is on one byte of the file. Ids that share a byte are applied one after the other.
 	at := int64(crc32.Checksum([]byte(id), castagnoli))
 	for {
 		err := syscall.FcntlFlock(f.Fd(), how,

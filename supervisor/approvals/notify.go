@@ -17,24 +17,24 @@ import (
 const (
 	// notifyTime bounds one notification.
 	notifyTime = 10 * time.Second
-	// maxNotified bounds the notifications of one user at one time, and maxNotifiedAll those of all
-	// users. An action beyond that is only in the list.
+	// maxNotified bounds the concurrent notifications of one user, and maxNotifiedAll those of all
+	// users together. Further actions are not notified.
 	maxNotified    = 4
 	maxNotifiedAll = 32
 )
 
-// A Notifier starts a program of the operator's for each action that begins to wait. Its methods may
-// be called from several goroutines.
+// A Notifier starts a program of the operator for each new pending action. Its methods may be
+// called concurrently.
 type Notifier struct {
 	// Words are the program and its arguments.
 	Words []string
 	// Background calls a function in the background.
 	Background func(func())
-	// Ended gets what became of each start, nil for success.
+	// Ended is called with the result of each program, nil for success.
 	Ended func(error)
 
 	mu sync.Mutex
-	// own counts those of each user, and all those of all.
+	// own counts the running programs of each user, and all those of all users.
 	own map[uint32]int
 	all int
 }
@@ -62,8 +62,8 @@ func (n *Notifier) Notify(a Action) {
 	})
 }
 
-// run runs the program as the owner of the action, in a session and a process group of its own, with
-// nothing of the daemon's environment. The group is killed when its time is over.
+// run runs the program as the owner of the action, with the action as JSON on standard input, in a
+// new session and with a fixed environment. After notifyTime its process group is killed.
 func (n *Notifier) run(a Action) error {
 	text, err := json.Marshal(a)
 	if err != nil {
@@ -74,7 +74,7 @@ func (n *Notifier) run(a Action) error {
 	cmd.Dir, cmd.Stdin, cmd.WaitDelay = "/", bytes.NewReader(append(text, '\n')), time.Second
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + asuser.Home(a.UID)}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	// The daemon of an ordinary user has no other rights than the owner.
+	// A rootless daemon already runs as the owner.
 	if rootless.User() == nil {
 		if !known {
 			return fmt.Errorf("notify: this host does not know the user %d", a.UID)

@@ -14,9 +14,9 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// A PolicyGrant lets later runs of a profile have more than the profile grants, for some time. It is
-// a grant of the queue, which a run names; the run gets of it what the ceiling grants. It can grant
-// requests without a credential and tools of bundles, and nothing else.
+// A PolicyGrant widens a profile for later runs, for a limited time. When it is approved it becomes
+// a grant that runs name in their request. It is bounded by the ceiling, and can only grant
+// requests without a credential and tools of bundles.
 type PolicyGrant struct {
 	// The profile that is widened.
 	Profile string `json:"profile"`
@@ -24,13 +24,13 @@ type PolicyGrant struct {
 	Fetch []GrantedFetch `json:"fetch,omitempty"`
 	// Tools of bundles, as bundle/command, at most 20.
 	Tools []string `json:"tools,omitempty"`
-	// For how long from its approval on, at most 720h, such as 8h.
+	// How long it is valid after its approval, at most 720h, such as 8h.
 	For string `json:"for"`
 }
 
 // GrantedFetch are requests that a policy grant allows.
 type GrantedFetch struct {
-	// A name, or *. and a name.
+	// A host name, or *. and a name.
 	Host string `json:"host"`
 	// Ports; 443 if none is named.
 	Ports []string `json:"ports,omitempty"`
@@ -111,7 +111,7 @@ func (f GrantedFetch) rule() (r policy.FetchRule, err error) {
 	if r.Paths, err = globs(f.paths()); err != nil {
 		return r, err
 	}
-	// The policy that is widened checks the rest.
+	// Policy.Check checks the rest of the rule.
 	return r, errors.Join(policy.Policy{Fetch: policy.Fetch{Allow: []policy.FetchRule{r},
 		Limits: policy.TopFetchLimits()}}.Check(), checkLine("host", f.Host, maxURL, true),
 		checkLine("methods", strings.Join(f.Methods, " "), maxURL, false),
@@ -159,7 +159,7 @@ func (g *PolicyGrant) String() string {
 	return runners.Printable(b.String(), maxStored)
 }
 
-// target is empty: no scope of another decision covers a policy grant.
+// target returns an empty text: no grant covers a policy grant.
 func (g *PolicyGrant) target() string { return "" }
 
 func (g *PolicyGrant) size() int {
@@ -170,7 +170,7 @@ func (g *PolicyGrant) size() int {
 	return n
 }
 
-// Widening returns what a proposal of a policy grant would grant.
+// Widening returns the rules that a proposed policy grant would add to a policy.
 func (p ProposeRequest) Widening() (policy.Widening, error) {
 	w, err := p.PolicyGrant.widening()
 	if err != nil {
@@ -198,14 +198,14 @@ func (p Programs) applyGrant(l *line, s *stored, d Decision, c caller.Caller) (*
 	l.Grants = append(l.Grants, g)
 	d.Grant = g.ID
 	approved := l.approve(s, d)
-	// The journal has one line of both, and the log has each of them.
+	// The journal gets one state of the action, and the audit log gets both.
 	l.Actions = slices.DeleteFunc(l.Actions, func(a *stored) bool { return a == approved })
 	done := *approved
 	done.Outcome = g.ID
 	return l.move(&done, Applied, d.Time, d.actor()), nil
 }
 
-// takeGrant revokes what a policy grant gave, and ends the action.
+// takeGrant revokes the grant that a policy grant made, and moves the action to Reverted.
 func (p Programs) takeGrant(l *line, s *stored, now time.Time, by audit.Actor) *stored {
 	if g := p.q.grants[s.Outcome]; g != nil && !slices.Contains(l.Ended, g.ID) {
 		l.revoke(g, by)
@@ -213,8 +213,9 @@ func (p Programs) takeGrant(l *line, s *stored, now time.Time, by audit.Actor) *
 	return l.move(s, Reverted, now, by)
 }
 
-// Widening returns what a grant gives to runs of a user with a profile, on behalf of an agent or of
-// none. A grant counts as long as who gave it may decide.
+// Widening returns the rules that the grant with this id adds for runs of a user with a profile, on
+// behalf of an agent (empty for none). It returns an error if the grant is over or for other runs,
+// or if its giver may no longer approve it.
 func (p Programs) Widening(uid uint32, id, profile, agent string) (w policy.Widening, err error) {
 	var g *Grant
 	if err := p.q.look(func() error { g = p.q.grants[id]; return nil }); err != nil {

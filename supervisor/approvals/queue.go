@@ -22,31 +22,31 @@ import (
 
 // Bounds of a queue.
 const (
-	// maxPending bounds the actions that are pending or approved, and maxAll their bytes.
+	// maxPending bounds the number of actions that are not over, and maxAll their total bytes.
 	maxPending = 10_000
 	maxAll     = 16 << 20
-	// maxOwn and maxOwnBytes bound those of one user but root, so that others have room.
+	// maxOwn and maxOwnBytes are the same bounds for one user. Root has no such bound.
 	maxOwn      = 2_000
 	maxOwnBytes = 4 << 20
-	// maxStored bounds the text of one action in bytes.
+	// maxStored bounds the size of one action, in bytes.
 	maxStored = 64 << 10
 	maxWords  = 2 << 10
 	// maxGrants bounds the grants for the actions of one user.
 	maxGrants = 100
-	// lifetime is how long an action waits at most until it is decided and applied.
+	// lifetime is the time after which an action that was not applied expires.
 	lifetime = 7 * 24 * time.Hour
-	// Of the actions of a user that are over, the last maxOver are kept, for keepOver at most.
+	// The last maxOver finished actions of a user are kept, for at most keepOver.
 	maxOver  = 500
 	keepOver = 7 * 24 * time.Hour
-	// maxListed bounds the actions that are over in one answer.
+	// maxListed bounds the finished actions in a result of List.
 	maxListed = 1_000
 	maxOwed   = 1_000
-	// spareLines is how many lines the journal may have beside twice the lines that are needed.
+	// spareLines is by how many lines the journal may exceed twice the necessary lines.
 	spareLines = 1_000
 )
 
-// A Queue holds the actions and grants of a host. Its methods may be called from several
-// goroutines, and other daemons may use the same directory at the same time.
+// A Queue holds the actions and grants of a host. Its methods may be called concurrently, and other
+// daemons may use the same directory at the same time.
 type Queue struct {
 	o Options
 
@@ -55,19 +55,19 @@ type Queue struct {
 	actions map[string]*stored
 	grants  map[string]*Grant
 	tally   tally
-	// owed are the records that the audit log may not have yet, by their keys.
+	// owed are the records that the audit log may not have yet, by key.
 	owed map[string]record
-	// tidyAt is from how many lines on the journal is replaced; more after a failure.
+	// tidyAt is the minimum of lines at which tidy compacts. It grows after a failure.
 	tidyAt int
-	// news is closed when something has changed, and then is another channel.
+	// news is closed and replaced by a new channel when something changes.
 	news chan struct{}
-	// looked is when somebody who waits has looked for what other daemons have decided.
+	// looked is when until last checked for changes by other daemons.
 	looked time.Time
-	// fresh are the actions that begin to wait with the step that is being taken.
+	// fresh are the new pending actions of the current step.
 	fresh []Action
 }
 
-// Options say what a Queue needs of the daemon.
+// Options are the dependencies and settings of a Queue.
 type Options struct {
 	// Dir is the directory of the journal. It need not exist.
 	Dir string
@@ -75,17 +75,17 @@ type Options struct {
 	Log interface {
 		Append(context.Context, audit.Entry) (uint64, error)
 	}
-	// Permissions returns what the ceiling in force lets a caller do.
+	// Permissions returns the permissions of a caller under the current ceiling.
 	Permissions func(caller.Caller) caller.Permissions
 	// Commits applies and reverts commits.
 	Commits Committer
-	// NoMCP refuses decisions that come by mcp.
+	// NoMCP refuses decisions via mcp.
 	NoMCP bool
-	// Notify is called for each action that begins to wait, and must not block; nil for none.
+	// Notify is called for each new pending action and must not block. It may be nil.
 	Notify func(Action)
 }
 
-// A record is what the audit log is to have.
+// A record is an entry for the audit log. Key identifies it within the journal.
 type record struct {
 	Key    string         `json:"key"`
 	Run    string         `json:"run,omitempty"`
@@ -94,13 +94,13 @@ type record struct {
 	Event  audit.Approval `json:"event"`
 }
 
-// rank orders the records of one action: ends come between its application and its reversal.
+// rank sorts the records of an action by state. It is 0 for final states except Reverted.
 func (r record) rank() int {
 	return map[State]int{Pending: -3, Approved: -2, Applying: -1, Reverting: 1,
 		Reverted: 2}[State(r.Event.State)]
 }
 
-// New returns the queue in a directory. It reads nothing yet.
+// New returns the queue in the directory o.Dir. It does not read the journal yet.
 func New(o Options) *Queue {
 	q := &Queue{o: o, journal: journal{dir: o.Dir}, news: make(chan struct{})}
 	q.forget()
@@ -112,25 +112,25 @@ func (q *Queue) forget() {
 	q.tally, q.tidyAt = tally{own: map[uint32]share{}, over: map[uint32]int{}}, 0
 }
 
-// A tally counts the actions of a queue, so that a step need not look at all of them.
+// A tally holds counts of the actions of a queue, so that a step need not iterate over them.
 type tally struct {
-	// all counts the actions that are pending or approved, own those of each user.
+	// all counts the actions that are not over, and own those of each user.
 	all share
 	own map[uint32]share
-	// approved counts those that the queue is to apply.
+	// approved counts the approved commits that the queue has to apply.
 	approved int
-	// over counts the actions of each user that are over.
+	// over counts the finished actions of each user.
 	over map[uint32]int
-	// soonest is not after the time at which the next action expires.
+	// soonest is a lower bound of the time at which the next action expires.
 	soonest time.Time
 }
 
-// A share is how many actions there are, and how many bytes they take.
+// A share is a number of actions and their total size in bytes.
 type share struct{ n, bytes int }
 
 func (s share) plus(n, bytes int) share { return share{s.n + n, s.bytes + bytes} }
 
-// add counts an action once more, or with n -1 once less.
+// add adds an action to the counts if n is 1, and removes it if n is -1.
 func (t *tally) add(a *stored, n int) {
 	if a.State.Over() {
 		t.over[a.UID] += n
@@ -146,7 +146,7 @@ func (t *tally) add(a *stored, n int) {
 	}
 }
 
-// take takes over a line of the journal.
+// take updates the queue with a line of the journal, and wakes those who wait for changes.
 func (q *Queue) take(l line) {
 	for _, a := range l.Actions {
 		if old := q.actions[a.ID]; old != nil {
@@ -171,9 +171,10 @@ func (q *Queue) take(l line) {
 	q.news = make(chan struct{})
 }
 
-// step takes one step of the queue: f looks at what there is now and returns what is to change, and
-// with an error nothing does. The step is durable and on record when step returns nil. Where only
-// the record failed, the step stands, and the next one puts it on record first.
+// step performs one step of the queue under its locks. f reads the current state and returns the
+// changes, or an error for none. When step returns nil, the changes are durable and in the audit
+// log. If only the audit log failed, the changes are valid, and the next step writes the records
+// first.
 func (q *Queue) step(f func(now time.Time) (line, error)) (err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -190,7 +191,7 @@ func (q *Queue) step(f func(now time.Time) (line, error)) (err error) {
 	return err
 }
 
-// one takes a step about one action, which f returns as it is then.
+// one performs a step that concerns one action, and returns the action that f returns.
 func one(q *Queue, f func(l *line, now time.Time) (*stored, error)) (Action, error) {
 	var s *stored
 	err := q.step(func(now time.Time) (l line, err error) {
@@ -200,7 +201,7 @@ func one(q *Queue, f func(l *line, now time.Time) (*stored, error)) (Action, err
 	return actionOf(s), err
 }
 
-// An owedError says that a step stands and is not on record yet.
+// An owedError is the error for a step that is durable, but not yet in the audit log.
 type owedError struct{ error }
 
 func (e owedError) Unwrap() error { return e.error }
@@ -238,7 +239,7 @@ func (q *Queue) locked(f func(now time.Time) (line, error)) error {
 	return nil
 }
 
-// change makes a line durable and puts it on record.
+// change writes a line to the journal and its records to the audit log.
 func (q *Queue) change(l line) error {
 	if err := q.write(l); err != nil {
 		return err
@@ -246,7 +247,7 @@ func (q *Queue) change(l line) error {
 	return q.pay()
 }
 
-// write makes a line durable.
+// write writes a line to the journal, waits until it is on disk, and applies it to q.
 func (q *Queue) write(l line) error {
 	if len(l.Actions)+len(l.Grants)+len(l.Ended)+len(l.Records) == 0 {
 		return nil
@@ -263,7 +264,7 @@ func (q *Queue) write(l line) error {
 	return nil
 }
 
-// pay puts on record what the audit log may not have.
+// pay writes the owed records to the audit log.
 func (q *Queue) pay() error {
 	if len(q.owed) == 0 {
 		return nil
@@ -285,7 +286,7 @@ func (q *Queue) pay() error {
 	if len(paid) == 0 {
 		return failed
 	}
-	// If this is lost, the log has these records twice.
+	// If this line is lost, the records are written twice.
 	l := line{Recorded: paid}
 	if err := q.journal.append(l, false); err != nil {
 		return broken(err)
@@ -294,7 +295,7 @@ func (q *Queue) pay() error {
 	return failed
 }
 
-// expired returns the actions whose time is over.
+// expired returns a line that moves the actions whose time is over to Expired.
 func (q *Queue) expired(now time.Time) (l line) {
 	if q.tally.all.n == 0 || now.Before(q.tally.soonest) {
 		return l
@@ -310,13 +311,13 @@ func (q *Queue) expired(now time.Time) (l line) {
 		}
 	}
 	if q.tally.soonest.IsZero() {
-		// None of them expires.
+		// No action can expire now.
 		q.tally.soonest = now.Add(lifetime)
 	}
 	return l
 }
 
-// move adds the next state of an action, with a record, and returns its new value.
+// move adds a copy of an action in state to, with its audit record, and returns the copy.
 func (l *line) move(a *stored, to State, now time.Time, by audit.Actor) *stored {
 	next := *a
 	next.State = to
@@ -330,7 +331,7 @@ func (l *line) move(a *stored, to State, now time.Time, by audit.Actor) *stored 
 	return &next
 }
 
-// record adds the record of an action as it is.
+// record adds the audit record for the current state of an action.
 func (l *line) record(a *stored, by audit.Actor) {
 	e := audit.Approval{ID: a.ID, Action: a.Type, State: string(a.State), SHA256: a.SHA256,
 		Summary: a.onRecord(), Outcome: a.Outcome, Error: a.Error}
@@ -344,9 +345,9 @@ func (l *line) record(a *stored, by audit.Actor) {
 		Policy: a.Policy, Actor: by, Event: e})
 }
 
-// tidy makes the journal short again if most of it is past. It may fail: the journal stays then.
+// tidy compacts the journal if most lines are obsolete. After a failure it stays as it is.
 func (q *Queue) tidy(now time.Time) {
-	// This many lines would be left.
+	// need is the number of lines after the compaction.
 	need := q.tally.all.n + len(q.grants) + len(q.owed)
 	for _, n := range q.tally.over {
 		need += min(n, maxOver)
@@ -384,7 +385,7 @@ func (q *Queue) tidy(now time.Time) {
 	q.actions, q.grants, q.tally.over, q.tidyAt = kept, grants, left, 0
 }
 
-// broken is the error of a queue that cannot be read or written. Nothing is decided then.
+// broken returns the error for a journal that cannot be read or written.
 func broken(err error) error {
 	hint := "look at the disk of jail's state directory; nothing is decided or applied meanwhile"
 	if errors.Is(err, errDamaged) {
@@ -393,7 +394,7 @@ func broken(err error) error {
 	return problem.New(problem.Failed, "approvals: %w", err).WithHint(hint)
 }
 
-// find returns the action with an id that the caller may see.
+// find returns the action with this id, or NotFound if there is none that the caller may see.
 func (q *Queue) find(c caller.Caller, id string) (*stored, error) {
 	a := q.actions[id]
 	if a == nil || !q.o.Permissions(c).SeesAction(a.UID) {
@@ -403,7 +404,8 @@ func (q *Queue) find(c caller.Caller, id string) (*stored, error) {
 	return a, nil
 }
 
-// add adds a new action, which a grant may approve at once. It returns the action.
+// add adds a new action to the line and returns it. It is Pending, or Approved if a grant covers
+// it. The error says that it is too large or that too many actions are pending.
 func (q *Queue) add(l *line, a stored, c caller.Caller, now time.Time) (*stored, error) {
 	all, own := q.tally.all, q.tally.own[a.UID]
 	s := &a
@@ -420,7 +422,7 @@ func (q *Queue) add(l *line, a stored, c caller.Caller, now time.Time) (*stored,
 			WithHint("name directories or patterns in place of single paths")
 	case all.n >= maxPending || all.bytes+s.size() > maxAll, a.UID != 0 && !q.o.alone() &&
 		(own.n >= maxOwn || own.bytes+s.size() > maxOwnBytes),
-		// Jails of anybody make these, and room is left for what people propose.
+		// Other actions than commits may use half of a user's share, since jails make many of them.
 		a.Commit == nil && (own.n >= maxOwn/2 || own.bytes+s.size() > maxOwnBytes/2):
 		return nil, problem.New(problem.Busy, "too many actions wait for an approval: %d, %d of them of uid %d",
 			all.n, own.n, a.UID).WithHint("jail approvals lists them; decide on some")
@@ -433,7 +435,7 @@ func (q *Queue) add(l *line, a stored, c caller.Caller, now time.Time) (*stored,
 	return s, nil
 }
 
-// grantOf returns a grant that covers an action, of a user who may still decide on such, or nil.
+// grantOf returns a grant that covers the action and whose giver may still approve it, or nil.
 func grantOf(q *Queue, a Action, now time.Time) *Grant {
 	for _, g := range q.grants {
 		if !g.covers(a, now) {
@@ -447,7 +449,7 @@ func grantOf(q *Queue, a Action, now time.Time) *Grant {
 	return nil
 }
 
-// granted approves a new action by a grant.
+// granted approves an action with a grant, and uses the grant up once.
 func (l *line) granted(s *stored, g *Grant, now time.Time) *stored {
 	l.Actions = nil
 	next := l.approve(s, Decision{UID: g.By, Via: "grant", Scope: g.Scope, Grant: g.ID, Time: now})
@@ -467,7 +469,7 @@ func (l *line) approve(s *stored, d Decision) *stored {
 	return l.move(&approved, Approved, d.Time, d.actor())
 }
 
-// size is about how many bytes an action takes.
+// size estimates the size of an action in bytes.
 func (a *stored) size() int {
 	n := 600 + len(a.Summary) + len(a.Words) + sizeOf(a.Others)
 	if f := a.Fetch; f != nil {
@@ -496,8 +498,8 @@ func sizeOf(texts []string) (n int) {
 	return n
 }
 
-// List returns the actions that the caller may see, the eldest first: those that wait, or also the
-// last of those that are over.
+// List returns the actions that the caller may see, the eldest first. If all is true, it includes
+// the last maxListed finished actions.
 func (q *Queue) List(c caller.Caller, all bool) ([]Action, error) {
 	out := []Action{}
 	may := q.o.Permissions(c)
@@ -522,13 +524,13 @@ func (q *Queue) List(c caller.Caller, all bool) ([]Action, error) {
 	return out, err
 }
 
-// look calls f with the actions and grants as they are now. It puts on record what is owed, and
-// applies nothing.
+// look calls f, with the locks held, after reading what other daemons have written. It also writes
+// owed audit records.
 func (q *Queue) look(f func() error) error {
 	return q.step(func(time.Time) (line, error) { return line{}, f() })
 }
 
-// Get returns an action.
+// Get returns the action with this id.
 func (q *Queue) Get(c caller.Caller, id string) (a Action, err error) {
 	err = q.look(func() error {
 		s, err := q.find(c, id)
@@ -538,21 +540,22 @@ func (q *Queue) Get(c caller.Caller, id string) (a Action, err error) {
 	return a, err
 }
 
-// pollEvery is how often those who wait look whether another daemon has decided. After pollOften
-// looks they do so each pollLater.
+// pollEvery is the interval at which until checks for changes by other daemons. After pollOften
+// checks the interval is pollLater.
 const (
 	pollEvery = 20 * time.Millisecond
 	pollOften = 50
 	pollLater = 250 * time.Millisecond
 )
 
-// Wait is Get, as soon as the action is neither pending nor about to be applied by the daemon, or ctx
-// ends.
+// Wait waits until the action is neither pending nor about to be applied by the daemon, or ctx
+// ends. Then it returns the action, as Get does.
 func (q *Queue) Wait(ctx context.Context, c caller.Caller, id string) (Action, error) {
 	return until(ctx, q, Action.settled, func() (Action, error) { return q.Get(c, id) })
 }
 
-// Changed is List of the actions that wait, as soon as their Mark is not seen, or ctx ends.
+// Changed waits until the Mark of the actions that are not over differs from seen, or ctx ends.
+// Then it returns these actions, as List does.
 func Changed(ctx context.Context, q *Queue, c caller.Caller, seen string) ([]Action, error) {
 	return until(ctx, q, func(all []Action) bool { return Mark(all) != seen },
 		func() ([]Action, error) { return q.List(c, false) })
@@ -567,7 +570,7 @@ func Mark(all []Action) string {
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// until returns what get returns as soon as it is enough, or ctx ends.
+// until calls get after each change, until enough is true or ctx ends, and returns the result.
 func until[T any](ctx context.Context, q *Queue, enough func(T) bool,
 	get func() (T, error)) (T, error) {
 	tick := time.NewTicker(pollEvery)
@@ -591,7 +594,7 @@ func until[T any](ctx context.Context, q *Queue, enough func(T) bool,
 					tick.Reset(pollLater)
 				}
 				q.mu.Lock()
-				// One of those who wait looks for all of them.
+				// One waiting call checks for all of them.
 				if now := time.Now(); now.Sub(q.looked) >= pollEvery {
 					changed, q.looked = q.journal.changed(), now
 				}
@@ -619,7 +622,7 @@ func (q *Queue) Grants(c caller.Caller) ([]Grant, error) {
 	return out, err
 }
 
-// Revoke ends a grant.
+// Revoke revokes the grant with this id. If a policy grant made it, its action becomes Reverted.
 func (q *Queue) Revoke(c caller.Caller, id string) (Grant, error) {
 	var gone Grant
 	err := q.step(func(now time.Time) (line, error) {
@@ -642,7 +645,7 @@ func (q *Queue) Revoke(c caller.Caller, id string) (Grant, error) {
 	return gone, err
 }
 
-// revoke ends a grant, with a record.
+// revoke adds the end of a grant and its audit record to the line.
 func (l *line) revoke(g *Grant, by audit.Actor) {
 	l.Ended = append(l.Ended, g.ID)
 	l.Records = append(l.Records, record{Key: g.ID + " revoked", Run: g.Run, Actor: by,
@@ -650,13 +653,14 @@ func (l *line) revoke(g *Grant, by audit.Actor) {
 			Grant: g.ID}})
 }
 
-// EndRun ends the grants for a session that has ended for good, and for a run or session whose
-// shadow is gone.
+// EndRun revokes the grants for a run or session. Call it when a session has ended for good or a
+// shadow has been removed.
 func (q *Queue) EndRun(run string) error {
 	return endGrants(q, run, func(g *Grant) bool { return true })
 }
 
-// endGrants ends some grants for a run that has ended. Its fetches get no more of them.
+// endGrants revokes the grants for a run for which ends is true, and marks its pending fetches and
+// tools so that no new grant is made for it.
 func endGrants(q *Queue, run string, ends func(*Grant) bool) error {
 	if q.unused() {
 		return nil
@@ -679,8 +683,8 @@ func endGrants(q *Queue, run string, ends func(*Grant) bool) error {
 	})
 }
 
-// Applies reports whether an action about a run is approved and not applied yet. It does so too
-// where nobody can tell.
+// Applies reports whether an approved commit of a run has not been applied yet. It returns true if
+// the queue cannot be read.
 func (q *Queue) Applies(run string) bool {
 	if q.unused() {
 		return false
@@ -695,8 +699,7 @@ func (q *Queue) Applies(run string) bool {
 	return applies || err != nil
 }
 
-// roomForGrant ends the grants of a user whose time is over, and returns an error if the others are
-// as many as there may be.
+// roomForGrant removes the expired grants of a user, and returns an error if maxGrants remain.
 func (q *Queue) roomForGrant(l *line, uid uint32, now time.Time) error {
 	n := 0
 	for id, g := range q.grants {

@@ -1,6 +1,6 @@
-// Package codetools are the tools by which a coding agent reads, searches, changes and runs things
-// in a session of jail: each call is an invocation in a jail, over the session's shadow. The server
-// of the Model Context Protocol and the tool loop of jail agent chat offer them.
+// Package codetools implements tools with which a coding agent reads, searches and changes files
+// and runs programs in a session of jail. Each call is an invocation in a jail, on the session's
+// shadow. The MCP server and the tool loop of jail agent chat offer these tools.
 package codetools
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
-// Bounds of lists.
+// Bounds of results: default number of lines, and maximal number of file names.
 const (
 	defaultLines = 2000
 	maxNames     = 1000
@@ -34,17 +34,17 @@ const (
 // Tools are the tools of a session.
 type Tools struct {
 	Session *toolsession.Session
-	// changing is held while a file is changed: an edit reads it before.
+	// changing is held while a file is changed, since an edit reads the file first.
 	changing sync.Mutex
 }
 
-// run is Session.Run with an error in the words that a model gets.
+// run is Session.Run with the error converted by Plain.
 func (t *Tools) run(ctx context.Context, c toolsession.Call) (toolsession.Outcome, error) {
 	o, err := t.Session.Run(ctx, c)
 	return o, Plain(err)
 }
 
-// Plain is an error in the words that a client gets: what is wrong, and what to do.
+// Plain returns the message and hint of err as an error for clients and models, nil for nil.
 func Plain(err error) error {
 	if err == nil {
 		return nil
@@ -56,14 +56,14 @@ func Plain(err error) error {
 	return errors.New(p.Message + "; " + p.Hint)
 }
 
-// A ReadInput names lines of a file.
+// A ReadInput is the input of Read: a file and a range of lines.
 type ReadInput struct {
 	FilePath string `json:"file_path" jsonschema:"the file, in the directory or by its absolute path"`
 	Offset   int    `json:"offset,omitempty" jsonschema:"the first line, from 1"`
 	Limit    int    `json:"limit,omitempty" jsonschema:"how many lines"`
 }
 
-// A ReadOutput is those lines.
+// A ReadOutput is the result of Read. Lines is the number of lines.
 type ReadOutput struct {
 	Content   string `json:"content"`
 	FirstLine int    `json:"first_line"`
@@ -71,10 +71,10 @@ type ReadOutput struct {
 	Truncated bool   `json:"truncated" jsonschema:"there is more of the file"`
 }
 
-// Shown is what a model reads.
+// Shown returns the text that a model gets as the result.
 func (o ReadOutput) Shown() string { return o.Content }
 
-// Read returns lines of a text file.
+// Read returns lines of a text file, defaultLines if Limit is 0.
 func (t *Tools) Read(ctx context.Context, in ReadInput) (ReadOutput, error) {
 	var o ReadOutput
 	if in.Offset < 0 || in.Limit < 0 {
@@ -82,7 +82,7 @@ func (t *Tools) Read(ctx context.Context, in ReadInput) (ReadOutput, error) {
 	}
 	o.FirstLine = max(in.Offset, 1)
 	limit := cmp.Or(in.Limit, defaultLines)
-	// One line more shows whether there is more.
+	// Read one line more to see whether there is more.
 	last := strconv.Itoa(o.FirstLine + limit)
 	content, cut, err := t.content(ctx, in.FilePath, toolsession.MaxShown, "sed", "-n", "-e",
 		strconv.Itoa(o.FirstLine)+","+last+"p", "-e", last+"q")
@@ -105,8 +105,8 @@ func (t *Tools) Read(ctx context.Context, in ReadInput) (ReadOutput, error) {
 	return o, nil
 }
 
-// content returns what a program writes of a text file, at most so many bytes, and whether there is
-// more.
+// content runs a program on a text file, and returns its output, at most most bytes, and whether
+// there is more.
 func (t *Tools) content(ctx context.Context, name string, most int, program ...string) (string, bool,
 	error) {
 	if name == "" {
@@ -127,25 +127,25 @@ func (t *Tools) content(ctx context.Context, name string, most int, program ...s
 	return o.Out.String(), cut, nil
 }
 
-// failed is the error for a tool that did not end with 0.
+// failed returns the error for a program whose exit code is not 0.
 func failed(what string, o toolsession.Outcome) error { return fmt.Errorf("%s: %s", what, o.Why()) }
 
-// A WriteInput is a whole file.
+// A WriteInput is the input of Write: a file and its whole content.
 type WriteInput struct {
 	FilePath string `json:"file_path" jsonschema:"the file, in the directory or by its absolute path"`
 	Content  string `json:"content"`
 }
 
-// A WriteOutput says what was written.
+// A WriteOutput is the result of Write.
 type WriteOutput struct {
 	FilePath string `json:"file_path"`
 	Bytes    int    `json:"bytes"`
 }
 
-// Shown is what a model reads.
+// Shown returns the text that a model gets as the result.
 func (o WriteOutput) Shown() string { return fmt.Sprintf("wrote %d bytes to %s", o.Bytes, o.FilePath) }
 
-// Write writes a whole file, and makes the directories that it needs.
+// Write writes a whole file, and creates missing directories.
 func (t *Tools) Write(ctx context.Context, in WriteInput) (WriteOutput, error) {
 	o := WriteOutput{FilePath: in.FilePath, Bytes: len(in.Content)}
 	if in.FilePath == "" {
@@ -159,7 +159,7 @@ func (t *Tools) Write(ctx context.Context, in WriteInput) (WriteOutput, error) {
 	return o, nil
 }
 
-// put writes a file, and makes its directory if that is not there.
+// put writes a file, and creates its directory if that is missing.
 func (t *Tools) put(ctx context.Context, name, content string) error {
 	if len(content) > toolsession.MaxWritten {
 		return fmt.Errorf("%s: %d bytes; at most %d can be written at once", name, len(content),
@@ -184,7 +184,7 @@ func (t *Tools) put(ctx context.Context, name, content string) error {
 	return Plain(err)
 }
 
-// An EditInput is a replacement in a file.
+// An EditInput is the input of Edit: a replacement in a file.
 type EditInput struct {
 	FilePath   string `json:"file_path" jsonschema:"the file, in the directory or by its absolute path"`
 	OldString  string `json:"old_string" jsonschema:"the text to replace, exactly as it stands"`
@@ -192,13 +192,13 @@ type EditInput struct {
 	ReplaceAll bool   `json:"replace_all,omitempty" jsonschema:"replace every occurrence"`
 }
 
-// An EditOutput says what was replaced.
+// An EditOutput is the result of Edit, with the number of replacements.
 type EditOutput struct {
 	FilePath     string `json:"file_path"`
 	Replacements int    `json:"replacements"`
 }
 
-// Shown is what a model reads.
+// Shown returns the text that a model gets as the result.
 func (o EditOutput) Shown() string {
 	return fmt.Sprintf("replaced %d in %s", o.Replacements, o.FilePath)
 }
@@ -239,19 +239,19 @@ func (t *Tools) Edit(ctx context.Context, in EditInput) (EditOutput, error) {
 	return o, nil
 }
 
-// A GlobInput is a pattern of names.
+// A GlobInput is the input of Glob: a pattern of paths.
 type GlobInput struct {
 	Pattern string `json:"pattern" jsonschema:"such as **/*.go"`
 	Path    string `json:"path,omitempty" jsonschema:"the directory to search, without it the whole directory"`
 }
 
-// A GlobOutput is the files that have such names.
+// A GlobOutput is the result of Glob: the matching files, sorted.
 type GlobOutput struct {
 	Files     []string `json:"files"`
 	Truncated bool     `json:"truncated" jsonschema:"there are more"`
 }
 
-// Shown is what a model reads.
+// Shown returns the text that a model gets as the result.
 func (o GlobOutput) Shown() string { return strings.Join(o.Files, "\n") }
 
 // Glob lists the files whose path matches a pattern, at most 1000.
@@ -270,7 +270,7 @@ func (t *Tools) Glob(ctx context.Context, in GlobInput) (GlobOutput, error) {
 	if found.ExitCode != 0 && found.Out.Len() == 0 {
 		return o, failed("search "+in.Path, found)
 	}
-	// What follows the last end of a name is a part of one.
+	// Drop an incomplete name after the last NUL.
 	whole := found.Out.Bytes()[:bytes.LastIndexByte(found.Out.Bytes(), 0)+1]
 	for name := range bytes.SplitSeq(whole, []byte{0}) {
 		rel := strings.TrimPrefix(strings.TrimPrefix(string(name), root), "/")
@@ -285,7 +285,7 @@ func (t *Tools) Glob(ctx context.Context, in GlobInput) (GlobOutput, error) {
 	return o, nil
 }
 
-// A GrepInput is an expression and where to search it.
+// A GrepInput is the input of Grep: an expression and where to search.
 type GrepInput struct {
 	Pattern    string `json:"pattern" jsonschema:"an extended regular expression"`
 	Path       string `json:"path,omitempty" jsonschema:"the file or directory to search"`
@@ -293,14 +293,14 @@ type GrepInput struct {
 	OutputMode string `json:"output_mode,omitempty" jsonschema:"content (lines with their numbers), files_with_matches (default) or count"`
 }
 
-// A GrepOutput is what was found.
+// A GrepOutput is the result of Grep.
 type GrepOutput struct {
 	Text      string `json:"text"`
 	Matches   int    `json:"matches" jsonschema:"lines of the text"`
 	Truncated bool   `json:"truncated" jsonschema:"there are more"`
 }
 
-// Shown is what a model reads.
+// Shown returns the text that a model gets as the result.
 func (o GrepOutput) Shown() string { return o.Text }
 
 // Grep searches files for an extended regular expression.
@@ -312,7 +312,7 @@ func (t *Tools) Grep(ctx context.Context, in GrepInput) (GrepOutput, error) {
 		return o, fmt.Errorf("output_mode %s is none of content, files_with_matches and count",
 			strconv.Quote(in.OutputMode))
 	}
-	// Git's own files are no text of anybody, and would take the room of what is.
+	// Skip git's own files: they would crowd out the files of the user.
 	args := []string{"-r", "-E", mode, "--exclude-dir=.git"}
 	if in.Glob != "" {
 		args = append(args, "--include="+in.Glob)
@@ -331,7 +331,7 @@ func (t *Tools) Grep(ctx context.Context, in GrepInput) (GrepOutput, error) {
 		if o.Truncated && !strings.HasSuffix(line, "\n") {
 			break
 		}
-		// A file without a match is no match.
+		// With -c, grep lists files without a match, too.
 		if line = strings.TrimPrefix(line, "./"); mode == "-c" && strings.HasSuffix(line, ":0\n") {
 			continue
 		}
@@ -342,13 +342,13 @@ func (t *Tools) Grep(ctx context.Context, in GrepInput) (GrepOutput, error) {
 	return o, nil
 }
 
-// A DiffInput says which changes to show.
+// A DiffInput is the input of Diff: which changes to show.
 type DiffInput struct {
 	Paths []string `json:"paths,omitempty" jsonschema:"only changes at and below these, or that match these patterns"`
 	Stat  bool     `json:"stat,omitempty" jsonschema:"only the list of paths"`
 }
 
-// A DiffOutput is how the shadow of a session differs from the real directory.
+// A DiffOutput is the result of Diff: the changes of a shadow relative to the real directory.
 type DiffOutput struct {
 	Added     int    `json:"added"`
 	Modified  int    `json:"modified"`
@@ -358,10 +358,10 @@ type DiffOutput struct {
 	Truncated bool   `json:"truncated" jsonschema:"there is more text"`
 }
 
-// Shown is what a model reads.
+// Shown returns the text that a model gets as the result.
 func (o DiffOutput) Shown() string { return o.Text }
 
-// Changes returns how the shadow of a session differs from the real directory.
+// Changes returns the changes of a session's shadow relative to the real directory.
 func Changes(ctx context.Context, s *toolsession.Session, in DiffInput) (o DiffOutput, err error) {
 	list := stdio.Kept{Most: toolsession.MaxShown}
 	patch := stdio.Kept{Most: toolsession.MaxShown}
@@ -401,14 +401,14 @@ func Changes(ctx context.Context, s *toolsession.Session, in DiffInput) (o DiffO
 	return o, nil
 }
 
-// Diff is Changes with an error in the words that a model gets.
+// Diff is Changes with the error converted by Plain.
 func (t *Tools) Diff(ctx context.Context, in DiffInput) (DiffOutput, error) {
 	o, err := Changes(ctx, t.Session, in)
 	return o, Plain(err)
 }
 
-// Schema returns the JSON Schema of a type. Its lists are lists: clients that know one type for each
-// value, as models have it, do not take the null beside it that a nil slice would be.
+// Schema returns the JSON Schema of a type. Slices have the type array instead of null or array,
+// since some clients and models accept only one type per value.
 func Schema[T any]() *jsonschema.Schema {
 	out, err := jsonschema.For[T](nil)
 	if err != nil {

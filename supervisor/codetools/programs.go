@@ -13,19 +13,19 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
-// A BashInput is a command of a shell.
+// A BashInput is the input of Bash: a shell command.
 type BashInput struct {
 	Command string `json:"command"`
 	Timeout int    `json:"timeout,omitempty" jsonschema:"milliseconds until the command is ended"`
 	Cwd     string `json:"cwd,omitempty" jsonschema:"where it starts, without it the directory itself"`
 }
 
-// Bash runs a command of a shell.
+// Bash runs a command with bash -c.
 func (t *Tools) Bash(ctx context.Context, in BashInput) (toolsession.Output, error) {
 	return t.runText(ctx, in, toolsession.Call{Tool: "bash", Args: []string{"-c", in.Command}})
 }
 
-// runText runs a call that a text was made into.
+// runText runs c with the timeout and directory of in. An empty command is an error.
 func (t *Tools) runText(ctx context.Context, in BashInput,
 	c toolsession.Call) (toolsession.Output, error) {
 	switch {
@@ -40,7 +40,7 @@ func (t *Tools) runText(ctx context.Context, in BashInput,
 	return t.output(ctx, c, in.Cwd)
 }
 
-// output runs a call in a directory, that of the session if cwd is empty.
+// output runs a call in the directory cwd, or in the session's directory if cwd is empty.
 func (t *Tools) output(ctx context.Context, c toolsession.Call, cwd string) (toolsession.Output, error) {
 	if cwd != "" {
 		c.Cwd = t.Session.Within(cwd)
@@ -52,7 +52,7 @@ func (t *Tools) output(ctx context.Context, c toolsession.Call, cwd string) (too
 	return o.Output(), nil
 }
 
-// A CommandInput is a program with its arguments, without a shell.
+// A CommandInput is the input of Command: a program with its arguments.
 type CommandInput struct {
 	Argv   []string          `json:"argv" jsonschema:"the program and its arguments"`
 	Cwd    string            `json:"cwd,omitempty" jsonschema:"where it starts, without it the directory itself"`
@@ -61,7 +61,7 @@ type CommandInput struct {
 	Limits map[string]string `json:"limits,omitempty" jsonschema:"limits that are narrower than those of the policy, such as wall 10s or memory 64MiB"`
 }
 
-// Command runs a program.
+// Command runs a program without a shell.
 func (t *Tools) Command(ctx context.Context, in CommandInput) (toolsession.Output, error) {
 	if len(in.Argv) == 0 || in.Argv[0] == "" {
 		return toolsession.Output{}, errors.New("argv is empty")
@@ -70,7 +70,7 @@ func (t *Tools) Command(ctx context.Context, in CommandInput) (toolsession.Outpu
 		Env: pairs(in.Env), Limits: pairs(in.Limits)}, in.Cwd)
 }
 
-// pairs are the values of a map, each NAME=VALUE.
+// pairs returns the entries of a map as NAME=VALUE, sorted by name.
 func pairs(of map[string]string) (all []string) {
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		all = append(all, name+"="+of[name])
@@ -78,20 +78,20 @@ func pairs(of map[string]string) (all []string) {
 	return all
 }
 
-// A ShellInput is a script of jail's own shell.
+// A ShellInput is the input of Shell: a script for jail's own shell.
 type ShellInput struct {
 	Command string `json:"command"`
 	Timeout int    `json:"timeout,omitempty" jsonschema:"milliseconds until the command is ended"`
 }
 
-// Shell runs a script as jail sh does: each of its commands is a tool of jail's. What the shell does not
-// support is an error with its position, and nothing runs.
+// Shell runs a script as jail sh does: each of its commands is a tool of jail. If the script has
+// unsupported syntax, nothing runs, and the error has the position.
 func (t *Tools) Shell(ctx context.Context, in ShellInput) (toolsession.Output, error) {
 	return t.runText(ctx, BashInput{Command: in.Command, Timeout: in.Timeout},
 		toolsession.Call{Script: in.Command})
 }
 
-// A FetchInput is a request of HTTP.
+// A FetchInput is the input of Fetch: an HTTP request.
 type FetchInput struct {
 	URL     string            `json:"url"`
 	Method  string            `json:"method,omitempty" jsonschema:"GET without it, and POST with a body"`
@@ -99,12 +99,12 @@ type FetchInput struct {
 	Body    string            `json:"body,omitempty"`
 }
 
-// headerName is the name of a field of HTTP (RFC 9110, section 5.1), as far as people use them.
+// headerName matches common names of HTTP fields (a subset of RFC 9110, section 5.1).
 var headerName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 })
 
-// Fetch fetches a URL by a program of the session, through the fetch proxy.
+// Fetch fetches a URL with the program fetch or curl in the session, through the fetch proxy.
 func (t *Tools) Fetch(ctx context.Context, in FetchInput) (out toolsession.Output, err error) {
 	if in.URL == "" {
 		return out, errors.New("url is empty")
@@ -123,7 +123,7 @@ func (t *Tools) Fetch(ctx context.Context, in FetchInput) (out toolsession.Outpu
 		c.Args, c.In = append(c.Args, "--data-binary", "@-"), []byte(in.Body)
 	}
 	c.Args = append(c.Args, "--", in.URL)
-	// Jail's own tool, or that of the host, whichever the policy grants: they have the same flags.
+	// Try jail's fetch, then the host's curl: the policy may grant either. Flags are the same.
 	for _, c.Tool = range []string{"fetch", "curl"} {
 		if out, err = t.output(ctx, c, ""); err == nil {
 			break
@@ -132,30 +132,30 @@ func (t *Tools) Fetch(ctx context.Context, in FetchInput) (out toolsession.Outpu
 	return out, err
 }
 
-// Todos is the list of what a client has to do.
+// Todos is a list of tasks that a client keeps for itself.
 type Todos struct {
 	mu  sync.Mutex
 	all []Todo
 }
 
-// A Todo is one piece of work.
+// A Todo is an entry of the list.
 type Todo struct {
 	Content    string `json:"content"`
 	Status     string `json:"status" jsonschema:"pending, in_progress or completed"`
 	ActiveForm string `json:"activeForm,omitempty" jsonschema:"the same in the form of what is being done"`
 }
 
-// A TodoInput is a new list.
+// A TodoInput is the input of Keep: a new list, nil to read the list.
 type TodoInput struct {
 	Todos []Todo `json:"todos,omitempty"`
 }
 
-// A TodoOutput is the list as it is now.
+// A TodoOutput is the result of Keep: the current list.
 type TodoOutput struct {
 	Todos []Todo `json:"todos"`
 }
 
-// Shown is what a model reads.
+// Shown returns the text that a model gets as the result.
 func (o TodoOutput) Shown() string {
 	b := &strings.Builder{}
 	for _, t := range o.Todos {
@@ -164,10 +164,10 @@ func (o TodoOutput) Shown() string {
 	return b.String()
 }
 
-// maxTodos bounds the list.
+// maxTodos bounds the length of the list.
 const maxTodos = 500
 
-// Keep replaces the list, or reads it if there is no new one.
+// Keep replaces the list if in.Todos is not nil, and returns the current list.
 func (t *Todos) Keep(in TodoInput) (TodoOutput, error) {
 	if len(in.Todos) > maxTodos {
 		return TodoOutput{}, fmt.Errorf("%d todos; at most %d are kept", len(in.Todos), maxTodos)

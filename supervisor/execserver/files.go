@@ -17,28 +17,28 @@ import (
 
 // Bounds of files.
 const (
-	// maxRead is the largest file that is read, in bytes. The limit of output of the policy may be
-	// less.
+	// maxRead bounds the size of a file that is read, in bytes. The policy's limit output may be
+	// lower.
 	maxRead = toolsession.MaxWritten
-	// maxList is the most that is kept of a list of names, in bytes.
+	// maxList bounds a list of names, in bytes.
 	maxList = 4 << 20
-	// maxOpen bounds the files that a client has open, and maxOpenBytes what they hold.
+	// maxOpen bounds the number of a client's open files, and maxOpenBytes their total size.
 	maxOpen      = 64
 	maxOpenBytes = 64 << 20
 	// maxHandle bounds the name of an open file, in bytes.
 	maxHandle = 32
 )
 
-// files are what a client does with files, each by a tool of the session: a client sees and changes
-// what its processes see and change, and nothing else. A connection does one after the other.
+// files handles the requests fs/* of one connection, one after the other. Each runs a tool in the
+// session, so that a client has the same access to files as its processes.
 type files struct {
 	session *toolsession.Session
-	// open are the contents of open files.
+	// open holds the contents of open files by handle, and bytes their total size.
 	open  map[string][]byte
 	bytes int
 }
 
-// handler returns what answers a request.
+// handler returns the handler for a method, nil if it is unknown.
 func (f *files) handler(method string) answerer {
 	return map[string]answerer{
 		"fs/readFile":        placed(f, f.readFile),
@@ -56,14 +56,14 @@ func (f *files) handler(method string) answerer {
 	}[method]
 }
 
-// A place is the path of most requests.
+// A place is the field of most requests with the URI of a file.
 type place struct {
 	Path string `json:"path"`
 }
 
 func (p place) uri() string { return p.Path }
 
-// placed is reading for a request about a place; at is its path in the jail.
+// placed is like reading, for a request with a place. It passes the path in the jail as at.
 func placed[T interface{ uri() string }](f *files,
 	answer func(ctx context.Context, in T, at string) (any, error)) answerer {
 	return reading(func(ctx context.Context, in T) (any, error) {
@@ -75,7 +75,7 @@ func placed[T interface{ uri() string }](f *files,
 	})
 }
 
-// run runs a tool of which nothing but its end counts.
+// run runs a program and keeps most bytes of its output. An exit code other than 0 is an error.
 func (f *files) run(ctx context.Context, most int, program ...string) (toolsession.Outcome, error) {
 	o, err := f.session.Run(ctx, toolsession.Call{Tool: program[0], Args: program[1:], Most: most,
 		Limits: toolsession.FileLimits})
@@ -85,8 +85,8 @@ func (f *files) run(ctx context.Context, most int, program ...string) (toolsessi
 	return o, err
 }
 
-// failed is the error for a tool that did not end with 0. The tools say why in the words of
-// strerror(3).
+// failed returns the error for a program whose exit code is not 0, nil for 0. It finds the code of
+// the error in the message, which has the text of strerror(3).
 func failed(o toolsession.Outcome) error {
 	why := o.Why()
 	switch {
@@ -101,7 +101,7 @@ func failed(o toolsession.Outcome) error {
 	return internal("%s", why)
 }
 
-// content returns a whole file.
+// content returns the whole content of a file. name is for errors, at is the path in the jail.
 func (f *files) content(ctx context.Context, name, at string) ([]byte, error) {
 	o, err := f.run(ctx, maxRead, "cat", "--", at)
 	if o.Out.Cut || o.Truncated {
@@ -139,7 +139,7 @@ func (f *files) writeFile(ctx context.Context, in writeFileParams, at string) (a
 	return struct{}{}, err
 }
 
-// A handle names an open file.
+// A handle is the field with the name of an open file. The client chooses the name.
 type handle struct {
 	HandleID string `json:"handleId"`
 }
@@ -149,7 +149,7 @@ type openFileParams struct {
 	handle
 }
 
-// openFile keeps what the file holds: a client reads it as it was when it was opened.
+// openFile stores the content of the file under the handle. Later reads return this content.
 func (f *files) openFile(ctx context.Context, in openFileParams, at string) (any, error) {
 	switch {
 	case len(in.HandleID) > maxHandle:
@@ -211,7 +211,7 @@ type metadata struct {
 	ModifiedAtMS int64 `json:"modifiedAtMs"`
 }
 
-// metadata is what a link leads to, and whether it is one.
+// metadata returns the metadata of a file with links followed, and whether the path is a symlink.
 func (f *files) metadata(ctx context.Context, in place, at string) (any, error) {
 	o, err := f.run(ctx, maxList, "stat", "-L", "-c", "%f %s %Y", "--", at)
 	if err != nil {
@@ -245,19 +245,20 @@ func (f *files) canonicalize(ctx context.Context, in place, at string) (any, err
 	return place{uriOf(f.seen(strings.TrimSuffix(o.Out.String(), "\n")))}, nil
 }
 
-// A found is a name below a directory.
+// A found is an entry below a directory.
 type found struct {
 	// name is relative to the directory.
 	name string
-	// dir and file say what it is, with links followed; others are neither.
+	// dir and file say whether it is a directory or a regular file. Other files are neither.
 	dir, file bool
 }
 
-// find lists what is below a directory, so many levels deep at most. With follow it follows links;
-// else they are no files and no directories. more says that there is more.
+// find lists the entries below a directory, at most depth levels deep. If follow is false, links
+// are neither files nor directories. more is true if the list is incomplete.
 func (f *files) find(ctx context.Context, at string, follow bool, depth int) (all []found, more bool,
 	err error) {
-	// Names have no room for more than themselves: a directory is printed twice, a file three times.
+	// Names may hold any byte but NUL, so the number of repetitions encodes the type: two for a
+	// directory, three for a file.
 	args := []string{at, "-mindepth", "1", "-maxdepth", strconv.Itoa(depth), "(", "-type", "d",
 		"-print0", "-print0", ")", "-o", "(", "-type", "f", "-print0", "-print0", "-print0", ")", "-o",
 		"-print0"}
@@ -296,7 +297,7 @@ type directoryEntry struct {
 }
 
 func (f *files) readDirectory(ctx context.Context, in place, at string) (any, error) {
-	// A file has nothing below it, which is no error to find.
+	// find has no error for a file, so let ls fail.
 	if _, err := f.run(ctx, maxList, "ls", "-d", "--", path.Join(at, ".")+"/"); err != nil {
 		return nil, err
 	}
@@ -335,10 +336,10 @@ type walkedEntry struct {
 	Kind string `json:"kind"`
 }
 
-// maxDepth bounds how deep walk goes.
+// maxDepth bounds the depth of walk.
 const maxDepth = 64
 
-// walk lists files and directories, those of one level before those of the next.
+// walk lists files and directories recursively, level by level.
 func (f *files) walk(ctx context.Context, in walkParams, at string) (any, error) {
 	o := in.Options
 	for _, n := range []*int{o.MaxDepth, o.MaxDirectories, o.MaxEntries} {
@@ -346,7 +347,7 @@ func (f *files) walk(ctx context.Context, in walkParams, at string) (any, error)
 			return nil, badParams("options: maxDepth, maxDirectories and maxEntries are numbers from 0 on")
 		}
 	}
-	// Directories so deep are read.
+	// Directories at maxDepth are read, so their entries are one level deeper.
 	all, more, err := f.find(ctx, at, o.Follow, min(*o.MaxDepth, maxDepth)+1)
 	if err != nil {
 		return nil, err
@@ -384,7 +385,7 @@ type changeParams struct {
 	Force     *bool `json:"force"`
 }
 
-// or returns a flag, which is true where nobody says otherwise.
+// or returns the value of a flag whose default is true.
 func or(flag *bool) bool { return flag == nil || *flag }
 
 func (f *files) createDirectory(ctx context.Context, in changeParams, at string) (any, error) {
@@ -406,7 +407,7 @@ func (f *files) remove(ctx context.Context, in changeParams, at string) (any, er
 	}
 	o, err := f.run(ctx, maxList, append(args, "--", at)...)
 	if err != nil && !or(in.Recursive) && strings.Contains(o.Why(), "directory") {
-		// An empty one may go.
+		// An empty directory may be removed without recursive.
 		if _, dirErr := f.run(ctx, maxList, "rmdir", "--", at); dirErr == nil ||
 			!strings.Contains(dirErr.Error(), "Not a directory") {
 			err = dirErr
@@ -441,7 +442,7 @@ func (f *files) copy(ctx context.Context, in copyParams) (any, error) {
 	return struct{}{}, err
 }
 
-// pathOf returns the path of a file URI (RFC 8089) of this host.
+// pathOf returns the path of a file URI (RFC 8089). URIs of other hosts and schemes are errors.
 func pathOf(uri string) (string, error) {
 	u, err := url.Parse(uri)
 	switch {
@@ -459,10 +460,10 @@ func pathOf(uri string) (string, error) {
 
 func uriOf(path string) string { return (&url.URL{Scheme: "file", Path: path}).String() }
 
-// jailed is where the workspace lies in a jail unless the policy has it at its own path.
+// jailed is the path of the workspace in a jail, unless the policy mounts it at its own path.
 const jailed = "/workspace"
 
-// seen returns the path by which the client knows a file of the jail.
+// seen converts a path in the jail to the client's path, which is on the host.
 func (f *files) seen(path string) string {
 	if below, ok := strings.CutPrefix(path, jailed); ok && (below == "" || below[0] == '/') {
 		return f.session.Root() + below

@@ -19,19 +19,19 @@ import (
 
 // Bounds of processes.
 const (
-	// maxProcesses bounds those of one connection, with those that have just ended.
+	// maxProcesses bounds the processes of one connection, including those in retention.
 	maxProcesses = 256
-	// maxRetained bounds the output of a process that process/read may still ask for, in bytes.
+	// maxRetained bounds the output of a process that is kept for process/read, in bytes.
 	maxRetained = 1 << 20
-	// retention is how long a process that has ended can be asked about.
+	// retention is how long a process is kept after its end.
 	retention = 30 * time.Second
-	// maxInput bounds the writes to a process that it has not read.
+	// maxInput bounds the number of queued writes to a process.
 	maxInput = 256
-	// maxReadWait bounds how long a process/read waits.
+	// maxReadWait bounds the waiting time of a process/read.
 	maxReadWait = 10 * time.Minute
 )
 
-// processes are those of one connection. Each is an invocation of the session.
+// processes holds the processes of one connection. Each is an invocation in the session.
 type processes struct {
 	session *toolsession.Session
 	notify  func(method string, params any)
@@ -43,13 +43,13 @@ type processes struct {
 	all     map[string]*process
 }
 
-// A process is one invocation, and what it wrote.
+// A process is one invocation, and its last output.
 type process struct {
 	owner *processes
 	id    string
-	// run is a name of the invocation.
+	// run is the id of the invocation.
 	run string
-	// input is what waits to be read by it; nil if it reads nothing.
+	// input queues data for standard input. It is nil if standard input is empty.
 	input chan []byte
 	stop  context.CancelFunc
 
@@ -60,7 +60,7 @@ type process struct {
 	seq uint64
 	// exit is the exit code, nil while the process runs.
 	exit *int
-	// news is closed at the next event, and then is another channel.
+	// news is closed and replaced by a new channel at each event.
 	news chan struct{}
 }
 
@@ -74,7 +74,7 @@ type processID struct {
 	ProcessID string `json:"processId"`
 }
 
-// handler returns what answers a request at once.
+// handler returns the handler for a method that does not block, nil for other methods.
 func (p *processes) handler(method string) answerer {
 	return map[string]answerer{"process/start": reading(p.start), "process/write": reading(p.write),
 		"process/signal": reading(p.signal), "process/terminate": reading(p.terminate)}[method]
@@ -98,7 +98,7 @@ type startParams struct {
 	Managed   bool              `json:"enforceManagedNetwork"`
 }
 
-// An envPolicy says which variables of the server a process gets.
+// An envPolicy selects the variables of the server that a process inherits.
 type envPolicy struct {
 	Inherit               string            `json:"inherit"`
 	IgnoreDefaultExcludes bool              `json:"ignoreDefaultExcludes"`
@@ -114,7 +114,7 @@ var core = []string{"HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SH
 // secrets are the patterns that exclude variables by default.
 var secrets = []string{"*KEY*", "*SECRET*", "*TOKEN*"}
 
-// of returns which of the caller's variables the policy of the session may pass on.
+// of returns the variables (NAME=VALUE) in all that e selects. The session's policy may drop more.
 func (e *envPolicy) of(all []string) []string {
 	if e.Inherit == "none" {
 		return nil
@@ -130,8 +130,8 @@ func (e *envPolicy) of(all []string) []string {
 	})
 }
 
-// matches reports whether one of some patterns is for a name, whatever the case of its letters. One
-// that is malformed is for every name.
+// matches reports whether one of the patterns matches a name, ignoring case. A malformed pattern
+// matches every name.
 func matches(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		ok, err := path.Match(strings.ToUpper(p), strings.ToUpper(name))
@@ -141,7 +141,7 @@ func matches(patterns []string, name string) bool {
 
 type started struct {
 	processID
-	// SandboxType is that of Codex's own sandbox.
+	// SandboxType is the type of Codex's own sandbox, which is never used.
 	SandboxType string `json:"sandboxType"`
 }
 
@@ -164,7 +164,7 @@ func (p *processes) start(_ context.Context, in startParams) (any, error) {
 	if policy == nil {
 		policy = &envPolicy{Inherit: "none"}
 	}
-	// No other invocation has the name.
+	// The random id is unique.
 	req := message.ExecRequest{ID: "codex-" + strings.ToLower(rand.Text()), Tool: in.Argv[0],
 		Args: in.Argv[1:], Cwd: cwd, Inherit: policy.of(p.session.Inherited())}
 	for _, set := range []map[string]string{policy.Set, in.Env} {
@@ -172,7 +172,7 @@ func (p *processes) start(_ context.Context, in startParams) (any, error) {
 			req.Env = append(req.Env, name+"="+value)
 		}
 	}
-	// Of two values for a name the last one counts.
+	// A stable sort keeps the order of values for one name: the last one wins.
 	slices.SortStableFunc(req.Env, func(a, b string) int {
 		x, _, _ := strings.Cut(a, "=")
 		y, _, _ := strings.Cut(b, "=")
@@ -181,7 +181,7 @@ func (p *processes) start(_ context.Context, in startParams) (any, error) {
 	ctx, stop := context.WithCancel(p.ctx)
 	one := &process{owner: p, id: in.ProcessID, run: req.ID, stop: stop, news: make(chan struct{})}
 	if in.TTY {
-		// The size of a terminal of which nobody says another.
+		// The request has no size, so use the usual default.
 		req.Terminal = &runners.Terminal{Rows: 24, Columns: 80}
 	}
 	if in.TTY || in.PipeStdin {
@@ -208,7 +208,7 @@ func (p *processes) add(one *process) error {
 	return nil
 }
 
-// execute runs the invocation to its end.
+// execute runs the invocation and calls end. Errors of jail go to standard error.
 func (p *process) execute(ctx context.Context, req message.ExecRequest) {
 	defer p.stop()
 	out := stream{p, "stdout"}
@@ -243,7 +243,7 @@ func (p *process) execute(ctx context.Context, req message.ExecRequest) {
 	p.end(code)
 }
 
-// feed writes what waits to the standard input of the process.
+// feed writes queued input to the standard input of the process until ctx is done.
 func (p *process) feed(ctx context.Context, w *io.PipeWriter) {
 	for {
 		select {
@@ -258,7 +258,7 @@ func (p *process) feed(ctx context.Context, w *io.PipeWriter) {
 	}
 }
 
-// A stream takes what a process writes.
+// A stream is the Writer for a process's output: it keeps the output and notifies the client.
 type stream struct {
 	p    *process
 	name string
@@ -276,7 +276,7 @@ func (s stream) Write(text []byte) (int, error) {
 		s.p.retained -= len(s.p.output[0].Chunk)
 		s.p.output = s.p.output[1:]
 	}
-	// In the order of the numbers.
+	// Notify with the lock held, so that the notifications are in the order of Seq.
 	s.p.owner.notify("process/output", struct {
 		processID
 		chunk
@@ -284,7 +284,7 @@ func (s stream) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// next returns the number of a new event. The caller holds the lock.
+// next returns the number of a new event and wakes readers. The caller holds the lock.
 func (p *process) next() uint64 {
 	p.seq++
 	close(p.news)
@@ -292,7 +292,7 @@ func (p *process) next() uint64 {
 	return p.seq
 }
 
-// end says that the process has ended.
+// end stores the exit code, notifies the client, and removes the process after retention.
 func (p *process) end(code int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -333,7 +333,8 @@ type readResult struct {
 	SandboxDenied bool    `json:"sandboxDenied"`
 }
 
-// read returns what a process wrote after an event, and waits for it.
+// read returns the output of a process after the event AfterSeq. If there is none, it waits for an
+// event for at most WaitMS.
 func (p *processes) read(_ context.Context, in readParams) (any, error) {
 	one := p.get(in.ProcessID)
 	if one == nil {
@@ -360,7 +361,7 @@ func (p *processes) read(_ context.Context, in readParams) (any, error) {
 	}
 }
 
-// after returns what there is after an event, and a channel that is closed at the next one.
+// after returns the result of a read without waiting, and a channel closed at the next event.
 func (p *process) after(in readParams) (readResult, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -371,10 +372,10 @@ func (p *process) after(in readParams) (readResult, <-chan struct{}) {
 		if c.Seq <= in.AfterSeq {
 			continue
 		}
-		// One is returned whatever its size.
+		// Return at least one chunk, whatever its size.
 		if in.MaxBytes != nil && len(r.Chunks) > 0 && total+len(c.Chunk) > *in.MaxBytes {
 			r.NextSeq = c.Seq
-			// The end comes after the rest.
+			// Report the end only after the rest of the output.
 			r.Closed = false
 			break
 		}
@@ -443,7 +444,8 @@ func (p *processes) terminate(_ context.Context, in processID) (any, error) {
 	return terminated{true}, nil
 }
 
-// kill sends a signal to a process beside what else is asked for. One that has not begun never does.
+// kill sends a signal to a process in the background. If that fails, for example because the
+// invocation has not started, it cancels the process.
 func (p *processes) kill(one *process, signal int) {
 	p.running.Go(func() {
 		if err := p.session.Client().Kill(p.ctx, one.run, signal); err != nil {

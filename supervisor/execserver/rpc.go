@@ -18,9 +18,9 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
-// Messages are those of JSON-RPC 2.0 without its member "jsonrpc", one a line or a frame.
+// Messages are JSON-RPC 2.0 without the member "jsonrpc", one per line or WebSocket frame.
 
-// maxMessage bounds a message in bytes: it may hold a file in base64.
+// maxMessage bounds a message in bytes. A message may hold a file in base64.
 const maxMessage = toolsession.MaxWritten*4/3 + 64<<10
 
 type incoming struct {
@@ -44,7 +44,7 @@ type notification struct {
 	Params any    `json:"params"`
 }
 
-// Codes of errors, the last one of Codex's own.
+// Error codes of JSON-RPC. The last one is defined by Codex.
 const (
 	codeInvalid  = -32600
 	codeMethod   = -32601
@@ -68,11 +68,11 @@ func invalid(format string, args ...any) *rpcError   { return fail(codeInvalid, 
 func badParams(format string, args ...any) *rpcError { return fail(codeParams, format, args...) }
 func internal(format string, args ...any) *rpcError  { return fail(codeInternal, format, args...) }
 
-// An answerer answers a request with these parameters.
+// An answerer handles a request with these parameters, and returns the result to encode as JSON.
 type answerer = func(ctx context.Context, params json.RawMessage) (any, error)
 
-// reading is the answerer that decodes the parameters for answer. Newer clients may send more than this
-// server knows.
+// reading returns an answerer that decodes the parameters and calls answer. It ignores unknown
+// parameters, which newer clients may send.
 func reading[T any](answer func(context.Context, T) (any, error)) answerer {
 	return func(ctx context.Context, params json.RawMessage) (any, error) {
 		var in T
@@ -86,14 +86,14 @@ func reading[T any](answer func(context.Context, T) (any, error)) answerer {
 	}
 }
 
-// outgoing sends messages to a client, one after the other.
+// outgoing queues messages to a client.
 type outgoing struct {
 	queue chan any
-	// gone is closed when the client takes no more.
+	// gone is closed when run has returned.
 	gone chan struct{}
 }
 
-// run sends what is queued until the queue is closed, or the client takes no more.
+// run sends queued messages until the queue is closed or send fails.
 func (o *outgoing) run(send func([]byte) error) error {
 	defer close(o.gone)
 	for m := range o.queue {
@@ -108,7 +108,7 @@ func (o *outgoing) run(send func([]byte) error) error {
 	return nil
 }
 
-// put queues a message, and waits while the client does not read.
+// put queues a message. It blocks while the queue is full, and drops the message if run has ended.
 func (o *outgoing) put(m any) {
 	select {
 	case o.queue <- m:
@@ -130,7 +130,7 @@ func (o *outgoing) answer(id json.RawMessage, result any, err error) {
 	o.put(failure{id, e})
 }
 
-// Serve answers one client on a pair of streams until the client ends the first or ctx is done.
+// Serve serves one client on a pair of streams until the end of in or until ctx is done.
 func (s *Server) Serve(ctx context.Context, in io.ReadCloser, out io.Writer) error {
 	defer context.AfterFunc(ctx, func() { in.Close() })()
 	lines := bufio.NewScanner(in)
@@ -155,20 +155,19 @@ func (s *Server) Serve(ctx context.Context, in io.ReadCloser, out io.Writer) err
 }
 
 const (
-	// pingEvery is how often a client is asked whether it is still there, and pongTime how long it
-	// may take to say so.
+	// pingEvery is the interval of WebSocket pings, and pongTime the timeout of their answers.
 	pingEvery = 30 * time.Second
 	pongTime  = 30 * time.Second
 )
 
-// URL is what a client of ServeWebSocket connects to. Codex can send no header, so the token is a part
-// of it.
+// URL returns the URL for clients of ServeWebSocket. It contains the token, since Codex cannot send
+// headers.
 func URL(l net.Listener, token string) string {
 	return "ws://" + l.Addr().String() + "/?token=" + token
 }
 
-// ServeWebSocket answers clients that name the token, one message a frame (RFC 6455), until ctx is
-// done. GET /readyz says that the server is there.
+// ServeWebSocket serves WebSocket clients (RFC 6455) whose URL has the token, until ctx is done.
+// GET /readyz returns 200 as a readiness check.
 func (s *Server) ServeWebSocket(ctx context.Context, l net.Listener, token string) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})
@@ -182,11 +181,11 @@ func (s *Server) ServeWebSocket(ctx context.Context, l net.Listener, token strin
 	return loopback.Serve(ctx, l, mux)
 }
 
-// accept serves one client.
+// accept upgrades a request to a WebSocket and serves its client.
 func (s *Server) accept(ctx context.Context, w http.ResponseWriter, r *http.Request) {
 	conn, err := websocket.Accept(w, r, nil)
 	if err != nil {
-		// It has been answered.
+		// websocket.Accept has sent the error response.
 		return
 	}
 	defer conn.CloseNow()
@@ -209,7 +208,7 @@ func (s *Server) accept(ctx context.Context, w http.ResponseWriter, r *http.Requ
 	conn.Close(status, why[:min(len(why), 120)])
 }
 
-// ping ends a connection whose client is gone without a word.
+// ping sends pings and calls stop if the client does not answer one.
 func ping(ctx context.Context, conn *websocket.Conn, stop func()) {
 	for range tick.Each(ctx.Done(), pingEvery) {
 		limited, cancel := context.WithTimeout(ctx, pongTime)

@@ -1,5 +1,5 @@
-// Package execserver offers a session of jail to Codex by the protocol of its exec-server: Codex
-// runs its processes and reads and changes files through it, in place of the host.
+// Package execserver serves a session of jail to Codex with the protocol of its exec-server: Codex
+// runs processes and reads and changes files in the session instead of on the host.
 // https://github.com/openai/codex/tree/main/codex-rs/exec-server
 //
 //	server.go   the server, its connections and their requests
@@ -7,9 +7,8 @@
 //	process.go  process/*
 //	files.go    fs/*, and the URIs of files
 //
-// Everything happens in the session, under its policy. The sandbox that Codex describes in a request
-// is one of the host and means nothing here: what it is to keep from harm, the real directory, is
-// out of reach.
+// Everything happens in the session, under its policy. The sandbox settings in Codex's requests are
+// ignored: they protect the real directory, which is out of reach here.
 package execserver
 
 import (
@@ -25,22 +24,23 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
-// A Server answers clients, all of which work in one session.
+// A Server serves clients, which all work in one session.
 type Server struct{ session *toolsession.Session }
 
-// New returns a server of a session.
+// New returns a server for a session.
 func New(s *toolsession.Session) *Server { return &Server{s} }
 
 // Bounds of a connection.
 const (
-	// maxWaiting bounds the requests about files that wait for the one that works.
+	// maxWaiting bounds the queued requests about files, and the queued messages to the client.
 	maxWaiting = 128
-	// maxReads bounds the process/read that wait for output.
+	// maxReads bounds the concurrent process/read requests.
 	maxReads = 256
 )
 
-// A connection is one client. Requests about files are done one after the other. Those about
-// processes are done at once, and a process/read waits beside the others.
+// A connection is the connection of one client. Requests about files run one after the other in the
+// background. Requests about processes do not block, except process/read, which has its own
+// goroutine.
 type connection struct {
 	server *Server
 	ctx    context.Context
@@ -48,18 +48,18 @@ type connection struct {
 	procs  processes
 	files  files
 
-	// fs are the requests about files.
+	// fs queues the requests about files.
 	fs chan func()
-	// reads has an element for each process/read.
+	// reads is a semaphore for process/read.
 	reads chan struct{}
-	// work are the requests that are done beside others.
+	// work counts the goroutines of requests.
 	work sync.WaitGroup
-	// asked and ready say how far the handshake is.
+	// asked is true after initialize, ready after the notification initialized.
 	asked, ready bool
 }
 
-// serve answers a client until it is gone or ctx is done. next returns its next message and send sends
-// one to it. Processes that still run are ended.
+// serve serves a client until it disconnects or ctx is done, and then ends its processes. next
+// receives a message and returns io.EOF at the end; send sends one.
 func (s *Server) serve(ctx context.Context, next func() ([]byte, error), send func([]byte) error) error {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
@@ -89,12 +89,12 @@ func (s *Server) serve(ctx context.Context, next func() ([]byte, error), send fu
 	case sendErr := <-sent:
 		return cmp.Or(err, sendErr)
 	case <-ctx.Done():
-		// Somebody who does not read keeps nobody.
+		// Do not wait for a client that does not read.
 		return err
 	}
 }
 
-// receive takes messages until the client is gone, or breaks the protocol.
+// receive handles messages until the client disconnects (nil) or violates the protocol (an error).
 func (c *connection) receive(next func() ([]byte, error)) error {
 	for c.ctx.Err() == nil {
 		text, err := next()
@@ -124,7 +124,7 @@ func (c *connection) receive(next func() ([]byte, error)) error {
 	return nil
 }
 
-// environment is what a client is told about where its processes run.
+// environment describes to a client where its processes run.
 type environment struct {
 	Shell           shell  `json:"shell"`
 	ExecutorVersion string `json:"executorVersion"`
@@ -140,7 +140,7 @@ type shell struct {
 
 func (s *Server) environment() environment {
 	sh := shell{"bash", "/bin/bash"}
-	// The programs of a session are those of the host.
+	// The session has the host's programs.
 	if _, err := os.Stat(sh.Path); err != nil {
 		sh = shell{"sh", "/bin/sh"}
 	}
@@ -157,13 +157,13 @@ type initialized struct {
 	EnvironmentInfo environment `json:"environmentInfo"`
 }
 
-// reply answers a request by what f returns.
+// reply calls f and sends its result or error as the response.
 func (c *connection) reply(m incoming, f answerer) {
 	result, err := f(c.ctx, m.Params)
 	c.out.answer(m.ID, result, err)
 }
 
-// request answers a request, now or later.
+// request handles a request, directly or in the background.
 func (c *connection) request(m incoming) {
 	if m.Method == "initialize" {
 		c.reply(m, reading(c.initialize))
@@ -212,7 +212,7 @@ func (c *connection) initialize(_ context.Context, p initializeParams) (any, err
 	return initialized{SessionID: c.server.session.ID(), EnvironmentInfo: c.server.environment()}, nil
 }
 
-// other answers requests about neither processes nor files.
+// other returns the result of a method about neither processes nor files.
 func (c *connection) other(method string) (any, error) {
 	switch method {
 	case "environment/info":

@@ -11,25 +11,25 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/api"
 )
 
-// An Asker calls a method of an agent that is a gatekeeper, and returns its answer. A second call with
-// the same key is not carried out, and has the answer of the first.
+// An Asker calls a method of an agent that is a gatekeeper, and returns the JSON that the agent
+// returns. It is idempotent: a second call with the same key returns the result of the first.
 type Asker func(ctx context.Context, agent, key, method string, args any) (json.RawMessage, error)
 
-// Times for which a call is waited for. What carries an action out is waited for as long as the desk
-// waits: the agent may still do it.
+// Timeouts of calls to an agent. Calls that carry out an action have no timeout here: only the
+// context of the desk bounds them, because the agent may still finish the action.
 const (
 	maxAsk    = time.Minute
 	maxSettle = 10 * time.Second
 )
 
-// byAgent is a gatekeeper that is an agent of the owner's: it keeps what its policy lets it reach. Its
-// methods are describe, read, propose, applyAction, rejectAction and revertAction.
+// byAgent is a Gatekeeper implemented by an agent of the same owner. The agent handles the methods
+// describe, read, propose, applyAction, rejectAction and revertAction.
 type byAgent struct {
 	Agent string
 	Ask   Asker
 }
 
-// ask calls a method, and decodes the answer.
+// ask calls a method of the agent and decodes the result into to.
 func (k *byAgent) ask(ctx context.Context, key, method string, args, to any) error {
 	text, err := k.Ask(ctx, k.Agent, key, method, args)
 	if err != nil {
@@ -64,14 +64,14 @@ func (k *byAgent) Read(ctx context.Context, method string, args json.RawMessage)
 	return out, k.askSoon(ctx, api.NewKey(), "read", map[string]any{"method": method, "args": args}, &out)
 }
 
-// askSoon is ask for what changes nothing.
+// askSoon is like ask, with a timeout of maxAsk. It is for methods that change nothing.
 func (k *byAgent) askSoon(ctx context.Context, key, method string, args, to any) error {
 	ctx, cancel := context.WithTimeout(ctx, maxAsk)
 	defer cancel()
 	return k.ask(ctx, key, method, args, to)
 }
 
-// kept is an action in the form that a gatekeeper agent gets.
+// kept is the JSON of an action in calls to a gatekeeper agent.
 type kept struct {
 	ID       string          `json:"id,omitempty"`
 	Action   string          `json:"action"`
@@ -97,8 +97,8 @@ func (k *byAgent) Propose(ctx context.Context, action string, args json.RawMessa
 		Before: p.Before, After: p.After}, err
 }
 
-// A result is what an agent answers about an action that it carried out. Changed says that the resource
-// is not as it was, Error what failed; nothing is done then.
+// A result is an agent's result for applyAction and revertAction. If the agent did nothing, Changed
+// says how the resource has changed since, or Error says what failed.
 type result struct {
 	Outcome        string
 	Changed, Error string
@@ -121,7 +121,8 @@ func (k *byAgent) told(id, outcome string, c Change) kept {
 		len(c.Resource)):], Before: c.Before, After: c.After, Outcome: outcome}
 }
 
-// carry calls a method that carries an action out. An agent that has not answered may still do it.
+// carry calls applyAction or revertAction and returns the outcome. If ctx ends first, the error
+// wraps api.ErrUnsettled: the agent may still carry out the action.
 func (k *byAgent) carry(ctx context.Context, key, method string, of kept) (string, error) {
 	var r result
 	err := k.ask(ctx, key, method, of, &r)
@@ -139,20 +140,20 @@ func (k *byAgent) Apply(ctx context.Context, id string, c Change) (string, error
 }
 
 func (k *byAgent) Revert(ctx context.Context, id, outcome string, c Change) error {
-	// An action that could not be undone may be undone later, by another call.
+	// Each attempt has a new key, so that a reversal that failed can be tried again.
 	_, err := k.carry(ctx, id+"/revert/"+api.NewKey(), "revertAction", k.told(id, outcome, c))
 	return err
 }
 
-// Reject tells the agent that an action is not to be done.
+// Reject tells the agent that an action will not be carried out.
 func (k *byAgent) Reject(ctx context.Context, id string, c Change) error {
 	var r json.RawMessage
 	return k.askSoon(ctx, id+"/reject", "rejectAction", k.told(id, "", c), &r)
 }
 
-// Settle asks for the answer of the call that jail-agentd did not live to hear, and returns an error
-// until the agent has given it. A reversal has no call that could be named again, so a person says how
-// that ended.
+// Settle repeats the call of Apply with its key, and so gets the result that the killed process
+// missed. It returns an error until the agent has answered. For a reversal known is false, as its
+// key is lost: a person has to settle it.
 func (k *byAgent) Settle(ctx context.Context, id string, c Change, reverting bool) (Settled, bool,
 	error) {
 	if reverting {

@@ -34,10 +34,10 @@ type Queue interface {
 	Report(context.Context, string, approvals.ReportRequest) (approvals.Action, error)
 }
 
-// An Entry is the durable note of one proposed action.
+// An Entry is the durable record of one proposed action.
 type Entry struct {
-	// Ref names the proposal. An event that is delivered again proposes with the same Ref, and so
-	// makes no second action.
+	// Ref identifies the proposal. An event that is delivered again proposes with the same Ref, so
+	// that no second action is made.
 	Ref string
 	// Instance is the number of the agent's instance that has proposed the action, 0 for a person.
 	Instance int64
@@ -45,24 +45,24 @@ type Entry struct {
 	Request api.ProposeRequest
 	// Action is the id of the action, empty until jaild has answered.
 	Action string
-	// Told is the last state of the action that its proposer was told, empty for none.
+	// Told is the last state of the action that the proposer was told, empty if none.
 	Told approvals.State
-	// Over says that the state of the action cannot change any more.
+	// Over is true when the state of the action cannot change any more.
 	Over  bool
 	Began time.Time
 }
 
-// Entries is a durable table of entries, as JSON, by their Refs.
+// Entries stores entries durably, as JSON keyed by Ref.
 type Entries interface {
 	// Put adds an entry, or replaces the one with the same Ref.
 	Put(ref string, began time.Time, over bool, entry []byte) error
 	// Remove removes an entry.
 	Remove(ref string) error
-	// Forget removes entries that are over: those that began before a time, and all but the last most.
+	// Forget removes entries that are over: those begun before the time, and all but the last most.
 	Forget(before time.Time, most int) error
 	// Find returns the entry with a Ref, nil if there is none.
 	Find(ctx context.Context, ref string) ([]byte, error)
-	// Open returns the entries that are not over, All returns all. The eldest is first.
+	// Open returns the entries that are not over, All returns all, both the eldest first.
 	Open(context.Context) ([][]byte, error)
 	All(context.Context) ([][]byte, error)
 }
@@ -94,17 +94,17 @@ func entries(ctx context.Context, list func(context.Context) ([][]byte, error)) 
 	return all, err
 }
 
-// Settings are what gatekeepers.toml says of a gatekeeper.
+// Settings are the settings of a gatekeeper in gatekeepers.toml.
 type Settings = manifest.Gatekeeper
 
-// A Kept is a gatekeeper with its settings.
+// A Kept is a gatekeeper with its settings in gatekeepers.toml.
 type Kept struct {
 	Settings
 	Gatekeeper
 }
 
-// Load returns the gatekeepers of the file gatekeepers.toml. Those of APIs send their requests by s,
-// those that are agents are called by ask.
+// Load returns the gatekeepers in the file gatekeepers.toml at path. Gatekeepers of HTTP APIs send
+// requests with s; ask calls gatekeepers that are agents.
 func Load(path string, s Sender, ask Asker) ([]Kept, error) {
 	said, err := manifest.LoadGatekeepers(path)
 	var all []Kept
@@ -123,59 +123,60 @@ func Load(path string, s Sender, ask Asker) ([]Kept, error) {
 	return all, err
 }
 
-// Options are what a Desk needs.
+// Options are the dependencies of a Desk.
 type Options struct {
-	// Kept returns the gatekeepers as the file says now.
+	// Kept returns the gatekeepers in the current gatekeepers.toml.
 	Kept func() ([]Kept, error)
-	// Queue returns jaild's approval queue, and a function that closes the connection.
+	// Queue connects to jaild's approval queue. The returned function closes the connection.
 	Queue   func(context.Context) (Queue, func(), error)
 	Entries Entries
 	Now     func() time.Time
 	Log     *slog.Logger
 }
 
-// A Desk keeps the actions of the gatekeepers of one user.
+// A Desk proposes and carries out the actions of the gatekeepers of one user.
 type Desk struct {
 	o Options
-	// news has Run look at the actions now.
+	// news wakes Run, to look at the actions now.
 	news chan struct{}
-	// tell tells an instance the state of its action.
+	// tell reports the state of an action to the agent instance that proposed it.
 	tell func(Entry, approvals.Action) error
 
-	// begun has the Refs of the proposals that are being made. Nobody else looks at their entries.
+	// begun holds the Refs for which Propose is running. Run leaves their entries alone.
 	begun sync.Map
-	// entries counts the entries that are not over, waiting those of them that keep the process alive.
+	// entries counts the entries that are not over. waiting counts those without an applied action,
+	// which keep the process alive.
 	entries, waiting atomic.Int64
 }
 
 // Bounds of a desk.
 const (
-	// keepEntries is how long an entry that is over is remembered, for events that come again, and
-	// maxOver how many are.
+	// keepEntries is how long an entry is kept once it is over, for events that are delivered
+	// again. maxOver bounds the number of such entries.
 	keepEntries = 30 * 24 * time.Hour
 	maxOver     = 2000
-	// pause is the time between two looks if one has failed, and waits bounds the time of a request
-	// that waits for a decision.
+	// pause is the delay before a retry after an error. waits bounds one request to jaild that
+	// waits for a change.
 	pause = time.Second
 	waits = time.Minute
-	// lookForgotten is how often the desk looks for applied actions that jaild has forgotten.
+	// lookForgotten is how often the desk checks whether jaild has removed applied actions.
 	lookForgotten = 5 * time.Minute
-	// maxCarry bounds the time of an action.
+	// maxCarry bounds the time in which one action is applied or reverted.
 	maxCarry = 5 * time.Minute
 )
 
-// New returns a Desk. It carries out nothing before Run.
+// New returns a Desk. It carries out no action before Run is called.
 func New(o Options) *Desk { return &Desk{o: o, news: make(chan struct{}, 1)} }
 
-// A Caller uses a gatekeeper: an agent, or its owner if all fields are empty.
+// A Caller is the user of a gatekeeper: an agent, or the owner if all fields are empty.
 type Caller struct {
 	// Agent is the name of the agent, and ID the id of the agent or of its facet, as agent:USER:NAME.
 	Agent, ID string
-	// Instance is the number of the instance.
+	// Instance is the number of the agent's instance.
 	Instance int64
-	// Run is the id of the agent's run, whose policy decides which actions wait.
+	// Run is the id of the agent's run. Its policy decides which actions need an approval.
 	Run string
-	// Allowed are the gatekeepers that the agent's manifest asks for.
+	// Allowed are the names of the gatekeepers in the agent's manifest.
 	Allowed []string
 }
 
@@ -196,7 +197,7 @@ func (d *Desk) all(c Caller) ([]Kept, error) {
 	return slices.DeleteFunc(slices.Clone(all), func(k Kept) bool { return !c.mayUse(k) }), err
 }
 
-// find returns a gatekeeper that the caller may use.
+// find returns the gatekeeper with a name, or an error if the caller may not use it.
 func (d *Desk) find(c Caller, name string) (Kept, error) {
 	all, err := d.all(c)
 	if err != nil {
@@ -218,7 +219,7 @@ func (d *Desk) find(c Caller, name string) (Kept, error) {
 		"capabilities.gatekeepers of its manifest and agents of gatekeepers.toml name", name, there)
 }
 
-// Describe describes the gatekeeper with a name, or without a name all that the caller may use.
+// Describe describes the gatekeeper with this name, or all that the caller may use if it is empty.
 func (d *Desk) Describe(ctx context.Context, c Caller, name string) ([]agentapi.Gatekeeper, error) {
 	all, err := d.all(c)
 	if name != "" {
@@ -240,7 +241,7 @@ func (d *Desk) Describe(ctx context.Context, c Caller, name string) ([]agentapi.
 			of.About = k.About
 		}
 		if c.Agent != "" {
-			// An agent is not told the path or the URL.
+			// Agents do not see the path or the URL.
 			of.Resource = k.Name
 		}
 		out = append(out, of)
@@ -248,7 +249,7 @@ func (d *Desk) Describe(ctx context.Context, c Caller, name string) ([]agentapi.
 	return out, nil
 }
 
-// Read answers a read of a gatekeeper.
+// Read calls a read method of a gatekeeper, if the caller may use it.
 func (d *Desk) Read(ctx context.Context, c Caller, name, method string,
 	args json.RawMessage) (any, error) {
 	k, err := d.find(c, name)
@@ -263,13 +264,14 @@ type Proposal struct {
 	Gatekeeper string
 	Action     string
 	Args       json.RawMessage
-	// Words are the words of the proposer.
+	// Words are the proposer's own description of the action.
 	Words string
-	// Ref is that of the entry.
+	// Ref is the Ref of the Entry.
 	Ref string
 }
 
-// Propose puts an action on the queue. The same proposal with the same Ref is put there once.
+// Propose puts an action on the queue. It is idempotent: the same proposal with the same Ref
+// returns the first action.
 func (d *Desk) Propose(ctx context.Context, c Caller, p Proposal) (agentapi.GateProposed, error) {
 	var none agentapi.GateProposed
 	k, err := d.find(c, p.Gatekeeper)
@@ -288,7 +290,8 @@ func (d *Desk) Propose(ctx context.Context, c Caller, p Proposal) (agentapi.Gate
 	defer done()
 	e, ok, err := d.entry(ctx, p.Ref)
 	if err == nil && ok && e.Action == "" {
-		// The answer of jaild was lost. With another key nobody could claim that action.
+		// The answer of jaild was lost. A new proposal would have another key, which cannot claim
+		// the action.
 		e, err = d.adopt(ctx, q, e)
 	}
 	if err != nil {
@@ -314,7 +317,7 @@ func (d *Desk) Propose(ctx context.Context, c Caller, p Proposal) (agentapi.Gate
 		return none, err
 	}
 	d.began()
-	// If the answer is lost, Run looks whether jaild has the action.
+	// If the answer is lost, Run checks whether jaild has the action.
 	defer d.Look()
 	a, err := q.Propose(ctx, e.Request)
 	if refused, ok := errors.AsType[*problem.Error](err); ok {
@@ -329,13 +332,13 @@ func (d *Desk) Propose(ctx context.Context, c Caller, p Proposal) (agentapi.Gate
 	return proposed(a, change), d.put(e)
 }
 
-// proposed is the answer to a proposal.
+// proposed returns the result of a proposal.
 func proposed(a approvals.Action, c Change) agentapi.GateProposed {
 	return agentapi.GateProposed{ID: a.ID, State: string(a.State), Reversible: a.Reversible, Before: c.Before,
 		After: c.After}
 }
 
-// again answers a proposal whose Ref has an action already.
+// again returns the action of a proposal whose Ref is known. Another action is an error.
 func (d *Desk) again(ctx context.Context, q Queue, e Entry, p Proposal) (agentapi.GateProposed, error) {
 	g := e.Request.Gate
 	c, err := changeOf(g.Action, g.Resource, g.Args)
@@ -350,7 +353,7 @@ func (d *Desk) again(ctx context.Context, q Queue, e Entry, p Proposal) (agentap
 	return proposed(a, c), err
 }
 
-// began counts a new entry.
+// began increments the counts of entries.
 func (d *Desk) began() {
 	d.entries.Add(1)
 	d.waiting.Add(1)
@@ -359,7 +362,7 @@ func (d *Desk) began() {
 // Waiting returns the number of actions that wait for a decision or are being carried out.
 func (d *Desk) Waiting() int { return int(d.waiting.Load()) }
 
-// Look has Run look at the actions now.
+// Look wakes Run, to look at the actions now. It does not block.
 func (d *Desk) Look() {
 	select {
 	case d.news <- struct{}{}:
@@ -367,8 +370,8 @@ func (d *Desk) Look() {
 	}
 }
 
-// Run carries out approved actions, and undoes those that are to be undone, until ctx is done. tell
-// tells an instance the state of its action.
+// Run applies approved actions and reverts actions on request, until ctx is done. It calls tell to
+// report the state of an action to the instance that proposed it.
 func (d *Desk) Run(ctx context.Context, tell func(Entry, approvals.Action) error) {
 	d.tell = tell
 	d.began()
@@ -406,8 +409,8 @@ func (d *Desk) Run(ctx context.Context, tell func(Entry, approvals.Action) error
 	}
 }
 
-// await returns when the Mark of the actions that wait is not seen, jaild cannot be asked, or ctx is
-// done.
+// await returns when approvals.Mark of the queue differs from seen, jaild cannot be reached, or ctx
+// is done.
 func (d *Desk) await(ctx context.Context, seen string) {
 	for ctx.Err() == nil {
 		q, done, err := d.o.Queue(ctx)
@@ -419,7 +422,7 @@ func (d *Desk) await(ctx context.Context, seen string) {
 				return
 			}
 		}
-		// A daemon that ends answers at once.
+		// A daemon that shuts down answers at once.
 		tick.Wait(ctx.Done(), pause)
 		if err != nil {
 			return
@@ -427,8 +430,8 @@ func (d *Desk) await(ctx context.Context, seen string) {
 	}
 }
 
-// each looks at the entries that are not over, and returns the Mark of the actions that wait. With
-// all it also looks for applied actions that jaild has forgotten.
+// each calls one for the entries that are not over and may have changed, and returns approvals.Mark
+// of the queue. If all is true, it also checks whether jaild has removed applied actions.
 func (d *Desk) each(ctx context.Context, all bool) (seen string, err error) {
 	open, err := entries(ctx, d.o.Entries.Open)
 	if err != nil {
@@ -477,8 +480,8 @@ func (d *Desk) each(ctx context.Context, all bool) (seen string, err error) {
 	return seen, errors.Join(errs...)
 }
 
-// mayHaveChanged reports whether the action of an entry is to be asked for. states are the states of
-// all actions that are not over. With all, applied actions are asked for, too.
+// mayHaveChanged reports whether jaild has to be asked for the action of an entry. states are the
+// states of all actions that are not over. If all is true, applied actions are included.
 func (e Entry) mayHaveChanged(states map[string]approvals.State, all bool) bool {
 	state, listed := states[e.Action]
 	switch {
@@ -490,13 +493,14 @@ func (e Entry) mayHaveChanged(states map[string]approvals.State, all bool) bool 
 	return e.Told != approvals.Applied || all
 }
 
-// one brings an action as far as it can go now.
+// one applies, reverts or settles the action of an entry if it can do so now, and reports a final
+// state to the proposer. It returns the updated entry.
 func (d *Desk) one(ctx context.Context, q Queue, e Entry) (Entry, error) {
 	if e.Action == "" {
 		if _, begun := d.begun.Load(e.Ref); begun {
 			return e, nil
 		}
-		// The process or the connection ended before jaild had answered with the id.
+		// The process or the connection ended before jaild answered with the id.
 		var err error
 		if e, err = d.adopt(ctx, q, e); err != nil || e.Over {
 			return e, err
@@ -504,7 +508,7 @@ func (d *Desk) one(ctx context.Context, q Queue, e Entry) (Entry, error) {
 	}
 	a, err := q.Get(ctx, e.Action)
 	if found, ok := errors.AsType[*problem.Error](err); ok && found.Code == problem.NotFound {
-		// jaild has forgotten it.
+		// jaild has removed the action.
 		e.Over = true
 		return e, d.put(e)
 	}
@@ -516,7 +520,7 @@ func (d *Desk) one(ctx context.Context, q Queue, e Entry) (Entry, error) {
 	case a.State == approvals.Approved, a.State == approvals.Reverting && a.Claim == nil:
 		ctx, cancel := context.WithTimeout(ctx, maxCarry)
 		defer cancel()
-		// The action that is returned holds the error of a gatekeeper.
+		// The returned action holds the error of a gatekeeper.
 		carried, err := q.Carry(ctx, a.ID, key, func(a approvals.Action) (string, error) {
 			return d.carry(ctx, a)
 		})
@@ -533,7 +537,8 @@ func (d *Desk) one(ctx context.Context, q Queue, e Entry) (Entry, error) {
 	return d.told(ctx, e, a)
 }
 
-// adopt finds the action of a proposal whose answer was lost.
+// adopt finds the action of a proposal whose answer from jaild was lost, and stores its id in the
+// entry. If jaild has no such action, adopt removes the entry and marks the returned one as over.
 func (d *Desk) adopt(ctx context.Context, q Queue, e Entry) (Entry, error) {
 	if now, ok, err := d.entry(ctx, e.Ref); err != nil || !ok || now.Action != "" {
 		e.Action, e.Over = now.Action, !ok
@@ -565,12 +570,12 @@ func (d *Desk) adopt(ctx context.Context, q Queue, e Entry) (Entry, error) {
 			return e, d.put(e)
 		}
 	}
-	// jaild never had the action. Its event proposes it again.
+	// jaild never had the action. The event that is delivered again proposes it.
 	e.Over = true
 	return e, d.o.Entries.Remove(e.Ref)
 }
 
-// carry does an action, or undoes it.
+// carry applies an action, or reverts it if its state is Reverting. It returns the outcome.
 func (d *Desk) carry(ctx context.Context, a approvals.Action) (string, error) {
 	k, c, err := d.of(a)
 	if err != nil {
@@ -585,7 +590,7 @@ func (d *Desk) carry(ctx context.Context, a approvals.Action) (string, error) {
 	return outcome, err
 }
 
-// of returns the gatekeeper of an action, and what it changes.
+// of returns the gatekeeper of an action, and its Change.
 func (d *Desk) of(a approvals.Action) (Kept, Change, error) {
 	if a.Gate == nil {
 		return Kept{}, Change{}, fmt.Errorf("action %s is of no gatekeeper", a.ID)
@@ -598,8 +603,8 @@ func (d *Desk) of(a approvals.Action) (Kept, Change, error) {
 	return k, c, err
 }
 
-// settle reports the end of an action whose process was killed, if its gatekeeper knows how the action
-// ended. If not, a person settles the action.
+// settle reports to jaild how an action ended whose process was killed. If the gatekeeper cannot
+// tell, the action is returned unchanged, and a person has to settle it.
 func (d *Desk) settle(ctx context.Context, q Queue, a approvals.Action,
 	key string) (approvals.Action, error) {
 	k, c, err := d.of(a)
@@ -622,7 +627,7 @@ func (d *Desk) settle(ctx context.Context, q Queue, a approvals.Action,
 	return q.Report(ctx, a.ID, r)
 }
 
-// told tells the proposer of an action its state, once for each state in which the action is over.
+// told reports a final state of an action to its proposer, once, and stores that in the entry.
 func (d *Desk) told(ctx context.Context, e Entry, a approvals.Action) (Entry, error) {
 	if !a.State.Over() || a.State == e.Told {
 		return e, nil
@@ -639,8 +644,8 @@ func (d *Desk) told(ctx context.Context, e Entry, a approvals.Action) (Entry, er
 	return e, d.put(e)
 }
 
-// rejected tells the gatekeeper of an action that nobody carries out, if it wants to know. The action is
-// over, whatever the gatekeeper makes of that.
+// rejected calls the method Reject of the gatekeeper, if there is one, for an action that was
+// rejected, withdrawn or has expired. It only logs an error.
 func (d *Desk) rejected(ctx context.Context, a approvals.Action) {
 	switch a.State {
 	case approvals.Rejected, approvals.Expired, approvals.Withdrawn:

@@ -1,15 +1,15 @@
-// Package gatekeepers stands between agents and resources of their owner. An agent reads at once.
-// What it wants to write becomes an action on jaild's approval queue, which is carried out after its
-// approval, and can be reverted. The agent has neither the resource nor its credential: it names a
-// gatekeeper, and only the gatekeeper knows the file, the host and the name of the credential.
+// Package gatekeepers mediates the access of agents to resources of their owner. Reads are answered
+// at once. A write becomes an action on jaild's approval queue: it is applied after approval, and
+// may be reverted. An agent has neither the resource nor its credential: it names a gatekeeper, and
+// only the gatekeeper knows the file, the host and the name of the credential.
 //
 //	sqlite.go   a SQLite file: rows are read, and one row is inserted, updated or deleted
 //	openapi.go  an HTTP API that an OpenAPI document describes: GET is read, the rest is proposed
 //	desk.go     the actions of all gatekeepers, from their proposal until nobody can revert them
 //
-// An action is done at most once: jaild gives its claim once (package approvals). If the process is
-// killed after the claim, the next one finds out how the action ended. A SQLite file says whether it
-// has the action. Of an HTTP API nobody knows, and a person looks.
+// An action is applied at most once, because jaild lets it be claimed once (package approvals). If
+// the process is killed after the claim, the next process finds out how the action ended. A SQLite
+// file records its actions. For an HTTP API a person has to find out.
 package gatekeepers
 
 import (
@@ -30,19 +30,20 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/api"
 )
 
-// A Gatekeeper keeps one resource. Its methods may be called from several goroutines.
+// A Gatekeeper controls access to one resource. Its methods may be called concurrently.
 type Gatekeeper interface {
-	// Describe says what the resource is, and what can be done with it.
+	// Describe returns the kind of resource, its reads and its actions.
 	Describe(ctx context.Context) (agentapi.Gatekeeper, error)
-	// Read reads, and changes nothing.
+	// Read calls a read method and returns a value to encode as JSON. It changes nothing.
 	Read(ctx context.Context, method string, args json.RawMessage) (any, error)
 	// Propose checks an action and returns what the action would change. It changes nothing.
 	Propose(ctx context.Context, action string, args json.RawMessage) (Change, error)
-	// Apply does what Propose returned, whole or not at all, and returns what people are told of
-	// it. The error is errChanged if the resource is not as it was when the action was proposed.
+	// Apply carries out the change completely or not at all, and returns a description of the
+	// outcome for people. The error wraps errChanged if the resource has changed since the
+	// proposal.
 	Apply(ctx context.Context, id string, c Change) (outcome string, err error)
-	// Revert undoes what Apply did, whole or not at all. outcome is what Apply returned. The error
-	// is errChanged if the resource is not as Apply left it.
+	// Revert undoes the change completely or not at all. outcome is the result of Apply. The error
+	// wraps errChanged if the resource has changed since Apply.
 	Revert(ctx context.Context, id, outcome string, c Change) error
 	// Settle returns how an action ended if the process was killed during Apply, or during Revert if
 	// reverting is true. known is false if the gatekeeper cannot tell.
@@ -52,37 +53,37 @@ type Gatekeeper interface {
 // errChanged is wrapped by the errors for a resource that has changed since the proposal or the action.
 var errChanged = api.ErrChanged
 
-// A Change is an action that was checked. People see all of it before they approve.
+// A Change is an action that was checked. People see all its fields before they approve it.
 type Change struct {
 	Action string `json:"-"`
-	// Resource names what is changed, such as a row or a URL.
+	// Resource names the resource that is changed, such as a row or a URL.
 	Resource   string `json:"-"`
 	Reversible bool   `json:"-"`
 
-	// The other fields stand in the arguments of the action on the queue. Args are the arguments of
-	// the proposal. Before is the resource at that time, and After the resource once the action is
-	// done. They are nil if not known.
+	// Args are the arguments of the proposal, Before is the resource at that time, and After is the
+	// resource after the action. Before and After are nil if not known. With Others they become the
+	// arguments of the action on the queue.
 	Args   json.RawMessage `json:"args"`
 	Before json.RawMessage `json:"before,omitempty"`
 	After  json.RawMessage `json:"after,omitempty"`
-	// Others counts further rows that triggers and foreign keys of a database change.
+	// Others is the number of other rows that triggers and foreign keys change.
 	Others int64 `json:"other_rows,omitempty"`
 }
 
 // A Settled says how an interrupted action ended.
 type Settled struct {
-	// Done says that the action, or its reversal, was carried out.
+	// Done is true if the action, or its reversal, was carried out.
 	Done    bool
 	Outcome string
 }
 
 // Bounds of arguments and answers, in bytes.
 const (
-	// maxArgs bounds the arguments of an action with before and after: jaild takes 16 KiB.
+	// maxArgs bounds the encoded Args, Before and After of an action: jaild accepts 16 KiB.
 	maxArgs = 15 << 10
-	// maxAnswer bounds the answer to one read.
+	// maxAnswer bounds the result of one read.
 	maxAnswer = 1 << 20
-	// maxSaid bounds what an outcome or error quotes: jaild takes 1 KiB.
+	// maxSaid bounds the quoted text in an outcome or error: jaild accepts 1 KiB.
 	maxSaid = 300
 )
 
@@ -156,7 +157,7 @@ func (c Change) text() (string, error) {
 	return b.String(), nil
 }
 
-// changeOf is the inverse of text, with the action and the resource that stand beside it.
+// changeOf is the inverse of text. The action and the resource are stored beside the text.
 func changeOf(action, resource, text string) (Change, error) {
 	c := Change{Action: action, Resource: resource}
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
@@ -165,7 +166,7 @@ func changeOf(action, resource, text string) (Change, error) {
 	return c, nil
 }
 
-// canonical returns a JSON value with sorted keys, and with its numbers as they are written.
+// canonical re-encodes a JSON value with sorted keys. It does not change numbers.
 func canonical(text json.RawMessage) ([]byte, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -176,7 +177,7 @@ func canonical(text json.RawMessage) ([]byte, error) {
 	return json.Marshal(v)
 }
 
-// same reports whether two JSON values are equal but for the order of keys.
+// same reports whether two JSON values are equal, except for the order of keys.
 func same(a, b json.RawMessage) bool {
 	one, err := canonical(a)
 	if err != nil {
@@ -186,7 +187,7 @@ func same(a, b json.RawMessage) bool {
 	return err == nil && bytes.Equal(one, two)
 }
 
-// sum returns the SHA-256 of a JSON value, whatever the order of its keys, in hexadecimal digits.
+// sum returns the SHA-256 of a JSON value with sorted keys, in hexadecimal.
 func sum(text json.RawMessage) string {
 	if ordered, err := canonical(text); err == nil {
 		text = ordered

@@ -24,8 +24,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/fetchrun"
 )
 
-// An httpAPI is the gatekeeper of an HTTP API that an OpenAPI document describes. GET and HEAD are read,
-// every other operation is proposed. Requests go out through jail's fetch proxy, which attaches the
+// An httpAPI is the gatekeeper of an HTTP API with an OpenAPI document. Operations with GET and
+// HEAD are reads, all others are actions. Requests go through jail's fetch proxy, which adds the
 // credential.
 type httpAPI struct {
 	Settings
@@ -37,14 +37,14 @@ type Sender interface {
 	Send(context.Context, fetchrun.Request) (*fetchrun.Response, error)
 }
 
-// Bounds of an API, in bytes.
+// Limits in bytes.
 const (
 	maxDocument = 8 << 20
-	// maxBefore bounds what people are shown of a resource before and after.
+	// maxBefore bounds the resource before and after an action, as people see it.
 	maxBefore = 5 << 10
 )
 
-// A document is the part of an OpenAPI document that is used.
+// A document holds the used fields of an OpenAPI document.
 type document struct {
 	OpenAPI string `json:"openapi"`
 	Info    struct {
@@ -59,7 +59,7 @@ type document struct {
 	} `json:"components"`
 }
 
-// A parameter of an operation. Ref names one of the components instead.
+// A parameter is a parameter of an operation, or a Ref to one of the components.
 type parameter struct {
 	Ref      string `json:"$ref,omitempty"`
 	Name     string `json:"name"`
@@ -68,22 +68,22 @@ type parameter struct {
 	About    string `json:"description,omitempty"`
 }
 
-// An operation of an API.
+// An operation is a method of a path in the API. body says whether it takes a request body.
 type operation struct {
 	id, method, path, about string
 	parameters              []parameter
 	body                    bool
 }
 
-// operations are those that agents may use, by their names.
+// operations holds the operations that agents may use, by operationId or a made-up name.
 type operations map[string]operation
 
-// verbs are the methods that an OpenAPI document can have for a path.
+// verbs are the HTTP methods that a path in an OpenAPI document can have.
 var verbs = []string{"get", "head", "put", "post", "delete", "patch", "options", "trace"}
 
 func (o operation) reads() bool { return o.method == http.MethodGet || o.method == http.MethodHead }
 
-// read returns the operations that agents may use, the URL of the API and its title.
+// read parses the document. It returns the allowed operations, the base URL and the title.
 func (a *httpAPI) read() (operations, *url.URL, string, error) {
 	fail := func(err error) (operations, *url.URL, string, error) {
 		if at, ok := errors.AsType[*os.PathError](err); ok {
@@ -177,7 +177,7 @@ func (d document) operation(path, verb string, text json.RawMessage,
 	return o, nil
 }
 
-// named makes a name for an operation without an operationId, such as get_customers_id.
+// named returns a name for an operation without an operationId, such as get_customers_id.
 func named(verb, path string) string {
 	words := strings.FieldsFunc(path, func(r rune) bool {
 		return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r)
@@ -207,7 +207,7 @@ func (d document) parameters(text json.RawMessage) ([]parameter, error) {
 	return all, nil
 }
 
-// Describe returns the operations.
+// Describe returns the operations that agents may use, as reads and actions.
 func (a *httpAPI) Describe(context.Context) (agentapi.Gatekeeper, error) {
 	all, base, title, err := a.read()
 	if err != nil {
@@ -233,15 +233,15 @@ func (a *httpAPI) Describe(context.Context) (agentapi.Gatekeeper, error) {
 	return d, nil
 }
 
-// back returns the operation that puts the resource of an action back. ok is false if the document has
-// none for this action.
+// back returns the PUT of the same path, with which the PUT or PATCH o can be reverted. ok is false
+// for other methods, or if the path lacks GET or PUT.
 func (all operations) back(o operation) (put operation, ok bool) {
 	_, reads := all.sibling(o, http.MethodGet)
 	put, puts := all.sibling(o, http.MethodPut)
 	return put, reads && puts && (o.method == http.MethodPut || o.method == http.MethodPatch)
 }
 
-// sibling returns the operation of the same path with another method.
+// sibling returns the operation with this method on the path of o, or false if there is none.
 func (all operations) sibling(o operation, method string) (operation, bool) {
 	for _, other := range all {
 		if other.path == o.path && other.method == method {
@@ -251,14 +251,15 @@ func (all operations) sibling(o operation, method string) (operation, bool) {
 	return operation{}, false
 }
 
-// arguments are the arguments of an operation.
+// arguments are the arguments of a call of an operation.
 type arguments struct {
-	// Params are the parameters of the path and of the query: texts, numbers, true or false.
+	// Params are path and query parameters by name: strings, numbers or booleans.
 	Params map[string]json.RawMessage `json:"params,omitempty"`
 	Body   json.RawMessage            `json:"body,omitempty"`
 }
 
-// url returns the URL of an operation.
+// url returns the URL of the operation with these arguments. It returns an error for missing,
+// unknown or malformed parameters, and for a URL that is not below base.
 func (o operation) url(base *url.URL, of arguments) (*url.URL, error) {
 	left, path, query := maps.Clone(of.Params), o.path, url.Values{}
 	for _, p := range o.parameters {
@@ -304,7 +305,7 @@ func (o operation) url(base *url.URL, of arguments) (*url.URL, error) {
 	return u, nil
 }
 
-// plainValue returns a parameter as a text.
+// plainValue returns a JSON string, number or boolean as the text of a parameter.
 func plainValue(raw json.RawMessage) (string, error) {
 	var v any
 	if err := strict(raw, &v); err != nil {
@@ -327,7 +328,7 @@ func plainValue(raw json.RawMessage) (string, error) {
 	return text, nil
 }
 
-// An answer is what a read returns: Body is a JSON value, or else Text.
+// An answer is the HTTP response of the API. The body is in Body if it is JSON, else in Text.
 type answer struct {
 	Status int             `json:"status"`
 	Body   json.RawMessage `json:"body,omitempty"`
@@ -337,14 +338,14 @@ type answer struct {
 
 func (a answer) ok() bool { return a.Status/100 == 2 }
 
-// said quotes an answer for an error.
+// said returns the text of an error that quotes the answer.
 func (a answer) said() string {
 	text := cmp.Or(a.Text, string(a.Body))
 	return fmt.Sprintf("the API answered %d: %s", a.Status, runners.Printable(text, maxSaid))
 }
 
-// send sends a request. id is the Idempotency-Key, empty for a read; etag is the value of If-Match,
-// empty for none.
+// send sends a request and reads the response. id is the Idempotency-Key, empty for a read; etag is
+// the value of If-Match, empty for none.
 func (a *httpAPI) send(ctx context.Context, method string, to *url.URL, id, etag string,
 	body []byte) (answer, error) {
 	header := map[string]string{"Accept": "application/json"}
@@ -369,7 +370,7 @@ func (a *httpAPI) send(ctx context.Context, method string, to *url.URL, id, etag
 	}
 	out := answer{Status: res.Status, etag: res.Header.Get("ETag")}
 	if strings.HasPrefix(out.etag, "W/") {
-		// A weak one is not for If-Match: RFC 9110, section 13.1.1.
+		// If-Match does not accept a weak ETag: RFC 9110, section 13.1.1.
 		out.etag = ""
 	}
 	if json.Valid(text) {
@@ -380,7 +381,7 @@ func (a *httpAPI) send(ctx context.Context, method string, to *url.URL, id, etag
 	return out, nil
 }
 
-// A call is a read or an action with its URL and its arguments.
+// A call is an operation with its URL, its arguments, and all operations of the API.
 type call struct {
 	operation
 	to  *url.URL
@@ -388,7 +389,7 @@ type call struct {
 	all operations
 }
 
-// call returns the read or action with a name.
+// call checks the arguments and returns the call of the read, or else action, with this name.
 func (a *httpAPI) call(name string, reads bool, args json.RawMessage) (c call, err error) {
 	if err := strict(args, &c.of); err != nil {
 		return c, err
@@ -410,8 +411,8 @@ func (a *httpAPI) call(name string, reads bool, args json.RawMessage) (c call, e
 	return c, err
 }
 
-// approved returns the call of an action. The error is errChanged unless the call is sent to the URL that
-// people were shown.
+// approved returns the call of an approved action. The error wraps errChanged if its URL is no
+// longer the one that people were shown.
 func (a *httpAPI) approved(of Change) (call, error) {
 	c, err := a.call(of.Action, false, of.Args)
 	if err == nil && c.resource() != of.Resource {
@@ -420,20 +421,20 @@ func (a *httpAPI) approved(of Change) (call, error) {
 	return c, err
 }
 
-// resource returns the name that people see of what an action changes.
+// resource returns the method and the URL, as the name of the resource that people see.
 func (c call) resource() string { return c.method + " " + c.to.String() }
 
-// undoable reports whether an action can be undone. A query may name another resource than the path
-// alone, which a PUT without the query would not put back.
+// undoable reports whether an action can be reverted. It is false if the URL has a query: the query
+// may select another resource than the path, and the PUT would not restore that.
 func (c call) undoable() bool {
 	_, ok := c.all.back(c.operation)
 	return ok && c.to.RawQuery == ""
 }
 
-// get returns the operation that reads the resource of an action.
+// get returns the GET of the same path, or false if there is none.
 func (c call) get() (operation, bool) { return c.all.sibling(c.operation, http.MethodGet) }
 
-// Read sends a GET or HEAD.
+// Read sends a GET or HEAD and returns the answer.
 func (a *httpAPI) Read(ctx context.Context, method string, args json.RawMessage) (any, error) {
 	c, err := a.call(method, true, args)
 	if err != nil {
@@ -442,7 +443,7 @@ func (a *httpAPI) Read(ctx context.Context, method string, args json.RawMessage)
 	return a.send(ctx, c.method, c.to, "", "", nil)
 }
 
-// Propose reads the resource if its path has a GET, and sends nothing else.
+// Propose checks the action and only reads the resource, if its path has a GET.
 func (a *httpAPI) Propose(ctx context.Context, action string, args json.RawMessage) (Change, error) {
 	o, err := a.call(action, false, args)
 	if err != nil {
@@ -473,8 +474,8 @@ func (a *httpAPI) Propose(ctx context.Context, action string, args json.RawMessa
 	return c, nil
 }
 
-// current reads the resource of an action that is sent to a URL: its path, with the parameters of the
-// query that the GET has, too.
+// current reads the resource at the URL of an action with its GET. It keeps only the query
+// parameters that the GET has. A response 404 is not an error.
 func (a *httpAPI) current(ctx context.Context, get operation, at *url.URL) (answer, error) {
 	to, given, query := *at, at.Query(), url.Values{}
 	for _, p := range get.parameters {
@@ -495,15 +496,15 @@ func (a *httpAPI) current(ctx context.Context, get operation, at *url.URL) (answ
 	return now, err
 }
 
-// shown returns a resource as people see it: its JSON, its digest if that is long, or null if there is
-// none.
+// shown returns a resource as people see it: its JSON, its digest and size if it is longer than
+// maxBefore, or JSON null after 404.
 func shown(now answer) json.RawMessage {
 	text := now.Body
 	switch {
 	case now.Status == http.StatusNotFound:
 		return json.RawMessage("null")
 	case len(text) == 0:
-		// A text can always be encoded.
+		// Encoding a string as JSON cannot fail.
 		text, _ = json.Marshal(now.Text)
 	}
 	if len(text) > maxBefore {
@@ -512,7 +513,7 @@ func shown(now answer) json.RawMessage {
 	return text
 }
 
-// merged returns a resource after a merge patch (RFC 7386), for people to see.
+// merged returns the JSON value to after a merge patch (RFC 7386), for people to see.
 func merged(to, patch json.RawMessage) json.RawMessage {
 	var of, with map[string]json.RawMessage
 	if json.Unmarshal(patch, &with) != nil || with == nil {
@@ -535,7 +536,7 @@ func merged(to, patch json.RawMessage) json.RawMessage {
 	return out
 }
 
-// Apply sends the request, unless the resource is not as it was.
+// Apply sends the request, or returns errChanged if the resource has changed since the proposal.
 func (a *httpAPI) Apply(ctx context.Context, id string, c Change) (string, error) {
 	o, err := a.approved(c)
 	if err != nil {
@@ -569,7 +570,7 @@ func (a *httpAPI) Apply(ctx context.Context, id string, c Change) (string, error
 	if o.undoable() {
 		now, err := a.current(ctx, get, o.to)
 		if err != nil {
-			// The action is done. Without the digest it will not be undone.
+			// The action is done. Without the digest it cannot be reverted.
 			return outcome, nil
 		}
 		outcome += leaves + sum(shown(now))
@@ -577,10 +578,10 @@ func (a *httpAPI) Apply(ctx context.Context, id string, c Change) (string, error
 	return outcome, nil
 }
 
-// leaves stands in an outcome before the digest of the resource as Apply left it.
+// leaves precedes the digest of the resource after Apply in an outcome. Revert looks for it.
 const leaves = ", the resource is sha256:"
 
-// Revert puts the resource back, if it is as Apply left it.
+// Revert restores the resource with a PUT, or returns errChanged if it has changed since Apply.
 func (a *httpAPI) Revert(ctx context.Context, id, outcome string, c Change) error {
 	o, err := a.approved(c)
 	if err != nil {
@@ -609,7 +610,7 @@ func (a *httpAPI) Revert(ctx context.Context, id, outcome string, c Change) erro
 	return nil
 }
 
-// Settle cannot tell: the request may have come to the API, or may not.
+// Settle always returns known as false: whether the API received the request cannot be found out.
 func (a *httpAPI) Settle(context.Context, string, Change, bool) (Settled, bool, error) {
 	return Settled{}, false, nil
 }

@@ -27,40 +27,40 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/agents/manifest"
 )
 
-// A sqliteFile is the gatekeeper of a SQLite file. Agents name tables, columns and values, and never write
-// SQL: each statement is made here of names that the schema has.
+// A sqliteFile is the gatekeeper of a SQLite file. Agents name tables, columns and values. They
+// never write SQL: statements are built here, only from names in the schema.
 //
-// The table _jail_actions of the same file notes each action in the transaction that does it. So a
-// process that is killed leaves an action and its note, or neither.
+// An action and its row in the table _jail_actions of the same file are written in one
+// transaction. So a killed process leaves both or neither.
 type sqliteFile struct{ Settings }
 
-// noteTable is the table with the notes of actions. They stay for keepNotes, which is longer than jaild
-// keeps an action that is over.
+// noteTable is the table that records applied actions. Its rows are kept for keepNotes, which is
+// longer than jaild keeps finished actions.
 const (
 	noteTable = "_jail_actions"
 	keepNotes = 30 * 24 * time.Hour
 )
 
-// States of a note.
+// Values of the column state of noteTable.
 const (
 	noteApplied  = "applied"
 	noteReverted = "reverted"
 )
 
-// Bounds of a file.
+// Limits. A read returns defaultRows rows unless asked otherwise, at most maxRows.
 const (
 	maxRows     = 1000
 	defaultRows = 100
 	// maxValue bounds a value and a statement, in bytes.
 	maxValue = 4 << 20
-	// maxBusy is how long to wait for another writer of the file.
+	// maxBusy is how long to wait for a lock of the file.
 	maxBusy = 10 * time.Second
 	// maxStatement bounds the time of a read or an action.
 	maxStatement = 30 * time.Second
 )
 
-// open opens the file, and returns a function that closes it. Views and triggers of the schema can
-// call no function that reaches out of the database.
+// open opens the database file, and returns a function that closes it. Views and triggers in the
+// schema cannot call functions with effects outside the database (PRAGMA trusted_schema).
 func (f *sqliteFile) open(ctx context.Context, write bool) (*sql.Conn, func(), error) {
 	info, err := os.Stat(f.File)
 	if err == nil && !info.Mode().IsRegular() {
@@ -100,7 +100,7 @@ func (f *sqliteFile) open(ctx context.Context, write bool) (*sql.Conn, func(), e
 	return con, closeAll, nil
 }
 
-// wrong returns an error about the file without its directory, since agents see errors.
+// wrong wraps an error with the name of the file but not its directory, since agents see errors.
 func (f *sqliteFile) wrong(err error) error {
 	if at, ok := errors.AsType[*os.PathError](err); ok {
 		err = at.Err
@@ -108,8 +108,8 @@ func (f *sqliteFile) wrong(err error) error {
 	return fmt.Errorf("database %s: %w", filepath.Base(f.File), err)
 }
 
-// within calls do in a transaction. One that writes is committed unless do returns an error. The end of
-// the process ends the transaction without a trace.
+// within calls do in a transaction. It commits the transaction if write is true and do returns no
+// error, otherwise it rolls back. SQLite also rolls back if the process is killed.
 func (f *sqliteFile) within(ctx context.Context, write bool,
 	do func(context.Context, *sql.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, maxStatement)
@@ -127,11 +127,11 @@ func (f *sqliteFile) within(ctx context.Context, write bool,
 		return err
 	}
 	if err := do(ctx, con); err != nil || !write {
-		// Closing the connection would do the same.
+		// If this fails, closing the connection rolls back.
 		_, _ = con.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
 		return err
 	}
-	// The driver may call a commit cancelled that was carried out.
+	// With a cancelled context the driver may return an error for a commit that succeeded.
 	_, err = con.ExecContext(context.WithoutCancel(ctx), "COMMIT")
 	return err
 }
@@ -152,11 +152,12 @@ func each(ctx context.Context, con *sql.Conn, query string, args []any,
 	return errors.Join(rows.Err(), rows.Close())
 }
 
-// quoted returns a name as it stands in a statement.
+// quoted returns a name as a quoted SQL identifier.
 func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-// raw returns columns as expressions of a query. Of an expression the driver returns the value as it is
-// stored; of a bare column of the type DATE it would return a time in place of a text.
+// raw returns the columns of a SELECT as expressions (+"name"). For an expression the driver
+// returns the stored value; for a bare column of type DATE it would return a time.Time instead of
+// text.
 func raw(names []string) string {
 	all := make([]string, len(names))
 	for i, name := range names {
@@ -165,7 +166,7 @@ func raw(names []string) string {
 	return strings.Join(all, ", ")
 }
 
-// allowed reports whether agents may see a table of that name.
+// allowed reports whether agents may see the table with this name.
 func (f *sqliteFile) allowed(name string) bool {
 	lower := strings.ToLower(name)
 	if strings.HasPrefix(lower, "sqlite_") || lower == noteTable {
@@ -196,7 +197,7 @@ func (f *sqliteFile) tables(ctx context.Context, con *sql.Conn) ([]agentapi.Gate
 
 func columns(ctx context.Context, con *sql.Conn, table string) ([]agentapi.GateColumn, error) {
 	all := []agentapi.GateColumn{}
-	// 1 is a column of a virtual table that nobody sees.
+	// hidden is 1 for hidden columns of virtual tables.
 	err := each(ctx, con, `SELECT name, type, "notnull", pk > 0, hidden > 1
 		FROM pragma_table_xinfo(?) WHERE hidden != 1`, []any{table}, func(rows *sql.Rows) error {
 		var c agentapi.GateColumn
@@ -255,10 +256,10 @@ func (t table) names() (all []string) {
 	return all
 }
 
-// A row has the values of a row of a table, by the names of columns.
+// A row maps the names of columns to the values of a row, as jsonOf encodes them.
 type row = map[string]json.RawMessage
 
-// Describe returns the tables that agents may see, and what a gatekeeper does with them.
+// Describe returns the tables that agents may see, and the methods of this kind of gatekeeper.
 func (f *sqliteFile) Describe(ctx context.Context) (agentapi.Gatekeeper, error) {
 	d := agentapi.Gatekeeper{Kind: manifest.KindSQLite, Resource: f.File, Reads: []agentapi.GateMethod{
 		{Name: "rows", About: "rows of a table or view; of where each condition holds, = unless it is " +
@@ -281,7 +282,7 @@ func (f *sqliteFile) Describe(ctx context.Context) (agentapi.Gatekeeper, error) 
 	return d, err
 }
 
-// A selection is the arguments of a read.
+// A selection holds the arguments of the reads rows and count. Limit is nil for the default.
 type selection struct {
 	Table   string                     `json:"table"`
 	Where   map[string]json.RawMessage `json:"where"`
@@ -291,13 +292,13 @@ type selection struct {
 	Offset  int                        `json:"offset"`
 }
 
-// A page is what the read rows returns. More says that there are further rows.
+// A page is the result of the read rows. More is true if there are further rows.
 type page struct {
 	Rows []row `json:"rows"`
 	More bool  `json:"more"`
 }
 
-// Read reads rows, or counts them.
+// Read returns a page for the method rows, or the number of rows for the method count.
 func (f *sqliteFile) Read(ctx context.Context, method string, args json.RawMessage) (any, error) {
 	var s selection
 	if err := strict(args, &s); err != nil {
@@ -339,7 +340,7 @@ func (f *sqliteFile) Read(ctx context.Context, method string, args json.RawMessa
 			if _, err := t.column(name); err != nil {
 				return err
 			}
-			// Each would take the memory of a value again.
+			// Repeated columns would multiply the memory of a large value.
 			if slices.Contains(names[:i], name) {
 				return bad("column %q is there twice", name)
 			}
@@ -360,11 +361,11 @@ func (f *sqliteFile) Read(ctx context.Context, method string, args json.RawMessa
 	return out, err
 }
 
-// comparisons are the operators of a condition.
+// comparisons maps the operators that agents use in conditions to SQL operators.
 var comparisons = map[string]string{"=": "IS", "!=": "IS NOT", "<": "<", "<=": "<=", ">": ">",
 	">=": ">=", "like": "LIKE"}
 
-// where returns the WHERE clause of conditions, empty for none, with the values of its parameters.
+// where returns the WHERE clause for conditions, empty for none, and its parameters.
 func (t table) where(of map[string]json.RawMessage) (string, []any, error) {
 	var all []string
 	var values []any
@@ -398,7 +399,7 @@ func (t table) where(of map[string]json.RawMessage) (string, []any, error) {
 	return " WHERE " + strings.Join(all, " AND "), values, nil
 }
 
-// order returns the ORDER BY clause of columns, empty for none. A name that begins with - is descending.
+// order returns the ORDER BY clause for columns, empty for none. A prefix - means descending.
 func (t table) order(of []string) (string, error) {
 	var all []string
 	for _, name := range of {
@@ -418,7 +419,7 @@ func (t table) order(of []string) (string, error) {
 	return " ORDER BY " + strings.Join(all, ", "), nil
 }
 
-// rowsOf returns the rows of a query whose columns have these names.
+// rowsOf runs a query and returns its rows, with these names for its columns.
 func rowsOf(ctx context.Context, con *sql.Conn, names []string, query string, args []any) ([]row, error) {
 	all, size := []row{}, 0
 	values, to := make([]any, len(names)), make([]any, len(names))
@@ -444,14 +445,14 @@ func rowsOf(ctx context.Context, con *sql.Conn, names []string, query string, ar
 	return all, err
 }
 
-// Forms of values that JSON has not.
+// Keys of the objects that encode values for which JSON has no type.
 const (
 	formBlob = "base64"
-	// formBytes is a text that is no UTF-8.
+	// formBytes is for a text that is not valid UTF-8.
 	formBytes = "text_base64"
 )
 
-// jsonOf returns a value of a row as JSON. valueOf is its inverse.
+// jsonOf encodes a value of SQLite as JSON. valueOf is its inverse.
 func jsonOf(v any) (json.RawMessage, error) {
 	coded := func(form string, v []byte) (json.RawMessage, error) {
 		return json.Marshal(map[string]string{form: base64.StdEncoding.EncodeToString(v)})
@@ -461,12 +462,12 @@ func jsonOf(v any) (json.RawMessage, error) {
 		return coded(formBlob, v)
 	case float64:
 		if math.IsInf(v, 0) {
-			// As SQLite writes it: a number that no double can hold.
+			// SQLite writes infinity like this, as a number out of the range of a double.
 			return json.RawMessage(map[bool]string{false: "9e999", true: "-9e999"}[v < 0]), nil
 		}
 		text, err := json.Marshal(v)
 		if err == nil && !bytes.ContainsAny(text, ".e") {
-			// Else it would be an integer when it is written back.
+			// Without .0 it would become an integer when it is written back.
 			text = append(text, ".0"...)
 		}
 		return text, err
@@ -478,8 +479,8 @@ func jsonOf(v any) (json.RawMessage, error) {
 	return json.Marshal(v)
 }
 
-// valueOf returns the value of a row for JSON: null, a number, a text, true or false as 1 or 0, or an
-// object of one of the forms.
+// valueOf decodes a value for SQLite from JSON: null, a number, a string, true or false (as 1 or
+// 0), or an object with the key formBlob or formBytes.
 func valueOf(text json.RawMessage) (any, error) {
 	var v any
 	if err := strict(text, &v); err != nil || len(text) == 0 {
@@ -516,7 +517,7 @@ func valueOf(text json.RawMessage) (any, error) {
 	return nil, errors.New(`want null, a number, a text, true, false, or {"base64": TEXT}`)
 }
 
-// A write is the arguments of an action.
+// A write holds the arguments of an action: insert uses Row, update Key and Set, delete Key.
 type write struct {
 	Table string `json:"table"`
 	Key   row    `json:"key,omitempty"`
@@ -524,7 +525,7 @@ type write struct {
 	Row   row    `json:"row,omitempty"`
 }
 
-// find returns the row that a key names, nil if there is none.
+// find returns the row with this primary key as a JSON object, nil if there is none.
 func (t table) find(ctx context.Context, con *sql.Conn, key row) (json.RawMessage, error) {
 	where, values, err := t.where(key)
 	if err != nil {
@@ -541,7 +542,7 @@ func (t table) find(ctx context.Context, con *sql.Conn, key row) (json.RawMessag
 	return json.Marshal(all[0])
 }
 
-// resource returns the name that people see of what an action changes: a row, or a table if key is nil.
+// resource returns FILE#TABLE{KEY}, the name of a row for people, or FILE#TABLE if key is nil.
 func (f *sqliteFile) resource(t table, key row) (string, error) {
 	name := f.File + "#" + t.Name
 	if key == nil {
@@ -551,7 +552,7 @@ func (f *sqliteFile) resource(t table, key row) (string, error) {
 	return name + string(text), err
 }
 
-// checked returns the table and the arguments of an action.
+// checked decodes and checks the arguments of an action, and returns them with their table.
 func (f *sqliteFile) checked(ctx context.Context, con *sql.Conn, c Change) (t table, w write, err error) {
 	if err := strict(c.Args, &w); err != nil {
 		return t, w, err
@@ -562,8 +563,8 @@ func (f *sqliteFile) checked(ctx context.Context, con *sql.Conn, c Change) (t ta
 	return t, w, err
 }
 
-// proposed checks an action of the queue again. The error is errChanged if the gatekeeper keeps another
-// file now.
+// proposed is checked for an action from the queue. The error wraps errChanged if the gatekeeper
+// has been configured for another file since.
 func (f *sqliteFile) proposed(ctx context.Context, con *sql.Conn, c Change) (t table, w write, err error) {
 	if t, w, err = f.checked(ctx, con, c); err != nil {
 		return t, w, err
@@ -574,7 +575,8 @@ func (f *sqliteFile) proposed(ctx context.Context, con *sql.Conn, c Change) (t t
 	return t, w, nil
 }
 
-// check returns an error unless the action is one row of a table with a primary key.
+// check returns an error unless the arguments fit the action, their columns exist, and t is a table
+// with a primary key. An update or delete must give the whole key, so it concerns one row.
 func (w write) check(action string, t table) error {
 	if t.View {
 		return bad("%q is a view: only its rows can be read", t.Name)
@@ -630,7 +632,7 @@ func (w write) check(action string, t table) error {
 	return nil
 }
 
-// isCondition reports whether the text is no value, but may be an object of comparisons.
+// isCondition reports whether the JSON is not a value: it may be an object of comparisons.
 func isCondition(text json.RawMessage) bool {
 	_, err := valueOf(text)
 	return err != nil
@@ -639,8 +641,8 @@ func isCondition(text json.RawMessage) bool {
 // errTried rolls back the transaction of a proposal.
 var errTried = errors.New("it was only tried")
 
-// Propose tries the action in a transaction that is rolled back, so that constraints are checked and
-// the row afterwards is that which triggers and defaults make.
+// Propose executes the action in a transaction and rolls it back. So constraints are checked, and
+// After includes the effects of triggers and defaults.
 func (f *sqliteFile) Propose(ctx context.Context, action string, args json.RawMessage) (Change, error) {
 	c := Change{Action: action, Args: args, Reversible: true}
 	err := f.within(ctx, true, func(ctx context.Context, con *sql.Conn) error {
@@ -660,7 +662,7 @@ func (f *sqliteFile) Propose(ctx context.Context, action string, args json.RawMe
 		if err != nil {
 			return err
 		}
-		// What triggers and foreign keys change beside the row is not undone with the row.
+		// Revert restores only the row, not other rows that triggers and foreign keys change.
 		c.After, c.Others, c.Reversible = after, others, others == 0
 		if c.Resource, err = f.resource(t, w.Key); err != nil {
 			return err
@@ -673,8 +675,8 @@ func (f *sqliteFile) Propose(ctx context.Context, action string, args json.RawMe
 	return c, nil
 }
 
-// do carries the action out. It returns the key of the row, the row afterwards (null if there is
-// none), and the number of other rows that triggers and foreign keys have changed.
+// do executes the action. It returns the key of the row, the row afterwards (JSON null if it is
+// gone), and the number of other rows that triggers and foreign keys have changed.
 func (w write) do(ctx context.Context, con *sql.Conn, action string, t table) (key row,
 	after json.RawMessage, others int64, err error) {
 	var before, now int64
@@ -703,7 +705,7 @@ func (w write) do(ctx context.Context, con *sql.Conn, action string, t table) (k
 	return key, after, now - before - 1, err
 }
 
-// constraint turns an error about a violated constraint into one about wrong arguments.
+// constraint turns a constraint violation into an error for wrong arguments.
 func constraint(err error) error {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok && e.Code()&0xff == sqlite3.SQLITE_CONSTRAINT {
 		return bad("the database refuses it: %v", err)
@@ -711,7 +713,7 @@ func constraint(err error) error {
 	return err
 }
 
-// one returns an error unless a statement has changed exactly one row.
+// one returns err, or an error unless the statement changed exactly one row.
 func one(r sql.Result, err error) error {
 	if err != nil {
 		return err
@@ -723,7 +725,7 @@ func one(r sql.Result, err error) error {
 	return err
 }
 
-// assigned returns the quoted names and the values of columns, in the order of the names.
+// assigned returns the quoted names and the decoded values of columns, sorted by name.
 func assigned(of row) (names []string, values []any, err error) {
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		v, err := valueOf(of[name])
@@ -735,7 +737,7 @@ func assigned(of row) (names []string, values []any, err error) {
 	return names, values, nil
 }
 
-// insert inserts a row and returns its key.
+// insert inserts a row and returns its primary key.
 func insert(ctx context.Context, con *sql.Conn, t table, of row) (row, error) {
 	names, values, err := assigned(of)
 	if err != nil {
@@ -753,7 +755,7 @@ func insert(ctx context.Context, con *sql.Conn, t table, of row) (row, error) {
 	return all[0], nil
 }
 
-// update changes columns of the row with a key.
+// update sets columns of the row with this key.
 func update(ctx context.Context, con *sql.Conn, t table, key, set row) error {
 	names, values, err := assigned(set)
 	if err != nil {
@@ -767,7 +769,7 @@ func update(ctx context.Context, con *sql.Conn, t table, key, set row) error {
 		" = ?"+where, append(values, of...)...))
 }
 
-// remove deletes the row with a key.
+// remove deletes the row with this key.
 func remove(ctx context.Context, con *sql.Conn, t table, key row) error {
 	where, values, err := t.where(key)
 	if err != nil {
@@ -784,7 +786,7 @@ type note struct {
 	outcome string
 }
 
-// noted returns the note of an action, false if there is none.
+// noted returns the note of the action with this id. ok is false if there is none.
 func noted(ctx context.Context, con *sql.Conn, id string) (n note, ok bool, err error) {
 	var there int
 	if err := con.QueryRowContext(ctx, `SELECT count(*) FROM pragma_table_list WHERE schema = 'main'
@@ -804,7 +806,8 @@ func noted(ctx context.Context, con *sql.Conn, id string) (n note, ok bool, err 
 	return n, err == nil, err
 }
 
-// Apply does the action and notes it, in one transaction.
+// Apply executes the action and records it in noteTable, in one transaction. If the action is
+// recorded already, Apply returns its outcome.
 func (f *sqliteFile) Apply(ctx context.Context, id string, c Change) (outcome string, err error) {
 	err = f.within(ctx, true, func(ctx context.Context, con *sql.Conn) error {
 		n, done, err := noted(ctx, con, id)
@@ -847,7 +850,7 @@ func (f *sqliteFile) Apply(ctx context.Context, id string, c Change) (outcome st
 	return outcome, err
 }
 
-// keep notes an action that is applied, and removes old notes.
+// keep records an applied action in noteTable, and removes old notes.
 func keep(ctx context.Context, con *sql.Conn, id, key, after, outcome string) error {
 	now := time.Now()
 	for _, s := range []struct {
@@ -868,7 +871,7 @@ func keep(ctx context.Context, con *sql.Conn, id, key, after, outcome string) er
 	return nil
 }
 
-// Revert puts back what the row had before, and notes that, in one transaction.
+// Revert restores the row and marks the note as reverted, in one transaction.
 func (f *sqliteFile) Revert(ctx context.Context, id, _ string, c Change) error {
 	return f.within(ctx, true, func(ctx context.Context, con *sql.Conn) error {
 		n, done, err := noted(ctx, con, id)
@@ -903,7 +906,7 @@ func (f *sqliteFile) Revert(ctx context.Context, id, _ string, c Change) error {
 	})
 }
 
-// undo puts back what the row with a key had before the action. now is the row as the action left it.
+// undo restores the row with this key. now is the row after the action.
 func undo(ctx context.Context, con *sql.Conn, c Change, t table, key row, now json.RawMessage) error {
 	if c.Action == "insert" {
 		return remove(ctx, con, t, key)
@@ -928,8 +931,8 @@ func undo(ctx context.Context, con *sql.Conn, c Change, t table, key row, now js
 	return err
 }
 
-// Settle asks the file, which has the note of an action if and only if it has the action. If the
-// gatekeeper keeps another file now, nobody knows.
+// Settle looks up the note of the action, which exists if and only if the action was applied. known
+// is false if the gatekeeper has been configured for another file since.
 func (f *sqliteFile) Settle(ctx context.Context, id string, c Change, reverting bool) (s Settled, known bool,
 	err error) {
 	if !strings.HasPrefix(c.Resource, f.File+"#") {

@@ -16,10 +16,10 @@ const (
 	ModeDeny  = "deny"
 )
 
-// A Rule says what becomes of calls of the tools whose names match a pattern, as path.Match has it.
+// A Rule sets the mode of the tools whose names match the pattern Tools (path.Match).
 type Rule struct{ Tools, Mode string }
 
-// CheckRule returns what is wrong with the pattern of a rule.
+// CheckRule returns an error if the pattern of a rule is empty or malformed.
 func CheckRule(pattern string) error {
 	if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
 		return fmt.Errorf("%.80q is no name of a tool, and no pattern of such names", pattern)
@@ -33,27 +33,28 @@ type Question struct {
 	Input json.RawMessage
 }
 
-// An Answer is a person's.
+// An Answer is a person's answer to a Question.
 type Answer struct {
 	Allow bool
-	// Session: it holds until the session ends or a person takes it back, else for this call.
+	// Session is true if the answer is valid until the session ends or the permission is revoked.
+	// If false, it is valid for this call.
 	Session bool
 }
 
-// A Gate decides whether a tool may be called. Of its rules those that deny come first, then those
-// that ask, then those that allow. Without a rule it asks once for each tool of a session.
+// A Gate decides whether a tool may be called. Rules that deny take precedence over rules that ask,
+// and these over rules that allow. A tool without a rule needs one permission per session.
 //
-// The gate is what a person wants to be asked about. It is no wall: those are the jail's.
+// The gate is a convenience for people, not a security boundary: that is the jail.
 type Gate struct {
 	Rules []Rule
-	// Ask asks a person. Where it is nil, or fails, there is nobody, and the call is denied.
+	// Ask asks a person. If it is nil or returns an error, the call is denied.
 	Ask func(context.Context, Question) (Answer, error)
 
-	// recorded says what the rules said when a call was recorded, in a replay.
+	// recorded returns the recorded mode of the current call, in a replay. Otherwise it is nil.
 	recorded func() string
 }
 
-// mode returns what the rules say of a tool, ModeAsk if nothing, and whether one says it.
+// mode returns the mode of a tool, and whether a rule sets it. The default is ModeAsk.
 func (g Gate) mode(tool string) (mode string, ruled bool) {
 	if g.recorded != nil {
 		return g.recorded(), true
@@ -68,7 +69,7 @@ func (g Gate) mode(tool string) (mode string, ruled bool) {
 	return ModeAsk, false
 }
 
-// allowed decides on a call. why is empty if it may be carried out.
+// allowed decides on a call. why is the reason of a denial, empty if the call is allowed.
 func (s *Session) allowed(ctx context.Context, c transcript.Call) (why string, err error) {
 	mode, ruled := s.o.Gate.mode(c.Name)
 	d := transcript.Decision{Decision: transcript.Deny, Scope: "once"}
@@ -106,7 +107,7 @@ func (s *Session) allowed(ctx context.Context, c transcript.Call) (why string, e
 	return decided("person", "")
 }
 
-// decided takes a decision in.
+// decided updates granted with the decision in an event.
 func (s *Session) decided(e transcript.Event) {
 	switch d := e.Decision; {
 	case d == nil:
@@ -119,10 +120,10 @@ func (s *Session) decided(e transcript.Event) {
 	}
 }
 
-// Granted returns the tools that are allowed until the session ends.
+// Granted returns the set of tools that a person allowed until the session ends.
 func (s *Session) Granted() map[string]bool { return s.granted }
 
-// Revoke takes back what was allowed for a tool, or for all if tool is empty. They ask again.
+// Revoke revokes the session's permission for a tool, or for all tools if tool is empty.
 func (s *Session) Revoke(ctx context.Context, tool string) error {
 	return s.Note(ctx, transcript.Event{Type: transcript.PermissionDecision, Tool: tool,
 		Decision: &transcript.Decision{Decision: transcript.Revoke, Via: "person"}})

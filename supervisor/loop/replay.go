@@ -13,12 +13,12 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/transcript"
 )
 
-// errLifeOver is what a replay's log answers where the recorded process ended.
+// errLifeOver is the error that ends a replay where the recorded process ended.
 var errLifeOver = errors.New("the recorded process ended here")
 
-// Replay runs a session again from its events: what the model said, what tools answered and what
-// people decided come from the events, and no model, tool or jail is asked. The events that it makes
-// must be those that were recorded; the error names the first one that is not.
+// Replay runs the loop again with the replies of the model, the results of tools and the decisions
+// of people from recorded events. It uses no model, tool or jail. It returns an error for the first
+// event that the loop makes differently.
 func Replay(ctx context.Context, events []transcript.Event) error {
 	if len(events) == 0 || events[0].Type != transcript.Init {
 		return errors.New("a session begins with system.init")
@@ -46,9 +46,9 @@ func Replay(ctx context.Context, events []transcript.Event) error {
 	return nil
 }
 
-// A replay plays all parts that are outside of the loop, for the life of one process.
+// A replay is the Log, Model, Runner and person of a replayed loop, for the life of one process.
 type replay struct {
-	// all ends where that life ended; next is the event that is to come about.
+	// all are the events up to the end of that process; next is the index of the next one.
 	all    []transcript.Event
 	next   int
 	cancel context.CancelFunc
@@ -85,7 +85,7 @@ func (p *replay) life(ctx context.Context, id string, from int) error {
 	return err
 }
 
-// mode is what a rule said of a call that is about to pass the gate.
+// mode returns the recorded mode of the call that is at the gate, inferred from the next event.
 func (p *replay) mode() string {
 	switch p.event().Type {
 	case transcript.PermissionQuestion:
@@ -98,7 +98,7 @@ func (p *replay) mode() string {
 
 func (p *replay) over() bool { return p.next >= len(p.all) }
 
-// event returns the event that is to come about, the zero event if there is none.
+// event returns the next expected event, the zero event if there is none.
 func (p *replay) event() (e transcript.Event) {
 	if !p.over() {
 		e = p.all[p.next]
@@ -108,7 +108,7 @@ func (p *replay) event() (e transcript.Event) {
 
 func (p *replay) now() time.Time { return p.event().Time }
 
-// Append compares events with what was recorded.
+// Append returns an error unless the events equal the next recorded ones.
 func (p *replay) Append(_ context.Context, events ...transcript.Event) error {
 	for _, e := range events {
 		if err := p.compare(e); err != nil {
@@ -140,7 +140,7 @@ func (p *replay) compare(e transcript.Event) error {
 	return nil
 }
 
-// interrupted reports whether the turn was interrupted before the event that is to come.
+// interrupted reports whether the recorded turn was interrupted before the next event.
 func (p *replay) interrupted() bool {
 	e := p.event()
 	if e.Type == transcript.ToolResult && (!e.IsError || !strings.HasPrefix(e.Text,
@@ -158,7 +158,7 @@ func (p *replay) interrupted() bool {
 	return e.Type == transcript.ToolResult
 }
 
-// Reply is the next message that was recorded.
+// Reply returns the next recorded reply of the model, or its recorded error.
 func (p *replay) Reply(_ context.Context, _ string, _ models.Request) (models.Reply, error) {
 	e := p.event()
 	switch {
@@ -174,15 +174,15 @@ func (p *replay) Reply(_ context.Context, _ string, _ models.Request) (models.Re
 	return r, nil
 }
 
-// Tools are of no use to a model that is recorded.
+// Tools returns nil, as there is no model to use them.
 func (p *replay) Tools() []models.Tool { return nil }
 
-// Run is the result that was recorded.
+// Run returns the recorded result of a call.
 func (p *replay) Run(context.Context, transcript.Call) (string, bool) {
 	return p.event().Text, p.over() || p.event().IsError
 }
 
-// decide is the decision that was recorded.
+// decide returns the recorded answer of a person.
 func (p *replay) decide(context.Context, Question) (Answer, error) {
 	switch d := p.event().Decision; {
 	case p.over():

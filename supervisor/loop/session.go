@@ -1,18 +1,17 @@
-// Package loop lets a language model work with tools: a turn asks the model, calls the tools that it
-// asks for, answers with their results, and goes on until the model calls none.
+// Package loop is the tool loop of a language model: a turn sends the conversation to the model,
+// runs the tools that the model calls, sends their results, and repeats until the model calls none.
 //
-// There is one path to a tool: call, Gate, Runner, result. A session is its events (package
-// transcript); what has happened is kept before the next step begins. So a session goes on after a
-// crash from what was kept: a call without a result is answered with an error, and is never carried
-// out again by itself.
+// There is one path to a tool: call, Gate, Runner, result. A session consists of its events
+// (package transcript), and each event is stored before the next step begins. So a session can be
+// resumed after a crash: a call without a result gets an error as its result, and is not run again.
 //
-// One event is kept while the next step begins: the result of a turn's last call. The model is asked
-// meanwhile, and nothing of its reply is taken before the result is durable. After a crash in between,
-// that call has no result.
+// There is one exception: the result of a turn's last call is stored while the model already gets
+// the request. The reply is not read before the result is durable. After a crash in between, that
+// call has no result.
 //
-//	session.go  the session, its turns, and how it goes on
-//	gate.go     who may call which tool
-//	replay.go   a session again from what was recorded, offline
+//	session.go  the session, its turns, and how it is resumed
+//	gate.go     which tools may be called
+//	replay.go   runs the loop again from recorded events, offline
 package loop
 
 import (
@@ -26,73 +25,74 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/transcript"
 )
 
-// maxIterations is how often one turn may ask the model.
+// maxIterations bounds the requests to the model in one turn.
 const maxIterations = 50
 
-// Codes of a result that is an error.
+// Codes of a turn that failed.
 const (
 	CodeAPI           = "API_ERROR"
 	CodeMaxIterations = "MAX_ITERATIONS"
 )
 
-// A Log keeps events. Append returns when all of some events of one session are durable, or none. It
-// fails if the session has other events of these numbers, as when another process goes on with it.
+// A Log stores events. Append stores all of the events of one session, or none, and returns when
+// they are durable. It fails if the session already has events with these numbers, for example
+// because another process has resumed it.
 type Log interface {
 	Append(ctx context.Context, events ...transcript.Event) error
 }
 
-// A Model continues conversations. models.Model is one.
+// A Model returns the next reply in a conversation. models.Model implements it.
 type Model interface {
 	Reply(ctx context.Context, key string, r models.Request) (models.Reply, error)
 }
 
-// A Runner carries out tools.
+// A Runner runs tools.
 type Runner interface {
-	// Tools are those that the model may call.
+	// Tools returns the definitions of the tools that the model may call.
 	Tools() []models.Tool
-	// Run carries out one call. failed says that the text is an error, which the model gets as any
-	// other result.
+	// Run runs one tool call and returns its result. failed is true if the text is an error
+	// message; the model gets it as the result, too.
 	Run(ctx context.Context, c transcript.Call) (text string, failed bool)
 }
 
-// Options say what a session works with.
+// Options are the dependencies and settings of a session.
 type Options struct {
 	Log    Log
 	Model  Model
 	Runner Runner
 	Gate   Gate
-	// System is what the model is told first.
+	// System is the system prompt.
 	System string
-	// MaxTokens bounds one reply.
+	// MaxTokens bounds the tokens of one reply.
 	MaxTokens int64
 	Now       func() time.Time
-	// Watch gets each event when it is durable; nil for nobody.
+	// Watch is called with each event when it is durable. It may be nil.
 	Watch func(transcript.Event)
 
-	// replayed says that the events come from a record.
+	// replayed is true in a replay.
 	replayed bool
 }
 
-// A Session is one session of the loop. Its methods are for one goroutine.
+// A Session is a conversation with a model and its tools. It is not safe for concurrent use.
 type Session struct {
 	o    Options
 	id   string
 	last int64
-	// held has happened and is not kept yet: it is kept with the next event, or while the model is
-	// asked.
+	// held are events that are not stored yet. They are stored with the next event, or during the
+	// next request to the model.
 	held    []transcript.Event
 	turns   []models.Turn
 	granted map[string]bool
 }
 
-// Start begins a session of an id that no other session has.
+// Start starts a new session. Its id must be unique.
 func Start(ctx context.Context, o Options, id string, start transcript.Start) (*Session, error) {
 	s := &Session{o: o, id: id, granted: map[string]bool{}}
 	return s, s.Note(ctx, transcript.Event{Type: transcript.Init, Start: &start})
 }
 
-// Resume goes on with a session whose events are those. Calls that have no result are answered with
-// an error.
+// Resume resumes a session from its stored events. Calls without a result get an error as the
+// result.
 func Resume(ctx context.Context, o Options, id string, events []transcript.Event,
 	start transcript.Start) (*Session, error) {
 	s := &Session{o: o, id: id, granted: map[string]bool{}}
@@ -134,8 +134,8 @@ func Resume(ctx context.Context, o Options, id string, events []transcript.Event
 	return s, nil
 }
 
-// Asked reports whether the last that was said is a person's, or results that the model has not
-// seen: Continue goes on with that.
+// Asked reports whether the last turn is a user message or results without a reply of the model, so
+// that Continue should be called.
 func (s *Session) Asked() bool {
 	if len(s.turns) == 0 {
 		return false
@@ -144,13 +144,14 @@ func (s *Session) Asked() bool {
 	return last.User != "" || len(last.Results) > 0
 }
 
-// Note takes events in and keeps them, behind those that are held. Callers note events of the workspace.
+// Note adds events to the session and waits until they are stored, with those that are held.
+// Callers use it for events of the workspace.
 func (s *Session) Note(ctx context.Context, events ...transcript.Event) error {
 	s.hold(events...)
 	return s.keep(ctx)()
 }
 
-// hold gives events their numbers and the time, and takes them in. The next keep keeps them.
+// hold numbers and dates events and adds them to the session. The next keep stores them.
 func (s *Session) hold(events ...transcript.Event) {
 	now := s.o.Now().UTC()
 	for _, e := range events {
@@ -161,9 +162,9 @@ func (s *Session) hold(events ...transcript.Event) {
 	}
 }
 
-// keep begins to keep the events that are held. The function that it returns waits until they are
-// durable, and shows them; it is called before anything else of the session. Events that cannot be
-// kept are held again: Append may be repeated.
+// keep starts to store the held events in the background. The returned function waits until they
+// are durable and passes them to Watch. Call it before any other method of the session. If Append
+// fails, it holds the events again, for another attempt.
 func (s *Session) keep(ctx context.Context) func() error {
 	events := s.held
 	s.held = nil
@@ -171,7 +172,7 @@ func (s *Session) keep(ctx context.Context) func() error {
 		return func() error { return nil }
 	}
 	kept := make(chan error, 1)
-	// What has happened is kept even if the turn has been interrupted meanwhile.
+	// Store the events even if the turn is interrupted meanwhile.
 	go func() { kept <- s.o.Log.Append(context.WithoutCancel(ctx), events...) }()
 	return sync.OnceValue(func() error {
 		if err := <-kept; err != nil {
@@ -187,8 +188,8 @@ func (s *Session) keep(ctx context.Context) func() error {
 	})
 }
 
-// take makes of an event what the model and the gate have to know of it. All state is made here, so
-// that it is the same after a crash.
+// take updates the conversation and the permissions with an event. All state is made from events,
+// so that it is the same after a crash.
 func (s *Session) take(e transcript.Event) {
 	switch e.Type {
 	case transcript.UserMessage:
@@ -206,7 +207,7 @@ func (s *Session) take(e transcript.Event) {
 	}
 }
 
-// open returns the calls of the last message that have no result.
+// open returns the calls of the model's last message that have no result.
 func (s *Session) open() (all []transcript.Call) {
 	answered := map[string]bool{}
 	for n := len(s.turns) - 1; n >= 0; n-- {
@@ -225,9 +226,9 @@ func (s *Session) open() (all []transcript.Call) {
 	return all
 }
 
-// Say says something to the model and lets it work until it calls no more tools. The event that is
-// returned is the result of the turn. When ctx is done the turn ends, and the session can go on. An
-// error is one of the log: what was done may not be kept.
+// Say sends a user message and runs a turn, until the model calls no more tools. It returns the
+// result event of the turn. If ctx ends, the turn is interrupted, and the session can be continued.
+// It returns an error only if the log fails: then the last events may not be stored.
 func (s *Session) Say(ctx context.Context, text string) (transcript.Event, error) {
 	if err := s.Note(ctx, transcript.Event{Type: transcript.UserMessage, Text: text}); err != nil {
 		return transcript.Event{}, err
@@ -235,7 +236,7 @@ func (s *Session) Say(ctx context.Context, text string) (transcript.Event, error
 	return s.Continue(ctx)
 }
 
-// Continue is Say without anything new to say, for a turn that a crash has cut.
+// Continue is Say without a new message, for a turn that a crash has interrupted.
 func (s *Session) Continue(ctx context.Context) (transcript.Event, error) {
 	var used transcript.Usage
 	end := func(status, code, text string, before ...transcript.Event) (transcript.Event, error) {
@@ -264,8 +265,8 @@ func (s *Session) Continue(ctx context.Context) (transcript.Event, error) {
 		if len(said.Calls) == 0 {
 			return end(transcript.Success, "", reply.Text, said)
 		}
-		// The message and the use of its first call are kept at one time: each flush of the disk is
-		// a millisecond that a tool waits.
+		// The message and the use of its first call are stored together, to save a flush of the
+		// disk, about a millisecond.
 		before := []transcript.Event{said}
 		for _, c := range said.Calls {
 			if err := s.call(ctx, c, before...); err != nil {
@@ -281,10 +282,10 @@ func (s *Session) Continue(ctx context.Context) (transcript.Event, error) {
 		"the model was asked %d times and still calls tools", maxIterations))
 }
 
-// errInterrupted is what a call answers that a person interrupts.
+// errInterrupted is the beginning of the result of a call that was interrupted.
 var errInterrupted = errors.New("interrupted by the user")
 
-// call is the one path to a tool: call, gate, runner, result. The events before are kept first.
+// call is the only path to a tool: call, gate, runner, result. It first stores the events before.
 func (s *Session) call(ctx context.Context, c transcript.Call, before ...transcript.Event) error {
 	if ctx.Err() != nil {
 		if len(before) > 0 {
@@ -312,7 +313,7 @@ func (s *Session) call(ctx context.Context, c transcript.Call, before ...transcr
 		text, failed = errInterrupted.Error()+": it may have been carried out in part", true
 	}
 	if s.o.replayed {
-		// What interrupted the turn comes behind this result.
+		// The replay notices an interruption only after it has compared this result.
 		return s.result(ctx, c, text, failed)
 	}
 	s.hold(resultOf(c, text, failed))

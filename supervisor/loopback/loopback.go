@@ -1,5 +1,5 @@
-// Package loopback is for servers of one user on the loopback of the host: who asks must know a
-// token, and is no page of a browser.
+// Package loopback helps to serve HTTP to one user on a loopback address: clients need a token, and
+// web pages of other origins are refused.
 package loopback
 
 import (
@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// NewToken returns a secret that lets a client in.
+// NewToken returns a new random token for clients.
 func NewToken() string { return rand.Text() }
 
-// Listen listens on an address of the loopback, and refuses any other: the token would cross the
-// network in plain text.
+// Listen listens on a loopback address. Other addresses are an error, since the token would cross
+// the network in plain text.
 func Listen(address string) (net.Listener, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -29,10 +29,10 @@ func Listen(address string) (net.Listener, error) {
 	return net.Listen("tcp", address)
 }
 
-// IdleTime is how long a connection may have no request.
+// IdleTime is how long a connection may be idle.
 const IdleTime = 10 * time.Minute
 
-// Serve answers requests on l until ctx is done, which the contexts of all requests end with.
+// Serve serves HTTP requests on l until ctx is done. Their contexts are derived from ctx.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	s := &http.Server{Handler: Guard(l.Addr().String(), h), MaxHeaderBytes: 64 << 10,
 		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: IdleTime,
@@ -44,8 +44,8 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	return nil
 }
 
-// Guard lets requests through that name the address itself, and come from no page of another origin.
-// A name in place of the address may be one that a page has had resolved to it (DNS rebinding).
+// Guard passes requests to next only if their Host is the address and their Origin, if any, is the
+// same. Other requests get status 403. This prevents DNS rebinding.
 func Guard(address string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		origin := r.Header.Get("Origin")
@@ -60,14 +60,13 @@ func Guard(address string, next http.Handler) http.Handler {
 	})
 }
 
-// Same compares a text of a request with a secret, in a time that says nothing about where they
-// differ.
+// Same reports whether a text equals a secret, in constant time.
 func Same(got, secret string) bool {
 	a, b := sha256.Sum256([]byte(got)), sha256.Sum256([]byte(secret))
 	return subtle.ConstantTimeCompare(a[:], b[:]) == 1
 }
 
-// Refuse answers a request that does not bring the secret.
+// Refuse answers a request without a valid token with status 401.
 func Refuse(w http.ResponseWriter) {
 	w.Header().Set("WWW-Authenticate", "Bearer")
 	http.Error(w, "the token is missing or wrong", http.StatusUnauthorized)

@@ -24,10 +24,10 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// maxWait bounds how long the tool approvals waits for a decision, in seconds.
+// maxWait bounds the argument wait_seconds of the tool approvals.
 const maxWait = 60
 
-// maxWords bounds what a client says about a commit, as the API does.
+// maxWords bounds the message of a commit in bytes, as the API does.
 const maxWords = 2 << 10
 
 func (s *Server) addReview() {
@@ -44,8 +44,8 @@ func (s *Server) addReview() {
 		s.approvals)
 }
 
-// canAsk reports whether the client can show a form to its person. The SDK makes a call fail that asks
-// another.
+// canAsk reports whether the client can show a form to its user (elicitation). For other clients
+// the SDK makes a call with a question fail.
 func (s *Server) canAsk(req *mcp.CallToolRequest) bool {
 	c := req.ClientCapabilities()
 	return !s.silent && c != nil && c.Elicitation != nil &&
@@ -57,9 +57,9 @@ type commitInput struct {
 	Message string   `json:"message,omitempty" jsonschema:"what a person should know; shown as your words"`
 }
 
-// proposalOutput is what became of a proposal.
+// proposalOutput is the result of the tools commit and revert.
 type proposalOutput struct {
-	// State is that of the action, or "ask" where a person has to give the command.
+	// State is the state of the action, or "ask" if a person has to run the command in Hint.
 	State    string `json:"state" jsonschema:"applied, pending, rejected, failed, stale, or ask"`
 	Approval string `json:"approval,omitempty" jsonschema:"the id of what waits"`
 	Summary  string `json:"summary"`
@@ -107,7 +107,7 @@ func (s *Server) commit(ctx context.Context, req *mcp.CallToolRequest, in commit
 		proposalOutput{}, nil
 }
 
-// propose proposes a commit, or returns the same proposal where that still waits.
+// propose proposes a commit. If the same proposal is pending, it returns that.
 func (s *Server) propose(ctx context.Context, in commitInput) (approvals.Action, error) {
 	queue := s.session.Client().Approvals()
 	waiting, err := queue.List(ctx, false)
@@ -143,11 +143,11 @@ func (s *Server) propose(ctx context.Context, in commitInput) (approvals.Action,
 		Words: in.Message, Commit: &take})
 }
 
-// decide takes a person's answer to the question about an action.
+// decide carries out a person's answer on an action: "approve", "reject", or empty for none.
 func (s *Server) decide(ctx context.Context, a approvals.Action, answer string) (*mcp.CallToolResult,
 	proposalOutput, error) {
 	if answer == "" {
-		// No answer is no refusal: it waits.
+		// Without an answer the action stays pending.
 		a, err := s.session.Client().Approvals().Get(ctx, a.ID)
 		if err != nil {
 			return nil, proposalOutput{}, codetools.Plain(err)
@@ -164,7 +164,7 @@ func (s *Server) decide(ctx context.Context, a approvals.Action, answer string) 
 	if err == nil {
 		return proposed(decided)
 	}
-	// It is not for this way to decide: it waits for another.
+	// This action cannot be decided via mcp, so it stays pending.
 	if p := problem.From(err); p.Code == problem.Refused {
 		if a, getErr := s.session.Client().Approvals().Get(ctx, a.ID); getErr == nil &&
 			a.State == approvals.Pending {
@@ -191,7 +191,7 @@ func (s *Server) revert(ctx context.Context, req *mcp.CallToolRequest, in revert
 		}
 		take, answer = *q.revert, said
 	} else if take.Commit == "" && s.canAsk(req) {
-		// There may be another last commit by the time that a person has answered.
+		// Another commit may be the last one by the time that the person answers.
 		var err error
 		if take.Commit, err = s.lastCommit(ctx); err != nil {
 			return nil, proposalOutput{}, codetools.Plain(err)
@@ -230,7 +230,7 @@ func (s *Server) revert(ctx context.Context, req *mcp.CallToolRequest, in revert
 	return text("done: " + what), o, nil
 }
 
-// lastCommit returns the id of the last commit of the session that stands.
+// lastCommit returns the id of the session's last commit that was not reverted.
 func (s *Server) lastCommit(ctx context.Context) (string, error) {
 	all, err := s.session.Client().Workspaces(ctx)
 	if err != nil {
@@ -249,7 +249,7 @@ func (s *Server) lastCommit(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("session %s has no commit that can be taken back", s.session.Name())
 }
 
-// Bounds of what a question about a revert names.
+// Bounds of a question about a revert: bytes of a name, and number of paths.
 const (
 	maxNamed = 300
 	maxPaths = 5
@@ -293,7 +293,7 @@ func (s *Server) approvals(ctx context.Context, req *mcp.CallToolRequest, in app
 		return nil, o, codetools.Plain(err)
 	}
 	for _, a := range all {
-		// What other sessions of the user propose is none of this one's business.
+		// Hide the proposals of other sessions.
 		if s.session.Is(a.Run) {
 			o.Approvals = append(o.Approvals, approval{a.ID, a.Type, string(a.State), a.Summary, a.Error})
 		}
@@ -304,32 +304,32 @@ func (s *Server) approvals(ctx context.Context, req *mcp.CallToolRequest, in app
 	return nil, o, nil
 }
 
-// Questions to a person are results that have the client call again, with the answer and a state that
-// comes from here (SEP-2322). What a client hands back is not to be trusted: the state is a random
-// name, and what the answer is about is what was shown under that name.
+// A question to a person is a result after which the client calls the tool again, with the answer
+// and the state that the server sent (SEP-2322). The client is not trusted: the state is a random
+// name, under which the server stores what the question was about.
 
-// maxQuestions bounds the questions without an answer, of which the oldest are forgotten.
+// maxQuestions bounds the open questions. Beyond it the oldest is forgotten.
 const maxQuestions = 64
 
-// question is the key of the one question of a call.
+// question is the key of the only question in a result.
 const question = "decision"
 
 var errNotAsked = errors.New("nobody was asked about that here")
 
-// asked is what a person was asked about.
+// asked is the subject of a question: one of the fields is set.
 type asked struct {
 	action *approvals.Action
 	revert *shadows.RevertRequest
 }
 
-// questions are those without an answer.
+// questions holds the open questions by state, and the states in the order of asking.
 type questions struct {
 	mu    sync.Mutex
 	open  map[string]asked
 	order []string
 }
 
-// ask is the result that has the client ask its person.
+// ask stores a question and returns the result with which the client asks its user.
 func (q *questions) ask(message string, about asked) *mcp.CallToolResult {
 	name := rand.Text()
 	q.mu.Lock()
@@ -349,7 +349,8 @@ func (q *questions) ask(message string, about asked) *mcp.CallToolResult {
 				`"required":["approve"]}`)}}}
 }
 
-// take returns what an answer is about, and the decision: "" for none. A question has one answer.
+// take removes the question that a call answers and returns its subject and the decision:
+// "approve", "reject", or empty if the person did not decide.
 func (q *questions) take(req *mcp.CallToolRequest) (about asked, decision string, err error) {
 	q.mu.Lock()
 	about, ok := q.open[req.Params.RequestState]
@@ -367,7 +368,7 @@ func (q *questions) take(req *mcp.CallToolRequest) (about asked, decision string
 	return about, "", nil
 }
 
-// answered reports whether a call says that it brings an answer.
+// answered reports whether a call claims to answer a question.
 func answered(req *mcp.CallToolRequest) bool {
 	return len(req.Params.InputResponses) > 0 || req.Params.RequestState != ""
 }

@@ -1,6 +1,6 @@
-// Package mcp offers a session of jail to coding agents by the Model Context Protocol: tools that
-// read, search, change and run things over a shadow of one directory, and a commit that a person
-// approves. https://modelcontextprotocol.io/specification
+// Package mcp serves a session of jail to coding agents over the Model Context Protocol: tools that
+// read, search and change files and run programs on a shadow of one directory, and a commit that a
+// person approves. https://modelcontextprotocol.io/specification
 //
 //	server.go    the server, on a pair of streams or over HTTP, on loopback and with a token
 //	tools.go     read, write, edit, glob, grep, bash, fetch and todo, of supervisor/codetools, and the
@@ -25,25 +25,25 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
-// Options say what a server works with.
+// Options are the dependencies and settings of a Server.
 type Options struct {
-	// Client asks for everything but decisions.
+	// Client is the connection to jaild for everything but decisions.
 	Client *api.Client
-	// Decider makes a connection of its own for a decision: nobody decides over the connection that
-	// proposed.
+	// Decider opens a connection for one decision: an action cannot be decided over the connection
+	// that proposed it.
 	Decider func(context.Context) (*api.Client, error)
-	// Session is asked for when it is not open. Its id names the session.
+	// Session is the request that opens the session. Its ID is the session's name.
 	Session message.SessionRequest
-	// Silent: a person decides outside of the client, which is not asked.
+	// Silent is true if the client is never asked: people decide outside of it.
 	Silent bool
 }
 
-// A Server answers clients, all of which work in one session.
+// A Server serves MCP clients, which all work in one session.
 type Server struct {
 	server  *mcp.Server
 	session *toolsession.Session
 	tools   *codetools.Tools
-	// decider and silent are those of the options.
+	// decider and silent are copied from Options.
 	decider func(context.Context) (*api.Client, error)
 	silent  bool
 	asked   questions
@@ -52,7 +52,7 @@ type Server struct {
 const instructions = "All tools work on a shadow of the directory: nothing changes in the real one " +
 	"until a person or the policy approves a commit. Use diff to see what changed, and commit to propose it."
 
-// New returns a server of a session, which it opens if it is not open.
+// New returns a server. It opens the session if it is not open.
 func New(ctx context.Context, o Options) (*Server, error) {
 	session, err := toolsession.Open(ctx, o.Client, o.Session)
 	if err != nil {
@@ -68,21 +68,21 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Serve answers one client on a pair of streams until the client ends the first.
+// Serve serves one client on a pair of streams until the end of in.
 func (s *Server) Serve(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
 	return s.server.Run(ctx, &mcp.IOTransport{Reader: in, Writer: out})
 }
 
-// Path is where the server answers over HTTP.
+// Path is the HTTP path of the server.
 const Path = "/mcp"
 
-// maxBody bounds a request over HTTP, in bytes.
+// maxBody bounds the body of an HTTP request, in bytes.
 const maxBody = toolsession.MaxWritten + toolsession.MaxWritten/2
 
-// stateless is the first version of the protocol that has no sessions: each request stands alone.
+// stateless is the first version of the protocol without sessions, with independent requests.
 const stateless = "2026-07-28"
 
-// ServeHTTP answers clients of all versions of the protocol that name the token, until ctx is done.
+// ServeHTTP serves clients that send the token, of all versions of the protocol, until ctx is done.
 func (s *Server) ServeHTTP(ctx context.Context, l net.Listener, token string) error {
 	server := func(*http.Request) *mcp.Server { return s.server }
 	old := mcp.NewStreamableHTTPHandler(server,
@@ -103,17 +103,17 @@ func (s *Server) ServeHTTP(ctx context.Context, l net.Listener, token string) er
 	}))
 }
 
-// A hint says what a tool may do, as clients ask before they call one.
+// A hint says what a tool may do. Clients get it as annotations of the tool.
 type hint int
 
 const (
-	// readsOnly changes nothing.
+	// readsOnly tools change nothing.
 	readsOnly hint = iota
-	// changesShadow changes files of the shadow, the same way when it is called again.
+	// changesShadow tools change files of the shadow, and are idempotent.
 	changesShadow
-	// runsAnything may do all that the policy allows.
+	// runsAnything tools may do all that the policy allows.
 	runsAnything
-	// asksPerson leads to a change of the real directory.
+	// asksPerson tools may change the real directory, after an approval.
 	asksPerson
 )
 
@@ -130,7 +130,7 @@ func add[In, Out any](s *Server, t *mcp.Tool, h mcp.ToolHandlerFor[In, Out]) {
 	mcp.AddTool(s.server, t, h)
 }
 
-// text is a result that is shown as it is, beside its structured form.
+// text returns a result with t as its text. The SDK adds the structured output.
 func text(t string) *mcp.CallToolResult {
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: t}}}
 }

@@ -47,7 +47,7 @@ func (s *Server) addTools() {
 		})
 }
 
-// showing is the handler of a tool whose result says how it is shown.
+// showing returns a handler that calls f and has the text of Shown in its result.
 func showing[In any, Out interface{ Shown() string }](
 	f func(context.Context, In) (Out, error)) mcp.ToolHandlerFor[In, Out] {
 	return func(ctx context.Context, req *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
@@ -60,11 +60,10 @@ func showing[In any, Out interface{ Shown() string }](
 	}
 }
 
-// progressEvery is how often a client that asks for it is told that a program still runs.
+// progressEvery is the interval of progress notifications.
 const progressEvery = 2 * time.Second
 
-// lives tells a client that asks for it how long a call has been running, until the returned
-// function is called.
+// lives sends progress notifications until stop is called, if the client asked for them.
 func lives(ctx context.Context, req *mcp.CallToolRequest) (stop func()) {
 	token := req.Params.GetProgressToken()
 	if token == nil {
@@ -76,7 +75,7 @@ func lives(ctx context.Context, req *mcp.CallToolRequest) (stop func()) {
 		began := time.Now()
 		for range tick.Each(ctx.Done(), progressEvery) {
 			past := time.Since(began).Round(time.Second)
-			// A client that is gone needs no progress; the call itself finds out.
+			// Ignore errors: if the client is gone, the call itself fails.
 			_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
 				ProgressToken: token, Progress: past.Seconds(),
 				Message: fmt.Sprintf("running for %s", past)})
@@ -94,7 +93,7 @@ func (s *Server) fetch(ctx context.Context, req *mcp.CallToolRequest, in codetoo
 	return res, out, err
 }
 
-// addResources offers the differences and the records of the session, and nothing of other ones.
+// addResources adds the diff and the audit records of the session as resources.
 func (s *Server) addResources() {
 	id := s.session.Name()
 	s.server.AddResource(&mcp.Resource{URI: "jail://diff/" + id, Name: "diff",

@@ -1,5 +1,5 @@
-// Package message has what clients and the daemon say to each other: what is asked for, and what
-// comes back. It holds values and no work; their JSON form is that of the API.
+// Package message defines the requests and results that clients and the daemon exchange. It has
+// types and no logic; their JSON encoding is the one of the API.
 package message
 
 import (
@@ -16,8 +16,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/rundir"
 )
 
-// A Request is what a caller asks for. Every part of it can only narrow what the ceiling and the
-// profile grant.
+// A Request asks for a run. Every field can only narrow what the ceiling and the profile grant.
 type Request struct {
 	// A name for it: an alias of its user alone, under which another user may have something
 	// else. Without one it has its global id alone.
@@ -26,7 +25,7 @@ type Request struct {
 	// program of the host where the policy has [tools] native. Empty with a script. With an image, a
 	// program of the image.
 	Tool string `json:"tool"`
-	// What follows the name of the tool.
+	// Arguments of the tool.
 	Args runners.Texts `json:"args,omitempty"`
 	// Script is a shell script to run in place of a tool; Args are then its parameters.
 	Script *Script `json:"script,omitempty"`
@@ -53,8 +52,7 @@ type Request struct {
 	// of the host or of the jail (/workspace/...). Empty: where dir lies in the workspace, else
 	// its root.
 	Cwd string `json:"cwd,omitempty"`
-	// What becomes of the shadow when the run has ended; without one it is kept if something
-	// changed.
+	// What happens to the shadow after the run. If empty, the shadow is kept if something changed.
 	Fate Fate `json:"fate,omitempty"`
 
 	// Each KEY=VALUE, as in a policy file; narrows only.
@@ -65,8 +63,8 @@ type Request struct {
 	KeepEnv bool `json:"keep_env,omitempty"`
 	// Hosts; narrows only.
 	Fetch []string `json:"fetch,omitempty"`
-	// Grants of a policy, by their ids, at most 20: what the run may have beside what the profile
-	// grants. The run ends when one of them is over.
+	// Ids of policy grants, at most 20, which widen the profile for this run. The run ends when one
+	// of them is over.
 	Grants []string `json:"grants,omitempty"`
 	// Outer is the layer around the jail; empty leaves the choice to the policies.
 	Outer string `json:"outer,omitempty"`
@@ -76,19 +74,18 @@ type Request struct {
 	Image string `json:"image,omitempty"`
 	// Terminal asks for a terminal of the jail's own, of that size, for a program of the host.
 	Terminal *runners.Terminal `json:"terminal,omitempty"`
-	// Tell in the result what the run opens, executes and writes, to make a policy from it.
+	// Report in the result what the run opens, executes and writes, to make a policy from it.
 	Learn bool `json:"learn,omitempty"`
 	// Agent makes the run one of an agent: its standard input and output carry the messages of
 	// package runners/agent, and its tool has only the standard error.
 	Agent *Agent `json:"agent,omitempty"`
-	// Those that a tool which is a module finds at /agent, by their names, which are relative
-	// paths: at most 200 of them and 1 MiB together.
+	// Files by relative path that a module finds below /agent: at most 200, and 1 MiB together.
 	Files map[string][]byte `json:"files,omitempty"`
 	// Inherit is the caller's own environment, NAME=VALUE; the policy passes on what it names.
 	Inherit []string `json:"inherit,omitempty"`
 }
 
-// A Narrow is a policy that only narrows.
+// A Narrow is a policy that can only narrow another one.
 type Narrow struct {
 	// What the policy is called in messages.
 	Name string `json:"name"`
@@ -96,22 +93,22 @@ type Narrow struct {
 	Policy string `json:"policy"`
 }
 
-// An Agent says what a run is as an agent.
+// An Agent describes the agent that a run executes.
 type Agent struct {
 	// agent:USER:NAME, of a facet agent:USER:NAME/FACET
 	ID string `json:"id"`
 	// Instance is one agent on one channel, as agent-NAME-CHANNEL, or one of its facets.
 	Instance string `json:"instance"`
-	// Bindings are those that its manifest asks for, of PUBSUB, STORAGE, AI and HOST; the policy
+	// Bindings are the bindings in its manifest, of PUBSUB, STORAGE, AI and HOST. The policy
 	// narrows them.
 	Bindings []string `json:"bindings"`
-	// Facet says that it is a facet, which runs the module of its agent: the module may import
-	// bindings that the facet does not have, whose calls then fail.
+	// Facet is true for a facet, which runs the module of its agent. Calls of imported bindings
+	// that the facet does not have fail.
 	Facet bool `json:"facet,omitempty"`
-	// Once: it is a module that runs once, and waits for no events. It has no database, and calls
-	// what its client answers; what it writes comes in the messages, too.
+	// Once is true for a module that runs once, without events and without a database. Its client
+	// answers its calls, and its output is sent in messages, too.
 	Once bool `json:"once,omitempty"`
-	// Native: it is a program of the host, also if a bundle has a command of its name.
+	// Native is true for a program of the host, even if a bundle has a command of this name.
 	Native bool `json:"native,omitempty"`
 	// Network lets it fetch what the policy grants; without it the run fetches nothing.
 	Network bool `json:"network,omitempty"`
@@ -132,21 +129,21 @@ type Script struct {
 	Text string `json:"text"`
 }
 
-// Fate says what becomes of a shadow when its run has ended.
+// Fate says what happens to a shadow after its run.
 type Fate string
 
-// Fates. Without one a shadow is kept if something changed.
+// Fates. With FateDefault a shadow is kept if something changed.
 const (
 	FateDefault Fate = ""
 	FateKeep    Fate = "keep"
 	FateDiscard Fate = "discard"
 	FateCommit  Fate = "commit"
-	// FateAuto is that of a session whose policy says commit = "auto": what needs no person is
-	// committed. No request has it.
+	// FateAuto commits the changes that need no person. It is the fate of a session whose policy
+	// has commit = "auto", and is not valid in a request.
 	FateAuto Fate = "auto"
 )
 
-// digestOf is of all that was asked for, by which the same request is known when it comes again.
+// digestOf returns the SHA-256 of a request's JSON, with which a repeated request is recognised.
 func digestOf(request any) string {
 	text, err := json.Marshal(request)
 	if err != nil {
@@ -155,7 +152,7 @@ func digestOf(request any) string {
 	return fmt.Sprintf("%x", sha256.Sum256(text))
 }
 
-// A RunInfo is a live run, as `jail ps` and `jail inspect` show it.
+// A RunInfo describes a live run, for `jail ps` and `jail inspect`.
 type RunInfo struct {
 	rundir.State
 	// The id that no other run has. `id` is the name that its user gave to it, where there is
@@ -164,33 +161,33 @@ type RunInfo struct {
 	Usage    *Usage `json:"usage,omitempty"` // so far
 }
 
-// Inspection is what is known of a run: live, or from the record.
+// Inspection has the information about a run: its live state, or its audit records.
 type Inspection struct {
 	Live      *RunInfo
 	Records   []audit.Record // the first 10,000
 	Truncated bool           // there are more
 }
 
-// A DetachRequest asks for a run that goes on without the client that started it. The id must be
-// that of the path.
+// A DetachRequest asks for a run that continues without the client that started it. The id must be
+// equal to the id in the path.
 type DetachRequest struct {
 	Request
 	// Keep the tool's standard input open for a client that attaches.
 	Input bool `json:"input,omitempty"`
-	// The open session in which it is an invocation; empty for a run of its own. Policy, workspace
-	// and fate are then those of the session.
+	// The open session for an invocation, which then uses the policy, workspace and fate of the
+	// session; empty for a separate run.
 	Session string `json:"session,omitempty"`
 }
 
-// Exec returns the request for an invocation of a session: without what the session decides, such
-// as the policy and the workspace.
+// Exec converts the request to one for an invocation in a session. It drops the fields that the
+// session determines, such as the policy and the workspace.
 func (q Request) Exec() ExecRequest {
 	return ExecRequest{ID: q.ID, Tool: q.Tool, Script: q.Script, Args: q.Args, Dir: q.Dir, Cwd: q.Cwd,
 		Limits: q.Limits, Env: q.Env, Inherit: q.Inherit, Terminal: q.Terminal,
 		KeepEnv: q.KeepEnv}
 }
 
-// A DetachedInfo is a detached run.
+// A DetachedInfo describes a detached run.
 type DetachedInfo struct {
 	ID string `json:"id"`
 	// The id that no other run has. `id` is the name that its user gave to it, where there is
@@ -200,26 +197,26 @@ type DetachedInfo struct {
 	Running  bool      `json:"running"`
 }
 
-// Digest stands for all that was asked for: the same request has the same digest.
+// Digest returns a digest of the request without Inherit, to recognise a repeated request.
 func (q DetachRequest) Digest() string {
-	// another terminal's variables ask for nothing else
+	// The same request may come from another terminal with other variables.
 	q.Inherit = nil
 	return digestOf(q)
 }
 
-// HostStatus says what this host, and the daemon on it, can enforce.
+// HostStatus reports what this host and its daemon can enforce.
 type HostStatus struct {
 	Findings []probe.Finding `json:"findings"`
 }
 
-// An EventsRequest asks for records as they are written.
+// An EventsRequest asks for audit records as they are written.
 type EventsRequest struct {
-	// only records with a larger number; nil: only those that come from now on
+	// After selects records with a larger number. If nil, only new records are sent.
 	After *uint64
 	RecordsRequest
 }
 
-// A RecordsRequest asks for records of the log: those that all of its parts want.
+// A RecordsRequest asks for the audit records that match all of its fields. Empty fields match all.
 type RecordsRequest struct {
 	Run     string `json:"run,omitempty"`
 	Session string `json:"session,omitempty"`
@@ -228,9 +225,9 @@ type RecordsRequest struct {
 	Since time.Time `json:"since,omitzero"`
 	// Only before it.
 	Until time.Time `json:"until,omitzero"`
-	// of who asked for what was done
+	// The user who asked for the recorded action.
 	UID *uint32 `json:"uid,omitempty"`
-	// digest of the effective policy, or its beginning
+	// The digest of the effective policy, or the beginning of the digest.
 	Policy string `json:"policy,omitempty"`
 	Tool   string `json:"tool,omitempty"`
 	// Decision is "denied" or "allowed".
@@ -238,11 +235,11 @@ type RecordsRequest struct {
 	Layer    string `json:"layer,omitempty"`
 	// Of fetches: a name, or *. and a name for those below it.
 	Host string `json:"host,omitempty"`
-	// a pattern, such as /etc/**
+	// A pattern of paths, such as /etc/**.
 	Path string `json:"path,omitempty"`
 }
 
-// Filter returns the request as a filter of the log, or a usage error.
+// Filter converts the request to a filter of the audit log. A malformed path is a usage error.
 func (r RecordsRequest) Filter() (audit.Filter, error) {
 	f := audit.Filter{Run: r.Run, Session: r.Session, Since: r.Since, Until: r.Until, UID: r.UID,
 		Policy: r.Policy, Tool: r.Tool, Decision: r.Decision,

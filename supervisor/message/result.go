@@ -12,16 +12,16 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// A Result is how a run ended. Its JSON form is the one of `jail run --json`.
+// A Result is the result of a run. `jail run --json` prints its JSON.
 type Result struct {
 	ID string `json:"id"`
 	// The id that no other run has. `id` is the name that its user gave to it, where there is
 	// one.
 	GlobalID string `json:"global_id,omitempty"`
-	// Of an invocation the session that it was in, of a session its own id.
+	// The session of an invocation; for a session its own id.
 	Session string `json:"session,omitempty"`
-	// The tool's own, or 124 a time limit, 125 jail itself failed, 126 refused, 127 not found,
-	// 128+n ended by signal n.
+	// The exit code of the tool, or 124 time limit, 125 jail itself failed, 126 refused, 127 not
+	// found, 128+n ended by signal n.
 	ExitCode int `json:"exit_code"`
 	// Name of the signal that ended it.
 	Signal *string `json:"signal"`
@@ -34,17 +34,16 @@ type Result struct {
 	// The limit that ended it, or that it ran into.
 	Limit  *LimitHit        `json:"limit"`
 	Denied []runners.Denial `json:"denied"`
-	// What of the run's policy lets through what it does not grant, report mode of fetches;
-	// that more may have been refused than denied says; and limits of the request that ask for
-	// more than the policy grants, and so change nothing; that the daemon was stopped or
-	// restarted, and ended the run.
+	// Warnings: a report mode of the policy let fetches pass that it does not grant; denied is
+	// incomplete; a limit in the request exceeds the policy's and has no effect; the daemon was
+	// stopped or restarted, and ended the run.
 	Warnings  []string        `json:"warnings,omitempty"`
 	Usage     Usage           `json:"usage"`
 	Changes   shadows.Changes `json:"changes"`
 	Workspace string          `json:"workspace,omitempty"` // kept, discarded or committed
-	// What a session whose policy says commit = "auto" took after the invocation.
+	// What a session whose policy has commit = "auto" committed after the invocation.
 	Commit *shadows.AutoCommit `json:"commit,omitempty"`
-	// What an invocation with keep_env left to later ones.
+	// What an invocation with keep_env passes on to later ones.
 	Kept *Kept `json:"kept,omitempty"`
 	// How many processes a program of the host left behind at its end. They were killed.
 	LeftProcesses int64 `json:"left_processes,omitempty"`
@@ -52,10 +51,10 @@ type Result struct {
 	Trap *runners.Trap `json:"trap,omitempty"`
 	// Digest of the effective policy.
 	Policy string `json:"policy"`
-	// Observed is what the run was seen to do, where its request asked to learn.
+	// Observed is what the run did, if its request has learn.
 	Observed *learn.Observed `json:"observed,omitempty"`
 	Audit    runlog.Span     `json:"audit"`
-	// of jail's own, never of the tool
+	// An error of jail, never of the tool.
 	Error *problem.Error `json:"error,omitempty"`
 }
 
@@ -64,11 +63,11 @@ type LimitHit struct {
 	Name  string `json:"name"`
 	Limit int64  `json:"limit"`
 	Peak  int64  `json:"peak"`
-	// Layer is the outer layer whose own use counts in the peak, too; empty without one.
+	// Layer is the outer layer whose own use is included in the peak; empty if there is none.
 	Layer string `json:"layer,omitempty"`
 }
 
-// Usage is what a run used.
+// Usage holds the resources that a run used.
 type Usage struct {
 	// Milliseconds.
 	WallMS int64 `json:"wall_ms"`
@@ -87,11 +86,10 @@ type Usage struct {
 	FetchRequests  int64 `json:"fetch_requests"`
 }
 
-// Output is what a tool wrote. In JSON it is a string where it is UTF-8 and {"base64":"…"} where it
-// is not.
+// Output is the output of a tool. In JSON it is a string if it is UTF-8, otherwise {"base64":"…"}.
 type Output []byte
 
-// MarshalJSON writes the output.
+// MarshalJSON encodes the output as a string or a base64 object.
 func (o Output) MarshalJSON() ([]byte, error) {
 	if utf8.Valid(o) {
 		return json.Marshal(string(o))
@@ -99,7 +97,7 @@ func (o Output) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]string{"base64": base64.StdEncoding.EncodeToString(o)})
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON decodes the JSON that MarshalJSON returns.
 func (o *Output) UnmarshalJSON(text []byte) error {
 	var s string
 	if json.Unmarshal(text, &s) == nil {
@@ -116,8 +114,8 @@ func (o *Output) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Kept is what an invocation of a session left to later ones: the names of variables, and the
-// working directory below the workspace.
+// Kept describes what an invocation with keep_env passes on to later ones: the names of variables
+// that it set or unset, and its working directory below the workspace.
 type Kept struct {
 	Set   []string `json:"set,omitempty"`
 	Unset []string `json:"unset,omitempty"`

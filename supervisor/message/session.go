@@ -7,15 +7,15 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// How long a session lasts where its request does not say, and how long at most.
+// Defaults of the idle time and the total time of a session, and the maximum of both.
 const (
 	DefaultIdle = 10 * time.Minute
 	DefaultTime = 8 * time.Hour
 	MaxTime     = 7 * 24 * time.Hour
 )
 
-// A SessionRequest asks for a session. Of the request it names no tool. The id must be that of the
-// path.
+// A SessionRequest asks for a session. The request names no tool. The id must be equal to the id in
+// the path.
 type SessionRequest struct {
 	Request
 	// It sleeps when nothing has run in it for so many milliseconds; 0 or none is ten minutes. A
@@ -27,7 +27,7 @@ type SessionRequest struct {
 	SharedEngine bool `json:"shared_engine,omitempty"`
 }
 
-// A SessionInfo is a session that is open or sleeps.
+// A SessionInfo describes a session that is open or sleeps.
 type SessionInfo struct {
 	ID string `json:"id"`
 	// The id that no other run has. `id` is the name that its user gave to it, where there is
@@ -38,10 +38,10 @@ type SessionInfo struct {
 	// The real directory.
 	Workspace string `json:"workspace,omitempty"`
 	UID       uint32 `json:"uid"`
-	// of the first process of the jail that holds it
+	// PID of the first process of the session's jail.
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`
-	// when an invocation last began or ended
+	// When an invocation last began or ended.
 	Used time.Time `json:"used"`
 	// It sleeps when nothing has run in it for so long.
 	IdleMS int64 `json:"idle_ms"`
@@ -61,7 +61,7 @@ const (
 	SessionSleeping = "sleeping"
 )
 
-// An ExecRequest asks for an invocation in a session. Its limits and variables come on top of the
+// An ExecRequest asks for an invocation in a session. Its limits and variables are added to the
 // session's, and can only narrow them.
 type ExecRequest struct {
 	// A name for it: an alias of its user alone, under which another user may have something
@@ -72,7 +72,7 @@ type ExecRequest struct {
 	Tool string `json:"tool"`
 	// Script is a shell script to run in place of a tool; Args are then its parameters.
 	Script *Script `json:"script,omitempty"`
-	// What follows the name of the tool.
+	// Arguments of the tool.
 	Args runners.Texts `json:"args,omitempty"`
 	// The caller's working directory, an absolute path. Where it lies in the workspace, the
 	// tool starts there.
@@ -95,27 +95,28 @@ type ExecRequest struct {
 
 // A StopRequest ends a session.
 type StopRequest struct {
-	// What becomes of the shadow; without one what the session was started with.
+	// What happens to the shadow. If empty, the fate in the request of the session counts.
 	Fate Fate `json:"fate,omitempty"`
 }
 
 // A ForkRequest asks for a branch of a shadow.
 type ForkRequest struct {
-	// ID is the name of the branch, which is a session; none makes one.
+	// ID is the name of the branch, which is a session. If empty, a name is generated.
 	ID string `json:"id,omitempty"`
-	// Session says which session the branch of a run's shadow is. The branch of a session is as the
-	// session.
+	// Session is the request for the branch of a run's shadow. The branch of a session has the
+	// session's own request.
 	Session *SessionRequest `json:"session,omitempty"`
 }
 
-// Digest stands for all that was asked for: the same request has the same digest.
+// Digest returns a digest of the request without Inherit, to recognise a repeated request.
 func (q SessionRequest) Digest() string {
-	// another terminal's variables ask for nothing else
+	// The same request may come from another terminal with other variables.
 	q.Inherit = nil
 	return digestOf(q)
 }
 
-// Times returns how long the session may be idle and how long it may last in all.
+// Times returns the idle time and the total time of the session, with defaults for 0. Times below a
+// second or above MaxTime are a usage error.
 func (q SessionRequest) Times() (idle, total time.Duration, err error) {
 	take := func(name string, ms int64, otherwise time.Duration) time.Duration {
 		d := time.Duration(min(max(ms, -1), int64(2*MaxTime/time.Millisecond))) * time.Millisecond

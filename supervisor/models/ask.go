@@ -17,23 +17,22 @@ import (
 
 // An Asker sends requests to models.
 type Asker interface {
-	// Ask sends a request to the model of a role and returns the response once its head is there.
-	// key is the Idempotency-Key of the request.
+	// Ask sends a request to the model of a role and returns the response when its headers have
+	// arrived. key is the Idempotency-Key of the request, empty for none.
 	Ask(ctx context.Context, role manifest.Role, key string, body []byte) (*Response, error)
 }
 
-// A Response is that of a model's host. Its body is a stream of server-sent events if the status is
-// 200, else a text.
+// A Response is the HTTP response of a model's host. Its body is a stream of server-sent events if
+// the status is 200, otherwise an error text.
 type Response = fetchrun.Response
 
-// anthropicVersion is the version of the messages API that requests name.
+// anthropicVersion is the value of the header anthropic-version in requests to the messages API.
 const anthropicVersion = "2023-06-01"
 
-// A Jail asks models, each time by a jail of its own that has one request and its credential.
+// A Jail is an Asker that sends each request from a new jail, whose policy allows only that.
 type Jail struct{ fetchrun.Sender }
 
-// Ask sends a request to the model of a role: the key is neither here nor in any jail, whatever
-// other policies say of the network.
+// Ask implements Asker. Neither this process nor the jail has the API key: the fetch proxy adds it.
 func (j Jail) Ask(ctx context.Context, role manifest.Role, key string,
 	body []byte) (*Response, error) {
 	to, err := url.Parse(role.URL)
@@ -54,29 +53,28 @@ func (j Jail) Ask(ctx context.Context, role manifest.Role, key string,
 		Credential: role.Credential, Header: header, Body: body})
 }
 
-// waits are the pauses before the attempts that follow responses with the status 429, of which there
-// are at most three. After a status of 5xx and after a stream that broke off there is one more
-// attempt, after a second.
+// waits are the pauses before the three retries after status 429. After a status of 5xx or a stream
+// that failed, there is one retry, after the first of these pauses.
 var waits = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}
 
-// maxRefusal is how much of a response that is no success an error quotes.
+// maxRefusal bounds how many bytes of an unsuccessful response an error quotes.
 const maxRefusal = 1 << 10
 
-// A Model is the model of a role.
+// A Model sends requests to the model of a role, with retries.
 type Model struct {
 	Asker Asker
 	Role  manifest.Role
-	// Delta gets each part of a reply's text as it comes. Again says that the parts so far are void,
-	// and why: the model is asked again after a pause. Both may be nil.
+	// Delta is called with each part of a reply's text as it arrives. Again is called before a
+	// retry: the parts so far are void. Both may be nil.
 	Delta func(text string)
 	Again func(why string, pause time.Duration)
-	// Pause waits; nil waits by the clock.
+	// Pause waits for d before a retry. If nil, the system clock is used.
 	Pause func(ctx context.Context, d time.Duration) error
 }
 
-// A hostError is what a model's host answered, or why it did not.
+// A hostError is an error that a model's host returned, or the reason why no response came.
 type hostError struct {
-	// Status is that of the response, 0 for none.
+	// Status is the HTTP status of the response, 0 if there was none.
 	Status int
 	Err    error
 }
@@ -90,7 +88,8 @@ func (e *hostError) Error() string {
 
 func (e *hostError) Unwrap() error { return e.Err }
 
-// Reply asks for the next part of a conversation, again where that may help.
+// Reply returns the model's next turn in a conversation. It retries as waits says. key is the
+// Idempotency-Key, the same for all attempts.
 func (m Model) Reply(ctx context.Context, key string, r Request) (Reply, error) {
 	text, err := body(m.Role, r)
 	if err != nil {
@@ -159,8 +158,8 @@ func (m Model) pause(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// MayHelp reports whether asking again later may help after an error of Reply: the host was busy,
-// broken, or broke off.
+// MayHelp reports whether a later retry may succeed after this error of Reply: the host was busy,
+// returned a status of 5xx or sent a broken stream.
 func MayHelp(err error) bool {
 	failed, ok := errors.AsType[*hostError](err)
 	return ok && (failed.Status == 429 || failed.Status >= 500 || failed.Status == 200)

@@ -1,9 +1,9 @@
-// Package models asks language models: it writes a conversation in the form of a model's API, sends
-// it through a jail to which the fetch proxy attaches the key, and reads the stream that comes back.
+// Package models calls language models: it encodes a conversation for the API of a model's host,
+// sends it from a jail whose fetch proxy adds the API key, and decodes the streamed response.
 //
-//	forms.go   a conversation, and the three forms of its requests: messages, chat and responses
-//	stream.go  the streams of server-sent events that answer them
-//	ask.go     asking with patience, each time as a run of the tool fetch in a jail of its own
+//	forms.go   a conversation, and its encoding for three APIs: messages, chat and responses
+//	stream.go  decodes their streams of server-sent events
+//	ask.go     sends a request, each attempt as a run of the tool fetch in a new jail, and retries
 package models
 
 import (
@@ -13,20 +13,20 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/transcript"
 )
 
-// A form is what an API of models has of its own.
+// A form holds what differs between the API formats of model hosts.
 type form struct {
-	// path is where requests go, below the URL of a role.
+	// path is the path of the endpoint, appended to the URL of a role.
 	path  string
 	write func(out object, r Request, most int64)
 	tool  func(Tool) object
-	// read takes an event of the stream that answers.
+	// read decodes the data of one event of the response stream.
 	read func(*reading, []byte) error
 }
 
-// formMessages is the name of one of the forms. chat is that of hosts of which nobody says another.
+// formMessages is the API format of Anthropic, in the field form of a role. The default is chat.
 const formMessages = "messages"
 
-// forms are the forms by their names, with what each calls the parts of a tool.
+// forms holds the API formats by name. The functions encode the definition of a tool.
 var forms = map[string]form{
 	formMessages: {"/v1/messages", messages, func(t Tool) object {
 		return object{"name": t.Name, "description": t.About, "input_schema": t.Schema}
@@ -50,7 +50,7 @@ func formOf(role manifest.Role) form {
 
 type object = map[string]any
 
-// body writes a request in the form of a role's API.
+// body encodes a request as JSON in the API format of a role.
 func body(role manifest.Role, r Request) ([]byte, error) {
 	most := r.MaxTokens
 	if role.MaxTokens > 0 && (most == 0 || role.MaxTokens < most) {
@@ -68,8 +68,8 @@ func body(role manifest.Role, r Request) ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// messages is the form of https://docs.anthropic.com/en/api/messages: turns of user and assistant
-// alternate, and results are said by the user.
+// messages encodes r into out for https://docs.anthropic.com/en/api/messages. User and assistant
+// messages alternate, so it merges neighbours; tool results are part of user messages.
 func messages(out object, r Request, most int64) {
 	out["max_tokens"] = most
 	if r.System != "" {
@@ -111,7 +111,7 @@ func messages(out object, r Request, most int64) {
 	out["messages"] = all
 }
 
-// failed marks the result of a tool that failed, in the forms that have no field for that.
+// failed returns a result's text, marked if the tool failed, for APIs without an error field.
 func failed(r Result) string {
 	if r.Error {
 		return "error: " + r.Text
@@ -119,7 +119,7 @@ func failed(r Result) string {
 	return r.Text
 }
 
-// chat is the form of https://platform.openai.com/docs/api-reference/chat, which many hosts have.
+// chat encodes r into out for https://platform.openai.com/docs/api-reference/chat.
 func chat(out object, r Request, most int64) {
 	out["stream_options"] = object{"include_usage": true}
 	if most > 0 {
@@ -154,8 +154,8 @@ func chat(out object, r Request, most int64) {
 	out["messages"] = all
 }
 
-// responses is the form of https://platform.openai.com/docs/api-reference/responses, without a
-// conversation that the host keeps.
+// responses encodes r into out for https://platform.openai.com/docs/api-reference/responses, and
+// asks the host not to store the conversation.
 func responses(out object, r Request, most int64) {
 	out["store"] = false
 	if r.System != "" {
@@ -184,53 +184,53 @@ func responses(out object, r Request, most int64) {
 	out["input"] = all
 }
 
-// A Turn is one part of a conversation. One of its fields is set, but for what a model says, which
-// may be a text and calls.
+// A Turn is one part of a conversation: of the user, of the model or the results of tools. A turn
+// of the model may have both Text and Calls; in other turns one field is set.
 type Turn struct {
 	// User is what a person says.
 	User string
-	// Text and Calls are what the model says.
+	// Text and Calls are the text and the tool calls of the model.
 	Text  string
 	Calls []Call
-	// Results answer the calls before.
+	// Results are the results of the tool calls in the turn before.
 	Results []Result
 }
 
-// A Call is a tool that the model calls, as the transcript keeps it.
+// A Call is a tool call of the model.
 type Call = transcript.Call
 
-// A Result answers a call.
+// A Result is the result of a tool call. ID is the ID of the Call; Error says that the tool failed.
 type Result struct {
 	ID    string
 	Text  string
 	Error bool
 }
 
-// A Tool is what a model may call.
+// A Tool is the definition of a tool that a model may call. About is its description.
 type Tool struct {
 	Name, About string
 	// Schema is the JSON Schema of the input.
 	Schema json.RawMessage
 }
 
-// A Request is a conversation, which the model continues.
+// A Request asks a model for the next reply in a conversation. System is the system prompt.
 type Request struct {
 	System string
 	Turns  []Turn
 	Tools  []Tool
-	// MaxTokens bounds the reply. The role may bound it further.
+	// MaxTokens bounds the tokens of the reply. The role may set a lower bound.
 	MaxTokens int64
-	// Before is called when the host has answered, before anything of the reply is taken. Its error
-	// is that of the request. nil does nothing.
+	// Before is called after the host answers and before the reply is read. If it returns an error,
+	// the request fails with that error. Before may be nil.
 	Before func() error
 }
 
-// A Reply is how the model continues a conversation.
+// A Reply is the next turn of the model in a conversation.
 type Reply struct {
 	Text  string
 	Calls []Call
 	Usage Usage
 }
 
-// A Usage is how many tokens were used.
+// A Usage counts the input and output tokens of a request.
 type Usage = transcript.Usage

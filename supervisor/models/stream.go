@@ -13,37 +13,37 @@ import (
 
 // Bounds of a stream.
 const (
-	// maxLine bounds one event, in bytes.
+	// maxLine bounds one line of the stream, and so an event, in bytes.
 	maxLine = 8 << 20
-	// maxReply bounds a reply: its text and the inputs of its calls, in bytes.
+	// maxReply bounds the text and the tool inputs of a reply together, in bytes.
 	maxReply = 16 << 20
-	// maxCalls bounds the calls of one reply.
+	// maxCalls bounds the number of tool calls in a reply.
 	maxCalls = 128
 )
 
-// errCut: a stream ended before the reply did.
+// errCut reports that a stream ended before the reply was complete.
 var errCut = errors.New("the stream broke off before the reply ended")
 
-// A reading collects what a stream says.
+// A reading collects a reply from the events of a stream.
 type reading struct {
 	text  strings.Builder
 	calls []*calling
-	// whole: the host said that the reply has ended.
+	// whole is true after the host has marked the reply as complete.
 	whole bool
 	usage Usage
 	size  int
 	delta func(string)
 }
 
-// calling is a call whose input comes in parts.
+// calling is a tool call whose input arrives in parts. key identifies it within the stream.
 type calling struct {
 	key      string
 	id, name string
 	input    strings.Builder
 }
 
-// read reads the stream that answers a request of a form. Each part of the text goes to delta as it
-// comes.
+// read decodes a response stream in the API format f. It calls delta, which may be nil, with each
+// part of the text as it arrives.
 func read(f form, stream io.Reader, delta func(string)) (Reply, error) {
 	r := &reading{delta: delta}
 	lines := bufio.NewScanner(stream)
@@ -106,7 +106,7 @@ func (r *reading) say(text string) {
 	}
 }
 
-// call returns the call with a key of the stream's, which begins if it is not there.
+// call returns the tool call with this key in the stream. It creates the call if there is none.
 func (r *reading) call(key string) *calling {
 	for _, c := range slices.Backward(r.calls) {
 		if c.key == key {
@@ -123,7 +123,7 @@ func (r *reading) input(key, part string) {
 	r.size += len(part)
 }
 
-// event reads one event, strictly as far as it is JSON.
+// event decodes the JSON of an event into to. It ignores unknown fields.
 func event(data []byte, to any) error {
 	if err := json.Unmarshal(data, to); err != nil {
 		return fmt.Errorf("the stream has an event that cannot be read: %w", err)
@@ -131,13 +131,13 @@ func event(data []byte, to any) error {
 	return nil
 }
 
-// said is what a host says of its own failure, within a stream.
+// said is an error that a host reports within a stream.
 type said struct {
 	Type    string `json:"type"`
 	Message string `json:"message"`
 }
 
-// err is the error of an event by which a host ends a stream.
+// err returns the error for an event with which a host aborts a stream. s may be nil.
 func (s *said) err() error {
 	if s == nil {
 		s = &said{Type: "error", Message: "without a reason"}
@@ -201,7 +201,7 @@ type messagesUsage struct {
 	Output        int64 `json:"output_tokens"`
 }
 
-// count takes numbers that are those of the whole reply so far.
+// count updates the token counts. The counts in u are totals of the reply so far, not increments.
 func (r *reading) count(u messagesUsage) {
 	r.usage.Input = max(r.usage.Input, u.Input+u.CacheCreation+u.CacheRead)
 	r.usage.Output = max(r.usage.Output, u.Output)

@@ -1,5 +1,5 @@
-// Package tools installs and removes pulled bundles and the keys of their publishers, with a record
-// of each attempt.
+// Package tools installs and removes pulled bundles, images, and the keys of publishers. Each
+// attempt is recorded in the audit log.
 package tools
 
 import (
@@ -25,19 +25,19 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/runlog"
 )
 
-// A Manager changes the bundles of a host. What comes to it was fetched by a process of the
-// caller's: this one never asks a network.
+// A Manager installs and removes the bundles of a host. A process of the caller has fetched them:
+// the daemon does not use the network.
 type Manager struct {
 	Store *bundle.Store
-	// Catalog gets each change.
+	// Catalog is reloaded after each change.
 	Catalog *bundle.Catalog
 	Log     runlog.Appender
-	// Permissions returns what the ceiling in force lets a caller do.
+	// Permissions returns the permissions of a caller under the current ceiling.
 	Permissions func(caller.Caller) caller.Permissions
 }
 
-// CheckModule wants a module to be what its manifest says: of that kind, with those imports and
-// none besides.
+// CheckModule returns an error if a module is not valid WebAssembly, or has imports that its
+// manifest does not list.
 func CheckModule(entry bundle.ModuleEntry, module []byte) error {
 	info, err := wasi.Check(module, runners.ModuleLimits{})
 	if err != nil {
@@ -51,8 +51,8 @@ func CheckModule(entry bundle.ModuleEntry, module []byte) error {
 	return nil
 }
 
-// Install verifies a bundle that was pulled and installs it; files are its files, in the order
-// of the manifest. It is on record, and so is one that was refused.
+// Install verifies a pulled bundle and installs it. files has the contents of its files, in the
+// order of the manifest. The audit log gets a record also if the bundle is refused.
 func (m *Manager) Install(ctx context.Context, c caller.Caller, o bundle.Offer,
 	files io.Reader) (bundle.Installed, error) {
 	if err := m.Permissions(c).Administrator("install a bundle"); err != nil {
@@ -83,7 +83,7 @@ func (m *Manager) Install(ctx context.Context, c caller.Caller, o bundle.Offer,
 	return in, failure
 }
 
-// record puts a change on record, also when its caller has gone.
+// record writes an event to the audit log, even if ctx is done.
 func (m *Manager) record(ctx context.Context, c caller.Caller, e audit.Event) error {
 	if _, err := m.Log.Append(context.WithoutCancel(ctx), audit.Entry{Actor: c.Actor(),
 		Event: e}); err != nil {
@@ -93,7 +93,8 @@ func (m *Manager) record(ctx context.Context, c caller.Caller, e audit.Event) er
 	return nil
 }
 
-// Remove takes a pulled bundle away; forget drops what was seen of its versions as well.
+// Remove removes a pulled bundle. If forget is true, it also forgets the versions seen, so that an
+// older one can be installed. Only the operator may set forget.
 func (m *Manager) Remove(ctx context.Context, c caller.Caller, name string,
 	forget bool) (bundle.Installed, error) {
 	if err := m.Permissions(c).Administrator("remove a bundle"); err != nil {
@@ -111,7 +112,7 @@ func (m *Manager) Remove(ctx context.Context, c caller.Caller, name string,
 	return in, m.changed(err)
 }
 
-// changed has the catalog read what was changed, and sorts what was wrong.
+// changed reloads the catalog after a change, and returns err converted by Problem.
 func (m *Manager) changed(err error) error {
 	m.Catalog.Reload()
 	if err != nil {
@@ -120,8 +121,8 @@ func (m *Manager) changed(err error) error {
 	return nil
 }
 
-// SetRing puts the key ring of a publisher into use: one that the ring in use vouches for, or with
-// explicit one that the operator vouches for.
+// SetRing installs the key ring of a publisher. The ring must be signed by the current ring, unless
+// explicit is true: then the operator vouches for it. Only the operator may do so.
 func (m *Manager) SetRing(ctx context.Context, c caller.Caller, publisher, text string,
 	explicit bool) error {
 	if err := operator(c, "change the keys of publishers"); err != nil {
@@ -144,8 +145,8 @@ func (m *Manager) SetRing(ctx context.Context, c caller.Caller, publisher, text 
 	return m.changed(err)
 }
 
-// RemoveRing takes the keys of a publisher out of use; its bundles stay where they are and do not
-// run.
+// RemoveRing removes the keys of a publisher. Its bundles stay installed but do not run any more.
+// Only the operator may do so.
 func (m *Manager) RemoveRing(ctx context.Context, c caller.Caller, publisher string) error {
 	if err := operator(c, "change the keys of publishers"); err != nil {
 		return err
@@ -155,8 +156,8 @@ func (m *Manager) RemoveRing(ctx context.Context, c caller.Caller, publisher str
 	}))
 }
 
-// operator refuses everybody but root: who says whose bundles are believed has root run them. A
-// user's daemon serves nobody but the user.
+// operator returns an error unless the caller is root, since root may run bundles of trusted
+// publishers. A rootless daemon accepts its user.
 func operator(c caller.Caller, what string) error {
 	if c.UID != 0 && rootless.User() == nil {
 		return problem.New(problem.Refused, "%s: only root may", what).WithHint("use sudo")
@@ -166,8 +167,8 @@ func operator(c caller.Caller, what string) error {
 
 func shortened(s string) string { return s[:min(len(s), 300)] }
 
-// Problem sorts what can be wrong with a bundle: what is refused, what is not there, and what
-// failed.
+// Problem converts an error about a bundle, key or image to an API error: refused, not found or
+// failed, with a hint.
 func Problem(err error) *problem.Error {
 	if known, ok := errors.AsType[*problem.Error](err); ok {
 		return known
@@ -204,16 +205,16 @@ func Problem(err error) *problem.Error {
 	return e
 }
 
-// Images adds and removes images of a host, with a record of each attempt.
+// Images adds and removes images of a host, and records each attempt in the audit log.
 type Images struct {
 	Manager
 	Images *images.Store
-	// Rules returns what the ceiling in force says of the host.
+	// Rules returns the host section of the current ceiling.
 	Rules func() syntax.Host
 }
 
-// Add unpacks an image of a directory for every user, by a name. It is on record, and so is one that
-// was refused.
+// Add unpacks an image from a directory under a name, for all users. The audit log gets a record
+// also if the image is refused.
 func (m *Images) Add(ctx context.Context, c caller.Caller, name string,
 	o images.ImageOffer) (images.About, error) {
 	if err := m.Permissions(c).Administrator("add an image"); err != nil {
@@ -246,8 +247,8 @@ func installed(a images.About) audit.ToolInstalled {
 		Digest: a.Digest, Source: a.Source}
 }
 
-// sign fills in who has signed an image, and refuses one without a signature where the ceiling asks
-// for one, and one with a signature that does not count.
+// sign verifies the signature of an image and sets its publisher. It returns an error for an
+// invalid signature, and for a missing one if the ceiling requires signatures.
 func (m *Images) sign(a *images.About) error {
 	if a.Signed == "" && !m.Rules().SignedImages {
 		return nil
@@ -264,14 +265,14 @@ func (m *Images) sign(a *images.About) error {
 	return err
 }
 
-// List returns the images that were added, and those of directories that the caller's runs have
-// used.
+// List returns the images that were added for all users, and those that were unpacked for the
+// caller's runs from directories.
 func (m *Images) List(c caller.Caller) ([]images.About, error) { return m.Images.List(owner(c)) }
 
 func owner(c caller.Caller) string { return strconv.FormatUint(uint64(c.UID), 10) }
 
-// Remove takes the image of a name away, for which the caller must administer the host, or one that
-// was unpacked for the caller, by its digest.
+// Remove removes an image by its name, for which the caller must be an administrator, or by its
+// digest (sha256:...) an image that was unpacked for the caller.
 func (m *Images) Remove(ctx context.Context, c caller.Caller, name string) (images.About, error) {
 	if strings.HasPrefix(name, "sha256:") {
 		return m.Images.Forget(owner(c), name)

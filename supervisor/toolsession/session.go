@@ -1,5 +1,5 @@
-// Package toolsession is the session in which the tools of a coding agent work: that of one directory
-// and one policy, which is opened when it is needed, and again after it has ended.
+// Package toolsession provides the session in which the tools of a coding agent run: one directory
+// and one policy. The session is opened on demand, and reopened after it has ended.
 package toolsession
 
 import (
@@ -20,31 +20,32 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
-// Bounds of what a call returns and takes, in bytes.
+// Bounds of the output and input of a call, in bytes.
 const (
-	// MaxShown is what is kept of one stream unless a call asks for more.
+	// MaxShown is the default of Call.Most.
 	MaxShown = 256 << 10
-	// MaxWritten is the most that Write writes.
+	// MaxWritten bounds the files that the tools read and write.
 	MaxWritten = 8 << 20
 )
 
-// maxAtOnce bounds the calls of Run that work at one time; more wait.
+// maxAtOnce bounds the concurrent calls of Run. Further calls wait.
 const maxAtOnce = 16
 
-// A Session is one session of jail. Its methods may be called from several goroutines.
+// A Session is one session of jail. Its methods may be called concurrently.
 type Session struct {
 	client  *api.Client
 	request message.SessionRequest
-	// places has an element for each call that works.
+	// places is a semaphore for Run.
 	places chan struct{}
 
 	mu sync.Mutex
-	// global is the id that no other session has.
+	// global is the unique id of the session.
 	global string
 }
 
-// Open opens the session of a request, wakes it, or finds it open. The id of the request names it;
-// a session of the same name that was asked for in other words is refused.
+// Open opens the session of a request, or wakes it if it sleeps. The session may be open already.
+// The ID of the request is its name; it is an error if the session was started with a different
+// request.
 func Open(ctx context.Context, c *api.Client, r message.SessionRequest) (*Session, error) {
 	s := &Session{client: c, request: r, places: make(chan struct{}, maxAtOnce)}
 	if err := s.open(ctx); err != nil {
@@ -53,23 +54,23 @@ func Open(ctx context.Context, c *api.Client, r message.SessionRequest) (*Sessio
 	return s, nil
 }
 
-// Client asks the daemon that has the session.
+// Client returns the client of the daemon that has the session.
 func (s *Session) Client() *api.Client { return s.client }
 
-// Name is what people call the session.
+// Name returns the name of the session.
 func (s *Session) Name() string { return s.request.ID }
 
-// Root is the real directory of the session.
+// Root returns the real directory of the session.
 func (s *Session) Root() string { return cmp.Or(s.request.Workspace, s.request.Dir) }
 
-// ID names the session and no other one, which another user may have under the same name.
+// ID returns the unique id of the session. It changes when the session is reopened.
 func (s *Session) ID() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.global
 }
 
-// Is reports whether an id is one of the session.
+// Is reports whether id is the name or the unique id of the session.
 func (s *Session) Is(id string) bool { return id != "" && (id == s.Name() || id == s.ID()) }
 
 func (s *Session) open(ctx context.Context) error {
@@ -83,7 +84,7 @@ func (s *Session) open(ctx context.Context) error {
 	return nil
 }
 
-// stands reports whether the session is open or sleeps. Where nobody says, it does.
+// stands reports whether the session is open or sleeps, true if the daemon does not answer.
 func (s *Session) stands(ctx context.Context) bool {
 	all, err := s.client.Sessions(ctx)
 	id := s.ID()
@@ -91,8 +92,8 @@ func (s *Session) stands(ctx context.Context) bool {
 		func(i message.SessionInfo) bool { return i.GlobalID == id })
 }
 
-// kept says what to do where the session cannot be opened because it ended with changes that nobody
-// has reviewed.
+// kept returns err with a hint if the session cannot be opened because an earlier one of the same
+// name has left changes to review. Otherwise it returns err unchanged.
 func (s *Session) kept(ctx context.Context, err error) error {
 	all, listErr := s.client.Workspaces(ctx)
 	if listErr != nil || !slices.ContainsFunc(all,
@@ -105,8 +106,8 @@ func (s *Session) kept(ctx context.Context, err error) error {
 		s.Name()))
 }
 
-// Exec runs an invocation with streams of the caller's; out and errOut may be the same. The error is
-// of jail itself.
+// Exec runs an invocation with the streams of the caller; out and errOut may be the same. It
+// reopens the session if that has ended. The error is one of jail, not of the tool.
 func (s *Session) Exec(ctx context.Context, req message.ExecRequest, in io.Reader, out,
 	errOut io.Writer) (message.Result, error) {
 	req.Dir = s.request.Dir
@@ -115,7 +116,7 @@ func (s *Session) Exec(ctx context.Context, req message.ExecRequest, in io.Reade
 		if err == nil && r.Error != nil {
 			err = r.Error
 		}
-		// The session may have ended: its time is up, or somebody stopped it.
+		// The session may have ended because its time is over or somebody stopped it.
 		if err == nil || again || problem.From(err).Code != problem.NotFound || s.stands(ctx) {
 			return r, err
 		}
@@ -125,33 +126,33 @@ func (s *Session) Exec(ctx context.Context, req message.ExecRequest, in io.Reade
 	}
 }
 
-// Inherited are the variables of the caller's that the policy passes on where it names them.
+// Inherited returns the caller's environment, of which the policy passes on the variables it names.
 func (s *Session) Inherited() []string { return s.request.Inherit }
 
-// A Call is one invocation whose output is kept.
+// A Call is an invocation whose output Run collects.
 type Call struct {
 	Tool string
 	// Script is the text of a shell script to run in place of a tool.
 	Script string
 	Args   []string
-	// In is its standard input; nil is nothing.
+	// In is the standard input, nil if it is empty.
 	In []byte
-	// Limits narrow those of the policy, each KEY=VALUE.
+	// Limits narrow the limits of the policy, each KEY=VALUE.
 	Limits []string
 	// Env are variables, each NAME=VALUE.
 	Env []string
 	Cwd string
-	// Most bounds what is kept of each stream, MaxShown if 0.
+	// Most bounds the collected bytes of each output stream. 0 means MaxShown.
 	Most int
 }
 
-// An Outcome is what a call gave.
+// An Outcome is the result of a Call with its output.
 type Outcome struct {
 	message.Result
 	Out, ErrOut stdio.Kept
 }
 
-// Why returns why a call did not end with 0.
+// Why says why a call failed: its standard error, or else the exit code, and the limit.
 func (o *Outcome) Why() string {
 	why := cmp.Or(strings.TrimSpace(o.ErrOut.String()), fmt.Sprintf("exit code %d", o.ExitCode))
 	if o.Limit != nil {
@@ -160,7 +161,7 @@ func (o *Outcome) Why() string {
 	return why
 }
 
-// Run runs a call. The error is of jail itself; how the tool ended is in the outcome.
+// Run runs a call and collects its output. The error is one of jail, not of the tool.
 func (s *Session) Run(ctx context.Context, c Call) (o Outcome, err error) {
 	select {
 	case s.places <- struct{}{}:
@@ -179,19 +180,19 @@ func (s *Session) Run(ctx context.Context, c Call) (o Outcome, err error) {
 	return o, err
 }
 
-// FileLimits bound a tool that may have been given a file that never ends.
+// FileLimits are limits for tools that read files, which may be endless such as /dev/zero.
 var FileLimits = []string{"wall=60s"}
 
-// Write writes a file at a path as Within returns it. Its directory must be there.
+// Write writes a file at a path that Within has returned. Its directory must exist.
 func (s *Session) Write(ctx context.Context, path string, content []byte) (Outcome, error) {
-	// Without an echo, which the limit of output would count. With bs, toybox reads beyond its
-	// buffer after a read that was short.
+	// dd prints nothing, so the limit output does not matter. Do not use bs=: toybox then reads
+	// beyond its buffer after a short read.
 	return s.Run(ctx, Call{Tool: "dd", In: content, Limits: FileLimits,
 		Args: []string{"of=" + path, "ibs=65536", "obs=65536", "status=none"}})
 }
 
-// Within returns a path as tools in the jail name it: what lies in the workspace by its place there,
-// what lies elsewhere as it is. No tool takes the path for an option.
+// Within converts a path for tools in the jail: a path in the workspace becomes relative, others
+// stay. The result cannot be mistaken for an option or an operator of find.
 func (s *Session) Within(path string) string {
 	if filepath.IsAbs(path) {
 		if rel, err := filepath.Rel(s.Root(), path); err == nil && filepath.IsLocal(rel) {
@@ -207,7 +208,7 @@ func (s *Session) Within(path string) string {
 	return path
 }
 
-// An Output is how a program ended, for who asked for it by its arguments.
+// An Output is an Outcome for clients and models.
 type Output struct {
 	ExitCode  int    `json:"exitCode"`
 	Stdout    string `json:"stdout"`
@@ -216,7 +217,7 @@ type Output struct {
 	Meta      Meta   `json:"meta"`
 }
 
-// A Meta is what jail says of a program.
+// A Meta has jail's information about an invocation.
 type Meta struct {
 	Run    string   `json:"run" jsonschema:"the id of the invocation in jail's log"`
 	WallMS int64    `json:"wall_ms"`
@@ -224,7 +225,7 @@ type Meta struct {
 	Denied []string `json:"denied,omitempty" jsonschema:"what the policy refused it"`
 }
 
-// Output returns the outcome in that form.
+// Output converts the outcome.
 func (o *Outcome) Output() Output {
 	out := Output{ExitCode: o.ExitCode, Stdout: o.Out.String(), Stderr: o.ErrOut.String(),
 		Truncated: o.Truncated || o.Out.Cut || o.ErrOut.Cut,
@@ -238,7 +239,7 @@ func (o *Outcome) Output() Output {
 	return out
 }
 
-// Shown is what a model reads of a program's end.
+// Shown returns the output as a text for a model, with notes about limits and the exit code.
 func (o Output) Shown() string {
 	b := &strings.Builder{}
 	b.WriteString(o.Stdout)

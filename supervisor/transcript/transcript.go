@@ -1,5 +1,5 @@
-// Package transcript says what a session of the tool loop is: its events, in order. jail-agentd
-// keeps them; the transcript of a session is those events as JSON Lines.
+// Package transcript defines the events of a session of the tool loop. jail-agentd stores them; the
+// transcript of a session is its events in order, as JSON Lines.
 package transcript
 
 import (
@@ -25,7 +25,7 @@ const (
 	Result             = "result"
 )
 
-// MaxEvent bounds an event as JSON, in bytes.
+// MaxEvent bounds the JSON of an event, in bytes.
 const MaxEvent = 48 << 20
 
 // An Event is one event of a session.
@@ -37,57 +37,57 @@ type Event struct {
 	Type      string    `json:"type"`
 	// Of system.init.
 	Start *Start `json:"start,omitempty"`
-	// Text is what a person or the model says, what a tool answers, how a turn ended, or a list of
+	// Text is a message of the user or the model, the result of a tool or a turn, or a list of
 	// changes.
 	Text string `json:"text,omitempty"`
-	// Calls are those of an assistant.message.
+	// Calls are the tool calls of an assistant.message.
 	Calls []Call `json:"calls,omitempty"`
 	Usage *Usage `json:"usage,omitempty"`
-	// CallID and Tool are those of the call that a tool.use, a tool.result or a permission is about.
+	// CallID and Tool identify the call of a tool.use, tool.result or permission event.
 	CallID string          `json:"call_id,omitempty"`
 	Tool   string          `json:"tool,omitempty"`
 	Input  json.RawMessage `json:"input,omitempty"`
-	// IsError says that a tool.result is that of a failure.
+	// IsError is true if a tool.result is an error.
 	IsError bool `json:"is_error,omitempty"`
-	// Decision is that of a permission.decision.
+	// Decision is the decision of a permission.decision.
 	Decision *Decision `json:"decision,omitempty"`
-	// Status is how a turn ended: of a result.
+	// Status says how a turn ended, in a result.
 	Status string `json:"status,omitempty"`
-	// Code says what kind of error a result is.
+	// Code is the code of the error, in a result that failed.
 	Code string `json:"code,omitempty"`
-	// Workspace is what an event of the workspace is about.
+	// Workspace describes the changes, in an event of the workspace.
 	Workspace *Workspace `json:"workspace,omitempty"`
 }
 
-// A Start is how a session began, or went on in another process.
+// A Start describes the start of a session, or its resumption in another process.
 type Start struct {
-	// Resumed says that the session was there before.
+	// Resumed is true if the session existed before.
 	Resumed bool `json:"resumed,omitempty"`
-	// Version is jail's.
+	// Version is the version of jail.
 	Version string `json:"version"`
-	// Dir is the real directory; Jail names the session of jail; Profile is its policy.
+	// Dir is the real directory, Jail the name of the jail's session, and Profile its profile.
 	Dir     string `json:"dir"`
 	Jail    string `json:"jail"`
 	Profile string `json:"profile,omitempty"`
-	// Role, Form and Model say what is asked.
+	// Role is the role, Form its API format, and Model the name of the model at its host.
 	Role  string `json:"role"`
 	Form  string `json:"form"`
 	Model string `json:"model"`
-	// Tools are the names of those that the model may call.
+	// Tools are the names of the tools that the model may call.
 	Tools []string `json:"tools"`
 }
 
-// A Call is a tool that the model calls.
+// A Call is a tool call of the model.
 type Call struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
 	// Input is a JSON object.
 	Input json.RawMessage `json:"input"`
-	// Malformed is what the model sent in place of an object.
+	// Malformed is the input that the model sent, if it is not a JSON object.
 	Malformed string `json:"malformed,omitempty"`
 }
 
-// A Usage is how many tokens a message took.
+// A Usage counts the tokens of one request to a model.
 type Usage struct {
 	Input  int64 `json:"input_tokens"`
 	Output int64 `json:"output_tokens"`
@@ -100,7 +100,7 @@ const (
 	Revoke = "revoke"
 )
 
-// A Decision is what was decided on a tool.
+// A Decision is a decision on the permission to call a tool.
 type Decision struct {
 	// Decision is allow, deny or revoke. A revoked tool asks again; one without a name means all.
 	Decision string `json:"decision"`
@@ -117,24 +117,24 @@ const (
 	Interrupted = "interrupted"
 )
 
-// A Workspace is what an event of the workspace is about.
+// A Workspace describes the changes in a workspace event.
 type Workspace struct {
 	Added    int    `json:"added,omitempty"`
 	Modified int    `json:"modified,omitempty"`
 	Deleted  int    `json:"deleted,omitempty"`
 	Digest   string `json:"digest,omitempty"`
-	// Approval and State are those of a commit that was proposed.
+	// Approval is the id of the action of a proposed commit, and State its state.
 	Approval string `json:"approval,omitempty"`
 	State    string `json:"state,omitempty"`
 }
 
-// A Summary is one of the sessions that are kept.
+// A Summary describes a stored session.
 type Summary struct {
 	ID      string    `json:"id"`
 	Started time.Time `json:"started"`
 	Changed time.Time `json:"changed"`
 	Events  int64     `json:"events"`
-	// Bytes are those of the events.
+	// Bytes is the total size of the events.
 	Bytes int64 `json:"bytes"`
 }
 
@@ -142,7 +142,7 @@ var id = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 })
 
-// CheckID returns what is wrong with the id of a session.
+// CheckID returns an error if s is not a valid id of a session.
 func CheckID(s string) error {
 	if !id().MatchString(s) {
 		return fmt.Errorf("session %.80q: an id is of lower-case letters, digits and -, at most 63", s)

@@ -28,8 +28,8 @@ import (
 // workspace is where the policy of the task mounts the repository.
 const workspace = "/workspace"
 
-// hardened are the settings under which the worker itself calls git, before anything that the
-// repository says: no hooks, no monitors, no helpers, https alone, and objects that are checked.
+// hardened are options with which the worker calls git. They override the repository's
+// configuration: no hooks, monitors or helpers, only https, and fetched objects are checked.
 var hardened = []string{
 	"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.sshCommand=false",
 	"-c", "core.attributesFile=/dev/null", "-c", "credential.helper=",
@@ -38,15 +38,15 @@ var hardened = []string{
 	"-c", "fetch.recurseSubmodules=false", "-c", "transfer.fsckObjects=true",
 	"-c", "core.protectHFS=true", "-c", "core.protectNTFS=true",
 	"-c", "commit.gpgSign=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
-	// Old repositories have such commits, which harm nobody.
+	// Old repositories have such commits. They are harmless.
 	"-c", "fetch.fsck.zeroPaddedFilemode=ignore", "-c", "fetch.fsck.badTimezone=ignore",
 	"-c", "fetch.fsck.missingSpaceBeforeDate=ignore", "-c", "fetch.fsck.badDateOverflow=ignore",
 }
 
-// policy is that of the session: the profile, with the requests of a clone and no others, of the
-// repository and of the submodules that the task names. The credential is for these requests alone.
-// What runs in the session cannot push: a push is a run of its own, and only the clone has the network
-// at all. No commit takes the work into the real directory, in which other tasks have to find nothing.
+// policy returns the text of the session's policy: the profile, plus the requests to clone the
+// repository and the submodules of the task. The credential is for these requests only. Programs in
+// the session cannot push: send is a separate run, and only the clone has the network. Changes are
+// never committed to the real directory, which other tasks may share.
 func (w *worker) policy() string {
 	return fmt.Sprintf(`policy = 1
 name = "worker-task"
@@ -57,8 +57,9 @@ commit = "never"
 `, w.o.Task.Profile, workspace) + w.grants("git-upload-pack", w.o.Task.Submodules...)
 }
 
-// grants are the limits of all requests, and the requests by which git fetches from the repository
-// and from others, and speaks to a service of the repository.
+// grants returns the text of policy rules: limits of requests, and the requests with which git
+// fetches from the repository and from others, and uses a service of the repository such as
+// git-receive-pack.
 func (w *worker) grants(service string, others ...*url.URL) string {
 	text := "[fetch.limits]\nrequests = 1000\nbytes_in = \"2GiB\"\nbytes_out = \"256MiB\"\n" +
 		"timeout = \"10m\"\n"
@@ -73,7 +74,8 @@ func (w *worker) grants(service string, others ...*url.URL) string {
 	return text
 }
 
-// rule allows one request of git. The credential goes to the host of the repository alone.
+// rule returns the text of a policy rule that allows one request of git. It names the credential
+// only if the host is the repository's.
 func (w *worker) rule(u *url.URL, method, path string) string {
 	text := fmt.Sprintf("[[fetch.allow]]\nhost = %q\nports = [%s]\nmethods = [%q]\npaths = [%q]\n",
 		u.Hostname(), cmp.Or(u.Port(), "443"), method, u.Path+path)
@@ -83,13 +85,14 @@ func (w *worker) rule(u *url.URL, method, path string) string {
 	return text
 }
 
-// maxPack bounds what a push sends, in bytes: the profile bounds the output of a run.
+// maxPack bounds the output of a git script, and so the pack of a push, in bytes.
 const maxPack = 16 << 20
 
-// maxWhy bounds what an error quotes of a program, in bytes.
+// maxWhy bounds the output of a program that an error quotes, in bytes.
 const maxWhy = 2000
 
-// hardenedGit begins each script: g is git with the settings of the worker, whatever the host's are.
+// hardenedGit is the beginning of each script. It defines g, which is git with the options hardened
+// and without the host's configuration.
 var hardenedGit = "set -eu\nexport GIT_CONFIG_NOSYSTEM=1 GIT_TERMINAL_PROMPT=0\ng() { git " +
 	quoted(hardened) + ` "$@"; }` + "\n"
 
@@ -101,17 +104,17 @@ func quoted(words []string) string {
 	return strings.Join(out, " ")
 }
 
-// listNames lists the names that differ between two trees, in the session and where the push is. The
-// two lists must be equal to the byte.
+// listNames is the command that lists the paths that differ between two trees. The session and the
+// push run it, and their output must be identical.
 const listNames = `g diff-tree -r -z --name-only --no-renames --no-relative --ignore-submodules=none`
 
-// The scripts of the session. A few of git's commands are one invocation, which costs more than they
-// do. All that they print once the model has worked is what the repository wants it to be: sendScript
-// does not trust it.
+// Scripts that run in the session. Each combines several git commands, since an invocation costs
+// more than a command. After the model has worked, the repository may control their output:
+// sendScript does not trust it.
 var (
-	// cloneScript clones a repository, whole and without submodules, prints some of its branches, and
-	// makes the branch of the task: $1 is the URL, $2 the base or HEAD, $3 the branch. If the
-	// repository has the branch, the work goes on there.
+	// cloneScript clones a repository with its history but without submodules, prints the base and
+	// the branch, and checks the branch out: $1 is the URL, $2 the base or HEAD, $3 the branch. The
+	// branch starts at the remote branch of this name, or else at the base.
 	cloneScript = hardenedGit + `g clone -q --no-checkout --no-recurse-submodules --no-tags -- "$1" .
 refs=$(g for-each-ref '--format=%(objecttype) %(objectname) %(refname) %(symref)' \
 	"refs/remotes/origin/$2" "refs/remotes/origin/$3")
@@ -123,12 +126,12 @@ for name in "$3" "$2"; do
 	esac
 done
 `
-	// submoduleScript fetches the submodules of what is checked out.
+	// submoduleScript fetches and checks out the submodules, recursively.
 	submoduleScript = hardenedGit + `g submodule --quiet update --init --recursive
 `
-	// commitScript makes a commit of all that is there on top of the commit $1, with the message $2,
-	// has the branch $3 be it, and prints it, the names that it changes, and its pack. Without a
-	// change it prints nothing.
+	// commitScript commits the working tree on top of the commit $1 with the message $2 and points
+	// the branch $3 to it. It prints the id, the changed paths, and the pack. Without a change it
+	// prints nothing.
 	commitScript = hardenedGit + packed + `g add -A -- .
 tree=$(g write-tree)
 before=$(g rev-parse "$1^{tree}")
@@ -142,9 +145,9 @@ packed "$1" "$before" "$commit"
 `
 )
 
-// packed prints a pack of what a push of the commit $3 on top of $1, whose tree is $2, needs: what is
-// new, and of $1 what tells which names change, which is the commit and the trees that are others in
-// $3. The files are those that a check of trees looks into.
+// packed defines a shell function that prints a pack with the objects needed to push commit $3 on
+// top of $1, whose tree is $2: the new objects, and from $1 the commit and the trees that differ in
+// $3, which show the changed paths. fsck also reads .gitattributes and .gitmodules.
 const packed = `packed() {
 	{
 		printf '%s\n' "$1" "$2"
@@ -156,11 +159,11 @@ const packed = `packed() {
 }
 `
 
-// noNetwork is the limit of all invocations but those in which git fetches: they have no fetch proxy,
-// and no credential of the repository is attached to anything that they send.
+// noNetwork is the limit for all invocations except git fetches: without the fetch proxy, nothing
+// that they send can get the credential.
 const noNetwork = "fetch.requests=0"
 
-// git runs a script in the session under limits, and returns what it writes. what names it in errors.
+// git runs a script in the session and returns its output. what names the script in errors.
 func (w *worker) git(ctx context.Context, limits []string, what, script string,
 	args ...string) (string, error) {
 	o, err := w.run(ctx, toolsession.Call{Tool: "sh", Most: maxPack, Cwd: w.root, Limits: limits,
@@ -176,11 +179,11 @@ func (w *worker) git(ctx context.Context, limits []string, what, script string,
 	return o.Out.Buffer.String(), nil
 }
 
-// origin begins the names of the branches of the repository.
+// origin is the prefix of the remote-tracking branches.
 const origin = "refs/remotes/origin/"
 
-// clone opens the session, clones the repository and makes the branch of the task, which begins at the
-// base, or at the branch itself if the repository has it.
+// clone opens the session, clones the repository and checks out the branch of the task. It sets
+// w.base, w.start and w.was.
 func (w *worker) clone(ctx context.Context) error {
 	if err := w.open(ctx); err != nil {
 		return err
@@ -218,7 +221,7 @@ func (w *worker) clone(ctx context.Context) error {
 	return nil
 }
 
-// submodules fetches those that the task names.
+// submodules fetches the submodules, if the task names any.
 func (w *worker) submodules(ctx context.Context) error {
 	if len(w.o.Task.Submodules) == 0 {
 		return nil
@@ -227,21 +230,21 @@ func (w *worker) submodules(ctx context.Context) error {
 	return err
 }
 
-// objectID is the name of a commit or a tree.
+// objectID matches the id of a git object, SHA-1 or SHA-256.
 var objectID = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
 
-// A commit is one on top of the start.
+// A commit is the commit of a task, on top of w.start.
 type commit struct {
 	id string
-	// pack is what a push needs, see packed.
+	// pack has the objects that the push needs, see packed.
 	pack string
-	// names are as git lists them, files as people see them.
+	// names are the changed paths as git lists them with NULs. files are the same paths as UTF-8.
 	names string
 	files []string
 }
 
-// commit makes one commit of how all that is there differs from the start. Where nothing does, it has
-// no id. What else the repository's own HEAD may have become does not count.
+// commit commits the working tree on top of w.start, whatever HEAD is. The id is empty if nothing
+// has changed.
 func (w *worker) commit(ctx context.Context, title string) (commit, error) {
 	out, err := w.git(ctx, []string{noNetwork}, "git commit", commitScript, w.start, title, w.o.Task.Branch)
 	if err != nil || out == "" {
@@ -259,11 +262,11 @@ func (w *worker) commit(ctx context.Context, title string) (commit, error) {
 	return c, nil
 }
 
-// sendScript pushes one commit, whose pack is on standard input: $1 is the URL, $2 the commit that the
-// branch begins at, $3 the commit, $4 the name of the branch, and $5 the digest of the names that
-// people may have seen. Objects are named by their content, so the pack can hold nothing else under
-// the names of the start. If no ref of the remote is at the start any more, git has to know all of the
-// start.
+// sendScript pushes a commit whose pack is on standard input: $1 is the URL, $2 the parent, at
+// which the branch starts, $3 the commit, $4 the name of the branch, and $5 the SHA-256 of the
+// changed paths that people may have seen. The pack cannot replace objects of the parent, as ids
+// are hashes of the content. If no remote ref is at the parent any more, the script fetches the
+// parent and tries again.
 var sendScript = hardenedGit + `mkdir /tmp/push && cd /tmp/push
 cat >pack
 g init -q --bare part && cd part
@@ -286,9 +289,9 @@ g index-pack --stdin <../pack >/dev/null
 g push -q "$1" "$3:refs/heads/$4"
 `
 
-// send pushes a commit, never by force, from a jail of its own in which nothing of the repository's
-// settings is: only a pack of the commit comes over from the session. That jail alone has the
-// requests of a push, and sees for itself what the commit changes.
+// send pushes a commit without force from a separate jail, without the repository's configuration:
+// it gets only the pack from the session. Only this jail's policy allows a push, and it checks
+// itself which paths the commit changes.
 func (w *worker) send(ctx context.Context, c commit) error {
 	policy := fmt.Sprintf("policy = 1\nname = \"worker-push\"\ninclude = [%q]\n[workspace]\n"+
 		"access = \"none\"\n", w.o.Task.Profile) + w.grants("git-receive-pack")
@@ -311,7 +314,8 @@ func (w *worker) send(ctx context.Context, c commit) error {
 	return nil
 }
 
-// approved proposes an action and does it once it is approved, by the policy or by a person.
+// approved proposes an action, waits for its approval, and then calls do. It returns the outcome of
+// do, or an error if the action was not approved.
 func (w *worker) approved(ctx context.Context, req api.ProposeRequest,
 	do func(approvals.Action) (string, error)) (string, error) {
 	queue := w.daemon.approvals()
@@ -336,11 +340,11 @@ func (w *worker) approved(ctx context.Context, req api.ProposeRequest,
 	return done.Outcome, err
 }
 
-// maxWithdraw is how long a withdrawal may take.
+// maxWithdraw bounds the time of a withdrawal.
 const maxWithdraw = 10 * time.Second
 
-// withdraw takes back an action that nobody has approved in time. Only this process has its key: a
-// person who approved it later would wait for nothing.
+// withdraw withdraws an action that was not approved in time. Only this process has its key, so a
+// later approval would have no effect.
 func (w *worker) withdraw(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxWithdraw)
 	defer cancel()
@@ -348,8 +352,7 @@ func (w *worker) withdraw(ctx context.Context, id string) error {
 	return err
 }
 
-// push has a commit pushed that changes some files. Of names that the policy protects jaild asks a
-// person.
+// push pushes a commit after approval. If it changes protected paths, jaild asks a person.
 func (w *worker) push(ctx context.Context, c commit) error {
 	_, err := w.approved(ctx, api.ProposeRequest{Type: policy.ActionPush, Changed: c.files,
 		External: approvals.External{Push: &approvals.Push{Remote: w.o.Task.Repo.String(),
@@ -366,8 +369,8 @@ const (
 	maxRefusals = 1000
 )
 
-// pullRequest has a pull request made, and returns its URL. approved is called before the forge is
-// asked for it.
+// pullRequest creates a pull request after approval, and returns its URL. It calls approved before
+// the request to the forge.
 func (w *worker) pullRequest(ctx context.Context, commit, summary string,
 	approved func()) (string, error) {
 	body := seen(summary)
@@ -384,7 +387,7 @@ func (w *worker) pullRequest(ctx context.Context, commit, summary string,
 		})
 }
 
-// seen is a text of the model's without characters that nobody sees: an action with one is refused.
+// seen returns a text without invisible characters, which an action must not have.
 func seen(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && !unicode.IsGraphic(r) {
@@ -394,8 +397,8 @@ func seen(text string) string {
 	}, strings.ToValidUTF8(text, "\uFFFD"))
 }
 
-// createPR asks the forge for a pull request: GitHub and Gitea have the same request below different
-// paths.
+// createPR creates the pull request at the forge and returns its URL. GitHub and Gitea have the
+// same request at different paths.
 func (w *worker) createPR(ctx context.Context, pr *approvals.PullRequest) (string, error) {
 	repo := strings.Split(strings.TrimSuffix(strings.Trim(w.o.Task.Repo.Path, "/"), ".git"), "/")
 	forge := w.o.Task.Forge
@@ -438,7 +441,7 @@ func (w *worker) createPR(ctx context.Context, pr *approvals.PullRequest) (strin
 // maxPage bounds the URL of a page, in bytes.
 const maxPage = 1000
 
-// isPage reports whether a text that a forge has chosen is the URL of a page.
+// isPage reports whether a text from a forge is a printable http or https URL.
 func isPage(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && len(text) <= maxPage && (u.Scheme == "https" || u.Scheme == "http") &&

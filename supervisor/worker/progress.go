@@ -24,7 +24,7 @@ const (
 	statusRecovering = "recovering"
 )
 
-// A Progress is a step of a task, as the coordinator gets it.
+// A Progress reports a step of a task to the coordinator.
 type Progress struct {
 	TaskID   string    `json:"task_id"`
 	Status   string    `json:"status"`
@@ -34,16 +34,16 @@ type Progress struct {
 	Timestamp time.Time `json:"timestamp"`
 }
 
-// A ToolCall is a tool that the model calls.
+// A ToolCall is a tool call of the model.
 type ToolCall struct {
 	Name  string          `json:"name"`
 	Input json.RawMessage `json:"input"`
 }
 
-// maxInput bounds the input of a call that the coordinator gets, in bytes.
+// maxInput bounds the input of a tool call in a report, in bytes.
 const maxInput = 16 << 10
 
-// bounded is the input of a call, or how large it is.
+// bounded returns the input of a call, or {"bytes": SIZE} if it is larger than maxInput.
 func bounded(input json.RawMessage) json.RawMessage {
 	if len(input) <= maxInput {
 		return input
@@ -56,14 +56,14 @@ func bounded(input json.RawMessage) json.RawMessage {
 }
 
 const (
-	// maxQueued bounds the steps that wait to be told; further ones are not told.
+	// maxQueued bounds the queued reports. Further reports are dropped.
 	maxQueued = 256
-	// perReport bounds one attempt to tell the coordinator; lastReports all that are left at the end.
+	// perReport bounds the time of one report, lastReports of all that are left at the end.
 	perReport   = 10 * time.Second
 	lastReports = 20 * time.Second
 )
 
-// A reporter tells the coordinator, in order and beside the work. Nothing fails because it cannot.
+// A reporter sends reports to the coordinator in order, in the background. Errors are ignored.
 type reporter struct {
 	o     Options
 	queue chan func(context.Context)
@@ -84,7 +84,7 @@ func newReporter(o Options) *reporter {
 	return r
 }
 
-// report tells a step.
+// report passes a step to Options.Say and queues it for the coordinator.
 func (r *reporter) report(p Progress) {
 	p.Timestamp = time.Now().UTC().Truncate(time.Millisecond)
 	if r.o.Say != nil {
@@ -93,8 +93,8 @@ func (r *reporter) report(p Progress) {
 	r.send("progress", p, false)
 }
 
-// send has a message sent to one of the paths below /internal/. Without a place in the queue it waits
-// for one, or leaves the message out.
+// send queues a message for a path below /internal/. If the queue is full, it blocks if wait is
+// true and drops the message otherwise.
 func (r *reporter) send(path string, message any, wait bool) {
 	to := r.o.Task.Coordinator
 	if to.URL == nil {
@@ -106,7 +106,7 @@ func (r *reporter) send(path string, message any, wait bool) {
 	}
 	post := func(ctx context.Context) { r.post(ctx, to.URL.JoinPath("internal", path), text) }
 	if wait {
-		// The queue is being emptied: each post ends.
+		// The queue drains, since each post has a timeout.
 		r.queue <- post
 		return
 	}
@@ -116,11 +116,11 @@ func (r *reporter) send(path string, message any, wait bool) {
 	}
 }
 
-// post sends one message. That nobody takes it changes nothing.
+// post sends one message. It ignores errors.
 func (r *reporter) post(ctx context.Context, to *url.URL, text []byte) {
 	ctx, cancel := context.WithTimeout(ctx, perReport)
 	defer cancel()
-	// The credential is of the kind header: it attaches X-Worker-Secret.
+	// The credential is of the kind header: the fetch proxy adds X-Worker-Secret.
 	res, err := r.o.Sender.Send(ctx, fetchrun.Request{For: "progress of a worker", Method: "POST",
 		URL: to, Credential: r.o.Task.Coordinator.Credential, Body: text})
 	if err != nil {
@@ -130,11 +130,11 @@ func (r *reporter) post(ctx context.Context, to *url.URL, text []byte) {
 	res.Body.Close()
 }
 
-// end tells how the task ended, and waits until all is told, or for a while.
+// end reports the outcome and waits, at most lastReports, until all reports are sent.
 func (r *reporter) end(out Outcome) {
 	t := time.AfterFunc(lastReports, r.stop)
 	defer t.Stop()
-	// Of all messages this one may not be left out: it waits for a place in the queue.
+	// The outcome must not be dropped, so wait for space in the queue.
 	if out.Error != nil {
 		r.send("error", map[string]any{"task_id": out.TaskID, "error": out.Error}, true)
 	} else {

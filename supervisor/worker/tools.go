@@ -16,7 +16,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/toolsession"
 )
 
-// Bounds of the five tools.
+// Bounds of the five tools: lines, entries and matches, seconds, and bytes.
 const (
 	defaultLimit   = 500
 	maxEntries     = 500
@@ -26,7 +26,7 @@ const (
 	maxSearch      = 2 << 20
 )
 
-// toolbox are the five tools, each an invocation of the session.
+// toolbox returns the five tools. Each call is an invocation in the session.
 func (w *worker) toolbox() *loop.Toolbox {
 	b := &loop.Toolbox{}
 	loop.AddTool(b, "read_file", "Read lines of a file, each as N|text.", w.readFile)
@@ -38,20 +38,21 @@ func (w *worker) toolbox() *loop.Toolbox {
 	return b
 }
 
-// outside is the exit code of within for a path that is not beneath the workspace.
+// outside is the exit code of within for a path outside of the workspace.
 const outside = 93
 
-// within is the beginning of a script: it makes p of $2, with all links resolved, and ends unless
-// that is beneath the workspace, $1. It tells a model what it may not do; the wall is the jail's.
+// within is the beginning of a script: it sets p to the real path of $2 and exits unless that is in
+// the workspace, $1. It is a hint for the model, not a security boundary: that is the jail.
 const within = `p=$(realpath -m -- "$2") || exit 1
 case "$p" in "$1"|"$1"/*) ;; *) exit 93 ;; esac
 shift 2
 `
 
-// fileLimits bound the tools that read and write files.
+// fileLimits are the limits of tools that read and write files.
 var fileLimits = append(slices.Clone(toolsession.FileLimits), noNetwork)
 
-// script runs a shell script about a path. c has the bounds and the input of the invocation.
+// script runs the shell script text with p set to the path at, and args as $1 and so on. c holds
+// other fields of the call. It returns an error for a path outside of the workspace.
 func (w *worker) script(ctx context.Context, c toolsession.Call, text, at string,
 	args ...string) (toolsession.Outcome, error) {
 	if at == "" {
@@ -171,7 +172,7 @@ exec find "$p" "$@"`, in.Path, args...)
 	}
 	var names []string
 	entries := strings.Split(o.Out.Buffer.String(), "\x00")
-	// What follows the last end of a name is a part of one, or nothing.
+	// The element after the last NUL is empty or an incomplete name.
 	for _, entry := range entries[:len(entries)-1] {
 		name := strings.ToValidUTF8(entry[1:], "\uFFFD")
 		if entry[0] == 'd' {
@@ -191,7 +192,7 @@ exec find "$p" "$@"`, in.Path, args...)
 	return strings.Join(names, "\n"), nil
 }
 
-// refused are commands that a model is told not to run. It is a courtesy, and no wall.
+// checkCommand refuses these, as a hint for the model and not as a security boundary.
 var (
 	refusedTexts    = []string{"rm -rf /", "sudo", "chmod 777", ":(){", "mkfs"}
 	refusedPatterns = []*regexp.Regexp{regexp.MustCompile(`;\s*rm -rf`),
@@ -200,7 +201,7 @@ var (
 		regexp.MustCompile(`curl\b.*\|\s*(ba)?sh\b`)}
 )
 
-// checkCommand returns why a command is refused.
+// checkCommand returns an error if a command is empty or contains a refused text or pattern.
 func checkCommand(command string) error {
 	for _, text := range refusedTexts {
 		if strings.Contains(command, text) {
@@ -248,7 +249,7 @@ exec sh -c "$1"`, cmp.Or(in.Cwd, w.root), in.Command)
 	return streams(o), nil
 }
 
-// streams are what a command wrote, at most 1 MiB.
+// streams returns the output and errors of a command with headings, at most maxCommand bytes.
 func streams(o toolsession.Outcome) string {
 	var b strings.Builder
 	for _, s := range []struct {

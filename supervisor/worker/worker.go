@@ -1,12 +1,12 @@
-// Package worker does a task in a repository: it clones, lets a model work with five tools, commits,
-// pushes a branch and asks for a pull request. Everything that touches the repository is an
-// invocation of one session of jail; git is the host's, in the jail, since the repository is hostile.
+// Package worker does a task in a git repository: it clones, lets a model work with five tools,
+// commits, pushes a branch and creates a pull request. The repository is untrusted: everything that
+// reads it, also the host's git, runs in one session of jail, and the push in a jail of its own.
 //
-//	worker.go    the sequence, and what it does when a step fails
+//	worker.go    the steps, and what happens when a step fails
 //	git.go       the commands of git, the policies under which they have the network, and the push and
 //	             the pull request, as actions that may need an approval
 //	tools.go     the five tools of the model
-//	progress.go  what the coordinator is told
+//	progress.go  reports to the coordinator
 package worker
 
 import (
@@ -46,13 +46,13 @@ const (
 )
 
 const (
-	// maxTokens bounds one reply of the model.
+	// maxTokens bounds the tokens of one reply of the model.
 	maxTokens = 8192
-	// recovery is how long saving unfinished work may take.
+	// recovery bounds the time to save unfinished work, and to discard the session.
 	recovery = 2 * time.Minute
 )
 
-// An Error is why a task failed.
+// An Error says why a task failed. Recoverable is true if it may succeed later.
 type Error struct {
 	Code        string `json:"code"`
 	Message     string `json:"message"`
@@ -61,7 +61,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Code + ": " + e.Message }
 
-// An Outcome is how a task ended.
+// An Outcome is the result of a task.
 type Outcome struct {
 	TaskID       string   `json:"task_id"`
 	Success      bool     `json:"success"`
@@ -70,30 +70,30 @@ type Outcome struct {
 	PRURL        string   `json:"prUrl,omitempty"`
 	Branch       string   `json:"branch,omitempty"`
 	Commit       string   `json:"commit,omitempty"`
-	// Session is that of the loop, with all that the model did.
+	// Session is the id of the loop's session, whose transcript has all that the model did.
 	Session string `json:"session"`
-	// Kept is the session of jail that still has work which could not be saved; else it is empty.
+	// Kept is the name of the jail's session, if it holds work that could not be pushed.
 	Kept  string `json:"kept,omitempty"`
 	Error *Error `json:"error,omitempty"`
 }
 
-// Options say what a task works with.
+// Options are a task and the dependencies to do it.
 type Options struct {
 	Task   manifest.Task
 	Client *api.Client
-	// Sender sends requests to the forge and the coordinator, Asker those to the model.
+	// Sender sends requests to the forge and the coordinator, Asker requests to the model.
 	Sender sender
 	Asker  models.Asker
-	// Log keeps the events of the loop, under the id Session.
+	// Log stores the events of the loop, under the id Session.
 	Log     loop.Log
 	Session string
-	// Dir is an empty directory, which stays so: the work is in a shadow of it. Tasks may share one.
+	// Dir is an empty directory. It stays empty: the work is in a shadow. Tasks may share it.
 	Dir string
-	// Environ is passed on as far as the policy says.
+	// Environ is the environment. Only PATH, LANG and TZ are passed on, if the policy names them.
 	Environ []string
-	// Say gets each step of the task.
+	// Say is called with each step of the task. It may be nil.
 	Say func(Progress)
-	// Pause waits between attempts to ask the model; nil waits by the clock.
+	// Pause waits before a request to the model is retried. If nil, the system clock is used.
 	Pause func(ctx context.Context, d time.Duration) error
 }
 
@@ -102,25 +102,25 @@ type worker struct {
 	o      Options
 	daemon daemon
 	jail   session
-	// opened is the id of the session that has the work.
+	// opened is the id of the session when it was opened.
 	opened string
-	// root is where the repository is in the jail.
+	// root is the path of the repository in the jail.
 	root     string
 	progress *reporter
-	// start is the commit at which the branch begins; was is what the branch is at the repository,
-	// empty if it is not there.
+	// start is the commit at which the branch starts, was the commit of the remote branch (empty if
+	// there is none), and base the branch to merge into.
 	start, was, base string
-	// broken is why jail could not carry out a tool.
+	// broken is the error of jail itself that ends the task, or nil.
 	broken error
-	// undecided: an action was not approved. It is not proposed again.
+	// undecided is true if an action was not approved. It is not proposed again.
 	undecided bool
-	// again says that asking the model later may help.
+	// again is true if a later request to the model may succeed.
 	again bool
 }
 
 var errTimeout = errors.New("the time of the task is over")
 
-// Run does a task. The outcome says how it ended.
+// Run does a task and returns its outcome. If ctx ends, unfinished work is still saved.
 func Run(ctx context.Context, o Options) Outcome { return newWorker(o, jaild{o.Client}).do(ctx) }
 
 func newWorker(o Options, d daemon) *worker {
@@ -148,7 +148,8 @@ func (w *worker) do(ctx context.Context) Outcome {
 	return out
 }
 
-// failed is the error of a step as people and the coordinator get it.
+// failed converts the error of a step for people and the coordinator: with a code, and with secrets
+// redacted. If the time of the task is over, the code is timedOut.
 func (w *worker) failed(ctx context.Context, err error) *Error {
 	known, ok := errors.AsType[*Error](err)
 	if !ok {
@@ -201,7 +202,7 @@ func (w *worker) work(ctx context.Context, out *Outcome) error {
 	var closing sync.WaitGroup
 	defer closing.Wait()
 	out.PRURL, err = w.pullRequest(ctx, commit.id, summary, func() {
-		// All work is pushed, and nobody is asked any more.
+		// All work is pushed, and no approval is needed any more.
 		closing.Go(func() { w.close(ctx) })
 	})
 	if err != nil {
@@ -210,14 +211,14 @@ func (w *worker) work(ctx context.Context, out *Outcome) error {
 	return nil
 }
 
-// save commits and pushes unfinished work of a task that failed. The session of work that cannot be
-// pushed stays.
+// save commits and pushes the unfinished work of a task that failed. If the push fails, it keeps
+// the session and sets out.Kept.
 func (w *worker) save(ctx context.Context, out *Outcome) {
-	// A pull request that failed is of work that was pushed; a session that is gone has none.
+	// Nothing to save: the session is gone, the clone failed, or the work was already pushed.
 	if w.jail == nil || w.broken != nil || w.start == "" || out.Commit != "" {
 		return
 	}
-	// The work is saved also if somebody ended the task.
+	// Save the work even if the task was interrupted.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recovery)
 	defer cancel()
 	made, err := w.commit(ctx, "[WIP] "+w.title())
@@ -238,14 +239,14 @@ func (w *worker) save(ctx context.Context, out *Outcome) {
 	out.FilesChanged, out.Branch, out.Commit = made.files, w.o.Task.Branch, made.id
 }
 
-// title is the first line of what the task asks for.
+// title returns the title of the commit: the id and the first line of the prompt.
 func (w *worker) title() string {
 	line, _, _ := strings.Cut(strings.TrimSpace(w.o.Task.Prompt), "\n")
 	line = runners.Printable(line, maxTitle)
 	return w.o.Task.ID + ": " + line
 }
 
-// maxTitle bounds the words of the title of a commit, in bytes.
+// maxTitle bounds the text of a title without the id, in bytes.
 const maxTitle = 72
 
 const system = `You do a task in a git repository, which is at /workspace.
@@ -262,14 +263,14 @@ func (w *worker) system() string {
 	return system + "\nChanges in submodules are not pushed: leave their files as they are."
 }
 
-// think lets the model work, and returns its summary.
+// think runs the tool loop with the prompt of the task, and returns the summary of the model.
 func (w *worker) think(ctx context.Context) (string, error) {
 	model := models.Model{Asker: w.o.Asker, Role: w.o.Task.Model.Role, Pause: w.o.Pause,
 		Again: func(why string, pause time.Duration) {
 			w.say(statusWaiting, fmt.Sprintf("%s; again in %v", why, pause))
 		}}
 	tools := w.toolbox()
-	// A tool that jail cannot carry out ends the task: no other one could be.
+	// If jail itself fails, stop ends the task, since every other tool would fail, too.
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	start := transcript.Start{Version: config.Version, Dir: w.o.Task.Repo.String(),
@@ -280,7 +281,7 @@ func (w *worker) think(ctx context.Context) (string, error) {
 	}
 	s, err := loop.Start(ctx, loop.Options{Log: w.o.Log, Model: thinking{model, w}, MaxTokens: maxTokens,
 		Runner: stopping{tools, w, stop}, System: w.system(), Now: time.Now, Watch: w.watch,
-		// The task is what was asked for; the walls are the jail's.
+		// No tool needs a permission: the jail is the security boundary.
 		Gate: loop.Gate{Rules: []loop.Rule{{Tools: "*", Mode: loop.ModeAllow}}}}, w.o.Session, start)
 	if err != nil {
 		return "", err
@@ -300,7 +301,7 @@ func (w *worker) think(ctx context.Context) (string, error) {
 	return end.Text, nil
 }
 
-// watch tells of each tool.
+// watch reports each tool call to the coordinator.
 func (w *worker) watch(e transcript.Event) {
 	if e.Type == transcript.ToolUse {
 		w.progress.report(Progress{TaskID: w.o.Task.ID, Status: statusTool,
@@ -308,7 +309,7 @@ func (w *worker) watch(e transcript.Event) {
 	}
 }
 
-// thinking tells of each request to the model.
+// thinking is a Model that reports each request to the coordinator.
 type thinking struct {
 	models.Model
 	w *worker
@@ -321,7 +322,7 @@ func (t thinking) Reply(ctx context.Context, key string, r models.Request) (mode
 	return reply, err
 }
 
-// stopping ends the turn when jail cannot carry out a tool.
+// stopping is a Toolbox that ends the turn when jail itself fails.
 type stopping struct {
 	*loop.Toolbox
 	w    *worker
@@ -348,7 +349,7 @@ func (w *worker) open(ctx context.Context) (err error) {
 	return err
 }
 
-// name is that of the session: of the task, and of no other one.
+// name returns a unique name for the session, with the id of the task.
 func (w *worker) name() string {
 	id := w.o.Task.ID
 	return fmt.Sprintf("task-%s-%s", strings.Trim(id[:min(len(id), maxID)], "-"),
@@ -361,11 +362,11 @@ const (
 	maxSuffix = 8
 )
 
-// run runs an invocation of the session. That jail itself fails is noted: it ends the task.
+// run runs an invocation in the session. An error of jail sets w.broken, which ends the task.
 func (w *worker) run(ctx context.Context, c toolsession.Call) (toolsession.Outcome, error) {
 	o, err := w.jail.Run(ctx, c)
 	if err == nil && w.jail.ID() != w.opened {
-		// One that was stopped is opened again, and has nothing of the work.
+		// A stopped session was opened again, without the work.
 		err = fmt.Errorf("session %s was stopped while the task was done", w.jail.Name())
 	}
 	if err != nil && ctx.Err() == nil {
@@ -374,7 +375,7 @@ func (w *worker) run(ctx context.Context, c toolsession.Call) (toolsession.Outco
 	return o, codetools.Plain(err)
 }
 
-// inherited is the environment that the policy may pass on: of the names of people nothing.
+// inherited returns the variables that the policy may pass on: PATH, LANG and TZ.
 func (w *worker) inherited() []string {
 	return slices.DeleteFunc(slices.Clone(w.o.Environ), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
@@ -382,7 +383,7 @@ func (w *worker) inherited() []string {
 	})
 }
 
-// close ends the session, and throws its shadow away: all work was pushed.
+// close ends the session and discards its shadow. Call it when all work is pushed.
 func (w *worker) close(ctx context.Context) {
 	if w.jail == nil {
 		return
@@ -394,7 +395,7 @@ func (w *worker) close(ctx context.Context) {
 	w.jail = nil
 }
 
-// A daemon is what a task needs of jaild: one session, a run beside it, and approvals.
+// A daemon is the part of jaild's API that a task uses.
 type daemon interface {
 	open(ctx context.Context, r message.SessionRequest) (session, error)
 	run(ctx context.Context, r message.Request, in io.Reader, out,
@@ -403,14 +404,14 @@ type daemon interface {
 	approvals() queue
 }
 
-// A session has the repository. toolsession.Session is one.
+// A session is the jail's session with the repository. toolsession.Session implements it.
 type session interface {
 	Name() string
 	ID() string
 	Run(ctx context.Context, c toolsession.Call) (toolsession.Outcome, error)
 }
 
-// A queue decides on pushes and pull requests. api.Approvals is one.
+// A queue is the approval queue, for pushes and pull requests. api.Approvals implements it.
 type queue interface {
 	Propose(ctx context.Context, r api.ProposeRequest) (approvals.Action, error)
 	Wait(ctx context.Context, id string) (approvals.Action, error)
@@ -419,12 +420,12 @@ type queue interface {
 		do func(approvals.Action) (string, error)) (approvals.Action, error)
 }
 
-// A sender sends requests. fetchrun.Sender is one.
+// A sender sends HTTP requests. fetchrun.Sender implements it.
 type sender interface {
 	Send(ctx context.Context, r fetchrun.Request) (*fetchrun.Response, error)
 }
 
-// jaild is the daemon of a client.
+// jaild implements daemon with a client of jaild.
 type jaild struct{ client *api.Client }
 
 func (j jaild) open(ctx context.Context, r message.SessionRequest) (session, error) {

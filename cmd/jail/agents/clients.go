@@ -8,21 +8,21 @@ import (
 	"sync"
 )
 
-// A client is a coding agent, and what jail setup writes into its configuration.
+// A client is a coding agent with the configuration that jail setup writes for it.
 type client struct {
 	name string
-	// next says what a person has to do then.
+	// next says what the user has to do after the setup.
 	next string
-	// files returns what is changed for a project, in paths below its directory, or for a user, in
-	// paths below the home; none where the agent reads no such configuration.
+	// files returns the files to change for a project, with paths below its directory, or for a
+	// user, with paths below the home. It returns none if the agent reads no such configuration.
 	files func(p programs, user bool) []file
 }
 
-// A file is one of a client's files.
+// A file is a configuration file of a client, with the changes to make.
 type file struct {
 	path string
-	// home is the variable that names another place for the first directory of path, or for the
-	// file where path has none.
+	// home names an environment variable with the directory that replaces the first directory of
+	// path, or that holds the file if path has none.
 	home    string
 	changes []change
 }
@@ -31,35 +31,35 @@ type file struct {
 type change struct {
 	// At is the path of names to the value. In TOML it has two: the table and the key.
 	At []string `json:"at"`
-	// Value is written as the file's language has it.
+	// Value is the value in the syntax of the file.
 	Value string `json:"value"`
-	// Item: the value is one of the list at the path.
+	// Item is true if the value is an item of the list at the path.
 	Item bool `json:"item,omitempty"`
-	// Hook is the client of a hook, which replaces the items that an earlier setup wrote for it.
+	// Hook is the client of a hook. The hook replaces items that an earlier setup wrote for it.
 	Hook string `json:"-"`
-	// Must: another value than this one is refused, and not replaced.
+	// Must is true if a different existing value is an error, and not replaced.
 	Must bool `json:"-"`
 
-	// Of a change that was made: the value that it replaced, of an item the list of those that it
-	// replaced, and how many objects and lists it made on the way.
+	// For a change that was made, Before is the replaced value, or the list of replaced items, and
+	// Made the number of objects and lists that were created for it.
 	Before string `json:"before,omitempty"`
 	Made   int    `json:"made,omitempty"`
 }
 
-// programs are the commands that a configuration names.
+// programs is the jail command in a configuration: its path and its flags.
 type programs struct {
 	exe  string
 	args []string
 }
 
-// server is the command line of jail mcp.
+// server returns the arguments for jail mcp.
 func (p programs) server() []string { return append([]string{"mcp"}, p.args...) }
 
-// failed ends the commands of hooks: agents let a call pass if a hook has no answer and ends with
-// another code than 2, or without a text on standard error. It is read alike by POSIX shells and fish.
+// failed is the end of the commands of hooks. Agents let a call pass if a hook prints no answer,
+// unless it exits with code 2 and a text on standard error. POSIX shells and fish read it alike.
 const failed = " || sh -c 'echo the hook of jail failed >&2; exit 2'"
 
-// hook is the shell command that answers the hooks of a client.
+// hook returns the shell command for the hooks of a client.
 func (p programs) hook(client string) string {
 	words := []string{p.exe}
 	if strings.ContainsFunc(p.exe, func(r rune) bool { return r == '\'' || r <= ' ' || r > '~' }) {
@@ -69,14 +69,13 @@ func (p programs) hook(client string) string {
 	return strings.Join(words, " ") + failed
 }
 
-// wrote matches the commands that hook makes, and made before.
+// wrote matches the commands that hook returns, and that earlier versions returned.
 var wrote = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(?:'(?:[^']*/)?jail'|(?:[^' ]*/)?jail) hook ([a-z-]+)` +
 		`(?: --profile [^ ']+)? \|\| (?:exit 2|sh -c 'echo the hook of jail failed >&2; exit 2')$`)
 })
 
-// isHook reports whether an item of JSON is a hook that setup wrote for a client, with nothing else
-// in it.
+// isHook reports whether a JSON item is only a hook that setup wrote for a client.
 func isHook(item, client string) bool {
 	var v struct {
 		Command string
@@ -113,7 +112,7 @@ func items(values []string, at ...string) (all []change) {
 	return all
 }
 
-// asJSON writes a value that has a form in JSON.
+// asJSON returns the JSON of a value. It panics if the value cannot be encoded.
 func asJSON(v any) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
@@ -124,7 +123,7 @@ func asJSON(v any) string {
 	return strings.TrimSpace(b.String())
 }
 
-// list writes words as TOML does.
+// list returns a TOML array of strings.
 func list(words []string) string {
 	var all []string
 	for _, w := range words {
@@ -133,7 +132,7 @@ func list(words []string) string {
 	return "[" + strings.Join(all, ", ") + "]"
 }
 
-// stdio is a server of MCP as the configurations of JSON have it.
+// stdio is an entry for an MCP server in a JSON configuration.
 type stdio struct {
 	Type    string   `json:"type,omitempty"`
 	Command string   `json:"command"`
@@ -141,10 +140,10 @@ type stdio struct {
 	Trust   bool     `json:"trust,omitempty"`
 }
 
-// hookSeconds is how long an agent waits for a hook: longer than the hook takes to deny.
+// hookSeconds is the timeout of a hook in the configuration. It is longer than hookTime.
 const hookSeconds = 60
 
-// toolHook is an item of PreToolUse, as Claude Code and Codex have it.
+// toolHook is an item of the list PreToolUse of Claude Code and Codex.
 type toolHook struct {
 	Matcher string        `json:"matcher"`
 	Hooks   []hookCommand `json:"hooks"`
@@ -163,8 +162,8 @@ func preTool(p programs, client, matcher string) change {
 	return c
 }
 
-// claudeTools are the tools of Claude Code that run programs, change files, or show files as they are
-// in the real directory.
+// claudeTools are the tools of Claude Code that run programs, change files, or read files of the
+// real directory.
 var claudeTools = []string{"Bash", "Monitor", "Edit", "Write", "NotebookEdit", "EnterWorktree", "Read",
 	"Glob", "Grep"}
 
@@ -186,21 +185,21 @@ func claudeFiles(p programs, user bool) []file {
 }
 
 func codexFiles(p programs, _ bool) []file {
-	// codex exec declines what it is asked, with nobody there who could have said no.
+	// codex exec declines every question itself, so the server must not ask.
 	server := append(p.server(), "--no-ask")
 	config := file{path: ".codex/config.toml", home: "CODEX_HOME", changes: []change{
-		// The edits of apply_patch are refused, and the questions of MCP servers are asked.
+		// Refuse edits by apply_patch, and allow questions of MCP servers.
 		{At: []string{"", "approval_policy"}, Value: "{ granular = { sandbox_approval = false, " +
 			"rules = false, skill_approval = false, request_permissions = false, " +
 			"mcp_elicitations = true } }"},
 		{At: []string{"", "sandbox_mode"}, Value: `"read-only"`},
 		{At: []string{"features", "shell_tool"}, Value: "false"},
-		// A table that is made has its keys in the other order.
+		// A new table gets its keys in reverse order.
 		{At: []string{"mcp_servers.jail", "tool_timeout_sec"}, Value: "3600"},
 		{At: []string{"mcp_servers.jail", "startup_timeout_sec"}, Value: "60"},
 		{At: []string{"mcp_servers.jail", "required"}, Value: "true"},
 		{At: []string{"mcp_servers.jail", "default_tools_approval_mode"}, Value: `"approve"`},
-		// Codex gives a server only a few variables of its environment.
+		// Codex passes only a few variables on to a server by default.
 		{At: []string{"mcp_servers.jail", "env_vars"}, Value: `["JAIL_SOCKET", "JAIL_STATE"]`},
 		{At: []string{"mcp_servers.jail", "args"}, Value: list(server)},
 		{At: []string{"mcp_servers.jail", "command"}, Value: asJSON(p.exe)},
@@ -210,7 +209,7 @@ func codexFiles(p programs, _ bool) []file {
 	return []file{config, hooks}
 }
 
-// cursorHook is an item of a list of Cursor's hooks.
+// cursorHook is an item in a list of hooks of Cursor.
 type cursorHook struct {
 	Command    string `json:"command"`
 	Matcher    string `json:"matcher,omitempty"`

@@ -35,19 +35,19 @@ a convenience, and the denial of the agent's own tools is the wall.`
 
 // Bounds of a hook.
 const (
-	// hookTime is less than the time that jail setup gives a hook, after which agents let a call pass.
+	// hookTime bounds a hook. It is less than hookSeconds, after which agents let a call pass.
 	hookTime = 45 * time.Second
 	maxHook  = 8 << 20
-	// maxCommand bounds what a call becomes. It is less than what the kernel takes as one argument
-	// (execve(2), MAX_ARG_STRLEN).
+	// maxCommand bounds the rewritten command, in bytes. It is below the kernel's limit for one
+	// argument (execve(2), MAX_ARG_STRLEN).
 	maxCommand = 100 << 10
 )
 
-// A dialect is how one coding agent speaks to hooks.
+// A dialect is the hook protocol of a coding agent.
 type dialect struct {
-	// shells are the tools that run a shell command.
+	// shells are the names of the agent's tools that run a shell command.
 	shells []string
-	// directory returns the directory that the agent works in, "" for that of the hook.
+	// directory returns the directory that the agent works in, "" for the hook's working directory.
 	directory func(env *cli.Env, in hookInput) (string, error)
 	allow     func(input map[string]json.RawMessage) any
 	deny      func(why string) any
@@ -62,7 +62,7 @@ var dialects = map[string]dialect{
 	"cursor": {[]string{"Shell"}, rootOf, allowCursor, denyCursor},
 }
 
-// hookInput is what agents write to a hook, as far as it is looked at.
+// hookInput has the used fields of the input of a hook.
 type hookInput struct {
 	Event string                     `json:"hook_event_name"`
 	Tool  string                     `json:"tool_name"`
@@ -72,8 +72,8 @@ type hookInput struct {
 	Roots   []string `json:"workspace_roots"`
 }
 
-// toolAnswer is what a hook of Claude Code or Codex prints to allow or deny the use of a tool;
-// cursorAnswer is what a hook of Cursor prints.
+// toolAnswer is the output with which a hook of Claude Code or Codex allows or denies a tool call.
+// cursorAnswer is the same for Cursor.
 type (
 	toolAnswer struct {
 		Output toolDecision `json:"hookSpecificOutput"`
@@ -108,8 +108,8 @@ func allowCursor(input map[string]json.RawMessage) any {
 
 func denyCursor(why string) any { return cursorAnswer{Permission: "deny", User: why, Agent: why} }
 
-// rootOf returns the one directory of Cursor's window. Cursor runs the hooks of a user in ~/.cursor,
-// which is no workspace.
+// rootOf returns the directory of Cursor's window, and an error unless there is exactly one. The
+// hook's working directory cannot be used: Cursor runs the hooks of a user in ~/.cursor.
 func rootOf(_ *cli.Env, in hookInput) (string, error) {
 	if len(in.Roots) != 1 || !filepath.IsAbs(in.Roots[0]) {
 		return "", fmt.Errorf("the window has %d directories, and a session works in one: open one "+
@@ -154,7 +154,7 @@ func sentence(err error) string {
 	return p.Message + " (" + p.Hint + ")"
 }
 
-// answerHook returns the answer that lets a call through, or an error that says why there is none.
+// answerHook returns the answer that allows a call, or an error with the reason to deny it.
 func answerHook(ctx context.Context, env *cli.Env, cmd *cobra.Command, flags *request.Flags,
 	d dialect) (any, error) {
 	in, err := readHook(env.Stdin)
@@ -162,7 +162,7 @@ func answerHook(ctx context.Context, env *cli.Env, cmd *cobra.Command, flags *re
 		return nil, err
 	}
 	prefix := quote(env.Exe) + " session exec --quiet --keep-env "
-	// Cursor asks once more about a command that preToolUse has changed.
+	// Cursor calls a second hook for a command that the hook preToolUse has changed.
 	if in.Event == "beforeShellExecution" {
 		req, err := d.settings(env, cmd, flags, in)
 		if err != nil {
@@ -223,7 +223,7 @@ func readHook(r io.Reader) (in hookInput, err error) {
 	return in, nil
 }
 
-// script returns the shell command of a call.
+// script returns the shell command of a call, or an error if the tool does not run shell commands.
 func (d dialect) script(in hookInput) (script string, err error) {
 	for _, tool := range d.shells {
 		if in.Tool != tool {
@@ -242,7 +242,7 @@ func (d dialect) script(in hookInput) (script string, err error) {
 		"MCP server jail", cmp.Or(output.Printable(in.Tool), "the tool"))
 }
 
-// settings returns the request for the session of the agent's directory, with the id of jail mcp there.
+// settings returns the request for jail mcp's session of the agent's directory.
 func (d dialect) settings(env *cli.Env, cmd *cobra.Command, flags *request.Flags,
 	in hookInput) (message.Request, error) {
 	if !cmd.Flags().Changed("workspace") {
@@ -257,8 +257,8 @@ func (d dialect) settings(env *cli.Env, cmd *cobra.Command, flags *request.Flags
 	return flags.LastingSettings(env, cmd)
 }
 
-// In single quotes, a POSIX shell takes a backslash for itself (POSIX.1-2024, XCU 2.2.2), and fish
-// takes it for an escape. Outside, both take the character behind it for itself.
+// In single quotes, a backslash is literal in a POSIX shell (POSIX.1-2024, XCU 2.2.2), but an
+// escape in fish. Outside of quotes, it makes the next character literal in both.
 var (
 	quoted   = strings.NewReplacer("'", `'\''`, `\`, `'\\'`)
 	unquoted = strings.NewReplacer(`'\''`, "'", `'\\'`, `\`)
@@ -268,7 +268,7 @@ var (
 // it.
 func quote(text string) string { return "'" + quoted.Replace(text) + "'" }
 
-// unquote reads what quote wrote.
+// unquote is the inverse of quote.
 func unquote(word string) string {
 	return unquoted.Replace(strings.TrimSuffix(strings.TrimPrefix(word, "'"), "'"))
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// A jsonFile is a file of JSON, perhaps with comments, of which all stays that is not changed:
-// comments, order and layout.
+// A jsonFile is a JSON file, perhaps with comments. Changes preserve the comments, order and layout
+// of the rest.
 type jsonFile struct {
 	root hujson.Value
-	// unit indents by one level.
+	// unit is the indentation of one level.
 	unit string
 }
 
@@ -44,8 +44,8 @@ func parseJSON(text []byte) (*jsonFile, error) {
 
 func (f *jsonFile) text() []byte { return f.root.Pack() }
 
-// find returns the place of a member, -1 where there is none. Programs do not agree on which of two of
-// the same name holds.
+// find returns the index of a member, -1 if there is none. A duplicate is an error, since programs
+// differ in which one they use.
 func find(o *hujson.Object, name string) (int, error) {
 	at := -1
 	for i := range o.Members {
@@ -59,8 +59,8 @@ func find(o *hujson.Object, name string) (int, error) {
 	return at, nil
 }
 
-// object returns the object that a path of names leads to, nil where there is none, and with make
-// makes it: made counts the objects that it made.
+// object returns the object at a path of names. If there is none, it returns nil, or creates it if
+// make is true. made is the number of objects that it created.
 func (f *jsonFile) object(at []string, make bool) (o *hujson.Object, made int, err error) {
 	o = f.root.Value.(*hujson.Object)
 	for depth, name := range at {
@@ -83,29 +83,29 @@ func (f *jsonFile) object(at []string, make bool) (o *hujson.Object, made int, e
 	return o, made, nil
 }
 
-// line is the beginning of a line at a depth.
+// line returns a line feed and the indentation for a depth.
 func (f *jsonFile) line(depth int) string { return "\n" + strings.Repeat(f.unit, depth) }
 
-// lead moves the comments behind the last element to before the next one, where they stand as they
-// did.
+// lead returns the comments after the last element, to put them before a new element, and removes
+// them from after.
 func (f *jsonFile) lead(after *hujson.Extra, depth int) hujson.Extra {
 	lead := append(slices.Clip(bytes.TrimRight(*after, " \t\r\n")), f.line(depth+1)...)
 	*after = hujson.Extra(f.line(depth))
 	return lead
 }
 
-// put puts a member behind those that an object has.
+// put appends a member to an object.
 func (f *jsonFile) put(o *hujson.Object, depth int, name string, v hujson.Value) {
 	v.BeforeExtra = hujson.Extra(" ")
 	if n := len(o.Members); n > 0 && o.Members[n-1].Value.AfterExtra != nil {
-		// There is a comma behind the last one.
+		// The last member has a trailing comma, so the new one gets one, too.
 		v.AfterExtra = hujson.Extra{}
 	}
 	o.Members = append(o.Members, hujson.ObjectMember{Name: hujson.Value{
 		BeforeExtra: f.lead(&o.AfterExtra, depth), Value: hujson.String(name)}, Value: v})
 }
 
-// value reads a text of JSON, laid out for its depth.
+// value parses a JSON text and indents it for its depth.
 func (f *jsonFile) value(text string, depth int) (hujson.Value, error) {
 	var b bytes.Buffer
 	if err := json.Indent(&b, []byte(text), strings.Repeat(f.unit, depth), f.unit); err != nil {
@@ -114,7 +114,7 @@ func (f *jsonFile) value(text string, depth int) (hujson.Value, error) {
 	return hujson.Parse(b.Bytes())
 }
 
-// same reports whether a value is that of a text of JSON.
+// same reports whether a value equals the value of a JSON text.
 func same(v hujson.Value, text string) bool { return sameJSON(plainJSON(v), text) }
 
 func sameJSON(x, y string) bool {
@@ -130,7 +130,7 @@ func plainJSON(v hujson.Value) string {
 	return string(v.Pack())
 }
 
-// apply makes a change, and returns how to take it back; nil where the file has it.
+// apply makes a change and returns it with the fields for undo, or nil if the file has it already.
 func (f *jsonFile) apply(c change) (*change, error) {
 	parent, name := c.At[:len(c.At)-1], c.At[len(c.At)-1]
 	o, made, err := f.object(parent, true)
@@ -192,7 +192,7 @@ func (f *jsonFile) applyItem(c change, o *hujson.Object, i, made int) (*change, 
 	return &c, f.add(list, c.Value, depth)
 }
 
-// add puts a value behind those that a list has.
+// add appends a value to a list.
 func (f *jsonFile) add(list *hujson.Array, value string, depth int) error {
 	v, err := f.value(value, depth+1)
 	if err != nil {
@@ -206,7 +206,7 @@ func (f *jsonFile) add(list *hujson.Array, value string, depth int) error {
 	return nil
 }
 
-// undoItem takes an item out, and puts back those that it replaced.
+// undoItem removes an item from a list, and restores the items that it replaced.
 func (f *jsonFile) undoItem(c change, list *hujson.Array) error {
 	i := slices.IndexFunc(list.Elements, func(e hujson.Value) bool { return same(e, c.Value) })
 	if i < 0 {
@@ -227,7 +227,8 @@ func (f *jsonFile) undoItem(c change, list *hujson.Array) error {
 	return nil
 }
 
-// undo takes a change back, where the file still has it.
+// undo reverts a change, if the file still has it. It also removes the objects and lists that apply
+// created, if they are empty.
 func (f *jsonFile) undo(c change) error {
 	parent, name := c.At[:len(c.At)-1], c.At[len(c.At)-1]
 	o, _, err := f.object(parent, false)
@@ -272,13 +273,13 @@ func (f *jsonFile) undo(c change) error {
 	return nil
 }
 
-// empty reports whether nothing is left in the file.
+// empty reports whether the file is an empty object without comments.
 func (f *jsonFile) empty() bool {
 	o, ok := f.root.Value.(*hujson.Object)
 	return ok && len(o.Members) == 0 && len(bytes.TrimSpace(o.AfterExtra)) == 0
 }
 
-// removeMember takes a member out, and leaves the comments before it to what follows.
+// removeMember removes a member. The comments before it stay, before the next member.
 func removeMember(o *hujson.Object, i int) {
 	next := &o.AfterExtra
 	if i+1 < len(o.Members) {

@@ -62,15 +62,15 @@ func NewSetup(env *cli.Env) *cobra.Command {
 	return cmd
 }
 
-// setupResult is what --json prints.
+// setupResult is the output of jail setup --json.
 type setupResult struct {
 	Client  string    `json:"client"`
 	Scope   string    `json:"scope"`
 	Written bool      `json:"written"`
 	Files   []planned `json:"files"`
 	Next    string    `json:"next,omitempty"`
-	// Needs has a line for each mount and cache that tools of the directory need beside what the
-	// profile has.
+	// Needs has a line for each mount and cache that tools in the directory need and the profile
+	// lacks.
 	Needs []string `json:"needs,omitempty"`
 }
 
@@ -117,14 +117,13 @@ func setup(env *cli.Env, o setupOptions, name string) error {
 		if err != nil {
 			return exit.Failed(err, "", "the working directory: %v", exit.Cause(err))
 		}
-		// A directory for which nothing can be proposed, such as a home, can be set up all the
-		// same.
+		// Ignore an error: a directory without proposals, such as a home, can be set up, too.
 		r.Needs, _ = policy.Needs(env, dir)
 	}
 	return o.carryOut(env, &w, &r)
 }
 
-// carryOut shows what is planned, asks, and does it.
+// carryOut shows the planned changes, asks for confirmation, and writes the files.
 func (o setupOptions) carryOut(env *cli.Env, w *writer, r *setupResult) error {
 	changes := 0
 	for _, f := range r.Files {
@@ -187,7 +186,7 @@ func show(w io.Writer, files []planned) {
 	}
 }
 
-// programsOf returns the commands that a configuration names: jail alone where that is this program.
+// programsOf returns the command for configurations: "jail" if PATH finds this program so.
 func programsOf(env *cli.Env, profile string) (programs, error) {
 	p := programs{exe: env.Exe}
 	if found, err := exec.LookPath("jail"); err == nil && sameFile(found, env.Exe) {
@@ -209,7 +208,7 @@ func sameFile(a, b string) bool {
 	return err == nil && err2 == nil && os.SameFile(x, y)
 }
 
-// stateOf returns the directory in which setup notes what it wrote.
+// stateOf returns the directory of the notes about written files.
 func stateOf(env *cli.Env, home string) (string, error) {
 	state := cmp.Or(env.Getenv("XDG_STATE_HOME"), filepath.Join(home, ".local/state"))
 	if !filepath.IsAbs(state) {
@@ -218,7 +217,7 @@ func stateOf(env *cli.Env, home string) (string, error) {
 	return filepath.Join(state, "jail/setup"), nil
 }
 
-// edited makes the changes in the text of a file, and returns how each can be taken back.
+// edited returns the text with the changes, and the necessary ones with the fields for undo.
 func edited(path string, text []byte, changes []change) (out []byte, back []change, err error) {
 	if filepath.Ext(path) == ".toml" {
 		return editedTOML(text, changes)
@@ -288,7 +287,7 @@ func restored(path string, text []byte, changes []change) (out []byte, empty boo
 	return f.text(), f.empty(), nil
 }
 
-// notEdited is the error for a file that is left to a person.
+// notEdited returns the error for a file that has to be edited by hand.
 func notEdited(path string, err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return err

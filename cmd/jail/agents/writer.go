@@ -19,10 +19,10 @@ import (
 	"github.com/jail-sandbox/jail/jail/workspace"
 )
 
-// maxFile is the largest file that is changed.
+// maxFile bounds the size of a file that is changed, in bytes.
 const maxFile = 16 << 20
 
-// What becomes of a file, as --json has it.
+// Values of planned.Change.
 const (
 	unchanged = "none"
 	created   = "create"
@@ -30,7 +30,7 @@ const (
 	removed   = "remove"
 )
 
-// planned is what is to become of a file.
+// planned is the planned change of a file.
 type planned struct {
 	Path   string `json:"path"`
 	Change string `json:"change"`
@@ -38,16 +38,16 @@ type planned struct {
 
 	base, rel     string
 	before, after []byte
-	// perm is that of the file.
+	// perm holds the permissions of the file.
 	perm fs.FileMode
 	note note
 }
 
-// A note is what setup wrote into a file, so that it can be taken out again.
+// A note records what setup wrote into a file, so that --undo can remove it.
 type note struct {
 	File    string `json:"file"`
 	Created bool   `json:"created"`
-	// Directory: setup made the directory of the file, too.
+	// Directory is true if setup created the directory of the file, too.
 	Directory bool     `json:"directory,omitempty"`
 	Changes   []change `json:"changes"`
 }
@@ -60,8 +60,8 @@ type writer struct {
 	undo              bool
 }
 
-// plan reads a file of the client and returns the changes that setup, or with w.undo its undoing,
-// would make there. It writes nothing. user says that the file lies in the user's home directory.
+// plan reads a file of the client and returns the changes that setup would make, or undo if w.undo
+// is true. It writes nothing. user is true if the file is in the user's home directory.
 func (w *writer) plan(f file, user bool) (p planned, err error) {
 	p = planned{base: w.base, rel: f.path, Change: unchanged, perm: 0o644}
 	if user {
@@ -120,8 +120,8 @@ func (w *writer) plan(f file, user bool) (p planned, err error) {
 	return p, nil
 }
 
-// add notes changes. Where a change replaces what setup wrote before, the value that was there first
-// stays noted.
+// add adds changes to the note. If a change replaces a value that setup wrote, the original value
+// stays in the note.
 func (n *note) add(back []change) {
 	for _, c := range back {
 		i := slices.IndexFunc(n.Changes, func(old change) bool {
@@ -138,7 +138,7 @@ func (n *note) add(back []change) {
 	}
 }
 
-// path is where the note of a file is.
+// path returns the path of the note about a file.
 func (w *writer) path(p planned) (string, error) {
 	abs, err := filepath.Abs(filepath.Join(p.base, p.rel))
 	sum := sha256.Sum256([]byte(abs))
@@ -161,9 +161,9 @@ func (w *writer) load(p *planned) error {
 	return nil
 }
 
-// write makes the planned changes of one file, unless the file was changed since it was planned. It
-// keeps the note first, by which undo finds the changes. After a crash between the two the note has
-// changes that the file lacks: undo skips them.
+// write makes the planned changes of one file, or returns an error if the file has changed since
+// plan. It writes the note for undo first. After a crash between the two, the note has changes that
+// the file lacks: undo skips them.
 func (w *writer) write(p planned) error {
 	path, err := w.path(p)
 	if err != nil {
@@ -195,7 +195,7 @@ func (w *writer) write(p planned) error {
 	return w.forget(path)
 }
 
-// forget removes the note of a file that was undone.
+// forget removes the note at path after an undo. Otherwise it does nothing.
 func (w *writer) forget(path string) error {
 	if !w.undo {
 		return nil
@@ -206,8 +206,8 @@ func (w *writer) forget(path string) error {
 	return nil
 }
 
-// within calls f with the directory of the file, in which its last name is. It makes the directories
-// that are missing if asked to, and else returns fs.ErrNotExist.
+// within calls f with the directory of the file and the file's name in it. If make is true, it
+// creates missing directories; otherwise a missing directory is fs.ErrNotExist.
 func (p *planned) within(make bool, f func(dir *os.Root, name string) error) error {
 	root, err := os.OpenRoot(p.base)
 	if err != nil {
@@ -244,7 +244,7 @@ func (p *planned) dirPerm() fs.FileMode {
 	return 0o755
 }
 
-// owned checks that a name is a directory or a regular file, and no link, and the caller's own.
+// owned returns an error unless name is of this kind, no symlink, and of the effective user.
 func owned(root *os.Root, name string, kind fs.FileMode) error {
 	info, err := root.Lstat(name)
 	if err != nil {
@@ -263,7 +263,7 @@ func owned(root *os.Root, name string, kind fs.FileMode) error {
 	return nil
 }
 
-// read reads the file, and reports whether it is there.
+// read reads the file into p.before, and reports whether it exists.
 func (p *planned) read() (exists bool, err error) {
 	p.before = nil
 	err = p.within(false, func(dir *os.Root, name string) error {
@@ -296,7 +296,7 @@ func (p *planned) read() (exists bool, err error) {
 	return true, nil
 }
 
-// replace writes the file, or removes it.
+// replace writes the file, or removes it if p.Change is removed.
 func (p *planned) replace() error {
 	if p.Change != removed {
 		return p.within(true, func(dir *os.Root, name string) error {
@@ -305,7 +305,7 @@ func (p *planned) replace() error {
 	}
 	err := p.within(false, func(dir *os.Root, name string) error { return dir.Remove(name) })
 	if dir, _ := filepath.Split(p.rel); err == nil && dir != "" && p.note.Directory {
-		// One in which something else is stays.
+		// This fails if the directory is not empty, and then it stays.
 		_ = os.Remove(filepath.Join(p.base, dir))
 	}
 	return err

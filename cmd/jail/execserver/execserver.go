@@ -1,4 +1,4 @@
-// Package execserver has the command by which Codex works in a session of jail.
+// Package execserver implements the command jail exec-server, which lets Codex work in a session.
 package execserver
 
 import (
@@ -81,7 +81,7 @@ func run(cmd *cobra.Command, env *cli.Env, flags *request.Flags, listen string) 
 		if err := s.Serve(ctx, in, env.Stdout); err != nil && ctx.Err() == nil {
 			return err
 		}
-		// Ended by its client, or by a signal, as clients do.
+		// The client has closed the stream or sent a signal: that is no error.
 		return nil
 	})
 }

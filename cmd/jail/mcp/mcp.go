@@ -1,4 +1,4 @@
-// Package mcp has the command by which coding agents work in a session of jail.
+// Package mcp implements the command jail mcp, with which coding agents work in a session of jail.
 package mcp
 
 import (
@@ -33,7 +33,7 @@ The session outlives this command, and the next one for the same directory and p
 With --http the server listens on an address of the loopback. It prints its URL and a token to standard error; each request must have
 "Authorization: Bearer TOKEN". JAIL_MCP_TOKEN names a token of your own, of at least 20 characters.`
 
-// tokenVariable names a token of the caller's own.
+// tokenVariable is the environment variable with a token that the caller has chosen.
 const tokenVariable = "JAIL_MCP_TOKEN"
 
 // minToken is the least length of a token that the caller chooses.
@@ -108,7 +108,7 @@ func run(cmd *cobra.Command, env *cli.Env, o options) error {
 	})
 }
 
-// serve answers the client on the standard streams until it ends them.
+// serve serves the client on standard input and output until the end of input.
 func serve(ctx context.Context, env *cli.Env, s *mcp.Server) error {
 	in, ok := env.Stdin.(io.ReadCloser)
 	if !ok {
@@ -116,18 +116,18 @@ func serve(ctx context.Context, env *cli.Env, s *mcp.Server) error {
 	}
 	err := s.Serve(ctx, in, nopCloser{env.Stdout})
 	if ctx.Err() != nil {
-		// Ended by a signal, as clients do.
+		// Clients end the server with a signal: that is no error.
 		return nil
 	}
 	if known := (*problem.Error)(nil); err == nil || errors.As(err, &known) || exit.Cause(err) != err {
 		return err
 	}
-	// What is left are errors of the decoder, which name its types.
+	// Other errors come from the decoder and name Go types.
 	return exit.Usage("a client writes one JSON-RPC message a line",
 		"standard input: it is no JSON-RPC message")
 }
 
-// nopCloser leaves standard output open: errors are still to be written by the process.
+// nopCloser has a Close that does nothing, so that standard output stays open.
 type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }

@@ -1,4 +1,4 @@
-// Package worker has the command that does tasks in repositories.
+// Package worker implements the command jail worker, which does tasks in git repositories.
 package worker
 
 import (
@@ -42,10 +42,10 @@ key, the secret and the user of the URL are names of credentials: the secrets th
 
 Several tasks are done one after the other, or --parallel N at one time, each in a session of its own. The command ends with 1 if a task failed.`
 
-// maxParallel bounds the tasks at one time.
+// maxParallel bounds the flag --parallel.
 const maxParallel = 64
 
-// modelsHint says what to do about the file of models.
+// modelsHint is the hint of errors about models.toml.
 const modelsHint = "docs/agents/chat.md says how models.toml names models"
 
 // New returns the command jail worker.
@@ -79,7 +79,7 @@ func newRun(env *cli.Env) *cobra.Command {
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			// The first signal lets the tasks save their work; the second one ends the process.
+			// After the first signal the tasks save their work; a second one ends the process.
 			context.AfterFunc(ctx, stop)
 			return doAll(ctx, env, o, tasks)
 		},
@@ -89,7 +89,7 @@ func newRun(env *cli.Env) *cobra.Command {
 	return cmd
 }
 
-// tasksOf reads the tasks, all before the first one begins.
+// tasksOf reads tasks from files, or one from the environment, and resolves their models.
 func tasksOf(env *cli.Env, files []string) (tasks []manifest.Task, err error) {
 	places := agentapi.PlacesOf(env.Getenv)
 	known, err := manifest.LoadModels(places.Models)
@@ -138,7 +138,7 @@ func tasksOf(env *cli.Env, files []string) (tasks []manifest.Task, err error) {
 	return tasks, nil
 }
 
-// noModel says that a task names none of the models of a file.
+// noModel returns the error for a task without a model, or with a model that the file lacks.
 func noModel(t manifest.Task, known manifest.Models, file string) error {
 	names := strings.Join(slices.Sorted(maps.Keys(known.Roles)), ", ")
 	switch {
@@ -151,7 +151,7 @@ func noModel(t manifest.Task, known manifest.Models, file string) error {
 	return exit.NotFound(modelsHint, "task %s: %s has no model %q, but %s", t.ID, file, t.Model.Name, names)
 }
 
-// readable is an error of a file with positions, or any other.
+// readable converts an error about a file to one for users. Syntax errors keep their positions.
 func readable(err error, what, hint string) error {
 	if wrong, ok := errors.AsType[syntax.Errors](err); ok {
 		return exit.Usage(hint, "%v", wrong)
@@ -159,11 +159,11 @@ func readable(err error, what, hint string) error {
 	return exit.About(err, "%s", what)
 }
 
-// doAll does the tasks, and fails if one of them does.
+// doAll does the tasks, o.parallel at a time. It returns exit.No if one of them fails.
 func doAll(ctx context.Context, env *cli.Env, o options, tasks []manifest.Task) error {
 	keep := agentapi.Options{Places: agentapi.PlacesOf(env.Getenv),
 		Program: agentapi.Program(env.Exe), State: env.Getenv("JAIL_STATE")}
-	// One jail-agentd for all: several would not start at one time.
+	// Start jail-agentd once for all tasks: several cannot start at the same time.
 	c, _, err := agentapi.Connect(ctx, keep)
 	if err != nil {
 		return err
@@ -202,10 +202,10 @@ func doAll(ctx context.Context, env *cli.Env, o options, tasks []manifest.Task) 
 	})
 }
 
-// do does one task, with connections of its own.
+// do does one task, with its own connections to the daemons.
 func do(ctx context.Context, env *cli.Env, keep agentapi.Options, t manifest.Task,
 	p *printer) (out worker.Outcome, err error) {
-	// A session that is kept needs its directory, so this one stays.
+	// The directory is never removed, since a kept session needs it.
 	dir := filepath.Join(keep.Places.State, "worker")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return out, err
@@ -227,7 +227,7 @@ func do(ctx context.Context, env *cli.Env, keep agentapi.Options, t manifest.Tas
 		Dir: dir, Environ: env.Environ, Say: p.progress}), nil
 }
 
-// A printer tells how tasks go on.
+// A printer prints the progress and the outcome of a task.
 type printer struct {
 	env     *cli.Env
 	mu      *sync.Mutex
@@ -252,7 +252,7 @@ func (p *printer) progress(s worker.Progress) {
 	fmt.Fprintln(p.env.Stderr, "jail: "+output.Printable(line))
 }
 
-// outcome prints how a task ended.
+// outcome prints the outcome of a task.
 func (p *printer) outcome(out worker.Outcome) error {
 	if out.Kept != "" {
 		fmt.Fprintf(p.env.Stderr, "jail: task %s: its work is in the session %[2]s: jail session exec "+
