@@ -457,7 +457,8 @@ func IsMount(dir *os.File, name string) (bool, error) {
 }
 
 // LinkInode makes a hard link name in dir to the inode of f, which may be open with O_PATH
-// (linkat(2), AT_EMPTY_PATH). It resolves no path, and needs CAP_DAC_READ_SEARCH.
+// (linkat(2), AT_EMPTY_PATH). It resolves no path, and needs CAP_DAC_READ_SEARCH. In a user's
+// daemon it is LinkOwn.
 func LinkInode(f *os.File, dir *os.File, name string) error {
 	if Rootless() {
 		return LinkOwn(f, dir, name)
