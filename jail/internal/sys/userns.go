@@ -27,7 +27,7 @@ type UserNS struct {
 	// inotify instances and other counts of the namespace. nil is the caller's uid.
 	Owner *uint32
 	// Counts are limits of the namespace, by their names in /proc/sys/user without "max_". A
-	// missing file is skipped: such a kernel does not have the objects at all.
+	// missing file is skipped: such a kernel does not have these objects.
 	Counts map[string]int64
 }
 

@@ -300,8 +300,8 @@ func (h *Host) commit() *agent.Error {
 	return nil
 }
 
-// committed syncs and reports the committed events, or leaves that to the next event if one is
-// queued. h.mu is held.
+// committed syncs and reports the committed events: at once if no event is queued, else within
+// maxUnsynced, to share the sync. h.mu is held.
 func (h *Host) committed() {
 	switch {
 	case !h.inbox.hasEvent():

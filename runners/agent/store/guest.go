@@ -154,8 +154,8 @@ func argument(p json.RawMessage) (any, error) {
 	return nil, errors.New(`want null, a boolean, a number, a string or {"base64": "…"} for bytes`)
 }
 
-// judge converts the error of a statement to the guest's. It returns errEnded if the statement
-// ended the transaction.
+// judge converts the error of a statement to the guest's. If the transaction has ended by itself,
+// the result is not nil even if err is.
 func (s *Store) judge(ctx context.Context, err error) error {
 	if s.ended.Load() {
 		if ctx.Err() != nil {
