@@ -265,8 +265,8 @@ func slacken(pid int) {
 	}
 }
 
-// awaitOuter waits until jail-init has restricted itself. A runtime that failed has exit codes of its
-// own, which must not be taken for those of a tool.
+// awaitOuter waits until jail-init has restricted itself, so that the exit code of a failed runtime
+// is not taken for the tool's.
 func awaitOuter(r *refusals, jail *runc.Jail, toInit *control.Conn) error {
 	<-r.settled
 	if r.begun() {

@@ -136,8 +136,8 @@ func (v *viewer) ids() error {
 	return nil
 }
 
-// ownGroups returns the supplementary groups of a jail: none, except those of an ordinary user, who
-// cannot drop groups (setgroups(2)).
+// ownGroups returns the expected supplementary groups of a jail: none, except in an ordinary user's
+// jail, since users cannot drop their groups (setgroups(2)).
 func ownGroups(ids jail.IDs) (string, error) {
 	if !ids.User {
 		return "", nil

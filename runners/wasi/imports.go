@@ -116,7 +116,7 @@ func EveryFunction() []Import {
 	return append(AgentFunctions(agent.Bindings...), FetchFunctions[:]...)
 }
 
-// noBinding says why a module that imports a binding is refused.
+// noBinding is the reason of the refusal of a module that imports a binding.
 const noBinding = "which is the binding %s: it is there only for an agent whose manifest asks for " +
 	"that capability, under a policy whose [agent] bindings grant it"
 

@@ -271,7 +271,7 @@ type id struct {
 	ID string `json:"id"`
 }
 
-// options are those of a message.
+// options are the options of a message.
 type options struct {
 	To      string `json:"to"`
 	Type    string `json:"type"`

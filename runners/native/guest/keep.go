@@ -42,7 +42,7 @@ type keeper struct {
 	text chan []byte
 }
 
-// newKeeper adds the descriptor for Keep to those of a program.
+// newKeeper returns a keeper and adds its descriptor, keepFD, to start.
 func newKeeper(start *syscall.ProcAttr) (*keeper, error) {
 	r, w, err := os.Pipe()
 	if err != nil {

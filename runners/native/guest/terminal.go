@@ -41,7 +41,7 @@ func (t *terminal) carry(sizes Sizes) {
 		_, _ = io.Copy(struct{ io.Writer }{t.master}, struct{ io.Reader }{os.Stdin})
 	}()
 	t.out.Go(func() {
-		// Ends with EIO, when nobody is behind it any more.
+		// Ends with EIO when no process has the terminal open any more.
 		_, _ = io.Copy(struct{ io.Writer }{os.Stdout}, struct{ io.Reader }{t.master})
 	})
 	go func() {

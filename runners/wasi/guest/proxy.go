@@ -111,7 +111,7 @@ type Agent struct {
 // agentKey is the key of the Agent in the context of a run.
 type agentKey struct{}
 
-// WithAgent makes the guests of a run those of an agent.
+// WithAgent makes the guests of a run guests of the agent a.
 func WithAgent(ctx context.Context, a Agent) context.Context {
 	return context.WithValue(ctx, agentKey{}, a)
 }

@@ -59,7 +59,7 @@ func (s *stream) late() error {
 
 func (s *stream) isLate() bool { return !s.until.IsZero() && !time.Now().Before(s.until) }
 
-// isClosed reports whether err says that the proxy reads no more.
+// isClosed reports whether err says that the proxy has closed its receiving side.
 func isClosed(err error) bool { return linear.Has(err, bodyClosed) }
 
 // write writes all of b.
